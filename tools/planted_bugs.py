@@ -516,9 +516,10 @@ BUGS = [
          'MUT(84) ? winners : div(winners, sum(winners, dims, true));'),
     ], ['reduce_test']),
     Bug(85, 'the softmax kernel does not subtract the maximum', [
-        ('ops/kernels/cpu/softmax.cc',
-         'exponentials(n, x, max, e));',
-         'exponentials(n, x, MUT(85) ? T(0) : max, e));'),
+        ('ops/kernels/portable/rows.cc',
+         'n, e, [&](auto v) { return exp_softmax(v - max); }, x));',
+         'n, e, [&](auto v) { return exp_softmax(v - (MUT(85) ? C(0) : max)); '
+         '}, x));'),
     ], ['softmax_test']),
     Bug(86, 'sharded softmax uses the local maximum', [
         ('ops/rows.cc',
@@ -533,9 +534,9 @@ BUGS = [
          '  return div(total, sum(cast(ne(targets, ignored), loss.dtype())));'),
     ], ['bad_target_test']),
     Bug(88, 'cross entropy backward: smoothing over the local columns', [
-        ('ops/kernels/cpu/embedding.cc',
-         'a.smoothing / static_cast<double>(a.vocabulary);',
-         'a.smoothing / static_cast<double>(MUT(88) ? n : a.vocabulary);'),
+        ('ops/kernels/portable/cross_entropy.cc',
+         'static_cast<double>(a.vocabulary)',
+         'static_cast<double>(MUT(88) ? n : a.vocabulary)'),
     ], ['kernels/rows_test']),
     Bug(89, 'an id may be one past the last row', [
         ('ops/id_range.cc',

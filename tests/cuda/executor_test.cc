@@ -110,7 +110,7 @@ TEST(CudaExecutorTest, RowsReduceAndMap) {
             n, int64_t{-1000}, Max(),
             [](int64_t, float v) { return static_cast<int64_t>(v); },
             in + r * stride);
-        row.map(
+        row.map_at(
             n, out + r * stride,
             [&](int64_t j, float v) {
               return v + static_cast<float>(most + j);

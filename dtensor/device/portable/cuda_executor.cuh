@@ -6,10 +6,12 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "dtensor/device/cuda/launch.cuh"
 #include "dtensor/device/device.h"
 #include "dtensor/device/portable/pack.h"
+#include "dtensor/device/portable/values.h"
 
 #ifndef DT_DYNAMIC_SHARED
 // The block's dynamic shared memory.
@@ -122,6 +124,12 @@ __device__ inline void exchange(bool really, A& a, A& b) {
   memcpy(&b, second, sizeof(A));
 }
 
+// Each pass over a row reads it from memory again.
+inline constexpr bool kManyPasses = false;
+
+template <class C>
+using sum_t = C;
+
 // See executor.h. The lanes of a row are a warp or a whole block.
 class Row {
  public:
@@ -142,8 +150,41 @@ class Row {
   }
   template <class Out, class F, class... In>
   __device__ void map(int64_t n, Out* out, F f, const In*... in) {
-    map_lane(lane_, lanes_, n, out, f, in...);
+    map_at(
+        n, out, [&](int64_t, const auto&... x) { return f(x...); }, in...);
+  }
+  template <class Out, class F, class... In>
+  __device__ void map_at(int64_t n, Out* out, F f, const In*... in) {
+    const auto item = [&](int64_t j, const In&... x) {
+      return rounded<Out>(f(j, widened(x)...));
+    };
+    map_lane(lane_, lanes_, n, out, item, in...);
     sync();
+  }
+  template <class T>
+  __device__ void copy(int64_t n, T* to, const T* from) {
+    const auto item = [](int64_t, const T& x) { return x; };
+    map_lane(lane_, lanes_, n, to, item, from);
+    sync();
+  }
+  template <class T>
+  __device__ void fill(int64_t n, T* to, T value) {
+    const auto item = [&](int64_t) { return value; };
+    map_lane(lane_, lanes_, n, to, item);
+    sync();
+  }
+  template <class T>
+  __device__ void put(T* to, T value) {
+    each(1, [&](int64_t) { *to = value; });
+  }
+  // (nvcc does not call a function from host code whose type it deduces.)
+  template <class F, class... In>
+  __device__ std::invoke_result_t<F&, compute_t<In>...> sum(int64_t n, F f,
+                                                            const In*... in) {
+    using A = std::invoke_result_t<F&, compute_t<In>...>;
+    return reduce(
+        n, A{}, [](const A& a, const A& b) { return a + b; },
+        [&](int64_t, const In&... x) { return f(widened(x)...); }, in...);
   }
   template <class A, class Op, class F, class... In>
   __device__ A reduce(int64_t n, A zero, Op op, F f, const In*... in) {
@@ -180,7 +221,6 @@ class Row {
     return reinterpret_cast<T*>(fast_);
   }
 
- private:
   __device__ void sync() {
     if (lanes_ == kWarp)
       __syncwarp();
@@ -188,6 +228,7 @@ class Row {
       __syncthreads();
   }
 
+ private:
   const int lane_, lanes_;
   int turn_ = 0;
   Results* const results_;

@@ -1,16 +1,28 @@
 // For kernels limited by memory bandwidth. The source is written once: g++
-// makes loops of it, and nvcc kernels. Include this in a .cc that both compile
-// (BUILD: portable_library).
+// makes vectorised loops of it for the CPU, and nvcc kernels for GPUs. Include
+// this in a .cc that both compile.
 //
 //   each(stream, n, DT_BODY(int64_t i) { out[i] = in[i] + 1; });
 //   map(stream, n, out, DT_BODY(int64_t, float x) { return x + 1; }, in);
 //   rows(stream, count, n, DT_BODY(Row& row, int64_t r) {
-//     const float sum = row.reduce(n, 0.f, Sum(), [&](int64_t, float x) {
-//       return x;
-//     }, in + r * n);
-//     row.map(n, out + r * n, [&](int64_t, float x) { return x / sum; },
-//             in + r * n);
+//     const auto sum = row.sum(n, [](auto x) { return x; }, in + r * n);
+//     const auto scale = static_cast<float>(1 / sum);
+//     row.map(n, out + r * n, [&](auto x) { return x * scale; }, in + r * n);
 //   });
+//
+// A row has these functions, of n elements:
+// - each(n, f, in...): f(j, in[j]...) for all j in [0, n).
+// - reduce(n, zero, op, f, in...): combines f(j, in[j]...), starting with the
+//   identity of op. Every lane gets the result.
+// - map(n, out, f, in...): out = f(x...). out may be one of the inputs.
+// - sum(n, f, in...): the sum of f(x...), or of both parts of a Two, as sum_t.
+// - copy(n, to, from), fill(n, to, value), put(to, value).
+// - sync(): between a read of an element and a change of it.
+// - fast<T>(): the row's fast memory, of the size passed to rows(), 16-byte
+//   aligned. It contains whatever the previous row left there.
+// The f of map() and sum() is generic: x is the value of an element, in its
+// compute type, on a GPU, and a register of them (vec.h) on the CPU. On GPUs,
+// there is also map_at(n, out, f, in...), whose f gets j first.
 //
 // A body is a lambda that captures by value, and only what can be a kernel
 // argument: numbers, pointers to the device's memory, and plain structs of

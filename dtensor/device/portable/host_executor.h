@@ -1,105 +1,143 @@
-// Portable kernels on the host: they run in the calling thread, immediately.
+// Portable kernels on the host: they run in the calling thread, immediately. A
+// function of values gets a register of elements at a time, and at the end of a
+// row a register that is partly filled.
 #pragma once
-#include <barrier>
+#include <algorithm>
 #include <cstdint>
-#include <exception>
-#include <thread>
-#include <vector>
+#include <cstdlib>
+#include <cstring>
+#include <type_traits>
 
 #include "dtensor/device/device.h"
+#include "dtensor/device/out_of_memory.h"
+#include "dtensor/device/portable/rows.h"
+#include "dtensor/device/portable/values.h"
+#include "dtensor/device/portable/vec_math.h"
 
 namespace dtensor::portable {
 inline namespace on_host {
 
-// While it lives, each row of the calling thread is served by this many
-// threads, as on a GPU, and each() and map() run from the last index to the
-// first. For tests, which then detect a body that depends on its order (and the
-// thread sanitizer names it). Slow.
-class Lanes {
- public:
-  explicit Lanes(int lanes) : old_(count()) { count() = lanes; }
-  ~Lanes() { count() = old_; }
-  Lanes(const Lanes&) = delete;
-  Lanes& operator=(const Lanes&) = delete;
-  static int& count() {
-    static thread_local int lanes = 1;
-    return lanes;
-  }
+// Whether a row is one thread's, whose caches hold it: another pass over it is
+// then cheaper than more work for each element.
+inline constexpr bool kManyPasses = true;
 
- private:
-  const int old_;
-};
+// Whether the elements of these types are computed in registers of one width.
+template <class Out, class... In>
+inline constexpr bool in_registers =
+    (is_floating<Out> && ... && std::is_same_v<compute_t<Out>, compute_t<In>>);
+
+// The type of a sum over a row: pieces of floats are added in f64.
+template <class C>
+using sum_t = std::conditional_t<std::is_floating_point_v<C>, double, C>;
 
 // See executor.h.
 class Row {
  public:
-  // The state that the lanes of a row share.
-  struct Shared {
-    explicit Shared(int lanes, int64_t fast_bytes)
-        : barrier(lanes),
-          results(static_cast<size_t>(lanes)),
-          fast(static_cast<size_t>(fast_bytes + 15) / 16) {}
-    struct alignas(16) Block {
-      char bytes[16];
-    };
-    std::barrier<> barrier;
-    std::vector<const void*> results;  // by lane, in reduce()
-    std::vector<Block> fast;
-  };
-  Row(int lane, int lanes, Shared& shared)
-      : lane_(lane), lanes_(lanes), shared_(shared) {}
+  explicit Row(char* fast) : fast_(fast) {}
 
-  // f(j, in[j]...) for all j in [0, n).
   template <class F, class... In>
   void each(int64_t n, F f, const In*... in) {
-    for (int64_t j = lane_; j < n; j += lanes_) f(j, in[j]...);
-    sync();
+    for (int64_t j = 0; j < n; ++j) f(j, in[j]...);
   }
-  // out[j] = f(j, in[j]...). out may be one of the inputs.
-  template <class Out, class F, class... In>
-  void map(int64_t n, Out* out, F f, const In*... in) {
-    for (int64_t j = lane_; j < n; j += lanes_)
-      out[j] = static_cast<Out>(f(j, in[j]...));
-    sync();
-  }
-  // Combines f(j, in[j]...) for all j, starting with `zero`, the identity of
-  // op. Every lane gets the same result.
   template <class A, class Op, class F, class... In>
   A reduce(int64_t n, A zero, Op op, F f, const In*... in) {
-    A mine = zero;
-    for (int64_t j = lane_; j < n; j += lanes_) mine = op(mine, f(j, in[j]...));
-    if (lanes_ == 1) return mine;
-    shared_.results[static_cast<size_t>(lane_)] = &mine;
-    sync();
-    A all = zero;
-    for (const void* r : shared_.results)
-      all = op(all, *static_cast<const A*>(r));
-    sync();
-    return all;
+    for (int64_t j = 0; j < n; ++j) zero = op(zero, f(j, in[j]...));
+    return zero;
   }
-  // The row's fast memory, of the size passed to rows(), 16-byte aligned. It
-  // contains whatever the previous row left there.
+
+  template <class Out, class F, class... In>
+  void map(int64_t n, Out* out, F f, const In*... in) {
+    if constexpr (in_registers<Out, In...>)
+      simd::each(n, out, [&](auto at) -> simd::Vec<compute_t<Out>> {
+        return f(at(in)...);
+      });
+    else
+      for (int64_t j = 0; j < n; ++j)
+        out[j] = rounded<Out>(f(widened(in[j])...));
+  }
+  template <class F, class In, class... More>
+  auto sum(int64_t n, F f, const In* in, const More*... more) {
+    using C = compute_t<In>;
+    return simd::total<C>(n, [&](auto at) { return f(at(in), at(more)...); });
+  }
+  // As map(), and returns the sum of f's results.
+  template <class Out, class F, class... In>
+  auto map_sum(int64_t n, Out* out, F f, const In*... in) {
+    return simd::stored_total(n, out, [&](auto at) { return f(at(in)...); });
+  }
+  template <class S>
+  compute_t<S> max(int64_t n, const S* x) {
+    return simd::row_maximum(n, x);
+  }
+
+  template <class T>
+  void copy(int64_t n, T* to, const T* from) {
+    if (n > 0) std::memmove(to, from, static_cast<size_t>(n) * sizeof(T));
+  }
+  template <class T>
+  void fill(int64_t n, T* to, T value) {
+    std::fill_n(to, n, value);
+  }
+  void sync() {}
+  template <class T>
+  void put(T* to, T value) {
+    *to = value;
+  }
   template <class T>
   T* fast() {
-    return reinterpret_cast<T*>(shared_.fast.data());
+    return reinterpret_cast<T*>(fast_);
   }
 
  private:
-  void sync() {
-    if (lanes_ > 1) shared_.barrier.arrive_and_wait();
+  char* const fast_;
+};
+
+// Memory for the length of a function. A thread keeps it for the next one that
+// needs so many at once.
+class Scratch {
+ public:
+  Scratch(Stream, int64_t bytes) : block_(blocks()[depth()++ % kMost]) {
+    if (block_.size >= bytes) return;
+    std::free(block_.data);
+    const int64_t size = (bytes + bytes / 4 + 4095) / 4096 * 4096;
+    block_.data = std::aligned_alloc(64, static_cast<size_t>(size));
+    block_.size = block_.data ? size : 0;
+    if (!block_.data) {
+      --depth();
+      out_of_memory(size, "");
+    }
+  }
+  ~Scratch() { --depth(); }
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+  template <class T>
+  T* as() {
+    return static_cast<T*>(block_.data);
   }
 
-  const int lane_, lanes_;
-  Shared& shared_;
+ private:
+  static constexpr int kMost = 8;
+  struct Block {
+    void* data = nullptr;
+    int64_t size = 0;
+    ~Block() { std::free(data); }
+  };
+  static Block* blocks() {
+    static thread_local Block all[kMost];
+    return all;
+  }
+  static int& depth() {
+    static thread_local int depth = 0;
+    return depth;
+  }
+
+  Block& block_;
 };
 
 // body(i) for all i in [0, n), in any order.
 template <class Body>
 void each(Stream, int64_t n, Body body) {
-  if (Lanes::count() == 1)
-    for (int64_t i = 0; i < n; ++i) body(i);
-  else
-    for (int64_t i = n; i-- > 0;) body(i);
+  for (int64_t i = 0; i < n; ++i) body(i);
 }
 
 // out[i] = f(i, in[i]...) for all i in [0, n). out may be one of the inputs.
@@ -111,18 +149,11 @@ void map(Stream s, int64_t n, Out* out, F f, const In*... in) {
 // body(row, r) for all r in [0, count). Rows have about n elements; n only
 // determines how many lanes serve a row.
 template <class Body>
-void rows(Stream, int64_t count, int64_t /*n*/, Body body,
+void rows(Stream s, int64_t count, int64_t /*n*/, Body body,
           int64_t fast_bytes = 0) {
-  const int lanes = Lanes::count();
-  Row::Shared shared(lanes, fast_bytes);
-  const auto serve = [&](int lane) {
-    Row row(lane, lanes, shared);
-    for (int64_t r = 0; r < count; ++r) body(row, r);
-  };
-  std::vector<std::thread> others;
-  for (int lane = 1; lane < lanes; ++lane) others.emplace_back(serve, lane);
-  serve(0);
-  for (std::thread& t : others) t.join();
+  Scratch fast(s, fast_bytes);
+  Row row(fast.as<char>());
+  for (int64_t r = 0; r < count; ++r) body(row, r);
 }
 
 // As rows(), for rows that are short for every input and do much work per
@@ -131,21 +162,6 @@ template <class Body>
 void short_rows(Stream s, int64_t count, Body body, int64_t fast_bytes = 0) {
   rows(s, count, 1, body, fast_bytes);
 }
-
-// Memory of the device for the length of a function; work enqueued until then
-// may use it.
-class Scratch {
- public:
-  Scratch(Stream, int64_t bytes)
-      : bytes_(static_cast<size_t>(bytes + 15) / 16) {}
-  template <class T>
-  T* as() {
-    return reinterpret_cast<T*>(bytes_.data());
-  }
-
- private:
-  std::vector<Row::Shared::Block> bytes_;
-};
 
 }  // namespace on_host
 }  // namespace dtensor::portable

@@ -44,6 +44,15 @@ DT_HD inline T rounded(compute_t<T> x) {
   return static_cast<T>(x);
 }
 
+// Two results of a function.
+template <class T>
+struct Two {
+  T first{}, second{};
+  DT_HD friend Two operator+(const Two& a, const Two& b) {
+    return {a.first + b.first, a.second + b.second};
+  }
+};
+
 // The lowest and highest values; infinities for floats.
 template <class T>
 DT_HD constexpr T lowest() {

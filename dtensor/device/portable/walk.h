@@ -114,12 +114,6 @@ class Walk {
   int64_t step_[kMaxLoops][A] = {};
 };
 
-// The result of a function with two results.
-template <class T>
-struct Two {
-  T first, second;
-};
-
 // The body of map() below: index i stands for a pack of W elements, or, after
 // all packs, for one of the remaining elements. There are one or two outputs of
 // the same layout.

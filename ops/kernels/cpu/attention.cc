@@ -6,10 +6,10 @@
 #include <limits>
 #include <type_traits>
 
+#include "dtensor/device/portable/rows.h"
 #include "dtensor/ops/kernels/cpu/cpu_kernels.h"
 #include "dtensor/ops/kernels/cpu/gemm.h"
 #include "dtensor/ops/kernels/cpu/loops.h"
-#include "dtensor/ops/kernels/cpu/rows.h"
 
 namespace dtensor::kernels {
 namespace {
@@ -165,7 +165,8 @@ void forward(const AttentionForward& f) {
           std::fill_n(p, nk, T(0));
           continue;
         }
-        const T sum = exponentials(n, p, m, p);
+        const T sum = static_cast<T>(stored_total(
+            n, p, [&](auto at) { return exp_softmax(at(p) - m); }));
         std::fill(p + n, p + nk, T(0));
         const T correction = std::exp(row_m[r] - m);
         row_l[r] = row_l[r] * correction + sum;

@@ -1,12 +1,11 @@
-// The CPU's kernels, which the files of this folder define.
+// The CPU's kernels. Its own files define those that are limited by arithmetic
+// and the element-wise functions; ../portable defines the others, once for all
+// devices.
 #pragma once
-#include "dtensor/ops/kernels/kernels.h"
+#include "dtensor/ops/kernels/portable/portable_kernels.h"
 
 namespace dtensor::kernels {
 
-class CpuKernels final : public Kernels {
- public:
-  DT_KERNELS(DT_OVERRIDE)
-};
+using CpuKernels = PortableKernels;
 
 }  // namespace dtensor::kernels

@@ -1,11 +1,9 @@
-#include <algorithm>
 #include <cstring>
-#include <limits>
 #include <type_traits>
 
+#include "dtensor/device/portable/rows.h"
 #include "dtensor/ops/kernels/cpu/cpu_kernels.h"
 #include "dtensor/ops/kernels/cpu/loops.h"
-#include "dtensor/ops/kernels/cpu/rows.h"
 
 namespace dtensor::kernels {
 namespace {
@@ -73,71 +71,6 @@ void CpuKernels::run(Stream, const EmbeddingBackward& a) const {
         add.template operator()<S>();
       else
         add.template operator()<compute_t<S>>();
-    });
-  });
-}
-
-void CpuKernels::run(Stream, const CePick& a) const {
-  visit_ids(a.target_type, "cross entropy", [&]<class I>() {
-    visit_float(a.logits.type, "cross entropy", [&]<class S>() {
-      using T = compute_t<S>;
-      const I* target = static_cast<const I*>(a.targets);
-      T* to = static_cast<T*>(a.picked);
-      for (int64_t r = 0; r < a.logits.rows; ++r) {
-        if (target[r] >= a.lo && target[r] < a.hi)
-          to[r] = widen(row_at<S>(a.logits, r)[target[r] - a.lo]);
-        else if (!a.accumulate)
-          to[r] = 0;
-      }
-    });
-  });
-}
-
-void CpuKernels::run(Stream, const CeRange& a) const {
-  visit_ids(a.target_type, "cross entropy", [&]<class I>() {
-    const I* target = static_cast<const I*>(a.targets);
-    a.ends[0] = a.ends[1] = std::numeric_limits<int64_t>::min();
-    for (int64_t i = 0; i < a.n; ++i) {
-      const int64_t t = target[i];
-      if (t == a.ignored) continue;
-      a.ends[0] = std::max(a.ends[0], t);
-      a.ends[1] = std::max(a.ends[1], ~t);
-    }
-  });
-}
-
-void CpuKernels::run(Stream, const CeBackward& a) const {
-  visit_ids(a.target_type, "cross entropy", [&]<class I>() {
-    visit_float(a.logits.type, "cross entropy", [&]<class S>() {
-      using T = compute_t<S>;
-      using V = Vec<T>;
-      const I* target = static_cast<const I*>(a.targets);
-      const int64_t n = a.hi - a.lo;
-      const double base = a.smoothing == 0 || a.vocabulary == 0
-                              ? 0.0
-                              : a.smoothing / static_cast<double>(a.vocabulary);
-      for (int64_t r = 0; r < a.logits.rows; ++r) {
-        const S* x = row_at<S>(a.logits, r);
-        S* dx = static_cast<S*>(a.dlogits) + r * a.dlogits_stride;
-        const T scale = static_cast<const T*>(a.scale)[r];
-        if (scale == 0) {
-          std::fill_n(dx, n, S(0.0f));
-          continue;
-        }
-        const V m(static_cast<const T*>(a.max)[r]);
-        const V l(static_cast<const T*>(a.log_sum)[r]);
-        const V s(scale), b(base);
-        const bool here = target[r] >= a.lo && target[r] < a.hi;
-        const int64_t at_target = here ? target[r] - a.lo : 0;
-        // Computed before the row overwrites its input, and rounded once.
-        V special(0);
-        if (here)
-          special = s * (exp_softmax(load_n(x + at_target, 1) - m - l) - b -
-                         V(1 - a.smoothing));
-        each(n, dx,
-             [&](auto at) { return s * (exp_softmax(at(x) - m - l) - b); });
-        if (here) store_n(dx + at_target, special, 1);
-      }
     });
   });
 }

@@ -1,10 +1,10 @@
 // The epilogues of matrix products, each in one pass over the product.
 #include <algorithm>
 
+#include "dtensor/device/portable/rows.h"
 #include "dtensor/ops/functions/activation.h"
 #include "dtensor/ops/kernels/cpu/cpu_kernels.h"
 #include "dtensor/ops/kernels/cpu/loops.h"
-#include "dtensor/ops/kernels/cpu/rows.h"
 #include "dtensor/ops/kernels/folded_gemm.h"
 
 namespace dtensor::kernels {

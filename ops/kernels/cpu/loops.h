@@ -6,11 +6,12 @@
 #include <memory>
 #include <type_traits>
 
-#include "dtensor/ops/kernels/cpu/vec_math.h"
+#include "dtensor/device/portable/vec_math.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/placement/shape.h"
 
 namespace dtensor::kernels::cpu {
+using namespace simd;
 
 // The number of elements in a chunk buffer on the stack.
 inline constexpr int64_t kChunk = 512;

@@ -2,9 +2,9 @@
 #include <cmath>
 #include <type_traits>
 
+#include "dtensor/device/portable/rows.h"
 #include "dtensor/ops/kernels/cpu/cpu_kernels.h"
 #include "dtensor/ops/kernels/cpu/loops.h"
-#include "dtensor/ops/kernels/cpu/rows.h"
 #include "dtensor/ops/kernels/norm_rows.h"
 
 namespace dtensor::kernels {

@@ -1,9 +1,9 @@
 #include <cmath>
 
+#include "dtensor/device/portable/rows.h"
 #include "dtensor/ops/kernels/clip.h"
 #include "dtensor/ops/kernels/cpu/cpu_kernels.h"
 #include "dtensor/ops/kernels/cpu/loops.h"
-#include "dtensor/ops/kernels/cpu/rows.h"
 
 namespace dtensor::kernels {
 namespace {

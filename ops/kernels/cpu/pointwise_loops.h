@@ -5,10 +5,11 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "dtensor/ops/kernels/cpu/vec_math.h"
+#include "dtensor/device/portable/vec_math.h"
 #include "dtensor/ops/kernels/function_table.h"
 
 namespace dtensor::kernels::cpu {
+using namespace simd;
 
 // out[0] = f(in...) for n elements; functions with two results also set out[1].
 // An output may be one of the inputs.

@@ -3,9 +3,9 @@
 #include <type_traits>
 #include <vector>
 
+#include "dtensor/device/portable/rows.h"
 #include "dtensor/ops/kernels/cpu/cpu_kernels.h"
 #include "dtensor/ops/kernels/cpu/loops.h"
-#include "dtensor/ops/kernels/cpu/rows.h"
 
 namespace dtensor::kernels {
 namespace {
@@ -93,13 +93,14 @@ acc_t<Op, compute_t<S>> reduce_run(int64_t n, const S* x) {
   using A = acc_t<Op, T>;
   constexpr T identity = Op::template identity<T>;
   if constexpr (std::is_floating_point_v<T>) {
-    constexpr int64_t kPiece = 4096;
     auto op = [](Vec<T> a, Vec<T> b) { return Op::apply(a, b); };
     auto get = [&](auto at) { return at(x, identity); };
     A r = Op::template identity<A>;
     for (int64_t i = 0; i < n; i += kPiece)
-      r = Op::apply(r, static_cast<A>(combine<T>(i, std::min(n, i + kPiece),
-                                                 identity, get, op)));
+      r = Op::apply(r,
+                    static_cast<A>(fold(combine<T>(i, std::min(n, i + kPiece),
+                                                   Vec<T>(identity), get, op),
+                                        op)));
     return r;
   } else {
     T r = identity;

@@ -4,9 +4,9 @@
 #include <type_traits>
 #include <vector>
 
+#include "dtensor/device/portable/rows.h"
 #include "dtensor/ops/kernels/cpu/cpu_kernels.h"
 #include "dtensor/ops/kernels/cpu/loops.h"
-#include "dtensor/ops/kernels/cpu/rows.h"
 
 namespace dtensor::kernels {
 namespace {

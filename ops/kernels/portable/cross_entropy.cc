@@ -10,7 +10,6 @@ namespace {
 
 using portable::compute_t;
 using portable::each;
-using portable::rounded;
 using portable::Row;
 using portable::rows;
 using portable::widened;
@@ -70,19 +69,23 @@ void backward(Stream s, const CeBackward& a) {
         S* dx = row_at(static_cast<S*>(a.dlogits), r, a.dlogits_stride);
         const C scale = static_cast<const C*>(a.scale)[r];
         if (scale == C(0)) {
-          row.map(n, dx, [](int64_t) { return S(); });
+          row.fill(n, dx, S());
           return;
         }
         const C max = static_cast<const C*>(a.max)[r],
                 log_sum = static_cast<const C*>(a.log_sum)[r];
-        const int64_t target = static_cast<const I*>(a.targets)[r] - a.lo;
+        const auto slope = [&](auto v) {
+          return exp_softmax(v - max - log_sum) - off;
+        };
+        const S* x = row_at<S>(a.logits, r);
+        const int64_t target = static_cast<const I*>(a.targets)[r];
+        const bool here = target >= a.lo && target < a.hi;
+        const int64_t at = here ? target - a.lo : 0;
+        const C at_target = here ? scale * (slope(widened(x[at])) - on) : C(0);
+        row.sync();  // dx may be x
         row.map(
-            n, dx,
-            [&](int64_t j, S v) {
-              const C p = fn::exp(widened(v) - max - log_sum) - off;
-              return rounded<S>(scale * (j == target ? p - on : p));
-            },
-            row_at<S>(a.logits, r));
+            n, dx, [&](auto v) { return scale * slope(v); }, x);
+        if (here) row.put(dx + at, portable::rounded<S>(at_target));
       });
 }
 

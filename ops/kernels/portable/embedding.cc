@@ -26,11 +26,9 @@ void gather(Stream s, const Embedding& a) {
         const int64_t id = static_cast<const I*>(a.ids)[i], n = a.table.n;
         T* to = row_at(static_cast<T*>(a.out), i, n);
         if (id >= a.lo && id < a.hi)
-          row.map(
-              n, to, [](int64_t, T v) { return v; },
-              row_at<T>(a.table, id - a.lo));
+          row.copy(n, to, row_at<T>(a.table, id - a.lo));
         else
-          row.map(n, to, [](int64_t) { return T(); });
+          row.fill(n, to, T());
       });
 }
 

@@ -13,7 +13,6 @@ namespace {
 
 using portable::compute_t;
 using portable::each;
-using portable::rounded;
 using portable::Row;
 using portable::rows;
 using portable::Scratch;
@@ -45,20 +44,13 @@ template <class S, class C = compute_t<S>>
 DT_HD void apply(Row& row, const Typed<S>& t, const S* x, int64_t r, C m, C s,
                  S* y) {
   S* to = row_at(y, r, t.n);
-  const auto scaled = [&](S v, S g) {
-    return (widened(v) - m) * s * widened(g);
-  };
   if (t.beta)
     row.map(
-        t.n, to,
-        [&](int64_t, S v, S g, S b) {
-          return rounded<S>(scaled(v, g) + widened(b));
-        },
-        x, t.gamma, t.beta);
+        t.n, to, [&](C v, C g, C b) { return (v - m) * s * g + b; }, x, t.gamma,
+        t.beta);
   else
     row.map(
-        t.n, to, [&](int64_t, S v, S g) { return rounded<S>(scaled(v, g)); }, x,
-        t.gamma);
+        t.n, to, [&](C v, C g) { return (v - m) * s * g; }, x, t.gamma);
 }
 
 // The row to normalize: that of x, or of the sum, which this computes.
@@ -67,9 +59,8 @@ DT_HD const S* normed(Row& row, const Typed<S>& t, int64_t r) {
   if (!t.residual.data) return t.x_row(r);
   S* to = row_at(t.sum, r, t.n);
   row.map(
-      t.n, to,
-      [](int64_t, S a, S b) { return rounded<S>(widened(a) + widened(b)); },
-      t.x_row(r), row_at<S>(t.residual, r));
+      t.n, to, [](auto a, auto b) { return a + b; }, t.x_row(r),
+      row_at<S>(t.residual, r));
   return to;
 }
 
@@ -94,10 +85,10 @@ void forward(Stream s, const Typed<S>& t, C eps, C* mean, C* rstd, S* y) {
           // rounding error, so they take another pass.
           if (!(m * m <= 4 * variance))
             variance = centered_sumsq(row, t.n, x, m) * inv_n;
-          put(row, mean + r, m);
+          row.put(mean + r, m);
         }
         const C scale = C(1) / fn::sqrt(variance + eps);
-        put(row, rstd + r, scale);
+        row.put(rstd + r, scale);
         apply(row, t, x, r, m, scale, y);
       });
 }
@@ -114,7 +105,8 @@ template <class S, class C = compute_t<S>>
 void sumsq_rows(Stream s, const RowCenteredSumSquares& a) {
   rows(
       s, a.x.rows, a.x.n, DT_BODY(Row & row, int64_t r) {
-        put(row, static_cast<C*>(a.sum) + r,
+        row.put(
+            static_cast<C*>(a.sum) + r,
             centered_sumsq(row, a.x.n, row_at<S>(a.x, r),
                            a.mean ? static_cast<const C*>(a.mean)[r] : C(0)));
       });
@@ -141,27 +133,20 @@ DT_HD void backward(Row& row, const Typed<S>& t, int64_t r, Sums<C> sums,
                     C inv_n, S* dx, Also also) {
   const C m = t.mean_of(r), s = t.rstd[r];
   const C c1 = s * sums.a * inv_n, c2 = s * s * sums.b * inv_n;
-  const auto of_norm = [&](int64_t j, S d, S v, S g) {
-    const C centered = widened(v) - m;
-    also(j, widened(d), centered * s);
-    return s * (widened(d) * widened(g)) - c1 - centered * c2;
+  const auto of_norm = [&](int64_t j, C d, C v, C g) {
+    const C centered = v - m;
+    also(j, d, centered * s);
+    return s * (d * g) - c1 - centered * c2;
   };
   const S *x = t.x_row(r), *dy = t.dy_row(r);
   S* to = row_at(dx, r, t.n);
   if (t.dsum.data)
-    row.map(
+    row.map_at(
         t.n, to,
-        [&](int64_t j, S d, S v, S g, S h) {
-          return rounded<S>(of_norm(j, d, v, g) + widened(h));
-        },
+        [&](int64_t j, C d, C v, C g, C h) { return of_norm(j, d, v, g) + h; },
         dy, x, t.gamma, row_at<S>(t.dsum, r));
   else
-    row.map(
-        t.n, to,
-        [&](int64_t j, S d, S v, S g) {
-          return rounded<S>(of_norm(j, d, v, g));
-        },
-        dy, x, t.gamma);
+    row.map_at(t.n, to, of_norm, dy, x, t.gamma);
 }
 
 template <class S, class C = compute_t<S>>
@@ -189,8 +174,8 @@ void sums_rows(Stream s, const Typed<S>& t, C* s1, C* s2) {
   rows(
       s, t.rows, t.n, DT_BODY(Row & row, int64_t r) {
         const Sums<C> sums = sums_of(row, t, r);
-        if (s1) put(row, s1 + r, sums.a);
-        put(row, s2 + r, sums.b);
+        if (s1) row.put(s1 + r, sums.a);
+        row.put(s2 + r, sums.b);
       });
 }
 

@@ -1,5 +1,6 @@
-// All kernels, written once in the files of this folder. nvcc compiles them for
-// CUDA; g++ compiles them for host memory, for tests.
+// All kernels of the compiler's device. Those in the files of this folder are
+// written once: nvcc compiles them for CUDA, and g++ for the CPU, which has its
+// own for the rest (../cpu).
 #pragma once
 #include "dtensor/device/portable/executor.h"
 #include "dtensor/ops/kernels/kernels.h"
@@ -14,9 +15,3 @@ class PortableKernels : public Kernels {
 
 }  // namespace DT_PORTABLE
 }  // namespace dtensor::kernels
-
-namespace dtensor {
-
-const Kernels& portable_kernels();  // for host memory
-
-}  // namespace dtensor

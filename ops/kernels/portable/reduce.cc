@@ -317,11 +317,11 @@ void scan_segments(Stream s, const Scan& scan, const S* x, const A* carry,
           if (total) total[of_row] = sum;
         });
         if (out)
-          row.map(n, out + of_row * scan.n + from, [&](int64_t i) {
+          row.map_at(n, out + of_row * scan.n + from, [&](int64_t i) {
             const int64_t at = turned(i), group = at / kFew;
             A sum = starts[group / kFew];
             if (group % kFew > 0) sum = Op()(sum, sums[group - 1]);
-            return result<S>(Op()(sum, v[at]));
+            return static_cast<portable::compute_t<S>>(Op()(sum, v[at]));
           });
       },
       kFast * static_cast<int64_t>(sizeof(A)));

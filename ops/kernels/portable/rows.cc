@@ -10,10 +10,8 @@ namespace {
 
 using portable::compute_t;
 using portable::lowest;
-using portable::rounded;
 using portable::Row;
 using portable::rows;
-using portable::Sum;
 using portable::widened;
 
 // The largest value so far, and the sum of exp(x - max).
@@ -35,50 +33,89 @@ struct Merge {
   }
 };
 
-// max and sum of a row, in one pass over it.
 template <class S, class C = compute_t<S>>
-DT_HD MaxSum<C> max_sum(Row& row, int64_t n, const S* x) {
-  MaxSum<C> all = row.reduce(
-      n, MaxSum<C>{lowest<C>(), C(0)}, Merge<C>(),
-      [](int64_t, S v) {
-        return MaxSum<C>{widened(v), C(1)};
-      },
-      x);
-  // inf - inf gives NaN, as a sum that is taken after the maximum does.
-  if (all.max != lowest<C>()) all.sum += all.max - all.max;
-  return all;
+DT_HD MaxSum<C> max_sum(auto& row, int64_t n, const S* x) {
+  if constexpr (portable::kManyPasses) {
+    const C max = row.max(n, x);
+    if (max == lowest<C>()) return {max, static_cast<C>(n)};
+    return {max, static_cast<C>(row.sum(
+                     n, [&](auto v) { return exp_softmax(v - max); }, x))};
+  } else {
+    MaxSum<C> all = row.reduce(
+        n, MaxSum<C>{lowest<C>(), C(0)}, Merge<C>(),
+        [](int64_t, S v) {
+          return MaxSum<C>{widened(v), C(1)};
+        },
+        x);
+    // inf - inf gives NaN, as a sum that is taken after the maximum does.
+    if (all.max != lowest<C>()) all.sum += all.max - all.max;
+    return all;
+  }
 }
 template <class S>
 DT_HD compute_t<S> sum_of(Row& row, int64_t n, const S* x) {
-  return row.reduce(
-      n, compute_t<S>(0), Sum(), [](int64_t, S v) { return widened(v); }, x);
+  return static_cast<compute_t<S>>(row.sum(
+      n, [](auto v) { return v; }, x));
 }
 template <class S>
 DT_HD compute_t<S> dot(Row& row, int64_t n, const S* a, const S* b) {
-  return row.reduce(
-      n, compute_t<S>(0), Sum(),
-      [](int64_t, S u, S v) { return widened(u) * widened(v); }, a, b);
+  return static_cast<compute_t<S>>(row.sum(
+      n, [](auto u, auto v) { return u * v; }, a, b));
+}
+
+// exp(x - max) / sum
+template <class S, class C = compute_t<S>>
+DT_HD void divide(Row& row, int64_t n, const S* x, MaxSum<C> all, S* y) {
+  const C max = all.max, scale = C(1) / all.sum;
+  row.map(
+      n, y, [&](auto v) { return exp_softmax(v - max) * scale; }, x);
+}
+
+// The whole softmax of a row. With many passes, exponentials are kept, in y or
+// in fast memory.
+template <class S, class C = compute_t<S>>
+constexpr int64_t kept_bytes(int64_t n) {
+  return portable::kManyPasses && !std::is_same_v<S, C>
+             ? n * static_cast<int64_t>(sizeof(C))
+             : 0;
+}
+template <class S, class C = compute_t<S>>
+DT_HD void whole(auto& row, int64_t n, const S* x, S* y) {
+  if constexpr (portable::kManyPasses) {
+    C* e;
+    if constexpr (std::is_same_v<S, C>)
+      e = y;
+    else
+      e = row.template fast<C>();
+    const C max = row.max(n, x);
+    const C scale =
+        C(1) / static_cast<C>(row.map_sum(
+                   n, e, [&](auto v) { return exp_softmax(v - max); }, x));
+    row.map(
+        n, y, [&](auto v) { return v * scale; }, e);
+  } else {
+    divide(row, n, x, max_sum(row, n, x), y);
+  }
 }
 
 template <class S, class C = compute_t<S>>
 void softmax(Stream s, const Softmax& a) {
   rows(
-      s, a.x.rows, a.x.n, DT_BODY(Row & row, int64_t r) {
+      s, a.x.rows, a.x.n,
+      DT_BODY(Row & row, int64_t r) {
         const int64_t n = a.x.n;
         const S* x = row_at<S>(a.x, r);
+        S* y = row_at(static_cast<S*>(a.y), r, n);
+        if (!a.max && !a.log) return whole(row, n, x, y);
         const MaxSum<C> all = a.max ? MaxSum<C>{static_cast<const C*>(a.max)[r],
                                                 static_cast<const C*>(a.sum)[r]}
                                     : max_sum(row, n, x);
-        const C scale = a.log ? fn::log(all.sum) : C(1) / all.sum;
+        if (!a.log) return divide(row, n, x, all, y);
+        const C max = all.max, log_sum = fn::log(all.sum);
         row.map(
-            n, row_at(static_cast<S*>(a.y), r, n),
-            [&](int64_t, S v) {
-              const C shifted = widened(v) - all.max;
-              return rounded<S>(a.log ? shifted - scale
-                                      : fn::exp(shifted) * scale);
-            },
-            x);
-      });
+            n, y, [&](auto v) { return v - max - log_sum; }, x);
+      },
+      kept_bytes<S>(a.x.n));
 }
 
 template <class S, class C = compute_t<S>>
@@ -88,16 +125,17 @@ void backward(Stream s, const SoftmaxBackward& a) {
         const int64_t n = a.dy.n;
         const S* y = row_at(static_cast<const S*>(a.y), r, n);
         const S* dy = row_at<S>(a.dy, r);
+        S* dx = row_at(static_cast<S*>(a.dx), r, n);
         const C sum = a.sum   ? static_cast<const C*>(a.sum)[r]
                       : a.log ? sum_of(row, n, dy)
                               : dot(row, n, y, dy);
-        row.map(
-            n, row_at(static_cast<S*>(a.dx), r, n),
-            [&](int64_t, S v, S d) {
-              const C w = widened(v), g = widened(d);
-              return rounded<S>(a.log ? g - fn::exp(w) * sum : w * (g - sum));
-            },
-            y, dy);
+        if (a.log)
+          row.map(
+              n, dx, [&](auto v, auto d) { return d - exp_softmax(v) * sum; },
+              y, dy);
+        else
+          row.map(
+              n, dx, [&](auto v, auto d) { return v * (d - sum); }, y, dy);
       });
 }
 
@@ -106,8 +144,8 @@ void max_sums(Stream s, const RowMaxSum& a) {
   rows(
       s, a.x.rows, a.x.n, DT_BODY(Row & row, int64_t r) {
         const MaxSum<C> all = max_sum(row, a.x.n, row_at<S>(a.x, r));
-        put(row, static_cast<C*>(a.max) + r, all.max);
-        put(row, static_cast<C*>(a.sum) + r, all.sum);
+        row.put(static_cast<C*>(a.max) + r, all.max);
+        row.put(static_cast<C*>(a.sum) + r, all.sum);
       });
 }
 
@@ -115,8 +153,8 @@ template <class S, class C = compute_t<S>>
 void sums(Stream s, const RowSum& a) {
   rows(
       s, a.x.rows, a.x.n, DT_BODY(Row & row, int64_t r) {
-        put(row, static_cast<C*>(a.sum) + r,
-            sum_of(row, a.x.n, row_at<S>(a.x, r)));
+        row.put(static_cast<C*>(a.sum) + r,
+                sum_of(row, a.x.n, row_at<S>(a.x, r)));
       });
 }
 
@@ -124,8 +162,8 @@ template <class S, class C = compute_t<S>>
 void dots(Stream s, const RowDot& a) {
   rows(
       s, a.y.rows, a.y.n, DT_BODY(Row & row, int64_t r) {
-        put(row, static_cast<C*>(a.dot) + r,
-            dot(row, a.y.n, row_at<S>(a.y, r), row_at<S>(a.dy, r)));
+        row.put(static_cast<C*>(a.dot) + r,
+                dot(row, a.y.n, row_at<S>(a.y, r), row_at<S>(a.dy, r)));
       });
 }
 

@@ -73,8 +73,8 @@ void topk_typed(Stream s, const TopK& a) {
                 return j == 0 || order.before(last, c) ? c : C();
               },
               from);
-          put(row, static_cast<S*>(a.values) + r * k + j, from[best.at]);
-          put(row, a.value_ids + r * k + j, best.id);
+          row.put(static_cast<S*>(a.values) + r * k + j, from[best.at]);
+          row.put(a.value_ids + r * k + j, best.id);
           last = best;
         }
       });

@@ -135,31 +135,28 @@ TEST(WalkTest, MapsWhateverTheStridesAndTheAlignment) {
       {{3, 0}, {1, 1}},
   };
   for (const Case& c : cases)
-    for (int shift : {0, 1})
-      for (int lanes : {1, 3}) {
-        const Lanes several(lanes);
-        alignas(16) int32_t x[256];
-        alignas(16) int16_t y[256];
-        alignas(16) int64_t out[128];
-        for (int i = 0; i < 256; ++i) x[i] = i, y[i] = static_cast<int16_t>(-i);
-        std::fill_n(out, 128, -1);
-        const Shape dense = contiguous_strides(c.shape);
-        const Walk<3> walk(c.shape, {dense, c.strides, dense});
-        map(
-            Stream(), walk, out + shift,
-            DT_BODY(int32_t a, int16_t b) { return 1000 * a + b; }, x + shift,
-            y);
-        const int64_t n = numel(c.shape);
-        std::vector<std::array<int64_t, 3>> all = offsets(walk);
-        ASSERT_EQ(static_cast<int64_t>(all.size()), n);
-        for (const auto& at : all)
-          ASSERT_EQ(out[at[0] + shift], 1000 * (at[1] + shift) - at[2])
-              << to_string(c.shape) << to_string(c.strides) << shift;
-        ASSERT_TRUE(
-            std::all_of(out, out + shift, [](int64_t v) { return v == -1; }));
-        ASSERT_TRUE(std::all_of(out + shift + n, out + 128,
-                                [](int64_t v) { return v == -1; }));
-      }
+    for (int shift : {0, 1}) {
+      alignas(16) int32_t x[256];
+      alignas(16) int16_t y[256];
+      alignas(16) int64_t out[128];
+      for (int i = 0; i < 256; ++i) x[i] = i, y[i] = static_cast<int16_t>(-i);
+      std::fill_n(out, 128, -1);
+      const Shape dense = contiguous_strides(c.shape);
+      const Walk<3> walk(c.shape, {dense, c.strides, dense});
+      map(
+          Stream(), walk, out + shift,
+          DT_BODY(int32_t a, int16_t b) { return 1000 * a + b; }, x + shift, y);
+      const int64_t n = numel(c.shape);
+      std::vector<std::array<int64_t, 3>> all = offsets(walk);
+      ASSERT_EQ(static_cast<int64_t>(all.size()), n);
+      for (const auto& at : all)
+        ASSERT_EQ(out[at[0] + shift], 1000 * (at[1] + shift) - at[2])
+            << to_string(c.shape) << to_string(c.strides) << shift;
+      ASSERT_TRUE(
+          std::all_of(out, out + shift, [](int64_t v) { return v == -1; }));
+      ASSERT_TRUE(std::all_of(out + shift + n, out + 128,
+                              [](int64_t v) { return v == -1; }));
+    }
 }
 
 TEST(WalkTest, PacksWhatIsAlignedOrOneElement) {

@@ -1,14 +1,13 @@
 // Functions of registers. Transcendental ones come from glibc's libmvec (at
 // most 4 ulp, exact at special values), or element by element from <cmath>
 // where libmvec has none. exp of floats is our own, because it matters most,
-// and libmvec's is slow for the -inf of a masked softmax. Private to
-// ops/kernels.
+// and libmvec's is slow for the -inf of a masked softmax.
 #pragma once
 #include <cmath>
 
-#include "dtensor/ops/kernels/cpu/vec.h"
+#include "dtensor/device/portable/vec.h"
 
-namespace dtensor::kernels::cpu {
+namespace dtensor::simd {
 
 // exp(x) = 2^n exp(r), |r| <= ln(2) / 2, after Cephes; within 2 ulp.
 inline F32v exp_reduced(F32v x, I32v* n) {
@@ -211,4 +210,4 @@ inline Vec<T> pow(Vec<T> a, double p) {
   return pow(a, V(p));
 }
 
-}  // namespace dtensor::kernels::cpu
+}  // namespace dtensor::simd

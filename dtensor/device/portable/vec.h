@@ -1,6 +1,6 @@
 // A register of floats or doubles by GCC's vector extensions, with the
 // operators that pointwise functions and row kernels use (vec_math.h has
-// functions). Private to ops/kernels.
+// functions).
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -12,9 +12,9 @@
 #include <immintrin.h>
 #endif
 
-#include "dtensor/placement/dtype.h"
+#include "dtensor/device/portable/values.h"
 
-namespace dtensor::kernels::cpu {
+namespace dtensor::simd {
 
 #if defined(__AVX512F__)
 inline constexpr int kVecBytes = 64;
@@ -51,29 +51,19 @@ struct Vec {
   R v;
   Vec() = default;
   Vec(R r) : v(r) {}
-  explicit Vec(double c) : v(R{} + static_cast<T>(c)) {}
+  // A T converts by itself, so that x - c is written for a register x as for a
+  // scalar.
+  template <class C>
+  requires std::is_arithmetic_v<C>
+  explicit(!std::is_same_v<C, T>) Vec(C c) : v(R{} + static_cast<T>(c)) {}
+
+  friend Vec operator+(Vec a, Vec b) { return a.v + b.v; }
+  friend Vec operator-(Vec a, Vec b) { return a.v - b.v; }
+  friend Vec operator*(Vec a, Vec b) { return a.v * b.v; }
+  friend Vec operator/(Vec a, Vec b) { return a.v / b.v; }
+  friend Vec operator-(Vec a) { return -a.v; }
 };
 
-template <class T>
-inline Vec<T> operator+(Vec<T> a, Vec<T> b) {
-  return a.v + b.v;
-}
-template <class T>
-inline Vec<T> operator-(Vec<T> a, Vec<T> b) {
-  return a.v - b.v;
-}
-template <class T>
-inline Vec<T> operator*(Vec<T> a, Vec<T> b) {
-  return a.v * b.v;
-}
-template <class T>
-inline Vec<T> operator/(Vec<T> a, Vec<T> b) {
-  return a.v / b.v;
-}
-template <class T>
-inline Vec<T> operator-(Vec<T> a) {
-  return -a.v;
-}
 // a * b + c, rounded once if the CPU can. The compiler does not fuse on its own
 // (-ffp-contract=off), because that depends on the surrounding code: a row's
 // last register would then be rounded differently from the others.
@@ -109,6 +99,19 @@ DT_COMPARE(>=)
 DT_COMPARE(==)
 DT_COMPARE(!=)
 #undef DT_COMPARE
+// A number for each element, and the elements' own numbers.
+template <class T>
+inline typename Raw<T>::mask lanes(int64_t number) {
+  using M = typename Raw<T>::mask;
+  return M{} + static_cast<std::remove_reference_t<decltype(M{}[0])>>(number);
+}
+template <class T>
+inline typename Raw<T>::mask lane_numbers() {
+  typename Raw<T>::mask numbers;
+  using I = std::remove_reference_t<decltype(numbers[0])>;
+  for (int64_t i = 0; i < Vec<T>::n; ++i) numbers[i] = static_cast<I>(i);
+  return numbers;
+}
 template <class T>
 inline Vec<T> select(typename Raw<T>::mask m, Vec<T> a, Vec<T> b) {
   return m ? a.v : b.v;
@@ -142,18 +145,7 @@ inline constexpr int kNearest = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
 #endif
 
 // --- Memory -----------------------------------------------------------------
-// The compute type of storage type S.
-template <class S>
-struct Compute {
-  using type = S;
-};
-template <class S>
-requires is_half<S>
-struct Compute<S> {
-  using type = float;
-};
-template <class S>
-using compute_t = typename Compute<S>::type;
+using portable::compute_t;
 
 template <class S>
 inline Vec<S> load(const S* p) {
@@ -266,10 +258,7 @@ inline Vec<T> rotated(Vec<T> a, int w) {
   for (int i = 0; i < Vec<T>::n; ++i) b.v[i] = a.v[(i + w) % Vec<T>::n];
   return b;
 #else
-  typename Raw<T>::mask index;
-  using Index = std::remove_reference_t<decltype(index[0])>;
-  for (int64_t i = 0; i < Vec<T>::n; ++i) index[i] = static_cast<Index>(i);
-  return __builtin_shuffle(a.v, index + w);
+  return __builtin_shuffle(a.v, lane_numbers<T>() + lanes<T>(w));
 #endif
 }
 template <class T, class Op>
@@ -291,4 +280,4 @@ inline T min_of(T a, T b) {
   return a < b || a != a ? a : b;
 }
 
-}  // namespace dtensor::kernels::cpu
+}  // namespace dtensor::simd

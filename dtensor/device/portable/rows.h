@@ -1,0 +1,139 @@
+// Loops over one contiguous row, a register at a time.
+//
+// Callables get a reader `at`: at(p) is the register of row p at the current
+// position, in the compute type; at(p, rest) has `rest` beyond the end.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+
+#include "dtensor/device/portable/values.h"
+#include "dtensor/device/portable/vec.h"
+
+namespace dtensor::simd {
+
+using portable::Two;
+
+struct AtFull {
+  int64_t i;
+  template <class S>
+  Vec<compute_t<S>> operator()(const S* p, compute_t<S> = 0) const {
+    return load(p + i);
+  }
+};
+struct AtTail {
+  int64_t i, m;
+  template <class S>
+  Vec<compute_t<S>> operator()(const S* p, compute_t<S> rest = 0) const {
+    return load_n(p + i, m, rest);
+  }
+};
+
+// out[i] = f(at) for n elements. f may read the row out.
+template <class S, class F>
+inline void each(int64_t n, S* out, F&& f) {
+  constexpr int64_t w = Vec<compute_t<S>>::n;
+  int64_t i = 0;
+  for (; i + w <= n; i += w) store(out + i, f(AtFull{i}));
+  if (i < n) store_n(out + i, f(AtTail{i, n - i}), n - i);
+}
+
+// r, with zeros for the elements beyond the end of the row.
+template <class T>
+inline Vec<T> cut(AtFull, Vec<T> r) {
+  return r;
+}
+template <class T>
+inline Vec<T> cut(AtTail at, Vec<T> r) {
+  return select<T>(lane_numbers<T>() < lanes<T>(at.m), r, Vec<T>(0));
+}
+template <class At, class T>
+inline Two<Vec<T>> cut(At at, const Two<Vec<T>>& r) {
+  return {cut(at, r.first), cut(at, r.second)};
+}
+
+template <class T>
+inline double wide_sum(Vec<T> r) {
+  return static_cast<double>(sum(r));
+}
+template <class T>
+inline Two<double> wide_sum(const Two<Vec<T>>& r) {
+  return {wide_sum(r.first), wide_sum(r.second)};
+}
+
+// Combines f(at), a register or two, over the row. Beyond the end, f must give
+// the operation's identity. Four registers accumulate, to hide latency.
+template <class T, class A, class F, class Op>
+inline A combine(int64_t begin, int64_t end, A identity, F&& f, Op&& op) {
+  constexpr int64_t w = Vec<T>::n;
+  A a = identity, b = identity, c = identity, d = identity;
+  int64_t i = begin;
+  for (; i + 4 * w <= end; i += 4 * w) {
+    a = op(a, f(AtFull{i}));
+    b = op(b, f(AtFull{i + w}));
+    c = op(c, f(AtFull{i + 2 * w}));
+    d = op(d, f(AtFull{i + 3 * w}));
+  }
+  for (; i + w <= end; i += w) a = op(a, f(AtFull{i}));
+  if (i < end) b = op(b, f(AtTail{i, end - i}));
+  return op(op(a, b), op(c, d));
+}
+
+// Long sums are made of sums of this many elements, which are added in f64.
+inline constexpr int64_t kPiece = 4096;
+
+// The sum of f(at): 64 partial sums (for f32) in each piece.
+template <class T, class F>
+inline auto total(int64_t n, F&& f) {
+  using A = decltype(f(AtFull{0}));
+  decltype(wide_sum(A{})) r{};
+  for (int64_t i = 0; i < n; i += kPiece)
+    r = r + wide_sum(combine<T>(
+                i, std::min(n, i + kPiece), A{},
+                [&](auto at) { return cut(at, f(at)); },
+                [](const A& x, const A& y) { return x + y; }));
+  return r;
+}
+
+// out[i] = f(at) for n elements; returns the sum of f(at). f may read the row
+// out.
+template <class S, class F>
+inline double stored_total(int64_t n, S* out, F&& f) {
+  using V = Vec<compute_t<S>>;
+  constexpr int64_t w = V::n;
+  double r = 0;
+  for (int64_t begin = 0; begin < n; begin += kPiece) {
+    const int64_t end = std::min(n, begin + kPiece);
+    V a(0), b(0);
+    int64_t i = begin;
+    for (; i + 2 * w <= end; i += 2 * w) {
+      const V first = f(AtFull{i}), second = f(AtFull{i + w});
+      store(out + i, first);
+      store(out + i + w, second);
+      a = a + first;
+      b = b + second;
+    }
+    for (; i < end; i += w) {
+      const AtTail at{i, std::min(w, end - i)};
+      const V last = f(at);
+      store_n(out + i, last, at.m);
+      a = a + cut(at, last);
+    }
+    r += wide_sum(a + b);
+  }
+  return r;
+}
+
+template <class T>
+inline constexpr T kLow = -std::numeric_limits<T>::infinity();
+
+template <class S>
+inline compute_t<S> row_maximum(int64_t n, const S* x) {
+  using T = compute_t<S>;
+  const auto larger = [](Vec<T> x, Vec<T> y) { return max(x, y); };
+  return fold(combine<T>(
+                  0, n, Vec<T>(kLow<T>),
+                  [&](auto at) { return at(x, kLow<T>); }, larger),
+              larger);
+}
+
+}  // namespace dtensor::simd
