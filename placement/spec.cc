@@ -6,6 +6,7 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "dtensor/placement/bounded_cache.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/placement/hash.h"
 

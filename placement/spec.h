@@ -15,13 +15,14 @@
 #include <string>
 #include <utility>
 
-#include "dtensor/placement/bounded_cache.h"
 #include "dtensor/placement/dtype.h"
 #include "dtensor/placement/layout.h"
 #include "dtensor/placement/mesh.h"
 #include "dtensor/placement/shape.h"
 
 namespace dtensor {
+
+struct CacheUse;  // bounded_cache.h
 
 class Spec {
  public:
