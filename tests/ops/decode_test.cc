@@ -9,6 +9,7 @@
 #include "dtensor/ops/decision.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/view.h"
+#include "dtensor/placement/bounded_cache.h"
 #include "dtensor/placement/spec.h"
 #include "dtensor/runtime.h"
 #include "dtensor/scopes.h"

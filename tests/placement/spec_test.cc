@@ -6,6 +6,7 @@
 #include <thread>
 #include <vector>
 
+#include "dtensor/placement/bounded_cache.h"
 #include "dtensor/placement/error.h"
 #include "tests/testing.h"
 
