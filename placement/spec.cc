@@ -22,19 +22,9 @@ Spec::Spec(const Mesh& mesh, const Shape& shape, Layout layout, DType dtype,
       partial_axes_(layout_.partial_axes()),
       hash_(hash) {}
 
-namespace {
-
-// The thread's counter in each spec.
-size_t counter_of_thread(size_t counters) {
-  static std::atomic<size_t> threads{0};
-  thread_local const size_t mine = threads++;
-  return mine % counters;
-}
-
-}  // namespace
-
-Spec::Users& Spec::users() const {
-  return users_[counter_of_thread(users_.size())];
+int Spec::next_counter() {
+  static std::atomic<unsigned> threads{0};
+  return static_cast<int>(threads++ % std::tuple_size_v<decltype(users_)>);
 }
 
 // Reads what was dropped first: every drop that it sees follows a hold, which

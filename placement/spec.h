@@ -79,8 +79,15 @@ class Spec {
   struct alignas(64) Users {
     std::atomic<uint64_t> held{0}, dropped{0};
   };
-  Users& users() const;
+  Users& users() const {
+    if (counter_ < 0) [[unlikely]]
+      counter_ = next_counter();
+    return users_[static_cast<size_t>(counter_)];
+  }
+  static int next_counter();
 
+  // The thread's counter in each spec; -1: none yet.
+  static constinit inline thread_local int counter_ = -1;
   mutable std::array<Users, 8> users_;
   Mesh mesh_;
   Shape shape_;
