@@ -110,7 +110,8 @@ class Route {
     int64_t n = 0, granule = 1;
     bool balanced = false;  // both ends are, with this granule
     std::vector<Cut> cuts;
-    // Of unbalanced cuts, by number; a deque, for Cut::tree points into it.
+    // The dims of unbalanced cuts, by number. A deque: Cut::tree points into
+    // it.
     std::deque<Dim> dims;
   };
   Table& table(int d) { return tables_[static_cast<size_t>(d)]; }

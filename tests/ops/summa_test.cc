@@ -58,8 +58,9 @@ TEST(SummaTest, EmptyParts) {
   check_problem(problem(0, 2, 3, 64), {{"x=2,y=2", {"S0,S1", "S0,S1"}}});
 }
 
-// What a rank receives, by the formula of summa(); forward, and in the whole
-// of a step: both are gathered again, and the gradients go back as they came.
+// The bytes that a rank receives, by the formula of summa(): forward, and in
+// the whole of a step: both are gathered again, and the gradients go back as
+// they came.
 TEST(SummaTest, Bytes) {
   struct Layouts {
     std::string mesh, a, b;
