@@ -37,10 +37,10 @@ struct EmbeddingBackwardArgs {
 
 // Whose rows: those of a table [v, h], or of any tensor [v, ...], whose
 // indices index_select() and index_add() name.
-enum class Of : bool { kTable, kTensor };
+enum class Kind : bool { kTable, kTensor };
 
-const Op& forward_op(Of);
-const Op& backward_op(Of);
+const Op& forward_op(Kind);
+const Op& backward_op(Kind);
 
 // The factors of a row with `ndim` dimensions.
 std::string row_factors(int ndim) {
@@ -77,16 +77,16 @@ Tensor flat_rows(const Tensor& x, int keep) {
 // table "vh", ids "..." -> "...h"
 class Embedding : public Op {
  public:
-  explicit Embedding(Of of)
-      : Op(of == Of::kTable ? "embedding" : "index_select"), of_(of) {}
+  explicit Embedding(Kind kind)
+      : Op(kind == Kind::kTable ? "embedding" : "index_select"), kind_(kind) {}
 
   BoundRule bind(const std::vector<Shape>& shapes,
                  const Attrs&) const override {
     const int dims = shapes[0].size();
-    DT_CHECK(of_ == Of::kTensor ? dims > 0 : dims == 2, name(),
+    DT_CHECK(kind_ == Kind::kTensor ? dims > 0 : dims == 2, name(),
              "the table has shape {}; write one with {} dimensions",
              dtensor::to_string(shapes[0]),
-             of_ == Of::kTensor ? "some" : "two");
+             kind_ == Kind::kTensor ? "some" : "two");
     const std::string row = row_factors(dims - 1);
     return BoundRule(Rule("v" + row + ",...->..." + row + " | linear 0"),
                      shapes, name());
@@ -104,7 +104,7 @@ class Embedding : public Op {
       list.push_back({{{{v, h}}, {ids, SampleInput::Values::kIndex, v}},
                       EmbeddingArgs{false, 0},
                       true});
-    if (of_ == Of::kTensor)
+    if (kind_ == Kind::kTensor)
       list.push_back({{{{5, 3, 2}}, {{4}, SampleInput::Values::kIndex, 5}},
                       EmbeddingArgs{false, 0},
                       true});
@@ -144,7 +144,7 @@ class Embedding : public Op {
     const DistTensor& table = c.inputs[0];
     const Assignment a = turned(c, table.ndim() - 1, true);
     DistTensor d =
-        apply1(backward_op(of_), std::vector{c.cotangents[0], c.inputs[1]},
+        apply1(backward_op(kind_), std::vector{c.cotangents[0], c.inputs[1]},
                EmbeddingBackwardArgs{table.size(0), false, 0}, &a);
     if (d.dtype() != table.dtype()) d = cast(d, table.dtype());
     return {d, {}};
@@ -155,8 +155,8 @@ class Embedding : public Op {
     const int64_t rows = c.global_size('v');
     check_ids_in(
         c, ids, *c.decision.in[1], rows, {},
-        [=, of = of_, dim = c.attrs.as<EmbeddingArgs>().dim](int64_t id) {
-          return of == Of::kTensor
+        [=, kind = kind_, dim = c.attrs.as<EmbeddingArgs>().dim](int64_t id) {
+          return kind == Kind::kTensor
                      ? no_index(id, rows, dim)
                      : fmt::format(
                            "id {} is not in [0, {}), the rows of the "
@@ -166,14 +166,15 @@ class Embedding : public Op {
         });
   }
 
-  Of of_;
+  Kind kind_;
 };
 
 // dy "...h", ids "..." -> the table's gradient "vh"
 class EmbeddingBackward : public Op {
  public:
-  explicit EmbeddingBackward(Of of)
-      : Op(of == Of::kTable ? "embedding_backward" : "index_add"), of_(of) {}
+  explicit EmbeddingBackward(Kind kind)
+      : Op(kind == Kind::kTable ? "embedding_backward" : "index_add"),
+        kind_(kind) {}
 
   BoundRule bind(const std::vector<Shape>& shapes,
                  const Attrs& attrs) const override {
@@ -199,7 +200,7 @@ class EmbeddingBackward : public Op {
                       EmbeddingBackwardArgs{v, true, 0},
                       true});
     }
-    if (of_ == Of::kTensor)
+    if (kind_ == Kind::kTensor)
       list.push_back({{{{4, 3, 2}}, {{4}, SampleInput::Values::kIndex, 5}},
                       EmbeddingBackwardArgs{5, true, 0},
                       true});
@@ -235,24 +236,24 @@ class EmbeddingBackward : public Op {
     const DistTensor &dy = c.inputs[0], &ids = c.inputs[1];
     const Assignment a = turned(c, dy.ndim() - ids.ndim(), false);
     // The forward pass checked the ids.
-    DistTensor d = apply1(forward_op(of_), std::vector{c.cotangents[0], ids},
+    DistTensor d = apply1(forward_op(kind_), std::vector{c.cotangents[0], ids},
                           EmbeddingArgs{true, 0}, &a);
     if (d.dtype() != dy.dtype()) d = cast(d, dy.dtype());
     return {d, {}};
   }
 
  private:
-  Of of_;
+  Kind kind_;
 };
 
-const Op& forward_op(Of of) {
-  static const Embedding table(Of::kTable), tensor(Of::kTensor);
-  return of == Of::kTable ? table : tensor;
+const Op& forward_op(Kind kind) {
+  static const Embedding table(Kind::kTable), tensor(Kind::kTensor);
+  return kind == Kind::kTable ? table : tensor;
 }
 
-const Op& backward_op(Of of) {
-  static const EmbeddingBackward table(Of::kTable), tensor(Of::kTensor);
-  return of == Of::kTable ? table : tensor;
+const Op& backward_op(Kind kind) {
+  static const EmbeddingBackward table(Kind::kTable), tensor(Kind::kTensor);
+  return kind == Kind::kTable ? table : tensor;
 }
 
 // x with dimension `dim` first, and back.
@@ -269,7 +270,7 @@ void check_vector(std::string_view op, const DistTensor& index) {
 
 DistTensor embedding(const DistTensor& table, const DistTensor& ids,
                      const EmbeddingOptions& options) {
-  return apply1(forward_op(Of::kTable), std::vector{table, ids},
+  return apply1(forward_op(Kind::kTable), std::vector{table, ids},
                 EmbeddingArgs{options.zeros_outside, 0});
 }
 
@@ -281,7 +282,7 @@ DistTensor index_select(const DistTensor& x, int dim, const DistTensor& index) {
   if (x.dtype() == DType::kBool)  // a partial sum of bools cannot be reduced
     return cast(index_select(cast(x, DType::kI32), dim, index), DType::kBool);
   const int d = normalize_dim(dim, x.ndim(), "index_select");
-  const DistTensor y = apply1(forward_op(Of::kTensor),
+  const DistTensor y = apply1(forward_op(Kind::kTensor),
                               std::vector{to_first(x, d), reshape(index, {-1})},
                               EmbeddingArgs{false, d});
   return to_first(y, d);
@@ -309,7 +310,7 @@ DistTensor index_add(const DistTensor& x, int dim, const DistTensor& index,
   const DistTensor scaled =
       alpha.value == 1 ? src : cast(mul(src, alpha), x.dtype());
   const DistTensor sum =
-      apply1(backward_op(Of::kTensor),
+      apply1(backward_op(Kind::kTensor),
              std::vector{to_first(scaled, d), reshape(index, {-1})},
              EmbeddingBackwardArgs{x.size(d), true, d});
   return x + to_first(cast(sum, x.dtype()), d);
@@ -317,8 +318,9 @@ DistTensor index_add(const DistTensor& x, int dim, const DistTensor& index,
 
 OpList embedding_ops() {
   OpList all;
-  for (Of of : {Of::kTable, Of::kTensor})
-    for (const Op* op : {&forward_op(of), &backward_op(of)}) all.push_back(op);
+  for (Kind kind : {Kind::kTable, Kind::kTensor})
+    for (const Op* op : {&forward_op(kind), &backward_op(kind)})
+      all.push_back(op);
   return all;
 }
 

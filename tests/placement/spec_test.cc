@@ -60,7 +60,9 @@ TEST(SpecTest, FreesWhatNothingHolds) {
   for (int64_t n = 0; n < 20000; ++n) {
     const Spec* s = spec("S0,R", {5000 + n, 3});
     // A thread need not hold what it asked for lately.
-    if (n >= 1000) EXPECT_EQ(spec("S0,R", {4000 + n, 3})->shape()[0], 4000 + n);
+    if (n >= 1000) {
+      EXPECT_EQ(spec("S0,R", {4000 + n, 3})->shape()[0], 4000 + n);
+    }
     EXPECT_EQ(s->shape()[0], 5000 + n);
   }
   EXPECT_LE(Spec::use().entries, before + 3 * 4096);
