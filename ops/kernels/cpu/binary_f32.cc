@@ -9,9 +9,5 @@ DT_BINARY_LOOPS(float, fn::By::kBoth)
 DT_BINARY_LOOPS(float, fn::By::kAA)
 DT_BINARY_LOOPS(float, fn::By::kAB)
 DT_BINARY_LOOPS(float, fn::By::kBB)
-DT_BINARY_LOOPS(float, fn::By::kAAA)
-DT_BINARY_LOOPS(float, fn::By::kAAB)
-DT_BINARY_LOOPS(float, fn::By::kABB)
-DT_BINARY_LOOPS(float, fn::By::kBBB)
 
 }  // namespace dtensor::kernels::cpu

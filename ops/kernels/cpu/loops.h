@@ -74,29 +74,25 @@ struct Walk {
   }
 };
 
-template <class T>
-inline compute_t<T> widen(T x) {
-  return static_cast<compute_t<T>>(x);
-}
-
-// n <= kChunk elements from p on, as contiguous compute_t<S>: p itself, or a
-// copy in buf.
-template <class S>
-inline const compute_t<S>* fetch(const S* p, int64_t stride, int64_t n,
-                                 compute_t<S>* buf) {
-  if constexpr (is_half<S>) {
+// n <= kChunk elements from p on, as contiguous T, which is compute_t<S> or
+// double: p itself, or a copy in buf.
+template <class S, class T>
+inline const T* fetch(const S* p, int64_t stride, int64_t n, T* buf) {
+  constexpr bool kUsual = std::is_same_v<T, compute_t<S>>;
+  const auto widen = [](S x) { return static_cast<T>(compute_t<S>(x)); };
+  if constexpr (is_half<S> && kUsual) {
     if (stride == 1) {
       using V = Vec<float>;
       int64_t i = 0;
       for (; i + V::n <= n; i += V::n) store(buf + i, load(p + i));
-      for (; i < n; ++i) buf[i] = static_cast<float>(p[i]);
+      for (; i < n; ++i) buf[i] = widen(p[i]);
       return buf;
     }
-  } else {
+  } else if constexpr (kUsual) {
     if (stride == 1) return p;
   }
   if (stride == 0) {
-    const compute_t<S> x = widen(*p);
+    const T x = widen(*p);
     for (int64_t i = 0; i < n; ++i) buf[i] = x;
   } else {
     for (int64_t i = 0; i < n; ++i) buf[i] = widen(p[i * stride]);
@@ -110,6 +106,10 @@ inline void narrow(const float* from, int64_t n, S* to) {
   int64_t i = 0;
   for (; i + V::n <= n; i += V::n) store(to + i, load(from + i));
   for (; i < n; ++i) to[i] = S(from[i]);
+}
+template <class S>
+inline void narrow(const double* from, int64_t n, S* to) {
+  for (int64_t i = 0; i < n; ++i) to[i] = S(static_cast<float>(from[i]));
 }
 
 // Calls f.template operator()<S>() for a float type; throws Error for others.

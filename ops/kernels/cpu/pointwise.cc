@@ -11,6 +11,10 @@ namespace {
 
 using namespace cpu;
 
+// Derivatives of this order are computed in f64 for every float type: they are
+// rare, and their loops take long to compile.
+constexpr int kWideOrder = 3;
+
 // The type in which a stored type is computed; a bool is computed as its byte.
 template <class S>
 using computed_t =
@@ -18,11 +22,11 @@ using computed_t =
 
 // Runs a loop for contiguous operands on K operands with strides, and of
 // storage types that differ from the compute type: in pieces of kChunk
-// elements, through buffers where needed. One or two outputs.
-template <class S, int K, int outputs = 1>
+// elements, through buffers where needed. One or two outputs. The loop computes
+// in T.
+template <class S, int K, int outputs = 1, class T = computed_t<S>>
 void run_loop(Loop loop, const double* p, const Pointwise& a, bool gives_bool) {
   using M = std::conditional_t<std::is_same_v<S, bool>, uint8_t, S>;
-  using T = computed_t<S>;
   constexpr bool kSame = std::is_same_v<M, T>;
   const Shape* strides[K];
   for (int k = 0; k < K; ++k) strides[k] = &a.strides[k];
@@ -76,15 +80,18 @@ void run_loop(Loop loop, const double* p, const Pointwise& a, bool gives_bool) {
 }
 
 template <int K, int outputs = 1>
-void run_float(Loop f32, Loop f64, const double* p, const Pointwise& a,
+void run_float(Loop loop, const double* p, const Pointwise& a,
                bool gives_bool) {
-  const DType t = a.type;
-  if (t == DType::kF64)
-    return run_loop<double, K, outputs>(f64, p, a, gives_bool);
-  if (t == DType::kF32)
-    return run_loop<float, K, outputs>(f32, p, a, gives_bool);
-  if (t == DType::kF16) return run_loop<f16, K, outputs>(f32, p, a, gives_bool);
-  run_loop<bf16, K, outputs>(f32, p, a, gives_bool);
+  visit_float(a.type, "pointwise", [&]<class S>() {
+    run_loop<S, K, outputs>(loop, p, a, gives_bool);
+  });
+}
+
+// As above, for a loop that computes in f64.
+template <int K>
+void run_wide(Loop loop, const double* p, const Pointwise& a) {
+  visit_float(a.type, "pointwise",
+              [&]<class S>() { run_loop<S, K, 1, double>(loop, p, a, false); });
 }
 
 void check(const fn::Function& f, bool exists, DType t, int order) {
@@ -98,12 +105,12 @@ void CpuKernels::run(Stream, const Unary& a) const {
   const DType t = a.of.type;
   const double* const params = a.params.data();
   const fn::Function& f = checked_unary(index, order);
-  Loop loop = nullptr, wide = nullptr;
+  Loop loop = nullptr;
   auto look = [&]<int k>() {
-    if (t == DType::kF64)
-      loop = wide = unary_loop<double, k>(index);
-    else if (is_float(t))
-      loop = unary_loop<float, k>(index);
+    if (t == DType::kF64 || (is_float(t) && order == kWideOrder))
+      loop = unary_loop<double, k>(index);
+    else if constexpr (k < kWideOrder)
+      if (is_float(t)) loop = unary_loop<float, k>(index);
   };
   [&]<int... k>(std::integer_sequence<int, k...>) {
     (void)((order == k && (look.template operator()<k>(), true)) || ...);
@@ -117,8 +124,9 @@ void CpuKernels::run(Stream, const Unary& a) const {
   if (t == DType::kI32) return run_loop<int32_t, 1>(loop, params, a.of, b);
   if (t == DType::kI64) return run_loop<int64_t, 1>(loop, params, a.of, b);
   if (t == DType::kBool) return run_loop<bool, 1>(loop, params, a.of, b);
-  if (order > 0) return run_float<2>(loop, wide, params, a.of, b);
-  run_float<1>(loop, wide, params, a.of, b);
+  if (order == kWideOrder) return run_wide<2>(loop, params, a.of);
+  if (order > 0) return run_float<2>(loop, params, a.of, b);
+  run_float<1>(loop, params, a.of, b);
 }
 
 void CpuKernels::run(Stream, const Binary& a) const {
@@ -128,12 +136,12 @@ void CpuKernels::run(Stream, const Binary& a) const {
   const double* const params = a.params.data();
   const fn::Function& f = checked_binary(index);
   const int order = fn::order_of(by);
-  Loop loop = nullptr, wide = nullptr;
+  Loop loop = nullptr;
   auto look = [&]<fn::By k>() {
-    if (t == DType::kF64)
-      loop = wide = binary_loop<double, k>(index);
-    else if (is_float(t))
-      loop = binary_loop<float, k>(index);
+    if (t == DType::kF64 || (is_float(t) && order == kWideOrder))
+      loop = binary_loop<double, k>(index);
+    else if constexpr (fn::order_of(k) < kWideOrder)
+      if (is_float(t)) loop = binary_loop<float, k>(index);
   };
   [&]<int... k>(std::integer_sequence<int, k...>) {
     (void)((by == fn::By{k} && (look.template operator()<fn::By{k}>(), true)) ||
@@ -150,9 +158,10 @@ void CpuKernels::run(Stream, const Binary& a) const {
   if (t == DType::kI32) return run_loop<int32_t, 2>(loop, params, a.of, b);
   if (t == DType::kI64) return run_loop<int64_t, 2>(loop, params, a.of, b);
   if (t == DType::kBool) return run_loop<bool, 2>(loop, params, a.of, b);
-  if (by == fn::By::kBoth) return run_float<3, 2>(loop, wide, params, a.of, b);
-  if (order > 0) return run_float<3>(loop, wide, params, a.of, b);
-  run_float<2>(loop, wide, params, a.of, b);
+  if (by == fn::By::kBoth) return run_float<3, 2>(loop, params, a.of, b);
+  if (order == kWideOrder) return run_wide<3>(loop, params, a.of);
+  if (order > 0) return run_float<3>(loop, params, a.of, b);
+  run_float<2>(loop, params, a.of, b);
 }
 
 }  // namespace dtensor::kernels

@@ -153,7 +153,7 @@ void reduce_columns(int64_t rows, int64_t n, const S* x, int64_t row,
   }
 }
 
-// --- The plan ---------------------------------------------------------------
+// --- The walk ---------------------------------------------------------------
 struct Dim {
   int64_t n, in, out;  // size and strides; out is 0 for a reduced dimension
   bool reduced;
@@ -165,59 +165,64 @@ int64_t rank_of(int64_t stride) {
   return stride < 0 ? -stride : stride;
 }
 
-template <class Op, class S>
-void reduce_typed(const Shape& shape, const S* in, const Shape& strides,
-                  uint32_t dims, S* out) {
-  using T = compute_t<S>;
-  using A = acc_t<Op, T>;
+// How to walk over the input, in the order of its memory: d[0] is innermost.
+struct Reduction {
   Dim d[kMaxDims];
   int nd = 0;
-  int64_t count = 1;  // number of outputs
-  bool empty = false;
-  for (int i = shape.size() - 1; i >= 0; --i) {
-    const bool reduced = dims >> i & 1;
-    if (shape[i] == 0 && reduced) empty = true;
-    if (shape[i] != 1)
-      d[nd++] = {shape[i], strides[i], reduced ? 0 : count, reduced};
-    if (!reduced) count *= shape[i];
-  }
-  if (count == 0) return;
-  const S identity = rounded<S>(Op::template identity<T>);
-  if (empty) {
-    std::fill_n(out, count, identity);
-    return;
-  }
-  // In the order of the input's memory, d[0] innermost.
-  std::stable_sort(d, d + nd, [](const Dim& a, const Dim& b) {
-    return rank_of(a.in) < rank_of(b.in);
-  });
-  int m = 0;
-  for (int i = 0; i < nd; ++i) {
-    if (m > 0 && d[m - 1].reduced == d[i].reduced &&
-        d[i].in == d[m - 1].in * d[m - 1].n &&
-        d[i].out == d[m - 1].out * d[m - 1].n)
-      d[m - 1].n *= d[i].n;
-    else
-      d[m++] = d[i];
-  }
-  nd = m;
-  if (nd == 0) d[nd++] = {1, 1, 1, false};
-  // If the innermost dimension is kept, reduce columns over a reduced dimension
-  // next to it.
-  const bool columns = !d[0].reduced;
-  bool has_rows = false;
-  if (columns) {
-    for (int i = 1; i < nd && !has_rows; ++i) {
+  int64_t count = 1;      // the number of outputs
+  bool empty = false;     // a reduced dimension has no elements
+  bool columns = false;   // the innermost dimension is kept
+  bool has_rows = false;  // and d[1] is reduced
+  bool once = true;       // every output is visited once
+  int inner() const { return columns && has_rows ? 2 : 1; }
+
+  Reduction(const Shape& shape, const Shape& strides, uint32_t dims) {
+    for (int i = shape.size() - 1; i >= 0; --i) {
+      const bool reduced = dims >> i & 1;
+      if (shape[i] == 0 && reduced) empty = true;
+      if (shape[i] != 1)
+        d[nd++] = {shape[i], strides[i], reduced ? 0 : count, reduced};
+      if (!reduced) count *= shape[i];
+    }
+    std::stable_sort(d, d + nd, [](const Dim& a, const Dim& b) {
+      return rank_of(a.in) < rank_of(b.in);
+    });
+    int m = 0;
+    for (int i = 0; i < nd; ++i) {
+      if (m > 0 && d[m - 1].reduced == d[i].reduced &&
+          d[i].in == d[m - 1].in * d[m - 1].n &&
+          d[i].out == d[m - 1].out * d[m - 1].n)
+        d[m - 1].n *= d[i].n;
+      else
+        d[m++] = d[i];
+    }
+    nd = m;
+    if (nd == 0) d[nd++] = {1, 1, 1, false};
+    // If the innermost dimension is kept, reduce columns over a reduced
+    // dimension next to it.
+    columns = !d[0].reduced;
+    for (int i = 1; columns && i < nd && !has_rows; ++i) {
       if (d[i].reduced) {
         std::rotate(d + 1, d + i, d + i + 1);
         has_rows = true;
       }
     }
+    // If no outer dimension is reduced, every output is visited once.
+    for (int i = inner(); i < nd; ++i) once = once && !d[i].reduced;
   }
-  const int inner = columns && has_rows ? 2 : 1;
-  // If no outer dimension is reduced, every output is visited once.
-  bool once = true;
-  for (int i = inner; i < nd; ++i) once = once && !d[i].reduced;
+};
+
+template <class Op, class S>
+void reduce_typed(const Reduction& walk, const S* in, S* out) {
+  using T = compute_t<S>;
+  using A = acc_t<Op, T>;
+  const auto& [d, nd, count, empty, columns, has_rows, once] = walk;
+  if (count == 0) return;
+  if (empty) {
+    std::fill_n(out, count, rounded<S>(Op::template identity<T>));
+    return;
+  }
+  const int inner = walk.inner();
   std::vector<A> sums;
   if (!once) sums.assign(static_cast<size_t>(count), Op::template identity<A>);
 
@@ -265,19 +270,19 @@ void reduce_typed(const Shape& shape, const S* in, const Shape& strides,
 }
 
 template <class S>
-void reduce_kind(ReduceKind kind, const Shape& shape, const void* in,
-                 const Shape& strides, uint32_t dims, void* out) {
+void reduce_kind(ReduceKind kind, const Reduction& walk, const void* in,
+                 void* out) {
   const S* x = static_cast<const S*>(in);
   S* y = static_cast<S*>(out);
   switch (kind) {
     case ReduceKind::kSum:
-      return reduce_typed<Sum>(shape, x, strides, dims, y);
+      return reduce_typed<Sum>(walk, x, y);
     case ReduceKind::kMax:
-      return reduce_typed<Max>(shape, x, strides, dims, y);
+      return reduce_typed<Max>(walk, x, y);
     case ReduceKind::kMin:
-      return reduce_typed<Min>(shape, x, strides, dims, y);
+      return reduce_typed<Min>(walk, x, y);
     case ReduceKind::kProd:
-      return reduce_typed<Prod>(shape, x, strides, dims, y);
+      return reduce_typed<Prod>(walk, x, y);
   }
 }
 
@@ -302,6 +307,7 @@ void scan_typed(const ScanRows& a) {
 }  // namespace
 
 void CpuKernels::run(Stream, const Reduce& a) const {
+  const Reduction walk(a.shape, a.strides, a.dims);
   visit(a.type, [&]<class S>() {
     if constexpr (std::is_same_v<S, bool>) {
       DT_CHECK(a.kind != ReduceKind::kSum, "reduce", "does not sum bools");
@@ -309,11 +315,10 @@ void CpuKernels::run(Stream, const Reduce& a) const {
       using B = uint8_t;
       const auto* x = static_cast<const B*>(a.in);
       auto* y = static_cast<B*>(a.out);
-      if (a.kind == ReduceKind::kMax)
-        return reduce_typed<Max>(a.shape, x, a.strides, a.dims, y);
-      return reduce_typed<Prod>(a.shape, x, a.strides, a.dims, y);
+      if (a.kind == ReduceKind::kMax) return reduce_typed<Max>(walk, x, y);
+      return reduce_typed<Prod>(walk, x, y);
     } else {
-      reduce_kind<S>(a.kind, a.shape, a.in, a.strides, a.dims, a.out);
+      reduce_kind<S>(a.kind, walk, a.in, a.out);
     }
   });
 }

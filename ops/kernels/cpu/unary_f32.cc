@@ -5,6 +5,5 @@ namespace dtensor::kernels::cpu {
 DT_UNARY_LOOPS(float, 0)
 DT_UNARY_LOOPS(float, 1)
 DT_UNARY_LOOPS(float, 2)
-DT_UNARY_LOOPS(float, 3)
 
 }  // namespace dtensor::kernels::cpu
