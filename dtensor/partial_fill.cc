@@ -4,7 +4,7 @@
 #include <optional>
 #include <utility>
 
-#include "dtensor/device/copy.h"
+#include "dtensor/device/combine.h"
 #include "dtensor/placement/dims.h"
 #include "dtensor/placement/error.h"
 

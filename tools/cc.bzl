@@ -16,6 +16,13 @@ load(
 
 _COPTS = ["-std=c++20"]
 
+# Vectorizes plain loops. With -O2 alone, GCC does not do so if it does not know
+# their length; clang does so by default.
+VECTORIZED = ["-ftree-vectorize"] + select({
+    "//tools:clang": [],
+    "//conditions:default": ["-fvect-cost-model=dynamic"],
+})
+
 # dtensor.h is in the root package, "".
 _BESIDE_DTENSOR = ["placement", "ops", "nn", ""]
 

@@ -6,7 +6,7 @@
 
 #include "dtensor/comm/agreement.h"
 #include "dtensor/comm/flight_ring.h"
-#include "dtensor/device/copy.h"
+#include "dtensor/device/combine.h"
 #include "dtensor/interrupt.h"
 #include "dtensor/placement/error.h"
 

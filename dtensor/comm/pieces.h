@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "dtensor/device/copy.h"
+#include "dtensor/device/device.h"
 #include "dtensor/placement/region.h"
 
 namespace dtensor {

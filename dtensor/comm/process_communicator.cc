@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "dtensor/comm/pull.h"
-#include "dtensor/device/copy.h"
+#include "dtensor/device/combine.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/placement/hash.h"
 

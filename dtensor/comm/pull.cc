@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <atomic>
 
-#include "dtensor/device/copy.h"
+#include "dtensor/device/combine.h"
 
 namespace dtensor {
 namespace {

@@ -1,4 +1,5 @@
-// The reductions declared in copy.h.
+#include "dtensor/device/combine.h"
+
 #include <algorithm>
 #include <cstring>
 #include <limits>

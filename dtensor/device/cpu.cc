@@ -1,6 +1,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "dtensor/device/combine.h"
 #include "dtensor/device/copy.h"
 #include "dtensor/device/device.h"
 

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "dtensor/device/combine.h"
 #include "dtensor/device/copy.h"
 #include "dtensor/device/cuda/launch.cuh"
 #include "dtensor/device/cuda/staging.cuh"

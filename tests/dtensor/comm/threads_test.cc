@@ -16,6 +16,7 @@
 
 #include "dtensor/comm/nccl.h"
 #include "dtensor/comm/null.h"
+#include "dtensor/device/combine.h"
 #include "dtensor/device/copy.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/placement/hash.h"

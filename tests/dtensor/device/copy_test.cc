@@ -1,3 +1,4 @@
+#include "dtensor/device/combine.h"
 #include "dtensor/device/copy.h"
 
 #include <gtest/gtest.h>

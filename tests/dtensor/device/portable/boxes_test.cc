@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "dtensor/device/combine.h"
 #include "dtensor/device/copy.h"
 #include "dtensor/device/portable/values.h"
 #include "dtensor/placement/error.h"

@@ -1,0 +1,48 @@
+// Reductions of strided boxes in CPU memory: the local part of an all-reduce or
+// a reduce-scatter. Shapes and strides as in copy.h.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "dtensor/device/device.h"
+#include "dtensor/placement/dtype.h"
+#include "dtensor/placement/layout.h"
+#include "dtensor/placement/shape.h"
+
+namespace dtensor {
+
+// The value that a reduction ignores: 0 for kSum, -infinity for kMax, ...
+double identity(ReduceOp);
+
+// Throws Error, headed by `where`, if the operation cannot reduce values of
+// this type: sum and avg of bool, avg of integers, any and all of types other
+// than bool, and kMean, which reduces (sum, count) pairs.
+void check_reducible(ReduceOp, DType, std::string_view where);
+
+// dst = srcs[0] op srcs[1] op ..., from left to right; kAvg divides by `count`
+// at the end. f16 and bf16 are accumulated in f32 and rounded once. One of the
+// sources may be dst itself (with the same strides). Without sources: the
+// identity. Returns the bytes read from each source, counted row by row.
+// REQUIRES: check_reducible().
+int64_t reduce_strided(ReduceOp, DType, Sizes shape, void* dst,
+                       Sizes dst_strides, std::span<const Operand> srcs,
+                       int64_t count);
+
+// Reduces n contiguous elements into every one of `dsts`, which may be among
+// the sources. Each source is read once, in place.
+int64_t reduce_into_all(ReduceOp, DType, int64_t n, std::span<char* const> dsts,
+                        std::span<const char* const> srcs, int64_t count);
+
+// Throws Error unless the type is a float type.
+void check_divisible(DType);
+
+// dst = a / b, for n contiguous elements; dst may be a. Throws Error unless the
+// type is a float type.
+void divide(DType, int64_t n, void* dst, const void* a, const void* b);
+
+// dst = dst op src.
+void combine_strided(ReduceOp, DType, Sizes shape, void* dst, Sizes dst_strides,
+                     const void* src, Sizes src_strides);
+
+}  // namespace dtensor
