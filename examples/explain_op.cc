@@ -112,8 +112,8 @@ void run_forward(const OpQuestion& q, RankContext& context,
     std::vector<DType> in_types, out_types;
     for (const OpInput& in : q.inputs) in_types.push_back(in.spec->dtype());
     out_types = op.out_dtypes(in_types, q.attrs);
-    answer.choices =
-        all_choices(*d.rule, q.inputs, out_types, op.work(), context.planner);
+    answer.choices = all_choices(*d.rule, q.inputs, out_types, op.facts().work,
+                                 context.planner);
   };
   if (is_einsum(q.op))
     outputs = {einsum(q.op, inputs)};

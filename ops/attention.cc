@@ -88,7 +88,9 @@ std::vector<Sample> attention_samples(bool backward) {
 // q, k, v, out, lse, dout, [mask, or ids] -> dq, dk, dv
 class AttentionBackward : public Op {
  public:
-  AttentionBackward() : Op("attention_backward") {}
+  // Per point: five products, each a multiplication and an addition.
+  AttentionBackward()
+      : Op("attention_backward", {.work = {10}, .differentiable = false}) {}
 
   BoundRule bind(const std::vector<Shape>& shapes,
                  const Attrs& attrs) const override {
@@ -101,12 +103,9 @@ class AttentionBackward : public Op {
     check_one_type(name(), std::vector{in[0], in[3], in[5]});
     return {in[0], in[0], in[0]};
   }
-  // Per point: five products, each a multiplication and an addition.
-  OpWork work() const override { return {10}; }
   std::vector<Sample> samples() const override {
     return attention_samples(true);
   }
-  bool differentiable() const override { return false; }
 
   void compute(Compute& c) const override {
     internal::AttentionCall(c, 6).backward();
@@ -122,7 +121,7 @@ const Op& backward_op() {
 // exponentials, for the gradient.
 class AttentionOp : public Op {
  public:
-  AttentionOp() : Op("attention") {}
+  AttentionOp() : Op("attention", {.work = {4}, .saves_outputs = true}) {}
 
   BoundRule bind(const std::vector<Shape>& shapes,
                  const Attrs& attrs) const override {
@@ -134,11 +133,9 @@ class AttentionOp : public Op {
     check_dtypes(name(), in, 3, attrs);
     return {in[0], kernels::stat_of(in[0])};
   }
-  OpWork work() const override { return {4}; }
   std::vector<Sample> samples() const override {
     return attention_samples(false);
   }
-  bool saves_outputs() const override { return true; }
 
   void compute(Compute& c) const override {
     internal::AttentionCall(c, 3).forward();

@@ -21,12 +21,19 @@ const internal::ArgsAccess& args_of(int index) {
   return internal::args_of(fn::BinaryFunctions(), index);
 }
 
+// Gradients of sums need only the operands' shapes, which the decision has.
+bool is_sum(int index) {
+  return index == fn::index_of<fn::Add> || index == fn::index_of<fn::Sub>;
+}
+
 // f(a, b); or with `by`, its derivative by those operands times u, of (a, b,
 // u). kBoth gives two outputs.
 class Binary : public Op {
  public:
   Binary(int index, By by)
-      : Op(std::string(fn::binary_function(index).name) + kSuffix[int(by)]),
+      : Op(std::string(fn::binary_function(index).name) + kSuffix[int(by)],
+           {.differentiable = fn::binary_function(index).differentiable(),
+            .saved_inputs = is_sum(index) ? 0 : OpFacts::kAll}),
         index_(index),
         by_(by),
         f_(fn::binary_function(index)),
@@ -54,9 +61,6 @@ class Binary : public Op {
   InBoxes in_boxes(size_t, DType) const override {
     return InBoxes::kContiguous;
   }
-  bool differentiable() const override { return f_.differentiable(); }
-  // Gradients of sums need only the operands' shapes, which the decision has.
-  bool saves_inputs() const override { return !sum(); }
   std::vector<DistTensor> gradient(const GradientCall& g) const override {
     std::vector<DistTensor> grads =
         by_ == By::kNone ? (f_.linear() ? of_linear(g) : of_value(g))
@@ -87,9 +91,6 @@ class Binary : public Op {
 
  private:
   const internal::ArgsAccess& args() const { return args_of(index_); }
-  bool sum() const {
-    return index_ == fn::index_of<fn::Add> || index_ == fn::index_of<fn::Sub>;
-  }
   std::vector<DistTensor> of_linear(const GradientCall& g) const;
   std::vector<DistTensor> of_value(const GradientCall& g) const;
   std::vector<DistTensor> of_slope(const GradientCall& g) const;
@@ -127,7 +128,7 @@ const Binary& binary_op(int index, By by = By::kNone) {
 std::vector<DistTensor> Binary::of_linear(const GradientCall& g) const {
   const DistTensor& dy = g.cotangents[0];
   std::vector<DistTensor> grads(2);
-  if (sum()) {
+  if (is_sum(index_)) {
     if (g.needed[0]) grads[0] = dy;
     if (g.needed[1]) grads[1] = index_ == fn::index_of<fn::Sub> ? neg(dy) : dy;
   } else {

@@ -16,7 +16,9 @@ namespace {
 class Contraction : public Op {
  public:
   Contraction(std::string name, Rule rule)
-      : Op(std::move(name)),
+      : Op(std::move(name),
+           {.work = {2},
+            .saved_inputs = rule.inputs().size() > 1 ? OpFacts::kAll : 0}),
         rule_(std::move(rule)),
         only_in_output_(only_in_output(rule_)) {
     DT_CHECK(!rule_.has_groups(), this->name(),
@@ -36,7 +38,6 @@ class Contraction : public Op {
             {only_in_output_[static_cast<size_t>(i)], args->sizes[i]});
     return BoundRule(rule_, shapes, name(), sizes);
   }
-  OpWork work() const override { return {2}; }
   void compute(Compute& c) const override { memo(c.decision).local.run(c); }
   // Adding up boxes in half precision would round after each box.
   InBoxes in_boxes(size_t, DType t) const override {
@@ -44,7 +45,6 @@ class Contraction : public Op {
     return is_half_float(t) || !only_in_output_.empty() ? InBoxes::kStrided
                                                         : InBoxes::kAdded;
   }
-  bool saves_inputs() const override { return rule_.inputs().size() > 1; }
   std::vector<DistTensor> gradient(const GradientCall& g) const override;
   std::vector<Sample> samples() const override;
 

@@ -89,7 +89,8 @@ struct Part {
 // logits, targets, max, log_sum, dloss -> dlogits
 class CrossEntropyBackward : public Op {
  public:
-  CrossEntropyBackward() : Op("cross_entropy_backward") {}
+  CrossEntropyBackward()
+      : Op("cross_entropy_backward", {.differentiable = false}) {}
 
   BoundRule bind(const std::vector<Shape>& shapes,
                  const Attrs&) const override {
@@ -116,7 +117,6 @@ class CrossEntropyBackward : public Op {
       }
     return list;
   }
-  bool differentiable() const override { return false; }
 
   void compute(Compute& c) const override {
     const Part p(c);
@@ -154,7 +154,7 @@ const Op& backward_op() {
 // largest logit and the log of its sum of exp(logit - max).
 class CrossEntropy : public Op {
  public:
-  CrossEntropy() : Op("cross_entropy") {}
+  CrossEntropy() : Op("cross_entropy", {.saves_outputs = true}) {}
 
   BoundRule bind(const std::vector<Shape>& shapes,
                  const Attrs&) const override {
@@ -176,7 +176,6 @@ class CrossEntropy : public Op {
       }
     return list;
   }
-  bool saves_outputs() const override { return true; }
 
   void compute(Compute& c) const override {
     const Part p(c);

@@ -107,11 +107,11 @@ void decide_by_rule(Decision& d, RankContext& ctx, const Op& op,
   const auto out_dtypes = op.out_dtypes(dtypes, attrs);
   Choice& choice = d;
   if (assignment)
-    choice =
-        price(*d.rule, inputs, out_dtypes, op.work(), *assignment, ctx.planner);
+    choice = price(*d.rule, inputs, out_dtypes, op.facts().work, *assignment,
+                   ctx.planner);
   if (!assignment || !choice.feasible)
-    choice =
-        choose(*d.rule, inputs, out_dtypes, op.work(), ctx.planner, op.name());
+    choice = choose(*d.rule, inputs, out_dtypes, op.facts().work, ctx.planner,
+                    op.name());
 }
 
 Decision decide_anew(RankContext& ctx, const Op& op,
@@ -125,11 +125,11 @@ Decision decide_anew(RankContext& ctx, const Op& op,
         mesh.to_string(), in.spec->mesh().to_string());
   Decision d;
   d.lineage = lineage_of(op, inputs, attrs);
-  if (op.has_rule())
+  if (op.facts().has_rule)
     decide_by_rule(d, ctx, op, inputs, attrs, assignment);
   else
     static_cast<Choice&>(d) = choose(op.candidates(inputs, attrs), inputs,
-                                     op.work(), ctx.planner, op.name());
+                                     op.facts().work, ctx.planner, op.name());
   const Coord* at = ctx.coordinate_or_null(mesh);
   d.here = at != nullptr;
   for (const Spec* s : d.out)

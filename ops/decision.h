@@ -19,7 +19,7 @@ struct InnerExchange;  // compute.cc
 
 // The choice of layouts, and everything that follows from it.
 struct Decision : Choice {
-  std::optional<BoundRule> rule;  // none if Op::has_rule() is false
+  std::optional<BoundRule> rule;  // none if OpFacts::has_rule is false
   std::vector<Shape> out_local;   // shapes of this rank's parts of the outputs
   bool here = true;               // false on ranks outside of the mesh
   // The operator, the arguments that affect decisions and the specs of its

@@ -380,7 +380,10 @@ std::vector<Sample> experts_samples(bool backward) {
 // ..., dy -> dx, dweights, dgate, dup, ddown; in f32 for half types
 class ExpertsBackward : public Op {
  public:
-  ExpertsBackward() : Op("experts_backward") {}
+  // Sends rows of the tokens' cotangents, and returns rows of x's gradient.
+  ExpertsBackward()
+      : Op("experts_backward",
+           {.work = {12, {'e', "tkh", 2}}, .differentiable = false}) {}
 
   BoundRule bind(const std::vector<Shape>& shapes,
                  const Attrs&) const override {
@@ -394,10 +397,7 @@ class ExpertsBackward : public Op {
     check_types(name(), in);
     return std::vector(5, kernels::stat_of(in[kX]));
   }
-  // Sends rows of the tokens' cotangents, and returns rows of x's gradient.
-  OpWork work() const override { return {12, {'e', "tkh", 2}}; }
   std::vector<Sample> samples() const override { return experts_samples(true); }
-  bool differentiable() const override { return false; }
 
   void compute(Compute& c) const override {
     Kept again;
@@ -462,7 +462,9 @@ const Op& backward_op() {
 // plain product does the same.
 class Experts : public Op {
  public:
-  Experts() : Op("experts") {}
+  // Per point, three products, each a multiplication and an addition. Each
+  // choice's row goes to its expert and back.
+  Experts() : Op("experts", {.work = {6, {'e', "tkh", 2}}}) {}
 
   BoundRule bind(const std::vector<Shape>& shapes,
                  const Attrs&) const override {
@@ -474,9 +476,6 @@ class Experts : public Op {
     check_types(name(), in);
     return {in[kX]};
   }
-  // Per point, three products, each a multiplication and an addition. Each
-  // choice's row goes to its expert and back.
-  OpWork work() const override { return {6, {'e', "tkh", 2}}; }
   std::vector<Sample> samples() const override {
     return experts_samples(false);
   }

@@ -19,7 +19,7 @@ char factor_of(int64_t dim) { return static_cast<char>('a' + dim); }
 // If a dimension is split, every rank fetches the indices that mirror its own.
 class Flip : public Op {
  public:
-  Flip() : Op("flip") {}
+  Flip() : Op("flip", {.saved_inputs = 0}) {}
 
   BoundRule bind(const std::vector<Shape>& shapes,
                  const Attrs& attrs) const override {
@@ -37,7 +37,6 @@ class Flip : public Op {
     return {{{{{5, 3}}}, FlipArgs{{0}}, true},
             {{{{3, 2, 7}}}, FlipArgs{{0, 2}}, true}};
   }
-  bool saves_inputs() const override { return false; }
 
   void compute(Compute& c) const override {
     const Shape& dims = c.attrs.as<FlipArgs>().dims;

@@ -172,7 +172,7 @@ class Put : public Op {
 // indices "...k" -> "...n": the last place of each index, or -1.
 class LastPlace : public Op {
  public:
-  LastPlace() : Op("scatter") {}
+  LastPlace() : Op("scatter", {.differentiable = false}) {}
 
   BoundRule bind(const std::vector<Shape>& shapes,
                  const Attrs& attrs) const override {
@@ -184,7 +184,6 @@ class LastPlace : public Op {
     check_indices(name(), in[0]);
     return {DType::kI64};
   }
-  bool differentiable() const override { return false; }
   std::vector<Sample> samples() const override {
     std::vector<Sample> list = row_samples(true);
     for (Sample& s : list) s.inputs.erase(s.inputs.begin());

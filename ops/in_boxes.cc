@@ -160,7 +160,7 @@ std::optional<size_t> to_read(const Op& op, const Decision& d, bool record,
       return false;
     const auto same = [&](const DistTensor& x) { return x.same_as(given[i]); };
     if (std::count_if(given.begin(), given.end(), same) > 1) return false;
-    if (gathers(given[i])) return !(record && op.saves_input(i));
+    if (gathers(given[i])) return !(record && op.facts().saves_input(i));
     return given[i].keep() == Keep::kGatherOnUse && d.moved.size() == 1 &&
            d.moved[0] == i;
   };

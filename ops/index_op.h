@@ -1,9 +1,9 @@
 // Operators that only rename indices (views and windows); no rule describes
 // their layouts. Partials of every kind pass through. An output made from a
-// parameter may be moved only as the parameter may (Op::renames).
+// parameter may be moved only as the parameter may (OpFacts::renames).
 #pragma once
 #include <string>
-#include <vector>
+#include <utility>
 
 #include "dtensor/ops/op.h"
 
@@ -11,10 +11,11 @@ namespace dtensor {
 
 class IndexOp : public Op {
  public:
-  using Op::Op;
-  bool has_rule() const override { return false; }
-  bool renames() const override { return true; }
-  bool saves_inputs() const override { return false; }
+  explicit IndexOp(std::string name, bool allocates = true)
+      : Op(std::move(name), {.saved_inputs = 0,
+                             .has_rule = false,
+                             .allocates = allocates,
+                             .renames = true}) {}
 
  protected:
   // The spec in which the operator can take this input. Partials that are

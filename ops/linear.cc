@@ -90,7 +90,7 @@ class LinearWeightGradient : public RuleOp {
  public:
   LinearWeightGradient()
       : RuleOp("linear_weight_gradient", "...i!,...o->oi,o | linear 1",
-               {.flops = 2, .differentiable = false}) {}
+               {.work = {2}, .differentiable = false}) {}
 
   void compute(Compute& c) const override {
     const Tensor &dy = c.in[1], &dbias = c.out[1];
@@ -132,7 +132,7 @@ class InputGeluTanhBackward : public RuleOp {
       : RuleOp("linear_input_gelu_tanh_backward",
                sum ? "...i,...o,oi->...i,i | linear 1; linear 2"
                    : "...i,...o,oi->...i | linear 1; linear 2",
-               {.flops = 2, .differentiable = false}),
+               {.work = {2}, .differentiable = false}),
         sum_(sum) {}
 
   void compute(Compute& c) const override {
@@ -243,7 +243,7 @@ class Linear : public RuleOp {
  public:
   Linear()
       : RuleOp("linear", "...i,oi,o->...o | linear 0,2; linear 1,2",
-               {.flops = 2}) {}
+               {.work = {2}}) {}
 
   void compute(Compute& c) const override {
     // If the sum is split, only the first part adds the bias.
@@ -299,7 +299,7 @@ class LinearGeluTanh : public RuleOp {
   explicit LinearGeluTanh(bool bias)
       : RuleOp(std::string(kLinearGeluTanh),
                bias ? "...i!,oi,o->...o,...o" : "...i!,oi->...o,...o",
-               {.flops = 2, .saves_outputs = true}),
+               {.work = {2}, .saves_outputs = true, .stored_outputs = 1u << 1}),
         bias_(bias) {}
 
   void compute(Compute& c) const override {
@@ -314,7 +314,6 @@ class LinearGeluTanh : public RuleOp {
     return weight_in_boxes(i);
   }
 
-  uint32_t outputs_to_keep() const override { return 1u << 1; }
   void restore(Compute& c) const override {
     row_unary(c, fn::index_of<fn::GeluTanh>, c.out[1], c.out[0]);
   }

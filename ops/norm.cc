@@ -137,6 +137,11 @@ std::string name_of(bool layer, Of of) {
          (of == Of::kThrough ? "_through" : "");
 }
 
+// The gradient needs the x that was normalized, which may be an output.
+uint32_t saved_inputs(Of of) {
+  return of == Of::kInput ? OpFacts::kAll : ~(of == Of::kSum ? 3u : 1u);
+}
+
 std::string rule_of(bool layer, Of of) {
   return std::string(of == Of::kSum ? "...n~,...n" : "...n~") +
          (layer ? ",n,n" : ",n") +
@@ -149,7 +154,10 @@ std::string rule_of(bool layer, Of of) {
 class Norm : public RuleOp {
  public:
   Norm(bool layer, Of of)
-      : RuleOp(name_of(layer, of), rule_of(layer, of), {.saves_outputs = true}),
+      : RuleOp(name_of(layer, of), rule_of(layer, of),
+               {.saved_inputs = saved_inputs(of),
+                .saves_outputs = true,
+                .allocates = of != Of::kThrough}),
         layer_(layer),
         of_(of) {}
 
@@ -169,11 +177,6 @@ class Norm : public RuleOp {
     std::fill_n(out.begin(), statistics(), in[0]);
     return out;
   }
-  // The gradient needs the x that was normalized, which may be an output.
-  bool saves_input(size_t i) const override {
-    return i >= gamma() || of_ == Of::kInput;
-  }
-  bool allocates() const override { return of_ != Of::kThrough; }
   std::vector<Sample> samples() const override {
     std::vector<Sample> list;
     for (const Shape& x : kSampleShapes) {
@@ -188,7 +191,7 @@ class Norm : public RuleOp {
   }
 
   void compute(Compute& c) const override {
-    if (!allocates())
+    if (!facts().allocates)
       for (size_t o = 0; o < c.out.size(); ++o)
         c.out[o] = o == 1 ? c.in[0]
                           : Tensor::empty(c.decision.out_local[o],

@@ -62,10 +62,10 @@ class OpNode : public Node, public std::enable_shared_from_this<OpNode> {
   void save(std::span<const DistTensor> given, std::span<const DistTensor> ins,
             std::span<const DistTensor> outs) {
     num_outputs = static_cast<int>(outs.size());
-    if (op_.saves_inputs()) {
+    if (op_.facts().saved_inputs) {
       ins_.resize(ins.size());
       for (size_t i = 0; i < ins_.size(); ++i) {
-        if (!op_.saves_input(i)) {
+        if (!op_.facts().saves_input(i)) {
           versions_.push_back(0);
           continue;
         }
@@ -82,9 +82,9 @@ class OpNode : public Node, public std::enable_shared_from_this<OpNode> {
     // Saving the output tensors would make a cycle, since they own this node,
     // so their parts are saved. restore() can rebuild the other outputs from
     // these.
-    if (op_.saves_outputs())
+    if (op_.facts().saves_outputs)
       for (size_t o = 0; o < outs.size(); ++o) {
-        const bool keep = op_.outputs_to_keep() >> o & 1;
+        const bool keep = op_.facts().stores_output(o);
         outs_.push_back(keep ? outs[o].impl()->part() : Tensor());
         versions_.push_back(keep ? outs[o].impl()->version() : 0);
       }
@@ -102,7 +102,7 @@ class OpNode : public Node, public std::enable_shared_from_this<OpNode> {
         ins[i] = gathered_when_read(ins[i], decision_->in[i]);
     std::vector<DistTensor> outs(static_cast<size_t>(num_outputs));
     for (size_t i = 0; i < outs_.size(); ++i) {
-      if (!(op_.outputs_to_keep() >> i & 1)) continue;
+      if (!op_.facts().stores_output(i)) continue;
       outs[i] = DistTensor::wrap(outs_[i], decision_->out[i]);
       if (!is_float(outs[i].dtype())) continue;
       outs[i].impl()->node = shared_from_this();
@@ -138,7 +138,7 @@ class OpNode : public Node, public std::enable_shared_from_this<OpNode> {
           what, i, spec->to_string(),
           std::string_view(what) == "input" ? "used" : "made");
     };
-    if (op_.saves_inputs())
+    if (op_.facts().saved_inputs)
       for (size_t i = 0; i < ins_.size(); ++i)
         check(ins_[i].defined() ? ins_[i].impl()->version() : 0, "input", i,
               decision_->in[i]);
@@ -225,7 +225,7 @@ void restore_outputs(const Op& op, RankContext& ctx, const Decision& d,
                      Outputs& outputs) {
   Compute c(op, attrs, d, ctx);
   for (size_t o = 0; o < kept.size(); ++o) {
-    const bool missing = d.here && !(op.outputs_to_keep() >> o & 1);
+    const bool missing = d.here && !op.facts().stores_output(o);
     c.out.push_back(missing ? Tensor::empty(d.out_local[o], d.out[o]->dtype())
                             : kept[o]);
   }
@@ -286,7 +286,7 @@ void run_op(const Op& op, std::span<const DistTensor> given, const Attrs& asked,
     record |= in.requires_grad();
     keep = std::min(keep, in.keep());
   }
-  record &= ctx.grad_enabled && op.differentiable();
+  record &= ctx.grad_enabled && op.facts().differentiable;
   std::optional<Attrs> with_state;
   if (record)
     if (std::shared_ptr<void> state = op.new_state()) {
@@ -308,7 +308,7 @@ void run_op(const Op& op, std::span<const DistTensor> given, const Attrs& asked,
   bool done = false;
   // If the outputs are known, only the gradient may need the inputs. Otherwise
   // they need not be moved: edges to unmoved inputs are equivalent.
-  if (!d->moved.empty() && (!known || (record && op.saves_inputs()))) {
+  if (!d->moved.empty() && (!known || (record && op.facts().saved_inputs))) {
     if (d->communicates && (ctx.explicit_only || ctx.comm_budget >= 0))
       check_allowed(ctx, op, *d, inputs);
     if (which && !gathers(given[*which]))
@@ -330,7 +330,7 @@ void run_op(const Op& op, std::span<const DistTensor> given, const Attrs& asked,
     outputs[o].impl()->lineage = lineage;
     outputs[o].impl()->lineage.hash = fold_lineage(lineage.hash, o);
   }
-  if (keep != Keep::kMove && op.renames())
+  if (keep != Keep::kMove && op.facts().renames)
     for (DistTensor& out : outputs) out.impl()->keep = keep;
   if (captures) captures->ran(op, attrs, *d, outputs);
   if (record) record_node(op, attrs, d, given, ready, outputs);
@@ -386,25 +386,20 @@ DistTensor apply1(const Op& op, std::span<const DistTensor> inputs,
   return std::move(outputs[0]);
 }
 
-RuleOp::RuleOp(std::string name, std::string_view rule, Is is)
-    : Op(std::move(name)), rule_(rule), is_(is) {}
-
 BoundRule RuleOp::bind(const std::vector<Shape>& shapes, const Attrs&) const {
   return BoundRule(rule_, shapes, name());
 }
 
 std::vector<DType> RuleOp::out_dtypes(std::span<const DType> in,
                                       const Attrs&) const {
-  if (is_.types == Types::kFloats)
-    DT_CHECK(is_float(in[0]), name(),
-             "takes f32, f64, bf16 or f16, but got {}; write cast(x, "
-             "DType::kF32)",
-             dtensor::name(in[0]));
-  if (is_.types != Types::kAny)
-    for (size_t i = 1; i < in.size(); ++i)
-      DT_CHECK(in[i] == in[0], name(),
-               "input 0 is {} and input {} is {}; cast one to the other's type",
-               dtensor::name(in[0]), i, dtensor::name(in[i]));
+  DT_CHECK(is_float(in[0]), name(),
+           "takes f32, f64, bf16 or f16, but got {}; write cast(x, "
+           "DType::kF32)",
+           dtensor::name(in[0]));
+  for (size_t i = 1; i < in.size(); ++i)
+    DT_CHECK(in[i] == in[0], name(),
+             "input 0 is {} and input {} is {}; cast one to the other's type",
+             dtensor::name(in[0]), i, dtensor::name(in[i]));
   return std::vector<DType>(rule_.outputs().size(), in[0]);
 }
 

@@ -61,30 +61,49 @@ struct Sample {
   bool smooth = true;  // second derivatives exist everywhere near the values
 };
 
+// What is the same for all calls of an operator.
+struct OpFacts {
+  static constexpr uint32_t kAll = ~uint32_t{0};
+  OpWork work = {};
+  // False if gradient() is never called, and outputs do not want a gradient.
+  bool differentiable = true;
+  // Bit i is set if gradient() needs input i.
+  uint32_t saved_inputs = kAll;
+  bool saves_outputs = false;  // whether gradient() needs the outputs
+  // For recomputation (grad.h): bit i is set if output i must be stored.
+  // restore() computes the others.
+  uint32_t stored_outputs = kAll;
+  // False for operators with layouts that no rule describes (views). They
+  // override candidates() instead of bind().
+  bool has_rule = true;
+  // False if compute() sets c.out itself (to a view of an input).
+  bool allocates = true;
+  // True if the outputs are the inputs under other indices. An output made from
+  // a parameter then has the parameter's Keep, which limits how it may move.
+  bool renames = false;
+
+  bool saves_input(size_t i) const { return saved_inputs >> i & 1; }
+  bool stores_output(size_t o) const { return stored_outputs >> o & 1; }
+};
+
 class Op {
  public:
-  explicit Op(std::string name) : name_(std::move(name)) {}
+  explicit Op(std::string name, const OpFacts& facts = {})
+      : name_(std::move(name)), facts_(facts) {}
   virtual ~Op() = default;
   const std::string& name() const { return name_; }
+  const OpFacts& facts() const { return facts_; }
 
   // The rule for inputs of these shapes. Throws Error if the shapes do not fit
   // each other.
   virtual BoundRule bind(const std::vector<Shape>& shapes, const Attrs&) const;
-  // False for operators with layouts that no rule describes (views). They
-  // override candidates() instead: it lists at least one set of layouts that
-  // compute() can handle for these inputs, and throws Error if there is none.
-  virtual bool has_rule() const { return true; }
+  // Without a rule: at least one set of layouts that compute() can handle for
+  // these inputs. Throws Error if there is none.
   virtual std::vector<Candidate> candidates(std::span<const OpInput>,
                                             const Attrs&) const;
   // By default, one output with the dtype of the first input.
   virtual std::vector<DType> out_dtypes(std::span<const DType> in,
                                         const Attrs&) const;
-  virtual OpWork work() const { return {}; }
-  // False if compute() sets c.out itself (to a view of an input).
-  virtual bool allocates() const { return true; }
-  // True if the outputs are the inputs under other indices. An output made from
-  // a parameter then has the parameter's Keep, which limits how it may move.
-  virtual bool renames() const { return false; }
   virtual void compute(Compute& c) const = 0;
   // Whether compute() may process input i tile by tile ("in boxes"), each time
   // with the matching slices of the other operands. The input need not be
@@ -97,24 +116,16 @@ class Op {
     kAdded  // also if tiles share a slice of an output (Compute::accumulate)
   };
   virtual InBoxes in_boxes(size_t /*i*/, DType) const { return InBoxes::kNo; }
-  // For recomputation (grad.h): bit i is set if output i must be stored.
-  // restore() computes the other outputs from the stored ones, all in c.out,
+  // Computes the outputs that are not stored from those that are, all in c.out,
   // without inputs.
-  virtual uint32_t outputs_to_keep() const { return ~uint32_t{0}; }
   virtual void restore(Compute&) const {}
   // At least one. Pure virtual, so that no operator is left out of the proof.
   virtual std::vector<Sample> samples() const = 0;
 
-  // False if gradient() is never called, and outputs do not want a gradient.
-  virtual bool differentiable() const { return true; }
   // Storage shared by compute() and gradient() of one call, passed to both as
   // Attrs::state. Called only if the call will have a gradient. Null by
   // default.
   virtual std::shared_ptr<void> new_state() const { return nullptr; }
-  // Whether gradient() needs the inputs; input i; the outputs.
-  virtual bool saves_inputs() const { return true; }
-  virtual bool saves_input(size_t /*i*/) const { return saves_inputs(); }
-  virtual bool saves_outputs() const { return false; }
   // The cotangents of the inputs. Calls operators only, so that the result can
   // be differentiated again under create_graph (grad_enabled() is true then).
   // If a fused backward pass is not differentiable, use separate operators in
@@ -123,6 +134,7 @@ class Op {
 
  private:
   std::string name_;
+  OpFacts facts_;
 };
 
 // Runs an operator. Collective over the mesh of the inputs. On ranks outside of
@@ -179,39 +191,22 @@ struct OpCall {
 // If set, called after every operator that this rank runs.
 std::function<void(const OpCall&)>& op_trace(RankContext&);
 
-// An operator with one fixed rule and outputs of the first input's dtype.
-// A subclass adds compute() and gradient().
+// An operator with one fixed rule, whose inputs and outputs have one float
+// type. A subclass adds compute() and gradient().
 class RuleOp : public Op {
  public:
-  enum class Types : uint8_t {
-    kAny,      // any dtypes
-    kFloats,   // floats, the same dtype for all inputs
-    kOneType,  // any dtype, the same for all inputs
-  };
-  struct Is {
-    Types types = Types::kFloats;
-    double flops = 1;  // per point
-    bool saves_inputs = true, saves_outputs = false;
-    bool differentiable = true;
-  };
-  RuleOp(std::string name, std::string_view rule, Is);
-  RuleOp(std::string name, std::string_view rule)
-      : RuleOp(std::move(name), rule, Is()) {}
+  RuleOp(std::string name, std::string_view rule, const OpFacts& facts = {})
+      : Op(std::move(name), facts), rule_(rule) {}
 
   BoundRule bind(const std::vector<Shape>&, const Attrs&) const override;
   std::vector<DType> out_dtypes(std::span<const DType>,
                                 const Attrs&) const override;
   // One sample; the rule's factors have sizes 5, 3, 4, 2, in order, repeated.
   std::vector<Sample> samples() const override;
-  OpWork work() const override { return {is_.flops}; }
-  bool saves_inputs() const override { return is_.saves_inputs; }
-  bool saves_outputs() const override { return is_.saves_outputs; }
-  bool differentiable() const override { return is_.differentiable; }
   const Rule& rule() const { return rule_; }
 
  private:
   Rule rule_;
-  Is is_;
 };
 
 }  // namespace dtensor

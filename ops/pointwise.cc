@@ -179,7 +179,7 @@ struct CastArgs {
 class Cast : public Op {
  public:
   explicit Cast(std::string_view notes)
-      : Op("cast"), rule_(elementwise_rule(1, notes)) {}
+      : Op("cast", {.saved_inputs = 0}), rule_(elementwise_rule(1, notes)) {}
   BoundRule bind(const std::vector<Shape>& shapes,
                  const Attrs&) const override {
     return BoundRule(rule_, shapes, name());
@@ -193,7 +193,6 @@ class Cast : public Op {
     y.device().cast(c.stream, y.shape(), y.dtype(), y.mutable_data(),
                     y.strides(), x.dtype(), x.data(), x.strides());
   }
-  bool saves_inputs() const override { return false; }
   std::vector<DistTensor> gradient(const GradientCall& g) const override {
     return {cast(g.cotangents[0], g.decision->in[0]->dtype())};
   }

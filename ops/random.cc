@@ -203,8 +203,7 @@ Attrs dropout_attrs(double p, const Generator& g) {
 // x with elements dropped.
 class Dropout : public RuleOp {
  public:
-  Dropout()
-      : RuleOp("dropout", "...->... | linear 0", {.saves_inputs = false}) {}
+  Dropout() : RuleOp("dropout", "...->... | linear 0", {.saved_inputs = 0}) {}
 
   std::vector<Sample> samples() const override {
     std::vector<Sample> list;

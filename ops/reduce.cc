@@ -23,7 +23,8 @@ struct ExtremumArgs {
 
 class Extremum : public Op {
  public:
-  explicit Extremum(bool max) : Op(max ? "amax" : "amin"), max_(max) {}
+  explicit Extremum(bool max)
+      : Op(max ? "amax" : "amin", {.saves_outputs = true}), max_(max) {}
 
   BoundRule bind(const std::vector<Shape>& shapes,
                  const Attrs& attrs) const override {
@@ -52,7 +53,6 @@ class Extremum : public Op {
         .dims = dims,
         .out = c.out[0].mutable_data()});
   }
-  bool saves_outputs() const override { return true; }
   std::vector<DistTensor> gradient(const GradientCall& g) const override {
     const DistTensor& x = g.inputs[0];
     Shape kept = x.shape();
@@ -130,7 +130,10 @@ struct ScanArgs {
 class Scan : public Op {
  public:
   explicit Scan(Kind kind)
-      : Op(std::string("cum") + kNames[static_cast<size_t>(kind)]),
+      : Op(std::string("cum") + kNames[static_cast<size_t>(kind)],
+           {.work = {1, {'n', "", 1}},
+            .saved_inputs = kind == Kind::kSum ? 0 : OpFacts::kAll,
+            .saves_outputs = kind != Kind::kSum}),
         kind_(kind) {}
 
   BoundRule bind(const std::vector<Shape>& shapes,
@@ -146,9 +149,6 @@ class Scan : public Op {
             {{{{3, 7}}}, ScanArgs{1, sums()}, true},
             {{{{2, 5, 3}}}, ScanArgs{1, false}, true}};
   }
-  bool saves_inputs() const override { return !sums(); }
-  bool saves_outputs() const override { return !sums(); }
-  OpWork work() const override { return {1, {'n', "", 1}}; }
 
   void compute(Compute& c) const override {
     const int64_t dim = c.attrs.as<ScanArgs>().dim;

@@ -19,7 +19,7 @@ struct RotaryArgs {
 class RotaryOp : public RuleOp {
  public:
   RotaryOp()
-      : RuleOp("rotary", "bshd!->bshd | linear 0", {.saves_inputs = false}) {}
+      : RuleOp("rotary", "bshd!->bshd | linear 0", {.saved_inputs = 0}) {}
 
   BoundRule bind(const std::vector<Shape>& shapes,
                  const Attrs& attrs) const override {

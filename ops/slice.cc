@@ -99,7 +99,8 @@ struct Indices {
 
 class Slice : public IndexOp {
  public:
-  Slice() : IndexOp("slice") {}
+  // A view if this rank's part of the slice is one run, else a copy.
+  Slice() : IndexOp("slice", false) {}
   std::vector<Candidate> candidates(std::span<const OpInput> in,
                                     const Attrs& attrs) const override {
     const Spec* s = settled(in[0].spec);
@@ -121,8 +122,6 @@ class Slice : public IndexOp {
     to.dims[dim] = *kept;
     return {{{s->with(from)}, {Spec::get(s->mesh(), shape, to, s->dtype())}}};
   }
-  // A view if this rank's part of the slice is one run, else a copy.
-  bool allocates() const override { return false; }
   void compute(Compute& c) const override {
     const auto indices = Indices::of_call<SliceArgs>(c.attrs);
     const int dim = indices.dim;

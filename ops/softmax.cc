@@ -40,7 +40,9 @@ std::vector<Sample> softmax_samples(int inputs) {
 class SoftmaxBackward : public Op {
  public:
   explicit SoftmaxBackward(bool log)
-      : Op(log ? "log_softmax_backward" : "softmax_backward"), log_(log) {}
+      : Op(log ? "log_softmax_backward" : "softmax_backward",
+           {.differentiable = false}),
+        log_(log) {}
 
   BoundRule bind(const std::vector<Shape>& shapes,
                  const Attrs& attrs) const override {
@@ -54,7 +56,6 @@ class SoftmaxBackward : public Op {
     return {in[0]};
   }
   std::vector<Sample> samples() const override { return softmax_samples(2); }
-  bool differentiable() const override { return false; }
 
   void compute(Compute& c) const override {
     const int64_t dim = c.attrs.as<SoftmaxArgs>().dim;
@@ -90,7 +91,10 @@ const Op& backward_op(bool log) {
 
 class Softmax : public Op {
  public:
-  explicit Softmax(bool log) : Op(log ? "log_softmax" : "softmax"), log_(log) {}
+  explicit Softmax(bool log)
+      : Op(log ? "log_softmax" : "softmax",
+           {.saved_inputs = 0, .saves_outputs = true}),
+        log_(log) {}
 
   BoundRule bind(const std::vector<Shape>& shapes,
                  const Attrs& attrs) const override {
@@ -104,8 +108,6 @@ class Softmax : public Op {
     return {in[0]};
   }
   std::vector<Sample> samples() const override { return softmax_samples(1); }
-  bool saves_inputs() const override { return false; }
-  bool saves_outputs() const override { return true; }
 
   void compute(Compute& c) const override {
     const int64_t dim = c.attrs.as<SoftmaxArgs>().dim;

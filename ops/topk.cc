@@ -26,7 +26,7 @@ struct Candidates {
 // x "...n" -> values "...k", indices "...k"
 class TopKOp : public Op {
  public:
-  TopKOp() : Op("topk") {}
+  TopKOp() : Op("topk", {.saved_inputs = 0, .saves_outputs = true}) {}
 
   BoundRule bind(const std::vector<Shape>& shapes,
                  const Attrs& attrs) const override {
@@ -49,8 +49,6 @@ class TopKOp : public Op {
             {{{{2, 3, 5}}}, TopKArgs{5, true}, true},
             {{{{5, 2}}}, TopKArgs{1, false}, true}};
   }
-  bool saves_inputs() const override { return false; }
-  bool saves_outputs() const override { return true; }
 
   void compute(Compute& c) const override {
     const TopKArgs& args = c.attrs.as<TopKArgs>();

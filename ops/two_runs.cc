@@ -67,7 +67,7 @@ void FirstRun::ran(const Op& op, const Attrs& attrs, const Decision& d,
   if (!std::exchange(taken_, false) && (!save_ || !save_(op.name()))) return;
   KeptCall call{&op, attrs, {d.out.begin(), d.out.end()}, {}, {}};
   for (size_t o = 0; o < outputs.size(); ++o) {
-    const bool keep = op.outputs_to_keep() >> o & 1;
+    const bool keep = op.facts().stores_output(o);
     call.parts.push_back(keep ? outputs[o].impl()->part() : Tensor());
     call.versions.push_back(version_of(call.parts.back()));
   }

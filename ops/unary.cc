@@ -16,6 +16,12 @@ const internal::ArgsAccess& args_of(int index) {
   return internal::args_of(fn::UnaryFunctions(), index);
 }
 
+OpFacts facts_of(const fn::Function& f, int order) {
+  const bool saves = order > 0 || !(f.linear() || f.affine());
+  return {.differentiable = f.differentiable(),
+          .saved_inputs = saves ? OpFacts::kAll : 0};
+}
+
 // f(x) for order 0; f'(x) u, f''(x) u and f'''(x) u of (x, u) for orders 1 to
 // 3.
 // A "settled" operator takes no partial sums. It is used for a linear function
@@ -25,7 +31,8 @@ class Unary : public Op {
  public:
   Unary(int index, int order, bool settled)
       : Op(std::string(fn::unary_function(index).name) +
-           std::string(size_t(order), '\'')),
+               std::string(size_t(order), '\''),
+           facts_of(fn::unary_function(index), order)),
         index_(index),
         order_(order),
         f_(fn::unary_function(index)),
@@ -47,10 +54,6 @@ class Unary : public Op {
         .order = order_,
         .params = args().read(c.attrs),
         .of = internal::pointwise_arguments(c, c.in[0].dtype())});
-  }
-  bool differentiable() const override { return f_.differentiable(); }
-  bool saves_inputs() const override {
-    return order_ > 0 || !(f_.linear() || f_.affine());
   }
   std::vector<DistTensor> gradient(const GradientCall& g) const override;
 

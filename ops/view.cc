@@ -108,7 +108,7 @@ std::optional<Layout> returned(const Spec* s, const Spec* like) {
 class View : public IndexOp {
  public:
   explicit View(bool moves)
-      : IndexOp(moves ? "reshape" : "view"), moves_(moves) {}
+      : IndexOp(moves ? "reshape" : "view", false), moves_(moves) {}
   std::vector<Candidate> candidates(std::span<const OpInput> in,
                                     const Attrs& attrs) const override {
     const Spec* s = settled(in[0].spec);
@@ -135,7 +135,7 @@ class View : public IndexOp {
     }
     if (!moves_) {
       const OpInput free{in[0].spec};
-      const Choice nearest = choose(list, {&free, 1}, work(),
+      const Choice nearest = choose(list, {&free, 1}, facts().work,
                                     RankContext::current().planner, name());
       fail(name(),
            "{} cannot be viewed as {} in its layout; write "
@@ -145,7 +145,6 @@ class View : public IndexOp {
     }
     return list;
   }
-  bool allocates() const override { return false; }
   void compute(Compute& c) const override {
     c.out[0] = c.in[0].reshape(c.decision.out_local[0]);
   }
@@ -179,7 +178,7 @@ std::vector<DistTensor> View::gradient(const GradientCall& g) const {
 
 class Permute : public IndexOp {
  public:
-  Permute() : IndexOp("permute") {}
+  Permute() : IndexOp("permute", false) {}
   std::vector<Candidate> candidates(std::span<const OpInput> in,
                                     const Attrs& attrs) const override {
     const Spec* s = settled(in[0].spec);
@@ -197,7 +196,6 @@ class Permute : public IndexOp {
     }
     return {{{s}, {Spec::get(s->mesh(), shape, l, s->dtype())}}};
   }
-  bool allocates() const override { return false; }
   void compute(Compute& c) const override {
     c.out[0] = c.in[0].permute(c.attrs.as<PermuteArgs>().order);
   }

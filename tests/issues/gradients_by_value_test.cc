@@ -83,7 +83,7 @@ TEST(GradientsByValue, InF32AndHalves) {
   run(1, [&](Runtime& rt) {
     const Mesh mesh = rt.mesh({{"x", 1}});
     for (const Op* op : all_ops()) {
-      if (!op->differentiable()) continue;
+      if (!op->facts().differentiable) continue;
       for (const Sample& sample : op->samples()) {
         std::vector<std::vector<double>> reference;
         try {

@@ -48,7 +48,8 @@ class OneRank {
       r_.out.push_back(testing::array_of(t.local()));
     int wanted = 0;
     for (const SampleInput& in : r_.sample.inputs) wanted += has_gradient(in);
-    if (!op_.differentiable() || !is_float(types[0]) || wanted == 0) return;
+    if (!op_.facts().differentiable || !is_float(types[0]) || wanted == 0)
+      return;
 
     r_.cotangent =
         rounded(make_values({r_.out[0].shape}, 10, false), options.dtype);

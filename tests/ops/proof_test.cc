@@ -74,8 +74,11 @@ TEST(MissingRules, AsInTheGoldenFile) {
 // `base` with another rule.
 class WithRule : public Op {
  public:
-  WithRule(std::string_view base, std::string rule)
-      : Op(std::string(base)), base_(*find_op(base)), rule_(rule) {}
+  // A gradient may count on its own rule's order of factors.
+  WithRule(std::string_view base, std::string rule, bool differentiable = false)
+      : Op(std::string(base), {.differentiable = differentiable}),
+        base_(*find_op(base)),
+        rule_(rule) {}
   BoundRule bind(const std::vector<Shape>& shapes,
                  const Attrs& attrs) const override {
     std::vector<std::pair<char, int64_t>> sizes;
@@ -90,8 +93,6 @@ class WithRule : public Op {
   }
   void compute(Compute& c) const override { base_.compute(c); }
   std::vector<Sample> samples() const override { return {base_.samples()[0]}; }
-  // A gradient may count on its own rule's order of factors.
-  bool differentiable() const override { return false; }
 
  protected:
   const Op& base_;
@@ -149,8 +150,7 @@ TEST(Mutations, WrongRulesAreFound) {
 // ranks.
 class WrongGradient : public WithRule {
  public:
-  WrongGradient() : WithRule("exp", "...->... | up 0") {}
-  bool differentiable() const override { return true; }
+  WrongGradient() : WithRule("exp", "...->... | up 0", true) {}
   std::vector<DistTensor> gradient(const GradientCall& g) const override {
     DistTensor dx = base_.gradient(g)[0];
     if (dx.mesh().num_ranks() == 1) return {dx};
