@@ -327,11 +327,23 @@ DistTensor gathered_when_read(const DistTensor& parameter, const Spec* to) {
   return passes_as_it_comes(parameter, std::move(whole));
 }
 
-void await_gather(const DistTensor& parameter) { ++parameter.impl()->awaited; }
+SavedInput::SavedInput(const DistTensor& given, const DistTensor& used,
+                       const Spec* in)
+    : x_(given.keep() == Keep::kGatherOnUse ? given : used),
+      in_(in),
+      version_(x_.impl()->version()) {
+  if (awaits()) ++x_.impl()->awaited;
+}
 
-void forget_gather(RankContext* ctx, const DistTensor& parameter) {
-  --parameter.impl()->awaited;
-  if (ctx) free_gathered(*ctx, parameter);
+SavedInput::~SavedInput() {
+  if (!awaits()) return;
+  --x_.impl()->awaited;
+  if (RankContext* ctx = RankContext::current_or_null())
+    free_gathered(*ctx, x_);
+}
+
+DistTensor SavedInput::read() const {
+  return awaits() ? gathered_when_read(x_, in_) : x_;
 }
 
 void free_gathered(RankContext& ctx, const DistTensor& parameter) {

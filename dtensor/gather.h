@@ -20,6 +20,7 @@
 #pragma once
 #include <functional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "dtensor/comm/communicator.h"
@@ -57,13 +58,43 @@ bool gather_inputs(RankContext&, std::span<const DistTensor> x,
 // first read is collective over the mesh.
 DistTensor gathered_when_read(const DistTensor& parameter, const Spec* to);
 
-// await_gather() counts a gradient that will need the gathered parameter, and
-// forget_gather() one that no longer does. The latter also frees the copy if no
-// other gradient needs it; its context is null if the run has ended.
-void await_gather(const DistTensor& parameter);
-void forget_gather(RankContext*, const DistTensor& parameter);
 // Frees the copy after an operator has used it, unless a gradient will need it.
 void free_gathered(RankContext&, const DistTensor& parameter);
+
+// An operator's input that its gradient will read. For a parameter that is
+// gathered on use it holds the parameter itself, and its gathered copy only
+// while that fits.
+class SavedInput {
+ public:
+  SavedInput() = default;  // nothing
+  // `given` to the operator, which computed on `used`, in layout `in`. The spec
+  // lives longer than this.
+  SavedInput(const DistTensor& given, const DistTensor& used, const Spec* in);
+  SavedInput(SavedInput&& o) noexcept { swap(o); }
+  SavedInput& operator=(SavedInput&& o) noexcept {
+    swap(o);
+    return *this;
+  }
+  ~SavedInput();
+  // The input in layout `in`, or an undefined tensor if nothing was saved. A
+  // parameter is gathered as by gathered_when_read().
+  DistTensor read() const;
+  // Whether the input has not been changed in place since.
+  bool untouched() const {
+    return !x_.defined() || x_.impl()->version() == version_;
+  }
+
+ private:
+  bool awaits() const { return x_.defined() && x_.spec() != in_; }
+  void swap(SavedInput& o) noexcept {
+    std::swap(x_, o.x_);
+    std::swap(in_, o.in_);
+    std::swap(version_, o.version_);
+  }
+  DistTensor x_;
+  const Spec* in_ = nullptr;
+  uint64_t version_ = 0;
+};
 
 // Drops all copies: the parameters are about to change, and the next step
 // begins.

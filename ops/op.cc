@@ -4,11 +4,11 @@
 #include <optional>
 #include <utility>
 
-#include "dtensor/gather.h"
+#include "dtensor/dist_tensor_impl.h"
 #include "dtensor/interrupt.h"
-#include "dtensor/ops/in_boxes.h"
+#include "dtensor/ops/call_inputs.h"
+#include "dtensor/ops/op_node.h"
 #include "dtensor/placement/error.h"
-#include "dtensor/redistribute.h"
 #include "dtensor/trace.h"
 #include "dtensor/tracer.h"
 
@@ -27,134 +27,6 @@ void note(Tracer& tracer, int64_t begin, const Op& op, const Decision& d,
   for (const DistTensor& t : given) in.push_back(t.spec());
   tracer.op(begin, op.name(), in, d.out, d.bytes, ordinal);
 }
-
-// Throws Error under ExplicitOnly if something has to move, and if the budget
-// does not suffice. Called before anything is sent.
-void check_allowed(RankContext& ctx, const Op& op, const Decision& d,
-                   std::span<const DistTensor> inputs) {
-  for (size_t i : d.moved) {
-    if (!ctx.explicit_only) break;
-    const Plan& p = ctx.planner.plan(inputs[i].spec(), d.in[i]);
-    DT_CHECK(
-        !p.communicates(), op.name(),
-        "would have to communicate: input {} is {} and is needed as {} ({}, "
-        "{} bytes); write x.redistribute(\"{}\") before it",
-        i, inputs[i].spec()->to_string(), d.in[i]->to_string(),
-        name(p.steps.back().kind), p.bytes,
-        d.in[i]->layout().to_string(d.in[i]->mesh()));
-  }
-  DT_CHECK(ctx.comm_budget < 0 || d.bytes <= ctx.comm_budget, op.name(),
-           "needs {} bytes of communication, but the budget has {} left; raise "
-           "it, or redistribute its inputs outside of the scope",
-           d.bytes, ctx.comm_budget);
-}
-
-// An operator's node in the graph: the tensors that it saved, and its gradient.
-class OpNode : public Node, public std::enable_shared_from_this<OpNode> {
- public:
-  OpNode(const Op& op, const Attrs& attrs,
-         std::shared_ptr<const Decision> decision)
-      : op_(op), attrs_(attrs), decision_(std::move(decision)) {}
-  ~OpNode() override { OpNode::release(); }
-
-  // `ins` are the inputs as they were computed on, made from `given`. For a
-  // parameter that is gathered on use, the parameter itself is saved instead.
-  void save(std::span<const DistTensor> given, std::span<const DistTensor> ins,
-            std::span<const DistTensor> outs) {
-    num_outputs = static_cast<int>(outs.size());
-    if (op_.facts().saved_inputs) {
-      ins_.resize(ins.size());
-      for (size_t i = 0; i < ins_.size(); ++i) {
-        if (!op_.facts().saves_input(i)) {
-          versions_.push_back(0);
-          continue;
-        }
-        ins_[i] = ins[i];
-        if (given[i].keep() == Keep::kGatherOnUse) {
-          ins_[i] = given[i];
-          if (given[i].spec() != decision_->in[i]) await_gather(given[i]);
-        }
-        versions_.push_back(ins_[i].impl()->version());
-      }
-    } else {
-      ins_.resize(ins.size());
-    }
-    // Saving the output tensors would make a cycle, since they own this node,
-    // so their parts are saved. restore() can rebuild the other outputs from
-    // these.
-    if (op_.facts().saves_outputs)
-      for (size_t o = 0; o < outs.size(); ++o) {
-        const bool keep = op_.facts().stores_output(o);
-        outs_.push_back(keep ? outs[o].impl()->part() : Tensor());
-        versions_.push_back(keep ? outs[o].impl()->version() : 0);
-      }
-  }
-
-  std::vector<DistTensor> backward(std::span<const DistTensor> cotangents,
-                                   std::span<const bool> needed) override {
-    DT_CHECK(!released_, op_.name(),
-             "its gradient was taken before, with release_graph; compute it "
-             "again, or take all gradients at once");
-    check_untouched();
-    std::vector<DistTensor> ins = ins_;
-    for (size_t i = 0; i < ins.size(); ++i)
-      if (ins[i].defined() && ins[i].spec() != decision_->in[i])
-        ins[i] = gathered_when_read(ins[i], decision_->in[i]);
-    std::vector<DistTensor> outs(static_cast<size_t>(num_outputs));
-    for (size_t i = 0; i < outs_.size(); ++i) {
-      if (!op_.facts().stores_output(i)) continue;
-      outs[i] = DistTensor::wrap(outs_[i], decision_->out[i]);
-      if (!is_float(outs[i].dtype())) continue;
-      outs[i].impl()->node = shared_from_this();
-      outs[i].impl()->output = static_cast<int>(i);
-      outs[i].impl()->requires_grad = true;
-    }
-    return op_.gradient(
-        {op_, attrs_, decision_, ins, outs, cotangents, needed});
-  }
-  void release() override {
-    if (released_) return;
-    released_ = true;
-    RankContext* ctx = RankContext::current_or_null();
-    for (size_t i = 0; i < ins_.size(); ++i)
-      if (ins_[i].defined() && ins_[i].spec() != decision_->in[i])
-        forget_gather(ctx, ins_[i]);
-    ins_.clear();
-    outs_.clear();
-    attrs_.state.reset();
-  }
-  std::string_view name() const override { return op_.name(); }
-
- private:
-  // Throws Error if a saved tensor was changed in place since.
-  void check_untouched() const {
-    size_t saved = 0;
-    const auto check = [&](uint64_t version, const char* what, size_t i,
-                           const Spec* spec) {
-      DT_CHECK(
-          version == versions_[saved++], op_.name(),
-          "{} {}, {}, was changed in place after it was {}, and its old "
-          "values are needed for the gradient; change a copy of it instead",
-          what, i, spec->to_string(),
-          std::string_view(what) == "input" ? "used" : "made");
-    };
-    if (op_.facts().saved_inputs)
-      for (size_t i = 0; i < ins_.size(); ++i)
-        check(ins_[i].defined() ? ins_[i].impl()->version() : 0, "input", i,
-              decision_->in[i]);
-    for (size_t i = 0; i < outs_.size(); ++i)
-      check(outs_[i].defined() ? outs_[i].storage()->version() : 0, "output", i,
-            decision_->out[i]);
-  }
-
-  const Op& op_;
-  Attrs attrs_;
-  std::shared_ptr<const Decision> decision_;
-  std::vector<DistTensor> ins_;
-  std::vector<Tensor> outs_;
-  std::vector<uint64_t> versions_;  // of saved inputs, then of outputs
-  bool released_ = false;
-};
 
 // The lineage of the values that the call makes.
 Lineage lineage_of(RankContext& ctx, const Op& op, const Attrs& attrs,
@@ -181,73 +53,30 @@ DistTensor output_of(const Op& op, RankContext& ctx, const Decision& d,
   return DistTensor(std::move(impl));
 }
 
-void take_outputs(Compute& c, Outputs& outputs) {
+// Computes the outputs, or takes those that were kept and restores the others
+// from them. Leaves the inputs ready for record_node().
+void compute_outputs(Compute& c, CallInputs& inputs, OpCaptures* kept,
+                     bool record, Outputs& outputs) {
+  const Decision& d = c.decision;
+  if (kept) {
+    // Only the gradient may need the inputs. Otherwise they need not be moved:
+    // edges to unmoved inputs are equivalent.
+    if (record && c.op.facts().saved_inputs) inputs.move(c.op, d);
+    for (const Tensor& t : kept->take(c.op, c.attrs, d)) {
+      const size_t o = c.out.size();
+      const bool missing = d.here && !c.op.facts().stores_output(o);
+      c.out.push_back(missing ? Tensor::empty(d.out_local[o], d.out[o]->dtype())
+                              : t);
+    }
+    if (d.here) c.op.restore(c);
+  } else if (!inputs.bring(c, record)) {
+    for (const DistTensor& in : inputs.ready())
+      c.in.push_back(in.impl()->part());
+    c.allocate_outputs();
+    if (d.here) c.op.compute(c);
+  }
   for (size_t o = 0; o < c.out.size(); ++o)
-    outputs.push_back(
-        output_of(c.op, c.context, c.decision, o, std::move(c.out[o])));
-}
-
-void compute_outputs(const Op& op, RankContext& ctx, const Decision& d,
-                     std::span<const DistTensor> inputs, const Attrs& attrs,
-                     Outputs& outputs) {
-  Compute c(op, attrs, d, ctx);
-  for (const DistTensor& in : inputs) c.in.push_back(in.impl()->part());
-  c.allocate_outputs();
-  if (d.here) op.compute(c);
-  take_outputs(c, outputs);
-}
-
-// Like compute_outputs(), but reads input `which` in place: the only input that
-// moves, or a parameter that gather_inputs() would gather. They return false,
-// without outputs, if the input cannot be read in place.
-bool compute_moved(const Op& op, RankContext& ctx, const Decision& d,
-                   std::span<const DistTensor> inputs, const Attrs& attrs,
-                   size_t which, Outputs& outputs) {
-  Compute c(op, attrs, d, ctx);
-  if (!read_moved(c, which, inputs)) return false;
-  take_outputs(c, outputs);
-  return true;
-}
-bool compute_gathered(const Op& op, RankContext& ctx, const Decision& d,
-                      std::span<const DistTensor> given,
-                      std::span<DistTensor> seen,
-                      std::span<const DistTensor> ready, const Attrs& attrs,
-                      size_t which, Outputs& outputs) {
-  Compute c(op, attrs, d, ctx);
-  if (!read_gathered(c, which, given, seen, ready)) return false;
-  take_outputs(c, outputs);
-  return true;
-}
-
-// Takes the outputs that were kept, and restores the others from them.
-void restore_outputs(const Op& op, RankContext& ctx, const Decision& d,
-                     const Attrs& attrs, std::span<const Tensor> kept,
-                     Outputs& outputs) {
-  Compute c(op, attrs, d, ctx);
-  for (size_t o = 0; o < kept.size(); ++o) {
-    const bool missing = d.here && !op.facts().stores_output(o);
-    c.out.push_back(missing ? Tensor::empty(d.out_local[o], d.out[o]->dtype())
-                            : kept[o]);
-  }
-  if (d.here) op.restore(c);
-  for (size_t o = 0; o < kept.size(); ++o)
-    outputs.push_back(output_of(op, ctx, d, o, std::move(c.out[o])));
-}
-
-void record_node(const Op& op, const Attrs& attrs,
-                 std::shared_ptr<const Decision> d,
-                 std::span<const DistTensor> given,
-                 std::span<const DistTensor> inputs, Outputs& outputs) {
-  auto node = std::make_shared<OpNode>(op, attrs, std::move(d));
-  node->save(given, inputs, outputs);
-  node->inputs.reserve(inputs.size());
-  for (const DistTensor& in : inputs) node->inputs.push_back(edge_to(in));
-  for (size_t o = 0; o < outputs.size(); ++o) {
-    if (!is_float(outputs[o].dtype())) continue;
-    outputs[o].impl()->node = node;
-    outputs[o].impl()->output = static_cast<int>(o);
-    outputs[o].impl()->requires_grad = true;
-  }
+    outputs.push_back(output_of(c.op, c.context, d, o, std::move(c.out[o])));
 }
 
 void run_op(const Op& op, std::span<const DistTensor> given, const Attrs& asked,
@@ -263,25 +92,13 @@ void run_op(const Op& op, std::span<const DistTensor> given, const Attrs& asked,
   OpCaptures* const captures = captures_of(ctx);
   if (captures)
     for (const DistTensor& in : given) captures->used(in);
-  const bool known = captures && captures->has(op);  // its outputs were kept
-  InlineVec<DistTensor, kMost> seen;
-  std::span<const DistTensor> inputs = given;
-  const bool gathered = std::any_of(given.begin(), given.end(), gathers);
-  if (gathered) {
-    seen.resize(given.size());
-    if (known)
-      for (size_t i = 0; i < given.size(); ++i)
-        seen[i] = gathers(given[i])
-                      ? gathered_when_read(given[i], given[i].use_spec())
-                      : given[i];
-    else
-      see_inputs(given, seen);
-    inputs = seen;
-  }
+  OpCaptures* const kept = captures && captures->has(op) ? captures : nullptr;
+  CallInputs inputs(ctx, given, kept);
+
   InlineVec<OpInput, kMost> specs;
   bool record = false;
-  Keep keep = inputs[0].keep();
-  for (const DistTensor& in : inputs) {
+  Keep keep = inputs.seen()[0].keep();
+  for (const DistTensor& in : inputs.seen()) {
     specs.push_back({in.spec(), in.keep()});
     record |= in.requires_grad();
     keep = std::min(keep, in.keep());
@@ -298,46 +115,22 @@ void run_op(const Op& op, std::span<const DistTensor> given, const Attrs& asked,
   const Lineage lineage = lineage_of(ctx, op, attrs, *d, given);
   const Scoped<const Lineage*> about(ctx.about, &lineage);
 
-  std::optional<size_t> which;
-  if (!known && (gathered || d->communicates))
-    which = to_read(op, *d, record, given);
-  const bool gather_first = gathered && !known && !which;
-  if (gather_first) gather_inputs(ctx, given, seen);
-  InlineVec<DistTensor, kMost> moved;
-  std::span<const DistTensor> ready = inputs;
-  bool done = false;
-  // If the outputs are known, only the gradient may need the inputs. Otherwise
-  // they need not be moved: edges to unmoved inputs are equivalent.
-  if (!d->moved.empty() && (!known || (record && op.facts().saved_inputs))) {
-    if (d->communicates && (ctx.explicit_only || ctx.comm_budget >= 0))
-      check_allowed(ctx, op, *d, inputs);
-    if (which && !gathers(given[*which]))
-      done = compute_moved(op, ctx, *d, inputs, attrs, *which, outputs);
-    if (!done) {
-      moved.resize(inputs.size());
-      relayout(ctx, inputs, d->in, d->execution, moved);
-      ready = moved;
-    }
+  {
+    Compute c(op, attrs, *d, ctx);
+    compute_outputs(c, inputs, kept, record, outputs);
   }
-  if (which && gathers(given[*which]))
-    done = compute_gathered(op, ctx, *d, given, seen, ready, attrs, *which,
-                            outputs);
-  if (known)
-    restore_outputs(op, ctx, *d, attrs, captures->take(op, attrs, *d), outputs);
-  else if (!done)
-    compute_outputs(op, ctx, *d, ready, attrs, outputs);
+
   for (size_t o = 0; o < outputs.size(); ++o) {
     outputs[o].impl()->lineage = lineage;
     outputs[o].impl()->lineage.hash = fold_lineage(lineage.hash, o);
+    if (keep != Keep::kMove && op.facts().renames)
+      outputs[o].impl()->keep = keep;
   }
-  if (keep != Keep::kMove && op.facts().renames)
-    for (DistTensor& out : outputs) out.impl()->keep = keep;
   if (captures) captures->ran(op, attrs, *d, outputs);
-  if (record) record_node(op, attrs, d, given, ready, outputs);
-  if (gathered)
-    for (const DistTensor& in : given) free_gathered(ctx, in);
+  if (record) record_node(op, attrs, d, given, inputs.ready(), outputs);
+  inputs.free();
   const int64_t ordinal = ctx.ordinal++;
-  if (const auto& trace = op_trace(ctx); trace && !known)
+  if (const auto& trace = op_trace(ctx); trace && !kept)
     trace({op, attrs, *d, given, outputs, ctx.path, ordinal});
   if (ctx.tracer) [[unlikely]]
     note(*ctx.tracer, begin, op, *d, given, ordinal);

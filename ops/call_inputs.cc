@@ -1,0 +1,85 @@
+#include "dtensor/ops/call_inputs.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "dtensor/gather.h"
+#include "dtensor/ops/in_boxes.h"
+#include "dtensor/ops/op.h"
+#include "dtensor/placement/error.h"
+#include "dtensor/redistribute.h"
+
+namespace dtensor {
+
+CallInputs::CallInputs(RankContext& ctx, std::span<const DistTensor> given,
+                       bool known)
+    : ctx_(ctx),
+      given_(given),
+      gathered_(std::any_of(given.begin(), given.end(), gathers)),
+      seen_(given),
+      ready_(given) {
+  if (!gathered_) return;
+  own_.resize(given.size());
+  if (known)
+    for (size_t i = 0; i < given.size(); ++i)
+      own_[i] = gathers(given[i])
+                    ? gathered_when_read(given[i], given[i].use_spec())
+                    : given[i];
+  else
+    see_inputs(given, own_);
+  seen_ = ready_ = own_;
+}
+
+// Throws Error under ExplicitOnly if something has to move, and if the budget
+// does not suffice. Called before anything is sent.
+void CallInputs::check_allowed(const Op& op, const Decision& d) const {
+  if (!d.communicates) return;
+  for (size_t i : d.moved) {
+    if (!ctx_.explicit_only) break;
+    const Plan& p = ctx_.planner.plan(seen_[i].spec(), d.in[i]);
+    DT_CHECK(
+        !p.communicates(), op.name(),
+        "would have to communicate: input {} is {} and is needed as {} ({}, "
+        "{} bytes); write x.redistribute(\"{}\") before it",
+        i, seen_[i].spec()->to_string(), d.in[i]->to_string(),
+        name(p.steps.back().kind), p.bytes,
+        d.in[i]->layout().to_string(d.in[i]->mesh()));
+  }
+  DT_CHECK(ctx_.comm_budget < 0 || d.bytes <= ctx_.comm_budget, op.name(),
+           "needs {} bytes of communication, but the budget has {} left; raise "
+           "it, or redistribute its inputs outside of the scope",
+           d.bytes, ctx_.comm_budget);
+}
+
+void CallInputs::relayout_all(const Decision& d) {
+  moved_.resize(seen_.size());
+  relayout(ctx_, seen_, d.in, d.execution, moved_);
+  ready_ = moved_;
+}
+
+bool CallInputs::bring(Compute& c, bool record) {
+  const Decision& d = c.decision;
+  std::optional<size_t> which;
+  if (gathered_ || d.communicates) which = to_read(c.op, d, record, given_);
+  const bool parameter = which && gathers(given_[*which]);
+  if (gathered_ && !parameter) gather_inputs(ctx_, given_, own_);
+  if (!d.moved.empty()) {
+    check_allowed(c.op, d);
+    if (which && !parameter && read_moved(c, *which, seen_)) return true;
+    relayout_all(d);
+  }
+  return parameter && read_gathered(c, *which, given_, own_, ready_);
+}
+
+void CallInputs::move(const Op& op, const Decision& d) {
+  if (d.moved.empty()) return;
+  check_allowed(op, d);
+  relayout_all(d);
+}
+
+void CallInputs::free() {
+  if (gathered_)
+    for (const DistTensor& in : given_) free_gathered(ctx_, in);
+}
+
+}  // namespace dtensor

@@ -1,0 +1,47 @@
+// The inputs of a call, from the tensors that were given to the parts that the
+// operator computes on.
+#pragma once
+#include <span>
+
+#include "dtensor/dist_tensor.h"
+#include "dtensor/ops/compute.h"
+#include "dtensor/placement/inline_vec.h"
+#include "dtensor/rank_context.h"
+
+namespace dtensor {
+
+class CallInputs {
+ public:
+  // `known`: the outputs were kept, so that only a gradient may need the
+  // inputs.
+  CallInputs(RankContext&, std::span<const DistTensor> given, bool known);
+  CallInputs(const CallInputs&) = delete;
+  CallInputs& operator=(const CallInputs&) = delete;
+
+  // The inputs as the operator sees them, whose specs decide(). A parameter
+  // that is gathered on use (gather.h) has the layout of its gathered copy.
+  std::span<const DistTensor> seen() const { return seen_; }
+  // Gathers the parameters and moves all inputs to the decided layouts,
+  // together. If one of them can be read in place instead (in_boxes.h), sets
+  // c.out and returns true. `record` says whether the call has a gradient.
+  bool bring(Compute& c, bool record);
+  // Only moves them, for a gradient of outputs that are known.
+  void move(const Op&, const Decision&);
+  // The inputs in the decided layouts. REQUIRES: bring() or move(), if the
+  // operator computes.
+  std::span<const DistTensor> ready() const { return ready_; }
+  // Frees gathered copies that no gradient will need.
+  void free();
+
+ private:
+  void check_allowed(const Op&, const Decision&) const;
+  void relayout_all(const Decision&);
+
+  RankContext& ctx_;
+  const std::span<const DistTensor> given_;
+  bool gathered_;  // whether an input is gathered on use
+  InlineVec<DistTensor, Compute::kMostInputs> own_, moved_;
+  std::span<const DistTensor> seen_, ready_;
+};
+
+}  // namespace dtensor

@@ -1,0 +1,115 @@
+#include "dtensor/ops/op_node.h"
+
+#include <utility>
+#include <vector>
+
+#include "dtensor/dist_tensor_impl.h"
+#include "dtensor/gather.h"
+#include "dtensor/ops/op.h"
+#include "dtensor/placement/error.h"
+
+namespace dtensor {
+namespace {
+
+class OpNode : public Node, public std::enable_shared_from_this<OpNode> {
+ public:
+  OpNode(const Op& op, const Attrs& attrs,
+         std::shared_ptr<const Decision> decision)
+      : op_(op), attrs_(attrs), decision_(std::move(decision)) {}
+  ~OpNode() override { OpNode::release(); }
+
+  void save(std::span<const DistTensor> given, std::span<const DistTensor> used,
+            std::span<const DistTensor> outs) {
+    num_outputs = static_cast<int>(outs.size());
+    ins_.resize(used.size());
+    for (size_t i = 0; i < ins_.size(); ++i)
+      if (op_.facts().saves_input(i))
+        ins_[i] = SavedInput(given[i], used[i], decision_->in[i]);
+    // Saving the output tensors would make a cycle, since they own this node,
+    // so their parts are saved. restore() can rebuild the other outputs from
+    // these.
+    if (!op_.facts().saves_outputs) return;
+    for (size_t o = 0; o < outs.size(); ++o) {
+      const bool stored = op_.facts().stores_output(o);
+      outs_.push_back(stored ? outs[o].impl()->part() : Tensor());
+      versions_.push_back(stored ? outs[o].impl()->version() : 0);
+    }
+  }
+
+  std::vector<DistTensor> backward(std::span<const DistTensor> cotangents,
+                                   std::span<const bool> needed) override {
+    DT_CHECK(!released_, op_.name(),
+             "its gradient was taken before, with release_graph; compute it "
+             "again, or take all gradients at once");
+    check_untouched();
+    std::vector<DistTensor> ins(ins_.size());
+    for (size_t i = 0; i < ins.size(); ++i) ins[i] = ins_[i].read();
+    std::vector<DistTensor> outs(static_cast<size_t>(num_outputs));
+    for (size_t i = 0; i < outs_.size(); ++i) {
+      if (!op_.facts().stores_output(i)) continue;
+      outs[i] = DistTensor::wrap(outs_[i], decision_->out[i]);
+      if (!is_float(outs[i].dtype())) continue;
+      outs[i].impl()->node = shared_from_this();
+      outs[i].impl()->output = static_cast<int>(i);
+      outs[i].impl()->requires_grad = true;
+    }
+    return op_.gradient(
+        {op_, attrs_, decision_, ins, outs, cotangents, needed});
+  }
+  void release() override {
+    if (released_) return;
+    released_ = true;
+    ins_.clear();
+    outs_.clear();
+    attrs_.state.reset();
+  }
+  std::string_view name() const override { return op_.name(); }
+
+ private:
+  // Throws Error if a saved tensor was changed in place since.
+  void check_untouched() const {
+    const auto check = [&](bool untouched, std::string_view what, size_t i,
+                           const Spec* spec) {
+      DT_CHECK(
+          untouched, op_.name(),
+          "{} {}, {}, was changed in place after it was {}, and its old "
+          "values are needed for the gradient; change a copy of it instead",
+          what, i, spec->to_string(), what == "input" ? "used" : "made");
+    };
+    for (size_t i = 0; i < ins_.size(); ++i)
+      check(ins_[i].untouched(), "input", i, decision_->in[i]);
+    for (size_t i = 0; i < outs_.size(); ++i)
+      check((outs_[i].defined() ? outs_[i].storage()->version() : 0) ==
+                versions_[i],
+            "output", i, decision_->out[i]);
+  }
+
+  const Op& op_;
+  Attrs attrs_;
+  std::shared_ptr<const Decision> decision_;
+  std::vector<SavedInput> ins_;
+  std::vector<Tensor> outs_;
+  std::vector<uint64_t> versions_;  // of saved outputs
+  bool released_ = false;
+};
+
+}  // namespace
+
+void record_node(const Op& op, const Attrs& attrs,
+                 std::shared_ptr<const Decision> d,
+                 std::span<const DistTensor> given,
+                 std::span<const DistTensor> used,
+                 std::span<DistTensor> outputs) {
+  auto node = std::make_shared<OpNode>(op, attrs, std::move(d));
+  node->save(given, used, outputs);
+  node->inputs.reserve(used.size());
+  for (const DistTensor& in : used) node->inputs.push_back(edge_to(in));
+  for (size_t o = 0; o < outputs.size(); ++o) {
+    if (!is_float(outputs[o].dtype())) continue;
+    outputs[o].impl()->node = node;
+    outputs[o].impl()->output = static_cast<int>(o);
+    outputs[o].impl()->requires_grad = true;
+  }
+}
+
+}  // namespace dtensor
