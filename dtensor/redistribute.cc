@@ -333,7 +333,7 @@ DistTensor redistribute(DistTensor&& x, const Spec* to,
 }
 
 std::vector<DistTensor> relayout(std::vector<DistTensor> x,
-                                 std::span<const Spec* const> to) {
+                                 std::span<const Spec* const> to, bool async) {
   RankContext& ctx = RankContext::current();
   DT_CHECK(x.size() == to.size(), "redistribute",
            "there are {} tensors, but {} layouts", x.size(), to.size());
@@ -368,11 +368,14 @@ std::vector<DistTensor> relayout(std::vector<DistTensor> x,
     it->places.push_back(i);
     add(it->lineage, x[i]);
   }
+  async &= batches.size() == 1 && batches[0].from == batches[0].to &&
+           !ctx.dry_run && ctx.comm_budget < 0;
   int64_t bytes = 0;
-  for (Batch& b : batches) {
-    b.execution = execution(ctx, b.moves);
-    bytes += b.execution->plan().bytes;
-  }
+  for (Batch& b : batches)
+    if (!async) {
+      b.execution = execution(ctx, b.moves);
+      bytes += b.execution->plan().bytes;
+    }
   if (ctx.comm_budget >= 0)
     spend_budget(ctx, bytes, fmt::format("moving {} tensors", x.size()));
   Scoped<std::string_view> op(ctx.op, ctx.op.empty() ? "redistribute" : ctx.op);
@@ -384,50 +387,23 @@ std::vector<DistTensor> relayout(std::vector<DistTensor> x,
       b.parts.push_back(std::move(part));
     }
     const Scoped<const Lineage*> about(ctx.about, subject_of(ctx, b.lineage));
-    carry_out(ctx, *b.execution, b.moves, b.parts, true);
+    std::vector<std::shared_ptr<Pending>> pending;
+    if (async)
+      pending = begin_moves(ctx, b.moves, std::move(b.parts), true);
+    else
+      carry_out(ctx, *b.execution, b.moves, b.parts, true);
     for (size_t k = 0; k < b.places.size(); ++k) {
       const size_t i = b.places[k];
       DistTensor made = unmade(ctx, x[i], to[i]);
-      made.impl()->local = std::move(b.parts[k]);
-      made.impl()->note_version();
+      if (async) {
+        made.impl()->pending = pending[k];
+      } else {
+        made.impl()->local = std::move(b.parts[k]);
+        made.impl()->note_version();
+      }
       y[i] = finished(x[i], std::move(made), {});
     }
   }
-  return y;
-}
-
-std::vector<DistTensor> relayout_async(std::vector<DistTensor> x,
-                                       std::span<const Spec* const> to) {
-  RankContext& ctx = RankContext::current();
-  bool one_mesh = x.size() == to.size();
-  for (size_t i = 0; i < x.size() && one_mesh; ++i)
-    one_mesh = x[i].mesh() == to[0]->mesh() && to[i]->mesh() == to[0]->mesh();
-  if (!one_mesh || ctx.dry_run || ctx.comm_budget >= 0)
-    return relayout(std::move(x), to);
-  Lineage all;
-  std::vector<DistTensor> y(x.size());
-  std::vector<size_t> places;
-  std::vector<Move> moves;
-  std::vector<Tensor> parts;
-  for (size_t i = 0; i < x.size(); ++i) {
-    const DistTensor from = std::exchange(x[i], {});
-    if (from.spec() == to[i]) {
-      y[i] = from;
-      continue;
-    }
-    check_run(ctx, from);
-    places.push_back(i);
-    moves.push_back({from.spec(), to[i]});
-    add(all, from);
-    parts.push_back(from.impl()->part());
-    y[i] = finished(from, unmade(ctx, from, to[i]), {});
-  }
-  if (places.empty()) return y;
-  Scoped<std::string_view> op(ctx.op, ctx.op.empty() ? "redistribute" : ctx.op);
-  const Scoped<const Lineage*> about(ctx.about, subject_of(ctx, all));
-  const auto pending = begin_moves(ctx, moves, std::move(parts), true);
-  for (size_t k = 0; k < places.size(); ++k)
-    y[places[k]].impl()->pending = pending[k];
   return y;
 }
 

@@ -37,14 +37,11 @@ DistTensor relayout(const DistTensor& x, const Spec* to);
 // Moves several tensors. Those of one mesh are planned together, so that steps
 // of one kind over the same axes become one collective. Parts that nobody else
 // holds may be overwritten, so keep a handle of an x that is still needed.
+// `async`: on the rank's second thread; reading a result waits. (Not in a dry
+// run, under a communication budget, or if several meshes are involved.)
 std::vector<DistTensor> relayout(std::vector<DistTensor> x,
-                                 std::span<const Spec* const> to);
-
-// Moves several tensors on the rank's second thread; reading a result waits.
-// (Synchronous in a dry run, under a communication budget, and if several
-// meshes are involved.)
-std::vector<DistTensor> relayout_async(std::vector<DistTensor> x,
-                                       std::span<const Spec* const> to);
+                                 std::span<const Spec* const> to,
+                                 bool async = false);
 
 // A separate handle for x with the same memory. Its gradient has only the
 // contributions of its own consumers.

@@ -49,7 +49,7 @@ class Passing {
       : x_(std::move(from)), to_(to) {
     const RankContext& ctx = RankContext::current();
     later_ = ctx.dry_run || ctx.comm_budget >= 0;
-    if (!later_) x_ = relayout_async(std::move(x_), to_);
+    if (!later_) x_ = relayout(std::move(x_), to_, true);
     if (ctx.dry_run)
       for (const Spec* s : to_) held_.push_back(DistTensor::empty(s));
   }

@@ -135,8 +135,7 @@ class Gradients {
     // A dry run sends at once, but memory must count as in a run until then.
     if (meanwhile && ctx_.dry_run) sources_ = waiting_;
     const std::vector<DistTensor> here =
-        meanwhile ? relayout_async(std::move(waiting_), to)
-                  : relayout(std::move(waiting_), to);
+        relayout(std::move(waiting_), to, meanwhile);
     for (size_t k = 0; k < places_.size(); ++k) {
       settled_[places_[k]] = here[k];
       on_their_way_.emplace_back(places_[k], types_[k]);

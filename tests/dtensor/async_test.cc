@@ -323,7 +323,7 @@ TEST_P(AsyncTest, SeveralTogether) {
     const Spec* columns = x.spec()->with(parse_layout("S1", mesh, x.shape()));
     const Spec* to[] = {columns, x.spec(), columns};
     rt.context().record = true;
-    const auto z = relayout_async({x, x, y}, to);
+    const auto z = relayout({x, x, y}, to, true);
     EXPECT_TRUE(z[1].same_as(x));
     expect_columns(z[2], 100);
     expect_columns(z[0]);
@@ -333,7 +333,7 @@ TEST_P(AsyncTest, SeveralTogether) {
     EXPECT_EQ(events[0].counted, events[0].predicted);
     // Under a limit, at once.
     const CommBudget budget(1000);
-    relayout_async({x}, {to, 1});
+    relayout({x}, {to, 1}, true);
     EXPECT_LT(budget.left(), 1000);
   });
 }

@@ -29,7 +29,7 @@ TEST(AsyncAfterOthers, OfSeveralMovesEachIsItself) {
     for (const auto& v : values) x.push_back(matrix(m, v));
     const std::vector<const Spec*> to(
         3, matrix(m, values[0]).redistribute("S1").spec());
-    const std::vector<DistTensor> y = relayout_async(x, to);
+    const std::vector<DistTensor> y = relayout(x, to, true);
     std::vector<DistTensor> z;
     for (size_t i : {2, 0, 1}) z.push_back(y[i].redistribute_async("R"));
     EXPECT_EQ(z[0].full().to_doubles(), values[2]);
