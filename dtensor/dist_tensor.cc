@@ -9,7 +9,9 @@
 #include "dtensor/data_check.h"
 #include "dtensor/dist_tensor_impl.h"
 #include "dtensor/placement/assign_ranks.h"
+#include "dtensor/placement/bounded_cache.h"
 #include "dtensor/placement/error.h"
+#include "dtensor/placement/hash.h"
 #include "dtensor/rank_context.h"
 #include "dtensor/redistribute.h"
 #include "dtensor/scopes.h"
@@ -43,6 +45,34 @@ Layout Placements::resolve(const Mesh& mesh, const Shape& shape) const {
         Dim(shape[d], Split::over(axes[static_cast<size_t>(d)],
                                   granules[static_cast<size_t>(d)])));
   return l.canonical(mesh);
+}
+
+namespace {
+using TextOf = std::pair<const Spec*, std::string_view>;
+struct TextHash {
+  using is_transparent = void;
+  size_t operator()(const TextOf& t) const {
+    return hash_mix(std::hash<std::string_view>()(t.second),
+                    reinterpret_cast<uintptr_t>(t.first));
+  }
+};
+struct SameText {
+  using is_transparent = void;
+  bool operator()(const TextOf& a, const TextOf& b) const { return a == b; }
+};
+}  // namespace
+
+const Spec* Placements::applied_to(const Spec* x) const {
+  if (text_.empty()) return x->with(resolve(x->mesh(), x->shape()));
+  struct Known {
+    SpecRef from, to;  // the key's spec lives as long as the entry
+  };
+  using Key = std::pair<const Spec*, std::string>;
+  thread_local BoundedCache<Key, Known, TextHash, SameText> known(
+      "layouts as text", cache_limit::kRules);
+  if (const Known* k = known.find(TextOf(x, text_))) return k->to;
+  const Spec* to = x->with(resolve(x->mesh(), x->shape()));
+  return known.insert({x, text_}, {x, to}).to;
 }
 
 namespace {
@@ -212,11 +242,11 @@ Region DistTensor::region() const {
 
 DistTensor DistTensor::redistribute(const Placements& p,
                                     const RedistributeOptions& o) const& {
-  return redistribute(spec()->with(p.resolve(mesh(), shape())), o);
+  return redistribute(p.applied_to(spec()), o);
 }
 DistTensor DistTensor::redistribute(const Placements& p,
                                     const RedistributeOptions& o) && {
-  const Spec* to = spec()->with(p.resolve(mesh(), shape()));
+  const Spec* to = p.applied_to(spec());
   return std::move(*this).redistribute(to, o);
 }
 
@@ -241,8 +271,7 @@ DistTensor DistTensor::redistribute(const Spec* to,
 
 DistTensor DistTensor::redistribute_async(const Placements& p,
                                           const RedistributeOptions& o) const {
-  return dtensor::redistribute(*this, spec()->with(p.resolve(mesh(), shape())),
-                               o, true);
+  return dtensor::redistribute(*this, p.applied_to(spec()), o, true);
 }
 
 DistTensor DistTensor::redistribute_async(const Mesh& to, const Placements& p,

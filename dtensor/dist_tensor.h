@@ -53,6 +53,9 @@ class Placements {
       : layout_(std::make_shared<const Layout>(std::move(layout))) {}
   // Throws Error if an axis or a dimension does not exist.
   Layout resolve(const Mesh&, const Shape&) const;
+  // The spec in this layout instead of its own. A text is parsed once for each
+  // spec.
+  const Spec* applied_to(const Spec*) const;
 
  private:
   std::vector<std::pair<std::string, Placement>> list_;
