@@ -54,7 +54,6 @@
   X(AttentionForward)      \
   X(AttentionBackward)     \
   X(Rotary)                \
-  X(RotaryTable)           \
   X(AdamW)                 \
   X(Sgd)                   \
   X(Clip)                  \

@@ -429,8 +429,7 @@ void rotary(const Rotary& a) {
     for (int64_t h = 0; h < a.h; ++h)
       for (int64_t r = 0; r < a.s; ++r)
         for (int64_t i = 0; i < half; ++i) {
-          const auto pos = static_cast<double>(
-              a.positions ? a.positions[r] : r + a.position_offset);
+          const auto pos = static_cast<double>(r + a.position_offset);
           const double angle =
               pos * std::pow(a.theta, -2.0 * static_cast<double>(i) /
                                           static_cast<double>(a.d));

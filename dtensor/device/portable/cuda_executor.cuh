@@ -48,6 +48,32 @@ __device__ inline void map_lane(int64_t lane, int64_t lanes, int64_t n,
     out[j] = static_cast<Out>(f(j, in[j]...));
 }
 
+// The same for an f that returns a Two.
+template <class Out, class F, class... In>
+__device__ inline void map_two_lane(int64_t lane, int64_t lanes, int64_t n,
+                                    Out* first, Out* second, F& f,
+                                    const In*... in) {
+  constexpr int W = kPack<Out, In...>;
+  const auto packs = [&]<int V>(int64_t j, const Pack<In, V>&... pack) {
+    Pack<Out, V> a, b;
+#pragma unroll
+    for (int v = 0; v < V; ++v) {
+      const auto both = f(pack.v[v]...);
+      a.v[v] = both.first;
+      b.v[v] = both.second;
+    }
+    store(first + j, a);
+    store(second + j, b);
+  };
+  int64_t done = 0;
+  if (((aligned(first, W) && aligned(second, W)) && ... && aligned(in, W)))
+    done = n / W * W;
+  for (int64_t j = lane * W; j < done; j += lanes * W)
+    packs.template operator()<W>(j, load<W>(in + j)...);
+  for (int64_t j = done + lane; j < n; j += lanes)
+    packs.template operator()<1>(j, load<1>(in + j)...);
+}
+
 // As load(), element by element.
 template <int W, class T>
 __device__ inline Pack<T, W> load_each(const T* p) {
@@ -159,6 +185,16 @@ class Row {
       return rounded<Out>(f(j, widened(x)...));
     };
     map_lane(lane_, lanes_, n, out, item, in...);
+    sync();
+  }
+  template <class Out, class F, class... In>
+  __device__ void map_two(int64_t n, Out* first, Out* second, F f,
+                          const In*... in) {
+    const auto item = [&](const In&... x) {
+      const auto both = f(widened(x)...);
+      return Two<Out>{rounded<Out>(both.first), rounded<Out>(both.second)};
+    };
+    map_two_lane(lane_, lanes_, n, first, second, item, in...);
     sync();
   }
   template <class T>
@@ -349,6 +385,21 @@ class Scratch {
  private:
   const cudaStream_t stream_;
   void* const data_;
+};
+
+// See host_executor.h. Nothing is kept here.
+template <class T, class Key>
+class Kept {
+ public:
+  template <class Fill>
+  Kept(Stream s, const Key&, int64_t n, Fill fill)
+      : table_(s, n * static_cast<int64_t>(sizeof(T))) {
+    fill(table_.template as<T>());
+  }
+  const T* data() const { return table_.template as<T>(); }
+
+ private:
+  mutable Scratch table_;
 };
 
 }  // namespace on_cuda

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <type_traits>
 
 #include "dtensor/device/device.h"
@@ -55,6 +56,10 @@ class Row {
       for (int64_t j = 0; j < n; ++j)
         out[j] = rounded<Out>(f(widened(in[j])...));
   }
+  template <class Out, class F, class... In>
+  void map_two(int64_t n, Out* first, Out* second, F f, const In*... in) {
+    simd::each_two(n, first, second, [&](auto at) { return f(at(in)...); });
+  }
   template <class F, class In, class... More>
   auto sum(int64_t n, F f, const In* in, const More*... more) {
     using C = compute_t<In>;
@@ -92,20 +97,31 @@ class Row {
   char* const fast_;
 };
 
+// Memory of a thread, which grows.
+struct Block {
+  void* data = nullptr;
+  int64_t size = 0;
+  Block() = default;
+  Block(const Block&) = delete;
+  Block& operator=(const Block&) = delete;
+  ~Block() { std::free(data); }
+  void grow(int64_t bytes) {
+    if (size >= bytes) return;
+    std::free(data);
+    const int64_t wanted = (bytes + bytes / 4 + 4095) / 4096 * 4096;
+    data = std::aligned_alloc(64, static_cast<size_t>(wanted));
+    size = data ? wanted : 0;
+    if (!data) out_of_memory(wanted, "");
+  }
+};
+
 // Memory for the length of a function. A thread keeps it for the next one that
 // needs so many at once.
 class Scratch {
  public:
-  Scratch(Stream, int64_t bytes) : block_(blocks()[depth()++ % kMost]) {
-    if (block_.size >= bytes) return;
-    std::free(block_.data);
-    const int64_t size = (bytes + bytes / 4 + 4095) / 4096 * 4096;
-    block_.data = std::aligned_alloc(64, static_cast<size_t>(size));
-    block_.size = block_.data ? size : 0;
-    if (!block_.data) {
-      --depth();
-      out_of_memory(size, "");
-    }
+  Scratch(Stream, int64_t bytes) : block_(blocks()[depth() % kMost]) {
+    block_.grow(bytes);
+    ++depth();
   }
   ~Scratch() { --depth(); }
   Scratch(const Scratch&) = delete;
@@ -117,11 +133,6 @@ class Scratch {
 
  private:
   static constexpr int kMost = 8;
-  struct Block {
-    void* data = nullptr;
-    int64_t size = 0;
-    ~Block() { std::free(data); }
-  };
   static Block* blocks() {
     static thread_local Block all[kMost];
     return all;
@@ -132,6 +143,33 @@ class Scratch {
   }
 
   Block& block_;
+};
+
+// n elements that fill(T*) writes. The host's threads each keep the last ones,
+// and fill nothing if the key is the same again.
+template <class T, class Key>
+class Kept {
+ public:
+  template <class Fill>
+  Kept(Stream, const Key& key, int64_t n, Fill fill) : mine_(mine()) {
+    if (mine_.key == key) return;
+    mine_.key.reset();
+    mine_.block.grow(n * static_cast<int64_t>(sizeof(T)));
+    fill(static_cast<T*>(mine_.block.data));
+    mine_.key = key;
+  }
+  const T* data() const { return static_cast<const T*>(mine_.block.data); }
+
+ private:
+  struct Mine {
+    std::optional<Key> key;
+    Block block;
+  };
+  static Mine& mine() {
+    static thread_local Mine mine;
+    return mine;
+  }
+  Mine& mine_;
 };
 
 // body(i) for all i in [0, n), in any order.

@@ -37,6 +37,22 @@ inline void each(int64_t n, S* out, F&& f) {
   if (i < n) store_n(out + i, f(AtTail{i, n - i}), n - i);
 }
 
+// As each(), for an f that returns a Two.
+template <class S, class F>
+inline void each_two(int64_t n, S* first, S* second, F&& f) {
+  constexpr int64_t w = Vec<compute_t<S>>::n;
+  int64_t i = 0;
+  for (; i + w <= n; i += w) {
+    const auto r = f(AtFull{i});
+    store(first + i, r.first);
+    store(second + i, r.second);
+  }
+  if (i == n) return;
+  const auto r = f(AtTail{i, n - i});
+  store_n(first + i, r.first, n - i);
+  store_n(second + i, r.second, n - i);
+}
+
 // r, with zeros for the elements beyond the end of the row.
 template <class T>
 inline Vec<T> cut(AtFull, Vec<T> r) {

@@ -150,7 +150,6 @@ enum ScratchSlot {
   kScratchRows,
   kScratchAttention,
   kScratchTable,
-  kScratchRotary,  // only for rotary.cc, which remembers its contents
   kNumScratchSlots
 };
 void* scratch_bytes(ScratchSlot, int64_t bytes);
