@@ -61,7 +61,7 @@ struct Sample {
   bool smooth = true;  // second derivatives exist everywhere near the values
 };
 
-// What is the same for all calls of an operator.
+// The facts about an operator that are the same for all calls.
 struct OpFacts {
   static constexpr uint32_t kAll = ~uint32_t{0};
   OpWork work = {};
