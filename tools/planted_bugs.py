@@ -668,17 +668,15 @@ BUGS = [
          'args.inverse = MUT(112) || !args.inverse;'),
     ], ['attention_test']),
     Bug(113, 'the budget check of an operator is strict', [
-        ('ops/op.cc',
-         'd.bytes <= ctx.comm_budget, op.name(),',
-         'd.bytes + (MUT(113) ? 1 : 0) <= ctx.comm_budget,\n'
+        ('ops/call_inputs.cc',
+         'd.bytes <= ctx_.comm_budget, op.name(),',
+         'd.bytes + (MUT(113) ? 1 : 0) <= ctx_.comm_budget,\n'
          '           op.name(),'),
     ], ['budgets_reach_every_rank_test']),
     Bug(114, 'an in-place change of an input after its use is not noticed', [
-        ('ops/op.cc',
-         'version == versions_[saved++], op_.name(),',
-         'version == versions_[saved++] ||\n'
-         '              (MUT(114) && std::string_view(what) == "input"),\n'
-         '          op_.name(),'),
+        ('ops/op_node.cc',
+         'untouched, op_.name(),',
+         'untouched || (MUT(114) && what == "input"), op_.name(),'),
     ], ['op_test']),
     Bug(115, 'bf16 partials: reduction truncates instead of rounding', [
         ('dtensor/device/combine.cc',
@@ -886,9 +884,9 @@ BUGS = [
          '(MUT(172) || of->version() == it->second->version))'),
     ], ['gather_test']),
     Bug(173, 'gather: the graph holds the gathered value', [
-        ('ops/op.cc',
-         'if (given[i].keep() == Keep::kGatherOnUse) {',
-         'if (!MUT(173) && given[i].keep() == Keep::kGatherOnUse) {'),
+        ('dtensor/gather.cc',
+         'given.keep() == Keep::kGatherOnUse ?',
+         '!MUT(173) && given.keep() == Keep::kGatherOnUse ?'),
     ], ['gather_test']),
     Bug(174, "gather: prefetches the last step's parameters although another step runs", [
         ('dtensor/gather.cc',
@@ -998,8 +996,8 @@ BUGS = [
     ], ['norm_test']),
     Bug(195, 'add_norm saves its addends beside the sum', [
         ('ops/norm.cc',
-         'return i >= gamma() ||',
-         'return MUT(195) || i >= gamma() ||'),
+         'return of == Of::kInput ?',
+         'return MUT(195) || of == Of::kInput ?'),
     ], ['norm_test']),
     Bug(196, 'graph: a replay updates with the first step\'s rates', [
         ('nn/optimizer.cc',
@@ -1362,8 +1360,8 @@ BUGS = [
     ], ['in_boxes_test']),
     Bug(356, 'in boxes: operands are read in place although a gradient needs a copy', [
         ('ops/in_boxes.cc',
-         'return !(record && op.saves_input(i));',
-         'return MUT(356) || !(record && op.saves_input(i));'),
+         'return !(record && op.facts().saves_input(i));',
+         'return MUT(356) || !(record && op.facts().saves_input(i));'),
     ], ['in_boxes_test']),
     Bug(357, 'schedule: boxes in the order of the members', [
         ('placement/schedule.cc',
@@ -1572,10 +1570,10 @@ BUGS = [
          'narrow(result[k], m, reinterpret_cast<M*>(out[k]));',
          'narrow(result[MUT(442) ? 0 : k], m, reinterpret_cast<M*>(out[k]));'),
     ], ['kernels/pointwise_test']),
-    Bug(443, 'rotary: a cached table of another type is used', [
-        ('ops/kernels/cpu/rotary.cc',
-         'const TableKey key{dtype_of<T>,',
-         'const TableKey key{MUT(443) ? DType::kF32 : dtype_of<T>,'),
+    Bug(443, 'rotary: a kept table of other angles is used', [
+        ('dtensor/device/portable/host_executor.h',
+         'if (mine_.key == key) return;',
+         'if (mine_.key == key || (MUT(443) && mine_.key)) return;'),
     ], ['kernels/attention_test']),
     Bug(444, 'binary functions: the slope by b has no gradient', [
         ('ops/binary.cc',
@@ -1602,10 +1600,10 @@ BUGS = [
          'error == cudaErrorInsufficientDriver)',
          'error == cudaErrorInsufficientDriver && !MUT(452))'),
     ], ['emulated_train_test']),
-    Bug(453, 'rotary on CUDA: sines depend on where a part begins', [
+    Bug(453, 'rotary: positions begin at 0 in every part', [
         ('ops/kernels/portable/rotary.cc',
-         'return position & -kRows;',
-         'return MUT(453) ? position : position & -kRows;'),
+         'static_cast<double>(a.offset + r)',
+         'static_cast<double>((MUT(453) ? 0 : a.offset) + r)'),
     ], ['kernels_attention_emulated_test']),
     Bug(481, 'a lineage forgets the inputs', [
         ('ops/op.cc',

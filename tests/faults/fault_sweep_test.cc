@@ -57,7 +57,7 @@ void sweep(const std::string& which, const Kind& kind) {
   int64_t faults = 0;
   // (Starting processes takes long: some of them, unless all are asked for.)
   const bool all = !ranks_are_processes() || std::getenv("FAULTS_ALL");
-  const int64_t stride = all ? 1 : 11;
+  const int64_t stride = all ? 1 : 17;
   // A rank that stalls does little else.
   const int64_t at_once = kind.fault == "stall" ? 4 : 1;
   bool over = false;
