@@ -17,7 +17,7 @@ struct Rotary {
   HeadsOut out = {};  // may be x, with its strides
   double theta = 10000;
   int64_t position_offset = 0;  // of the first of the s rows
-  bool inverse = false;  // rotate by the opposite angle: the gradient
+  bool inverse = false;         // rotate by the opposite angle: the gradient
 };
 
 // Throws Error if d is odd. It is a function of its own because nvcc cannot

@@ -7,8 +7,8 @@
 #include <optional>
 #include <type_traits>
 
-#include "dtensor/device/convert.h"
 #include "dtensor/device/combine.h"
+#include "dtensor/device/convert.h"
 #include "dtensor/device/copy.h"
 #include "dtensor/device/portable/executor.h"
 #include "dtensor/device/portable/tiles.h"

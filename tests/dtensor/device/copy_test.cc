@@ -1,4 +1,3 @@
-#include "dtensor/device/combine.h"
 #include "dtensor/device/copy.h"
 
 #include <gtest/gtest.h>
@@ -10,6 +9,7 @@
 #include <random>
 #include <vector>
 
+#include "dtensor/device/combine.h"
 #include "dtensor/placement/error.h"
 
 namespace dtensor {
