@@ -28,24 +28,10 @@ bool is_sum(int index) {
 
 // f(a, b); or with `by`, its derivative by those operands times u, of (a, b,
 // u). kBoth gives two outputs.
-class Binary : public Op {
+class Binary : public RuleOp {
  public:
-  Binary(int index, By by)
-      : Op(std::string(fn::binary_function(index).name) + kSuffix[int(by)],
-           {.differentiable = fn::binary_function(index).differentiable(),
-            .saved_inputs = is_sum(index) ? 0 : OpFacts::kAll}),
-        index_(index),
-        by_(by),
-        f_(fn::binary_function(index)),
-        rule_(by == By::kNone
-                  ? elementwise_rule(2, f_.notes)
-                  : elementwise_rule(3, f_.has_domain ? "" : "linear 2",
-                                     by == By::kBoth ? 2 : 1)) {}
+  Binary(int index, By by) : Binary(fn::binary_function(index), index, by) {}
 
-  BoundRule bind(const std::vector<Shape>& shapes,
-                 const Attrs&) const override {
-    return BoundRule(rule_, shapes, name());
-  }
   std::vector<DType> out_dtypes(std::span<const DType> in,
                                 const Attrs&) const override {
     return std::vector(by_ == By::kBoth ? 2 : 1,
@@ -90,6 +76,17 @@ class Binary : public Op {
   }
 
  private:
+  Binary(const fn::Function& f, int index, By by)
+      : RuleOp(std::string(f.name) + kSuffix[int(by)],
+               by == By::kNone
+                   ? elementwise_rule(2, f.notes)
+                   : elementwise_rule(3, f.has_domain ? "" : "linear 2",
+                                      by == By::kBoth ? 2 : 1),
+               {.differentiable = f.differentiable(),
+                .saved_inputs = is_sum(index) ? 0 : OpFacts::kAll}),
+        index_(index),
+        by_(by),
+        f_(f) {}
   const internal::ArgsAccess& args() const { return args_of(index_); }
   std::vector<DistTensor> of_linear(const GradientCall& g) const;
   std::vector<DistTensor> of_value(const GradientCall& g) const;
@@ -98,7 +95,6 @@ class Binary : public Op {
   int index_;
   By by_;
   const fn::Function& f_;
-  Rule rule_;
 };
 
 // Whether of_linear() handles every linear function.

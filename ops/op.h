@@ -191,8 +191,8 @@ struct OpCall {
 // If set, called after every operator that this rank runs.
 std::function<void(const OpCall&)>& op_trace(RankContext&);
 
-// An operator with one fixed rule, whose inputs and outputs have one float
-// type. A subclass adds compute() and gradient().
+// An operator with one fixed rule. A subclass adds compute() and gradient(),
+// and out_dtypes() unless its inputs and outputs have one float type.
 class RuleOp : public Op {
  public:
   RuleOp(std::string name, std::string_view rule, const OpFacts& facts = {})

@@ -132,13 +132,9 @@ DistTensor zero_like(const DistTensor& dy) {
   return constant_like(dy, 0, dy.dtype());
 }
 
-class Where : public Op {
+class Where : public RuleOp {
  public:
-  Where() : Op("where"), rule_(elementwise_rule(3, "linear 1,2")) {}
-  BoundRule bind(const std::vector<Shape>& shapes,
-                 const Attrs&) const override {
-    return BoundRule(rule_, shapes, name());
-  }
+  Where() : RuleOp("where", elementwise_rule(3, "linear 1,2")) {}
   std::vector<DType> out_dtypes(std::span<const DType> in,
                                 const Attrs&) const override {
     return {in[1]};
@@ -165,9 +161,6 @@ class Where : public Op {
     s.inputs[0].values = SampleInput::Values::kBool;
     return {s};
   }
-
- private:
-  Rule rule_;
 };
 
 struct CastArgs {
@@ -176,14 +169,10 @@ struct CastArgs {
 };
 
 // Which partials may pass depends on both types (see cast_op()).
-class Cast : public Op {
+class Cast : public RuleOp {
  public:
   explicit Cast(std::string_view notes)
-      : Op("cast", {.saved_inputs = 0}), rule_(elementwise_rule(1, notes)) {}
-  BoundRule bind(const std::vector<Shape>& shapes,
-                 const Attrs&) const override {
-    return BoundRule(rule_, shapes, name());
-  }
+      : RuleOp("cast", elementwise_rule(1, notes), {.saved_inputs = 0}) {}
   std::vector<DType> out_dtypes(std::span<const DType>,
                                 const Attrs& attrs) const override {
     return {attrs.as<CastArgs>().to};
@@ -199,16 +188,13 @@ class Cast : public Op {
   std::vector<Sample> samples() const override {
     Sample s;
     s.inputs = {{Shape{5, 3}}};
-    const bool linear = rule_.notes().size() == 2;
-    const DType to = rule_.notes().empty() ? DType::kBool
-                     : linear              ? DType::kF64
-                                           : DType::kI32;
+    const bool linear = rule().notes().size() == 2;
+    const DType to = rule().notes().empty() ? DType::kBool
+                     : linear               ? DType::kF64
+                                            : DType::kI32;
     s.attrs = CastArgs{to};
     return {s};
   }
-
- private:
-  Rule rule_;
 };
 
 // Whether a cast keeps sums: it represents every value exactly, or (between

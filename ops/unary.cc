@@ -27,23 +27,11 @@ OpFacts facts_of(const fn::Function& f, int order) {
 // A "settled" operator takes no partial sums. It is used for a linear function
 // with an infinite or NaN factor, because results for parts cannot be added,
 // and for slopes that may be infinite.
-class Unary : public Op {
+class Unary : public RuleOp {
  public:
   Unary(int index, int order, bool settled)
-      : Op(std::string(fn::unary_function(index).name) +
-               std::string(size_t(order), '\''),
-           facts_of(fn::unary_function(index), order)),
-        index_(index),
-        order_(order),
-        f_(fn::unary_function(index)),
-        rule_(order > 0 ? elementwise_rule(2, settled ? "" : "linear 1")
-              : settled ? elementwise_rule(1, "")
-                        : elementwise_rule(1, f_.notes)) {}
+      : Unary(fn::unary_function(index), index, order, settled) {}
 
-  BoundRule bind(const std::vector<Shape>& shapes,
-                 const Attrs&) const override {
-    return BoundRule(rule_, shapes, name());
-  }
   std::vector<DType> out_dtypes(std::span<const DType> in,
                                 const Attrs&) const override {
     return {f_.gives_bool ? DType::kBool : in[0]};
@@ -69,11 +57,19 @@ class Unary : public Op {
   }
 
  private:
+  Unary(const fn::Function& f, int index, int order, bool settled)
+      : RuleOp(std::string(f.name) + std::string(size_t(order), '\''),
+               elementwise_rule(order > 0 ? 2 : 1, settled     ? ""
+                                                   : order > 0 ? "linear 1"
+                                                               : f.notes),
+               facts_of(f, order)),
+        index_(index),
+        order_(order),
+        f_(f) {}
   const internal::ArgsAccess& args() const { return args_of(index_); }
 
   int index_, order_;
   const fn::Function& f_;
-  Rule rule_;
 };
 
 const Unary& unary_op(int index, int order, bool settled = false) {

@@ -262,10 +262,4 @@ void divide(DType dtype, int64_t n, void* dst, const void* a, const void* b) {
   });
 }
 
-void combine_strided(ReduceOp op, DType dtype, Sizes shape, void* dst,
-                     Sizes dst_strides, const void* src, Sizes src_strides) {
-  const Operand srcs[] = {{dst, dst_strides}, {src, src_strides}};
-  reduce_strided(op, dtype, shape, dst, dst_strides, srcs, 2);
-}
-
 }  // namespace dtensor

@@ -41,8 +41,4 @@ void check_divisible(DType);
 // type is a float type.
 void divide(DType, int64_t n, void* dst, const void* a, const void* b);
 
-// dst = dst op src.
-void combine_strided(ReduceOp, DType, Sizes shape, void* dst, Sizes dst_strides,
-                     const void* src, Sizes src_strides);
-
 }  // namespace dtensor

@@ -65,7 +65,6 @@ class Index {
   const std::deque<Entry>& tensors() const { return tensors_; }
   // The tensor of that name in an index from read(); null if there is none.
   const Entry* find(std::string_view name) const;
-  size_t num_pieces() const { return stored_.size(); }
   StoredBox piece(const Entry&, size_t number) const;
   // The contents of a rank's file: "[0:2, 4:6] of w, [2:4, 4:6] of w and 3
   // more".

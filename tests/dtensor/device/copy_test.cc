@@ -15,6 +15,14 @@
 namespace dtensor {
 namespace {
 
+// x = x op y
+void combine(ReduceOp op, DType dtype, const Shape& shape, void* x,
+             const void* y) {
+  const Shape strides = contiguous_strides(shape);
+  const Operand operands[] = {{x, strides}, {y, strides}};
+  reduce_strided(op, dtype, shape, x, strides, operands, 2);
+}
+
 // Calls fn(dst element, src element) for every element of the box.
 template <class Fn>
 void walk(const Shape& shape, const Shape& ds, const Shape& ss, Fn fn) {
@@ -196,7 +204,7 @@ TEST(FillTest, Identities) {
           fill(dtype, 1, &x, v);
           fill(dtype, 1, &e, identity(op));
           const T before = x;
-          combine_strided(op, dtype, Shape{}, &x, Shape{}, &e, Shape{});
+          combine(op, dtype, {}, &x, &e);
           EXPECT_EQ(std::memcmp(&x, &before, sizeof(T)), 0)
               << name(op) << " of " << name(dtype);
         }
@@ -343,7 +351,7 @@ TEST(ReduceTest, NaNWins) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   for (ReduceOp op : {ReduceOp::kMax, ReduceOp::kMin}) {
     float x[] = {nan, 1, 2}, y[] = {1, nan, 3};
-    combine_strided(op, DType::kF32, Shape{3}, x, Shape{1}, y, Shape{1});
+    combine(op, DType::kF32, {3}, x, y);
     EXPECT_TRUE(std::isnan(x[0]) && std::isnan(x[1]));
     EXPECT_EQ(x[2], op == ReduceOp::kMax ? 3 : 2);
   }
@@ -351,8 +359,7 @@ TEST(ReduceTest, NaNWins) {
 
 TEST(ReduceTest, IntegersWrapAround) {
   int32_t x = std::numeric_limits<int32_t>::max(), one = 1;
-  combine_strided(ReduceOp::kSum, DType::kI32, Shape{}, &x, Shape{}, &one,
-                  Shape{});
+  combine(ReduceOp::kSum, DType::kI32, {}, &x, &one);
   EXPECT_EQ(x, std::numeric_limits<int32_t>::min());
 }
 
