@@ -480,30 +480,24 @@ BUGS = [
     ], ['autograd_test']),
     Bug(80, 'add_scalar is declared linear', [
         ('ops/unary.cc',
-         ': elementwise_rule(1, f_.notes)) {}',
-         ': elementwise_rule(\n'
-         '                              1, MUT(80) && index == '
-         'fn::index_of<fn::AddScalar>\n'
+         ': f.notes),',
+         ': MUT(80) && index == fn::index_of<fn::AddScalar>\n'
          '                                     ? "linear 0; up 0"\n'
-         '                                     : f_.notes)) {}'),
+         '                                     : f.notes),'),
     ], ['rules_test']),
     Bug(81, 'neg is declared increasing', [
         ('ops/unary.cc',
-         'return BoundRule(rule_, shapes, name());',
-         'if (MUT(81) && order_ == 0 && index_ == fn::index_of<fn::Neg>)\n'
-         '      return BoundRule(Rule(elementwise_rule(1, "linear 0; up 0")), '
-         'shapes,\n'
-         '                       name());\n'
-         '    return BoundRule(rule_, shapes, name());'),
+         ': order > 0 ? "linear 1"',
+         ': order > 0 ? "linear 1"\n'
+         '               : MUT(81) && index == fn::index_of<fn::Neg>\n'
+         '                                     ? "linear 0; up 0"'),
     ], ['rules_test']),
     Bug(82, 'div is declared linear in the divisor', [
         ('ops/binary.cc',
-         '? elementwise_rule(2, f_.notes)',
-         '? elementwise_rule(\n'
-         '                        2, MUT(82) && index == fn::index_of<fn::Div> ? '
-         '"linear 1"\n'
-         '                                                                    : '
-         'f_.notes)'),
+         'elementwise_rule(2, f.notes)',
+         'elementwise_rule(2, MUT(82) && index == fn::index_of<fn::Div>\n'
+         '                                             ? "linear 1"\n'
+         '                                             : f.notes)'),
     ], ['rules_test']),
     Bug(83, 'maximum, minimum: ties give the whole cotangent to both', [
         ('ops/functions/dual.h',
