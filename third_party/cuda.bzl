@@ -15,8 +15,23 @@ ARCHITECTURES = {architectures}
 LINKOPTS = {linkopts}
 """
 
-# Code for A100 and H100, and PTX for newer GPUs.
-_ARCHITECTURES = "80-real,90"
+# Without a GPU to ask: code for A100, and PTX for newer GPUs.
+_ARCHITECTURES = "80"
+
+def _of_this_machine(repository):
+    """The architectures of this machine's GPUs, as code."""
+    smi = repository.which("nvidia-smi")
+    if not smi:
+        return ""
+    asked = repository.execute(
+        [smi, "--query-gpu=compute_cap", "--format=csv,noheader"],
+    )
+    found = {}
+    for line in asked.stdout.splitlines() if asked.return_code == 0 else []:
+        number = line.strip().replace(".", "")
+        if number.isdigit():
+            found[number + "-real"] = True
+    return ",".join(sorted(found))
 
 def _architectures(text):
     """nvcc's flags for "80-real,90", CMake's notation: 90-real is machine
@@ -71,7 +86,8 @@ def _cuda(repository):
                 if line.startswith(start)
             ]
         flags, names = _architectures(
-            environ.get("DTENSOR_CUDA_ARCHS") or _ARCHITECTURES,
+            environ.get("DTENSOR_CUDA_ARCHS") or _of_this_machine(repository) or
+            _ARCHITECTURES,
         )
         status = "; ".join(
             ["nvcc %s for %s" % (found["version"][0], ", ".join(names))] +
