@@ -637,19 +637,20 @@ BUGS = [
          'next.push_back(MUT(107) ? at : range.lo);'),
     ], ['partial_plus_whole_test']),
     Bug(108, 'AdamW: eps is inside the corrected root', [
-        ('ops/kernels/cpu/optimizer.cc',
-         '(sqrt(v1) * root2 + eps)',
-         '(MUT(108) ? (sqrt(v1) + eps) * root2 : sqrt(v1) * root2 + eps)'),
+        ('ops/kernels/portable/optim.cc',
+         '(sqrt(v) * V(root2) + V(eps))',
+         '(MUT(108) ? (sqrt(v) + V(eps)) * V(root2)\n'
+         '                               : sqrt(v) * V(root2) + V(eps))'),
     ], ['kernels/training_test']),
     Bug(109, 'AdamW: v has no bias correction', [
-        ('ops/kernels/cpu/optimizer.cc',
-         'part.rates[2] : 1 - std::pow(o.beta2, t);',
-         'part.rates[2] : MUT(109) ? 1 : 1 - std::pow(o.beta2, t);'),
+        ('ops/kernels/portable/optim.cc',
+         'part.correction2 = 1 - std::pow(o.beta2, t);',
+         'part.correction2 = MUT(109) ? 1 : 1 - std::pow(o.beta2, t);'),
     ], ['kernels/training_test']),
     Bug(110, 'SGD: nesterov is plain momentum', [
-        ('ops/kernels/cpu/optimizer.cc',
-         'o.nesterov ? d + momentum * b : b;',
-         'o.nesterov && !MUT(110) ? d + momentum * b : b;'),
+        ('ops/kernels/portable/optim.cc',
+         'd = nesterov ?',
+         'd = nesterov && !MUT(110) ?'),
     ], ['kernels/training_test']),
     Bug(111, 'rotary: positions start at 0 on every rank', [
         ('ops/rotary.cc',

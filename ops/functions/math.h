@@ -54,6 +54,10 @@ DT_SCALAR_MATH(fmod)
 DT_SCALAR_MATH(copysign)
 DT_SCALAR_MATH(nextafter)
 #undef DT_SCALAR_MATH
+DT_HD inline float fma(float a, float b, float c) { return std::fma(a, b, c); }
+DT_HD inline double fma(double a, double b, double c) {
+  return std::fma(a, b, c);
+}
 // Rounds to nearest, ties to even.
 DT_HD inline float round(float x) { return std::nearbyint(x); }
 DT_HD inline double round(double x) { return std::nearbyint(x); }

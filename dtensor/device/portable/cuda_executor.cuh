@@ -74,6 +74,38 @@ __device__ inline void map_two_lane(int64_t lane, int64_t lanes, int64_t n,
     packs.template operator()<1>(j, load<1>(in + j)...);
 }
 
+// Loads W elements of an array from `first` on, of which `left` exist, or
+// stores them. A null array is skipped.
+template <int W, class T>
+__device__ inline void load_some(const T* from, int64_t first, int64_t left,
+                                 Pack<T, W>& to) {
+  if (!from) return;
+  from += first;
+  if (left >= W && aligned(from, W)) {
+    to = load<W>(from);
+    return;
+  }
+#pragma unroll
+  for (int w = 0; w < W; ++w)
+    if (w < left) to.v[w] = from[w];
+}
+template <int W, class T>
+__device__ inline void store_some(T* to, int64_t first, int64_t left,
+                                  const Pack<T, W>& from) {
+  if (!to) return;
+  to += first;
+  if (left >= W && aligned(to, W)) {
+    store(to, from);
+    return;
+  }
+#pragma unroll
+  for (int w = 0; w < W; ++w)
+    if (w < left) to[w] = from.v[w];
+}
+template <int W, class T>
+__device__ inline void store_some(const T*, int64_t, int64_t,
+                                  const Pack<T, W>&) {}
+
 // As load(), element by element.
 template <int W, class T>
 __device__ inline Pack<T, W> load_each(const T* p) {
@@ -196,6 +228,25 @@ class Row {
     };
     map_two_lane(lane_, lanes_, n, first, second, item, in...);
     sync();
+  }
+  template <class Out, class F, class... R>
+  __device__ void update(int64_t n, Out* out, F f, R*... rows) {
+    constexpr int W = kPack<Out, R...>;
+    each((n + W - 1) / W, [&](int64_t i) {
+      const int64_t at = i * W, left = n - at;
+      Pack<Out, W> result;
+      [&](Pack<std::remove_const_t<R>, W>... pack) {
+        (load_some<W>(rows, at, left, pack), ...);
+#pragma unroll
+        for (int w = 0; w < W; ++w)
+          [&](auto... x) {
+            result.v[w] = rounded<Out>(f(x...));
+            ((pack.v[w] = rounded<std::remove_const_t<R>>(x)), ...);
+          }(widened(pack.v[w])...);
+        (store_some<W>(rows, at, left, pack), ...);
+      }(Pack<std::remove_const_t<R>, W>{}...);
+      store_some<W>(out, at, left, result);
+    });
   }
   template <class T>
   __device__ void copy(int64_t n, T* to, const T* from) {

@@ -16,12 +16,14 @@
 //   identity of op. Every lane gets the result.
 // - map(n, out, f, in...): out = f(x...). out may be one of the inputs.
 // - map_two(n, first, second, f, in...): as map(), for an f that returns a Two.
+// - update(n, out, f, p...): as map(), for an f that gets references to the
+//   elements of each p, which may be null. Those that are not const are stored.
 // - sum(n, f, in...): the sum of f(x...), or of both parts of a Two, as sum_t.
 // - copy(n, to, from), fill(n, to, value), put(to, value).
 // - sync(): between a read of an element and a change of it.
 // - fast<T>(): the row's fast memory, of the size passed to rows(), 16-byte
 //   aligned. It contains whatever the previous row left there.
-// The f of these three is generic: x is the value of an element, in its
+// The f of these four is generic: x is the value of an element, in its
 // compute type, on a GPU, and a register of them (vec.h) on the CPU. On GPUs,
 // there is also map_at(n, out, f, in...), whose f gets j first.
 //

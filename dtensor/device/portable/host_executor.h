@@ -60,6 +60,10 @@ class Row {
   void map_two(int64_t n, Out* first, Out* second, F f, const In*... in) {
     simd::each_two(n, first, second, [&](auto at) { return f(at(in)...); });
   }
+  template <class Out, class F, class... R>
+  void update(int64_t n, Out* out, F f, R*... rows) {
+    simd::update(n, out, f, rows...);
+  }
   template <class F, class In, class... More>
   auto sum(int64_t n, F f, const In* in, const More*... more) {
     using C = compute_t<In>;

@@ -5,6 +5,7 @@
 #pragma once
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 
 #include "dtensor/device/portable/values.h"
 #include "dtensor/device/portable/vec.h"
@@ -51,6 +52,40 @@ inline void each_two(int64_t n, S* first, S* second, F&& f) {
   const auto r = f(AtTail{i, n - i});
   store_n(first + i, r.first, n - i);
   store_n(second + i, r.second, n - i);
+}
+
+template <class S>
+inline void put(AtFull at, S* p, Vec<compute_t<S>> r) {
+  store(p + at.i, r);
+}
+template <class S>
+inline void put(AtTail at, S* p, Vec<compute_t<S>> r) {
+  store_n(p + at.i, r, at.m);
+}
+
+// out[i] = f(r...) for n elements, where each r is a register of one of the
+// rows. Those of rows that are not const are stored again, before `out`. A null
+// row is left out.
+template <class S, class F, class... R>
+inline void update(int64_t n, S* out, F&& f, R*... rows) {
+  constexpr int64_t w = Vec<compute_t<S>>::n;
+  const auto step = [&](auto at) {
+    const auto get = [&](const auto* p) {
+      return p ? at(p) : Vec<compute_t<S>>(0);
+    };
+    const auto back = [&]<class T>(T* p, const auto& r) {
+      if constexpr (!std::is_const_v<T>)
+        if (p) put(at, p, r);
+    };
+    [&](auto... r) {
+      const auto result = f(r...);
+      (back(rows, r), ...);
+      put(at, out, result);
+    }(get(rows)...);
+  };
+  int64_t i = 0;
+  for (; i + w <= n; i += w) step(AtFull{i});
+  if (i < n) step(AtTail{i, n - i});
 }
 
 // r, with zeros for the elements beyond the end of the row.

@@ -2,7 +2,6 @@
 // in one pass.
 #include <cmath>
 
-#include "dtensor/device/portable/pack.h"
 #include "dtensor/ops/functions/math.h"
 #include "dtensor/ops/kernels/clip.h"
 #include "dtensor/ops/kernels/portable/floats.h"
@@ -14,9 +13,6 @@ namespace {
 
 using portable::compute_t;
 using portable::each;
-using portable::Pack;
-using portable::rounded;
-using portable::widened;
 
 // The factor for gradients; evaluated on the device, where *clip is.
 struct Scale {
@@ -40,11 +36,8 @@ struct Part {
   }
 };
 
-// The elements that are loaded and stored at once, and the elements per block
-// of threads. A block belongs to one part, so that values that differ between
-// parts are read once per block.
-template <class C>
-inline constexpr int kWidth = portable::kPack<C>;
+// The elements per row. A row belongs to one part, so that values that differ
+// between parts are computed once per row.
 inline constexpr int64_t kChunk = 4096;
 
 // As many parts as fit into the 4 KiB of a kernel's arguments, and the number
@@ -75,39 +68,11 @@ struct Parts {
 };
 static_assert(sizeof(Parts) <= 4000);
 
-// Loads W elements of an array from `first` on, of which `left` exist. A null
-// array is skipped.
-template <int W, class T>
-DT_HD void get(const T* from, int64_t first, int64_t left, Pack<T, W>& to) {
-  if (!from) return;
-  from += first;
-  if (left >= W && portable::aligned(from, W)) {
-    to = portable::load<W>(from);
-    return;
-  }
-  DT_UNROLL(W)
-  for (int w = 0; w < W; ++w)
-    if (w < left) to.v[w] = from[w];
-}
-template <int W, class T>
-DT_HD void put(T* to, int64_t first, int64_t left, const Pack<T, W>& from) {
-  if (!to) return;
-  to += first;
-  if (left >= W && portable::aligned(to, W)) {
-    portable::store(to, from);
-    return;
-  }
-  DT_UNROLL(W)
-  for (int w = 0; w < W; ++w)
-    if (w < left) to[w] = from.v[w];
-}
-
-// update_of(part) returns the function f that is called for each element: f(p,
-// g, m, v) gets the parameter (or its master, if there is one), the gradient,
-// and references to the state. It returns the new parameter.
+// update_of(part) returns the function that is called for each element: it gets
+// the parameter (or its master, if there is one), the gradient, and references
+// to the state, and returns the new parameter.
 template <class S, class G, class C, class UpdateOf>
 void each_part(Stream s, const Parts& parts, UpdateOf update_of) {
-  constexpr int W = kWidth<C>;
   portable::rows(
       s, parts.all(), kChunk, DT_BODY(portable::Row & row, int64_t chunk) {
         const int which = parts.of(chunk);
@@ -115,35 +80,25 @@ void each_part(Stream s, const Parts& parts, UpdateOf update_of) {
         const int64_t first =
             (chunk - (which ? parts.chunks[which - 1] : 0)) * kChunk;
         const int64_t n = part.n - first < kChunk ? part.n - first : kChunk;
-        auto* param = static_cast<S*>(part.param);
-        auto *m = static_cast<C*>(part.m), *v = static_cast<C*>(part.v),
-             *master = static_cast<C*>(part.master);
-        const auto* grad = static_cast<const G*>(part.grad);
+        const auto at = [&](auto* p) { return p ? p + first : nullptr; };
         const auto update = update_of(part);
-        row.each((n + W - 1) / W, [=](int64_t i) {
-          const int64_t at = first + i * W, left = n - i * W;
-          Pack<C, W> before = {}, mean = {}, square = {};
-          Pack<S, W> rounding = {};
-          Pack<G, W> gradient = {};
-          get(grad, at, left, gradient);
-          get(m, at, left, mean);
-          get(v, at, left, square);
-          if (master)
-            get(master, at, left, before);
-          else
-            get(param, at, left, rounding);
-          DT_UNROLL(W)
-          for (int w = 0; w < W; ++w) {
-            const C p = master ? before.v[w] : widened(rounding.v[w]);
-            before.v[w] = update(p, static_cast<C>(widened(gradient.v[w])),
-                                 mean.v[w], square.v[w]);
-            rounding.v[w] = rounded<S>(before.v[w]);
-          }
-          put(m, at, left, mean);
-          put(v, at, left, square);
-          put(master, at, left, before);
-          put(param, at, left, rounding);
-        });
+        auto* param = at(static_cast<S*>(part.param));
+        auto *m = at(static_cast<C*>(part.m)), *v = at(static_cast<C*>(part.v));
+        const auto* grad = at(static_cast<const G*>(part.grad));
+        if (part.master)
+          row.update(
+              n, param,
+              [&](auto& p, auto& mean, auto& square, const auto& g) {
+                return p = update(p, g, mean, square);
+              },
+              at(static_cast<C*>(part.master)), m, v, grad);
+        else
+          row.update(
+              n, param,
+              [&](const auto& p, auto& mean, auto& square, const auto& g) {
+                return update(p, g, mean, square);
+              },
+              static_cast<const S*>(param), m, v, grad);
       });
 }
 
@@ -163,15 +118,19 @@ void each_launch(Stream s, std::span<const OptimPart> list, PartOf part_of,
   if (parts.count) each_part<S, G, C>(s, parts, update_of);
 }
 
-// The values that are constant in a part, and the update of one element.
+// The values that are constant in a part, and the update of one element (V is
+// C), or of a register of them.
 template <class C>
 struct AdamWUpdate {
   C keep, c1, b2, c2, eps, root2, step, scale;
-  DT_HD C operator()(C p, C grad, C& m, C& v) const {
-    const C g = grad * scale;
-    m = m + (g - m) * c1;
-    v = v * b2 + g * g * c2;
-    return p * keep - step * (m / (fn::sqrt(v) * root2 + eps));
+  template <class V>
+  DT_HD V operator()(V p, V grad, V& m, V& v) const {
+    using fn::fma;
+    using fn::sqrt;
+    const V g = grad * V(scale);
+    m = m + (g - m) * V(c1);
+    v = fma(v, V(b2), g * g * V(c2));
+    return fma(p, V(keep), -(V(step) * (m / (sqrt(v) * V(root2) + V(eps)))));
   }
 };
 
@@ -179,13 +138,15 @@ template <class C>
 struct SgdUpdate {
   C lr, decay, momentum, scale;
   bool buffer, nesterov;
-  DT_HD C operator()(C p, C grad, C& m, C&) const {
-    C d = grad * scale + decay * p;
+  template <class V>
+  DT_HD V operator()(V p, V grad, V& m, V&) const {
+    using fn::fma;
+    V d = fma(grad, V(scale), V(decay) * p);
     if (buffer) {
-      m = momentum * m + d;
-      d = nesterov ? d + momentum * m : m;
+      m = V(momentum) * m + d;
+      d = nesterov ? d + V(momentum) * m : m;
     }
-    return p - lr * d;
+    return p - V(lr) * d;
   }
 };
 
