@@ -48,32 +48,6 @@ __device__ inline void map_lane(int64_t lane, int64_t lanes, int64_t n,
     out[j] = static_cast<Out>(f(j, in[j]...));
 }
 
-// The same for an f that returns a Two.
-template <class Out, class F, class... In>
-__device__ inline void map_two_lane(int64_t lane, int64_t lanes, int64_t n,
-                                    Out* first, Out* second, F& f,
-                                    const In*... in) {
-  constexpr int W = kPack<Out, In...>;
-  const auto packs = [&]<int V>(int64_t j, const Pack<In, V>&... pack) {
-    Pack<Out, V> a, b;
-#pragma unroll
-    for (int v = 0; v < V; ++v) {
-      const auto both = f(pack.v[v]...);
-      a.v[v] = both.first;
-      b.v[v] = both.second;
-    }
-    store(first + j, a);
-    store(second + j, b);
-  };
-  int64_t done = 0;
-  if (((aligned(first, W) && aligned(second, W)) && ... && aligned(in, W)))
-    done = n / W * W;
-  for (int64_t j = lane * W; j < done; j += lanes * W)
-    packs.template operator()<W>(j, load<W>(in + j)...);
-  for (int64_t j = done + lane; j < n; j += lanes)
-    packs.template operator()<1>(j, load<1>(in + j)...);
-}
-
 // Loads W elements of an array from `first` on, of which `left` exist, or
 // stores them. A null array is skipped.
 template <int W, class T>
@@ -222,12 +196,22 @@ class Row {
   template <class Out, class F, class... In>
   __device__ void map_two(int64_t n, Out* first, Out* second, F f,
                           const In*... in) {
-    const auto item = [&](const In&... x) {
-      const auto both = f(widened(x)...);
-      return Two<Out>{rounded<Out>(both.first), rounded<Out>(both.second)};
-    };
-    map_two_lane(lane_, lanes_, n, first, second, item, in...);
-    sync();
+    constexpr int W = kPack<Out, In...>;
+    each((n + W - 1) / W, [&](int64_t i) {
+      const int64_t at = i * W, left = n - at;
+      Pack<Out, W> a, b;
+      [&](Pack<In, W>... pack) {
+        (load_some<W>(in, at, left, pack), ...);
+#pragma unroll
+        for (int w = 0; w < W; ++w) {
+          const auto both = f(widened(pack.v[w])...);
+          a.v[w] = rounded<Out>(both.first);
+          b.v[w] = rounded<Out>(both.second);
+        }
+      }(Pack<In, W>{}...);
+      store_some<W>(first, at, left, a);
+      store_some<W>(second, at, left, b);
+    });
   }
   template <class Out, class F, class... R>
   __device__ void update(int64_t n, Out* out, F f, R*... rows) {

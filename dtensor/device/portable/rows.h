@@ -29,31 +29,7 @@ struct AtTail {
   }
 };
 
-// out[i] = f(at) for n elements. f may read the row out.
-template <class S, class F>
-inline void each(int64_t n, S* out, F&& f) {
-  constexpr int64_t w = Vec<compute_t<S>>::n;
-  int64_t i = 0;
-  for (; i + w <= n; i += w) store(out + i, f(AtFull{i}));
-  if (i < n) store_n(out + i, f(AtTail{i, n - i}), n - i);
-}
-
-// As each(), for an f that returns a Two.
-template <class S, class F>
-inline void each_two(int64_t n, S* first, S* second, F&& f) {
-  constexpr int64_t w = Vec<compute_t<S>>::n;
-  int64_t i = 0;
-  for (; i + w <= n; i += w) {
-    const auto r = f(AtFull{i});
-    store(first + i, r.first);
-    store(second + i, r.second);
-  }
-  if (i == n) return;
-  const auto r = f(AtTail{i, n - i});
-  store_n(first + i, r.first, n - i);
-  store_n(second + i, r.second, n - i);
-}
-
+// Writes a register at the reader's position.
 template <class S>
 inline void put(AtFull at, S* p, Vec<compute_t<S>> r) {
   store(p + at.i, r);
@@ -63,29 +39,48 @@ inline void put(AtTail at, S* p, Vec<compute_t<S>> r) {
   store_n(p + at.i, r, at.m);
 }
 
+// Calls f(at) for each register of n elements of type T.
+template <class T, class F>
+inline void each_register(int64_t n, F&& f) {
+  constexpr int64_t w = Vec<T>::n;
+  int64_t i = 0;
+  for (; i + w <= n; i += w) f(AtFull{i});
+  if (i < n) f(AtTail{i, n - i});
+}
+
+// out[i] = f(at) for n elements. f may read the row out.
+template <class S, class F>
+inline void each(int64_t n, S* out, F&& f) {
+  each_register<compute_t<S>>(n, [&](auto at) { put(at, out, f(at)); });
+}
+
+// As each(), for an f that returns a Two.
+template <class S, class F>
+inline void each_two(int64_t n, S* first, S* second, F&& f) {
+  each_register<compute_t<S>>(n, [&](auto at) {
+    const auto r = f(at);
+    put(at, first, r.first);
+    put(at, second, r.second);
+  });
+}
+
 // out[i] = f(r...) for n elements, where each r is a register of one of the
 // rows. Those of rows that are not const are stored again, before `out`. A null
 // row is left out.
 template <class S, class F, class... R>
 inline void update(int64_t n, S* out, F&& f, R*... rows) {
-  constexpr int64_t w = Vec<compute_t<S>>::n;
-  const auto step = [&](auto at) {
-    const auto get = [&](const auto* p) {
-      return p ? at(p) : Vec<compute_t<S>>(0);
-    };
-    const auto back = [&]<class T>(T* p, const auto& r) {
+  using V = Vec<compute_t<S>>;
+  each_register<compute_t<S>>(n, [&](auto at) {
+    const auto back = [&]<class T>(T* p, const V& r) {
       if constexpr (!std::is_const_v<T>)
         if (p) put(at, p, r);
     };
     [&](auto... r) {
-      const auto result = f(r...);
+      const V result = f(r...);
       (back(rows, r), ...);
       put(at, out, result);
-    }(get(rows)...);
-  };
-  int64_t i = 0;
-  for (; i + w <= n; i += w) step(AtFull{i});
-  if (i < n) step(AtTail{i, n - i});
+    }((rows ? at(rows) : V(0))...);
+  });
 }
 
 // r, with zeros for the elements beyond the end of the row.
