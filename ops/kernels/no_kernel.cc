@@ -1,3 +1,5 @@
+#include "dtensor/ops/kernels/kernel.h"
+#include "dtensor/ops/kernels/optim.h"
 #include "dtensor/ops/kernels/portable/floats.h"
 #include "dtensor/ops/kernels/rotary.h"
 #include "dtensor/placement/error.h"
@@ -6,6 +8,14 @@ namespace dtensor {
 
 void kernels::no_kernel(std::string_view where, DType t) {
   fail(where, "does not take {} on this device", name(t));
+}
+
+void kernels::check_gradient_type(std::string_view where, DType param,
+                                  DType grad) {
+  DT_CHECK(grad == param || grad == stat_of(param), where,
+           "does not take a gradient of {} with a parameter of {}; cast it to "
+           "{}",
+           name(grad), name(param), name(param));
 }
 
 void kernels::check_rotary(const Rotary& a) {

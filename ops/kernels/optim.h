@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 #include <span>
+#include <string_view>
 
 #include "dtensor/ops/kernels/kernel.h"
 
@@ -48,6 +49,10 @@ struct Sgd {
   const double* clip = nullptr;
   std::span<const OptimPart> parts = {};
 };
+
+// Throws Error, headed by `where`, for a gradient of another type. It is a
+// function of its own because nvcc cannot compile error.h.
+void check_gradient_type(std::string_view where, DType param, DType grad);
 
 // *norm = sqrt(*squares); *clip = min(1, max_norm / (*norm + 1e-6)), the factor
 // that scales a gradient with this norm down to max_norm. *clip is 1 if

@@ -196,7 +196,7 @@ Part part_of(const OptimPart& p) {
 // Calls f.template operator()<S, G>() for parameters of S and gradients of G.
 template <class F>
 void visit_pair(DType param, DType grad, std::string_view where, F&& f) {
-  if (grad != param && grad != stat_of(param)) no_kernel(where, grad);
+  check_gradient_type(where, param, grad);
   visit_float(param, where, [&]<class S>() {
     if (grad == param)
       f.template operator()<S, S>();

@@ -12,6 +12,7 @@
 #include "dtensor/placement/error.h"
 #include "tests/ops/kernels/testing.h"
 #include "tests/ops/reference.h"
+#include "tests/testing.h"
 
 namespace dtensor::kernels {
 namespace {
@@ -139,13 +140,16 @@ TEST(SgdTest, MatchesTheReference) {
 }
 
 TEST(SgdTest, RefusesOtherGradients) {
-  EXPECT_THROW(run(Sgd{.grad_type = DType::kF64}), Error);
+  EXPECT_EQ(
+      dtensor::testing::error_of([] { run(Sgd{.grad_type = DType::kF64}); }),
+      "[sgd] does not take a gradient of f64 with a parameter of f32; "
+      "cast it to f32");
 }
 
 // Parameters of all sizes, more than one launch takes, each with a rate, a
 // decay and a step of its own: all as if it were alone, to the bit, and nothing
 // beyond them is touched.
-class PartsTest : public testing::Test {
+class PartsTest : public ::testing::Test {
  protected:
   struct Arrays {
     Elements param, grad, m, v, master;
