@@ -93,7 +93,7 @@ void run_op(const Op& op, std::span<const DistTensor> given, const Attrs& asked,
   if (captures)
     for (const DistTensor& in : given) captures->used(in);
   OpCaptures* const kept = captures && captures->has(op) ? captures : nullptr;
-  CallInputs inputs(ctx, given, kept);
+  CallInputs inputs(ctx, given, kept != nullptr);
 
   InlineVec<OpInput, kMost> specs;
   bool record = false;

@@ -19,7 +19,8 @@ LINKOPTS = {linkopts}
 _ARCHITECTURES = "80"
 
 def _of_this_machine(repository):
-    """The architectures of this machine's GPUs, as code."""
+    """The architectures of this machine's GPUs, as code; "" if it has none that
+    the kernels run on."""
     smi = repository.which("nvidia-smi")
     if not smi:
         return ""
@@ -29,7 +30,7 @@ def _of_this_machine(repository):
     found = {}
     for line in asked.stdout.splitlines() if asked.return_code == 0 else []:
         number = line.strip().replace(".", "")
-        if number.isdigit():
+        if number.isdigit() and int(number) >= 80:
             found[number + "-real"] = True
     return ",".join(sorted(found))
 
