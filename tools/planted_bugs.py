@@ -691,10 +691,9 @@ BUGS = [
          '                            1 / (MUT(116) ? 1 - keep : keep));'),
     ], ['random_test']),
     Bug(117, 'layer norm backward: the mean term is missing with gamma', [
-        ('ops/kernels/cpu/norm.cc',
-         'const V c1(mean ? static_cast<double>(scale) * s1 * inv_n : 0.0);',
-         'const V c1(mean && !MUT(117) ? static_cast<double>(scale) * s1 * inv_n '
-         ': 0.0);'),
+        ('ops/kernels/portable/norm.cc',
+         'static_cast<C>(static_cast<W>(s) * sums.first * inv_n),',
+         'static_cast<C>(MUT(117) ? W(0) : static_cast<W>(s) * sums.first * inv_n),'),
     ], ['norm_test']),
     Bug(118, 'reduce kernel: outputs that are visited several times keep the last value', [
         ('ops/kernels/cpu/reduce.cc',
@@ -979,9 +978,9 @@ BUGS = [
          'if (!MUT(192)) optimizer.load_state('),
     ], ['checkpoint_train_test', 'checkpoint_test']),
     Bug(193, "norm backward: the sum's own cotangent is left out", [
-        ('ops/kernels/cpu/norm.cc',
-         'if (hr)',
-         'if (hr && !MUT(193))'),
+        ('ops/kernels/portable/norm.cc',
+         '- centered * c2 + h;',
+         '- centered * c2 + h * (MUT(193) ? C(0) : C(1));'),
     ], ['norm_test']),
     Bug(194, 'add_norm: two partial sums are reduced one by one', [
         ('ops/norm.cc',
@@ -1471,11 +1470,10 @@ BUGS = [
          'exchange(lane_ & d, a, other);',
          'exchange(!MUT(400) && lane_ & d, a, other);'),
     ], ['executor_test']),
-    Bug(401, 'norm backward on CUDA: sums of columns overlap', [
+    Bug(401, 'norm backward: sums of columns overlap', [
         ('ops/kernels/portable/norm.cc',
-         'i % kWidth * static_cast<uint32_t>(pitch) + i / kWidth;',
-         'i % kWidth * static_cast<uint32_t>(MUT(401) ? pitch / 2 : pitch) + '
-         'i / kWidth;'),
+         'dbeta ? row.fast<C>() + t.n : nullptr;',
+         'dbeta ? row.fast<C>() + (MUT(401) ? t.n / 2 : t.n) : nullptr;'),
     ], ['kernels_rows_emulated_test']),
     Bug(402, 'embedding backward on CUDA: the end of a long run is missed', [
         ('ops/kernels/portable/embedding.cc',

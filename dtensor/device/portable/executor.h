@@ -17,7 +17,8 @@
 // - map(n, out, f, in...): out = f(x...). out may be one of the inputs.
 // - map_two(n, first, second, f, in...): as map(), for an f that returns a Two.
 // - update(n, out, f, p...): as map(), for an f that gets references to the
-//   elements of each p, which may be null. Those that are not const are stored.
+//   elements of each p. Those that are not const are stored. Each p and out may
+//   be null.
 // - sum(n, f, in...): the sum of f(x...), or of both parts of a Two, as sum_t.
 // - copy(n, to, from), fill(n, to, value), put(to, value).
 // - sync(): between a read of an element and a change of it.

@@ -65,8 +65,8 @@ inline void each_two(int64_t n, S* first, S* second, F&& f) {
 }
 
 // out[i] = f(r...) for n elements, where each r is a register of one of the
-// rows. Those of rows that are not const are stored again, before `out`. A null
-// row is left out.
+// rows. Those of rows that are not const are stored again, before `out`. Null
+// rows, and a null `out`, are left out.
 template <class S, class F, class... R>
 inline void update(int64_t n, S* out, F&& f, R*... rows) {
   using V = Vec<compute_t<S>>;
@@ -78,7 +78,7 @@ inline void update(int64_t n, S* out, F&& f, R*... rows) {
     [&](auto... r) {
       const V result = f(r...);
       (back(rows, r), ...);
-      put(at, out, result);
+      back(out, result);
     }((rows ? at(rows) : V(0))...);
   });
 }

@@ -14,13 +14,16 @@ inline namespace DT_PORTABLE {
 // The number of rows in a part, and of parts in a column.
 struct ColumnParts {
   int64_t height, parts;
-  // Each part has at least `least_rows` rows, and there are at most `most` sums
-  // in all: by default, as many as the threads that a large GPU runs at once.
+  // On the CPU, there is one part. Otherwise each has at least `least_rows`
+  // rows, and there are at most `most` sums in all: by default, as many as the
+  // threads that a large GPU runs at once.
   // REQUIRES: n > 0.
   ColumnParts(int64_t rows, int64_t n, int64_t least_rows = 16,
               int64_t most = int64_t{1} << 18) {
     const int64_t wanted =
-        std::max<int64_t>(1, std::min(rows / least_rows, most / n));
+        portable::kManyPasses
+            ? 1
+            : std::max<int64_t>(1, std::min(rows / least_rows, most / n));
     height = std::max<int64_t>(1, (rows + wanted - 1) / wanted);
     parts = std::max<int64_t>(1, (rows + height - 1) / height);
   }

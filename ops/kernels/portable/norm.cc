@@ -1,5 +1,4 @@
 // Layer norm and RMS norm.
-#include "dtensor/device/portable/pack.h"
 #include "dtensor/ops/functions/math.h"
 #include "dtensor/ops/kernels/norm_rows.h"
 #include "dtensor/ops/kernels/portable/column_sums.h"
@@ -13,28 +12,23 @@ namespace {
 
 using portable::compute_t;
 using portable::each;
+using portable::kManyPasses;
 using portable::Row;
 using portable::rows;
 using portable::Scratch;
-using portable::Sum;
+using portable::sum_t;
+using portable::Two;
 using portable::widened;
-
-// Two sums that are taken in one pass.
-template <class C>
-struct Sums {
-  C a, b;
-  DT_HD Sums operator+(const Sums& o) const { return {a + o.a, b + o.b}; }
-};
 
 template <class S>
 using Typed = NormRows<S, compute_t<S>>;
 
 template <class S, class C = compute_t<S>>
-DT_HD C centered_sumsq(Row& row, int64_t n, const S* x, C mean) {
-  return row.reduce(
-      n, C(0), Sum(),
-      [&](int64_t, S v) {
-        const C d = widened(v) - mean;
+DT_HD sum_t<C> centered_sumsq(Row& row, int64_t n, const S* x, C mean) {
+  return row.sum(
+      n,
+      [&](auto v) {
+        const auto d = v - mean;
         return d * d;
       },
       x);
@@ -46,11 +40,11 @@ DT_HD void apply(Row& row, const Typed<S>& t, const S* x, int64_t r, C m, C s,
   S* to = row_at(y, r, t.n);
   if (t.beta)
     row.map(
-        t.n, to, [&](C v, C g, C b) { return (v - m) * s * g + b; }, x, t.gamma,
-        t.beta);
+        t.n, to, [&](auto v, auto g, auto b) { return (v - m) * s * g + b; }, x,
+        t.gamma, t.beta);
   else
     row.map(
-        t.n, to, [&](C v, C g) { return (v - m) * s * g; }, x, t.gamma);
+        t.n, to, [&](auto v, auto g) { return (v - m) * s * g; }, x, t.gamma);
 }
 
 // The row to normalize: that of x, or of the sum, which this computes.
@@ -64,30 +58,42 @@ DT_HD const S* normed(Row& row, const Typed<S>& t, int64_t r) {
   return to;
 }
 
+// The mean (0 unless `centered`) and the variance around it.
+template <class S, class C = compute_t<S>, class W = sum_t<C>>
+DT_HD Two<W> moments(Row& row, int64_t n, const S* x, bool centered) {
+  const W inv_n = W(1) / static_cast<W>(n);
+  if (!centered) return {W(0), centered_sumsq(row, n, x, C(0)) * inv_n};
+  if constexpr (kManyPasses) {
+    const W m = row.sum(
+                    n, [](auto v) { return v; }, x) *
+                inv_n;
+    return {m, centered_sumsq(row, n, x, static_cast<C>(m)) * inv_n};
+  } else {
+    const auto sums = row.sum(
+        n,
+        [](auto v) {
+          return Two<decltype(v)>{v, v * v};
+        },
+        x);
+    const W m = sums.first * inv_n, variance = sums.second * inv_n - m * m;
+    // A difference of large numbers. For rows far from zero it is mostly
+    // rounding error, so they take another pass.
+    if (m * m <= 4 * variance) return {m, variance};
+    return {m, centered_sumsq(row, n, x, m) * inv_n};
+  }
+}
+
 template <class S, class C = compute_t<S>>
-void forward(Stream s, const Typed<S>& t, C eps, C* mean, C* rstd, S* y) {
-  const C inv_n = C(1) / static_cast<C>(t.n);
+void forward(Stream s, const Typed<S>& t, sum_t<C> eps, C* mean, C* rstd,
+             S* y) {
+  using W = sum_t<C>;
   rows(
       s, t.rows, t.n, DT_BODY(Row & row, int64_t r) {
         const S* x = normed(row, t, r);
-        const Sums<C> sums = row.reduce(
-            t.n, Sums<C>{}, Sum(),
-            [](int64_t, S v) {
-              const C w = widened(v);
-              return Sums<C>{w, w * w};
-            },
-            x);
-        C m = 0, variance = sums.b * inv_n;
-        if (mean) {
-          m = sums.a * inv_n;
-          variance -= m * m;
-          // A difference of large numbers. For rows far from zero it is mostly
-          // rounding error, so they take another pass.
-          if (!(m * m <= 4 * variance))
-            variance = centered_sumsq(row, t.n, x, m) * inv_n;
-          row.put(mean + r, m);
-        }
-        const C scale = C(1) / fn::sqrt(variance + eps);
+        const Two<W> of = moments(row, t.n, x, mean != nullptr);
+        const C m = static_cast<C>(of.first),
+                scale = static_cast<C>(W(1) / fn::sqrt(of.second + eps));
+        if (mean) row.put(mean + r, m);
         row.put(rstd + r, scale);
         apply(row, t, x, r, m, scale, y);
       });
@@ -105,67 +111,69 @@ template <class S, class C = compute_t<S>>
 void sumsq_rows(Stream s, const RowCenteredSumSquares& a) {
   rows(
       s, a.x.rows, a.x.n, DT_BODY(Row & row, int64_t r) {
-        row.put(
-            static_cast<C*>(a.sum) + r,
-            centered_sumsq(row, a.x.n, row_at<S>(a.x, r),
-                           a.mean ? static_cast<const C*>(a.mean)[r] : C(0)));
+        row.put(static_cast<C*>(a.sum) + r,
+                static_cast<C>(centered_sumsq(
+                    row, a.x.n, row_at<S>(a.x, r),
+                    a.mean ? static_cast<const C*>(a.mean)[r] : C(0))));
       });
 }
 
 // s1 and s2 of row r.
-template <class S, class C = compute_t<S>>
-DT_HD Sums<C> sums_of(Row& row, const Typed<S>& t, int64_t r) {
+template <class S, class C = compute_t<S>, class W = sum_t<C>>
+DT_HD Two<C> sums_of(Row& row, const Typed<S>& t, int64_t r) {
+  const S *x = t.x_row(r), *dy = t.dy_row(r);
   const C m = t.mean_of(r);
-  const Sums<C> sums = row.reduce(
-      t.n, Sums<C>{}, Sum(),
-      [&](int64_t, S d, S v, S g) {
-        const C dg = widened(d) * widened(g);
-        return Sums<C>{dg, dg * (widened(v) - m)};
-      },
-      t.dy_row(r), t.x_row(r), t.gamma);
-  return {t.mean ? sums.a : C(0), sums.b * t.rstd[r]};
+  Two<W> sums{};
+  if (t.mean)
+    sums = row.sum(
+        t.n,
+        [&](auto d, auto v, auto g) {
+          const auto dg = d * g;
+          return Two<decltype(dg * v)>{dg, dg * (v - m)};
+        },
+        dy, x, t.gamma);
+  else
+    sums.second = row.sum(
+        t.n, [](auto d, auto v, auto g) { return d * g * v; }, dy, x, t.gamma);
+  return {static_cast<C>(sums.first),
+          static_cast<C>(sums.second * static_cast<W>(t.rstd[r]))};
 }
 
-// dx = rstd dy gamma - c1 - (x - mean) c2 + dsum. Calls also(j, dy, xhat) for
-// every element before dx is written.
-template <class S, class Also, class C = compute_t<S>>
-DT_HD void backward(Row& row, const Typed<S>& t, int64_t r, Sums<C> sums,
-                    C inv_n, S* dx, Also also) {
+// dx = rstd dy gamma - c1 - (x - mean) c2 + dsum, and adds dy xhat and dy to
+// the sums dgamma and dbeta, [n]. Each of the three may be null.
+template <class S, class C = compute_t<S>, class W = sum_t<C>>
+DT_HD void backward(Row& row, const Typed<S>& t, int64_t r, Two<C> sums,
+                    W inv_n, S* dx, C* dgamma = nullptr, C* dbeta = nullptr) {
   const C m = t.mean_of(r), s = t.rstd[r];
-  const C c1 = s * sums.a * inv_n, c2 = s * s * sums.b * inv_n;
-  const auto of_norm = [&](int64_t j, C d, C v, C g) {
-    const C centered = v - m;
-    also(j, d, centered * s);
-    return s * (d * g) - c1 - centered * c2;
-  };
-  const S *x = t.x_row(r), *dy = t.dy_row(r);
-  S* to = row_at(dx, r, t.n);
-  if (t.dsum.data)
-    row.map_at(
-        t.n, to,
-        [&](int64_t j, C d, C v, C g, C h) { return of_norm(j, d, v, g) + h; },
-        dy, x, t.gamma, row_at<S>(t.dsum, r));
-  else
-    row.map_at(t.n, to, of_norm, dy, x, t.gamma);
+  const C c1 = static_cast<C>(static_cast<W>(s) * sums.first * inv_n),
+          c2 = static_cast<C>(static_cast<W>(s) * s * sums.second * inv_n);
+  row.update(
+      t.n, row_at(dx, r, t.n),
+      [&](auto& gamma, auto& beta, const auto& d, const auto& v, const auto& g,
+          const auto& h) {
+        const auto centered = v - m;
+        gamma = gamma + d * (centered * s);
+        beta = beta + d;
+        return s * (d * g) - c1 - centered * c2 + h;
+      },
+      dgamma, dbeta, t.dy_row(r), t.x_row(r), t.gamma, row_at<S>(t.dsum, r));
 }
 
 template <class S, class C = compute_t<S>>
 void backward_rows(Stream s, const Typed<S>& t, S* dx) {
-  const C inv_n = C(1) / static_cast<C>(t.n);
+  const auto inv_n = sum_t<C>(1) / static_cast<sum_t<C>>(t.n);
   rows(
       s, t.rows, t.n, DT_BODY(Row & row, int64_t r) {
-        backward(row, t, r, sums_of(row, t, r), inv_n, dx,
-                 [](int64_t, C, C) {});
+        backward(row, t, r, sums_of(row, t, r), inv_n, dx);
       });
 }
 
 template <class S, class C = compute_t<S>>
 void apply_backward(Stream s, const Typed<S>& t, const C* s1, const C* s2,
-                    C inv_n, S* dx) {
+                    sum_t<C> inv_n, S* dx) {
   rows(
       s, t.rows, t.n, DT_BODY(Row & row, int64_t r) {
-        backward(row, t, r, Sums<C>{t.mean ? s1[r] : C(0), s2[r]}, inv_n, dx,
-                 [](int64_t, C, C) {});
+        backward(row, t, r, Two<C>{t.mean ? s1[r] : C(0), s2[r]}, inv_n, dx);
       });
 }
 
@@ -173,9 +181,9 @@ template <class S, class C = compute_t<S>>
 void sums_rows(Stream s, const Typed<S>& t, C* s1, C* s2) {
   rows(
       s, t.rows, t.n, DT_BODY(Row & row, int64_t r) {
-        const Sums<C> sums = sums_of(row, t, r);
-        if (s1) row.put(s1 + r, sums.a);
-        row.put(s2 + r, sums.b);
+        const Two<C> sums = sums_of(row, t, r);
+        if (s1) row.put(s1 + r, sums.first);
+        row.put(s2 + r, sums.second);
       });
 }
 
@@ -215,82 +223,61 @@ void in_parts(Stream s, const Typed<S>& t, const ColumnParts& columns,
   if (dbeta) add_parts(s, parts, t.n, beta, dbeta);
 }
 
+// The parameters' sums over each `height` rows, [parts, n], and dx if it is
+// wanted. dy and x are read from memory once; the sums are accumulated in fast
+// memory, at most kRowBlock rows at a time, because two short sums round less
+// than a long one.
 template <class S, class C = compute_t<S>>
-void param_sums(Stream s, const Typed<S>& t, C* dgamma, C* dbeta) {
-  if (t.n == 0 || (!dgamma && !dbeta)) return;
-  in_parts(s, t, ColumnParts(t.rows, t.n), dgamma, dbeta,
-           [&](int64_t parts, int64_t height, C* gamma, C* beta) {
-             add_rows(s, t, parts, height, gamma, beta);
-           });
-}
-
-// The position of a column's sum in fast memory, chosen so that a GPU's lanes
-// do not share banks. If lanes take packs in step, elements with the same
-// position in their packs are stored side by side. If lanes take single
-// elements, those of a pack are in different banks.
-template <class S, class C = compute_t<S>>
-struct Spread {
-  static constexpr uint32_t kWidth = portable::kPack<S>,
-                            kBanks = 128 / sizeof(C);
-  int64_t pitch;
-  explicit Spread(int64_t n)
-      : pitch((n + kWidth * kBanks - 1) / (kWidth * kBanks) * kBanks +
-              kBanks / kWidth) {}
-  int64_t size() const { return kWidth * pitch; }
-  DT_HD uint32_t operator()(int64_t j) const {
-    const auto i = static_cast<uint32_t>(j);  // fast memory is small
-    return i % kWidth * static_cast<uint32_t>(pitch) + i / kWidth;
-  }
-};
-
-// dx, and the parameters' sums over each `height` rows, [parts, n]. dy and x
-// are read once; the sums are accumulated in fast memory.
-template <class S, class C = compute_t<S>>
-void backward_parts(Stream s, const Typed<S>& t, const Spread<S>& spread,
-                    int64_t parts, int64_t height, S* dx, C* dgamma, C* dbeta) {
-  const C inv_n = C(1) / static_cast<C>(t.n);
-  const int64_t size = spread.size(), summed = dbeta ? 2 * size : size;
+void backward_parts(Stream s, const Typed<S>& t, int64_t parts, int64_t height,
+                    S* dx, C* dgamma, C* dbeta) {
+  constexpr int64_t kRowBlock = 64;
+  const auto inv_n = sum_t<C>(1) / static_cast<sum_t<C>>(t.n);
   rows(
       s, parts, t.n,
       DT_BODY(Row & row, int64_t p) {
+        const auto plus = [](auto a, auto b) { return a + b; };
         const int64_t begin = p * height,
                       end = begin + height < t.rows ? begin + height : t.rows;
-        C *const gamma = row.fast<C>(), *const beta = gamma + size;
-        row.each(summed, [&](int64_t i) { gamma[i] = 0; });
-        for (int64_t r = begin; r < end; ++r)
-          backward(row, t, r, sums_of(row, t, r), inv_n, dx,
-                   [&](int64_t j, C d, C xhat) {
-                     const uint32_t at = spread(j);
-                     gamma[at] += d * xhat;
-                     if (dbeta) beta[at] += d;
-                   });
-        row.each(t.n, [&](int64_t j) {
-          const uint32_t at = spread(j);
-          dgamma[p * t.n + j] = gamma[at];
-          if (dbeta) dbeta[p * t.n + j] = beta[at];
-        });
+        C* const gamma = dgamma ? row.fast<C>() : nullptr;
+        C* const beta = dbeta ? row.fast<C>() + t.n : nullptr;
+        if (gamma) row.fill(t.n, dgamma + p * t.n, C(0));
+        if (beta) row.fill(t.n, dbeta + p * t.n, C(0));
+        for (int64_t b = begin; b < end; b += kRowBlock) {
+          const int64_t last = b + kRowBlock < end ? b + kRowBlock : end;
+          row.fill(2 * t.n, row.fast<C>(), C(0));
+          for (int64_t r = b; r < last; ++r)
+            backward(row, t, r, dx ? sums_of(row, t, r) : Two<C>{}, inv_n, dx,
+                     gamma, beta);
+          if (gamma)
+            row.map(t.n, dgamma + p * t.n, plus, dgamma + p * t.n, gamma);
+          if (beta) row.map(t.n, dbeta + p * t.n, plus, dbeta + p * t.n, beta);
+        }
       },
-      summed * static_cast<int64_t>(sizeof(C)));
+      2 * t.n * static_cast<int64_t>(sizeof(C)));
 }
 
 template <class S, class C = compute_t<S>>
 void whole_backward(Stream s, const Typed<S>& t, S* dx, C* dgamma, C* dbeta) {
-  // kFast: the bytes of fast memory per block of a GPU that let several blocks
-  // run at once. kSummed: the most elements in the parts, few compared with dy.
-  constexpr int64_t kFast = 36 << 10, kSummed = int64_t{1} << 21,
-                    kLeastRows = 4;
-  const Spread<S> spread(t.n);
-  const auto bytes =
-      (dbeta ? 2 : 1) * spread.size() * static_cast<int64_t>(sizeof(C));
-  if (!dx || !dgamma || t.n == 0 || bytes > kFast) {
-    param_sums(s, t, dgamma, dbeta);  // before dx overwrites dy
-    if (dx) backward_rows(s, t, dx);
-    return;
+  if (t.n == 0) return;
+  if (dgamma || dbeta) {
+    // kFast: the bytes of fast memory per block of a GPU that let several
+    // blocks run at once. kSummed: the most elements in the parts, few compared
+    // with dy.
+    constexpr int64_t kFast = 36 << 10, kSummed = int64_t{1} << 21,
+                      kLeastRows = 4;
+    const auto bytes = 2 * t.n * static_cast<int64_t>(sizeof(C));
+    if (kManyPasses || bytes <= kFast)
+      return in_parts(s, t, ColumnParts(t.rows, t.n, kLeastRows, kSummed),
+                      dgamma, dbeta,
+                      [&](int64_t parts, int64_t height, C* gamma, C* beta) {
+                        backward_parts(s, t, parts, height, dx, gamma, beta);
+                      });
+    in_parts(s, t, ColumnParts(t.rows, t.n), dgamma, dbeta,
+             [&](int64_t parts, int64_t height, C* gamma, C* beta) {
+               add_rows(s, t, parts, height, gamma, beta);
+             });
   }
-  in_parts(s, t, ColumnParts(t.rows, t.n, kLeastRows, kSummed), dgamma, dbeta,
-           [&](int64_t parts, int64_t height, C* gamma, C* beta) {
-             backward_parts(s, t, spread, parts, height, dx, gamma, beta);
-           });
+  if (dx) backward_rows(s, t, dx);
 }
 
 }  // namespace
@@ -298,8 +285,9 @@ void whole_backward(Stream s, const Typed<S>& t, S* dx, C* dgamma, C* dbeta) {
 void PortableKernels::run(Stream s, const NormForward& a) const {
   visit_float(a.of.x.type, "norm", [&]<class S>() {
     using C = compute_t<S>;
-    forward(s, Typed<S>(a.of), static_cast<C>(a.eps), static_cast<C*>(a.mean),
-            static_cast<C*>(a.rstd), static_cast<S*>(a.y));
+    forward(s, Typed<S>(a.of), static_cast<sum_t<C>>(a.eps),
+            static_cast<C*>(a.mean), static_cast<C*>(a.rstd),
+            static_cast<S*>(a.y));
   });
 }
 
@@ -333,7 +321,7 @@ void PortableKernels::run(Stream s, const NormBackwardApply& a) const {
   visit_float(a.of.x.type, "norm backward", [&]<class S>() {
     using C = compute_t<S>;
     apply_backward(s, Typed<S>(a.of), static_cast<const C*>(a.s1),
-                   static_cast<const C*>(a.s2), static_cast<C>(a.inv_n),
+                   static_cast<const C*>(a.s2), static_cast<sum_t<C>>(a.inv_n),
                    static_cast<S*>(a.dx));
   });
 }
