@@ -1,11 +1,8 @@
-#include <algorithm>
 #include <array>
 #include <memory>
 #include <optional>
 #include <span>
-#include <string>
 
-#include "dtensor/async.h"
 #include "dtensor/gather.h"
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/contraction_op.h"
@@ -32,13 +29,12 @@ const Op& product_of_linear() {
 }
 
 struct ProductMemo : Decision::Memo {
-  ProductMemo(const Decision& d, size_t first) : local(d.rule->rule(), first) {}
+  explicit ProductMemo(const Decision& d) : local(d.rule->rule()) {}
   LocalProduct local;
   std::array<std::optional<ProductGradient>, 2> gradients;  // of x and weight
 };
-// For a product of inputs `first` and `first` + 1.
-ProductMemo& memo(const Decision& d, size_t first = 0) {
-  if (!d.memo) d.memo = std::make_shared<ProductMemo>(d, first);
+ProductMemo& memo(const Decision& d) {
+  if (!d.memo) d.memo = std::make_shared<ProductMemo>(d);
   return static_cast<ProductMemo&>(*d.memo);
 }
 
@@ -108,134 +104,36 @@ class LinearWeightGradient : public RuleOp {
   }
 };
 
-// before, dy -> dbefore, and its sum over the rows
-class GeluTanhBackward : public RuleOp {
- public:
-  GeluTanhBackward()
-      : RuleOp("linear_gelu_tanh_backward", "...o,...o->...o,o | linear 1",
-               {.differentiable = false}) {}
-
-  void compute(Compute& c) const override {
-    const Rows x(c.in[0]), dy(c.in[1]);
-    c.run(kernels::GeluTanhBackward{.x = x,
-                                    .dy = dy,
-                                    .dx = c.out[0].mutable_data(),
-                                    .sum = c.out[1].mutable_data()});
-  }
-};
-
-// before, dy, weight -> dbefore, [its sum over the rows]: backward through a
-// linear layer, and through the activation that made its x, as one product.
-class InputGeluTanhBackward : public RuleOp {
- public:
-  explicit InputGeluTanhBackward(bool sum)
-      : RuleOp("linear_input_gelu_tanh_backward",
-               sum ? "...i,...o,oi->...i,i | linear 1; linear 2"
-                   : "...i,...o,oi->...i | linear 1; linear 2",
-               {.work = {2}, .differentiable = false}),
-        sum_(sum) {}
-
-  void compute(Compute& c) const override {
-    const Tensor before = c.in[0].to_contiguous(), &out = c.out[0];
-    void* const sum = sum_ ? c.out[1].mutable_data() : nullptr;
-    Epilogue e;
-    e.kind = Epilogue::kGeluTanhBackward;
-    e.aux = const_cast<void*>(before.data());  // is only read
-    e.c_sum = sum;
-    if (memo(c.decision, 1).local.run(c, e)) return;
-    const Rows x(before), dx(out);
-    c.run(kernels::GeluTanhBackward{
-        .x = x, .dy = dx, .dx = out.mutable_data(), .sum = sum});
-  }
-
- private:
-  bool sum_;
-};
-
 const Op& weight_gradient_op() {
   static const LinearWeightGradient op;
   return op;
 }
-const Op& gelu_tanh_backward_op() {
-  static const GeluTanhBackward op;
-  return op;
+// Whether one kernel gives the weight's and the bias' gradients, the latter in
+// the layout that a separate sum over dy would give.
+bool sums_in_passing(const GradientCall& g, const DistTensor& dy) {
+  const Spec* out = g.decision->out[0];
+  return !grad_enabled() && g.needed[1] && g.needed[2] && dy.spec() == out &&
+         !out->partial_axes();
 }
-const Op& input_gelu_tanh_backward_op(bool sum) {
-  static const InputGeluTanhBackward with(true), without(false);
-  return sum ? with : without;
-}
 
-constexpr std::string_view kLinearGeluTanh = "linear_gelu_tanh";
-
-// The gradient of a linear layer's x, which is computed when it is first read.
-// The activation that made x may take it unread and include its own backward
-// pass in the product's kernel. Either all ranks read it, or none.
-class InputGradient final : public Pending {
- public:
-  // A tensor with this pending product as its data.
-  static DistTensor make(const GradientCall& g, const DistTensor& dy) {
-    const ProductGradient& of = product_gradient_of(g, 0);
-    const DistTensor& weight = g.inputs[1];
-    const OpInput in[] = {{dy.spec(), dy.keep()},
-                          {weight.spec(), weight.keep()}};
-    auto impl = std::make_shared<DistTensor::Impl>();
-    impl->spec = decide(*of.op, in, of.attrs, &of.assignment)->out[0];
-    impl->run = dy.impl()->run;
-    impl->lineage = dy.impl()->lineage;
-    impl->lineage.hash =
-        fold_lineage(impl->lineage.hash, weight.impl()->lineage.hash);
-    // Waits for a gathered weight now, because it is forgotten afterwards.
-    weight.impl()->part();
-    impl->pending = std::make_shared<InputGradient>(g.decision, of, dy, weight);
-    return DistTensor(std::move(impl));
+// The gradients of x, weight and bias (if there is one), for the cotangent of
+// x weight^T + bias.
+std::vector<DistTensor> linear_gradients(const GradientCall& g,
+                                         const DistTensor& dy) {
+  const bool bias = g.inputs.size() > 2;
+  std::vector<DistTensor> grads(g.inputs.size());
+  if (g.needed[0]) grads[0] = gradient_of_product(g, 0, dy);
+  if (bias && sums_in_passing(g, dy)) {
+    const DistTensor in[] = {g.inputs[0], dy};
+    const Assignment a = inherited(g);
+    std::vector<DistTensor> both = apply(weight_gradient_op(), in, {}, &a);
+    grads[1] = both[0];
+    grads[2] = both[1];
+    return grads;
   }
-  // The pending product of dy, or null if dy is something else.
-  static InputGradient* unread(const DistTensor& dy) {
-    return dynamic_cast<InputGradient*>(dy.impl()->pending.get());
-  }
-
-  InputGradient(std::shared_ptr<const Decision> forward,
-                const ProductGradient& of, DistTensor dy, DistTensor weight)
-      : forward_(std::move(forward)),
-        of_(of),
-        in_{std::move(dy), std::move(weight)} {}
-
-  const Tensor& wait() override {
-    if (made_.defined()) return made_;
-    const NoGrad no_grad;
-    made_ = apply1(*of_.op, in_, of_.attrs, &of_.assignment).impl()->part();
-    return made_;
-  }
-  uint64_t version() const override {
-    return made_.defined() ? made_.storage()->version() : 0;
-  }
-
-  // dbefore and its sum, where x is gelu_tanh(before). REQUIRES: the gradient
-  // of x has the layout of `before`. `last`: it will not be read again.
-  std::vector<DistTensor> gelu_tanh_backward(const DistTensor& before, bool sum,
-                                             bool last) {
-    const DistTensor in[] = {before, in_[0], in_[1]};
-    if (last) in_ = {};
-    return apply(input_gelu_tanh_backward_op(sum), in, {}, &of_.assignment);
-  }
-
- private:
-  const std::shared_ptr<const Decision> forward_;  // has `of_`
-  const ProductGradient& of_;
-  std::array<DistTensor, 2> in_;
-  Tensor made_;
-};
-
-// The gradient of x: pending if LinearGeluTanh made x and may use it unread.
-DistTensor gradient_of_x(const GradientCall& g, const DistTensor& dy) {
-  const DistTensor& x = g.inputs[0];
-  const std::vector<size_t>& moved = g.decision->moved;
-  const bool of_activation =
-      x.impl()->node && x.impl()->output == 0 &&
-      x.impl()->node->name() == kLinearGeluTanh &&
-      std::find(moved.begin(), moved.end(), size_t{0}) == moved.end();
-  if (grad_enabled() || !of_activation) return gradient_of_product(g, 0, dy);
-  return InputGradient::make(g, dy);
+  if (g.needed[1]) grads[1] = gradient_of_product(g, 1, dy);
+  if (bias && g.needed[2]) grads[2] = sum_to(dy, g.inputs[2].shape());
+  return grads;
 }
 
 // x, weight, bias -> y
@@ -266,29 +164,7 @@ class Linear : public RuleOp {
   }
 
   std::vector<DistTensor> gradient(const GradientCall& g) const override {
-    const DistTensor& dy = g.cotangents[0];
-    std::vector<DistTensor> grads(3);
-    if (g.needed[0]) grads[0] = gradient_of_x(g, dy);
-    if (g.needed[1] && g.needed[2] && sums_in_passing(g)) {
-      const DistTensor in[] = {g.inputs[0], dy};
-      const Assignment a = inherited(g);
-      std::vector<DistTensor> both = apply(weight_gradient_op(), in, {}, &a);
-      grads[1] = both[0];
-      grads[2] = both[1];
-      return grads;
-    }
-    if (g.needed[1]) grads[1] = gradient_of_product(g, 1, dy);
-    if (g.needed[2]) grads[2] = sum_to(dy, g.inputs[2].shape());
-    return grads;
-  }
-
- private:
-  // Whether the fused kernel gives the bias' gradient in the layout that a
-  // separate sum over dy would give.
-  static bool sums_in_passing(const GradientCall& g) {
-    const Spec* out = g.decision->out[0];
-    return !grad_enabled() && g.cotangents[0].spec() == out &&
-           !out->partial_axes();
+    return linear_gradients(g, g.cotangents[0]);
   }
 };
 
@@ -297,7 +173,7 @@ class Linear : public RuleOp {
 class LinearGeluTanh : public RuleOp {
  public:
   explicit LinearGeluTanh(bool bias)
-      : RuleOp(std::string(kLinearGeluTanh),
+      : RuleOp("linear_gelu_tanh",
                bias ? "...i!,oi,o->...o,...o" : "...i!,oi->...o,...o",
                {.work = {2}, .saves_outputs = true, .stored_outputs = 1u << 1}),
         bias_(bias) {}
@@ -319,40 +195,16 @@ class LinearGeluTanh : public RuleOp {
   }
 
   std::vector<DistTensor> gradient(const GradientCall& g) const override {
-    std::vector<DistTensor> grads(g.inputs.size());
-    const bool sum = bias_ && g.needed[2];
     DistTensor dbefore;
-    if (const DistTensor& dy = g.cotangents[0]; dy.defined()) {
-      const DistTensor &before = g.outputs[1], in[] = {before, dy};
-      const bool alone = !grad_enabled() && !g.cotangents[1].defined();
-      std::vector<DistTensor> both;  // dbefore and its sum
-      if (InputGradient* product = InputGradient::unread(dy);
-          product && alone && dy.spec() == before.spec() && all_needed(g))
-        both = product->gelu_tanh_backward(before, sum,
-                                           dy.impl().use_count() == 1);
-      else if (sum && alone)
-        both = apply(gelu_tanh_backward_op(), in);
-      else
-        both = {internal::unary_slope(fn::index_of<fn::GeluTanh>, before, dy)};
-      dbefore = both[0];
-      if (both.size() > 1) grads[2] = both[1];
-    }
+    if (const DistTensor& dy = g.cotangents[0]; dy.defined())
+      dbefore =
+          internal::unary_slope(fn::index_of<fn::GeluTanh>, g.outputs[1], dy);
     if (const DistTensor& more = g.cotangents[1]; more.defined())
       dbefore = dbefore.defined() ? add(dbefore, more) : more;
-    if (g.needed[0]) grads[0] = gradient_of_x(g, dbefore);
-    if (g.needed[1]) grads[1] = gradient_of_product(g, 1, dbefore);
-    if (sum && !grads[2].defined())
-      grads[2] = sum_to(dbefore, g.inputs[2].shape());
-    return grads;
+    return linear_gradients(g, dbefore);
   }
 
  private:
-  // If only some are requested now, SplitBackward may request the others later,
-  // from the same cotangent; reading it once is then better.
-  static bool all_needed(const GradientCall& g) {
-    return std::find(g.needed.begin(), g.needed.end(), false) == g.needed.end();
-  }
-
   bool bias_;
 };
 
@@ -420,14 +272,8 @@ DistTensor linear(const DistTensor& x, const DistTensor& weight,
 }
 
 OpList linear_ops() {
-  return {&with_bias_op(),
-          &product_of_linear(),
-          &gelu_tanh_op(true),
-          &gelu_tanh_op(false),
-          &weight_gradient_op(),
-          &gelu_tanh_backward_op(),
-          &input_gelu_tanh_backward_op(true),
-          &input_gelu_tanh_backward_op(false)};
+  return {&with_bias_op(), &product_of_linear(), &gelu_tanh_op(true),
+          &gelu_tanh_op(false), &weight_gradient_op()};
 }
 
 }  // namespace dtensor

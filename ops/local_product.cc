@@ -13,9 +13,9 @@ int64_t stride_at(const Tensor& t, int dim) {
 
 }  // namespace
 
-LocalProduct::LocalProduct(const Rule& rule, size_t first)
-    : first_(first), single_(rule.inputs().size() == 1) {
-  const Rule::Term &a = rule.inputs()[first], &out = rule.outputs()[0];
+LocalProduct::LocalProduct(const Rule& rule)
+    : single_(rule.inputs().size() == 1) {
+  const Rule::Term &a = rule.inputs()[0], &out = rule.outputs()[0];
   if (single_) {
     Rule::Term kept;
     for (size_t d = 0; d < a.size(); ++d)
@@ -29,7 +29,7 @@ LocalProduct::LocalProduct(const Rule& rule, size_t first)
       from_.push_back(d.empty() ? -1 : dim_of(kept, d[0]));
     return;
   }
-  const Rule::Term& b = rule.inputs()[first + 1];
+  const Rule::Term& b = rule.inputs()[1];
   std::vector<bool> seen(rule.factors().size());
   for (const Rule::Term* term : {&out, &a, &b})
     for (const Rule::DimFactors& d : *term) {
@@ -82,7 +82,7 @@ bool LocalProduct::two_operands(Compute& c, const kernels::Epilogue& e) const {
   Loops list;
   bool done = false;
   if (target.numel() > 0) {
-    if (loops(c.in[first_], c.in[first_ + 1], target, list))
+    if (loops(c.in[0], c.in[1], target, list))
       done = multiply(c, list, target, e);
     else if (!c.accumulate)
       c.device().fill(c.stream, target.dtype(), target.shape(),
@@ -154,7 +154,7 @@ bool LocalProduct::multiply(Compute& c, const Loops& list, const Tensor& out,
     g.c_batch_strides.push_back(batch[i]->out);
   }
   if (outer == 0) g.epilogue = e;
-  const Tensor &a = c.in[first_], &b = c.in[first_ + 1];
+  const Tensor &a = c.in[0], &b = c.in[1];
   const int64_t item = size_of(out.dtype());
   std::array<int64_t, kMostLoops> at{};
   for (;;) {

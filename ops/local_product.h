@@ -13,8 +13,8 @@ namespace dtensor {
 // and strides.
 class LocalProduct {
  public:
-  // Contracts the only input, or inputs `first` and `first` + 1.
-  explicit LocalProduct(const Rule&, size_t first = 0);
+  // Contracts the only input, or the first two.
+  explicit LocalProduct(const Rule&);
   // Sets c.out[0] to the contraction of these c.in, or adds to it if
   // c.accumulate (only with two operands, and without factors that occur only
   // in the output). With one operand, c.out[0] must be contiguous. Returns true
@@ -50,7 +50,6 @@ class LocalProduct {
   bool multiply(Compute& c, const Loops&, const Tensor& out,
                 const kernels::Epilogue&) const;
 
-  size_t first_;
   bool single_;
   // For one operand: a bit for each dimension that is summed over; and for each
   // dimension of the output, its dimension in what remains, or -1 if repeated.

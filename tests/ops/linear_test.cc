@@ -5,7 +5,6 @@
 #include "dtensor/ops/grad.h"
 #include "dtensor/ops/op.h"
 #include "dtensor/ops/op_lists.h"
-#include "dtensor/ops/split_grad.h"
 #include "dtensor/ops/view.h"
 #include "dtensor/rank_context.h"
 #include "tests/ops/structured_testing.h"
@@ -338,8 +337,8 @@ TEST(LinearTest, IsOneOperatorForwardAndAFewBack) {
   EXPECT_EQ(send("", "S0", "S0", Activation::kNone).operators,
             (Names{"linear", "linear", "linear_weight_gradient"}));
   EXPECT_EQ(send("", "S0", "S0", Activation::kGeluTanh).operators,
-            (Names{"linear_gelu_tanh", "linear_gelu_tanh_backward", "linear",
-                   "linear"}));
+            (Names{"linear_gelu_tanh", "gelu_tanh'", "linear",
+                   "linear_weight_gradient"}));
   // A split sum is reduced before the activation.
   EXPECT_EQ(
       send("S1", "S1", "", Activation::kGeluTanh).operators,
@@ -349,18 +348,11 @@ TEST(LinearTest, IsOneOperatorForwardAndAFewBack) {
 // --- Two layers
 // -----------------------------------------------------------------------------
 
-// What lies between the layers of a feed-forward.
-using Between = std::function<DistTensor(const DistTensor&)>;
-DistTensor as_it_is(const DistTensor& y) { return y; }
-// The same value, which the second layer does not know for gelu's.
-DistTensor unknown(const DistTensor& y) { return neg(neg(y)); }
-
 // x, w1, w2, b2 and, with `bias`, b1.
-DistTensor feed_forward(const std::vector<DistTensor>& in, bool bias,
-                        const Between& between = as_it_is) {
+DistTensor feed_forward(const std::vector<DistTensor>& in, bool bias) {
   const DistTensor y =
       linear(in[0], in[1], bias ? in[4] : DistTensor(), Activation::kGeluTanh);
-  return linear(between(y), in[2], in[3]);
+  return linear(y, in[2], in[3]);
 }
 
 std::vector<Array> feed_forward_inputs(const Shape& x, int64_t hidden,
@@ -438,175 +430,6 @@ TEST(TwoLayersTest, OtherUsesOfWhatTheActivationMade) {
     check_problem(p, {{"x=3", {"S1"}},
                       {"x=2,y=3", {"S0,R", "R,S0", "R,S1", "R", "R,S0"}}});
   }
-}
-
-// What went back through two layers: the operators, the bytes of a rank, and
-// the gradients.
-struct Back {
-  std::vector<std::string> operators;
-  int64_t bytes = 0;
-  std::vector<Array> grads;
-};
-
-Back back_through(
-    const Case& c,
-    const std::function<std::vector<DistTensor>(const std::vector<DistTensor>&,
-                                                const DistTensor& cotangent)>&
-        gradients,
-    DType t = DType::kF64) {
-  Back back;
-  const Mesh mesh = Mesh::parse(c.mesh);
-  run(mesh.num_ranks(), [&](Runtime& rt) {
-    RankContext& context = rt.context();
-    std::vector<DistTensor> in;
-    for (const Array& a : feed_forward_inputs({2, 5, 3}, 7, 4))
-      in.push_back(put(a, mesh,
-                       in.size() < c.layouts.size() ? c.layouts[in.size()] : "",
-                       t)
-                       .set_requires_grad());
-    Back mine;
-    context.record = true;
-    op_trace(context) = [&](const OpCall& call) {
-      if (context.phase == "backward") mine.operators.push_back(call.op.name());
-    };
-    const auto g = gradients(in, put(values({2, 5, 4}, 8), mesh, "", t));
-    op_trace(context) = nullptr;
-    for (const CommEvent& e : context.events) mine.bytes += e.predicted;
-    for (const DistTensor& x : g) mine.grads.push_back(array_of(x.full()));
-    if (rt.rank() == 0) back = mine;
-  });
-  return back;
-}
-
-Back back_through(const Case& c, const Between& between,
-                  DType t = DType::kF64) {
-  return back_through(
-      c,
-      [&](const std::vector<DistTensor>& in, const DistTensor& cotangent) {
-        return grad(feed_forward(in, true, between), in,
-                    {.cotangent = cotangent});
-      },
-      t);
-}
-
-int64_t count(const Back& back, std::string_view op) {
-  return std::count(back.operators.begin(), back.operators.end(), op);
-}
-
-constexpr std::string_view kOneProduct = "linear_input_gelu_tanh_backward";
-
-// The bits of the two passes that it stands for, of whose bytes it sends no
-// more.
-TEST(TwoLayersTest, GoBackThroughTheActivationInTheProduct) {
-  for (DType t : {DType::kF64, DType::kF32, DType::kBF16, DType::kF16})
-    for (const Case& c : kTwoLayers) {
-      SCOPED_TRACE(c.mesh + " " + (c.layouts.size() > 2 ? c.layouts[2] : ""));
-      const Back one = back_through(c, as_it_is, t),
-                 two = back_through(c, unknown, t);
-      EXPECT_EQ(one.bytes, two.bytes);
-      EXPECT_EQ(count(two, kOneProduct), 0);
-      for (size_t i = 0; i < one.grads.size(); ++i)
-        expect_near(one.grads[i], two.grads[i], 0, "gradient");
-    }
-}
-
-TEST(TwoLayersTest, WhereTheGradientIsWhole) {
-  using Names = std::vector<std::string>;
-  const Case one{"x=1", {}};
-  EXPECT_EQ(back_through(one, as_it_is).operators,
-            (Names{"linear_weight_gradient", std::string(kOneProduct), "linear",
-                   "linear"}));
-  const auto taken = [](const Case& c) {
-    return count(back_through(c, as_it_is), kOneProduct) == 1;
-  };
-  EXPECT_TRUE(taken({"x=2", {"S0"}}));
-  EXPECT_TRUE(taken({"x=2", {"R", "S0", "S1", "R", "S0"}}));
-  EXPECT_TRUE(taken({"x=2,y=2", {"S0,R", "R,S0", "R,S1", "R", "R,S0"}}));
-  // A sum that some ranks have a part of; what was reduced before gelu.
-  EXPECT_FALSE(taken({"x=2", {"R", "R", "S0", "S0"}}));
-  EXPECT_FALSE(taken({"x=2", {"S2", "S1", "S1"}}));
-}
-
-// Nothing is computed twice, whoever asks.
-TEST(TwoLayersTest, WhereTheGradientIsReadTheProductIsMadeOnce) {
-  const Case c{"x=2", {"R", "S0", "S1", "R", "S0"}};
-  const Back whole = back_through(c, unknown);
-  const auto same = [&](const Back& b, size_t first = 0) {
-    for (size_t i = 0; i < whole.grads.size(); ++i)
-      expect_near(b.grads[first + i], whole.grads[i], 1e-12, "gradient");
-  };
-  const Back split = back_through(
-      c, [](const std::vector<DistTensor>& in, const DistTensor& cotangent) {
-        const std::vector<DistTensor> weights(in.begin() + 1, in.end());
-        SplitGrad pass(feed_forward(in, true), cotangent, {in[0]}, weights);
-        std::vector<DistTensor> all = pass.now();
-        for (const DistTensor& g : settle(weights, pass.later()))
-          all.push_back(g);
-        return all;
-      });
-  same(split);
-  EXPECT_EQ(count(split, kOneProduct), 0);
-  EXPECT_EQ(count(split, "linear"), count(whole, "linear"));
-  // Of what the activation made, too.
-  const Back between = back_through(
-      c, [](const std::vector<DistTensor>& in, const DistTensor& cotangent) {
-        DistTensor y;
-        const DistTensor z = feed_forward(
-            in, true, [&](const DistTensor& made) { return y = made; });
-        std::vector<DistTensor> wanted = in;
-        wanted.insert(wanted.begin(), y);
-        return grad(z, wanted, {.cotangent = cotangent});
-      });
-  same(between, 1);
-  EXPECT_EQ(count(between, kOneProduct), 0);
-  EXPECT_EQ(count(between, "linear"), count(whole, "linear"));
-  // A layer that is recomputed.
-  const Back again = back_through(
-      c, [](const std::vector<DistTensor>& in, const DistTensor& cotangent) {
-        const auto z = checkpoint(
-            [&](const std::vector<DistTensor>&) {
-              return std::vector{feed_forward(in, true)};
-            },
-            in);
-        return grad(z[0], in, {.cotangent = cotangent});
-      });
-  same(again);
-  EXPECT_EQ(count(again, kOneProduct), 1);
-}
-
-// A parameter that rests in parts is gathered as often as without.
-TEST(TwoLayersTest, GatherNothingTwice) {
-  const auto gathered = [](const Between& between) {
-    return back_through(
-        {"x=2", {"S0", "S0", "S0", "S0", "S0"}},
-        [&](std::vector<DistTensor> in, const DistTensor& cotangent) {
-          for (size_t i = 1; i < in.size(); ++i) in[i].gather_on_use({});
-          return grad(feed_forward(in, true, between), in,
-                      {.cotangent = cotangent, .release_graph = true});
-        });
-  };
-  const Back one = gathered(as_it_is), two = gathered(unknown);
-  EXPECT_EQ(count(one, kOneProduct), 1);
-  EXPECT_EQ(one.bytes, two.bytes);
-  for (size_t i = 0; i < one.grads.size(); ++i)
-    expect_near(one.grads[i], two.grads[i], 0, "gradient");
-}
-
-TEST(TwoLayersTest, HoldOneGradientOfWhatIsBetweenThem) {
-  run(1, [&](Runtime& rt) {
-    const Mesh mesh = rt.mesh();
-    const int64_t rows = 512, hidden = 64, n = 4;
-    std::vector<DistTensor> in;
-    for (const Array& a : feed_forward_inputs({rows, n}, hidden, n))
-      in.push_back(put(a, mesh).set_requires_grad());
-    const DistTensor z = feed_forward(in, true),
-                     cotangent = put(values({rows, n}, 8), mesh);
-    auto& allocator = *rt.context().allocator;
-    allocator.reset_peak();
-    const int64_t before = allocator.stats().current_bytes;
-    grad(z, in, {.cotangent = cotangent});
-    EXPECT_LT(allocator.stats().peak_bytes - before, rows * hidden * 8 * 3 / 2);
-  });
 }
 
 // --- What it refuses
