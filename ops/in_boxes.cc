@@ -184,9 +184,11 @@ bool read_moved(Compute& c, size_t which, std::span<const DistTensor> inputs) {
   if (!takes_boxes(c.op, d, which, boxes)) return false;
   spend_budget(ctx, d.bytes, "moving its inputs");
   Tensor part = inputs[which].impl()->part();
-  execute_in_place(
-      ctx, *d.execution, {&part, 1}, 0,
-      [&](Communicator::Sources s) { read(c, which, inputs, boxes, s); });
+  const Communicator::ReadSources reading = [&](Communicator::Sources s) {
+    read(c, which, inputs, boxes, s);
+  };
+  const ReadInPlace in_place{0, reading};
+  execute(ctx, *d.execution, {&part, 1}, false, &in_place);
   return true;
 }
 

@@ -1521,10 +1521,11 @@ BUGS = [
          'if (status == cudaStreamCaptureStatusNone)',
          'if (status == cudaStreamCaptureStatusNone || MUT(426))'),
     ], ['cuda_device_emulated_test']),
-    Bug(430, 'epilogue: the sum of the slope times a strided product is missing', [
-        ('ops/kernels/cpu/epilogue.cc',
-         'if (back && g.epilogue.c_sum) run',
-         'if (back && g.epilogue.c_sum && !MUT(430)) run'),
+    Bug(430, 'epilogue: a row with a stride is activated twice', [
+        ('ops/kernels/portable/epilogue.cc',
+         'to = rounded<S>(GeluTanh()(widened(to)));',
+         'to = rounded<S>(GeluTanh()(widened(to)));\n'
+         '    if (MUT(430)) to = rounded<S>(GeluTanh()(widened(to)));'),
     ], ['kernels/gemm_test']),
     Bug(431, "linear: a partial gradient is summed into the bias' in passing", [
         ('ops/linear.cc',
@@ -1533,8 +1534,8 @@ BUGS = [
     ], ['linear_test']),
     Bug(434, 'cuda: a sum of columns is fused into several products', [
         ('ops/kernels/cuda/gemm_calls.cc',
-         '(f.nb == 0 && at(e.c_sum))',
-         '((f.nb == 0 || MUT(434)) && at(e.c_sum))'),
+         'return f.nb == 0 && at(e.b_sum);',
+         'return (f.nb == 0 || MUT(434)) && at(e.b_sum);'),
     ], ['gemm_calls_test']),
     Bug(440, 'transposed copies: the last tile counts as a whole one', [
         ('dtensor/device/portable/tiles.h',

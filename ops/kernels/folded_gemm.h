@@ -94,35 +94,6 @@ inline Reduce sum_of_b(const Gemm& g) {
   return r;
 }
 
-// The sum of c for Epilogue::kGeluTanhBackward.
-inline Reduce sum_of_c(const Gemm& g) {
-  Reduce r{.type = g.type,
-           .shape = g.batch,
-           .in = g.c,
-           .strides = g.c_batch_strides,
-           .out = g.epilogue.c_sum};
-  r.shape.push_back(g.m);
-  r.strides.push_back(g.c_m);
-  r.dims = (uint32_t{1} << r.shape.size()) - 1;  // all but n
-  r.shape.push_back(g.n);
-  r.strides.push_back(g.c_n);
-  return r;
-}
-
-// Epilogue::kGeluTanhBackward for a contiguous c.
-inline GeluTanhBackward gelu_tanh_backward_of(const Gemm& g) {
-  return {.x = {g.type, g.m, g.n, g.epilogue.aux, g.n},
-          .dy = {g.type, g.m, g.n, g.c, g.n},
-          .dx = g.c,
-          .sum = g.epilogue.c_sum};
-}
-
-// Whether c is contiguous: m rows of n.
-inline bool is_contiguous(const Gemm& g) {
-  return g.batch.empty() && (g.c_n == 1 || g.n == 1) &&
-         (g.c_m == g.n || g.m == 1);
-}
-
 // Calls fn(a, b, c, first) for each product of a batch: the offsets of its
 // matrices, and whether it is the first one for that offset in c.
 template <class Fn>

@@ -15,15 +15,11 @@ struct Epilogue {
     kBias,      // c = p + bias
     kGeluTanh,  // aux = p + bias, c = gelu_tanh(aux)
     kSumB,      // c = p; b_sum = the sum of b over k and the summed batches
-    // Backward through kGeluTanh: c = gelu_tanh'(aux) p; c_sum = the sum of c
-    // over all dimensions but n.
-    kGeluTanhBackward,
   };
   Kind kind = kNone;
   const void* bias = nullptr;  // [n]; kGeluTanh: may be null
-  void* aux = nullptr;         // laid out as c; kGeluTanhBackward reads it
+  void* aux = nullptr;         // laid out as c
   void* b_sum = nullptr;       // [n]; b must lack the batch dimensions of c
-  void* c_sum = nullptr;       // [n], or null
 };
 
 // c[batch, m, n] = sum over k of a[batch, m, k] b[batch, k, n].
@@ -53,15 +49,6 @@ struct Gemm {
 // product was computed without it.
 struct FinishGemm {
   Gemm of;
-};
-
-// Backward through kGeluTanh: dx = gelu_tanh'(x) dy, and in the same pass, sum
-// = the sum of dx over the rows (null to skip). dx is contiguous, and may be
-// dy.
-struct GeluTanhBackward {
-  Matrix x, dy;
-  void* dx = nullptr;
-  void* sum = nullptr;
 };
 
 }  // namespace dtensor::kernels

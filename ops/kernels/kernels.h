@@ -24,7 +24,6 @@
 #define DT_KERNELS(X)      \
   X(Gemm)                  \
   X(FinishGemm)            \
-  X(GeluTanhBackward)      \
   X(Unary)                 \
   X(Binary)                \
   X(Where)                 \

@@ -31,8 +31,6 @@ struct LtProduct {
   bool has_aux() const { return epilogue & 128; }
   bool has_bias() const { return epilogue & 4; }
   bool has_sum() const { return epilogue & (256 | 512); }
-  bool goes_back() const { return epilogue & 64; }  // of gelu
-  bool sums_back() const { return epilogue & 16; }
 };
 static_assert(sizeof(LtMatrix) <= sizeof(cublasLtMatrixLayoutOpaque_t));
 static_assert(sizeof(LtProduct) <= sizeof(cublasLtMatmulDescOpaque_t));
@@ -215,15 +213,14 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t product,
   const auto aligned = [](const void* p) {
     return p && reinterpret_cast<uintptr_t>(p) % 16 == 0;
   };
-  if ((p.has_bias() || p.has_sum() || p.sums_back()) && !aligned(p.bias))
+  if ((p.has_bias() || p.has_sum()) && !aligned(p.bias))
     return CUBLAS_STATUS_INVALID_VALUE;
   if (p.has_aux() && (!aligned(p.aux) || p.aux_ld % 8 || p.aux_ld < lc.rows ||
                       (lc.count > 1 && (p.aux_next % 8 || p.aux_next == 0))))
     return CUBLAS_STATUS_INVALID_VALUE;
   if (p.epilogue != CUBLASLT_EPILOGUE_DEFAULT &&
       (get(beta, 0, p.scale) != 0 || lc.type != la.type ||
-       lc.type == CUDA_R_64F ||
-       ((p.has_sum() || p.sums_back()) && lc.count != 1)))
+       lc.type == CUDA_R_64F || (p.has_sum() && lc.count != 1)))
     return CUBLAS_STATUS_INVALID_VALUE;
   const auto chosen = static_cast<size_t>(algorithm->data[0]);
   world.last_algorithm = static_cast<int>(chosen);
@@ -248,20 +245,13 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t product,
     }
   }
   const double one = get(alpha, 0, p.scale), keep = get(beta, 0, p.scale);
-  std::vector<double> sums(static_cast<size_t>(lc.rows));  // of d's columns
   for (int64_t i = 0; i < lc.count; ++i)
     for (int64_t m = 0; m < lc.rows; ++m)
       for (int64_t n = 0; n < lc.cols; ++n) {
         double sum = 0;
         for (int64_t l = 0; l < k; ++l) sum += left(i, m, l) * right(i, l, n);
         if (p.has_bias()) sum += get(p.bias, m, lc.type);
-        if (p.goes_back()) {
-          double slope;
-          dtensor::kernels::reference::gelu_tanh(
-              get(p.aux, i * p.aux_next + m + n * p.aux_ld, lc.type), &slope);
-          sum *= slope;
-          sums[static_cast<size_t>(m)] += sum;
-        } else if (p.has_aux()) {
+        if (p.has_aux()) {
           dtensor::set(p.aux, i * p.aux_next + m + n * p.aux_ld, lc.type, sum);
           sum = dtensor::kernels::reference::gelu_tanh(sum);
         }
@@ -270,8 +260,6 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t product,
         const double old = keep == 0 ? 0 : keep * get(c, at, lc.type);
         dtensor::set(d, at, ld.type, one * sum + old);
       }
-  for (int64_t m = 0; p.sums_back() && m < lc.rows; ++m)
-    dtensor::set(p.bias, m, lc.type, sums[static_cast<size_t>(m)]);
   return CUBLAS_STATUS_SUCCESS;
 }
 

@@ -167,7 +167,7 @@ TEST(GemmCallsTest, EpiloguesWhereTheyLieAsTheLibraryWantsThem) {
     Gemm g{.type = DType::kBF16, .c_type = DType::kBF16};
     g.m = 6, g.n = 16, g.k = 4;
     g.a_m = 4, g.a_k = 1, g.b_k = 1, g.b_n = 4, g.c_m = 16, g.c_n = 1;
-    g.epilogue = {kind, memory, memory + 16, memory + 32, memory + 48};
+    g.epilogue = {kind, memory, memory + 16, memory + 32};
     change(g);
     const FoldedGemm f(g);
     const auto calls = gemm_calls(f);
@@ -179,7 +179,6 @@ TEST(GemmCallsTest, EpiloguesWhereTheyLieAsTheLibraryWantsThem) {
   const auto odd = [](Gemm& g) {
     g.epilogue.bias = memory + 2;
     g.epilogue.b_sum = memory + 2;
-    g.epilogue.c_sum = memory + 2;
   };
   // [3, 6] rows, as if they were more of n.
   const auto folded = [](Gemm& g) {
@@ -187,8 +186,8 @@ TEST(GemmCallsTest, EpiloguesWhereTheyLieAsTheLibraryWantsThem) {
     g.batch = {16};
     g.a_batch_strides = {0}, g.b_batch_strides = {4}, g.c_batch_strides = {1};
   };
-  for (Epilogue::Kind kind : {Epilogue::kBias, Epilogue::kGeluTanh,
-                              Epilogue::kSumB, Epilogue::kGeluTanhBackward}) {
+  for (Epilogue::Kind kind :
+       {Epilogue::kBias, Epilogue::kGeluTanh, Epilogue::kSumB}) {
     EXPECT_TRUE(takes(kind, nothing)) << kind;
     EXPECT_EQ(takes(kind, turned), kind == Epilogue::kSumB) << kind;
     EXPECT_FALSE(takes(kind, odd)) << kind;
@@ -196,12 +195,11 @@ TEST(GemmCallsTest, EpiloguesWhereTheyLieAsTheLibraryWantsThem) {
   }
   EXPECT_TRUE(
       takes(Epilogue::kGeluTanh, [](Gemm& g) { g.epilogue.bias = nullptr; }));
-  for (Epilogue::Kind kind : {Epilogue::kGeluTanh, Epilogue::kGeluTanhBackward})
-    EXPECT_FALSE(takes(kind, [](Gemm& g) { g.epilogue.aux = memory + 8; }));
+  EXPECT_FALSE(
+      takes(Epilogue::kGeluTanh, [](Gemm& g) { g.epilogue.aux = memory + 8; }));
   // Rows of 20 elements are 40 bytes apart.
   const auto padded = [](Gemm& g) { g.c_m = 20; };
   EXPECT_FALSE(takes(Epilogue::kGeluTanh, padded));
-  EXPECT_FALSE(takes(Epilogue::kGeluTanhBackward, padded));
   EXPECT_TRUE(takes(Epilogue::kBias, padded));
   // A batch that c lacks and k does not continue: several products.
   EXPECT_FALSE(takes(Epilogue::kSumB, [](Gemm& g) {
@@ -209,16 +207,6 @@ TEST(GemmCallsTest, EpiloguesWhereTheyLieAsTheLibraryWantsThem) {
     g.a_batch_strides = {100}, g.b_batch_strides = {200},
     g.c_batch_strides = {0};
   }));
-  // Several products side by side, whose sums would each be a part.
-  for (const bool sum : {true, false})
-    EXPECT_EQ(takes(Epilogue::kGeluTanhBackward,
-                    [&](Gemm& g) {
-                      g.batch = {2};
-                      g.a_batch_strides = {24}, g.b_batch_strides = {64},
-                      g.c_batch_strides = {96};
-                      if (!sum) g.epilogue.c_sum = nullptr;
-                    }),
-              !sum);
 }
 
 }  // namespace

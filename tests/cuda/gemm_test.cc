@@ -101,8 +101,7 @@ TEST_F(CublasLtTest, IsTheProduct) {
 }
 
 constexpr Epilogue::Kind kEpilogues[] = {Epilogue::kBias, Epilogue::kGeluTanh,
-                                         Epilogue::kSumB,
-                                         Epilogue::kGeluTanhBackward};
+                                         Epilogue::kSumB};
 
 // Of whole numbers, so that any type has their sums.
 TEST_F(CublasLtTest, EpiloguesAreDoneOrLeftAlone) {
@@ -113,8 +112,7 @@ TEST_F(CublasLtTest, EpiloguesAreDoneOrLeftAlone) {
         std::array{DType::kF32, DType::kF64, DType::kBF16}[rng() % 3];
     const cudaDataType type = cuda_type(t);
     Gemm g;
-    g.epilogue.kind = kEpilogues[rng() % 4];
-    const bool back = g.epilogue.kind == Epilogue::kGeluTanhBackward;
+    g.epilogue.kind = kEpilogues[rng() % 3];
     const bool sums = g.epilogue.kind == Epilogue::kSumB;
     const auto one_of = [&](std::initializer_list<int64_t> sizes) {
       return sizes.begin()[rng() % sizes.size()];
@@ -150,7 +148,7 @@ TEST_F(CublasLtTest, EpiloguesAreDoneOrLeftAlone) {
     const auto va = values(a.lay_out()), vb = values(b.lay_out()),
                bias = values(g.n);
     std::vector<double> c64(static_cast<size_t>(c_size), 7),
-        aux64 = back ? values(c_size) : c64, sum64(static_cast<size_t>(g.n), 7);
+        aux64 = c64, sum64(static_cast<size_t>(g.n), 7);
     // At an address that is a multiple of 16, or is not.
     const auto as = [&](const std::vector<double>& v, const int64_t off) {
       std::vector<double> bytes(v.size() + 2);
@@ -165,13 +163,12 @@ TEST_F(CublasLtTest, EpiloguesAreDoneOrLeftAlone) {
       return reinterpret_cast<char*>(v.data()) + off * size_of(t);
     };
     const bool no_bias =
-        rng() % 2 == 0 && (back || g.epilogue.kind == Epilogue::kGeluTanh);
-    void* Epilogue::*const to_sum = back ? &Epilogue::c_sum : &Epilogue::b_sum;
+        rng() % 2 == 0 && g.epilogue.kind == Epilogue::kGeluTanh;
     g.a = in_a.data(), g.b = in_b.data(), g.c = out.data();
     g.epilogue.bias =
         no_bias ? nullptr : at(const_cast<std::vector<double>&>(in_bias));
     g.epilogue.aux = at(out_aux);
-    g.epilogue.*to_sum = back && no_bias ? nullptr : at(out_sum);
+    g.epilogue.b_sum = at(out_sum);
     const auto before = out, before_aux = out_aux, before_sum = out_sum;
     g.type = g.c_type = t;
     if (!cublaslt_gemm(stream(1), g)) {
@@ -185,7 +182,7 @@ TEST_F(CublasLtTest, EpiloguesAreDoneOrLeftAlone) {
     g.a = va.data(), g.b = vb.data(), g.c = c64.data();
     g.epilogue.bias = no_bias ? nullptr : bias.data();
     g.epilogue.aux = aux64.data();
-    if (g.epilogue.*to_sum) g.epilogue.*to_sum = sum64.data();
+    g.epilogue.b_sum = sum64.data();
     reference::gemm(g);
     const auto expect = [&](const std::vector<double>& got, int64_t off,
                             const std::vector<double>& want) {
@@ -205,8 +202,7 @@ TEST_F(CublasLtTest, EpiloguesAreDoneOrLeftAlone) {
   EXPECT_EQ(world.done,
             (std::set{CUBLASLT_EPILOGUE_BIAS, CUBLASLT_EPILOGUE_GELU_AUX,
                       CUBLASLT_EPILOGUE_GELU_AUX_BIAS, CUBLASLT_EPILOGUE_BGRADA,
-                      CUBLASLT_EPILOGUE_BGRADB, CUBLASLT_EPILOGUE_DGELU,
-                      CUBLASLT_EPILOGUE_DGELU_BGRAD}));
+                      CUBLASLT_EPILOGUE_BGRADB}));
 }
 
 // A layer of a model, [64, 32] times [32, 128], contiguous.
@@ -217,7 +213,7 @@ struct Layer {
     g.b_k = 1, g.b_n = 32;
     g.c_m = row_major ? 128 : 1, g.c_n = row_major ? 1 : 64;
     g.a = memory[0], g.b = memory[1], g.c = memory[2];
-    g.epilogue = {kind, memory[3], memory[4], memory[5], memory[5]};
+    g.epilogue = {kind, memory[3], memory[4], memory[5]};
   }
   bool run(DType t) {
     g.type = g.c_type = t;
@@ -235,7 +231,6 @@ TEST_F(CublasLtTest, ALayerOfAModelIsOneCall) {
   // The bias of a column; an approximation of gelu; no kernels.
   EXPECT_FALSE(Layer(Epilogue::kBias, false).run(DType::kBF16));
   EXPECT_FALSE(Layer(Epilogue::kGeluTanh).run(DType::kF32));
-  EXPECT_FALSE(Layer(Epilogue::kGeluTanhBackward).run(DType::kF32));
   EXPECT_FALSE(Layer(Epilogue::kBias).run(DType::kF64));
   Layer once(Epilogue::kBias);
   world.products = 0;

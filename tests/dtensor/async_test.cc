@@ -350,8 +350,8 @@ TEST_P(AsyncTest, WhatIsSharedIsNotOverwritten) {
     for (const bool shared : {false, true}) {
       Tensor part = counting({4}, rt.rank());
       const Tensor other = shared ? part : Tensor();
-      const auto pending =
-          begin_moves(context, {&move, 1}, {std::move(part)}, true);
+      const auto pending = begin_moves(context, {&move, 1}, {std::move(part)},
+                                       {.consume = true});
       const Tensor done = pending[0]->wait();
       EXPECT_EQ(pending[0]->version(), done.storage()->version());
       EXPECT_EQ(done.to_integers(), (std::vector<int64_t>{1, 3, 5, 7}));
@@ -364,7 +364,7 @@ TEST_P(AsyncTest, WhatIsSharedIsNotOverwritten) {
     for (int i = 0; i < 50; ++i) {
       Tensor part = counting({4}, rt.rank());
       held.push_back(part);
-      begin_moves(context, {&move, 1}, {std::move(part)}, true);
+      begin_moves(context, {&move, 1}, {std::move(part)}, {.consume = true});
       held.pop_back();
     }
   });

@@ -35,13 +35,9 @@ int64_t offset(const Shape& index, const Shape& strides) {
 
 }  // namespace
 
-double gelu_tanh(double x, double* slope) {
-  const double k = std::sqrt(2 / M_PI),
-               t = std::tanh(k * (x + 0.044715 * x * x * x));
-  if (slope)
-    *slope =
-        0.5 * (1 + t) + 0.5 * x * (1 - t * t) * k * (1 + 3 * 0.044715 * x * x);
-  return 0.5 * x * (1 + t);
+double gelu_tanh(double x) {
+  const double k = std::sqrt(2 / M_PI);
+  return 0.5 * x * (1 + std::tanh(k * (x + 0.044715 * x * x * x)));
 }
 
 namespace {
@@ -61,22 +57,13 @@ void finish(const Gemm& g) {
     });
     return;
   }
-  const bool back = e.kind == Epilogue::kGeluTanhBackward;
-  auto *aux = static_cast<double*>(e.aux), *sum = static_cast<double*>(e.c_sum);
-  for (int64_t j = 0; back && sum && j < g.n; ++j) sum[j] = 0;
+  auto* aux = static_cast<double*>(e.aux);
   for_indices(g.batch, [&](const Shape& at) {
     for (int64_t i = 0; i < g.m; ++i)
       for (int64_t j = 0; j < g.n; ++j) {
         const int64_t to =
             offset(at, g.c_batch_strides) + i * g.c_m + j * g.c_n;
         double& c = static_cast<double*>(g.c)[to];
-        if (back) {
-          double slope;
-          gelu_tanh(aux[to], &slope);
-          c *= slope;
-          if (sum) sum[j] += c;
-          continue;
-        }
         if (bias) c += bias[j];
         if (e.kind != Epilogue::kGeluTanh) continue;
         aux[to] = c;

@@ -10,8 +10,7 @@
 namespace dtensor::kernels::reference {
 
 void gemm(const Gemm&);
-// By torch's formula; *slope is set to the derivative.
-double gelu_tanh(double x, double* slope = nullptr);
+double gelu_tanh(double x);  // by torch's formula
 
 // Evaluates the functions of fn::UnaryFunctions and fn::BinaryFunctions, by
 // index, for one f64, i64 or bool (according to `t`). Kernels in vector

@@ -179,9 +179,6 @@ std::optional<cublasLtEpilogue_t> epilogue_of(const Epilogue& e, DType in,
       return CUBLASLT_EPILOGUE_BIAS;
     case Epilogue::kSumB:
       return swapped ? CUBLASLT_EPILOGUE_BGRADA : CUBLASLT_EPILOGUE_BGRADB;
-    case Epilogue::kGeluTanhBackward:
-      if (!is_half_float(in)) return {};
-      return e.c_sum ? CUBLASLT_EPILOGUE_DGELU_BGRAD : CUBLASLT_EPILOGUE_DGELU;
     default:
       if (!is_half_float(in)) return {};
       return e.bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS
@@ -198,13 +195,10 @@ void set(Plan& plan, cublasLtMatmulDescAttributes_t what, const T& value) {
 
 bool has_aux(cublasLtEpilogue_t e) {
   return e == CUBLASLT_EPILOGUE_GELU_AUX ||
-         e == CUBLASLT_EPILOGUE_GELU_AUX_BIAS || e == CUBLASLT_EPILOGUE_DGELU ||
-         e == CUBLASLT_EPILOGUE_DGELU_BGRAD;
+         e == CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
 }
 // Whether the epilogue has a bias, or the gradient of one.
-bool has_bias(cublasLtEpilogue_t e) {
-  return e != CUBLASLT_EPILOGUE_GELU_AUX && e != CUBLASLT_EPILOGUE_DGELU;
-}
+bool has_bias(cublasLtEpilogue_t e) { return e != CUBLASLT_EPILOGUE_GELU_AUX; }
 void point(Plan& plan, const void* bias, const void* aux) {
   if (bias) set(plan, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
   if (has_aux(plan.epilogue))
@@ -445,9 +439,7 @@ bool cublaslt_gemm(Stream s, const Gemm& g) {
   key.c_align =
       alignment(g.c, out_size, calls->call.c.next, repeats, &GemmBatch::c);
   const cublasLtHandle_t handle = library().handle(key.device);
-  const void* const bias = e.kind == Epilogue::kSumB               ? e.b_sum
-                           : e.kind == Epilogue::kGeluTanhBackward ? e.c_sum
-                                                                   : e.bias;
+  const void* const bias = e.kind == Epilogue::kSumB ? e.b_sum : e.bias;
   const Matrices first{
       swapped ? g.b : g.a, swapped ? g.a : g.b, g.c, g.accumulate, bias, e.aux};
   Plan plan = plan_of(handle, key, *types, first, stream);

@@ -87,7 +87,6 @@ bool takes_epilogue(const GemmCalls& calls, const FoldedGemm& f,
     case Epilogue::kBias:
       return calls.swapped && at(e.bias);
     case Epilogue::kGeluTanh:
-    case Epilogue::kGeluTanhBackward:
       break;
   }
   const GemmCall& call = calls.call;
@@ -96,9 +95,7 @@ bool takes_epilogue(const GemmCalls& calls, const FoldedGemm& f,
               aligned(static_cast<uintptr_t>(call.c.next * item));
   for (const GemmBatch& d : calls.repeats())
     lies = lies && aligned(static_cast<uintptr_t>(d.c * item));
-  if (!calls.swapped || !lies) return false;
-  if (e.kind == Epilogue::kGeluTanh) return at(e.bias);
-  return !e.c_sum || (f.nb == 0 && at(e.c_sum));
+  return calls.swapped && lies && at(e.bias);
 }
 
 }  // namespace dtensor::kernels::cuda
