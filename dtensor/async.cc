@@ -366,40 +366,29 @@ Worker& worker(RankContext& ctx) {
 
 }  // namespace
 
-std::shared_ptr<Pending> begin_move(RankContext& ctx, const Move& move,
-                                    Tensor part,
-                                    const std::shared_ptr<Pending>& after) {
-  const auto* moving = dynamic_cast<const AsyncPart*>(after.get());
-  const auto source = moving ? moving->its_move() : nullptr;
-  if (after && !source) part = after->wait();
-  auto made = std::make_shared<AsyncMoves>(ctx, std::span(&move, 1),
-                                           std::vector{part}, false, source);
-  if (part.defined()) made->progress()->hold(part);
-  worker(ctx).add(made);
-  // Set once the worker has it: a reader must be certain to finish.
-  if (source) source->set_reader(made->progress());
-  if (part.defined()) part.storage()->set_reader(made->progress());
-  return std::make_shared<AsyncPart>(std::move(made), 0, true);
-}
-
 std::vector<std::shared_ptr<Pending>> begin_moves(RankContext& ctx,
                                                   std::span<const Move> moves,
                                                   std::vector<Tensor> parts,
-                                                  bool consume) {
+                                                  const BeginOptions& o) {
+  const auto* moving = dynamic_cast<const AsyncPart*>(o.after.get());
+  const auto source = moving ? moving->its_move() : nullptr;
+  if (o.after && !source) parts[0] = o.after->wait();
   // Decided now: the other holders may drop their handles before the worker
   // gets here.
   std::vector<Tensor> read;
   for (const Tensor& t : parts)
-    if (t.defined() && (!consume || t.storage().use_count() > 1))
+    if (t.defined() && (!o.consume || t.storage().use_count() > 1))
       read.push_back(t);
   auto made = std::make_shared<AsyncMoves>(ctx, moves, std::move(parts),
-                                           consume, nullptr);
+                                           o.consume, source);
   for (const Tensor& t : read) made->progress()->hold(t);
   worker(ctx).add(made);
+  // Set once the worker has it: a reader must be certain to finish.
+  if (source) source->set_reader(made->progress());
   for (const Tensor& t : read) t.storage()->set_reader(made->progress());
   std::vector<std::shared_ptr<Pending>> results;
   for (size_t i = 0; i < moves.size(); ++i)
-    results.push_back(std::make_shared<AsyncPart>(made, i, false));
+    results.push_back(std::make_shared<AsyncPart>(made, i, o.continues));
   return results;
 }
 

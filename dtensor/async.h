@@ -29,21 +29,23 @@ class Pending {
   virtual uint64_t version() const = 0;
 };
 
-// Begins to move this rank's part (undefined if the rank is not in the source's
-// mesh); moves are carried out in the order in which they begin. A part of
-// another type is first converted to that of the move's source. With `after`,
-// the result of that move is the part; this call waits for it unless
-// begin_move() returned it. The move's events are added to the rank's events
-// when the result is waited for. Collective over the ranks of the move.
-std::shared_ptr<Pending> begin_move(RankContext&, const Move&, Tensor part,
-                                    const std::shared_ptr<Pending>& after);
+struct BeginOptions {
+  // For a single move: its part is the result of this one. The call waits for
+  // it here unless it was begun with `continues`.
+  std::shared_ptr<Pending> after = nullptr;
+  bool continues = false;  // its only result may be the `after` of another call
+  bool consume = false;  // may overwrite parts that nobody else holds
+};
 
-// Begins several moves within one mesh, which are planned together; returns a
-// result for each. With `consume`, parts that nobody else holds may be
-// overwritten. Collective over the mesh.
+// Begins to move this rank's parts (undefined if the rank is not in the mesh of
+// their source); returns a result for each. Several moves are planned together
+// and have to be within one mesh. Calls are carried out in the order in which
+// they begin. A part of another type is first converted to that of its move's
+// source. The events are added to the rank's events when the first result is
+// waited for. Collective over the ranks of the moves.
 std::vector<std::shared_ptr<Pending>> begin_moves(RankContext&,
                                                   std::span<const Move>,
                                                   std::vector<Tensor> parts,
-                                                  bool consume = false);
+                                                  const BeginOptions& = {});
 
 }  // namespace dtensor

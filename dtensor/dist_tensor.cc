@@ -266,17 +266,20 @@ DistTensor DistTensor::redistribute(const Spec* to,
 }
 DistTensor DistTensor::redistribute(const Spec* to,
                                     const RedistributeOptions& o) && {
-  return dtensor::redistribute(std::move(*this), to, o);
+  DistTensor y = dtensor::redistribute(*this, to, o, {.consume = true});
+  *this = DistTensor();
+  return y;
 }
 
 DistTensor DistTensor::redistribute_async(const Placements& p,
                                           const RedistributeOptions& o) const {
-  return dtensor::redistribute(*this, p.applied_to(spec()), o, true);
+  return dtensor::redistribute(*this, p.applied_to(spec()), o, {.async = true});
 }
 
 DistTensor DistTensor::redistribute_async(const Mesh& to, const Placements& p,
                                           const RedistributeOptions& o) const {
-  return dtensor::redistribute(*this, spec_on(*this, to, p, o), o, true);
+  return dtensor::redistribute(*this, spec_on(*this, to, p, o), o,
+                               {.async = true});
 }
 
 Tensor DistTensor::full() const {

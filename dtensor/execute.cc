@@ -302,15 +302,13 @@ std::vector<SourceBox> boxes_in_place(RankContext& ctx, const Execution& e,
   return {};
 }
 
-void execute_in_place(RankContext& ctx, const Execution& e,
-                      std::span<Tensor> parts, size_t which,
-                      const Communicator::ReadSources& read) {
-  Run(ctx, e).run_in_place(parts, which, read);
-}
-
 void execute(RankContext& ctx, const Execution& e, std::span<Tensor> parts,
-             bool consume) {
-  Run(ctx, e).run(parts, consume);
+             bool consume, const ReadInPlace* in_place) {
+  Run run(ctx, e);
+  if (in_place)
+    run.run_in_place(parts, in_place->which, in_place->read);
+  else
+    run.run(parts, consume);
 }
 
 }  // namespace dtensor

@@ -199,7 +199,8 @@ class Gathered final : public RankContext::Memory {
         !reading->will_do(boxes_in_place(ctx, *e, which)))
       return execute(ctx, *e, parts);
     reading->done = true;
-    execute_in_place(ctx, *e, parts, which, read);
+    const ReadInPlace in_place{which, read};
+    execute(ctx, *e, parts, false, &in_place);
   }
 
   void run_ahead(RankContext& ctx) {

@@ -232,7 +232,9 @@ DistTensor move(const DistTensor& x, const Spec* to, const How& how) {
     const Scoped<const Lineage*> about(ctx.about,
                                        subject_of(ctx, impl.lineage));
     if (how.async && sent && !ctx.dry_run) {
-      made->pending = begin_move(ctx, m, impl.local, impl.pending);
+      made->pending =
+          begin_moves(ctx, {&m, 1}, {impl.local},
+                      {.after = impl.pending, .continues = true})[0];
     } else {
       Scoped<std::string_view> op(ctx.op,
                                   ctx.op.empty() ? "redistribute" : ctx.op);
@@ -255,20 +257,6 @@ DistTensor move(const DistTensor& x, const Spec* to, const How& how) {
   else if (sent)
     impl.copies.push_back({to, version, y.detach(), true, std::nullopt});
   return y;
-}
-
-// The checks of a redistribution that a user requests, and the move.
-DistTensor asked(const DistTensor& x, const Spec* to,
-                 const RedistributeOptions& o, const How& how) {
-  DT_CHECK(to->dtype() == x.dtype(), "redistribute",
-           "{} cannot become {}: only the layout may change; pass the option "
-           "forward_dtype for another type",
-           x.spec()->to_string(), to->to_string());
-  DT_CHECK(!o.backward_dtype || is_float(*o.backward_dtype), "redistribute",
-           "backward_dtype is {}; write DType::kF32, kF64, kBF16 or kF16",
-           name(*o.backward_dtype));
-  if (o.forward_dtype) to = to->with(*o.forward_dtype);
-  return move(x, to, how);
 }
 
 }  // namespace
@@ -321,15 +309,21 @@ DistTensor relayout(const DistTensor& x, const Spec* to) {
 }
 
 DistTensor redistribute(const DistTensor& x, const Spec* to,
-                        const RedistributeOptions& o, bool async) {
-  return asked(x, to, o, {false, async, o.backward_dtype, true});
-}
-
-DistTensor redistribute(DistTensor&& x, const Spec* to,
-                        const RedistributeOptions& o) {
-  DistTensor y = asked(x, to, o, {false, false, o.backward_dtype, true, true});
-  x = DistTensor();
-  return y;
+                        const RedistributeOptions& o, MoveMode mode) {
+  DT_CHECK(to->dtype() == x.dtype(), "redistribute",
+           "{} cannot become {}: only the layout may change; pass the option "
+           "forward_dtype for another type",
+           x.spec()->to_string(), to->to_string());
+  DT_CHECK(!o.backward_dtype || is_float(*o.backward_dtype), "redistribute",
+           "backward_dtype is {}; write DType::kF32, kF64, kBF16 or kF16",
+           name(*o.backward_dtype));
+  if (o.forward_dtype) to = to->with(*o.forward_dtype);
+  return move(x, to,
+              {.lazy = false,
+               .async = mode.async,
+               .backward_dtype = o.backward_dtype,
+               .own = true,
+               .consume = mode.consume});
 }
 
 std::vector<DistTensor> relayout(std::vector<DistTensor> x,
@@ -389,7 +383,8 @@ std::vector<DistTensor> relayout(std::vector<DistTensor> x,
     const Scoped<const Lineage*> about(ctx.about, subject_of(ctx, b.lineage));
     std::vector<std::shared_ptr<Pending>> pending;
     if (async)
-      pending = begin_moves(ctx, b.moves, std::move(b.parts), true);
+      pending =
+          begin_moves(ctx, b.moves, std::move(b.parts), {.consume = true});
     else
       carry_out(ctx, *b.execution, b.moves, b.parts, true);
     for (size_t k = 0; k < b.places.size(); ++k) {

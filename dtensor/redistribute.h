@@ -22,12 +22,13 @@ Tensor redistribute_local(const Tensor& local, const Spec* from,
                           const Spec* to);
 
 // DistTensor::redistribute() and redistribute_async(): the result has memory of
-// its own.
+// its own, which may be that of x if `consume` and x is the only handle.
+struct MoveMode {
+  bool async = false;
+  bool consume = false;
+};
 DistTensor redistribute(const DistTensor& x, const Spec* to,
-                        const RedistributeOptions&, bool async = false);
-// DistTensor::redistribute() of a temporary: may reuse the memory of x.
-DistTensor redistribute(DistTensor&& x, const Spec* to,
-                        const RedistributeOptions&);
+                        const RedistributeOptions&, MoveMode = {});
 
 // Brings x to the layout that an operator reads. Returns x itself, a view of
 // it, a copy that an earlier call made, or a new copy. The gradient is the
