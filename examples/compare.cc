@@ -59,13 +59,16 @@ Words parse_words(std::string_view text) {
       known = value.has_value();
     } else if (key == "dp" || key == "sp" || key == "recompute") {
       known = !has_value;
-    } else if (key != "tp" && key != "cp" && key != "ep" && key != "pp") {
-      known = false;
+    } else {
+      known &= std::ranges::any_of(nn::model_axes(), [&](const auto& a) {
+        return a.name == key && a.splits != nn::kSplitsBatch;
+      });
     }
     DT_CHECK(
         known, "--compare",
         "'{}' in '{}' is not a strategy; write dp, zero1, zero2, zero3, tp, "
-        "tp=N, sp, cp, cp=N, ep, ep=N, pp, pp=N, micro-batches=N, "
+        "tp=N, sp, cp, cp=N, ep, ep=N, fsdp, fsdp=N, pp, pp=N, "
+        "micro-batches=N, "
         "recompute or accumulate=N, joined by + and with commas between "
         "strategies",
         word, text);
@@ -81,15 +84,15 @@ Words parse_words(std::string_view text) {
 Mesh mesh_of(const Words& words, int64_t ranks) {
   std::vector<MeshAxis> axes;
   int64_t dp = ranks;
-  for (const char* name : {"pp", "ep", "cp", "tp"}) {
-    const auto found = words.find(name);
-    if (found == words.end()) continue;
+  for (const nn::ModelAxis& a : nn::model_axes()) {
+    const auto found = words.find(a.name);
+    if (found == words.end() || a.name == "dp") continue;
     const int64_t size = found->second.value_or(ranks);
     DT_CHECK(dp % size == 0, "--compare",
              "it needs groups of {} out of {} ranks; write a divisor of {}",
              size, dp, dp);
     dp /= size;
-    if (size > 1) axes.push_back({name, size});
+    if (size > 1) axes.push_back({std::string(a.name), size});
   }
   // The remaining ranks split the batch, within the stages.
   if (dp > 1 || dp == ranks)
@@ -101,17 +104,8 @@ Mesh mesh_of(const Words& words, int64_t ranks) {
 // `base` without the flags of axes that the mesh does not have, and with the
 // words of the strategy.
 TrainConfig config_of(TrainConfig base, const Words& words, const Mesh& mesh) {
-  const TrainConfig none;
-  if (!mesh.has_axis("pp")) {
-    base.schedule = none.schedule;
-    base.micro_batches = none.micro_batches;
-    base.chunks = none.chunks;
-  }
-  if (!mesh.has_axis("tp")) base.sequence_parallel = none.sequence_parallel;
-  if (!mesh.has_axis("cp")) {
-    base.context = none.context;
-    base.context_memory = none.context_memory;
-  }
+  for (const AxisFlag& f : axis_flags())
+    if (nn::axis_that(f.splits, mesh) < 0) f.reset(base);
   for (const auto& [key, value] : words) {
     if (key == "micro-batches") base.micro_batches = *value;
     if (key == "accumulate") base.accumulate = *value;
@@ -136,24 +130,17 @@ void trying(Strategy& s, Fn&& fn) {
 // A flag that no strategy uses would have no effect.
 void check_flags_of_axes(std::string_view text, const TrainConfig& base,
                          const std::vector<Strategy>& all) {
-  const auto check = [&](bool given, const char* axis, const char* flag) {
-    DT_CHECK(!given || std::any_of(all.begin(), all.end(),
-                                   [&](const Strategy& s) {
-                                     return s.mesh == Mesh() ||
-                                            s.mesh.has_axis(axis);
-                                   }),
-             flag,
-             "no strategy in '{}' has an axis {}; add {}=2 or the like to one, "
-             "or leave the flag out",
-             text, axis, axis);
-  };
-  const TrainConfig none;
-  check(base.schedule != none.schedule, "pp", "--schedule");
-  check(base.micro_batches != none.micro_batches, "pp", "--micro-batches");
-  check(base.chunks != none.chunks, "pp", "--chunks");
-  check(base.sequence_parallel, "tp", "--sequence-parallel");
-  check(base.context != none.context, "cp", "--context");
-  check(base.context_memory != none.context_memory, "cp", "--context-memory");
+  for (const AxisFlag& f : axis_flags())
+    DT_CHECK(!f.given(base) || std::any_of(all.begin(), all.end(),
+                                           [&](const Strategy& s) {
+                                             return s.mesh == Mesh() ||
+                                                    nn::axis_that(f.splits,
+                                                                  s.mesh) >= 0;
+                                           }),
+             f.flag,
+             "no strategy in '{0}' has an axis {1}; add {1}=2 or the like to "
+             "one, or leave the flag out",
+             text, axis_name_of(f.splits));
 }
 
 }  // namespace
@@ -190,7 +177,7 @@ std::vector<Compared> compare(
       c.prediction = predict(s.config, options, [&](const OpCall& call) {
         work[RankContext::current().world_rank] += call.decision.work_ps;
       });
-      if (s.mesh.has_axis("pp"))
+      if (nn::axis_that(nn::kSplitsStages, s.mesh) >= 0)
         c.bubble = bubble_report(s.config, s.mesh).simulated;
     });
     if (!c.strategy.refused.empty()) continue;
@@ -233,7 +220,7 @@ std::string compare_table(const std::vector<Compared>& all) {
          kind(MemoryKind::kGathered), grouped(m.peak),
          fmt::format("{:.2f}", static_cast<double>(c.work_ps) / 1e9),
          fmt::format("{:.2f}", static_cast<double>(c.communication_ps) / 1e9),
-         c.strategy.mesh.has_axis("pp")
+         nn::axis_that(nn::kSplitsStages, c.strategy.mesh) >= 0
              ? fmt::format("{:.1f} %", 100 * c.bubble)
              : "none",
          ""});

@@ -170,7 +170,7 @@ void train_rank(Runtime& rt, const Flags& flags, const TextData& text,
                               .seed = static_cast<uint64_t>(flags.train.seed)});
   if (!flags.save.empty()) nn::save_pretrained(*model, caller_path(flags.save));
   if (!is_rank_0) return;
-  if (rt.mesh().has_axis("pp"))
+  if (nn::axis_that(nn::kSplitsStages, rt.mesh()) >= 0)
     report.bubble = bubble_report(flags.train, rt.mesh(), training.pipeline);
   report.training = std::move(training);
   report.eval_loss = eval_loss;
@@ -206,7 +206,8 @@ Json to_json(const Report& report, const Flags& flags, const Mesh& mesh,
                {"sample", report.sample},
                {"eval_loss", nullptr}};
   if (!flags.eval.empty()) json["eval_loss"] = report.eval_loss;
-  if (mesh.has_axis("pp")) json["bubble"] = bubble_json(report.bubble);
+  if (nn::axis_that(nn::kSplitsStages, mesh) >= 0)
+    json["bubble"] = bubble_json(report.bubble);
   return json;
 }
 
@@ -329,7 +330,7 @@ void train(const Program& program, const Flags& flags, const TextData& text,
         "the loss scale is {}; {} of {} steps were skipped because their "
         "gradients overflowed\n",
         ran.steps.back().loss_scale, skipped(report), std::ssize(ran.steps));
-  if (program.mesh().has_axis("pp"))
+  if (nn::axis_that(nn::kSplitsStages, program.mesh()) >= 0)
     fmt::print("{}\n", bubble_text(report.bubble));
   if (eval)
     fmt::print("eval loss on {}: {:.6f} nats per byte\n", eval->name(),
@@ -419,7 +420,7 @@ int train_main(int argc, char** argv) {
                  {"collectives", comm_json(rows, false)},
                  {"memory", memory_json(prediction.memory, nullptr)},
                  {"peak_bytes", prediction.memory.peak}};
-    if (program.mesh().has_axis("pp"))
+    if (nn::axis_that(nn::kSplitsStages, program.mesh()) >= 0)
       json["bubble"] = bubble_json(bubble_report(flags.train, program.mesh()));
     program.write_json(json);
   });

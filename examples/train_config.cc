@@ -99,11 +99,38 @@ void add_train_flags(Program& program, TrainConfig& c) {
               "may be repeated");
 }
 
-// The axis of --zero: the first of these that the mesh has.
-static std::string_view zero_axis(const Mesh& mesh) {
-  for (std::string_view axis : {"fsdp", "dp"})
-    if (mesh.has_axis(axis)) return axis;
-  return "ep";
+template <auto field>
+static constexpr AxisFlag axis_flag(std::string_view flag, nn::Splits splits) {
+  return {flag, splits,
+          [](const TrainConfig& c) { return c.*field != TrainConfig().*field; },
+          [](TrainConfig& c) { c.*field = TrainConfig().*field; }};
+}
+
+std::span<const AxisFlag> axis_flags() {
+  using C = TrainConfig;
+  static constexpr AxisFlag kFlags[] = {
+      axis_flag<&C::schedule>("--schedule", nn::kSplitsStages),
+      axis_flag<&C::micro_batches>("--micro-batches", nn::kSplitsStages),
+      axis_flag<&C::chunks>("--chunks", nn::kSplitsStages),
+      axis_flag<&C::sequence_parallel>("--sequence-parallel",
+                                       nn::kSplitsMatrices),
+      axis_flag<&C::context>("--context", nn::kSplitsSequences),
+      axis_flag<&C::context_memory>("--context-memory", nn::kSplitsSequences)};
+  return kFlags;
+}
+
+std::string_view axis_name_of(nn::Splits splits) {
+  const auto all = nn::model_axes();
+  return std::find_if(all.begin(), all.end(),
+                      [&](const auto& a) { return a.splits & splits; })
+      ->name;
+}
+
+// The axis of --zero: one that splits parameters, or else the batch; -1 if the
+// mesh has neither.
+static int zero_axis(const Mesh& mesh) {
+  const int axis = nn::axis_that(nn::kSplitsParameters, mesh);
+  return axis < 0 ? nn::axis_that(nn::kSplitsBatch, mesh) : axis;
 }
 
 nn::ParallelPlan TrainConfig::plan(const Mesh& mesh) const {
@@ -123,16 +150,19 @@ nn::ParallelPlan TrainConfig::plan(const Mesh& mesh) const {
   plan.context_bytes = context_memory;
   if (sequence_parallel) plan = nn::sequence_parallel(std::move(plan));
   plan.pipeline_chunks = std::max<int64_t>(chunks, 1);
-  return nn::zero(std::move(plan), static_cast<int>(zero), zero_axis(mesh));
+  if (zero == 0) return plan;
+  return nn::zero(std::move(plan), static_cast<int>(zero),
+                  mesh.axis_name(zero_axis(mesh)));
 }
 
 std::string TrainConfig::strategy(const Mesh& mesh) const {
   std::string text = mesh.to_string();
   if (zero) text += fmt::format(", zero {}", zero);
   if (sequence_parallel) text += ", sequence parallel";
-  if (mesh.has_axis("cp")) text += ", context " + context;
+  if (nn::axis_that(nn::kSplitsSequences, mesh) >= 0)
+    text += ", context " + context;
   if (recompute != "none") text += ", recompute " + recompute;
-  if (mesh.has_axis("pp")) {
+  if (nn::axis_that(nn::kSplitsStages, mesh) >= 0) {
     const nn::PipelineSchedule& s = pipeline();
     text += fmt::format(", {} of {} micro-batches", s.name, s.micros);
     if (s.chunks > 1) text += fmt::format(" in {} chunks", s.chunks);
@@ -165,23 +195,18 @@ void TrainConfig::validate(const Mesh& mesh) {
   DT_CHECK(warmup <= most, "--warmup",
            "it is {}, but there are only {} steps; write at most {}", warmup,
            most, most);
-  DT_CHECK(zero == 0 || mesh.has_axis(zero_axis(mesh)), "--zero",
+  DT_CHECK(zero == 0 || zero_axis(mesh) >= 0, "--zero",
            "mesh {} has no axis fsdp, dp or ep to split over; write --mesh "
            "dp=2 or the like, or --zero 0",
            mesh.to_string());
-  DT_CHECK(!sequence_parallel || mesh.has_axis("tp"), "--sequence-parallel",
-           "mesh {} has no axis tp to split sequences over; write --mesh tp=2 "
-           "or the like, or leave it out",
-           mesh.to_string());
-  DT_CHECK(context == "auto" || mesh.has_axis("cp"), "--context",
-           "mesh {} has no axis cp to split sequences over; write --mesh cp=2 "
-           "or the like, or leave it out",
-           mesh.to_string());
-  DT_CHECK(context_memory == 0 || (context == "auto" && mesh.has_axis("cp")),
-           "--context-memory",
-           "it is for --context auto on a mesh with an axis cp, but this is "
-           "--context {} on mesh {}; leave it out",
-           context, mesh.to_string());
+  for (const AxisFlag& f : axis_flags())
+    DT_CHECK(!f.given(*this) || nn::axis_that(f.splits, mesh) >= 0, f.flag,
+             "mesh {0} has no axis {1}; write --mesh {1}=2 or the like, or "
+             "leave {2} out",
+             mesh.to_string(), axis_name_of(f.splits), f.flag);
+  DT_CHECK(context_memory == 0 || context == "auto", "--context-memory",
+           "it is for --context auto, but this is --context {}; leave it out",
+           context);
   DT_CHECK(zero == 3 || gather_budget < 0, "--gather-budget",
            "it is for --zero 3, but this is --zero {}; leave it out", zero);
   DT_CHECK(accumulate <= batch, "--accumulate",
@@ -189,11 +214,7 @@ void TrainConfig::validate(const Mesh& mesh) {
            "or a larger --batch",
            accumulate, batch, batch);
   plan(mesh);
-  if (mesh.has_axis("pp")) return validate_pipeline(mesh);
-  DT_CHECK(micro_batches == 0 && chunks == 0 && schedule.empty(), "--schedule",
-           "mesh {} has no axis pp for stages; write --mesh pp=2 or the like, "
-           "or leave --schedule, --micro-batches and --chunks out",
-           mesh.to_string());
+  if (nn::axis_that(nn::kSplitsStages, mesh) >= 0) validate_pipeline(mesh);
 }
 
 void TrainConfig::validate_pipeline(const Mesh& mesh) {
@@ -205,7 +226,7 @@ void TrainConfig::validate_pipeline(const Mesh& mesh) {
              micro_batches, batch, batch);
   };
   fits();  // before the schedule makes a task for each of them
-  const int64_t places = mesh.axis_size(mesh.axis("pp"));
+  const int64_t places = mesh.axis_size(nn::axis_that(nn::kSplitsStages, mesh));
   pipeline_ =
       report::read_schedule(schedule, places,
                             nn::is_schedule_name(schedule) && micro_batches == 0

@@ -3,7 +3,9 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "dtensor/nn/config.h"
@@ -71,6 +73,17 @@ struct TrainConfig {
   void validate_pipeline(const Mesh&);
   std::optional<nn::PipelineSchedule> pipeline_;
 };
+
+// A flag that has an effect only on a mesh with an axis that splits something.
+struct AxisFlag {
+  std::string_view flag;
+  nn::Splits splits;
+  bool (*given)(const TrainConfig&);  // it is not the default
+  void (*reset)(TrainConfig&);        // to the default
+};
+std::span<const AxisFlag> axis_flags();
+// The name of the axis that splits such a thing.
+std::string_view axis_name_of(nn::Splits);
 
 // Predicts one training step; `on_op` (may be empty) is called for its
 // operators.

@@ -12,7 +12,7 @@ std::unique_ptr<LanguageModel> make_model(const ModelConfig& config,
   config.validate();
   Scope root{mesh, std::make_shared<const ParallelPlan>(plan), config.dtype,
              seed};
-  if (mesh.has_axis("pp"))
+  if (axis_that(kSplitsStages, mesh) >= 0)
     root.mesh_of = [cut = cut_pipeline(config, mesh, plan.pipeline_chunks)](
                        std::string_view path) {
       return cut.meshes[static_cast<size_t>(cut.stage_of(path))];

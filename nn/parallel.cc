@@ -123,47 +123,73 @@ ParallelPlan expert_parallel(std::string_view axis,
           {"*.experts.down_proj", on(2)}};
 }
 
+std::span<const ModelAxis> model_axes() {
+  static constexpr ModelAxis kAxes[] = {
+      {"pp", kSplitsStages, "splits the blocks into stages"},
+      {"dp", kSplitsBatch, "splits the batch"},
+      {"fsdp", kSplitsBatch | kSplitsParameters,
+       "splits the batch, and with ZeRO the parameters"},
+      {"ep", kSplitsBatch | kSplitsExperts,
+       "splits the experts of a mixtral, and the batch"},
+      {"cp", kSplitsSequences, "splits sequences"},
+      {"tp", kSplitsMatrices, "splits matrices"}};
+  return kAxes;
+}
+
+int axis_that(Splits splits, const Mesh& mesh) {
+  for (const ModelAxis& a : model_axes())
+    if (a.splits & splits && mesh.has_axis(a.name)) return mesh.axis(a.name);
+  return -1;
+}
+
 ParallelPlan default_plan(const ModelConfig& config, const Mesh& mesh) {
   for (int a = 0; a < mesh.num_axes(); ++a) {
     const std::string& axis = mesh.axis_name(a);
-    DT_CHECK(
-        axis == "dp" || axis == "fsdp" || axis == "tp" || axis == "cp" ||
-            axis == "pp" || axis == "ep",
-        "plan",
-        "mesh {} has an axis \"{}\", but a model knows dp and fsdp (split the "
-        "batch), cp (splits its sequences), tp (splits the model), pp (its "
-        "stages) and ep (splits the experts of a mixtral and the batch); write "
-        "dp={} or tp={}",
-        mesh.to_string(), axis, mesh.axis_size(a), mesh.axis_size(a));
+    std::string known;
+    for (const ModelAxis& m : model_axes())
+      known +=
+          fmt::format("{}{} ({})", known.empty() ? "" : ", ", m.name, m.about);
+    DT_CHECK(std::any_of(model_axes().begin(), model_axes().end(),
+                         [&](const ModelAxis& m) { return m.name == axis; }),
+             "plan",
+             "mesh {} has an axis \"{}\", but a model knows {}; write dp={} or "
+             "tp={}",
+             mesh.to_string(), axis, known, mesh.axis_size(a),
+             mesh.axis_size(a));
   }
-  const bool tp = mesh.has_axis("tp"), ep = mesh.has_axis("ep");
+  const int matrices = axis_that(kSplitsMatrices, mesh),
+            experts = axis_that(kSplitsExperts, mesh);
+  const auto name = [&](int axis) -> std::string_view {
+    if (axis < 0) return {};
+    return mesh.axis_name(axis);
+  };
   DT_CHECK(
-      !ep || architecture(config.name).experts(), "plan",
-      "mesh {} has an axis ep, which splits experts, but a {} has none; write "
+      experts < 0 || architecture(config.name).experts(), "plan",
+      "mesh {} has an axis {}, which splits experts, but a {} has none; write "
       "--model {}, or dp={}",
-      mesh.to_string(), config.name,
+      mesh.to_string(), name(experts), config.name,
       architecture_names([](const Architecture& a) { return a.experts(); }),
-      mesh.axis_size(mesh.axis("ep")));
-  ParallelPlan plan =
-      ep ? expert_parallel("ep", tp ? "tp" : "") : ParallelPlan{};
-  if (tp)
-    for (auto& entry : tensor_parallel(config))
+      mesh.axis_size(experts));
+  ParallelPlan plan;
+  if (experts >= 0) plan = expert_parallel(name(experts), name(matrices));
+  if (matrices >= 0)
+    for (auto& entry : tensor_parallel(config, name(matrices)))
       plan.push_back(std::move(entry));
   return plan;
 }
 
-Placements batch_placements(const Mesh& mesh,
-                            const std::vector<std::string>& axes) {
+Placements batch_placements(const Mesh& mesh) {
   std::vector<std::pair<std::string, Placement>> list;
-  for (const std::string& axis : axes)
-    if (mesh.has_axis(axis)) list.emplace_back(axis, Shard(0));
+  for (const ModelAxis& a : model_axes())
+    if (a.splits & kSplitsBatch && mesh.has_axis(a.name))
+      list.emplace_back(a.name, Shard(0));
   return list;
 }
 
 Layout batch_layout(const Mesh& mesh, const Shape& tokens) {
   Layout layout = batch_placements(mesh).resolve(mesh, tokens);
-  if (mesh.has_axis("cp"))
-    layout.dims[1] = zigzag(tokens[1], mesh, mesh.axis("cp"));
+  if (const int axis = axis_that(kSplitsSequences, mesh); axis >= 0)
+    layout.dims[1] = zigzag(tokens[1], mesh, axis);
   return layout;
 }
 

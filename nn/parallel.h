@@ -10,6 +10,8 @@
 // tensor parallelism needs. It is applied when a parameter is made, so that no
 // rank ever holds more of it than its part.
 #pragma once
+#include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -97,22 +99,38 @@ ParallelPlan tensor_parallel(const ModelConfig&, std::string_view axis = "tp");
 ParallelPlan expert_parallel(std::string_view axis = "ep",
                              std::string_view tensor_axis = "");
 
+// A mesh axis that models know by its name, and the things that it splits.
+enum Splits : uint8_t {
+  kSplitsBatch = 1,
+  kSplitsParameters = 2,  // with zero(); else they are replicated
+  kSplitsSequences = 4,
+  kSplitsMatrices = 8,
+  kSplitsExperts = 16,
+  kSplitsStages = 32,
+};
+struct ModelAxis {
+  std::string_view name;
+  int splits;              // Splits
+  std::string_view about;  // what it does, for errors
+};
+// pp, dp, fsdp, ep, cp and tp, in the order that a mesh should have them: the
+// last ones communicate most.
+std::span<const ModelAxis> model_axes();
+// The mesh's first axis that splits such a thing, or -1.
+int axis_that(Splits, const Mesh&);
+
 // The default plan, of make_model() and the example programs: tensor_parallel()
-// if the mesh has an axis "tp", expert_parallel() if it has "ep". The other
-// axes "dp" and "fsdp" split the batch (as does "ep"), "cp" the sequences, and
-// "pp" the blocks into stages (pipeline_model.h). Throws Error for an axis of
-// another name, and for "ep" with a model that does not have experts.
+// and expert_parallel() over the axes that split matrices and experts. Throws
+// Error for an axis that is not in model_axes(), and for one that splits
+// experts with a model that does not have experts.
 ParallelPlan default_plan(const ModelConfig&, const Mesh&);
 
 // The placements of a batch of tokens [b, s], or of any tensor with the batch
-// as first dimension: split over those of `axes` that the mesh has.
-Placements batch_placements(const Mesh&,
-                            const std::vector<std::string>& axes = {
-                                "dp", "fsdp", "ep"});
+// as first dimension: split over all axes that split batches.
+Placements batch_placements(const Mesh&);
 
-// The layout of tokens [b, s]: batch_placements(), with the sequences also
-// split over the mesh's axis "cp", if it has one, in zig-zag order
-// (placement/owned.h).
+// The layout of tokens [b, s]: batch_placements(), with the sequences split
+// over an axis that splits sequences, in zig-zag order (placement/owned.h).
 Layout batch_layout(const Mesh&, const Shape& tokens);
 
 }  // namespace dtensor::nn

@@ -31,7 +31,7 @@ ForwardFlops forward_flops(const ModelConfig& c) {
 
 PipelineCut cut_pipeline(const ModelConfig& config, const Mesh& mesh,
                          int64_t chunks) {
-  const int axis = mesh.axis("pp");
+  const int axis = axis_that(kSplitsStages, mesh);
   const int64_t places = mesh.axis_size(axis), stages = places * chunks;
   DT_CHECK(
       chunks >= 1 && stages <= config.layers, "pipeline",

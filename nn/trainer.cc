@@ -169,7 +169,7 @@ Trainer::Engine::Engine(Module& m, const LanguageModel* lm, Loss l,
   // buckets, because they are there to save memory.
   constexpr int64_t kBucket = 25 << 20;
   bucket_bytes_ = zero() < 2 ? kBucket : std::min(block_bytes(model), kBucket);
-  if (language && mesh.has_axis("pp")) make_pipeline();
+  if (language && axis_that(kSplitsStages, mesh) >= 0) make_pipeline();
   DT_CHECK(!options.cuda_graph || !pipeline_, "trainer",
            "a pipeline cannot be replayed as a graph; leave cuda_graph out");
   DT_CHECK(!options.cuda_graph || !scaler.is_enabled(), "trainer",
@@ -181,8 +181,8 @@ Trainer::Engine::Engine(Module& m, const LanguageModel* lm, Loss l,
 
 void Trainer::Engine::make_pipeline() {
   if (!options.schedule)
-    options.schedule =
-        make_schedule("1f1b", mesh.axis_size(mesh.axis("pp")), micros_);
+    options.schedule = make_schedule(
+        "1f1b", mesh.axis_size(axis_that(kSplitsStages, mesh)), micros_);
   const PipelineSchedule& schedule = *options.schedule;
   const PipelineCut cut =
       cut_pipeline(language->config(), mesh, schedule.chunks);
@@ -553,9 +553,10 @@ static std::vector<int64_t> largest_ranks(const Mesh& mesh,
     int64_t items = -1, rank = 0;
   };
   std::map<int64_t, Largest> at;  // by position
+  const int stages = axis_that(kSplitsStages, mesh);
   for (int64_t r = 0; r < mesh.num_ranks(); ++r) {
     const Coord c = mesh.coordinate(r);
-    const int64_t place = mesh.has_axis("pp") ? c[mesh.axis("pp")] : 0;
+    const int64_t place = stages < 0 ? 0 : c[stages];
     IntervalList items;
     windows.dims[inputs.size() - 1].intervals(mesh, c, items);
     if (const int64_t n = length(items); n >= at[place].items)

@@ -367,9 +367,9 @@ BUGS = [
     ], ['redistribute_test']),
     Bug(57, 'async: nothing waits before the source is overwritten', [
         ('dtensor/async.cc',
-         'if (part.defined()) part.storage()->set_reader(made->progress());',
-         'if (!MUT(57) && part.defined()) '
-         'part.storage()->set_reader(made->progress());'),
+         'for (const Tensor& t : read) t.storage()->set_reader(made->progress());',
+         'for (const Tensor& t : read)\n'
+         '    if (!MUT(57)) t.storage()->set_reader(made->progress());'),
     ], ['async_test']),
     Bug(58, "async: events keep the worker's numbers", [
         ('dtensor/async.cc',
@@ -934,8 +934,9 @@ BUGS = [
     ], ['allocator_test']),
     Bug(184, 'async: storage with other owners may be overwritten', [
         ('dtensor/async.cc',
-         'if (t.defined() && (!consume || t.storage().use_count() > 1))',
-         'if (!MUT(184) && t.defined() && (!consume || t.storage().use_count() > 1))'),
+         'if (t.defined() && (!o.consume || t.storage().use_count() > 1))',
+         'if (t.defined() && (!o.consume || (!MUT(184) && '
+         't.storage().use_count() > 1)))'),
     ], ['async_test']),
     Bug(185, 'train: each micro-batch counts as the whole batch', [
         ('nn/trainer.cc',
@@ -1232,10 +1233,9 @@ BUGS = [
     ], ['sequence_parallel_test']),
     Bug(328, 'a batch is split along the sequence in order, not in zig-zag', [
         ('nn/parallel.cc',
-         'layout.dims[1] = zigzag(tokens[1], mesh, mesh.axis("cp"));',
-         'layout.dims[1] = MUT(328) ? Dim(tokens[1], '
-         'Split::over({mesh.axis("cp")})) : '
-         'zigzag(tokens[1], mesh, mesh.axis("cp"));'),
+         'layout.dims[1] = zigzag(tokens[1], mesh, axis);',
+         'layout.dims[1] = MUT(328) ? Dim(tokens[1], Split::over({axis})) : '
+         'zigzag(tokens[1], mesh, axis);'),
     ], ['sequence_parallel_test']),
     Bug(300, 'pipelines: 1F1B begins with one forward too many', [
         ('nn/pipeline_schedule.cc',
@@ -1310,8 +1310,8 @@ BUGS = [
     ], ['explain_test']),
     Bug(352, 'compare: a strategy takes the flags of axes that it lacks', [
         ('examples/compare.cc',
-         'if (!mesh.has_axis("pp")) {',
-         'if (!MUT(352) && !mesh.has_axis("pp")) {'),
+         'if (nn::axis_that(f.splits, mesh) < 0) f.reset(base);',
+         'if (!MUT(352) && nn::axis_that(f.splits, mesh) < 0) f.reset(base);'),
     ], ['explain_test']),
     Bug(353, 'schedule file: an entry may come twice', [
         ('examples/report/schedule_file.cc',

@@ -36,7 +36,7 @@ const char kTiny[] =
 std::vector<Case> train_cases() {
   const std::string short_text = write_file("short", "8 bytes.");
   const std::vector<std::pair<std::string, std::string>> cases = {
-      {"--schedule 1f1b", "mesh dp=2,tp=2 has no axis pp for stages"},
+      {"--schedule 1f1b", "mesh dp=2,tp=2 has no axis pp; write --mesh pp=2"},
       {"--ranks-per-process 2",
        "for --backend mpi and tcp, but this is --back"},
       {"--mesh 2,tp=2", "'2' in '2,tp=2' has no name; write dp=2"},
@@ -87,10 +87,10 @@ std::vector<Case> train_cases() {
       {"--zero 1 --mesh tp=2", "no axis fsdp, dp or ep to split over"},
       {"--zero 2 --gather-budget 100", "it is for --zero 3"},
       {"--zero 3 --gather-budget -100", "-100"},
-      {"--sequence-parallel --mesh dp=2", "no axis tp to split sequences"},
-      {"--context ring --mesh dp=2", "no axis cp to split sequences over"},
+      {"--sequence-parallel --mesh dp=2", "no axis tp; write --mesh tp=2"},
+      {"--context ring --mesh dp=2", "no axis cp; write --mesh cp=2"},
       {"--context rings --mesh cp=2", "auto, ring, all-to-all"},
-      {"--context-memory 9", "it is for --context auto on a mesh with"},
+      {"--context-memory 9", "has no axis cp; write --mesh cp=2"},
       {"--context ring --context-memory 9 --mesh cp=2",
        "this is --context ring"},
       {"--accumulate 0", "0 is too small"},

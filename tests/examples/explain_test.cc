@@ -313,8 +313,8 @@ TEST(Explain, ShowsTheStrategiesThatFit) {
   ASSERT_EQ(rows.size(), 5u);
   const std::string why[] = {
       "",
-      "[--sequence-parallel] mesh dp=4 has no axis tp to split sequences over; "
-      "write --mesh tp=2 or the like, or leave it out",
+      "[--sequence-parallel] mesh dp=4 has no axis tp; write --mesh tp=2 or "
+      "the like, or leave --sequence-parallel out",
       "[--compare] it needs groups of 3 out of 4 ranks; write a divisor of 4",
       "[--compare] it needs groups of 2 out of 1 ranks; write a divisor of 1",
       ""};

@@ -403,9 +403,8 @@ TEST(PipelineProgram, BadInput) {
             "train: [--micro-batches] there are 8 micro-batches, but only 7 "
             "windows; write at most 7, or a larger --batch\n");
   EXPECT_EQ(error("--mesh dp=2 --schedule gpipe"),
-            "train: [--schedule] mesh dp=2 has no axis pp for stages; write "
-            "--mesh pp=2 or the like, or leave --schedule, --micro-batches and "
-            "--chunks out\n");
+            "train: [--schedule] mesh dp=2 has no axis pp; write --mesh pp=2 "
+            "or the like, or leave --schedule out\n");
   EXPECT_EQ(error("--mesh pp=2 --accumulate 2"),
             "train: [--accumulate] the micro-batches of a pipeline are "
             "--micro-batches; write --micro-batches 2 instead\n");

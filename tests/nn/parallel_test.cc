@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "dtensor/placement/error.h"
+#include "tests/testing.h"
 
 namespace dtensor::nn {
 namespace {
@@ -70,8 +73,31 @@ TEST(Parallel, HeadsStayWhole) {
   EXPECT_EQ(sizes("model.norm.weight", {24}, 0), (V{24, 24, 24, 24}));
 }
 
+TEST(Parallel, AxesByWhatTheySplit) {
+  const Mesh mesh = Mesh::parse("tp=2,fsdp=2,dp=2");
+  EXPECT_EQ(axis_that(kSplitsMatrices, mesh), 0);
+  EXPECT_EQ(axis_that(kSplitsParameters, mesh), 1);
+  EXPECT_EQ(axis_that(kSplitsBatch, mesh), 2);  // the table's first
+  EXPECT_EQ(axis_that(kSplitsStages, mesh), -1);
+  // Every axis has a name and something to split, and no two are alike.
+  std::set<std::string_view> names;
+  for (const ModelAxis& a : model_axes()) {
+    EXPECT_TRUE(names.insert(a.name).second) << a.name;
+    EXPECT_NE(a.splits, 0) << a.name;
+    const Mesh one({{std::string(a.name), 2}});
+    EXPECT_EQ(batch_placements(one).resolve(one, {4, 6}).to_string(one),
+              a.splits & kSplitsBatch ? "S0" : "R");
+  }
+}
+
 TEST(Parallel, UnknownAxesAreRefused) {
-  EXPECT_THROW(default_plan({}, Mesh::parse("dp=2,qq=2")), Error);
+  EXPECT_EQ(dtensor::testing::error_of(
+                [] { default_plan({}, Mesh::parse("dp=2,qq=2")); }),
+            "[plan] mesh dp=2,qq=2 has an axis \"qq\", but a model knows pp "
+            "(splits the blocks into stages), dp (splits the batch), fsdp "
+            "(splits the batch, and with ZeRO the parameters), ep (splits the "
+            "experts of a mixtral, and the batch), cp (splits sequences), tp "
+            "(splits matrices); write dp=2 or tp=2");
   EXPECT_TRUE(default_plan({}, Mesh::parse("dp=2,pp=2")).empty());
   EXPECT_TRUE(default_plan({}, Mesh::parse("dp=2")).empty());
   EXPECT_FALSE(default_plan({}, Mesh::parse("tp=2")).empty());
