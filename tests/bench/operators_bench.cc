@@ -1,0 +1,263 @@
+// Times single operators on one rank, for operators_bench.py, which lets torch
+// do the same in turn:
+//
+//   bazel build -c opt //tests/bench:operators_bench
+//   python3 tests/bench/operators_bench.py
+//   bazel-bin/tests/bench/operators_bench
+//
+// Reads the name of a case from each line of its standard input, and answers
+// with the seconds that one call took; with --list it prints all names.
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <iostream>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "dtensor/dtensor.h"
+
+namespace dtensor {
+namespace {
+
+using Call = std::function<void()>;
+
+// Inputs, which are the same in operators_bench.py.
+struct Inputs {
+  Mesh mesh;
+  DistTensor x(const Shape& s, DType t = DType::kF32) const {
+    return cast(uniform(s, mesh, {}, DType::kF32, {}, -2, 2), t);
+  }
+  DistTensor positive(const Shape& s) const {
+    return uniform(s, mesh, {}, DType::kF32, {}, 0.1, 2);
+  }
+  DistTensor ids(const Shape& s, int64_t n) const {
+    return randint(0, n, s, mesh);
+  }
+};
+
+using Make = std::function<Call(const Inputs&)>;
+using Cases = std::map<std::string, Make>;
+
+// f of one and of two inputs.
+using One = DistTensor (*)(const DistTensor&);
+using Two = DistTensor (*)(const DistTensor&, const DistTensor&);
+Make one(One f, const Shape& s = {1024, 1024}, DType t = DType::kF32) {
+  return
+      [=](const Inputs& in) -> Call { return [f, x = in.x(s, t)] { f(x); }; };
+}
+Make two(Two f, const Shape& a = {1024, 1024}, const Shape& b = {1024, 1024},
+         DType t = DType::kF32) {
+  return [=](const Inputs& in) -> Call {
+    return [f, x = in.x(a, t), y = in.x(b, t)] { f(x, y); };
+  };
+}
+// The gradient of f, by itself.
+Make slope(One f, const Shape& s = {1024, 1024}) {
+  return [=](const Inputs& in) -> Call {
+    DistTensor x = in.x(s);
+    x.set_requires_grad();
+    const DistTensor y = f(x), dy = in.x(y.shape());
+    return [x, y, dy] { grad(y, {x}, {.cotangent = dy}); };
+  };
+}
+
+void add_pointwise(Cases& c) {
+  const DType b = DType::kBF16;
+  const Shape big{1024, 1024};
+#define DT_ONE(name) c[#name] = one([](const DistTensor& x) { return name(x); })
+  DT_ONE(abs), DT_ONE(neg), DT_ONE(square), DT_ONE(sqrt), DT_ONE(rsqrt);
+  DT_ONE(exp), DT_ONE(log), DT_ONE(log1p), DT_ONE(expm1), DT_ONE(sin);
+  DT_ONE(cos), DT_ONE(tanh), DT_ONE(sigmoid), DT_ONE(erf), DT_ONE(relu);
+  DT_ONE(silu), DT_ONE(gelu), DT_ONE(gelu_tanh), DT_ONE(softplus);
+  DT_ONE(floor), DT_ONE(round), DT_ONE(sign), DT_ONE(clone);
+#undef DT_ONE
+#define DT_TWO(name) \
+  c[#name] =         \
+      two([](const DistTensor& x, const DistTensor& y) { return name(x, y); })
+  DT_TWO(add), DT_TWO(sub), DT_TWO(mul), DT_TWO(div), DT_TWO(maximum);
+  DT_TWO(pow), DT_TWO(atan2), DT_TWO(lt), DT_TWO(eq);
+#undef DT_TWO
+  const Two plus = [](const DistTensor& x, const DistTensor& y) {
+    return x + y;
+  };
+  const Two times = [](const DistTensor& x, const DistTensor& y) {
+    return x * y;
+  };
+  c["add number"] = one([](const DistTensor& x) { return x + 1.5; });
+  c["clamp"] = one([](const DistTensor& x) { return clamp(x, -1, 1); });
+  c["clamp from below"] =
+      one([](const DistTensor& x) { return clamp_min(x, 0.5); });
+  c["lerp"] = two([](const DistTensor& x, const DistTensor& y) {
+    return lerp(x, y, 0.25);
+  });
+  c["where"] = [=](const Inputs& in) -> Call {
+    return [p = lt(in.x(big), in.x(big)), x = in.x(big), y = in.x(big)] {
+      where(p, x, y);
+    };
+  };
+  c["to bf16"] = one([](const DistTensor& x) { return cast(x, DType::kBF16); });
+  c["to f32"] =
+      one([](const DistTensor& x) { return cast(x, DType::kF32); }, big, b);
+  c["add bf16"] = two(plus, big, big, b);
+  c["gelu bf16"] = one([](const DistTensor& x) { return gelu(x); }, big, b);
+  c["add a row"] = two(plus, big, {1024});
+  c["add a column"] = two(plus, big, {1024, 1});
+  c["[65536,4] + [4]"] = two(plus, {65536, 4}, {4});
+  c["[65536,16] + [16]"] = two(plus, {65536, 16}, {16});
+  c["[16384,64] + [64]"] = two(plus, {16384, 64}, {64});
+  c["[65536,4] * [65536,1]"] = two(times, {65536, 4}, {65536, 1});
+  c["[8,64,56,56] + [64,1,1]"] = two(plus, {8, 64, 56, 56}, {64, 1, 1});
+}
+
+void add_reductions(Cases& c) {
+#define DT_REDUCE(name)                                                       \
+  c[#name " of all"] = one([](const DistTensor& x) { return name(x); });      \
+  c[#name " over 0"] = one([](const DistTensor& x) { return name(x, {0}); }); \
+  c[#name " over 1"] = one([](const DistTensor& x) { return name(x, {1}); })
+  DT_REDUCE(sum);
+  DT_REDUCE(mean);
+  DT_REDUCE(amax);
+  DT_REDUCE(var);
+#undef DT_REDUCE
+  const One over0 = [](const DistTensor& x) { return sum(x, {0}); };
+  c["[65536,4] sum over 0"] = one(over0, {65536, 4});
+  c["[65536,4] sum over 0, gradient"] = slope(over0, {65536, 4});
+  c["[262144,4] sum over 1"] =
+      one([](const DistTensor& x) { return sum(x, {1}); }, {262144, 4});
+  c["logsumexp over 1"] =
+      one([](const DistTensor& x) { return logsumexp(x, {1}); });
+  c["argmax over 1"] = one([](const DistTensor& x) { return argmax(x, 1); });
+  c["cumsum over 0"] = one([](const DistTensor& x) { return cumsum(x, 0); });
+  c["cumsum over 1"] = one([](const DistTensor& x) { return cumsum(x, 1); });
+  c["cumprod over 1"] = one([](const DistTensor& x) { return cumprod(x, 1); });
+}
+
+void add_rows(Cases& c) {
+  const One last = [](const DistTensor& x) { return softmax(x, -1); };
+  c["softmax"] = one(last);
+  c["softmax, gradient"] = slope(last);
+  c["log_softmax"] =
+      one([](const DistTensor& x) { return log_softmax(x, -1); });
+  c["softmax over channels"] =
+      one([](const DistTensor& x) { return softmax(x, 1); }, {8, 32, 64, 64});
+  c["softmax over the middle"] =
+      one([](const DistTensor& x) { return softmax(x, 1); }, {64, 256, 64});
+  const auto norm = [](bool layer, bool back) -> Make {
+    return [=](const Inputs& in) -> Call {
+      DistTensor x = in.x({1024, 1024}), gamma = in.x({1024}),
+                 beta = in.x({1024});
+      const auto f = [=] {
+        return layer ? layer_norm(x, gamma, beta) : rms_norm(x, gamma);
+      };
+      if (!back) return [f] { f(); };
+      x.set_requires_grad(), gamma.set_requires_grad();
+      beta.set_requires_grad();
+      const DistTensor y = f(), dy = in.x(y.shape());
+      std::vector<DistTensor> to{x, gamma};
+      if (layer) to.push_back(beta);
+      return [=] { grad(y, to, {.cotangent = dy}); };
+    };
+  };
+  c["layer_norm"] = norm(true, false);
+  c["layer_norm, gradient"] = norm(true, true);
+  c["rms_norm"] = norm(false, false);
+  c["rms_norm, gradient"] = norm(false, true);
+  c["cross_entropy"] = [](const Inputs& in) -> Call {
+    return [x = in.x({1024, 1024}), t = in.ids({1024}, 1024)] {
+      cross_entropy(x, t);
+    };
+  };
+}
+
+void add_data(Cases& c) {
+  const Shape big{1024, 1024};
+  c["transpose"] = one([](const DistTensor& x) { return clone(transpose(x)); });
+  c["cat"] = two([](const DistTensor& x, const DistTensor& y) {
+    return cat({x, y}, 1);
+  });
+  c["flip"] = one([](const DistTensor& x) { return flip(x, {1}); });
+  c["roll"] = one([](const DistTensor& x) { return roll(x, {3}, {1}); });
+  c["pad"] = one([](const DistTensor& x) { return pad(x, {1, 1}); });
+  c["tril"] = one([](const DistTensor& x) { return tril(x); });
+  c["sort"] = one([](const DistTensor& x) { return sort(x).values; });
+  c["topk"] = one([](const DistTensor& x) { return topk(x, 8).values; });
+  c["one_hot"] = [](const Inputs& in) -> Call {
+    return [t = in.ids({1024}, 1024)] { one_hot(t, 1024); };
+  };
+  c["index_select"] = [=](const Inputs& in) -> Call {
+    return [x = in.x(big), t = in.ids({1024}, 1024)] { index_select(x, 0, t); };
+  };
+  c["gather"] = [=](const Inputs& in) -> Call {
+    return [x = in.x(big), t = in.ids(big, 1024)] { gather(x, 1, t); };
+  };
+  c["scatter_add"] = [=](const Inputs& in) -> Call {
+    return [x = in.x(big), y = in.x(big), t = in.ids(big, 1024)] {
+      scatter_add(x, 1, t, y);
+    };
+  };
+  c["embedding"] = [](const Inputs& in) -> Call {
+    return
+        [x = in.x({8192, 256}), t = in.ids({4096}, 8192)] { embedding(x, t); };
+  };
+  c["embedding, gradient"] = [](const Inputs& in) -> Call {
+    DistTensor x = in.x({8192, 256});
+    x.set_requires_grad();
+    const DistTensor y = embedding(x, in.ids({4096}, 8192)),
+                     dy = in.x(y.shape());
+    return [=] { grad(y, {x}, {.cotangent = dy}); };
+  };
+  c["matmul"] =
+      two([](const DistTensor& x, const DistTensor& y) { return matmul(x, y); },
+          {512, 512}, {512, 512});
+  c["attention"] = [](const Inputs& in) -> Call {
+    const Shape s{2, 256, 8, 64};
+    return [q = in.x(s), k = in.x(s), v = in.x(s)] {
+      attention(q, k, v, {.causal = true});
+    };
+  };
+  c["randn"] = [=](const Inputs& in) -> Call {
+    return [=, mesh = in.mesh] { randn(big, mesh); };
+  };
+  c["rand"] = [=](const Inputs& in) -> Call {
+    return [=, mesh = in.mesh] { uniform(big, mesh); };
+  };
+}
+
+double seconds(const Call& call) {
+  using Clock = std::chrono::steady_clock;
+  for (int64_t n = 1;; n *= 2) {
+    const auto start = Clock::now();
+    for (int64_t i = 0; i < n; ++i) call();
+    const std::chrono::duration<double> took = Clock::now() - start;
+    if (took.count() > 0.02) return took.count() / static_cast<double>(n);
+  }
+}
+
+int main(int argc, char** argv) {
+  Program program({.about = "Times operators on one rank.", .mesh = "x=1"});
+  bool list = false;
+  program.add("--list", &list, "print the names of all cases");
+  return program.main(argc, argv, nullptr, [&] {
+    Cases cases;
+    add_pointwise(cases), add_reductions(cases), add_rows(cases);
+    add_data(cases);
+    if (list) {
+      for (const auto& [name, make] : cases) std::cout << name << '\n';
+      return;
+    }
+    run(program.run_options(), [&](Runtime& rt) {
+      const Inputs in{rt.mesh()};
+      std::map<std::string, Call> made;
+      for (std::string name; std::getline(std::cin, name);) {
+        if (!made.count(name)) made = {{name, cases.at(name)(in)}};
+        std::cout << seconds(made.at(name)) << std::endl;
+      }
+    });
+  });
+}
+
+}  // namespace
+}  // namespace dtensor
+
+int main(int argc, char** argv) { return dtensor::main(argc, argv); }

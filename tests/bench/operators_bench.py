@@ -1,0 +1,257 @@
+#!/usr/bin/env python3
+"""Compares single operators with torch, on one core, in turns.
+
+    bazel build -c opt //tests/bench:operators_bench
+    operators_bench.py bazel-bin/tests/bench/operators_bench
+
+For each case it prints the medians of both sides and torch's time divided by
+ours; at the end the geometric mean of these ratios, and the cases below --limit.
+Rounds in which another virtual machine took the processor (steal in /proc/stat)
+are repeated. Needs torch (pip install torch, in a virtual environment).
+"""
+
+import argparse
+import math
+import os
+import statistics
+import subprocess
+import sys
+import time
+
+
+def parse_args():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("program", help="operators_bench")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--core", type=int, default=0)
+    parser.add_argument("--limit", type=float, default=0.9)
+    parser.add_argument("--only", default="", help="cases with this in the name")
+    return parser.parse_args()
+
+
+BIG = (1024, 1024)
+
+
+def torch_cases():
+    """The cases of operators_bench.cc: a function that makes each call."""
+    import torch
+    from torch.nn import functional as F
+
+    bf16 = torch.bfloat16
+
+    def x(shape, t=torch.float32):
+        return (torch.rand(shape) * 4 - 2).to(t)
+
+    def ids(shape, n):
+        return torch.randint(0, n, shape)
+
+    def one(f, shape=BIG, t=torch.float32):
+        def make():
+            a = x(shape, t)
+            return lambda: f(a)
+        return make
+
+    def two(f, a=BIG, b=BIG, t=torch.float32):
+        def make():
+            p, q = x(a, t), x(b, t)
+            return lambda: f(p, q)
+        return make
+
+    def gradient(f, *inputs):
+        """inputs: functions that make tensors, of which floats get gradients."""
+        def make():
+            given = [i() for i in inputs]
+            to = [g.requires_grad_() for g in given if g.is_floating_point()]
+            y = f(*given)
+            dy = x(y.shape)
+            return lambda: torch.autograd.grad(y, to, dy, retain_graph=True)
+        return make
+
+    def call(f, *inputs):
+        def make():
+            given = [i() for i in inputs]
+            return lambda: f(*given)
+        return make
+
+    def big():
+        return x(BIG)
+
+    def row():
+        return x((1024,))
+
+    cases = {}
+    for name in ("abs neg square sqrt rsqrt exp log log1p expm1 sin cos tanh "
+                 "sigmoid erf relu floor round sign clone").split():
+        cases[name] = one(getattr(torch, name))
+    cases["silu"], cases["softplus"] = one(F.silu), one(F.softplus)
+    cases["gelu"] = one(F.gelu)
+    cases["gelu_tanh"] = one(lambda a: F.gelu(a, approximate="tanh"))
+    for name in "add sub mul div maximum pow atan2 lt eq".split():
+        cases[name] = two(getattr(torch, name))
+    cases.update({
+        "add number": one(lambda a: a + 1.5),
+        "clamp": one(lambda a: a.clamp(-1, 1)),
+        "clamp from below": one(lambda a: a.clamp(min=0.5)),
+        "lerp": two(lambda a, b: torch.lerp(a, b, 0.25)),
+        "where": call(torch.where, lambda: big() > big(), big, big),
+        "to bf16": one(lambda a: a.to(bf16)),
+        "to f32": one(lambda a: a.to(torch.float32), BIG, bf16),
+        "add bf16": two(torch.add, BIG, BIG, bf16),
+        "gelu bf16": one(F.gelu, BIG, bf16),
+        "add a row": two(torch.add, BIG, (1024,)),
+        "add a column": two(torch.add, BIG, (1024, 1)),
+        "[65536,4] + [4]": two(torch.add, (65536, 4), (4,)),
+        "[65536,16] + [16]": two(torch.add, (65536, 16), (16,)),
+        "[16384,64] + [64]": two(torch.add, (16384, 64), (64,)),
+        "[65536,4] * [65536,1]": two(torch.mul, (65536, 4), (65536, 1)),
+        "[8,64,56,56] + [64,1,1]": two(torch.add, (8, 64, 56, 56), (64, 1, 1)),
+    })
+    for name in "sum mean amax var".split():
+        f = getattr(torch, name)
+        cases[name + " of all"] = one(lambda a, f=f: f(a))
+        for dim in 0, 1:
+            cases[f"{name} over {dim}"] = one(lambda a, f=f, d=dim: f(a, d))
+    cases.update({
+        "[65536,4] sum over 0": one(lambda a: a.sum(0), (65536, 4)),
+        "[65536,4] sum over 0, gradient":
+            gradient(lambda a: a.sum(0), lambda: x((65536, 4))),
+        "[262144,4] sum over 1": one(lambda a: a.sum(1), (262144, 4)),
+        "logsumexp over 1": one(lambda a: a.logsumexp(1)),
+        "argmax over 1": one(lambda a: a.argmax(1)),
+        "cumsum over 0": one(lambda a: a.cumsum(0)),
+        "cumsum over 1": one(lambda a: a.cumsum(1)),
+        "cumprod over 1": one(lambda a: a.cumprod(1)),
+        "softmax": one(lambda a: a.softmax(-1)),
+        "softmax, gradient": gradient(lambda a: a.softmax(-1), big),
+        "log_softmax": one(lambda a: a.log_softmax(-1)),
+        "softmax over channels": one(lambda a: a.softmax(1), (8, 32, 64, 64)),
+        "softmax over the middle": one(lambda a: a.softmax(1), (64, 256, 64)),
+    })
+
+    def layer(a, gamma, beta):
+        return F.layer_norm(a, (1024,), gamma, beta)
+
+    def rms(a, gamma):
+        return F.rms_norm(a, (1024,), gamma, 1e-6)
+
+    cases.update({
+        "layer_norm": call(layer, big, row, row),
+        "layer_norm, gradient": gradient(layer, big, row, row),
+        "rms_norm": call(rms, big, row),
+        "rms_norm, gradient": gradient(rms, big, row),
+        "cross_entropy":
+            call(F.cross_entropy, big, lambda: ids((1024,), 1024)),
+        "transpose": one(lambda a: a.t().contiguous()),
+        "cat": two(lambda a, b: torch.cat((a, b), 1)),
+        "flip": one(lambda a: a.flip(1)),
+        "roll": one(lambda a: a.roll(3, 1)),
+        "pad": one(lambda a: F.pad(a, (1, 1))),
+        "tril": one(torch.tril),
+        "sort": one(lambda a: a.sort()[0]),
+        "topk": one(lambda a: a.topk(8)[0]),
+        "one_hot": call(lambda t: F.one_hot(t, 1024), lambda: ids((1024,), 1024)),
+        "index_select": call(lambda a, t: a.index_select(0, t), big,
+                             lambda: ids((1024,), 1024)),
+        "gather": call(lambda a, t: a.gather(1, t), big, lambda: ids(BIG, 1024)),
+        "scatter_add": call(lambda a, b, t: a.scatter_add(1, t, b), big, big,
+                            lambda: ids(BIG, 1024)),
+        "embedding": call(lambda w, t: F.embedding(t, w),
+                          lambda: x((8192, 256)), lambda: ids((4096,), 8192)),
+        "embedding, gradient":
+            gradient(lambda w, t: F.embedding(t, w), lambda: x((8192, 256)),
+                     lambda: ids((4096,), 8192)),
+        "matmul": two(torch.matmul, (512, 512), (512, 512)),
+        "randn": lambda: lambda: torch.randn(BIG),
+        "rand": lambda: lambda: torch.rand(BIG),
+    })
+
+    def attend(q, k, v):
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+    def heads():
+        return x((2, 256, 8, 64)).transpose(1, 2)
+
+    cases["attention"] = call(attend, heads, heads, heads)
+    torch.set_num_threads(1)
+    return cases
+
+
+def seconds(call):
+    times = 1
+    while True:
+        start = time.perf_counter()
+        for _ in range(times):
+            call()
+        took = time.perf_counter() - start
+        if took > 0.02:
+            return took / times
+        times *= 2
+
+
+def steal():
+    with open("/proc/stat") as stat:
+        return int(stat.readline().split()[8])
+
+
+class Ours:
+    def __init__(self, args):
+        self.process = subprocess.Popen(
+            [args.program], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            text=True)
+
+    def time(self, name):
+        self.process.stdin.write(name + "\n")
+        self.process.stdin.flush()
+        return float(self.process.stdout.readline())
+
+    def end(self):
+        self.process.stdin.close()
+        self.process.wait()
+
+
+def compare(name, call, ours, rounds):
+    """The medians of torch and of ours, over rounds without steal."""
+    ours.time(name), seconds(call)  # warm up
+    all_ours, all_torch = [], []
+    for _ in range(3 * rounds):
+        before = steal()
+        a, b = ours.time(name), seconds(call)
+        if steal() == before:
+            all_ours.append(a)
+            all_torch.append(b)
+        if len(all_ours) == rounds:
+            break
+    if not all_ours:
+        sys.exit("operators_bench.py: the processor is taken in every round")
+    return statistics.median(all_torch), statistics.median(all_ours)
+
+
+def main():
+    args = parse_args()
+    os.sched_setaffinity(0, {args.core})
+    listed = subprocess.run([args.program, "--list"], check=True, text=True,
+                            capture_output=True).stdout.splitlines()
+    cases = torch_cases()
+    if set(listed) != set(cases):
+        sys.exit("operators_bench.py: only one side has "
+                 f"{sorted(set(listed) ^ set(cases))}")
+    ours, ratios = Ours(args), {}
+    print(f"{'case':34} {'torch us':>10} {'ours us':>10} {'ratio':>6}")
+    for name in listed:
+        if args.only not in name:
+            continue
+        torch_s, ours_s = compare(name, cases[name](), ours, args.rounds)
+        ratios[name] = torch_s / ours_s
+        print(f"{name:34} {torch_s * 1e6:10.1f} {ours_s * 1e6:10.1f} "
+              f"{ratios[name]:6.2f}", flush=True)
+    ours.end()
+    mean = math.exp(statistics.fmean(map(math.log, ratios.values())))
+    below = {n: r for n, r in ratios.items() if r < args.limit}
+    print(f"{len(ratios)} cases, geometric mean {mean:.2f}, "
+          f"{len(below)} below {args.limit}")
+    for name, ratio in sorted(below.items(), key=lambda item: item[1]):
+        print(f"  {ratio:.2f} {name}")
+
+
+if __name__ == "__main__":
+    main()
