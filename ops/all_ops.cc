@@ -1,19 +1,39 @@
 #include "dtensor/ops/all_ops.h"
 
+#include <map>
+
+#include "dtensor/ops/op.h"
+
 namespace dtensor {
+namespace {
+
+// A function, because families of other files register before main().
+std::map<std::string_view, OpList (*)()>& families() {
+  static std::map<std::string_view, OpList (*)()> all;
+  return all;
+}
+
+}  // namespace
+
+OpFamily::OpFamily(std::string_view name, OpList (*make)()) {
+  families().emplace(name, make);
+}
 
 const OpList& all_ops() {
   static const auto* list = [] {
     auto* all = new OpList;
-    for (const auto& ops :
-         {contraction_ops(), linear_ops(), pointwise_ops(), reduce_ops(),
-          view_ops(), slice_ops(), flip_ops(), cat_ops(), softmax_ops(),
-          norm_ops(), gather_ops(), embedding_ops(), cross_entropy_ops(),
-          attention_ops(), topk_ops(), experts_ops(), random_ops()})
+    for (const auto& [name, make] : families()) {
+      const OpList ops = make();
       all->insert(all->end(), ops.begin(), ops.end());
+    }
     return all;
   }();
   return *list;
+}
+
+OpList op_family(std::string_view name) {
+  const auto found = families().find(name);
+  return found == families().end() ? OpList() : found->second();
 }
 
 const Op* find_op(std::string_view name) {

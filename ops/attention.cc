@@ -5,11 +5,11 @@
 #include <cmath>
 #include <limits>
 
+#include "dtensor/ops/all_ops.h"
 #include "dtensor/ops/attention_call.h"
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/create.h"
 #include "dtensor/ops/kernels/kernels.h"
-#include "dtensor/ops/op_lists.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/reduce.h"
 #include "dtensor/ops/rows.h"
@@ -505,8 +505,8 @@ DistTensor attention(const DistTensor& q, const DistTensor& k,
   return relayout(apply(attention_op(), in, args)[0], q.spec()->with(back));
 }
 
-OpList attention_ops() {
-  return {&attention_op(), &backward_op(), &internal::rotary_operator()};
-}
+static const OpFamily kFamily("attention", [] {
+  return OpList{&attention_op(), &backward_op(), &internal::rotary_operator()};
+});
 
 }  // namespace dtensor

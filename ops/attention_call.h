@@ -42,7 +42,7 @@ Tensor with_unit_rows(const Tensor&);
 kernels::HeadsIn heads_in(const Tensor&);
 kernels::HeadsOut heads_out(const Tensor&);
 
-// For attention_ops().
+// For the family of attention().
 const Op& rotary_operator();
 
 // The layout of keys after `steps` steps of the ring: every rank has the part

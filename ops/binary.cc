@@ -1,8 +1,8 @@
 #include <array>
 #include <memory>
 
+#include "dtensor/ops/all_ops.h"
 #include "dtensor/ops/contraction.h"
-#include "dtensor/ops/op_lists.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/pointwise_call.h"
 #include "dtensor/placement/error.h"
@@ -229,7 +229,7 @@ DistTensor binary(int index, Number a, const DistTensor& b, Numbers numbers) {
   return binary(index, constant_like(b, a, in), cast(b, in), numbers);
 }
 
-OpList binary_ops() {
+static const OpFamily kFamily("binary", [] {
   OpList all;
   for (int i = 0; i < fn::kNumBinary; ++i) all.push_back(&binary_op(i));
   all.push_back(&binary_op(fn::index_of<fn::Maximum>, By::kA));
@@ -237,7 +237,7 @@ OpList binary_ops() {
   all.push_back(&binary_op(fn::index_of<fn::Maximum>, By::kBoth));
   all.push_back(&binary_op(fn::index_of<fn::Div>, By::kBoth));
   return all;
-}
+});
 
 }  // namespace internal
 

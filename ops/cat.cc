@@ -1,7 +1,7 @@
 #include <algorithm>
 
+#include "dtensor/ops/all_ops.h"
 #include "dtensor/ops/index_op.h"
-#include "dtensor/ops/op_lists.h"
 #include "dtensor/ops/view.h"
 #include "dtensor/placement/dims.h"
 #include "dtensor/placement/error.h"
@@ -119,7 +119,7 @@ const Cat& cat_op() {
 
 }  // namespace
 
-OpList cat_ops() { return {&cat_op()}; }
+static const OpFamily kFamily("cat", [] { return OpList{&cat_op()}; });
 
 DistTensor cat(const std::vector<DistTensor>& all, int dim) {
   check_defined("cat", all);

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "dtensor/ops/all_ops.h"
 #include "dtensor/ops/contraction_op.h"
-#include "dtensor/ops/op_lists.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/redistribute.h"
@@ -24,16 +24,16 @@ const Op& matmul_op() {
   return op;
 }
 
-OpList contraction_ops() {
-  return {&matmul_op(),
-          &product_op("einsum", "bshd,bthd->bhst"),
-          &product_op("einsum", "ab,c->ac"),
-          &product_op("einsum", "sk,vk->sv"),
-          &product_op("sum", "abc->b"),
-          &product_op("sum", "ab->"),
-          &product_op("expand", "b->ab"),
-          &product_op("expand", "a1->ab")};
-}
+static const OpFamily kFamily("contraction", [] {
+  return OpList{&matmul_op(),
+                &product_op("einsum", "bshd,bthd->bhst"),
+                &product_op("einsum", "ab,c->ac"),
+                &product_op("einsum", "sk,vk->sv"),
+                &product_op("sum", "abc->b"),
+                &product_op("sum", "ab->"),
+                &product_op("expand", "b->ab"),
+                &product_op("expand", "a1->ab")};
+});
 
 DistTensor matmul(const DistTensor& a, const DistTensor& b) {
   const DistTensor both[] = {a, b};

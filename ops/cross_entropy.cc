@@ -1,13 +1,13 @@
 #include <algorithm>
 #include <vector>
 
+#include "dtensor/ops/all_ops.h"
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/create.h"
 #include "dtensor/ops/functions/lists.h"
 #include "dtensor/ops/id_range.h"
 #include "dtensor/ops/kernels/kernels.h"
 #include "dtensor/ops/losses.h"
-#include "dtensor/ops/op_lists.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/reduce.h"
 #include "dtensor/ops/rows.h"
@@ -305,6 +305,8 @@ DistTensor cross_entropy(const DistTensor& logits, const DistTensor& targets,
   return div(total, sum(cast(ne(targets, ignored), loss.dtype())));
 }
 
-OpList cross_entropy_ops() { return {&forward_op(), &backward_op()}; }
+static const OpFamily kFamily("cross_entropy", [] {
+  return OpList{&forward_op(), &backward_op()};
+});
 
 }  // namespace dtensor

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <string>
 
+#include "dtensor/ops/all_ops.h"
 #include "dtensor/ops/functions/lists.h"
 #include "dtensor/ops/id_range.h"
 #include "dtensor/ops/kernels/kernels.h"
-#include "dtensor/ops/op_lists.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/rows.h"
 #include "dtensor/ops/view.h"
@@ -316,12 +316,12 @@ DistTensor index_add(const DistTensor& x, int dim, const DistTensor& index,
   return x + to_first(cast(sum, x.dtype()), d);
 }
 
-OpList embedding_ops() {
+static const OpFamily kFamily("embedding", [] {
   OpList all;
   for (Kind kind : {Kind::kTable, Kind::kTensor})
     for (const Op* op : {&forward_op(kind), &backward_op(kind)})
       all.push_back(op);
   return all;
-}
+});
 
 }  // namespace dtensor

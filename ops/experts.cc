@@ -5,11 +5,11 @@
 #include <memory>
 #include <span>
 
+#include "dtensor/ops/all_ops.h"
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/create.h"
 #include "dtensor/ops/functions/lists.h"
 #include "dtensor/ops/kernels/kernels.h"
-#include "dtensor/ops/op_lists.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/rows.h"
 #include "dtensor/ops/view.h"
@@ -558,6 +558,8 @@ bool data_decide_bytes(std::string_view op) {
   return op == experts_op().name() || op == backward_op().name();
 }
 
-OpList experts_ops() { return {&experts_op(), &backward_op()}; }
+static const OpFamily kFamily("experts", [] {
+  return OpList{&experts_op(), &backward_op()};
+});
 
 }  // namespace dtensor

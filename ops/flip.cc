@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "dtensor/ops/op_lists.h"
+#include "dtensor/ops/all_ops.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/rows.h"
 #include "dtensor/ops/view.h"
@@ -84,7 +84,7 @@ const Op& flip_op() {
 
 }  // namespace
 
-OpList flip_ops() { return {&flip_op()}; }
+static const OpFamily kFamily("flip", [] { return OpList{&flip_op()}; });
 
 DistTensor flip(const DistTensor& x, const std::vector<int>& dims) {
   check_defined("flip", {&x, 1});

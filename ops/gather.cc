@@ -1,12 +1,12 @@
 #include <algorithm>
 
+#include "dtensor/ops/all_ops.h"
 #include "dtensor/ops/create.h"
 #include "dtensor/ops/embedding.h"
 #include "dtensor/ops/functions/lists.h"
 #include "dtensor/ops/gather_op.h"
 #include "dtensor/ops/id_range.h"
 #include "dtensor/ops/kernels/kernels.h"
-#include "dtensor/ops/op_lists.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/rows.h"
 #include "dtensor/ops/view.h"
@@ -379,6 +379,8 @@ DistTensor scatter(const DistTensor& x, int dim, const DistTensor& index,
                    });
 }
 
-OpList gather_ops() { return {&take_op(), &put_op(), &last_op()}; }
+static const OpFamily kFamily("gather", [] {
+  return OpList{&take_op(), &put_op(), &last_op()};
+});
 
 }  // namespace dtensor

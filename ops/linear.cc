@@ -4,12 +4,12 @@
 #include <span>
 
 #include "dtensor/gather.h"
+#include "dtensor/ops/all_ops.h"
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/contraction_op.h"
 #include "dtensor/ops/functions/lists.h"
 #include "dtensor/ops/kernels/kernels.h"
 #include "dtensor/ops/local_product.h"
-#include "dtensor/ops/op_lists.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/pointwise_call.h"
 #include "dtensor/ops/rows.h"
@@ -271,9 +271,9 @@ DistTensor linear(const DistTensor& x, const DistTensor& weight,
   return apply1(gelu_tanh_op(n == 3), all, {}, &d->assignment);
 }
 
-OpList linear_ops() {
-  return {&with_bias_op(), &product_of_linear(), &gelu_tanh_op(true),
-          &gelu_tanh_op(false), &weight_gradient_op()};
-}
+static const OpFamily kFamily("linear", [] {
+  return OpList{&with_bias_op(), &product_of_linear(), &gelu_tanh_op(true),
+                &gelu_tanh_op(false), &weight_gradient_op()};
+});
 
 }  // namespace dtensor

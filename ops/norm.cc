@@ -2,11 +2,11 @@
 
 #include <algorithm>
 
+#include "dtensor/ops/all_ops.h"
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/create.h"
 #include "dtensor/ops/functions/lists.h"
 #include "dtensor/ops/kernels/kernels.h"
-#include "dtensor/ops/op_lists.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/rows.h"
 #include "dtensor/placement/error.h"
@@ -360,13 +360,13 @@ Normed rms_norm_through(const DistTensor& x, const DistTensor& gamma,
   return normed(false, Of::kThrough, {x, gamma}, eps);
 }
 
-OpList norm_ops() {
+static const OpFamily kFamily("norm", [] {
   OpList ops;
   for (Of of : {Of::kInput, Of::kThrough, Of::kSum})
     for (bool layer : {true, false}) ops.push_back(&forward_op(layer, of));
   for (bool more : {false, true})
     for (bool layer : {true, false}) ops.push_back(&backward_op(layer, more));
   return ops;
-}
+});
 
 }  // namespace dtensor

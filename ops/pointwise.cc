@@ -5,9 +5,9 @@
 #include <span>
 #include <string>
 
+#include "dtensor/ops/all_ops.h"
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/create.h"
-#include "dtensor/ops/op_lists.h"
 #include "dtensor/ops/pointwise_call.h"
 #include "dtensor/placement/error.h"
 
@@ -220,15 +220,11 @@ const Where& where_op() {
 
 }  // namespace
 
-OpList pointwise_ops() {
-  OpList all = internal::unary_ops();
-  for (const Op* op : internal::binary_ops()) all.push_back(op);
-  all.push_back(&where_op());
-  all.push_back(&cast_op(DType::kF64, DType::kF64));
-  all.push_back(&cast_op(DType::kF64, DType::kI32));
-  all.push_back(&cast_op(DType::kF64, DType::kBool));
-  return all;
-}
+static const OpFamily kFamily("pointwise", [] {
+  return OpList{&where_op(), &cast_op(DType::kF64, DType::kF64),
+                &cast_op(DType::kF64, DType::kI32),
+                &cast_op(DType::kF64, DType::kBool)};
+});
 
 DistTensor clamp_min(const DistTensor& x, Number min) { return clamp(x, min); }
 

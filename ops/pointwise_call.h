@@ -5,10 +5,10 @@
 #include <string>
 #include <string_view>
 
+#include "dtensor/ops/all_ops.h"
 #include "dtensor/ops/functions/lists.h"
 #include "dtensor/ops/kernels/kernels.h"
 #include "dtensor/ops/op.h"
-#include "dtensor/ops/op_lists.h"
 #include "dtensor/ops/pointwise.h"
 
 namespace dtensor::internal {
@@ -88,8 +88,5 @@ DistTensor constant_like(const DistTensor& x, Number, DType);
 
 // f'(x) u, for the function at this index. REQUIRES: it has no parameters.
 DistTensor unary_slope(int index, const DistTensor& x, const DistTensor& u);
-
-OpList unary_ops();
-OpList binary_ops();
 
 }  // namespace dtensor::internal

@@ -7,10 +7,10 @@
 
 #include "dtensor/capture.h"
 #include "dtensor/dist_tensor_impl.h"
+#include "dtensor/ops/all_ops.h"
 #include "dtensor/ops/create.h"
 #include "dtensor/ops/functions/lists.h"
 #include "dtensor/ops/kernels/kernels.h"
-#include "dtensor/ops/op_lists.h"
 #include "dtensor/ops/rows.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/placement/hash.h"
@@ -330,6 +330,6 @@ DistTensor dropout(const DistTensor& x, double p, Generator g) {
   return apply1(dropout_op(), {&x, 1}, dropout_attrs(p, resolved(g, x.mesh())));
 }
 
-OpList random_ops() { return {&dropout_op()}; }
+static const OpFamily kFamily("random", [] { return OpList{&dropout_op()}; });
 
 }  // namespace dtensor

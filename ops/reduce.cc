@@ -2,11 +2,11 @@
 
 #include <algorithm>
 
+#include "dtensor/ops/all_ops.h"
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/create.h"
 #include "dtensor/ops/gather_op.h"
 #include "dtensor/ops/kernels/kernels.h"
-#include "dtensor/ops/op_lists.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/rows.h"
 #include "dtensor/ops/view.h"
@@ -296,10 +296,11 @@ std::pair<DistTensor, DistTensor> running(Kind kind, const DistTensor& x,
 
 }  // namespace
 
-OpList reduce_ops() {
-  return {&extremum_op(true),    &extremum_op(false),  &scan_op(Kind::kSum),
-          &scan_op(Kind::kProd), &scan_op(Kind::kMax), &scan_op(Kind::kMin)};
-}
+static const OpFamily kFamily("reduce", [] {
+  return OpList{&extremum_op(true),   &extremum_op(false),
+                &scan_op(Kind::kSum), &scan_op(Kind::kProd),
+                &scan_op(Kind::kMax), &scan_op(Kind::kMin)};
+});
 
 DistTensor amax(const DistTensor& x, std::vector<int> dims, bool keepdim) {
   return extremum(true, x, std::move(dims), keepdim);

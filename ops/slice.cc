@@ -1,9 +1,9 @@
 #include <algorithm>
 
 #include "dtensor/dist_tensor_impl.h"
+#include "dtensor/ops/all_ops.h"
 #include "dtensor/ops/create.h"
 #include "dtensor/ops/index_op.h"
-#include "dtensor/ops/op_lists.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/view.h"
 #include "dtensor/placement/dims.h"
@@ -274,7 +274,9 @@ SliceArgs clamped(std::string_view op, const DistTensor& x, int dim, int64_t lo,
 
 }  // namespace
 
-OpList slice_ops() { return {&slice_op(), &pad_op()}; }
+static const OpFamily kFamily("slice", [] {
+  return OpList{&slice_op(), &pad_op()};
+});
 
 DistTensor slice(const DistTensor& x, int dim, int64_t lo, int64_t hi,
                  int64_t step) {

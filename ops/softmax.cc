@@ -1,6 +1,6 @@
+#include "dtensor/ops/all_ops.h"
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/kernels/kernels.h"
-#include "dtensor/ops/op_lists.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/reduce.h"
 #include "dtensor/ops/rows.h"
@@ -171,9 +171,9 @@ DistTensor log_softmax(const DistTensor& x, int dim) {
   return run_softmax(x, dim, true);
 }
 
-OpList softmax_ops() {
-  return {&forward_op(false), &forward_op(true), &backward_op(false),
-          &backward_op(true)};
-}
+static const OpFamily kFamily("softmax", [] {
+  return OpList{&forward_op(false), &forward_op(true), &backward_op(false),
+                &backward_op(true)};
+});
 
 }  // namespace dtensor

@@ -1,9 +1,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "dtensor/ops/all_ops.h"
 #include "dtensor/ops/gather_op.h"
 #include "dtensor/ops/kernels/kernels.h"
-#include "dtensor/ops/op_lists.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/reduce.h"
 #include "dtensor/ops/rows.h"
@@ -242,6 +242,6 @@ DistTensor multinomial(const DistTensor& weights, int64_t n, bool replacement,
   return replacement ? argmax(key, -1) : topk(key, n).indices;
 }
 
-OpList topk_ops() { return {&topk_op()}; }
+static const OpFamily kFamily("topk", [] { return OpList{&topk_op()}; });
 
 }  // namespace dtensor

@@ -2,7 +2,7 @@
 #include <cmath>
 #include <memory>
 
-#include "dtensor/ops/op_lists.h"
+#include "dtensor/ops/all_ops.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/pointwise_call.h"
 #include "dtensor/placement/error.h"
@@ -148,7 +148,7 @@ DistTensor unary_slope(int index, const DistTensor& x, const DistTensor& u) {
   return apply1(unary_op(index, 1), both);
 }
 
-OpList unary_ops() {
+static const OpFamily kFamily("unary", [] {
   OpList all;
   for (int i = 0; i < fn::kNumUnary; ++i) all.push_back(&unary_op(i, 0));
   // Slopes have one of two rules, so one of each is listed. The tests of
@@ -156,7 +156,7 @@ OpList unary_ops() {
   all.push_back(&unary_op(fn::index_of<fn::Exp>, 1));
   all.push_back(&unary_op(fn::index_of<fn::Log>, 1));
   return all;
-}
+});
 
 }  // namespace internal
 

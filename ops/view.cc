@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "dtensor/ops/all_ops.h"
 #include "dtensor/ops/index_op.h"
-#include "dtensor/ops/op_lists.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/redistribute.h"
 
@@ -244,7 +244,9 @@ Shape resolve_shape(const DistTensor& x, const Shape& shape,
 
 }  // namespace
 
-OpList view_ops() { return {&view_op(false), &view_op(true), &permute_op()}; }
+static const OpFamily kFamily("view", [] {
+  return OpList{&view_op(false), &view_op(true), &permute_op()};
+});
 
 static DistTensor shaped(const DistTensor& x, const Shape& shape, bool moves) {
   const Op& op = view_op(moves);

@@ -3,12 +3,12 @@
 #include <gtest/gtest.h>
 
 #include "dtensor/comm_event.h"
+#include "dtensor/ops/all_ops.h"
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/create.h"
 #include "dtensor/ops/decision.h"
 #include "dtensor/ops/grad.h"
 #include "dtensor/ops/op.h"
-#include "dtensor/ops/op_lists.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/view.h"
 #include "dtensor/rank_context.h"

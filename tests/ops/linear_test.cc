@@ -1,10 +1,10 @@
 #include <array>
 
 #include "dtensor/comm_event.h"
+#include "dtensor/ops/all_ops.h"
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/grad.h"
 #include "dtensor/ops/op.h"
-#include "dtensor/ops/op_lists.h"
 #include "dtensor/ops/view.h"
 #include "dtensor/rank_context.h"
 #include "tests/ops/structured_testing.h"
@@ -463,7 +463,7 @@ TEST(LinearTest, SaysWhatDoesNotFit) {
 
 // Of one type, where they are promoted nowhere.
 TEST(LinearTest, AnOperatorTakesOneType) {
-  for (const Op* op : linear_ops()) {
+  for (const Op* op : op_family("linear")) {
     const std::vector<SampleInput> inputs = op->samples()[0].inputs;
     if (inputs.size() < 3) continue;
     const std::string message = error_of(1, [&](const Mesh& mesh) {

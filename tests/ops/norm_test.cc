@@ -1,6 +1,8 @@
 #include "dtensor/ops/norm.h"
 
 #include "dtensor/ops/all_ops.h"
+#include "dtensor/ops/op.h"
+#include "dtensor/rank_context.h"
 #include "tests/ops/structured_testing.h"
 
 namespace dtensor::testing {
@@ -326,8 +328,9 @@ TEST(LayerNormTest, Errors) {
                        DistTensor x = put(values({2, 3}, 1), m);
                        x.set_requires_grad();
                        std::vector in{x, put(values({3}, 1), m)};
-                       const Attrs attrs = norm_ops()[1]->samples()[0].attrs;
-                       grad(sum(apply(*norm_ops()[1], in, attrs)[1]), {x});
+                       const Op& op = *op_family("norm")[1];
+                       const Attrs attrs = op.samples()[0].attrs;
+                       grad(sum(apply(op, in, attrs)[1]), {x});
                      }),
             "[rms_norm] output 1, a statistic of the rows, has no gradient; "
             "detach() it");

@@ -3,10 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include "dtensor/ops/all_ops.h"
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/create.h"
 #include "dtensor/ops/grad.h"
-#include "dtensor/ops/op_lists.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/reduce.h"
 #include "dtensor/ops/view.h"

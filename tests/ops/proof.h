@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "dtensor/comm/backend.h"
+#include "dtensor/ops/all_ops.h"
 #include "dtensor/ops/op.h"
-#include "dtensor/ops/op_lists.h"
 
 namespace dtensor::proof {
 
