@@ -382,8 +382,9 @@ class ExpertsBackward : public Op {
  public:
   // Sends rows of the tokens' cotangents, and returns rows of x's gradient.
   ExpertsBackward()
-      : Op("experts_backward",
-           {.work = {12, {'e', "tkh", 2}}, .differentiable = false}) {}
+      : Op("experts_backward", {.work = {12, {'e', "tkh", 2}},
+                                .differentiable = false,
+                                .data_decide_bytes = true}) {}
 
   BoundRule bind(const std::vector<Shape>& shapes,
                  const Attrs&) const override {
@@ -464,7 +465,9 @@ class Experts : public Op {
  public:
   // Per point, three products, each a multiplication and an addition. Each
   // choice's row goes to its expert and back.
-  Experts() : Op("experts", {.work = {6, {'e', "tkh", 2}}}) {}
+  Experts()
+      : Op("experts",
+           {.work = {6, {'e', "tkh", 2}}, .data_decide_bytes = true}) {}
 
   BoundRule bind(const std::vector<Shape>& shapes,
                  const Attrs&) const override {
@@ -552,10 +555,6 @@ DistTensor experts(const DistTensor& x, const DistTensor& ids,
                    const DistTensor& weights, const DistTensor& gate,
                    const DistTensor& up, const DistTensor& down) {
   return apply1(experts_op(), std::vector{x, ids, weights, gate, up, down});
-}
-
-bool data_decide_bytes(std::string_view op) {
-  return op == experts_op().name() || op == backward_op().name();
 }
 
 static const OpFamily kFamily("experts", [] {

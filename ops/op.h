@@ -78,6 +78,9 @@ struct OpFacts {
   bool has_rule = true;
   // False if compute() sets c.out itself (to a view of an input).
   bool allocates = true;
+  // True if the bytes of the operator's events depend on the data, so that they
+  // differ between steps, and from a dry run.
+  bool data_decide_bytes = false;
   // True if the outputs are the inputs under other indices. An output made from
   // a parameter then has the parameter's Keep, which limits how it may move.
   bool renames = false;

@@ -104,9 +104,11 @@ struct TopK {
 // for bools.
 TopK topk(const DistTensor&, int64_t k, int dim = -1, bool largest = true);
 
-// All elements along a dimension in order, smallest first, and their indices:
-// topk() of all. NaNs count as largest, and equal elements keep their order. A
-// split dimension is gathered: every rank has all of it in the end.
+// All elements along a dimension in order, smallest first, and their indices.
+// NaNs count as largest, and equal elements keep their order. If the dimension
+// is split, so is the result, and a rank never holds more than about twice its
+// share: each element is sent once or twice, with its index. Throws Error for
+// bools.
 TopK sort(const DistTensor&, int dim = -1, bool descending = false);
 DistTensor argsort(const DistTensor&, int dim = -1, bool descending = false);
 // The index of the first largest or smallest element along a dimension, which

@@ -65,19 +65,6 @@ class TopKOp : public Op {
     };
     const AxisMask axes = c.axes_of('n');
     if (!axes) return c.run(k);
-    if (args.k == c.global_size('n')) {
-      // All are candidates. Their places say which, so only values are sent.
-      const Tensor all = c.fetch(
-          x.t, axes,
-          [&](const Coord& at) {
-            return Region{rows_of(c, at), c.decision.in[0]->region(at).back()};
-          },
-          [&](const Coord& at) {
-            return Region{rows_of(c, at), range(0, args.k)};
-          });
-      k.x = {all.dtype(), x.rows, args.k, all.data(), args.k};
-      return c.run(k);
-    }
     const Candidates mine = candidates(c, x);
     // [rows, candidates], ordered by rank.
     const auto columns = [&](const Coord& at, bool all) {
@@ -178,17 +165,6 @@ TopK topk(const DistTensor& x, int64_t k, int dim, bool largest) {
   const std::vector<DistTensor> best =
       apply(topk_op(), {&rows, 1}, TopKArgs{k, largest});
   return {to_last(best[0], d), to_last(best[1], d)};
-}
-
-TopK sort(const DistTensor& x, int dim, bool descending) {
-  check_defined("sort", {&x, 1});
-  const int64_t n =
-      x.ndim() == 0 ? 1 : x.size(normalize_dim(dim, x.ndim(), "sort"));
-  return topk(x, n, dim, descending);
-}
-
-DistTensor argsort(const DistTensor& x, int dim, bool descending) {
-  return sort(x, dim, descending).indices;
 }
 
 DistTensor argmax(const DistTensor& x, int dim, bool keepdim) {

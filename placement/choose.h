@@ -53,9 +53,10 @@ struct OpWork {
   // The messages of compute() between ranks that split the factor `over` (0 if
   // it sends nothing, or a few numbers, which cost nothing here): `times`
   // all-to-alls. Each moves as many elements, of the first input's type, as the
-  // product of the sizes of the factors `of`, assumed to be shared evenly by
-  // the ranks. If `of` is empty, each rank instead receives from every other
-  // one a sum of 8 bytes for each index of all factors but `over`.
+  // product of the sizes of the factors `of` (all for "*"), assumed to be
+  // shared evenly by the ranks. If `of` is empty, each rank instead receives
+  // from every other one a sum of 8 bytes for each index of all factors but
+  // `over`.
   struct Exchange {
     char over = 0;
     std::string_view of = {};

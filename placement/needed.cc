@@ -66,7 +66,8 @@ int64_t exchange_ps(const BoundRule& rule, std::span<const OpInput> inputs,
     const int at = static_cast<int>(f);
     const bool over = factors[f].letter == e.over;
     if (over) axes = a.dims[f].axes();
-    if (e.of.empty() ? !over : e.of.find(factors[f].letter) != e.of.npos)
+    if (e.of.empty() ? !over
+                     : e.of == "*" || e.of.find(factors[f].letter) != e.of.npos)
       elements *=
           static_cast<double>(rule.size(at)) * rule.share(at, a.dims[f], mesh);
   }

@@ -1680,6 +1680,21 @@ BUGS = [
          'if (options.lr_steps) return;',
          'if (MUT(483) || options.lr_steps) return;'),
     ], ['trainer_test', 'checkpoint_train_test']),
+    Bug(484, 'sort: a descending order has the splitters of an ascending one', [
+        ('ops/sort.cc',
+         'if (descending)\n    for (uint64_t& key',
+         'if (descending && !MUT(484))\n    for (uint64_t& key'),
+    ], ['sort_test']),
+    Bug(485, 'sort: equal elements all go to one rank', [
+        ('ops/sort.cc',
+         'return Key{values[at], ids[at]};',
+         'return Key{values[at], MUT(485) ? 0 : ids[at]};'),
+    ], ['sort_test']),
+    Bug(486, 'sort: several rows of a part are sent in their own order', [
+        ('ops/sort.cc',
+         'if (members.rows <= 1) return flat;',
+         'if (members.rows <= 1 || MUT(486)) return flat;'),
+    ], ['proof_test']),
 ]
 
 # Numbers of bugs that were removed, and the reason:

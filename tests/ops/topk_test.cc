@@ -112,19 +112,6 @@ TEST(TopK, SplitRowsAreNotGathered) {
   });
 }
 
-// The values once, and no indices.
-TEST(TopK, SortSendsValuesOnly) {
-  on_mesh("a=4", [](const Mesh& mesh) {
-    const DistTensor x = randn({7, 400}, mesh, "S1", DType::kF32, {1, 1});
-    RankContext& context = RankContext::current();
-    context.record = true;
-    sort(x);
-    int64_t bytes = 0;
-    for (const CommEvent& e : context.events) bytes += e.counted;
-    EXPECT_EQ(bytes, 7 * 300 * 4);
-  });
-}
-
 TEST(TopK, BadInput) {
   EXPECT_EQ(error_of(2,
                      [](const Mesh& m) {

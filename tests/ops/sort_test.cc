@@ -1,0 +1,165 @@
+// Sorted rows that ranks share, against std::stable_sort.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "dtensor/comm_event.h"
+#include "dtensor/ops/create.h"
+#include "dtensor/ops/pointwise.h"
+#include "dtensor/ops/reduce.h"
+#include "dtensor/rank_context.h"
+#include "tests/ops/structured_testing.h"
+
+namespace dtensor::testing {
+namespace {
+
+using Values = std::vector<double>;
+
+// NaNs are largest, and equal elements keep their order.
+std::vector<int64_t> order_of(const Values& x, bool descending) {
+  std::vector<int64_t> order(x.size());
+  std::iota(order.begin(), order.end(), int64_t{0});
+  const auto below = [](double a, double b) {
+    return a < b || (std::isnan(b) && !std::isnan(a));
+  };
+  std::stable_sort(order.begin(), order.end(), [&](int64_t i, int64_t j) {
+    const double a = x[static_cast<size_t>(i)], b = x[static_cast<size_t>(j)];
+    return descending ? below(b, a) : below(a, b);
+  });
+  return order;
+}
+
+void expect_sorted(const Values& x, const Mesh& mesh, const char* layout,
+                   DType t) {
+  const auto n = static_cast<int64_t>(x.size());
+  const DistTensor given = put({{n}, x}, mesh, layout, t);
+  const Tensor whole = given.full();
+  for (bool descending : {false, true}) {
+    const TopK got = sort(given, 0, descending);
+    EXPECT_EQ(got.values.layout(), given.layout());
+    const Tensor values = got.values.full(), ids = got.indices.full();
+    const std::vector<int64_t> want = order_of(x, descending);
+    for (int64_t i = 0; i < n; ++i) {
+      const int64_t from = want[static_cast<size_t>(i)];
+      ASSERT_EQ(ids.integer_at(i), from) << layout << " " << n << " at " << i;
+      if (std::isnan(x[static_cast<size_t>(from)]))
+        ASSERT_TRUE(std::isnan(values.at(i)));
+      else
+        ASSERT_EQ(values.at(i), whole.at(from));
+    }
+  }
+}
+
+TEST(Sort, AnyValuesInAnyPartsOfARow) {
+  constexpr double kNaN = std::numeric_limits<double>::quiet_NaN(),
+                   kInf = std::numeric_limits<double>::infinity();
+  std::mt19937 rng(7);
+  for (const size_t n : {0, 1, 3, 10, 257}) {
+    std::vector<Values> all(5, Values(n));
+    for (size_t i = 0; i < n; ++i) {
+      all[0][i] = static_cast<double>(rng() % 1000) - 500;
+      all[1][i] = static_cast<double>(rng() % 3) - 1;  // few different ones
+      all[2][i] = static_cast<double>(i);              // in order
+      all[3][i] = -static_cast<double>(i);
+      all[4][i] = 2;
+    }
+    for (const auto& [mesh, layout] : {std::pair{"x=2", "S0"},
+                                       {"x=5", "S0"},
+                                       {"x=3", "S0@0|1|200"},
+                                       {"x=2,y=3", "S0,S0"},
+                                       {"x=2,y=2", "S0,R"}}) {
+      if (std::string(layout).find('@') != std::string::npos && n < 200)
+        continue;
+      on_mesh(mesh, [&](const Mesh& m) {
+        for (const Values& x : all)
+          for (DType t : {DType::kF64, DType::kF32, DType::kI64, DType::kI32})
+            expect_sorted(x, m, layout, t);
+        Values special = all[1];
+        if (n > 4) special[1] = kNaN, special[2] = kInf, special[4] = -kInf;
+        if (n > 9) special[6] = kNaN, special[7] = -0.0, special[9] = 0.0;
+        for (DType t : {DType::kF64, DType::kBF16, DType::kF16})
+          expect_sorted(special, m, layout, t);
+      });
+    }
+  }
+}
+
+// A number that f64 cannot hold.
+TEST(Sort, LargeIntegers) {
+  on_mesh("x=3", [&](const Mesh& mesh) {
+    const int64_t large = (int64_t{1} << 60) + 1;
+    const DistTensor x =
+        arange(9, mesh, "S0", DType::kI64) * -1 + Number(large);
+    const Tensor values = sort(x).values.full();
+    for (int64_t i = 0; i < 9; ++i)
+      EXPECT_EQ(values.integer_at(i), large - 8 + i);
+  });
+}
+
+// Every element is sent once, with its index, apart from a few at the ends of
+// the ranges; a gathered row would be three quarters of all elements.
+TEST(Sort, ARankReceivesItsShare) {
+  for (const bool equal : {false, true})
+    on_mesh("x=4", [&](const Mesh& mesh) {
+      constexpr int64_t kSize = 40000;
+      const DistTensor x =
+          equal ? full({kSize}, 1, mesh, "S0")
+                : randn({kSize}, mesh, "S0", DType::kF32, {1, 1});
+      RankContext& context = RankContext::current();
+      context.record = true;
+      const TopK got = sort(x);
+      EXPECT_EQ(got.values.layout(), x.layout());
+      int64_t bytes = 0;
+      for (const CommEvent& e : context.events) bytes += e.counted;
+      EXPECT_LT(bytes, 1.3 * (equal ? 0.1 : 0.75) * kSize / 4 * (4 + 8));
+    });
+}
+
+// Rows that ranks do not share are sorted without sending, and many rows are
+// moved to ranks that do not share them.
+TEST(Sort, RowsAreSharedOnlyIfThereAreFew) {
+  on_mesh("x=4", [&](const Mesh& mesh) {
+    RankContext& context = RankContext::current();
+    context.record = true;
+    sort(randn({8, 400}, mesh, "S0", DType::kF32, {1, 1}));
+    EXPECT_TRUE(context.events.empty());
+    sort(randn({8, 400}, mesh, "S1", DType::kF32, {1, 1}));
+    int64_t bytes = 0;
+    for (const CommEvent& e : context.events) bytes += e.counted;
+    EXPECT_EQ(bytes, 2 * 300 * 4);
+  });
+}
+
+TEST(Sort, GradientsGoWhereTheValuesWere) {
+  Problem p;
+  p.inputs = {{{11}, {3, -1, 4, 1.5, -5, 0.5, 2, -3, 7, 6, 9}}};
+  p.function = [](const std::vector<DistTensor>& x) {
+    const DistTensor sorted = sort(x[0]).values;
+    return sorted * sorted * arange(11, x[0].mesh(), {}, DType::kF64);
+  };
+  p.reference = [](const std::vector<Array>& x) {
+    Array y = x[0];
+    std::sort(y.v.begin(), y.v.end());
+    for (size_t i = 0; i < y.v.size(); ++i)
+      y.v[i] *= y.v[i] * static_cast<double>(i);
+    return y;
+  };
+  check_problem(p, {{"x=1", {}}, {"x=3", {"S0"}}, {"x=2,y=2", {"S0,S0"}}});
+}
+
+TEST(Sort, BadInput) {
+  EXPECT_EQ(
+      error_of(
+          2, [](const Mesh& m) { sort(full({4}, 1, m, "S0", DType::kBool)); }),
+      "[sort] bools have no order; write cast(x, DType::kI32)");
+}
+
+}  // namespace
+}  // namespace dtensor::testing
