@@ -140,7 +140,7 @@ DT_HD Two<C> sums_of(Row& row, const Typed<S>& t, int64_t r) {
 }
 
 // dx = rstd dy gamma - c1 - (x - mean) c2 + dsum, and adds dy xhat and dy to
-// the sums dgamma and dbeta, [n]. Each of the three may be null.
+// the sums dgamma and dbeta, [n]. dx and the sums may be null.
 template <class S, class C = compute_t<S>, class W = sum_t<C>>
 DT_HD void backward(Row& row, const Typed<S>& t, int64_t r, Two<C> sums,
                     W inv_n, S* dx, C* dgamma = nullptr, C* dbeta = nullptr) {
@@ -148,7 +148,7 @@ DT_HD void backward(Row& row, const Typed<S>& t, int64_t r, Two<C> sums,
   const C c1 = static_cast<C>(static_cast<W>(s) * sums.first * inv_n),
           c2 = static_cast<C>(static_cast<W>(s) * s * sums.second * inv_n);
   row.update(
-      t.n, row_at(dx, r, t.n),
+      t.n, dx ? row_at(dx, r, t.n) : nullptr,
       [&](auto& gamma, auto& beta, const auto& d, const auto& v, const auto& g,
           const auto& h) {
         const auto centered = v - m;
