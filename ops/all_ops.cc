@@ -37,9 +37,13 @@ OpList op_family(std::string_view name) {
 }
 
 const Op* find_op(std::string_view name) {
-  for (const Op* op : all_ops())
-    if (op->name() == name) return op;
-  return nullptr;
+  static const auto* by_name = [] {
+    auto* all = new std::map<std::string_view, const Op*>;
+    for (const Op* op : all_ops()) all->emplace(op->name(), op);
+    return all;
+  }();
+  const auto found = by_name->find(name);
+  return found == by_name->end() ? nullptr : found->second;
 }
 
 }  // namespace dtensor

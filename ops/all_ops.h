@@ -24,7 +24,7 @@ class OpFamily {
 const OpList& all_ops();
 // Those of one family; empty if there is none of that name.
 OpList op_family(std::string_view name);
-// The operator with this name, or null.
+// The first operator with this name, or null.
 const Op* find_op(std::string_view name);
 
 // The operator that matmul() calls for two matrices.

@@ -557,6 +557,11 @@ DistTensor experts(const DistTensor& x, const DistTensor& ids,
   return apply1(experts_op(), std::vector{x, ids, weights, gate, up, down});
 }
 
+bool data_decide_bytes(std::string_view name) {
+  const Op* op = find_op(name);
+  return op && op->facts().data_decide_bytes;
+}
+
 static const OpFamily kFamily("experts", [] {
   return OpList{&experts_op(), &backward_op()};
 });

@@ -1,6 +1,8 @@
 // A mixture of experts: each token passes through the few feed-forward networks
 // that a router chose for it (Shazeer et al., arXiv 1701.06538).
 #pragma once
+#include <string_view>
+
 #include "dtensor/dist_tensor.h"
 
 namespace dtensor {
@@ -32,5 +34,10 @@ namespace dtensor {
 DistTensor experts(const DistTensor& x, const DistTensor& ids,
                    const DistTensor& weights, const DistTensor& gate,
                    const DistTensor& up, const DistTensor& down);
+
+// Whether the bytes of the events of this operator (experts(), sort(), and
+// their like) depend on the data, so that they differ between steps, and from a
+// dry run.
+bool data_decide_bytes(std::string_view op);
 
 }  // namespace dtensor

@@ -6,9 +6,7 @@
 #include <array>
 
 #include "dtensor/comm_event.h"
-#include "dtensor/ops/all_ops.h"
 #include "dtensor/ops/create.h"
-#include "dtensor/ops/op.h"
 #include "dtensor/rank_context.h"
 #include "dtensor/scopes.h"
 #include "tests/ops/structured_testing.h"
@@ -166,7 +164,7 @@ TEST(Experts, SendsWhatTheFormulaSays) {
       const Rows mine = rows_of(n, ranks, context.world_rank);
       for (size_t i = 0; i < 4; ++i) {
         const CommEvent& e = context.events[i];
-        EXPECT_TRUE(find_op(e.op)->facts().data_decide_bytes) << e.op;
+        EXPECT_TRUE(data_decide_bytes(e.op)) << e.op;
         EXPECT_EQ(e.op, i < 2 ? "experts" : "experts_backward");
         const bool there = i % 2 == 0;
         EXPECT_EQ(e.counted, (there ? mine.there : mine.back) * n.hidden * 4);
@@ -175,7 +173,7 @@ TEST(Experts, SendsWhatTheFormulaSays) {
     });
   }
   EXPECT_TRUE(differ);
-  EXPECT_FALSE(find_op("attention")->facts().data_decide_bytes);
+  EXPECT_FALSE(data_decide_bytes("attention"));
 }
 
 // Without data, every rank's choices are spread evenly over the experts.

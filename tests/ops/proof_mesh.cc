@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "dtensor/all_gather_bytes.h"
-#include "dtensor/ops/all_ops.h"
+#include "dtensor/ops/experts.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/runtime.h"
 #include "tests/ops/proof_run.h"
@@ -431,7 +431,7 @@ class OnMesh {
       }
       if (!same || predicted != counted ||
           (job.assignment && e.predicted != predicted &&
-           !find_op(e.op)->facts().data_decide_bytes))
+           !data_decide_bytes(e.op)))
         failure(&job, fmt::format("collective {}, {} for {}: {} bytes in a dry "
                                   "run, {} predicted, {} counted",
                                   i, name(e.kind), e.op, e.predicted, predicted,
