@@ -318,8 +318,8 @@ class Sort : public Op {
                          d];
         append(holds[d][0], at, at + size);
         at += size;
-        for (const Interval& range :
-             c.decision.out[0]->region(members.at[d]).back())
+        const Region region = c.decision.out[0]->region(members.at[d]);
+        for (const Interval& range : region.back())
           append(wants[d][0], r * n + range.lo, r * n + range.hi);
       }
     }
