@@ -4,6 +4,7 @@
 
 #include "dtensor/ops/all_ops.h"
 #include "dtensor/ops/create.h"
+#include "dtensor/ops/op.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/runtime.h"
 
