@@ -10,9 +10,60 @@
 
 namespace dtensor {
 
-// Built from a shape and the strides of each array; array 0 is the destination.
-// simplify() drops loops of length 1, moves the loop with array 0's smallest
-// step innermost, and fuses loops where possible. At least one loop remains.
+// Loops of lengths n; array a moves by steps[loop * arrays + a], and array 0 is
+// the destination. Drops loops of length 1, moves the loop with array 0's
+// smallest step innermost, and fuses loops where possible. Returns the number
+// of loops that remain, at least one; that of an empty box has the length 0.
+// `arrays` is a constant or an int.
+template <class Arrays>
+int simplify_loops(int loops, int64_t* n, int64_t* steps, Arrays arrays) {
+  const auto copy = [&](int from, int to) {
+    n[to] = n[from];
+    for (int a = 0; a < arrays; ++a)
+      steps[to * arrays + a] = steps[from * arrays + a];
+  };
+  const auto swap = [&](int i, int j) {
+    std::swap(n[i], n[j]);
+    for (int a = 0; a < arrays; ++a)
+      std::swap(steps[i * arrays + a], steps[j * arrays + a]);
+  };
+  // Adds loop `from` to the `kept` ones, as a part of the last one if it can.
+  const auto add = [&](int from, int kept) {
+    bool one = kept > 0;
+    if (one)
+      for (int a = 0; a < arrays; ++a)
+        one &= steps[(kept - 1) * arrays + a] ==
+               steps[from * arrays + a] * n[from];
+    if (one) n[from] *= n[--kept];
+    if (kept != from) copy(from, kept);
+    return kept + 1;
+  };
+  const auto only = [&](int64_t length) {
+    n[0] = length;
+    for (int a = 0; a < arrays; ++a) steps[a] = 0;
+    return 1;
+  };
+  int kept = 0;
+  bool sorted = true;
+  for (int i = 0; i < loops; ++i) {
+    if (n[i] == 0) return only(0);
+    if (n[i] == 1) continue;
+    kept = add(i, kept);
+    for (int to = kept - 1; to > 0 && std::abs(steps[(to - 1) * arrays]) <
+                                          std::abs(steps[to * arrays]);
+         --to) {
+      swap(to - 1, to);
+      sorted = false;
+    }
+  }
+  if (kept == 0) return only(1);
+  if (sorted) return kept;
+  int fused = 0;
+  for (int i = 0; i < kept; ++i) fused = add(i, fused);
+  return fused;
+}
+
+// Built from a shape and the strides of each array, for simplify_loops().
 class Nest {
  public:
   Nest(Sizes shape, int arrays) : arrays_(arrays) {
@@ -32,46 +83,8 @@ class Nest {
 
   // False if the box is empty.
   bool simplify() {
-    int kept = 0;
-    for (int i = 0; i < loops_; ++i) {
-      if (n(i) == 0) return false;
-      if (n(i) == 1) continue;
-      // Sort loops by decreasing step of array 0.
-      int to = kept++;
-      const int64_t rounds = n(i), step = std::abs(at(i, 0));
-      std::array<int64_t, 4> few;
-      std::vector<int64_t> many;
-      int64_t* moved = few.data();
-      if (arrays_ > 4) {
-        many.resize(static_cast<size_t>(arrays_));
-        moved = many.data();
-      }
-      for (int a = 0; a < arrays_; ++a) moved[a] = at(i, a);
-      for (; to > 0 && std::abs(at(to - 1, 0)) < step; --to) move(to - 1, to);
-      n_[static_cast<size_t>(to)] = rounds;
-      for (int a = 0; a < arrays_; ++a) at(to, a) = moved[a];
-    }
-    loops_ = kept;
-    if (loops_ == 0) {
-      n_[0] = 1;
-      for (int a = 0; a < arrays_; ++a) at(0, a) = 0;
-      loops_ = 1;
-      return true;
-    }
-    int last = 0;
-    for (int i = 1; i < loops_; ++i) {
-      bool one = true;
-      for (int a = 0; a < arrays_ && one; ++a)
-        one = at(last, a) == at(i, a) * n(i);
-      if (one) {
-        n_[static_cast<size_t>(i)] *= n(last);
-        move(i, last);
-      } else if (++last != i) {
-        move(i, last);
-      }
-    }
-    loops_ = last + 1;
-    return true;
+    loops_ = simplify_loops(loops_, n_.data(), steps_, arrays_);
+    return n(0) > 0;
   }
 
   int loops() const { return loops_; }
@@ -110,10 +123,6 @@ class Nest {
 
  private:
   int64_t& at(int loop, int array) { return steps_[loop * arrays_ + array]; }
-  void move(int from, int to) {
-    n_[static_cast<size_t>(to)] = n_[static_cast<size_t>(from)];
-    for (int a = 0; a < arrays_; ++a) at(to, a) = at(from, a);
-  }
   void swap(int i, int j) {
     std::swap(n_[static_cast<size_t>(i)], n_[static_cast<size_t>(j)]);
     for (int a = 0; a < arrays_; ++a) std::swap(at(i, a), at(j, a));

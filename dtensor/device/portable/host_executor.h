@@ -193,8 +193,9 @@ void map(Stream s, int64_t n, Out* out, F f, const In*... in) {
 template <class Body>
 void rows(Stream s, int64_t count, int64_t /*n*/, Body body,
           int64_t fast_bytes = 0) {
-  Scratch fast(s, fast_bytes);
-  Row row(fast.as<char>());
+  std::optional<Scratch> fast;
+  if (fast_bytes > 0) fast.emplace(s, fast_bytes);
+  Row row(fast ? fast->as<char>() : nullptr);
   for (int64_t r = 0; r < count; ++r) body(row, r);
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 
 #include "dtensor/device/portable/values.h"
 
@@ -29,5 +30,23 @@ template <int W, class T>
 DT_HD inline void store(T* p, const Pack<T, W>& pack) {
   *reinterpret_cast<Pack<T, W>*>(p) = pack;
 }
+
+// Elements that are `step` apart, next to each other, as T.
+template <class T>
+struct Piece {
+  static constexpr int64_t kMost = 512;
+  alignas(64) T v[kMost];
+  Piece() {}  // leaves v as it is
+  template <class S>
+  const T* of(const S* p, int64_t step, int64_t n) {
+    if constexpr (std::is_same_v<S, T>)
+      if (step == 1) return p;
+    if (step == 0)
+      std::fill_n(v, n, static_cast<T>(*p));
+    else
+      for (int64_t i = 0; i < n; ++i) v[i] = static_cast<T>(p[i * step]);
+    return v;
+  }
+};
 
 }  // namespace dtensor::portable

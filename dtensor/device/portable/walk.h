@@ -4,35 +4,17 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <tuple>
 #include <utility>
 
 #include "dtensor/device/device.h"
 #include "dtensor/device/nest.h"
+#include "dtensor/device/portable/divisor.h"
 #include "dtensor/device/portable/executor.h"
 #include "dtensor/device/portable/pack.h"
 
 namespace dtensor::portable {
 inline namespace DT_PORTABLE {
-
-// Division of numbers below 2^31 by a number that the host knows, 1 <= d <
-// 2^31, as a multiplication and a shift (Granlund and Montgomery, "Division by
-// invariant integers using multiplication", PLDI 1994).
-class Divisor {
- public:
-  Divisor() = default;
-  explicit Divisor(uint32_t d) {
-    while (uint64_t{1} << shift_ < d) ++shift_;
-    const uint64_t rest = (uint64_t{1} << shift_) - d;
-    factor_ = static_cast<uint32_t>((rest << 32) / d + 1);
-  }
-  DT_HD uint32_t quotient(uint32_t n) const {
-    const uint64_t product = uint64_t{n} * factor_;
-    return (static_cast<uint32_t>(product >> 32) + n) >> shift_;
-  }
-
- private:
-  uint32_t factor_ = 1, shift_ = 0;
-};
 
 // `A` arrays of one shape. Array 0 is the destination, and elements are
 // numbered in the order of its memory. At most kMaxLoops dimensions. Kernels
@@ -42,19 +24,17 @@ class Walk {
  public:
   // Strides in elements.
   Walk(Sizes shape, const std::array<Sizes, A>& strides) {
-    Nest nest(shape, A);
-    for (int a = 0; a < A; ++a) nest.set(a, strides[static_cast<size_t>(a)], 1);
-    if (!nest.simplify()) return;
-    loops_ = nest.loops();
-    count_ = 1;
-    for (int l = 0; l < loops_; ++l) {
-      n_[l] = nest.n(l);
-      count_ *= n_[l];
-      for (int a = 0; a < A; ++a) step_[l][a] = nest.step(l, a);
+    for (size_t i = 0; i < shape.size(); ++i) {
+      n_[i] = shape[i];
+      for (size_t a = 0; a < A; ++a) step_[i][a] = strides[a][i];
     }
-    narrow_ = count_ <= INT32_MAX;
+    loops_ = simplify_loops(static_cast<int>(shape.size()), n_, &step_[0][0],
+                            std::integral_constant<int, A>());
+    count_ = 1;
+    for (int l = 0; l < loops_; ++l) count_ *= n_[l];
+    narrow_ = !kManyPasses && count_ <= INT32_MAX;
     if (narrow_)
-      for (int l = 0; l < loops_; ++l)
+      for (int l = 1; l < loops_; ++l)
         by_[l] = Divisor(static_cast<uint32_t>(n_[l]));
   }
 
@@ -88,6 +68,26 @@ class Walk {
     }
   }
 
+  // Calls f(offsets) for the start of each run along the innermost loop, in
+  // order. For the host.
+  template <class F>
+  void runs(F&& f) const {
+    if (count_ == 0) return;
+    int64_t offset[A] = {}, round[kMaxLoops];
+    for (int l = 0; l < loops_; ++l) round[l] = 0;
+    for (;;) {
+      f(offset);
+      int l = loops_ - 2;
+      for (; l >= 0; --l) {
+        go(l, 1, offset);
+        if (++round[l] < n_[l]) break;
+        go(l, -n_[l], offset);
+        round[l] = 0;
+      }
+      if (l < 0) return;
+    }
+  }
+
   // Whether array `a` at p can be read `width` elements at a time, from any
   // multiple of `width` on: they are contiguous and aligned, or all the same
   // element.
@@ -106,12 +106,12 @@ class Walk {
     for (int a = 0; a < A; ++a) offset[a] += rounds * step_[loop][a];
   }
 
-  int loops_ = 1;
-  bool narrow_ = true;  // element numbers fit into 31 bits
-  int64_t count_ = 0;
-  int64_t n_[kMaxLoops] = {};
+  int loops_;
+  bool narrow_;  // element numbers fit into 31 bits: by_ is set, but by_[0]
+  int64_t count_;
+  int64_t n_[kMaxLoops];
   Divisor by_[kMaxLoops];
-  int64_t step_[kMaxLoops][A] = {};
+  int64_t step_[kMaxLoops][A];
 };
 
 // The body of map() below: index i stands for a pack of W elements, or, after
@@ -186,14 +186,40 @@ void map_outputs(Stream s, const Walk<1 + sizeof...(In)>& walk,
   each(s, walk.count() - packs * (W - 1), body);
 }
 
+// map() below, on one thread: f sees the elements of contiguous pieces, so that
+// the compiler makes a vectorized loop of it. `out` is contiguous.
+template <class Out, class F, class... In, int... k>
+void map_runs(const Walk<1 + sizeof...(In)>& walk, Out* out, F f,
+              std::integer_sequence<int, k...>, const In*... in) {
+  const int64_t n = walk.inner();
+  std::tuple<Piece<In>...> pieces;
+  walk.runs([&](const auto& at) {
+    for (int64_t i = 0; i < n; i += Piece<Out>::kMost) {
+      const int64_t m = std::min(Piece<Out>::kMost, n - i);
+      Out* to = out + at[0] + i;
+      [&](const In*... x) {
+#pragma GCC ivdep
+        for (int64_t j = 0; j < m; ++j) to[j] = f(x[j]...);
+      }(std::get<k>(pieces).of(in + at[k + 1] + i * walk.inner_step(k + 1),
+                               walk.inner_step(k + 1), m)...);
+    }
+  });
+}
+
 // out = f(in...) for each element of the walk over the arrays out, in.... out
-// may be one of the inputs if its item size and strides are the same. Moves 16
-// bytes at a time where the strides allow it.
+// may be one of the inputs if its item size and strides are the same. On a GPU,
+// moves 16 bytes at a time where the strides allow it; on the host, `out` has
+// to be contiguous.
 template <class Out, class F, class... In>
 void map(Stream s, const Walk<1 + sizeof...(In)>& walk, Out* out, F f,
          const In*... in) {
-  Out* const all[] = {out};
-  map_outputs(s, walk, all, f, in...);
+  if constexpr (kManyPasses) {
+    map_runs(walk, out, f, std::make_integer_sequence<int, sizeof...(In)>(),
+             in...);
+  } else {
+    Out* const all[] = {out};
+    map_outputs(s, walk, all, f, in...);
+  }
 }
 
 // As map(), for an f that returns Two<Out>; `second` has the layout of `first`.

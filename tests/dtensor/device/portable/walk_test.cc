@@ -74,6 +74,23 @@ TEST(WalkTest, ScalarsAndNothing) {
             0);
 }
 
+TEST(WalkTest, RunsBeginAtEveryInnermostLoop) {
+  struct Case {
+    Shape shape, strides;
+  };
+  for (const Case& c :
+       {Case{{3, 1, 4, 5}, {0, 7, -2, 11}}, Case{{2, 2, 3}, {1, 2, 4}},
+        Case{{7}, {1}}, Case{{}, {}}, Case{{3, 0}, {1, 1}}}) {
+    const Walk<2> walk(c.shape, {contiguous_strides(c.shape), c.strides});
+    const Pairs all = offsets(walk);
+    Pairs want, got;
+    for (int64_t i = 0; i < walk.count(); i += walk.inner())
+      want.push_back(all[static_cast<size_t>(i)]);
+    walk.runs([&](const int64_t(&at)[2]) { got.push_back(std::to_array(at)); });
+    EXPECT_EQ(got, want) << to_string(c.shape);
+  }
+}
+
 TEST(WalkTest, SixteenLoops) {
   // Each of two rounds, and none that fuses with its neighbour.
   std::vector<int64_t> shape(kMaxLoops, 2), dst, src;
