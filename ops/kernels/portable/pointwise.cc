@@ -53,15 +53,6 @@ Launch binary_of(int index, fn::By by) {
   return found;
 }
 
-template <class T>
-void where(Stream s, const Pointwise& a) {
-  portable::map(
-      s, walk_of<3>(a), static_cast<T*>(a.out),
-      DT_BODY(uint8_t c, T x, T y) { return c ? x : y; },
-      static_cast<const uint8_t*>(a.in[0]), static_cast<const T*>(a.in[1]),
-      static_cast<const T*>(a.in[2]));
-}
-
 }  // namespace
 }  // namespace pointwise
 
@@ -81,19 +72,6 @@ void PortableKernels::run(Stream s, const Binary& a) const {
   });
   if (!launch) no_kernel(f, fn::order_of(a.by), a.of.type);
   launch(s, a.params.data(), a.of);
-}
-
-void PortableKernels::run(Stream s, const Where& a) const {
-  switch (size_of(a.of.type)) {
-    case 1:
-      return pointwise::where<uint8_t>(s, a.of);
-    case 2:
-      return pointwise::where<uint16_t>(s, a.of);
-    case 4:
-      return pointwise::where<uint32_t>(s, a.of);
-    default:
-      return pointwise::where<uint64_t>(s, a.of);
-  }
 }
 
 }  // namespace DT_PORTABLE
