@@ -585,11 +585,11 @@ BUGS = [
          'true) + (MUT(98) ? 0 : eps));'),
     ], ['norm_test']),
     Bug(99, 'embedding: id == hi is still looked up', [
-        ('ops/kernels/cpu/embedding.cc',
-         'if (id[i] >= a.lo && id[i] < a.hi)\n'
-         '        std::memcpy',
-         'if (id[i] >= a.lo && id[i] < a.hi + (MUT(99) && a.hi > a.lo && a.lo > 0 ? 1 : 0))\n'
-         '        std::memcpy'),
+        ('ops/kernels/portable/embedding.cc',
+         'if (id >= a.lo && id < a.hi)\n'
+         '          row.copy',
+         'if (id >= a.lo && id < a.hi + (MUT(99) && a.hi > a.lo && a.lo > 0 ? 1 : 0))\n'
+         '          row.copy'),
     ], ['embedding_test']),
     Bug(100, 'the embedding gradient of bf16 is summed in bf16', [
         ('ops/embedding.cc',

@@ -89,24 +89,48 @@ void clear(Stream s, int64_t n, G* table) {
       s, n, table, DT_BODY(int64_t) { return G(); });
 }
 
-template <class S, class G>
-void backward(Stream s, const EmbeddingBackward& a) {
-  const int64_t ids = a.hi - a.lo, count = a.dy.rows, n = a.dy.n;
-  auto* table = static_cast<G*>(a.dtable);
-  if (ids <= 0 || n == 0) return;
-  if (!a.accumulate) clear(s, ids * n, table);
-  if (count == 0) return;
+// Many rows at once: sorts the ids, so that the rows of each come in order.
+template <class S, class G, class I>
+void add_sorted(Stream s, const EmbeddingBackward& a) {
+  const int64_t ids = a.hi - a.lo, count = a.dy.rows;
   Scratch key_scratch(s, 2 * count * static_cast<int64_t>(sizeof(uint64_t)));
   Scratch place_scratch(s, 2 * count * static_cast<int64_t>(sizeof(int64_t)));
   auto* keys = key_scratch.as<uint64_t>();
   auto* places = place_scratch.as<int64_t>();
-  visit_ids(a.ids_type, "embedding backward", [&]<class I>() {
-    number(s, count, static_cast<const I*>(a.ids), a.lo, a.hi, keys, places);
-  });
+  number(s, count, static_cast<const I*>(a.ids), a.lo, a.hi, keys, places);
   portable::sort_by_key(s, count, std::bit_width(static_cast<uint64_t>(ids)),
                         keys, places, keys + count, places + count);
-  add_runs(s, count, n, keys + count, places + count,
-           static_cast<const S*>(a.dy.data), a.dy.stride, ids, table);
+  add_runs(s, count, a.dy.n, keys + count, places + count,
+           static_cast<const S*>(a.dy.data), a.dy.stride, ids,
+           static_cast<G*>(a.dtable));
+}
+
+// One row after the other.
+template <class S, class G, class I>
+void add_in_order(Stream s, const EmbeddingBackward& a) {
+  rows(
+      s, a.dy.rows, a.dy.n, DT_BODY(Row & row, int64_t i) {
+        const int64_t id = static_cast<const I*>(a.ids)[i], n = a.dy.n;
+        if (id < a.lo || id >= a.hi) return;
+        G* to = static_cast<G*>(a.dtable) + (id - a.lo) * n;
+        row.map(
+            n, to, [](auto sum, auto v) { return sum_of(sum, v); }, to,
+            row_at<S>(a.dy, i));
+      });
+}
+
+template <class S, class G>
+void backward(Stream s, const EmbeddingBackward& a) {
+  const int64_t n = (a.hi - a.lo) * a.dy.n;
+  if (n <= 0) return;
+  if (!a.accumulate) clear(s, n, static_cast<G*>(a.dtable));
+  if (a.dy.rows == 0) return;
+  visit_ids(a.ids_type, "embedding backward", [&]<class I>() {
+    if constexpr (portable::kManyPasses)
+      add_in_order<S, G, I>(s, a);
+    else
+      add_sorted<S, G, I>(s, a);
+  });
 }
 
 }  // namespace
