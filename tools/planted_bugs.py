@@ -1324,9 +1324,9 @@ BUGS = [
          'if (MUT(354) ? t.busy > most.busy : t.span > most.span) most = t;'),
     ], ['pipeline_times_test']),
     Bug(340, 'topk: among equal candidates a rank takes the last', [
-        ('ops/kernels/cpu/select.cc',
-         'return id(i) < id(j);',
-         'return MUT(340) ? id(i) > id(j) : id(i) < id(j);'),
+        ('ops/kernels/portable/select.cc',
+         'return a.id < b.id;',
+         'return MUT(340) ? a.id > b.id : a.id < b.id;'),
     ], ['topk_test', 'kernels/select_test']),
     Bug(341, 'experts: a gradient uses the routes of the call that ran last', [
         ('ops/experts.cc',

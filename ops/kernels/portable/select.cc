@@ -1,7 +1,9 @@
 // Elements of rows, selected by rank or by index.
 #include "dtensor/ops/kernels/select.h"
 
+#include <algorithm>
 #include <bit>
+#include <numeric>
 #include <type_traits>
 #include <utility>
 
@@ -34,23 +36,57 @@ struct Candidate {
 // equal in this order.
 struct First {
   bool largest;
-  template <class T>
-  DT_HD static bool above(const T& a, const T& b) {
-    return a > b || (a != a && b == b);
+  // Ids are compared if values are equal: lower() says whether the first is
+  // lower.
+  template <class T, class Lower>
+  DT_HD bool before(const T& a, const T& b, Lower lower) const {
+    if (a > b) return largest;
+    if (b > a) return !largest;
+    const bool nan = a != a;
+    return nan == (b != b) ? lower() : nan == largest;
   }
   template <class T>
   DT_HD bool before(const Candidate<T>& a, const Candidate<T>& b) const {
-    if (a.at < 0 || b.at < 0) return b.at < 0 && a.at >= 0;
-    if (above(a.value, b.value)) return largest;
-    if (above(b.value, a.value)) return !largest;
-    return a.id < b.id;
+    return before(a.value, b.value, [&] { return a.id < b.id; });
   }
   template <class T>
   DT_HD Candidate<T> operator()(const Candidate<T>& a,
                                 const Candidate<T>& b) const {
+    if (a.at < 0 || b.at < 0) return a.at < 0 ? b : a;
     return before(b, a) ? b : a;
   }
 };
+
+DT_HD inline int64_t id_of(const TopK& a, int64_t r, int64_t i) {
+  return a.ids ? a.ids[r * a.x.n + i] : a.first + i;
+}
+
+// On one thread: sorts the indices of each row. A heap is faster if it stays
+// small.
+template <class S>
+void topk_by_index(Stream s, const TopK& a) {
+  const S* from = static_cast<const S*>(a.x.data);
+  auto* values = static_cast<S*>(a.values);
+  int64_t* value_ids = a.value_ids;
+  Scratch scratch(s, a.x.n * static_cast<int64_t>(sizeof(int64_t)));
+  auto* order = scratch.as<int64_t>();
+  for (int64_t r = 0; r < a.x.rows; ++r, from += a.x.stride) {
+    std::iota(order, order + a.x.n, int64_t{0});
+    const auto before = [&](int64_t i, int64_t j) {
+      return First{a.largest}.before(widened(from[i]), widened(from[j]), [&] {
+        return id_of(a, r, i) < id_of(a, r, j);
+      });
+    };
+    if (a.k > a.x.n / 8)
+      std::sort(order, order + a.x.n, before);
+    else
+      std::partial_sort(order, order + a.k, order + a.x.n, before);
+    for (int64_t j = 0; j < a.k; ++j) {
+      *values++ = from[order[j]];
+      *value_ids++ = id_of(a, r, order[j]);
+    }
+  }
+}
 
 // Finds the first element of the row, then the first of the rest, and so on. If
 // k is large, sorting is faster.
@@ -68,8 +104,7 @@ void topk_typed(Stream s, const TopK& a) {
           const C best = row.reduce(
               n, C(), order,
               [&](int64_t i, S v) {
-                const C c{widened(v), a.ids ? a.ids[r * n + i] : a.first + i,
-                          i};
+                const C c{widened(v), id_of(a, r, i), i};
                 return j == 0 || order.before(last, c) ? c : C();
               },
               from);
@@ -137,8 +172,10 @@ void topk_sorted(Stream s, const TopK& a) {
       });
 }
 
+// A thread of a GPU takes one element, because rows may be short. One thread
+// goes from row to row, without a division.
 template <class S>
-void take_typed(Stream s, const TakeRows& a) {
+void take_elements(Stream s, const TakeRows& a) {
   map(
       s, a.x.rows * a.k, static_cast<S*>(a.out),
       DT_BODY(int64_t e, int64_t id) {
@@ -147,41 +184,72 @@ void take_typed(Stream s, const TakeRows& a) {
       },
       a.index);
 }
+template <class S>
+void take_in_order(const TakeRows& a) {
+  const S* from = static_cast<const S*>(a.x.data);
+  const int64_t* index = a.index;
+  const int64_t k = a.k;
+  const uint64_t lo = static_cast<uint64_t>(a.lo),
+                 n = static_cast<uint64_t>(std::max<int64_t>(a.hi - a.lo, 0));
+  S* to = static_cast<S*>(a.out);
+  for (int64_t r = 0; r < a.x.rows; ++r, from += a.x.stride)
+    for (int64_t j = 0; j < k; ++j) {
+      const uint64_t at = static_cast<uint64_t>(*index++) - lo;
+      *to++ = at < n ? from[at] : S();
+    }
+}
 
+// Adds k elements to those of a row that their indices name.
+template <class S>
+DT_HD void put_row(const PutRows& a, const S* dy, const int64_t* index, S* dx) {
+  for (int64_t j = 0; j < a.dy.n; ++j) {
+    const int64_t id = index[j];
+    if (id < a.lo || id >= a.hi) continue;
+    S& sum = dx[id - a.lo];
+    sum = rounded<S>(sum_of(widened(sum), widened(dy[j])));
+  }
+}
+// An index may occur twice, so one thread handles a whole row.
 template <class S>
 void put_typed(Stream s, const PutRows& a) {
+  const int64_t n = a.hi - a.lo, k = a.dy.n;
   auto* dx = static_cast<S*>(a.dx);
   map(
-      s, a.dy.rows * (a.hi - a.lo), dx, DT_BODY(int64_t) { return S(); });
-  // An index may occur twice, so one thread handles a whole row.
-  each(
-      s, a.dy.rows, DT_BODY(int64_t r) {
-        const S* dy = row_at<S>(a.dy, r);
-        for (int64_t j = 0; j < a.dy.n; ++j) {
-          const int64_t id = a.index[r * a.dy.n + j];
-          if (id < a.lo || id >= a.hi) continue;
-          S& sum = dx[r * (a.hi - a.lo) + id - a.lo];
-          sum = rounded<S>(sum_of(widened(sum), widened(dy[j])));
-        }
-      });
+      s, a.dy.rows * n, dx, DT_BODY(int64_t) { return S(); });
+  if constexpr (portable::kManyPasses) {
+    const S* dy = static_cast<const S*>(a.dy.data);
+    const int64_t* index = a.index;
+    for (int64_t r = 0; r < a.dy.rows;
+         ++r, dy += a.dy.stride, index += k, dx += n)
+      put_row(a, dy, index, dx);
+  } else {
+    each(
+        s, a.dy.rows, DT_BODY(int64_t r) {
+          put_row(a, row_at<S>(a.dy, r), a.index + r * k, dx + r * n);
+        });
+  }
 }
 
 }  // namespace
 
 void PortableKernels::run(Stream s, const TopK& a) const {
-  if (a.x.type == DType::kBool) no_kernel("topk", a.x.type);
-  visit(a.x.type, [&]<class S>() {
-    if constexpr (!std::is_same_v<S, bool>) {
-      if (a.k > kFew)
-        topk_sorted<S>(s, a);
-      else
-        topk_typed<S>(s, a);
-    }
+  visit_numbers(a.x.type, "topk", [&]<class S>() {
+    if constexpr (portable::kManyPasses)
+      topk_by_index<S>(s, a);
+    else if (a.k > kFew)
+      topk_sorted<S>(s, a);
+    else
+      topk_typed<S>(s, a);
   });
 }
 
 void PortableKernels::run(Stream s, const TakeRows& a) const {
-  visit(a.x.type, [&]<class S>() { take_typed<S>(s, a); });
+  visit(a.x.type, [&]<class S>() {
+    if constexpr (portable::kManyPasses)
+      take_in_order<S>(a);
+    else
+      take_elements<S>(s, a);
+  });
 }
 
 void PortableKernels::run(Stream s, const PutRows& a) const {
