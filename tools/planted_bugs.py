@@ -622,14 +622,14 @@ BUGS = [
          'g.accumulate = (again && !MUT(104)) || c.accumulate;'),
     ], ['gradients_by_value_test']),
     Bug(105, 'philox: the block counter loses its upper word', [
-        ('ops/kernels/cpu/random.cc',
-         'c1 = counter >> 32;',
-         'c1 = MUT(105) ? U64v{} : counter >> 32;'),
+        ('ops/kernels/portable/random.cc',
+         'block >> 32,',
+         'MUT(105) ? U64v{} : block >> 32,'),
     ], ['kernels/training_test']),
     Bug(106, 'philox: the stream id loses its upper word', [
-        ('ops/kernels/cpu/random.cc',
-         'c3 = U64v{} + (stream_id >> 32);',
-         'c3 = U64v{} + (MUT(106) ? 0 : stream_id >> 32);'),
+        ('ops/kernels/portable/random.cc',
+         'U64v{} + (stream >> 32)',
+         'U64v{} + (MUT(106) ? 0 : stream >> 32)'),
     ], ['kernels/training_test']),
     Bug(107, 'the random index of a box uses local offsets', [
         ('ops/random.cc',

@@ -2,6 +2,7 @@
 // "Parallel random numbers: as easy as 1, 2, 3" (SC 2011).
 #pragma once
 #include <cstdint>
+#include <type_traits>
 
 #ifdef __CUDACC__
 #define DT_PHILOX_HD __host__ __device__
@@ -11,21 +12,26 @@
 
 namespace dtensor::kernels {
 
-struct Philox4 {
-  uint32_t x[4];
+// Four words. W is uint32_t; or a vector of uint64_t, each of which has the
+// word of another block.
+template <class W>
+struct PhiloxWords {
+  W x[4];
 };
+using Philox4 = PhiloxWords<uint32_t>;
 
 // The block of four words for `counter` (c0 first) and the key (k0, k1).
-DT_PHILOX_HD inline Philox4 philox4x32(Philox4 counter, uint32_t k0,
-                                       uint32_t k1) {
-  Philox4 c = counter;
+template <class W>
+DT_PHILOX_HD inline PhiloxWords<W> philox4x32(PhiloxWords<W> counter,
+                                              uint32_t k0, uint32_t k1) {
+  using Product = std::conditional_t<std::is_same_v<W, uint32_t>, uint64_t, W>;
+  constexpr uint64_t kLow = 0xffffffffu;
+  PhiloxWords<W> c = counter;
   for (int round = 0; round < 10; ++round) {
-    const uint64_t p0 = uint64_t{0xD2511F53u} * c.x[0];
-    const uint64_t p1 = uint64_t{0xCD9E8D57u} * c.x[2];
-    c = {{static_cast<uint32_t>(p1 >> 32) ^ c.x[1] ^ k0,
-          static_cast<uint32_t>(p1),
-          static_cast<uint32_t>(p0 >> 32) ^ c.x[3] ^ k1,
-          static_cast<uint32_t>(p0)}};
+    const Product p0 = Product(c.x[0]) * uint64_t{0xD2511F53u};
+    const Product p1 = Product(c.x[2]) * uint64_t{0xCD9E8D57u};
+    c = {{W(p1 >> 32) ^ c.x[1] ^ k0, W(p1 & kLow), W(p0 >> 32) ^ c.x[3] ^ k1,
+          W(p0 & kLow)}};
     k0 += 0x9E3779B9u;
     k1 += 0xBB67AE85u;
   }
@@ -37,9 +43,9 @@ DT_PHILOX_HD inline Philox4 philox4x32(Philox4 counter, uint32_t k0,
 DT_PHILOX_HD inline Philox4 philox_block(uint64_t seed, uint64_t stream_id,
                                          uint64_t block) {
   return philox4x32(
-      {{static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32),
-        static_cast<uint32_t>(stream_id),
-        static_cast<uint32_t>(stream_id >> 32)}},
+      Philox4{{static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32),
+               static_cast<uint32_t>(stream_id),
+               static_cast<uint32_t>(stream_id >> 32)}},
       static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32));
 }
 
