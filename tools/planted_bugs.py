@@ -696,9 +696,9 @@ BUGS = [
          'static_cast<C>(MUT(117) ? W(0) : static_cast<W>(s) * sums.first * inv_n),'),
     ], ['norm_test']),
     Bug(118, 'reduce kernel: outputs that are visited several times keep the last value', [
-        ('ops/kernels/cpu/reduce.cc',
-         'sum = Op::apply(sum, acc[i]);',
-         'sum = MUT(118) ? acc[i] : Op::apply(sum, acc[i]);'),
+        ('ops/kernels/portable/reduce.cc',
+         'sum = Op()(sum, all[i]);',
+         'sum = MUT(118) ? all[i] : Op()(sum, all[i]);'),
     ], ['kernels/reduce_test']),
     Bug(130, 'linear init: fan-out instead of fan-in', [
         ('nn/linear.cc',

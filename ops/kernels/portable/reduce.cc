@@ -1,86 +1,30 @@
-// Reductions, sums of squares and running sums.
+// Reductions and sums of squares.
 #include "dtensor/ops/kernels/reduce.h"
 
 #include <algorithm>
 #include <cstdlib>
+#include <limits>
 #include <type_traits>
+#include <vector>
 
+#include "dtensor/device/portable/pack.h"
 #include "dtensor/device/portable/walk.h"
 #include "dtensor/ops/kernels/portable/floats.h"
 #include "dtensor/ops/kernels/portable/portable_kernels.h"
+#include "dtensor/ops/kernels/portable/reduction.h"
 
 namespace dtensor::kernels {
 inline namespace DT_PORTABLE {
 namespace {
 
 using portable::each;
-using portable::Max;
-using portable::Min;
 using portable::Row;
 using portable::rows;
 using portable::Scratch;
-using portable::Sum;
 using portable::Walk;
 
-// --- The operations ---------------------------------------------------------
-struct Prod {
-  template <class A>
-  DT_HD A operator()(const A& a, const A& b) const {
-    return a * b;
-  }
-};
-
-// The type in which elements of type S are reduced. Sums and products take
-// floats in f64, and integers as unsigned, which wrap around. A bool is a byte
-// 0 or 1.
-template <class Op, class S>
-constexpr auto accumulator() {
-  constexpr bool kArithmetic =
-      std::is_same_v<Op, Sum> || std::is_same_v<Op, Prod>;
-  if constexpr (std::is_same_v<S, uint8_t>)
-    return uint32_t{};
-  else if constexpr (!kArithmetic)
-    return portable::compute_t<S>{};
-  else if constexpr (portable::is_floating<S>)
-    return double{};
-  else
-    return std::make_unsigned_t<S>{};
-}
-template <class Op, class S>
-using acc_t = decltype(accumulator<Op, S>());
-
-template <class Op, class A>
-DT_HD constexpr A identity() {
-  if constexpr (std::is_same_v<Op, Max>)
-    return portable::lowest<A>();
-  else if constexpr (std::is_same_v<Op, Min>)
-    return portable::highest<A>();
-  else
-    return A(std::is_same_v<Op, Prod>);
-}
-
-// Converts an element for the reduction, and a result for storage.
-struct Itself {
-  template <class A, class S>
-  DT_HD static A get(S x) {
-    if constexpr (std::is_same_v<S, uint8_t>)
-      return A(x != 0);
-    else
-      return static_cast<A>(portable::widened(x));
-  }
-};
-struct Square {
-  template <class A, class S>
-  DT_HD static A get(S x) {
-    return Itself::get<A>(x) * Itself::get<A>(x);
-  }
-};
-template <class S, class A>
-DT_HD S result(A a) {
-  return portable::rounded<S>(static_cast<portable::compute_t<S>>(a));
-}
-
-// --- The loops --------------------------------------------------------------
+#ifdef __CUDACC__
+// --- The loops of GPUs ------------------------------------------------------
 struct Plan {
   Walk<2> kept;     // the results, and their first elements
   Walk<1> reduced;  // the elements of each, in memory order
@@ -90,6 +34,15 @@ Plan plan_of(const Shape& kept, const Shape& kept_strides, const Shape& reduced,
              const Shape& reduced_strides) {
   const Shape out_strides = contiguous_strides(kept);
   return {{kept, {out_strides, kept_strides}}, {reduced, {reduced_strides}}};
+}
+Plan plan_of(const Reduce& a) {
+  Shape kept, kept_strides, reduced, reduced_strides;
+  for (int i = 0; i < a.shape.size(); ++i) {
+    const bool reduces = a.dims >> i & 1;
+    (reduces ? reduced : kept).push_back(a.shape[i]);
+    (reduces ? reduced_strides : kept_strides).push_back(a.strides[i]);
+  }
+  return plan_of(kept, kept_strides, reduced, reduced_strides);
 }
 
 // Computes each result by one thread, or by `parts` threads that take elements
@@ -215,6 +168,225 @@ void reduce_all(Stream s, const Plan& plan, const S* x, Out* out) {
 }
 
 template <class S>
+void sum_of_squares(Stream s, int64_t n, const S* x, double* sum) {
+  Scratch total(s, sizeof(double));
+  double* const more = total.as<double>();
+  reduce_all<Sum, Square>(s, plan_of({}, {}, {n}, {1}), x, more);
+  each(
+      s, 1, DT_BODY(int64_t) { *sum += *more; });
+}
+#else
+// --- The loops of one thread ------------------------------------------------
+using portable::Piece;
+using simd::Vec;
+
+template <class Op, class T>
+Vec<T> combined(Vec<T> a, Vec<T> b) {
+  if constexpr (std::is_same_v<Op, Max>)
+    return simd::max(a, b);
+  else if constexpr (std::is_same_v<Op, Min>)
+    return simd::min(a, b);
+  else if constexpr (std::is_same_v<Op, Prod>)
+    return a * b;
+  else
+    return a + b;
+}
+
+// The type of short sums, which are accumulated in acc_t.
+template <class Op, class S>
+using part_t = std::conditional_t<portable::is_floating<S>,
+                                  portable::compute_t<S>, acc_t<Op, S>>;
+
+// A contiguous run, and one of elements that are `step` apart.
+template <class Op, class S>
+acc_t<Op, S> of_run(int64_t n, const S* x) {
+  using A = acc_t<Op, S>;
+  A all = identity<Op, A>();
+  if constexpr (portable::is_floating<S>) {
+    using T = part_t<Op, S>;
+    constexpr T none = identity<Op, T>();
+    const auto op = [](Vec<T> a, Vec<T> b) { return combined<Op>(a, b); };
+    const auto get = [&](auto at) { return at(x, none); };
+    for (int64_t i = 0; i < n; i += simd::kPiece)
+      all = Op()(all, static_cast<A>(simd::fold(
+                          simd::combine<T>(i, std::min(n, i + simd::kPiece),
+                                           Vec<T>(none), get, op),
+                          op)));
+  } else {
+    for (int64_t i = 0; i < n; ++i) all = Op()(all, static_cast<A>(x[i]));
+  }
+  return all;
+}
+template <class Op, class S>
+acc_t<Op, S> of_run(int64_t n, const S* x, int64_t step) {
+  if (step == 1 || n == 1) return of_run<Op>(n, x);
+  using A = acc_t<Op, S>;
+  A all = identity<Op, A>();
+  Piece<portable::compute_t<S>> piece;
+  for (int64_t i = 0; i < n; i += piece.kMost) {
+    const int64_t m = std::min(piece.kMost, n - i);
+    all = Op()(all, of_run<Op>(m, piece.of(x + i * step, step, m)));
+  }
+  return all;
+}
+
+// all[j] (+)= the reduction over `rows` of x[r * row + j * step], for as many
+// columns as a Piece has elements at most.
+template <class Op, class S>
+void of_columns(int64_t rows, int64_t n, const S* x, int64_t row, int64_t step,
+                acc_t<Op, S>* all) {
+  using T = part_t<Op, S>;
+  // Integers are read as the unsigned ones that they are summed as.
+  using E = std::conditional_t<portable::is_floating<S>, S, T>;
+  const auto* from = reinterpret_cast<const E*>(x);
+  alignas(64) T part[Piece<T>::kMost];
+  Piece<T> piece;
+  constexpr int64_t kBlock = 32;
+  for (int64_t b = 0; b < rows; b += kBlock) {
+    std::fill_n(part, n, identity<Op, T>());
+    const int64_t end = std::min(rows, b + kBlock);
+    for (int64_t r = b; r < end; ++r) {
+      const E* p = from + r * row;
+      if (portable::is_floating<S> && step == 1) {
+        if constexpr (portable::is_floating<S>)
+          simd::each(n, part,
+                     [&](auto at) { return combined<Op>(at(part), at(p)); });
+      } else {
+        const T* q = piece.of(p, step, n);
+        for (int64_t j = 0; j < n; ++j) part[j] = Op()(part[j], q[j]);
+      }
+    }
+    for (int64_t j = 0; j < n; ++j)
+      all[j] = Op()(all[j], static_cast<acc_t<Op, S>>(part[j]));
+  }
+}
+
+struct Dim {
+  int64_t n, in, out;  // size and strides; out is 0 for a reduced dimension
+  bool reduced;
+};
+
+int64_t rank_of(int64_t stride) {
+  // Broadcast dimensions go to the outside.
+  return stride == 0 ? std::numeric_limits<int64_t>::max() : std::abs(stride);
+}
+
+// How to walk over the input, in the order of its memory: d[0] is innermost.
+struct Plan {
+  Dim d[kMaxDims];
+  int nd = 0;
+  int64_t count = 1;      // the number of results
+  bool empty = false;     // a reduced dimension has no elements
+  bool columns = false;   // the innermost dimension is kept
+  bool has_rows = false;  // and d[1] is reduced
+  bool once = true;       // every result is visited once
+  int inner() const { return columns && has_rows ? 2 : 1; }
+};
+
+Plan plan_of(const Reduce& a) {
+  Plan plan;
+  auto& [d, nd, count, empty, columns, has_rows, once] = plan;
+  for (int i = a.shape.size() - 1; i >= 0; --i) {
+    const bool reduced = a.dims >> i & 1;
+    if (a.shape[i] == 0 && reduced) empty = true;
+    if (a.shape[i] != 1)
+      d[nd++] = {a.shape[i], a.strides[i], reduced ? 0 : count, reduced};
+    if (!reduced) count *= a.shape[i];
+  }
+  std::stable_sort(d, d + nd, [](const Dim& x, const Dim& y) {
+    return rank_of(x.in) < rank_of(y.in);
+  });
+  int m = 0;
+  for (int i = 0; i < nd; ++i) {
+    if (m > 0 && d[m - 1].reduced == d[i].reduced &&
+        d[i].in == d[m - 1].in * d[m - 1].n &&
+        d[i].out == d[m - 1].out * d[m - 1].n)
+      d[m - 1].n *= d[i].n;
+    else
+      d[m++] = d[i];
+  }
+  nd = m;
+  if (nd == 0) d[nd++] = {1, 1, 1, false};
+  // If the innermost dimension is kept, reduce columns over a reduced dimension
+  // next to it.
+  columns = !d[0].reduced;
+  for (int i = 1; columns && i < nd && !has_rows; ++i) {
+    if (d[i].reduced) {
+      std::rotate(d + 1, d + i, d + i + 1);
+      has_rows = true;
+    }
+  }
+  // If no outer dimension is reduced, every result is visited once.
+  for (int i = plan.inner(); i < nd; ++i) once = once && !d[i].reduced;
+  return plan;
+}
+
+template <class Op, class S>
+void reduce_all(Stream, const Plan& plan, const S* x, S* out) {
+  using A = acc_t<Op, S>;
+  const auto& [d, nd, count, empty, columns, has_rows, once] = plan;
+  if (count == 0) return;
+  if (empty) {
+    std::fill_n(out, count, result<S>(identity<Op, A>()));
+    return;
+  }
+  const int inner = plan.inner();
+  std::vector<A> sums;
+  if (!once) sums.assign(static_cast<size_t>(count), identity<Op, A>());
+
+  int64_t index[kMaxDims] = {};
+  int64_t o = 0;
+  for (;;) {
+    if (!columns) {
+      const A all = of_run<Op>(d[0].n, x, d[0].in);
+      if (once)
+        out[o] = result<S>(all);
+      else
+        sums[static_cast<size_t>(o)] = Op()(sums[static_cast<size_t>(o)], all);
+    } else {
+      constexpr int64_t kMost = Piece<S>::kMost;
+      A all[kMost];
+      for (int64_t j = 0; j < d[0].n; j += kMost) {
+        const int64_t n = std::min(kMost, d[0].n - j);
+        std::fill_n(all, n, identity<Op, A>());
+        of_columns<Op>(has_rows ? d[1].n : 1, n, x + j * d[0].in,
+                       has_rows ? d[1].in : 0, d[0].in, all);
+        const int64_t s = d[0].out, at = o + j * s;
+        if (once) {
+          for (int64_t i = 0; i < n; ++i) out[at + i * s] = result<S>(all[i]);
+        } else {
+          for (int64_t i = 0; i < n; ++i) {
+            A& sum = sums[static_cast<size_t>(at + i * s)];
+            sum = Op()(sum, all[i]);
+          }
+        }
+      }
+    }
+    int i = inner;
+    for (; i < nd; ++i) {
+      x += d[i].in;
+      o += d[i].out;
+      if (++index[i] < d[i].n) break;
+      x -= d[i].in * d[i].n;
+      o -= d[i].out * d[i].n;
+      index[i] = 0;
+    }
+    if (i >= nd) break;
+  }
+  for (size_t i = 0; i < sums.size(); ++i) out[i] = result<S>(sums[i]);
+}
+
+template <class S>
+void sum_of_squares(Stream s, int64_t n, const S* x, double* sum) {
+  rows(s, 1, n, [=](Row& row, int64_t) {
+    *sum += row.sum(
+        n, [](auto v) { return v * v; }, x);
+  });
+}
+#endif
+
+// --- All kinds --------------------------------------------------------------
+template <class S>
 void reduce_kind(Stream s, ReduceKind kind, const Plan& plan, const void* in,
                  void* out) {
   const S* x = static_cast<const S*>(in);
@@ -231,149 +403,12 @@ void reduce_kind(Stream s, ReduceKind kind, const Plan& plan, const void* in,
   }
 }
 
-template <class S>
-void sum_of_squares(Stream s, int64_t n, const S* x, double* sum) {
-  Scratch total(s, sizeof(double));
-  double* const more = total.as<double>();
-  reduce_all<Sum, Square>(s, plan_of({}, {}, {n}, {1}), x, more);
-  each(
-      s, 1, DT_BODY(int64_t) { *sum += *more; });
-}
-
-// --- Running sums -----------------------------------------------------------
-// A segment of a row is in fast memory as a whole: its elements, the sums of 8
-// elements each, and those of 64.
-constexpr int64_t kSegment = 1024, kFew = 8;
-constexpr int64_t kFast = kSegment + kSegment / kFew + kSegment / kFew / kFew;
-
-// The type of the sums. Sums and products of integers are unsigned, and wrap
-// around.
-template <class Op, class S>
-using scan_t = std::conditional_t<
-    portable::is_floating<S>, double,
-    std::conditional_t<std::is_same_v<Op, Max> || std::is_same_v<Op, Min>,
-                       int64_t, uint64_t>>;
-
-struct Scan {
-  int64_t count, n, stride;  // number and length of rows
-  bool reverse;
-  DT_HD int64_t segments() const {
-    return n <= kSegment ? 1 : (n + kSegment - 1) / kSegment;
-  }
-  DT_HD int64_t length(int64_t segment) const {
-    const int64_t left = n - segment * kSegment;
-    return left < kSegment ? left : kSegment;
-  }
-};
-
-// Replaces group `group` of the n elements v, kFew of them, by running sums.
-// Returns the last one.
-template <class Op, class A>
-DT_HD A run_few(int64_t group, int64_t n, A* v) {
-  A sum = identity<Op, A>();
-  const int64_t end = (group + 1) * kFew < n ? (group + 1) * kFew : n;
-  for (int64_t i = group * kFew; i < end; ++i) v[i] = sum = Op()(sum, v[i]);
-  return sum;
-}
-
-// Running sums of each segment. `before` [rows, segments] has the sums up to
-// the end of each segment, including the row's carry. A segment starts from
-// that of the segment before it, and the first one from the row's carry.
-template <class Op, class S, class A>
-void scan_segments(Stream s, const Scan& scan, const S* x, const A* carry,
-                   const A* before, S* out, A* total) {
-  const int64_t segments = scan.segments();
-  rows(
-      s, scan.count * segments, kSegment,
-      DT_BODY(Row & row, int64_t r) {
-        const int64_t of_row = r / segments, segment = r % segments,
-                      from = segment * kSegment, n = scan.length(segment),
-                      few = (n + kFew - 1) / kFew,
-                      more = (few + kFew - 1) / kFew,
-                      previous = segment + (scan.reverse ? 1 : -1);
-        const A start = previous >= 0 && previous < segments
-                            ? before[of_row * segments + previous]
-                        : carry ? carry[of_row]
-                                : identity<Op, A>();
-        A* const v = row.fast<A>();
-        A* const sums = v + kSegment;
-        A* const starts = sums + kSegment / kFew;
-        const auto turned = [&](int64_t i) {
-          return scan.reverse ? n - 1 - i : i;
-        };
-        row.each(
-            n, [&](int64_t i, S e) { v[turned(i)] = Itself::get<A>(e); },
-            x + of_row * scan.stride + from);
-        row.each(few, [&](int64_t i) { sums[i] = run_few<Op>(i, n, v); });
-        row.each(more,
-                 [&](int64_t i) { starts[i] = run_few<Op>(i, few, sums); });
-        row.each(1, [&](int64_t) {
-          A sum = start;
-          for (int64_t i = 0; i < more; ++i) {
-            const A next = Op()(sum, starts[i]);
-            starts[i] = sum;
-            sum = next;
-          }
-          if (total) total[of_row] = sum;
-        });
-        if (out)
-          row.map_at(n, out + of_row * scan.n + from, [&](int64_t i) {
-            const int64_t at = turned(i), group = at / kFew;
-            A sum = starts[group / kFew];
-            if (group % kFew > 0) sum = Op()(sum, sums[group - 1]);
-            return static_cast<portable::compute_t<S>>(Op()(sum, v[at]));
-          });
-      },
-      kFast * static_cast<int64_t>(sizeof(A)));
-}
-
-template <class Op, class S, class A>
-void scan_all(Stream s, const Scan& scan, const S* x, const A* carry, S* out,
-              A* total) {
-  const int64_t segments = scan.segments();
-  if (segments == 1)
-    return scan_segments<Op, S, A>(s, scan, x, carry, nullptr, out, total);
-  const int64_t bytes = scan.count * segments * static_cast<int64_t>(sizeof(A));
-  Scratch sums(s, bytes), running(s, bytes);
-  A* const to = sums.as<A>();
-  rows(
-      s, scan.count * segments, kSegment, DT_BODY(Row & row, int64_t r) {
-        const int64_t of_row = r / segments, segment = r % segments;
-        const A sum = row.reduce(
-            scan.length(segment), identity<Op, A>(), Op(),
-            [](int64_t, S e) { return Itself::get<A>(e); },
-            x + of_row * scan.stride + segment * kSegment);
-        row.each(1, [&](int64_t) { to[r] = sum; });
-      });
-  scan_all<Op, A, A>(s, {scan.count, segments, segments, scan.reverse}, to,
-                     carry, running.as<A>(), total);
-  if (out)
-    scan_segments<Op, S, A>(s, scan, x, carry, running.as<A>(), out, nullptr);
-}
-
-template <class Op>
-void scan_kind(Stream s, const ScanRows& a) {
-  visit_numbers(a.x.type, "scan_rows", [&]<class S>() {
-    using A = scan_t<Op, S>;
-    scan_all<Op, S, A>(s, {a.x.rows, a.x.n, a.x.stride, a.reverse},
-                       static_cast<const S*>(a.x.data),
-                       static_cast<const A*>(a.carry), static_cast<S*>(a.out),
-                       static_cast<A*>(a.total));
-  });
-}
-
 }  // namespace
 
 void PortableKernels::run(Stream s, const Reduce& a) const {
   if (a.type == DType::kBool && a.kind == ReduceKind::kSum)
     no_kernel("reduce", a.type);
-  Shape kept, kept_strides, reduced, reduced_strides;
-  for (int i = 0; i < a.shape.size(); ++i) {
-    const bool reduces = a.dims >> i & 1;
-    (reduces ? reduced : kept).push_back(a.shape[i]);
-    (reduces ? reduced_strides : kept_strides).push_back(a.strides[i]);
-  }
-  const Plan plan = plan_of(kept, kept_strides, reduced, reduced_strides);
+  const Plan plan = plan_of(a);
   visit(a.type, [&]<class S>() {
     // For bools, "all" is a product, and 1 if empty.
     if constexpr (std::is_same_v<S, bool>)
@@ -390,19 +425,6 @@ void PortableKernels::run(Stream s, const SumSquares& a) const {
     sum_of_squares(s, a.n, static_cast<const S*>(a.x),
                    static_cast<double*>(a.sum));
   });
-}
-
-void PortableKernels::run(Stream s, const ScanRows& a) const {
-  switch (a.kind) {
-    case ReduceKind::kSum:
-      return scan_kind<Sum>(s, a);
-    case ReduceKind::kMax:
-      return scan_kind<Max>(s, a);
-    case ReduceKind::kMin:
-      return scan_kind<Min>(s, a);
-    case ReduceKind::kProd:
-      return scan_kind<Prod>(s, a);
-  }
 }
 
 }  // namespace DT_PORTABLE

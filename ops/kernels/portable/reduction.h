@@ -1,0 +1,72 @@
+// The operations of reductions and scans, and the types that they take.
+#pragma once
+#include <cstdint>
+#include <type_traits>
+
+#include "dtensor/device/portable/executor.h"
+
+namespace dtensor::kernels {
+inline namespace DT_PORTABLE {
+
+using portable::Max;
+using portable::Min;
+using portable::Sum;
+struct Prod {
+  template <class A>
+  DT_HD A operator()(const A& a, const A& b) const {
+    return a * b;
+  }
+};
+
+// The type in which elements of type S are reduced. Sums and products take
+// floats in f64, and integers as unsigned, which wrap around. A bool is a byte
+// 0 or 1; GPUs exchange words.
+template <class Op, class S>
+constexpr auto accumulator() {
+  constexpr bool kArithmetic =
+      std::is_same_v<Op, Sum> || std::is_same_v<Op, Prod>;
+  if constexpr (std::is_same_v<S, uint8_t>)
+    return std::conditional_t<portable::kManyPasses, uint8_t, uint32_t>{};
+  else if constexpr (!kArithmetic)
+    return portable::compute_t<S>{};
+  else if constexpr (portable::is_floating<S>)
+    return double{};
+  else
+    return std::make_unsigned_t<S>{};
+}
+template <class Op, class S>
+using acc_t = decltype(accumulator<Op, S>());
+
+template <class Op, class A>
+DT_HD constexpr A identity() {
+  if constexpr (std::is_same_v<Op, Max>)
+    return portable::lowest<A>();
+  else if constexpr (std::is_same_v<Op, Min>)
+    return portable::highest<A>();
+  else
+    return A(std::is_same_v<Op, Prod>);
+}
+
+// Converts an element for the reduction, and a result for storage.
+struct Itself {
+  template <class A, class S>
+  DT_HD static A get(S x) {
+    if constexpr (std::is_same_v<S, uint8_t>)
+      return A(x != 0);
+    else
+      return static_cast<A>(portable::widened(x));
+  }
+};
+struct Square {
+  template <class A, class S>
+  DT_HD static A get(S x) {
+    return Itself::get<A>(x) * Itself::get<A>(x);
+  }
+};
+template <class S, class A>
+DT_HD S result(A a) {
+  return portable::rounded<S>(static_cast<portable::compute_t<S>>(a));
+}
+
+}  // namespace DT_PORTABLE
+}  // namespace dtensor::kernels
