@@ -100,15 +100,15 @@ TEST(TopKRows, IdsOfTheirOwnSorted) {
 TEST(TakeRows, ElementsOrZero) {
   for (DType t : kAll) {
     const Elements x(t, {1, 0, 1, 9, 0, 1, 0, 9});  // rows of 3, and one beyond
-    const std::vector<int64_t> index{5, 4, 7, 6, 6, -1};
-    Elements out(t, 6, 1);
+    const std::vector<int64_t> index{5, 4, 7, 8, 6, 6, -1, 8};
+    Elements out(t, 8, 1);
     run(TakeRows{.x = matrix(x, 2, 3, 4),
-                 .k = 3,
+                 .k = 4,
                  .index = index.data(),
                  .lo = 5,
                  .hi = 8,
                  .out = out.data()});
-    EXPECT_EQ(out.doubles(), (std::vector<double>{1, 0, 1, 1, 1, 0}))
+    EXPECT_EQ(out.doubles(), (std::vector<double>{1, 0, 1, 0, 1, 1, 0, 0}))
         << name(t);
   }
 }
