@@ -129,17 +129,6 @@ inline void visit_float(DType t, const char* where, F&& f) {
   }
 }
 
-// The same for every type but bool.
-template <class F>
-inline void visit_numbers(DType t, const char* where, F&& f) {
-  visit(t, [&]<class S>() {
-    if constexpr (std::is_same_v<S, bool>)
-      fail(where, "does not take bool");
-    else
-      f.template operator()<S>();
-  });
-}
-
 // Scratch memory of this thread, kept between calls: a slot keeps its bytes.
 // Aligned to 64.
 enum ScratchSlot {
