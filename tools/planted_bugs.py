@@ -288,9 +288,9 @@ BUGS = [
          '    m.now = Tensor::empty(a.divided, a.dtype);'),
     ], ['execution_test']),
     Bug(46, 'one slot instead of two (small all-reduce races)', [
-        ('dtensor/comm/thread_rendezvous.h',
-         'return slots[2 * member + sequence % 2];',
-         'return slots[2 * member + (MUT(46) ? 0 : sequence % 2)];'),
+        ('dtensor/comm/group.h',
+         'return slots[2 * place + sequence % 2];',
+         'return slots[2 * place + (MUT(46) ? 0 : sequence % 2)];'),
     ], ['comm/threads_test']),
     Bug(47, 'a large all-reduce lacks its closing barrier', [
         ('dtensor/comm/threads.cc',
@@ -323,11 +323,11 @@ BUGS = [
          '    };\n'
          '    MUT(48) ? all() : close_after(stream, all);'),
     ], ['comm/threads_test']),
-    Bug(49, 'the deadlock check forgets whether the round is over', [
-        ('dtensor/comm/thread_hub.cc',
-         'if (b.round() != r.round || b.broken()) return false;',
-         'if ((!MUT(49) && b.round() != r.round) || b.broken()) return false;'),
-    ], ['comm/thread_hub_test']),
+    Bug(49, 'the search for circles forgets who has come', [
+        ('dtensor/comm/membership_circle.cc',
+         'if (has_come(*awaited, rank)) return;',
+         'if (!MUT(49) && has_come(*awaited, rank)) return;'),
+    ], ['comm/membership_test']),
     Bug(50, "merge: the last rank's bytes are counted, not the most", [
         ('dtensor/program/comm_table.cc',
          'm.counted = std::max(m.counted, e.counted);',
@@ -1010,29 +1010,29 @@ BUGS = [
          'if (MUT(198)) return false;\n    capturing_->blocks[block] = {c, false};'),
     ], ['allocator_test']),
     Bug(200, 'a collective has no deadline', [
-        ('dtensor/comm/thread_hub.cc',
-         'if (timeout_.count() > 0 && waited',
-         'if (!MUT(200) && timeout_.count() > 0 && waited'),
+        ('dtensor/comm/membership.cc',
+         'else if (timeout_.count() > 0 && waited',
+         'else if (!MUT(200) && timeout_.count() > 0 && waited'),
     ], ['timeout_test']),
     Bug(201, 'a member of an earlier collective of the group counts as arrived', [
-        ('dtensor/comm/thread_hub.cc',
-         'last.sequence == mine.sequence)',
-         '(MUT(201) || last.sequence == mine.sequence))'),
+        ('dtensor/comm/group.h',
+         'sequence.load(std::memory_order_acquire) >=',
+         'sequence.load(std::memory_order_acquire) + (MUT(201) ? 2 : 0) >='),
     ], ['faults_test']),
     Bug(202, 'the time that a rank waits is 0', [
-        ('dtensor/comm/hub_backend.cc',
-         'nanoseconds(waited(rank, 0).total);',
-         'nanoseconds(MUT(202) ? 0 : waited(rank, 0).total);'),
+        ('dtensor/comm/membership.cc',
+         'nanoseconds(thread(rank, 0).waited_for.total);',
+         'nanoseconds(MUT(202) ? 0 : thread(rank, 0).waited_for.total);'),
     ], ['faults_test']),
     Bug(203, 'a rank that only computes does not notice a signal', [
         ('ops/op.cc',
          'check_interrupted();',
          'if (!MUT(203)) check_interrupted();'),
     ], ['signals_test']),
-    Bug(204, 'PeerFailed names the rank that waited', [
-        ('dtensor/comm/thread_hub.cc',
-         'throw PeerFailed(name(call.kind), failure_->rank,',
-         'throw PeerFailed(name(call.kind), MUT(204) ? rank : failure_->rank,'),
+    Bug(204, 'PeerFailed names another rank', [
+        ('dtensor/comm/peer_failed.cc',
+         'throw PeerFailed(where, rank, why);',
+         'throw PeerFailed(where, MUT(204) ? rank + 1 : rank, why);'),
     ], ['runtime_test']),
     Bug(205, 'a signal that is delivered twice counts as a second one', [
         ('dtensor/interrupt.cc',
@@ -1048,7 +1048,7 @@ BUGS = [
         ('dtensor/comm/barrier.h',
          'now - looked_, kMost);',
          'now - looked_, (MUT(207) ? 9999 : 1) * kMost);'),
-    ], ['comm/thread_hub_test', 'faults_test']),
+    ], ['comm/membership_test', 'faults_test']),
     Bug(240, 'all-reduce: the last member does not get the chunk', [
         ('dtensor/device/combine.cc',
          'for (size_t j = streamed ? 0 : 1; j < dsts.size(); ++j) {',
@@ -1125,7 +1125,7 @@ BUGS = [
         ('dtensor/comm/last_call.cc',
          'if (version_.load(acquire) != version) continue;',
          'if (version_.load(acquire) != version && !MUT(208)) continue;'),
-    ], ['comm/thread_hub_test']),
+    ], ['comm/membership_test']),
     Bug(260, 'processes: ranks of one process do not compare their calls', [
         ('dtensor/comm/process_agreement.cc',
          'agreed = agreed && (alone() || ',

@@ -56,7 +56,7 @@ class Barrier {
   static constexpr int kMaxMembers = (1 << 14) - 1;
 
   // Waits for all members; returns false if the barrier is broken before they
-  // have arrived. While the thread sleeps, late(round()) is called every kLate.
+  // have arrived. While the thread sleeps, late() is called every kLate.
   static constexpr std::chrono::milliseconds kLate{100};
   // If others slept in a round, the member that completes it adds the time
   // since the first of them went to sleep to its own waited_for.
@@ -67,7 +67,7 @@ class Barrier {
   // As wait(), but ignores break_up(). For members that have passed wait()
   // together and so are certain to come.
   void wait_unbroken(Waited& waited_for) {
-    arrive(false, waited_for, [](uint32_t) {});
+    arrive(false, waited_for, [] {});
   }
 
   // Makes wait() return false for the current round, unless it is complete, and
@@ -75,10 +75,6 @@ class Barrier {
   void break_up();
   bool broken() const {
     return word_.load(std::memory_order_acquire) & kBroken;
-  }
-  // A number that changes when a round completes.
-  uint32_t round() const {
-    return word_.load(std::memory_order_acquire) / kRound;
   }
 
  private:
@@ -122,7 +118,7 @@ class Barrier {
         asleep_since_.store(now(), std::memory_order_relaxed);
         if (!swap(word, word | kSleeper)) continue;
       }
-      if (!sleep(word | kSleeper)) late(mine);
+      if (!sleep(word | kSleeper)) late();
     }
   }
   bool swap(uint32_t& word, uint32_t next) {

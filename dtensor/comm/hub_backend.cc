@@ -11,8 +11,8 @@ namespace {
 
 class ThreadAgreementChannel final : public AgreementChannel {
  public:
-  ThreadAgreementChannel(ThreadHub& hub, Group& group, int index)
-      : rendezvous_(hub, group, index) {}
+  ThreadAgreementChannel(Membership& run, Group& group, int index)
+      : rendezvous_(run, group, index) {}
   void open(const Collective& c, const void* mine, int64_t bytes) override {
     static_assert(kMost <= Slot::kSmall);
     if (bytes > 0)
@@ -31,45 +31,19 @@ class ThreadAgreementChannel final : public AgreementChannel {
 
 }  // namespace
 
-HubBackend::HubBackend(int64_t world) : first_(world), second_(world) {
-  first_.set_companion(second_);
-}
-
-void HubBackend::set_timeout(std::chrono::milliseconds timeout) {
-  for (ThreadHub* h : {&first_, &second_}) h->set_timeout(timeout);
-}
-
-std::chrono::nanoseconds HubBackend::waited_for(int64_t rank) {
-  return std::chrono::nanoseconds(waited(rank, 0).total);
-}
-
-void HubBackend::failed(int64_t rank, int lane,
-                        std::string_view what) noexcept {
-  hub(lane).failed(rank, what);
-}
-
-void HubBackend::left(int64_t rank) noexcept {
-  for (ThreadHub* h : {&first_, &second_}) h->left(rank);
-}
-
-void HubBackend::set_idle(int64_t rank, int lane, bool idle) noexcept {
-  hub(lane).set_idle(rank, idle);
-}
-
 std::unique_ptr<AgreementChannel> HubBackend::agreement_channel(
     std::span<const int64_t> ranks, int64_t me, int lane) {
-  const Membership place = join(ranks, me, lane);
-  return std::make_unique<ThreadAgreementChannel>(place.hub, place.group,
+  const Place place = join(ranks, me, lane);
+  return std::make_unique<ThreadAgreementChannel>(run_, place.group,
                                                   place.index);
 }
 
-HubBackend::Membership HubBackend::join(std::span<const int64_t> ranks,
-                                        int64_t me, int lane) {
+HubBackend::Place HubBackend::join(std::span<const int64_t> ranks, int64_t me,
+                                   int lane) {
   const auto at = std::find(ranks.begin(), ranks.end(), me);
   DT_CHECK(at != ranks.end(), "communicator",
            "rank {} asks for a group of which it is not a member", me);
-  ThreadHub& own = hub(lane);
-  return {own, own.group({ranks.begin(), ranks.end()}),
+  return {run_.group({ranks.begin(), ranks.end()}, lane),
           static_cast<int>(at - ranks.begin())};
 }
 

@@ -24,4 +24,9 @@ PeerLeft::PeerLeft(std::string_view where, int64_t rank, int64_t waiting,
                                    left_while(waiting, call))),
                  rank, left_while(waiting, call)) {}
 
+void RankFailure::raise(std::string_view where) const {
+  if (of_all) throw Error(why);
+  throw PeerFailed(where, rank, why);
+}
+
 }  // namespace dtensor

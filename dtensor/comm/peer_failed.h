@@ -38,4 +38,14 @@ class PeerLeft final : public PeerFailed {
            std::string_view call);
 };
 
+// Why no rank of a run can go on: a rank failed, or the run did.
+struct RankFailure {
+  int64_t rank = -1;
+  std::string why = {};
+  bool of_all = false;  // all ranks throw exactly `why`
+
+  // Throws the Error of a rank that waits in vain.
+  [[noreturn]] void raise(std::string_view where) const;
+};
+
 }  // namespace dtensor

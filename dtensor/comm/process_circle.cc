@@ -48,7 +48,7 @@ void ProcessRun::seek_circles() {
   for (int64_t rank = first_; rank < last_; ++rank)
     for (int lane = 0; lane < Backend::kLanes; ++lane) {
       LastCall::Value& before = place(rank, lane).last;
-      const LastCall::Value last = threads_->last_call(rank, lane);
+      const LastCall::Value last = threads_->membership().last_call(rank, lane);
       const bool stays =
           last.group == before.group && last.sequence == before.sequence;
       before = last;
@@ -63,10 +63,12 @@ void ProcessRun::follow(Thread to, const Awaited* awaited, Search s) {
   const Thread other = {rank, 1 - lane};
   // Read first: as long as others have not come to it, it is still the last
   // call.
-  LastCall::Value last = threads_->last_call(rank, lane);
-  const LastCall::Value others = threads_->last_call(rank, other.second);
+  LastCall::Value last = threads_->membership().last_call(rank, lane);
+  const LastCall::Value others =
+      threads_->membership().last_call(rank, other.second);
   if (awaited) {
-    if (threads_->has_come(awaited->group, rank, lane, awaited->sequence))
+    if (threads_->membership().has_come(awaited->group, rank, lane,
+                                        awaited->sequence))
       return;
     if (to == s.first) return found(s);
     uint64_t& passed = place(rank, lane).searches[s.first];
@@ -81,7 +83,7 @@ void ProcessRun::follow(Thread to, const Awaited* awaited, Search s) {
   };
   // An idle thread of a rank waits for the rank's other thread, or for work
   // from it.
-  if (threads_->is_idle(rank, lane)) {
+  if (threads_->membership().is_idle(rank, lane)) {
     if (lane == 0) add(" for its redistribute_async");
     if (other == s.first) return found(s);
     if (other < s.first) return;

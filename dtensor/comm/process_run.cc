@@ -89,8 +89,8 @@ LocalGroup& ProcessRun::local(const std::vector<int64_t>& ranks, int lane) {
       if (first_ <= ranks[m] && ranks[m] < last_)
         members.push_back(static_cast<int>(m));
     }
-    made = std::make_unique<LocalGroup>(threads_->group_elsewhere(ranks, lane),
-                                        std::move(members), spin_);
+    made = std::make_unique<LocalGroup>(
+        threads_->membership().group(ranks, lane), std::move(members), spin_);
     bool broken = lanes_[static_cast<size_t>(lane)].failed;
     for (int64_t r : ranks)
       broken |= gone_[static_cast<size_t>(r)].lanes[static_cast<size_t>(lane)];
@@ -102,13 +102,13 @@ LocalGroup& ProcessRun::local(const std::vector<int64_t>& ranks, int lane) {
 void ProcessRun::enter(int member, int lane, const LocalGroup& group,
                        const Collective& c) {
   const auto m = static_cast<size_t>(member);
-  threads_->note(lane, group.whole, m, *c.call, c.sequence);
+  threads_->membership().note(group.whole, m, *c.call, c.sequence);
   if (lanes_[static_cast<size_t>(lane)].failed)
     released(group.whole.ranks[m], lane);
 }
 
 ProcessRun::Where ProcessRun::where(int64_t rank, int lane) {
-  const LastCall::Value last = threads_->last_call(rank, lane);
+  const LastCall::Value last = threads_->membership().last_call(rank, lane);
   return {last.group ? last.group->ranks : std::vector<int64_t>(), last.kind,
           last.sequence, last.op, place(rank, lane).waits};
 }
@@ -190,7 +190,7 @@ void ProcessRun::wait(PendingMessages& messages, int64_t rank, int lane) {
 
 bool ProcessRun::meet(LocalGroup& group, int64_t rank, int lane) {
   TimeWaited waited;
-  return group.barrier.wait(threads_->waited(rank, lane), [&](uint32_t) {
+  return group.barrier.wait(threads_->membership().waited(rank, lane), [&] {
     const Clock::duration so_far = waited.look();
     try {
       if (interrupted())
@@ -285,7 +285,7 @@ void ProcessRun::fail_lane(int64_t who, int lane, std::string why,
     l.since = Clock::now();
     l.failed = true;
     for (auto& [ranks, group] : l.groups) group->barrier.break_up();
-    threads_->stop(who, lane, l.why, of_all);
+    threads_->membership().stop(lane, {who, l.why, of_all});
   }
   // The text of a failed lane never changes, so no lock is needed.
   std::lock_guard lock(telling_);

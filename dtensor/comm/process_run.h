@@ -60,7 +60,7 @@ class ProcessRun {
   bool meet(LocalGroup&, int64_t rank, int lane);
   // As meet(), for members that have met already and so are certain to come.
   void meet_again(LocalGroup& group, int64_t rank, int lane) {
-    group.barrier.wait_unbroken(threads_->waited(rank, lane));
+    group.barrier.wait_unbroken(threads_->membership().waited(rank, lane));
   }
   // Throws the Error that says why the awaited ranks will not come.
   [[noreturn]] void released(int64_t rank, int lane);

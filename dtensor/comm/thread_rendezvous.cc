@@ -2,21 +2,13 @@
 
 #include <cstring>
 
-#include "dtensor/comm/thread_hub.h"
-
 namespace dtensor {
 
 Slot& ThreadRendezvous::own(uint64_t sequence) {
-  if (!group_.barrier.broken())
-    return group_.slot(static_cast<size_t>(rank_), sequence);
+  if (!group_.barrier.broken()) return group_.slot(place_, sequence);
   // Others may still read the slot. A broken group is never used again.
   if (!scratch_) scratch_ = std::make_unique<Slot>();
   return *scratch_;
-}
-
-Waited& ThreadRendezvous::waited_for(ThreadHub& hub, const Group& group,
-                                     int index) {
-  return hub.waited_for(group.ranks[static_cast<size_t>(index)]);
 }
 
 void ThreadRendezvous::open(const Collective& c) {
@@ -25,13 +17,12 @@ void ThreadRendezvous::open(const Collective& c) {
     std::memcpy(own(c.sequence).small, c.bytes,
                 static_cast<size_t>(c.num_bytes));
   if (!group_.barrier.broken()) {
-    Slot& mine = slot(rank_);
+    Slot& mine = group_.slot(place_, sequence_);
     mine.fingerprint = c.fingerprint;
     mine.collective = &c;
   }
-  const int64_t me = group_.ranks[static_cast<size_t>(rank_)];
-  hub_.note(group_, static_cast<size_t>(rank_), *c.call, c.sequence);
-  hub_.meet(group_, me, *c.call);
+  run_.note(group_, place_, *c.call, c.sequence);
+  run_.meet(group_, place_);
   const int size = static_cast<int>(group_.ranks.size());
   for (int m = 1; m < size; ++m) {
     if (slot(m).fingerprint == slot(0).fingerprint) continue;

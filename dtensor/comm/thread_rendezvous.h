@@ -5,69 +5,19 @@
 // have closed it. In between, others may read this member's memory, so the
 // member must not leave.
 #pragma once
-#include <atomic>
 #include <cstdint>
 #include <exception>
 #include <memory>
-#include <utility>
-#include <vector>
 
-#include "dtensor/comm/agreement.h"
-#include "dtensor/comm/barrier.h"
+#include "dtensor/comm/membership.h"
 
 namespace dtensor {
 
-class ThreadHub;
-
-// The data that a member shows the others. A member has two slots and uses them
-// alternately. By the time it rewrites one, all members have met for the other,
-// and so have finished with this one.
-struct alignas(64) Slot {
-  static constexpr int64_t kSmall = 1024;
-  // One before the peers' memory is read, and one at the end.
-  static constexpr int kEvents = 2;
-
-  uint64_t fingerprint;
-  // The number of the last collective that used this slot; any thread may read
-  // it at any time.
-  std::atomic<uint64_t> sequence = 0;
-  const Collective* collective;
-  const Device* device = nullptr;  // the member's
-  // Short data travels here, and needs no close().
-  alignas(64) char small[kSmall];
-  // Events of the member's stream, for devices that run work asynchronously.
-  Event events[kEvents];
-};
-
-// The state that the members share.
-struct Group {
-  Group(std::vector<int64_t> world_ranks, bool spin)
-      : ranks(std::move(world_ranks)),
-        barrier(static_cast<int>(ranks.size()), spin),
-        slots(std::make_unique<Slot[]>(2 * ranks.size())) {}
-
-  Slot& slot(size_t member, uint64_t sequence) const {
-    return slots[2 * member + sequence % 2];
-  }
-  // Whether the member has come to that collective. May be called by any
-  // thread.
-  bool has_come(size_t member, uint64_t sequence) const {
-    return slot(member, sequence).sequence.load(std::memory_order_acquire) >=
-           sequence;
-  }
-
-  const std::vector<int64_t> ranks;
-  Barrier barrier;
-  const std::unique_ptr<Slot[]> slots;  // two of each member
-};
-
 class ThreadRendezvous {
  public:
-  ThreadRendezvous(ThreadHub& hub, Group& group, int index)
-      : hub_(hub),
-        group_(group),
-        rank_(index),
-        waited_for_(&waited_for(hub, group, index)) {}
+  // Member number `index` of a group whose members are all in this process.
+  ThreadRendezvous(Membership& run, Group& group, int index)
+      : run_(run), group_(group), place_(static_cast<size_t>(index)) {}
 
   // This member's slot for collective number `sequence`, the next one. Fill in
   // anything shown beside the call before open().
@@ -88,7 +38,7 @@ class ThreadRendezvous {
   void gather(int64_t bytes, void* out);
   // Waits until all members have come to this point of the collective. They all
   // come, since no member leaves after open().
-  void close() { group_.barrier.wait_unbroken(*waited_for_); }
+  void close() { run_.meet_again(group_, place_); }
 
   // Calls fn() and then close(), even if fn() throws.
   template <class Fn>
@@ -108,12 +58,9 @@ class ThreadRendezvous {
     return group_.slot(static_cast<size_t>(m), sequence_);
   }
 
-  static Waited& waited_for(ThreadHub&, const Group&, int index);
-
-  ThreadHub& hub_;
+  Membership& run_;
   Group& group_;
-  const int rank_;
-  Waited* const waited_for_;  // ThreadHub::waited_for() of this rank
+  const size_t place_;
   uint64_t sequence_ = 0;
   std::unique_ptr<Slot> scratch_;
 };

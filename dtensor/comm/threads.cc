@@ -21,9 +21,9 @@ void copy_bytes(void* to, const void* from, int64_t bytes) {
 
 class ThreadCommunicator final : public Communicator {
  public:
-  ThreadCommunicator(ThreadHub& hub, Group& group, int index)
+  ThreadCommunicator(Membership& run, Group& group, int index)
       : Communicator(index, static_cast<int>(group.ranks.size())),
-        rendezvous_(hub, group, index),
+        rendezvous_(run, group, index),
         pull_(index, size()) {}
   bool reads_sources() const override { return true; }
   // On GPUs, kernels would read another GPU's memory over a link, and
@@ -254,9 +254,8 @@ class ThreadBackend final : public HubBackend {
   using HubBackend::HubBackend;
   std::unique_ptr<Communicator> group(std::span<const int64_t> ranks,
                                       int64_t me, int lane) override {
-    const Membership place = join(ranks, me, lane);
-    return std::make_unique<ThreadCommunicator>(place.hub, place.group,
-                                                place.index);
+    const Place place = join(ranks, me, lane);
+    return std::make_unique<ThreadCommunicator>(run_, place.group, place.index);
   }
 };
 

@@ -410,11 +410,14 @@ TEST(FailureTest, RanksThatWaitInACircle) {
         all_reduce(group(rt, pair, 1), "");
       }));
     });
+    const std::string who = world == 3 ? "every rank waits for another one"
+                                       : "ranks 0,1,2 wait for each other";
     EXPECT_EQ(thrown,
-              "[all-reduce] every rank waits for another one: rank 0 in "
-              "all-reduce #1 of ranks 0,1; rank 1 in all-reduce #1 of ranks "
-              "1,2; rank 2 in all-reduce #1 of ranks 2,0; let all ranks run "
-              "the same operators in the same order");
+              "[all-reduce] " + who +
+                  ": rank 0 in all-reduce #1 of ranks 0,1; rank 1 in "
+                  "all-reduce #1 of ranks 1,2; rank 2 in all-reduce #1 of "
+                  "ranks 2,0; let all ranks run the same operators in the same "
+                  "order");
     for (size_t r = 0; r < 3; ++r) EXPECT_EQ(texts.of[r], thrown);
   }
 }

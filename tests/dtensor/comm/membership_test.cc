@@ -1,5 +1,5 @@
-// Which thread rank waits for which; see dtensor/comm/thread_hub.h.
-#include "dtensor/comm/thread_hub.h"
+// Which thread rank waits for which; see dtensor/comm/membership.h.
+#include "dtensor/comm/membership.h"
 
 #include <gtest/gtest.h>
 
@@ -11,6 +11,7 @@
 
 #include "dtensor/rank_context.h"
 #include "dtensor/runtime.h"
+#include "tests/testing.h"
 
 namespace dtensor {
 namespace {
@@ -18,7 +19,7 @@ namespace {
 const Call kBarrier{StepKind::kBarrier, "test"};
 
 TEST(LastCallTest, TextsOfAnyLength) {
-  const Group group({0}, false);
+  const Group group({0}, {0}, 0, false);
   LastCall last;
   EXPECT_EQ(last.get().group, nullptr);
   std::string op;
@@ -34,7 +35,7 @@ TEST(LastCallTest, TextsOfAnyLength) {
 
 // Read while it is written: of one call, all of it.
 TEST(LastCallTest, IsNeverOfTwoCalls) {
-  const Group group({0}, false);
+  const Group group({0}, {0}, 0, false);
   LastCall last;
   last.set(group, StepKind::kBarrier, 0, "");
   std::atomic<bool> stop{false};
@@ -56,28 +57,25 @@ TEST(LastCallTest, IsNeverOfTwoCalls) {
   writer.join();
 }
 
-// A rank that was seen waiting for a round that is over by now is about to go
-// on: that is no circle, however long the others have waited.
-TEST(ThreadHubTest, ARoundThatIsOverIsNotWaitedFor) {
-  ThreadHub hub(2);
-  Group& group = hub.group({0, 1});
-  for (size_t m : {0, 1}) hub.note(group, m, kBarrier, 1);
-  std::thread other([&] { hub.meet(group, 0, kBarrier); });
-  hub.meet(group, 1, kBarrier);
-  other.join();
-  // As if rank 0 had been seen asleep in it, and had not run again since.
-  hub.late(group, group.barrier.round() - 1, 0);
-  hub.late(group, group.barrier.round(), 1);
-  EXPECT_FALSE(group.barrier.broken());
-  // While both wait in rounds that nobody completes: here, two groups.
-  ThreadHub stuck(2);
-  Group &a = stuck.group({0, 1}), &b = stuck.group({1, 0});
-  stuck.note(a, 0, kBarrier, 1);
-  stuck.note(b, 0, kBarrier, 1);
-  stuck.late(a, a.barrier.round(), 0);
-  EXPECT_FALSE(a.barrier.broken());
-  stuck.late(b, b.barrier.round(), 1);
-  EXPECT_TRUE(a.barrier.broken());
+// The third rank computes, and could come at any time.
+TEST(MembershipTest, ACircleOfSomeRanksIsFound) {
+  Membership run(3);
+  Group &all = run.group({0, 1, 2}, 0), &pair = run.group({1, 0}, 0);
+  const auto error = [&](Group& group, size_t place) {
+    return testing::error_of([&] {
+      run.note(group, place, kBarrier, 1);
+      run.meet(group, place);
+    });
+  };
+  std::string other;
+  std::thread rank_1([&] { other = error(pair, 0); });
+  const std::string own = error(all, 0);
+  rank_1.join();
+  EXPECT_EQ(own,
+            "[barrier] ranks 0,1 wait for each other: rank 0 in barrier #1 for "
+            "test of ranks 0,1,2; rank 1 in barrier #1 for test of ranks 1,0; "
+            "let all ranks run the same operators in the same order");
+  EXPECT_EQ(other, own);
 }
 
 // A process that was stopped has not waited meanwhile. A rank that waited for
@@ -94,7 +92,7 @@ TEST(TimeWaitedTest, StoppedTimeDoesNotCount) {
 
 // More ranks than cores, each late in turn for longer than a wait is looked
 // at: the others are seen waiting in rounds that end meanwhile.
-TEST(ThreadHubTest, LateRanksAreNoCircle) {
+TEST(MembershipTest, LateRanksAreNoCircle) {
   constexpr int64_t kRanks = 24;
   run(kRanks, [](Runtime& rt) {
     const Mesh mesh = rt.mesh({{"a", 6}, {"b", 4}});

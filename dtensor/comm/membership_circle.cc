@@ -1,0 +1,98 @@
+// How ranks that wait for each other in a circle are found.
+//
+// As long as one member of a group has not come to a collective, the members
+// that have come stay in it. A search therefore begins at a thread that has
+// made no call for a while, and goes from each thread to the members that have
+// not come to that thread's last collective; while that holds, all threads
+// before them on the path stay where they were. If the search returns to its
+// first thread, all threads of the circle wait for each other. The search ends
+// at a thread that computes, because every member has come to that thread's
+// last collective.
+//
+// A search passes each thread only once, and only threads ordered after its
+// first one, so that exactly one thread of a circle, the first, reports it.
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "dtensor/comm/membership.h"
+#include "dtensor/placement/error.h"
+
+namespace dtensor {
+
+// Begins a search at every thread that has made no call since the previous
+// one, at most every Barrier::kLate.
+void Membership::seek_circles() {
+  std::lock_guard one(seeking_);
+  for (const Lane& l : lanes_)
+    if (l.failed) return;
+  const Clock::time_point now = Clock::now();
+  if (now - sought_ < Barrier::kLate) return;
+  sought_ = now;
+  ++searches_;
+  for (int64_t rank = 0; rank < world_; ++rank)
+    for (int lane = 0; lane < Backend::kLanes; ++lane) {
+      Thread& t = thread(rank, lane);
+      LastCall::Value last = t.last.get();
+      const bool stays =
+          last.group == t.before.group && last.sequence == t.before.sequence;
+      t.before = std::move(last);
+      if (stays) follow({rank, lane}, nullptr, {{rank, lane}, searches_});
+    }
+}
+
+// Continues a search at the thread `to`. `awaited` is the
+// collective in which others await it; null if the search begins here.
+void Membership::follow(Id to, const Awaited* awaited, Search s) {
+  const auto [rank, lane] = to;
+  const Id other = {rank, 1 - lane};
+  // Read first: as long as others have not come to it, it is still the last
+  // call.
+  LastCall::Value last = thread(rank, lane).last.get();
+  const LastCall::Value others = thread(rank, other.second).last.get();
+  if (awaited) {
+    if (has_come(*awaited, rank)) return;
+    if (to == s.first) return found(s);
+    uint64_t& passed = thread(rank, lane).searches[s.first];
+    if (to < s.first || passed == s.number) return;
+    passed = s.number;
+  }
+  Id at = to;
+  const auto add = [&](const std::string& where) {
+    s.ranks.push_back(rank);
+    s.where +=
+        fmt::format("{}rank {}{}", s.where.empty() ? "" : "; ", rank, where);
+  };
+  // An idle thread of a rank waits for the rank's other thread, or for work
+  // from it.
+  if (thread(rank, lane).idle) {
+    if (lane == 0) add(" for its redistribute_async");
+    if (other == s.first) return found(s);
+    if (other < s.first) return;
+    at = other;
+    last = others;
+  }
+  if (!last.group) return;
+  add(fmt::format("{} in {} of ranks {}",
+                  at.second > 0 ? "'s redistribute_async" : "",
+                  call_to_string(last.kind, last.sequence, last.op),
+                  ranks_to_string(last.group->ranks)));
+  const Awaited its{last.group->ranks, at.second, last.sequence};
+  for (int64_t r : its.group)
+    if (r != rank) follow({r, its.lane}, &its, s);
+}
+
+void Membership::found(const Search& s) {
+  const std::set<int64_t> in(s.ranks.begin(), s.ranks.end());
+  std::vector<int64_t> ranks;
+  if (std::ssize(in) < world_) ranks.assign(in.begin(), in.end());
+  // The first thread's own call, or that of the rank's other thread.
+  const auto [rank, lane] = s.first;
+  LastCall::Value first = thread(rank, lane).last.get();
+  if (!first.group) first = thread(rank, 1 - lane).last.get();
+  fail_all(rank, fmt::format("[{}] {}", name(first.kind),
+                             wait_for_each_other(ranks, s.where)));
+}
+
+}  // namespace dtensor
