@@ -1021,8 +1021,8 @@ BUGS = [
     ], ['faults_test']),
     Bug(202, 'the time that a rank waits is 0', [
         ('dtensor/comm/membership.cc',
-         'nanoseconds(thread(rank, 0).waited_for.total);',
-         'nanoseconds(MUT(202) ? 0 : thread(rank, 0).waited_for.total);'),
+         'if (is_here(rank)) total +=',
+         'if (is_here(rank) && !MUT(202)) total +='),
     ], ['faults_test']),
     Bug(203, 'a rank that only computes does not notice a signal', [
         ('ops/op.cc',
@@ -1128,14 +1128,14 @@ BUGS = [
     ], ['comm/membership_test']),
     Bug(260, 'processes: ranks of one process do not compare their calls', [
         ('dtensor/comm/process_agreement.cc',
-         'agreed = agreed && (alone() || ',
-         'agreed = agreed && (MUT(260) || alone() || '),
+         '(alone() || slot(k).collective->fingerprint == c.fingerprint);',
+         '(MUT(260) || alone() ||\n'
+         '              slot(k).collective->fingerprint == c.fingerprint);'),
     ], ['message_passing_test']),
     Bug(261, 'processes: a rank that has left is waited for', [
-        ('dtensor/comm/process_run.cc',
-         'if (gone_[static_cast<size_t>(r.from)].lanes[at]) lost = now;',
-         'if (!MUT(261) && gone_[static_cast<size_t>(r.from)].lanes[at]) '
-         'lost = now;'),
+        ('dtensor/comm/membership.cc',
+         'if (gone(r.from, group.lane)) lost = now;',
+         'if (!MUT(261) && gone(r.from, group.lane)) lost = now;'),
     ], ['message_passing_test']),
     Bug(262, 'processes: a rank takes the first piece of shared packed messages', [
         ('dtensor/comm/packed_messages.cc',
@@ -1373,16 +1373,15 @@ BUGS = [
          'mine.even[w] &= theirs.even[w];',
          'mine.even[w] &= MUT(360) ? ~uint64_t{0} : theirs.even[w];'),
     ], ['comm/nccl_processes_test', 'comm/nccl_test']),
-    Bug(361, 'nccl: a failure in another process does not end the links', [
-        ('dtensor/comm/process_run.cc',
-         'if (told_) told_({who, lane, l.why, of_all});',
-         'if (told_ && !MUT(361)) told_({who, lane, l.why, of_all});'),
+    Bug(361, 'nccl: a failure does not end the links', [
+        ('dtensor/comm/membership.cc',
+         'if (told_) told_(lane_number, l.failure);',
+         'if (told_ && !MUT(361)) told_(lane_number, l.failure);'),
     ], ['comm/nccl_processes_test']),
     Bug(362, 'nccl: the second rank of a process sends what the first one shows', [
         ('dtensor/comm/process_agreement.cc',
-         'copy_bytes(to, s.shows.data(), std::ssize(s.shows));',
-         'copy_bytes(to, (MUT(362) ? local_.seats[0] : s).shows.data(),\n'
-         '                 std::ssize(s.shows));'),
+         'const std::span<const char> shows = slot(k).shows;',
+         'const std::span<const char> shows = slot(MUT(362) ? 0 : k).shows;'),
     ], ['comm/nccl_processes_test']),
     Bug(363, 'nccl: two ranks may share a GPU', [
         ('dtensor/comm/nccl/nccl_communicator.cc',
@@ -1410,9 +1409,9 @@ BUGS = [
          'if (half < g.within && !MUT(372)) {'),
     ], ['comm/tcp/tcp_job_test', 'trace_gather_test']),
     Bug(373, 'processes: a killed process is not named if the others are done', [
-        ('dtensor/comm/process_run.cc',
-         'return l.of_all ? l.why',
-         'return l.of_all || MUT(373) ? l.why'),
+        ('dtensor/comm/membership_processes.cc',
+         'return f.of_all ? f.why',
+         'return f.of_all || MUT(373) ? f.why'),
     ], ['faults_tcp_test', 'faults_mpi_test']),
     Bug(374, 'mpi: every piece of a long message is the first one', [
         ('dtensor/comm/mpi/mpi_backend.cc',

@@ -3,7 +3,6 @@
 #include "dtensor/comm/mpi.h"
 #include "dtensor/comm/nccl.h"
 #include "dtensor/comm/tcp.h"
-#include "dtensor/comm/threads.h"
 
 namespace dtensor {
 
@@ -22,7 +21,8 @@ std::shared_ptr<Backend> nccl_of(int64_t world, int64_t ranks_per_process) {
 }  // namespace
 
 BackendFactory backend_named(std::string_view name, int64_t ranks_per_process) {
-  if (name == "threads") return thread_backend;
+  if (name == "threads")
+    return [](int64_t world) { return std::make_shared<HostBackend>(world); };
   if (name == "nccl")
     return [ranks_per_process](int64_t world) {
       return nccl_of(world, ranks_per_process);

@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <exception>
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -12,6 +14,8 @@
 #include "dtensor/comm/barrier.h"
 
 namespace dtensor {
+
+class PackedMessages;
 
 // The data that a member shows the others. A member has two slots and uses them
 // alternately. By the time it rewrites one, all members have met for the other,
@@ -27,6 +31,15 @@ struct alignas(64) Slot {
   std::atomic<uint64_t> sequence = 0;
   const Collective* collective;
   const Device* device = nullptr;  // the member's
+  // If other members are in other processes: the transfers, packed; the output
+  // of all_gather_bytes(); messages that this member received for all members
+  // here, by transfer and member; whether it did not receive everything; and
+  // the bytes for AgreementChannel::shown().
+  std::span<const PackedMessages> packed;
+  void* out = nullptr;
+  const std::vector<const void*>* received = nullptr;
+  bool failed = false;
+  std::span<const char> shows;
   // Short data travels here, and needs no close().
   alignas(64) char small[kSmall];
   // Events of the member's stream, for devices that run work asynchronously.
@@ -67,6 +80,10 @@ struct Group {
   const int lane;
   Barrier barrier;                      // of the members here
   const std::unique_ptr<Slot[]> slots;  // two of each member here
+  // What the first member here has found out for all: an error, and the bytes
+  // that all members have shown, in member order.
+  std::exception_ptr verdict;
+  std::vector<char> shown;
 };
 
 }  // namespace dtensor

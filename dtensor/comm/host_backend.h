@@ -1,5 +1,10 @@
-// Backends on which another backend, which moves the data itself, can be built.
-// They let its ranks agree, notice failures, and keep the deadline.
+// The backend of ranks that are threads, of this process or of several. Another
+// backend, which moves the data itself, can be built on it; then it lets the
+// ranks agree, notice failures, and keep the deadline.
+//
+// Ranks of one process read each other's memory. Data that crosses processes is
+// sent once per receiving process, for all of its ranks that take it.
+// Reductions add in member order, so the results have the same bits.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -8,27 +13,70 @@
 #include <string_view>
 
 #include "dtensor/comm/agreement_channel.h"
-#include "dtensor/comm/backend.h"
+#include "dtensor/comm/membership.h"
 
 namespace dtensor {
 
-class HostBackend : public Backend {
+class HostBackend final : public Backend {
  public:
-  // As group(), for agreement alone.
-  virtual std::unique_ptr<AgreementChannel> agreement_channel(
-      std::span<const int64_t> ranks, int64_t me, int lane) = 0;
+  // See Membership's constructors. Called by all processes of the run.
+  explicit HostBackend(int64_t world) : run_(world) {}
+  HostBackend(int64_t world, int64_t ranks_per_process,
+              std::unique_ptr<Transport> transport)
+      : run_(world, ranks_per_process, std::move(transport)) {}
 
+  std::unique_ptr<Communicator> group(std::span<const int64_t> ranks,
+                                      int64_t me, int lane) override;
+  // As group(), for agreement alone.
+  std::unique_ptr<AgreementChannel> agreement_channel(
+      std::span<const int64_t> ranks, int64_t me, int lane);
   struct RemoteFailure {
     int64_t rank;
     int lane;
     std::string_view what;
     bool everybodys = false;  // all ranks throw exactly this text
   };
-  // Registers a function that some thread calls once per lane, when a rank has
-  // failed and failed() of this object was not called, because the rank is in
-  // another process. It may also be called after failed(). When this returns, a
-  // function registered earlier is no longer called.
-  virtual void when_others_fail(std::function<void(const RemoteFailure&)>) {}
+  // Registers a function that some thread calls once per lane, when a rank of
+  // any process has failed. It may also be called after failed(). When this
+  // returns, a function registered earlier is no longer called.
+  void when_others_fail(std::function<void(const RemoteFailure&)> told) {
+    if (!told) return run_.when_failed({});
+    run_.when_failed([told](int lane, const RankFailure& f) {
+      told({f.rank, lane, f.why, f.of_all});
+    });
+  }
+
+  void set_timeout(std::chrono::milliseconds timeout) override {
+    run_.set_timeout(timeout);
+  }
+  std::pair<int64_t, int64_t> local_ranks(int64_t) const override {
+    return {run_.first_rank(), run_.last_rank()};
+  }
+  std::optional<Failure> conclude(const std::optional<Failure>& here) override {
+    return run_.conclude(here);
+  }
+  std::chrono::nanoseconds waited_for(int64_t rank) override {
+    return run_.waited_for(rank);
+  }
+  void failed(int64_t rank, int lane, std::string_view what) noexcept override {
+    run_.failed(rank, lane, what);
+  }
+  void left(int64_t rank) noexcept override { run_.left(rank); }
+  void set_idle(int64_t rank, int lane, bool idle) noexcept override {
+    run_.set_idle(rank, lane, idle);
+  }
+
+ private:
+  // One member's place in a group.
+  struct Member {
+    Group& group;
+    int index;
+    bool all_here;  // all members are in this process
+  };
+  // Throws Error if `me` is not one of the ranks.
+  Member join(std::span<const int64_t> ranks, int64_t me, int lane);
+
+  Membership run_;
 };
 
 }  // namespace dtensor

@@ -58,8 +58,13 @@ class ProcessJob {
   void not_gathering(std::string_view why) noexcept;
 
   // The backend of a run. All processes call it, with the same numbers.
-  virtual std::shared_ptr<HostBackend> backend(int64_t world,
-                                               int64_t ranks_per_process) = 0;
+  std::shared_ptr<HostBackend> backend(int64_t world,
+                                       int64_t ranks_per_process) {
+    return std::make_shared<HostBackend>(world, ranks_per_process,
+                                         begin_run(ranks_per_process));
+  }
+  // The transport of a new run. The job outlives it.
+  virtual std::unique_ptr<Transport> begin_run(int64_t ranks_per_process) = 0;
   // The command that starts so many processes: "mpirun -n 4".
   virtual std::string launcher(int64_t processes) const = 0;
 

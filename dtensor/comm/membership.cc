@@ -1,20 +1,46 @@
 #include "dtensor/comm/membership.h"
 
+#include <sched.h>
+
 #include <algorithm>
-#include <optional>
-#include <thread>
 
 #include "dtensor/interrupt.h"
 #include "dtensor/placement/error.h"
 
 namespace dtensor {
+namespace {
 
-Membership::Membership(int64_t world)
+using namespace std::chrono_literals;
+
+// How long a waiting thread sleeps between checks if nothing arrives.
+constexpr auto kRest = 500us;
+// A message may arrive after the news that its sender is gone.
+constexpr auto kStraggles = 20ms;
+// When some rank has failed, a rank that waits for others goes on for this
+// long.
+constexpr auto kGrace = 500ms;
+// How long other processes may take to say where their ranks are.
+constexpr auto kAnswer = 300ms;
+
+}  // namespace
+
+Membership::Membership(int64_t world, int64_t ranks_per_process,
+                       std::unique_ptr<Transport> transport)
     : world_(world),
+      ranks_per_process_(ranks_per_process),
+      transport_(std::move(transport)),
+      first_(std::min(process() * ranks_per_process, world)),
+      last_(std::min(first_ + ranks_per_process, world)),
       spin_(world <= static_cast<int64_t>(std::thread::hardware_concurrency())),
-      threads_(static_cast<size_t>(world * Backend::kLanes)),
+      threads_(static_cast<size_t>((last_ - first_) * Backend::kLanes)),
       ranks_(static_cast<size_t>(world)) {
-  for (int64_t r = 0; r < world; ++r) thread(r, 1).idle = true;
+  for (int64_t r = first_; r < last_; ++r) thread(r, 1).idle = true;
+  DT_CHECK(world <= processes() * ranks_per_process, "run",
+           "{} ranks do not fit into {} processes of {} each; start more "
+           "processes, or write --ranks-per-process {}",
+           world, processes(), ranks_per_process,
+           (world + processes() - 1) / processes());
+  if (transport_) begin_to_listen();
 }
 
 Group& Membership::group(const std::vector<int64_t>& ranks, int lane_number) {
@@ -22,7 +48,7 @@ Group& Membership::group(const std::vector<int64_t>& ranks, int lane_number) {
   for (size_t m = 0; m < ranks.size(); ++m) {
     DT_CHECK(ranks[m] >= 0 && ranks[m] < world_, "communicator",
              "rank {} is not in a run of {} ranks", ranks[m], world_);
-    members.push_back(static_cast<int>(m));
+    if (is_here(ranks[m])) members.push_back(static_cast<int>(m));
   }
   DT_CHECK(members.size() <= Barrier::kMaxMembers, "communicator",
            "{} thread ranks do not fit into one group of at most {}",
@@ -50,7 +76,7 @@ void Membership::note(const Group& group, size_t place, const Call& call,
   thread(group, place).last.set(group, call.kind, sequence, call.op);
 }
 
-// Whether a rank has come to that collective.
+// Whether a rank of this process has come to that collective.
 bool Membership::has_come(const Awaited& awaited, int64_t rank) {
   std::lock_guard lock(mutex_);
   const auto& groups = lane(awaited.lane).groups;
@@ -63,7 +89,13 @@ bool Membership::has_come(const Awaited& awaited, int64_t rank) {
       awaited.sequence);
 }
 
-// Why others wait for a rank. A rank's second thread comes once
+// Empty if there was none.
+std::string Membership::last_call(int64_t rank, int lane) {
+  const LastCall::Value last = thread(rank, lane).last.get();
+  return last.group ? call_to_string(last.kind, last.sequence, last.op) : "";
+}
+
+// Why others wait for a rank of this process. A rank's second thread comes once
 // its first thread has given it work, so an idle second thread is explained by
 // the first.
 std::string Membership::what_keeps(int64_t rank, int lane) {
@@ -78,17 +110,45 @@ std::string Membership::what_keeps(int64_t rank, int lane) {
                      ranks_to_string(last.group->ranks));
 }
 
-// Describes the collective in which `rank` waits.
+// Describes the collective in which `rank` waits, with answers from the other
+// processes.
 std::string Membership::who_is_missing(int64_t rank, int lane) {
   const LastCall::Value me = thread(rank, lane).last.get();
   const Awaited awaited{me.group->ranks, lane, me.sequence};
+  uint64_t question = 0;
+  {
+    std::lock_guard lock(mutex_);
+    question = ++questions_;
+  }
+  tell_all(fmt::format("where {} {} {} {}", question, lane, me.sequence,
+                       pack_ranks(awaited.group)));
+  const Clock::time_point end = Clock::now() + kAnswer;
   std::vector<int64_t> arrived;
   std::vector<Missing> missing;
-  for (int64_t r : awaited.group)
-    if (has_come(awaited, r))
-      arrived.push_back(r);
-    else
-      missing.push_back({r, what_keeps(r, lane)});
+  for (bool last = false; !last; std::this_thread::sleep_for(1ms)) {
+    if (transport_) listen();
+    last = Clock::now() > end;
+    arrived.clear();
+    missing.clear();
+    bool silent = false;
+    for (int64_t r : awaited.group) {
+      std::optional<Answer> answer;
+      if (is_here(r)) {
+        answer = {has_come(awaited, r), what_keeps(r, lane)};
+      } else {
+        std::lock_guard lock(mutex_);
+        const auto told = answers_.find({question, r});
+        if (told != answers_.end()) answer = told->second;
+      }
+      silent |= !answer;
+      if (answer && answer->has_come)
+        arrived.push_back(r);
+      else
+        missing.push_back(
+            {r, answer ? answer->keeps : "its process does not answer"});
+    }
+    if (!silent) break;
+  }
   std::string call = call_to_string(me.kind, me.sequence, me.op);
   if (lane > 0) call += " (redistribute_async)";
   return fmt::format(
@@ -110,8 +170,8 @@ void Membership::meet(Group& group, size_t place) {
   if (!met) released(group, place);
 }
 
-// The rank has waited for others for a while. It must not throw, because the
-// rank counts as arrived in the barrier.
+// The rank has waited for others of this process for a while. It must not
+// throw, because the rank counts as arrived in the barrier.
 void Membership::late(int64_t rank, int lane_number,
                       Clock::duration waited) noexcept {
   try {
@@ -120,22 +180,94 @@ void Membership::late(int64_t rank, int lane_number,
       fail_all(rank, interrupted_text());
     else if (timeout_.count() > 0 && waited >= timeout_)
       fail_all(rank, who_is_missing(rank, lane_number));
-    else
+    else if (!transport_)
       seek_circles();
   } catch (...) {
     // There is no memory for the text: the next check tries again.
   }
 }
 
+void Membership::wait(PendingMessages& messages, const Group& group,
+                      size_t place) {
+  constexpr int kQuick = 200, kLook = 64;
+  if (messages.done()) return;
+  const bool rests = !spin_ && transport_->rest(0us);
+  for (int i = 0; i < kQuick && !rests; ++i)
+    if (messages.done()) return;
+  struct Waits {
+    std::atomic<bool>& flag;
+    explicit Waits(std::atomic<bool>& f) : flag(f) { flag = true; }
+    ~Waits() { flag = false; }
+  } const waits(thread(group, place).waits);
+  const int64_t rank = group.rank_at(place);
+  Lane& l = lane(group.lane);
+  const Clock::time_point start = Clock::now();
+  TimeWaited waited(start);
+  std::optional<Clock::time_point> lost;
+  int64_t awaited = -1;
+  for (int64_t i = 0;; ++i) {
+    if (messages.done()) {
+      const Clock::time_point end = Clock::now();
+      if (awaited >= 0 && end - start > 2ms && group.lane == 0) {
+        std::lock_guard lock(waiting_);
+        ranks_[static_cast<size_t>(awaited)].waited_for.add(
+            start.time_since_epoch() / 1ns, end.time_since_epoch() / 1ns);
+      }
+      return;
+    }
+    if (rests)
+      transport_->rest(kRest);
+    else if (!spin_)
+      sched_yield();
+    if (i % kLook && !rests) continue;
+    const Clock::time_point now = Clock::now();
+    const Clock::duration so_far = waited.look(now);
+    if (!lost) {
+      for (const PendingMessages::Receipt& r : messages.receipts()) {
+        if (r.bytes >= 0) continue;
+        awaited = r.from;
+        if (gone(r.from, group.lane)) lost = now;
+      }
+      if (l.failed) {
+        std::lock_guard lock(mutex_);
+        if (now - l.since > kGrace) lost = now;
+      }
+    } else if (now - *lost > kStraggles) {
+      messages.give_up();
+      released(group, place);
+    }
+    if (interrupted()) {
+      messages.give_up();
+      listen();  // mpirun ends all when one is killed: which one?
+      check_failed(group, place);
+      check_interrupted();
+    }
+    if (timeout_.count() > 0 && so_far >= timeout_) {
+      const std::string text = who_is_missing(rank, group.lane);
+      if (messages.done()) return;
+      messages.give_up();
+      fail_all(rank, text);
+      throw Error(text);
+    }
+    if (now - start > 2ms && !transport_->rest(kRest))
+      std::this_thread::sleep_for(50us);
+    else if (now - start > 100us && !rests)
+      sched_yield();
+  }
+}
+
 std::chrono::nanoseconds Membership::waited_for(int64_t rank) {
-  return std::chrono::nanoseconds(thread(rank, 0).waited_for.total);
+  std::lock_guard lock(waiting_);
+  int64_t total = ranks_[static_cast<size_t>(rank)].waited_for.total;
+  if (is_here(rank)) total += thread(rank, 0).waited_for.total;
+  return std::chrono::nanoseconds(total);
 }
 
 void Membership::released(const Group& group, size_t place) {
   const int64_t rank = group.rank_at(place);
   const LastCall::Value me = thread(group, place).last.get();
   std::lock_guard lock(mutex_);
-  check_interrupted();
+  if (lost_ < 0) check_interrupted();
   const Lane& l = lane(group.lane);
   if (l.failed) l.failure.raise(name(me.kind));
   for (int64_t r : group.ranks)
@@ -150,16 +282,29 @@ void Membership::released(const Group& group, size_t place) {
 
 void Membership::fail_lane(int lane_number, RankFailure failure) noexcept {
   Lane& l = lane(lane_number);
-  std::lock_guard lock(mutex_);
-  if (l.failed) return;
-  l.failure = std::move(failure);
-  l.failed = true;
-  for (auto& [ranks, group] : l.groups) group->barrier.break_up();
+  {
+    std::lock_guard lock(mutex_);
+    if (l.failed) return;
+    l.failure = std::move(failure);
+    l.since = Clock::now();
+    l.failed = true;
+    for (auto& [ranks, group] : l.groups) group->barrier.break_up();
+  }
+  std::lock_guard lock(telling_);
+  if (told_) told_(lane_number, l.failure);
 }
 
 void Membership::fail_all(int64_t rank, const std::string& text) noexcept {
-  for (int lane = 0; lane < Backend::kLanes; ++lane)
+  for (int lane = 0; lane < Backend::kLanes; ++lane) {
     fail_lane(lane, {rank, text, true});
+    tell_all(fmt::format("failed {} {} {} 1 {}", rank, lane, rank, text));
+  }
+}
+
+void Membership::when_failed(
+    std::function<void(int, const RankFailure&)> told) {
+  std::lock_guard lock(telling_);
+  told_ = std::move(told);
 }
 
 void Membership::mark_gone(int64_t rank, int lane_number) noexcept {
@@ -173,21 +318,35 @@ void Membership::failed(int64_t rank, int lane_number,
                         std::string_view what) noexcept {
   RankFailure failure{rank, {}};
   try {
-    const LastCall::Value last = thread(rank, lane_number).last.get();
-    failure.why = fmt::format(
-        "{} ({})", what,
-        last.group ? "its last collective was " +
-                         call_to_string(last.kind, last.sequence, last.op)
-                   : "it had called no collective");
+    const std::string last = last_call(rank, lane_number);
+    failure.why = fmt::format("{} ({})", what,
+                              last.empty() ? "it had called no collective"
+                                           : "its last collective was " + last);
   } catch (...) {  // there may be no memory left; a short text needs none
     failure.why = "out of memory";
   }
   fail_lane(lane_number, std::move(failure));
   mark_gone(rank, lane_number);
+  if (!transport_) return;
+  // The other processes are told the first failure.
+  std::string text;
+  try {
+    std::lock_guard lock(mutex_);
+    const RankFailure& first = lane(lane_number).failure;
+    text = fmt::format("failed {} {} {} {} {}", rank, lane_number, first.rank,
+                       first.of_all ? 1 : 0, first.why);
+  } catch (...) {
+    return;  // they notice that messages do not arrive
+  }
+  tell_all(text);
 }
 
 void Membership::left(int64_t rank) noexcept {
   for (int lane = 0; lane < Backend::kLanes; ++lane) mark_gone(rank, lane);
+  try {
+    tell_all(fmt::format("left {}", rank));
+  } catch (...) {  // they notice that messages do not arrive
+  }
 }
 
 }  // namespace dtensor

@@ -1,17 +1,22 @@
-// The members of a run whose ranks are threads of one process: which have
-// failed or left, which collective each thread called last, and who waits for
-// whom. All waits end here: when everyone has come, because a rank has failed
-// or left, at the deadline, or because ranks wait for each other in a circle.
+// The members of a run, as one process knows them: which ranks are its threads,
+// which have failed or left, which collective each thread called last, and who
+// waits for whom. All waits of all backends end here: when everyone has come,
+// because a rank has failed or left, at the deadline, or because ranks wait for
+// each other in a circle.
 #pragma once
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -19,14 +24,35 @@
 #include "dtensor/comm/barrier.h"
 #include "dtensor/comm/group.h"
 #include "dtensor/comm/last_call.h"
+#include "dtensor/comm/transport.h"
 
 namespace dtensor {
 
 class Membership {
  public:
-  explicit Membership(int64_t world);
+  // All ranks are threads of this process.
+  explicit Membership(int64_t world) : Membership(world, world, nullptr) {}
+  // Ranks 0 .. ranks_per_process - 1 are threads of the first process, and so
+  // on. The last processes may have fewer ranks, or none. Throws Error if there
+  // are more ranks than the processes can hold.
+  Membership(int64_t world, int64_t ranks_per_process,
+             std::unique_ptr<Transport>);
+  ~Membership();
   Membership(const Membership&) = delete;
   Membership& operator=(const Membership&) = delete;
+
+  // REQUIRES: there are other processes.
+  Transport& transport() { return *transport_; }
+  int process() const { return transport_ ? transport_->process() : 0; }
+  int processes() const { return transport_ ? transport_->processes() : 1; }
+  int process_of(int64_t rank) const {
+    return static_cast<int>(rank / ranks_per_process_);
+  }
+  // The ranks of this process: [first, last).
+  int64_t first_rank() const { return first_; }
+  int64_t last_rank() const { return last_; }
+  bool is_here(int64_t rank) const { return first_ <= rank && rank < last_; }
+  int64_t ranks_per_process() const { return ranks_per_process_; }
 
   // How long a rank may wait before all ranks fail; 0, the default, means no
   // limit. Called before the first collective.
@@ -47,37 +73,32 @@ class Membership {
   void meet_again(Group& group, size_t place) {
     group.barrier.wait_unbroken(thread(group, place).waited_for);
   }
+  // Waits until all pending messages are done. Throws the Error that says why
+  // they never will be.
+  void wait(PendingMessages&, const Group&, size_t place);
   // Throws the Error that says why the awaited ranks will not come.
   [[noreturn]] void released(const Group&, size_t place);
-  // See Backend.
+  // As released(), if the lane has failed.
+  void check_failed(const Group& group, size_t place) {
+    if (lane(group.lane).failed) released(group, place);
+  }
+
+  // See Backend, and HostBackend.
   void failed(int64_t rank, int lane, std::string_view what) noexcept;
   void left(int64_t rank) noexcept;
   std::chrono::nanoseconds waited_for(int64_t rank);
   void set_idle(int64_t rank, int lane, bool idle) noexcept {
     thread(rank, lane).idle = idle;
   }
-  // As failed(), for a rank of another process.
-  void stop(int lane, RankFailure failure) noexcept {
-    fail_lane(lane, std::move(failure));
-  }
-  // For a run with ranks in other processes.
-  Waited& waited(int64_t rank, int lane) {
-    return thread(rank, lane).waited_for;
-  }
-  LastCall::Value last_call(int64_t rank, int lane) {
-    return thread(rank, lane).last.get();
-  }
-  bool is_idle(int64_t rank, int lane) { return thread(rank, lane).idle; }
-  bool has_come(const std::vector<int64_t>& group, int64_t rank, int lane,
-                uint64_t sequence) {
-    return has_come({group, lane, sequence}, rank);
-  }
+  std::optional<Backend::Failure> conclude(
+      const std::optional<Backend::Failure>& here);
+  void when_failed(std::function<void(int lane, const RankFailure&)>);
 
  private:
   using Clock = std::chrono::steady_clock;
   // A rank and a lane: one of its two threads.
   using Id = std::pair<int64_t, int>;
-  // One of the threads.
+  // A thread of this process.
   struct alignas(64) Thread {
     LastCall last;
     // The time for which others here slept until it came. By the thread itself,
@@ -86,7 +107,7 @@ class Membership {
     std::atomic<bool> waits = false;  // for others, for a while already
     // Waits for the rank's other thread, or for work from it.
     std::atomic<bool> idle = false;
-    // Guarded by seeking_: the last call at the time of the previous search
+    // Guarded by listening_: the last call at the time of the previous search
     // for circles; and, by the thread that began it, the number of the last
     // search that passed through here.
     LastCall::Value before = {};
@@ -96,10 +117,13 @@ class Membership {
     std::atomic<bool> failed = false;
     // Guarded by mutex_, like the rest; never changes once `failed` is set.
     RankFailure failure;
+    Clock::time_point since;
     std::map<std::vector<int64_t>, std::unique_ptr<Group>> groups;
   };
   struct Rank {
     std::array<std::atomic<bool>, Backend::kLanes> gone = {};
+    Waited
+        waited_for;  // by ranks here, if it is elsewhere; guarded by waiting_
   };
   // A search for a circle of threads that wait for each other: the thread that
   // began it, and the ranks on its path so far.
@@ -115,9 +139,15 @@ class Membership {
     int lane = 0;
     uint64_t sequence = 0;
   };
+  // Whether a rank has come to an awaited collective, and else what keeps it.
+  struct Answer {
+    bool has_come = false;
+    std::string keeps;
+  };
 
   Thread& thread(int64_t rank, int lane) {
-    return threads_[static_cast<size_t>(rank * Backend::kLanes + lane)];
+    return threads_[static_cast<size_t>((rank - first_) * Backend::kLanes +
+                                        lane)];
   }
   Thread& thread(const Group& group, size_t place) {
     return thread(group.rank_at(place), group.lane);
@@ -127,6 +157,7 @@ class Membership {
     return ranks_[static_cast<size_t>(rank)].gone[static_cast<size_t>(lane)];
   }
   bool has_come(const Awaited&, int64_t rank);
+  std::string last_call(int64_t rank, int lane);
   std::string what_keeps(int64_t rank, int lane);
   std::string who_is_missing(int64_t rank, int lane);
   void late(int64_t rank, int lane, Clock::duration waited) noexcept;
@@ -135,20 +166,63 @@ class Membership {
   void mark_gone(int64_t rank, int lane) noexcept;
   // membership_circle.cc
   void seek_circles();
+  void hear_search(const std::string& text);
   void follow(Id, const Awaited*, Search);
   void found(const Search&);
+  // membership_processes.cc
+  void begin_to_listen();
+  void tell_all(const std::string& text) noexcept;
+  void listen();
+  void hear(const Transport::Told&);
+  void lose(int process);
+  void decide();
+  void end_as_told();
+  std::string why() const;  // of the failed lane; needs mutex_
+  [[noreturn]] void end_job(const std::string& why) noexcept;
 
-  const int64_t world_;
+  const int64_t world_, ranks_per_process_;
+  const std::unique_ptr<Transport> transport_;  // null: no other processes
+  const int64_t first_, last_;
   const bool spin_;
   std::chrono::milliseconds timeout_{0};
   std::vector<Thread> threads_;
-  std::vector<Rank> ranks_;
-  // One thread at a time searches for circles. Locked before mutex_.
-  std::mutex seeking_;
+  std::vector<Rank> ranks_;  // of the run
+  std::mutex waiting_;
+
+  // Held during the call of told_. Locked before mutex_.
+  std::mutex telling_;
+  std::function<void(int, const RankFailure&)> told_;
+  // One thread at a time hears messages, so that they keep their order, and
+  // searches for circles. Locked before the others.
+  std::mutex listening_;
   Clock::time_point sought_;
   uint64_t searches_ = 0;
   std::mutex mutex_;
   std::array<Lane, Backend::kLanes> lanes_;
+
+  // ---- With other processes ----
+
+  // Answers to ranks that wait in vain: by the number of the question, and the
+  // rank that it is about.
+  std::map<std::pair<uint64_t, int64_t>, Answer> answers_;
+  uint64_t questions_ = 0;
+  std::condition_variable changed_;
+  // Process 0 only: how the ranks of each process ended.
+  std::map<int, std::optional<Backend::Failure>> ended_;
+  int lost_ = -1;  // a process that ended before the run did
+  // It ended before anything else failed, and before a signal asked this
+  // process to end.
+  bool lost_first_ = false;
+  // When a signal that asks this process to end was first seen.
+  Clock::time_point asked_ = Clock::time_point::max();
+  bool decided_ = false;
+  std::optional<Backend::Failure> verdict_;
+  bool stopping_ = false;
+  std::thread listener_;
 };
+
+// Lists of ranks in messages.
+std::string pack_ranks(const std::vector<int64_t>&);
+std::vector<int64_t> unpack_ranks(std::istream&);
 
 }  // namespace dtensor

@@ -1,17 +1,21 @@
-// How ranks that wait for each other in a circle are found.
+// How ranks that wait for each other in a circle are found, in one process or
+// in several.
 //
 // As long as one member of a group has not come to a collective, the members
 // that have come stay in it. A search therefore begins at a thread that has
 // made no call for a while, and goes from each thread to the members that have
-// not come to that thread's last collective; while that holds, all threads
-// before them on the path stay where they were. If the search returns to its
-// first thread, all threads of the circle wait for each other. The search ends
-// at a thread that computes, because every member has come to that thread's
-// last collective.
+// not come to that thread's last collective, across processes. Each thread that
+// it reaches is checked by its own process not to have come; while that holds,
+// all threads before it on the path stay where they were. If the search returns
+// to its first thread, all threads of the circle wait for each other, no matter
+// how long the messages took. The search ends at a thread that computes,
+// because every member has come to that thread's last collective.
 //
 // A search passes each thread only once, and only threads ordered after its
 // first one, so that exactly one thread of a circle, the first, reports it.
+#include <iterator>
 #include <set>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,17 +25,17 @@
 
 namespace dtensor {
 
-// Begins a search at every thread that has made no call since the previous
+// Begins a search at every thread here that has made no call since the previous
 // one, at most every Barrier::kLate.
 void Membership::seek_circles() {
-  std::lock_guard one(seeking_);
+  std::lock_guard one(listening_);
   for (const Lane& l : lanes_)
     if (l.failed) return;
   const Clock::time_point now = Clock::now();
   if (now - sought_ < Barrier::kLate) return;
   sought_ = now;
   ++searches_;
-  for (int64_t rank = 0; rank < world_; ++rank)
+  for (int64_t rank = first_; rank < last_; ++rank)
     for (int lane = 0; lane < Backend::kLanes; ++lane) {
       Thread& t = thread(rank, lane);
       LastCall::Value last = t.last.get();
@@ -42,7 +46,7 @@ void Membership::seek_circles() {
     }
 }
 
-// Continues a search at the thread `to`. `awaited` is the
+// Continues a search at the thread `to` of this process. `awaited` is the
 // collective in which others await it; null if the search begins here.
 void Membership::follow(Id to, const Awaited* awaited, Search s) {
   const auto [rank, lane] = to;
@@ -79,8 +83,33 @@ void Membership::follow(Id to, const Awaited* awaited, Search s) {
                   call_to_string(last.kind, last.sequence, last.op),
                   ranks_to_string(last.group->ranks)));
   const Awaited its{last.group->ranks, at.second, last.sequence};
-  for (int64_t r : its.group)
-    if (r != rank) follow({r, its.lane}, &its, s);
+  std::set<int> elsewhere;
+  for (int64_t r : its.group) {
+    if (!is_here(r))
+      elsewhere.insert(process_of(r));
+    else if (r != rank)
+      follow({r, its.lane}, &its, s);
+  }
+  if (elsewhere.empty()) return;
+  const std::string text =
+      fmt::format("circle {} {} {} {} {} {} {} {}", its.lane, its.sequence,
+                  pack_ranks(its.group), s.first.first, s.first.second,
+                  s.number, pack_ranks(s.ranks), s.where);
+  for (int process : elsewhere) transport_->tell(process, text);
+}
+
+void Membership::hear_search(const std::string& text) {
+  std::istringstream in(text);
+  Awaited awaited;
+  Search s;
+  in >> awaited.lane >> awaited.sequence;
+  awaited.group = unpack_ranks(in);
+  in >> s.first.first >> s.first.second >> s.number;
+  s.ranks = unpack_ranks(in);
+  in.get();  // the space
+  s.where.assign(std::istreambuf_iterator<char>(in), {});
+  for (int64_t r : awaited.group)
+    if (is_here(r)) follow({r, awaited.lane}, &awaited, s);
 }
 
 void Membership::found(const Search& s) {

@@ -57,7 +57,7 @@ std::vector<Said> unpack(std::string_view text, size_t members) {
 int64_t ProcessCommunicator::payload_for(const Collective& c,
                                          size_t peer) const {
   if (only_agrees_ && c.num_bytes < 0)
-    return std::ssize(local_.members) * std::ssize(local_.places[0].shows);
+    return std::ssize(group_.members) * std::ssize(mine().shows);
   if (!one_each_) return -1;
   int64_t bytes = 0;
   if (c.num_bytes > 0) bytes += padded(c.num_bytes);
@@ -70,9 +70,10 @@ int64_t ProcessCommunicator::payload_for(const Collective& c,
 void ProcessCommunicator::put_payload(const Collective& c, size_t peer,
                                       char* to) const {
   if (only_agrees_ && c.num_bytes < 0) {
-    for (const LocalGroup::Membership& s : local_.places) {
-      copy_bytes(to, s.shows.data(), std::ssize(s.shows));
-      to += std::ssize(s.shows);
+    for (size_t k = 0; k < group_.members.size(); ++k) {
+      const std::span<const char> shows = slot(k).shows;
+      copy_bytes(to, shows.data(), std::ssize(shows));
+      to += std::ssize(shows);
     }
     return;
   }
@@ -100,8 +101,9 @@ std::exception_ptr ProcessCommunicator::settle(const Collective& c) noexcept {
 
 void ProcessCommunicator::exchange_headers(const Collective& c) {
   bool agreed = true;
-  for (const LocalGroup::Membership& s : local_.places)
-    agreed = agreed && (alone() || s.collective->fingerprint == c.fingerprint);
+  for (size_t k = 0; k < group_.members.size(); ++k)
+    agreed =
+        agreed && (alone() || slot(k).collective->fingerprint == c.fingerprint);
   const uint64_t print = hash_mix(c.fingerprint, group_hash_);
   constexpr int64_t kMost = sizeof(Header) + kPayload;
   for (size_t i = 0; i < peers_.size(); ++i) {
@@ -130,13 +132,13 @@ void ProcessCommunicator::exchange_headers(const Collective& c) {
 // collective.
 void ProcessCommunicator::keep_shown() {
   const int64_t bytes = std::ssize(mine().shows);
-  local_.shown.resize(static_cast<size_t>(size() * bytes));
-  for (size_t k = 0; k < local_.places.size(); ++k)
-    copy_bytes(local_.shown.data() + local_.members[k] * bytes,
-               local_.places[k].shows.data(), bytes);
+  group_.shown.resize(static_cast<size_t>(size() * bytes));
+  for (size_t k = 0; k < group_.members.size(); ++k)
+    copy_bytes(group_.shown.data() + group_.members[k] * bytes,
+               slot(k).shows.data(), bytes);
   for (const Peer& p : peers_)
     for (size_t k = 0; k < p.members.size(); ++k)
-      copy_bytes(local_.shown.data() + p.members[k] * bytes,
+      copy_bytes(group_.shown.data() + p.members[k] * bytes,
                  p.payload() + static_cast<int64_t>(k) * bytes, bytes);
 }
 
@@ -144,7 +146,7 @@ void ProcessCommunicator::keep_shown() {
 
 void ProcessCommunicator::open(const Collective& c, const void* mine_shows,
                                int64_t bytes) {
-  run_.enter(rank(), lane_, local_, c);
+  come(c);
   staging_.reset();
   only_agrees_ = true;
   mine().shows = {static_cast<const char*>(mine_shows),
@@ -153,8 +155,8 @@ void ProcessCommunicator::open(const Collective& c, const void* mine_shows,
 }
 
 const void* ProcessCommunicator::shown(int m) const {
-  return local_.shown.data() +
-         static_cast<size_t>(m) * (local_.shown.size() / ranks_.size());
+  return group_.shown.data() +
+         static_cast<size_t>(m) * (group_.shown.size() / group_.ranks.size());
 }
 
 void ProcessCommunicator::gather(const void* in, int64_t bytes, void* out) {
@@ -164,17 +166,18 @@ void ProcessCommunicator::gather(const void* in, int64_t bytes, void* out) {
 // The processes that disagree describe their members' calls to each other.
 void ProcessCommunicator::differ(const Collective& c) {
   const uint64_t print = hash_mix(c.fingerprint, group_hash_);
-  std::vector<Said> said(ranks_.size(), {c.fingerprint, statement_of(c)});
+  std::vector<Said> said(group_.ranks.size(), {c.fingerprint, statement_of(c)});
   std::vector<Said> here;
   bool agreed = true;
-  for (int m : local_.members) {
-    const Collective& theirs = alone() ? c : *place(m).collective;
+  for (int m : group_.members) {
+    const Collective& theirs = alone() ? c : *of(m).collective;
     here.push_back({theirs.fingerprint, statement_of(theirs)});
     said[static_cast<size_t>(m)] = here.back();
     agreed = agreed && theirs.fingerprint == c.fingerprint;
   }
   for (Said& s : here)
-    s.statement.text += fmt::format(" of ranks {}", ranks_to_string(ranks_));
+    s.statement.text +=
+        fmt::format(" of ranks {}", ranks_to_string(group_.ranks));
   const std::string out = pack(here);
   std::vector<size_t> odd;
   for (size_t i = 0; i < peers_.size(); ++i)
@@ -198,7 +201,7 @@ void ProcessCommunicator::differ(const Collective& c) {
   }
   wait();
   const std::string same_group =
-      fmt::format(" of ranks {}", ranks_to_string(ranks_));
+      fmt::format(" of ranks {}", ranks_to_string(group_.ranks));
   for (size_t i = 0; i < odd.size(); ++i) {
     const std::vector<int>& members = peers_[odd[i]].members;
     const std::vector<Said> theirs = unpack(texts[i], members.size());
@@ -214,11 +217,11 @@ void ProcessCommunicator::differ(const Collective& c) {
   }
   for (size_t m = 1; m < said.size(); ++m)
     if (said[m].print != said[0].print)
-      disagree(ranks_, c.sequence, m, std::move(said[0].statement),
+      disagree(group_.ranks, c.sequence, m, std::move(said[0].statement),
                std::move(said[m].statement));
   fail(name(c.call->kind),
        "ranks {} disagree about a collective of other ranks",
-       ranks_to_string(ranks_));
+       ranks_to_string(group_.ranks));
 }
 
 }  // namespace dtensor

@@ -27,20 +27,18 @@ uint64_t hash_of(const std::vector<int64_t>& ranks) {
 
 }  // namespace
 
-ProcessCommunicator::ProcessCommunicator(ProcessRun& run,
-                                         std::vector<int64_t> ranks, int index,
-                                         int lane)
-    : Communicator(index, static_cast<int>(ranks.size())),
+ProcessCommunicator::ProcessCommunicator(Membership& run, Group& group,
+                                         int index)
+    : Communicator(index, static_cast<int>(group.ranks.size())),
       run_(run),
-      ranks_(std::move(ranks)),
-      lane_(lane),
-      local_(run.local(ranks_, lane)),
-      group_hash_(hash_of(ranks_)),
+      group_(group),
+      place_(group.place(index)),
+      group_hash_(hash_of(group.ranks)),
       messages_(run.transport().pending_messages()) {
   std::map<int, int> peers;  // by process
   for (int m = 0; m < size(); ++m) {
     const int process = run.process_of(world(m));
-    if (process == run.transport().process()) {
+    if (process == run.process()) {
       peer_of_.push_back(-1);
       continue;
     }
@@ -49,21 +47,19 @@ ProcessCommunicator::ProcessCommunicator(ProcessRun& run,
     peers_[static_cast<size_t>(it->second)].members.push_back(m);
     peer_of_.push_back(it->second);
   }
-  place_ = static_cast<size_t>(
-      std::find(local_.members.begin(), local_.members.end(), index) -
-      local_.members.begin());
   one_each_ = alone();
   for (const Peer& p : peers_) one_each_ = one_each_ && p.members.size() == 1;
 }
 
-LocalGroup::Membership& ProcessCommunicator::place(int m) {
-  const auto it =
-      std::lower_bound(local_.members.begin(), local_.members.end(), m);
-  return local_.places[static_cast<size_t>(it - local_.members.begin())];
+// Records that this member begins the collective. Throws the reason if the lane
+// has failed.
+void ProcessCommunicator::come(const Collective& c) {
+  run_.note(group_, place_, *c.call, c.sequence);
+  run_.check_failed(group_, place_);
 }
 
 void ProcessCommunicator::agree(const Collective& c) {
-  run_.enter(rank(), lane_, local_, c);
+  come(c);
   DT_CHECK(device().kind() == Device::Kind::kCpu ||
                (c.transfers.empty() && c.buffers.empty()),
            name(c.call->kind),
@@ -82,11 +78,10 @@ void ProcessCommunicator::meet(const Collective& c) {
   mine().packed = packed_;
   mine().received = &received_;
   mine().failed = false;
-  if (!run_.meet(local_, world(rank()), lane_))
-    run_.released(world(rank()), lane_);
-  if (place_ == 0) local_.verdict = settle(c);
-  run_.meet_again(local_, world(rank()), lane_);
-  if (const auto error = local_.verdict) std::rethrow_exception(error);
+  run_.meet(group_, place_);
+  if (place_ == 0) group_.verdict = settle(c);
+  run_.meet_again(group_, place_);
+  if (const auto error = group_.verdict) std::rethrow_exception(error);
 }
 
 void ProcessCommunicator::prepare(const Collective& c) {
@@ -96,7 +91,7 @@ void ProcessCommunicator::prepare(const Collective& c) {
   packed_ = std::span(kept_).first(count);
   for (size_t i = 0; i < count; ++i)
     packed_[i].reset(c.transfers[i], peer_of_, static_cast<int>(peers_.size()));
-  received_.assign(packed_.size() * ranks_.size(), nullptr);
+  received_.assign(packed_.size() * group_.ranks.size(), nullptr);
   in_place_.assign(received_.size(), false);
 }
 
@@ -104,23 +99,23 @@ void ProcessCommunicator::prepare(const Collective& c) {
 
 // Throws if another member here failed to receive data for this one.
 void ProcessCommunicator::check_received() const {
-  for (const LocalGroup::Membership& s : local_.places)
-    if (s.failed) run_.released(world(rank()), lane_);
+  for (size_t k = 0; k < group_.members.size(); ++k)
+    if (slot(k).failed) run_.released(group_, place_);
 }
 
 const void* ProcessCommunicator::received(size_t transfer, int m) {
-  const size_t at = transfer * ranks_.size() + static_cast<size_t>(m);
+  const size_t at = transfer * group_.ranks.size() + static_cast<size_t>(m);
   return alone() ? received_[at]
-                 : (*place(receiver(local_.members, m)).received)[at];
+                 : (*of(receiver(group_.members, m)).received)[at];
 }
 
 void ProcessCommunicator::travel(std::span<Transfer> transfers, bool reduces) {
-  const size_t members = ranks_.size();
-  std::vector<const PackedMessages*> takers(local_.members.size());
+  const size_t members = group_.ranks.size();
+  std::vector<const PackedMessages*> takers(group_.members.size());
   for (size_t i = 0; i < transfers.size(); ++i) {
     PackedMessages& mine_of = packed_[i];
     for (size_t k = 0; k < takers.size(); ++k)
-      takers[k] = alone() ? &mine_of : &local_.places[k].packed[i];
+      takers[k] = alone() ? &mine_of : &slot(k).packed[i];
     for (int m = 0; m < size(); ++m) {
       if (m == rank()) continue;
       transfers[i].counted += mine_of.bytes_from(m);
@@ -131,7 +126,7 @@ void ProcessCommunicator::travel(std::span<Transfer> transfers, bool reduces) {
       if (one_each_ && peer.header().has_payload) continue;
       const int64_t bytes =
           alone() ? mine_of.bytes_from(m) : mine_of.share(m, takers);
-      if (bytes == 0 || receiver(local_.members, m) != rank()) continue;
+      if (bytes == 0 || receiver(group_.members, m) != rank()) continue;
       void* in = alone() && !reduces ? mine_of.whole_from(m) : nullptr;
       in_place_[at] = in != nullptr;
       if (!in) in = staging_.take(bytes);
@@ -182,8 +177,9 @@ void ProcessCommunicator::do_exchange(const Call& call, Stream,
              for (int m = 0; m < size(); ++m) {
                if (m == rank() || p.bytes_from(m) == 0) continue;
                if (is_local(m))
-                 p.copy_from(kHere, m, place(m).collective->transfers[i]);
-               else if (!in_place_[i * ranks_.size() + static_cast<size_t>(m)])
+                 p.copy_from(kHere, m, of(m).collective->transfers[i]);
+               else if (!in_place_[i * group_.ranks.size() +
+                                   static_cast<size_t>(m)])
                  p.unpack(kHere, m, received(i, m));
              }
            }
@@ -193,18 +189,18 @@ void ProcessCommunicator::do_exchange(const Call& call, Stream,
 void ProcessCommunicator::do_reduce(const Call& call, Stream,
                                     std::span<Transfer> transfers) {
   if (size() == 1) prepare({.call = &call, .transfers = transfers});
-  in_two(
-      [&] { travel(transfers, true); },
-      [&] {
-        std::vector<const void*> in(ranks_.size());
-        for (size_t i = 0; i < transfers.size(); ++i) {
-          for (int m = 0; m < size(); ++m)
-            in[static_cast<size_t>(m)] = is_local(m) ? nullptr : received(i, m);
-          packed_[i].reduce(kHere, in, [&](int m) -> const Transfer* {
-            return is_local(m) ? &place(m).collective->transfers[i] : nullptr;
-          });
-        }
-      });
+  in_two([&] { travel(transfers, true); },
+         [&] {
+           std::vector<const void*> in(group_.ranks.size());
+           for (size_t i = 0; i < transfers.size(); ++i) {
+             for (int m = 0; m < size(); ++m)
+               in[static_cast<size_t>(m)] =
+                   is_local(m) ? nullptr : received(i, m);
+             packed_[i].reduce(kHere, in, [&](int m) -> const Transfer* {
+               return is_local(m) ? &of(m).collective->transfers[i] : nullptr;
+             });
+           }
+         });
 }
 
 // ---- Buffers ----
@@ -221,7 +217,7 @@ void ProcessCommunicator::do_all_reduce(const Call&, Stream,
   // was.
   if (one_each_ && !peers_.empty() && peers_[0].sent_payload)
     return reduce_payloads(buffers);
-  received_.assign(buffers.size() * ranks_.size(), nullptr);
+  received_.assign(buffers.size() * group_.ranks.size(), nullptr);
   const auto reduce = [&] {
     for (size_t i = 0; i < buffers.size(); ++i) reduce_chunk(i, buffers[i]);
     wait();
@@ -232,11 +228,12 @@ void ProcessCommunicator::do_all_reduce(const Call&, Stream,
       const int64_t shape[] = {own.size()}, unit[] = {1};
       std::vector<Operand> operands;
       for (int m = 0; m < size(); ++m) {
-        const void* at = received_[i * ranks_.size() + static_cast<size_t>(m)];
+        const void* at =
+            received_[i * group_.ranks.size() + static_cast<size_t>(m)];
         if (m == rank())
           at = source(b, own.lo);
         else if (is_local(m))
-          at = source(place(m).collective->buffers[i], own.lo);
+          at = source(of(m).collective->buffers[i], own.lo);
         operands.push_back({at, unit});
       }
       reduce_strided(b.op, b.dtype, shape, element(b, own.lo), unit, operands,
@@ -253,7 +250,7 @@ void ProcessCommunicator::do_all_reduce(const Call&, Stream,
 void ProcessCommunicator::reduce_payloads(std::span<Buffer> buffers) {
   int64_t offset = 0;
   const int64_t unit[] = {1};
-  std::vector<Operand> operands(ranks_.size());
+  std::vector<Operand> operands(group_.ranks.size());
   for (Buffer& b : buffers) {
     for (int m = 0; m < size(); ++m) {
       const int peer = peer_of_[static_cast<size_t>(m)];
@@ -280,7 +277,7 @@ void ProcessCommunicator::reduce_chunk(size_t i, Buffer& b) {
     const Interval theirs = Pull::chunk(b.n, m, size());
     if (own > 0) {
       void* in = staging_.take(own);
-      received_[i * ranks_.size() + static_cast<size_t>(m)] = in;
+      received_[i * group_.ranks.size() + static_cast<size_t>(m)] = in;
       messages_->receive(from(m), in, own);
     }
     if (theirs.size() > 0)
@@ -297,7 +294,7 @@ void ProcessCommunicator::spread_chunk(Buffer& b) {
     const int m = (rank() + k) % size();
     const Interval theirs = Pull::chunk(b.n, m, size());
     if (is_local(m) || theirs.size() == 0 ||
-        receiver(local_.members, m) != rank())
+        receiver(group_.members, m) != rank())
       continue;
     messages_->receive(from(m), element(b, theirs.lo),
                        theirs.size() * size_of(b.dtype));
@@ -312,11 +309,11 @@ void ProcessCommunicator::spread_chunk(Buffer& b) {
 void ProcessCommunicator::collect_chunks(size_t i, Buffer& b) {
   for (int k = 1; k < size(); ++k) {
     const int m = (rank() + k) % size();
-    const int there = is_local(m) ? m : receiver(local_.members, m);
+    const int there = is_local(m) ? m : receiver(group_.members, m);
     const Interval theirs = Pull::chunk(b.n, m, size());
     if (there == rank() || theirs.size() == 0) continue;
     copy_bytes(element(b, theirs.lo),
-               element(place(there).collective->buffers[i], theirs.lo),
+               element(of(there).collective->buffers[i], theirs.lo),
                theirs.size() * size_of(b.dtype));
   }
 }
@@ -334,7 +331,7 @@ void ProcessCommunicator::do_all_gather_bytes(const Call&, const void* in,
   mine().out = out;
   const auto receive = [&] {
     for (int m = 0; m < size(); ++m)
-      if (!is_local(m) && receiver(local_.members, m) == rank())
+      if (!is_local(m) && receiver(group_.members, m) == rank())
         messages_->receive(from(m), to_out + m * bytes, bytes);
     for (const Peer& p : peers_)
       messages_->send(to(receiver(p.members, rank())), in, bytes);
@@ -342,11 +339,10 @@ void ProcessCommunicator::do_all_gather_bytes(const Call&, const void* in,
   };
   in_two(receive, [&] {
     for (int m = 0; m < size(); ++m) {
-      const int there = is_local(m) ? m : receiver(local_.members, m);
+      const int there = is_local(m) ? m : receiver(group_.members, m);
       if (there != rank())
         copy_bytes(to_out + m * bytes,
-                   static_cast<const char*>(place(there).out) + m * bytes,
-                   bytes);
+                   static_cast<const char*>(of(there).out) + m * bytes, bytes);
     }
   });
 }

@@ -1,8 +1,8 @@
 // One member of a group of threads in several processes.
 //
-// The members of one process meet in its LocalGroup, and the first of them
-// agrees with the other processes on behalf of all: it sends its fingerprint to
-// every other process before it waits for any, and gives up only if an awaited
+// The members of one process meet in its Group, and the first of them agrees
+// with the other processes on behalf of all: it sends its fingerprint to every
+// other process before it waits for any, and gives up only if an awaited
 // process is gone, so that either all members pass or none. If no two members
 // share a process, short data travels with the fingerprint, and no other
 // message is needed.
@@ -16,17 +16,15 @@
 
 #include "dtensor/comm/agreement_channel.h"
 #include "dtensor/comm/communicator.h"
-#include "dtensor/comm/local_group.h"
+#include "dtensor/comm/membership.h"
 #include "dtensor/comm/packed_messages.h"
-#include "dtensor/comm/process_run.h"
 #include "dtensor/comm/staging.h"
 
 namespace dtensor {
 
 class ProcessCommunicator final : public Communicator, public AgreementChannel {
  public:
-  ProcessCommunicator(ProcessRun&, std::vector<int64_t> ranks, int index,
-                      int lane);
+  ProcessCommunicator(Membership&, Group&, int index);
   bool needs_serves() const override { return true; }
   bool reads_sources() const override { return true; }
 
@@ -70,19 +68,22 @@ class ProcessCommunicator final : public Communicator, public AgreementChannel {
     const char* payload() const { return message + sizeof(Header); }
   };
 
-  int64_t world(int m) const { return ranks_[static_cast<size_t>(m)]; }
-  Channel to(int m) const { return {world(rank()), world(m), lane_}; }
-  Channel from(int m) const { return {world(m), world(rank()), lane_}; }
-  bool alone() const { return local_.members.size() == 1; }
+  int64_t world(int m) const { return group_.ranks[static_cast<size_t>(m)]; }
+  Channel to(int m) const { return {world(rank()), world(m), group_.lane}; }
+  Channel from(int m) const { return {world(m), world(rank()), group_.lane}; }
+  bool alone() const { return group_.members.size() == 1; }
   bool is_local(int m) const { return peer_of_[static_cast<size_t>(m)] < 0; }
   // Which of the members `takers`, all of one process, receives the message of
   // member m for all of them.
   static int receiver(const std::vector<int>& takers, int m) {
     return takers[static_cast<size_t>(m) % takers.size()];
   }
-  LocalGroup::Membership& place(int m);  // of a member here
-  LocalGroup::Membership& mine() { return local_.places[place_]; }
-  void wait() { run_.wait(*messages_, world(rank()), lane_); }
+  // The data that a member of this process shows, given its place among them:
+  // always in one slot, because the members meet again after they have read it.
+  Slot& slot(size_t place) const { return group_.slot(place, 0); }
+  Slot& of(int m) const { return slot(group_.place(m)); }
+  Slot& mine() const { return slot(place_); }
+  void wait() { run_.wait(*messages_, group_, place_); }
 
   // Each part of a payload begins aligned.
   static int64_t padded(int64_t bytes) { return (bytes + 15) / 16 * 16; }
@@ -96,6 +97,7 @@ class ProcessCommunicator final : public Communicator, public AgreementChannel {
     if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
   }
 
+  void come(const Collective&);
   void prepare(const Collective&);
   void meet(const Collective&);
   std::exception_ptr settle(const Collective&) noexcept;
@@ -121,14 +123,14 @@ class ProcessCommunicator final : public Communicator, public AgreementChannel {
       error = std::current_exception();
       mine().failed = true;
     }
-    if (!alone()) run_.meet_again(local_, world(rank()), lane_);
+    if (!alone()) run_.meet_again(group_, place_);
     if (!error) try {
         check_received();
         second();
       } catch (...) {
         error = std::current_exception();
       }
-    if (!alone()) run_.meet_again(local_, world(rank()), lane_);
+    if (!alone()) run_.meet_again(group_, place_);
     if (error) std::rethrow_exception(error);
   }
   void check_received() const;
@@ -137,11 +139,9 @@ class ProcessCommunicator final : public Communicator, public AgreementChannel {
   void spread_chunk(Buffer&);
   void collect_chunks(size_t i, Buffer&);
 
-  ProcessRun& run_;
-  const std::vector<int64_t> ranks_;
-  const int lane_;
-  LocalGroup& local_;
-  size_t place_ = 0;
+  Membership& run_;
+  Group& group_;
+  const size_t place_;
   const uint64_t group_hash_;
   std::vector<Peer> peers_;   // ordered by first member
   std::vector<int> peer_of_;  // by member: index in peers_; -1: here

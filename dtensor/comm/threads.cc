@@ -6,7 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include "dtensor/comm/hub_backend.h"
 #include "dtensor/comm/pull.h"
 #include "dtensor/comm/scratch.h"
 #include "dtensor/comm/thread_rendezvous.h"
@@ -249,20 +248,11 @@ class ThreadCommunicator final : public Communicator {
   int shown_ = 0, waited_ = 0;
 };
 
-class ThreadBackend final : public HubBackend {
- public:
-  using HubBackend::HubBackend;
-  std::unique_ptr<Communicator> group(std::span<const int64_t> ranks,
-                                      int64_t me, int lane) override {
-    const Place place = join(ranks, me, lane);
-    return std::make_unique<ThreadCommunicator>(run_, place.group, place.index);
-  }
-};
-
 }  // namespace
 
-std::shared_ptr<HubBackend> thread_backend(int64_t world) {
-  return std::make_shared<ThreadBackend>(world);
+std::unique_ptr<Communicator> thread_communicator(Membership& run, Group& group,
+                                                  int index) {
+  return std::make_unique<ThreadCommunicator>(run, group, index);
 }
 
 }  // namespace dtensor

@@ -4,13 +4,14 @@
 // ranks, or GPUs with peer access. On GPUs, streams wait for the peers' events;
 // the host never waits for work.
 #pragma once
-#include <cstdint>
 #include <memory>
 
-#include "dtensor/comm/hub_backend.h"
+#include "dtensor/comm/membership.h"
 
 namespace dtensor {
 
-std::shared_ptr<HubBackend> thread_backend(int64_t world);
+// Member number `index` of the group, whose members are all in this process.
+std::unique_ptr<Communicator> thread_communicator(Membership&, Group&,
+                                                  int index);
 
 }  // namespace dtensor

@@ -13,7 +13,6 @@
 #include <utility>
 #include <vector>
 
-#include "dtensor/comm/process_backend.h"
 #include "dtensor/comm/transport.h"
 #include "dtensor/placement/error.h"
 
@@ -151,8 +150,8 @@ class AllProcesses final : public Backend {
                const OnHost& on_host)
       : ranks_per_process_(ranks_per_process) {
     for (auto& transport : transports) {
-      auto host =
-          process_backend(world, ranks_per_process, std::move(transport));
+      auto host = std::make_shared<HostBackend>(world, ranks_per_process,
+                                                std::move(transport));
       processes_.push_back(on_host ? on_host(std::move(host))
                                    : std::move(host));
     }

@@ -136,7 +136,7 @@ void MpiJob::listen() {
   }
 }
 
-int64_t MpiJob::begin_run(int64_t ranks_per_process) {
+int64_t MpiJob::number_run(int64_t ranks_per_process) {
   if (!clean_) {
     // The old communicator stays, with the messages still under way on it.
     data_ = MPI_Comm_c2f(communicator_of_all());

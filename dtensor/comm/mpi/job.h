@@ -21,15 +21,14 @@ class MpiJob final : public ProcessJob {
 
   int process() const override { return process_; }
   int processes() const override { return processes_; }
-  std::shared_ptr<HostBackend> backend(int64_t world,
-                                       int64_t ranks_per_process) override;
+  std::unique_ptr<Transport> begin_run(int64_t ranks_per_process) override;
   std::string launcher(int64_t processes) const override;
   void tell(int64_t matter, int process, std::string_view text) override;
 
   // Begins a run: returns the number of its matter and chooses the communicator
   // for its data. Called by all processes. Messages left over from a run that
   // failed never reach later runs.
-  int64_t begin_run(int64_t ranks_per_process);
+  int64_t number_run(int64_t ranks_per_process);
   CommHandle data() const { return data_; }
   const SharedRings& rings() const { return *rings_; }
   void run_went_well() { clean_ = true; }

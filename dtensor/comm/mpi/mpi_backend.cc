@@ -12,7 +12,6 @@
 #include "dtensor/comm/mpi.h"
 #include "dtensor/comm/mpi/job.h"
 #include "dtensor/comm/mpi/shared_rings.h"
-#include "dtensor/comm/process_backend.h"
 #include "dtensor/placement/error.h"
 
 namespace dtensor {
@@ -194,7 +193,7 @@ class MpiTransport final : public Transport {
  public:
   explicit MpiTransport(int64_t ranks_per_process)
       : per_process_(ranks_per_process),
-        run_(MpiJob::get().begin_run(ranks_per_process)) {
+        run_(MpiJob::get().number_run(ranks_per_process)) {
     int* most = nullptr;
     int there = 0;
     check_mpi(MPI_Comm_get_attr(MPI_Comm_f2c(job().data()), MPI_TAG_UB, &most,
@@ -235,10 +234,8 @@ ProcessJob& mpi_job(const JobFacts& facts) {
   return job;
 }
 
-std::shared_ptr<HostBackend> MpiJob::backend(int64_t world,
-                                             int64_t ranks_per_process) {
-  return process_backend(world, ranks_per_process,
-                         std::make_unique<MpiTransport>(ranks_per_process));
+std::unique_ptr<Transport> MpiJob::begin_run(int64_t ranks_per_process) {
+  return std::make_unique<MpiTransport>(ranks_per_process);
 }
 
 }  // namespace dtensor

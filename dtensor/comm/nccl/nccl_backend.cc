@@ -12,7 +12,6 @@
 
 #include "dtensor/comm/nccl.h"
 #include "dtensor/comm/nccl/nccl_communicator.h"
-#include "dtensor/comm/threads.h"
 #include "dtensor/device/cuda.h"
 
 namespace dtensor {
@@ -185,7 +184,7 @@ std::shared_ptr<Backend> nccl_backend(std::shared_ptr<HostBackend> host) {
 }
 
 std::shared_ptr<Backend> nccl_backend(int64_t world, NcclLibrary& library) {
-  return nccl_backend(thread_backend(world), library);
+  return nccl_backend(std::make_shared<HostBackend>(world), library);
 }
 
 std::shared_ptr<Backend> nccl_backend(int64_t world) {

@@ -9,7 +9,6 @@
 #include <thread>
 #include <utility>
 
-#include "dtensor/comm/process_backend.h"
 #include "dtensor/placement/error.h"
 
 namespace dtensor {
@@ -160,12 +159,6 @@ std::unique_ptr<Transport> TcpJob::begin_run(int64_t ranks_per_process) {
   const int64_t run = next_run();
   mesh_.begin_run(run);
   return std::make_unique<RunTransport>(*this, run, ranks_per_process);
-}
-
-std::shared_ptr<HostBackend> TcpJob::backend(int64_t world,
-                                             int64_t ranks_per_process) {
-  return process_backend(world, ranks_per_process,
-                         begin_run(ranks_per_process));
 }
 
 // As a launcher does: SIGTERM first, and _Exit after a while. Some ranks end by

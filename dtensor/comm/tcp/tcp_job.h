@@ -24,15 +24,11 @@ class TcpJob final : public ProcessJob {
 
   int process() const override { return process_; }
   int processes() const override { return processes_; }
-  std::shared_ptr<HostBackend> backend(int64_t world,
-                                       int64_t ranks_per_process) override;
+  std::unique_ptr<Transport> begin_run(int64_t ranks_per_process) override;
   std::string launcher(int64_t processes) const override;
   void tell(int64_t matter, int process, std::string_view text) override;
   bool lost(int process) override;
   int ended_with() override { return code_; }
-
-  // The transport of a new run. The job outlives it.
-  std::unique_ptr<Transport> begin_run(int64_t ranks_per_process);
 
  private:
   class RunTransport;

@@ -18,7 +18,7 @@ class Alone : public ProcessJob {
   explicit Alone(int process) : process_(process) {}
   int process() const override { return process_; }
   int processes() const override { return 3; }
-  std::shared_ptr<HostBackend> backend(int64_t, int64_t) override { return {}; }
+  std::unique_ptr<Transport> begin_run(int64_t) override { return {}; }
   std::string launcher(int64_t) const override { return "none"; }
   void tell(int64_t, int, std::string_view) override {}
   bool lost(int process) override { return lost_.contains(process); }

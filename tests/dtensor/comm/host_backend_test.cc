@@ -1,6 +1,6 @@
-// How a process ends when the others do not answer; see process_backend.h.
+// How a process ends when the others do not answer; see host_backend.h.
 // Calls that cross processes are in message_passing_test.cc.
-#include "dtensor/comm/process_backend.h"
+#include "dtensor/comm/host_backend.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -46,18 +46,17 @@ class Silent : public Transport {
 void conclude(std::deque<Transport::Told> told,
               const std::optional<Backend::Failure>& here) {
   alarm(20);  // instead of waiting forever
-  process_backend(2, 1, std::make_unique<Silent>(std::move(told)))
-      ->conclude(here);
+  HostBackend(2, 1, std::make_unique<Silent>(std::move(told))).conclude(here);
 }
 
-TEST(ProcessBackendTest, AFailedProcessDoesNotWaitForeverForTheOthers) {
+TEST(HostBackendTest, AFailedProcessDoesNotWaitForeverForTheOthers) {
   EXPECT_EXIT(
       conclude({}, Backend::Failure{1, true, "[test] of its own"}),
       ::testing::ExitedWithCode(1),
       R"(\[test\] of its own \(some ranks do not answer; the job ends)");
 }
 
-TEST(ProcessBackendTest, TheReasonIsThatOfTheLaneThatFailed) {
+TEST(HostBackendTest, TheReasonIsThatOfTheLaneThatFailed) {
   for (const char* lane : {"0", "1"})
     EXPECT_EXIT(
         conclude({{0, std::string("failed 0 ") + lane + " 0 0 for a reason"}},
