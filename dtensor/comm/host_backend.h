@@ -30,20 +30,11 @@ class HostBackend final : public Backend {
   // As group(), for agreement alone.
   std::unique_ptr<AgreementChannel> agreement_channel(
       std::span<const int64_t> ranks, int64_t me, int lane);
-  struct RemoteFailure {
-    int64_t rank;
-    int lane;
-    std::string_view what;
-    bool everybodys = false;  // all ranks throw exactly this text
-  };
   // Registers a function that some thread calls once per lane, when a rank of
-  // any process has failed. It may also be called after failed(). When this
-  // returns, a function registered earlier is no longer called.
-  void when_others_fail(std::function<void(const RemoteFailure&)> told) {
-    if (!told) return run_.when_failed({});
-    run_.when_failed([told](int lane, const RankFailure& f) {
-      told({f.rank, lane, f.why, f.of_all});
-    });
+  // any process has failed. When this returns, a function registered earlier is
+  // no longer called. The failure lives as long as this object.
+  void when_failed(std::function<void(int lane, const RankFailure&)> told) {
+    run_.when_failed(std::move(told));
   }
 
   void set_timeout(std::chrono::milliseconds timeout) override {

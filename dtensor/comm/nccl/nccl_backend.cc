@@ -33,11 +33,11 @@ class NcclBackend final : public Backend {
  public:
   NcclBackend(std::shared_ptr<HostBackend> host, NcclLibrary& library)
       : host_(std::move(host)), library_(library) {
-    host_->when_others_fail(
-        [this](const HostBackend::RemoteFailure& f) { abort(f); });
+    host_->when_failed(
+        [this](int lane, const RankFailure& f) { abort_links(lane, f); });
   }
   ~NcclBackend() override {
-    host_->when_others_fail({});
+    host_->when_failed({});
     {
       std::lock_guard lock(mutex_);
       stopping_ = true;
@@ -64,25 +64,22 @@ class NcclBackend final : public Backend {
       std::vector<Member>& links = links_[lane];
       std::erase_if(links, [](const Member& l) { return l.link.expired(); });
       links.push_back({me, link});
+      if (failures_[lane]) link->abort(*failures_[lane]);
     }
     return std::make_unique<NcclCommunicator>(
         std::move(channel), std::vector(ranks.begin(), ranks.end()),
         static_cast<int>(index - ranks.begin()), library_, link);
   }
 
-  // Work that other ranks have enqueued on their GPUs waits for this rank's
-  // part.
   void failed(int64_t rank, int lane, std::string_view what) noexcept override {
     host_->failed(rank, lane, what);
-    std::lock_guard lock(mutex_);
-    abort_links(rank, lane, what, false);
   }
 
   void check() override {
     host_->check();
     std::lock_guard lock(mutex_);
-    if (failed_ && everybodys_) throw Error(why_);
-    if (failed_) throw PeerFailed("run", *failed_, why_);
+    for (const RankFailure* f : failures_)
+      if (f) f->raise("run");
   }
 
   std::pair<int64_t, int64_t> local_ranks(int64_t world) const override {
@@ -106,22 +103,13 @@ class NcclBackend final : public Backend {
     std::weak_ptr<SafeLink> link;
   };
 
-  void abort(const HostBackend::RemoteFailure& f) noexcept {
+  // Work that other ranks have enqueued on their GPUs waits for the part of the
+  // rank that failed.
+  void abort_links(int lane, const RankFailure& failure) noexcept {
     std::lock_guard lock(mutex_);
-    abort_links(f.rank, f.lane, f.what, f.everybodys);
-  }
-  // Needs the mutex.
-  void abort_links(int64_t rank, int lane, std::string_view what,
-                   bool everybodys) noexcept {
-    if (!failed_) try {
-        failed_ = rank;
-        everybodys_ = everybodys;
-        why_ = what;
-      } catch (...) {  // there may be no memory left; a short text needs none
-        why_ = "out of memory";
-      }
+    failures_[lane] = &failure;
     for (const Member& m : links_[lane])
-      if (const auto link = m.link.lock()) link->abort(rank, what, everybodys);
+      if (const auto link = m.link.lock()) link->abort(failure);
   }
 
   // Finds work that a GPU does not finish; while the host waits for it, no
@@ -131,7 +119,7 @@ class NcclBackend final : public Backend {
         patience_ / 10, std::chrono::milliseconds(1), std::chrono::seconds(1));
     std::unique_lock lock(mutex_);
     while (!stop_.wait_for(lock, period, [&] { return stopping_; })) {
-      if (failed_) return;
+      if (failures_[0] || failures_[1]) return;
       std::vector<Member> all;
       for (const auto& links : links_)
         all.insert(all.end(), links.begin(), links.end());
@@ -166,9 +154,7 @@ class NcclBackend final : public Backend {
   std::condition_variable stop_;
   bool stopping_ = false;
   std::vector<Member> links_[kLanes];
-  std::optional<int64_t> failed_;  // the first rank that failed, and why
-  bool everybodys_ = false;
-  std::string why_;
+  const RankFailure* failures_[kLanes] = {};
   std::thread watch_;
 };
 

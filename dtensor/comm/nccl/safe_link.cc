@@ -4,14 +4,9 @@
 #include <thread>
 #include <utility>
 
-#include "dtensor/comm/backend.h"
+#include "dtensor/placement/error.h"
 
 namespace dtensor {
-
-void SafeLink::check(StepKind kind) const {
-  if (aborted_ && everybodys_) throw Error(why_);
-  if (aborted_) throw PeerFailed(name(kind), who_, why_);
-}
 
 void SafeLink::settle(StepKind kind) {
   const Clock::time_point begun = Clock::now();
@@ -39,7 +34,7 @@ void SafeLink::open(StepKind kind, std::unique_ptr<NcclLink> link) {
     std::lock_guard lock(mutex_);
     link_ = std::move(link);
     open_ = true;
-    if (aborted_) begin_abort();
+    if (failure_) begin_abort();
   }
   settle(kind);
 }
@@ -53,7 +48,7 @@ void SafeLink::watch(Work work) {
 
 std::optional<StepKind> SafeLink::overdue(Clock::time_point now) {
   std::lock_guard lock(mutex_);
-  if (aborted_) return {};
+  if (failure_) return {};
   while (!works_.empty() && works_.front().device->passed(works_.front().ends))
     works_.pop_front();
   if (works_.empty()) return {};
@@ -64,18 +59,10 @@ std::optional<StepKind> SafeLink::overdue(Clock::time_point now) {
   return first.kind;
 }
 
-void SafeLink::abort(int64_t rank, std::string_view what,
-                     bool everybodys) noexcept {
+void SafeLink::abort(const RankFailure& failure) noexcept {
   std::lock_guard lock(mutex_);
-  if (aborted_) return;
-  aborted_ = true;
-  who_ = rank;
-  everybodys_ = everybodys;
-  try {
-    why_ = what;
-  } catch (...) {  // there may be no memory left; a short text needs none
-    why_ = "out of memory";
-  }
+  if (failure_) return;
+  failure_ = &failure;
   if (link_) begin_abort();
 }
 

@@ -6,11 +6,10 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <string>
-#include <string_view>
 #include <thread>
 
 #include "dtensor/comm/nccl/link.h"
+#include "dtensor/comm/peer_failed.h"
 #include "dtensor/placement/step_kind.h"
 
 namespace dtensor {
@@ -49,9 +48,9 @@ class SafeLink {
   // By another thread, periodically: the kind of work that the GPU began too
   // long ago and has not finished, if any.
   std::optional<StepKind> overdue(Clock::time_point now);
-  // Aborts the link because that rank failed; if `everybodys`, all ranks throw
-  // exactly this text. Does not wait: see NcclLink::abort().
-  void abort(int64_t rank, std::string_view what, bool everybodys) noexcept;
+  // Aborts the link because of that failure, which outlives the link. Does not
+  // wait: see NcclLink::abort().
+  void abort(const RankFailure&) noexcept;
   // By its member, which does not use the link again and has no graphs. Frees
   // the link; if an abort has begun, waits for it.
   void close() noexcept;
@@ -65,7 +64,9 @@ class SafeLink {
   };
   bool watched() const { return patience_.count() > 0; }
   void watch(Work);
-  void check(StepKind) const;
+  void check(StepKind kind) const {
+    if (failure_) failure_->raise(name(kind));
+  }
   void settle(StepKind);
   void begin_abort() noexcept;
 
@@ -73,10 +74,9 @@ class SafeLink {
   std::mutex mutex_;
   std::unique_ptr<NcclLink> link_;
   std::thread aborting_;
-  bool open_ = false, aborted_ = false, everybodys_ = false;
-  int64_t who_ = 0;  // the rank that failed
-  std::string why_;
-  std::deque<Work> works_;  // may still be running, oldest first
+  bool open_ = false;
+  const RankFailure* failure_ = nullptr;  // why the link was aborted
+  std::deque<Work> works_;                // may still be running, oldest first
 };
 
 }  // namespace dtensor
