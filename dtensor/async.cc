@@ -259,7 +259,6 @@ class Worker final : public RankContext::Memory {
     context_.planner = Planner(rank.planner.cost());
     context_.backend = rank.backend;
     context_.lane = 1;
-    context_.flight = rank.flight;
     if (rank.tracer) {
       context_.tracer = &rank.tracer->other_thread(context_);
       context_.watch = context_.tracer;

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "dtensor/comm/flight_ring.h"
 #include "dtensor/flight_recorder.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/text_file.h"
@@ -104,14 +105,19 @@ std::string FlightRecorder::to_json(std::string_view why) const {
                                : "runs"},
       {"error", error},
       {"lanes", Json::array()}};
-  for (int lane = 0; lane < 2; ++lane)
-    json["lanes"].push_back(lane_to_json(lane, rings_[lane].snapshot()));
+  // Lane 0 is the rank's main thread, lane 1 its second thread.
+  for (int lane = 0; lane < Backend::kLanes; ++lane) {
+    const FlightRing* ring = backend_.flight(rank_, lane);
+    json["lanes"].push_back(
+        lane_to_json(lane, ring ? ring->snapshot() : FlightRing::Snapshot{}));
+  }
   return json.dump(1, ' ', false, Json::error_handler_t::replace) + '\n';
 }
 
-FlightRecorders::FlightRecorders(int64_t first, int64_t last, int64_t world) {
+FlightRecorders::FlightRecorders(int64_t first, int64_t last, int64_t world,
+                                 Backend& backend) {
   for (int64_t r = first; r < last; ++r)
-    all_.push_back(std::make_unique<FlightRecorder>(r, world));
+    all_.push_back(std::make_unique<FlightRecorder>(r, world, backend));
   std::lock_guard lock(live_mutex);
   live().push_back(this);
 }

@@ -7,17 +7,17 @@
 #include <string_view>
 #include <vector>
 
-#include "dtensor/comm/flight_ring.h"
+#include "dtensor/comm/backend.h"
 
 namespace dtensor {
 
 // The recorder of one rank. Any thread may call to_json() at any time.
 class FlightRecorder {
  public:
-  FlightRecorder(int64_t rank, int64_t world) : rank_(rank), world_(world) {}
+  // The backend has the rings, and outlives this object.
+  FlightRecorder(int64_t rank, int64_t world, Backend& backend)
+      : rank_(rank), world_(world), backend_(backend) {}
   int64_t rank() const { return rank_; }
-  // Lane 0 is the rank's main thread, lane 1 its second thread.
-  FlightRing& ring(int lane) { return rings_[lane]; }
   // Notes that the rank has left the run; it failed if `error` is not empty.
   void over(std::string_view error) noexcept;
   // The content of the rank's file. `why` is the reason for writing it: "a
@@ -26,7 +26,7 @@ class FlightRecorder {
 
  private:
   const int64_t rank_, world_;
-  FlightRing rings_[2];
+  Backend& backend_;
   mutable std::mutex mutex_;  // guards the members below
   bool over_ = false;
   std::string error_;
@@ -37,7 +37,8 @@ class FlightRecorder {
 class FlightRecorders {
  public:
   // Makes recorders for the ranks [first, last) of a run with `world` ranks.
-  FlightRecorders(int64_t first, int64_t last, int64_t world);
+  // The backend outlives them.
+  FlightRecorders(int64_t first, int64_t last, int64_t world, Backend&);
   ~FlightRecorders();
   FlightRecorders(const FlightRecorders&) = delete;
   FlightRecorders& operator=(const FlightRecorders&) = delete;

@@ -2,9 +2,8 @@
 
 #include <utility>
 
+#include "dtensor/comm/flight_ring.h"
 #include "dtensor/device/running_op.h"
-#include "dtensor/flight.h"
-#include "dtensor/flight_recorder.h"
 #include "dtensor/placement/error.h"
 
 namespace dtensor {
@@ -84,10 +83,8 @@ Communicator& RankContext::communicator(
   auto made = backend->group(world_ranks, world_rank, lane);
   made->set_device(*device);
   made->set_watch(watch);
-  if (flight) {
-    FlightRing& ring = flight->ring(lane);
-    made->set_flight(ring, ring.add_group(world_ranks));
-  }
+  if (FlightRing* ring = backend->flight(world_rank, lane))
+    made->set_flight(*ring, ring->add_group(world_ranks));
   return *groups.emplace(world_ranks, std::move(made)).first->second;
 }
 

@@ -23,7 +23,6 @@ namespace dtensor {
 
 class Capture;
 class Captures;
-class FlightRecorder;
 class Runtime;
 class Tracer;
 
@@ -111,10 +110,9 @@ struct RankContext {
 
   // Set by run().
   uint64_t run_id = 0;               // unique within the process
-  std::shared_ptr<Backend> backend;  // makes the groups
+  std::shared_ptr<Backend> backend;  // makes the groups, records their calls
   int lane = 0;                      // 0: main thread, 1: second thread
   Watch* watch = nullptr;            // observes the collectives
-  FlightRecorder* flight = nullptr;  // records them (flight.h)
   Tracer* tracer = nullptr;          // records a timeline (trace.h)
   std::string mesh_text;             // --mesh
 

@@ -76,7 +76,7 @@ struct Shared {
         backend(backend_of(o)),
         ranks(backend->local_ranks(o.world)),
         flights(o.dry_run ? 0 : ranks.first, o.dry_run ? 0 : ranks.second,
-                o.world) {
+                o.world, *backend) {
     static std::atomic<uint64_t> runs{0};
     id = ++runs;
   }
@@ -170,7 +170,6 @@ Outcome run_rank(const Shared& shared, int64_t rank,
     if (options.watch) watch = options.watch(rank);
     context.watch = watch.get();
     if (!options.dry_run) {
-      context.flight = &shared.flights.of(rank);
       if (options.trace) {
         context.tracer = &options.trace->open(context, watch.get());
         context.watch = context.tracer;

@@ -5,8 +5,7 @@
 #include <utility>
 
 #include "dtensor/comm/agreement.h"
-#include "dtensor/flight.h"
-#include "dtensor/flight_recorder.h"
+#include "dtensor/comm/flight_ring.h"
 #include "dtensor/placement/hash.h"
 #include "dtensor/rank_context.h"
 #include "dtensor/tracer.h"
@@ -151,9 +150,10 @@ void Tracer::ends(const Collective& c) noexcept {
         call.describe ? text_of(hash_mix(call.fingerprint, kind + 0x636f6d6d),
                                 [&] { return call.describe(call.what); })
                       : 0;
-    while (context_->flight && groups_.size() <= c.group)
-      groups_.push_back(context_->flight->ring(context_->lane)
-                            .group(static_cast<uint32_t>(groups_.size())));
+    FlightRing* const flight =
+        context_->backend->flight(context_->world_rank, context_->lane);
+    while (flight && groups_.size() <= c.group)
+      groups_.push_back(flight->group(static_cast<uint32_t>(groups_.size())));
     add({.sort = Sort::kCollective,
          .threw = std::uncaught_exceptions() > 0,
          .name = text(dtensor::name(call.kind)),

@@ -1085,8 +1085,8 @@ BUGS = [
     ], ['flight_test']),
     Bug(222, 'flight: both threads of a rank share a ring', [
         ('dtensor/rank_context.cc',
-         'flight->ring(lane)',
-         'flight->ring(MUT(222) ? 0 : lane)'),
+         'backend->flight(world_rank, lane)',
+         'backend->flight(world_rank, MUT(222) ? 0 : lane)'),
     ], ['flight_test']),
     Bug(223, 'flight: ranks diverge only where kinds differ', [
         ('examples/report/flight_report.cc',
@@ -1121,11 +1121,11 @@ BUGS = [
          'if (next_) next_->agreed(c);',
          'if (next_ && !MUT(228)) next_->agreed(c);'),
     ], ['trace_test']),
-    Bug(208, 'a last call may be read while it is being written', [
-        ('dtensor/comm/last_call.cc',
-         'if (version_.load(acquire) != version) continue;',
-         'if (version_.load(acquire) != version && !MUT(208)) continue;'),
-    ], ['comm/membership_test']),
+    Bug(208, 'flight: the newest entry stays the first one', [
+        ('dtensor/comm/flight_ring.h',
+         'put(number_, number);',
+         'if (!MUT(208) || number == 1) put(number_, number);'),
+    ], ['flight_test']),
     Bug(260, 'processes: ranks of one process do not compare their calls', [
         ('dtensor/comm/process_agreement.cc',
          '(alone() || slot(k).collective->fingerprint == c.fingerprint);',

@@ -76,6 +76,11 @@ class Backend {
   // throw a PeerLeft.
   virtual void left(int64_t rank) noexcept = 0;
 
+  // Where the communicators of this rank of this process record their calls, for
+  // errors and for the flight recorder; null in a backend in which ranks never
+  // wait. RankContext passes it to Communicator::set_flight().
+  virtual FlightRing* flight(int64_t /*rank*/, int /*lane*/) { return nullptr; }
+
   // While set, the rank's thread in this lane waits for the rank's other
   // thread, or for work, so that deadlock detection can follow it. Set it
   // before the wait begins and reset it before the wait can end.

@@ -56,6 +56,16 @@ bool FlightRing::read(const Slot& s, FlightEntry& e) {
   return get(s.number) == e.number;
 }
 
+FlightEntry FlightRing::newest() const {
+  for (FlightEntry e;;) {
+    const uint64_t number = number_.load(std::memory_order_acquire);
+    // The thread may have rewritten the slot meanwhile.
+    if (number == 0 ||
+        (read(slots_[number % kEntries], e) && e.number == number))
+      return number == 0 ? FlightEntry() : e;
+  }
+}
+
 FlightRing::Snapshot FlightRing::snapshot() const {
   Snapshot all;
   std::lock_guard lock(mutex_);

@@ -68,6 +68,10 @@ struct Group {
   Slot& slot(size_t place, uint64_t sequence) const {
     return slots[2 * place + sequence % 2];
   }
+  // The member comes to that collective.
+  void come(size_t place, uint64_t sequence) const {
+    slot(place, sequence).sequence.store(sequence, std::memory_order_release);
+  }
   // Whether the member has come to that collective. May be called by any
   // thread.
   bool has_come(size_t place, uint64_t sequence) const {

@@ -53,6 +53,9 @@ class HostBackend final : public Backend {
     run_.failed(rank, lane, what);
   }
   void left(int64_t rank) noexcept override { run_.left(rank); }
+  FlightRing* flight(int64_t rank, int lane) override {
+    return &run_.flight(rank, lane);
+  }
   void set_idle(int64_t rank, int lane, bool idle) noexcept override {
     run_.set_idle(rank, lane, idle);
   }

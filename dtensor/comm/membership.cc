@@ -67,15 +67,6 @@ Group& Membership::group(const std::vector<int64_t>& ranks, int lane_number) {
 
 // ---- What a rank called last ----
 
-// In this order, so that a thread that reads a call as the last one also sees
-// that the rank has come to it.
-void Membership::note(const Group& group, size_t place, const Call& call,
-                      uint64_t sequence) {
-  group.slot(place, sequence)
-      .sequence.store(sequence, std::memory_order_release);
-  thread(group, place).last.set(group, call.kind, sequence, call.op);
-}
-
 // Whether a rank of this process has come to that collective.
 bool Membership::has_come(const Awaited& awaited, int64_t rank) {
   std::lock_guard lock(mutex_);
@@ -89,10 +80,13 @@ bool Membership::has_come(const Awaited& awaited, int64_t rank) {
       awaited.sequence);
 }
 
-// Empty if there was none.
-std::string Membership::last_call(int64_t rank, int lane) {
-  const LastCall::Value last = thread(rank, lane).last.get();
-  return last.group ? call_to_string(last.kind, last.sequence, last.op) : "";
+std::pair<FlightEntry, std::vector<int64_t>> Membership::last_call(int64_t rank,
+                                                                   int lane) {
+  const FlightRing& flight = thread(rank, lane).flight;
+  FlightEntry last = flight.newest();
+  if (last.number == 0) return {};
+  std::vector<int64_t> ranks = flight.group(last.group);
+  return {std::move(last), std::move(ranks)};
 }
 
 // Why others wait for a rank of this process. A rank's second thread comes once
@@ -100,21 +94,21 @@ std::string Membership::last_call(int64_t rank, int lane) {
 // the first.
 std::string Membership::what_keeps(int64_t rank, int lane) {
   const Thread& t = thread(rank, lane);
-  const LastCall::Value last = t.last.get();
-  if (lane > 0 && (t.idle || !last.group)) return what_keeps(rank, 0);
+  const auto [last, ranks] = last_call(rank, lane);
+  if (lane > 0 && (t.idle || last.number == 0)) return what_keeps(rank, 0);
   if (t.idle) return "it waits for its redistribute_async";
-  if (!last.group) return "";
+  if (last.number == 0) return "";
   return fmt::format("{} {} of ranks {}",
                      t.waits ? "it waits in" : "its last collective was",
                      call_to_string(last.kind, last.sequence, last.op),
-                     ranks_to_string(last.group->ranks));
+                     ranks_to_string(ranks));
 }
 
 // Describes the collective in which `rank` waits, with answers from the other
 // processes.
 std::string Membership::who_is_missing(int64_t rank, int lane) {
-  const LastCall::Value me = thread(rank, lane).last.get();
-  const Awaited awaited{me.group->ranks, lane, me.sequence};
+  const auto [me, ranks] = last_call(rank, lane);
+  const Awaited awaited{ranks, lane, me.sequence};
   uint64_t question = 0;
   {
     std::lock_guard lock(mutex_);
@@ -265,7 +259,7 @@ std::chrono::nanoseconds Membership::waited_for(int64_t rank) {
 
 void Membership::released(const Group& group, size_t place) {
   const int64_t rank = group.rank_at(place);
-  const LastCall::Value me = thread(group, place).last.get();
+  const FlightEntry me = thread(group, place).flight.newest();
   std::lock_guard lock(mutex_);
   if (lost_ < 0) check_interrupted();
   const Lane& l = lane(group.lane);
@@ -318,10 +312,13 @@ void Membership::failed(int64_t rank, int lane_number,
                         std::string_view what) noexcept {
   RankFailure failure{rank, {}};
   try {
-    const std::string last = last_call(rank, lane_number);
-    failure.why = fmt::format("{} ({})", what,
-                              last.empty() ? "it had called no collective"
-                                           : "its last collective was " + last);
+    const FlightEntry last = thread(rank, lane_number).flight.newest();
+    failure.why = fmt::format(
+        "{} ({})", what,
+        last.number == 0
+            ? "it had called no collective"
+            : "its last collective was " +
+                  call_to_string(last.kind, last.sequence, last.op));
   } catch (...) {  // there may be no memory left; a short text needs none
     failure.why = "out of memory";
   }

@@ -22,8 +22,8 @@
 
 #include "dtensor/comm/backend.h"
 #include "dtensor/comm/barrier.h"
+#include "dtensor/comm/flight_ring.h"
 #include "dtensor/comm/group.h"
-#include "dtensor/comm/last_call.h"
 #include "dtensor/comm/transport.h"
 
 namespace dtensor {
@@ -64,8 +64,6 @@ class Membership {
 
   // The calls of a member of this process, by its own thread.
   //
-  // The member comes to a collective: records it for errors.
-  void note(const Group&, size_t place, const Call&, uint64_t sequence);
   // Waits for the members in this process. Throws the Error that says why some
   // will not come.
   void meet(Group&, size_t place);
@@ -84,6 +82,9 @@ class Membership {
   }
 
   // See Backend, and HostBackend.
+  FlightRing& flight(int64_t rank, int lane) {
+    return thread(rank, lane).flight;
+  }
   void failed(int64_t rank, int lane, std::string_view what) noexcept;
   void left(int64_t rank) noexcept;
   std::chrono::nanoseconds waited_for(int64_t rank);
@@ -100,17 +101,17 @@ class Membership {
   using Id = std::pair<int64_t, int>;
   // A thread of this process.
   struct alignas(64) Thread {
-    LastCall last;
+    FlightRing flight;
     // The time for which others here slept until it came. By the thread itself,
     // or after it has ended.
     Waited waited_for;
     std::atomic<bool> waits = false;  // for others, for a while already
     // Waits for the rank's other thread, or for work from it.
     std::atomic<bool> idle = false;
-    // Guarded by listening_: the last call at the time of the previous search
-    // for circles; and, by the thread that began it, the number of the last
-    // search that passed through here.
-    LastCall::Value before = {};
+    // Guarded by listening_: the number of its last call at the time of the
+    // previous search for circles; and, by the thread that began it, the number
+    // of the last search that passed through here.
+    uint64_t before = 0;
     std::map<Id, uint64_t> searches = {};
   };
   struct Lane {
@@ -157,7 +158,10 @@ class Membership {
     return ranks_[static_cast<size_t>(rank)].gone[static_cast<size_t>(lane)];
   }
   bool has_come(const Awaited&, int64_t rank);
-  std::string last_call(int64_t rank, int lane);
+  // The collective that a thread of this process called last, with the ranks of
+  // its group; none: number 0.
+  std::pair<FlightEntry, std::vector<int64_t>> last_call(int64_t rank,
+                                                         int lane);
   std::string what_keeps(int64_t rank, int lane);
   std::string who_is_missing(int64_t rank, int lane);
   void late(int64_t rank, int lane, Clock::duration waited) noexcept;

@@ -38,10 +38,8 @@ void Membership::seek_circles() {
   for (int64_t rank = first_; rank < last_; ++rank)
     for (int lane = 0; lane < Backend::kLanes; ++lane) {
       Thread& t = thread(rank, lane);
-      LastCall::Value last = t.last.get();
-      const bool stays =
-          last.group == t.before.group && last.sequence == t.before.sequence;
-      t.before = std::move(last);
+      const uint64_t last = t.flight.newest().number;
+      const bool stays = last == std::exchange(t.before, last);
       if (stays) follow({rank, lane}, nullptr, {{rank, lane}, searches_});
     }
 }
@@ -53,8 +51,8 @@ void Membership::follow(Id to, const Awaited* awaited, Search s) {
   const Id other = {rank, 1 - lane};
   // Read first: as long as others have not come to it, it is still the last
   // call.
-  LastCall::Value last = thread(rank, lane).last.get();
-  const LastCall::Value others = thread(rank, other.second).last.get();
+  auto last = last_call(rank, lane);
+  const auto others = last_call(rank, other.second);
   if (awaited) {
     if (has_come(*awaited, rank)) return;
     if (to == s.first) return found(s);
@@ -77,12 +75,13 @@ void Membership::follow(Id to, const Awaited* awaited, Search s) {
     at = other;
     last = others;
   }
-  if (!last.group) return;
+  const auto& [call, group] = last;
+  if (call.number == 0) return;
   add(fmt::format("{} in {} of ranks {}",
                   at.second > 0 ? "'s redistribute_async" : "",
-                  call_to_string(last.kind, last.sequence, last.op),
-                  ranks_to_string(last.group->ranks)));
-  const Awaited its{last.group->ranks, at.second, last.sequence};
+                  call_to_string(call.kind, call.sequence, call.op),
+                  ranks_to_string(group)));
+  const Awaited its{group, at.second, call.sequence};
   std::set<int> elsewhere;
   for (int64_t r : its.group) {
     if (!is_here(r))
@@ -118,8 +117,8 @@ void Membership::found(const Search& s) {
   if (std::ssize(in) < world_) ranks.assign(in.begin(), in.end());
   // The first thread's own call, or that of the rank's other thread.
   const auto [rank, lane] = s.first;
-  LastCall::Value first = thread(rank, lane).last.get();
-  if (!first.group) first = thread(rank, 1 - lane).last.get();
+  FlightEntry first = thread(rank, lane).flight.newest();
+  if (first.number == 0) first = thread(rank, 1 - lane).flight.newest();
   fail_all(rank, fmt::format("[{}] {}", name(first.kind),
                              wait_for_each_other(ranks, s.where)));
 }

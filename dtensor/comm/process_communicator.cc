@@ -51,10 +51,9 @@ ProcessCommunicator::ProcessCommunicator(Membership& run, Group& group,
   for (const Peer& p : peers_) one_each_ = one_each_ && p.members.size() == 1;
 }
 
-// Records that this member begins the collective. Throws the reason if the lane
-// has failed.
+// Throws the reason if the lane has failed.
 void ProcessCommunicator::come(const Collective& c) {
-  run_.note(group_, place_, *c.call, c.sequence);
+  group_.come(place_, c.sequence);
   run_.check_failed(group_, place_);
 }
 

@@ -21,7 +21,7 @@ void ThreadRendezvous::open(const Collective& c) {
     mine.fingerprint = c.fingerprint;
     mine.collective = &c;
   }
-  run_.note(group_, place_, *c.call, c.sequence);
+  group_.come(place_, c.sequence);
   run_.meet(group_, place_);
   const int size = static_cast<int>(group_.ranks.size());
   for (int m = 1; m < size; ++m) {

@@ -64,6 +64,7 @@ TEST(FlightRing, SaysWhatWasCalled) {
   EXPECT_EQ(ring.add_group({0, 2, 5}), 1u);
   EXPECT_EQ(ring.group(1), (std::vector<int64_t>{0, 2, 5}));
   EXPECT_TRUE(ring.snapshot().entries.empty());
+  EXPECT_EQ(ring.newest().number, 0u);
   const int64_t before = FlightRing::now();
   Made m(3, "matmul");
   m.collective.group = 1;
@@ -119,8 +120,9 @@ TEST(FlightRing, CutsLongNames) {
   for (size_t n : {0, 1, 7, 8, 9, 16, 62, 63, 64, 100}) {
     Made m(1, std::string_view(text).substr(0, n));
     ring.begun(m.collective);
-    EXPECT_EQ(ring.snapshot().entries.back().op,
+    EXPECT_EQ(ring.newest().op,
               text.substr(0, std::min(n, FlightRing::kOpLetters)));
+    EXPECT_EQ(ring.newest().number, ring.snapshot().entries.back().number);
   }
 }
 

@@ -175,6 +175,9 @@ class AllProcesses final : public Backend {
   void check() override {
     for (const auto& p : processes_) p->check();
   }
+  FlightRing* flight(int64_t rank, int lane) override {
+    return of(rank).flight(rank, lane);
+  }
   void set_idle(int64_t rank, int lane, bool idle) noexcept override {
     of(rank).set_idle(rank, lane, idle);
   }

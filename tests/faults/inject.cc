@@ -159,6 +159,9 @@ class FaultyBackend final : public Backend {
   }
   void check() override { real_->check(); }
   void left(int64_t rank) noexcept override { real_->left(rank); }
+  FlightRing* flight(int64_t rank, int lane) override {
+    return real_->flight(rank, lane);
+  }
   void set_idle(int64_t rank, int lane, bool idle) noexcept override {
     real_->set_idle(rank, lane, idle);
   }

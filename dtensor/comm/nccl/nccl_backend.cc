@@ -93,6 +93,9 @@ class NcclBackend final : public Backend {
     return host_->waited_for(rank);
   }
   void left(int64_t rank) noexcept override { host_->left(rank); }
+  FlightRing* flight(int64_t rank, int lane) override {
+    return host_->flight(rank, lane);
+  }
   void set_idle(int64_t rank, int lane, bool idle) noexcept override {
     host_->set_idle(rank, lane, idle);
   }
