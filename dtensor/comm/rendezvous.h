@@ -1,36 +1,34 @@
-// How processes that share only a file system find each other: at a path that
-// all of them were given (--rendezvous PATH).
-//
-// During the rendezvous, the file PATH and a file PATH.RANK for each rank that
-// has arrived exist; at its end all of them are removed. Files left by an
-// earlier run that failed do no harm: each rank writes a random number, and
-// accepts only data that rank 0 wrote for that number. Two runs at the same
-// time need two paths.
+// The file through which the first process of a job says where the others find
+// it, if they share only a file system (--rendezvous PATH).
 #pragma once
-#include <chrono>
-#include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
 namespace dtensor {
 
-class Rendezvous {
+// The file exists while the first process waits for the others. A file left by
+// an earlier run that failed does no harm: the others read it again until it
+// leads them to their own job. Two jobs at the same time need two paths.
+class RendezvousFile {
  public:
-  Rendezvous(std::string path, int64_t rank, int64_t world,
-             std::chrono::milliseconds patience = std::chrono::minutes(2));
+  // Throws Error if the folder does not exist, or if there is something else
+  // than a regular file at the path.
+  explicit RendezvousFile(std::string path);
+  // Removes the file, if this object wrote it.
+  ~RendezvousFile();
+  RendezvousFile(const RendezvousFile&) = delete;
+  RendezvousFile& operator=(const RendezvousFile&) = delete;
 
-  // Returns rank 0's bytes on every rank; rank 0 returns when all have them.
-  // All ranks call this the same number of times. Throws the Error that names
-  // the ranks that have not come in time.
-  std::string share(std::string_view bytes);
+  // Replaces the file. Readers never see a part of it, and other users cannot
+  // read it: a process that knows the text may join the job.
+  void write(std::string_view text);
+  // Returns nothing if there is no file.
+  std::optional<std::string> read() const;
 
  private:
-  class Exchange;
-
   const std::string path_;
-  const int64_t rank_, world_;
-  const std::chrono::milliseconds patience_;
-  int64_t calls_ = 0;
+  bool written_ = false;
 };
 
 }  // namespace dtensor

@@ -19,7 +19,7 @@
 #include <thread>
 #include <vector>
 
-#include "dtensor/comm/rendezvous.h"
+#include "dtensor/comm/tcp/tcp_rendezvous.h"
 #include "dtensor/nn/models.h"
 #include "dtensor/nn/optimizer.h"
 #include "dtensor/ops/create.h"
@@ -276,11 +276,11 @@ void cut_from_the_first() {
 
 // A process of its own: MEET is the path, of rank --odd of MEET_WORLD.
 void meet() {
-  const std::string path = std::getenv("MEET"),
-                    world = std::getenv("MEET_WORLD");
-  Rendezvous rendezvous(path, odd_rank, std::stoll(world),
-                        std::chrono::milliseconds(1500));
-  fmt::print("{}\n", rendezvous.share(odd_rank == 0 ? "rank 0's" : "mine"));
+  tcp_rendezvous({.process = static_cast<int>(odd_rank),
+                  .processes = std::stoi(std::getenv("MEET_WORLD")),
+                  .path = std::getenv("MEET"),
+                  .patience = std::chrono::milliseconds(1500)});
+  fmt::print("met\n");
 }
 
 const std::map<std::string, std::function<void(Runtime&)>>& cases() {

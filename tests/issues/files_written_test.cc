@@ -6,13 +6,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <string>
-#include <thread>
 
 #include "dtensor/comm/rendezvous.h"
 #include "dtensor/dtensor.h"
@@ -128,23 +126,9 @@ TEST_F(FilesWritten, APipeInTheirPlaceIsNotWaitedFor) {
       error_of([&] { nn::read_config(pipe); }).find("is not a regular file"),
       std::string::npos);
   EXPECT_NE(error_of([&] {
-              Rendezvous(pipe, 1, 2, std::chrono::milliseconds(50)).share("");
+              RendezvousFile file(pipe);
             }).find("is not a regular file"),
             std::string::npos);
-}
-
-TEST_F(FilesWritten, OfARendezvousAreForOneUser) {
-  const std::string path = at("meet"), mine = path + ".1";
-  std::thread other([&] {
-    error_of([&] {
-      Rendezvous(path, 1, 2, std::chrono::milliseconds(500)).share("");
-    });
-  });
-  struct stat s {};
-  while (stat(mine.c_str(), &s) != 0)
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  other.join();
-  EXPECT_EQ(s.st_mode & 0777, 0600u);
 }
 
 }  // namespace

@@ -265,6 +265,14 @@ struct Table {
         places(static_cast<size_t>(processes)) {}
 };
 
+// The contents of the rendezvous file: an address, and a number that makes the
+// token unique.
+struct Card {
+  SocketAddress address;
+  uint32_t unused = 0;
+  uint64_t number = 0;
+};
+
 // The common part of the first process and the others.
 class Side {
  public:
@@ -283,6 +291,9 @@ class Side {
     throw NotMet(text.starts_with('[') ? text : "[tcp] " + text, heard);
   }
   Socket& peer(int p) { return peers_[static_cast<size_t>(p)]; }
+  std::string by_file() const {
+    return place_.path.empty() ? "" : " (see " + place_.path + ")";
+  }
 
   // The second part may take as long as the first one.
   void begin_second_part() { end_ = Clock::now() + place_.patience; }
@@ -299,7 +310,7 @@ class First : public Side {
  public:
   First(const TcpPlace& place, const Token& token, Socket listener)
       : Side(place, token),
-        where_(local_address(listener)),
+        where_(local_address(listener).to_string() + by_file()),
         door_(std::move(listener), Kind::kJoin, token),
         table_(place.processes),
         doubted_until_(static_cast<size_t>(place.processes)) {}
@@ -337,8 +348,8 @@ class First : public Side {
           "RANK {} of WORLD_SIZE {} did not come to {} in {} s{}; start them "
           "all, with the same MASTER_ADDR and MASTER_PORT (or --rendezvous), "
           "and the same WORLD_SIZE",
-          joined(missing), place_.processes, where_.to_string(),
-          seconds(place_.patience), door_.turned_away()));
+          joined(missing), place_.processes, where_, seconds(place_.patience),
+          door_.turned_away()));
   }
 
   // Returns the error, or "".
@@ -434,7 +445,7 @@ class First : public Side {
     fail_with(std::string(part), true);
   }
 
-  const SocketAddress where_;
+  const std::string where_;
   Door door_;
   Table table_;
   std::vector<Clock::time_point> doubted_until_;
@@ -445,9 +456,12 @@ class First : public Side {
 
 class Other : public Side {
  public:
-  Other(const TcpPlace& place, const Token& token,
-        std::vector<SocketAddress> first)
-      : Side(place, token), first_(std::move(first)) {}
+  // Finds the first process at these addresses, or through the file.
+  Other(const TcpPlace& place, std::vector<SocketAddress> first,
+        const RendezvousFile* file)
+      : Side(place, token_of(place.token)),
+        first_(std::move(first)),
+        file_(file) {}
 
   std::vector<Socket> meet() {
     for (;; std::this_thread::sleep_for(kRetry)) {
@@ -461,11 +475,11 @@ class Other : public Side {
                   false);
       note_.port = local_address(listener).port;
       say(to_first, note_, Kind::kJoin, "", end_);
+      if (other_card(to_first)) continue;
       // The first process may have started later; it reports missing ones.
-      const auto said =
-          dtensor::hear(to_first, note_.token,
-                        std::max(kMostText, Table::size(place_.processes)),
-                        end_ + place_.patience + kTell);
+      const auto said = dtensor::hear(
+          to_first, note_.token,
+          std::max(kMostText, Table::size(place_.processes)), last_answer());
       if (said && said->kind == Kind::kFailed) fail_with(said->text, true);
       if (said && said->kind == Kind::kTable &&
           std::ssize(said->text) == Table::size(place_.processes)) {
@@ -485,11 +499,42 @@ class Other : public Side {
   }
 
  private:
+  Clock::time_point last_answer() const {
+    return end_ + place_.patience + kTell;
+  }
+  // Reads the file. Returns whether it has another card than before.
+  bool read_card() {
+    const auto text = file_ ? file_->read() : std::nullopt;
+    Card card;
+    if (!text || text->size() != sizeof(card)) return false;
+    std::memcpy(&card, text->data(), sizeof(card));
+    const int family = card.address.family;
+    if ((family != 4 && family != 6) ||
+        (!first_.empty() && card.number == card_))
+      return false;
+    card_ = card.number;
+    first_ = {card.address};
+    note_.token = token_of(place_.token, card_);
+    return true;
+  }
+  // Waits for the first process's answer, unless the file says meanwhile that
+  // the first process is somewhere else: the card was an earlier job's.
+  bool other_card(const Socket& to_first) {
+    while (file_ && !to_first.readable() && Clock::now() < last_answer()) {
+      check_interrupted();
+      if (read_card()) return true;
+      std::this_thread::sleep_for(kRetry);
+    }
+    return false;
+  }
   Socket connected() {
     for (;; std::this_thread::sleep_for(kRetry)) {
       check_interrupted();
+      read_card();
       for (const SocketAddress& a : first_) {
-        Socket s = connect_to(a, end_);
+        // The file may change meanwhile.
+        Socket s = connect_to(
+            a, file_ ? std::min(end_, Clock::now() + kSilence) : end_);
         // If nobody listens on this machine, a socket may connect to itself.
         if (s && std::memcmp(bytes(local_address(s)).data(),
                              bytes(peer_address(s)).data(),
@@ -508,7 +553,9 @@ class Other : public Side {
             "start it, with the same MASTER_ADDR and MASTER_PORT (or "
             "--rendezvous)",
             place_.process, place_.processes, seconds(place_.patience),
-            first_.front().to_string(), last_),
+            first_.empty() ? place_.path
+                           : first_.front().to_string() + by_file(),
+            last_.empty() ? "there is no such file" : last_),
         false);
   }
   static std::array<char, sizeof(SocketAddress)> bytes(SocketAddress a) {
@@ -572,7 +619,9 @@ class Other : public Side {
     fail_with("RANK 0 has ended before all had met", false);
   }
 
-  const std::vector<SocketAddress> first_;
+  std::vector<SocketAddress> first_;
+  const RendezvousFile* const file_;
+  uint64_t card_ = 0;
   std::string last_;  // why the last attempt failed
 };
 
@@ -603,41 +652,20 @@ Socket opened(const TcpPlace& place) {
   }
 }
 
-// The rendezvous file: an address, and a number that makes the token unique.
-struct Card {
-  SocketAddress address;
-  uint32_t unused = 0;
-  uint64_t number = 0;
-};
-
-std::vector<Socket> meet_at_port(const TcpPlace& place) {
-  const Token token = token_of(place.token);
-  if (place.process == 0) return First(place, token, opened(place)).meet();
-  return Other(place, token, addresses_of(place.host, place.port)).meet();
-}
-
-std::vector<Socket> meet_by_file(TcpPlace place) {
-  place.port = 0;  // any free port
-  Card card;
-  Socket listener;
-  if (place.process == 0) {
-    listener = opened(place);
-    card.address = local_address(listener);
-    card.number = random_bits();
+std::vector<Socket> meet(TcpPlace place) {
+  if (place.path.empty()) {
+    if (place.process == 0)
+      return First(place, token_of(place.token), opened(place)).meet();
+    return Other(place, addresses_of(place.host, place.port), nullptr).meet();
   }
-  Rendezvous rendezvous(place.path, place.process, place.processes,
-                        place.patience);
-  const std::string text =
-      rendezvous.share({reinterpret_cast<const char*>(&card), sizeof(card)});
-  DT_CHECK(text.size() == sizeof(card), "tcp",
-           "{} bytes came through {}, where {} are expected; name another file "
-           "in --rendezvous",
-           text.size(), place.path, sizeof(card));
-  std::memcpy(&card, text.data(), sizeof(card));
+  place.port = 0;  // any free port
+  RendezvousFile file(place.path);
+  if (place.process > 0) return Other(place, {}, &file).meet();
+  Socket listener = opened(place);
+  const Card card{.address = local_address(listener), .number = random_bits()};
+  file.write({reinterpret_cast<const char*>(&card), sizeof(card)});
   const Token token = token_of(place.token, card.number);
-  if (place.process == 0)
-    return First(place, token, std::move(listener)).meet();
-  return Other(place, token, {card.address}).meet();
+  return First(place, token, std::move(listener)).meet();
 }
 
 }  // namespace
@@ -653,7 +681,7 @@ std::vector<Socket> tcp_rendezvous(const TcpPlace& place) {
            place.process, place.processes, kMostProcesses);
   if (place.processes == 1) return std::vector<Socket>(1);
   try {
-    return place.path.empty() ? meet_at_port(place) : meet_by_file(place);
+    return meet(place);
   } catch (const NotMet&) {
     throw;
   } catch (const Error& e) {

@@ -472,9 +472,45 @@ TEST(TcpRendezvous, ByAFile) {
   for (TcpPlace& p : all) p.patience = 300ms;
   const Met met = meet(all);
   const std::string& t0 = met.texts[0];
-  EXPECT_NE(t0.find("rank 0 of 4 has waited 0.3 s at " + path), t0.npos) << t0;
-  EXPECT_NE(t0.find("rank 3"), t0.npos) << t0;
-  for (const std::string& t : met.texts) EXPECT_FALSE(t.empty());
+  EXPECT_EQ(t0.find("[tcp] RANK 3 of WORLD_SIZE 4 did not come to 127.0.0.1:"),
+            0u)
+      << t0;
+  EXPECT_NE(t0.find("(see " + path + ") in 0.3 s"), t0.npos) << t0;
+  expect_all(met, t0);
+  // Nobody writes the file.
+  EXPECT_FALSE(std::ifstream(path)) << "it stays";
+  EXPECT_EQ(meet({all[1]}).texts[0],
+            "[tcp] RANK 1 of WORLD_SIZE 4 has waited 0.3 s for RANK 0 at " +
+                path +
+                " (there is no such file); start it, with the same MASTER_ADDR "
+                "and MASTER_PORT (or --rendezvous)");
+}
+
+// An earlier job has left the file, and something else listens there now, which
+// does not answer.
+TEST(TcpRendezvous, ByAFileThatLeadsElsewhere) {
+  const Socket silent = listen_at(at(0));
+  struct {
+    SocketAddress address;
+    uint32_t unused = 0;
+    uint64_t number = 1;
+  } const card{local_address(silent)};
+  static_assert(sizeof(card) == 32);
+  const char* folder = std::getenv("TEST_TMPDIR");
+  const std::string path = std::string(folder ? folder : "/tmp") + "/meet";
+  std::ofstream(path, std::ios::binary)
+      .write(reinterpret_cast<const char*>(&card), sizeof(card));
+  std::vector<TcpPlace> all = places(2, 0);
+  for (TcpPlace& p : all) p.path = path;
+  Met other, first;
+  std::thread late([&] {
+    std::this_thread::sleep_for(200ms);
+    first = meet({all[0]});
+  });
+  other = meet({all[1]});
+  late.join();
+  EXPECT_EQ(first.texts[0], "");
+  EXPECT_EQ(other.texts[0], "");
 }
 
 TEST(TcpRendezvous, NoPlace) {
