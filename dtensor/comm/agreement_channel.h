@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "dtensor/comm/agreement.h"
+#include "dtensor/comm/communicator.h"
 
 namespace dtensor {
 
@@ -27,6 +28,12 @@ class AgreementChannel {
   // out[m] = the `bytes` bytes of member m, for the all_gather_bytes that is
   // open.
   virtual void gather(const void* in, int64_t bytes, void* out) = 0;
+};
+
+// A member's end of a group, used either as a communicator or as a channel.
+class HostCommunicator : public Communicator, public AgreementChannel {
+ protected:
+  using Communicator::Communicator;
 };
 
 }  // namespace dtensor

@@ -26,10 +26,14 @@ class HostBackend final : public Backend {
       : run_(world, ranks_per_process, std::move(transport)) {}
 
   std::unique_ptr<Communicator> group(std::span<const int64_t> ranks,
-                                      int64_t me, int lane) override;
+                                      int64_t me, int lane) override {
+    return join(ranks, me, lane, false);
+  }
   // As group(), for agreement alone.
   std::unique_ptr<AgreementChannel> agreement_channel(
-      std::span<const int64_t> ranks, int64_t me, int lane);
+      std::span<const int64_t> ranks, int64_t me, int lane) {
+    return join(ranks, me, lane, true);
+  }
   // Registers a function that some thread calls once per lane, when a rank of
   // any process has failed. When this returns, a function registered earlier is
   // no longer called. The failure lives as long as this object.
@@ -61,14 +65,9 @@ class HostBackend final : public Backend {
   }
 
  private:
-  // One member's place in a group.
-  struct Member {
-    Group& group;
-    int index;
-    bool all_here;  // all members are in this process
-  };
   // Throws Error if `me` is not one of the ranks.
-  Member join(std::span<const int64_t> ranks, int64_t me, int lane);
+  std::unique_ptr<HostCommunicator> join(std::span<const int64_t> ranks,
+                                         int64_t me, int lane, bool shows);
 
   Membership run_;
 };

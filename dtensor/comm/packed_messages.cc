@@ -10,17 +10,6 @@ Shape packed_strides(const Region& region) {
   return contiguous_strides(local_shape(region));
 }
 
-char* advance(const void* data, int64_t elements, int64_t item) {
-  return static_cast<char*>(const_cast<void*>(data)) + elements * item;
-}
-
-bool is_packed(Sizes shape, Sizes strides) {
-  int64_t next = 1;
-  for (size_t d = shape.size(); d-- > 0; next *= shape[d])
-    if (shape[d] != 1 && strides[d] != next) return false;
-  return true;
-}
-
 // For one peer per member.
 std::vector<int> each_alone(size_t members) {
   std::vector<int> peers(members);
@@ -98,39 +87,9 @@ int64_t PackedMessages::bytes(const Pieces& pieces) const {
   return n * size_of(t_->dtype);
 }
 
-PackedMessages::At PackedMessages::source() const {
-  return {t_->src, &s_->has[index(s_->self)], t_->src_strides};
-}
-
-PackedMessages::At PackedMessages::destination() const {
-  return {t_->dst, &s_->wants, t_->dst_strides};
-}
-
-void* PackedMessages::whole(const Pieces& pieces, const At& in) const {
+void* PackedMessages::whole(const Pieces& pieces, const HeldArray& in) const {
   if (pieces.size() != 1) return nullptr;
-  const Sizes strides[] = {in.strides};
-  boxes_.reset(pieces[0]->region, {&in.held, 1}, strides);
-  void* at = nullptr;
-  int count = 0;
-  boxes_.each([&](Sizes shape) {
-    if (count++ == 0 && is_packed(shape, boxes_.strides(0)))
-      at = advance(in.data, boxes_.offset(0), size_of(t_->dtype));
-  });
-  return count == 1 ? at : nullptr;
-}
-
-void PackedMessages::copy(const Place& on, const Region& which, const At& to,
-                          const At& from) const {
-  const HeldRegion* arrays[] = {to.held, from.held};
-  const Sizes strides[] = {to.strides, from.strides};
-  const int64_t item = size_of(t_->dtype);
-  boxes_.reset(which, arrays, strides);
-  boxes_.each([&](Sizes shape) {
-    on.device.copy(on.stream, item, shape,
-                   advance(to.data, boxes_.offset(0), item), boxes_.strides(0),
-                   advance(from.data, boxes_.offset(1), item),
-                   boxes_.strides(1));
-  });
+  return work_.whole(size_of(t_->dtype), pieces[0]->region, in);
 }
 
 const void* PackedMessages::whole_to(int peer) const {
@@ -138,9 +97,11 @@ const void* PackedMessages::whole_to(int peer) const {
 }
 
 void PackedMessages::pack(const Place& on, int peer, void* out) const {
+  const int64_t item = size_of(t_->dtype);
   for (const Piece* p : to_[index(peer)]) {
-    copy(on, p->region, {out, nullptr, packed_strides(p->region)}, source());
-    out = advance(out, volume(p->region), size_of(t_->dtype));
+    work_.copy(on, item, p->region, {out, nullptr, packed_strides(p->region)},
+               source());
+    out = advance(out, volume(p->region), item);
   }
 }
 
@@ -150,19 +111,20 @@ void* PackedMessages::whole_from(int m) const {
 
 void PackedMessages::unpack(const Place& on, int m, const void* in) const {
   const Pieces& pieces = from_[index(m)];
+  const int64_t item = size_of(t_->dtype);
   for (size_t i = 0; i < pieces.size(); ++i) {
     const Region& region = pieces[i]->region;
-    copy(on, region, destination(),
-         {advance(in, at_[index(m)][i], size_of(t_->dtype)), nullptr,
-          packed_strides(region)});
+    work_.copy(
+        on, item, region, destination(),
+        {advance(in, at_[index(m)][i], item), nullptr, packed_strides(region)});
   }
 }
 
 void PackedMessages::copy_from(const Place& on, int m,
                                const Transfer& theirs) const {
   for (const Piece* p : from_[index(m)])
-    copy(on, p->region, destination(),
-         {theirs.src, &s_->has[index(m)], theirs.src_strides});
+    work_.copy(on, size_of(t_->dtype), p->region, destination(),
+               {theirs.src, &s_->has[index(m)], theirs.src_strides});
 }
 
 std::optional<PackedMessages::Even> PackedMessages::all_gather() const {
@@ -209,32 +171,23 @@ std::optional<PackedMessages::Even> PackedMessages::reduce_scatter() const {
 
 void PackedMessages::reduce(const Place& on, std::span<const void* const> in,
                             const Readable& readable) const {
-  const int64_t item = size_of(t_->dtype);
   next_.assign(from_.size(), 0);
   for (const Piece* p : order_) {
     const Shape packed = packed_strides(p->region);
-    arrays_.assign(1, &s_->wants);
-    strides_.assign(1, t_->dst_strides);
-    bases_.clear();
+    work_.sources().clear();
     for (int m : p->members) {
       const int64_t at = at_[index(m)][next_[index(m)]++];
       const Transfer* there = m == s_->self ? t_
                               : readable    ? readable(m)
                                             : nullptr;
-      arrays_.push_back(there ? &s_->has[index(m)] : nullptr);
-      strides_.push_back(there ? Sizes(there->src_strides) : Sizes(packed));
-      bases_.push_back(there ? there->src : advance(in[index(m)], at, item));
+      if (there)
+        work_.sources().push_back(
+            {there->src, &s_->has[index(m)], there->src_strides});
+      else
+        work_.sources().push_back(
+            {advance(in[index(m)], at, size_of(t_->dtype)), nullptr, packed});
     }
-    boxes_.reset(p->region, arrays_, strides_);
-    operands_.resize(bases_.size());
-    boxes_.each([&](Sizes shape) {
-      for (size_t j = 0; j < bases_.size(); ++j)
-        operands_[j] = {advance(bases_[j], boxes_.offset(1 + j), item),
-                        boxes_.strides(1 + j)};
-      on.device.reduce(on.stream, t_->op, t_->dtype, shape,
-                       advance(t_->dst, boxes_.offset(0), item),
-                       boxes_.strides(0), operands_, s_->terms);
-    });
+    work_.reduce(on, t_->op, t_->dtype, p->region, destination(), s_->terms);
   }
 }
 

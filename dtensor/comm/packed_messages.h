@@ -20,11 +20,6 @@ namespace dtensor {
 // reads it. reset() prepares it for another transfer, and keeps its memory.
 class PackedMessages {
  public:
-  // The device and stream for packing, unpacking and reducing.
-  struct Place {
-    Device& device;
-    Stream stream;
-  };
   PackedMessages() = default;
   explicit PackedMessages(const Transfer& t) { reset(t); }
   // Prepares the messages of `t`, whose schedule must have `serves` filled. `t`
@@ -85,19 +80,15 @@ class PackedMessages {
 
  private:
   using Pieces = std::vector<const Piece*>;
-  // An array in memory and the indices that it holds, in order. If `held` is
-  // null, it holds exactly the piece that is copied.
-  struct At {
-    const void* data;
-    const HeldRegion* held;
-    Shape strides;
-  };
   static size_t index(int m) { return static_cast<size_t>(m); }
   int64_t bytes(const Pieces&) const;
-  void* whole(const Pieces&, const At&) const;
-  void copy(const Place&, const Region&, const At& to, const At& from) const;
-  At source() const;
-  At destination() const;
+  void* whole(const Pieces&, const HeldArray&) const;
+  HeldArray source() const {
+    return {t_->src, &s_->has[index(s_->self)], t_->src_strides};
+  }
+  HeldArray destination() const {
+    return {t_->dst, &s_->wants, t_->dst_strides};
+  }
 
   const Transfer* t_ = nullptr;
   const Schedule* s_ = nullptr;
@@ -107,12 +98,8 @@ class PackedMessages {
   // By member: where the pieces of from_ begin in its message, in elements.
   std::vector<std::vector<int64_t>> at_;
   // Scratch memory of one call.
-  mutable Boxes boxes_;
+  mutable PieceWork work_;
   mutable std::vector<size_t> next_;
-  mutable std::vector<const HeldRegion*> arrays_;
-  mutable std::vector<Sizes> strides_;
-  mutable std::vector<const void*> bases_;
-  mutable std::vector<Operand> operands_;
 };
 
 }  // namespace dtensor

@@ -1,4 +1,4 @@
-// The location of a schedule's pieces in local memory.
+// The location of a schedule's pieces in local memory, and work on them.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -68,6 +68,48 @@ class Boxes {
   // The current box.
   std::vector<size_t> at_run_;
   std::vector<int64_t> shape_, offsets_, box_strides_;
+};
+
+// The device and stream of some work.
+struct Place {
+  Device& device;
+  Stream stream;
+};
+
+// An array in memory and the indices that it holds, in order, with one stride
+// per dimension. If `held` is null, it holds exactly the piece at hand.
+struct HeldArray {
+  const void* data;
+  const HeldRegion* held;
+  Sizes strides;
+};
+
+inline char* advance(const void* data, int64_t elements, int64_t item) {
+  return static_cast<char*>(const_cast<void*>(data)) + elements * item;
+}
+
+// Copies and reduces pieces. Keeps its scratch memory from call to call. The
+// functions return the bytes that were read of one source.
+class PieceWork {
+ public:
+  int64_t copy(const Place&, int64_t item, const Region& piece,
+               const HeldArray& to, const HeldArray& from);
+  // The sources of one piece, which reduce() takes in this order.
+  std::vector<HeldArray>& sources() { return sources_; }
+  int64_t reduce(const Place&, ReduceOp, DType, const Region& piece,
+                 const HeldArray& to, int64_t terms);
+  // The address of the piece if it lies packed in the array; else null.
+  void* whole(int64_t item, const Region& piece, const HeldArray&);
+
+ private:
+  void reset(const Region& piece, const HeldArray& first,
+             std::span<const HeldArray> others);
+
+  Boxes boxes_;
+  std::vector<HeldArray> sources_;
+  std::vector<const HeldRegion*> arrays_;
+  std::vector<Sizes> strides_;
+  std::vector<Operand> operands_;
 };
 
 }  // namespace dtensor

@@ -83,7 +83,7 @@ void ProcessCommunicator::put_payload(const Collective& c, size_t peer,
     to += padded(bytes_of(b));
   }
   for (const PackedMessages& p : packed_) {
-    p.pack(PackedMessages::Place{cpu(), {}}, static_cast<int>(peer), to);
+    p.pack(Place{cpu(), {}}, static_cast<int>(peer), to);
     to += padded(p.bytes_to(static_cast<int>(peer)));
   }
 }

@@ -14,7 +14,7 @@
 namespace dtensor {
 namespace {
 
-const PackedMessages::Place kHere{cpu(), {}};
+const Place kHere{cpu(), {}};
 
 char* element(const Buffer& b, int64_t i) {
   return static_cast<char*>(b.data) + i * size_of(b.dtype);
@@ -29,7 +29,7 @@ uint64_t hash_of(const std::vector<int64_t>& ranks) {
 
 ProcessCommunicator::ProcessCommunicator(Membership& run, Group& group,
                                          int index)
-    : Communicator(index, static_cast<int>(group.ranks.size())),
+    : HostCommunicator(index, static_cast<int>(group.ranks.size())),
       run_(run),
       group_(group),
       place_(group.place(index)),

@@ -22,14 +22,12 @@
 
 namespace dtensor {
 
-class ProcessCommunicator final : public Communicator, public AgreementChannel {
+class ProcessCommunicator final : public HostCommunicator {
  public:
   ProcessCommunicator(Membership&, Group&, int index);
   bool needs_serves() const override { return true; }
   bool reads_sources() const override { return true; }
 
-  // The interface for a communicator that moves the data itself. An object is
-  // used either as a channel or as a communicator.
   void open(const Collective&, const void* mine, int64_t bytes) override;
   const void* shown(int m) const override;
   void gather(const void* in, int64_t bytes, void* out) override;

@@ -6,58 +6,34 @@
 #include "dtensor/device/combine.h"
 
 namespace dtensor {
-namespace {
-
-char* advance(const void* data, int64_t elements, DType dtype) {
-  return static_cast<char*>(const_cast<void*>(data)) +
-         elements * size_of(dtype);
-}
-
-}  // namespace
 
 void Pull::exchange(const Place& on, Transfer& mine, const PeerOf& peer) {
   const Schedule& s = *mine.schedule;
   for (const Piece& piece : s.pieces) {
     const int m = piece.members[0];
     const Transfer& from = m == self_ ? mine : peer(m);
-    const HeldRegion* arrays[] = {&s.wants, &s.has[static_cast<size_t>(m)]};
-    const Sizes strides[] = {mine.dst_strides, from.src_strides};
-    boxes_.reset(piece.region, arrays, strides);
-    boxes_.each([&](Sizes shape) {
-      const int64_t copied = on.device.copy(
-          on.stream, size_of(mine.dtype), shape,
-          advance(mine.dst, boxes_.offset(0), mine.dtype), boxes_.strides(0),
-          advance(from.src, boxes_.offset(1), mine.dtype), boxes_.strides(1));
-      if (m != self_) mine.counted += copied;
-    });
+    const int64_t copied = work_.copy(
+        on, size_of(mine.dtype), piece.region,
+        {mine.dst, &s.wants, mine.dst_strides},
+        {from.src, &s.has[static_cast<size_t>(m)], from.src_strides});
+    if (m != self_) mine.counted += copied;
   }
 }
 
 void Pull::reduce(const Place& on, Transfer& mine, const PeerOf& peer) {
   const Schedule& s = *mine.schedule;
   for (const Piece& piece : s.pieces) {
-    arrays_.assign({&s.wants});
-    strides_.assign({mine.dst_strides});
-    bases_.clear();
+    work_.sources().clear();
     for (int m : piece.members) {
       const Transfer& from = m == self_ ? mine : peer(m);
-      arrays_.push_back(&s.has[static_cast<size_t>(m)]);
-      strides_.push_back(from.src_strides);
-      bases_.push_back(from.src);
+      work_.sources().push_back(
+          {from.src, &s.has[static_cast<size_t>(m)], from.src_strides});
     }
-    boxes_.reset(piece.region, arrays_, strides_);
-    operands_.resize(bases_.size());
-    boxes_.each([&](Sizes shape) {
-      for (size_t j = 0; j < bases_.size(); ++j)
-        operands_[j] = {advance(bases_[j], boxes_.offset(1 + j), mine.dtype),
-                        boxes_.strides(1 + j)};
-      const int64_t read =
-          on.device.reduce(on.stream, mine.op, mine.dtype, shape,
-                           advance(mine.dst, boxes_.offset(0), mine.dtype),
-                           boxes_.strides(0), operands_, s.terms);
-      for (int m : piece.members)
-        if (m != self_) mine.counted += read;
-    });
+    const int64_t read =
+        work_.reduce(on, mine.op, mine.dtype, piece.region,
+                     {mine.dst, &s.wants, mine.dst_strides}, s.terms);
+    for (int m : piece.members)
+      if (m != self_) mine.counted += read;
   }
 }
 

@@ -15,11 +15,6 @@ namespace dtensor {
 
 class Pull {
  public:
-  // The device and stream of the work.
-  struct Place {
-    Device& device;
-    Stream stream;
-  };
   // Member `self` of `size` members. Keeps its scratch memory from call to
   // call.
   Pull(int self, int size)
@@ -55,11 +50,7 @@ class Pull {
   std::vector<const char*> from_;
   std::vector<char*> to_;
   std::vector<Operand> operands_;
-  // Scratch memory for one piece.
-  Boxes boxes_;
-  std::vector<const HeldRegion*> arrays_;
-  std::vector<Sizes> strides_;
-  std::vector<const void*> bases_;
+  PieceWork work_;
 };
 
 }  // namespace dtensor

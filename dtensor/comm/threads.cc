@@ -18,10 +18,10 @@ void copy_bytes(void* to, const void* from, int64_t bytes) {
   if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
 }
 
-class ThreadCommunicator final : public Communicator {
+class ThreadCommunicator final : public HostCommunicator {
  public:
   ThreadCommunicator(Membership& run, Group& group, int index)
-      : Communicator(index, static_cast<int>(group.ranks.size())),
+      : HostCommunicator(index, static_cast<int>(group.ranks.size())),
         rendezvous_(run, group, index),
         pull_(index, size()) {}
   bool reads_sources() const override { return true; }
@@ -29,6 +29,16 @@ class ThreadCommunicator final : public Communicator {
   // repeatedly.
   bool reads_in_place() const override {
     return device().kind() == Device::Kind::kCpu;
+  }
+
+  void open(const Collective& c, const void* mine, int64_t bytes) override {
+    static_assert(kMost <= Slot::kSmall);
+    copy_bytes(rendezvous_.own(c.sequence).small, mine, bytes);
+    rendezvous_.open(c);
+  }
+  const void* shown(int m) const override { return rendezvous_.small_of(m); }
+  void gather(const void*, int64_t bytes, void* out) override {
+    rendezvous_.gather(bytes, out);
   }
 
  protected:
@@ -250,8 +260,8 @@ class ThreadCommunicator final : public Communicator {
 
 }  // namespace
 
-std::unique_ptr<Communicator> thread_communicator(Membership& run, Group& group,
-                                                  int index) {
+std::unique_ptr<HostCommunicator> thread_communicator(Membership& run,
+                                                      Group& group, int index) {
   return std::make_unique<ThreadCommunicator>(run, group, index);
 }
 

@@ -6,12 +6,13 @@
 #pragma once
 #include <memory>
 
+#include "dtensor/comm/agreement_channel.h"
 #include "dtensor/comm/membership.h"
 
 namespace dtensor {
 
 // Member number `index` of the group, whose members are all in this process.
-std::unique_ptr<Communicator> thread_communicator(Membership&, Group&,
-                                                  int index);
+std::unique_ptr<HostCommunicator> thread_communicator(Membership&, Group&,
+                                                      int index);
 
 }  // namespace dtensor

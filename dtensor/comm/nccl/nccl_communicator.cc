@@ -136,7 +136,7 @@ void NcclCommunicator::travel(const Call& call, Stream stream,
                               std::span<Transfer> transfers, bool reduces) {
   if (transfers.empty()) return;
   if (size() == 1) prepare(transfers);
-  const PackedMessages::Place here{device(), stream};
+  const Place here{device(), stream};
   const auto members = static_cast<size_t>(size());
   // By transfer and member; null: nothing to send, receive or unpack.
   std::vector<const void*> out(transfers.size() * members);
