@@ -1134,8 +1134,8 @@ BUGS = [
     ], ['message_passing_test']),
     Bug(261, 'processes: a rank that has left is waited for', [
         ('dtensor/comm/membership.cc',
-         'if (gone(r.from, group.lane)) lost = now;',
-         'if (!MUT(261) && gone(r.from, group.lane)) lost = now;'),
+         'if (gone(from, group.lane)) lost = now;',
+         'if (!MUT(261) && gone(from, group.lane)) lost = now;'),
     ], ['message_passing_test']),
     Bug(262, 'processes: a rank takes the first piece of shared packed messages', [
         ('dtensor/comm/packed_messages.cc',

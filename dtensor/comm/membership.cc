@@ -217,10 +217,9 @@ void Membership::wait(PendingMessages& messages, const Group& group,
     const Clock::time_point now = Clock::now();
     const Clock::duration so_far = waited.look(now);
     if (!lost) {
-      for (const PendingMessages::Receipt& r : messages.receipts()) {
-        if (r.bytes >= 0) continue;
-        awaited = r.from;
-        if (gone(r.from, group.lane)) lost = now;
+      for (int64_t from : messages.awaited()) {
+        awaited = from;
+        if (gone(from, group.lane)) lost = now;
       }
       if (l.failed) {
         std::lock_guard lock(mutex_);

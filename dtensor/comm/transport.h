@@ -8,9 +8,9 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace dtensor {
 
@@ -33,12 +33,9 @@ class PendingMessages {
   // Whether everything begun so far is done; never waits. Calls after that
   // begin a new batch.
   virtual bool done() = 0;
-  // The receives of this batch, in the order in which they were begun.
-  struct Receipt {
-    int64_t from;   // the sending rank
-    int64_t bytes;  // -1: not received yet
-  };
-  virtual std::span<const Receipt> receipts() const = 0;
+  // The ranks from which messages of this batch are still to come; with several
+  // messages, several times.
+  virtual std::vector<int64_t> awaited() const = 0;
   // Abandons all unfinished sends and receives, after the run has failed.
   virtual void give_up() noexcept = 0;
 };

@@ -66,48 +66,43 @@ class QueuePendingMessages final : public PendingMessages {
     post_.queue(c).put(Message(begin, begin + bytes));
   }
   void receive(const Channel& c, void* data, int64_t bytes) override {
-    if (ended_) receipts_.clear();
-    if (ended_) pending_.clear();
-    ended_ = false;
-    pending_.push_back({&post_.queue(c), data, bytes});
-    receipts_.push_back({c.from, -1});
+    pending_.push_back({&post_.queue(c), data, bytes, c.from});
   }
   bool done() override {
-    bool all = true;
     for (size_t i = 0; i < pending_.size(); ++i) {
-      if (receipts_[i].bytes >= 0) continue;
+      Pending& p = pending_[i];
       // Those of one channel in their order.
       bool before = false;
       for (size_t k = 0; k < i; ++k)
-        before |=
-            receipts_[k].bytes < 0 && pending_[k].queue == pending_[i].queue;
+        before |= !pending_[k].done && pending_[k].queue == p.queue;
       Message m;
-      if (before || !pending_[i].queue->take(m)) {
-        all = false;
-        continue;
-      }
+      if (p.done || before || !p.queue->take(m)) continue;
       const auto bytes = static_cast<int64_t>(m.size());
-      DT_CHECK(bytes <= pending_[i].bytes, "transport",
-               "a message of {} bytes came for {}", bytes, pending_[i].bytes);
-      std::memcpy(pending_[i].data, m.data(), m.size());
-      receipts_[i].bytes = bytes;
+      DT_CHECK(bytes <= p.bytes, "transport",
+               "a message of {} bytes came for {}", bytes, p.bytes);
+      std::memcpy(p.data, m.data(), m.size());
+      p.done = true;
     }
-    ended_ = all;
-    return all;
+    std::erase_if(pending_, [](const Pending& p) { return p.done; });
+    return pending_.empty();
   }
-  std::span<const Receipt> receipts() const override { return receipts_; }
-  void give_up() noexcept override { pending_.clear(), receipts_.clear(); }
+  std::vector<int64_t> awaited() const override {
+    std::vector<int64_t> ranks;
+    for (const Pending& p : pending_) ranks.push_back(p.from);
+    return ranks;
+  }
+  void give_up() noexcept override { pending_.clear(); }
 
  private:
   struct Pending {
     Queue* queue;
     void* data;
     int64_t bytes;
+    int64_t from;
+    bool done = false;
   };
   Post& post_;
-  bool ended_ = false;
   std::vector<Pending> pending_;
-  std::vector<Receipt> receipts_;
 };
 
 class QueueTransport final : public Transport {

@@ -41,7 +41,6 @@ class MpiPendingMessages final : public PendingMessages {
   ~MpiPendingMessages() override { MpiPendingMessages::give_up(); }
 
   void send(const Channel& c, const void* data, int64_t bytes) override {
-    begin();
     if (Ring* ring = rings_.to(c, bytes)) {
       OnRing& r = on_rings_.emplace_back();
       r.ring = ring;
@@ -61,21 +60,18 @@ class MpiPendingMessages final : public PendingMessages {
     }
   }
   void receive(const Channel& c, void* data, int64_t bytes) override {
-    begin();
-    receipts_.push_back({c.from, -1});
-    const int receipt = static_cast<int>(receipts_.size()) - 1;
     if (Ring* ring = rings_.from(c, bytes)) {
       OnRing& r = on_rings_.emplace_back();
       r.ring = ring;
       r.in = data;
       r.bytes = bytes;
       r.message = ring->received++;
-      r.receipt = receipt;
+      r.from = c.from;
       return;
     }
     for (int64_t at = 0; at < bytes; at += piece_) {
       Way& w = ways_.emplace_back();
-      w.receipt = receipt;
+      w.from = c.from;
       check_mpi(MPI_Irecv(static_cast<char*>(data) + at,
                           static_cast<int>(std::min(piece_, bytes - at)),
                           MPI_BYTE, process(c.from), tag(c), data_, &w.request),
@@ -89,23 +85,22 @@ class MpiPendingMessages final : public PendingMessages {
     });
     std::erase_if(ways_, [&](Way& w) {
       int done = 0;
-      MPI_Status status;
-      check_mpi(MPI_Test(&w.request, &done, &status), "MPI_Test");
-      if (done && w.receipt >= 0) {
-        int bytes = 0;
-        check_mpi(MPI_Get_count(&status, MPI_BYTE, &bytes), "MPI_Get_count");
-        int64_t& all = receipts_[static_cast<size_t>(w.receipt)].bytes;
-        all = std::max<int64_t>(all, 0) + bytes;
-      }
+      check_mpi(MPI_Test(&w.request, &done, MPI_STATUS_IGNORE), "MPI_Test");
       return done;
     });
-    ended_ = ways_.empty() && on_rings_.empty();
-    return ended_;
+    return ways_.empty() && on_rings_.empty();
   }
-  std::span<const Receipt> receipts() const override { return receipts_; }
+  std::vector<int64_t> awaited() const override {
+    std::vector<int64_t> ranks;
+    for (const OnRing& r : on_rings_)
+      if (r.in) ranks.push_back(r.from);
+    for (const Way& w : ways_)
+      if (w.from >= 0) ranks.push_back(w.from);
+    return ranks;
+  }
   void give_up() noexcept override {
     for (Way& w : ways_) {
-      if (w.receipt < 0) {
+      if (w.from < 0) {
         MPI_Request_free(&w.request);
         continue;
       }
@@ -115,13 +110,12 @@ class MpiPendingMessages final : public PendingMessages {
     }
     ways_.clear();
     on_rings_.clear();
-    receipts_.clear();
   }
 
  private:
   struct Way {
     MPI_Request request;
-    int receipt = -1;  // for a receive
+    int64_t from = -1;  // of a receive
   };
   struct OnRing {
     Ring* ring;
@@ -129,7 +123,7 @@ class MpiPendingMessages final : public PendingMessages {
     void* in = nullptr;         // for a receive
     int64_t bytes;
     uint64_t message;
-    int receipt = -1;
+    int64_t from = -1;
     bool placed = false, done = false;
   };
 
@@ -143,12 +137,10 @@ class MpiPendingMessages final : public PendingMessages {
       DT_CHECK(s.bytes <= r.bytes, "mpi",
                "a message of {} bytes came for a buffer of {}", s.bytes,
                r.bytes);
-      Receipt& receipt = receipts_[static_cast<size_t>(r.receipt)];
       if (is_short)
         std::memcpy(r.in, s.data, static_cast<size_t>(s.bytes));
       else
-        rings_.read(receipt.from, r.in, s.there, s.bytes);
-      receipt.bytes = s.bytes;
+        rings_.read(r.from, r.in, s.there, s.bytes);
       s.turn.store(r.message + Ring::kSlots, std::memory_order_release);
       r.done = true;
       return;
@@ -166,10 +158,6 @@ class MpiPendingMessages final : public PendingMessages {
     r.done = is_short;
   }
 
-  void begin() {
-    if (ended_) receipts_.clear();
-    ended_ = false;
-  }
   int process(int64_t rank) const {
     return static_cast<int>(rank / per_process_);
   }
@@ -185,8 +173,6 @@ class MpiPendingMessages final : public PendingMessages {
   const int64_t per_process_, piece_;
   std::vector<Way> ways_;
   std::vector<OnRing> on_rings_;
-  std::vector<Receipt> receipts_;
-  bool ended_ = false;
 };
 
 class MpiTransport final : public Transport {

@@ -31,49 +31,26 @@ class TcpPendingMessages final : public PendingMessages {
   ~TcpPendingMessages() override { TcpPendingMessages::give_up(); }
 
   void send(const Channel& c, const void* data, int64_t bytes) override {
-    begin();
     mesh_.send(process(c.to), run_, c, data, bytes, batch_);
   }
   void receive(const Channel& c, void* data, int64_t bytes) override {
-    begin();
-    receipts_.push_back({c.from, -1});
-    most_.push_back(bytes);
     mesh_.receive(process(c.from), run_, c, data, bytes, batch_);
   }
   bool done() override {
     if (batch_.left.load(std::memory_order_acquire) > 0) mesh_.progress();
-    const int64_t left = batch_.left.load(std::memory_order_acquire);
-    if (left != seen_left_) take_receipts();
-    seen_left_ = left;
-    ended_ = left == 0;
-    return ended_;
+    const bool all = batch_.left.load(std::memory_order_acquire) == 0;
+    const int64_t most = batch_.refused;
+    DT_CHECK(most == 0, "tcp",
+             "a message of more than {} bytes came for a buffer of {}", most,
+             most);
+    return all;
   }
-  std::span<const Receipt> receipts() const override { return receipts_; }
-  void give_up() noexcept override {
-    mesh_.give_up(batch_);
-    receipts_.clear();
-    most_.clear();
+  std::vector<int64_t> awaited() const override {
+    return mesh_.awaited(batch_);
   }
+  void give_up() noexcept override { mesh_.give_up(batch_); }
 
  private:
-  void begin() {
-    if (ended_) {
-      receipts_.clear();
-      most_.clear();
-      batch_.came.clear();
-    }
-    ended_ = false;
-    seen_left_ = -1;
-  }
-  void take_receipts() {
-    for (size_t i = 0; i < receipts_.size(); ++i) {
-      const int64_t bytes = batch_.came[i].bytes;
-      DT_CHECK(bytes != -2, "tcp",
-               "a message of more than {} bytes came for a buffer of {}",
-               most_[i], most_[i]);
-      receipts_[i].bytes = bytes;
-    }
-  }
   int process(int64_t rank) const {
     return static_cast<int>(rank / per_process_);
   }
@@ -81,10 +58,6 @@ class TcpPendingMessages final : public PendingMessages {
   TcpMesh& mesh_;
   const int64_t run_, per_process_;
   TcpBatch batch_;
-  int64_t seen_left_ = 0;
-  std::vector<Receipt> receipts_;
-  std::vector<int64_t> most_;
-  bool ended_ = false;
 };
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <deque>
 #include <optional>
 #include <thread>
 
@@ -70,7 +71,6 @@ struct Wanted {
   char* data;
   int64_t most;
   TcpBatch* batch;
-  TcpBatch::Came* came;
   int64_t total = 0, got = 0;
 };
 // The incoming messages of one channel. Messages are kept only if they arrive
@@ -85,7 +85,7 @@ struct Inbox {
            (!wanted.empty() && wanted.front().got > 0);
   }
   void refuse_first() {
-    wanted.front().came->bytes = -2;
+    wanted.front().batch->refused = wanted.front().most;
     wanted.front().batch->left.fetch_sub(1, std::memory_order_release);
     wanted.pop_front();
     dead = true;
@@ -236,7 +236,6 @@ struct TcpMesh::Line {
     Wanted& w = box->wanted.front();
     w.got += bytes;
     if (w.got < w.total) return;
-    w.came->bytes = w.total;
     w.batch->left.fetch_sub(1, std::memory_order_release);
     box->wanted.pop_front();
   }
@@ -300,12 +299,12 @@ void TcpMesh::send(int process, int64_t run, const Channel& c, const void* data,
 
 void TcpMesh::receive(int process, int64_t run, const Channel& c, void* data,
                       int64_t bytes, TcpBatch& batch) {
-  Wanted w{static_cast<char*>(data), bytes, &batch, &batch.came.emplace_back()};
+  Wanted w{static_cast<char*>(data), bytes, &batch};
   batch.left.fetch_add(1, std::memory_order_relaxed);
   std::lock_guard lock(mutex_);
-  if (run < run_) return;  // it will never arrive
+  if (run < run_) return batch.never.push_back(c.from);
   Inbox& box = line(process).boxes[{run, c.from, c.to, c.lane}];
-  if (box.dead) return;
+  if (box.dead) return batch.never.push_back(c.from);
   if (box.kept.empty()) {
     box.wanted.push_back(w);
     return;
@@ -325,7 +324,6 @@ void TcpMesh::receive(int process, int64_t run, const Channel& c, void* data,
     box.wanted.push_back(w);
     return;
   }
-  w.came->bytes = k.total;
   batch.left.fetch_sub(1, std::memory_order_release);
 }
 
@@ -365,8 +363,19 @@ void TcpMesh::give_up(TcpBatch& batch) noexcept {
                   static_cast<size_t>(l->piece_left));
     l->piece = l->spare.data();
   }
-  batch.came.clear();
+  batch.never.clear();
+  batch.refused = 0;
   batch.left = 0;
+}
+
+std::vector<int64_t> TcpMesh::awaited(const TcpBatch& batch) const {
+  std::vector<int64_t> ranks = batch.never;
+  std::lock_guard lock(mutex_);
+  for (const auto& l : lines_)
+    for (const auto& [key, box] : l->boxes)
+      for (const Wanted& w : box.wanted)
+        if (w.batch == &batch) ranks.push_back(key.from);
+  return ranks;
 }
 
 void TcpMesh::begin_run(int64_t run) {

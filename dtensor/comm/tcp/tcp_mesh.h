@@ -17,7 +17,6 @@
 #include <compare>
 #include <condition_variable>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -33,12 +32,12 @@ namespace dtensor {
 
 // The sends and receives of one thread. Must outlive them.
 struct TcpBatch {
-  // -1: not received yet; -2: longer than the receive allows
-  struct Came {
-    std::atomic<int64_t> bytes = -1;
-  };
-  std::deque<Came> came;          // one per receive
   std::atomic<int64_t> left = 0;  // sends and receives that are not done
+  // The most bytes of a receive for which a longer message came; 0: none.
+  std::atomic<int64_t> refused = 0;
+  // The ranks from which nothing will come, because this process has given up
+  // the channel or the run.
+  std::vector<int64_t> never = {};
 };
 
 class TcpMesh {
@@ -58,6 +57,8 @@ class TcpMesh {
             int64_t bytes, TcpBatch&);
   void receive(int process, int64_t run, const Channel&, void* data,
                int64_t bytes, TcpBatch&);
+  // The ranks from which messages are still to come.
+  std::vector<int64_t> awaited(const TcpBatch&) const;
   // Drops the batch: none of its memory is read or written afterwards.
   void give_up(TcpBatch&) noexcept;
   // Drops messages of earlier runs, those received and those still to come.

@@ -77,8 +77,7 @@ TEST(TcpTransport, SendsAnySize) {
         messages->send(out, sent[i].data(), std::ssize(sent[i]));
         if (!together) {
           ASSERT_TRUE(finish(*messages));
-          EXPECT_EQ(messages->receipts()[0].bytes, sizes[i]);
-          EXPECT_EQ(messages->receipts()[0].from, 1 - me);
+          EXPECT_TRUE(messages->awaited().empty());
         }
       }
       ASSERT_TRUE(finish(*messages));
