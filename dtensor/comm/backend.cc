@@ -15,7 +15,7 @@ std::shared_ptr<Backend> nccl_of(int64_t world, int64_t ranks_per_process) {
     return nccl_backend(mpi_job().backend(world, ranks_per_process));
   if (started_by_torchrun())
     return nccl_backend(tcp_job().backend(world, ranks_per_process));
-  return nccl_backend(world);
+  return nccl_backend(std::make_shared<HostBackend>(world));
 }
 
 }  // namespace

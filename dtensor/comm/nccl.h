@@ -29,8 +29,5 @@ std::shared_ptr<Backend> nccl_backend(std::shared_ptr<HostBackend>,
 // As above, with the NCCL of this machine's GPUs. Throws the Error that says
 // why there are none.
 std::shared_ptr<Backend> nccl_backend(std::shared_ptr<HostBackend>);
-// As above, for ranks that are threads of this process.
-std::shared_ptr<Backend> nccl_backend(int64_t world, NcclLibrary&);
-std::shared_ptr<Backend> nccl_backend(int64_t world);
 
 }  // namespace dtensor

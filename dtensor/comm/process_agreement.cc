@@ -159,10 +159,6 @@ const void* ProcessCommunicator::shown(int m) const {
          static_cast<size_t>(m) * (group_.shown.size() / group_.ranks.size());
 }
 
-void ProcessCommunicator::gather(const void* in, int64_t bytes, void* out) {
-  do_all_gather_bytes({}, in, bytes, out);
-}
-
 // The processes that disagree describe their members' calls to each other.
 void ProcessCommunicator::differ(const Collective& c) {
   const uint64_t print = hash_mix(c.fingerprint, group_hash_);

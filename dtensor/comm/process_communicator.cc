@@ -206,12 +206,8 @@ void ProcessCommunicator::do_reduce(const Call& call, Stream,
 
 void ProcessCommunicator::do_all_reduce(const Call&, Stream,
                                         std::span<Buffer> buffers) {
-  const int64_t others = size() - 1;
-  for (Buffer& b : buffers) {
-    const int64_t own =
-        b.one_shot ? b.n : Pull::chunk(b.n, rank(), size()).size();
-    b.counted = (others * own + b.n - own) * size_of(b.dtype);
-  }
+  for (Buffer& b : buffers)
+    b.counted = Pull::all_reduce_bytes(b, rank(), size());
   // All buffers are one payload: if one peer was sent a payload, every peer
   // was.
   if (one_each_ && !peers_.empty() && peers_[0].sent_payload)

@@ -30,7 +30,6 @@ class ProcessCommunicator final : public HostCommunicator {
 
   void open(const Collective&, const void* mine, int64_t bytes) override;
   const void* shown(int m) const override;
-  void gather(const void* in, int64_t bytes, void* out) override;
   // The most ranks per process that can all show AgreementChannel::kMost bytes.
   static constexpr int64_t kMostShow() {
     return kPayload / AgreementChannel::kMost;

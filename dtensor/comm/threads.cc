@@ -37,9 +37,6 @@ class ThreadCommunicator final : public HostCommunicator {
     rendezvous_.open(c);
   }
   const void* shown(int m) const override { return rendezvous_.small_of(m); }
-  void gather(const void*, int64_t bytes, void* out) override {
-    rendezvous_.gather(bytes, out);
-  }
 
  protected:
   void agree(const Collective& c) override {

@@ -172,12 +172,4 @@ std::shared_ptr<Backend> nccl_backend(std::shared_ptr<HostBackend> host) {
   return nccl_backend(std::move(host), cuda_nccl());
 }
 
-std::shared_ptr<Backend> nccl_backend(int64_t world, NcclLibrary& library) {
-  return nccl_backend(std::make_shared<HostBackend>(world), library);
-}
-
-std::shared_ptr<Backend> nccl_backend(int64_t world) {
-  return nccl_backend(world, cuda_nccl());
-}
-
 }  // namespace dtensor

@@ -286,12 +286,8 @@ void NcclCommunicator::do_all_reduce(const Call& call, Stream stream,
         if (!c.buffer.one_shot) c.gather(link, stream);
     });
   // The bytes that the algorithm reads, however NCCL implements it.
-  const int64_t others = size() - 1;
-  for (Buffer& b : buffers) {
-    const int64_t own =
-        b.one_shot ? b.n : Pull::chunk(b.n, rank(), size()).size();
-    b.counted = (others * own + b.n - own) * size_of(b.dtype);
-  }
+  for (Buffer& b : buffers)
+    b.counted = Pull::all_reduce_bytes(b, rank(), size());
 }
 
 void NcclCommunicator::do_all_gather_bytes(const Call&, const void* in,

@@ -107,7 +107,9 @@ void move_on_each(const BackendFactory& backend) {
 }
 
 TEST_F(NcclGpu, ARankOnEachMovesAsTheCpuDoes) {
-  move_on_each([](int64_t world) { return nccl_backend(world); });
+  move_on_each([](int64_t world) {
+    return nccl_backend(std::make_shared<HostBackend>(world));
+  });
 }
 
 // They agree by messages, as processes do.

@@ -59,7 +59,7 @@ struct World {
       const auto on_host = [this](std::shared_ptr<HostBackend> host) {
         return nccl_backend(std::move(host), *nccl);
       };
-      if (kind.ranks == 0) return nccl_backend(n, *nccl);
+      if (kind.ranks == 0) return on_host(std::make_shared<HostBackend>(n));
       return kind.tcp ? testing::host_over_tcp(n, kind.ranks, on_host)
                       : testing::host_over_messages(n, kind.ranks, on_host);
     };

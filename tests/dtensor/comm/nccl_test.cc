@@ -34,7 +34,9 @@ using testing::error_of;
 struct World {
   explicit World(int64_t ranks, int64_t last_has = int64_t{1} << 32) {
     options.world = ranks;
-    options.backend = [this](int64_t n) { return nccl_backend(n, *nccl); };
+    options.backend = [this](int64_t n) {
+      return nccl_backend(std::make_shared<HostBackend>(n), *nccl);
+    };
     for (int64_t i = 0; i < ranks; ++i)
       devices.push_back(
           RecordingDevice::make(i + 1 < ranks ? int64_t{1} << 32 : last_has));

@@ -69,7 +69,9 @@ void run_on(const World& world, const std::function<void(Runtime&)>& fn) {
     return nccl_backend(std::move(host), *nccl);
   };
   if (world.backend == "nccl")
-    options.backend = [&](int64_t n) { return nccl_backend(n, *nccl); };
+    options.backend = [&](int64_t n) {
+      return on_host(std::make_shared<HostBackend>(n));
+    };
   if (world.backend == "nccl_processes")
     options.backend = [&](int64_t n) {
       return testing::host_over_messages(n, 1, on_host);
