@@ -13,9 +13,7 @@
 
 #include "dtensor/allocator.h"
 #include "dtensor/comm/backend.h"
-#include "dtensor/comm/mpi.h"
 #include "dtensor/comm/null.h"
-#include "dtensor/comm/tcp.h"
 #include "dtensor/device/out_of_memory.h"
 #include "dtensor/flight.h"
 #include "dtensor/flight_recorder.h"
@@ -39,8 +37,8 @@ void use_one_openmp_thread() {
 
 // Processes started by mpirun or torchrun share one run.
 BackendFactory default_backend() {
-  const bool mpi = mpi_is_built() && started_by_mpi();
-  if (!mpi && !started_by_torchrun()) return backend_named("threads");
+  const std::string_view name = backend_by_launcher();
+  if (name == "threads") return backend_named(name);
   const char* text = std::getenv("DTENSOR_RANKS_PER_PROCESS");
   char* end = nullptr;
   const int64_t ranks = text ? std::strtoll(text, &end, 10) : 1;
@@ -48,7 +46,7 @@ BackendFactory default_backend() {
            "DTENSOR_RANKS_PER_PROCESS is '{}'; write a whole number of at "
            "least 1",
            text);
-  return backend_named(mpi ? "mpi" : "tcp", ranks);
+  return backend_named(name, ranks);
 }
 
 // How a rank left fn.

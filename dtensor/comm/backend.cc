@@ -1,41 +1,53 @@
 #include "dtensor/comm/backend.h"
 
+#include "dtensor/comm/host_backend.h"
 #include "dtensor/comm/mpi.h"
 #include "dtensor/comm/nccl.h"
 #include "dtensor/comm/tcp.h"
 
 namespace dtensor {
-
 namespace {
 
-// GPU ranks agree over MPI or TCP, depending on which launcher started this
-// process.
-std::shared_ptr<Backend> nccl_of(int64_t world, int64_t ranks_per_process) {
-  if (mpi_is_built() && started_by_mpi())
-    return nccl_backend(mpi_job().backend(world, ranks_per_process));
-  if (started_by_torchrun())
-    return nccl_backend(tcp_job().backend(world, ranks_per_process));
-  return nccl_backend(std::make_shared<HostBackend>(world));
+// A backend of ranks in several processes.
+struct Row {
+  std::string_view name;
+  bool (*started)();  // its launcher started this process, as one of several
+  ProcessJob& (*job)();
+};
+constexpr Row kRows[] = {
+    {"mpi", [] { return mpi_is_built() && started_by_mpi(); },
+     []() -> ProcessJob& { return mpi_job(); }},
+    {"tcp", started_by_torchrun, []() -> ProcessJob& { return tcp_job(); }},
+};
+
+std::shared_ptr<HostBackend> host(std::string_view name, int64_t world,
+                                  int64_t ranks_per_process) {
+  for (const Row& r : kRows)
+    if (r.name == name) return r.job().backend(world, ranks_per_process);
+  return std::make_shared<HostBackend>(world);
 }
 
 }  // namespace
 
+std::string_view backend_by_launcher() {
+  for (const Row& r : kRows)
+    if (r.started()) return r.name;
+  return "threads";
+}
+
 BackendFactory backend_named(std::string_view name, int64_t ranks_per_process) {
-  if (name == "threads")
-    return [](int64_t world) { return std::make_shared<HostBackend>(world); };
   if (name == "nccl")
     return [ranks_per_process](int64_t world) {
-      return nccl_of(world, ranks_per_process);
+      return nccl_backend(
+          host(backend_by_launcher(), world, ranks_per_process));
     };
-  if (name == "tcp")
-    return [ranks_per_process](int64_t world) {
-      return tcp_job().backend(world, ranks_per_process);
-    };
-  DT_CHECK(name == "mpi", "run",
+  bool known = name == "threads";
+  for (const Row& r : kRows) known |= r.name == name;
+  DT_CHECK(known, "run",
            "there is no backend {}; write threads, nccl, mpi or tcp", name);
-  if (!mpi_is_built()) mpi_job();  // says what is missing
-  return [ranks_per_process](int64_t world) {
-    return mpi_job().backend(world, ranks_per_process);
+  if (name == "mpi" && !mpi_is_built()) mpi_job();  // says what is missing
+  return [name = std::string(name), ranks_per_process](int64_t world) {
+    return host(name, world, ranks_per_process);
   };
 }
 

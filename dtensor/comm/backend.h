@@ -76,9 +76,9 @@ class Backend {
   // throw a PeerLeft.
   virtual void left(int64_t rank) noexcept = 0;
 
-  // Where the communicators of this rank of this process record their calls, for
-  // errors and for the flight recorder; null in a backend in which ranks never
-  // wait. RankContext passes it to Communicator::set_flight().
+  // Where the communicators of this rank of this process record their calls,
+  // for errors and for the flight recorder; null in a backend in which ranks
+  // never wait. RankContext passes it to Communicator::set_flight().
   virtual FlightRing* flight(int64_t /*rank*/, int /*lane*/) { return nullptr; }
 
   // While set, the rank's thread in this lane waits for the rank's other
@@ -96,5 +96,8 @@ using BackendFactory = std::function<std::shared_ptr<Backend>(int64_t world)>;
 // the factory is called.
 BackendFactory backend_named(std::string_view name,
                              int64_t ranks_per_process = 1);
+// "mpi" or "tcp", if that launcher started this process as one of several (and
+// MPI is built in); else "threads".
+std::string_view backend_by_launcher();
 
 }  // namespace dtensor
