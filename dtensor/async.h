@@ -34,7 +34,7 @@ struct BeginOptions {
   // it here unless it was begun with `continues`.
   std::shared_ptr<Pending> after = nullptr;
   bool continues = false;  // its only result may be the `after` of another call
-  bool consume = false;  // may overwrite parts that nobody else holds
+  bool consume = false;    // may overwrite parts that nobody else holds
 };
 
 // Begins to move this rank's parts (undefined if the rank is not in the mesh of
