@@ -349,9 +349,8 @@ TEST(Explain, SaysWhichStrategyIsWrong) {
             "'zero1'; write only one of them\n");
   EXPECT_EQ(error("--compare sp"),
             "explain: [--compare] no strategy can be trained; 'sp' was "
-            "refused: [--sequence-parallel] mesh dp=4 has no "
-            "axis tp to split sequences over; write --mesh tp=2 or the like, "
-            "or leave it out\n");
+            "refused: [--sequence-parallel] mesh dp=4 has no axis tp; write "
+            "--mesh tp=2 or the like, or leave --sequence-parallel out\n");
   EXPECT_EQ(error("--compare pp=2,pp=4 --batch 3 --micro-batches 4"),
             "explain: [--compare] no strategy can be trained; 'pp=2' was "
             "refused: [--micro-batches] there are 4 "
