@@ -2,6 +2,7 @@
 #include <array>
 #include <utility>
 
+#include "dtensor/device/copy.h"
 #include "dtensor/ops/kernels/cpu/cpu_kernels.h"
 #include "dtensor/ops/kernels/cpu/loops.h"
 #include "dtensor/ops/kernels/cpu/pointwise_loops.h"
@@ -25,7 +26,8 @@ using computed_t =
 // elements, through buffers where needed. One or two outputs. The loop computes
 // in T.
 template <class S, int K, int outputs = 1, class T = computed_t<S>>
-void run_loop(Loop loop, const double* p, const Pointwise& a, bool gives_bool) {
+void run_block(Loop loop, const double* p, const Pointwise& a,
+               bool gives_bool) {
   using M = std::conditional_t<std::is_same_v<S, bool>, uint8_t, S>;
   constexpr bool kSame = std::is_same_v<M, T>;
   const Shape* strides[K];
@@ -77,6 +79,105 @@ void run_loop(Loop loop, const double* p, const Pointwise& a, bool gives_bool) {
       move_on(m * item);
     }
   });
+}
+
+// Operands whose rows the loop would begin anew too often, or read from a cache
+// line for each element, copied in blocks of rows so that a block is contiguous
+// in all operands: [n, 4] + [4], [n, 4] * [n, 1], and transposed matrices.
+template <int K>
+class Blocks {
+ public:
+  explicit Blocks(const Pointwise& a, int64_t item) : a_(a), item_(item) {
+    constexpr int64_t kShort = 128, kShortColumn = 16, kLeast = 4096;
+    const int dims = a.shape.size();
+    if (dims < 2) return;
+    n_ = a.shape.back();
+    const int64_t all = numel(a.shape);
+    if (n_ < 2 || all < kLeast) return;
+    rows_ = all / n_;
+    const Shape whole = contiguous_strides(a.shape);
+    Shape column = whole;
+    for (int64_t& stride : column) stride /= n_;  // the last one becomes 0
+    bool copies = false;
+    for (int k = 0; k < K; ++k) {
+      const Shape& s = a.strides[k];
+      const bool row =
+          s.back() == 1 &&
+          std::all_of(s.begin(), s.end() - 1, [](int64_t d) { return d == 0; });
+      const bool across = dims == 2 && s[0] == 1 && s[1] >= rows_ &&
+                          rows_ * item >= kLine && s[1] * item >= kLine;
+      if (s == whole)
+        kinds_[k] = kWhole;
+      else if (row && n_ <= kShort)
+        kinds_[k] = kRow;
+      else if (s == column && n_ <= kShortColumn)
+        kinds_[k] = kColumn;
+      else if (across)
+        kinds_[k] = kAcross;
+      else
+        return;
+      copies |= kinds_[k] != kWhole;
+    }
+    used_ = copies;
+  }
+  bool used() const { return used_; }
+
+  // Calls fn for each block, which has one dimension. The outputs' items have
+  // `out` bytes.
+  template <class Fn>
+  void run(int64_t out, Fn&& fn) const {
+    constexpr int64_t kElements = 1 << 12;
+    const int64_t most = std::max<int64_t>(kLine / item_, kElements / n_),
+                  bytes = most * n_ * item_;
+    auto* const scratch = scratch_bytes(kScratchRows, K * bytes);
+    const auto copied = [&](int k) {
+      return static_cast<char*>(scratch) + k * bytes;
+    };
+    const auto in = [&](int k, int64_t at) {
+      return static_cast<const char*>(a_.in[k]) + at * item_;
+    };
+    for (int64_t r = 0; r < rows_; r += most) {
+      const int64_t m = std::min(most, rows_ - r);
+      Pointwise block{.type = a_.type, .shape = {m * n_}};
+      const auto moved = [&](void* p) {
+        return p ? static_cast<char*>(p) + r * n_ * out : nullptr;
+      };
+      block.out = moved(a_.out);
+      block.second = moved(a_.second);
+      for (int k = 0; k < K; ++k) {
+        block.strides[k] = {1};
+        block.in[k] = kinds_[k] == kWhole ? in(k, r * n_) : copied(k);
+        const Shape shape{m, n_}, to{n_, 1};
+        if (kinds_[k] == kRow && r == 0)
+          copy_strided(item_, shape, copied(k), to, in(k, 0), Shape{0, 1});
+        if (kinds_[k] == kColumn)
+          copy_strided(item_, shape, copied(k), to, in(k, r), Shape{1, 0});
+        if (kinds_[k] == kAcross)
+          copy_strided(item_, shape, copied(k), to, in(k, r), a_.strides[k]);
+      }
+      fn(block);
+    }
+  }
+
+ private:
+  static constexpr int64_t kLine = 64;
+  enum Kind : uint8_t { kWhole, kRow, kColumn, kAcross };
+  const Pointwise& a_;
+  const int64_t item_;
+  int64_t n_ = 0, rows_ = 0;
+  Kind kinds_[K] = {};
+  bool used_ = false;
+};
+
+template <class S, int K, int outputs = 1, class T = computed_t<S>>
+void run_loop(Loop loop, const double* p, const Pointwise& a, bool gives_bool) {
+  constexpr auto kItem = static_cast<int64_t>(sizeof(S));
+  const Blocks<K> blocks(a, kItem);
+  const auto run = [&](const Pointwise& block) {
+    run_block<S, K, outputs, T>(loop, p, block, gives_bool);
+  };
+  if (!blocks.used()) return run(a);
+  blocks.run(gives_bool ? 1 : kItem, run);
 }
 
 template <int K, int outputs = 1>

@@ -422,6 +422,39 @@ TEST(BinaryTest, MatchesTheReferenceInEveryLayout) {
     }
 }
 
+// Short rows and columns that repeat, and transposed matrices, of so many
+// elements that the CPU copies them in blocks.
+TEST(BinaryTest, RowsColumnsAndTransposedMatrices) {
+  constexpr int f = fn::index_of<fn::Sub>;
+  for (DType t : {DType::kF32, DType::kF64, DType::kBF16, DType::kI32})
+    for (const Shape& shape :
+         {Shape{3001, 4}, Shape{7, 409, 5}, Shape{100, 129}, Shape{257, 128},
+          Shape{65, 70}}) {
+      const int64_t n = shape.back(), rows = numel(shape) / n;
+      const Shape whole = contiguous_strides(shape);
+      Shape row = Shape::filled(shape.size(), 0), column = whole;
+      row.back() = 1;
+      for (int64_t& stride : column) stride /= n;
+      std::vector<Shape> kinds{whole, row, column};
+      if (shape.size() == 2) kinds.push_back({1, rows + 1});
+      for (const Shape& sa : kinds)
+        for (const Shape& sb : kinds) {
+          SCOPED_TRACE(to_string(shape) + to_string(sa) + to_string(sb));
+          const Elements a = Elements::random(t, span_of(shape, sa), -9, 9, 1);
+          const Elements b = Elements::random(t, span_of(shape, sb), -9, 9, 2);
+          Elements y(t, numel(shape));
+          Pointwise p{.type = t, .shape = shape, .out = y.data()};
+          p.in = {a.data(), b.data()};
+          p.strides = {sa, sb};
+          run_binary(f, fn::By::kNone, t, nullptr, p);
+          std::vector<double> want = gathered(a, shape, sa);
+          const std::vector<double> wb = gathered(b, shape, sb);
+          for (size_t i = 0; i < want.size(); ++i) want[i] -= wb[i];
+          ASSERT_TRUE(near(y, want));
+        }
+    }
+}
+
 // Derivatives by each operand, and the second ones, against differences of the
 // reference.
 TEST(BinaryTest, DerivativesMatchFiniteDifferences) {
