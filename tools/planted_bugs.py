@@ -935,8 +935,8 @@ BUGS = [
     Bug(184, 'async: storage with other owners may be overwritten', [
         ('dtensor/async.cc',
          'if (t.defined() && (!o.consume || t.storage().use_count() > 1))',
-         'if (t.defined() && (!o.consume || (!MUT(184) && '
-         't.storage().use_count() > 1)))'),
+         'if (!MUT(184) && t.defined() &&\n'
+         '        (!o.consume || t.storage().use_count() > 1))'),
     ], ['async_test']),
     Bug(185, 'train: each micro-batch counts as the whole batch', [
         ('nn/trainer.cc',
