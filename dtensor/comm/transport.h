@@ -1,4 +1,4 @@
-// Messages between the processes of a run: everything that a ProcessBackend
+// Messages between the processes of a run: everything that a HostBackend
 // needs from MPI or TCP.
 //
 // Every process of a run has one Transport. All processes create theirs
