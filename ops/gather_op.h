@@ -19,6 +19,10 @@ DistTensor put(const DistTensor& dy, const DistTensor& index, int64_t n,
 // n and k are in reverse order.
 Assignment exchanged(const GradientCall&);
 
+// The output types of an operator that gives elements by order, with their
+// indices. Throws Error for bools.
+std::vector<DType> values_and_indices(std::string_view op, DType);
+
 // x with `dim` as its last dimension, and back: they exchange two dimensions.
 DistTensor to_last(const DistTensor& x, int dim);
 

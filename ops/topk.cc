@@ -39,9 +39,7 @@ class TopKOp : public Op {
   }
   std::vector<DType> out_dtypes(std::span<const DType> in,
                                 const Attrs&) const override {
-    DT_CHECK(in[0] != DType::kBool, name(),
-             "bools have no order; write cast(x, DType::kI32)");
-    return {in[0], DType::kI64};
+    return values_and_indices(name(), in[0]);
   }
   std::vector<Sample> samples() const override {
     return {{{{{3, 5}}}, TopKArgs{2, true}, true},
@@ -151,6 +149,12 @@ DistTensor reversed(std::string_view op, const DistTensor& x) {
 }
 
 }  // namespace
+
+std::vector<DType> values_and_indices(std::string_view op, DType t) {
+  DT_CHECK(t != DType::kBool, op,
+           "bools have no order; write cast(x, DType::kI32)");
+  return {t, DType::kI64};
+}
 
 TopK topk(const DistTensor& x, int64_t k, int dim, bool largest) {
   check_defined("topk", {&x, 1});

@@ -84,8 +84,8 @@ struct Group {
   const int lane;
   Barrier barrier;                      // of the members here
   const std::unique_ptr<Slot[]> slots;  // two of each member here
-  // What the first member here has found out for all: an error, and the bytes
-  // that all members have shown, in member order.
+  // The first member here finds these out for all: an error, and the bytes that
+  // all members have shown, in member order.
   std::exception_ptr verdict;
   std::vector<char> shown;
 };

@@ -1,4 +1,4 @@
-// What the processes of a run tell each other, and how they end it together.
+// The messages with which the processes of a run end it together.
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>

@@ -207,6 +207,12 @@ TEST(GemmCallsTest, EpiloguesWhereTheyLieAsTheLibraryWantsThem) {
     g.a_batch_strides = {100}, g.b_batch_strides = {200},
     g.c_batch_strides = {0};
   }));
+  // Several products side by side, each of which would sum b.
+  EXPECT_FALSE(takes(Epilogue::kSumB, [](Gemm& g) {
+    g.batch = {2};
+    g.a_batch_strides = {100}, g.b_batch_strides = {0},
+    g.c_batch_strides = {200};
+  }));
 }
 
 }  // namespace
