@@ -81,14 +81,17 @@ void run_block(Loop loop, const double* p, const Pointwise& a,
   });
 }
 
-// Operands whose rows the loop would begin anew too often, or read from a cache
-// line for each element, copied in blocks of rows so that a block is contiguous
-// in all operands: [n, 4] + [4], [n, 4] * [n, 1], and transposed matrices.
+// Copies blocks of rows, so that each block is contiguous in all operands,
+// where the loop would begin anew too often, or read a cache line for each
+// element: [n, 4] + [4], [n, 4] * [n, 1], and transposed matrices.
 template <int K>
 class Blocks {
  public:
   explicit Blocks(const Pointwise& a, int64_t item) : a_(a), item_(item) {
-    constexpr int64_t kShort = 128, kShortColumn = 16, kLeast = 4096;
+    // kLong: a block has at least a cache line of rows, and must fit in a
+    // cache.
+    constexpr int64_t kShort = 128, kShortColumn = 16, kLong = 1 << 14,
+                      kLeast = 4096;
     const int dims = a.shape.size();
     if (dims < 2) return;
     n_ = a.shape.back();
@@ -104,8 +107,8 @@ class Blocks {
       const bool row =
           s.back() == 1 &&
           std::all_of(s.begin(), s.end() - 1, [](int64_t d) { return d == 0; });
-      const bool across = dims == 2 && s[0] == 1 && s[1] >= rows_ &&
-                          rows_ * item >= kLine && s[1] * item >= kLine;
+      const bool across = dims == 2 && n_ <= kLong && s[0] == 1 &&
+                          s[1] >= rows_ && rows_ * item >= kLine;
       if (s == whole)
         kinds_[k] = kWhole;
       else if (row && n_ <= kShort)

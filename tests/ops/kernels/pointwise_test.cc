@@ -429,7 +429,7 @@ TEST(BinaryTest, RowsColumnsAndTransposedMatrices) {
   for (DType t : {DType::kF32, DType::kF64, DType::kBF16, DType::kI32})
     for (const Shape& shape :
          {Shape{3001, 4}, Shape{7, 409, 5}, Shape{100, 129}, Shape{257, 128},
-          Shape{65, 70}}) {
+          Shape{65, 70}, Shape{17, 20000}}) {
       const int64_t n = shape.back(), rows = numel(shape) / n;
       const Shape whole = contiguous_strides(shape);
       Shape row = Shape::filled(shape.size(), 0), column = whole;
