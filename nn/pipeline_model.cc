@@ -32,6 +32,9 @@ ForwardFlops forward_flops(const ModelConfig& c) {
 PipelineCut cut_pipeline(const ModelConfig& config, const Mesh& mesh,
                          int64_t chunks) {
   const int axis = axis_that(kSplitsStages, mesh);
+  DT_CHECK(axis >= 0, "pipeline",
+           "mesh {} has no axis pp for stages; make one with pp=2 or the like",
+           mesh.to_string());
   const int64_t places = mesh.axis_size(axis), stages = places * chunks;
   DT_CHECK(
       chunks >= 1 && stages <= config.layers, "pipeline",

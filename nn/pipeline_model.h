@@ -29,7 +29,8 @@ struct PipelineCut {
 // Cuts the blocks into stages along the mesh axis "pp", `chunks` stages at each
 // position, so that the most expensive stage costs least (by forward_flops()).
 // A stage's mesh keeps all axes, with "pp" of size 1, so that tables of prices
-// apply to it unchanged. Throws Error if there are more stages than blocks.
+// apply to it unchanged. Throws Error if there are more stages than blocks, or
+// if the mesh has no axis for stages.
 PipelineCut cut_pipeline(const ModelConfig&, const Mesh&, int64_t chunks = 1);
 
 // Floating-point operations of the forward pass of a block, and of the head,
