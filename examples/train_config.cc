@@ -126,11 +126,15 @@ std::string_view axis_name_of(nn::Splits splits) {
       ->name;
 }
 
-// The axis of --zero: one that splits parameters, or else the batch; -1 if the
-// mesh has neither.
-static int zero_axis(const Mesh& mesh) {
-  const int axis = nn::axis_that(nn::kSplitsParameters, mesh);
-  return axis < 0 ? nn::axis_that(nn::kSplitsBatch, mesh) : axis;
+// The axis of --zero: one that splits parameters, or else the batch.
+static std::string_view zero_axis(const Mesh& mesh) {
+  int axis = nn::axis_that(nn::kSplitsParameters, mesh);
+  if (axis < 0) axis = nn::axis_that(nn::kSplitsBatch, mesh);
+  DT_CHECK(axis >= 0, "--zero",
+           "mesh {} has no axis fsdp, dp or ep to split over; write --mesh "
+           "dp=2 or the like, or --zero 0",
+           mesh.to_string());
+  return mesh.axis_name(axis);
 }
 
 nn::ParallelPlan TrainConfig::plan(const Mesh& mesh) const {
@@ -151,8 +155,7 @@ nn::ParallelPlan TrainConfig::plan(const Mesh& mesh) const {
   if (sequence_parallel) plan = nn::sequence_parallel(std::move(plan));
   plan.pipeline_chunks = std::max<int64_t>(chunks, 1);
   if (zero == 0) return plan;
-  return nn::zero(std::move(plan), static_cast<int>(zero),
-                  mesh.axis_name(zero_axis(mesh)));
+  return nn::zero(std::move(plan), static_cast<int>(zero), zero_axis(mesh));
 }
 
 std::string TrainConfig::strategy(const Mesh& mesh) const {
@@ -195,10 +198,6 @@ void TrainConfig::validate(const Mesh& mesh) {
   DT_CHECK(warmup <= most, "--warmup",
            "it is {}, but there are only {} steps; write at most {}", warmup,
            most, most);
-  DT_CHECK(zero == 0 || zero_axis(mesh) >= 0, "--zero",
-           "mesh {} has no axis fsdp, dp or ep to split over; write --mesh "
-           "dp=2 or the like, or --zero 0",
-           mesh.to_string());
   for (const AxisFlag& f : axis_flags())
     DT_CHECK(!f.given(*this) || nn::axis_that(f.splits, mesh) >= 0, f.flag,
              "mesh {0} has no axis {1}; write --mesh {1}=2 or the like, or "
