@@ -259,6 +259,23 @@ DistTensor move(const DistTensor& x, const Spec* to, const How& how) {
   return y;
 }
 
+// Whether x has a copy with spec `to` that may still be used.
+bool moved_before(const DistTensor& x, const Spec* to) {
+  DistTensor::Impl& impl = *x.impl();
+  if (impl.copies.empty()) return false;
+  const auto& known = copies(impl, impl.version(), to);
+  return std::any_of(known.begin(), known.end(),
+                     [&](const auto& c) { return c.spec == to; });
+}
+
+// Whether something is sent for the execution's move k.
+bool sent(const Execution& e, size_t k) {
+  const auto& steps = e.plan().steps;
+  return std::any_of(steps.begin(), steps.end(), [&](const Step& s) {
+    return s.tensor == static_cast<int>(k) && sends(s.kind);
+  });
+}
+
 }  // namespace
 
 DistTensor alias(const DistTensor& x) {
@@ -326,12 +343,11 @@ DistTensor redistribute(const DistTensor& x, const Spec* to,
                .consume = mode.consume});
 }
 
-std::vector<DistTensor> relayout(std::vector<DistTensor> x,
-                                 std::span<const Spec* const> to, bool async) {
+void relayout(std::span<DistTensor> x, std::span<const SpecRef> to,
+              const RelayoutOptions& options) {
   RankContext& ctx = RankContext::current();
   DT_CHECK(x.size() == to.size(), "redistribute",
            "there are {} tensors, but {} layouts", x.size(), to.size());
-  std::vector<DistTensor> y(x.size());
   // Grouped by the pair of meshes, in order of first appearance.
   struct Batch {
     Mesh from, to;
@@ -342,14 +358,19 @@ std::vector<DistTensor> relayout(std::vector<DistTensor> x,
     Lineage lineage;
   };
   std::vector<Batch> batches;
+  // Places whose move is the same as that of an earlier place.
+  std::vector<std::pair<size_t, size_t>> same;
+  bool all = true;  // whether the batches have every tensor that moves
   for (size_t i = 0; i < x.size(); ++i) {
     const Spec* from = x[i].spec();
-    if (from == to[i]) {
-      y[i] = x[i];
+    if (from == to[i]) continue;
+    check_run(ctx, x[i]);
+    if (options.copies && moved_before(x[i], to[i])) {
+      x[i] = move(x[i], to[i], {});
+      all = false;
       continue;
     }
-    check_run(ctx, x[i]);
-    const Mesh a = from->mesh(), b = to[i]->mesh();
+    const Mesh &a = from->mesh(), &b = to[i]->mesh();
     auto it = std::find_if(
         batches.begin(), batches.end(),
         [&](const Batch& batch) { return batch.from == a && batch.to == b; });
@@ -358,18 +379,32 @@ std::vector<DistTensor> relayout(std::vector<DistTensor> x,
       check_fits(ctx, b);
       it = batches.insert(it, {a, b, {}, {}, {}, nullptr, {}});
     }
+    const auto like = [&](size_t k) {
+      return x[k].same_as(x[i]) && to[k] == to[i];
+    };
+    const auto first = options.copies ? std::find_if(it->places.begin(),
+                                                     it->places.end(), like)
+                                      : it->places.end();
+    if (first != it->places.end()) {
+      same.emplace_back(i, *first);
+      continue;
+    }
     it->moves.push_back({from, to[i]});
     it->places.push_back(i);
     add(it->lineage, x[i]);
   }
-  async &= batches.size() == 1 && batches[0].from == batches[0].to &&
-           !ctx.dry_run && ctx.comm_budget < 0;
+  const bool async = options.async && batches.size() == 1 &&
+                     batches[0].from == batches[0].to && !ctx.dry_run &&
+                     ctx.comm_budget < 0;
   int64_t bytes = 0;
-  for (Batch& b : batches)
-    if (!async) {
-      b.execution = execution(ctx, b.moves);
-      bytes += b.execution->plan().bytes;
-    }
+  for (Batch& b : batches) {
+    if (async) break;
+    const bool cached = options.execution && all && batches.size() == 1;
+    if (cached) b.execution = *options.execution;
+    if (!b.execution) b.execution = execution(ctx, b.moves);
+    if (cached) *options.execution = b.execution;
+    bytes += b.execution->plan().bytes;
+  }
   if (ctx.comm_budget >= 0)
     spend_budget(ctx, bytes, fmt::format("moving {} tensors", x.size()));
   Scoped<std::string_view> op(ctx.op, ctx.op.empty() ? "redistribute" : ctx.op);
@@ -388,84 +423,24 @@ std::vector<DistTensor> relayout(std::vector<DistTensor> x,
     else
       carry_out(ctx, *b.execution, b.moves, b.parts, true);
     for (size_t k = 0; k < b.places.size(); ++k) {
-      const size_t i = b.places[k];
-      DistTensor made = unmade(ctx, x[i], to[i]);
+      DistTensor& y = x[b.places[k]];
+      const DistTensor from = std::exchange(y, unmade(ctx, y, b.moves[k].to));
+      DistTensor::Impl& made = *y.impl();
       if (async) {
-        made.impl()->pending = pending[k];
+        made.pending = pending[k];
       } else {
-        made.impl()->local = std::move(b.parts[k]);
-        made.impl()->note_version();
+        made.local = std::move(b.parts[k]);
+        made.note_version();
       }
-      y[i] = finished(x[i], std::move(made), {});
+      if (from.keep() != Keep::kMove && !async && !sent(*b.execution, k))
+        made.keep = from.keep();
+      y = finished(from, std::move(y), {});
+      if (options.copies && from.keep() == Keep::kMove)
+        from.impl()->copies.push_back(
+            {y.spec(), from.impl()->version(), y, true, std::nullopt});
     }
   }
-  return y;
-}
-
-static bool moved_before(const DistTensor& x, const Spec* to) {
-  DistTensor::Impl& impl = *x.impl();
-  if (impl.copies.empty()) return false;
-  const auto& known = copies(impl, impl.version(), to);
-  return std::any_of(known.begin(), known.end(),
-                     [&](const auto& c) { return c.spec == to; });
-}
-
-void relayout(RankContext& ctx, std::span<const DistTensor> x,
-              std::span<const SpecRef> to,
-              std::shared_ptr<const Execution>& all, std::span<DistTensor> y) {
-  std::vector<size_t> places, same;  // same: the same move as an earlier input
-  std::vector<Move> moves;
-  std::vector<Tensor> parts;
-  size_t differ = 0;
-  for (size_t i = 0; i < x.size(); ++i) {
-    if (x[i].spec() == to[i]) {
-      y[i] = x[i];
-      continue;
-    }
-    ++differ;
-    check_run(ctx, x[i]);
-    if (moved_before(x[i], to[i])) {
-      y[i] = move(x[i], to[i], {});
-      continue;
-    }
-    const auto is_same = [&](size_t k) {
-      return x[k].same_as(x[i]) && to[k] == to[i];
-    };
-    if (std::any_of(places.begin(), places.end(), is_same)) {
-      same.push_back(i);
-      continue;
-    }
-    places.push_back(i);
-    moves.push_back({x[i].spec(), to[i]});
-    parts.push_back(x[i].impl()->part());
-  }
-  if (!places.empty()) {
-    std::shared_ptr<const Execution> some;
-    std::shared_ptr<const Execution>& e = places.size() == differ ? all : some;
-    if (!e) e = execution(ctx, moves);
-    const Plan& plan = e->plan();
-    spend_budget(ctx, plan.bytes, "moving its inputs");
-    execute(ctx, *e, parts);
-    for (size_t k = 0; k < places.size(); ++k) {
-      const DistTensor& from = x[places[k]];
-      DistTensor made = unmade(ctx, from, to[places[k]]);
-      made.impl()->local = std::move(parts[k]);
-      made.impl()->note_version();
-      if (from.keep() != Keep::kMove &&
-          std::none_of(
-              plan.steps.begin(), plan.steps.end(), [&](const Step& s) {
-                return s.tensor == static_cast<int>(k) && sends(s.kind);
-              }))
-        made.impl()->keep = from.keep();
-      y[places[k]] = finished(from, std::move(made), {});
-      if (from.keep() == Keep::kMove)
-        from.impl()->copies.push_back({to[places[k]], from.impl()->version(),
-                                       y[places[k]], true, std::nullopt});
-    }
-  }
-  for (size_t i : same)
-    for (size_t k : places)
-      if (x[k].same_as(x[i]) && to[k] == to[i]) y[i] = y[k];
+  for (const auto& [i, first] : same) x[i] = x[first];
 }
 
 void record_event(RankContext& ctx, const Mesh& mesh, AxisMask axes,

@@ -35,14 +35,24 @@ DistTensor redistribute(const DistTensor& x, const Spec* to,
 // identity: a cotangent keeps its layout, and its consumer moves it as needed.
 DistTensor relayout(const DistTensor& x, const Spec* to);
 
-// Moves several tensors. Those of one mesh are planned together, so that steps
-// of one kind over the same axes become one collective. Parts that nobody else
-// holds may be overwritten, so keep a handle of an x that is still needed.
-// `async`: on the rank's second thread; reading a result waits. (Not in a dry
-// run, under a communication budget, or if several meshes are involved.)
-std::vector<DistTensor> relayout(std::vector<DistTensor> x,
-                                 std::span<const Spec* const> to,
-                                 bool async = false);
+struct RelayoutOptions {
+  // Moves on the rank's second thread; reading a result waits. (Not in a dry
+  // run, under a communication budget, or if several meshes are involved.)
+  bool async = false;
+  // Uses the copies that earlier calls made, and leaves the new ones for later
+  // calls. Equal moves of one tensor are one move. Not with `async`.
+  bool copies = false;
+  // Unless null: caches the execution that moves all x[i] whose layout differs
+  // from to[i]. It is made if it is null and needed.
+  std::shared_ptr<const Execution>* execution = nullptr;
+};
+
+// Replaces each x[i] by the same value in layout to[i], as above. Those of one
+// mesh are planned together, so that steps of one kind over the same axes
+// become one collective. Parts that nobody else holds may be overwritten, so
+// keep a handle of an x[i] that is still needed.
+void relayout(std::span<DistTensor> x, std::span<const SpecRef> to,
+              const RelayoutOptions& = {});
 
 // A separate handle for x with the same memory. Its gradient has only the
 // contributions of its own consumers.
@@ -51,14 +61,6 @@ DistTensor alias(const DistTensor& x);
 // Records y as made from x with the identity as its gradient: for a y that has
 // the value of x, but was not made by a move.
 DistTensor passes_as_it_comes(const DistTensor& x, DistTensor y);
-
-// Brings the inputs of an operator, x[i], to the layouts to[i], as above. Those
-// that must be moved, and have no copy yet, move together. `all` caches the
-// execution that moves all x[i] whose layout differs from to[i]; it is made if
-// it is null and needed.
-void relayout(RankContext&, std::span<const DistTensor> x,
-              std::span<const SpecRef> to,
-              std::shared_ptr<const Execution>& all, std::span<DistTensor> y);
 
 // The layout to which a cotangent with spec `g` of a tensor with spec `x` is
 // moved: split as x is, replicated on all other axes, except that sums and

@@ -256,18 +256,18 @@ void Optimizer::gather_updated() {
   const Scoped<MemoryKind> kind(context.memory_kind, MemoryKind::kGathered);
   const NoGrad no_grad;
   for (size_t i = 0; i < parameters_.size();) {
-    std::vector<DistTensor> parts;
-    std::vector<const Spec*> to;
+    std::vector<DistTensor> whole;
+    std::vector<SpecRef> to;
     std::vector<size_t> which;
     for (int64_t bytes = 0; i < parameters_.size() && bytes < kBucket; ++i) {
       const DistTensor& p = parameters_[i];
       if (p.grad_spec() == p.spec()) continue;
-      parts.push_back(DistTensor::wrap(updated_part(p), p.grad_spec()));
+      whole.push_back(DistTensor::wrap(updated_part(p), p.grad_spec()));
       to.push_back(p.spec());
       which.push_back(i);
       bytes += p.spec()->largest_part_bytes();
     }
-    const std::vector<DistTensor> whole = relayout(std::move(parts), to);
+    relayout(whole, to);
     for (size_t k = 0; k < which.size(); ++k) {
       const Tensor& part = parameters_[which[k]].impl()->part();
       if (!part.defined()) continue;
@@ -315,8 +315,8 @@ void Optimizer::load_state(const std::vector<OptimizerState>& values) {
       "unknown; load the state of an optimizer with the same parameters",
       missing.size(), missing.empty() ? "are" : "(" + listed(missing) + ")",
       unknown.size(), unknown.empty() ? "are" : "(" + listed(unknown) + ")");
-  std::vector<DistTensor> from;
-  std::vector<const Spec*> to;
+  std::vector<DistTensor> here;
+  std::vector<SpecRef> to;
   for (const OptimizerState& s : own) {
     const DistTensor& v = *given[s.name];
     DT_CHECK(v.shape() == s.value.shape() &&
@@ -324,11 +324,11 @@ void Optimizer::load_state(const std::vector<OptimizerState>& values) {
                  v.dtype() != DType::kBool,
              "optimizer", "the state {} is {}, but it must be {}", s.name,
              v.spec()->to_string(), s.value.spec()->to_string());
-    from.push_back(v);
+    here.push_back(v);
     to.push_back(s.value.spec()->with(v.dtype()));
   }
   const NoGrad no_grad;
-  const std::vector<DistTensor> here = relayout(std::move(from), to);
+  relayout(here, to);
   if (RankContext::current().dry_run) return;
   size_t at = 0;
   const auto take = [&](const DistTensor& target) {

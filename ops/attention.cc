@@ -497,9 +497,7 @@ DistTensor attention(const DistTensor& q, const DistTensor& k,
            "sequence is whole",
            q.spec()->to_string());
   const Scoped<std::string_view> op(ctx.op, attention_op().name());
-  const Spec* const heads[] = {how.heads[0], how.heads[1], how.heads[2]};
-  std::vector<DistTensor> moved = relayout({q, k, v}, heads);
-  std::copy(moved.begin(), moved.end(), in.begin());
+  relayout(std::span(in).first(3), how.heads);
   Layout back = q.layout();
   back.partials.clear();
   return relayout(apply(attention_op(), in, args)[0], q.spec()->with(back));

@@ -45,23 +45,23 @@ std::string mask_term(const Shape& mask, const Shape& scores,
 class Passing {
  public:
   Passing() = default;
-  Passing(std::vector<DistTensor> from, std::array<const Spec*, 2> to)
+  Passing(std::vector<DistTensor> from, std::array<SpecRef, 2> to)
       : x_(std::move(from)), to_(to) {
     const RankContext& ctx = RankContext::current();
     later_ = ctx.dry_run || ctx.comm_budget >= 0;
-    if (!later_) x_ = relayout(std::move(x_), to_, true);
+    if (!later_) relayout(x_, to_, {.async = true});
     if (ctx.dry_run)
       for (const Spec* s : to_) held_.push_back(DistTensor::empty(s));
   }
   std::pair<Tensor, Tensor> arrived() {
     held_.clear();
-    if (later_) x_ = relayout(std::move(x_), to_);
+    if (later_) relayout(x_, to_);
     return {x_[0].local(), x_[1].local()};
   }
 
  private:
   std::vector<DistTensor> x_, held_;
-  std::array<const Spec*, 2> to_ = {};
+  std::array<SpecRef, 2> to_ = {};
   bool later_ = false;
 };
 

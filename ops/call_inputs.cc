@@ -52,8 +52,8 @@ void CallInputs::check_allowed(const Op& op, const Decision& d) const {
 }
 
 void CallInputs::relayout_all(const Decision& d) {
-  moved_.resize(seen_.size());
-  relayout(ctx_, seen_, d.in, d.execution, moved_);
+  for (const DistTensor& in : seen_) moved_.push_back(in);
+  relayout(moved_, d.in, {.copies = true, .execution = &d.execution});
   ready_ = moved_;
 }
 

@@ -129,19 +129,18 @@ class Gradients {
     arrived();
     const Scoped<std::string_view> op(ctx_.op, "grad");
     const Scoped<MemoryKind> kind(ctx_.memory_kind, MemoryKind::kGradients);
-    std::vector<const Spec*> to;
+    std::vector<SpecRef> to;
     for (size_t k = 0; k < places_.size(); ++k)
       to.push_back(home(inputs_[places_[k]], waiting_[k]));
     // A dry run sends at once, but memory must count as in a run until then.
     if (meanwhile && ctx_.dry_run) sources_ = waiting_;
-    const std::vector<DistTensor> here =
-        relayout(std::move(waiting_), to, meanwhile);
+    std::vector<DistTensor> here = std::exchange(waiting_, {});
+    relayout(here, to, {.async = meanwhile});
     for (size_t k = 0; k < places_.size(); ++k) {
       settled_[places_[k]] = here[k];
       on_their_way_.emplace_back(places_[k], types_[k]);
     }
     if (meanwhile) sending_ = here;
-    waiting_.clear();
     places_.clear();
     types_.clear();
     bytes_ = 0;

@@ -321,9 +321,10 @@ TEST_P(AsyncTest, SeveralTogether) {
   run(2, [&](Runtime& rt) {
     const DistTensor x = rows(mesh), y = rows(mesh, 100);
     const Spec* columns = x.spec()->with(parse_layout("S1", mesh, x.shape()));
-    const Spec* to[] = {columns, x.spec(), columns};
+    const SpecRef to[] = {columns, x.spec(), columns};
     rt.context().record = true;
-    const auto z = relayout({x, x, y}, to, true);
+    std::vector<DistTensor> z{x, x, y};
+    relayout(z, to, {.async = true});
     EXPECT_TRUE(z[1].same_as(x));
     expect_columns(z[2], 100);
     expect_columns(z[0]);
@@ -333,7 +334,8 @@ TEST_P(AsyncTest, SeveralTogether) {
     EXPECT_EQ(events[0].counted, events[0].predicted);
     // Under a limit, at once.
     const CommBudget budget(1000);
-    relayout({x}, {to, 1}, true);
+    DistTensor now = x;
+    relayout({&now, 1}, {to, 1}, {.async = true});
     EXPECT_LT(budget.left(), 1000);
   });
 }

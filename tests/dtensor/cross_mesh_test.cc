@@ -290,8 +290,9 @@ TEST(CrossMesh, ATensorOfAnotherRunIsRefused) {
              [&] { x.redistribute(to, "S0"); }, [&] { x.redistribute("R"); },
              [&] { x.redistribute_async(to, "S0"); },
              [&] {
-               const Spec* whole = x.spec()->with(Layout::replicated({4}));
-               relayout({x}, {&whole, 1});
+               const SpecRef whole = x.spec()->with(Layout::replicated({4}));
+               DistTensor y = x;
+               relayout({&y, 1}, {&whole, 1});
              }})
       refused +=
           error_of(fn) ==

@@ -226,7 +226,7 @@ TEST(RedistributeTest, SeveralTensorsMoveTogether) {
         {{7, 2}, "S1,R", "S0,R"}, {{6}, "R,R", "S0,R"},
         {{2, 2}, "R,R", "R,R"},   {{5, 3}, "S0,R", "S1,R"}};
     std::vector<DistTensor> x;
-    std::vector<const Spec*> to;
+    std::vector<SpecRef> to;
     int64_t bytes = 0;
     for (size_t i = 0; i < rows.size(); ++i) {
       Tensor whole = Tensor::empty(rows[i].shape, DType::kF64);
@@ -241,7 +241,8 @@ TEST(RedistributeTest, SeveralTensorsMoveTogether) {
     const int64_t misses = ctx.planner.plan_use().misses;
     for (int twice = 0; twice < 2; ++twice) {
       ctx.events.clear();
-      const std::vector<DistTensor> y = relayout(x, to);
+      std::vector<DistTensor> y = x;
+      relayout(y, to);
       ctx.record = false;
       std::set<std::pair<int64_t, StepKind>> collectives;
       int64_t predicted = 0;
@@ -270,15 +271,15 @@ TEST(RedistributeTest, OwnPartsAreReducedInPlace) {
   const Mesh mesh = Mesh::parse("a=2");
   run(2, [&](Runtime&) {
     for (bool shared : {false, true}) {
-      std::vector<DistTensor> x;
+      std::vector<DistTensor> y;
       for (double v : {1., 2.})
-        x.push_back(DistTensor::from_local(Tensor::full({8}, DType::kF64, v),
+        y.push_back(DistTensor::from_local(Tensor::full({8}, DType::kF64, v),
                                            mesh, "P", {8}));
-      const void* data = x[1].local().data();
-      const DistTensor kept = shared ? x[1] : DistTensor();
+      const void* data = y[1].local().data();
+      const DistTensor kept = shared ? y[1] : DistTensor();
       const Spec* whole = Spec::replicated(mesh, {8}, DType::kF64);
-      const std::vector<const Spec*> to{whole, whole};
-      const std::vector<DistTensor> y = relayout(std::move(x), to);
+      const std::vector<SpecRef> to{whole, whole};
+      relayout(y, to);
       EXPECT_EQ(y[0].local().at(7), 2);
       EXPECT_EQ(y[1].local().at(7), 4);
       EXPECT_EQ(y[1].local().data() == data, !shared);

@@ -25,11 +25,11 @@ TEST(AsyncAfterOthers, OfSeveralMovesEachIsItself) {
   const Mesh m = Mesh::parse("a=2");
   run(2, [&](Runtime&) {
     const std::vector<double> values[] = {from(1), from(5), from(9)};
-    std::vector<DistTensor> x;
-    for (const auto& v : values) x.push_back(matrix(m, v));
-    const std::vector<const Spec*> to(
+    std::vector<DistTensor> y;
+    for (const auto& v : values) y.push_back(matrix(m, v));
+    const std::vector<SpecRef> to(
         3, matrix(m, values[0]).redistribute("S1").spec());
-    const std::vector<DistTensor> y = relayout(x, to, true);
+    relayout(y, to, {.async = true});
     std::vector<DistTensor> z;
     for (size_t i : {2, 0, 1}) z.push_back(y[i].redistribute_async("R"));
     EXPECT_EQ(z[0].full().to_doubles(), values[2]);

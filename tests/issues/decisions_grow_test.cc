@@ -62,12 +62,12 @@ TEST(Executions, AreBounded) {
     // Together, so that each list is heavy.
     const auto move = [&](int64_t n) {
       std::vector<DistTensor> list;
-      std::vector<const Spec*> to;
+      std::vector<SpecRef> to;
       for (int64_t i = 0; i < 16; ++i) {
         list.push_back(zeros({n + i}, mesh, "S0", DType::kF32));
         to.push_back(Spec::replicated(mesh, {n + i}, DType::kF32));
       }
-      relayout(std::move(list), to);
+      relayout(list, to);
     };
     const CacheUse before = execution_use(rt.context());
     move(1);

@@ -40,11 +40,13 @@ TEST(DistTensorEdges, WhoLeavesTheMeshKeepsNoPart) {
   const Mesh from = Mesh::parse("a=3"), to = Mesh::parse("a=2 of ranks 2,0");
   run(3, [&](Runtime& rt) {
     const DistTensor x = full({4}, 2, from), y = full({6}, 2, from, "S0");
-    const Spec* specs[] = {Spec::replicated(to, {4}, DType::kF32),
-                           Spec::replicated(to, {6}, DType::kF32)};
+    const SpecRef specs[] = {Spec::replicated(to, {4}, DType::kF32),
+                             Spec::replicated(to, {6}, DType::kF32)};
+    std::vector<DistTensor> both{x, y};
+    relayout(both, specs);
     for (const DistTensor& z :
          {x.redistribute(to, "R"), x.redistribute_async(to, "R"),
-          x.redistribute(to, "S0"), relayout({x, y}, specs)[0]})
+          x.redistribute(to, "S0"), both[0]})
       EXPECT_EQ(z.impl()->part().defined(), rt.rank() != 1);
   });
 }
