@@ -1,9 +1,8 @@
 #include "dtensor/autograd.h"
 
 #include <algorithm>
-#include <queue>
-#include <unordered_map>
-#include <unordered_set>
+#include <array>
+#include <memory_resource>
 #include <utility>
 
 #include "dtensor/dist_tensor_impl.h"
@@ -17,6 +16,7 @@ namespace {
 // The node of a tensor that no operator made.
 class LeafNode : public Node {
  public:
+  LeafNode() : Node(true) {}
   std::vector<DistTensor> backward(std::span<const DistTensor>,
                                    std::span<const bool>) override {
     return {};
@@ -29,13 +29,16 @@ class Backward {
  public:
   using Add = SplitBackward::Add;
   // rest() completes the inputs from number `later` on.
-  Backward(std::span<const DistTensor> inputs, const BackwardOptions& options,
+  Backward(std::span<const DistTensor> outputs,
+           std::span<const DistTensor> cotangents,
+           std::span<const DistTensor> inputs, const BackwardOptions& options,
            const Add& add, size_t later)
       : options_(options),
         add_(add),
-        awaited_(inputs.size()),
+        awaited_(inputs.size(), &arena_),
         later_(later),
         splits_(later < inputs.size()) {
+    wanted_.reserve(inputs.size());
     for (const DistTensor& in : inputs) {
       DT_CHECK(
           in.requires_grad(), "grad",
@@ -43,23 +46,15 @@ class Backward {
           "it is used",
           in.spec()->to_string());
       wanted_.push_back(edge_to(in));
-      wanted_nodes_.insert(wanted_.back().node.get());
+      wanted_sequences_.push_back(wanted_.back().node->sequence);
     }
-  }
-
-  void start(const DistTensor& output, const DistTensor& cotangent) {
-    const Node::Edge e = edge_to(output);
-    if (!e.node) return;
-    explore(e.node.get());
-    deliver(e, cotangent);
-  }
-
-  void run() {
-    while (!queue_.empty()) {
-      const std::shared_ptr<Node> n = queue_.top().node;
-      queue_.pop();
-      if (!ends(n.get()) && leads_[n.get()]) pass(n);
-    }
+    std::sort(wanted_sequences_.begin(), wanted_sequences_.end());
+    explore(outputs);
+    find_leads();
+    for (size_t i = 0; i < outputs.size(); ++i)
+      if (const Node::Edge e = edge_to(outputs[i]); e.node)
+        deliver(e, cotangents[i]);
+    run();
   }
 
   void rest(const SplitBackward::Complete& complete) {
@@ -69,16 +64,17 @@ class Backward {
         if (i >= later_) complete(i - later_, g);
       };
     for (Put& p : std::exchange(put_off_, {}))
-      go_back(*p.node, std::move(p.cotangents), p.needed.get(), true);
+      go_back(*p.node, p.cotangents, p.needed.get(), true);
     run();
   }
 
   // The cotangents of inputs lo to hi - 1.
   std::vector<DistTensor> result(size_t lo, size_t hi) {
     std::vector<DistTensor> result;
+    result.reserve(hi - lo);
     for (size_t i = lo; i < hi; ++i) {
       if (awaited_[i] > 0) completed(i);  // some nodes contributed nothing
-      DistTensor* slot = find(wanted_[i]);
+      DistTensor* slot = slot_of(wanted_[i]);
       result.push_back(slot ? *slot : DistTensor());
     }
     return result;
@@ -87,13 +83,20 @@ class Backward {
   size_t inputs() const { return wanted_.size(); }
 
  private:
-  struct Ready {
-    std::shared_ptr<Node> node;
-    bool operator<(const Ready& o) const {
-      return node->sequence < o.node->sequence;  // the latest comes first
-    }
+  // Which wanted inputs a node leads to: none, several, or only number n - 1.
+  static constexpr int64_t kNone = 0, kSeveral = -1;
+  static int64_t both(int64_t a, int64_t b) {
+    return a == b || b == kNone ? a : a == kNone ? b : kSeveral;
+  }
+  // A node of the graph behind the outputs.
+  struct Visit {
+    Node* node;
+    uint64_t sequence;  // of the node, which may be gone after first()
+    bool wanted, ends;  // an input; a node at which the pass ends
+    size_t slot;        // of its first output's cotangent in slots_
+    int64_t leads = kNone;
+    std::shared_ptr<Node> due = nullptr;  // the node, once it has a cotangent
   };
-
   // The work at one node that rest() has to do. (A vector<bool> does not
   // convert to a span of bool.)
   using Needed = std::unique_ptr<bool[]>;
@@ -102,128 +105,168 @@ class Backward {
     std::vector<DistTensor> cotangents;
     Needed needed;
   };
-  // Which wanted inputs a node leads to: none, several, or only number n - 1.
-  static constexpr int64_t kNone = 0, kSeveral = -1;
-  static int64_t both(int64_t a, int64_t b) {
-    return a == b || b == kNone ? a : a == kNone ? b : kSeveral;
-  }
+
   bool may_wait(int64_t leads) const {
     return splits_ && leads > static_cast<int64_t>(later_);
   }
 
-  // Whether the pass ends at this node.
-  bool ends(Node* n) const {
-    return n->inputs.empty() ||
-           (options_.stop_at_inputs && wanted_nodes_.contains(n));
+  // Finds the nodes behind the outputs, the latest first, and how many
+  // cotangents each wanted input will get.
+  void explore(std::span<const DistTensor> outputs) {
+    std::pmr::vector<Node*> open(&arena_);  // a heap
+    const auto earlier = [](const Node* a, const Node* b) {
+      return a->sequence < b->sequence;
+    };
+    const auto add = [&](Node* n) {
+      open.push_back(n);
+      std::push_heap(open.begin(), open.end(), earlier);
+    };
+    for (const DistTensor& out : outputs)
+      if (const Node::Edge e = edge_to(out); e.node) add(e.node.get());
+    size_t slots = 0;
+    while (!open.empty()) {
+      std::pop_heap(open.begin(), open.end(), earlier);
+      Node* n = open.back();
+      open.pop_back();
+      if (!visits_.empty() && visits_.back().node == n) continue;
+      const bool wanted = std::binary_search(
+          wanted_sequences_.begin(), wanted_sequences_.end(), n->sequence);
+      const bool ends =
+          n->inputs.empty() || (options_.stop_at_inputs && wanted);
+      visits_.push_back({n, n->sequence, wanted, ends, slots});
+      slots += static_cast<size_t>(n->num_outputs);
+      if (ends) continue;
+      for (const Node::Edge& e : n->inputs)
+        if (e.node) add(e.node.get());
+    }
+    slots_.resize(slots);
   }
 
-  // Finds the nodes that lead to a wanted input, and how many cotangents each
-  // wanted input will get. Not recursive, since graphs are deep.
-  void explore(Node* root) {
-    std::vector<Node*> stack{root};
-    while (!stack.empty()) {
-      Node* n = stack.back();
-      if (!open_.insert(n).second || ends(n)) {
-        stack.pop_back();
-        int64_t to = kNone;
-        if (wanted_nodes_.contains(n))
-          for (size_t i = 0; i < wanted_.size(); ++i)
-            if (wanted_[i].node.get() == n)
-              to = both(to, static_cast<int64_t>(i) + 1);
-        if (!ends(n))
-          for (const Node::Edge& e : n->inputs)
-            if (e.node) to = both(to, leads_[e.node.get()]);
-        leads_[n] = to;
-        continue;
-      }
-      for (const Node::Edge& e : n->inputs) {
+  // From the earliest node on, so that a node's inputs come before it.
+  void find_leads() {
+    for (size_t k = visits_.size(); k-- > 0;) {
+      Visit& v = visits_[k];
+      if (v.wanted)
+        for (size_t i = 0; i < wanted_.size(); ++i)
+          if (wanted_[i].node.get() == v.node)
+            v.leads = both(v.leads, static_cast<int64_t>(i) + 1);
+      if (v.ends) continue;
+      for (const Node::Edge& e : v.node->inputs) {
         if (!e.node) continue;
-        for_inputs(e, [&](size_t i) { ++awaited_[i]; });
-        if (!open_.contains(e.node.get())) stack.push_back(e.node.get());
+        const Visit& from = *visit(e);
+        v.leads = both(v.leads, from.leads);
+        if (from.wanted) for_inputs(e, [&](size_t i) { ++awaited_[i]; });
       }
     }
+  }
+
+  // The latest node that has a cotangent comes first.
+  void run() {
+    for (Visit& v : visits_)
+      if (const std::shared_ptr<Node> node = std::exchange(v.due, nullptr);
+          node && !v.ends && v.leads != kNone)
+        pass(v, node);
+  }
+
+  // Null if the outputs do not depend on it.
+  Visit* visit(const Node::Edge& e) {
+    const auto it = std::lower_bound(
+        visits_.begin(), visits_.end(), e.node->sequence,
+        [](const Visit& v, uint64_t s) { return v.sequence > s; });
+    return it != visits_.end() && it->sequence == e.node->sequence ? &*it
+                                                                   : nullptr;
+  }
+  DistTensor* slot_of(const Node::Edge& e) {
+    const Visit* v = visit(e);
+    return v ? &slots_[v->slot + static_cast<size_t>(e.output)] : nullptr;
   }
 
   // Calls fn(i) for every wanted input that this edge leads to.
   template <class Fn>
   void for_inputs(const Node::Edge& e, Fn&& fn) const {
-    if (!wanted_nodes_.contains(e.node.get())) return;
     for (size_t i = 0; i < wanted_.size(); ++i)
       if (wanted_[i].node == e.node && wanted_[i].output == e.output) fn(i);
   }
 
-  DistTensor* find(const Node::Edge& e) {
-    const auto it = arrived_.find(e.node.get());
-    return it == arrived_.end() ? nullptr
-                                : &it->second[static_cast<size_t>(e.output)];
+  void deliver(const Node::Edge& e, DistTensor c) {
+    Visit& v = *visit(e);
+    v.due = e.node;
+    DistTensor& slot = slots_[v.slot + static_cast<size_t>(e.output)];
+    slot = slot.defined() ? add_(slot, c) : std::move(c);
   }
 
-  void deliver(const Node::Edge& e, const DistTensor& c) {
-    auto [it, fresh] = arrived_.try_emplace(e.node.get());
-    if (fresh) {
-      it->second.resize(static_cast<size_t>(e.node->num_outputs));
-      queue_.push({e.node});
-    }
-    DistTensor& slot = it->second[static_cast<size_t>(e.output)];
-    slot = slot.defined() ? add_(slot, c) : c;
-  }
-
-  void pass(const std::shared_ptr<Node>& node) {
-    Node& n = *node;
-    const size_t count = n.inputs.size();
-    Needed now = std::make_unique<bool[]>(count), later;
+  void pass(const Visit& v, const std::shared_ptr<Node>& node) {
+    const size_t count = node->inputs.size();
+    if (count > now_size_) now_ = std::make_unique<bool[]>(now_size_ = count);
+    std::fill_n(now_.get(), count, false);
+    Needed later;
     bool any = false;
     for (size_t i = 0; i < count; ++i) {
-      Node* from = n.inputs[i].node.get();
-      const int64_t leads = from ? leads_[from] : kNone;
+      const Node::Edge& e = node->inputs[i];
+      const int64_t leads = e.node ? visit(e)->leads : kNone;
       if (leads == kNone) continue;
       if (may_wait(leads)) {
         if (!later) later = std::make_unique<bool[]>(count);
         later[i] = true;
       } else {
-        any = now[i] = true;
+        any = now_[i] = true;
       }
     }
     if (!any && !later) return;
-    std::vector<DistTensor> cots = arrived_[&n];
-    if (!wanted_nodes_.contains(&n)) arrived_[&n].clear();
+    const std::span<DistTensor> cotangents(
+        &slots_[v.slot], static_cast<size_t>(node->num_outputs));
     const bool last = !later;
-    if (later) put_off_.push_back({node, cots, std::move(later)});
-    if (any) go_back(n, std::move(cots), now.get(), last);
+    if (later)
+      put_off_.push_back(
+          {node, {cotangents.begin(), cotangents.end()}, std::move(later)});
+    if (any) go_back(*node, cotangents, now_.get(), last, v.wanted);
+    if (!v.wanted)
+      for (DistTensor& c : cotangents) c = {};
   }
 
-  // `last`: the node is not needed again.
-  void go_back(Node& n, std::vector<DistTensor> cots, const bool* needed,
-               bool last) {
-    std::vector<DistTensor> back = n.backward(cots, {needed, n.inputs.size()});
-    cots.clear();
+  // `last`: the node is not needed again. `keep`: the cotangents are.
+  void go_back(Node& n, std::span<DistTensor> cotangents, const bool* needed,
+               bool last, bool keep = false) {
+    std::vector<DistTensor> back =
+        n.backward(cotangents, {needed, n.inputs.size()});
+    if (!keep)
+      for (DistTensor& c : cotangents) c = {};
     if (options_.release_graph && last) n.release();
     for (size_t i = 0; i < n.inputs.size(); ++i) {
       if (!needed[i]) continue;
-      if (back[i].defined()) deliver(n.inputs[i], std::move(back[i]));
-      for_inputs(n.inputs[i], [&](size_t k) {
-        if (--awaited_[k] == 0) completed(k);
-      });
+      const Node::Edge& e = n.inputs[i];
+      if (back[i].defined()) deliver(e, std::move(back[i]));
+      if (visit(e)->wanted)
+        for_inputs(e, [&](size_t k) {
+          if (--awaited_[k] == 0) completed(k);
+        });
     }
   }
 
   void completed(size_t i) {
-    DistTensor* slot = find(wanted_[i]);
-    if (!options_.complete || !slot || !slot->defined()) return;
-    if (ends(wanted_[i].node.get())) return options_.complete(i, *slot);
-    DistTensor copy = *slot;  // the pass still needs the original
+    if (!options_.complete) return;
+    const Visit* v = visit(wanted_[i]);
+    if (!v) return;
+    DistTensor& slot = slots_[v->slot + static_cast<size_t>(wanted_[i].output)];
+    if (!slot.defined()) return;
+    if (v->ends) return options_.complete(i, slot);
+    DistTensor copy = slot;  // the pass still needs the original
     options_.complete(i, copy);
   }
 
   BackwardOptions options_;
   const Add add_;
-  std::vector<Node::Edge> wanted_;  // of the inputs
-  std::unordered_set<Node*> wanted_nodes_;
-  std::vector<int64_t> awaited_;  // cotangents, by input
-  std::unordered_set<Node*> open_;
-  std::unordered_map<Node*, int64_t> leads_;
-  std::priority_queue<Ready> queue_;
-  std::unordered_map<Node*, std::vector<DistTensor>> arrived_;
+  // For the lists of a small graph.
+  std::array<std::byte, 1024> memory_;
+  std::pmr::monotonic_buffer_resource arena_{memory_.data(), memory_.size()};
+  std::pmr::vector<Node::Edge> wanted_{&arena_};  // of the inputs
+  // The sequence numbers of their nodes, ascending.
+  std::pmr::vector<uint64_t> wanted_sequences_{&arena_};
+  std::pmr::vector<int64_t> awaited_;            // cotangents, by input
+  std::pmr::vector<Visit> visits_{&arena_};      // the latest node first
+  std::pmr::vector<DistTensor> slots_{&arena_};  // cotangents that arrived
+  Needed now_;                                   // for pass()
+  size_t now_size_ = 0;
   const size_t later_;
   bool splits_;
   std::vector<Put> put_off_;  // in the order of the pass
@@ -247,9 +290,10 @@ class Passing {
 
 }  // namespace
 
-Node::Node() {
-  thread_local uint64_t next = 0;
-  sequence = ++next;
+Node::Node(bool leaf) {
+  constexpr uint64_t kFirst = uint64_t{1} << 63;
+  thread_local uint64_t leaves = 0, others = kFirst;
+  sequence = leaf ? ++leaves : ++others;
 }
 
 Node::~Node() {
@@ -292,10 +336,7 @@ std::vector<DistTensor> backward_pass(
     const std::function<DistTensor(const DistTensor&, const DistTensor&)>&
         add) {
   const Passing passing(RankContext::current(), options.create_graph);
-  Backward pass(inputs, options, add, inputs.size());
-  for (size_t i = 0; i < outputs.size(); ++i)
-    pass.start(outputs[i], cotangents[i]);
-  pass.run();
+  Backward pass(outputs, cotangents, inputs, options, add, inputs.size());
   return pass.result(0, inputs.size());
 }
 
@@ -310,11 +351,9 @@ SplitBackward::SplitBackward(const std::vector<DistTensor>& outputs,
   std::vector<DistTensor> inputs = now;
   inputs.insert(inputs.end(), later.begin(), later.end());
   const Passing passing(RankContext::current(), false);
-  pass_ = std::make_unique<Pass>(inputs, BackwardOptions{.release_graph = true},
-                                 add, now.size());
-  for (size_t i = 0; i < outputs.size(); ++i)
-    pass_->start(outputs[i], cotangents[i]);
-  pass_->run();
+  pass_ = std::make_unique<Pass>(outputs, cotangents, inputs,
+                                 BackwardOptions{.release_graph = true}, add,
+                                 now.size());
 }
 
 SplitBackward::~SplitBackward() = default;

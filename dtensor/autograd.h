@@ -25,7 +25,8 @@ class Node {
     std::shared_ptr<Node> node;  // null if no gradient is wanted
     int output = 0;
   };
-  Node();
+  // `leaf`: nothing made its tensor; it has no inputs.
+  explicit Node(bool leaf = false);
   virtual ~Node();
   Node(const Node&) = delete;
   Node& operator=(const Node&) = delete;
@@ -41,8 +42,9 @@ class Node {
 
   std::vector<Edge> inputs;
   int num_outputs = 1;
-  // Numbers this rank's nodes in the order of creation, which is a topological
-  // order.
+  // Numbers this rank's nodes in a topological order: leaves, and then the
+  // others, in the order of creation. REQUIRES: the nodes of the inputs are
+  // older, or leaves.
   uint64_t sequence;
 
  private:

@@ -74,11 +74,10 @@ class Gradients {
     bytes_ += g.spec()->largest_part_bytes();
     if (const Tensor& part = g.impl()->part(); part.defined())
       part.storage()->set_kind(MemoryKind::kGradients);
-    types_.push_back(g.dtype());
+    places_.emplace_back(i, g.dtype());
     if (options_.wire_dtype && !options_.keep_partial &&
         i >= options_.wire_from)
       g = as_type(g, *options_.wire_dtype);
-    places_.push_back(i);
     waiting_.push_back(std::move(g));
     if (options_.bucket_bytes > 0 && !options_.keep_partial &&
         bytes_ >= options_.bucket_bytes)
@@ -131,18 +130,15 @@ class Gradients {
     const Scoped<MemoryKind> kind(ctx_.memory_kind, MemoryKind::kGradients);
     std::vector<SpecRef> to;
     for (size_t k = 0; k < places_.size(); ++k)
-      to.push_back(home(inputs_[places_[k]], waiting_[k]));
+      to.push_back(home(inputs_[places_[k].first], waiting_[k]));
     // A dry run sends at once, but memory must count as in a run until then.
     if (meanwhile && ctx_.dry_run) sources_ = waiting_;
     std::vector<DistTensor> here = std::exchange(waiting_, {});
     relayout(here, to, {.async = meanwhile});
-    for (size_t k = 0; k < places_.size(); ++k) {
-      settled_[places_[k]] = here[k];
-      on_their_way_.emplace_back(places_[k], types_[k]);
-    }
-    if (meanwhile) sending_ = here;
-    places_.clear();
-    types_.clear();
+    for (size_t k = 0; k < places_.size(); ++k)
+      settled_[places_[k].first] = here[k];
+    on_their_way_.swap(places_);
+    if (meanwhile) sending_ = std::move(here);
     bytes_ = 0;
   }
 
@@ -151,12 +147,11 @@ class Gradients {
   const GradOptions& options_;
   std::vector<DistTensor> earlier_, sums_, settled_;
   std::vector<bool> seen_;
-  // Gradients to be sent, the inputs that they belong to, and their own dtypes.
+  // Gradients to be sent, and the inputs that they belong to, with the
+  // gradients' own dtypes.
   std::vector<DistTensor> waiting_, sending_, sources_;
-  std::vector<size_t> places_;
-  std::vector<DType> types_;
+  std::vector<std::pair<size_t, DType>> places_, on_their_way_;
   int64_t bytes_ = 0;
-  std::vector<std::pair<size_t, DType>> on_their_way_;
 };
 
 DistTensor plus(const DistTensor& a, const DistTensor& b) { return add(a, b); }
@@ -196,12 +191,14 @@ struct Start {
   std::vector<DistTensor> outputs, cotangents;
 };
 
-Start start_of(RankContext& ctx, const std::vector<DistTensor>& outputs,
-               const std::vector<DistTensor>& cotangents, bool create_graph) {
+Start start_of(RankContext& ctx, std::span<const DistTensor> outputs,
+               std::span<const DistTensor> cotangents, bool create_graph) {
   DT_CHECK(outputs.size() == cotangents.size(), "grad",
            "got {} cotangents for {} outputs; pass one for each",
            cotangents.size(), outputs.size());
   Start start;
+  start.outputs.reserve(outputs.size());
+  start.cotangents.reserve(outputs.size());
   for (size_t i = 0; i < outputs.size(); ++i) {
     if (!outputs[i].requires_grad() && outputs.size() > 1) continue;
     start.outputs.push_back(outputs[i]);
@@ -225,20 +222,10 @@ std::vector<DistTensor> finished(RankContext& ctx,
   return Gradients(ctx, inputs, options).finish(rest);
 }
 
-}  // namespace
-
-std::vector<DistTensor> grad(const DistTensor& output,
-                             const std::vector<DistTensor>& inputs,
-                             GradOptions options) {
-  const std::vector<DistTensor> cotangent{options.cotangent};
-  return grad(std::vector<DistTensor>{output}, cotangent, inputs,
-              std::move(options));
-}
-
-std::vector<DistTensor> grad(const std::vector<DistTensor>& outputs,
-                             const std::vector<DistTensor>& cotangents,
-                             const std::vector<DistTensor>& inputs,
-                             GradOptions options) {
+std::vector<DistTensor> grad_of(std::span<const DistTensor> outputs,
+                                std::span<const DistTensor> cotangents,
+                                const std::vector<DistTensor>& inputs,
+                                GradOptions options) {
   RankContext& ctx = RankContext::current();
   check_options(inputs, options);
   const Start start = start_of(ctx, outputs, cotangents, options.create_graph);
@@ -254,6 +241,22 @@ std::vector<DistTensor> grad(const std::vector<DistTensor>& outputs,
   const Scoped<bool> record(ctx.grad_enabled, options.create_graph);
   const Scoped<std::string> phase(ctx.phase, "backward");
   return gradients.finish(rest);
+}
+
+}  // namespace
+
+std::vector<DistTensor> grad(const DistTensor& output,
+                             const std::vector<DistTensor>& inputs,
+                             GradOptions options) {
+  const DistTensor cotangent = options.cotangent;
+  return grad_of({&output, 1}, {&cotangent, 1}, inputs, std::move(options));
+}
+
+std::vector<DistTensor> grad(const std::vector<DistTensor>& outputs,
+                             const std::vector<DistTensor>& cotangents,
+                             const std::vector<DistTensor>& inputs,
+                             GradOptions options) {
+  return grad_of(outputs, cotangents, inputs, std::move(options));
 }
 
 SplitGrad::SplitGrad(const DistTensor& output, const DistTensor& cotangent,

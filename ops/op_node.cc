@@ -42,9 +42,10 @@ class OpNode : public Node, public std::enable_shared_from_this<OpNode> {
              "its gradient was taken before, with release_graph; compute it "
              "again, or take all gradients at once");
     check_untouched();
-    std::vector<DistTensor> ins(ins_.size());
-    for (size_t i = 0; i < ins.size(); ++i) ins[i] = ins_[i].read();
-    std::vector<DistTensor> outs(static_cast<size_t>(num_outputs));
+    InlineVec<DistTensor, Compute::kMostInputs> ins;
+    for (const SavedInput& in : ins_) ins.push_back(in.read());
+    InlineVec<DistTensor, Compute::kMostOutputs> outs;
+    outs.resize(static_cast<size_t>(num_outputs));
     for (size_t i = 0; i < outs_.size(); ++i) {
       if (!op_.facts().stores_output(i)) continue;
       outs[i] = DistTensor::wrap(outs_[i], decision_->out[i]);
