@@ -29,6 +29,8 @@ using Values = SampleInput::Values;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // Replaces minus infinity where that would give NaN.
 constexpr double kLowest = -1e30;
+// Two products, each a multiplication and an addition.
+constexpr double kFlopsPerPoint = 4;
 
 void check_dtypes(std::string_view op, std::span<const DType> in, size_t fixed,
                   const Attrs& attrs) {
@@ -117,11 +119,135 @@ const Op& backward_op() {
   return op;
 }
 
+// The layout of x without these axes.
+Layout without(const Spec* x, AxisMask axes) {
+  Layout layout = x->layout();
+  for (Dim& dim : layout.dims) dim = restricted(dim, x->mesh(), ~axes);
+  std::erase_if(layout.partials,
+                [&](const Partial& p) { return axes >> p.axis & 1; });
+  return layout;
+}
+
+// The spec of x [b, s, heads, d] with only the heads split over these axes.
+const Spec* with_heads_on(const Spec* x, AxisMask axes) {
+  Layout layout = without(x, axes);
+  for (int a = 0; a < x->mesh().num_axes(); ++a)
+    if (axes >> a & 1)
+      layout.dims[2] = subdivided(layout.dims[2], x->mesh(), a);
+  return x->with(layout);
+}
+
+// v laid out along the sequence as k is, as a ring requires.
+const Spec* beside(const Spec* v, const Spec* k) {
+  Layout layout = without(v, k->dim(1).axes());
+  layout.dims[1] = k->dim(1);
+  return v->with(layout);
+}
+
+int64_t ring_bytes(const Spec* q, const Spec* k, const Spec* v) {
+  const auto with_sums = [](const Spec* x, int64_t parts, int64_t sums) {
+    return parts * x->largest_part_bytes() +
+           sums * x->with(kernels::stat_of(x->dtype()))->largest_part_bytes();
+  };
+  return with_sums(q, 3, 1) + with_sums(k, 5, 2) +
+         with_sums(beside(v, k), 5, 2);
+}
+
+int64_t heads_bytes(const Spec* q, const std::array<const Spec*, 3>& heads) {
+  return 2 * q->largest_part_bytes() + 4 * heads[0]->largest_part_bytes() +
+         3 * (heads[1]->largest_part_bytes() + heads[2]->largest_part_bytes());
+}
+
+// The axes over which q and k [b, s, heads, d] are both split along the
+// sequence. 0 if shapes are wrong: bind() will throw.
+AxisMask context_axes(const Spec* q, const Spec* k, const Spec* v) {
+  for (const Spec* x : {q, k, v})
+    if (x->ndim() != 4) return 0;
+  return q->dim(1).axes() & k->dim(1).axes();
+}
+
+// The ways to compute a call with such axes: keys stay split in a ring, or
+// heads are split instead.
+struct InContext {
+  std::array<const Spec*, 3> in, heads;  // q, k and v
+  AxisMask axes;
+
+  InContext(const Spec* q, const Spec* k, const Spec* v)
+      : in{q, k, v}, axes(context_axes(q, k, v)) {
+    for (size_t i = 0; i < in.size(); ++i)
+      heads[i] = with_heads_on(in[i], axes);
+  }
+
+  int64_t bytes(bool ring) const {
+    return ring ? ring_bytes(in[0], in[1], in[2]) : heads_bytes(in[0], heads);
+  }
+
+  bool may(bool ring, const AttentionArgs& args) const {
+    const auto wanted = static_cast<ContextParallel>(args.context);
+    if (wanted != ContextParallel::kAuto)
+      return ring == (wanted == ContextParallel::kRing);
+    const int64_t with_ring = bytes(true), with_heads = bytes(false);
+    return args.memory_bytes == 0 ||
+           std::max(with_ring, with_heads) <= args.memory_bytes ||
+           ring == (with_ring <= with_heads);
+  }
+
+  // Priced for a forward and a backward pass.
+  Candidate candidate(bool ring, bool causal, Planner& planner) const {
+    const auto [q, k, v] = in;
+    const Mesh& mesh = q->mesh();
+    // For a rank's batches and heads. The work is that of 2 products in the
+    // forward pass and 5 in the backward pass.
+    Candidate c;
+    c.points = 3.5 * static_cast<double>(q->shape()[1]) *
+               static_cast<double>(k->shape()[1]) *
+               static_cast<double>(q->shape()[3]) *
+               static_cast<double>(q->dim(0).largest(mesh)) *
+               static_cast<double>(q->dim(2).largest(mesh)) *
+               (causal ? 0.5 : 1);
+    if (!ring) {
+      c.in.assign(heads.begin(), heads.end());
+      if (const int64_t whole = q->dim(2).largest(mesh))
+        c.share = static_cast<double>(heads[0]->dim(2).largest(mesh)) /
+                  static_cast<double>(whole);
+      // The result comes back. In the backward pass all go the other way.
+      c.other_ps = 2 * planner.plan(heads[0], q).time_ps;
+      for (size_t i = 0; i < in.size(); ++i)
+        c.other_ps += planner.plan(in[i], heads[i]).time_ps;
+      return c;
+    }
+    const Spec* const there = beside(v, k);
+    c.in = {q, k, there};
+    const IntervalList keys{{0, k->shape()[1]}};
+    int64_t all = 0, most = 0;
+    for (const IntervalList& queries : parts_of(q->dim(1), mesh)) {
+      const int64_t pairs = score_pairs(queries, keys, causal);
+      all += pairs;
+      most = std::max(most, pairs);
+    }
+    c.share = all ? static_cast<double>(most) / static_cast<double>(all) : 0;
+    Layout next_k = k->layout(), next_v = there->layout();
+    next_k.dims[1] = next_v.dims[1] = internal::passed_on(k->dim(1), mesh, 1);
+    const Move moves[] = {{k, k->with(next_k)}, {there, v->with(next_v)}};
+    // Blocks in the forward pass, blocks in the backward pass, and gradients
+    // home. They travel while the rank computes.
+    const int64_t sent =
+        3 * (mesh.size_of(axes) - 1) * planner.plan(moves).time_ps;
+    const int64_t hidden =
+        planner.cost().work_ps(kFlopsPerPoint * c.points * c.share, 0);
+    c.other_ps = std::max<int64_t>(sent - hidden, 0);
+    return c;
+  }
+};
+
+bool is_ring(const Decision& d) { return !d.in[1]->dim(1).whole(); }
+
 // q, k, v, [mask, or ids] -> out, and lse, the log of each query's sum of
 // exponentials, for the gradient.
 class AttentionOp : public Op {
  public:
-  AttentionOp() : Op("attention", {.work = {4}, .saves_outputs = true}) {}
+  AttentionOp()
+      : Op("attention", {.work = {kFlopsPerPoint}, .saves_outputs = true}) {}
 
   BoundRule bind(const std::vector<Shape>& shapes,
                  const Attrs& attrs) const override {
@@ -132,6 +258,25 @@ class AttentionOp : public Op {
                                 const Attrs& attrs) const override {
     check_dtypes(name(), in, 3, attrs);
     return {in[0], kernels::stat_of(in[0])};
+  }
+  std::vector<Way> ways(std::span<const OpInput> in,
+                        const Attrs& attrs) const override {
+    AttentionArgs args = attrs.as<AttentionArgs>();
+    if (args.length || args.ring ||
+        !context_axes(in[0].spec, in[1].spec, in[2].spec))
+      return {};
+    const InContext context(in[0].spec, in[1].spec, in[2].spec);
+    std::vector<Way> ways;
+    for (const bool ring : {true, false}) {
+      if (!context.may(ring, args)) continue;
+      args.ring = ring;
+      Way& way = ways.emplace_back(
+          context.candidate(ring, args.causal, RankContext::current().planner),
+          args);
+      for (const OpInput& more : in.subspan(3))
+        way.layouts.in.push_back(more.spec);
+    }
+    return ways;
   }
   std::vector<Sample> samples() const override {
     return attention_samples(false);
@@ -153,7 +298,9 @@ class AttentionOp : public Op {
     in.insert(in.end(), {c.outputs[0], c.outputs[1], c.cotangents[0]});
     in.insert(in.end(), c.inputs.begin() + 3, c.inputs.end());
     const Assignment a = inherited(c);
-    std::vector<DistTensor> back = apply(backward_op(), in, c.attrs, &a);
+    AttentionArgs args = c.attrs.as<AttentionArgs>();
+    args.ring = is_ring(*c.decision);
+    std::vector<DistTensor> back = apply(backward_op(), in, args, &a);
     back.resize(c.inputs.size());
     return back;
   }
@@ -267,162 +414,14 @@ void check_documents(const DistTensor& q, const DistTensor& k,
            to_string(k.shape()));
 }
 
-// How a call is computed: in a ring or not, and the specs that q, k and v are
-// moved to (null: they stay).
-struct Context {
-  bool ring = false;
-  std::array<SpecRef, 3> heads = {};
-};
-
-// The layout of x without these axes.
-Layout without(const Spec* x, AxisMask axes) {
-  Layout layout = x->layout();
-  for (Dim& dim : layout.dims) dim = restricted(dim, x->mesh(), ~axes);
-  std::erase_if(layout.partials,
-                [&](const Partial& p) { return axes >> p.axis & 1; });
-  return layout;
-}
-
-// The spec of x [b, s, heads, d] with only the heads split over these axes.
-const Spec* with_heads_on(const Spec* x, AxisMask axes) {
-  Layout layout = without(x, axes);
-  for (int a = 0; a < x->mesh().num_axes(); ++a)
-    if (axes >> a & 1)
-      layout.dims[2] = subdivided(layout.dims[2], x->mesh(), a);
-  return x->with(layout);
-}
-
-// v laid out along the sequence as k is, as a ring requires.
-const Spec* beside(const Spec* v, const Spec* k) {
-  Layout layout = without(v, k->dim(1).axes());
-  layout.dims[1] = k->dim(1);
-  return v->with(layout);
-}
-
-// Picoseconds of a forward and a backward pass in a ring over these axes: the
-// time to send or the time to compute, whichever is longer.
-int64_t ring_ps(const Spec* q, const Spec* k, const Spec* v, AxisMask axes,
-                bool causal, double flops, Planner& planner) {
-  const Mesh& mesh = q->mesh();
-  v = beside(v, k);
-  Layout next_k = k->layout(), next_v = v->layout();
-  next_k.dims[1] = next_v.dims[1] = internal::passed_on(k->dim(1), mesh, 1);
-  const Move moves[] = {{k, k->with(next_k)}, {v, v->with(next_v)}};
-  const IntervalList keys{{0, k->shape()[1]}};
-  int64_t all = 0, most = 0;
-  for (const IntervalList& queries : parts_of(q->dim(1), mesh)) {
-    const int64_t pairs = score_pairs(queries, keys, causal);
-    all += pairs;
-    most = std::max(most, pairs);
-  }
-  const double share =
-      all ? static_cast<double>(most) / static_cast<double>(all) : 0;
-  // Blocks in the forward pass, blocks in the backward pass, and gradients
-  // home.
-  const int64_t sent =
-      3 * (mesh.size_of(axes) - 1) * planner.plan(moves).time_ps;
-  return std::max(sent, planner.cost().work_ps(flops * share, 0));
-}
-
-// Picoseconds with heads split instead.
-int64_t heads_ps(const std::array<const Spec*, 3>& from,
-                 const std::array<const Spec*, 3>& to, double flops,
-                 Planner& planner) {
-  const Move there[] = {{from[0], to[0]}, {from[1], to[1]}, {from[2], to[2]}};
-  const Move back[] = {{to[0], from[0]}};
-  const int64_t sent =
-      2 * (planner.plan(there).time_ps + planner.plan(back).time_ps);
-  const Mesh& mesh = from[0]->mesh();
-  const double share = static_cast<double>(to[0]->dim(2).largest(mesh)) /
-                       static_cast<double>(from[0]->dim(2).largest(mesh));
-  return sent + planner.cost().work_ps(flops * share, 0);
-}
-
-int64_t ring_bytes(const Spec* q, const Spec* k, const Spec* v) {
-  const auto with_sums = [](const Spec* x, int64_t parts, int64_t sums) {
-    return parts * x->largest_part_bytes() +
-           sums * x->with(kernels::stat_of(x->dtype()))->largest_part_bytes();
-  };
-  return with_sums(q, 3, 1) + with_sums(k, 5, 2) +
-         with_sums(beside(v, k), 5, 2);
-}
-
-int64_t heads_bytes(const Spec* q, const std::array<const Spec*, 3>& heads) {
-  return 2 * q->largest_part_bytes() + 4 * heads[0]->largest_part_bytes() +
-         3 * (heads[1]->largest_part_bytes() + heads[2]->largest_part_bytes());
-}
-
-// The ways to compute a call, if q and k are split along the sequence over the
-// same axes (`may`): keys stay split in a ring, or heads are split instead.
-struct Ways {
-  bool may = false;
-  std::array<const Spec*, 3> in = {}, heads = {};
-
-  explicit Ways(const std::array<const Spec*, 3>& of) : in(of) {
-    for (const Spec* x : in)
-      if (x->ndim() != 4) return;  // apply() will throw
-    const AxisMask axes = this->axes();
-    if (!axes) return;
-    may = true;
-    for (size_t i = 0; i < in.size(); ++i)
-      heads[i] = with_heads_on(in[i], axes);
-  }
-  AxisMask axes() const { return in[0]->dim(1).axes() & in[1]->dim(1).axes(); }
-  int64_t bytes(bool ring) const {
-    return ring ? ring_bytes(in[0], in[1], in[2]) : heads_bytes(in[0], heads);
-  }
-  bool ring_is_cheaper(bool causal) const {
-    const Spec *q = in[0], *k = in[1];
-    if (q->shape()[2] == 0) return false;
-    // For a rank's batches and heads: 2 products forward, 5 backward.
-    const Mesh& mesh = q->mesh();
-    const double flops = 14.0 * static_cast<double>(q->shape()[1]) *
-                         static_cast<double>(k->shape()[1]) *
-                         static_cast<double>(q->shape()[3]) *
-                         static_cast<double>(q->dim(0).largest(mesh)) *
-                         static_cast<double>(q->dim(2).largest(mesh)) *
-                         (causal ? 0.5 : 1);
-    Planner& planner = RankContext::current().planner;
-    return ring_ps(q, k, in[2], axes(), causal, flops, planner) <=
-           heads_ps(in, heads, flops, planner);
-  }
-  bool ring(const AttentionOptions& o) const {
-    if (o.context != ContextParallel::kAuto)
-      return o.context == ContextParallel::kRing;
-    if (o.memory_bytes > 0 &&
-        std::max(bytes(true), bytes(false)) > o.memory_bytes)
-      return bytes(true) <= bytes(false);
-    return ring_is_cheaper(o.causal);
-  }
-};
-
-// Remembers the last answer, because each layer of a model asks the same.
-Context context_of(const DistTensor& q, const DistTensor& k,
-                   const DistTensor& v, const AttentionOptions& options) {
-  struct Last {
-    uint64_t run = 0;
-    std::array<SpecRef, 3> in = {};
-    bool causal = false;
-    ContextParallel wanted = ContextParallel::kAuto;
-    int64_t memory_bytes = 0;
-    bool operator==(const Last&) const = default;
-  };
-  thread_local Last last;
-  thread_local Context how;
-  const Last now{RankContext::current().run_id,
-                 {q.spec(), k.spec(), v.spec()},
-                 options.causal,
-                 options.context,
-                 options.memory_bytes};
-  if (now == last) return how;
-  const Ways ways({q.spec(), k.spec(), v.spec()});
-  how = {};
-  if (ways.may) {
-    how.ring = ways.ring(options);
-    if (!how.ring) std::copy_n(ways.heads.begin(), 3, how.heads.begin());
-  }
-  last = now;
-  return how;
+AttentionArgs args_of(const AttentionOptions& o) {
+  return {.causal = o.causal,
+          .scale = o.scale,
+          .ring = false,
+          .documents = o.documents.defined(),
+          .length = o.length,
+          .context = static_cast<int64_t>(o.context),
+          .memory_bytes = o.memory_bytes};
 }
 
 // The sum of 1 ... n.
@@ -457,8 +456,10 @@ std::string_view name(ContextParallel c) {
 
 int64_t context_bytes(const Spec* q, const Spec* k, const Spec* v,
                       const AttentionOptions& options) {
-  const Ways ways({q, k, v});
-  return ways.may ? ways.bytes(ways.ring(options)) : 0;
+  if (!context_axes(q, k, v)) return 0;
+  const OpInput in[] = {{q}, {k}, {v}};
+  return InContext(q, k, v).bytes(
+      is_ring(*decide(attention_op(), in, args_of(options))));
 }
 
 DistTensor attention(const DistTensor& q, const DistTensor& k,
@@ -486,21 +487,15 @@ DistTensor attention(const DistTensor& q, const DistTensor& k,
         "keys, at least that of causal queries, and no documents",
         length, to_string(q.shape()), to_string(k.shape()),
         ids.defined() ? " with documents" : "");
-  const Context how = length ? Context() : context_of(q, k, v, options);
-  const AttentionArgs args{options.causal, options.scale, how.ring,
-                           ids.defined(), length};
-  if (!how.heads[0]) return apply(attention_op(), in, args)[0];
-  RankContext& ctx = RankContext::current();
-  DT_CHECK(!ctx.explicit_only, "attention",
-           "would have to communicate: q {} is split along the sequence as k "
-           "and v are; write x.redistribute() before it, so that the "
-           "sequence is whole",
-           q.spec()->to_string());
-  const Scoped<std::string_view> op(ctx.op, attention_op().name());
-  relayout(std::span(in).first(3), how.heads);
+  const DistTensor y = apply(attention_op(), in, args_of(options))[0];
+  // If heads were split instead of the sequence, the result goes back.
+  const AxisMask axes = context_axes(q.spec(), k.spec(), v.spec());
+  if (!axes || length || y.spec()->dim(1).axes() & axes) return y;
   Layout back = q.layout();
   back.partials.clear();
-  return relayout(apply(attention_op(), in, args)[0], q.spec()->with(back));
+  const Scoped<std::string_view> op(RankContext::current().op,
+                                    attention_op().name());
+  return relayout(y, q.spec()->with(back));
 }
 
 static const OpFamily kFamily("attention", [] {

@@ -16,13 +16,15 @@
 namespace dtensor::internal {
 
 struct AttentionArgs {
-  static constexpr Fields kFields = {"causal", value("scale"), "ring",
-                                     "documents", value("length")};
+  static constexpr Fields kFields = {"causal",      value("scale"),  "ring",
+                                     "documents",   value("length"), "context",
+                                     "memory_bytes"};
   bool causal;
   double scale;        // 0: see scale_of()
   bool ring;           // keys stay split along the sequence
   bool documents;      // the additional inputs are ids, not a mask
-  int64_t length = 0;  // of AttentionOptions
+  int64_t length = 0;  // of AttentionOptions, as are these
+  int64_t context = 0, memory_bytes = 0;
   // 1 / sqrt(d) if no scale was given; d is the size of a head.
   double scale_of(int64_t d) const {
     return scale != 0 ? scale : 1 / std::sqrt(static_cast<double>(d));

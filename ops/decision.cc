@@ -94,9 +94,26 @@ uint64_t lineage_of(const Op& op, std::span<const OpInput> inputs,
   return attrs.like ? hash_mix(h, attrs.like->hash()) : h;
 }
 
+// The cheapest of these ways. Its layouts become those of the inputs.
+Attrs cheapest(std::vector<Way> ways, std::vector<OpInput>& inputs,
+               const Op& op, Planner& planner) {
+  std::vector<Candidate> layouts;
+  for (Way& w : ways) layouts.push_back(std::move(w.layouts));
+  size_t which = 0;
+  const Choice c =
+      choose(layouts, inputs, op.facts().work, planner, op.name(), &which);
+  for (size_t i = 0; i < inputs.size(); ++i) inputs[i].spec = c.in[i];
+  return ways[which].attrs;
+}
+
 void decide_by_rule(Decision& d, RankContext& ctx, const Op& op,
-                    std::span<const OpInput> inputs, const Attrs& attrs,
+                    std::span<const OpInput> given, const Attrs& asked,
                     const Assignment* assignment) {
+  std::vector<OpInput> inputs(given.begin(), given.end());
+  std::vector<Way> ways;
+  if (!assignment) ways = op.ways(given, asked);
+  const Attrs attrs =
+      ways.empty() ? asked : cheapest(std::move(ways), inputs, op, ctx.planner);
   std::vector<Shape> shapes;
   std::vector<DType> dtypes;
   for (const OpInput& in : inputs) {

@@ -89,6 +89,14 @@ struct OpFacts {
   bool stores_output(size_t o) const { return stored_outputs >> o & 1; }
 };
 
+// One of several algorithms for a call whose inputs lie in a certain way: the
+// layouts that it computes on, its price, and the arguments with which bind()
+// gives its rule.
+struct Way {
+  Candidate layouts;  // of the inputs; the rule gives those of the outputs
+  Attrs attrs;
+};
+
 class Op {
  public:
   explicit Op(std::string name, const OpFacts& facts = {})
@@ -104,6 +112,11 @@ class Op {
   // these inputs. Throws Error if there is none.
   virtual std::vector<Candidate> candidates(std::span<const OpInput>,
                                             const Attrs&) const;
+  // With a rule: the ways among which choose() decides. If there are none, as
+  // by default, it decides among the assignments of the call's own rule.
+  virtual std::vector<Way> ways(std::span<const OpInput>, const Attrs&) const {
+    return {};
+  }
   // By default, one output with the dtype of the first input.
   virtual std::vector<DType> out_dtypes(std::span<const DType> in,
                                         const Attrs&) const;

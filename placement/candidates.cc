@@ -1,6 +1,7 @@
 #include "dtensor/placement/candidates.h"
 
 #include <optional>
+#include <utility>
 
 #include "dtensor/placement/error.h"
 
@@ -12,6 +13,7 @@ Choice price(const Candidate& candidate, std::span<const OpInput> inputs,
   Choice c;
   c.in = candidate.in;
   c.out = candidate.out;
+  c.comm_ps = candidate.other_ps;
   double bytes = 0;
   for (size_t i = 0; i < inputs.size(); ++i) {
     const Plan& p = planner.plan(inputs[i].spec, c.in[i]);
@@ -36,14 +38,15 @@ Choice price(const Candidate& candidate, std::span<const OpInput> inputs,
 
 Choice choose(std::span<const Candidate> candidates,
               std::span<const OpInput> inputs, const OpWork& work,
-              Planner& planner, std::string_view op) {
+              Planner& planner, std::string_view op, size_t* which) {
   std::optional<Choice> best;
-  for (const Candidate& candidate : candidates) {
-    Choice c = price(candidate, inputs, work, planner);
-    if (c.feasible &&
-        (!best || c.total_ps() < best->total_ps() ||
-         (c.total_ps() == best->total_ps() && c.steps < best->steps)))
-      best = std::move(c);
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    Choice c = price(candidates[i], inputs, work, planner);
+    if (!c.feasible || (best && std::pair(c.total_ps(), c.steps) >=
+                                    std::pair(best->total_ps(), best->steps)))
+      continue;
+    best = std::move(c);
+    if (which) *which = i;
   }
   if (best) return std::move(*best);
   std::string listed;

@@ -16,13 +16,18 @@ struct Candidate {
   // The local work: the number of points that the operator computes in all, and
   // the largest share of them that one rank computes. 0 points for a view.
   double points = 0, share = 1;
+  // Picoseconds of anything else that this way costs: messages of the operator
+  // itself, as far as its work does not hide them, and moves that will follow.
+  int64_t other_ps = 0;
 };
 
 // The cheapest candidate, by the sum of the redistribution of the inputs, the
 // local work, and the reductions that partial outputs put off. Ties go to fewer
-// steps, then to the first. Throws Error if every candidate would send an input
-// that has to stay (see Keep).
+// steps, then to the first; its index is stored in `*which` unless that is
+// null. Throws Error if every candidate would send an input that has to stay
+// (see Keep).
 Choice choose(std::span<const Candidate>, std::span<const OpInput>,
-              const OpWork&, Planner&, std::string_view op);
+              const OpWork&, Planner&, std::string_view op,
+              size_t* which = nullptr);
 
 }  // namespace dtensor

@@ -443,9 +443,10 @@ TEST(ContextParallelTest, RefusedBeforeAnythingIsSent) {
               ExplicitOnly scope;
               return attention(x, x, x, {true, 0, ContextParallel::kAllToAll});
             }),
-            "[attention] would have to communicate: q f64[1, 4, 2, 2](S1) is "
-            "split along the sequence as k and v are; write x.redistribute() "
-            "before it, so that the sequence is whole");
+            "[attention] would have to communicate: input 0 is "
+            "f64[1, 4, 2, 2](S1) and is needed as f64[1, 4, 2, 2](S2) "
+            "(all-to-all, 32 bytes); write x.redistribute(\"S2\") before "
+            "it");
   EXPECT_NE(error([&](const DistTensor& x) {
               CommBudget scope(127);
               return attention(x, x, x, ring);
