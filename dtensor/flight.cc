@@ -99,7 +99,7 @@ std::string FlightRecorder::to_json(std::string_view why) const {
       {"host", host},
       {"process", getpid()},
       {"why", why},
-      {"written_ns", nanoseconds<std::chrono::steady_clock>() + to_unix()},
+      {"written_ns", 0},
       {"state", !error.empty() ? "failed"
                 : over         ? "left"
                                : "runs"},
@@ -111,6 +111,8 @@ std::string FlightRecorder::to_json(std::string_view why) const {
     json["lanes"].push_back(
         lane_to_json(lane, ring ? ring->snapshot() : FlightRing::Snapshot{}));
   }
+  // Not before: a lane's time must not be later than that of the file.
+  json["written_ns"] = nanoseconds<std::chrono::steady_clock>() + to_unix();
   return json.dump(1, ' ', false, Json::error_handler_t::replace) + '\n';
 }
 
