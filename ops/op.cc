@@ -8,25 +8,13 @@
 #include "dtensor/interrupt.h"
 #include "dtensor/ops/call_inputs.h"
 #include "dtensor/ops/op_node.h"
+#include "dtensor/ops/op_watch.h"
 #include "dtensor/placement/error.h"
-#include "dtensor/trace.h"
-#include "dtensor/tracer.h"
 
 namespace dtensor {
 namespace {
 
 using Outputs = InlineVec<DistTensor, Compute::kMostOutputs>;
-
-// For a trace: the time at which the operator began, and its record.
-int64_t begin_of(const RankContext& ctx) {
-  return ctx.tracer ? ctx.tracer->now() : 0;
-}
-void note(Tracer& tracer, int64_t begin, const Op& op, const Decision& d,
-          std::span<const DistTensor> given, int64_t ordinal) {
-  InlineVec<SpecRef, Compute::kMostInputs> in;
-  for (const DistTensor& t : given) in.push_back(t.spec());
-  tracer.op(begin, op.name(), in, d.out, d.bytes, ordinal);
-}
 
 // The lineage of the values that the call makes.
 Lineage lineage_of(RankContext& ctx, const Op& op, const Attrs& attrs,
@@ -83,17 +71,13 @@ void run_op(const Op& op, std::span<const DistTensor> given, const Attrs& asked,
             const Assignment* assignment, Outputs& outputs) {
   RankContext& ctx = RankContext::current();
   check_interrupted();
-  const int64_t begin = begin_of(ctx);
   Scoped<std::string_view> running(ctx.op, op.name());
   constexpr size_t kMost = Compute::kMostInputs;
   DT_CHECK(!given.empty() && given.size() <= kMost, op.name(),
            "takes 1 to {} inputs, but got {}", kMost, given.size());
   check_defined(op.name(), given);
-  OpCaptures* const captures = captures_of(ctx);
-  if (captures)
-    for (const DistTensor& in : given) captures->used(in);
-  OpCaptures* const kept = captures && captures->has(op) ? captures : nullptr;
-  CallInputs inputs(ctx, given, kept != nullptr);
+  OpWatch watch(ctx, op, given);
+  CallInputs inputs(ctx, given, watch.kept() != nullptr);
 
   InlineVec<OpInput, kMost> specs;
   bool record = false;
@@ -117,7 +101,7 @@ void run_op(const Op& op, std::span<const DistTensor> given, const Attrs& asked,
 
   {
     Compute c(op, attrs, *d, ctx);
-    compute_outputs(c, inputs, kept, record, outputs);
+    compute_outputs(c, inputs, watch.kept(), record, outputs);
   }
 
   for (size_t o = 0; o < outputs.size(); ++o) {
@@ -126,14 +110,9 @@ void run_op(const Op& op, std::span<const DistTensor> given, const Attrs& asked,
     if (keep != Keep::kMove && op.facts().renames)
       outputs[o].impl()->keep = keep;
   }
-  if (captures) captures->ran(op, attrs, *d, outputs);
   if (record) record_node(op, attrs, d, given, inputs.ready(), outputs);
   inputs.free();
-  const int64_t ordinal = ctx.ordinal++;
-  if (const auto& trace = op_trace(ctx); trace && !kept)
-    trace({op, attrs, *d, given, outputs, ctx.path, ordinal});
-  if (ctx.tracer) [[unlikely]]
-    note(*ctx.tracer, begin, op, *d, given, ordinal);
+  watch.ran(attrs, *d, outputs);
 }
 
 }  // namespace

@@ -1,0 +1,32 @@
+#include "dtensor/ops/op_watch.h"
+
+#include "dtensor/placement/inline_vec.h"
+#include "dtensor/tracer.h"
+
+namespace dtensor {
+
+OpWatch::OpWatch(RankContext& ctx, const Op& op,
+                 std::span<const DistTensor> given)
+    : ctx_(ctx),
+      op_(op),
+      given_(given),
+      captures_(captures_of(ctx)),
+      begin_(ctx.tracer ? ctx.tracer->now() : 0) {
+  if (!captures_) return;
+  for (const DistTensor& in : given) captures_->used(in);
+  if (captures_->has(op)) kept_ = captures_;
+}
+
+void OpWatch::ran(const Attrs& attrs, const Decision& d,
+                  std::span<const DistTensor> outputs) {
+  if (captures_) captures_->ran(op_, attrs, d, outputs);
+  const int64_t ordinal = ctx_.ordinal++;
+  if (const auto& trace = op_trace(ctx_); trace && !kept_)
+    trace({op_, attrs, d, given_, outputs, ctx_.path, ordinal});
+  if (!ctx_.tracer) return;
+  InlineVec<SpecRef, Compute::kMostInputs> in;
+  for (const DistTensor& t : given_) in.push_back(t.spec());
+  ctx_.tracer->op(begin_, op_.name(), in, d.out, d.bytes, ordinal);
+}
+
+}  // namespace dtensor
