@@ -33,6 +33,9 @@ TEST(Grad, OfATensorInsideTheGraph) {
     EXPECT_EQ(g[0].to_string(), "f64[4](S0) [60, 60, 60, 60]");
     EXPECT_EQ(g[1].to_string(), "f64[4](S0) [120, 120, 120, 120]");
     EXPECT_EQ(g[2].item(), 1);
+    const auto again = grad(loss, {h, w}, {.create_graph = true});
+    EXPECT_EQ(again[0].to_string(), g[0].to_string());
+    EXPECT_EQ(again[1].to_string(), g[1].to_string());
     EXPECT_EQ(grad(loss, {w})[0].full().at(0), 120);
     EXPECT_EQ(grad(loss, {h})[0].full().at(0), 60);
   });
