@@ -70,6 +70,7 @@ std::vector<Architecture> make_all() {
       .rotary = false,
       .grouped = false,
       .bias = true,
+      .out_bias = true,
       .mlp = Architecture::Mlp::kGelu,
       .embedding = "transformer.wte",
       .positions = "transformer.wpe",

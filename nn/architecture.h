@@ -49,7 +49,8 @@ struct Architecture {
   double norm_eps = 1e-6;   // if the config does not say
   bool rotary = true;       // learned positions otherwise
   bool grouped = true;      // whether there may be fewer kv-heads than heads
-  bool bias = false;        // of attention's products
+  bool bias = false;        // of attention's queries, keys and values
+  bool out_bias = false;    // of attention's output
   Mlp mlp = Mlp::kSwiGLU;
   // ---- Names of submodules; those of blocks are below "BLOCKS.N." ----
   const char* embedding = "model.embed_tokens";

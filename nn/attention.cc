@@ -16,7 +16,7 @@ Attention::Attention(const Scope& at, const AttentionConfig& c)
                           c.bias)),
       v_proj_(add<Linear>("v_proj", c.hidden, c.hidden / c.heads * c.kv_heads,
                           c.bias)),
-      o_proj_(add<Linear>("o_proj", c.hidden, c.hidden, c.bias)) {}
+      o_proj_(add<Linear>("o_proj", c.hidden, c.hidden, c.out_bias)) {}
 
 DistTensor Attention::forward(const DistTensor& x) const {
   const int64_t b = x.size(0), s = x.size(1),

@@ -19,6 +19,7 @@ DecoderBlock::DecoderBlock(const Scope& at, const ModelConfig& c) : Module(at) {
                                    .heads = c.heads,
                                    .kv_heads = c.kv(),
                                    .bias = a.bias,
+                                   .out_bias = a.out_bias,
                                    .rope_theta = a.rotary ? c.rope_theta : 0});
   norm_2_ = norm(a.norm_2);
   switch (a.mlp) {
