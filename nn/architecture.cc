@@ -145,7 +145,15 @@ std::vector<Architecture> make_all() {
   mixtral.constants.push_back({"router_jitter_noise", {"0.0"}});
   mixtral.constants.push_back({"sliding_window", {"null"}, Use::kWritten});
   mixtral.places = mixtral_places;
-  return {gpt, llama, mixtral};
+  Architecture qwen2 = llama;
+  qwen2.name = "qwen2";
+  qwen2.bias = true;
+  qwen2.class_name = "Qwen2ForCausalLM";
+  qwen2.types = {"qwen2"};
+  for (ConfigConstant& c : qwen2.constants)
+    if (std::string_view(c.key).ends_with("_bias")) c.use = Use::kRead;
+  qwen2.constants.push_back({"use_sliding_window", {"false"}});
+  return {gpt, llama, mixtral, qwen2};
 }
 
 }  // namespace

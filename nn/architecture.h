@@ -85,7 +85,7 @@ struct Architecture {
 std::span<const Architecture> architectures();
 // Throws Error, which lists the names, if there is none.
 const Architecture& architecture(std::string_view name);
-// "gpt, llama or mixtral": the names of those that `which` accepts.
+// "gpt, llama, mixtral or qwen2": the names of those that `which` accepts.
 std::string architecture_names(bool (*which)(const Architecture&) = nullptr);
 
 }  // namespace dtensor::nn

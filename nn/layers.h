@@ -137,8 +137,8 @@ class SwiGLU : public FeedForward {
 
 struct AttentionConfig {
   int64_t hidden = 0, heads = 0, kv_heads = 0;
-  bool bias = true;      // of q_proj, k_proj and v_proj
-  bool out_bias = true;  // of o_proj
+  bool bias = true;       // of q_proj, k_proj and v_proj
+  bool out_bias = true;   // of o_proj
   double rope_theta = 0;  // 0: no rotary embedding
 };
 

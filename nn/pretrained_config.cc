@@ -100,6 +100,7 @@ class Members {
                                                       "summary_*",
                                                       "task_specific_params",
                                                       "n_ctx",
+                                                      "max_window_layers",
                                                       "pretraining_tp",
                                                       "output_*",
                                                       "return_dict",
@@ -136,8 +137,14 @@ void read_rotary(Members& m, ModelConfig& c) {
       m.refuse("rope_parameters", "{\"rope_type\": \"default\"}");
     c.rope_theta = rope.value("rope_theta", c.rope_theta);
   }
-  if (m.number<int64_t>("sliding_window", c.seq) < c.seq)
-    m.refuse("sliding_window", "null");
+  const auto window = m.number<int64_t>("sliding_window", c.seq);
+  const bool slides =
+      !m.has("use_sliding_window") || m.at("use_sliding_window") == true;
+  if (slides && window < c.seq) m.refuse("sliding_window", "null");
+  if (m.has("layer_types"))
+    for (const json& type : m.at("layer_types"))
+      if (type != "full_attention")
+        m.refuse("layer_types", "\"full_attention\" everywhere");
 }
 
 // transformers adds the router's loss only if it returns the router's logits.

@@ -35,7 +35,8 @@ TEST(Config, Defaults) {
 
 TEST(Config, ErrorsSayWhatToWrite) {
   EXPECT_EQ(error_of({.name = "bert"}),
-            "[model] there is no model \"bert\"; write gpt, llama or mixtral");
+            "[model] there is no model \"bert\"; write gpt, llama, mixtral "
+            "or qwen2");
   EXPECT_EQ(error_of({.hidden = 100, .heads = 8}),
             "[model] hidden 100 is not a multiple of heads 8; write hidden 96 "
             "or 104");

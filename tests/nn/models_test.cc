@@ -82,7 +82,8 @@ void expect_equal(const Gradients& got, const Gradients& expected,
 }
 
 class Models : public ::testing::TestWithParam<const char*> {};
-INSTANTIATE_TEST_SUITE_P(All, Models, ::testing::Values("gpt", "llama"));
+INSTANTIATE_TEST_SUITE_P(All, Models,
+                         ::testing::Values("gpt", "llama", "qwen2"));
 
 TEST_P(Models, LossAndGradientsAreEqualOnEveryMesh) {
   const ModelConfig config = tiny(GetParam());

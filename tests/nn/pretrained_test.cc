@@ -223,6 +223,8 @@ TEST_F(Pretrained, RefusesWhatItDoesNotCompute) {
       {"llama", "rope_parameters", "{\"rope_type\":\"yarn\"}"},
       {"llama", "rope_parameters", "{\"partial_rotary_factor\":0.5}"},
       {"llama", "sliding_window", "4"},
+      {"llama", "layer_types", "[\"sliding_attention\"]"},
+      {"qwen2", "use_sliding_window", "true"},
       {"mixtral", "router_jitter_noise", "0.1"},
   };
   for (const auto& [model, member, value] : refused)
@@ -241,6 +243,9 @@ TEST_F(Pretrained, RefusesWhatItDoesNotCompute) {
         std::array{"gpt", "n_inner", "null"},
         std::array{"llama", "head_dim", "null"},
         std::array{"llama", "sliding_window", "5"},
+        std::array{"llama", "layer_types", "[\"full_attention\"]"},
+        std::array{"qwen2", "sliding_window", "4"},
+        std::array{"qwen2", "max_window_layers", "28"},
         std::array{"mixtral", "pad_token_id", "3"}})
     EXPECT_EQ(error_with(model, member, value), "no error");
   EXPECT_EQ(error_with("gpt", "n_inner", "null"), "no error");
