@@ -191,7 +191,9 @@ DistTensor binary(int index, const DistTensor& a, const DistTensor& b,
       f, a.dtype() == b.dtype()
              ? a.dtype()
              : promote(a.dtype(), weight_of(a), b.dtype(), weight_of(b)));
-  const DistTensor both[] = {cast(a, t), cast(b, t)};
+  DistTensor both[] = {a, b};
+  for (DistTensor& x : both)
+    if (x.dtype() != t) x = cast(x, t);
   if (f.num_params == 0 && numbers.size() == 0)
     return apply1(binary_op(index), both);
   double p[fn::kMaxParams];

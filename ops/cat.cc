@@ -70,9 +70,9 @@ class Cat : public IndexOp {
   void compute(Compute& c) const override {
     int dim = static_cast<int>(c.attrs.as<CatArgs>().dim);
     int64_t at = 0;
-    for (const Tensor& t : c.in) {
-      int64_t n = t.shape()[dim];
-      c.out[0].slice(dim, at, at + n).copy_from(t);
+    for (size_t i = 0; i < c.in.size(); ++i) {
+      const int64_t n = c.in[i].shape()[dim];
+      c.out[0].slice(dim, at, at + n).copy_from(c.in[i]);
       at += n;
     }
   }

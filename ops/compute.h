@@ -40,8 +40,19 @@ class Compute {
   }
   Device& device() const { return *context.device; }
 
-  InlineVec<Tensor, kMostInputs> in =
-      {};  // in the decided layouts, with any strides
+  // The inputs' parts, in the decided layouts, with any strides. They belong to
+  // the caller, so that a call counts no references.
+  class Parts {
+   public:
+    void push_back(const Tensor& part) { all_.push_back(&part); }
+    void push_back(Tensor&&) = delete;
+    size_t size() const { return all_.size(); }
+    const Tensor& operator[](size_t i) const { return *all_[i]; }
+
+   private:
+    InlineVec<const Tensor*, kMostInputs> all_;
+  };
+  Parts in;
   // Allocated and contiguous, unless compute() sets them (see Op::allocates).
   InlineVec<Tensor, kMostOutputs> out;
   // True if compute() must add to the values in `out` (see Op::in_boxes).

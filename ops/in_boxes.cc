@@ -126,9 +126,10 @@ void compute_in_boxes(Compute& c, size_t i, std::span<const SourceBox> boxes,
         static_cast<const char*>(source.src) + offset * size_of(t), box.shape,
         source.src_strides, t, c.device(), c.stream);
     Compute part(c.op, c.attrs, c.decision, c.context);
+    InlineVec<Tensor, Compute::kMostInputs> in;
     for (size_t k = 0; k < c.in.size(); ++k)
-      part.in.push_back(k == i ? lying
-                               : cut(c.in[k], rule.inputs()[k], ranges));
+      part.in.push_back(in.push_back(
+          k == i ? lying : cut(c.in[k], rule.inputs()[k], ranges)));
     for (size_t o = 0; o < c.out.size(); ++o)
       part.out.push_back(cut(c.out[o], rule.outputs()[o], ranges));
     part.accumulate =
@@ -143,8 +144,9 @@ void compute_in_boxes(Compute& c, size_t i, std::span<const SourceBox> boxes,
 // Sets c.out from these inputs, reading input `which` in boxes.
 void read(Compute& c, size_t which, std::span<const DistTensor> inputs,
           std::span<const SourceBox> boxes, Communicator::Sources sources) {
+  const Tensor none;
   for (size_t i = 0; i < inputs.size(); ++i)
-    c.in.push_back(i == which ? Tensor() : inputs[i].impl()->part());
+    c.in.push_back(i == which ? none : inputs[i].impl()->part());
   c.allocate_outputs();
   compute_in_boxes(c, which, boxes, sources);
 }

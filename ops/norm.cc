@@ -89,7 +89,7 @@ class NormBackward : public RuleOp {
   void compute(Compute& c) const override {
     const AxisMask axes = c.axes_of('n');
     const Rows x(c.in[0]), dy(c.in[this->dy()]),
-        more(more_ ? c.in.back() : x.t);
+        more(more_ ? c.in[c.in.size() - 1] : x.t);
     const Tensor gamma = c.in[1].to_contiguous();
     const Tensor mean = layer_ ? c.in[2].to_contiguous() : Tensor();
     const Tensor rstd = c.in[this->dy() - 1].to_contiguous();
@@ -206,7 +206,8 @@ class Norm : public RuleOp {
     const Rows x(add_first ? c.out[1] : c.in[0]),
         residual(of_ == Of::kSum && !axes ? c.in[1] : x.t);
     const Tensor g = c.in[gamma()].to_contiguous();
-    const Tensor beta = layer_ ? c.in.back().to_contiguous() : Tensor();
+    const Tensor beta =
+        layer_ ? c.in[c.in.size() - 1].to_contiguous() : Tensor();
     kernels::Norm a = arguments(x, g, layer_ ? &beta : nullptr);
     const Tensor &rstd = c.out.back(), &mean = c.out[statistics()];
     void* mean_data = layer_ ? mean.mutable_data() : nullptr;
