@@ -28,6 +28,7 @@ void PackedMessages::reset(const Transfer& t, std::span<const int> peer_of,
                            int peers) {
   t_ = &t;
   s_ = t.schedule;
+  packed_for_ = -1;
   order_.clear();
   const auto clear = [](auto& lists, size_t size) {
     lists.resize(size);
@@ -96,35 +97,24 @@ const void* PackedMessages::whole_to(int peer) const {
   return whole(to_[index(peer)], source());
 }
 
-void PackedMessages::pack(const Place& on, int peer, void* out) const {
+const void* PackedMessages::message_to(const Place& on, int peer,
+                                       const Take& take) {
+  if (const void* at = whole_to(peer)) return at;
+  if (packed_for_ >= 0 && same(peer, packed_for_)) return packed_;
   const int64_t item = size_of(t_->dtype);
+  void* out = take(bytes_to(peer));
+  packed_for_ = peer;
+  packed_ = out;
   for (const Piece* p : to_[index(peer)]) {
     work_.copy(on, item, p->region, {out, nullptr, packed_strides(p->region)},
                source());
     out = advance(out, volume(p->region), item);
   }
+  return packed_;
 }
 
 void* PackedMessages::whole_from(int m) const {
   return whole(from_[index(m)], destination());
-}
-
-void PackedMessages::unpack(const Place& on, int m, const void* in) const {
-  const Pieces& pieces = from_[index(m)];
-  const int64_t item = size_of(t_->dtype);
-  for (size_t i = 0; i < pieces.size(); ++i) {
-    const Region& region = pieces[i]->region;
-    work_.copy(
-        on, item, region, destination(),
-        {advance(in, at_[index(m)][i], item), nullptr, packed_strides(region)});
-  }
-}
-
-void PackedMessages::copy_from(const Place& on, int m,
-                               const Transfer& theirs) const {
-  for (const Piece* p : from_[index(m)])
-    work_.copy(on, size_of(t_->dtype), p->region, destination(),
-               {theirs.src, &s_->has[index(m)], theirs.src_strides});
 }
 
 std::optional<PackedMessages::Even> PackedMessages::all_gather() const {
@@ -169,26 +159,51 @@ std::optional<PackedMessages::Even> PackedMessages::reduce_scatter() const {
   return Even{first, out, n};
 }
 
-void PackedMessages::reduce(const Place& on, std::span<const void* const> in,
-                            const Readable& readable) const {
+// Where the elements of member m of the next piece lie.
+HeldArray PackedMessages::array(const Piece& p, int m,
+                                std::span<const void* const> in,
+                                const Readable& readable) {
+  if (const Transfer* there = m == s_->self ? t_
+                              : readable    ? readable(m)
+                                            : nullptr)
+    return {there->src, &s_->has[index(m)], there->src_strides};
+  const int64_t at = at_[index(m)][next_[index(m)]++];
+  const void* message = in[index(m)];
+  strides_ = packed_strides(p.region);
+  return {message ? advance(message, at, size_of(t_->dtype)) : nullptr, nullptr,
+          strides_};
+}
+
+int64_t PackedMessages::exchange(const Place& on,
+                                 std::span<const void* const> in,
+                                 const Readable& readable) {
+  int64_t read = 0;
   next_.assign(from_.size(), 0);
   for (const Piece* p : order_) {
-    const Shape packed = packed_strides(p->region);
-    work_.sources().clear();
-    for (int m : p->members) {
-      const int64_t at = at_[index(m)][next_[index(m)]++];
-      const Transfer* there = m == s_->self ? t_
-                              : readable    ? readable(m)
-                                            : nullptr;
-      if (there)
-        work_.sources().push_back(
-            {there->src, &s_->has[index(m)], there->src_strides});
-      else
-        work_.sources().push_back(
-            {advance(in[index(m)], at, size_of(t_->dtype)), nullptr, packed});
-    }
-    work_.reduce(on, t_->op, t_->dtype, p->region, destination(), s_->terms);
+    const int m = p->members[0];
+    const HeldArray from = array(*p, m, in, readable);
+    if (!from.data) continue;
+    const int64_t copied =
+        work_.copy(on, size_of(t_->dtype), p->region, destination(), from);
+    if (m != s_->self) read += copied;
   }
+  return read;
+}
+
+int64_t PackedMessages::reduce(const Place& on, std::span<const void* const> in,
+                               const Readable& readable) {
+  int64_t read = 0;
+  next_.assign(from_.size(), 0);
+  for (const Piece* p : order_) {
+    work_.sources().clear();
+    for (int m : p->members)
+      work_.sources().push_back(array(*p, m, in, readable));
+    const int64_t each = work_.reduce(on, t_->op, t_->dtype, p->region,
+                                      destination(), s_->terms);
+    for (int m : p->members)
+      if (m != s_->self) read += each;
+  }
+  return read;
 }
 
 }  // namespace dtensor

@@ -35,27 +35,19 @@ class PackedMessages {
   int64_t bytes_to(int peer) const { return bytes(to_[index(peer)]); }
   // The bytes that this member takes from member m's message.
   int64_t bytes_from(int m) const { return bytes(from_[index(m)]); }
-  // Whether two peers are sent the same message.
-  bool same(int peer, int other) const {
-    return to_[index(peer)] == to_[index(other)];
-  }
   // For a message from member m that serves all `takers`: finds where this
   // member's pieces lie in it. Returns the size of the message in bytes.
   int64_t share(int m, std::span<const PackedMessages* const> takers);
 
-  // The address of the message to a peer if it lies packed in the source
-  // already; null if it has to be packed.
-  const void* whole_to(int peer) const;
-  void pack(const Place&, int peer, void* out) const;
+  // The message to a peer: its address in the source if it lies packed there
+  // already, or else packed into take(bytes). A peer that is sent the same
+  // message as the one that was packed last shares it.
+  using Take = std::function<void*(int64_t bytes)>;
+  const void* message_to(const Place&, int peer, const Take& take);
 
   // For an exchange: the address in the destination at which the message of
   // member m can be received directly; null if it has to be unpacked.
   void* whole_from(int m) const;
-  void unpack(const Place&, int m, const void* in) const;
-  // Copies the wanted pieces that this member holds itself.
-  void copy_own(const Place& on) const { copy_from(on, s_->self, *t_); }
-  // Copies those that member m holds; its memory must be readable here.
-  void copy_from(const Place&, int m, const Transfer& theirs) const;
 
   // Set if this member's pieces allow an ordinary collective with `bytes` bytes
   // per member: an all-gather from `in` to `out`, or a reduce-scatter from one
@@ -72,17 +64,28 @@ class PackedMessages {
   // The Transfer of member m if its memory can be read here; null if it sent a
   // message.
   using Readable = std::function<const Transfer*(int m)>;
-  // For a reduction: reduces in member order. in[m] is the message of member m,
-  // which is ignored if the member's memory is readable; this member's own
-  // memory always is.
-  void reduce(const Place&, std::span<const void* const> in,
-              const Readable& = {}) const;
+  // Copy or reduce, in member order, all wanted pieces. in[m] is the message of
+  // member m, which is ignored if the member's memory is readable; this
+  // member's own memory always is. An exchange leaves out the members whose
+  // in[m] is null: their messages were received at the destination. Return the
+  // bytes that were read of other members' memory and messages.
+  int64_t exchange(const Place&, std::span<const void* const> in,
+                   const Readable& = {});
+  int64_t reduce(const Place&, std::span<const void* const> in,
+                 const Readable& = {});
 
  private:
   using Pieces = std::vector<const Piece*>;
   static size_t index(int m) { return static_cast<size_t>(m); }
   int64_t bytes(const Pieces&) const;
   void* whole(const Pieces&, const HeldArray&) const;
+  const void* whole_to(int peer) const;
+  // Whether two peers are sent the same message.
+  bool same(int peer, int other) const {
+    return to_[index(peer)] == to_[index(other)];
+  }
+  HeldArray array(const Piece&, int m, std::span<const void* const> in,
+                  const Readable&);
   HeldArray source() const {
     return {t_->src, &s_->has[index(s_->self)], t_->src_strides};
   }
@@ -97,9 +100,13 @@ class PackedMessages {
   std::vector<Pieces> from_;  // by member: pieces taken from it
   // By member: where the pieces of from_ begin in its message, in elements.
   std::vector<std::vector<int64_t>> at_;
+  // The message that was packed last, and its peer.
+  const void* packed_ = nullptr;
+  int packed_for_ = -1;
   // Scratch memory of one call.
   mutable PieceWork work_;
-  mutable std::vector<size_t> next_;
+  std::vector<size_t> next_;  // by member: the next of at_
+  Shape strides_;             // of the packed piece at hand
 };
 
 }  // namespace dtensor

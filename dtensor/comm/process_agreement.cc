@@ -68,7 +68,7 @@ int64_t ProcessCommunicator::payload_for(const Collective& c,
 }
 
 void ProcessCommunicator::put_payload(const Collective& c, size_t peer,
-                                      char* to) const {
+                                      char* to) {
   if (only_agrees_ && c.num_bytes < 0) {
     for (size_t k = 0; k < group_.members.size(); ++k) {
       const std::span<const char> shows = slot(k).shows;
@@ -82,9 +82,12 @@ void ProcessCommunicator::put_payload(const Collective& c, size_t peer,
     copy_bytes(to, source(b, 0), bytes_of(b));
     to += padded(bytes_of(b));
   }
-  for (const PackedMessages& p : packed_) {
-    p.pack(Place{cpu(), {}}, static_cast<int>(peer), to);
-    to += padded(p.bytes_to(static_cast<int>(peer)));
+  for (PackedMessages& p : packed_) {
+    const void* at = p.message_to(Place{cpu(), {}}, static_cast<int>(peer),
+                                  [&](int64_t) { return to; });
+    const int64_t bytes = p.bytes_to(static_cast<int>(peer));
+    if (at != to) copy_bytes(to, at, bytes);
+    to += padded(bytes);
   }
 }
 

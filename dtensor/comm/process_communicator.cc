@@ -91,7 +91,6 @@ void ProcessCommunicator::prepare(const Collective& c) {
   for (size_t i = 0; i < count; ++i)
     packed_[i].reset(c.transfers[i], peer_of_, static_cast<int>(peers_.size()));
   received_.assign(packed_.size() * group_.ranks.size(), nullptr);
-  in_place_.assign(received_.size(), false);
 }
 
 // ---- Transfers ----
@@ -116,36 +115,27 @@ void ProcessCommunicator::travel(std::span<Transfer> transfers, bool reduces) {
     for (size_t k = 0; k < takers.size(); ++k)
       takers[k] = alone() ? &mine_of : &slot(k).packed[i];
     for (int m = 0; m < size(); ++m) {
-      if (m == rank()) continue;
-      transfers[i].counted += mine_of.bytes_from(m);
       if (is_local(m)) continue;
       const Peer& peer =
           peers_[static_cast<size_t>(peer_of_[static_cast<size_t>(m)])];
-      const size_t at = i * members + static_cast<size_t>(m);
       if (one_each_ && peer.header().has_payload) continue;
       const int64_t bytes =
           alone() ? mine_of.bytes_from(m) : mine_of.share(m, takers);
       if (bytes == 0 || receiver(group_.members, m) != rank()) continue;
       void* in = alone() && !reduces ? mine_of.whole_from(m) : nullptr;
-      in_place_[at] = in != nullptr;
-      if (!in) in = staging_.take(bytes);
-      received_[at] = in;
+      if (in)
+        transfers[i].counted += bytes;
+      else
+        received_[i * members + static_cast<size_t>(m)] = in =
+            staging_.take(bytes);
       messages_->receive(from(m), in, bytes);
     }
-    int last = -1;  // the peer packed last, and its message
-    const void* packed = nullptr;
     for (size_t k = 0; k < peers_.size(); ++k) {
-      const int to_peer = static_cast<int>(k);
-      const int64_t bytes = mine_of.bytes_to(to_peer);
+      const int64_t bytes = mine_of.bytes_to(static_cast<int>(k));
       if (bytes == 0 || (one_each_ && peers_[k].sent_payload)) continue;
-      const void* out = mine_of.whole_to(to_peer);
-      if (!out && last >= 0 && mine_of.same(to_peer, last)) out = packed;
-      if (!out) {
-        void* memory = staging_.take(bytes);
-        mine_of.pack(kHere, to_peer, memory);
-        out = packed = memory;
-        last = to_peer;
-      }
+      const void* out =
+          mine_of.message_to(kHere, static_cast<int>(k),
+                             [&](int64_t n) { return staging_.take(n); });
       messages_->send(to(receiver(peers_[k].members, rank())), out, bytes);
     }
   }
@@ -165,23 +155,28 @@ void ProcessCommunicator::travel(std::span<Transfer> transfers, bool reduces) {
   }
 }
 
+// After travel(): the received messages of a transfer, by member, and the
+// members whose memory is read instead.
+std::vector<const void*> ProcessCommunicator::all_received(size_t transfer) {
+  std::vector<const void*> in(group_.ranks.size());
+  for (int m = 0; m < size(); ++m)
+    if (!is_local(m)) in[static_cast<size_t>(m)] = received(transfer, m);
+  return in;
+}
+PackedMessages::Readable ProcessCommunicator::readable(size_t transfer) {
+  return [this, transfer](int m) -> const Transfer* {
+    return is_local(m) ? &of(m).collective->transfers[transfer] : nullptr;
+  };
+}
+
 void ProcessCommunicator::do_exchange(const Call& call, Stream,
                                       std::span<Transfer> transfers) {
   if (size() == 1) prepare({.call = &call, .transfers = transfers});
   in_two([&] { travel(transfers, false); },
          [&] {
-           for (size_t i = 0; i < transfers.size(); ++i) {
-             const PackedMessages& p = packed_[i];
-             p.copy_own(kHere);
-             for (int m = 0; m < size(); ++m) {
-               if (m == rank() || p.bytes_from(m) == 0) continue;
-               if (is_local(m))
-                 p.copy_from(kHere, m, of(m).collective->transfers[i]);
-               else if (!in_place_[i * group_.ranks.size() +
-                                   static_cast<size_t>(m)])
-                 p.unpack(kHere, m, received(i, m));
-             }
-           }
+           for (size_t i = 0; i < transfers.size(); ++i)
+             transfers[i].counted +=
+                 packed_[i].exchange(kHere, all_received(i), readable(i));
          });
 }
 
@@ -190,15 +185,9 @@ void ProcessCommunicator::do_reduce(const Call& call, Stream,
   if (size() == 1) prepare({.call = &call, .transfers = transfers});
   in_two([&] { travel(transfers, true); },
          [&] {
-           std::vector<const void*> in(group_.ranks.size());
-           for (size_t i = 0; i < transfers.size(); ++i) {
-             for (int m = 0; m < size(); ++m)
-               in[static_cast<size_t>(m)] =
-                   is_local(m) ? nullptr : received(i, m);
-             packed_[i].reduce(kHere, in, [&](int m) -> const Transfer* {
-               return is_local(m) ? &of(m).collective->transfers[i] : nullptr;
-             });
-           }
+           for (size_t i = 0; i < transfers.size(); ++i)
+             transfers[i].counted +=
+                 packed_[i].reduce(kHere, all_received(i), readable(i));
          });
 }
 

@@ -101,13 +101,15 @@ class ProcessCommunicator final : public HostCommunicator {
   void exchange_headers(const Collective&);
   [[noreturn]] void differ(const Collective&);
   int64_t payload_for(const Collective&, size_t peer) const;
-  void put_payload(const Collective&, size_t peer, char* to) const;
+  void put_payload(const Collective&, size_t peer, char* to);
   void keep_shown();
 
   // Sends and receives packed messages. received() finds the received ones,
   // until the members here have met again.
   void travel(std::span<Transfer>, bool reduces);
   const void* received(size_t transfer, int m);
+  std::vector<const void*> all_received(size_t transfer);
+  PackedMessages::Readable readable(size_t transfer);
   // Runs first(), which each member does by itself, and then second(), in which
   // the members here read each other's memory. The members meet after each of
   // them, even if it throws.
@@ -150,7 +152,6 @@ class ProcessCommunicator final : public HostCommunicator {
   std::span<PackedMessages> packed_;  // one per transfer, in kept_
   std::vector<PackedMessages> kept_;
   std::vector<const void*> received_;  // by transfer and member
-  std::vector<bool> in_place_;         // received at its destination
 };
 
 }  // namespace dtensor

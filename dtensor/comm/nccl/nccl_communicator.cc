@@ -140,34 +140,24 @@ void NcclCommunicator::travel(const Call& call, Stream stream,
   const auto members = static_cast<size_t>(size());
   // By transfer and member; null: nothing to send, receive or unpack.
   std::vector<const void*> out(transfers.size() * members);
-  std::vector<void*> in(out.size()), packed(out.size());
+  std::vector<void*> in(out.size());
+  std::vector<const void*> packed(out.size());
   std::vector<Scratch> scratch;
   const auto memory = [&](int64_t bytes) {
     return scratch.emplace_back(device(), stream, bytes, name(call.kind))
         .data();
   };
   for (size_t i = 0; i < transfers.size(); ++i) {
-    const PackedMessages& p = packed_[i];
-    int last = -1;  // the member packed last
+    PackedMessages& p = packed_[i];
     for (int m = 0; m < size(); ++m) {
       const size_t at = i * members + static_cast<size_t>(m);
       if (m == rank()) continue;
       transfers[i].counted += p.bytes_from(m);
       if (even_[i]) continue;
-      if (p.bytes_to(m) > 0) {
-        out[at] = p.whole_to(m);
-        if (!out[at] && last >= 0 && p.same(m, last))
-          out[at] = out[i * members + static_cast<size_t>(last)];
-        if (!out[at]) {
-          void* to = memory(p.bytes_to(m));
-          p.pack(here, m, to);
-          out[at] = to;
-          last = m;
-        }
-      }
+      if (p.bytes_to(m) > 0) out[at] = p.message_to(here, m, memory);
       if (p.bytes_from(m) > 0) {
         if (!reduces) in[at] = p.whole_from(m);
-        if (!in[at]) in[at] = packed[at] = memory(p.bytes_from(m));
+        if (!in[at]) packed[at] = in[at] = memory(p.bytes_from(m));
       }
     }
   }
@@ -190,15 +180,11 @@ void NcclCommunicator::travel(const Call& call, Stream stream,
     });
   for (size_t i = 0; i < transfers.size(); ++i) {
     if (even_[i]) continue;
-    const std::span<void* const> parts(&packed[i * members], members);
-    if (reduces) {
-      packed_[i].reduce(here, {parts.begin(), parts.end()});
-      continue;
-    }
-    packed_[i].copy_own(here);
-    for (int m = 0; m < size(); ++m)
-      if (const void* from = parts[static_cast<size_t>(m)])
-        packed_[i].unpack(here, m, from);
+    const std::span<const void* const> parts(&packed[i * members], members);
+    if (reduces)
+      packed_[i].reduce(here, parts);
+    else
+      packed_[i].exchange(here, parts);
   }
 }
 
