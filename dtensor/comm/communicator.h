@@ -204,6 +204,16 @@ class Communicator {
                                    void* out) = 0;
   virtual void do_barrier(const Call&) {}  // the agreement is the barrier
 
+  // The chunk of n elements that member m of p reduces; see all_reduce().
+  static Interval chunk(int64_t n, int m, int p) {
+    return {m * n / p, (m + 1) * n / p};
+  }
+  // The bytes that this member reads in an all-reduce of the buffer.
+  int64_t all_reduce_bytes(const Buffer& b) const {
+    const int64_t own = b.one_shot ? b.n : chunk(b.n, rank_, size_).size();
+    return ((size_ - 1) * own + b.n - own) * size_of(b.dtype);
+  }
+
  private:
   template <class Work>
   void run(Collective&, Work&&);

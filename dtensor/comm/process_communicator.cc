@@ -6,7 +6,6 @@
 #include <string>
 #include <utility>
 
-#include "dtensor/comm/pull.h"
 #include "dtensor/device/combine.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/placement/hash.h"
@@ -195,8 +194,7 @@ void ProcessCommunicator::do_reduce(const Call& call, Stream,
 
 void ProcessCommunicator::do_all_reduce(const Call&, Stream,
                                         std::span<Buffer> buffers) {
-  for (Buffer& b : buffers)
-    b.counted = Pull::all_reduce_bytes(b, rank(), size());
+  for (Buffer& b : buffers) b.counted = all_reduce_bytes(b);
   // All buffers are one payload: if one peer was sent a payload, every peer
   // was.
   if (one_each_ && !peers_.empty() && peers_[0].sent_payload)
@@ -207,7 +205,7 @@ void ProcessCommunicator::do_all_reduce(const Call&, Stream,
     wait();
     for (size_t i = 0; i < buffers.size(); ++i) {
       Buffer& b = buffers[i];
-      const Interval own = Pull::chunk(b.n, rank(), size());
+      const Interval own = chunk(b.n, rank(), size());
       if (own.size() == 0) continue;
       const int64_t shape[] = {own.size()}, unit[] = {1};
       std::vector<Operand> operands;
@@ -253,12 +251,11 @@ void ProcessCommunicator::reduce_payloads(std::span<Buffer> buffers) {
 // Sends every other member its chunk, and receives this member's chunk from
 // them.
 void ProcessCommunicator::reduce_chunk(size_t i, Buffer& b) {
-  const int64_t own =
-      Pull::chunk(b.n, rank(), size()).size() * size_of(b.dtype);
+  const int64_t own = chunk(b.n, rank(), size()).size() * size_of(b.dtype);
   for (int k = 1; k < size(); ++k) {
     const int m = (rank() + k) % size();
     if (is_local(m)) continue;
-    const Interval theirs = Pull::chunk(b.n, m, size());
+    const Interval theirs = chunk(b.n, m, size());
     if (own > 0) {
       void* in = staging_.take(own);
       received_[i * group_.ranks.size() + static_cast<size_t>(m)] = in;
@@ -273,10 +270,10 @@ void ProcessCommunicator::reduce_chunk(size_t i, Buffer& b) {
 // The reduced chunk goes to every process once; the chunks of other members
 // arrive likewise.
 void ProcessCommunicator::spread_chunk(Buffer& b) {
-  const Interval own = Pull::chunk(b.n, rank(), size());
+  const Interval own = chunk(b.n, rank(), size());
   for (int k = 1; k < size(); ++k) {
     const int m = (rank() + k) % size();
-    const Interval theirs = Pull::chunk(b.n, m, size());
+    const Interval theirs = chunk(b.n, m, size());
     if (is_local(m) || theirs.size() == 0 ||
         receiver(group_.members, m) != rank())
       continue;
@@ -294,7 +291,7 @@ void ProcessCommunicator::collect_chunks(size_t i, Buffer& b) {
   for (int k = 1; k < size(); ++k) {
     const int m = (rank() + k) % size();
     const int there = is_local(m) ? m : receiver(group_.members, m);
-    const Interval theirs = Pull::chunk(b.n, m, size());
+    const Interval theirs = chunk(b.n, m, size());
     if (there == rank() || theirs.size() == 0) continue;
     copy_bytes(element(b, theirs.lo),
                element(of(there).collective->buffers[i], theirs.lo),

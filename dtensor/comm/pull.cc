@@ -58,7 +58,7 @@ void Pull::reduce(const Place& on, Buffer& b, void* to) {
 // the peer's cache line. The chunks of different members do not overlap, so no
 // member waits for another in between.
 int64_t Pull::push_chunk(const Place& on, Buffer& b) {
-  const Interval mine = chunk(b.n, self_, size());
+  const Interval mine = {self_ * b.n / size(), (self_ + 1) * b.n / size()};
   const int64_t at = mine.lo * size_of(b.dtype);
   for (const char*& p : from_) p += at;
   for (char*& p : to_) p += at;

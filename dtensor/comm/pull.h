@@ -32,16 +32,6 @@ class Pull {
   // Set them before the calls below.
   std::span<const char*> from() { return from_; }
   std::span<char*> to() { return to_; }
-  // Chunk i of p: [floor(i*n/p), floor((i+1)*n/p)).
-  static Interval chunk(int64_t n, int i, int p) {
-    return {i * n / p, (i + 1) * n / p};
-  }
-  // The bytes that member i of p reads in an all-reduce in chunks; see
-  // Communicator::all_reduce().
-  static int64_t all_reduce_bytes(const Buffer& b, int i, int p) {
-    const int64_t own = b.one_shot ? b.n : chunk(b.n, i, p).size();
-    return ((p - 1) * own + b.n - own) * size_of(b.dtype);
-  }
   // Reduces all elements of all members into `to`.
   void reduce(const Place&, Buffer&, void* to);
   // Reduces this member's chunk and writes it to every member's result. Returns

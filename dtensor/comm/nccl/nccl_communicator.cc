@@ -4,7 +4,6 @@
 #include <array>
 #include <utility>
 
-#include "dtensor/comm/pull.h"
 #include "dtensor/comm/scratch.h"
 #include "dtensor/placement/error.h"
 
@@ -210,7 +209,7 @@ struct NcclCommunicator::Chunked {
 
   Interval chunk(int m) const {
     if (buffer.one_shot) return {0, buffer.n};
-    return Pull::chunk(buffer.n, m, members);
+    return Communicator::chunk(buffer.n, m, members);
   }
   int64_t bytes(int m) const { return chunk(m).size() * size_of(buffer.dtype); }
   char* at(int m) const {
@@ -273,7 +272,7 @@ void NcclCommunicator::do_all_reduce(const Call& call, Stream stream,
     });
   // The bytes that the algorithm reads, however NCCL implements it.
   for (Buffer& b : buffers)
-    b.counted = Pull::all_reduce_bytes(b, rank(), size());
+    b.counted = all_reduce_bytes(b);
 }
 
 void NcclCommunicator::do_all_gather_bytes(const Call&, const void* in,
