@@ -1,7 +1,7 @@
 // How the members of a group in several processes agree on a collective.
 #include <algorithm>
-#include <cstring>
 #include <new>
+#include <sstream>
 #include <string>
 #include <utility>
 
@@ -19,34 +19,24 @@ struct Said {
 };
 std::string pack(const std::vector<Said>& all) {
   std::string text;
-  const auto put = [&](const auto& x) {
-    text.append(reinterpret_cast<const char*>(&x), sizeof(x));
-  };
-  for (const Said& s : all) {
-    put(s.print);
-    put(s.statement.kind);
-    put(s.statement.fingerprint);
-    put(s.statement.text.size());
-    text += s.statement.text;
-  }
+  for (const auto& [print, s] : all)
+    text += fmt::format("{} {} {} {} {}", print, static_cast<int>(s.kind),
+                        s.fingerprint, s.text.size(), s.text);
   return text;
 }
-std::vector<Said> unpack(std::string_view text, size_t members) {
+std::vector<Said> unpack(const std::string& text, size_t members) {
+  std::istringstream in(text);
   std::vector<Said> all(members);
-  const auto get = [&](auto& x) {
-    DT_CHECK(text.size() >= sizeof(x), "communicator",
-             "the description of another process's call is truncated");
-    std::memcpy(&x, text.data(), sizeof(x));
-    text.remove_prefix(sizeof(x));
-  };
-  for (Said& s : all) {
+  for (auto& [print, s] : all) {
+    int kind = 0;
     size_t size = 0;
-    get(s.print);
-    get(s.statement.kind);
-    get(s.statement.fingerprint);
-    get(size);
-    s.statement.text = text.substr(0, size);
-    text.remove_prefix(std::min(size, text.size()));
+    in >> print >> kind >> s.fingerprint >> size;
+    in.get();  // the space
+    DT_CHECK(in && size <= text.size(), "communicator",
+             "the description of another process's call is truncated");
+    s.kind = static_cast<StepKind>(kind);
+    s.text.resize(size);
+    in.read(s.text.data(), static_cast<std::streamsize>(size));
   }
   return all;
 }
