@@ -1,13 +1,9 @@
-// The members of a group that are threads of this process, and what they show
-// each other.
+// The members of a group, and what they show each other.
 #pragma once
-#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <exception>
 #include <memory>
-#include <span>
-#include <utility>
 #include <vector>
 
 #include "dtensor/comm/agreement.h"
@@ -15,13 +11,26 @@
 
 namespace dtensor {
 
-class PackedMessages;
+class HostCommunicator;
 
-// The data that a member shows the others. A member has two slots and uses them
-// alternately. By the time it rewrites one, all members have met for the other,
-// and so have finished with this one.
+// The message by which a process tells another one that its members have come.
+// A short message of any transport holds it.
+struct alignas(64) Message {
+  struct Header {
+    uint64_t print;       // a hash of the call and the group
+    uint64_t agreed;      // 1: all members of the process make this call
+    uint64_t has_packed;  // 1: the payload is packed transfers
+    uint64_t unused;      // aligns the payload
+  };
+  static constexpr int64_t kPayload = 4096 - sizeof(Header);
+  Header header;
+  char payload[kPayload];
+};
+
+// What a member shows the other members of its process. A member has two slots
+// and uses them alternately. By the time it rewrites one, all members have met
+// for the other, and so have finished with this one.
 struct alignas(64) Slot {
-  static constexpr int64_t kSmall = 1024;
   // One before the peers' memory is read, and one at the end.
   static constexpr int kEvents = 2;
 
@@ -29,42 +38,31 @@ struct alignas(64) Slot {
   // The number of the last collective that used this slot; any thread may read
   // it at any time.
   std::atomic<uint64_t> sequence = 0;
+  const Device* device = nullptr;
+  // Read only while the collective is open: a member may leave when all members
+  // have met at its end.
   const Collective* collective;
-  const Device* device = nullptr;  // the member's
-  // If other members are in other processes: the transfers, packed; the output
-  // of all_gather_bytes(); messages that this member received for all members
-  // here, by transfer and member; whether it did not receive everything; and
-  // the bytes for AgreementChannel::shown().
-  std::span<const PackedMessages> packed;
-  void* out = nullptr;
-  const std::vector<const void*>* received = nullptr;
-  bool failed = false;
-  std::span<const char> shows;
-  // Short data travels here, and needs no close().
-  alignas(64) char small[kSmall];
+  const HostCommunicator* member;
+  // Short data travels here, and so the collective ends without a meeting.
+  alignas(64) char shown[Message::kPayload];
   // Events of the member's stream, for devices that run work asynchronously.
   Event events[kEvents];
 };
 
-// The state that the members of this process share.
+// The state that the members of one process share.
 struct Group {
-  // `members_here` are indices of world_ranks, ascending.
-  Group(std::vector<int64_t> world_ranks, std::vector<int> members_here,
-        int lane_number, bool spin)
-      : ranks(std::move(world_ranks)),
-        members(std::move(members_here)),
-        lane(lane_number),
-        barrier(static_cast<int>(members.size()), spin),
-        slots(std::make_unique<Slot[]>(2 * members.size())) {}
+  // Another process with members, and the message that it sent for the
+  // collective that is open.
+  struct Peer {
+    std::vector<int> members;  // ascending
+    bool sent_packed = false;  // this process sent it packed transfers
+    Message message = {};
+  };
 
-  // The place of member m among the members here.
-  size_t place(int m) const {
-    return static_cast<size_t>(
-        std::lower_bound(members.begin(), members.end(), m) - members.begin());
-  }
-  int64_t rank_at(size_t place) const {
-    return ranks[static_cast<size_t>(members[place])];
-  }
+  // `process` is this process; each has so many ranks.
+  Group(std::vector<int64_t> world_ranks, int64_t ranks_per_process,
+        int process, int lane_number, bool spin);
+
   Slot& slot(size_t place, uint64_t sequence) const {
     return slots[2 * place + sequence % 2];
   }
@@ -78,16 +76,23 @@ struct Group {
     return slot(place, sequence).sequence.load(std::memory_order_acquire) >=
            sequence;
   }
+  int64_t rank_at(size_t place) const {
+    return ranks[static_cast<size_t>(members[place])];
+  }
 
   const std::vector<int64_t> ranks;  // including those of other processes
-  const std::vector<int> members;
   const int lane;
+  const std::vector<int> members;  // of this process, ascending
+  std::vector<Peer> peers;         // by first member
+  std::vector<int> peer_of;        // by member: index in peers; -1: here
+  // By member: its place among the members of its process.
+  std::vector<size_t> place_of;
+  size_t most_members = 0;              // in one process
+  uint64_t hash;                        // of ranks
   Barrier barrier;                      // of the members here
   const std::unique_ptr<Slot[]> slots;  // two of each member here
-  // The first member here finds these out for all: an error, and the bytes that
-  // all members have shown, in member order.
+  // Why the members do not agree, as the first member here found out for all.
   std::exception_ptr verdict;
-  std::vector<char> shown;
 };
 
 }  // namespace dtensor

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "dtensor/comm/process_communicator.h"
-#include "dtensor/comm/threads.h"
 #include "dtensor/placement/error.h"
 
 namespace dtensor {
@@ -15,14 +13,13 @@ std::unique_ptr<HostCommunicator> HostBackend::join(
            "rank {} asks for a group of which it is not a member", me);
   const int index = static_cast<int>(at - ranks.begin());
   Group& group = run_.group({ranks.begin(), ranks.end()}, lane);
-  if (group.members.size() == ranks.size())
-    return thread_communicator(run_, group, index);
-  constexpr int64_t kMost = ProcessCommunicator::kMostShow();
-  DT_CHECK(!shows || run_.ranks_per_process() <= kMost, "communicator",
+  constexpr int64_t kMost = HostCommunicator::kMostRanks;
+  DT_CHECK(!shows || group.peers.empty() || run_.ranks_per_process() <= kMost,
+           "communicator",
            "each process has {} ranks, but at most {} can agree on what they "
            "send through NCCL; write --ranks-per-process {} or less",
            run_.ranks_per_process(), kMost, kMost);
-  return std::make_unique<ProcessCommunicator>(run_, group, index);
+  return std::make_unique<HostCommunicator>(run_, group, index);
 }
 
 }  // namespace dtensor

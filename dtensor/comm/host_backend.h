@@ -12,7 +12,7 @@
 #include <span>
 #include <string_view>
 
-#include "dtensor/comm/agreement_channel.h"
+#include "dtensor/comm/host_communicator.h"
 #include "dtensor/comm/membership.h"
 
 namespace dtensor {
@@ -30,7 +30,7 @@ class HostBackend final : public Backend {
     return join(ranks, me, lane, false);
   }
   // As group(), for agreement alone.
-  std::unique_ptr<AgreementChannel> agreement_channel(
+  std::unique_ptr<HostCommunicator> agreement_channel(
       std::span<const int64_t> ranks, int64_t me, int lane) {
     return join(ranks, me, lane, true);
   }

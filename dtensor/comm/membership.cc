@@ -6,6 +6,7 @@
 
 #include "dtensor/interrupt.h"
 #include "dtensor/placement/error.h"
+#include "dtensor/placement/hash.h"
 
 namespace dtensor {
 namespace {
@@ -21,6 +22,18 @@ constexpr auto kStraggles = 20ms;
 constexpr auto kGrace = 500ms;
 // How long other processes may take to say where their ranks are.
 constexpr auto kAnswer = 300ms;
+
+std::vector<int> members_in(const std::vector<int64_t>& ranks,
+                            int64_t ranks_per_process, int process) {
+  std::vector<int> members;
+  for (size_t m = 0; m < ranks.size(); ++m)
+    if (ranks[m] / ranks_per_process == process)
+      members.push_back(static_cast<int>(m));
+  DT_CHECK(members.size() <= Barrier::kMaxMembers, "communicator",
+           "{} thread ranks do not fit into one group of at most {}",
+           members.size(), Barrier::kMaxMembers);
+  return members;
+}
 
 }  // namespace
 
@@ -43,22 +56,41 @@ Membership::Membership(int64_t world, int64_t ranks_per_process,
   if (transport_) begin_to_listen();
 }
 
-Group& Membership::group(const std::vector<int64_t>& ranks, int lane_number) {
-  std::vector<int> members;
+Group::Group(std::vector<int64_t> world_ranks, int64_t ranks_per_process,
+             int process, int lane_number, bool spin)
+    : ranks(std::move(world_ranks)),
+      lane(lane_number),
+      members(members_in(ranks, ranks_per_process, process)),
+      hash(ranks.size()),
+      barrier(static_cast<int>(members.size()), spin),
+      slots(std::make_unique<Slot[]>(2 * members.size())) {
+  std::map<int64_t, std::vector<int>> all;  // by process
   for (size_t m = 0; m < ranks.size(); ++m) {
-    DT_CHECK(ranks[m] >= 0 && ranks[m] < world_, "communicator",
-             "rank {} is not in a run of {} ranks", ranks[m], world_);
-    if (is_here(ranks[m])) members.push_back(static_cast<int>(m));
+    std::vector<int>& there = all[ranks[m] / ranks_per_process];
+    place_of.push_back(there.size());
+    there.push_back(static_cast<int>(m));
+    most_members = std::max(most_members, there.size());
+    hash = hash_mix(hash, static_cast<uint64_t>(ranks[m]));
   }
-  DT_CHECK(members.size() <= Barrier::kMaxMembers, "communicator",
-           "{} thread ranks do not fit into one group of at most {}",
-           members.size(), Barrier::kMaxMembers);
+  peer_of.resize(ranks.size(), -1);
+  for (auto& [at, there] : all) {
+    if (at == process) continue;
+    for (int m : there)
+      peer_of[static_cast<size_t>(m)] = static_cast<int>(peers.size());
+    peers.push_back({.members = std::move(there)});
+  }
+}
+
+Group& Membership::group(const std::vector<int64_t>& ranks, int lane_number) {
+  for (int64_t r : ranks)
+    DT_CHECK(r >= 0 && r < world_, "communicator",
+             "rank {} is not in a run of {} ranks", r, world_);
   std::lock_guard lock(mutex_);
   Lane& l = lane(lane_number);
   if (const auto it = l.groups.find(ranks); it != l.groups.end())
     return *it->second;
-  auto made =
-      std::make_unique<Group>(ranks, std::move(members), lane_number, spin_);
+  auto made = std::make_unique<Group>(ranks, ranks_per_process_, process(),
+                                      lane_number, spin_);
   bool broken = l.failed;
   for (int64_t r : ranks) broken |= gone(r, lane_number);
   if (broken) made->barrier.break_up();
@@ -76,7 +108,7 @@ bool Membership::has_come(const Awaited& awaited, int64_t rank) {
   const auto at = std::ranges::find(awaited.group, rank);
   const Group& group = *it->second;
   return group.has_come(
-      group.place(static_cast<int>(at - awaited.group.begin())),
+      group.place_of[static_cast<size_t>(at - awaited.group.begin())],
       awaited.sequence);
 }
 

@@ -30,6 +30,8 @@ void PackedMessages::reset(const Transfer& t, std::span<const int> peer_of,
   s_ = t.schedule;
   packed_for_ = -1;
   order_.clear();
+  for (const Piece& p : s_->pieces) order_.push_back(&p);
+  if (peers == 0) return;
   const auto clear = [](auto& lists, size_t size) {
     lists.resize(size);
     for (auto& list : lists) list.clear();
@@ -45,7 +47,6 @@ void PackedMessages::reset(const Transfer& t, std::span<const int> peer_of,
     }
   // The pieces of a receiver are the same ones as those of its sender, in the
   // same order.
-  for (const Piece& p : s_->pieces) order_.push_back(&p);
   std::sort(order_.begin(), order_.end(), [](const Piece* a, const Piece* b) {
     return comes_first(a->region, b->region);
   });

@@ -27,7 +27,9 @@ class PackedMessages {
   void reset(const Transfer&);
   // Prepares messages to `peers` peers instead of to members. Peer p stands for
   // the members m with peer_of[m] = p; a member with -1 is sent nothing. A
-  // piece that several members of a peer want is sent to the peer once.
+  // piece that several members of a peer want is sent to the peer once. With 0
+  // peers, all memory is readable, `serves` may be empty, and exchange() and
+  // reduce() alone may be called.
   void reset(const Transfer&, std::span<const int> peer_of, int peers);
 
   // The size of the message to a peer (to a member, unless reset() was given
@@ -95,7 +97,7 @@ class PackedMessages {
 
   const Transfer* t_ = nullptr;
   const Schedule* s_ = nullptr;
-  Pieces order_;              // all wanted pieces, in message order
+  Pieces order_;              // all wanted pieces; in message order, if peers
   std::vector<Pieces> to_;    // by peer: pieces sent to it
   std::vector<Pieces> from_;  // by member: pieces taken from it
   // By member: where the pieces of from_ begin in its message, in elements.

@@ -34,7 +34,7 @@ struct NcclCommunicator::Shown {
   }
 };
 
-NcclCommunicator::NcclCommunicator(std::unique_ptr<AgreementChannel> channel,
+NcclCommunicator::NcclCommunicator(std::unique_ptr<HostCommunicator> channel,
                                    std::vector<int64_t> ranks, int index,
                                    NcclLibrary& library,
                                    std::shared_ptr<SafeLink> link)
@@ -45,7 +45,7 @@ NcclCommunicator::NcclCommunicator(std::unique_ptr<AgreementChannel> channel,
       link_(std::move(link)) {}
 
 const NcclCommunicator::Shown& NcclCommunicator::shown(int m) const {
-  return *static_cast<const Shown*>(agreement_channel_->shown(m));
+  return *reinterpret_cast<const Shown*>(agreement_channel_->shown(m));
 }
 
 void NcclCommunicator::agree(const Collective& c) {
@@ -54,7 +54,7 @@ void NcclCommunicator::agree(const Collective& c) {
     return agreement_channel_->open(c, nullptr, 0);
   const bool linked = link_->is_open();
   if (linked) link_->poll(kind);
-  static_assert(sizeof(Shown) <= AgreementChannel::kMost);
+  static_assert(sizeof(Shown) <= HostCommunicator::kMost);
   Shown mine{};
   prepare(c.transfers);
   const size_t shared = std::min(c.transfers.size(), Shown::kMost);
@@ -271,8 +271,7 @@ void NcclCommunicator::do_all_reduce(const Call& call, Stream stream,
         if (!c.buffer.one_shot) c.gather(link, stream);
     });
   // The bytes that the algorithm reads, however NCCL implements it.
-  for (Buffer& b : buffers)
-    b.counted = all_reduce_bytes(b);
+  for (Buffer& b : buffers) b.counted = all_reduce_bytes(b);
 }
 
 void NcclCommunicator::do_all_gather_bytes(const Call&, const void* in,

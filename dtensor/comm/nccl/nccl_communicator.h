@@ -6,8 +6,8 @@
 #include <span>
 #include <vector>
 
-#include "dtensor/comm/agreement_channel.h"
 #include "dtensor/comm/communicator.h"
+#include "dtensor/comm/host_communicator.h"
 #include "dtensor/comm/nccl/safe_link.h"
 #include "dtensor/comm/packed_messages.h"
 
@@ -18,7 +18,7 @@ class NcclCommunicator final : public Communicator {
   // The agreement channel is that of `ranks`, of which this member is
   // ranks[index]. The link, which other threads may abort, is opened by the
   // first collective that moves data.
-  NcclCommunicator(std::unique_ptr<AgreementChannel>,
+  NcclCommunicator(std::unique_ptr<HostCommunicator>,
                    std::vector<int64_t> ranks, int index, NcclLibrary&,
                    std::shared_ptr<SafeLink>);
   ~NcclCommunicator() override { link_->close(); }
@@ -45,7 +45,7 @@ class NcclCommunicator final : public Communicator {
   // Sends and receives the data of all transfers, and reduces or unpacks it.
   void travel(const Call&, Stream, std::span<Transfer>, bool reduces);
 
-  const std::unique_ptr<AgreementChannel> agreement_channel_;
+  const std::unique_ptr<HostCommunicator> agreement_channel_;
   const std::vector<int64_t> ranks_;
   NcclLibrary& library_;
   const std::shared_ptr<SafeLink> link_;

@@ -1,5 +1,5 @@
 // Ranks of one group that call different things, and calls that a member finds
-// wrong by itself. See dtensor/comm/threads.h.
+// wrong by itself. See dtensor/comm/host_communicator.h.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "dtensor/comm/threads.h"
+#include "dtensor/comm/host_communicator.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/rank_context.h"
 #include "dtensor/runtime.h"

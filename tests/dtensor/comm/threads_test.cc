@@ -1,4 +1,4 @@
-#include "dtensor/comm/threads.h"
+#include "dtensor/comm/host_communicator.h"
 
 #include <gtest/gtest.h>
 

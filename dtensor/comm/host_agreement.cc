@@ -1,0 +1,265 @@
+// How the members of a group agree on a collective.
+#include <algorithm>
+#include <new>
+#include <sstream>
+#include <string>
+#include <utility>
+
+#include "dtensor/comm/host_communicator.h"
+#include "dtensor/placement/error.h"
+#include "dtensor/placement/hash.h"
+
+namespace dtensor {
+namespace {
+
+// How a process describes a member's call when fingerprints differ.
+struct Said {
+  uint64_t print;
+  Statement statement;
+};
+std::string pack(const std::vector<Said>& all) {
+  std::string text;
+  for (const auto& [print, s] : all)
+    text += fmt::format("{} {} {} {} {}", print, static_cast<int>(s.kind),
+                        s.fingerprint, s.text.size(), s.text);
+  return text;
+}
+std::vector<Said> unpack(const std::string& text, size_t members) {
+  std::istringstream in(text);
+  std::vector<Said> all(members);
+  for (auto& [print, s] : all) {
+    int kind = 0;
+    size_t size = 0;
+    in >> print >> kind >> s.fingerprint >> size;
+    in.get();  // the space
+    DT_CHECK(in && size <= text.size(), "communicator",
+             "the description of another process's call is truncated");
+    s.kind = static_cast<StepKind>(kind);
+    s.text.resize(size);
+    in.read(s.text.data(), static_cast<std::streamsize>(size));
+  }
+  return all;
+}
+
+}  // namespace
+
+// This member comes to a collective: chooses its slot.
+void HostCommunicator::begin(const Collective& c) {
+  sequence_ = c.sequence;
+  // Others may still read the slot of a broken group, which is never used
+  // again.
+  if (group_.barrier.broken() && !spare_) spare_ = std::make_unique<Slot>();
+  mine_ = spare_ ? spare_.get() : &group_.slot(place_, sequence_);
+  mine_->fingerprint = c.fingerprint;
+  mine_->device = &device();
+  mine_->collective = &c;
+  mine_->member = this;
+  failed_ = later_ = false;
+  packed_ = {};
+}
+
+// Whether so many bytes are few enough to be shown with the call.
+bool HostCommunicator::offer(int64_t bytes) {
+  small_ = bytes <= limit_;
+  shown_bytes_ = small_ ? bytes : 0;
+  return small_;
+}
+
+const char* HostCommunicator::shown(int m) const {
+  if (is_local(m)) return of(m).shown;
+  return peer(m).message.payload +
+         static_cast<int64_t>(group_.place_of[index(m)]) * shown_bytes_;
+}
+
+void HostCommunicator::open(const Collective& c, const void* mine,
+                            int64_t bytes) {
+  begin(c);
+  const bool gathers = c.num_bytes >= 0;
+  if (offer(gathers ? c.num_bytes : bytes))
+    copy_bytes(mine_->shown, gathers ? c.bytes : mine, shown_bytes_);
+  meet(c);
+}
+
+void HostCommunicator::agree(const Collective& c) {
+  const bool on_host = device().kind() == Device::Kind::kCpu;
+  const bool on_stream = !(c.transfers.empty() && c.buffers.empty());
+  DT_CHECK(on_host || !on_stream || group_.peers.empty(), name(c.call->kind),
+           "processes send only data in CPU memory; write --device cpu, or use "
+           "the backend nccl for GPUs");
+  begin(c);
+  later_ = !on_host && on_stream;
+  if (later_) {
+    events_shown_ = events_waited_ = 0;
+    show_event(c.stream);
+  }
+  // Without other processes, larger buffers are better reduced in chunks. With
+  // two members, both ways move the same number of bytes.
+  int64_t bytes = std::max<int64_t>(c.num_bytes, 0);
+  for (const Buffer& b : c.buffers)
+    bytes += b.one_shot || size() == 2 || !group_.peers.empty()
+                 ? padded(bytes_of(b))
+                 : limit_ + 1;
+  if (!c.transfers.empty() || later_) bytes = limit_ + 1;
+  if (offer(bytes)) {
+    char* to = mine_->shown;
+    copy_bytes(to, c.bytes, c.num_bytes);
+    for (const Buffer& b : c.buffers) {
+      copy_bytes(to, source(b, 0), bytes_of(b));
+      to += padded(bytes_of(b));
+    }
+  }
+  prepare(c.transfers);
+  meet(c);
+  if (!connected_) connect();
+}
+
+// Waits for all members and compares their calls. Throws what disagree()
+// throws, or why some members will not come.
+void HostCommunicator::meet(const Collective& c) {
+  group_.come(place_, sequence_);
+  run_.check_failed(group_, place_);
+  run_.meet(group_, place_);
+  if (group_.peers.empty()) {
+    const std::exception_ptr error = settle(c);
+    if (!error) return;
+    run_.meet_again(group_, place_);  // others may read this call
+    std::rethrow_exception(error);
+  }
+  if (place_ == 0) group_.verdict = settle(c);
+  run_.meet_again(group_, place_);
+  if (const auto error = group_.verdict) std::rethrow_exception(error);
+}
+
+// Called by every member if all are here, or else by the first one here for
+// all. The error is returned, because the others still wait for this member.
+std::exception_ptr HostCommunicator::settle(const Collective& c) noexcept {
+  try {
+    bool agreed = true;
+    for (size_t k = 0; k < group_.members.size(); ++k)
+      agreed = agreed && group_.slot(k, sequence_).fingerprint == c.fingerprint;
+    if (!group_.peers.empty()) agreed = exchange_headers(c, agreed);
+    if (!agreed) differ(c);
+    return nullptr;
+  } catch (...) {
+    return std::current_exception();
+  }
+}
+
+// Whether the members of all processes make this call.
+bool HostCommunicator::exchange_headers(const Collective& c, bool agreed) {
+  const uint64_t print = hash_mix(c.fingerprint, group_.hash);
+  for (size_t i = 0; i < group_.peers.size(); ++i) {
+    Group::Peer& p = group_.peers[i];
+    const int64_t packed = packed_bytes(i);
+    p.sent_packed = packed >= 0;
+    const int64_t payload =
+        p.sent_packed ? packed : std::ssize(group_.members) * shown_bytes_;
+    const auto bytes = static_cast<int64_t>(sizeof(Message::Header)) + payload;
+    void* out = staging_.take(bytes);
+    char* to = reinterpret_cast<char*>(
+        new (out) Message::Header{print, agreed, p.sent_packed, 0} + 1);
+    if (p.sent_packed) put_packed(i, to);
+    for (int m : group_.members)
+      if (!p.sent_packed) to = copy_bytes(to, of(m).shown, shown_bytes_);
+    receive(p.members[0], &p.message, sizeof(Message));
+    send(p.members[0], out, bytes);
+  }
+  wait();
+  for (const Group::Peer& p : group_.peers)
+    agreed = agreed && says_the_same(p, print);
+  return agreed;
+}
+
+// The bytes of the packed transfers to a peer, if they travel with the header;
+// else -1.
+int64_t HostCommunicator::packed_bytes(size_t peer) const {
+  if (group_.most_members > 1 || packed_.empty()) return -1;
+  int64_t bytes = 0;
+  for (const PackedMessages& p : packed_)
+    bytes += padded(p.bytes_to(static_cast<int>(peer)));
+  return bytes <= Message::kPayload ? bytes : -1;
+}
+
+void HostCommunicator::put_packed(size_t peer, char* to) {
+  const int to_peer = static_cast<int>(peer);
+  for (PackedMessages& p : packed_) {
+    const void* at =
+        p.message_to(Place{cpu(), {}}, to_peer, [&](int64_t) { return to; });
+    if (at != to) copy_bytes(to, at, p.bytes_to(to_peer));
+    to += padded(p.bytes_to(to_peer));
+  }
+}
+
+// The processes that disagree describe their members' calls to each other.
+void HostCommunicator::differ(const Collective& c) {
+  const std::string of_group =
+      fmt::format(" of ranks {}", ranks_to_string(group_.ranks));
+  std::vector<Said> said(group_.ranks.size(), {c.fingerprint, statement_of(c)});
+  std::vector<Said> here;
+  bool agreed = true;
+  for (int m : group_.members) {
+    const Slot& theirs = of(m);
+    agreed = agreed && theirs.fingerprint == c.fingerprint;
+    said[index(m)] = {theirs.fingerprint, statement_of(*theirs.collective)};
+    here.push_back(said[index(m)]);
+    here.back().statement.text += of_group;
+  }
+  std::vector<const Group::Peer*> odd;
+  for (const Group::Peer& p : group_.peers)
+    if (!agreed || !says_the_same(p, hash_mix(c.fingerprint, group_.hash)))
+      odd.push_back(&p);
+  const std::string out = pack(here);
+  const int64_t size = std::ssize(out);
+  std::vector<int64_t> sizes(odd.size());
+  std::vector<std::string> texts(odd.size());
+  for (size_t i = 0; i < odd.size(); ++i) {
+    receive(odd[i]->members[0], &sizes[i], sizeof(size));
+    send(odd[i]->members[0], &size, sizeof(size));
+  }
+  if (!odd.empty()) wait();
+  for (size_t i = 0; i < odd.size(); ++i) {
+    texts[i].resize(static_cast<size_t>(sizes[i]));
+    receive(odd[i]->members[0], texts[i].data(), sizes[i]);
+    send(odd[i]->members[0], out.data(), size);
+  }
+  if (!odd.empty()) wait();
+  for (size_t i = 0; i < odd.size(); ++i) {
+    const std::vector<Said> theirs = unpack(texts[i], odd[i]->members.size());
+    for (size_t k = 0; k < theirs.size(); ++k) {
+      Said& s = said[index(odd[i]->members[k])] = theirs[k];
+      std::string& text = s.statement.text;
+      if (text.ends_with(of_group))
+        text.resize(text.size() - of_group.size());
+      else
+        s.print = ~c.fingerprint;  // it is about another group
+    }
+  }
+  for (size_t m = 1; m < said.size(); ++m)
+    if (said[m].print != said[0].print)
+      disagree(group_.ranks, c.sequence, m, std::move(said[0].statement),
+               std::move(said[m].statement));
+  fail(name(c.call->kind),
+       "ranks {} disagree about a collective of other ranks",
+       ranks_to_string(group_.ranks));
+}
+
+// On the first call. All members check all pairs, and throw the same Error.
+void HostCommunicator::connect() {
+  for (int a = 0; a < size(); ++a)
+    for (int b = 0; b < size(); ++b) {
+      const Device &one = *of(a).device, &other = *of(b).device;
+      DT_CHECK(one.kind() == other.kind(), "threads",
+               "ranks {} and {} read each other's memory, but one computes "
+               "on the CPU and the other on a GPU; run all ranks on one kind "
+               "of device",
+               world(a), world(b));
+      DT_CHECK(one.can_access_peer(other), "threads",
+               "the GPU of rank {} cannot reach the memory of the GPU of "
+               "rank {}, which thread ranks read directly; run with "
+               "--backend nccl, or with more --ranks-per-gpu",
+               world(a), world(b));
+    }
+  connected_ = true;
+}
+
+}  // namespace dtensor

@@ -1,0 +1,369 @@
+#include "dtensor/comm/host_communicator.h"
+
+#include <algorithm>
+#include <atomic>
+#include <utility>
+
+#include "dtensor/comm/scratch.h"
+#include "dtensor/device/combine.h"
+#include "dtensor/placement/error.h"
+
+namespace dtensor {
+namespace {
+
+const Place kHere{cpu(), {}};
+constexpr int64_t kUnit[] = {1};
+// Buffers that are reduced together with the agreement, among threads. Larger
+// ones take less time in chunks, or without a copy.
+constexpr int64_t kThreads = 1024;
+
+}  // namespace
+
+HostCommunicator::HostCommunicator(Membership& run, Group& group, int index)
+    : Communicator(index, static_cast<int>(group.ranks.size())),
+      run_(run),
+      group_(group),
+      place_(group.place_of[static_cast<size_t>(index)]),
+      limit_(group.peers.empty()
+                 ? kThreads
+                 : Message::kPayload /
+                       static_cast<int64_t>(group.most_members) / 16 * 16),
+      messages_(group.peers.empty() ? nullptr
+                                    : run.transport().pending_messages()),
+      connected_(!group.peers.empty()) {}
+
+void HostCommunicator::prepare(std::span<const Transfer> transfers) {
+  staging_.reset();
+  const size_t count = transfers.size();
+  if (kept_.size() < count) kept_.resize(count);
+  packed_ = std::span(kept_).first(count);
+  for (size_t i = 0; i < count; ++i)
+    packed_[i].reset(transfers[i], group_.peer_of,
+                     static_cast<int>(group_.peers.size()));
+}
+
+template <class Send, class Read>
+void HostCommunicator::in_two(Stream stream, const Send& send,
+                              const Read& read) {
+  if (size() == 1) return read();
+  std::exception_ptr error;
+  const auto attempt = [&](auto&& part) {
+    try {
+      part();
+    } catch (...) {
+      if (!error) error = std::current_exception();
+    }
+  };
+  if (!group_.peers.empty()) {
+    attempt(send);
+    failed_ = error != nullptr;
+    run_.meet_again(group_, place_);
+    for (int m : group_.members)
+      if (member(m).failed_ && !error)
+        attempt([&] { run_.released(group_, place_); });
+  }
+  if (!error)
+    attempt([&] {
+      wait_for_events(stream);
+      read();
+    });
+  attempt([&] { show_event(stream); });
+  run_.meet_again(group_, place_);
+  attempt([&] { wait_for_events(stream); });
+  if (error) std::rethrow_exception(error);
+}
+
+// On devices with asynchronous work, streams wait: each member shows an event
+// and waits for its peers' events. Work that reads the peers' memory then runs
+// after the work that produced it; work after the collective, which may
+// overwrite or free that memory, runs after all reads. The threads meet only to
+// exchange events. The order is kept even if something throws.
+void HostCommunicator::show_event(Stream stream) {
+  if (!later_) return;
+  Event& event = mine_->events[events_shown_++];
+  event = {};
+  event = device().record(stream);
+}
+// For all events that the peers have shown so far.
+void HostCommunicator::wait_for_events(Stream stream) {
+  for (; events_waited_ < events_shown_; ++events_waited_)
+    for (int m = 0; m < size(); ++m)
+      if (m != rank()) device().wait(stream, of(m).events[events_waited_]);
+}
+
+// ---- Transfers ----
+
+// Sends and receives packed messages.
+void HostCommunicator::travel(std::span<Transfer> transfers, bool reduces) {
+  received_.assign(packed_.size() * group_.ranks.size(), nullptr);
+  std::vector<const PackedMessages*> takers(group_.members.size());
+  for (size_t i = 0; i < transfers.size(); ++i) {
+    PackedMessages& mine = packed_[i];
+    for (size_t k = 0; k < takers.size(); ++k)
+      takers[k] = &member(group_.members[k]).packed_[i];
+    each_remote([&](int m) {
+      if (peer(m).message.header.has_packed) return;
+      const int64_t bytes =
+          alone() ? mine.bytes_from(m) : mine.share(m, takers);
+      if (bytes == 0 || receiver_here(m) != rank()) return;
+      void* in = alone() && !reduces ? mine.whole_from(m) : nullptr;
+      if (in)
+        transfers[i].counted += bytes;
+      else
+        received_[at(i, m)] = in = staging_.take(bytes);
+      receive(m, in, bytes);
+    });
+    for (size_t k = 0; k < group_.peers.size(); ++k) {
+      const Group::Peer& peer = group_.peers[k];
+      const int64_t bytes = mine.bytes_to(static_cast<int>(k));
+      if (bytes == 0 || peer.sent_packed) continue;
+      send(receiver(peer.members, rank()),
+           mine.message_to(kHere, static_cast<int>(k),
+                           [&](int64_t n) { return staging_.take(n); }),
+           bytes);
+    }
+  }
+  wait();
+  for (Group::Peer& peer : group_.peers) {
+    if (!peer.message.header.has_packed) continue;
+    char* next = peer.message.payload;
+    for (size_t i = 0; i < transfers.size(); ++i) {
+      received_[at(i, peer.members[0])] = next;
+      next += padded(packed_[i].bytes_from(peer.members[0]));
+    }
+  }
+}
+
+// Copies or reduces the pieces of all transfers but one.
+void HostCommunicator::take(Stream stream, std::span<Transfer> transfers,
+                            bool reduces, size_t except) {
+  std::vector<const void*> in(group_.peers.empty() ? 0 : group_.ranks.size());
+  for (size_t i = 0; i < transfers.size(); ++i) {
+    if (i == except) continue;
+    each_remote([&](int m) {
+      in[index(m)] = member(receiver_here(m)).received_[at(i, m)];
+    });
+    const auto readable = [this, i](int m) -> const Transfer* {
+      return is_local(m) ? &of(m).collective->transfers[i] : nullptr;
+    };
+    const Place here{device(), stream};
+    transfers[i].counted += reduces ? packed_[i].reduce(here, in, readable)
+                                    : packed_[i].exchange(here, in, readable);
+  }
+}
+
+void HostCommunicator::do_exchange(const Call&, Stream stream,
+                                   std::span<Transfer> transfers) {
+  if (size() == 1) prepare(transfers);
+  in_two(
+      stream, [&] { travel(transfers, false); },
+      [&] { take(stream, transfers, false, transfers.size()); });
+}
+
+void HostCommunicator::do_exchange_in_place(const Call&, Stream stream,
+                                            std::span<Transfer> transfers,
+                                            size_t which,
+                                            const ReadSources& read) {
+  in_two(
+      stream, [] {},
+      [&] {
+        take(stream, transfers, false, which);
+        std::vector<const Transfer*> sources;
+        for (int m = 0; m < size(); ++m)
+          sources.push_back(&of(m).collective->transfers[which]);
+        read(sources);
+      });
+}
+
+void HostCommunicator::do_reduce(const Call&, Stream stream,
+                                 std::span<Transfer> transfers) {
+  if (size() == 1) prepare(transfers);
+  in_two(
+      stream, [&] { travel(transfers, true); },
+      [&] { take(stream, transfers, true, transfers.size()); });
+}
+
+// ---- Buffers ----
+
+void HostCommunicator::do_all_reduce(const Call&, Stream stream,
+                                     std::span<Buffer> buffers) {
+  if (small_)
+    reduce_shown(stream, buffers);
+  else if (group_.peers.empty())
+    reduce_here(stream, buffers);
+  else
+    in_two(
+        stream, [&] { send_chunks(stream, buffers); },
+        [&] {
+          for (size_t i = 0; i < buffers.size(); ++i)
+            collect_chunks(i, buffers[i]);
+        });
+  // The bytes that the algorithm reads, however messages carry it out.
+  if (!group_.peers.empty())
+    for (Buffer& b : buffers) b.counted = all_reduce_bytes(b);
+}
+
+// Short buffers: every member reduces what all have shown.
+void HostCommunicator::reduce_shown(Stream stream, std::span<Buffer> buffers) {
+  int64_t offset = 0;
+  for (Buffer& b : buffers) {
+    from_.clear();
+    for (int m = 0; m < size(); ++m) from_.push_back(shown(m) + offset);
+    reduce(stream, b, b.data);
+    offset += padded(bytes_of(b));
+  }
+}
+
+// All members are here: each reduces its chunk of a buffer into the results of
+// all members; a one-shot buffer, entirely into its own result.
+void HostCommunicator::reduce_here(Stream stream, std::span<Buffer> buffers) {
+  // Results of buffers that others still read as inputs.
+  std::vector<Scratch> results;
+  std::vector<Buffer*> to_copy;
+  in_two(
+      stream, [] {},
+      [&] {
+        for (size_t i = 0; i < buffers.size(); ++i) {
+          Buffer& b = buffers[i];
+          if (!b.one_shot) {
+            push_chunk(stream, i, b);
+            continue;
+          }
+          from_.clear();
+          for (int m = 0; m < size(); ++m)
+            from_.push_back(source(of(m).collective->buffers[i], 0));
+          if (b.from) {
+            reduce(stream, b, b.data);
+            continue;
+          }
+          results.emplace_back(device(), stream, bytes_of(b), "all-reduce");
+          to_copy.push_back(&b);
+          reduce(stream, b, results.back().data());
+        }
+      });
+  for (size_t i = 0; i < results.size(); ++i) {
+    const Buffer& b = *to_copy[i];
+    const int64_t shape[] = {b.n};
+    if (b.n > 0)
+      device().copy(stream, size_of(b.dtype), shape, b.data, kUnit,
+                    results[i].data(), kUnit);
+  }
+}
+
+// Reduces all elements of all members, which begin at from_, into `to`.
+void HostCommunicator::reduce(Stream stream, Buffer& b, void* to) {
+  const int64_t shape[] = {b.n};
+  operands_.clear();
+  for (const char* at : from_) operands_.push_back({at, kUnit});
+  b.counted += (size() - 1) * device().reduce(stream, b.op, b.dtype, shape, to,
+                                              kUnit, operands_, size());
+}
+
+// Reduces this member's chunk of buffer i and writes it to the result of every
+// member here as it is computed, because reading data that a peer has just
+// written takes far longer than overwriting the peer's cache line. The chunks
+// of different members do not overlap, so no member waits for another in
+// between. A member counts what it reads itself; the others count what they
+// push to it.
+void HostCommunicator::push_chunk(Stream stream, size_t i, Buffer& b) {
+  const Interval mine = chunk(b, rank());
+  from_.clear();
+  to_.clear();
+  for (int m = 0; m < size(); ++m)
+    from_.push_back(is_local(m)
+                        ? source(of(m).collective->buffers[i], mine.lo)
+                        : static_cast<const char*>(received_[at(i, m)]));
+  // Its own result first, and the others in an order that differs between
+  // members.
+  const size_t here = group_.members.size();
+  const auto buffer = [&](size_t k) -> Buffer& {
+    return group_.slot((place_ + k) % here, sequence_).collective->buffers[i];
+  };
+  for (size_t k = 0; k < here; ++k) to_.push_back(element(buffer(k), mine.lo));
+  int64_t read = 0;
+  if (device().kind() == Device::Kind::kCpu) {
+    read = reduce_into_all(b.op, b.dtype, mine.size(), to_, from_, size());
+  } else {
+    const int64_t shape[] = {mine.size()};
+    operands_.clear();
+    for (const char* at : from_) operands_.push_back({at, kUnit});
+    read = device().reduce(stream, b.op, b.dtype, shape, to_[0], kUnit,
+                           operands_, size());
+    for (size_t k = 1; k < here; ++k)
+      device().copy(stream, size_of(b.dtype), shape, to_[k], kUnit, to_[0],
+                    kUnit);
+  }
+  for (size_t k = 0; k < here; ++k)
+    std::atomic_ref(buffer(k).counted)
+        .fetch_add(k == 0 ? (size() - 1) * read : read,
+                   std::memory_order_relaxed);
+}
+
+// With other processes: sends every remote member its chunk, reduces this
+// member's chunk, and sends it to every process once. The chunks of remote
+// members arrive likewise.
+void HostCommunicator::send_chunks(Stream stream, std::span<Buffer> buffers) {
+  received_.assign(buffers.size() * group_.ranks.size(), nullptr);
+  for (size_t i = 0; i < buffers.size(); ++i) {
+    Buffer& b = buffers[i];
+    each_remote([&](int m) {
+      const int64_t own = chunk_bytes(b, rank());
+      received_[at(i, m)] = staging_.take(own);
+      receive(m, received_[at(i, m)], own);
+      send(m, source(b, chunk(b, m).lo), chunk_bytes(b, m));
+    });
+  }
+  wait();
+  for (size_t i = 0; i < buffers.size(); ++i) push_chunk(stream, i, buffers[i]);
+  for (Buffer& b : buffers) {
+    each_remote([&](int m) {
+      if (receiver_here(m) == rank())
+        receive(m, element(b, chunk(b, m).lo), chunk_bytes(b, m));
+    });
+    for (const Group::Peer& p : group_.peers)
+      send(receiver(p.members, rank()), element(b, chunk(b, rank()).lo),
+           chunk_bytes(b, rank()));
+  }
+  wait();
+}
+
+// Copies the chunks of remote members from the members here that have received
+// them.
+void HostCommunicator::collect_chunks(size_t i, Buffer& b) {
+  each_remote([&](int m) {
+    const int there = receiver_here(m);
+    if (there == rank()) return;
+    copy_bytes(element(b, chunk(b, m).lo),
+               element(of(there).collective->buffers[i], chunk(b, m).lo),
+               chunk_bytes(b, m));
+  });
+}
+
+void HostCommunicator::do_all_gather_bytes(const Call&, const void* in,
+                                           int64_t bytes, void* out) {
+  out_ = static_cast<char*>(out);
+  if (small_) {
+    for (int m = 0; m < size(); ++m)
+      copy_bytes(out_ + m * bytes, shown(m), bytes);
+    return;
+  }
+  const auto receive_all = [&] {
+    each_remote([&](int m) {
+      if (receiver_here(m) == rank()) receive(m, out_ + m * bytes, bytes);
+    });
+    for (const Group::Peer& p : group_.peers)
+      send(receiver(p.members, rank()), in, bytes);
+    wait();
+  };
+  in_two({}, receive_all, [&] {
+    for (int m = 0; m < size(); ++m) {
+      const int there = is_local(m) ? m : receiver_here(m);
+      if (is_local(m))
+        copy_bytes(out_ + m * bytes, of(m).collective->bytes, bytes);
+      else if (there != rank())
+        copy_bytes(out_ + m * bytes, member(there).out_ + m * bytes, bytes);
+    }
+  });
+}
+
+}  // namespace dtensor

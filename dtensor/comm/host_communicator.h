@@ -1,0 +1,193 @@
+// One member of a group of ranks that are threads, of one process or of
+// several.
+//
+// The members of one process read each other's memory in place, between two
+// meetings, without packing or padding. Their devices must reach each other's
+// memory: the CPU, one GPU shared by all ranks, or GPUs with peer access. On
+// GPUs, streams wait for the peers' events; the host never waits for work.
+//
+// Members of other processes send messages, from CPU memory only. The first
+// member of each process agrees with the other processes on behalf of all: it
+// sends its fingerprint to every other process before it waits for any, and
+// gives up only if an awaited process is gone, so that either all members pass
+// or none.
+//
+// Short data is shown together with the call, and short transfers travel with
+// the fingerprint if no two members share a process; then no other message and
+// no meeting at the end are needed.
+#pragma once
+#include <cstdint>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "dtensor/comm/communicator.h"
+#include "dtensor/comm/membership.h"
+#include "dtensor/comm/packed_messages.h"
+#include "dtensor/comm/staging.h"
+
+namespace dtensor {
+
+class HostCommunicator final : public Communicator {
+ public:
+  HostCommunicator(Membership&, Group&, int index);
+  bool needs_serves() const override { return !group_.peers.empty(); }
+  bool reads_sources() const override { return true; }
+  // On GPUs, kernels would read another GPU's memory over a link, and
+  // repeatedly.
+  bool reads_in_place() const override {
+    return group_.peers.empty() && device().kind() == Device::Kind::kCpu;
+  }
+
+  // ---- As an agreement channel: another communicator moves the data ----
+
+  // The most bytes that a member may show with its call, and the most ranks of
+  // a process that can all show so many.
+  static constexpr int64_t kMost = 224;
+  static constexpr int64_t kMostRanks = Message::kPayload / kMost;
+  // Returns when all members have called this with the same fingerprint.
+  // Otherwise all members throw: the Error of disagree(), or one that says why
+  // some members will not come. Each member shows the others `bytes` bytes from
+  // `mine`; all members pass the same number, which is 0 for an
+  // all_gather_bytes.
+  void open(const Collective&, const void* mine, int64_t bytes);
+  // The bytes that member m has shown, 8-byte aligned; valid until the next
+  // open().
+  const char* shown(int m) const;
+  // out[m] = the `bytes` bytes of member m, for the all_gather_bytes that is
+  // open.
+  void gather(const void* in, int64_t bytes, void* out) {
+    do_all_gather_bytes({}, in, bytes, out);
+  }
+
+ protected:
+  void agree(const Collective&) override;
+  void do_exchange(const Call&, Stream, std::span<Transfer>) override;
+  void do_exchange_in_place(const Call&, Stream, std::span<Transfer>,
+                            size_t which, const ReadSources&) override;
+  void do_reduce(const Call&, Stream, std::span<Transfer>) override;
+  void do_all_reduce(const Call&, Stream, std::span<Buffer>) override;
+  void do_all_gather_bytes(const Call&, const void* in, int64_t bytes,
+                           void* out) override;
+
+ private:
+  static size_t index(int m) { return static_cast<size_t>(m); }
+  int64_t world(int m) const { return group_.ranks[index(m)]; }
+  bool is_local(int m) const { return group_.peer_of[index(m)] < 0; }
+  const Group::Peer& peer(int m) const {
+    return group_.peers[index(group_.peer_of[index(m)])];
+  }
+  bool alone() const { return group_.members.size() == 1; }
+  // What a member of this process shows.
+  Slot& of(int m) const {
+    return group_.slot(group_.place_of[index(m)], sequence_);
+  }
+  const HostCommunicator& member(int m) const { return *of(m).member; }
+  // The member of `takers`, all of one process, that receives the message of
+  // member m for all of them.
+  static int receiver(const std::vector<int>& takers, int m) {
+    return takers[index(m) % takers.size()];
+  }
+  int receiver_here(int m) const { return receiver(group_.members, m); }
+  // Calls fn(m) for the members of other processes, the next ones first.
+  template <class Fn>
+  void each_remote(Fn&& fn) const {
+    for (int k = 1; k < size(); ++k)
+      if (const int m = (rank() + k) % size(); !is_local(m)) fn(m);
+  }
+  // Each part of short data begins aligned.
+  static int64_t padded(int64_t bytes) { return (bytes + 15) / 16 * 16; }
+  static int64_t bytes_of(const Buffer& b) { return b.n * size_of(b.dtype); }
+  static char* element(const Buffer& b, int64_t i) {
+    return static_cast<char*>(b.data) + i * size_of(b.dtype);
+  }
+  // The input, before it is reduced.
+  static const char* source(const Buffer& b, int64_t i) {
+    return static_cast<const char*>(b.from ? b.from : b.data) +
+           i * size_of(b.dtype);
+  }
+  // Returns the end of the copy.
+  static char* copy_bytes(char* to, const void* from, int64_t bytes) {
+    if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
+    return to + bytes;
+  }
+  Interval chunk(const Buffer& b, int m) const {
+    return Communicator::chunk(b.n, m, size());
+  }
+  int64_t chunk_bytes(const Buffer& b, int m) const {
+    return chunk(b, m).size() * size_of(b.dtype);
+  }
+  void send(int m, const void* data, int64_t bytes) {
+    if (bytes > 0)
+      messages_->send({world(rank()), world(m), group_.lane}, data, bytes);
+  }
+  void receive(int m, void* data, int64_t bytes) {
+    if (bytes > 0)
+      messages_->receive({world(m), world(rank()), group_.lane}, data, bytes);
+  }
+  void wait() { run_.wait(*messages_, group_, place_); }
+
+  // host_agreement.cc
+  void begin(const Collective&);
+  bool offer(int64_t bytes);
+  void meet(const Collective&);
+  std::exception_ptr settle(const Collective&) noexcept;
+  bool exchange_headers(const Collective&, bool agreed);
+  static bool says_the_same(const Group::Peer& p, uint64_t print) {
+    return p.message.header.agreed && p.message.header.print == print;
+  }
+  int64_t packed_bytes(size_t peer) const;
+  void put_packed(size_t peer, char* to);
+  [[noreturn]] void differ(const Collective&);
+  void connect();
+
+  void prepare(std::span<const Transfer>);
+  // Runs send(), which each member does by itself and which is left out if all
+  // members are here, and then read(), in which the members here read each
+  // other's memory. The members meet after each of them, even if it throws.
+  template <class Send, class Read>
+  void in_two(Stream, const Send& send, const Read& read);
+  void travel(std::span<Transfer>, bool reduces);
+  void take(Stream, std::span<Transfer>, bool reduces, size_t except);
+  size_t at(size_t item, int m) const {
+    return item * group_.ranks.size() + index(m);
+  }
+  void reduce_shown(Stream, std::span<Buffer>);
+  void reduce_here(Stream, std::span<Buffer>);
+  void reduce(Stream, Buffer&, void* to);
+  void send_chunks(Stream, std::span<Buffer>);
+  void push_chunk(Stream, size_t i, Buffer&);
+  void collect_chunks(size_t i, Buffer&);
+  void show_event(Stream);
+  void wait_for_events(Stream);
+
+  Membership& run_;
+  Group& group_;
+  const size_t place_;
+  const int64_t limit_;  // the most bytes of short data
+  const std::unique_ptr<PendingMessages> messages_;  // null: no peers
+  Staging staging_;
+  std::vector<PackedMessages> kept_;
+  std::vector<const char*> from_;
+  std::vector<char*> to_;
+  std::vector<Operand> operands_;
+  std::unique_ptr<Slot> spare_;
+  bool connected_;  // the members' devices reach each other's memory
+  // The collective that is open:
+  uint64_t sequence_ = 0;
+  Slot* mine_ = nullptr;
+  bool small_ = false;  // its data is short
+  int64_t shown_bytes_ = 0;
+  std::span<PackedMessages> packed_;  // one per transfer, in kept_
+  // Messages that this member received for all members here, by transfer or
+  // buffer, and by member.
+  std::vector<void*> received_;
+  char* out_ = nullptr;  // of an all_gather_bytes
+  bool failed_ = false;  // it did not receive everything
+  bool later_ = false;   // its work on streams runs asynchronously
+  int events_shown_ = 0, events_waited_ = 0;
+};
+
+}  // namespace dtensor
