@@ -12,14 +12,14 @@ std::unique_ptr<HostCommunicator> HostBackend::join(
   DT_CHECK(at != ranks.end(), "communicator",
            "rank {} asks for a group of which it is not a member", me);
   const int index = static_cast<int>(at - ranks.begin());
-  Group& group = run_.group({ranks.begin(), ranks.end()}, lane);
+  Group& group = members({ranks.begin(), ranks.end()}, lane);
   constexpr int64_t kMost = HostCommunicator::kMostRanks;
-  DT_CHECK(!shows || group.peers.empty() || run_.ranks_per_process() <= kMost,
+  DT_CHECK(!shows || group.peers.empty() || ranks_per_process() <= kMost,
            "communicator",
            "each process has {} ranks, but at most {} can agree on what they "
            "send through NCCL; write --ranks-per-process {} or less",
-           run_.ranks_per_process(), kMost, kMost);
-  return std::make_unique<HostCommunicator>(run_, group, index);
+           ranks_per_process(), kMost, kMost);
+  return std::make_unique<HostCommunicator>(*this, group, index);
 }
 
 }  // namespace dtensor

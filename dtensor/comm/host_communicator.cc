@@ -135,8 +135,8 @@ void HostCommunicator::travel(std::span<Transfer> transfers, bool reduces) {
 }
 
 // Copies or reduces the pieces of all transfers but one.
-void HostCommunicator::take(Stream stream, std::span<Transfer> transfers,
-                            bool reduces, size_t except) {
+void HostCommunicator::take_pieces(Stream stream, std::span<Transfer> transfers,
+                                   bool reduces, size_t except) {
   std::vector<const void*> in(group_.peers.empty() ? 0 : group_.ranks.size());
   for (size_t i = 0; i < transfers.size(); ++i) {
     if (i == except) continue;
@@ -157,7 +157,7 @@ void HostCommunicator::do_exchange(const Call&, Stream stream,
   if (size() == 1) prepare(transfers);
   in_two(
       stream, [&] { travel(transfers, false); },
-      [&] { take(stream, transfers, false, transfers.size()); });
+      [&] { take_pieces(stream, transfers, false, transfers.size()); });
 }
 
 void HostCommunicator::do_exchange_in_place(const Call&, Stream stream,
@@ -167,7 +167,7 @@ void HostCommunicator::do_exchange_in_place(const Call&, Stream stream,
   in_two(
       stream, [] {},
       [&] {
-        take(stream, transfers, false, which);
+        take_pieces(stream, transfers, false, which);
         std::vector<const Transfer*> sources;
         for (int m = 0; m < size(); ++m)
           sources.push_back(&of(m).collective->transfers[which]);
@@ -180,7 +180,7 @@ void HostCommunicator::do_reduce(const Call&, Stream stream,
   if (size() == 1) prepare(transfers);
   in_two(
       stream, [&] { travel(transfers, true); },
-      [&] { take(stream, transfers, true, transfers.size()); });
+      [&] { take_pieces(stream, transfers, true, transfers.size()); });
 }
 
 // ---- Buffers ----

@@ -150,7 +150,7 @@ class HostCommunicator final : public Communicator {
   template <class Send, class Read>
   void in_two(Stream, const Send& send, const Read& read);
   void travel(std::span<Transfer>, bool reduces);
-  void take(Stream, std::span<Transfer>, bool reduces, size_t except);
+  void take_pieces(Stream, std::span<Transfer>, bool reduces, size_t except);
   size_t at(size_t item, int m) const {
     return item * group_.ranks.size() + index(m);
   }

@@ -45,7 +45,7 @@ Membership::Membership(int64_t world, int64_t ranks_per_process,
       first_(std::min(process() * ranks_per_process, world)),
       last_(std::min(first_ + ranks_per_process, world)),
       spin_(world <= static_cast<int64_t>(std::thread::hardware_concurrency())),
-      threads_(static_cast<size_t>((last_ - first_) * Backend::kLanes)),
+      threads_(static_cast<size_t>((last_ - first_) * kLanes)),
       ranks_(static_cast<size_t>(world)) {
   for (int64_t r = first_; r < last_; ++r) thread(r, 1).idle = true;
   DT_CHECK(world <= processes() * ranks_per_process, "run",
@@ -81,7 +81,7 @@ Group::Group(std::vector<int64_t> world_ranks, int64_t ranks_per_process,
   }
 }
 
-Group& Membership::group(const std::vector<int64_t>& ranks, int lane_number) {
+Group& Membership::members(const std::vector<int64_t>& ranks, int lane_number) {
   for (int64_t r : ranks)
     DT_CHECK(r >= 0 && r < world_, "communicator",
              "rank {} is not in a run of {} ranks", r, world_);
@@ -320,7 +320,7 @@ void Membership::fail_lane(int lane_number, RankFailure failure) noexcept {
 }
 
 void Membership::fail_all(int64_t rank, const std::string& text) noexcept {
-  for (int lane = 0; lane < Backend::kLanes; ++lane) {
+  for (int lane = 0; lane < kLanes; ++lane) {
     fail_lane(lane, {rank, text, true});
     tell_all(fmt::format("failed {} {} {} 1 {}", rank, lane, rank, text));
   }
@@ -370,7 +370,7 @@ void Membership::failed(int64_t rank, int lane_number,
 }
 
 void Membership::left(int64_t rank) noexcept {
-  for (int lane = 0; lane < Backend::kLanes; ++lane) mark_gone(rank, lane);
+  for (int lane = 0; lane < kLanes; ++lane) mark_gone(rank, lane);
   try {
     tell_all(fmt::format("left {}", rank));
   } catch (...) {  // they notice that messages do not arrive

@@ -28,7 +28,7 @@
 
 namespace dtensor {
 
-class Membership {
+class Membership : public Backend {
  public:
   // All ranks are threads of this process.
   explicit Membership(int64_t world) : Membership(world, world, nullptr) {}
@@ -37,9 +37,7 @@ class Membership {
   // are more ranks than the processes can hold.
   Membership(int64_t world, int64_t ranks_per_process,
              std::unique_ptr<Transport>);
-  ~Membership();
-  Membership(const Membership&) = delete;
-  Membership& operator=(const Membership&) = delete;
+  ~Membership() override;
 
   // REQUIRES: there are other processes.
   Transport& transport() { return *transport_; }
@@ -48,19 +46,12 @@ class Membership {
   int process_of(int64_t rank) const {
     return static_cast<int>(rank / ranks_per_process_);
   }
-  // The ranks of this process: [first, last).
-  int64_t first_rank() const { return first_; }
-  int64_t last_rank() const { return last_; }
   bool is_here(int64_t rank) const { return first_ <= rank && rank < last_; }
   int64_t ranks_per_process() const { return ranks_per_process_; }
 
-  // How long a rank may wait before all ranks fail; 0, the default, means no
-  // limit. Called before the first collective.
-  void set_timeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
-
   // The group of these ranks in this order; one object for all members of this
   // process.
-  Group& group(const std::vector<int64_t>& ranks, int lane);
+  Group& members(const std::vector<int64_t>& ranks, int lane);
 
   // The calls of a member of this process, by its own thread.
   //
@@ -81,18 +72,26 @@ class Membership {
     if (lane(group.lane).failed) released(group, place);
   }
 
-  // See Backend, and HostBackend.
-  FlightRing& flight(int64_t rank, int lane) {
-    return thread(rank, lane).flight;
+  // See Backend.
+  void set_timeout(std::chrono::milliseconds timeout) override {
+    timeout_ = timeout;
   }
-  void failed(int64_t rank, int lane, std::string_view what) noexcept;
-  void left(int64_t rank) noexcept;
-  std::chrono::nanoseconds waited_for(int64_t rank);
-  void set_idle(int64_t rank, int lane, bool idle) noexcept {
+  std::pair<int64_t, int64_t> local_ranks(int64_t) const override {
+    return {first_, last_};
+  }
+  std::optional<Failure> conclude(const std::optional<Failure>& here) override;
+  std::chrono::nanoseconds waited_for(int64_t rank) override;
+  void failed(int64_t rank, int lane, std::string_view what) noexcept override;
+  void left(int64_t rank) noexcept override;
+  FlightRing* flight(int64_t rank, int lane) override {
+    return &thread(rank, lane).flight;
+  }
+  void set_idle(int64_t rank, int lane, bool idle) noexcept override {
     thread(rank, lane).idle = idle;
   }
-  std::optional<Backend::Failure> conclude(
-      const std::optional<Backend::Failure>& here);
+  // Registers a function that some thread calls once per lane, when a rank of
+  // any process has failed. When this returns, a function registered earlier is
+  // no longer called. The failure lives as long as this object.
   void when_failed(std::function<void(int lane, const RankFailure&)>);
 
  private:
@@ -122,7 +121,7 @@ class Membership {
     std::map<std::vector<int64_t>, std::unique_ptr<Group>> groups;
   };
   struct Rank {
-    std::array<std::atomic<bool>, Backend::kLanes> gone = {};
+    std::array<std::atomic<bool>, kLanes> gone = {};
     Waited
         waited_for;  // by ranks here, if it is elsewhere; guarded by waiting_
   };
@@ -147,8 +146,7 @@ class Membership {
   };
 
   Thread& thread(int64_t rank, int lane) {
-    return threads_[static_cast<size_t>((rank - first_) * Backend::kLanes +
-                                        lane)];
+    return threads_[static_cast<size_t>((rank - first_) * kLanes + lane)];
   }
   Thread& thread(const Group& group, size_t place) {
     return thread(group.rank_at(place), group.lane);
@@ -202,7 +200,7 @@ class Membership {
   Clock::time_point sought_;
   uint64_t searches_ = 0;
   std::mutex mutex_;
-  std::array<Lane, Backend::kLanes> lanes_;
+  std::array<Lane, kLanes> lanes_;
 
   // ---- With other processes ----
 
@@ -212,7 +210,7 @@ class Membership {
   uint64_t questions_ = 0;
   std::condition_variable changed_;
   // Process 0 only: how the ranks of each process ended.
-  std::map<int, std::optional<Backend::Failure>> ended_;
+  std::map<int, std::optional<Failure>> ended_;
   int lost_ = -1;  // a process that ended before the run did
   // It ended before anything else failed, and before a signal asked this
   // process to end.
@@ -220,7 +218,7 @@ class Membership {
   // When a signal that asks this process to end was first seen.
   Clock::time_point asked_ = Clock::time_point::max();
   bool decided_ = false;
-  std::optional<Backend::Failure> verdict_;
+  std::optional<Failure> verdict_;
   bool stopping_ = false;
   std::thread listener_;
 };

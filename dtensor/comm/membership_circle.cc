@@ -36,7 +36,7 @@ void Membership::seek_circles() {
   sought_ = now;
   ++searches_;
   for (int64_t rank = first_; rank < last_; ++rank)
-    for (int lane = 0; lane < Backend::kLanes; ++lane) {
+    for (int lane = 0; lane < kLanes; ++lane) {
       Thread& t = thread(rank, lane);
       const uint64_t last = t.flight.newest().number;
       const bool stays = last == std::exchange(t.before, last);

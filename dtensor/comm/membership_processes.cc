@@ -92,7 +92,7 @@ void Membership::lose(int process) {
                        fmt::format("[run] rank {} failed: {}", who, why)};
   }
   for (int64_t r = first; r < last; ++r)
-    for (int lane = 0; lane < Backend::kLanes; ++lane) {
+    for (int lane = 0; lane < kLanes; ++lane) {
       fail_lane(lane, {r, why});
       mark_gone(r, lane);
     }
@@ -115,13 +115,12 @@ void Membership::hear(const Transport::Told& told) {
   } else if (what == "left") {
     int64_t rank = 0;
     in >> rank;
-    for (int lane = 0; lane < Backend::kLanes; ++lane) mark_gone(rank, lane);
+    for (int lane = 0; lane < kLanes; ++lane) mark_gone(rank, lane);
   } else if (what == "process") {
     // All of its ranks count as failed.
     const std::string why = rest();
     const int64_t who = std::min(told.from * ranks_per_process_, world_ - 1);
-    for (int lane = 0; lane < Backend::kLanes; ++lane)
-      fail_lane(lane, {who, why});
+    for (int lane = 0; lane < kLanes; ++lane) fail_lane(lane, {who, why});
   } else if (what == "where") {
     uint64_t question = 0;
     Awaited awaited;
@@ -142,7 +141,7 @@ void Membership::hear(const Transport::Told& told) {
   } else if (what == "circle") {
     hear_search(rest());
   } else if (what == "ended" || what == "verdict") {
-    std::optional<Backend::Failure> failure;
+    std::optional<Failure> failure;
     int64_t rank = 0;
     int own = 0;
     if (in >> rank >> own) failure = {rank, own != 0, rest()};
@@ -162,7 +161,7 @@ void Membership::hear(const Transport::Told& told) {
 // In process 0, when all have ended: the verdict is the failure of the lowest
 // rank that failed by itself, or else of the lowest rank that failed.
 void Membership::decide() {
-  std::optional<Backend::Failure> worst;
+  std::optional<Failure> worst;
   {
     std::lock_guard lock(mutex_);
     if (decided_ || std::ssize(ended_) < processes()) return;
@@ -182,7 +181,7 @@ void Membership::decide() {
 }
 
 std::optional<Backend::Failure> Membership::conclude(
-    const std::optional<Backend::Failure>& here) {
+    const std::optional<Failure>& here) {
   if (!transport_) return here;
   if (process() == 0) {
     std::lock_guard lock(mutex_);
