@@ -211,7 +211,9 @@ Tensor Compute::fetch(const Tensor& part, AxisMask axes, const RegionOf& holds,
       serve_exchange(e.schedule, of_group(*this, axes, wants));
   }
   // `idle` depends on all ranks' regions, so all of them skip it, or none.
-  return e.idle ? window(part, e.has, e.wants) : move_boxes(part, e);
+  if (e.idle) return window(part, e.has, e.wants);
+  allow(e.kind, e.most * size_of(part.dtype()));
+  return move_boxes(part, e, "boxes");
 }
 
 Tensor Compute::collect_sum(const Tensor& part, AxisMask axes,
@@ -240,12 +242,13 @@ Tensor Compute::collect_sum(const Tensor& part, AxisMask axes,
     if (e.communicator->needs_serves())
       serve_reduction(e.schedule, of_group(*this, axes, wants));
   }
-  return e.idle ? part : move_boxes(part, e);
+  if (e.idle) return part;
+  allow(e.kind, e.most * size_of(part.dtype()));
+  return move_boxes(part, e, "sums of boxes");
 }
 
-Tensor Compute::move_boxes(const Tensor& part, InnerExchange& e) {
-  const int64_t bytes = e.most * size_of(part.dtype());
-  allow(e.kind, bytes);
+Tensor Compute::move_boxes(const Tensor& part, InnerExchange& e,
+                           const char* what) {
   const Tensor out = Tensor::empty(e.shape, part.dtype());
   Transfer t{.schedule = &e.schedule,
              .dtype = part.dtype(),
@@ -254,16 +257,16 @@ Tensor Compute::move_boxes(const Tensor& part, InnerExchange& e) {
              .dst = out.numel() ? out.mutable_data() : nullptr,
              .dst_strides = out.strides()};
   if (!context.dry_run) {
-    const bool sums = e.kind == StepKind::kReduceScatter;
-    const Subject subject{op, part, sums ? "sums of boxes" : "boxes", context};
+    const Subject subject{op, part, what, context};
     const Call call = subject.call(e.kind, e.fingerprint);
     const Exposed sending(context);
-    if (sums)
+    if (e.kind == StepKind::kReduceScatter)
       e.communicator->reduce(call, stream, {&t, 1});
     else
       e.communicator->exchange(call, stream, {&t, 1});
   }
-  record_event(context, mesh(), e.axes, e.kind, bytes, t.counted);
+  record_event(context, mesh(), e.axes, e.kind, e.most * size_of(part.dtype()),
+               t.counted);
   return out;
 }
 
@@ -283,30 +286,23 @@ std::vector<int64_t> Compute::gather_numbers(AxisMask axes,
 Tensor Compute::exchange(const Tensor& part, AxisMask axes,
                          std::span<const Region> holds,
                          std::span<const Region> wants) {
-  const auto me = static_cast<size_t>(index_in_group(*this, axes));
-  int64_t most = 0;
-  uint64_t fingerprint = hash_mix(hash_text(op.name()), 3);
+  const int me = index_in_group(*this, axes);
+  InnerExchange e;
+  e.kind = StepKind::kAllToAll;
+  e.axes = axes;
+  e.fingerprint = hash_mix(hash_text(op.name()), 3);
   for (size_t m = 0; m < wants.size(); ++m) {
-    most = std::max(most, volume(wants[m]) - overlap(wants[m], holds[m]));
-    fingerprint = hash_of(hash_of(fingerprint, holds[m]), wants[m]);
+    e.most = std::max(e.most, volume(wants[m]) - overlap(wants[m], holds[m]));
+    e.fingerprint = hash_of(hash_of(e.fingerprint, holds[m]), wants[m]);
   }
-  const StepKind kind = StepKind::kAllToAll;
-  const int64_t bytes = most * size_of(part.dtype());
-  const Tensor out = Tensor::empty(local_shape(wants[me]), part.dtype());
-  int64_t counted = 0;
+  const Region& mine = wants[static_cast<size_t>(me)];
+  e.shape = local_shape(mine);
   if (!context.dry_run) {
-    const Subject subject{op, part, "rows", context};
-    const Part from{part.numel() ? const_cast<void*>(part.data()) : nullptr,
-                    part.strides(), &holds[me]};
-    const Part to{out.numel() ? out.mutable_data() : nullptr, out.strides(),
-                  &wants[me]};
-    const Exposed sending(context);
-    counted = context.communicator(mesh(), axes)
-                  .exchange(subject.call(kind, fingerprint), stream,
-                            part.dtype(), from, holds, to, wants);
+    e.communicator = &context.communicator(mesh(), axes);
+    e.schedule = exchange_schedule(mine, holds, me, name(e.kind));
+    if (e.communicator->needs_serves()) serve_exchange(e.schedule, wants);
   }
-  record_event(context, mesh(), axes, kind, bytes, counted);
-  return out;
+  return move_boxes(part, e, "rows");
 }
 
 }  // namespace dtensor

@@ -122,7 +122,7 @@ class Compute {
 
  private:
   InnerExchange* next_exchange();
-  Tensor move_boxes(const Tensor& part, InnerExchange&);
+  Tensor move_boxes(const Tensor& part, InnerExchange&, const char* what);
 
   size_t exchanges_ = 0;  // made by this call
 };

@@ -18,32 +18,6 @@ void check_kind(const Call& call, bool fits, std::string_view function) {
   DT_CHECK(fits, name(call.kind), "is not a kind of {}()", function);
 }
 
-Transfer transfer_of(const Schedule& schedule, DType dtype, const Part& src,
-                     const Part& dst) {
-  return {.schedule = &schedule,
-          .dtype = dtype,
-          .src = src.data,
-          .src_strides = src.strides,
-          .dst = dst.data,
-          .dst_strides = dst.strides};
-}
-
-void check_listed(const Call& call, std::string_view what, const Part& mine,
-                  std::span<const Region> regions, int rank, int size) {
-  DT_CHECK(static_cast<int>(regions.size()) == size, name(call.kind),
-           "the {} of {} members were given in a group of {}", what,
-           regions.size(), size);
-  const Region& listed = regions[static_cast<size_t>(rank)];
-  DT_CHECK(mine.region == &listed || *mine.region == listed, name(call.kind),
-           "member {} holds another region than the list of {} says", rank,
-           what);
-  for (const Region& r : regions)
-    DT_CHECK(
-        r.size() == listed.size(), name(call.kind),
-        "the regions of the {} have different numbers of dimensions: {} and {}",
-        what, r.size(), listed.size());
-}
-
 // Checks that one thread at a time uses the communicator. Two threads that
 // enter within a few nanoseconds may both pass: excluding that would cost every
 // collective more than the check is worth.
@@ -198,33 +172,6 @@ void Communicator::barrier(const Call& call) {
   if (!has_memory()) return;
   Collective c{.call = &call};
   run(c, [&] { do_barrier(call); });
-}
-
-int64_t Communicator::exchange(const Call& call, Stream stream, DType dtype,
-                               const Part& src, std::span<const Region> has,
-                               const Part& dst, std::span<const Region> wants) {
-  check_listed(call, "sources", src, has, rank_, size_);
-  check_listed(call, "destinations", dst, wants, rank_, size_);
-  Schedule schedule =
-      exchange_schedule(*dst.region, has, rank_, name(call.kind));
-  if (needs_serves()) serve_exchange(schedule, wants);
-  Transfer t = transfer_of(schedule, dtype, src, dst);
-  exchange(call, stream, {&t, 1});
-  return t.counted;
-}
-
-int64_t Communicator::reduce(const Call& call, Stream stream, ReduceOp op,
-                             DType dtype, const Part& src,
-                             std::span<const Region> has, const Part& dst,
-                             std::span<const Region> wants) {
-  check_listed(call, "sources", src, has, rank_, size_);
-  check_listed(call, "destinations", dst, wants, rank_, size_);
-  Schedule schedule = reduce_schedule(*dst.region, has, rank_);
-  if (needs_serves()) serve_reduction(schedule, wants);
-  Transfer t = transfer_of(schedule, dtype, src, dst);
-  t.op = op;
-  reduce(call, stream, {&t, 1});
-  return t.counted;
 }
 
 int64_t Communicator::all_reduce(const Call& call, Stream stream, ReduceOp op,

@@ -52,15 +52,6 @@ struct Call {
   std::string (*made)(const void*) = nullptr;
 };
 
-// Local memory that holds `region` of a global tensor, with one stride (in
-// elements) per dimension. Within a dimension, the ranges of the region follow
-// each other. data is null only if the region is empty.
-struct Part {
-  void* data = nullptr;
-  Shape strides;
-  const Region* region = nullptr;
-};
-
 // One tensor of a collective: where this member's source and destination lie.
 // Source and destination do not overlap. Strides are in elements, one per
 // dimension of the schedule's regions. src is null only if this member holds no
@@ -149,16 +140,7 @@ class Communicator {
   void all_gather_bytes(const Call&, const void* in, int64_t bytes, void* out);
   void barrier(const Call&);
 
-  // These three take one tensor and make its schedule. `has` and `wants` list
-  // what each member holds and will hold: has[rank()] is *src.region, and
-  // wants[rank()] is *dst.region. They return the bytes read from other
-  // members.
-  int64_t exchange(const Call&, Stream, DType, const Part& src,
-                   std::span<const Region> has, const Part& dst,
-                   std::span<const Region> wants);
-  int64_t reduce(const Call&, Stream, ReduceOp, DType, const Part& src,
-                 std::span<const Region> has, const Part& dst,
-                 std::span<const Region> wants);
+  // As all_reduce() of one buffer; returns the bytes read from other members.
   int64_t all_reduce(const Call&, Stream, ReduceOp, DType, void* data,
                      int64_t n);
 

@@ -15,6 +15,7 @@
 #include "dtensor/program/program.h"
 #include "dtensor/rank_context.h"
 #include "dtensor/runtime.h"
+#include "tests/one_tensor.h"
 
 namespace dtensor {
 namespace {
@@ -32,8 +33,8 @@ void sends(Communicator& c) {
   const bool first = c.rank() == 0;
   if (first)
     for (int64_t i = 0; i < kBytes; ++i) memory[i] = byte_at(i);
-  const int64_t counted = c.exchange(
-      {StepKind::kPermute, "large", 1}, {}, DType::kBool,
+  const int64_t counted = testing::exchange(
+      c, {StepKind::kPermute, "large", 1}, {}, DType::kBool,
       {first ? memory.get() : nullptr, {1}, &has[c.rank()]}, has,
       {first ? nullptr : memory.get(), {1}, &wants[c.rank()]}, wants);
   DT_CHECK(counted == (first ? 0 : kBytes), "large", "{} bytes", counted);

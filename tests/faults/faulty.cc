@@ -33,6 +33,7 @@
 #include "dtensor/runtime.h"
 #include "dtensor/scopes.h"
 #include "tests/faults/inject.h"
+#include "tests/one_tensor.h"
 
 namespace dtensor::testing {
 namespace {
@@ -102,8 +103,8 @@ void gather(Communicator& c, float* x) {
                                 Region{IntervalList{{0, c.size()}}});
   const size_t me = static_cast<size_t>(c.rank());
   float mine = 1;
-  c.exchange({StepKind::kAllGather, "matmul", 1}, {}, DType::kF32,
-             {&mine, {1}, &parts[me]}, parts, {x, {1}, &all[me]}, all);
+  testing::exchange(c, {StepKind::kAllGather, "matmul", 1}, {}, DType::kF32,
+                    {&mine, {1}, &parts[me]}, parts, {x, {1}, &all[me]}, all);
 }
 
 // Two in one order here, in the other there.

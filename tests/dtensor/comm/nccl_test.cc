@@ -22,6 +22,7 @@
 #include "dtensor/runtime.h"
 #include "tests/dtensor/device/recording_device.h"
 #include "tests/dtensor/fake_nccl.h"
+#include "tests/one_tensor.h"
 #include "tests/testing.h"
 
 namespace dtensor {
@@ -153,10 +154,11 @@ TEST(NcclTest, EvenIsWhatAllMembersSay) {
     void* src = device.allocate(6 * 4, ctx.stream);
     void* dst = device.allocate(16 * row, ctx.stream);
     device.from_host(ctx.stream, src, part.data(), 6 * 4);
-    EXPECT_EQ(ctx.communicator({0, 1}).exchange(
-                  {StepKind::kAllGather, "test"}, ctx.stream, DType::kF32,
-                  {src, {3, 1}, &has[static_cast<size_t>(me)]}, has,
-                  {dst, {row, 1}, &whole}, wants),
+    EXPECT_EQ(testing::exchange(ctx.communicator({0, 1}),
+                                {StepKind::kAllGather, "test"}, ctx.stream,
+                                DType::kF32,
+                                {src, {3, 1}, &has[static_cast<size_t>(me)]},
+                                has, {dst, {row, 1}, &whole}, wants),
               6 * 4);
     device.to_host(ctx.stream, all.data(), dst, 16 * row);
     for (int64_t i = 0; i < 12; ++i)
@@ -301,10 +303,10 @@ TEST(NcclTest, AReductionThatIsEvenOnOneMember) {
     void* src = device.allocate(16 * row, ctx.stream);
     void* dst = device.allocate(6 * 4, ctx.stream);
     device.from_host(ctx.stream, src, all.data(), 16 * row);
-    ctx.communicator({0, 1}).reduce(
-        {StepKind::kReduceScatter, "test"}, ctx.stream, ReduceOp::kSum,
-        DType::kF32, {src, {row, 1}, &whole}, has,
-        {dst, {3, 1}, &wants[static_cast<size_t>(me)]}, wants);
+    testing::reduce(ctx.communicator({0, 1}),
+                    {StepKind::kReduceScatter, "test"}, ctx.stream,
+                    ReduceOp::kSum, DType::kF32, {src, {row, 1}, &whole}, has,
+                    {dst, {3, 1}, &wants[static_cast<size_t>(me)]}, wants);
     device.to_host(ctx.stream, part.data(), dst, 6 * 4);
     for (int64_t i = 0; i < 6; ++i)
       EXPECT_EQ(part[static_cast<size_t>(i)], 2 * (6 * me + i) + 10);

@@ -1,5 +1,3 @@
-#include "dtensor/comm/host_communicator.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,6 +12,7 @@
 #include <tuple>
 #include <vector>
 
+#include "dtensor/comm/host_communicator.h"
 #include "dtensor/comm/nccl.h"
 #include "dtensor/comm/null.h"
 #include "dtensor/device/combine.h"
@@ -27,6 +26,7 @@
 #include "tests/dtensor/fake_nccl.h"
 #include "tests/dtensor/message_passing.h"
 #include "tests/dtensor/tcp_processes.h"
+#include "tests/one_tensor.h"
 #include "tests/placement/traffic.h"
 #include "tests/testing.h"
 
@@ -259,7 +259,7 @@ struct Memory {
     return data()[i];
   }
   // As it is now, where the rank computes.
-  Part part() {
+  testing::Part part() {
     there = There(bytes.data(), static_cast<int64_t>(bytes.size()));
     return {volume(region) ? there.data() : nullptr, strides, &region};
   }
@@ -351,9 +351,9 @@ void check_exchange(Communicator& comm, Rng::result_type seed) {
     src.at(at) = value<T>(0, i, seed);
   });
   const std::vector<char> before = src.bytes;
-  const int64_t counted =
-      comm.exchange(call(StepKind::kAllToAll, "test", seed), stream(),
-                    dtype_of<T>, src.part(), s.sources, dst.part(), s.dests);
+  const int64_t counted = testing::exchange(
+      comm, call(StepKind::kAllToAll, "test", seed), stream(), dtype_of<T>,
+      src.part(), s.sources, dst.part(), s.dests);
   // What comes next may overwrite what was read.
   const bool spoil = below(rng, 2);
   spoil ? src.there.spoil() : src.there.fetch();
@@ -428,9 +428,9 @@ void check_reduce(Communicator& comm, ReduceOp op, Rng::result_type seed) {
   for_each_element(src.region, s.shape, [&](const Shape& at, int64_t i) {
     src.at(at) = value<T>(comm.rank(), i, seed);
   });
-  const int64_t counted =
-      comm.reduce(call(StepKind::kReduceScatter, "test", seed), stream(), op,
-                  dtype_of<T>, src.part(), s.sources, dst.part(), s.dests);
+  const int64_t counted = testing::reduce(
+      comm, call(StepKind::kReduceScatter, "test", seed), stream(), op,
+      dtype_of<T>, src.part(), s.sources, dst.part(), s.dests);
   src.there.spoil();
   dst.there.fetch();
   std::vector<std::set<int64_t>> held;
