@@ -94,7 +94,9 @@ Statement statement_of(const Collective& c) {
   else if (c.num_bytes >= 0)
     text += fmt::format(" ({} bytes)", c.num_bytes);
   else if (call.kind != StepKind::kBarrier)
-    text += fmt::format(" ({})", describe(c.transfers, reduces(call.kind)));
+    text += fmt::format(
+        " ({})",
+        describe(std::span<const Transfer>(c.transfers), reduces(call.kind)));
   if (!call.op.empty()) text += fmt::format(" for {}", call.op);
   if (call.describe) text += fmt::format(": {}", call.describe(call.what));
   if (call.made) text += call.made(call.what);

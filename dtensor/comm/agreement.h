@@ -19,10 +19,14 @@ struct Collective {
   uint64_t sequence = 0;     // within the group, from 1
   uint64_t fingerprint = 0;  // of the whole call: fingerprint_of()
   // The data; the fields that the kind does not use are empty.
-  std::span<const Transfer> transfers = {};
+  std::span<Transfer> transfers = {};
+  // Set if a transfer is read in place: see exchange_in_place().
+  size_t in_place = 0;
+  const Communicator::ReadSources* read = nullptr;
   std::span<Buffer> buffers = {};
   const void* bytes = nullptr;
   int64_t num_bytes = -1;  // -1: not a call that gathers bytes
+  void* out = nullptr;     // of such a call
   Stream stream = {};      // of transfers and buffers
   uint32_t group = 0;      // its number in the flight ring, if there is one
 };

@@ -100,7 +100,7 @@ void Communicator::exchange(const Call& call, Stream stream,
   if (!has_memory()) return;
   for (Transfer& t : transfers) check(call, t);
   Collective c{.call = &call, .transfers = transfers, .stream = stream};
-  run(c, [&] { do_exchange(call, stream, transfers); });
+  run(c, [&] { do_move(c); });
 }
 
 void Communicator::exchange_in_place(const Call& call, Stream stream,
@@ -112,16 +112,14 @@ void Communicator::exchange_in_place(const Call& call, Stream stream,
            reads_in_place() ? "is one rank" : "does not share its memory");
   for (size_t i = 0; i < transfers.size(); ++i)
     check(call, transfers[i], i == which);
-  Collective c{.call = &call, .transfers = transfers, .stream = stream};
-  run(c, [&] { do_exchange_in_place(call, stream, transfers, which, read); });
+  Collective c{.call = &call,
+               .transfers = transfers,
+               .in_place = which,
+               .read = &read,
+               .stream = stream};
+  run(c, [&] { do_move(c); });
   Transfer& t = transfers[which];
   t.counted = t.schedule->received() * size_of(t.dtype);
-}
-
-void Communicator::do_exchange_in_place(const Call& call, Stream,
-                                        std::span<Transfer>, size_t,
-                                        const ReadSources&) {
-  fail(name(call.kind), "this communicator cannot read sources in place");
 }
 
 void Communicator::reduce(const Call& call, Stream stream,
@@ -132,7 +130,7 @@ void Communicator::reduce(const Call& call, Stream stream,
   if (!has_memory()) return;
   for (Transfer& t : transfers) check(call, t);
   Collective c{.call = &call, .transfers = transfers, .stream = stream};
-  run(c, [&] { do_reduce(call, stream, transfers); });
+  run(c, [&] { do_move(c); });
 }
 
 void Communicator::all_reduce(const Call& call, Stream stream,
@@ -151,27 +149,27 @@ void Communicator::all_reduce(const Call& call, Stream stream,
     for (Buffer& b : buffers) copy_source(b, stream);
   if (size_ == 1) return;
   Collective c{.call = &call, .buffers = buffers, .stream = stream};
-  run(c, [&] { do_all_reduce(call, stream, buffers); });
+  run(c, [&] { do_all_reduce(c); });
 }
 
 void Communicator::all_gather_bytes(const Call& call, const void* in,
                                     int64_t bytes, void* out) {
   check_kind(call, call.kind == StepKind::kAllGatherBytes, "all_gather_bytes");
   DT_CHECK(bytes >= 0, name(call.kind), "{} bytes", bytes);
-  if (!has_memory()) return do_all_gather_bytes(call, in, bytes, out);
+  Collective c{.call = &call, .bytes = in, .num_bytes = bytes, .out = out};
+  if (!has_memory()) return do_all_gather_bytes(c);
   if (size_ == 1) {
     if (bytes > 0) std::memcpy(out, in, static_cast<size_t>(bytes));
     return;
   }
-  Collective c{.call = &call, .bytes = in, .num_bytes = bytes};
-  run(c, [&] { do_all_gather_bytes(call, in, bytes, out); });
+  run(c, [&] { do_all_gather_bytes(c); });
 }
 
 void Communicator::barrier(const Call& call) {
   check_kind(call, call.kind == StepKind::kBarrier, "barrier");
   if (!has_memory()) return;
   Collective c{.call = &call};
-  run(c, [&] { do_barrier(call); });
+  run(c, [&] { do_barrier(c); });
 }
 
 int64_t Communicator::all_reduce(const Call& call, Stream stream, ReduceOp op,

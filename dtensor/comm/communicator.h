@@ -175,16 +175,12 @@ class Communicator {
   virtual void agree(const Collective&) = 0;
   // The data movement, after the agreement. An implementation must not throw
   // before every other member has finished reading this member's memory. All
-  // `counted` fields are 0 on entry. do_all_reduce() and do_all_gather_bytes()
-  // are not called in a group of one.
-  virtual void do_exchange(const Call&, Stream, std::span<Transfer>) = 0;
-  virtual void do_exchange_in_place(const Call&, Stream, std::span<Transfer>,
-                                    size_t which, const ReadSources&);
-  virtual void do_reduce(const Call&, Stream, std::span<Transfer>) = 0;
-  virtual void do_all_reduce(const Call&, Stream, std::span<Buffer>) = 0;
-  virtual void do_all_gather_bytes(const Call&, const void* in, int64_t bytes,
-                                   void* out) = 0;
-  virtual void do_barrier(const Call&) {}  // the agreement is the barrier
+  // `counted` fields are 0 on entry. do_move() exchanges or reduces transfers,
+  // as the kind says. It alone is called in a group of one.
+  virtual void do_move(const Collective&) = 0;
+  virtual void do_all_reduce(const Collective&) = 0;
+  virtual void do_all_gather_bytes(const Collective&) = 0;
+  virtual void do_barrier(const Collective&) {}  // the agreement is the barrier
 
   // The chunk of n elements that member m of p reduces; see all_reduce().
   static Interval chunk(int64_t n, int m, int p) {

@@ -94,10 +94,10 @@ void HostCommunicator::wait_for_events(Stream stream) {
 // ---- Transfers ----
 
 // Sends and receives packed messages.
-void HostCommunicator::travel(std::span<Transfer> transfers, bool reduces) {
+void HostCommunicator::travel(const Collective& c) {
   received_.assign(packed_.size() * group_.ranks.size(), nullptr);
   std::vector<const PackedMessages*> takers(group_.members.size());
-  for (size_t i = 0; i < transfers.size(); ++i) {
+  for (size_t i = 0; i < packed_.size(); ++i) {
     PackedMessages& mine = packed_[i];
     for (size_t k = 0; k < takers.size(); ++k)
       takers[k] = &member(group_.members[k]).packed_[i];
@@ -106,9 +106,10 @@ void HostCommunicator::travel(std::span<Transfer> transfers, bool reduces) {
       const int64_t bytes =
           alone() ? mine.bytes_from(m) : mine.share(m, takers);
       if (bytes == 0 || receiver_here(m) != rank()) return;
-      void* in = alone() && !reduces ? mine.whole_from(m) : nullptr;
+      void* in =
+          alone() && !reduces(c.call->kind) ? mine.whole_from(m) : nullptr;
       if (in)
-        transfers[i].counted += bytes;
+        c.transfers[i].counted += bytes;
       else
         received_[at(i, m)] = in = staging_.take(bytes);
       receive(m, in, bytes);
@@ -127,104 +128,87 @@ void HostCommunicator::travel(std::span<Transfer> transfers, bool reduces) {
   for (Group::Peer& peer : group_.peers) {
     if (!peer.message.header.has_packed) continue;
     char* next = peer.message.payload;
-    for (size_t i = 0; i < transfers.size(); ++i) {
+    for (size_t i = 0; i < packed_.size(); ++i) {
       received_[at(i, peer.members[0])] = next;
       next += padded(packed_[i].bytes_from(peer.members[0]));
     }
   }
 }
 
-// Copies or reduces the pieces of all transfers but one.
-void HostCommunicator::take_pieces(Stream stream, std::span<Transfer> transfers,
-                                   bool reduces, size_t except) {
+// Copies or reduces the pieces of all transfers, but for one read in place.
+void HostCommunicator::take_pieces(const Collective& c) {
+  const Place here{device(), c.stream};
   std::vector<const void*> in(group_.peers.empty() ? 0 : group_.ranks.size());
-  for (size_t i = 0; i < transfers.size(); ++i) {
-    if (i == except) continue;
+  for (size_t i = 0; i < packed_.size(); ++i) {
+    if (c.read && i == c.in_place) continue;
     each_remote([&](int m) {
       in[index(m)] = member(receiver_here(m)).received_[at(i, m)];
     });
     const auto readable = [this, i](int m) -> const Transfer* {
       return is_local(m) ? &of(m).collective->transfers[i] : nullptr;
     };
-    const Place here{device(), stream};
-    transfers[i].counted += reduces ? packed_[i].reduce(here, in, readable)
-                                    : packed_[i].exchange(here, in, readable);
+    c.transfers[i].counted += reduces(c.call->kind)
+                                  ? packed_[i].reduce(here, in, readable)
+                                  : packed_[i].exchange(here, in, readable);
   }
 }
 
-void HostCommunicator::do_exchange(const Call&, Stream stream,
-                                   std::span<Transfer> transfers) {
-  if (size() == 1) prepare(transfers);
+void HostCommunicator::do_move(const Collective& c) {
+  if (size() == 1) prepare(c.transfers);
   in_two(
-      stream, [&] { travel(transfers, false); },
-      [&] { take_pieces(stream, transfers, false, transfers.size()); });
-}
-
-void HostCommunicator::do_exchange_in_place(const Call&, Stream stream,
-                                            std::span<Transfer> transfers,
-                                            size_t which,
-                                            const ReadSources& read) {
-  in_two(
-      stream, [] {},
+      c.stream, [&] { travel(c); },
       [&] {
-        take_pieces(stream, transfers, false, which);
+        take_pieces(c);
+        if (!c.read) return;
         std::vector<const Transfer*> sources;
         for (int m = 0; m < size(); ++m)
-          sources.push_back(&of(m).collective->transfers[which]);
-        read(sources);
+          sources.push_back(&of(m).collective->transfers[c.in_place]);
+        (*c.read)(sources);
       });
-}
-
-void HostCommunicator::do_reduce(const Call&, Stream stream,
-                                 std::span<Transfer> transfers) {
-  if (size() == 1) prepare(transfers);
-  in_two(
-      stream, [&] { travel(transfers, true); },
-      [&] { take_pieces(stream, transfers, true, transfers.size()); });
 }
 
 // ---- Buffers ----
 
-void HostCommunicator::do_all_reduce(const Call&, Stream stream,
-                                     std::span<Buffer> buffers) {
+void HostCommunicator::do_all_reduce(const Collective& c) {
   if (small_)
-    reduce_shown(stream, buffers);
+    reduce_shown(c);
   else if (group_.peers.empty())
-    reduce_here(stream, buffers);
+    reduce_here(c);
   else
     in_two(
-        stream, [&] { send_chunks(stream, buffers); },
+        c.stream, [&] { send_chunks(c); },
         [&] {
-          for (size_t i = 0; i < buffers.size(); ++i)
-            collect_chunks(i, buffers[i]);
+          for (size_t i = 0; i < c.buffers.size(); ++i)
+            collect_chunks(i, c.buffers[i]);
         });
   // The bytes that the algorithm reads, however messages carry it out.
   if (!group_.peers.empty())
-    for (Buffer& b : buffers) b.counted = all_reduce_bytes(b);
+    for (Buffer& b : c.buffers) b.counted = all_reduce_bytes(b);
 }
 
 // Short buffers: every member reduces what all have shown.
-void HostCommunicator::reduce_shown(Stream stream, std::span<Buffer> buffers) {
+void HostCommunicator::reduce_shown(const Collective& c) {
   int64_t offset = 0;
-  for (Buffer& b : buffers) {
+  for (Buffer& b : c.buffers) {
     from_.clear();
     for (int m = 0; m < size(); ++m) from_.push_back(shown(m) + offset);
-    reduce(stream, b, b.data);
+    reduce(c.stream, b, b.data);
     offset += padded(bytes_of(b));
   }
 }
 
 // All members are here: each reduces its chunk of a buffer into the results of
 // all members; a one-shot buffer, entirely into its own result.
-void HostCommunicator::reduce_here(Stream stream, std::span<Buffer> buffers) {
+void HostCommunicator::reduce_here(const Collective& c) {
   // Results of buffers that others still read as inputs.
   std::vector<Scratch> results;
   std::vector<Buffer*> to_copy;
+  const Stream stream = c.stream;
   in_two(
       stream, [] {},
       [&] {
-        for (size_t i = 0; i < buffers.size(); ++i) {
-          Buffer& b = buffers[i];
+        for (size_t i = 0; i < c.buffers.size(); ++i) {
+          Buffer& b = c.buffers[i];
           if (!b.one_shot) {
             push_chunk(stream, i, b);
             continue;
@@ -302,10 +286,10 @@ void HostCommunicator::push_chunk(Stream stream, size_t i, Buffer& b) {
 // With other processes: sends every remote member its chunk, reduces this
 // member's chunk, and sends it to every process once. The chunks of remote
 // members arrive likewise.
-void HostCommunicator::send_chunks(Stream stream, std::span<Buffer> buffers) {
-  received_.assign(buffers.size() * group_.ranks.size(), nullptr);
-  for (size_t i = 0; i < buffers.size(); ++i) {
-    Buffer& b = buffers[i];
+void HostCommunicator::send_chunks(const Collective& c) {
+  received_.assign(c.buffers.size() * group_.ranks.size(), nullptr);
+  for (size_t i = 0; i < c.buffers.size(); ++i) {
+    Buffer& b = c.buffers[i];
     each_remote([&](int m) {
       const int64_t own = chunk_bytes(b, rank());
       received_[at(i, m)] = staging_.take(own);
@@ -314,8 +298,9 @@ void HostCommunicator::send_chunks(Stream stream, std::span<Buffer> buffers) {
     });
   }
   wait();
-  for (size_t i = 0; i < buffers.size(); ++i) push_chunk(stream, i, buffers[i]);
-  for (Buffer& b : buffers) {
+  for (size_t i = 0; i < c.buffers.size(); ++i)
+    push_chunk(c.stream, i, c.buffers[i]);
+  for (Buffer& b : c.buffers) {
     each_remote([&](int m) {
       if (receiver_here(m) == rank())
         receive(m, element(b, chunk(b, m).lo), chunk_bytes(b, m));
@@ -339,29 +324,29 @@ void HostCommunicator::collect_chunks(size_t i, Buffer& b) {
   });
 }
 
-void HostCommunicator::do_all_gather_bytes(const Call&, const void* in,
-                                           int64_t bytes, void* out) {
-  out_ = static_cast<char*>(out);
+void HostCommunicator::do_all_gather_bytes(const Collective& c) {
+  const int64_t bytes = c.num_bytes;
+  const auto part = [bytes](const Collective& of, int m) {
+    return static_cast<char*>(of.out) + m * bytes;
+  };
   if (small_) {
-    for (int m = 0; m < size(); ++m)
-      copy_bytes(out_ + m * bytes, shown(m), bytes);
+    for (int m = 0; m < size(); ++m) copy_bytes(part(c, m), shown(m), bytes);
     return;
   }
-  const auto receive_all = [&] {
+  const auto travel_all = [&] {
     each_remote([&](int m) {
-      if (receiver_here(m) == rank()) receive(m, out_ + m * bytes, bytes);
+      if (receiver_here(m) == rank()) receive(m, part(c, m), bytes);
     });
     for (const Group::Peer& p : group_.peers)
-      send(receiver(p.members, rank()), in, bytes);
+      send(receiver(p.members, rank()), c.bytes, bytes);
     wait();
   };
-  in_two({}, receive_all, [&] {
+  in_two({}, travel_all, [&] {
     for (int m = 0; m < size(); ++m) {
-      const int there = is_local(m) ? m : receiver_here(m);
       if (is_local(m))
-        copy_bytes(out_ + m * bytes, of(m).collective->bytes, bytes);
-      else if (there != rank())
-        copy_bytes(out_ + m * bytes, member(there).out_ + m * bytes, bytes);
+        copy_bytes(part(c, m), of(m).collective->bytes, bytes);
+      else if (const int there = receiver_here(m); there != rank())
+        copy_bytes(part(c, m), part(*of(there).collective, m), bytes);
     }
   });
 }

@@ -56,21 +56,14 @@ class HostCommunicator final : public Communicator {
   // The bytes that member m has shown, 8-byte aligned; valid until the next
   // open().
   const char* shown(int m) const;
-  // out[m] = the `bytes` bytes of member m, for the all_gather_bytes that is
-  // open.
-  void gather(const void* in, int64_t bytes, void* out) {
-    do_all_gather_bytes({}, in, bytes, out);
-  }
+  // The data movement of the all_gather_bytes that is open.
+  void gather(const Collective& c) { do_all_gather_bytes(c); }
 
  protected:
   void agree(const Collective&) override;
-  void do_exchange(const Call&, Stream, std::span<Transfer>) override;
-  void do_exchange_in_place(const Call&, Stream, std::span<Transfer>,
-                            size_t which, const ReadSources&) override;
-  void do_reduce(const Call&, Stream, std::span<Transfer>) override;
-  void do_all_reduce(const Call&, Stream, std::span<Buffer>) override;
-  void do_all_gather_bytes(const Call&, const void* in, int64_t bytes,
-                           void* out) override;
+  void do_move(const Collective&) override;
+  void do_all_reduce(const Collective&) override;
+  void do_all_gather_bytes(const Collective&) override;
 
  private:
   static size_t index(int m) { return static_cast<size_t>(m); }
@@ -149,15 +142,15 @@ class HostCommunicator final : public Communicator {
   // other's memory. The members meet after each of them, even if it throws.
   template <class Send, class Read>
   void in_two(Stream, const Send& send, const Read& read);
-  void travel(std::span<Transfer>, bool reduces);
-  void take_pieces(Stream, std::span<Transfer>, bool reduces, size_t except);
+  void travel(const Collective&);
+  void take_pieces(const Collective&);
   size_t at(size_t item, int m) const {
     return item * group_.ranks.size() + index(m);
   }
-  void reduce_shown(Stream, std::span<Buffer>);
-  void reduce_here(Stream, std::span<Buffer>);
+  void reduce_shown(const Collective&);
+  void reduce_here(const Collective&);
   void reduce(Stream, Buffer&, void* to);
-  void send_chunks(Stream, std::span<Buffer>);
+  void send_chunks(const Collective&);
   void push_chunk(Stream, size_t i, Buffer&);
   void collect_chunks(size_t i, Buffer&);
   void show_event(Stream);
@@ -184,7 +177,6 @@ class HostCommunicator final : public Communicator {
   // Messages that this member received for all members here, by transfer or
   // buffer, and by member.
   std::vector<void*> received_;
-  char* out_ = nullptr;  // of an all_gather_bytes
   bool failed_ = false;  // it did not receive everything
   bool later_ = false;   // its work on streams runs asynchronously
   int events_shown_ = 0, events_waited_ = 0;

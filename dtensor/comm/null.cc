@@ -3,26 +3,25 @@
 #include <algorithm>
 #include <cstring>
 
+#include "dtensor/comm/agreement.h"
+
 namespace dtensor {
 namespace {
 
 class NullCommunicator final : public Communicator {
  public:
-  using Communicator::Communicator;
   NullCommunicator(int rank, int size) : Communicator(rank, size) {}
 
  protected:
   bool has_memory() const override { return false; }
   void agree(const Collective&) override {}
-  void do_exchange(const Call&, Stream, std::span<Transfer>) override {}
-  void do_reduce(const Call&, Stream, std::span<Transfer>) override {}
-  void do_all_reduce(const Call&, Stream, std::span<Buffer>) override {}
-  void do_all_gather_bytes(const Call&, const void* in, int64_t bytes,
-                           void* out) override {
-    if (bytes == 0) return;
+  void do_move(const Collective&) override {}
+  void do_all_reduce(const Collective&) override {}
+  void do_all_gather_bytes(const Collective& c) override {
+    if (c.num_bytes == 0) return;
     for (int m = 0; m < size(); ++m)
-      std::memcpy(static_cast<char*>(out) + m * bytes, in,
-                  static_cast<size_t>(bytes));
+      std::memcpy(static_cast<char*>(c.out) + m * c.num_bytes, c.bytes,
+                  static_cast<size_t>(c.num_bytes));
   }
 };
 

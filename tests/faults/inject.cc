@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "dtensor/comm/agreement.h"
 #include "dtensor/placement/error.h"
 
 namespace dtensor::testing {
@@ -39,38 +40,33 @@ class FaultyCommunicator final : public Communicator {
  protected:
   void agree(const Collective&) override {}  // the real one does
 
-  void do_exchange(const Call& call, Stream stream,
-                   std::span<Transfer> transfers) override {
-    with_types(call, transfers, [&](const Call& c, std::span<Transfer> t) {
-      real_->exchange(c, stream, t);
+  void do_move(const Collective& c) override {
+    with_types(*c.call, c.transfers,
+               [&](const Call& call, std::span<Transfer> t) {
+                 if (reduces(call.kind))
+                   real_->reduce(call, c.stream, t);
+                 else
+                   real_->exchange(call, c.stream, t);
+               });
+  }
+  void do_all_reduce(const Collective& c) override {
+    with_types(*c.call, c.buffers, [&](const Call& call, std::span<Buffer> b) {
+      real_->all_reduce(call, c.stream, b);
     });
   }
-  void do_reduce(const Call& call, Stream stream,
-                 std::span<Transfer> transfers) override {
-    with_types(call, transfers, [&](const Call& c, std::span<Transfer> t) {
-      real_->reduce(c, stream, t);
-    });
-  }
-  void do_all_reduce(const Call& call, Stream stream,
-                     std::span<Buffer> buffers) override {
-    with_types(call, buffers, [&](const Call& c, std::span<Buffer> b) {
-      real_->all_reduce(c, stream, b);
-    });
-  }
-  void do_all_gather_bytes(const Call& call, const void* in, int64_t bytes,
-                           void* out) override {
-    each(call, [&](const Call& c, bool other) {
-      std::vector<char> more(static_cast<size_t>(bytes) + 1);
+  void do_all_gather_bytes(const Collective& c) override {
+    each(*c.call, [&](const Call& call, bool other) {
+      std::vector<char> more(static_cast<size_t>(c.num_bytes) + 1);
       std::vector<char> all(more.size() * static_cast<size_t>(size()));
       if (other)
-        real_->all_gather_bytes(c, more.data(), bytes + 1, all.data());
+        real_->all_gather_bytes(call, more.data(), c.num_bytes + 1, all.data());
       else
-        real_->all_gather_bytes(c, in, bytes, out);
+        real_->all_gather_bytes(call, c.bytes, c.num_bytes, c.out);
     });
   }
-  void do_barrier(const Call& call) override {
+  void do_barrier(const Collective& c) override {
     each(
-        call, [&](const Call& c, bool) { real_->barrier(c); }, false);
+        *c.call, [&](const Call& call, bool) { real_->barrier(call); }, false);
   }
 
  private:

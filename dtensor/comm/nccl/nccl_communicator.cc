@@ -131,8 +131,10 @@ void NcclCommunicator::prepare(std::span<const Transfer> transfers) {
   even_.assign(transfers.size(), {});
 }
 
-void NcclCommunicator::travel(const Call& call, Stream stream,
-                              std::span<Transfer> transfers, bool reduces) {
+void NcclCommunicator::do_move(const Collective& c) {
+  const std::span<Transfer> transfers = c.transfers;
+  const bool reduces = dtensor::reduces(c.call->kind);
+  const Stream stream = c.stream;
   if (transfers.empty()) return;
   if (size() == 1) prepare(transfers);
   const Place here{device(), stream};
@@ -143,7 +145,7 @@ void NcclCommunicator::travel(const Call& call, Stream stream,
   std::vector<const void*> packed(out.size());
   std::vector<Scratch> scratch;
   const auto memory = [&](int64_t bytes) {
-    return scratch.emplace_back(device(), stream, bytes, name(call.kind))
+    return scratch.emplace_back(device(), stream, bytes, name(c.call->kind))
         .data();
   };
   for (size_t i = 0; i < transfers.size(); ++i) {
@@ -161,7 +163,7 @@ void NcclCommunicator::travel(const Call& call, Stream stream,
     }
   }
   if (size() > 1)
-    at_once(call, stream, [&](NcclLink& link) {
+    at_once(*c.call, stream, [&](NcclLink& link) {
       for (size_t i = 0; i < transfers.size(); ++i) {
         const Transfer& t = transfers[i];
         if (even_[i] && reduces)
@@ -185,16 +187,6 @@ void NcclCommunicator::travel(const Call& call, Stream stream,
     else
       packed_[i].exchange(here, parts);
   }
-}
-
-void NcclCommunicator::do_exchange(const Call& call, Stream stream,
-                                   std::span<Transfer> transfers) {
-  travel(call, stream, transfers, false);
-}
-
-void NcclCommunicator::do_reduce(const Call& call, Stream stream,
-                                 std::span<Transfer> transfers) {
-  travel(call, stream, transfers, true);
 }
 
 // A buffer that this member reduces itself, in member order: its chunk of it,
@@ -250,33 +242,33 @@ struct NcclCommunicator::Chunked {
   Scratch others;
 };
 
-void NcclCommunicator::do_all_reduce(const Call& call, Stream stream,
-                                     std::span<Buffer> buffers) {
+void NcclCommunicator::do_all_reduce(const Collective& c) {
+  const std::span<Buffer> buffers = c.buffers;
+  const Stream stream = c.stream;
   if (buffers.empty()) return;
   std::vector<Chunked> chunked;
   for (Buffer& b : buffers)
     if (b.n > 0 && !has_reduction(b.op, b.dtype))
-      chunked.emplace_back(b, *this, stream, name(call.kind));
-  at_once(call, stream, [&](NcclLink& link) {
+      chunked.emplace_back(b, *this, stream, name(c.call->kind));
+  at_once(*c.call, stream, [&](NcclLink& link) {
     for (const Buffer& b : buffers)
       if (b.n > 0 && has_reduction(b.op, b.dtype))
         link.all_reduce(stream, b.op, b.dtype, b.data, b.n);
-    for (const Chunked& c : chunked) c.scatter(link, stream);
+    for (const Chunked& x : chunked) x.scatter(link, stream);
   });
-  for (const Chunked& c : chunked) c.reduce(device(), stream);
+  for (const Chunked& x : chunked) x.reduce(device(), stream);
   if (std::any_of(chunked.begin(), chunked.end(),
-                  [](const Chunked& c) { return !c.buffer.one_shot; }))
-    at_once(call, stream, [&](NcclLink& link) {
-      for (const Chunked& c : chunked)
-        if (!c.buffer.one_shot) c.gather(link, stream);
+                  [](const Chunked& x) { return !x.buffer.one_shot; }))
+    at_once(*c.call, stream, [&](NcclLink& link) {
+      for (const Chunked& x : chunked)
+        if (!x.buffer.one_shot) x.gather(link, stream);
     });
   // The bytes that the algorithm reads, however NCCL implements it.
   for (Buffer& b : buffers) b.counted = all_reduce_bytes(b);
 }
 
-void NcclCommunicator::do_all_gather_bytes(const Call&, const void* in,
-                                           int64_t bytes, void* out) {
-  agreement_channel_->gather(in, bytes, out);
+void NcclCommunicator::do_all_gather_bytes(const Collective& c) {
+  agreement_channel_->gather(c);
 }
 
 }  // namespace dtensor

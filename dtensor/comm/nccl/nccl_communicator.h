@@ -26,11 +26,9 @@ class NcclCommunicator final : public Communicator {
 
  protected:
   void agree(const Collective&) override;
-  void do_exchange(const Call&, Stream, std::span<Transfer>) override;
-  void do_reduce(const Call&, Stream, std::span<Transfer>) override;
-  void do_all_reduce(const Call&, Stream, std::span<Buffer>) override;
-  void do_all_gather_bytes(const Call&, const void* in, int64_t bytes,
-                           void* out) override;
+  void do_move(const Collective&) override;
+  void do_all_reduce(const Collective&) override;
+  void do_all_gather_bytes(const Collective&) override;
 
  private:
   struct Chunked;
@@ -42,8 +40,6 @@ class NcclCommunicator final : public Communicator {
   template <class Calls>
   void at_once(const Call&, Stream, Calls&& calls);
   void prepare(std::span<const Transfer>);
-  // Sends and receives the data of all transfers, and reduces or unpacks it.
-  void travel(const Call&, Stream, std::span<Transfer>, bool reduces);
 
   const std::unique_ptr<HostCommunicator> agreement_channel_;
   const std::vector<int64_t> ranks_;
