@@ -13,7 +13,6 @@
 
 #include "dtensor/allocator.h"
 #include "dtensor/comm/backend.h"
-#include "dtensor/comm/null.h"
 #include "dtensor/device/out_of_memory.h"
 #include "dtensor/flight.h"
 #include "dtensor/flight_recorder.h"
@@ -58,7 +57,7 @@ struct Outcome {
 std::shared_ptr<Backend> backend_of(const RunOptions& options) {
   std::shared_ptr<Backend> made;
   if (options.dry_run)
-    made = null_backend(options.world);
+    made = null_backend();
   else if (options.backend)
     made = options.backend(options.world);
   else

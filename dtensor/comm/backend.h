@@ -96,6 +96,10 @@ using BackendFactory = std::function<std::shared_ptr<Backend>(int64_t world)>;
 // the factory is called.
 BackendFactory backend_named(std::string_view name,
                              int64_t ranks_per_process = 1);
+// The backend of a dry run: its only rank knows the size of its groups and
+// never waits for others. Its communicators move nothing and count nothing;
+// all_gather_bytes() returns the caller's own bytes for every member.
+std::shared_ptr<Backend> null_backend();
 // "mpi" or "tcp", if that launcher started this process as one of several (and
 // MPI is built in); else "threads".
 std::string_view backend_by_launcher();

@@ -1,9 +1,8 @@
-#include "dtensor/comm/null.h"
-
 #include <algorithm>
 #include <cstring>
 
 #include "dtensor/comm/agreement.h"
+#include "dtensor/comm/backend.h"
 
 namespace dtensor {
 namespace {
@@ -39,7 +38,7 @@ class NullBackend final : public Backend {
 
 }  // namespace
 
-std::shared_ptr<Backend> null_backend(int64_t) {
+std::shared_ptr<Backend> null_backend() {
   return std::make_shared<NullBackend>();
 }
 

@@ -14,7 +14,6 @@
 
 #include "dtensor/comm/host_communicator.h"
 #include "dtensor/comm/nccl.h"
-#include "dtensor/comm/null.h"
 #include "dtensor/device/combine.h"
 #include "dtensor/device/copy.h"
 #include "dtensor/placement/error.h"
@@ -1039,7 +1038,7 @@ TEST(ThreadsGroupTest, RanksOutsideTheMesh) {
 
 TEST(ThreadsTest1, NullCommunicatorDoesNothing) {
   const std::vector<int64_t> ranks{4, 0, 5};
-  auto c = null_backend(6)->group(ranks, 5, 0);
+  auto c = null_backend()->group(ranks, 5, 0);
   EXPECT_EQ(c->rank(), 2);
   EXPECT_EQ(c->size(), 3);
   EXPECT_EQ(c->all_reduce(call(StepKind::kAllReduce), {}, ReduceOp::kSum,
