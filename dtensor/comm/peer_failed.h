@@ -13,15 +13,19 @@ namespace dtensor {
 class PeerFailed : public Error {
  public:
   // "[where] rank 3 failed: cause".
-  PeerFailed(std::string_view where, int64_t rank, const std::string& cause);
+  PeerFailed(std::string_view where, int64_t rank, const std::string& cause)
+      : PeerFailed(where, rank, "failed: ", cause) {}
   // The rank of the run that failed.
   int64_t rank() const { return rank_; }
   // The failed rank's own error, and its last call.
   const std::string& cause() const { return cause_; }
 
  protected:
-  PeerFailed(const Error& whole, int64_t rank, const std::string& cause)
-      : Error(whole), rank_(rank), cause_(cause) {}
+  PeerFailed(std::string_view where, int64_t rank, std::string_view how,
+             const std::string& cause)
+      : Error(fmt::format("[{}] rank {} {}{}", where, rank, how, cause)),
+        rank_(rank),
+        cause_(cause) {}
 
  private:
   int64_t rank_;
