@@ -50,14 +50,17 @@ void ProcessJob::deliver(int64_t matter, Transport::Told told) {
   told_[matter].push_back(std::move(told));
 }
 
-std::optional<Transport::Told> ProcessJob::told(int64_t matter) {
+std::optional<Transport::Told> ProcessJob::told(int64_t matter, int from) {
   listen();
   std::lock_guard lock(mutex_);
   auto& all = told_[matter];
-  if (all.empty()) return {};
-  Transport::Told first = std::move(all.front());
-  all.pop_front();
-  return first;
+  const auto it = std::find_if(all.begin(), all.end(), [&](const auto& t) {
+    return from < 0 || t.from == from;
+  });
+  if (it == all.end()) return {};
+  Transport::Told next = std::move(*it);
+  all.erase(it);
+  return next;
 }
 
 int64_t ProcessJob::next_run() {
@@ -173,24 +176,14 @@ JobVerdict ProcessJob::agree_as_first(int64_t matter, const JobVerdict& here) {
 // then for the text in parts. The first answer is the length of the whole text.
 // A last request tells the process that process 0 has everything.
 
-// The next message of that process. Messages from others are kept in `others`.
-std::string ProcessJob::hear_from(int process,
-                                  std::deque<Transport::Told>& others) {
+// The next message of that process.
+std::string ProcessJob::hear_from(int process) {
   const auto start = Clock::now();
   for (;;) {
     const bool nobody = lost(process);  // before told(): none is lost
-    auto it = std::find_if(others.begin(), others.end(),
-                           [&](const auto& t) { return t.from == process; });
-    if (it == others.end()) {
-      while (auto t = told(kGathers)) others.push_back(std::move(*t));
-      it = std::find_if(others.begin(), others.end(),
-                        [&](const auto& t) { return t.from == process; });
-    }
-    if (it != others.end()) {
-      std::string text = std::move(it->text);
-      others.erase(it);
-      if (text.starts_with(kFailed)) throw Error(text.substr(1));
-      return text;
+    if (auto t = told(kGathers, process)) {
+      if (t->text.starts_with(kFailed)) throw Error(t->text.substr(1));
+      return std::move(t->text);
     }
     DT_CHECK(!nobody && ended_with() == 0, "gather",
              "process {} ended before it sent its data; look for the error in "
@@ -210,25 +203,24 @@ void ProcessJob::gather(std::string_view here,
   const std::function<int64_t()> now =
       given ? given : [] { return Clock::now().time_since_epoch() / 1ns; };
   if (process() > 0) return give(here, now);
-  std::deque<Transport::Told> others;
   try {
     for (int p = 1; p < processes(); ++p) {
       Gathered g{p, "", 0, std::numeric_limits<int64_t>::max()};
       for (int i = 0; i < kAsks; ++i) {
         const int64_t asked = now();
         tell(kGathers, p, kTime);
-        const int64_t theirs = std::stoll(hear_from(p, others)),
-                      answered = now(), half = (answered - asked + 1) / 2;
+        const int64_t theirs = std::stoll(hear_from(p)), answered = now(),
+                      half = (answered - asked + 1) / 2;
         if (half < g.within) {
           g.within = half;
           g.behind = asked + half - theirs;
         }
       }
       tell(kGathers, p, kMore);
-      const auto size = static_cast<size_t>(std::stoll(hear_from(p, others)));
+      const auto size = static_cast<size_t>(std::stoll(hear_from(p)));
       while (g.text.size() < size) {
         tell(kGathers, p, kMore);
-        g.text += hear_from(p, others).substr(1);
+        g.text += hear_from(p).substr(1);
       }
       take(std::move(g));
       tell(kGathers, p, kMore);
@@ -241,10 +233,9 @@ void ProcessJob::gather(std::string_view here,
 
 void ProcessJob::give(std::string_view here,
                       const std::function<int64_t()>& now) {
-  std::deque<Transport::Told> none;
   const std::string size = std::to_string(here.size());
   for (bool said = false; !said || !here.empty();) {
-    if (hear_from(0, none) == kTime) {
+    if (hear_from(0) == kTime) {
       tell(kGathers, 0, std::to_string(now()));
     } else if (!std::exchange(said, true)) {
       tell(kGathers, 0, size);
@@ -254,7 +245,7 @@ void ProcessJob::give(std::string_view here,
       here.remove_prefix(part.size());
     }
   }
-  hear_from(0, none);
+  hear_from(0);
 }
 
 void ProcessJob::not_gathering(std::string_view why) noexcept {

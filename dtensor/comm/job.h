@@ -70,10 +70,11 @@ class ProcessJob {
 
   // Short control messages about a numbered matter. tell() sends one to another
   // process and never waits; told() returns the next one received about that
-  // matter, if any. Messages from one process keep their order. Runs have the
-  // numbers 1, 2, ..., agreements -1, -2, ..., and gather() has 0.
+  // matter, from that process or from any (-1), if any. Messages from one
+  // process keep their order. Runs have the numbers 1, 2, ..., agreements -1,
+  // -2, ..., and gather() has 0.
   virtual void tell(int64_t matter, int process, std::string_view text) = 0;
-  std::optional<Transport::Told> told(int64_t matter);
+  std::optional<Transport::Told> told(int64_t matter, int from = -1);
   // Whether that process is known to have ended, or to be about to.
   virtual bool lost(int /*process*/) { return false; }
   // The exit code with which another process ends the whole job; 0: none does.
@@ -92,7 +93,7 @@ class ProcessJob {
   JobVerdict agree_as_first(int64_t matter, const JobVerdict& here);
   JobVerdict agree_as_other(int64_t matter, const JobVerdict& here);
   JobVerdict ended(const JobVerdict& here);
-  std::string hear_from(int process, std::deque<Transport::Told>& others);
+  std::string hear_from(int process);
   void give(std::string_view here, const std::function<int64_t()>& now);
 
   std::mutex mutex_;
