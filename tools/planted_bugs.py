@@ -1640,7 +1640,7 @@ BUGS = [
          '    if (n < (MUT(475) ? 1 : 0) && errno == EINTR) continue;'),
     ], ['file_test']),
     Bug(476, "program: one of srun's two variables is enough", [
-        ('dtensor/comm/local_process.cc',
+        ('dtensor/program/local_process.cc',
          'if (!tasks || !task) return',
          'if (MUT(476) ? !tasks && !task : !tasks || !task) return'),
     ], ['tcp_train_test']),

@@ -4,8 +4,8 @@
 #include <functional>
 #include <string_view>
 
-#include "dtensor/comm/local_process.h"
 #include "dtensor/device/device.h"
+#include "dtensor/program/local_process.h"
 
 namespace dtensor {
 

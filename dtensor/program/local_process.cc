@@ -1,4 +1,4 @@
-#include "dtensor/comm/local_process.h"
+#include "dtensor/program/local_process.h"
 
 #include <charconv>
 #include <cstdlib>

@@ -1,4 +1,4 @@
-#include "dtensor/comm/crowd.h"
+#include "dtensor/program/crowd.h"
 
 #include <fmt/format.h>
 #include <sched.h>
