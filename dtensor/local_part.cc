@@ -20,15 +20,14 @@ void copy_indices(const Region& which, const Tensor& dst,
   if (dst.numel() == 0 || src.numel() == 0) return;
   const HeldRegion wanted(which), to(dst_region), from(src_region);
   if (volume(wanted.ascending()) == 0) return;
-  const HeldRegion* arrays[] = {&to, &from};
-  const Sizes strides[] = {Sizes(dst.strides()), Sizes(src.strides())};
+  const HeldArray arrays[] = {{dst.mutable_data(), &to, dst.strides()},
+                              {src.data(), &from, src.strides()}};
   const int64_t item = size_of(dst.dtype());
-  Boxes boxes(wanted.ascending(), arrays, strides);
+  Boxes boxes(wanted.ascending(), arrays);
   boxes.each([&](Sizes shape) {
-    dst.device().copy(
-        dst.stream(), item, shape,
-        dst.mutable_ptr<char>() + boxes.offset(0) * item, boxes.strides(0),
-        src.ptr<char>() + boxes.offset(1) * item, boxes.strides(1));
+    dst.device().copy(dst.stream(), item, shape, boxes.address(0, item),
+                      boxes.strides(0), boxes.address(1, item),
+                      boxes.strides(1));
   });
 }
 
@@ -36,14 +35,12 @@ void fill_indices(const Region& which, const Tensor& dst, const Region& region,
                   double value) {
   const HeldRegion wanted(which), held(region);
   if (volume(wanted.ascending()) == 0) return;
-  const HeldRegion* arrays[] = {&held};
-  const Sizes strides[] = {Sizes(dst.strides())};
-  Boxes boxes(wanted.ascending(), arrays, strides);
+  const HeldArray array{dst.mutable_data(), &held, dst.strides()};
+  Boxes boxes(wanted.ascending(), {&array, 1});
   boxes.each([&](Sizes shape) {
-    dst.device().fill(
-        dst.stream(), dst.dtype(), shape,
-        dst.mutable_ptr<char>() + boxes.offset(0) * size_of(dst.dtype()),
-        boxes.strides(0), value);
+    dst.device().fill(dst.stream(), dst.dtype(), shape,
+                      boxes.address(0, size_of(dst.dtype())), boxes.strides(0),
+                      value);
   });
 }
 

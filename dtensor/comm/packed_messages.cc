@@ -91,7 +91,20 @@ int64_t PackedMessages::bytes(const Pieces& pieces) const {
 
 void* PackedMessages::whole(const Pieces& pieces, const HeldArray& in) const {
   if (pieces.size() != 1) return nullptr;
-  return work_.whole(size_of(t_->dtype), pieces[0]->region, in);
+  const auto is_packed = [](Sizes shape, Sizes strides) {
+    int64_t next = 1;
+    for (size_t d = shape.size(); d-- > 0; next *= shape[d])
+      if (shape[d] != 1 && strides[d] != next) return false;
+    return true;
+  };
+  boxes_.reset(pieces[0]->region, {&in, 1});
+  void* at = nullptr;
+  int count = 0;
+  boxes_.each([&](Sizes shape) {
+    if (count++ == 0 && is_packed(shape, boxes_.strides(0)))
+      at = boxes_.address(0, size_of(t_->dtype));
+  });
+  return count == 1 ? at : nullptr;
 }
 
 const void* PackedMessages::whole_to(int peer) const {
@@ -102,14 +115,12 @@ const void* PackedMessages::message_to(const Place& on, int peer,
                                        const Take& take) {
   if (const void* at = whole_to(peer)) return at;
   if (packed_for_ >= 0 && same(peer, packed_for_)) return packed_;
-  const int64_t item = size_of(t_->dtype);
   void* out = take(bytes_to(peer));
   packed_for_ = peer;
   packed_ = out;
   for (const Piece* p : to_[index(peer)]) {
-    work_.copy(on, item, p->region, {out, nullptr, packed_strides(p->region)},
-               source());
-    out = advance(out, volume(p->region), item);
+    copy(on, p->region, {out, nullptr, packed_strides(p->region)}, source());
+    out = advance(out, volume(p->region), size_of(t_->dtype));
   }
   return packed_;
 }
@@ -175,6 +186,20 @@ HeldArray PackedMessages::array(const Piece& p, int m,
           strides_};
 }
 
+int64_t PackedMessages::copy(const Place& on, const Region& piece,
+                             const HeldArray& to, const HeldArray& from) {
+  const HeldArray arrays[] = {to, from};
+  const int64_t item = size_of(t_->dtype);
+  int64_t copied = 0;
+  boxes_.reset(piece, arrays);
+  boxes_.each([&](Sizes shape) {
+    copied += on.device.copy(on.stream, item, shape, boxes_.address(0, item),
+                             boxes_.strides(0), boxes_.address(1, item),
+                             boxes_.strides(1));
+  });
+  return copied;
+}
+
 int64_t PackedMessages::exchange(const Place& on,
                                  std::span<const void* const> in,
                                  const Readable& readable) {
@@ -184,8 +209,7 @@ int64_t PackedMessages::exchange(const Place& on,
     const int m = p->members[0];
     const HeldArray from = array(*p, m, in, readable);
     if (!from.data) continue;
-    const int64_t copied =
-        work_.copy(on, size_of(t_->dtype), p->region, destination(), from);
+    const int64_t copied = copy(on, p->region, destination(), from);
     if (m != s_->self) read += copied;
   }
   return read;
@@ -193,14 +217,22 @@ int64_t PackedMessages::exchange(const Place& on,
 
 int64_t PackedMessages::reduce(const Place& on, std::span<const void* const> in,
                                const Readable& readable) {
+  const int64_t item = size_of(t_->dtype);
   int64_t read = 0;
   next_.assign(from_.size(), 0);
   for (const Piece* p : order_) {
-    work_.sources().clear();
-    for (int m : p->members)
-      work_.sources().push_back(array(*p, m, in, readable));
-    const int64_t each = work_.reduce(on, t_->op, t_->dtype, p->region,
-                                      destination(), s_->terms);
+    arrays_.assign(1, destination());
+    for (int m : p->members) arrays_.push_back(array(*p, m, in, readable));
+    boxes_.reset(p->region, arrays_);
+    operands_.resize(p->members.size());
+    int64_t each = 0;
+    boxes_.each([&](Sizes shape) {
+      for (size_t j = 0; j < operands_.size(); ++j)
+        operands_[j] = {boxes_.address(1 + j, item), boxes_.strides(1 + j)};
+      each += on.device.reduce(on.stream, t_->op, t_->dtype, shape,
+                               boxes_.address(0, item), boxes_.strides(0),
+                               operands_, s_->terms);
+    });
     for (int m : p->members)
       if (m != s_->self) read += each;
   }

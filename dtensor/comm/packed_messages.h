@@ -16,6 +16,12 @@
 
 namespace dtensor {
 
+// The device and stream of some work.
+struct Place {
+  Device& device;
+  Stream stream;
+};
+
 // Only one thread may change an object, but share() of other members' objects
 // reads it. reset() prepares it for another transfer, and keeps its memory.
 class PackedMessages {
@@ -81,6 +87,8 @@ class PackedMessages {
   static size_t index(int m) { return static_cast<size_t>(m); }
   int64_t bytes(const Pieces&) const;
   void* whole(const Pieces&, const HeldArray&) const;
+  int64_t copy(const Place&, const Region&, const HeldArray& to,
+               const HeldArray& from);
   const void* whole_to(int peer) const;
   // Whether two peers are sent the same message.
   bool same(int peer, int other) const {
@@ -106,7 +114,9 @@ class PackedMessages {
   const void* packed_ = nullptr;
   int packed_for_ = -1;
   // Scratch memory of one call.
-  mutable PieceWork work_;
+  mutable Boxes boxes_;
+  std::vector<HeldArray> arrays_;
+  std::vector<Operand> operands_;
   std::vector<size_t> next_;  // by member: the next of at_
   Shape strides_;             // of the packed piece at hand
 };

@@ -4,16 +4,17 @@
 
 namespace dtensor {
 
-void Boxes::reset(const Region& region,
-                  std::span<const HeldRegion* const> arrays,
-                  std::span<const Sizes> strides) {
+void Boxes::reset(const Region& region, std::span<const HeldArray> arrays) {
   runs_.clear();
   at_.clear();
   step_.clear();
   ends_.clear();
   strides_.clear();
-  for (const Sizes& s : strides)
-    strides_.insert(strides_.end(), s.begin(), s.end());
+  data_.clear();
+  for (const HeldArray& a : arrays) {
+    data_.push_back(a.data);
+    strides_.insert(strides_.end(), a.strides.begin(), a.strides.end());
+  }
   offsets_.resize(arrays.size());
   next_.resize(arrays.size());
   for (size_t d = 0; d < region.size(); ++d) {
@@ -24,12 +25,12 @@ void Boxes::reset(const Region& region,
       for (int64_t lo = r.lo; lo < r.hi;) {
         int64_t hi = r.hi;
         for (size_t a = 0; a < arrays.size(); ++a) {
-          if (!arrays[a]) {
+          if (!arrays[a].held) {
             next_[a] = passed;
             continue;
           }
-          const IntervalList& list = arrays[a]->ascending()[d];
-          const auto starts = arrays[a]->starts(d);
+          const IntervalList& list = arrays[a].held->ascending()[d];
+          const auto starts = arrays[a].held->starts(d);
           size_t& i = range_[a];
           for (; list[i].hi <= lo; ++i) start_[a] += list[i].size();
           if (!starts.empty()) start_[a] = starts[i];
@@ -96,65 +97,6 @@ void Boxes::select() {
       box_strides_.push_back(stride);
     }
   }
-}
-
-void PieceWork::reset(const Region& piece, const HeldArray& first,
-                      std::span<const HeldArray> others) {
-  arrays_.assign(1, first.held);
-  strides_.assign(1, first.strides);
-  for (const HeldArray& a : others) {
-    arrays_.push_back(a.held);
-    strides_.push_back(a.strides);
-  }
-  boxes_.reset(piece, arrays_, strides_);
-}
-
-int64_t PieceWork::copy(const Place& on, int64_t item, const Region& piece,
-                        const HeldArray& to, const HeldArray& from) {
-  int64_t copied = 0;
-  reset(piece, to, {&from, 1});
-  boxes_.each([&](Sizes shape) {
-    copied += on.device.copy(
-        on.stream, item, shape, advance(to.data, boxes_.offset(0), item),
-        boxes_.strides(0), advance(from.data, boxes_.offset(1), item),
-        boxes_.strides(1));
-  });
-  return copied;
-}
-
-int64_t PieceWork::reduce(const Place& on, ReduceOp op, DType dtype,
-                          const Region& piece, const HeldArray& to,
-                          int64_t terms) {
-  const int64_t item = size_of(dtype);
-  int64_t read = 0;
-  reset(piece, to, sources_);
-  operands_.resize(sources_.size());
-  boxes_.each([&](Sizes shape) {
-    for (size_t j = 0; j < sources_.size(); ++j)
-      operands_[j] = {advance(sources_[j].data, boxes_.offset(1 + j), item),
-                      boxes_.strides(1 + j)};
-    read += on.device.reduce(on.stream, op, dtype, shape,
-                             advance(to.data, boxes_.offset(0), item),
-                             boxes_.strides(0), operands_, terms);
-  });
-  return read;
-}
-
-void* PieceWork::whole(int64_t item, const Region& piece, const HeldArray& in) {
-  const auto is_packed = [](Sizes shape, Sizes strides) {
-    int64_t next = 1;
-    for (size_t d = shape.size(); d-- > 0; next *= shape[d])
-      if (shape[d] != 1 && strides[d] != next) return false;
-    return true;
-  };
-  reset(piece, in, {});
-  void* at = nullptr;
-  int count = 0;
-  boxes_.each([&](Sizes shape) {
-    if (count++ == 0 && is_packed(shape, boxes_.strides(0)))
-      at = advance(in.data, boxes_.offset(0), item);
-  });
-  return count == 1 ? at : nullptr;
 }
 
 }  // namespace dtensor
