@@ -73,6 +73,11 @@ const char* HostCommunicator::shown(int m) const {
 
 void HostCommunicator::open(const Collective& c, const void* mine,
                             int64_t bytes) {
+  constexpr int64_t kMostRanks = Message::kPayload / kMost;
+  DT_CHECK(bytes <= limit_, "communicator",
+           "each process has {} ranks, but at most {} can agree on what they "
+           "send through NCCL; write --ranks-per-process {} or less",
+           group_.most_members, kMostRanks, kMostRanks);
   begin(c);
   const bool gathers = c.num_bytes >= 0;
   if (offer(gathers ? c.num_bytes : bytes))

@@ -21,18 +21,13 @@ class HostBackend final : public Membership {
 
   std::unique_ptr<Communicator> group(std::span<const int64_t> ranks,
                                       int64_t me, int lane) override {
-    return join(ranks, me, lane, false);
+    return agreement_channel(ranks, me, lane);
   }
-  // As group(), for agreement alone.
+  // As group(), for another communicator, which moves the data itself.
   std::unique_ptr<HostCommunicator> agreement_channel(
       std::span<const int64_t> ranks, int64_t me, int lane) {
-    return join(ranks, me, lane, true);
+    return std::make_unique<HostCommunicator>(*this, ranks, me, lane);
   }
-
- private:
-  // Throws Error if `me` is not one of the ranks.
-  std::unique_ptr<HostCommunicator> join(std::span<const int64_t> ranks,
-                                         int64_t me, int lane, bool shows);
 };
 
 }  // namespace dtensor

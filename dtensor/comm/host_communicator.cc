@@ -17,20 +17,29 @@ constexpr int64_t kUnit[] = {1};
 // ones take less time in chunks, or without a copy.
 constexpr int64_t kThreads = 1024;
 
+int index_in(std::span<const int64_t> ranks, int64_t me) {
+  const auto at = std::find(ranks.begin(), ranks.end(), me);
+  DT_CHECK(at != ranks.end(), "communicator",
+           "rank {} asks for a group of which it is not a member", me);
+  return static_cast<int>(at - ranks.begin());
+}
+
 }  // namespace
 
-HostCommunicator::HostCommunicator(Membership& run, Group& group, int index)
-    : Communicator(index, static_cast<int>(group.ranks.size())),
+HostCommunicator::HostCommunicator(Membership& run,
+                                   std::span<const int64_t> ranks, int64_t me,
+                                   int lane)
+    : Communicator(index_in(ranks, me), static_cast<int>(ranks.size())),
       run_(run),
-      group_(group),
-      place_(group.place_of[static_cast<size_t>(index)]),
-      limit_(group.peers.empty()
+      group_(run.members({ranks.begin(), ranks.end()}, lane)),
+      place_(group_.place_of[index(rank())]),
+      limit_(group_.peers.empty()
                  ? kThreads
                  : Message::kPayload /
-                       static_cast<int64_t>(group.most_members) / 16 * 16),
-      messages_(group.peers.empty() ? nullptr
-                                    : run.transport().pending_messages()),
-      connected_(!group.peers.empty()) {}
+                       static_cast<int64_t>(group_.most_members) / 16 * 16),
+      messages_(group_.peers.empty() ? nullptr
+                                     : run.transport().pending_messages()),
+      connected_(!group_.peers.empty()) {}
 
 void HostCommunicator::prepare(std::span<const Transfer> transfers) {
   staging_.reset();

@@ -32,7 +32,9 @@ namespace dtensor {
 
 class HostCommunicator final : public Communicator {
  public:
-  HostCommunicator(Membership&, Group&, int index);
+  // Throws Error if `me` is not one of the ranks.
+  HostCommunicator(Membership&, std::span<const int64_t> ranks, int64_t me,
+                   int lane);
   bool needs_serves() const override { return !group_.peers.empty(); }
   bool reads_sources() const override { return true; }
   // On GPUs, kernels would read another GPU's memory over a link, and
@@ -43,10 +45,8 @@ class HostCommunicator final : public Communicator {
 
   // ---- As an agreement channel: another communicator moves the data ----
 
-  // The most bytes that a member may show with its call, and the most ranks of
-  // a process that can all show so many.
+  // The most bytes that a member may show with its call.
   static constexpr int64_t kMost = 224;
-  static constexpr int64_t kMostRanks = Message::kPayload / kMost;
   // Returns when all members have called this with the same fingerprint.
   // Otherwise all members throw: the Error of disagree(), or one that says why
   // some members will not come. Each member shows the others `bytes` bytes from

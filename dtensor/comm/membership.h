@@ -47,7 +47,6 @@ class Membership : public Backend {
     return static_cast<int>(rank / ranks_per_process_);
   }
   bool is_here(int64_t rank) const { return first_ <= rank && rank < last_; }
-  int64_t ranks_per_process() const { return ranks_per_process_; }
 
   // The group of these ranks in this order; one object for all members of this
   // process.
