@@ -100,7 +100,8 @@ Statement statement_of(const Collective& c) {
   if (!call.op.empty()) text += fmt::format(" for {}", call.op);
   if (call.describe) text += fmt::format(": {}", call.describe(call.what));
   if (call.made) text += call.made(call.what);
-  return {call.kind, call.fingerprint ^ call.lineage, std::move(text)};
+  return {c.fingerprint, call.fingerprint ^ call.lineage, call.kind,
+          std::move(text)};
 }
 
 std::string call_to_string(StepKind kind, uint64_t sequence,
@@ -150,8 +151,15 @@ std::string ranks_to_string(std::span<const int64_t> ranks) {
   return text;
 }
 
-void disagree(std::span<const int64_t> ranks, uint64_t sequence, size_t m,
-              Statement first, Statement other) {
+void disagree(std::span<const int64_t> ranks, uint64_t sequence,
+              std::vector<Statement> all) {
+  size_t m = 1;
+  while (m < all.size() && all[m].whole == all[0].whole) ++m;
+  if (m == all.size())
+    fail(name(all[0].kind),
+         "ranks {} disagree about a collective of other ranks",
+         ranks_to_string(ranks));
+  Statement &first = all[0], &other = all[m];
   if (first.text == other.text)
     for (Statement* s : {&first, &other})
       s->text += fmt::format(" (fingerprint {:016x})", s->fingerprint);

@@ -38,9 +38,10 @@ uint64_t fingerprint_of(const Collective&);
 
 // How a member describes its call when fingerprints differ.
 struct Statement {
-  StepKind kind;
+  uint64_t whole;        // fingerprint_of()
   uint64_t fingerprint;  // the caller's own
-  std::string text;      // "all-reduce #3 (sum, f32, 8 elements) for add: ..."
+  StepKind kind;
+  std::string text;  // "all-reduce #3 (sum, f32, 8 elements) for add: ..."
 };
 Statement statement_of(const Collective&);
 
@@ -69,9 +70,8 @@ std::string not_all_came(std::string_view call,
 std::string wait_for_each_other(std::span<const int64_t> ranks,
                                 std::string_view where);
 
-// Throws the Error for member m's fingerprint differing from member 0's.
+// Throws the Error for the first member whose call differs from member 0's.
 [[noreturn]] void disagree(std::span<const int64_t> world_ranks,
-                           uint64_t sequence, size_t m, Statement first,
-                           Statement other);
+                           uint64_t sequence, std::vector<Statement> by_member);
 
 }  // namespace dtensor

@@ -12,25 +12,20 @@
 namespace dtensor {
 namespace {
 
-// How a process describes a member's call when fingerprints differ.
-struct Said {
-  uint64_t print;
-  Statement statement;
-};
-std::string pack(const std::vector<Said>& all) {
+std::string pack(const std::vector<Statement>& all) {
   std::string text;
-  for (const auto& [print, s] : all)
-    text += fmt::format("{} {} {} {} {}", print, static_cast<int>(s.kind),
-                        s.fingerprint, s.text.size(), s.text);
+  for (const Statement& s : all)
+    text += fmt::format("{} {} {} {} {}", s.whole, s.fingerprint,
+                        static_cast<int>(s.kind), s.text.size(), s.text);
   return text;
 }
-std::vector<Said> unpack(const std::string& text, size_t members) {
+std::vector<Statement> unpack(const std::string& text, size_t members) {
   std::istringstream in(text);
-  std::vector<Said> all(members);
-  for (auto& [print, s] : all) {
+  std::vector<Statement> all(members);
+  for (Statement& s : all) {
     int kind = 0;
     size_t size = 0;
-    in >> print >> kind >> s.fingerprint >> size;
+    in >> s.whole >> s.fingerprint >> kind >> size;
     in.get();  // the space
     DT_CHECK(in && size <= text.size(), "communicator",
              "the description of another process's call is truncated");
@@ -199,15 +194,13 @@ void HostCommunicator::put_packed(size_t peer, char* to) {
 void HostCommunicator::differ(const Collective& c) {
   const std::string of_group =
       fmt::format(" of ranks {}", ranks_to_string(group_.ranks));
-  std::vector<Said> said(group_.ranks.size(), {c.fingerprint, statement_of(c)});
-  std::vector<Said> here;
+  std::vector<Statement> all(group_.ranks.size(), statement_of(c)), here;
   bool agreed = true;
   for (int m : group_.members) {
-    const Slot& theirs = of(m);
-    agreed = agreed && theirs.fingerprint == c.fingerprint;
-    said[index(m)] = {theirs.fingerprint, statement_of(*theirs.collective)};
-    here.push_back(said[index(m)]);
-    here.back().statement.text += of_group;
+    all[index(m)] = statement_of(*of(m).collective);
+    agreed = agreed && all[index(m)].whole == c.fingerprint;
+    here.push_back(all[index(m)]);
+    here.back().text += of_group;
   }
   std::vector<const Group::Peer*> odd;
   for (const Group::Peer& p : group_.peers)
@@ -229,23 +222,17 @@ void HostCommunicator::differ(const Collective& c) {
   }
   if (!odd.empty()) wait();
   for (size_t i = 0; i < odd.size(); ++i) {
-    const std::vector<Said> theirs = unpack(texts[i], odd[i]->members.size());
+    const std::vector<Statement> theirs =
+        unpack(texts[i], odd[i]->members.size());
     for (size_t k = 0; k < theirs.size(); ++k) {
-      Said& s = said[index(odd[i]->members[k])] = theirs[k];
-      std::string& text = s.statement.text;
-      if (text.ends_with(of_group))
-        text.resize(text.size() - of_group.size());
+      Statement& s = all[index(odd[i]->members[k])] = theirs[k];
+      if (s.text.ends_with(of_group))
+        s.text.resize(s.text.size() - of_group.size());
       else
-        s.print = ~c.fingerprint;  // it is about another group
+        s.whole = ~c.fingerprint;  // it is about another group
     }
   }
-  for (size_t m = 1; m < said.size(); ++m)
-    if (said[m].print != said[0].print)
-      disagree(group_.ranks, c.sequence, m, std::move(said[0].statement),
-               std::move(said[m].statement));
-  fail(name(c.call->kind),
-       "ranks {} disagree about a collective of other ranks",
-       ranks_to_string(group_.ranks));
+  disagree(group_.ranks, c.sequence, std::move(all));
 }
 
 // On the first call. All members check all pairs, and throw the same Error.
