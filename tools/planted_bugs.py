@@ -292,36 +292,19 @@ BUGS = [
          'return slots[2 * place + sequence % 2];',
          'return slots[2 * place + (MUT(46) ? 0 : sequence % 2)];'),
     ], ['comm/threads_test']),
-    Bug(47, 'a large all-reduce lacks its closing barrier', [
-        ('dtensor/comm/threads.cc',
-         'close_after(stream, [&] {\n'
-         '      each_buffer(',
-         'const auto closed = [&](auto&& fn) { MUT(47) ? fn() : '
-         'close_after(stream, fn); };\n'
-         '    closed([&] {\n'
-         '      each_buffer('),
+    Bug(47, 'a collective that reads the members\' memory lacks its closing barrier', [
+        ('dtensor/comm/host_communicator.cc',
+         '  attempt([&] { show_event(stream); });\n'
+         '  run_.meet_again(group_, place_);',
+         '  attempt([&] { show_event(stream); });\n'
+         '  if (!MUT(47)) run_.meet_again(group_, place_);'),
     ], ['comm/threads_test']),
-    Bug(48, 'exchange and reduce lack their closing barrier', [
-        ('dtensor/comm/threads.cc',
-         'close_after(stream, [&] {\n'
-         '      for (size_t i = 0; i < transfers.size(); ++i)\n'
-         '        pull_.exchange({device(), stream}, transfers[i], peers(i));\n'
-         '    });',
-         'const auto all = [&] {\n'
-         '      for (size_t i = 0; i < transfers.size(); ++i)\n'
-         '        pull_.exchange({device(), stream}, transfers[i], peers(i));\n'
-         '    };\n'
-         '    MUT(48) ? all() : close_after(stream, all);'),
-        ('dtensor/comm/threads.cc',
-         'close_after(stream, [&] {\n'
-         '      for (size_t i = 0; i < transfers.size(); ++i)\n'
-         '        pull_.reduce({device(), stream}, transfers[i], peers(i));\n'
-         '    });',
-         'const auto all = [&] {\n'
-         '      for (size_t i = 0; i < transfers.size(); ++i)\n'
-         '        pull_.reduce({device(), stream}, transfers[i], peers(i));\n'
-         '    };\n'
-         '    MUT(48) ? all() : close_after(stream, all);'),
+    Bug(48, 'processes: the members here read messages before they have come', [
+        ('dtensor/comm/host_communicator.cc',
+         'failed_ = error != nullptr;\n'
+         '    run_.meet_again(group_, place_);',
+         'failed_ = error != nullptr;\n'
+         '    if (!MUT(48)) run_.meet_again(group_, place_);'),
     ], ['comm/threads_test']),
     Bug(49, 'the search for circles forgets who has come', [
         ('dtensor/comm/membership_circle.cc',
@@ -339,14 +322,14 @@ BUGS = [
          'row.count += MUT(51) ? 1 : e.times;'),
     ], ['comm_table_test']),
     Bug(52, 'exchange counts copies from itself', [
-        ('dtensor/comm/pull.cc',
-         'if (m != self_) mine.counted += copied;',
-         'if (MUT(52) || m != self_) mine.counted += copied;'),
+        ('dtensor/comm/packed_messages.cc',
+         'if (m != s_->self) read += copied;',
+         'if (MUT(52) || m != s_->self) read += copied;'),
     ], ['redistribute_test']),
     Bug(53, 'all-reduce counts size terms, not size-1', [
-        ('dtensor/comm/pull.cc',
-         'if (m != self_) b.counted += read;',
-         'if (MUT(53) || m != self_) b.counted += read;'),
+        ('dtensor/comm/host_communicator.cc',
+         'b.counted += (size() - 1) *',
+         'b.counted += (size() - (MUT(53) ? 0 : 1)) *'),
     ], ['budgets_reach_every_rank_test']),
     Bug(54, 'the cotangent of a partial is also partial', [
         ('dtensor/redistribute.cc',
@@ -1067,10 +1050,9 @@ BUGS = [
          'c.bytes_ps(bytes))'),
     ], ['plan_search_test']),
     Bug(243, 'all-reduce: few bytes are copied from the result, not from the source', [
-        ('dtensor/comm/threads.cc',
-         'copy_bytes(to, source(b), b.n * size_of(b.dtype));',
-         'copy_bytes(to, MUT(243) ? b.data : source(b), b.n * '
-         'size_of(b.dtype));'),
+        ('dtensor/comm/host_agreement.cc',
+         'copy_bytes(to, source(b, 0), bytes_of(b));',
+         'copy_bytes(to, MUT(243) ? b.data : source(b, 0), bytes_of(b));'),
     ], ['comm/threads_test']),
     Bug(220, 'flight: an entry that is rewritten is not marked', [
         ('dtensor/comm/flight_ring.h',
@@ -1126,10 +1108,10 @@ BUGS = [
          'if (!MUT(208) || number == 1) put(number_, number);'),
     ], ['flight_test']),
     Bug(260, 'processes: ranks of one process do not compare their calls', [
-        ('dtensor/comm/process_agreement.cc',
-         '(alone() || slot(k).collective->fingerprint == c.fingerprint);',
-         '(MUT(260) || alone() ||\n'
-         '              slot(k).collective->fingerprint == c.fingerprint);'),
+        ('dtensor/comm/host_agreement.cc',
+         'agreed = agreed && group_.slot(k, sequence_).fingerprint == c.fingerprint;',
+         'agreed = agreed && (MUT(260) || group_.slot(k, sequence_).fingerprint == '
+         'c.fingerprint);'),
     ], ['message_passing_test']),
     Bug(261, 'processes: a rank that has left is waited for', [
         ('dtensor/comm/membership.cc',
@@ -1142,15 +1124,14 @@ BUGS = [
          'at_[index(m)][k++] = MUT(262) ? 0 : at;'),
     ], ['redistribute_pairs_test']),
     Bug(263, 'processes: messages that another rank of the process received are not collected', [
-        ('dtensor/comm/process_communicator.cc',
-         'if (there == rank() || theirs.size() == 0) continue;',
-         'if (there == rank() || theirs.size() == 0 || '
-         '(MUT(263) && there != m)) continue;'),
+        ('dtensor/comm/host_communicator.cc',
+         'if (there == rank()) return;',
+         'if (there == rank() || MUT(263)) return;'),
     ], ['comm/threads_test']),
     Bug(264, 'processes: payloads are reduced in another order', [
-        ('dtensor/comm/process_communicator.cc',
-         'operands[static_cast<size_t>(m)] = {',
-         'operands[static_cast<size_t>(MUT(264) ? size() - 1 - m : m)] = {'),
+        ('dtensor/comm/host_communicator.cc',
+         'from_.push_back(shown(m) + offset);',
+         'from_.push_back(shown(MUT(264) ? size() - 1 - m : m) + offset);'),
     ], ['comm/threads_test', 'faults_mpi_test']),
     Bug(270, 'tcp: a connection with another token is accepted', [
         ('dtensor/comm/tcp/tcp_rendezvous.cc',
@@ -1378,9 +1359,9 @@ BUGS = [
          'if (told_ && !MUT(361)) told_(lane_number, l.failure);'),
     ], ['comm/nccl_processes_test']),
     Bug(362, 'nccl: the second rank of a process sends what the first one shows', [
-        ('dtensor/comm/process_agreement.cc',
-         'const std::span<const char> shows = slot(k).shows;',
-         'const std::span<const char> shows = slot(MUT(362) ? 0 : k).shows;'),
+        ('dtensor/comm/host_agreement.cc',
+         'to = copy_bytes(to, of(m).shown, shown_bytes_);',
+         'to = copy_bytes(to, of(MUT(362) ? rank() : m).shown, shown_bytes_);'),
     ], ['comm/nccl_processes_test']),
     Bug(363, 'nccl: two ranks may share a GPU', [
         ('dtensor/comm/nccl/nccl_communicator.cc',
@@ -1418,7 +1399,7 @@ BUGS = [
          'MPI_Isend(static_cast<const char*>(data) + (MUT(374) ? 0 : at),'),
     ], ['mpi_train_test']),
     Bug(380, 'threads: nothing checks whether devices reach each other', [
-        ('dtensor/comm/threads.cc',
+        ('dtensor/comm/host_agreement.cc',
          'if (!connected_) connect();',
          'if (!connected_ && !MUT(380)) connect();'),
     ], ['comm/threads_test']),
@@ -1445,8 +1426,8 @@ BUGS = [
     ], ['comm/nccl_test']),
     Bug(394, 'nccl: an all-reduce in chunks collects none but its own', [
         ('dtensor/comm/nccl/nccl_communicator.cc',
-         'if (!c.buffer.one_shot) c.gather(link, stream);',
-         'if (!c.buffer.one_shot && !MUT(394)) c.gather(link, stream);'),
+         'if (!x.buffer.one_shot) x.gather(link, stream);',
+         'if (!x.buffer.one_shot && !MUT(394)) x.gather(link, stream);'),
     ], ['comm/threads_test', 'comm/nccl_test']),
     Bug(395, 'graph: ranks that send through NCCL are captured together', [
         ('dtensor/graph.cc',
