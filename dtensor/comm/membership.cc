@@ -146,8 +146,8 @@ std::string Membership::who_is_missing(int64_t rank, int lane) {
     std::lock_guard lock(mutex_);
     question = ++questions_;
   }
-  tell_all(fmt::format("where {} {} {} {}", question, lane, me.sequence,
-                       pack_ranks(awaited.group)));
+  tell_all("where {} {} {} {}", question, lane, me.sequence,
+           pack_ranks(awaited.group));
   const Clock::time_point end = Clock::now() + kAnswer;
   std::vector<int64_t> arrived;
   std::vector<Missing> missing;
@@ -322,7 +322,7 @@ void Membership::fail_lane(int lane_number, RankFailure failure) noexcept {
 void Membership::fail_all(int64_t rank, const std::string& text) noexcept {
   for (int lane = 0; lane < kLanes; ++lane) {
     fail_lane(lane, {rank, text, true});
-    tell_all(fmt::format("failed {} {} {} 1 {}", rank, lane, rank, text));
+    tell_all("failed {} {} {} 1 {}", rank, lane, rank, text);
   }
 }
 
@@ -355,26 +355,15 @@ void Membership::failed(int64_t rank, int lane_number,
   }
   fail_lane(lane_number, std::move(failure));
   mark_gone(rank, lane_number);
-  if (!transport_) return;
-  // The other processes are told the first failure.
-  std::string text;
-  try {
-    std::lock_guard lock(mutex_);
-    const RankFailure& first = lane(lane_number).failure;
-    text = fmt::format("failed {} {} {} {} {}", rank, lane_number, first.rank,
-                       first.of_all ? 1 : 0, first.why);
-  } catch (...) {
-    return;  // they notice that messages do not arrive
-  }
-  tell_all(text);
+  // The other processes are told the first failure, which no longer changes.
+  const RankFailure& first = lane(lane_number).failure;
+  tell_all("failed {} {} {} {:d} {}", rank, lane_number, first.rank,
+           first.of_all, first.why);
 }
 
 void Membership::left(int64_t rank) noexcept {
   for (int lane = 0; lane < kLanes; ++lane) mark_gone(rank, lane);
-  try {
-    tell_all(fmt::format("left {}", rank));
-  } catch (...) {  // they notice that messages do not arrive
-  }
+  tell_all("left {}", rank);
 }
 
 }  // namespace dtensor

@@ -172,7 +172,13 @@ class Membership : public Backend {
   void found(const Search&);
   // membership_processes.cc
   void begin_to_listen();
-  void tell_all(const std::string& text) noexcept;
+  // Tells all other processes. A process that cannot be told, or all of them if
+  // there is no memory for the text, notice that messages do not arrive.
+  template <class... Args>
+  void tell_all(fmt::format_string<Args...> text, Args&&... args) noexcept {
+    tell_all_of(text, fmt::make_format_args(args...));
+  }
+  void tell_all_of(fmt::string_view text, fmt::format_args) noexcept;
   void listen();
   void hear(const Transport::Told&);
   void lose(int process);

@@ -24,6 +24,12 @@ constexpr auto kGrace = 500ms, kEnd = 1000ms;
 // A signal may be seen at most this long before the death that caused it.
 constexpr auto kSignals = 200ms;
 
+std::string pack(std::string_view what,
+                 const std::optional<Backend::Failure>& f) {
+  return f ? fmt::format("{} {} {:d} {}", what, f->rank, f->own, f->text)
+           : std::string(what);
+}
+
 }  // namespace
 
 std::string pack_ranks(const std::vector<int64_t>& ranks) {
@@ -61,9 +67,10 @@ Membership::~Membership() {
   if (decided_ && !verdict_) transport_->close();
 }
 
-void Membership::tell_all(const std::string& text) noexcept {
+void Membership::tell_all_of(fmt::string_view format,
+                             fmt::format_args args) noexcept {
   for (int p = 0; p < processes(); ++p) try {
-      if (p != process()) transport_->tell(p, text);
+      if (p != process()) transport_->tell(p, fmt::vformat(format, args));
     } catch (...) {  // it is told nothing, and waits for its deadline
     }
 }
@@ -151,7 +158,7 @@ void Membership::hear(const Transport::Told& told) {
     } else if (!decided_) {
       // Process 1 forwards the verdict of process 0, for processes that have
       // lost their connection to process 0.
-      if (failure && process() == 1) tell_all(told.text);
+      if (failure && process() == 1) tell_all("{}", told.text);
       verdict_ = std::move(failure);
       decided_ = true;
     }
@@ -175,9 +182,7 @@ void Membership::decide() {
     verdict_ = worst;
     decided_ = true;
   }
-  tell_all(worst ? fmt::format("verdict {} {} {}", worst->rank,
-                               worst->own ? 1 : 0, worst->text)
-                 : "verdict");
+  tell_all("{}", pack("verdict", worst));
 }
 
 std::optional<Backend::Failure> Membership::conclude(
@@ -187,9 +192,7 @@ std::optional<Backend::Failure> Membership::conclude(
     std::lock_guard lock(mutex_);
     ended_[0] = here;
   } else {
-    transport_->tell(0, here ? fmt::format("ended {} {} {}", here->rank,
-                                           here->own ? 1 : 0, here->text)
-                             : "ended");
+    transport_->tell(0, pack("ended", here));
   }
   std::optional<Clock::time_point> failed;
   for (;;) {
