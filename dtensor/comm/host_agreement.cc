@@ -150,19 +150,19 @@ bool HostCommunicator::exchange_headers(const Collective& c, bool agreed) {
   const uint64_t print = hash_mix(c.fingerprint, group_.hash);
   for (size_t i = 0; i < group_.peers.size(); ++i) {
     Group::Peer& p = group_.peers[i];
-    const int64_t packed = packed_bytes(i);
-    p.sent_packed = packed >= 0;
-    const int64_t payload =
-        p.sent_packed ? packed : std::ssize(group_.members) * shown_bytes_;
-    const auto bytes = static_cast<int64_t>(sizeof(Message::Header)) + payload;
-    void* out = staging_.take(bytes);
-    char* to = reinterpret_cast<char*>(
-        new (out) Message::Header{print, agreed, p.sent_packed, 0} + 1);
-    if (p.sent_packed) put_packed(i, to);
-    for (int m : group_.members)
-      if (!p.sent_packed) to = copy_bytes(to, of(m).shown, shown_bytes_);
+    Message& out = *new (staging_.take(sizeof(Message))) Message;
+    int64_t payload = put_packed(static_cast<int>(i), out.payload);
+    p.sent_packed = payload >= 0;
+    if (!p.sent_packed) {
+      char* to = out.payload;
+      for (int m : group_.members)
+        to = copy_bytes(to, of(m).shown, shown_bytes_);
+      payload = to - out.payload;
+    }
+    out.header = {print, agreed, p.sent_packed, 0};
     receive(p.members[0], &p.message, sizeof(Message));
-    send(p.members[0], out, bytes);
+    send(p.members[0], &out,
+         static_cast<int64_t>(sizeof(Message::Header)) + payload);
   }
   wait();
   for (const Group::Peer& p : group_.peers)
@@ -170,24 +170,20 @@ bool HostCommunicator::exchange_headers(const Collective& c, bool agreed) {
   return agreed;
 }
 
-// The bytes of the packed transfers to a peer, if they travel with the header;
-// else -1.
-int64_t HostCommunicator::packed_bytes(size_t peer) const {
-  if (group_.most_members > 1 || packed_.empty()) return -1;
+// Packs the transfers to a peer, if they may travel with the header. Returns
+// their bytes, or else -1.
+int64_t HostCommunicator::put_packed(int peer, char* to) {
   int64_t bytes = 0;
-  for (const PackedMessages& p : packed_)
-    bytes += padded(p.bytes_to(static_cast<int>(peer)));
-  return bytes <= Message::kPayload ? bytes : -1;
-}
-
-void HostCommunicator::put_packed(size_t peer, char* to) {
-  const int to_peer = static_cast<int>(peer);
+  for (const PackedMessages& p : packed_) bytes += padded(p.bytes_to(peer));
+  if (group_.most_members > 1 || packed_.empty() || bytes > Message::kPayload)
+    return -1;
   for (PackedMessages& p : packed_) {
     const void* at =
-        p.message_to(Place{cpu(), {}}, to_peer, [&](int64_t) { return to; });
-    if (at != to) copy_bytes(to, at, p.bytes_to(to_peer));
-    to += padded(p.bytes_to(to_peer));
+        p.message_to(Place{cpu(), {}}, peer, [&](int64_t) { return to; });
+    if (at != to) copy_bytes(to, at, p.bytes_to(peer));
+    to += padded(p.bytes_to(peer));
   }
+  return bytes;
 }
 
 // The processes that disagree describe their members' calls to each other.

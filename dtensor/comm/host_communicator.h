@@ -131,8 +131,7 @@ class HostCommunicator final : public Communicator {
   static bool says_the_same(const Group::Peer& p, uint64_t print) {
     return p.message.header.agreed && p.message.header.print == print;
   }
-  int64_t packed_bytes(size_t peer) const;
-  void put_packed(size_t peer, char* to);
+  int64_t put_packed(int peer, char* to);
   [[noreturn]] void differ(const Collective&);
   void connect();
 
