@@ -1,7 +1,9 @@
-// The messages for one transfer between members that do not share memory. A
-// message from one member to another holds the pieces of the schedule one after
-// another, each packed in row-major order. Members that share memory with each
-// other may get one message, from which each of them reads its pieces.
+// One member's part in the data movement of one transfer: it reads pieces in
+// the memory of members that it shares memory with, and in messages from
+// others. A message from one member to another holds the pieces of the schedule
+// one after another, each packed in row-major order. Members that share memory
+// with each other may get one message, from which each of them reads its
+// pieces.
 #pragma once
 #include <cstdint>
 #include <functional>
