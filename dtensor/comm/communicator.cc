@@ -39,12 +39,12 @@ class Use {
 
 }  // namespace
 
-// Runs `work` between Watch::begins() and Watch::ends(), and records it in the
-// flight ring.
-template <class Work>
-void Communicator::run(Collective& c, Work&& work) {
+// Runs the collective between Watch::begins() and Watch::ends(), and records it
+// in the flight ring.
+void Communicator::run(Collective& c,
+                       void (Communicator::*move)(const Collective&)) {
   check_interrupted();
-  if (size_ == 1) return work();
+  if (size_ == 1) return (this->*move)(c);
   const Use use(in_use_, c.call->kind);
   c.sequence = ++sequence_;
   c.group = flight_group_;
@@ -65,7 +65,7 @@ void Communicator::run(Collective& c, Work&& work) {
   agree(c);
   if (flight_) flight_->agreed();
   if (watch_) watch_->agreed(c);
-  work();
+  (this->*move)(c);
   told.done = true;
 }
 
@@ -94,13 +94,17 @@ void Communicator::copy_source(Buffer& b, Stream stream) {
   device().copy(stream, size_of(b.dtype), shape, b.data, unit, from, unit);
 }
 
+void Communicator::run_transfers(Collective c) {
+  if (!has_memory()) return;
+  for (size_t i = 0; i < c.transfers.size(); ++i)
+    check(*c.call, c.transfers[i], c.read && i == c.in_place);
+  run(c, &Communicator::do_move);
+}
+
 void Communicator::exchange(const Call& call, Stream stream,
                             std::span<Transfer> transfers) {
   check_kind(call, moves_alone(call.kind), "exchange");
-  if (!has_memory()) return;
-  for (Transfer& t : transfers) check(call, t);
-  Collective c{.call = &call, .transfers = transfers, .stream = stream};
-  run(c, [&] { do_move(c); });
+  run_transfers({.call = &call, .transfers = transfers, .stream = stream});
 }
 
 void Communicator::exchange_in_place(const Call& call, Stream stream,
@@ -110,14 +114,11 @@ void Communicator::exchange_in_place(const Call& call, Stream stream,
   DT_CHECK(reads_in_place() && size_ > 1, name(call.kind),
            "sources cannot be read in place in a group of {} that {}", size_,
            reads_in_place() ? "is one rank" : "does not share its memory");
-  for (size_t i = 0; i < transfers.size(); ++i)
-    check(call, transfers[i], i == which);
-  Collective c{.call = &call,
-               .transfers = transfers,
-               .in_place = which,
-               .read = &read,
-               .stream = stream};
-  run(c, [&] { do_move(c); });
+  run_transfers({.call = &call,
+                 .transfers = transfers,
+                 .in_place = which,
+                 .read = &read,
+                 .stream = stream});
   Transfer& t = transfers[which];
   t.counted = t.schedule->received() * size_of(t.dtype);
 }
@@ -127,10 +128,7 @@ void Communicator::reduce(const Call& call, Stream stream,
   check_kind(call, reduces(call.kind) && call.kind != StepKind::kAllReduce,
              "reduce");
   for (Transfer& t : transfers) check_reducible(t.op, t.dtype, name(call.kind));
-  if (!has_memory()) return;
-  for (Transfer& t : transfers) check(call, t);
-  Collective c{.call = &call, .transfers = transfers, .stream = stream};
-  run(c, [&] { do_move(c); });
+  run_transfers({.call = &call, .transfers = transfers, .stream = stream});
 }
 
 void Communicator::all_reduce(const Call& call, Stream stream,
@@ -149,7 +147,7 @@ void Communicator::all_reduce(const Call& call, Stream stream,
     for (Buffer& b : buffers) copy_source(b, stream);
   if (size_ == 1) return;
   Collective c{.call = &call, .buffers = buffers, .stream = stream};
-  run(c, [&] { do_all_reduce(c); });
+  run(c, &Communicator::do_all_reduce);
 }
 
 void Communicator::all_gather_bytes(const Call& call, const void* in,
@@ -162,14 +160,14 @@ void Communicator::all_gather_bytes(const Call& call, const void* in,
     if (bytes > 0) std::memcpy(out, in, static_cast<size_t>(bytes));
     return;
   }
-  run(c, [&] { do_all_gather_bytes(c); });
+  run(c, &Communicator::do_all_gather_bytes);
 }
 
 void Communicator::barrier(const Call& call) {
   check_kind(call, call.kind == StepKind::kBarrier, "barrier");
   if (!has_memory()) return;
   Collective c{.call = &call};
-  run(c, [&] { do_barrier(c); });
+  run(c, &Communicator::do_barrier);
 }
 
 int64_t Communicator::all_reduce(const Call& call, Stream stream, ReduceOp op,

@@ -193,8 +193,8 @@ class Communicator {
   }
 
  private:
-  template <class Work>
-  void run(Collective&, Work&&);
+  void run(Collective&, void (Communicator::*move)(const Collective&));
+  void run_transfers(Collective);
   void check(const Call&, Transfer&, bool in_place = false) const;
   void copy_source(Buffer&, Stream);
 
