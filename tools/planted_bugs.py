@@ -1144,19 +1144,19 @@ BUGS = [
          'else if (p == 0 || (peer(p) && !MUT(271)))'),
     ], ['comm/tcp/tcp_rendezvous_test']),
     Bug(272, 'tcp: the rest of a message is written to its beginning', [
-        ('dtensor/comm/tcp/tcp_mesh.cc',
-         'w.got = k.got;',
-         'w.got = MUT(272) ? 0 : k.got;'),
+        ('dtensor/comm/tcp/tcp_job.cc',
+         'c.to = w.data + c.got;',
+         'c.to = w.data + (MUT(272) ? 0 : c.got);'),
     ], ['comm/tcp/tcp_job_test']),
     Bug(273, 'tcp: a process that has finished the run counts as lost', [
-        ('dtensor/comm/tcp/tcp_mesh.cc',
-         'return l.ended && (!l.goodbye || ',
-         'return l.ended && (MUT(273) || !l.goodbye || '),
+        ('dtensor/comm/tcp/tcp_job.cc',
+         'completed = c.goodbye && ',
+         'completed = !MUT(273) && c.goodbye && '),
     ], ['comm/tcp/tcp_job_test']),
     Bug(274, 'tcp: messages of a failed run are left for the next one', [
-        ('dtensor/comm/tcp/tcp_mesh.cc',
-         'return {f.run, f.from, f.to, f.lane};',
-         'return {MUT(274) ? 1 : f.run, f.from, f.to, f.lane};'),
+        ('dtensor/comm/tcp/tcp_job.cc',
+         'return {run, from, to, lane};',
+         'return {MUT(274) ? 1 : run, from, to, lane};'),
     ], ['comm/tcp/tcp_job_test', 'tcp_train_test']),
     Bug(265, 'summa: ranks that share k take it in one range each', [
         ('ops/summa.cc',

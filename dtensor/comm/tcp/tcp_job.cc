@@ -1,11 +1,21 @@
 #include "dtensor/comm/tcp/tcp_job.h"
 
 #include <signal.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
-#include <chrono>
+#include <algorithm>
+#include <cerrno>
+#include <compare>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <deque>
+#include <list>
+#include <map>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -17,6 +27,11 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = Socket::Clock;
 
+// The most bytes sent of one message before another one gets its turn.
+constexpr int64_t kPiece = 128 << 10;
+// The most bytes of one connection before another one gets its turn.
+constexpr int64_t kMostAtOnce = 512 << 10;
+constexpr int64_t kMostText = 16 << 20;
 // How long the others may take to say goodbye: in a job that has failed, and in
 // one that has not.
 constexpr auto kEnd = 1s, kPatientEnd = 10s;
@@ -24,20 +39,370 @@ constexpr auto kEnd = 1s, kPatientEnd = 10s;
 constexpr auto kStop = 1s;
 constexpr auto kTell = 200ms;
 
-class TcpPendingMessages final : public PendingMessages {
+// Of the first piece of a message, and of the others.
+enum Kind : uint32_t { kData = 1, kText, kGoodbye, kAbort, kMore };
+
+// The channel of a message, in one run.
+struct Key {
+  int64_t run, from, to;
+  int lane;
+  auto operator<=>(const Key&) const = default;
+};
+
+// The header of each piece.
+struct Frame {
+  int64_t run = 0;           // of a text: its matter
+  int64_t from = 0, to = 0;  // ranks
+  int64_t total = 0;         // bytes of the message
+  int32_t lane = 0;
+  uint32_t kind = kData;
+  uint32_t message = 0;  // its number among those of this direction
+  uint32_t bytes = 0;    // in this piece
+  Key key() const { return {run, from, to, lane}; }
+};
+static_assert(sizeof(Frame) == 48);
+
+// The sends and receives of one thread.
+struct Batch {
+  std::atomic<int64_t> left = 0;  // those that are not done
+  // The most bytes of a receive for which a longer message came; 0: none.
+  std::atomic<int64_t> refused = 0;
+
+  void begin() { left.fetch_add(1, std::memory_order_relaxed); }
+  void end() { left.fetch_sub(1, std::memory_order_release); }
+};
+
+// An outgoing message.
+struct Sending {
+  Frame frame;
+  const char* data = nullptr;  // what is not in a piece yet, and its bytes
+  int64_t left = 0;
+  Batch* batch = nullptr;  // null: a text, which owns its bytes
+  std::string own = {};
+};
+
+// An incoming message, until it is complete and received.
+struct Coming {
+  Frame frame;
+  char* to = nullptr;  // where its next bytes go
+  int64_t got = 0;
+  std::unique_ptr<char[]> kept = nullptr;  // its memory until it is received
+  Batch* batch = nullptr;                  // that receives it
+};
+struct Wanted {
+  char* data;
+  int64_t most;
+  Batch* batch;
+};
+// A text that has come.
+struct Heard {
+  Frame frame;
+  std::string text;
+};
+// The receives of a channel that wait for messages, or the numbers of messages
+// that wait for receives.
+struct Inbox {
+  std::deque<Wanted> wanted;
+  std::deque<uint32_t> kept;
+  bool dead = false;  // its receiver has given up: both wait in vain
+};
+
+}  // namespace
+
+// A connection, guarded by the mutex of the job.
+class TcpJob::Connection {
  public:
-  TcpPendingMessages(TcpMesh& mesh, int64_t run, int64_t ranks_per_process)
-      : mesh_(mesh), run_(run), per_process_(ranks_per_process) {}
-  ~TcpPendingMessages() override { TcpPendingMessages::give_up(); }
+  explicit Connection(Socket s)
+      : socket(std::move(s)), ended(!socket), deaf_(!socket) {}
+
+  const Socket socket;
+  bool ended;                      // nothing more arrives
+  std::optional<int64_t> goodbye;  // the last run that the process completed
+  std::vector<Heard> heard;        // in order
+
+  // ---- Outgoing ----
+
+  bool has_to_send() const { return !deaf_ && !queue_.empty(); }
+
+  void add(Sending s) {
+    if (deaf_) return;
+    s.frame.message = messages_++;
+    s.frame.total = s.left;
+    // Texts overtake data, except for the piece that is being sent.
+    const auto overtakes = [&](const Sending& other) {
+      return other.batch && !s.batch && &other != &queue_.front();
+    };
+    const auto it = queue_.insert(
+        std::find_if(queue_.begin(), queue_.end(), overtakes), std::move(s));
+    if (!it->batch) it->data = it->own.data();
+    if (queue_.size() == 1) begin_piece();
+    flush();
+  }
+  void say(uint32_t kind, int64_t matter, std::string_view text) {
+    text = text.substr(0, static_cast<size_t>(kMostText));
+    add({.frame = {.run = matter, .kind = kind},
+         .left = std::ssize(text),
+         .own = std::string(text)});
+  }
+  // Sends as much as possible without waiting, up to kMostAtOnce.
+  void flush() {
+    for (int64_t some = 0; some < kMostAtOnce && has_to_send();) {
+      iovec parts[] = {
+          {reinterpret_cast<char*>(&head_) + sizeof(head_) - head_left_,
+           head_left_},
+          {const_cast<char*>(piece_), static_cast<size_t>(piece_left_)}};
+      msghdr message{};
+      message.msg_iov = parts;
+      message.msg_iovlen = 2;
+      const ssize_t n =
+          sendmsg(socket.fd(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0) {
+        deaf_ = errno != EAGAIN;  // bytes received earlier are still to be read
+        return;
+      }
+      some += n;
+      const size_t of_head = std::min(head_left_, static_cast<size_t>(n));
+      head_left_ -= of_head;
+      piece_ += n - static_cast<ssize_t>(of_head);
+      piece_left_ -= n - static_cast<ssize_t>(of_head);
+      if (head_left_ == 0 && piece_left_ == 0) end_piece();
+    }
+  }
+
+  // ---- Incoming ----
+
+  void receive(const Key& key, Wanted w) {
+    Inbox& box = boxes_[key];
+    if (box.dead || box.kept.empty()) return box.wanted.push_back(w);
+    const auto it = coming_.find(box.kept.front());
+    box.kept.pop_front();
+    Coming& c = it->second;
+    const bool taken = take(box, c, w);
+    if (taken && c.got < c.frame.total) return;
+    if (taken) w.batch->end();
+    if (into_ == &c) into_ = nullptr;
+    coming_.erase(it);
+  }
+  // Appends the ranks from which messages are still to come.
+  void awaited(const Batch& batch, std::vector<int64_t>& ranks) const {
+    for (const auto& [number, c] : coming_)
+      if (c.batch == &batch) ranks.push_back(c.frame.from);
+    for (const auto& [key, box] : boxes_)
+      for (const Wanted& w : box.wanted)
+        if (w.batch == &batch) ranks.push_back(key.from);
+  }
+  // Drops messages of earlier runs, those received and those still to come.
+  void begin_run(int64_t run) {
+    run_ = run;
+    drop([&](const Coming& c) {
+      return c.frame.kind == kData && c.frame.run < run;
+    });
+    std::erase_if(boxes_, [&](const auto& box) { return box.first.run < run; });
+  }
+  // Drops the batch: none of its memory is read or written afterwards.
+  void give_up(const Batch& batch) noexcept {
+    const auto is_in = [&](const auto& x) { return x.batch == &batch; };
+    for (auto& [key, box] : boxes_)
+      if (std::erase_if(box.wanted, is_in) > 0) box.dead = true;
+    drop(is_in);
+    // A piece that has begun must be completed, or the receiver could not parse
+    // the rest: it is sent from a copy.
+    if (!queue_.empty() && is_in(queue_.front())) {
+      std::memcpy(spare_.get(), piece_, static_cast<size_t>(piece_left_));
+      piece_ = spare_.get();
+      queue_.front().batch = nullptr;
+      queue_.front().left = 0;
+    }
+    queue_.remove_if(is_in);
+  }
+  // Reads as much as possible without waiting, up to kMostAtOnce.
+  void read() {
+    for (int64_t some = 0; some < kMostAtOnce && !ended;) {
+      // The rest of a piece, straight to its place, and what follows it.
+      iovec parts[] = {{into_ ? into_->to : nullptr,
+                        into_ ? static_cast<size_t>(in_left_) : 0},
+                       {stage_ + staged_, sizeof(stage_) - staged_}};
+      msghdr message{};
+      message.msg_iov = parts;
+      message.msg_iovlen = 2;
+      const ssize_t n = recvmsg(socket.fd(), &message, MSG_DONTWAIT);
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0 && errno == EAGAIN) return;
+      if (n <= 0) {
+        ended = deaf_ = true;
+        return;
+      }
+      const size_t most = parts[0].iov_len + parts[1].iov_len;
+      const size_t direct = std::min(parts[0].iov_len, static_cast<size_t>(n));
+      if (direct > 0) filled(direct);
+      staged_ += static_cast<size_t>(n) - direct;
+      unpack();
+      some += n;
+      if (static_cast<size_t>(n) < most) return;
+    }
+  }
+
+ private:
+  void begin_piece() {
+    Sending& s = queue_.front();
+    piece_ = s.data;
+    piece_left_ = std::min(kPiece, s.left);
+    head_ = s.frame;
+    head_.bytes = static_cast<uint32_t>(piece_left_);
+    head_left_ = sizeof(head_);
+    s.frame.kind = kMore;
+    s.data += piece_left_;
+    s.left -= piece_left_;
+  }
+  // Texts stay in front until they are sent, and so keep their order.
+  void end_piece() {
+    const Sending& s = queue_.front();
+    if (s.left == 0) {
+      if (s.batch) s.batch->end();
+      queue_.pop_front();
+    } else if (s.batch) {
+      queue_.splice(queue_.end(), queue_, queue_.begin());
+    }
+    if (!queue_.empty()) begin_piece();
+  }
+
+  template <class Which>
+  void drop(const Which& which) {
+    if (into_ && which(*into_)) into_ = nullptr;
+    std::erase_if(coming_, [&](const auto& c) { return which(c.second); });
+  }
+  // Gives the message to that receive, unless it is too long.
+  static bool take(Inbox& box, Coming& c, const Wanted& w) {
+    if (c.frame.total > w.most) {
+      w.batch->refused = w.most;
+      w.batch->end();
+      box.dead = true;
+      return false;
+    }
+    if (c.kept) std::memcpy(w.data, c.kept.get(), static_cast<size_t>(c.got));
+    c.kept = nullptr;
+    c.to = w.data + c.got;
+    c.batch = w.batch;
+    return true;
+  }
+  // Handles the first header of a message. False if it makes no sense.
+  bool begin_message() {
+    const bool data = in_.kind == kData;
+    if (in_.kind < kData || in_.kind > kAbort || in_.total < in_.bytes ||
+        (in_.bytes == 0 && (data || in_.total > 0)) ||
+        (!data && in_.total > kMostText))
+      return false;
+    Coming c{.frame = in_};
+    if (data) {
+      if (in_.run < run_) return true;
+      Inbox& box = boxes_[in_.key()];
+      if (box.dead) return true;
+      if (box.wanted.empty()) {
+        box.kept.push_back(in_.message);
+      } else {
+        const Wanted w = box.wanted.front();
+        box.wanted.pop_front();
+        if (!take(box, c, w)) return true;
+      }
+    }
+    if (!c.batch) {
+      c.kept = std::make_unique_for_overwrite<char[]>(
+          static_cast<size_t>(in_.total));
+      c.to = c.kept.get();
+    }
+    return coming_.emplace(in_.message, std::move(c)).second;
+  }
+  // Handles a header. False if it makes no sense.
+  bool begin_incoming() {
+    if (in_.bytes > kPiece || (in_.kind != kMore && !begin_message()))
+      return false;
+    const auto it = coming_.find(in_.message);
+    into_ = it == coming_.end() ? nullptr : &it->second;
+    in_left_ = in_.bytes;
+    return !into_ || in_left_ <= into_->frame.total - into_->got;
+  }
+  // That many bytes of the piece have come.
+  void filled(size_t bytes) {
+    in_left_ -= static_cast<int64_t>(bytes);
+    if (!into_) return;
+    Coming& c = *into_;
+    c.to += bytes;
+    c.got += static_cast<int64_t>(bytes);
+    if (c.got < c.frame.total) return;
+    into_ = nullptr;
+    if (c.frame.kind == kGoodbye)
+      goodbye = c.frame.run;
+    else if (c.frame.kind != kData)
+      heard.push_back({c.frame, {c.kept.get(), static_cast<size_t>(c.got)}});
+    else if (c.batch)
+      c.batch->end();
+    else
+      return;  // it is not received yet
+    coming_.erase(c.frame.message);
+  }
+  // Handles what is staged, except for a part of a header.
+  void unpack() {
+    size_t at = 0;
+    while (!ended) {
+      const size_t n = std::min(staged_ - at, static_cast<size_t>(in_left_));
+      if (into_ && n > 0) std::memcpy(into_->to, stage_ + at, n);
+      filled(n);
+      at += n;
+      if (in_left_ > 0 || staged_ - at < sizeof(in_)) break;
+      std::memcpy(&in_, stage_ + at, sizeof(in_));
+      at += sizeof(in_);
+      // After an invalid header, the start of the next one is unknown.
+      if (!begin_incoming()) ended = deaf_ = true;
+    }
+    std::memmove(stage_, stage_ + at, staged_ - at);
+    staged_ -= at;
+  }
+
+  bool deaf_;  // nothing more can be sent
+  int64_t run_ = 0;
+
+  std::list<Sending> queue_;  // a piece of the first one is being sent
+  uint32_t messages_ = 0;
+  Frame head_;  // the header of that piece
+  size_t head_left_ = 0;
+  const char* piece_ = nullptr;
+  int64_t piece_left_ = 0;
+  const std::unique_ptr<char[]> spare_ =  // see give_up()
+      std::make_unique_for_overwrite<char[]>(kPiece);
+
+  Frame in_;
+  int64_t in_left_ = 0;     // bytes of the piece still to come
+  Coming* into_ = nullptr;  // the message of the piece; null: it is dropped
+  std::map<uint32_t, Coming> coming_;  // by number
+  std::map<Key, Inbox> boxes_;
+  char stage_[16 << 10];
+  size_t staged_ = 0;
+};
+
+class TcpJob::Messages final : public PendingMessages {
+ public:
+  Messages(TcpJob& job, int64_t run, int64_t ranks_per_process)
+      : job_(job), run_(run), per_process_(ranks_per_process) {}
+  ~Messages() override { Messages::give_up(); }
 
   void send(const Channel& c, const void* data, int64_t bytes) override {
-    mesh_.send(process(c.to), run_, c, data, bytes, batch_);
+    batch_.begin();
+    std::lock_guard lock(job_.mutex_);
+    connection(c.to).add(
+        {.frame = {.run = run_, .from = c.from, .to = c.to, .lane = c.lane},
+         .data = static_cast<const char*>(data),
+         .left = bytes,
+         .batch = &batch_});
   }
   void receive(const Channel& c, void* data, int64_t bytes) override {
-    mesh_.receive(process(c.from), run_, c, data, bytes, batch_);
+    batch_.begin();
+    std::lock_guard lock(job_.mutex_);
+    connection(c.from).receive({run_, c.from, c.to, c.lane},
+                               {static_cast<char*>(data), bytes, &batch_});
   }
   bool done() override {
-    if (batch_.left.load(std::memory_order_acquire) > 0) mesh_.progress();
+    if (batch_.left.load(std::memory_order_acquire) > 0) job_.listen();
     const bool all = batch_.left.load(std::memory_order_acquire) == 0;
     const int64_t most = batch_.refused;
     DT_CHECK(most == 0, "tcp",
@@ -46,21 +411,27 @@ class TcpPendingMessages final : public PendingMessages {
     return all;
   }
   std::vector<int64_t> awaited() const override {
-    return mesh_.awaited(batch_);
+    std::vector<int64_t> ranks;
+    std::lock_guard lock(job_.mutex_);
+    for (const auto& c : job_.all_) c->awaited(batch_, ranks);
+    return ranks;
   }
-  void give_up() noexcept override { mesh_.give_up(batch_); }
+  void give_up() noexcept override {
+    std::lock_guard lock(job_.mutex_);
+    for (const auto& c : job_.all_) c->give_up(batch_);
+    batch_.refused = 0;
+    batch_.left = 0;
+  }
 
  private:
-  int process(int64_t rank) const {
-    return static_cast<int>(rank / per_process_);
+  Connection& connection(int64_t rank) const {
+    return *job_.all_[static_cast<size_t>(rank / per_process_)];
   }
 
-  TcpMesh& mesh_;
+  TcpJob& job_;
   const int64_t run_, per_process_;
-  TcpBatch batch_;
+  Batch batch_;
 };
-
-}  // namespace
 
 class TcpJob::RunTransport final : public Transport {
  public:
@@ -71,19 +442,24 @@ class TcpJob::RunTransport final : public Transport {
   int process() const override { return job_.process(); }
   int processes() const override { return job_.processes(); }
   std::unique_ptr<PendingMessages> pending_messages() override {
-    return std::make_unique<TcpPendingMessages>(job_.mesh_, run_, per_process_);
+    return std::make_unique<Messages>(job_, run_, per_process_);
   }
   void tell(int process, std::string_view text) override {
     job_.tell(run_, process, text);
   }
   std::optional<Told> told() override { return job_.told(run_); }
   bool rest(std::chrono::microseconds most) override {
-    job_.mesh_.rest(most);
+    job_.rest(most);
     return true;
   }
+  // Lost is a process that has ended without saying that it completed this run.
   int lost() override {
-    for (int p = 0; p < processes(); ++p)
-      if (p != process() && job_.mesh_.lost_in(p, run_)) return p;
+    std::lock_guard lock(job_.mutex_);
+    for (int p = 0; p < processes(); ++p) {
+      const Connection& c = *job_.all_[static_cast<size_t>(p)];
+      const bool completed = c.goodbye && *c.goodbye >= run_;
+      if (p != process() && c.ended && !completed) return p;
+    }
     return -1;
   }
   std::string_view why_lost() const override {
@@ -92,7 +468,11 @@ class TcpJob::RunTransport final : public Transport {
   }
   void close() override {}
   void abort(int code) noexcept override {
-    job_.mesh_.abort(code, Clock::now() + kTell);
+    try {
+      job_.say_all(kAbort, 0, std::to_string(code), Clock::now() + kTell);
+    } catch (
+        ...) {  // out of memory: they will notice that this process is gone
+    }
   }
 
  private:
@@ -100,19 +480,15 @@ class TcpJob::RunTransport final : public Transport {
   const int64_t run_, per_process_;
 };
 
-TcpJob::TcpJob(int process, std::vector<Socket> connections)
-    : process_(process),
-      processes_(static_cast<int>(connections.size())),
-      mesh_(
-          std::move(connections),
-          [this](int from, int64_t matter, std::string text) {
-            deliver(matter, {from, std::move(text)});
-          },
-          [this](int code) { end_with(code); }) {}
+TcpJob::TcpJob(int process, std::vector<Socket> sockets) : process_(process) {
+  for (Socket& s : sockets)
+    all_.push_back(std::make_unique<Connection>(std::move(s)));
+}
 
 TcpJob::~TcpJob() {
   if (over_ == runs())
-    mesh_.leave(over_, Clock::now() + (failed() ? kEnd : kPatientEnd));
+    say_all(kGoodbye, over_, "",
+            Clock::now() + (failed() ? kEnd : kPatientEnd));
 }
 
 std::string TcpJob::launcher(int64_t processes) const {
@@ -120,18 +496,39 @@ std::string TcpJob::launcher(int64_t processes) const {
                      processes);
 }
 
+std::unique_ptr<Transport> TcpJob::begin_run(int64_t ranks_per_process) {
+  const int64_t run = next_run();
+  std::lock_guard lock(mutex_);
+  for (const auto& c : all_) c->begin_run(run);
+  return std::make_unique<RunTransport>(*this, run, ranks_per_process);
+}
+
 void TcpJob::tell(int64_t matter, int process, std::string_view text) {
-  mesh_.tell(process, matter, text);
+  std::lock_guard lock(mutex_);
+  all_[static_cast<size_t>(process)]->say(kText, matter, text);
 }
 
 bool TcpJob::lost(int process) {
-  return process != process_ && mesh_.leaves(process);
+  std::lock_guard lock(mutex_);
+  const Connection& c = *all_[static_cast<size_t>(process)];
+  return process != process_ && (c.ended || c.goodbye);
 }
 
-std::unique_ptr<Transport> TcpJob::begin_run(int64_t ranks_per_process) {
-  const int64_t run = next_run();
-  mesh_.begin_run(run);
-  return std::make_unique<RunTransport>(*this, run, ranks_per_process);
+void TcpJob::say_all(uint32_t kind, int64_t matter, std::string_view text,
+                     Clock::time_point end) {
+  std::unique_lock lock(mutex_);
+  for (const auto& c : all_) c->say(kind, matter, text);
+  for (;;) {
+    progress();
+    bool all = true;
+    for (const auto& c : all_)
+      all = all && (c->ended ||
+                    (!c->has_to_send() && (kind != kGoodbye || c->goodbye)));
+    if (all || Clock::now() >= end) return;
+    lock.unlock();
+    std::this_thread::sleep_for(100us);
+    lock.lock();
+  }
 }
 
 // As a launcher does: SIGTERM first, and _Exit after a while. Some ranks end by
@@ -144,6 +541,61 @@ void TcpJob::end_with(int code) {
     std::_Exit(code);
   }).detach();
   kill(getpid(), SIGTERM);
+}
+
+// ---- Progress ----
+
+void TcpJob::listen() {
+  std::unique_lock lock(mutex_, std::try_to_lock);
+  if (lock) progress();
+}
+
+void TcpJob::rest(std::chrono::microseconds most) {
+  std::unique_lock looks(looks_, std::try_to_lock);
+  if (!looks) {
+    std::unique_lock lock(mutex_);
+    ++resting_;
+    looked_.wait_for(lock, most);
+    --resting_;
+    return;
+  }
+  std::vector<pollfd> polled;
+  {
+    std::lock_guard lock(mutex_);
+    watch(polled);
+  }
+  const timespec time{0, static_cast<long>(most / 1ns)};
+  if (ppoll(polled.data(), polled.size(), &time, nullptr) > 0) {
+    std::lock_guard lock(mutex_);
+    progress();
+  }
+  // The data may be for the resting threads, and one of them polls next.
+  looks.unlock();
+  if (resting_ > 0) looked_.notify_all();
+}
+
+// The sockets and the events to wait for.
+void TcpJob::watch(std::vector<pollfd>& polled) const {
+  polled.clear();
+  for (const auto& c : all_)
+    polled.push_back(
+        {c->ended ? -1 : c->socket.fd(),
+         static_cast<short>(c->has_to_send() ? POLLIN | POLLOUT : POLLIN), 0});
+}
+
+void TcpJob::progress() {
+  watch(polled_);
+  if (poll(polled_.data(), polled_.size(), 0) <= 0) return;
+  for (size_t i = 0; i < all_.size(); ++i) {
+    Connection& c = *all_[i];
+    if (polled_[i].revents & ~POLLOUT) c.read();
+    if (polled_[i].revents & POLLOUT) c.flush();
+    for (Heard& h : std::exchange(c.heard, {}))
+      if (h.frame.kind == kAbort)
+        end_with(std::atoi(h.text.c_str()));
+      else
+        deliver(h.frame.run, {static_cast<int>(i), std::move(h.text)});
+  }
 }
 
 }  // namespace dtensor

@@ -1,29 +1,44 @@
-// A job of processes connected over TCP, and the transports of its runs.
+// A job of processes connected over TCP, with one connection per pair, and the
+// transports of its runs.
+//
+// Messages on a connection take turns, with one piece each, so that a long
+// message delays others by one piece at most. The first piece of a message
+// names the run and the channel. Therefore leftovers of a failed run are
+// recognized. Data is read straight into the buffer of its receive, or kept
+// until there is one.
+//
+// The job has no thread: threads that wait make progress, as does the listening
+// thread of each run. A thread of its own would have to wake up for each
+// message and then wake the waiting thread, which has the processor already.
 #pragma once
+#include <poll.h>
+
 #include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "dtensor/comm/job.h"
 #include "dtensor/comm/tcp/socket.h"
-#include "dtensor/comm/tcp/tcp_mesh.h"
 
 namespace dtensor {
 
 class TcpJob final : public ProcessJob {
  public:
-  // `connections` are those to the other processes, by process
-  // (tcp_rendezvous.h).
-  TcpJob(int process, std::vector<Socket> connections);
+  // The connections to the other processes, by process; the entry of this
+  // process is empty (tcp_rendezvous.h).
+  TcpJob(int process, std::vector<Socket>);
   // Says goodbye, so that the others do not believe that this process has
   // crashed; says nothing in the middle of a run.
   ~TcpJob() override;
 
   int process() const override { return process_; }
-  int processes() const override { return processes_; }
+  int processes() const override { return static_cast<int>(all_.size()); }
   std::unique_ptr<Transport> begin_run(int64_t ranks_per_process) override;
   std::string launcher(int64_t processes) const override;
   void tell(int64_t matter, int process, std::string_view text) override;
@@ -31,14 +46,34 @@ class TcpJob final : public ProcessJob {
   int ended_with() override { return code_; }
 
  private:
+  class Connection;
+  class Messages;
   class RunTransport;
-  void listen() override { mesh_.progress(); }
+
+  // Sends and receives as much as possible without waiting, unless another
+  // thread is doing so.
+  void listen() override;
+  void progress();  // with the mutex held
+  // Sleeps until something arrives, at most that long. If several threads rest,
+  // one of them polls for all.
+  void rest(std::chrono::microseconds most);
+  void watch(std::vector<pollfd>&) const;
+  // Tells all others, and makes progress until that is sent (and they have said
+  // goodbye), or until `end`.
+  void say_all(uint32_t kind, int64_t matter, std::string_view text,
+               Socket::Clock::time_point end);
   void end_with(int code);
 
-  const int process_, processes_;
+  const int process_;
   std::atomic<int64_t> over_ = 0;  // the last run that is over
   std::atomic<int> code_ = 0;      // with which another process ends all
-  TcpMesh mesh_;
+
+  std::mutex mutex_;  // guards the connections, and polled_
+  std::vector<std::unique_ptr<Connection>> all_;
+  std::vector<pollfd> polled_;
+  std::condition_variable looked_;  // one thread has polled for all
+  std::atomic<int> resting_ = 0;    // threads that wait for looked_
+  std::mutex looks_;                // held by the thread that polls
 };
 
 }  // namespace dtensor

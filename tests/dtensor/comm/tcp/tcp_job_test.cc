@@ -285,10 +285,10 @@ TEST(TcpTransport, AProcessThatDiesIsLost) {
 
 // As it travels.
 struct Frame {
-  uint32_t kind = 3;  // goodbye
-  int32_t lane = 0;
   int64_t run = 0, from = 0, to = 0, total = 0;
-  uint32_t bytes = 0, unused = 0;
+  int32_t lane = 0;
+  uint32_t kind = 3;  // goodbye
+  uint32_t message = 0, bytes = 0;
 };
 static_assert(sizeof(Frame) == 48);
 
@@ -311,9 +311,11 @@ TEST(TcpTransport, WhatMakesNoSenseIsAnEnd) {
   for (const bool huge : {false, true}) {
     Half half;
     const auto transport = half.job->begin_run(1);
-    std::vector<uint64_t> garbage(1000, huge ? ~0ull : 0x4141414141414141ull);
-    if (huge) garbage[0] = 1;  // a piece of data, but for its size
-    half.other.send(garbage.data(), 8000, Clock::now() + 1s);
+    // A piece of data, but for its size.
+    const Frame piece{.run = 1, .total = -1, .kind = 1, .bytes = ~0u};
+    if (huge) half.other.send(&piece, sizeof(piece), Clock::now() + 1s);
+    const std::string garbage(8000, 'A');
+    half.other.send(garbage.data(), std::ssize(garbage), Clock::now() + 1s);
     transport->told();
     EXPECT_EQ(transport->lost(), 1);
   }
