@@ -1394,7 +1394,7 @@ BUGS = [
          'return f.of_all || MUT(373) ? f.why'),
     ], ['faults_tcp_test', 'faults_mpi_test']),
     Bug(374, 'mpi: every piece of a long message is the first one', [
-        ('dtensor/comm/mpi/mpi_backend.cc',
+        ('dtensor/comm/mpi/mpi_job.cc',
          'MPI_Isend(static_cast<const char*>(data) + at,',
          'MPI_Isend(static_cast<const char*>(data) + (MUT(374) ? 0 : at),'),
     ], ['mpi_train_test']),

@@ -1,7 +1,5 @@
 #include "dtensor/comm/mpi/shared_rings.h"
 
-#define OMPI_SKIP_MPICXX  // the C interface will do
-#include <mpi.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -10,9 +8,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <new>
+#include <string_view>
 
 #include "dtensor/comm/backend.h"
-#include "dtensor/comm/mpi/job.h"
 #include "dtensor/placement/error.h"
 
 namespace dtensor {
@@ -40,17 +38,23 @@ bool read_process(pid_t pid, void* to, const void* there, size_t bytes) {
 
 }  // namespace
 
-SharedRings::SharedRings(CommHandle handle, int64_t ranks_per_process)
+void check_mpi(int code, std::string_view function) {
+  if (code == MPI_SUCCESS) return;
+  char text[MPI_MAX_ERROR_STRING] = "";
+  int size = 0;
+  MPI_Error_string(code, text, &size);
+  fail("mpi", "{} failed: {}", function, std::string_view(text));
+}
+
+SharedRings::SharedRings(MPI_Comm all, int64_t ranks_per_process)
     : per_process_(ranks_per_process) {
-  const MPI_Comm all = MPI_Comm_f2c(handle);
   MPI_Comm machine;
   check_mpi(MPI_Comm_split_type(all, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL,
                                 &machine),
             "MPI_Comm_split_type");
-  int processes = 0, count = 0, me = 0;
+  int processes = 0, count = 0;
   check_mpi(MPI_Comm_size(all, &processes), "MPI_Comm_size");
   check_mpi(MPI_Comm_size(machine, &count), "MPI_Comm_size");
-  check_mpi(MPI_Comm_rank(machine, &me), "MPI_Comm_rank");
   place_.assign(static_cast<size_t>(processes), -1);
   senders_ = count * per_process_;
   const char* wanted = std::getenv("DTENSOR_MPI_SHARED_MEMORY");
@@ -68,19 +72,14 @@ SharedRings::SharedRings(CommHandle handle, int64_t ranks_per_process)
                               MPI_INFO_NULL, machine, &memory, &window),
       "MPI_Win_allocate_shared");
   Ring* const own = first_ring(memory);
-  // Each process's number, the address of its sign, and the offset of its rings
-  // in its part of the shared memory.
+  // Each process's number, and the address of its sign.
   struct Card {
     int process;
     pid_t pid;
     const void* sign;
-    ptrdiff_t begin;
   };
-  Card mine{};
+  Card mine{0, getpid(), &sign};
   check_mpi(MPI_Comm_rank(all, &mine.process), "MPI_Comm_rank");
-  mine.pid = getpid();
-  mine.sign = &sign;
-  mine.begin = reinterpret_cast<char*>(own) - static_cast<char*>(memory);
   std::vector<Card> cards(static_cast<size_t>(count));
   check_mpi(MPI_Allgather(&mine, sizeof(Card), MPI_BYTE, cards.data(),
                           sizeof(Card), MPI_BYTE, machine),
@@ -99,8 +98,8 @@ SharedRings::SharedRings(CommHandle handle, int64_t ranks_per_process)
     void* theirs = nullptr;
     check_mpi(MPI_Win_shared_query(window, i, &bytes, &unit, &theirs),
               "MPI_Win_shared_query");
-    here_.push_back({card.pid, reinterpret_cast<Ring*>(
-                                   static_cast<char*>(theirs) + card.begin)});
+    // Pages are aligned to more than rings: all processes find the same one.
+    here_.push_back({card.pid, first_ring(theirs)});
     // Before Linux 5.3 there is no pidfd_open; then only mpirun notices a
     // process that ends.
     const int fd = card.pid == getpid()

@@ -2,10 +2,13 @@
 // messages are copied into it and out of it; the receiver of a long message
 // reads it directly from the sender's memory.
 #pragma once
+#define OMPI_SKIP_MPICXX  // the C interface will do
+#include <mpi.h>
 #include <poll.h>
 #include <sys/types.h>
 
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "dtensor/comm/ring.h"
@@ -13,16 +16,15 @@
 
 namespace dtensor {
 
-// An MPI_Comm as Fortran represents it: an integer in every MPI implementation,
-// so that only source files include mpi.h (MPI-4.0, section 19.3.4).
-using CommHandle = int;
+// Throws an Error with MPI's text unless the code is MPI_SUCCESS.
+void check_mpi(int code, std::string_view function);
 
 class SharedRings {
  public:
   // Called by all processes of `all`, each with so many ranks. If
   // DTENSOR_MPI_SHARED_MEMORY=0 is set in any process, there are no rings, and
   // all messages go through MPI.
-  SharedRings(CommHandle all, int64_t ranks_per_process);
+  SharedRings(MPI_Comm all, int64_t ranks_per_process);
   ~SharedRings();
   SharedRings(const SharedRings&) = delete;
   SharedRings& operator=(const SharedRings&) = delete;

@@ -1,0 +1,350 @@
+// A job over MPI, and the transports of its runs.
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "dtensor/comm/mpi.h"
+#include "dtensor/comm/mpi/shared_rings.h"
+#include "dtensor/placement/error.h"
+
+namespace dtensor {
+namespace {
+
+using namespace std::chrono_literals;
+
+// How long other processes may take to reach the end after the job has failed.
+constexpr auto kEnd = 1s;
+// MPI counts in int, so longer messages are sent in pieces. Both ends count the
+// same number of pieces, because such a message has exactly the size of its
+// receive buffer. Tests use smaller pieces: DTENSOR_MPI_PIECE bytes, the same
+// in every process.
+constexpr int64_t kPiece = int64_t{1} << 30;
+// A receive of "at most" this many bytes is one piece.
+constexpr int64_t kLeastPiece = 4096;
+int64_t piece_bytes() {
+  const char* text = std::getenv("DTENSOR_MPI_PIECE");
+  return text ? std::clamp<int64_t>(std::atoll(text), kLeastPiece, kPiece)
+              : kPiece;
+}
+
+// A communicator of all processes that returns errors instead of aborting.
+MPI_Comm communicator_of_all() {
+  MPI_Comm made;
+  check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &made), "MPI_Comm_dup");
+  check_mpi(MPI_Comm_set_errhandler(made, MPI_ERRORS_RETURN),
+            "MPI_Comm_set_errhandler");
+  return made;
+}
+
+class MpiPendingMessages final : public PendingMessages {
+ public:
+  MpiPendingMessages(MPI_Comm data, const SharedRings& rings,
+                     int64_t ranks_per_process)
+      : data_(data), rings_(rings), per_process_(ranks_per_process) {}
+  ~MpiPendingMessages() override { MpiPendingMessages::give_up(); }
+
+  void send(const Channel& c, const void* data, int64_t bytes) override {
+    if (Ring* ring = rings_.to(c, bytes)) {
+      OnRing r{.ring = ring, .out = data, .bytes = bytes};
+      r.message = ring->sent++;
+      step(r);
+      if (!r.done) on_rings_.push_back(r);
+      return;
+    }
+    for (int64_t at = 0; at < bytes; at += piece_)
+      check_mpi(MPI_Isend(static_cast<const char*>(data) + at,
+                          static_cast<int>(std::min(piece_, bytes - at)),
+                          MPI_BYTE, process(c.to), tag(c), data_,
+                          &ways_.emplace_back().request),
+                "MPI_Isend");
+  }
+  void receive(const Channel& c, void* data, int64_t bytes) override {
+    if (Ring* ring = rings_.from(c, bytes)) {
+      on_rings_.push_back(
+          {.ring = ring, .in = data, .bytes = bytes, .from = c.from});
+      on_rings_.back().message = ring->received++;
+      return;
+    }
+    for (int64_t at = 0; at < bytes; at += piece_)
+      check_mpi(MPI_Irecv(static_cast<char*>(data) + at,
+                          static_cast<int>(std::min(piece_, bytes - at)),
+                          MPI_BYTE, process(c.from), tag(c), data_,
+                          &ways_.emplace_back(Way{.from = c.from}).request),
+                "MPI_Irecv");
+  }
+  bool done() override {
+    std::erase_if(on_rings_, [&](OnRing& r) {
+      step(r);
+      return r.done;
+    });
+    std::erase_if(ways_, [&](Way& w) {
+      int done = 0;
+      check_mpi(MPI_Test(&w.request, &done, MPI_STATUS_IGNORE), "MPI_Test");
+      return done;
+    });
+    return ways_.empty() && on_rings_.empty();
+  }
+  std::vector<int64_t> awaited() const override {
+    std::vector<int64_t> ranks;
+    for (const OnRing& r : on_rings_)
+      if (r.in) ranks.push_back(r.from);
+    for (const Way& w : ways_)
+      if (w.from >= 0) ranks.push_back(w.from);
+    return ranks;
+  }
+  void give_up() noexcept override {
+    for (Way& w : ways_) {
+      if (w.from < 0) {
+        MPI_Request_free(&w.request);
+        continue;
+      }
+      // A receive that has already begun still completes.
+      MPI_Cancel(&w.request);
+      MPI_Wait(&w.request, MPI_STATUS_IGNORE);
+    }
+    ways_.clear();
+    on_rings_.clear();
+  }
+
+ private:
+  struct Way {
+    MPI_Request request = MPI_REQUEST_NULL;
+    int64_t from = -1;  // of a receive
+  };
+  struct OnRing {
+    Ring* ring;
+    const void* out = nullptr;  // for a send
+    void* in = nullptr;         // for a receive
+    int64_t bytes;
+    uint64_t message = 0;
+    int64_t from = -1;
+    bool placed = false, done = false;
+  };
+
+  // Advances the message as far as possible without waiting.
+  void step(OnRing& r) {
+    Ring::Slot& s = r.ring->slot(r.message);
+    const uint64_t turn = s.turn.load(std::memory_order_acquire);
+    const bool is_short = r.bytes <= Ring::kShort;
+    if (r.in) {
+      if (turn != r.message + 1) return;
+      DT_CHECK(s.bytes <= r.bytes, "mpi",
+               "a message of {} bytes came for a buffer of {}", s.bytes,
+               r.bytes);
+      if (is_short)
+        std::memcpy(r.in, s.data, static_cast<size_t>(s.bytes));
+      else
+        rings_.read(r.from, r.in, s.there, s.bytes);
+      s.turn.store(r.message + Ring::kSlots, std::memory_order_release);
+      r.done = true;
+      return;
+    }
+    if (r.placed) {  // a long message, which the receiver reads
+      r.done = turn >= r.message + Ring::kSlots;
+      return;
+    }
+    if (turn != r.message) return;
+    s.bytes = r.bytes;
+    s.there = r.out;
+    if (is_short) std::memcpy(s.data, r.out, static_cast<size_t>(r.bytes));
+    s.turn.store(r.message + 1, std::memory_order_release);
+    r.placed = true;
+    r.done = is_short;
+  }
+
+  int process(int64_t rank) const {
+    return static_cast<int>(rank / per_process_);
+  }
+  int tag(const Channel& c) const {
+    return static_cast<int>(
+        (c.from % per_process_ * per_process_ + c.to % per_process_) *
+            Backend::kLanes +
+        c.lane);
+  }
+
+  const MPI_Comm data_;
+  const SharedRings& rings_;
+  const int64_t per_process_, piece_ = piece_bytes();
+  std::vector<Way> ways_;
+  std::vector<OnRing> on_rings_;
+};
+
+class MpiJob final : public ProcessJob {
+ public:
+  // Throws Error, on every call, if MPI cannot be used.
+  static MpiJob& get() {
+    // Never destroyed: MPI may end after static variables.
+    static auto* const job = new MpiJob;
+    return *job;
+  }
+
+  int process() const override { return process_; }
+  int processes() const override { return processes_; }
+  std::string launcher(int64_t processes) const override {
+    return fmt::format("mpirun -n {}", processes);
+  }
+  std::unique_ptr<Transport> begin_run(int64_t ranks_per_process) override;
+  void tell(int64_t matter, int process, std::string_view text) override;
+
+ private:
+  class RunTransport;
+  MpiJob();
+  static void end();
+  void listen() override;
+
+  int process_ = 0, processes_ = 1;
+  MPI_Comm data_, control_;
+  std::unique_ptr<SharedRings> rings_;
+  int64_t rings_for_ = 0;  // ranks in each process
+  bool clean_ = true;      // no message of an earlier run is under way
+
+  struct Sent {
+    std::string text;
+    MPI_Request request = MPI_REQUEST_NULL;
+  };
+  std::mutex mutex_;  // guards control messages
+  std::list<Sent> sent_;
+};
+
+class MpiJob::RunTransport final : public Transport {
+ public:
+  RunTransport(MpiJob& job, int64_t run, int64_t ranks_per_process)
+      : job_(job), run_(run), per_process_(ranks_per_process) {
+    int* most = nullptr;
+    int there = 0;
+    check_mpi(MPI_Comm_get_attr(job_.data_, MPI_TAG_UB, &most, &there),
+              "MPI_Comm_get_attr");
+    DT_CHECK(there && per_process_ * per_process_ * Backend::kLanes <= *most,
+             "mpi", "{} ranks in a process are too many for this MPI's tags",
+             per_process_);
+  }
+  int process() const override { return job_.process(); }
+  int processes() const override { return job_.processes(); }
+  std::unique_ptr<PendingMessages> pending_messages() override {
+    return std::make_unique<MpiPendingMessages>(job_.data_, *job_.rings_,
+                                                per_process_);
+  }
+  void tell(int process, std::string_view text) override {
+    job_.tell(run_, process, text);
+  }
+  std::optional<Told> told() override { return job_.told(run_); }
+  int lost() override { return job_.rings_->lost(); }
+  void close() override { job_.clean_ = true; }
+  void abort(int code) noexcept override { MPI_Abort(MPI_COMM_WORLD, code); }
+
+ private:
+  MpiJob& job_;
+  const int64_t run_, per_process_;
+};
+
+MpiJob::MpiJob() {
+  int begun = 0, ended = 0, threads = MPI_THREAD_SINGLE;
+  check_mpi(MPI_Finalized(&ended), "MPI_Finalized");
+  DT_CHECK(!ended, "mpi",
+           "MPI cannot be initialized again after MPI_Finalize; call "
+           "MPI_Finalize after the last run()");
+  check_mpi(MPI_Initialized(&begun), "MPI_Initialized");
+  if (begun)
+    check_mpi(MPI_Query_thread(&threads), "MPI_Query_thread");
+  else
+    check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &threads),
+              "MPI_Init_thread");
+  DT_CHECK(threads == MPI_THREAD_MULTIPLE, "mpi",
+           "{}, but ranks have several threads; {}",
+           begun ? "MPI was initialized without MPI_THREAD_MULTIPLE"
+                 : "this MPI does not support MPI_THREAD_MULTIPLE",
+           begun ? "request it from MPI_Init_thread"
+                 : "use one that does, such as Debian's Open MPI");
+  check_mpi(MPI_Comm_rank(MPI_COMM_WORLD, &process_), "MPI_Comm_rank");
+  check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &processes_), "MPI_Comm_size");
+  control_ = communicator_of_all();
+  data_ = communicator_of_all();
+  // A program that initialized MPI itself also finalizes it.
+  if (!begun) std::atexit(end);
+}
+
+// The processes finalize together. Not all processes of a job that has failed
+// may get here.
+void MpiJob::end() {
+  MpiJob& job = get();
+  int ended = 0;
+  if (MPI_Finalized(&ended) != MPI_SUCCESS || ended) return;
+  MPI_Request all;
+  if (MPI_Ibarrier(job.control_, &all) != MPI_SUCCESS) return;
+  const auto start = std::chrono::steady_clock::now();
+  for (int done = 0; !done; std::this_thread::sleep_for(100us)) {
+    MPI_Test(&all, &done, MPI_STATUS_IGNORE);
+    if (!done && job.failed() &&
+        std::chrono::steady_clock::now() - start > kEnd)
+      MPI_Abort(MPI_COMM_WORLD, 1);
+  }
+  MPI_Finalize();
+}
+
+// Messages left over from a run that failed never reach later runs.
+std::unique_ptr<Transport> MpiJob::begin_run(int64_t ranks_per_process) {
+  // The old communicator stays, with the messages still under way on it.
+  if (!clean_) data_ = communicator_of_all();
+  if (!clean_ || rings_for_ != ranks_per_process) {
+    rings_ = std::make_unique<SharedRings>(data_, ranks_per_process);
+    rings_for_ = ranks_per_process;
+  }
+  clean_ = false;
+  return std::make_unique<RunTransport>(*this, next_run(), ranks_per_process);
+}
+
+void MpiJob::tell(int64_t matter, int process, std::string_view text) {
+  std::lock_guard lock(mutex_);
+  sent_.remove_if([](Sent& s) {
+    int done = 0;
+    return MPI_Test(&s.request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS &&
+           done;
+  });
+  Sent& s = sent_.emplace_back(fmt::format("{} {}", matter, text));
+  check_mpi(MPI_Isend(s.text.data(), static_cast<int>(s.text.size()), MPI_CHAR,
+                      process, 0, control_, &s.request),
+            "MPI_Isend");
+}
+
+void MpiJob::listen() {
+  std::lock_guard lock(mutex_);
+  for (;;) {
+    int come = 0, size = 0;
+    MPI_Message message;
+    MPI_Status status;
+    check_mpi(
+        MPI_Improbe(MPI_ANY_SOURCE, 0, control_, &come, &message, &status),
+        "MPI_Improbe");
+    if (!come) return;
+    check_mpi(MPI_Get_count(&status, MPI_CHAR, &size), "MPI_Get_count");
+    std::string text(static_cast<size_t>(size), 0);
+    check_mpi(
+        MPI_Mrecv(text.data(), size, MPI_CHAR, &message, MPI_STATUS_IGNORE),
+        "MPI_Mrecv");
+    const size_t space = text.find(' ');
+    deliver(std::stoll(text.substr(0, space)),
+            {status.MPI_SOURCE, text.substr(space + 1)});
+  }
+}
+
+}  // namespace
+
+bool mpi_is_built() { return true; }
+
+ProcessJob& mpi_job(const JobFacts& facts) {
+  MpiJob& job = MpiJob::get();
+  static const bool same = (job.compare(facts), true);
+  static_cast<void>(same);
+  return job;
+}
+
+}  // namespace dtensor
