@@ -1135,13 +1135,13 @@ BUGS = [
     ], ['comm/threads_test', 'faults_mpi_test']),
     Bug(270, 'tcp: a connection with another token is accepted', [
         ('dtensor/comm/tcp/tcp_rendezvous.cc',
-         's.note.token != token_)',
-         's.note.token != token_ && !MUT(270))'),
+         'n.token != token_)',
+         'n.token != token_ && !MUT(270))'),
     ], ['comm/tcp/tcp_rendezvous_test']),
     Bug(271, 'tcp: of two processes with one rank, the second is accepted', [
         ('dtensor/comm/tcp/tcp_rendezvous.cc',
-         'else if (p == 0 || peer(p))',
-         'else if (p == 0 || (peer(p) && !MUT(271)))'),
+         '(peer(p) && !doubted(p))',
+         '(peer(p) && !doubted(p) && !MUT(271))'),
     ], ['comm/tcp/tcp_rendezvous_test']),
     Bug(272, 'tcp: the rest of a message is written to its beginning', [
         ('dtensor/comm/tcp/tcp_job.cc',

@@ -22,7 +22,7 @@ struct Processes {
 }  // namespace
 
 uint16_t free_port() {
-  return local_address(listen_at({4, 0, {127, 0, 0, 1}})).port;
+  return local_address(listen_at(addresses_of("127.0.0.1", 0).at(0))).port();
 }
 
 void in_threads(int n, const std::function<void(int)>& work) {

@@ -2,7 +2,6 @@
 
 #include <arpa/inet.h>
 #include <netdb.h>
-#include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -11,7 +10,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <memory>
 
 #include "dtensor/interrupt.h"
 #include "dtensor/placement/error.h"
@@ -45,53 +43,39 @@ bool wait_for(int fd, short what, Clock::time_point end) {
   }
 }
 
-struct Raw {
-  sockaddr_storage storage{};
-  socklen_t size = sizeof(storage);
-  sockaddr* get() { return reinterpret_cast<sockaddr*>(&storage); }
-};
-
-Raw raw(const SocketAddress& a) {
-  Raw r;
-  if (a.family == 4) {
-    auto& in = reinterpret_cast<sockaddr_in&>(r.storage);
-    in.sin_family = AF_INET;
-    in.sin_port = htons(a.port);
-    std::memcpy(&in.sin_addr, a.bytes, 4);
-    r.size = sizeof(in);
-  } else {
-    auto& in = reinterpret_cast<sockaddr_in6&>(r.storage);
-    in.sin6_family = AF_INET6;
-    in.sin6_port = htons(a.port);
-    std::memcpy(&in.sin6_addr, a.bytes, 16);
-    r.size = sizeof(in);
+// Calls some(at, bytes), which sends or receives some of the bytes, until all
+// are done.
+template <class Some>
+bool move_all(int fd, short what, char* at, int64_t bytes,
+              Clock::time_point end, const Some& some) {
+  while (bytes > 0) {
+    const ssize_t n = some(at, static_cast<size_t>(bytes));
+    if (n > 0) {
+      at += n;
+      bytes -= n;
+    } else if (n == 0) {
+      errno = ECONNRESET;
+      return false;
+    } else if ((errno != EAGAIN && errno != EINTR) ||
+               !wait_for(fd, what, end)) {
+      return false;
+    }
   }
-  return r;
+  return true;
 }
 
-SocketAddress cooked(const sockaddr* from) {
-  SocketAddress a;
-  if (from->sa_family == AF_INET) {
-    const auto& in = *reinterpret_cast<const sockaddr_in*>(from);
-    a.family = 4;
-    a.port = ntohs(in.sin_port);
-    std::memcpy(a.bytes, &in.sin_addr, 4);
-  } else if (from->sa_family == AF_INET6) {
-    const auto& in = *reinterpret_cast<const sockaddr_in6*>(from);
-    a.family = 6;
-    a.port = ntohs(in.sin6_port);
-    std::memcpy(a.bytes, &in.sin6_addr, 16);
-  }
-  return a;
+socklen_t length_of(const SocketAddress& a) {
+  return a.any.sa_family == AF_INET ? sizeof(a.v4) : sizeof(a.v6);
 }
 
 Socket made(const SocketAddress& a) {
-  return Socket(socket(a.family == 4 ? AF_INET : AF_INET6,
-                       SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  return Socket(
+      socket(a.any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
 }
 
 // Messages are short and must not wait to be combined with later ones.
-void prepare(const Socket& s) {
+Socket prepared(Socket s) {
+  if (!s) return s;
   const auto set = [&](int level, int option, int value) {
     setsockopt(s.fd(), level, option, &value, sizeof(value));
   };
@@ -100,48 +84,31 @@ void prepare(const Socket& s) {
   set(IPPROTO_TCP, TCP_KEEPIDLE, kIdle);
   set(IPPROTO_TCP, TCP_KEEPINTVL, kBetween);
   set(IPPROTO_TCP, TCP_KEEPCNT, kTimes);
+  return s;
 }
 
 }  // namespace
 
 void Socket::close() {
+  const int before = errno;
   if (fd_ >= 0) ::close(fd_);
   fd_ = -1;
+  errno = before;
 }
 
 bool Socket::send(const void* data, int64_t bytes,
                   Clock::time_point end) const {
-  const char* at = static_cast<const char*>(data);
-  while (bytes > 0) {
-    const ssize_t n = ::send(fd_, at, static_cast<size_t>(bytes),
-                             MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (n > 0) {
-      at += n;
-      bytes -= n;
-    } else if (errno == EAGAIN || errno == EINTR) {
-      if (!wait_for(fd_, POLLOUT, end)) return false;
-    } else {
-      return false;
-    }
-  }
-  return true;
+  char* const at = const_cast<char*>(static_cast<const char*>(data));
+  return move_all(fd_, POLLOUT, at, bytes, end, [&](char* some, size_t most) {
+    return ::send(fd_, some, most, MSG_NOSIGNAL | MSG_DONTWAIT);
+  });
 }
 
 bool Socket::receive(void* data, int64_t bytes, Clock::time_point end) const {
-  char* at = static_cast<char*>(data);
-  while (bytes > 0) {
-    const ssize_t n = recv(fd_, at, static_cast<size_t>(bytes), MSG_DONTWAIT);
-    if (n > 0) {
-      at += n;
-      bytes -= n;
-    } else if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
-      if (!wait_for(fd_, POLLIN, end)) return false;
-    } else {
-      if (n == 0) errno = ECONNRESET;
-      return false;
-    }
-  }
-  return true;
+  char* const at = static_cast<char*>(data);
+  return move_all(fd_, POLLIN, at, bytes, end, [&](char* some, size_t most) {
+    return recv(fd_, some, most, MSG_DONTWAIT);
+  });
 }
 
 bool Socket::readable() const {
@@ -155,92 +122,83 @@ bool Socket::ended() const {
   return n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
 }
 
+// Both families have the port at the same place.
+uint16_t SocketAddress::port() const { return ntohs(v4.sin_port); }
+
 std::string SocketAddress::to_string() const {
+  const bool short_one = any.sa_family == AF_INET;
   char text[INET6_ADDRSTRLEN] = "?";
-  inet_ntop(family == 4 ? AF_INET : AF_INET6, bytes, text, sizeof(text));
-  return family == 4 ? fmt::format("{}:{}", text, port)
-                     : fmt::format("[{}]:{}", text, port);
+  inet_ntop(any.sa_family,
+            short_one ? static_cast<const void*>(&v4.sin_addr) : &v6.sin6_addr,
+            text, sizeof(text));
+  return short_one ? fmt::format("{}:{}", text, port())
+                   : fmt::format("[{}]:{}", text, port());
+}
+
+bool SocketAddress::operator==(const SocketAddress& other) const {
+  return std::memcmp(this, &other, sizeof(other)) == 0;
 }
 
 std::vector<SocketAddress> addresses_of(const std::string& host,
                                         uint16_t port) {
   addrinfo hints{}, *list = nullptr;
-  hints.ai_family = AF_UNSPEC;
+  hints.ai_family = AF_UNSPEC;  // IPv4 and IPv6
   hints.ai_socktype = SOCK_STREAM;
-  const int error = getaddrinfo(host.c_str(), nullptr, &hints, &list);
+  const int error =
+      getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &list);
   DT_CHECK(error == 0, "tcp",
            "cannot find the machine {}: {}; name another one in MASTER_ADDR",
            host, gai_strerror(error));
-  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> all(list,
-                                                               freeaddrinfo);
   std::vector<SocketAddress> found;
-  for (const addrinfo* a = list; a; a = a->ai_next) {
-    found.push_back(cooked(a->ai_addr));
-    found.back().port = port;
-    if (found.back().family == 0) found.pop_back();
-  }
-  DT_CHECK(!found.empty(), "tcp",
-           "{} has no IPv4 or IPv6 address; name another machine in "
-           "MASTER_ADDR",
-           host);
+  for (const addrinfo* a = list; a; a = a->ai_next)
+    std::memcpy(&found.emplace_back().v6, a->ai_addr, a->ai_addrlen);
+  freeaddrinfo(list);
   return found;
 }
 
 SocketAddress local_address(const Socket& s) {
-  Raw r;
-  if (getsockname(s.fd(), r.get(), &r.size) != 0) return {};
-  return cooked(r.get());
+  SocketAddress a;
+  socklen_t size = sizeof(a);
+  getsockname(s.fd(), &a.any, &size);
+  return a;
 }
 
 SocketAddress peer_address(const Socket& s) {
-  Raw r;
-  if (getpeername(s.fd(), r.get(), &r.size) != 0) return {};
-  return cooked(r.get());
+  SocketAddress a;
+  socklen_t size = sizeof(a);
+  getpeername(s.fd(), &a.any, &size);
+  return a;
 }
 
 Socket listen_at(const SocketAddress& a) {
   Socket s = made(a);
-  if (!s) return {};
   const int yes = 1;
   // A port where another socket listens is refused all the same.
-  setsockopt(s.fd(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
-  Raw r = raw(a);
-  if (bind(s.fd(), r.get(), r.size) != 0 || listen(s.fd(), SOMAXCONN) != 0) {
-    const int why = errno;
-    s.close();
-    errno = why;
+  if (s) setsockopt(s.fd(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
+  if (!s || bind(s.fd(), &a.any, length_of(a)) != 0 ||
+      listen(s.fd(), SOMAXCONN) != 0)
     return {};
-  }
   return s;
 }
 
 Socket accept_from(const Socket& listener) {
-  Socket s(
-      accept4(listener.fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-  if (s) prepare(s);
-  return s;
+  return prepared(Socket(
+      accept4(listener.fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC)));
 }
 
 Socket connect_to(const SocketAddress& a, Clock::time_point end) {
   Socket s = made(a);
   if (!s) return {};
-  Raw r = raw(a);
-  int why = 0;
-  if (connect(s.fd(), r.get(), r.size) != 0) why = errno;
-  if (why == EINPROGRESS) {
+  if (connect(s.fd(), &a.any, length_of(a)) != 0) {
+    int why = 0;
     socklen_t size = sizeof(why);
-    if (!wait_for(s.fd(), POLLOUT, end))
-      why = ETIMEDOUT;
-    else if (getsockopt(s.fd(), SOL_SOCKET, SO_ERROR, &why, &size) != 0)
-      why = errno;
-  }
-  if (why != 0) {
-    s.close();
+    if (errno != EINPROGRESS || !wait_for(s.fd(), POLLOUT, end) ||
+        getsockopt(s.fd(), SOL_SOCKET, SO_ERROR, &why, &size) != 0)
+      return {};
     errno = why;
-    return {};
+    if (why != 0) return {};
   }
-  prepare(s);
-  return s;
+  return prepared(std::move(s));
 }
 
 }  // namespace dtensor

@@ -1,6 +1,8 @@
 // TCP sockets with the operations that a rendezvous needs. Only calls that take
 // an end time wait.
 #pragma once
+#include <netinet/in.h>
+
 #include <chrono>
 #include <cstdint>
 #include <string>
@@ -24,7 +26,7 @@ class Socket {
 
   int fd() const { return fd_; }
   explicit operator bool() const { return fd_ >= 0; }
-  void close();
+  void close();  // leaves errno as it is
 
   // Sends or receives exactly `bytes` bytes. False if the other end has closed
   // the connection, it is broken, or `end` has passed. Throws if this process
@@ -41,20 +43,23 @@ class Socket {
   int fd_ = -1;
 };
 
-// An address and a port, as sent in messages: every byte is defined.
-struct SocketAddress {
-  uint16_t family = 0;     // 4 or 6
-  uint16_t port = 0;       // in host byte order
-  uint8_t bytes[16] = {};  // IPv4: the first 4
+// An IPv4 or IPv6 address and a port, as the system has it. Messages contain
+// it: every byte is defined.
+union SocketAddress {
+  sockaddr_in6 v6 = {};
+  sockaddr_in v4;
+  sockaddr any;  // any.sa_family is 0 if there is no address
 
+  uint16_t port() const;
   std::string to_string() const;  // "127.0.0.1:29500", "[::1]:29500"
+  bool operator==(const SocketAddress&) const;
 };
 
 // The addresses of a host, in the system's order. Throws the Error that says
 // why there are none.
 std::vector<SocketAddress> addresses_of(const std::string& host, uint16_t port);
 
-// The addresses of this end and of the other end of a connection. Family 0: the
+// The addresses of this end and of the other end of a connection; none if the
 // connection is broken.
 SocketAddress local_address(const Socket&);
 SocketAddress peer_address(const Socket&);

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <fstream>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -31,7 +32,7 @@ using testing::in_threads;
 // As it travels: who changes this, changes the version.
 struct Note {
   uint64_t magic = 0x31706374'736e6574ull;
-  uint32_t version = 2;
+  uint32_t version = 3;
   uint32_t kind = 0;  // 0: I join; 1: I meet you; 2: the table; 3: ready
   std::array<uint64_t, 2> token = {hash_text("job", 0),
                                    hash_text("job", ~0ull)};
@@ -41,11 +42,20 @@ struct Note {
 };
 static_assert(sizeof(Note) == 56);
 
-SocketAddress at(uint16_t port, uint8_t last = 1) {
-  return {4, port, {127, 0, 0, last}};
+// Who meets another process shows that it knows the addresses of all.
+template <size_t n>
+std::array<uint64_t, 2> key_of(const SocketAddress (&places)[n]) {
+  const std::string_view table(reinterpret_cast<const char*>(places),
+                               sizeof(places));
+  const Note job;
+  return {hash_text(table, job.token[0]), hash_text(table, job.token[1])};
 }
 
-Socket connected(uint16_t port, uint8_t last = 1) {
+SocketAddress at(uint16_t port, int last = 1) {
+  return addresses_of("127.0.0." + std::to_string(last), port).at(0);
+}
+
+Socket connected(uint16_t port, int last = 1) {
   for (const auto end = Clock::now() + 5s; Clock::now() < end;
        std::this_thread::sleep_for(5ms))
     if (Socket s = connect_to(at(port, last), end)) return s;
@@ -182,9 +192,9 @@ TEST(TcpRendezvous, StrangersHaveNoEffect) {
   const std::string noise(100000, '\xff');
   garbage.send(noise.data(), std::ssize(noise), Clock::now() + 1s);
   Note n{.processes = 3};
-  n.version = 1;
-  say(version, n);
   n.version = 2;
+  say(version, n);
+  n.version = 3;
   n.token[1] ^= 1;
   say(token, n);
   n.token[1] ^= 1;
@@ -233,20 +243,20 @@ TEST(TcpRendezvous, StrangersAtTheOtherDoors) {
   say(first, Note{.process = 3, .processes = 4});
   struct {
     Note note;
-    std::array<uint64_t, 2> key;
     SocketAddress places[4];
   } table;
   ASSERT_TRUE(first.receive(&table, sizeof(table), Clock::now() + 5s));
   EXPECT_EQ(table.note.kind, 2u);
-  EXPECT_EQ(table.note.bytes, 16u + 4 * 20u);
+  EXPECT_EQ(table.note.bytes, 4 * sizeof(SocketAddress));
+  const std::array<uint64_t, 2> key = key_of(table.places);
   std::vector<Socket> silent, mine;
   for (const int p : {1, 2}) {
-    const uint16_t door = table.places[p].port;
+    const uint16_t door = table.places[p].port();
     for (int i = 0; i < 200; ++i) silent.push_back(connected(door));
     const Socket token = connected(door), below = connected(door);
     Note n{.kind = 1, .process = 3, .processes = 4};
     say(token, n);  // the job's token is not the key
-    n.token = table.key;
+    n.token = key;
     n.process = 0;
     say(below, n);
     EXPECT_TRUE(hangs_up(token, 500ms));
@@ -256,7 +266,7 @@ TEST(TcpRendezvous, StrangersAtTheOtherDoors) {
     say(mine.back(), n);
     EXPECT_TRUE(mine.back().receive(&n, sizeof(n), Clock::now() + 5s));
     EXPECT_EQ(n.kind, 3u);
-    EXPECT_EQ(n.token, table.key);
+    EXPECT_EQ(n.token, key);
   }
   say(first, Note{.kind = 3, .process = 3, .processes = 4});
   Note go;
@@ -398,7 +408,7 @@ TEST(TcpRendezvous, OtherFacts) {
 
 TEST(TcpRendezvous, ThePortIsTaken) {
   const Socket taken = listen_at(at(0));
-  const uint16_t port = local_address(taken).port;
+  const uint16_t port = local_address(taken).port();
   expect_all(meet({place(0, 2, port)}),
              "[tcp] RANK 0 cannot listen at " + at(port).to_string() +
                  ": the port is taken; set another MASTER_PORT for all "
@@ -442,17 +452,16 @@ TEST(TcpRendezvous, ListensThereAlone) {
   say(first, Note{.process = 2, .processes = 3});
   struct {
     Note note;
-    std::array<uint64_t, 2> key;
     SocketAddress places[3];
   } table;
-  ASSERT_TRUE(
-      first.receive(&table, sizeof(Note) + 16 + 3 * 20, Clock::now() + 5s));
+  ASSERT_TRUE(first.receive(&table, sizeof(Note) + sizeof(table.places),
+                            Clock::now() + 5s));
   // The others, where they have reached it from.
   const SocketAddress door = table.places[1];
   const std::string where = door.to_string();
-  for (const uint8_t last : {1, 2, 3}) {
-    const bool there = where == at(door.port, last).to_string();
-    EXPECT_EQ(bool(connect_to(at(door.port, last), Clock::now() + 1s)), there)
+  for (const int last : {1, 2, 3}) {
+    const bool there = where == at(door.port(), last).to_string();
+    EXPECT_EQ(bool(connect_to(at(door.port(), last), Clock::now() + 1s)), there)
         << where;
   }
   first.close();
@@ -495,7 +504,7 @@ TEST(TcpRendezvous, ByAFileThatLeadsElsewhere) {
     uint32_t unused = 0;
     uint64_t number = 1;
   } const card{local_address(silent)};
-  static_assert(sizeof(card) == 32);
+  static_assert(sizeof(card) == 40);
   const char* folder = std::getenv("TEST_TMPDIR");
   const std::string path = std::string(folder ? folder : "/tmp") + "/meet";
   std::ofstream(path, std::ios::binary)
