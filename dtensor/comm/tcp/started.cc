@@ -35,11 +35,14 @@ std::optional<T> number(const std::string& text, T least, T most) {
   return value;
 }
 
-int needed(const char* name, int least, int most) {
-  const std::string text = variable(name).value_or("");
-  const auto value = number<int>(text, least, most);
+std::optional<int> whole(const char* name, int least,
+                         int most = kMostProcesses) {
+  return number<int>(variable(name).value_or(""), least, most);
+}
+int needed(const char* name, int least, int most = kMostProcesses) {
+  const auto value = whole(name, least, most);
   DT_CHECK(value, "tcp", "{} is '{}'; write a whole number from {} to {}", name,
-           text, least, most);
+           variable(name).value_or(""), least, most);
   return *value;
 }
 
@@ -91,16 +94,11 @@ bool started_by_torchrun() {
 }
 
 int64_t process_by_torchrun() {
-  return processes_by_torchrun() == 1
-             ? 0
-             : *number<int>(*variable("RANK"), 0, kMostProcesses);
+  return processes_by_torchrun() == 1 ? 0 : *whole("RANK", 0);
 }
 
 int64_t processes_by_torchrun() {
-  const auto read = [](const char* name, int least) {
-    return number<int>(variable(name).value_or(""), least, kMostProcesses);
-  };
-  return read("RANK", 0) ? read("WORLD_SIZE", 1).value_or(1) : 1;
+  return whole("RANK", 0) ? whole("WORLD_SIZE", 1).value_or(1) : 1;
 }
 
 TcpPlace tcp_place_by_environment(const std::string& path,
@@ -115,8 +113,8 @@ TcpPlace tcp_place_by_environment(const std::string& path,
            fmt::join(names, ", "), fmt::join(missing, ", "),
            missing.size() == 1 ? "is" : "are");
   TcpPlace place;
-  place.processes = needed("WORLD_SIZE", 1, kMostProcesses);
-  place.process = needed("RANK", 0, kMostProcesses);
+  place.processes = needed("WORLD_SIZE", 1);
+  place.process = needed("RANK", 0);
   place.path = path;
   place.token = token();
   place.facts = facts.hash();
