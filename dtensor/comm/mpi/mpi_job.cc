@@ -53,7 +53,7 @@ class MpiPendingMessages final : public PendingMessages {
   ~MpiPendingMessages() override { MpiPendingMessages::give_up(); }
 
   void send(const Channel& c, const void* data, int64_t bytes) override {
-    if (Ring* ring = rings_.to(c, bytes)) {
+    if (Ring* ring = rings_.ring(c, bytes)) {
       OnRing r{.ring = ring, .out = data, .bytes = bytes};
       r.message = ring->sent++;
       step(r);
@@ -68,7 +68,7 @@ class MpiPendingMessages final : public PendingMessages {
                 "MPI_Isend");
   }
   void receive(const Channel& c, void* data, int64_t bytes) override {
-    if (Ring* ring = rings_.from(c, bytes)) {
+    if (Ring* ring = rings_.ring(c, bytes)) {
       on_rings_.push_back(
           {.ring = ring, .in = data, .bytes = bytes, .from = c.from});
       on_rings_.back().message = ring->received++;

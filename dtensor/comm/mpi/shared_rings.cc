@@ -135,21 +135,17 @@ int SharedRings::lost() const {
 }
 
 const SharedRings::Neighbour* SharedRings::neighbour(int64_t rank) const {
-  if (here_.empty()) return nullptr;
   const int at = place_[static_cast<size_t>(rank / per_process_)];
   return at < 0 ? nullptr : &here_[static_cast<size_t>(at)];
 }
 
-Ring* SharedRings::ring(const Channel& c) const {
-  const int64_t place = place_[static_cast<size_t>(c.from / per_process_)];
-  const int64_t sender = place * per_process_ + c.from % per_process_;
-  return neighbour(c.to)->rings +
+Ring* SharedRings::ring(const Channel& c, int64_t bytes) const {
+  const Neighbour *from = neighbour(c.from), *to = neighbour(c.to);
+  if (!from || !to || (!reads_ && bytes > Ring::kShort)) return nullptr;
+  const int64_t sender =
+      (from - here_.data()) * per_process_ + c.from % per_process_;
+  return to->rings +
          (c.to % per_process_ * senders_ + sender) * Backend::kLanes + c.lane;
-}
-
-Ring* SharedRings::to(const Channel& c, int64_t bytes) const {
-  const bool shares = neighbour(c.to) && neighbour(c.from);
-  return shares && (reads_ || bytes <= Ring::kShort) ? ring(c) : nullptr;
 }
 
 void SharedRings::read(int64_t rank, void* to, const void* there,

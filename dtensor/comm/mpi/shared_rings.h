@@ -32,10 +32,7 @@ class SharedRings {
   // The ring for a message of that size. Null if there are no rings, if the two
   // ranks are not both on this machine, or if the message is long and the
   // system does not let processes read each other's memory.
-  Ring* to(const Channel&, int64_t bytes) const;
-  Ring* from(const Channel& c, int64_t bytes) const {
-    return to({c.to, c.from, c.lane}, bytes) ? ring(c) : nullptr;
-  }
+  Ring* ring(const Channel&, int64_t bytes) const;
 
   // A process of this machine that is known to have ended; -1: none.
   int lost() const;
@@ -49,7 +46,6 @@ class SharedRings {
     Ring* rings;  // its incoming rings: by its rank, the sender, the lane
   };
   const Neighbour* neighbour(int64_t rank) const;
-  Ring* ring(const Channel&) const;
 
   const int64_t per_process_;
   int64_t senders_ = 0;     // ranks on this machine
