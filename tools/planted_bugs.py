@@ -1404,9 +1404,9 @@ BUGS = [
          'if (!connected_ && !MUT(380)) connect();'),
     ], ['comm/threads_test']),
     Bug(390, 'nccl: an error leaves a group open', [
-        ('dtensor/comm/nccl/nccl_communicator.cc',
-         'link.drop_group();',
-         'if (!MUT(390)) link.drop_group();'),
+        ('dtensor/comm/nccl/safe_link.h',
+         'link_->drop_group();',
+         'if (!MUT(390)) link_->drop_group();'),
     ], ['comm/nccl_test']),
     Bug(391, 'nccl: reporting a failure to a link waits until the link has ended', [
         ('dtensor/comm/nccl/safe_link.cc',

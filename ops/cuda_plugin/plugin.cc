@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "dtensor/comm/nccl/library.h"
+#include "dtensor/comm/nccl/link.h"
 #include "dtensor/device/cuda/cuda_device.h"
 #include "dtensor/device/cuda/streams.h"
 #include "dtensor/ops/kernels/cuda/cuda_kernels.h"

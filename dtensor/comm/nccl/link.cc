@@ -9,7 +9,6 @@
 #include <string_view>
 #include <thread>
 
-#include "dtensor/comm/nccl/library.h"
 #include "dtensor/device/cuda/launch.cuh"
 #include "dtensor/placement/error.h"
 

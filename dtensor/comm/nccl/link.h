@@ -75,4 +75,7 @@ class NcclLibrary {
                                          Stream) = 0;
 };
 
+// The real NCCL. Only in libdtensor_cuda.so, which passes it to the program.
+NcclLibrary& nccl_library();
+
 }  // namespace dtensor

@@ -4,6 +4,7 @@
 #include <exception>
 #include <mutex>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -36,21 +37,14 @@ class NcclBackend final : public Backend {
     host_->when_failed(
         [this](int lane, const RankFailure& f) { abort_links(lane, f); });
   }
-  ~NcclBackend() override {
-    host_->when_failed({});
-    {
-      std::lock_guard lock(mutex_);
-      stopping_ = true;
-    }
-    stop_.notify_all();
-    if (watch_.joinable()) watch_.join();
-  }
+  ~NcclBackend() override { host_->when_failed({}); }
 
   void set_timeout(std::chrono::milliseconds timeout) override {
     host_->set_timeout(timeout);
     DT_CHECK(!watch_.joinable(), "nccl", "its timeout is already set");
     patience_ = timeout;
-    if (timeout.count() > 0) watch_ = std::thread([this] { watch(); });
+    if (timeout.count() > 0)
+      watch_ = std::jthread([this](const std::stop_token& s) { watch(s); });
   }
 
   std::unique_ptr<Communicator> group(std::span<const int64_t> ranks,
@@ -117,12 +111,12 @@ class NcclBackend final : public Backend {
 
   // Finds work that a GPU does not finish; while the host waits for it, no
   // other thread checks.
-  void watch() {
+  void watch(const std::stop_token& stop) {
     const auto period = std::clamp<std::chrono::milliseconds>(
         patience_ / 10, std::chrono::milliseconds(1), std::chrono::seconds(1));
-    std::unique_lock lock(mutex_);
-    while (!stop_.wait_for(lock, period, [&] { return stopping_; })) {
-      if (failures_[0] || failures_[1]) return;
+    for (std::unique_lock lock(mutex_);;) {
+      stop_.wait_for(lock, stop, period, [] { return false; });
+      if (stop.stop_requested() || failures_[0] || failures_[1]) return;
       std::vector<Member> all;
       for (const auto& links : links_)
         all.insert(all.end(), links.begin(), links.end());
@@ -154,11 +148,10 @@ class NcclBackend final : public Backend {
   NcclLibrary& library_;
   std::chrono::milliseconds patience_{0};  // 0: no limit
   std::mutex mutex_;
-  std::condition_variable stop_;
-  bool stopping_ = false;
+  std::condition_variable_any stop_;
   std::vector<Member> links_[kLanes];
   const RankFailure* failures_[kLanes] = {};
-  std::thread watch_;
+  std::jthread watch_;  // ends first
 };
 
 }  // namespace

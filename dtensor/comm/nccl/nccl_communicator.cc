@@ -53,7 +53,7 @@ void NcclCommunicator::agree(const Collective& c) {
   if (c.transfers.empty() && c.buffers.empty())
     return agreement_channel_->open(c, nullptr, 0);
   const bool linked = link_->is_open();
-  if (linked) link_->poll(kind);
+  if (linked) link_->settle(kind);
   static_assert(sizeof(Shown) <= HostCommunicator::kMost);
   Shown mine{};
   prepare(c.transfers);
@@ -110,21 +110,6 @@ void NcclCommunicator::open_link(const Collective& c) {
               library_.link(shown(0).id, size(), rank(), c.stream));
 }
 
-// Makes all calls of calls(NcclLink&) as one group.
-template <class Calls>
-void NcclCommunicator::at_once(const Call& call, Stream stream, Calls&& calls) {
-  link_->use(call.kind, device(), stream, [&](NcclLink& link) {
-    link.begin_group();
-    try {
-      calls(link);
-    } catch (...) {
-      link.drop_group();
-      throw;
-    }
-    link.end_group();
-  });
-}
-
 void NcclCommunicator::prepare(std::span<const Transfer> transfers) {
   packed_.clear();
   for (const Transfer& t : transfers) packed_.emplace_back(t);
@@ -163,7 +148,7 @@ void NcclCommunicator::do_move(const Collective& c) {
     }
   }
   if (size() > 1)
-    at_once(*c.call, stream, [&](NcclLink& link) {
+    link_->use(c.call->kind, device(), stream, [&](NcclLink& link) {
       for (size_t i = 0; i < transfers.size(); ++i) {
         const Transfer& t = transfers[i];
         if (even_[i] && reduces)
@@ -250,7 +235,7 @@ void NcclCommunicator::do_all_reduce(const Collective& c) {
   for (Buffer& b : buffers)
     if (b.n > 0 && !has_reduction(b.op, b.dtype))
       chunked.emplace_back(b, *this, stream, name(c.call->kind));
-  at_once(*c.call, stream, [&](NcclLink& link) {
+  link_->use(c.call->kind, device(), stream, [&](NcclLink& link) {
     for (const Buffer& b : buffers)
       if (b.n > 0 && has_reduction(b.op, b.dtype))
         link.all_reduce(stream, b.op, b.dtype, b.data, b.n);
@@ -259,7 +244,7 @@ void NcclCommunicator::do_all_reduce(const Collective& c) {
   for (const Chunked& x : chunked) x.reduce(device(), stream);
   if (std::any_of(chunked.begin(), chunked.end(),
                   [](const Chunked& x) { return !x.buffer.one_shot; }))
-    at_once(*c.call, stream, [&](NcclLink& link) {
+    link_->use(c.call->kind, device(), stream, [&](NcclLink& link) {
       for (const Chunked& x : chunked)
         if (!x.buffer.one_shot) x.gather(link, stream);
     });

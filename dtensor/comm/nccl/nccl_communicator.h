@@ -37,8 +37,6 @@ class NcclCommunicator final : public Communicator {
   int64_t world(int m) const { return ranks_[static_cast<size_t>(m)]; }
   void introduce(Shown& mine, Stream);
   void open_link(const Collective&);
-  template <class Calls>
-  void at_once(const Call&, Stream, Calls&& calls);
   void prepare(std::span<const Transfer>);
 
   const std::unique_ptr<HostCommunicator> agreement_channel_;

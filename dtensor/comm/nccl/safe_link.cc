@@ -39,18 +39,15 @@ void SafeLink::open(StepKind kind, std::unique_ptr<NcclLink> link) {
   settle(kind);
 }
 
-void SafeLink::watch(Work work) {
-  std::lock_guard lock(mutex_);
+void SafeLink::drop_passed() {
   while (!works_.empty() && works_.front().device->passed(works_.front().ends))
     works_.pop_front();
-  works_.push_back(std::move(work));
 }
 
 std::optional<StepKind> SafeLink::overdue(Clock::time_point now) {
   std::lock_guard lock(mutex_);
   if (failure_) return {};
-  while (!works_.empty() && works_.front().device->passed(works_.front().ends))
-    works_.pop_front();
+  drop_passed();
   if (works_.empty()) return {};
   Work& first = works_.front();
   if (!first.device->passed(first.begins)) return {};

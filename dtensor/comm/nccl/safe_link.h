@@ -22,27 +22,38 @@ class SafeLink {
   explicit SafeLink(std::chrono::milliseconds patience) : patience_(patience) {}
   ~SafeLink() { close(); }
 
-  // Runs call(NcclLink&), which enqueues work on that stream, and waits until
-  // the host has finished it. If the link was aborted, throws PeerFailed, or
-  // the Error of all ranks, with the reason. Throws Error if NCCL does not
-  // accept the call in time.
-  template <class Call>
-  void use(StepKind kind, Device& device, Stream stream, Call&& call) {
+  // Makes all calls of calls(NcclLink&), which enqueue work on that stream, as
+  // one group, and waits until the host has finished it. If the link was
+  // aborted, throws PeerFailed, or the Error of all ranks, with the reason.
+  // Throws Error if NCCL does not accept the call in time.
+  template <class Calls>
+  void use(StepKind kind, Device& device, Stream stream, Calls&& calls) {
     // Work that a graph replays cannot be observed.
     const bool watches = watched() && !device.is_captured(stream);
     const Event begins = watches ? device.record(stream) : Event();
     {
       std::lock_guard lock(mutex_);
       check(kind);
-      call(*link_);
+      link_->begin_group();
+      try {
+        calls(*link_);
+      } catch (...) {
+        link_->drop_group();
+        throw;
+      }
+      link_->end_group();
     }
     settle(kind);  // the work may reach the stream only then
-    if (watches) watch({kind, &device, begins, device.record(stream), {}});
+    if (!watches) return;
+    std::lock_guard lock(mutex_);
+    drop_passed();
+    works_.push_back({kind, &device, begins, device.record(stream), {}});
   }
   // Sets the link, and waits until it has been created.
   void open(StepKind kind, std::unique_ptr<NcclLink>);
-  // Throws errors of running work.
-  void poll(StepKind kind) { settle(kind); }
+  // Waits until the host has finished the last call. Throws errors of running
+  // work.
+  void settle(StepKind);
   bool is_open() const { return open_; }
 
   // By another thread, periodically: the kind of work that the GPU began too
@@ -63,11 +74,10 @@ class SafeLink {
     Clock::time_point seen;  // when it was first seen to have begun; or not set
   };
   bool watched() const { return patience_.count() > 0; }
-  void watch(Work);
+  void drop_passed();
   void check(StepKind kind) const {
     if (failure_) failure_->raise(name(kind));
   }
-  void settle(StepKind);
   void begin_abort() noexcept;
 
   const std::chrono::milliseconds patience_;
