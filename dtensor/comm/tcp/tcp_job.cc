@@ -258,13 +258,24 @@ class TcpJob::Connection {
   // Texts stay in front until they are sent, and so keep their order.
   void end_piece() {
     const Sending& s = queue_.front();
+    const Key key = s.frame.key();
+    const bool is_data = s.batch;
     if (s.left == 0) {
-      if (s.batch) s.batch->end();
+      if (is_data) s.batch->end();
       queue_.pop_front();
-    } else if (s.batch) {
-      queue_.splice(queue_.end(), queue_, queue_.begin());
     }
+    if (is_data) end_turn(key);
     if (!queue_.empty()) begin_piece();
+  }
+  // The messages of this channel go behind those of others, in their order.
+  void end_turn(const Key& key) {
+    std::list<Sending> later;
+    for (auto it = queue_.begin(); it != queue_.end();) {
+      const auto at = it++;
+      if (at->batch && at->frame.key() == key)
+        later.splice(later.end(), queue_, at);
+    }
+    queue_.splice(queue_.end(), later);
   }
 
   template <class Which>

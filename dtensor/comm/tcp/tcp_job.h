@@ -1,11 +1,11 @@
 // A job of processes connected over TCP, with one connection per pair, and the
 // transports of its runs.
 //
-// Messages on a connection take turns, with one piece each, so that a long
-// message delays others by one piece at most. The first piece of a message
-// names the run and the channel. Therefore leftovers of a failed run are
-// recognized. Data is read straight into the buffer of its receive, or kept
-// until there is one.
+// Messages are sent in pieces, and the channels of a connection take turns.
+// Therefore a long message delays messages of other channels by one piece at
+// most. The first piece of a message names the run and the channel, so that
+// leftovers of a failed run are recognized. Data is read straight into the
+// buffer of its receive, or kept until there is one.
 //
 // The job has no thread: threads that wait make progress, as does the listening
 // thread of each run. A thread of its own would have to wake up for each

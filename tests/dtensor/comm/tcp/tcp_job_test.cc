@@ -117,6 +117,29 @@ TEST(TcpTransport, AnotherLaneIsNotHeldUp) {
   EXPECT_EQ(got_large, large);
 }
 
+// However many messages another channel has to send, the channels take turns.
+TEST(TcpTransport, ManyMessagesHoldUpAnotherLaneNoMoreThanOne) {
+  Pair pair;
+  const auto lane0 = pair[0].pending_messages(),
+             lane1 = pair[0].pending_messages(),
+             in0 = pair[1].pending_messages(), in1 = pair[1].pending_messages();
+  const std::vector<char> one = bytes(2 << 20, 1);
+  std::vector<std::vector<char>> got(21, std::vector<char>(one.size()));
+  for (int i = 0; i < 20; ++i) {
+    in1->receive(kOtherLane, got[static_cast<size_t>(i)].data(), 2 << 20);
+    lane1->send(kOtherLane, one.data(), 2 << 20);
+  }
+  in0->receive(kThere, got[20].data(), 2 << 20);
+  lane0->send(kThere, one.data(), 2 << 20);
+  const auto end = Clock::now() + 10s;
+  while (!in0->done() && Clock::now() < end) lane0->done();
+  EXPECT_TRUE(in0->done());
+  // The other lane has sent about as much.
+  EXPECT_GE(in1->awaited().size(), 15u);
+  while (!in1->done() && Clock::now() < end) lane1->done();
+  for (const std::vector<char>& g : got) EXPECT_EQ(g, one);
+}
+
 TEST(TcpTransport, AMessageThatIsTooLong) {
   for (const bool first : {false, true}) {
     Pair pair;
