@@ -238,6 +238,18 @@ void of_columns(int64_t rows, int64_t n, const S* x, int64_t row, int64_t step,
   using T = part_t<Op, S>;
   // Integers are read as the unsigned ones that they are summed as.
   using E = std::conditional_t<portable::is_floating<S>, S, T>;
+  // Short rows that follow each other are one row of more columns.
+  constexpr int64_t kWide = 128;
+  const int64_t many = std::min(rows, kWide / n);
+  if (many > 1 && row == n * step) {
+    acc_t<Op, S> wide[kWide];
+    std::fill_n(wide, many * n, identity<Op, acc_t<Op, S>>());
+    of_columns<Op>(rows / many, many * n, x, many * row, step, wide);
+    for (int64_t i = 0; i < many * n; i += n)
+      for (int64_t j = 0; j < n; ++j) all[j] = Op()(all[j], wide[i + j]);
+    x += rows / many * many * row;
+    rows %= many;
+  }
   const auto* from = reinterpret_cast<const E*>(x);
   alignas(64) T part[Piece<T>::kMost];
   Piece<T> piece;
@@ -245,16 +257,24 @@ void of_columns(int64_t rows, int64_t n, const S* x, int64_t row, int64_t step,
   for (int64_t b = 0; b < rows; b += kBlock) {
     std::fill_n(part, n, identity<Op, T>());
     const int64_t end = std::min(rows, b + kBlock);
-    for (int64_t r = b; r < end; ++r) {
+    for (int64_t r = b; r < end;) {
       const E* p = from + r * row;
+      // Four rows at a time touch the parts once.
+      const int64_t few =
+          portable::is_floating<S> && step == 1 && end - r >= 4 ? 4 : 1;
       if (portable::is_floating<S> && step == 1) {
         if constexpr (portable::is_floating<S>)
-          simd::each(n, part,
-                     [&](auto at) { return combined<Op>(at(part), at(p)); });
+          simd::each(n, part, [&](auto at) {
+            auto v = combined<Op>(at(part), at(p));
+            if (few == 1) return v;
+            for (int k = 1; k < 4; ++k) v = combined<Op>(v, at(p + k * row));
+            return v;
+          });
       } else {
         const T* q = piece.of(p, step, n);
         for (int64_t j = 0; j < n; ++j) part[j] = Op()(part[j], q[j]);
       }
+      r += few;
     }
     for (int64_t j = 0; j < n; ++j)
       all[j] = Op()(all[j], static_cast<acc_t<Op, S>>(part[j]));
@@ -306,6 +326,10 @@ Plan plan_of(const Reduce& a) {
       d[m++] = d[i];
   }
   nd = m;
+  // Short runs are reduced side by side.
+  constexpr int64_t kShort = 16;
+  if (nd > 1 && d[0].reduced && d[0].n <= kShort && !d[1].reduced)
+    std::swap(d[0], d[1]);
   if (nd == 0) d[nd++] = {1, 1, 1, false};
   // If the innermost dimension is kept, reduce columns over a reduced dimension
   // next to it.
