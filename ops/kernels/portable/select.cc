@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <numeric>
 #include <type_traits>
 #include <utility>
 
@@ -25,63 +24,112 @@ using portable::rows;
 using portable::Scratch;
 using portable::widened;
 
-// An element of a row. -1 stands for no element, which comes last.
-template <class T>
-struct Candidate {
-  T value{};
-  int64_t id = 0, at = -1;
-};
-
-// Whether one element comes before another in the result. No two elements are
-// equal in this order.
-struct First {
-  bool largest;
-  // Ids are compared if values are equal: lower() says whether the first is
-  // lower.
-  template <class T, class Lower>
-  DT_HD bool before(const T& a, const T& b, Lower lower) const {
-    if (a > b) return largest;
-    if (b > a) return !largest;
-    const bool nan = a != a;
-    return nan == (b != b) ? lower() : nan == largest;
-  }
-  template <class T>
-  DT_HD bool before(const Candidate<T>& a, const Candidate<T>& b) const {
-    return before(a.value, b.value, [&] { return a.id < b.id; });
-  }
-  template <class T>
-  DT_HD Candidate<T> operator()(const Candidate<T>& a,
-                                const Candidate<T>& b) const {
-    if (a.at < 0 || b.at < 0) return a.at < 0 ? b : a;
-    return before(b, a) ? b : a;
-  }
-};
-
 DT_HD inline int64_t id_of(const TopK& a, int64_t r, int64_t i) {
   return a.ids ? a.ids[r * a.x.n + i] : a.first + i;
 }
 
-// On one thread: sorts the indices of each row. A heap is faster if it stays
-// small.
+// A value as a number that is sorted as values are in the result. A NaN is
+// largest, and the zeros are equal.
+template <class T>
+using sort_key_t = std::conditional_t<sizeof(T) == 8, uint64_t, uint32_t>;
+template <class T>
+DT_HD sort_key_t<T> sort_key(T v, bool largest) {
+  using Key = sort_key_t<T>;
+  constexpr Key kSign = Key{1} << (8 * sizeof(Key) - 1);
+  const Key flip = largest ? ~Key{0} : Key{0};
+  if constexpr (std::is_integral_v<T>) {
+    return flip ^ static_cast<Key>(v) ^ kSign;
+  } else {
+    const Key bits = std::bit_cast<Key>(v == 0 ? T(0) : v);
+    return flip ^ (v != v ? ~Key{0} : bits ^ (bits & kSign ? ~Key{0} : kSign));
+  }
+}
+
+// An element of a row. -1 stands for no element, which comes last. No two
+// elements are equal.
+template <class Key>
+struct Candidate {
+  Key key{};
+  int64_t id = 0, at = -1;
+  DT_HD bool before(const Candidate& o) const {
+    return key != o.key ? key < o.key : id < o.id;
+  }
+};
+struct First {
+  template <class C>
+  DT_HD C operator()(const C& a, const C& b) const {
+    if (a.at < 0 || b.at < 0) return a.at < 0 ? b : a;
+    return b.before(a) ? b : a;
+  }
+};
+
+// Sorts indices by their keys, digit by digit: a stable sort. Returns the one
+// of `from` and `to` that has the result.
+template <class Key>
+int64_t* sort_digits(int64_t n, const Key* keys, int64_t* from, int64_t* to) {
+  constexpr int kDigits = 256;
+  for (size_t shift = 0; shift < 8 * sizeof(Key); shift += 8) {
+    const auto digit = [&](int64_t at) { return keys[at] >> shift & 255; };
+    int64_t begin[kDigits + 1] = {};
+    for (int64_t i = 0; i < n; ++i) ++begin[digit(from[i]) + 1];
+    for (int d = 0; d < kDigits; ++d) begin[d + 1] += begin[d];
+    for (int64_t i = 0; i < n; ++i) to[begin[digit(from[i])]++] = from[i];
+    std::swap(from, to);
+  }
+  return from;
+}
+
+// On one thread: sorts the indices of each row by their keys. If k is small,
+// the row is dealt to groups, and elements that come after the first ones of k
+// groups are left out.
+constexpr int64_t kFew = 32;
 template <class S>
 void topk_by_index(Stream s, const TopK& a) {
+  using Key = sort_key_t<compute_t<S>>;
+  constexpr int64_t kGroups = 2 * kFew;
+  const int64_t n = a.x.n, k = a.k;
   const S* from = static_cast<const S*>(a.x.data);
   auto* values = static_cast<S*>(a.values);
   int64_t* value_ids = a.value_ids;
-  Scratch scratch(s, a.x.n * static_cast<int64_t>(sizeof(int64_t)));
-  auto* order = scratch.as<int64_t>();
+  Scratch order_scratch(s, 2 * n * static_cast<int64_t>(sizeof(int64_t)));
+  Scratch key_scratch(s, n * static_cast<int64_t>(sizeof(Key)));
+  auto* keys = key_scratch.as<Key>();
   for (int64_t r = 0; r < a.x.rows; ++r, from += a.x.stride) {
-    std::iota(order, order + a.x.n, int64_t{0});
-    const auto before = [&](int64_t i, int64_t j) {
-      return First{a.largest}.before(widened(from[i]), widened(from[j]), [&] {
-        return id_of(a, r, i) < id_of(a, r, j);
-      });
+    auto* order = order_scratch.as<int64_t>();
+    for (int64_t i = 0; i < n; ++i)
+      keys[i] = sort_key(widened(from[i]), a.largest);
+    Key last = ~Key{0};
+    if (k > 0 && k <= kFew && n >= 4 * kGroups) {
+      Key first[kGroups];
+      std::fill_n(first, kGroups, last);
+      for (int64_t i = 0; i + kGroups <= n; i += kGroups)
+        for (int64_t g = 0; g < kGroups; ++g)
+          first[g] = keys[i + g] < first[g] ? keys[i + g] : first[g];
+      std::partial_sort(first, first + k, first + kGroups);
+      last = first[k - 1];
+    }
+    int64_t count = 0;
+    for (int64_t i = 0; i < n; ++i) {
+      order[count] = i;
+      count += keys[i] <= last;
+    }
+    const auto lower_id = [&](int64_t i, int64_t j) {
+      return id_of(a, r, i) < id_of(a, r, j);
     };
-    if (a.k > a.x.n / 8)
-      std::sort(order, order + a.x.n, before);
-    else
-      std::partial_sort(order, order + a.k, order + a.x.n, before);
-    for (int64_t j = 0; j < a.k; ++j) {
+    const auto before = [&](int64_t i, int64_t j) {
+      return keys[i] != keys[j] ? keys[i] < keys[j] : lower_id(i, j);
+    };
+    // A heap is faster if it stays small, and digits if there are many
+    // elements.
+    if (k <= std::max<int64_t>(count / 32, 1)) {
+      std::partial_sort(order, order + k, order + count, before);
+    } else if (count < 2 * kGroups) {
+      std::sort(order, order + count, before);
+    } else {
+      if (a.ids) std::sort(order, order + count, lower_id);
+      order = sort_digits(count, keys, order, order + n);
+    }
+    for (int64_t j = 0; j < k; ++j) {
       *values++ = from[order[j]];
       *value_ids++ = id_of(a, r, order[j]);
     }
@@ -90,22 +138,20 @@ void topk_by_index(Stream s, const TopK& a) {
 
 // Finds the first element of the row, then the first of the rest, and so on. If
 // k is large, sorting is faster.
-constexpr int64_t kFew = 32;
 template <class S>
 void topk_typed(Stream s, const TopK& a) {
-  using C = Candidate<compute_t<S>>;
+  using C = Candidate<sort_key_t<compute_t<S>>>;
   rows(
       s, a.x.rows, a.x.n, DT_BODY(Row & row, int64_t r) {
         const int64_t n = a.x.n, k = a.k;
         const S* from = row_at<S>(a.x, r);
-        const First order{a.largest};
         C last;
         for (int64_t j = 0; j < k; ++j) {
           const C best = row.reduce(
-              n, C(), order,
+              n, C(), First(),
               [&](int64_t i, S v) {
-                const C c{widened(v), id_of(a, r, i), i};
-                return j == 0 || order.before(last, c) ? c : C();
+                const C c{sort_key(widened(v), a.largest), id_of(a, r, i), i};
+                return j == 0 || last.before(c) ? c : C();
               },
               from);
           row.put(static_cast<S*>(a.values) + r * k + j, from[best.at]);
@@ -113,21 +159,6 @@ void topk_typed(Stream s, const TopK& a) {
           last = best;
         }
       });
-}
-
-// The value as a number that is sorted as values are: a NaN is largest, and the
-// zeros are equal.
-template <class T>
-DT_HD uint64_t sort_key(T v) {
-  constexpr uint64_t kSign = uint64_t{1} << 63;
-  if constexpr (std::is_integral_v<T>) {
-    return static_cast<uint64_t>(static_cast<int64_t>(v)) ^ kSign;
-  } else {
-    if (v != v) return ~uint64_t{0};
-    const double d = v == 0 ? 0.0 : static_cast<double>(v);
-    const auto bits = std::bit_cast<uint64_t>(d);
-    return bits & kSign ? ~bits : bits ^ kSign;
-  }
 }
 
 // Sorts the elements of all rows: by id, then by value, then by row, which are
@@ -153,10 +184,9 @@ void topk_sorted(Stream s, const TopK& a) {
   each(
       s, count, DT_BODY(int64_t i) {
         const int64_t at = places[i];
-        const uint64_t key = sort_key(widened(row_at<S>(a.x, at / n)[at % n]));
-        keys[i] = a.largest ? ~key : key;
+        keys[i] = sort_key(widened(row_at<S>(a.x, at / n)[at % n]), a.largest);
       });
-  sort(64);
+  sort(8 * sizeof(sort_key_t<compute_t<S>>));
   if (a.x.rows > 1) {
     each(
         s, count,
@@ -214,15 +244,17 @@ template <class S>
 void put_typed(Stream s, const PutRows& a) {
   const int64_t n = a.hi - a.lo, k = a.dy.n;
   auto* dx = static_cast<S*>(a.dx);
-  map(
-      s, a.dy.rows * n, dx, DT_BODY(int64_t) { return S(); });
   if constexpr (portable::kManyPasses) {
     const S* dy = static_cast<const S*>(a.dy.data);
     const int64_t* index = a.index;
     for (int64_t r = 0; r < a.dy.rows;
-         ++r, dy += a.dy.stride, index += k, dx += n)
+         ++r, dy += a.dy.stride, index += k, dx += n) {
+      std::fill_n(dx, n, S());
       put_row(a, dy, index, dx);
+    }
   } else {
+    map(
+        s, a.dy.rows * n, dx, DT_BODY(int64_t) { return S(); });
     each(
         s, a.dy.rows, DT_BODY(int64_t r) {
           put_row(a, row_at<S>(a.dy, r), a.index + r * k, dx + r * n);

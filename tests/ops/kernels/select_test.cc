@@ -31,7 +31,7 @@ std::vector<int64_t> sorted(const std::vector<double>& row, bool largest) {
 TEST(TopKRows, AgainstAFullSort) {
   constexpr int64_t kRows = 3;
   for (DType t : kOrdered)
-    for (int64_t n : {1, 2, 7, 70})
+    for (int64_t n : {1, 2, 7, 70, 300})
       for (int64_t k : {int64_t{0}, int64_t{1}, std::min<int64_t>(n, 5), n})
         for (bool largest : {true, false}) {
           const int64_t stride = n + 3;
@@ -82,7 +82,7 @@ TEST(TopKRows, IdsOfTheirOwn) {
 
 // All of many elements, which are sorted.
 TEST(TopKRows, IdsOfTheirOwnSorted) {
-  constexpr int64_t kN = 40;
+  constexpr int64_t kN = 200;
   const Elements x(DType::kI32, 2 * kN, 3);
   std::vector<int64_t> ids, got(2 * kN), want;
   for (int64_t i = 0; i < 2 * kN; ++i) ids.push_back(2 * kN - i);
