@@ -203,15 +203,20 @@ constexpr int64_t kBlocks = 128;
 using U64v = uint64_t __attribute__((vector_size(simd::kVecBytes)));
 constexpr int64_t kLanes = simd::kVecBytes / 8;
 
-// The words of n consecutive blocks, a register of blocks at a time. `words`
-// has room for n rounded up to whole registers.
-void draw_words(const Box& b, uint64_t first, int64_t n, uint32_t* words) {
+// The words of the blocks of n indices that are `step` apart, `per` to a block,
+// a register of blocks at a time. `words` has room for n rounded up to whole
+// registers.
+template <int64_t per>
+void draw_words(const Box& b, int64_t first, int64_t step, int64_t n,
+                uint32_t* words) {
   constexpr uint64_t kLow = 0xffffffffu;
   const uint64_t seed = b.seed(), stream = b.stream();
-  U64v lane;
-  for (int64_t i = 0; i < kLanes; ++i) lane[i] = static_cast<uint64_t>(i);
+  U64v index;
+  for (int64_t i = 0; i < kLanes; ++i)
+    index[i] = static_cast<uint64_t>(first + i * step);
   for (int64_t at = 0; at < n; at += kLanes) {
-    const U64v block = lane + (first + static_cast<uint64_t>(at));
+    const U64v block = index / static_cast<uint64_t>(per);
+    index += static_cast<uint64_t>(kLanes * step);
     const PhiloxWords<U64v> drawn = philox4x32(
         PhiloxWords<U64v>{{block & kLow, block >> 32, U64v{} + (stream & kLow),
                            U64v{} + (stream >> 32)}},
@@ -248,30 +253,33 @@ requires(!std::is_same_v<S, double>) void make_values(const Normal<S>& make,
   }
 }
 
-// Values are drawn for many blocks at once, and stay for runs that follow.
+// Values are drawn for many blocks at once, and stay for runs that follow. In a
+// run of indices that are apart, each has its block.
 template <class S, class Make>
 void fill_box(Stream, const Box& b, const Make& make, S* out) {
   constexpr int64_t per = Make::kPerBlock;
   const int64_t n = b.walk.inner(), step = b.walk.inner_step(0);
+  const bool apart = step != 1;
   uint32_t words[4 * kBlocks + 4 * kLanes];
   S values[4 * kBlocks];
-  int64_t have = 0, have_end = 0;  // the indices in `values`
+  int64_t have = 0, have_end = 0;  // the indices in `values`, unless apart
   b.walk.runs([&](const int64_t(&at)[2]) {
     int64_t i = b.first + at[0];
     S* to = out + at[1];
     for (int64_t left = n; left > 0;) {
-      if (i < have || i >= have_end) {
+      if (apart || i < have || i >= have_end) {
         // As many blocks as this run needs.
-        const int64_t block = i / per;
-        const int64_t last = step == 1 ? (i + left - 1) / per : block;
-        const int64_t count = std::min(kBlocks, last - block + 1);
-        draw_words(b, static_cast<uint64_t>(block), count, words);
+        const int64_t count = std::min(
+            kBlocks, apart ? left : (i + left - 1) / per - i / per + 1);
+        draw_words<per>(b, i, apart ? step : per, count, words);
         make_values(make, words, count, values);
-        have = block * per;
+        have = i / per * per;
         have_end = have + count * per;
       }
-      const int64_t m = step == 1 ? std::min(left, have_end - i) : int64_t{1};
-      for (int64_t j = 0; j < m; ++j) to[j * b.out_step] = values[i - have + j];
+      const int64_t m = std::min(left, apart ? kBlocks : have_end - i);
+      for (int64_t j = 0; j < m; ++j)
+        to[j * b.out_step] =
+            values[apart ? j * per + (i + j * step) % per : i - have + j];
       to += m * b.out_step;
       i += m * step;
       left -= m;

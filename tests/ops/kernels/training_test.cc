@@ -413,6 +413,10 @@ TEST(RandomTest, LongBoxesAndSingleElementsAgree) {
       const Elements tail = draw(d, t, {n}, {1001}, {n - 1001}, 0, 1);
       for (int64_t i = 0; i < tail.size(); ++i)
         ASSERT_EQ(tail[i], all[1001 + i]);
+      const Elements column =
+          draw(d, t, {n / 3, 3}, {1, 2}, {n / 3 - 1, 1}, 0, 1);
+      for (int64_t i = 0; i < column.size(); ++i)
+        ASSERT_EQ(column[i], all[(1 + i) * 3 + 2]);
     }
 }
 
