@@ -42,7 +42,17 @@ class Row {
   }
   template <class A, class Op, class F, class... In>
   A reduce(int64_t n, A zero, Op op, F f, const In*... in) {
-    for (int64_t j = 0; j < n; ++j) zero = op(zero, f(j, in[j]...));
+    // Several results, so that an element does not wait for the one before.
+    constexpr int64_t kSide = 32;
+    A side[kSide];
+    std::fill_n(side, kSide, zero);
+    int64_t j = 0;
+    for (; n - j >= kSide; j += kSide)
+      for (int64_t i = 0; i < kSide; ++i)
+        side[i] = op(side[i], f(j + i, in[j + i]...));
+    for (int64_t i = 0; j + i < n; ++i)
+      side[i] = op(side[i], f(j + i, in[j + i]...));
+    for (const A& a : side) zero = op(zero, a);
     return zero;
   }
 
