@@ -191,7 +191,7 @@ class Scan : public Op {
       scan.carry = carry.data();
       scan.total = nullptr;
     }
-    into_rows(c, c.out[0], dim, [&](const Tensor& y) {
+    into_rows(c, c.out[0], x, dim, [&](const Tensor& y) {
       scan.out = y.mutable_data();
       c.run(scan);
     });

@@ -25,6 +25,23 @@ Rows::Rows(const Tensor& x) : rows(1), n(x.shape().back()) {
   stride = t.strides()[0];
 }
 
+Rows::Rows(const Tensor& x, int64_t dim, int64_t size) {
+  // A GPU has a thread for each of the rows, and the CPU an element of a
+  // register.
+  constexpr int64_t kLeastInner = 16, kLongest = 4096;
+  for (int d = static_cast<int>(dim) + 1; d < x.ndim(); ++d)
+    inner *= x.shape()[d];
+  if (inner < kLeastInner || size > kLongest) {
+    *this = Rows(with_last(x, dim));
+    return;
+  }
+  t = x.to_contiguous();
+  rows = inner;
+  for (int d = 0; d < dim; ++d) rows *= x.shape()[d];
+  n = x.shape()[static_cast<int>(dim)];
+  stride = n * inner;
+}
+
 Rule along(std::string_view rule, int ndim, int64_t dim, std::string_view op) {
   const int at = normalize_dim(dim, ndim, op);
   if (at == ndim - 1) return Rule(rule);

@@ -9,13 +9,17 @@ namespace dtensor {
 // if its strides require one.
 struct Rows {
   explicit Rows(const Tensor& x);
+  // Rows along dimension `dim`, whose size over all ranks is `size`, for the
+  // kernels of kernels/rows.h. They stay side by side if they are many and
+  // short, and `dim` is exchanged with the last dimension otherwise.
+  Rows(const Tensor& x, int64_t dim, int64_t size);
   const void* data() const { return t.data(); }
   operator kernels::Matrix() const {
-    return {t.dtype(), rows, n, data(), stride};
+    return {t.dtype(), rows, n, data(), stride, inner};
   }
 
   Tensor t;
-  int64_t rows, n, stride;
+  int64_t rows, n, stride, inner = 1;
 };
 
 // The rule of an operator along dimension `dim` of tensors with `ndim`
@@ -24,11 +28,12 @@ struct Rows {
 Rule along(std::string_view rule, int ndim, int64_t dim, std::string_view op);
 // A view in which that dimension and the last one are exchanged.
 Tensor with_last(const Tensor&, int64_t dim);
-// Calls fn(y) for a contiguous y in which `dim` is exchanged with the last
-// dimension, then copies y to `out` if it is not `out` itself.
+// Calls fn(y) for a contiguous y, arranged as `rows` along `dim`, then copies y
+// to `out` if it is not `out` itself.
 template <class Fn>
-void into_rows(Compute& c, const Tensor& out, int64_t dim, Fn&& fn) {
-  if (dim == out.ndim() - 1) return fn(out);
+void into_rows(Compute& c, const Tensor& out, const Rows& rows, int64_t dim,
+               Fn&& fn) {
+  if (rows.inner > 1 || dim == out.ndim() - 1) return fn(out);
   Tensor view = with_last(out, dim);
   const Tensor y = c.scratch(view.shape(), out.dtype());
   fn(y);

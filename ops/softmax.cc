@@ -62,10 +62,10 @@ class SoftmaxBackward : public Op {
     const DType t = c.in[0].dtype();
     const AxisMask axes = c.axes_of('n');
     // The kernels take a row stride for dy, but not for y.
-    const Rows y(with_last(c.in[0], dim).to_contiguous());
-    const Rows dy(with_last(c.in[1], dim));
+    const int64_t size = c.global_size('n');
+    const Rows y(c.in[0].to_contiguous(), dim, size), dy(c.in[1], dim, size);
     const bool log = log_;  // so that the lambdas do not capture `this`
-    into_rows(c, c.out[0], dim, [&](const Tensor& dx) {
+    into_rows(c, c.out[0], dy, dim, [&](const Tensor& dx) {
       kernels::SoftmaxBackward a{
           .dy = dy, .y = y.data(), .dx = dx.mutable_data(), .log = log};
       if (!axes) return c.run(a);
@@ -113,9 +113,9 @@ class Softmax : public Op {
     const int64_t dim = c.attrs.as<SoftmaxArgs>().dim;
     const DType t = c.in[0].dtype();
     const AxisMask axes = c.axes_of('n');
-    const Rows x(with_last(c.in[0], dim));
+    const Rows x(c.in[0], dim, c.global_size('n'));
     const bool log = log_;  // so that the lambdas do not capture `this`
-    into_rows(c, c.out[0], dim, [&](const Tensor& y) {
+    into_rows(c, c.out[0], x, dim, [&](const Tensor& y) {
       kernels::Softmax a{.x = x, .y = y.mutable_data(), .log = log};
       if (!axes) return c.run(a);
       // The maximum and the sum of the whole row, from those of its parts.

@@ -10,12 +10,14 @@
 namespace dtensor::kernels {
 
 // An operand [rows, n] whose rows are contiguous; `stride` leads from one to
-// the next.
+// the next. For the kernels of rows.h, `inner` rows may lie side by side: then
+// it is [rows / inner, n, inner], and `stride` belongs to the first dimension.
 struct Matrix {
   DType type = DType::kF32;
   int64_t rows = 0, n = 0;
   const void* data = nullptr;
   int64_t stride = 0;
+  int64_t inner = 1;
 };
 
 // Row r of a matrix. Null, the address of an empty one, stays null.

@@ -248,6 +248,10 @@ class Row {
   __device__ void put(T* to, T value) {
     each(1, [&](int64_t) { *to = value; });
   }
+  template <class T>
+  __device__ compute_t<T> get(const T* from) {
+    return widened(*from);
+  }
   // (nvcc does not call a function from host code whose type it deduces.)
   template <class F, class... In>
   __device__ std::invoke_result_t<F&, compute_t<In>...> sum(int64_t n, F f,

@@ -20,7 +20,7 @@
 //   elements of each p. Those that are not const are stored. Each p and out may
 //   be null.
 // - sum(n, f, in...): the sum of f(x...), or of both parts of a Two, as sum_t.
-// - copy(n, to, from), fill(n, to, value), put(to, value).
+// - copy(n, to, from), fill(n, to, value), put(to, value), get(from).
 // - sync(): between a read of an element and a change of it.
 // - fast<T>(): the row's fast memory, of the size passed to rows(), 16-byte
 //   aligned. It contains whatever the previous row left there.

@@ -103,6 +103,10 @@ class Row {
     *to = value;
   }
   template <class T>
+  compute_t<T> get(const T* from) {
+    return widened(*from);
+  }
+  template <class T>
   T* fast() {
     return reinterpret_cast<T*>(fast_);
   }

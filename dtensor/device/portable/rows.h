@@ -20,6 +20,11 @@ struct AtFull {
   Vec<compute_t<S>> operator()(const S* p, compute_t<S> = 0) const {
     return load(p + i);
   }
+  // Writes a register at the reader's position.
+  template <class S>
+  void put(S* p, Vec<compute_t<S>> r) const {
+    store(p + i, r);
+  }
 };
 struct AtTail {
   int64_t i, m;
@@ -27,17 +32,11 @@ struct AtTail {
   Vec<compute_t<S>> operator()(const S* p, compute_t<S> rest = 0) const {
     return load_n(p + i, m, rest);
   }
+  template <class S>
+  void put(S* p, Vec<compute_t<S>> r) const {
+    store_n(p + i, r, m);
+  }
 };
-
-// Writes a register at the reader's position.
-template <class S>
-inline void put(AtFull at, S* p, Vec<compute_t<S>> r) {
-  store(p + at.i, r);
-}
-template <class S>
-inline void put(AtTail at, S* p, Vec<compute_t<S>> r) {
-  store_n(p + at.i, r, at.m);
-}
 
 // Calls f(at) for each register of n elements of type T.
 template <class T, class F>
@@ -51,7 +50,7 @@ inline void each_register(int64_t n, F&& f) {
 // out[i] = f(at) for n elements. f may read the row out.
 template <class S, class F>
 inline void each(int64_t n, S* out, F&& f) {
-  each_register<compute_t<S>>(n, [&](auto at) { put(at, out, f(at)); });
+  each_register<compute_t<S>>(n, [&](auto at) { at.put(out, f(at)); });
 }
 
 // As each(), for an f that returns a Two.
@@ -59,8 +58,8 @@ template <class S, class F>
 inline void each_two(int64_t n, S* first, S* second, F&& f) {
   each_register<compute_t<S>>(n, [&](auto at) {
     const auto r = f(at);
-    put(at, first, r.first);
-    put(at, second, r.second);
+    at.put(first, r.first);
+    at.put(second, r.second);
   });
 }
 
@@ -73,7 +72,7 @@ inline void update(int64_t n, S* out, F&& f, R*... rows) {
   each_register<compute_t<S>>(n, [&](auto at) {
     const auto back = [&]<class T>(T* p, const V& r) {
       if constexpr (!std::is_const_v<T>)
-        if (p) put(at, p, r);
+        if (p) at.put(p, r);
     };
     [&](auto... r) {
       const V result = f(r...);

@@ -20,5 +20,80 @@ DT_HD C exp_softmax(C x) {
 #endif
 }
 
+// A row of rows that lie side by side: its elements are `step` apart. It has
+// one thread of a GPU; on the host, one element of the registers that `at`
+// reads. Its functions are those of portable::Row.
+template <class At>
+struct Column {
+  int64_t step;
+  At at;
+  template <class S>
+  DT_HD auto get(const S* p) {
+    return at(p);
+  }
+  template <class S>
+  DT_HD void put(S* p, auto v) {
+    at.put(p, v);
+  }
+  template <class Out, class F, class... In>
+  DT_HD void map(int64_t n, Out* out, F f, const In*... in) {
+    for (int64_t j = 0; j < n * step; j += step) put(out + j, f(at(in + j)...));
+  }
+  // A sum of short sums.
+  template <class F, class In, class... More>
+  DT_HD auto sum(int64_t n, F f, const In* in, const More*... more) {
+    decltype(at(in)) all(0);
+    for (int64_t j = 0; j < n * step;) {
+      decltype(all) part(0);
+      for (int i = 0; i < 32 && j < n * step; ++i, j += step)
+        part = part + f(at(in + j), at(more + j)...);
+      all = all + part;
+    }
+    return all;
+  }
+  template <class S>
+  DT_HD auto max(int64_t n, const S* x) {
+    using fn::max;
+    decltype(at(x)) all(portable::lowest<portable::compute_t<S>>());
+    for (int64_t j = 0; j < n * step; j += step) all = max(at(x + j), all);
+    return all;
+  }
+};
+
+#ifdef __CUDACC__
+struct AtOne {
+  int64_t i;
+  template <class S>
+  DT_HD auto operator()(const S* p) const {
+    return portable::widened(p[i]);
+  }
+  template <class S>
+  DT_HD void put(S* p, portable::compute_t<S> v) const {
+    p[i] = portable::rounded<S>(v);
+  }
+};
+#endif
+
+// body(row, r) for the rows of x; with Matrix::inner, for each Column of the
+// matrix r.
+template <class S, class Body>
+void lines(Stream s, const Matrix& x, Body body, int64_t fast_bytes = 0) {
+  const int64_t inner = x.inner;
+  if (inner == 1) return portable::rows(s, x.rows, x.n, body, fast_bytes);
+#ifdef __CUDACC__
+  portable::each(
+      s, x.rows, DT_BODY(int64_t i) {
+        Column<AtOne> row{inner, {i % inner}};
+        body(row, i / inner);
+      });
+#else
+  for (int64_t r = 0; r < x.rows / inner; ++r)
+    simd::each_register<portable::compute_t<S>>(inner, [&](auto at) {
+      Column<decltype(at)> row{inner, at};
+      body(row, r);
+    });
+#endif
+}
+
 }  // namespace DT_PORTABLE
 }  // namespace dtensor::kernels

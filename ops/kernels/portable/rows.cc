@@ -11,13 +11,16 @@ namespace {
 using portable::compute_t;
 using portable::lowest;
 using portable::Row;
-using portable::rows;
 using portable::widened;
 
+// The value of a Row or a Column: a number, or on the host, a register of them.
+template <class S, class R>
+using value_t = decltype(std::declval<R&>().get(std::declval<const S*>()));
+
 // The largest value so far, and the sum of exp(x - max).
-template <class C>
+template <class V>
 struct MaxSum {
-  C max, sum;
+  V max, sum;
 };
 // Merges two with one exponential, because this runs for every element of a
 // row. A NaN enters the sum and stays there.
@@ -33,13 +36,15 @@ struct Merge {
   }
 };
 
-template <class S, class C = compute_t<S>>
-DT_HD MaxSum<C> max_sum(auto& row, int64_t n, const S* x) {
-  if constexpr (portable::kManyPasses) {
-    const C max = row.max(n, x);
-    if (max == lowest<C>()) return {max, static_cast<C>(n)};
-    return {max, static_cast<C>(row.sum(
-                     n, [&](auto v) { return exp_softmax(v - max); }, x))};
+template <class S, class R, class V = value_t<S, R>>
+DT_HD MaxSum<V> max_sum(R& row, int64_t n, const S* x) {
+  using C = compute_t<S>;
+  if constexpr (portable::kManyPasses || !std::is_same_v<R, Row>) {
+    using fn::select;
+    const V max = row.max(n, x),
+            sum(row.sum(
+                n, [&](auto v) { return exp_softmax(v - max); }, x));
+    return {max, select(max == V(lowest<C>()), V(n), sum)};
   } else {
     MaxSum<C> all = row.reduce(
         n, MaxSum<C>{lowest<C>(), C(0)}, Merge<C>(),
@@ -52,21 +57,21 @@ DT_HD MaxSum<C> max_sum(auto& row, int64_t n, const S* x) {
     return all;
   }
 }
-template <class S>
-DT_HD compute_t<S> sum_of(Row& row, int64_t n, const S* x) {
-  return static_cast<compute_t<S>>(row.sum(
+template <class S, class R, class V = value_t<S, R>>
+DT_HD V sum_of(R& row, int64_t n, const S* x) {
+  return V(row.sum(
       n, [](auto v) { return v; }, x));
 }
-template <class S>
-DT_HD compute_t<S> dot(Row& row, int64_t n, const S* a, const S* b) {
-  return static_cast<compute_t<S>>(row.sum(
+template <class S, class R, class V = value_t<S, R>>
+DT_HD V dot(R& row, int64_t n, const S* a, const S* b) {
+  return V(row.sum(
       n, [](auto u, auto v) { return u * v; }, a, b));
 }
 
 // exp(x - max) / sum
-template <class S, class C = compute_t<S>>
-DT_HD void divide(Row& row, int64_t n, const S* x, MaxSum<C> all, S* y) {
-  const C max = all.max, scale = C(1) / all.sum;
+template <class S, class V>
+DT_HD void divide(auto& row, int64_t n, const S* x, MaxSum<V> all, S* y) {
+  const V max = all.max, scale = V(1) / all.sum;
   row.map(
       n, y, [&](auto v) { return exp_softmax(v - max) * scale; }, x);
 }
@@ -79,9 +84,9 @@ constexpr int64_t kept_bytes(int64_t n) {
              ? n * static_cast<int64_t>(sizeof(C))
              : 0;
 }
-template <class S, class C = compute_t<S>>
-DT_HD void whole(auto& row, int64_t n, const S* x, S* y) {
-  if constexpr (portable::kManyPasses) {
+template <class S, class R, class C = compute_t<S>>
+DT_HD void whole(R& row, int64_t n, const S* x, S* y) {
+  if constexpr (portable::kManyPasses && std::is_same_v<R, Row>) {
     C* e;
     if constexpr (std::is_same_v<S, C>)
       e = y;
@@ -100,18 +105,21 @@ DT_HD void whole(auto& row, int64_t n, const S* x, S* y) {
 
 template <class S, class C = compute_t<S>>
 void softmax(Stream s, const Softmax& a) {
-  rows(
-      s, a.x.rows, a.x.n,
-      DT_BODY(Row & row, int64_t r) {
-        const int64_t n = a.x.n;
+  lines<S>(
+      s, a.x,
+      DT_BODY(auto& row, int64_t r) {
+        using V = value_t<S, decltype(row)>;
+        using fn::log;
+        const int64_t n = a.x.n, first = r * a.x.inner;
         const S* x = row_at<S>(a.x, r);
-        S* y = row_at(static_cast<S*>(a.y), r, n);
+        S* y = row_at(static_cast<S*>(a.y), first, n);
         if (!a.max && !a.log) return whole(row, n, x, y);
-        const MaxSum<C> all = a.max ? MaxSum<C>{static_cast<const C*>(a.max)[r],
-                                                static_cast<const C*>(a.sum)[r]}
-                                    : max_sum(row, n, x);
+        const MaxSum<V> all =
+            a.max ? MaxSum<V>{row.get(static_cast<const C*>(a.max) + first),
+                              row.get(static_cast<const C*>(a.sum) + first)}
+                  : max_sum(row, n, x);
         if (!a.log) return divide(row, n, x, all, y);
-        const C max = all.max, log_sum = fn::log(all.sum);
+        const V max = all.max, log_sum = log(all.sum);
         row.map(
             n, y, [&](auto v) { return v - max - log_sum; }, x);
       },
@@ -120,13 +128,14 @@ void softmax(Stream s, const Softmax& a) {
 
 template <class S, class C = compute_t<S>>
 void backward(Stream s, const SoftmaxBackward& a) {
-  rows(
-      s, a.dy.rows, a.dy.n, DT_BODY(Row & row, int64_t r) {
-        const int64_t n = a.dy.n;
-        const S* y = row_at(static_cast<const S*>(a.y), r, n);
+  lines<S>(
+      s, a.dy, DT_BODY(auto& row, int64_t r) {
+        using V = value_t<S, decltype(row)>;
+        const int64_t n = a.dy.n, first = r * a.dy.inner;
+        const S* y = row_at(static_cast<const S*>(a.y), first, n);
         const S* dy = row_at<S>(a.dy, r);
-        S* dx = row_at(static_cast<S*>(a.dx), r, n);
-        const C sum = a.sum   ? static_cast<const C*>(a.sum)[r]
+        S* dx = row_at(static_cast<S*>(a.dx), first, n);
+        const V sum = a.sum   ? row.get(static_cast<const C*>(a.sum) + first)
                       : a.log ? sum_of(row, n, dy)
                               : dot(row, n, y, dy);
         if (a.log)
@@ -141,28 +150,28 @@ void backward(Stream s, const SoftmaxBackward& a) {
 
 template <class S, class C = compute_t<S>>
 void max_sums(Stream s, const RowMaxSum& a) {
-  rows(
-      s, a.x.rows, a.x.n, DT_BODY(Row & row, int64_t r) {
-        const MaxSum<C> all = max_sum(row, a.x.n, row_at<S>(a.x, r));
-        row.put(static_cast<C*>(a.max) + r, all.max);
-        row.put(static_cast<C*>(a.sum) + r, all.sum);
+  lines<S>(
+      s, a.x, DT_BODY(auto& row, int64_t r) {
+        const auto all = max_sum(row, a.x.n, row_at<S>(a.x, r));
+        row.put(static_cast<C*>(a.max) + r * a.x.inner, all.max);
+        row.put(static_cast<C*>(a.sum) + r * a.x.inner, all.sum);
       });
 }
 
 template <class S, class C = compute_t<S>>
 void sums(Stream s, const RowSum& a) {
-  rows(
-      s, a.x.rows, a.x.n, DT_BODY(Row & row, int64_t r) {
-        row.put(static_cast<C*>(a.sum) + r,
+  lines<S>(
+      s, a.x, DT_BODY(auto& row, int64_t r) {
+        row.put(static_cast<C*>(a.sum) + r * a.x.inner,
                 sum_of(row, a.x.n, row_at<S>(a.x, r)));
       });
 }
 
 template <class S, class C = compute_t<S>>
 void dots(Stream s, const RowDot& a) {
-  rows(
-      s, a.y.rows, a.y.n, DT_BODY(Row & row, int64_t r) {
-        row.put(static_cast<C*>(a.dot) + r,
+  lines<S>(
+      s, a.y, DT_BODY(auto& row, int64_t r) {
+        row.put(static_cast<C*>(a.dot) + r * a.y.inner,
                 dot(row, a.y.n, row_at<S>(a.y, r), row_at<S>(a.dy, r)));
       });
 }

@@ -90,6 +90,82 @@ TEST(SoftmaxTest, ForwardAndBackward) {
       }
 }
 
+// As the rows of two matrices [n, inner], which lie side by side.
+TEST(SoftmaxTest, RowsSideBySide) {
+  for (DType t : kFloats)
+    for (int64_t inner : {3, 16, 37})
+      for (int64_t n : {0, 1, 7, 100}) {
+        SCOPED_TRACE(std::string(name(t)) + " " + std::to_string(inner) + " " +
+                     std::to_string(n));
+        const int64_t stride = n * inner + 5, rows = 2 * inner, size = rows * n;
+        const DType st = stat_of(t);
+        const Elements x = Elements::random(t, 2 * stride, -6, 6),
+                       dy = Elements::random(t, 2 * stride, -1, 1, 7);
+        const auto beside = [&](const Elements& e, int64_t step) {
+          return Matrix{t, rows, n, e.data(), step, inner};
+        };
+        const auto lined = [&](const Elements& e, int64_t step) {
+          return gathered(e, {2, inner, n}, {step, 1, inner});
+        };
+        const Elements x_rows(t, lined(x, stride)),
+            dy_rows(t, lined(dy, stride));
+        const auto same = [&](const Elements& got, const Elements& want) {
+          return near(Elements(t, lined(got, n * inner)), want.doubles(),
+                      4 * tolerance(t));
+        };
+        Elements max(st, rows), sum(st, rows), dot(st, rows),
+            max_rows(st, rows), sum_rows(st, rows), dot_rows(st, rows);
+        for (bool log : {false, true}) {
+          Elements y(t, size), dx(t, size), y_rows(t, size), dx_rows(t, size);
+          run(Softmax{.x = beside(x, stride), .y = y.data(), .log = log});
+          run(Softmax{
+              .x = matrix(x_rows, rows, n), .y = y_rows.data(), .log = log});
+          EXPECT_TRUE(same(y, y_rows));
+          SoftmaxBackward back{.dy = beside(dy, stride),
+                               .y = y.data(),
+                               .dx = dx.data(),
+                               .log = log};
+          run(back);
+          run(SoftmaxBackward{.dy = matrix(dy_rows, rows, n),
+                              .y = y_rows.data(),
+                              .dx = dx_rows.data(),
+                              .log = log});
+          EXPECT_TRUE(same(dx, dx_rows));
+
+          // In steps.
+          run(RowMaxSum{beside(x, stride), max.data(), sum.data()});
+          run(RowMaxSum{matrix(x_rows, rows, n), max_rows.data(),
+                        sum_rows.data()});
+          EXPECT_TRUE(near(max, max_rows.doubles()));
+          EXPECT_TRUE(near(sum, sum_rows.doubles(), 3e-6));
+          run(Softmax{.x = beside(x, stride),
+                      .max = max.data(),
+                      .sum = sum.data(),
+                      .y = y.data(),
+                      .log = log});
+          EXPECT_TRUE(same(y, y_rows));
+          run(RowDot{beside(y, n * inner), beside(dy, stride), dot.data()});
+          run(RowDot{matrix(y_rows, rows, n), matrix(dy_rows, rows, n),
+                     dot_rows.data()});
+          EXPECT_TRUE(near(dot, dot_rows.doubles(), 10 * tolerance(t)));
+          run(RowSum{beside(dy, stride), sum.data()});
+          run(RowSum{matrix(dy_rows, rows, n), sum_rows.data()});
+          EXPECT_TRUE(near(sum, sum_rows.doubles(), 3e-6));
+          back.sum = log ? sum.data() : dot.data();
+          run(back);
+          EXPECT_TRUE(same(dx, dx_rows));
+        }
+      }
+  const Elements low(DType::kF32, 64, -INFINITY);
+  Elements max(DType::kF32, 32), sum(DType::kF32, 32), y(DType::kF32, 64);
+  const Matrix m{DType::kF32, 32, 2, low.data(), 64, 32};
+  run(RowMaxSum{m, max.data(), sum.data()});
+  EXPECT_EQ(max.doubles(), std::vector<double>(32, -INFINITY));
+  EXPECT_EQ(sum.doubles(), std::vector<double>(32, 2));
+  run(Softmax{.x = m, .y = y.data()});
+  EXPECT_TRUE(near(y, std::vector<double>(64, NAN)));
+}
+
 // Rows cut into parts, one of them empty, as ranks hold them.
 TEST(SoftmaxTest, PiecesOfSplitRowsGiveTheWhole) {
   for (DType t : kFloats) {
