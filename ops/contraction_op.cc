@@ -18,7 +18,8 @@ class Contraction : public Op {
   Contraction(std::string name, Rule rule)
       : Op(std::move(name),
            {.work = {2},
-            .saved_inputs = rule.inputs().size() > 1 ? OpFacts::kAll : 0}),
+            .saved_inputs = rule.inputs().size() > 1 ? OpFacts::kAll : 0,
+            .allocates = !LocalProduct::views(rule)}),
         rule_(std::move(rule)),
         only_in_output_(only_in_output(rule_)) {
     DT_CHECK(!rule_.has_groups(), this->name(),

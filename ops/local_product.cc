@@ -40,6 +40,12 @@ LocalProduct::LocalProduct(const Rule& rule)
     }
 }
 
+bool LocalProduct::views(const Rule& rule) {
+  return rule.inputs().size() == 1 &&
+         std::none_of(rule.factors().begin(), rule.factors().end(),
+                      [](const Factor& f) { return f.contracted; });
+}
+
 bool LocalProduct::run(Compute& c, const kernels::Epilogue& e) const {
   if (!single_) return two_operands(c, e);
   one_operand(c);
@@ -47,8 +53,7 @@ bool LocalProduct::run(Compute& c, const kernels::Epilogue& e) const {
 }
 
 void LocalProduct::one_operand(Compute& c) const {
-  const Tensor& out = c.out[0];
-  Tensor t = c.in[0];
+  Tensor &out = c.out[0], t = c.in[0];
   if (reduced_) {
     Shape shape;
     for (int d = 0; d < t.ndim(); ++d)
@@ -65,6 +70,10 @@ void LocalProduct::one_operand(Compute& c) const {
   }
   Shape strides;
   for (int d : from_) strides.push_back(stride_at(t, d));
+  if (!reduced_) {
+    out = t.as_strided(c.decision.out_local[0], strides);
+    return;
+  }
   c.device().copy(c.stream, size_of(t.dtype()), out.shape(), out.mutable_data(),
                   out.strides(), t.data(), strides);
 }

@@ -17,11 +17,14 @@ class LocalProduct {
   explicit LocalProduct(const Rule&);
   // Sets c.out[0] to the contraction of these c.in, or adds to it if
   // c.accumulate (only with two operands, and without factors that occur only
-  // in the output). With one operand, c.out[0] must be contiguous. Returns true
-  // if the epilogue was fused; it is not if there is nothing to add up, or if
-  // several kernel calls are needed. REQUIRES with an epilogue: n is the only
-  // factor of the output that the first operand lacks.
+  // in the output). With one operand, c.out[0] must be contiguous, unless it is
+  // set to a view. Returns true if the epilogue was fused; it is not if there
+  // is nothing to add up, or if several kernel calls are needed. REQUIRES with
+  // an epilogue: n is the only factor of the output that the first operand
+  // lacks.
   bool run(Compute& c, const kernels::Epilogue& = {}) const;
+  // Whether the output is a view of the only operand: nothing is summed.
+  static bool views(const Rule&);
 
  private:
   // The dimensions of a factor in the two operands and the output, or -1 where
