@@ -1305,8 +1305,9 @@ BUGS = [
     ], ['pipeline_times_test']),
     Bug(340, 'topk: among equal candidates a rank takes the last', [
         ('ops/kernels/portable/select.cc',
-         'return a.id < b.id;',
-         'return MUT(340) ? a.id > b.id : a.id < b.id;'),
+         'return id_of(a, r, i) < id_of(a, r, j);',
+         'return MUT(340) ? id_of(a, r, i) > id_of(a, r, j) '
+         ': id_of(a, r, i) < id_of(a, r, j);'),
     ], ['topk_test', 'kernels/select_test']),
     Bug(341, 'experts: a gradient uses the routes of the call that ran last', [
         ('ops/experts.cc',
