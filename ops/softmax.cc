@@ -30,6 +30,7 @@ std::vector<Sample> softmax_samples(int inputs) {
   };
   sample({3, 5}, 1);
   sample({5, 3, 7}, 1);
+  sample({2, 5, 17}, 1);  // many rows lie side by side
   sample({7}, 0);
   sample({5, 1}, 1);
   sample({1, 7}, 0);

@@ -3,8 +3,8 @@
 // A softmax is also computed in steps, for rows that are split over ranks:
 // statistics of the local part, which the caller combines, and passes that
 // apply them. Statistics are `stat`, contiguous [rows]. n may be 0: then max is
-// -inf and sums are 0. Outputs are contiguous in the shape of x, or of dy, whose
-// rows may lie side by side (Matrix::inner).
+// -inf and sums are 0. Outputs are contiguous in the shape of x, or of dy,
+// whose rows may lie side by side (Matrix::inner).
 #pragma once
 #include "dtensor/ops/kernels/kernel.h"
 
