@@ -116,7 +116,7 @@ template <class T>
 inline Vec<T> select(typename Raw<T>::mask m, Vec<T> a, Vec<T> b) {
   return m ? a.v : b.v;
 }
-// NaN if either is NaN.
+// NaN if either is NaN. A constant is faster as the first operand.
 template <class T>
 inline Vec<T> max(Vec<T> a, Vec<T> b) {
   return (a.v > b.v) | (a.v != a.v) ? a.v : b.v;
@@ -125,6 +125,16 @@ template <class T>
 inline Vec<T> min(Vec<T> a, Vec<T> b) {
   return (a.v < b.v) | (a.v != a.v) ? a.v : b.v;
 }
+#if defined(__AVX512F__)  // the instructions return b if either is NaN
+inline Vec<float> max(Vec<float> a, Vec<float> b) {
+  const F32v c = (F32v)_mm512_maskz_max_ps(0xffff, a.v, b.v);
+  return a.v != a.v ? a.v : c;
+}
+inline Vec<float> min(Vec<float> a, Vec<float> b) {
+  const F32v c = (F32v)_mm512_maskz_min_ps(0xffff, a.v, b.v);
+  return a.v != a.v ? a.v : c;
+}
+#endif
 template <class T>
 inline Vec<T> abs(Vec<T> a) {
   using M = typename Raw<T>::mask;

@@ -9,14 +9,14 @@
 
 namespace dtensor::simd {
 
-// exp(x) = 2^n exp(r), |r| <= ln(2) / 2, after Cephes; within 2 ulp.
-inline F32v exp_reduced(F32v x, I32v* n) {
+// exp(x) = 2^k exp(r), |r| <= ln(2) / 2, after Cephes; within 2 ulp. Returns
+// exp(r).
+inline F32v exp_reduced(F32v x, F32v* k) {
   using V = Vec<float>;
   const V magic(12582912.0);  // 1.5 * 2^23: rounds to an integer
-  const V z = fma(V(x), V(1.44269504088896341), magic);
-  *n = (I32v)z.v - 0x4b400000;
-  const V k = z - magic;
-  const V r = fma(k, V(2.12194440e-4), fma(k, V(-0.693359375), V(x)));
+  const V whole = fma(V(x), V(1.44269504088896341), magic) - magic;
+  *k = whole.v;
+  const V r = fma(whole, V(2.12194440e-4), fma(whole, V(-0.693359375), V(x)));
   V p = fma(r, V(1.9875691500e-4), V(1.3981999507e-3));
   p = fma(p, r, V(8.3334519073e-3));
   p = fma(p, r, V(4.1665795894e-2));
@@ -24,26 +24,32 @@ inline F32v exp_reduced(F32v x, I32v* n) {
   p = fma(p, r, V(5.0000001201e-1));
   return (fma(p * r, r, r) + V(1)).v;
 }
-inline Vec<float> exp(Vec<float> x) {
-  F32v c = x.v;
-  c = c > 89.0f ? F32v{} + 89.0f : c;
-  c = c < -104.0f ? F32v{} - 104.0f : c;
-  I32v n;
-  const F32v p = exp_reduced(c, &n);
+// p 2^k, for k from -256 to 254; if it is normal, from -126 to 127.
+template <bool normal>
+inline F32v times_power_of_2(F32v p, F32v k) {
+#if defined(__AVX512F__)
+  return (F32v)_mm512_maskz_scalef_ps(0xffff, (__m512)p, (__m512)k);
+#else
+  const I32v n = __builtin_convertvector(k, I32v);
+  if constexpr (normal) return p * (F32v)((n + 127) << 23);
   // Two factors, for results near the ends of the range.
-  const I32v n1 = n >> 1;
-  const I32v n2 = n - n1;
-  return p * (F32v)((n1 + 127) << 23) * (F32v)((n2 + 127) << 23);
+  const I32v half = n >> 1;
+  return p * (F32v)((half + 127) << 23) * (F32v)((n - half + 127) << 23);
+#endif
+}
+inline Vec<float> exp(Vec<float> x) {
+  using V = Vec<float>;
+  F32v k;
+  const F32v p = exp_reduced(max(V(-104), min(V(89), x)).v, &k);
+  return times_power_of_2<false>(p, k);
 }
 // For softmax: x <= 0 (or NaN, or inf - inf). Denormal results become 0: they
 // are slow to compute, and negligible beside the row's 1.
 inline Vec<float> exp_softmax(Vec<float> x) {
-  const F32v low = F32v{} - 87.0f;
-  const F32v c = x.v < low ? low : x.v;
-  I32v n;
-  const F32v p = exp_reduced(c, &n);
-  const F32v e = p * (F32v)((n + 127) << 23);
-  return x.v < low ? F32v{} : e;
+  constexpr float kLow = -87;
+  F32v k;
+  const F32v p = exp_reduced(max(Vec<float>(kLow), x).v, &k);
+  return x.v < kLow ? F32v{} : times_power_of_2<true>(p, k);
 }
 
 #define DT_LANES2(T, name)                  \
