@@ -1,11 +1,13 @@
 // Functions of registers. Transcendental ones come from glibc's libmvec (at
 // most 4 ulp, exact at special values), or element by element from <cmath>
 // where libmvec has none. exp of floats is our own, because it matters most,
-// and libmvec's is slow for the -inf of a masked softmax.
+// and libmvec's is slow for the -inf of a masked softmax. So is erf of floats
+// (vec_erf.h).
 #pragma once
 #include <cmath>
 
 #include "dtensor/device/portable/vec.h"
+#include "dtensor/device/portable/vec_erf.h"
 
 namespace dtensor::simd {
 
@@ -89,9 +91,8 @@ inline Vec<float> exp_softmax(Vec<float> x) {
 // Declares libmvec's function for this register size and wraps it.
 #define DT_MATH(name)                                                         \
   extern "C" F32v DT_MVEC32(v, name##f)(F32v);                                \
-  extern "C" F64v DT_MVEC64(v, name)(F64v);                                   \
   inline Vec<float> name(Vec<float> a) { return DT_MVEC32(v, name##f)(a.v); } \
-  inline Vec<double> name(Vec<double> a) { return DT_MVEC64(v, name)(a.v); }
+  DT_MATH64(name)
 #define DT_MATH2(name)                                    \
   extern "C" F32v DT_MVEC32(vv, name##f)(F32v, F32v);     \
   extern "C" F64v DT_MVEC64(vv, name)(F64v, F64v);        \
@@ -101,13 +102,15 @@ inline Vec<float> exp_softmax(Vec<float> x) {
   inline Vec<double> name(Vec<double> a, Vec<double> b) { \
     return DT_MVEC64(vv, name)(a.v, b.v);                 \
   }
-extern "C" F64v DT_MVEC64(v, exp)(F64v);
-inline Vec<double> exp(Vec<double> a) { return DT_MVEC64(v, exp)(a.v); }
+#define DT_MATH64(name)                     \
+  extern "C" F64v DT_MVEC64(v, name)(F64v); \
+  inline Vec<double> name(Vec<double> a) { return DT_MVEC64(v, name)(a.v); }
 #else
-#define DT_MATH(name) DT_LANES(float, name) DT_LANES(double, name)
+#define DT_MATH(name) DT_LANES(float, name) DT_MATH64(name)
 #define DT_MATH2(name) DT_LANES2(float, name) DT_LANES2(double, name)
-DT_LANES(double, exp)
+#define DT_MATH64(name) DT_LANES(double, name)
 #endif
+DT_MATH64(exp)
 DT_MATH(exp2)
 DT_MATH(expm1)
 DT_MATH(log)
@@ -126,7 +129,11 @@ DT_MATH(tanh)
 DT_MATH(asinh)
 DT_MATH(acosh)
 DT_MATH(atanh)
+#if defined(__AVX512F__)
+DT_MATH64(erf)
+#else
 DT_MATH(erf)
+#endif
 DT_MATH(erfc)
 DT_MATH2(pow)
 DT_MATH2(atan2)
@@ -136,6 +143,7 @@ DT_LANES2(double, fmod)
 DT_LANES2(float, nextafter)
 DT_LANES2(double, nextafter)
 #undef DT_MATH2
+#undef DT_MATH64
 #undef DT_MATH
 
 inline Vec<double> exp_softmax(Vec<double> x) {

@@ -1,10 +1,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
 #include <string_view>
+#include <utility>
 
 #include "dtensor/ops/functions/lists.h"
 #include "dtensor/ops/kernels/kernels.h"
@@ -108,6 +110,39 @@ TEST(UnaryTest, IsAccurate) {
       const double scale = facts.name == "gelu_tanh" ? 2 : 1;
       EXPECT_LT(worst, scale * (t == DType::kF32 ? 8e-7 : 1.5e-15))
           << facts.name << " " << name(t) << " at " << at;
+    }
+}
+
+// Floats of every size; an ulp is that of the rounded result.
+TEST(UnaryTest, ExpAndErfAreWithinTheirUlps) {
+  constexpr uint32_t kInfinity = 0x7f800000, kStep = 4999;
+  constexpr int64_t n = kInfinity / kStep + 1;
+  for (uint32_t sign : {0u, 1u << 31})
+    for (const auto& [name, most] :
+         {std::pair("exp", 2.0), std::pair("erf", 4.0)}) {
+      Elements x(DType::kF32, n), y(DType::kF32, n);
+      for (int64_t i = 0; i < n; ++i)
+        x.set(i, std::bit_cast<float>(sign | static_cast<uint32_t>(i) * kStep));
+      int f = 0;
+      while (fn::unary_function(f).name != name) ++f;
+      Pointwise p;
+      p.shape = {n};
+      p.strides[0] = {1};
+      p.in[0] = x.data();
+      p.out = y.data();
+      run_unary(f, 0, DType::kF32, nullptr, p);
+      for (int64_t i = 0; i < n; ++i) {
+        const double want =
+            f == fn::index_of<fn::Exp> ? std::exp(x[i]) : std::erf(x[i]);
+        const auto rounded = static_cast<float>(want);
+        if (std::isinf(rounded)) {
+          ASSERT_EQ(y[i], rounded) << name << " at " << x[i];
+          continue;
+        }
+        const double ulp =
+            std::nextafter(std::fabs(rounded), HUGE_VALF) - std::fabs(rounded);
+        ASSERT_LE(std::fabs(y[i] - want), most * ulp) << name << " at " << x[i];
+      }
     }
 }
 
