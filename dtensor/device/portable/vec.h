@@ -166,7 +166,12 @@ inline Vec<S> load(const S* p) {
 inline Vec<float> load(const bf16* p) {
   U16h h;
   std::memcpy(&h, p, sizeof(h));
-  return (F32v)(__builtin_convertvector(h, U32v) << 16);
+#if defined(__AVX512F__)  // GCC converts the halves one after the other
+  const U32v wide = (U32v)_mm512_maskz_cvtepu16_epi32(0xffff, (__m256i)h);
+#else
+  const U32v wide = __builtin_convertvector(h, U32v);
+#endif
+  return (F32v)(wide << 16);
 }
 inline Vec<float> load(const f16* p) {
 #if defined(__AVX512F__)
@@ -184,6 +189,13 @@ inline void store(S* p, Vec<S> a) {
   std::memcpy(p, &a.v, sizeof(a.v));
 }
 inline void store(bf16* p, Vec<float> a) {
+#if defined(__AVX512BF16__)  // the instruction takes denormals for 0
+  if (_mm512_fpclass_ps_mask(a.v, 0x20) == 0) [[likely]] {
+    const __m256bh h = _mm512_cvtneps_pbh(a.v);
+    std::memcpy(static_cast<void*>(p), &h, sizeof(h));
+    return;
+  }
+#endif
   const U32v u = (U32v)a.v;
   const U32v rounded = (u + 0x7fffu + ((u >> 16) & 1)) >> 16;
   const U32v quiet = (u >> 16) | 0x40u;

@@ -146,6 +146,30 @@ TEST(UnaryTest, ExpAndErfAreWithinTheirUlps) {
     }
 }
 
+// Every value of bf16, so that results are NaN, infinite, denormal, and halfway
+// between two values.
+TEST(UnaryTest, RoundsOnceToBf16) {
+  const int64_t n = 1 << 16;
+  const double factor = 0.3;
+  Elements x(DType::kBF16, n), y(DType::kBF16, n);
+  for (int64_t i = 0; i < n; ++i)
+    x.set(i, std::bit_cast<float>(static_cast<uint32_t>(i) << 16));
+  Pointwise p;
+  p.shape = {n};
+  p.strides[0] = {1};
+  p.in[0] = x.data();
+  p.out = y.data();
+  run_unary(fn::index_of<fn::MulScalar>, 0, DType::kBF16, &factor, p);
+  for (int64_t i = 0; i < n; ++i) {
+    const auto product = static_cast<float>(x[i]) * static_cast<float>(factor);
+    const double want = static_cast<float>(bf16(product));
+    if (std::isnan(want))
+      ASSERT_TRUE(std::isnan(y[i])) << x[i];
+    else
+      ASSERT_EQ(y[i], want) << x[i];
+  }
+}
+
 bool has_slope(const fn::Function& f) {
   return f.differentiable() && !f.linear() && !f.affine();
 }
