@@ -85,14 +85,7 @@ struct Mish {
     return x * tanh(softplus(x));
   }
 };
-struct Sigmoid {
-  static constexpr const char* name = "sigmoid";
-  static constexpr const char* notes = "up 0";
-  template <class V>
-  DT_HD static V value(const V& x, const double*) {
-    return sigmoid(x);
-  }
-};
+DT_ELEMENTARY(Sigmoid, sigmoid, const char* notes = "up 0")
 struct LogSigmoid {
   static constexpr const char* name = "logsigmoid";
   static constexpr const char* notes = "up 0";

@@ -115,37 +115,13 @@ struct NanToNum {
   }
 };
 
-struct Add {
-  static constexpr const char* name = "add";
-  static constexpr const char* notes = "linear 0,1";
-  static constexpr Takes takes = Takes::kAll;
-  template <class V>
-  DT_HD static V value(const V& a, const V& b, const double*) {
-    return a + b;
-  }
-};
-struct Sub {
-  static constexpr const char* name = "sub";
-  static constexpr const char* notes = "linear 0,1";
-  static constexpr Takes takes = Takes::kNumbers;
-  template <class V>
-  DT_HD static V value(const V& a, const V& b, const double*) {
-    return a - b;
-  }
-};
+DT_INFIX(Add, "add", "linear 0,1", Takes::kAll, +)
+DT_INFIX(Sub, "sub", "linear 0,1", Takes::kNumbers, -)
 // A partial sum times a tensor multiplies the parts. If the tensor holds values
 // that are not finite, parts of both signs give NaN; redistribute the sum first
 // to avoid that. (For a plain number that is not finite, this happens by
 // itself.)
-struct Mul {
-  static constexpr const char* name = "mul";
-  static constexpr const char* notes = "linear 0; linear 1";
-  static constexpr Takes takes = Takes::kAll;
-  template <class V>
-  DT_HD static V value(const V& a, const V& b, const double*) {
-    return a * b;
-  }
-};
+DT_INFIX(Mul, "mul", "linear 0; linear 1", Takes::kAll, *)
 // Not linear in a partial sum: parts -3 and 1 over 0 would give NaN, not -inf.
 struct Div {
   static constexpr const char* name = "div";
@@ -216,7 +192,6 @@ struct Heaviside {  // 0 below 0, 1 above, b at 0; derivative by a is 0
                   select(a == a, select(a < V(0), V(0), V(1)), a));
   }
 };
-
 #define DT_ARITHMETIC_UNARY(DT_FUNCTION, DT_FUNCTION_P) \
   DT_FUNCTION(Neg, neg)                                 \
   DT_FUNCTION(Positive, positive)                       \

@@ -118,23 +118,13 @@ DT_LOGICAL(LogicalOr, "logical_or", |)
 DT_LOGICAL(LogicalXor, "logical_xor", ^)
 #undef DT_LOGICAL
 
-#define DT_BITWISE(F, text, kTakes, op)                           \
-  struct F {                                                      \
-    static constexpr const char* name = text;                     \
-    static constexpr Takes takes = kTakes;                        \
-    template <class V>                                            \
-    DT_HD static V value(const V& a, const V& b, const double*) { \
-      return a op b;                                              \
-    }                                                             \
-  };
-DT_BITWISE(BitwiseAnd, "bitwise_and", Takes::kBits, &)
-DT_BITWISE(BitwiseOr, "bitwise_or", Takes::kBits, |)
-DT_BITWISE(BitwiseXor, "bitwise_xor", Takes::kBits, ^)
+DT_INFIX(BitwiseAnd, "bitwise_and", "", Takes::kBits, &)
+DT_INFIX(BitwiseOr, "bitwise_or", "", Takes::kBits, |)
+DT_INFIX(BitwiseXor, "bitwise_xor", "", Takes::kBits, ^)
 // Shifts by a negative amount, or by the type's width or more, shift out all
 // bits.
-DT_BITWISE(ShiftLeft, "bitwise_left_shift", Takes::kIntegers, <<)
-DT_BITWISE(ShiftRight, "bitwise_right_shift", Takes::kIntegers, >>)
-#undef DT_BITWISE
+DT_INFIX(ShiftLeft, "bitwise_left_shift", "", Takes::kIntegers, <<)
+DT_INFIX(ShiftRight, "bitwise_right_shift", "", Takes::kIntegers, >>)
 
 struct Gcd {  // not negative; gcd(a, 0) = |a|
   static constexpr const char* name = "gcd";

@@ -4,70 +4,14 @@
 
 namespace dtensor::fn {
 
-struct Exp {
-  static constexpr const char* name = "exp";
-  static constexpr const char* notes = "up 0";
-  template <class V>
-  DT_HD static V value(const V& x, const double*) {
-    return exp(x);
-  }
-};
-struct Exp2 {
-  static constexpr const char* name = "exp2";
-  static constexpr const char* notes = "up 0";
-  template <class V>
-  DT_HD static V value(const V& x, const double*) {
-    return exp2(x);
-  }
-};
-struct Expm1 {
-  static constexpr const char* name = "expm1";
-  static constexpr const char* notes = "up 0";
-  template <class V>
-  DT_HD static V value(const V& x, const double*) {
-    return expm1(x);
-  }
-};
-struct Log {
-  static constexpr const char* name = "log";
-  static constexpr Domain domain{0.25, 2.75};
-  template <class V>
-  DT_HD static V value(const V& x, const double*) {
-    return log(x);
-  }
-};
-struct Log2 {
-  static constexpr const char* name = "log2";
-  static constexpr Domain domain{0.25, 2.75};
-  template <class V>
-  DT_HD static V value(const V& x, const double*) {
-    return log2(x);
-  }
-};
-struct Log10 {
-  static constexpr const char* name = "log10";
-  static constexpr Domain domain{0.25, 2.75};
-  template <class V>
-  DT_HD static V value(const V& x, const double*) {
-    return log10(x);
-  }
-};
-struct Log1p {
-  static constexpr const char* name = "log1p";
-  static constexpr Domain domain{-0.75, 2.75};
-  template <class V>
-  DT_HD static V value(const V& x, const double*) {
-    return log1p(x);
-  }
-};
-struct Sqrt {
-  static constexpr const char* name = "sqrt";
-  static constexpr Domain domain{0.25, 2.75};
-  template <class V>
-  DT_HD static V value(const V& x, const double*) {
-    return sqrt(x);
-  }
-};
+DT_ELEMENTARY(Exp, exp, const char* notes = "up 0")
+DT_ELEMENTARY(Exp2, exp2, const char* notes = "up 0")
+DT_ELEMENTARY(Expm1, expm1, const char* notes = "up 0")
+DT_ELEMENTARY(Log, log, Domain domain{0.25, 2.75})
+DT_ELEMENTARY(Log2, log2, Domain domain{0.25, 2.75})
+DT_ELEMENTARY(Log10, log10, Domain domain{0.25, 2.75})
+DT_ELEMENTARY(Log1p, log1p, Domain domain{-0.75, 2.75})
+DT_ELEMENTARY(Sqrt, sqrt, Domain domain{0.25, 2.75})
 struct Rsqrt {
   static constexpr const char* name = "rsqrt";
   static constexpr Domain domain{0.25, 2.75};
@@ -97,22 +41,8 @@ struct PowScalar {
     return pow(x, p[0]);
   }
 };
-struct Erf {
-  static constexpr const char* name = "erf";
-  static constexpr const char* notes = "up 0";
-  template <class V>
-  DT_HD static V value(const V& x, const double*) {
-    return erf(x);
-  }
-};
-struct Erfc {
-  static constexpr const char* name = "erfc";
-  static constexpr const char* notes = "down 0";
-  template <class V>
-  DT_HD static V value(const V& x, const double*) {
-    return erfc(x);
-  }
-};
+DT_ELEMENTARY(Erf, erf, const char* notes = "up 0")
+DT_ELEMENTARY(Erfc, erfc, const char* notes = "down 0")
 struct Ndtr {  // Phi, the distribution function of the standard normal
   static constexpr const char* name = "ndtr";
   static constexpr const char* notes = "up 0";

@@ -123,6 +123,29 @@ constexpr Function facts() {
   return f;
 }
 
+// Defines a function of one operand that is elementary (math.h), from its name
+// and one fact, such as `Domain domain{-1, 1}`.
+#define DT_ELEMENTARY(F, function, ...)               \
+  struct F {                                          \
+    static constexpr const char* name = #function;    \
+    static constexpr __VA_ARGS__;                     \
+    template <class V>                                \
+    DT_HD static V value(const V& x, const double*) { \
+      return function(x);                             \
+    }                                                 \
+  };
+// Defines a function of two operands from the operator between them.
+#define DT_INFIX(F, text, its_notes, its_takes, op)               \
+  struct F {                                                      \
+    static constexpr const char* name = text;                     \
+    static constexpr const char* notes = its_notes;               \
+    static constexpr Takes takes = its_takes;                     \
+    template <class V>                                            \
+    DT_HD static V value(const V& a, const V& b, const double*) { \
+      return a op b;                                              \
+    }                                                             \
+  };
+
 // The most parameters that any function has.
 inline constexpr int kMaxParams = 4;
 // The highest derivative of a function.

@@ -8,6 +8,9 @@
 #include "dtensor/ops/functions/rounding.h"
 #include "dtensor/ops/functions/trigonometric.h"
 
+#undef DT_ELEMENTARY
+#undef DT_INFIX
+
 // Expands to F(Struct, name) for each function without parameters, and
 // P(Struct, name) for each with parameters.
 #define DT_UNARY_FUNCTIONS(F, P) \

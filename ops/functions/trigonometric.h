@@ -7,99 +7,18 @@
 
 namespace dtensor::fn {
 
-struct Sin {
-  static constexpr const char* name = "sin";
-  template <class V>
-  DT_HD static V value(const V& x, const double*) {
-    return sin(x);
-  }
-};
-struct Cos {
-  static constexpr const char* name = "cos";
-  template <class V>
-  DT_HD static V value(const V& x, const double*) {
-    return cos(x);
-  }
-};
-struct Tan {
-  static constexpr const char* name = "tan";
-  static constexpr Domain domain{-1, 1};
-  template <class V>
-  DT_HD static V value(const V& x, const double*) {
-    return tan(x);
-  }
-};
-struct Asin {
-  static constexpr const char* name = "asin";
-  static constexpr Domain domain{-1, 1};
-  template <class V>
-  DT_HD static V value(const V& x, const double*) {
-    return asin(x);
-  }
-};
-struct Acos {
-  static constexpr const char* name = "acos";
-  static constexpr Domain domain{-1, 1};
-  template <class V>
-  DT_HD static V value(const V& x, const double*) {
-    return acos(x);
-  }
-};
-struct Atan {
-  static constexpr const char* name = "atan";
-  static constexpr const char* notes = "up 0";
-  template <class V>
-  DT_HD static V value(const V& x, const double*) {
-    return atan(x);
-  }
-};
-struct Sinh {
-  static constexpr const char* name = "sinh";
-  static constexpr const char* notes = "up 0";
-  template <class V>
-  DT_HD static V value(const V& x, const double*) {
-    return sinh(x);
-  }
-};
-struct Cosh {
-  static constexpr const char* name = "cosh";
-  template <class V>
-  DT_HD static V value(const V& x, const double*) {
-    return cosh(x);
-  }
-};
-struct Tanh {
-  static constexpr const char* name = "tanh";
-  static constexpr const char* notes = "up 0";
-  template <class V>
-  DT_HD static V value(const V& x, const double*) {
-    return tanh(x);
-  }
-};
-struct Asinh {
-  static constexpr const char* name = "asinh";
-  static constexpr const char* notes = "up 0";
-  template <class V>
-  DT_HD static V value(const V& x, const double*) {
-    return asinh(x);
-  }
-};
-struct Acosh {
-  static constexpr const char* name = "acosh";
-  static constexpr Domain domain{1.5, 4};
-  template <class V>
-  DT_HD static V value(const V& x, const double*) {
-    return acosh(x);
-  }
-};
-struct Atanh {
-  static constexpr const char* name = "atanh";
-  static constexpr Domain domain{-1, 1};
-  template <class V>
-  DT_HD static V value(const V& x, const double*) {
-    return atanh(x);
-  }
-};
+DT_ELEMENTARY(Sin, sin, const char* notes = "")
+DT_ELEMENTARY(Cos, cos, const char* notes = "")
+DT_ELEMENTARY(Tan, tan, Domain domain{-1, 1})
+DT_ELEMENTARY(Asin, asin, Domain domain{-1, 1})
+DT_ELEMENTARY(Acos, acos, Domain domain{-1, 1})
+DT_ELEMENTARY(Atan, atan, const char* notes = "up 0")
+DT_ELEMENTARY(Sinh, sinh, const char* notes = "up 0")
+DT_ELEMENTARY(Cosh, cosh, const char* notes = "")
+DT_ELEMENTARY(Tanh, tanh, const char* notes = "up 0")
+DT_ELEMENTARY(Asinh, asinh, const char* notes = "up 0")
+DT_ELEMENTARY(Acosh, acosh, Domain domain{1.5, 4})
+DT_ELEMENTARY(Atanh, atanh, Domain domain{-1, 1})
 struct Sinc {  // sin(pi x) / (pi x); 1 at 0
   static constexpr const char* name = "sinc";
   static constexpr Domain domain{0.25, 2.75};
