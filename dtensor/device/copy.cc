@@ -125,6 +125,11 @@ int64_t copy_row(char* d, int64_t ds, const char* s, int64_t ss, int64_t n) {
       std::fill_n(reinterpret_cast<T*>(d), n, x);
     else
       for (int64_t i = 0; i < n; ++i) store(d + i * ds, x);
+  } else if (ds == sizeof(T) && ss == -ds) {
+    // A distance that the compiler knows, so that it reverses registers.
+    constexpr auto kItem = static_cast<int64_t>(sizeof(T));
+    for (int64_t i = 0; i < n; ++i)
+      store(d + i * kItem, load<T>(s - i * kItem));
   } else if (ds == sizeof(T)) {
     for (int64_t i = 0; i < n; ++i)
       store(d + i * static_cast<int64_t>(sizeof(T)), load<T>(s + i * ss));

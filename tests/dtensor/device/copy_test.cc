@@ -76,6 +76,14 @@ TEST(CopyTest, Transposes) {
   check_copy(2, {6, 7, 8}, {56, 8, 1}, {1, 6, 42});
 }
 
+TEST(CopyTest, BackwardsOfEveryLength) {
+  for (int64_t item : {1, 2, 4, 8, 16})
+    for (int64_t n : {1, 2, 15, 16, 17, 31, 64, 100, 129}) {
+      check_copy(item, {n}, {1}, {-1}, n - 1);
+      check_copy(item, {3, n}, {n, 1}, {n + 2, -1}, n);
+    }
+}
+
 TEST(CopyTest, OddStrides) {
   check_copy(4, {5, 6}, {6, 1}, {0, 0});        // one element, everywhere
   check_copy(4, {5, 6}, {12, 2}, {1, 0});       // a column, repeated
