@@ -1,6 +1,8 @@
 #include "dtensor/ops/create.h"
 
+#include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/op.h"
@@ -11,15 +13,17 @@
 namespace dtensor {
 namespace {
 
-// column - row as [m, n], split as the last two dimensions of `like` are.
-DistTensor offsets(int64_t rows, int64_t columns, const Mesh& mesh,
-                   const Layout* like = nullptr) {
+// The numbers of the columns [1, n] and of the rows [m, 1], split as the last
+// two dimensions of `like` are.
+std::pair<DistTensor, DistTensor> numbers(int64_t rows, int64_t columns,
+                                          const Mesh& mesh,
+                                          const Layout* like = nullptr) {
   auto indices = [&](int64_t n, size_t from_last) {
     Layout l = Layout::replicated({n});
     if (like) l.dims[0] = like->dims[like->dims.size() - from_last];
     return arange(n, mesh, l, DType::kI64);
   };
-  return sub(unsqueeze(indices(columns, 1), 0), unsqueeze(indices(rows, 2), 1));
+  return {unsqueeze(indices(columns, 1), 0), unsqueeze(indices(rows, 2), 1)};
 }
 
 DistTensor number(double value, const DistTensor& like) {
@@ -30,9 +34,11 @@ DistTensor triangle(std::string_view op, const DistTensor& x, int64_t diagonal,
                     bool lower) {
   check_defined(op, {&x, 1});
   DT_CHECK(x.ndim() >= 2, op, "{} is not a matrix", x.spec()->to_string());
-  const DistTensor at = offsets(x.size(-2), x.size(-1), x.mesh(), &x.layout());
-  const DistTensor bound = number(static_cast<double>(diagonal), at);
-  return where(lower ? le(at, bound) : ge(at, bound), x, number(0, x));
+  const auto [column, row] =
+      numbers(x.size(-2), x.size(-1), x.mesh(), &x.layout());
+  const DistTensor last =
+      add(row, std::clamp(diagonal, -x.size(-2), x.size(-1)));
+  return where(lower ? le(column, last) : ge(column, last), x, number(0, x));
 }
 
 }  // namespace
@@ -77,8 +83,8 @@ DistTensor linspace(double start, double end, int64_t n, const Mesh& mesh,
 }
 
 DistTensor eye(int64_t rows, int64_t columns, const Mesh& mesh, DType t) {
-  const DistTensor at = offsets(rows, columns, mesh);
-  return cast(eq(at, number(0, at)), t);
+  const auto [column, row] = numbers(rows, columns, mesh);
+  return cast(eq(column, row), t);
 }
 
 DistTensor tril(const DistTensor& x, int64_t diagonal) {
@@ -91,8 +97,9 @@ DistTensor triu(const DistTensor& x, int64_t diagonal) {
 DistTensor trace(const DistTensor& x) {
   check_defined("trace", {&x, 1});
   DT_CHECK(x.ndim() == 2, "trace", "{} is not a matrix", x.spec()->to_string());
-  const DistTensor at = offsets(x.size(0), x.size(1), x.mesh(), &x.layout());
-  return sum(where(eq(at, number(0, at)), x, number(0, x)));
+  const auto [column, row] =
+      numbers(x.size(0), x.size(1), x.mesh(), &x.layout());
+  return sum(where(eq(column, row), x, number(0, x)));
 }
 
 DistTensor masked_fill(const DistTensor& x, const DistTensor& mask,
