@@ -1,4 +1,5 @@
 #include <array>
+#include <cmath>
 #include <memory>
 
 #include "dtensor/ops/all_ops.h"
@@ -23,7 +24,8 @@ const internal::ArgsAccess& args_of(int index) {
 
 // Gradients of sums need only the operands' shapes, which the decision has.
 bool is_sum(int index) {
-  return index == fn::index_of<fn::Add> || index == fn::index_of<fn::Sub>;
+  return index == fn::index_of<fn::Add> || index == fn::index_of<fn::Sub> ||
+         index == fn::index_of<fn::Lerp>;
 }
 
 // f(a, b); or with `by`, its derivative by those operands times u, of (a, b,
@@ -101,7 +103,8 @@ class Binary : public RuleOp {
 constexpr bool linear_ones_are_known() {
   for (int i = 0; i < fn::kNumBinary; ++i)
     if (fn::binary_function(i).linear() && i != fn::index_of<fn::Add> &&
-        i != fn::index_of<fn::Sub> && i != fn::index_of<fn::Mul>)
+        i != fn::index_of<fn::Sub> && i != fn::index_of<fn::Mul> &&
+        i != fn::index_of<fn::Lerp>)
       return false;
   return true;
 }
@@ -124,7 +127,11 @@ const Binary& binary_op(int index, By by = By::kNone) {
 std::vector<DistTensor> Binary::of_linear(const GradientCall& g) const {
   const DistTensor& dy = g.cotangents[0];
   std::vector<DistTensor> grads(2);
-  if (is_sum(index_)) {
+  if (index_ == fn::index_of<fn::Lerp>) {
+    const double weight = args().read(g.attrs)[0];
+    if (g.needed[0]) grads[0] = mul(dy, 1 - weight);
+    if (g.needed[1]) grads[1] = mul(dy, weight);
+  } else if (is_sum(index_)) {
     if (g.needed[0]) grads[0] = dy;
     if (g.needed[1]) grads[1] = index_ == fn::index_of<fn::Sub> ? neg(dy) : dy;
   } else {
@@ -198,6 +205,13 @@ DistTensor binary(int index, const DistTensor& a, const DistTensor& b,
     return apply1(binary_op(index), both);
   double p[fn::kMaxParams];
   numbers_for(f, t, numbers, p);
+  // With an infinite weight, results for parts of a sum cannot be added, and
+  // mul_scalar() adds the parts first.
+  if (index == fn::index_of<fn::Lerp> && !std::isfinite(p[0])) {
+    const DistTensor way = sub(both[1], both[0]);
+    return p[0] < 0 ? add(both[0], mul_scalar(way, p[0]))
+                    : sub(both[1], mul_scalar(way, 1 - p[0]));
+  }
   return apply1(binary_op(index), both, ::dtensor::args_of(index).make(p));
 }
 

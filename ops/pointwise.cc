@@ -235,12 +235,6 @@ DistTensor clamp_max(const DistTensor& x, Number max) {
   return clamp(x, none, max);
 }
 
-DistTensor lerp(const DistTensor& a, const DistTensor& b, Number weight) {
-  check_defined("lerp", {a, b});
-  const DistTensor way = b - a;
-  return weight.value < 0.5 ? a + way * weight
-                            : b - way * Number(1 - weight.value);
-}
 DistTensor lerp(const DistTensor& a, const DistTensor& b,
                 const DistTensor& weight) {
   check_defined("lerp", {a, b, weight});

@@ -101,9 +101,7 @@ DistTensor binary(std::string_view function, const DistTensor& a,
 DistTensor clamp_min(const DistTensor& x, Number min);
 DistTensor clamp_max(const DistTensor& x, Number max);
 
-// a + weight (b - a), for one weight or one for each element. Exactly a and b
-// for the weights 0 and 1.
-DistTensor lerp(const DistTensor& a, const DistTensor& b, Number weight);
+// lerp() with a weight for each element.
 DistTensor lerp(const DistTensor& a, const DistTensor& b,
                 const DistTensor& weight);
 // A copy, in memory of its own; differentiable.

@@ -192,6 +192,18 @@ struct Heaviside {  // 0 below 0, 1 above, b at 0; derivative by a is 0
                   select(a == a, select(a < V(0), V(0), V(1)), a));
   }
 };
+// a + weight (b - a). Exactly a and b for the weights 0 and 1.
+struct Lerp {
+  static constexpr const char* name = "lerp";
+  static constexpr const char* notes = "linear 0,1";
+  static constexpr Param params[] = {{"weight", NAN, 0.75}};
+  template <class V>
+  DT_HD static V value(const V& a, const V& b, const double* p) {
+    const V way = b - a;
+    return p[0] < 0.5 ? a + way * V(p[0]) : b - way * V(1 - p[0]);
+  }
+};
+
 #define DT_ARITHMETIC_UNARY(DT_FUNCTION, DT_FUNCTION_P) \
   DT_FUNCTION(Neg, neg)                                 \
   DT_FUNCTION(Positive, positive)                       \
@@ -215,6 +227,7 @@ struct Heaviside {  // 0 below 0, 1 above, b at 0; derivative by a is 0
   DT_FUNCTION(Fmin, fmin)                                \
   DT_FUNCTION(Copysign, copysign)                        \
   DT_FUNCTION(Nextafter, nextafter)                      \
-  DT_FUNCTION(Heaviside, heaviside)
+  DT_FUNCTION(Heaviside, heaviside)                      \
+  DT_FUNCTION_P(Lerp, lerp)
 
 }  // namespace dtensor::fn

@@ -71,7 +71,8 @@ struct Function {
   // For partial inputs: the notes of a rule (placement/rule.h). For a unary
   // function, "linear 0" says that f(x) = c x, and "affine 0" that f(x) = x +
   // c. Gradients of linear functions are made of operators, so that partials
-  // pass there, too. The only linear binary functions are add, sub and mul.
+  // pass there, too. The only linear binary functions are add, sub, mul and
+  // lerp.
   std::string_view notes = "";
   Takes takes = Takes::kFloats;
   // The output is bool, and there is no derivative.

@@ -148,6 +148,10 @@ TEST(PointwiseNumbers, PartialSumsSettleBeforeTheyAreLost) {
     EXPECT_EQ(values(x * kInf), (Values{-kInf}));
     EXPECT_TRUE(std::isnan(values(x * kNaN)[0]));
     EXPECT_EQ(values(x * 0.5), (Values{-1}));
+    const DistTensor none = partial(m, 0, 0, DType::kF64);
+    EXPECT_EQ(values(lerp(none, x, 0.25)), (Values{-0.5}));
+    EXPECT_EQ(values(lerp(none, x, kInf)), (Values{-kInf}));
+    EXPECT_EQ(values(lerp(none, x, -kInf)), (Values{kInf}));
     const DistTensor large = partial(m, 10001.25, -10000.75, DType::kF64);
     EXPECT_EQ(values(cast(large, DType::kBF16)), (Values{0.5}));
     EXPECT_EQ(values(cast(large, DType::kF16)), (Values{0.5}));

@@ -379,6 +379,11 @@ TEST(Pointwise, LerpIsExactAtBothEnds) {
     EXPECT_EQ(values(lerp(a, b, 1)), values(b));
     const DistTensor ends = tensor(m, {1, 0}, DType::kF64);
     EXPECT_EQ(values(lerp(a, b, ends)), (Values{0.1, 1e16}));
+    const DistTensor small = tensor(m, {-2, 4}, DType::kF32),
+                     large = tensor(m, {6, -4}, DType::kF32);
+    for (double weight : {-0.5, 0.25, 0.75, 2.0})
+      EXPECT_EQ(values(lerp(small, large, weight)),
+                (Values{-2 + 8 * weight, 4 - 8 * weight}));
   });
 }
 
