@@ -120,9 +120,8 @@ DistTensor masked_fill(const DistTensor& x, const DistTensor& mask,
 DistTensor one_hot(const DistTensor& indices, int64_t classes) {
   check_defined("one_hot", {&indices, 1});
   DT_CHECK(classes >= 1, "one_hot", "classes is {}; write at least 1", classes);
-  return cast(eq(unsqueeze(indices, -1),
-                 arange(classes, indices.mesh(), {}, indices.dtype())),
-              DType::kI64);
+  return kronecker_delta(unsqueeze(indices, -1),
+                         arange(classes, indices.mesh(), {}, DType::kI64));
 }
 
 }  // namespace dtensor

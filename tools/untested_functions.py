@@ -33,7 +33,7 @@ WITHOUT_CASES = [
     ("torch has no cases of these forms; compared with plain expressions",
      "tests/ops/pointwise_test.cc",
      "add_scalar binary bitwise_left_shift bitwise_right_shift clamp "
-     "div_scalar mul_scalar pow_scalar swiglu"),
+     "div_scalar kronecker_delta mul_scalar pow_scalar swiglu"),
     ("torch's cases have tensors as bounds; compared with plain expressions",
      "tests/issues/torch_rules_test.cc", "clamp_max clamp_min"),
     ("torch has no such function; compared with a sum and a norm",
