@@ -91,20 +91,19 @@ std::string FlightRecorder::to_json(std::string_view why) const {
   }
   char host[256] = "";
   gethostname(host, sizeof host - 1);
-  Json json = {
-      {"format", "dtensor flight recorder"},
-      {"version", 1},
-      {"rank", rank_},
-      {"world", world_},
-      {"host", host},
-      {"process", getpid()},
-      {"why", why},
-      {"written_ns", 0},
-      {"state", !error.empty() ? "failed"
-                : over         ? "left"
-                               : "runs"},
-      {"error", error},
-      {"lanes", Json::array()}};
+  Json json = {{"format", "dtensor flight recorder"},
+               {"version", 1},
+               {"rank", rank_},
+               {"world", world_},
+               {"host", host},
+               {"process", getpid()},
+               {"why", why},
+               {"written_ns", 0},
+               {"state", !error.empty() ? "failed"
+                         : over         ? "left"
+                                        : "runs"},
+               {"error", error},
+               {"lanes", Json::array()}};
   // Lane 0 is the rank's main thread, lane 1 its second thread.
   for (int lane = 0; lane < Backend::kLanes; ++lane) {
     const FlightRing* ring = backend_.flight(rank_, lane);
