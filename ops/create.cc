@@ -120,6 +120,9 @@ DistTensor masked_fill(const DistTensor& x, const DistTensor& mask,
 DistTensor one_hot(const DistTensor& indices, int64_t classes) {
   check_defined("one_hot", {&indices, 1});
   DT_CHECK(classes >= 1, "one_hot", "classes is {}; write at least 1", classes);
+  DT_CHECK(indices.dtype() == DType::kI32 || indices.dtype() == DType::kI64,
+           "one_hot", "the indices are {}; write cast(indices, DType::kI64)",
+           name(indices.dtype()));
   return kronecker_delta(unsqueeze(indices, -1),
                          arange(classes, indices.mesh(), {}, DType::kI64));
 }

@@ -147,6 +147,8 @@ TEST(ComposedErrors, SayWhatToWrite) {
         {[&] { masked_fill(x, gt(x, 0), v); },
          "[masked_fill] the value is f32[", "not a scalar"},
         {[&] { one_hot(ids, 0); }, "[one_hot] classes is 0; write at least 1"},
+        {[&] { one_hot(cast(ids, DType::kF32), 2); },
+         "[one_hot] the indices are f32; write cast(indices, DType::kI64)"},
     };
     for (const auto& [call, begin, end] : refused) {
       const std::string said = testing::error_of(call);
