@@ -18,9 +18,9 @@ import headers_reached  # noqa: E402
 
 LIBRARY = "placement", "dtensor", "ops", "nn", "examples"
 LIMITS = {
-    "lines of the library": 75_213,
+    "lines of the library": 74_360,
     "headers over 250 lines": 2,
-    "sources over 650 lines": 1,
+    "sources over 650 lines": 0,
     "headers that dtensor.h reaches": 70,
     "public headers that include kernels": 0,
     "classes of ops/ that the runtime declares": 0,
