@@ -43,8 +43,13 @@ struct alignas(64) Slot {
   // have met at its end.
   const Collective* collective;
   const HostCommunicator* member;
-  // Short data travels here, and so the collective ends without a meeting.
-  alignas(64) char shown[Message::kPayload];
+  // Those of the collective, here so that peers read one cache line less.
+  Transfer* transfers;
+  Buffer* buffers;
+  // Short data travels here, and so the collective ends without a meeting. It
+  // begins a pair of cache lines, because processors fetch lines in pairs: a
+  // peer that reads the fields above must not take data that is still written.
+  alignas(128) char shown[Message::kPayload];
   // Events of the member's stream, for devices that run work asynchronously.
   Event events[kEvents];
 };

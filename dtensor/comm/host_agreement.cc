@@ -49,6 +49,8 @@ void HostCommunicator::begin(const Collective& c) {
   mine_->device = &device();
   mine_->collective = &c;
   mine_->member = this;
+  mine_->transfers = c.transfers.data();
+  mine_->buffers = c.buffers.data();
   failed_ = later_ = false;
   packed_ = {};
 }

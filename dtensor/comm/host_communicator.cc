@@ -154,7 +154,7 @@ void HostCommunicator::take_pieces(const Collective& c) {
       in[index(m)] = member(receiver_here(m)).received_[at(i, m)];
     });
     const auto readable = [this, i](int m) -> const Transfer* {
-      return is_local(m) ? &of(m).collective->transfers[i] : nullptr;
+      return is_local(m) ? &of(m).transfers[i] : nullptr;
     };
     c.transfers[i].counted += reduces(c.call->kind)
                                   ? packed_[i].reduce(here, in, readable)
@@ -171,7 +171,7 @@ void HostCommunicator::do_move(const Collective& c) {
         if (!c.read) return;
         std::vector<const Transfer*> sources;
         for (int m = 0; m < size(); ++m)
-          sources.push_back(&of(m).collective->transfers[c.in_place]);
+          sources.push_back(&of(m).transfers[c.in_place]);
         (*c.read)(sources);
       });
 }
@@ -224,7 +224,7 @@ void HostCommunicator::reduce_here(const Collective& c) {
           }
           from_.clear();
           for (int m = 0; m < size(); ++m)
-            from_.push_back(source(of(m).collective->buffers[i], 0));
+            from_.push_back(source(of(m).buffers[i], 0));
           if (b.from) {
             reduce(stream, b, b.data);
             continue;
@@ -264,13 +264,13 @@ void HostCommunicator::push_chunk(Stream stream, size_t i, Buffer& b) {
   to_.clear();
   for (int m = 0; m < size(); ++m)
     from_.push_back(is_local(m)
-                        ? source(of(m).collective->buffers[i], mine.lo)
+                        ? source(of(m).buffers[i], mine.lo)
                         : static_cast<const char*>(received_[at(i, m)]));
   // Its own result first, and the others in an order that differs between
   // members.
   const size_t here = group_.members.size();
   const auto buffer = [&](size_t k) -> Buffer& {
-    return group_.slot((place_ + k) % here, sequence_).collective->buffers[i];
+    return group_.slot((place_ + k) % here, sequence_).buffers[i];
   };
   for (size_t k = 0; k < here; ++k) to_.push_back(element(buffer(k), mine.lo));
   int64_t read = 0;
@@ -328,7 +328,7 @@ void HostCommunicator::collect_chunks(size_t i, Buffer& b) {
     const int there = receiver_here(m);
     if (there == rank()) return;
     copy_bytes(element(b, chunk(b, m).lo),
-               element(of(there).collective->buffers[i], chunk(b, m).lo),
+               element(of(there).buffers[i], chunk(b, m).lo),
                chunk_bytes(b, m));
   });
 }
