@@ -131,17 +131,6 @@ std::string not_all_came(std::string_view call, std::span<const int64_t> ranks,
       ranks_to_string(ranks), who);
 }
 
-std::string wait_for_each_other(std::span<const int64_t> ranks,
-                                std::string_view where) {
-  const std::string who =
-      ranks.empty()
-          ? "every rank waits for another one"
-          : fmt::format("ranks {} wait for each other", ranks_to_string(ranks));
-  return fmt::format(
-      "{}: {}; let all ranks run the same operators in the same order", who,
-      where);
-}
-
 std::string ranks_to_string(std::span<const int64_t> ranks) {
   constexpr size_t kMost = 16;
   std::string text;

@@ -64,12 +64,6 @@ std::string not_all_came(std::string_view call,
                          std::span<const Missing>,
                          std::chrono::milliseconds timeout);
 
-// The error text for all ranks of a run when these ranks wait for each other in
-// a circle; an empty list means all ranks. `where`: "rank 0 in barrier #1 of
-// ranks 0,1; rank 1 in ...".
-std::string wait_for_each_other(std::span<const int64_t> ranks,
-                                std::string_view where);
-
 // Throws the Error for the first member whose call differs from member 0's.
 [[noreturn]] void disagree(std::span<const int64_t> world_ranks,
                            uint64_t sequence, std::vector<Statement> by_member);

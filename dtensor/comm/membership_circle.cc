@@ -113,14 +113,19 @@ void Membership::hear_search(const std::string& text) {
 
 void Membership::found(const Search& s) {
   const std::set<int64_t> in(s.ranks.begin(), s.ranks.end());
-  std::vector<int64_t> ranks;
-  if (std::ssize(in) < world_) ranks.assign(in.begin(), in.end());
+  const std::string who =
+      std::ssize(in) < world_
+          ? fmt::format("ranks {} wait for each other",
+                        ranks_to_string(std::vector(in.begin(), in.end())))
+          : "every rank waits for another one";
   // The first thread's own call, or that of the rank's other thread.
   const auto [rank, lane] = s.first;
   FlightEntry first = thread(rank, lane).flight.newest();
   if (first.number == 0) first = thread(rank, 1 - lane).flight.newest();
-  fail_all(rank, fmt::format("[{}] {}", name(first.kind),
-                             wait_for_each_other(ranks, s.where)));
+  fail_all(rank,
+           fmt::format("[{}] {}: {}; let all ranks run the same operators "
+                       "in the same order",
+                       name(first.kind), who, s.where));
 }
 
 }  // namespace dtensor
