@@ -277,9 +277,12 @@ void fill_box(Stream, const Box& b, const Make& make, S* out) {
         have_end = have + count * per;
       }
       const int64_t m = std::min(left, apart ? kBlocks : have_end - i);
-      for (int64_t j = 0; j < m; ++j)
-        to[j * b.out_step] =
-            values[apart ? j * per + (i + j * step) % per : i - have + j];
+      if (apart)
+        for (int64_t j = 0; j < m; ++j)
+          to[j * b.out_step] = values[j * per + (i + j * step) % per];
+      else
+        for (int64_t j = 0; j < m; ++j)
+          to[j * b.out_step] = values[i - have + j];
       to += m * b.out_step;
       i += m * step;
       left -= m;
