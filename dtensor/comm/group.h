@@ -27,8 +27,8 @@ struct alignas(64) Message {
   char payload[kPayload];
 };
 
-// What a member shows the other members of its process. A member has two slots
-// and uses them alternately. By the time it rewrites one, all members have met
+// A member shows this to the other members of its process. It has two slots and
+// uses them alternately. By the time it rewrites one, all members have met
 // for the other, and so have finished with this one.
 struct alignas(64) Slot {
   // One before the peers' memory is read, and one at the end.

@@ -73,7 +73,7 @@ class HostCommunicator final : public Communicator {
     return group_.peers[index(group_.peer_of[index(m)])];
   }
   bool alone() const { return group_.members.size() == 1; }
-  // What a member of this process shows.
+  // The slot that member m, a thread of this process, shows.
   Slot& of(int m) const {
     return group_.slot(group_.place_of[index(m)], sequence_);
   }

@@ -39,7 +39,7 @@ constexpr auto kEnd = 1s, kPatientEnd = 10s;
 constexpr auto kStop = 1s;
 constexpr auto kTell = 200ms;
 
-// Of the first piece of a message, and of the others.
+// The kind of a frame. The first four begin a message; kMore continues one.
 enum Kind : uint32_t { kData = 1, kText, kGoodbye, kAbort, kMore };
 
 // The channel of a message, in one run.

@@ -42,7 +42,7 @@ struct Note {
 };
 static_assert(sizeof(Note) == 56);
 
-// Who meets another process shows that it knows the addresses of all.
+// A process that meets another one shows that it knows the addresses of all.
 template <size_t n>
 std::array<uint64_t, 2> key_of(const SocketAddress (&places)[n]) {
   const std::string_view table(reinterpret_cast<const char*>(places),
