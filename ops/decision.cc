@@ -94,15 +94,15 @@ uint64_t lineage_of(const Op& op, std::span<const OpInput> inputs,
   return attrs.like ? hash_mix(h, attrs.like->hash()) : h;
 }
 
-// The cheapest of these ways. Its layouts become those of the inputs.
-Attrs cheapest(std::vector<Way> ways, std::vector<OpInput>& inputs,
+// The cheapest of these ways. Its layouts, which `way` holds, become those of
+// the inputs.
+Attrs cheapest(std::vector<Way> ways, std::vector<OpInput>& inputs, Choice& way,
                const Op& op, Planner& planner) {
   std::vector<Candidate> layouts;
   for (Way& w : ways) layouts.push_back(std::move(w.layouts));
   size_t which = 0;
-  const Choice c =
-      choose(layouts, inputs, op.facts().work, planner, op.name(), &which);
-  for (size_t i = 0; i < inputs.size(); ++i) inputs[i].spec = c.in[i];
+  way = choose(layouts, inputs, op.facts().work, planner, op.name(), &which);
+  for (size_t i = 0; i < inputs.size(); ++i) inputs[i].spec = way.in[i];
   return ways[which].attrs;
 }
 
@@ -111,9 +111,11 @@ void decide_by_rule(Decision& d, RankContext& ctx, const Op& op,
                     const Assignment* assignment) {
   std::vector<OpInput> inputs(given.begin(), given.end());
   std::vector<Way> ways;
+  Choice way;  // holds the specs of `inputs`, if there are ways
   if (!assignment) ways = op.ways(given, asked);
   const Attrs attrs =
-      ways.empty() ? asked : cheapest(std::move(ways), inputs, op, ctx.planner);
+      ways.empty() ? asked
+                   : cheapest(std::move(ways), inputs, way, op, ctx.planner);
   std::vector<Shape> shapes;
   std::vector<DType> dtypes;
   for (const OpInput& in : inputs) {
