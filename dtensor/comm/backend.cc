@@ -23,7 +23,8 @@ constexpr Row kRows[] = {
 std::shared_ptr<HostBackend> host(std::string_view name, int64_t world,
                                   int64_t ranks_per_process) {
   for (const Row& r : kRows)
-    if (r.name == name) return r.job().backend(world, ranks_per_process);
+    if (r.name == name)
+      return std::make_shared<HostBackend>(world, ranks_per_process, &r.job());
   return std::make_shared<HostBackend>(world);
 }
 

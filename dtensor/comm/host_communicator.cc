@@ -37,8 +37,7 @@ HostCommunicator::HostCommunicator(Membership& run,
                  ? kThreads
                  : Message::kPayload /
                        static_cast<int64_t>(group_.most_members) / 16 * 16),
-      messages_(group_.peers.empty() ? nullptr
-                                     : run.transport().pending_messages()),
+      messages_(group_.peers.empty() ? nullptr : run.pending_messages()),
       connected_(!group_.peers.empty()) {}
 
 void HostCommunicator::prepare(std::span<const Transfer> transfers) {

@@ -43,14 +43,14 @@ JobVerdict gone(int process) {
 
 }  // namespace
 
-void ProcessJob::deliver(int64_t matter, Transport::Told told) {
+void ProcessJob::deliver(int64_t matter, Told told) {
   std::lock_guard lock(mutex_);
   // Messages about a run that is over are dropped.
   if (matter > 0 && matter < runs_) return;
   told_[matter].push_back(std::move(told));
 }
 
-std::optional<Transport::Told> ProcessJob::told(int64_t matter, int from) {
+std::optional<ProcessJob::Told> ProcessJob::told(int64_t matter, int from) {
   listen();
   std::lock_guard lock(mutex_);
   auto& all = told_[matter];
@@ -58,22 +58,22 @@ std::optional<Transport::Told> ProcessJob::told(int64_t matter, int from) {
     return from < 0 || t.from == from;
   });
   if (it == all.end()) return {};
-  Transport::Told next = std::move(*it);
+  Told next = std::move(*it);
   all.erase(it);
   return next;
 }
 
-int64_t ProcessJob::next_run() {
-  std::lock_guard lock(mutex_);
-  ++runs_;
-  // Drops messages about runs that are over (agreements have negative numbers).
-  told_.erase(told_.upper_bound(0), told_.lower_bound(runs_));
-  return runs_;
-}
-
-int64_t ProcessJob::runs() {
-  std::lock_guard lock(mutex_);
-  return runs_;
+int64_t ProcessJob::begin_run(int64_t ranks_per_process) {
+  int64_t run = 0;
+  {
+    std::lock_guard lock(mutex_);
+    run = ++runs_;
+    // Drops messages about runs that are over (agreements have negative
+    // numbers).
+    told_.erase(told_.upper_bound(0), told_.lower_bound(run));
+  }
+  open_run(run, ranks_per_process);
+  return run;
 }
 
 bool ProcessJob::failed() {

@@ -38,22 +38,22 @@ std::vector<int> members_in(const std::vector<int64_t>& ranks,
 }  // namespace
 
 Membership::Membership(int64_t world, int64_t ranks_per_process,
-                       std::unique_ptr<Transport> transport)
-    : world_(world),
-      ranks_per_process_(ranks_per_process),
-      transport_(std::move(transport)),
-      first_(std::min(process() * ranks_per_process, world)),
-      last_(std::min(first_ + ranks_per_process, world)),
+                       ProcessJob* job)
+    : job_(job),
+      world_(world),
+      ranks_per_process_(job ? ranks_per_process : world),
+      first_(std::min(process() * ranks_per_process_, world)),
+      last_(std::min(first_ + ranks_per_process_, world)),
       spin_(world <= static_cast<int64_t>(std::thread::hardware_concurrency())),
       threads_(static_cast<size_t>((last_ - first_) * kLanes)),
       ranks_(static_cast<size_t>(world)) {
   for (int64_t r = first_; r < last_; ++r) thread(r, 1).idle = true;
-  DT_CHECK(world <= processes() * ranks_per_process, "run",
+  DT_CHECK(world <= processes() * ranks_per_process_, "run",
            "{} ranks do not fit into {} processes of {} each; start more "
            "processes, or write --ranks-per-process {}",
            world, processes(), ranks_per_process,
            (world + processes() - 1) / processes());
-  if (transport_) begin_to_listen();
+  if (job_) begin_to_listen();
 }
 
 Group::Group(std::vector<int64_t> world_ranks, int64_t ranks_per_process,
@@ -152,7 +152,7 @@ std::string Membership::who_is_missing(int64_t rank, int lane) {
   std::vector<int64_t> arrived;
   std::vector<Missing> missing;
   for (bool last = false; !last; std::this_thread::sleep_for(1ms)) {
-    if (transport_) listen();
+    if (job_) listen();
     last = Clock::now() > end;
     arrived.clear();
     missing.clear();
@@ -206,7 +206,7 @@ void Membership::late(int64_t rank, int lane_number,
       fail_all(rank, interrupted_text());
     else if (timeout_.count() > 0 && waited >= timeout_)
       fail_all(rank, who_is_missing(rank, lane_number));
-    else if (!transport_)
+    else if (!job_)
       seek_circles();
   } catch (...) {
     // There is no memory for the text: the next check tries again.
@@ -217,7 +217,7 @@ void Membership::wait(PendingMessages& messages, const Group& group,
                       size_t place) {
   constexpr int kQuick = 200, kLook = 64;
   if (messages.done()) return;
-  const bool rests = !spin_ && transport_->rest(0us);
+  const bool rests = !spin_ && job_->rest(0us);
   for (int i = 0; i < kQuick && !rests; ++i)
     if (messages.done()) return;
   struct Waits {
@@ -242,7 +242,7 @@ void Membership::wait(PendingMessages& messages, const Group& group,
       return;
     }
     if (rests)
-      transport_->rest(kRest);
+      job_->rest(kRest);
     else if (!spin_)
       sched_yield();
     if (i % kLook && !rests) continue;
@@ -274,7 +274,7 @@ void Membership::wait(PendingMessages& messages, const Group& group,
       fail_all(rank, text);
       throw Error(text);
     }
-    if (now - start > 2ms && !transport_->rest(kRest))
+    if (now - start > 2ms && !job_->rest(kRest))
       std::this_thread::sleep_for(50us);
     else if (now - start > 100us && !rests)
       sched_yield();

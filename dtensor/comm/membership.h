@@ -24,7 +24,7 @@
 #include "dtensor/comm/barrier.h"
 #include "dtensor/comm/flight_ring.h"
 #include "dtensor/comm/group.h"
-#include "dtensor/comm/transport.h"
+#include "dtensor/comm/job.h"
 
 namespace dtensor {
 
@@ -33,16 +33,19 @@ class Membership : public Backend {
   // All ranks are threads of this process.
   explicit Membership(int64_t world) : Membership(world, world, nullptr) {}
   // Ranks 0 .. ranks_per_process - 1 are threads of the first process, and so
-  // on. The last processes may have fewer ranks, or none. Throws Error if there
-  // are more ranks than the processes can hold.
-  Membership(int64_t world, int64_t ranks_per_process,
-             std::unique_ptr<Transport>);
+  // on. The last processes may have fewer ranks, or none. Called by all
+  // processes of the job, which outlives this; without a job, all ranks are
+  // threads of this process. Throws Error if there are more ranks than the
+  // processes can hold.
+  Membership(int64_t world, int64_t ranks_per_process, ProcessJob*);
   ~Membership() override;
 
-  // REQUIRES: there are other processes.
-  Transport& transport() { return *transport_; }
-  int process() const { return transport_ ? transport_->process() : 0; }
-  int processes() const { return transport_ ? transport_->processes() : 1; }
+  // REQUIRES: there is a job.
+  std::unique_ptr<PendingMessages> pending_messages() {
+    return job_->pending_messages();
+  }
+  int process() const { return job_ ? job_->process() : 0; }
+  int processes() const { return job_ ? job_->processes() : 1; }
   int process_of(int64_t rank) const {
     return static_cast<int>(rank / ranks_per_process_);
   }
@@ -179,18 +182,22 @@ class Membership : public Backend {
     tell_all_of(text, fmt::make_format_args(args...));
   }
   void tell_all_of(fmt::string_view text, fmt::format_args) noexcept;
+  void tell(int process, std::string_view text) {
+    job_->tell(number_, process, text);
+  }
   void listen();
-  void hear(const Transport::Told&);
+  void hear(const ProcessJob::Told&);
   void lose(int process);
   void decide();
   void end_as_told();
   std::string why() const;  // of the failed lane; needs mutex_
   [[noreturn]] void end_job(const std::string& why) noexcept;
 
+  ProcessJob* const job_;  // null: no other processes
   const int64_t world_, ranks_per_process_;
-  const std::unique_ptr<Transport> transport_;  // null: no other processes
   const int64_t first_, last_;
   const bool spin_;
+  int64_t number_ = 0;  // of the run in the job
   std::chrono::milliseconds timeout_{0};
   std::vector<Thread> threads_;
   std::vector<Rank> ranks_;  // of the run

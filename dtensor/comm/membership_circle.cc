@@ -94,7 +94,7 @@ void Membership::follow(Id to, const Awaited* awaited, Search s) {
       fmt::format("circle {} {} {} {} {} {} {} {}", its.lane, its.sequence,
                   pack_ranks(its.group), s.first.first, s.first.second,
                   s.number, pack_ranks(s.ranks), s.where);
-  for (int process : elsewhere) transport_->tell(process, text);
+  for (int process : elsewhere) tell(process, text);
 }
 
 void Membership::hear_search(const std::string& text) {

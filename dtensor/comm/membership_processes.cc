@@ -44,6 +44,7 @@ std::vector<int64_t> unpack_ranks(std::istream& in) {
 }
 
 void Membership::begin_to_listen() {
+  number_ = job_->begin_run(ranks_per_process_);
   listener_ = std::thread([this] {
     for (std::unique_lock lock(mutex_); !stopping_;) {
       lock.unlock();
@@ -57,35 +58,35 @@ void Membership::begin_to_listen() {
 }
 
 Membership::~Membership() {
-  if (!transport_) return;
+  if (!job_) return;
   {
     std::lock_guard lock(mutex_);
     stopping_ = true;
   }
   changed_.notify_all();
   listener_.join();
-  if (decided_ && !verdict_) transport_->close();
+  job_->end_run(decided_ && !verdict_);
 }
 
 void Membership::tell_all_of(fmt::string_view format,
                              fmt::format_args args) noexcept {
   for (int p = 0; p < processes(); ++p) try {
-      if (p != process()) transport_->tell(p, fmt::vformat(format, args));
+      if (p != process()) tell(p, fmt::vformat(format, args));
     } catch (...) {  // it is told nothing, and waits for its deadline
     }
 }
 
 void Membership::listen() {
   std::lock_guard one(listening_);
-  while (std::optional<Transport::Told> told = transport_->told()) hear(*told);
-  if (const int p = transport_->lost(); p >= 0) lose(p);
+  while (const auto told = job_->told(number_)) hear(*told);
+  if (const int p = job_->lost_in_run(); p >= 0) lose(p);
 }
 
 // A process that was killed does not report its failure itself.
 void Membership::lose(int process) {
   const int64_t first = std::min(process * ranks_per_process_, world_);
   const int64_t last = std::min(first + ranks_per_process_, world_);
-  const std::string why(transport_->why_lost());
+  const std::string why(job_->why_lost());
   {
     std::lock_guard lock(mutex_);
     if (ended_.contains(process) || lost_ == process) return;
@@ -105,7 +106,7 @@ void Membership::lose(int process) {
     }
 }
 
-void Membership::hear(const Transport::Told& told) {
+void Membership::hear(const ProcessJob::Told& told) {
   std::istringstream in(told.text);
   std::string what;
   in >> what;
@@ -135,9 +136,9 @@ void Membership::hear(const Transport::Told& told) {
     awaited.group = unpack_ranks(in);
     for (int64_t r : awaited.group)
       if (is_here(r))
-        transport_->tell(told.from, fmt::format("here {} {} {} {}", question, r,
-                                                has_come(awaited, r) ? 1 : 0,
-                                                what_keeps(r, awaited.lane)));
+        tell(told.from, fmt::format("here {} {} {} {}", question, r,
+                                    has_come(awaited, r) ? 1 : 0,
+                                    what_keeps(r, awaited.lane)));
   } else if (what == "here") {
     std::pair<uint64_t, int64_t> about;
     int has_come = 0;
@@ -187,12 +188,12 @@ void Membership::decide() {
 
 std::optional<Backend::Failure> Membership::conclude(
     const std::optional<Failure>& here) {
-  if (!transport_) return here;
+  if (!job_) return here;
   if (process() == 0) {
     std::lock_guard lock(mutex_);
     ended_[0] = here;
   } else {
-    transport_->tell(0, pack("ended", here));
+    tell(0, pack("ended", here));
   }
   std::optional<Clock::time_point> failed;
   for (;;) {
@@ -242,7 +243,7 @@ void Membership::end_job(const std::string& why) noexcept {
   std::fflush(stdout);
   std::fprintf(stderr, "%s: %s (some ranks do not answer; the job ends)\n",
                program_invocation_short_name, why.c_str());
-  transport_->abort(1);
+  job_->abort(1);
   std::_Exit(1);
 }
 

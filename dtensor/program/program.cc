@@ -589,7 +589,7 @@ RunOptions Program::run_options() const {
   if (state_->nccl && state_->job)
     o.backend = [job = state_->job,
                  ranks = state_->ranks_per_process](int64_t world) {
-      return nccl_backend(job->backend(world, ranks));
+      return nccl_backend(std::make_shared<HostBackend>(world, ranks, job));
     };
   else
     o.backend = backend_named(state_->nccl ? "nccl" : state_->backend,

@@ -55,7 +55,8 @@ struct Post {
   std::mutex mutex;
   std::map<std::tuple<int64_t, int64_t, int>, Queue> queues;
   std::vector<std::mutex> told_mutex;
-  std::vector<std::deque<Transport::Told>> told;  // by process
+  // By process; each with the matter that it is about.
+  std::vector<std::deque<std::pair<int64_t, ProcessJob::Told>>> told;
 };
 
 class QueuePendingMessages final : public PendingMessages {
@@ -105,48 +106,40 @@ class QueuePendingMessages final : public PendingMessages {
   std::vector<Pending> pending_;
 };
 
-class QueueTransport final : public Transport {
+class QueueJob final : public ProcessJob {
  public:
-  QueueTransport(std::shared_ptr<Post> post, int process)
-      : post_(std::move(post)), process_(process) {}
-  int process() const override { return process_; }
-  int processes() const override {
-    return static_cast<int>(post_->told.size());
-  }
+  QueueJob(std::shared_ptr<Post> post, int process, int processes)
+      : ProcessJob(process, processes), post_(std::move(post)) {}
+  std::string launcher(int64_t) const override { return "none"; }
   std::unique_ptr<PendingMessages> pending_messages() override {
     return std::make_unique<QueuePendingMessages>(*post_);
   }
-  void tell(int process, std::string_view text) override {
+  void tell(int64_t matter, int process, std::string_view text) override {
     const auto to = static_cast<size_t>(process);
     std::lock_guard lock(post_->told_mutex[to]);
-    post_->told[to].push_back({process_, std::string(text)});
+    post_->told[to].push_back({matter, {process_, std::string(text)}});
   }
-  std::optional<Told> told() override {
-    const auto me = static_cast<size_t>(process_);
-    std::lock_guard lock(post_->told_mutex[me]);
-    if (post_->told[me].empty()) return {};
-    Told first = std::move(post_->told[me].front());
-    post_->told[me].pop_front();
-    return first;
-  }
-  void close() override {}
   void abort(int) noexcept override {}
 
  private:
+  void listen() override {
+    const auto me = static_cast<size_t>(process_);
+    std::lock_guard lock(post_->told_mutex[me]);
+    for (auto& [matter, told] : std::exchange(post_->told[me], {}))
+      deliver(matter, std::move(told));
+  }
+
   const std::shared_ptr<Post> post_;
-  const int process_;
 };
 
 // All processes of the run are this one.
 class AllProcesses final : public Backend {
  public:
   AllProcesses(int64_t world, int64_t ranks_per_process,
-               std::vector<std::unique_ptr<Transport>> transports,
-               const OnHost& on_host)
+               const std::vector<ProcessJob*>& jobs, const OnHost& on_host)
       : ranks_per_process_(ranks_per_process) {
-    for (auto& transport : transports) {
-      auto host = std::make_shared<HostBackend>(world, ranks_per_process,
-                                                std::move(transport));
+    for (ProcessJob* job : jobs) {
+      auto host = std::make_shared<HostBackend>(world, ranks_per_process, job);
       processes_.push_back(on_host ? on_host(std::move(host))
                                    : std::move(host));
     }
@@ -186,37 +179,43 @@ class AllProcesses final : public Backend {
   std::vector<std::shared_ptr<Backend>> processes_;
 };
 
-std::vector<std::unique_ptr<Transport>> queues(int64_t processes) {
-  const auto post = std::make_shared<Post>(static_cast<int>(processes));
-  std::vector<std::unique_ptr<Transport>> transports;
-  for (int p = 0; p < static_cast<int>(processes); ++p)
-    transports.push_back(std::make_unique<QueueTransport>(post, p));
-  return transports;
-}
+// The processes of one run, whose backend ends first.
+struct Queued {
+  std::vector<std::unique_ptr<QueueJob>> jobs;
+  std::shared_ptr<Backend> backend;
+};
 
 }  // namespace
 
-std::shared_ptr<Backend> all_processes(
-    int64_t world, int64_t ranks_per_process,
-    std::vector<std::unique_ptr<Transport>> transports, const OnHost& on_host) {
-  return std::make_shared<AllProcesses>(world, ranks_per_process,
-                                        std::move(transports), on_host);
+std::shared_ptr<Backend> all_processes(int64_t world, int64_t ranks_per_process,
+                                       const std::vector<ProcessJob*>& jobs,
+                                       const OnHost& on_host) {
+  return std::make_shared<AllProcesses>(world, ranks_per_process, jobs,
+                                        on_host);
 }
 
 std::shared_ptr<Backend> host_over_messages(int64_t world,
                                             int64_t ranks_per_process,
                                             const OnHost& on_host) {
-  return all_processes(
-      world, ranks_per_process,
-      queues((world + ranks_per_process - 1) / ranks_per_process), on_host);
+  const auto processes =
+      static_cast<int>((world + ranks_per_process - 1) / ranks_per_process);
+  const auto post = std::make_shared<Post>(processes);
+  const auto made = std::make_shared<Queued>();
+  std::vector<ProcessJob*> jobs;
+  for (int p = 0; p < processes; ++p)
+    jobs.push_back(
+        made->jobs.emplace_back(std::make_unique<QueueJob>(post, p, processes))
+            .get());
+  made->backend = all_processes(world, ranks_per_process, jobs, on_host);
+  return {made, made->backend.get()};
 }
 
 std::shared_ptr<Backend> message_passing_backend(int64_t world) {
-  return all_processes(world, 1, queues(world));
+  return host_over_messages(world, 1, {});
 }
 
 std::shared_ptr<Backend> processes_of_2(int64_t world) {
-  return all_processes(world, 2, queues((world + 1) / 2));
+  return host_over_messages(world, 2, {});
 }
 
 }  // namespace dtensor::testing

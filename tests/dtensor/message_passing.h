@@ -1,6 +1,6 @@
-// Ranks that share no memory, in one process: a run of several processes but
-// for their transport, which is queues of byte buffers. What passes on it needs
-// nothing that only threads have.
+// Ranks that share no memory, in one process: a run of several processes whose
+// job has queues of byte buffers for messages. What passes on it needs nothing
+// that only threads have.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "dtensor/comm/host_backend.h"
-#include "dtensor/comm/transport.h"
+#include "dtensor/comm/job.h"
 
 namespace dtensor::testing {
 
@@ -25,9 +25,9 @@ std::shared_ptr<Backend> host_over_messages(int64_t world,
                                             int64_t ranks_per_process,
                                             const OnHost&);
 
-// The processes of a run, of which these are the transports.
+// The processes of a run, by their jobs, which outlive it.
 std::shared_ptr<Backend> all_processes(int64_t world, int64_t ranks_per_process,
-                                       std::vector<std::unique_ptr<Transport>>,
+                                       const std::vector<ProcessJob*>&,
                                        const OnHost& = {});
 
 }  // namespace dtensor::testing

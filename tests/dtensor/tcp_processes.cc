@@ -54,11 +54,9 @@ std::shared_ptr<Backend> host_over_tcp(int64_t world, int64_t ranks_per_process,
                                        const OnHost& on_host) {
   const auto made = std::make_shared<Processes>(
       static_cast<int>((world + ranks_per_process - 1) / ranks_per_process));
-  std::vector<std::unique_ptr<Transport>> transports;
-  for (const auto& job : made->jobs)
-    transports.push_back(job->begin_run(ranks_per_process));
-  made->backend =
-      all_processes(world, ranks_per_process, std::move(transports), on_host);
+  std::vector<ProcessJob*> jobs;
+  for (const auto& job : made->jobs) jobs.push_back(job.get());
+  made->backend = all_processes(world, ranks_per_process, jobs, on_host);
   return {made, made->backend.get()};
 }
 

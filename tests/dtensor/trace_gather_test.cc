@@ -38,7 +38,7 @@ struct Traced {
       options.world = 4;
       options.trace = traces[k];
       options.backend = [&](int64_t world) {
-        return jobs[k]->backend(world, 2);
+        return std::make_shared<HostBackend>(world, 2, jobs[k].get());
       };
       for (int i = 0; i < 2; ++i) run(options, steps);
       if (clocks.empty())

@@ -1,4 +1,4 @@
-// A job over MPI, and the transports of its runs.
+// A job over MPI.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "dtensor/comm/backend.h"
 #include "dtensor/comm/mpi.h"
 #include "dtensor/comm/mpi/shared_rings.h"
 #include "dtensor/placement/error.h"
@@ -187,21 +188,23 @@ class MpiJob final : public ProcessJob {
     return *job;
   }
 
-  int process() const override { return process_; }
-  int processes() const override { return processes_; }
   std::string launcher(int64_t processes) const override {
     return fmt::format("mpirun -n {}", processes);
   }
-  std::unique_ptr<Transport> begin_run(int64_t ranks_per_process) override;
+  std::unique_ptr<PendingMessages> pending_messages() override {
+    return std::make_unique<MpiPendingMessages>(data_, *rings_, rings_for_);
+  }
+  int lost_in_run() override { return rings_->lost(); }
+  void end_run(bool clean) override { clean_ = clean; }
+  void abort(int code) noexcept override { MPI_Abort(MPI_COMM_WORLD, code); }
   void tell(int64_t matter, int process, std::string_view text) override;
 
  private:
-  class RunTransport;
   MpiJob();
   static void end();
+  void open_run(int64_t run, int64_t ranks_per_process) override;
   void listen() override;
 
-  int process_ = 0, processes_ = 1;
   MPI_Comm data_, control_;
   std::unique_ptr<SharedRings> rings_;
   int64_t rings_for_ = 0;  // ranks in each process
@@ -213,37 +216,6 @@ class MpiJob final : public ProcessJob {
   };
   std::mutex mutex_;  // guards control messages
   std::list<Sent> sent_;
-};
-
-class MpiJob::RunTransport final : public Transport {
- public:
-  RunTransport(MpiJob& job, int64_t run, int64_t ranks_per_process)
-      : job_(job), run_(run), per_process_(ranks_per_process) {
-    int* most = nullptr;
-    int there = 0;
-    check_mpi(MPI_Comm_get_attr(job_.data_, MPI_TAG_UB, &most, &there),
-              "MPI_Comm_get_attr");
-    DT_CHECK(there && per_process_ * per_process_ * Backend::kLanes <= *most,
-             "mpi", "{} ranks in a process are too many for this MPI's tags",
-             per_process_);
-  }
-  int process() const override { return job_.process(); }
-  int processes() const override { return job_.processes(); }
-  std::unique_ptr<PendingMessages> pending_messages() override {
-    return std::make_unique<MpiPendingMessages>(job_.data_, *job_.rings_,
-                                                per_process_);
-  }
-  void tell(int process, std::string_view text) override {
-    job_.tell(run_, process, text);
-  }
-  std::optional<Told> told() override { return job_.told(run_); }
-  int lost() override { return job_.rings_->lost(); }
-  void close() override { job_.clean_ = true; }
-  void abort(int code) noexcept override { MPI_Abort(MPI_COMM_WORLD, code); }
-
- private:
-  MpiJob& job_;
-  const int64_t run_, per_process_;
 };
 
 MpiJob::MpiJob() {
@@ -291,7 +263,15 @@ void MpiJob::end() {
 }
 
 // Messages left over from a run that failed never reach later runs.
-std::unique_ptr<Transport> MpiJob::begin_run(int64_t ranks_per_process) {
+void MpiJob::open_run(int64_t, int64_t ranks_per_process) {
+  int* most = nullptr;
+  int there = 0;
+  check_mpi(MPI_Comm_get_attr(data_, MPI_TAG_UB, &most, &there),
+            "MPI_Comm_get_attr");
+  DT_CHECK(
+      there && ranks_per_process * ranks_per_process * Backend::kLanes <= *most,
+      "mpi", "{} ranks in a process are too many for this MPI's tags",
+      ranks_per_process);
   // The old communicator stays, with the messages still under way on it.
   if (!clean_) data_ = communicator_of_all();
   if (!clean_ || rings_for_ != ranks_per_process) {
@@ -299,7 +279,6 @@ std::unique_ptr<Transport> MpiJob::begin_run(int64_t ranks_per_process) {
     rings_for_ = ranks_per_process;
   }
   clean_ = false;
-  return std::make_unique<RunTransport>(*this, next_run(), ranks_per_process);
 }
 
 void MpiJob::tell(int64_t matter, int process, std::string_view text) {

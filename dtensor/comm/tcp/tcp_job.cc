@@ -444,60 +444,14 @@ class TcpJob::Messages final : public PendingMessages {
   Batch batch_;
 };
 
-class TcpJob::RunTransport final : public Transport {
- public:
-  RunTransport(TcpJob& job, int64_t run, int64_t ranks_per_process)
-      : job_(job), run_(run), per_process_(ranks_per_process) {}
-  ~RunTransport() override { job_.over_ = run_; }
-
-  int process() const override { return job_.process(); }
-  int processes() const override { return job_.processes(); }
-  std::unique_ptr<PendingMessages> pending_messages() override {
-    return std::make_unique<Messages>(job_, run_, per_process_);
-  }
-  void tell(int process, std::string_view text) override {
-    job_.tell(run_, process, text);
-  }
-  std::optional<Told> told() override { return job_.told(run_); }
-  bool rest(std::chrono::microseconds most) override {
-    job_.rest(most);
-    return true;
-  }
-  // Lost is a process that has ended without saying that it completed this run.
-  int lost() override {
-    std::lock_guard lock(job_.mutex_);
-    for (int p = 0; p < processes(); ++p) {
-      const Connection& c = *job_.all_[static_cast<size_t>(p)];
-      const bool completed = c.goodbye && *c.goodbye >= run_;
-      if (p != process() && c.ended && !completed) return p;
-    }
-    return -1;
-  }
-  std::string_view why_lost() const override {
-    return "the connection to its process has ended in the middle of the run "
-           "(it was killed, it crashed, or the network was cut)";
-  }
-  void close() override {}
-  void abort(int code) noexcept override {
-    try {
-      job_.say_all(kAbort, 0, std::to_string(code), Clock::now() + kTell);
-    } catch (
-        ...) {  // out of memory: they will notice that this process is gone
-    }
-  }
-
- private:
-  TcpJob& job_;
-  const int64_t run_, per_process_;
-};
-
-TcpJob::TcpJob(int process, std::vector<Socket> sockets) : process_(process) {
+TcpJob::TcpJob(int process, std::vector<Socket> sockets)
+    : ProcessJob(process, static_cast<int>(sockets.size())) {
   for (Socket& s : sockets)
     all_.push_back(std::make_unique<Connection>(std::move(s)));
 }
 
 TcpJob::~TcpJob() {
-  if (over_ == runs())
+  if (over_ == run_)
     say_all(kGoodbye, over_, "",
             Clock::now() + (failed() ? kEnd : kPatientEnd));
 }
@@ -507,11 +461,32 @@ std::string TcpJob::launcher(int64_t processes) const {
                      processes);
 }
 
-std::unique_ptr<Transport> TcpJob::begin_run(int64_t ranks_per_process) {
-  const int64_t run = next_run();
+void TcpJob::open_run(int64_t run, int64_t ranks_per_process) {
   std::lock_guard lock(mutex_);
+  run_ = run;
+  per_process_ = ranks_per_process;
   for (const auto& c : all_) c->begin_run(run);
-  return std::make_unique<RunTransport>(*this, run, ranks_per_process);
+}
+
+std::unique_ptr<PendingMessages> TcpJob::pending_messages() {
+  return std::make_unique<Messages>(*this, run_, per_process_);
+}
+
+int TcpJob::lost_in_run() {
+  std::lock_guard lock(mutex_);
+  for (int p = 0; p < processes(); ++p) {
+    const Connection& c = *all_[static_cast<size_t>(p)];
+    const bool completed = c.goodbye && *c.goodbye >= run_;
+    if (p != process() && c.ended && !completed) return p;
+  }
+  return -1;
+}
+
+void TcpJob::abort(int code) noexcept {
+  try {
+    say_all(kAbort, 0, std::to_string(code), Clock::now() + kTell);
+  } catch (...) {  // out of memory: they notice that this process is gone
+  }
 }
 
 void TcpJob::tell(int64_t matter, int process, std::string_view text) {
@@ -561,14 +536,15 @@ void TcpJob::listen() {
   if (lock) progress();
 }
 
-void TcpJob::rest(std::chrono::microseconds most) {
+// If several threads rest, one of them polls for all.
+bool TcpJob::rest(std::chrono::microseconds most) {
   std::unique_lock looks(looks_, std::try_to_lock);
   if (!looks) {
     std::unique_lock lock(mutex_);
     ++resting_;
     looked_.wait_for(lock, most);
     --resting_;
-    return;
+    return true;
   }
   std::vector<pollfd> polled;
   {
@@ -583,6 +559,7 @@ void TcpJob::rest(std::chrono::microseconds most) {
   // The data may be for the resting threads, and one of them polls next.
   looks.unlock();
   if (resting_ > 0) looked_.notify_all();
+  return true;
 }
 
 // The sockets and the events to wait for.

@@ -1,5 +1,4 @@
-// A job of processes connected over TCP, with one connection per pair, and the
-// transports of its runs.
+// A job of processes connected over TCP, with one connection per pair.
 //
 // Messages are sent in pieces, and the channels of a connection take turns.
 // Therefore a long message delays messages of other channels by one piece at
@@ -37,10 +36,17 @@ class TcpJob final : public ProcessJob {
   // crashed; says nothing in the middle of a run.
   ~TcpJob() override;
 
-  int process() const override { return process_; }
-  int processes() const override { return static_cast<int>(all_.size()); }
-  std::unique_ptr<Transport> begin_run(int64_t ranks_per_process) override;
   std::string launcher(int64_t processes) const override;
+  std::unique_ptr<PendingMessages> pending_messages() override;
+  bool rest(std::chrono::microseconds most) override;
+  // A process that has ended without saying that it completed this run.
+  int lost_in_run() override;
+  std::string_view why_lost() const override {
+    return "the connection to its process has ended in the middle of the run "
+           "(it was killed, it crashed, or the network was cut)";
+  }
+  void end_run(bool) override { over_ = run_; }
+  void abort(int code) noexcept override;
   void tell(int64_t matter, int process, std::string_view text) override;
   bool lost(int process) override;
   int ended_with() override { return code_; }
@@ -48,15 +54,12 @@ class TcpJob final : public ProcessJob {
  private:
   class Connection;
   class Messages;
-  class RunTransport;
 
+  void open_run(int64_t run, int64_t ranks_per_process) override;
   // Sends and receives as much as possible without waiting, unless another
   // thread is doing so.
   void listen() override;
   void progress();  // with the mutex held
-  // Sleeps until something arrives, at most that long. If several threads rest,
-  // one of them polls for all.
-  void rest(std::chrono::microseconds most);
   void watch(std::vector<pollfd>&) const;
   // Tells all others, and makes progress until that is sent (and they have said
   // goodbye), or until `end`.
@@ -64,9 +67,9 @@ class TcpJob final : public ProcessJob {
                Socket::Clock::time_point end);
   void end_with(int code);
 
-  const int process_;
-  std::atomic<int64_t> over_ = 0;  // the last run that is over
-  std::atomic<int> code_ = 0;      // with which another process ends all
+  int64_t run_ = 0, over_ = 0;  // the last run, and the last one that is over
+  int64_t per_process_ = 1;     // ranks of the run
+  std::atomic<int> code_ = 0;   // with which another process ends all
 
   std::mutex mutex_;  // guards the connections, and polled_
   std::vector<std::unique_ptr<Connection>> all_;

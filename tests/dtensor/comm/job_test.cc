@@ -15,10 +15,9 @@ namespace {
 // A process of a job of 3. The others say nothing; some of them are lost.
 class Alone : public ProcessJob {
  public:
-  explicit Alone(int process) : process_(process) {}
-  int process() const override { return process_; }
-  int processes() const override { return 3; }
-  std::unique_ptr<Transport> begin_run(int64_t) override { return {}; }
+  explicit Alone(int process) : ProcessJob(process, 3) {}
+  std::unique_ptr<PendingMessages> pending_messages() override { return {}; }
+  void abort(int) noexcept override {}
   std::string launcher(int64_t) const override { return "none"; }
   void tell(int64_t, int, std::string_view) override {}
   bool lost(int process) override { return lost_.contains(process); }
@@ -29,9 +28,6 @@ class Alone : public ProcessJob {
 
  protected:
   void listen() override {}
-
- private:
-  const int process_;
 };
 
 // The process that ends the job has printed the reason.

@@ -38,20 +38,23 @@ bool finish(PendingMessages& t, std::chrono::milliseconds within = 10s) {
   return false;
 }
 
-// Two processes, and the transports of a run.
+// Two processes in a run.
 struct Pair {
   std::vector<std::unique_ptr<TcpJob>> jobs = testing::tcp_jobs(2);
-  std::vector<std::unique_ptr<Transport>> transports;
+  int64_t run = 0;
   Pair() { begin(); }
   ~Pair() {
-    transports.clear();
+    for (const auto& j : jobs) j->end_run(false);
     testing::part(jobs);
   }
   void begin() {
-    transports.clear();
-    for (const auto& j : jobs) transports.push_back(j->begin_run(1));
+    for (const auto& j : jobs) run = j->begin_run(1);
   }
-  Transport& operator[](size_t p) { return *transports[p]; }
+  void tell(size_t from, std::string_view text) {
+    jobs[from]->tell(run, from == 0 ? 1 : 0, text);
+  }
+  std::optional<ProcessJob::Told> told(size_t p) { return jobs[p]->told(run); }
+  TcpJob& operator[](size_t p) { return *jobs[p]; }
 };
 
 const Channel kThere{0, 1, 0}, kBack{1, 0, 0}, kOtherLane{0, 1, 1};
@@ -154,7 +157,7 @@ TEST(TcpTransport, AMessageThatIsTooLong) {
     out->send(kThere, sent.data(), std::ssize(sent));
     EXPECT_TRUE(finish(*out));
     std::this_thread::sleep_for(20ms);
-    pair[1].told();  // it comes
+    pair.told(1);  // it comes
     if (!first) in->receive(kThere, got.data(), std::ssize(got));
     EXPECT_EQ(
         error_of([&] { finish(*in, 1s); }),
@@ -205,22 +208,20 @@ TEST(TcpTransport, AFailedRunLeavesNothing) {
 TEST(TcpTransport, WhatComesEarlyIsKept) {
   Pair pair;
   const std::vector<char> sent = bytes(50000, 3);
-  pair.transports[0] = nullptr;
-  pair.transports[0] = pair.jobs[0]->begin_run(1);
+  EXPECT_EQ(pair[0].begin_run(1), 2);
   const auto out = pair[0].pending_messages();
   out->send(kThere, sent.data(), std::ssize(sent));
-  pair[0].tell(1, "of the second run");
+  pair[0].tell(2, 1, "of the second run");
   EXPECT_TRUE(finish(*out));
   std::this_thread::sleep_for(20ms);
-  EXPECT_FALSE(pair[1].told());
-  pair.transports[1] = nullptr;
-  pair.transports[1] = pair.jobs[1]->begin_run(1);
+  EXPECT_FALSE(pair.told(1));
+  pair[1].begin_run(1);
   std::vector<char> got(sent.size());
   const auto in = pair[1].pending_messages();
   in->receive(kThere, got.data(), std::ssize(got));
   EXPECT_TRUE(finish(*in));
   EXPECT_EQ(got, sent);
-  const auto told = pair[1].told();
+  const auto told = pair[1].told(2);
   ASSERT_TRUE(told);
   EXPECT_EQ(told->text, "of the second run");
   EXPECT_EQ(told->from, 0);
@@ -230,19 +231,19 @@ TEST(TcpTransport, TellsInOrder) {
   Pair pair;
   std::vector<std::string> texts = {"", "a", std::string(3 << 20, 'b'), "",
                                     "c"};
-  for (const std::string& t : texts) pair[1].tell(0, t);
+  for (const std::string& t : texts) pair.tell(1, t);
   // (Who tells makes no progress by itself, when there is more than fits.)
   for (const std::string& text : texts) {
-    std::optional<Transport::Told> told;
+    std::optional<ProcessJob::Told> told;
     for (const auto end = Clock::now() + 10s; !told && Clock::now() < end;) {
-      pair[1].told();
-      told = pair[0].told();
+      pair.told(1);
+      told = pair.told(0);
     }
     ASSERT_TRUE(told);
     EXPECT_EQ(told->from, 1);
     EXPECT_TRUE(told->text == text) << told->text.size();
   }
-  EXPECT_FALSE(pair[0].told());
+  EXPECT_FALSE(pair.told(0));
 }
 
 // Who rests wakes up when something comes, for whichever thread.
@@ -262,14 +263,14 @@ TEST(TcpTransport, RestsUntilSomethingComes) {
       took[static_cast<size_t>(i)] = resting();
     } else {
       std::this_thread::sleep_for(100ms);
-      pair[0].tell(1, "wake up");
+      pair.tell(0, "wake up");
     }
   });
   for (const Clock::duration t : took) {
     EXPECT_GE(t, 20ms);
     EXPECT_LT(t, 600ms);
   }
-  EXPECT_EQ(pair[1].told()->text, "wake up");
+  EXPECT_EQ(pair.told(1)->text, "wake up");
 }
 
 // ---- Those that are gone ----
@@ -286,20 +287,21 @@ struct Half {
     sockets[1] = Socket(fds[1]);
     job = std::make_unique<TcpJob>(0, std::move(sockets));
   }
+  void told() const { job->told(1); }
 };
 
 TEST(TcpTransport, AProcessThatDiesIsLost) {
   Half half;
-  const auto transport = half.job->begin_run(1);
-  transport->told();
-  EXPECT_EQ(transport->lost(), -1);
+  half.job->begin_run(1);
+  half.told();
+  EXPECT_EQ(half.job->lost_in_run(), -1);
   half.other.close();
-  transport->told();
-  EXPECT_EQ(transport->lost(), 1);
+  half.told();
+  EXPECT_EQ(half.job->lost_in_run(), 1);
   EXPECT_TRUE(half.job->lost(1));
   EXPECT_FALSE(half.job->lost(0));
   // What is sent there is never done, and can be given up.
-  const auto messages = transport->pending_messages();
+  const auto messages = half.job->pending_messages();
   char c = 0;
   messages->send(kThere, &c, 1);
   EXPECT_FALSE(messages->done());
@@ -317,30 +319,30 @@ static_assert(sizeof(Frame) == 48);
 
 TEST(TcpTransport, WhoSaysGoodbyeIsLostToTheNextRun) {
   Half half;
-  auto transport = half.job->begin_run(1);
+  half.job->begin_run(1);
   const Frame goodbye{.run = 1};
   half.other.send(&goodbye, sizeof(goodbye), Clock::now() + 1s);
   half.other.close();
-  for (int i = 0; i < 3; ++i) transport->told();  // that, and the end
-  EXPECT_EQ(transport->lost(), -1);
+  for (int i = 0; i < 3; ++i) half.told();  // that, and the end
+  EXPECT_EQ(half.job->lost_in_run(), -1);
   EXPECT_TRUE(half.job->lost(1));
-  transport = nullptr;
-  transport = half.job->begin_run(1);
-  transport->told();
-  EXPECT_EQ(transport->lost(), 1);
+  half.job->end_run(true);
+  half.job->begin_run(1);
+  half.told();
+  EXPECT_EQ(half.job->lost_in_run(), 1);
 }
 
 TEST(TcpTransport, WhatMakesNoSenseIsAnEnd) {
   for (const bool huge : {false, true}) {
     Half half;
-    const auto transport = half.job->begin_run(1);
+    half.job->begin_run(1);
     // A piece of data, but for its size.
     const Frame piece{.run = 1, .total = -1, .kind = 1, .bytes = ~0u};
     if (huge) half.other.send(&piece, sizeof(piece), Clock::now() + 1s);
     const std::string garbage(8000, 'A');
     half.other.send(garbage.data(), std::ssize(garbage), Clock::now() + 1s);
-    transport->told();
-    EXPECT_EQ(transport->lost(), 1);
+    half.told();
+    EXPECT_EQ(half.job->lost_in_run(), 1);
   }
 }
 
