@@ -1366,8 +1366,8 @@ BUGS = [
     ], ['comm/nccl_processes_test']),
     Bug(363, 'nccl: two ranks may share a GPU', [
         ('dtensor/comm/nccl/nccl_communicator.cc',
-         'DT_CHECK(shown(m).gpu != shown(before).gpu, "nccl",',
-         'DT_CHECK(MUT(363) || shown(m).gpu != shown(before).gpu, "nccl",'),
+         'DT_CHECK(facts(m).gpu != facts(before).gpu, "nccl",',
+         'DT_CHECK(MUT(363) || facts(m).gpu != facts(before).gpu, "nccl",'),
     ], ['comm/nccl_processes_test', 'nccl_train_test']),
     Bug(364, 'device_choice: every process takes the first GPU', [
         ('dtensor/program/device_choice.cc',
@@ -1417,8 +1417,8 @@ BUGS = [
     ], ['comm/nccl_test']),
     Bug(392, 'nccl: a link is opened in the middle of a capture', [
         ('dtensor/comm/nccl/nccl_communicator.cc',
-         'DT_CHECK(!shown(m).captured, "nccl",',
-         'DT_CHECK(MUT(392) || !shown(m).captured, "nccl",'),
+         'DT_CHECK(!facts(m).captured, "nccl",',
+         'DT_CHECK(MUT(392) || !facts(m).captured, "nccl",'),
     ], ['comm/nccl_test']),
     Bug(393, "nccl: maxima of floats use NCCL's rule for NaN", [
         ('dtensor/comm/nccl/nccl_communicator.cc',

@@ -20,12 +20,10 @@ constexpr Row kRows[] = {
     {"tcp", started_by_torchrun, []() -> ProcessJob& { return tcp_job(); }},
 };
 
-std::shared_ptr<HostBackend> host(std::string_view name, int64_t world,
-                                  int64_t ranks_per_process) {
+ProcessJob* job_named(std::string_view name) {
   for (const Row& r : kRows)
-    if (r.name == name)
-      return std::make_shared<HostBackend>(world, ranks_per_process, &r.job());
-  return std::make_shared<HostBackend>(world);
+    if (r.name == name) return &r.job();
+  return nullptr;
 }
 
 }  // namespace
@@ -39,8 +37,8 @@ std::string_view backend_by_launcher() {
 BackendFactory backend_named(std::string_view name, int64_t ranks_per_process) {
   if (name == "nccl")
     return [ranks_per_process](int64_t world) {
-      return nccl_backend(
-          host(backend_by_launcher(), world, ranks_per_process));
+      return nccl_backend(world, ranks_per_process,
+                          job_named(backend_by_launcher()));
     };
   bool known = name == "threads";
   for (const Row& r : kRows) known |= r.name == name;
@@ -48,7 +46,8 @@ BackendFactory backend_named(std::string_view name, int64_t ranks_per_process) {
            "there is no backend {}; write threads, nccl, mpi or tcp", name);
   if (name == "mpi" && !mpi_is_built()) mpi_job();  // says what is missing
   return [name = std::string(name), ranks_per_process](int64_t world) {
-    return host(name, world, ranks_per_process);
+    return std::make_shared<HostBackend>(world, ranks_per_process,
+                                         job_named(name));
   };
 }
 

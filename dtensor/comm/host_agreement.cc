@@ -68,8 +68,8 @@ const char* HostCommunicator::shown(int m) const {
          static_cast<int64_t>(group_.place_of[index(m)]) * shown_bytes_;
 }
 
-void HostCommunicator::open(const Collective& c, const void* mine,
-                            int64_t bytes) {
+void HostCommunicator::agree_and_show(const Collective& c, const void* mine,
+                                      int64_t bytes) {
   constexpr int64_t kMostRanks = Message::kPayload / kMost;
   DT_CHECK(bytes <= limit_, "communicator",
            "each process has {} ranks, but at most {} can agree on what they "

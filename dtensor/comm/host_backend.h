@@ -1,6 +1,6 @@
-// The backend of ranks that are threads, of this process or of several. Another
-// backend, which moves the data itself, can be built on it; then it lets the
-// ranks agree, notice failures, and keep the deadline.
+// The backend of ranks that are threads, of this process or of several. A
+// backend that moves the data itself derives from it, and inherits how ranks
+// agree, notice failures, and keep the deadline.
 //
 // Ranks of one process read each other's memory. Data that crosses processes is
 // sent once per receiving process, for all of its ranks that take it.
@@ -15,17 +15,12 @@
 
 namespace dtensor {
 
-class HostBackend final : public Membership {
+class HostBackend : public Membership {
  public:
   using Membership::Membership;  // called by all processes of the run
 
   std::unique_ptr<Communicator> group(std::span<const int64_t> ranks,
                                       int64_t me, int lane) override {
-    return agreement_channel(ranks, me, lane);
-  }
-  // As group(), for another communicator, which moves the data itself.
-  std::unique_ptr<HostCommunicator> agreement_channel(
-      std::span<const int64_t> ranks, int64_t me, int lane) {
     return std::make_unique<HostCommunicator>(*this, ranks, me, lane);
   }
 };

@@ -30,7 +30,7 @@
 
 namespace dtensor {
 
-class HostCommunicator final : public Communicator {
+class HostCommunicator : public Communicator {
  public:
   // Throws Error if `me` is not one of the ranks.
   HostCommunicator(Membership&, std::span<const int64_t> ranks, int64_t me,
@@ -43,31 +43,28 @@ class HostCommunicator final : public Communicator {
     return group_.peers.empty() && device().kind() == Device::Kind::kCpu;
   }
 
-  // ---- As an agreement channel: another communicator moves the data ----
-
-  // The most bytes that a member may show with its call.
-  static constexpr int64_t kMost = 224;
-  // Returns when all members have called this with the same fingerprint.
-  // Otherwise all members throw: the Error of disagree(), or one that says why
-  // some members will not come. Each member shows the others `bytes` bytes from
-  // `mine`; all members pass the same number, which is 0 for an
-  // all_gather_bytes.
-  void open(const Collective&, const void* mine, int64_t bytes);
-  // The bytes that member m has shown, 8-byte aligned; valid until the next
-  // open().
-  const char* shown(int m) const;
-  // The data movement of the all_gather_bytes that is open.
-  void gather(const Collective& c) { do_all_gather_bytes(c); }
-
  protected:
   void agree(const Collective&) override;
   void do_move(const Collective&) override;
   void do_all_reduce(const Collective&) override;
   void do_all_gather_bytes(const Collective&) override;
 
+  // ---- For a communicator that moves the data itself ----
+
+  // The most bytes that a member may show with its call.
+  static constexpr int64_t kMost = 224;
+  // Agrees as agree() does. Each member shows the others `bytes` bytes from
+  // `mine`; all members pass the same number, which is 0 for an
+  // all_gather_bytes.
+  void agree_and_show(const Collective&, const void* mine, int64_t bytes);
+  // The bytes that member m has shown, 8-byte aligned; valid until the next
+  // collective.
+  const char* shown(int m) const;
+  const std::vector<int64_t>& ranks() const { return group_.ranks; }
+  int64_t world(int m) const { return ranks()[index(m)]; }
+
  private:
   static size_t index(int m) { return static_cast<size_t>(m); }
-  int64_t world(int m) const { return group_.ranks[index(m)]; }
   bool is_local(int m) const { return group_.peer_of[index(m)] < 0; }
   const Group::Peer& peer(int m) const {
     return group_.peers[index(group_.peer_of[index(m)])];

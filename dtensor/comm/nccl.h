@@ -14,20 +14,21 @@
 #include <cstdint>
 #include <memory>
 
-#include "dtensor/comm/host_backend.h"
+#include "dtensor/comm/backend.h"
+#include "dtensor/comm/job.h"
 #include "dtensor/comm/nccl/link.h"
 
 namespace dtensor {
 
-// NCCL over the ranks of a host backend (threads or processes), which nothing
-// else may use from now on. The library outlives the backend. The timeout also
-// limits how long NCCL may take to accept a call, and how long a GPU may take
-// to complete it once begun; after that the run fails with an Error instead of
-// waiting forever.
-std::shared_ptr<Backend> nccl_backend(std::shared_ptr<HostBackend>,
-                                      NcclLibrary&);
+// The arguments are those of HostBackend; the job and the library outlive the
+// backend. The timeout also limits how long NCCL may take to accept a call, and
+// how long a GPU may take to complete it once begun; after that the run fails
+// with an Error instead of waiting forever.
+std::shared_ptr<Backend> nccl_backend(int64_t world, int64_t ranks_per_process,
+                                      ProcessJob*, NcclLibrary&);
 // As above, with the NCCL of this machine's GPUs. Throws the Error that says
 // why there are none.
-std::shared_ptr<Backend> nccl_backend(std::shared_ptr<HostBackend>);
+std::shared_ptr<Backend> nccl_backend(int64_t world, int64_t ranks_per_process,
+                                      ProcessJob*);
 
 }  // namespace dtensor

@@ -587,10 +587,8 @@ RunOptions Program::run_options() const {
   o.flight = state_->flight;
   o.trace = state_->trace;
   if (state_->nccl && state_->job)
-    o.backend = [job = state_->job,
-                 ranks = state_->ranks_per_process](int64_t world) {
-      return nccl_backend(std::make_shared<HostBackend>(world, ranks, job));
-    };
+    o.backend = [job = state_->job, ranks = state_->ranks_per_process](
+                    int64_t world) { return nccl_backend(world, ranks, job); };
   else
     o.backend = backend_named(state_->nccl ? "nccl" : state_->backend,
                               state_->ranks_per_process);

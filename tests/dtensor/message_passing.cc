@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "dtensor/comm/host_backend.h"
 #include "dtensor/comm/transport.h"
 #include "dtensor/placement/error.h"
 
@@ -136,13 +137,12 @@ class QueueJob final : public ProcessJob {
 class AllProcesses final : public Backend {
  public:
   AllProcesses(int64_t world, int64_t ranks_per_process,
-               const std::vector<ProcessJob*>& jobs, const OnHost& on_host)
+               const std::vector<ProcessJob*>& jobs, const MakeBackend& make)
       : ranks_per_process_(ranks_per_process) {
-    for (ProcessJob* job : jobs) {
-      auto host = std::make_shared<HostBackend>(world, ranks_per_process, job);
-      processes_.push_back(on_host ? on_host(std::move(host))
-                                   : std::move(host));
-    }
+    for (ProcessJob* job : jobs)
+      processes_.push_back(
+          make ? make(world, ranks_per_process, job)
+               : std::make_shared<HostBackend>(world, ranks_per_process, job));
   }
   void set_timeout(std::chrono::milliseconds timeout) override {
     for (const auto& p : processes_) p->set_timeout(timeout);
@@ -189,14 +189,13 @@ struct Queued {
 
 std::shared_ptr<Backend> all_processes(int64_t world, int64_t ranks_per_process,
                                        const std::vector<ProcessJob*>& jobs,
-                                       const OnHost& on_host) {
-  return std::make_shared<AllProcesses>(world, ranks_per_process, jobs,
-                                        on_host);
+                                       const MakeBackend& make) {
+  return std::make_shared<AllProcesses>(world, ranks_per_process, jobs, make);
 }
 
-std::shared_ptr<Backend> host_over_messages(int64_t world,
-                                            int64_t ranks_per_process,
-                                            const OnHost& on_host) {
+std::shared_ptr<Backend> backend_over_messages(int64_t world,
+                                               int64_t ranks_per_process,
+                                               const MakeBackend& make) {
   const auto processes =
       static_cast<int>((world + ranks_per_process - 1) / ranks_per_process);
   const auto post = std::make_shared<Post>(processes);
@@ -206,16 +205,16 @@ std::shared_ptr<Backend> host_over_messages(int64_t world,
     jobs.push_back(
         made->jobs.emplace_back(std::make_unique<QueueJob>(post, p, processes))
             .get());
-  made->backend = all_processes(world, ranks_per_process, jobs, on_host);
+  made->backend = all_processes(world, ranks_per_process, jobs, make);
   return {made, made->backend.get()};
 }
 
 std::shared_ptr<Backend> message_passing_backend(int64_t world) {
-  return host_over_messages(world, 1, {});
+  return backend_over_messages(world, 1, {});
 }
 
 std::shared_ptr<Backend> processes_of_2(int64_t world) {
-  return host_over_messages(world, 2, {});
+  return backend_over_messages(world, 2, {});
 }
 
 }  // namespace dtensor::testing

@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "dtensor/comm/host_backend.h"
+#include "dtensor/comm/backend.h"
 #include "dtensor/comm/job.h"
 
 namespace dtensor::testing {
@@ -18,16 +18,17 @@ std::shared_ptr<Backend> message_passing_backend(int64_t world);
 // Two ranks are threads of each process.
 std::shared_ptr<Backend> processes_of_2(int64_t world);
 
-// What is built on the backend of each process; empty: nothing.
-using OnHost =
-    std::function<std::shared_ptr<Backend>(std::shared_ptr<HostBackend>)>;
-std::shared_ptr<Backend> host_over_messages(int64_t world,
-                                            int64_t ranks_per_process,
-                                            const OnHost&);
+// Makes the backend of a process, from the arguments of HostBackend; empty: a
+// HostBackend.
+using MakeBackend = std::function<std::shared_ptr<Backend>(
+    int64_t world, int64_t ranks_per_process, ProcessJob*)>;
+std::shared_ptr<Backend> backend_over_messages(int64_t world,
+                                               int64_t ranks_per_process,
+                                               const MakeBackend&);
 
 // The processes of a run, by their jobs, which outlive it.
 std::shared_ptr<Backend> all_processes(int64_t world, int64_t ranks_per_process,
                                        const std::vector<ProcessJob*>&,
-                                       const OnHost& = {});
+                                       const MakeBackend& = {});
 
 }  // namespace dtensor::testing

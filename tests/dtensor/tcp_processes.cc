@@ -50,21 +50,22 @@ void part(std::vector<std::unique_ptr<TcpJob>>& jobs) {
              [&](int p) { jobs[static_cast<size_t>(p)] = nullptr; });
 }
 
-std::shared_ptr<Backend> host_over_tcp(int64_t world, int64_t ranks_per_process,
-                                       const OnHost& on_host) {
+std::shared_ptr<Backend> backend_over_tcp(int64_t world,
+                                          int64_t ranks_per_process,
+                                          const MakeBackend& make) {
   const auto made = std::make_shared<Processes>(
       static_cast<int>((world + ranks_per_process - 1) / ranks_per_process));
   std::vector<ProcessJob*> jobs;
   for (const auto& job : made->jobs) jobs.push_back(job.get());
-  made->backend = all_processes(world, ranks_per_process, jobs, on_host);
+  made->backend = all_processes(world, ranks_per_process, jobs, make);
   return {made, made->backend.get()};
 }
 
 std::shared_ptr<Backend> over_tcp(int64_t world) {
-  return host_over_tcp(world, 1, {});
+  return backend_over_tcp(world, 1, {});
 }
 std::shared_ptr<Backend> over_tcp_of_2(int64_t world) {
-  return host_over_tcp(world, 2, {});
+  return backend_over_tcp(world, 2, {});
 }
 
 }  // namespace dtensor::testing

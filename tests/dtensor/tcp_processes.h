@@ -26,7 +26,8 @@ void part(std::vector<std::unique_ptr<TcpJob>>&);
 // threads of each process.
 std::shared_ptr<Backend> over_tcp(int64_t world);
 std::shared_ptr<Backend> over_tcp_of_2(int64_t world);
-std::shared_ptr<Backend> host_over_tcp(int64_t world, int64_t ranks_per_process,
-                                       const OnHost&);
+std::shared_ptr<Backend> backend_over_tcp(int64_t world,
+                                          int64_t ranks_per_process,
+                                          const MakeBackend&);
 
 }  // namespace dtensor::testing

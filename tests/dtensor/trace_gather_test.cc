@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "dtensor/comm/host_backend.h"
 #include "dtensor/rank_context.h"
 #include "dtensor/runtime.h"
 #include "dtensor/trace.h"

@@ -8,9 +8,9 @@
 #include <string>
 #include <string_view>
 #include <thread>
-#include <utility>
 #include <vector>
 
+#include "dtensor/comm/host_backend.h"
 #include "dtensor/comm/nccl.h"
 #include "dtensor/comm/nccl/nccl_communicator.h"
 #include "dtensor/device/cuda.h"
@@ -30,17 +30,18 @@ void check_queues() {
            "peer's redistribute_async; unset it, or set it to 8");
 }
 
-class NcclBackend final : public Backend {
+class NcclBackend final : public HostBackend {
  public:
-  NcclBackend(std::shared_ptr<HostBackend> host, NcclLibrary& library)
-      : host_(std::move(host)), library_(library) {
-    host_->when_failed(
+  NcclBackend(int64_t world, int64_t ranks_per_process, ProcessJob* job,
+              NcclLibrary& library)
+      : HostBackend(world, ranks_per_process, job), library_(library) {
+    when_failed(
         [this](int lane, const RankFailure& f) { abort_links(lane, f); });
   }
-  ~NcclBackend() override { host_->when_failed({}); }
+  ~NcclBackend() override { when_failed({}); }
 
   void set_timeout(std::chrono::milliseconds timeout) override {
-    host_->set_timeout(timeout);
+    HostBackend::set_timeout(timeout);
     DT_CHECK(!watch_.joinable(), "nccl", "its timeout is already set");
     patience_ = timeout;
     if (timeout.count() > 0)
@@ -50,49 +51,23 @@ class NcclBackend final : public Backend {
   std::unique_ptr<Communicator> group(std::span<const int64_t> ranks,
                                       int64_t me, int lane) override {
     if (lane > 0) check_queues();
-    auto channel = host_->agreement_channel(ranks, me, lane);
-    const auto index = std::find(ranks.begin(), ranks.end(), me);
     const auto link = std::make_shared<SafeLink>(patience_);
-    {
-      std::lock_guard lock(mutex_);
-      std::vector<Member>& links = links_[lane];
-      std::erase_if(links, [](const Member& l) { return l.link.expired(); });
-      links.push_back({me, link});
-      if (failures_[lane]) link->abort(*failures_[lane]);
-    }
-    return std::make_unique<NcclCommunicator>(
-        std::move(channel), std::vector(ranks.begin(), ranks.end()),
-        static_cast<int>(index - ranks.begin()), library_, link);
-  }
-
-  void failed(int64_t rank, int lane, std::string_view what) noexcept override {
-    host_->failed(rank, lane, what);
+    auto made = std::make_unique<NcclCommunicator>(*this, ranks, me, lane,
+                                                   library_, link);
+    std::lock_guard lock(mutex_);
+    std::vector<Member>& links = links_[lane];
+    std::erase_if(links, [](const Member& l) { return l.link.expired(); });
+    links.push_back({me, link});
+    if (failures_[lane]) link->abort(*failures_[lane]);
+    return made;
   }
 
   void check() override {
-    host_->check();
     std::lock_guard lock(mutex_);
     for (const RankFailure* f : failures_)
       if (f) f->raise("run");
   }
-
-  std::pair<int64_t, int64_t> local_ranks(int64_t world) const override {
-    return host_->local_ranks(world);
-  }
   bool joins_streams() const override { return library_.joins_streams(); }
-  std::optional<Failure> conclude(const std::optional<Failure>& here) override {
-    return host_->conclude(here);
-  }
-  std::chrono::nanoseconds waited_for(int64_t rank) override {
-    return host_->waited_for(rank);
-  }
-  void left(int64_t rank) noexcept override { host_->left(rank); }
-  FlightRing* flight(int64_t rank, int lane) override {
-    return host_->flight(rank, lane);
-  }
-  void set_idle(int64_t rank, int lane, bool idle) noexcept override {
-    host_->set_idle(rank, lane, idle);
-  }
 
  private:
   struct Member {
@@ -144,7 +119,6 @@ class NcclBackend final : public Backend {
     }
   }
 
-  const std::shared_ptr<HostBackend> host_;
   NcclLibrary& library_;
   std::chrono::milliseconds patience_{0};  // 0: no limit
   std::mutex mutex_;
@@ -156,13 +130,14 @@ class NcclBackend final : public Backend {
 
 }  // namespace
 
-std::shared_ptr<Backend> nccl_backend(std::shared_ptr<HostBackend> host,
-                                      NcclLibrary& library) {
-  return std::make_shared<NcclBackend>(std::move(host), library);
+std::shared_ptr<Backend> nccl_backend(int64_t world, int64_t ranks_per_process,
+                                      ProcessJob* job, NcclLibrary& library) {
+  return std::make_shared<NcclBackend>(world, ranks_per_process, job, library);
 }
 
-std::shared_ptr<Backend> nccl_backend(std::shared_ptr<HostBackend> host) {
-  return nccl_backend(std::move(host), cuda_nccl());
+std::shared_ptr<Backend> nccl_backend(int64_t world, int64_t ranks_per_process,
+                                      ProcessJob* job) {
+  return nccl_backend(world, ranks_per_process, job, cuda_nccl());
 }
 
 }  // namespace dtensor

@@ -34,29 +34,19 @@ struct NcclCommunicator::Shown {
   }
 };
 
-NcclCommunicator::NcclCommunicator(std::unique_ptr<HostCommunicator> channel,
-                                   std::vector<int64_t> ranks, int index,
-                                   NcclLibrary& library,
-                                   std::shared_ptr<SafeLink> link)
-    : Communicator(index, static_cast<int>(ranks.size())),
-      agreement_channel_(std::move(channel)),
-      ranks_(std::move(ranks)),
-      library_(library),
-      link_(std::move(link)) {}
-
-const NcclCommunicator::Shown& NcclCommunicator::shown(int m) const {
-  return *reinterpret_cast<const Shown*>(agreement_channel_->shown(m));
+const NcclCommunicator::Shown& NcclCommunicator::facts(int m) const {
+  return *reinterpret_cast<const Shown*>(shown(m));
 }
 
 void NcclCommunicator::agree(const Collective& c) {
   const StepKind kind = c.call->kind;
   if (c.transfers.empty() && c.buffers.empty())
-    return agreement_channel_->open(c, nullptr, 0);
+    return agree_and_show(c, nullptr, 0);
   const bool linked = link_->is_open();
   if (linked) link_->settle(kind);
   static_assert(sizeof(Shown) <= HostCommunicator::kMost);
   Shown mine{};
-  prepare(c.transfers);
+  pack(c.transfers);
   const size_t shared = std::min(c.transfers.size(), Shown::kMost);
   for (size_t i = 0; i < shared; ++i) {
     const Transfer& t = c.transfers[i];
@@ -67,10 +57,9 @@ void NcclCommunicator::agree(const Collective& c) {
     mine.even[i / 64] |= uint64_t{even_[i].has_value()} << i % 64;
   }
   if (!linked) introduce(mine, c.stream);
-  agreement_channel_->open(c, &mine,
-                           linked ? Shown::bytes_of(shared) : sizeof(Shown));
+  agree_and_show(c, &mine, linked ? Shown::bytes_of(shared) : sizeof(Shown));
   for (int m = 0; m < size(); ++m) {
-    const Shown& theirs = shown(m);
+    const Shown& theirs = facts(m);
     for (size_t w = 0; w * 64 < shared; ++w) mine.even[w] &= theirs.even[w];
   }
   for (size_t i = 0; i < shared; ++i)
@@ -89,28 +78,28 @@ void NcclCommunicator::introduce(Shown& mine, Stream stream) {
 // All members throw the same Error.
 void NcclCommunicator::open_link(const Collective& c) {
   for (int m = 0; m < size(); ++m)
-    DT_CHECK(shown(m).has_gpu, "nccl",
+    DT_CHECK(facts(m).has_gpu, "nccl",
              "rank {} does not compute on a GPU; write --device cuda, or the "
              "backend threads",
              world(m));
   for (int m = 0; m < size(); ++m)
     for (int before = 0; before < m; ++before)
-      DT_CHECK(shown(m).gpu != shown(before).gpu, "nccl",
+      DT_CHECK(facts(m).gpu != facts(before).gpu, "nccl",
                "NCCL takes one rank per GPU, and ranks {} and {} share one; "
                "run as many ranks as there are GPUs, or write the backend "
                "threads, whose ranks read each other's memory",
                world(before), world(m));
   for (int m = 0; m < size(); ++m)
-    DT_CHECK(!shown(m).captured, "nccl",
+    DT_CHECK(!facts(m).captured, "nccl",
              "ranks {} are linked by their first collective that moves data, "
              "but rank {} calls it while it is captured into a graph; call the "
              "step once before the graph is made",
-             ranks_to_string(ranks_), world(m));
+             ranks_to_string(ranks()), world(m));
   link_->open(c.call->kind,
-              library_.link(shown(0).id, size(), rank(), c.stream));
+              library_.link(facts(0).id, size(), rank(), c.stream));
 }
 
-void NcclCommunicator::prepare(std::span<const Transfer> transfers) {
+void NcclCommunicator::pack(std::span<const Transfer> transfers) {
   packed_.clear();
   for (const Transfer& t : transfers) packed_.emplace_back(t);
   even_.assign(transfers.size(), {});
@@ -121,7 +110,7 @@ void NcclCommunicator::do_move(const Collective& c) {
   const bool reduces = dtensor::reduces(c.call->kind);
   const Stream stream = c.stream;
   if (transfers.empty()) return;
-  if (size() == 1) prepare(transfers);
+  if (size() == 1) pack(transfers);
   const Place here{device(), stream};
   const auto members = static_cast<size_t>(size());
   // By transfer and member; null: nothing to send, receive or unpack.
@@ -250,10 +239,6 @@ void NcclCommunicator::do_all_reduce(const Collective& c) {
     });
   // The bytes that the algorithm reads, however NCCL implements it.
   for (Buffer& b : buffers) b.counted = all_reduce_bytes(b);
-}
-
-void NcclCommunicator::do_all_gather_bytes(const Collective& c) {
-  agreement_channel_->gather(c);
 }
 
 }  // namespace dtensor

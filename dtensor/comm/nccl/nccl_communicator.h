@@ -4,43 +4,43 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
-#include "dtensor/comm/communicator.h"
 #include "dtensor/comm/host_communicator.h"
 #include "dtensor/comm/nccl/safe_link.h"
 #include "dtensor/comm/packed_messages.h"
 
 namespace dtensor {
 
-class NcclCommunicator final : public Communicator {
+class NcclCommunicator final : public HostCommunicator {
  public:
-  // The agreement channel is that of `ranks`, of which this member is
-  // ranks[index]. The link, which other threads may abort, is opened by the
-  // first collective that moves data.
-  NcclCommunicator(std::unique_ptr<HostCommunicator>,
-                   std::vector<int64_t> ranks, int index, NcclLibrary&,
-                   std::shared_ptr<SafeLink>);
+  // As HostCommunicator. The link, which other threads may abort, is opened by
+  // the first collective that moves data.
+  NcclCommunicator(Membership& run, std::span<const int64_t> ranks, int64_t me,
+                   int lane, NcclLibrary& library,
+                   std::shared_ptr<SafeLink> link)
+      : HostCommunicator(run, ranks, me, lane),
+        library_(library),
+        link_(std::move(link)) {}
   ~NcclCommunicator() override { link_->close(); }
   bool needs_serves() const override { return true; }
+  bool reads_sources() const override { return false; }
+  bool reads_in_place() const override { return false; }
 
  protected:
   void agree(const Collective&) override;
   void do_move(const Collective&) override;
   void do_all_reduce(const Collective&) override;
-  void do_all_gather_bytes(const Collective&) override;
 
  private:
   struct Chunked;
   struct Shown;
-  const Shown& shown(int m) const;
-  int64_t world(int m) const { return ranks_[static_cast<size_t>(m)]; }
+  const Shown& facts(int m) const;
   void introduce(Shown& mine, Stream);
   void open_link(const Collective&);
-  void prepare(std::span<const Transfer>);
+  void pack(std::span<const Transfer>);
 
-  const std::unique_ptr<HostCommunicator> agreement_channel_;
-  const std::vector<int64_t> ranks_;
   NcclLibrary& library_;
   const std::shared_ptr<SafeLink> link_;
   // The collective that is open: the packed messages of each transfer, and the

@@ -107,18 +107,17 @@ void move_on_each(const BackendFactory& backend) {
 }
 
 TEST_F(NcclGpu, ARankOnEachMovesAsTheCpuDoes) {
-  move_on_each([](int64_t world) {
-    return nccl_backend(std::make_shared<HostBackend>(world));
-  });
+  move_on_each(
+      [](int64_t world) { return nccl_backend(world, world, nullptr); });
 }
 
 // They agree by messages, as processes do.
 TEST_F(NcclGpu, AsDoProcesses) {
   move_on_each([](int64_t world) {
-    return testing::host_over_messages(world, 1,
-                                       [](std::shared_ptr<HostBackend> host) {
-                                         return nccl_backend(std::move(host));
-                                       });
+    return testing::backend_over_messages(
+        world, 1, [](int64_t all, int64_t ranks, ProcessJob* job) {
+          return nccl_backend(all, ranks, job);
+        });
   });
 }
 

@@ -56,12 +56,12 @@ struct World {
     options.world = ranks;
     options.timeout = 20s;
     options.backend = [this, kind](int64_t n) {
-      const auto on_host = [this](std::shared_ptr<HostBackend> host) {
-        return nccl_backend(std::move(host), *nccl);
+      const auto make = [this](int64_t all, int64_t here, ProcessJob* job) {
+        return nccl_backend(all, here, job, *nccl);
       };
-      if (kind.ranks == 0) return on_host(std::make_shared<HostBackend>(n));
-      return kind.tcp ? testing::host_over_tcp(n, kind.ranks, on_host)
-                      : testing::host_over_messages(n, kind.ranks, on_host);
+      if (kind.ranks == 0) return make(n, n, nullptr);
+      return kind.tcp ? testing::backend_over_tcp(n, kind.ranks, make)
+                      : testing::backend_over_messages(n, kind.ranks, make);
     };
     for (int64_t i = 0; i < ranks; ++i)
       gpus.push_back(

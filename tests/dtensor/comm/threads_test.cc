@@ -64,20 +64,18 @@ void run_on(const World& world, const std::function<void(Runtime&)>& fn) {
   if (world.backend == "tcp") options.backend = testing::over_tcp;
   if (world.backend == "tcp_of_2") options.backend = testing::over_tcp_of_2;
   const auto nccl = testing::FakeNccl::make();
-  const auto on_host = [&](std::shared_ptr<HostBackend> host) {
-    return nccl_backend(std::move(host), *nccl);
+  const auto make = [&](int64_t all, int64_t ranks, ProcessJob* job) {
+    return nccl_backend(all, ranks, job, *nccl);
   };
   if (world.backend == "nccl")
-    options.backend = [&](int64_t n) {
-      return on_host(std::make_shared<HostBackend>(n));
-    };
+    options.backend = [&](int64_t n) { return make(n, n, nullptr); };
   if (world.backend == "nccl_processes")
     options.backend = [&](int64_t n) {
-      return testing::host_over_messages(n, 1, on_host);
+      return testing::backend_over_messages(n, 1, make);
     };
   if (world.backend == "nccl_tcp_of_2")
     options.backend = [&](int64_t n) {
-      return testing::host_over_tcp(n, 2, on_host);
+      return testing::backend_over_tcp(n, 2, make);
     };
   std::vector<std::unique_ptr<RecordingDevice>> devices;
   const bool one = world.backend == "device";
