@@ -14,6 +14,7 @@
 #include "dtensor/allocator.h"
 #include "dtensor/comm/backend.h"
 #include "dtensor/device/out_of_memory.h"
+#include "dtensor/environment.h"
 #include "dtensor/flight.h"
 #include "dtensor/flight_recorder.h"
 #include "dtensor/interrupt.h"
@@ -38,14 +39,14 @@ void use_one_openmp_thread() {
 BackendFactory default_backend() {
   const std::string_view name = backend_by_launcher();
   if (name == "threads") return backend_named(name);
-  const char* text = std::getenv("DTENSOR_RANKS_PER_PROCESS");
-  char* end = nullptr;
-  const int64_t ranks = text ? std::strtoll(text, &end, 10) : 1;
-  DT_CHECK(!text || (end != text && *end == 0 && ranks >= 1), "run",
+  const char* given = std::getenv("DTENSOR_RANKS_PER_PROCESS");
+  const std::string_view text = given ? given : "1";
+  const auto ranks = number_in<int64_t>(text, 1);
+  DT_CHECK(ranks, "run",
            "DTENSOR_RANKS_PER_PROCESS is '{}'; write a whole number of at "
            "least 1",
            text);
-  return backend_named(name, ranks);
+  return backend_named(name, *ranks);
 }
 
 // How a rank left fn.

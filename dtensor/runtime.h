@@ -63,9 +63,9 @@ struct RunOptions {
   bool dry_run = false;  // one thread, no data: see below
   CostTable cost;
   // How the ranks communicate. The default is threads that read each other's
-  // memory. In processes started by mpirun or srun (if the program is built
-  // with MPI) or by torchrun, it is threads of all these processes: as many in
-  // each as DTENSOR_RANKS_PER_PROCESS says, or one.
+  // memory. In processes that mpirun, torchrun or another launcher of
+  // comm/process_backend.h started, it is threads of all these processes: as
+  // many in each as DTENSOR_RANKS_PER_PROCESS says, or one.
   std::function<std::shared_ptr<Backend>(int64_t world)> backend;
   // How long a rank waits for others in a collective before the run fails, with
   // an Error on every rank that names the missing ones; 0: no limit.

@@ -105,7 +105,8 @@ inline std::string mpirun(int64_t processes,
 // which is what a run has by itself, nothing is said.
 inline int main_with_mpi_tests(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
-  if (std::string& filter = ::testing::GTEST_FLAG(filter); started_by_mpi())
+  if (std::string& filter = ::testing::GTEST_FLAG(filter);
+      mpi_backend().started())
     filter = "Mpi/*";
   else
     filter += filter.find('-') == filter.npos ? "-Mpi/*" : ":Mpi/*";

@@ -1,36 +1,45 @@
 #include "dtensor/comm/backend.h"
 
+#include <vector>
+
 #include "dtensor/comm/host_backend.h"
 #include "dtensor/comm/mpi.h"
 #include "dtensor/comm/nccl.h"
+#include "dtensor/comm/process_backend.h"
 #include "dtensor/comm/tcp.h"
 
 namespace dtensor {
 namespace {
 
-// A backend of ranks in several processes.
-struct Row {
-  std::string_view name;
-  bool (*started)();  // its launcher started this process, as one of several
-  ProcessJob& (*job)();
-};
-constexpr Row kRows[] = {
-    {"mpi", [] { return mpi_is_built() && started_by_mpi(); },
-     []() -> ProcessJob& { return mpi_job(); }},
-    {"tcp", started_by_torchrun, []() -> ProcessJob& { return tcp_job(); }},
-};
-
+// Null: all ranks are threads of this process.
 ProcessJob* job_named(std::string_view name) {
-  for (const Row& r : kRows)
-    if (r.name == name) return &r.job();
-  return nullptr;
+  const ProcessBackend* row = process_backend(name);
+  return row ? &row->job("", JobFacts::of_process()) : nullptr;
 }
 
 }  // namespace
 
+std::span<const ProcessBackend> process_backends() {
+  // If several launchers started a process, the first one counts.
+  static const ProcessBackend table[] = {mpi_backend(), tcp_backend()};
+  return table;
+}
+
+const ProcessBackend* process_backend(std::string_view name) {
+  for (const ProcessBackend& b : process_backends())
+    if (b.name == name) return &b;
+  return nullptr;
+}
+
+std::string backend_names(std::string_view between) {
+  std::vector<std::string_view> names;
+  for (const ProcessBackend& b : process_backends()) names.push_back(b.name);
+  return fmt::format("{}", fmt::join(names, between));
+}
+
 std::string_view backend_by_launcher() {
-  for (const Row& r : kRows)
-    if (r.started()) return r.name;
+  for (const ProcessBackend& b : process_backends())
+    if (b.lacks.empty() && b.started()) return b.name;
   return "threads";
 }
 
@@ -40,11 +49,11 @@ BackendFactory backend_named(std::string_view name, int64_t ranks_per_process) {
       return nccl_backend(world, ranks_per_process,
                           job_named(backend_by_launcher()));
     };
-  bool known = name == "threads";
-  for (const Row& r : kRows) known |= r.name == name;
-  DT_CHECK(known, "run",
-           "there is no backend {}; write threads, nccl, mpi or tcp", name);
-  if (name == "mpi" && !mpi_is_built()) mpi_job();  // says what is missing
+  const ProcessBackend* row = process_backend(name);
+  DT_CHECK(row || name == "threads", "run",
+           "there is no backend {}; write threads, nccl, {}", name,
+           backend_names(" or "));
+  if (row && !row->lacks.empty()) job_named(name);  // says what is missing
   return [name = std::string(name), ranks_per_process](int64_t world) {
     return std::make_shared<HostBackend>(world, ranks_per_process,
                                          job_named(name));

@@ -90,18 +90,17 @@ class Backend {
 // Returns the backend of this name; throws Error for an unknown name.
 using BackendFactory = std::function<std::shared_ptr<Backend>(int64_t world)>;
 
-// "threads"; "tcp"; "mpi", only in programs built with MPI; and "nccl".
-// ranks_per_process is for tcp, mpi and nccl. "nccl" runs over MPI or TCP if
-// this process was started that way, else over threads, and looks for GPUs when
-// the factory is called.
+// "threads", "nccl", or a row of process_backend.h, such as "mpi"; threads take
+// no ranks_per_process. "nccl" runs over the backend of the launcher that
+// started this process, and looks for GPUs when the factory is called.
 BackendFactory backend_named(std::string_view name,
                              int64_t ranks_per_process = 1);
 // The backend of a dry run: its only rank knows the size of its groups and
 // never waits for others. Its communicators move nothing and count nothing;
 // all_gather_bytes() returns the caller's own bytes for every member.
 std::shared_ptr<Backend> null_backend();
-// "mpi" or "tcp", if that launcher started this process as one of several (and
-// MPI is built in); else "threads".
+// The row whose launcher started this process as one of several, if it is built
+// in; else "threads".
 std::string_view backend_by_launcher();
 
 }  // namespace dtensor

@@ -1,11 +1,26 @@
-// The file through which the first process of a job says where the others find
-// it, if they share only a file system (--rendezvous PATH).
+// How processes of a job that cannot meet report it; and the file through which
+// the first one says where the others find it, if they share only a file system
+// (--rendezvous PATH).
 #pragma once
 #include <optional>
 #include <string>
 #include <string_view>
 
+#include "dtensor/placement/error.h"
+
 namespace dtensor {
+
+// Thrown if the processes cannot connect: the same text in all processes that
+// were told it.
+class NotMet : public Error {
+ public:
+  NotMet(const std::string& text, bool heard) : Error(text), first_(heard) {}
+  // Whether the first process also reports it.
+  bool first_says_it() const { return first_; }
+
+ private:
+  bool first_;
+};
 
 // The file exists while the first process waits for the others. A file left by
 // an earlier run that failed does no harm: the others read it again until it

@@ -13,22 +13,17 @@
 // With TORCHELASTIC_USE_AGENT_STORE=True, torchrun itself listens at
 // MASTER_PORT, and the first process listens at the next port.
 #pragma once
-#include <cstdint>
 #include <string>
 
-#include "dtensor/comm/job.h"
+#include "dtensor/comm/process_backend.h"
 #include "dtensor/comm/tcp/tcp_rendezvous.h"
 
 namespace dtensor {
 
-// Whether the environment says that this process is one of several. Throws the
-// Error that names the missing variables if only some of RANK, WORLD_SIZE,
-// MASTER_ADDR and MASTER_PORT are set.
-bool started_by_torchrun();
-// This process's number, and the number of processes, if RANK and WORLD_SIZE
-// are numbers; otherwise 0 and 1.
-int64_t process_by_torchrun();
-int64_t processes_by_torchrun();
+// A process counts as started as one of several if all four of RANK,
+// WORLD_SIZE, MASTER_ADDR and MASTER_PORT are set; its number is RANK if RANK
+// and WORLD_SIZE are numbers.
+ProcessBackend tcp_backend();
 
 // The place that the environment describes. If `path` names a file for the
 // rendezvous, MASTER_PORT is not needed, and MASTER_ADDR only for several
@@ -36,11 +31,5 @@ int64_t processes_by_torchrun();
 TcpPlace tcp_place_by_environment(
     const std::string& path = "",
     const JobFacts& facts = JobFacts::of_process());
-
-// The first call connects the processes and compares the facts of all of them;
-// they disconnect at the end of the program. Throws the Error that says why
-// they cannot connect, or what differs.
-ProcessJob& tcp_job(const std::string& path = "",
-                    const JobFacts& facts = JobFacts::of_process());
 
 }  // namespace dtensor

@@ -18,9 +18,9 @@
 #include "dtensor/all_gather_bytes.h"
 #include "dtensor/comm/backend.h"
 #include "dtensor/comm/job.h"
-#include "dtensor/comm/mpi.h"
 #include "dtensor/comm/nccl.h"
-#include "dtensor/comm/tcp.h"
+#include "dtensor/comm/process_backend.h"
+#include "dtensor/comm/rendezvous.h"
 #include "dtensor/device/cuda.h"
 #include "dtensor/device/out_of_memory.h"
 #include "dtensor/flight.h"
@@ -85,6 +85,7 @@ struct Program::State {
   std::string mesh_text, json_path, device_text = "cpu", backend = "threads",
                                     rendezvous;
   bool nccl = false;  // between GPUs; `backend` connects the processes
+  const ProcessBackend* over = nullptr;  // of `backend`; null: threads
   int64_t ranks_per_process = 1;
   int64_t process = 0, processes = 1;  // this process, and how many there are
   ProcessJob* job = nullptr;           // set once it has reached the others
@@ -107,9 +108,8 @@ struct Program::State {
   int64_t peak = 0;               // bytes, the largest peak of a rank
   nlohmann::ordered_json stragglers = nlohmann::ordered_json::array();
 
-  // Whether ranks may be in several processes.
-  bool is_of_processes() const { return backend == "mpi" || backend == "tcp"; }
-  bool is_job() const { return is_of_processes() && !is_dry(); }
+  // Whether this process belongs to a job.
+  bool is_job() const { return over && !is_dry(); }
   bool is_dry() const {
     return dry_run || options.always_dry || options.no_ranks;
   }
@@ -118,8 +118,8 @@ struct Program::State {
 
   // False if it printed the text of --help or --version.
   bool parse(int argc, char** argv) {
-    process =
-        started_by_mpi() ? process_by_environment() : process_by_torchrun();
+    for (const ProcessBackend& b : process_backends())
+      if (process == 0) process = std::max<int64_t>(0, b.process());
     if (argc > 0) name = std::filesystem::path(argv[0]).filename().string();
     switch (flags.parse(argc, argv)) {
       case Flags::Asked::kHelp:
@@ -149,17 +149,15 @@ struct Program::State {
     nccl = backend == "nccl";
     const std::string named = backend;
     if (nccl) backend = "threads";  // unless there are several processes
+    over = process_backend(backend);
     if (!is_dry() && (!given || nccl)) choose_backend();
-    if (given && !is_of_processes()) process = 0;
-    if (given && backend == "tcp") process = process_by_torchrun();
+    if (given) process = over ? std::max<int64_t>(0, over->process()) : 0;
     if (process > 0) silence();
-    DT_CHECK(
-        is_of_processes() || !flags.given("--ranks-per-process"),
-        "--ranks-per-process",
-        "it is for --backend mpi and tcp, but this is --backend {}; leave it "
-        "out",
-        named);
-    DT_CHECK(backend == "tcp" || !flags.given("--rendezvous") || is_dry(),
+    DT_CHECK(over || !flags.given("--ranks-per-process"), "--ranks-per-process",
+             "it is for --backend {}, but this is --backend {}; leave it out",
+             backend_names(" and "), named);
+    DT_CHECK((over && over->meets_by_file) || !flags.given("--rendezvous") ||
+                 is_dry(),
              "--rendezvous",
              "it is for --backend tcp, but this is --backend {}; leave it out",
              named);
@@ -168,18 +166,19 @@ struct Program::State {
 
   // Chooses the backend by the launcher of this process.
   void choose_backend() {
-    if (started_by_mpi()) {
-      DT_CHECK(mpi_is_built(), "--backend",
-               "this is one of several processes, but the program is built "
-               "without MPI; build it where MPI is installed (./setup.sh "
-               "installs Open MPI), or write --backend threads for a separate "
-               "run in each process");
-      backend = "mpi";
-    } else if (flags.given("--rendezvous") || started_by_torchrun()) {
-      backend = "tcp";
-    } else if (flags.given("--ranks-per-process") && !nccl &&
-               launched_by_mpi()) {
-      backend = "mpi";  // of one process
+    const bool meets = flags.given("--rendezvous");
+    for (const ProcessBackend& b : process_backends())
+      if (!over && ((meets && b.meets_by_file) || b.started())) over = &b;
+    DT_CHECK(!over || over->lacks.empty(), "--backend",
+             "this is one of several processes, but the program is built "
+             "without {}, or write --backend threads for a separate run in "
+             "each process",
+             over->lacks);
+    if (flags.given("--ranks-per-process") && !nccl)
+      for (const ProcessBackend& b : process_backends())
+        if (!over && b.alone && b.alone()) over = &b;
+    if (over) {
+      backend = over->name;
     } else if (const auto [tasks, task] = tasks_of_srun(); tasks > 1) {
       process = task;  // so that only one task prints the error
       fail("--backend",
@@ -203,10 +202,8 @@ struct Program::State {
 
   void join() {
     try {
-      job = backend == "mpi"
-                ? &mpi_job(facts())
-                : &tcp_job(rendezvous.empty() ? "" : caller_path(rendezvous),
-                           facts());
+      job = &over->job(rendezvous.empty() ? "" : caller_path(rendezvous),
+                       facts());
     } catch (const NotMet& e) {
       alone = !e.first_says_it();
       throw;
@@ -271,8 +268,8 @@ struct Program::State {
         device.cuda || !nccl, "--backend",
         "nccl is for --device cuda, but this is --device cpu; add --device "
         "cuda");
-    // MPI and TCP themselves only send CPU memory.
-    nccl = nccl || (device.cuda && is_of_processes());
+    // Jobs themselves only send CPU memory.
+    nccl = nccl || (device.cuda && over);
     DT_CHECK(!nccl || ranks_per_gpu == 1, "--backend",
              "nccl takes one rank per GPU, but this is --ranks-per-gpu {}; "
              "write --backend threads, in one process",
@@ -280,10 +277,10 @@ struct Program::State {
     // Report missing GPUs once, rather than from every rank.
     if (device.cuda && is_job())
       devices = devices_for(
-          device, {.here = processes > 1 ? local_process(backend == "mpi")
-                                         : LocalProcess{0, 1},
-                   .first = process * ranks_per_process,
-                   .count = ranks_per_process});
+          device,
+          {.here = processes > 1 ? local_process(*over) : LocalProcess{0, 1},
+           .first = process * ranks_per_process,
+           .count = ranks_per_process});
     else if (!is_dry())
       devices = devices_for(device, mesh.num_ranks());
     if (devices && tf32) cuda_allow_tf32(true);
@@ -407,15 +404,23 @@ void Program::State::add_rank_flags() {
                "time cuBLASLt's algorithms at the first product of each kind "
                "on a GPU, and keep the fastest; bits may differ between runs "
                "and between GPUs");
-  s->flags.add("--backend", &s->backend,
-               "how ranks communicate: as threads that read each other's "
-               "memory, as processes of mpirun or, over TCP, of torchrun (both "
-               "use NCCL between GPUs), or through NCCL, as threads or as "
-               "processes of either kind",
-               {"threads", "mpi", "tcp", "nccl"});
+  std::vector<std::string> choices = {"threads"}, launched;
+  for (const ProcessBackend& b : process_backends()) {
+    choices.emplace_back(b.name);
+    launched.emplace_back(b.launched);
+  }
+  choices.emplace_back("nccl");
+  s->flags.add(
+      "--backend", &s->backend,
+      fmt::format("how ranks communicate: as threads that read each other's "
+                  "memory, as processes {} (which use NCCL between GPUs), or "
+                  "through NCCL, as threads or as such processes",
+                  fmt::join(launched, " or, ")),
+      choices);
   s->flags.add("--ranks-per-process", &s->ranks_per_process,
-               "with --backend mpi or tcp: the number of ranks that are "
-               "threads of each process",
+               fmt::format("with --backend {}: the number of ranks that are "
+                           "threads of each process",
+                           backend_names(" or ")),
                1, kMostThreads);
   s->flags.add("--rendezvous", &s->rendezvous,
                "with --backend tcp: a file through which processes with RANK "

@@ -18,14 +18,13 @@
 //                      computed and keep the fastest, instead of its first
 //                      proposal; bits may differ between runs and GPUs
 //   --backend mpi      how ranks communicate: threads (the default), which
-//                      read each other's memory; mpi, in processes started by
-//                      mpirun or srun (their default); tcp, in processes
-//                      started by torchrun or with RANK, WORLD_SIZE,
-//                      MASTER_ADDR and MASTER_PORT set (their default; see
-//                      comm/tcp.h); or nccl, between the GPUs of threads or of
-//                      either kind of process. Processes with GPUs always use
-//                      NCCL between them; each process uses the GPUs matching
-//                      its local rank (comm/local_process.h)
+//                      read each other's memory; mpi, tcp or the like
+//                      (comm/process_backend.h), in processes that a launcher
+//                      started (the default there: comm/mpi.h, comm/tcp.h); or
+//                      nccl, between the GPUs of threads or of such processes.
+//                      Processes with GPUs always use NCCL between them; each
+//                      process uses the GPUs matching its local rank
+//                      (local_process.h)
 //   --ranks-per-process 2
 //                      the number of ranks in each process; 1 by default
 //   --rendezvous PATH  with --backend tcp: a file through which the processes

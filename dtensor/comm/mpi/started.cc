@@ -1,43 +1,54 @@
+#include <algorithm>
 #include <cstdlib>
 #include <initializer_list>
-#include <string>
 
 #include "dtensor/comm/mpi.h"
+#include "dtensor/environment.h"
 
 namespace dtensor {
 namespace {
 
 // The value of the first of these variables that is a number, or -1.
 int64_t first_of(std::initializer_list<const char*> names) {
-  for (const char* name : names) {
-    const char* text = std::getenv(name);
-    if (!text) continue;
-    char* end = nullptr;
-    const long long value = std::strtoll(text, &end, 10);
-    if (end != text && *end == 0 && value >= 0) return value;
-  }
+  for (const char* name : names)
+    if (const auto n = number_in<int64_t>(variable(name).value_or(""), 0))
+      return *n;
   return -1;
 }
+int64_t count() { return first_of({"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}); }
 
-}  // namespace
-
-bool started_by_mpi() {
-  const int64_t count = first_of({"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"});
-  if (count >= 0) return count > 1;
+bool started() {
+  if (const int64_t n = count(); n >= 0) return n > 1;
   // PMIx does not give the number of processes. In an interactive Slurm shell
   // there is only one.
   return std::getenv("PMIX_RANK") && first_of({"SLURM_STEP_NUM_TASKS"}) != 1;
 }
 
-bool launched_by_mpi() {
-  return first_of({"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}) >= 0 ||
-         std::getenv("PMIX_RANK");
-}
+constexpr ProcessBackend::Local kLocal[] = {
+    {"OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"},
+    {"MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
+    {"SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"},
+};
 
-int64_t process_by_environment() {
-  const int64_t process =
-      first_of({"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"});
-  return process < 0 ? 0 : process;
+}  // namespace
+
+ProcessBackend mpi_backend() {
+  return {.name = "mpi",
+          .launched = "of mpirun",
+          .lacks = mpi_is_built() ? ""
+                                  : "MPI; build it where MPI is installed "
+                                    "(./setup.sh installs Open MPI)",
+          .started = started,
+          .alone = [] { return count() >= 0 || std::getenv("PMIX_RANK"); },
+          .process = []() -> int64_t {
+            if (!started()) return -1;
+            return std::max<int64_t>(
+                0, first_of({"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"}));
+          },
+          .local = kLocal,
+          .job = [](const std::string&, const JobFacts& facts) -> ProcessJob& {
+            return mpi_job(facts);
+          }};
 }
 
 }  // namespace dtensor

@@ -1,4 +1,3 @@
-#include <charconv>
 #include <cmath>
 #include <cstdlib>
 #include <memory>
@@ -9,6 +8,7 @@
 
 #include "dtensor/comm/tcp.h"
 #include "dtensor/comm/tcp/tcp_job.h"
+#include "dtensor/environment.h"
 #include "dtensor/placement/error.h"
 
 namespace dtensor {
@@ -18,26 +18,9 @@ constexpr int kMostProcesses = 1 << 16;
 // How long a process with other facts may belong to another job.
 constexpr auto kDoubt = std::chrono::seconds(2);
 
-// The variable's value; an empty one counts as not set.
-std::optional<std::string> variable(const char* name) {
-  const char* text = std::getenv(name);
-  if (!text || !*text) return {};
-  return text;
-}
-
-template <class T>
-std::optional<T> number(const std::string& text, T least, T most) {
-  T value{};
-  const char* end = text.data() + text.size();
-  const auto [at, error] = std::from_chars(text.data(), end, value);
-  if (error != std::errc() || at != end || !(value >= least && value <= most))
-    return {};
-  return value;
-}
-
 std::optional<int> whole(const char* name, int least,
                          int most = kMostProcesses) {
-  return number<int>(variable(name).value_or(""), least, most);
+  return number_in<int>(variable(name).value_or(""), least, most);
 }
 int needed(const char* name, int least, int most = kMostProcesses) {
   const auto value = whole(name, least, most);
@@ -66,7 +49,7 @@ std::string token() {
 std::chrono::milliseconds patience() {
   const auto text = variable("DTENSOR_JOIN_TIMEOUT");
   if (!text) return std::chrono::minutes(2);
-  const auto seconds = number<double>(*text, 0.001, 1e6);
+  const auto seconds = number_in<double>(*text, 0.001, 1e6);
   DT_CHECK(seconds, "tcp",
            "DTENSOR_JOIN_TIMEOUT is '{}'; write seconds, from 0.001 to 1e6",
            *text);
@@ -79,9 +62,18 @@ std::unique_ptr<TcpJob>& the_job() {
   return *job;
 }
 
-}  // namespace
+ProcessJob& job(const std::string& path, const JobFacts& facts) {
+  std::unique_ptr<TcpJob>& job = the_job();
+  if (!job) {
+    const TcpPlace place = tcp_place_by_environment(path, facts);
+    job = std::make_unique<TcpJob>(place.process, tcp_rendezvous(place));
+    std::atexit([] { the_job().reset(); });
+    job->compare(facts);
+  }
+  return *job;
+}
 
-bool started_by_torchrun() {
+bool started() {
   const auto [there, missing] =
       variables({"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"});
   if (there.empty()) return false;
@@ -93,12 +85,23 @@ bool started_by_torchrun() {
   return variable("WORLD_SIZE") != "1";
 }
 
-int64_t process_by_torchrun() {
-  return processes_by_torchrun() == 1 ? 0 : *whole("RANK", 0);
+int64_t process() {
+  const auto rank = whole("RANK", 0);
+  return rank && whole("WORLD_SIZE", 2) ? *rank : -1;
 }
 
-int64_t processes_by_torchrun() {
-  return whole("RANK", 0) ? whole("WORLD_SIZE", 1).value_or(1) : 1;
+constexpr ProcessBackend::Local kLocal[] = {{"LOCAL_RANK", "LOCAL_WORLD_SIZE"}};
+
+}  // namespace
+
+ProcessBackend tcp_backend() {
+  return {.name = "tcp",
+          .launched = "over TCP, of torchrun",
+          .started = started,
+          .process = process,
+          .local = kLocal,
+          .meets_by_file = true,
+          .job = job};
 }
 
 TcpPlace tcp_place_by_environment(const std::string& path,
@@ -130,17 +133,6 @@ TcpPlace tcp_place_by_environment(const std::string& path,
                                        (agent ? 1 : 0));
   }
   return place;
-}
-
-ProcessJob& tcp_job(const std::string& path, const JobFacts& facts) {
-  std::unique_ptr<TcpJob>& job = the_job();
-  if (!job) {
-    const TcpPlace place = tcp_place_by_environment(path, facts);
-    job = std::make_unique<TcpJob>(place.process, tcp_rendezvous(place));
-    std::atexit([] { the_job().reset(); });
-    job->compare(facts);
-  }
-  return *job;
 }
 
 }  // namespace dtensor

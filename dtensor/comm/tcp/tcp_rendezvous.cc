@@ -14,7 +14,6 @@
 #include <thread>
 #include <utility>
 
-#include "dtensor/comm/rendezvous.h"
 #include "dtensor/interrupt.h"
 #include "dtensor/placement/hash.h"
 

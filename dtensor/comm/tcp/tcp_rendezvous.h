@@ -16,8 +16,8 @@
 #include <string>
 #include <vector>
 
+#include "dtensor/comm/rendezvous.h"
 #include "dtensor/comm/tcp/socket.h"
-#include "dtensor/placement/error.h"
 
 namespace dtensor {
 
@@ -37,18 +37,6 @@ struct TcpPlace {
   uint64_t facts = 0;
   std::chrono::milliseconds doubt{0};
   std::chrono::milliseconds patience = std::chrono::minutes(2);
-};
-
-// Thrown if the processes cannot connect: the same text in all processes that
-// were told it.
-class NotMet : public Error {
- public:
-  NotMet(const std::string& text, bool heard) : Error(text), first_(heard) {}
-  // Whether the first process also reports it.
-  bool first_says_it() const { return first_; }
-
- private:
-  bool first_;
 };
 
 // Connects all processes. Returns the connections by process; the entry of this

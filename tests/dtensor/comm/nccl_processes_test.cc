@@ -424,7 +424,7 @@ TEST_P(OfAJob, TheBackendIsNamed) {
   options.backend = backend_named("nccl", ranks);
   options.device = devices_for(
       parse_device("cuda"),
-      {local_process(true), process_by_environment() * ranks, ranks});
+      {local_process(mpi_backend()), mpi_backend().process() * ranks, ranks});
   run(options, [](Runtime& rt) {
     const DistTensor x =
         DistTensor::from_global(numbers({9, 4}), rt.mesh(), "S0");

@@ -102,17 +102,17 @@ class LocalProcessTest : public testing::Test {
           "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"})
       unsetenv(name);
   }
-  static void expect(bool over_mpi, int64_t index, int64_t count) {
-    const LocalProcess here = local_process(over_mpi);
+  static void expect(const char* backend, int64_t index, int64_t count) {
+    const LocalProcess here = local_process(*process_backend(backend));
     EXPECT_EQ(here.index, index);
     EXPECT_EQ(here.count, count);
   }
 };
 
 TEST_F(LocalProcessTest, AsEachStarterSays) {
-  EXPECT_THROW(local_process(true), Error);
+  EXPECT_THROW(local_process(*process_backend("mpi")), Error);
   setenv("SLURM_LOCALID", "1", 1);
-  expect(true, 1, 0);
+  expect("mpi", 1, 0);
   for (const auto& [text, count] :
        std::map<const char*, int64_t>{{"4", 4},
                                       {"4(x2)", 4},
@@ -121,30 +121,30 @@ TEST_F(LocalProcessTest, AsEachStarterSays) {
                                       {"4(x)", 0},
                                       {"(x2)", 0}}) {
     setenv("SLURM_STEP_TASKS_PER_NODE", text, 1);
-    expect(true, 1, count);
+    expect("mpi", 1, count);
   }
   setenv("MPI_LOCALRANKID", "2", 1);
   setenv("MPI_LOCALNRANKS", "8", 1);
-  expect(true, 2, 8);
+  expect("mpi", 2, 8);
   setenv("OMPI_COMM_WORLD_LOCAL_RANK", "3", 1);
   setenv("OMPI_COMM_WORLD_LOCAL_SIZE", "5", 1);
-  expect(true, 3, 5);
-  expect(false, 3, 5);
+  expect("mpi", 3, 5);
+  expect("tcp", 3, 5);
   // That of torchrun, which may itself be started by one of these.
   setenv("LOCAL_RANK", "0", 1);
   setenv("LOCAL_WORLD_SIZE", "2", 1);
-  expect(true, 3, 5);
-  expect(false, 0, 2);
+  expect("mpi", 3, 5);
+  expect("tcp", 0, 2);
 }
 
 TEST_F(LocalProcessTest, WhatIsNoNumber) {
   for (const char* text : {"one", "-1", "1x", "1.5"}) {
     setenv("LOCAL_RANK", text, 1);
-    EXPECT_THROW(local_process(false), Error) << text;
+    EXPECT_THROW(local_process(*process_backend("tcp")), Error) << text;
   }
   setenv("LOCAL_RANK", "", 1);
   setenv("MPI_LOCALRANKID", "2", 1);
-  expect(false, 2, 0);
+  expect("tcp", 2, 0);
 }
 
 }  // namespace

@@ -549,18 +549,16 @@ class TcpEnvironment : public ::testing::Test {
 };
 
 TEST_F(TcpEnvironment, SaysWhoThisIs) {
-  EXPECT_FALSE(started_by_torchrun());
-  EXPECT_EQ(process_by_torchrun(), 0);
-  EXPECT_EQ(processes_by_torchrun(), 1);
+  EXPECT_FALSE(tcp_backend().started());
+  EXPECT_EQ(tcp_backend().process(), -1);
   set({{"RANK", "3"},
        {"WORLD_SIZE", "4"},
        {"MASTER_ADDR", "localhost"},
        {"MASTER_PORT", "29500"},
        {"TORCHELASTIC_RUN_ID", "run"},
        {"TORCHELASTIC_RESTART_COUNT", "2"}});
-  EXPECT_TRUE(started_by_torchrun());
-  EXPECT_EQ(process_by_torchrun(), 3);
-  EXPECT_EQ(processes_by_torchrun(), 4);
+  EXPECT_TRUE(tcp_backend().started());
+  EXPECT_EQ(tcp_backend().process(), 3);
   TcpPlace p = tcp_place_by_environment();
   EXPECT_EQ(p.process, 3);
   EXPECT_EQ(p.processes, 4);
@@ -584,7 +582,8 @@ TEST_F(TcpEnvironment, SaysWhoThisIs) {
   EXPECT_EQ(p.patience, 250ms);
   // One process is not one of several.
   setenv("WORLD_SIZE", "1", 1);
-  EXPECT_FALSE(started_by_torchrun());
+  EXPECT_FALSE(tcp_backend().started());
+  EXPECT_EQ(tcp_backend().process(), -1);
 }
 
 TEST_F(TcpEnvironment, ByAFileNeedsNoAddress) {
@@ -597,7 +596,7 @@ TEST_F(TcpEnvironment, ByAFileNeedsNoAddress) {
 
 TEST_F(TcpEnvironment, APartIsAnError) {
   set({{"RANK", "1"}, {"MASTER_ADDR", "localhost"}});
-  EXPECT_EQ(testing::error_of([] { started_by_torchrun(); }),
+  EXPECT_EQ(testing::error_of([] { tcp_backend().started(); }),
             "[--backend] the environment has RANK, MASTER_ADDR, but not "
             "WORLD_SIZE, MASTER_PORT: set all four for processes that connect "
             "over TCP, as torchrun does, or none, or write --backend threads");
@@ -606,8 +605,7 @@ TEST_F(TcpEnvironment, APartIsAnError) {
             "MASTER_ADDR, MASTER_PORT, as torchrun does, but WORLD_SIZE, "
             "MASTER_PORT are missing; start the program with torchrun, set "
             "what is missing, or write --backend threads");
-  EXPECT_EQ(process_by_torchrun(), 0);
-  EXPECT_EQ(processes_by_torchrun(), 1);
+  EXPECT_EQ(tcp_backend().process(), -1);
 }
 
 TEST_F(TcpEnvironment, NumbersThatAreNone) {
