@@ -217,19 +217,28 @@ class Row {
   __device__ void update(int64_t n, Out* out, F f, R*... rows) {
     constexpr int W = kPack<Out, R...>;
     each((n + W - 1) / W, [&](int64_t i) {
-      const int64_t at = i * W, left = n - at;
       Pack<Out, W> result;
-      [&](Pack<std::remove_const_t<R>, W>... pack) {
-        (load_some<W>(rows, at, left, pack), ...);
-#pragma unroll
-        for (int w = 0; w < W; ++w)
-          [&](auto... x) {
-            result.v[w] = rounded<Out>(f(x...));
-            ((pack.v[w] = rounded<std::remove_const_t<R>>(x)), ...);
-          }(widened(pack.v[w])...);
-        (store_some<W>(rows, at, left, pack), ...);
-      }(Pack<std::remove_const_t<R>, W>{}...);
-      store_some<W>(out, at, left, result);
+      const auto item = [&](int w, auto&... x) {
+        result.v[w] = rounded<Out>(f(x...));
+      };
+      update_pack<W>(i * W, n, item, rows...);
+      store_some<W>(out, i * W, n - i * W, result);
+    });
+  }
+  template <class F, class... R>
+  __device__ std::invoke_result_t<F&, compute_t<std::remove_const_t<R>>&...>
+  update_sum(int64_t n, F f, R*... rows) {
+    constexpr int W = kPack<R...>;
+    using A = std::invoke_result_t<F&, compute_t<std::remove_const_t<R>>&...>;
+    const auto plus = [](const A& a, const A& b) { return a + b; };
+    return reduce((n + W - 1) / W, A{}, plus, [&](int64_t i) {
+      A sum{};
+      const auto item = [&](int w, auto&... x) {
+        const A of_one = f(x...);
+        if (i * W + w < n) sum = sum + of_one;
+      };
+      update_pack<W>(i * W, n, item, rows...);
+      return sum;
     });
   }
   template <class T>
@@ -304,6 +313,21 @@ class Row {
   }
 
  private:
+  // f(w, x...) for the elements at + w of the rows, w < W; zeros beyond n.
+  template <int W, class F, class... R>
+  static __device__ void update_pack(int64_t at, int64_t n, F& f, R*... rows) {
+    [&](Pack<std::remove_const_t<R>, W>... pack) {
+      (load_some<W>(rows, at, n - at, pack), ...);
+#pragma unroll
+      for (int w = 0; w < W; ++w)
+        [&](auto... x) {
+          f(w, x...);
+          ((pack.v[w] = rounded<std::remove_const_t<R>>(x)), ...);
+        }(widened(pack.v[w])...);
+      (store_some<W>(rows, at, n - at, pack), ...);
+    }(Pack<std::remove_const_t<R>, W>{}...);
+  }
+
   const int lane_, lanes_;
   int turn_ = 0;
   Results* const results_;

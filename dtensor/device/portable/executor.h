@@ -16,10 +16,10 @@
 //   identity of op. Every lane gets the result.
 // - map(n, out, f, in...): out = f(x...). out may be one of the inputs.
 // - map_two(n, first, second, f, in...): as map(), for an f that returns a Two.
-// - update(n, out, f, p...): as map(), for an f that gets references to the
-//   elements of each p. Those that are not const are stored. Each p and out may
-//   be null.
 // - sum(n, f, in...): the sum of f(x...), or of both parts of a Two, as sum_t.
+// - update(n, out, f, p...), update_sum(n, f, p...): as map() and sum(), for an
+//   f that gets references to the elements of each p. Those that are not const
+//   are stored. Each p may be null.
 // - copy(n, to, from), fill(n, to, value), put(to, value), get(from).
 // - sync(): between a read of an element and a change of it.
 // - fast<T>(): the row's fast memory, of the size passed to rows(), 16-byte

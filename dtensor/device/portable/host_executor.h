@@ -72,7 +72,18 @@ class Row {
   }
   template <class Out, class F, class... R>
   void update(int64_t n, Out* out, F f, R*... rows) {
-    simd::update(n, out, f, rows...);
+    simd::each(n, out, [&](auto at) {
+      return simd::updated<compute_t<Out>>(at, f, rows...);
+    });
+  }
+  template <class F, class... R>
+  auto update_sum(int64_t n, F f, R*... rows) {
+    using C = std::common_type_t<compute_t<std::remove_const_t<R>>...>;
+    const auto sum = [&](auto nulls) {
+      return simd::total<C>(
+          n, [&](auto at) { return simd::updated<C, nulls>(at, f, rows...); });
+    };
+    return (rows && ...) ? sum(std::false_type()) : sum(std::true_type());
   }
   template <class F, class In, class... More>
   auto sum(int64_t n, F f, const In* in, const More*... more) {

@@ -63,23 +63,20 @@ inline void each_two(int64_t n, S* first, S* second, F&& f) {
   });
 }
 
-// out[i] = f(r...) for n elements, where each r is a register of one of the
-// rows. Those of rows that are not const are stored again, before `out`. Null
-// rows, and a null `out`, are left out.
-template <class S, class F, class... R>
-inline void update(int64_t n, S* out, F&& f, R*... rows) {
-  using V = Vec<compute_t<S>>;
-  each_register<compute_t<S>>(n, [&](auto at) {
-    const auto back = [&]<class T>(T* p, const V& r) {
-      if constexpr (!std::is_const_v<T>)
-        if (p) at.put(p, r);
-    };
-    [&](auto... r) {
-      const V result = f(r...);
-      (back(rows, r), ...);
-      back(out, result);
-    }((rows ? at(rows) : V(0))...);
-  });
+// f(r...), where each r is the register of one of the rows at `at`. Those of
+// rows that are not const are stored again. A null row, if there are `nulls`,
+// has zeros.
+template <class T, bool nulls = true, class At, class F, class... R>
+inline auto updated(At at, F&& f, R*... rows) {
+  const auto back = [&]<class S>(S* p, const Vec<T>& r) {
+    if constexpr (!std::is_const_v<S>)
+      if (!nulls || p) at.put(p, r);
+  };
+  return [&](auto... r) {
+    const auto result = f(r...);
+    (back(rows, r), ...);
+    return result;
+  }((!nulls || rows ? at(rows) : Vec<T>(0))...);
 }
 
 // r, with zeros for the elements beyond the end of the row.

@@ -118,45 +118,50 @@ void sumsq_rows(Stream s, const RowCenteredSumSquares& a) {
       });
 }
 
-// s1 and s2 of row r.
+// s1 and s2 of row r. Adds dy xhat and dy to the sums dgamma and dbeta, [n],
+// unless they are null.
 template <class S, class C = compute_t<S>, class W = sum_t<C>>
-DT_HD Two<C> sums_of(Row& row, const Typed<S>& t, int64_t r) {
+DT_HD Two<C> sums_of(Row& row, const Typed<S>& t, int64_t r,
+                     C* dgamma = nullptr, C* dbeta = nullptr) {
   const S *x = t.x_row(r), *dy = t.dy_row(r);
-  const C m = t.mean_of(r);
+  const C m = t.mean_of(r), s = t.rstd[r];
   Two<W> sums{};
-  if (t.mean)
-    sums = row.sum(
+  if (t.mean || dbeta)
+    sums = row.update_sum(
         t.n,
-        [&](auto d, auto v, auto g) {
-          const auto dg = d * g;
-          return Two<decltype(dg * v)>{dg, dg * (v - m)};
+        [&](auto& gamma, auto& beta, const auto& d, const auto& v,
+            const auto& g) {
+          const auto dg = d * g, centered = v - m;
+          gamma = gamma + d * (centered * s);
+          beta = beta + d;
+          return Two<std::decay_t<decltype(g)>>{dg, dg * centered};
         },
-        dy, x, t.gamma);
+        dgamma, dbeta, dy, x, t.gamma);
   else
-    sums.second = row.sum(
-        t.n, [](auto d, auto v, auto g) { return d * g * v; }, dy, x, t.gamma);
-  return {static_cast<C>(sums.first),
-          static_cast<C>(sums.second * static_cast<W>(t.rstd[r]))};
+    sums.second = row.update_sum(
+        t.n,
+        [&](auto& gamma, const auto& d, const auto& v, const auto& g) {
+          gamma = gamma + d * (v * s);
+          return d * g * v;
+        },
+        dgamma, dy, x, t.gamma);
+  return {t.mean ? static_cast<C>(sums.first) : C(0),
+          static_cast<C>(sums.second * static_cast<W>(s))};
 }
 
-// dx = rstd dy gamma - c1 - (x - mean) c2 + dsum, and adds dy xhat and dy to
-// the sums dgamma and dbeta, [n]. dx and the sums may be null.
+// dx = rstd dy gamma - c1 - (x - mean) c2 + dsum.
 template <class S, class C = compute_t<S>, class W = sum_t<C>>
 DT_HD void backward(Row& row, const Typed<S>& t, int64_t r, Two<C> sums,
-                    W inv_n, S* dx, C* dgamma = nullptr, C* dbeta = nullptr) {
+                    W inv_n, S* dx) {
   const C m = t.mean_of(r), s = t.rstd[r];
   const C c1 = static_cast<C>(static_cast<W>(s) * sums.first * inv_n),
           c2 = static_cast<C>(static_cast<W>(s) * s * sums.second * inv_n);
   row.update(
-      t.n, dx ? row_at(dx, r, t.n) : nullptr,
-      [&](auto& gamma, auto& beta, const auto& d, const auto& v, const auto& g,
-          const auto& h) {
-        const auto centered = v - m;
-        gamma = gamma + d * (centered * s);
-        beta = beta + d;
-        return s * (d * g) - c1 - centered * c2 + h;
+      t.n, row_at(dx, r, t.n),
+      [&](const auto& d, const auto& v, const auto& g, const auto& h) {
+        return s * (d * g) - c1 - (v - m) * c2 + h;
       },
-      dgamma, dbeta, t.dy_row(r), t.x_row(r), t.gamma, row_at<S>(t.dsum, r));
+      t.dy_row(r), t.x_row(r), t.gamma, row_at<S>(t.dsum, r));
 }
 
 template <class S, class C = compute_t<S>>
@@ -245,9 +250,10 @@ void backward_parts(Stream s, const Typed<S>& t, int64_t parts, int64_t height,
         for (int64_t b = begin; b < end; b += kRowBlock) {
           const int64_t last = b + kRowBlock < end ? b + kRowBlock : end;
           row.fill(2 * t.n, row.fast<C>(), C(0));
-          for (int64_t r = b; r < last; ++r)
-            backward(row, t, r, dx ? sums_of(row, t, r) : Two<C>{}, inv_n, dx,
-                     gamma, beta);
+          for (int64_t r = b; r < last; ++r) {
+            const Two<C> sums = sums_of(row, t, r, gamma, beta);
+            if (dx) backward(row, t, r, sums, inv_n, dx);
+          }
           if (gamma)
             row.map(t.n, dgamma + p * t.n, plus, dgamma + p * t.n, gamma);
           if (beta) row.map(t.n, dbeta + p * t.n, plus, dbeta + p * t.n, beta);
