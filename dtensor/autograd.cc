@@ -197,8 +197,9 @@ class Backward {
 
   void pass(const Visit& v, const std::shared_ptr<Node>& node) {
     const size_t count = node->inputs.size();
-    if (count > now_size_) now_ = std::make_unique<bool[]>(now_size_ = count);
-    std::fill_n(now_.get(), count, false);
+    if (count > now_size_)
+      now_ = static_cast<bool*>(arena_.allocate(now_size_ = count, 1));
+    std::fill_n(now_, count, false);
     Needed later;
     bool any = false;
     for (size_t i = 0; i < count; ++i) {
@@ -219,7 +220,7 @@ class Backward {
     if (later)
       put_off_.push_back(
           {node, {cotangents.begin(), cotangents.end()}, std::move(later)});
-    if (any) go_back(*node, cotangents, now_.get(), last, v.wanted);
+    if (any) go_back(*node, cotangents, now_, last, v.wanted);
     if (!v.wanted)
       for (DistTensor& c : cotangents) c = {};
   }
@@ -265,7 +266,7 @@ class Backward {
   std::pmr::vector<int64_t> awaited_;            // cotangents, by input
   std::pmr::vector<Visit> visits_{&arena_};      // the latest node first
   std::pmr::vector<DistTensor> slots_{&arena_};  // cotangents that arrived
-  Needed now_;                                   // for pass()
+  bool* now_ = nullptr;                          // for pass(), in arena_
   size_t now_size_ = 0;
   const size_t later_;
   bool splits_;
