@@ -306,16 +306,20 @@ struct Plan {
 Plan plan_of(const Reduce& a) {
   Plan plan;
   auto& [d, nd, count, empty, columns, has_rows, once] = plan;
+  const auto before = [](const Dim& x, const Dim& y) {
+    return rank_of(x.in) < rank_of(y.in);
+  };
   for (int i = a.shape.size() - 1; i >= 0; --i) {
     const bool reduced = a.dims >> i & 1;
     if (a.shape[i] == 0 && reduced) empty = true;
-    if (a.shape[i] != 1)
-      d[nd++] = {a.shape[i], a.strides[i], reduced ? 0 : count, reduced};
+    if (a.shape[i] != 1) {  // std::stable_sort() would allocate memory
+      d[nd] = {a.shape[i], a.strides[i], reduced ? 0 : count, reduced};
+      std::rotate(std::upper_bound(d, d + nd, d[nd], before), d + nd,
+                  d + nd + 1);
+      ++nd;
+    }
     if (!reduced) count *= a.shape[i];
   }
-  std::stable_sort(d, d + nd, [](const Dim& x, const Dim& y) {
-    return rank_of(x.in) < rank_of(y.in);
-  });
   int m = 0;
   for (int i = 0; i < nd; ++i) {
     if (m > 0 && d[m - 1].reduced == d[i].reduced &&
