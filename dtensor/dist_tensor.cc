@@ -75,20 +75,6 @@ const Spec* Placements::applied_to(const Spec* x) const {
   return known.insert({x, text_}, {x, to}).to;
 }
 
-namespace {
-std::string_view device_name(const Device& d) {
-  switch (d.kind()) {
-    case Device::Kind::kCpu:
-      return "the CPU";
-    case Device::Kind::kCuda:
-      return "a GPU";
-    case Device::Kind::kNone:
-      break;
-  }
-  return "no device";
-}
-}  // namespace
-
 DistTensor DistTensor::wrap(Tensor local, const Spec* spec) {
   RankContext& ctx = RankContext::current();
   auto impl = std::make_shared<Impl>();
@@ -120,10 +106,9 @@ DistTensor DistTensor::wrap(Tensor local, const Spec* spec) {
   DT_CHECK(&local.device() == ctx.device || ctx.dry_run, "dist_tensor",
            "a local part of {} is on {}, but rank {} computes on {}; write "
            "part.to_rank()",
-           spec->to_string(), device_name(local.device()), ctx.world_rank,
-           local.device().kind() == ctx.device->kind()
-               ? "another one"
-               : device_name(*ctx.device));
+           spec->to_string(), local.device().name(), ctx.world_rank,
+           local.device().kind() == ctx.device->kind() ? "another one"
+                                                       : ctx.device->name());
   impl->local = std::move(local);
   return DistTensor(std::move(impl));
 }

@@ -11,6 +11,7 @@ namespace {
 class Cpu final : public Device {
  public:
   Kind kind() const override { return Kind::kCpu; }
+  std::string_view name() const override { return "the CPU"; }
 
   void* allocate(int64_t bytes, Stream) override {
     constexpr int64_t kAlignment = 64;

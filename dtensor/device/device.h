@@ -63,6 +63,8 @@ class Device {
   };
   virtual ~Device() = default;
   virtual Kind kind() const = 0;
+  // For errors: "the CPU".
+  virtual std::string_view name() const = 0;
   // Kernels for this device only; null: those of its kind.
   virtual const KernelTable* own_kernels() const { return nullptr; }
 

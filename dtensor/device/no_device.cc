@@ -8,6 +8,7 @@ namespace {
 class NoDevice final : public Device {
  public:
   Kind kind() const override { return Kind::kNone; }
+  std::string_view name() const override { return "no device"; }
   void* allocate(int64_t, Stream) override { return nullptr; }
   void release(void*, int64_t, Stream) noexcept override {}
   int64_t copy(Stream, int64_t, Sizes, void*, Sizes, const void*,

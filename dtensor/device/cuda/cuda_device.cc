@@ -94,6 +94,7 @@ class CudaDevice final : public Device {
   }
 
   Kind kind() const override { return Kind::kCuda; }
+  std::string_view name() const override { return "a GPU"; }
   const KernelTable* own_kernels() const override { return &kernels_; }
   Stream open_stream() override { return cuda::open_stream(index_); }
 

@@ -127,6 +127,7 @@ class Recording final : public RecordingDevice {
   }
 
   Kind kind() const override { return Kind::kCuda; }  // it is like one
+  std::string_view name() const override { return "a GPU"; }
   const KernelTable* own_kernels() const override { return kernels_.get(); }
 
   Stream open_stream() override {
