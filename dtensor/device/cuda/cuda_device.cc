@@ -91,6 +91,13 @@ class CudaDevice final : public Device {
     uint64_t all = std::numeric_limits<uint64_t>::max();
     check(cudaMemPoolSetAttribute(pool_, cudaMemPoolAttrReleaseThreshold, &all),
           "memory pool");
+    // By default, an allocation may make its stream wait for a block that
+    // another stream has freed. Ranks that share a GPU would wait for each
+    // other, and a kernel that NCCL needs for one that waits for a peer.
+    int wait = 0;
+    check(cudaMemPoolSetAttribute(
+              pool_, cudaMemPoolReuseAllowInternalDependencies, &wait),
+          "memory pool");
   }
 
   Kind kind() const override { return Kind::kCuda; }
@@ -283,11 +290,6 @@ class CudaDevice final : public Device {
  private:
   static const portable::Boxes& boxes() { return portable::cuda_boxes(); }
 
-  static bool captured(cudaStream_t stream) {
-    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    check(cudaStreamIsCapturing(stream, &status), "querying a capture");
-    return status != cudaStreamCaptureStatusNone;
-  }
   static void not_captured(cudaStream_t stream, std::string_view what) {
     DT_CHECK(!captured(stream), "cuda graph",
              "a stream {} while it is captured; do that before or after", what);

@@ -69,6 +69,11 @@ bool is_later(cudaError_t error) {
     case cudaErrorInvalidPc:
     case cudaErrorECCUncorrectable:
     case cudaErrorNvlinkUncorrectable:
+    case cudaErrorUnknown:
+#if CUDART_VERSION >= 13000
+    case cudaErrorContained:
+    case cudaErrorTensorMemoryLeak:
+#endif
       return true;
     default:
       return false;
@@ -148,12 +153,8 @@ void synchronize_all() {
       if (stream->device == device)
         all.push_back(static_cast<cudaStream_t>(handle));
   }
-  for (const cudaStream_t stream : all) {
-    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    check(cudaStreamIsCapturing(stream, &status), "allocate");
-    if (status == cudaStreamCaptureStatusNone)
-      check(cudaStreamSynchronize(stream), "allocate");
-  }
+  for (const cudaStream_t stream : all)
+    if (!captured(stream)) check(cudaStreamSynchronize(stream), "allocate");
 }
 
 }  // namespace

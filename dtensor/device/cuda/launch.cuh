@@ -17,6 +17,13 @@ cudaStream_t enter(Stream);
 // cudaSuccess. See failure.h for errors of work that failed later.
 void check(cudaError_t, const char* what);
 
+// Whether the stream's work is recorded for a graph instead of run.
+inline bool captured(cudaStream_t stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  check(cudaStreamIsCapturing(stream, &status), "querying a capture");
+  return status != cudaStreamCaptureStatusNone;
+}
+
 // Memory from the pool of the stream's device, for work of that stream. If
 // there is none left, the host waits for memory that all streams of the device
 // freed, except captured ones, and counts that in `waits`; null if there is

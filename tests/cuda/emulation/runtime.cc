@@ -209,6 +209,8 @@ cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int device) {
 }
 cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t pool, cudaMemPoolAttr which,
                                     void* value) {
+  if (which == cudaMemPoolReuseAllowInternalDependencies)
+    return cudaSuccess;  // no allocation waits for another stream here
   if (which != cudaMemPoolAttrReleaseThreshold)
     return say(cudaErrorInvalidValue);
   machine().memory().set_threshold(device_of(pool),
@@ -220,6 +222,8 @@ cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t pool, cudaMemPoolAttr which,
   const Memory::Sizes sizes = machine().memory().sizes(device_of(pool));
   uint64_t& is = *static_cast<uint64_t*>(value);
   switch (which) {
+    case cudaMemPoolReuseAllowInternalDependencies:
+      break;
     case cudaMemPoolAttrReleaseThreshold:
       is = sizes.threshold;
       return cudaSuccess;
