@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <type_traits>
 
 #include "dtensor/device/cuda/launch.cuh"
@@ -450,19 +451,36 @@ class Scratch {
   void* const data_;
 };
 
-// See host_executor.h. Nothing is kept here.
+// See host_executor.h. A thread keeps those of its last stream. A captured
+// stream gets elements of its own, because others may replace the kept ones
+// before a replay.
 template <class T, class Key>
 class Kept {
  public:
   template <class Fill>
-  Kept(Stream s, const Key&, int64_t n, Fill fill)
-      : table_(s, n * static_cast<int64_t>(sizeof(T))) {
-    fill(table_.template as<T>());
+  Kept(Stream s, const Key& key, int64_t n, Fill fill)
+      : mine_(cuda::captured(cuda::enter(s)) ? own_ : kept()) {
+    if (mine_.key == key && mine_.stream == s.handle) return;
+    mine_.key.reset();
+    mine_.table.emplace(s, n * static_cast<int64_t>(sizeof(T)));
+    fill(mine_.table->template as<T>());
+    mine_.key = key;
+    mine_.stream = s.handle;
   }
-  const T* data() const { return table_.template as<T>(); }
+  const T* data() const { return mine_.table->template as<T>(); }
 
  private:
-  mutable Scratch table_;
+  struct Mine {
+    std::optional<Key> key;
+    std::optional<Scratch> table;
+    const void* stream = nullptr;
+  };
+  static Mine& kept() {
+    static thread_local Mine mine;
+    return mine;
+  }
+  Mine own_;
+  Mine& mine_;
 };
 
 }  // namespace on_cuda
