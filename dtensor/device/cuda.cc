@@ -115,14 +115,9 @@ Device& cuda(int index) {
   return plugin().device(index);
 }
 
-void cuda_allow_tf32(bool allow) {
+void cuda_set_options(const CudaOptions& options) {
   cuda_devices();
-  plugin().allow_tf32(allow);
-}
-
-void cuda_tune_gemm(bool tune) {
-  cuda_devices();
-  plugin().tune_gemm(tune);
+  plugin().set_options(options);
 }
 
 NcclLibrary& cuda_nccl() {

@@ -8,6 +8,7 @@
 //   the system's library path
 #pragma once
 #include "dtensor/comm/nccl/link.h"
+#include "dtensor/device/cuda_options.h"
 #include "dtensor/device/device.h"
 
 namespace dtensor {
@@ -20,15 +21,9 @@ int cuda_devices();
 // exist.
 Device& cuda(int index);
 
-// Whether f32 matrix products on all GPUs may round their operands to TF32 (10
-// mantissa bits). By default they may not. Throws Error if there are no GPUs.
-void cuda_allow_tf32(bool);
-
-// Whether the first matrix product of each kind measures cuBLASLt's algorithms,
-// and later ones use the fastest. By default, products use cuBLASLt's first
-// proposal, which gives the same bits in every run and on every GPU of the same
-// model. Throws Error if there are no GPUs.
-void cuda_tune_gemm(bool);
+// Sets how all GPUs compute. Call it before any work on a GPU. Throws Error if
+// there are no GPUs.
+void cuda_set_options(const CudaOptions&);
 
 // NCCL, which connects the GPUs. Throws Error if there are no GPUs.
 NcclLibrary& cuda_nccl();

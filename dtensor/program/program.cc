@@ -95,7 +95,8 @@ struct Program::State {
   DeviceChoice device;
   int64_t ranks_per_gpu = 1;
   double timeout = 60;  // seconds
-  bool dry_run = false, tf32 = false, tune_gemm = false;
+  bool dry_run = false;
+  CudaOptions cuda_options;
   Mesh mesh;
   std::function<Device&(int64_t)> devices;
   std::shared_ptr<Trace> trace;
@@ -259,7 +260,8 @@ struct Program::State {
 
   void read_device() {
     device = parse_device(device_text);
-    for (const char* flag : {"--ranks-per-gpu", "--tf32", "--tune-gemm"})
+    for (const char* flag :
+         {"--ranks-per-gpu", "--tf32", "--tune-gemm", "--deterministic"})
       DT_CHECK(
           device.cuda || !flags.given(flag), flag,
           "it is for --device cuda, but this is --device cpu; leave it out");
@@ -283,8 +285,7 @@ struct Program::State {
            .count = ranks_per_process});
     else if (!is_dry())
       devices = devices_for(device, mesh.num_ranks());
-    if (devices && tf32) cuda_allow_tf32(true);
-    if (devices && tune_gemm) cuda_tune_gemm(true);
+    if (devices) cuda_set_options(cuda_options);
   }
 
   CostTable prices(const Mesh& m) const {
@@ -398,12 +399,15 @@ void Program::State::add_rank_flags() {
                TextKind::kText);
   s->flags.add("--ranks-per-gpu", &s->ranks_per_gpu,
                "the number of ranks that share a GPU", 1, kMostThreads);
-  s->flags.add("--tf32", &s->tf32,
+  s->flags.add("--tf32", &s->cuda_options.tf32,
                "f32 products on GPUs may round their operands to TF32");
-  s->flags.add("--tune-gemm", &s->tune_gemm,
+  s->flags.add("--tune-gemm", &s->cuda_options.tune_gemm,
                "time cuBLASLt's algorithms at the first product of each kind "
                "on a GPU, and keep the fastest; bits may differ between runs "
                "and between GPUs");
+  s->flags.add("--deterministic", &s->cuda_options.deterministic,
+               "the gradient of attention in 16 bits on GPUs has the same bits "
+               "in every run; slower, and takes up to 1 GiB more memory");
   std::vector<std::string> choices = {"threads"}, launched;
   for (const ProcessBackend& b : process_backends()) {
     choices.emplace_back(b.name);

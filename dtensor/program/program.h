@@ -17,6 +17,8 @@
 //   --tune-gemm        time cuBLASLt's algorithms when a product is first
 //                      computed and keep the fastest, instead of its first
 //                      proposal; bits may differ between runs and GPUs
+//   --deterministic    attention's gradient in 16 bits on GPUs has the same
+//                      bits in every run
 //   --backend mpi      how ranks communicate: threads (the default), which
 //                      read each other's memory; mpi, tcp or the like
 //                      (comm/process_backend.h), in processes that a launcher

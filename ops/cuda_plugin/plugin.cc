@@ -12,7 +12,6 @@
 #include "dtensor/device/cuda/cuda_device.h"
 #include "dtensor/device/cuda/streams.h"
 #include "dtensor/ops/kernels/cuda/cuda_kernels.h"
-#include "dtensor/ops/kernels/cuda/gemm.h"
 #include "dtensor/version.h"
 
 namespace dtensor {
@@ -46,8 +45,7 @@ CudaPlugin describe() {
           why_none.c_str(),
           &device,
           &nccl_library,
-          &kernels::cuda::allow_tf32,
-          &kernels::cuda::tune_gemm};
+          [](const CudaOptions& o) { kernels::cuda::options = o; }};
 }
 
 }  // namespace

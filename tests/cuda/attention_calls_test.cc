@@ -15,7 +15,8 @@
 namespace dtensor::kernels::cuda {
 namespace {
 
-constexpr Cudnn kHopper = {91900, 9}, kAmpere = {91900, 8};
+constexpr Cudnn kHopper = {91900, 9}, kAmpere = {91900, 8},
+                kDeterministic = {91900, 9, true};
 
 std::array<int64_t, 4> bshd(int64_t h, int64_t s, int64_t d) {
   return {h * s * d, d, h * d, 1};
@@ -255,6 +256,7 @@ TEST(AttentionCallsTest, EachPartOfTheCallIsInTheGraph) {
     EXPECT_EQ(std::ranges::count(graphs, *g), 0) << graphs.size();
     graphs.push_back(*g);
   }
+  EXPECT_NE(usual().backward(kDeterministic), graphs[0]);
 }
 
 TEST(AttentionCallsTest, BackwardRunsInPartsThatFit) {
@@ -274,16 +276,20 @@ TEST(AttentionCallsTest, BackwardRunsInPartsThatFit) {
   };
   for (const auto& x : cases) {
     SCOPED_TRACE("b " + std::to_string(x.b) + " s " + std::to_string(x.s));
-    const auto g = Call(x.b, x.hq, x.hkv, x.s, x.s, 64).causal(0).backward();
+    const auto g =
+        Call(x.b, x.hq, x.hkv, x.s, x.s, 64).causal(0).backward(kDeterministic);
     ASSERT_EQ(g.has_value(), x.at_once_b > 0);
     if (!g) continue;
     EXPECT_EQ(g->b, x.at_once_b);
     EXPECT_EQ(g->hkv, x.at_once_hkv);
     EXPECT_EQ(g->hq * x.hkv, g->hkv * x.hq);
-    const auto f = Call(x.b, x.hq, x.hkv, x.s, x.s, 64).causal(0).forward();
-    ASSERT_TRUE(f);
-    EXPECT_EQ(f->b, x.b);
-    EXPECT_EQ(f->hkv, x.hkv);
+    for (const bool back : {false, true}) {
+      const Call c = Call(x.b, x.hq, x.hkv, x.s, x.s, 64).causal(0);
+      const auto whole = back ? c.backward() : c.forward();
+      ASSERT_TRUE(whole);
+      EXPECT_EQ(whole->b, x.b);
+      EXPECT_EQ(whole->hkv, x.hkv);
+    }
   }
 }
 
@@ -293,7 +299,7 @@ TEST(AttentionCallsTest, BackwardRunsAreOfTiles) {
     int64_t s, t, at_once;
   } const cases[] = {{7232, 8192, 9}, {7280, 8192, 3}, {8192, 7280, 3}};
   for (const auto& x : cases) {
-    const auto g = Call(1, 9, 9, x.s, x.t, 64).backward();
+    const auto g = Call(1, 9, 9, x.s, x.t, 64).backward(kDeterministic);
     ASSERT_TRUE(g) << x.s;
     EXPECT_EQ(g->hkv, x.at_once) << x.s;
   }

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "dtensor/ops/kernels/cuda/cuda_kernels.h"
 #include "tests/cuda/fake_cublaslt.cuh"
 #include "tests/cuda/random_gemm.h"
 #include "tests/ops/reference.h"
@@ -25,8 +26,8 @@ class CublasLtTest : public testing::Test {
 };
 
 struct Tuned {
-  Tuned() { tune_gemm(true); }
-  ~Tuned() { tune_gemm(false); }
+  Tuned() { options.tune_gemm = true; }
+  ~Tuned() { options.tune_gemm = false; }
 };
 
 Stream stream(uintptr_t i) { return {reinterpret_cast<void*>(i)}; }
@@ -344,9 +345,9 @@ TEST_F(CublasLtTest, Tf32IsAskedFor) {
   Square square(15);
   ASSERT_TRUE(square.run());
   EXPECT_EQ(world.compute, CUBLAS_COMPUTE_32F);
-  allow_tf32(true);
+  options.tf32 = true;
   ASSERT_TRUE(square.run());
-  allow_tf32(false);
+  options.tf32 = false;
   EXPECT_EQ(world.compute, CUBLAS_COMPUTE_32F_FAST_TF32);
 }
 

@@ -79,8 +79,7 @@ Device& cuda(int index) {
   return *device;
 }
 
-void cuda_allow_tf32(bool) {}
-void cuda_tune_gemm(bool) {}
+void cuda_set_options(const CudaOptions&) {}
 
 NcclLibrary& cuda_nccl() {
   static auto* const library =

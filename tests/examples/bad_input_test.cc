@@ -63,6 +63,7 @@ std::vector<Case> train_cases() {
       {"--device cuda --ranks-per-gpu 0", "0 is too small"},
       {"--tf32", "it is for --device cuda"},
       {"--tune-gemm", "it is for --device cuda"},
+      {"--deterministic", "it is for --device cuda"},
       {"--backend nccl", "nccl is for --device cuda"},
       {"--backend nccl --device cuda --ranks-per-gpu 2", "one rank per GPU"},
       {"--backend gloo", "'gloo'; write one of threads, mpi, tcp, nccl"},

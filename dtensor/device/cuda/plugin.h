@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "dtensor/comm/nccl/link.h"
+#include "dtensor/device/cuda_options.h"
 #include "dtensor/device/device.h"
 
 namespace dtensor {
@@ -24,8 +25,7 @@ struct CudaPlugin {
   const char* why_none;          // CUDA's reason if there are none
   Device& (*device)(int index);  // 0 <= index < devices
   NcclLibrary& (*nccl)();
-  void (*allow_tf32)(bool);
-  void (*tune_gemm)(bool);
+  void (*set_options)(const CudaOptions&);
 };
 
 }  // namespace dtensor

@@ -32,6 +32,7 @@ std::string cudnn_attention_library() {
 
 #include "dtensor/device/cuda/launch.cuh"
 #include "dtensor/ops/kernels/cuda/attention_calls.h"
+#include "dtensor/ops/kernels/cuda/cuda_kernels.h"
 #include "dtensor/placement/bounded_cache.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/placement/hash.h"
@@ -74,6 +75,7 @@ void check_cudnn(cudnnStatus_t status, const AttentionGraph& g) {
 struct GraphHash {
   size_t operator()(const AttentionGraph& g) const {
     uint64_t h = hash_mix(static_cast<uint64_t>(g.type) << 16 |
+                              static_cast<uint64_t>(g.deterministic) << 9 |
                               static_cast<uint64_t>(g.backward) << 8 |
                               static_cast<uint64_t>(g.diagonal),
                           std::bit_cast<uint32_t>(g.scale));
@@ -158,7 +160,7 @@ Built build(cudnnHandle_t handle, const AttentionGraph& g) {
     const auto [dq, dk, dv] = graph->sdpa_backward(
         q, k, v, input(g.kOut), input(g.kDOut), graph->tensor(lse),
         attributes<api::SDPA_backward_attributes>(g)
-            .set_deterministic_algorithm(true));
+            .set_deterministic_algorithm(g.deterministic));
     output(*dq, g.kDQ);
     output(*dk, g.kDK);
     output(*dv, g.kDV);
@@ -193,7 +195,11 @@ class Session {
     cudnn_ = {static_cast<int64_t>(cudnnGetVersion()), compute};
   }
 
-  const Cudnn& cudnn() const { return cudnn_; }
+  Cudnn cudnn() const {
+    Cudnn now = cudnn_;
+    now.deterministic = options.deterministic;
+    return now;
+  }
 
   // The handle, set to submit work to the stream.
   cudnnHandle_t handle(cudaStream_t stream, const AttentionGraph& g) {
@@ -209,9 +215,7 @@ class Session {
     Built* found = graphs_.find(g);
     if (!found) found = &graphs_.insert(g, build(handle(stream, g), g));
     if (found->captured || !found->graph) return *found;
-    cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
-    check(cudaStreamIsCapturing(stream, &capture), kWhere);
-    if (capture == cudaStreamCaptureStatusActive) {
+    if (dtensor::cuda::captured(stream)) {
       found->captured = true;
       captured_.push_back(found->graph);
     }

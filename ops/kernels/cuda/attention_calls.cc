@@ -109,7 +109,7 @@ bool set_strides(AttentionGraph& g) {
   return true;
 }
 
-// Cuts the backward pass into runs.
+// Cuts the deterministic backward pass into runs.
 bool cut(AttentionGraph& g) {
   const int64_t group = g.hq / g.hkv, b = g.b, hkv = g.hkv;
   const int64_t bytes =
@@ -140,6 +140,7 @@ std::optional<AttentionGraph> attention_graph(const Cudnn& cudnn,
       !aligned(grad.dk.data) || !aligned(grad.dv.data))
     return {};
   g->backward = true;
+  g->deterministic = cudnn.deterministic;
   // Not supported, and wrong: github.com/NVIDIA/cudnn-frontend/issues/1072.
   if (g->s == 1 || g->t == 1) return {};
   // Up to 9.30, Hopper's kernel treats the upper half of its last 128 keys as
@@ -151,7 +152,7 @@ std::optional<AttentionGraph> attention_graph(const Cudnn& cudnn,
   std::ranges::copy(grad.dq.strides, g->strides[AttentionGraph::kDQ]);
   std::ranges::copy(grad.dk.strides, g->strides[AttentionGraph::kDK]);
   std::ranges::copy(grad.dv.strides, g->strides[AttentionGraph::kDV]);
-  if (!cut(*g) || !set_strides(*g)) return {};
+  if ((g->deterministic && !cut(*g)) || !set_strides(*g)) return {};
   return g;
 }
 

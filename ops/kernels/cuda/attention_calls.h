@@ -10,8 +10,9 @@ namespace dtensor::kernels::cuda {
 
 // Facts that decide besides the call.
 struct Cudnn {
-  int64_t version = 0;  // 91900 is 9.19.0
-  int compute = 0;      // the GPU's: 9 is 9.0, Hopper
+  int64_t version = 0;         // 91900 is 9.19.0
+  int compute = 0;             // the GPU's: 9 is 9.0, Hopper
+  bool deterministic = false;  // CudaOptions::deterministic
 };
 
 // Which of t keys query i of s attends to.
@@ -27,6 +28,7 @@ struct AttentionGraph {
 
   DType type = DType::kBF16;
   bool backward = false;
+  bool deterministic = false;  // of the backward pass
   Diagonal diagonal = Diagonal::kNone;
   float scale = 1;
   // Sizes of one run of the graph. A call is several runs, which cover all

@@ -1,10 +1,16 @@
 // The kernels of CUDA devices.
 #pragma once
+#include "dtensor/device/cuda_options.h"
 #include "dtensor/ops/kernels/kernels.h"
 
 namespace dtensor {
 
 // Defined in libdtensor_cuda.so.
 const Kernels& cuda_kernels();
+
+namespace kernels::cuda {
+// Those of this library; see cuda_set_options().
+inline CudaOptions options;
+}  // namespace kernels::cuda
 
 }  // namespace dtensor

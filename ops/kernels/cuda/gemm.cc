@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "dtensor/device/cuda/launch.cuh"
+#include "dtensor/ops/kernels/cuda/cuda_kernels.h"
 #include "dtensor/ops/kernels/cuda/gemm_calls.h"
 #include "dtensor/placement/bounded_cache.h"
 #include "dtensor/placement/error.h"
@@ -25,6 +26,7 @@
 namespace dtensor::kernels::cuda {
 namespace {
 
+using dtensor::cuda::captured;
 using dtensor::cuda::check;
 
 constexpr size_t kWorkspaceBytes = size_t{32} << 20;  // for each stream
@@ -32,7 +34,6 @@ constexpr int kCandidates = 6;                        // algorithms to time
 constexpr int kRuns = 3;                              // timed runs of each
 constexpr size_t kPlans = 4096;                       // plans to keep
 
-std::atomic<bool> tf32_allowed = false, tuned = false;
 std::atomic<int64_t> declined = 0;
 
 void check_lt(cublasStatus_t status, const char* what) {
@@ -367,12 +368,6 @@ cublasLtMatmulAlgo_t fastest(cublasLtHandle_t handle, const Key& key, Plan plan,
   return all[best];
 }
 
-bool captured(cudaStream_t stream) {
-  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  check(cudaStreamIsCapturing(stream, &status), "gemm");
-  return status != cudaStreamCaptureStatusNone;
-}
-
 Plan plan_of(cublasLtHandle_t handle, const Key& key, const Types& types,
              const Matrices& m, cudaStream_t stream) {
   if (const auto kept = library().find(key)) return *kept;
@@ -405,13 +400,11 @@ uint32_t alignment(const void* data, int64_t item_size, int64_t next,
 
 }  // namespace
 
-void allow_tf32(bool allow) { tf32_allowed = allow; }
-void tune_gemm(bool tune) { tuned = tune; }
 int64_t cublaslt_declined() { return declined; }
 
 bool cublaslt_gemm(Stream s, const Gemm& g) {
   const DType in = g.type, out = g.c_type;
-  const bool tf32 = in == DType::kF32 && tf32_allowed;
+  const bool tf32 = in == DType::kF32 && options.tf32;
   const std::optional<Types> types = types_of(in, out, tf32);
   if (!types) return false;
   const FoldedGemm folded(g);
@@ -428,7 +421,7 @@ bool cublaslt_gemm(Stream s, const Gemm& g) {
   const int64_t in_size = size_of(in), out_size = size_of(out);
   const auto repeats = calls->repeats();
   const bool swapped = calls->swapped;
-  Key key{calls->call, in, out, tf32, tuned, 0, 0, 0, 0, *epilogue};
+  Key key{calls->call, in, out, tf32, options.tune_gemm, 0, 0, 0, 0, *epilogue};
   check(cudaGetDevice(&key.device), "gemm");
   key.left_align =
       alignment(swapped ? g.b : g.a, in_size, calls->call.left.next, repeats,

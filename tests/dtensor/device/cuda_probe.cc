@@ -1,5 +1,6 @@
 // For cuda_test: prints what a program gets that asks for the device of this
-// number; with "tf32" behind it, or "tuned", after asking for that.
+// number; with "tf32", "tuned" or "deterministic" behind it, after asking
+// for that.
 #include <cstdio>
 #include <cstdlib>
 #include <string_view>
@@ -14,8 +15,10 @@ int main(int argc, char** argv) {
   try {
     std::printf("%d devices\n", dtensor::cuda_devices());
     const std::string_view how = argc > 2 ? argv[2] : "";
-    if (how == "tf32") dtensor::cuda_allow_tf32(true);
-    if (how == "tuned") dtensor::cuda_tune_gemm(true);
+    if (!how.empty())
+      dtensor::cuda_set_options({.tf32 = how == "tf32",
+                                 .tune_gemm = how == "tuned",
+                                 .deterministic = how == "deterministic"});
     dtensor::cuda(std::atoi(argv[1]));
   } catch (const dtensor::Error& e) {
     std::printf("%s\n", e.what());

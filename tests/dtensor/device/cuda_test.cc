@@ -116,6 +116,9 @@ TEST_F(CudaTest, HowProductsAreComputedIsTheLibrarysAffair) {
             "2 devices\n[fake] cuda:0 of " + path + " for 'matmul' in TF32\n");
   EXPECT_EQ(run("", 0, " tuned"),
             "2 devices\n[fake] cuda:0 of " + path + " for 'matmul', tuned\n");
+  EXPECT_EQ(
+      run("", 0, " deterministic"),
+      "2 devices\n[fake] cuda:0 of " + path + " for 'matmul', deterministic\n");
   EXPECT_EQ(run("FAKE_CUDA=none", 0, " tf32").find("[cuda] there is no"), 0u);
 }
 

@@ -13,14 +13,16 @@ namespace {
 
 const CudaHost* host = nullptr;
 
-bool tf32 = false, tuned = false;
+CudaOptions options;
 
 // All it has are Errors: of which file, and during what.
 Device& device(int index) {
   Dl_info info;
   dladdr(&host, &info);
-  fail("fake", "cuda:{} of {} for '{}'{}{}", index, info.dli_fname,
-       host->running_op(), tf32 ? " in TF32" : "", tuned ? ", tuned" : "");
+  fail("fake", "cuda:{} of {} for '{}'{}{}{}", index, info.dli_fname,
+       host->running_op(), options.tf32 ? " in TF32" : "",
+       options.tune_gemm ? ", tuned" : "",
+       options.deterministic ? ", deterministic" : "");
 }
 
 }  // namespace
@@ -35,7 +37,8 @@ const dtensor::CudaPlugin* dtensor_cuda_plugin(const dtensor::CudaHost* host) {
   plugin.devices = like == "none" ? 0 : like == "one" ? 1 : 2;
   plugin.why_none = "cudaErrorNoDevice (no CUDA-capable device is detected)";
   plugin.device = &dtensor::device;
-  plugin.allow_tf32 = [](bool allow) { dtensor::tf32 = allow; };
-  plugin.tune_gemm = [](bool tune) { dtensor::tuned = tune; };
+  plugin.set_options = [](const dtensor::CudaOptions& options) {
+    dtensor::options = options;
+  };
   return &plugin;
 }
