@@ -198,8 +198,12 @@ TEST(Gather, AheadIsTheSameEarlier) {
     step(false);
     EXPECT_EQ(sent.gathers(), 6 + 4);
     // Another way than expected: nothing ahead, nor where it meets the old one.
+    rt.context().allocator->reset_peak();
     const double other = step(true);
     EXPECT_EQ(sent.gathers(), 2);  // which are held
+    EXPECT_EQ(
+        rt.context().allocator->stats().of(MemoryKind::kGathered).peak_bytes,
+        2 * kBytes);
     for (int i = 0; i < 3; ++i) {
       rt.context().allocator->reset_peak();
       EXPECT_EQ(step(false), first);
