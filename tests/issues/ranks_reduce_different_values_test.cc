@@ -67,6 +67,17 @@ TEST(RanksReduceDifferentValues, OneOperatorMore) {
     });
 }
 
+// An argument that decides more than a number: which elements are taken.
+TEST(RanksReduceDifferentValues, AnotherArgument) {
+  run(2, [](Runtime& rt) {
+    const Mesh mesh = Mesh::parse("tp=2");
+    const auto x = ones({8, 4}, mesh, "S0");
+    const std::string error = error_of(
+        [&] { topk(x, 2, -1, rt.rank() == 1).values.redistribute("R"); });
+    EXPECT_TRUE(says(error, "disagree about collective")) << error;
+  });
+}
+
 // An operator that communicates names itself.
 TEST(RanksReduceDifferentValues, InputsOfAnOperator) {
   run(2, [](Runtime& rt) {
