@@ -962,8 +962,8 @@ BUGS = [
     ], ['checkpoint_train_test', 'checkpoint_test']),
     Bug(193, "norm backward: the sum's own cotangent is left out", [
         ('ops/kernels/portable/norm.cc',
-         '- centered * c2 + h;',
-         '- centered * c2 + h * (MUT(193) ? C(0) : C(1));'),
+         '- (v - m) * c2 + h;',
+         '- (v - m) * c2 + h * (MUT(193) ? C(0) : C(1));'),
     ], ['norm_test']),
     Bug(194, 'add_norm: two partial sums are reduced one by one', [
         ('ops/norm.cc',
@@ -1498,8 +1498,8 @@ BUGS = [
     ], ['cuda_device_emulated_test']),
     Bug(426, 'cuda: an allocation waits for a stream that is being captured', [
         ('dtensor/device/cuda/launch.cc',
-         'if (status == cudaStreamCaptureStatusNone)',
-         'if (status == cudaStreamCaptureStatusNone || MUT(426))'),
+         'if (!captured(stream)) check(',
+         'if (!captured(stream) || MUT(426)) check('),
     ], ['cuda_device_emulated_test']),
     Bug(430, 'epilogue: a row with a stride is activated twice', [
         ('ops/kernels/portable/epilogue.cc',
