@@ -30,7 +30,7 @@ using dtensor::cuda::captured;
 using dtensor::cuda::check;
 
 constexpr size_t kWorkspaceBytes = size_t{32} << 20;  // for each stream
-constexpr int kCandidates = 6;                        // algorithms to time
+constexpr int kCandidates = 16;                       // algorithms to time
 constexpr int kRuns = 3;                              // timed runs of each
 constexpr size_t kPlans = 4096;                       // plans to keep
 
