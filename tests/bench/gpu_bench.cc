@@ -1,6 +1,7 @@
 // What operators reach of what the device does at its best, measured in turns
-// in one run: the same kernel called bare, or a copy of as many bytes.
-// gpu_bench.py beside it takes torch's times of the same cases.
+// in one run: the fastest of cuBLASLt's algorithms, a copy of as many bytes, or
+// the same kernels called bare. gpu_bench.py beside it takes torch's times of
+// the same cases, which have the same names there.
 //
 //   bazel run -c opt //tests/bench:gpu_bench -- --help
 #include <fmt/format.h>
@@ -9,8 +10,8 @@
 #include <array>
 #include <chrono>
 #include <cmath>
+#include <cstdio>
 #include <functional>
-#include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -20,6 +21,7 @@
 #include <vector>
 
 #include "dtensor/autograd.h"
+#include "dtensor/device/cuda.h"
 #include "dtensor/graph.h"
 #include "dtensor/nn/models.h"
 #include "dtensor/nn/optimizer.h"
@@ -35,7 +37,6 @@
 #include "dtensor/program/program.h"
 #include "dtensor/rank_context.h"
 #include "dtensor/scopes.h"
-#include "dtensor/text_table.h"
 #include "tests/bench/rounds.h"
 
 namespace dtensor {
@@ -47,30 +48,53 @@ using Json = nlohmann::ordered_json;
 struct Flags {
   std::string cases = "G1,G2,G3,G4,G5,G6,G7,G8", dtype = "bf16";
   int64_t rounds = 15, divide = 1;
+  bool list = false;
+  CudaOptions options = {};
 };
 
-// A measurement: what it is, how long it took, and how long the best takes.
-struct Row {
-  std::string name;
-  double seconds, best;
-  std::string rate;  // "612 TFLOP/s"
-  int64_t peak;      // bytes of the first rank, beside what there was before
+class Bench;
+
+struct Case {
+  std::string_view name;  // "G3/swiglu"
+  // The time of the best, divided by ours, is to be at least this; 0: only
+  // torch's time says what is good.
+  double goal;
+  void (*run)(Bench&);
+  double most_us = 0;  // ours is to take at most so long, if not 0
 };
 
-std::string tflops(double flops, double seconds) {
-  return fmt::format("{:.1f} TFLOP/s", flops / seconds / 1e12);
-}
-std::string gbytes(double bytes, double seconds) {
-  return fmt::format("{:.0f} GB/s", bytes / seconds / 1e9);
+// What the best is that an operator is compared with.
+enum class Best : uint8_t {
+  kAlgorithm,  // its products alone, each with cuBLASLt's fastest algorithm
+  kCopy,       // a copy of as many bytes
+  kBare,       // its kernels alone
+  kEager,      // the same without a CUDA graph
+  kOneRank     // the whole of it on one rank
+};
+std::string_view name(Best best) {
+  switch (best) {
+    case Best::kAlgorithm:
+      return "the fastest algorithm";
+    case Best::kCopy:
+      return "a copy";
+    case Best::kBare:
+      return "its kernels";
+    case Best::kEager:
+      return "no graph";
+    case Best::kOneRank:
+      return "one rank";
+  }
+  return {};
 }
 
 // One rank's bench: what it computes on, and how it takes the time.
 class Bench {
  public:
-  Bench(Runtime& rt, const Flags& flags, std::vector<Row>& rows)
+  Bench(Runtime& rt, const Flags& flags, const Case& c, Json& rows)
       : mesh(rt.mesh()),
         dtype(parse_dtype(flags.dtype)),
         flags_(flags),
+        case_(c),
         context_(rt.context()),
         rows_(rows) {}
 
@@ -94,11 +118,14 @@ class Bench {
   const Kernels& kernels() const { return kernels_of(*context_.device); }
   Stream stream() const { return context_.stream; }
 
-  // Both take turns; `work` is in flops, or bytes.
-  void compare(const std::string& name, double work, bool is_flops,
-               const std::function<void()>& ours,
+  // Both take turns; `work` is in flops, or in bytes for a copy. Prints a row.
+  void compare(double work, Best against, const std::function<void()>& ours,
                const std::function<void()>& best) {
     Communicator& all = context_.communicator(mesh, mesh.all_axes());
+    if (flags_.rounds == 0) {
+      time(ours, 1);
+      return;
+    }
     time(ours, 1), time(best, 1);  // what is kept is there
     context_.allocator->reset_peak();
     const int64_t before = context_.allocator->stats().current_bytes;
@@ -111,10 +138,51 @@ class Bench {
                     {"best", [&] { return time(best, of_best); }}},
                    static_cast<int>(flags_.rounds));
     if (context_.world_rank != 0) return;
-    const double seconds = median(times[0]);
-    rows_.push_back({name, seconds, median(times[1]),
-                     is_flops ? tflops(work, seconds) : gbytes(work, seconds),
-                     peak});
+    const double seconds = median(times[0]), least = median(times[1]),
+                 ratio = least / seconds;
+    const auto rate = [&](double s) {
+      return against == Best::kCopy
+                 ? fmt::format("{:.0f} GB/s", work / s / 1e9)
+                 : fmt::format("{:.1f} TFLOP/s", work / s / 1e12);
+    };
+    std::string goal = "torch's";
+    if (case_.most_us > 0)
+      goal = fmt::format("<= {:.1f} us: {}", case_.most_us,
+                         1e6 * seconds <= case_.most_us ? "met" : "missed");
+    else if (case_.goal > 0)
+      goal = fmt::format(">= {:.2f}: {}", case_.goal,
+                         ratio >= case_.goal ? "met" : "missed");
+    fmt::print(
+        "{:<32} {:.1f} us, {:.3f} of {} ({:.1f} us), {} of {}, {:.1f} "
+        "MB; goal {}\n",
+        case_.name, 1e6 * seconds, ratio, name(against), 1e6 * least,
+        rate(seconds), rate(least), static_cast<double>(peak) / 1e6, goal);
+    std::fflush(stdout);
+    rows_.push_back({{"case", case_.name},
+                     {"seconds", seconds},
+                     {"best", name(against)},
+                     {"best_seconds", least},
+                     {"ratio", ratio},
+                     {"goal", case_.goal},
+                     {"peak_bytes", peak}});
+  }
+
+  void skip(std::string_view why) const {
+    if (context_.world_rank == 0)
+      fmt::print("{:<32} not measured: {}\n", case_.name, why);
+  }
+
+  // Computes products with the fastest algorithm that cuBLASLt proposes, as
+  // --tune-gemm does.
+  std::function<void()> tuned(std::function<void()> products) const {
+    if (context_.device->kind() != Device::Kind::kCuda) return products;
+    return [this, products = std::move(products)] {
+      CudaOptions fastest = flags_.options;
+      fastest.tune_gemm = true;
+      cuda_set_options(fastest);
+      products();
+      cuda_set_options(flags_.options);
+    };
   }
 
   // Of so many bytes, read and written together.
@@ -153,8 +221,9 @@ class Bench {
   }
 
   const Flags& flags_;
+  const Case& case_;
   RankContext& context_;
-  std::vector<Row>& rows_;
+  Json& rows_;
   uint64_t stream_ = 1;
 };
 
@@ -172,7 +241,7 @@ std::function<void()> product(Bench& b, const Tensor& x, const Tensor& w) {
   };
 }
 
-// GPT-2's two layers against their products alone.
+// GPT-2's two layers.
 void feed_forward(Bench& b) {
   const int64_t s = b.size(8192), h = b.size(2048), ffn = 4 * h;
   const DistTensor x = b.parameter({s, h}), w1 = b.parameter({ffn, h}),
@@ -188,45 +257,40 @@ void feed_forward(Bench& b) {
       product(b, between, up),
       product(b, between.transpose(0, 1), in)};
   b.compare(
-      fmt::format("G1 feed-forward {} x {} forward and backward", s, h),
       12.0 * static_cast<double>(s) * static_cast<double>(h) *
           static_cast<double>(ffn),
-      true,
+      Best::kAlgorithm,
       [&] {
         const DistTensor y = dtensor::linear(x, w1, b1, Activation::kGeluTanh);
         grad(dtensor::linear(y, w2, b2), {x, w1, b1, w2, b2},
              {.cotangent = dy});
       },
-      [&] {
+      b.tuned([&] {
         for (const auto& fn : products) fn();
-      });
+      }));
 }
 
+template <int64_t kSize, bool kBackward>
 void linear(Bench& b) {
-  feed_forward(b);
-  for (int64_t n : {2048, 4096, 8192, 16384}) {
-    n = b.size(n);
-    const DistTensor x = b.random({n, n}), w = b.random({n, n}),
-                     dy = b.random({n, n});
-    const double flops = 2.0 * static_cast<double>(n) * static_cast<double>(n) *
-                         static_cast<double>(n);
-    {
-      const NoGrad no_grad;
-      b.compare(
-          fmt::format("G1 linear {}^3 forward", n), flops, true,
-          [&] { matmul(x, w); }, product(b, x.local(), w.local()));
-    }
-    const auto dx = product(b, dy.local(), w.local().transpose(0, 1)),
-               dw = product(b, x.local().transpose(0, 1), dy.local()),
-               forward = product(b, x.local(), w.local());
-    const DistTensor xp = b.parameter({n, n}), wp = b.parameter({n, n});
-    b.compare(
-        fmt::format("G1 linear {}^3 forward and backward", n), 3 * flops, true,
-        [&] {
-          grad(matmul(xp, wp), {xp, wp}, {.cotangent = dy});
-        },
-        [&] { forward(), dx(), dw(); });
+  const int64_t n = b.size(kSize);
+  const DistTensor x = b.parameter({n, n}), w = b.parameter({n, n}),
+                   dy = b.random({n, n});
+  const double flops = 2.0 * static_cast<double>(n) * static_cast<double>(n) *
+                       static_cast<double>(n);
+  const auto forward = product(b, x.local(), w.local());
+  if (!kBackward) {
+    const NoGrad no_grad;
+    return b.compare(
+        flops, Best::kAlgorithm, [&] { matmul(x, w); }, b.tuned(forward));
   }
+  const auto dx = product(b, dy.local(), w.local().transpose(0, 1)),
+             dw = product(b, x.local().transpose(0, 1), dy.local());
+  b.compare(
+      3 * flops, Best::kAlgorithm,
+      [&] {
+        grad(matmul(x, w), {x, w}, {.cotangent = dy});
+      },
+      b.tuned([&] { forward(), dx(), dw(); }));
 }
 
 // The host's time of an operator that computes next to nothing.
@@ -239,7 +303,7 @@ void host_cost(Bench& b) {
       .of = {
           .type = x.dtype(), .shape = {64}, .strides = {Shape{1}, Shape{1}}}};
   b.compare(
-      "G2 add 8x8 (best: its kernel)", 3 * 64.0 * 2, false, [&] { x + y; },
+      64.0, Best::kBare, [&] { x + y; },
       [&] {
         sum.of.in = {x.local().data(), y.local().data()};
         sum.of.out = out.mutable_data();
@@ -249,6 +313,7 @@ void host_cost(Bench& b) {
 
 // A small model's training step, replayed and as it is.
 void small_step(Bench& b) {
+  if (!b.has_graphs()) return b.skip("the device has no CUDA graphs");
   nn::ModelConfig c{.name = "gpt",
                     .layers = 4,
                     .hidden = 8 * std::max<int64_t>(2, b.size(256) / 8),
@@ -280,109 +345,115 @@ void small_step(Bench& b) {
   for (int i = 0; i < 2; ++i) captured.step();
   Graph graph([&] { captured.step(); });
   b.compare(
-      fmt::format("G2 step of a GPT, h={} s={} (best: without a graph)",
-                  c.hidden, c.seq),
-      6 * parameters * static_cast<double>(batch * c.seq), true,
+      6 * parameters * static_cast<double>(batch * c.seq), Best::kEager,
       [&] { graph.replay(); }, [&] { eager.step(); });
 }
 
-void small(Bench& b) {
-  host_cost(b);
-  if (b.has_graphs()) small_step(b);
-}
+// Two inputs of a function of rows, and the bytes of one.
+struct Rows {
+  explicit Rows(Bench& b)
+      : rows(b.size(16384)),
+        n(b.size(4096)),
+        bytes(static_cast<double>(rows * n * size_of(b.dtype))),
+        x(b.parameter({rows, n})),
+        y(b.parameter({rows, n})),
+        dy(b.random({rows, n})) {}
+  int64_t rows, n;
+  double bytes;
+  DistTensor x, y, dy;
+};
 
-void memory_bound(Bench& b) {
-  const int64_t rows = b.size(16384), n = b.size(4096);
-  const double item = static_cast<double>(size_of(b.dtype)),
-               all = static_cast<double>(rows) * static_cast<double>(n) * item;
-  const DistTensor x = b.parameter({rows, n}), y = b.parameter({rows, n}),
-                   g = b.parameter({n}), dy = b.random({rows, n}),
-                   dh = b.random({rows, n});
+void residual_norm(Bench& b) {
+  const Rows r(b);
+  const DistTensor g = b.parameter({r.n}), dh = b.random({r.rows, r.n});
   // Read x and the residual; write their sum h and y; read h, dy and dh; write
   // dx, which is the residual's gradient too.
   b.compare(
-      "G3 residual and RMS norm forward and backward", 8 * all, false,
+      8 * r.bytes, Best::kCopy,
       [&] {
-        const Normed out = add_rms_norm(x, y, g);
-        backward_pass(std::vector{out.y, out.x}, std::vector{dy, dh},
-                      std::vector{x, y, g}, {},
+        const Normed out = add_rms_norm(r.x, r.y, g);
+        backward_pass(std::vector{out.y, out.x}, std::vector{r.dy, dh},
+                      std::vector{r.x, r.y, g}, {},
                       [](const auto& a, const auto& c) { return a + c; });
       },
-      b.copy(8 * all));
-  b.compare(
-      "G3 SwiGLU forward and backward", 8 * all, false,
-      [&] {
-        grad(swiglu(x, y), {x, y}, {.cotangent = dy});
-      },
-      b.copy(8 * all));
-  const int64_t heads = std::max<int64_t>(1, n / 128), d = n / heads;
-  const DistTensor r = b.parameter({1, rows, heads, d}),
-                   dr = b.random({1, rows, heads, d});
-  b.compare(
-      "G3 rotary forward and backward", 4 * all, false,
-      [&] { grad(rotary(r), {r}, {.cotangent = dr}); }, b.copy(4 * all));
+      b.copy(8 * r.bytes));
 }
 
+void gated(Bench& b) {
+  const Rows r(b);
+  b.compare(
+      8 * r.bytes, Best::kCopy,
+      [&] {
+        grad(swiglu(r.x, r.y), {r.x, r.y}, {.cotangent = r.dy});
+      },
+      b.copy(8 * r.bytes));
+}
+
+void rotate(Bench& b) {
+  const int64_t rows = b.size(16384), n = b.size(4096),
+                heads = std::max<int64_t>(1, n / 128), d = n / heads;
+  const DistTensor x = b.parameter({1, rows, heads, d}),
+                   dy = b.random({1, rows, heads, d});
+  const double bytes = 4 * static_cast<double>(rows * n * size_of(b.dtype));
+  b.compare(
+      bytes, Best::kCopy, [&] { grad(rotary(x), {x}, {.cotangent = dy}); },
+      b.copy(bytes));
+}
+
+template <int64_t kLength, bool kBackward>
 void sdpa(Bench& b) {
-  for (int64_t s : {4096, 16384}) {
-    s = b.size(s);
-    const int64_t heads = 32, d = 128;
-    const Shape shape = {1, heads, s, d};
-    const DistTensor q = b.random(shape), k = b.random(shape),
-                     v = b.random(shape), dy = b.random(shape);
-    // Two products, half of whose elements count.
-    const double flops = 2 * 2 * 0.5 * static_cast<double>(heads) *
-                         static_cast<double>(s) * static_cast<double>(s) *
-                         static_cast<double>(d);
-    kernels::AttentionForward f;
-    kernels::Attention& a = f.of;
-    a.type = b.dtype;
-    a.b = 1, a.hq = a.hkv = heads, a.s = a.t = s, a.d = d;
-    std::array<int64_t, 4> strides;
-    std::ranges::copy(q.local().strides(), strides.begin());
-    a.q.strides = a.k.strides = a.v.strides = f.out.strides = strides;
-    a.scale = 1 / std::sqrt(static_cast<double>(d));
-    a.causal = true;
-    const Tensor out = Tensor::empty(shape, b.dtype),
-                 lse = Tensor::empty({1, heads, s}, kernels::stat_of(b.dtype));
-    {
-      const NoGrad no_grad;
-      b.compare(
-          fmt::format("G4 attention {} forward", s), flops, true,
-          [&] { attention(q, k, v, {.causal = true}); },
-          [&] {
-            a.q.data = q.local().data(), a.k.data = k.local().data();
-            a.v.data = v.local().data();
-            f.out.data = out.mutable_data(), f.lse = lse.mutable_data();
-            b.kernels().run(b.stream(), f);
-          });
-    }
-    const Tensor dq = Tensor::empty(shape, b.dtype),
-                 dk = Tensor::empty(shape, b.dtype),
-                 dv = Tensor::empty(shape, b.dtype);
-    kernels::AttentionBackward g;
-    g.out.strides = g.dout.strides = strides;
-    g.dq.strides = g.dk.strides = g.dv.strides = strides;
-    const DistTensor qp = b.parameter(shape), kp = b.parameter(shape),
-                     vp = b.parameter(shape);
-    b.compare(
-        fmt::format("G4 attention {} forward and backward", s), 3.5 * flops,
-        true,
-        [&] {
-          grad(attention(qp, kp, vp, {.causal = true}), {qp, kp, vp},
-               {.cotangent = dy});
-        },
-        [&] {
-          f.out.data = out.mutable_data(), f.lse = lse.mutable_data();
-          b.kernels().run(b.stream(), f);
-          g.of = a;
-          g.out.data = out.data(), g.dout.data = dy.local().data();
-          g.lse = lse.data();
-          g.dq.data = dq.mutable_data(), g.dk.data = dk.mutable_data();
-          g.dv.data = dv.mutable_data();
-          b.kernels().run(b.stream(), g);
-        });
+  const int64_t s = b.size(kLength), heads = 32, d = 128;
+  const Shape shape = {1, heads, s, d};
+  const DistTensor q = b.parameter(shape), k = b.parameter(shape),
+                   v = b.parameter(shape), dy = b.random(shape);
+  // Two products, half of whose elements count.
+  const double flops = 2 * 2 * 0.5 * static_cast<double>(heads) *
+                       static_cast<double>(s) * static_cast<double>(s) *
+                       static_cast<double>(d);
+  kernels::AttentionForward f;
+  kernels::Attention& a = f.of;
+  a.type = b.dtype;
+  a.b = 1, a.hq = a.hkv = heads, a.s = a.t = s, a.d = d;
+  std::array<int64_t, 4> strides;
+  std::ranges::copy(q.local().strides(), strides.begin());
+  a.q.strides = a.k.strides = a.v.strides = f.out.strides = strides;
+  a.scale = 1 / std::sqrt(static_cast<double>(d));
+  a.causal = true;
+  const Tensor out = Tensor::empty(shape, b.dtype),
+               lse = Tensor::empty({1, heads, s}, kernels::stat_of(b.dtype));
+  const auto forward = [&] {
+    a.q.data = q.local().data(), a.k.data = k.local().data();
+    a.v.data = v.local().data();
+    f.out.data = out.mutable_data(), f.lse = lse.mutable_data();
+    b.kernels().run(b.stream(), f);
+  };
+  if (!kBackward) {
+    const NoGrad no_grad;
+    return b.compare(
+        flops, Best::kBare, [&] { attention(q, k, v, {.causal = true}); },
+        forward);
   }
+  const Tensor dq = Tensor::empty(shape, b.dtype),
+               dk = Tensor::empty(shape, b.dtype),
+               dv = Tensor::empty(shape, b.dtype);
+  kernels::AttentionBackward g;
+  g.out.strides = g.dout.strides = strides;
+  g.dq.strides = g.dk.strides = g.dv.strides = strides;
+  b.compare(
+      3.5 * flops, Best::kBare,
+      [&] {
+        grad(attention(q, k, v, {.causal = true}), {q, k, v},
+             {.cotangent = dy});
+      },
+      [&] {
+        forward();
+        g.of = a;
+        g.out.data = out.data(), g.dout.data = dy.local().data();
+        g.lse = lse.data();
+        g.dq.data = dq.mutable_data(), g.dk.data = dk.mutable_data();
+        g.dv.data = dv.mutable_data();
+        b.kernels().run(b.stream(), g);
+      });
 }
 
 // A layer of Llama against its products and its attention alone.
@@ -419,13 +490,12 @@ void layer(Bench& b) {
                    v = b.parameter({1, heads, s, d}),
                    dy = b.random({1, heads, s, d});
   b.compare(
-      fmt::format("G5 layer h={} s={} forward and backward", c.hidden, s),
-      flops, true, [&] { grad(model->loss(in, out), model->parameters()); },
-      [&] {
+      flops, Best::kAlgorithm,
+      [&] { grad(model->loss(in, out), model->parameters()); }, b.tuned([&] {
         for (const auto& fn : products) fn();
         grad(attention(q, k, v, {.causal = true}), {q, k, v},
              {.cotangent = dy});
-      });
+      }));
 }
 
 void vocabulary(Bench& b) {
@@ -436,8 +506,7 @@ void vocabulary(Bench& b) {
   const double all = static_cast<double>(rows) * static_cast<double>(v) *
                      static_cast<double>(size_of(b.dtype));
   b.compare(
-      fmt::format("G7 cross entropy {} x {} forward and backward", rows, v),
-      3 * all, false, [&] { grad(cross_entropy(x, targets), {x}); },
+      3 * all, Best::kCopy, [&] { grad(cross_entropy(x, targets), {x}); },
       b.copy(3 * all));
 }
 
@@ -451,8 +520,7 @@ void adamw(Bench& b) {
                bytes = static_cast<double>(elements) *
                        (b.dtype == DType::kF32 ? 28 : 2 * item + 24);
   b.compare(
-      fmt::format("G8 AdamW of {} parameters", elements), bytes, false,
-      [&] { optimizer.step({g}, {}); }, b.copy(bytes));
+      bytes, Best::kCopy, [&] { optimizer.step({g}, {}); }, b.copy(bytes));
 }
 
 // An MLP split over ranks that may share the device, against the whole of it on
@@ -480,8 +548,7 @@ void tensor_parallel(Bench& b) {
     };
   }
   b.compare(
-      fmt::format("G6 MLP on {} ranks (best: on one)", b.mesh.num_ranks()),
-      flops, true,
+      flops, Best::kOneRank,
       [&] {
         const DistTensor y = matmul(gelu(matmul(x, w1)), w2);
         grad(y.redistribute(Placements{}), {w1, w2}, {.cotangent = dy});
@@ -491,63 +558,91 @@ void tensor_parallel(Bench& b) {
 
 // What ranks that share the device move, against the first one's copy of as
 // many bytes as all of them have to read and write.
-void collectives(Bench& b) {
-  const int64_t n = b.size(8192) * b.size(4096), p = b.mesh.num_ranks();
-  const std::string axis = b.mesh.axis_name(0);
-  const DistTensor whole = b.random({n});
-  const DistTensor terms = DistTensor::from_local(whole.local(), b.mesh,
-                                                  {{axis, PartialOf()}}, {n}),
-                   part = whole.redistribute({{axis, Shard(0)}});
-  const double bytes = static_cast<double>(n * size_of(b.dtype)),
-               ranks = static_cast<double>(p);
-  const bool first = RankContext::current().world_rank == 0;
-  const auto move = [&](const char* what, const DistTensor& from,
-                        const Placements& to, double work) {
+struct Shared {
+  explicit Shared(Bench& b)
+      : axis(b.mesh.axis_name(0)),
+        n(b.size(8192) * b.size(4096)),
+        ranks(static_cast<double>(b.mesh.num_ranks())),
+        bytes(static_cast<double>(n * size_of(b.dtype))),
+        whole(b.random({n})) {}
+  DistTensor part() const { return whole.redistribute({{axis, Shard(0)}}); }
+  DistTensor terms() const {
+    return DistTensor::from_local(whole.local(), whole.mesh(),
+                                  {{axis, PartialOf()}}, {n});
+  }
+  void move(Bench& b, const DistTensor& from, const Placements& to,
+            double work) const {
+    if (ranks == 1) return b.skip("one rank moves nothing");
+    const NoGrad no_grad;
+    const bool first = RankContext::current().world_rank == 0;
     b.compare(
-        fmt::format("G6 {} of {:.0f} MB on {} ranks (best: a copy)", what,
-                    bytes / 1e6, p),
-        work, false, [&] { from.redistribute(to); },
+        work, Best::kCopy, [&] { from.redistribute(to); },
         first ? b.copy(work) : [] {});
-  };
-  const NoGrad no_grad;
-  // Each reads all and writes all; each reads its part of all and writes that;
-  // the second, and then the first in what is there.
-  move("all-gather", part, Placements{}, 2 * ranks * bytes);
-  move("reduce-scatter", terms, {{axis, Shard(0)}}, (ranks + 1) * bytes);
-  move("all-reduce", terms, Placements{}, (3 * ranks - 1) * bytes);
+  }
+  std::string axis;
+  int64_t n;
+  double ranks, bytes;
+  DistTensor whole;
+};
+
+// Each reads all and writes all.
+void all_gather(Bench& b) {
+  const Shared s(b);
+  s.move(b, s.part(), Placements{}, 2 * s.ranks * s.bytes);
+}
+// Each reads its part of all and writes that.
+void reduce_scatter(Bench& b) {
+  const Shared s(b);
+  s.move(b, s.terms(), {{s.axis, Shard(0)}}, (s.ranks + 1) * s.bytes);
+}
+// The same, and then all but the part that is there.
+void all_reduce(Bench& b) {
+  const Shared s(b);
+  s.move(b, s.terms(), Placements{}, (3 * s.ranks - 1) * s.bytes);
 }
 
-void sharing(Bench& b) {
-  tensor_parallel(b);
-  if (b.mesh.num_ranks() > 1) collectives(b);
-}
+constexpr Case kCases[] = {
+    {"G1/feed-forward", 0.98, feed_forward},
+    {"G1/linear-2048-forward", 0.98, linear<2048, false>},
+    {"G1/linear-2048-both", 0.98, linear<2048, true>},
+    {"G1/linear-4096-forward", 0.98, linear<4096, false>},
+    {"G1/linear-4096-both", 0.98, linear<4096, true>},
+    {"G1/linear-8192-forward", 0.98, linear<8192, false>},
+    {"G1/linear-8192-both", 0.98, linear<8192, true>},
+    {"G1/linear-16384-forward", 0.98, linear<16384, false>},
+    {"G1/linear-16384-both", 0.98, linear<16384, true>},
+    {"G2/add", 0, host_cost, 2.5},
+    {"G2/step", 2, small_step},
+    {"G3/residual-norm", 0.88, residual_norm},
+    {"G3/swiglu", 0.88, gated},
+    {"G3/rotary", 0.88, rotate},
+    {"G4/attention-4096-forward", 0, sdpa<4096, false>},
+    {"G4/attention-4096-both", 0, sdpa<4096, true>},
+    {"G4/attention-16384-forward", 0, sdpa<16384, false>},
+    {"G4/attention-16384-both", 0, sdpa<16384, true>},
+    {"G5/layer", 0.75, layer},
+    {"G6/mlp", 0.91, tensor_parallel},
+    {"G6/all-gather", 0.85, all_gather},
+    {"G6/reduce-scatter", 0.85, reduce_scatter},
+    {"G6/all-reduce", 0.85, all_reduce},
+    {"G7/cross-entropy", 0.88, vocabulary},
+    {"G8/adamw", 0.88, adamw}};
 
-constexpr std::pair<std::string_view, void (*)(Bench&)> kCases[] = {
-    {"G1", linear}, {"G2", small},   {"G3", memory_bound}, {"G4", sdpa},
-    {"G5", layer},  {"G6", sharing}, {"G7", vocabulary},   {"G8", adamw}};
-
-// Those of "G1,G3", in the order that they have here.
-std::vector<size_t> chosen(const std::string& text) {
-  std::vector<size_t> all;
+// Those of "G1,G3/swiglu", in the order that they have here.
+std::vector<const Case*> chosen(const std::string& text) {
+  std::vector<const Case*> all;
   std::istringstream in(text);
   for (std::string name; std::getline(in, name, ',');) {
-    size_t i = 0;
-    while (i < std::size(kCases) && kCases[i].first != name) ++i;
-    DT_CHECK(i < std::size(kCases), "--cases",
-             "there is no {}; write some of G1 to G8, as G1,G3", name);
-    all.push_back(i);
+    const size_t before = all.size();
+    for (const Case& c : kCases)
+      if (c.name == name || c.name.starts_with(name + "/")) all.push_back(&c);
+    DT_CHECK(all.size() > before, "--cases",
+             "there is no {}; write some of G1 to G8, or of the names that "
+             "--list prints, as G1,G3/swiglu",
+             name);
   }
   std::ranges::sort(all);
   return all;
-}
-
-void bench_rank(Runtime& rt, const Flags& flags, std::vector<Row>& rows) {
-  for (const size_t i : chosen(flags.cases)) {
-    const auto& [name, fn] = kCases[i];
-    Bench bench(rt, flags, rows);
-    fn(bench);
-    if (rt.rank() == 0) fmt::print(stderr, "{} done\n", name);
-  }
 }
 
 int bench_main(int argc, char** argv) {
@@ -557,30 +652,33 @@ int bench_main(int argc, char** argv) {
                    .mesh = "tp=1"});
   program.add("--cases", &flags.cases, "which of G1 to G8");
   program.add("--dtype", &flags.dtype, "of the tensors");
-  program.add("--rounds", &flags.rounds, "how often both sides run", 1);
+  program.add("--rounds", &flags.rounds,
+              "how often both sides run; 0: ours once, for a profiler");
   program.add("--divide", &flags.divide,
               "sizes by so much: for a device that is slow", 1);
+  program.add("--list", &flags.list, "print the names of the cases, and stop");
   return program.main(
-      argc, argv, [&] { parse_dtype(flags.dtype), chosen(flags.cases); },
+      argc, argv,
       [&] {
-        std::vector<Row> rows;
-        run(program.run_options(),
-            [&](Runtime& rt) { bench_rank(rt, flags, rows); });
-        TextTable table("lrrrrr", {"case", "us", "best us", "best / ours",
-                                   "rate", "peak MB"});
-        Json json = Json::array();
-        for (const Row& r : rows) {
-          table.add({r.name, fmt::format("{:.1f}", 1e6 * r.seconds),
-                     fmt::format("{:.1f}", 1e6 * r.best),
-                     fmt::format("{:.3f}", r.best / r.seconds), r.rate,
-                     fmt::format("{:.1f}", static_cast<double>(r.peak) / 1e6)});
-          json.push_back({{"case", r.name},
-                          {"seconds", r.seconds},
-                          {"best_seconds", r.best},
-                          {"peak_bytes", r.peak}});
+        parse_dtype(flags.dtype);
+        chosen(flags.cases);
+        flags.options = {.tf32 = program.given("--tf32"),
+                         .tune_gemm = program.given("--tune-gemm"),
+                         .deterministic = program.given("--deterministic")};
+      },
+      [&] {
+        Json rows = Json::array();
+        if (flags.list) {
+          for (const Case& c : kCases) fmt::print("{}\n", c.name);
+          return;
         }
-        fmt::print("{}", table.to_string());
-        program.write_json(json);
+        run(program.run_options(), [&](Runtime& rt) {
+          for (const Case* c : chosen(flags.cases)) {
+            Bench bench(rt, flags, *c, rows);
+            c->run(bench);
+          }
+        });
+        program.write_json(rows);
       });
 }
 
