@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""torch's times of the cases of gpu_bench, eager and compiled.
+"""torch's times of the cases of gpu_bench: eager, compiled, and its attention by
+cuDNN.
 
-    python3 gpu_bench.py [--against gpu_bench.json] [--cases G1,G3] [--divide 1]
+    python3 gpu_bench.py [--against gpu_bench.json] [--cases G1,G3/swiglu]
+                         [--json FILE] [--divide 1] [--device cuda]
 
-With --against, a file that gpu_bench wrote with --json on the same machine, it
-prints the ratio of both, of the times and of the memory at its highest (beside
-what there was before). Needs torch with CUDA; --device cpu for a try, without
-memory.
+Prints a row for each case when it is known. With --against, a file that
+gpu_bench wrote with --json on the same machine, a row has the ratios of torch's
+times and ours, and of the memory at its highest (beside what there was before),
+and the goal. Needs torch with CUDA; --device cpu for a try, without memory.
 """
 
 import argparse
@@ -14,11 +16,26 @@ import json
 import statistics
 import time
 
+# By the start of a case's name: the side that is to take at least so many times
+# as long as ours. "torch" is torch's fastest side; "the fastest" also counts
+# what gpu_bench compares with.
+GOALS = {
+    "G1": ("the fastest", 0.98),
+    "G2/add": ("eager", 1.0),
+    "G2/step": ("eager", 5.0),
+    "G3": ("compiled", 1.0),
+    "G4": ("cudnn", 0.98),
+    "G5": ("torch", 1.0),
+    "G7": ("compiled", 1.0),
+    "G8": ("torch", 1.0),
+}
+
 
 def parse_args():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--against", help="what gpu_bench --json wrote")
     parser.add_argument("--cases", default="G1,G2,G3,G4,G5,G7,G8")
+    parser.add_argument("--json", help="a file for torch's times")
     parser.add_argument("--divide", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--device", default="cuda")
@@ -32,6 +49,10 @@ class Bench:
         self.torch = torch
         self.args = args
         self.results = []
+        self.ours = {}
+        if args.against:
+            with open(args.against) as f:
+                self.ours = {r["case"]: r for r in json.load(f)}
 
     def size(self, n):
         return max(8, n // self.args.divide)
@@ -42,8 +63,11 @@ class Bench:
         )
         return x.requires_grad_(grad)
 
+    def is_gpu(self):
+        return self.args.device.startswith("cuda")
+
     def wait(self):
-        if self.args.device.startswith("cuda"):
+        if self.is_gpu():
             self.torch.cuda.synchronize()
 
     def once(self, fn):
@@ -61,7 +85,7 @@ class Bench:
 
     def peak(self, fn):
         """Bytes that fn() takes beside what there is."""
-        if not self.args.device.startswith("cuda"):
+        if not self.is_gpu():
             return None
         cuda = self.torch.cuda
         cuda.reset_peak_memory_stats()
@@ -70,20 +94,72 @@ class Bench:
         cuda.synchronize()
         return cuda.max_memory_allocated() - before
 
-    def case(self, name, fn, **others):
-        """All take turns; the first round of each warms up."""
-        sides = {"eager": fn, "compiled": self.torch.compile(fn), **others}
-        times = {side: [] for side in sides}
-        for r in range(self.args.rounds + 1):
-            for side, run in sides.items():
-                seconds = self.once(run)
-                if r:
-                    times[side].append(seconds)
-        row = {"case": name, "sides": {}}
-        for side, all_times in times.items():
-            seconds = statistics.median(all_times)
-            row["sides"][side] = (seconds, self.peak(sides[side]))
+    def by_cudnn(self, fn):
+        """fn, in which scaled_dot_product_attention() may only use cuDNN."""
+
+        def run():
+            attention = self.torch.nn.attention
+            with attention.sdpa_kernel(attention.SDPBackend.CUDNN_ATTENTION):
+                return fn()
+
+        return run
+
+    def case(self, name, fn, compiled=True, **others):
+        """All take turns, after one round each that warms up. A side that torch
+        refuses is told, and the others go on."""
+        sides = {"eager": fn}
+        if compiled:
+            sides["compiled"] = self.torch.compile(fn)
+        sides.update(others)
+        times, refused = {}, {}
+        for side, run in sides.items():
+            try:
+                self.once(run)
+                times[side] = []
+            except Exception as e:  # of torch, of its compiler, or of Triton
+                refused[side] = str(e).split("\n")[0]
+        for _ in range(self.args.rounds):
+            for side, taken in times.items():
+                taken.append(self.once(sides[side]))
+        row = {"case": name, "sides": {}, "refused": refused}
+        for side, taken in times.items():
+            row["sides"][side] = {
+                "median": statistics.median(taken),
+                "peak": self.peak(sides[side]),
+            }
         self.results.append(row)
+        print(self.text(row), flush=True)
+        if self.args.json:
+            with open(self.args.json, "w") as f:
+                json.dump(self.results, f, indent=1)
+
+    def text(self, row):
+        ours = self.ours.get(row["case"])
+        parts = []
+        for side, got in row["sides"].items():
+            part = f"{side} {1e6 * got['median']:.1f} us"
+            if ours:
+                part += f" ({got['median'] / ours['seconds']:.3f} of ours)"
+            if got["peak"] is not None:
+                part += f" {got['peak'] / 1e6:.1f} MB"
+            if ours and got["peak"] and ours["peak_bytes"]:
+                part += f" ({got['peak'] / ours['peak_bytes']:.2f})"
+            parts.append(part)
+        parts += [f"{side}: {why}" for side, why in row["refused"].items()]
+        return f"{row['case']:32} {', '.join(parts)}{self.goal(row, ours)}"
+
+    @staticmethod
+    def goal(row, ours):
+        if not ours or not row["sides"]:
+            return ""
+        times = {side: got["median"] for side, got in row["sides"].items()}
+        times["torch"] = min(times.values())
+        times["the fastest"] = min(times["torch"], ours["best_seconds"])
+        for start, (side, least) in GOALS.items():
+            if row["case"].startswith(start) and side in times:
+                met = times[side] >= least * ours["seconds"]
+                return f"; goal >= {least} of {side}: {'met' if met else 'missed'}"
+        return ""
 
 
 def backward(out, dy, *inputs):
@@ -103,27 +179,32 @@ def feed_forward(b):
         y = F.gelu(F.linear(x, w1, b1), approximate="tanh")
         return backward(F.linear(y, w2, b2), dy, x, w1, b1, w2, b2)
 
-    b.case(f"G1 feed-forward {s} x {h} forward and backward", run)
+    b.case("G1/feed-forward", run)
 
 
-def linear(b):
-    feed_forward(b)
-    for n in (2048, 4096, 8192, 16384):
-        n = b.size(n)
+def linear(size, both):
+    def measure(b):
+        n = b.size(size)
         x, w = b.random(n, n, grad=True), b.random(n, n, grad=True)
         dy = b.random(n, n)
         xd, wd = x.detach(), w.detach()
-        b.case(f"G1 linear {n}^3 forward", lambda: xd @ wd)
-        b.case(
-            f"G1 linear {n}^3 forward and backward",
-            lambda: backward(x @ w, dy, x, w),
-        )
+        if both:
+            b.case(
+                f"G1/linear-{size}-both",
+                lambda: backward(x @ w, dy, x, w),
+                compiled=False,
+            )
+        else:
+            b.case(
+                f"G1/linear-{size}-forward", lambda: xd @ wd, compiled=False
+            )
+
+    return measure
 
 
 def host_cost(b):
     x, y = b.random(8, 8), b.random(8, 8)
-    b.case("G2 add 8x8 (best: its kernel)", lambda: x + y)
-    small_step(b)
+    b.case("G2/add", lambda: x + y)
 
 
 def small_step(b):
@@ -178,26 +259,37 @@ def small_step(b):
         loss().backward()
         optimizer.step()
 
-    b.case(f"G2 step of a GPT, h={h} s={s} (best: without a graph)", step)
+    b.case("G2/step", step)
 
 
-def memory_bound(b):
-    F = b.torch.nn.functional
+def rows_of(b):
     rows, n = b.size(16384), b.size(4096)
     x, y = b.random(rows, n, grad=True), b.random(rows, n, grad=True)
-    g, dy, dh = b.random(n, grad=True), b.random(rows, n), b.random(rows, n)
+    return rows, n, x, y, b.random(rows, n)
 
-    def residual_norm():
+
+def residual_norm(b):
+    F = b.torch.nn.functional
+    rows, n, x, y, dy = rows_of(b)
+    g, dh = b.random(n, grad=True), b.random(rows, n)
+
+    def run():
         h = x + y
         b.torch.autograd.grad(
             (F.rms_norm(h, (n,), g, 1e-6), h), (x, y, g), (dy, dh)
         )
 
-    b.case("G3 residual and RMS norm forward and backward", residual_norm)
-    b.case(
-        "G3 SwiGLU forward and backward",
-        lambda: backward(F.silu(x) * y, dy, x, y),
-    )
+    b.case("G3/residual-norm", run)
+
+
+def gated(b):
+    F = b.torch.nn.functional
+    _, _, x, y, dy = rows_of(b)
+    b.case("G3/swiglu", lambda: backward(F.silu(x) * y, dy, x, y))
+
+
+def rotary(b):
+    rows, n = b.size(16384), b.size(4096)
     heads = max(1, n // 128)
     d = n // heads
     r = b.random(1, rows, heads, d, grad=True)
@@ -212,26 +304,31 @@ def memory_bound(b):
         a, c = x[..., : d // 2], x[..., d // 2 :]
         return b.torch.cat((a * cos - c * sin, c * cos + a * sin), -1)
 
-    b.case(
-        "G3 rotary forward and backward", lambda: backward(rotate(r), dr, r)
-    )
+    b.case("G3/rotary", lambda: backward(rotate(r), dr, r))
 
 
-def sdpa(b):
-    attention = b.torch.nn.functional.scaled_dot_product_attention
-    for s in (4096, 16384):
-        s = b.size(s)
-        q, k, v = (b.random(1, 32, s, 128, grad=True) for _ in range(3))
+def sdpa(size, both):
+    def measure(b):
+        attention = b.torch.nn.functional.scaled_dot_product_attention
+        s = b.size(size)
+        q, k, v = (b.random(1, 32, s, 128, grad=both) for _ in range(3))
         dy = b.random(1, 32, s, 128)
-        qd, kd, vd = (t.detach() for t in (q, k, v))
+
+        def forward():
+            return attention(q, k, v, is_causal=True)
+
+        def both_passes():
+            return backward(forward(), dy, q, k, v)
+
+        run = both_passes if both else forward
         b.case(
-            f"G4 attention {s} forward",
-            lambda: attention(qd, kd, vd, is_causal=True),
+            f"G4/attention-{size}-{'both' if both else 'forward'}",
+            run,
+            compiled=False,
+            cudnn=b.by_cudnn(run),
         )
-        b.case(
-            f"G4 attention {s} forward and backward",
-            lambda: backward(attention(q, k, v, is_causal=True), dy, q, k, v),
-        )
+
+    return measure
 
 
 def layer(b):
@@ -280,7 +377,7 @@ def layer(b):
         loss = F.cross_entropy(logits.view(-1, 64).float(), targets.view(-1))
         return torch.autograd.grad(loss, parameters)
 
-    b.case(f"G5 layer h={h} s={s} forward and backward", step)
+    b.case("G5/layer", step, cudnn=b.by_cudnn(torch.compile(step)))
 
 
 def vocabulary(b):
@@ -288,7 +385,7 @@ def vocabulary(b):
     x = b.random(rows, v, grad=True)
     t = b.torch.randint(0, v, (rows,), device=b.args.device)
     b.case(
-        f"G7 cross entropy {rows} x {v} forward and backward",
+        "G7/cross-entropy",
         lambda: b.torch.autograd.grad(
             b.torch.nn.functional.cross_entropy(x.float(), t), x
         ),
@@ -313,53 +410,48 @@ def adamw(b):
 
         return step
 
-    foreach = step_of(foreach=True)
-    if b.args.device.startswith("cuda"):
-        b.case(
-            f"G8 AdamW of {n} parameters", foreach, fused=step_of(fused=True)
-        )
-    else:
-        b.case(f"G8 AdamW of {n} parameters", foreach)
+    fused = {"fused": step_of(fused=True)} if b.is_gpu() else {}
+    b.case("G8/adamw", step_of(foreach=True), **fused)
+
+
+CASES = {
+    "G1/feed-forward": feed_forward,
+    **{
+        f"G1/linear-{n}-{'both' if both else 'forward'}": linear(n, both)
+        for n in (2048, 4096, 8192, 16384)
+        for both in (False, True)
+    },
+    "G2/add": host_cost,
+    "G2/step": small_step,
+    "G3/residual-norm": residual_norm,
+    "G3/swiglu": gated,
+    "G3/rotary": rotary,
+    **{
+        f"G4/attention-{s}-{'both' if both else 'forward'}": sdpa(s, both)
+        for s in (4096, 16384)
+        for both in (False, True)
+    },
+    "G5/layer": layer,
+    "G7/cross-entropy": vocabulary,
+    "G8/adamw": adamw,
+}
 
 
 def main():
     args = parse_args()
-    cases = {
-        "G1": linear,
-        "G2": host_cost,
-        "G3": memory_bound,
-        "G4": sdpa,
-        "G5": layer,
-        "G7": vocabulary,
-        "G8": adamw,
-    }
-    chosen = args.cases.split(",")
-    for name in chosen:
-        if name not in cases:
+    chosen = set()
+    for wanted in args.cases.split(","):
+        found = [c for c in CASES if c == wanted or c.startswith(wanted + "/")]
+        if not found:
             raise SystemExit(
-                f"gpu_bench.py: there is no {name}; write some of "
-                + ",".join(cases)
+                f"gpu_bench.py: there is no {wanted}; write some of "
+                + ", ".join(CASES)
             )
+        chosen.update(found)
     b = Bench(args)
-    for name, fn in cases.items():
+    for name, fn in CASES.items():
         if name in chosen:
             fn(b)
-    ours = {}
-    if args.against:
-        with open(args.against) as f:
-            ours = {r["case"]: r for r in json.load(f)}
-    for row in b.results:
-        text = f"{row['case']:50}"
-        us = ours.get(row["case"])
-        for side, (seconds, peak) in row["sides"].items():
-            text += f"  {side} {1e6 * seconds:10.1f} us"
-            if us:
-                text += f" ({seconds / us['seconds']:.2f} of ours)"
-            if peak is not None:
-                text += f" {peak / 1e6:.1f} MB"
-            if us and peak and us["peak_bytes"]:
-                text += f" ({peak / us['peak_bytes']:.2f} of ours)"
-        print(text)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 #!/bin/bash
-# gpu_bench runs to its end, on emulated GPUs.
+# gpu_bench runs to its end, on emulated GPUs, and torch's script has its cases.
 #
 #   gpu_bench_test.sh GPU_BENCH GPU_BENCH_PY PLUGIN
 set -u
@@ -33,5 +33,87 @@ want one 0 '^1$' rows --rounds 1
 want profile 0 '^0$' rows --rounds 0
 want no-graphs 0 '^G2/step +not measured: the device has no CUDA graphs$' \
   "$bench" --divide 512 --rounds 1 --cases G2
+
+# The script's cases, of a torch that computes nothing: --against finds them by
+# their names.
+cat >names.py <<'PY'
+import importlib.util, json, sys
+
+
+class Anything:
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self
+
+    def __call__(self, *args, **kwargs):
+        return self
+
+    def __getitem__(self, key):
+        return self
+
+    def __iter__(self):
+        return iter([self] * 3)
+
+
+for name in "add sub mul truediv matmul pow neg radd rsub rmul rpow".split():
+    setattr(Anything, f"__{name}__", lambda self, *args: self)
+torch = sys.modules["torch"] = Anything()
+spec = importlib.util.spec_from_file_location("gpu_bench", sys.argv[1])
+module = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(module)
+names = []
+module.Bench.case = lambda self, name, *args, **kwargs: names.append(name)
+sys.argv = ["gpu_bench.py", "--divide", "512"]
+module.main()
+if names != list(module.CASES):
+    sys.exit(f"its names {names} are not its list's {list(module.CASES)}")
+# A GPU's ranks are not torch's.
+ours = [name for name in open("names").read().split() if "G6/" not in name]
+if names != ours:
+    print("torch's", names, "\nours", ours, sep="\n")
+    sys.exit(1)
+print(len(names), "cases")
+PY
+want script-without-it 1 'there is no G6; write some of G1/feed-forward, ' \
+  python3 "$script" --cases G1,G6
+want script 0 '^[0-9]+ cases$' python3 names.py "$script"
+
+# Its row: the ratios, a side that torch refuses, and the goal.
+cat >times.py <<'PY'
+import argparse, importlib.util, json, sys
+
+
+class Torch:
+    compile = staticmethod(lambda fn: fn)
+
+
+def refuses():
+    raise RuntimeError("no kernel\nof any kind")
+
+
+sys.modules["torch"] = Torch
+spec = importlib.util.spec_from_file_location("gpu_bench", sys.argv[1])
+module = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(module)
+ours = [
+    {"case": c, "seconds": 2e-6, "best_seconds": 1.9e-6, "peak_bytes": 0}
+    for c in ("G4/a", "G1/b")
+]
+with open("ours.json", "w") as f:
+    json.dump(ours, f)
+b = module.Bench(
+    argparse.Namespace(
+        against="ours.json", json="torch.json", rounds=3, device="cpu"
+    )
+)
+b.once = lambda fn: fn()
+b.case("G4/a", lambda: 3e-6, cudnn=lambda: 1.97e-6, other=refuses)
+b.case("G1/b", lambda: 3e-6, compiled=False)
+PY
+want row 0 '^G4/a +eager 3.0 us \(1.500 of ours\), compiled 3.0 us .*, cudnn 2.0 us \(0.985 of ours\), other: no kernel; goal >= 0.98 of cudnn: met$' \
+  python3 times.py "$script"
+want best 0 '^G1/b .*; goal >= 0.98 of the fastest: missed$' python3 times.py "$script"
+want written 0 '"case": "G1/b"' cat torch.json
 
 exit $((failures > 0))
