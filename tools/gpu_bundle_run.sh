@@ -5,27 +5,36 @@ set -uo pipefail
 
 usage() {
   cat <<'TEXT'
-usage: run.sh [--only PATTERN]... [--limit SECONDS] [--within SECONDS] [--logs DIR]
+usage: run.sh [--leg 1|2|3]... [--only PATTERN]... [--within SECONDS] [--out DIR]
               [--list] [--help]
        run.sh -- COMMAND...
 
-Runs everything in the bundle, one item after the other: tests, training on
-several meshes (comparing the losses on the CPU and on a GPU), the benchmark, and
-CUDA's sanitizer on some of the tests. Ends with a table and "N passed, N failed,
-N skipped". The exit status is 0 if nothing failed. Without a GPU, items that
-need one are skipped. table.txt always has the table so far, also of a run that
-was stopped.
+Tests and measures this machine's GPU in three legs, each of which ends within
+nine minutes and continues after an item that fails or hangs:
 
+  1  does it work, and how fast is it: attention, kernels, two trainings beside
+     the CPU's losses, every case of the benchmark
+  2  is all of it right: every operator, all trainings, CUDA graphs, NCCL, CUDA's
+     sanitizer
+  3  tuned products, other numbers of ranks
+
+Without --leg, runs all three. Each item is a process of its own with a time
+limit of its own, and its row is printed when it ends. After every item,
+DIR/legN.tar.gz has all rows (table.txt) and the output of all items so far, also
+if the leg is killed. The exit status is 0 if nothing failed. A figure that
+misses its goal does not fail. Without a GPU, items are skipped.
+
+  --leg N          runs this leg; repeatable
   --only PATTERN   runs items with matching names, such as 'train*'; repeatable
-  --limit SECONDS  the time limit of each program (default 900)
-  --within SECONDS the time limit of the run; items beyond it are skipped
-  --logs DIR       gets the output of each item in a file (default gpu_logs)
-  --list           prints the names of the items and stops
+  --within SECONDS the time limit of a leg (default 540); a program that is
+                   running then gets 5 seconds to end
+  --out DIR        the folder for the archives (default $OUT, or gpu_logs)
+  --list           prints the leg and the name of each item, and stops
   -- COMMAND...    runs only this command, with the bundle's libraries and CUDA's:
                    run.sh -- bin/train --device cuda
 
-CUDA's libraries are searched in LD_LIBRARY_PATH, $CUDA_HOME/lib64,
-/usr/local/cuda*/lib64, the system's folders, and Python's packages.
+CUDA's libraries are taken from Python's packages, as torch takes them, else from
+LD_LIBRARY_PATH, $CUDA_HOME/lib64, /usr/local/cuda*/lib64 or the system's folders.
 TEXT
 }
 
@@ -35,7 +44,7 @@ fail() {
 }
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-only=() limit=900 within="" logs=gpu_logs mode=run command=()
+legs=() only=() within=540 out=${OUT:-gpu_logs} mode=run command=()
 while (($#)); do
   case $1 in
     -h | --help)
@@ -43,13 +52,13 @@ while (($#)); do
       exit 0
       ;;
     --list) mode=list ;;
-    --only | --limit | --within | --logs)
+    --leg | --only | --within | --out)
       (($# > 1)) || fail "$1 needs a value; see --help"
       case $1 in
+        --leg) legs+=("$2") ;;
         --only) only+=("$2") ;;
-        --limit) limit=$2 ;;
         --within) within=$2 ;;
-        --logs) logs=$2 ;;
+        --out) out=$2 ;;
       esac
       shift
       ;;
@@ -63,20 +72,22 @@ while (($#)); do
   esac
   shift
 done
-[[ $limit =~ ^[1-9][0-9]*$ ]] ||
-  fail "--limit $limit is not a number of seconds; write --limit 900"
-[[ ! $within || $within =~ ^[1-9][0-9]*$ ]] ||
-  fail "--within $within is not a number of seconds; write --within 1700"
+((${#legs[@]})) || legs=(1 2 3)
+for leg in "${legs[@]}"; do
+  [[ $leg == [123] ]] || fail "there is no leg $leg; write --leg 1, --leg 2 or --leg 3"
+done
+[[ $within =~ ^[1-9][0-9]*$ ]] ||
+  fail "--within $within is not a number of seconds; write --within 540"
 
 # ---------------------------------------------------------------------------
 # Libraries.
 
-# Prints folders that may have CUDA's libraries, one on each line.
+callers_path=${LD_LIBRARY_PATH:-}
+
+# Prints folders that may have CUDA's libraries, one on each line. Python's
+# packages come first: figures are compared with those of torch, which uses them.
 cuda_folders() {
   local python
-  tr : '\n' <<<"${LD_LIBRARY_PATH:-}"
-  printf '%s\n' "${CUDA_HOME:+$CUDA_HOME/lib64}" /usr/local/cuda/lib64 \
-    /usr/local/cuda-*/lib64 /usr/lib/x86_64-linux-gnu /usr/lib64
   for python in python3 python; do
     "$python" - 2>/dev/null <<'PY'
 import glob, site, sys
@@ -88,7 +99,11 @@ for folder in folders:
         print(found)
 PY
   done
+  tr : '\n' <<<"$callers_path"
+  printf '%s\n' "${CUDA_HOME:+$CUDA_HOME/lib64}" /usr/local/cuda/lib64 \
+    /usr/local/cuda-*/lib64 /usr/lib/x86_64-linux-gnu /usr/lib64
 }
+folders=$(cuda_folders)
 
 # Prints the first folder of each of CUDA's libraries, separated by colons.
 cuda_path() {
@@ -98,7 +113,7 @@ cuda_path() {
       [[ $folder && -e $folder/$library ]] || continue
       [[ :$path: == *:$folder:* ]] || path+=${path:+:}$folder
       break
-    done < <(cuda_folders)
+    done <<<"$folders"
   done <"$here/cuda_libraries"
   echo "$path"
 }
@@ -111,13 +126,13 @@ missing_libraries() {
     [[ $known != *"$library "* ]] || continue
     while read -r folder; do
       [[ $folder && -e $folder/$library ]] && continue 2
-    done < <(cuda_folders)
+    done <<<"$folders"
     printf '%s ' "$library"
   done <"$here/cuda_libraries"
 }
 
 path=$(cuda_path)
-export LD_LIBRARY_PATH=$here/lib${path:+:$path}${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+export LD_LIBRARY_PATH=$here/lib${path:+:$path}${callers_path:+:$callers_path}
 # Uses this machine's C++ library, as CUDA's libraries do, unless it is too old.
 if ! "$here/bin/train" --version >/dev/null 2>&1; then
   export LD_LIBRARY_PATH=$LD_LIBRARY_PATH:$here/lib/fallback
@@ -129,10 +144,14 @@ if ((${#command[@]})); then
   exec "${command[@]}"
 fi
 
-# The reason why nothing can run on a GPU here; empty if it can.
+# The reason why nothing can run on a GPU here; empty if it can. Lines of other
+# libraries are no reason.
 no_gpu=
 if [[ $mode == run ]]; then
-  no_gpu=$("$here/bin/cuda_probe" 0 2>&1 | grep -v '^[0-9]* devices$')
+  probed=$(timeout -k 5 60 "$here/bin/cuda_probe" 0 2>&1)
+  no_gpu=$(grep -m 1 '^\[' <<<"$probed")
+  grep -q '^[1-9][0-9]* devices$' <<<"$probed" ||
+    no_gpu=${no_gpu:-$(tail -n 1 <<<"$probed")}
   missing=$(missing_libraries)
   if [[ $no_gpu && $missing ]]; then
     echo "run.sh: not found: ${missing% }; name their folders in LD_LIBRARY_PATH, or install Python's wheels of them (nvidia-cublas, nvidia-cudnn-cu13, nvidia-nccl-cu13, nvidia-cuda-nvrtc)" >&2
@@ -140,60 +159,78 @@ if [[ $mode == run ]]; then
 fi
 
 # ---------------------------------------------------------------------------
-# Items. Each is a function that prints its log, sets `note` (a few words), and
-# returns 0 for passed, 77 for skipped, and anything else for failed.
+# Items. Each is a function that prints its log, sets `figure`, and `goal` if the
+# call of item() does not name it, and returns 0 for passed, 77 for skipped, and
+# anything else for failed.
 
-names=() results=() seconds=() notes=()
-note=
+names=() results=() seconds=() figures=() goals=()
+figure="" goal="" deadline=0 running=""
 
-# Prints the seconds that a program may take: --limit, or the time that is left.
-seconds_left() {
-  local left=$limit
-  [[ ! $within ]] || ((within - SECONDS >= left)) || left=$((within - SECONDS))
-  echo "$left"
-}
+# limited COMMAND...: runs it until the deadline of the item. In the background,
+# because bash reacts to a signal only when a command in the foreground has ended.
 limited() {
-  local left
-  left=$(seconds_left)
-  ((left > 0)) || return 124
-  timeout -k 10 "$left" "$@"
+  local left=$((deadline - SECONDS)) status
+  timeout -k 5 $((left > 0 ? left : 1)) "$@" &
+  running=$!
+  wait "$running"
+  status=$?
+  running=""
+  return "$status"
 }
 
 count() { printf '%s\n' "${results[@]}" | grep -c "^$1$"; }
 
+# row NAME RESULT SECONDS FIGURE GOAL
+row() { printf '%-36s %-7s %7s  %-64s %s\n' "$@"; }
+
 # Prints the table so far.
 table() {
   local i
-  printf '%-30s %-8s %8s  %s\n' name result seconds note
+  cat "$here/built"
+  row item result seconds figure goal
   for i in "${!names[@]}"; do
-    printf '%-30s %-8s %8s  %s\n' "${names[i]}" "${results[i]}" "${seconds[i]}" "${notes[i]}"
+    row "${names[i]}" "${results[i]}" "${seconds[i]}" "${figures[i]}" "${goals[i]}"
   done
   ((${#names[@]} == total)) || echo "$((total - ${#names[@]})) of $total have not run"
-  echo "$(count passed) passed, $(count failed) failed, $(count skipped) skipped; logs in $logs"
+  echo "leg $leg: $(count passed) passed, $(count failed) failed, $(count skipped) skipped in $((SECONDS - started)) s"
 }
 
-# item NAME FUNCTION [ARGUMENT...]: runs the function if NAME is selected.
+# Makes the archive of the leg so far, which replaces the one before.
+archive() {
+  table >"$logs/table.txt"
+  # A file that would crowd the rest out stays here.
+  tar -C "$work" -czf "$out/leg$leg.tar.gz.part" \
+    --exclude-from <(cd "$work" && find "leg$leg" -size +8M) "leg$leg" &&
+    mv "$out/leg$leg.tar.gz.part" "$out/leg$leg.tar.gz"
+}
+
+file_of() { echo "$logs/${1//[^A-Za-z0-9_.-]/_}"; }
+
+# item NAME SECONDS FUNCTION [ARGUMENT...]: runs the function if NAME is selected.
 item() {
-  local name=$1 wanted="" pattern start given status log
-  shift
+  local name=$1 given=$2 wanted="" pattern start left status log
+  shift 2
   for pattern in "${only[@]}"; do
     # shellcheck disable=SC2053
     [[ $name == $pattern ]] && wanted=1
   done
   [[ $wanted || ${#only[@]} == 0 ]] || return
   case $mode in
-    list) echo "$name" && return ;;
+    list) echo "$leg $name" && return ;;
     count) total=$((total + 1)) && return ;;
   esac
-  log=$logs/${name//[^A-Za-z0-9_.=-]/_}.log
-  printf '[%*d/%d] %s ... ' ${#total} $((${#names[@]} + 1)) "$total" "$name"
-  start=$EPOCHREALTIME note=
-  given=$(seconds_left)
-  if ((given > 0)); then
+  log=$(file_of "$name").log
+  start=$EPOCHREALTIME figure="" goal=""
+  left=$((within - SECONDS + started))
+  ((given < left)) || given=$left
+  deadline=$((SECONDS + given))
+  if [[ $no_gpu && $1 != device ]]; then
+    status=77 figure="no GPU: $no_gpu"
+  elif ((given <= 0)); then
+    status=77 figure="no time left of $within s"
+  else
     "$@" >"$log" 2>&1
     status=$?
-  else
-    status=77 note="no time left of $within s"
   fi
   names+=("$name")
   seconds+=("$(awk "BEGIN { printf \"%.1f\", $EPOCHREALTIME - $start }")")
@@ -202,68 +239,97 @@ item() {
     77) results+=(skipped) ;;
     *)
       results+=(failed)
-      ((status == 124 || status == 137)) && note="ran for over $given s"
-      note=${note:-status $status: $(tail -n 1 "$log")}
+      ((status == 124 || status == 137)) && figure="ran for over $given s${figure:+: $figure}"
+      figure=${figure:-status $status: $(tail -n 1 "$log")}
       ;;
   esac
-  notes+=("$note")
-  echo "${results[-1]}, ${seconds[-1]} s"
-  table >"$logs/table.part" && mv "$logs/table.part" "$logs/table.txt"
-}
-
-needs_gpu() {
-  [[ $no_gpu ]] || return 0
-  note="no GPU: $no_gpu"
-  return 77
+  figures+=("$figure") goals+=("$goal")
+  row "$name" "${results[-1]}" "${seconds[-1]}" "$figure" "$goal"
+  archive
 }
 
 # If there is a GPU that cannot be used, the item fails rather than being
 # skipped.
 GPU_FILES=${GPU_FILES:-/dev/nvidia[0-9]*}
 device() {
-  if command -v nvidia-smi >/dev/null && nvidia-smi; then
-    note=${no_gpu:-$(nvidia-smi --query-gpu=name --format=csv,noheader | head -n 1)}
+  if command -v nvidia-smi >/dev/null && limited nvidia-smi; then
+    figure=${no_gpu:-$(limited nvidia-smi --query-gpu=name,memory.total,driver_version --format=csv,noheader | head -n 1)}
     [[ ! $no_gpu ]]
   elif compgen -G "$GPU_FILES" >/dev/null; then
-    note=${no_gpu:-no nvidia-smi}
+    figure=${no_gpu:-no nvidia-smi}
     [[ ! $no_gpu ]]
+  elif [[ $no_gpu ]]; then
+    figure="no GPU: $no_gpu"
+    return 77
   else
-    needs_gpu
+    figure="no nvidia-smi"
   fi
+}
+
+# counted LOG STATUS: the figure of one test program or several.
+counted() {
+  local passed skipped failed
+  number() { sed -n "s/^\[  $1 *\] \([0-9]*\) tests\?[.,].*/\1/p" "$log" | awk '{ n += $1 } END { print n + 0 }'; }
+  local log=$1
+  passed=$(number PASSED) skipped=$(number SKIPPED) failed=$(number FAILED)
+  if (($2)); then
+    figure="$failed cases failed, status $2: $(grep -m 1 'Failure$' "$log")"
+    return "$2"
+  fi
+  figure="$passed cases"
+  ((!skipped)) ||
+    figure+=", $skipped skipped: $(awk '/: Skipped$/ { getline; print; exit }' "$log")"
+  ((passed)) && return
+  ((skipped)) && return 77
+  return 1
 }
 
 # gtest BINARY [FLAG...]: counts the cases that it reports.
 gtest() {
-  local out status passed skipped reason
-  out=$(mktemp)
-  limited "$@" 2>&1 | tee "$out"
-  status=${PIPESTATUS[0]}
-  number() { sed -n "s/^\[  $1 *\] \([0-9]*\) tests\?[.,].*/\1/p" "$out" | tail -n 1; }
-  passed=$(number PASSED) skipped=$(number SKIPPED)
-  reason=$(awk '/: Skipped$/ { getline; print; exit }' "$out")
-  [[ $status != 0 ]] && note="$(number FAILED) cases failed, status $status: $(grep -m 1 'Failure$' "$out")"
-  rm "$out"
-  ((status)) && return "$status"
-  note="${passed:-0} cases${skipped:+, $skipped skipped: $reason}"
-  ((${passed:-0})) && return
-  [[ $skipped ]] && return 77
-  return 1
+  local status
+  limited "$@" >"$logs/last" 2>&1
+  status=$?
+  cat "$logs/last"
+  counted "$logs/last" "$status"
 }
 
-# conformance DEVICE
+# test_of NAME [FLAG...]
+test_of() { gtest "$here/bin/$1" "${@:2}"; }
+
+# shards N TEST [FLAG...]: N processes at once, each with its part of the cases.
+shards() {
+  local n=$1 i status=0 one processes=()
+  shift
+  for ((i = 0; i < n; i++)); do
+    limited env GTEST_TOTAL_SHARDS="$n" GTEST_SHARD_INDEX="$i" \
+      "$here/bin/$1" "${@:2}" >"$logs/last.$i" 2>&1 &
+    processes+=($!)
+  done
+  for i in "${processes[@]}"; do
+    wait "$i"
+    one=$?
+    ((one == 0)) || status=$one
+  done
+  cat "$logs"/last.* | tee "$logs/last"
+  rm "$logs"/last.*
+  counted "$logs/last" "$status"
+}
+
 conformance() {
-  [[ $1 != cuda ]] || needs_gpu || return
-  limited "$here/bin/conformance" "$here/conformance" --device "$1" | tee >(cat >&2) |
-    tail -n 1 >"$logs/last"
-  local status=${PIPESTATUS[0]}
-  note=$(<"$logs/last")
-  rm "$logs/last"
+  limited "$here/bin/conformance" "$here/conformance" --device cuda >"$logs/last"
+  local status=$?
+  cat "$logs/last"
+  figure=$(tail -n 1 "$logs/last")
   return "$status"
 }
 
-explain() {
-  limited "$here/bin/explain" --model llama --mesh dp=4,tp=8 --cost h100 &&
-    limited "$here/bin/train" --dry-run --device cuda --mesh dp=4,tp=8 --cost h100
+# Saves what a plan of attention or of a product depends on.
+properties() {
+  limited "$here/bin/gpu_properties" "$logs" >"$logs/last"
+  local status=$?
+  cat "$logs/last"
+  figure=$(tail -n 1 "$logs/last")
+  return "$status"
 }
 
 # trained ENVIRONMENT... -- FLAG...: runs a short training.
@@ -288,42 +354,40 @@ losses() {
   sed -n '/"losses"/,/\]/p' "$json" |
     grep -Eo -- '-?[0-9]+\.[0-9]+(e[-+]?[0-9]+)?' >"$file"
   rm "$json"
-  note="$(wc -l <"$file") losses, from $(head -n 1 "$file") to $(tail -n 1 "$file")"
 }
 
 # train MESH DTYPE TOLERANCE [FLAG...]: trains on the GPU, and compares the
 # losses with the CPU's.
 train() {
-  needs_gpu || return
-  [[ -e $logs/losses_$1_$2_cpu.txt ]] || losses "$1" "$2" cpu || return
-  losses "$1" "$2" cuda "${@:4}" || return
-  compare "$1" "$2" "$3"
+  cpu_losses "$1" "$2" && losses "$1" "$2" cuda "${@:4}" && compare "$1" "$2" "$3"
 }
+# Once for each mesh and type.
+cpu_losses() { [[ -e $logs/losses_$1_$2_cpu.txt ]] || losses "$1" "$2" cpu; }
 
 # compare MESH DTYPE TOLERANCE
 compare() {
   echo "the CPU's losses, and the GPU's:"
   paste "$logs/losses_$1_$2_"{cpu,cuda}.txt
-  note=$(paste "$logs/losses_$1_$2_"{cpu,cuda}.txt | awk -v most="$3" '
+  goal="<= $3"
+  figure=$(paste "$logs/losses_$1_$2_"{cpu,cuda}.txt | awk -v most="$3" '
     NF != 2 { bad = 1 }
     { d = ($1 > $2 ? $1 - $2 : $2 - $1) / $1
       if (!(d <= most)) bad = 1
       if (d > largest) largest = d }
-    END { printf "%d losses, %.1e from the CPU\047s (at most %g)", NR, largest, most
+    END { printf "%d losses, %.1e from the CPU\047s", NR, largest
           exit bad || NR < 20 }')
 }
 
 # Two processes on one GPU. Each claims to be on another machine, which NCCL may
 # refuse, or hang on.
 nccl_processes() {
-  needs_gpu || return
-  [[ -e $logs/losses_dp=2_f32_cpu.txt ]] || losses dp=2 f32 cpu || return
+  cpu_losses dp=2 f32 || return
   local meet refused status environment flags
   meet=$(mktemp -d)
   environment=(WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 NCCL_SOCKET_IFNAME=lo
     NCCL_P2P_DISABLE=1
     NCCL_SHM_DISABLE=1 "CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES:-0}")
-  flags=(--rendezvous "$meet/at" --timeout 60)
+  flags=(--rendezvous "$meet/at" --timeout 30)
   trained "${environment[@]}" RANK=1 LOCAL_RANK=1 NCCL_HOSTID=b -- \
     --mesh dp=2 --dtype f32 \
     --device cuda "${flags[@]}" >"$meet/second" 2>&1 &
@@ -335,40 +399,47 @@ nccl_processes() {
   refused=$(grep -h -m 1 'Duplicate GPU' "$meet/first" "$meet/second")
   rm -r "$meet"
   if [[ $refused ]]; then
-    note="NCCL refuses two ranks on one GPU, whatever NCCL_HOSTID is"
+    figure="NCCL refuses two ranks on one GPU, whatever NCCL_HOSTID is"
     return 77
   fi
   ((status == 0)) || return "$status"
   compare dp=2 f32 1e-4
 }
 
+# tool NAME: prints the path of one of CUDA's tools; sets the figure without it.
+tool() {
+  PATH=$PATH:${CUDA_HOME:+$CUDA_HOME/bin:}/usr/local/cuda/bin command -v "$1" && return
+  echo "no $1 in PATH or /usr/local/cuda/bin"
+  return 77
+}
+
 # sanitizer TOOL TEST [FLAG...]
 sanitizer() {
-  local tool=$1 test=$2 found
-  shift 2
-  needs_gpu || return
-  found=$(PATH=$PATH:${CUDA_HOME:+$CUDA_HOME/bin:}/usr/local/cuda/bin command -v compute-sanitizer)
-  if [[ ! $found ]]; then
-    note="no compute-sanitizer in PATH or /usr/local/cuda/bin"
-    return 77
-  fi
+  local found
+  found=$(tool compute-sanitizer) || { figure=$found && return 77; }
   # CUDA calls may return errors that a test expects, such as out of memory.
-  gtest "$found" --tool "$tool" --error-exitcode 99 --report-api-errors no \
-    --target-processes application-only "$here/bin/$test" "$@"
+  gtest "$found" --tool "$1" --error-exitcode 99 --report-api-errors no \
+    --target-processes application-only "$here/bin/$2" "${@:3}"
 }
 
+# It prints "CASE  FIGURE; goal GOAL".
+row_of() {
+  figure=$(grep "^$1 " "$logs/last" | tail -n 1)
+  goal=${figure##*; goal }
+  [[ $goal != "$figure" ]] || goal=
+  figure=${figure%; goal *}
+  figure=${figure#"$1"}
+  figure=${figure#"${figure%%[! ]*}"}
+}
+
+# bench CASE [FLAG...]: keeps its result in CASE.json.
 bench() {
-  needs_gpu || return
-  limited "$here/bin/gpu_bench" --device cuda "$@"
-}
-
-torch_bench() {
-  needs_gpu || return
-  if ! python3 -c 'import torch; assert torch.cuda.is_available()'; then
-    note="python3 has no torch with CUDA"
-    return 77
-  fi
-  limited python3 "$here/gpu_bench.py" --against "$logs/gpu_bench.json"
+  limited "$here/bin/gpu_bench" --device cuda --cases "$1" \
+    --json "$(file_of "$*").json" "${@:2}" >"$logs/last"
+  local status=$?
+  cat "$logs/last"
+  row_of "$1"
+  return "$status"
 }
 
 # Some kernels of each kind.
@@ -376,59 +447,110 @@ sampled='*Gpu_add:*Gpu_matmul:*Gpu_softmax:*Gpu_layer_norm'
 sampled+=':*Gpu_sum:*Gpu_cumsum:*Gpu_embedding:*Gpu_cross_entropy:*Gpu_attention'
 sampled+=':*Gpu_rotary:*Gpu_cat'
 
-items() {
-  local test group mesh n
-  item device device
-  item "conformance on the CPU" conformance cpu
-  item conformance conformance cuda
-  item explain explain
-  # All pairs of layouts on the host's ranks take minutes.
-  for test in "$here"/bin/*_test; do
-    item "${test##*/}" gtest "$test" --gtest_filter='-Meshes/RedistributePairs*'
+kernel_groups() {
+  local test
+  for test in "$here"/bin/ops.kernels.*_gpu_test; do
+    test=${test##*/ops.kernels.}
+    echo "${test%_gpu_test}"
   done
+}
+
+# cases PATTERN...: the benchmark's that match, in this order.
+cases() {
+  local pattern
+  for pattern; do grep "^$pattern" <<<"$all_cases"; done
+}
+
+leg_1() {
+  local name
+  item device 30 device
+  item attention 60 test_of cuda.attention_gpu_test
+  for name in $(kernel_groups); do
+    item "kernels $name" 40 test_of "ops.kernels.${name}_gpu_test"
+  done
+  for name in dp=2 tp=2; do item "train $name f32" 40 train $name f32 1e-4; done
+  for name in $(cases G2 G3 G8 G7 G1 G4 G5); do
+    item "bench $name" 40 bench "$name"
+  done
+  for name in $(cases G6); do
+    item "bench $name tp=4" 40 bench "$name" --mesh tp=4 --ranks-per-gpu 4
+  done
+  item properties 60 properties
+}
+
+leg_2() {
+  local name mesh
+  item device 30 device
   for mesh in dp=2 tp=2 tp=3 dp=2,tp=2; do
-    item "train $mesh f64 on the CPU" losses "$mesh" f64 cpu
-    item "train $mesh f64" train "$mesh" f64 1e-9
-    item "train $mesh f32 on the CPU" losses "$mesh" f32 cpu
-    item "train $mesh f32" train "$mesh" f32 1e-4
-    item "train $mesh f32 in a graph" train "$mesh" f32 1e-4 --ranks-per-gpu 4 --cuda-graph
+    item "train $mesh f64" 40 train "$mesh" f64 1e-9
+    item "train $mesh f32" 40 train "$mesh" f32 1e-4
+    item "train $mesh f32 in a graph" 40 train "$mesh" f32 1e-4 --ranks-per-gpu 4 --cuda-graph
   done
-  item "train dp=1 f32 with NCCL" train dp=1 f32 1e-4 --backend nccl
-  item "train dp=2 f32, 2 processes" nccl_processes
-  item bench bench --json "$logs/gpu_bench.json"
-  item "bench G1 tuned" bench --cases G1 --tune-gemm
-  for n in 2 4 8; do
-    item "bench tp=$n" bench --mesh tp=$n --ranks-per-gpu $n --cases G6
-  done
-  item "bench of torch" torch_bench
-  # The slowest come last, since there may be no time for them.
-  for test in memcheck racecheck; do
-    # Without tests that fill the GPU or kill the program.
-    item "$test device" sanitizer $test dtensor.device.cuda.cuda_device_test \
-      --gtest_filter='-*NoMore*:*OtherStreamsFreed:*Later*'
-    item "$test boxes" sanitizer $test dtensor.device.portable.boxes_test --gtest_filter='*/gpu'
-    item "$test operators" sanitizer $test ops.proof_device_test --gtest_filter="$sampled"
+  item "train dp=1 f32 with NCCL" 40 train dp=1 f32 1e-4 --backend nccl
+  # Without what needs an mpirun that fits the bundle's libraries.
+  item "NCCL" 60 test_of dtensor.comm.nccl_gpu_test --gtest_filter='-*AsDoProcesses*'
+  # Of each test, only the half that uses the GPU.
+  item "device's memory and streams" 60 test_of dtensor.device.cuda.cuda_device_test
+  item boxes 60 test_of dtensor.device.portable.boxes_test
+  item "choice of devices" 30 test_of dtensor.program.device_choice_test --gtest_filter='*MoreThanThereAre'
+  item training 60 test_of nn.recording_device_test --gtest_filter='*Gpu*'
+  item proof 180 shards 4 ops.proof_device_test --gtest_filter='*Gpu*'
+  item pairs 60 shards 4 dtensor.redistribute_pairs_test --gtest_filter='Gpu/*'
+  item conformance 90 conformance
+  for name in memcheck racecheck; do
     # Kernels that use shared memory.
-    for group in reduce rows select; do
-      item "$test $group" sanitizer $test ops.kernels.${group}_gpu_test
+    for mesh in reduce rows select training; do
+      item "$name $mesh" 60 sanitizer $name ops.kernels.${mesh}_gpu_test
+    done
+    item "$name boxes" 60 sanitizer $name dtensor.device.portable.boxes_test
+    item "$name operators" 60 sanitizer $name ops.proof_device_test --gtest_filter="$sampled"
+    # Without tests that fill the GPU or kill the program.
+    item "$name device" 60 sanitizer $name dtensor.device.cuda.cuda_device_test \
+      --gtest_filter='-*NoMore*:*OtherStreamsFreed:*Later*'
+  done
+  item "train dp=2 f32, 2 processes" 60 nccl_processes
+}
+
+leg_3() {
+  local name n
+  item device 30 device
+  for name in $(cases G1); do
+    item "bench $name tuned" 30 bench "$name" --tune-gemm
+  done
+  for n in 2 8; do
+    for name in $(cases G6); do
+      item "bench $name tp=$n" 30 bench "$name" --mesh tp=$n --ranks-per-gpu $n
     done
   done
 }
 
-total=0
+all_cases=$("$here/bin/gpu_bench" --list) || fail "gpu_bench --list does not run: $all_cases"
 if [[ $mode == list ]]; then
-  items
+  for leg in "${legs[@]}"; do "leg_$leg"; done
   exit
 fi
-mode=count
-items
-((total)) || fail "no item is named ${only[*]}; --list prints the names"
-mode=run
-mkdir -p "$logs" || fail "cannot make the folder $logs; name another with --logs"
-logs=$(cd "$logs" && pwd)
-cat "$here/built"
-items
-
-echo
-cat "$logs/table.txt"
-! printf '%s\n' "${results[@]}" | grep -q '^failed$'
+mkdir -p "$out" || fail "cannot make the folder $out; name another with --out"
+out=$(cd "$out" && pwd)
+work=$(mktemp -d)
+any="" failed="" logs=""
+# A leg that is ended also has the output of the item that was running.
+trap '[[ ! $running ]] || kill "$running"; [[ ! $logs ]] || archive; rm -rf "$work"' EXIT
+trap 'exit 143' TERM
+trap 'exit 130' INT
+for leg in "${legs[@]}"; do
+  names=() results=() seconds=() figures=() goals=() total=0
+  mode=count
+  "leg_$leg"
+  mode=run
+  ((total)) || continue
+  any=1 started=$SECONDS logs=$work/leg$leg
+  mkdir "$logs"
+  echo "leg $leg: $total items within $within s; $out/leg$leg.tar.gz has what is known so far"
+  row item result seconds figure goal
+  "leg_$leg"
+  echo
+  cat "$logs/table.txt"
+  ((!$(count failed))) || failed=1
+done
+[[ $any ]] || fail "no item is named ${only[*]}; --list prints the names"
+[[ ! $failed ]]

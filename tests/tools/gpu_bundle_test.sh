@@ -28,11 +28,25 @@ echo 'commit 1' >b/built
 # program NAME: one that does what stdin says.
 program() { { echo '#!/bin/bash' && cat; } >"b/bin/$1" && chmod +x "b/bin/$1"; }
 program cuda_probe <<'SH'
+echo 'libsomething.so: a warning of no interest'
 [[ ${FAKE_GPU:-} ]] && echo '1 devices' || echo '[cuda] none here'
 SH
 program conformance <<<'echo "12 passed, 0 failed, 0 skipped"'
-program explain <<<'exit 0'
-program gpu_bench <<<'exit 0'
+program gpu_properties <<<'echo properties >"$1/cudnn_device.json"; echo "5 bytes"'
+# It hangs in the case $HANGS.
+program gpu_bench <<'SH'
+[[ $1 != --list ]] || { printf '%s\n' G{1..8}/case; exit; }
+while (($#)); do
+  [[ $1 == --cases ]] && name=$2
+  [[ $1 == --json ]] && json=$2
+  shift
+done
+[[ $name != "${HANGS:-}" ]] || { echo "hangs in $name"; exec sleep 60; }
+ratio=0.9
+[[ $name != G7/case ]] || ratio=0.2
+[[ ! ${json:-} ]] || printf '[{\n "case": "%s",\n "ratio": %s\n}]\n' "$name" $ratio >"$json"
+echo "$name    12.5 us, 0.900 of a copy; goal >= 0.88: met"
+SH
 program train <<'SH'
 end=2.5 device=cpu
 while (($#)); do
@@ -50,118 +64,123 @@ done
 [[ ! ${NCCL_HOSTID:-} ]] || echo "$RANK of $WORLD_SIZE, $NCCL_HOSTID" >>processes
 [[ ! ${NCCL_HOSTID:-} || $FAKE_GPU != one ]] || { echo 'Duplicate GPU detected'; exit 1; }
 SH
-program good_test <<'SH'
-echo '[  PASSED  ] 3 tests.'
-SH
-program mixed_test <<'SH'
-printf 'x.cc:1: Skipped\nno GPU: none here\n'
-printf '[  PASSED  ] 3 tests.\n[  SKIPPED ] 2 tests, listed below:\n'
-SH
-program skips_test <<'SH'
-printf 'x.cc:1: Skipped\nno GPU: none here\n'
-printf '[  PASSED  ] 0 tests.\n[  SKIPPED ] 1 test, listed below:\n'
-SH
+for test in cuda.attention_gpu_test dtensor.{comm.nccl_gpu_test,program.device_choice_test} \
+  dtensor.device.{cuda.cuda_device_test,portable.boxes_test} nn.recording_device_test \
+  dtensor.redistribute_pairs_test ops.{proof_device_test,kernels.{reduce,rows,select,training}_gpu_test}; do
+  program $test <<<'echo "[  PASSED  ] 3 tests."'
+done
 
 run() { b/run.sh "$@"; }
+# in_archive LEG FILE: what the archive of a leg has.
+in_archive() { tar -xzOf "gpu_logs/leg$1.tar.gz" "leg$1/$2"; }
+
 want run-help 0 '^usage: ' run --help
 want run-unknown-flag 2 '^run.sh: there is no flag --frob; see --help$' run --frob
 want run-no-value 2 '^run.sh: --only needs a value' run --only
+want run-no-leg 2 '^run.sh: there is no leg 4; write --leg 1, --leg 2 or --leg 3$' run --leg 4
 want run-within 2 '^run.sh: --within 0 is not a number of seconds' run --within 0
-want run-limit 2 '^run.sh: --limit x is not a number of seconds' run --limit x
 want run-no-item 2 '^run.sh: no item is named frob; --list prints the names$' run --only frob
-want run-list 0 '^train tp=3 f32$' run --list
+want run-list 0 '^2 train tp=3 f32$' run --list
+want run-list-cases 0 '^1 bench G6/case tp=4$' run --list --leg 1
 want run-command 3 '^hello$' run -- bash -c 'echo hello; exit 3'
 
-# Without a GPU: what needs none has passed, the rest is skipped.
-want no-gpu 0 '^12 passed, 0 failed, 35 skipped; logs in ' run
-for line in 'device +skipped .*  no GPU: \[cuda\] none here$' \
-  'conformance on the CPU +passed .*  12 passed, 0 failed, 0 skipped$' \
-  'good_test +passed .*  3 cases$' \
-  'mixed_test +passed .*  3 cases, 2 skipped: no GPU: none here$' \
-  'skips_test +skipped .*  0 cases, 1 skipped: no GPU: none here$' \
-  'train tp=3 f64 on the CPU +passed .*  20 losses, from 5.1 to 2.5$' \
-  'train tp=3 f64 +skipped .*  no GPU: \[cuda\] none here$' \
-  'memcheck device +skipped' 'bench +skipped'; do
-  want "no-gpu's $line" 0 "^$line" cat gpu_logs/table.txt
+# Without a GPU all is skipped. A line of another library says nothing of it.
+want no-gpu 0 '^leg 3: 0 passed, 0 failed, [0-9]+ skipped in ' run
+for leg in 1 2 3; do
+  want "no-gpu $leg" 0 '^device +skipped .*  no GPU: \[cuda\] none here' in_archive $leg table.txt
 done
 
 # Where there is one, or what it needs, and it cannot be used, that is no reason
 # to skip.
 touch gpu0
 echo libnowhere.so.1 >b/cuda_libraries
-GPU_FILES="$PWD/gpu*" want unusable 1 '^device +failed .*  \[cuda\] none here$' \
-  run --only device
+GPU_FILES="$PWD/gpu*" want unusable 1 '^device +failed .*  \[cuda\] none here' \
+  run --leg 1 --only device
 GPU_FILES="$PWD/gpu*" want not-found 1 '^run.sh: not found: libnowhere.so.1; ' \
-  run --only device
+  run --leg 1 --only device
 : >b/cuda_libraries
 
-# With one: losses are compared.
+# With one, each leg runs to its end.
 export FAKE_GPU=right
-GPU_FILES="$PWD/gpu*" want no-tool 0 '^device +passed .*  no nvidia-smi$' run --only device
-want graph 0 '^train tp=3 f32 in a graph +passed .*  20 losses' run --only '*graph'
-want nccl 0 '^train dp=1 f32 with NCCL +passed .*  20 losses' run --only '*NCCL'
-want processes 0 '^train dp=2 f32, 2 processes +passed .*  20 losses' run --only '*processes'
+GPU_FILES="$PWD/gpu*" want no-tool 0 '^device +passed .*  no nvidia-smi' run --leg 1 --only device
+for leg in 1 2 3; do
+  OUT=gpu_logs want "leg $leg" 0 "^leg $leg: [1-9][0-9]* passed, 0 failed, [0-9]+ skipped in " \
+    run --leg $leg
+  want "leg $leg whole" 1 '^0$' bash -c \
+    "tar -xzOf gpu_logs/leg$leg.tar.gz leg$leg/table.txt | grep -c 'have not run'"
+done
+for line in 'attention +passed .*  3 cases' 'kernels rows +passed .*  3 cases' \
+  'train dp=2 f32 +passed .*  20 losses, 0.0e\+00 from the CPU.s +<= 1e-4$' \
+  'bench G3/case +passed .*  12.5 us, 0.900 of a copy +>= 0.88: met$' \
+  'bench G6/case tp=4 +passed' 'properties +passed .*  5 bytes'; do
+  want "leg 1's $line" 0 "^$line" in_archive 1 table.txt
+done
+want saved 0 '^properties$' in_archive 1 cudnn_device.json
+want case 0 '"case": "G3/case"' in_archive 1 G3_case.json
+for line in 'train tp=3 f32 in a graph +passed .*  20 losses' \
+  'train dp=1 f32 with NCCL +passed .*  20 losses' 'proof +passed .*  12 cases' \
+  'conformance +passed .*  12 passed, 0 failed, 0 skipped' \
+  'train dp=2 f32, 2 processes +passed .*  20 losses' 'memcheck rows +skipped .*  no compute-sanitizer'; do
+  want "leg 2's $line" 0 "^$line" in_archive 2 table.txt
+done
+for line in 'bench G1/case tuned +passed' \
+  'bench G6/case tp=8 +passed'; do
+  want "leg 3's $line" 0 "^$line" in_archive 3 table.txt
+done
 want other-hosts 0 '^0a1b$' \
   bash -c "sort processes | sed 's/ of 2, //' | tr -d '\n' && echo"
 export FAKE_GPU=one
 want refused 0 '^train dp=2 f32, 2 processes +skipped .*  NCCL refuses two ranks' \
   run --only '*processes'
-want losses 0 '^train dp=2 f32 +passed .*  20 losses, 0.0e\+00 from the CPU' \
-  run --only 'train dp=2 f*'
 export FAKE_GPU=wrong
 want wrong-losses 1 '^train dp=2 f64 +failed .*  20 losses, 1.6e-05 from the CPU' \
   run --only 'train dp=2 f64'
 want near-losses 0 '^train dp=2 f32 +passed .*  20 losses, 1.6e-05 from the CPU' \
-  run --only 'train dp=2 f32'
+  run --leg 1 --only 'train dp=2 f32'
 
+# CUDA's tools run what they are to run, where there are some.
+mkdir -p tools/bin
+printf '#!/bin/bash\necho "$@" >>sanitized\necho "[  PASSED  ] 3 tests."\n' >tools/bin/compute-sanitizer
+chmod +x tools/bin/*
+CUDA_HOME=$PWD/tools want sanitizer 0 '^leg 2: 14 passed, 0 failed, 0 skipped' run --only '*check*'
+want sanitized 0 '^--tool racecheck .* --report-api-errors no .*/bin/ops.proof_device_test --gtest' \
+  cat sanitized
 # What fails is told, and the rest runs.
-program bad_test <<'SH'
+export FAKE_GPU=right
+program cuda.attention_gpu_test <<'SH'
 printf 'a.cc:7: Failure\n[  PASSED  ] 3 tests.\n[  FAILED  ] 1 test, listed below:\n'
 exit 1
 SH
-program empty_test <<<'echo "[  PASSED  ] 0 tests."'
-program late_test <<<'sleep 20'
-want failures 1 '^1 passed, 3 failed, 1 skipped; ' run --limit 1 --only '[bels]*_test' \
-  --only good_test
-for line in 'bad_test +failed .*  1 cases failed, status 1: a.cc:7: Failure$' \
-  'empty_test +failed' 'late_test +failed +1.*  ran for over 1 s$'; do
-  want "failures' $line" 0 "^$line" cat gpu_logs/table.txt
-done
-
-# The tools of CUDA run what they are to run, where there are some.
-mkdir -p tools/bin
-cat >tools/bin/compute-sanitizer <<'SH'
-#!/bin/bash
-echo "$@" >>sanitized
-echo '[  PASSED  ] 3 tests.'
+program ops.kernels.reduce_gpu_test <<<'echo "[  PASSED  ] 0 tests."'
+program ops.kernels.rows_gpu_test <<'SH'
+printf 'x.cc:1: Skipped\nno half types\n'
+printf '[  PASSED  ] 0 tests.\n[  SKIPPED ] 1 test, listed below:\n'
 SH
-chmod +x tools/bin/compute-sanitizer
-CUDA_HOME=$PWD/tools want sanitizer 0 '^12 passed, 0 failed, 0 skipped' run --only '*check*'
-want sanitized 0 '^--tool racecheck .* --report-api-errors no .*/bin/ops.proof_device_test --gtest' \
-  cat sanitized
-want no-sanitizer 0 '^0 passed, 0 failed, 12 skipped' run --only '*check*'
-
-# What there is no time for is skipped, and what a run has found is there when
-# it is ended.
-want within 1 '^mixed_test +skipped +0\.[0-9]  no time left of 1 s$' \
-  run --within 1 --only late_test --only mixed_test
-want within-late 0 '^late_test +failed .*  ran for over 1 s$' cat gpu_logs/table.txt
-run --only good_test --only late_test >/dev/null 2>&1 &
-for _ in {1..100}; do
-  grep -q '^1 of 2 have not run$' gpu_logs/table.txt && break
-  sleep 0.1
+program ops.kernels.training_gpu_test <<<'kill -SEGV $$'
+want failures 1 '^leg 1: 1 passed, 3 failed, 1 skipped in ' run --leg 1 --only 'kernels*' \
+  --only attention
+for line in 'attention +failed .*  1 cases failed, status 1: a.cc:7: Failure' \
+  'kernels reduce +failed' 'kernels rows +skipped .*  0 cases, 1 skipped: no half types' \
+  'kernels select +passed' 'kernels training +failed .*  0 cases failed, status 139'; do
+  want "failures' $line" 0 "^$line" in_archive 1 table.txt
 done
-kill $!
-want unfinished 0 '^good_test +passed ' cat gpu_logs/table.txt
-want unfinished-rest 0 '^1 of 2 have not run$' cat gpu_logs/table.txt
 
-# Of CUDA's libraries the folders are found; a C++ library that is too old is
-# helped out.
+# A leg ends in time: what runs is ended, and what is left is skipped.
+HANGS=G3/case want within 1 '^bench G7/case +skipped +0\.[0-9]  no time left of 4 s' \
+  run --leg 1 --within 4 --only 'bench*'
+want within-late 0 '^bench G3/case +failed .*  ran for over [1-4] s' in_archive 1 table.txt
+want within-before 0 '^bench G2/case +passed' in_archive 1 table.txt
+
+# Python's packages come before a toolkit, and both after nothing else. A C++
+# library that is too old is helped out.
 echo libcuda_fake.so.1 >b/cuda_libraries
-mkdir -p toolkit/lib64
+mkdir -p toolkit/lib64 site/nvidia/fake/lib
 touch toolkit/lib64/libcuda_fake.so.1
 CUDA_HOME=$PWD/toolkit want libraries 0 "b/lib:$PWD/toolkit/lib64$" \
   run -- bash -c 'echo "$LD_LIBRARY_PATH"'
+touch site/nvidia/fake/lib/libcuda_fake.so.1
+CUDA_HOME=$PWD/toolkit PYTHONPATH=$PWD/site LD_LIBRARY_PATH=$PWD/toolkit/lib64 want wheels 0 \
+  "b/lib:$PWD/site/nvidia/fake/lib:$PWD/toolkit/lib64$" run -- bash -c 'echo "$LD_LIBRARY_PATH"'
 program train <<<'[[ $LD_LIBRARY_PATH == */fallback ]] || { echo "no GLIBCXX_9"; exit 1; }'
 want fallback 0 'b/lib.*:.*b/lib/fallback$' run -- bash -c 'echo "$LD_LIBRARY_PATH"'
 program train <<<'echo "no GLIBC_9"; exit 1'
