@@ -16,7 +16,8 @@ nine minutes and continues after an item that fails or hangs:
      the CPU's losses, every case of the benchmark
   2  is all of it right: every operator, all trainings, CUDA graphs, NCCL, CUDA's
      sanitizer
-  3  tuned products, other numbers of ranks
+  3  how fast are others: torch beside each case, tuned products, other numbers
+     of ranks, and a profile of the slowest cases
 
 Without --leg, runs all three. Each item is a process of its own with a time
 limit of its own, and its row is printed when it ends. After every item,
@@ -224,7 +225,7 @@ item() {
   left=$((within - SECONDS + started))
   ((given < left)) || given=$left
   deadline=$((SECONDS + given))
-  if [[ $no_gpu && $1 != device ]]; then
+  if [[ $no_gpu && $1 != device && $1 != libraries ]]; then
     status=77 figure="no GPU: $no_gpu"
   elif ((given <= 0)); then
     status=77 figure="no time left of $within s"
@@ -265,6 +266,51 @@ device() {
     figure="no nvidia-smi"
   fi
 }
+
+# Prints the files of CUDA's libraries that programs get here, and their
+# versions.
+libraries() {
+  mapfile -t wanted <"$here/cuda_libraries"
+  echo "built with: $(<"$here/built")"
+  limited python3 -c "$versions" "${wanted[@]}" >"$logs/last"
+  local status=$?
+  cat "$logs/last"
+  figure=$(tail -n 1 "$logs/last")
+  [[ ! $no_gpu || $status == 0 ]] || status=77
+  return "$status"
+}
+versions=$(cat <<'PY'
+import ctypes, sys
+
+def version(name, library):
+    n, minor = ctypes.c_int(), ctypes.c_int()
+    if "nvrtc" in name:
+        library.nvrtcVersion(ctypes.byref(n), ctypes.byref(minor))
+        return f"{n.value}.{minor.value}"
+    if "nccl" in name:
+        library.ncclGetVersion(ctypes.byref(n))
+        v = n.value
+    else:
+        ask = library.cudnnGetVersion if "cudnn" in name else library.cublasLtGetVersion
+        ask.restype = ctypes.c_size_t
+        v = ask()
+    return f"{v // 10000}.{v // 100 % 100}.{v % 100}"
+
+short, missing = [], 0
+for name in sys.argv[1:]:
+    try:
+        text = version(name, ctypes.CDLL(name))
+        with open("/proc/self/maps") as maps:
+            files = [line.split()[-1] for line in maps if f"/{name}" in line]
+        print(name, text, *files[:1])
+    except (OSError, AttributeError) as e:
+        text, missing = "missing", 1
+        print(name, e)
+    short.append(f"{name[3:].split('.')[0]} {text}")
+print(", ".join(short))
+sys.exit(missing)
+PY
+)
 
 # counted LOG STATUS: the figure of one test program or several.
 counted() {
@@ -422,7 +468,7 @@ sanitizer() {
     --target-processes application-only "$here/bin/$2" "${@:3}"
 }
 
-# It prints "CASE  FIGURE; goal GOAL".
+# Both print "CASE  FIGURE; goal GOAL".
 row_of() {
   figure=$(grep "^$1 " "$logs/last" | tail -n 1)
   goal=${figure##*; goal }
@@ -440,6 +486,42 @@ bench() {
   cat "$logs/last"
   row_of "$1"
   return "$status"
+}
+
+# torch CASE: ours, and torch's beside it, with the libraries that torch finds.
+torch() {
+  if ! limited env LD_LIBRARY_PATH="$callers_path" python3 -c 'import torch; assert torch.cuda.is_available()'; then
+    figure="python3 has no torch with CUDA"
+    return 77
+  fi
+  bench "$1" || return
+  limited env LD_LIBRARY_PATH="$callers_path" python3 "$here/gpu_bench.py" \
+    --cases "$1" --against "$(file_of "$1").json" \
+    --json "$(file_of "$1").torch.json" >"$logs/last"
+  local status=$?
+  cat "$logs/last"
+  row_of "$1"
+  return "$status"
+}
+
+# Prints the cases of this leg that reach the least of what is possible.
+slowest() {
+  grep -Hm 1 '"ratio"' "$logs"/G[13478]_*.json |
+    sed 's/.*"ratio": \([0-9.e+-]*\).*/\1 &/' | sort -g | head -n "$1" | tail -n 1 |
+    sed 's/^[^ ]* \([^:]*\):.*/\1/'
+}
+
+# profile N: of the case that is the Nth slowest.
+profile() {
+  local found json name
+  found=$(tool ncu) || { figure=$found && return 77; }
+  json=$(slowest "$1")
+  [[ $json ]] || { figure="no case has run in this leg" && return 77; }
+  name=$(sed -n 's/.*"case": "\([^"]*\)".*/\1/p' "$json")
+  figure=$name
+  limited "$found" --section SpeedOfLight --section LaunchStats --section Occupancy \
+    --section MemoryWorkloadAnalysis --section WarpStateStats \
+    --launch-count 60 "$here/bin/gpu_bench" --device cuda --cases "$name" --rounds 0
 }
 
 # Some kernels of each kind.
@@ -464,6 +546,7 @@ cases() {
 leg_1() {
   local name
   item device 30 device
+  item libraries 30 libraries
   item attention 60 test_of cuda.attention_gpu_test
   for name in $(kernel_groups); do
     item "kernels $name" 40 test_of "ops.kernels.${name}_gpu_test"
@@ -481,6 +564,7 @@ leg_1() {
 leg_2() {
   local name mesh
   item device 30 device
+  item libraries 30 libraries
   for mesh in dp=2 tp=2 tp=3 dp=2,tp=2; do
     item "train $mesh f64" 40 train "$mesh" f64 1e-9
     item "train $mesh f32" 40 train "$mesh" f32 1e-4
@@ -514,6 +598,11 @@ leg_2() {
 leg_3() {
   local name n
   item device 30 device
+  item libraries 30 libraries
+  for name in $(cases G4 G3 G8 G7 G5 G1 G2); do
+    item "torch $name" 60 torch "$name"
+  done
+  for n in 1 2 3 4; do item "profile of the slowest, $n" 40 profile "$n"; done
   for name in $(cases G1); do
     item "bench $name tuned" 30 bench "$name" --tune-gemm
   done

@@ -73,7 +73,6 @@ done
 run() { b/run.sh "$@"; }
 # in_archive LEG FILE: what the archive of a leg has.
 in_archive() { tar -xzOf "gpu_logs/leg$1.tar.gz" "leg$1/$2"; }
-
 want run-help 0 '^usage: ' run --help
 want run-unknown-flag 2 '^run.sh: there is no flag --frob; see --help$' run --frob
 want run-no-value 2 '^run.sh: --only needs a value' run --only
@@ -84,8 +83,8 @@ want run-list 0 '^2 train tp=3 f32$' run --list
 want run-list-cases 0 '^1 bench G6/case tp=4$' run --list --leg 1
 want run-command 3 '^hello$' run -- bash -c 'echo hello; exit 3'
 
-# Without a GPU all is skipped. A line of another library says nothing of it.
-want no-gpu 0 '^leg 3: 0 passed, 0 failed, [0-9]+ skipped in ' run
+# Without a GPU all but the libraries' versions is skipped. A line of another library says nothing of it.
+want no-gpu 0 '^leg 3: 1 passed, 0 failed, [0-9]+ skipped in ' run
 for leg in 1 2 3; do
   want "no-gpu $leg" 0 '^device +skipped .*  no GPU: \[cuda\] none here' in_archive $leg table.txt
 done
@@ -123,7 +122,7 @@ for line in 'train tp=3 f32 in a graph +passed .*  20 losses' \
   'train dp=2 f32, 2 processes +passed .*  20 losses' 'memcheck rows +skipped .*  no compute-sanitizer'; do
   want "leg 2's $line" 0 "^$line" in_archive 2 table.txt
 done
-for line in 'bench G1/case tuned +passed' \
+for line in 'torch G4/case +skipped .*  python3 has no torch' 'bench G1/case tuned +passed' \
   'bench G6/case tp=8 +passed'; do
   want "leg 3's $line" 0 "^$line" in_archive 3 table.txt
 done
@@ -138,13 +137,27 @@ want wrong-losses 1 '^train dp=2 f64 +failed .*  20 losses, 1.6e-05 from the CPU
 want near-losses 0 '^train dp=2 f32 +passed .*  20 losses, 1.6e-05 from the CPU' \
   run --leg 1 --only 'train dp=2 f32'
 
-# CUDA's tools run what they are to run, where there are some.
+# CUDA's tools and torch run what they are to run, where there are some: torch
+# with the libraries of its caller.
 mkdir -p tools/bin
 printf '#!/bin/bash\necho "$@" >>sanitized\necho "[  PASSED  ] 3 tests."\n' >tools/bin/compute-sanitizer
+printf '#!/bin/bash\necho "$@" >>profiled\n' >tools/bin/ncu
+cat >tools/bin/python3 <<'SH'
+#!/bin/bash
+[[ $1 != -c ]] || exit 0
+[[ $1 == */gpu_bench.py ]] || exec /usr/bin/python3 "$@"
+echo "$LD_LIBRARY_PATH" >>torched
+echo "$3 eager 7.0 us; goal >= 1.0 of eager: met"
+SH
 chmod +x tools/bin/*
 CUDA_HOME=$PWD/tools want sanitizer 0 '^leg 2: 14 passed, 0 failed, 0 skipped' run --only '*check*'
 want sanitized 0 '^--tool racecheck .* --report-api-errors no .*/bin/ops.proof_device_test --gtest' \
   cat sanitized
+LD_LIBRARY_PATH=$PWD/callers PATH=$PWD/tools/bin:$PATH want others 0 \
+  '^torch G4/case +passed .*  eager 7.0 us +>= 1.0 of eager: met$' run --leg 3 --only 't*' --only 'p*'
+want torched 0 "^$PWD/callers$" sort -u torched
+want profiled 0 'gpu_bench --device cuda --cases G7/case --rounds 0$' head -n 1 profiled
+
 # What fails is told, and the rest runs.
 export FAKE_GPU=right
 program cuda.attention_gpu_test <<'SH'
@@ -181,6 +194,16 @@ CUDA_HOME=$PWD/toolkit want libraries 0 "b/lib:$PWD/toolkit/lib64$" \
 touch site/nvidia/fake/lib/libcuda_fake.so.1
 CUDA_HOME=$PWD/toolkit PYTHONPATH=$PWD/site LD_LIBRARY_PATH=$PWD/toolkit/lib64 want wheels 0 \
   "b/lib:$PWD/site/nvidia/fake/lib:$PWD/toolkit/lib64$" run -- bash -c 'echo "$LD_LIBRARY_PATH"'
+# A library that tells its version.
+if command -v gcc >/dev/null; then
+  printf '#include <stddef.h>\nsize_t cudnnGetVersion(void) { return 91900; }\n' |
+    gcc -x c - -shared -o site/nvidia/fake/lib/libcudnn_fake.so.9
+  echo libcudnn_fake.so.9 >b/cuda_libraries
+  PYTHONPATH=$PWD/site want versions 0 '^libraries +passed .*  cudnn_fake 9.19.0 ' \
+    run --leg 1 --only libraries
+  want from 0 "^libcudnn_fake.so.9 9.19.0 $PWD/site/nvidia/fake/lib/libcudnn_fake.so.9$" \
+    in_archive 1 libraries.log
+fi
 program train <<<'[[ $LD_LIBRARY_PATH == */fallback ]] || { echo "no GLIBCXX_9"; exit 1; }'
 want fallback 0 'b/lib.*:.*b/lib/fallback$' run -- bash -c 'echo "$LD_LIBRARY_PATH"'
 program train <<<'echo "no GLIBC_9"; exit 1'
