@@ -6,18 +6,71 @@ set -u
 tools=$PWD/tools
 . tests/want.sh
 
-bundle() { CUDA_HOME=$PWD/none "$tools/gpu_bundle.sh" "$@"; }
+bundle() { CUDA_HOME=$PWD/${cuda:-none} "$tools/gpu_bundle.sh" "$@"; }
 mkdir there
 want help 0 '^usage: ' bundle --help
 want unknown-flag 2 '^gpu_bundle.sh: there is no flag --frob; see --help$' bundle --frob x
 want nowhere 2 '^gpu_bundle.sh: OUT is missing; ' bundle
+want no-size 2 '^gpu_bundle.sh: --max needs a number of MiB; write --max 60$' bundle --max 0 x
+want no-ending 2 'x.tar.bz2 ends in neither .tar.xz, .tar.zst nor .tar.gz' bundle x.tar.bz2
 want no-cpu 2 '^gpu_bundle.sh: --march needs a CPU' bundle --march
 want two 2 'b is one file too many' bundle a b
 want exists 2 'there exists already' bundle there
-want no-folder 2 'none/x.tar.gz cannot be made, because none is not a folder' bundle none/x.tar.gz
+want no-folder 2 'none/x.tar.xz cannot be made, because none is not a folder' bundle none/x.tar.xz
 want no-nvcc 2 '^gpu_bundle.sh: a bundle needs nvcc: no nvcc in CUDA_HOME=' \
   bundle x.tar.gz
+# A toolkit without cuDNN's C++ headers.
+mkdir -p cuda/{bin,include/nv,lib64}
+printf '#!/bin/bash\necho "Cuda compilation tools, release x, V13.0.88"\n' >cuda/bin/nvcc
+chmod +x cuda/bin/nvcc
+touch cuda/include/{cuda_runtime.h,nv/target,cublasLt.h,cudnn.h,nccl.h} \
+  cuda/lib64/{libcublasLt.so.13,libcudnn.so.9,libnccl.so.2,libnvrtc.so.13,libcudart_static.a}
+XDG_DATA_HOME=$PWD cuda=cuda want no-cudnn 2 \
+  "^gpu_bundle.sh: a bundle needs all of CUDA's parts: attention without cuDNN: no cudnn_frontend.h; ./setup.sh --cuda" \
+  bundle x.tar.gz
 [[ ! -e x.tar.gz ]] || { echo "left x.tar.gz"; failures=$((failures + 1)); }
+
+# A whole toolkit, a tree of files that are packed, and a bazel that has built
+# two tests.
+touch cuda/include/cudnn_frontend.h
+printf '#define CUDNN_MAJOR 9\n#define CUDNN_MINOR 19\n#define CUDNN_PATCHLEVEL 0\n' \
+  >cuda/include/cudnn_version.h
+touch cuda/include/cublas_api.h
+mkdir -p tree/{tools,third_party,tests/bench,tests/conformance/data} path \
+  built/{ops/cuda_plugin,examples,tests/{bench,cuda,conformance,dtensor/device,ops/kernels}}
+cp "$tools"/gpu_bundle*.sh tree/tools
+cp "$tools/../third_party/find_cuda.sh" tree/third_party
+touch tree/LICENSE tree/tests/bench/gpu_bench.py tree/tests/conformance/data/{cases.jsonl,tensors.safetensors}
+for file in examples/{train,explain} tests/bench/gpu_bench tests/cuda/gpu_properties \
+  tests/conformance/conformance tests/dtensor/device/cuda_probe tests/cuda/attention_gpu_test \
+  tests/ops/kernels/reduce_gpu_test; do
+  cp /bin/true "built/$file"
+done
+gcc -shared -x c /dev/null -Wl,-soname,libcudnn.so.9 -o libcudnn.so.9
+gcc -shared -x c /dev/null -x none -Wl,--no-as-needed "$PWD/libcudnn.so.9" \
+  -o built/ops/cuda_plugin/libdtensor_cuda.so
+cat >path/bazel <<SH
+#!/bin/bash
+case \$1 in
+  query) printf '%s\n' //tests/ops:kernels/reduce_gpu_test "//tests/cuda:\${TEST:-attention_gpu_test}" ;;
+  info) echo "$PWD/built" ;;
+esac
+SH
+chmod +x path/bazel
+pack() { CUDA_HOME=$PWD/cuda PATH=$PWD/path:$PATH tree/tools/gpu_bundle.sh "$@"; }
+TEST=new_gpu_test want not-in-a-leg 2 'no leg of tools/gpu_bundle_run.sh runs cuda.new_gpu_test; add' \
+  pack x.tar.gz
+want packed 0 '^.*/x.tar.gz: [0-9.]+ MiB, unpacked ' pack x.tar.gz
+want parts 0 '^ +[0-9.]+  bin/ops.kernels.reduce_gpu_test$' pack x.tar.gz
+want versions-built 0 '^commit .*, nvcc 13.0.88 for 90-real, .* cuDNN 9.19.0,' pack x.tar.gz
+want needs 0 '^needs of the other machine: GLIBC_2\.[0-9]+, .* libcudnn.so.9$' pack x.tar.gz
+want in-archive 0 '^gpu_bundle/bin/cuda.attention_gpu_test$' tar tzf x.tar.gz
+want xz 0 '^gpu_bundle/run.sh$' bash -c "$(declare -f pack); pack x.tar.xz && tar tf x.tar.xz"
+# One that is too large is not made, and nothing of it is left.
+head -c 3000000 /dev/urandom >tree/LICENSE
+want too-large 2 'y.tar.gz would have [0-9.]+ MiB, more than 2; write a name that ends in .tar.xz' \
+  pack --max 2 y.tar.gz
+want no-rest 2 '' ls y.tar.gz y.tar.gz.part
 
 # ---------------------------------------------------------------------------
 mkdir -p b/bin b/lib/fallback
@@ -41,7 +94,7 @@ while (($#)); do
   [[ $1 == --json ]] && json=$2
   shift
 done
-[[ $name != "${HANGS:-}" ]] || { echo "hangs in $name"; exec sleep 60; }
+[[ $name != "${HANGS:-}" ]] || { echo "hangs in $name"; touch hanging; exec sleep 60; }
 ratio=0.9
 [[ $name != G7/case ]] || ratio=0.2
 [[ ! ${json:-} ]] || printf '[{\n "case": "%s",\n "ratio": %s\n}]\n' "$name" $ratio >"$json"
@@ -184,6 +237,29 @@ HANGS=G3/case want within 1 '^bench G7/case +skipped +0\.[0-9]  no time left of 
 want within-late 0 '^bench G3/case +failed .*  ran for over [1-4] s' in_archive 1 table.txt
 want within-before 0 '^bench G2/case +passed' in_archive 1 table.txt
 
+# Killed at whatever place, a leg has left all rows before that place.
+for place in 'bench G2/case|G3/case|3' 'bench G1/case|G4/case|7' 'bench G5/case|G6/case|9'; do
+  IFS='|' read -r last hangs rows <<<"$place"
+  for signal in TERM KILL; do
+    rm -rf gpu_logs hanging
+    HANGS=$hangs b/run.sh --leg 1 --only 'train*' --only 'bench*' >printed 2>&1 &
+    leg=$!
+    for _ in {1..200}; do
+      [[ ! -e hanging ]] || break
+      sleep 0.1
+    done
+    kill -$signal $leg
+    wait $leg 2>/dev/null
+    want "killed with $signal after $last" 0 "^$rows$" \
+      bash -c "tar -xzOf gpu_logs/leg1.tar.gz leg1/table.txt | grep -c ' passed '"
+    want "printed before $signal after $last" 0 "^$rows$" grep -c ' passed ' printed
+    # A leg that is told to end also says what the item that hangs has said.
+    [[ $signal == KILL ]] ||
+      want "hanging after $last" 0 "^hangs in $hangs$" bash -c 'tar -xzOf gpu_logs/leg1.tar.gz'
+    want "the rest at $signal after $last" 0 "^$((10 - rows)) of 10 have not run$" in_archive 1 table.txt
+  done
+done
+
 # Python's packages come before a toolkit, and both after nothing else. A C++
 # library that is too old is helped out.
 echo libcuda_fake.so.1 >b/cuda_libraries
@@ -195,15 +271,13 @@ touch site/nvidia/fake/lib/libcuda_fake.so.1
 CUDA_HOME=$PWD/toolkit PYTHONPATH=$PWD/site LD_LIBRARY_PATH=$PWD/toolkit/lib64 want wheels 0 \
   "b/lib:$PWD/site/nvidia/fake/lib:$PWD/toolkit/lib64$" run -- bash -c 'echo "$LD_LIBRARY_PATH"'
 # A library that tells its version.
-if command -v gcc >/dev/null; then
-  printf '#include <stddef.h>\nsize_t cudnnGetVersion(void) { return 91900; }\n' |
-    gcc -x c - -shared -o site/nvidia/fake/lib/libcudnn_fake.so.9
-  echo libcudnn_fake.so.9 >b/cuda_libraries
-  PYTHONPATH=$PWD/site want versions 0 '^libraries +passed .*  cudnn_fake 9.19.0 ' \
-    run --leg 1 --only libraries
-  want from 0 "^libcudnn_fake.so.9 9.19.0 $PWD/site/nvidia/fake/lib/libcudnn_fake.so.9$" \
-    in_archive 1 libraries.log
-fi
+printf '#include <stddef.h>\nsize_t cudnnGetVersion(void) { return 91900; }\n' |
+  gcc -x c - -shared -o site/nvidia/fake/lib/libcudnn_fake.so.9
+echo libcudnn_fake.so.9 >b/cuda_libraries
+PYTHONPATH=$PWD/site want versions 0 '^libraries +passed .*  cudnn_fake 9.19.0 ' \
+  run --leg 1 --only libraries
+want from 0 "^libcudnn_fake.so.9 9.19.0 $PWD/site/nvidia/fake/lib/libcudnn_fake.so.9$" \
+  in_archive 1 libraries.log
 program train <<<'[[ $LD_LIBRARY_PATH == */fallback ]] || { echo "no GLIBCXX_9"; exit 1; }'
 want fallback 0 'b/lib.*:.*b/lib/fallback$' run -- bash -c 'echo "$LD_LIBRARY_PATH"'
 program train <<<'echo "no GLIBC_9"; exit 1'
