@@ -452,10 +452,11 @@ nccl_processes() {
   compare dp=2 f32 1e-4
 }
 
-# tool NAME: prints the path of one of CUDA's tools; sets the figure without it.
+# tool NAME: prints the path of one of CUDA's tools, or why there is none.
 tool() {
-  PATH=$PATH:${CUDA_HOME:+$CUDA_HOME/bin:}/usr/local/cuda/bin command -v "$1" && return
-  echo "no $1 in PATH or /usr/local/cuda/bin"
+  PATH=$PATH:${CUDA_HOME:+$CUDA_HOME/bin:}/usr/local/cuda/bin$(printf ':%s' /opt/nvidia/nsight-compute/*) \
+    command -v "$1" && return
+  echo "no $1 in PATH, /usr/local/cuda/bin or /opt/nvidia/nsight-compute"
   return 77
 }
 
