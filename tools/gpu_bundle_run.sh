@@ -397,7 +397,7 @@ losses() {
   if [[ $3 == cuda ]]; then flags=(--device cuda "${flags[@]}"); else flags=(); fi
   trained "${environment[@]}" -- --mesh "$1" --dtype "$2" "${flags[@]}" \
     --json "$json" || return
-  sed -n '/"losses"/,/\]/p' "$json" |
+  tr '\n' ' ' <"$json" | sed 's/.*"losses": *\[\([^]]*\)\].*/\1/' |
     grep -Eo -- '-?[0-9]+\.[0-9]+(e[-+]?[0-9]+)?' >"$file"
   rm "$json"
 }

@@ -112,7 +112,7 @@ done
 [[ $device == cuda || ! ${sharing:-} ]] || exit 2
 [[ $device == cuda && ${FAKE_GPU:-} == wrong ]] && end=2.50004
 [[ ! ${json:-} ]] ||
-  { echo '{"losses": ['; for i in {1..19}; do echo "5.$i,"; done; echo "$end"; echo ']}'; } >"$json"
+  { echo '{"losses": ['; for i in {1..19}; do echo "5.$i,"; done; echo "$end"; echo '],"norms": [1.5]}'; } >"$json"
 [[ ! ${sharing:-} || ! ${nccl:-} ]] || exit 2
 [[ ! ${NCCL_HOSTID:-} ]] || echo "$RANK of $WORLD_SIZE, $NCCL_HOSTID" >>processes
 [[ ! ${NCCL_HOSTID:-} || $FAKE_GPU != one ]] || { echo 'Duplicate GPU detected'; exit 1; }
