@@ -319,7 +319,7 @@ counted() {
   local log=$1
   passed=$(number PASSED) skipped=$(number SKIPPED) failed=$(number FAILED)
   if (($2)); then
-    figure="$failed cases failed, status $2: $(grep -m 1 'Failure$' "$log")"
+    figure="$(grep -c '^\[ *OK \]' "$log") cases passed, $failed failed, status $2: $(grep -m 1 'Failure$' "$log")"
     return "$2"
   fi
   figure="$passed cases"
