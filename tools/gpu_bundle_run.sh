@@ -566,22 +566,22 @@ leg_2() {
   local name mesh
   item device 30 device
   item libraries 30 libraries
-  for mesh in dp=2 tp=2 tp=3 dp=2,tp=2; do
-    item "train $mesh f64" 40 train "$mesh" f64 1e-9
-    item "train $mesh f32" 40 train "$mesh" f32 1e-4
-    item "train $mesh f32 in a graph" 40 train "$mesh" f32 1e-4 --ranks-per-gpu 4 --cuda-graph
-  done
-  item "train dp=1 f32 with NCCL" 40 train dp=1 f32 1e-4 --backend nccl
-  # Without what needs an mpirun that fits the bundle's libraries.
-  item "NCCL" 60 test_of dtensor.comm.nccl_gpu_test --gtest_filter='-*AsDoProcesses*'
   # Of each test, only the half that uses the GPU.
+  item proof 180 shards 4 ops.proof_device_test --gtest_filter='*Gpu*'
+  item pairs 60 shards 4 dtensor.redistribute_pairs_test --gtest_filter='Gpu/*'
   item "device's memory and streams" 60 test_of dtensor.device.cuda.cuda_device_test
   item boxes 60 test_of dtensor.device.portable.boxes_test
   item "choice of devices" 30 test_of dtensor.program.device_choice_test --gtest_filter='*MoreThanThereAre'
   item training 60 test_of nn.recording_device_test --gtest_filter='*Gpu*'
-  item proof 180 shards 4 ops.proof_device_test --gtest_filter='*Gpu*'
-  item pairs 60 shards 4 dtensor.redistribute_pairs_test --gtest_filter='Gpu/*'
   item conformance 90 conformance
+  for mesh in dp=2 tp=2 tp=3 dp=2,tp=2; do
+    item "train $mesh f64" 25 train "$mesh" f64 1e-9
+    item "train $mesh f32" 25 train "$mesh" f32 1e-4
+    item "train $mesh f32 in a graph" 25 train "$mesh" f32 1e-4 --ranks-per-gpu 4 --cuda-graph
+  done
+  item "train dp=1 f32 with NCCL" 40 train dp=1 f32 1e-4 --backend nccl
+  # Without what needs an mpirun that fits the bundle's libraries.
+  item "NCCL" 60 test_of dtensor.comm.nccl_gpu_test --gtest_filter='-*AsDoProcesses*'
   for name in memcheck racecheck; do
     # Kernels that use shared memory.
     for mesh in reduce rows select training; do
