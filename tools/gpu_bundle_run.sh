@@ -607,6 +607,9 @@ leg_3() {
   for name in $(cases G1); do
     item "bench $name tuned" 30 bench "$name" --tune-gemm
   done
+  for name in $(cases G4); do
+    item "bench $name deterministic" 30 bench "$name" --deterministic
+  done
   for n in 2 8; do
     for name in $(cases G6); do
       item "bench $name tp=$n" 30 bench "$name" --mesh tp=$n --ranks-per-gpu $n
