@@ -116,37 +116,17 @@ inline constexpr bool is_half =
     std::is_same_v<T, bf16> || std::is_same_v<T, f16>;
 
 template <class T>
-struct dtype_of_t;
-template <>
-struct dtype_of_t<float> {
-  static constexpr DType value = DType::kF32;
-};
-template <>
-struct dtype_of_t<double> {
-  static constexpr DType value = DType::kF64;
-};
-template <>
-struct dtype_of_t<bf16> {
-  static constexpr DType value = DType::kBF16;
-};
-template <>
-struct dtype_of_t<f16> {
-  static constexpr DType value = DType::kF16;
-};
-template <>
-struct dtype_of_t<int32_t> {
-  static constexpr DType value = DType::kI32;
-};
-template <>
-struct dtype_of_t<int64_t> {
-  static constexpr DType value = DType::kI64;
-};
-template <>
-struct dtype_of_t<bool> {
-  static constexpr DType value = DType::kBool;
-};
+constexpr DType find_dtype() {
+  if constexpr (std::is_same_v<T, float>) return DType::kF32;
+  if constexpr (std::is_same_v<T, double>) return DType::kF64;
+  if constexpr (std::is_same_v<T, bf16>) return DType::kBF16;
+  if constexpr (std::is_same_v<T, f16>) return DType::kF16;
+  if constexpr (std::is_same_v<T, int32_t>) return DType::kI32;
+  if constexpr (std::is_same_v<T, int64_t>) return DType::kI64;
+  if constexpr (std::is_same_v<T, bool>) return DType::kBool;
+}
 template <class T>
-inline constexpr DType dtype_of = dtype_of_t<T>::value;
+inline constexpr DType dtype_of = find_dtype<T>();
 
 // fn.template operator()<T>() for the C++ type T of `t`.
 template <class Fn>
