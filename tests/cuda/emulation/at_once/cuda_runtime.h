@@ -33,3 +33,10 @@ inline cudaError_t cudaFreeAsync(void* data, cudaStream_t) {
   std::free(data);
   return cudaSuccess;
 }
+// Nothing is ever captured.
+enum cudaStreamCaptureStatus { cudaStreamCaptureStatusNone };
+inline cudaError_t cudaStreamIsCapturing(cudaStream_t,
+                                         cudaStreamCaptureStatus* status) {
+  *status = cudaStreamCaptureStatusNone;
+  return cudaSuccess;
+}
