@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <numeric>
@@ -138,6 +139,65 @@ TEST(CudaExecutorTest, RowsReduceAndMap) {
         EXPECT_EQ(std::memcmp(&y[r * stride + n], between, 16), 0);
       }
     }
+}
+
+// Each row that is not const is stored, at every length and alignment, and none
+// behind its end. A null row has zeros.
+TEST(CudaExecutorTest, UpdatesAndSums) {
+  for (const int64_t n : kLengths)
+    for (const bool second : {false, true})
+      for (const int64_t shift : {0, 1}) {
+        Shifted<float> x(n, 0), first(n, shift), other(n, 0);
+        for (int64_t i = 0; i < n; ++i) {
+          x[i] = static_cast<float>(i % 89 - 40);
+          first[i] = 1;
+          other[i] = 2;
+        }
+        double sum = -1;
+        rows({}, 1, n,
+             [n, in = x.data(), a = first.data(),
+              b = second ? other.data() : nullptr,
+              out = &sum](Row& row, int64_t) {
+               const double all = row.update_sum(
+                   n,
+                   [](auto& u, auto& v, const auto& value) {
+                     u += value;
+                     v += 3 * value;
+                     return static_cast<double>(u + v);
+                   },
+                   a, b, static_cast<const float*>(in));
+               row.put(out, all);
+             });
+        double expected = 0;
+        for (int64_t i = 0; i < n; ++i) {
+          expected += 1 + (second ? 2 : 0) + 4 * x[i];
+          ASSERT_EQ(first[i], 1 + x[i]) << i;
+          ASSERT_EQ(other[i], second ? 2 + 3 * x[i] : 2) << i;
+        }
+        EXPECT_EQ(sum, expected) << n;
+        EXPECT_TRUE(first.guarded() && other.guarded()) << n;
+      }
+}
+
+// A thread fills elements again for another key or stream, and for no other
+// reason.
+TEST(CudaExecutorTest, KeepsTheLastElements) {
+  int64_t streams[2];
+  const auto fills = [&](int stream, int key) {
+    int times = 0;
+    const Kept<float, int> kept(Stream{&streams[stream]}, key, 3,
+                                [&](float* to) {
+                                  ++times;
+                                  std::fill_n(to, 3, static_cast<float>(key));
+                                });
+    EXPECT_EQ(kept.data()[2], static_cast<float>(key));
+    return times;
+  };
+  EXPECT_EQ(fills(0, 5), 1);
+  EXPECT_EQ(fills(0, 5), 0);
+  EXPECT_EQ(fills(0, 6), 1);
+  EXPECT_EQ(fills(1, 6), 1);
+  EXPECT_EQ(fills(1, 6), 0);
 }
 
 // Of the same values wherever they lie, and in every lane, also by operators
