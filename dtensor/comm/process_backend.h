@@ -18,7 +18,7 @@ struct ProcessBackend {
   // build it where MPI is installed".
   std::string_view lacks = {};
 
-  // What the environment says. started(): a launcher started this process as
+  // These read the environment. started(): a launcher started this process as
   // one of several; throws the Error that names what is missing if only some
   // variables are set. alone(): as the only one; null if launchers do not say.
   // process(): this process's number if it is one of several, else -1.

@@ -21,8 +21,7 @@ int cuda_devices();
 // exist.
 Device& cuda(int index);
 
-// Sets how all GPUs compute. Call it before any work on a GPU. Throws Error if
-// there are no GPUs.
+// Sets how all GPUs compute from now on. Throws Error if there are none.
 void cuda_set_options(const CudaOptions&);
 
 // NCCL, which connects the GPUs. Throws Error if there are no GPUs.

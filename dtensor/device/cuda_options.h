@@ -2,8 +2,8 @@
 
 namespace dtensor {
 
-// How all GPUs compute; see cuda_set_options().
-struct CudaOptions {
+// How all GPUs compute; see cuda_set_options(). Aligned to be atomic.
+struct alignas(4) CudaOptions {
   // f32 matrix products may round their operands to TF32 (10 mantissa bits).
   bool tf32 = false;
   // The first matrix product of each kind measures cuBLASLt's algorithms, and

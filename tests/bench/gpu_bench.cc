@@ -63,7 +63,7 @@ struct Case {
   double most_us = 0;  // ours is to take at most so long, if not 0
 };
 
-// What the best is that an operator is compared with.
+// An operator is compared with one of these.
 enum class Best : uint8_t {
   kAlgorithm,  // its products alone, each with cuBLASLt's fastest algorithm
   kCopy,       // a copy of as many bytes

@@ -180,7 +180,7 @@ class AttentionGpuTest : public testing::Test {
   }
   void TearDown() override {
     if (stream_) cudaStreamDestroy(stream_);
-    options = {};
+    options = CudaOptions();
   }
 
   // Both passes; the second one only where cuDNN is to take it.
@@ -295,7 +295,7 @@ TEST_F(AttentionGpuTest, ScoresFarBelowZero) {
 }
 
 TEST_F(AttentionGpuTest, SameBitsEveryTimeAndInEveryThread) {
-  options.deterministic = true;
+  options = CudaOptions{.deterministic = true};
   for (const Case& c : {Case{2, 8, 2, 1024, 1024, 128, true},
                         Case{2, 8, 8, 1000, 1000, 64, false}}) {
     SCOPED_TRACE(text(c));
@@ -320,7 +320,7 @@ TEST_F(AttentionGpuTest, SameBitsEveryTimeAndInEveryThread) {
 
 // A call that is cut into runs, beside one of the last of them alone.
 TEST_F(AttentionGpuTest, RunsInPartsAreTheWhole) {
-  options.deterministic = true;
+  options = CudaOptions{.deterministic = true};
   const Case whole = {2,    16, 4,    8192, 8192,         64,
                       true, 0,  true, 0,    Layout::kBhsd};
   const Case part = {1, 8, 2, 8192, 8192, 64, true, 0, true, 0, Layout::kBhsd};

@@ -26,8 +26,8 @@ class CublasLtTest : public testing::Test {
 };
 
 struct Tuned {
-  Tuned() { options.tune_gemm = true; }
-  ~Tuned() { options.tune_gemm = false; }
+  Tuned() { options = CudaOptions{.tune_gemm = true}; }
+  ~Tuned() { options = CudaOptions(); }
 };
 
 Stream stream(uintptr_t i) { return {reinterpret_cast<void*>(i)}; }
@@ -345,9 +345,9 @@ TEST_F(CublasLtTest, Tf32IsAskedFor) {
   Square square(15);
   ASSERT_TRUE(square.run());
   EXPECT_EQ(world.compute, CUBLAS_COMPUTE_32F);
-  options.tf32 = true;
+  options = CudaOptions{.tf32 = true};
   ASSERT_TRUE(square.run());
-  options.tf32 = false;
+  options = CudaOptions();
   EXPECT_EQ(world.compute, CUBLAS_COMPUTE_32F_FAST_TF32);
 }
 

@@ -196,9 +196,7 @@ class Session {
   }
 
   Cudnn cudnn() const {
-    Cudnn now = cudnn_;
-    now.deterministic = options.deterministic;
-    return now;
+    return {cudnn_.version, cudnn_.compute, options.load().deterministic};
   }
 
   // The handle, set to submit work to the stream.

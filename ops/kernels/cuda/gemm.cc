@@ -404,7 +404,7 @@ int64_t cublaslt_declined() { return declined; }
 
 bool cublaslt_gemm(Stream s, const Gemm& g) {
   const DType in = g.type, out = g.c_type;
-  const bool tf32 = in == DType::kF32 && options.tf32;
+  const bool tf32 = in == DType::kF32 && options.load().tf32;
   const std::optional<Types> types = types_of(in, out, tf32);
   if (!types) return false;
   const FoldedGemm folded(g);
@@ -421,7 +421,8 @@ bool cublaslt_gemm(Stream s, const Gemm& g) {
   const int64_t in_size = size_of(in), out_size = size_of(out);
   const auto repeats = calls->repeats();
   const bool swapped = calls->swapped;
-  Key key{calls->call, in, out, tf32, options.tune_gemm, 0, 0, 0, 0, *epilogue};
+  Key key{calls->call, in, out, tf32, options.load().tune_gemm,
+          0,           0,  0,   0,    *epilogue};
   check(cudaGetDevice(&key.device), "gemm");
   key.left_align =
       alignment(swapped ? g.b : g.a, in_size, calls->call.left.next, repeats,
