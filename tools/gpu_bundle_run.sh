@@ -165,18 +165,31 @@ fi
 # anything else for failed.
 
 names=() results=() seconds=() figures=() goals=()
-figure="" goal="" deadline=0 running=""
+figure="" goal="" deadline=0 running=()
 
-# limited COMMAND...: runs it until the deadline of the item. In the background,
-# because bash reacts to a signal only when a command in the foreground has ended.
-limited() {
-  local left=$((deadline - SECONDS)) status
+# begin COMMAND...: runs it until the deadline of the item, in the background. Its
+# process is the last of `running`, which a signal to this script ends too.
+begin() {
+  local left=$((deadline - SECONDS))
   timeout -k 5 $((left > 0 ? left : 1)) "$@" &
-  running=$!
-  wait "$running"
-  status=$?
-  running=""
+  running+=($!)
+}
+# ended: waits for all that run; the status of the last that failed.
+ended() {
+  local process status=0 one
+  for process in "${running[@]}"; do
+    wait "$process"
+    one=$?
+    ((one == 0)) || status=$one
+  done
+  running=()
   return "$status"
+}
+# limited COMMAND...: runs it and waits. Not in the foreground, because bash reacts
+# to a signal only when a command there has ended.
+limited() {
+  begin "$@"
+  ended
 }
 
 count() { printf '%s\n' "${results[@]}" | grep -c "^$1$"; }
@@ -344,18 +357,14 @@ test_of() { gtest "$here/bin/$1" "${@:2}"; }
 
 # shards N TEST [FLAG...]: N processes at once, each with its part of the cases.
 shards() {
-  local n=$1 i status=0 one processes=()
+  local n=$1 i status
   shift
   for ((i = 0; i < n; i++)); do
-    limited env GTEST_TOTAL_SHARDS="$n" GTEST_SHARD_INDEX="$i" \
-      "$here/bin/$1" "${@:2}" >"$logs/last.$i" 2>&1 &
-    processes+=($!)
+    begin env GTEST_TOTAL_SHARDS="$n" GTEST_SHARD_INDEX="$i" \
+      "$here/bin/$1" "${@:2}" >"$logs/last.$i" 2>&1
   done
-  for i in "${processes[@]}"; do
-    wait "$i"
-    one=$?
-    ((one == 0)) || status=$one
-  done
+  ended
+  status=$?
   cat "$logs"/last.* | tee "$logs/last"
   rm "$logs"/last.*
   counted "$logs/last" "$status"
@@ -627,7 +636,7 @@ out=$(cd "$out" && pwd)
 work=$(mktemp -d)
 any="" failed="" logs=""
 # A leg that is ended also has the output of the item that was running.
-trap '[[ ! $running ]] || kill "$running"; [[ ! $logs ]] || archive; rm -rf "$work"' EXIT
+trap '((!${#running[@]})) || kill "${running[@]}"; [[ ! $logs ]] || archive; rm -rf "$work"' EXIT
 trap 'exit 143' TERM
 trap 'exit 130' INT
 for leg in "${legs[@]}"; do

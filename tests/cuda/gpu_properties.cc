@@ -212,9 +212,15 @@ int save(const std::string& folder) {
 }  // namespace dtensor
 
 int main(int argc, char** argv) {
+  if (argc == 2 && std::string(argv[1]) == "--help") {
+    fmt::print(
+        "usage: gpu_properties DIR\n\nSaves what cuDNN and cuBLASLt tell of "
+        "this GPU in the folder DIR.\n");
+    return 0;
+  }
   try {
-    DT_CHECK(argc == 2, "gpu_properties",
-             "there are {} arguments; write a folder", argc - 1);
+    DT_CHECK(argc == 2 && argv[1][0] != '-', "gpu_properties",
+             "write one argument, a folder; see --help");
     return dtensor::save(argv[1]);
   } catch (const dtensor::Error& e) {
     fmt::print(stderr, "{}\n", e.what());

@@ -260,6 +260,31 @@ for place in 'bench G2/case|G3/case|3' 'bench G1/case|G4/case|7' 'bench G5/case|
   done
 done
 
+# Nor does one leave processes of a test that runs in parts.
+program ops.proof_device_test <<<'echo $$ >>parts; exec sleep 60'
+b/run.sh --leg 2 --only proof >printed 2>&1 &
+leg=$!
+parts() { [[ ! -e parts ]] || cat parts; }
+for _ in {1..100}; do
+  (($(parts | wc -l) < 4)) || break
+  sleep 0.1
+done
+kill $leg
+wait $leg 2>/dev/null
+left_over() {
+  local part left
+  for _ in {1..20}; do
+    left=0
+    for part in $(parts); do
+      ! kill -0 "$part" 2>/dev/null || left=$((left + 1))
+    done
+    ((left)) || break
+    sleep 0.1
+  done
+  echo "$left of $(parts | wc -l) run on"
+}
+want parts 0 '^0 of 4 run on$' left_over
+
 # Python's packages come before a toolkit, and both after nothing else. A C++
 # library that is too old is helped out.
 echo libcuda_fake.so.1 >b/cuda_libraries
