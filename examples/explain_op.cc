@@ -10,6 +10,7 @@
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/grad.h"
 #include "dtensor/placement/error.h"
+#include "dtensor/program/choice_report.h"
 #include "dtensor/program/comm_table.h"
 #include "dtensor/text_table.h"
 #include "examples/product_ways.h"
@@ -33,14 +34,6 @@ std::string names_of_all_ops() {
   names.erase(std::unique(names.begin(), names.end()), names.end());
   std::string text;
   for (const std::string& n : names) text += (text.empty() ? "" : " ") + n;
-  return text;
-}
-
-// The layouts alone: "S0,R x R,S1".
-std::string layouts(const std::vector<SpecRef>& specs) {
-  std::string text;
-  for (const Spec* s : specs)
-    text += (text.empty() ? "" : " | ") + s->layout().to_string(s->mesh());
   return text;
 }
 
@@ -161,83 +154,22 @@ DryAnswer run_dry(const OpQuestion& q, const RunOptions& options) {
   return answer;
 }
 
-std::string split_text(const Decision& d, const Assignment& a) {
-  return d.rule->to_string(a, d.in[0]->mesh());
-}
-
-// Explains in sentences why the chosen assignment was chosen.
-std::string reason(const DryAnswer& a) {
-  const Choice& best = a.decision;
-  std::string text = fmt::format("chosen: {}, at {} us. ",
-                                 split_text(a.decision, best.assignment),
-                                 us_text(best.total_ps()));
-  int64_t blocked = 0;
-  const Choice *next = nullptr, *cheaper = nullptr;
-  for (const Choice& c : a.choices) {
-    if (!c.feasible) {
-      ++blocked;
-    } else if (c.assignment == best.assignment) {
-      continue;
-    } else if (c.total_ps() < best.total_ps()) {
-      if (!cheaper) cheaper = &c;
-    } else if (!next) {
-      next = &c;
-    }
-  }
-  if (next) {
-    text += fmt::format("The next, {}, costs {} us more",
-                        split_text(a.decision, next->assignment),
-                        us_text(next->total_ps() - best.total_ps()));
-    std::string parts;
-    const auto part = [&](const char* what, int64_t more) {
-      if (more)
-        parts += fmt::format("{}{} {:+.2f}", parts.empty() ? "" : ", ", what,
-                             us(more));
-    };
-    part("communication", next->comm_ps - best.comm_ps);
-    part("work", next->work_ps - best.work_ps);
-    part("postponed reduction", next->reduce_ps - best.reduce_ps);
-    text += (parts.empty() ? "" : " (" + parts + ")") + ". ";
-  } else {
-    text += "It is the only possible one. ";
-  }
-  if (cheaper)
-    text += fmt::format(
-        "{} would cost {} us, but it uses an axis that no input is split over, "
-        "and an operator only uses axes of its inputs. ",
-        split_text(a.decision, cheaper->assignment),
-        us_text(cheaper->total_ps()));
-  if (blocked)
-    text += fmt::format(
-        "{} of the others would send a parameter, which must stay where it "
-        "is. ",
-        blocked);
-  text.pop_back();
-  return text;
+ChoiceMade choice_made(const DryAnswer& a) {
+  return {*a.decision.rule, a.decision, a.choices};
 }
 
 std::string assignment_table(const DryAnswer& a) {
+  const ChoiceMade made = choice_made(a);
   TextTable table("lllrrrrl", {"split", "inputs", "output", "comm us",
                                "work us", "reduce us", "total us", ""});
   for (const Choice& c : a.choices)
-    table.add({split_text(a.decision, c.assignment), layouts(c.in),
-               layouts(c.out), us_text(c.comm_ps), us_text(c.work_ps),
-               us_text(c.reduce_ps), us_text(c.total_ps()),
+    table.add({made.split(c), layouts_text(c.in), layouts_text(c.out),
+               us_text(c.comm_ps), us_text(c.work_ps), us_text(c.reduce_ps),
+               us_text(c.total_ps()),
                c.assignment == a.decision.assignment ? "<- chosen"
                : c.feasible                          ? ""
                                                      : "sends a parameter"});
   return table.to_string();
-}
-
-Json assignment_json(const DryAnswer& a) {
-  Json list = Json::array();
-  for (const Choice& c : a.choices)
-    list.push_back({{"split", split_text(a.decision, c.assignment)},
-                    {"comm_us", us(c.comm_ps)},
-                    {"work_us", us(c.work_ps)},
-                    {"reduce_us", us(c.reduce_ps)},
-                    {"chosen", c.assignment == a.decision.assignment}});
-  return list;
 }
 
 std::string indented(const std::string& text) {
@@ -270,11 +202,11 @@ void print_answer(const OpQuestion& q, const RunOptions& options,
     fmt::print("rule: {}\n", a.decision.rule->rule().to_string());
     fmt::print("prices: {}\n", options.cost.to_string());
     fmt::print("assignments:\n{}{}\n", indented(assignment_table(a)),
-               reason(a));
+               why(choice_made(a)));
   } else {
     fmt::print(
         "rule: none; the operator chooses its layouts itself: {} -> {}\n",
-        layouts(a.decision.in), layouts(a.decision.out));
+        layouts_text(a.decision.in), layouts_text(a.decision.out));
   }
   print_collectives(a.forward);
   fmt::print("\nbackward:\n");
@@ -347,8 +279,8 @@ void Decisions::add(const Op& op, const Decision& d) {
           op.name(),
           d.rule ? d.rule->rule().to_string() : "",
           d.rule ? d.rule->to_string(d.assignment, mesh) : "",
-          layouts(d.in),
-          layouts(d.out),
+          layouts_text(d.in),
+          layouts_text(d.out),
           d.comm_ps,
           d.work_ps,
           d.reduce_ps,
@@ -396,7 +328,10 @@ Json explain_op(const OpQuestion& question, const RunOptions& options) {
   Json json{{"rule", answer.decision.rule
                          ? Json(answer.decision.rule->rule().to_string())
                          : Json(nullptr)},
-            {"assignments", assignment_json(answer)},
+            {"assignments",
+             answer.decision.rule
+                 ? choices_json(choice_made(answer), answer.choices.size())
+                 : Json::array()},
             {"collectives", comm_json(comm_rows(answer.forward), false)},
             {"backward", comm_json(comm_rows(answer.backward), false)}};
   const std::vector<ProductWay> ways = other_ways(question);

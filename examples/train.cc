@@ -20,6 +20,7 @@
 #include "dtensor/ops/experts.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/program/comm_table.h"
+#include "dtensor/rank_context.h"
 #include "dtensor/text_file.h"
 #include "dtensor/text_table.h"
 #include "examples/bubble.h"

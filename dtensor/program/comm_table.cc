@@ -153,6 +153,27 @@ int64_t most_received(std::span<const CommEvent> merged) {
   return most_of_all(merged).predicted;
 }
 
+int64_t price(const CommEvent& e, const CostTable& cost,
+              std::set<int64_t>& paid) {
+  const bool first = !e.collective || paid.insert(e.collective).second;
+  // Transfers between meshes are priced like collectives over all axes.
+  const AxisMask axes = e.axes ? e.axes : e.mesh.all_axes();
+  return cost.collective_ps(e.kind, axes, e.predicted) +
+         cost.link(e.kind, axes).alpha_ps * (first ? e.times - 1 : -1);
+}
+
+int64_t communication_ps(std::span<const CommEvent> merged,
+                         const CostTable& cost) {
+  int64_t most = 0;
+  for (const std::vector<CommEvent>& list : events_by_rank(merged)) {
+    int64_t ps = 0;
+    std::set<int64_t> paid;
+    for (const CommEvent& e : list) ps += price(e, cost, paid);
+    most = std::max(most, ps);
+  }
+  return most;
+}
+
 std::vector<CommRow> comm_rows(std::span<const CommEvent> merged) {
   std::vector<CommRow> rows;
   std::map<RowKey, size_t> places;

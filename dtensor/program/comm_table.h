@@ -2,11 +2,13 @@
 #pragma once
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "dtensor/comm_event.h"
+#include "dtensor/placement/cost.h"
 
 namespace dtensor {
 
@@ -38,6 +40,14 @@ std::vector<std::vector<CommEvent>> events_by_rank(
     std::span<const CommEvent> merged);
 // The largest sum of predicted bytes that any rank receives in these events.
 int64_t most_received(std::span<const CommEvent> merged);
+
+// The time in ps of an event under these prices. Tensors that are moved
+// together in one collective pay its latency once: `paid` has the collectives
+// whose latency is counted already, and gets this one.
+int64_t price(const CommEvent&, const CostTable&, std::set<int64_t>& paid);
+// The time in ps that the collectives take on the rank where they take longest,
+// as if nothing overlapped.
+int64_t communication_ps(std::span<const CommEvent> merged, const CostTable&);
 
 // Sums up merged events, in order of first appearance. Tensors that moved in
 // one collective count as one.

@@ -1,0 +1,34 @@
+// Says why an operator's layouts were chosen.
+#pragma once
+#include <nlohmann/json_fwd.hpp>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "dtensor/placement/choose.h"
+
+namespace dtensor {
+
+// An operator's choice among the assignments of its rule. The members outlive
+// it.
+struct ChoiceMade {
+  const BoundRule& rule;
+  const Choice& chosen;
+  std::span<const Choice> all;  // all_choices(), the cheapest first
+
+  const Mesh& mesh() const { return chosen.in[0]->mesh(); }
+  // "m: dp; k: tp".
+  std::string split(const Choice&) const;
+};
+
+// The layouts alone: "S0,R | R,S1".
+std::string layouts_text(std::span<const SpecRef>);
+
+// "chosen: m: dp, at 1.50 us. The next, k: tp, costs 2.00 us more ...".
+std::string why(const ChoiceMade&);
+
+// The first `most` choices, and the chosen one: [{"split", "in", "out",
+// "comm_us", "work_us", "reduce_us", "chosen", "feasible"}, ...].
+nlohmann::ordered_json choices_json(const ChoiceMade&, size_t most);
+
+}  // namespace dtensor
