@@ -6,6 +6,7 @@
 
 #include "dtensor/exposed.h"
 #include "dtensor/local_part.h"
+#include "dtensor/op_recorder.h"
 #include "dtensor/placement/error.h"
 
 namespace dtensor {
@@ -275,6 +276,7 @@ void Run::record() {
                             ctx.phase, s.predicted, lists_.counted[i],
                             ctx.collectives + s.collective,
                             static_cast<int64_t>(e_.passes())});
+      if (ctx.recorder) ctx.recorder->sent(ctx);
     }
   ctx.collectives += e_.collectives();
 }

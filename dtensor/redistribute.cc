@@ -7,6 +7,7 @@
 #include "dtensor/autograd.h"
 #include "dtensor/dist_tensor_impl.h"
 #include "dtensor/execute.h"
+#include "dtensor/op_recorder.h"
 #include "dtensor/placement/error.h"
 
 namespace dtensor {
@@ -449,6 +450,7 @@ void record_event(RankContext& ctx, const Mesh& mesh, AxisMask axes,
   if (ctx.record)
     ctx.events.push_back({mesh, axes, kind, std::string(ctx.op), ctx.phase,
                           predicted, counted, ctx.collectives});
+  if (ctx.recorder) ctx.recorder->sent(ctx);
 }
 
 void spend_budget(RankContext& ctx, int64_t bytes, std::string_view why) {

@@ -18,6 +18,7 @@
 #include "dtensor/flight.h"
 #include "dtensor/flight_recorder.h"
 #include "dtensor/interrupt.h"
+#include "dtensor/op_recorder.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/rank_context.h"
 #include "dtensor/trace.h"
@@ -167,11 +168,11 @@ Outcome run_rank(const Shared& shared, int64_t rank,
     context.backend = shared.backend;
     if (options.watch) watch = options.watch(rank);
     context.watch = watch.get();
-    if (!options.dry_run) {
-      if (options.trace) {
-        context.tracer = &options.trace->open(context, watch.get());
-        context.watch = context.tracer;
-      }
+    if (options.dry_run) {
+      context.recorder = options.recorder.get();
+    } else if (options.trace) {
+      context.tracer = &options.trace->open(context, watch.get());
+      context.watch = context.tracer;
     }
     Runtime runtime(context);
     context.runtime = &runtime;
@@ -180,6 +181,7 @@ Outcome run_rank(const Shared& shared, int64_t rank,
     if (context.checks) context.checks->finish();
     if (context.async) context.async->finish();
     if (context.save) context.save->finish();
+    if (context.recorder) context.recorder->ended(context);
     if (options.finish) options.finish(runtime);
     shared.backend->check();
   } catch (const PeerLeft&) {

@@ -1,5 +1,6 @@
 #include "dtensor/ops/op_watch.h"
 
+#include "dtensor/op_recorder.h"
 #include "dtensor/placement/inline_vec.h"
 #include "dtensor/tracer.h"
 
@@ -11,7 +12,8 @@ OpWatch::OpWatch(RankContext& ctx, const Op& op,
       op_(op),
       given_(given),
       captures_(captures_of(ctx)),
-      begin_(ctx.tracer ? ctx.tracer->now() : 0) {
+      begin_(ctx.tracer ? ctx.tracer->now() : 0),
+      first_event_(ctx.events.size()) {
   if (!captures_) return;
   for (const DistTensor& in : given) captures_->used(in);
   if (captures_->has(op)) kept_ = captures_;
@@ -23,10 +25,27 @@ void OpWatch::ran(const Attrs& attrs, const Decision& d,
   const int64_t ordinal = ctx_.ordinal++;
   if (const auto& trace = op_trace(ctx_); trace && !kept_)
     trace({op_, attrs, d, given_, outputs, ctx_.path, ordinal});
+  if (ctx_.recorder && !kept_) record(attrs, d, outputs);
   if (!ctx_.tracer) return;
   InlineVec<SpecRef, Compute::kMostInputs> in;
   for (const DistTensor& t : given_) in.push_back(t.spec());
   ctx_.tracer->op(begin_, op_.name(), in, d.out, d.bytes, ordinal);
+}
+
+void OpWatch::record(const Attrs& attrs, const Decision& d,
+                     std::span<const DistTensor> outputs) const {
+  InlineVec<OpInput, Compute::kMostInputs> in;
+  for (const DistTensor& t : given_) in.push_back({t.spec(), t.keep()});
+  ctx_.recorder->ran(ctx_, {.op = op_.name(),
+                            .args = attrs.empty() ? "" : attrs.to_string(),
+                            .in = in,
+                            .choice = d,
+                            .rule = d.rule ? &*d.rule : nullptr,
+                            .work = op_.facts().work,
+                            .moved = d.moved,
+                            .moves = d.moves,
+                            .out = outputs,
+                            .first_event = first_event_});
 }
 
 }  // namespace dtensor

@@ -19,12 +19,15 @@ class OpWatch {
   void ran(const Attrs&, const Decision&, std::span<const DistTensor> outputs);
 
  private:
+  void record(const Attrs&, const Decision&,
+              std::span<const DistTensor> outputs) const;
   RankContext& ctx_;
   const Op& op_;
   const std::span<const DistTensor> given_;
   OpCaptures* const captures_;
   OpCaptures* kept_ = nullptr;
-  const int64_t begin_;  // of the call, for the timeline
+  const int64_t begin_;       // of the call, for the timeline
+  const size_t first_event_;  // of the call, for the recorder
 };
 
 }  // namespace dtensor

@@ -1,0 +1,52 @@
+// An observer of the operators that a rank runs: a program's record of a dry
+// run (program/record.h), for example.
+#pragma once
+#include <cstddef>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "dtensor/comm_event.h"
+#include "dtensor/placement/choose.h"
+#include "dtensor/placement/plan.h"
+
+namespace dtensor {
+
+class DistTensor;
+struct NamedTensor;
+struct RankContext;
+
+// A call of an operator that has run. References live during the call of ran().
+struct OpRan {
+  std::string_view op;
+  std::string args;               // "dim=1, keep=true"; "" if there are none
+  std::span<const OpInput> in;    // as given, before they were moved
+  const Choice& choice;           // the layouts and their price
+  const BoundRule* rule;          // of that choice; null if there is none
+  OpWork work;                    // by which it was priced
+  std::span<const size_t> moved;  // the inputs that moved, with these moves
+  std::span<const Move> moves;
+  std::span<const DistTensor> out;
+  // RankContext::events from this index on were recorded while it ran.
+  size_t first_event;
+};
+
+// Is told what the ranks of a dry run do, one rank after another, on the thread
+// of the rank.
+class OpRecorder {
+ public:
+  virtual ~OpRecorder() = default;
+  virtual void ran(RankContext&, const OpRan&) = 0;
+  // A collective was added to RankContext::events, by an operator or by a move
+  // that no operator makes.
+  virtual void sent(RankContext&) = 0;
+  // What the rank did so far was preparation: the step to be shown begins. It
+  // changes these parameters. Need not be called.
+  virtual void step_begins(RankContext&,
+                           std::span<const NamedTensor> parameters) = 0;
+  // The step has ended, or, if none had begun, the function of the rank. What
+  // the rank does later is not shown.
+  virtual void ended(RankContext&) = 0;
+};
+
+}  // namespace dtensor
