@@ -1,0 +1,56 @@
+// The tables of a record (docs/record.md), in which equal entries are stored
+// once.
+#pragma once
+#include <cstddef>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "dtensor/comm_event.h"
+#include "dtensor/placement/cost.h"
+#include "dtensor/placement/plan.h"
+#include "dtensor/placement/spec.h"
+
+namespace dtensor {
+
+class RecordTables {
+ public:
+  using Json = nlohmann::ordered_json;
+
+  // Each returns the index of an entry, which it adds if it is new.
+  size_t mesh(const Mesh&);
+  size_t spec(const Spec*);
+  // The move by these steps, which belong to one tensor and run `chunks` times.
+  size_t move(const Move&, std::span<const Step>, int64_t chunks,
+              const CostTable&);
+  // A collective that takes `us`. (Tensors that move together pay its latency
+  // once.)
+  size_t event(const CommEvent&, double us);
+  size_t path(std::string_view);
+  size_t phase(std::string_view);
+
+  // Adds them to a record: "meshes", "dims", "specs", "moves", "events",
+  // "paths", "phases".
+  void write(Json& record) const;
+
+ private:
+  class Table {
+   public:
+    size_t index(Json entry);
+    const Json& list() const { return list_; }
+
+   private:
+    Json list_ = Json::array();
+    std::map<std::string, size_t> known_;  // by text
+  };
+  size_t dim(const Dim&, const Mesh&);
+  Json step(const Step&, int64_t chunks, const CostTable&);
+
+  Table meshes_, dims_, specs_, moves_, events_, paths_, phases_;
+  std::map<uint64_t, size_t> mesh_numbers_;  // by hash
+  std::map<SpecRef, size_t> spec_numbers_;
+};
+
+}  // namespace dtensor
