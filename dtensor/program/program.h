@@ -42,6 +42,8 @@
 //                      sent and the peak memory, or the error of the real run
 //   --cost FILE        the prices by which layouts and plans are chosen
 //                      (cost_file.h), or the name of a machine: h100
+//   --record FILE      write what a dry run does, operator by operator, as JSON
+//                      (docs/record.md); "-" as for --json
 //   --json [FILE]      write the result as a JSON object. Without FILE, or with
 //                      "-", standard output has nothing else, and other output
 //                      goes to standard error
@@ -67,6 +69,7 @@
 #include <vector>
 
 #include "dtensor/program/flags.h"
+#include "dtensor/program/record.h"
 #include "dtensor/runtime.h"
 
 namespace dtensor {
@@ -145,6 +148,9 @@ class Program {
   CostTable cost(const Mesh&) const;
   // Options for run() with the ranks of mesh(), dry or not.
   RunOptions run_options() const;
+  // For --record: begins the record of the next runs with run_options().
+  // Without a call, all runs are in one record. Null without the flag.
+  std::shared_ptr<Record> new_record(std::string title);
   // Writes the result, an object, to the file of --json; does nothing without
   // --json. Adds stragglers and, with --trace, waiting times. All processes
   // call it, and the main process writes.

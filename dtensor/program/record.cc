@@ -1,0 +1,300 @@
+#include "dtensor/program/record.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "dtensor/allocator.h"
+#include "dtensor/dist_tensor.h"
+#include "dtensor/program/choice_report.h"
+#include "dtensor/program/comm_table.h"
+#include "dtensor/rank_context.h"
+
+namespace dtensor {
+namespace {
+
+using Json = Record::Json;
+
+double us(int64_t ps) { return static_cast<double>(ps) / 1e6; }
+
+std::string_view text(Keep keep) {
+  constexpr std::string_view kTexts[] = {"", "parameter", "gather on use"};
+  return kTexts[static_cast<size_t>(keep)];
+}
+
+// Names a call: equal for calls with equal entries in "calls".
+std::string key_of(const OpRan& c) {
+  std::string key = fmt::format("{}|{}", c.op, c.args);
+  for (const OpInput& in : c.in)
+    key += fmt::format("|{},{}", fmt::ptr(in.spec), static_cast<int>(in.keep));
+  for (const SpecRef& s : c.choice.in)
+    key += fmt::format("|{}", fmt::ptr(s.get()));
+  for (const SpecRef& s : c.choice.out)
+    key += fmt::format("|{}", fmt::ptr(s.get()));
+  return key;
+}
+
+}  // namespace
+
+struct Record::State {
+  std::string path, phase;
+  Json memory;  // bytes by kind
+};
+
+// What one rank did.
+struct Record::Run {
+  uint64_t id;
+  int64_t rank;
+  Json operators = Json::array();
+  int64_t dropped = 0;
+  int64_t work_ps = 0;
+  Allocator::Stats memory = {};  // at the end
+  bool ended = false;
+
+  std::vector<CommEvent> events = {};  // those added to the operators
+  size_t seen = 0;                     // of RankContext::events
+  std::map<size_t, State> after = {};  // events that are not seen, by index
+  std::set<int64_t> paid = {};  // the collectives whose latency is counted
+  // The memory that outputs hold, and the operator that made it.
+  struct Made {
+    std::weak_ptr<Storage> storage;
+    const Storage* address;
+    size_t by;
+  };
+  std::vector<Made> made = {};
+
+  // Notes that operator `last` was the last to run before their memory was
+  // freed.
+  void note_freed(size_t last) {
+    std::erase_if(made, [&](const Made& m) {
+      if (!m.storage.expired()) return false;
+      operators[m.by]["until"] = last;
+      return true;
+    });
+  }
+};
+
+Record::Record(std::string title, const Mesh& mesh, CostTable cost)
+    : title_(std::move(title)),
+      cost_(std::move(cost)),
+      mesh_(tables_.mesh(mesh)) {}
+
+Record::~Record() = default;
+
+Record::Run& Record::run_of(RankContext& context) {
+  if (runs_.empty() || runs_.back()->id != context.run_id)
+    runs_.push_back(std::make_unique<Run>(
+        Run{.id = context.run_id, .rank = context.world_rank}));
+  return *runs_.back();
+}
+
+void Record::step_begins(RankContext& context,
+                         std::span<const NamedTensor> parameters) {
+  Run& run = run_of(context);
+  run = Run{.id = context.run_id, .rank = context.world_rank};
+  run.seen = context.events.size();
+  for (const NamedTensor& p : parameters)
+    if (parameter_names_.insert(p.name).second)
+      parameters_.push_back(
+          {{"name", p.name}, {"spec", tables_.spec(p.tensor.spec())}});
+}
+
+void Record::ended(RankContext& context) {
+  Run& run = run_of(context);
+  if (run.ended) return;
+  add_moves(context, run, context.events.size());
+  run.memory = context.allocator->stats();
+  run.ended = true;
+}
+
+void Record::ran(RankContext& context, const OpRan& c) {
+  Run& run = run_of(context);
+  // Operators of other stages do nothing on this rank.
+  if (run.ended || !c.out[0].here()) return;
+  add_moves(context, run, c.first_event);
+  run.work_ps += c.choice.work_ps;
+  Json op = {{"call", call(context, c)}};
+  if (Json sends = this->sends(run, c.first_event, context.events.size());
+      !sends.empty())
+    op["sends"] = std::move(sends);
+  run.seen = context.events.size();
+  run.after.clear();
+  const size_t index = run.operators.size();
+  int64_t makes = 0;
+  for (const DistTensor& t : c.out) {
+    const std::shared_ptr<Storage>& storage = t.local().storage();
+    if (std::any_of(run.made.begin(), run.made.end(), [&](const Run::Made& m) {
+          return m.address == storage.get() && !m.storage.expired();
+        }))
+      continue;  // a view of memory that another output holds
+    run.made.push_back({storage, storage.get(), index});
+    makes += storage->bytes();
+  }
+  if (makes) op["makes"] = makes;
+  add(run, std::move(op), state_of(context));
+}
+
+void Record::sent(RankContext& context) {
+  Run& run = run_of(context);
+  if (!run.ended && !context.events.empty())
+    run.after.insert_or_assign(context.events.size() - 1, state_of(context));
+}
+
+Record::State Record::state_of(const RankContext& context) {
+  State state{std::string(context.path), context.phase, Json::array()};
+  const Allocator::Stats stats = context.allocator->stats();
+  for (const Allocator::Stats::Kind& kind : stats.kinds)
+    state.memory.push_back(kind.current_bytes);
+  return state;
+}
+
+void Record::add(Run& run, Json op, const State& state) {
+  if (std::ssize(run.operators) >= kMostOperators) {
+    ++run.dropped;
+    std::erase_if(run.made, [&](const Run::Made& m) {
+      return m.by >= run.operators.size();
+    });
+    return;
+  }
+  op["path"] = tables_.path(state.path);
+  op["phase"] = tables_.phase(state.phase);
+  op["memory"] = state.memory;
+  run.operators.push_back(std::move(op));
+  run.note_freed(run.operators.size() - 1);
+}
+
+Json Record::sends(Run& run, size_t begin, size_t end) {
+  const std::vector<CommEvent>& all = RankContext::current().events;
+  Json list = Json::array();
+  for (size_t i = begin; i < std::min(end, all.size()); ++i) {
+    list.push_back(tables_.event(all[i], us(price(all[i], cost_, run.paid))));
+    run.events.push_back(all[i]);
+  }
+  return list;
+}
+
+void Record::add_moves(RankContext& context, Run& run, size_t end) {
+  const std::vector<CommEvent>& all = context.events;
+  end = std::min(end, all.size());
+  while (run.seen < end) {
+    size_t last = run.seen + 1;
+    while (last < end && all[last].op == all[run.seen].op &&
+           all[last].phase == all[run.seen].phase)
+      ++last;
+    Json op = {{"move", all[run.seen].op}};
+    op["sends"] = sends(run, run.seen, last);
+    // A move of the second thread is noted when the rank waits for it.
+    const auto after = run.after.find(last - 1);
+    add(run, std::move(op),
+        after != run.after.end() ? after->second : state_of(context));
+    run.seen = last;
+  }
+}
+
+std::vector<size_t> Record::moves_of(RankContext& context, const OpRan& c) {
+  std::vector<size_t> numbers;
+  if (c.moves.empty()) return numbers;
+  const Plan& plan = context.planner.plan(c.moves);
+  for (size_t m = 0; m < c.moves.size(); ++m) {
+    std::vector<Step> mine;
+    for (const Step& s : plan.steps)
+      if (static_cast<size_t>(s.tensor) == m) mine.push_back(s);
+    numbers.push_back(tables_.move(c.moves[m], mine, plan.chunks, cost_));
+  }
+  return numbers;
+}
+
+void Record::describe_choice(RankContext& context, const OpRan& c, Json& call) {
+  std::vector<DType> out_types;
+  for (const Spec* s : c.choice.out) out_types.push_back(s->dtype());
+  const std::vector<Choice> all =
+      all_choices(*c.rule, c.in, out_types, c.work, context.planner);
+  const ChoiceMade made{*c.rule, c.choice, all};
+  call["rule"] = c.rule->rule().to_string();
+  call["split"] = made.split(c.choice);
+  call["candidates"] = choices_json(made, kMostCandidates);
+  if (all.size() > call["candidates"].size())
+    call["more_candidates"] = all.size() - call["candidates"].size();
+  call["why"] = why(made);
+}
+
+size_t Record::call(RankContext& context, const OpRan& c) {
+  const auto [at, added] = call_numbers_.try_emplace(key_of(c), calls_.size());
+  if (!added) return at->second;
+  Json call = {{"op", c.op}};
+  if (!c.args.empty()) call["args"] = c.args;
+  for (const char* list : {"in", "keep", "to", "out", "moves"})
+    call[list] = Json::array();
+  for (const OpInput& in : c.in) {
+    call["in"].push_back(tables_.spec(in.spec));
+    call["keep"].push_back(text(in.keep));
+    call["moves"].push_back(nullptr);
+  }
+  for (const Spec* s : c.choice.in) call["to"].push_back(tables_.spec(s));
+  for (const Spec* s : c.choice.out) call["out"].push_back(tables_.spec(s));
+  const std::vector<size_t> moves = moves_of(context, c);
+  for (size_t m = 0; m < moves.size(); ++m)
+    call["moves"][c.moved[m]] = moves[m];
+  call["comm_us"] = us(c.choice.comm_ps);
+  call["work_us"] = us(c.choice.work_ps);
+  call["reduce_us"] = us(c.choice.reduce_ps);
+  if (c.rule) describe_choice(context, c, call);
+  calls_.push_back(std::move(call));
+  return at->second;
+}
+
+void Record::add_move(const Move& move, const Plan& plan) {
+  Json op = {{"move", "redistribute"},
+             {"plan", tables_.move(move, plan.steps, plan.chunks, cost_)},
+             {"path", tables_.path("")},
+             {"phase", tables_.phase("forward")}};
+  runs_.push_back(std::make_unique<Run>(Run{.id = 0, .rank = 0}));
+  runs_.back()->operators.push_back(std::move(op));
+}
+
+void Record::add_picture(std::string name, std::string title, std::string svg) {
+  pictures_.push_back({{"name", std::move(name)},
+                       {"title", std::move(title)},
+                       {"svg", std::move(svg)}});
+}
+
+Json Record::json() const {
+  Json record = {{"version", 1},
+                 {"title", title_},
+                 {"prices", cost_.to_string()},
+                 {"mesh", mesh_}};
+  tables_.write(record);
+  record["calls"] = calls_;
+  record["parameters"] = parameters_;
+  Json kinds = Json::array(), runs = Json::array();
+  for (size_t k = 0; k < kMemoryKinds; ++k)
+    kinds.push_back(name(static_cast<MemoryKind>(k)));
+  record["memory_kinds"] = std::move(kinds);
+  std::vector<std::vector<CommEvent>> events;
+  int64_t work = 0, peak = 0;
+  for (const auto& r : runs_) {
+    Json memory = {{"peak", r->memory.peak_bytes}};
+    for (size_t k = 0; k < kMemoryKinds; ++k)
+      memory[std::string(name(static_cast<MemoryKind>(k)))] =
+          r->memory.kinds[k].peak_bytes;
+    Json& run = runs.emplace_back(Json{{"rank", r->rank},
+                                       {"operators", r->operators},
+                                       {"memory", std::move(memory)}});
+    if (r->dropped) run["dropped"] = r->dropped;
+    events.push_back(r->events);
+    work = std::max(work, r->work_ps);
+    peak = std::max(peak, r->memory.peak_bytes);
+  }
+  record["runs"] = std::move(runs);
+  const std::vector<CommEvent> merged = merge_events(events);
+  record["collectives"] = comm_json(comm_rows(merged), false);
+  record["totals"] = {{"bytes", most_received(merged)},
+                      {"communication_us", us(communication_ps(merged, cost_))},
+                      {"work_us", us(work)},
+                      {"peak_bytes", peak}};
+  if (!pictures_.empty()) record["pictures"] = pictures_;
+  for (const auto& [member, value] : extra_.items()) record[member] = value;
+  return record;
+}
+
+}  // namespace dtensor
