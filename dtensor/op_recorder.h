@@ -45,7 +45,8 @@ class OpRecorder {
   virtual void step_begins(RankContext&,
                            std::span<const NamedTensor> parameters) = 0;
   // The step has ended, or, if none had begun, the function of the rank. What
-  // the rank does later is not shown.
+  // the rank does later is not shown. A later call only updates the peaks of
+  // memory.
   virtual void ended(RankContext&) = 0;
 };
 

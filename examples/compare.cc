@@ -164,16 +164,16 @@ std::vector<Strategy> parse_strategies(std::string_view text,
 
 std::vector<Compared> compare(
     const std::vector<Strategy>& strategies,
-    const std::function<CostTable(const Mesh&)>& cost_of) {
+    const std::function<RunOptions(const Strategy&)>& options_of) {
   std::vector<Compared> all;
   for (const Strategy& s : strategies) {
     Compared& c = all.emplace_back(Compared{s, {}});
     RunOptions options;
     std::map<int64_t, int64_t> work;  // by rank: one for each position on pp
     trying(c.strategy, [&] {
+      options = options_of(s);
       options.world = s.mesh.num_ranks();
       options.mesh = s.mesh.to_string();
-      options.cost = cost_of(s.mesh);
       c.prediction = predict(s.config, options, [&](const OpCall& call) {
         work[RankContext::current().world_rank] += call.decision.work_ps;
       });

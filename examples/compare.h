@@ -44,12 +44,12 @@ struct Compared {
   int64_t communication_ps = 0;  // as if nothing overlapped with it
   double bubble = 0;             // of a pipeline, simulated (bubble.h)
 };
-// Dry-runs one step of each strategy, with the prices that `cost_of` returns
-// for its mesh. For a strategy that cannot be trained, only Strategy::refused
-// is set. Throws Error if none can be trained.
+// Dry-runs one step of each strategy, with the prices and the recorder that
+// `options_of` returns for it. For a strategy that cannot be trained, only
+// Strategy::refused is set. Throws Error if none can be trained.
 std::vector<Compared> compare(
     const std::vector<Strategy>&,
-    const std::function<CostTable(const Mesh&)>& cost_of);
+    const std::function<RunOptions(const Strategy&)>& options_of);
 
 std::string compare_table(const std::vector<Compared>&);
 nlohmann::ordered_json compare_json(const std::vector<Compared>&);

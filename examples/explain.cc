@@ -9,6 +9,7 @@
 #include "examples/compare.h"
 #include "examples/explain_op.h"
 #include "examples/memory_report.h"
+#include "examples/record_training.h"
 #include "examples/step_time.h"
 #include "examples/train_config.h"
 
@@ -30,9 +31,9 @@ nlohmann::ordered_json explain_model(const TrainConfig& config,
   });
   const int64_t time = communication_ps(p.events, options.cost);
   const std::vector<CommRow> rows = comm_rows(p.events);
-  fmt::print("{} on {}: {} parameters in {}, {} bytes of them per rank\n",
-             config.model.name, config.strategy(mesh), grouped(p.parameters),
-             config.dtype, grouped(p.parameter_bytes));
+  fmt::print("{}: {} parameters in {}, {} bytes of them per rank\n",
+             config.title(mesh), grouped(p.parameters), config.dtype,
+             grouped(p.parameter_bytes));
   fmt::print("prices: {}\n\noperators of a training step:\n{}\n",
              options.cost.to_string(), decisions.table());
   fmt::print("collectives, with the most bytes that a rank receives:\n{}\n",
@@ -48,19 +49,28 @@ nlohmann::ordered_json explain_model(const TrainConfig& config,
           {"peak_bytes", p.memory.peak}};
 }
 
-nlohmann::ordered_json explain_strategies(const Program& program,
+nlohmann::ordered_json explain_strategies(Program& program,
                                           const Flags& flags) {
   const Mesh& mesh = program.mesh();
   if (!flags.svg.empty()) check_writable("--svg", flags.svg);
   const std::vector<Compared> all =
       compare(parse_strategies(flags.compare, flags.train, mesh.num_ranks()),
-              [&](const Mesh& m) { return program.cost(m); });
+              [&](const Strategy& s) {
+                RunOptions options;
+                options.cost = program.cost(s.mesh);
+                options.recorder =
+                    program.another_record(s.config.title(s.mesh), s.mesh);
+                return options;
+              });
   fmt::print(
       "{} on {} ranks, {} windows of {} in a step; bytes are those of the rank "
       "with the most:\n{}\n",
       flags.train.model.name, mesh.num_ranks(), flags.train.batch,
       flags.train.model.seq, compare_table(all));
   if (!flags.svg.empty()) write_text_file("--svg", flags.svg, compare_svg(all));
+  if (const auto record = program.record())
+    record->add_picture("compare", "memory and bytes of each strategy",
+                        compare_svg(all));
   return compare_json(all);
 }
 
@@ -98,6 +108,9 @@ int explain_main(int argc, char** argv) {
       const OpQuestion question =
           parse_question(flags.op, flags.in, flags.args,
                          parse_dtype(flags.train.dtype), program.mesh());
+      if (const auto record = program.record())
+        record->set_title(
+            fmt::format("{} on {}", flags.op, program.mesh().to_string()));
       result = explain_op(question, options);
       return;
     }
@@ -108,6 +121,7 @@ int explain_main(int argc, char** argv) {
     }
     DT_CHECK(flags.svg.empty(), "--svg", "it is for --compare; leave it out");
     flags.train.validate(program.mesh());
+    describe(program.record().get(), flags.train, program.mesh());
     result = explain_model(flags.train, options, program.mesh());
   };
   return program.main(argc, argv, explain, [&] { program.write_json(result); });

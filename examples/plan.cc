@@ -73,6 +73,18 @@ report::ScheduleReport make_schedule_report(const Flags& flags) {
       stage_times(flags.times));
 }
 
+// A picture with more ranks is larger than the record.
+constexpr size_t kMostPicturedRanks = 64;
+
+void add_to(Record& record, const report::PlanReport& r) {
+  record.set_title(fmt::format("{} to {}", r.from->to_string(),
+                               r.to->layout().to_string(r.to->mesh())));
+  record.add_move({r.from, r.to}, r.plan);
+  if (!r.ranks.empty() && r.ranks.size() <= kMostPicturedRanks)
+    record.add_picture("move", "which ranks hold what before and after",
+                       report::plan_svg(r));
+}
+
 // A flag of the other question would have no effect.
 void check_question(const Program& program) {
   const bool schedule = program.given("--schedule");
@@ -120,12 +132,15 @@ int plan_main(int argc, char** argv) {
   const auto check = [&] {
     check_question(program);
     if (program.given("--schedule")) {
+      DT_CHECK(!program.record(), "--record",
+               "it is for a move; with --schedule, write --svg or --json");
       schedule = make_schedule_report(flags);
       if (!flags.svg.empty())
         write_text_file("--svg", flags.svg, report::schedule_svg(*schedule));
       return;
     }
     result = make_plan(program, flags);
+    if (const auto record = program.record()) add_to(*record, *result);
     if (flags.svg.empty()) return;
     DT_CHECK(!result->ranks.empty(), "--svg",
              "a picture shows at most {} ranks of both meshes together, but {} "

@@ -25,6 +25,7 @@
 #include "dtensor/text_table.h"
 #include "examples/bubble.h"
 #include "examples/memory_report.h"
+#include "examples/record_training.h"
 #include "examples/step_time.h"
 #include "examples/train_config.h"
 
@@ -286,8 +287,8 @@ void check_memory(const nn::Prediction& p, int64_t ranks) {
 void print_header(const Flags& flags, const Mesh& mesh, const TextData& text,
                   const nn::Prediction& p) {
   const TrainConfig& c = flags.train;
-  fmt::print("{} on {}: {} parameters in {}, {} bytes of them per rank\n",
-             c.model.name, c.strategy(mesh), grouped(p.parameters), c.dtype,
+  fmt::print("{}: {} parameters in {}, {} bytes of them per rank\n",
+             c.title(mesh), grouped(p.parameters), c.dtype,
              grouped(p.parameter_bytes));
   fmt::print("text: {}, {} bytes, entropy {:.3f} nats per byte\n\n",
              text.name(), grouped(text.size()), text.entropy());
@@ -399,6 +400,7 @@ int train_main(int argc, char** argv) {
     DT_CHECK(!config.cuda_graph || options.device || program.dry_run(),
              "--cuda-graph",
              "it is for --device cuda, but this is --device cpu; leave it out");
+    describe(program.record().get(), config, program.mesh());
     prediction = predict(config, options);
     // A GPU's allocator itself throws if the memory does not suffice.
     if (!program.dry_run() && !options.device)

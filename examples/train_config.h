@@ -62,6 +62,10 @@ struct TrainConfig {
   const nn::PipelineSchedule& pipeline() const { return *pipeline_; }
   // The strategy as text: "dp=2,tp=2, zero 3, accumulate 4".
   std::string strategy(const Mesh&) const;
+  // "gpt on dp=2,tp=2, zero 3".
+  std::string title(const Mesh& mesh) const {
+    return model.name + " on " + strategy(mesh);
+  }
 
   // The training on a text, which has to outlive it. REQUIRES: validate() was
   // called.

@@ -524,28 +524,26 @@ Prediction Trainer::predict(const Batches& batches, const OnOp& on_op) {
     if (t.here()) p.parameter_bytes += t.local().bytes();
   }
   context.allocator->reset_peak();
-  // Parameters are gathered ahead in the order of the previous step, so the
-  // memory must be that of a second step.
-  const bool twice = e.zero() == 3;
-  const CommRecord record;
+  // The recorder is shown one step, and nothing that follows it.
   OpRecorder* const recorder = std::exchange(context.recorder, nullptr);
-  const auto recorded_step = [&] {
-    const Scoped<OpRecorder*> shown(context.recorder, recorder);
-    if (recorder) recorder->step_begins(context, e.model.named_parameters());
-    step(batches);
-    if (recorder) recorder->ended(context);
-  };
   {
+    const CommRecord record;
     // This rank does not run the operators of other stages: leave them out.
     const Scoped<OnOp> trace(op_trace(context),
                              on_op ? OnOp([&](const OpCall& call) {
                                if (call.out[0].here()) on_op(call);
                              })
                                    : OnOp());
-    twice ? void(step(batches)) : recorded_step();
+    const Scoped<OpRecorder*> shown(context.recorder, recorder);
+    if (recorder) recorder->step_begins(context, e.model.named_parameters());
+    step(batches);
+    if (recorder) recorder->ended(context);
+    p.events.assign(record.events().begin(), record.events().end());
   }
-  p.events.assign(record.events().begin(), record.events().end());
-  if (twice) recorded_step();
+  // Parameters are gathered ahead in the order of the previous step, so the
+  // memory must be that of a second step.
+  if (e.zero() == 3) step(batches);
+  if (recorder) recorder->ended(context);
   p.memory = memory_use(context.allocator->stats());
   return p;
 }

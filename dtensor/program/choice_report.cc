@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <nlohmann/json.hpp>
@@ -38,6 +39,12 @@ std::string compared(const ChoiceMade& made, const Choice& next) {
 
 std::string ChoiceMade::split(const Choice& c) const {
   return rule.to_string(c.assignment, mesh());
+}
+
+bool ChoiceMade::chosen_is_listed() const {
+  return std::any_of(all.begin(), all.end(), [&](const Choice& c) {
+    return c.assignment == chosen.assignment;
+  });
 }
 
 std::string layouts_text(std::span<const SpecRef> specs) {
@@ -81,19 +88,20 @@ std::string why(const ChoiceMade& made) {
 
 nlohmann::ordered_json choices_json(const ChoiceMade& made, size_t most) {
   auto list = nlohmann::ordered_json::array();
-  for (size_t i = 0; i < made.all.size(); ++i) {
-    const Choice& c = made.all[i];
-    const bool chosen = c.assignment == made.chosen.assignment;
-    if (i >= most && !chosen) continue;
+  const auto add = [&](const Choice& c) {
     list.push_back({{"split", made.split(c)},
                     {"in", layouts_json(c.in)},
                     {"out", layouts_json(c.out)},
                     {"comm_us", us(c.comm_ps)},
                     {"work_us", us(c.work_ps)},
                     {"reduce_us", us(c.reduce_ps)},
-                    {"chosen", chosen},
+                    {"chosen", c.assignment == made.chosen.assignment},
                     {"feasible", c.feasible}});
-  }
+  };
+  if (!made.chosen_is_listed()) add(made.chosen);
+  for (size_t i = 0; i < made.all.size(); ++i)
+    if (i < most || made.all[i].assignment == made.chosen.assignment)
+      add(made.all[i]);
   return list;
 }
 

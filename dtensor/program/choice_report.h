@@ -16,6 +16,8 @@ struct ChoiceMade {
   const Choice& chosen;
   std::span<const Choice> all;  // all_choices(), the cheapest first
 
+  // False for a gradient that follows its forward to where it would not go.
+  bool chosen_is_listed() const;
   const Mesh& mesh() const { return chosen.in[0]->mesh(); }
   // "m: dp; k: tp".
   std::string split(const Choice&) const;

@@ -374,18 +374,11 @@ struct Program::State {
       record_path = writable("--record", record_path);
   }
 
-  std::shared_ptr<Record> record_now() {
-    if (record_path.empty()) return nullptr;
-    if (records.empty())
-      records.push_back(std::make_shared<Record>(
-          fmt::format("{} on {}", name, mesh.to_string()), mesh, prices(mesh)));
-    return records.back();
-  }
-
   void write_records() const {
     if (record_path.empty() || process > 0) return;
     auto all = nlohmann::ordered_json::array();
     for (const auto& r : records) {
+      if (r->empty()) continue;
       all.push_back(r->json());
       all.back()["program"] = name;
       all.back()["command"] = command;
@@ -659,7 +652,7 @@ RunOptions Program::run_options() const {
   o.dry_run = dry_run();
   o.cost = cost(mesh());
   o.record = dry_run() || wants_json();
-  o.recorder = state_->record_now();
+  o.recorder = record();
   if (o.record) o.finish = [s = state_.get()](Runtime& rt) { s->record(rt); };
   o.device = state_->devices;
   o.timeout = std::chrono::milliseconds(
@@ -677,11 +670,21 @@ RunOptions Program::run_options() const {
   return o;
 }
 
-std::shared_ptr<Record> Program::new_record(std::string title) {
+std::shared_ptr<Record> Program::record() const {
+  State& s = *state_;
+  if (s.record_path.empty()) return nullptr;
+  if (s.records.empty())
+    s.records.push_back(std::make_shared<Record>(
+        fmt::format("{} on {}", s.name, s.mesh.to_string()), s.mesh,
+        s.prices(s.mesh)));
+  return s.records.back();
+}
+std::shared_ptr<Record> Program::another_record(std::string title,
+                                                const Mesh& mesh) {
   State& s = *state_;
   if (s.record_path.empty()) return nullptr;
   return s.records.emplace_back(
-      std::make_shared<Record>(std::move(title), s.mesh, s.prices(s.mesh)));
+      std::make_shared<Record>(std::move(title), mesh, s.prices(mesh)));
 }
 
 void Program::write_json(const nlohmann::ordered_json& result) const {

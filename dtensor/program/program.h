@@ -148,9 +148,11 @@ class Program {
   CostTable cost(const Mesh&) const;
   // Options for run() with the ranks of mesh(), dry or not.
   RunOptions run_options() const;
-  // For --record: begins the record of the next runs with run_options().
-  // Without a call, all runs are in one record. Null without the flag.
-  std::shared_ptr<Record> new_record(std::string title);
+  // The record of --record that runs with run_options() add to; null without
+  // the flag. Call it from check() on.
+  std::shared_ptr<Record> record() const;
+  // Begins another record, of runs on that mesh; null without the flag.
+  std::shared_ptr<Record> another_record(std::string title, const Mesh&);
   // Writes the result, an object, to the file of --json; does nothing without
   // --json. Adds stragglers and, with --trace, waiting times. All processes
   // call it, and the main process writes.

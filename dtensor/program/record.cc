@@ -101,9 +101,9 @@ void Record::step_begins(RankContext& context,
 
 void Record::ended(RankContext& context) {
   Run& run = run_of(context);
+  run.memory = context.allocator->stats();
   if (run.ended) return;
   add_moves(context, run, context.events.size());
-  run.memory = context.allocator->stats();
   run.ended = true;
 }
 
@@ -213,8 +213,9 @@ void Record::describe_choice(RankContext& context, const OpRan& c, Json& call) {
   call["rule"] = c.rule->rule().to_string();
   call["split"] = made.split(c.choice);
   call["candidates"] = choices_json(made, kMostCandidates);
-  if (all.size() > call["candidates"].size())
-    call["more_candidates"] = all.size() - call["candidates"].size();
+  const size_t count = all.size() + !made.chosen_is_listed();
+  if (count > call["candidates"].size())
+    call["more_candidates"] = count - call["candidates"].size();
   call["why"] = why(made);
 }
 
@@ -293,7 +294,6 @@ Json Record::json() const {
                       {"work_us", us(work)},
                       {"peak_bytes", peak}};
   if (!pictures_.empty()) record["pictures"] = pictures_;
-  for (const auto& [member, value] : extra_.items()) record[member] = value;
   return record;
 }
 

@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "dtensor/comm_event.h"
@@ -38,14 +39,12 @@ class Record final : public OpRecorder {
                    std::span<const NamedTensor> parameters) override;
   void ended(RankContext&) override;
 
+  void set_title(std::string title) { title_ = std::move(title); }
+  bool empty() const { return runs_.empty(); }
   // Adds a move that no rank ran, with this plan.
   void add_move(const Move&, const Plan&);
   // Adds a picture that a program draws elsewhere too: an SVG file's content.
   void add_picture(std::string name, std::string title, std::string svg);
-  // Sets a member of the record that only this program knows.
-  void set(const std::string& member, Json value) {
-    extra_[member] = std::move(value);
-  }
 
   Json json() const;
 
@@ -63,12 +62,12 @@ class Record final : public OpRecorder {
   static State state_of(const RankContext&);
   void add(Run&, Json op, const State&);
 
-  const std::string title_;
+  std::string title_;
   const CostTable cost_;
   RecordTables tables_;
   const size_t mesh_;  // in `tables_`
   Json calls_ = Json::array(), parameters_ = Json::array(),
-       pictures_ = Json::array(), extra_ = Json::object();
+       pictures_ = Json::array();
   std::map<std::string, size_t> call_numbers_;
   std::set<std::string> parameter_names_;  // those known
   std::vector<std::unique_ptr<Run>> runs_;

@@ -1,0 +1,20 @@
+#include "examples/record_training.h"
+
+#include "examples/report/schedule_report.h"
+#include "examples/report/schedule_svg.h"
+
+namespace dtensor::examples {
+
+void describe(Record* record, const TrainConfig& config, const Mesh& mesh) {
+  if (!record) return;
+  record->set_title(config.title(mesh));
+  if (nn::axis_that(nn::kSplitsStages, mesh) < 0) return;
+  const nn::PipelineSchedule& s = config.pipeline();
+  const auto times = nn::stage_times(
+      config.model, nn::cut_pipeline(config.model, mesh, s.chunks));
+  record->add_picture(
+      "schedule", report::title(s),
+      report::schedule_svg({s, simulate(s, times), nn::bubble_formula(s)}));
+}
+
+}  // namespace dtensor::examples
