@@ -1,0 +1,94 @@
+// A record as docs/record.md describes it, with what the views look up in it.
+
+class Rec {
+  constructor(json) {
+    const lists = ["meshes", "dims", "specs", "moves", "calls", "events", "paths", "phases", "runs", "parameters",
+      "collectives", "pictures", "memory_kinds"];
+    for (const name of lists) this[name] = json[name] ?? [];
+    this.totals = json.totals ?? {};
+    for (const name of ["title", "program", "command", "library", "prices"]) this[name] = json[name] ?? "";
+    for (const mesh of this.meshes) mesh.size = mesh.axes.reduce((n, axis) => n * axis.size, 1);
+    this.mesh = this.meshes[json.mesh ?? 0] ?? { text: "one rank", axes: [], size: 1 };
+    this.world = this.meshes.reduce(
+      (n, mesh) => mesh.ranks ? mesh.ranks.reduce((m, r) => Math.max(m, r + 1), n) : Math.max(n, mesh.size), 1);
+    this.runs.forEach((run) => run.operators ??= []);
+    this.remembered = new Map();
+  }
+  // compute() the first time, then the same again.
+  once(key, compute) {
+    if (!this.remembered.has(key)) this.remembered.set(key, compute());
+    return this.remembered.get(key);
+  }
+
+  call(op) { return this.calls[op.call]; }
+  name(op) { return this.call(op)?.op ?? op.move ?? "move"; }
+  path(op) { return this.paths[op.path] ?? ""; }
+  phase(op) { return this.phases[op.phase] ?? ""; }
+  events_of(op) { return (op.sends ?? []).map((i) => this.events[i]); }
+  sent(op) { return this.events_of(op).reduce((n, e) => n + e.bytes, 0); }
+  sent_us(op) { return this.events_of(op).reduce((n, e) => n + e.us, 0); }
+  work_us(op) { return this.call(op)?.work_us ?? 0; }
+  axes(mesh, axes) {
+    return axes?.length ? axes.map((a) => this.meshes[mesh]?.axes[a]?.name ?? a).join(",") : "between meshes";
+  }
+  shape(spec) { return `${spec.dtype}[${spec.shape.join(", ")}]`; }
+  text(index) {
+    const spec = this.specs[index];
+    return spec ? `${this.shape(spec)} (${spec.layout})` : "?";
+  }
+  // "P⇒R · R,S1 → S0,S1": inputs as given, where they were moved to, and outputs.
+  layouts(op) {
+    const call = this.call(op);
+    const move = this.moves[op.plan];
+    if (!call) return move ? `${this.specs[move.from].layout || "R"} ⇒ ${this.specs[move.to].layout || "R"}` : "";
+    return this.once(call, () => {
+      const layout = (i) => this.specs[i]?.layout || "R";
+      const inputs = (call.in ?? []).map((i, k) => {
+        const to = call.to?.[k] ?? i;
+        return layout(to) === layout(i) ? layout(i) : `${layout(i)}⇒${layout(to)}`;
+      });
+      return `${inputs.join(" · ")} → ${(call.out ?? []).map(layout).join(" · ")}`;
+    });
+  }
+  // The plans that an operator carries out: [input's number, index into moves].
+  moves_of(op) {
+    if (op.plan !== undefined) return [[0, op.plan]];
+    return (this.call(op)?.moves ?? []).map((m, i) => [i, m]).filter(([, m]) => m !== null && m !== undefined);
+  }
+  // The operators whose outputs are in use when operator `at` has run.
+  alive(run, at) {
+    return run.operators.map((op, i) => [op, i]).filter(
+      ([op, i]) => i <= at && op.makes > 0 && (op.until === undefined || op.until >= at));
+  }
+  memory(op) { return (op.memory ?? []).reduce((n, m) => n + m, 0); }
+  peak(run) {
+    return this.once(run, () => run.operators.reduce(
+      (best, op, i) => this.memory(op) > this.memory(run.operators[best]) ? i : best, 0));
+  }
+  // The operator that sends the most, or -1 if none sends.
+  most(run) {
+    return run.operators.reduce((best, op, i) =>
+      this.sent(op) > (best < 0 ? 0 : this.sent(run.operators[best])) ? i : best, -1);
+  }
+  // The ranks of the run at a mesh's places, and the reverse.
+  rank_at(mesh, place) { return mesh.ranks ? mesh.ranks[place] : place; }
+  place_of(mesh, rank) {
+    if (!mesh.ranks) return rank < mesh.size ? rank : -1;
+    return this.once(mesh, () => new Map(mesh.ranks.map((r, i) => [r, i]))).get(rank) ?? -1;
+  }
+}
+
+// Items with equal keys, together: lists in the order of their first items.
+function grouped(items, key) {
+  const groups = new Map();
+  for (const item of items) {
+    const k = key(item);
+    if (groups.has(k)) groups.get(k).push(item);
+    else groups.set(k, [item]);
+  }
+  return [...groups.values()];
+}
+// "blocks.*.attn" of any layer's path.
+const any_layer = (path) => path.replace(/(^|\.)\d+(?=\.|$)/g, "$1*");
+
+const records_in_page = () => [...document.querySelectorAll("script.record")].map((s) => JSON.parse(s.textContent));
