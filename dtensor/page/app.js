@@ -1,0 +1,114 @@
+// Which view shows: its state is in the address after "#", so that each state has a
+// link and the back button works.
+
+const VIEWS = {
+  overview: ["Overview", overview_view],
+  program: ["Program", program_view],
+  tensors: ["Tensors", tensors_view],
+  mesh: ["Mesh", mesh_view],
+  memory: ["Memory", memory_view],
+  totals: ["Totals", totals_view],
+  pictures: ["Pictures", pictures_view, (records) => records.some((r) => r.pictures.length)],
+  compare: ["Compare", compare_view, (records) => records.length > 1],
+  operator: ["Operator", operator_view, () => false],
+  tensor: ["Tensor", tensor_view, () => false],
+  rank: ["Rank", rank_view, () => false],
+};
+const PARENTS = { operator: "program", tensor: "tensors", rank: "mesh" };
+const NUMBERS = ["r", "run", "op", "spec", "param", "move", "rank", "dim", "row", "rows", "cols"];
+
+let records = [];
+let shown = "";  // the view that is on the screen
+
+function state_of(hash) {
+  const state = Object.fromEntries(new URLSearchParams(hash.replace(/^#/, "")));
+  for (const name of NUMBERS)
+    if (name in state && !(Number.isInteger(state[name] = Number(state[name])) && state[name] >= 0)) delete state[name];
+  if (!Object.hasOwn(VIEWS, state.view ?? "")) state.view = "overview";
+  return state;
+}
+let state = state_of("");
+function hash_of(values) {
+  const kept = Object.entries(values).filter(([, v]) => v !== undefined && v !== null && v !== "" && v !== false);
+  return `#${new URLSearchParams(kept)}`;
+}
+// The address of another view, of the same record and run.
+const to = (view, values = {}) => hash_of({ view, r: state.r, run: state.run, ...values });
+const link = (text, view, values, attributes) => el("a", { href: to(view, values), ...attributes }, text);
+// Changes this view's state: a new step for the back button, or, while somebody types
+// or drags, the same step.
+const go = (changes) => { location.hash = hash_of({ ...state, ...changes }); };
+function adjust(changes) {
+  state = { ...state, ...changes };
+  history.replaceState(null, "", hash_of(state));
+}
+
+// The state, with the record and the run that it means; indices that do not exist are gone.
+function context() {
+  if (!(state.r < records.length)) delete state.r;
+  const rec = records[state.r ?? 0];
+  if (!(state.run < rec.runs.length)) delete state.run;
+  const run = rec.runs[state.run ?? 0] ?? { rank: 0, operators: [], memory: {} };
+  const limits = { op: run.operators.length, spec: rec.specs.length, param: rec.parameters.length,
+    move: rec.moves.length, rank: rec.world };
+  for (const [name, limit] of Object.entries(limits)) if (!(state[name] < limit)) delete state[name];
+  return { rec, run, at: state.op ?? rec.peak(run) };
+}
+
+function choices() {
+  const list = [];
+  if (records.length > 1)
+    list.push(labelled("Record", choice("record", records.map((r, i) => [i, `${i + 1}: ${r.title}`]), state.r ?? 0,
+      (r) => go({ r, run: undefined, op: undefined, spec: undefined, param: undefined, move: undefined }))));
+  const { runs } = records[state.r ?? 0];
+  if (runs.length > 1)
+    list.push(labelled("Stage", choice("run", runs.map((run, i) => [i, `${i + 1} of ${runs.length}: rank ${run.rank}`]),
+      state.run ?? 0, (run) => go({ run, op: undefined }))));
+  return list;
+}
+
+function render() {
+  state = state_of(location.hash);
+  const main = document.getElementById("main"), focused = document.activeElement?.id;
+  const title = document.getElementById("title"), views = document.getElementById("views");
+  if (!records.length) {
+    main.replaceChildren(el("p", {}, "There is no record in this page."));
+    return;
+  }
+  const c = context(), [name, view] = VIEWS[state.view];
+  title.textContent = c.rec.title;
+  document.title = `${name} · ${c.rec.title}`;
+  document.getElementById("choices").replaceChildren(...choices());
+  const current = PARENTS[state.view] ?? state.view;
+  views.replaceChildren(...Object.entries(VIEWS).filter(([, [, , when]]) => !when || when(records)).map(([key, [text]]) =>
+    el("li", {}, link(text, key, {}, { "aria-current": key === current ? "page" : undefined }))));
+  main.replaceChildren(...[view(c)].flat(Infinity).filter(Boolean));
+  const here = `${state.view} ${state.r ?? 0}`;
+  // A reader of the screen hears the new view's heading; whoever pressed a button stays there.
+  const again = focused && document.getElementById(focused);
+  if (again && again !== main) again.focus({ preventScroll: true });
+  else if (shown) main.focus({ preventScroll: here === shown });
+  if (shown && here !== shown) scrollTo(0, 0);
+  shown = here;
+}
+
+// Shows other records in place of those on the page: the playground calls this.
+function show(list) {
+  records = list.map((json) => new Rec(json));
+  render();
+}
+
+addEventListener("hashchange", render);
+addEventListener("keydown", (e) => {
+  if (e.key !== "Escape") return;
+  if (e.target.matches?.("input[type=search]") && e.target.value) return;  // the browser clears it
+  if (PARENTS[state.view]) location.hash = state.view === "tensor" && state.op !== undefined
+    ? to("operator", { op: state.op }) : to(PARENTS[state.view], { op: state.op });
+});
+globalThis.dtensor_page = { show };
+try {
+  show(records_in_page());
+} catch (error) {
+  document.getElementById("main").replaceChildren(
+    el("p", { role: "alert" }, `This page cannot show its record: ${error.message}`));
+}
