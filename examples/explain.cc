@@ -4,6 +4,7 @@
 
 #include "dtensor/placement/error.h"
 #include "dtensor/program/comm_table.h"
+#include "dtensor/program/record.h"
 #include "dtensor/text_file.h"
 #include "dtensor/text_table.h"
 #include "examples/compare.h"

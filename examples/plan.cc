@@ -10,6 +10,7 @@
 #include "dtensor/placement/assign_ranks.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/program/program.h"
+#include "dtensor/program/record.h"
 #include "dtensor/text_file.h"
 #include "examples/report/plan_report.h"
 #include "examples/report/plan_svg.h"
@@ -28,8 +29,8 @@ struct Flags {
 
 // The flags of each of the two questions.
 const std::vector<std::string> kOfLayouts = {
-    "--mesh",    "--shape",        "--from",  "--to",
-    "--to-mesh", "--assign-ranks", "--dtype", "--cost"};
+    "--mesh",         "--shape", "--from", "--to",   "--to-mesh",
+    "--assign-ranks", "--dtype", "--cost", "--html", "--record"};
 const std::vector<std::string> kOfSchedules = {"--stages", "--micro",
                                                "--chunks", "--times"};
 
@@ -132,8 +133,6 @@ int plan_main(int argc, char** argv) {
   const auto check = [&] {
     check_question(program);
     if (program.given("--schedule")) {
-      DT_CHECK(!program.record(), "--record",
-               "it is for a move; with --schedule, write --svg or --json");
       schedule = make_schedule_report(flags);
       if (!flags.svg.empty())
         write_text_file("--svg", flags.svg, report::schedule_svg(*schedule));

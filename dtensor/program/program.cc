@@ -32,8 +32,8 @@
 #include "dtensor/program/crowd.h"
 #include "dtensor/program/device_choice.h"
 #include "dtensor/program/flight_signal.h"
-#include "dtensor/program/json_text.h"
 #include "dtensor/program/local_process.h"
+#include "dtensor/program/outputs.h"
 #include "dtensor/rank_context.h"
 #include "dtensor/text_file.h"
 #include "dtensor/text_table.h"
@@ -47,57 +47,6 @@ namespace {
 constexpr int64_t kMostThreads = 1024;
 // About thirty years.
 constexpr double kLongestTimeout = 1e9;
-// They say where results go, and not what they are.
-constexpr std::string_view kOutputFlags[] = {"--json", "--record"};
-
-// Redirects standard output to standard error, and returns a descriptor of the
-// original standard output, for the flag.
-int take_stdout(std::string_view flag) {
-  std::fflush(stdout);
-  const int out = dup(STDOUT_FILENO);
-  DT_CHECK(out >= 0 && dup2(STDERR_FILENO, STDOUT_FILENO) >= 0, flag,
-           "standard output cannot be used: {}; write {} FILE",
-           std::strerror(errno), flag);
-  return out;
-}
-
-void write_all(std::string_view flag, int fd, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t n = write(fd, text.data(), text.size());
-    if (n < 0 && errno == EINTR) continue;
-    DT_CHECK(n > 0, flag, "cannot write standard output: {}",
-             std::strerror(errno));
-    text.remove_prefix(static_cast<size_t>(n));
-  }
-}
-
-// The words of a command line, as a shell reads them, without these flags and
-// their values.
-std::string command_text(const std::string& name, std::span<char* const> words,
-                         std::span<const std::string_view> without) {
-  std::string text = name;
-  for (size_t i = 0; i < words.size(); ++i) {
-    const std::string_view word = words[i];
-    const std::string_view flag = word.substr(0, word.find('='));
-    if (std::count(without.begin(), without.end(), flag)) {
-      if (flag == word && i + 1 < words.size() &&
-          !std::string_view(words[i + 1]).starts_with("--"))
-        ++i;
-      continue;
-    }
-    text += ' ';
-    if (word.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRST"
-                               "UVWXYZ0123456789-_=,.:/+@%") == word.npos &&
-        !word.empty()) {
-      text += word;
-      continue;
-    }
-    text += '\'';
-    for (const char c : word) c == '\'' ? text += "'\\''" : text += c;
-    text += '\'';
-  }
-  return text;
-}
 
 // The caller's path of a file that --flag will write. Throws Error if it cannot
 // be written, rather than after the run.
@@ -113,8 +62,7 @@ struct Program::State {
   ProgramOptions options;
   std::string name = "program";
   Flags flags;
-  std::string mesh_text, json_path, device_text = "cpu", backend = "threads",
-                                    rendezvous;
+  std::string mesh_text, device_text = "cpu", backend = "threads", rendezvous;
   bool nccl = false;  // between GPUs; `backend` connects the processes
   const ProcessBackend* over = nullptr;  // of `backend`; null: threads
   int64_t ranks_per_process = 1;
@@ -122,9 +70,8 @@ struct Program::State {
   ProcessJob* job = nullptr;           // set once it has reached the others
   Crowd crowd;                         // of a job
   bool alone = false;  // the main process cannot report the error of joining
-  std::string flight, trace_path, cost, record_path;
-  std::string command;  // as typed, without the flags for its outputs
-  std::vector<std::shared_ptr<Record>> records;
+  std::string flight, trace_path, cost;
+  Outputs outputs;
   DeviceChoice device;
   int64_t ranks_per_gpu = 1;
   double timeout = 60;  // seconds
@@ -134,7 +81,6 @@ struct Program::State {
   std::function<Device&(int64_t)> devices;
   std::shared_ptr<Trace> trace;
   bool gathered = false;  // the main process has the trace of all
-  int out_fd = -1;        // the original standard output, for --json - and such
   bool wrote_json = false;
   // The communication and memory of the body's runs; known where rank 0 is.
   bool ran = false;
@@ -174,8 +120,8 @@ struct Program::State {
              "{} s is more than {} s; write 0 for no limit", timeout,
              kLongestTimeout);
     read_records();
-    open_outputs();
-    command = command_text(name, {argv + 1, argv + argc}, kOutputFlags);
+    if (process == 0)
+      outputs.open(flags, is_dry(), name, {argv + 1, argv + argc});
     return true;
   }
 
@@ -356,42 +302,6 @@ struct Program::State {
   static JobVerdict attempt(int code, const std::function<void()>& fn);
   bool ends(JobVerdict& fared);
 
-  void open_outputs() {
-    DT_CHECK(is_dry() || record_path.empty(), "--record",
-             "it is for a dry run; add --dry-run");
-    if (process > 0) return;
-    const bool json_to_stdout =
-        flags.given("--json") && (json_path.empty() || json_path == "-");
-    DT_CHECK(!json_to_stdout || record_path != "-", "--record",
-             "standard output is for --json; name a file for one of them");
-    if (json_to_stdout)
-      out_fd = take_stdout("--json");
-    else if (flags.given("--json"))
-      json_path = writable("--json", json_path);
-    if (record_path == "-")
-      out_fd = take_stdout("--record");
-    else if (!record_path.empty())
-      record_path = writable("--record", record_path);
-  }
-
-  void write_records() const {
-    if (record_path.empty() || process > 0) return;
-    auto all = nlohmann::ordered_json::array();
-    for (const auto& r : records) {
-      if (r->empty()) continue;
-      all.push_back(r->json());
-      all.back()["program"] = name;
-      all.back()["command"] = command;
-      all.back()["library"] = version();
-    }
-    const std::string text =
-        (all.size() == 1 ? all[0] : all)
-            .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) +
-        '\n';
-    if (record_path == "-") return write_all("--record", out_fd, text);
-    write_text_file("--record", record_path, text);
-  }
-
   void read_records() {
     const bool dry = is_dry();
     DT_CHECK(!dry || flight.empty(), "--flight",
@@ -505,9 +415,6 @@ void Program::State::add_rank_flags() {
                "write the last collectives of each rank to DIR/rank-N.json if "
                "the run fails or receives SIGUSR1; see //:flight",
                TextKind::kFolder);
-  s->flags.add("--record", &s->record_path,
-               "write what a dry run does, operator by operator, as JSON",
-               TextKind::kFile);
   s->flags.add("--trace", &s->trace_path,
                "write a timeline of every rank for Perfetto and Chrome, and "
                "print which ranks waited",
@@ -518,13 +425,7 @@ Program::Program(ProgramOptions options) : state_(std::make_unique<State>()) {
   state_->options = std::move(options);
   State* s = state_.get();
   if (!s->options.no_ranks) s->add_rank_flags();
-  Flags::Flag& json =
-      s->flags.add("--json",
-                   "write the result as JSON, to standard output "
-                   "without FILE",
-                   "FILE");
-  json.optional_value = true;
-  json.set = [s](const std::string& text) { s->json_path = text; };
+  s->outputs.add_flags(s->flags, !s->options.no_ranks);
 }
 
 Program::~Program() = default;
@@ -602,7 +503,7 @@ int Program::main(int argc, char** argv, const std::function<void()>& check,
   fared = s.attempt(1, [&] {
     body();
     report_runs();
-    s.write_records();
+    s.outputs.write_records();
   });
   if (fared.code != 0 && s.trace && s.job && !s.gathered)
     s.job->not_gathering(fared.text);
@@ -671,20 +572,11 @@ RunOptions Program::run_options() const {
 }
 
 std::shared_ptr<Record> Program::record() const {
-  State& s = *state_;
-  if (s.record_path.empty()) return nullptr;
-  if (s.records.empty())
-    s.records.push_back(std::make_shared<Record>(
-        fmt::format("{} on {}", s.name, s.mesh.to_string()), s.mesh,
-        s.prices(s.mesh)));
-  return s.records.back();
+  return state_->outputs.record(mesh(), cost(mesh()));
 }
 std::shared_ptr<Record> Program::another_record(std::string title,
                                                 const Mesh& mesh) {
-  State& s = *state_;
-  if (s.record_path.empty()) return nullptr;
-  return s.records.emplace_back(
-      std::make_shared<Record>(std::move(title), mesh, s.prices(mesh)));
+  return state_->outputs.another_record(std::move(title), mesh, cost(mesh));
 }
 
 void Program::write_json(const nlohmann::ordered_json& result) const {
@@ -696,10 +588,7 @@ void Program::write_json(const nlohmann::ordered_json& result) const {
   if (whole.is_object() && !state_->stragglers.empty())
     whole["stragglers"] = state_->stragglers;
   if (state_->trace) whole["waiting"] = state_->trace->waiting_json();
-  const std::string text = json_text(whole);
-  if (state_->json_path.empty() || state_->json_path == "-")
-    return write_all("--json", state_->out_fd, text);
-  write_text_file("--json", state_->json_path, text);
+  state_->outputs.write_json(whole);
 }
 
 int run(int argc, char** argv, const std::function<void(Runtime&)>& fn,

@@ -42,8 +42,9 @@
 //                      sent and the peak memory, or the error of the real run
 //   --cost FILE        the prices by which layouts and plans are chosen
 //                      (cost_file.h), or the name of a machine: h100
-//   --record FILE      write what a dry run does, operator by operator, as JSON
-//                      (docs/record.md); "-" as for --json
+//   --html FILE        write a page that shows what a dry run does, operator by
+//                      operator: layouts, choices, messages, memory
+//   --record FILE      the same as JSON (docs/record.md); "-" as for --json
 //   --json [FILE]      write the result as a JSON object. Without FILE, or with
 //                      "-", standard output has nothing else, and other output
 //                      goes to standard error
@@ -69,10 +70,11 @@
 #include <vector>
 
 #include "dtensor/program/flags.h"
-#include "dtensor/program/record.h"
 #include "dtensor/runtime.h"
 
 namespace dtensor {
+
+class Record;
 
 struct ProgramOptions {
   std::string about = {};  // the first text of --help
@@ -148,10 +150,11 @@ class Program {
   CostTable cost(const Mesh&) const;
   // Options for run() with the ranks of mesh(), dry or not.
   RunOptions run_options() const;
-  // The record of --record that runs with run_options() add to; null without
-  // the flag. Call it from check() on.
+  // The record of --html and --record that runs with run_options() add to; null
+  // without these flags.
   std::shared_ptr<Record> record() const;
-  // Begins another record, of runs on that mesh; null without the flag.
+  // Begins another record, of runs on that mesh, which the page compares with
+  // those before.
   std::shared_ptr<Record> another_record(std::string title, const Mesh&);
   // Writes the result, an object, to the file of --json; does nothing without
   // --json. Adds stragglers and, with --trace, waiting times. All processes

@@ -293,7 +293,7 @@ TEST(Record, BadInput) {
   refused("train", "--dry-run --json --record -",
           "[--record] standard output is for --json; name a file for one");
   refused("plan", "--schedule 1f1b --stages 2 --micro 2 --record x.json",
-          "[--record] it is for a move");
+          "[--record] it has no effect with --schedule");
 }
 
 }  // namespace
