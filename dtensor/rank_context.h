@@ -72,6 +72,8 @@ struct RankContext {
   // The running module ("blocks.3.mlp"), and how many operators it has called.
   std::string_view path = "";
   int64_t ordinal = 0;
+  // The module whose operator's gradient is being taken.
+  std::string_view gradient_of = "";
   MemoryKind memory_kind = MemoryKind::kActivations;  // of new memory
 
   // For a collective on the value with the lineage `about`: its Call::lineage,

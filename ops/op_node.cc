@@ -7,6 +7,8 @@
 #include "dtensor/gather.h"
 #include "dtensor/ops/op.h"
 #include "dtensor/placement/error.h"
+#include "dtensor/rank_context.h"
+#include "dtensor/scoped.h"
 
 namespace dtensor {
 namespace {
@@ -15,7 +17,10 @@ class OpNode : public Node, public std::enable_shared_from_this<OpNode> {
  public:
   OpNode(const Op& op, const Attrs& attrs,
          std::shared_ptr<const Decision> decision)
-      : op_(op), attrs_(attrs), decision_(std::move(decision)) {}
+      : op_(op),
+        attrs_(attrs),
+        decision_(std::move(decision)),
+        path_(RankContext::current().kept_path()) {}
   ~OpNode() override { OpNode::release(); }
 
   void save(std::span<const DistTensor> given, std::span<const DistTensor> used,
@@ -54,6 +59,8 @@ class OpNode : public Node, public std::enable_shared_from_this<OpNode> {
       outs[i].impl()->output = static_cast<int>(i);
       outs[i].impl()->requires_grad = true;
     }
+    const Scoped<std::string_view> of(RankContext::current().gradient_of,
+                                      path_);
     return op_.gradient(
         {op_, attrs_, decision_, ins, outs, cotangents, needed});
   }
@@ -88,6 +95,7 @@ class OpNode : public Node, public std::enable_shared_from_this<OpNode> {
   const Op& op_;
   Attrs attrs_;
   std::shared_ptr<const Decision> decision_;
+  const std::string_view path_;  // of the module that made the call
   std::vector<SavedInput> ins_;
   std::vector<Tensor> outs_;
   std::vector<uint64_t> versions_;  // of saved outputs

@@ -141,7 +141,9 @@ void Record::sent(RankContext& context) {
 }
 
 Record::State Record::state_of(const RankContext& context) {
-  State state{std::string(context.path), context.phase, Json::array()};
+  const std::string_view path =
+      context.path.empty() ? context.gradient_of : context.path;
+  State state{std::string(path), context.phase, Json::array()};
   const Allocator::Stats stats = context.allocator->stats();
   for (const Allocator::Stats::Kind& kind : stats.kinds)
     state.memory.push_back(kind.current_bytes);
