@@ -404,13 +404,9 @@ DistTensor& DistTensor::as_parameter(Keep keep) {
 DistTensor& DistTensor::gather_on_use(const Placements& use) {
   DT_CHECK(defined(), "gather_on_use", "an undefined tensor was used");
   const Spec* to = spec()->with(use.resolve(mesh(), shape()));
-  const Plan& plan = RankContext::current().planner.plan(spec(), to);
-  const bool gathers =
-      std::all_of(plan.steps.begin(), plan.steps.end(), [](const Step& s) {
-        return s.kind == StepKind::kAllGather || !sends(s.kind);
-      });
   DT_CHECK(
-      gathers && !to->partial_axes() && !spec()->partial_axes(),
+      only_gathers(RankContext::current().planner.plan(spec(), to)) &&
+          !to->partial_axes() && !spec()->partial_axes(),
       "gather_on_use",
       "{} cannot become {} by slicing and gathering alone; split it as where "
       "it is used, and then further by other axes",

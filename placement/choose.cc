@@ -424,9 +424,7 @@ std::optional<Choice> in_place(const BoundRule& rule,
 bool allows(Keep keep, const Plan& p) {
   if (keep == Keep::kMove || !p.communicates()) return true;
   if (keep == Keep::kStay) return false;
-  return std::all_of(p.steps.begin(), p.steps.end(), [](const Step& s) {
-    return !sends(s.kind) || s.kind == StepKind::kAllGather;
-  });
+  return only_gathers(p);
 }
 
 Choice price(const BoundRule& rule, std::span<const OpInput> inputs,

@@ -1,6 +1,7 @@
 #include "dtensor/placement/plan.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "dtensor/placement/error.h"
@@ -195,6 +196,20 @@ Plan plan(std::span<const Move> moves, const CostTable& cost) {
     if (!best || p.time_ps < best->time_ps) best = std::move(p);
   }
   return std::move(*best);
+}
+
+bool only_gathers(const Plan& plan) {
+  const auto gathers = [](const Plan& p) {
+    return std::all_of(p.steps.begin(), p.steps.end(), [](const Step& s) {
+      return !sends(s.kind) || s.kind == StepKind::kAllGather;
+    });
+  };
+  if (gathers(plan)) return true;
+  // If all axes have one price, nothing is cheaper than the direct step.
+  CostTable even;
+  even.block_bytes = std::numeric_limits<int64_t>::max();
+  return gathers(
+      dtensor::plan(plan.steps.front().from, plan.steps.back().to, even));
 }
 
 std::optional<int64_t> lower_bound_bytes(const Spec* from, const Spec* to) {

@@ -88,6 +88,10 @@ QuickPlan quick_plan(const Spec* from, const Spec* to, const CostTable&);
 // has its share of the block for memory in between, and nothing runs in chunks.
 Plan plan(std::span<const Move>, const CostTable&);
 
+// Whether slices and gathers alone can lead where the plan leads. (Its own
+// steps may be others, if those are cheaper under its prices.)
+bool only_gathers(const Plan&);
+
 // The most bytes that one rank needs under `to` and does not have under `from`.
 // No sequence of steps moves less. nullopt if either has a partial.
 std::optional<int64_t> lower_bound_bytes(const Spec* from, const Spec* to);
