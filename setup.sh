@@ -31,6 +31,14 @@ packages=(
   pkg-config
 )
 
+# For --browser.
+browser_packages=(
+  chromium
+  chromium-driver
+  fonts-dejavu-core
+  python3-selenium
+)
+
 # For --cuda: the newest CUDA 13.0, with the newest cuDNN 9 and NCCL 2 for it.
 # Debian 12 packages 11.8, whose nvcc does not support C++20.
 wheels=(
@@ -52,21 +60,24 @@ frontend_folder=${wheels_folder%/*}/cudnn-frontend
 
 usage() {
   cat <<TEXT
-usage: ./setup.sh [--cuda] [--help]
+usage: ./setup.sh [--browser] [--cuda] [--help]
 
 Installs the Debian 12 packages that the build needs. Does nothing if all are
 installed; otherwise it runs apt-get, as root or through sudo.
 
-  --cuda  Also installs the CUDA toolkit with cuDNN and NCCL, if the build would
-          find none: 1.2 GB of Python wheels from PyPI, which take 1.7 GB in
-          $wheels_folder;
-          and the headers of cudnn-frontend
+  --browser  Also installs Chromium and Selenium, with which //tests/browser
+             tests the pages of --html; without them, these tests are skipped
+  --cuda     Also installs the CUDA toolkit with cuDNN and NCCL, if the build
+             would find none: 1.2 GB of Python wheels from PyPI, which take
+             1.7 GB in $wheels_folder;
+             and the headers of cudnn-frontend
 TEXT
 }
 
 cuda= toolkit=
 for arg in "$@"; do
   case $arg in
+    --browser) packages+=("${browser_packages[@]}") ;;
     --cuda) cuda=1 ;;
     -h | --help)
       usage

@@ -95,6 +95,8 @@ int explain_main(int argc, char** argv) {
   program.add("--svg", &flags.svg, "the file for a picture of --compare",
               TextKind::kFile);
   add_train_flags(program, flags.train);
+  program.add("--vocab", &flags.train.model.vocab,
+              "the number of tokens that --model knows", 1);
   nlohmann::ordered_json result;
   // Nothing here runs on data, so every error is an error of the input.
   const auto explain = [&] {
