@@ -144,8 +144,8 @@ function row_answer(rec, index, dim, row) {
 }
 function rank_answer(rec, index) {
   const spec = rec.specs[index], box = box_of(rec, spec, state.rank), mesh = rec.meshes[spec.mesh];
-  if (!box) return el("p", {}, rank_link(state.rank), ` is not in the mesh ${mesh.text}, and holds nothing of it.`);
-  return el("p", {}, rank_link(state.rank), ` (${coordinate_text(mesh, coordinate(mesh, rec.place_of(mesh, state.rank)))}) holds `,
+  if (!box) return el("span", {}, rank_link(state.rank), ` is not in the mesh ${mesh.text}, and holds nothing of it.`);
+  return el("span", {}, rank_link(state.rank), ` (${coordinate_text(mesh, coordinate(mesh, rec.place_of(mesh, state.rank)))}) holds `,
     box.length ? box.map((list, d) => `${d ? "; " : ""}dimension ${d}: ${spans(list)}`) : "the number",
     `. ${count(elements(box), "element")}, `, bytes(bytes_by_rank(rec, index)[state.rank]), ".");
 }
@@ -185,7 +185,7 @@ function tensor_view({ rec, run }) {
         labelled("Across", choice("cols", dims, state.cols ?? chosen_dims(rec, spec)[1], (d) => go({ cols: d })))]),
     answer, figures,
     state.rank !== undefined && (move ? [["Before: ", move.from], ["After: ", move.to]] : [["", index]]).map(([when, k]) =>
-      el("div", { class: "answer" }, when, rank_answer(rec, k))),
+      el("p", { class: "answer" }, when, rank_answer(rec, k))),
     move ? [steps_table(rec, move), el("h2", {}, "Who needs what from whom"), matrix(rec, move)] : axes_table(rec, spec),
     held_table(rec, index),
   ];
