@@ -1,0 +1,371 @@
+#!/usr/bin/python3
+"""Uses the page of dtensor/page as a person does, in headless Chromium.
+
+With arguments, unittest's: page_test.py Page.test_folding
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+from xml.sax.saxutils import quoteattr
+
+sys.dont_write_bytecode = True
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, HERE)
+import records  # noqa: E402
+
+try:
+    from selenium import webdriver
+    from selenium.webdriver.common.by import By
+    from selenium.webdriver.common.keys import Keys
+    MISSING = [p for p in ("chromium", "chromedriver") if not shutil.which(p, path="/usr/bin")]
+except ImportError:
+    MISSING = ["python3-selenium"]
+
+VIEWS = ("overview", "program", "tensors", "mesh", "memory", "totals", "pictures", "compare",
+         "operator&op=1", "tensor&param=0&rank=1", "tensor&move=0", "rank&rank=1")
+
+
+def browser(folder):
+    options = webdriver.ChromeOptions()
+    options.binary_location = "/usr/bin/chromium"
+    for argument in ("headless=new", "no-sandbox", "disable-gpu", "disable-dev-shm-usage",
+                     "window-size=1200,900", f"user-data-dir={folder}/profile"):
+        options.add_argument(f"--{argument}")
+    options.set_capability("goog:loggingPrefs", {"performance": "ALL", "browser": "ALL"})
+    service = webdriver.ChromeService("/usr/bin/chromedriver") \
+        if hasattr(webdriver, "ChromeService") \
+        else webdriver.chrome.service.Service("/usr/bin/chromedriver")
+    return webdriver.Chrome(service=service, options=options)
+
+
+@unittest.skipIf(MISSING, f"needs {', '.join(MISSING)}; setup.sh --browser installs it")
+class Page(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = os.environ.get("TEST_TMPDIR") or tempfile.mkdtemp()
+        cls.browser = browser(cls.folder)
+        cls.addClassCleanup(cls.browser.quit)
+        cls.gpt = records.gpt()
+        cls.small = cls.write("small", cls.gpt)
+
+    @classmethod
+    def write(cls, name, *list_):
+        """The address of a page with these records."""
+        files = []
+        for i, record in enumerate(list_):
+            files.append(f"{cls.folder}/{name}{i}.json")
+            with open(files[-1], "w", encoding="utf-8") as f:
+                json.dump(record, f)
+        subprocess.run([f"{HERE}/write_page", f"{cls.folder}/{name}.html", *files], check=True)
+        return f"file://{cls.folder}/{name}.html"
+
+    def open(self, page, view=""):
+        self.browser.get("about:blank")
+        self.browser.get(f"{page}#{'view=' * bool(view)}{view}")
+
+    def all(self, css):
+        return self.browser.find_elements(By.CSS_SELECTOR, css)
+
+    def one(self, css, text=""):
+        """The first element that a selector finds whose text contains `text`."""
+        for element in self.all(css):
+            if not text or text in element.text:
+                return element
+        return self.fail(f"no {css} with {text!r} in: {self.script('return document.body.innerText')}")
+
+    def text(self):
+        return self.one("main").text
+
+    def address(self):
+        return self.browser.execute_script("return location.hash")
+
+    def script(self, text, *arguments):
+        return self.browser.execute_script(text, *arguments)
+
+    def click_shape(self, css):
+        """SVG shapes that others cover have no point for the driver to click."""
+        self.script("document.querySelector(arguments[0]).dispatchEvent("
+                    "new MouseEvent('click', {bubbles: true}))", css)
+        time.sleep(0.1)
+
+    def type_number(self, id_, number):
+        field = self.one(f"#{id_}")
+        field.clear()
+        self.one(f"#{id_}").send_keys(f"{number}\n")
+        time.sleep(0.1)
+
+    def test_a_link_and_the_way_back(self):
+        self.open(self.small)
+        self.assertIn("576 KiB", self.text())
+        self.one("main a", "#1 matmul").click()
+        self.assertIn("view=operator", self.address())
+        self.assertIn("op=1", self.address())
+        self.assertIn("mk,kn->mn", self.text())
+        self.browser.back()
+        self.assertIn("Which operators send the most", self.text())
+
+    def test_folding(self):
+        self.open(self.small, "program")
+        layers = self.one("button.fold", "blocks.0–1")
+        self.assertIn("2 equal layers", layers.text)
+        self.assertEqual(layers.get_attribute("aria-expanded"), "false")
+        self.assertNotIn("attention", self.text())
+        layers.click()
+        self.assertEqual(layers.get_attribute("aria-expanded"), "true")
+        self.one("button.fold", "blocks.0.attn").click()
+        self.assertIn("#2 attention", self.text())
+        self.assertNotIn("blocks.1.attn", self.text())
+        self.one("button", "Show all 2 layers").click()
+        self.one("button.fold", "blocks.1").click()
+        self.one("button.fold", "blocks.1.attn").click()
+        self.assertIn("#7 attention", self.text())
+
+    def test_search_and_filter(self):
+        self.open(self.small, "program")
+        self.one("#search").send_keys("attention")
+        self.assertIn("4 of 21 operators", self.text())
+        self.one("#sends").click()
+        self.assertIn("0 of 21 operators", self.text())
+        self.one("#search").clear()
+        self.one("#search").send_keys("backward all-reduce")
+        self.assertIn("4 of 21 operators", self.text())
+        self.browser.refresh()
+        self.assertIn("4 of 21 operators", self.text())
+
+    def test_an_operator_has_prices_and_reasons(self):
+        self.open(self.small, "operator&op=1")
+        self.assertIn("The matmul costs 12.25 us, the next one 15.5 us.", self.text())
+        self.assertIn("7.5 us 3.25 us 1.5 us 12.3 us", self.one("tr.chosen").text)
+        self.assertIn("sends a parameter", self.text())
+        self.assertIn("12 more candidates", self.text())
+        self.one("main a", "next").click()
+        self.assertIn("#2 attention", self.one("h1").text)
+
+    def test_which_rank_holds_a_row(self):
+        self.open(self.small, "tensors")
+        self.one("#search").send_keys("1.attn.wq")
+        self.one("main a", "blocks.1.attn.wq").click()
+        self.one("#dim").send_keys("dimension 1")
+        time.sleep(0.1)
+        self.type_number("row", 32)  # 66 columns in parts of 16, 17, 16 and 17
+        self.assertIn("Index 32 of dimension 1 lies on 2 ranks: 1, 5.", self.text())
+        self.type_number("row", 33)
+        self.assertIn("Index 33 of dimension 1 lies on 2 ranks: 2, 6.", self.text())
+        self.type_number("row", 66)
+        self.assertIn("Dimension 1 has 66 indices: 0 to 65.", self.text())
+
+    def test_a_click_on_a_box_names_its_rank(self):
+        self.open(self.small, "tensor&move=0&op=1")
+        # Zig-zag: of eight chunks of three, rank 1 has the second and the last but one.
+        self.click_shape("figure .box[data-ranks='1']")
+        self.assertIn("rank=1", self.address())
+        self.assertIn("Before: rank 1 (dp 0, tp 1) holds dimension 0: 0–3; "
+                      "dimension 1: 3–5, 18–20; dimension 2: 0–15. 384 elements, 1.5 KiB.",
+                      self.text())
+        self.assertIn("After: rank 1 (dp 0, tp 1) holds dimension 0: 0–3; dimension 1: 0–23",
+                      self.text())
+        self.assertEqual(self.one("tr", "rank 1").text.split()[2:], ["384"] * 3 + ["1,152"])
+        self.one(".answer a", "rank 1").click()
+        self.assertIn("After #1 matmul blocks.0.attn, forward, it holds", self.text())
+        self.assertIn("blocks.0.attn.wq", self.text())
+
+    def test_parts_are_to_scale(self):
+        self.open(self.small, "tensor&param=0")
+        widths = {b.get_attribute("data-ranks"): float(b.find_element(By.TAG_NAME, "rect")
+                  .get_attribute("width")) for b in self.all("figure .box")}
+        self.assertEqual(list(widths), ["0 4", "1 5", "2 6", "3 7"])
+        self.assertAlmostEqual(widths["0 4"] / widths["1 5"], 16 / 17, 4)
+        self.assertIn("2 copies", self.text())
+
+    def test_the_slider_along_the_mesh(self):
+        self.open(self.small, "mesh&op=3")
+        before = self.text()
+        self.assertEqual(len(self.all(".cell")), 8)
+        self.one("#slider").send_keys(Keys.ARROW_RIGHT, Keys.ARROW_RIGHT)
+        self.assertIn("op=5", self.address())
+        self.assertIn("#5 layer_norm", self.text())
+        self.assertNotEqual(self.text(), before)
+        self.click_shape(".cell[data-rank='6']")
+        self.assertIn("rank 6 (dp 1, tp 2)", self.text())
+        self.one("#metric").send_keys("received up to here")
+        self.assertIn("192 KiB, received up to here", self.text())
+
+    def test_memory_starts_at_its_peak(self):
+        self.open(self.small, "memory")
+        self.assertIn("After #10 add", self.text())
+        self.assertIn("10 operators made what is in use here: 30 KiB", self.text())
+        self.assertIn("2 × 3 KiB: #0 layer_norm", self.text())
+        self.one("#slider").send_keys(Keys.HOME)
+        self.assertIn("1 operator made what is in use here: 3 KiB", self.text())
+
+    def test_totals_by_module(self):
+        self.open(self.small, "totals")
+        self.one("main a", "blocks").click()
+        self.assertIn("receive 576 KiB", self.text())
+        self.one("main a", "blocks.1").click()
+        self.assertIn("receive 288 KiB", self.text())
+        self.one("main a", "the program").click()
+        sums = self.script(
+            "return [...document.querySelectorAll('[aria-label=\"Received by operator\"] "
+            "td:nth-child(2) [data-bytes]')].map((e) => Number(e.dataset.bytes))")
+        self.assertEqual(sum(sums), self.gpt["totals"]["bytes"])
+
+    def test_a_pipeline_has_stages(self):
+        self.open(self.write("pipeline", records.pipeline()), "mesh")
+        self.assertIn("Hatched ranks belong to other stages", self.text())
+        self.one("#run").send_keys("2 of 2")
+        time.sleep(0.1)
+        self.assertIn("run=1", self.address())
+        self.assertIn("stage1", self.text())
+        self.one("nav a", "Pictures").click()
+        self.assertEqual(self.script("return document.querySelector('figure img').naturalWidth"),
+                         200)
+
+    def test_comparing(self):
+        self.open(self.write("two", self.gpt, records.gpt(kind="exchange", title="exchanged")))
+        self.one("nav a", "Compare").click()
+        self.assertIn("2 of 21 operators differ", self.text())
+        self.assertIn("all-gather over tp, 96 KiB", self.text())
+        self.assertIn("exchange over tp, 96 KiB", self.text())
+        self.one("#record").send_keys("2: ")
+        time.sleep(0.1)
+        self.assertEqual(self.one("#title").text, "exchanged")
+
+    def test_other_records_in_place(self):
+        self.open(self.small, "program")
+        self.script("dtensor_page.show([arguments[0]])", records.gpt(layers=3, title="three"))
+        self.assertEqual(self.one("#title").text, "three")
+        self.assertIn("blocks.0–2", self.text())
+
+    def test_names_are_text(self):
+        page = self.write("hostile", records.hostile())
+        for view in VIEWS:
+            self.open(page, view)
+            self.assertNotIn("owned", self.script("return document.title")[:5], view)
+            self.assertEqual(self.all("main img[src=x]"), [], view)
+            self.assertIn("</script><img src=x onerror", self.one("body").text, view)
+
+    def test_nothing_leaves_the_page(self):
+        self.browser.get_log("performance")
+        for view in VIEWS:
+            self.open(self.small, view)
+        self.script("fetch('http://127.0.0.1:9/').catch(() => {}); "
+                    "document.body.append(Object.assign(new Image(), {src: 'http://127.0.0.1:9/'}))")
+        time.sleep(0.3)
+        messages = [json.loads(e["message"])["message"] for e in self.browser.get_log("performance")]
+        sent = {m["params"]["requestId"]: m["params"]["request"]["url"] for m in messages
+                if m["method"] == "Network.requestWillBeSent"}
+        blocked = {m["params"]["requestId"] for m in messages
+                   if m["params"].get("blockedReason") == "csp"}
+        left = {u for i, u in sent.items() if i not in blocked and not u.startswith("data:")}
+        self.assertEqual(left - {"about:blank"}, {u for u in left if u.startswith(self.small)})
+        self.assertTrue(left)
+
+    def test_errors(self):
+        self.browser.get_log("browser")
+        for view in VIEWS + ("operator&op=99999", "tensor&spec=-1", "mesh&rows=9&cols=x&rank=1e9",
+                             "nothing", "constructor", "rank&op=20&r=5&run=7"):
+            self.open(self.small, view)
+            self.assertTrue(self.all("main h1"), view)
+        self.assertEqual([e["message"] for e in self.browser.get_log("browser")], [])
+
+    def test_the_keyboard(self):
+        self.open(self.small, "program")
+        body = self.one("body")
+        body.send_keys(Keys.TAB)
+        self.assertEqual(self.script("return document.activeElement.textContent"),
+                         "Skip to the content")
+        for _ in range(40):
+            webdriver.ActionChains(self.browser).send_keys(Keys.TAB).perform()
+            if "blocks.0–1" in self.script("return document.activeElement.textContent"):
+                break
+        webdriver.ActionChains(self.browser).send_keys(Keys.ENTER).perform()
+        self.assertEqual(self.one("button.fold", "blocks.0–1").get_attribute("aria-expanded"),
+                         "true")
+        self.open(self.small, "operator&op=3")
+        webdriver.ActionChains(self.browser).send_keys(Keys.ESCAPE).perform()
+        time.sleep(0.1)
+        self.assertIn("view=program", self.address())
+
+    def test_a_phone(self):
+        size = {"width": 360, "height": 740, "deviceScaleFactor": 1, "mobile": True}
+        self.browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        self.addCleanup(self.browser.execute_cdp_cmd, "Emulation.clearDeviceMetricsOverride", {})
+        page = self.write("phone", self.gpt, records.hostile())
+        for record in range(2):
+            for view in VIEWS:
+                self.open(page, f"{view}&r={record}")
+                self.assertLessEqual(
+                    self.script("return document.documentElement.scrollWidth"), 360, view)
+
+    def test_ten_thousand_operators(self):
+        page = self.write("large", records.gpt(layers=1000))
+        for view in "overview", "program", "memory", "mesh", "totals":
+            self.open(page, view)
+            milliseconds = self.script("return performance.now()")
+            print(f"10,001 operators, {view}: on the screen after {milliseconds:.0f} ms")
+            self.assertLess(milliseconds, 10000)
+        self.open(page, "program")
+        self.assertIn("1,000 equal layers", self.text())
+
+    def test_many_ranks(self):
+        page = self.write("ranks", records.gpt(mesh="dp=64,tp=64", seq=8192))
+        self.open(page, "mesh&metric=sum")
+        self.assertEqual(len(self.all(".cell")), 4096)
+        self.open(page, "tensor&move=0&dim=1&row=100")
+        self.assertIn("Index 100 of dimension 1 lies on", self.text())
+        self.assertIn("56 parts of dimension 0 are empty", self.text())
+
+
+class Result(unittest.TextTestResult):
+    """Also remembers each case, for the file that Bazel reads."""
+
+    def __init__(self, *arguments, **named):
+        super().__init__(*arguments, **named)
+        self.cases = []
+
+    def startTest(self, test):
+        super().startTest(test)
+        self.cases.append([test.id(), ""])
+
+    def note(self, test, text):
+        if not self.cases or self.cases[-1][0] != test.id():
+            self.cases.append([test.id(), ""])
+        self.cases[-1][1] = text
+
+    def addSkip(self, test, reason):
+        super().addSkip(test, reason)
+        self.note(test, f"<skipped message={quoteattr(reason)}/>")
+
+    def addFailure(self, test, error):
+        super().addFailure(test, error)
+        self.note(test, "<failure/>")
+
+    def addError(self, test, error):
+        super().addError(test, error)
+        self.note(test, "<error/>")
+
+    def write(self, path):
+        with open(path, "w", encoding="utf-8") as f:
+            f.write("<testsuites><testsuite name='page_test'>")
+            for name, outcome in self.cases:
+                f.write(f"<testcase name={quoteattr(name)}>{outcome}</testcase>")
+            f.write("</testsuite></testsuites>\n")
+
+
+def main():
+    runner = unittest.TextTestRunner(resultclass=Result, verbosity=2)
+    result = unittest.main(testRunner=runner, exit=False).result
+    if "XML_OUTPUT_FILE" in os.environ:
+        result.write(os.environ["XML_OUTPUT_FILE"])
+    return 0 if result.wasSuccessful() else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
