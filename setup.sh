@@ -16,6 +16,7 @@ packages=(
   bazel-rules-proto
   libbenchmark-dev
   libcli11-dev
+  libcpp-httplib-dev
   libdnnl-dev
   libeigen3-dev
   libfmt-dev

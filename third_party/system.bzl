@@ -18,6 +18,7 @@ _LIBRARIES = {
     "dnnl": Label("//third_party:dnnl.BUILD"),
     "eigen": Label("//third_party:eigen.BUILD"),
     "fmt": Label("//third_party:fmt.BUILD"),
+    "httplib": Label("//third_party:httplib.BUILD"),
     "json": Label("//third_party:json.BUILD"),
     "xxhash": Label("//third_party:xxhash.BUILD"),
 }

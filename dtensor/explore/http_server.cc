@@ -1,0 +1,307 @@
+#include "dtensor/explore/http_server.h"
+
+// As Debian's library was compiled; the layout of its classes depends on it.
+#define CPPHTTPLIB_OPENSSL_SUPPORT
+#define CPPHTTPLIB_ZLIB_SUPPORT
+#define CPPHTTPLIB_BROTLI_SUPPORT
+#include <arpa/inet.h>
+#include <httplib.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <list>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "dtensor/placement/error.h"
+
+namespace dtensor::explore {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr size_t kMostConnections = 64;
+constexpr size_t kMostBytes = 32 << 10;  // of a request's head
+constexpr milliseconds kRequestTime{5000}, kStalledTime{10000};
+constexpr int kBacklog = 128;
+
+bool wait_for(int fd, short events, Clock::time_point end) {
+  while (true) {
+    const auto left =
+        std::chrono::duration_cast<milliseconds>(end - Clock::now()).count();
+    if (left <= 0) return false;
+    pollfd p{fd, events, 0};
+    const int n = poll(&p, 1, static_cast<int>(left));
+    if (n > 0) return true;
+    if (n < 0 && errno != EINTR) return false;
+  }
+}
+
+// The lines of a request's head that this server reads. Other headers make
+// httplib work: it matches Range with a recursive regular expression, repeats
+// the answer for each range, and compresses it slowly.
+std::string lines_read(std::string_view head) {
+  std::string kept;
+  while (!head.empty()) {
+    const std::string_view line = head.substr(0, head.find("\r\n") + 2);
+    head.remove_prefix(line.size());
+    const auto is = [&](std::string_view name) {
+      return line.size() > name.size() && line[name.size()] == ':' &&
+             strncasecmp(line.data(), name.data(), name.size()) == 0;
+    };
+    if (kept.empty() || line.size() == 2 || is("Host") || is("Sec-Fetch-Site"))
+      kept += line;
+  }
+  return kept;
+}
+
+// A connection, which has one request.
+class Connection final : public httplib::Stream {
+ public:
+  explicit Connection(int fd) : fd_(fd) {}
+
+  // Waits for the request's head; false if it does not come.
+  bool receive() {
+    const auto end = Clock::now() + kRequestTime;
+    std::array<char, 4096> some;
+    size_t length = head_.npos;
+    for (; length == head_.npos; length = head_.find("\r\n\r\n")) {
+      if (head_.size() > kMostBytes || !wait_for(fd_, POLLIN, end))
+        return false;
+      const ssize_t got = recv(fd_, some.data(), some.size(), MSG_DONTWAIT);
+      if (got <= 0) return false;
+      head_.append(some.data(), static_cast<size_t>(got));
+    }
+    head_ = lines_read(std::string_view(head_).substr(0, length + 4));
+    waits = false;
+    return true;
+  }
+  ssize_t read(char* to, size_t n) override {
+    n = std::min(n, head_.size() - at_);
+    std::copy_n(head_.data() + at_, n, to);
+    at_ += n;
+    return static_cast<ssize_t>(n);
+  }
+  ssize_t write(const char* text, size_t n) override {
+    waits = true;
+    size_t sent = 0;
+    while (sent < n) {
+      if (!wait_for(fd_, POLLOUT, Clock::now() + kStalledTime)) return -1;
+      const ssize_t more =
+          send(fd_, text + sent, n - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+      if (more < 0 && errno != EAGAIN && errno != EINTR) return -1;
+      sent += static_cast<size_t>(std::max<ssize_t>(more, 0));
+    }
+    return static_cast<ssize_t>(n);
+  }
+  bool is_readable() const override { return true; }
+  bool is_writable() const override { return true; }
+  void get_remote_ip_and_port(std::string&, int&) const override {}
+  void get_local_ip_and_port(std::string&, int&) const override {}
+  socket_t socket() const override { return fd_; }
+
+  std::atomic<bool> waits{true};  // for the client
+  std::shared_ptr<void> held;
+
+  // What the client has sent beyond the head would turn close() into a reset,
+  // which can overtake the answer.
+  void drain() {
+    shutdown(fd_, SHUT_WR);
+    std::array<char, 4096> some;
+    const auto end = Clock::now() + milliseconds(200);
+    while (Clock::now() < end &&
+           recv(fd_, some.data(), some.size(), MSG_DONTWAIT) > 0)
+      continue;
+  }
+
+ private:
+  const int fd_;
+  std::string head_;
+  size_t at_ = 0;  // what httplib has read of it
+};
+
+// The connection that this thread serves.
+thread_local Connection* mine = nullptr;
+
+// The connections that are open, the oldest first.
+class Connections {
+ public:
+  // Makes room for one more.
+  void add() {
+    const std::lock_guard lock(mutex_);
+    if (++count_ <= kMostConnections) return;
+    for (Connection* c : open_)
+      if (c->waits.exchange(false)) {
+        shutdown(c->socket(), SHUT_RDWR);
+        return;
+      }
+  }
+  void opened(Connection* c) {
+    const std::lock_guard lock(mutex_);
+    open_.push_back(c);
+    if (closed_) shutdown(c->socket(), SHUT_RDWR);
+  }
+  void closed(Connection* c) {
+    const std::lock_guard lock(mutex_);
+    open_.remove(c);
+    --count_;
+  }
+  void close_all() {
+    const std::lock_guard lock(mutex_);
+    closed_ = true;
+    for (Connection* c : open_) shutdown(c->socket(), SHUT_RDWR);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::list<Connection*> open_;
+  size_t count_ = 0;  // with those that no thread serves yet
+  bool closed_ = false;
+};
+
+class Threads final : public httplib::ThreadPool {
+ public:
+  explicit Threads(Connections& all)
+      : ThreadPool(kMostConnections), all_(all) {}
+  void enqueue(std::function<void()> serve) override {
+    all_.add();
+    ThreadPool::enqueue(std::move(serve));
+  }
+
+ private:
+  Connections& all_;
+};
+
+std::string error_json(std::string_view sentence) {
+  return nlohmann::json{{"error", sentence}}.dump();
+}
+
+// Of httplib's requests, those with such a Host.
+bool is_host(const httplib::Request& r, const std::string& host, int port) {
+  if (r.get_header_value_count("Host") != 1) return false;
+  std::string text = r.get_header_value("Host");
+  const std::string end = ":" + std::to_string(port);
+  if (text.ends_with(end))
+    text.resize(text.size() - end.size());
+  else if (port != 80)
+    return false;
+  std::array<unsigned char, 16> address;
+  if (text.size() > 1 && text.front() == '[' && text.back() == ']')
+    return inet_pton(AF_INET6, text.substr(1, text.size() - 2).c_str(),
+                     address.data()) == 1;
+  return text == "localhost" || text == host ||
+         inet_pton(AF_INET, text.c_str(), address.data()) == 1;
+}
+
+}  // namespace
+
+class HttpServer::State final : public httplib::Server {
+ public:
+  State(const std::string& host, int port, HttpServer::Handler handler)
+      : host_(host), handler_(std::move(handler)) {
+    // Without SO_REUSEPORT, with which a second server would get a part of the
+    // connections.
+    set_socket_options([](socket_t s) {
+      const int yes = 1;
+      setsockopt(s, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+    });
+    new_task_queue = [this] { return new Threads(connections_); };
+    set_tcp_nodelay(true);
+    set_default_headers({{"Cache-Control", "no-store"},
+                         {"Cross-Origin-Resource-Policy", "same-origin"},
+                         {"Referrer-Policy", "no-referrer"},
+                         {"X-Content-Type-Options", "nosniff"},
+                         {"X-Frame-Options", "DENY"}});
+    set_pre_routing_handler(
+        [this](const httplib::Request& request, httplib::Response& response) {
+          answer(request, response);
+          return HandlerResponse::Handled;
+        });
+    port_ = port == 0 ? bind_to_any_port(host)
+                      : (bind_to_port(host, port) ? port : -1);
+    DT_CHECK(port_ > 0, "explore",
+             "cannot listen at {}:{}; write another --port or --host", host,
+             port);
+    ::listen(svr_sock_, kBacklog);  // more than httplib's
+    thread_ = std::thread([this] { accept_all(); });
+    while (!is_running()) std::this_thread::sleep_for(milliseconds(1));
+  }
+  ~State() override {
+    stopping_ = true;
+    connections_.close_all();
+    stop();
+    thread_.join();
+  }
+  int port() const { return port_; }
+
+ private:
+  // httplib gives up when it cannot accept a connection, such as for lack of
+  // memory.
+  void accept_all() {
+    while (!listen_after_bind() && !stopping_) {
+      std::this_thread::sleep_for(milliseconds(100));
+      if (bind_to_port(host_, port_)) ::listen(svr_sock_, kBacklog);
+    }
+  }
+
+  bool process_and_close_socket(socket_t fd) override {
+    Connection c(fd);
+    mine = &c;
+    connections_.opened(&c);
+    bool closed = false;
+    if (c.receive()) process_request(c, true, closed, nullptr);
+    c.held.reset();
+    c.drain();
+    connections_.closed(&c);
+    close(fd);
+    return true;
+  }
+
+  void answer(const httplib::Request& request, httplib::Response& response) {
+    const auto refuse = [&](int status, std::string_view sentence) {
+      response.status = status;
+      response.set_content(error_json(sentence), "application/json");
+    };
+    if (request.method != "GET")
+      return refuse(405, "this server only answers GET");
+    if (!is_host(request, host_, port_))
+      return refuse(403, fmt::format("the Host header is for another server; "
+                                     "open http://localhost:{}/",
+                                     port_));
+    HttpRequest r;
+    r.path = request.path;
+    r.socket = mine->socket();
+    if (const size_t at = request.target.find('?'); at != std::string::npos)
+      r.query = request.target.substr(at + 1);
+    const std::string site = request.get_header_value("Sec-Fetch-Site");
+    r.is_own = site.empty() || site == "same-origin" || site == "none";
+    HttpAnswer a = handler_(r);
+    response.status = a.status;
+    if (!a.policy.empty())
+      response.set_header("Content-Security-Policy", a.policy);
+    response.set_header("Content-Type", a.type);
+    response.body = std::move(a.body);
+    mine->held = std::move(a.held);
+  }
+
+  const std::string host_;
+  const HttpServer::Handler handler_;
+  Connections connections_;
+  std::atomic<bool> stopping_{false};
+  int port_ = -1;
+  std::thread thread_;
+};
+
+HttpServer::HttpServer(const std::string& host, int port, Handler handler)
+    : state_(std::make_unique<State>(host, port, std::move(handler))) {}
+HttpServer::~HttpServer() = default;
+int HttpServer::port() const { return state_->port(); }
+
+}  // namespace dtensor::explore

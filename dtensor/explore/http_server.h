@@ -1,0 +1,54 @@
+// An HTTP server for one machine's user: GET only, and small requests.
+//
+// It is cpp-httplib (Debian's 0.11) with a stream of our own below it, which
+// bounds what a client can take: the bytes and the time of a request, the time
+// without progress of an answer, and the number of connections. When there are
+// too many, the oldest that has not yet sent its request, or that does not read
+// its answer, is closed.
+#pragma once
+#include <functional>
+#include <memory>
+#include <string>
+
+namespace dtensor::explore {
+
+struct HttpRequest {
+  std::string path = {};   // decoded
+  std::string query = {};  // as sent: behind "?"
+  // Whether a page of this server sent it, or a person who typed the address,
+  // as far as the browser says. Other pages' requests cannot read the answer,
+  // but should not cause work.
+  bool is_own = false;
+  int socket = -1;  // to see whether the client has left
+};
+
+struct HttpAnswer {
+  int status = 200;
+  std::string type = "application/json", body = {};
+  std::string policy = {};          // the Content-Security-Policy; "": none
+  std::shared_ptr<void> held = {};  // released when the answer has been sent
+};
+
+class HttpServer {
+ public:
+  // Called by several threads at once; must not throw.
+  using Handler = std::function<HttpAnswer(const HttpRequest&)>;
+
+  // Listens at the port (0: one that is free) of the host, an address or a
+  // name. Throws Error if it cannot. Answers only requests whose Host header
+  // has this port and is an address, "localhost" or `host`, so that no other
+  // site's name can be made to point here.
+  HttpServer(const std::string& host, int port, Handler);
+  // Closes all connections, and waits for handlers to return.
+  ~HttpServer();
+  HttpServer(const HttpServer&) = delete;
+  HttpServer& operator=(const HttpServer&) = delete;
+
+  int port() const;
+
+ private:
+  class State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace dtensor::explore
