@@ -1,0 +1,256 @@
+#include "dtensor/explore/http_server.h"
+
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <fstream>
+#include <thread>
+
+#include "tests/testing.h"
+
+namespace dtensor::explore {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point begun) {
+  return std::chrono::duration<double>(Clock::now() - begun).count();
+}
+
+class Client {
+ public:
+  explicit Client(int port) : fd_(socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_in to = {};
+    to.sin_family = AF_INET;
+    to.sin_port = htons(static_cast<uint16_t>(port));
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    connected = connect(fd_, reinterpret_cast<sockaddr*>(&to), sizeof to) == 0;
+  }
+  ~Client() { close(fd_); }
+  Client(const Client&) = delete;
+  Client& operator=(const Client&) = delete;
+  void send(std::string_view text) {
+    ::send(fd_, text.data(), text.size(), MSG_NOSIGNAL);
+  }
+  // Until the server closes, or for so many seconds without a byte.
+  std::string receive(int seconds = 20) {
+    std::string all;
+    char some[4096];
+    pollfd p{fd_, POLLIN, 0};
+    while (poll(&p, 1, seconds * 1000) == 1) {
+      const ssize_t n = recv(fd_, some, sizeof some, 0);
+      if (n <= 0) break;
+      all.append(some, static_cast<size_t>(n));
+    }
+    return all;
+  }
+  bool connected;
+
+ private:
+  int fd_;
+};
+
+std::string request_of(int port, const std::string& target,
+                       const std::string& more = "") {
+  return fmt::format("GET {} HTTP/1.1\r\nHost: 127.0.0.1:{}\r\n{}\r\n", target,
+                     port, more);
+}
+
+HttpAnswer echo(const HttpRequest& r) {
+  if (r.path == "/long") return {.body = std::string(16 << 20, 'x')};
+  return {.body = r.path + " " + r.query + (r.is_own ? " own" : " other")};
+}
+
+class HttpServerTest : public ::testing::Test {
+ protected:
+  std::string answer(const std::string& text) {
+    Client c(server.port());
+    c.send(text);
+    return c.receive();
+  }
+  std::string get(const std::string& target, const std::string& more = "") {
+    return answer(request_of(server.port(), target, more));
+  }
+  // Answers a request within a second, whatever else goes on.
+  bool is_well() {
+    const auto begun = Clock::now();
+    const bool good = get("/well").ends_with("\r\n\r\n/well  own");
+    return good && seconds_since(begun) < 1;
+  }
+  HttpServer server{"127.0.0.1", 0, echo};
+};
+
+TEST_F(HttpServerTest, Answers) {
+  const std::string text = get("/a%20b?x=%3D&x=%3D");
+  EXPECT_TRUE(text.starts_with("HTTP/1.1 200 OK\r\n")) << text;
+  EXPECT_TRUE(text.ends_with("\r\n\r\n/a b x=%3D&x=%3D own")) << text;
+  EXPECT_EQ(text.find("Access-Control"), text.npos);
+  for (const char* header :
+       {"X-Content-Type-Options: nosniff", "X-Frame-Options: DENY",
+        "Cache-Control: no-store", "Connection: close"})
+    EXPECT_NE(text.find(header), text.npos) << header;
+}
+
+TEST_F(HttpServerTest, TellsItsOwnPagesFromOthers) {
+  EXPECT_TRUE(get("/", "Sec-Fetch-Site: same-origin\r\n").ends_with(" own"));
+  EXPECT_TRUE(get("/", "Sec-Fetch-Site: none\r\n").ends_with(" own"));
+  EXPECT_TRUE(get("/", "Sec-Fetch-Site: cross-site\r\n").ends_with(" other"));
+  EXPECT_TRUE(get("/", "Sec-Fetch-Site: same-site\r\n").ends_with(" other"));
+}
+
+TEST_F(HttpServerTest, RefusesOtherHosts) {
+  const auto status = [&](const std::string& headers) {
+    return answer("GET / HTTP/1.1\r\n" + headers + "\r\n").substr(9, 3);
+  };
+  const std::string port = ":" + std::to_string(server.port());
+  for (const std::string host : {"127.0.0.1", "localhost", "[::1]", "10.0.0.7"})
+    EXPECT_EQ(status("Host: " + host + port + "\r\n"), "200") << host;
+  for (const std::string host : {"evil.example", "127.0.0.1.evil.example",
+                                 "localhost.evil.example", "[evil]", ""})
+    EXPECT_EQ(status("Host: " + host + port + "\r\n"), "403") << host;
+  EXPECT_EQ(status("Host: localhost\r\n"), "403");  // of another port
+  EXPECT_EQ(status(""), "403");
+  EXPECT_EQ(status("Host: localhost" + port + "\r\nHost: evil.example\r\n"),
+            "403");
+}
+
+TEST_F(HttpServerTest, RefusesOtherMethods) {
+  const std::string host = fmt::format("Host: localhost:{}\r\n", server.port());
+  for (const char* method : {"POST", "HEAD", "PUT", "DELETE", "OPTIONS"})
+    EXPECT_EQ(answer(method + (" / HTTP/1.1\r\n" + host) +
+                     "Content-Length: 5\r\n\r\nhello")
+                  .substr(9, 3),
+              "405")
+        << method;
+}
+
+// Ranges would multiply an answer, and compression would take seconds.
+TEST_F(HttpServerTest, SendsAnAnswerWholeAndAsItIs) {
+  const std::string text =
+      get("/a", "Range: bytes=0-,0-,0-\r\nAccept-Encoding: br, gzip\r\n");
+  EXPECT_TRUE(text.starts_with("HTTP/1.1 200")) << text;
+  EXPECT_TRUE(text.ends_with("\r\n\r\n/a  own")) << text;
+}
+
+TEST_F(HttpServerTest, SendsALongAnswer) {
+  EXPECT_GT(get("/long").size(), 16u << 20);
+}
+
+TEST_F(HttpServerTest, TakesNoPortThatIsTaken) {
+  EXPECT_NE(
+      testing::error_of([&] { HttpServer("127.0.0.1", server.port(), echo); }),
+      "no error");
+}
+
+TEST_F(HttpServerTest, EndsWhileClientsAreSilent) {
+  const auto begun = Clock::now();
+  {
+    HttpServer other("127.0.0.1", 0, echo);
+    Client silent(other.port());
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  EXPECT_LT(seconds_since(begun), 2);
+}
+
+TEST_F(HttpServerTest, GivesASlowRequestFiveSeconds) {
+  const auto begun = Clock::now();
+  Client slow(server.port());
+  std::string text;
+  for (int i = 0; i < 40 && text.empty(); ++i) {  // a byte at a time
+    slow.send("G");
+    pollfd none{-1, 0, 0};
+    poll(&none, 0, 250);
+    if (seconds_since(begun) > 6) text = slow.receive(1) + "closed";
+  }
+  EXPECT_EQ(text, "closed");
+  EXPECT_TRUE(is_well());
+}
+
+// Clients that send nothing, little, or nothing but headers, and that do not
+// read what they asked for, take the place of nobody else.
+TEST_F(HttpServerTest, ManySlowClientsDoNotBlockAQuickOne) {
+  std::vector<std::unique_ptr<Client>> clients;
+  for (int i = 0; i < 300; ++i) {
+    clients.push_back(std::make_unique<Client>(server.port()));
+    if (i % 3 == 1) clients.back()->send("GET / HTTP/1.1\r\nHost: a");
+    if (i % 3 == 2) clients.back()->send(request_of(server.port(), "/long"));
+    if (i % 50 == 0) {
+      EXPECT_TRUE(is_well()) << i;
+    }
+  }
+  EXPECT_TRUE(is_well());
+}
+
+int64_t resident() {
+  std::ifstream file("/proc/self/statm");
+  int64_t pages = 0;
+  file >> pages >> pages;
+  return pages * sysconf(_SC_PAGESIZE);
+}
+
+TEST_F(HttpServerTest, AThousandHostileRequestsTakeNoMemory) {
+  const std::string host = fmt::format("Host: localhost:{}\r\n", server.port());
+  const std::string get = "GET / HTTP/1.1\r\n" + host;
+  std::string headers, ranges = "0-";
+  for (int i = 0; i < 4000; ++i) headers += fmt::format("a{}: b\r\n", i);
+  for (int i = 0; i < 1500; ++i) ranges += ",0-";
+  const std::string texts[] = {
+      "",
+      "\r\n\r\n",
+      std::string(100, '\0'),
+      "GET\r\n\r\n",
+      "GET /\r\n\r\n",
+      "GET / HTTP/9.9\r\n\r\n",
+      "GET  /  HTTP/1.1\r\n\r\n",
+      "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",  // TLS
+      "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+      std::string(1 << 20, 'A'),
+      "GET /" + std::string(1 << 20, 'A') + " HTTP/1.1\r\n" + host + "\r\n",
+      "GET /" + std::string(7000, '?') + " HTTP/1.1\r\n" + host + "\r\n",
+      "GET /?" + std::string(7000, '&') + " HTTP/1.1\r\n" + host + "\r\n",
+      "GET /%00%ff%zz%u1234%uD800% HTTP/1.1\r\n" + host + "\r\n",
+      "GET /../../etc/passwd HTTP/1.1\r\n" + host + "\r\n",
+      "GET /..%2f..%2fetc/passwd HTTP/1.1\r\n" + host + "\r\n",
+      get + "A: " + std::string(1 << 20, 'B') + "\r\n\r\n",
+      get + headers + "\r\n",
+      get + "Range: bytes=" + ranges + "\r\n\r\n",
+      get + "Range: bytes=" + std::string(8000, '9') + "-\r\n\r\n",
+      get + "Content-Length: 99999999999999999999\r\n\r\n",
+      get + "Content-Length: -1\r\n\r\n" + std::string(100000, 'x'),
+      get + "Transfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\n",
+      get + "Expect: 100-continue\r\nContent-Length: 5\r\n\r\n",
+      get + "Content-Type: multipart/form-data; boundary=\r\n\r\n--",
+      get + "\r\n" + get + "\r\n" + get + "\r\n",
+      get + "no colon\r\n: no name\r\n a: b\r\n\r\n",
+      get + "A: \x80\xff\x01\r\n\r\n",
+      get,  // without an end
+      "POST / HTTP/1.1\r\n" + host + "Content-Length: 1000000\r\n\r\n" +
+          std::string(1000000, 'x'),
+  };
+  const auto attack = [&](int rounds) {
+    for (int i = 0; i < rounds; ++i)
+      for (const std::string& text : texts) {
+        Client c(server.port());
+        ASSERT_TRUE(c.connected);
+        c.send(text);
+        if (i % 2) c.receive(0);  // else leave at once
+      }
+  };
+  attack(10);
+  EXPECT_TRUE(is_well());
+  const int64_t before = resident();
+  attack(50);
+  EXPECT_TRUE(is_well());
+  const int64_t more = resident() - before;
+  RecordProperty("more_bytes", static_cast<int>(more));
+  EXPECT_LT(more, 4 << 20);
+}
+
+}  // namespace
+}  // namespace dtensor::explore
