@@ -1,0 +1,26 @@
+// Questions that come with a URL: the part after "?" as flags of a program.
+//
+//   model=gpt&mesh=dp%3D2&in=4x8:S0&sequence-parallel&client=k3
+//   -> --model=gpt --mesh=dp=2 --in=4x8:S0 --sequence-parallel
+#pragma once
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace dtensor::explore {
+
+struct Question {
+  // The value of "client", which names the one that asks: a newer question of
+  // the same client replaces an older one. "" if it is not given.
+  std::string client;
+  // Arguments of a program, in the order of the query. A name is always a flag,
+  // and a value is never one.
+  std::vector<std::string> flags;
+};
+
+// Throws Error for a query that is not of this form, is too long, or names a
+// flag that says where a program's output goes (--help, --json and the like).
+// Other flags are left to the program, which knows them.
+Question read_question(std::string_view query);
+
+}  // namespace dtensor::explore
