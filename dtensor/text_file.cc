@@ -28,7 +28,14 @@ std::string caller_path(const std::string& path) {
   return (std::filesystem::path(caller) / path).string();
 }
 
+void check_may_use_files(std::string_view where) {
+  DT_CHECK(!where.starts_with("--") || !std::getenv("DTENSOR_NO_FILES"), where,
+           "a question of the playground cannot name a file; leave it out, or "
+           "run the program itself");
+}
+
 std::string read_text_file(std::string_view where, const std::string& path) {
+  check_may_use_files(where);
   File file(std::fopen(caller_path(path).c_str(), "rb"), std::fclose);
   DT_CHECK(file != nullptr, where,
            "cannot read {}: {}; name a file that exists and that you may read",
@@ -44,6 +51,7 @@ std::string read_text_file(std::string_view where, const std::string& path) {
 
 TextWriter::TextWriter(std::string_view where, const std::string& path)
     : where_(where), path_(path), file_(nullptr, std::fclose) {
+  check_may_use_files(where);
   struct stat there;
   const bool exists = stat(path_.c_str(), &there) == 0;
   if (exists && S_ISDIR(there.st_mode)) refused(EISDIR);

@@ -11,6 +11,11 @@ namespace dtensor {
 // another folder, and sets BUILD_WORKING_DIRECTORY to the caller's.
 std::string caller_path(const std::string& path);
 
+// Throws Error if `where` is a flag ("--svg"), and this process answers a
+// question of a playground (explore/playground.h), which may not choose files.
+// All functions below call it.
+void check_may_use_files(std::string_view where);
+
 // Returns the content of the file at caller_path(path). Throws Error, headed by
 // `where`, if it cannot be read.
 std::string read_text_file(std::string_view where, const std::string& path);
