@@ -10,6 +10,7 @@
 #include "examples/compare.h"
 #include "examples/explain_op.h"
 #include "examples/memory_report.h"
+#include "examples/programs.h"
 #include "examples/record_training.h"
 #include "examples/step_time.h"
 #include "examples/train_config.h"
@@ -75,6 +76,8 @@ nlohmann::ordered_json explain_strategies(Program& program,
   return compare_json(all);
 }
 
+}  // namespace
+
 int explain_main(int argc, char** argv) {
   Flags flags;
   Program program({.about = "Explains what an operator (--op), or a training "
@@ -130,9 +133,4 @@ int explain_main(int argc, char** argv) {
   return program.main(argc, argv, explain, [&] { program.write_json(result); });
 }
 
-}  // namespace
 }  // namespace dtensor::examples
-
-int main(int argc, char** argv) {
-  return dtensor::examples::explain_main(argc, argv);
-}

@@ -12,6 +12,7 @@
 #include "dtensor/program/program.h"
 #include "dtensor/program/record.h"
 #include "dtensor/text_file.h"
+#include "examples/programs.h"
 #include "examples/report/plan_report.h"
 #include "examples/report/plan_svg.h"
 #include "examples/report/schedule_file.h"
@@ -95,6 +96,8 @@ void check_question(const Program& program) {
              schedule ? "" : "out");
 }
 
+}  // namespace
+
 int plan_main(int argc, char** argv) {
   Flags flags;
   Program program({.about = "Shows how a tensor would change its layout: the "
@@ -154,9 +157,4 @@ int plan_main(int argc, char** argv) {
   });
 }
 
-}  // namespace
 }  // namespace dtensor::examples
-
-int main(int argc, char** argv) {
-  return dtensor::examples::plan_main(argc, argv);
-}

@@ -1,0 +1,5 @@
+#include "examples/programs.h"
+
+int main(int argc, char** argv) {
+  return dtensor::examples::plan_main(argc, argv);
+}
