@@ -105,7 +105,7 @@ addEventListener("keydown", (e) => {
   if (PARENTS[state.view]) location.hash = state.view === "tensor" && state.op !== undefined
     ? to("operator", { op: state.op }) : to(PARENTS[state.view], { op: state.op });
 });
-globalThis.dtensor_page = { show };
+globalThis.dtensor_page = { show, el };
 try {
   show(records_in_page());
 } catch (error) {

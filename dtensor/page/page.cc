@@ -1,6 +1,7 @@
 #include "dtensor/page/page.h"
 
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string_view>
 
 namespace dtensor {
@@ -8,6 +9,9 @@ namespace {
 
 constexpr std::string_view kPieces[] = {
 #include "dtensor/page/page_text.inc"
+};
+constexpr std::string_view kPlayground[] = {
+#include "dtensor/page/playground_text.inc"
 };
 constexpr std::string_view kRecords = "@RECORDS@\n";
 
@@ -31,23 +35,40 @@ void append_escaped(std::string& text, std::string_view json) {
   }
 }
 
+void append_json(std::string& text, const nlohmann::ordered_json& json,
+                 std::string_view attribute) {
+  text += "<script type=\"application/json\" ";
+  text += attribute;
+  text += '>';
+  append_escaped(text, json.dump(-1, ' ', false,
+                                 nlohmann::json::error_handler_t::replace));
+  text += "</script>\n";
+}
+
+// The pieces, with `records` in their place.
+std::string joined(std::span<const std::string_view> pieces,
+                   std::string_view records) {
+  std::string text;
+  for (const std::string_view piece : pieces)
+    text += piece == kRecords ? records : piece;
+  return text;
+}
+
 }  // namespace
 
 std::string page(const std::vector<nlohmann::ordered_json>& records) {
-  using Json = nlohmann::ordered_json;
-  std::string text;
-  for (const std::string_view piece : kPieces) {
-    if (piece != kRecords) {
-      text += piece;
-      continue;
-    }
-    for (const Json& record : records) {
-      text += "<script type=\"application/json\" class=\"record\">";
-      append_escaped(
-          text, record.dump(-1, ' ', false, Json::error_handler_t::replace));
-      text += "</script>\n";
-    }
-  }
+  std::string all;
+  for (const auto& record : records)
+    append_json(all, record, "class=\"record\"");
+  return joined(kPieces, all);
+}
+
+std::string playground_page(const nlohmann::ordered_json& form) {
+  std::string text = page({}), json;
+  append_json(json, form, "id=\"form\"");
+  constexpr std::string_view kPolicy = "default-src 'none';", kEnd = "</body>";
+  text.insert(text.find(kPolicy) + kPolicy.size(), " connect-src 'self';");
+  text.insert(text.rfind(kEnd), joined(kPlayground, json));
   return text;
 }
 

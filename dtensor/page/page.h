@@ -11,4 +11,8 @@ namespace dtensor {
 // compared. No text in a record is read as HTML. Invalid UTF-8 is replaced.
 std::string page(const std::vector<nlohmann::ordered_json>& records);
 
+// Returns the page without records and with a form (playground.js): `form` says
+// what can be asked of the page's own server, which is all that it can reach.
+std::string playground_page(const nlohmann::ordered_json& form);
+
 }  // namespace dtensor
