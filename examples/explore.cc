@@ -1,12 +1,17 @@
 // Serves a page on which a person asks what explain and plan know, and sees the
 // answers while typing.
+#include <nlohmann/json.hpp>
+
 #include "dtensor/explore/playground.h"
-#include "dtensor/placement/error.h"
 #include "dtensor/program/program.h"
 #include "examples/programs.h"
 
 namespace dtensor::examples {
 namespace {
+
+constexpr const char* kForm =
+#include "examples/explore_form.inc"
+    ;
 
 int explore_main(int argc, char** argv) {
   explore::Playground p;
@@ -28,8 +33,9 @@ int explore_main(int argc, char** argv) {
   program.add("--memory", &gigabytes, "the most for a question, in GB", 0.25);
   program.add("--ranks", &p.ranks, "the most in a mesh", 1);
   program.add("--questions", &p.children, "how many are answered at once", 1,
-              1024);
-  const std::vector<std::string> print = {"--json=-"};
+              16);
+  const std::vector<std::string> print = {"--record=-"};
+  p.form = nlohmann::ordered_json::parse(kForm);
   p.commands = {{"/api/explain", {"explain", "explain"}, print},
                 {"/api/op", {"explain", "explain"}, print},
                 {"/api/plan", {"plan", "plan"}, print}};

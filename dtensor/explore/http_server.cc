@@ -215,6 +215,7 @@ class HttpServer::State final : public httplib::Server {
     new_task_queue = [this] { return new Threads(connections_); };
     set_tcp_nodelay(true);
     set_default_headers({{"Cache-Control", "no-store"},
+                         {"Content-Security-Policy", "frame-ancestors 'none'"},
                          {"Cross-Origin-Resource-Policy", "same-origin"},
                          {"Referrer-Policy", "no-referrer"},
                          {"X-Content-Type-Options", "nosniff"},
@@ -284,8 +285,6 @@ class HttpServer::State final : public httplib::Server {
     r.is_own = site.empty() || site == "same-origin" || site == "none";
     HttpAnswer a = handler_(r);
     response.status = a.status;
-    if (!a.policy.empty())
-      response.set_header("Content-Security-Policy", a.policy);
     response.set_header("Content-Type", a.type);
     response.body = std::move(a.body);
     mine->held = std::move(a.held);

@@ -25,7 +25,6 @@ struct HttpRequest {
 struct HttpAnswer {
   int status = 200;
   std::string type = "application/json", body = {};
-  std::string policy = {};          // the Content-Security-Policy; "": none
   std::shared_ptr<void> held = {};  // released when the answer has been sent
 };
 

@@ -17,6 +17,7 @@
 #include "dtensor/explore/http_server.h"
 #include "dtensor/explore/question.h"
 #include "dtensor/interrupt.h"
+#include "dtensor/page/page.h"
 #include "dtensor/placement/error.h"
 
 namespace dtensor::explore {
@@ -108,12 +109,12 @@ class Questions {
 
 class Server {
  public:
-  explicit Server(const Playground& p) : p_(p), questions_(p.children) {}
+  explicit Server(const Playground& p)
+      : p_(p), page_(playground_page(p.form)), questions_(p.children) {}
 
   HttpAnswer answer(const HttpRequest& request) {
-    for (const PlaygroundFile& f : p_.files)
-      if (f.path == request.path)
-        return {.type = f.type, .body = f.text, .policy = f.policy};
+    if (request.path == "/")
+      return {.type = "text/html; charset=utf-8", .body = page_};
     for (const PlaygroundCommand& c : p_.commands) {
       if (c.path != request.path) continue;
       if (!request.is_own)
@@ -201,6 +202,7 @@ class Server {
   }
 
   const Playground& p_;
+  const std::string page_;
   Questions questions_;
 };
 

@@ -6,6 +6,7 @@
 // and a question that nobody waits for any more is ended at once.
 #pragma once
 #include <cstdint>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -18,13 +19,6 @@ namespace dtensor::explore {
 inline constexpr const char* kNoFiles = "DTENSOR_NO_FILES";
 inline constexpr const char* kMostRanks = "DTENSOR_MOST_RANKS";
 
-struct PlaygroundFile {
-  std::string path;  // "/"
-  std::string type;  // "text/html; charset=utf-8"
-  std::string text;
-  std::string policy;  // the Content-Security-Policy
-};
-
 // GET `path`?FLAGS runs `before`, the flags, and then `after`.
 struct PlaygroundCommand {
   std::string path;                 // "/api/plan"
@@ -35,9 +29,9 @@ struct PlaygroundCommand {
 struct Playground {
   std::string name;  // the program's, for messages
   std::string host = "127.0.0.1";
-  int64_t port = 0;   // 0: one that is free
-  bool open = false;  // in a browser
-  std::vector<PlaygroundFile> files;
+  int64_t port = 0;             // 0: one that is free
+  bool open = false;            // in a browser
+  nlohmann::ordered_json form;  // what can be asked: page/playground.js
   std::vector<PlaygroundCommand> commands;
   ChildLimits limits;  // of each question
   int64_t ranks = 16384;
