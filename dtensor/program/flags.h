@@ -61,6 +61,8 @@ class Flags {
   // switch, "a, b" for a flag that repeats; then the words, under the `type` of
   // add_words().
   std::vector<std::pair<std::string, std::string>> all_given() const;
+  // All flags, in the order of the add()s.
+  const std::vector<std::unique_ptr<Flag>>& all() const { return flags_; }
   // Whether the command line has the flag; false if there is no such flag.
   bool given(std::string_view name) const;
 

@@ -34,6 +34,7 @@
 #include "dtensor/program/flight_signal.h"
 #include "dtensor/program/local_process.h"
 #include "dtensor/program/outputs.h"
+#include "dtensor/program/own_playground.h"
 #include "dtensor/rank_context.h"
 #include "dtensor/text_file.h"
 #include "dtensor/text_table.h"
@@ -75,7 +76,9 @@ struct Program::State {
   DeviceChoice device;
   int64_t ranks_per_gpu = 1;
   double timeout = 60;  // seconds
-  bool dry_run = false;
+  bool dry_run = false, explores = false;
+  std::string explore_port;
+  size_t own = 0;  // the index of the program's first own flag
   CudaOptions cuda_options;
   Mesh mesh;
   std::function<Device&(int64_t)> devices;
@@ -114,6 +117,7 @@ struct Program::State {
     }
     read_backend();
     read_mesh();
+    check_question(flags, mesh);
     prices(mesh);  // reports a bad --cost before the run
     read_device();
     DT_CHECK(timeout <= kLongestTimeout, "--timeout",
@@ -406,6 +410,16 @@ void Program::State::add_rank_flags() {
                "how long a rank waits for others in a collective, in seconds; "
                "0: no limit",
                0);
+  Flags::Flag& explore = s->flags.add(
+      "--explore",
+      "serve a page on which the flags are changed, and which shows dry runs, "
+      "at a free port without PORT",
+      "PORT");
+  explore.optional_value = true;
+  explore.set = [s](const std::string& text) {
+    s->explores = s->dry_run = true;
+    s->explore_port = text;
+  };
   Flags::Flag& dry = s->flags.add(
       "--dry-run", "no data: print the collectives and the peak memory", "");
   dry.values = 0;
@@ -426,6 +440,7 @@ Program::Program(ProgramOptions options) : state_(std::make_unique<State>()) {
   State* s = state_.get();
   if (!s->options.no_ranks) s->add_rank_flags();
   s->outputs.add_flags(s->flags, !s->options.no_ranks);
+  s->own = s->flags.all().size();
 }
 
 Program::~Program() = default;
@@ -494,9 +509,12 @@ int Program::main(int argc, char** argv, const std::function<void()>& check,
     runs = s.parse(argc, argv);
     if (!runs) return;
     if (!dry_run()) s.answer(signal);
-    if (check) check();
+    if (s.explores)
+      explore_program(s.name, s.flags, s.own, s.explore_port);
+    else if (check)
+      check();
   });
-  if (!runs || s.ends(fared)) return fared.code;
+  if (!runs || s.ends(fared) || s.explores) return fared.code;
   s.ran = false;  // forget runs of check(); count those of the body
   s.events.clear();
   s.peak = 0;
