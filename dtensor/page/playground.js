@@ -81,7 +81,10 @@ function control(field, i) {
         option || (field.default ? `${field.default} (default)` : "–"))));
   return el("input", { ...common, type: "text", value: text, placeholder: field.default ?? "", autocomplete: "off",
     spellcheck: "false", autocapitalize: "off", inputmode: field.type === "N" ? "numeric" : undefined,
-    input: (e) => update(e.target.value) });
+    input: (e) => {
+      update(e.target.value);
+      if (field.name === "mesh") document.getElementById("axes").replaceChildren(...axes());
+    } });
 }
 const label_of = (field) => field.label ?? field.name.replace(/^_/, "");
 function labelled(field) {
@@ -94,7 +97,7 @@ function labelled(field) {
     parts.push(input);
   }
   if (field.repeats) {
-    parts.push(el("button", { type: "button", click: () => {
+    parts.push(el("button", { id: `add-${field.name}`, type: "button", click: () => {
       values[field.name] = [...(values[field.name]?.length ? values[field.name] : [""]), ""];
       draw();
       document.getElementById(`${id}-${values[field.name].length - 1}`)?.focus();
@@ -115,13 +118,14 @@ function axes() {
   const named = text.split(",").map((part) => /^\s*(\w+)=(\d+)\s*$/.exec(part));
   if (named.includes(null)) return [];
   const with_axis = (i, size) => named.map(([, name, n], k) => `${name}=${k === i ? size : n}`).join(",");
-  const button = (i, size, word) => el("button", { type: "button", disabled: size < 1 || !Number.isInteger(size),
-    "aria-label": `${word} ${named[i][1]}`, title: `${named[i][1]}=${size}`, click: () => {
+  const button = (i, size, word, sign) => el("button", { id: `${word}-${i}`, type: "button",
+    disabled: size < 1 || !Number.isInteger(size), "aria-label": `${word} ${named[i][1]}`, title: `${named[i][1]}=${size}`,
+    click: () => {
       set("mesh", [with_axis(i, size)], true);
       draw();
-      [...document.querySelectorAll("#axes button")].find((b) => b.textContent === `${named[i][1]} ${word === "Double" ? "×" : "÷"} 2`)?.focus();
-    } }, `${named[i][1]} ${word === "Double" ? "×" : "÷"} 2`);
-  return named.flatMap(([, , n], i) => [button(i, 2 * n, "Double"), button(i, n / 2, "Halve")]);
+      document.getElementById(`${word}-${i}`).focus();
+    } }, `${named[i][1]} ${sign} 2`);
+  return named.flatMap(([, , n], i) => [button(i, 2 * n, "Double", "×"), button(i, n / 2, "Halve", "÷")]);
 }
 
 function presets() {
@@ -229,6 +233,9 @@ function judge() {
       el("th", { scope: "row" }, r.title), el("td", {}, fits(r) ? r === cheapest ? "yes, the cheapest" : "yes" : "no"),
       el("td", {}, number(r.totals.peak_bytes / 1e9, 1)), el("td", {}, number(time(r) / 1e3, 1)),
       el("td", {}, most(r)))))));
+  const strategies = given("compare").split(",").filter(Boolean).length;
+  if (strategies > records.length) verdict.append(el("p", {},
+    `${strategies - records.length} of the strategies cannot run; the command says why.`));
 }
 
 async function copy() {
