@@ -15,6 +15,7 @@ const VIEWS = {
   rank: ["Rank", rank_view, () => false],
 };
 const PARENTS = { operator: "program", tensor: "tensors", rank: "mesh" };
+// Members of the state that are whole numbers.
 const NUMBERS = ["r", "run", "op", "spec", "param", "move", "rank", "dim", "row", "rows", "cols"];
 
 let records = [];
@@ -22,8 +23,11 @@ let shown = "";  // the view that is on the screen
 
 function state_of(hash) {
   const state = Object.fromEntries(new URLSearchParams(hash.replace(/^#/, "")));
-  for (const name of NUMBERS)
-    if (name in state && !(Number.isInteger(state[name] = Number(state[name])) && state[name] >= 0)) delete state[name];
+  for (const name of NUMBERS) {
+    const value = Number(state[name]);
+    if (Number.isInteger(value) && value >= 0 && state[name] !== undefined) state[name] = value;
+    else delete state[name];
+  }
   if (!Object.hasOwn(VIEWS, state.view ?? "")) state.view = "overview";
   return state;
 }
@@ -62,7 +66,8 @@ function choices() {
       (r) => go({ r, run: undefined, op: undefined, spec: undefined, param: undefined, move: undefined }))));
   const { runs } = records[state.r ?? 0];
   if (runs.length > 1)
-    list.push(labelled("Stage", choice("run", runs.map((run, i) => [i, `${i + 1} of ${runs.length}: rank ${run.rank}`]),
+    list.push(labelled("Stage", choice("run",
+      runs.map((run, i) => [i, `${i + 1} of ${runs.length}: rank ${run.rank}`]),
       state.run ?? 0, (run) => go({ run, op: undefined }))));
   return list;
 }
@@ -78,11 +83,12 @@ function render() {
   const c = context(), [name, view] = VIEWS[state.view];
   title.textContent = c.rec.title;
   document.title = `${name} · ${c.rec.title}`;
-  document.getElementById("choices").replaceChildren(...choices());
+  refill(document.getElementById("choices"), choices());
   const current = PARENTS[state.view] ?? state.view;
-  views.replaceChildren(...Object.entries(VIEWS).filter(([, [, , when]]) => !when || when(records)).map(([key, [text]]) =>
+  const tabs = Object.entries(VIEWS).filter(([, [, , when]]) => !when || when(records));
+  refill(views, tabs.map(([key, [text]]) =>
     el("li", {}, link(text, key, {}, { "aria-current": key === current ? "page" : undefined }))));
-  main.replaceChildren(...[view(c)].flat(Infinity).filter(Boolean));
+  refill(main, view(c));
   const here = `${state.view} ${state.r ?? 0}`;
   // A reader of the screen hears the new view's heading; whoever pressed a button stays there.
   const again = focused && document.getElementById(focused);

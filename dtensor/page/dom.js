@@ -10,6 +10,10 @@ function filled(node, attributes, children) {
   node.append(...children.flat(Infinity).filter((c) => c !== undefined && c !== null && c !== false));
   return node;
 }
+const refill = (node, ...children) => {
+  node.replaceChildren();
+  return filled(node, {}, children);
+};
 const el = (tag, attributes, ...children) => filled(document.createElement(tag), attributes, children);
 const draw = (tag, attributes, ...children) =>
   filled(document.createElementNS("http://www.w3.org/2000/svg", tag), attributes, children);
@@ -61,7 +65,8 @@ function pattern(colour, style) {
   const id = `pattern${++patterns}`;
   const line = (d) => draw("path", { d, stroke: "var(--ink)", "stroke-width": 1, fill: "none", opacity: 0.55 });
   const dot = draw("circle", { cx: 4, cy: 4, r: 1.2, fill: "var(--ink)", opacity: 0.6 });
-  const mark = [[], [line("M0 8L8 0")], [dot], [line("M0 8L8 0"), draw("circle", { cx: 2, cy: 2, r: 1.2, fill: "var(--ink)" })],
+  const corner = draw("circle", { cx: 2, cy: 2, r: 1.2, fill: "var(--ink)" });
+  const mark = [[], [line("M0 8L8 0")], [dot], [line("M0 8L8 0"), corner],
     [line("M0 4H8")], [line("M4 0V8")]][style];
   const defs = draw("defs", {}, draw("pattern", { id, width: 8, height: 8, patternUnits: "userSpaceOnUse" },
     draw("rect", { width: 8, height: 8, fill: colour, opacity: 0.45 }), mark));
@@ -70,34 +75,38 @@ function pattern(colour, style) {
 const picture = (label, width, height, ...children) => draw("svg", { role: "img", "aria-label": label,
   viewBox: `0 0 ${width} ${height}`, width, height, class: "picture" }, ...children);
 
-// A table that scrolls in its own box. A column whose head begins with "#" has numbers.
-function table(caption, heads, rows, attributes = {}) {
-  const cell = (tag, i, content, more) =>
-    el(tag, { class: heads[i].startsWith("#") ? "number" : undefined, ...more }, content);
-  return el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": caption, ...attributes },
-    el("table", {}, el("caption", {}, caption),
-      el("thead", {}, el("tr", {}, heads.map((h, i) => cell("th", i, h.replace("#", ""), { scope: "col" })))),
-      el("tbody", {}, rows.map((row) => row instanceof Node ? row
-        : el("tr", {}, row.map((content, i) => cell("td", i, content)))))));
+// What may be wider than the screen scrolls in a box of its own.
+const scrolled = (label, ...content) =>
+  el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": label }, ...content);
+// A column whose head begins with "#" has numbers. A row is a list of cells, or a <tr>.
+function table(caption, heads, rows) {
+  const cell = (tag, i, content, scope) =>
+    el(tag, { class: heads[i].startsWith("#") ? "number" : undefined, scope }, content);
+  return scrolled(caption, el("table", {}, el("caption", {}, caption),
+    el("thead", {}, el("tr", {}, heads.map((h, i) => cell("th", i, h.replace("#", ""), "col")))),
+    el("tbody", {}, rows.map((row) => row instanceof Node ? row
+      : el("tr", {}, row.map((content, i) => cell("td", i, content)))))));
 }
 const bar = (share, colour) => el("span", { class: "bar", "aria-hidden": "true" },
   el("i", { style: `width:${(100 * Math.min(1, share || 0)).toFixed(2)}%;background:${colour ?? "var(--accent)"}` }));
-// Puts the first of many items into `list`, and a button for more of them into `box`.
-function long(items, most, show, list, box = list) {
+// Puts the first of many items into `list`, and after it, in `box`, a button for more
+// of them. Returns the box.
+function long(items, most, show, list, box = el("div", {}, list)) {
   let shown = 0;
   const more = el("button", { type: "button", class: "more", click: () => add() });
   const add = () => {
     const next = items.slice(shown, shown + most).map(show), pressed = document.activeElement === more;
-    more.remove();
     list.append(...next);
     shown += next.length;
     more.textContent = `Show more (${whole(items.length - shown)} left)`;
     if (shown < items.length) box.append(more);
-    if (pressed) (more.isConnected ? more : next[0].querySelector("a, button"))?.focus();
+    else more.remove();
+    if (pressed && !more.isConnected) next[0].querySelector("a, button")?.focus();
   };
   add();
-  return list;
+  return box;
 }
+const plain_list = (items, most, show) => long(items, most, show, el("ul", { class: "plain" }));
 const labelled = (text, control) => el("label", { class: "control" }, text, " ", control);
 const choice = (id, options, value, change) => el("select", { id, change: (e) => change(e.target.value) },
   options.map(([key, text]) => el("option", { value: key, selected: `${key}` === `${value}` }, text)));

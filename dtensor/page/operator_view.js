@@ -1,78 +1,101 @@
 // One operator: its rule, the candidates with their prices, and what it sent.
 
 const PRICES = [["comm_us", "sending inputs"], ["work_us", "work"], ["reduce_us", "later reductions"]];
+const KEEPS = {
+  parameter: "a parameter: it stays where it is",
+  "gather on use": "a parameter that is gathered where it is used",
+};
+
 const price_of = (c) => PRICES.reduce((n, [key]) => n + (c[key] ?? 0), 0);
 function price_bar(candidate, largest) {
   return el("span", { class: "bar price", "aria-hidden": "true" }, PRICES.map(([key], i) =>
     el("i", { class: `price${i}`, style: `width:${(100 * (candidate[key] ?? 0) / (largest || 1)).toFixed(2)}%` })));
 }
+function candidate_row(c, largest) {
+  const mark = c.chosen ? el("strong", {}, "chosen") : c.feasible === false ? "sends a parameter" : "";
+  const texts = [mark, code(c.split || "–"), code((c.in ?? []).join(" · ")), code((c.out ?? []).join(" · ")),
+    price_bar(c, largest)];
+  return el("tr", { class: c.chosen ? "chosen" : undefined }, texts.map((text) => el("td", {}, text)),
+    [c.comm_us, c.work_us, c.reduce_us, price_of(c)].map((us) => el("td", { class: "number" }, time(us))));
+}
 function candidates_table(call) {
-  const list = call.candidates ?? [], largest = Math.max(...list.map(price_of), 0);
+  const list = call.candidates, largest = Math.max(...list.map(price_of));
   return [
     el("p", { class: "legend" }, PRICES.map(([, text], i) =>
       el("span", { class: "chip" }, el("i", { class: `price${i}`, "aria-hidden": "true" }), text))),
-    table("Candidates, the cheapest first", ["", "Split", "Inputs", "Outputs", "", "#sending", "#work", "#later", "#in all"],
-      list.map((c) => el("tr", { class: c.chosen ? "chosen" : undefined },
-        [c.chosen ? el("strong", {}, "chosen") : c.feasible === false ? "sends a parameter" : "", code(c.split || "–"),
-          code((c.in ?? []).join(" · ")), code((c.out ?? []).join(" · ")), price_bar(c, largest)].map((x) => el("td", {}, x)),
-        [c.comm_us, c.work_us, c.reduce_us, price_of(c)].map((us) => el("td", { class: "number" }, time(us)))))),
-    call.more_candidates > 0 && el("p", { class: "note" }, `${count(call.more_candidates, "more candidate")} cost more.`)];
+    table("Candidates, the cheapest first",
+      ["", "Split", "Inputs", "Outputs", "", "#sending", "#work", "#later", "#in all"],
+      list.map((c) => candidate_row(c, largest))),
+    call.more_candidates > 0 &&
+      el("p", { class: "note" }, `${count(call.more_candidates, "more candidate")} cost more.`)];
 }
-const steps_table = (rec, move) => table(`Plan: ${rec.specs[move.from].layout || "R"} to ${rec.specs[move.to].layout || "R"}`,
-  ["Step", "Collective", "Over", "From", "To", "#Received", "#By all ranks", "#Time"],
-  move.steps.map((s, i) => [i + 1, chip(s.kind), s.axes?.length ? rec.axes(rec.specs[move.from].mesh, s.axes) : "", code(s.from), code(s.to),
-    bytes(s.bytes), bytes(s.total_bytes), time(s.us)]));
+function steps_table(rec, move) {
+  const from = rec.specs[move.from], to = rec.specs[move.to];
+  return table(`Plan: ${from.layout || "R"} to ${to.layout || "R"}`,
+    ["Step", "Collective", "Over", "From", "To", "#Received", "#By all ranks", "#Time"],
+    move.steps.map((s, i) => [i + 1, chip(s.kind), s.axes?.length ? rec.axes(from.mesh, s.axes) : "", code(s.from),
+      code(s.to), bytes(s.bytes), bytes(s.total_bytes), time(s.us)]));
+}
+const spec_link = (rec, index, values) => link(rec.text(index), "tensor", { spec: index, ...values });
 // Specs of an operator's outputs; equal ones are said once.
 const output_links = (rec, specs, values) => grouped(specs, (s) => s).map((same) =>
   [same.length > 1 && `${same.length} × `, spec_link(rec, same[0], values), " "]);
-const spec_link = (rec, index, values) => link(rec.text(index), "tensor", { spec: index, ...values });
 
 function tensors_of(rec, call, i) {
-  const row = (role, k, note) => [role, spec_link(rec, k, { op: i }), rec.meshes[rec.specs[k].mesh].text,
-    bytes(rec.specs[k].bytes), note];
-  const keeps = { parameter: "a parameter: it stays where it is", "gather on use": "a parameter that is gathered where it is used" };
-  return table("Tensors", ["", "Tensor", "Mesh", "#Largest part", ""], [
-    ...(call.in ?? []).flatMap((k, n) => {
-      const to = call.to?.[n] ?? k, move = call.moves?.[n];
-      return [row(`input ${n}`, k, keeps[call.keep?.[n]] ?? ""), ...(to === k ? [] : [row(`input ${n}, moved`, to,
-        typeof move === "number" ? link("before and after", "tensor", { move, op: i }) : "")])];
-    }),
-    ...(call.out ?? []).map((k, n) => row(`output ${n}`, k, "")),
-  ]);
+  const row = (role, k, note) =>
+    [role, spec_link(rec, k, { op: i }), rec.meshes[rec.specs[k].mesh].text, bytes(rec.specs[k].bytes), note];
+  const inputs = (call.in ?? []).flatMap((k, n) => {
+    const to = call.to?.[n] ?? k, move = call.moves?.[n];
+    const first = row(`input ${n}`, k, KEEPS[call.keep?.[n]] ?? "");
+    if (to === k) return [first];
+    return [first, row(`input ${n}, moved`, to,
+      typeof move === "number" ? link("before and after", "tensor", { move, op: i }) : "")];
+  });
+  return table("Tensors", ["", "Tensor", "Mesh", "#Largest part", ""],
+    [...inputs, ...(call.out ?? []).map((k, n) => row(`output ${n}`, k, ""))]);
 }
 function events_table(rec, op) {
   return table("Sent", ["Collective", "For", "Over", "Mesh", "#Received", "#By all ranks", "#Time", "#Times"],
-    rec.events_of(op).map((e) => [chip(e.kind), e.op, rec.axes(e.mesh, e.axes), rec.meshes[e.mesh]?.text ?? "", bytes(e.bytes),
-      bytes(e.total_bytes), time(e.us), whole(e.times ?? 1)]));
+    rec.events_of(op).map((e) => [chip(e.kind), e.op, rec.axes(e.mesh, e.axes), rec.meshes[e.mesh]?.text ?? "",
+      bytes(e.bytes), bytes(e.total_bytes), time(e.us), whole(e.times ?? 1)]));
+}
+function moves_of(rec, op, i) {
+  return rec.moves_of(op).map(([n, m]) => {
+    const move = rec.moves[m];
+    return [el("h3", {}, `Input ${n}: `, code(rec.text(move.from)), " to ", code(rec.specs[move.to].layout || "R")),
+      steps_table(rec, move), el("p", {}, link("Draw it before and after", "tensor", { move: m, op: i }))];
+  });
+}
+function memory_of(rec, run, op, i) {
+  const until = run.operators[op.until];
+  return el("p", {}, bytes(rec.memory(op)), ` in use on rank ${run.rank} after it`,
+    op.makes > 0 && ["; its outputs hold ", bytes(op.makes), " of new memory, ",
+      until ? ["until ", link(`#${op.until} ${rec.name(until)}`, "operator", { op: op.until })] : "to the end"], ". ",
+    link("What is in use here", "memory", { op: i }), ", ", link("the mesh here", "mesh", { op: i }), ".");
 }
 
 function operator_view({ rec, run }) {
   const i = state.op ?? 0, op = run.operators[i];
   if (!op) return [el("h1", {}, "Operator"), el("p", {}, "This record has no operators.")];
-  const call = rec.call(op), moves = rec.moves_of(op);
-  const step = (text, k) => run.operators[k] ? link(text, "operator", { op: k }, { class: "step" }) : null;
+  const call = rec.call(op), moves = moves_of(rec, op, i), layouts = rec.layouts(op);
+  const step = (text, k) => run.operators[k] ? link(text, "operator", { op: k }) : null;
   return [
     el("h1", {}, `#${i} ${rec.name(op)}`),
-    el("p", {}, rec.path(op) ? ["in ", link(rec.path(op), "program", { q: rec.path(op) }), ", "] : "", rec.phase(op), ". ",
+    el("p", {}, rec.path(op) && ["in ", link(rec.path(op), "program", { q: rec.path(op) }), ", "], rec.phase(op), ". ",
       step("← previous", i - 1), " ", step("next →", i + 1)),
-    rec.layouts(op) && el("p", { class: "layouts" }, code(rec.layouts(op))),
+    layouts && el("p", { class: "layouts" }, code(layouts)),
     !call && el("p", {}, "No operator asked for this: it moves data for the program itself."),
     call?.args && el("p", {}, "Arguments: ", code(call.args)),
     call?.why && el("p", { class: "why" }, call.why),
-    call?.rule && el("p", {}, "Rule: ", code(call.rule), call.split !== undefined && [". Split: ", code(call.split || "none")]),
+    call?.rule && el("p", {}, "Rule: ", code(call.rule),
+      call.split !== undefined && [". Split: ", code(call.split || "none")]),
     call && el("p", { class: "note" }, "Predicted: sending the inputs takes ", time(call.comm_us), ", computing ",
       time(call.work_us), ", reductions that are put off ", time(call.reduce_us), "."),
     call?.candidates?.length > 0 && [el("h2", {}, "Candidates"), candidates_table(call)],
     el("h2", {}, "What it sends"),
     op.sends?.length ? events_table(rec, op) : el("p", {}, "Nothing."),
-    moves.length > 0 && [el("h2", {}, "How its inputs move"), moves.map(([n, m]) => [
-      el("h3", {}, `Input ${n}: `, code(rec.text(rec.moves[m].from)), " to ", code(rec.specs[rec.moves[m].to].layout || "R")),
-      steps_table(rec, rec.moves[m]), el("p", {}, link("Draw it before and after", "tensor", { move: m, op: i }))])],
+    moves.length > 0 && [el("h2", {}, "How its inputs move"), moves],
     call && [el("h2", {}, "Tensors"), tensors_of(rec, call, i)],
-    el("h2", {}, "Memory"),
-    el("p", {}, bytes(rec.memory(op)), ` in use on rank ${run.rank} after it`,
-      op.makes > 0 ? ["; its outputs hold ", bytes(op.makes), " of new memory, ", op.until === undefined ? "to the end"
-        : ["until ", link(`#${op.until} ${rec.name(run.operators[op.until])}`, "operator", { op: op.until })]] : "", ". ",
-      link("What is in use here", "memory", { op: i }), ", ", link("the mesh here", "mesh", { op: i }), "."),
+    el("h2", {}, "Memory"), memory_of(rec, run, op, i),
   ];
 }

@@ -1,9 +1,9 @@
 // What is sent in all: by kind of collective, axis, module and operator.
 
-// Sums over a run's events by key(event, op): [key, {bytes, us, times}], the largest first.
-function sums(rec, run, key) {
+// Sums over events by key(event, op): [key, {bytes, us, times}], the largest first.
+function sums(rec, operators, key) {
   const all = new Map();
-  for (const op of run.operators) for (const e of rec.events_of(op)) {
+  for (const op of operators) for (const e of rec.events_of(op)) {
     const k = key(e, op), sum = all.get(k) ?? { bytes: 0, us: 0, times: 0 };
     sum.bytes += e.bytes;
     sum.us += e.us;
@@ -12,35 +12,38 @@ function sums(rec, run, key) {
   }
   return [...all].sort((a, b) => b[1].bytes - a[1].bytes || b[1].us - a[1].us);
 }
-function sums_table(caption, head, list, show, colour) {
-  const largest = list[0]?.[1].bytes;
-  const result = table(caption, [head, "#Received", "", "#Time", "#Collectives"], []);
-  long(list, 30, ([key, s]) => el("tr", {}, [show(key), bytes(s.bytes), bar(s.bytes / largest, colour?.(key)), time(s.us), whole(s.times)]
-    .map((x, i) => el("td", { class: i % 2 || i === 4 ? "number" : undefined }, x))), result.querySelector("tbody"), result);
-  return result;
+function sums_table(head, list, show, colour) {
+  const result = table(`Received by ${head.toLowerCase()}`, [head, "#Received", "", "#Time", "#Collectives"], []);
+  const row = ([key, s]) => el("tr", {}, el("td", {}, show(key)), el("td", { class: "number" }, bytes(s.bytes)),
+    el("td", {}, bar(s.bytes / list[0][1].bytes, colour?.(key))), el("td", { class: "number" }, time(s.us)),
+    el("td", { class: "number" }, whole(s.times)));
+  return [el("h2", {}, `By ${head.toLowerCase()}`), long(list, 30, row, result.querySelector("tbody"), result)];
 }
+
 function totals_view({ rec, run }) {
-  const under = state.path ?? "", depth = under ? under.split(".").length : 0;
+  const under = state.path ?? "", names = under.split(".").filter(Boolean);
   const inside = (op) => !under || rec.path(op) === under || rec.path(op).startsWith(`${under}.`);
-  const part = { operators: run.operators.filter(inside) };
-  const module = (op) => {
-    const names = rec.path(op).split(".").filter(Boolean);
-    return names.length > depth ? names.slice(0, depth + 1).join(".") : "";
+  const operators = run.operators.filter(inside), by = (key) => sums(rec, operators, key);
+  const all = by(() => "")[0]?.[1];
+  const module = (e, op) => {
+    const parts = rec.path(op).split(".").filter(Boolean);
+    return parts.length > names.length ? parts.slice(0, names.length + 1).join(".") : "";
   };
-  const all = sums(rec, part, () => "")[0]?.[1], crumbs = under.split(".").filter(Boolean);
+  const crumbs = names.map((name, i) => [" › ", link(name, "totals", { path: names.slice(0, i + 1).join(".") })]);
   return [el("h1", {}, "Totals"),
-    el("p", {}, under ? ["Of ", link("the program", "totals"), crumbs.map((name, i) => [" › ", link(name, "totals", { path: crumbs.slice(0, i + 1).join(".") })]), ". "] : "",
-      all ? [`Rank ${run.rank}’s ${count(all.times, "collective")} receive `, bytes(all.bytes), " in ", time(all.us), "."] : "Nothing is sent."),
+    el("p", {}, under && ["Of ", link("the program", "totals"), crumbs, ". "],
+      all ? [`Rank ${run.rank}’s ${count(all.times, "collective")} receive `, bytes(all.bytes), " in ",
+        time(all.us), "."] : "Nothing is sent."),
     all && [
-      el("h2", {}, "By collective"), sums_table("Received by collective", "Collective", sums(rec, part, (e) => e.kind), (k) => chip(k), colourOf),
-      el("h2", {}, "By axis"), sums_table("Received by axis", "Axis", sums(rec, part, (e) => rec.axes(e.mesh, e.axes)), (k) => k),
-      el("h2", {}, "By module"), sums_table("Received by module", "Module", sums(rec, part, (e, op) => module(op)), (k) =>
-        k ? link(k, "totals", { path: k }) : el("span", {}, under ? `${under} itself` : "the program itself")),
-      el("h2", {}, "By operator"), sums_table("Received by operator", "Operator", sums(rec, part, (e, op) => `${rec.name(op)} ${rec.path(op)} ${rec.phase(op)}`), (k) => {
+      sums_table("Collective", by((e) => e.kind), (k) => chip(k), colourOf),
+      sums_table("Axis", by((e) => rec.axes(e.mesh, e.axes)), (k) => k),
+      sums_table("Module", by(module), (k) => k ? link(k, "totals", { path: k }) : `${under || "the program"} itself`),
+      sums_table("Operator", by((e, op) => `${rec.name(op)} ${rec.path(op)} ${rec.phase(op)}`), (k) => {
         const [name, ...rest] = k.split(" ");
         return [link(name, "program", { q: k, sends: 1 }), " ", el("span", { class: "path" }, rest.join(" "))];
       })],
     !under && rec.collectives.length > 0 && [el("h2", {}, "As the program’s table says it"),
-      table("Collectives", ["Axis", "Kind", "Operator", "Phase", "#Count", "#Bytes predicted"], rec.collectives.map((c) =>
-        [c.axis, chip(c.kind), c.op, c.phase, whole(c.count), whole(c.bytes_predicted)]))]];
+      table("Collectives", ["Axis", "Kind", "Operator", "Phase", "#Count", "#Bytes predicted"],
+        rec.collectives.map((c) =>
+          [c.axis, chip(c.kind), c.op, c.phase, whole(c.count), whole(c.bytes_predicted)]))]];
 }
