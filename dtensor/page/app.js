@@ -44,7 +44,11 @@ const link = (text, view, values, attributes) => el("a", { href: to(view, values
 const go = (changes) => { location.hash = hash_of({ ...state, ...changes }); };
 function adjust(changes) {
   state = { ...state, ...changes };
-  history.replaceState(null, "", hash_of(state));
+  try {
+    history.replaceState(null, "", hash_of(state));
+  } catch {
+    // Browsers limit how often; the next change has the whole state again.
+  }
 }
 
 // The state, with the record and the run that it means; indices that do not exist are gone.
@@ -90,10 +94,9 @@ function render() {
     el("li", {}, link(text, key, {}, { "aria-current": key === current ? "page" : undefined }))));
   refill(main, view(c));
   const here = `${state.view} ${state.r ?? 0}`;
-  // A reader of the screen hears the new view's heading; whoever pressed a button stays there.
-  const again = focused && document.getElementById(focused);
-  if (again && again !== main) again.focus({ preventScroll: true });
-  else if (shown) main.focus({ preventScroll: here === shown });
+  // What had the focus may be gone: its successor gets it, or the new view.
+  if (shown && document.activeElement === document.body)
+    ((focused && document.getElementById(focused)) || main).focus({ preventScroll: true });
   if (shown && here !== shown) scrollTo(0, 0);
   shown = here;
 }

@@ -33,15 +33,20 @@ function compared(pair, runs) {
       differs: !x || !y || Object.keys(x).some((name) => x[name] !== y[name]) };
   });
 }
-function difference_row(pair, places, { key, indices, ops, x, y }) {
-  const [path, phase, name] = key.split("\n"), k = x ? 0 : 1;
-  const cell = (op, rec) => el("td", {}, op ? [code(rec.layouts(op)), " ", chips(rec, op)] : "not there");
+// Operators of equal layers that differ in the same way are one row.
+const like = ({ key, x, y }) => `${any_layer(key.split("\n").slice(0, 3).join("\n"))} ${JSON.stringify([x, y])}`;
+function difference_row(pair, places, rows) {
+  const [{ key, indices, ops, x, y }] = rows, n = rows.length, k = x ? 0 : 1;
+  const [path, phase, name] = key.split("\n"), where = n > 1 ? any_layer(path) : path;
+  const cell = (op, rec) => el("td", {}, op
+    ? [rec.layouts(op) && code(rec.layouts(op)), " ", chips(rec, op), n > 1 && op.sends && el("small", {}, `each of ${n}`)]
+    : "not there");
   return el("tr", {},
-    el("td", {}, link(`#${indices[k]} ${name}`, "operator", { op: indices[k], r: places[k] }), " ",
-      el("span", { class: "path" }, path && `${path}, `, phase)),
-    ops.map((op, n) => cell(op, pair[n])),
-    el("td", { class: "number" }, change(x?.sent ?? 0, y?.sent ?? 0, bytes)),
-    el("td", { class: "number" }, change(x?.us ?? 0, y?.us ?? 0, time)));
+    el("td", {}, n > 1 && `${whole(n)} × `, link(`#${indices[k]} ${name}`, "operator", { op: indices[k], r: places[k] }), " ",
+      el("span", { class: "path" }, where && `${where}, `, phase)),
+    ops.map((op, i) => cell(op, pair[i])),
+    el("td", { class: "number" }, change(n * (x?.sent ?? 0), n * (y?.sent ?? 0), bytes)),
+    el("td", { class: "number" }, change(n * (x?.us ?? 0), n * (y?.us ?? 0), time)));
 }
 
 function compare_view() {
@@ -54,7 +59,8 @@ function compare_view() {
   const others = records.map((r, i) => [i, r.title]).filter(([i]) => i !== first);
   const kinds = pair.map((rec, k) => new Map(sums(rec, runs[k].operators, (e) => `${e.kind} ${over(rec, e)}`)));
   const rows = compared(pair, runs);
-  const changed = rows.filter((row) => row.differs).sort((p, q) => Math.abs(q.moved) - Math.abs(p.moved));
+  const changed = rows.filter((row) => row.differs), moved = (same) => Math.abs(same.length * same[0].moved);
+  const groups = grouped(changed, like).sort((p, q) => moved(q) - moved(p));
   const list = table("Operators that differ", ["Operator", ...pair.map((r) => r.title), "#Received", "#Time"], []);
   return [el("h1", {}, "Compare"),
     el("p", {}, link(pair[0].title, "overview"), " ", records.length > 2
@@ -73,6 +79,6 @@ function compare_view() {
     el("h2", {}, "Operator by operator"),
     el("p", {}, `${whole(changed.length)} of ${count(rows.length, "operator")} differ`,
       changed.length > 0 && ", those whose bytes differ the most first", "."),
-    changed.length > 0 && long(changed, 100, (row) => difference_row(pair, [first, second], row),
+    changed.length > 0 && long(groups, 100, (same) => difference_row(pair, [first, second], same),
       list.querySelector("tbody"), list)];
 }

@@ -96,9 +96,12 @@ function memory_view({ rec, run, at }) {
       el("h2", {}, "After ", operator_link(rec, op, i)), kinds_table(rec, run, op),
       within && el("p", { class: "note" }, "The peak of ", bytes(run.memory.peak),
         " lies within an operator, between two of these numbers."),
+      rec.runs.length > 1 && table("Peaks of the stages", ["Stage", "#Peak"], rec.runs.map((r, k) =>
+        [link(`${k + 1}: rank ${r.rank}`, "memory", { run: k }), bytes(r.memory?.peak)])),
       el("h2", {}, "Outputs in use"),
       el("p", {}, `${count(alive.length, "operator")} made what is in use here: `,
-        bytes(alive.reduce((n, [o]) => n + o.makes, 0)), ". ",
+        bytes(alive.reduce((n, [o]) => n + o.makes, 0)),
+        ". It need not add up to the activations: moved inputs and buffers are not outputs. ",
         link("All that one rank holds here", "rank", { op: i, rank: state.rank ?? run.rank })),
       alive_list(rec, run, alive));
   };

@@ -30,11 +30,10 @@ function candidates_table(call) {
       el("p", { class: "note" }, `${count(call.more_candidates, "more candidate")} cost more.`)];
 }
 function steps_table(rec, move) {
-  const from = rec.specs[move.from], to = rec.specs[move.to];
-  return table(`Plan: ${from.layout || "R"} to ${to.layout || "R"}`,
+  return table(`Plan: ${rec.layout(move.from)} to ${rec.layout(move.to)}`,
     ["Step", "Collective", "Over", "From", "To", "#Received", "#By all ranks", "#Time"],
-    move.steps.map((s, i) => [i + 1, chip(s.kind), s.axes?.length ? rec.axes(from.mesh, s.axes) : "", code(s.from),
-      code(s.to), bytes(s.bytes), bytes(s.total_bytes), time(s.us)]));
+    move.steps.map((s, i) => [i + 1, chip(s.kind), s.axes?.length ? rec.axes(rec.specs[move.from].mesh, s.axes) : "",
+      code(s.from), code(s.to), bytes(s.bytes), bytes(s.total_bytes), time(s.us)]));
 }
 const spec_link = (rec, index, values) => link(rec.text(index), "tensor", { spec: index, ...values });
 // Specs of an operator's outputs; equal ones are said once.
@@ -62,7 +61,7 @@ function events_table(rec, op) {
 function moves_of(rec, op, i) {
   return rec.moves_of(op).map(([n, m]) => {
     const move = rec.moves[m];
-    return [el("h3", {}, `Input ${n}: `, code(rec.text(move.from)), " to ", code(rec.specs[move.to].layout || "R")),
+    return [el("h3", {}, `Input ${n}: `, code(rec.text(move.from)), " to ", code(rec.layout(move.to))),
       steps_table(rec, move), el("p", {}, link("Draw it before and after", "tensor", { move: m, op: i }))];
   });
 }
@@ -93,7 +92,8 @@ function operator_view({ rec, run }) {
       time(call.work_us), ", reductions that are put off ", time(call.reduce_us), "."),
     call?.candidates?.length > 0 && [el("h2", {}, "Candidates"), candidates_table(call)],
     el("h2", {}, "What it sends"),
-    op.sends?.length ? events_table(rec, op) : el("p", {}, "Nothing."),
+    op.sends?.length ? events_table(rec, op) : el("p", {}, moves.length
+      ? "Nothing: what the plans below would send was there already, or they send nothing." : "Nothing."),
     moves.length > 0 && [el("h2", {}, "How its inputs move"), moves],
     call && [el("h2", {}, "Tensors"), tensors_of(rec, call, i)],
     el("h2", {}, "Memory"), memory_of(rec, run, op, i),

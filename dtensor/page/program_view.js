@@ -78,7 +78,8 @@ function chips(rec, op) {
 function operator_item(rec, run, i, column) {
   const op = run.operators[i], layouts = rec.layouts(op);
   return el("li", {}, link(`#${i} ${rec.name(op)}`, "operator", { op: i }), " ",
-    column === 2 && el("small", {}, rec.phase(op), " "), layouts && code(layouts), " ", chips(rec, op));
+    column === 2 && el("small", {}, rec.phase(op), " "), 
+    layouts && el("code", { title: rec.tensors(op) }, layouts), " ", chips(rec, op));
 }
 function sum_cell(sum, times) {
   if (!sum.operators) return null;
@@ -98,8 +99,8 @@ function module_name(node, last) {
 function module_row(c, columns, group, depth, open) {
   const { rec, run } = c, [node] = group, times = group.length, key = `${times} ${node.path}`;
   const body = el("ul", { class: "modules" }), box = el("div", {}, body);
-  const button = el("button", { type: "button", class: "fold", id: `module ${key}`, title: node.path || undefined,
-    "aria-expanded": "false", style: `margin-left:${depth}rem` },
+  const button = el("button", { type: "button", class: "fold", id: encodeURIComponent(`module ${key}`),
+    title: node.path || undefined, "aria-expanded": "false", style: `margin-left:${depth}rem` },
   el("span", { class: "name" }, module_name(node, times > 1 && group.at(-1))),
   times > 1 && el("small", {}, ` ${whole(times)} equal layers`));
   const each = (e) => e.target.closest("li.module").replaceWith(

@@ -36,19 +36,28 @@ class Rec {
     const spec = this.specs[index];
     return spec ? `${this.shape(spec)} (${spec.layout})` : "?";
   }
+  // A layout's text, without the list of pieces that a zig-zag has.
+  layout(index) {
+    const text = this.specs[index]?.layout || "R";
+    return text.length > 22 ? text.replace(/\([^()]{8,}\)/g, "(...)") : text;
+  }
   // "P⇒R · R,S1 → S0,S1": inputs as given, where they were moved to, and outputs.
   layouts(op) {
     const call = this.call(op);
     const move = this.moves[op.plan];
-    if (!call) return move ? `${this.specs[move.from].layout || "R"} ⇒ ${this.specs[move.to].layout || "R"}` : "";
+    if (!call) return move ? `${this.layout(move.from)} ⇒ ${this.layout(move.to)}` : "";
     return this.once(call, () => {
-      const layout = (i) => this.specs[i]?.layout || "R";
       const inputs = (call.in ?? []).map((i, k) => {
         const to = call.to?.[k] ?? i;
-        return layout(to) === layout(i) ? layout(i) : `${layout(i)}⇒${layout(to)}`;
+        return to === i ? this.layout(i) : `${this.layout(i)}⇒${this.layout(to)}`;
       });
-      return `${inputs.join(" · ")} → ${(call.out ?? []).map(layout).join(" · ")}`;
+      return `${inputs.join(" · ")} → ${(call.out ?? []).map((i) => this.layout(i)).join(" · ")}`;
     });
+  }
+  // The same with shapes and dtypes.
+  tensors(op) {
+    const call = this.call(op), texts = (list) => (list ?? []).map((i) => this.text(i)).join(", ");
+    return call && `${texts(call.in)} → ${texts(call.out)}`;
   }
   // The plans that an operator carries out: [input's number, index into moves].
   moves_of(op) {
