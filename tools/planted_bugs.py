@@ -829,10 +829,10 @@ BUGS = [
          'return (first + r) * (seq - (MUT(165) ? 1 : 0)); });'),
     ], ['text_data_test']),
     Bug(166, 'explain: every tensor pays the latency', [
-        ('examples/step_time.cc',
+        ('dtensor/program/comm_table.cc',
          '(first ? e.times - 1 : -1);',
          '(MUT(166) ? 0 : first ? e.times - 1 : -1);'),
-    ], ['step_time_test']),
+    ], ['comm_table_test']),
     Bug(167, 'tokens/s includes the warm-up steps', [
         ('examples/step_time.cc',
          'if (s.size() > 2) s.erase',

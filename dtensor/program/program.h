@@ -48,7 +48,8 @@
 //   --json [FILE]      write the result as a JSON object. Without FILE, or with
 //                      "-", standard output has nothing else, and other output
 //                      goes to standard error
-//   --explore [PORT]   serve a page on this machine, at that port or a free one,
+//   --explore [PORT]   serve a page on this machine, at that port or a free
+//   one,
 //                      on which the flags are changed and each answer is the
 //                      record of a dry run (explore/playground.h)
 //   --version          print the version of the library

@@ -591,5 +591,24 @@ TEST(Plan, TextOfAStep) {
             "all-reduce on tp: f32[8](P) -> f32[8](R), 32 bytes");
 }
 
+TEST(Plan, OnlyGathers) {
+  const Mesh mesh({{"x", 2}, {"y", 2}});
+  const auto leads = [&](const char* from, const char* to) {
+    const Shape shape = {8, 8};
+    const auto spec = [&](const char* layout) {
+      return Spec::get(mesh, shape, parse_layout(layout, mesh, shape),
+                       DType::kF32);
+    };
+    return only_gathers(plan(spec(from), spec(to), {}));
+  };
+  EXPECT_TRUE(leads("S0,S1", "S0,S1"));  // no steps
+  EXPECT_TRUE(leads("R,R", "S0,R"));     // a slice
+  EXPECT_TRUE(leads("[{y,x},{}]", "R,S0"));
+  EXPECT_TRUE(leads("S0,S1", "R,R"));
+  EXPECT_FALSE(leads("S0,R", "S1,R"));
+  EXPECT_FALSE(leads("S0,S0", "R,S0"));  // the parts lie elsewhere
+  EXPECT_FALSE(leads("P,R", "R,R"));
+}
+
 }  // namespace
 }  // namespace dtensor
