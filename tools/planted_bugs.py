@@ -1675,6 +1675,40 @@ BUGS = [
          'if (members.rows <= 1) return flat;',
          'if (members.rows <= 1 || MUT(486)) return flat;'),
     ], ['proof_test']),
+    Bug(487, 'record: an operator also has the moves before it', [
+        ('dtensor/program/record.cc',
+         'add_moves(context, run, c.first_event);',
+         'if (!MUT(487)) add_moves(context, run, c.first_event);\n'
+         '  const size_t first = MUT(487) ? run.seen : c.first_event;'),
+        ('dtensor/program/record.cc',
+         'sends(run, c.first_event, context.events.size())',
+         'sends(run, first, context.events.size())'),
+    ], ['record_test']),
+    Bug(488, 'record: outputs live to the end', [
+        ('dtensor/program/record.cc',
+         'operators[m.by]["until"] = last;',
+         'if (!MUT(488)) operators[m.by]["until"] = last;'),
+    ], ['record_test']),
+    Bug(489, 'record: views count as memory of their own', [
+        ('dtensor/program/record.cc',
+         'return m.address == storage.get() && !m.storage.expired();',
+         'return !MUT(489) && m.address == storage.get() && !m.storage.expired();'),
+    ], ['record_test']),
+    Bug(490, 'record: the step includes the preparation', [
+        ('dtensor/program/record.cc',
+         'run.seen = context.events.size();\n  for (const NamedTensor& p',
+         'if (!MUT(490)) run.seen = context.events.size();\n  for (const NamedTensor& p'),
+    ], ['record_test']),
+    Bug(491, 'record: all ranks have the first one\'s ranges of a divided tree', [
+        ('dtensor/program/record_tables.cc',
+         'dim.intervals(mesh, c, part);',
+         'dim.intervals(mesh, MUT(491) ? Coord() : c, part);'),
+    ], ['record_test']),
+    Bug(492, 'gather_on_use: only plans of gathers count', [
+        ('placement/plan.cc',
+         'if (gathers(plan)) return true;',
+         'if (gathers(plan) || MUT(492)) return gathers(plan);'),
+    ], ['gather_under_prices_test', 'plan_test']),
 ]
 
 # Numbers of bugs that were removed, and the reason:

@@ -81,6 +81,27 @@ void check_tables(const Json& record) {
     }
 }
 
+// An operator sends for itself, or gathers parameters; outputs take no more
+// memory than there is.
+void check_operators(const Json& record, const Json& run) {
+  const Json& ops = run["operators"];
+  for (size_t i = 0; i < ops.size(); ++i) {
+    if (ops[i].contains("call"))
+      for (const Json& e : ops[i].value("sends", Json::array())) {
+        const Json& of = record["events"][e.get<size_t>()]["op"];
+        if (of != "gather")
+          EXPECT_EQ(of, record["calls"][ops[i]["call"].get<size_t>()]["op"]);
+      }
+    int64_t held = 0, in_use = 0;
+    for (size_t by = 0; by <= i; ++by)
+      if (ops[by].value("until", i + 1) > i)
+        held += ops[by].value("makes", int64_t{0});
+    for (const Json& kind : ops[i]["memory"]) in_use += kind.get<int64_t>();
+    EXPECT_LE(held, in_use) << "operator " << i;
+    EXPECT_LE(in_use, run["memory"]["peak"].get<int64_t>());
+  }
+}
+
 // With one run, the operators' collectives are those of the totals.
 void check_sums(const Json& record) {
   int64_t bytes = 0;
@@ -133,6 +154,7 @@ TEST_P(RecordOf, ATrainingSaysWhatIsCounted) {
   EXPECT_EQ(record["collectives"], json["collectives"]);
   EXPECT_EQ(record["totals"]["peak_bytes"], json["peak_bytes"]);
   if (record["runs"].size() == 1) check_sums(record);
+  for (const Json& run : record["runs"]) check_operators(record, run);
   for (const auto& [kind, bytes] : json["memory"].items()) {
     int64_t most = 0;
     for (const Json& run : record["runs"])
@@ -278,6 +300,20 @@ TEST(Record, TensorsLiveAsLongAsTheyAreHeld) {
       dry("explain", "--op matmul --mesh x=2 --in 8x4:S0 --in 4x6:R");
   const Json& ops = record["runs"][0]["operators"];
   EXPECT_EQ(ops[0]["makes"], 4 * 6 * 4);  // this rank's rows of the product
+  EXPECT_FALSE(ops[0].contains("until"));
+  // The forward pass of a model keeps some of its values for the backward pass
+  // and frees others at the next operator.
+  const auto [model, prediction] = dry("explain", "--model gpt --mesh dp=2");
+  const Json& all = model["runs"][0]["operators"];
+  size_t next = 0, later = 0;
+  for (size_t i = 0; i < all.size(); ++i)
+    if (model["phases"][all[i]["phase"].get<size_t>()] == "forward" &&
+        all[i].contains("until")) {
+      const size_t until = all[i]["until"];
+      (until <= i + 2 ? next : later) += 1;
+    }
+  EXPECT_GT(next, 5u);
+  EXPECT_GT(later, 20u);
 }
 
 TEST(Record, BadInput) {
