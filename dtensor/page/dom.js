@@ -83,7 +83,7 @@ function table(caption, heads, rows) {
   const cell = (tag, i, content, scope) =>
     el(tag, { class: heads[i].startsWith("#") ? "number" : undefined, scope }, content);
   return scrolled(caption, el("table", {}, el("caption", {}, caption),
-    el("thead", {}, el("tr", {}, heads.map((h, i) => cell("th", i, h.replace("#", ""), "col")))),
+    el("thead", {}, el("tr", {}, heads.map((h, i) => cell("th", i, h.replace(/^#/, ""), "col")))),
     el("tbody", {}, rows.map((row) => row instanceof Node ? row
       : el("tr", {}, row.map((content, i) => cell("td", i, content)))))));
 }

@@ -186,14 +186,14 @@ class Page(unittest.TestCase):
         self.open(self.small, "mesh&op=3")
         before = self.text()
         self.assertEqual(len(self.all(".cell")), 8)
-        self.one("#slider").send_keys(Keys.ARROW_RIGHT, Keys.ARROW_RIGHT)
-        self.assertIn("op=5", self.address())
-        self.assertIn("#5 layer_norm", self.text())
+        self.one("#slider").send_keys(*[Keys.ARROW_RIGHT] * 3)
+        self.assertIn("op=6", self.address())
+        self.assertIn("#6 matmul", self.text())
         self.assertNotEqual(self.text(), before)
         self.click_shape(".cell[data-rank='6']")
         self.assertIn("rank 6 (dp 1, tp 2)", self.text())
         self.one("#metric").send_keys("received up to here")
-        self.assertIn("192 KiB, received up to here", self.text())
+        self.assertIn("288 KiB, received up to here", self.text())
 
     def test_memory_starts_at_its_peak(self):
         self.open(self.small, "memory")
@@ -202,6 +202,8 @@ class Page(unittest.TestCase):
         self.assertIn("2 × 3 KiB: #0 layer_norm", self.text())
         self.one("#slider").send_keys(Keys.HOME)
         self.assertIn("1 operator made what is in use here: 3 KiB", self.text())
+        self.one("#slider").send_keys(Keys.END)
+        self.assertIn("0 operators made what is in use here: 0 B", self.text())
 
     def test_totals_by_module(self):
         self.open(self.small, "totals")
@@ -214,6 +216,8 @@ class Page(unittest.TestCase):
             "return [...document.querySelectorAll('[aria-label=\"Received by operator\"] "
             "td:nth-child(2) [data-bytes]')].map((e) => Number(e.dataset.bytes))")
         self.assertEqual(sum(sums), self.gpt["totals"]["bytes"])
+        self.open(self.write("eleven", records.gpt(layers=11)), "totals&path=blocks.1")
+        self.assertIn("receive 288 KiB", self.text())  # without those of blocks.10
 
     def test_a_pipeline_has_stages(self):
         self.open(self.write("pipeline", records.pipeline()), "mesh")
@@ -273,6 +277,8 @@ class Page(unittest.TestCase):
             self.open(self.small, view)
             self.assertTrue(self.all("main h1"), view)
         self.assertEqual([e["message"] for e in self.browser.get_log("browser")], [])
+        self.open(self.small, "operator&op=99999")
+        self.assertEqual(self.one("h1").text, "#0 layer_norm")
 
     def test_the_keyboard(self):
         self.open(self.small, "program")
