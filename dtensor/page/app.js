@@ -76,7 +76,7 @@ function choices() {
   return list;
 }
 
-function render() {
+function render_view() {
   state = state_of(location.hash);
   const main = document.getElementById("main"), focused = document.activeElement?.id;
   const title = document.getElementById("title"), views = document.getElementById("views");
@@ -101,11 +101,21 @@ function render() {
   shown = here;
 }
 
-// Shows other records in place of those on the page: the playground calls this.
-function show(list) {
-  records = list.map((json) => new Rec(json));
-  render();
+// A record that lacks what a view reads must not leave an old view on the screen.
+function told(work) {
+  try {
+    work();
+  } catch (error) {
+    refill(document.getElementById("main"),
+      el("p", { role: "alert" }, `This page cannot show its record: ${error.message}.`));
+  }
 }
+const render = () => told(render_view);
+// Shows other records in place of those on the page: the playground calls this.
+const show = (list) => told(() => {
+  records = list.map((json) => new Rec(json));
+  render_view();
+});
 
 addEventListener("hashchange", render);
 addEventListener("keydown", (e) => {
@@ -115,9 +125,4 @@ addEventListener("keydown", (e) => {
     ? to("operator", { op: state.op }) : to(PARENTS[state.view], { op: state.op });
 });
 globalThis.dtensor_page = { show, el };
-try {
-  show(records_in_page());
-} catch (error) {
-  document.getElementById("main").replaceChildren(
-    el("p", { role: "alert" }, `This page cannot show its record: ${error.message}`));
-}
+told(() => show(records_in_page()));

@@ -38,11 +38,12 @@ const like = ({ key, x, y }) => `${any_layer(key.split("\n").slice(0, 3).join("\
 function difference_row(pair, places, rows) {
   const [{ key, indices, ops, x, y }] = rows, n = rows.length, k = x ? 0 : 1;
   const [path, phase, name] = key.split("\n"), where = n > 1 ? any_layer(path) : path;
-  const cell = (op, rec) => el("td", {}, op
-    ? [rec.layouts(op) && code(rec.layouts(op)), " ", chips(rec, op), n > 1 && op.sends && el("small", {}, `each of ${n}`)]
-    : "not there");
+  const facts_of = (op, rec) => [rec.layouts(op) && code(rec.layouts(op)), " ", chips(rec, op),
+    n > 1 && op.sends && el("small", {}, `each of ${n}`)];
+  const cell = (op, rec) => el("td", {}, op ? facts_of(op, rec) : "not there");
   return el("tr", {},
-    el("td", {}, n > 1 && `${whole(n)} × `, link(`#${indices[k]} ${name}`, "operator", { op: indices[k], r: places[k] }), " ",
+    el("td", {}, n > 1 && `${whole(n)} × `,
+      link(`#${indices[k]} ${name}`, "operator", { op: indices[k], r: places[k] }), " ",
       el("span", { class: "path" }, where && `${where}, `, phase)),
     ops.map((op, i) => cell(op, pair[i])),
     el("td", { class: "number" }, change(n * (x?.sent ?? 0), n * (y?.sent ?? 0), bytes)),

@@ -79,13 +79,14 @@ const picture = (label, width, height, ...children) => draw("svg", { role: "img"
 const scrolled = (label, ...content) =>
   el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": label }, ...content);
 // A column whose head begins with "#" has numbers. A row is a list of cells, or a <tr>.
+// A column of which nothing is known is left out.
 function table(caption, heads, rows) {
-  const cell = (tag, i, content, scope) =>
-    el(tag, { class: heads[i].startsWith("#") ? "number" : undefined, scope }, content);
+  const known = heads.map((_, i) => !rows.length || rows.some((row) => row instanceof Node || row[i] !== "–"));
+  const cells = (tag, list, scope) => list.map((content, i) => known[i] &&
+    el(tag, { class: heads[i].startsWith("#") ? "number" : undefined, scope }, content));
   return scrolled(caption, el("table", {}, el("caption", {}, caption),
-    el("thead", {}, el("tr", {}, heads.map((h, i) => cell("th", i, h.replace(/^#/, ""), "col")))),
-    el("tbody", {}, rows.map((row) => row instanceof Node ? row
-      : el("tr", {}, row.map((content, i) => cell("td", i, content)))))));
+    el("thead", {}, el("tr", {}, cells("th", heads.map((h) => h.replace(/^#/, "")), "col"))),
+    el("tbody", {}, rows.map((row) => row instanceof Node ? row : el("tr", {}, cells("td", row))))));
 }
 const bar = (share, colour) => el("span", { class: "bar", "aria-hidden": "true" },
   el("i", { style: `width:${(100 * Math.min(1, share || 0)).toFixed(2)}%;background:${colour ?? "var(--accent)"}` }));

@@ -53,10 +53,22 @@ function tensors_of(rec, call, i) {
   return table("Tensors", ["", "Tensor", "Mesh", "#Largest part", ""],
     [...inputs, ...(call.out ?? []).map((k, n) => row(`output ${n}`, k, ""))]);
 }
+// The inputs whose plan has a step like a collective, which that step may be; else
+// what the collective says of itself.
+function reason(rec, op, e) {
+  const of = (m) => `${rec.layout(rec.moves[m].from)} ⇒ ${rec.layout(rec.moves[m].to)}`;
+  const same = (s) => s.kind === e.kind && `${s.axes ?? ""}` === `${e.axes ?? ""}`;
+  const moved = rec.moves_of(op).filter(([, m]) => rec.moves[m].steps.some(same));
+  return moved.length ? moved.map(([n, m]) => `input ${n}: ${of(m)}`).join(", ") : e.op;
+}
+// Equal collectives are one row.
 function events_table(rec, op) {
   return table("Sent", ["Collective", "For", "Over", "Mesh", "#Received", "#By all ranks", "#Time", "#Times"],
-    rec.events_of(op).map((e) => [chip(e.kind), e.op, rec.axes(e.mesh, e.axes), rec.meshes[e.mesh]?.text ?? "",
-      bytes(e.bytes), bytes(e.total_bytes), time(e.us), whole(e.times ?? 1)]));
+    grouped(rec.events_of(op), (e) => e).map((same) => {
+      const [e] = same, n = same.length, all = typeof e.total_bytes === "number" ? n * e.total_bytes : undefined;
+      return [chip(e.kind), reason(rec, op, e), rec.axes(e.mesh, e.axes), rec.meshes[e.mesh]?.text ?? "",
+        bytes(n * e.bytes), bytes(all), time(n * e.us), whole(n * (e.times ?? 1))];
+    }));
 }
 function moves_of(rec, op, i) {
   return rec.moves_of(op).map(([n, m]) => {

@@ -4,20 +4,39 @@ function tile(name, value, note) {
   return el("div", { class: "tile" }, el("dt", {}, name), el("dd", {}, value, note && el("small", {}, note)));
 }
 function copied(text) {
-  const said = el("span", { role: "status" });
-  const copy = () => navigator.clipboard.writeText(text).then(
-    () => { said.textContent = "Copied."; }, () => { said.textContent = "The browser did not allow it."; });
-  return el("div", { class: "command" }, el("pre", { tabindex: 0 }, text),
-    el("button", { type: "button", click: copy }, "Copy the command"), said);
+  const said = el("span", { role: "status" }), shown = el("pre", { tabindex: 0 }, text);
+  const copy = async () => {
+    try {
+      await navigator.clipboard.writeText(text);
+      said.textContent = "Copied.";
+    } catch {  // a browser may not let a file do so
+      getSelection().selectAllChildren(shown);
+      said.textContent = "Selected; copy it with the keyboard.";
+    }
+  };
+  const button = el("button", { type: "button", click: copy }, "Copy the command");
+  return el("div", { class: "command" }, shown, button, said);
 }
 const operator_link = (rec, op, i) => [link(`#${i} ${rec.name(op)}`, "operator", { op: i }), " ",
   el("span", { class: "path" }, rec.path(op) || "the program itself", ", ", rec.phase(op))];
 
+// The operators that send the most; equal ones of equal layers are one row.
+function senders_table(rec, run) {
+  const senders = run.operators.map((op, i) => [rec.sent(op), op, i]).filter(([n]) => n > 0);
+  const size = (same) => same.length * same[0][0];
+  const groups = grouped(senders, ([, op]) => `${rec.name(op)} ${any_layer(rec.path(op))} ${op.phase} ${op.sends}`)
+    .sort((a, b) => size(b) - size(a)).slice(0, 8);
+  if (!groups.length) return el("p", {}, "No operator sends anything.");
+  return table("Operators that send the most", ["Operator", "#Each", "#In all", "", "#Time in all", "Collectives"],
+    groups.map((same) => {
+      const [n, op, i] = same[0];
+      return [[same.length > 1 && `${whole(same.length)} × `, operator_link(rec, op, i)], bytes(n), bytes(size(same)),
+        bar(size(same) / size(groups[0])), time(same.length * rec.sent_us(op)), chips(rec, op)];
+    }));
+}
+
 function overview_view({ rec, run }) {
-  const { totals } = rec, most = rec.most(run), peak = rec.peak(run);
-  const senders = run.operators.map((op, i) => [rec.sent(op), op, i]).filter(([n]) => n > 0)
-    .sort((a, b) => b[0] - a[0]).slice(0, 5);
-  const largest = senders[0]?.[0];
+  const { totals } = rec, peak = rec.peak(run), only_moves = !rec.calls.length && rec.moves.length > 0;
   return [
     el("h1", {}, rec.title),
     rec.command && copied(rec.command),
@@ -29,11 +48,12 @@ function overview_view({ rec, run }) {
       tile("Peak memory", bytes(totals.peak_bytes), "of one rank"),
       tile("Operators", whole(run.operators.length), rec.runs.length > 1 ? `of ${count(rec.runs.length, "stage")}: ` +
         `those of rank ${run.rank}` : "in one step")),
-    el("h2", {}, "Which operators send the most"),
-    most < 0 ? el("p", {}, "No operator sends anything.")
-      : table("Operators that send the most", ["Operator", "#Received", "", "#Time", "Collectives"],
-        senders.map(([n, op, i]) => [operator_link(rec, op, i), bytes(n), bar(n / largest), time(rec.sent_us(op)),
-          chips(rec, op)])),
+    only_moves ? rec.moves.map((move, m) => [el("h2", {}, code(rec.text(move.from)), " to ", code(rec.layout(move.to))),
+      steps_table(rec, move), el("p", {}, link("Draw it before and after", "tensor", { move: m }))])
+      : [el("h2", {}, "Which operators send the most"), senders_table(rec, run)],
+    run.operators.length > 8 ? el("p", {}, link("See the program", "program"), ", its modules and its operators.")
+      : [el("h2", {}, "Operators"), el("ul", { class: "plain" }, run.operators.map((op, i) =>
+        el("li", {}, operator_link(rec, op, i), " ", rec.layouts(op) && code(rec.layouts(op)))))],
     run.operators.length > 0 && el("p", {}, "Memory is largest after ",
       operator_link(rec, run.operators[peak], peak), ": ", bytes(rec.memory(run.operators[peak])), ". ",
       link("See what is in use there", "memory", { op: peak }), "."),

@@ -2,6 +2,7 @@
 
 class Rec {
   constructor(json) {
+    if (json.version > 1) throw new Error(`its version is ${json.version}, and the page reads version 1`);
     const lists = ["meshes", "dims", "specs", "moves", "calls", "events", "paths", "phases", "runs", "parameters",
       "collectives", "pictures", "memory_kinds"];
     for (const name of lists) this[name] = json[name] ?? [];
@@ -73,11 +74,6 @@ class Rec {
   peak(run) {
     return this.once(run, () => run.operators.reduce(
       (best, op, i) => this.memory(op) > this.memory(run.operators[best]) ? i : best, 0));
-  }
-  // The operator that sends the most, or -1 if none sends.
-  most(run) {
-    return run.operators.reduce((best, op, i) =>
-      this.sent(op) > (best < 0 ? 0 : this.sent(run.operators[best])) ? i : best, -1);
   }
   // The ranks of the run at a mesh's places, and the reverse.
   rank_at(mesh, place) { return mesh.ranks ? mesh.ranks[place] : place; }

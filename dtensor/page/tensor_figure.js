@@ -129,7 +129,8 @@ function tensor_figure(rec, index, title) {
     el("figcaption", {}, title && [el("strong", {}, title), " "], code(rec.text(index)), " ", on),
     scrolled(`Drawing of ${title ?? "the tensor"}`, picture(label, left + width + 6, top + height + 6,
       fills.map(([defs]) => defs), boxes, range_labels(down, across), row_mark(rows, cols, down, across, height))),
-    el("p", { class: "note" }, rows === undefined ? "One number. " : cols === undefined ? `Dimension ${rows} runs down. `
+    el("p", { class: "note" }, rows === undefined ? "One number. "
+      : cols === undefined ? `Dimension ${rows} runs down. `
       : `Dimension ${rows} runs down, dimension ${cols} across, each to its own scale. `,
     notes.length > 0 && `${notes.join("; ")}.`));
 }

@@ -110,6 +110,12 @@ class Page(unittest.TestCase):
         self.browser.back()
         self.assertIn("Which operators send the most", self.text())
 
+    def test_the_command_can_be_copied(self):
+        self.open(self.small)
+        self.one("button", "Copy the command").click()
+        time.sleep(0.2)
+        self.assertRegex(self.one(".command [role=status]").text, "Copied|Selected")
+
     def test_folding(self):
         self.open(self.small, "program")
         layers = self.one("button.fold", "blocks.0–1")
@@ -245,6 +251,14 @@ class Page(unittest.TestCase):
         self.script("dtensor_page.show([arguments[0]])", records.gpt(layers=3, title="three"))
         self.assertEqual(self.one("#title").text, "three")
         self.assertIn("blocks.0–2", self.text())
+
+    def test_records_that_it_cannot_show(self):
+        self.open(self.write("later", self.gpt | {"version": 2}))
+        self.assertIn("its version is 2, and the page reads version 1", self.one("[role=alert]").text)
+        self.open(self.write("broken", self.gpt | {"specs": []}), "tensors")
+        self.assertIn("cannot show its record", self.one("[role=alert]").text)
+        self.open(self.write("none"))
+        self.assertIn("There is no record in this page.", self.text())
 
     def test_names_are_text(self):
         page = self.write("hostile", records.hostile())
