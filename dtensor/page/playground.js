@@ -23,8 +23,8 @@ function initial(which) {
 function read_address() {
   const query = new URLSearchParams(location.search);
   tab = tabs.find((t) => t.id === query.get("tab")) ?? tabs[0];
-  values = query.has("tab") ? {} : initial(tab);
-  for (const f of tab.fields) if (query.has(f.name)) values[f.name] = query.getAll(f.name);
+  values = Object.fromEntries(tab.fields.filter((f) => query.has(f.name)).map((f) => [f.name, query.getAll(f.name)]));
+  if (!Object.keys(values).length) values = initial(tab);
 }
 // [[name, text], ...] of what is given, in the order of the fields.
 const pairs = (fields) => fields.flatMap((f) => (values[f.name] ?? []).filter((text) => is_switch(f) || text !== "")
@@ -45,7 +45,7 @@ const fields = el("div", { class: "fields" });
 const heads = el("ul", {});
 const command_line = el("code", { id: "command" });
 const copied = el("span", { role: "status" });
-const error = el("p", { id: "error", role: "alert", hidden: true });
+const error = el("p", { id: "error", role: "alert", tabindex: 0, hidden: true });
 const clock = el("span", { "aria-hidden": "true" });
 const verdict = el("div", { id: "verdict", "aria-live": "polite" });
 const cancel = el("button", { type: "button", hidden: true, click: () => stop("The question was cancelled.") }, "Cancel");
@@ -154,9 +154,8 @@ function draw() {
     } }, t.title))));
   const open = fields.querySelector("details")?.open;
   const more = tab.fields.filter((f) => f.more);
-  const is_used = more.some((f) => values[f.name] !== undefined);
   fields.replaceChildren(...presets(), ...tab.fields.filter((f) => !f.more).map(labelled),
-    ...(more.length ? [el("details", { open: open || is_used }, el("summary", {}, "More flags"),
+    ...(more.length ? [el("details", { open }, el("summary", {}, "More flags"),
       el("div", { class: "fields" }, more.map(labelled)))] : []));
   command_line.textContent = command();
 }
@@ -166,7 +165,9 @@ function say(sentence) {
   error.hidden = !sentence;
   for (const input of fields.querySelectorAll("[aria-invalid]")) input.removeAttribute("aria-invalid");
   const flag = /\[--([a-z0-9-]+)\]/.exec(sentence)?.[1];
-  if (flag) document.getElementById(`field-${flag}`)?.setAttribute("aria-invalid", "true");
+  const input = document.getElementById(`field-${flag}`);
+  input?.setAttribute("aria-invalid", "true");
+  if (input?.closest("details")) input.closest("details").open = true;
 }
 function rest() {
   clearInterval(asked?.ticks);
@@ -227,7 +228,7 @@ function judge() {
   };
   const number = (n, digits) => n.toLocaleString("en-US", { maximumFractionDigits: digits });
   verdict.append(el("table", {}, el("caption", {}, `On GPUs with ${gigabytes} GB`),
-    el("thead", {}, el("tr", {}, ["Strategy", "Fits", "Peak, GB", "Step, ms", "Sends most"].map((head) =>
+    el("thead", {}, el("tr", {}, ["Strategy", "Fits", "Peak, GB", "Work and sending, ms", "Sends most"].map((head) =>
       el("th", { scope: "col" }, head)))),
     el("tbody", {}, records.map((r) => el("tr", { class: r === cheapest ? "cheapest" : undefined },
       el("th", { scope: "row" }, r.title), el("td", {}, fits(r) ? r === cheapest ? "yes, the cheapest" : "yes" : "no"),
