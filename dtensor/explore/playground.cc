@@ -1,5 +1,6 @@
 #include "dtensor/explore/playground.h"
 
+#include <malloc.h>
 #include <spawn.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -218,6 +219,9 @@ void open_browser(std::string url) {
 }  // namespace
 
 void serve(const Playground& p) {
+  // Answers of megabytes go back to the system when they have been sent, rather
+  // than stay in the arenas of the threads.
+  mallopt(M_MMAP_THRESHOLD, 1 << 20);
   const StopOnSignals stop_on_signals;
   Server server(p);
   const HttpServer http(p.host, static_cast<int>(p.port),
