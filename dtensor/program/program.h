@@ -48,10 +48,9 @@
 //   --json [FILE]      write the result as a JSON object. Without FILE, or with
 //                      "-", standard output has nothing else, and other output
 //                      goes to standard error
-//   --explore [PORT]   serve a page on this machine, at that port or a free
-//   one,
-//                      on which the flags are changed and each answer is the
-//                      record of a dry run (explore/playground.h)
+//   --explore [PORT]   serve a page on this machine, at that port or one that
+//                      is free, on which the flags are changed and each answer
+//                      is the record of a dry run (explore/playground.h)
 //   --version          print the version of the library
 //   --help
 // The exit code is 0 on success, 1 if a check or the run failed, and 2 on bad
