@@ -39,20 +39,33 @@ void check_indices(std::string_view op, DType t) {
            name(t));
 }
 
-// `input` is that of the indices.
-void check_range(Compute& c, const Tensor& index, size_t input, int64_t dim) {
-  const int64_t n = c.global_size('n');
-  check_ids_in(c, index, *c.decision.in[input], n, {}, [=](int64_t i) {
+// The text about an index that is out of range.
+IdSentence sentence_of(const Compute& c, int64_t dim) {
+  return [n = c.global_size('n'), dim](int64_t i) {
     return fmt::format("index {} is not in [0, {}), dimension {} of the tensor",
                        i, n, dim);
-  });
+  };
+}
+
+// Calls fn(ends), which writes the output. If the indices (input 1) are to be
+// checked, fn's kernels write their ends to `ends`, which else is null, and
+// every rank throws before anybody sees the output.
+template <class Fn>
+void with_check(Compute& c, bool checked, int64_t dim, Fn&& fn) {
+  if (!checked) return fn(nullptr);
+  const Tensor ends = c.scratch({2}, DType::kI64);
+  fn(ends.mutable_ptr<int64_t>());
+  check_id_ends(c, ends, *c.decision.in[1], c.global_size('n'),
+                sentence_of(c, dim));
 }
 
 // Calls fn(range, to) for each of the rank's ranges of n, where `to` is that
-// part of out [..., n], contiguous; copies it to `out` if it is a copy.
+// part of out [..., n], contiguous; copies it to `out` if it is a copy. If
+// there is none, calls it with an empty range.
 template <class Fn>
 void for_ranges(Compute& c, const Tensor& out, Fn&& fn) {
   const IntervalList ranges = c.ranges_of('n');
+  if (ranges.empty()) fn(Interval{}, out);
   int64_t at = 0;
   for (const Interval& range : ranges) {
     Tensor part = out.slice(out.ndim() - 1, at, at + range.size());
@@ -101,28 +114,30 @@ class Take : public Op {
     const Rows x(c.in[0]);
     const Tensor index = c.in[1].to_contiguous();
     const Tensor& out = c.out[0];
-    if (args.checked) check_range(c, index, 1, args.dim);
     const int64_t k = index.shape().back();
-    const auto look_up = [&](Interval range, int64_t from, const Tensor& to) {
-      kernels::Matrix part = x;
-      if (part.data)
-        part.data =
-            static_cast<const char*>(part.data) + from * size_of(out.dtype());
-      c.run(kernels::TakeRows{.x = part,
-                              .k = k,
-                              .index = index.ptr<int64_t>(),
-                              .lo = range.lo,
-                              .hi = range.hi,
-                              .out = to.mutable_data()});
-    };
-    const IntervalList ranges = c.ranges_of('n');
-    look_up(ranges.empty() ? Interval{} : ranges[0], 0, out);
-    int64_t from = ranges.empty() ? 0 : ranges[0].size();
-    for (size_t i = 1; i < ranges.size(); from += ranges[i++].size()) {
-      const Tensor more = c.scratch(out.shape(), out.dtype());
-      look_up(ranges[i], from, more);
-      row_binary(c, fn::index_of<fn::Add>, out, more, out);
-    }
+    with_check(c, args.checked, args.dim, [&](int64_t* ends) {
+      const auto look_up = [&](Interval range, int64_t from, const Tensor& to) {
+        kernels::Matrix part = x;
+        if (part.data)
+          part.data =
+              static_cast<const char*>(part.data) + from * size_of(out.dtype());
+        c.run(kernels::TakeRows{.x = part,
+                                .k = k,
+                                .index = index.ptr<int64_t>(),
+                                .lo = range.lo,
+                                .hi = range.hi,
+                                .out = to.mutable_data(),
+                                .ends = ends});
+      };
+      const IntervalList ranges = c.ranges_of('n');
+      look_up(ranges.empty() ? Interval{} : ranges[0], 0, out);
+      int64_t from = ranges.empty() ? 0 : ranges[0].size();
+      for (size_t i = 1; i < ranges.size(); from += ranges[i++].size()) {
+        const Tensor more = c.scratch(out.shape(), out.dtype());
+        look_up(ranges[i], from, more);
+        row_binary(c, fn::index_of<fn::Add>, out, more, out);
+      }
+    });
   }
 
   std::vector<DistTensor> gradient(const GradientCall& g) const override {
@@ -153,13 +168,15 @@ class Put : public Op {
     const PutArgs& args = c.attrs.as<PutArgs>();
     const Rows dy(c.in[0]);
     const Tensor index = c.in[1].to_contiguous();
-    if (args.checked) check_range(c, index, 1, args.dim);
-    for_ranges(c, c.out[0], [&](const Interval& range, const Tensor& to) {
-      c.run(kernels::PutRows{.dy = dy,
-                             .index = index.ptr<int64_t>(),
-                             .lo = range.lo,
-                             .hi = range.hi,
-                             .dx = to.mutable_data()});
+    with_check(c, args.checked, args.dim, [&](int64_t* ends) {
+      for_ranges(c, c.out[0], [&](const Interval& range, const Tensor& to) {
+        c.run(kernels::PutRows{.dy = dy,
+                               .index = index.ptr<int64_t>(),
+                               .lo = range.lo,
+                               .hi = range.hi,
+                               .dx = to.mutable_data(),
+                               .ends = ends});
+      });
     });
   }
 
@@ -193,7 +210,9 @@ class LastPlace : public Op {
   void compute(Compute& c) const override {
     const PutArgs& args = c.attrs.as<PutArgs>();
     const Rows index(c.in[0]);
-    if (args.checked) check_range(c, index.t.to_contiguous(), 0, args.dim);
+    if (args.checked)
+      check_ids_in(c, index.t.to_contiguous(), *c.decision.in[0],
+                   c.global_size('n'), {}, sentence_of(c, args.dim));
     c.out[0].fill(-1);
     for_ranges(c, c.out[0], [&](const Interval& range, const Tensor& to) {
       int64_t at = 0;

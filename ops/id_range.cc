@@ -1,6 +1,5 @@
 #include "dtensor/ops/id_range.h"
 
-#include <limits>
 #include <utility>
 
 #include "dtensor/data_check.h"
@@ -10,19 +9,19 @@
 namespace dtensor {
 
 void check_ids_in(Compute& c, const Tensor& ids, const Spec& layout, int64_t n,
-                  std::optional<int64_t> ignored,
-                  std::function<std::string(int64_t id)> sentence) {
-  // The kernel skips one value. If none is ignored, 0 is a value that is never
-  // wrong, unless there are no rows.
-  const int64_t passed = ignored ? *ignored
-                         : n > 0 ? 0
-                                 : std::numeric_limits<int64_t>::min();
+                  std::optional<int64_t> ignored, IdSentence sentence) {
   const Tensor ends = c.scratch({2}, DType::kI64);
   c.run(kernels::CeRange{.target_type = ids.dtype(),
                          .n = ids.numel(),
                          .targets = ids.data(),
-                         .ignored = passed,
+                         .ignored = ignored.value_or(0),
+                         .ignores = ignored ? 1 : 0,
                          .ends = ends.mutable_ptr<int64_t>()});
+  check_id_ends(c, ends, layout, n, std::move(sentence));
+}
+
+void check_id_ends(Compute& c, const Tensor& ends, const Spec& layout,
+                   int64_t n, IdSentence sentence) {
   if (c.context.dry_run) return;
   check(c.context,
         {.op = c.op.name(),

@@ -7,6 +7,9 @@
 
 namespace dtensor {
 
+// The text of the error about an id that is out of range.
+using IdSentence = std::function<std::string(int64_t id)>;
+
 // Throws Error with the text of sentence(id) if an id is outside of [0, n) and
 // is not `ignored`. Every rank of the mesh calls it, and every rank throws: at
 // once on the CPU, and later on other devices (dtensor/data_check.h). `ids`
@@ -14,7 +17,10 @@ namespace dtensor {
 // it, the ranks exchange 16 bytes, which no budget counts. Does nothing in a
 // dry run.
 void check_ids_in(Compute&, const Tensor& ids, const Spec& layout, int64_t n,
-                  std::optional<int64_t> ignored,
-                  std::function<std::string(int64_t id)> sentence);
+                  std::optional<int64_t> ignored, IdSentence);
+// The same, given the ends of this rank's ids [2], i64, that a kernel found
+// while it used them (see kernels::CeRange).
+void check_id_ends(Compute&, const Tensor& ends, const Spec& layout, int64_t n,
+                   IdSentence);
 
 }  // namespace dtensor

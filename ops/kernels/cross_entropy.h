@@ -22,14 +22,15 @@ struct CePick {
   void* picked = nullptr;
 };
 
-// ends[0] = the largest target that is not `ignored`; ends[1] = ~ of the
-// smallest such target (-t would overflow for the lowest integer). Both are
-// i64, and the lowest i64 if there is no such target.
+// ends[0] = the largest target that counts; ends[1] = ~ of the smallest such
+// target (-t would overflow for the lowest integer). Both are i64, and the
+// lowest i64 if there is no such target. The `ignores` targets from `ignored`
+// on do not count.
 struct CeRange {
   DType target_type = DType::kI64;
   int64_t n = 0;
   const void* targets = nullptr;
-  int64_t ignored = 0;
+  int64_t ignored = 0, ignores = 0;
   int64_t* ends = nullptr;
 };
 

@@ -22,13 +22,15 @@ struct TopK {
 };
 
 // out[r, j] = x[r, index[r, j] - lo] if lo <= index < hi, else 0. out and index
-// are [rows, k], contiguous. All dtypes.
+// are [rows, k], contiguous. `ends`, if not null, gets the ends of the indices
+// outside of [lo, hi), as CeRange writes them. All dtypes.
 struct TakeRows {
   Matrix x;
   int64_t k = 0;
   const int64_t* index = nullptr;
   int64_t lo = 0, hi = 0;
   void* out = nullptr;
+  int64_t* ends = nullptr;
 };
 
 // The transpose of TakeRows: sets dx [rows, hi - lo] to 0, then adds dy[r, j]
@@ -39,6 +41,7 @@ struct PutRows {
   const int64_t* index = nullptr;
   int64_t lo = 0, hi = 0;
   void* dx = nullptr;
+  int64_t* ends = nullptr;  // as of TakeRows
 };
 
 // Writes first + j to places[r, index[r, j] - lo], in order of j, if lo <=

@@ -3,6 +3,7 @@
 #include "dtensor/ops/view.h"
 #include "dtensor/rank_context.h"
 #include "tests/ops/structured_testing.h"
+#include "tests/testing.h"
 
 namespace dtensor::testing {
 namespace {
@@ -181,6 +182,25 @@ TEST(Indexing, TheLastOfEqualIndicesWinsInEveryLayout) {
         expect_near(array_of(g[0].full()), {{5}, {0, 1, 0, 1, 0}}, 0, "x");
         expect_near(array_of(g[1].full()), {{6}, {0, 0, 0, 1, 1, 1}}, 0, "src");
       });
+}
+
+// Also a rank that has no part of x, or no index.
+TEST(Indexing, EveryRankHearsOfABadIndex) {
+  for (double bad : {3, -1})
+    for (const char* of_x : {"R", "S0", "S1"})
+      for (const char* layout : {"R", "S0", "S1"})
+        on_mesh("x=4", [&](const Mesh& mesh) {
+          const DistTensor x = put(values({3, 3}, 1), mesh, of_x),
+                           i = put(integers({1, 3}, {1, bad, 0}), mesh, layout),
+                           src = put(values({1, 3}, 2), mesh, of_x);
+          const std::string range = fmt::format(
+              "index {} is not in [0, 3), dimension 1 of the tensor", bad);
+          EXPECT_EQ(error_of([&] { gather(x, 1, i); }), "[gather] " + range);
+          EXPECT_EQ(error_of([&] { scatter_add(x, 1, i, src); }),
+                    "[scatter_add] " + range);
+          EXPECT_EQ(error_of([&] { scatter(x, 1, i, src); }),
+                    "[scatter] " + range);
+        });
 }
 
 TEST(Indexing, Errors) {

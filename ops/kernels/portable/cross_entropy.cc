@@ -27,32 +27,21 @@ void pick(Stream s, const CePick& a) {
       });
 }
 
-struct Ends {
-  int64_t largest, inverted;  // ~ of the smallest target
-};
-struct Wider {
-  DT_HD Ends operator()(const Ends& a, const Ends& b) const {
-    return {portable::Max()(a.largest, b.largest),
-            portable::Max()(a.inverted, b.inverted)};
-  }
-};
-
 template <class I>
 void range(Stream s, const CeRange& a) {
-  const int64_t none = portable::lowest<int64_t>();
+  const auto first = static_cast<uint64_t>(a.ignored),
+             count = static_cast<uint64_t>(a.ignores);
   rows(
       s, 1, a.n, DT_BODY(Row & row, int64_t) {
         const Ends all = row.reduce(
-            a.n, Ends{none, none}, Wider(),
+            a.n, Ends(), Wider(),
             [&](int64_t, I target) {
-              const int64_t t = target;
-              return t == a.ignored ? Ends{none, none} : Ends{t, ~t};
+              return static_cast<uint64_t>(target) - first < count
+                         ? Ends()
+                         : Ends::of(target);
             },
             static_cast<const I*>(a.targets));
-        row.each(1, [&](int64_t) {
-          a.ends[0] = all.largest;
-          a.ends[1] = all.inverted;
-        });
+        row.each(1, [&](int64_t) { all.write(a.ends); });
       });
 }
 

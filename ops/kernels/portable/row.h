@@ -10,6 +10,19 @@ namespace dtensor::kernels {
 
 inline namespace DT_PORTABLE {
 
+// The largest of some ids, and ~ of the smallest (see CeRange).
+struct Ends {
+  int64_t largest = portable::lowest<int64_t>(), inverted = largest;
+  static DT_HD Ends of(int64_t id) { return {id, ~id}; }
+  DT_HD void write(int64_t* to) const { to[0] = largest, to[1] = inverted; }
+};
+struct Wider {
+  DT_HD Ends operator()(const Ends& a, const Ends& b) const {
+    return {portable::Max()(a.largest, b.largest),
+            portable::Max()(a.inverted, b.inverted)};
+  }
+};
+
 // exp(x) for x <= 0, with the bits that an element of a row has.
 template <class C>
 DT_HD C exp_softmax(C x) {

@@ -216,50 +216,68 @@ void take_elements(Stream s, const TakeRows& a) {
 }
 template <class S>
 void take_in_order(const TakeRows& a) {
+  const auto lo = static_cast<uint64_t>(a.lo),
+             n = static_cast<uint64_t>(std::max<int64_t>(a.hi - a.lo, 0));
   const S* from = static_cast<const S*>(a.x.data);
   const int64_t* index = a.index;
-  const int64_t k = a.k;
-  const uint64_t lo = static_cast<uint64_t>(a.lo),
-                 n = static_cast<uint64_t>(std::max<int64_t>(a.hi - a.lo, 0));
   S* to = static_cast<S*>(a.out);
+  Ends outside;
   for (int64_t r = 0; r < a.x.rows; ++r, from += a.x.stride)
-    for (int64_t j = 0; j < k; ++j) {
-      const uint64_t at = static_cast<uint64_t>(*index++) - lo;
+    for (int64_t j = 0; j < a.k; ++j) {
+      const int64_t id = *index++;
+      const uint64_t at = static_cast<uint64_t>(id) - lo;
+      if (at >= n) [[unlikely]]
+        outside = Wider()(outside, Ends::of(id));
       *to++ = at < n ? from[at] : S();
     }
+  if (a.ends) outside.write(a.ends);
 }
 
-// Adds k elements to those of a row that their indices name.
+// Adds the elements of row r. Returns the ends of the indices outside of
+// [lo, hi) and those given, which would else not stay in registers.
 template <class S>
-DT_HD void put_row(const PutRows& a, const S* dy, const int64_t* index, S* dx) {
+DT_HD Ends put_row(const PutRows& a, int64_t r, Ends outside) {
+  const S* dy = row_at<S>(a.dy, r);
+  const int64_t* index = a.index + r * a.dy.n;
+  const int64_t lo = a.lo, hi = a.hi;
+  S* dx = static_cast<S*>(a.dx) + r * (hi - lo);
   for (int64_t j = 0; j < a.dy.n; ++j) {
     const int64_t id = index[j];
-    if (id < a.lo || id >= a.hi) continue;
-    S& sum = dx[id - a.lo];
-    sum = rounded<S>(sum_of(widened(sum), widened(dy[j])));
+    if (id >= lo && id < hi) [[likely]]
+      dx[id - lo] = rounded<S>(sum_of(widened(dx[id - lo]), widened(dy[j])));
+    else
+      outside = Wider()(outside, Ends::of(id));
   }
+  return outside;
 }
 // An index may occur twice, so one thread handles a whole row.
 template <class S>
 void put_typed(Stream s, const PutRows& a) {
-  const int64_t n = a.hi - a.lo, k = a.dy.n;
+  const int64_t n = a.hi - a.lo;
   auto* dx = static_cast<S*>(a.dx);
   if constexpr (portable::kManyPasses) {
-    const S* dy = static_cast<const S*>(a.dy.data);
-    const int64_t* index = a.index;
-    for (int64_t r = 0; r < a.dy.rows;
-         ++r, dy += a.dy.stride, index += k, dx += n) {
-      std::fill_n(dx, n, S());
-      put_row(a, dy, index, dx);
+    Ends outside;
+    for (int64_t r = 0; r < a.dy.rows; ++r) {
+      std::fill_n(dx + r * n, n, S());
+      outside = put_row<S>(a, r, outside);
     }
+    if (a.ends) outside.write(a.ends);
   } else {
     map(
         s, a.dy.rows * n, dx, DT_BODY(int64_t) { return S(); });
     each(
-        s, a.dy.rows, DT_BODY(int64_t r) {
-          put_row(a, row_at<S>(a.dy, r), a.index + r * k, dx + r * n);
-        });
+        s, a.dy.rows, DT_BODY(int64_t r) { put_row<S>(a, r, Ends()); });
   }
+}
+
+// On a GPU, finding the ends is a pass of its own, over the n indices.
+template <class Kernel>
+CeRange outside(const Kernel& a, int64_t n) {
+  return {.n = n,
+          .targets = a.index,
+          .ignored = a.lo,
+          .ignores = a.hi - a.lo,
+          .ends = a.ends};
 }
 
 }  // namespace
@@ -276,6 +294,7 @@ void PortableKernels::run(Stream s, const TopK& a) const {
 }
 
 void PortableKernels::run(Stream s, const TakeRows& a) const {
+  if (!portable::kManyPasses && a.ends) run(s, outside(a, a.x.rows * a.k));
   visit(a.x.type, [&]<class S>() {
     if constexpr (portable::kManyPasses)
       take_in_order<S>(a);
@@ -285,7 +304,7 @@ void PortableKernels::run(Stream s, const TakeRows& a) const {
 }
 
 void PortableKernels::run(Stream s, const PutRows& a) const {
-  if (a.hi <= a.lo) return;
+  if (!portable::kManyPasses && a.ends) run(s, outside(a, a.dy.rows * a.dy.n));
   visit_numbers(a.dy.type, "scatter_add",
                 [&]<class S>() { put_typed<S>(s, a); });
 }

@@ -38,6 +38,7 @@ TEST(CrossEntropyTest, EndsOfTheTargetsThatCount) {
                 .n = x.size(),
                 .targets = x.data(),
                 .ignored = -100,
+                .ignores = 1,
                 .ends = r.data()});
     return r;
   };

@@ -102,14 +102,17 @@ TEST(TakeRows, ElementsOrZero) {
     const Elements x(t, {1, 0, 1, 9, 0, 1, 0, 9});  // rows of 3, and one beyond
     const std::vector<int64_t> index{5, 4, 7, 8, 6, 6, -1, 8};
     Elements out(t, 8, 1);
+    std::vector<int64_t> ends(2, 5);
     run(TakeRows{.x = matrix(x, 2, 3, 4),
                  .k = 4,
                  .index = index.data(),
                  .lo = 5,
                  .hi = 8,
-                 .out = out.data()});
+                 .out = out.data(),
+                 .ends = ends.data()});
     EXPECT_EQ(out.doubles(), (std::vector<double>{1, 0, 1, 0, 1, 1, 0, 0}))
         << name(t);
+    EXPECT_EQ(ends, (std::vector<int64_t>{8, ~-1}));
   }
 }
 
@@ -119,14 +122,18 @@ TEST(PutRows, AddsWhatMeets) {
                       {1, 2, 3, 9, 4, 5, 6, 9});  // rows of 3, and one beyond
     const std::vector<int64_t> index{2, 2, 0, 1, 9, 2};
     Elements dx(t, 6, 7);
+    std::vector<int64_t> ends(2, 5);
     PutRows put{.dy = matrix(dy, 2, 3, 4),
                 .index = index.data(),
                 .hi = 3,
-                .dx = dx.data()};
+                .dx = dx.data(),
+                .ends = ends.data()};
     run(put);
+    EXPECT_EQ(ends, (std::vector<int64_t>{9, ~9}));
     EXPECT_EQ(dx.doubles(), (std::vector<double>{3, 0, 3, 0, 4, 6})) << name(t);
     put.lo = 1;
     run(put);
+    EXPECT_EQ(ends, (std::vector<int64_t>{9, ~0}));
     EXPECT_EQ((std::vector<double>{dx[0], dx[1], dx[2], dx[3]}),
               (std::vector<double>{0, 3, 4, 6}))
         << name(t);
