@@ -1,8 +1,6 @@
 #include "dtensor/autograd.h"
 
 #include <algorithm>
-#include <array>
-#include <memory_resource>
 #include <utility>
 
 #include "dtensor/dist_tensor_impl.h"
@@ -68,12 +66,15 @@ class Backward {
     run();
   }
 
-  // The cotangents of inputs lo to hi - 1.
+  // The cotangents of inputs lo to hi - 1; empty if the caller got them before.
   std::vector<DistTensor> result(size_t lo, size_t hi) {
+    // Those of outputs, or to which some nodes contributed nothing.
+    for (size_t i = lo; i < hi; ++i)
+      if (awaited_[i] >= 0) completed(i);
     std::vector<DistTensor> result;
+    if (options_.complete) return result;
     result.reserve(hi - lo);
     for (size_t i = lo; i < hi; ++i) {
-      if (awaited_[i] > 0) completed(i);  // some nodes contributed nothing
       DistTensor* slot = slot_of(wanted_[i]);
       result.push_back(slot ? *slot : DistTensor());
     }
@@ -246,6 +247,7 @@ class Backward {
 
   void completed(size_t i) {
     if (!options_.complete) return;
+    awaited_[i] = -1;
     const Visit* v = visit(wanted_[i]);
     if (!v) return;
     DistTensor& slot = slots_[v->slot + static_cast<size_t>(wanted_[i].output)];
@@ -257,13 +259,12 @@ class Backward {
 
   BackwardOptions options_;
   const Add add_;
-  // For the lists of a small graph.
-  std::array<std::byte, 1024> memory_;
-  std::pmr::monotonic_buffer_resource arena_{memory_.data(), memory_.size()};
+  InlineMemory<1024> arena_;  // for the lists of a small graph
   std::pmr::vector<Node::Edge> wanted_{&arena_};  // of the inputs
   // The sequence numbers of their nodes, ascending.
   std::pmr::vector<uint64_t> wanted_sequences_{&arena_};
-  std::pmr::vector<int64_t> awaited_;            // cotangents, by input
+  // Cotangents to come, by input; -1: the caller has the sum.
+  std::pmr::vector<int64_t> awaited_;
   std::pmr::vector<Visit> visits_{&arena_};      // the latest node first
   std::pmr::vector<DistTensor> slots_{&arena_};  // cotangents that arrived
   bool* now_ = nullptr;                          // for pass(), in arena_
@@ -345,8 +346,8 @@ class SplitBackward::Pass : public Backward {
   using Backward::Backward;
 };
 
-SplitBackward::SplitBackward(const std::vector<DistTensor>& outputs,
-                             const std::vector<DistTensor>& cotangents,
+SplitBackward::SplitBackward(std::span<const DistTensor> outputs,
+                             std::span<const DistTensor> cotangents,
                              const std::vector<DistTensor>& now,
                              const std::vector<DistTensor>& later, Add add) {
   std::vector<DistTensor> inputs = now;

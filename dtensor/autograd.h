@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "dtensor/dist_tensor.h"
+#include "dtensor/placement/inline_vec.h"
 #include "dtensor/rank_context.h"
 
 namespace dtensor {
@@ -40,7 +41,11 @@ class Node {
   // Drops the saved values; backward() is not called again.
   virtual void release() {}
 
-  std::vector<Edge> inputs;
+ protected:
+  InlineMemory<192> memory_;  // for the lists of most nodes
+
+ public:
+  std::pmr::vector<Edge> inputs{&memory_};
   int num_outputs = 1;
   // Numbers this rank's nodes in a topological order: leaves, and then the
   // others, in the order of creation. REQUIRES: the nodes of the inputs are
@@ -72,7 +77,8 @@ struct BackwardOptions {
   bool release_graph = false;   // nodes drop their saved values after use
   bool stop_at_inputs = false;  // do not go back beyond the inputs
   // Called with the cotangent of input i as soon as it is complete, while the
-  // pass goes on; may take or replace it. Not for inputs that are listed twice.
+  // pass goes on, and not for undefined ones; takes it. Then the pass returns
+  // no list. Not for inputs that are listed twice.
   std::function<void(size_t i, DistTensor&)> complete = {};
 };
 

@@ -11,6 +11,7 @@
 #pragma once
 #include <functional>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "dtensor/dist_tensor.h"
@@ -25,8 +26,8 @@ class SplitBackward {
   // Does the first part. No tensor may be listed twice. Nodes drop their saved
   // values once both parts have used them. Collective over the mesh, as is
   // rest().
-  SplitBackward(const std::vector<DistTensor>& outputs,
-                const std::vector<DistTensor>& cotangents,
+  SplitBackward(std::span<const DistTensor> outputs,
+                std::span<const DistTensor> cotangents,
                 const std::vector<DistTensor>& now,
                 const std::vector<DistTensor>& later, Add add);
   ~SplitBackward();
@@ -34,8 +35,10 @@ class SplitBackward {
   SplitBackward& operator=(SplitBackward&&) noexcept;
 
   // The cotangents of `now`; undefined for inputs that no output depends on.
+  // Call it before rest().
   std::vector<DistTensor> first() const;
-  // Does the second part and returns the cotangents of `later`. Call it once.
+  // Does the second part and returns the cotangents of `later`, unless Complete
+  // gets them. Call it once.
   std::vector<DistTensor> rest(const Complete& = {});
 
  private:

@@ -1,6 +1,7 @@
 #include "dtensor/ops/contraction.h"
 
 #include <algorithm>
+#include <bitset>
 
 #include "dtensor/ops/all_ops.h"
 #include "dtensor/ops/contraction_op.h"
@@ -62,7 +63,8 @@ DistTensor sum(const DistTensor& x, std::vector<int> dims, bool keepdim) {
   if (!is_float(x.dtype()) && x.dtype() != DType::kI64)
     return sum(cast(x, DType::kI64), std::move(dims), keepdim);
   std::string in = letters(x.ndim()), out;
-  std::vector<bool> gone(static_cast<size_t>(x.ndim()), dims.empty());
+  std::bitset<kMaxDims> gone;
+  if (dims.empty()) gone.set();
   for (int d : dims) {
     // As in torch, a scalar has a dimension 0.
     if (x.ndim() == 0 && (d == 0 || d == -1)) continue;
@@ -70,7 +72,7 @@ DistTensor sum(const DistTensor& x, std::vector<int> dims, bool keepdim) {
     DT_CHECK(!gone[at], "sum", "dimension {} is named twice", d);
     gone[at] = true;
   }
-  for (size_t d = 0; d < gone.size(); ++d) {
+  for (size_t d = 0; d < in.size(); ++d) {
     if (!gone[d])
       out += in[d];
     else if (keepdim)

@@ -63,12 +63,12 @@ class Gradients {
         options_(options),
         earlier_(std::move(options.add_to)),
         sums_(std::move(options.add_arrived)),
-        settled_(inputs.size()),
-        seen_(inputs.size()) {}
+        settled_(inputs.size()) {
+    places_.reserve(inputs.size());
+  }
 
   // Adds the complete gradient of input i.
   void add(size_t i, DistTensor g) {
-    seen_[i] = true;
     if (!earlier_.empty() && earlier_[i].defined())
       g = dtensor::add(std::exchange(earlier_[i], {}), g);
     bytes_ += g.spec()->largest_part_bytes();
@@ -78,17 +78,19 @@ class Gradients {
     if (options_.wire_dtype && !options_.keep_partial &&
         i >= options_.wire_from)
       g = as_type(g, *options_.wire_dtype);
-    waiting_.push_back(std::move(g));
+    settled_[i] = std::move(g);
     if (options_.bucket_bytes > 0 && !options_.keep_partial &&
         bytes_ >= options_.bucket_bytes)
       send(true);
   }
 
-  // `rest` has the gradients that add() was not called for; undefined ones are
-  // zeros.
+  // `rest` has the gradients that add() was not called for, if there are any;
+  // undefined ones are zeros.
   std::vector<DistTensor> finish(const std::vector<DistTensor>& rest) {
-    for (size_t i = 0; i < rest.size(); ++i)
-      if (!seen_[i]) add(i, rest[i].defined() ? rest[i] : none(inputs_[i]));
+    for (size_t i = 0; i < settled_.size(); ++i)
+      if (!settled_[i].defined())
+        add(i,
+            i < rest.size() && rest[i].defined() ? rest[i] : none(inputs_[i]));
     send(false);
     // Waits for those that the other thread is receiving.
     for (const DistTensor& g : settled_) g.impl()->part();
@@ -128,29 +130,37 @@ class Gradients {
     arrived();
     const Scoped<std::string_view> op(ctx_.op, "grad");
     const Scoped<MemoryKind> kind(ctx_.memory_kind, MemoryKind::kGradients);
-    std::vector<SpecRef> to;
-    for (size_t k = 0; k < places_.size(); ++k)
-      to.push_back(home(inputs_[places_[k].first], waiting_[k]));
+    InlineMemory<512> memory;
+    std::pmr::vector<SpecRef> to(&memory);
+    std::pmr::vector<DistTensor> here(&memory);
+    to.reserve(places_.size());
+    here.reserve(places_.size());
+    for (const auto& [i, type] : places_) {
+      to.push_back(home(inputs_[i], settled_[i]));
+      here.push_back(std::exchange(settled_[i], {}));
+    }
     // A dry run sends at once, but memory must count as in a run until then.
-    if (meanwhile && ctx_.dry_run) sources_ = waiting_;
-    std::vector<DistTensor> here = std::exchange(waiting_, {});
+    if (meanwhile && ctx_.dry_run) sources_.assign(here.begin(), here.end());
     relayout(here, to, {.async = meanwhile});
     for (size_t k = 0; k < places_.size(); ++k)
       settled_[places_[k].first] = here[k];
     on_their_way_.swap(places_);
-    if (meanwhile) sending_ = std::move(here);
+    if (meanwhile) sending_.assign(here.begin(), here.end());
     bytes_ = 0;
   }
 
   RankContext& ctx_;
   const std::vector<DistTensor>& inputs_;
   const GradOptions& options_;
-  std::vector<DistTensor> earlier_, sums_, settled_;
-  std::vector<bool> seen_;
-  // Gradients to be sent, and the inputs that they belong to, with the
-  // gradients' own dtypes.
-  std::vector<DistTensor> waiting_, sending_, sources_;
-  std::vector<std::pair<size_t, DType>> places_, on_their_way_;
+  std::vector<DistTensor> earlier_, sums_;
+  // Each input's gradient: waiting to be sent, or in its layout.
+  std::vector<DistTensor> settled_;
+  std::vector<DistTensor> sending_, sources_;
+  // The inputs whose gradients wait, and those whose gradients were sent, with
+  // the gradients' own dtypes.
+  InlineMemory<256> memory_;
+  std::pmr::vector<std::pair<size_t, DType>> places_{&memory_},
+      on_their_way_{&memory_};
   int64_t bytes_ = 0;
 };
 
@@ -188,29 +198,27 @@ DistTensor first_cotangent(RankContext& ctx, const DistTensor& output,
 
 // The outputs that a pass starts from, with their cotangents.
 struct Start {
-  std::vector<DistTensor> outputs, cotangents;
-};
-
-Start start_of(RankContext& ctx, std::span<const DistTensor> outputs,
-               std::span<const DistTensor> cotangents, bool create_graph) {
-  DT_CHECK(outputs.size() == cotangents.size(), "grad",
-           "got {} cotangents for {} outputs; pass one for each",
-           cotangents.size(), outputs.size());
-  Start start;
-  start.outputs.reserve(outputs.size());
-  start.cotangents.reserve(outputs.size());
-  for (size_t i = 0; i < outputs.size(); ++i) {
-    if (!outputs[i].requires_grad() && outputs.size() > 1) continue;
-    start.outputs.push_back(outputs[i]);
-    start.cotangents.push_back(
-        first_cotangent(ctx, outputs[i], cotangents[i], create_graph));
+  Start(RankContext& ctx, std::span<const DistTensor> all,
+        std::span<const DistTensor> given, bool create_graph) {
+    DT_CHECK(all.size() == given.size(), "grad",
+             "got {} cotangents for {} outputs; pass one for each",
+             given.size(), all.size());
+    outputs.reserve(all.size());
+    cotangents.reserve(all.size());
+    for (size_t i = 0; i < all.size(); ++i) {
+      if (!all[i].requires_grad() && all.size() > 1) continue;
+      outputs.push_back(all[i]);
+      cotangents.push_back(
+          first_cotangent(ctx, all[i], given[i], create_graph));
+    }
+    DT_CHECK(!outputs.empty(), "grad",
+             "none of the {} outputs depends on a tensor that requires a "
+             "gradient; call set_requires_grad() on one first",
+             all.size());
   }
-  DT_CHECK(!start.outputs.empty(), "grad",
-           "none of the {} outputs depends on a tensor that requires a "
-           "gradient; call set_requires_grad() on one first",
-           outputs.size());
-  return start;
-}
+  InlineMemory<256> memory;
+  std::pmr::vector<DistTensor> outputs{&memory}, cotangents{&memory};
+};
 
 // Moves the gradients of a finished pass to their inputs' layouts.
 std::vector<DistTensor> finished(RankContext& ctx,
@@ -228,7 +236,7 @@ std::vector<DistTensor> grad_of(std::span<const DistTensor> outputs,
                                 GradOptions options) {
   RankContext& ctx = RankContext::current();
   check_options(inputs, options);
-  const Start start = start_of(ctx, outputs, cotangents, options.create_graph);
+  const Start start(ctx, outputs, cotangents, options.create_graph);
   Gradients gradients(ctx, inputs, options);
   BackwardOptions how{.create_graph = options.create_graph,
                       .release_graph = options.release_graph};
@@ -269,7 +277,7 @@ SplitGrad::SplitGrad(const std::vector<DistTensor>& outputs,
                      std::vector<DistTensor> now, std::vector<DistTensor> later)
     : inputs_(std::move(later)) {
   RankContext& ctx = RankContext::current();
-  const Start start = start_of(ctx, outputs, cotangents, false);
+  const Start start(ctx, outputs, cotangents, false);
   pass_ = std::make_unique<SplitBackward>(start.outputs, start.cotangents, now,
                                           inputs_, plus);
   now_ = finished(ctx, now, pass_->first(), {});

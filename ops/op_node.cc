@@ -1,7 +1,6 @@
 #include "dtensor/ops/op_node.h"
 
 #include <utility>
-#include <vector>
 
 #include "dtensor/dist_tensor_impl.h"
 #include "dtensor/gather.h"
@@ -12,6 +11,14 @@
 
 namespace dtensor {
 namespace {
+
+struct SavedOutput {
+  Tensor part;
+  uint64_t version = 0;
+  bool untouched() const {
+    return !part.defined() || part.storage()->version() == version;
+  }
+};
 
 class OpNode : public Node, public std::enable_shared_from_this<OpNode> {
  public:
@@ -34,11 +41,10 @@ class OpNode : public Node, public std::enable_shared_from_this<OpNode> {
     // so their parts are saved. restore() can rebuild the other outputs from
     // these.
     if (!op_.facts().saves_outputs) return;
-    for (size_t o = 0; o < outs.size(); ++o) {
-      const bool stored = op_.facts().stores_output(o);
-      outs_.push_back(stored ? outs[o].impl()->part() : Tensor());
-      versions_.push_back(stored ? outs[o].impl()->version() : 0);
-    }
+    outs_.resize(outs.size());
+    for (size_t o = 0; o < outs.size(); ++o)
+      if (op_.facts().stores_output(o))
+        outs_[o] = {outs[o].impl()->part(), outs[o].impl()->version()};
   }
 
   std::vector<DistTensor> backward(std::span<const DistTensor> cotangents,
@@ -53,7 +59,7 @@ class OpNode : public Node, public std::enable_shared_from_this<OpNode> {
     outs.resize(static_cast<size_t>(num_outputs));
     for (size_t i = 0; i < outs_.size(); ++i) {
       if (!op_.facts().stores_output(i)) continue;
-      outs[i] = DistTensor::wrap(outs_[i], decision_->out[i]);
+      outs[i] = DistTensor::wrap(outs_[i].part, decision_->out[i]);
       if (!is_float(outs[i].dtype())) continue;
       outs[i].impl()->node = shared_from_this();
       outs[i].impl()->output = static_cast<int>(i);
@@ -87,18 +93,15 @@ class OpNode : public Node, public std::enable_shared_from_this<OpNode> {
     for (size_t i = 0; i < ins_.size(); ++i)
       check(ins_[i].untouched(), "input", i, decision_->in[i]);
     for (size_t i = 0; i < outs_.size(); ++i)
-      check((outs_[i].defined() ? outs_[i].storage()->version() : 0) ==
-                versions_[i],
-            "output", i, decision_->out[i]);
+      check(outs_[i].untouched(), "output", i, decision_->out[i]);
   }
 
   const Op& op_;
   Attrs attrs_;
   std::shared_ptr<const Decision> decision_;
   const std::string_view path_;  // of the module that made the call
-  std::vector<SavedInput> ins_;
-  std::vector<Tensor> outs_;
-  std::vector<uint64_t> versions_;  // of saved outputs
+  std::pmr::vector<SavedInput> ins_{&memory_};
+  std::pmr::vector<SavedOutput> outs_{&memory_};
   bool released_ = false;
 };
 

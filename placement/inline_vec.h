@@ -1,7 +1,7 @@
-// A vector of at most N elements that are stored in the object itself. It holds
-// the inputs and outputs of one call without an allocation.
+// Lists that need no allocation, as a call has few inputs and outputs.
 #pragma once
 #include <cstddef>
+#include <memory_resource>
 #include <new>
 #include <utility>
 
@@ -9,7 +9,19 @@
 
 namespace dtensor {
 
-// Cannot be copied or moved.
+// N bytes in the object itself, for the elements of std::pmr lists. What does
+// not fit is allocated; memory is freed with the object.
+template <size_t N>
+class InlineMemory : public std::pmr::monotonic_buffer_resource {
+ public:
+  InlineMemory() : monotonic_buffer_resource(bytes_, N) {}
+
+ private:
+  alignas(std::max_align_t) std::byte bytes_[N];
+};
+
+// A vector of at most N elements that are stored in the object itself. Cannot
+// be copied or moved.
 template <class T, size_t N>
 class InlineVec {
  public:
