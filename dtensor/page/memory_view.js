@@ -82,10 +82,17 @@ function alive_list(rec, run, alive) {
   });
 }
 
-// Moves along the operators.
-const slider = (run, at, update) => el("label", { class: "slider" }, "Operator",
-  el("input", { id: "slider", type: "range", min: 0, max: run.operators.length - 1, value: state.op ?? at,
-    input: (e) => { adjust({ op: Number(e.target.value) }); update(); } }));
+// Moves along the operators; what follows is drawn at most once a frame.
+function slider(run, at, update) {
+  let frame = 0;
+  const moved = (e) => {
+    adjust({ op: Number(e.target.value) });
+    cancelAnimationFrame(frame);
+    frame = requestAnimationFrame(update);
+  };
+  return el("label", { class: "slider" }, "Operator", el("input", { id: "slider", type: "range", min: 0,
+    max: run.operators.length - 1, value: state.op ?? at, input: moved }));
+}
 
 function memory_view({ rec, run, at }) {
   if (!run.operators.length) return [el("h1", {}, "Memory"), el("p", {}, "This record has no operators.")];

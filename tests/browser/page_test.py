@@ -21,6 +21,7 @@ import records  # noqa: E402
 
 try:
     from selenium import webdriver
+    from selenium.webdriver.chrome.service import Service
     from selenium.webdriver.common.by import By
     from selenium.webdriver.common.keys import Keys
     MISSING = [p for p in ("chromium", "chromedriver") if not shutil.which(p, path="/usr/bin")]
@@ -38,10 +39,7 @@ def browser(folder):
                      "window-size=1200,900", f"user-data-dir={folder}/profile"):
         options.add_argument(f"--{argument}")
     options.set_capability("goog:loggingPrefs", {"performance": "ALL", "browser": "ALL"})
-    service = webdriver.ChromeService("/usr/bin/chromedriver") \
-        if hasattr(webdriver, "ChromeService") \
-        else webdriver.chrome.service.Service("/usr/bin/chromedriver")
-    return webdriver.Chrome(service=service, options=options)
+    return webdriver.Chrome(service=Service("/usr/bin/chromedriver"), options=options)
 
 
 @unittest.skipIf(MISSING, f"needs {', '.join(MISSING)}; setup.sh --browser installs it")
@@ -99,6 +97,11 @@ class Page(unittest.TestCase):
         field.clear()
         self.one(f"#{id_}").send_keys(f"{number}\n")
         time.sleep(0.1)
+
+    def slide(self, *keys):
+        self.one("#slider").send_keys(*keys)
+        self.browser.execute_async_script(  # what follows is drawn in the next frame
+            "requestAnimationFrame(() => requestAnimationFrame(arguments[0]))")
 
     def test_a_link_and_the_way_back(self):
         self.open(self.small)
@@ -192,7 +195,7 @@ class Page(unittest.TestCase):
         self.open(self.small, "mesh&op=3")
         before = self.text()
         self.assertEqual(len(self.all(".cell")), 8)
-        self.one("#slider").send_keys(*[Keys.ARROW_RIGHT] * 3)
+        self.slide(*[Keys.ARROW_RIGHT] * 3)
         self.assertIn("op=6", self.address())
         self.assertIn("#6 matmul", self.text())
         self.assertNotEqual(self.text(), before)
@@ -206,9 +209,9 @@ class Page(unittest.TestCase):
         self.assertIn("After #10 add", self.text())
         self.assertIn("10 operators made what is in use here: 30 KiB", self.text())
         self.assertIn("2 × 3 KiB: #0 layer_norm", self.text())
-        self.one("#slider").send_keys(Keys.HOME)
+        self.slide(Keys.HOME)
         self.assertIn("1 operator made what is in use here: 3 KiB", self.text())
-        self.one("#slider").send_keys(Keys.END)
+        self.slide(Keys.END)
         self.assertIn("0 operators made what is in use here: 0 B", self.text())
 
     def test_totals_by_module(self):
