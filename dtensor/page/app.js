@@ -73,6 +73,8 @@ function choices() {
     list.push(labelled("Stage", choice("run",
       runs.map((run, i) => [i, `${i + 1} of ${runs.length}: rank ${run.rank}`]),
       state.run ?? 0, (run) => go({ run, op: undefined }))));
+  const dropped = runs[state.run ?? 0]?.dropped;
+  if (dropped > 0) list.push(`The record leaves out the last ${count(dropped, "operator")}: sums are without them.`);
   return list;
 }
 

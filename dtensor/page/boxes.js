@@ -31,6 +31,11 @@ const length_of = (list) => list.reduce((n, [lo, hi]) => n + Math.max(0, hi - lo
 const overlap = (a, b) => a.reduce((n, [lo, hi]) => n + b.reduce(
   (m, [l, h]) => m + Math.max(0, Math.min(hi, h) - Math.max(lo, l)), 0), 0);
 
+// Whether the record says which rank has which part: of thousands of pieces, it does not.
+const is_listed = (rec, spec) => spec.dims.every((d) => {
+  const dim = rec.dims[d];
+  return !dim.axes?.length || dim.runs || dim.parts;
+});
 // The part of dimension d that the rank at a coordinate has.
 function part_index(rec, spec, d, at) {
   const dim = rec.dims[spec.dims[d]];
@@ -41,7 +46,7 @@ function part_index(rec, spec, d, at) {
 // The ranges of each dimension that a rank of the run holds, or null if it is not in the mesh.
 function box_of(rec, spec, rank) {
   const mesh = rec.meshes[spec.mesh], place = rec.place_of(mesh, rank);
-  if (place < 0) return null;
+  if (place < 0 || !is_listed(rec, spec)) return null;
   const at = coordinate(mesh, place);
   return spec.dims.map((d, i) => parts_of(rec.dims[d])[part_index(rec, spec, i, at)]);
 }
@@ -51,10 +56,14 @@ function element_bytes(rec, spec) {
   const largest = spec.dims.reduce((n, d) => n * Math.max(...parts_of(rec.dims[d]).map(length_of)), 1);
   return largest ? spec.bytes / largest : 0;
 }
-// Bytes of a tensor on each rank of the run.
+// Bytes of a tensor on each rank of the run; those of the largest part if the parts are not listed.
 function bytes_by_rank(rec, index) {
   return rec.once(`bytes ${index}`, () => {
     const spec = rec.specs[index], mesh = rec.meshes[spec.mesh], all = new Float64Array(rec.world);
+    if (!is_listed(rec, spec)) {
+      for (let place = 0; place < mesh.size; ++place) all[rec.rank_at(mesh, place)] = spec.bytes;
+      return all;
+    }
     const one = element_bytes(rec, spec);
     const lengths = spec.dims.map((d) => parts_of(rec.dims[d]).map(length_of));
     for (let place = 0; place < mesh.size; ++place) {
@@ -83,6 +92,7 @@ function axes_of(rec, spec) {
 // combined, or for many ranks. No plan can send less than the sums of the rows.
 function needed(rec, from, to, most = 64) {
   if (from.partials?.length || to.partials?.length || rec.world > most) return null;
+  if (!is_listed(rec, from) || !is_listed(rec, to)) return null;
   const source = rec.meshes[from.mesh], holders = new Map();
   for (let place = 0; place < source.size; ++place) {
     const at = coordinate(source, place), key = from.dims.map((_, d) => part_index(rec, from, d, at)).join();

@@ -102,7 +102,7 @@ function memory_view({ rec, run, at }) {
     refill(body, memory_chart(rec, run, i),
       el("h2", {}, "After ", operator_link(rec, op, i)), kinds_table(rec, run, op),
       within && el("p", { class: "note" }, "The peak of ", bytes(run.memory.peak),
-        " lies within an operator, between two of these numbers."),
+        " lies within an operator, between two of these numbers, or in a later step."),
       rec.runs.length > 1 && table("Peaks of the stages", ["Stage", "#Peak"], rec.runs.map((r, k) =>
         [link(`${k + 1}: rank ${r.rank}`, "memory", { run: k }), bytes(r.memory?.peak)])),
       el("h2", {}, "Outputs in use"),

@@ -134,7 +134,8 @@ function rank_view({ rec, run, at }) {
   const size = (group) => group.length * group[0].bytes, held = [...parameters, ...outputs].filter((t) => t.bytes > 0);
   const groups = grouped(held, (t) => `${t.key} ${t.spec} ${t.bytes}`)
     .sort((a, b) => size(b) - size(a));
-  const part = (spec) => box_of(rec, rec.specs[spec], rank).map(spans).join(" × ") || "the number";
+  const part = (spec) => is_listed(rec, rec.specs[spec])
+    ? box_of(rec, rec.specs[spec], rank).map(spans).join(" × ") || "the number" : "parts that are not listed";
   return [el("h1", {}, `Rank ${rank}`),
     el("p", {}, place >= 0 && `At ${coordinate_text(mesh, coordinate(mesh, place))} of ${mesh.text}. `,
       link("Show it in the mesh", "mesh", { rank, op: at }), "."),

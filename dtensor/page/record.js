@@ -65,10 +65,10 @@ class Rec {
     if (op.plan !== undefined) return [[0, op.plan]];
     return (this.call(op)?.moves ?? []).map((m, i) => [i, m]).filter(([, m]) => m !== null && m !== undefined);
   }
-  // The operators whose outputs are in use when operator `at` has run.
+  // The operators whose outputs are in use after operator `at`; they are not after `until`.
   alive(run, at) {
     return run.operators.map((op, i) => [op, i]).filter(
-      ([op, i]) => i <= at && op.makes > 0 && (op.until === undefined || op.until >= at));
+      ([op, i]) => i <= at && op.makes > 0 && (op.until === undefined || op.until > at));
   }
   memory(op) { return (op.memory ?? []).reduce((n, m) => n + m, 0); }
   peak(run) {

@@ -71,6 +71,9 @@ function tensor_view({ rec, run }) {
   const move = rec.moves[state.move], parameter = rec.parameters[state.param];
   const index = move ? move.to : parameter ? parameter.spec : state.spec ?? 0, spec = rec.specs[index];
   if (!spec) return [el("h1", {}, "Tensor"), el("p", {}, "This record has no tensors.")];
+  if (!is_listed(rec, spec) || (move && !is_listed(rec, rec.specs[move.from])))
+    return [el("h1", {}, parameter?.name ?? "A tensor"), el("p", {}, code(rec.text(index))),
+      el("p", {}, "Its parts have so many pieces that the record does not list them."), move && steps_table(rec, move)];
   const dims = spec.shape.map((n, d) => [d, `dimension ${d} (${whole(n)})`]), [rows, cols] = drawn_dims(rec, spec);
   const dim = Math.min(state.dim ?? 0, dims.length - 1);
   const both = move && [["Before: ", move.from], ["After: ", move.to]];

@@ -206,9 +206,11 @@ class Page(unittest.TestCase):
 
     def test_memory_starts_at_its_peak(self):
         self.open(self.small, "memory")
-        self.assertIn("After #10 add", self.text())
+        self.assertIn("After #9 add", self.text())
         self.assertIn("10 operators made what is in use here: 30 KiB", self.text())
         self.assertIn("2 × 3 KiB: #0 layer_norm", self.text())
+        self.slide(Keys.ARROW_RIGHT)  # the last use of what operator 9 made
+        self.assertIn("9 operators made what is in use here: 27 KiB", self.text())
         self.slide(Keys.HOME)
         self.assertIn("1 operator made what is in use here: 3 KiB", self.text())
         self.slide(Keys.END)
@@ -262,6 +264,21 @@ class Page(unittest.TestCase):
         self.assertIn("cannot show its record", self.one("[role=alert]").text)
         self.open(self.write("none"))
         self.assertIn("There is no record in this page.", self.text())
+
+    def test_what_a_record_leaves_out(self):
+        record = records.gpt()
+        for dim in record["dims"]:
+            if "parts" in dim:
+                dim["parts"] = None
+        record["runs"][0]["dropped"] = 7
+        page = self.write("short", record)
+        self.open(page, "tensor&move=0")
+        self.assertIn("so many pieces that the record does not list them", self.text())
+        self.assertIn("The record leaves out the last 7 operators", self.one("header").text)
+        for view in "rank&op=9", "mesh&op=9", "operator&op=1":
+            self.open(page, view)
+            self.assertEqual(self.all("[role=alert]"), [], view)
+            self.assertTrue(self.all("main h1"), view)
 
     def test_names_are_text(self):
         page = self.write("hostile", records.hostile())

@@ -99,9 +99,8 @@ class Record:
             for i, op in enumerate(operators):
                 if "until" in op:
                     ends[op["until"]].append(op["makes"])
-                activations += op.get("makes", 0)
+                activations += op.get("makes", 0) - sum(ends[i])
                 op["memory"] = [activations, 40000, 100 * i, 0, 0]
-                activations -= sum(ends[i])
             used = [op["memory"] for op in run["operators"]]
             run["memory"] = {"peak": max(map(sum, used)) + 512,
                              **{kind: max(m[k] for m in used) for k, kind in enumerate(KINDS)}}
