@@ -26,7 +26,7 @@ struct OpRan {
   OpWork work;                    // by which it was priced
   std::span<const size_t> moved;  // the inputs that moved, with these moves
   std::span<const Move> moves;
-  std::span<const DistTensor> out;
+  std::span<const DistTensor> given, out;
   // RankContext::events from this index on were recorded while it ran.
   size_t first_event;
 };

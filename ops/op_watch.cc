@@ -44,6 +44,7 @@ void OpWatch::record(const Attrs& attrs, const Decision& d,
                             .work = op_.facts().work,
                             .moved = d.moved,
                             .moves = d.moves,
+                            .given = given_,
                             .out = outputs,
                             .first_event = first_event_});
 }

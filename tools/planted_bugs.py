@@ -1686,18 +1686,18 @@ BUGS = [
     ], ['record_test']),
     Bug(488, 'record: outputs live to the end', [
         ('dtensor/program/record.cc',
-         'operators[m.by]["until"] = last;',
-         'if (!MUT(488)) operators[m.by]["until"] = last;'),
+         'operators[m->by]["until"] = last;',
+         '{ if (!MUT(488)) operators[m->by]["until"] = last; }'),
     ], ['record_test']),
-    Bug(489, 'record: views count as memory of their own', [
+    Bug(489, 'record: views of inputs count as memory of their own', [
         ('dtensor/program/record.cc',
-         'return m.address == storage.get() && !m.storage.expired();',
-         'return !MUT(489) && m.address == storage.get() && !m.storage.expired();'),
+         'return part.defined() && part.storage() == storage;',
+         'return !MUT(489) && part.defined() && part.storage() == storage;'),
     ], ['record_test']),
-    Bug(490, 'record: the step includes the preparation', [
+    Bug(490, 'record: every tensor of a collective pays its latency', [
         ('dtensor/program/record.cc',
-         'run.seen = context.events.size();\n  for (const NamedTensor& p',
-         'if (!MUT(490)) run.seen = context.events.size();\n  for (const NamedTensor& p'),
+         'us(price(e, cost_, run.paid))',
+         'us(price(e, cost_, MUT(490) ? *std::make_unique<std::set<int64_t>>() : run.paid))'),
     ], ['record_test']),
     Bug(491, 'record: all ranks have the first one\'s ranges of a divided tree', [
         ('dtensor/program/record_tables.cc',

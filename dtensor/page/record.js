@@ -65,10 +65,14 @@ class Rec {
     if (op.plan !== undefined) return [[0, op.plan]];
     return (this.call(op)?.moves ?? []).map((m, i) => [i, m]).filter(([, m]) => m !== null && m !== undefined);
   }
-  // The operators whose outputs are in use after operator `at`; they are not after `until`.
+  // The operators whose outputs are in use after operator `at`, without those of
+  // their outputs that are not: they were freed by `until`, or one of `frees`.
   alive(run, at) {
     return run.operators.map((op, i) => [op, i]).filter(
-      ([op, i]) => i <= at && op.makes > 0 && (op.until === undefined || op.until > at));
+      ([op, i]) => i <= at && op.makes > 0 && (op.until === undefined || op.until > at)).map(([op, i]) => {
+      const freed = (op.frees ?? []).reduce((n, [by, bytes]) => n + (by <= at ? bytes : 0), 0);
+      return [freed ? { ...op, makes: op.makes - freed } : op, i];
+    });
   }
   memory(op) { return (op.memory ?? []).reduce((n, m) => n + m, 0); }
   peak(run) {

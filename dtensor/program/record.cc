@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "dtensor/allocator.h"
-#include "dtensor/dist_tensor.h"
+#include "dtensor/dist_tensor_impl.h"
 #include "dtensor/program/choice_report.h"
 #include "dtensor/program/comm_table.h"
 #include "dtensor/rank_context.h"
@@ -60,17 +60,26 @@ struct Record::Run {
     std::weak_ptr<Storage> storage;
     const Storage* address;
     size_t by;
+    int64_t bytes;
   };
   std::vector<Made> made = {};
 
   // Notes that operator `last` was the last to run before their memory was
-  // freed.
+  // freed: "until" for the last output of an operator, "frees" for those
+  // before.
   void note_freed(size_t last) {
-    std::erase_if(made, [&](const Made& m) {
-      if (!m.storage.expired()) return false;
-      operators[m.by]["until"] = last;
-      return true;
-    });
+    const auto freed = std::stable_partition(
+        made.begin(), made.end(),
+        [](const Made& m) { return !m.storage.expired(); });
+    for (auto m = freed; m != made.end(); ++m) {
+      const bool others = std::any_of(
+          made.begin(), freed, [&](const Made& o) { return o.by == m->by; });
+      if (others)
+        operators[m->by]["frees"].push_back({last, m->bytes});
+      else
+        operators[m->by]["until"] = last;
+    }
+    made.erase(freed, made.end());
   }
 };
 
@@ -123,11 +132,17 @@ void Record::ran(RankContext& context, const OpRan& c) {
   int64_t makes = 0;
   for (const DistTensor& t : c.out) {
     const std::shared_ptr<Storage>& storage = t.local().storage();
-    if (std::any_of(run.made.begin(), run.made.end(), [&](const Run::Made& m) {
-          return m.address == storage.get() && !m.storage.expired();
-        }))
-      continue;  // a view of memory that another output holds
-    run.made.push_back({storage, storage.get(), index});
+    const auto is_view_of = [&](const DistTensor& given) {
+      const Tensor& part = given.impl()->local;
+      return part.defined() && part.storage() == storage;
+    };
+    if (std::any_of(run.made.begin(), run.made.end(),
+                    [&](const Run::Made& m) {
+                      return m.address == storage.get() && !m.storage.expired();
+                    }) ||
+        std::any_of(c.given.begin(), c.given.end(), is_view_of))
+      continue;  // memory that another tensor holds too
+    run.made.push_back({storage, storage.get(), index, storage->bytes()});
     makes += storage->bytes();
   }
   if (makes) op["makes"] = makes;
@@ -169,8 +184,11 @@ Json Record::sends(Run& run, size_t begin, size_t end) {
   const std::vector<CommEvent>& all = RankContext::current().events;
   Json list = Json::array();
   for (size_t i = begin; i < std::min(end, all.size()); ++i) {
-    list.push_back(tables_.event(all[i], us(price(all[i], cost_, run.paid))));
-    run.events.push_back(all[i]);
+    const CommEvent& e = all[i];
+    run.events.push_back(e);
+    // What goes to another stage is that stage's.
+    if (e.mesh.mesh_rank_of(run.rank) >= 0)
+      list.push_back(tables_.event(e, us(price(e, cost_, run.paid))));
   }
   return list;
 }
@@ -184,7 +202,8 @@ void Record::add_moves(RankContext& context, Run& run, size_t end) {
            all[last].phase == all[run.seen].phase)
       ++last;
     Json op = {{"move", all[run.seen].op}};
-    op["sends"] = sends(run, run.seen, last);
+    if (Json list = sends(run, run.seen, last); !list.empty())
+      op["sends"] = std::move(list);
     // A move of the second thread is noted when the rank waits for it.
     const auto after = run.after.find(last - 1);
     add(run, std::move(op),
@@ -247,12 +266,22 @@ size_t Record::call(RankContext& context, const OpRan& c) {
 }
 
 void Record::add_move(const Move& move, const Plan& plan) {
+  Run& run =
+      *runs_.emplace_back(std::make_unique<Run>(Run{.id = 0, .rank = 0}));
+  Json list = Json::array();
+  for (const Step& step : plan.steps) {
+    if (!dtensor::sends(step.kind)) continue;
+    run.events.push_back({step.to->mesh(), step.axes, step.kind, "redistribute",
+                          "forward", step.bytes, 0, 0, plan.chunks});
+    list.push_back(tables_.event(
+        run.events.back(), us(price(run.events.back(), cost_, run.paid))));
+  }
   Json op = {{"move", "redistribute"},
-             {"plan", tables_.move(move, plan.steps, plan.chunks, cost_)},
-             {"path", tables_.path("")},
-             {"phase", tables_.phase("forward")}};
-  runs_.push_back(std::make_unique<Run>(Run{.id = 0, .rank = 0}));
-  runs_.back()->operators.push_back(std::move(op));
+             {"plan", tables_.move(move, plan.steps, plan.chunks, cost_)}};
+  if (!list.empty()) op["sends"] = std::move(list);
+  op["path"] = tables_.path("");
+  op["phase"] = tables_.phase("forward");
+  run.operators.push_back(std::move(op));
 }
 
 void Record::add_picture(std::string name, std::string title, std::string svg) {
