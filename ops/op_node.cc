@@ -1,6 +1,7 @@
 #include "dtensor/ops/op_node.h"
 
 #include <utility>
+#include <vector>
 
 #include "dtensor/dist_tensor_impl.h"
 #include "dtensor/gather.h"
