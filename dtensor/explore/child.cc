@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -62,54 +61,56 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
   return all;
 }
 
-pid_t spawn(std::vector<std::string> arguments,
-            const std::vector<std::string>& variables, int out, int err) {
-  std::vector<std::string> environment = variables;
-  for (char** v = environ; *v; ++v) environment.emplace_back(*v);
-  posix_spawn_file_actions_t files;
-  posix_spawnattr_t attributes;
-  posix_spawn_file_actions_init(&files);
-  posix_spawnattr_init(&attributes);
-  posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_adddup2(&files, out, 1);
-  posix_spawn_file_actions_adddup2(&files, err, 2);
-  // HTTP libraries leave connections open in children.
-  posix_spawn_file_actions_addclosefrom_np(&files, 3);
-  sigset_t none, all;
-  sigemptyset(&none);
-  sigfillset(&all);
-  posix_spawnattr_setsigmask(&attributes, &none);
-  posix_spawnattr_setsigdefault(&attributes, &all);
-  posix_spawnattr_setpgroup(&attributes, 0);
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP |
-                                            POSIX_SPAWN_SETSIGMASK |
-                                            POSIX_SPAWN_SETSIGDEF);
-  pid_t pid = -1;
-  const int error =
-      posix_spawn(&pid, "/proc/self/exe", &files, &attributes,
-                  pointers(arguments).data(), pointers(environment).data());
-  posix_spawnattr_destroy(&attributes);
-  posix_spawn_file_actions_destroy(&files);
-  check(error == 0, "posix_spawn", error);
-  return pid;
-}
-
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr bool kSanitized = true;  // which takes terabytes of addresses
 #else
 constexpr bool kSanitized = false;
 #endif
 
-// The kernel's limits also hold if this process is killed.
-void limit(pid_t pid, const ChildLimits& limits) {
-  const auto set = [&](__rlimit_resource resource, double most) {
+// For this process and the program that it becomes.
+void limit(const ChildLimits& limits) {
+  const auto set = [](__rlimit_resource resource, double most) {
     const rlimit l{static_cast<rlim_t>(most), static_cast<rlim_t>(most)};
-    prlimit(pid, resource, &l, nullptr);
+    setrlimit(resource, &l);
   };
   if (!kSanitized) set(RLIMIT_AS, static_cast<double>(limits.memory));
+  // Also if nobody is left to end it.
   set(RLIMIT_CPU, std::ceil(limits.seconds) + 1);
   set(RLIMIT_FSIZE, 0);
   set(RLIMIT_CORE, 0);
+}
+
+// posix_spawn() could limit the child only after it has begun.
+pid_t spawn(std::vector<std::string> arguments,
+            const std::vector<std::string>& variables,
+            const ChildLimits& limits, int out, int err) {
+  std::vector<std::string> environment = variables;
+  for (char** v = environ; *v; ++v) environment.emplace_back(*v);
+  const std::vector<char*> argv = pointers(arguments),
+                           envp = pointers(environment);
+  sigset_t none;
+  sigemptyset(&none);
+  const pid_t pid = fork();
+  check(pid >= 0, "fork");
+  if (pid > 0) {
+    setpgid(pid, pid);  // as the child does, whichever is first
+    return pid;
+  }
+  // Only calls that are safe in a signal handler, since this process may have
+  // had other threads.
+  setpgid(0, 0);
+  signal(SIGPIPE, SIG_DFL);  // httplib ignores it
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+  const int nothing = open("/dev/null", O_RDONLY);
+  dup2(nothing, 0);
+  dup2(out, 1);
+  dup2(err, 2);
+  close_range(3, ~0U, 0);  // httplib's connections would stay open
+  limit(limits);
+  execve("/proc/self/exe", argv.data(), envp.data());
+  constexpr std::string_view kText = "the program cannot be started again\n";
+  if (write(2, kText.data(), kText.size()) < 0) _exit(126);
+  _exit(127);
 }
 
 // Appends as much as a pipe holds; false at the end of the file.
@@ -144,8 +145,8 @@ ChildEnd run_child(const std::vector<std::string>& arguments,
   Pipe out = make_pipe(), err = make_pipe();
   const auto deadline =
       Clock::now() + std::chrono::duration<double>(limits.seconds);
-  const pid_t pid = spawn(arguments, variables, out.write.fd(), err.write.fd());
-  limit(pid, limits);
+  const pid_t pid =
+      spawn(arguments, variables, limits, out.write.fd(), err.write.fd());
   out.write.close();
   err.write.close();
   // (The header of glibc 2.36 for pidfd_open() is not for C++.)

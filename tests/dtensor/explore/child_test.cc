@@ -119,7 +119,10 @@ TEST(Child, MemoryIsBounded) {
   EXPECT_EQ(run("grow", {.memory = int64_t{16} << 30}).code, 0);
 }
 
-TEST(Child, WritesNoFiles) { EXPECT_EQ(run("write").code, 5); }
+// From its first instruction on.
+TEST(Child, WritesNoFiles) {
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(run("write").code, 5);
+}
 
 TEST(Child, HasNoFilesOfThisProcess) {
   const int fd = open("/dev/null", O_RDONLY);  // without O_CLOEXEC
