@@ -152,7 +152,7 @@ class Answers(unittest.TestCase):
                 ("explain", {"model": "gpt", "record": "/tmp/x"})):
             status, answer = self.server.ask(command, query)
             self.assertEqual(status, 400, answer)
-            self.assertNotIn("root:", answer["error"])
+            self.assertRegex(answer["error"], "cannot name a file|cannot be asked here")
         self.assertFalse(os.path.exists("/tmp/x.svg") or os.path.exists("/tmp/x"))
         self.assertEqual(self.server.ask("explain", {"model": "gpt", "mesh": "dp=8",
                                                      "cost": "h100"})[0], 200)
