@@ -29,11 +29,13 @@ function candidates_table(call) {
     call.more_candidates > 0 &&
       el("p", { class: "note" }, `${count(call.more_candidates, "more candidate")} cost more.`)];
 }
+// If every rank received as much as the one with the most.
+const by_all = (rec, mesh, most) => bytes(most * rec.meshes[mesh].size);
 function steps_table(rec, move) {
   return table(`Plan: ${rec.layout(move.from)} to ${rec.layout(move.to)}`,
-    ["Step", "Collective", "Over", "From", "To", "#Received", "#By all ranks", "#Time"],
+    ["Step", "Collective", "Over", "From", "To", "#Received", "#By all ranks, at most", "#Time"],
     move.steps.map((s, i) => [i + 1, chip(s.kind), s.axes?.length ? rec.axes(rec.specs[move.from].mesh, s.axes) : "",
-      code(s.from), code(s.to), bytes(s.bytes), bytes(s.total_bytes), time(s.us)]));
+      code(s.from), code(s.to), bytes(s.bytes), by_all(rec, rec.specs[move.to].mesh, s.bytes), time(s.us)]));
 }
 const spec_link = (rec, index, values) => link(rec.text(index), "tensor", { spec: index, ...values });
 // Specs of an operator's outputs; equal ones are said once.
@@ -63,11 +65,11 @@ function reason(rec, op, e) {
 }
 // Equal collectives are one row.
 function events_table(rec, op) {
-  return table("Sent", ["Collective", "For", "Over", "Mesh", "#Received", "#By all ranks", "#Time", "#Times"],
+  return table("Sent", ["Collective", "For", "Over", "Mesh", "#Received", "#By all ranks, at most", "#Time", "#Times"],
     grouped(rec.events_of(op), (e) => e).map((same) => {
-      const [e] = same, n = same.length, all = typeof e.total_bytes === "number" ? n * e.total_bytes : undefined;
+      const [e] = same, n = same.length;
       return [chip(e.kind), reason(rec, op, e), rec.axes(e.mesh, e.axes), rec.meshes[e.mesh]?.text ?? "",
-        bytes(n * e.bytes), bytes(all), time(n * e.us), whole(n * (e.times ?? 1))];
+        bytes(n * e.bytes), by_all(rec, e.mesh, n * e.bytes), time(n * e.us), whole(n * (e.times ?? 1))];
     }));
 }
 function moves_of(rec, op, i) {

@@ -56,7 +56,7 @@ class Record:
     def move(self, source, to, kind, axes):
         step = {"kind": kind, "axes": axes, "from": self.tables["specs"][source]["layout"],
                 "to": self.tables["specs"][to]["layout"],
-                "bytes": self.tables["specs"][to]["bytes"], "total_bytes": None, "us": 7.5}
+                "bytes": self.tables["specs"][to]["bytes"], "us": 7.5}
         return self.index("moves", {"from": source, "to": to, "steps": [step], "us": 7.5})
 
     def call(self, op, inputs, out, to=None, moves=None, keep=None):
@@ -77,7 +77,7 @@ class Record:
     def event(self, kind, axes, op, size, mesh=None):
         return self.index("events", {
             "kind": kind, "mesh": self.mesh if mesh is None else mesh, "axes": axes, "op": op,
-            "bytes": size, "total_bytes": 4 * size, "us": size / 1000, "times": 1})
+            "bytes": size, "us": size / 1000, "times": 1})
 
     def run(self, rank):
         self.runs.append({"rank": rank, "operators": [], "memory": {}})
