@@ -108,6 +108,7 @@ class Connection final : public httplib::Stream {
   socket_t socket() const override { return fd_; }
 
   std::atomic<bool> waits{true};  // for the client
+  bool ends = false;              // Connections has ended it
   std::shared_ptr<void> held;
 
   // What the client has sent beyond the head would turn close() into a reset,
@@ -133,25 +134,23 @@ thread_local Connection* mine = nullptr;
 // The connections that are open, the oldest first.
 class Connections {
  public:
-  // Makes room for one more.
+  // Before one more is opened, by a thread that may be busy until then.
   void add() {
     const std::lock_guard lock(mutex_);
-    if (++count_ <= kMostConnections) return;
-    for (Connection* c : open_)
-      if (c->waits.exchange(false)) {
-        shutdown(c->socket(), SHUT_RDWR);
-        return;
-      }
+    ++count_;
+    make_room();
   }
   void opened(Connection* c) {
     const std::lock_guard lock(mutex_);
     open_.push_back(c);
     if (closed_) shutdown(c->socket(), SHUT_RDWR);
+    make_room();
   }
   void closed(Connection* c) {
     const std::lock_guard lock(mutex_);
     open_.remove(c);
     --count_;
+    ending_ -= c->ends;
   }
   void close_all() {
     const std::lock_guard lock(mutex_);
@@ -160,9 +159,22 @@ class Connections {
   }
 
  private:
+  // Ends the oldest that wait for their clients, so that no thread is taken by
+  // one while others have none.
+  void make_room() {
+    for (Connection* c : open_) {
+      if (count_ <= kMostConnections + ending_) return;
+      if (c->ends || !c->waits) continue;
+      c->ends = true;
+      ++ending_;
+      shutdown(c->socket(), SHUT_RDWR);
+    }
+  }
+
   std::mutex mutex_;
   std::list<Connection*> open_;
-  size_t count_ = 0;  // with those that no thread serves yet
+  size_t count_ = 0;   // with those that no thread serves yet
+  size_t ending_ = 0;  // of open_
   bool closed_ = false;
 };
 

@@ -19,6 +19,12 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kSanitized = true;  // slow, and keeps memory that is freed
+#else
+constexpr bool kSanitized = false;
+#endif
+
 double seconds_since(Clock::time_point begun) {
   return std::chrono::duration<double>(Clock::now() - begun).count();
 }
@@ -86,7 +92,7 @@ class HttpServerTest : public ::testing::Test {
   bool is_well() {
     const auto begun = Clock::now();
     const bool good = get("/well").ends_with("\r\n\r\n/well  own");
-    return good && seconds_since(begun) < 4;
+    return good && seconds_since(begun) < (kSanitized ? 40 : 4);
   }
   HttpServer server{"127.0.0.1", 0, echo};
 };
@@ -181,14 +187,18 @@ TEST_F(HttpServerTest, GivesASlowRequestFiveSeconds) {
 // read what they asked for, take the place of nobody else.
 TEST_F(HttpServerTest, ManySlowClientsDoNotBlockAQuickOne) {
   std::vector<std::unique_ptr<Client>> clients;
-  for (int i = 0; i < 300; ++i) {
-    clients.push_back(std::make_unique<Client>(server.port()));
-    if (i % 3 == 1) clients.back()->send("GET / HTTP/1.1\r\nHost: a");
-    if (i % 3 == 2) clients.back()->send(request_of(server.port(), "/long"));
-    if (i % 50 == 0) {
-      EXPECT_TRUE(is_well()) << i;
+  const auto add = [&](int many) {
+    for (int i = 0; i < many; ++i) {
+      clients.push_back(std::make_unique<Client>(server.port()));
+      if (i % 3 == 1) clients.back()->send("GET / HTTP/1.1\r\nHost: a");
+      if (i % 12 == 2) clients.back()->send(request_of(server.port(), "/long"));
     }
+  };
+  for (int i = 0; i < 10; ++i) {
+    add(10);
+    EXPECT_TRUE(is_well()) << i;
   }
+  add(400);  // faster than the server can close others
   EXPECT_TRUE(is_well());
 }
 
@@ -254,7 +264,9 @@ TEST_F(HttpServerTest, AThousandHostileRequestsTakeNoMemory) {
   EXPECT_TRUE(is_well());
   const int64_t more = resident() - before;
   RecordProperty("more_bytes", static_cast<int>(more));
-  EXPECT_LT(more, 4 << 20);
+  if (!kSanitized) {
+    EXPECT_LT(more, 4 << 20);
+  }
 }
 
 }  // namespace
