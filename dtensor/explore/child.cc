@@ -62,7 +62,8 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
 }
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kSanitized = true;  // which takes terabytes of addresses
+// It takes terabytes of addresses, and the thread sanitizer a file.
+constexpr bool kSanitized = true;
 #else
 constexpr bool kSanitized = false;
 #endif
@@ -73,10 +74,12 @@ void limit(const ChildLimits& limits) {
     const rlimit l{static_cast<rlim_t>(most), static_cast<rlim_t>(most)};
     setrlimit(resource, &l);
   };
-  if (!kSanitized) set(RLIMIT_AS, static_cast<double>(limits.memory));
+  if (!kSanitized) {
+    set(RLIMIT_AS, static_cast<double>(limits.memory));
+    set(RLIMIT_FSIZE, 0);
+  }
   // Also if nobody is left to end it.
   set(RLIMIT_CPU, std::ceil(limits.seconds) + 1);
-  set(RLIMIT_FSIZE, 0);
   set(RLIMIT_CORE, 0);
 }
 
