@@ -198,8 +198,11 @@ TEST_F(HttpServerTest, ManySlowClientsDoNotBlockAQuickOne) {
     add(10);
     EXPECT_TRUE(is_well()) << i;
   }
-  add(400);  // faster than the server can close others
-  EXPECT_TRUE(is_well());
+  for (int i = 0; i < 2; ++i) {
+    add(400);  // faster than the server can close others
+    EXPECT_TRUE(is_well()) << i;
+    clients.clear();
+  }
 }
 
 int64_t resident() {
