@@ -8,6 +8,7 @@ import random
 import signal
 import socket
 import subprocess
+import tempfile
 import threading
 import time
 import unittest
@@ -15,6 +16,8 @@ import urllib.parse
 
 EXPLORE = "examples/explore"
 OWN = "tests/examples/with_flags"
+# A file that no question may write.
+NEW = os.path.join(tempfile.mkdtemp(), "x")
 # Far longer than the limits of these tests.
 ENDLESS = {"model": "gpt", "layers": 100_000, "mesh": "dp=2"}
 
@@ -144,16 +147,16 @@ class Answers(unittest.TestCase):
         for command, query in (
                 ("explain", {"model": "gpt", "cost": "/etc/passwd"}),
                 ("explain", {"model": "gpt", "mesh": "pp=2", "schedule": "/etc/passwd"}),
-                ("explain", {"model": "gpt", "compare": "dp,tp", "svg": "/tmp/x.svg"}),
-                ("plan", {"shape": "8", "mesh": "2", "from": "R", "to": "S0", "svg": "/tmp/x.svg"}),
-                ("explain", {"model": "gpt", "flight": "/tmp"}),
-                ("explain", {"model": "gpt", "trace": "/tmp/x"}),
-                ("explain", {"model": "gpt", "json": "/tmp/x"}),
-                ("explain", {"model": "gpt", "record": "/tmp/x"})):
+                ("explain", {"model": "gpt", "compare": "dp,tp", "svg": NEW}),
+                ("plan", {"shape": "8", "mesh": "2", "from": "R", "to": "S0", "svg": NEW}),
+                ("explain", {"model": "gpt", "flight": os.path.dirname(NEW)}),
+                ("explain", {"model": "gpt", "trace": NEW}),
+                ("explain", {"model": "gpt", "json": NEW}),
+                ("explain", {"model": "gpt", "record": NEW})):
             status, answer = self.server.ask(command, query)
             self.assertEqual(status, 400, answer)
             self.assertRegex(answer["error"], "cannot name a file|cannot be asked here")
-        self.assertFalse(os.path.exists("/tmp/x.svg") or os.path.exists("/tmp/x"))
+        self.assertFalse(os.path.exists(NEW))
         self.assertEqual(self.server.ask("explain", {"model": "gpt", "mesh": "dp=8",
                                                      "cost": "h100"})[0], 200)
 
@@ -328,7 +331,7 @@ class Program(unittest.TestCase):
             self.assertEqual(status, 400)
             self.assertIn("[--rows]", answer["error"])
             for flag in ("json", "record", "flight", "explore", "rendezvous"):
-                self.assertEqual(server.ask("run", {flag: "/tmp/x"})[0], 400, flag)
+                self.assertEqual(server.ask("run", {flag: NEW})[0], 400, flag)
         done = subprocess.run([OWN, "--explore", "x"], capture_output=True, text=True)
         self.assertEqual(done.returncode, 2)
         self.assertIn("'x' is not a port", done.stderr)
