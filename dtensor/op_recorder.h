@@ -1,5 +1,5 @@
-// An observer of the operators that a rank runs: a program's record of a dry
-// run (program/record.h), for example.
+// An observer of the operators that a rank runs: a program's record
+// (program/record.h), for example.
 #pragma once
 #include <cstddef>
 #include <span>
@@ -31,8 +31,8 @@ struct OpRan {
   size_t first_event;
 };
 
-// Is told what the ranks of a dry run do, one rank after another, on the thread
-// of the rank.
+// Is told what rank 0 does, or what the ranks of dry runs do, one rank after
+// another, on the thread of the rank.
 class OpRecorder {
  public:
   virtual ~OpRecorder() = default;

@@ -117,7 +117,7 @@ struct RankContext {
   int lane = 0;                      // 0: main thread, 1: second thread
   Watch* watch = nullptr;            // observes the collectives
   Tracer* tracer = nullptr;          // records a timeline (trace.h)
-  OpRecorder* recorder = nullptr;    // observes the operators of a dry run
+  OpRecorder* recorder = nullptr;    // observes the operators
   std::string mesh_text;             // --mesh
 
   // Every step of every operator looks these up. They are so few that a linear

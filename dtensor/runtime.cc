@@ -168,9 +168,8 @@ Outcome run_rank(const Shared& shared, int64_t rank,
     context.backend = shared.backend;
     if (options.watch) watch = options.watch(rank);
     context.watch = watch.get();
-    if (options.dry_run) {
-      context.recorder = options.recorder.get();
-    } else if (options.trace) {
+    if (options.dry_run || rank == 0) context.recorder = options.recorder.get();
+    if (!options.dry_run && options.trace) {
       context.tracer = &options.trace->open(context, watch.get());
       context.watch = context.tracer;
     }

@@ -91,7 +91,8 @@ struct RunOptions {
   std::string flight;
   // Records a timeline of every rank (trace.h); may be null.
   std::shared_ptr<Trace> trace;
-  // In a dry run, observes the rank's operators (op_recorder.h); may be null.
+  // Observes the operators of rank 0, or of the rank of a dry run
+  // (op_recorder.h); may be null.
   std::shared_ptr<OpRecorder> recorder;
   // The device of each rank; empty: the CPU. Not called in a dry run.
   std::function<Device&(int64_t rank)> device;

@@ -301,11 +301,14 @@ void note_data(std::span<const CommRow> rows, std::string_view of) {
       return fmt::print("(bytes of experts: {})\n\n", of);
 }
 
-void train(const Program& program, const Flags& flags, const TextData& text,
+void train(Program& program, const Flags& flags, const TextData& text,
            const TextData* eval, const nn::Prediction& prediction) {
   RunOptions options = program.run_options();
   options.record = false;  // the report has the events of a step
   options.finish = {};
+  options.recorder = program.another_record(
+      flags.train.title(program.mesh()) + ", rank 0 of the run",
+      program.mesh());
   Report report;
   run(options, [&](Runtime& rt) { train_rank(rt, flags, text, eval, report); });
   if (!program.is_main_process()) return;

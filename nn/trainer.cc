@@ -406,6 +406,17 @@ std::optional<std::string> Trainer::resume() {
   return last;
 }
 
+// Shows a step to the recorder, if there is one. What comes before and after it
+// is not shown.
+template <class Step>
+static void show(OpRecorder* recorder, const Module& model, Step&& step) {
+  RankContext& context = RankContext::current();
+  const Scoped<OpRecorder*> shown(context.recorder, recorder);
+  if (recorder) recorder->step_begins(context, model.named_parameters());
+  step();
+  if (recorder) recorder->ended(context);
+}
+
 TrainingReport Trainer::train(const Batches& batches) {
   Engine& e = *engine_;
   const TrainerOptions& o = e.options;
@@ -422,11 +433,14 @@ TrainingReport Trainer::train(const Batches& batches) {
   report.first_step = e.next;
   std::vector<CommEvent> first;
   context.allocator->reset_peak();
+  OpRecorder* const recorder = std::exchange(context.recorder, nullptr);
   while (e.next < o.steps) {
     const int64_t i = e.next;
     std::optional<CommRecord> record;
     if (context.record || o.check_bytes) record.emplace();
-    const StepResult r = step(batches);
+    StepResult r;
+    show(i == report.first_step ? recorder : nullptr, e.model,
+         [&] { r = step(batches); });
     if (record && i == report.first_step)
       first.assign(record->events().begin(), record->events().end());
     else if (o.check_bytes && !r.replayed)
@@ -453,6 +467,7 @@ TrainingReport Trainer::train(const Batches& batches) {
                                 e.language ? "tokens" : "rows"));
   }
   finish_saves();
+  if (recorder) recorder->ended(context);
   report.events = merge_events(first);
   for (const MemoryUse& m :
        all_gather("memory", memory_use(context.allocator->stats())))
@@ -524,7 +539,6 @@ Prediction Trainer::predict(const Batches& batches, const OnOp& on_op) {
     if (t.here()) p.parameter_bytes += t.local().bytes();
   }
   context.allocator->reset_peak();
-  // The recorder is shown one step, and nothing that follows it.
   OpRecorder* const recorder = std::exchange(context.recorder, nullptr);
   {
     const CommRecord record;
@@ -534,10 +548,7 @@ Prediction Trainer::predict(const Batches& batches, const OnOp& on_op) {
                                if (call.out[0].here()) on_op(call);
                              })
                                    : OnOp());
-    const Scoped<OpRecorder*> shown(context.recorder, recorder);
-    if (recorder) recorder->step_begins(context, e.model.named_parameters());
-    step(batches);
-    if (recorder) recorder->ended(context);
+    show(recorder, e.model, [&] { step(batches); });
     p.events.assign(record.events().begin(), record.events().end());
   }
   // Parameters are gathered ahead in the order of the previous step, so the

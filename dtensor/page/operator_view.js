@@ -65,11 +65,15 @@ function reason(rec, op, e) {
 }
 // Equal collectives are one row.
 function events_table(rec, op) {
-  return table("Sent", ["Collective", "For", "Over", "Mesh", "#Received", "#By all ranks, at most", "#Time", "#Times"],
-    grouped(rec.events_of(op), (e) => e).map((same) => {
+  const events = rec.events_of(op);
+  const ran = events.some((e) => e.counted !== undefined);  // a dry run counts nothing
+  return table("Sent", ["Collective", "For", "Over", "Mesh", "#Received", ...ran ? ["#Counted on this rank"] : [],
+    "#By all ranks, at most", "#Time", "#Times"],
+    grouped(events, (e) => e).map((same) => {
       const [e] = same, n = same.length;
       return [chip(e.kind), reason(rec, op, e), rec.axes(e.mesh, e.axes), rec.meshes[e.mesh]?.text ?? "",
-        bytes(n * e.bytes), by_all(rec, e.mesh, n * e.bytes), time(n * e.us), whole(n * (e.times ?? 1))];
+        bytes(n * e.bytes), ...ran ? [bytes(n * e.counted)] : [], by_all(rec, e.mesh, n * e.bytes),
+        time(n * e.us), whole(n * (e.times ?? 1))];
     }));
 }
 function moves_of(rec, op, i) {

@@ -85,10 +85,11 @@ void write(std::string_view flag, const std::string& path, int fd,
 
 void Outputs::add_flags(Flags& flags, bool has_ranks) {
   if (has_ranks) {
-    flags.add("--html", &html_,
-              "write a page that shows what a dry run does, operator by "
-              "operator",
-              TextKind::kFile);
+    flags.add(
+        "--html", &html_,
+        "write a page that shows what a run, or a dry run, does, operator "
+        "by operator",
+        TextKind::kFile);
     flags.add("--record", &record_, "the same as JSON, for other programs",
               TextKind::kFile);
   }
@@ -101,13 +102,9 @@ void Outputs::add_flags(Flags& flags, bool has_ranks) {
   };
 }
 
-void Outputs::open(const Flags& flags, bool dry, const std::string& program,
-                   std::span<char* const> words) {
+void Outputs::open(const std::string& program, std::span<char* const> words) {
   program_ = program;
   command_ = command_text(program, words, kFlags);
-  for (const char* flag : {"--record", "--html"})
-    DT_CHECK(dry || !flags.given(flag), flag,
-             "it is for a dry run; add --dry-run");
   DT_CHECK(html_ != "-", "--html", "a page is written to a file; name it");
   DT_CHECK(json_ != "-" || record_ != "-", "--record",
            "standard output is for --json; name a file for one of them");

@@ -21,8 +21,7 @@ class Outputs {
   // Opens what the flags name, on the main process: throws Error if it cannot
   // be written, rather than after the run. With "-" for --json or --record,
   // prints of the program go to standard error. `words` is the command line.
-  void open(const Flags&, bool dry, const std::string& program,
-            std::span<char* const> words);
+  void open(const std::string& program, std::span<char* const> words);
 
   // Whether there is a --record or a --html.
   bool wants_record() const { return !record_.empty() || !html_.empty(); }

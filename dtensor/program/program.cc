@@ -124,8 +124,7 @@ struct Program::State {
              "{} s is more than {} s; write 0 for no limit", timeout,
              kLongestTimeout);
     read_records();
-    if (process == 0)
-      outputs.open(flags, is_dry(), name, {argv + 1, argv + argc});
+    if (process == 0) outputs.open(name, {argv + 1, argv + argc});
     return true;
   }
 
@@ -570,8 +569,8 @@ RunOptions Program::run_options() const {
   o.mesh = state_->mesh_text;
   o.dry_run = dry_run();
   o.cost = cost(mesh());
-  o.record = dry_run() || wants_json();
   o.recorder = record();
+  o.record = dry_run() || wants_json() || o.recorder;
   if (o.record) o.finish = [s = state_.get()](Runtime& rt) { s->record(rt); };
   o.device = state_->devices;
   o.timeout = std::chrono::milliseconds(

@@ -42,8 +42,9 @@
 //                      sent and the peak memory, or the error of the real run
 //   --cost FILE        the prices by which layouts and plans are chosen
 //                      (cost_file.h), or the name of a machine: h100
-//   --html FILE        write a page that shows what a dry run does, operator by
-//                      operator: layouts, choices, messages, memory
+//   --html FILE        write a page that shows what a dry run, or rank 0 of a
+//                      run, does, operator by operator: layouts, choices,
+//                      messages, memory
 //   --record FILE      the same as JSON (docs/record.md); "-" as for --json
 //   --json [FILE]      write the result as a JSON object. Without FILE, or with
 //                      "-", standard output has nothing else, and other output

@@ -188,7 +188,8 @@ Json Record::sends(Run& run, size_t begin, size_t end) {
     run.events.push_back(e);
     // What goes to another stage is that stage's.
     if (e.mesh.mesh_rank_of(run.rank) >= 0)
-      list.push_back(tables_.event(e, us(price(e, cost_, run.paid))));
+      list.push_back(tables_.event(e, us(price(e, cost_, run.paid)),
+                                   !RankContext::current().dry_run));
   }
   return list;
 }
@@ -201,13 +202,14 @@ void Record::add_moves(RankContext& context, Run& run, size_t end) {
     while (last < end && all[last].op == all[run.seen].op &&
            all[last].phase == all[run.seen].phase)
       ++last;
-    Json op = {{"move", all[run.seen].op}};
-    if (Json list = sends(run, run.seen, last); !list.empty())
-      op["sends"] = std::move(list);
-    // A move of the second thread is noted when the rank waits for it.
-    const auto after = run.after.find(last - 1);
-    add(run, std::move(op),
-        after != run.after.end() ? after->second : state_of(context));
+    Json op = {{"move", all[run.seen].op},
+               {"sends", sends(run, run.seen, last)}};
+    // A move of the second thread is noted when the rank waits for it, in any
+    // module.
+    const auto found = run.after.find(last - 1);
+    State after = found != run.after.end() ? found->second : state_of(context);
+    if (found == run.after.end()) after.path.clear();
+    if (!op["sends"].empty()) add(run, std::move(op), after);
     run.seen = last;
   }
 }
@@ -273,8 +275,9 @@ void Record::add_move(const Move& move, const Plan& plan) {
     if (!dtensor::sends(step.kind)) continue;
     run.events.push_back({step.to->mesh(), step.axes, step.kind, "redistribute",
                           "forward", step.bytes, 0, 0, plan.chunks});
-    list.push_back(tables_.event(
-        run.events.back(), us(price(run.events.back(), cost_, run.paid))));
+    list.push_back(tables_.event(run.events.back(),
+                                 us(price(run.events.back(), cost_, run.paid)),
+                                 /*counted=*/false));
   }
   Json op = {{"move", "redistribute"},
              {"plan", tables_.move(move, plan.steps, plan.chunks, cost_)}};

@@ -139,14 +139,13 @@ size_t RecordTables::move(const Move& move, std::span<const Step> steps,
                        {"us", sum}});
 }
 
-size_t RecordTables::event(const CommEvent& e, double us) {
-  return events_.index({{"kind", name(e.kind)},
-                        {"mesh", mesh(e.mesh)},
-                        {"axes", axes_json(e.axes)},
-                        {"op", e.op},
-                        {"bytes", e.predicted},
-                        {"us", us},
-                        {"times", e.times}});
+size_t RecordTables::event(const CommEvent& e, double us, bool counted) {
+  Json entry = {{"kind", name(e.kind)},      {"mesh", mesh(e.mesh)},
+                {"axes", axes_json(e.axes)}, {"op", e.op},
+                {"bytes", e.predicted},      {"us", us},
+                {"times", e.times}};
+  if (counted) entry["counted"] = e.counted;
+  return events_.index(std::move(entry));
 }
 
 size_t RecordTables::path(std::string_view path) {

@@ -26,8 +26,8 @@ class RecordTables {
   size_t move(const Move&, std::span<const Step>, int64_t chunks,
               const CostTable&);
   // A collective that takes `us`. (Tensors that move together pay its latency
-  // once.)
-  size_t event(const CommEvent&, double us);
+  // once.) `counted`: whether the bytes were counted too.
+  size_t event(const CommEvent&, double us, bool counted);
   size_t path(std::string_view);
   size_t phase(std::string_view);
 

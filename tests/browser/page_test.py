@@ -155,6 +155,17 @@ class Page(unittest.TestCase):
         self.one("main a", "next").click()
         self.assertIn("#2 attention", self.one("h1").text)
 
+    def test_a_run_has_counted_bytes(self):
+        ran = json.loads(json.dumps(self.gpt))
+        for event in ran["events"]:
+            event["counted"] = 3 * 1024
+        sends = next(i for i, op in enumerate(ran["runs"][0]["operators"]) if len(op.get("sends", [])) == 1)
+        self.open(self.write("ran", ran), f"operator&op={sends}")
+        self.assertIn("Counted on this rank", self.text())
+        self.assertIn("3 KiB", self.text())
+        self.open(self.small, f"operator&op={sends}")
+        self.assertNotIn("Counted", self.text())
+
     def test_which_rank_holds_a_row(self):
         self.open(self.small, "tensors")
         self.one("#search").send_keys("1.attn.wq")

@@ -288,6 +288,37 @@ TEST(Record, OfAMove) {
   EXPECT_EQ(record["specs"][move["to"].get<size_t>()]["layout"], "S0,R");
 }
 
+// A training has two records: of what was predicted, and of what rank 0 did.
+TEST(Record, OfARunThatCounts) {
+  for (const char* flags :
+       {"--mesh dp=2,tp=2 --zero 1", "--mesh pp=2 --schedule gpipe"}) {
+    const auto [records, json] =
+        dry("train", std::string(flags) +
+                         " --layers 2 --hidden 32 --heads 4 --seq 12 --batch "
+                         "4 --steps 3 --sample 0");
+    ASSERT_EQ(records.size(), 2u);
+    const Json &expected = records[0], &ran = records[1];
+    check_tables(ran);
+    ASSERT_EQ(ran["runs"].size(), 1u);
+    EXPECT_EQ(ran["runs"][0]["rank"], 0);
+    // The first run is that of rank 0's stage, or of a rank like it.
+    const auto steps = [](const Json& record) {
+      std::vector<std::string> names;
+      for (const Json& op : record["runs"][0]["operators"])
+        names.push_back(op.contains("call")
+                            ? record["calls"][op["call"].get<size_t>()]["op"]
+                            : op["move"]);
+      return names;
+    };
+    EXPECT_EQ(steps(ran), steps(expected)) << flags;
+    EXPECT_FALSE(expected["events"][0].contains("counted"));
+    for (const Json& e : ran["events"]) {
+      const bool of_another = e["op"] == "grad_norm";  // which receives more
+      EXPECT_TRUE(of_another || e["counted"] == e["bytes"]) << e;
+    }
+  }
+}
+
 // One record for each strategy that can be trained.
 TEST(Record, OfStrategies) {
   const auto [records, json] = dry(
@@ -351,8 +382,6 @@ TEST(Record, BadInput) {
     EXPECT_EQ(r.code, 2) << args;
     EXPECT_NE(r.err.find(sentence), std::string::npos) << r.err;
   };
-  refused("train", "--record x.json",
-          "[--record] it is for a dry run; add --dry-run");
   refused("train", "--dry-run --record /nowhere/x.json", "/nowhere/x.json");
   refused("train", "--dry-run --json --record -",
           "[--record] standard output is for --json; name a file for one");
