@@ -13,7 +13,7 @@ OpWatch::OpWatch(RankContext& ctx, const Op& op,
       given_(given),
       captures_(captures_of(ctx)),
       begin_(ctx.tracer ? ctx.tracer->now() : 0),
-      first_event_(ctx.events.size()) {
+      first_event_(ctx.recorder ? ctx.events.size() : 0) {
   if (!captures_) return;
   for (const DistTensor& in : given) captures_->used(in);
   if (captures_->has(op)) kept_ = captures_;
@@ -25,7 +25,8 @@ void OpWatch::ran(const Attrs& attrs, const Decision& d,
   const int64_t ordinal = ctx_.ordinal++;
   if (const auto& trace = op_trace(ctx_); trace && !kept_)
     trace({op_, attrs, d, given_, outputs, ctx_.path, ordinal});
-  if (ctx_.recorder && !kept_) record(attrs, d, outputs);
+  if (ctx_.recorder && !kept_) [[unlikely]]
+    record(attrs, d, outputs);
   if (!ctx_.tracer) return;
   InlineVec<SpecRef, Compute::kMostInputs> in;
   for (const DistTensor& t : given_) in.push_back(t.spec());

@@ -19,8 +19,9 @@ class OpWatch {
   void ran(const Attrs&, const Decision&, std::span<const DistTensor> outputs);
 
  private:
-  void record(const Attrs&, const Decision&,
-              std::span<const DistTensor> outputs) const;
+  // Kept out of ran(), which every call of an operator makes.
+  [[gnu::noinline, gnu::cold]] void record(
+      const Attrs&, const Decision&, std::span<const DistTensor> outputs) const;
   RankContext& ctx_;
   const Op& op_;
   const std::span<const DistTensor> given_;
