@@ -32,6 +32,7 @@ int explore_main(int argc, char** argv) {
               0.1);
   program.add("--memory", &gigabytes, "the most for a question, in GB", 0.25);
   program.add("--ranks", &p.ranks, "the most in a mesh", 1);
+  program.add("--operators", &p.operators, "the most that a question runs", 1);
   program.add("--questions", &p.children, "how many are answered at once", 1,
               16);
   const std::vector<std::string> print = {"--record=-"};

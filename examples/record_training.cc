@@ -12,9 +12,11 @@ void describe(Record* record, const TrainConfig& config, const Mesh& mesh) {
   const nn::PipelineSchedule& s = config.pipeline();
   const auto times = nn::stage_times(
       config.model, nn::cut_pipeline(config.model, mesh, s.chunks));
-  record->add_picture(
-      "schedule", report::title(s),
-      report::schedule_svg({s, simulate(s, times), nn::bubble_formula(s)}));
+  const report::ScheduleReport schedule{s, simulate(s, times),
+                                        nn::bubble_formula(s)};
+  record->set("schedule", report::to_json(schedule));
+  record->add_picture("schedule", report::title(s),
+                      report::schedule_svg(schedule));
 }
 
 }  // namespace dtensor::examples

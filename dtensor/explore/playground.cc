@@ -162,11 +162,12 @@ class Server {
     std::vector<std::string> arguments = c.before;
     arguments.insert(arguments.end(), q.flags.begin(), q.flags.end());
     arguments.insert(arguments.end(), c.after.begin(), c.after.end());
-    HttpAnswer a =
-        answer_of(run_child(arguments,
-                            {fmt::format("{}=1", kNoFiles),
-                             fmt::format("{}={}", kMostRanks, p_.ranks)},
-                            p_.limits, stop, client));
+    HttpAnswer a = answer_of(
+        run_child(arguments,
+                  {fmt::format("{}=1", kNoFiles),
+                   fmt::format("{}={}", kMostRanks, p_.ranks),
+                   fmt::format("{}={}", kMostOperators, p_.operators)},
+                  p_.limits, stop, client));
     a.held = held;
     return a;
   }

@@ -14,10 +14,12 @@
 
 namespace dtensor::explore {
 
-// The environment of a child: its flags may not name files, and its mesh has at
-// most so many ranks. text_file.h and class Program keep to them.
+// The environment of a child: its flags may not name files, its mesh has at
+// most so many ranks, and it runs at most so many operators. text_file.h and
+// class Program keep to them.
 inline constexpr const char* kNoFiles = "DTENSOR_NO_FILES";
 inline constexpr const char* kMostRanks = "DTENSOR_MOST_RANKS";
+inline constexpr const char* kMostOperators = "DTENSOR_MOST_OPERATORS";
 
 // GET `path`?FLAGS runs `before`, the flags, and then `after`.
 struct PlaygroundCommand {
@@ -35,6 +37,7 @@ struct Playground {
   std::vector<PlaygroundCommand> commands;
   ChildLimits limits;  // of each question
   int64_t ranks = 16384;
+  int64_t operators = 100'000;
   int64_t children = 4;  // at once; as many questions again, and 16 more, wait
 };
 

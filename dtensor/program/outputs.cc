@@ -14,6 +14,7 @@
 #include "dtensor/page/page.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/program/json_text.h"
+#include "dtensor/program/own_playground.h"
 #include "dtensor/text_file.h"
 #include "dtensor/version.h"
 
@@ -133,8 +134,9 @@ std::shared_ptr<Record> Outputs::another_record(std::string title,
                                                 const Mesh& mesh,
                                                 const CostTable& cost) {
   if (!wants_record()) return nullptr;
-  return records_.emplace_back(
-      std::make_shared<Record>(std::move(title), mesh, cost));
+  auto record = std::make_shared<Record>(std::move(title), mesh, cost);
+  if (const auto most = most_operators()) record->refuse_beyond(*most);
+  return records_.emplace_back(std::move(record));
 }
 
 void Outputs::write_json(const Json& result) const {

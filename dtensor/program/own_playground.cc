@@ -55,6 +55,10 @@ void explore_program(const std::string& program, const Flags& flags, size_t own,
   serve(p);
 }
 
+std::optional<int64_t> most_operators() {
+  return number_in<int64_t>(variable(explore::kMostOperators).value_or(""), 1);
+}
+
 void check_question(const Flags& flags, const Mesh& mesh) {
   for (const auto& f : flags.all())
     if (!f->given.empty() && names_files(*f) && f->given[0] != "-")

@@ -2,7 +2,9 @@
 // question may ask.
 #pragma once
 #include <cstddef>
+#include <cstdint>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 
 #include "dtensor/placement/mesh.h"
@@ -25,5 +27,8 @@ void explore_program(const std::string& program, const Flags&, size_t own,
 // Throws Error if this process answers a question of a playground and a flag
 // names a file, or the mesh has more ranks than the playground allows.
 void check_question(const Flags&, const Mesh&);
+// The most operators that such a question may run; nullopt if this process
+// answers none.
+std::optional<int64_t> most_operators();
 
 }  // namespace dtensor

@@ -6,6 +6,7 @@
 
 #include "dtensor/allocator.h"
 #include "dtensor/dist_tensor_impl.h"
+#include "dtensor/placement/error.h"
 #include "dtensor/program/choice_report.h"
 #include "dtensor/program/comm_table.h"
 #include "dtensor/rank_context.h"
@@ -166,6 +167,11 @@ Record::State Record::state_of(const RankContext& context) {
 }
 
 void Record::add(Run& run, Json op, const State& state) {
+  DT_CHECK(!bound_ || std::ssize(run.operators) < *bound_, "operators",
+           "this program runs more than {} operators, which is the most for a "
+           "question of the playground; write fewer layers, or start the "
+           "playground with more --operators",
+           *bound_);
   if (std::ssize(run.operators) >= kMostOperators) {
     ++run.dropped;
     std::erase_if(run.made, [&](const Run::Made& m) {
@@ -328,6 +334,7 @@ Json Record::json() const {
                       {"work_us", us(work)},
                       {"peak_bytes", peak}};
   if (!pictures_.empty()) record["pictures"] = pictures_;
+  for (const auto& [member, value] : extra_.items()) record[member] = value;
   return record;
 }
 

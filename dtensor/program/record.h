@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -40,6 +41,13 @@ class Record final : public OpRecorder {
   void ended(RankContext&) override;
 
   void set_title(std::string title) { title_ = std::move(title); }
+  // Makes the run fail, with an Error that names the bound, instead of counting
+  // operators beyond this number.
+  void refuse_beyond(int64_t operators) { bound_ = operators; }
+  // Sets a member of the record that only this program knows.
+  void set(const std::string& member, Json value) {
+    extra_[member] = std::move(value);
+  }
   bool empty() const { return runs_.empty(); }
   // Adds a move that no rank ran, with this plan.
   void add_move(const Move&, const Plan&);
@@ -67,7 +75,8 @@ class Record final : public OpRecorder {
   RecordTables tables_;
   const size_t mesh_;  // in `tables_`
   Json calls_ = Json::array(), parameters_ = Json::array(),
-       pictures_ = Json::array();
+       pictures_ = Json::array(), extra_ = Json::object();
+  std::optional<int64_t> bound_;
   std::map<std::string, size_t> call_numbers_;
   std::set<std::string> parameter_names_;  // those known
   std::vector<std::unique_ptr<Run>> runs_;

@@ -197,6 +197,15 @@ class Answers(unittest.TestCase):
 
 
 class Bounds(unittest.TestCase):
+    def test_operators(self):
+        with Playground("--operators", "50") as server:
+            status, answer = server.ask("explain", {"model": "gpt", "layers": 4, "mesh": "dp=2"})
+            self.assertEqual(status, 400)
+            self.assertIn("more than 50 operators", answer["error"])
+            status, answer = server.ask("op", {"op": "add", "in": "4:R", "mesh": "2"})
+            self.assertEqual(status, 400)  # of another reason: it takes two
+            self.assertNotIn("more than", answer["error"])
+
     def test_seconds(self):
         with Playground("--seconds", "0.5") as server:
             begun = time.monotonic()

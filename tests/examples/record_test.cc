@@ -348,6 +348,9 @@ TEST(Record, OfAPipelineHasARunForEachStageAndItsSchedule) {
   EXPECT_NE(record["runs"][0]["rank"], record["runs"][1]["rank"]);
   ASSERT_EQ(record["pictures"].size(), 1u);
   EXPECT_EQ(record["pictures"][0]["name"], "schedule");
+  EXPECT_EQ(record["schedule"]["positions"], 2);
+  EXPECT_EQ(record["schedule"]["tasks"].size(),
+            2u * 2 * record["schedule"]["micro_batches"].get<size_t>());
 }
 
 // Memory that an operator makes is in use until the operator that is named.
