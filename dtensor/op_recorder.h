@@ -40,7 +40,7 @@ class OpRecorder {
   // A collective was added to RankContext::events, by an operator or by a move
   // that no operator makes.
   virtual void sent(RankContext&) = 0;
-  // What the rank did so far was preparation: the step to be shown begins. It
+  // The step to be shown begins, and all before it was preparation. The step
   // changes these parameters. Need not be called.
   virtual void step_begins(RankContext&,
                            std::span<const NamedTensor> parameters) = 0;

@@ -111,8 +111,8 @@ class Connection final : public httplib::Stream {
   bool ends = false;              // Connections has ended it
   std::shared_ptr<void> held;
 
-  // What the client has sent beyond the head would turn close() into a reset,
-  // which can overtake the answer.
+  // Unread bytes behind the head would turn close() into a reset, which can
+  // overtake the answer.
   void drain() {
     shutdown(fd_, SHUT_WR);
     std::array<char, 4096> some;
@@ -195,7 +195,7 @@ std::string error_json(std::string_view sentence) {
   return nlohmann::json{{"error", sentence}}.dump();
 }
 
-// Of httplib's requests, those with such a Host.
+// Whether the request has one Host header, which names this server.
 bool is_host(const httplib::Request& r, const std::string& host, int port) {
   if (r.get_header_value_count("Host") != 1) return false;
   std::string text = r.get_header_value("Host");

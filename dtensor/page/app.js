@@ -96,7 +96,7 @@ function render_view() {
     el("li", {}, link(text, key, {}, { "aria-current": key === current ? "page" : undefined }))));
   refill(main, view(c));
   const here = `${state.view} ${state.r ?? 0}`;
-  // What had the focus may be gone: its successor gets it, or the new view.
+  // The element with the focus may be gone: its successor gets it, or the new view.
   if (shown && document.activeElement === document.body)
     ((focused && document.getElementById(focused)) || main).focus({ preventScroll: true });
   if (shown && here !== shown) scrollTo(0, 0);

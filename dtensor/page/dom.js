@@ -75,7 +75,7 @@ function pattern(colour, style) {
 const picture = (label, width, height, ...children) => draw("svg", { role: "img", "aria-label": label,
   viewBox: `0 0 ${width} ${height}`, width, height, class: "picture" }, ...children);
 
-// What may be wider than the screen scrolls in a box of its own.
+// A box of its own in which content wider than the screen scrolls.
 const scrolled = (label, ...content) =>
   el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": label }, ...content);
 // A column whose head begins with "#" has numbers. A row is a list of cells, or a <tr>.

@@ -66,7 +66,7 @@ function kinds_table(rec, run, op) {
   return table("By kind", ["Kind", "#In use here", "", "#Its own peak"],
     [...rows, ["all", bytes(all), "", bytes(run.memory?.peak)]]);
 }
-// What operators made; equal outputs of equal layers are one line.
+// The outputs of operators; equal ones of equal layers are one line.
 function alive_list(rec, run, alive) {
   const size = (group) => group.length * group[0][0].makes;
   const groups = grouped(alive, ([op]) => `${op.call} ${op.move} ${op.makes} ${op.phase} ${any_layer(rec.path(op))}`)

@@ -51,7 +51,7 @@ function rank_cell(rank, at, value, share, hatch) {
 function mesh_grid(rec, run, values, ours, x, y, fixed) {
   const { mesh } = rec, largest = values.reduce((a, b) => Math.max(a, b), 0), left = 44, top = 20;
   const size = (a) => a === undefined ? 1 : Math.min(MOST_CELLS, mesh.axes[a].size);
-  // Of a long axis, some coordinates from the fixed one on.
+  // A long axis shows some coordinates, from the fixed one on.
   const first = (a) => a === undefined ? 0 : Math.min(fixed[a], mesh.axes[a].size - size(a));
   const wide = Math.max(12, Math.min(96, 640 / size(x)));
   const high = Math.min(wide, Math.max(16, Math.min(52, 640 / size(y))));

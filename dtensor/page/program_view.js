@@ -2,7 +2,7 @@
 
 const COLUMNS = ["forward", "backward", "other phases"];
 const column_of = (phase) => phase === "forward" ? 0 : phase === "backward" ? 1 : 2;
-// What somebody unfolded (the module's key) or folded ("-" and its key).
+// The modules that somebody unfolded (by key) or folded ("-" and the key).
 const unfolded = new Set();
 
 // A module: the operators that it calls itself, and what all below it do, by column.

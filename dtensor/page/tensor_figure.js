@@ -3,8 +3,8 @@
 const MOST_PARTS = 64, MOST_PIECES = 256;
 const FIGURE = { left: 62, top: 22, width: 420 };
 
-// What is drawn of dimension d over so many pixels: the ranges of its parts side by
-// side, of a sample of the parts if there are many.
+// The pieces of dimension d over so many pixels: the ranges of its parts side by side,
+// or those of a sample of the parts if there are many.
 function drawn_parts(rec, spec, d, pixels) {
   if (d === undefined) return { pieces: [{ part: 0, at: 0, size: pixels }], notes: [] };
   const parts = parts_of(rec.dims[spec.dims[d]]), sampled = parts.length > MOST_PARTS;
@@ -49,7 +49,7 @@ function holders_of(rec, spec, rows, cols) {
   for (const ranks of holders.values()) ranks.sort((a, b) => a - b);
   return holders;
 }
-// What the ranks of one box are to each other.
+// How the ranks of one box share it: copies, partial sums, other dimensions.
 function sharing(rec, spec, rows, cols) {
   const { partial, copies } = axes_of(rec, spec), axes = rec.meshes[spec.mesh].axes, terms = [...partial.keys()];
   const others = spec.dims.flatMap((d, i) => i === rows || i === cols ? [] : rec.dims[d].axes ?? []);

@@ -1,4 +1,4 @@
-// What is sent in all: by kind of collective, axis, module and operator.
+// The sums of all that is sent: by kind of collective, axis, module and operator.
 
 // Sums over events by key(event, op): [key, {bytes, us, times}], the largest first.
 function sums(rec, operators, key) {

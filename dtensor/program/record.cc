@@ -42,7 +42,7 @@ struct Record::State {
   Json memory;  // bytes by kind
 };
 
-// What one rank did.
+// The operators of one rank.
 struct Record::Run {
   uint64_t id;
   int64_t rank;
@@ -192,7 +192,7 @@ Json Record::sends(Run& run, size_t begin, size_t end) {
   for (size_t i = begin; i < std::min(end, all.size()); ++i) {
     const CommEvent& e = all[i];
     run.events.push_back(e);
-    // What goes to another stage is that stage's.
+    // A transfer to another stage is in the run of that stage.
     if (e.mesh.mesh_rank_of(run.rank) >= 0)
       list.push_back(tables_.event(e, us(price(e, cost_, run.paid)),
                                    !RankContext::current().dry_run));
