@@ -65,10 +65,13 @@ void sweep(const std::string& which, const Kind& kind) {
     const int64_t first = at;
     std::vector<std::string> environments;
     for (int64_t i = 0; i < at_once; ++i, at += stride)
-      environments.push_back(
-          "FAULT=" + kind.fault + " FAULT_AT=" + std::to_string(at) +
-          " FAULT_RANK=" + std::to_string(at % kRanks) +
-          (ranks_are_processes() ? " FAULT_SECONDS=2" : " FAULT_SECONDS=0.8"));
+      environments.push_back("FAULT=" + kind.fault +
+                             " FAULT_AT=" + std::to_string(at) +
+                             " FAULT_RANK=" + std::to_string(at % kRanks) +
+                             // Longer than the timeout of 1 s; a process that
+                             // does not answer within another second is ended.
+                             (ranks_are_processes() ? " FAULT_SECONDS=1.5"
+                                                    : " FAULT_SECONDS=0.8"));
     at = first;
     for (const FaultyRun& run : run_faulty(flags, kRanks, environments)) {
       SCOPED_TRACE(which + " " + kind.fault + " at " + std::to_string(at));
