@@ -520,7 +520,7 @@ int Program::main(int argc, char** argv, const std::function<void()>& check,
   fared = s.attempt(1, [&] {
     body();
     report_runs();
-    s.outputs.write_records();
+    if (is_main_process()) s.outputs.write_records();
   });
   if (fared.code != 0 && s.trace && s.job && !s.gathered)
     s.job->not_gathering(fared.text);

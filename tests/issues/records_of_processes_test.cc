@@ -1,0 +1,28 @@
+// Every process of a job wrote the records of --html and --record, and the last
+// one to finish won; with --record - all but the main one failed.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "tests/examples/running.h"
+#include "tests/mpirun.h"
+
+namespace dtensor::testing {
+namespace {
+
+TEST(RecordsOfProcesses, AreWrittenByTheMainProcess) {
+  if (!no_mpi().empty()) GTEST_SKIP() << no_mpi();
+  const Ran r = run_program(
+      "train",
+      "--mesh dp=2 --layers 1 --hidden 32 --heads 4 --seq 12 --batch 4 "
+      "--steps 2 --sample 0 --record -",
+      mpirun(2));
+  ASSERT_EQ(r.code, 0) << r.err;
+  const auto records = nlohmann::json::parse(r.out, nullptr, false);
+  ASSERT_EQ(records.size(), 2u);  // what was predicted, and what rank 0 did
+  EXPECT_EQ(records[1]["runs"][0]["rank"], 0);
+}
+
+}  // namespace
+}  // namespace dtensor::testing
