@@ -236,8 +236,8 @@ std::vector<size_t> Record::moves_of(RankContext& context, const OpRan& c) {
 void Record::describe_choice(RankContext& context, const OpRan& c, Json& call) {
   std::vector<DType> out_types;
   for (const Spec* s : c.choice.out) out_types.push_back(s->dtype());
-  const std::vector<Choice> all =
-      all_choices(*c.rule, c.in, out_types, c.work, context.planner);
+  const std::vector<Choice> all = all_choices(*c.rule, c.in, out_types, c.work,
+                                              context.planner, kMostPriced);
   const ChoiceMade made{*c.rule, c.choice, all};
   call["rule"] = c.rule->rule().to_string();
   call["split"] = made.split(c.choice);

@@ -27,8 +27,10 @@ class Record final : public OpRecorder {
   using Json = nlohmann::ordered_json;
   // A rank's operators beyond this number are counted, but not recorded.
   static constexpr int64_t kMostOperators = 200'000;
-  // The most candidates that are listed for a call, not counting the chosen.
+  // The most candidates that are listed for a call, not counting the chosen,
+  // and the most that are looked for: meshes of four axes have thousands.
   static constexpr size_t kMostCandidates = 12;
+  static constexpr int kMostPriced = 64;
 
   // A record of a run on that mesh, under those prices.
   Record(std::string title, const Mesh&, CostTable);
