@@ -542,8 +542,8 @@ BUGS = [
     ], ['attention_test']),
     Bug(94, 'attention: earlier key blocks are not rescaled', [
         ('ops/kernels/cpu/attention.cc',
-         'if (j0 > 0 && correction != 1) {',
-         'if (j0 > 0 && correction != 1 && !MUT(94)) {'),
+         'if (j0 > begin && correction != 1) {',
+         'if (j0 > begin && correction != 1 && !MUT(94)) {'),
     ], ['kernels/attention_test']),
     Bug(95, 'attention: the causal end ignores the query offset', [
         ('ops/kernels/cpu/attention.cc',

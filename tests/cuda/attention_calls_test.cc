@@ -89,6 +89,8 @@ TEST(AttentionCallsTest, LeavesTheRest) {
       {"f32", [](Call& c) { c.a.type = DType::kF32; }},
       {"f64", [](Call& c) { c.a.type = DType::kF64; }},
       {"a mask", [](Call& c) { c.a.mask.data = c.memory; }},
+      {"a window", [](Call& c) { c.a.window = 100; }},
+      {"a soft cap", [](Call& c) { c.a.soft_cap = 50; }},
       {"heads that share none evenly", [](Call& c) { c.a.hkv = 3; }},
       {"other heads", [&](Call& c) { c.a.kv_head = turned; }},
       {"d of 60", [](Call& c) { c = Call(2, 8, 2, 256, 256, 60); }},

@@ -298,9 +298,10 @@ void cross_entropy(int64_t rows, int64_t n, const double* x,
 
 namespace {
 
-// Sets p to the probabilities of query i; returns the log of their sum.
+// Sets p to the probabilities of query i, and `slope`, unless null, to the
+// derivatives of its capped scores; returns the log of the sum of exponentials.
 double probabilities(const Attention& a, int64_t b, int64_t h, int64_t kv,
-                     int64_t i, double* p) {
+                     int64_t i, double* p, double* slope = nullptr) {
   const auto* q = static_cast<const double*>(a.q.data) + b * a.q.strides[0] +
                   h * a.q.strides[1] + i * a.q.strides[2];
   double max = -kInf, sum = 0;
@@ -309,6 +310,8 @@ double probabilities(const Attention& a, int64_t b, int64_t h, int64_t kv,
                     kv * a.k.strides[1] + j * a.k.strides[2];
     double s = 0;
     for (int64_t e = 0; e < a.d; ++e) s += a.scale * q[e] * k[e];
+    if (a.soft_cap != 0) s = a.soft_cap * std::tanh(s / a.soft_cap);
+    if (slope) slope[j] = a.soft_cap == 0 ? 1 : 1 - std::pow(s / a.soft_cap, 2);
     if (a.mask.data) {
       const int64_t at = b * a.mask.strides[0] + h * a.mask.strides[1] +
                          i * a.mask.strides[2] + j * a.mask.strides[3];
@@ -317,7 +320,9 @@ double probabilities(const Attention& a, int64_t b, int64_t h, int64_t kv,
       else
         s += static_cast<const double*>(a.mask.data)[at];
     }
-    if (a.causal && j > i + a.query_offset) s = -kInf;
+    const int64_t before = i + a.query_offset - j;
+    if (a.causal && before < 0) s = -kInf;
+    if (a.causal && a.window && before >= a.window) s = -kInf;
     p[j] = s;
     max = std::max(max, s);
   }
@@ -371,7 +376,7 @@ void attention(const AttentionForward& f) {
 
 void attention_backward(const AttentionBackward& g) {
   const Attention& a = g.of;
-  std::vector<double> p(static_cast<size_t>(a.t)), dp = p;
+  std::vector<double> p(static_cast<size_t>(a.t)), dp = p, slope = p;
   for (int64_t b = 0; b < a.b; ++b)
     for (int64_t h = 0; h < a.hkv; ++h)
       for (int64_t j = 0; j < a.t; ++j) {
@@ -380,7 +385,7 @@ void attention_backward(const AttentionBackward& g) {
       }
   for_queries(a, [&](int64_t b, int64_t h, int64_t i) {
     const int64_t kv = kv_of(a, h);
-    probabilities(a, b, h, kv, i, p.data());
+    probabilities(a, b, h, kv, i, p.data(), slope.data());
     const auto* q = row(a.q, b, h, i);
     const auto* dy = row(g.dout, b, h, i);
     auto* dq = row(g.dq, b, h, i);
@@ -399,7 +404,7 @@ void attention_backward(const AttentionBackward& g) {
     }
     for (int64_t j = 0; j < a.t; ++j) {
       const auto at = static_cast<size_t>(j);
-      const double ds = a.scale * p[at] * (dp[at] - dot);
+      const double ds = a.scale * p[at] * (dp[at] - dot) * slope[at];
       const auto* k = row(a.k, b, kv, j);
       auto* dk = row(g.dk, b, kv, j);
       for (int64_t e = 0; e < a.d; ++e) {

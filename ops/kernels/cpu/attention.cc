@@ -20,9 +20,10 @@ constexpr int64_t kQueries = 128;
 constexpr int64_t kKeys = 256;
 
 // The number of queries in a block. Smaller blocks skip more of a short causal
-// triangle.
+// triangle, and of a narrow window's edges.
 int64_t queries(const Attention& a) {
-  return std::min(a.causal && a.t <= 2 * kKeys ? kQueries / 2 : kQueries, a.s);
+  const int64_t keys = a.window ? std::min(a.window, a.t) : a.t;
+  return std::min(a.causal && keys <= 2 * kKeys ? kQueries / 2 : kQueries, a.s);
 }
 
 // Hands out slices of this thread's scratch.
@@ -88,6 +89,12 @@ struct Core {
     return a.kv_head.empty() ? h * a.hkv / a.hq
                              : a.kv_head[static_cast<size_t>(h)];
   }
+  // The first key that any query in rows [i0, ..) may attend to.
+  int64_t key_begin(int64_t i0) const {
+    return a.window
+               ? std::clamp(i0 + a.query_offset + 1 - a.window, int64_t{0}, a.t)
+               : 0;
+  }
   // The end of the keys that any query in rows [.., i1) may attend to.
   int64_t key_end(int64_t i1) const {
     return a.causal ? std::clamp(i1 + a.query_offset, int64_t{0}, a.t) : a.t;
@@ -97,6 +104,30 @@ struct Core {
   int64_t visible(int64_t i, int64_t j0, int64_t nk) const {
     if (!a.causal) return nk;
     return std::clamp(i + a.query_offset + 1 - j0, int64_t{0}, nk);
+  }
+  // How many of these keys the window hides from query i: the first ones.
+  int64_t hidden(int64_t i, int64_t j0, int64_t nk) const {
+    return a.window ? std::clamp(i + a.query_offset + 1 - a.window - j0,
+                                 int64_t{0}, nk)
+                    : 0;
+  }
+  // Limits n scores by the soft cap.
+  void cap(int64_t n, T* score) const {
+    if (a.soft_cap == 0) return;
+    const V c(static_cast<T>(a.soft_cap)), part(static_cast<T>(1 / a.soft_cap));
+    each(n, score, [&](auto at) { return c * tanh(at(score) * part); });
+  }
+  // The same. Besides, subtracts delta from n gradients of capped scores, and
+  // multiplies them by the derivative of the cap. Returns the part of delta
+  // that is still to be subtracted: all of it if there is no cap.
+  T cap(int64_t n, T* score, T* dscore, T delta) const {
+    if (a.soft_cap == 0) return delta;
+    const V c(static_cast<T>(a.soft_cap)), part(static_cast<T>(1 / a.soft_cap));
+    each_two(n, score, dscore, [&](auto at) {
+      const V y = tanh(at(score) * part);
+      return Two<V>{c * y, (at(dscore) - V(delta)) * (V(1) - y * y)};
+    });
+    return 0;
   }
   // Adds the mask to n scores of query i, starting at key j0.
   void add_mask(int64_t b, int64_t h, int64_t i, int64_t j0, int64_t n,
@@ -151,33 +182,37 @@ void forward(const AttentionForward& f) {
            static_cast<T>(a.scale), q);
     std::fill_n(row_m, nq, kLow<T>);
     std::fill_n(row_l, nq, T(0));
-    const int64_t end = core.key_end(i0 + nq);
-    if (end == 0) std::fill_n(o, nq * d, T(0));
-    for (int64_t j0 = 0; j0 < end; j0 += kKeys) {
+    const int64_t begin = core.key_begin(i0), end = core.key_end(i0 + nq);
+    if (begin == end) std::fill_n(o, nq * d, T(0));
+    for (int64_t j0 = begin; j0 < end; j0 += kKeys) {
       const int64_t nk = std::min(kKeys, end - j0);
       core.scores(nq, nk, q, {k.p + j0 * k.row, k.row, 1}, score);
       for (int64_t r = 0; r < nq; ++r) {
-        T* p = score + r * nk;
-        const int64_t n = core.visible(i0 + r, j0, nk);
-        core.add_mask(b, h, i0 + r, j0, n, p);
+        T* const row = score + r * nk;
+        const int64_t lo = core.hidden(i0 + r, j0, nk);
+        const int64_t n = core.visible(i0 + r, j0, nk) - lo;
+        T* const p = row + lo;
+        core.cap(n, p);
+        core.add_mask(b, h, i0 + r, j0 + lo, n, p);
         const T m = max_of(row_m[r], row_maximum(n, p));
         if (m == kLow<T>) {
-          std::fill_n(p, nk, T(0));
+          std::fill_n(row, nk, T(0));
           continue;
         }
         const T sum = static_cast<T>(stored_total(
             n, p, [&](auto at) { return exp_softmax(at(p) - m); }));
-        std::fill(p + n, p + nk, T(0));
+        std::fill(row, p, T(0));
+        std::fill(p + n, row + nk, T(0));
         const T correction = std::exp(row_m[r] - m);
         row_l[r] = row_l[r] * correction + sum;
         row_m[r] = m;
-        if (j0 > 0 && correction != 1) {
+        if (j0 > begin && correction != 1) {
           const V c(correction);
           each(d, o + r * d, [&](auto at) { return at(o + r * d) * c; });
         }
       }
       gemm2d<T>(nq, d, nk, {score, nk, 1}, {v.p + j0 * v.row, v.row, 1},
-                {o, d, 1}, j0 > 0);
+                {o, d, 1}, j0 > begin);
     }
     const int64_t os = f.out.strides[2];
     S* to = head<S>(f.out, b, h) + i0 * os;
@@ -241,30 +276,35 @@ void backward(const AttentionBackward& g) {
           static_cast<T>(total<T>(d, [&](auto at) { return at(x) * at(y); }));
     }
     const Mat<const T> dy = operand(nq, d, dout, dos, do_copy);
-    const int64_t end = core.key_end(i0 + nq);
-    if (end == 0) std::fill_n(dq, nq * d, T(0));
-    for (int64_t j0 = 0; j0 < end; j0 += kKeys) {
+    const int64_t begin = core.key_begin(i0), end = core.key_end(i0 + nq);
+    if (begin == end) std::fill_n(dq, nq * d, T(0));
+    for (int64_t j0 = begin; j0 < end; j0 += kKeys) {
       const int64_t nk = std::min(kKeys, end - j0);
       const Mat<const T> kj = {k.p + j0 * k.row, k.row, 1};
       core.scores(nq, nk, q, kj, score);
       gemm2d<T>(nq, nk, d, dy, Mat<const T>{v.p + j0 * v.row, 1, v.row},
                 {dscore, nk, 1}, false);
       for (int64_t r = 0; r < nq; ++r) {
-        T* p = score + r * nk;
-        T* ds = dscore + r * nk;
-        const int64_t n = lse[r] == kLow<T> ? 0 : core.visible(i0 + r, j0, nk);
-        core.add_mask(b, h, i0 + r, j0, n, p);
-        const V l(lse[r]), c(delta[r]);
+        const int64_t lo = core.hidden(i0 + r, j0, nk);
+        const int64_t n =
+            lse[r] == kLow<T> ? 0 : core.visible(i0 + r, j0, nk) - lo;
+        T* const p = score + r * nk + lo;
+        T* const ds = dscore + r * nk + lo;
+        const V l(lse[r]);
+        const V c(core.cap(n, p, ds, delta[r]));
+        core.add_mask(b, h, i0 + r, j0 + lo, n, p);
         each(n, p, [&](auto at) { return exp_softmax(at(p) - l); });
         each(n, ds, [&](auto at) { return at(p) * (at(ds) - c); });
-        std::fill(p + n, p + nk, T(0));
-        std::fill(ds + n, ds + nk, T(0));
+        for (T* const row : {p, ds}) {
+          std::fill_n(row - lo, lo, T(0));
+          std::fill_n(row + n, nk - lo - n, T(0));
+        }
       }
       gemm2d<T>(nk, d, nq, {score, 1, nk}, dy, {dv.p + j0 * dv.row, dv.row, 1},
                 true);
       gemm2d<T>(nk, d, nq, {dscore, 1, nk}, {q, d, 1},
                 {dk.p + j0 * dk.row, dk.row, 1}, true);
-      gemm2d<T>(nq, d, nk, {dscore, nk, 1}, kj, {dq, d, 1}, j0 > 0);
+      gemm2d<T>(nq, d, nk, {dscore, nk, 1}, kj, {dq, d, 1}, j0 > begin);
     }
     store_scaled(nq, d, dq, scale, head<S>(g.dq, b, h) + i0 * g.dq.strides[2],
                  g.dq.strides[2]);

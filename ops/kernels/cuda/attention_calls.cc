@@ -71,12 +71,12 @@ std::optional<AttentionGraph> graph_of(const Cudnn& cudnn, const Pass& pass) {
   g.type = a.type;
   g.scale = static_cast<float>(a.scale);
   g.b = a.b, g.hq = a.hq, g.hkv = a.hkv, g.s = a.s, g.d = a.d;
-  if (!has_type(a.type) || a.mask.data || cudnn.version < kOldest ||
-      cudnn.compute < 8 || a.b < 1 || a.hq < 1 || a.hkv < 1 || a.s < 1 ||
-      a.t < 1 || a.d < 1 || a.b > kMostBlocks || a.hq > kMostBlocks ||
-      a.d % 8 != 0 || a.d > (cudnn.compute == 9 ? 256 : 128) ||
-      !is_grouped(a) || !set_diagonal(a, g) || !(g.scale > 0) ||
-      !std::isfinite(g.scale))
+  if (!has_type(a.type) || a.mask.data || a.window || a.soft_cap != 0 ||
+      cudnn.version < kOldest || cudnn.compute < 8 || a.b < 1 || a.hq < 1 ||
+      a.hkv < 1 || a.s < 1 || a.t < 1 || a.d < 1 || a.b > kMostBlocks ||
+      a.hq > kMostBlocks || a.d % 8 != 0 ||
+      a.d > (cudnn.compute == 9 ? 256 : 128) || !is_grouped(a) ||
+      !set_diagonal(a, g) || !(g.scale > 0) || !std::isfinite(g.scale))
     return {};
   if (!aligned(a.q.data) || !aligned(a.k.data) || !aligned(a.v.data) ||
       !aligned(pass.out.data) || !aligned(pass.lse))

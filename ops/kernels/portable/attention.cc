@@ -59,7 +59,7 @@ struct Problem {
   Attention a;
   const int* kv_head;  // in device memory; or null
   HeadsOf<const S> q, k, v;
-  T scale;
+  T scale, soft_cap;
 
   Problem(const Attention& a, const int* kv_head)
       : a(a),
@@ -67,10 +67,16 @@ struct Problem {
         q(a.q),
         k(a.k),
         v(a.v),
-        scale(static_cast<T>(a.scale)) {}
+        scale(static_cast<T>(a.scale)),
+        soft_cap(static_cast<T>(a.soft_cap)) {}
 
   DT_HD int64_t kv(int64_t h) const {
     return kv_head ? kv_head[h] : h * a.hkv / a.hq;
+  }
+  // The first key that the window lets any query from i on attend to.
+  DT_HD int64_t key_begin(int64_t i) const {
+    const int64_t begin = i + a.query_offset + 1 - a.window;
+    return !a.window || begin < 0 ? 0 : begin;
   }
   // The end of the keys that causality lets any query before i attend to.
   DT_HD int64_t key_end(int64_t i) const {
@@ -81,9 +87,27 @@ struct Problem {
   DT_HD int64_t query_begin(int64_t j) const {
     return a.causal && j > a.query_offset ? j - a.query_offset : 0;
   }
-  DT_HD bool sees(int64_t i, int64_t j) const {
-    return !a.causal || j <= i + a.query_offset;
+  // The end of the queries that the window lets attend to any key before j.
+  DT_HD int64_t query_end(int64_t j) const {
+    const int64_t end = j - 1 - a.query_offset + a.window;
+    return !a.window || end > a.s ? a.s : end;
   }
+  DT_HD bool sees(int64_t i, int64_t j) const {
+    const int64_t position = i + a.query_offset;
+    return !a.causal ||
+           (j <= position && (!a.window || j > position - a.window));
+  }
+  // A score under the soft cap.
+  DT_HD T capped(T score) const {
+    return soft_cap == 0 ? score : soft_cap * fn::tanh(score / soft_cap);
+  }
+  // The derivative of capped(), from its value.
+  DT_HD T slope(T capped) const {
+    if (soft_cap == 0) return 1;
+    const T y = capped / soft_cap;
+    return 1 - y * y;
+  }
+  // The capped score with the mask added.
   DT_HD T masked(int64_t b, int64_t h, int64_t i, int64_t j, T score) const {
     if (!sees(i, j)) return lowest<T>();
     if (!a.mask.data) return score;
@@ -176,15 +200,15 @@ void forward(Stream s, const Problem<S>& problem, HeadsOf<S> out, T* lse) {
           max->of[w] = lowest<T>();
           sum->of[w] = 0;
         });
-        for (int64_t j0 = 0; j0 < end; j0 += kBlock) {
+        for (int64_t j0 = problem.key_begin(i0); j0 < end; j0 += kBlock) {
           const int64_t n = at_most(end - j0, kBlock);
           row.each(n, [&](int64_t j) {
             T score[W];
             products(a.d, problem.k.row(b, g, j0 + j), q, score);
             for (int w = 0; w < W; ++w)
-              p[j].of[w] = w < nq
-                               ? problem.masked(b, h, i0 + w, j0 + j, score[w])
-                               : lowest<T>();
+              p[j].of[w] = w < nq ? problem.masked(b, h, i0 + w, j0 + j,
+                                                   problem.capped(score[w]))
+                                  : lowest<T>();
           });
           row.each(W, [&](int64_t w) {
             T most = max->of[w];
@@ -247,7 +271,7 @@ struct Gradient {
   DT_HD int64_t query(int64_t b, int64_t h, int64_t i) const {
     return (b * problem.a.hq + h) * problem.a.s + i;
   }
-  // The probability that query i gives to key j.
+  // The probability that query i gives to key j, from the capped score.
   DT_HD T probability(int64_t b, int64_t h, int64_t i, int64_t j,
                       T score) const {
     const T all = lse[query(b, h, i)];
@@ -255,9 +279,13 @@ struct Gradient {
                ? T(0)
                : fn::exp(problem.masked(b, h, i, j, score) - all);
   }
-  // The gradient of the score, from the probability p and its gradient dp.
-  DT_HD T dscore(int64_t b, int64_t h, int64_t i, int64_t j, T p, T dp) const {
-    return problem.sees(i, j) ? p * (dp - delta[query(b, h, i)]) : T(0);
+  // The gradient of the score, from the capped score, the probability p and its
+  // gradient dp.
+  DT_HD T dscore(int64_t b, int64_t h, int64_t i, int64_t j, T capped, T p,
+                 T dp) const {
+    return problem.sees(i, j)
+               ? p * (dp - delta[query(b, h, i)]) * problem.slope(capped)
+               : T(0);
   }
 };
 
@@ -298,7 +326,7 @@ void backward_q(Stream s, const Gradient<S>& gradient) {
         fetch(row, a.d, nq, gradient.dout.row(b, h, i0), gradient.dout.s, T(1),
               dy);
         clear(row, a.d, dq);
-        for (int64_t j0 = 0; j0 < end; j0 += kBlock) {
+        for (int64_t j0 = problem.key_begin(i0); j0 < end; j0 += kBlock) {
           const int64_t n = at_most(end - j0, kBlock);
           row.each(n, [&](int64_t j) {
             T score[W], dp[W];
@@ -308,8 +336,9 @@ void backward_q(Stream s, const Gradient<S>& gradient) {
               const int64_t i = i0 + w;
               ds[j].of[w] = 0;
               if (w >= nq) continue;
-              const T p = gradient.probability(b, h, i, j0 + j, score[w]);
-              ds[j].of[w] = gradient.dscore(b, h, i, j0 + j, p, dp[w]);
+              const T x = problem.capped(score[w]);
+              const T p = gradient.probability(b, h, i, j0 + j, x);
+              ds[j].of[w] = gradient.dscore(b, h, i, j0 + j, x, p, dp[w]);
             }
           });
           row.each(a.d, [&](int64_t e) {
@@ -333,7 +362,8 @@ void backward_kv(Stream s, const Gradient<S>& gradient) {
         const auto& problem = gradient.problem;
         const auto& a = problem.a;
         const int64_t j0 = r % blocks * W, g = r / blocks % a.hkv,
-                      b = r / blocks / a.hkv, nk = at_most(a.t - j0, W);
+                      b = r / blocks / a.hkv, nk = at_most(a.t - j0, W),
+                      end = problem.query_end(j0 + nk);
         F* const k = row.fast<F>();
         F* const v = k + a.d;
         F* const dk = v + a.d;
@@ -347,8 +377,8 @@ void backward_kv(Stream s, const Gradient<S>& gradient) {
         clear(row, a.d, dv);
         for (int64_t h = 0; h < a.hq; ++h) {
           if (problem.kv(h) != g) continue;
-          for (int64_t i0 = problem.query_begin(j0); i0 < a.s; i0 += kBlock) {
-            const int64_t n = at_most(a.s - i0, kBlock);
+          for (int64_t i0 = problem.query_begin(j0); i0 < end; i0 += kBlock) {
+            const int64_t n = at_most(end - i0, kBlock);
             row.each(n, [&](int64_t at) {
               const int64_t i = i0 + at;
               T score[W], dp[W];
@@ -357,9 +387,10 @@ void backward_kv(Stream s, const Gradient<S>& gradient) {
               for (int w = 0; w < W; ++w) {
                 p[at].of[w] = ds[at].of[w] = 0;
                 if (w >= nk) continue;
-                const T x = gradient.probability(b, h, i, j0 + w, score[w]);
-                p[at].of[w] = x;
-                ds[at].of[w] = gradient.dscore(b, h, i, j0 + w, x, dp[w]);
+                const T x = problem.capped(score[w]);
+                const T y = gradient.probability(b, h, i, j0 + w, x);
+                p[at].of[w] = y;
+                ds[at].of[w] = gradient.dscore(b, h, i, j0 + w, x, y, dp[w]);
               }
             });
             row.each(a.d, [&](int64_t e) {

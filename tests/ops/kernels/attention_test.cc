@@ -23,6 +23,8 @@ struct Case {
   Mask mask;
   bool bshd;  // memory as [b, s, h, d], else [b, h, s, d]
   std::span<const int> kv_head = {};
+  int64_t window = 0;
+  double soft_cap = 0;
 };
 
 using Strides = std::array<int64_t, 4>;
@@ -38,7 +40,9 @@ void run(DType t, const Case& c) {
                std::to_string(c.s) + " t " + std::to_string(c.t) + " d " +
                std::to_string(c.d) + " causal " + std::to_string(c.causal) +
                " offset " + std::to_string(c.offset) + " mask " +
-               std::to_string(static_cast<int>(c.mask)));
+               std::to_string(static_cast<int>(c.mask)) + " window " +
+               std::to_string(c.window) + " soft cap " +
+               std::to_string(c.soft_cap));
   const DType st = stat_of(t);
   const int64_t nq = c.b * c.hq * c.s * c.d, nkv = c.b * c.hkv * c.t * c.d;
   const Elements q = Elements::random(t, nq, -2, 2, 1);
@@ -56,6 +60,8 @@ void run(DType t, const Case& c) {
   a.scale = 1 / std::sqrt(static_cast<double>(c.d));
   a.causal = c.causal;
   a.query_offset = c.offset;
+  a.window = c.window;
+  a.soft_cap = c.soft_cap;
   const bool is_bool = c.mask == Mask::kBool || c.mask == Mask::kBoolPerKey;
   Elements mask(is_bool ? DType::kBool : t, c.b * c.hq * c.s * c.t);
   if (c.mask != Mask::kNone) {
@@ -134,6 +140,46 @@ TEST(AttentionTest, MatchesTheReference) {
     }
 }
 
+// Windows that end inside of blocks of keys, hide whole blocks, and hide all
+// keys; caps that scores reach.
+TEST(AttentionTest, WindowsAndSoftCaps) {
+  static const int kv_head[] = {1, 0, 1};
+  const Case cases[] = {
+      {2, 4, 2, 33, 33, 16, true, 0, Mask::kNone, true, {}, 1},
+      {2, 4, 2, 33, 33, 16, true, 0, Mask::kNone, true, {}, 5},
+      {1, 3, 2, 20, 20, 5, true, 0, Mask::kNone, true, kv_head, 7, 0.5},
+      {1, 2, 1, 150, 300, 16, true, 150, Mask::kNone, true, {}, 40},
+      {1, 2, 2, 150, 900, 16, true, 700, Mask::kNone, false, {}, 300, 1.5},
+      {1, 1, 1, 700, 700, 8, true, 0, Mask::kNone, false, {}, 64},
+      {1, 1, 1, 700, 700, 8, true, 0, Mask::kNone, false, {}, 699},
+      {1, 1, 1, 300, 40, 8, true, -100, Mask::kNone, false, {}, 30},
+      {1, 1, 1, 5, 6, 8, true, 50, Mask::kNone, false, {}, 20},
+      {1, 1, 1, 1, 600, 8, true, 599, Mask::kNone, false, {}, 100, 2},
+      {2, 2, 1, 130, 270, 8, true, 20, Mask::kAdditive, true, {}, 33, 0.8},
+      {2, 2, 2, 40, 70, 12, true, 0, Mask::kBool, true, {}, 3, 20},
+      {2, 3, 3, 17, 19, 8, false, 0, Mask::kNone, false, {}, 0, 0.3},
+      {2, 2, 2, 40, 70, 12, false, 0, Mask::kBool, false, {}, 0, 1},
+      {1,
+       2,
+       2,
+       40,
+       600,
+       32,
+       false,
+       0,
+       Mask::kAdditiveBroadcast,
+       true,
+       {},
+       0,
+       0.5},
+  };
+  for (DType t : kFloats)
+    for (const Case& c : cases) {
+      run(t, c);
+      if (HasFailure()) return;
+    }
+}
+
 // More heads than fit into a kernel's arguments, in no order, and one of k and
 // v that nobody uses; and heads that are longer than any.
 TEST(AttentionTest, ManyHeadsAndLongOnes) {
@@ -142,6 +188,7 @@ TEST(AttentionTest, ManyHeadsAndLongOnes) {
   for (DType t : kFloats) {
     run(t, {1, 300, 4, 3, 5, 2, true, 1, Mask::kNone, true, kv_head});
     run(t, {1, 2, 1, 5, 37, 777, true, 31, Mask::kNone, true});
+    run(t, {1, 2, 1, 5, 37, 777, true, 31, Mask::kNone, true, {}, 9, 0.7});
   }
 }
 
