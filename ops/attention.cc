@@ -48,7 +48,8 @@ struct SampleShape {
   Shape mask;  // empty: none
   Values mask_values = Values::kAny;
   bool ring = false, documents = false;
-  int64_t length = 0;
+  int64_t length = 0, window = 0;
+  double soft_cap = 0;
 };
 
 std::vector<Sample> attention_samples(bool backward) {
@@ -67,6 +68,10 @@ std::vector<Sample> attention_samples(bool backward) {
       {1, 7, 7, 3, 1, 2, false, {}, Values::kAny, true, true},
       {2, 3, 7, 4, 2, 2, true, {}, Values::kAny, false, false, 5},
       {1, 2, 6, 2, 2, 3, false, {6}, Values::kAny, false, false, 4},
+      {2, 5, 5, 4, 2, 2, true, {}, Values::kAny, false, false, 0, 2, 1.5},
+      {1, 7, 7, 2, 1, 2, true, {}, Values::kAny, true, true, 0, 3, 0.5},
+      {1, 3, 5, 2, 1, 2, false, {3, 5}, Values::kAny, false, false, 0, 0, 0.7},
+      {1, 3, 8, 4, 2, 2, true, {}, Values::kAny, false, false, 7, 4, 0},
   };
   for (const SampleShape& x : shapes) {
     if (backward && x.length) continue;
@@ -80,8 +85,13 @@ std::vector<Sample> attention_samples(bool backward) {
       for (const int64_t n : {x.s, x.t})
         s.inputs.push_back({{x.b, n}, Values::kIndex, 3});
     // scale: the default, which explain shows, and another value.
-    s.attrs = AttentionArgs{x.causal, x.ring ? 0.7 : 0, x.ring, x.documents,
-                            x.length};
+    s.attrs = AttentionArgs{.causal = x.causal,
+                            .scale = x.ring ? 0.7 : 0,
+                            .ring = x.ring,
+                            .documents = x.documents,
+                            .length = x.length,
+                            .window = x.window,
+                            .soft_cap = x.soft_cap};
     list.push_back(s);
   }
   return list;
@@ -192,8 +202,18 @@ struct InContext {
            ring == (with_ring <= with_heads);
   }
 
+  // Of all pairs of a query and a key, those whose scores are computed.
+  double share_of_pairs(const AttentionArgs& args) const {
+    if (!args.window) return args.causal ? 0.5 : 1;
+    const int64_t s = in[0]->shape()[1], t = in[1]->shape()[1];
+    return static_cast<double>(
+               score_pairs({{0, s}}, {{0, t}}, true, args.window)) /
+           std::max(static_cast<double>(s * t), 1.0);
+  }
+
   // Priced for a forward and a backward pass.
-  Candidate candidate(bool ring, bool causal, Planner& planner) const {
+  Candidate candidate(bool ring, const AttentionArgs& args,
+                      Planner& planner) const {
     const auto [q, k, v] = in;
     const Mesh& mesh = q->mesh();
     // For a rank's batches and heads. The work is that of 2 products in the
@@ -204,7 +224,7 @@ struct InContext {
                static_cast<double>(q->shape()[3]) *
                static_cast<double>(q->dim(0).largest(mesh)) *
                static_cast<double>(q->dim(2).largest(mesh)) *
-               (causal ? 0.5 : 1);
+               share_of_pairs(args);
     if (!ring) {
       c.in.assign(heads.begin(), heads.end());
       if (const int64_t whole = q->dim(2).largest(mesh))
@@ -221,7 +241,8 @@ struct InContext {
     const IntervalList keys{{0, k->shape()[1]}};
     int64_t all = 0, most = 0;
     for (const IntervalList& queries : parts_of(q->dim(1), mesh)) {
-      const int64_t pairs = score_pairs(queries, keys, causal);
+      const int64_t pairs =
+          score_pairs(queries, keys, args.causal, args.window);
       all += pairs;
       most = std::max(most, pairs);
     }
@@ -271,8 +292,7 @@ class AttentionOp : public Op {
       if (!context.may(ring, args)) continue;
       args.ring = ring;
       Way& way = ways.emplace_back(
-          context.candidate(ring, args.causal, RankContext::current().planner),
-          args);
+          context.candidate(ring, args, RankContext::current().planner), args);
       for (const OpInput& more : in.subspan(3))
         way.layouts.in.push_back(more.spec);
     }
@@ -321,11 +341,14 @@ Masks masks_of(const GradientCall& c, const Shape& grouped, DType stat) {
   const AttentionArgs& args = c.attrs.as<AttentionArgs>();
   const int64_t length = args.length ? args.length : s;
   const DistTensor keys = unsqueeze(arange(t, q.mesh()), 0);
-  if (args.causal)
-    m.allowed =
-        le(keys,
-           unsqueeze(arange(s, q.mesh()) + static_cast<double>(length - s), 1));
-  else if (args.length)
+  const auto queries = [&](int64_t before) {
+    return unsqueeze(
+        arange(s, q.mesh()) + static_cast<double>(length - s - before), 1);
+  };
+  if (args.causal) m.allowed = le(keys, queries(0));
+  if (args.window)
+    m.allowed = logical_and(m.allowed, gt(keys, queries(args.window)));
+  if (args.length && !args.causal)
     m.allowed = lt(keys, full({}, static_cast<double>(length), q.mesh(), {},
                               keys.dtype()));
   if (c.inputs.size() < 4) return m;
@@ -369,6 +392,12 @@ std::vector<DistTensor> AttentionOp::composed(const GradientCall& c) {
       masks_of(c, {qs[0], ks[2], qs[2] / ks[2], qs[1], ks[1]}, stat);
 
   DistTensor score = einsum("bsgrd,btgd->bgrst", {q, k}) * scale;
+  DistTensor slope;  // the derivative of the capped scores
+  if (const double cap = c.attrs.as<AttentionArgs>().soft_cap; cap != 0) {
+    const DistTensor y = tanh(score * (1 / cap));
+    score = y * cap;
+    slope = 1 - square(y);
+  }
   if (mask.added.defined()) score = score + mask.added;
   // A finite value, and 0 after the softmax: a query that may attend to nothing
   // gives zeros.
@@ -378,10 +407,12 @@ std::vector<DistTensor> AttentionOp::composed(const GradientCall& c) {
   };
   const DistTensor p = forbid(softmax(forbid(score, kLowest), -1), 0);
   const DistTensor dp = einsum("bsgrd,btgd->bgrst", {dout, v});
+  // The gradients of the scores with the mask added, and of the scores.
   const DistTensor ds = p * (dp - sum(p * dp, {-1}, true));
+  const DistTensor dscore = slope.defined() ? ds * slope : ds;
   std::vector<DistTensor> back{
-      reshape(einsum("bgrst,btgd->bsgrd", {ds, k}) * scale, qs),
-      einsum("bgrst,bsgrd->btgd", {ds, q}) * scale,
+      reshape(einsum("bgrst,btgd->bsgrd", {dscore, k}) * scale, qs),
+      einsum("bgrst,bsgrd->btgd", {dscore, q}) * scale,
       einsum("bgrst,bsgrd->btgd", {p, dout})};
   for (DistTensor& g : back)
     if (g.dtype() != type) g = cast(g, type);
@@ -414,6 +445,20 @@ void check_documents(const DistTensor& q, const DistTensor& k,
            to_string(k.shape()));
 }
 
+void check_window_and_cap(const AttentionOptions& o) {
+  DT_CHECK(o.window >= 0, "attention",
+           "window is {}; write the number of keys that a query attends to, or "
+           "0 (no window)",
+           o.window);
+  DT_CHECK(o.window == 0 || o.causal, "attention",
+           "window is {}, but causal is false; set causal, or write a window "
+           "of 0",
+           o.window);
+  DT_CHECK(o.soft_cap >= 0 && std::isfinite(o.soft_cap), "attention",
+           "soft_cap is {}; write the largest absolute score, or 0 (no cap)",
+           o.soft_cap);
+}
+
 AttentionArgs args_of(const AttentionOptions& o) {
   return {.causal = o.causal,
           .scale = o.scale,
@@ -421,7 +466,9 @@ AttentionArgs args_of(const AttentionOptions& o) {
           .documents = o.documents.defined(),
           .length = o.length,
           .context = static_cast<int64_t>(o.context),
-          .memory_bytes = o.memory_bytes};
+          .memory_bytes = o.memory_bytes,
+          .window = o.window,
+          .soft_cap = o.soft_cap};
 }
 
 // The sum of 1 ... n.
@@ -430,15 +477,20 @@ int64_t triangle(int64_t n) { return n > 0 ? n * (n + 1) / 2 : 0; }
 }  // namespace
 
 int64_t score_pairs(const IntervalList& queries, const IntervalList& keys,
-                    bool causal) {
+                    bool causal, int64_t window) {
   if (!causal) return length(queries) * length(keys);
   int64_t pairs = 0;
   // Query i meets i + 1 - k.lo keys of [k.lo, k.hi), at least 0 and at most
-  // all.
+  // all. A window takes away those that query i - window would meet.
   for (const Interval& q : queries)
-    for (const Interval& k : keys)
-      pairs += triangle(q.hi - k.lo) - triangle(q.lo - k.lo) -
-               triangle(q.hi - k.hi) + triangle(q.lo - k.hi);
+    for (const Interval& k : keys) {
+      const auto met = [&](int64_t lo, int64_t hi) {
+        return triangle(hi - k.lo) - triangle(lo - k.lo) - triangle(hi - k.hi) +
+               triangle(lo - k.hi);
+      };
+      pairs += met(q.lo, q.hi);
+      if (window) pairs -= met(q.lo - window, q.hi - window);
+    }
   return pairs;
 }
 
@@ -469,6 +521,7 @@ DistTensor attention(const DistTensor& q, const DistTensor& k,
   DT_CHECK(options.memory_bytes >= 0, "attention",
            "memory_bytes is {}; write 0 (no limit) or more",
            options.memory_bytes);
+  check_window_and_cap(options);
   std::vector<DistTensor> in{q, k, v};
   if (mask.defined()) in.push_back(mask);
   const DistTensor& ids = options.documents;

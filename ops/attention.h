@@ -44,6 +44,14 @@ struct AttentionOptions {
   // Document ids [b, s] (i32 or i64) for self-attention on packed sequences: a
   // query attends only to keys with the same id. May be undefined.
   DistTensor documents = {};
+  // If not 0, a query at position p attends only to keys in (p - window, p], as
+  // sliding_window of Mistral and Gemma 2. Only with `causal`. The time of a
+  // call is proportional to it, and a ring does not pass blocks that no rank's
+  // queries attend to.
+  int64_t window = 0;
+  // If not 0, a score s becomes soft_cap tanh(s / soft_cap) before the mask is
+  // added (Gemma 2's attn_logit_softcapping).
+  double soft_cap = 0;
 };
 
 // softmax(scale q k^T + mask) v. q is [b, s, h, d]; k and v are [b, t, g, d],
@@ -85,8 +93,8 @@ DistTensor rotary(const DistTensor& x, double theta = 10000,
 
 // The number of (query, key) pairs that an attention head computes for these
 // queries and keys of one sequence. If `causal`, query i meets only keys j <=
-// i.
+// i; if besides `window` is not 0, only those with j > i - window.
 int64_t score_pairs(const IntervalList& queries, const IntervalList& keys,
-                    bool causal);
+                    bool causal, int64_t window = 0);
 
 }  // namespace dtensor

@@ -266,19 +266,21 @@ void AttentionCall::for_each_block(
   }
 }
 
-Interval AttentionCall::existing(Interval keys) const {
-  if (args_.length) keys.hi = std::clamp(args_.length, keys.lo, keys.hi);
-  return keys;
-}
-
-bool AttentionCall::meet(size_t query, Interval keys) const {
-  return score_pairs({queries_[query]}, {existing(keys)}, args_.causal) > 0;
+Interval AttentionCall::seen(size_t query, const Block& block,
+                             size_t key) const {
+  const Interval queries = queries_[query], keys = block.keys[key];
+  int64_t lo = keys.lo, hi = keys.hi;
+  if (args_.length) hi = std::min(hi, args_.length);
+  if (args_.causal) hi = std::min(hi, queries.hi);
+  if (args_.window) lo = std::max(lo, queries.lo + 1 - args_.window);
+  hi = std::max(hi, keys.lo);
+  return {std::min(lo, hi), hi};
 }
 
 kernels::Attention AttentionCall::call(size_t query, const Block& block,
                                        size_t key) {
-  const Interval queries = queries_[query], keys = existing(block.keys[key]);
-  int64_t row = 0;
+  const Interval queries = queries_[query], keys = seen(query, block, key);
+  int64_t row = keys.lo - block.keys[key].lo;
   for (size_t i = 0; i < key; ++i) row += block.keys[i].size();
   const auto of_queries = [&](const Tensor& x) {
     return x.slice(1, query_rows_[query], query_rows_[query] + queries.size());
@@ -300,6 +302,9 @@ kernels::Attention AttentionCall::call(size_t query, const Block& block,
   a.scale = args_.scale_of(a.d);
   a.causal = args_.causal;
   a.query_offset = queries.lo - keys.lo;
+  a.soft_cap = args_.soft_cap;
+  // Fewer kernels take a window, so they are not told of one that hides no key.
+  if (queries.hi - keys.lo > args_.window) a.window = args_.window;
   if (mask_.defined()) set_mask(a, query, keys);
   return a;
 }
@@ -344,7 +349,7 @@ void AttentionCall::forward() {
     direct = one_block(block) && queries_.size() == 1;
     for (size_t i = 0; i < queries_.size(); ++i)
       for (size_t j = 0; j < block.keys.size(); ++j) {
-        if (!direct && !meet(i, block.keys[j])) continue;
+        if (!direct && seen(i, block, j).size() == 0) continue;
         const kernels::Attention a = call(i, block, j);
         const Tensor out =
             direct ? c_.out[0] : c_.scratch({a.b, a.s, a.hq, a.d}, type);
@@ -386,7 +391,8 @@ void AttentionCall::backward() {
     coming.reset();
   };
   for_each_block([&](const Block& block) {
-    direct = one_block(block) && queries_.size() == 1;
+    direct = one_block(block) && queries_.size() == 1 &&
+             seen(0, block, 0) == block.keys[0];
     std::vector<Sum> sums[2];
     for (auto& list : sums) list.resize(block.keys.size());
     for (size_t i = 0; i < queries_.size(); ++i) {
@@ -394,20 +400,27 @@ void AttentionCall::backward() {
       const Tensor y = out.slice(1, lo, hi), dy = dout.slice(1, lo, hi);
       const Tensor lse = c_.in[4].slice(2, lo, hi).to_contiguous();
       for (size_t j = 0; j < block.keys.size(); ++j) {
-        if (!direct && !meet(i, block.keys[j])) continue;
+        const Interval all = block.keys[j], keys = seen(i, block, j);
+        if (!direct && keys.size() == 0) continue;
         const kernels::Attention a = call(i, block, j);
-        const Shape q{a.b, a.s, a.hq, a.d}, k{a.b, a.t, a.hkv, a.d};
+        const Shape q{a.b, a.s, a.hq, a.d}, k{a.b, all.size(), a.hkv, a.d};
         const bool own = direct && !apart;
+        const auto scratch = [&] {
+          return keys == all ? c_.scratch(k, type) : Tensor::full(k, type, 0);
+        };
         const Tensor to_q = direct ? c_.out[0] : c_.scratch(q, type);
-        const Tensor to_k = own ? c_.out[1] : c_.scratch(k, type);
-        const Tensor to_v = own ? c_.out[2] : c_.scratch(k, type);
+        const Tensor to_k = own ? c_.out[1] : scratch();
+        const Tensor to_v = own ? c_.out[2] : scratch();
+        const auto of_keys = [&](const Tensor& x) {
+          return heads_out(x.slice(1, keys.lo - all.lo, keys.hi - all.lo));
+        };
         c_.run(kernels::AttentionBackward{.of = a,
                                           .out = heads_in(y),
                                           .dout = heads_in(dy),
                                           .lse = lse.data(),
                                           .dq = heads_out(to_q),
-                                          .dk = heads_out(to_k),
-                                          .dv = heads_out(to_v)});
+                                          .dk = of_keys(to_k),
+                                          .dv = of_keys(to_v)});
         if (direct) {
           if (apart) c_.out[1] = held_of(to_k, 0);
           if (apart) c_.out[2] = held_of(to_v, 0);

@@ -16,15 +16,16 @@
 namespace dtensor::internal {
 
 struct AttentionArgs {
-  static constexpr Fields kFields = {"causal",      value("scale"),  "ring",
-                                     "documents",   value("length"), "context",
-                                     "memory_bytes"};
+  static constexpr Fields kFields = {
+      "causal",  value("scale"), "ring",   "documents",      value("length"),
+      "context", "memory_bytes", "window", value("soft_cap")};
   bool causal;
   double scale;        // 0: see scale_of()
   bool ring;           // keys stay split along the sequence
   bool documents;      // the additional inputs are ids, not a mask
   int64_t length = 0;  // of AttentionOptions, as are these
-  int64_t context = 0, memory_bytes = 0;
+  int64_t context = 0, memory_bytes = 0, window = 0;
+  double soft_cap = 0;
   // 1 / sqrt(d) if no scale was given; d is the size of a head.
   double scale_of(int64_t d) const {
     return scale != 0 ? scale : 1 / std::sqrt(static_cast<double>(d));
@@ -94,12 +95,12 @@ class AttentionCall {
 
   // True if there is only this block, and it is one range.
   bool one_block(const Block&);
-  // Those of these keys that exist: see AttentionOptions::length.
-  Interval existing(Interval keys) const;
-  // Whether any query of this range may attend to any of these keys.
-  bool meet(size_t query, Interval keys) const;
-  // The kernel's arguments for range `query` of this rank's queries and range
-  // `key` of the block's keys.
+  // Those of range `key` of the block's keys that exist (see
+  // AttentionOptions::length), and that any query of range `query` may attend
+  // to.
+  Interval seen(size_t query, const Block&, size_t key) const;
+  // The kernel's arguments for range `query` of this rank's queries and the
+  // keys that it sees of range `key` of the block.
   kernels::Attention call(size_t query, const Block&, size_t key);
   void set_mask(kernels::Attention&, size_t query, Interval keys);
 

@@ -42,7 +42,7 @@ constexpr Field value(const char* name) {
 
 class Fields {
  public:
-  static constexpr size_t kMost = 8;
+  static constexpr size_t kMost = 9;
   constexpr Fields(std::initializer_list<Field> list) {
     for (const Field& f : list) fields_[size_++] = f;
   }
@@ -112,6 +112,9 @@ void visit_members(A& a, Fn&& fn) {
   } else if constexpr (kCount == 8) {
     auto& [m0, m1, m2, m3, m4, m5, m6, m7] = a;
     all(m0, m1, m2, m3, m4, m5, m6, m7);
+  } else if constexpr (kCount == 9) {
+    auto& [m0, m1, m2, m3, m4, m5, m6, m7, m8] = a;
+    all(m0, m1, m2, m3, m4, m5, m6, m7, m8);
   }
 }
 

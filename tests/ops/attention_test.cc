@@ -15,7 +15,8 @@ namespace {
 
 // [b, s, h, d] and [b, t, g, d]; a query that may attend to nothing gives 0.
 Array reference(const Array& q, const Array& k, const Array& v,
-                const Array* mask, bool causal, double scale) {
+                const Array* mask, bool causal, double scale,
+                int64_t window = 0, double soft_cap = 0) {
   const int64_t b = q.shape[0], s = q.shape[1], h = q.shape[2], d = q.shape[3];
   const int64_t t = k.shape[1], g = k.shape[2];
   Array out = zeros_like(q.shape);
@@ -40,11 +41,13 @@ Array reference(const Array& q, const Array& k, const Array& v,
             x += q.at(((bi * s + i) * h + hi) * d + c) *
                  k.at(((bi * t + j) * g + gi) * d + c);
           x *= scale;
+          if (soft_cap != 0) x = soft_cap * std::tanh(x / soft_cap);
           if (mask && mask->dtype == DType::kBool)
             x = mask_at(bi, hi, i, j) != 0 ? x : -INFINITY;
           else if (mask)
             x += mask_at(bi, hi, i, j);
           if (causal && j > i) x = -INFINITY;
+          if (window != 0 && j <= i - window) x = -INFINITY;
           score.push_back(x);
           max = std::max(max, x);
         }
@@ -63,18 +66,22 @@ struct Sizes {
   int64_t b, s, t, h, g, d;
 };
 
-Problem problem(const Sizes& n, bool causal, const Array* mask = nullptr) {
+Problem problem(const Sizes& n, bool causal, const Array* mask = nullptr,
+                int64_t window = 0, double soft_cap = 0) {
   Problem p;
   p.inputs = {values({n.b, n.s, n.h, n.d}, 1), values({n.b, n.t, n.g, n.d}, 2),
               values({n.b, n.t, n.g, n.d}, 3)};
   if (mask) p.inputs.push_back(*mask);
   p.function = [=](const auto& x) {
-    return attention(x[0], x[1], x[2], {causal, 0.6},
+    AttentionOptions options{.causal = causal, .scale = 0.6};
+    options.window = window;
+    options.soft_cap = soft_cap;
+    return attention(x[0], x[1], x[2], options,
                      x.size() > 3 ? x[3] : DistTensor());
   };
   p.reference = [=](const auto& x) {
     return reference(x[0], x[1], x[2], x.size() > 3 ? &x[3] : nullptr, causal,
-                     0.6);
+                     0.6, window, soft_cap);
   };
   return p;
 }
@@ -155,6 +162,32 @@ TEST(AttentionTest, Masks) {
         problem({1, 2, 4, 6, 2, 2}, false, &bias),
         {{"x=2", {"S2", "S2", "S2"}}, {"x=2,y=2", {"S1,S2", "R,S2", "R,S2"}}});
   }
+}
+
+// Heads that fall unevenly, queries without keys beside them, and the gradient
+// of a mask, which is added after the cap.
+TEST(AttentionTest, WindowsAndSoftCaps) {
+  const std::vector<Case> cases = {{"x=2", {"S2", "S2", "S2"}},
+                                   {"x=4", {"S2", "S2", "S2"}},
+                                   {"x=3", {"S1", "R", "R"}},
+                                   {"x=2", {"S1", "S1", "S1"}},
+                                   {"x=2", {"S0", "S0", "S0"}},
+                                   {"x=2", {"P", "R", "P"}},
+                                   {"x=2,y=2", {"S1,S2", "R,S2", "R,S2"}}};
+  check_problem(problem({1, 6, 6, 6, 2, 2}, true, nullptr, 3), cases);
+  check_problem(problem({1, 5, 5, 6, 2, 2}, true, nullptr, 1), cases);
+  check_problem(problem({1, 5, 3, 6, 2, 2}, true, nullptr, 2, 0.4), cases);
+  check_problem(problem({1, 3, 5, 6, 2, 2}, false, nullptr, 0, 0.7), cases);
+  check_problem(problem({1, 3, 5, 6, 2, 2}, true, nullptr, 2, 1.3), cases);
+  Array may = zeros_like({6, 4, 4}, DType::kBool);
+  for (int64_t i = 0; i < numel(may.shape); ++i) may.at(i) = i % 3 != 0;
+  const Array bias = values({6, 4, 4}, 4);
+  for (const Array* mask : {&std::as_const(may), &bias}) {
+    check_problem(problem({1, 4, 4, 6, 2, 2}, true, mask, 2, 0.5), cases);
+    check_problem(problem({1, 4, 4, 6, 2, 2}, false, mask, 0, 0.5), cases);
+  }
+  check_types(problem({2, 5, 5, 4, 2, 2}, true, nullptr, 3, 0.5),
+              {"S2", "S2", "S2"});
 }
 
 // Minus infinity forbids, and has a gradient of 0.
@@ -336,17 +369,39 @@ TEST(RotaryTest, Errors) {
             "even d");
 }
 
+TEST(AttentionTest, WindowsAndSoftCapsThatAreRefused) {
+  const auto with = [](const AttentionOptions& options) {
+    return error_of(2, [&](const Mesh& m) {
+      const DistTensor x = put(values({1, 2, 1, 4}, 1), m);
+      attention(x, x, x, options);
+    });
+  };
+  EXPECT_EQ(with({.causal = true, .window = -3}),
+            "[attention] window is -3; write the number of keys that a query "
+            "attends to, or 0 (no window)");
+  EXPECT_EQ(with({.window = 3}),
+            "[attention] window is 3, but causal is false; set causal, or "
+            "write a window of 0");
+  for (const double cap : {-1.5, HUGE_VAL})
+    EXPECT_EQ(with({.soft_cap = cap}),
+              "[attention] soft_cap is " +
+                  std::string(cap < 0 ? "-1.5" : "inf") +
+                  "; write the largest absolute score, or 0 (no cap)");
+}
+
 // Against counting, and the balance that zig-zag order is for.
 TEST(ScorePairsTest, AreCountedAndBalanced) {
   const IntervalList queries = {{1, 4}, {6, 7}}, keys = {{0, 2}, {3, 8}};
-  for (bool causal : {false, true}) {
-    int64_t count = 0;
-    for (const Interval& q : queries)
-      for (int64_t i = q.lo; i < q.hi; ++i)
-        for (const Interval& k : keys)
-          for (int64_t j = k.lo; j < k.hi; ++j) count += !causal || j <= i;
-    EXPECT_EQ(score_pairs(queries, keys, causal), count);
-  }
+  for (bool causal : {false, true})
+    for (int64_t window = 0; window < (causal ? 9 : 1); ++window) {
+      int64_t count = 0;
+      for (const Interval& q : queries)
+        for (int64_t i = q.lo; i < q.hi; ++i)
+          for (const Interval& k : keys)
+            for (int64_t j = k.lo; j < k.hi; ++j)
+              count += (!causal || j <= i) && (!window || j > i - window);
+      EXPECT_EQ(score_pairs(queries, keys, causal, window), count);
+    }
   for (int p : {2, 3, 4, 8}) {
     const Mesh mesh = Mesh::parse("cp=" + std::to_string(p));
     const auto spread = [&](const Dim& d) {
