@@ -252,8 +252,10 @@ struct InContext {
     const Move moves[] = {{k, k->with(next_k)}, {there, v->with(next_v)}};
     // Blocks in the forward pass, blocks in the backward pass, and gradients
     // home. They travel while the rank computes.
-    const int64_t sent =
-        3 * (mesh.size_of(axes) - 1) * planner.plan(moves).time_ps;
+    const auto steps = static_cast<int64_t>(
+        internal::ring_steps(q->dim(1), k->dim(1), mesh, args).size());
+    const int64_t sent = 3 * (std::min(mesh.size_of(axes), steps) - 1) *
+                         planner.plan(moves).time_ps;
     const int64_t hidden =
         planner.cost().work_ps(kFlopsPerPoint * c.points * c.share, 0);
     c.other_ps = std::max<int64_t>(sent - hidden, 0);

@@ -122,7 +122,25 @@ Dim passed_on(const Dim& keys, const Mesh& mesh, size_t steps) {
   return owned(keys.size(), mesh, keys.axes(), parts);
 }
 
-// The blocks at each step of the ring, cached with the decision.
+std::vector<size_t> ring_steps(const Dim& queries, const Dim& keys,
+                               const Mesh& mesh, const AttentionArgs& args) {
+  const std::vector<IntervalList> q = parts_of(queries, mesh),
+                                  k = parts_of(keys, mesh);
+  // Whether the parts of q and k that are at one place belong to one rank.
+  const bool aligned = queries.axes() == keys.axes();
+  const auto sees = [&](size_t step) {
+    for (size_t r = 0; r < q.size(); ++r)
+      if (score_pairs(q[r], k[(r + step) % k.size()], args.causal, args.window))
+        return true;
+    return false;
+  };
+  std::vector<size_t> steps;
+  for (size_t i = 0; i < k.size(); ++i)
+    if (i == 0 || !args.window || !aligned || sees(i)) steps.push_back(i);
+  return steps;
+}
+
+// The blocks at each of ring_steps(), cached with the decision.
 struct AttentionCall::Ring : Decision::Memo {
   std::vector<SpecRef> k, v;       // by step: the specs of the blocks
   std::vector<IntervalList> keys;  // by step: the keys of this rank's block
@@ -133,14 +151,14 @@ const AttentionCall::Ring& AttentionCall::ring() {
     auto ring = std::make_shared<Ring>();
     const Spec *k = c_.decision.in[1], *v = c_.decision.in[2];
     const Dim& dim = k->dim(1);
-    const auto steps = static_cast<size_t>(c_.mesh().size_of(dim.axes()));
-    for (size_t i = 0; i < steps; ++i) {
+    for (const size_t i :
+         ring_steps(c_.decision.in[0]->dim(1), dim, c_.mesh(), args_)) {
       Layout layout_k = k->layout(), layout_v = v->layout();
       if (i > 0)
         layout_k.dims[1] = layout_v.dims[1] = passed_on(dim, c_.mesh(), i);
       ring->k.push_back(k->with(layout_k));
       ring->v.push_back(v->with(layout_v));
-      ring->keys.push_back(ring->k[i]->region(c_.coord())[1]);
+      ring->keys.push_back(ring->k.back()->region(c_.coord())[1]);
     }
     c_.decision.memo = ring;
   }

@@ -52,6 +52,12 @@ const Op& rotary_operator();
 // that the rank `steps` further along the axes of the keys had at first.
 Dim passed_on(const Dim& keys, const Mesh&, size_t steps);
 
+// The steps of the ring whose blocks are computed: 0, and those at which the
+// window lets any rank's queries attend to any key of its block. Blocks of
+// other steps are not sent.
+std::vector<size_t> ring_steps(const Dim& queries, const Dim& keys, const Mesh&,
+                               const AttentionArgs&);
+
 // Computes this rank's queries, which are ranges of the sequence, against
 // blocks of keys: only its own, or in a ring (Liu et al., arXiv 2310.01889) the
 // blocks of all ranks that share the sequence, in turn. Each rank sends blocks
@@ -74,7 +80,7 @@ class AttentionCall {
  private:
   // Keys and values of one rank, limited to the heads that this rank uses.
   struct Block {
-    size_t step = 0;  // the owner is this many ranks further in the ring
+    size_t step = 0;  // in Ring
     Tensor k, v;
     IntervalList keys;
   };

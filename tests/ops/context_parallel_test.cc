@@ -15,9 +15,15 @@ struct Sizes {
   int64_t b, s, h, g, d;
 };
 
+// Options of attention() besides those that tests of a ring always give.
+struct More {
+  int64_t window = 0;
+  double soft_cap = 0;
+};
+
 // Self-attention [b, s, h, d] by its definition; `documents` may be null.
 Array reference(const Array& q, const Array& k, const Array& v, bool causal,
-                const Array* documents) {
+                const Array* documents, const More& more) {
   const int64_t b = q.shape[0], s = q.shape[1], h = q.shape[2], d = q.shape[3];
   const int64_t g = k.shape[2];
   Array out = zeros_like(q.shape);
@@ -32,9 +38,13 @@ Array reference(const Array& q, const Array& k, const Array& v, bool causal,
             x += q.at(((bi * s + i) * h + hi) * d + c) *
                  k.at(((bi * s + j) * g + hi * g / h) * d + c);
           const bool may = (!causal || j <= i) &&
+                           (more.window == 0 || j > i - more.window) &&
                            (!documents || documents->at(bi * s + i) ==
                                               documents->at(bi * s + j));
-          weight.push_back(may ? std::exp(0.6 * x) : 0);
+          x *= 0.6;
+          if (more.soft_cap != 0)
+            x = more.soft_cap * std::tanh(x / more.soft_cap);
+          weight.push_back(may ? std::exp(x) : 0);
           sum += weight.back();
         }
         for (int64_t j = 0; j < s; ++j)
@@ -47,18 +57,21 @@ Array reference(const Array& q, const Array& k, const Array& v, bool causal,
 }
 
 Problem problem(const Sizes& n, bool causal, ContextParallel how,
-                const Array* documents = nullptr) {
+                const Array* documents = nullptr, const More& more = {}) {
   Problem p;
   p.inputs = {values({n.b, n.s, n.h, n.d}, 1), values({n.b, n.s, n.g, n.d}, 2),
               values({n.b, n.s, n.g, n.d}, 3)};
   if (documents) p.inputs.push_back(*documents);
   p.function = [=](const auto& x) {
     AttentionOptions options{causal, 0.6, how};
+    options.window = more.window;
+    options.soft_cap = more.soft_cap;
     if (x.size() > 3) options.documents = x[3];
     return attention(x[0], x[1], x[2], options);
   };
   p.reference = [=](const auto& x) {
-    return reference(x[0], x[1], x[2], causal, x.size() > 3 ? &x[3] : nullptr);
+    return reference(x[0], x[1], x[2], causal, x.size() > 3 ? &x[3] : nullptr,
+                     more);
   };
   return p;
 }
@@ -109,6 +122,34 @@ TEST(ContextParallelTest, EveryOrderOfTheSequence) {
                      {"a=2,b=2", {"S1,S1", "S1,R", "S1,R"}},
                      {"dp=2,cp=2", {"S0,S1", "S0,S1", "S0,S1"}}});
     }
+}
+
+// Windows of one key, of less than a block, and of several blocks.
+TEST(ContextParallelTest, WindowsAndSoftCaps) {
+  const Sizes n{1, 9, 4, 2, 2};
+  for (ContextParallel how : kAll) {
+    SCOPED_TRACE(name(how));
+    for (const More& more : {More{1}, More{3, 0.5}, More{6}}) {
+      SCOPED_TRACE(more.window);
+      check_problem(problem(n, true, how, nullptr, more),
+                    {{"cp=2", {"S1", "S1", "S1"}},
+                     {"cp=4", {"S1", "S1", "S1"}},
+                     {"cp=4", {"S1@0|1|1|5|9", "S1", "S1"}},
+                     zigzag_case("cp=3", n, false),
+                     zigzag_case("cp=4", n, false),
+                     zigzag_case("cp=2,tp=3", n, false),
+                     {"cp=3", {"S1", "S1", "R"}},
+                     {"a=2,b=2", {"S1,S1", "S1,S1", "S1,S1"}},
+                     {"a=2,b=2", {"S1,S1", "S1,R", "S1,R"}}});
+    }
+    check_problem(problem(n, false, how, nullptr, {0, 0.5}),
+                  {{"cp=4", {"S1", "S1", "S1"}}});
+    const Array ids = integers({1, 9}, {5, 5, 5, 5, 5, 2, 2, 2, 5});
+    check_problem(problem(n, true, how, &ids, {4, 0.7}),
+                  {{"cp=1", {"R", "R", "R", "R"}},
+                   {"cp=2", {"S1", "S1", "S1", "S1"}},
+                   zigzag_case("cp=3", n, true)});
+  }
 }
 
 // More ranks than heads of k and v, and than heads; heads that fall unevenly.
@@ -240,7 +281,7 @@ struct Sent {
   int64_t forward = 0, backward = 0, events = 0;
 };
 Sent sent(int64_t p, int64_t s, int64_t h, int64_t g, ContextParallel how,
-          bool dry, bool zigzagged = true) {
+          bool dry, bool zigzagged = true, int64_t window = 0) {
   const std::string text = "cp=" + std::to_string(p);
   Sent all;
   RunOptions options;
@@ -266,7 +307,9 @@ Sent sent(int64_t p, int64_t s, int64_t h, int64_t g, ContextParallel how,
       rt.context().events.clear();
       return predicted;
     };
-    DistTensor y = attention(q, k, v, {true, 0, how});
+    AttentionOptions attend{true, 0, how};
+    attend.window = window;
+    DistTensor y = attention(q, k, v, attend);
     EXPECT_EQ(y.spec()->layout(), q.spec()->layout());
     const int64_t forward = bytes();
     const DistTensor seed = DistTensor::wrap(y.local().clone(), y.spec());
@@ -288,6 +331,22 @@ TEST(ContextParallelTest, ARingSendsItsBlocks) {
       const Sent ring = sent(p, s, 4, g, ContextParallel::kRing, dry);
       EXPECT_EQ(ring.forward, 2 * (p - 1) * block) << p;
       EXPECT_EQ(ring.backward, 4 * (p - 1) * block) << p;
+    }
+}
+
+// Query i of a block of 12 attends to keys from i + 1 - window on: a block that
+// no rank's queries attend to is not sent.
+TEST(ContextParallelTest, ARingSendsWhatWindowsReach) {
+  constexpr int64_t kRanks = 4, kBlock = 12;
+  constexpr std::pair<int64_t, int64_t> kBlocksOfWindows[] = {
+      {1, 0}, {2, 1}, {13, 1}, {14, 2}, {25, 2}, {26, 3}, {48, 3}};
+  for (const auto& [window, blocks] : kBlocksOfWindows)
+    for (bool dry : {false, true}) {
+      const Sent ring = sent(kRanks, kRanks * kBlock, 4, 2,
+                             ContextParallel::kRing, dry, false, window);
+      const int64_t block = kBlock * 2 * 4 * 8;
+      EXPECT_EQ(ring.forward, 2 * blocks * block) << window;
+      EXPECT_EQ(ring.backward, 4 * blocks * block) << window;
     }
 }
 
@@ -322,6 +381,23 @@ TEST(ContextParallelTest, TheCheaperOneIsChosen) {
   EXPECT_STREQ(chosen(4, 16384, 8), "ring");
   EXPECT_STREQ(chosen(4, 4096, 1), "ring");
   EXPECT_STREQ(chosen(4, 64, 8), "all-to-all");
+}
+
+// In order, a ring with a short window sends one block of three. In zig-zag
+// order it sends two, and computes too little to hide them.
+TEST(ContextParallelTest, AWindowIsPriced) {
+  const auto chosen = [](int64_t s, int64_t window, bool zigzagged) {
+    const auto events = [&](ContextParallel how) {
+      return sent(4, s, 8, 8, how, true, zigzagged, window).events;
+    };
+    const int64_t ring = events(ContextParallel::kRing);
+    EXPECT_NE(ring, events(ContextParallel::kAllToAll));
+    return events(ContextParallel::kAuto) == ring ? "ring" : "all-to-all";
+  };
+  EXPECT_STREQ(chosen(64, 0, false), "all-to-all");
+  EXPECT_STREQ(chosen(64, 2, false), "ring");
+  EXPECT_STREQ(chosen(1024, 0, true), "ring");
+  EXPECT_STREQ(chosen(1024, 2, true), "all-to-all");
 }
 
 // Besides its own part a rank holds two blocks of keys and of values at most;
