@@ -1709,6 +1709,42 @@ BUGS = [
          'if (gathers(plan)) return true;',
          'if (gathers(plan) || MUT(492)) return gathers(plan);'),
     ], ['gather_under_prices_test', 'plan_test']),
+    Bug(520, 'attention: a window shows one key more', [
+        ('ops/kernels/cpu/attention.cc',
+         'std::clamp(i + a.query_offset + 1 - a.window - j0,',
+         'std::clamp(i + a.query_offset + (MUT(520) ? 0 : 1) - a.window - j0,'),
+    ], ['kernels/attention_test']),
+    Bug(521, 'soft cap: the kernel gives the gradient of the capped score', [
+        ('ops/kernels/cpu/attention.cc',
+         '(at(dscore) - V(delta)) * (V(1) - y * y)',
+         '(at(dscore) - V(delta)) * (V(1) - (MUT(521) ? V(0) : y * y))'),
+    ], ['kernels/attention_test']),
+    Bug(522, 'soft cap: the operators give the gradient of the capped score', [
+        ('ops/attention.cc',
+         'slope.defined() ? ds * slope : ds;',
+         'slope.defined() && !MUT(522) ? ds * slope : ds;'),
+    ], ['attention_test']),
+    Bug(523, 'attention: the oldest key in the window is not read', [
+        ('ops/attention_call.cc',
+         'lo = std::max(lo, queries.lo + 1 - args_.window);',
+         'lo = std::max(lo, queries.lo + (MUT(523) ? 2 : 1) - args_.window);'),
+    ], ['attention_test']),
+    Bug(524, 'ring: a window does not see the block of the last step', [
+        ('ops/attention_call.cc',
+         'i == 0 || !args.window || !aligned || sees(i)',
+         'i == 0 || !args.window || !aligned || '
+         '(sees(i) && !(MUT(524) && i + 1 == k.size()))'),
+    ], ['context_parallel_test']),
+    Bug(525, 'ring: the scores that a window hides are priced', [
+        ('ops/attention.cc',
+         'if (!args.window) return args.causal ? 0.5 : 1;',
+         'if (MUT(525) || !args.window) return args.causal ? 0.5 : 1;'),
+    ], ['context_parallel_test']),
+    Bug(526, 'portable attention: the last query that sees a key is left out', [
+        ('ops/kernels/portable/attention.cc',
+         'const int64_t end = j - 1 - a.query_offset + a.window;',
+         'const int64_t end = j - (MUT(526) ? 2 : 1) - a.query_offset + a.window;'),
+    ], ['kernels_attention_emulated_test']),
 ]
 
 # Numbers of bugs that were removed, and the reason:
