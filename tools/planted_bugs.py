@@ -1186,8 +1186,9 @@ BUGS = [
     ], ['context_parallel_test']),
     Bug(324, 'ring: keys of the last step meet the positions of the first', [
         ('ops/attention_call.cc',
-         'ring->keys.push_back(ring->k[i]->region',
-         'ring->keys.push_back(ring->k[MUT(324) ? 0 : i]->region'),
+         'ring->keys.push_back(ring->k.back()->region',
+         'ring->keys.push_back((MUT(324) ? ring->k.front() : ring->k.back())'
+         '->region'),
     ], ['context_parallel_test']),
     Bug(325, 'documents: all queries get the mask of the first ones', [
         ('ops/attention_call.cc',
