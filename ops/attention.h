@@ -85,11 +85,33 @@ DistTensor attention(const DistTensor& q, const DistTensor& k,
 int64_t context_bytes(const Spec* q, const Spec* k, const Spec* v,
                       const AttentionOptions&);
 
+// The angles of a rotary embedding, under the names that checkpoints give them.
+struct Rope {
+  double theta = 10000;
+  // Only the first `dims` numbers of each head are rotated; the others pass.
+  // Even; 0: all of them.
+  int64_t dims = 0;
+  // If not 0, divides all frequencies (linear scaling). With original_positions
+  // it divides only the low ones, as transformers' "llama3" does: those with
+  // fewer than low_freq_factor turns in that many positions. Those with more
+  // than high_freq_factor turns stay, and the ones between are interpolated.
+  double factor = 0, low_freq_factor = 0, high_freq_factor = 0;
+  int64_t original_positions = 0;
+};
+
 // Rotary embedding (Su et al., arXiv 2104.09864, half-rotation form): rotates
-// the pairs (x[i], x[i + d/2]) of x [b, s, h, d] by position * theta^(-2i/d).
-// Positions start at `offset` and run along s. Throws Error if d is odd.
-DistTensor rotary(const DistTensor& x, double theta = 10000,
-                  int64_t offset = 0);
+// the pairs (x[i], x[i + dims/2]) of each head of x [b, s, h, d] by
+// position * theta^(-2i/dims), scaled as Rope says. Positions start at `offset`
+// and run along s, or are given as `positions` [b, s], i32 or i64. Every rank
+// of the mesh calls it. Throws Error if d or dims is odd, or if the scaling is
+// incomplete.
+DistTensor rotary(const DistTensor& x, const Rope&, int64_t offset = 0);
+DistTensor rotary(const DistTensor& x, const Rope&,
+                  const DistTensor& positions);
+inline DistTensor rotary(const DistTensor& x, double theta = 10000,
+                         int64_t offset = 0) {
+  return rotary(x, Rope{.theta = theta}, offset);
+}
 
 // The number of (query, key) pairs that an attention head computes for these
 // queries and keys of one sequence. If `causal`, query i meets only keys j <=

@@ -1566,8 +1566,8 @@ BUGS = [
     ], ['emulated_train_test']),
     Bug(453, 'rotary: positions begin at 0 in every part', [
         ('ops/kernels/portable/rotary.cc',
-         'static_cast<double>(a.offset + r)',
-         'static_cast<double>((MUT(453) ? 0 : a.offset) + r)'),
+         'positions[r] : a.offset + r;',
+         'positions[r] : (MUT(453) ? 0 : a.offset) + r;'),
     ], ['kernels_attention_emulated_test']),
     Bug(481, 'a lineage forgets the inputs', [
         ('ops/op.cc',

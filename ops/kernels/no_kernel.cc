@@ -19,7 +19,9 @@ void kernels::check_gradient_type(std::string_view where, DType param,
 }
 
 void kernels::check_rotary(const Rotary& a) {
-  DT_CHECK(a.d % 2 == 0, "rotary", "d is {}, but must be even", a.d);
+  DT_CHECK(a.of.dims % 2 == 0 && a.of.dims <= a.d, "rotary",
+           "dims is {}, but must be even and at most d, which is {}", a.of.dims,
+           a.d);
 }
 
 }  // namespace dtensor

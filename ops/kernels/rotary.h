@@ -6,22 +6,33 @@
 
 namespace dtensor::kernels {
 
-// out[..., :d/2] = x1 cos - x2 sin; out[..., d/2:] = x2 cos + x1 sin. x1 and x2
-// are the halves of x's last dimension; the angle is position theta^(-2i/d).
+// The frequencies of the pairs; dtensor::Rope (ops/attention.h) explains them.
+struct Frequencies {
+  int64_t dims = 0;  // even, and at most d
+  double theta = 10000;
+  double factor = 0, low_freq_factor = 0, high_freq_factor = 0;
+  int64_t original_positions = 0;
+  bool operator==(const Frequencies&) const = default;
+};
+
+// out[i] = x1 cos - x2 sin; out[i + dims/2] = x2 cos + x1 sin, for the halves
+// x1 and x2 of the first `dims` numbers of each head. The others are copied.
+// The angle is position times frequency, theta^(-2i/dims) before it is scaled.
 // Angles are computed in f64; sines and cosines are rounded to stat_of(x's
 // type).
 struct Rotary {
   DType type = DType::kF32;
-  int64_t b = 0, h = 0, s = 0, d = 0;  // d must be even
+  int64_t b = 0, h = 0, s = 0, d = 0;
   HeadsIn x = {};
   HeadsOut out = {};  // may be x, with its strides
-  double theta = 10000;
-  int64_t position_offset = 0;  // of the first of the s rows
-  bool inverse = false;         // rotate by the opposite angle: the gradient
+  Frequencies of = {};
+  int64_t position_offset = 0;         // of the first of the s rows
+  const int64_t* positions = nullptr;  // [b, s]: instead of the offset
+  bool inverse = false;                // rotate by the opposite angle
 };
 
-// Throws Error if d is odd. It is a function of its own because nvcc cannot
-// compile error.h.
+// Throws Error if dims is odd or more than d. It is a function of its own
+// because nvcc cannot compile error.h.
 void check_rotary(const Rotary&);
 
 }  // namespace dtensor::kernels

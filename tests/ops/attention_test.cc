@@ -322,31 +322,55 @@ TEST(AttentionTest, Errors) {
             "f64");
 }
 
-Array rotated(const Array& x, double theta, int64_t offset) {
+// Position i / h % s + offset, or the one that a second array gives.
+Array rotated(const std::vector<Array>& in, const Rope& r, int64_t offset) {
+  const Array& x = in[0];
   const int64_t b = x.shape[0], s = x.shape[1], h = x.shape[2], d = x.shape[3];
+  const int64_t dims = r.dims > 0 ? r.dims : d;
   Array y = x;
   for (int64_t i = 0; i < b * s * h; ++i)
-    for (int64_t j = 0; j < d / 2; ++j) {
-      const double position = static_cast<double>(i / h % s + offset);
-      const double angle =
-          position * std::pow(theta, -2.0 * static_cast<double>(j) /
-                                         static_cast<double>(d));
-      const double x1 = x.at(i * d + j), x2 = x.at(i * d + d / 2 + j);
+    for (int64_t j = 0; j < dims / 2; ++j) {
+      const double position = in.size() > 1
+                                  ? in[1].at(i / h)
+                                  : static_cast<double>(i / h % s + offset);
+      double frequency = std::pow(
+          r.theta, -2.0 * static_cast<double>(j) / static_cast<double>(dims));
+      // As _compute_llama3_parameters() of transformers.
+      const double wavelength = 2 * std::acos(-1) / frequency;
+      if (const auto n = static_cast<double>(r.original_positions); n > 0) {
+        const double smooth = (n / wavelength - r.low_freq_factor) /
+                              (r.high_freq_factor - r.low_freq_factor);
+        if (wavelength > n / r.low_freq_factor)
+          frequency /= r.factor;
+        else if (wavelength >= n / r.high_freq_factor)
+          frequency = (1 - smooth) * frequency / r.factor + smooth * frequency;
+      } else if (r.factor != 0) {
+        frequency /= r.factor;
+      }
+      const double angle = position * frequency;
+      const double x1 = x.at(i * d + j), x2 = x.at(i * d + dims / 2 + j);
       y.at(i * d + j) = x1 * std::cos(angle) - x2 * std::sin(angle);
-      y.at(i * d + d / 2 + j) = x2 * std::cos(angle) + x1 * std::sin(angle);
+      y.at(i * d + dims / 2 + j) = x2 * std::cos(angle) + x1 * std::sin(angle);
     }
   return y;
 }
 
+// Squared, so that there is a second derivative. A second input is positions.
+Problem rotary_problem(std::vector<Array> inputs, const Rope& r) {
+  return {std::move(inputs),
+          [r](const auto& x) {
+            return square(x.size() > 1 ? rotary(x[0], r, x[1])
+                                       : rotary(x[0], r, 3));
+          },
+          [r](const auto& x) {
+            Array y = rotated(x, r, 3);
+            for (double& v : y.v) v *= v;
+            return y;
+          }};
+}
+
 TEST(RotaryTest, Layouts) {
-  // Squared, so that there is a second derivative.
-  Problem p{{values({2, 5, 3, 4}, 1)},
-            [](const auto& x) { return square(rotary(x[0], 100, 3)); },
-            [](const auto& x) {
-              Array y = rotated(x[0], 100, 3);
-              for (double& v : y.v) v *= v;
-              return y;
-            }};
+  Problem p = rotary_problem({values({2, 5, 3, 4}, 1)}, {.theta = 100});
   check_problem(p, {{"x=2", {"S0"}},
                     {"x=2", {"S1"}},
                     {"x=3", {"S1"}},
@@ -360,13 +384,71 @@ TEST(RotaryTest, Layouts) {
   check_types(p, {"S1"});
 }
 
+// One frequency stays, one is interpolated and one is divided; two numbers of a
+// head pass.
+const Rope kLlama3 = {.theta = 50,
+                      .dims = 6,
+                      .factor = 8,
+                      .low_freq_factor = 1,
+                      .high_freq_factor = 4,
+                      .original_positions = 28};
+
+TEST(RotaryTest, ScaledFrequencies) {
+  for (const Rope& r : {kLlama3, Rope{.theta = 50, .factor = 3}}) {
+    const Problem p = rotary_problem({values({2, 5, 3, 8}, 1)}, r);
+    check_problem(p, {{"x=2", {"S1"}}, {"x=2,y=3", {"S2,S1"}}});
+    check_types(p, {"S1"});
+  }
+}
+
+TEST(RotaryTest, PositionsOfEachRow) {
+  for (DType t : {DType::kI32, DType::kI64}) {
+    const Problem p = rotary_problem(
+        {values({2, 5, 3, 8}, 1),
+         integers({2, 5}, {7, 0, 3, 3, 40, 11, 12, 13, 14, 15}, t)},
+        kLlama3);
+    check_problem(p, {{"x=2", {"R", "R"}},
+                      {"x=2", {"S0", "S0"}},
+                      {"x=3", {"S1", "R"}},
+                      {"x=2", {"S2", "S1"}},
+                      {"x=2", {"P", "R"}},
+                      {"x=2", {"S1@0|2|5", "R"}},
+                      {"x=2,y=3", {"S2,S1", "S0,R"}}});
+    check_types(p, {"S1", "S0"});
+  }
+}
+
 TEST(RotaryTest, Errors) {
-  EXPECT_EQ(error_of(2,
-                     [](const Mesh& m) {
-                       rotary(put(values({1, 2, 1, 3}, 1), m));
-                     }),
+  const auto error = [](const Shape& x, const Rope& r) {
+    return error_of(2, [=](const Mesh& m) { rotary(put(values(x, 1), m), r); });
+  };
+  EXPECT_EQ(error({1, 2, 1, 3}, {}),
             "[rotary] x has shape [1, 2, 1, 3]; write [b, s, heads, d] with an "
             "even d");
+  for (int64_t dims : {-2, 3, 6})
+    EXPECT_EQ(error({1, 2, 1, 4}, {.dims = dims}),
+              "[rotary] dims is " + std::to_string(dims) +
+                  ", but a head of x has 4 numbers; write an even number from "
+                  "0 to 4");
+  EXPECT_EQ(error({1, 2, 1, 4}, {.factor = -1}),
+            "[rotary] factor is -1 and original_positions is 0; write a factor "
+            "above 0 to scale the frequencies, or 0 for both");
+  EXPECT_EQ(error({1, 2, 1, 4}, {.original_positions = 8}),
+            "[rotary] factor is 0 and original_positions is 8; write a factor "
+            "above 0 to scale the frequencies, or 0 for both");
+  EXPECT_EQ(error({1, 2, 1, 4}, {.factor = 2, .original_positions = 8}),
+            "[rotary] original_positions is 8, low_freq_factor 0 and "
+            "high_freq_factor 0; write a number of positions, and a low factor "
+            "below the high one");
+  const auto at = [](const Shape& shape, DType t) {
+    return error_of(2, [=](const Mesh& m) {
+      rotary(put(values({1, 2, 1, 4}, 1), m), {}, put(zeros_like(shape, t), m));
+    });
+  };
+  EXPECT_EQ(at({1, 2}, DType::kF64),
+            "[rotary] the positions are f64, but must be i32 or i64; write "
+            "cast(positions, DType::kI64)");
+  EXPECT_NE(at({1, 3}, DType::kI64).find("'s' of the rule"), std::string::npos);
 }
 
 TEST(AttentionTest, WindowsAndSoftCapsThatAreRefused) {

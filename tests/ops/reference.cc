@@ -415,24 +415,44 @@ void attention_backward(const AttentionBackward& g) {
   });
 }
 
+// As transformers' modeling_rope_utils.py: _compute_llama3_parameters() and
+// _compute_linear_scaling_rope_parameters().
+static double frequency(const Frequencies& f, int64_t i) {
+  const double pi = std::acos(-1),
+               inv_freq =
+                   1 / std::pow(f.theta, 2 * static_cast<double>(i) /
+                                             static_cast<double>(f.dims));
+  if (f.factor == 0) return inv_freq;
+  if (f.original_positions == 0) return inv_freq / f.factor;
+  const auto length = static_cast<double>(f.original_positions);
+  const double wavelen = 2 * pi / inv_freq;
+  if (wavelen < length / f.high_freq_factor) return inv_freq;
+  if (wavelen > length / f.low_freq_factor) return inv_freq / f.factor;
+  const double smooth = (length / wavelen - f.low_freq_factor) /
+                        (f.high_freq_factor - f.low_freq_factor);
+  return (1 - smooth) * inv_freq / f.factor + smooth * inv_freq;
+}
+
 void rotary(const Rotary& a) {
-  const int64_t half = a.d / 2;
+  const int64_t half = a.of.dims / 2;
   for (int64_t b = 0; b < a.b; ++b)
     for (int64_t h = 0; h < a.h; ++h)
-      for (int64_t r = 0; r < a.s; ++r)
+      for (int64_t r = 0; r < a.s; ++r) {
+        const int64_t position =
+            a.positions ? a.positions[b * a.s + r] : r + a.position_offset;
+        const auto* x = row(a.x, b, h, r);
+        auto* y = row(a.out, b, h, r);
+        for (int64_t i = 2 * half; i < a.d; ++i) y[i] = x[i];
         for (int64_t i = 0; i < half; ++i) {
-          const auto pos = static_cast<double>(r + a.position_offset);
           const double angle =
-              pos * std::pow(a.theta, -2.0 * static_cast<double>(i) /
-                                          static_cast<double>(a.d));
+              static_cast<double>(position) * frequency(a.of, i);
           const double c = std::cos(angle);
           const double s = std::sin(angle) * (a.inverse ? -1 : 1);
-          const auto* x = row(a.x, b, h, r);
-          auto* y = row(a.out, b, h, r);
           const double x1 = x[i], x2 = x[i + half];
           y[i] = x1 * c - x2 * s;
           y[i + half] = x2 * c + x1 * s;
         }
+      }
 }
 
 void adamw(const AdamW& o, const OptimPart& part) {

@@ -235,16 +235,39 @@ TEST(AttentionTest, PartsOfTheKeysCombine) {
 }
 
 TEST(RotaryTest, MatchesTheReferenceAndInverts) {
+  const int64_t b = 2, h = 3, s = 11;
+  std::vector<int64_t> positions;
+  for (int64_t i = 0; i < b * s; ++i) positions.push_back(i * i * 37 % 4001);
+  struct Call {
+    int64_t d;
+    Frequencies of;
+    const int64_t* positions = nullptr;
+  };
+  const Call calls[] = {
+      {2, {2}},
+      {6, {4}},
+      {32, {32}},
+      {70, {70}},
+      {70, {32}, positions.data()},
+      {6, {6}, positions.data()},
+      {32, {32, 500000, 4}},
+      {32, {32, 500, 8, 1, 4, 256}},
+      {40, {32, 10000, 32, 2, 8, 8192}, positions.data()},
+  };
   for (DType t : kFloats)
-    for (int64_t d : {2, 6, 32, 70})
+    for (const Call& c : calls)
       for (bool inverse : {false, true}) {
-        const int64_t b = 2, h = 3, s = 11, n = b * h * s * d;
+        SCOPED_TRACE(std::string(name(t)) + " call " +
+                     std::to_string(&c - calls));
+        const int64_t d = c.d, n = b * h * s * d;
         Elements x = Elements::random(t, n);
         Rotary r{.type = t};
         r.b = b, r.h = h, r.s = s, r.d = d;
         r.x.strides = strides_of(true, h, s, d);
         r.out.strides = strides_of(false, h, s, d);
+        r.of = c.of;
         r.position_offset = 1000;
+        r.positions = c.positions;
         r.inverse = inverse;
         const Elements x64(DType::kF64, x.doubles());
         Elements y(t, n), y64(DType::kF64, n);
@@ -261,7 +284,8 @@ TEST(RotaryTest, MatchesTheReferenceAndInverts) {
             gathered(x, {b, h, s, d}, {h * s * d, d, h * d, 1});
         EXPECT_TRUE(near(y, want, 3 * tolerance(t)));
       }
-  EXPECT_THROW(run(Rotary{.d = 3}), Error);
+  EXPECT_THROW(run(Rotary{.d = 3, .of = {.dims = 3}}), Error);
+  EXPECT_THROW(run(Rotary{.d = 2, .of = {.dims = 4}}), Error);
 }
 
 // Whatever was rotated before, by a table of its own that may be kept: calls
@@ -288,7 +312,7 @@ TEST(RotaryTest, TurnsByItsOwnAngles) {
     r.b = 1, r.h = 2, r.s = c.s, r.d = c.d;
     r.x.strides = strides_of(false, 2, c.s, c.d);
     r.out.strides = strides_of(false, 2, c.s, c.d);
-    r.theta = c.theta;
+    r.of = {.dims = c.d, .theta = c.theta};
     r.position_offset = c.offset;
     r.x.data = x64.data(), r.out.data = y64.data();
     reference::rotary(r);
@@ -309,6 +333,7 @@ TEST(RotaryTest, PartsOfASequenceHaveTheBitsOfTheWhole) {
       Elements whole(t, kS * kD), y64(DType::kF64, kS * kD);
       Rotary r{.type = t};
       r.b = r.h = 1, r.s = kS, r.d = kD;
+      r.of.dims = kD;
       r.x.strides = strides_of(false, 1, kS, kD);
       r.out.strides = strides_of(false, 1, kS, kD);
       r.position_offset = offset;
