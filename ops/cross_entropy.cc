@@ -245,8 +245,8 @@ class CrossEntropy : public Op {
   static void check_range(Compute& c, const Part& p) {
     const int64_t ignore_index = c.attrs.as<Args>().ignore_index,
                   vocabulary = c.global_size('v');
-    check_ids_in(c, p.targets, *c.decision.in[1], vocabulary, ignore_index,
-                 [=](int64_t target) {
+    check_ids_in(c.context, c.op.name(), p.targets, *c.decision.in[1],
+                 vocabulary, ignore_index, [=](int64_t target) {
                    return fmt::format(
                        "target {} is not in [0, {}), and not the ignore_index "
                        "{}",

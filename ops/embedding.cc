@@ -56,11 +56,6 @@ Assignment turned(const GradientCall& c, int ndim, bool forward) {
   return a;
 }
 
-std::string no_index(int64_t id, int64_t n, int64_t dim) {
-  return fmt::format("index {} is not in [0, {}), dimension {} of the tensor",
-                     id, n, dim);
-}
-
 // x with `keep` leading dimensions, and the others as one.
 Tensor flat_rows(const Tensor& x, int keep) {
   Shape shape;
@@ -154,10 +149,10 @@ class Embedding : public Op {
   void check_range(Compute& c, const Tensor& ids) const {
     const int64_t rows = c.global_size('v');
     check_ids_in(
-        c, ids, *c.decision.in[1], rows, {},
+        c.context, c.op.name(), ids, *c.decision.in[1], rows, {},
         [=, kind = kind_, dim = c.attrs.as<EmbeddingArgs>().dim](int64_t id) {
           return kind == Kind::kTensor
-                     ? no_index(id, rows, dim)
+                     ? no_index(rows, dim)(id)
                      : fmt::format(
                            "id {} is not in [0, {}), the rows of the "
                            "table; for zeros write embedding(table, "
@@ -213,10 +208,8 @@ class EmbeddingBackward : public Op {
     const Tensor ids = c.in[1].to_contiguous();
     const Tensor& out = c.out[0];
     if (args.checked)
-      check_ids_in(c, ids, *c.decision.in[1], args.vocabulary, {},
-                   [args](int64_t id) {
-                     return no_index(id, args.vocabulary, args.dim);
-                   });
+      check_ids_in(c.context, c.op.name(), ids, *c.decision.in[1],
+                   args.vocabulary, {}, no_index(args.vocabulary, args.dim));
     int64_t row = 0;
     for (const Interval& range : c.ranges_of('v')) {
       const Tensor to = out.slice(0, row, row + range.size());

@@ -39,14 +39,6 @@ void check_indices(std::string_view op, DType t) {
            name(t));
 }
 
-// The text about an index that is out of range.
-IdSentence sentence_of(const Compute& c, int64_t dim) {
-  return [n = c.global_size('n'), dim](int64_t i) {
-    return fmt::format("index {} is not in [0, {}), dimension {} of the tensor",
-                       i, n, dim);
-  };
-}
-
 // Calls fn(ends), which writes the output. If the indices (input 1) are to be
 // checked, fn's kernels write their ends to `ends`, which else is null, and
 // every rank throws before anybody sees the output.
@@ -55,8 +47,8 @@ void with_check(Compute& c, bool checked, int64_t dim, Fn&& fn) {
   if (!checked) return fn(nullptr);
   const Tensor ends = c.scratch({2}, DType::kI64);
   fn(ends.mutable_ptr<int64_t>());
-  check_id_ends(c, ends, *c.decision.in[1], c.global_size('n'),
-                sentence_of(c, dim));
+  check_id_ends(c.context, c.op.name(), ends, *c.decision.in[1],
+                c.global_size('n'), no_index(c.global_size('n'), dim));
 }
 
 // Calls fn(range, to) for each of the rank's ranges of n, where `to` is that
@@ -211,8 +203,9 @@ class LastPlace : public Op {
     const PutArgs& args = c.attrs.as<PutArgs>();
     const Rows index(c.in[0]);
     if (args.checked)
-      check_ids_in(c, index.t.to_contiguous(), *c.decision.in[0],
-                   c.global_size('n'), {}, sentence_of(c, args.dim));
+      check_ids_in(c.context, c.op.name(), index.t.to_contiguous(),
+                   *c.decision.in[0], c.global_size('n'), {},
+                   no_index(c.global_size('n'), args.dim));
     c.out[0].fill(-1);
     for_ranges(c, c.out[0], [&](const Interval& range, const Tensor& to) {
       int64_t at = 0;

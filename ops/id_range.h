@@ -9,6 +9,8 @@ namespace dtensor {
 
 // The text of the error about an id that is out of range.
 using IdSentence = std::function<std::string(int64_t id)>;
+// That no index `id` is in dimension `dim` of a tensor, whose size is n.
+IdSentence no_index(int64_t n, int64_t dim);
 
 // Throws Error with the text of sentence(id) if an id is outside of [0, n) and
 // is not `ignored`. Every rank of the mesh calls it, and every rank throws: at
@@ -16,11 +18,12 @@ using IdSentence = std::function<std::string(int64_t id)>;
 // (i32 or i64) is this rank's part of an input with this layout. If axes split
 // it, the ranks exchange 16 bytes, which no budget counts. Does nothing in a
 // dry run.
-void check_ids_in(Compute&, const Tensor& ids, const Spec& layout, int64_t n,
-                  std::optional<int64_t> ignored, IdSentence);
+void check_ids_in(RankContext&, std::string_view op, const Tensor& ids,
+                  const Spec& layout, int64_t n, std::optional<int64_t> ignored,
+                  IdSentence);
 // The same, given the ends of this rank's ids [2], i64, that a kernel found
 // while it used them (see kernels::CeRange).
-void check_id_ends(Compute&, const Tensor& ends, const Spec& layout, int64_t n,
-                   IdSentence);
+void check_id_ends(RankContext&, std::string_view op, const Tensor& ends,
+                   const Spec& layout, int64_t n, IdSentence);
 
 }  // namespace dtensor

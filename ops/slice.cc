@@ -3,7 +3,9 @@
 #include "dtensor/dist_tensor_impl.h"
 #include "dtensor/ops/all_ops.h"
 #include "dtensor/ops/create.h"
+#include "dtensor/ops/id_range.h"
 #include "dtensor/ops/index_op.h"
+#include "dtensor/ops/kernels/kernels.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/view.h"
 #include "dtensor/placement/dims.h"
@@ -296,19 +298,18 @@ DistTensor narrow(const DistTensor& x, int dim, int64_t start, int64_t length) {
   return window(x, d, lo, lo + length);
 }
 
-void copy_into(const DistTensor& x, const DistTensor& rows, int dim,
-               int64_t start) {
-  check_defined("copy_into", {x, rows});
-  const int d = normalize_dim(dim, x.ndim(), "copy_into");
+namespace {
+
+// The checks of copy_into() for `rows` that go along dimension d.
+void check_into(const DistTensor& x, const DistTensor& rows, int d, bool fit,
+                std::string_view where, std::string_view remedy) {
   Shape fits = x.shape();
   if (rows.ndim() == x.ndim()) fits[d] = rows.size(d);
-  DT_CHECK(rows.shape() == fits && rows.dtype() == x.dtype() && start >= 0 &&
-               start <= x.size(d) - fits[d],
+  DT_CHECK(fit && rows.shape() == fits && rows.dtype() == x.dtype(),
            "copy_into",
-           "{} does not fit into dimension {} of {} from index {} on; pass "
-           "rows of the same type and of the same other sizes, which end "
-           "within the dimension",
-           rows.spec()->to_string(), d, x.spec()->to_string(), start);
+           "{} does not fit into dimension {} of {} {}; pass rows of the same "
+           "type and of the same other sizes, {}",
+           rows.spec()->to_string(), d, x.spec()->to_string(), where, remedy);
   DT_CHECK(!x.spec()->partial_axes() && x.mesh() == rows.mesh(), "copy_into",
            "cannot write {} into {}; write into a tensor of the same mesh that "
            "is not partial",
@@ -318,44 +319,117 @@ void copy_into(const DistTensor& x, const DistTensor& rows, int dim,
            "{} or {} is being recorded; write inside a NoGrad "
            "scope",
            x.spec()->to_string(), rows.spec()->to_string());
-  // Every rank gets the rows that it holds of the other dimensions, and takes
-  // those that lie in its part of this one. So the move does not depend on
-  // `start`.
-  Layout to = x.layout();
-  to.dims[static_cast<size_t>(d)] = Dim(fits[d]);
+}
+
+// `t`, which a sentence calls `name`, in a layout for copy_into().
+DistTensor moved_for_copy(const DistTensor& t, const Layout& to,
+                          std::string_view name) {
   RankContext& ctx = RankContext::current();
   const Scoped<std::string_view> op(ctx.op, "copy_into");
-  const Spec* whole = Spec::get(x.mesh(), fits, to, x.dtype());
-  DT_CHECK(!ctx.explicit_only ||
-               !ctx.planner.plan(rows.spec(), whole).communicates(),
-           "copy_into",
-           "would have to communicate: the rows are {} and are needed as {}; "
-           "write rows.redistribute() before it",
-           rows.spec()->to_string(), whole->to_string());
-  const DistTensor moved = relayout(rows, whole);
+  const Spec* spec = Spec::get(t.mesh(), t.shape(), to, t.dtype());
+  DT_CHECK(
+      !ctx.explicit_only || !ctx.planner.plan(t.spec(), spec).communicates(),
+      "copy_into",
+      "would have to communicate: the {} are {} and are needed as {}; "
+      "write {}.redistribute() before it",
+      name, t.spec()->to_string(), spec->to_string(), name);
+  return relayout(t, spec);
+}
+
+// Every rank gets the rows that it holds of the other dimensions, and takes
+// those that lie in its part of dimension d. So the move does not depend on
+// where they go.
+DistTensor rows_of_part(const DistTensor& x, const DistTensor& rows, int d) {
+  Layout to = x.layout();
+  to.dims[static_cast<size_t>(d)] = Dim(rows.size(d));
+  return moved_for_copy(rows, to, "rows");
+}
+
+// This rank's part of x, which the caller will change; null if it has none.
+// `how`: the hash of what is written where.
+const Tensor* part_to_change(const DistTensor& x, uint64_t how) {
   DistTensor::Impl& impl = *x.impl();
-  impl.lineage.hash =
-      fold_lineage(fold_lineage(impl.lineage.hash, moved.impl()->lineage.hash),
-                   static_cast<uint64_t>(start));
+  impl.lineage.hash = fold_lineage(impl.lineage.hash, how);
   // On all ranks alike, also if they write nothing.
   impl.copies.clear();
-  const Coord* at = ctx.coordinate_or_null(x.mesh());
-  if (!at) return;
-  const Tensor& part = impl.part();
-  part.storage()->bump_version();
+  if (!RankContext::current().coordinate_or_null(x.mesh())) return nullptr;
+  impl.part().storage()->bump_version();
+  return &impl.part();
+}
+
+}  // namespace
+
+void copy_into(const DistTensor& x, const DistTensor& rows, int dim,
+               int64_t start) {
+  check_defined("copy_into", {x, rows});
+  const int d = normalize_dim(dim, x.ndim(), "copy_into");
+  const int64_t n = rows.ndim() == x.ndim() ? rows.size(d) : 0;
+  check_into(x, rows, d, start >= 0 && start <= x.size(d) - n,
+             fmt::format("from index {} on", start),
+             "which end within the dimension");
+  const DistTensor moved = rows_of_part(x, rows, d);
+  const Tensor* part = part_to_change(
+      x,
+      fold_lineage(moved.impl()->lineage.hash, static_cast<uint64_t>(start)));
+  if (!part) return;
   Tensor from = moved.local();
-  if (from.storage() == part.storage()) from = from.clone();
+  if (from.storage() == part->storage()) from = from.clone();
   IntervalList has;
-  x.layout().dims[static_cast<size_t>(d)].intervals(x.mesh(), *at, has);
+  x.layout().dims[static_cast<size_t>(d)].intervals(
+      x.mesh(), RankContext::current().coordinate(x.mesh()), has);
   int64_t base = 0;
   for (const Interval& r : has) {
-    const int64_t lo = std::max(r.lo, start),
-                  hi = std::min(r.hi, start + fits[d]);
+    const int64_t lo = std::max(r.lo, start), hi = std::min(r.hi, start + n);
     if (lo < hi)
-      part.slice(d, base + lo - r.lo, base + hi - r.lo)
+      part->slice(d, base + lo - r.lo, base + hi - r.lo)
           .copy_from(from.slice(d, lo - start, hi - start));
     base += r.size();
   }
+}
+
+void copy_into(const DistTensor& x, const DistTensor& rows, int dim,
+               const DistTensor& at) {
+  check_defined("copy_into", {x, rows, at});
+  const int d = normalize_dim(dim, x.ndim(), "copy_into");
+  const DType t = at.dtype();
+  DT_CHECK((t == DType::kI32 || t == DType::kI64) && at.ndim() == 1,
+           "copy_into",
+           "the indices are {}; write a vector of i32 or i64, with one index "
+           "for each row",
+           at.spec()->to_string());
+  check_into(x, rows, d,
+             rows.ndim() == x.ndim() && rows.size(d) == at.size(0) &&
+                 at.mesh() == x.mesh(),
+             fmt::format("at the indices {}", at.spec()->to_string()),
+             "one for each index");
+  DT_CHECK(x.layout().dims[static_cast<size_t>(d)].whole(), "copy_into",
+           "{} is split along dimension {}, whose indices are given; write "
+           "into a tensor that is whole there",
+           x.spec()->to_string(), d);
+  const DistTensor moved = rows_of_part(x, rows, d);
+  const DistTensor where =
+      moved_for_copy(at, Layout::replicated(at.shape()), "indices");
+  RankContext& ctx = RankContext::current();
+  const int64_t n = x.size(d);
+  if (ctx.coordinate_or_null(x.mesh()))
+    check_ids_in(ctx, "copy_into", where.local().to_contiguous(), *where.spec(),
+                 n, -1, no_index(n, d));
+  const Tensor* part = part_to_change(
+      x, fold_lineage(moved.impl()->lineage.hash, where.impl()->lineage.hash));
+  if (!part) return;
+  const Shape& shape = part->shape();
+  kernels::WriteRows write{
+      .type = x.dtype(), .count = at.size(0), .n = 1, .ids_type = t, .size = n};
+  for (int i = 0; i < shape.size(); ++i)
+    if (i != d) (i < d ? write.outer : write.n) *= shape[i];
+  Tensor from = moved.local().to_contiguous();
+  if (from.storage() == part->storage()) from = from.clone();
+  const Tensor ids = where.local().to_contiguous(), to = part->to_contiguous();
+  write.rows = from.data();
+  write.ids = ids.data();
+  write.to = to.mutable_data();
+  kernels_of(*ctx.device).run(ctx.stream, write);
+  if (!part->contiguous()) Tensor(*part).copy_from(to);
 }
 
 DistTensor select(const DistTensor& x, int dim, int64_t index) {

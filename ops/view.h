@@ -55,6 +55,12 @@ DistTensor narrow(const DistTensor&, int dim, int64_t start, int64_t length);
 // x is partial, or while autograd records either.
 void copy_into(const DistTensor& x, const DistTensor& rows, int dim,
                int64_t start);
+// As above, but row i goes to index at[i] (i32 or i64), or nowhere if that is
+// -1. Other indices must differ from each other. x must not be split along
+// `dim`. The decision depends on no index. Throws Error if an index does not
+// exist, as index_select() does.
+void copy_into(const DistTensor& x, const DistTensor& rows, int dim,
+               const DistTensor& at);
 // Selects one index of a dimension, and removes the dimension. Throws Error if
 // the index does not exist.
 DistTensor select(const DistTensor&, int dim, int64_t index);

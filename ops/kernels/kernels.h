@@ -47,6 +47,7 @@
   X(NormBackwardApply)     \
   X(Embedding)             \
   X(EmbeddingBackward)     \
+  X(WriteRows)             \
   X(CePick)                \
   X(CeRange)               \
   X(CeBackward)            \

@@ -13,6 +13,7 @@
 #include "dtensor/placement/spec.h"
 #include "dtensor/runtime.h"
 #include "dtensor/scopes.h"
+#include "tests/ops/structured_testing.h"
 #include "tests/testing.h"
 
 namespace dtensor {
@@ -81,6 +82,88 @@ TEST(Decode, CopiesIntoEveryPart) {
             error_of([&] { copy_into(x, rows, 0, 4); }).find("from index"),
             std::string::npos);
       });
+}
+
+// Rows at indices of their own, in no order; -1 is none.
+TEST(Decode, CopiesRowsToTheirIndices) {
+  for (int dim : {0, 1, 2})
+    for (const char* layout : {"R,R", "S0,R", "S1,S0", "S2@0|1|4,S1", "S0,S0"})
+      for (const char* from : {"R,R", "S0,S1", "P,R"})
+        for (DType t : {DType::kI32, DType::kI64})
+          run(4, [&](Runtime& rt) {
+            const NoGrad no_grad;
+            const Mesh mesh = rt.mesh({{"a", 2}, {"b", 2}});
+            const Shape shape{4, 4, 4};
+            const DistTensor before = randn(shape, mesh, {}, DType::kF64, {1});
+            const DistTensor x = (before * 1).redistribute(layout);
+            const Spec* const spec = x.spec();
+            Shape part = shape;
+            part[dim] = 3;
+            const DistTensor rows =
+                randn(part, mesh, {}, DType::kF64, {2}).redistribute(from);
+            const DistTensor at =
+                testing::put(testing::integers({3}, {3, -1, 0}, t), mesh, "S0,R");
+            const std::string error =
+                error_of([&] { copy_into(x, rows, dim, at); });
+            EXPECT_EQ(x.spec(), spec);
+            if (!spec->dim(dim).whole()) {
+              EXPECT_NE(error.find("is split along dimension"),
+                        std::string::npos);
+              return expect_near(x, before);
+            }
+            EXPECT_EQ(error, "no error");
+            expect_near(narrow(x, dim, 0, 1), narrow(rows, dim, 2, 1));
+            expect_near(narrow(x, dim, 1, 2), narrow(before, dim, 1, 2));
+            expect_near(narrow(x, dim, 3, 1), narrow(rows, dim, 0, 1));
+          });
+}
+
+// A window of a tensor is not contiguous.
+TEST(Decode, CopiesRowsIntoAView) {
+  run(2, [](Runtime& rt) {
+    const NoGrad no_grad;
+    const DistTensor all = zeros({5, 3, 2}, rt.mesh(), "S1", DType::kF64),
+                     x = select(all, 2, 1),
+                     rows = ones({2, 3}, rt.mesh(), {}, DType::kF64);
+    copy_into(x, rows, 0,
+              testing::put(testing::integers({2}, {4, 1}), rt.mesh()));
+    expect_near(select(narrow(all, 0, 4, 1), 2, 1), narrow(rows, 0, 0, 1));
+    expect_near(select(all, 2, 0), zeros({5, 3}, rt.mesh(), {}, DType::kF64));
+    EXPECT_EQ(sum(all).item(), 6);
+  });
+}
+
+TEST(Decode, RefusesIndicesThatDoNotExist) {
+  run(2, [](Runtime& rt) {
+    const NoGrad no_grad;
+    const DistTensor x = zeros({5, 3}, rt.mesh(), "S1", DType::kF64),
+                     rows = ones({2, 3}, rt.mesh(), {}, DType::kF64);
+    const auto error = [&](const Shape& shape, std::vector<double> at,
+                           DType t = DType::kI64) {
+      return error_of([&] {
+        copy_into(x, rows, 0,
+                  testing::put(testing::integers(shape, std::move(at), t),
+                               rt.mesh()));
+      });
+    };
+    EXPECT_EQ(
+        error({2}, {0, 5}),
+        "[copy_into] index 5 is not in [0, 5), dimension 0 of the tensor");
+    EXPECT_EQ(error({2}, {-2, 0}),
+              "[copy_into] index -2 is not in [0, 5), dimension 0 of the "
+              "tensor");
+    EXPECT_EQ(
+        error({3}, {0, 1, 2}),
+        "[copy_into] f64[2, 3](R) does not fit into dimension 0 of f64[5, "
+        "3](S1) at the indices i64[3](R); pass rows of the same type and "
+        "of the same other sizes, one for each index");
+    EXPECT_EQ(error({2, 1}, {0, 1}),
+              "[copy_into] the indices are i64[2, 1](R); write a vector of i32 "
+              "or i64, with one index for each row");
+    EXPECT_NE(error({2}, {0, 1}, DType::kF32).find("the indices are f32[2]"),
+              std::string::npos);
+    EXPECT_EQ(sum(x).item(), 0);
+  });
 }
 
 }  // namespace

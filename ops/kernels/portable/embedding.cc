@@ -32,6 +32,17 @@ void gather(Stream s, const Embedding& a) {
       });
 }
 
+template <class T, class I>
+void write(Stream s, const WriteRows& a) {
+  rows(
+      s, a.outer * a.count, a.n, DT_BODY(Row & row, int64_t i) {
+        const int64_t id = static_cast<const I*>(a.ids)[i % a.count];
+        if (id < 0 || id >= a.size) return;
+        row.copy(a.n, static_cast<T*>(a.to) + (i / a.count * a.size + id) * a.n,
+                 static_cast<const T*>(a.rows) + i * a.n);
+      });
+}
+
 // Converts ids to keys to sort by: rows of the table, and one more than the
 // last row for ids outside of the range.
 template <class I>
@@ -150,6 +161,12 @@ void PortableKernels::run(Stream s, const EmbeddingBackward& a) const {
       backward<S, S>(s, a);
     else
       backward<S, compute_t<S>>(s, a);
+  });
+}
+
+void PortableKernels::run(Stream s, const WriteRows& a) const {
+  visit_ids(a.ids_type, "write rows", [&]<class I>() {
+    visit(a.type, [&]<class T>() { write<T, I>(s, a); });
   });
 }
 

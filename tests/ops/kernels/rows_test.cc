@@ -576,6 +576,27 @@ TEST(EmbeddingTest, ForwardAndBackward) {
   run(scatter(matrix(none, 2, 3), ids, 4, 4, no_rows));
 }
 
+TEST(WriteRowsTest, WritesTheRowsThatHaveAPlace) {
+  for (DType t : kAll)
+    for (DType it : {DType::kI32, DType::kI64})
+      for (int64_t n : {1, 7, 64}) {
+        const int64_t outer = 3, count = 5, size = 6;
+        const Elements rows = Elements::random(t, outer * count * n),
+                       ids(it, {4, -1, 0, 6, 5});
+        Elements to = Elements::random(t, outer * size * n, -2, 2, 2);
+        std::vector<double> want = to.doubles();
+        for (int64_t o = 0; o < outer; ++o)
+          for (int64_t i : {0, 2, 4})
+            for (int64_t j = 0; j < n; ++j)
+              want[static_cast<size_t>(
+                  (o * size + static_cast<int64_t>(ids[i])) * n + j)] =
+                  rows[(o * count + i) * n + j];
+        run(WriteRows{t, outer, count, n, rows.data(), it, ids.data(), size,
+                      to.data()});
+        EXPECT_TRUE(near(to, want, 0)) << name(t);
+      }
+}
+
 // Rows of the table that are asked for once, and ever more often.
 TEST(EmbeddingTest, AddsAllThatAskedForARow) {
   const int64_t times[] = {1, 2, 3, 0, 4, 5, 8, 17, 100, 1};
