@@ -25,6 +25,9 @@ struct SafetensorsWindow {
   // The shape of the value, for reading. Empty: up to the end of the file's
   // tensor.
   Shape shape = {};
+  // The shape in which the file's tensor is seen, with the same number of
+  // elements. Empty: its own.
+  Shape seen_as = {};
 };
 
 // Writes one file from all ranks of a mesh. Each rank writes the indices that

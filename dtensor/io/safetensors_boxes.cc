@@ -45,7 +45,14 @@ SafetensorsWindow checked(SafetensorsWindow w, const Shape& value,
   return w;
 }
 
-Shape seen_as(const Shape& file, int n) {
+Shape seen_as(const SafetensorsWindow& window, const Shape& file, int n,
+              const Refuse& refuse) {
+  if (!window.seen_as.empty()) {
+    if (numel(window.seen_as) != numel(file))
+      refuse("seen as " + to_string(window.seen_as) +
+             ", it would have another number of elements");
+    return window.seen_as;
+  }
   Shape seen;
   for (int d = file.size(); d < n; ++d) seen.push_back(1);
   for (int64_t size : file) seen.push_back(size);

@@ -28,8 +28,10 @@ using Refuse = std::function<void(std::string_view)>;
 SafetensorsWindow checked(SafetensorsWindow, const Shape& value,
                           const Shape& file, const Refuse& refuse);
 
-// The file's shape extended to n dimensions, as for SafetensorsWindow.
-Shape seen_as(const Shape& file, int n);
+// The shape in which the window sees a tensor of shape `file`, for a value of n
+// dimensions. Calls refuse(why), which throws, if it has other elements.
+Shape seen_as(const SafetensorsWindow&, const Shape& file, int n,
+              const Refuse& refuse);
 
 // The region with its dimensions in the file's order.
 Region reordered(const Region&, const Shape& order);

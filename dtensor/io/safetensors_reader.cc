@@ -220,8 +220,9 @@ DistTensor SafetensorsReader::read(std::string_view name, const Mesh& mesh,
       shape[static_cast<int>(to)] = info.shape[d] - from;
     }
   }
-  const Shape file = seen_as(info.shape, shape.size());
-  const auto [order, offset, unused] = checked(window, shape, file, refuse);
+  const Shape file = seen_as(window, info.shape, shape.size(), refuse);
+  const auto [order, offset, unused, none] =
+      checked(window, shape, file, refuse);
   const Spec* spec =
       Spec::get(mesh, shape, placements.resolve(mesh, shape), info.dtype);
   if (spec->partial_axes()) refuse("the layout is partial; write R or S<dim>");

@@ -113,8 +113,8 @@ void SafetensorsWriter::write(std::string_view name, const DistTensor& x,
     refuse("the file is written by mesh " + mesh_.to_string());
   if (spec->partial_axes()) refuse("it is partial; redistribute it first");
   if (spec->dtype() != info.dtype) refuse("the types differ");
-  const Shape file = seen_as(info.shape, spec->shape().size());
-  const auto [order, offset, shape] =
+  const Shape file = seen_as(window, info.shape, spec->shape().size(), refuse);
+  const auto [order, offset, shape, seen] =
       checked(window, spec->shape(), file, refuse);
   entry->written += numel(spec->shape());
 

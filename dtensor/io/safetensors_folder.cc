@@ -1,0 +1,71 @@
+#include "dtensor/io/safetensors_folder.h"
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "dtensor/placement/error.h"
+
+namespace dtensor {
+
+SafetensorsFolder::SafetensorsFolder(const std::string& dir)
+    : path_(dir + "/model.safetensors") {
+  std::error_code ignored;
+  const std::string index = path_ + ".index.json";
+  if (std::filesystem::exists(path_, ignored) ||
+      !std::filesystem::exists(index, ignored)) {
+    open(path_);
+    return;
+  }
+  path_ = index;
+  std::ifstream file(index, std::ios::binary);
+  const auto json = nlohmann::json::parse(file, nullptr, false);
+  const auto bad = [&](std::string_view why) {
+    fail("safetensors", "{} {}", index, why);
+  };
+  if (!json.is_object() || !json.contains("weight_map") ||
+      !json["weight_map"].is_object())
+    bad("is not a JSON object with an object \"weight_map\"");
+  std::map<std::string, size_t> files;
+  for (const auto& [name, value] : json["weight_map"].items()) {
+    const std::string in = value.is_string() ? value.get<std::string>() : "";
+    if (in.empty() || in.find('/') != in.npos)
+      bad(
+          fmt::format("has {} in the file {}; write the name of a file in the "
+                      "same folder",
+                      name, value.dump()));
+    if (files.emplace(in, files_.size()).second) open(dir + "/" + in);
+    const auto found = at_.find(name);
+    if (found == at_.end() || found->second.second != files[in])
+      bad(fmt::format("has {} in {}, but that file does not have it", name,
+                      in));
+  }
+}
+
+void SafetensorsFolder::open(const std::string& path) {
+  files_.push_back(std::make_unique<SafetensorsReader>(path));
+  for (const TensorInfo& t : files_.back()->tensors()) {
+    const bool fresh =
+        at_.emplace(t.name, std::pair(tensors_.size(), files_.size() - 1))
+            .second;
+    DT_CHECK(fresh, "safetensors", "{} is in two files of {}; the second is {}",
+             t.name, path_, path);
+    tensors_.push_back(t);
+  }
+}
+
+const TensorInfo* SafetensorsFolder::find(std::string_view name) const {
+  const auto found = at_.find(name);
+  return found == at_.end() ? nullptr : &tensors_[found->second.first];
+}
+
+DistTensor SafetensorsFolder::read(std::string_view name, const Mesh& mesh,
+                                   const Placements& placements,
+                                   const SafetensorsWindow& window) const {
+  const auto found = at_.find(name);
+  DT_CHECK(found != at_.end(), "safetensors", "{} has no tensor {}", path_,
+           name);
+  return files_[found->second.second]->read(name, mesh, placements, window);
+}
+
+}  // namespace dtensor

@@ -1,0 +1,43 @@
+// The safetensors files of one model.
+#pragma once
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "dtensor/io/safetensors.h"
+
+namespace dtensor {
+
+// Reads the tensors of a folder in the form of Hugging Face transformers:
+// model.safetensors, or the files that model.safetensors.index.json lists.
+class SafetensorsFolder {
+ public:
+  // Opens the files and reads their headers. Throws Error if one is missing or
+  // wrong, or if the index names a file outside the folder, or does not agree
+  // with the files.
+  explicit SafetensorsFolder(const std::string& dir);
+
+  // model.safetensors, or the index: for errors.
+  const std::string& path() const { return path_; }
+  // Of all files, each file's in the order of its data.
+  const std::vector<TensorInfo>& tensors() const { return tensors_; }
+  // Null if there is no such tensor.
+  const TensorInfo* find(std::string_view name) const;
+  // As SafetensorsReader::read().
+  DistTensor read(std::string_view name, const Mesh&, const Placements&,
+                  const SafetensorsWindow& = {}) const;
+
+ private:
+  void open(const std::string& path);
+
+  std::string path_;
+  std::vector<std::unique_ptr<SafetensorsReader>> files_;
+  std::vector<TensorInfo> tensors_;
+  // For each name, the numbers of its tensor and of its file.
+  std::map<std::string, std::pair<size_t, size_t>, std::less<>> at_;
+};
+
+}  // namespace dtensor
