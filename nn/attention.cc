@@ -5,33 +5,58 @@
 #include "dtensor/placement/error.h"
 
 namespace dtensor::nn {
+namespace {
+
+int64_t head_size(const AttentionConfig& c) {
+  return c.head_size ? c.head_size : c.hidden / c.heads;
+}
+
+}  // namespace
 
 Attention::Attention(const Scope& at, const AttentionConfig& c)
     : Module(at),
       config_(c),
       context_(at.plan ? at.plan->context : ContextParallel::kAuto),
-      context_bytes_(at.plan ? at.plan->context_bytes : 0),
-      q_proj_(add<Linear>("q_proj", c.hidden, c.hidden, c.bias)),
-      k_proj_(add<Linear>("k_proj", c.hidden, c.hidden / c.heads * c.kv_heads,
-                          c.bias)),
-      v_proj_(add<Linear>("v_proj", c.hidden, c.hidden / c.heads * c.kv_heads,
-                          c.bias)),
-      o_proj_(add<Linear>("o_proj", c.hidden, c.hidden, c.out_bias)) {}
+      context_bytes_(at.plan ? at.plan->context_bytes : 0) {
+  const int64_t d = config_.head_size = head_size(c);
+  q_proj_ = add<Linear>("q_proj", c.hidden, c.heads * d, c.bias);
+  k_proj_ = add<Linear>("k_proj", c.hidden, c.kv_heads * d, c.bias);
+  v_proj_ = add<Linear>("v_proj", c.hidden, c.kv_heads * d, c.bias);
+  o_proj_ = add<Linear>("o_proj", c.heads * d, c.hidden, c.out_bias);
+  using enum HeadNorm;
+  if (c.norm == kNone) return;
+  const bool all = c.norm == kAllHeads;
+  q_norm_ = add<RMSNorm>("q_norm", all ? c.heads * d : d, c.norm_eps);
+  k_norm_ = add<RMSNorm>("k_norm", all ? c.kv_heads * d : d, c.norm_eps);
+}
+
+Attention::Projected Attention::project(const DistTensor& x) const {
+  const AttentionConfig& c = config_;
+  const auto heads = [&](DistTensor y, int64_t n, const Child<RMSNorm>& norm) {
+    if (c.norm == HeadNorm::kAllHeads) y = norm(y);
+    y = view(y, {x.size(0), x.size(1), n, c.head_size});
+    return c.norm == HeadNorm::kEachHead ? norm(y) : y;
+  };
+  return {heads(q_proj_(x), c.heads, q_norm_),
+          heads(k_proj_(x), c.kv_heads, k_norm_),
+          view(v_proj_(x), {x.size(0), x.size(1), c.kv_heads, c.head_size})};
+}
 
 DistTensor Attention::forward(const DistTensor& x) const {
-  const int64_t b = x.size(0), s = x.size(1),
-                d = config_.hidden / config_.heads;
-  DistTensor q = view(q_proj_(x), {b, s, config_.heads, d});
-  DistTensor k = view(k_proj_(x), {b, s, config_.kv_heads, d});
-  const DistTensor v = view(v_proj_(x), {b, s, config_.kv_heads, d});
-  if (config_.rope_theta > 0) {
-    q = rotary(q, config_.rope_theta);
-    k = rotary(k, config_.rope_theta);
+  const AttentionConfig& c = config_;
+  auto [q, k, v] = project(x);
+  if (c.rotary) {
+    q = rotary(q, c.rope);
+    k = rotary(k, c.rope);
   }
-  const DistTensor a = dtensor::attention(
-      q, k, v,
-      {.causal = true, .context = context_, .memory_bytes = context_bytes_});
-  return o_proj_(view(a, {b, s, config_.hidden}));
+  const DistTensor a = dtensor::attention(q, k, v,
+                                          {.causal = c.causal,
+                                           .scale = c.scale,
+                                           .context = context_,
+                                           .memory_bytes = context_bytes_,
+                                           .window = c.window,
+                                           .soft_cap = c.soft_cap});
+  return o_proj_(view(a, {x.size(0), x.size(1), c.heads * c.head_size}));
 }
 
 }  // namespace dtensor::nn

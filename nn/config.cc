@@ -34,6 +34,14 @@ int64_t ModelConfig::ffn_size() const {
   return ((8 * hidden + 2) / 3 + 7) / 8 * 8;
 }
 
+bool ModelConfig::is_tied() const {
+  return tied.value_or(architecture(name).tied);
+}
+
+bool ModelConfig::is_parallel() const {
+  return parallel.value_or(architecture(name).parallel);
+}
+
 void ModelConfig::validate() const {
   const Architecture& of = architecture(name);
   // The names of those with experts, for errors.
@@ -49,7 +57,8 @@ void ModelConfig::validate() const {
   check_positive("vocab", vocab, kMost);
   if (ffn) check_positive("ffn", ffn, kMost);
   if (kv_heads) check_positive("kv-heads", kv_heads, kMost);
-  DT_CHECK(hidden % heads == 0, "model",
+  if (head_size) check_positive("the head size", head_size, kMost);
+  DT_CHECK(head_size || hidden % heads == 0, "model",
            "hidden {} is not a multiple of heads {}; write hidden {}", hidden,
            heads, around(hidden, heads));
   DT_CHECK(of.grouped || !kv_heads, "model",
@@ -62,6 +71,18 @@ void ModelConfig::validate() const {
            "{} rotates pairs of numbers, but the head size hidden {} / heads "
            "{} = {} is odd; write hidden {}",
            name, hidden, heads, head_dim(), around(hidden, 2 * heads));
+  DT_CHECK(rope.dims % 2 == 0 && rope.dims >= 0 && rope.dims <= head_dim(),
+           "model",
+           "{} of the {} numbers of a head are rotated; write an even number "
+           "of at most {}",
+           rope.dims, head_dim(), head_dim());
+  DT_CHECK(window >= 0, "model",
+           "the window is {}; write a number of tokens, or 0 for no window",
+           window);
+  DT_CHECK(windowed.empty() || std::ssize(windowed) == layers, "model",
+           "there are {} layers, but {} of them say whether they have a "
+           "window; write one for each, or none",
+           layers, windowed.size());
   for (const auto& [what, n] :
        {std::pair("experts", experts), std::pair("top-k", top_k)})
     DT_CHECK(
@@ -96,8 +117,8 @@ void ModelConfig::validate() const {
   DT_CHECK(is_float(dtype), "model",
            "dtype {} cannot be trained; write f32, f64, bf16 or f16",
            dtensor::name(dtype));
-  DT_CHECK(rope_theta > 0 && rope_theta <= 1e300, "model",
-           "rope theta is {}; it must be a positive number", rope_theta);
+  DT_CHECK(rope.theta > 0 && rope.theta <= 1e300, "model",
+           "rope theta is {}; it must be a positive number", rope.theta);
   DT_CHECK(norm_eps >= 0 && norm_eps < 1, "model",
            "norm eps is {}; it must be at least 0 and below 1", norm_eps);
 }

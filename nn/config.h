@@ -2,39 +2,70 @@
 #pragma once
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <vector>
 
+#include "dtensor/ops/attention.h"
 #include "dtensor/placement/dtype.h"
 
 namespace dtensor::nn {
+
+// The activation of a feed-forward layer: gelu by its approximation with tanh,
+// or exact; or silu.
+enum class Act : uint8_t { kGeluTanh, kGelu, kSilu };
+
+// RMS norms of queries and keys before they are rotated: of each head, or of
+// all numbers of a token together.
+enum class HeadNorm : uint8_t { kNone, kEachHead, kAllHeads };
 
 struct ModelConfig {
   std::string name = "gpt";  // of an architecture (architecture.h)
   int64_t layers = 4;
   int64_t hidden = 256;
   int64_t heads = 8;
-  int64_t kv_heads = 0;  // 0: the same as heads. Not for gpt.
+  int64_t kv_heads = 0;   // 0: the same as heads. Not for gpt.
+  int64_t head_size = 0;  // of queries, keys and values; 0: hidden / heads
   int64_t ffn = 0;  // 0: 4 x hidden for gpt; else 8/3 x hidden, rounded up to
-                    // a multiple of 8. For mixtral, the size of one expert.
-  // For mixtral only.
+                    // a multiple of 8. With experts, the size of one expert.
+  // For architectures with experts only.
   int64_t experts = 0;     // 0: 8
   int64_t top_k = 0;       // experts per token; 0: 2, or 1 if there is only one
+  bool norm_top_k = true;  // whether the weights of these experts sum to one
   double router_loss = 0;  // the weight of load_balancing_loss() in the loss
   int64_t seq = 128;       // the longest sequence, in tokens
   int64_t vocab = 256;
   DType dtype = DType::kF32;
-  double rope_theta = 10000;  // not for gpt
-  double norm_eps = 0;        // 0: 1e-5 for gpt, else 1e-6
+  Rope rope = {};       // if the architecture rotates queries and keys
+  double norm_eps = 0;  // 0: the architecture's
+  // Sliding windows, as AttentionOptions::window, in the layers for which
+  // `windowed` is true (empty: in all of them). 0: none.
+  int64_t window = 0;
+  std::vector<bool> windowed = {};
+  // Attention multiplies scores by 1 / sqrt(query_scalar). 0: head_dim().
+  double query_scalar = 0;
+  double attention_soft_cap = 0;  // of AttentionOptions
+  // If not 0, a logit x becomes logit_soft_cap * tanh(x / logit_soft_cap).
+  double logit_soft_cap = 0;
+  // Biases beside those that the architecture has anyway.
+  bool attention_bias = false;  // of all four projections of attention
+  bool mlp_bias = false;
+  // Whether the head is the embedding; the architecture's if not set.
+  std::optional<bool> tied = {};
+  // Whether attention and the MLP of a block read the same input; the
+  // architecture's if not set.
+  std::optional<bool> parallel = {};
 
   // Throws Error, with the values and a fix, unless: the name is known; all
-  // sizes are positive; hidden is a multiple of heads, and heads of kv_heads;
-  // the head size is even (except for gpt); kv_heads is not set for gpt;
-  // experts, top_k and router_loss are set for mixtral only and are in range;
-  // and dtype is a float type.
+  // sizes are positive; hidden is a multiple of heads (or head_size is set),
+  // and heads of kv_heads; the number of rotated numbers of a head is even;
+  // kv_heads is not set for gpt; experts, top_k and router_loss are set for
+  // architectures with experts only and are in range; windowed has a value for
+  // each layer; and dtype is a float type.
   void validate() const;
 
   // With the defaults filled in. REQUIRES: validate() passes.
-  int64_t head_dim() const { return hidden / heads; }
+  int64_t head_dim() const { return head_size ? head_size : hidden / heads; }
   int64_t kv() const { return kv_heads ? kv_heads : heads; }
   int64_t expert_count() const { return experts ? experts : 8; }
   int64_t chosen_experts() const {
@@ -42,6 +73,12 @@ struct ModelConfig {
   }
   double eps() const;
   int64_t ffn_size() const;
+  bool is_tied() const;
+  bool is_parallel() const;
+  int64_t window_of(int64_t layer) const {
+    const bool has = windowed.empty() || windowed[static_cast<size_t>(layer)];
+    return has ? window : 0;
+  }
 };
 
 }  // namespace dtensor::nn

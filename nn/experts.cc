@@ -10,10 +10,11 @@
 
 namespace dtensor::nn {
 TopKRouter::TopKRouter(const Scope& at, int64_t hidden, int64_t experts,
-                       int64_t k)
+                       int64_t k, bool normalize)
     : Module(at),
       weight_(add_parameter("weight", {experts, hidden}, Init::fan_in(hidden))),
-      k_(k) {
+      k_(k),
+      normalize_(normalize) {
   DT_CHECK(k >= 1 && k <= experts, "router",
            "k is {}, but there are {} experts; write 1 to {}", k, experts,
            experts);
@@ -23,7 +24,8 @@ Routed TopKRouter::forward(const DistTensor& x) const {
   const DType wide = x.dtype() == DType::kF64 ? DType::kF64 : DType::kF32;
   const DistTensor probability = softmax(cast(linear(x, weight_), wide), -1);
   const TopK best = topk(probability, k_);
-  const DistTensor weights = best.values / sum(best.values, {-1}, true);
+  const DistTensor weights =
+      normalize_ ? best.values / sum(best.values, {-1}, true) : best.values;
   const DistTensor chosen = cast(one_hot(best.indices, weight_.size(0)), wide);
   return {best.indices,
           cast(weights, x.dtype()),
@@ -45,9 +47,9 @@ DistTensor Experts::forward(const DistTensor& x, const DistTensor& ids,
 }
 
 MixtureOfExperts::MixtureOfExperts(const Scope& at, int64_t hidden, int64_t ffn,
-                                   int64_t experts, int64_t k)
+                                   int64_t experts, int64_t k, bool normalize)
     : FeedForward(at),
-      gate_(add<TopKRouter>("gate", hidden, experts, k)),
+      gate_(add<TopKRouter>("gate", hidden, experts, k, normalize)),
       experts_(add<Experts>("experts", hidden, ffn, experts)) {}
 
 Mixed MixtureOfExperts::forward(const DistTensor& x) const {

@@ -17,7 +17,9 @@ DistTensor make_parameter(std::string_view name, const Shape& shape,
                           const Init& init, uint64_t seed) {
   const Spec* spec = Spec::get(mesh, shape, layout, dtype);
   DistTensor p;
-  if (init.kind != Init::Kind::kNormal) {
+  if (init.kind == Init::Kind::kNone) {
+    p = DistTensor::empty(spec);
+  } else if (init.kind != Init::Kind::kNormal) {
     p = full(shape, init.kind == Init::Kind::kOnes ? 1 : 0, mesh, layout,
              dtype);
   } else {

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "dtensor/nn/module.h"
+#include "dtensor/ops/attention.h"
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/norm.h"
 
@@ -76,12 +77,16 @@ class LayerNorm : public Norm {
 
 class RMSNorm : public Norm {
  public:
-  RMSNorm(const Scope& at, int64_t hidden, double eps = 1e-6);
+  // If plus_one, x is multiplied by 1 + weight, as in Gemma; the weight then
+  // begins at 0.
+  RMSNorm(const Scope& at, int64_t hidden, double eps = 1e-6,
+          bool plus_one = false);
   Normed normed(const DistTensor& x, const DistTensor& residual) const override;
 
  private:
   DistTensor weight_;
   double eps_;
+  bool plus_one_;
 };
 
 // ---- Feed-forward blocks ----
@@ -109,37 +114,49 @@ class FeedForward : public Module {
   virtual Mixed mixed(const DistTensor& x) const = 0;
 };
 
-// GPT-2: c_proj(gelu_tanh(c_fc(x))), with biases. [..., hidden] -> [...,
-// hidden].
+// c_proj(gelu(c_fc(x))); GPT-2 has the approximation by tanh. [..., hidden] ->
+// [..., hidden].
 class MLP : public FeedForward {
  public:
-  MLP(const Scope& at, int64_t hidden, int64_t ffn);
+  MLP(const Scope& at, int64_t hidden, int64_t ffn, bool bias = true,
+      Act activation = Act::kGeluTanh);
   virtual DistTensor forward(const DistTensor& x) const;
   Mixed mixed(const DistTensor& x) const final { return {forward(x), {}}; }
 
  private:
   Child<Linear> c_fc_, c_proj_;
+  Act activation_;
 };
 
-// Llama: down_proj(swiglu(gate_proj(x), up_proj(x))), without biases. [...,
+// down_proj(act(gate_proj(x)) * up_proj(x)); Llama's activation is silu. [...,
 // hidden] -> [..., hidden].
-class SwiGLU : public FeedForward {
+class GatedMLP : public FeedForward {
  public:
-  SwiGLU(const Scope& at, int64_t hidden, int64_t ffn);
+  GatedMLP(const Scope& at, int64_t hidden, int64_t ffn, bool bias = false,
+           Act activation = Act::kSilu);
   virtual DistTensor forward(const DistTensor& x) const;
   Mixed mixed(const DistTensor& x) const final { return {forward(x), {}}; }
 
  private:
   Child<Linear> gate_proj_, up_proj_, down_proj_;
+  Act activation_;
 };
 
-// ---- Causal self-attention with grouped queries ----
+// ---- Self-attention with grouped queries ----
 
 struct AttentionConfig {
   int64_t hidden = 0, heads = 0, kv_heads = 0;
+  int64_t head_size = 0;  // 0: hidden / heads
   bool bias = true;       // of q_proj, k_proj and v_proj
   bool out_bias = true;   // of o_proj
-  double rope_theta = 0;  // 0: no rotary embedding
+  bool rotary = false;    // queries and keys are rotated, as `rope` says
+  Rope rope = {};
+  HeadNorm norm = HeadNorm::kNone;  // q_norm and k_norm
+  double norm_eps = 1e-6;
+  bool causal = true;
+  // Of AttentionOptions; 0: the default, or none.
+  double scale = 0, soft_cap = 0;
+  int64_t window = 0;
 };
 
 // Parameters, with d the head size: q_proj [heads * d, hidden], k_proj and
@@ -151,12 +168,20 @@ class Attention : public Module {
   Attention(const Scope& at, const AttentionConfig&);
   // [b, s, hidden] -> [b, s, hidden].
   virtual DistTensor forward(const DistTensor& x) const;
+  // head_size is never 0.
+  const AttentionConfig& config() const { return config_; }
 
  private:
+  struct Projected {
+    DistTensor q, k, v;  // [b, s, heads, d], not yet rotated
+  };
+  Projected project(const DistTensor& x) const;
+
   AttentionConfig config_;
   ContextParallel context_;  // from the plan, as is context_bytes_
   int64_t context_bytes_;
   Child<Linear> q_proj_, k_proj_, v_proj_, o_proj_;
+  Child<RMSNorm> q_norm_, k_norm_;  // empty if there is no norm
 };
 
 // ---- Experts ----
@@ -170,17 +195,20 @@ struct Routed {
   RouterLoad load;
 };
 
-// Computes softmax(x W^T) over all experts, chooses the k largest, and scales
-// their weights to sum to one. Parameter: weight [experts, hidden].
+// Computes softmax(x W^T) over all experts, chooses the k largest and, if
+// `normalize`, scales their weights to sum to one. Parameter: weight [experts,
+// hidden].
 class TopKRouter : public Module {
  public:
   // Throws Error unless 1 <= k <= experts.
-  TopKRouter(const Scope& at, int64_t hidden, int64_t experts, int64_t k);
+  TopKRouter(const Scope& at, int64_t hidden, int64_t experts, int64_t k,
+             bool normalize = true);
   virtual Routed forward(const DistTensor& x) const;  // x [tokens, hidden]
 
  private:
   DistTensor weight_;
   int64_t k_;
+  bool normalize_;
 };
 
 // Parameters: gate_proj and up_proj [experts, ffn, hidden], down_proj [experts,
@@ -201,7 +229,7 @@ class Experts : public Module {
 class MixtureOfExperts : public FeedForward {
  public:
   MixtureOfExperts(const Scope& at, int64_t hidden, int64_t ffn,
-                   int64_t experts, int64_t k);
+                   int64_t experts, int64_t k, bool normalize = true);
   virtual Mixed forward(const DistTensor& x) const;  // x [b, s, hidden]
   Mixed mixed(const DistTensor& x) const final { return forward(x); }
 

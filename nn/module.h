@@ -38,11 +38,13 @@ namespace dtensor::nn {
 // Initial parameter values: a function of (seed, name, global index), so that a
 // model has the same weights on every mesh and in every layout.
 struct Init {
-  enum class Kind : uint8_t { kZeros, kOnes, kNormal };
+  enum class Kind : uint8_t { kZeros, kOnes, kNormal, kNone };
   Kind kind = Kind::kZeros;
   double std = 0;  // the standard deviation of kNormal
 
   static Init zeros() { return {}; }
+  // Memory without values, for a parameter that is loaded next.
+  static Init none() { return {Kind::kNone, 0}; }
   static Init ones() { return {Kind::kOnes, 0}; }
   static Init normal(double std) { return {Kind::kNormal, std}; }
   // Normal with std 1 / sqrt(fan_in). Pass the global fan-in: a rank that holds
@@ -67,6 +69,8 @@ struct Scope {
   DType dtype = DType::kF32;
   uint64_t seed = 0;
   std::string path = {};
+  // Parameters get memory, but no values: they are loaded next.
+  bool empty = false;
   // If set, the mesh of the module at this path, for modules that do not all
   // lie on `mesh` (pipeline_model.h).
   std::function<Mesh(std::string_view path)> mesh_of = {};

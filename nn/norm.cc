@@ -1,4 +1,5 @@
 #include "dtensor/nn/layers.h"
+#include "dtensor/ops/pointwise.h"
 
 namespace dtensor::nn {
 
@@ -14,14 +15,17 @@ Normed LayerNorm::normed(const DistTensor& x,
   return add_layer_norm(x, residual, weight_, bias_, eps_);
 }
 
-RMSNorm::RMSNorm(const Scope& at, int64_t hidden, double eps)
+RMSNorm::RMSNorm(const Scope& at, int64_t hidden, double eps, bool plus_one)
     : Norm(at),
-      weight_(add_parameter("weight", {hidden}, Init::ones())),
-      eps_(eps) {}
+      weight_(add_parameter("weight", {hidden},
+                            plus_one ? Init::zeros() : Init::ones())),
+      eps_(eps),
+      plus_one_(plus_one) {}
 
 Normed RMSNorm::normed(const DistTensor& x, const DistTensor& residual) const {
-  if (!residual.defined()) return rms_norm_through(x, weight_, eps_);
-  return add_rms_norm(x, residual, weight_, eps_);
+  const DistTensor weight = plus_one_ ? weight_ + 1.0 : weight_;
+  if (!residual.defined()) return rms_norm_through(x, weight, eps_);
+  return add_rms_norm(x, residual, weight, eps_);
 }
 
 }  // namespace dtensor::nn
