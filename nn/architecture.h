@@ -2,6 +2,7 @@
 // name. A new one is a row in architecture.cc.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -9,7 +10,6 @@
 #include <variant>
 #include <vector>
 
-#include "dtensor/io/safetensors.h"
 #include "dtensor/nn/config.h"
 
 namespace dtensor::nn {
@@ -17,13 +17,15 @@ namespace dtensor::nn {
 // A member of transformers' config.json, and the number that it stands for.
 struct ConfigKey {
   const char* key;
-  std::variant<int64_t ModelConfig::*, double ModelConfig::*> number;
+  std::variant<int64_t ModelConfig::*, double ModelConfig::*,
+               bool ModelConfig::*, std::optional<bool> ModelConfig::*>
+      number;
   bool required = true;  // otherwise validate() knows a default
 };
 
 // A member of config.json whose value does not vary, as JSON texts. The first
-// is written. When a file is read, all of them are accepted, and so is a
-// missing member.
+// is written. When a file is read, all of them are accepted (any text, if there
+// are none), and so is a missing member.
 struct ConfigConstant {
   enum class Use : uint8_t { kBoth, kRead, kWritten };
   const char* key;
@@ -31,55 +33,89 @@ struct ConfigConstant {
   Use use = Use::kBoth;
 };
 
-// The place of a parameter, or of a part of it, in a file: a window of a
-// tensor.
-struct PlaceInFile {
-  std::string name;
-  Shape shape;  // of the whole tensor in the file
-  SafetensorsWindow window = {};
-  int64_t expert = -1;  // if >= 0, only the part of this expert
+// Where files keep parameters whose names contain `ours`, if that is not under
+// their own name: `theirs` replaces `ours`.
+struct NameInFile {
+  enum class As : uint8_t {
+    kItself,
+    // The rows of several parameters, one after the other in the order of the
+    // table: all that have the same `theirs`.
+    kConcatenated,
+    // The same with the rows of each head together: q0 k0 v0 q1 k1 v1 ...
+    kByHeads,
+    // Each expert's part is a tensor of its own; "{}" in `theirs` is its
+    // number.
+    kByExperts
+  };
+  const char* ours;
+  const char* theirs;
+  As as = As::kItself;
+  bool transposed = false;  // matrices are [in, out]
 };
 
 struct Architecture {
-  enum class Mlp : uint8_t { kGelu, kSwiGLU, kExperts };
+  enum class Mlp : uint8_t { kPlain, kGated, kExperts };
+  // Layers with a sliding window: as the config's layer_types say or, if that
+  // is missing, in none, all, every other, or max_window_layers and above.
+  enum class Windows : uint8_t { kNone, kAll, kEven, kUpper };
+  enum class Head : uint8_t {
+    kNone,   // features only
+    kPlain,  // one matrix
+    kMasked  // BERT's: dense, gelu, norm, and a tied matrix with a bias
+  };
 
   std::string_view name;  // ModelConfig::name
   // ---- Layers ----
   bool layer_norm = false;  // RMS norm otherwise
+  bool plus_one = false;    // RMS norms multiply by 1 + weight
   double norm_eps = 1e-6;   // if the config does not say
   bool rotary = true;       // learned positions otherwise
-  bool grouped = true;      // whether there may be fewer kv-heads than heads
-  bool bias = false;        // of attention's queries, keys and values
-  bool out_bias = false;    // of attention's output
-  Mlp mlp = Mlp::kSwiGLU;
-  // ---- Names of submodules; those of blocks are below "BLOCKS.N." ----
+  bool causal = true;
+  bool grouped = true;    // whether there may be fewer kv-heads than heads
+  bool bias = false;      // of attention's queries, keys and values
+  bool out_bias = false;  // of attention's output
+  HeadNorm head_norm = HeadNorm::kNone;
+  Windows windows = Windows::kNone;
+  Mlp mlp = Mlp::kGated;
+  Act act = Act::kSilu;
+  bool mlp_bias = false;
+  bool scaled_embedding = false;  // embeddings are multiplied by sqrt(hidden)
+  Head head_kind = Head::kPlain;
+  bool tied = false;      // unless the config says: the head is the embedding
+  bool parallel = false;  // unless the config says: x + attention + mlp
+  bool norm_of_sum = false;  // x = norm(x + attention(x)), and so on
+  // ---- Names of submodules; null: there is none. Those of blocks are below
+  // "BLOCKS.N." ----
   const char* embedding = "model.embed_tokens";
   const char* positions = nullptr;
+  const char* token_types = nullptr;  // all tokens are of type 0
+  const char* first_norm = nullptr;
   const char* blocks = "model.layers";
   const char* norm_1 = "input_layernorm";
+  const char* after_1 = nullptr;  // a norm of attention's result
   const char* attention = "self_attn";
   const char* norm_2 = "post_attention_layernorm";
+  const char* after_2 = nullptr;  // a norm of the MLP's result
   const char* last_norm = "model.norm";
-  const char* head = "lm_head";  // null: the head is the embedding
-  // ---- Tensor parallelism ----
-  // Patterns of parameters beside those of attention, and the dimension that is
-  // split.
-  std::vector<std::pair<const char*, int>> split;
+  const char* head = "lm_head";
   // ---- Files of transformers ----
-  const char* class_name;          // "LlamaForCausalLM"
-  std::vector<const char*> types;  // of "model_type"; the first is written
+  const char* class_name;  // "LlamaForCausalLM"
+  std::vector<const char*>
+      model_types;  // of "model_type"; the first is written
   std::vector<ConfigKey> keys;
   std::vector<ConfigConstant> constants;
-  // Null: parameters have their own names and shapes there.
-  std::vector<PlaceInFile> (*places)(const std::string& name,
-                                     const Shape& shape) = nullptr;
-  // A beginning of all names that older files leave out.
+  // The members for rope.theta, and for the part of a head that is rotated.
+  const char* rope_theta = "rope_theta";
+  const char* rope_part = "partial_rotary_factor";
+  std::vector<NameInFile> names = {};  // the first that fits counts
+  // A beginning of all names that some files leave out.
   const char* optional_prefix = "";
-  const char* repeated = "";  // a tensor that some files have, too
+  // Tensors that some files have, too, and that are not read: patterns.
+  std::vector<const char*> unread = {};
 
   bool experts() const { return mlp == Mlp::kExperts; }
   // The matrices [hidden, ffn] of a feed-forward layer, or of an expert.
-  int64_t matrices() const { return mlp == Mlp::kGelu ? 2 : 3; }
+  int64_t matrices() const { return mlp == Mlp::kPlain ? 2 : 3; }
 };
 
 std::span<const Architecture> architectures();

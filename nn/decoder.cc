@@ -2,68 +2,156 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "dtensor/nn/between_meshes.h"
 #include "dtensor/ops/pointwise.h"
+#include "dtensor/ops/view.h"
+#include "dtensor/placement/error.h"
 
 namespace dtensor::nn {
+namespace {
 
-DecoderBlock::DecoderBlock(const Scope& at, const ModelConfig& c) : Module(at) {
+AttentionConfig attention_of(const ModelConfig& c, int64_t layer) {
   const Architecture& a = architecture(c.name);
+  return {.hidden = c.hidden,
+          .heads = c.heads,
+          .kv_heads = c.kv(),
+          .head_size = c.head_dim(),
+          .bias = a.bias || c.attention_bias,
+          .out_bias = a.out_bias || c.attention_bias,
+          .rotary = a.rotary,
+          .rope = c.rope,
+          .norm = a.head_norm,
+          .norm_eps = c.eps(),
+          .causal = a.causal,
+          .scale = c.query_scalar ? 1 / std::sqrt(c.query_scalar) : 0,
+          .soft_cap = c.attention_soft_cap,
+          .window = c.window_of(layer)};
+}
+
+}  // namespace
+
+DecoderBlock::DecoderBlock(const Scope& at, const ModelConfig& c, int64_t layer)
+    : Module(at),
+      architecture_(architecture(c.name)),
+      parallel_(c.is_parallel()) {
+  const Architecture& a = architecture_;
   const auto norm = [&](const char* name) -> Child<Norm> {
+    if (!name) return {};
     if (a.layer_norm) return add<LayerNorm>(name, c.hidden, c.eps());
-    return add<RMSNorm>(name, c.hidden, c.eps());
+    return add<RMSNorm>(name, c.hidden, c.eps(), a.plus_one);
   };
   norm_1_ = norm(a.norm_1);
-  attention_ = add<Attention>(
-      a.attention, AttentionConfig{.hidden = c.hidden,
-                                   .heads = c.heads,
-                                   .kv_heads = c.kv(),
-                                   .bias = a.bias,
-                                   .out_bias = a.out_bias,
-                                   .rope_theta = a.rotary ? c.rope_theta : 0});
+  attention_ = add<Attention>(a.attention, attention_of(c, layer));
+  after_1_ = norm(a.after_1);
   norm_2_ = norm(a.norm_2);
+  const bool bias = a.mlp_bias || c.mlp_bias;
   switch (a.mlp) {
-    case Architecture::Mlp::kGelu:
-      mlp_ = add<MLP>("mlp", c.hidden, c.ffn_size());
+    case Architecture::Mlp::kPlain:
+      mlp_ = add<MLP>("mlp", c.hidden, c.ffn_size(), bias, a.act);
       break;
-    case Architecture::Mlp::kSwiGLU:
-      mlp_ = add<SwiGLU>("mlp", c.hidden, c.ffn_size());
+    case Architecture::Mlp::kGated:
+      mlp_ = add<GatedMLP>("mlp", c.hidden, c.ffn_size(), bias, a.act);
       break;
     case Architecture::Mlp::kExperts:
-      mlp_ = add<MixtureOfExperts>("mlp", c.hidden, c.ffn_size(),
-                                   c.expert_count(), c.chosen_experts());
+      mlp_ =
+          add<MixtureOfExperts>("mlp", c.hidden, c.ffn_size(), c.expert_count(),
+                                c.chosen_experts(), c.norm_top_k);
   }
+  after_2_ = norm(a.after_2);
 }
 
 // The residual stream continues with the x that the norm returns. A partial sum
 // is thus reduced only once, and the norm's backward pass adds the stream's
 // gradient in its own pass.
-Mixed DecoderBlock::forward(const DistTensor& x) const {
-  Normed at = norm_1_.call(&Norm::normed, x, DistTensor());
-  at = norm_2_.call(&Norm::normed, at.x, attention_(at.y));
-  Mixed mixed = mlp_.call(&FeedForward::mixed, at.y);
+Mixed DecoderBlock::run(const DistTensor& x, const Attend& attention) const {
+  const auto normed = [](const Child<Norm>& norm, const DistTensor& a,
+                         const DistTensor& b) {
+    return norm.call(&Norm::normed, a, b);
+  };
+  const auto mlp = [&](const DistTensor& y) {
+    return mlp_.call(&FeedForward::mixed, y);
+  };
+  if (architecture_.norm_of_sum) {
+    const DistTensor y = normed(norm_1_, x, attention(x)).y;
+    Mixed mixed = mlp(y);
+    mixed.y = normed(norm_2_, y, mixed.y).y;
+    return mixed;
+  }
+  const bool first = architecture_.norm_1, second = architecture_.norm_2;
+  Normed at = first ? normed(norm_1_, x, {}) : Normed{x, x};
+  DistTensor from_attention = attention(at.y);
+  if (architecture_.after_1) from_attention = after_1_(from_attention);
+  if (parallel_) {
+    Mixed mixed = mlp(norm_2_(at.x));
+    mixed.y = at.x + (from_attention + mixed.y);
+    return mixed;
+  }
+  if (second) {
+    at = normed(norm_2_, at.x, from_attention);
+  } else {
+    at.x = at.x + from_attention;
+    at.y = at.x;
+  }
+  Mixed mixed = mlp(at.y);
+  if (architecture_.after_2) mixed.y = after_2_(mixed.y);
   mixed.y = at.x + mixed.y;
   return mixed;
+}
+
+Mixed DecoderBlock::forward(const DistTensor& x) const {
+  return run(x, [&](const DistTensor& y) { return attention_(y); });
+}
+
+MaskedHead::MaskedHead(const Scope& at, const ModelConfig& c)
+    : Module(at),
+      dense_(add<Linear>("transform.dense", c.hidden, c.hidden)),
+      norm_(add<LayerNorm>("transform.LayerNorm", c.hidden, c.eps())),
+      bias_(add_parameter("bias", {c.vocab}, Init::zeros())) {}
+
+DistTensor MaskedHead::forward(const DistTensor& x,
+                               const DistTensor& table) const {
+  return linear(norm_(gelu(dense_(x))), table, bias_);
 }
 
 Decoder::Decoder(const Scope& at, const ModelConfig& c)
     : LanguageModel(at, c), architecture_(architecture(c.name)) {
   const Architecture& a = architecture_;
   embedding_ = add<Embedding>(a.embedding, c.vocab, c.hidden);
-  if (!a.rotary) positions_ = add<Embedding>(a.positions, c.seq, c.hidden);
+  if (a.positions) positions_ = add<Embedding>(a.positions, c.seq, c.hidden);
+  if (a.token_types) types_ = add<Embedding>(a.token_types, 2, c.hidden);
+  if (a.first_norm)
+    first_norm_ = add<LayerNorm>(a.first_norm, c.hidden, c.eps());
   for (int64_t i = 0; i < c.layers; ++i)
-    blocks_.push_back(add<DecoderBlock>(fmt::format("{}.{}", a.blocks, i), c));
-  if (a.layer_norm)
+    blocks_.push_back(
+        add<DecoderBlock>(fmt::format("{}.{}", a.blocks, i), c, i));
+  if (a.last_norm && a.layer_norm)
     last_norm_ = add<LayerNorm>(a.last_norm, c.hidden, c.eps());
-  else
-    last_norm_ = add<RMSNorm>(a.last_norm, c.hidden, c.eps());
-  if (a.head) head_ = add<Linear>(a.head, c.hidden, c.vocab, false);
+  else if (a.last_norm)
+    last_norm_ = add<RMSNorm>(a.last_norm, c.hidden, c.eps(), a.plus_one);
+  if (a.head_kind == Architecture::Head::kMasked)
+    masked_head_ = add<MaskedHead>(a.head, c);
+  else if (a.head_kind == Architecture::Head::kPlain && !c.is_tied())
+    head_ = add<Linear>(a.head, c.hidden, c.vocab, false);
+}
+
+DistTensor Decoder::embedded(const DistTensor& tokens,
+                             const DistTensor& positions) const {
+  DistTensor x = embedding_(tokens);
+  const Architecture& a = architecture_;
+  if (a.scaled_embedding)
+    x = x * std::sqrt(static_cast<double>(config().hidden));
+  if (a.positions) x = x + positions;
+  if (a.token_types) x = x + types_.call(&Embedding::first, 1);
+  return a.first_norm ? first_norm_(x) : x;
 }
 
 DistTensor Decoder::embed(const DistTensor& tokens) const {
-  const DistTensor x = embedding_(batch_onto(embedding_->mesh(), tokens));
-  if (architecture_.rotary) return x;
-  return x + positions_.call(&Embedding::first, tokens.size(1));
+  DistTensor positions;
+  if (architecture_.positions)
+    positions = positions_.call(&Embedding::first, tokens.size(1));
+  return embedded(batch_onto(embedding_->mesh(), tokens), positions);
 }
 
 Mixed Decoder::run(int64_t i, const DistTensor& x) const {
@@ -84,17 +172,32 @@ DistTensor Decoder::block(int64_t i, const DistTensor& x) const {
 }
 
 DistTensor Decoder::last_norm(const DistTensor& x) const {
+  if (!architecture_.last_norm) return x;
   return last_norm_(onto(last_norm_->mesh(), x));
 }
 
 DistTensor Decoder::project(const DistTensor& features,
                             const DistTensor& table) const {
-  if (architecture_.head) return head_(features);
-  return embedding_.call(&Embedding::attend, features, table);
+  using enum Architecture::Head;
+  DT_CHECK(architecture_.head_kind != kNone, "model",
+           "a {} has no head, so that it gives no logits and no loss; call "
+           "features()",
+           architecture_.name);
+  DistTensor logits;
+  if (architecture_.head_kind == kMasked)
+    logits = masked_head_(features, table);
+  else if (config().is_tied())
+    logits = embedding_.call(&Embedding::attend, features, table);
+  else
+    logits = head_(features);
+  const double cap = config().logit_soft_cap;
+  return cap ? tanh(logits / cap) * cap : logits;
 }
 
 DistTensor Decoder::tied() const {
-  return architecture_.head ? DistTensor() : embedding_->table();
+  const bool shares = config().is_tied() &&
+                      architecture_.head_kind != Architecture::Head::kNone;
+  return shares ? embedding_->table() : DistTensor();
 }
 
 std::vector<DistTensor> Decoder::train_block(

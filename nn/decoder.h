@@ -1,6 +1,7 @@
-// The language model of any architecture (architecture.h): an embedding,
-// pre-norm transformer blocks, a last norm and a head.
+// The language model of any architecture (architecture.h): embeddings,
+// transformer blocks, and a head if there is one.
 #pragma once
+#include <functional>
 #include <vector>
 
 #include "dtensor/nn/architecture.h"
@@ -9,19 +10,42 @@
 
 namespace dtensor::nn {
 
-// x + attention(norm(x)), then x + mlp(norm(x)). Submodules: two norms,
-// attention, and mlp.
+// A transformer block. With norms before attention and the MLP, as in GPT-2 and
+// Llama, it is x + attention(norm(x)), then x + mlp(norm(x)). Architecture says
+// where norms stand otherwise. Submodules: attention, mlp, and the norms.
 class DecoderBlock : public Module {
  public:
-  DecoderBlock(const Scope& at, const ModelConfig&);
+  // Block `layer` of the model.
+  DecoderBlock(const Scope& at, const ModelConfig&, int64_t layer);
   // [b, s, hidden] -> [b, s, hidden], with the load if the mlp has experts.
   virtual Mixed forward(const DistTensor& x) const;
+  const Attention& attention() const { return *attention_; }
 
  private:
-  Child<Norm> norm_1_;
+  using Attend = std::function<DistTensor(const DistTensor&)>;
+  Mixed run(const DistTensor& x, const Attend& attention) const;
+
+  const Architecture& architecture_;
+  bool parallel_;
+  Child<Norm> norm_1_, after_1_;  // as in Architecture; some are empty
   Child<Attention> attention_;
-  Child<Norm> norm_2_;
+  Child<Norm> norm_2_, after_2_;
   Child<FeedForward> mlp_;
+};
+
+// BERT's head for masked language models: norm(gelu(dense(x))) times the
+// transpose of the embedding table, plus a bias [vocab].
+class MaskedHead : public Module {
+ public:
+  MaskedHead(const Scope& at, const ModelConfig&);
+  // x [b, s, hidden], table [vocab, hidden] -> [b, s, vocab].
+  virtual DistTensor forward(const DistTensor& x,
+                             const DistTensor& table) const;
+
+ private:
+  Child<Linear> dense_;
+  Child<Norm> norm_;
+  DistTensor bias_;
 };
 
 // With experts, loss() includes config.router_loss times load_balancing_loss().
@@ -31,6 +55,7 @@ class Decoder : public LanguageModel {
   DistTensor embed(const DistTensor& tokens) const override;
   DistTensor block(int64_t i, const DistTensor& x) const override;
   DistTensor last_norm(const DistTensor& x) const override;
+  // Throws Error if the architecture has no head.
   DistTensor project(const DistTensor& features,
                      const DistTensor& table) const override;
   DistTensor tied() const override;
@@ -43,12 +68,18 @@ class Decoder : public LanguageModel {
 
  private:
   Mixed run(int64_t i, const DistTensor& x) const;
+  // Token embeddings [b, s, hidden] plus those of their positions.
+  DistTensor embedded(const DistTensor& tokens,
+                      const DistTensor& positions) const;
 
   const Architecture& architecture_;
-  Child<Embedding> embedding_, positions_;  // positions_ may be empty
+  // Those that the architecture does not have are empty.
+  Child<Embedding> embedding_, positions_, types_;
+  Child<Norm> first_norm_;
   std::vector<Child<DecoderBlock>> blocks_;
   Child<Norm> last_norm_;
   Child<Linear> head_;  // empty if tied
+  Child<MaskedHead> masked_head_;
 };
 
 }  // namespace dtensor::nn

@@ -107,8 +107,28 @@ ParallelPlan tensor_parallel(const ModelConfig& config, std::string_view axis) {
       {"*.v_proj.*", on(Shard(0, d))},
       {"*.o_proj.weight", on(Shard(1, d))},
   };
-  for (const auto& [pattern, dim] : architecture(config.name).split)
-    plan.push_back({pattern, on(Shard(dim))});
+  const Architecture& a = architecture(config.name);
+  const auto split = [&](std::string pattern, int dim) {
+    plan.push_back({std::move(pattern), on(Shard(dim))});
+  };
+  split(std::string(a.embedding) + ".weight", 0);
+  if (a.head_kind == Architecture::Head::kPlain && !config.is_tied())
+    split(std::string(a.head) + ".weight", 0);
+  switch (a.mlp) {
+    case Architecture::Mlp::kPlain:
+      split("*.c_fc.*", 0);
+      split("*.c_proj.weight", 1);
+      break;
+    case Architecture::Mlp::kGated:
+      for (const char* first : {"*.gate_proj.*", "*.up_proj.*"})
+        split(first, 0);
+      split("*.down_proj.weight", 1);
+      break;
+    case Architecture::Mlp::kExperts:
+      for (const char* first : {"*.experts.gate_proj", "*.experts.up_proj"})
+        split(first, 1);
+      split("*.experts.down_proj", 2);
+  }
   return plan;
 }
 

@@ -15,6 +15,7 @@ namespace dtensor::nn {
 
 ForwardFlops forward_flops(const ModelConfig& c) {
   const auto h = static_cast<double>(c.hidden), s = static_cast<double>(c.seq),
+             q = static_cast<double>(c.head_dim() * c.heads),
              kv = static_cast<double>(c.head_dim() * c.kv()),
              ffn = static_cast<double>(c.ffn_size());
   const Architecture& a = architecture(c.name);
@@ -25,7 +26,7 @@ ForwardFlops forward_flops(const ModelConfig& c) {
   // Each weight is used once for a token; attention's scores and weighted sums
   // involve s / 2 other tokens on average.
   const double mlp = times * matrices * h * ffn + router;
-  return {2 * (2 * h * h + 2 * h * kv + mlp) + 2 * s * h,
+  return {2 * (2 * h * q + 2 * h * kv + mlp) + 2 * s * q,
           2 * h * static_cast<double>(c.vocab)};
 }
 
@@ -73,7 +74,8 @@ int64_t PipelineCut::stage_of(std::string_view path) const {
     return stage_of_block(block);
   }
   for (const Architecture& a : architectures())
-    for (const char* first : {a.embedding, a.positions})
+    for (const char* first :
+         {a.embedding, a.positions, a.token_types, a.first_norm})
       if (first && path.starts_with(first)) return 0;
   return stages() - 1;
 }
