@@ -5,13 +5,14 @@
 
 namespace dtensor::nn {
 
-std::unique_ptr<LanguageModel> make_model(const ModelConfig& config,
-                                          const Mesh& mesh,
-                                          const ParallelPlan& plan,
-                                          uint64_t seed) {
+std::unique_ptr<LanguageModel> internal::make_model(const ModelConfig& config,
+                                                    const Mesh& mesh,
+                                                    const ParallelPlan& plan,
+                                                    uint64_t seed, bool empty) {
   config.validate();
   Scope root{mesh, std::make_shared<const ParallelPlan>(plan), config.dtype,
              seed};
+  root.empty = empty;
   if (axis_that(kSplitsStages, mesh) >= 0)
     root.mesh_of = [cut = cut_pipeline(config, mesh, plan.pipeline_chunks)](
                        std::string_view path) {
@@ -20,6 +21,13 @@ std::unique_ptr<LanguageModel> make_model(const ModelConfig& config,
   auto model = std::make_unique<Decoder>(root, config);
   check_plan(plan, *model);
   return model;
+}
+
+std::unique_ptr<LanguageModel> make_model(const ModelConfig& config,
+                                          const Mesh& mesh,
+                                          const ParallelPlan& plan,
+                                          uint64_t seed) {
+  return internal::make_model(config, mesh, plan, seed, false);
 }
 
 std::unique_ptr<LanguageModel> make_model(const ModelConfig& config,

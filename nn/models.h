@@ -23,18 +23,25 @@ std::unique_ptr<LanguageModel> make_model(const ModelConfig&, const Mesh&,
 std::unique_ptr<LanguageModel> make_model(const ModelConfig&, const Mesh&,
                                           uint64_t seed = 0);
 
+namespace internal {
+// make_model(). If `empty`, its parameters have no values yet.
+std::unique_ptr<LanguageModel> make_model(const ModelConfig&, const Mesh&,
+                                          const ParallelPlan&, uint64_t seed,
+                                          bool empty);
+}  // namespace internal
+
 // ---- Files in the format of Hugging Face transformers ----
 
-// Writes dir/config.json and dir/model.safetensors so that AutoModelForCausalLM
-// opens them as GPT2LMHeadModel (whose Conv1D weights are transposed, and whose
-// c_attn is q|k|v), LlamaForCausalLM or MixtralForCausalLM (which has separate
-// tensors for each expert). Makes the folder if it is missing. Every rank
-// writes what it holds, box by box; nothing is gathered, and a value that
-// several ranks hold is written by one of them. At any time the folder holds
-// the complete old model, no model, or the complete new one: old weights with
-// another config are removed first, and the new weights get their name last.
-// Collective over the model's mesh. Does nothing in a dry run. Throws Error
-// with the path and the system's reason if writing fails.
+// Writes dir/config.json and dir/model.safetensors in the form of the model's
+// class in transformers (GPT2LMHeadModel, LlamaForCausalLM, ...), which opens
+// them; Architecture::names says where they differ from the parameters. Makes
+// the folder if it is missing. Every rank writes what it holds, box by box;
+// nothing is gathered, and a value that several ranks hold is written by one of
+// them. At any time the folder holds the complete old model, no model, or the
+// complete new one: old weights with another config are removed first, and the
+// new weights get their name last. Collective over the model's mesh. Does
+// nothing in a dry run. Throws Error with the path and the system's reason if
+// writing fails.
 void save_pretrained(const LanguageModel&, const std::string& dir);
 
 struct LoadOptions {
@@ -42,12 +49,13 @@ struct LoadOptions {
   std::optional<ParallelPlan> plan = {};  // default_plan() if not set
 };
 
-// Loads the model that save_pretrained(), or transformers, wrote to `dir`: a
-// gpt2, llama, mixtral, or a mistral without a sliding window. Each rank reads
-// only the boxes that its layouts give it. Collective over the mesh. Throws
-// Error if the config asks for something that this library does not compute
-// (pretrained_config.h), or the tensors do not match the model.
-std::unique_ptr<LanguageModel> load_pretrained(const std::string& dir,
+// Loads a model of any architecture (architecture.h) from a folder of
+// transformers, or of save_pretrained(): config.json, and model.safetensors or
+// several files with model.safetensors.index.json. Nothing has to be converted.
+// Each rank reads only the boxes that its layouts give it. Collective over the
+// mesh. Throws Error if the config asks for something that this library does
+// not compute (pretrained_config.h), or the tensors do not match the model.
+std::unique_ptr<LanguageModel> from_pretrained(const std::string& dir,
                                                const Mesh&,
                                                const LoadOptions& = {});
 

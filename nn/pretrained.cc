@@ -12,11 +12,12 @@
 #include <vector>
 
 #include "dtensor/autograd.h"
-#include "dtensor/dist_tensor_impl.h"
 #include "dtensor/io/safetensors.h"
+#include "dtensor/io/safetensors_folder.h"
 #include "dtensor/nn/architecture.h"
 #include "dtensor/nn/between_meshes.h"
 #include "dtensor/nn/models.h"
+#include "dtensor/nn/places_in_files.h"
 #include "dtensor/nn/pretrained_config.h"
 #include "dtensor/ops/view.h"
 #include "dtensor/placement/error.h"
@@ -24,22 +25,6 @@
 
 namespace dtensor::nn {
 namespace {
-
-std::vector<PlaceInFile> places(const ModelConfig& config,
-                                const std::string& name, const Shape& shape) {
-  const auto places = architecture(config.name).places;
-  if (places) return places(name, shape);
-  return {{name, shape}};
-}
-
-// The part of the parameter that goes to this target, on the same ranks.
-DistTensor part_of(const DistTensor& parameter, const PlaceInFile& t) {
-  if (t.expert < 0) return parameter;
-  // Not marked as a parameter, so that slice() does not gather it.
-  const DistTensor values =
-      DistTensor::wrap(parameter.impl()->part(), parameter.spec());
-  return slice(values, 0, t.expert, t.expert + 1);
-}
 
 [[noreturn]] void system_error(const std::string& path, const char* what) {
   fail("save", "{} cannot be {}: {}", path, what, std::strerror(errno));
@@ -96,22 +81,15 @@ void commit_config(const std::string& dir, const std::string& text) {
   sync_folder(dir);
 }
 
-// Tensors that transformers writes and never reads back: masks and tables.
-bool is_buffer(const std::string& name) {
-  for (const char* p :
-       {"*.attn.bias", "*.attn.masked_bias", "*.rotary_emb.inv_freq"})
-    if (matches(p, name)) return true;
-  return false;
-}
-
 }  // namespace
 
 void save_pretrained(const LanguageModel& model, const std::string& dir) {
   const ModelConfig& config = model.config();
-  const std::vector<NamedParameter> parameters = model.named_parameters();
+  const PlacesInFiles places(
+      model, architecture(config.name).head_kind == Architecture::Head::kNone);
   std::vector<TensorInfo> tensors;
-  for (const NamedParameter& p : parameters)
-    for (const PlaceInFile& t : places(config, p.name, p.tensor.shape())) {
+  for (const NamedParameter& p : places.parameters())
+    for (const PlaceInFile& t : places.of(p)) {
       const bool known =
           std::any_of(tensors.begin(), tensors.end(),
                       [&](const TensorInfo& i) { return i.name == t.name; });
@@ -131,55 +109,64 @@ void save_pretrained(const LanguageModel& model, const std::string& dir) {
   SafetensorsWriter writer(mesh, dir + "/model.safetensors",
                            std::move(tensors));
   const NoGrad no_grad;
-  for (const NamedParameter& p : parameters)
-    for (const PlaceInFile& t : places(config, p.name, p.tensor.shape()))
+  for (const NamedParameter& p : places.parameters())
+    for (const PlaceInFile& t : places.of(p))
       // Moves the parameters of a pipeline stage to the whole mesh, one at a
       // time.
-      writer.write(t.name, onto(mesh, part_of(p.tensor, t)), t.window);
+      writer.write(t.name, onto(mesh, t.part_of(p.tensor)), t.window);
   writer.finish([&] { commit_config(dir, config_text(config)); });
 }
 
-std::unique_ptr<LanguageModel> load_pretrained(const std::string& dir,
+std::unique_ptr<LanguageModel> from_pretrained(const std::string& dir,
                                                const Mesh& mesh,
                                                const LoadOptions& options) {
   ModelConfig config = read_config(dir + "/config.json");
   if (options.dtype) config.dtype = *options.dtype;
-  auto model = options.plan ? make_model(config, mesh, *options.plan)
-                            : make_model(config, mesh);
-  const SafetensorsReader file(dir + "/model.safetensors");
+  config.validate();
+  auto model = internal::make_model(
+      config, mesh, options.plan ? *options.plan : default_plan(config, mesh),
+      0, true);
+  const SafetensorsFolder files(dir);
   const Architecture& of = architecture(config.name);
-  const std::string prefix = of.optional_prefix;
+  const std::string_view prefix = of.optional_prefix;
+  // Files of a model without its head leave the prefix out.
   const bool bare = std::none_of(
-      file.tensors().begin(), file.tensors().end(),
+      files.tensors().begin(), files.tensors().end(),
       [&](const TensorInfo& t) { return t.name.starts_with(prefix); });
   std::set<std::string> unread;
-  for (const TensorInfo& t : file.tensors())
-    if (!is_buffer(t.name)) unread.insert(t.name);
-  unread.erase(of.repeated);
-  for (NamedParameter& p : model->named_parameters()) {
+  for (const TensorInfo& t : files.tensors()) {
+    const std::string name = bare ? std::string(prefix) + t.name : t.name;
+    const bool needless =
+        std::any_of(of.unread.begin(), of.unread.end(),
+                    [&](const char* p) { return matches(p, name); });
+    if (!needless) unread.insert(t.name);
+  }
+  // A head that is the embedding is in some files, too.
+  if (config.is_tied() && of.head)
+    unread.erase(std::string(of.head) + ".weight");
+  const PlacesInFiles places(*model, bare);
+  for (const NamedParameter& p : places.parameters()) {
     std::vector<DistTensor> parts;
-    for (PlaceInFile& t : places(config, p.name, p.tensor.shape())) {
-      if (bare) t.name = t.name.substr(prefix.size());
+    for (PlaceInFile& t : places.of(p)) {
       unread.erase(t.name);
-      const auto info =
-          std::find_if(file.tensors().begin(), file.tensors().end(),
-                       [&](const TensorInfo& i) { return i.name == t.name; });
-      DT_CHECK(info != file.tensors().end(), "load",
-               "{}/model.safetensors has no tensor {}, which the model needs",
-               dir, t.name);
+      const TensorInfo* info = files.find(t.name);
+      DT_CHECK(info, "load", "{} has no tensor {}, which the model needs",
+               files.path(), t.name);
       DT_CHECK(info->shape == t.shape, "load",
-               "{} of {}/model.safetensors is {}, but the config says {}",
-               t.name, dir, to_string(info->shape), to_string(t.shape));
-      const DistTensor part = part_of(p.tensor, t);
+               "{} of {} is {}, but the config says {}", t.name, files.path(),
+               to_string(info->shape), to_string(t.shape));
+      const DistTensor part = t.part_of(p.tensor);
       t.window.shape = part.shape();
-      parts.push_back(file.read(t.name, part.mesh(), part.layout(), t.window));
+      parts.push_back(files.read(t.name, part.mesh(), part.layout(), t.window));
     }
-    assign(p.tensor, parts.size() == 1 ? parts[0] : cat(parts, 0));
+    DistTensor value = parts.size() == 1 ? parts[0] : cat(parts, 0);
+    if (value.shape() != p.tensor.shape())
+      value = view(value, p.tensor.shape());
+    assign(p.tensor, value);
   }
   DT_CHECK(unread.empty(), "load",
-           "{}/model.safetensors has {} tensors that a {} does not have; the "
-           "first is {}",
-           dir, unread.size(), config.name, *unread.begin());
+           "{} has {} tensors that a {} does not have; the first is {}",
+           files.path(), unread.size(), config.name, *unread.begin());
   return model;
 }
 

@@ -25,6 +25,11 @@ std::string torch_name(DType t) {
 // The config with all defaults filled in.
 ModelConfig resolved(ModelConfig c) {
   c.kv_heads = c.kv();
+  c.head_size = c.head_dim();
+  c.query_scalar =
+      c.query_scalar ? c.query_scalar : static_cast<double>(c.head_size);
+  c.tied = c.is_tied();
+  c.parallel = c.is_parallel();
   c.ffn = c.ffn_size();
   c.norm_eps = c.eps();
   c.experts = c.expert_count();
@@ -38,18 +43,22 @@ class Members {
   Members(std::string path, json all)
       : path_(std::move(path)), all_(std::move(all)) {}
 
-  // A number. Without `otherwise` the member must be present.
+  // A number, or true or false. Without `otherwise` the member must be present.
   template <class T>
   T number(const char* name, std::optional<T> otherwise = std::nullopt) {
     known_.insert(name);
-    if (!all_.contains(name) || all_[name].is_null()) {
+    if (!has(name)) {
       DT_CHECK(otherwise.has_value(), "load", "{} has no \"{}\"", path_, name);
       return *otherwise;
     }
     const json& value = all_[name];
-    const bool fits = std::is_floating_point_v<T> ? value.is_number()
-                                                  : value.is_number_integer();
-    if (!fits) refuse(name, "a number");
+    if constexpr (std::is_same_v<T, bool>) {
+      if (!value.is_boolean()) refuse(name, "true or false");
+    } else {
+      const bool fits = std::is_floating_point_v<T> ? value.is_number()
+                                                    : value.is_number_integer();
+      if (!fits) refuse(name, "a number");
+    }
     return value.get<T>();
   }
   std::string text(const char* name) {
@@ -58,10 +67,11 @@ class Members {
              "{} has no string \"{}\"", path_, name);
     return all_[name].get<std::string>();
   }
-  // Requires one of these values; a missing member means the first.
+  // Requires one of these values (any, if there are none); a missing member
+  // means the first.
   void only(const char* name, std::vector<json> values) {
     known_.insert(name);
-    if (!all_.contains(name)) return;
+    if (!all_.contains(name) || values.empty()) return;
     std::string list;
     for (const json& v : values) {
       if (all_[name] == v) return;
@@ -86,29 +96,33 @@ class Members {
   // Refuses members that were not read, since they could change the results.
   void finish() const {
     // Names, token ids, and members for training or for other heads only.
-    static constexpr std::string_view kNoNumbers[] = {"_name_or_path",
-                                                      "architectures",
-                                                      "model_type",
-                                                      "dtype",
-                                                      "torch_dtype",
-                                                      "*_token_id",
-                                                      "initializer_range",
-                                                      "use_cache",
-                                                      "transformers_version",
-                                                      "*_pdrop",
-                                                      "*dropout",
-                                                      "summary_*",
-                                                      "task_specific_params",
-                                                      "n_ctx",
-                                                      "max_window_layers",
-                                                      "pretraining_tp",
-                                                      "output_*",
-                                                      "return_dict",
-                                                      "gradient_checkpointing",
-                                                      "problem_type",
-                                                      "id2label",
-                                                      "label2id",
-                                                      "auto_map"};
+    static constexpr std::string_view kNoNumbers[] = {
+        "_name_or_path",
+        "architectures",
+        "model_type",
+        "dtype",
+        "torch_dtype",
+        "*_token_id",
+        "initializer_range",
+        "use_cache",
+        "transformers_version",
+        "*_pdrop",
+        "*dropout",
+        "*dropout_prob",
+        "original_max_position_embeddings",
+        "summary_*",
+        "task_specific_params",
+        "n_ctx",
+        "pretraining_tp",
+        "output_*",
+        "return_dict",
+        "chunk_size_feed_forward",
+        "is_encoder_decoder",
+        "gradient_checkpointing",
+        "problem_type",
+        "id2label",
+        "label2id",
+        "auto_map"};
     for (const auto& [name, value] : all_.items()) {
       if (known_.contains(name)) continue;
       bool harmless = false;
@@ -127,24 +141,118 @@ class Members {
   std::set<std::string, std::less<>> known_;
 };
 
-void read_rotary(Members& m, ModelConfig& c) {
-  m.only("head_dim", {c.hidden / c.heads, nullptr});
-  c.rope_theta = m.number<double>("rope_theta", 10000.0);
-  if (m.has("rope_parameters")) {
-    const json& rope = m.at("rope_parameters");
-    if (!rope.is_object() || rope.value("rope_type", "default") != "default" ||
-        rope.value("partial_rotary_factor", 1.0) != 1.0)
-      m.refuse("rope_parameters", "{\"rope_type\": \"default\"}");
-    c.rope_theta = rope.value("rope_theta", c.rope_theta);
+// The frequencies of rotary embeddings. Newer files have all of it in
+// rope_parameters; older ones have members of their own and rope_scaling.
+void read_rotary(Members& m, const Architecture& a, ModelConfig& c) {
+  double part = 1;
+  for (const char* name : {"rope_theta", a.rope_theta})
+    c.rope.theta = m.number<double>(name, c.rope.theta);
+  for (const char* name : {"partial_rotary_factor", a.rope_part})
+    part = m.number<double>(name, part);
+  for (const char* name : {"rope_scaling", "rope_parameters"}) {
+    if (!m.has(name)) continue;
+    const json& rope = m.at(name);
+    if (!rope.is_object()) m.refuse(name, "an object");
+    const auto number = [&](const char* key, double otherwise) {
+      const auto at = rope.find(key);
+      if (at == rope.end() || at->is_null()) return otherwise;
+      if (!at->is_number()) m.refuse(name, fmt::format("a number in {}", key));
+      return at->get<double>();
+    };
+    c.rope.theta = number("rope_theta", c.rope.theta);
+    part = number("partial_rotary_factor", part);
+    json type = "default";
+    for (const char* key : {"type", "rope_type"})
+      if (rope.contains(key)) type = rope[key];
+    if (type == "default") continue;
+    if (type != "llama3" && type != "linear")
+      m.refuse(name, "the rope_type default, linear or llama3");
+    c.rope.factor = number("factor", 0);
+    if (c.rope.factor <= 0) m.refuse(name, "a positive factor");
+    if (type == "linear") continue;
+    c.rope.low_freq_factor = number("low_freq_factor", 0);
+    c.rope.high_freq_factor = number("high_freq_factor", 0);
+    c.rope.original_positions =
+        static_cast<int64_t>(number("original_max_position_embeddings", 0));
+    if (c.rope.high_freq_factor <= c.rope.low_freq_factor ||
+        c.rope.original_positions <= 0)
+      m.refuse(name,
+               "low_freq_factor below high_freq_factor, and a positive "
+               "original_max_position_embeddings");
   }
-  const auto window = m.number<int64_t>("sliding_window", c.seq);
-  const bool slides =
-      !m.has("use_sliding_window") || m.at("use_sliding_window") == true;
-  if (slides && window < c.seq) m.refuse("sliding_window", "null");
-  if (m.has("layer_types"))
-    for (const json& type : m.at("layer_types"))
-      if (type != "full_attention")
-        m.refuse("layer_types", "\"full_attention\" everywhere");
+  // transformers rounds down, too.
+  const auto dims =
+      static_cast<int64_t>(part * static_cast<double>(c.head_dim()));
+  c.rope.dims = dims == c.head_dim() ? 0 : dims;
+}
+
+void read_windows(Members& m, const Architecture& a, ModelConfig& c) {
+  using enum Architecture::Windows;
+  c.window = m.number<int64_t>("sliding_window", int64_t{0});
+  // Qwen's files have a window that is used only if use_sliding_window is true.
+  if (!m.number<bool>("use_sliding_window", a.windows != kUpper)) c.window = 0;
+  const auto from = m.number<int64_t>("max_window_layers", int64_t{0});
+  if (a.windows == kNone) {
+    if (c.window && c.window < c.seq) m.refuse("sliding_window", "null");
+    c.window = 0;
+  }
+  if (m.has("layer_types")) {
+    const json& types = m.at("layer_types");
+    if (!types.is_array() || std::ssize(types) != c.layers)
+      m.refuse("layer_types", fmt::format("a list of {} types", c.layers));
+    for (const json& type : types) {
+      const bool slides = type == "sliding_attention";
+      if (!slides && type != "full_attention")
+        m.refuse("layer_types", "\"full_attention\" or \"sliding_attention\"");
+      if (slides && !c.window)
+        m.refuse("layer_types", "\"full_attention\" where there is no window");
+      c.windowed.push_back(slides);
+    }
+  } else if (c.window && (a.windows == kEven || a.windows == kUpper)) {
+    for (int64_t i = 0; i < c.layers; ++i)
+      c.windowed.push_back(a.windows == kEven ? i % 2 == 0 : i >= from);
+  }
+  if (!c.window) c.windowed.clear();
+}
+
+void write_windows(const Architecture& a, const ModelConfig& c,
+                   ordered_json& json) {
+  using enum Architecture::Windows;
+  if (a.windows == kNone) return;
+  json["sliding_window"] = nullptr;
+  if (c.window) json["sliding_window"] = c.window;
+  if (a.windows == kAll) return;
+  if (a.windows == kUpper) json["use_sliding_window"] = c.window > 0;
+  for (int64_t i = 0; i < c.layers; ++i)
+    json["layer_types"].push_back(c.window_of(i) ? "sliding_attention"
+                                                 : "full_attention");
+}
+
+// Newer versions of transformers read rope_parameters, older ones the others.
+void write_rotary(const Architecture& a, const ModelConfig& c,
+                  ordered_json& json) {
+  ordered_json rope = {{"rope_type", "default"}};
+  if (c.rope.factor) {
+    rope["rope_type"] = c.rope.original_positions ? "llama3" : "linear";
+    rope["factor"] = c.rope.factor;
+    if (c.rope.original_positions) {
+      rope["low_freq_factor"] = c.rope.low_freq_factor;
+      rope["high_freq_factor"] = c.rope.high_freq_factor;
+      rope["original_max_position_embeddings"] = c.rope.original_positions;
+    }
+    json["rope_scaling"] = rope;
+  }
+  const double part = c.rope.dims ? static_cast<double>(c.rope.dims) /
+                                        static_cast<double>(c.head_dim())
+                                  : 1;
+  // Where the member has another name, its default differs, too.
+  if (part != 1 || std::string_view(a.rope_part) != "partial_rotary_factor") {
+    json[a.rope_part] = part;
+    rope["partial_rotary_factor"] = part;
+  }
+  json[a.rope_theta] = c.rope.theta;
+  rope["rope_theta"] = c.rope.theta;
+  json["rope_parameters"] = rope;
 }
 
 // transformers adds the router's loss only if it returns the router's logits.
@@ -159,14 +267,20 @@ ModelConfig read(Members& m, const Architecture& a) {
   for (const ConfigKey& k : a.keys)
     std::visit(
         [&]<class T>(T ModelConfig::*number) {
-          if (!k.required) {
-            c.*number = m.number<T>(k.key, c.*number);
+          if constexpr (std::is_same_v<T, std::optional<bool>>) {
+            if (m.has(k.key)) c.*number = m.number<bool>(k.key);
+            (void)m.number<bool>(k.key, false);
             return;
+          } else {
+            if (!k.required) {
+              c.*number = m.number<T>(k.key, c.*number);
+              return;
+            }
+            c.*number = m.number<T>(k.key);
+            // 0 would stand for a default.
+            DT_CHECK(c.*number > 0, "load", "{} has {} {}; it must be positive",
+                     m.path(), k.key, c.*number);
           }
-          c.*number = m.number<T>(k.key);
-          // 0 would stand for a default.
-          DT_CHECK(c.*number > 0, "load", "{} has {} {}; it must be positive",
-                   m.path(), k.key, c.*number);
         },
         k.number);
   for (const ConfigConstant& k : a.constants) {
@@ -175,7 +289,14 @@ ModelConfig read(Members& m, const Architecture& a) {
     for (const char* v : k.values) values.push_back(json::parse(v));
     m.only(k.key, values);
   }
-  if (a.rotary) read_rotary(m, c);
+  DT_CHECK(c.head_size || c.hidden % c.heads == 0, "load",
+           "{} has {} heads for a width of {}; the width must be a multiple of "
+           "the heads",
+           m.path(), c.heads, c.hidden);
+  if (a.rotary) {
+    read_rotary(m, a, c);
+    read_windows(m, a, c);
+  }
   if (a.experts()) read_router(m, c);
   return c;
 }
@@ -187,16 +308,19 @@ std::string config_text(const ModelConfig& config) {
   const ModelConfig c = resolved(config);
   ordered_json json{
       {"architectures", ordered_json::array({std::string(a.class_name)})},
-      {"model_type", a.types[0]}};
+      {"model_type", a.model_types[0]}};
   for (const ConfigKey& k : a.keys)
-    std::visit([&](auto number) { json[k.key] = c.*number; }, k.number);
+    std::visit(
+        [&]<class T>(T ModelConfig::*number) {
+          if constexpr (std::is_same_v<T, std::optional<bool>>)
+            json[k.key] = (c.*number).value();
+          else
+            json[k.key] = c.*number;
+        },
+        k.number);
   if (a.rotary) {
-    json["head_dim"] = c.head_dim();
-    // Older versions of transformers read rope_theta, newer ones
-    // rope_parameters.
-    json["rope_theta"] = c.rope_theta;
-    json["rope_parameters"] = {{"rope_theta", c.rope_theta},
-                               {"rope_type", "default"}};
+    write_rotary(a, c, json);
+    write_windows(a, c, json);
   }
   if (a.experts()) {
     json["output_router_logits"] = c.router_loss > 0;
@@ -212,7 +336,9 @@ std::string config_text(const ModelConfig& config) {
   return json.dump(2) + "\n";
 }
 
-ModelConfig read_config(const std::string& path) {
+namespace {
+
+json read_object(const std::string& path) {
   std::error_code reason;
   DT_CHECK(std::filesystem::is_regular_file(path, reason), "load",
            "{} is not a regular file{}", path,
@@ -221,20 +347,39 @@ ModelConfig read_config(const std::string& path) {
   DT_CHECK(file.good(), "load", "{} cannot be opened", path);
   json all = json::parse(file, nullptr, false);
   DT_CHECK(all.is_object(), "load", "{} is not a JSON object", path);
-  Members members(path, all);
+  return all;
+}
+
+// The row for the config's model_type. If several rows have it, the one for the
+// class of the model, or else the first.
+const Architecture& architecture_of(Members& members) {
   const std::string type = members.text("model_type");
+  std::string class_name;
+  if (members.has("architectures"))
+    if (const json& list = members.at("architectures");
+        list.is_array() && !list.empty() && list[0].is_string())
+      class_name = list[0];
   const Architecture* found = nullptr;
   std::string known;
   for (const Architecture& a : architectures())
-    for (const std::string_view t : a.types) {
-      if (t == type) found = &a;
-      known += fmt::format("{}{}", known.empty() ? "" : ", ", t);
+    for (const std::string_view t : a.model_types) {
+      if (t == type && (!found || class_name == a.class_name)) found = &a;
+      if (known.find(t) == known.npos)
+        known += fmt::format("{}{}", known.empty() ? "" : ", ", t);
     }
   DT_CHECK(found, "load",
-           "{} is the config of a {}, but this library has only {} (a mistral "
-           "without a sliding window)",
-           path, type, known);
-  ModelConfig config = read(members, *found);
+           "{} is the config of a {}, but this library has only {}",
+           members.path(), type, known);
+  return *found;
+}
+
+}  // namespace
+
+ModelConfig read_config(const std::string& path) {
+  const json all = read_object(path);
+  Members members(path, all);
+  const Architecture& found = architecture_of(members);
+  ModelConfig config = read(members, found);
   members.finish();
   std::string dtype = "float32";
   for (const char* name : {"torch_dtype", "dtype"})

@@ -72,7 +72,7 @@ uint64_t saved(const std::string& dir, const std::vector<Model>& known) {
   return on_mesh<uint64_t>("tp=1", [&](const Mesh& m) -> uint64_t {
     std::unique_ptr<LanguageModel> model;
     try {
-      model = load_pretrained(dir, m);
+      model = from_pretrained(dir, m);
     } catch (const Error& e) {
       EXPECT_NE(std::string(e.what()).find("cannot be opened"),
                 std::string::npos)

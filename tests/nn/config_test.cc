@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "dtensor/nn/architecture.h"
 #include "dtensor/placement/error.h"
 
 namespace dtensor::nn {
@@ -34,9 +35,8 @@ TEST(Config, Defaults) {
 }
 
 TEST(Config, ErrorsSayWhatToWrite) {
-  EXPECT_EQ(error_of({.name = "bert"}),
-            "[model] there is no model \"bert\"; write gpt, llama, mixtral "
-            "or qwen2");
+  EXPECT_EQ(error_of({.name = "t5"}),
+            "[model] there is no model \"t5\"; write " + architecture_names());
   EXPECT_EQ(error_of({.hidden = 100, .heads = 8}),
             "[model] hidden 100 is not a multiple of heads 8; write hidden 96 "
             "or 104");
@@ -57,7 +57,17 @@ TEST(Config, ErrorsSayWhatToWrite) {
   EXPECT_EQ(error_of({.ffn = -4}), "[model] ffn is -4; it must be at least 1");
   EXPECT_NE(error_of({.hidden = int64_t{1} << 60}), "");
   EXPECT_NE(error_of({.dtype = DType::kI32}), "");
-  EXPECT_NE(error_of({.name = "llama", .rope_theta = -1}), "");
+  EXPECT_NE(error_of({.name = "llama", .rope = {.theta = -1}}), "");
+  EXPECT_EQ(error_of({.name = "llama", .rope = {.dims = 34}}),
+            "[model] 34 of the 32 numbers of a head are rotated; write an even "
+            "number of at most 32");
+  EXPECT_EQ(error_of({.name = "mistral", .window = -1}),
+            "[model] the window is -1; write a number of tokens, or 0 for no "
+            "window");
+  EXPECT_EQ(error_of({.name = "gemma2", .window = 4, .windowed = {true}}),
+            "[model] there are 4 layers, but 1 of them say whether they have a "
+            "window; write one for each, or none");
+  EXPECT_EQ(error_of({.name = "llama", .hidden = 100, .head_size = 16}), "");
 }
 
 TEST(Config, Experts) {
@@ -75,8 +85,9 @@ TEST(Config, Experts) {
             "[model] the weight of the router's loss is 1e+301; write a number "
             "from 0 to 1e300");
   EXPECT_EQ(error_of({.router_loss = 0.5}),
-            "[model] the router's loss 0.5 is for mixtral only, but this model "
-            "is a gpt; leave it out, or write --model mixtral");
+            "[model] the router's loss 0.5 is for mixtral or qwen3-moe only, "
+            "but this model is a gpt; leave it out, or write --model mixtral "
+            "or qwen3-moe");
   EXPECT_EQ(of([](ModelConfig& c) {
               c.layers = 10, c.experts = 1000000;
               c.hidden = c.ffn = int64_t{1} << 20, c.heads = 1;

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "dtensor/io/safetensors.h"
+#include "dtensor/nn/architecture.h"
 #include "dtensor/nn/models.h"
 #include "dtensor/nn/pretrained_config.h"
 #include "dtensor/placement/error.h"
@@ -51,8 +52,8 @@ ModelConfig tiny(const std::string& name) {
                 .heads = 6,
                 .seq = 5,
                 .vocab = 17};
-  if (name != "gpt") c.kv_heads = 2;
-  if (name == "mixtral") {
+  if (architecture(name).grouped) c.kv_heads = 2;
+  if (architecture(name).experts()) {
     c.experts = 3;
     c.top_k = 1;
     c.ffn = 7;
@@ -84,7 +85,7 @@ TEST_F(Pretrained, ExpertsFromEveryMesh) {
     for (const char* file : {"/model.safetensors", "/config.json"})
       EXPECT_TRUE(bytes(other + file) == bytes(one + file)) << file << mesh;
     on_mesh<int>(mesh, [&](const Mesh& m) {
-      const auto want = make_model(config, m, 3), got = load_pretrained(one, m);
+      const auto want = make_model(config, m, 3), got = from_pretrained(one, m);
       for (const NamedParameter& p : want->named_parameters())
         if (p.tensor.here()) {
           EXPECT_EQ(values(got->parameter(p.name)), values(p.tensor)) << p.name;
@@ -164,7 +165,8 @@ TEST_F(Pretrained, LlamasTensors) {
 
 // What is written is what was meant.
 TEST_F(Pretrained, ConfigsComeBack) {
-  for (const char* name : {"gpt", "llama", "mixtral"}) {
+  for (const Architecture& a : architectures()) {
+    const std::string name(a.name);
     ModelConfig config = tiny(name);
     const std::string path = (dir_ / name).string();
     std::ofstream(path) << config_text(config);
@@ -212,19 +214,22 @@ TEST_F(Pretrained, RefusesWhatItDoesNotCompute) {
       {"gpt", "scale_attn_by_inverse_layer_idx", "true"},
       {"gpt", "reorder_and_upcast_attn", "1"},
       {"gpt", "add_cross_attention", "true"},
-      {"gpt", "tie_word_embeddings", "false"},
+      {"gpt", "tie_word_embeddings", "1"},
       {"gpt", "n_inner", "1.5"},
-      {"llama", "head_dim", "5"},
       {"llama", "hidden_act", "\"gelu\""},
-      {"llama", "attention_bias", "true"},
-      {"llama", "mlp_bias", "true"},
-      {"llama", "tie_word_embeddings", "true"},
-      {"llama", "rope_scaling", "{\"factor\":2.0}"},
+      {"llama", "attention_bias", "\"yes\""},
+      {"llama", "rope_scaling", "{\"factor\":2.0,\"type\":\"dynamic\"}"},
+      {"llama", "rope_scaling", "{\"factor\":0,\"type\":\"linear\"}"},
       {"llama", "rope_parameters", "{\"rope_type\":\"yarn\"}"},
-      {"llama", "rope_parameters", "{\"partial_rotary_factor\":0.5}"},
+      {"llama", "rope_parameters", "{\"factor\":8.0,\"rope_type\":\"llama3\"}"},
       {"llama", "sliding_window", "4"},
       {"llama", "layer_types", "[\"sliding_attention\"]"},
-      {"qwen2", "use_sliding_window", "true"},
+      {"mistral", "layer_types", "[\"chunked_attention\",\"full_attention\"]"},
+      {"mistral", "layer_types", "[\"full_attention\"]"},
+      {"gpt-neox", "hidden_act", "\"gelu_new\""},
+      {"bert", "position_embedding_type", "\"relative_key\""},
+      {"gemma2", "use_bidirectional_attention", "true"},
+      {"qwen3-moe", "decoder_sparse_step", "2"},
       {"mixtral", "router_jitter_noise", "0.1"},
   };
   for (const auto& [model, member, value] : refused)
@@ -243,7 +248,12 @@ TEST_F(Pretrained, RefusesWhatItDoesNotCompute) {
         std::array{"gpt", "n_inner", "null"},
         std::array{"llama", "head_dim", "null"},
         std::array{"llama", "sliding_window", "5"},
-        std::array{"llama", "layer_types", "[\"full_attention\"]"},
+        std::array{"llama", "head_dim", "8"},
+        std::array{"llama", "attention_bias", "true"},
+        std::array{"llama", "tie_word_embeddings", "true"},
+        std::array{"llama", "rope_parameters",
+                   "{\"partial_rotary_factor\":0.5}"},
+        std::array{"qwen2", "use_sliding_window", "true"},
         std::array{"qwen2", "sliding_window", "4"},
         std::array{"qwen2", "max_window_layers", "28"},
         std::array{"mixtral", "pad_token_id", "3"}})
@@ -265,12 +275,12 @@ TEST_F(Pretrained, ComesBackInItsType) {
     EXPECT_EQ(nlohmann::json::parse(bytes(dir + "/config.json"))["dtype"],
               name);
     on_mesh<int>("tp=3", [&, t = t](const Mesh& m) {
-      const auto want = make_model(config, m, 3), got = load_pretrained(dir, m);
+      const auto want = make_model(config, m, 3), got = from_pretrained(dir, m);
       for (const NamedParameter& p : want->named_parameters()) {
         EXPECT_EQ(got->parameter(p.name).dtype(), t) << p.name;
         EXPECT_EQ(values(got->parameter(p.name)), values(p.tensor)) << p.name;
       }
-      const auto wide = load_pretrained(dir, m, {.dtype = DType::kF64});
+      const auto wide = from_pretrained(dir, m, {.dtype = DType::kF64});
       EXPECT_EQ(wide->parameters()[0].dtype(), DType::kF64);
       EXPECT_EQ(values(wide->parameters()[0]), values(want->parameters()[0]));
       return 0;
@@ -298,6 +308,98 @@ TEST_F(Pretrained, ADryRunWritesNothing) {
     save_pretrained(*make_model(tiny("gpt"), rt.mesh({{"tp", 4}})), to);
   });
   EXPECT_FALSE(fs::exists(to));
+}
+
+// What transformers wrote comes back, tensor by tensor, under the same names.
+TEST_F(Pretrained, EveryFamilyIsWrittenBack) {
+  int families = 0;
+  for (const auto& entry : fs::directory_iterator("tests/nn/data")) {
+    if (!entry.is_directory()) continue;
+    ++families;
+    const std::string from = entry.path().string(),
+                      to = (dir_ / entry.path().filename()).string();
+    on_mesh<int>("dp=2,tp=3", [&](const Mesh& m) {
+      save_pretrained(*from_pretrained(from, m), to);
+      return 0;
+    });
+    on_mesh<int>("dp=1", [&](const Mesh&) {
+      const SafetensorsReader want(from + "/model.safetensors"),
+          got(to + "/model.safetensors");
+      size_t expected = 0;
+      for (const TensorInfo& t : want.tensors()) {
+        if (t.name.starts_with("pooler.")) continue;
+        ++expected;
+        EXPECT_TRUE(values(got.read(t.name)) == values(want.read(t.name)))
+            << from << " " << t.name;
+      }
+      EXPECT_EQ(got.tensors().size(), expected) << from;
+      return 0;
+    });
+    // All members that decide what is computed are read alike.
+    const ModelConfig one = read_config(from + "/config.json"),
+                      two = read_config(to + "/config.json");
+    EXPECT_EQ(config_text(one), config_text(two)) << from;
+  }
+  EXPECT_GE(families, 14);
+}
+
+// A large model is in several files.
+TEST_F(Pretrained, SeveralFilesWithAnIndex) {
+  const ModelConfig config = tiny("llama");
+  const std::string from = save("dp=1", config), to = (dir_ / "parts").string();
+  fs::create_directories(to);
+  fs::copy_file(from + "/config.json", to + "/config.json");
+  nlohmann::json index = {{"metadata", {{"total_size", 1}}}};
+  on_mesh<int>("dp=1", [&](const Mesh& m) {
+    const SafetensorsReader all(from + "/model.safetensors");
+    const char* files[] = {"model-00001-of-00002.safetensors",
+                           "model-00002-of-00002.safetensors"};
+    for (size_t i = 0; i < 2; ++i) {
+      std::vector<TensorInfo> infos;
+      for (size_t t = i; t < all.tensors().size(); t += 2) {
+        infos.push_back(all.tensors()[t]);
+        index["weight_map"][infos.back().name] = files[i];
+      }
+      SafetensorsWriter part(m, to + "/" + files[i], infos);
+      for (const TensorInfo& t : infos)
+        part.write(t.name, all.read(t.name, m, {}));
+      part.finish();
+    }
+    return 0;
+  });
+  const auto write_index = [&] {
+    std::ofstream(to + "/model.safetensors.index.json") << index.dump();
+  };
+  write_index();
+  on_mesh<int>("tp=3", [&](const Mesh& m) {
+    const auto want = make_model(config, m, 3), got = from_pretrained(to, m);
+    for (const NamedParameter& p : want->named_parameters())
+      EXPECT_EQ(values(got->parameter(p.name)), values(p.tensor)) << p.name;
+    return 0;
+  });
+  const auto refused = [&] {
+    return error_of([&] {
+      on_mesh<int>("dp=1", [&](const Mesh& m) {
+        from_pretrained(to, m);
+        return 0;
+      });
+    });
+  };
+  const auto whole = index;
+  index["weight_map"]["lm_head.weight"] = "../elsewhere.safetensors";
+  write_index();
+  EXPECT_NE(refused().find("write the name of a file in the same folder"),
+            std::string::npos)
+      << refused();
+  index = whole;
+  index["weight_map"]["model.norm.bias"] = "model-00001-of-00002.safetensors";
+  write_index();
+  EXPECT_NE(refused().find("but that file does not have it"), std::string::npos)
+      << refused();
+  index = "text";
+  write_index();
+  EXPECT_NE(refused().find("an object \"weight_map\""), std::string::npos)
+      << refused();
 }
 
 }  // namespace

@@ -255,7 +255,7 @@ TEST(RecordingDevice, SavesAndLoadsAsTheCpuDoes) {
     });
     const Values got = on(true, mesh, [&](const Mesh& m) {
       Values all;
-      for (const DistTensor& p : load_pretrained(dir, m)->parameters())
+      for (const DistTensor& p : from_pretrained(dir, m)->parameters())
         add(all, p);
       return all;
     });

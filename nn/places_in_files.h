@@ -1,0 +1,45 @@
+// Where the files of transformers keep the parameters of a model.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "dtensor/io/safetensors.h"
+#include "dtensor/nn/architecture.h"
+#include "dtensor/nn/language_model.h"
+
+namespace dtensor::nn {
+
+// The place of a parameter, or of a part of it: a window of a tensor.
+struct PlaceInFile {
+  std::string name;
+  Shape shape;  // of the whole tensor in the file
+  SafetensorsWindow window = {};
+  int64_t expert = -1;  // if >= 0, only the part of this expert
+  Shape viewed = {};    // if not empty, the parameter is viewed in this shape
+
+  // The part of the parameter that lies there, on the same ranks.
+  DistTensor part_of(const DistTensor& parameter) const;
+};
+
+// The places of all parameters of a model, as its Architecture::names say.
+class PlacesInFiles {
+ public:
+  // Files of a model without its head leave out Architecture::optional_prefix.
+  PlacesInFiles(const LanguageModel& model, bool without_prefix);
+
+  const std::vector<NamedParameter>& parameters() const { return parameters_; }
+  // The parts of one of parameters(), in the order of its first dimension.
+  std::vector<PlaceInFile> of(const NamedParameter&) const;
+
+ private:
+  std::vector<PlaceInFile> with_prefix(const NamedParameter&) const;
+  PlaceInFile beside_others(const NamedParameter&, const NameInFile&) const;
+  int64_t rows_of(const std::string& name) const;
+
+  const Architecture& of_;
+  bool without_prefix_;
+  int64_t heads_;
+  std::vector<NamedParameter> parameters_;
+};
+
+}  // namespace dtensor::nn
