@@ -50,25 +50,36 @@ def read(path):
         yield name, t, list(struct.unpack(f"<{len(raw) // 8}{letter}", raw))
 
 
-def experts_apart(tensors):
+# The names of an expert's matrices (gate, up, down) in files, where transformers
+# has one tensor for all experts and for gate and up together.
+EXPERTS = {
+    "mixtral": ("block_sparse_moe", ("w1", "w3", "w2")),
+    "qwen3_moe": ("mlp", ("gate_proj", "up_proj", "down_proj")),
+}
+
+
+def experts_apart(tensors, model_type):
+    moe, (gate, up, down) = EXPERTS.get(model_type, ("", ("", "", "")))
+    head = "grad.embed_out." if model_type == "gpt_neox" else "grad.lm_head."
     for name, t, values in tensors:
         layer, found, part = name.partition(".mlp.")
-        moe = layer + ".block_sparse_moe."
-        if not found or not part.startswith(("gate.", "experts.")):
-            yield name, t, values
+        if not moe or not found:
+            # GPTNeoX has another name for its head in files.
+            yield name.replace("grad.lm_head.", head), t, values
             continue
-        if part == "gate.weight":
-            yield moe + part, t, values
+        layer += f".{moe}."
+        if not part.startswith("experts."):
+            yield layer + part, t, values
             continue
         experts, rows, cols = t["shape"]
         if part == "experts.down_proj":
-            matrices = {"w2": rows}
+            matrices = {down: rows}
         else:
-            matrices = {"w1": rows // 2, "w3": rows // 2}
+            matrices = {gate: rows // 2, up: rows // 2}
         at = 0
         for e in range(experts):
             for which, n in matrices.items():
-                yield (f"{moe}experts.{e}.{which}.weight", {
+                yield (f"{layer}experts.{e}.{which}.weight", {
                     "dtype": t["dtype"],
                     "shape": [n, cols]
                 }, values[at:at + n * cols])
@@ -80,9 +91,12 @@ def main():
     os.makedirs(target, exist_ok=True)
     for name in ("config.json", "model.safetensors"):
         shutil.copyfile(f"{source}/{name}", f"{target}/{name}")
+    with open(f"{source}/config.json", encoding="utf-8") as f:
+        model_type = json.load(f)["model_type"]
     header, blob = {}, b""
     for name, t, values in sorted(
-            experts_apart(read(f"{source}/expected.safetensors"))):
+            experts_apart(read(f"{source}/expected.safetensors"),
+                          model_type)):
         if t["dtype"] == "F64" and len(values) > 64:
             values = sketch(values)
             name, t = name + ".sketch", {"dtype": "F64", "shape": [9]}
