@@ -13,6 +13,7 @@
 #include "dtensor/ops/kernels/gemm.h"
 #include "dtensor/ops/kernels/norm.h"
 #include "dtensor/ops/kernels/optim.h"
+#include "dtensor/ops/kernels/paged_attention.h"
 #include "dtensor/ops/kernels/pointwise.h"
 #include "dtensor/ops/kernels/random.h"
 #include "dtensor/ops/kernels/reduce.h"
@@ -53,6 +54,7 @@
   X(CeBackward)            \
   X(AttentionForward)      \
   X(AttentionBackward)     \
+  X(PagedAttention)        \
   X(Rotary)                \
   X(AdamW)                 \
   X(Sgd)                   \

@@ -3,6 +3,7 @@
 KERNEL_GROUPS = [
     "attention",
     "gemm",
+    "paged_attention",
     "pointwise",
     "reduce",
     "rows",

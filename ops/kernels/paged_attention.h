@@ -1,0 +1,57 @@
+// Attention to keys and values in pages of a cache.
+#pragma once
+#include <cstdint>
+
+#include "dtensor/ops/kernels/kernel.h"
+
+namespace dtensor::kernels {
+
+// Which head of k and v a query head uses, if ranks split both: local head h is
+// head first_head + h of `heads`, and that of k and v is the local one by this
+// number less first_kv_head.
+struct HeadGroups {
+  int64_t heads = 1, kv_heads = 1, first_head = 0, first_kv_head = 0;
+  DT_HD int64_t kv_head(int64_t h) const {
+    return (first_head + h) * kv_heads / heads - first_kv_head;
+  }
+};
+
+// Query i belongs to request row[i]; -1: to none, and its result is zero. It
+// attends to the keys at positions p of its request with position[i] - window <
+// p <= position[i]; without a window (0), to all from 0 on. The key at p is in
+// slot pages[row[i], p / page] * page + p % page; it does not exist if there is
+// no such page in [0, slots / page). A query without keys gets zeros.
+//
+// q and out are [1, hq, t, d]; k and v are [1, hkv, slots, d]. Scores are scale
+// q k, or soft_cap tanh(scale q k / soft_cap) if that is not 0. Floats.
+struct PagedAttention {
+  DType type = DType::kF32;
+  int64_t t = 0, hq = 0, hkv = 0, slots = 0, d = 0;
+  HeadsIn q = {}, k = {}, v = {};
+  HeadsOut out = {};
+  HeadGroups groups = {};
+  int64_t page = 1, requests = 0, pages_each = 0;
+  const int64_t* pages = nullptr;     // [requests, pages_each]
+  const int64_t* row = nullptr;       // [t]
+  const int64_t* position = nullptr;  // [t]
+  double scale = 1, soft_cap = 0;
+  int64_t window = 0;
+
+  // The positions that query i attends to: [begin, end).
+  DT_HD int64_t end(int64_t i) const {
+    if (row[i] < 0 || row[i] >= requests || position[i] < 0) return 0;
+    const int64_t most = pages_each * page;
+    return position[i] < most ? position[i] + 1 : most;
+  }
+  DT_HD int64_t begin(int64_t i) const {
+    const int64_t first = position[i] + 1 - window;
+    return window > 0 && first > 0 ? first : 0;
+  }
+  // The slot of position p of a request; -1: none.
+  DT_HD int64_t slot(int64_t request, int64_t p) const {
+    const int64_t at = pages[request * pages_each + p / page];
+    return at < 0 || at >= slots / page ? -1 : at * page + p % page;
+  }
+};
+
+}  // namespace dtensor::kernels

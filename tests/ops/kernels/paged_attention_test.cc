@@ -1,0 +1,169 @@
+// Attention to pages of a cache, against a plain loop.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+#include "dtensor/ops/kernels/kernels.h"
+#include "tests/ops/kernels/testing.h"
+
+namespace dtensor::kernels {
+namespace {
+
+struct Case {
+  int64_t hq, hkv, d, page;
+  std::vector<int64_t> row, position;
+  int64_t window = 0;
+  double soft_cap = 0;
+  // Of more heads: those of this call, and the first ones of it.
+  int64_t heads = 0, kv_heads = 0, first_head = 0, first_kv_head = 0;
+};
+
+constexpr int64_t kRequests = 4, kPages = 24, kEach = 12;
+
+// Pages in no order; requests 1 and 2 share their first two, and request 3 has
+// none in the middle.
+std::vector<int64_t> pages() {
+  std::vector<int64_t> list;
+  for (int64_t r = 0; r < kRequests; ++r)
+    for (int64_t p = 0; p < kEach; ++p)
+      list.push_back(r == 2 && p < 2 ? list[static_cast<size_t>(kEach + p)]
+                     : r == 3 && p >= 2 && p < 4
+                         ? -1 - p % 2 * 1000
+                         : (r * 7 + p * 5 + 3) % kPages);
+  return list;
+}
+
+std::vector<double> reference(const PagedAttention& a, const Elements& q,
+                              const Elements& k, const Elements& v) {
+  std::vector<double> out(static_cast<size_t>(a.t * a.hq * a.d));
+  for (int64_t i = 0; i < a.t; ++i)
+    for (int64_t h = 0; h < a.hq && a.row[i] >= 0; ++h) {
+      const int64_t g =
+          (a.groups.first_head + h) * a.groups.kv_heads / a.groups.heads -
+          a.groups.first_kv_head;
+      std::vector<double> score;
+      std::vector<int64_t> at;
+      double sum = 0;
+      for (int64_t p = 0; p <= a.position[i]; ++p) {
+        if (a.window > 0 && p <= a.position[i] - a.window) continue;
+        const int64_t page = a.pages[a.row[i] * a.pages_each + p / a.page];
+        if (page < 0) continue;
+        const int64_t slot = page * a.page + p % a.page;
+        double x = 0;
+        for (int64_t e = 0; e < a.d; ++e)
+          x += q[(i * a.hq + h) * a.d + e] * k[(slot * a.hkv + g) * a.d + e];
+        x *= a.scale;
+        if (a.soft_cap != 0) x = a.soft_cap * std::tanh(x / a.soft_cap);
+        score.push_back(x);
+        at.push_back(slot);
+      }
+      for (double x : score) sum += std::exp(x);
+      for (size_t j = 0; j < at.size(); ++j)
+        for (int64_t e = 0; e < a.d; ++e)
+          out[static_cast<size_t>((i * a.hq + h) * a.d + e)] +=
+              std::exp(score[j]) / sum * v[(at[j] * a.hkv + g) * a.d + e];
+    }
+  return out;
+}
+
+void check(DType t, const Case& c) {
+  const std::vector<int64_t> table = pages();
+  PagedAttention a{.type = t};
+  a.t = std::ssize(c.row), a.hq = c.hq, a.hkv = c.hkv, a.d = c.d;
+  a.page = c.page, a.slots = kPages * c.page;
+  a.groups = {c.heads ? c.heads : c.hq, c.heads ? c.kv_heads : c.hkv,
+              c.first_head, c.first_kv_head};
+  a.requests = kRequests, a.pages_each = kEach, a.pages = table.data();
+  a.row = c.row.data(), a.position = c.position.data();
+  a.scale = 1 / std::sqrt(static_cast<double>(c.d));
+  a.window = c.window, a.soft_cap = c.soft_cap;
+  const int64_t nq = a.t * a.hq * a.d, nk = a.slots * a.hkv * a.d;
+  const Elements q = Elements::random(t, nq, -2, 2, 1),
+                 k = Elements::random(t, nk, -2, 2, 2),
+                 v = Elements::random(t, nk, -1, 1, 3);
+  Elements out(t, nq, 9);
+  a.q = {q.data(), {0, a.d, a.hq * a.d, 1}};
+  a.out = {out.data(), {0, a.d, a.hq * a.d, 1}};
+  a.k = {k.data(), {0, a.d, a.hkv * a.d, 1}};
+  a.v = {v.data(), {0, a.d, a.hkv * a.d, 1}};
+  run(a);
+  EXPECT_TRUE(near(out, reference(a, q, k, v), 4 * tolerance(t)));
+}
+
+std::vector<int64_t> range(int64_t from, int64_t n) {
+  std::vector<int64_t> list;
+  for (int64_t i = 0; i < n; ++i) list.push_back(from + i);
+  return list;
+}
+std::vector<int64_t> repeated(int64_t value, int64_t n) {
+  return std::vector<int64_t>(static_cast<size_t>(n), value);
+}
+
+TEST(PagedAttentionTest, MatchesTheReference) {
+  // One query of each request, and rows that belong to none.
+  const std::vector<int64_t> rows = {1, 0, -1, 2, 3, -1},
+                             positions = {40, 0, 7, 61, 94, -1};
+  const Case cases[] = {
+      {1, 1, 1, 1, {0}, {0}},
+      {4, 2, 16, 8, rows, positions},
+      {6, 2, 20, 8, rows, positions, 10},
+      {4, 4, 64, 8, rows, positions, 0, 5},
+      {3, 2, 33, 8, rows, positions, 0, 0, 6, 2, 2, 0},
+      {2, 1, 33, 8, rows, positions, 0, 0, 6, 2, 4, 1},
+      {5, 1, 8, 16, {3, 3, 3}, {150, 151, 152}, 7, 3},
+      // Chunks of a prompt, among others.
+      {4, 2, 16, 8, repeated(1, 70), range(20, 70)},
+      {4, 1, 24, 8, repeated(3, 41), range(30, 41), 12, 4},
+      {2, 2, 16, 33, repeated(2, 390), range(0, 390)},
+      {300, 3, 4, 8, repeated(0, 6), {30, 29, 2, 31, 95, 0}},
+      {0, 0, 4, 8, rows, positions},
+      {2, 2, 4, 8, {}, {}},
+  };
+  for (DType t : kFloats)
+    for (const Case& c : cases) {
+      SCOPED_TRACE(std::string(name(t)) + " case " +
+                   std::to_string(&c - cases));
+      check(t, c);
+    }
+}
+
+// The bits of a query's result do not depend on the other requests.
+TEST(PagedAttentionTest, OtherRequestsChangeNoBits) {
+  const std::vector<int64_t> table = pages();
+  for (DType t : kFloats) {
+    const int64_t d = 40, h = 4, slots = kPages * 8;
+    Elements q = Elements::random(t, 3 * h * d);
+    const Elements k = Elements::random(t, slots * 2 * d, -2, 2, 2),
+                   v = Elements::random(t, slots * 2 * d, -2, 2, 3);
+    const auto attend = [&](std::vector<int64_t> row, int64_t first) {
+      const std::vector<int64_t> position = {50, 90, 17};
+      Elements out(t, std::ssize(row) * h * d);
+      run(PagedAttention{.type = t,
+                         .t = std::ssize(row),
+                         .hq = h,
+                         .hkv = 2,
+                         .slots = slots,
+                         .d = d,
+                         .q = {q.at(first * h * d), {0, d, h * d, 1}},
+                         .k = {k.data(), {0, d, 2 * d, 1}},
+                         .v = {v.data(), {0, d, 2 * d, 1}},
+                         .out = {out.data(), {0, d, h * d, 1}},
+                         .groups = {h, 2},
+                         .page = 8,
+                         .requests = kRequests,
+                         .pages_each = kEach,
+                         .pages = table.data(),
+                         .row = row.data(),
+                         .position = position.data() + first});
+      return out.doubles();
+    };
+    const std::vector<double> all = attend({0, 1, 2}, 0);
+    EXPECT_EQ(attend({1}, 1), std::vector<double>(all.begin() + h * d,
+                                                  all.begin() + 2 * h * d));
+  }
+}
+
+}  // namespace
+}  // namespace dtensor::kernels
