@@ -1,0 +1,319 @@
+// Attention to pages of keys and values. A few queries read each key and value
+// once, from where it is. Many queries of one request share copies of blocks of
+// keys and values, by matrix products.
+#include "dtensor/ops/kernels/paged_attention.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "dtensor/device/portable/rows.h"
+#include "dtensor/ops/kernels/cpu/cpu_kernels.h"
+#include "dtensor/ops/kernels/cpu/gemm.h"
+#include "dtensor/ops/kernels/cpu/loops.h"
+
+namespace dtensor::kernels {
+namespace {
+
+using namespace cpu;
+
+constexpr int64_t kKeys = 256;  // in a block
+constexpr int64_t kRows = 128;  // of a product: heads times queries
+// As many queries as are better off without copies of the keys.
+constexpr int64_t kFewQueries = 8;
+// Rows and keys whose products are summed at once, in registers.
+constexpr int kTileRows = kVecBytes == 64 ? 4 : 2, kTileKeys = 4;
+
+// Lane i has a[i] + a[i ^ w] if i & w is 0, else b[i] + b[i ^ w].
+template <class T>
+Vec<T> merged(Vec<T> a, Vec<T> b, int64_t w) {
+  const auto second = (lane_numbers<T>() & lanes<T>(w)) != 0;
+  const Vec<T> kept = select(second, b, a), other = select(second, a, b);
+#ifdef __clang__  // it lacks __builtin_shuffle
+  Vec<T> crossed;
+  for (int64_t i = 0; i < Vec<T>::n; ++i) crossed.v[i] = other.v[i ^ w];
+#else
+  const Vec<T> crossed =
+      __builtin_shuffle(other.v, lane_numbers<T>() ^ lanes<T>(w));
+#endif
+  return kept + crossed;
+}
+
+// to[i] = simd::sum(x[i]), to the bit.
+template <int K, class T>
+void sums(const Vec<T>* x, T* to) {
+  constexpr int64_t n = Vec<T>::n;
+  if constexpr (K == 4 && n >= 4) {
+    Vec<T> all =
+        merged(merged(x[0], x[2], n / 2), merged(x[1], x[3], n / 2), n / 4);
+    for (int w = n / 8; w > 0; w /= 2) all = all + rotated(all, w);
+    for (int i = 0; i < 4; ++i) to[i] = all.v[i * n / 4];
+  } else {
+    for (int i = 0; i < K; ++i) to[i] = sum(x[i]);
+  }
+}
+
+// The dot products of R rows of q, d apart, with K keys, `stride` apart; those
+// of a row go to to[0, K), and of the next one to to[step, ...).
+template <int R, int K, class S, class T = compute_t<S>>
+void dots(int64_t d, const T* q, const S* k, int64_t stride, T* to,
+          int64_t step) {
+  using V = Vec<T>;
+  V all[R][K];
+  for (auto& row : all)
+    for (V& sum : row) sum = V(0);
+  const auto add = [&](auto at) {
+    V key[K];
+#pragma GCC unroll 4
+    for (int i = 0; i < K; ++i) key[i] = at(k + i * stride);
+#pragma GCC unroll 4
+    for (int r = 0; r < R; ++r) {
+      const V x = at(q + r * d);
+#pragma GCC unroll 4
+      for (int i = 0; i < K; ++i) all[r][i] = fma(x, key[i], all[r][i]);
+    }
+  };
+  int64_t e = 0;
+  for (; e + V::n <= d; e += V::n)
+    add([e](const auto* p) { return load(p + e); });
+  if (e < d) add([e, d](const auto* p) { return load_n(p + e, d - e); });
+#pragma GCC unroll 4
+  for (int r = 0; r < R; ++r) sums<K>(all[r], to + r * step);
+}
+
+// Adds K values times p to R rows of o, one value after the other.
+template <int R, int K, class S, class T = compute_t<S>>
+void add_values(int64_t d, const T* p, int64_t step, const S* v, int64_t stride,
+                T* o) {
+  using V = Vec<T>;
+  const auto add = [&](auto get, auto put) {
+    V value[K];
+#pragma GCC unroll 4
+    for (int i = 0; i < K; ++i) value[i] = get(v + i * stride);
+#pragma GCC unroll 4
+    for (int r = 0; r < R; ++r) {
+      V sum = get(o + r * d);
+#pragma GCC unroll 4
+      for (int i = 0; i < K; ++i) sum = fma(V(p[r * step + i]), value[i], sum);
+      put(o + r * d, sum);
+    }
+  };
+  int64_t e = 0;
+  for (; e + V::n <= d; e += V::n)
+    add([e](const auto* x) { return load(x + e); },
+        [e](T* x, V y) { store(x + e, y); });
+  if (e < d)
+    add([e, d](const auto* x) { return load_n(x + e, d - e); },
+        [e, d](T* x, V y) { store_n(x + e, y, d - e); });
+}
+
+// fn.template operator()<N>(i) for the i in [0, n), N or 1 at a time.
+template <int N, class Fn>
+void by(int64_t n, Fn&& fn) {
+  int64_t i = 0;
+  for (; i + N <= n; i += N) fn.template operator()<N>(i);
+  for (; i < n; ++i) fn.template operator()<1>(i);
+}
+
+template <class S>
+class Paged {
+  using T = compute_t<S>;
+  using V = Vec<T>;
+
+ public:
+  explicit Paged(const PagedAttention& a)
+      : a_(a), scale_(static_cast<T>(a.scale)) {}
+
+  void run() {
+    const int64_t d = a_.d;
+    // One query has hq rows in the first way, and the heads that share keys in
+    // the second.
+    const int64_t rows = std::max(a_.hq * kFewQueries, kRows + a_.hq);
+    T* at = scratch<T>(kScratchAttention,
+                       rows * (2 * d + kKeys + 3) + 2 * kKeys * d);
+    const auto take = [&](int64_t n) {
+      T* const from = at;
+      at += n;
+      return from;
+    };
+    q_ = take(rows * d);
+    o_ = take(rows * d);
+    score_ = take(rows * kKeys);
+    max_ = take(rows);
+    sum_ = take(rows);
+    k_ = take(kKeys * d);
+    v_ = take(kKeys * d);
+    for (int64_t i = 0, n; i < a_.t; i += n) {
+      n = 1;
+      while (i + n < a_.t && a_.row[i + n] == a_.row[i]) ++n;
+      if (n <= kFewQueries)
+        block(i, n, 0, a_.hq, false);
+      else
+        for (int64_t h = 0, heads; h < a_.hq; h += heads) {
+          heads = sharing(h);
+          const int64_t most = std::max<int64_t>(1, kRows / heads);
+          for (int64_t j = 0; j < n; j += most)
+            block(i + j, std::min(most, n - j), h, heads, true);
+        }
+    }
+  }
+
+ private:
+  // Consecutive slots of a block of keys from j0 on: the keys [j, j + n) of it,
+  // in the slots from `slot` on, which is -1 if they do not exist.
+  template <class Fn>
+  void pieces(int64_t request, int64_t j0, int64_t nk, Fn&& fn) const {
+    for (int64_t j = 0, n; j < nk; j += n) {
+      n = std::min(nk - j, a_.page - (j0 + j) % a_.page);
+      fn(j, a_.slot(request, j0 + j), n);
+    }
+  }
+  // The number of heads from h on that use the head of keys that h uses.
+  int64_t sharing(int64_t h) const {
+    int64_t n = 1;
+    while (h + n < a_.hq && a_.groups.kv_head(h + n) == a_.groups.kv_head(h))
+      ++n;
+    return n;
+  }
+  const S* key(const HeadsIn& x, int64_t head, int64_t slot) const {
+    return static_cast<const S*>(x.data) + head * x.strides[1] +
+           slot * x.strides[2];
+  }
+
+  // Queries [i0, i0 + nq) of one request and heads [h0, h0 + heads), as rows
+  // (head, query). With `copies`, the heads use the same keys.
+  void block(int64_t i0, int64_t nq, int64_t h0, int64_t heads, bool copies) {
+    const int64_t d = a_.d, rows = heads * nq, request = a_.row[i0];
+    int64_t begin = a_.pages_each * a_.page, end = 0;
+    for (int64_t i = i0; i < i0 + nq; ++i)
+      if (a_.end(i) > 0) {
+        begin = std::min(begin, a_.begin(i));
+        end = std::max(end, a_.end(i));
+      }
+    for (int64_t r = 0; r < rows; ++r) {
+      const S* from = static_cast<const S*>(a_.q.data) +
+                      (h0 + r / nq) * a_.q.strides[1] +
+                      (i0 + r % nq) * a_.q.strides[2];
+      each(d, q_ + r * d, [&](auto at) { return at(from) * V(scale_); });
+    }
+    std::fill_n(o_, rows * d, T(0));
+    std::fill_n(max_, rows, kLow<T>);
+    std::fill_n(sum_, rows, T(0));
+    for (int64_t j0 = begin; j0 < end; j0 += kKeys) {
+      const int64_t nk = std::min(kKeys, end - j0);
+      if (copies)
+        copied_scores(request, j0, nk, rows, a_.groups.kv_head(h0));
+      else
+        read_scores(request, j0, nk, nq);
+      for (int64_t r = 0; r < rows; ++r) exponentials(i0 + r % nq, j0, nk, r);
+      if (copies)
+        gemm2d<T>(rows, d, nk, {score_, nk, 1}, {v_, d, 1}, {o_, d, 1}, true);
+      else
+        read_values(request, j0, nk, nq);
+    }
+    for (int64_t r = 0; r < rows; ++r) {
+      S* to = static_cast<S*>(a_.out.data) + (h0 + r / nq) * a_.out.strides[1] +
+              (i0 + r % nq) * a_.out.strides[2];
+      const V by(sum_[r] == 0 ? T(0) : 1 / sum_[r]);
+      each(d, to, [&](auto at) { return at(o_ + r * d) * by; });
+    }
+  }
+
+  // The scores of keys that do not exist are -infinity.
+  void forbid_missing(int64_t request, int64_t j0, int64_t nk, int64_t rows) {
+    pieces(request, j0, nk, [&](int64_t j, int64_t slot, int64_t n) {
+      for (int64_t r = 0; slot < 0 && r < rows; ++r)
+        std::fill_n(score_ + r * nk + j, n, kLow<T>);
+    });
+  }
+  void copied_scores(int64_t request, int64_t j0, int64_t nk, int64_t rows,
+                     int64_t g) {
+    const int64_t d = a_.d;
+    pieces(request, j0, nk, [&](int64_t j, int64_t slot, int64_t n) {
+      if (slot < 0) {
+        std::fill_n(k_ + j * d, n * d, T(0));
+        std::fill_n(v_ + j * d, n * d, T(0));
+        return;
+      }
+      for (int64_t i = 0; i < n; ++i) {
+        const S *k = key(a_.k, g, slot + i), *v = key(a_.v, g, slot + i);
+        each(d, k_ + (j + i) * d, [&](auto at) { return at(k); });
+        each(d, v_ + (j + i) * d, [&](auto at) { return at(v); });
+      }
+    });
+    gemm2d<T>(rows, nk, d, {q_, d, 1}, {k_, 1, d}, {score_, nk, 1}, false);
+    cap(rows * nk);
+    forbid_missing(request, j0, nk, rows);
+  }
+  void read_scores(int64_t request, int64_t j0, int64_t nk, int64_t nq) {
+    tiles(request, j0, nk, nq, a_.k,
+          [&]<int R, int K>(int64_t r, int64_t j, const S* k) {
+            dots<R, K>(a_.d, q_ + r * a_.d, k, a_.k.strides[2],
+                       score_ + r * nk + j, nk);
+          });
+    cap(a_.hq * nq * nk);
+    forbid_missing(request, j0, nk, a_.hq * nq);
+  }
+  void read_values(int64_t request, int64_t j0, int64_t nk, int64_t nq) {
+    tiles(request, j0, nk, nq, a_.v,
+          [&]<int R, int K>(int64_t r, int64_t j, const S* v) {
+            add_values<R, K>(a_.d, score_ + r * nk + j, nk, v, a_.v.strides[2],
+                             o_ + r * a_.d);
+          });
+  }
+  // fn.template operator()<R, K>(r, j, x) for rows from r on, which use the
+  // same head, and the keys from j on, which are at x. In the order of memory.
+  template <class Fn>
+  void tiles(int64_t request, int64_t j0, int64_t nk, int64_t nq,
+             const HeadsIn& x, Fn&& fn) const {
+    pieces(request, j0, nk, [&](int64_t j, int64_t slot, int64_t n) {
+      if (slot < 0) return;
+      by<kTileKeys>(n, [&]<int K>(int64_t i) {
+        for (int64_t h = 0, heads; h < a_.hq; h += heads) {
+          heads = sharing(h);
+          const S* from = key(x, a_.groups.kv_head(h), slot + i);
+          by<kTileRows>(heads * nq, [&]<int R>(int64_t r) {
+            fn.template operator()<R, K>(h * nq + r, j + i, from);
+          });
+        }
+      });
+    });
+  }
+  void cap(int64_t n) {
+    if (a_.soft_cap == 0) return;
+    const V c(static_cast<T>(a_.soft_cap));
+    each(n, score_, [&](auto at) { return c * tanh(at(score_) / c); });
+  }
+  // The scores of row r for query i become exponentials, relative to the
+  // largest score so far.
+  void exponentials(int64_t i, int64_t j0, int64_t nk, int64_t r) {
+    T* const p = score_ + r * nk;
+    const int64_t first = std::clamp(a_.begin(i) - j0, int64_t{0}, nk),
+                  last = std::clamp(a_.end(i) - j0, first, nk);
+    const T m = max_of(max_[r], row_maximum(last - first, p + first));
+    if (m == kLow<T>) return std::fill_n(p, nk, T(0)), void();
+    const T sum =
+        static_cast<T>(stored_total(last - first, p + first, [&](auto at) {
+          return exp_softmax(at(p + first) - V(m));
+        }));
+    std::fill_n(p, first, T(0));
+    std::fill(p + last, p + nk, T(0));
+    const T correction = std::exp(max_[r] - m);
+    sum_[r] = sum_[r] * correction + sum;
+    max_[r] = m;
+    if (correction == 1) return;
+    T* const o = o_ + r * a_.d;
+    each(a_.d, o, [&](auto at) { return at(o) * V(correction); });
+  }
+
+  const PagedAttention& a_;
+  const T scale_;
+  T *q_, *o_, *score_, *max_, *sum_, *k_, *v_;
+};
+
+}  // namespace
+
+void CpuKernels::run(Stream, const PagedAttention& a) const {
+  visit_float(a.type, "paged attention", [&]<class S>() { Paged<S>(a).run(); });
+}
+
+}  // namespace dtensor::kernels
