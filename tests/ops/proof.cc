@@ -217,7 +217,7 @@ std::string Report::line() const {
       differences, failed);
 }
 
-Report prove(const Op& op, const Options& options, bool may_refuse) {
+Report prove(const Op& op, const Options& options) {
   Report report;
   report.op = op.name();
   std::vector<Reference> references;
@@ -244,7 +244,7 @@ Report prove(const Op& op, const Options& options, bool may_refuse) {
     }
   }
   for (const std::string& mesh : options.meshes)
-    prove_on_mesh(op, options, may_refuse, mesh, references, report);
+    prove_on_mesh(op, options, mesh, references, report);
   return report;
 }
 

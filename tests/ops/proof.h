@@ -51,10 +51,15 @@ struct Report {
   std::string line() const;
 };
 
+// Whether an operator decides its layouts itself and refuses some: a view is
+// free or refused, and a cache of pages never moves.
+inline bool refuses_some(const Op& op) {
+  return op.name() == "view" || op.name() == "paged_attention";
+}
+
 // Throws nothing that the operator throws: that is a failure in the report.
-// An operator that decides its layouts itself and may refuse some (view) is
-// allowed to throw where `may_refuse`.
-Report prove(const Op&, const Options& = {}, bool may_refuse = false);
+// An operator that refuses_some() may throw.
+Report prove(const Op&, const Options& = {});
 
 // Input placements {R, S(d), P} on one axis of two ranks that the rule does not
 // offer although the local operator on the parts happens to give a valid

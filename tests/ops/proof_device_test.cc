@@ -44,7 +44,7 @@ class ProofOnDevice
     const Op& op = *std::get<1>(GetParam()).second;
     options.device = device_.get();
     const int64_t before = device_->waits();
-    const proof::Report report = proof::prove(op, options, op.name() == "view");
+    const proof::Report report = proof::prove(op, options);
     std::cout << name(options.dtype) << " " << report.line() << std::endl;
     EXPECT_GT(device_->waits(), before);
     EXPECT_EQ(report.failed, 0);

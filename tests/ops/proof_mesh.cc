@@ -200,11 +200,11 @@ std::vector<Layout> all_layouts(const Mesh& mesh, const Shape& shape) {
 
 class OnMesh {
  public:
-  OnMesh(const Op& op, const Options& options, bool may_refuse, Report& report,
+  OnMesh(const Op& op, const Options& options, Report& report,
          std::string_view mesh)
       : op_(op),
         options_(options),
-        may_refuse_(may_refuse),
+        may_refuse_(refuses_some(op)),
         report_(report),
         mesh_(Mesh::parse(mesh)),
         gen_(static_cast<uint32_t>(mesh_.num_ranks())) {}
@@ -509,7 +509,7 @@ class OnMesh {
 
   const Op& op_;
   const Options& options_;
-  bool may_refuse_;
+  const bool may_refuse_;
   Report& report_;
   Mesh mesh_;
   std::mt19937 gen_;
@@ -521,10 +521,10 @@ class OnMesh {
 
 }  // namespace
 
-void prove_on_mesh(const Op& op, const Options& options, bool may_refuse,
+void prove_on_mesh(const Op& op, const Options& options,
                    const std::string& mesh,
                    const std::vector<Reference>& references, Report& report) {
-  OnMesh on(op, options, may_refuse, report, mesh);
+  OnMesh on(op, options, report, mesh);
   for (const Reference& ref : references) on.prepare(ref);
   on.run();
 }

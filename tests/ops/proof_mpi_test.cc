@@ -24,7 +24,7 @@ TEST_P(Proof, OverProcesses) {
   options.second = false;
   options.processes = here;
   options.backend = backend_named("mpi", here);
-  const proof::Report report = proof::prove(op, options, op.name() == "view");
+  const proof::Report report = proof::prove(op, options);
   EXPECT_GT(report.forced + report.chosen, 0);
   EXPECT_EQ(report.failed, 0);
   for (const std::string& f : report.failures) ADD_FAILURE() << f;

@@ -54,8 +54,7 @@ struct Reference {
 };
 
 // All runs of an operator on a mesh.
-void prove_on_mesh(const Op&, const Options&, bool may_refuse,
-                   const std::string& mesh,
+void prove_on_mesh(const Op&, const Options&, const std::string& mesh,
                    const std::vector<Reference>& references, Report&);
 
 }  // namespace dtensor::proof

@@ -19,9 +19,7 @@ class Proof
 
 TEST_P(Proof, EveryAssignmentGivesWhatOneRankGives) {
   const Op& op = *GetParam().second;
-  // A view is free or refused.
-  bool may_refuse = op.name() == "view";
-  Report report = proof::prove(op, {}, may_refuse);
+  Report report = proof::prove(op);
   std::cout << report.line() << std::endl;
   EXPECT_GT(report.samples, 0);
   EXPECT_GT(report.forced + report.chosen, 0);
@@ -37,7 +35,7 @@ TEST_P(Proof, AlsoOverMessages) {
   options.chosen = 3;
   options.second = false;
   options.backend = testing::message_passing_backend;
-  Report report = proof::prove(op, options, op.name() == "view");
+  Report report = proof::prove(op, options);
   EXPECT_GT(report.forced + report.chosen, 0);
   EXPECT_EQ(report.failed, 0);
   for (const std::string& f : report.failures) ADD_FAILURE() << f;
