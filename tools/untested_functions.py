@@ -42,6 +42,8 @@ WITHOUT_CASES = [
     ("torch has no such function; compared with a plain loop",
      "tests/ops/attention_test.cc", "rotary score_pairs"),
     ("torch has no such function; compared with a plain loop",
+     "tests/ops/paged_attention_test.cc", "kv_heads_of paged_attention"),
+    ("torch has no such function; compared with a plain loop",
      "tests/ops/experts_test.cc", "experts data_decide_bytes"),
     ("matmul() by another algorithm; compared with it",
      "tests/ops/summa_test.cc", "summa summa_panels"),

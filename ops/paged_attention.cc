@@ -1,0 +1,222 @@
+#include "dtensor/ops/paged_attention.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "dtensor/autograd.h"
+#include "dtensor/ops/all_ops.h"
+#include "dtensor/ops/attention_call.h"
+#include "dtensor/ops/id_range.h"
+#include "dtensor/ops/kernels/kernels.h"
+#include "dtensor/ops/op.h"
+#include "dtensor/ops/pointwise.h"
+#include "dtensor/ops/rows.h"
+#include "dtensor/placement/dims.h"
+#include "dtensor/placement/error.h"
+#include "dtensor/scopes.h"
+
+namespace dtensor {
+namespace {
+
+struct PagedArgs {
+  static constexpr Fields kFields = {"kv_heads", "page", value("scale"),
+                                     value("window"), value("soft_cap")};
+  int64_t kv_heads, page;
+  double scale;  // 0: 1 / sqrt(d)
+  int64_t window;
+  double soft_cap;
+};
+
+class PagedAttentionOp : public Op {
+ public:
+  PagedAttentionOp()
+      : Op("paged_attention", {.work = {.flops_per_point = 4},
+                               .differentiable = false,
+                               .has_rule = false}) {}
+
+  std::vector<Candidate> candidates(std::span<const OpInput> in,
+                                    const Attrs& attrs) const override {
+    const auto& args = attrs.as<PagedArgs>();
+    const Spec &q = *in[0].spec, &k = *in[1].spec;
+    check_shapes(in, args);
+    const Mesh& mesh = q.mesh();
+    const int64_t heads = q.shape()[1];
+    const Dim& of_cache = k.dim(1);
+    const std::vector<int> over = of_cache.split().axes();
+    const KvHeads wanted =
+        kv_heads_of(heads, args.kv_heads, Split::over(over), mesh);
+    DT_CHECK(in[2].spec == &k && !k.partial_axes() && k.dim(0).whole() &&
+                 k.dim(2).whole() && of_cache == wanted.dim.canonical(mesh),
+             name(),
+             "k is {} and v is {}, for {} heads of queries and {} of keys; "
+             "write both with the {} heads of kv_heads_of(), split alone and "
+             "as it says",
+             k.to_string(), in[2].spec->to_string(), heads, args.kv_heads,
+             wanted.heads.size());
+    Layout to = Layout::replicated(q.shape());
+    to.dims[0] = restricted(q.dim(0), mesh, ~of_cache.axes());
+    to.dims[1] = Dim(heads, Split::over(over));
+    const Spec* queries = q.with(to);
+    Layout rows = Layout::replicated(in[4].spec->shape());
+    rows.dims[0] = to.dims[0];
+    const Spec* pages = in[3].spec;
+    const double keys = static_cast<double>(pages->shape()[1] * args.page);
+    const auto share = [&](int d) {
+      const Dim& dim = queries->dim(d);
+      return static_cast<double>(dim.largest(mesh)) /
+             static_cast<double>(std::max<int64_t>(1, dim.size()));
+    };
+    return {{{queries, &k, &k, pages->with(Layout::replicated(pages->shape())),
+              in[4].spec->with(rows), in[5].spec->with(rows)},
+             {queries},
+             static_cast<double>(numel(q.shape())) * keys,
+             share(0) * share(1)}};
+  }
+
+  std::vector<DType> out_dtypes(std::span<const DType> in,
+                                const Attrs&) const override {
+    check_one_type(name(), in.first(3));
+    for (size_t i = 3; i < in.size(); ++i)
+      DT_CHECK(in[i] == DType::kI64, name(),
+               "input {} is {}, but must be i64; write cast(x, DType::kI64)", i,
+               dtensor::name(in[i]));
+    return {in[0]};
+  }
+
+  std::vector<Sample> samples() const override {
+    const auto index = [](const Shape& shape, int64_t bound) {
+      return SampleInput{shape, SampleInput::Values::kIndex, bound};
+    };
+    return {{{{{5, 4, 3}},
+              {{12, 2, 3}},
+              {{12, 2, 3}},
+              index({3, 2}, 3),
+              index({5}, 3),
+              index({5}, 8)},
+             PagedArgs{2, 4, 0, 0, 0}}};
+  }
+
+  void compute(Compute& c) const override {
+    const auto& args = c.attrs.as<PagedArgs>();
+    const auto heads = [](const Tensor& x) {
+      const Shape& s = x.strides();
+      return kernels::HeadsIn{x.data(), {0, s[1], s[0], s[2]}};
+    };
+    const Tensor q = internal::with_unit_rows(c.in[0]),
+                 k = internal::with_unit_rows(c.in[1]),
+                 v = internal::with_unit_rows(c.in[2]),
+                 pages = c.in[3].to_contiguous(), row = c.in[4].to_contiguous(),
+                 position = c.in[5].to_contiguous();
+    IntervalList mine;
+    c.decision.in[0]->dim(1).intervals(c.mesh(), c.coord(), mine);
+    kernels::PagedAttention a{.type = q.dtype()};
+    a.t = q.shape()[0], a.hq = q.shape()[1], a.d = q.shape()[2];
+    a.slots = k.shape()[0], a.hkv = k.shape()[1];
+    a.q = heads(q), a.k = heads(k), a.v = heads(v);
+    a.out = {c.out[0].mutable_data(), heads(c.out[0]).strides};
+    kernels::HeadGroups& groups = a.groups;
+    groups.heads = c.decision.in[0]->shape()[1];
+    groups.kv_heads = args.kv_heads;
+    groups.first_head = mine.empty() ? 0 : mine[0].lo;
+    groups.first_kv_head = groups.first_head * args.kv_heads / groups.heads;
+    a.page = args.page;
+    a.requests = pages.shape()[0], a.pages_each = pages.shape()[1];
+    a.pages = pages.ptr<int64_t>();
+    a.row = row.ptr<int64_t>();
+    a.position = position.ptr<int64_t>();
+    a.scale =
+        args.scale != 0 ? args.scale : 1 / std::sqrt(static_cast<double>(a.d));
+    a.window = args.window, a.soft_cap = args.soft_cap;
+    const auto check = [&](const Tensor& ids, size_t input, int64_t n,
+                           std::string_view what) {
+      check_ids_in(c.context, name(), ids, *c.decision.in[input], n, -1,
+                   [=](int64_t id) {
+                     return fmt::format(
+                         "{} {} is not in [0, {}); write one that exists, or "
+                         "-1 for none",
+                         what, id, n);
+                   });
+    };
+    check(pages, 3, a.slots / a.page, "page");
+    check(row, 4, a.requests, "row");
+    check(position, 5, a.pages_each * a.page, "position");
+    c.run(a);
+  }
+
+ private:
+  void check_shapes(std::span<const OpInput> in, const PagedArgs& args) const {
+    const auto shape = [&](size_t i) { return in[i].spec->shape(); };
+    const Shape q = shape(0), k = shape(1), pages = shape(3);
+    DT_CHECK(
+        q.size() == 3 && k.size() == 3 && k == shape(2) && q[2] == k[2], name(),
+        "q has shape {}, k {} and v {}; pass q as [t, heads, d], and k and "
+        "v as [slots, kv_heads, d]",
+        to_string(q), to_string(k), to_string(shape(2)));
+    DT_CHECK(args.page > 0 && k[0] % args.page == 0, name(),
+             "k has {} slots, and a page has {}; write a multiple of a page",
+             k[0], args.page);
+    const Shape row{q[0]};
+    DT_CHECK(pages.size() == 2 && shape(4) == row && shape(5) == row, name(),
+             "for {} queries, pages has shape {}, row {} and position {}; pass "
+             "[requests, m], and two of {}",
+             q[0], to_string(pages), to_string(shape(4)), to_string(shape(5)),
+             to_string(row));
+    DT_CHECK(args.window >= 0 && args.soft_cap >= 0, name(),
+             "window is {} and soft_cap {}; write 0 or more", args.window,
+             args.soft_cap);
+  }
+};
+
+const Op& paged_op() {
+  static const PagedAttentionOp op;
+  return op;
+}
+
+}  // namespace
+
+DistTensor paged_attention(const DistTensor& q, const DistTensor& k,
+                           const DistTensor& v, const DistTensor& pages,
+                           const DistTensor& row, const DistTensor& position,
+                           const PagedAttentionOptions& o) {
+  std::vector<DistTensor> in = {q, k, v, pages, row, position};
+  check_defined("paged_attention", in);
+  for (size_t i = 3; i < in.size(); ++i)
+    if (in[i].dtype() == DType::kI32) in[i] = cast(in[i], DType::kI64);
+  for (const DistTensor& x : {q, k, v})
+    DT_CHECK(!grad_enabled() || !x.requires_grad(), "paged_attention",
+             "{} is being recorded, and there is no gradient; call it inside a "
+             "NoGrad scope, or attention()",
+             x.spec()->to_string());
+  return apply1(paged_op(), in,
+                PagedArgs{o.kv_heads, o.page, o.scale, o.window, o.soft_cap});
+}
+
+KvHeads kv_heads_of(int64_t heads, int64_t kv_heads, const Split& split,
+                    const Mesh& mesh) {
+  DT_CHECK(kv_heads > 0 && heads % kv_heads == 0, "kv_heads_of",
+           "{} heads of queries are no multiple of {} heads of keys; write a "
+           "multiple",
+           heads, kv_heads);
+  KvHeads r;
+  std::vector<int64_t> points = {0};
+  for (int64_t i = 0; i < split.parts(mesh); ++i) {
+    const Interval part = split.part(mesh, heads, i);
+    if (part.size() > 0)
+      for (int64_t g = part.lo * kv_heads / heads;
+           g <= (part.hi - 1) * kv_heads / heads; ++g)
+        r.heads.push_back(g);
+    points.push_back(std::ssize(r.heads));
+  }
+  const int64_t n = points.back();
+  r.dim = split.whole()
+              ? Dim(n)
+              : Dim(n, Split::at(split.axes(), std::move(points), mesh))
+                    .canonical(mesh);
+  return r;
+}
+
+static const OpFamily kFamily("paged_attention",
+                              [] { return OpList{&paged_op()}; });
+
+}  // namespace dtensor

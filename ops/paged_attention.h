@@ -1,0 +1,57 @@
+// Attention of new queries to the keys and values of a cache, for serving.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "dtensor/dist_tensor.h"
+
+namespace dtensor {
+
+struct PagedAttentionOptions {
+  int64_t kv_heads = 1;  // of the model; divides the heads of q
+  int64_t page = 16;     // slots in a page
+  double scale = 0;      // 0: 1 / sqrt(d)
+  // If not 0: a query attends only to the last `window` positions up to its
+  // own.
+  int64_t window = 0;
+  // If not 0: a score becomes soft_cap tanh(score / soft_cap).
+  double soft_cap = 0;
+};
+
+// softmax(scale q k^T) v for t queries of any requests, each with its own keys.
+// q and the result are [t, h, d]; k and v are [slots, heads, d], where `slots`
+// is a multiple of the page. The other tensors are i32 or i64:
+//   pages     [requests, m]  the pages of each request, in the order of its
+//                            positions; requests may share pages. -1: there is
+//                            none, and its positions have no keys
+//   row       [t]  the request of each query; -1: none, and its result is zero
+//   position  [t]  of the query in its request: it attends to the positions up
+//                  to it, whose keys copy_into() has written. -1 if row is -1
+//
+// k and v stay where they are: whole, or with heads split as kv_heads_of()
+// says. Nothing is sent but q, if its heads are not split alike. The decision
+// depends on no value. Consecutive queries of a request, in any order, read its
+// keys together.
+//
+// Every rank of the mesh calls it. Throws Error if shapes, types or layouts do
+// not fit, if a page, row or position does not exist, or while autograd records
+// an input: there is no gradient.
+DistTensor paged_attention(const DistTensor& q, const DistTensor& k,
+                           const DistTensor& v, const DistTensor& pages,
+                           const DistTensor& row, const DistTensor& position,
+                           const PagedAttentionOptions&);
+
+// The heads of such a cache.
+struct KvHeads {
+  std::vector<int64_t> heads;  // for each of them, the model's head of k and v
+  Dim dim;                     // their layout
+};
+
+// For query heads that are split like this: each rank holds the heads of k and
+// v that its query heads use. Several ranks may need the same one, which the
+// cache then has several times: with 6 query heads and 2 of k and v, three
+// ranks hold heads {0}, {0, 1} and {1}. If no rank shares one, the heads are
+// 0, 1, ... kv_heads - 1. Throws Error if kv_heads does not divide `heads`.
+KvHeads kv_heads_of(int64_t heads, int64_t kv_heads, const Split&, const Mesh&);
+
+}  // namespace dtensor
