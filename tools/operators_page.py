@@ -30,6 +30,7 @@ SIZES = {"g": 2, "h": 4, "n": 6, "k": 2}
 WITHOUT_RULE = {
     "view": ["5x6"], "reshape": ["5x6"], "permute": ["2x3x4"],
     "slice": ["8x6"], "cat": ["3x4", "3x2"],
+    "paged_attention": ["5x4x3", "12x2x3", "12x2x3", "3x2", "5", "5"],
 }
 # The title of each header's functions; those below a line "// ---- TITLE ----"
 # have that title.
@@ -45,6 +46,7 @@ HEADERS = {
     "ops/reduce.h": "Reductions and running sums",
     "ops/norm.h": "Norms", "ops/embedding.h": "Elements by index",
     "ops/losses.h": "Losses", "ops/attention.h": "Attention",
+    "ops/paged_attention.h": "Attention to a cache",
     "ops/experts.h": "Mixtures of experts", "ops/view.h": "Views",
     "ops/create.h": "Creation",
 }
@@ -169,9 +171,9 @@ def splits(rule):
     return "; ".join([", ".join(freely)] * bool(freely) + cells)
 
 
-def partials(rule):
-    if rule is None:
-        return "all"
+def partials(name, rule):
+    if rule is None:  # a view has what the elements have
+        return "none" if name == "paged_attention" else "all"
     notes = [n for n in rule.split(" | ")[1:] for n in n.split("; ")]
     notes = [n for n in notes if re.match(r"[a-z]+ [\d,]+$", n)]
     return "; ".join(n.replace(",", " and ") for n in notes) or "none"
@@ -280,7 +282,7 @@ def page(root, explain):
             shown = "none" if rule is None else \
                 f"`{rule.split(' | ')[0]}`"
             text += (f"| `{name}` | {shown} | {splits(rule)} "
-                     f"| {partials(rule)} "
+                     f"| {partials(name, rule)} "
                      f"| {gradient(explain, name, rule)} |\n")
         if composed:
             text += ("\n| function | calls |\n|---|---|\n")

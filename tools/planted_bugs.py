@@ -1746,6 +1746,26 @@ BUGS = [
          'const int64_t end = j - 1 - a.query_offset + a.window;',
          'const int64_t end = j - (MUT(526) ? 2 : 1) - a.query_offset + a.window;'),
     ], ['kernels_attention_emulated_test']),
+    Bug(493, 'paged_attention: every rank has the first heads of keys', [
+        ('ops/paged_attention.cc',
+         'groups.first_kv_head = groups.first_head',
+         'groups.first_kv_head = (MUT(493) ? 0 : groups.first_head)'),
+    ], ['paged_attention_test']),
+    Bug(494, 'copy_into: rows at indices do not reach a view', [
+        ('ops/slice.cc',
+         'if (!part->contiguous()) Tensor',
+         'if (!part->contiguous() && !MUT(494)) Tensor'),
+    ], ['decode_test']),
+    Bug(495, 'paged attention: a window has one key more', [
+        ('ops/kernels/cpu/paged_attention.cc',
+         'std::clamp(a_.begin(i) - j0,',
+         'std::clamp(a_.begin(i) - (MUT(495) ? 1 : 0) - j0,'),
+    ], ['kernels/paged_attention_test']),
+    Bug(496, 'rotary: low frequencies are not divided', [
+        ('ops/kernels/portable/rotary.cc',
+         'double kept = 0;',
+         'double kept = MUT(496) ? 1 : 0;'),
+    ], ['kernels/attention_test']),
 ]
 
 # Numbers of bugs that were removed, and the reason:

@@ -156,7 +156,11 @@ TEST(UndefinedInput, FunctionsThatLookAtTheirInputsFirst) {
         {"summa", 1, 2, [&] { summa(x, none); }},
         {"embedding", 0, 2, [&] { embedding(none, x); }},
         {"cross_entropy", 0, 2, [&] { cross_entropy(none, x); }},
-        {"rotary", 0, 1, [&] { rotary(none); }}};
+        {"rotary", 0, 1, [&] { rotary(none); }},
+        {"rotary", 1, 2, [&] { rotary(cube, {}, none); }},
+        {"copy_into", 2, 3, [&] { copy_into(x, x, 0, none); }},
+        {"paged_attention", 2, 6,
+         [&] { paged_attention(cube, cube, none, x, v, v, {}); }}};
     for (const Call& c : calls)
       EXPECT_EQ(error_of(c.run), sentence(c.op, c.input, c.of)) << c.op;
   });

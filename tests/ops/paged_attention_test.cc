@@ -248,5 +248,75 @@ TEST(PagedAttention, PagesThatAreGone) {
   });
 }
 
+TEST(PagedAttention, Errors) {
+  struct Call {
+    const char* what;
+    std::string k = "S1", v = "S1";
+    Shape q = {2, 4, 2}, keys = {8, 2, 2}, rows = {2};
+    double page = 0, row = 0, position = 3;
+    PagedAttentionOptions options = {.kv_heads = 2, .page = kPage};
+    bool gradient = false;
+  };
+  const auto error = [](const Call& c) {
+    return error_of(2, [c](const Mesh& m) {
+      DistTensor q = put(values(c.q, 1), m, "S1");
+      if (c.gradient) q.set_requires_grad();
+      paged_attention(q, put(values(c.keys, 1), m, c.k),
+                      put(values(c.keys, 1), m, c.v),
+                      put(integers({1, 2}, {1, c.page}), m),
+                      put(integers(c.rows, {-1, c.row}), m),
+                      put(integers({2}, {-1, c.position}), m), c.options);
+    });
+  };
+  EXPECT_EQ(error({""}), "no error");
+  EXPECT_EQ(
+      error({"", "S0", "S0"}),
+      "[paged_attention] k is f64[8, 2, 2](S0) and v is f64[8, 2, 2](S0), "
+      "for 4 heads of queries and 2 of keys; write both with the 2 heads "
+      "of kv_heads_of(), split alone and as it says");
+  for (const char* v : {"R", "P", "S2"})
+    EXPECT_NE(error({"", "S1", v}).find("kv_heads_of()"), std::string::npos);
+  Call call{""};
+  call.keys = {8, 4, 2};  // more heads than kv_heads_of() says
+  EXPECT_NE(error(call).find("the 2 heads of kv_heads_of()"),
+            std::string::npos);
+  call = {""};
+  call.options.page = 3;
+  EXPECT_EQ(error(call),
+            "[paged_attention] k has 8 slots, and a page has 3; write a "
+            "multiple of a page");
+  call.options = {.kv_heads = 2, .page = kPage, .window = -1};
+  EXPECT_EQ(error(call),
+            "[paged_attention] window is -1 and soft_cap 0; write 0 or more");
+  call = {""};
+  call.rows = {2, 1};
+  EXPECT_EQ(error(call),
+            "[paged_attention] for 2 queries, pages has shape [1, 2], row [2, "
+            "1] and position [2]; pass [requests, m], and two of [2]");
+  call = {""};
+  call.q = {2, 4, 3};
+  EXPECT_NE(error(call).find("pass q as [t, heads, d]"), std::string::npos);
+  call = {""};
+  call.gradient = true;
+  EXPECT_EQ(error(call),
+            "[paged_attention] f64[2, 4, 2](S1) is being recorded, and there "
+            "is no gradient; call it inside a NoGrad scope, or attention()");
+  const auto missing = [](const char* what, int id, int n) {
+    return fmt::format(
+        "[paged_attention] {} {} is not in [0, {}); write one that exists, or "
+        "-1 for none",
+        what, id, n);
+  };
+  call = {""};
+  call.page = 2;
+  EXPECT_EQ(error(call), missing("page", 2, 2));
+  call = {""};
+  call.row = 1;
+  EXPECT_EQ(error(call), missing("row", 1, 1));
+  call = {""};
+  call.position = 8;
+  EXPECT_EQ(error(call), missing("position", 8, 8));
+}
+
 }  // namespace
 }  // namespace dtensor::testing
