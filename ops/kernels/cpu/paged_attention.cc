@@ -19,7 +19,7 @@ using namespace cpu;
 constexpr int64_t kKeys = 256;  // in a block
 constexpr int64_t kRows = 128;  // of a product: heads times queries
 // As many queries as are better off without copies of the keys.
-constexpr int64_t kFewQueries = 8;
+constexpr int64_t kFewQueries = 4;
 // Rows and keys whose products are summed at once, in registers.
 constexpr int kTileRows = kVecBytes == 64 ? 4 : 2, kTileKeys = 4;
 
