@@ -101,8 +101,8 @@ TEST(Decode, CopiesRowsToTheirIndices) {
             part[dim] = 3;
             const DistTensor rows =
                 randn(part, mesh, {}, DType::kF64, {2}).redistribute(from);
-            const DistTensor at =
-                testing::put(testing::integers({3}, {3, -1, 0}, t), mesh, "S0,R");
+            const DistTensor at = testing::put(
+                testing::integers({3}, {3, -1, 0}, t), mesh, "S0,R");
             const std::string error =
                 error_of([&] { copy_into(x, rows, dim, at); });
             EXPECT_EQ(x.spec(), spec);
