@@ -1,6 +1,9 @@
 #include "dtensor/ops/attention.h"
 
+#include "dtensor/nn/cache_layer.h"
 #include "dtensor/nn/layers.h"
+#include "dtensor/ops/embedding.h"
+#include "dtensor/ops/paged_attention.h"
 #include "dtensor/ops/view.h"
 #include "dtensor/placement/error.h"
 
@@ -30,6 +33,13 @@ Attention::Attention(const Scope& at, const AttentionConfig& c)
   k_norm_ = add<RMSNorm>("k_norm", all ? c.kv_heads * d : d, c.norm_eps);
 }
 
+Split Attention::head_split() const {
+  // The weight is split in granules of a head.
+  const std::vector<int> axes =
+      q_proj_->weight().layout().dims[0].split().axes();
+  return axes.empty() ? Split() : Split::over(axes);
+}
+
 Attention::Projected Attention::project(const DistTensor& x) const {
   const AttentionConfig& c = config_;
   const auto heads = [&](DistTensor y, int64_t n, const Child<RMSNorm>& norm) {
@@ -57,6 +67,30 @@ DistTensor Attention::forward(const DistTensor& x) const {
                                            .window = c.window,
                                            .soft_cap = c.soft_cap});
   return o_proj_(view(a, {x.size(0), x.size(1), c.heads * c.head_size}));
+}
+
+DistTensor Attention::cached(const DistTensor& x, const CacheTokens& at,
+                             const CacheLayer& layer) const {
+  const AttentionConfig& c = config_;
+  const int64_t t = x.size(1), d = c.head_size;
+  auto [q, k, v] = project(x);
+  if (c.rotary) {
+    q = rotary(q, c.rope, at.positions);
+    k = rotary(k, c.rope, at.positions);
+  }
+  for (const auto& [cache, fresh] : {std::pair(&layer.k, &k), {&layer.v, &v}}) {
+    DistTensor rows = view(*fresh, {t, c.kv_heads, d});
+    if (layer.heads.defined()) rows = index_select(rows, 1, layer.heads);
+    copy_into(*cache, rows, 0, at.slot);
+  }
+  const DistTensor a = paged_attention(view(q, {t, c.heads, d}), layer.k,
+                                       layer.v, at.pages, at.row, at.position,
+                                       {.kv_heads = c.kv_heads,
+                                        .page = layer.page,
+                                        .scale = c.scale,
+                                        .window = c.window,
+                                        .soft_cap = c.soft_cap});
+  return o_proj_(view(a, {1, t, c.heads * d}));
 }
 
 }  // namespace dtensor::nn

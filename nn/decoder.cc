@@ -4,7 +4,10 @@
 
 #include <cmath>
 
+#include "dtensor/autograd.h"
 #include "dtensor/nn/between_meshes.h"
+#include "dtensor/nn/kv_cache.h"
+#include "dtensor/ops/embedding.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/view.h"
 #include "dtensor/placement/error.h"
@@ -104,6 +107,15 @@ Mixed DecoderBlock::forward(const DistTensor& x) const {
   return run(x, [&](const DistTensor& y) { return attention_(y); });
 }
 
+DistTensor DecoderBlock::cached(const DistTensor& x, const CacheTokens& at,
+                                const CacheLayer& layer) const {
+  return run(x,
+             [&](const DistTensor& y) {
+               return attention_.call(&Attention::cached, y, at, layer);
+             })
+      .y;
+}
+
 MaskedHead::MaskedHead(const Scope& at, const ModelConfig& c)
     : Module(at),
       dense_(add<Linear>("transform.dense", c.hidden, c.hidden)),
@@ -152,6 +164,31 @@ DistTensor Decoder::embed(const DistTensor& tokens) const {
   if (architecture_.positions)
     positions = positions_.call(&Embedding::first, tokens.size(1));
   return embedded(batch_onto(embedding_->mesh(), tokens), positions);
+}
+
+std::vector<const Attention*> Decoder::attention_layers() const {
+  if (!architecture_.causal) return {};
+  std::vector<const Attention*> layers;
+  for (const auto& block : blocks_) layers.push_back(&block->attention());
+  return layers;
+}
+
+DistTensor Decoder::decode(const CacheStep& step, const KvCache& cache) const {
+  if (!architecture_.causal) return LanguageModel::decode(step, cache);
+  const PathScope inside(path());
+  const NoGrad no_grad;
+  const CacheTokens& first = step.on(embedding_->mesh());
+  DistTensor positions;
+  if (architecture_.positions) positions = positions_(first.positions);
+  DistTensor x = embedded(first.ids, positions);
+  for (int64_t i = 0; i < config().layers; ++i) {
+    const Child<DecoderBlock>& block = blocks_[static_cast<size_t>(i)];
+    x = block.call(&DecoderBlock::cached, onto(block->mesh(), x),
+                   step.on(block->mesh()), cache.layer(i));
+  }
+  x = index_select(x, 1, step.on(x.mesh()).wanted);
+  const DistTensor logits = project(last_norm(x), cache.table());
+  return reshape(logits, {logits.size(1), logits.size(2)});
 }
 
 Mixed Decoder::run(int64_t i, const DistTensor& x) const {

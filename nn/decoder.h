@@ -19,6 +19,9 @@ class DecoderBlock : public Module {
   DecoderBlock(const Scope& at, const ModelConfig&, int64_t layer);
   // [b, s, hidden] -> [b, s, hidden], with the load if the mlp has experts.
   virtual Mixed forward(const DistTensor& x) const;
+  // The same for the tokens of a step of a cache; see Attention::cached().
+  virtual DistTensor cached(const DistTensor& x, const CacheTokens&,
+                            const CacheLayer&) const;
   const Attention& attention() const { return *attention_; }
 
  private:
@@ -59,6 +62,8 @@ class Decoder : public LanguageModel {
   DistTensor project(const DistTensor& features,
                      const DistTensor& table) const override;
   DistTensor tied() const override;
+  std::vector<const Attention*> attention_layers() const override;
+  DistTensor decode(const CacheStep&, const KvCache&) const override;
   // If config.router_loss is not 0, the results after the activations are the
   // summed loads of the blocks so far (chosen, probability).
   std::vector<DistTensor> train_block(

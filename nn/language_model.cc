@@ -70,6 +70,11 @@ DistTensor LanguageModel::train_loss(const DistTensor& cross_entropy,
   return cross_entropy;
 }
 
+DistTensor LanguageModel::decode(const CacheStep&, const KvCache&) const {
+  fail("model", "a {} cannot be continued token by token; call logits()",
+       config_.name);
+}
+
 DistTensor LanguageModel::logits(const DistTensor& tokens) const {
   const PathScope inside(path());
   return onto(mesh(), head(features(tokens)));

@@ -11,6 +11,10 @@
 
 namespace dtensor::nn {
 
+class Attention;
+class CacheStep;
+class KvCache;
+
 // Which activations the backward pass recomputes instead of saving them
 // (ops/grad.h).
 enum class Recompute {
@@ -77,6 +81,16 @@ class LanguageModel : public Module {
   // The embedding table that the head shares; undefined if the head has its
   // own.
   virtual DistTensor tied() const { return {}; }
+
+  // For continuing texts token by token (kv_cache.h). The attention of each
+  // layer; empty if the model cannot do that, because its attention is not
+  // causal, or because its class does not override these functions.
+  virtual std::vector<const Attention*> attention_layers() const { return {}; }
+  // Appends a step of the cache to its texts. Returns the logits [n, vocab], of
+  // which the first step.wanted() are those after the tokens that the step
+  // wants. Not recorded by autograd. Throws Error if attention_layers() is
+  // empty.
+  virtual DistTensor decode(const CacheStep& step, const KvCache&) const;
 
   // Takes effect from the next features() or loss(); the default is kNone.
   // Losses and gradients are bit for bit the same. The second run repeats the

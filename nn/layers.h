@@ -10,6 +10,9 @@
 
 namespace dtensor::nn {
 
+struct CacheLayer;
+struct CacheTokens;
+
 // weight [out, in], as in PyTorch. Column-parallel is S0; row-parallel is S1,
 // and the product is then a partial sum, to one part of which the bias is
 // added.
@@ -168,8 +171,14 @@ class Attention : public Module {
   Attention(const Scope& at, const AttentionConfig&);
   // [b, s, hidden] -> [b, s, hidden].
   virtual DistTensor forward(const DistTensor& x) const;
+  // The tokens of a step of a cache (kv_cache.h): writes their keys and values
+  // to the layer, and attends to what it has of their texts. x [1, t, hidden].
+  virtual DistTensor cached(const DistTensor& x, const CacheTokens&,
+                            const CacheLayer&) const;
   // head_size is never 0.
   const AttentionConfig& config() const { return config_; }
+  // How query heads are split.
+  Split head_split() const;
 
  private:
   struct Projected {

@@ -1,0 +1,29 @@
+// The part of a cache of keys and values (kv_cache.h) that a layer uses.
+#pragma once
+#include <cstdint>
+
+#include "dtensor/dist_tensor.h"
+
+namespace dtensor::nn {
+
+// The keys and values of one layer: [slots, heads, d], a page after the other,
+// with the heads split as the queries are. Where query heads of ranks do not
+// divide the kv heads, a head that several ranks use is there several times
+// (KvHeads in ops/paged_attention.h), and `heads` [heads] lists the kv head of
+// each; otherwise it is undefined.
+struct CacheLayer {
+  DistTensor k, v, heads;
+  int64_t page = 0;
+};
+
+// The tokens of one step on the mesh of a layer.
+struct CacheTokens {
+  DistTensor ids, positions;  // [1, t]
+  // The position of each token again, the row of its text in `pages`, and the
+  // slot for its key and value: [t]. Rows and slots of padding are -1.
+  DistTensor position, row, slot;
+  DistTensor pages;   // [texts, pages of a text]
+  DistTensor wanted;  // [n], the tokens whose logits are wanted
+};
+
+}  // namespace dtensor::nn

@@ -1,0 +1,103 @@
+// The keys and values of the texts that a model is continuing.
+#pragma once
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "dtensor/nn/cache_layer.h"
+
+namespace dtensor::nn {
+
+class LanguageModel;
+
+struct CacheOptions {
+  int64_t tokens = 0;  // the capacity, of all texts together
+  int64_t page = 32;   // tokens in a page
+  // The most texts in one step, the most tokens of a text (0: the model's
+  // longest sequence), and the most tokens of a text in one step.
+  int64_t texts = 1, length = 0, step = 256;
+};
+
+// A step: tokens of several texts at once, each at the end of its text.
+class CacheStep {
+ public:
+  struct Part {
+    int64_t text;  // from KvCache::add()
+    std::vector<int64_t> tokens;
+    bool wanted = true;  // whether the logits after the last one are wanted
+  };
+
+  // The step on a mesh; every rank of the run calls it.
+  const CacheTokens& on(const Mesh&) const;
+  // The number of wanted logits, which come first in those of decode().
+  int64_t wanted() const { return wanted_; }
+
+ private:
+  friend class KvCache;
+  std::vector<int64_t> ids_, positions_, row_, slot_, pages_, want_;
+  int64_t wanted_ = 0, texts_ = 0;
+  mutable std::deque<std::pair<Mesh, CacheTokens>> on_;
+};
+
+// Memory for a number of tokens, cut into pages. A text holds the pages that
+// its tokens need, and gives them back when it is removed. Pages are handed out
+// by every rank alike, and nothing is sent: every rank of the model makes the
+// same calls.
+class KvCache {
+ public:
+  // Throws Error if the model cannot be continued: see
+  // LanguageModel::attention_layers().
+  KvCache(const LanguageModel&, const CacheOptions&);
+
+  // Begins a text of at most `tokens` tokens, and reserves its pages. Returns
+  // its number, or -1 if too few pages are free.
+  int64_t add(int64_t tokens);
+  void remove(int64_t text);
+  // The tokens of a text that are in the cache.
+  int64_t length(int64_t text) const;
+
+  // A step that appends these tokens; each text at most once. The numbers of
+  // tokens and of wanted logits are rounded up to powers of two, so that there
+  // are few shapes to decide layouts for. Throws Error if a text becomes longer
+  // than was reserved.
+  CacheStep step(std::span<const CacheStep::Part>);
+
+  const CacheLayer& layer(int64_t i) const {
+    return layers_[static_cast<size_t>(i)];
+  }
+  // The embedding table on the mesh of the last layer, for a head that shares
+  // it; else undefined.
+  const DistTensor& table() const { return table_; }
+  int64_t free_pages() const { return std::ssize(free_); }
+  int64_t pages_for(int64_t tokens) const {
+    return (tokens + options_.page - 1) / options_.page;
+  }
+  // The bytes of keys and values on this rank.
+  int64_t bytes() const;
+
+ private:
+  struct Text {
+    std::vector<int64_t> pages;  // that hold its tokens; -1: none any more
+    std::vector<int64_t> spare;  // reserved
+    int64_t length = 0, most = 0;
+  };
+  Text& text(int64_t number);
+  // Appends a token, and returns its slot.
+  int64_t append(Text&);
+  // Makes the pages that no window reaches any more spare.
+  void drop_behind_window(Text&);
+
+  CacheOptions options_;
+  int64_t window_ = 0;  // of all layers; 0: some layer has none
+  int64_t table_width_ = 0;
+  std::vector<CacheLayer> layers_;
+  DistTensor table_;
+  std::vector<int64_t> free_;
+  std::map<int64_t, Text> texts_;
+  int64_t next_ = 0;
+};
+
+}  // namespace dtensor::nn
