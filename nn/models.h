@@ -8,6 +8,7 @@
 
 #include "dtensor/nn/language_model.h"
 #include "dtensor/nn/parallel.h"
+#include "dtensor/nn/sampling.h"
 
 namespace dtensor::nn {
 
@@ -66,14 +67,21 @@ struct GenerateOptions {
   uint64_t seed = 0;
   double temperature = 1;  // 0: always take the most likely token
   std::vector<int64_t> prompt = {'\n'};
+  Sampling sampling = {};          // its seed and temperature are those above
+  std::vector<int64_t> stop = {};  // tokens that end the text
+  // Keep the keys and values of the text (kv_cache.h), instead of computing the
+  // text again for each token. A model that cannot do that, and a text that
+  // becomes longer than config().seq, go without.
+  bool cache = true;
 };
 
-// Returns `tokens` new tokens that follow the prompt. Each is drawn from the
-// model's distribution with the uniform number of Philox(seed, position), so
-// that every mesh draws the same. The context is the last config().seq tokens.
-// Collective over the model's mesh; only the logits of the last position are
-// gathered. In a dry run all tokens are 0. Throws Error for an empty prompt, a
-// token outside the vocabulary, or a negative temperature.
+// Returns `tokens` new tokens that follow the prompt, or fewer if one of `stop`
+// is among them. Each is drawn as sampling.h says, so that every mesh draws the
+// same. The context is the last config().seq tokens. Collective over the
+// model's mesh; only the logits of the last position are gathered. In a dry run
+// all tokens are 0. Throws Error for an empty prompt, a token outside the
+// vocabulary, or sampling that is out of range. For several texts at once, see
+// engine.h.
 std::vector<int64_t> generate(const LanguageModel&, const GenerateOptions&);
 
 }  // namespace dtensor::nn

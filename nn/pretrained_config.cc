@@ -392,4 +392,36 @@ ModelConfig read_config(const std::string& path) {
   return config;
 }
 
+GenerationConfig read_generation_config(const std::string& dir) {
+  GenerationConfig c;
+  std::error_code ignored;
+  for (const char* name : {"/config.json", "/generation_config.json"}) {
+    const std::string path = dir + name;
+    if (!std::filesystem::exists(path, ignored)) continue;
+    const json all = read_object(path);
+    if (!all.contains("eos_token_id") || all["eos_token_id"].is_null())
+      continue;
+    const json& eos = all["eos_token_id"];
+    c.stop.clear();
+    for (const json& id : eos.is_array() ? eos : json::array({eos})) {
+      DT_CHECK(id.is_number_integer(), "load",
+               "{} has \"eos_token_id\": {}; write a token id, or a list", path,
+               eos.dump());
+      c.stop.push_back(id.get<int64_t>());
+    }
+  }
+  const std::string path = dir + "/generation_config.json";
+  if (!std::filesystem::exists(path, ignored)) return c;
+  Members m(path, read_object(path));
+  Sampling& s = c.sampling;
+  s.repetition_penalty =
+      m.number<double>("repetition_penalty", s.repetition_penalty);
+  if (!m.number<bool>("do_sample", false)) return c;
+  s.temperature = m.number<double>("temperature", 1.0);
+  s.top_k = m.number<int64_t>("top_k", int64_t{50});  // as in transformers
+  s.top_p = m.number<double>("top_p", 1.0);
+  s.min_p = m.number<double>("min_p", 0.0);
+  return c;
+}
+
 }  // namespace dtensor::nn

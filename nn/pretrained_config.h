@@ -1,8 +1,10 @@
 // Reads and writes a model's config in the format of transformers.
 #pragma once
 #include <string>
+#include <vector>
 
 #include "dtensor/nn/config.h"
+#include "dtensor/nn/sampling.h"
 
 namespace dtensor::nn {
 
@@ -15,5 +17,17 @@ std::string config_text(const ModelConfig&);
 // and for an unknown member. Members that only matter for training,
 // such as dropout, are ignored.
 ModelConfig read_config(const std::string& path);
+
+// How the files of a model want texts to be continued.
+struct GenerationConfig {
+  // With temperature 0 unless the file says do_sample.
+  Sampling sampling = {.temperature = 0};
+  std::vector<int64_t> stop = {};  // tokens that end a text
+};
+// Reads dir/generation_config.json; what it leaves out, such as all of it, is
+// taken from "eos_token_id" of config.json, or is the default. Members that
+// transformers has beyond these are ignored, since a request can say otherwise.
+// Throws Error for a member of the wrong type, or out of range.
+GenerationConfig read_generation_config(const std::string& dir);
 
 }  // namespace dtensor::nn

@@ -1,0 +1,148 @@
+#include "dtensor/nn/engine.h"
+
+#include <algorithm>
+
+#include "dtensor/nn/between_meshes.h"
+#include "dtensor/placement/error.h"
+
+namespace dtensor::nn {
+namespace {
+
+CacheOptions cache_of(const LanguageModel& model, const EngineOptions& o) {
+  const int64_t seq = model.config().seq;
+  return {.tokens = o.cache_tokens ? o.cache_tokens : o.texts * seq,
+          .page = o.page,
+          .texts = o.texts,
+          .length = seq,
+          .step = o.chunk};
+}
+
+}  // namespace
+
+Engine::Engine(const LanguageModel& model, const EngineOptions& options)
+    : model_(model),
+      options_(options),
+      cache_(model, cache_of(model, options)) {}
+
+int64_t Engine::add(TextRequest request) {
+  const ModelConfig& config = model_.config();
+  const auto prompt = std::ssize(request.prompt);
+  DT_CHECK(prompt > 0, "generate",
+           "the prompt is empty; start with a token, such as the newline 10");
+  DT_CHECK(request.tokens >= 1, "generate",
+           "{} tokens are to be generated; write at least 1", request.tokens);
+  for (const int64_t t : request.prompt)
+    DT_CHECK(t >= 0 && t < config.vocab, "generate",
+             "token {} of the prompt is not in the vocabulary of {}", t,
+             config.vocab);
+  DT_CHECK(prompt + request.tokens <= config.seq, "generate",
+           "the prompt has {} tokens, and {} more make {}, but the model's "
+           "longest sequence is {}; shorten the prompt, or ask for at most {}",
+           prompt, request.tokens, prompt + request.tokens, config.seq,
+           config.seq - prompt);
+  const int64_t capacity = cache_of(model_, options_).tokens;
+  DT_CHECK(
+      prompt + request.tokens <= capacity, "generate",
+      "the prompt has {} tokens, and {} more make {}, but the cache is for "
+      "{}; make a larger one",
+      prompt, request.tokens, prompt + request.tokens, capacity);
+  check_sampling(request.sampling, config.vocab);
+  Text text;
+  text.number = next_++;
+  text.tokens = request.prompt;
+  text.request = std::move(request);
+  finished_[text.number] = Finish::kRunning;
+  waiting_.push_back(std::move(text));
+  return next_ - 1;
+}
+
+void Engine::cancel(int64_t request) {
+  std::erase_if(waiting_, [&](const Text& t) { return t.number == request; });
+  end(request, Finish::kCallback);
+}
+
+Finish Engine::finish(int64_t request) const {
+  const auto found = finished_.find(request);
+  DT_CHECK(found != finished_.end(), "generate", "there is no request {}",
+           request);
+  return found->second;
+}
+
+void Engine::end(int64_t number, Finish why) {
+  for (auto t = running_.begin(); t != running_.end(); ++t)
+    if (t->number == number) {
+      cache_.remove(t->in_cache);
+      running_.erase(t);
+      break;
+    }
+  if (finished_[number] == Finish::kRunning) finished_[number] = why;
+}
+
+// In their order, so that a long text is not overtaken for ever.
+void Engine::admit() {
+  while (!waiting_.empty() && std::ssize(running_) < options_.texts) {
+    Text& first = waiting_.front();
+    // The last token is not put into the cache.
+    first.in_cache =
+        cache_.add(std::ssize(first.request.prompt) + first.request.tokens - 1);
+    if (first.in_cache < 0) return;
+    running_.push_back(std::move(first));
+    waiting_.pop_front();
+  }
+}
+
+bool Engine::step() {
+  admit();
+  if (running_.empty()) return false;
+  std::vector<CacheStep::Part> parts;
+  std::vector<int64_t> drawing;
+  int64_t room = options_.chunk;
+  for (const Text& t : running_) {
+    const int64_t cached = cache_.length(t.in_cache),
+                  missing = std::ssize(t.tokens) - cached;
+    // A single token never waits for prompts of others.
+    const int64_t n = missing == 1 ? 1 : std::min(missing, room);
+    if (n == 0) continue;
+    if (missing > 1) room -= n;
+    const auto from = t.tokens.begin() + cached;
+    parts.push_back({.text = t.in_cache,
+                     .tokens = {from, from + n},
+                     .wanted = n == missing});
+    if (n == missing) drawing.push_back(t.number);
+  }
+  const CacheStep step = cache_.step(parts);
+  const DistTensor logits = model_.decode(step, cache_);
+  if (drawing.empty()) return true;
+  const Tensor rows = onto(model_.mesh(), logits).full();
+  const bool values = rows.device().kind() != Device::Kind::kNone;
+  const std::vector<double> all =
+      values ? rows.to_doubles() : std::vector<double>();
+  const auto vocab = static_cast<size_t>(model_.config().vocab);
+  for (size_t i = 0; i < drawing.size(); ++i)
+    for (Text& t : running_)
+      if (t.number == drawing[i]) {
+        draw_next(t, values ? std::span(all).subspan(i * vocab, vocab)
+                            : std::span<const double>());
+        break;
+      }
+  return true;
+}
+
+void Engine::draw_next(Text& t, std::span<const double> logits) {
+  const TextRequest& r = t.request;
+  DrawnToken token;
+  if (!logits.empty())
+    token = draw(logits, r.sampling, t.tokens, std::ssize(r.prompt), t.drawn(),
+                 r.likeliest);
+  t.tokens.push_back(token.id);
+  Finish why = Finish::kRunning;
+  if (std::find(r.stop.begin(), r.stop.end(), token.id) != r.stop.end())
+    why = Finish::kStopToken;
+  else if (t.drawn() == r.tokens)
+    why = Finish::kLength;
+  if (r.on_token && !r.on_token(token) && why == Finish::kRunning)
+    why = Finish::kCallback;
+  if (why != Finish::kRunning) end(t.number, why);
+}
+
+}  // namespace dtensor::nn

@@ -1,0 +1,84 @@
+// Continues several texts at once, each as if it were alone.
+#pragma once
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "dtensor/nn/kv_cache.h"
+#include "dtensor/nn/language_model.h"
+#include "dtensor/nn/sampling.h"
+
+namespace dtensor::nn {
+
+struct EngineOptions {
+  int64_t texts = 8;         // the most that are continued at once
+  int64_t cache_tokens = 0;  // of all texts; 0: texts x the longest sequence
+  int64_t page = 32;         // tokens in a page of the cache
+  // The most tokens of prompts in one step. A longer prompt takes several
+  // steps, between which other texts go on.
+  int64_t chunk = 256;
+};
+
+// One text to continue.
+struct TextRequest {
+  std::vector<int64_t> prompt = {};
+  int64_t tokens = 16;  // the most to generate
+  Sampling sampling = {};
+  std::vector<int64_t> stop = {};  // tokens that end the text, and belong to it
+  int64_t likeliest = 0;           // see draw()
+  // Called with each token; returns whether the text goes on. Every rank calls
+  // it with the same tokens and has to return the same.
+  std::function<bool(const DrawnToken&)> on_token = {};
+};
+
+enum class Finish : uint8_t { kRunning, kLength, kStopToken, kCallback };
+
+// Every rank of the model makes the same calls in the same order. A request
+// waits until the cache has room for its prompt and all its tokens; then it is
+// never interrupted. In a dry run all tokens are 0.
+class Engine {
+ public:
+  // Throws Error if the model cannot be continued (kv_cache.h).
+  Engine(const LanguageModel&, const EngineOptions&);
+
+  // Throws Error if the prompt is empty or has a token outside the vocabulary;
+  // if prompt and tokens together are longer than config().seq, or than the
+  // cache; or if check_sampling() does. Returns the number of the request.
+  int64_t add(TextRequest);
+  // Ends a request, if it is not finished. Its callback is not called again.
+  void cancel(int64_t request);
+  // Runs the model once: one token for each running text, and a part of the
+  // prompts that are not yet in the cache. Returns false if there is nothing to
+  // do.
+  bool step();
+
+  // Why a request ended, and the numbers of those that wait and run.
+  Finish finish(int64_t request) const;
+  int64_t waiting() const { return std::ssize(waiting_); }
+  int64_t running() const { return std::ssize(running_); }
+  const KvCache& cache() const { return cache_; }
+
+ private:
+  struct Text {
+    int64_t number = 0, in_cache = -1;
+    TextRequest request;
+    std::vector<int64_t> tokens;  // prompt and generated
+    int64_t drawn() const {
+      return std::ssize(tokens) - std::ssize(request.prompt);
+    }
+  };
+  void admit();
+  void draw_next(Text&, std::span<const double> logits);
+  void end(int64_t number, Finish);
+
+  const LanguageModel& model_;
+  EngineOptions options_;
+  KvCache cache_;
+  std::deque<Text> waiting_, running_;
+  std::map<int64_t, Finish> finished_;
+  int64_t next_ = 0;
+};
+
+}  // namespace dtensor::nn

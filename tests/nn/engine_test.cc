@@ -1,0 +1,199 @@
+// Texts that are continued with a cache of keys and values, alone and with
+// others, against models that compute the whole text for each token.
+#include "dtensor/nn/engine.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "dtensor/nn/architecture.h"
+#include "dtensor/nn/models.h"
+#include "dtensor/nn/pretrained_config.h"
+#include "dtensor/ops/decision.h"
+#include "dtensor/placement/error.h"
+#include "dtensor/rank_context.h"
+#include "tests/nn/on_mesh.h"
+#include "tests/testing.h"
+
+namespace dtensor::nn {
+namespace {
+
+namespace fs = std::filesystem;
+using dtensor::testing::error_of;
+using Ids = std::vector<int64_t>;
+
+const LoadOptions kF64{.dtype = DType::kF64};
+
+std::vector<std::string> families() {
+  std::vector<std::string> all;
+  for (const auto& entry : fs::directory_iterator("tests/nn/data"))
+    if (entry.is_directory()) {
+      const std::string dir = entry.path().string();
+      if (architecture(read_config(dir + "/config.json").name).causal)
+        all.push_back(dir);
+    }
+  return all;
+}
+
+// The likeliest tokens, one after the other.
+Ids without_cache(const std::string& dir, const Ids& prompt, int64_t tokens) {
+  return on_mesh<Ids>("dp=1", [&](const Mesh& m) {
+    return generate(
+        *from_pretrained(dir, m, kF64),
+        {.tokens = tokens, .temperature = 0, .prompt = prompt, .cache = false});
+  });
+}
+
+std::vector<Ids> with_engine(const std::string& dir, const std::string& mesh,
+                             const std::vector<Ids>& prompts, int64_t tokens,
+                             const EngineOptions& options) {
+  return on_mesh<std::vector<Ids>>(mesh, [&](const Mesh& m) {
+    const auto model = from_pretrained(dir, m, kF64);
+    Engine engine(*model, options);
+    const int64_t free = engine.cache().free_pages();
+    std::vector<Ids> out(prompts.size());
+    for (size_t i = 0; i < prompts.size(); ++i)
+      engine.add({.prompt = prompts[i],
+                  .tokens = tokens,
+                  .sampling = {.temperature = 0},
+                  .on_token = [&out, i](const DrawnToken& t) {
+                    out[i].push_back(t.id);
+                    return true;
+                  }});
+    while (engine.step()) {
+    }
+    for (size_t i = 0; i < prompts.size(); ++i)
+      EXPECT_EQ(engine.finish(static_cast<int64_t>(i)), Finish::kLength);
+    EXPECT_EQ(engine.cache().free_pages(), free);
+    return out;
+  });
+}
+
+// Prompts of several lengths, in chunks of 4 and pages of 3, three texts at a
+// time: the same tokens as each alone without a cache, on every mesh.
+TEST(Engine, TheSameTokensAsWithoutACache) {
+  const std::vector<Ids> prompts = {{7, 3, 11, 2, 9, 4, 8, 1, 30, 22},
+                                    {5},
+                                    {1, 2, 3, 4, 5, 6, 7},
+                                    {40, 41},
+                                    {12, 13, 14}};
+  const int64_t tokens = 24;
+  for (const std::string& dir : families()) {
+    std::vector<Ids> want;
+    for (const Ids& prompt : prompts)
+      want.push_back(without_cache(dir, prompt, tokens));
+    for (const char* mesh :
+         {"dp=1", "tp=2", "tp=3", "tp=5", "tp=7", "dp=2,tp=3", "pp=2"})
+      EXPECT_EQ(with_engine(dir, mesh, prompts, tokens,
+                            {.texts = 3, .page = 3, .chunk = 4}),
+                want)
+          << dir << " on " << mesh;
+  }
+}
+
+// A window gives pages back, so that a long text fits into a small cache.
+TEST(Engine, AWindowDropsPages) {
+  const std::string dir = "tests/nn/data/mistral";  // a window of 7
+  const Ids prompt = {7, 3, 11, 2, 9, 4, 8, 1, 30, 22};
+  EXPECT_EQ(
+      with_engine(dir, "tp=2", {prompt}, 30,
+                  {.texts = 1, .cache_tokens = 40, .page = 2, .chunk = 4}),
+      std::vector<Ids>{without_cache(dir, prompt, 30)});
+  on_mesh<int>("dp=1", [&](const Mesh& m) {
+    const auto model = from_pretrained(dir, m, kF64);
+    KvCache cache(*model, {.tokens = 40, .page = 2, .step = 4});
+    const int64_t free = cache.free_pages();
+    cache.add(40);
+    EXPECT_EQ(free - cache.free_pages(), 7);  // of 20: (7 + 4) / 2 and one more
+    return 0;
+  });
+}
+
+// From the third step on, no layout is decided and no memory is allocated.
+TEST(Engine, StepsAreWarm) {
+  on_mesh<int>("tp=3", [&](const Mesh& m) {
+    const auto model = from_pretrained("tests/nn/data/llama", m);
+    Engine engine(*model, {.texts = 1});
+    engine.add({.prompt = {1, 2, 3}, .tokens = 50});
+    for (int i = 0; i < 3; ++i) EXPECT_TRUE(engine.step());
+    const int64_t cold = decision_use(RankContext::current()).misses;
+    while (engine.step()) {
+    }
+    EXPECT_EQ(decision_use(RankContext::current()).misses, cold);
+    return 0;
+  });
+}
+
+TEST(Engine, StopsAndCancels) {
+  on_mesh<int>("tp=2", [&](const Mesh& m) {
+    const auto model = from_pretrained("tests/nn/data/gpt2", m, kF64);
+    Engine engine(*model, {.texts = 2});
+    const auto add = [&](TextRequest r) {
+      r.prompt = {1, 2, 3};
+      r.tokens = 20;
+      r.sampling.temperature = 0;
+      return engine.add(std::move(r));
+    };
+    Ids all, some;
+    const int64_t whole = add({.on_token = [&](const DrawnToken& t) {
+      all.push_back(t.id);
+      return true;
+    }});
+    const int64_t cancelled = add({}), waiting = add({});
+    EXPECT_TRUE(engine.step());
+    EXPECT_EQ(engine.running(), 2);
+    EXPECT_EQ(engine.waiting(), 1);
+    engine.cancel(cancelled);
+    engine.cancel(waiting);
+    EXPECT_EQ(engine.running(), 1);
+    EXPECT_EQ(engine.waiting(), 0);
+    while (engine.step()) {
+    }
+    EXPECT_EQ(engine.finish(whole), Finish::kLength);
+    EXPECT_EQ(engine.finish(cancelled), Finish::kCallback);
+    EXPECT_EQ(all.size(), 20u);
+    const int64_t stopped = add({.stop = {all[4]}});
+    const int64_t refused = add({.on_token = [&](const DrawnToken& t) {
+      some.push_back(t.id);
+      return some.size() < 3;
+    }});
+    while (engine.step()) {
+    }
+    EXPECT_EQ(engine.finish(stopped), Finish::kStopToken);
+    EXPECT_EQ(engine.finish(refused), Finish::kCallback);
+    EXPECT_EQ(some, Ids(all.begin(), all.begin() + 3));
+    return 0;
+  });
+}
+
+TEST(Engine, RefusesWhatDoesNotFit) {
+  on_mesh<int>("dp=1", [&](const Mesh& m) {
+    const auto model = from_pretrained("tests/nn/data/llama", m);
+    Engine engine(*model, {.texts = 2, .cache_tokens = 20});
+    const auto error = [&](TextRequest r) {
+      return error_of([&] { engine.add(std::move(r)); });
+    };
+    EXPECT_NE(error({.prompt = {}}).find("the prompt is empty"),
+              std::string::npos)
+        << error({.prompt = {}});
+    EXPECT_EQ(error({.prompt = {251}}),
+              "[generate] token 251 of the prompt is not in the vocabulary of "
+              "251");
+    EXPECT_EQ(
+        error({.prompt = Ids(60, 1), .tokens = 5}),
+        "[generate] the prompt has 60 tokens, and 5 more make 65, but the "
+        "model's longest sequence is 64; shorten the prompt, or ask for "
+        "at most 4");
+    EXPECT_EQ(error({.prompt = Ids(10, 1), .tokens = 11}),
+              "[generate] the prompt has 10 tokens, and 11 more make 21, but "
+              "the cache is for 20; make a larger one");
+    const auto encoder = from_pretrained("tests/nn/data/bert", m);
+    EXPECT_EQ(error_of([&] { Engine(*encoder, {}); }),
+              "[cache] a bert cannot be continued token by token; generate() "
+              "without a cache");
+    return 0;
+  });
+}
+
+}  // namespace
+}  // namespace dtensor::nn
