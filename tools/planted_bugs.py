@@ -703,9 +703,9 @@ BUGS = [
          '{"*.k_proj.*", on(Shard(0, MUT(133) ? 1 : d))},'),
     ], ['module_test']),
     Bug(134, 'the c_fc bias is not split (pattern .weight)', [
-        ('nn/architecture.cc',
-         '{"*.c_fc.*", 0},',
-         '{MUT(134) ? "*.c_fc.weight" : "*.c_fc.*", 0},'),
+        ('nn/parallel.cc',
+         'split("*.c_fc.*", 0);',
+         'split(MUT(134) ? "*.c_fc.weight" : "*.c_fc.*", 0);'),
     ], ['module_test']),
     Bug(135, 'positions: the last n instead of the first n', [
         ('nn/embedding.cc',
@@ -720,8 +720,8 @@ BUGS = [
     ], ['goldens_test']),
     Bug(137, 'attention is not causal', [
         ('nn/attention.cc',
-         '{.causal = true,',
-         '{.causal = !MUT(137),'),
+         '{.causal = c.causal,',
+         '{.causal = c.causal && !MUT(137),'),
     ], ['goldens_test']),
     Bug(138, 'exact gelu instead of gelu_new', [
         ('nn/mlp.cc',
@@ -730,9 +730,8 @@ BUGS = [
     ], ['goldens_test']),
     Bug(139, 'SwiGLU: silu of up instead of gate', [
         ('nn/mlp.cc',
-         'swiglu(gate_proj_(x), up_proj_(x))',
-         'swiglu((MUT(139) ? up_proj_ : gate_proj_)(x), '
-         '(MUT(139) ? gate_proj_ : up_proj_)(x))'),
+         'down_proj_(swiglu(gate, up))',
+         'down_proj_(MUT(139) ? swiglu(up, gate) : swiglu(gate, up))'),
     ], ['goldens_test']),
     Bug(140, 'warm-up starts at 0', [
         ('nn/schedule.cc',
@@ -740,16 +739,16 @@ BUGS = [
          'static_cast<double>(step + (MUT(140) ? 0 : 1)) /'),
     ], ['schedule_test']),
     Bug(141, 'temperature multiplies', [
-        ('nn/generate.cc',
-         '                    temperature);',
-         '                    (MUT(141) ? 1 / temperature : temperature));'),
-    ], ['temperature_test']),
-    Bug(142, 'saved q and k are swapped', [
-        ('nn/architecture.cc',
-         't.window.offset.back() = part * t.shape.back();',
-         't.window.offset.back() = (MUT(142) && part < 2 ? 1 - part : part) * '
-         't.shape.back();'),
-    ], ['pretrained_test']),
+        ('nn/sampling.cc',
+         'std::exp((logits[i] - most) / s.temperature);',
+         'std::exp((logits[i] - most) / '
+         '(MUT(141) ? 1 / s.temperature : s.temperature));'),
+    ], ['temperature_test', 'sampling_test']),
+    Bug(142, 'files: q, k and v are in the order v, k and q', [
+        ('nn/places_in_files.cc',
+         't.window.offset[0] = first;',
+         't.window.offset[0] = MUT(142) ? rows - first - shape[0] : first;'),
+    ], ['goldens_test', 'pretrained_test']),
     Bug(143, 'bf16 without f32 master weights', [
         ('nn/optimizer.cc',
          '.master = slot.master.defined() ?',
@@ -762,15 +761,13 @@ BUGS = [
     ], ['goldens_test']),
     Bug(145, 'RMS norm: eps is 1e-5 (config says 1e-6)', [
         ('nn/norm.cc',
-         'weight_(add_parameter("weight", {hidden}, Init::ones())),\n'
-         '      eps_(eps) {}',
-         'weight_(add_parameter("weight", {hidden}, Init::ones())),\n'
-         '      eps_(MUT(145) ? 1e-5 : eps) {}'),
+         '      eps_(eps),\n      plus_one_(plus_one) {}',
+         '      eps_(MUT(145) ? 1e-5 : eps),\n      plus_one_(plus_one) {}'),
     ], ['goldens_test']),
     Bug(146, 'llama keys are not rotated', [
         ('nn/attention.cc',
-         'k = rotary(k, config_.rope_theta);',
-         'if (!MUT(146)) k = rotary(k, config_.rope_theta);'),
+         'k = rotary(k, c.rope);',
+         'if (!MUT(146)) k = rotary(k, c.rope);'),
     ], ['goldens_test']),
     Bug(147, 'generate: windows past seq take the start of the text', [
         ('nn/generate.cc',
@@ -1766,6 +1763,33 @@ BUGS = [
          'double kept = 0;',
          'double kept = MUT(496) ? 1 : 0;'),
     ], ['kernels/attention_test']),
+    Bug(530, 'gemma2: odd layers have the window', [
+        ('nn/pretrained_config.cc',
+         'const bool slides = type == "sliding_attention";',
+         'const bool slides = MUT(530) ? type != "sliding_attention"\n'
+         '                             : type == "sliding_attention";'),
+    ], ['goldens_test']),
+    Bug(531, 'cache: pages are dropped one token too early', [
+        ('nn/kv_cache.cc',
+         'const int64_t first = t.length + 1 - window_;',
+         'const int64_t first = t.length + (MUT(531) ? 2 : 1) - window_;'),
+    ], ['engine_test']),
+    Bug(532, 'engine: a text gets the logits of another', [
+        ('nn/engine.cc',
+         'if (n == missing) drawing.push_back(t.number);',
+         'if (n == missing)\n      drawing.insert(MUT(532) ? drawing.begin() : '
+         'drawing.end(), t.number);'),
+    ], ['engine_test']),
+    Bug(533, 'sampling: top_p drops the token that reaches it', [
+        ('nn/sampling.cc',
+         'order.resize(n);\n    keep(order);',
+         'order.resize(MUT(533) && n > 1 ? n - 1 : n);\n    keep(order);'),
+    ], ['sampling_test']),
+    Bug(534, 'parallel residual: attention reads the second norm', [
+        ('nn/decoder.cc',
+         'Mixed mixed = mlp(norm_2_(at.x));',
+         'Mixed mixed = mlp(MUT(534) ? at.y : norm_2_(at.x));'),
+    ], ['goldens_test']),
 ]
 
 # Numbers of bugs that were removed, and the reason:
