@@ -26,7 +26,8 @@ sum keepdim dims; mean keepdim dims; amax keepdim dims; amin keepdim dims
 logsumexp keepdim dims; var keepdim dims
 softmax dim; log_softmax dim; cumsum dim; topk dim k; layer_norm; rms_norm
 matmul; matmul; matmul; linear; linear; embedding; embedding; cross_entropy
-attention causal; attention causal; attention causal; attention causal
+attention causal window soft_cap; attention causal window soft_cap
+attention causal window soft_cap; attention causal window soft_cap
 reshape shape; reshape shape; reshape shape; permute order; permute order
 slice dim lo hi step; slice dim lo hi step; pad dim left right value
 cat dim; cat dim; expand shape
@@ -158,7 +159,9 @@ std::optional<Drawn> draw(Random& r, const std::string& op, const Shape& s) {
     Shape keys = s;
     keys[1] = causal ? s[1] : r.between(1, 5);
     if (r.chance(50)) keys[2] = 1;
-    return Drawn{{causal}, {{keys}, {keys}}};
+    const int64_t window = causal && r.chance(50) ? r.between(1, 5) : 0;
+    const int64_t soft_cap = r.chance(30) ? r.between(1, 3) : 0;
+    return Drawn{{causal, window, soft_cap}, {{keys}, {keys}}};
   }
   if (op == "permute") {
     Ints order;

@@ -281,29 +281,35 @@ Value matmul(Value a, Value b) {
 }
 
 // q [b, s, h, d], k and v [b, t, g, d].
-Value attention(const Value& q, const Value& k, const Value& v, bool causal) {
+Value attention(const Value& q, const Value& k, const Value& v, bool causal,
+                int64_t window, int64_t soft_cap) {
   fit(q.shape.size() == 4 && k.shape.size() == 4 && v.shape == k.shape);
   const int64_t keys = k.shape[1], size = q.shape[3];
   fit(q.shape[0] == k.shape[0] && size == k.shape[3] && size > 0 && keys > 0);
   fit(k.shape[2] > 0 && q.shape[2] % k.shape[2] == 0);
   fit(!causal || keys == q.shape[1]);
+  fit(window == 0 || causal);
   const Dual root{std::sqrt(static_cast<double>(size))};
+  const Dual cap{static_cast<double>(soft_cap)};
   return make(q.shape, [&](Ints i) {
     const Ints at = i;
     const int64_t head = i[2] * k.shape[2] / q.shape[2];
     Row row;
     Dual sum;
-    for (int64_t t = 0; t < (causal ? at[1] + 1 : keys); ++t) {
+    const int64_t first = window ? std::max<int64_t>(at[1] + 1 - window, 0) : 0;
+    for (int64_t t = first; t < (causal ? at[1] + 1 : keys); ++t) {
       Dual score;
       for (i[3] = 0; i[3] < size; ++i[3])
         score = score + q(i) * k({at[0], t, head, i[3]});
-      row.push_back(exp(score / root));
+      score = score / root;
+      if (soft_cap) score = cap * tanh(score / cap);
+      row.push_back(exp(score));
       sum = sum + row.back();
     }
     Dual out;
     for (size_t t = 0; t < row.size(); ++t)
-      out =
-          out + row[t] / sum * v({at[0], static_cast<int64_t>(t), head, at[3]});
+      out = out + row[t] / sum *
+                      v({at[0], first + static_cast<int64_t>(t), head, at[3]});
     return out;
   });
 }
@@ -361,7 +367,7 @@ Value computed(const std::string& op, const Values& in, const Ints& a) {
     return make({}, [&](const Ints&) { return mean(picked); });
   }
   if (op == "attention" && in.size() == 3)
-    return attention(x, *in[1], *in[2], a[0] != 0);
+    return attention(x, *in[1], *in[2], a[0] != 0, a[1], a[2]);
   if (auto f = kRows.find(op); f != kRows.end())
     return rows(x, a.empty() ? -1 : a[0], a, f->second);
   if (op == "where_positive")

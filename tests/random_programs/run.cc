@@ -62,7 +62,10 @@ DistTensor call(const Step& s, const std::vector<DistTensor>& in) {
   if (s.op == "linear") return linear(x, in[1], in[2]);
   if (s.op == "cross_entropy") return cross_entropy(x, in[1]);
   if (s.op == "attention")
-    return attention(x, in[1], in[2], {.causal = a[0] != 0});
+    return attention(x, in[1], in[2],
+                     {.causal = a[0] != 0,
+                      .window = a[1],
+                      .soft_cap = static_cast<double>(a[2])});
   if (s.op == "matmul") return matmul(x, in[1]);
   if (s.op == "embedding") return embedding(x, in[1]);
   if (s.op == "where_positive") return where(gt(x, 0.0), in[1], in[2]);

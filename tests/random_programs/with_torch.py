@@ -89,8 +89,17 @@ def compute(op, inputs, args):
         return F.cross_entropy(*inputs)
     if op == "attention":
         q, k, v = (x.transpose(1, 2) for x in inputs)
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=bool(args[0]),
-                                           enable_gqa=True)
+        causal, window, cap = args
+        s, t = q.shape[2], k.shape[2]
+        before = torch.arange(s)[:, None] - torch.arange(t)
+        seen = (before >= 0) & (before < (window or t)) if causal else before > -t
+        if cap:  # in which torch has it only in flex_attention
+            k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
+            scores = cap * torch.tanh(q @ k.mT / q.shape[-1] ** 0.5 / cap)
+            y = torch.softmax(scores.masked_fill(~seen, -torch.inf), -1) @ v
+        else:
+            y = F.scaled_dot_product_attention(q, k, v, attn_mask=seen,
+                                               enable_gqa=True)
         return y.transpose(1, 2)
     if op == "where_positive":
         return torch.where(inputs[0] > 0, inputs[1], inputs[2])
