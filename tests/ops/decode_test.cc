@@ -1,6 +1,8 @@
 // A decode loop: keys and values in tensors with room, one more at every step.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "dtensor/dist_tensor_impl.h"
@@ -61,6 +63,40 @@ TEST(Decode, TakesNoNewDecisionAfterTheSecondStep) {
       }
     });
   }
+}
+
+// A window does not read older keys, nor those that do not exist yet: they may
+// be anything.
+TEST(Decode, ReadsTheWindowOnly) {
+  constexpr int64_t kRoom = 40, kWindow = 5;
+  for (const char* cache : {"R,R", "S2,R", "R,S1", "S1@0|3|40,S2"})
+    for (const int64_t queries : {1, 3})
+      for (const int64_t n : {3, 5, 6, 33, 40})
+        run(4, [&](Runtime& rt) {
+          const Mesh mesh = rt.mesh({{"a", 2}, {"b", 2}});
+          const int64_t first = std::max<int64_t>(n - queries - kWindow + 1, 0);
+          const Shape seen{1, n - first, 2, 2};
+          const DistTensor k = full({1, kRoom, 2, 2}, NAN, mesh, cache,
+                                    DType::kF64),
+                           v = full({1, kRoom, 2, 2}, NAN, mesh, cache,
+                                    DType::kF64),
+                           some_k = randn(seen, mesh, {}, DType::kF64, {1}),
+                           some_v = randn(seen, mesh, {}, DType::kF64, {2}),
+                           q = randn({1, queries, 4, 2}, mesh, "S2,R",
+                                     DType::kF64, {3});
+          copy_into(k, some_k, 1, first);
+          copy_into(v, some_v, 1, first);
+          const DistTensor y = attention(
+              q, k, v,
+              {.causal = true, .length = n, .window = kWindow, .soft_cap = 2});
+          expect_near(y, attention(q, some_k, some_v,
+                                   {.causal = true,
+                                    .length = n - first,
+                                    .window = kWindow,
+                                    .soft_cap = 2}));
+          if (queries == 1)
+            expect_near(y, attention(q, some_k, some_v, {.soft_cap = 2}));
+        });
 }
 
 TEST(Decode, CopiesIntoEveryPart) {
