@@ -180,6 +180,53 @@ TEST(AttentionTest, WindowsAndSoftCaps) {
     }
 }
 
+// Blocks of keys outside of all windows are skipped: keys and values may be
+// anything there, and their gradients are 0.
+TEST(AttentionTest, BlocksOutsideOfTheWindowAreNotRead) {
+  const int64_t s = 40, t = 700, d = 8, first = 561;
+  for (DType type : kFloats) {
+    const Elements q = Elements::random(type, s * d, -1, 1, 1),
+                   dout = Elements::random(type, s * d, -1, 1, 2),
+                   k = Elements::random(type, t * d, -1, 1, 3),
+                   v = Elements::random(type, t * d, -1, 1, 4);
+    const auto results = [&](double outside) {
+      Elements some_k = k, some_v = v, out(type, s * d), lse(stat_of(type), s);
+      Elements dq(type, s * d), dk(type, t * d, 9), dv(type, t * d, 9);
+      for (int64_t i = 0; i < first * d; ++i) {
+        some_k.set(i, outside);
+        some_v.set(i, outside);
+      }
+      const Strides of_q = strides_of(false, 1, s, d),
+                    of_k = strides_of(false, 1, t, d);
+      Attention a{.type = type};
+      a.b = a.hq = a.hkv = 1;
+      a.s = s, a.t = t, a.d = d;
+      a.q = {q.data(), of_q};
+      a.k = {some_k.data(), of_k}, a.v = {some_v.data(), of_k};
+      a.causal = true;
+      a.query_offset = t - s;
+      a.window = t - s + 1 - first;
+      run(AttentionForward{
+          .of = a, .out = {out.data(), of_q}, .lse = lse.data()});
+      run(AttentionBackward{.of = a,
+                            .out = {out.data(), of_q},
+                            .dout = {dout.data(), of_q},
+                            .lse = lse.data(),
+                            .dq = {dq.data(), of_q},
+                            .dk = {dk.data(), of_k},
+                            .dv = {dv.data(), of_k}});
+      return std::array{out, lse, dq, dk, dv};
+    };
+    const auto some = results(0.5), none = results(NAN);
+    for (size_t i = 0; i < some.size(); ++i)
+      EXPECT_TRUE(near(none[i], some[i].doubles(), 0)) << i << name(type);
+    for (int64_t i = 0; i < first * d; ++i) {
+      ASSERT_EQ(none[3][i], 0);
+      ASSERT_EQ(none[4][i], 0);
+    }
+  }
+}
+
 // More heads than fit into a kernel's arguments, in no order, and one of k and
 // v that nobody uses; and heads that are longer than any.
 TEST(AttentionTest, ManyHeadsAndLongOnes) {
