@@ -491,7 +491,8 @@ int64_t score_pairs(const IntervalList& queries, const IntervalList& keys,
                triangle(lo - k.hi);
       };
       pairs += met(q.lo, q.hi);
-      if (window) pairs -= met(q.lo - window, q.hi - window);
+      if (window && window < q.hi - k.lo)
+        pairs -= met(q.lo - window, q.hi - window);
     }
   return pairs;
 }

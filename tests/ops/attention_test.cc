@@ -177,6 +177,8 @@ TEST(AttentionTest, WindowsAndSoftCaps) {
   check_problem(problem({1, 6, 6, 6, 2, 2}, true, nullptr, 3), cases);
   check_problem(problem({1, 5, 5, 6, 2, 2}, true, nullptr, 1), cases);
   check_problem(problem({1, 5, 3, 6, 2, 2}, true, nullptr, 2, 0.4), cases);
+  check_problem(problem({1, 3, 3, 2, 2, 2}, true, nullptr, INT64_MAX),
+                {{"x=2", {"S1", "S1", "S1"}}});
   check_problem(problem({1, 3, 5, 6, 2, 2}, false, nullptr, 0, 0.7), cases);
   check_problem(problem({1, 3, 5, 6, 2, 2}, true, nullptr, 2, 1.3), cases);
   Array may = zeros_like({6, 4, 4}, DType::kBool);
@@ -484,6 +486,8 @@ TEST(ScorePairsTest, AreCountedAndBalanced) {
               count += (!causal || j <= i) && (!window || j > i - window);
       EXPECT_EQ(score_pairs(queries, keys, causal, window), count);
     }
+  EXPECT_EQ(score_pairs(queries, keys, true, INT64_MAX),
+            score_pairs(queries, keys, true));
   for (int p : {2, 3, 4, 8}) {
     const Mesh mesh = Mesh::parse("cp=" + std::to_string(p));
     const auto spread = [&](const Dim& d) {
