@@ -2,6 +2,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 
@@ -10,6 +11,7 @@
 
 namespace dtensor {
 
+class Execution;
 struct RankContext;
 
 // A collective that ran, or that would have run if this were not a dry run.
@@ -26,6 +28,13 @@ struct CommEvent {
   // collective ran `times` times, each time on another part of the tensors.
   int64_t collective = 0;
   int64_t times = 1;
+  // For a step of a plan: the execution, and the event's place in its sent().
+  std::shared_ptr<const Execution> execution = nullptr;
+  size_t place = 0;
+  // For a collective inside an operator: the bytes that all ranks of the mesh
+  // receive together. (Those of a plan's step follow from the step, see
+  // placement/received.h.)
+  int64_t by_all = 0;
 };
 
 // Records this rank's collectives, also those of a dry run, for the duration of

@@ -272,10 +272,10 @@ void Run::record() {
     for (size_t i = 0; i < e_.sent().size(); ++i) {
       const Execution::Sent& s = e_.sent()[i];
       if (!s.here) continue;
-      ctx.events.push_back({s.mesh, s.axes, s.kind, std::string(ctx.op),
-                            ctx.phase, s.predicted, lists_.counted[i],
-                            ctx.collectives + s.collective,
-                            static_cast<int64_t>(e_.passes())});
+      ctx.events.push_back(
+          {s.mesh, s.axes, s.kind, std::string(ctx.op), ctx.phase, s.predicted,
+           lists_.counted[i], ctx.collectives + s.collective,
+           static_cast<int64_t>(e_.passes()), e_.shared_from_this(), i});
       if (ctx.recorder) ctx.recorder->sent(ctx);
     }
   ctx.collectives += e_.collectives();

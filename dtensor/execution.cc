@@ -72,7 +72,8 @@ Execution::Execution(RankContext& ctx, std::span<const Move> moves, Plan plan)
     : plan_(std::move(plan)), moves_(moves.begin(), moves.end()) {
   std::vector<Path> paths(moves.size());
   for (size_t t = 0; t < moves.size(); ++t) paths[t].memory = moves[t].from;
-  for (const Step& s : plan_.steps) {
+  for (size_t i = 0; i < plan_.steps.size(); ++i) {
+    const Step& s = plan_.steps[i];
     Path& path = paths[static_cast<size_t>(s.tensor)];
     DT_CHECK(s.from == path.memory, "redistribute",
              "a plan continues from {}, but its steps so far lead to {}",
@@ -81,7 +82,8 @@ Execution::Execution(RankContext& ctx, std::span<const Move> moves, Plan plan)
     ++path.steps;
     if (makes_memory(s)) path.made = path.steps;
     // Between meshes, the event belongs to the destination's mesh.
-    if (sends(s.kind)) sent_.push_back({s.kind, s.to->mesh(), s.axes, s.bytes});
+    if (sends(s.kind))
+      sent_.push_back({s.kind, s.to->mesh(), s.axes, i, s.bytes});
   }
   for (size_t t = 0; t < moves.size(); ++t)
     DT_CHECK(paths[t].memory == moves[t].to, "redistribute",
@@ -92,15 +94,13 @@ Execution::Execution(RankContext& ctx, std::span<const Move> moves, Plan plan)
     lists = panels(plan_, static_cast<int>(moves.size()),
                    ctx.planner.cost().block_bytes);
   for (const auto& list : lists) passes_ = std::max(passes_, list.size());
-  for (size_t i = 0, event = 0; i < plan_.steps.size(); ++i) {
-    const Step& s = plan_.steps[i];
-    if (!sends(s.kind)) continue;
+  for (Sent& sent : sent_) {
+    const Step& s = plan_.steps[sent.step];
     const auto& list = lists[static_cast<size_t>(s.tensor)];
     // The panels round up to chunks separately, so that their sum differs.
     if (s.kind == StepKind::kAllReduce && !list.empty())
-      sent_[event].predicted =
+      sent.predicted =
           all_reduce_bytes(s, list, one_shot(s.from, ctx.planner.cost()));
-    ++event;
   }
   for (size_t pass = 0; pass < passes_; ++pass)
     add_pass(ctx, paths, lists, pass);
@@ -296,6 +296,12 @@ std::shared_ptr<const Execution> execution(RankContext& ctx,
   auto made = std::make_shared<const Execution>(ctx, moves, plan);
   const size_t weight = made->weight();
   return known.insert({moves.begin(), moves.end()}, std::move(made), weight);
+}
+
+const Step* step_of(const CommEvent& event) {
+  if (!event.execution) return nullptr;
+  const Execution& e = *event.execution;
+  return &e.plan().steps[e.sent()[event.place].step];
 }
 
 CacheUse execution_use(RankContext& ctx) { return memory(ctx).known.use(); }

@@ -17,7 +17,7 @@
 
 namespace dtensor {
 
-class Execution {
+class Execution : public std::enable_shared_from_this<Execution> {
  public:
   // One operation on one tensor, or on one panel of it.
   struct Action {
@@ -62,6 +62,7 @@ class Execution {
     StepKind kind;
     Mesh mesh;
     AxisMask axes;
+    size_t step;             // in plan().steps
     int64_t predicted;       // bytes
     int64_t collective = 0;  // equal for tensors of one collective
     bool here = false;       // whether this rank takes part
@@ -116,6 +117,9 @@ class Execution {
 // The execution of moves that run together, from this rank's bounded cache.
 // Throws Error if there is no plan for them.
 std::shared_ptr<const Execution> execution(RankContext&, std::span<const Move>);
+// The step of a plan that the event belongs to; null for a collective inside an
+// operator.
+const Step* step_of(const CommEvent&);
 // Statistics of that cache.
 CacheUse execution_use(RankContext&);
 

@@ -445,11 +445,19 @@ void relayout(std::span<DistTensor> x, std::span<const SpecRef> to,
 }
 
 void record_event(RankContext& ctx, const Mesh& mesh, AxisMask axes,
-                  StepKind kind, int64_t predicted, int64_t counted) {
+                  StepKind kind, int64_t predicted, int64_t counted,
+                  int64_t by_all) {
   ++ctx.collectives;
   if (ctx.record)
-    ctx.events.push_back({mesh, axes, kind, std::string(ctx.op), ctx.phase,
-                          predicted, counted, ctx.collectives});
+    ctx.events.push_back({.mesh = mesh,
+                          .axes = axes,
+                          .kind = kind,
+                          .op = std::string(ctx.op),
+                          .phase = ctx.phase,
+                          .predicted = predicted,
+                          .counted = counted,
+                          .collective = ctx.collectives,
+                          .by_all = by_all});
   if (ctx.recorder) ctx.recorder->sent(ctx);
 }
 

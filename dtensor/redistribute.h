@@ -72,9 +72,9 @@ const Spec* cotangent_spec(const Spec* x, const Spec* g);
 Tensor converted(const Tensor&, DType);
 
 // Appends an event for a separate collective if the rank records. Numbers are
-// in bytes.
+// in bytes, `by_all` and others as in CommEvent.
 void record_event(RankContext&, const Mesh&, AxisMask axes, StepKind,
-                  int64_t predicted, int64_t counted);
+                  int64_t predicted, int64_t counted, int64_t by_all);
 
 // Takes `bytes` from the communication budget of the scope. Throws Error if too
 // little is left; `why` names the move.

@@ -1,6 +1,7 @@
 #include "dtensor/ops/compute.h"
 
 #include <algorithm>
+#include <map>
 
 #include "dtensor/exposed.h"
 #include "dtensor/local_part.h"
@@ -18,10 +19,12 @@ struct InnerExchange {
   AxisMask axes = 0;
   Communicator* communicator = nullptr;
   uint64_t fingerprint = 0;
-  // For rows: the numbers of rows that ranks have, without duplicates.
-  std::vector<int64_t> rows;
-  // For boxes: the most elements that any rank receives.
-  int64_t most = 0;
+  // For rows: the numbers of rows that ranks have, and how many ranks have so
+  // many.
+  std::map<int64_t, int64_t> rows;
+  // For boxes: the most elements that any rank receives, and those that all
+  // ranks receive together.
+  int64_t most = 0, by_all = 0;
   bool idle = false;  // no rank needs what another one has
   Region has, wants;
   Shape shape;
@@ -148,11 +151,8 @@ void Compute::reduce_rows(const Tensor& t, char factor, ReduceOp reduce_op,
   InnerExchange& e = *next_exchange();
   if (!e.communicator) {
     e.axes = axes;
-    for_each_coord(mesh(), mesh().all_axes(), [&](const Coord& at) {
-      e.rows.push_back(rows_at(factor, at));
-    });
-    std::sort(e.rows.begin(), e.rows.end());
-    e.rows.erase(std::unique(e.rows.begin(), e.rows.end()), e.rows.end());
+    for_each_coord(mesh(), mesh().all_axes(),
+                   [&](const Coord& at) { ++e.rows[rows_at(factor, at)]; });
     e.fingerprint =
         hash_mix(hash_text(op.name()), static_cast<uint64_t>(reduce_op));
     e.communicator = &context.communicator(mesh(), axes);
@@ -163,12 +163,13 @@ void Compute::reduce_rows(const Tensor& t, char factor, ReduceOp reduce_op,
   const auto one_shot = [&](int64_t n) {
     return n * item <= context.planner.cost().one_shot_bytes;
   };
-  int64_t bytes = 0;
-  for (int64_t rows : e.rows) {
+  int64_t bytes = 0, by_all = 0;
+  const int64_t size = mesh().size_of(axes);
+  for (const auto& [rows, ranks] : e.rows) {
     const int64_t n = rows * per_row;
-    bytes = std::max(
-        bytes,
-        all_reduce_elements(n, mesh().size_of(axes), one_shot(n)) * item);
+    bytes = std::max(bytes, all_reduce_elements(n, size, one_shot(n)) * item);
+    by_all +=
+        ranks / size * all_reduce_elements_of_all(n, size, one_shot(n)) * item;
   }
   allow(e.kind, bytes);
   int64_t counted = 0;
@@ -186,7 +187,7 @@ void Compute::reduce_rows(const Tensor& t, char factor, ReduceOp reduce_op,
     e.communicator->all_reduce(subject.call(e.kind, print), stream, {&b, 1});
     counted = b.counted;
   }
-  record_event(context, mesh(), axes, e.kind, bytes, counted);
+  record_event(context, mesh(), axes, e.kind, bytes, counted, by_all);
 }
 
 Tensor Compute::fetch(const Tensor& part, AxisMask axes, const RegionOf& holds,
@@ -195,7 +196,9 @@ Tensor Compute::fetch(const Tensor& part, AxisMask axes, const RegionOf& holds,
   if (!e.communicator) {
     for_each_coord(mesh(), mesh().all_axes(), [&](const Coord& c) {
       const Region w = wants(c);
-      e.most = std::max(e.most, volume(w) - overlap(w, holds(c)));
+      const int64_t lack = volume(w) - overlap(w, holds(c));
+      e.most = std::max(e.most, lack);
+      e.by_all += lack;
     });
     e.idle = e.most == 0;
     e.kind = StepKind::kAllToAll;
@@ -228,6 +231,7 @@ Tensor Compute::collect_sum(const Tensor& part, AxisMask axes,
       for (int64_t r : mesh().group(axes, c))
         if (r != self) n += overlap(w, holds(mesh().coordinate(r)));
       e.most = std::max(e.most, n);
+      e.by_all += n;
       e.idle &= n == 0 && w == holds(c);
     });
     e.kind = StepKind::kReduceScatter;
@@ -265,8 +269,9 @@ Tensor Compute::move_boxes(const Tensor& part, InnerExchange& e,
     else
       e.communicator->exchange(call, stream, {&t, 1});
   }
-  record_event(context, mesh(), e.axes, e.kind, e.most * size_of(part.dtype()),
-               t.counted);
+  const int64_t item = size_of(part.dtype());
+  record_event(context, mesh(), e.axes, e.kind, e.most * item, t.counted,
+               e.by_all * item);
   return out;
 }
 
@@ -292,9 +297,13 @@ Tensor Compute::exchange(const Tensor& part, AxisMask axes,
   e.axes = axes;
   e.fingerprint = hash_mix(hash_text(op.name()), 3);
   for (size_t m = 0; m < wants.size(); ++m) {
-    e.most = std::max(e.most, volume(wants[m]) - overlap(wants[m], holds[m]));
+    const int64_t lack = volume(wants[m]) - overlap(wants[m], holds[m]);
+    e.most = std::max(e.most, lack);
+    e.by_all += lack;
     e.fingerprint = hash_of(hash_of(e.fingerprint, holds[m]), wants[m]);
   }
+  // A rank knows the indices of its own group: the others count alike.
+  e.by_all *= mesh().num_ranks() / mesh().size_of(axes);
   const Region& mine = wants[static_cast<size_t>(me)];
   e.shape = local_shape(mine);
   if (!context.dry_run) {

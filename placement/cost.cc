@@ -14,6 +14,10 @@ int64_t all_reduce_elements(int64_t n, int64_t p, bool one_shot) {
   return (p - 1) * chunk + n - chunk;
 }
 
+int64_t all_reduce_elements_of_all(int64_t n, int64_t p, bool one_shot) {
+  return (p - 1) * (one_shot ? p : 2) * n;
+}
+
 void LinkCost::raise_to(const LinkCost& c) {
   alpha_ps = std::max(alpha_ps, c.alpha_ps);
   ps_per_byte = std::max(ps_per_byte, c.ps_per_byte);

@@ -23,6 +23,8 @@ namespace dtensor {
 // elements: member i of p receives (p-1)*c(i) + n - c(i), where c(i) is its
 // chunk of n. In a one-shot all-reduce it is (p-1)*n.
 int64_t all_reduce_elements(int64_t n, int64_t p, bool one_shot = false);
+// The elements that all p of them receive together.
+int64_t all_reduce_elements_of_all(int64_t n, int64_t p, bool one_shot);
 
 // The price of a collective: alpha, and a price per byte. Bytes beyond
 // `cached_bytes`, which no longer fit into a cache, cost `extra_ps_per_byte`

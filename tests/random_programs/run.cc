@@ -8,6 +8,8 @@
 #include <span>
 
 #include "dtensor/dtensor.h"
+#include "dtensor/execution.h"
+#include "dtensor/placement/received.h"
 #include "dtensor/program/comm_table.h"
 #include "dtensor/rank_context.h"
 #include "tests/array.h"
@@ -220,13 +222,23 @@ std::string compare(const Case& c, const std::vector<std::vector<Held>>& all) {
   return "";
 }
 
-// Empty when every collective moved as many bytes as the plans said.
+// Empty when every collective moved as many bytes as the plans said: the rank
+// with the most, and all ranks together.
 std::string compare_bytes(std::span<const std::vector<CommEvent>> ranks) {
-  for (const CommEvent& e : merge_events(ranks))
+  int64_t predicted = 0, counted = 0;
+  for (const std::vector<CommEvent>& events : ranks)
+    for (const CommEvent& e : events) counted += e.counted;
+  for (const CommEvent& e : merge_events(ranks)) {
+    const dtensor::Step* step = step_of(e);
+    predicted += step ? received_by_all(*step, {}) : e.by_all;
     if (e.predicted != e.counted)
       return fmt::format("{} for {} on {}: {} bytes predicted, {} counted",
                          name(e.kind), e.op, e.mesh.to_string(), e.predicted,
                          e.counted);
+  }
+  if (predicted != counted)
+    return fmt::format("all ranks: {} bytes predicted, {} counted", predicted,
+                       counted);
   return "";
 }
 

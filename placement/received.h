@@ -1,0 +1,19 @@
+// The bytes that all ranks receive together in a step of a plan.
+#pragma once
+#include <cstdint>
+
+#include "dtensor/placement/cost.h"
+#include "dtensor/placement/plan.h"
+
+namespace dtensor {
+
+// The sum, over the ranks of the destination's mesh, of the bytes that a rank
+// receives in the step; 0 for a step that sends nothing. Exact, also for parts
+// of different sizes. (A sum beyond int64_t becomes its largest value.)
+//
+// Takes time proportional to the coordinates on axes that cut dimensions
+// together: dimensions without a common axis are summed up separately and
+// multiplied. Between two meshes, also to the ranks that are in both.
+int64_t received_by_all(const Step&, const CostTable&);
+
+}  // namespace dtensor
