@@ -1,7 +1,7 @@
 // Two records beside each other: what changed in all, and operator by operator.
 
-const TOTALS = { bytes: "Received by the rank with the most", communication_us: "Communication",
-  work_us: "Operators’ work", peak_bytes: "Peak memory" };
+const TOTALS = { bytes: "Received by the rank with the most", by_all: "Received by all ranks",
+  communication_us: "Communication", work_us: "Operators’ work", peak_bytes: "Peak memory" };
 
 // Operators by module, phase, name and occurrence, which two records have in common.
 function keyed(rec, run) {

@@ -28,7 +28,7 @@ function scaled(n, step, units) {
 const byteText = (n) => scaled(n, 1024, ["B", "KiB", "MiB", "GiB", "TiB", "PiB"]);
 const timeText = (us) => scaled(us, 1000, ["us", "ms", "s"]);
 // The exact number is in a tooltip, and in an attribute for programs that read the page.
-const bytes = (n) => n === undefined || n === null ? "–"
+const bytes = (n) => !Number.isFinite(n) ? "–"
   : el("span", { class: "number", title: `${whole(n)} bytes`, "data-bytes": n }, byteText(n));
 const time = (us) => us === undefined || us === null ? "–"
   : el("span", { class: "number", title: `${us} us`, "data-us": us }, timeText(us));

@@ -29,13 +29,11 @@ function candidates_table(call) {
     call.more_candidates > 0 &&
       el("p", { class: "note" }, `${count(call.more_candidates, "more candidate")} cost more.`)];
 }
-// If every rank received as much as the one with the most.
-const by_all = (rec, mesh, most) => bytes(most * rec.meshes[mesh].size);
 function steps_table(rec, move) {
   return table(`Plan: ${rec.layout(move.from)} to ${rec.layout(move.to)}`,
-    ["Step", "Collective", "Over", "From", "To", "#Received", "#By all ranks, at most", "#Time"],
+    ["Step", "Collective", "Over", "From", "To", "#Received", "#By all ranks", "#Time"],
     move.steps.map((s, i) => [i + 1, chip(s.kind), s.axes?.length ? rec.axes(rec.specs[move.from].mesh, s.axes) : "",
-      code(s.from), code(s.to), bytes(s.bytes), by_all(rec, rec.specs[move.to].mesh, s.bytes), time(s.us)]));
+      code(s.from), code(s.to), bytes(s.bytes), bytes(s.by_all), time(s.us)]));
 }
 const spec_link = (rec, index, values) => link(rec.text(index), "tensor", { spec: index, ...values });
 // Specs of an operator's outputs; equal ones are said once.
@@ -55,31 +53,31 @@ function tensors_of(rec, call, i) {
   return table("Tensors", ["", "Tensor", "Mesh", "#Largest part", ""],
     [...inputs, ...(call.out ?? []).map((k, n) => row(`output ${n}`, k, ""))]);
 }
-// The inputs whose plan has a step like a collective, which that step may be; else
+// The tensors whose plan has a step like a collective, which that step may be; else
 // what the collective says of itself.
 function reason(rec, op, e) {
-  const of = (m) => `${rec.layout(rec.moves[m].from)} ⇒ ${rec.layout(rec.moves[m].to)}`;
   const same = (s) => s.kind === e.kind && `${s.axes ?? ""}` === `${e.axes ?? ""}`;
   const moved = rec.moves_of(op).filter(([, m]) => rec.moves[m].steps.some(same));
-  return moved.length ? moved.map(([n, m]) => `input ${n}: ${of(m)}`).join(", ") : e.op;
+  return moved.length ? moved.map(([n, m]) => `${n === undefined ? e.op : `input ${n}`}: ${rec.change(m)}`).join(", ")
+    : e.op;
 }
 // Equal collectives are one row.
 function events_table(rec, op) {
   const events = rec.events_of(op);
   const ran = events.some((e) => e.counted !== undefined);  // a dry run counts nothing
   return table("Sent", ["Collective", "For", "Over", "Mesh", "#Received", ...ran ? ["#Counted on this rank"] : [],
-    "#By all ranks, at most", "#Time", "#Times"],
+    "#By all ranks", "#Time", "#Times"],
     grouped(events, (e) => e).map((same) => {
       const [e] = same, n = same.length;
       return [chip(e.kind), reason(rec, op, e), rec.axes(e.mesh, e.axes), rec.meshes[e.mesh]?.text ?? "",
-        bytes(n * e.bytes), ...ran ? [bytes(n * e.counted)] : [], by_all(rec, e.mesh, n * e.bytes),
+        bytes(n * e.bytes), ...ran ? [bytes(n * e.counted)] : [], bytes(n * e.by_all),
         time(n * e.us), whole(n * (e.times ?? 1))];
     }));
 }
 function moves_of(rec, op, i) {
   return rec.moves_of(op).map(([n, m]) => {
     const move = rec.moves[m];
-    return [el("h3", {}, `Input ${n}: `, code(rec.text(move.from)), " to ", code(rec.layout(move.to))),
+    return [el("h3", {}, n !== undefined && `Input ${n}: `, code(rec.text(move.from)), " to ", code(rec.layout(move.to))),
       steps_table(rec, move), el("p", {}, link("Draw it before and after", "tensor", { move: m, op: i }))];
   });
 }
@@ -112,7 +110,7 @@ function operator_view({ rec, run }) {
     el("h2", {}, "What it sends"),
     op.sends?.length ? events_table(rec, op) : el("p", {}, moves.length
       ? "Nothing: what the plans below would send was there already, or they send nothing." : "Nothing."),
-    moves.length > 0 && [el("h2", {}, "How its inputs move"), moves],
+    moves.length > 0 && [el("h2", {}, call ? "How its inputs move" : "How tensors move"), moves],
     call && [el("h2", {}, "Tensors"), tensors_of(rec, call, i)],
     el("h2", {}, "Memory"), memory_of(rec, run, op, i),
   ];

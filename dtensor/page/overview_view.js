@@ -43,6 +43,7 @@ function overview_view({ rec, run }) {
     el("dl", { class: "tiles" },
       tile("Mesh", rec.mesh.text, count(rec.mesh.size, "rank")),
       tile("Received", bytes(totals.bytes), "by the rank that receives the most"),
+      tile("Received in all", bytes(totals.by_all), "by all ranks together"),
       tile("Communication", time(totals.communication_us), "predicted"),
       tile("Operators’ work", time(totals.work_us), "predicted"),
       tile("Peak memory", bytes(totals.peak_bytes), "of one rank"),

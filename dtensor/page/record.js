@@ -42,11 +42,12 @@ class Rec {
     const text = this.specs[index]?.layout || "R";
     return text.length > 22 ? text.replace(/\([^()]{8,}\)/g, "(...)") : text;
   }
-  // "P⇒R · R,S1 → S0,S1": inputs as given, where they were moved to, and outputs.
+  // "P⇒R · R,S1 → S0,S1": inputs as given, where they were moved to, and outputs. Of a
+  // move that no operator made, the first two tensors.
   layouts(op) {
-    const call = this.call(op);
-    const move = this.moves[op.plan];
-    if (!call) return move ? `${this.layout(move.from)} ⇒ ${this.layout(move.to)}` : "";
+    const call = this.call(op), moves = op.moves ?? [];
+    if (!call) return moves.slice(0, 2).map((m) => this.change(m)).join(" · ") +
+      (moves.length > 2 ? ` and ${moves.length - 2} more` : "");
     return this.once(call, () => {
       const inputs = (call.in ?? []).map((i, k) => {
         const to = call.to?.[k] ?? i;
@@ -60,10 +61,12 @@ class Rec {
     const call = this.call(op), texts = (list) => (list ?? []).map((i) => this.text(i)).join(", ");
     return call && `${texts(call.in)} → ${texts(call.out)}`;
   }
-  // The plans that an operator carries out: [input's number, index into moves].
+  change(move) { return `${this.layout(this.moves[move].from)} ⇒ ${this.layout(this.moves[move].to)}`; }
+  // The moves of an operator's inputs, and those that were made meanwhile or without an
+  // operator: [the input's number or undefined, index into moves].
   moves_of(op) {
-    if (op.plan !== undefined) return [[0, op.plan]];
-    return (this.call(op)?.moves ?? []).map((m, i) => [i, m]).filter(([, m]) => m !== null && m !== undefined);
+    return [...(this.call(op)?.moves ?? []).map((m, i) => [i, m]).filter(([, m]) => m !== null && m !== undefined),
+      ...(op.moves ?? []).map((m) => [undefined, m])];
   }
   // The operators whose outputs are in use after operator `at`, without those of
   // their outputs that are not: they were freed by `until`, or one of `frees`.

@@ -6,6 +6,7 @@
 
 #include "dtensor/allocator.h"
 #include "dtensor/dist_tensor_impl.h"
+#include "dtensor/execution.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/program/choice_report.h"
 #include "dtensor/program/comm_table.h"
@@ -124,9 +125,7 @@ void Record::ran(RankContext& context, const OpRan& c) {
   add_moves(context, run, c.first_event);
   run.work_ps += c.choice.work_ps;
   Json op = {{"call", call(context, c)}};
-  if (Json sends = this->sends(run, c.first_event, context.events.size());
-      !sends.empty())
-    op["sends"] = std::move(sends);
+  add_sends(run, op, c.op, c.first_event, context.events.size());
   run.seen = context.events.size();
   run.after.clear();
   const size_t index = run.operators.size();
@@ -186,18 +185,37 @@ void Record::add(Run& run, Json op, const State& state) {
   run.note_freed(run.operators.size() - 1);
 }
 
-Json Record::sends(Run& run, size_t begin, size_t end) {
-  const std::vector<CommEvent>& all = RankContext::current().events;
-  Json list = Json::array();
-  for (size_t i = begin; i < std::min(end, all.size()); ++i) {
-    const CommEvent& e = all[i];
-    run.events.push_back(e);
+void Record::add_sends(Run& run, Json& op, std::string_view name, size_t begin,
+                       size_t end) {
+  const RankContext& context = RankContext::current();
+  Json sends = Json::array(), moves = Json::array();
+  for (size_t i = begin; i < std::min(end, context.events.size()); ++i) {
+    CommEvent e = context.events[i];
+    if (const Step* step = step_of(e))
+      e.by_all = tables_.received_by_all(*step, cost_);
     // A transfer to another stage is in the run of that stage.
-    if (e.mesh.mesh_rank_of(run.rank) >= 0)
-      list.push_back(tables_.event(e, us(price(e, cost_, run.paid)),
-                                   !RankContext::current().dry_run));
+    if (e.mesh.mesh_rank_of(run.rank) >= 0) {
+      sends.push_back(
+          tables_.event(e, us(price(e, cost_, run.paid)), !context.dry_run));
+      if (e.execution && e.op != name)
+        if (const Json move = move_of(e);
+            std::find(moves.begin(), moves.end(), move) == moves.end())
+          moves.push_back(move);
+    }
+    e.execution = nullptr;
+    run.events.push_back(std::move(e));
   }
-  return list;
+  if (!sends.empty()) op["sends"] = std::move(sends);
+  if (!moves.empty()) op["moves"] = std::move(moves);
+}
+
+size_t Record::move_of(const CommEvent& e) {
+  const auto tensor = static_cast<size_t>(step_of(e)->tensor);
+  const auto [at, added] = move_numbers_.try_emplace({e.execution, tensor}, 0);
+  if (added)
+    at->second = tables_.move(e.execution->moves()[tensor], e.execution->plan(),
+                              tensor, cost_);
+  return at->second;
 }
 
 void Record::add_moves(RankContext& context, Run& run, size_t end) {
@@ -208,14 +226,14 @@ void Record::add_moves(RankContext& context, Run& run, size_t end) {
     while (last < end && all[last].op == all[run.seen].op &&
            all[last].phase == all[run.seen].phase)
       ++last;
-    Json op = {{"move", all[run.seen].op},
-               {"sends", sends(run, run.seen, last)}};
+    Json op = {{"move", all[run.seen].op}};
+    add_sends(run, op, "", run.seen, last);
     // A move of the second thread is noted when the rank waits for it, in any
     // module.
     const auto found = run.after.find(last - 1);
     State after = found != run.after.end() ? found->second : state_of(context);
     if (found == run.after.end()) after.path.clear();
-    if (!op["sends"].empty()) add(run, std::move(op), after);
+    if (op.contains("sends")) add(run, std::move(op), after);
     run.seen = last;
   }
 }
@@ -224,12 +242,8 @@ std::vector<size_t> Record::moves_of(RankContext& context, const OpRan& c) {
   std::vector<size_t> numbers;
   if (c.moves.empty()) return numbers;
   const Plan& plan = context.planner.plan(c.moves);
-  for (size_t m = 0; m < c.moves.size(); ++m) {
-    std::vector<Step> mine;
-    for (const Step& s : plan.steps)
-      if (static_cast<size_t>(s.tensor) == m) mine.push_back(s);
-    numbers.push_back(tables_.move(c.moves[m], mine, plan.chunks, cost_));
-  }
+  for (size_t m = 0; m < c.moves.size(); ++m)
+    numbers.push_back(tables_.move(c.moves[m], plan, m, cost_));
   return numbers;
 }
 
@@ -279,14 +293,21 @@ void Record::add_move(const Move& move, const Plan& plan) {
   Json list = Json::array();
   for (const Step& step : plan.steps) {
     if (!dtensor::sends(step.kind)) continue;
-    run.events.push_back({step.to->mesh(), step.axes, step.kind, "redistribute",
-                          "forward", step.bytes, 0, 0, plan.chunks});
+    run.events.push_back({.mesh = step.to->mesh(),
+                          .axes = step.axes,
+                          .kind = step.kind,
+                          .op = "redistribute",
+                          .phase = "forward",
+                          .predicted = step.bytes,
+                          .counted = 0,
+                          .times = plan.chunks,
+                          .by_all = tables_.received_by_all(step, cost_)});
     list.push_back(tables_.event(run.events.back(),
                                  us(price(run.events.back(), cost_, run.paid)),
                                  /*counted=*/false));
   }
   Json op = {{"move", "redistribute"},
-             {"plan", tables_.move(move, plan.steps, plan.chunks, cost_)}};
+             {"moves", Json::array({tables_.move(move, plan, 0, cost_)})}};
   if (!list.empty()) op["sends"] = std::move(list);
   op["path"] = tables_.path("");
   op["phase"] = tables_.phase("forward");
@@ -329,7 +350,10 @@ Json Record::json() const {
   record["runs"] = std::move(runs);
   const std::vector<CommEvent> merged = merge_events(events);
   record["collectives"] = comm_json(comm_rows(merged), false);
+  int64_t by_all = 0;
+  for (const CommEvent& e : merged) by_all += e.by_all;
   record["totals"] = {{"bytes", most_received(merged)},
+                      {"by_all", by_all},
                       {"communication_us", us(communication_ps(merged, cost_))},
                       {"work_us", us(work)},
                       {"peak_bytes", peak}};

@@ -64,8 +64,12 @@ class Record final : public OpRecorder {
   size_t call(RankContext&, const OpRan&);
   void describe_choice(RankContext&, const OpRan&, Json& call);
   std::vector<size_t> moves_of(RankContext&, const OpRan&);
-  // The indices of the run's events from `begin` to `end`.
-  Json sends(Run&, size_t begin, size_t end);
+  // Adds the events from `begin` to `end` to the run, and those in which the
+  // rank takes part to the operator: as "sends", and, for moves that another
+  // than `name` asked for, as "moves".
+  void add_sends(Run&, Json& op, std::string_view name, size_t begin,
+                 size_t end);
+  size_t move_of(const CommEvent&);
   // Adds the moves that no operator made, up to the run's event `end`.
   void add_moves(RankContext&, Run&, size_t end);
   struct State;  // of a rank after an operator
@@ -81,6 +85,9 @@ class Record final : public OpRecorder {
   std::optional<int64_t> bound_;
   std::map<std::string, size_t> call_numbers_;
   std::set<std::string> parameter_names_;  // those known
+  // The moves of executions, by tensor.
+  std::map<std::pair<std::shared_ptr<const Execution>, size_t>, size_t>
+      move_numbers_;
   std::vector<std::unique_ptr<Run>> runs_;
 };
 

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "dtensor/placement/layout.h"
+#include "dtensor/placement/received.h"
 
 namespace dtensor {
 namespace {
@@ -122,15 +123,24 @@ Json RecordTables::step(const Step& s, int64_t chunks, const CostTable& cost) {
           {"from", s.from->layout().to_string(mesh)},
           {"to", s.to->layout().to_string(s.to->mesh())},
           {"bytes", s.bytes},
+          {"by_all", received_by_all(s, cost)},
           {"us", us(ps)}};
 }
 
-size_t RecordTables::move(const Move& move, std::span<const Step> steps,
-                          int64_t chunks, const CostTable& cost) {
+int64_t RecordTables::received_by_all(const Step& s, const CostTable& cost) {
+  const auto [at, added] =
+      received_.try_emplace({s.from, s.to, s.kind, s.axes}, 0);
+  if (added) at->second = dtensor::received_by_all(s, cost);
+  return at->second;
+}
+
+size_t RecordTables::move(const Move& move, const Plan& plan, size_t tensor,
+                          const CostTable& cost) {
   Json list = Json::array();
   double sum = 0;
-  for (const Step& s : steps) {
-    list.push_back(step(s, chunks, cost));
+  for (const Step& s : plan.steps) {
+    if (static_cast<size_t>(s.tensor) != tensor) continue;
+    list.push_back(step(s, plan.chunks, cost));
     sum += list.back()["us"].get<double>();
   }
   return moves_.index({{"from", spec(move.from)},
@@ -140,9 +150,13 @@ size_t RecordTables::move(const Move& move, std::span<const Step> steps,
 }
 
 size_t RecordTables::event(const CommEvent& e, double us, bool counted) {
-  Json entry = {{"kind", name(e.kind)},      {"mesh", mesh(e.mesh)},
-                {"axes", axes_json(e.axes)}, {"op", e.op},
-                {"bytes", e.predicted},      {"us", us},
+  Json entry = {{"kind", name(e.kind)},
+                {"mesh", mesh(e.mesh)},
+                {"axes", axes_json(e.axes)},
+                {"op", e.op},
+                {"bytes", e.predicted},
+                {"by_all", e.by_all},
+                {"us", us},
                 {"times", e.times}};
   if (counted) entry["counted"] = e.counted;
   return events_.index(std::move(entry));

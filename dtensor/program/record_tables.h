@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <tuple>
 
 #include "dtensor/comm_event.h"
 #include "dtensor/placement/cost.h"
@@ -22,14 +23,16 @@ class RecordTables {
   // Each returns the index of an entry, which it adds if it is new.
   size_t mesh(const Mesh&);
   size_t spec(const Spec*);
-  // The move by these steps, which belong to one tensor and run `chunks` times.
-  size_t move(const Move&, std::span<const Step>, int64_t chunks,
-              const CostTable&);
+  // The move of the plan's tensor with this number.
+  size_t move(const Move&, const Plan&, size_t tensor, const CostTable&);
   // A collective that takes `us`. (Tensors that move together pay its latency
   // once.) `counted`: whether the bytes were counted too.
   size_t event(const CommEvent&, double us, bool counted);
   size_t path(std::string_view);
   size_t phase(std::string_view);
+
+  // received_by_all(), which is computed once for equal steps.
+  int64_t received_by_all(const Step&, const CostTable&);
 
   // Adds them to a record: "meshes", "dims", "specs", "moves", "events",
   // "paths", "phases".
@@ -51,6 +54,7 @@ class RecordTables {
   Table meshes_, dims_, specs_, moves_, events_, paths_, phases_;
   std::map<uint64_t, size_t> mesh_numbers_;  // by hash
   std::map<SpecRef, size_t> spec_numbers_;
+  std::map<std::tuple<SpecRef, SpecRef, StepKind, AxisMask>, int64_t> received_;
 };
 
 }  // namespace dtensor

@@ -155,6 +155,26 @@ class Page(unittest.TestCase):
         self.one("main a", "next").click()
         self.assertIn("#2 attention", self.one("h1").text)
 
+    def test_all_ranks_together(self):
+        self.open(self.small, "operator&op=1")
+        self.assertIn("7 KiB", self.one("table", "Plan: ").text)
+        self.assertIn("576 KiB", self.one("table", "Sent").text)
+        self.open(self.small)
+        self.assertIn("by all ranks together", self.text())
+
+    def test_a_move_that_no_operator_made(self):
+        record = json.loads(json.dumps(self.gpt))
+        operators = record["runs"][0]["operators"]
+        operators.append(operators[-1] | {"move": "grad", "moves": [0, 1], "sends": [0]})
+        del operators[-1]["call"]
+        self.open(self.write("moved", record), f"operator&op={len(operators) - 1}")
+        self.assertIn("grad", self.one("h1").text)
+        self.assertIn("S0,S1 ⇒ S0,R · S0,P ⇒ S0,S1", self.text())
+        self.assertEqual(len(self.all("main h3")), 2)
+        self.one("main a", "Draw it before and after").click()
+        self.assertIn("view=tensor&move=0", self.address())
+        self.assertEqual(len(self.all("figure")), 2)
+
     def test_a_run_has_counted_bytes(self):
         ran = json.loads(json.dumps(self.gpt))
         for event in ran["events"]:

@@ -56,7 +56,7 @@ class Record:
     def move(self, source, to, kind, axes):
         step = {"kind": kind, "axes": axes, "from": self.tables["specs"][source]["layout"],
                 "to": self.tables["specs"][to]["layout"],
-                "bytes": self.tables["specs"][to]["bytes"], "us": 7.5}
+                "bytes": self.tables["specs"][to]["bytes"], "by_all": 7168, "us": 7.5}
         return self.index("moves", {"from": source, "to": to, "steps": [step], "us": 7.5})
 
     def call(self, op, inputs, out, to=None, moves=None, keep=None):
@@ -77,7 +77,7 @@ class Record:
     def event(self, kind, axes, op, size, mesh=None):
         return self.index("events", {
             "kind": kind, "mesh": self.mesh if mesh is None else mesh, "axes": axes, "op": op,
-            "bytes": size, "us": size / 1000, "times": 1})
+            "bytes": size, "by_all": 6 * size, "us": size / 1000, "times": 1})
 
     def run(self, rank):
         self.runs.append({"rank": rank, "operators": [], "memory": {}})
@@ -111,7 +111,7 @@ class Record:
             "command": "bazel run //:train -- --model gpt", "library": "0.1",
             "prices": "5 us and 20 GB/s", "mesh": self.mesh, "memory_kinds": KINDS, **self.tables,
             "runs": self.runs, "parameters": self.parameters, "collectives": [],
-            "totals": {"bytes": max(sent), "communication_us": max(sent) / 1000, "work_us": 40,
+            "totals": {"bytes": max(sent), "by_all": 6 * sum(sent), "communication_us": max(sent) / 1000, "work_us": 40,
                        "peak_bytes": max(run["memory"]["peak"] for run in self.runs)},
             "pictures": [{"name": "schedule", "title": "Who does what when", "svg":
                           '<svg xmlns="http://www.w3.org/2000/svg" width="200" height="40">'

@@ -75,6 +75,7 @@ void check_tables(const Json& record) {
       if (op.contains("call")) below(op["call"], "calls");
       below(op["path"], "paths");
       below(op["phase"], "phases");
+      for (const Json& m : op.value("moves", Json::array())) below(m, "moves");
       EXPECT_GE(op.value("until", i), i);
       if (op.contains("sends"))
         for (const Json& e : op["sends"]) below(e, "events");
@@ -109,9 +110,9 @@ void check_operators(const Json& record, const Json& run) {
   }
 }
 
-// The totals are those of the run with the most.
+// The totals are those of the run with the most, and of all ranks.
 void check_sums(const Json& record) {
-  int64_t most = 0;
+  int64_t most = 0, by_all = 0;
   double longest = 0;
   for (const Json& run : record["runs"]) {
     int64_t bytes = 0;
@@ -119,12 +120,14 @@ void check_sums(const Json& record) {
     for (const Json& op : run["operators"])
       for (const Json& e : op.value("sends", Json::array())) {
         bytes += record["events"][e.get<size_t>()]["bytes"].get<int64_t>();
+        by_all += record["events"][e.get<size_t>()]["by_all"].get<int64_t>();
         us += record["events"][e.get<size_t>()]["us"].get<double>();
       }
     most = std::max(most, bytes);
     longest = std::max(longest, us);
   }
   EXPECT_EQ(most, record["totals"]["bytes"]);
+  if (record["runs"].size() == 1) EXPECT_EQ(by_all, record["totals"]["by_all"]);
   EXPECT_NEAR(longest, record["totals"]["communication_us"].get<double>(),
               1e-6 * longest);
 }
@@ -282,10 +285,30 @@ TEST(Record, OfAMove) {
   check_sums(record);
   EXPECT_EQ(record["totals"]["bytes"], json["bytes_received_max"]);
   const Json& move =
-      record["moves"][record["runs"][0]["operators"][0]["plan"].get<size_t>()];
+      record["moves"]
+            [record["runs"][0]["operators"][0]["moves"][0].get<size_t>()];
   ASSERT_EQ(move["steps"].size(), 1u);
   EXPECT_EQ(move["steps"][0]["kind"], "reduce-exchange");
   EXPECT_EQ(record["specs"][move["to"].get<size_t>()]["layout"], "S0,R");
+}
+
+// The moves of gradients and of gathered parameters are there, though no
+// operator makes them.
+TEST(Record, OfMovesThatNoOperatorMakes) {
+  const auto [record, json] =
+      dry("train", "--mesh dp=3 --zero 3 --layers 2 --steps 1 --dry-run");
+  int64_t gathered = 0, reduced = 0;
+  for (const Json& op : record["runs"][0]["operators"])
+    for (const Json& m : op.value("moves", Json::array())) {
+      const Json& move = record["moves"][m.get<size_t>()];
+      const auto layout = [&](const char* end) -> std::string {
+        return record["specs"][move[end].get<size_t>()]["layout"];
+      };
+      gathered += layout("from") != "R" && layout("to") == "R";
+      reduced += layout("from") == "P" && op.contains("move");
+    }
+  EXPECT_GT(gathered, 10);
+  EXPECT_GT(reduced, 10);
 }
 
 // A training has two records: of what was predicted, and of what rank 0 did.
