@@ -20,13 +20,13 @@ struct RankContext;
 struct OpRan {
   std::string_view op;
   std::string args;               // "dim=1, keep=true"; "" if there are none
-  std::span<const OpInput> in;    // as given, before they were moved
   const Choice& choice;           // the layouts and their price
   const BoundRule* rule;          // of that choice; null if there is none
   OpWork work;                    // by which it was priced
   std::span<const size_t> moved;  // the inputs that moved, with these moves
   std::span<const Move> moves;
-  std::span<const DistTensor> given, out;
+  std::span<const DistTensor> given;  // as they were before they moved
+  std::span<const DistTensor> out;
   // RankContext::events from this index on were recorded while it ran.
   size_t first_event;
 };

@@ -68,6 +68,11 @@ class Storage {
     reader_ = r;
     read_ = true;
   }
+  // Keeps it until the memory is freed: its destructor tells an observer, on
+  // the thread that frees. Replaces an earlier one.
+  void hold_until_freed(std::shared_ptr<const void> token) {
+    token_ = std::move(token);
+  }
   // The kind that the memory is counted as (see Allocator::Stats).
   MemoryKind kind() const { return kind_; }
   void set_kind(MemoryKind);
@@ -88,6 +93,7 @@ class Storage {
   uint64_t version_ = 0;
   bool read_ = false;
   std::weak_ptr<StorageReader> reader_;
+  std::shared_ptr<const void> token_;
   Device* device_;
   const Stream made_on_;
   Stream stream_;

@@ -35,11 +35,8 @@ void OpWatch::ran(const Attrs& attrs, const Decision& d,
 
 void OpWatch::record(const Attrs& attrs, const Decision& d,
                      std::span<const DistTensor> outputs) const {
-  InlineVec<OpInput, Compute::kMostInputs> in;
-  for (const DistTensor& t : given_) in.push_back({t.spec(), t.keep()});
   ctx_.recorder->ran(ctx_, {.op = op_.name(),
                             .args = attrs.empty() ? "" : attrs.to_string(),
-                            .in = in,
                             .choice = d,
                             .rule = d.rule ? &*d.rule : nullptr,
                             .work = op_.facts().work,

@@ -1,7 +1,9 @@
 #include "dtensor/program/record.h"
 
 #include <algorithm>
+#include <mutex>
 #include <set>
+#include <unordered_map>
 #include <utility>
 
 #include "dtensor/allocator.h"
@@ -27,8 +29,9 @@ std::string_view text(Keep keep) {
 // Names a call: equal for calls with equal entries in "calls".
 std::string key_of(const OpRan& c) {
   std::string key = fmt::format("{}|{}", c.op, c.args);
-  for (const OpInput& in : c.in)
-    key += fmt::format("|{},{}", fmt::ptr(in.spec), static_cast<int>(in.keep));
+  for (const DistTensor& in : c.given)
+    key +=
+        fmt::format("|{},{}", fmt::ptr(in.spec()), static_cast<int>(in.keep()));
   for (const SpecRef& s : c.choice.in)
     key += fmt::format("|{}", fmt::ptr(s.get()));
   for (const SpecRef& s : c.choice.out)
@@ -42,6 +45,46 @@ struct Record::State {
   std::string path, phase;
   Json memory;  // bytes by kind
 };
+
+namespace {
+
+struct Made {
+  size_t by;  // an operator
+  int64_t bytes;
+};
+
+// The memory that was freed lately. Any thread of the rank may free.
+class Freed {
+ public:
+  void add(const Storage* s) {
+    const std::lock_guard lock(mutex_);
+    list_.push_back(s);
+  }
+  std::vector<const Storage*> take() {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(list_, {});
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<const Storage*> list_;
+};
+
+// Says that memory is freed.
+class Token {
+ public:
+  Token(std::shared_ptr<Freed> list, const Storage* of)
+      : list_(std::move(list)), of_(of) {}
+  ~Token() { list_->add(of_); }
+  Token(const Token&) = delete;
+  Token& operator=(const Token&) = delete;
+
+ private:
+  const std::shared_ptr<Freed> list_;
+  const Storage* const of_;
+};
+
+}  // namespace
 
 // The operators of one rank.
 struct Record::Run {
@@ -57,31 +100,38 @@ struct Record::Run {
   size_t seen = 0;                     // of RankContext::events
   std::map<size_t, State> after = {};  // events that are not seen, by index
   std::set<int64_t> paid = {};  // the collectives whose latency is counted
-  // The memory that outputs hold, and the operator that made it.
-  struct Made {
-    std::weak_ptr<Storage> storage;
-    const Storage* address;
-    size_t by;
-    int64_t bytes;
-  };
-  std::vector<Made> made = {};
+  // The memory that outputs hold, and the operators that made it.
+  std::shared_ptr<Freed> freed = std::make_shared<Freed>();
+  std::unordered_map<const Storage*, Made> made = {};
+  std::vector<Made> gone = {};
+  std::unordered_map<size_t, int64_t> held = {};  // how many, by operator
+
+  // Moves what was freed from `made` to `gone`: new memory may lie there.
+  void forget_freed() {
+    for (const Storage* s : freed->take())
+      if (const auto m = made.extract(s); !m.empty()) {
+        gone.push_back(m.mapped());
+        --held[gone.back().by];
+      }
+  }
+
+  void makes(const std::shared_ptr<Storage>& storage, size_t by) {
+    made.insert({storage.get(), {by, storage->bytes()}});
+    ++held[by];
+    storage->hold_until_freed(std::make_shared<Token>(freed, storage.get()));
+  }
 
   // Notes that operator `last` was the last to run before their memory was
   // freed: "until" for the last output of an operator, "frees" for those
   // before.
   void note_freed(size_t last) {
-    const auto freed = std::stable_partition(
-        made.begin(), made.end(),
-        [](const Made& m) { return !m.storage.expired(); });
-    for (auto m = freed; m != made.end(); ++m) {
-      const bool others = std::any_of(
-          made.begin(), freed, [&](const Made& o) { return o.by == m->by; });
-      if (others)
-        operators[m->by]["frees"].push_back({last, m->bytes});
+    forget_freed();
+    for (const Made& m : gone)
+      if (held[m.by] > 0)
+        operators[m.by]["frees"].push_back({last, m.bytes});
       else
-        operators[m->by]["until"] = last;
-    }
-    made.erase(freed, made.end());
+        operators[m.by]["until"] = last;
+    gone.clear();
   }
 };
 
@@ -129,20 +179,20 @@ void Record::ran(RankContext& context, const OpRan& c) {
   run.seen = context.events.size();
   run.after.clear();
   const size_t index = run.operators.size();
+  const bool kept = std::ssize(run.operators) < most_;
   int64_t makes = 0;
+  run.forget_freed();
   for (const DistTensor& t : c.out) {
+    if (!kept) break;
     const std::shared_ptr<Storage>& storage = t.local().storage();
     const auto is_view_of = [&](const DistTensor& given) {
       const Tensor& part = given.impl()->local;
       return part.defined() && part.storage() == storage;
     };
-    if (std::any_of(run.made.begin(), run.made.end(),
-                    [&](const Run::Made& m) {
-                      return m.address == storage.get() && !m.storage.expired();
-                    }) ||
+    if (run.made.contains(storage.get()) ||
         std::any_of(c.given.begin(), c.given.end(), is_view_of))
       continue;  // memory that another tensor holds too
-    run.made.push_back({storage, storage.get(), index, storage->bytes()});
+    run.makes(storage, index);
     makes += storage->bytes();
   }
   if (makes) op["makes"] = makes;
@@ -171,11 +221,8 @@ void Record::add(Run& run, Json op, const State& state) {
            "question of the playground; write fewer layers, or start the "
            "playground with more --operators",
            *bound_);
-  if (std::ssize(run.operators) >= kMostOperators) {
+  if (std::ssize(run.operators) >= most_) {
     ++run.dropped;
-    std::erase_if(run.made, [&](const Run::Made& m) {
-      return m.by >= run.operators.size();
-    });
     return;
   }
   op["path"] = tables_.path(state.path);
@@ -250,8 +297,10 @@ std::vector<size_t> Record::moves_of(RankContext& context, const OpRan& c) {
 void Record::describe_choice(RankContext& context, const OpRan& c, Json& call) {
   std::vector<DType> out_types;
   for (const Spec* s : c.choice.out) out_types.push_back(s->dtype());
-  const std::vector<Choice> all = all_choices(*c.rule, c.in, out_types, c.work,
-                                              context.planner, kMostPriced);
+  std::vector<OpInput> in;
+  for (const DistTensor& t : c.given) in.push_back({t.spec(), t.keep()});
+  const std::vector<Choice> all =
+      all_choices(*c.rule, in, out_types, c.work, context.planner, kMostPriced);
   const ChoiceMade made{*c.rule, c.choice, all};
   call["rule"] = c.rule->rule().to_string();
   call["split"] = made.split(c.choice);
@@ -269,9 +318,9 @@ size_t Record::call(RankContext& context, const OpRan& c) {
   if (!c.args.empty()) call["args"] = c.args;
   for (const char* list : {"in", "keep", "to", "out", "moves"})
     call[list] = Json::array();
-  for (const OpInput& in : c.in) {
-    call["in"].push_back(tables_.spec(in.spec));
-    call["keep"].push_back(text(in.keep));
+  for (const DistTensor& in : c.given) {
+    call["in"].push_back(tables_.spec(in.spec()));
+    call["keep"].push_back(text(in.keep()));
     call["moves"].push_back(nullptr);
   }
   for (const Spec* s : c.choice.in) call["to"].push_back(tables_.spec(s));

@@ -43,6 +43,8 @@ class Record final : public OpRecorder {
   void ended(RankContext&) override;
 
   void set_title(std::string title) { title_ = std::move(title); }
+  // Keeps as many operators of a rank instead of kMostOperators.
+  void keep_first(int64_t operators) { most_ = operators; }
   // Makes the run fail, with an Error that names the bound, instead of counting
   // operators beyond this number.
   void refuse_beyond(int64_t operators) { bound_ = operators; }
@@ -82,6 +84,7 @@ class Record final : public OpRecorder {
   const size_t mesh_;  // in `tables_`
   Json calls_ = Json::array(), parameters_ = Json::array(),
        pictures_ = Json::array(), extra_ = Json::object();
+  int64_t most_ = kMostOperators;
   std::optional<int64_t> bound_;
   std::map<std::string, size_t> call_numbers_;
   std::set<std::string> parameter_names_;  // those known
