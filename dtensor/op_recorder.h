@@ -1,12 +1,15 @@
 // An observer of the operators that a rank runs: a program's record
 // (program/record.h), for example.
 #pragma once
+#include <array>
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
 
 #include "dtensor/comm_event.h"
+#include "dtensor/memory_kind.h"
 #include "dtensor/placement/choose.h"
 #include "dtensor/placement/plan.h"
 
@@ -31,12 +34,21 @@ struct OpRan {
   size_t first_event;
 };
 
+// A kernel that has run for no operator: an optimizer's.
+struct KernelRan {
+  std::string_view name;
+  int64_t tensors;  // that it updates
+  // Bytes that it reads or writes, each counted once, by MemoryKind.
+  std::array<int64_t, kMemoryKinds> touches = {};
+};
+
 // Is told what rank 0 does, or what the ranks of dry runs do, one rank after
 // another, on the thread of the rank.
 class OpRecorder {
  public:
   virtual ~OpRecorder() = default;
   virtual void ran(RankContext&, const OpRan&) = 0;
+  virtual void ran(RankContext&, const KernelRan&) = 0;
   // A collective was added to RankContext::events, by an operator or by a move
   // that no operator makes.
   virtual void sent(RankContext&) = 0;

@@ -9,6 +9,7 @@
 #include "dtensor/autograd.h"
 #include "dtensor/capture.h"
 #include "dtensor/gather.h"
+#include "dtensor/op_recorder.h"
 #include "dtensor/ops/kernels/kernels.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/rank_context.h"
@@ -98,6 +99,8 @@ class Optimizer::Batches {
       of_.update(
           {b.param, b.grad, b.parts, options_.grad_scale,
            options_.clip.defined() ? options_.clip.ptr<double>() : nullptr});
+      RankContext& context = RankContext::current();
+      if (context.recorder) context.recorder->ran(context, ran(b));
       for (const Kept& k : b.kept) {
         if (!k.p.contiguous()) Tensor(k.p).copy_from(k.flat);
         k.slot->version += k.p.storage()->version() - k.before;
@@ -118,6 +121,22 @@ class Optimizer::Batches {
     std::vector<kernels::OptimPart> parts;
     std::vector<Kept> kept;
   };
+  KernelRan ran(const Batch& b) const {
+    KernelRan kernel{.name = of_.kernel_name(), .tensors = std::ssize(b.kept)};
+    const auto touches = [&](MemoryKind kind, const Tensor& t) {
+      kernel.touches[static_cast<size_t>(kind)] += t.bytes();
+    };
+    for (const Kept& k : b.kept) {
+      touches(MemoryKind::kParameters, k.p);
+      touches(MemoryKind::kGradients, k.grad);
+      for (const DistTensor& s : k.slot->state)
+        touches(MemoryKind::kState, s.local());
+      if (k.slot->master.defined())
+        touches(MemoryKind::kState, k.slot->master.local());
+    }
+    return kernel;
+  }
+
   Optimizer& of_;
   const UpdateOptions& options_;
   std::vector<Batch> all_;

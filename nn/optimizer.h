@@ -9,6 +9,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "dtensor/dist_tensor.h"
@@ -93,6 +94,8 @@ class Optimizer {
     double grad_scale;
     const double* clip;  // in device memory, or null
   };
+  // Its kernel's name in a record.
+  virtual std::string_view kernel_name() const { return "optimizer"; }
   // Applies one update. In a dry run parts have no data.
   virtual void update(const Update&) = 0;
   // The values of OptimPart::rates for one step of a parameter.
@@ -134,6 +137,7 @@ class SGD : public Optimizer {
   explicit SGD(const ParameterGroups&, const SGDOptions& = {});
 
  private:
+  std::string_view kernel_name() const override { return "sgd"; }
   void update(const Update&) override;
   std::array<double, kRates> rates(double lr, int64_t step) const override;
   SGDOptions options_;
@@ -153,6 +157,7 @@ class AdamW : public Optimizer {
   explicit AdamW(const ParameterGroups&, const AdamWOptions& = {});
 
  private:
+  std::string_view kernel_name() const override { return "adamw"; }
   void update(const Update&) override;
   std::array<double, kRates> rates(double lr, int64_t step) const override;
   AdamWOptions options_;

@@ -99,7 +99,10 @@ function operator_view({ rec, run }) {
     el("p", {}, rec.path(op) && ["in ", link(rec.path(op), "program", { q: rec.path(op) }), ", "], rec.phase(op), ". ",
       step("← previous", i - 1), " ", step("next →", i + 1)),
     layouts && el("p", { class: "layouts" }, code(layouts)),
-    !call && el("p", {}, "No operator asked for this: it moves data for the program itself."),
+    op.move && el("p", {}, "No operator asked for this: it moves data for the program itself."),
+    op.kernel && el("p", {}, `A kernel of the optimizer, which updates ${count(op.tensors, "tensor")}. It touches `,
+      rec.memory_kinds.map((kind, k) => [kind, op.touches[k]]).filter(([, n]) => n > 0)
+        .map(([kind, n], k) => [k > 0 && ", ", bytes(n), ` of ${kind}`]), "."),
     call?.args && el("p", {}, "Arguments: ", code(call.args)),
     call?.why && el("p", { class: "why" }, call.why),
     call?.rule && el("p", {}, "Rule: ", code(call.rule),

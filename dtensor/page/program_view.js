@@ -49,7 +49,7 @@ function module_tree(rec, run, wanted) {
 function sign(run, node, known) {
   const own = node.own.flat().map((i) => {
     const op = run.operators[i];
-    return `${op.call ?? op.move}:${op.phase}:${op.sends ?? ""}`;
+    return `${op.call ?? op.move ?? op.kernel}:${op.phase}:${op.sends ?? ""}`;
   });
   const below = [...node.children.values()].map((child) => `${child.name}=${sign(run, child, known)}`);
   const text = `${own.join(" ")}|${below.join(" ")}`;
@@ -134,7 +134,7 @@ function module_row(c, columns, group, depth, open) {
 const words_of = (text) => (text ?? "").toLowerCase().split(/\s+/).filter(Boolean);
 function program_view(c) {
   const { rec, run } = c, result = el("div", { class: "tree" }), said = el("p", { role: "status", class: "note" });
-  const text_of = (op) => rec.once(`text ${op.call ?? op.move} ${op.path} ${op.phase} ${op.sends}`, () =>
+  const text_of = (op) => rec.once(`text ${op.call ?? op.move ?? op.kernel} ${op.path} ${op.phase} ${op.sends}`, () =>
     [rec.name(op), rec.path(op), rec.phase(op), rec.layouts(op), ...rec.events_of(op).map((e) => e.kind)]
       .join(" ").toLowerCase());
   const update = () => {

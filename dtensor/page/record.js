@@ -22,7 +22,7 @@ class Rec {
   }
 
   call(op) { return this.calls[op.call]; }
-  name(op) { return this.call(op)?.op ?? op.move ?? "move"; }
+  name(op) { return this.call(op)?.op ?? op.move ?? op.kernel ?? "move"; }
   path(op) { return this.paths[op.path] ?? ""; }
   phase(op) { return this.phases[op.phase] ?? ""; }
   events_of(op) { return (op.sends ?? []).map((i) => this.events[i]); }

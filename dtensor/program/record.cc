@@ -199,6 +199,14 @@ void Record::ran(RankContext& context, const OpRan& c) {
   add(run, std::move(op), state_of(context));
 }
 
+void Record::ran(RankContext& context, const KernelRan& k) {
+  Run& run = run_of(context);
+  if (run.ended) return;
+  add_moves(context, run, context.events.size());
+  add(run, {{"kernel", k.name}, {"tensors", k.tensors}, {"touches", k.touches}},
+      state_of(context));
+}
+
 void Record::sent(RankContext& context) {
   Run& run = run_of(context);
   if (!run.ended && !context.events.empty())
@@ -208,7 +216,9 @@ void Record::sent(RankContext& context) {
 Record::State Record::state_of(const RankContext& context) {
   const std::string_view path =
       context.path.empty() ? context.gradient_of : context.path;
-  State state{std::string(path), context.phase, Json::array()};
+  State state{std::string(path),
+              context.phase == "update" ? "optimizer" : context.phase,
+              Json::array()};
   const Allocator::Stats stats = context.allocator->stats();
   for (const Allocator::Stats::Kind& kind : stats.kinds)
     state.memory.push_back(kind.current_bytes);

@@ -37,6 +37,7 @@ class Record final : public OpRecorder {
   ~Record() override;
 
   void ran(RankContext&, const OpRan&) override;
+  void ran(RankContext&, const KernelRan&) override;
   void sent(RankContext&) override;
   void step_begins(RankContext&,
                    std::span<const NamedTensor> parameters) override;

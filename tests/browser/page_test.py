@@ -175,6 +175,17 @@ class Page(unittest.TestCase):
         self.assertIn("view=tensor&move=0", self.address())
         self.assertEqual(len(self.all("figure")), 2)
 
+    def test_the_optimizer(self):
+        record = json.loads(json.dumps(self.gpt))
+        operators = record["runs"][0]["operators"]
+        operators.append({"kernel": "adamw", "tensors": 5, "touches": [0, 4096, 2048, 8192, 0],
+                          "path": 0, "phase": operators[-1]["phase"], "memory": operators[-1]["memory"]})
+        self.open(self.write("kernel", record), f"operator&op={len(operators) - 1}")
+        self.assertIn("adamw", self.one("h1").text)
+        self.assertIn("It touches 4 KiB of parameters, 2 KiB of gradients, 8 KiB of state.", self.text())
+        self.open(self.write("kernel", record), "program&q=adamw")
+        self.assertIn("adamw", self.one(".tree").text)
+
     def test_a_run_has_counted_bytes(self):
         ran = json.loads(json.dumps(self.gpt))
         for event in ran["events"]:

@@ -71,7 +71,9 @@ void check_tables(const Json& record) {
   for (const Json& run : record["runs"])
     for (size_t i = 0; i < run["operators"].size(); ++i) {
       const Json& op = run["operators"][i];
-      EXPECT_NE(op.contains("call"), op.contains("move")) << op;
+      EXPECT_EQ(
+          op.contains("call") + op.contains("move") + op.contains("kernel"), 1)
+          << op;
       if (op.contains("call")) below(op["call"], "calls");
       below(op["path"], "paths");
       below(op["phase"], "phases");
@@ -330,7 +332,8 @@ TEST(Record, OfARunThatCounts) {
       for (const Json& op : record["runs"][0]["operators"])
         names.push_back(op.contains("call")
                             ? record["calls"][op["call"].get<size_t>()]["op"]
-                            : op["move"]);
+                        : op.contains("move") ? op["move"]
+                                              : op["kernel"]);
       return names;
     };
     EXPECT_EQ(steps(ran), steps(expected)) << flags;

@@ -22,13 +22,14 @@ namespace {
 using Json = Record::Json;
 
 // A training step with clipping on a mesh.
-void train(const Mesh& mesh, int stage) {
+void train(const Mesh& mesh, int stage, DType dtype = DType::kF32) {
   nn::ModelConfig config;
   config.layers = 2;
   config.hidden = 20;
   config.heads = 5;
   config.seq = 6;
   config.vocab = 31;
+  config.dtype = dtype;
   const auto model = nn::make_model(
       config, mesh, nn::zero(nn::default_plan(config, mesh), stage), 1);
   nn::AdamW optimizer(model->parameters(), {});
@@ -75,6 +76,67 @@ TEST(RecordInProcess, SaysWhatAllRanksReceive) {
     EXPECT_EQ(record["totals"]["by_all"], counted.load());
     EXPECT_GT(counted, record["totals"]["bytes"].get<int64_t>());
   }
+}
+
+// Adam reads and writes parameters and two states, and reads gradients; of a
+// type of 16 bits, also a copy in f32.
+TEST(RecordInProcess, HasTheOptimizersKernels) {
+  const Mesh mesh = Mesh::parse("dp=2");
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    const Json record =
+        record_of(mesh, nullptr, [&](Runtime&) { train(mesh, 1, dtype); });
+    std::vector<std::string> phases;
+    int64_t elements = 0, kernels = 0;
+    for (const Json& op : record["runs"][0]["operators"]) {
+      const std::string phase = record["phases"][op["phase"].get<size_t>()];
+      if (phases.empty() || phases.back() != phase) phases.push_back(phase);
+      if (!op.contains("kernel")) continue;
+      ++kernels;
+      EXPECT_EQ(phase, "optimizer");
+      EXPECT_EQ(op["kernel"], "adamw");
+      EXPECT_GT(op["tensors"], 10);
+      const int64_t size = size_of(dtype);
+      elements = op["touches"][1].get<int64_t>() / size;
+      EXPECT_EQ(op["touches"], Json({0, elements * size, elements * size,
+                                     elements * (size == 2 ? 12 : 8), 0}));
+    }
+    EXPECT_EQ(kernels, 1);
+    EXPECT_EQ(phases, (std::vector<std::string>{"forward", "backward", "clip",
+                                                "optimizer"}));
+    int64_t all = 0;
+    for (const Json& op : record["runs"][0]["operators"])
+      for (const Json& e : op.value("sends", Json::array()))
+        all += record["events"][e.get<size_t>()]["op"] == "optimizer";
+    EXPECT_GT(all, 0);  // gathers the parts that the other rank updates
+  }
+}
+
+// All operators count for the totals, and the first ones are listed as if there
+// were no others.
+TEST(RecordInProcess, KeepsTheFirstOperators) {
+  const Mesh mesh = Mesh::parse("dp=2,tp=2");
+  const auto step = [&](Runtime&) { train(mesh, 0); };
+  const Json all = record_of(mesh, nullptr, step);
+  const Json first = record_of(
+      mesh, [](Record& r) { r.keep_first(20); }, step);
+  const Json &operators = all["runs"][0]["operators"],
+             &kept = first["runs"][0]["operators"];
+  ASSERT_EQ(kept.size(), 20u);
+  EXPECT_EQ(first["runs"][0]["dropped"], operators.size() - 20);
+  EXPECT_FALSE(all["runs"][0].contains("dropped"));
+  EXPECT_EQ(first["totals"], all["totals"]);
+  EXPECT_EQ(first["collectives"], all["collectives"]);
+  size_t ended = 0;
+  for (size_t i = 0; i < 20; ++i) {
+    EXPECT_EQ(kept[i]["memory"], operators[i]["memory"]);
+    EXPECT_EQ(kept[i].value("makes", 0), operators[i].value("makes", 0));
+    // What a dropped operator was the last to use is in use at the end.
+    const size_t until = operators[i].value("until", operators.size());
+    EXPECT_EQ(kept[i].value("until", operators.size()),
+              until < 20 ? until : operators.size());
+    ended += until < 20;
+  }
+  EXPECT_GT(ended, 1u);
 }
 
 }  // namespace
