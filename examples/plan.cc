@@ -9,6 +9,7 @@
 
 #include "dtensor/placement/assign_ranks.h"
 #include "dtensor/placement/error.h"
+#include "dtensor/program/own_playground.h"
 #include "dtensor/program/program.h"
 #include "dtensor/program/record.h"
 #include "dtensor/text_file.h"
@@ -46,6 +47,7 @@ report::PlanReport make_plan(const Program& program, const Flags& flags) {
   const Spec* from =
       Spec::get(mesh, shape, parse_layout(flags.from, mesh, shape), dtype);
   Mesh onto = flags.to_mesh.empty() ? mesh : Mesh::parse(flags.to_mesh);
+  check_ranks_of_question("--to-mesh", onto);
   const Layout layout = parse_layout(flags.to, onto, shape);
   if (flags.assign_ranks) onto = assign_ranks(from, onto, layout);
   return report::plan_report(from, Spec::get(onto, shape, layout, dtype),

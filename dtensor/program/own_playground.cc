@@ -63,9 +63,13 @@ void check_question(const Flags& flags, const Mesh& mesh) {
   for (const auto& f : flags.all())
     if (!f->given.empty() && names_files(*f) && f->given[0] != "-")
       check_may_use_files(f->name);
+  check_ranks_of_question("--mesh", mesh);
+}
+
+void check_ranks_of_question(std::string_view flag, const Mesh& mesh) {
   const auto text = variable(explore::kMostRanks);
   const auto most = number_in<int64_t>(text.value_or(""), 1);
-  DT_CHECK(!most || mesh.num_ranks() <= *most, "--mesh",
+  DT_CHECK(!most || mesh.num_ranks() <= *most, flag,
            "{} has {} ranks, but a question of the playground may have {}; "
            "write a smaller mesh, or start the playground with --ranks {}",
            mesh.to_string(), mesh.num_ranks(), *most, mesh.num_ranks());

@@ -6,6 +6,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "dtensor/placement/mesh.h"
 #include "dtensor/program/flags.h"
@@ -27,6 +28,8 @@ void explore_program(const std::string& program, const Flags&, size_t own,
 // Throws Error if this process answers a question of a playground and a flag
 // names a file, or the mesh has more ranks than the playground allows.
 void check_question(const Flags&, const Mesh&);
+// The second of these checks, for the mesh of another flag than --mesh.
+void check_ranks_of_question(std::string_view flag, const Mesh&);
 // The most operators that such a question may run; nullopt if this process
 // answers none.
 std::optional<int64_t> most_operators();
