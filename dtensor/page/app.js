@@ -126,5 +126,5 @@ addEventListener("keydown", (e) => {
   if (PARENTS[state.view]) location.hash = state.view === "tensor" && state.op !== undefined
     ? to("operator", { op: state.op }) : to(PARENTS[state.view], { op: state.op });
 });
-globalThis.dtensor_page = { show, el };
+globalThis.dtensor_page = { show, el, copier };
 told(() => show(records_in_page()));

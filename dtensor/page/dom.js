@@ -107,6 +107,20 @@ function long(items, most, show, list, box = el("div", {}, list)) {
   add();
   return box;
 }
+// A button that copies the text of an element, and what it says then.
+function copier(name, shown) {
+  const said = el("span", { role: "status" });
+  const copy = async () => {
+    try {
+      await navigator.clipboard.writeText(shown.textContent);
+      said.textContent = "Copied.";
+    } catch {  // a browser may not let a file do so
+      getSelection().selectAllChildren(shown);
+      said.textContent = "Selected; copy it with the keyboard.";
+    }
+  };
+  return [el("button", { type: "button", click: copy }, name), " ", said];
+}
 const plain_list = (items, most, show) => long(items, most, show, el("ul", { class: "plain" }));
 const labelled = (text, control) => el("label", { class: "control" }, text, " ", control);
 const choice = (id, options, value, change) => el("select", { id, change: (e) => change(e.target.value) },

@@ -3,19 +3,9 @@
 function tile(name, value, note) {
   return el("div", { class: "tile" }, el("dt", {}, name), el("dd", {}, value, note && el("small", {}, note)));
 }
-function copied(text) {
-  const said = el("span", { role: "status" }), shown = el("pre", { tabindex: 0 }, text);
-  const copy = async () => {
-    try {
-      await navigator.clipboard.writeText(text);
-      said.textContent = "Copied.";
-    } catch {  // a browser may not let a file do so
-      getSelection().selectAllChildren(shown);
-      said.textContent = "Selected; copy it with the keyboard.";
-    }
-  };
-  const button = el("button", { type: "button", click: copy }, "Copy the command");
-  return el("div", { class: "command" }, shown, button, said);
+function command_box(text) {
+  const shown = el("pre", { tabindex: 0 }, text);
+  return el("div", { class: "command" }, shown, copier("Copy the command", shown));
 }
 const operator_link = (rec, op, i) => [link(`#${i} ${rec.name(op)}`, "operator", { op: i }), " ",
   el("span", { class: "path" }, rec.path(op) || "the program itself", ", ", rec.phase(op))];
@@ -39,7 +29,7 @@ function overview_view({ rec, run }) {
   const { totals } = rec, peak = rec.peak(run), only_moves = !rec.calls.length && rec.moves.length > 0;
   return [
     el("h1", {}, rec.title),
-    rec.command && copied(rec.command),
+    rec.command && command_box(rec.command),
     el("dl", { class: "tiles" },
       tile("Mesh", rec.mesh.text, count(rec.mesh.size, "rank")),
       tile("Received", bytes(totals.bytes), "by the rank that receives the most"),

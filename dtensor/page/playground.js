@@ -1,6 +1,6 @@
 // The form of the playground: what a person asks is in the address before "#", and the
 // answer replaces the records of the page. playground.h says what the server answers.
-const { show, el } = globalThis.dtensor_page;
+const { show, el, copier } = globalThis.dtensor_page;
 const { tabs } = JSON.parse(document.getElementById("form").textContent);
 const PAUSE = 150;  // ms without typing before a question is asked
 const client = Array.from(crypto.getRandomValues(new Uint32Array(3)), (n) => n.toString(36)).join("");
@@ -44,7 +44,6 @@ function command() {
 const fields = el("div", { class: "fields" });
 const heads = el("ul", {});
 const command_line = el("code", { id: "command" });
-const copied = el("span", { role: "status" });
 const error = el("p", { id: "error", role: "alert", tabindex: 0, hidden: true });
 const clock = el("span", { "aria-hidden": "true" });
 const verdict = el("div", { id: "verdict", "aria-live": "polite" });
@@ -234,26 +233,15 @@ function judge() {
       el("th", { scope: "row" }, r.title), el("td", {}, fits(r) ? r === cheapest ? "yes, the cheapest" : "yes" : "no"),
       el("td", {}, number(r.totals.peak_bytes / 1e9, 1)), el("td", {}, number(time(r) / 1e3, 1)),
       el("td", {}, most(r)))))));
-  const strategies = given("compare").split(",").filter(Boolean).length;
-  if (strategies > records.length) verdict.append(el("p", {},
-    `${strategies - records.length} of the strategies cannot run; the command says why.`));
-}
-
-async function copy() {
-  try {
-    await navigator.clipboard.writeText(command());
-    copied.textContent = "copied";
-  } catch {
-    getSelection().selectAllChildren(command_line);
-    copied.textContent = "selected; press Ctrl+C";
-  }
-  setTimeout(() => { copied.textContent = ""; }, 3000);
+  const refused = records.flatMap((r) => r.refused ?? []);
+  if (refused.length) verdict.append(el("p", {}, "These strategies cannot run:"),
+    el("ul", {}, refused.map((r) => el("li", {}, el("code", {}, r.strategy), `: ${r.reason}`))));
 }
 
 document.getElementById("question").append(
   el("form", { "aria-label": "Question", submit: (e) => { e.preventDefault(); changed(true); } },
     el("nav", { "aria-label": "Questions", hidden: tabs.length < 2 }, heads), fields,
-    el("p", { class: "command" }, command_line, " ", el("button", { type: "button", click: copy }, "Copy"), " ", copied),
+    el("p", { class: "command" }, command_line, " ", copier("Copy", command_line)),
     el("p", { class: "progress" }, clock, " ", cancel), error, verdict));
 addEventListener("popstate", () => {
   const before = address();
