@@ -1,6 +1,9 @@
 // Explains what an operator or a training step does on a mesh: the rule, the
 // assignments with their prices, and the collectives. Nothing is allocated.
+#include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "dtensor/placement/error.h"
 #include "dtensor/program/comm_table.h"
@@ -51,28 +54,52 @@ nlohmann::ordered_json explain_model(const TrainConfig& config,
           {"peak_bytes", p.memory.peak}};
 }
 
+// Adds what is of all strategies to the record of the first that can be
+// trained: a picture, and the reasons of those that cannot. These have no
+// record.
+void describe(const std::map<std::string, std::shared_ptr<Record>>& records,
+              const std::vector<Compared>& all) {
+  Record* first = nullptr;
+  auto refused = nlohmann::ordered_json::array();
+  for (const Compared& c : all) {
+    const auto found = records.find(c.strategy.name);
+    Record* const record =
+        found == records.end() ? nullptr : found->second.get();
+    if (!c.strategy.refused.empty()) {
+      refused.push_back(
+          {{"strategy", c.strategy.name}, {"reason", c.strategy.refused}});
+      if (record) record->discard();
+    } else if (!first) {
+      first = record;
+    }
+  }
+  if (!first) return;
+  first->add_picture("compare", "memory and bytes of each strategy",
+                     compare_svg(all));
+  if (!refused.empty()) first->set("refused", std::move(refused));
+}
+
 nlohmann::ordered_json explain_strategies(Program& program,
                                           const Flags& flags) {
   const Mesh& mesh = program.mesh();
   if (!flags.svg.empty()) check_writable("--svg", flags.svg);
+  std::map<std::string, std::shared_ptr<Record>> records;  // by strategy
   const std::vector<Compared> all =
       compare(parse_strategies(flags.compare, flags.train, mesh.num_ranks()),
               [&](const Strategy& s) {
                 RunOptions options;
                 options.cost = program.cost(s.mesh);
-                options.recorder =
+                options.recorder = records[s.name] =
                     program.another_record(s.config.title(s.mesh), s.mesh);
                 return options;
               });
+  describe(records, all);
   fmt::print(
       "{} on {} ranks, {} windows of {} in a step; bytes are those of the rank "
       "with the most:\n{}\n",
       flags.train.model.name, mesh.num_ranks(), flags.train.batch,
       flags.train.model.seq, compare_table(all));
   if (!flags.svg.empty()) write_text_file("--svg", flags.svg, compare_svg(all));
-  if (const auto record = program.record())
-    record->add_picture("compare", "memory and bytes of each strategy",
-                        compare_svg(all));
   return compare_json(all);
 }
 

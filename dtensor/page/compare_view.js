@@ -63,7 +63,7 @@ function compare_view() {
   const changed = rows.filter((row) => row.differs), moved = (same) => Math.abs(same.length * same[0].moved);
   const groups = grouped(changed, like).sort((p, q) => moved(q) - moved(p));
   const list = table("Operators that differ", ["Operator", ...pair.map((r) => r.title), "#Received", "#Time"], []);
-  return [el("h1", {}, "Compare"),
+  return [el("h1", {}, "Compare"), refused_strategies(),
     el("p", {}, link(pair[0].title, "overview"), " ", records.length > 2
       ? labelled("with", choice("with", others, second, (b) => go({ b })))
       : ["with ", link(pair[1].title, "overview", { r: second, run: undefined })]),

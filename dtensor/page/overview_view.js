@@ -25,6 +25,13 @@ function senders_table(rec, run) {
     }));
 }
 
+// The strategies that a comparison refused have no record.
+function refused_strategies() {
+  const refused = records.flatMap((r) => r.refused);
+  return refused.length > 0 && [el("h2", {}, "Strategies that cannot run"),
+    el("ul", { class: "plain" }, refused.map((r) => el("li", {}, code(r.strategy), ": ", r.reason)))];
+}
+
 function overview_view({ rec, run }) {
   const { totals } = rec, peak = rec.peak(run), only_moves = !rec.calls.length && rec.moves.length > 0;
   return [
@@ -39,6 +46,7 @@ function overview_view({ rec, run }) {
       tile("Peak memory", bytes(totals.peak_bytes), "of one rank"),
       tile("Operators", whole(run.operators.length), rec.runs.length > 1 ? `of ${count(rec.runs.length, "stage")}: ` +
         `those of rank ${run.rank}` : "in one step")),
+    refused_strategies(),
     only_moves ? rec.moves.map((move, m) => [el("h2", {}, code(rec.text(move.from)), " to ", code(rec.layout(move.to))),
       steps_table(rec, move), el("p", {}, link("Draw it before and after", "tensor", { move: m }))])
       : [el("h2", {}, "Which operators send the most"), senders_table(rec, run)],

@@ -4,7 +4,7 @@ class Rec {
   constructor(json) {
     if (json.version > 1) throw new Error(`its version is ${json.version}, and the page reads version 1`);
     const lists = ["meshes", "dims", "specs", "moves", "calls", "events", "paths", "phases", "runs", "parameters",
-      "collectives", "pictures", "memory_kinds"];
+      "collectives", "pictures", "memory_kinds", "refused"];
     for (const name of lists) this[name] = json[name] ?? [];
     this.totals = json.totals ?? {};
     for (const name of ["title", "program", "command", "library", "prices"]) this[name] = json[name] ?? "";

@@ -373,6 +373,8 @@ void Record::add_move(const Move& move, const Plan& plan) {
   run.operators.push_back(std::move(op));
 }
 
+void Record::discard() { runs_.clear(); }
+
 void Record::add_picture(std::string name, std::string title, std::string svg) {
   pictures_.push_back({{"name", std::move(name)},
                        {"title", std::move(title)},

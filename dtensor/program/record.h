@@ -54,6 +54,8 @@ class Record final : public OpRecorder {
     extra_[member] = std::move(value);
   }
   bool empty() const { return runs_.empty(); }
+  // Makes it empty again: what it recorded is not to be shown.
+  void discard();
   // Adds a move that no rank ran, with this plan.
   void add_move(const Move&, const Plan&);
   // Adds a picture that a program draws elsewhere too: an SVG file's content.

@@ -293,6 +293,15 @@ class Page(unittest.TestCase):
         time.sleep(0.1)
         self.assertEqual(self.one("#title").text, "exchanged")
 
+    def test_strategies_that_were_refused(self):
+        refused = {"strategy": "tp=3", "reason": "4 heads <b>do not</b> divide by 3"}
+        page = self.write("refused", self.gpt | {"refused": [refused]}, records.gpt(title="other"))
+        for view in "overview", "compare", "overview&r=1":
+            self.open(page, view)
+            self.assertIn("tp=3: 4 heads <b>do not</b> divide by 3", self.text(), view)
+        self.open(self.small)
+        self.assertNotIn("cannot run", self.text())
+
     def test_other_records_in_place(self):
         self.open(self.small, "program")
         self.script("dtensor_page.show([arguments[0]])", records.gpt(layers=3, title="three"))

@@ -357,14 +357,23 @@ TEST(Record, OfStrategies) {
   }
   EXPECT_EQ(titles,
             (std::vector<std::string>{"gpt on dp=4", "gpt on dp=4, zero 3"}));
+  // The first one has the reasons of those that cannot, and the picture of all.
   size_t i = 0;
+  Json refused = Json::array();
   for (const Json& s : json["strategies"]) {
-    if (s.contains("refused")) continue;
+    if (s.contains("refused")) {
+      refused.push_back(
+          {{"strategy", s["strategy"]}, {"reason", s["refused"]}});
+      continue;
+    }
     EXPECT_EQ(records[i]["totals"]["bytes"], s["bytes"]);
     EXPECT_EQ(records[i]["totals"]["communication_us"], s["communication_us"]);
     ++i;
   }
   EXPECT_EQ(i, records.size());
+  EXPECT_EQ(refused.size(), 2u);
+  EXPECT_EQ(records[0]["refused"], refused);
+  EXPECT_EQ(records[0]["pictures"][0]["name"], "compare");
 }
 
 TEST(Record, OfAPipelineHasARunForEachStageAndItsSchedule) {
