@@ -1679,13 +1679,13 @@ BUGS = [
          'if (!MUT(487)) add_moves(context, run, c.first_event);\n'
          '  const size_t first = MUT(487) ? run.seen : c.first_event;'),
         ('dtensor/program/record.cc',
-         'sends(run, c.first_event, context.events.size())',
-         'sends(run, first, context.events.size())'),
+         'add_sends(run, op, c.op, c.first_event, context.events.size());',
+         'add_sends(run, op, c.op, first, context.events.size());'),
     ], ['record_test']),
     Bug(488, 'record: outputs live to the end', [
         ('dtensor/program/record.cc',
-         'operators[m->by]["until"] = last;',
-         '{ if (!MUT(488)) operators[m->by]["until"] = last; }'),
+         'operators[m.by]["until"] = last;',
+         '{ if (!MUT(488)) operators[m.by]["until"] = last; }'),
     ], ['record_test']),
     Bug(489, 'record: views of inputs count as memory of their own', [
         ('dtensor/program/record.cc',
