@@ -9,7 +9,6 @@
 #include <optional>
 #include <utility>
 
-#include "dtensor/ops/op.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/program/comm_table.h"
 #include "dtensor/text_table.h"
@@ -169,19 +168,15 @@ std::vector<Compared> compare(
   for (const Strategy& s : strategies) {
     Compared& c = all.emplace_back(Compared{s, {}});
     RunOptions options;
-    std::map<int64_t, int64_t> work;  // by rank: one for each position on pp
     trying(c.strategy, [&] {
       options = options_of(s);
       options.world = s.mesh.num_ranks();
       options.mesh = s.mesh.to_string();
-      c.prediction = predict(s.config, options, [&](const OpCall& call) {
-        work[RankContext::current().world_rank] += call.decision.work_ps;
-      });
+      c.prediction = predict(s.config, options);
       if (nn::axis_that(nn::kSplitsStages, s.mesh) >= 0)
         c.bubble = bubble_report(s.config, s.mesh).simulated;
     });
     if (!c.strategy.refused.empty()) continue;
-    for (const auto& [rank, ps] : work) c.work_ps = std::max(c.work_ps, ps);
     c.bytes = most_received(c.prediction.events);
     c.communication_ps = communication_ps(c.prediction.events, options.cost);
   }
@@ -218,7 +213,7 @@ std::string compare_table(const std::vector<Compared>& all) {
          kind(MemoryKind::kParameters), kind(MemoryKind::kGradients),
          kind(MemoryKind::kState), kind(MemoryKind::kActivations),
          kind(MemoryKind::kGathered), grouped(m.peak),
-         fmt::format("{:.2f}", static_cast<double>(c.work_ps) / 1e9),
+         fmt::format("{:.2f}", static_cast<double>(c.prediction.work_ps) / 1e9),
          fmt::format("{:.2f}", static_cast<double>(c.communication_ps) / 1e9),
          nn::axis_that(nn::kSplitsStages, c.strategy.mesh) >= 0
              ? fmt::format("{:.1f} %", 100 * c.bubble)
@@ -240,7 +235,7 @@ nlohmann::ordered_json compare_json(const std::vector<Compared>& all) {
     row["mesh"] = c.strategy.mesh.to_string();
     row["bytes"] = c.bytes;
     row["memory"] = memory_json(c.prediction.memory, nullptr);
-    row["work_us"] = static_cast<double>(c.work_ps) / 1e6;
+    row["work_us"] = static_cast<double>(c.prediction.work_ps) / 1e6;
     row["bubble"] = c.bubble;
     row["communication_us"] = static_cast<double>(c.communication_ps) / 1e6;
   }

@@ -40,7 +40,6 @@ struct Compared {
   nn::Prediction prediction;
   // The largest values of any rank, in one step:
   int64_t bytes = 0;             // received
-  int64_t work_ps = 0;           // the time of its operators, by their prices
   int64_t communication_ps = 0;  // as if nothing overlapped with it
   double bubble = 0;             // of a pipeline, simulated (bubble.h)
 };

@@ -8,7 +8,6 @@
 #include <map>
 #include <utility>
 
-#include "dtensor/all_gather_bytes.h"
 #include "dtensor/autograd.h"
 #include "dtensor/data_check.h"
 #include "dtensor/graph.h"
@@ -69,23 +68,6 @@ GradScalerOptions scaler_options(double loss_scale) {
   GradScalerOptions options{.enabled = loss_scale > 0};
   if (options.enabled) options.init_scale = loss_scale;
   return options;
-}
-
-MemoryUse memory_use(const Allocator::Stats& stats) {
-  MemoryUse use;
-  for (size_t k = 0; k < kMemoryKinds; ++k)
-    use.kinds[k] = stats.kinds[k].peak_bytes;
-  use.peak = stats.peak_bytes;
-  return use;
-}
-
-// The larger of the two values in each element.
-MemoryUse largest(const MemoryUse& a, const MemoryUse& b) {
-  MemoryUse use;
-  for (size_t k = 0; k < kMemoryKinds; ++k)
-    use.kinds[k] = std::max(a.kinds[k], b.kinds[k]);
-  use.peak = std::max(a.peak, b.peak);
-  return use;
 }
 
 }  // namespace
@@ -468,10 +450,10 @@ TrainingReport Trainer::train(const Batches& batches) {
   }
   finish_saves();
   if (recorder) recorder->ended(context);
-  report.events = merge_events(first);
-  for (const MemoryUse& m :
-       all_gather("memory", memory_use(context.allocator->stats())))
-    report.memory = largest(report.memory, m);
+  Totals totals = merge(Totals{.events = std::move(first),
+                               .memory = memory_use(*context.allocator)});
+  report.events = std::move(totals.events);
+  report.memory = totals.memory;
   for (size_t i = report.steps.size() > 1; i < report.steps.size(); ++i) {
     report.pipeline.span += report.steps[i].pipeline.span;
     report.pipeline.busy += report.steps[i].pipeline.busy;
@@ -543,11 +525,11 @@ Prediction Trainer::predict(const Batches& batches, const OnOp& on_op) {
   {
     const CommRecord record;
     // This rank does not run the operators of other stages: leave them out.
-    const Scoped<OnOp> trace(op_trace(context),
-                             on_op ? OnOp([&](const OpCall& call) {
-                               if (call.out[0].here()) on_op(call);
-                             })
-                                   : OnOp());
+    const Scoped<OnOp> trace(op_trace(context), [&](const OpCall& call) {
+      if (!call.out[0].here()) return;
+      p.work_ps += call.decision.work_ps;
+      if (on_op) on_op(call);
+    });
     show(recorder, e.model, [&] { step(batches); });
     p.events.assign(record.events().begin(), record.events().end());
   }
@@ -555,7 +537,7 @@ Prediction Trainer::predict(const Batches& batches, const OnOp& on_op) {
   // memory must be that of a second step.
   if (e.zero() == 3) step(batches);
   if (recorder) recorder->ended(context);
-  p.memory = memory_use(context.allocator->stats());
+  p.memory = memory_use(*context.allocator);
   return p;
 }
 
@@ -592,17 +574,16 @@ Prediction predict(const RunOptions& options, const Shape& inputs,
   const Mesh mesh = options.mesh.empty() ? Mesh({{"ranks", options.world}})
                                          : Mesh::parse(options.mesh);
   Prediction all;
-  std::vector<std::vector<CommEvent>> events;
+  std::vector<Totals> totals;
   for (const int64_t rank : largest_ranks(mesh, inputs))
     run(dry, [&](Runtime& rt) {
       rt.context().world_rank = rank;
       Prediction p = on_rank(rt);
-      events.push_back(std::move(p.events));
-      all.memory = largest(all.memory, p.memory);
       all.parameter_bytes = std::max(all.parameter_bytes, p.parameter_bytes);
       all.parameters = p.parameters;
+      totals.push_back(std::move(p));
     });
-  all.events = merge_events(events);
+  static_cast<Totals&>(all) = merge(totals);
   return all;
 }
 

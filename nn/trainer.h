@@ -8,7 +8,6 @@
 //
 // In a run with a trace (dtensor/trace.h), each step is a span.
 #pragma once
-#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -20,8 +19,8 @@
 #include "dtensor/comm_event.h"
 #include "dtensor/dist_tensor.h"
 #include "dtensor/io/stored.h"
-#include "dtensor/memory_kind.h"
 #include "dtensor/nn/pipeline.h"
+#include "dtensor/program/comm_table.h"
 
 namespace dtensor {
 struct OpCall;  // dtensor/ops/op.h
@@ -102,12 +101,7 @@ struct StepResult {
   PipelineTimes pipeline = {};
 };
 
-// The most bytes that a rank holds during a step: of each MemoryKind, and of
-// all kinds together. (The maxima need not occur at the same time.)
-struct MemoryUse {
-  std::array<int64_t, kMemoryKinds> kinds = {};
-  int64_t peak = 0;
-};
+using dtensor::MemoryUse;
 
 // The steps of train(), on this rank, and what all ranks sent and held.
 struct TrainingReport {
@@ -120,11 +114,9 @@ struct TrainingReport {
   PipelineTimes pipeline;
 };
 
-// The predicted memory of the rank that holds most, and the predicted messages
-// of one training step.
-struct Prediction {
-  std::vector<CommEvent> events;
-  MemoryUse memory;
+// The predicted messages of one training step, and the largest memory and work
+// of any rank.
+struct Prediction : Totals {
   int64_t parameter_bytes = 0;
   int64_t parameters = 0;  // elements of the model, each counted once
 };

@@ -1,5 +1,7 @@
-// Tables of the communication, merged from the events of all ranks.
+// What ranks send, hold and compute in all, and tables of their communication.
+// The tables of --json and those of a record are made of it.
 #pragma once
+#include <array>
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <set>
@@ -8,9 +10,12 @@
 #include <vector>
 
 #include "dtensor/comm_event.h"
+#include "dtensor/memory_kind.h"
 #include "dtensor/placement/cost.h"
 
 namespace dtensor {
+
+class Allocator;
 
 // All collectives of one kind over the same axes, for one operator in one
 // phase. Each number is the largest of any rank.
@@ -32,6 +37,26 @@ std::vector<CommEvent> merge_events(
 // the same list on every rank. Collective over all ranks of the run. In a dry
 // run, merges only the caller's.
 std::vector<CommEvent> merge_events(std::span<const CommEvent> mine);
+
+// The most bytes that a rank holds: of each MemoryKind, and of all kinds
+// together. (The maxima need not occur at the same time.)
+struct MemoryUse {
+  std::array<int64_t, kMemoryKinds> kinds = {};
+  int64_t peak = 0;
+};
+MemoryUse memory_use(const Allocator&);
+
+struct Totals {
+  std::vector<CommEvent> events;
+  MemoryUse memory = {};
+  int64_t work_ps = 0;  // of a rank's operators, by their prices
+};
+// The totals of several ranks together: their events merged, and the largest of
+// each other number.
+Totals merge(std::span<const Totals> ranks);
+// Those of all ranks of the run, on every rank. Collective over them. In a dry
+// run, only the caller's.
+Totals merge(const Totals& mine);
 
 // Splits merged events by receiver: one list for each set of ranks that belong
 // to the same meshes (a stage of a pipeline, say), in order. An event is in the

@@ -16,7 +16,6 @@
 #include <optional>
 #include <span>
 
-#include "dtensor/all_gather_bytes.h"
 #include "dtensor/comm/backend.h"
 #include "dtensor/comm/job.h"
 #include "dtensor/comm/nccl.h"
@@ -279,13 +278,12 @@ struct Program::State {
   void record(Runtime& rt) {
     RankContext& context = rt.context();
     context.record = false;
-    const int64_t mine = context.allocator->stats().peak_bytes;
-    const std::vector<CommEvent> all = merge_events(context.events);
-    const std::vector<int64_t> peaks = all_gather("peak", mine);
+    const Totals all = merge(
+        {.events = context.events, .memory = memory_use(*context.allocator)});
     if (rt.rank() > 0 && !rt.dry_run()) return;
     ran = true;
-    events.insert(events.end(), all.begin(), all.end());
-    peak = std::max(peak, *std::max_element(peaks.begin(), peaks.end()));
+    events.insert(events.end(), all.events.begin(), all.events.end());
+    peak = std::max(peak, all.memory.peak);
   }
 
   void report(const RunReport& r) {

@@ -11,7 +11,6 @@
 #include "dtensor/execution.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/program/choice_report.h"
-#include "dtensor/program/comm_table.h"
 #include "dtensor/rank_context.h"
 
 namespace dtensor {
@@ -92,11 +91,9 @@ struct Record::Run {
   int64_t rank;
   Json operators = Json::array();
   int64_t dropped = 0;
-  int64_t work_ps = 0;
-  Allocator::Stats memory = {};  // at the end
+  Totals totals = {};  // with the memory at the end
   bool ended = false;
 
-  std::vector<CommEvent> events = {};  // those added to the operators
   size_t seen = 0;                     // of RankContext::events
   std::map<size_t, State> after = {};  // events that are not seen, by index
   std::set<int64_t> paid = {};  // the collectives whose latency is counted
@@ -162,7 +159,7 @@ void Record::step_begins(RankContext& context,
 
 void Record::ended(RankContext& context) {
   Run& run = run_of(context);
-  run.memory = context.allocator->stats();
+  run.totals.memory = memory_use(*context.allocator);
   if (run.ended) return;
   add_moves(context, run, context.events.size());
   run.ended = true;
@@ -173,7 +170,7 @@ void Record::ran(RankContext& context, const OpRan& c) {
   // Operators of other stages do nothing on this rank.
   if (run.ended || !c.out[0].here()) return;
   add_moves(context, run, c.first_event);
-  run.work_ps += c.choice.work_ps;
+  run.totals.work_ps += c.choice.work_ps;
   Json op = {{"call", call(context, c)}};
   add_sends(run, op, c.op, c.first_event, context.events.size());
   run.seen = context.events.size();
@@ -260,7 +257,7 @@ void Record::add_sends(Run& run, Json& op, std::string_view name, size_t begin,
           moves.push_back(move);
     }
     e.execution = nullptr;
-    run.events.push_back(std::move(e));
+    run.totals.events.push_back(std::move(e));
   }
   if (!sends.empty()) op["sends"] = std::move(sends);
   if (!moves.empty()) op["moves"] = std::move(moves);
@@ -352,17 +349,17 @@ void Record::add_move(const Move& move, const Plan& plan) {
   Json list = Json::array();
   for (const Step& step : plan.steps) {
     if (!dtensor::sends(step.kind)) continue;
-    run.events.push_back({.mesh = step.to->mesh(),
-                          .axes = step.axes,
-                          .kind = step.kind,
-                          .op = "redistribute",
-                          .phase = "forward",
-                          .predicted = step.bytes,
-                          .counted = 0,
-                          .times = plan.chunks,
-                          .by_all = tables_.received_by_all(step, cost_)});
-    list.push_back(tables_.event(run.events.back(),
-                                 us(price(run.events.back(), cost_, run.paid)),
+    const CommEvent& sent = run.totals.events.emplace_back(
+        CommEvent{.mesh = step.to->mesh(),
+                  .axes = step.axes,
+                  .kind = step.kind,
+                  .op = "redistribute",
+                  .phase = "forward",
+                  .predicted = step.bytes,
+                  .counted = 0,
+                  .times = plan.chunks,
+                  .by_all = tables_.received_by_all(step, cost_)});
+    list.push_back(tables_.event(sent, us(price(sent, cost_, run.paid)),
                                  /*counted=*/false));
   }
   Json op = {{"move", "redistribute"},
@@ -381,6 +378,12 @@ void Record::add_picture(std::string name, std::string title, std::string svg) {
                        {"svg", std::move(svg)}});
 }
 
+Totals Record::totals() const {
+  std::vector<Totals> ranks;
+  for (const auto& run : runs_) ranks.push_back(run->totals);
+  return merge(ranks);
+}
+
 Json Record::json() const {
   Json record = {{"version", 1},
                  {"title", title_},
@@ -393,31 +396,27 @@ Json Record::json() const {
   for (size_t k = 0; k < kMemoryKinds; ++k)
     kinds.push_back(name(static_cast<MemoryKind>(k)));
   record["memory_kinds"] = std::move(kinds);
-  std::vector<std::vector<CommEvent>> events;
-  int64_t work = 0, peak = 0;
   for (const auto& r : runs_) {
-    Json memory = {{"peak", r->memory.peak_bytes}};
+    const MemoryUse& use = r->totals.memory;
+    Json memory = {{"peak", use.peak}};
     for (size_t k = 0; k < kMemoryKinds; ++k)
-      memory[std::string(name(static_cast<MemoryKind>(k)))] =
-          r->memory.kinds[k].peak_bytes;
+      memory[std::string(name(static_cast<MemoryKind>(k)))] = use.kinds[k];
     Json& run = runs.emplace_back(Json{{"rank", r->rank},
                                        {"operators", r->operators},
                                        {"memory", std::move(memory)}});
     if (r->dropped) run["dropped"] = r->dropped;
-    events.push_back(r->events);
-    work = std::max(work, r->work_ps);
-    peak = std::max(peak, r->memory.peak_bytes);
   }
   record["runs"] = std::move(runs);
-  const std::vector<CommEvent> merged = merge_events(events);
-  record["collectives"] = comm_json(comm_rows(merged), false);
+  const Totals all = totals();
+  record["collectives"] = comm_json(comm_rows(all.events), false);
   int64_t by_all = 0;
-  for (const CommEvent& e : merged) by_all += e.by_all;
-  record["totals"] = {{"bytes", most_received(merged)},
-                      {"by_all", by_all},
-                      {"communication_us", us(communication_ps(merged, cost_))},
-                      {"work_us", us(work)},
-                      {"peak_bytes", peak}};
+  for (const CommEvent& e : all.events) by_all += e.by_all;
+  record["totals"] = {
+      {"bytes", most_received(all.events)},
+      {"by_all", by_all},
+      {"communication_us", us(communication_ps(all.events, cost_))},
+      {"work_us", us(all.work_ps)},
+      {"peak_bytes", all.memory.peak}};
   if (!pictures_.empty()) record["pictures"] = pictures_;
   for (const auto& [member, value] : extra_.items()) record[member] = value;
   return record;

@@ -17,6 +17,7 @@
 #include "dtensor/comm_event.h"
 #include "dtensor/op_recorder.h"
 #include "dtensor/placement/cost.h"
+#include "dtensor/program/comm_table.h"
 #include "dtensor/program/record_tables.h"
 #include "dtensor/tensor.h"
 
@@ -61,6 +62,8 @@ class Record final : public OpRecorder {
   // Adds a picture that a program draws elsewhere too: an SVG file's content.
   void add_picture(std::string name, std::string title, std::string svg);
 
+  // Of all recorded ranks together, as json() has them.
+  Totals totals() const;
   Json json() const;
 
  private:

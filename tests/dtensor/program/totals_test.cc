@@ -1,0 +1,40 @@
+#include <gtest/gtest.h>
+
+#include "dtensor/program/comm_table.h"
+#include "dtensor/runtime.h"
+
+namespace dtensor {
+namespace {
+
+Totals of_rank(int64_t r) {
+  return {.events = {{.mesh = Mesh::parse("x=3"),
+                      .axes = 1,
+                      .kind = StepKind::kAllReduce,
+                      .op = "grad",
+                      .phase = "backward",
+                      .predicted = 10 + r,
+                      .counted = 20 - r}},
+          .memory = {.kinds = {r, 5, -r, 0, 1}, .peak = 7 * r},
+          .work_ps = 100 - r};
+}
+
+void check(const Totals& all) {
+  ASSERT_EQ(all.events.size(), 1u);
+  EXPECT_EQ(all.events[0].predicted, 12);
+  EXPECT_EQ(all.events[0].counted, 20);
+  EXPECT_EQ(all.memory.kinds,
+            (std::array<int64_t, kMemoryKinds>{2, 5, 0, 0, 1}));
+  EXPECT_EQ(all.memory.peak, 14);
+  EXPECT_EQ(all.work_ps, 100);
+}
+
+TEST(Totals, OfRanksAreTheLargest) {
+  check(merge(std::vector<Totals>{of_rank(0), of_rank(1), of_rank(2)}));
+}
+
+TEST(Totals, AreTheSameOnEveryRank) {
+  run(3, [](Runtime& rt) { check(merge(of_rank(rt.rank()))); });
+}
+
+}  // namespace
+}  // namespace dtensor
