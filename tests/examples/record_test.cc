@@ -129,7 +129,9 @@ void check_sums(const Json& record) {
     longest = std::max(longest, us);
   }
   EXPECT_EQ(most, record["totals"]["bytes"]);
-  if (record["runs"].size() == 1) EXPECT_EQ(by_all, record["totals"]["by_all"]);
+  if (record["runs"].size() == 1) {
+    EXPECT_EQ(by_all, record["totals"]["by_all"]);
+  }
   EXPECT_NEAR(longest, record["totals"]["communication_us"].get<double>(),
               1e-6 * longest);
 }
