@@ -23,6 +23,8 @@ packages=(
   libgmock-dev
   libgtest-dev
   libopenmpi-dev
+  libpcre2-dev
+  libutf8proc-dev
   libxxhash-dev
   nlohmann-json3-dev
   openmpi-bin

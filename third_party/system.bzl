@@ -20,6 +20,8 @@ _LIBRARIES = {
     "fmt": Label("//third_party:fmt.BUILD"),
     "httplib": Label("//third_party:httplib.BUILD"),
     "json": Label("//third_party:json.BUILD"),
+    "pcre2": Label("//third_party:pcre2.BUILD"),
+    "utf8proc": Label("//third_party:utf8proc.BUILD"),
     "xxhash": Label("//third_party:xxhash.BUILD"),
 }
 
