@@ -1,0 +1,52 @@
+// Members of tokenizer.json and tokenizer_config.json, with errors that name
+// them.
+#pragma once
+#include <initializer_list>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "dtensor/nn/text/regex.h"
+#include "dtensor/placement/error.h"
+
+namespace dtensor::nn::text {
+
+// Reads a file; throws Error if it is not JSON.
+nlohmann::json read_json(const std::string& path);
+
+// A value of a file, with its place: "DIR/tokenizer.json: decoder.type". The
+// file's json outlives it.
+class Field {
+ public:
+  Field(const nlohmann::json& value, std::string place)
+      : value_(&value), place_(std::move(place)) {}
+
+  const nlohmann::json& value() const { return *value_; }
+  const std::string& place() const { return place_; }
+  bool is_null() const { return value_->is_null(); }
+
+  // A member, null if the file has none.
+  Field at(const std::string& name) const;
+  std::vector<Field> list() const;
+  std::string text() const;
+  std::string text_or(const std::string& otherwise) const;
+  bool flag_or(bool otherwise) const;
+  int64_t number() const;
+  // The character of a text of one character.
+  char32_t character() const;
+  // {"String": ...} or {"Regex": ...}.
+  Regex pattern() const;
+
+  std::string type() const { return at("type").text(); }
+  // Refuses members other than `type` and these.
+  void only(std::initializer_list<std::string_view> names) const;
+  [[noreturn]] void refuse(std::string_view want) const;
+
+ private:
+  const nlohmann::json* value_;
+  std::string place_;
+};
+
+}  // namespace dtensor::nn::text

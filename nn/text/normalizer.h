@@ -1,0 +1,40 @@
+// The normalizers of tokenizer.json: steps that rewrite a text before it is
+// split.
+#pragma once
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "dtensor/nn/text/field.h"
+
+namespace dtensor::nn::text {
+
+// A text on its way to the model.
+struct Draft {
+  std::string text;
+  // Whether its first character was the first of the whole input: only there do
+  // some pre-tokenizers add a space.
+  bool first = false;
+};
+
+class Normalizer {
+ public:
+  // From the member "normalizer", which may be null.
+  explicit Normalizer(const Field&);
+
+  void operator()(Draft&) const;
+
+ private:
+  void add(const Field&);
+  std::vector<std::function<void(Draft&)>> steps_;
+};
+
+// The bytes of a text as the characters that byte-level tokenizers use for
+// them:
+// "\u0120" for a space.
+std::string bytes_as_characters(std::string_view bytes);
+
+// The reverse; a text with another character stays as it is.
+std::string characters_as_bytes(std::string_view text);
+
+}  // namespace dtensor::nn::text
