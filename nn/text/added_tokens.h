@@ -1,0 +1,43 @@
+// Tokens that are found in a text before it is split ("added_tokens").
+#pragma once
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "dtensor/nn/text/regex.h"
+#include "dtensor/nn/text/trie.h"
+
+namespace dtensor::nn::text {
+
+struct AddedToken {
+  int64_t id;
+  std::string content;
+  bool special = false;      // decode() may skip it
+  bool single_word = false;  // only where no word goes on beside it
+  bool lstrip = false;       // takes the white space before it
+  bool rstrip = false;       // and after it
+  bool normalized = false;   // looked for in the normalized text
+};
+
+// Looks for a set of tokens.
+class TokenFinder {
+ public:
+  // Looks for the content of a token, or for `as`, its normalized form. The
+  // first of two equal ones counts.
+  void add(const AddedToken& token, std::string_view as);
+
+  // Calls found(range, token) for each part of the text in order: with null for
+  // those between tokens. Where several tokens begin, the longest is found.
+  void split(std::string_view text,
+             const std::function<void(Range, const AddedToken*)>& found) const;
+
+ private:
+  std::vector<AddedToken> tokens_;
+  Trie trie_;
+  std::array<bool, 256> begins_ = {};  // whether a token begins with a byte
+};
+
+}  // namespace dtensor::nn::text

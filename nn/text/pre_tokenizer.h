@@ -1,0 +1,52 @@
+// The pre-tokenizers of tokenizer.json: steps that split a text into pieces
+// ("words"), each of which the model turns into tokens by itself.
+#pragma once
+#include <deque>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "dtensor/nn/text/field.h"
+
+namespace dtensor::nn::text {
+
+struct Piece {
+  std::string_view text;
+  bool first;  // as in Draft
+};
+
+// Pieces of a text, and the texts of those that a step has changed.
+struct Pieces {
+  std::vector<Piece> list;
+  std::deque<std::string> owned;
+};
+
+class PreTokenizer {
+ public:
+  // From the member "pre_tokenizer", which may be null.
+  explicit PreTokenizer(const Field&);
+
+  void operator()(Pieces&) const;
+
+  // Whether the model's input are the characters of the pieces' bytes
+  // (bytes_as_characters()). The pieces themselves remain as they are, so that
+  // words which have been seen are found without it.
+  bool ends_with_bytes() const { return ends_with_bytes_; }
+
+ private:
+  // What to do with the parts between which a pattern splits.
+  enum class Keep { kRemoved, kIsolated, kPrevious, kNext, kContiguous };
+  using Step = std::function<void(Pieces&)>;
+
+  void add(const Field&);
+  void add_split(const Regex&, Keep, bool invert = false);
+  void add_byte_level(const Field&);
+  void add_metaspace(const Field&);
+  static Keep keep(const Field&);
+
+  std::vector<Step> steps_;
+  bool ends_with_bytes_ = false;
+};
+
+}  // namespace dtensor::nn::text

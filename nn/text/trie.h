@@ -1,0 +1,64 @@
+// A prefix tree of byte strings, each with a number.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "dtensor/nn/text/pair_map.h"
+
+namespace dtensor::nn::text {
+
+class Trie {
+ public:
+  // Adds a text that is not empty, unless it is there.
+  void insert(std::string_view text, int32_t id) {
+    uint32_t node = 0;
+    for (char c : text) {
+      const uint64_t key = edge(node, c);
+      if (const uint64_t* child = edges_.find(key)) {
+        node = static_cast<uint32_t>(*child);
+      } else {
+        node = static_cast<uint32_t>(ids_.size());
+        edges_.set(key, node);
+        ids_.push_back(-1);
+      }
+    }
+    if (ids_[node] < 0) ids_[node] = id;
+  }
+
+  // Calls found(length, id) for each text of the tree that `text` begins with,
+  // shortest first. `node` is where to start: the root, or the result of
+  // node().
+  template <class Found>
+  void prefixes(std::string_view text, const Found& found,
+                uint32_t node = 0) const {
+    for (size_t i = 0; i < text.size(); i++) {
+      const uint64_t* child = edges_.find(edge(node, text[i]));
+      if (!child) return;
+      node = static_cast<uint32_t>(*child);
+      if (ids_[node] >= 0) found(i + 1, ids_[node]);
+    }
+  }
+
+  // The place of a prefix in the tree, if a text has it.
+  std::optional<uint32_t> node(std::string_view prefix) const {
+    uint32_t node = 0;
+    for (char c : prefix) {
+      const uint64_t* child = edges_.find(edge(node, c));
+      if (!child) return std::nullopt;
+      node = static_cast<uint32_t>(*child);
+    }
+    return node;
+  }
+
+ private:
+  static uint64_t edge(uint32_t node, char c) {
+    return uint64_t{node} << 8 | static_cast<uint8_t>(c);
+  }
+
+  PairMap edges_;
+  std::vector<int32_t> ids_ = {-1};  // of each node; -1 for none
+};
+
+}  // namespace dtensor::nn::text
