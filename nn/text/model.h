@@ -1,0 +1,76 @@
+// The models of tokenizer.json: each turns a piece of text into tokens.
+#pragma once
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "dtensor/nn/text/field.h"
+
+namespace dtensor::nn::text {
+
+// Tokens by id and ids by token.
+class Vocabulary {
+ public:
+  // Of a token's ids, the last counts. Throws Error, beginning with `where`, if
+  // the id is taken.
+  void add(std::string token, int64_t id, const std::string& where);
+
+  // -1 for a token that there is not.
+  int32_t id(std::string_view token) const {
+    const auto found = ids_.find(token);
+    return found == ids_.end() ? -1 : found->second;
+  }
+  // Null for an id that there is not.
+  const std::string* token(int64_t id) const;
+  size_t count() const { return ids_.size(); }
+
+  Vocabulary() = default;
+  Vocabulary(const Vocabulary&) = delete;
+  Vocabulary& operator=(const Vocabulary&) = delete;
+
+  // Its entries: pairs of a token and its id.
+  auto begin() const { return ids_.begin(); }
+  auto end() const { return ids_.end(); }
+
+ private:
+  struct Hash : std::hash<std::string_view> {
+    using is_transparent = void;
+  };
+  std::unordered_map<std::string, int32_t, Hash, std::equal_to<>> ids_;
+  std::vector<const std::string*> tokens_;
+};
+
+class Model {
+ public:
+  virtual ~Model() = default;
+  // Appends the ids of a piece, which is not empty.
+  virtual void encode(std::string_view piece, std::vector<int32_t>&) const = 0;
+
+  const Vocabulary& vocabulary() const { return *vocabulary_; }
+
+ protected:
+  explicit Model(std::shared_ptr<const Vocabulary> v)
+      : vocabulary_(std::move(v)) {}
+  // The tokens "<0x00>" to "<0xFF>" of a text's bytes; false if the model lacks
+  // one of them.
+  bool encode_bytes(std::string_view text, std::vector<int32_t>& ids) const;
+
+ private:
+  std::shared_ptr<const Vocabulary> vocabulary_;
+};
+
+// From the member "model".
+std::unique_ptr<Model> read_model(const Field&);
+
+// The readers of the kinds, which read_model() chooses from.
+std::unique_ptr<Model> read_bpe(const Field&);
+std::unique_ptr<Model> read_unigram(const Field&);
+std::unique_ptr<Model> read_word_piece(const Field&);
+
+// The member "vocab", an object of ids.
+std::shared_ptr<Vocabulary> read_vocabulary(const Field&);
+
+}  // namespace dtensor::nn::text
