@@ -1,0 +1,85 @@
+// Text to token ids and back, by the files that come with a checkpoint.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace dtensor::nn {
+
+struct EncodeOptions {
+  // Adds the tokens that the file puts around a text, such as <s>.
+  bool add_special = true;
+};
+
+struct DecodeOptions {
+  // Leaves out special tokens, such as </s>.
+  bool skip_special = true;
+};
+
+// A tokenizer of Hugging Face. The ids are those of the Python package
+// `tokenizers`, and so is the text of decode(). Objects are cheap to copy, and
+// any number of threads may use one.
+class Tokenizer {
+ public:
+  // Reads DIR/tokenizer.json: byte-level or SentencePiece BPE, unigram or
+  // WordPiece. If there are DIR/tokenizer_config.json and
+  // DIR/special_tokens_map.json, they name the first and last token of a text,
+  // say whether encode() adds these ("add_bos_token", "add_eos_token"), and may
+  // add tokens. Truncation and padding are ignored. Throws Error, with the name
+  // of the member, for what this library does not know.
+  static Tokenizer from_pretrained(const std::string& dir);
+
+  // Ids of a text. Bytes that are not UTF-8 count as U+FFFD.
+  std::vector<int64_t> encode(std::string_view text, EncodeOptions = {}) const;
+
+  // Text of ids. Throws Error for an id that there is not.
+  std::string decode(std::span<const int64_t> ids, DecodeOptions = {}) const;
+
+  // The number of tokens, added ones included. Ids may have gaps.
+  int64_t vocab_size() const;
+
+  // A token as the file writes it: "\u0120the", "<0x0A>" or "<s>"; an added
+  // token that is looked for in normalized text, in that form. Throws Error for
+  // an id that there is not.
+  const std::string& token(int64_t id) const;
+  std::optional<int64_t> id(std::string_view token) const;
+  bool is_special(int64_t id) const;
+
+  // The first and last token of a text, if the files name them.
+  std::optional<int64_t> bos() const;
+  std::optional<int64_t> eos() const;
+
+ private:
+  friend class TextStream;
+  struct Parts;
+  explicit Tokenizer(std::shared_ptr<const Parts> parts)
+      : parts_(std::move(parts)) {}
+  std::shared_ptr<const Parts> parts_;
+};
+
+// Decodes one text id by id. All results of push() and that of finish(),
+// joined, are the text of decode(). For use by one thread.
+class TextStream {
+ public:
+  explicit TextStream(Tokenizer, DecodeOptions = {});
+  TextStream(TextStream&&) noexcept;
+  TextStream& operator=(TextStream&&) noexcept;
+  ~TextStream();
+
+  // Returns the text that is sure by now; it is empty while a character lacks
+  // bytes. Throws Error for an id that there is not.
+  std::string push(int64_t id);
+
+  // Returns the text that was held back. The stream is then at its end.
+  std::string finish();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace dtensor::nn
