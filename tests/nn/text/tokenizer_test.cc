@@ -1,0 +1,352 @@
+// Compares ids and texts with those of Hugging Face's `tokenizers`, as
+// tools/tokenizer_goldens.py has written them.
+#include "dtensor/nn/text/tokenizer.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "tests/testing.h"
+
+namespace dtensor::nn {
+namespace {
+
+using dtensor::testing::error_of;
+using nlohmann::json;
+using Ids = std::vector<int64_t>;
+
+const std::string kData = "tests/nn/text/data/";
+
+std::string bytes_of(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  EXPECT_TRUE(file.good()) << path;
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+json json_of(const std::string& path) { return json::parse(bytes_of(path)); }
+
+// The lines of tools/tokenizer_goldens.py: fragments and characters, drawn by a
+// linear congruential generator that begins with the line's number.
+class Lines {
+ public:
+  Lines() {
+    const json data = json_of(kData + "lines.json");
+    for (const json& group : data["groups"])
+      groups_.push_back(group.get<std::vector<std::string>>());
+    auto& broken = groups_.emplace_back();
+    for (const std::string hex : data["broken"]) {
+      std::string& bytes = broken.emplace_back();
+      for (size_t i = 0; i < hex.size(); i += 2)
+        bytes += static_cast<char>(std::stoi(hex.substr(i, 2), nullptr, 16));
+    }
+  }
+
+  std::string line(uint64_t state) const {
+    const auto draw = [&](uint64_t below) {
+      state = state * 6364136223846793005u + 1442695040888963407u;
+      return static_cast<size_t>((state >> 33) % below);
+    };
+    draw(2);
+    std::string result;
+    for (size_t left = 1 + draw(12); left > 0; left--) {
+      const size_t group = draw(groups_.size() + 1);
+      if (group < groups_.size()) {
+        result += groups_[group][draw(groups_[group].size())];
+      } else {
+        size_t c = draw(0x1200);
+        if (c >= 0x600) c += 0x1A00;
+        if (c >= 0x800) result += static_cast<char>(0xE0 | c >> 12);
+        if (c >= 0x80)
+          result += static_cast<char>(c < 0x800 ? 0xC0 | c >> 6
+                                                : 0x80 | (c >> 6 & 0x3F));
+        result += static_cast<char>(c < 0x80 ? c : 0x80 | (c & 0x3F));
+      }
+      const char* const spaces[] = {"", " ", " ", "  "};
+      result += spaces[draw(4)];
+    }
+    return result;
+  }
+
+ private:
+  std::vector<std::vector<std::string>> groups_;
+};
+
+uint32_t hash_of(std::string_view bytes) {  // FNV-1a
+  uint32_t hash = 0x811C9DC5;
+  for (char c : bytes) hash = (hash ^ static_cast<uint8_t>(c)) * 0x01000193;
+  return hash;
+}
+
+uint32_t hash_of(const Ids& ids) {
+  std::string bytes;
+  for (int64_t id : ids)
+    for (int shift = 0; shift < 32; shift += 8)
+      bytes += static_cast<char>(id >> shift);
+  return hash_of(bytes);
+}
+
+// An object's members replace or add to those of the value; an object with a
+// type replaces the value.
+json patched(const json& value, const json& patch) {
+  if (!patch.is_object() || !value.is_object() || patch.contains("type"))
+    return patch;
+  json result = value;
+  for (const auto& [name, x] : patch.items())
+    result[name] = patched(value.contains(name) ? value[name] : json(), x);
+  return result;
+}
+
+// A folder with files of these names and contents.
+std::string folder(const std::vector<std::pair<std::string, json>>& files) {
+  static int count = 0;
+  const std::string dir =
+      fmt::format("{}/tokenizer{}", ::testing::TempDir(), count++);
+  std::filesystem::create_directories(dir);
+  for (const auto& [name, value] : files)
+    std::ofstream(dir + "/" + name) << value.dump();
+  return dir;
+}
+
+Tokenizer tokenizer_from(const json& file) {
+  return Tokenizer::from_pretrained(folder({{"tokenizer.json", file}}));
+}
+
+Tokenizer tokenizer_of(const std::string& name, const json& patch = {}) {
+  const json file = json_of(kData + name + ".json");
+  return tokenizer_from(patch.is_null() ? file : patched(file, patch));
+}
+
+std::string streamed(const Tokenizer& t, const Ids& ids,
+                     DecodeOptions options = {}) {
+  TextStream stream(t, options);
+  std::string text;
+  for (int64_t id : ids) {
+    const std::string part = stream.push(id);
+    // No part of a character leaves the stream.
+    EXPECT_NO_THROW((void)json(part).dump()) << id;
+    text += part;
+  }
+  return text + stream.finish();
+}
+
+class Case : public ::testing::TestWithParam<size_t> {};
+
+TEST_P(Case, GivesTheIdsAndTextsOfHuggingFace) {
+  const json all = json_of(kData + "cases.json");
+  ASSERT_EQ(all.size(), 14u);
+  const json& c = all[GetParam()];
+  const std::string name = c["name"];
+  SCOPED_TRACE(name);
+  const std::string golden = bytes_of(kData + name + ".golden");
+  const auto count = c["lines"].get<size_t>();
+  ASSERT_EQ(golden.size(), 6 * count);
+  const Tokenizer t = tokenizer_of(c["file"].get<std::string>(), c["patch"]);
+  const Lines lines;
+  int failures = 0;
+  for (size_t n = 0; n < count && failures < 5; n++) {
+    uint32_t ids_hash;
+    uint16_t text_hash;
+    std::memcpy(&ids_hash, &golden[6 * n], 4);
+    std::memcpy(&text_hash, &golden[6 * n + 4], 2);
+    const std::string line = lines.line(n);
+    const Ids ids = t.encode(line);
+    const std::string text = t.decode(ids);
+    const auto shown = [&] {
+      std::string tokens;
+      for (int64_t id : ids) tokens += fmt::format(" {}={}", id, t.token(id));
+      return fmt::format(
+          "line {}: {}\ntokens:{}\ndecoded: {}\n`tools/tokenizer_goldens.py "
+          "{} --line {}` prints the right ones",
+          n, line, tokens, text, kData, n);
+    };
+    const bool equal = hash_of(ids) == ids_hash &&
+                       (hash_of(text) & 0xFFFF) == text_hash &&
+                       streamed(t, ids) == text;
+    EXPECT_EQ(hash_of(ids), ids_hash) << shown();
+    EXPECT_EQ(hash_of(text) & 0xFFFF, text_hash) << shown();
+    EXPECT_EQ(streamed(t, ids), text) << shown();
+    failures += !equal;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Tokenizer, Case, ::testing::Range<size_t>(0, 14));
+
+TEST(TokenizerTest, StreamsRandomIdsAsItDecodesThem) {
+  for (const char* name :
+       {"byte_level", "sentencepiece_bpe", "unigram", "word_piece"}) {
+    SCOPED_TRACE(name);
+    const Tokenizer t = tokenizer_of(name);
+    uint64_t state = 7;
+    for (int n = 0; n < 300; n++) {
+      Ids ids;
+      while (ids.size() < 20) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        const auto id = static_cast<int64_t>((state >> 33) % 400);
+        ids.push_back(id);
+      }
+      for (const bool skip : {false, true})
+        EXPECT_EQ(streamed(t, ids, {skip}), t.decode(ids, {skip}));
+    }
+  }
+}
+
+TEST(TokenizerTest, HoldsBackBytesOfACharacter) {
+  const Tokenizer t = tokenizer_of("byte_level");
+  const Ids ids = t.encode("\U000411ff!", {.add_special = false});
+  ASSERT_EQ(ids.size(), 5u);  // four bytes and a sign
+  TextStream stream(t);
+  for (size_t i = 0; i < 3; i++) EXPECT_EQ(stream.push(ids[i]), "");
+  EXPECT_EQ(stream.push(ids[3]), "\U000411ff");
+  EXPECT_EQ(stream.push(ids[4]), "!");
+  EXPECT_EQ(stream.push(ids[0]), "");
+  EXPECT_EQ(stream.finish(), "\uFFFD");
+}
+
+TEST(TokenizerTest, KnowsItsTokens) {
+  const Tokenizer t = tokenizer_of("byte_level");
+  EXPECT_EQ(t.vocab_size(), 908);
+  EXPECT_EQ(t.id("<|im_start|>"), 901);
+  EXPECT_EQ(t.token(901), "<|im_start|>");
+  EXPECT_EQ(t.id("no such token"), std::nullopt);
+  EXPECT_TRUE(t.is_special(901));
+  EXPECT_FALSE(t.is_special(t.id("<tool>").value()));
+  EXPECT_EQ(t.bos(), std::nullopt);
+  EXPECT_EQ(error_of([&] { t.token(908); }),
+            "[tokenizer] there is no token 908; ids are those of 908 tokens");
+  EXPECT_EQ(error_of([&] { t.decode(Ids{-1}); }),
+            "[tokenizer] there is no token -1; ids are those of 908 tokens");
+}
+
+TEST(TokenizerTest, FollowsTheConfig) {
+  const json file = json_of(kData + "byte_level.json");
+  const auto ids = [&](const json& config) {
+    return Tokenizer::from_pretrained(
+               folder({{"tokenizer.json", file},
+                       {"tokenizer_config.json", config}}))
+        .encode("");
+  };
+  // The file's own template adds <|begin|>.
+  const json names = {{"bos_token", "<|im_start|>"},
+                      {"eos_token", {{"content", "<|im_end|>"}}}};
+  EXPECT_EQ(ids(names), (Ids{900}));
+  EXPECT_EQ(ids(patched(names, {{"add_bos_token", true}})), (Ids{901}));
+  EXPECT_EQ(ids(patched(names, {{"add_eos_token", true}})), (Ids{902}));
+  EXPECT_EQ(ids(patched(names, {{"add_bos_token", false}})), (Ids{}));
+  const std::string dir =
+      folder({{"tokenizer.json", file},
+              {"tokenizer_config.json",
+               {{"added_tokens_decoder",
+                 {{"950", {{"content", "<new>"}, {"special", true}}},
+                  {"901", {{"content", "<|im_start|>"}, {"special", true}}}}}}},
+              {"special_tokens_map.json", {{"eos_token", "<new>"}}}});
+  const Tokenizer t = Tokenizer::from_pretrained(dir);
+  EXPECT_EQ(t.eos(), 950);
+  EXPECT_EQ(t.encode("<new>", {.add_special = false}), (Ids{950}));
+  EXPECT_EQ(t.decode(Ids{950}), "");
+  EXPECT_EQ(t.decode(Ids{950}, {.skip_special = false}), "<new>");
+  EXPECT_NE(error_of([&] {
+              ids({{"eos_token", "<missing>"}});
+            }).find("tokenizer_config.json: eos_token is \"<missing>\""),
+            std::string::npos);
+}
+
+TEST(TokenizerTest, RefusesMembersThatItDoesNotKnow) {
+  const auto error = [](const char* file, const json& patch) {
+    const std::string text = error_of([&] { tokenizer_of(file, patch); });
+    return text.substr(std::min(text.size(), text.find("tokenizer.json: ")));
+  };
+  EXPECT_EQ(error("byte_level", {{"normalizer", {{"type", "Nmt"}}}}),
+            "tokenizer.json: normalizer.type is \"Nmt\", but this library "
+            "reads only NFC, NFD, NFKC, NFKD, Lowercase, StripAccents, "
+            "BertNormalizer, Prepend, Replace, Strip, Precompiled, ByteLevel "
+            "and Sequence there");
+  EXPECT_EQ(error("word_piece", {{"normalizer", {{"fold", true}}}}),
+            "tokenizer.json: normalizer.fold is true, but this library does "
+            "not know that member");
+  EXPECT_EQ(error("byte_level", {{"model", {{"dropout", 0.1}}}}),
+            "tokenizer.json: model.dropout is 0.1, but this library reads only "
+            "null: a text has one encoding there");
+  const auto split = [](const char* regex) {
+    return json{{"pre_tokenizer",
+                 {{"type", "Split"},
+                  {"pattern", {{"Regex", regex}}},
+                  {"behavior", "Isolated"},
+                  {"invert", false}}}};
+  };
+  EXPECT_EQ(error("byte_level", split("[a&&b]")),
+            "tokenizer.json: pre_tokenizer.pattern is [a&&b], but a class "
+            "within a class and && are not supported");
+  EXPECT_EQ(error("byte_level", split("(a")),
+            "tokenizer.json: pre_tokenizer.pattern is (a, which PCRE2 does not "
+            "read: missing closing parenthesis");
+  for (const char* member :
+       {"pre_tokenizer", "post_processor", "decoder", "model"}) {
+    json file = json_of(kData + "byte_level.json");
+    file[member]["type"] = "Other";
+    const std::string text = error_of([&] { tokenizer_from(file); });
+    EXPECT_NE(text.find(fmt::format("{}.type is \"Other\"", member)),
+              std::string::npos)
+        << text;
+  }
+  EXPECT_NE(error_of([] {
+              Tokenizer::from_pretrained("/nowhere");
+            }).find("cannot read /nowhere/tokenizer.json"),
+            std::string::npos);
+}
+
+TEST(TokenizerTest, StripsBothEndsOfTokens) {
+  const Tokenizer t = tokenizer_of(
+      "word_piece",
+      {{"decoder",
+        {{"type", "Strip"}, {"content", "n"}, {"start", 1}, {"stop", 2}}}});
+  std::string text;
+  for (const char* token : {"not", "in", "non"})
+    text += t.decode(Ids{t.id(token).value()}) + "|";
+  EXPECT_EQ(text, "ot|i|o|");
+}
+
+TEST(TokenizerTest, EndsWordsWhereTheSuffixIs) {
+  const Tokenizer t = tokenizer_of(
+      "word_piece", {{"decoder", {{"type", "BPEDecoder"}, {"suffix", "e"}}}});
+  const Ids ids = {t.id("the").value(), t.id("the").value(), t.id("in").value(),
+                   t.id("the").value()};
+  EXPECT_EQ(t.decode(ids), "th th inth");
+  EXPECT_EQ(streamed(t, ids), "th th inth");
+}
+
+TEST(TokenizerTest, EncodesLongRuns) {
+  for (const char* name :
+       {"byte_level", "sentencepiece_bpe", "unigram", "word_piece"}) {
+    SCOPED_TRACE(name);
+    const Tokenizer t = tokenizer_of(name);
+    for (const char* unit : {" ", "a", "\n", "1", "!", "\u00e9", "\xff"}) {
+      std::string text;
+      for (int i = 0; i < 20'000; i++) text += unit;
+      const Ids ids = t.encode(text);
+      EXPECT_EQ(t.decode(ids), streamed(t, ids));
+    }
+  }
+}
+
+TEST(TokenizerTest, ServesManyThreads) {
+  const Tokenizer t = tokenizer_of("byte_level");
+  const Lines lines;
+  std::vector<Ids> expected;
+  for (uint64_t n = 0; n < 200; n++)
+    expected.push_back(t.encode(lines.line(n)));
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; i++)
+    threads.emplace_back([&] {
+      for (uint64_t n = 0; n < 200; n++)
+        EXPECT_EQ(t.encode(lines.line(n)), expected[n]);
+    });
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace
+}  // namespace dtensor::nn
