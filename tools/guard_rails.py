@@ -42,10 +42,11 @@ def git(*arguments):
 
 
 def changed(commit):
-    """The lines that a commit adds or removes, whichever is more. Moved lines and
-    changed paths do not count."""
+    """The lines that a commit adds or removes, whichever is more. Moved lines,
+    changed paths and copies of other projects' sources do not count."""
     gone, new = collections.Counter(), collections.Counter()
-    for line in git("show", "-M", "--format=", "--unified=0", commit).split("\n"):
+    for line in git("show", "-M", "--format=", "--unified=0", commit, "--", ".",
+                    ":(exclude)third_party/*/**").split("\n"):
         if line.startswith(("+++", "---")) or line[:1] not in ("+", "-"):
             continue
         text = re.sub(r"//[\w/]*:?|(\w+/)+[\w.]*", "", line[1:]).strip()
