@@ -237,7 +237,8 @@ value binary_expression::execute_impl(context & ctx) const {
             }
             return result;
         }
-    } else if (is_val<value_array>(right_val)) {
+    }
+    if (is_val<value_array>(right_val)) {
         // case: 1 in [0, 1, 2]
         bool member = test_is_in();
         if (op.value == "in") {
@@ -900,9 +901,12 @@ value member_expression::execute_impl(context & ctx) const {
                     val = arr[index];
                 }
             } else { // value_string
-                auto str = object->as_string().str();
-                if (index >= 0 && index < static_cast<int64_t>(str.size())) {
-                    val = mk_val<value_string>(std::string(1, str[index]));
+                const auto chars = object->as_string().characters();
+                if (index < 0) {
+                    index += static_cast<int64_t>(chars.size());
+                }
+                if (index >= 0 && index < static_cast<int64_t>(chars.size())) {
+                    val = mk_val<value_string>(chars[index]);
                 }
             }
 

@@ -715,8 +715,9 @@ struct rethrown_exception : public std::exception {
 //////////////////////
 
 static void gather_string_parts_recursive(const value & val, value_string & parts) {
-    // TODO: probably allow print value_none as "None" string? currently this breaks some templates
-    if (is_val<value_string>(val)) {
+    if (is_val<value_none>(val)) {
+        parts->val_str.append(std::string("None"));
+    } else if (is_val<value_string>(val)) {
         const auto & str_val = cast_val<value_string>(val)->val_str;
         parts->val_str.append(str_val);
     } else if (is_val<value_int>(val) || is_val<value_float>(val) || is_val<value_bool>(val)) {

@@ -53,12 +53,27 @@ std::string string::str() const {
     return oss.str();
 }
 
+static bool begins_character(char c) {
+    return (static_cast<unsigned char>(c) & 0xC0) != 0x80;
+}
+
 size_t string::length() const {
     size_t len = 0;
     for (const auto & part : parts) {
-        len += part.val.length();
+        len += std::count_if(part.val.begin(), part.val.end(), begins_character);
     }
     return len;
+}
+
+std::vector<std::string> string::characters() const {
+    std::vector<std::string> result;
+    for (char c : str()) {
+        if (result.empty() || begins_character(c)) {
+            result.emplace_back();
+        }
+        result.back() += c;
+    }
+    return result;
 }
 
 void string::hash_update(hasher & hash) const noexcept {

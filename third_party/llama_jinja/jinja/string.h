@@ -38,7 +38,8 @@ struct string {
     void mark_input();
 
     std::string str() const;
-    size_t length() const;
+    size_t length() const; // in code points
+    std::vector<std::string> characters() const;
     void hash_update(hasher & hash) const noexcept;
     bool all_parts_are_input() const;
     bool is_uppercase() const;

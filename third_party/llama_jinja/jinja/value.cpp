@@ -933,7 +933,10 @@ const func_builtins & value_string_t::get_builtins() const {
                 throw raised_exception("slice step cannot be zero");
             }
             auto input = args.get_pos(0);
-            auto sliced = slice(input->as_string().str(), start, stop, step);
+            std::string sliced;
+            for (const auto & c : slice(input->as_string().characters(), start, stop, step)) {
+                sliced += c;
+            }
             auto res = mk_val<value_string>(sliced);
             res->val_str.mark_input_based_on(input->as_string());
             return res;
