@@ -1,0 +1,156 @@
+#include "dtensor/nn/text/chat_template.h"
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "dtensor/nn/text/field.h"
+#include "dtensor/placement/error.h"
+#include "jinja/lexer.h"
+#include "jinja/parser.h"
+#include "jinja/runtime.h"
+
+namespace dtensor::nn {
+
+using nlohmann::json;
+using nlohmann::ordered_json;
+
+namespace {
+
+struct Template {
+  explicit Template(std::string text) : source(std::move(text)) {
+    try {
+      jinja::lexer lexer;
+      auto tokens = lexer.tokenize(source);
+      program = jinja::parse_from_tokens(tokens);
+    } catch (const std::exception& e) {
+      fail("chat_template", "the template is not Jinja: {}",
+           one_line(e.what()));
+    }
+  }
+
+  // The library's messages have lines of the template, with signs for their
+  // ends.
+  static std::string one_line(std::string_view text) {
+    std::string line;
+    std::istringstream words{std::string(text)};
+    for (std::string word; words >> word;) {
+      if (word.find_first_not_of('-') == word.npos) continue;
+      line += (line.empty() ? "" : " ") + word;
+    }
+    return line;
+  }
+
+  std::string source;
+  jinja::program program;
+};
+
+// Reasoning has several names; as transformers does, both that templates read.
+ordered_json with_reasoning(ordered_json messages) {
+  for (ordered_json& message : messages) {
+    if (!message.is_object()) continue;
+    for (const char* name : {"reasoning_content", "thinking", "reasoning"}) {
+      if (!message.contains(name) || message[name].is_null()) continue;
+      const ordered_json reasoning = message[name];
+      if (!message.contains("thinking")) message["thinking"] = reasoning;
+      message["reasoning_content"] = reasoning;
+      break;
+    }
+  }
+  return messages;
+}
+
+std::string text_of(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  DT_CHECK(file.good(), "chat_template", "cannot read {}", path);
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+}  // namespace
+
+struct ChatTemplate::Parts {
+  std::map<std::string, Template> templates;  // by name
+  std::map<std::string, std::string> tokens;
+};
+
+ChatTemplate::ChatTemplate(const std::string& source,
+                           const std::map<std::string, std::string>& tokens) {
+  auto parts = std::make_shared<Parts>();
+  parts->templates.emplace("default", source);
+  parts->tokens = tokens;
+  parts_ = std::move(parts);
+}
+
+ChatTemplate ChatTemplate::from_pretrained(const std::string& dir) {
+  const auto path = [&](const char* name) {
+    return (std::filesystem::path(dir) / name).string();
+  };
+  const auto parts = std::make_shared<Parts>();
+  const std::string config = path("tokenizer_config.json");
+  const bool alone = std::filesystem::exists(path("chat_template.jinja"));
+  if (alone)
+    parts->templates.emplace("default", text_of(path("chat_template.jinja")));
+  for (const char* name :
+       {"special_tokens_map.json", "tokenizer_config.json"}) {
+    if (!std::filesystem::exists(path(name))) continue;
+    const json file = text::read_json(path(name));
+    const text::Field all(file, path(name) + ": ");
+    for (const auto& [member, value] : file.items()) {
+      if (!member.ends_with("_token") || value.is_null()) continue;
+      const text::Field token = all.at(member);
+      if (value.is_string()) parts->tokens[member] = token.text();
+      if (value.is_object()) parts->tokens[member] = token.at("content").text();
+    }
+    const text::Field source = all.at("chat_template");
+    if (alone || source.is_null()) continue;
+    if (source.value().is_string()) {
+      parts->templates.emplace("default", source.text());
+    } else {
+      for (const text::Field& f : source.list())
+        parts->templates.emplace(f.at("name").text(), f.at("template").text());
+    }
+  }
+  DT_CHECK(!parts->templates.empty(), "chat_template",
+           "{} has neither chat_template.jinja nor \"chat_template\" in "
+           "tokenizer_config.json; pass the text as a plain prompt instead",
+           dir);
+  ChatTemplate result;
+  result.parts_ = parts;
+  return result;
+}
+
+std::string ChatTemplate::apply(const ordered_json& messages,
+                                const Options& options) const {
+  DT_CHECK(messages.is_array(), "chat_template",
+           "messages are {}; pass a list of objects with \"role\" and "
+           "\"content\"",
+           messages.dump());
+  const auto& all = parts_->templates;
+  auto chosen = options.tools ? all.find("tool_use") : all.end();
+  if (chosen == all.end()) chosen = all.find("default");
+  DT_CHECK(chosen != all.end(), "chat_template",
+           "none of the {} templates has the name \"default\"", all.size());
+  ordered_json variables = parts_->tokens;
+  if (options.variables) variables.update(*options.variables);
+  variables["messages"] = with_reasoning(messages);
+  variables["tools"] = options.tools ? *options.tools : ordered_json();
+  variables["documents"] = variables.value("documents", ordered_json());
+  variables["add_generation_prompt"] = options.add_generation_prompt;
+  const Template& t = chosen->second;
+  try {
+    jinja::context context(t.source);
+    if (options.now) context.current_time = *options.now;
+    jinja::global_from_json(context, variables, false);
+    jinja::runtime runtime(context);
+    return jinja::runtime::gather_string_parts(runtime.execute(t.program))
+        ->as_string()
+        .str();
+  } catch (const std::exception& e) {
+    fail("chat_template", "{}", Template::one_line(e.what()));
+  }
+}
+
+}  // namespace dtensor::nn
