@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 """Makes the tokenizers of tests/nn/text/data and what Hugging Face makes of text.
 
-  tools/tokenizer_goldens.py DIR             writes the files
+  tools/tokenizer_goldens.py DIR             writes what is derived from them
   tools/tokenizer_goldens.py DIR --line N    prints the ids of a line, by case
 
 Needs the Python packages `tokenizers` and `sentencepiece`. DIR has
 
   lines.json     the fragments of the test's lines: line(n) below joins some of
                  them, and tests/nn/text/tokenizer_test.cc does the same
-  NAME.json      a tokenizer, trained here
+  NAME.json      a tokenizer, trained here unless it is there: unigram and
+                 WordPiece models come out differently each time
   cases.json     for each case, a tokenizer and a patch of it (RFC 7386), and the
                  number of lines
   CASE.golden    six bytes for each line: a hash of the ids that encode() gives,
@@ -102,7 +103,7 @@ def charsmap():
         return model.normalizer_spec.precompiled_charsmap
 
 
-def byte_level(corpus):
+def byte_level(corpus, size=900):
     t = Tokenizer(models.BPE(ignore_merges=True))
     t.normalizer = normalizers.NFC()
     t.pre_tokenizer = pre_tokenizers.Sequence([
@@ -110,7 +111,7 @@ def byte_level(corpus):
         pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
     t.decoder = decoders.ByteLevel()
     t.train_from_iterator(corpus, trainers.BpeTrainer(
-        vocab_size=900, show_progress=False, special_tokens=["<|endoftext|>"],
+        vocab_size=size, show_progress=False, special_tokens=["<|endoftext|>"],
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
     t.add_special_tokens(["<|begin|>", "<|im_start|>", "<|im_end|>"])
     t.add_tokens([AddedToken("<tool>", normalized=False, lstrip=True),
@@ -126,12 +127,12 @@ def byte_level(corpus):
     return t
 
 
-def sentencepiece_bpe(corpus):
+def sentencepiece_bpe(corpus, size=900):
     t = Tokenizer(models.BPE(byte_fallback=True, fuse_unk=True,
                              unk_token="<unk>"))
     t.pre_tokenizer = pre_tokenizers.Metaspace()
     t.train_from_iterator(corpus, trainers.BpeTrainer(
-        vocab_size=900, show_progress=False,
+        vocab_size=size, show_progress=False,
         special_tokens=["<unk>", "<s>", "</s>"] +
         [f"<0x{b:02X}>" for b in range(256)]))
     # Bytes are tokens of the model only.
@@ -152,7 +153,7 @@ def sentencepiece_bpe(corpus):
     return t
 
 
-def unigram(corpus):
+def unigram(corpus, size=700):
     t = Tokenizer(models.Unigram())
     t.normalizer = normalizers.Sequence([
         normalizers.Precompiled(charsmap()), normalizers.Strip(),
@@ -160,7 +161,7 @@ def unigram(corpus):
     t.pre_tokenizer = pre_tokenizers.Metaspace()
     t.decoder = decoders.Metaspace()
     t.train_from_iterator(corpus, trainers.UnigramTrainer(
-        vocab_size=700, show_progress=False, unk_token="<unk>",
+        vocab_size=size, show_progress=False, unk_token="<unk>",
         special_tokens=["<pad>", "</s>", "<unk>", "<mask>"]))
     t.add_tokens([AddedToken("whole", single_word=True, normalized=True)])
     t.post_processor = processors.TemplateProcessing(
@@ -168,13 +169,13 @@ def unigram(corpus):
     return t
 
 
-def word_piece(corpus):
+def word_piece(corpus, size=900):
     t = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     t.normalizer = normalizers.BertNormalizer()
     t.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     t.decoder = decoders.WordPiece()
     t.train_from_iterator(corpus, trainers.WordPieceTrainer(
-        vocab_size=900, show_progress=False,
+        vocab_size=size, show_progress=False,
         special_tokens=["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]))
     t.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
     return t
@@ -221,6 +222,10 @@ CASES = {
             split({"Regex": "[一-龥぀-ゟ゠-ヿ]+"}, "Isolated"),
             {"type": "Punctuation", "behavior": "MergedWithPrevious"},
             {"type": "Digits", "individual_digits": True}, TO_BYTES)}, MANY),
+    "scripts": ("byte_level", {
+        "normalizer": None, "pre_tokenizer": steps(
+            "pretokenizers", split({"Regex": r"\p{Han}+"}, "Isolated"),
+            split({"Regex": r"\w+"}, "MergedWithNext"), TO_BYTES)}, MANY),
     "bytes_first": ("byte_level", {
         "normalizer": {"type": "NFD"}, "pre_tokenizer": steps(
             "pretokenizers", TO_BYTES, split({"String": "Ġ"}, "MergedWithNext"),
@@ -235,6 +240,10 @@ CASES = {
         "normalizer": None, "pre_tokenizer": metaspace("first", False),
         "decoder": metaspace("first", False),
         "model": {"fuse_unk": False, "byte_fallback": False}}, MANY),
+    "first": ("sentencepiece_bpe", {
+        "normalizer": {"type": "Strip", "strip_left": True,
+                       "strip_right": True},
+        "pre_tokenizer": metaspace("first", True)}, MANY),
     "whitespace": ("sentencepiece_bpe", {
         "normalizer": {"type": "Strip", "strip_left": True,
                        "strip_right": False},
@@ -285,7 +294,9 @@ def main():
             "".join(corpus)).most_common(300)}
         corpus = ["".join(c if c in common else " " for c in x) for x in corpus]
         for make in byte_level, sentencepiece_bpe, unigram, word_piece:
-            make(corpus).save(str(folder / f"{make.__name__}.json"), pretty=False)
+            path = folder / f"{make.__name__}.json"
+            if not path.exists():
+                make(corpus).save(str(path), pretty=False)
         (folder / "cases.json").write_text("[\n" + ",\n".join(
             json.dumps({"name": name, "file": file, "patch": patch, "lines": n})
             for name, (file, patch, n) in CASES.items() if n) + "\n]\n")

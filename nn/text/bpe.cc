@@ -46,7 +46,9 @@ class Bpe : public Model {
     fuse_ = f.at("fuse_unk").flag_or(false);
     bytes_ = f.at("byte_fallback").flag_or(false);
     whole_ = f.at("ignore_merges").flag_or(false);
-    if (const Field unk = f.at("unk_token"); !unk.is_null()) {
+    // GPT-2's file has an empty one.
+    const Field unk = f.at("unk_token");
+    if (!unk.text_or("").empty()) {
       unknown_ = vocabulary->id(unk.text());
       if (unknown_ < 0) unk.refuse("a token of the vocabulary");
     }

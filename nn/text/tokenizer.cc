@@ -115,8 +115,8 @@ void add_post_processor(const Field& f, Around& around) {
 }
 
 AddedToken read_added_token(const Field& f, int64_t id) {
-  f.only({"id", "content", "special", "single_word", "lstrip", "rstrip",
-          "normalized"});
+  f.only({"__type", "id", "content", "special", "single_word", "lstrip",
+          "rstrip", "normalized"});
   const bool special = f.at("special").flag_or(false);
   return {.id = id,
           .content = f.at("content").text(),

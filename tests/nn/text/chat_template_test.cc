@@ -81,6 +81,7 @@ TEST(ChatTemplateTest, SaysWhatATemplateRaises) {
 
 TEST(ChatTemplateTest, ReadsTheFilesOfACheckpoint) {
   const std::string dir = ::testing::TempDir() + "/chat_template";
+  std::filesystem::remove_all(dir);
   std::filesystem::create_directories(dir);
   EXPECT_NE(error_of([&] {
               ChatTemplate::from_pretrained(dir);

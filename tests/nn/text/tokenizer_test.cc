@@ -106,6 +106,7 @@ std::string folder(const std::vector<std::pair<std::string, json>>& files) {
   static int count = 0;
   const std::string dir =
       fmt::format("{}/tokenizer{}", ::testing::TempDir(), count++);
+  std::filesystem::remove_all(dir);
   std::filesystem::create_directories(dir);
   for (const auto& [name, value] : files)
     std::ofstream(dir + "/" + name) << value.dump();
@@ -138,7 +139,7 @@ class Case : public ::testing::TestWithParam<size_t> {};
 
 TEST_P(Case, GivesTheIdsAndTextsOfHuggingFace) {
   const json all = json_of(kData + "cases.json");
-  ASSERT_EQ(all.size(), 14u);
+  ASSERT_EQ(all.size(), 16u);
   const json& c = all[GetParam()];
   const std::string name = c["name"];
   SCOPED_TRACE(name);
@@ -174,7 +175,7 @@ TEST_P(Case, GivesTheIdsAndTextsOfHuggingFace) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Tokenizer, Case, ::testing::Range<size_t>(0, 14));
+INSTANTIATE_TEST_SUITE_P(Tokenizer, Case, ::testing::Range<size_t>(0, 16));
 
 TEST(TokenizerTest, StreamsRandomIdsAsItDecodesThem) {
   for (const char* name :
@@ -205,6 +206,21 @@ TEST(TokenizerTest, HoldsBackBytesOfACharacter) {
   EXPECT_EQ(stream.push(ids[4]), "!");
   EXPECT_EQ(stream.push(ids[0]), "");
   EXPECT_EQ(stream.finish(), "\uFFFD");
+}
+
+TEST(TokenizerTest, HoldsBackTokensOfBytes) {
+  const Tokenizer t = tokenizer_of("sentencepiece_bpe");
+  const auto id = [&](const char* token) { return t.id(token).value(); };
+  TextStream stream(t);
+  for (const char* token : {"<0xE2>", "<0x82>", "<0xAC>"})
+    EXPECT_EQ(stream.push(id(token)), "");
+  EXPECT_EQ(stream.push(id("a")), "\u20aca");
+  // One byte that does not fit spoils its neighbours, as in `tokenizers`.
+  for (const char* token : {"<0xE2>", "<0x82>", "<0xAC>", "<0x82>"})
+    EXPECT_EQ(stream.push(id(token)), "");
+  EXPECT_EQ(stream.push(id("\u2581the")), "\uFFFD\uFFFD\uFFFD\uFFFD the");
+  EXPECT_EQ(stream.push(id("<0x41>")), "");
+  EXPECT_EQ(stream.finish(), "A");
 }
 
 TEST(TokenizerTest, KnowsItsTokens) {
@@ -241,7 +257,10 @@ TEST(TokenizerTest, FollowsTheConfig) {
       folder({{"tokenizer.json", file},
               {"tokenizer_config.json",
                {{"added_tokens_decoder",
-                 {{"950", {{"content", "<new>"}, {"special", true}}},
+                 {{"950",
+                   {{"__type", "AddedToken"},
+                    {"content", "<new>"},
+                    {"special", true}}},
                   {"901", {{"content", "<|im_start|>"}, {"special", true}}}}}}},
               {"special_tokens_map.json", {{"eos_token", "<new>"}}}});
   const Tokenizer t = Tokenizer::from_pretrained(dir);
@@ -297,6 +316,13 @@ TEST(TokenizerTest, RefusesMembersThatItDoesNotKnow) {
               Tokenizer::from_pretrained("/nowhere");
             }).find("cannot read /nowhere/tokenizer.json"),
             std::string::npos);
+}
+
+TEST(TokenizerTest, TakesAnEmptyUnknownTokenForNone) {
+  const Tokenizer t =
+      tokenizer_of("byte_level", {{"model", {{"unk_token", ""}}}});
+  EXPECT_EQ(t.encode("the", {.add_special = false}),
+            tokenizer_of("byte_level").encode("the", {.add_special = false}));
 }
 
 TEST(TokenizerTest, StripsBothEndsOfTokens) {
