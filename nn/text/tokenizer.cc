@@ -143,15 +143,6 @@ struct Tokenizer::Parts {
     bos = named("bos_token", config, map);
     eos = named("eos_token", config, map);
     add_post_processor(file.at("post_processor"), around);
-    if (config.is_null()) return;
-    const Field first = config.at("add_bos_token");
-    const Field last = config.at("add_eos_token");
-    if (!config.value().contains("add_bos_token") &&
-        !config.value().contains("add_eos_token"))
-      return;
-    around = {};
-    if (bos && first.flag_or(false)) around.before = {*bos};
-    if (eos && last.flag_or(false)) around.after = {*eos};
   }
 
   // An entry is {"ID": {token}, ...}; most repeat the other file.

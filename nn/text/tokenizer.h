@@ -26,11 +26,12 @@ struct DecodeOptions {
 class Tokenizer {
  public:
   // Reads DIR/tokenizer.json: byte-level or SentencePiece BPE, unigram or
-  // WordPiece. If there are DIR/tokenizer_config.json and
-  // DIR/special_tokens_map.json, they name the first and last token of a text,
-  // say whether encode() adds these ("add_bos_token", "add_eos_token"), and may
-  // add tokens. Truncation and padding are ignored. Throws Error, with the name
-  // of the member, for what this library does not know.
+  // WordPiece. DIR/tokenizer_config.json and DIR/special_tokens_map.json, if
+  // they are there, name the first and last token of a text and may add tokens.
+  // As in transformers, tokenizer.json alone decides which tokens encode()
+  // adds, so "add_bos_token" and "add_eos_token" are ignored; so are truncation
+  // and padding. Throws Error, with the name of the member, for what this
+  // library does not know.
   static Tokenizer from_pretrained(const std::string& dir);
 
   // Ids of a text. Bytes that are not UTF-8 count as U+FFFD.

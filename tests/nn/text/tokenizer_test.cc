@@ -240,36 +240,35 @@ TEST(TokenizerTest, KnowsItsTokens) {
 
 TEST(TokenizerTest, FollowsTheConfig) {
   const json file = json_of(kData + "byte_level.json");
-  const auto ids = [&](const json& config) {
+  const auto with = [&](const json& config) {
     return Tokenizer::from_pretrained(
-               folder({{"tokenizer.json", file},
-                       {"tokenizer_config.json", config}}))
-        .encode("");
+        folder({{"tokenizer.json", file}, {"tokenizer_config.json", config}}));
   };
-  // The file's own template adds <|begin|>.
-  const json names = {{"bos_token", "<|im_start|>"},
-                      {"eos_token", {{"content", "<|im_end|>"}}}};
-  EXPECT_EQ(ids(names), (Ids{900}));
-  EXPECT_EQ(ids(patched(names, {{"add_bos_token", true}})), (Ids{901}));
-  EXPECT_EQ(ids(patched(names, {{"add_eos_token", true}})), (Ids{902}));
-  EXPECT_EQ(ids(patched(names, {{"add_bos_token", false}})), (Ids{}));
+  const Tokenizer named = with({{"bos_token", "<|im_start|>"},
+                                {"eos_token", {{"content", "<|im_end|>"}}},
+                                {"add_bos_token", true},
+                                {"add_eos_token", true}});
+  EXPECT_EQ(named.bos(), 901);
+  EXPECT_EQ(named.eos(), 902);
+  // The file's own template adds <|begin|>, and nothing else does.
+  EXPECT_EQ(named.encode(""), (Ids{900}));
   const std::string dir =
       folder({{"tokenizer.json", file},
               {"tokenizer_config.json",
                {{"added_tokens_decoder",
-                 {{"950",
+                 {{"908",
                    {{"__type", "AddedToken"},
                     {"content", "<new>"},
                     {"special", true}}},
                   {"901", {{"content", "<|im_start|>"}, {"special", true}}}}}}},
               {"special_tokens_map.json", {{"eos_token", "<new>"}}}});
   const Tokenizer t = Tokenizer::from_pretrained(dir);
-  EXPECT_EQ(t.eos(), 950);
-  EXPECT_EQ(t.encode("<new>", {.add_special = false}), (Ids{950}));
-  EXPECT_EQ(t.decode(Ids{950}), "");
-  EXPECT_EQ(t.decode(Ids{950}, {.skip_special = false}), "<new>");
+  EXPECT_EQ(t.eos(), 908);
+  EXPECT_EQ(t.encode("<new>", {.add_special = false}), (Ids{908}));
+  EXPECT_EQ(t.decode(Ids{908}), "");
+  EXPECT_EQ(t.decode(Ids{908}, {.skip_special = false}), "<new>");
   EXPECT_NE(error_of([&] {
-              ids({{"eos_token", "<missing>"}});
+              with({{"eos_token", "<missing>"}});
             }).find("tokenizer_config.json: eos_token is \"<missing>\""),
             std::string::npos);
 }
