@@ -32,7 +32,7 @@ class ChatTemplate {
     // They come before the tokens of the same names.
     const nlohmann::ordered_json* variables = nullptr;
     // The time that strftime_now() tells; now if there is none.
-    std::optional<std::time_t> now;
+    std::optional<std::time_t> now = std::nullopt;
   };
 
   // The text of a list of messages, such as {"role": "user", "content": "Hi"};
