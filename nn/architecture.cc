@@ -283,6 +283,7 @@ Architecture bert(bool masked) {
       .norm_2 = "output.LayerNorm",
       .last_norm = nullptr,
       .head = masked ? "cls.predictions" : nullptr,
+      .pooler = masked ? nullptr : "bert.pooler.dense",
       .class_name = masked ? "BertForMaskedLM" : "BertModel",
       .model_types = {"bert"},
       .keys = {{"vocab_size", &C::vocab},

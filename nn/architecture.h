@@ -98,6 +98,7 @@ struct Architecture {
   const char* after_2 = nullptr;  // a norm of the MLP's result
   const char* last_norm = "model.norm";
   const char* head = "lm_head";
+  const char* pooler = nullptr;  // of a whole text, from its first token
   // ---- Files of transformers ----
   const char* class_name;  // "LlamaForCausalLM"
   std::vector<const char*>

@@ -43,7 +43,7 @@ struct ModelConfig {
   int64_t window = 0;
   std::vector<bool> windowed = {};
   // Attention multiplies scores by 1 / sqrt(query_scalar). 0: head_dim().
-  double query_scalar = 0;
+  int64_t query_scalar = 0;
   double attention_soft_cap = 0;  // of AttentionOptions
   // If not 0, a logit x becomes logit_soft_cap * tanh(x / logit_soft_cap).
   double logit_soft_cap = 0;
@@ -55,6 +55,10 @@ struct ModelConfig {
   // Whether attention and the MLP of a block read the same input; the
   // architecture's if not set.
   std::optional<bool> parallel = {};
+  // Tokens that begin, pad and end a text. No layer uses them; they are kept
+  // for files.
+  std::optional<int64_t> bos = {}, pad = {};
+  std::vector<int64_t> eos = {};
 
   // Throws Error, with the values and a fix, unless: the name is known; all
   // sizes are positive; hidden is a multiple of heads (or head_size is set),

@@ -28,7 +28,9 @@ AttentionConfig attention_of(const ModelConfig& c, int64_t layer) {
           .norm = a.head_norm,
           .norm_eps = c.eps(),
           .causal = a.causal,
-          .scale = c.query_scalar ? 1 / std::sqrt(c.query_scalar) : 0,
+          .scale = c.query_scalar
+                       ? 1 / std::sqrt(static_cast<double>(c.query_scalar))
+                       : 0,
           .soft_cap = c.attention_soft_cap,
           .window = c.window_of(layer)};
 }
@@ -142,6 +144,7 @@ Decoder::Decoder(const Scope& at, const ModelConfig& c)
     last_norm_ = add<LayerNorm>(a.last_norm, c.hidden, c.eps());
   else if (a.last_norm)
     last_norm_ = add<RMSNorm>(a.last_norm, c.hidden, c.eps(), a.plus_one);
+  if (a.pooler) pooler_ = add<Linear>(a.pooler, c.hidden, c.hidden);
   if (a.head_kind == Architecture::Head::kMasked)
     masked_head_ = add<MaskedHead>(a.head, c);
   else if (a.head_kind == Architecture::Head::kPlain && !c.is_tied())
@@ -211,6 +214,13 @@ DistTensor Decoder::block(int64_t i, const DistTensor& x) const {
 DistTensor Decoder::last_norm(const DistTensor& x) const {
   if (!architecture_.last_norm) return x;
   return last_norm_(onto(last_norm_->mesh(), x));
+}
+
+DistTensor Decoder::pooled(const DistTensor& features) const {
+  DT_CHECK(architecture_.pooler, "model",
+           "a {} has no pooler; use the features of a token", config().name);
+  const DistTensor first = select(onto(pooler_->mesh(), features), 1, 0);
+  return tanh(pooler_(first));
 }
 
 DistTensor Decoder::project(const DistTensor& features,

@@ -62,6 +62,10 @@ class Decoder : public LanguageModel {
   DistTensor project(const DistTensor& features,
                      const DistTensor& table) const override;
   DistTensor tied() const override;
+  // BERT's result for a whole text, [b, hidden], from features() [b, s,
+  // hidden]: tanh(dense(first token)). Throws Error if the architecture has no
+  // pooler.
+  DistTensor pooled(const DistTensor& features) const;
   std::vector<const Attention*> attention_layers() const override;
   DistTensor decode(const CacheStep&, const KvCache&) const override;
   // If config.router_loss is not 0, the results after the activations are the
@@ -85,6 +89,7 @@ class Decoder : public LanguageModel {
   Child<Norm> last_norm_;
   Child<Linear> head_;  // empty if tied
   Child<MaskedHead> masked_head_;
+  Child<Linear> pooler_;
 };
 
 }  // namespace dtensor::nn

@@ -26,8 +26,7 @@ std::string torch_name(DType t) {
 ModelConfig resolved(ModelConfig c) {
   c.kv_heads = c.kv();
   c.head_size = c.head_dim();
-  c.query_scalar =
-      c.query_scalar ? c.query_scalar : static_cast<double>(c.head_size);
+  if (!c.query_scalar) c.query_scalar = c.head_size;
   c.tied = c.is_tied();
   c.parallel = c.is_parallel();
   c.ffn = c.ffn_size();
@@ -329,8 +328,16 @@ std::string config_text(const ModelConfig& config) {
   for (const ConfigConstant& k : a.constants)
     if (k.use != ConfigConstant::Use::kRead)
       json[k.key] = ordered_json::parse(k.values[0]);
-  json["bos_token_id"] = nullptr;
-  json["eos_token_id"] = nullptr;
+  // Null, since a missing id would be the class's default.
+  const auto id = [&](const char* name, std::optional<int64_t> token) {
+    json[name] = nullptr;
+    if (token) json[name] = *token;
+  };
+  id("bos_token_id", c.bos);
+  id("pad_token_id", c.pad);
+  id("eos_token_id", {});
+  if (c.eos.size() == 1) json["eos_token_id"] = c.eos[0];
+  if (c.eos.size() > 1) json["eos_token_id"] = c.eos;
   json["use_cache"] = true;
   json["dtype"] = torch_name(config.dtype);
   return json.dump(2) + "\n";
@@ -348,6 +355,21 @@ json read_object(const std::string& path) {
   json all = json::parse(file, nullptr, false);
   DT_CHECK(all.is_object(), "load", "{} is not a JSON object", path);
   return all;
+}
+
+// The tokens of "eos_token_id": none, one or a list.
+std::vector<int64_t> end_tokens(const json& all, const std::string& path) {
+  std::vector<int64_t> ids;
+  if (!all.contains("eos_token_id") || all["eos_token_id"].is_null())
+    return ids;
+  const json& eos = all["eos_token_id"];
+  for (const json& id : eos.is_array() ? eos : json::array({eos})) {
+    DT_CHECK(id.is_number_integer(), "load",
+             "{} has \"eos_token_id\": {}; write a token id, or a list", path,
+             eos.dump());
+    ids.push_back(id.get<int64_t>());
+  }
+  return ids;
 }
 
 // The row for the config's model_type. If several rows have it, the one for the
@@ -380,6 +402,10 @@ ModelConfig read_config(const std::string& path) {
   Members members(path, all);
   const Architecture& found = architecture_of(members);
   ModelConfig config = read(members, found);
+  config.eos = end_tokens(all, path);
+  for (const auto& [name, token] :
+       {std::pair("bos_token_id", &config.bos), {"pad_token_id", &config.pad}})
+    if (members.has(name)) *token = members.number<int64_t>(name);
   members.finish();
   std::string dtype = "float32";
   for (const char* name : {"torch_dtype", "dtype"})
@@ -399,16 +425,7 @@ GenerationConfig read_generation_config(const std::string& dir) {
     const std::string path = dir + name;
     if (!std::filesystem::exists(path, ignored)) continue;
     const json all = read_object(path);
-    if (!all.contains("eos_token_id") || all["eos_token_id"].is_null())
-      continue;
-    const json& eos = all["eos_token_id"];
-    c.stop.clear();
-    for (const json& id : eos.is_array() ? eos : json::array({eos})) {
-      DT_CHECK(id.is_number_integer(), "load",
-               "{} has \"eos_token_id\": {}; write a token id, or a list", path,
-               eos.dump());
-      c.stop.push_back(id.get<int64_t>());
-    }
+    if (const auto eos = end_tokens(all, path); !eos.empty()) c.stop = eos;
   }
   const std::string path = dir + "/generation_config.json";
   if (!std::filesystem::exists(path, ignored)) return c;
