@@ -62,12 +62,6 @@ RouterLoad operator+(const RouterLoad& a, const RouterLoad& b) {
   return {a.chosen + b.chosen, a.probability + b.probability};
 }
 
-DistTensor load_balancing_loss(const std::vector<RouterLoad>& layers) {
-  RouterLoad sum = layers[0];
-  for (size_t i = 1; i < layers.size(); ++i) sum = sum + layers[i];
-  return load_balancing_loss(sum, std::ssize(layers));
-}
-
 DistTensor load_balancing_loss(const RouterLoad& load, int64_t layers) {
   const auto n = static_cast<double>(layers);
   return sum(load.chosen * load.probability) *

@@ -24,8 +24,7 @@ class Linear : public Module {
   Linear(const Scope& at, const DistTensor& weight, const DistTensor& bias);
   // x [..., in] -> [..., out].
   virtual DistTensor forward(const DistTensor& x) const;
-  // The activation of forward(x). It is one fused operator, unless a derived
-  // class overrides the layer.
+  // The activation of forward(x): one operator, unless a class overrides it.
   DistTensor forward(const DistTensor& x, Activation then) const;
   const DistTensor& weight() const { return weight_; }
   const DistTensor& bias() const { return bias_; }  // undefined if none
@@ -33,8 +32,6 @@ class Linear : public Module {
  private:
   DistTensor weight_, bias_;
 };
-
-// ---- Embedding ----
 
 class Embedding : public Module {
  public:
@@ -53,9 +50,7 @@ class Embedding : public Module {
   DistTensor weight_;
 };
 
-// ---- Layer norm and RMS norm, over the last dimension ----
-
-// Takes x [..., hidden] and returns the same shape. Blocks call normed(), so a
+// A norm over the last dimension: takes x [..., hidden] and returns the same shape. Blocks call normed(), so a
 // class that replaces a norm (Module::replace) overrides normed().
 class Norm : public Module {
  public:
@@ -171,8 +166,8 @@ class Attention : public Module {
   Attention(const Scope& at, const AttentionConfig&);
   // [b, s, hidden] -> [b, s, hidden].
   virtual DistTensor forward(const DistTensor& x) const;
-  // The tokens of a step of a cache (kv_cache.h): writes their keys and values
-  // to the layer, and attends to what it has of their texts. x [1, t, hidden].
+  // The tokens x [1, t, hidden] of a step of a cache (kv_cache.h): writes their
+  // keys and values to the layer, and attends to what it has of their texts.
   virtual DistTensor cached(const DistTensor& x, const CacheTokens&,
                             const CacheLayer&) const;
   // head_size is never 0.
@@ -193,10 +188,7 @@ class Attention : public Module {
   Child<RMSNorm> q_norm_, k_norm_;  // empty if there is no norm
 };
 
-// ---- Experts ----
-//
-// A mixture of experts in place of a feed-forward layer, as in Mixtral (Jiang
-// et al., arXiv 2401.04088).
+// ---- A mixture of experts, as in Mixtral (Jiang et al., arXiv 2401.04088) ----
 
 // The experts that each token goes to, and their weights.
 struct Routed {
@@ -249,12 +241,10 @@ class MixtureOfExperts : public FeedForward {
 
 // The auxiliary loss of the Switch Transformer (Fedus et al., arXiv 2101.03961,
 // equation 4) over all layers together, as Hugging Face transformers computes
-// it: average `chosen` and `probability` over the layers, then multiply the
-// number of experts by the sum over experts of chosen * probability. Returns a
-// scalar, which is k if all experts are used equally. REQUIRES: at least one
-// layer, and the same experts and tokens in all.
-DistTensor load_balancing_loss(const std::vector<RouterLoad>& layers);
-// The same loss from the summed load of `layers` layers.
+// it, from the summed load of `layers` layers: average `chosen` and
+// `probability` over them, then multiply the number of experts by the sum over
+// experts of chosen * probability. Returns a scalar, which is k if all experts
+// are used equally.
 DistTensor load_balancing_loss(const RouterLoad& sum, int64_t layers);
 
 }  // namespace dtensor::nn

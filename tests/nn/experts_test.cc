@@ -49,7 +49,9 @@ TEST(LoadBalancingLoss, IsTheFormula) {
         layers.push_back({put(l.chosen[i]), put(l.probability[i])});
         probabilities.push_back(layers[i].probability.set_requires_grad());
       }
-      const DistTensor loss = load_balancing_loss(layers);
+      RouterLoad sum = layers[0];
+      for (size_t i = 1; i < layers.size(); ++i) sum = sum + layers[i];
+      const DistTensor loss = load_balancing_loss(sum, std::ssize(layers));
       EXPECT_NEAR(values(loss)[0], reference(l), 1e-12);
       // Of a layer's probabilities: experts / layers times the mean share.
       const auto g = grad(loss, probabilities);
