@@ -1,7 +1,9 @@
 #include <gtest/gtest.h>
 
 #include "dtensor/program/comm_table.h"
+#include "dtensor/rank_context.h"
 #include "dtensor/runtime.h"
+#include "dtensor/tensor.h"
 
 namespace dtensor {
 namespace {
@@ -34,6 +36,18 @@ TEST(Totals, OfRanksAreTheLargest) {
 
 TEST(Totals, AreTheSameOnEveryRank) {
   run(3, [](Runtime& rt) { check(merge(of_rank(rt.rank()))); });
+}
+
+TEST(Totals, OfMemoryAreTheMostThatWasHeld) {
+  run(1, [](Runtime& rt) {
+    Allocator& allocator = *rt.context().allocator;
+    const MemoryUse before = memory_use(allocator);
+    { const Tensor t = Tensor::empty({1000}, DType::kF64); }
+    const MemoryUse after = memory_use(allocator);
+    EXPECT_GE(after.peak, before.peak);
+    EXPECT_GE(after.peak, 8000);
+    EXPECT_EQ(memory_use(allocator).kinds, after.kinds);
+  });
 }
 
 }  // namespace
