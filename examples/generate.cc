@@ -142,7 +142,8 @@ int main(int argc, char** argv) {
   examples::Args a;
   Program program({.about = "Continues a text, or several at once, with a "
                             "checkpoint of transformers. Flags that are not "
-                            "given are as generation_config.json says."});
+                            "given are as generation_config.json says.",
+                   .mesh = "tp=1"});
   program.add("--model", &a.model,
               "a folder with config.json, model.safetensors and tokenizer.json",
               TextKind::kFolder);

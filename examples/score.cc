@@ -138,7 +138,8 @@ int main(int argc, char** argv) {
   examples::Args args;
   Program program({.about = "Computes the logits and the loss of a checkpoint "
                             "of transformers for given token ids, and the "
-                            "gradients of all its parameters."});
+                            "gradients of all its parameters.",
+                   .mesh = "tp=1"});
   program.add("--model", &args.model,
               "a folder with config.json and model.safetensors",
               TextKind::kFolder);
