@@ -50,7 +50,7 @@ class Embedding : public Module {
   DistTensor weight_;
 };
 
-// A norm over the last dimension: takes x [..., hidden] and returns the same shape. Blocks call normed(), so a
+// A norm over the last dimension, x [..., hidden]. Blocks call normed(), so a
 // class that replaces a norm (Module::replace) overrides normed().
 class Norm : public Module {
  public:
@@ -188,7 +188,7 @@ class Attention : public Module {
   Child<RMSNorm> q_norm_, k_norm_;  // empty if there is no norm
 };
 
-// ---- A mixture of experts, as in Mixtral (Jiang et al., arXiv 2401.04088) ----
+// ---- Experts, as in Mixtral (Jiang et al., arXiv 2401.04088) ----
 
 // The experts that each token goes to, and their weights.
 struct Routed {

@@ -22,7 +22,7 @@ class SafetensorsFolder {
 
   // model.safetensors, or the index: for errors.
   const std::string& path() const { return path_; }
-  // Of all files, each file's in the order of its data.
+  // The tensors of all files, each file's in the order of its data.
   const std::vector<TensorInfo>& tensors() const { return tensors_; }
   // Null if there is no such tensor.
   const TensorInfo* find(std::string_view name) const;

@@ -1,5 +1,5 @@
-// What ranks send, hold and compute in all, and tables of their communication.
-// The tables of --json and those of a record are made of it.
+// Totals of what ranks send, hold and compute, and tables of their
+// communication. The tables of --json and of a record are made from them.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -54,8 +54,8 @@ struct Totals {
 // The totals of several ranks together: their events merged, and the largest of
 // each other number.
 Totals merge(std::span<const Totals> ranks);
-// Those of all ranks of the run, on every rank. Collective over them. In a dry
-// run, only the caller's.
+// The same for all ranks of the run, on every rank. Collective over them. In a
+// dry run, only the caller's.
 Totals merge(const Totals& mine);
 
 // Splits merged events by receiver: one list for each set of ranks that belong

@@ -62,7 +62,7 @@ class Record final : public OpRecorder {
   // Adds a picture that a program draws elsewhere too: an SVG file's content.
   void add_picture(std::string name, std::string title, std::string svg);
 
-  // Of all recorded ranks together, as json() has them.
+  // The totals of all recorded ranks together, as json() has them.
   Totals totals() const;
   Json json() const;
 

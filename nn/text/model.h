@@ -14,7 +14,7 @@ namespace dtensor::nn::text {
 // Tokens by id and ids by token.
 class Vocabulary {
  public:
-  // Of a token's ids, the last counts. Throws Error, beginning with `where`, if
+  // The last of a token's ids counts. Throws Error, beginning with `where`, if
   // the id is taken.
   void add(std::string token, int64_t id, const std::string& where);
 

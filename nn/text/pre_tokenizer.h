@@ -35,7 +35,7 @@ class PreTokenizer {
   bool ends_with_bytes() const { return ends_with_bytes_; }
 
  private:
-  // What to do with the parts between which a pattern splits.
+  // The place of the matches of the pattern that splits a text.
   enum class Keep { kRemoved, kIsolated, kPrevious, kNext, kContiguous };
   using Step = std::function<void(Pieces&)>;
 

@@ -10,11 +10,11 @@ namespace dtensor::nn::text {
 namespace {
 
 // Word characters of Oniguruma: Unicode's and, below U+0100, six numerals.
-// Those of PCRE2 lack marks.
+// Word characters of Oniguruma. The ones of PCRE2 lack marks.
 constexpr std::string_view kWord =
     R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{B2}\x{B3}\x{B9}\x{BC}-\x{BE})";
 
-// What an escape of Oniguruma is in PCRE2; itself if both agree.
+// Translates an escape of Oniguruma to PCRE2; returns it if both agree.
 std::string escape(char c, bool in_class, const std::string& where) {
   const std::string word = fmt::format("[{}]", kWord);
   switch (c) {
