@@ -27,7 +27,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr size_t kMostConnections = 64;
 constexpr size_t kMostBytes = 32 << 10;  // of a request's head
 constexpr milliseconds kRequestTime{5000}, kStalledTime{10000};
 constexpr int kBacklog = 128;
@@ -56,30 +55,44 @@ std::string lines_read(std::string_view head) {
       return line.size() > name.size() && line[name.size()] == ':' &&
              strncasecmp(line.data(), name.data(), name.size()) == 0;
     };
-    if (kept.empty() || line.size() == 2 || is("Host") || is("Sec-Fetch-Site"))
+    if (kept.empty() || line.size() == 2 || is("Host") ||
+        is("Sec-Fetch-Site") || is("Authorization"))
       kept += line;
   }
   return kept;
 }
 
+// The value of a header of a request's head; "" if it has none.
+std::string value_of(std::string_view head, std::string_view name) {
+  while (!head.empty()) {
+    std::string_view line = head.substr(0, head.find("\r\n"));
+    head.remove_prefix(std::min(line.size() + 2, head.size()));
+    if (line.size() <= name.size() || line[name.size()] != ':' ||
+        strncasecmp(line.data(), name.data(), name.size()) != 0)
+      continue;
+    line.remove_prefix(name.size() + 1);
+    while (line.starts_with(' ')) line.remove_prefix(1);
+    return std::string(line);
+  }
+  return "";
+}
+
 // A connection, which has one request.
 class Connection final : public httplib::Stream {
  public:
-  explicit Connection(int fd) : fd_(fd) {}
+  Connection(int fd, size_t most_body) : fd_(fd), most_body_(most_body) {}
 
-  // Waits for the request's head; false if it does not come.
+  // Waits for the request; false if it does not come.
   bool receive() {
     const auto end = Clock::now() + kRequestTime;
-    std::array<char, 4096> some;
     size_t length = head_.npos;
-    for (; length == head_.npos; length = head_.find("\r\n\r\n")) {
-      if (head_.size() > kMostBytes || !wait_for(fd_, POLLIN, end))
-        return false;
-      const ssize_t got = recv(fd_, some.data(), some.size(), MSG_DONTWAIT);
-      if (got <= 0) return false;
-      head_.append(some.data(), static_cast<size_t>(got));
-    }
-    head_ = lines_read(std::string_view(head_).substr(0, length + 4));
+    for (; length == head_.npos; length = head_.find("\r\n\r\n"))
+      if (head_.size() > kMostBytes || !receive_some(head_, end)) return false;
+    length += 4;
+    body = head_.substr(length);
+    head_.resize(length);
+    if (most_body_ > 0 && !receive_body(end)) return false;
+    head_ = lines_read(head_);
     waits = false;
     return true;
   }
@@ -107,23 +120,52 @@ class Connection final : public httplib::Stream {
   void get_local_ip_and_port(std::string&, int&) const override {}
   socket_t socket() const override { return fd_; }
 
+  std::string body;               // of the request
+  int refused = 0;                // the status for a body that is not read
   std::atomic<bool> waits{true};  // for the client
   bool ends = false;              // Connections has ended it
   std::shared_ptr<void> held;
 
-  // Unread bytes behind the head would turn close() into a reset, which can
-  // overtake the answer.
+  // Unread bytes would turn close() into a reset, which can overtake the
+  // answer. A client that is told that its body is too long is still sending
+  // it.
   void drain() {
     shutdown(fd_, SHUT_WR);
     std::array<char, 4096> some;
-    const auto end = Clock::now() + milliseconds(200);
-    while (Clock::now() < end &&
+    const auto end = Clock::now() + milliseconds(refused ? 2000 : 200);
+    while (Clock::now() < end && (!refused || wait_for(fd_, POLLIN, end)) &&
            recv(fd_, some.data(), some.size(), MSG_DONTWAIT) > 0)
       continue;
   }
 
  private:
+  bool receive_some(std::string& to, Clock::time_point end) {
+    std::array<char, 4096> some;
+    if (!wait_for(fd_, POLLIN, end)) return false;
+    const ssize_t got = recv(fd_, some.data(), some.size(), MSG_DONTWAIT);
+    if (got <= 0) return false;
+    to.append(some.data(), static_cast<size_t>(got));
+    return true;
+  }
+  bool receive_body(Clock::time_point end) {
+    const std::string length = value_of(head_, "Content-Length");
+    if (!value_of(head_, "Transfer-Encoding").empty()) refused = 411;
+    const bool digits = length.size() < 18 &&
+                        length.find_first_not_of("0123456789") == length.npos;
+    const size_t bytes = length.empty() || !digits ? 0 : std::stoull(length);
+    if (!digits || bytes > most_body_) refused = 413;
+    if (refused != 0) return true;
+    constexpr std::string_view kGoOn = "HTTP/1.1 100 Continue\r\n\r\n";
+    if (!value_of(head_, "Expect").empty() && body.size() < bytes)
+      write(kGoOn.data(), kGoOn.size());
+    while (body.size() < bytes)
+      if (!receive_some(body, end)) return false;
+    body.resize(bytes);
+    return true;
+  }
+
   const int fd_;
+  const size_t most_body_;
   std::string head_;
   size_t at_ = 0;  // what httplib has read of it
 };
@@ -134,6 +176,7 @@ thread_local Connection* mine = nullptr;
 // The connections that are open, the oldest first.
 class Connections {
  public:
+  explicit Connections(size_t most) : most_(most) {}
   // Before one more is opened, by a thread that may be busy until then.
   void add() {
     const std::lock_guard lock(mutex_);
@@ -163,7 +206,7 @@ class Connections {
   // one while others have none.
   void make_room() {
     for (Connection* c : open_) {
-      if (count_ <= kMostConnections + ending_) return;
+      if (count_ <= most_ + ending_) return;
       if (c->ends || !c->waits) continue;
       c->ends = true;
       ++ending_;
@@ -171,6 +214,7 @@ class Connections {
     }
   }
 
+  const size_t most_;
   std::mutex mutex_;
   std::list<Connection*> open_;
   size_t count_ = 0;   // with those that no thread serves yet
@@ -180,8 +224,7 @@ class Connections {
 
 class Threads final : public httplib::ThreadPool {
  public:
-  explicit Threads(Connections& all)
-      : ThreadPool(kMostConnections), all_(all) {}
+  Threads(Connections& all, size_t most) : ThreadPool(most), all_(all) {}
   void enqueue(std::function<void()> serve) override {
     all_.add();
     ThreadPool::enqueue(std::move(serve));
@@ -216,15 +259,21 @@ bool is_host(const httplib::Request& r, const std::string& host, int port) {
 
 class HttpServer::State final : public httplib::Server {
  public:
-  State(const std::string& host, int port, HttpServer::Handler handler)
-      : host_(host), handler_(std::move(handler)) {
+  State(const std::string& host, int port, HttpServer::Handler handler,
+        HttpLimits limits)
+      : host_(host),
+        handler_(std::move(handler)),
+        limits_(limits),
+        connections_(limits.connections) {
     // Without SO_REUSEPORT, with which a second server would get a part of the
     // connections.
     set_socket_options([](socket_t s) {
       const int yes = 1;
       setsockopt(s, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
     });
-    new_task_queue = [this] { return new Threads(connections_); };
+    new_task_queue = [this] {
+      return new Threads(connections_, limits_.connections);
+    };
     set_tcp_nodelay(true);
     set_default_headers({{"Cache-Control", "no-store"},
                          {"Content-Security-Policy", "frame-ancestors 'none'"},
@@ -239,7 +288,7 @@ class HttpServer::State final : public httplib::Server {
         });
     port_ = port == 0 ? bind_to_any_port(host)
                       : (bind_to_port(host, port) ? port : -1);
-    DT_CHECK(port_ > 0, "explore",
+    DT_CHECK(port_ > 0, "http",
              "cannot listen at {}:{}; write another --port or --host", host,
              port);
     ::listen(svr_sock_, kBacklog);  // more than httplib's
@@ -265,7 +314,7 @@ class HttpServer::State final : public httplib::Server {
   }
 
   bool process_and_close_socket(socket_t fd) override {
-    Connection c(fd);
+    Connection c(fd, limits_.body);
     mine = &c;
     connections_.opened(&c);
     bool closed = false;
@@ -282,14 +331,25 @@ class HttpServer::State final : public httplib::Server {
       response.status = status;
       response.set_content(error_json(sentence), "application/json");
     };
-    if (request.method != "GET")
-      return refuse(405, "this server only answers GET");
+    const bool is_post = request.method == "POST" && limits_.body > 0;
+    if (request.method != "GET" && !is_post)
+      return refuse(405, limits_.body > 0
+                             ? "this server only answers GET and POST"
+                             : "this server only answers GET");
+    if (mine->refused == 411)
+      return refuse(411, "send the body with its Content-Length");
+    if (mine->refused == 413)
+      return refuse(
+          413, fmt::format("the body is longer than {} bytes", limits_.body));
     if (!is_host(request, host_, port_))
       return refuse(403, fmt::format("the Host header is for another server; "
                                      "open http://localhost:{}/",
                                      port_));
     HttpRequest r;
+    r.is_post = is_post;
     r.path = request.path;
+    r.authorization = request.get_header_value("Authorization");
+    r.body = std::move(mine->body);
     r.socket = mine->socket();
     if (const size_t at = request.target.find('?'); at != std::string::npos)
       r.query = request.target.substr(at + 1);
@@ -297,21 +357,38 @@ class HttpServer::State final : public httplib::Server {
     r.is_own = site.empty() || site == "same-origin" || site == "none";
     HttpAnswer a = handler_(r);
     response.status = a.status;
+    mine->held = std::move(a.held);
+    if (a.stream) {
+      response.set_chunked_content_provider(
+          a.type, [stream = std::move(a.stream), c = mine](
+                      size_t, httplib::DataSink& sink) {
+            bool reads = true;
+            stream([&](std::string_view text) {
+              reads = reads && sink.write(text.data(), text.size());
+              c->waits = false;
+              return reads;
+            });
+            if (reads) sink.done();
+            return reads;
+          });
+      return;
+    }
     response.set_header("Content-Type", a.type);
     response.body = std::move(a.body);
-    mine->held = std::move(a.held);
   }
 
   const std::string host_;
   const HttpServer::Handler handler_;
+  const HttpLimits limits_;
   Connections connections_;
   std::atomic<bool> stopping_{false};
   int port_ = -1;
   std::thread thread_;
 };
 
-HttpServer::HttpServer(const std::string& host, int port, Handler handler)
-    : state_(std::make_unique<State>(host, port, std::move(handler))) {}
+HttpServer::HttpServer(const std::string& host, int port, Handler handler,
+                       HttpLimits limits)
+    : state_(std::make_unique<State>(host, port, std::move(handler), limits)) {}
 HttpServer::~HttpServer() = default;
 int HttpServer::port() const { return state_->port(); }
 

@@ -141,6 +141,83 @@ TEST_F(HttpServerTest, RefusesOtherMethods) {
         << method;
 }
 
+class PostTest : public ::testing::Test {
+ protected:
+  static HttpAnswer handle(const HttpRequest& r) {
+    if (r.path == "/stream")
+      return {.type = "text/event-stream", .stream = [](const auto& send) {
+                for (const char* piece : {"one", "two", "three"})
+                  if (!send(piece)) return;
+              }};
+    if (r.path == "/endless")
+      return {.stream = [](const auto& send) {
+        while (send(std::string(1000, 'x'))) continue;
+        left = true;
+      }};
+    return {.body = fmt::format("{} {} {}", r.is_post ? "POST" : "GET",
+                                r.authorization, r.body)};
+  }
+  std::string post(const std::string& path, const std::string& headers,
+                   const std::string& body) {
+    Client c(server.port());
+    c.send(fmt::format("POST {} HTTP/1.1\r\nHost: localhost:{}\r\n{}\r\n{}",
+                       path, server.port(), headers, body));
+    return c.receive();
+  }
+  static inline std::atomic<bool> left{false};
+  HttpServer server{"127.0.0.1", 0, handle, {.connections = 4, .body = 100000}};
+};
+
+TEST_F(PostTest, ReadsABody) {
+  EXPECT_TRUE(post("/", "Content-Length: 5\r\nAuthorization: Bearer a b\r\n",
+                   "helloand more")
+                  .ends_with("\r\n\r\nPOST Bearer a b hello"));
+  EXPECT_TRUE(post("/", "", "").ends_with("\r\n\r\nPOST  "));
+  const std::string most(100000, 'x');
+  EXPECT_TRUE(post("/", "content-length:100000\r\n", most).ends_with(most));
+  Client c(server.port());
+  c.send(request_of(server.port(), "/"));
+  EXPECT_TRUE(c.receive().ends_with("\r\n\r\nGET  "));
+}
+
+TEST_F(PostTest, AsksForABodyThatWaits) {
+  EXPECT_TRUE(post("/", "Content-Length: 9\r\nExpect: 100-continue\r\n", "")
+                  .starts_with("HTTP/1.1 100 Continue\r\n\r\n"));
+}
+
+TEST_F(PostTest, RefusesABodyThatIsTooLong) {
+  const auto status = [&](const std::string& headers, size_t size) {
+    return post("/", headers, std::string(size, 'x')).substr(9, 3);
+  };
+  EXPECT_EQ(status("Content-Length: 100001\r\n", 100001), "413");
+  EXPECT_EQ(status("Content-Length: 9000000\r\n", 9000000), "413");
+  EXPECT_EQ(status("Content-Length: 99999999999999999999\r\n", 0), "413");
+  EXPECT_EQ(status("Content-Length: -1\r\n", 0), "413");
+  EXPECT_EQ(status("Transfer-Encoding: chunked\r\n", 0), "411");
+}
+
+TEST_F(PostTest, SendsAStreamPieceByPiece) {
+  const std::string text = post("/stream", "", "");
+  EXPECT_NE(text.find("Content-Type: text/event-stream\r\n"), text.npos);
+  EXPECT_TRUE(
+      text.ends_with("\r\n\r\n3\r\none\r\n3\r\ntwo\r\n5\r\nthree\r\n0\r\n\r\n"))
+      << text;
+}
+
+TEST_F(PostTest, EndsAStreamThatNobodyReads) {
+  left = false;
+  {
+    Client c(server.port());
+    c.send(request_of(server.port(), "/endless"));
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    EXPECT_FALSE(left);
+  }
+  const auto begun = Clock::now();
+  while (!left && seconds_since(begun) < 5)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  EXPECT_TRUE(left);
+}
+
 // Ranges would multiply an answer, and compression would take seconds.
 TEST_F(HttpServerTest, SendsAnAnswerWholeAndAsItIs) {
   const std::string text =
