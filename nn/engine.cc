@@ -24,7 +24,11 @@ Engine::Engine(const LanguageModel& model, const EngineOptions& options)
       options_(options),
       cache_(model, cache_of(model, options)) {}
 
-int64_t Engine::add(TextRequest request) {
+int64_t Engine::longest() const {
+  return std::min(model_.config().seq, cache_of(model_, options_).tokens);
+}
+
+void Engine::check(const TextRequest& request) const {
   const ModelConfig& config = model_.config();
   const auto prompt = std::ssize(request.prompt);
   DT_CHECK(prompt > 0, "generate",
@@ -47,6 +51,10 @@ int64_t Engine::add(TextRequest request) {
       "{}; make a larger one",
       prompt, request.tokens, prompt + request.tokens, capacity);
   check_sampling(request.sampling, config.vocab);
+}
+
+int64_t Engine::add(TextRequest request) {
+  check(request);
   Text text;
   text.number = next_++;
   text.tokens = request.prompt;
@@ -66,6 +74,12 @@ Finish Engine::finish(int64_t request) const {
   DT_CHECK(found != finished_.end(), "generate", "there is no request {}",
            request);
   return found->second;
+}
+
+void Engine::forget(int64_t request) {
+  DT_CHECK(finish(request) != Finish::kRunning, "generate",
+           "request {} has not ended; cancel it first", request);
+  finished_.erase(request);
 }
 
 void Engine::end(int64_t number, Finish why) {

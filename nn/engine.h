@@ -44,8 +44,12 @@ class Engine {
   Engine(const LanguageModel&, const EngineOptions&);
 
   // Throws Error if the prompt is empty or has a token outside the vocabulary;
-  // if prompt and tokens together are longer than config().seq, or than the
-  // cache; or if check_sampling() does. Returns the number of the request.
+  // if prompt and tokens together are longer than longest(); or if
+  // check_sampling() does. One rank, and any thread, may call it.
+  void check(const TextRequest&) const;
+  // The most tokens of a text: config().seq, or fewer if the cache is smaller.
+  int64_t longest() const;
+  // Throws Error if check() does. Returns the number of the request.
   int64_t add(TextRequest);
   // Ends a request, if it is not finished. Its callback is not called again.
   void cancel(int64_t request);
@@ -56,6 +60,9 @@ class Engine {
 
   // Why a request ended, and the numbers of those that wait and run.
   Finish finish(int64_t request) const;
+  // finish() no longer knows a request that has ended, so that an engine can go
+  // on for ever.
+  void forget(int64_t request);
   int64_t waiting() const { return std::ssize(waiting_); }
   int64_t running() const { return std::ssize(running_); }
   const KvCache& cache() const { return cache_; }

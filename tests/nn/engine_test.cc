@@ -162,6 +162,12 @@ TEST(Engine, StopsAndCancels) {
     EXPECT_EQ(engine.finish(stopped), Finish::kStopToken);
     EXPECT_EQ(engine.finish(refused), Finish::kCallback);
     EXPECT_EQ(some, Ids(all.begin(), all.begin() + 3));
+    engine.forget(refused);
+    EXPECT_EQ(error_of([&] { engine.finish(refused); }),
+              "[generate] there is no request 4");
+    const int64_t runs = add({});
+    EXPECT_EQ(error_of([&] { engine.forget(runs); }),
+              "[generate] request 5 has not ended; cancel it first");
     return 0;
   });
 }
@@ -170,8 +176,13 @@ TEST(Engine, RefusesWhatDoesNotFit) {
   on_mesh<int>("dp=1", [&](const Mesh& m) {
     const auto model = from_pretrained("tests/nn/data/llama", m);
     Engine engine(*model, {.texts = 2, .cache_tokens = 20});
-    const auto error = [&](TextRequest r) {
-      return error_of([&] { engine.add(std::move(r)); });
+    EXPECT_EQ(engine.longest(), 20);
+    EXPECT_EQ(Engine(*model, {.texts = 2}).longest(), 64);
+    EXPECT_EQ(error_of([&] { engine.check({.prompt = {1}}); }), "no error");
+    const auto error = [&](const TextRequest& r) {
+      const std::string text = error_of([&] { engine.check(r); });
+      EXPECT_EQ(error_of([&] { engine.add(r); }), text);
+      return text;
     };
     EXPECT_NE(error({.prompt = {}}).find("the prompt is empty"),
               std::string::npos)
