@@ -1,0 +1,87 @@
+#include "examples/serving/engine_loop.h"
+
+#include "dtensor/all_gather_bytes.h"
+#include "dtensor/interrupt.h"
+#include "dtensor/placement/hash.h"
+
+namespace dtensor::examples {
+namespace {
+
+// The engine of one rank.
+class Loop {
+ public:
+  // queue: null for other ranks than the main one.
+  Loop(const nn::LanguageModel& model, const nn::EngineOptions& options,
+       RequestQueue* queue)
+      : engine_(model, options), queue_(queue) {
+    if (queue_) queue_->open(engine_);
+  }
+  ~Loop() {
+    if (queue_) queue_->close();
+  }
+  Loop(const Loop&) = delete;
+  Loop& operator=(const Loop&) = delete;
+
+  void step(double idle) {
+    check_interrupted();
+    std::string mine;
+    if (queue_) mine = to_bytes(queue_->take(busy_ ? 0 : idle));
+    add(work_from(all_gather_bytes("serve", hash_text("serve"), mine).at(0)));
+    busy_ = engine_.step();
+    for (auto r = requests_.begin(); r != requests_.end();) {
+      const nn::Finish why = engine_.finish(r->second);
+      if (why == nn::Finish::kRunning) {
+        ++r;
+        continue;
+      }
+      if (queue_) queue_->finished(r->first, why);
+      engine_.forget(r->second);
+      r = requests_.erase(r);
+    }
+    if (queue_) queue_->stepped(engine_, busy_);
+  }
+
+ private:
+  void add(Work work) {
+    for (auto& [number, request] : work.added) {
+      if (queue_)
+        request.on_token = [this, n = number](const nn::DrawnToken& t) {
+          queue_->token(n, t);
+          return true;
+        };
+      requests_[number] = engine_.add(std::move(request));
+    }
+    for (const int64_t number : work.cancelled)
+      if (const auto r = requests_.find(number); r != requests_.end())
+        engine_.cancel(r->second);
+  }
+
+  nn::Engine engine_;
+  RequestQueue* const queue_;
+  std::map<int64_t, int64_t> requests_;  // the engine's numbers, by ours
+  bool busy_ = false;
+};
+
+}  // namespace
+
+void serve_requests(Runtime& rt, const nn::LanguageModel& model,
+                    const nn::EngineOptions& options, RequestQueue& queue,
+                    double idle) {
+  if (rt.dry_run()) {
+    nn::Engine engine(model, options);
+    engine.add({.prompt = {0}, .tokens = 2});
+    while (engine.step()) {
+    }
+    return;
+  }
+  const bool is_main = rt.rank() == 0;
+  try {
+    Loop loop(model, options, is_main ? &queue : nullptr);
+    while (true) loop.step(idle);
+  } catch (const std::exception& e) {
+    if (is_main) queue.fail(e.what());
+    throw;
+  }
+}
+
+}  // namespace dtensor::examples

@@ -1,0 +1,103 @@
+// Between the threads that talk to clients and the one that runs the engine.
+#pragma once
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "examples/serving/work.h"
+
+namespace dtensor::examples {
+
+// What happens to one of a client's texts.
+struct TextEvent {
+  size_t text = 0;  // which one
+  std::optional<nn::DrawnToken> token = {};
+  std::optional<nn::Finish> finish = {};  // the last event of a text
+};
+
+// Numbers for /metrics and the page, since the start.
+struct ServingCounts {
+  int64_t requests = 0, refused = 0, cancelled = 0;  // of texts
+  int64_t stopped = 0, full_length = 0;              // texts that ended by
+  int64_t prompt_tokens = 0, generated_tokens = 0, steps = 0;
+  // Now:
+  int64_t running = 0, waiting = 0, free_pages = 0;
+};
+
+class RequestQueue;
+
+// Texts that one client waits for. Destroying it cancels those that run.
+class Ticket {
+ public:
+  Ticket(RequestQueue& queue, size_t texts) : queue_(queue), ended_(texts) {}
+  ~Ticket();
+  Ticket(const Ticket&) = delete;
+  Ticket& operator=(const Ticket&) = delete;
+
+  // Waits for the next event; none after 50 ms. Throws Error with the sentence
+  // of the run if it has failed.
+  std::optional<TextEvent> next();
+  // A text ends here, at one of its stop strings.
+  void cancel(size_t text);
+
+ private:
+  friend class RequestQueue;
+  RequestQueue& queue_;
+  std::condition_variable changed_;
+  std::deque<TextEvent> events_;
+  std::vector<bool> ended_;  // no events follow, or are wanted
+  int64_t first_ = 0;        // the number of the first text
+};
+
+// Any thread may call these functions.
+class RequestQueue {
+ public:
+  // At most so many texts run or wait at once.
+  explicit RequestQueue(int64_t most) : most_(most) {}
+
+  // For the clients' threads. submit() returns null if there are too many
+  // texts; it throws Error if the engine's check() does, or if the run has
+  // failed.
+  std::shared_ptr<Ticket> submit(std::vector<nn::TextRequest>);
+  std::string failure() const;  // the sentence of fail(), or ""
+  int64_t longest() const;      // see Engine::longest(); 0 unless open()
+  ServingCounts counts() const;
+  // Waits until no tickets are left, or for so many seconds.
+  void wait_for_clients(double seconds);
+
+  // For the thread of the main rank's engine. Between open() and close() the
+  // engine exists.
+  void open(const nn::Engine&);
+  void close();
+  // Waits for work until there is some or the time is over.
+  Work take(double seconds);
+  void token(int64_t number, const nn::DrawnToken&);
+  void finished(int64_t number, nn::Finish);
+  void stepped(const nn::Engine&, bool did_something);
+  // All clients get this sentence from now on.
+  void fail(const std::string& sentence);
+
+ private:
+  friend class Ticket;
+  void drop(Ticket&);
+  void cancel_locked(Ticket&, size_t text, int64_t& count);
+  void push_locked(int64_t number, TextEvent);
+
+  const int64_t most_;
+  mutable std::mutex mutex_;
+  std::condition_variable work_, no_tickets_;
+  Work work_to_do_;
+  const nn::Engine* engine_ = nullptr;
+  std::map<int64_t, Ticket*> owners_;  // of the texts that have not ended
+  int64_t next_ = 0, tickets_ = 0, active_ = 0;
+  std::string failure_;
+  ServingCounts counts_;
+};
+
+}  // namespace dtensor::examples
