@@ -1,0 +1,316 @@
+#include "examples/serving/openai_request.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <random>
+
+namespace dtensor::examples {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int64_t kMostChoices = 128, kMostLikeliest = 20;
+constexpr size_t kMostStops = 16;
+
+template <class... Args>
+[[noreturn]] void refuse(std::string_view param,
+                         fmt::format_string<Args...> text, Args&&... args) {
+  throw ApiError(400, fmt::format(text, std::forward<Args>(args)...),
+                 std::string(param));
+}
+
+// The members that change nothing here.
+constexpr std::array kIgnored = {
+    "user",    "metadata",          "store",           "service_tier",
+    "best_of", "safety_identifier", "prompt_cache_key"};
+constexpr std::array kShared = {"model",
+                                "stream",
+                                "stream_options",
+                                "n",
+                                "stop",
+                                "seed",
+                                "temperature",
+                                "top_p",
+                                "top_k",
+                                "min_p",
+                                "logprobs",
+                                "max_tokens",
+                                "logit_bias",
+                                "presence_penalty",
+                                "frequency_penalty",
+                                "ignore_eos",
+                                "repetition_penalty"};
+constexpr std::array kOfChat = {"messages", "top_logprobs",
+                                "max_completion_tokens", "chat_template_kwargs",
+                                "response_format"};
+constexpr std::array kOfText = {"prompt", "echo"};
+
+class Reader {
+ public:
+  Reader(std::string_view body, bool chat, const ServedModel& model)
+      : chat_(chat), model_(model) {
+    json_ = Json::parse(body, nullptr, false);
+    if (!json_.is_object()) refuse("", "the body is not a JSON object");
+    const auto has = [](const auto& names, const std::string& name) {
+      return std::find(names.begin(), names.end(), name) != names.end();
+    };
+    for (const auto& [name, value] : json_.items())
+      if (!has(kShared, name) && !has(kIgnored, name) && !value.is_null() &&
+          !(chat ? has(kOfChat, name) : has(kOfText, name)))
+        refuse(name, "'{}' is not supported by this server; leave it out",
+               name);
+  }
+
+  OpenAiRequest read(int64_t longest) {
+    check_model();
+    OpenAiRequest out{.chat = chat_, .stream = boolean("stream", false)};
+    if (const Json* options = member("stream_options")) {
+      if (!options->is_object() || !out.stream)
+        refuse("stream_options",
+               "'stream_options' is an object, and only for "
+               "\"stream\": true");
+      out.include_usage = options->value("include_usage", Json(false)) == true;
+    }
+    out.stop = strings("stop");
+    check_unsupported();
+    nn::TextRequest text{.sampling = sampling()};
+    if (!boolean("ignore_eos", false)) text.stop = model_.defaults.stop;
+    read_logprobs(out, text);
+    const int64_t n = integer("n", 1, 1, kMostChoices);
+    const uint64_t seed = read_seed();
+    for (std::vector<int64_t>& prompt : prompts()) {
+      const auto size = std::ssize(prompt);
+      if (size >= longest)
+        throw ApiError(
+            400,
+            fmt::format("the prompt has {} tokens, but it and its continuation "
+                        "together may have {}; shorten it",
+                        size, longest),
+            chat_ ? "messages" : "prompt", "context_length_exceeded");
+      out.prompt_tokens += size;
+      text.prompt = std::move(prompt);
+      text.tokens = tokens(longest - size);
+      for (int64_t i = 0; i < n; ++i) {
+        text.sampling.seed = seed + static_cast<uint64_t>(i);
+        out.texts.push_back(text);
+      }
+    }
+    return out;
+  }
+
+ private:
+  // Null if it is missing or null.
+  const Json* member(const char* name) const {
+    const auto found = json_.find(name);
+    return found == json_.end() || found->is_null() ? nullptr : &*found;
+  }
+  bool boolean(const char* name, bool otherwise) const {
+    const Json* m = member(name);
+    if (!m) return otherwise;
+    if (!m->is_boolean()) refuse(name, "'{}' is not true or false", name);
+    return m->get<bool>();
+  }
+  int64_t integer(const char* name, int64_t otherwise, int64_t min,
+                  int64_t max) const {
+    const Json* m = member(name);
+    if (!m) return otherwise;
+    const bool fits =
+        m->is_number_integer() &&
+        !(m->is_number_unsigned() && m->get<uint64_t>() > uint64_t{INT64_MAX});
+    if (!fits || m->get<int64_t>() < min || m->get<int64_t>() > max)
+      refuse(name, "'{}' is {}, but must be an integer from {} to {}", name,
+             m->dump(), min, max);
+    return m->get<int64_t>();
+  }
+  double number(const char* name, double otherwise, double min,
+                double max) const {
+    const Json* m = member(name);
+    if (!m) return otherwise;
+    if (!m->is_number() || !(m->get<double>() >= min) ||
+        !(m->get<double>() <= max))
+      refuse(name, "'{}' is {}, but must be a number from {} to {}", name,
+             m->dump(), min, max);
+    return m->get<double>();
+  }
+  std::vector<std::string> strings(const char* name) const {
+    const Json* m = member(name);
+    if (!m) return {};
+    const Json list = m->is_array() ? *m : Json::array({*m});
+    if (list.size() > kMostStops)
+      refuse(name, "'{}' has {} strings; write at most {}", name, list.size(),
+             kMostStops);
+    std::vector<std::string> out;
+    for (const Json& s : list) {
+      if (!s.is_string() || s.get<std::string>().empty())
+        refuse(name, "'{}' must be a string, or a list of strings, none empty",
+               name);
+      out.push_back(s.get<std::string>());
+    }
+    return out;
+  }
+
+  void check_model() const {
+    const Json* m = member("model");
+    if (m && *m != model_.name)
+      throw ApiError(404,
+                     fmt::format("there is no model {}; this server has \"{}\"",
+                                 m->dump(), model_.name),
+                     "model", "model_not_found");
+  }
+  void check_unsupported() const {
+    if (boolean("echo", false))
+      refuse("echo", "'echo' is not supported by this server; leave it out");
+    if (const Json* m = member("best_of"); m && *m != integer("n", 1, 1, 128))
+      refuse("best_of", "'best_of' must be equal to 'n' here");
+    const Json* format = member("response_format");
+    if (format && (!format->is_object() || format->value("type", "") != "text"))
+      refuse("response_format",
+             "'response_format' must be {{\"type\": \"text\"}} here");
+  }
+
+  nn::Sampling sampling() const {
+    nn::Sampling s = model_.defaults.sampling;
+    s.temperature = number("temperature", s.temperature, 0, 100);
+    s.top_p = number("top_p", s.top_p, 0, 1);
+    s.top_k = integer("top_k", s.top_k, 0, INT64_MAX);
+    s.min_p = number("min_p", s.min_p, 0, 1);
+    s.presence_penalty = number("presence_penalty", 0, -2, 2);
+    s.frequency_penalty = number("frequency_penalty", 0, -2, 2);
+    s.repetition_penalty =
+        number("repetition_penalty", s.repetition_penalty, 1e-3, 1e3);
+    const Json* bias = member("logit_bias");
+    if (bias && !bias->is_object())
+      refuse("logit_bias", "'logit_bias' is not an object");
+    if (bias)
+      for (const auto& [token, value] : bias->items()) {
+        const bool digits = !token.empty() && token.size() < 10 &&
+                            token.find_first_not_of("0123456789") == token.npos;
+        if (!digits || !value.is_number() ||
+            std::fabs(value.get<double>()) > 100)
+          refuse("logit_bias",
+                 "'logit_bias' has {}: {}; write a token's id and a number "
+                 "from -100 to 100",
+                 Json(token).dump(), value.dump());
+        s.logit_bias[std::stoll(token)] = value.get<double>();
+      }
+    return s;
+  }
+  uint64_t read_seed() const {
+    if (member("seed"))
+      return static_cast<uint64_t>(integer("seed", 0, INT64_MIN, INT64_MAX));
+    std::random_device random;
+    return (uint64_t{random()} << 32) | random();
+  }
+  void read_logprobs(OpenAiRequest& out, nn::TextRequest& text) const {
+    if (chat_) {
+      out.logprobs = boolean("logprobs", false);
+      text.likeliest = integer("top_logprobs", 0, 0, kMostLikeliest);
+      if (text.likeliest > 0 && !out.logprobs)
+        refuse("top_logprobs", "'top_logprobs' is only for \"logprobs\": true");
+    } else {
+      out.logprobs = member("logprobs");
+      text.likeliest = integer("logprobs", 0, 0, kMostLikeliest);
+    }
+  }
+  int64_t tokens(int64_t room) const {
+    const char* name = member("max_completion_tokens") ? "max_completion_tokens"
+                                                       : "max_tokens";
+    const int64_t otherwise = chat_ ? room : std::min<int64_t>(room, 16);
+    const int64_t n = integer(name, otherwise, 1, INT64_MAX);
+    if (n > room)
+      throw ApiError(400,
+                     fmt::format("'{}' is {}, but behind this prompt there is "
+                                 "room for {}",
+                                 name, n, room),
+                     name, "context_length_exceeded");
+    return n;
+  }
+
+  std::vector<std::vector<int64_t>> prompts() const {
+    if (!chat_) return plain_prompts();
+    return {messages()};
+  }
+  // A text, its ids, or a list of either.
+  std::vector<std::vector<int64_t>> plain_prompts() const {
+    const Json* m = member("prompt");
+    const bool several =
+        m && m->is_array() && !m->empty() && !m->front().is_number_integer();
+    std::vector<std::vector<int64_t>> out;
+    for (const Json& p : several ? *m : Json::array({m ? *m : Json()})) {
+      const bool ids = p.is_array() && !p.empty() &&
+                       std::all_of(p.begin(), p.end(), [](const Json& i) {
+                         return i.is_number_integer();
+                       });
+      if (p.is_string())
+        out.push_back(model_.tokenizer.encode(p.get<std::string>()));
+      else if (ids)
+        out.push_back(p.get<std::vector<int64_t>>());
+      else
+        refuse("prompt",
+               "'prompt' must be a text, a list of token ids, or a list of "
+               "several of these");
+      if (out.back().empty())
+        refuse("prompt", "'prompt' has no tokens; write at least one");
+    }
+    return out;
+  }
+  std::vector<int64_t> messages() const {
+    if (!model_.chat)
+      refuse("messages",
+             "this model has no chat template; use /v1/completions");
+    const Json* m = member("messages");
+    if (!m || !m->is_array() || m->empty())
+      refuse("messages", "'messages' must be a list with at least one message");
+    Json list = *m;
+    for (Json& message : list) read_message(message);
+    nn::ChatTemplate::Options options;
+    options.add_generation_prompt = true;
+    const Json* variables = member("chat_template_kwargs");
+    if (variables && !variables->is_object())
+      refuse("chat_template_kwargs", "'chat_template_kwargs' is not an object");
+    options.variables = variables;
+    return model_.tokenizer.encode(model_.chat->apply(list, options),
+                                   {.add_special = false});
+  }
+  // Joins the parts of a message's content.
+  static void read_message(Json& message) {
+    const bool whole = message.is_object() && message.contains("content") &&
+                       message.contains("role") && message["role"].is_string();
+    if (!whole)
+      refuse("messages",
+             "each of 'messages' must be an object with 'role' and 'content'");
+    Json& content = message["content"];
+    if (!content.is_array()) {
+      if (!content.is_string())
+        refuse("messages", "'content' of a message must be a text");
+      return;
+    }
+    std::string text;
+    for (const Json& part : content) {
+      const bool is_text = part.is_object() &&
+                           part.value("type", Json()) == "text" &&
+                           part.value("text", Json()).is_string();
+      if (!is_text)
+        refuse("messages", "this server only reads parts of type \"text\"");
+      text += part["text"].get<std::string>();
+    }
+    content = text;
+  }
+
+  const bool chat_;
+  const ServedModel& model_;
+  Json json_;
+};
+
+}  // namespace
+
+OpenAiRequest read_request(std::string_view body, bool chat,
+                           const ServedModel& model, int64_t longest) {
+  return Reader(body, chat, model).read(longest);
+}
+
+}  // namespace dtensor::examples

@@ -1,0 +1,53 @@
+// Requests of OpenAI's HTTP interface.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "dtensor/nn/engine.h"
+#include "dtensor/nn/pretrained_config.h"
+#include "dtensor/nn/text/chat_template.h"
+#include "dtensor/nn/text/tokenizer.h"
+
+namespace dtensor::examples {
+
+// A request that is answered by an error.
+class ApiError : public std::runtime_error {
+ public:
+  ApiError(int status, const std::string& sentence, std::string param = "",
+           std::string code = "")
+      : std::runtime_error(sentence),
+        status(status),
+        param(std::move(param)),
+        code(std::move(code)) {}
+  const int status;         // of HTTP
+  const std::string param;  // the member that is wrong; "" if none is
+  const std::string code;   // OpenAI's word for the error; "" if it has none
+};
+
+struct ServedModel {
+  std::string name;
+  nn::Tokenizer tokenizer;
+  std::optional<nn::ChatTemplate> chat = {};
+  nn::GenerationConfig defaults = {};  // for what a request leaves out
+};
+
+struct OpenAiRequest {
+  bool chat = false;  // else a completion of plain text
+  bool stream = false, include_usage = false, logprobs = false;
+  std::vector<std::string> stop = {};
+  int64_t prompt_tokens = 0;
+  // `n` for each prompt, whose seeds follow each other.
+  std::vector<nn::TextRequest> texts = {};
+};
+
+// Reads the body of POST /v1/chat/completions (`chat`) or /v1/completions.
+// `longest` is the most tokens of a prompt and its continuation together.
+// Throws ApiError for a member that is unknown, wrong or not supported.
+OpenAiRequest read_request(std::string_view body, bool chat, const ServedModel&,
+                           int64_t longest);
+
+}  // namespace dtensor::examples
