@@ -1,0 +1,163 @@
+#include "examples/serving/openai_answer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <ctime>
+
+namespace dtensor::examples {
+
+using Json = nlohmann::ordered_json;
+
+std::string text_of(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+Json error_json(const ApiError& e) {
+  const auto or_null = [](const std::string& s) {
+    return s.empty() ? Json() : Json(s);
+  };
+  const char* type = e.status == 429   ? "rate_limit_error"
+                     : e.status == 401 ? "authentication_error"
+                     : e.status >= 500 ? "server_error"
+                                       : "invalid_request_error";
+  return {{"error",
+           {{"message", e.what()},
+            {"type", type},
+            {"param", or_null(e.param)},
+            {"code", or_null(e.code)}}}};
+}
+
+OpenAiAnswer::OpenAiAnswer(const OpenAiRequest& request,
+                           const ServedModel& model, int64_t number)
+    : request_(request),
+      model_(model),
+      id_(fmt::format("{}-{}", request.chat ? "chatcmpl" : "cmpl", number)),
+      created_(std::time(nullptr)),
+      choices_(request.texts.size()) {}
+
+Json OpenAiAnswer::head(const char* object) const {
+  return {{"id", id_},
+          {"object", object},
+          {"created", created_},
+          {"model", model_.name},
+          {"choices", Json::array()}};
+}
+
+Json OpenAiAnswer::usage(int64_t generated) const {
+  return {{"prompt_tokens", request_.prompt_tokens},
+          {"completion_tokens", generated},
+          {"total_tokens", request_.prompt_tokens + generated}};
+}
+
+std::string OpenAiAnswer::text(int64_t id) const {
+  return model_.tokenizer.decode(std::vector{id}, {.skip_special = false});
+}
+
+Json OpenAiAnswer::one(int64_t id, double logprob) const {
+  const std::string token = text(id);
+  return {{"token", token},
+          {"logprob", logprob},
+          {"bytes", std::vector<uint8_t>(token.begin(), token.end())}};
+}
+
+Json OpenAiAnswer::logprobs(const std::vector<nn::DrawnToken>& tokens,
+                            int64_t& characters) const {
+  if (!request_.logprobs) return {};
+  if (request_.chat) {
+    Json content = Json::array();
+    for (const nn::DrawnToken& t : tokens) {
+      Json token = one(t.id, t.logprob);
+      token["top_logprobs"] = Json::array();
+      for (const auto& [id, logprob] : t.likeliest)
+        token["top_logprobs"].push_back(one(id, logprob));
+      content.push_back(std::move(token));
+    }
+    return {{"content", content}, {"refusal", nullptr}};
+  }
+  Json out = {{"tokens", Json::array()},
+              {"token_logprobs", Json::array()},
+              {"top_logprobs", Json::array()},
+              {"text_offset", Json::array()}};
+  for (const nn::DrawnToken& t : tokens) {
+    const std::string token = text(t.id);
+    out["tokens"].push_back(token);
+    out["token_logprobs"].push_back(t.logprob);
+    Json likeliest = Json::object();
+    for (const auto& [id, logprob] : t.likeliest)
+      if (!likeliest.contains(text(id))) likeliest[text(id)] = logprob;
+    out["top_logprobs"].push_back(std::move(likeliest));
+    out["text_offset"].push_back(characters);
+    characters += std::count_if(token.begin(), token.end(),
+                                [](char c) { return (c & 0xC0) != 0x80; });
+  }
+  return out;
+}
+
+Json OpenAiAnswer::begin(size_t choice) const {
+  return chunk_of(choice, {{"role", "assistant"}, {"content", ""}}, {}, {});
+}
+
+Json OpenAiAnswer::chunk_of(size_t choice, Json delta, Json logprobs,
+                            Json finish) const {
+  Json out = head(request_.chat ? "chat.completion.chunk" : "text_completion");
+  out["choices"].push_back(
+      {{"index", choice},
+       {request_.chat ? "delta" : "text", std::move(delta)},
+       {"logprobs", std::move(logprobs)},
+       {"finish_reason", std::move(finish)}});
+  if (request_.include_usage) out["usage"] = nullptr;
+  return out;
+}
+
+Json OpenAiAnswer::chunk(size_t choice, const TextPiece& piece,
+                         const char* finish) {
+  Json delta = piece.text;
+  if (request_.chat) {
+    delta = Json::object();
+    if (!piece.text.empty() || !piece.tokens.empty())
+      delta["content"] = piece.text;
+  }
+  Json probabilities =
+      piece.tokens.empty()
+          ? Json()
+          : logprobs(piece.tokens, choices_[choice].characters);
+  return chunk_of(choice, std::move(delta), std::move(probabilities),
+                  finish ? Json(finish) : Json());
+}
+
+Json OpenAiAnswer::usage_chunk(int64_t generated) const {
+  Json out = head(request_.chat ? "chat.completion.chunk" : "text_completion");
+  out["usage"] = usage(generated);
+  return out;
+}
+
+void OpenAiAnswer::add(size_t choice, const TextPiece& piece,
+                       const char* finish) {
+  Choice& c = choices_[choice];
+  c.all.text += piece.text;
+  c.all.tokens.insert(c.all.tokens.end(), piece.tokens.begin(),
+                      piece.tokens.end());
+  c.finish = finish;
+}
+
+Json OpenAiAnswer::whole(int64_t generated) const {
+  Json out = head(request_.chat ? "chat.completion" : "text_completion");
+  for (size_t i = 0; i < choices_.size(); ++i) {
+    const Choice& c = choices_[i];
+    Json choice = {{"index", i}};
+    if (request_.chat)
+      choice["message"] = {
+          {"role", "assistant"}, {"content", c.all.text}, {"refusal", nullptr}};
+    else
+      choice["text"] = c.all.text;
+    int64_t characters = 0;
+    choice["logprobs"] = logprobs(c.all.tokens, characters);
+    choice["finish_reason"] = c.finish;
+    out["choices"].push_back(std::move(choice));
+  }
+  out["usage"] = usage(generated);
+  return out;
+}
+
+}  // namespace dtensor::examples
