@@ -1,0 +1,232 @@
+#include "examples/serving/server.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "dtensor/explore/child.h"
+#include "dtensor/placement/error.h"
+#include "examples/serving/openai_answer.h"
+
+namespace dtensor::examples {
+namespace {
+
+using explore::HttpAnswer;
+using explore::HttpRequest;
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kPage =
+#include "examples/serving/page.inc"
+    ;
+
+HttpAnswer refusal(const ApiError& e) {
+  return {.status = e.status, .body = text_of(error_json(e))};
+}
+
+// A request that is being answered.
+struct Open {
+  Open(OpenAiRequest r, const ServedModel& model, int64_t number)
+      : request(std::move(r)), answer(request, model, number) {
+    for (size_t i = 0; i < request.texts.size(); ++i)
+      pieces.emplace_back(model.tokenizer, request.stop);
+  }
+
+  const OpenAiRequest request;
+  OpenAiAnswer answer;
+  std::vector<TextPieces> pieces;
+  int64_t generated = 0;  // tokens
+  std::shared_ptr<Ticket> ticket;
+};
+
+// Calls shown(text, piece, finish) for every piece of all texts, until they
+// have ended. Returns false if the client has left, or if shown() returns
+// false.
+template <class Shown>
+bool follow(Open& open, int socket, const Shown& shown) {
+  std::vector<bool> ended(open.pieces.size());
+  for (size_t left = ended.size(); left > 0;) {
+    const std::optional<TextEvent> e = open.ticket->next();
+    if (explore::has_left(socket)) return false;
+    if (!e || ended[e->text]) continue;
+    TextPieces& pieces = open.pieces[e->text];
+    const char* finish = nullptr;
+    TextPiece piece;
+    if (e->token) {
+      ++open.generated;
+      piece = pieces.push(*e->token);
+      if (pieces.stopped()) {
+        open.ticket->cancel(e->text);
+        finish = "stop";
+      }
+    } else {
+      piece = pieces.finish();
+      finish = *e->finish == nn::Finish::kLength && !pieces.stopped() ? "length"
+                                                                      : "stop";
+    }
+    if (finish) {
+      ended[e->text] = true;
+      --left;
+    }
+    if (!shown(e->text, piece, finish)) return false;
+  }
+  return true;
+}
+
+HttpAnswer whole(Open& open, int socket) {
+  const bool all = follow(
+      open, socket, [&](size_t i, const TextPiece& piece, const char* finish) {
+        open.answer.add(i, piece, finish);
+        return true;
+      });
+  if (!all) return {.status = 499};  // nobody reads it
+  return {.body = text_of(open.answer.whole(open.generated))};
+}
+
+// Server-sent events.
+void stream(Open& open, int socket, const HttpAnswer::Send& send) {
+  const auto event = [&](const Json& json) {
+    return send("data: " + text_of(json) + "\n\n");
+  };
+  try {
+    if (open.request.chat)
+      for (size_t i = 0; i < open.pieces.size(); ++i)
+        if (!event(open.answer.begin(i))) return;
+    const bool all = follow(
+        open, socket,
+        [&](size_t i, const TextPiece& piece, const char* finish) {
+          const bool empty = piece.text.empty() && !finish &&
+                             (piece.tokens.empty() || !open.request.logprobs);
+          return empty || event(open.answer.chunk(i, piece, finish));
+        });
+    if (!all) return;
+    if (open.request.include_usage &&
+        !event(open.answer.usage_chunk(open.generated)))
+      return;
+    send("data: [DONE]\n\n");
+  } catch (const std::exception& e) {
+    event(error_json(ApiError(500, e.what())));
+  }
+}
+
+// Takes a time that does not depend on where the texts differ.
+bool equal(std::string_view a, std::string_view b) {
+  unsigned char differs = a.size() != b.size();
+  for (size_t i = 0; i < a.size() && i < b.size(); ++i)
+    differs |= static_cast<unsigned char>(a[i] ^ b[i]);
+  return differs == 0;
+}
+
+}  // namespace
+
+HttpAnswer Server::answer(const HttpRequest& r) noexcept {
+  try {
+    return route(r);
+  } catch (const ApiError& e) {
+    return refusal(e);
+  } catch (const std::exception& e) {
+    return refusal(ApiError(queue_.failure().empty() ? 400 : 500, e.what()));
+  }
+}
+
+HttpAnswer Server::route(const HttpRequest& r) {
+  const auto only = [&](bool post) {
+    if (r.is_post != post)
+      throw ApiError(
+          405, fmt::format("use {} for {}", post ? "POST" : "GET", r.path));
+  };
+  const bool chat = r.path == "/v1/chat/completions";
+  if (chat || r.path == "/v1/completions") {
+    only(true);
+    check_allowed(r);
+    return complete(r, chat);
+  }
+  only(false);
+  if (r.path == "/") return {.type = "text/html; charset=utf-8", .body = kPage};
+  if (r.path == "/health") return health();
+  if (r.path == "/metrics") return metrics();
+  if (r.path == "/v1/models" || r.path == "/v1/models/" + model_.name) {
+    check_allowed(r);
+    return models();
+  }
+  throw ApiError(404, fmt::format("there is nothing at {}", r.path));
+}
+
+void Server::check_allowed(const HttpRequest& r) const {
+  if (!api_key_.empty() && !equal(r.authorization, "Bearer " + api_key_))
+    throw ApiError(401,
+                   "the API key is missing or wrong; send the header "
+                   "\"Authorization: Bearer KEY\"",
+                   "", "invalid_api_key");
+  if (!r.is_own) throw ApiError(403, "another site's page sent this request");
+}
+
+HttpAnswer Server::complete(const HttpRequest& r, bool chat) {
+  if (const std::string f = queue_.failure(); !f.empty())
+    throw ApiError(500, f);
+  const int64_t longest = queue_.longest();
+  if (longest == 0)
+    throw ApiError(503, "the model is not loaded yet; ask again later");
+  const auto open = std::make_shared<Open>(
+      read_request(r.body, chat, model_, longest), model_, ++next_);
+  open->ticket = queue_.submit(open->request.texts);
+  if (!open->ticket)
+    throw ApiError(429, fmt::format("at most {} texts may run and wait at "
+                                    "once; ask again later",
+                                    most_));
+  if (!open->request.stream) return whole(*open, r.socket);
+  return {.type = "text/event-stream",
+          .stream = [open, socket = r.socket](const HttpAnswer::Send& send) {
+            stream(*open, socket, send);
+          }};
+}
+
+HttpAnswer Server::health() const {
+  const std::string failure = queue_.failure();
+  const bool good = failure.empty() && queue_.longest() > 0;
+  const Json json = {{"status", !failure.empty() ? failure
+                                : good           ? "ok"
+                                                 : "loading"}};
+  return {.status = good ? 200 : 503, .body = text_of(json)};
+}
+
+HttpAnswer Server::models() const {
+  const Json model = {{"id", model_.name},
+                      {"object", "model"},
+                      {"created", 0},
+                      {"owned_by", "dtensor"},
+                      {"max_model_len", queue_.longest()}};
+  return {.body =
+              text_of({{"object", "list"}, {"data", Json::array({model})}})};
+}
+
+// https://prometheus.io/docs/instrumenting/exposition_formats
+HttpAnswer Server::metrics() const {
+  const ServingCounts c = queue_.counts();
+  std::string text;
+  const auto add = [&](const char* kind, const char* name, const char* help,
+                       int64_t value) {
+    text += fmt::format(
+        "# HELP dtensor_{0} {1}\n# TYPE dtensor_{0} {2}\ndtensor_{0} {3}\n",
+        name, help, kind, value);
+  };
+  add("counter", "requests_total", "Texts that were accepted.", c.requests);
+  add("counter", "refused_total", "Texts beyond the limit.", c.refused);
+  add("counter", "cancelled_total", "Texts whose client left.", c.cancelled);
+  add("counter", "stopped_total", "Texts ended by a stop string or token.",
+      c.stopped);
+  add("counter", "full_length_total", "Texts ended by their length.",
+      c.full_length);
+  add("counter", "prompt_tokens_total", "Tokens of accepted prompts.",
+      c.prompt_tokens);
+  add("counter", "generated_tokens_total", "Tokens generated.",
+      c.generated_tokens);
+  add("counter", "steps_total", "Runs of the model.", c.steps);
+  add("gauge", "running", "Texts that the model is continuing.", c.running);
+  add("gauge", "waiting", "Texts that wait for room.", c.waiting);
+  add("gauge", "free_pages", "Pages of the cache that no text holds.",
+      c.free_pages);
+  return {.type = "text/plain; version=0.0.4; charset=utf-8",
+          .body = std::move(text)};
+}
+
+}  // namespace dtensor::examples

@@ -1,0 +1,41 @@
+// The paths of the server: OpenAI's, /health, /metrics and a page.
+#pragma once
+#include <atomic>
+#include <string>
+
+#include "dtensor/explore/http_server.h"
+#include "examples/serving/openai_request.h"
+#include "examples/serving/request_queue.h"
+
+namespace dtensor::examples {
+
+class Server {
+ public:
+  // api_key: what requests of /v1/ have to know; "": nothing. `most` is the
+  // most texts at once, for a sentence.
+  Server(ServedModel model, RequestQueue& queue, std::string api_key,
+         int64_t most)
+      : model_(std::move(model)),
+        queue_(queue),
+        api_key_(std::move(api_key)),
+        most_(most) {}
+
+  // Any number of threads may call it.
+  explore::HttpAnswer answer(const explore::HttpRequest&) noexcept;
+
+ private:
+  explore::HttpAnswer route(const explore::HttpRequest&);
+  void check_allowed(const explore::HttpRequest&) const;
+  explore::HttpAnswer complete(const explore::HttpRequest&, bool chat);
+  explore::HttpAnswer health() const;
+  explore::HttpAnswer models() const;
+  explore::HttpAnswer metrics() const;
+
+  const ServedModel model_;
+  RequestQueue& queue_;
+  const std::string api_key_;
+  const int64_t most_;
+  std::atomic<int64_t> next_{0};
+};
+
+}  // namespace dtensor::examples
