@@ -1,0 +1,470 @@
+#!/usr/bin/env python3
+"""//:serve: the answers of OpenAI's HTTP interface, what it refuses, and how it ends."""
+
+import http.client
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+import unittest
+
+SERVE = "examples/serve"
+GENERATE = "examples/generate"
+MODEL = os.path.join(tempfile.mkdtemp(), "tiny")
+TEMPLATE = ("{% for m in messages %}{% if m.role == 'tool' %}{{ raise_exception('no tools') }}"
+            "{% endif %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+            "{% if add_generation_prompt %}assistant:{% endif %}")
+
+
+def characters_of_bytes():
+    """The character by which a byte-level tokenizer writes each byte."""
+    shown = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [b for b in range(256) if b not in shown]
+    return {**{b: chr(b) for b in shown}, **{b: chr(256 + i) for i, b in enumerate(others)}}
+
+
+def make_model():
+    """Llama of the tests with a token for each byte that UTF-8 has."""
+    shutil.copytree("tests/nn/data/llama", MODEL)
+    os.chmod(MODEL, 0o755)
+    special = ["<unk>", "<s>", "</s>"]
+    vocab = {token: i for i, token in enumerate(special)}
+    vocab |= {c: 3 + b for b, c in characters_of_bytes().items() if b < 248}
+    level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False,
+             "use_regex": False}
+    added = [{"id": i, "content": token, "special": True, "single_word": False, "lstrip": False,
+              "rstrip": False, "normalized": False} for i, token in enumerate(special)]
+    files = {"tokenizer.json": {
+                 "version": "1.0", "added_tokens": added, "normalizer": None,
+                 "pre_tokenizer": level, "post_processor": None, "decoder": level,
+                 "model": {"type": "BPE", "vocab": vocab, "merges": [], "unk_token": None}},
+             "tokenizer_config.json": {"bos_token": "<s>", "eos_token": "</s>",
+                                       "chat_template": TEMPLATE}}
+    for name, content in files.items():
+        with open(os.path.join(MODEL, name), "w") as f:
+            json.dump(content, f)
+
+
+def setUpModule():
+    make_model()
+
+
+class Serving:
+    """A running server."""
+
+    def __init__(self, *flags, env=None):
+        self.process = subprocess.Popen(
+            [SERVE, "--model", MODEL, "--port", "0", *flags], stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, text=True, env={**os.environ, **(env or {})})
+        self.url = self.process.stdout.readline().strip()
+        if not self.url:
+            raise AssertionError(self.process.communicate()[1])
+        self.port = int(self.url.rstrip("/").rsplit(":", 1)[-1])
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.stop()
+
+    def stop(self, number=signal.SIGTERM):
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        out, err = self.process.communicate(timeout=20)
+        return self.process.returncode, out + err
+
+    def open(self, method, path, body=None, headers=None):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection.request(method, path, body if body is None or isinstance(body, str)
+                           else json.dumps(body), headers or {})
+        return connection, connection.getresponse()
+
+    def ask(self, path, body=None, method=None, headers=None):
+        """(status, text) of a request."""
+        connection, response = self.open(method or ("GET" if body is None else "POST"), path, body,
+                                         headers)
+        text = response.read().decode()
+        connection.close()
+        return response.status, text
+
+    def complete(self, prompt="Hello", path="/v1/completions", **members):
+        status, text = self.ask(path, {"prompt": prompt, "ignore_eos": True, **members})
+        if status != 200:
+            raise AssertionError(text)
+        return json.loads(text)
+
+    def text(self, *arguments, **members):
+        return self.complete(*arguments, **members)["choices"][0]["text"]
+
+    def chat(self, content="Hello", **members):
+        status, text = self.ask("/v1/chat/completions", {
+            "messages": [{"role": "user", "content": content}], "ignore_eos": True, **members})
+        if status != 200:
+            raise AssertionError(text)
+        return json.loads(text)
+
+    def stream(self, path="/v1/completions", **members):
+        """The events of a stream, without the last, which must be [DONE]."""
+        status, text = self.ask(path, {"stream": True, "ignore_eos": True, **members})
+        if status != 200:
+            raise AssertionError(text)
+        events = text.split("\n\n")
+        if events[-2:] != ["data: [DONE]", ""]:
+            raise AssertionError(text)
+        return [json.loads(e.removeprefix("data: ")) for e in events[:-2]]
+
+    def error(self, path="/v1/completions", body=None, **more):
+        status, text = self.ask(path, body, **more)
+        if "error" not in json.loads(text):
+            raise AssertionError(f"{body} is answered: {text}")
+        return status, json.loads(text)["error"]
+
+    def metrics(self):
+        lines = self.ask("/metrics")[1].splitlines()
+        return {name.removeprefix("dtensor_"): int(value)
+                for name, value in (x.split() for x in lines if not x.startswith("#"))}
+
+    def wait_for_metric(self, name, value, seconds=20):
+        end = time.monotonic() + seconds
+        while self.metrics()[name] != value and time.monotonic() < end:
+            time.sleep(0.01)
+        return self.metrics()[name]
+
+
+class Answers(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.server = Serving("--mesh", "tp=3")
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.server.stop()
+
+    def test_a_completion_is_that_of_generate(self):
+        done = subprocess.run([GENERATE, "--model", MODEL, "--prompt", "Hello", "--tokens", "30",
+                               "--ignore-eos", "--mesh", "tp=1", "--json"], capture_output=True, text=True)
+        want = json.loads(done.stdout)
+        answer = self.server.complete(max_tokens=30)
+        self.assertEqual(answer["choices"], [{"index": 0, "text": want["text"][0],
+                                              "logprobs": None, "finish_reason": "length"}])
+        self.assertEqual(answer["usage"], {"prompt_tokens": 5, "completion_tokens": 30,
+                                           "total_tokens": 35})
+        self.assertEqual((answer["object"], answer["model"]), ("text_completion", "tiny"))
+        self.assertEqual(len(self.server.complete(logprobs=0)["choices"][0]["logprobs"]["tokens"]),
+                         16)
+
+    def test_prompts_are_texts_or_ids_or_lists(self):
+        ids = [3 + b for b in b"Hello"]
+        want = self.server.text(max_tokens=8)
+        self.assertEqual(self.server.text(ids, max_tokens=8), want)
+        for prompt in (["Hello", "Bye"], [ids, [3 + b for b in b"Bye"]]):
+            answer = self.server.complete(prompt, max_tokens=8)
+            self.assertEqual([c["text"] for c in answer["choices"]],
+                             [want, self.server.text("Bye", max_tokens=8)])
+            self.assertEqual(answer["usage"]["prompt_tokens"], 8)
+
+    def test_a_stream_is_the_whole_answer_in_pieces(self):
+        members = {"max_tokens": 40, "temperature": 1, "seed": 3}
+        want = self.server.text(**members)
+        events = self.server.stream(prompt="Hello", stream_options={"include_usage": True},
+                                    **members)
+        self.assertGreater(len(events), 10)
+        self.assertEqual("".join(e["choices"][0]["text"] for e in events[:-1]), want)
+        self.assertEqual([e["choices"][0]["finish_reason"] for e in events[:-1]],
+                         [None] * (len(events) - 2) + ["length"])
+        self.assertEqual((events[-1]["choices"], events[-1]["usage"]["completion_tokens"]),
+                         ([], 40))
+        self.assertEqual(len({e["id"] for e in events}), 1)
+
+    def test_a_chat_continues_the_template(self):
+        want = self.server.text("user: Hello\nassistant:", max_tokens=12)
+        answer = self.server.chat(max_completion_tokens=12)
+        self.assertEqual(answer["choices"][0]["message"]["content"], want)
+        self.assertEqual(answer["object"], "chat.completion")
+        parts = [{"type": "text", "text": "Hel"}, {"type": "text", "text": "lo"}]
+        self.assertEqual(self.server.chat(parts, max_tokens=12)["choices"], answer["choices"])
+        events = self.server.stream("/v1/chat/completions", max_tokens=12,
+                                    messages=[{"role": "user", "content": "Hello"}])
+        self.assertEqual(events[0]["choices"][0]["delta"], {"role": "assistant", "content": ""})
+        self.assertEqual(events[0]["object"], "chat.completion.chunk")
+        self.assertEqual("".join(e["choices"][0]["delta"].get("content", "") for e in events), want)
+        # Without a limit, a chat goes on to the longest sequence.
+        self.assertEqual(self.server.chat()["usage"]["total_tokens"], 64)
+
+    def test_n_texts_have_seeds_in_turn(self):
+        members = {"temperature": 1.5, "max_tokens": 10}
+        choices = self.server.complete(n=3, seed=5, **members)["choices"]
+        self.assertEqual([c["text"] for c in choices],
+                         [self.server.text(seed=5 + i, **members) for i in range(3)])
+        self.assertEqual(len({c["text"] for c in choices}), 3)
+        texts = {self.server.text(**members) for _ in range(4)}
+        self.assertGreater(len(texts), 1)  # without a seed
+        events = self.server.stream(prompt="Hello", n=3, seed=5, **members)
+        for c in choices:
+            self.assertEqual("".join(e["choices"][0]["text"] for e in events
+                                     if e["choices"][0]["index"] == c["index"]), c["text"])
+
+    def test_a_text_ends_before_a_stop_string(self):
+        for seed in range(3):
+            members = {"max_tokens": 50, "temperature": 1, "seed": seed}
+            whole = self.server.text(**members)
+            for at, size in ((0, 1), (7, 1), (9, 3), (20, 5)):
+                stop = whole[at:at + size]
+                want = whole[:whole.find(stop)]
+                if "\ufffd" in want + stop:
+                    continue
+                answer = self.server.complete(stop=["never there", stop], **members)["choices"][0]
+                self.assertEqual((answer["text"], answer["finish_reason"]), (want, "stop"))
+                events = self.server.stream(prompt="Hello", stop=stop, **members)
+                self.assertEqual("".join(e["choices"][0]["text"] for e in events), want)
+                self.assertEqual(events[-1]["choices"][0]["finish_reason"], "stop")
+            # Text that was held back comes when no more can follow.
+            answer = self.server.complete(stop=whole[-3:] + "x", **members)["choices"][0]
+            self.assertEqual((answer["text"], answer["finish_reason"]), (whole, "length"))
+
+    def test_the_end_token_ends_a_text(self):
+        answer = self.server.complete(logit_bias={"2": 100}, max_tokens=9, ignore_eos=False)
+        self.assertEqual((answer["choices"][0]["text"], answer["choices"][0]["finish_reason"],
+                          answer["usage"]["completion_tokens"]), ("", "stop", 1))
+
+    def test_logprobs(self):
+        got = self.server.complete(max_tokens=6, logprobs=3)["choices"][0]
+        logprobs = got["logprobs"]
+        self.assertEqual(len(logprobs["tokens"]), 6)
+        self.assertEqual(logprobs["text_offset"], list(range(6)))
+        for token, logprob, best in zip(logprobs["tokens"], logprobs["token_logprobs"],
+                                        logprobs["top_logprobs"]):
+            self.assertAlmostEqual(max(best.values()), logprob)  # greedy
+            self.assertLess(logprob, 0)
+        chat = self.server.chat(max_tokens=6, logprobs=True, top_logprobs=2)["choices"][0]
+        content = chat["logprobs"]["content"]
+        self.assertEqual(len(content), 6)
+        for one in content:
+            self.assertEqual(one["top_logprobs"][0]["logprob"], one["logprob"])
+            self.assertEqual(bytes(one["bytes"]).decode(), one["token"])
+            self.assertGreaterEqual(one["top_logprobs"][0]["logprob"],
+                                    one["top_logprobs"][1]["logprob"])
+        events = self.server.stream("/v1/chat/completions", max_tokens=6, logprobs=True,
+                                    top_logprobs=2,
+                                    messages=[{"role": "user", "content": "Hello"}])
+        streamed = [one for e in events if e["choices"][0]["logprobs"]
+                    for one in e["choices"][0]["logprobs"]["content"]]
+        self.assertEqual(streamed, content)
+
+    def test_sampling_members(self):
+        greedy = self.server.text(max_tokens=8)
+        for members in ({"top_k": 1}, {"top_p": 1e-9}, {"min_p": 1}):
+            self.assertEqual(self.server.text(max_tokens=8, temperature=1, **members), greedy)
+        self.assertEqual(self.server.text(max_tokens=4, logit_bias={"68": 100}), "AAAA")
+        for members in ({"frequency_penalty": 2}, {"presence_penalty": 2},
+                        {"repetition_penalty": 5}):
+            self.assertNotEqual(self.server.text(max_tokens=50, **members),
+                                self.server.text(max_tokens=50), members)
+
+    def test_many_at_once_are_as_each_alone(self):
+        asked = [{"prompt": "x" * (1 + i % 7), "max_tokens": 10 + i, "temperature": i % 2,
+                  "seed": i} for i in range(32)]
+        alone = [self.server.text(**members) for members in asked]
+        together = [None] * len(asked)
+
+        def ask(i):
+            together[i] = self.server.text(**asked[i])
+
+        threads = [threading.Thread(target=ask, args=(i,)) for i in range(len(asked))]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        self.assertEqual(together, alone)
+
+    def test_models_health_metrics_and_page(self):
+        models = json.loads(self.server.ask("/v1/models")[1])
+        self.assertEqual([m["id"] for m in models["data"]], ["tiny"])
+        self.assertEqual(json.loads(self.server.ask("/health")[1]), {"status": "ok"})
+        before = self.server.metrics()
+        self.server.complete(max_tokens=7)
+        self.assertEqual(self.server.wait_for_metric("running", 0), 0)
+        after = self.server.metrics()
+        for name, more in (("requests_total", 1), ("prompt_tokens_total", 5),
+                           ("generated_tokens_total", 7), ("steps_total", 7),
+                           ("full_length_total", 1), ("cancelled_total", 0)):
+            self.assertEqual(after[name] - before[name], more, name)
+        page = self.server.ask("/")[1]
+        self.assertIn("connect-src 'self'", page)
+        self.assertIn("/v1/chat/completions", page)
+
+
+class Refuses(unittest.TestCase):
+    def test_wrong_requests(self):
+        with Serving() as server:
+            for body, sentence in (
+                    ("{", "not a JSON object"), ("[]", "not a JSON object"),
+                    ({"prompt": "a", "tools": []}, "'tools' is not supported"),
+                    ({"prompt": "a", "n": 0}, "'n' is 0, but must be an integer from 1 to 128"),
+                    ({"prompt": "a", "n": "1"}, "'n' is \"1\""),
+                    ({"prompt": "a", "temperature": -1}, "'temperature' is -1"),
+                    ({"prompt": "a", "top_p": True}, "'top_p' is true"),
+                    ({"prompt": "a", "stop": ""}, "'stop'"),
+                    ({"prompt": "a", "stop": [1]}, "'stop'"),
+                    ({"prompt": "a", "logprobs": 21}, "'logprobs' is 21"),
+                    ({"prompt": "a", "logit_bias": {"x": 1}}, "'logit_bias' has \"x\""),
+                    ({"prompt": "a", "logit_bias": {"999": 1}}, "999"),
+                    ({"prompt": "a", "stream": 1}, "'stream' is not true or false"),
+                    ({"prompt": "a", "echo": True}, "'echo' is not supported"),
+                    ({"prompt": ""}, "no tokens"), ({}, "'prompt' must be"),
+                    ({"prompt": {"a": 1}}, "'prompt' must be"),
+                    ({"prompt": [999]}, "token 999 of the prompt"),
+                    ({"prompt": "x" * 64}, "the prompt has 64 tokens"),
+                    ({"prompt": "x" * 60, "max_tokens": 5}, "'max_tokens' is 5, but behind")):
+                status, error = server.error(body=body)
+                self.assertEqual(status, 400, body)
+                self.assertIn(sentence, error["message"])
+                self.assertEqual(error["type"], "invalid_request_error")
+            long = server.error(body={"prompt": "x" * 99})[1]
+            self.assertEqual((long["code"], long["param"]), ("context_length_exceeded", "prompt"))
+            chat = "/v1/chat/completions"
+            for messages, sentence in (
+                    ([], "at least one message"), ("a", "'messages' must be a list"),
+                    ([{"role": "user"}], "'role' and 'content'"),
+                    ([{"role": "user", "content": [{"type": "image_url"}]}], "type \"text\""),
+                    ([{"role": "tool", "content": "a"}], "no tools")):
+                status, error = server.error(chat, {"messages": messages})
+                self.assertEqual(status, 400)
+                self.assertIn(sentence, error["message"])
+            status, error = server.error(body={"prompt": "a", "model": "gpt-4"})
+            self.assertEqual((status, error["code"]), (404, "model_not_found"))
+            self.assertEqual(server.error("/v1/nothing")[0], 404)
+            self.assertEqual(server.error("/v1/completions")[0], 405)
+            self.assertEqual(server.error("/health", "{}")[0], 405)
+            self.assertEqual(server.error(body={"prompt": "a"},
+                                          headers={"Sec-Fetch-Site": "cross-site"})[0], 403)
+            self.assertEqual(server.ask("/v1/completions", "x" * (9 << 20))[0], 413)
+            self.assertEqual(server.text(max_tokens=1), server.text(max_tokens=1))
+
+    def test_a_wrong_key(self):
+        with Serving("--api-key", "secret") as server:
+            for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "secret"},
+                            {"Authorization": "Bearer secrets"}):
+                for path, body in (("/v1/models", None), ("/v1/completions", {"prompt": "a"})):
+                    status, error = server.error(path, body, headers=headers)
+                    self.assertEqual((status, error["code"]), (401, "invalid_api_key"))
+            right = {"Authorization": "Bearer secret"}
+            self.assertEqual(server.ask("/v1/completions", {"prompt": "a"}, headers=right)[0], 200)
+            self.assertEqual(server.ask("/health")[0], 200)
+
+    def test_too_many(self):
+        with Serving("--max-requests", "2") as server:
+            self.assertEqual(len(server.complete(n=2)["choices"]), 2)
+            status, error = server.error(body={"prompt": "a", "n": 3})
+            self.assertEqual((status, error["type"]), (429, "rate_limit_error"))
+            self.assertEqual(server.metrics()["refused_total"], 3)
+
+    def test_a_cache_that_is_too_small(self):
+        with Serving("--cache-tokens", "32") as server:
+            status, error = server.error(body={"prompt": "x" * 32})
+            self.assertEqual(status, 400)
+            self.assertIn("together may have 32", error["message"])
+            self.assertEqual(server.complete("x" * 22, max_tokens=10)["usage"]["total_tokens"], 32)
+
+
+class Ends(unittest.TestCase):
+    LONG = {"prompt": "a", "n": 32, "max_tokens": 63, "stream": True, "ignore_eos": True}
+
+    def test_a_client_that_leaves_cancels_its_texts(self):
+        with Serving("--mesh", "tp=2", "--batch", "4") as server:
+            for streams in (True, False):
+                before = server.metrics()["cancelled_total"]
+                body = json.dumps({**self.LONG, "stream": streams})
+                with socket.create_connection(("127.0.0.1", server.port)) as s:
+                    s.sendall(f"POST /v1/completions HTTP/1.1\r\nHost: localhost:{server.port}\r\n"
+                              f"Content-Length: {len(body)}\r\n\r\n{body}".encode())
+                    server.wait_for_metric("running", 4)
+                self.assertEqual(server.wait_for_metric("running", 0), 0)
+                self.assertEqual(server.wait_for_metric("waiting", 0), 0)
+                self.assertGreater(server.metrics()["cancelled_total"] - before, 16)
+            self.assertEqual(len(server.complete(n=2)["choices"]), 2)
+
+    def test_a_signal(self):
+        for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
+            server = Serving("--mesh", "tp=2")
+            begun = time.monotonic()
+            got, printed = server.stop(number)
+            self.assertEqual(got, code)
+            self.assertIn("interrupted by " + signal.Signals(number).name, printed)
+            self.assertLess(time.monotonic() - begun, 5)
+
+    def test_clients_are_told_that_the_run_ends(self):
+        server = Serving("--mesh", "tp=2", "--batch", "1")
+        connection, response = server.open("POST", "/v1/completions", self.LONG)
+        response.readline()
+        self.assertEqual(server.stop()[0], 143)
+        text = response.read().decode()
+        self.assertIn('"message":"[run] interrupted by SIGTERM"', text)
+        self.assertIn('"type":"server_error"', text)
+        connection.close()
+
+    def test_an_idle_server_does_little(self):
+        with Serving("--mesh", "tp=2") as server:
+            server.complete(max_tokens=2)
+
+            def seconds():
+                with open(f"/proc/{server.process.pid}/stat") as f:
+                    fields = f.read().rsplit(")", 1)[1].split()
+                return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
+
+            before = seconds()
+            time.sleep(2)
+            self.assertLess(seconds() - before, 0.4)
+
+    def test_it_idles_longer_than_the_timeout(self):
+        with Serving("--mesh", "tp=2", "--timeout", "0.6") as server:
+            time.sleep(1.5)
+            self.assertEqual(server.complete()["usage"]["completion_tokens"], 16)
+
+
+class Processes(unittest.TestCase):
+    """A rank in each process."""
+
+    def start(self):
+        with socket.create_server(("127.0.0.1", 0)) as s:
+            port = s.getsockname()[1]
+        env = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2",
+               "LOCAL_WORLD_SIZE": "2"}
+        flags = ["--mesh", "tp=2", "--backend", "tcp"]
+        self.other = subprocess.Popen(
+            [SERVE, "--model", MODEL, "--port", "0", *flags], stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, text=True,
+            env={**os.environ, **env, "RANK": "1", "LOCAL_RANK": "1"})
+        self.addCleanup(self.other.communicate)
+        return Serving(*flags, env={**env, "RANK": "0", "LOCAL_RANK": "0"})
+
+    def test_they_answer_as_threads_do(self):
+        with Serving("--mesh", "tp=2") as threads:
+            members = {"max_tokens": 30, "temperature": 1, "seed": 4, "n": 2}
+            want = threads.complete(**members)["choices"]
+        server = self.start()
+        self.assertEqual(server.complete(**members)["choices"], want)
+        server.stop()
+
+    def test_a_rank_that_dies_ends_the_requests_within_a_second(self):
+        server = self.start()
+        connection, response = server.open("POST", "/v1/completions", {**Ends.LONG, "n": 64})
+        response.readline()
+        self.other.kill()
+        begun = time.monotonic()
+        text = response.read().decode()
+        self.assertLess(time.monotonic() - begun, 1)
+        connection.close()
+        error = json.loads(text.split("data: ")[-1])["error"]
+        self.assertIn("rank 1", error["message"])
+        server.process.wait(timeout=20)
+        self.assertEqual(server.stop()[0], 1)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
