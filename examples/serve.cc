@@ -65,13 +65,12 @@ void serve(const Args& a, const Program& program) {
       nn::LoadOptions load;
       if (a.dtype != "auto") load.dtype = parse_dtype(a.dtype);
       const auto model = nn::from_pretrained(a.model, rt.mesh(), load);
-      if (http && rt.rank() == 0) {
+      serve_requests(rt, *model, a.engine, queue, idle, [&] {
         const bool is_v6 = a.host.find(':') != a.host.npos;
         fmt::print("http://{}:{}/\n", is_v6 ? "[" + a.host + "]" : a.host,
                    http->port());
         std::fflush(stdout);
-      }
-      serve_requests(rt, *model, a.engine, queue, idle);
+      });
     });
   } catch (const std::exception& e) {
     queue.fail(e.what());

@@ -66,7 +66,7 @@ class Loop {
 
 void serve_requests(Runtime& rt, const nn::LanguageModel& model,
                     const nn::EngineOptions& options, RequestQueue& queue,
-                    double idle) {
+                    double idle, const std::function<void()>& ready) {
   if (rt.dry_run()) {
     nn::Engine engine(model, options);
     engine.add({.prompt = {0}, .tokens = 2});
@@ -77,6 +77,7 @@ void serve_requests(Runtime& rt, const nn::LanguageModel& model,
   const bool is_main = rt.rank() == 0;
   try {
     Loop loop(model, options, is_main ? &queue : nullptr);
+    if (is_main) ready();
     while (true) loop.step(idle);
   } catch (const std::exception& e) {
     if (is_main) queue.fail(e.what());
