@@ -82,7 +82,10 @@ void Field::only(std::initializer_list<std::string_view> names) const {
 
 void Field::refuse(std::string_view want) const {
   std::string shown = value_->dump();
-  if (shown.size() > 200) shown = shown.substr(0, 200) + "...";
+  if (shown.size() > 200) {
+    shown.resize(200);
+    shown += "...";
+  }
   fail("tokenizer", "{} is {}, but this library reads only {} there", place_,
        shown, want);
 }
