@@ -15,7 +15,8 @@ namespace dtensor::examples {
 void add_train_flags(Program& program, TrainConfig& c) {
   std::vector<std::string> models;
   for (const nn::Architecture& a : nn::architectures())
-    models.emplace_back(a.name);
+    if (a.head_kind != nn::Architecture::Head::kNone)
+      models.emplace_back(a.name);
   program.add("--model", &c.model.name, "the architecture", models);
   program.add("--layers", &c.model.layers, "the number of blocks", 1);
   program.add("--hidden", &c.model.hidden, "width, a multiple of heads", 1);

@@ -84,19 +84,22 @@ Mixed DecoderBlock::run(const DistTensor& x, const Attend& attention) const {
     mixed.y = normed(norm_2_, y, mixed.y).y;
     return mixed;
   }
-  const bool first = architecture_.norm_1, second = architecture_.norm_2;
-  Normed at = first ? normed(norm_1_, x, {}) : Normed{x, x};
-  DistTensor from_attention = attention(at.y);
-  if (architecture_.after_1) from_attention = after_1_(from_attention);
+  // Its result is not held while the MLP runs.
+  const auto attended = [&](const DistTensor& y) {
+    const DistTensor a = attention(y);
+    return architecture_.after_1 ? after_1_(a) : a;
+  };
+  Normed at = architecture_.norm_1 ? normed(norm_1_, x, {}) : Normed{x, x};
   if (parallel_) {
+    const DistTensor a = attended(at.y);
     Mixed mixed = mlp(norm_2_(at.x));
-    mixed.y = at.x + (from_attention + mixed.y);
+    mixed.y = at.x + (a + mixed.y);
     return mixed;
   }
-  if (second) {
-    at = normed(norm_2_, at.x, from_attention);
+  if (architecture_.norm_2) {
+    at = normed(norm_2_, at.x, attended(at.y));
   } else {
-    at.x = at.x + from_attention;
+    at.x = at.x + attended(at.y);
     at.y = at.x;
   }
   Mixed mixed = mlp(at.y);
