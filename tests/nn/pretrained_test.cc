@@ -344,8 +344,9 @@ TEST_F(Pretrained, EveryFamilyIsWrittenBack) {
       theirs["rope_parameters"].erase("partial_rotary_factor");
     for (const auto& [key, value] : ours.items())
       if (theirs.contains(key) && !theirs[key].is_null() &&
-          key.find("drop") == key.npos && key != "router_aux_loss_coef")
+          key.find("drop") == key.npos && key != "router_aux_loss_coef") {
         EXPECT_EQ(value, theirs[key]) << from << " " << key;
+      }
   }
   EXPECT_GE(families, 14);
 }
