@@ -157,8 +157,14 @@ std::unique_ptr<LanguageModel> from_pretrained(const std::string& dir,
                to_string(info->shape), to_string(t.shape));
       const DistTensor part = t.part_of(p.tensor);
       t.window.shape = part.shape();
+      // Mostly, the parameter's own memory can be read to.
+      if (part.same_as(p.tensor) && info->dtype == part.dtype()) {
+        files.read_into(part, t.name, t.window);
+        continue;
+      }
       parts.push_back(files.read(t.name, part.mesh(), part.layout(), t.window));
     }
+    if (parts.empty()) continue;
     DistTensor value = parts.size() == 1 ? parts[0] : cat(parts, 0);
     if (value.shape() != p.tensor.shape())
       value = view(value, p.tensor.shape());

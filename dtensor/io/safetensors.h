@@ -109,9 +109,19 @@ class SafetensorsReader {
   // window does not fit the tensor, or the layout is partial.
   DistTensor read(std::string_view name, const Mesh&, const Placements&,
                   const SafetensorsWindow& = {}) const;
+  // The same into the memory of a tensor of the window's shape. Throws Error if
+  // the types differ, too.
+  void read_into(const DistTensor& to, std::string_view name,
+                 const SafetensorsWindow& = {}) const;
 
  private:
   size_t find(std::string_view name) const;
+  // The window with its defaults filled in, for a value of that shape. Throws
+  // Error if it does not fit.
+  SafetensorsWindow fitted(size_t tensor, const Shape& value,
+                           const SafetensorsWindow&) const;
+  [[noreturn]] void refuse(size_t tensor, const Shape& value,
+                           std::string_view why) const;
   // Reads a box; its first element is number `at` of the file's tensor, which
   // has `shape` with as many dimensions as the box.
   void read_box(size_t tensor, const Shape& shape, const Tensor& box,

@@ -59,13 +59,23 @@ const TensorInfo* SafetensorsFolder::find(std::string_view name) const {
   return found == at_.end() ? nullptr : &tensors_[found->second.first];
 }
 
-DistTensor SafetensorsFolder::read(std::string_view name, const Mesh& mesh,
-                                   const Placements& placements,
-                                   const SafetensorsWindow& window) const {
+const SafetensorsReader& SafetensorsFolder::file_of(
+    std::string_view name) const {
   const auto found = at_.find(name);
   DT_CHECK(found != at_.end(), "safetensors", "{} has no tensor {}", path_,
            name);
-  return files_[found->second.second]->read(name, mesh, placements, window);
+  return *files_[found->second.second];
+}
+
+DistTensor SafetensorsFolder::read(std::string_view name, const Mesh& mesh,
+                                   const Placements& placements,
+                                   const SafetensorsWindow& window) const {
+  return file_of(name).read(name, mesh, placements, window);
+}
+
+void SafetensorsFolder::read_into(const DistTensor& to, std::string_view name,
+                                  const SafetensorsWindow& window) const {
+  file_of(name).read_into(to, name, window);
 }
 
 }  // namespace dtensor

@@ -26,12 +26,15 @@ class SafetensorsFolder {
   const std::vector<TensorInfo>& tensors() const { return tensors_; }
   // Null if there is no such tensor.
   const TensorInfo* find(std::string_view name) const;
-  // As SafetensorsReader::read().
+  // As SafetensorsReader::read() and read_into().
   DistTensor read(std::string_view name, const Mesh&, const Placements&,
                   const SafetensorsWindow& = {}) const;
+  void read_into(const DistTensor& to, std::string_view name,
+                 const SafetensorsWindow& = {}) const;
 
  private:
   void open(const std::string& path);
+  const SafetensorsReader& file_of(std::string_view name) const;
 
   std::string path_;
   std::vector<std::unique_ptr<SafetensorsReader>> files_;

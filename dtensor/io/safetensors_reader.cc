@@ -198,16 +198,19 @@ Tensor SafetensorsReader::read(std::string_view name) const {
   return out;
 }
 
+void SafetensorsReader::refuse(size_t tensor, const Shape& value,
+                               std::string_view why) const {
+  const TensorInfo& info = tensors_[tensor];
+  fail("safetensors", "{} cannot be read from {} {}{} of {}: {}",
+       value.empty() ? "a value" : to_string(value), info.name,
+       safetensors_name(info.dtype), to_string(info.shape), path_, why);
+}
+
 DistTensor SafetensorsReader::read(std::string_view name, const Mesh& mesh,
                                    const Placements& placements,
                                    const SafetensorsWindow& window) const {
   const size_t i = find(name);
   const TensorInfo& info = tensors_[i];
-  const Refuse refuse = [&](std::string_view why) {
-    fail("safetensors", "{} cannot be read from {} {}{} of {}: {}",
-         window.shape.empty() ? "a value" : to_string(window.shape), name,
-         safetensors_name(info.dtype), to_string(info.shape), path_, why);
-  };
   Shape shape = window.shape;
   if (shape.empty()) {
     // The rest of the file's tensor from the offset on.
@@ -216,24 +219,48 @@ DistTensor SafetensorsReader::read(std::string_view name, const Mesh& mesh,
       const int64_t to = d < window.order.size() ? window.order[d] : d;
       const int64_t from = d < window.offset.size() ? window.offset[d] : 0;
       if (to < 0 || to >= shape.size() || from < 0 || from > info.shape[d])
-        refuse("its order or offset is outside the tensor");
+        refuse(i, {}, "its order or offset is outside the tensor");
       shape[static_cast<int>(to)] = info.shape[d] - from;
     }
   }
-  const Shape file = seen_as(window, info.shape, shape.size(), refuse);
-  const auto [order, offset, unused, none] =
-      checked(window, shape, file, refuse);
+  // Before memory is taken for it.
+  fitted(i, shape, window);
   const Spec* spec =
       Spec::get(mesh, shape, placements.resolve(mesh, shape), info.dtype);
-  if (spec->partial_axes()) refuse("the layout is partial; write R or S<dim>");
+  if (spec->partial_axes())
+    refuse(i, shape, "the layout is partial; write R or S<dim>");
   const DistTensor x = DistTensor::empty(spec);
-  const Coord* at = RankContext::current().coordinate_or_null(mesh);
-  if (!at || !x.local().data() || x.local().numel() == 0) return x;
-  each_box(x.local().permute(order), reordered(spec->region(*at), order),
-           offset, file, [&](const Tensor& box, int64_t first) {
-             read_box(i, file, box, first);
-           });
+  read_into(x, name, window);
   return x;
+}
+
+SafetensorsWindow SafetensorsReader::fitted(
+    size_t tensor, const Shape& value, const SafetensorsWindow& window) const {
+  const Refuse refused = [&](std::string_view why) {
+    refuse(tensor, value, why);
+  };
+  const Shape file =
+      seen_as(window, tensors_[tensor].shape, value.size(), refused);
+  SafetensorsWindow full = checked(window, value, file, refused);
+  full.seen_as = file;
+  return full;
+}
+
+void SafetensorsReader::read_into(const DistTensor& to, std::string_view name,
+                                  const SafetensorsWindow& window) const {
+  const size_t i = find(name);
+  const Spec* spec = to.spec();
+  if (spec->dtype() != tensors_[i].dtype)
+    refuse(i, spec->shape(), "the types differ");
+  if (spec->partial_axes())
+    refuse(i, spec->shape(), "the layout is partial; write R or S<dim>");
+  const SafetensorsWindow w = fitted(i, spec->shape(), window);
+  const Coord* at = RankContext::current().coordinate_or_null(spec->mesh());
+  if (!at || !to.local().data() || to.local().numel() == 0) return;
+  each_box(to.local().permute(w.order), reordered(spec->region(*at), w.order),
+           w.offset, w.seen_as, [&](const Tensor& box, int64_t first) {
+             read_box(i, w.seen_as, box, first);
+           });
 }
 
 }  // namespace dtensor
