@@ -7,13 +7,13 @@
 #include <optional>
 #include <vector>
 
-#include "dtensor/io/safetensors.h"
 #include "dtensor/nn/engine.h"
 #include "dtensor/nn/models.h"
 #include "dtensor/nn/pretrained_config.h"
 #include "dtensor/nn/text/tokenizer.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/program/program.h"
+#include "examples/token_ids.h"
 
 namespace dtensor::examples {
 namespace {
@@ -45,17 +45,12 @@ nn::Sampling sampling_of(const Args& a, nn::Sampling s) {
   return s;
 }
 
-Ids read_ids(const std::string& path) {
-  const Tensor ids = SafetensorsReader(path).read("input_ids");
-  const bool integers =
-      ids.dtype() == DType::kI64 || ids.dtype() == DType::kI32;
-  DT_CHECK(integers && ids.ndim() == 2 && ids.numel() > 0, "generate",
-           "input_ids of {} is {} {}; write i64 or i32 of [batch, sequence]",
-           path, name(ids.dtype()), to_string(ids.shape()));
-  Ids out(static_cast<size_t>(ids.shape()[0]));
+Ids rows_of(const Tensor& ids) {
+  const int64_t n = ids.shape()[1];
+  Ids rows(static_cast<size_t>(ids.shape()[0]));
   for (int64_t i = 0; i < ids.numel(); ++i)
-    out[static_cast<size_t>(i / ids.shape()[1])].push_back(ids.integer_at(i));
-  return out;
+    rows[static_cast<size_t>(i / n)].push_back(ids.integer_at(i));
+  return rows;
 }
 
 // Continues all texts at once, and calls shown() with each token of the first.
@@ -100,8 +95,10 @@ void generate(const Args& args, const Program& program) {
   std::optional<nn::Tokenizer> tokenizer;
   if (args.ids.empty() || std::filesystem::exists(file))
     tokenizer = nn::Tokenizer::from_pretrained(args.model);
-  const Ids prompts = args.ids.empty() ? Ids{tokenizer->encode(args.prompt)}
-                                       : read_ids(args.ids);
+  const int64_t vocab = nn::read_config(args.model + "/config.json").vocab;
+  const Ids prompts = args.ids.empty()
+                          ? Ids{tokenizer->encode(args.prompt)}
+                          : rows_of(read_token_ids(args.ids, vocab));
   const nn::GenerationConfig defaults = nn::read_generation_config(args.model);
   Ids out;
   run(program.run_options(), [&](Runtime& rt) {

@@ -16,6 +16,7 @@
 #include "dtensor/placement/error.h"
 #include "dtensor/program/program.h"
 #include "dtensor/redistribute.h"
+#include "examples/token_ids.h"
 
 namespace dtensor::examples {
 namespace {
@@ -40,24 +41,6 @@ Tensor next_of(const Tensor& ids) {
   for (int64_t i = 0; i + 1 < n; ++i)
     if (i % s != s - 1) next[static_cast<size_t>(i)] = ids.integer_at(i + 1);
   return Tensor::from<int64_t>(ids.shape(), next.data());
-}
-
-Tensor read_ids(const std::string& path, const nn::ModelConfig& config) {
-  const Tensor ids = SafetensorsReader(path).read("input_ids");
-  const bool integers =
-      ids.dtype() == DType::kI64 || ids.dtype() == DType::kI32;
-  DT_CHECK(integers && ids.ndim() == 2 && ids.numel() > 0, "score",
-           "input_ids of {} is {} {}; write i64 or i32 of [batch, sequence]",
-           path, name(ids.dtype()), to_string(ids.shape()));
-  for (int64_t i = 0; i < ids.numel(); ++i) {
-    const int64_t id = ids.integer_at(i);
-    DT_CHECK(
-        id >= 0 && id < config.vocab, "score",
-        "input_ids of {} has the token {}, but the vocabulary of the model "
-        "is {}",
-        path, id, config.vocab);
-  }
-  return ids;
 }
 
 std::vector<Output> gradients_of(const nn::LanguageModel& model,
@@ -168,9 +151,8 @@ int main(int argc, char** argv) {
           DT_CHECK(!value->empty(), flag, "it is missing; write {} PATH", flag);
       },
       [&] {
-        // Outside of the run, since a dry run has no values.
-        const Tensor ids = examples::read_ids(
-            args.ids, nn::read_config(args.model + "/config.json"));
+        const Tensor ids = examples::read_token_ids(
+            args.ids, nn::read_config(args.model + "/config.json").vocab);
         run(program.run_options(),
             [&](Runtime& rt) { examples::score(args, ids, rt); });
       });

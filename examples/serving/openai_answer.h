@@ -41,7 +41,8 @@ class OpenAiAnswer {
                                   nlohmann::ordered_json logprobs,
                                   nlohmann::ordered_json finish) const;
   nlohmann::ordered_json usage(int64_t generated) const;
-  // Of the tokens of a piece that begins behind so many characters.
+  // The logprobs of a piece's tokens. The piece begins after so many
+  // characters.
   nlohmann::ordered_json logprobs(const std::vector<nn::DrawnToken>&,
                                   int64_t& characters) const;
   nlohmann::ordered_json one(int64_t id, double logprob) const;

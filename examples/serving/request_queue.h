@@ -14,7 +14,7 @@
 
 namespace dtensor::examples {
 
-// What happens to one of a client's texts.
+// A new token of one of a client's texts, or its end.
 struct TextEvent {
   size_t text = 0;  // which one
   std::optional<nn::DrawnToken> token = {};

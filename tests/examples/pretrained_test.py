@@ -103,15 +103,16 @@ class Pretrained(unittest.TestCase):
 
     def test_bad_input_is_a_sentence(self):
         write_ids(self.at("ids"), [[7, 300]])
+        write_ids(self.at("few"), [[7, 3]])
         for program, flags, sentence in [
                 (GENERATE, ["--model", f"{MODELS}/llama", "--ids",
                             self.at("ids")],
-                 "token 300 of the prompt is not in the vocabulary of 251"),
+                 "has the token 300, but the vocabulary of the model is 251"),
                 (GENERATE, ["--model", f"{MODELS}/llama"],
                  "write either --prompt TEXT or --ids FILE"),
                 (GENERATE, ["--model", f"{MODELS}/llama", "--prompt", "x"],
                  "tokenizer.json"),
-                (GENERATE, ["--model", f"{MODELS}/bert", "--ids", self.at("ids")],
+                (GENERATE, ["--model", f"{MODELS}/bert", "--ids", self.at("few")],
                  "cannot be continued token by token"),
                 (SCORE, ["--model", f"{MODELS}/llama", "--ids", self.at("ids"),
                          "--out", self.at("out")],
