@@ -82,7 +82,7 @@ class Decoder : public LanguageModel {
                       const DistTensor& positions) const;
 
   const Architecture& architecture_;
-  // Those that the architecture does not have are empty.
+  // A submodule that the architecture does not have is empty.
   Child<Embedding> embedding_, positions_, types_;
   Child<Norm> first_norm_;
   std::vector<Child<DecoderBlock>> blocks_;

@@ -152,7 +152,7 @@ struct AttentionConfig {
   HeadNorm norm = HeadNorm::kNone;  // q_norm and k_norm
   double norm_eps = 1e-6;
   bool causal = true;
-  // Of AttentionOptions; 0: the default, or none.
+  // As in AttentionOptions; 0: the default, or none.
   double scale = 0, soft_cap = 0;
   int64_t window = 0;
 };

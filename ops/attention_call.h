@@ -101,9 +101,9 @@ class AttentionCall {
 
   // True if there is only this block, and it is one range.
   bool one_block(const Block&);
-  // Those of range `key` of the block's keys that exist (see
-  // AttentionOptions::length), and that any query of range `query` may attend
-  // to.
+  // The keys of range `key` of the block that exist (see
+  // AttentionOptions::length) and to which any query of range `query` may
+  // attend.
   Interval seen(size_t query, const Block&, size_t key) const;
   // The kernel's arguments for range `query` of this rank's queries and the
   // keys that it sees of range `key` of the block.

@@ -9,7 +9,7 @@ namespace dtensor {
 
 // The text of the error about an id that is out of range.
 using IdSentence = std::function<std::string(int64_t id)>;
-// That no index `id` is in dimension `dim` of a tensor, whose size is n.
+// Says that dimension `dim` of a tensor, of size n, has no index `id`.
 IdSentence no_index(int64_t n, int64_t dim);
 
 // Throws Error with the text of sentence(id) if an id is outside of [0, n) and

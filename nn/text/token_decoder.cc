@@ -115,7 +115,7 @@ class Strip : public DecodeStep {
     for (; left_ > 0 && text.starts_with(sign_); left_--)
       text.erase(0, sign_.size());
     if (!text.empty()) left_ = 0;
-    // Those at the end wait, since the token may go on.
+    // Signs at the end wait, since the token may go on.
     text.insert(0, std::exchange(waiting_, {}));
     for (int64_t i = 0; i < back_ && text.ends_with(sign_); i++) {
       text.resize(text.size() - sign_.size());

@@ -8,7 +8,7 @@
 namespace dtensor::nn::text {
 namespace {
 
-// What an unknown character costs over the worst token (SentencePiece).
+// The cost of an unknown character, added to the worst token's (SentencePiece).
 constexpr double kUnknownPenalty = 10;
 
 class Unigram : public Model {

@@ -6,9 +6,9 @@
 
 namespace dtensor::kernels {
 
-// Which head of k and v a query head uses, if ranks split both: local head h is
-// head first_head + h of `heads`, and that of k and v is the local one by this
-// number less first_kv_head.
+// Maps query heads to heads of k and v, where ranks split both. Local query
+// head h is head first_head + h of `heads`. Its local head of k and v is its
+// head of all, less first_kv_head.
 struct HeadGroups {
   int64_t heads = 1, kv_heads = 1, first_head = 0, first_kv_head = 0;
   DT_HD int64_t kv_head(int64_t h) const {

@@ -310,7 +310,8 @@ TEST_F(Pretrained, ADryRunWritesNothing) {
   EXPECT_FALSE(fs::exists(to));
 }
 
-// What transformers wrote comes back, tensor by tensor, under the same names.
+// Checkpoints of transformers come back, tensor by tensor, under the same
+// names.
 TEST_F(Pretrained, EveryFamilyIsWrittenBack) {
   int families = 0;
   for (const auto& entry : fs::directory_iterator("tests/nn/data")) {

@@ -68,8 +68,8 @@ TEST(Sampling, Penalties) {
                  .min_p = 0.2},
                 {0.212884614951, 0, 0.078315873182, 0.261354705663,
                  0.199155044292, 0, 0, 0.248289761912});
-  // Of generated tokens alone: 3 twice, 7 once. A bias that takes the penalty
-  // back leaves the probabilities as they were.
+  // The penalties are for generated tokens: 3 twice, 7 once. A bias that takes
+  // them back leaves the probabilities as they were.
   expect_shares({.presence_penalty = 0.5,
                  .frequency_penalty = 0.25,
                  .logit_bias = {{3, 1.0}, {7, 0.75}, {5, 0.75}}},

@@ -130,7 +130,7 @@ TEST(RecordInProcess, KeepsTheFirstOperators) {
   for (size_t i = 0; i < 20; ++i) {
     EXPECT_EQ(kept[i]["memory"], operators[i]["memory"]);
     EXPECT_EQ(kept[i].value("makes", 0), operators[i].value("makes", 0));
-    // What a dropped operator was the last to use is in use at the end.
+    // An output whose last user was dropped is in use at the end.
     const size_t until = operators[i].value("until", operators.size());
     EXPECT_EQ(kept[i].value("until", operators.size()),
               until < 20 ? until : operators.size());

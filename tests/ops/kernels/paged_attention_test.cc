@@ -16,7 +16,7 @@ struct Case {
   std::vector<int64_t> row, position;
   int64_t window = 0;
   double soft_cap = 0;
-  // Of more heads: those of this call, and the first ones of it.
+  // The heads of all ranks together, and the first heads of this call.
   int64_t heads = 0, kv_heads = 0, first_head = 0, first_kv_head = 0;
 };
 
