@@ -206,8 +206,10 @@ struct InContext {
   double share_of_pairs(const AttentionArgs& args) const {
     if (!args.window) return args.causal ? 0.5 : 1;
     const int64_t s = in[0]->shape()[1], t = in[1]->shape()[1];
+    // With a length, the queries are the last ones of the keys.
+    const int64_t first = args.length ? std::max<int64_t>(t - s, 0) : 0;
     return static_cast<double>(
-               score_pairs({{0, s}}, {{0, t}}, true, args.window)) /
+               score_pairs({{first, first + s}}, {{0, t}}, true, args.window)) /
            std::max(static_cast<double>(s * t), 1.0);
   }
 
@@ -447,18 +449,12 @@ void check_documents(const DistTensor& q, const DistTensor& k,
            to_string(k.shape()));
 }
 
-void check_window_and_cap(const AttentionOptions& o) {
-  DT_CHECK(o.window >= 0, "attention",
-           "window is {}; write the number of keys that a query attends to, or "
-           "0 (no window)",
-           o.window);
+void check_window(const AttentionOptions& o) {
+  internal::check_window_and_cap("attention", o.window, o.soft_cap);
   DT_CHECK(o.window == 0 || o.causal, "attention",
            "window is {}, but causal is false; set causal, or write a window "
            "of 0",
            o.window);
-  DT_CHECK(o.soft_cap >= 0 && std::isfinite(o.soft_cap), "attention",
-           "soft_cap is {}; write the largest absolute score, or 0 (no cap)",
-           o.soft_cap);
 }
 
 AttentionArgs args_of(const AttentionOptions& o) {
@@ -524,7 +520,7 @@ DistTensor attention(const DistTensor& q, const DistTensor& k,
   DT_CHECK(options.memory_bytes >= 0, "attention",
            "memory_bytes is {}; write 0 (no limit) or more",
            options.memory_bytes);
-  check_window_and_cap(options);
+  check_window(options);
   std::vector<DistTensor> in{q, k, v};
   if (mask.defined()) in.push_back(mask);
   const DistTensor& ids = options.documents;

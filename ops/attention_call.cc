@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -78,6 +79,17 @@ kernels::HeadsIn heads_in(const Tensor& x) {
 }
 kernels::HeadsOut heads_out(const Tensor& x) {
   return {x.mutable_data(), heads_in(x).strides};
+}
+
+void check_window_and_cap(std::string_view op, int64_t window,
+                          double soft_cap) {
+  DT_CHECK(window >= 0, op,
+           "window is {}; write the number of keys that a query attends to, or "
+           "0 (no window)",
+           window);
+  DT_CHECK(soft_cap >= 0 && std::isfinite(soft_cap), op,
+           "soft_cap is {}; write the largest absolute score, or 0 (no cap)",
+           soft_cap);
 }
 
 BoundRule attention_rule(std::string_view op, const std::vector<Shape>& shapes,

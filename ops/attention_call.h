@@ -39,6 +39,10 @@ struct AttentionArgs {
 BoundRule attention_rule(std::string_view op, const std::vector<Shape>& shapes,
                          const AttentionArgs&, bool backward);
 
+// Throws Error unless the window and the soft cap are at least 0, and the cap
+// is finite.
+void check_window_and_cap(std::string_view op, int64_t window, double soft_cap);
+
 // x itself if its last stride is 1, else a contiguous copy.
 Tensor with_unit_rows(const Tensor&);
 // A local [b, s, h, d] in the kernels' order [b, h, s, d].

@@ -149,7 +149,9 @@ class PagedAttentionOp : public Op {
     const auto shape = [&](size_t i) { return in[i].spec->shape(); };
     const Shape q = shape(0), k = shape(1), pages = shape(3);
     DT_CHECK(
-        q.size() == 3 && k.size() == 3 && k == shape(2) && q[2] == k[2], name(),
+        q.size() == 3 && k.size() == 3 && k == shape(2) && q[2] == k[2] &&
+            q[1] > 0,
+        name(),
         "q has shape {}, k {} and v {}; pass q as [t, heads, d], and k and "
         "v as [slots, kv_heads, d]",
         to_string(q), to_string(k), to_string(shape(2)));
@@ -162,9 +164,7 @@ class PagedAttentionOp : public Op {
              "[requests, m], and two of {}",
              q[0], to_string(pages), to_string(shape(4)), to_string(shape(5)),
              to_string(row));
-    DT_CHECK(args.window >= 0 && args.soft_cap >= 0, name(),
-             "window is {} and soft_cap {}; write 0 or more", args.window,
-             args.soft_cap);
+    internal::check_window_and_cap(name(), args.window, args.soft_cap);
   }
 };
 

@@ -287,7 +287,15 @@ TEST(PagedAttention, Errors) {
             "multiple of a page");
   call.options = {.kv_heads = 2, .page = kPage, .window = -1};
   EXPECT_EQ(error(call),
-            "[paged_attention] window is -1 and soft_cap 0; write 0 or more");
+            "[paged_attention] window is -1; write the number of keys that a "
+            "query attends to, or 0 (no window)");
+  call.options = {.kv_heads = 2, .page = kPage, .soft_cap = HUGE_VAL};
+  EXPECT_EQ(error(call),
+            "[paged_attention] soft_cap is inf; write the largest absolute "
+            "score, or 0 (no cap)");
+  call = {""};
+  call.q = {2, 0, 2}, call.keys = {8, 0, 2};
+  EXPECT_NE(error(call).find("q has shape [2, 0, 2]"), std::string::npos);
   call = {""};
   call.rows = {2, 1};
   EXPECT_EQ(error(call),
