@@ -32,7 +32,8 @@ struct CommEvent {
   std::shared_ptr<const Execution> execution = nullptr;
   size_t place = 0;
   // For a collective inside an operator: the bytes that all ranks of the mesh
-  // receive together. (Those of a plan's step follow from the step, see
+  // receive together, as if each group of ranks exchanged as much as this
+  // rank's. (Those of a plan's step follow from the step, see
   // placement/received.h.)
   int64_t by_all = 0;
 };

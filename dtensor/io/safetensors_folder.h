@@ -16,8 +16,8 @@ namespace dtensor {
 class SafetensorsFolder {
  public:
   // Opens the files and reads their headers. Throws Error if one is missing or
-  // wrong, or if the index names a file outside the folder, or does not agree
-  // with the files.
+  // wrong, or if the index names a file outside the folder, or lists a tensor
+  // that its file lacks.
   explicit SafetensorsFolder(const std::string& dir);
 
   // model.safetensors, or the index: for errors.

@@ -118,6 +118,8 @@ function copier(name, shown) {
       getSelection().selectAllChildren(shown);
       said.textContent = "Selected; copy it with the keyboard.";
     }
+    // The text beside it may change.
+    setTimeout(() => { said.textContent = ""; }, 3000);
   };
   return [el("button", { type: "button", click: copy }, name), " ", said];
 }

@@ -20,7 +20,8 @@ std::string pack(std::span<const CommEvent> events) {
   auto list = nlohmann::ordered_json::array();
   for (const CommEvent& e : events)
     list.push_back({e.mesh.to_string(), e.axes, static_cast<int>(e.kind), e.op,
-                    e.phase, e.predicted, e.counted, e.collective, e.times});
+                    e.phase, e.predicted, e.counted, e.collective, e.times,
+                    e.by_all});
   return list.dump();
 }
 std::vector<CommEvent> unpack(const std::string& text) {
@@ -29,8 +30,11 @@ std::vector<CommEvent> unpack(const std::string& text) {
   for (const nlohmann::ordered_json& e : nlohmann::ordered_json::parse(text)) {
     const std::string mesh = e[0];
     const auto it = meshes.try_emplace(mesh, Mesh::parse(mesh)).first;
-    events.push_back({it->second, e[1], static_cast<StepKind>(e[2].get<int>()),
-                      e[3], e[4], e[5], e[6], e[7], e[8]});
+    CommEvent event{it->second, e[1], static_cast<StepKind>(e[2].get<int>()),
+                    e[3],       e[4], e[5],
+                    e[6],       e[7], e[8]};
+    event.by_all = e[9];
+    events.push_back(std::move(event));
   }
   return events;
 }

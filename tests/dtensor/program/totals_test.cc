@@ -15,7 +15,8 @@ Totals of_rank(int64_t r) {
                       .op = "grad",
                       .phase = "backward",
                       .predicted = 10 + r,
-                      .counted = 20 - r}},
+                      .counted = 20 - r,
+                      .by_all = 42}},
           .memory = {.kinds = {r, 5, -r, 0, 1}, .peak = 7 * r},
           .work_ps = 100 - r};
 }
@@ -24,6 +25,7 @@ void check(const Totals& all) {
   ASSERT_EQ(all.events.size(), 1u);
   EXPECT_EQ(all.events[0].predicted, 12);
   EXPECT_EQ(all.events[0].counted, 20);
+  EXPECT_EQ(all.events[0].by_all, 42);
   EXPECT_EQ(all.memory.kinds,
             (std::array<int64_t, kMemoryKinds>{2, 5, 0, 0, 1}));
   EXPECT_EQ(all.memory.peak, 14);
