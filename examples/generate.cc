@@ -70,6 +70,8 @@ Ids continue_all(const nn::LanguageModel& model, const Args& args,
                                     .sampling = sampling,
                                     .stop = stop,
                                     .cache = false});
+    if (shown)
+      for (const int64_t id : out[0]) shown(id);
     return out;
   }
   nn::Engine engine(

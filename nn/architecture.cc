@@ -244,6 +244,9 @@ Architecture gpt_neox() {
                     {"attention_bias", {"true"}},
                     {"attention_dropout", {"0.0"}, Use::kWritten},
                     {"hidden_dropout", {"0.0"}, Use::kWritten}},
+      .rope_theta = "rotary_emb_base",
+      .rope_part = "rotary_pct",
+      .rotated_part = 0.25,
       .names =
           {{".attention.q_proj.", ".attention.query_key_value.", As::kByHeads},
            {".attention.k_proj.", ".attention.query_key_value.", As::kByHeads},

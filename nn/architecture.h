@@ -108,6 +108,7 @@ struct Architecture {
   // The members for rope.theta, and for the part of a head that is rotated.
   const char* rope_theta = "rope_theta";
   const char* rope_part = "partial_rotary_factor";
+  double rotated_part = 1;             // if the config does not say
   std::vector<NameInFile> names = {};  // the first that fits counts
   // A beginning of all names that some files leave out.
   const char* optional_prefix = "";

@@ -76,9 +76,10 @@ void ModelConfig::validate() const {
            "{} of the {} numbers of a head are rotated; write an even number "
            "of at most {}",
            rope.dims, head_dim(), head_dim());
-  DT_CHECK(window >= 0, "model",
-           "the window is {}; write a number of tokens, or 0 for no window",
-           window);
+  DT_CHECK(window >= 0 && window <= kMost, "model",
+           "the window is {}; write a number of tokens of at most {}, or 0 for "
+           "no window",
+           window, kMost);
   DT_CHECK(windowed.empty() || std::ssize(windowed) == layers, "model",
            "there are {} layers, but {} of them say whether they have a "
            "window; write one for each, or none",

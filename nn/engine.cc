@@ -39,17 +39,18 @@ void Engine::check(const TextRequest& request) const {
     DT_CHECK(t >= 0 && t < config.vocab, "generate",
              "token {} of the prompt is not in the vocabulary of {}", t,
              config.vocab);
-  DT_CHECK(prompt + request.tokens <= config.seq, "generate",
-           "the prompt has {} tokens, and {} more make {}, but the model's "
-           "longest sequence is {}; shorten the prompt, or ask for at most {}",
-           prompt, request.tokens, prompt + request.tokens, config.seq,
-           config.seq - prompt);
+  // Sums could overflow.
+  DT_CHECK(request.tokens <= config.seq - prompt, "generate",
+           "the prompt has {} tokens, and {} more are asked for, but the "
+           "model's longest sequence is {}; shorten the prompt, or ask for at "
+           "most {}",
+           prompt, request.tokens, config.seq,
+           std::max<int64_t>(config.seq - prompt, 0));
   const int64_t capacity = cache_of(model_, options_).tokens;
-  DT_CHECK(
-      prompt + request.tokens <= capacity, "generate",
-      "the prompt has {} tokens, and {} more make {}, but the cache is for "
-      "{}; make a larger one",
-      prompt, request.tokens, prompt + request.tokens, capacity);
+  DT_CHECK(request.tokens <= capacity - prompt, "generate",
+           "the prompt has {} tokens, and {} more are asked for, but the cache "
+           "is for {}; make a larger one",
+           prompt, request.tokens, capacity);
   check_sampling(request.sampling, config.vocab);
 }
 
@@ -89,7 +90,8 @@ void Engine::end(int64_t number, Finish why) {
       running_.erase(t);
       break;
     }
-  if (finished_[number] == Finish::kRunning) finished_[number] = why;
+  const auto f = finished_.find(number);
+  if (f != finished_.end() && f->second == Finish::kRunning) f->second = why;
 }
 
 // In their order, so that a long text is not overtaken for ever.

@@ -29,7 +29,8 @@ struct TextRequest {
   std::vector<int64_t> stop = {};  // tokens that end the text, and belong to it
   int64_t likeliest = 0;           // see draw()
   // Called with each token; returns whether the text goes on. Every rank calls
-  // it with the same tokens and has to return the same.
+  // it with the same tokens and has to return the same. It must not call the
+  // engine.
   std::function<bool(const DrawnToken&)> on_token = {};
 };
 
@@ -51,7 +52,8 @@ class Engine {
   int64_t longest() const;
   // Throws Error if check() does. Returns the number of the request.
   int64_t add(TextRequest);
-  // Ends a request, if it is not finished. Its callback is not called again.
+  // Ends a request, if there is one that is not finished. Its callback is not
+  // called again.
   void cancel(int64_t request);
   // Runs the model once: one token for each running text, and a part of the
   // prompts that are not yet in the cache. Returns false if there is nothing to

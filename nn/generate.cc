@@ -2,6 +2,7 @@
 #include <bit>
 
 #include "dtensor/autograd.h"
+#include "dtensor/nn/architecture.h"
 #include "dtensor/nn/between_meshes.h"
 #include "dtensor/nn/engine.h"
 #include "dtensor/nn/models.h"
@@ -52,9 +53,11 @@ std::vector<int64_t> generate(const LanguageModel& model,
   sampling.seed = options.seed;
   sampling.temperature = options.temperature;
   check_sampling(sampling, config.vocab);
+  DT_CHECK(architecture(config.name).causal, "generate",
+           "a {} is an encoder, which cannot continue a text", config.name);
   if (options.tokens <= 0) return {};
   std::vector<int64_t> text = options.prompt;
-  const bool fits = prompt + options.tokens <= config.seq;
+  const bool fits = options.tokens <= config.seq - prompt;
   if (options.cache && fits && !model.attention_layers().empty()) {
     Engine engine(model, {.texts = 1, .cache_tokens = prompt + options.tokens});
     engine.add({.prompt = options.prompt,

@@ -27,10 +27,8 @@ DistTensor replicated(const std::vector<int64_t>& values, const Shape& shape,
 KvCache::KvCache(const LanguageModel& model, const CacheOptions& options)
     : options_(options) {
   const std::vector<const Attention*> layers = model.attention_layers();
-  DT_CHECK(
-      !layers.empty(), "cache",
-      "a {} cannot be continued token by token; generate() without a cache",
-      model.config().name);
+  DT_CHECK(!layers.empty(), "cache", "a {} cannot be continued token by token",
+           model.config().name);
   DT_CHECK(options.page >= 1 && options.tokens >= 1 && options.texts >= 1 &&
                options.step >= 1,
            "cache",

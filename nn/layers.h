@@ -75,8 +75,8 @@ class LayerNorm : public Norm {
 
 class RMSNorm : public Norm {
  public:
-  // If plus_one, x is multiplied by 1 + weight, as in Gemma; the weight then
-  // begins at 0.
+  // If plus_one, x is multiplied by 1 + weight, as in Gemma, rounded to the
+  // weight's type; the weight begins at 0.
   RMSNorm(const Scope& at, int64_t hidden, double eps = 1e-6,
           bool plus_one = false);
   Normed normed(const DistTensor& x, const DistTensor& residual) const override;

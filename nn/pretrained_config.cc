@@ -143,7 +143,7 @@ class Members {
 // The frequencies of rotary embeddings. Newer files have all of it in
 // rope_parameters; older ones have members of their own and rope_scaling.
 void read_rotary(Members& m, const Architecture& a, ModelConfig& c) {
-  double part = 1;
+  double part = a.rotated_part;
   for (const char* name : {"rope_theta", a.rope_theta})
     c.rope.theta = m.number<double>(name, c.rope.theta);
   for (const char* name : {"partial_rotary_factor", a.rope_part})
@@ -171,18 +171,21 @@ void read_rotary(Members& m, const Architecture& a, ModelConfig& c) {
     if (type == "linear") continue;
     c.rope.low_freq_factor = number("low_freq_factor", 0);
     c.rope.high_freq_factor = number("high_freq_factor", 0);
-    c.rope.original_positions =
-        static_cast<int64_t>(number("original_max_position_embeddings", 0));
-    if (c.rope.high_freq_factor <= c.rope.low_freq_factor ||
-        c.rope.original_positions <= 0)
+    const double positions = number("original_max_position_embeddings", 0);
+    if (c.rope.high_freq_factor <= c.rope.low_freq_factor || positions < 1 ||
+        positions > 1e12)
       m.refuse(name,
                "low_freq_factor below high_freq_factor, and a positive "
                "original_max_position_embeddings");
+    c.rope.original_positions = static_cast<int64_t>(positions);
   }
-  // transformers rounds down, too.
-  const auto dims =
-      static_cast<int64_t>(part * static_cast<double>(c.head_dim()));
-  c.rope.dims = dims == c.head_dim() ? 0 : dims;
+  // transformers rounds down, too. 0 would stand for all.
+  const double dims = part * static_cast<double>(c.head_dim());
+  DT_CHECK(part <= 1 && dims >= 1, "load",
+           "{} rotates {} of the {} numbers of a head; write a part that is "
+           "above 0 and at most 1",
+           m.path(), dims, c.head_dim());
+  c.rope.dims = part == 1 ? 0 : static_cast<int64_t>(dims);
 }
 
 void read_windows(Members& m, const Architecture& a, ModelConfig& c) {
@@ -190,7 +193,7 @@ void read_windows(Members& m, const Architecture& a, ModelConfig& c) {
   c.window = m.number<int64_t>("sliding_window", int64_t{0});
   // Qwen's files have a window that is used only if use_sliding_window is true.
   if (!m.number<bool>("use_sliding_window", a.windows != kUpper)) c.window = 0;
-  const auto from = m.number<int64_t>("max_window_layers", int64_t{0});
+  const auto from = m.number<int64_t>("max_window_layers", int64_t{28});
   if (a.windows == kNone) {
     if (c.window && c.window < c.seq) m.refuse("sliding_window", "null");
     c.window = 0;
@@ -208,6 +211,10 @@ void read_windows(Members& m, const Architecture& a, ModelConfig& c) {
       c.windowed.push_back(slides);
     }
   } else if (c.window && (a.windows == kEven || a.windows == kUpper)) {
+    // validate() has not seen it yet.
+    DT_CHECK(c.layers <= 100'000, "load",
+             "{} has {} layers; there may be at most 100000", m.path(),
+             c.layers);
     for (int64_t i = 0; i < c.layers; ++i)
       c.windowed.push_back(a.windows == kEven ? i % 2 == 0 : i >= from);
   }
@@ -220,7 +227,7 @@ void write_windows(const Architecture& a, const ModelConfig& c,
   if (a.windows == kNone) return;
   json["sliding_window"] = nullptr;
   if (c.window) json["sliding_window"] = c.window;
-  if (a.windows == kAll) return;
+  if (a.windows == kAll && c.windowed.empty()) return;
   if (a.windows == kUpper) json["use_sliding_window"] = c.window > 0;
   for (int64_t i = 0; i < c.layers; ++i)
     json["layer_types"].push_back(c.window_of(i) ? "sliding_attention"

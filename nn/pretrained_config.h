@@ -24,10 +24,10 @@ struct GenerationConfig {
   Sampling sampling = {.temperature = 0};
   std::vector<int64_t> stop = {};  // tokens that end a text
 };
-// Reads dir/generation_config.json; what it leaves out, such as all of it, is
-// taken from "eos_token_id" of config.json, or is the default. Members that
-// transformers has beyond these are ignored, since a request can say otherwise.
-// Throws Error for a member of the wrong type, or out of range.
+// Reads dir/generation_config.json, if there is one. Without "eos_token_id",
+// the one of config.json counts. Other members of transformers are ignored.
+// Throws Error for a member of the wrong type; check_sampling() checks the
+// ranges.
 GenerationConfig read_generation_config(const std::string& dir);
 
 }  // namespace dtensor::nn

@@ -92,7 +92,9 @@ std::vector<double> weights_of(std::span<const double> logits,
     keep(largest(weights, s.top_k));
   if (s.top_p < 1) {
     const double total = std::accumulate(weights.begin(), weights.end(), 0.0);
-    std::vector<int64_t> order = largest(weights, std::ssize(weights));
+    std::vector<int64_t> order =
+        largest(weights, std::count_if(weights.begin(), weights.end(),
+                                       [](double w) { return w > 0; }));
     double sum = 0;
     size_t n = 0;
     // At least one token stays.

@@ -62,8 +62,9 @@ TEST(Config, ErrorsSayWhatToWrite) {
             "[model] 34 of the 32 numbers of a head are rotated; write an even "
             "number of at most 32");
   EXPECT_EQ(error_of({.name = "mistral", .window = -1}),
-            "[model] the window is -1; write a number of tokens, or 0 for no "
-            "window");
+            "[model] the window is -1; write a number of tokens of at most "
+            "268435456, or 0 for no window");
+  EXPECT_NE(error_of({.name = "mistral", .window = int64_t{1} << 62}), "");
   EXPECT_EQ(error_of({.name = "gemma2", .window = 4, .windowed = {true}}),
             "[model] there are 4 layers, but 1 of them say whether they have a "
             "window; write one for each, or none");

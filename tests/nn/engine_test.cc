@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <limits>
 
 #include "dtensor/nn/architecture.h"
 #include "dtensor/nn/models.h"
@@ -78,6 +79,7 @@ TEST(Engine, TheSameTokensAsWithoutACache) {
                                     {40, 41},
                                     {12, 13, 14}};
   const int64_t tokens = 24;
+  EXPECT_GE(families().size(), 12u);
   for (const std::string& dir : families()) {
     std::vector<Ids> want;
     for (const Ids& prompt : prompts)
@@ -91,7 +93,7 @@ TEST(Engine, TheSameTokensAsWithoutACache) {
   }
 }
 
-// A window gives pages back, so that a long text fits into a small cache.
+// A text reserves only the pages that its window reaches, and uses them again.
 TEST(Engine, AWindowDropsPages) {
   const std::string dir = "tests/nn/data/mistral";  // a window of 7
   const Ids prompt = {7, 3, 11, 2, 9, 4, 8, 1, 30, 22};
@@ -109,7 +111,7 @@ TEST(Engine, AWindowDropsPages) {
   });
 }
 
-// From the third step on, no layout is decided and no memory is allocated.
+// From the third step on, no layout is decided.
 TEST(Engine, StepsAreWarm) {
   on_mesh<int>("tp=3", [&](const Mesh& m) {
     const auto model = from_pretrained("tests/nn/data/llama", m);
@@ -192,16 +194,25 @@ TEST(Engine, RefusesWhatDoesNotFit) {
               "251");
     EXPECT_EQ(
         error({.prompt = Ids(60, 1), .tokens = 5}),
-        "[generate] the prompt has 60 tokens, and 5 more make 65, but the "
-        "model's longest sequence is 64; shorten the prompt, or ask for "
+        "[generate] the prompt has 60 tokens, and 5 more are asked for, but "
+        "the model's longest sequence is 64; shorten the prompt, or ask for "
         "at most 4");
     EXPECT_EQ(error({.prompt = Ids(10, 1), .tokens = 11}),
-              "[generate] the prompt has 10 tokens, and 11 more make 21, but "
-              "the cache is for 20; make a larger one");
+              "[generate] the prompt has 10 tokens, and 11 more are asked for, "
+              "but the cache is for 20; make a larger one");
+    constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+    EXPECT_NE(
+        error({.prompt = {1}, .tokens = kMost}).find("ask for at most 63"),
+        std::string::npos);
+    engine.cancel(99);  // of none
+    EXPECT_NE(error_of([&] { engine.finish(99); }), "no error");
     const auto encoder = from_pretrained("tests/nn/data/bert", m);
     EXPECT_EQ(error_of([&] { Engine(*encoder, {}); }),
-              "[cache] a bert cannot be continued token by token; generate() "
-              "without a cache");
+              "[cache] a bert cannot be continued token by token");
+    const auto masked = from_pretrained("tests/nn/data/bert-mlm", m);
+    EXPECT_EQ(error_of([&] { generate(*masked, {.prompt = {1}}); }),
+              "[generate] a bert-mlm is an encoder, which cannot continue a "
+              "text");
     return 0;
   });
 }

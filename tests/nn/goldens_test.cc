@@ -166,7 +166,7 @@ TEST(Goldens, LogitsLossAndEveryGradient) {
       for (const char* mesh : {"ep=2", "ep=3", "ep=2,tp=2", "dp=2,ep=3"})
         check_model(entry.path(), mesh);
   }
-  EXPECT_GE(compared, 11);
+  EXPECT_GE(compared, std::getenv("DTENSOR_MODELS") ? 1 : 14);
 }
 
 }  // namespace

@@ -310,6 +310,45 @@ TEST_F(Pretrained, ADryRunWritesNothing) {
   EXPECT_FALSE(fs::exists(to));
 }
 
+// Older files of GPT-NeoX have members of their own; those of Mistral may have
+// a window in some layers only.
+TEST_F(Pretrained, ConfigsOfOlderFilesAndMixedWindows) {
+  const std::string path = (dir_ / "older").string();
+  const auto read = [&](const nlohmann::json& json) {
+    std::ofstream(path) << json.dump();
+    return read_config(path);
+  };
+  auto neox = nlohmann::json::parse(config_text(tiny("gpt-neox")));
+  EXPECT_EQ(neox["rotary_pct"], 1);
+  EXPECT_EQ(neox["rotary_emb_base"], 10000);
+  neox.erase("rope_parameters");
+  neox["hidden_size"] = 48;
+  neox.erase("rotary_pct");
+  EXPECT_EQ(read(neox).rope.dims,
+            2);  // of 8; transformers' default is a quarter
+  neox["rotary_pct"] = 0.5;
+  neox["rotary_emb_base"] = 500;
+  EXPECT_EQ(read(neox).rope.dims, 4);
+  EXPECT_EQ(read(neox).rope.theta, 500);
+  for (const double part : {0.0, 0.1, 1.5, -0.5}) {
+    neox["rotary_pct"] = part;
+    EXPECT_NE(error_of([&] { read(neox); }).find("above 0 and at most 1"),
+              std::string::npos)
+        << part;
+  }
+  ModelConfig mistral = tiny("mistral");
+  mistral.window = 3;
+  mistral.windowed = {true, false};
+  const ModelConfig back = read(nlohmann::json::parse(config_text(mistral)));
+  EXPECT_EQ(back.windowed, mistral.windowed);
+  auto many = nlohmann::json::parse(config_text(tiny("gemma2")));
+  many.erase("layer_types");
+  many["sliding_window"] = 3;
+  many["num_hidden_layers"] = int64_t{1} << 60;
+  EXPECT_NE(error_of([&] { read(many); }).find("at most 100000"),
+            std::string::npos);
+}
+
 // Checkpoints of transformers come back, tensor by tensor, under the same
 // names.
 TEST_F(Pretrained, EveryFamilyIsWrittenBack) {
