@@ -196,14 +196,12 @@ struct Tokenizer::Parts {
     return id < 0 ? std::nullopt : std::optional<int64_t>(id);
   }
 
-  const std::string& token(int64_t id) const {
+  // Null for an id that there is not.
+  const std::string* token(int64_t id) const {
     const auto normal = normalized.find(id);
-    if (normal != normalized.end()) return normal->second;
+    if (normal != normalized.end()) return &normal->second;
     const std::string* token = added_ids.token(id);
-    if (!token) token = model->vocabulary().token(id);
-    DT_CHECK(token, "tokenizer",
-             "there is no token {}; ids are those of {} tokens", id, count());
-    return *token;
+    return token ? token : model->vocabulary().token(id);
   }
 
   int64_t count() const {
@@ -312,7 +310,11 @@ std::string Tokenizer::decode(std::span<const int64_t> ids,
 int64_t Tokenizer::vocab_size() const { return parts_->count(); }
 
 const std::string& Tokenizer::token(int64_t id) const {
-  return parts_->token(id);
+  const std::string* token = parts_->token(id);
+  DT_CHECK(token, "tokenizer",
+           "there is no token {}; ids are those of {} tokens", id,
+           parts_->count());
+  return *token;
 }
 
 std::optional<int64_t> Tokenizer::id(std::string_view token) const {
@@ -320,7 +322,7 @@ std::optional<int64_t> Tokenizer::id(std::string_view token) const {
 }
 
 bool Tokenizer::is_special(int64_t id) const {
-  return parts_->special.contains(parts_->token(id));
+  return parts_->special.contains(token(id));
 }
 
 std::optional<int64_t> Tokenizer::bos() const { return parts_->bos; }
@@ -340,10 +342,12 @@ TextStream& TextStream::operator=(TextStream&&) noexcept = default;
 TextStream::~TextStream() = default;
 
 std::string TextStream::push(int64_t id) {
-  const std::string& token = state_->tokenizer.token(id);
-  if (state_->options.skip_special && state_->tokenizer.is_special(id))
+  const Tokenizer::Parts& parts = *state_->tokenizer.parts_;
+  const std::string* token = parts.token(id);
+  if (!token ||
+      (state_->options.skip_special && parts.special.contains(*token)))
     return "";
-  return state_->decoder.push(token);
+  return state_->decoder.push(*token);
 }
 
 std::string TextStream::finish() { return state_->decoder.finish(); }

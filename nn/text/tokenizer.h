@@ -37,7 +37,7 @@ class Tokenizer {
   // Ids of a text. Bytes that are not UTF-8 count as U+FFFD.
   std::vector<int64_t> encode(std::string_view text, EncodeOptions = {}) const;
 
-  // Text of ids. Throws Error for an id that there is not.
+  // Text of ids. An id that there is not has none: models pad their vocabulary.
   std::string decode(std::span<const int64_t> ids, DecodeOptions = {}) const;
 
   // The number of tokens, added ones included. Ids may have gaps.
@@ -72,7 +72,7 @@ class TextStream {
   ~TextStream();
 
   // Returns the text that is sure by now; it is empty while a character lacks
-  // bytes. Throws Error for an id that there is not.
+  // bytes, and for an id that there is not.
   std::string push(int64_t id);
 
   // Returns the text that was held back. The stream is then at its end.

@@ -234,8 +234,22 @@ TEST(TokenizerTest, KnowsItsTokens) {
   EXPECT_EQ(t.bos(), std::nullopt);
   EXPECT_EQ(error_of([&] { t.token(908); }),
             "[tokenizer] there is no token 908; ids are those of 908 tokens");
-  EXPECT_EQ(error_of([&] { t.decode(Ids{-1}); }),
+  EXPECT_EQ(error_of([&] { t.token(-1); }),
             "[tokenizer] there is no token -1; ids are those of 908 tokens");
+}
+
+// As `tokenizers` does: the vocabulary of a model may be padded.
+TEST(TokenizerTest, SkipsIdsWithoutAToken) {
+  const Tokenizer t = tokenizer_of("byte_level");
+  const Ids ids = t.encode("\U000411ff!", {.add_special = false});
+  Ids padded = {-1, 908};
+  for (int64_t id : ids) padded.insert(padded.end(), {id, INT64_MAX, 908});
+  for (const bool skip : {true, false}) {
+    EXPECT_EQ(t.decode(padded, {.skip_special = skip}), "\U000411ff!");
+    EXPECT_EQ(streamed(t, padded, {.skip_special = skip}), "\U000411ff!");
+  }
+  EXPECT_EQ(t.decode(Ids{908}), "");
+  EXPECT_EQ(TextStream(t).push(908), "");
 }
 
 TEST(TokenizerTest, FollowsTheConfig) {
