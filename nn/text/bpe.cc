@@ -67,6 +67,7 @@ class Bpe : public Model {
     first.clear();
     characters(piece, first);
     merge(first, ids);
+    trim(first);
   }
 
  private:
@@ -174,6 +175,8 @@ class Bpe : public Model {
     }
     for (const Symbol& s : symbols)
       if (!s.merged) ids.push_back(s.id);
+    trim(symbols);
+    trim(heap);
   }
 
   PairMap merges_;  // two ids -> the merge's place in the file and its result

@@ -62,6 +62,12 @@ class Model {
   std::shared_ptr<const Vocabulary> vocabulary_;
 };
 
+// Frees a thread's scratch memory after a piece that was unusually long.
+template <class T>
+void trim(std::vector<T>& scratch) {
+  if (scratch.capacity() > size_t{1} << 16) std::vector<T>().swap(scratch);
+}
+
 // From the member "model".
 std::unique_ptr<Model> read_model(const Field&);
 

@@ -41,7 +41,7 @@ class WordCache {
   std::vector<Slot> slots_ = std::vector<Slot>(size_t{1} << 14);
 };
 
-// As many caches as there were calls at one time.
+// As many caches as there were calls at one time, up to a limit.
 class CachePool {
  public:
   std::unique_ptr<WordCache> take() {
@@ -53,10 +53,11 @@ class CachePool {
   }
   void give(std::unique_ptr<WordCache> cache) {
     const std::lock_guard lock(mutex_);
-    free_.push_back(std::move(cache));
+    if (free_.size() < kMost) free_.push_back(std::move(cache));
   }
 
  private:
+  static constexpr size_t kMost = 8;
   std::mutex mutex_;
   std::vector<std::unique_ptr<WordCache>> free_;
 };

@@ -79,6 +79,8 @@ class Unigram : public Model {
     std::ranges::reverse(parts);
     for (const auto& [begin, end] : parts)
       add(piece.substr(begin, end - begin), ids);
+    trim(best);
+    trim(parts);
   }
 
  private:
