@@ -71,8 +71,10 @@ std::string value_of(std::string_view head, std::string_view name) {
         strncasecmp(line.data(), name.data(), name.size()) != 0)
       continue;
     line.remove_prefix(name.size() + 1);
-    while (line.starts_with(' ')) line.remove_prefix(1);
-    return std::string(line);
+    const size_t first = line.find_first_not_of(" \t");
+    if (first == line.npos) return "";
+    return std::string(
+        line.substr(first, line.find_last_not_of(" \t") + 1 - first));
   }
   return "";
 }
@@ -148,13 +150,19 @@ class Connection final : public httplib::Stream {
     return true;
   }
   bool receive_body(Clock::time_point end) {
+    const auto refuse = [&](int status) {
+      refused = status;
+      return true;
+    };
+    if (!value_of(head_, "Transfer-Encoding").empty()) return refuse(411);
     const std::string length = value_of(head_, "Content-Length");
-    if (!value_of(head_, "Transfer-Encoding").empty()) refused = 411;
-    const bool digits = length.size() < 18 &&
-                        length.find_first_not_of("0123456789") == length.npos;
-    const size_t bytes = length.empty() || !digits ? 0 : std::stoull(length);
-    if (!digits || bytes > most_body_) refused = 413;
-    if (refused != 0) return true;
+    const size_t sign = length.starts_with('-');
+    if (length.find_first_not_of("0123456789", sign) != length.npos ||
+        length == "-")
+      return refuse(400);
+    if (sign == 1 || length.size() >= 18) return refuse(413);
+    const size_t bytes = length.empty() ? 0 : std::stoull(length);
+    if (bytes > most_body_) return refuse(413);
     constexpr std::string_view kGoOn = "HTTP/1.1 100 Continue\r\n\r\n";
     if (!value_of(head_, "Expect").empty() && body.size() < bytes)
       write(kGoOn.data(), kGoOn.size());
@@ -336,6 +344,8 @@ class HttpServer::State final : public httplib::Server {
       return refuse(405, limits_.body > 0
                              ? "this server only answers GET and POST"
                              : "this server only answers GET");
+    if (mine->refused == 400)
+      return refuse(400, "the Content-Length is not a number");
     if (mine->refused == 411)
       return refuse(411, "send the body with its Content-Length");
     if (mine->refused == 413)
@@ -362,6 +372,7 @@ class HttpServer::State final : public httplib::Server {
       response.set_chunked_content_provider(
           a.type, [stream = std::move(a.stream), c = mine](
                       size_t, httplib::DataSink& sink) {
+            c->waits = false;  // for the handler, once the head is sent
             bool reads = true;
             stream([&](std::string_view text) {
               reads = reads && sink.write(text.data(), text.size());

@@ -149,6 +149,13 @@ class PostTest : public ::testing::Test {
                 for (const char* piece : {"one", "two", "three"})
                   if (!send(piece)) return;
               }};
+    if (r.path == "/late")
+      return {.stream = [](const auto& send) {
+        late = 1;
+        while (late != 2)
+          std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        send("late");
+      }};
     if (r.path == "/endless")
       return {.stream = [](const auto& send) {
         while (send(std::string(1000, 'x'))) continue;
@@ -165,6 +172,7 @@ class PostTest : public ::testing::Test {
     return c.receive();
   }
   static inline std::atomic<bool> left{false};
+  static inline std::atomic<int> late{0};  // where /late is
   HttpServer server{"127.0.0.1", 0, handle, {.connections = 4, .body = 100000}};
 };
 
@@ -194,6 +202,35 @@ TEST_F(PostTest, RefusesABodyThatIsTooLong) {
   EXPECT_EQ(status("Content-Length: 99999999999999999999\r\n", 0), "413");
   EXPECT_EQ(status("Content-Length: -1\r\n", 0), "413");
   EXPECT_EQ(status("Transfer-Encoding: chunked\r\n", 0), "411");
+  // The first reason counts.
+  EXPECT_EQ(status("Transfer-Encoding: chunked\r\nContent-Length: x\r\n", 0),
+            "411");
+}
+
+TEST_F(PostTest, RefusesALengthThatIsNoNumber) {
+  for (const std::string length : {"x", "5x", "+5", "0x5", "5 5", "5,5"}) {
+    const std::string text =
+        post("/", "Content-Length: " + length + "\r\n", "hello");
+    EXPECT_EQ(text.substr(9, 3), "400") << length;
+    EXPECT_NE(text.find("Content-Length is not a number"), text.npos) << text;
+  }
+  EXPECT_TRUE(post("/", "Content-Length: 5 \t \r\n", "hello")
+                  .ends_with("\r\n\r\nPOST  hello"));
+}
+
+// A stream whose first piece takes long is not a slow client.
+TEST_F(PostTest, KeepsAStreamThatHasNothingToSendYet) {
+  Client waiting(server.port());
+  waiting.send(request_of(server.port(), "/late"));
+  const auto begun = Clock::now();
+  while (late != 1 && seconds_since(begun) < 5)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  std::vector<std::unique_ptr<Client>> silent;
+  for (int i = 0; i < 8; ++i)
+    silent.push_back(std::make_unique<Client>(server.port()));
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  late = 2;
+  EXPECT_TRUE(waiting.receive().ends_with("\r\n4\r\nlate\r\n0\r\n\r\n"));
 }
 
 TEST_F(PostTest, SendsAStreamPieceByPiece) {
