@@ -105,6 +105,7 @@ void RequestQueue::token(int64_t number, const nn::DrawnToken& token) {
 void RequestQueue::finished(int64_t number, nn::Finish why) {
   const std::lock_guard lock(mutex_);
   --active_;
+  if (!owners_.contains(number)) return;  // cancelled, and counted as such
   counts_.stopped += why == nn::Finish::kStopToken;
   counts_.full_length += why == nn::Finish::kLength;
   push_locked(number, {.finish = why});

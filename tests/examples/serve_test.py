@@ -233,6 +233,21 @@ class Answers(unittest.TestCase):
         self.assertEqual((answer["choices"][0]["text"], answer["choices"][0]["finish_reason"],
                           answer["usage"]["completion_tokens"]), ("", "stop", 1))
 
+    def test_each_text_is_counted_once(self):
+        before = self.server.metrics()
+        letters = {str(3 + b): 50 for b in b"ab"}
+        threads = [threading.Thread(target=self.server.text, kwargs={
+            "max_tokens": 2 + i % 3, "temperature": 1, "seed": i, "stop": ["a", "b"][i % 2],
+            "logit_bias": letters}) for i in range(64)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        self.assertEqual(self.server.wait_for_metric("running", 0), 0)
+        after = self.server.metrics()
+        self.assertEqual(sum(after[name] - before[name] for name in
+                             ("stopped_total", "full_length_total", "cancelled_total")), 64)
+
     def test_logprobs(self):
         got = self.server.complete(max_tokens=6, logprobs=3)["choices"][0]
         logprobs = got["logprobs"]
