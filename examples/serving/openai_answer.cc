@@ -85,7 +85,7 @@ Json OpenAiAnswer::logprobs(const std::vector<nn::DrawnToken>& tokens,
     out["token_logprobs"].push_back(t.logprob);
     Json likeliest = Json::object();
     for (const auto& [id, logprob] : t.likeliest)
-      if (!likeliest.contains(text(id))) likeliest[text(id)] = logprob;
+      likeliest.emplace(text(id), logprob);
     out["top_logprobs"].push_back(std::move(likeliest));
     out["text_offset"].push_back(characters);
     characters += std::count_if(token.begin(), token.end(),

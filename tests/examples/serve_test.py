@@ -16,6 +16,7 @@ import unittest
 SERVE = "examples/serve"
 GENERATE = "examples/generate"
 MODEL = os.path.join(tempfile.mkdtemp(), "tiny")
+PADDED = 250  # an id of the model that the tokenizer does not have
 TEMPLATE = ("{% for m in messages %}{% if m.role == 'tool' %}{{ raise_exception('no tools') }}"
             "{% endif %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
             "{% if add_generation_prompt %}assistant:{% endif %}")
@@ -29,12 +30,12 @@ def characters_of_bytes():
 
 
 def make_model():
-    """Llama of the tests with a token for each byte that UTF-8 has."""
+    """Llama of the tests with a token for each byte that UTF-8 has, and one id without a token."""
     shutil.copytree("tests/nn/data/llama", MODEL)
     os.chmod(MODEL, 0o755)
     special = ["<unk>", "<s>", "</s>"]
     vocab = {token: i for i, token in enumerate(special)}
-    vocab |= {c: 3 + b for b, c in characters_of_bytes().items() if b < 248}
+    vocab |= {c: 3 + b for b, c in characters_of_bytes().items() if b < 247}
     level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False,
              "use_regex": False}
     added = [{"id": i, "content": token, "special": True, "single_word": False, "lstrip": False,
@@ -247,6 +248,12 @@ class Answers(unittest.TestCase):
         after = self.server.metrics()
         self.assertEqual(sum(after[name] - before[name] for name in
                              ("stopped_total", "full_length_total", "cancelled_total")), 64)
+
+    def test_a_token_that_the_tokenizer_lacks_has_no_text(self):
+        for members in ({"logprobs": 2}, {"stream": False}):
+            answer = self.server.complete(max_tokens=3, logit_bias={str(PADDED): 100}, **members)
+            self.assertEqual(answer["choices"][0]["text"], "")
+            self.assertEqual(answer["usage"]["completion_tokens"], 3)
 
     def test_logprobs(self):
         got = self.server.complete(max_tokens=6, logprobs=3)["choices"][0]
