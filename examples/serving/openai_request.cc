@@ -14,7 +14,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int64_t kMostChoices = 128, kMostLikeliest = 20;
-constexpr size_t kMostStops = 16;
+constexpr size_t kMostStops = 16, kMostStopBytes = 1024;
+constexpr int kDeepest = 64, kMostMembers = 10000;
 
 template <class... Args>
 [[noreturn]] void refuse(std::string_view param,
@@ -23,14 +24,45 @@ template <class... Args>
                  std::string(param));
 }
 
+// Refuses a body that would fill the stack, which writing a value as text uses
+// for each level, or take minutes, as finding a member looks at all of an
+// object. Json's own callback would not do: with it, each object that ends
+// looks at all of the list that it is in.
+void check_shape(std::string_view body) {
+  int depth = 0, members = 0;
+  bool in_text = false;
+  for (size_t i = 0; i < body.size(); ++i) {
+    const char c = body[i];
+    if (in_text && c == '\\')
+      ++i;  // what follows is part of the text
+    else if (c == '"')
+      in_text = !in_text;
+    else if (in_text)
+      continue;
+    else if (c == '[' || c == '{')
+      ++depth;
+    else if (c == ']' || c == '}')
+      --depth;
+    else if (c == ':')
+      ++members;
+    if (depth > kDeepest)
+      refuse("", "the body nests lists and objects deeper than {}; nest fewer",
+             kDeepest);
+    if (members > kMostMembers)
+      refuse("", "the body has more than {} members; write fewer",
+             kMostMembers);
+  }
+}
+
 // The members that change nothing here.
 constexpr std::array kIgnored = {
-    "user",    "metadata",          "store",           "service_tier",
-    "best_of", "safety_identifier", "prompt_cache_key"};
+    "user",         "metadata",          "store",
+    "service_tier", "safety_identifier", "prompt_cache_key"};
 constexpr std::array kShared = {"model",
                                 "stream",
                                 "stream_options",
                                 "n",
+                                "best_of",
                                 "stop",
                                 "seed",
                                 "temperature",
@@ -53,6 +85,7 @@ class Reader {
  public:
   Reader(std::string_view body, bool chat, const ServedModel& model)
       : chat_(chat), model_(model) {
+    check_shape(body);
     json_ = Json::parse(body, nullptr, false);
     if (!json_.is_object()) refuse("", "the body is not a JSON object");
     const auto has = [](const auto& names, const std::string& name) {
@@ -65,7 +98,7 @@ class Reader {
                name);
   }
 
-  OpenAiRequest read(int64_t longest) {
+  OpenAiRequest read(int64_t longest, int64_t most) {
     check_model();
     OpenAiRequest out{.chat = chat_, .stream = boolean("stream", false)};
     if (const Json* options = member("stream_options")) {
@@ -81,6 +114,7 @@ class Reader {
     if (!boolean("ignore_eos", false)) text.stop = model_.defaults.stop;
     read_logprobs(out, text);
     const int64_t n = integer("n", 1, 1, kMostChoices);
+    check_count(n, most);
     const uint64_t seed = read_seed();
     for (std::vector<int64_t>& prompt : prompts()) {
       const auto size = std::ssize(prompt);
@@ -149,6 +183,9 @@ class Reader {
         refuse(name, "'{}' must be a string, or a list of strings, none empty",
                name);
       out.push_back(s.get<std::string>());
+      if (out.back().size() > kMostStopBytes)
+        refuse(name, "'{}' has a string of {} bytes; write at most {}", name,
+               out.back().size(), kMostStopBytes);
     }
     return out;
   }
@@ -164,10 +201,12 @@ class Reader {
   void check_unsupported() const {
     if (boolean("echo", false))
       refuse("echo", "'echo' is not supported by this server; leave it out");
-    if (const Json* m = member("best_of"); m && *m != integer("n", 1, 1, 128))
+    if (const Json* m = member("best_of");
+        m && *m != integer("n", 1, 1, kMostChoices))
       refuse("best_of", "'best_of' must be equal to 'n' here");
     const Json* format = member("response_format");
-    if (format && (!format->is_object() || format->value("type", "") != "text"))
+    if (format &&
+        (!format->is_object() || format->value("type", Json()) != "text"))
       refuse("response_format",
              "'response_format' must be {{\"type\": \"text\"}} here");
   }
@@ -230,6 +269,21 @@ class Reader {
     return n;
   }
 
+  // Before any of the texts is made.
+  void check_count(int64_t n, int64_t most) const {
+    const int64_t prompts =
+        several_prompts() ? std::ssize(*member("prompt")) : 1;
+    if (prompts > most / n)
+      refuse(prompts > 1 ? "prompt" : "n",
+             "the request asks for {} texts, 'n' = {} for each of {} prompts, "
+             "but this server continues at most {} at once; write fewer "
+             "prompts or a smaller 'n'",
+             prompts * n, n, prompts, most);
+  }
+  bool several_prompts() const {
+    const Json* m = chat_ ? nullptr : member("prompt");
+    return m && m->is_array() && !m->empty() && !m->front().is_number_integer();
+  }
   std::vector<std::vector<int64_t>> prompts() const {
     if (!chat_) return plain_prompts();
     return {messages()};
@@ -237,10 +291,9 @@ class Reader {
   // A text, its ids, or a list of either.
   std::vector<std::vector<int64_t>> plain_prompts() const {
     const Json* m = member("prompt");
-    const bool several =
-        m && m->is_array() && !m->empty() && !m->front().is_number_integer();
     std::vector<std::vector<int64_t>> out;
-    for (const Json& p : several ? *m : Json::array({m ? *m : Json()})) {
+    for (const Json& p :
+         several_prompts() ? *m : Json::array({m ? *m : Json()})) {
       const bool ids = p.is_array() && !p.empty() &&
                        std::all_of(p.begin(), p.end(), [](const Json& i) {
                          return i.is_number_integer();
@@ -309,8 +362,9 @@ class Reader {
 }  // namespace
 
 OpenAiRequest read_request(std::string_view body, bool chat,
-                           const ServedModel& model, int64_t longest) {
-  return Reader(body, chat, model).read(longest);
+                           const ServedModel& model, int64_t longest,
+                           int64_t most) {
+  return Reader(body, chat, model).read(longest, most);
 }
 
 }  // namespace dtensor::examples

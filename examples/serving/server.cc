@@ -167,7 +167,7 @@ HttpAnswer Server::complete(const HttpRequest& r, bool chat) {
   if (longest == 0)
     throw ApiError(503, "the model is not loaded yet; ask again later");
   const auto open = std::make_shared<Open>(
-      read_request(r.body, chat, model_, longest), model_, ++next_);
+      read_request(r.body, chat, model_, longest, most_), model_, ++next_);
   open->ticket = queue_.submit(open->request.texts);
   if (!open->ticket)
     throw ApiError(429, fmt::format("at most {} texts may run and wait at "

@@ -250,10 +250,13 @@ class Answers(unittest.TestCase):
                              ("stopped_total", "full_length_total", "cancelled_total")), 64)
 
     def test_a_token_that_the_tokenizer_lacks_has_no_text(self):
-        for members in ({"logprobs": 2}, {"stream": False}):
-            answer = self.server.complete(max_tokens=3, logit_bias={str(PADDED): 100}, **members)
-            self.assertEqual(answer["choices"][0]["text"], "")
-            self.assertEqual(answer["usage"]["completion_tokens"], 3)
+        members = {"max_tokens": 3, "logit_bias": {str(PADDED): 100}, "logprobs": 2}
+        answer = self.server.complete(**members)
+        self.assertEqual(answer["choices"][0]["text"], "")
+        self.assertEqual(answer["choices"][0]["logprobs"]["tokens"], [""] * 3)
+        self.assertEqual(answer["usage"]["completion_tokens"], 3)
+        events = self.server.stream(prompt="Hello", **members)
+        self.assertEqual("".join(e["choices"][0]["text"] for e in events), "")
 
     def test_logprobs(self):
         got = self.server.complete(max_tokens=6, logprobs=3)["choices"][0]
@@ -334,6 +337,8 @@ class Refuses(unittest.TestCase):
                     ({"prompt": "a", "top_p": True}, "'top_p' is true"),
                     ({"prompt": "a", "stop": ""}, "'stop'"),
                     ({"prompt": "a", "stop": [1]}, "'stop'"),
+                    ({"prompt": "a", "stop": ["b", "x" * 1025]}, "'stop' has a string of 1025 bytes"),
+                    ({"prompt": "a", "best_of": 2}, "'best_of' must be equal to 'n'"),
                     ({"prompt": "a", "logprobs": 21}, "'logprobs' is 21"),
                     ({"prompt": "a", "logit_bias": {"x": 1}}, "'logit_bias' has \"x\""),
                     ({"prompt": "a", "logit_bias": {"999": 1}}, "999"),
@@ -359,6 +364,9 @@ class Refuses(unittest.TestCase):
                 status, error = server.error(chat, {"messages": messages})
                 self.assertEqual(status, 400)
                 self.assertIn(sentence, error["message"])
+            status, error = server.error(chat, {"messages": [{"role": "user", "content": "a"}],
+                                                "response_format": {"type": 1}})
+            self.assertEqual((status, error["param"]), (400, "response_format"))
             status, error = server.error(body={"prompt": "a", "model": "gpt-4"})
             self.assertEqual((status, error["code"]), (404, "model_not_found"))
             self.assertEqual(server.error("/v1/nothing")[0], 404)
@@ -383,9 +391,41 @@ class Refuses(unittest.TestCase):
     def test_too_many(self):
         with Serving("--max-requests", "2") as server:
             self.assertEqual(len(server.complete(n=2)["choices"]), 2)
+            for members, count in (({"prompt": "a", "n": 3}, 3), ({"prompt": ["a"] * 3}, 3),
+                                   ({"prompt": ["a", "b"], "n": 2}, 4),
+                                   # It is refused before a prompt is read.
+                                   ({"prompt": ["x" * 99] * 2, "n": 2}, 4)):
+                status, error = server.error(body=members)
+                self.assertEqual((status, error["type"]), (400, "invalid_request_error"))
+                self.assertIn(f"asks for {count} texts", error["message"])
+                self.assertIn("write fewer prompts or a smaller 'n'", error["message"])
+        with Serving("--max-requests", "64", "--batch", "1") as server:
+            connection, _ = server.open("POST", "/v1/completions", Ends.LONG)
             status, error = server.error(body={"prompt": "a", "n": 3})
             self.assertEqual((status, error["type"]), (429, "rate_limit_error"))
             self.assertEqual(server.metrics()["refused_total"], 3)
+            connection.close()
+
+    def test_bodies_that_would_take_a_stack_or_minutes(self):
+        deep = "[" * 100000 + "]" * 100000
+        many = ",".join(f'"a{i}":null' for i in range(300000))
+        objects = "[" + "0," * 2000000 + ",".join(["{}"] * 100000) + "]"
+        with Serving() as server:
+            for body, sentence in (
+                    (f'{{"prompt": {deep}}}', "deeper than 64"),
+                    (f'{{"prompt": "a", "n": {deep}}}', "deeper than 64"),
+                    ("[" * 1000000, "deeper than 64"),
+                    (f'{{"prompt": "a", {many}}}', "more than 10000 members"),
+                    (f'{{"prompt": {objects}}}', "'prompt' must be")):
+                begun = time.monotonic()
+                status, error = server.error(body=body)
+                self.assertEqual(status, 400)
+                self.assertIn(sentence, error["message"])
+                self.assertLess(time.monotonic() - begun, 5)
+            # Brackets and colons of a text do not count.
+            self.assertIn("the prompt has 60000 tokens",
+                          server.error(body={"prompt": '[{:"\\' * 12000})[1]["message"])
+            self.assertEqual(len(server.text(max_tokens=1)), 1)
 
     def test_a_cache_that_is_too_small(self):
         with Serving("--cache-tokens", "32") as server:
