@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "dtensor/explore/child.h"
 #include "dtensor/placement/error.h"
@@ -31,7 +32,7 @@ struct Open {
       pieces.emplace_back(model.tokenizer, request.stop);
   }
 
-  const OpenAiRequest request;
+  OpenAiRequest request;
   OpenAiAnswer answer;
   std::vector<TextPieces> pieces;
   int64_t generated = 0;  // tokens
@@ -124,7 +125,7 @@ HttpAnswer Server::answer(const HttpRequest& r) noexcept {
   } catch (const ApiError& e) {
     return refusal(e);
   } catch (const std::exception& e) {
-    return refusal(ApiError(queue_.failure().empty() ? 400 : 500, e.what()));
+    return refusal(ApiError(500, e.what()));
   }
 }
 
@@ -161,14 +162,22 @@ void Server::check_allowed(const HttpRequest& r) const {
 }
 
 HttpAnswer Server::complete(const HttpRequest& r, bool chat) {
-  if (const std::string f = queue_.failure(); !f.empty())
-    throw ApiError(500, f);
-  const int64_t longest = queue_.longest();
-  if (longest == 0)
-    throw ApiError(503, "the model is not loaded yet; ask again later");
-  const auto open = std::make_shared<Open>(
-      read_request(r.body, chat, model_, longest, most_), model_, ++next_);
-  open->ticket = queue_.submit(open->request.texts);
+  const int64_t longest = check_ready();
+  // The request is at fault, unless the run has ended meanwhile.
+  const auto wrong = [&](const std::exception& e) {
+    check_ready();
+    return ApiError(400, e.what());
+  };
+  std::shared_ptr<Open> open;
+  try {
+    open = std::make_shared<Open>(
+        read_request(r.body, chat, model_, longest, most_), model_, ++next_);
+    open->ticket = queue_.submit(std::exchange(open->request.texts, {}));
+  } catch (const Error& e) {
+    throw wrong(e);
+  } catch (const Json::exception& e) {
+    throw wrong(e);
+  }
   if (!open->ticket)
     throw ApiError(429, fmt::format("at most {} texts may run and wait at "
                                     "once; ask again later",
@@ -178,6 +187,15 @@ HttpAnswer Server::complete(const HttpRequest& r, bool chat) {
           .stream = [open, socket = r.socket](const HttpAnswer::Send& send) {
             stream(*open, socket, send);
           }};
+}
+
+int64_t Server::check_ready() const {
+  if (const std::string f = queue_.failure(); !f.empty())
+    throw ApiError(500, f);
+  const int64_t longest = queue_.longest();
+  if (longest == 0)
+    throw ApiError(503, "the model is not loaded yet; ask again later");
+  return longest;
 }
 
 HttpAnswer Server::health() const {

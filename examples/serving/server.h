@@ -26,6 +26,8 @@ class Server {
  private:
   explore::HttpAnswer route(const explore::HttpRequest&);
   void check_allowed(const explore::HttpRequest&) const;
+  // Returns RequestQueue::longest(). Throws ApiError if there is no engine.
+  int64_t check_ready() const;
   explore::HttpAnswer complete(const explore::HttpRequest&, bool chat);
   explore::HttpAnswer health() const;
   explore::HttpAnswer models() const;
