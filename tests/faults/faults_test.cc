@@ -244,9 +244,12 @@ TEST_P(FaultsTest, EndsAsItShould) {
   for (const std::string& text : fault.says)
     EXPECT_NE(run.sentence.find(text), std::string::npos) << text << "\n"
                                                           << run.all;
-  // One sentence, once.
+  // One sentence, once. A run that is slow because the machine is busy says why
+  // stragglers are not named.
+  const bool crowded = fault.code == 0 &&
+                       run.sentence.find(" ranks share ") != std::string::npos;
   EXPECT_EQ(std::count(run.sentence.begin(), run.sentence.end(), '\n'),
-            fault.code != 0 || fault.flags == "--case straggler")
+            crowded || fault.code != 0 || fault.flags == "--case straggler")
       << run.all;
   EXPECT_EQ(run.ends.size(), static_cast<size_t>(fault.ranks)) << run.all;
   for (const auto& [rank, end] : run.ends) {
