@@ -64,8 +64,6 @@ Ids continue_all(const nn::LanguageModel& model, const Args& args,
   if (args.no_cache) {
     for (size_t i = 0; i < prompts.size(); ++i)
       out[i] = nn::generate(model, {.tokens = args.tokens,
-                                    .seed = sampling.seed,
-                                    .temperature = sampling.temperature,
                                     .prompt = prompts[i],
                                     .sampling = sampling,
                                     .stop = stop,

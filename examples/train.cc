@@ -167,9 +167,10 @@ void train_rank(Runtime& rt, const Flags& flags, const TextData& text,
   std::vector<int64_t> sample;
   const Scoped<std::string> phase(rt.context().phase, "sample");
   if (flags.sample)
-    sample =
-        nn::generate(*model, {.tokens = flags.sample,
-                              .seed = static_cast<uint64_t>(flags.train.seed)});
+    sample = nn::generate(
+        *model,
+        {.tokens = flags.sample,
+         .sampling = {.seed = static_cast<uint64_t>(flags.train.seed)}});
   if (!flags.save.empty()) nn::save_pretrained(*model, caller_path(flags.save));
   if (!is_rank_0) return;
   if (nn::axis_that(nn::kSplitsStages, rt.mesh()) >= 0)

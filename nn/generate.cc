@@ -49,10 +49,7 @@ std::vector<int64_t> generate(const LanguageModel& model,
     DT_CHECK(t >= 0 && t < config.vocab, "generate",
              "token {} of the prompt is not in the vocabulary of {}", t,
              config.vocab);
-  Sampling sampling = options.sampling;
-  sampling.seed = options.seed;
-  sampling.temperature = options.temperature;
-  check_sampling(sampling, config.vocab);
+  check_sampling(options.sampling, config.vocab);
   DT_CHECK(architecture(config.name).causal, "generate",
            "a {} is an encoder, which cannot continue a text", config.name);
   if (options.tokens <= 0) return {};
@@ -62,21 +59,24 @@ std::vector<int64_t> generate(const LanguageModel& model,
     Engine engine(model, {.texts = 1, .cache_tokens = prompt + options.tokens});
     engine.add({.prompt = options.prompt,
                 .tokens = options.tokens,
-                .sampling = sampling,
+                .sampling = options.sampling,
                 .stop = options.stop,
                 .on_token = [&](const DrawnToken& t) {
                   text.push_back(t.id);
-                  return true;
+                  return !options.on_token || options.on_token(t);
                 }});
     while (engine.step()) {
     }
   } else {
     for (int64_t i = 0; i < options.tokens; ++i) {
       const std::vector<double> logits = logits_after(model, text);
-      text.push_back(
-          logits.empty() ? 0 : draw(logits, sampling, text, prompt, i).id);
-      if (std::find(options.stop.begin(), options.stop.end(), text.back()) !=
-          options.stop.end())
+      const DrawnToken token =
+          logits.empty() ? DrawnToken()
+                         : draw(logits, options.sampling, text, prompt, i);
+      text.push_back(token.id);
+      const bool goes_on = !options.on_token || options.on_token(token);
+      if (!goes_on || std::find(options.stop.begin(), options.stop.end(),
+                                token.id) != options.stop.end())
         break;
     }
   }

@@ -1,6 +1,7 @@
 // Language models: by name, from files, and sampled.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -64,11 +65,11 @@ std::unique_ptr<LanguageModel> from_pretrained(const std::string& dir,
 
 struct GenerateOptions {
   int64_t tokens = 200;
-  uint64_t seed = 0;
-  double temperature = 1;  // 0: always take the most likely token
   std::vector<int64_t> prompt = {'\n'};
-  Sampling sampling = {};          // its seed and temperature are those above
+  Sampling sampling = {};
   std::vector<int64_t> stop = {};  // tokens that end the text
+  // As TextRequest::on_token, of engine.h.
+  std::function<bool(const DrawnToken&)> on_token = {};
   // Keep the keys and values of the text (kv_cache.h), instead of computing the
   // text again for each token. A model that cannot do that, and a text that
   // becomes longer than config().seq, go without.
@@ -76,12 +77,12 @@ struct GenerateOptions {
 };
 
 // Returns `tokens` new tokens that follow the prompt, or fewer if one of `stop`
-// is among them. Each is drawn as sampling.h says, so that every mesh draws the
-// same. The context is the last config().seq tokens. Collective over the
-// model's mesh; only the logits of the last position are gathered. In a dry run
-// all tokens are 0. Throws Error for an empty prompt, a token outside the
-// vocabulary, or sampling that is out of range. For several texts at once, see
-// engine.h.
+// is among them or on_token() ends the text. Each is drawn as sampling.h says,
+// so that every mesh draws the same. The context is the last config().seq
+// tokens. Collective over the model's mesh; only the logits of the last
+// position are gathered. In a dry run all tokens are 0. Throws Error for an
+// empty prompt, a token outside the vocabulary, or sampling that is out of
+// range. For several texts at once, see engine.h.
 std::vector<int64_t> generate(const LanguageModel&, const GenerateOptions&);
 
 }  // namespace dtensor::nn

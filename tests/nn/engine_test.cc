@@ -39,9 +39,11 @@ std::vector<std::string> families() {
 // The likeliest tokens, one after the other.
 Ids without_cache(const std::string& dir, const Ids& prompt, int64_t tokens) {
   return on_mesh<Ids>("dp=1", [&](const Mesh& m) {
-    return generate(
-        *from_pretrained(dir, m, kF64),
-        {.tokens = tokens, .temperature = 0, .prompt = prompt, .cache = false});
+    return generate(*from_pretrained(dir, m, kF64),
+                    {.tokens = tokens,
+                     .prompt = prompt,
+                     .sampling = {.temperature = 0},
+                     .cache = false});
   });
 }
 

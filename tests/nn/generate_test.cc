@@ -30,7 +30,7 @@ Tokens sample(const std::string& mesh, const std::string& name,
 
 TEST(Generate, TheSameTextOnEveryMesh) {
   for (const char* name : {"gpt", "llama"}) {
-    const GenerateOptions options{.tokens = 15, .seed = 1};
+    const GenerateOptions options{.tokens = 15, .sampling = {.seed = 1}};
     const Tokens one = sample("dp=1", name, options);
     ASSERT_EQ(one.size(), 15u);
     for (int64_t t : one) {
@@ -39,29 +39,58 @@ TEST(Generate, TheSameTextOnEveryMesh) {
     }
     for (const std::string& mesh : test_meshes())
       EXPECT_EQ(sample(mesh, name, options), one) << name << " on " << mesh;
-    EXPECT_NE(sample("dp=1", name, {.tokens = 15, .seed = 2}), one);
+    EXPECT_NE(sample("dp=1", name, {.tokens = 15, .sampling = {.seed = 2}}),
+              one);
   }
 }
 
 TEST(Generate, TemperatureZeroTakesTheLikeliest) {
-  EXPECT_EQ(sample("tp=2", "gpt", {.tokens = 8, .seed = 1, .temperature = 0}),
-            sample("dp=1", "gpt", {.tokens = 8, .seed = 2, .temperature = 0}));
+  EXPECT_EQ(sample("tp=2", "gpt",
+                   {.tokens = 8, .sampling = {.temperature = 0, .seed = 1}}),
+            sample("dp=1", "gpt",
+                   {.tokens = 8, .sampling = {.temperature = 0, .seed = 2}}));
 }
 
 // The padding behind the text must not be seen: a longer prompt whose end is
 // the same window gives the same next token.
 TEST(Generate, OnlyTheLastTokensCount) {
-  const GenerateOptions a{
-      .tokens = 1, .temperature = 0, .prompt = {1, 2, 3, 4, 5, 6}};
+  const GenerateOptions a{.tokens = 1,
+                          .prompt = {1, 2, 3, 4, 5, 6},
+                          .sampling = {.temperature = 0}};
   GenerateOptions b = a;
   b.prompt = {9, 9, 1, 2, 3, 4, 5, 6};
   EXPECT_EQ(sample("dp=1", "gpt", a), sample("dp=1", "gpt", b));
 }
 
+TEST(Generate, ACallbackSeesEachTokenAndEndsTheText) {
+  for (const bool cache : {true, false}) {
+    const GenerateOptions options{.tokens = 5, .prompt = {1}, .cache = cache};
+    const Tokens all = sample("dp=1", "gpt", options);
+    ASSERT_EQ(all.size(), 5u);
+    for (const char* mesh : {"dp=1", "tp=3"})
+      EXPECT_EQ(on_mesh<Tokens>(mesh,
+                                [&](const Mesh& m) {
+                                  Tokens seen;
+                                  GenerateOptions o = options;
+                                  o.on_token = [&](const DrawnToken& t) {
+                                    EXPECT_LT(t.logprob, 0);
+                                    seen.push_back(t.id);
+                                    return seen.size() < 3;
+                                  };
+                                  const Tokens out = generate(
+                                      *make_model(tiny("gpt"), m, 4), o);
+                                  EXPECT_EQ(out, seen);
+                                  return out;
+                                }),
+                Tokens(all.begin(), all.begin() + 3))
+          << mesh << (cache ? " with" : " without") << " a cache";
+  }
+}
+
 TEST(Generate, Errors) {
   EXPECT_THROW(sample("dp=1", "gpt", {.prompt = {}}), Error);
   EXPECT_THROW(sample("dp=1", "gpt", {.prompt = {20}}), Error);
-  EXPECT_THROW(sample("dp=1", "gpt", {.temperature = -1}), Error);
+  EXPECT_THROW(sample("dp=1", "gpt", {.sampling = {.temperature = -1}}), Error);
 }
 
 TEST(Generate, NothingIsDrawnInADryRun) {

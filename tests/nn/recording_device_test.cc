@@ -93,7 +93,7 @@ Values train(const Mesh& mesh, const std::string& name, DType dtype,
   GenerateOptions generated;
   generated.prompt = {3, 1};
   generated.tokens = 3;
-  generated.temperature = 0.8;
+  generated.sampling.temperature = 0.8;
   for (int64_t t : generate(*model, generated))
     all.push_back(static_cast<double>(t));
   return all;

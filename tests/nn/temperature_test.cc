@@ -35,9 +35,10 @@ TEST(Temperature, DividesTheLogits) {
     constexpr int64_t kDraws = 4000;
     const auto drawn =
         on_mesh<std::vector<int64_t>>("tp=2", [&](const Mesh& m) {
-          return generate(
-              Fixed(m),
-              {.tokens = kDraws, .seed = 7, .temperature = t, .prompt = {0}});
+          return generate(Fixed(m),
+                          {.tokens = kDraws,
+                           .prompt = {0},
+                           .sampling = {.temperature = t, .seed = 7}});
         });
     double sum = 0;
     for (double l : kLogits) sum += std::exp(l / t);
