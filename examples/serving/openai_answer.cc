@@ -110,7 +110,7 @@ Json OpenAiAnswer::chunk_of(size_t choice, Json delta, Json logprobs,
   return out;
 }
 
-Json OpenAiAnswer::chunk(size_t choice, const TextPiece& piece,
+Json OpenAiAnswer::chunk(size_t choice, const nn::TextPiece& piece,
                          const char* finish) {
   Json delta = piece.text;
   if (request_.chat) {
@@ -132,7 +132,7 @@ Json OpenAiAnswer::usage_chunk(int64_t generated) const {
   return out;
 }
 
-void OpenAiAnswer::add(size_t choice, const TextPiece& piece,
+void OpenAiAnswer::add(size_t choice, const nn::TextPiece& piece,
                        const char* finish) {
   Choice& c = choices_[choice];
   c.all.text += piece.text;

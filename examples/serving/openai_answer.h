@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "dtensor/nn/text/text_pieces.h"
 #include "examples/serving/openai_request.h"
-#include "examples/serving/text_pieces.h"
 
 namespace dtensor::examples {
 
@@ -22,17 +22,17 @@ class OpenAiAnswer {
   // The first chunk of a chat's text.
   nlohmann::ordered_json begin(size_t choice) const;
   // `finish` is null, or the reason why the text ends with this piece.
-  nlohmann::ordered_json chunk(size_t choice, const TextPiece&,
+  nlohmann::ordered_json chunk(size_t choice, const nn::TextPiece&,
                                const char* finish);
   nlohmann::ordered_json usage_chunk(int64_t generated) const;
 
   // Collects a piece for whole().
-  void add(size_t choice, const TextPiece&, const char* finish);
+  void add(size_t choice, const nn::TextPiece&, const char* finish);
   nlohmann::ordered_json whole(int64_t generated) const;
 
  private:
   struct Choice {
-    TextPiece all;
+    nn::TextPiece all;
     const char* finish = nullptr;
     int64_t characters = 0;  // in the chunks before
   };

@@ -34,7 +34,7 @@ struct Open {
 
   OpenAiRequest request;
   OpenAiAnswer answer;
-  std::vector<TextPieces> pieces;
+  std::vector<nn::TextPieces> pieces;
   int64_t generated = 0;  // tokens
   std::shared_ptr<Ticket> ticket;
 };
@@ -49,9 +49,9 @@ bool follow(Open& open, int socket, const Shown& shown) {
     const std::optional<TextEvent> e = open.ticket->next();
     if (explore::has_left(socket)) return false;
     if (!e || ended[e->text]) continue;
-    TextPieces& pieces = open.pieces[e->text];
+    nn::TextPieces& pieces = open.pieces[e->text];
     const char* finish = nullptr;
-    TextPiece piece;
+    nn::TextPiece piece;
     if (e->token) {
       ++open.generated;
       piece = pieces.push(*e->token);
@@ -74,11 +74,12 @@ bool follow(Open& open, int socket, const Shown& shown) {
 }
 
 HttpAnswer whole(Open& open, int socket) {
-  const bool all = follow(
-      open, socket, [&](size_t i, const TextPiece& piece, const char* finish) {
-        open.answer.add(i, piece, finish);
-        return true;
-      });
+  const bool all =
+      follow(open, socket,
+             [&](size_t i, const nn::TextPiece& piece, const char* finish) {
+               open.answer.add(i, piece, finish);
+               return true;
+             });
   if (!all) return {.status = 499};  // nobody reads it
   return {.body = text_of(open.answer.whole(open.generated))};
 }
@@ -94,7 +95,7 @@ void stream(Open& open, int socket, const HttpAnswer::Send& send) {
         if (!event(open.answer.begin(i))) return;
     const bool all = follow(
         open, socket,
-        [&](size_t i, const TextPiece& piece, const char* finish) {
+        [&](size_t i, const nn::TextPiece& piece, const char* finish) {
           const bool empty = piece.text.empty() && !finish &&
                              (piece.tokens.empty() || !open.request.logprobs);
           return empty || event(open.answer.chunk(i, piece, finish));

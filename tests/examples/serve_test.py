@@ -159,6 +159,24 @@ class Answers(unittest.TestCase):
         self.assertEqual(len(self.server.complete(logprobs=0)["choices"][0]["logprobs"]["tokens"]),
                          16)
 
+    def test_generate_ends_before_a_stop_string_as_the_server_does(self):
+        whole = self.server.text(max_tokens=30)
+        for stop in whole[7:9], whole[20]:
+            want = self.server.complete(max_tokens=30, stop=["never there", stop])
+            for flags in (), ("--mesh", "tp=3"), ("--no-cache",):
+                done = subprocess.run(
+                    [GENERATE, "--model", MODEL, "--prompt", "Hello", "--tokens", "30", "--ignore-eos",
+                     "--json", "--stop", "never there", "--stop", stop, *flags],
+                    capture_output=True, text=True)
+                got = json.loads(done.stdout)
+                self.assertEqual(got["text"], [whole[:whole.find(stop)]])
+                self.assertEqual(got["text"][0], want["choices"][0]["text"])
+                self.assertEqual(len(got["ids"][0]), want["usage"]["completion_tokens"])
+        done = subprocess.run([GENERATE, "--model", MODEL, "--prompt", "a", "--stop", ""],
+                              capture_output=True, text=True)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("[--stop] it is empty", done.stderr)
+
     def test_prompts_are_texts_or_ids_or_lists(self):
         ids = [3 + b for b in b"Hello"]
         want = self.server.text(max_tokens=8)

@@ -9,23 +9,24 @@
 #include "dtensor/nn/sampling.h"
 #include "dtensor/nn/text/tokenizer.h"
 
-namespace dtensor::examples {
+namespace dtensor::nn {
 
-// Text that a client may have, with the tokens that it consists of.
+// Text that is sure, with the tokens that it consists of.
 struct TextPiece {
   std::string text = {};
-  std::vector<nn::DrawnToken> tokens = {};
+  std::vector<DrawnToken> tokens = {};
 };
 
-// For one text. All pieces joined are the text of the tokens up to the first
-// occurrence of a stop string; text that may become one is held back.
+// For one text. All pieces joined are the text of the tokens up to a stop
+// string: the first to be complete. Text that may become one is held back.
 class TextPieces {
  public:
-  TextPieces(const nn::Tokenizer& tokenizer, std::vector<std::string> stop)
+  // Stop strings must not be empty.
+  TextPieces(const Tokenizer& tokenizer, std::vector<std::string> stop)
       : stream_(tokenizer), stop_(std::move(stop)) {}
 
   // The next token. REQUIRES: !stopped().
-  TextPiece push(const nn::DrawnToken&);
+  TextPiece push(const DrawnToken&);
   // No tokens follow; returns what was held back.
   TextPiece finish();
   // Whether a stop string has come.
@@ -36,12 +37,12 @@ class TextPieces {
   TextPiece take(size_t bytes);
   TextPiece add(const std::string& text);
 
-  nn::TextStream stream_;
+  TextStream stream_;
   std::vector<std::string> stop_;
   std::string held_;
   // Tokens that no piece has, with where they begin in held_.
-  std::deque<std::pair<size_t, nn::DrawnToken>> tokens_;
+  std::deque<std::pair<size_t, DrawnToken>> tokens_;
   bool stopped_ = false;
 };
 
-}  // namespace dtensor::examples
+}  // namespace dtensor::nn

@@ -1,10 +1,10 @@
-#include "examples/serving/text_pieces.h"
+#include "dtensor/nn/text/text_pieces.h"
 
 #include <algorithm>
 
-namespace dtensor::examples {
+namespace dtensor::nn {
 
-TextPiece TextPieces::push(const nn::DrawnToken& token) {
+TextPiece TextPieces::push(const DrawnToken& token) {
   tokens_.emplace_back(held_.size(), token);
   return add(stream_.push(token.id));
 }
@@ -49,4 +49,4 @@ TextPiece TextPieces::take(size_t bytes) {
   return piece;
 }
 
-}  // namespace dtensor::examples
+}  // namespace dtensor::nn
