@@ -1,12 +1,9 @@
 // //:serve: answers OpenAI's HTTP interface with a checkpoint of transformers.
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <filesystem>
 #include <optional>
 
 #include "dtensor/explore/http_server.h"
-#include "dtensor/nn/models.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/program/program.h"
 #include "examples/serving/engine_loop.h"
@@ -16,8 +13,6 @@ namespace dtensor::examples {
 namespace {
 
 constexpr size_t kMostBody = 8 << 20;
-// Clients read their last event in this time after a failure.
-constexpr double kFarewell = 1;
 
 struct Args {
   std::string model, name, host = "127.0.0.1", api_key, dtype = "auto";
@@ -25,30 +20,15 @@ struct Args {
   nn::EngineOptions engine;
 };
 
-std::string name_of(const Args& a) {
-  if (!a.name.empty()) return a.name;
-  const auto path = std::filesystem::absolute(a.model).lexically_normal();
-  return (path.has_filename() ? path : path.parent_path()).filename().string();
-}
-
-ServedModel read_model(const Args& a) {
-  ServedModel m{.name = name_of(a),
-                .tokenizer = nn::Tokenizer::from_pretrained(a.model),
-                .defaults = nn::read_generation_config(a.model)};
-  try {
-    m.chat = nn::ChatTemplate::from_pretrained(a.model);
-  } catch (const Error& e) {
-    fmt::print(stderr, "serve: no chat: {}\n", e.what());
-  }
-  return m;
-}
-
 void serve(const Args& a, const Program& program) {
   RequestQueue queue(a.most);
   std::optional<Server> server;
   std::optional<explore::HttpServer> http;
   if (program.is_main_process() && !program.dry_run()) {
-    server.emplace(read_model(a), queue, a.api_key, a.most);
+    ServedModel model = ServedModel::read(a.model, a.name);
+    if (!model.chat)
+      fmt::print(stderr, "serve: no chat: {}\n", model.why_no_chat);
+    server.emplace(std::move(model), queue, a.api_key, a.most);
     http.emplace(
         a.host, static_cast<int>(a.port),
         [&](const explore::HttpRequest& r) { return server->answer(r); },
@@ -56,27 +36,14 @@ void serve(const Args& a, const Program& program) {
         explore::HttpLimits{.connections = static_cast<size_t>(a.most) + 64,
                             .body = kMostBody});
   }
-  RunOptions options = program.run_options();
-  options.report = {};  // ranks that wait for requests are not slow
-  const double timeout = std::chrono::duration<double>(options.timeout).count();
-  const double idle = timeout > 0 ? std::min(0.5, timeout / 4) : 0.5;
-  try {
-    run(options, [&](Runtime& rt) {
-      nn::LoadOptions load;
-      if (a.dtype != "auto") load.dtype = parse_dtype(a.dtype);
-      const auto model = nn::from_pretrained(a.model, rt.mesh(), load);
-      serve_requests(rt, *model, a.engine, queue, idle, [&] {
-        const bool is_v6 = a.host.find(':') != a.host.npos;
-        fmt::print("http://{}:{}/\n", is_v6 ? "[" + a.host + "]" : a.host,
-                   http->port());
-        std::fflush(stdout);
-      });
-    });
-  } catch (const std::exception& e) {
-    queue.fail(e.what());
-    queue.wait_for_clients(kFarewell);
-    throw;
-  }
+  ServedCheckpoint from{.dir = a.model, .engine = a.engine};
+  if (a.dtype != "auto") from.load.dtype = parse_dtype(a.dtype);
+  serve_requests(program.run_options(), from, queue, [&] {
+    const bool is_v6 = a.host.find(':') != a.host.npos;
+    fmt::print("http://{}:{}/\n", is_v6 ? "[" + a.host + "]" : a.host,
+               http->port());
+    std::fflush(stdout);
+  });
 }
 
 }  // namespace

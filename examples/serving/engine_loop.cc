@@ -1,11 +1,17 @@
 #include "examples/serving/engine_loop.h"
 
+#include <algorithm>
+#include <chrono>
+
 #include "dtensor/all_gather_bytes.h"
 #include "dtensor/interrupt.h"
 #include "dtensor/placement/hash.h"
 
 namespace dtensor::examples {
 namespace {
+
+// Clients read their last event in this time after a failure, in seconds.
+constexpr double kFarewell = 1;
 
 // The engine of one rank.
 class Loop {
@@ -22,11 +28,15 @@ class Loop {
   Loop(const Loop&) = delete;
   Loop& operator=(const Loop&) = delete;
 
-  void step(double idle) {
+  // Returns false at the end of the queue.
+  bool step(double idle) {
     check_interrupted();
     std::string mine;
     if (queue_) mine = to_bytes(queue_->take(busy_ ? 0 : idle));
-    add(work_from(all_gather_bytes("serve", hash_text("serve"), mine).at(0)));
+    Work work =
+        work_from(all_gather_bytes("serve", hash_text("serve"), mine).at(0));
+    if (work.end) return false;
+    add(std::move(work));
     busy_ = engine_.step();
     for (auto r = requests_.begin(); r != requests_.end();) {
       const nn::Finish why = engine_.finish(r->second);
@@ -39,6 +49,7 @@ class Loop {
       r = requests_.erase(r);
     }
     if (queue_) queue_->stepped(engine_, busy_);
+    return true;
   }
 
  private:
@@ -62,13 +73,11 @@ class Loop {
   bool busy_ = false;
 };
 
-}  // namespace
-
-void serve_requests(Runtime& rt, const nn::LanguageModel& model,
-                    const nn::EngineOptions& options, RequestQueue& queue,
-                    double idle, const std::function<void()>& ready) {
+void serve_on(Runtime& rt, const ServedCheckpoint& from, RequestQueue& queue,
+              double idle, const std::function<void()>& ready) {
+  const auto model = nn::from_pretrained(from.dir, rt.mesh(), from.load);
   if (rt.dry_run()) {
-    nn::Engine engine(model, options);
+    nn::Engine engine(*model, from.engine);
     engine.add({.prompt = {0}, .tokens = 2});
     while (engine.step()) {
     }
@@ -76,11 +85,29 @@ void serve_requests(Runtime& rt, const nn::LanguageModel& model,
   }
   const bool is_main = rt.rank() == 0;
   try {
-    Loop loop(model, options, is_main ? &queue : nullptr);
+    Loop loop(*model, from.engine, is_main ? &queue : nullptr);
     if (is_main) ready();
-    while (true) loop.step(idle);
+    while (loop.step(idle)) {
+    }
   } catch (const std::exception& e) {
     if (is_main) queue.fail(e.what());
+    throw;
+  }
+}
+
+}  // namespace
+
+void serve_requests(RunOptions options, const ServedCheckpoint& from,
+                    RequestQueue& queue, const std::function<void()>& ready) {
+  options.report = {};  // ranks that wait for requests are not slow
+  // Ranks meet more often than a collective may last.
+  const double timeout = std::chrono::duration<double>(options.timeout).count();
+  const double idle = timeout > 0 ? std::min(0.5, timeout / 4) : 0.5;
+  try {
+    run(options, [&](Runtime& rt) { serve_on(rt, from, queue, idle, ready); });
+  } catch (const std::exception& e) {
+    queue.fail(e.what());
+    queue.wait_for_clients(kFarewell);
     throw;
   }
 }

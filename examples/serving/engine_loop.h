@@ -1,19 +1,25 @@
 // Runs the engine on every rank, with the requests of the main rank's queue.
 #pragma once
 #include <functional>
+#include <string>
 
+#include "dtensor/nn/models.h"
 #include "dtensor/runtime.h"
 #include "examples/serving/request_queue.h"
 
 namespace dtensor::examples {
 
-// Every rank calls it, and only a signal or a failure ends it, with an Error,
-// which the clients get. The ranks look for new requests every `idle` seconds
-// or sooner; it has to be shorter than the run's timeout. Only rank 0 uses the
-// queue, and calls ready() when it takes requests. In a dry run, continues one
-// text and returns.
-void serve_requests(Runtime&, const nn::LanguageModel&,
-                    const nn::EngineOptions&, RequestQueue&, double idle,
+struct ServedCheckpoint {
+  std::string dir;
+  nn::LoadOptions load = {};
+  nn::EngineOptions engine = {};
+};
+
+// Loads the checkpoint on every rank of a run, calls ready() on rank 0, and
+// continues the texts of the queue, which only rank 0 uses, until its end().
+// Throws Error if a signal arrives or a rank fails; clients get its sentence,
+// and a second to read it. In a dry run, continues one text and returns.
+void serve_requests(RunOptions, const ServedCheckpoint&, RequestQueue&,
                     const std::function<void()>& ready);
 
 }  // namespace dtensor::examples

@@ -320,14 +320,10 @@ class Reader {
       refuse("messages", "'messages' must be a list with at least one message");
     Json list = *m;
     for (Json& message : list) read_message(message);
-    nn::ChatTemplate::Options options;
-    options.add_generation_prompt = true;
     const Json* variables = member("chat_template_kwargs");
     if (variables && !variables->is_object())
       refuse("chat_template_kwargs", "'chat_template_kwargs' is not an object");
-    options.variables = variables;
-    return model_.tokenizer.encode(model_.chat->apply(list, options),
-                                   {.add_special = false});
+    return model_.prompt(list, variables);
   }
   // Joins the parts of a message's content.
   static void read_message(Json& message) {

@@ -1,16 +1,13 @@
 // Requests of OpenAI's HTTP interface.
 #pragma once
 #include <cstdint>
-#include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "dtensor/nn/engine.h"
-#include "dtensor/nn/pretrained_config.h"
-#include "dtensor/nn/text/chat_template.h"
-#include "dtensor/nn/text/tokenizer.h"
+#include "examples/serving/served_model.h"
 
 namespace dtensor::examples {
 
@@ -26,13 +23,6 @@ class ApiError : public std::runtime_error {
   const int status;         // of HTTP
   const std::string param;  // the member that is wrong; "" if none is
   const std::string code;   // OpenAI's word for the error; "" if it has none
-};
-
-struct ServedModel {
-  std::string name;
-  nn::Tokenizer tokenizer;
-  std::optional<nn::ChatTemplate> chat = {};
-  nn::GenerationConfig defaults = {};  // for what a request leaves out
 };
 
 struct OpenAiRequest {

@@ -73,6 +73,12 @@ ServingCounts RequestQueue::counts() const {
   return counts_;
 }
 
+void RequestQueue::end() {
+  const std::lock_guard lock(mutex_);
+  work_to_do_.end = true;
+  work_.notify_all();
+}
+
 void RequestQueue::wait_for_clients(double seconds) {
   std::unique_lock lock(mutex_);
   no_tickets_.wait_for(lock, of(seconds), [&] { return tickets_ == 0; });
@@ -90,9 +96,7 @@ void RequestQueue::close() {
 
 Work RequestQueue::take(double seconds) {
   std::unique_lock lock(mutex_);
-  work_.wait_for(lock, of(seconds), [&] {
-    return !work_to_do_.added.empty() || !work_to_do_.cancelled.empty();
-  });
+  work_.wait_for(lock, of(seconds), [&] { return !work_to_do_.empty(); });
   return std::exchange(work_to_do_, {});
 }
 

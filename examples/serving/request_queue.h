@@ -68,6 +68,8 @@ class RequestQueue {
   std::string failure() const;  // the sentence of fail(), or ""
   int64_t longest() const;      // see Engine::longest(); 0 unless open()
   ServingCounts counts() const;
+  // No requests follow: the engine ends.
+  void end();
   // Waits until no tickets are left, or for so many seconds.
   void wait_for_clients(double seconds);
 

@@ -7,6 +7,7 @@
 
 #include "dtensor/explore/child.h"
 #include "dtensor/placement/error.h"
+#include "examples/serving/follow.h"
 #include "examples/serving/openai_answer.h"
 
 namespace dtensor::examples {
@@ -39,47 +40,20 @@ struct Open {
   std::shared_ptr<Ticket> ticket;
 };
 
-// Calls shown(text, piece, finish) for every piece of all texts, until they
-// have ended. Returns false if the client has left, or if shown() returns
-// false.
-template <class Shown>
-bool follow(Open& open, int socket, const Shown& shown) {
-  std::vector<bool> ended(open.pieces.size());
-  for (size_t left = ended.size(); left > 0;) {
-    const std::optional<TextEvent> e = open.ticket->next();
-    if (explore::has_left(socket)) return false;
-    if (!e || ended[e->text]) continue;
-    nn::TextPieces& pieces = open.pieces[e->text];
-    const char* finish = nullptr;
-    nn::TextPiece piece;
-    if (e->token) {
-      ++open.generated;
-      piece = pieces.push(*e->token);
-      if (pieces.stopped()) {
-        open.ticket->cancel(e->text);
-        finish = "stop";
-      }
-    } else {
-      piece = pieces.finish();
-      finish = *e->finish == nn::Finish::kLength && !pieces.stopped() ? "length"
-                                                                      : "stop";
-    }
-    if (finish) {
-      ended[e->text] = true;
-      --left;
-    }
-    if (!shown(e->text, piece, finish)) return false;
-  }
-  return true;
+// follow(), until the client leaves.
+bool show(Open& open, int socket, const ShowPiece& shown) {
+  return follow(
+      *open.ticket, open.pieces, open.generated,
+      [&] { return !explore::has_left(socket); }, shown);
 }
 
 HttpAnswer whole(Open& open, int socket) {
   const bool all =
-      follow(open, socket,
-             [&](size_t i, const nn::TextPiece& piece, const char* finish) {
-               open.answer.add(i, piece, finish);
-               return true;
-             });
+      show(open, socket,
+           [&](size_t i, const nn::TextPiece& piece, const char* finish) {
+             open.answer.add(i, piece, finish);
+             return true;
+           });
   if (!all) return {.status = 499};  // nobody reads it
   return {.body = text_of(open.answer.whole(open.generated))};
 }
@@ -93,7 +67,7 @@ void stream(Open& open, int socket, const HttpAnswer::Send& send) {
     if (open.request.chat)
       for (size_t i = 0; i < open.pieces.size(); ++i)
         if (!event(open.answer.begin(i))) return;
-    const bool all = follow(
+    const bool all = show(
         open, socket,
         [&](size_t i, const nn::TextPiece& piece, const char* finish) {
           const bool empty = piece.text.empty() && !finish &&

@@ -38,13 +38,13 @@ nn::Sampling sampling_from(const Json& j) {
 }  // namespace
 
 std::string to_bytes(const Work& work) {
-  if (work.added.empty() && work.cancelled.empty()) return "";
+  if (work.empty()) return "";
   Json added = Json::array();
   for (const auto& [number, r] : work.added)
     added.push_back(
         {number, r.prompt, r.tokens, json_of(r.sampling), r.stop, r.likeliest});
   std::string bytes;
-  Json::to_cbor(Json::array({added, work.cancelled}), bytes);
+  Json::to_cbor(Json::array({added, work.cancelled, work.end}), bytes);
   return bytes;
 }
 
@@ -63,6 +63,7 @@ Work work_from(const std::string& bytes) {
       work.added.emplace_back(j.at(0).get<int64_t>(), std::move(r));
     }
     all.at(1).get_to(work.cancelled);
+    all.at(2).get_to(work.end);
   } catch (const Json::exception& e) {
     fail("serve", "requests of the main rank are damaged: {}", e.what());
   }

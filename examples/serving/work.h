@@ -13,6 +13,8 @@ struct Work {
   // By the number that the main rank gave them; their callbacks are not sent.
   std::vector<std::pair<int64_t, nn::TextRequest>> added = {};
   std::vector<int64_t> cancelled = {};
+  bool end = false;  // nothing follows
+  bool empty() const { return added.empty() && cancelled.empty() && !end; }
 };
 
 // "" for no work. Numbers arrive with all their bits.

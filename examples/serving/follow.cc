@@ -1,0 +1,37 @@
+#include "examples/serving/follow.h"
+
+namespace dtensor::examples {
+
+bool follow(Ticket& ticket, std::vector<nn::TextPieces>& all,
+            int64_t& generated, const std::function<bool()>& goes_on,
+            const ShowPiece& shown) {
+  std::vector<bool> ended(all.size());
+  for (size_t left = ended.size(); left > 0;) {
+    const std::optional<TextEvent> e = ticket.next();
+    if (!goes_on()) return false;
+    if (!e || ended[e->text]) continue;
+    nn::TextPieces& pieces = all[e->text];
+    const char* finish = nullptr;
+    nn::TextPiece piece;
+    if (e->token) {
+      ++generated;
+      piece = pieces.push(*e->token);
+      if (pieces.stopped()) {
+        ticket.cancel(e->text);
+        finish = "stop";
+      }
+    } else {
+      piece = pieces.finish();
+      finish = *e->finish == nn::Finish::kLength && !pieces.stopped() ? "length"
+                                                                      : "stop";
+    }
+    if (finish) {
+      ended[e->text] = true;
+      --left;
+    }
+    if (!shown(e->text, piece, finish)) return false;
+  }
+  return true;
+}
+
+}  // namespace dtensor::examples
