@@ -51,6 +51,18 @@ def make_model():
             json.dump(content, f)
 
 
+def make_long_model():
+    """The same model for sequences that take minutes."""
+    folder = MODEL + "_long"
+    shutil.copytree(MODEL, folder, dirs_exist_ok=True)
+    path = os.path.join(folder, "config.json")
+    with open(path) as f:
+        config = json.load(f)
+    with open(path, "w") as f:
+        json.dump({**config, "max_position_embeddings": 100000, "eos_token_id": None}, f)
+    return folder
+
+
 def setUpModule():
     make_model()
 
