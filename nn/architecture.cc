@@ -1,6 +1,9 @@
 #include "dtensor/nn/architecture.h"
 
+#include <algorithm>
+
 #include "dtensor/placement/error.h"
+#include "dtensor/rank_context.h"
 
 namespace dtensor::nn {
 namespace {
@@ -315,17 +318,45 @@ Architecture bert(bool masked) {
                  "cls.predictions.decoder.*"}};
 }
 
-std::vector<Architecture> make_all() {
+std::deque<Architecture> make_all() {
   return {gpt(),      llama(),     mixtral(), qwen2(),  mistral(),
           qwen3(),    qwen3_moe(), phi3(),    gemma2(), olmo2(),
           gpt_neox(), bert(false), bert(true)};
 }
 
+// A deque, so that rows stay where they are.
+std::deque<Architecture>& all() {
+  static auto* rows = new std::deque<Architecture>(make_all());
+  return *rows;
+}
+
 }  // namespace
 
-std::span<const Architecture> architectures() {
-  static const auto* all = new std::vector<Architecture>(make_all());
-  return *all;
+const std::deque<Architecture>& architectures() { return all(); }
+
+void add_architecture(const Architecture& a) {
+  DT_CHECK(!a.name.empty() && a.class_name && !a.model_types.empty(),
+           "architecture",
+           "\"{}\" has the class \"{}\" and {} types of files; give it a name, "
+           "a class and at least one type",
+           a.name, a.class_name ? a.class_name : "", a.model_types.size());
+  DT_CHECK(!RankContext::current_or_null(), "architecture",
+           "a rank adds \"{}\"; add it before run()", a.name);
+  for (const Architecture& other : all()) {
+    DT_CHECK(other.name != a.name, "architecture",
+             "there is a \"{}\" already; give the new one another name",
+             a.name);
+    for (const std::string_view type : a.model_types)
+      DT_CHECK(
+          other.class_name != std::string_view(a.class_name) ||
+              std::find(other.model_types.begin(), other.model_types.end(),
+                        type) == other.model_types.end(),
+          "architecture",
+          "\"{}\" and \"{}\" both read the files of a {} of type {}; leave "
+          "one out",
+          other.name, a.name, a.class_name, type);
+  }
+  all().push_back(a);
 }
 
 const Architecture& architecture(std::string_view name) {

@@ -1,9 +1,9 @@
 // The architectures of language models: everything that depends on a model's
-// name. A new one is a row in architecture.cc.
+// name. A new one is a row in architecture.cc, or a program's own.
 #pragma once
 #include <cstdint>
+#include <deque>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -120,7 +120,12 @@ struct Architecture {
   int64_t matrices() const { return mlp == Mlp::kPlain ? 2 : 3; }
 };
 
-std::span<const Architecture> architectures();
+const std::deque<Architecture>& architectures();
+// Adds a row of the program's own, for make_model(), from_pretrained() and
+// save_pretrained(). Its texts must live as long as the program. Call it before
+// ranks run. Throws Error if it lacks a name, a class or a type of files, or if
+// another row has the name, or files of the same type and class.
+void add_architecture(const Architecture&);
 // Throws Error, which lists the names, if there is none.
 const Architecture& architecture(std::string_view name);
 // "gpt, llama, mixtral or qwen2": the names of those that `which` accepts.
