@@ -122,6 +122,29 @@ TEST(Numbered, Experts) {
   EXPECT_EQ(run_program("09_experts", "--dry-run").code, 0);
 }
 
+TEST(Numbered, Generate) {
+  for (const char* mesh : {"tp=1", "tp=3", "dp=2,tp=2", "pp=1"})
+    expect_prints(run_program("11_generate", std::string("--mesh ") + mesh),
+                  {"a tensor is split over ranks\n"});
+}
+
+// The checkpoint and its logits are those of tools/golden_models.py, and the
+// tokens are those of transformers.
+TEST(Numbered, OwnArchitecture) {
+  const std::string model = "--model tests/examples/data/starcoder2 --mesh ";
+  for (const char* mesh : {"tp=1", "tp=3", "tp=5", "dp=3,tp=2", "pp=2", "cp=2"})
+    expect_prints(run_program("12_own_architecture", model + mesh),
+                  {"3477 logits are as in transformers",
+                   "7 3 11 -> 35 35 35 35 26 26 26 26 26 26 26 26\n"});
+  EXPECT_EQ(run_program("12_own_architecture", model + "tp=2 --dry-run").code,
+            0);
+  // Without a folder, it makes a checkpoint.
+  const Ran one = run_program("12_own_architecture", "--mesh tp=1"),
+            three = run_program("12_own_architecture", "--mesh tp=3");
+  expect_prints(one, {"7 3 11 -> "});
+  EXPECT_EQ(one.out, three.out);
+}
+
 TEST(Numbered, DryRunsOfAnyMesh) {
   const Ran r = run_program("03_tp_mlp", "--mesh tp=64 --dry-run --json");
   ASSERT_EQ(r.code, 0) << r.err;
@@ -135,7 +158,8 @@ TEST(Numbered, DryRunsOfAnyMesh) {
   }
   EXPECT_GT(json["peak_bytes"].get<int64_t>(), 0);
   for (const char* name : {"01_mesh", "02_placements", "04_dp_tp_train",
-                           "06_checkpoint", "07_pipeline", "08_ring_attention"})
+                           "06_checkpoint", "07_pipeline", "08_ring_attention",
+                           "11_generate", "12_own_architecture"})
     EXPECT_EQ(run_program(name, "--dry-run").code, 0) << name;
 }
 
