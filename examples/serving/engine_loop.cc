@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 
 #include "dtensor/all_gather_bytes.h"
+#include "dtensor/comm_event.h"
 #include "dtensor/interrupt.h"
 #include "dtensor/placement/hash.h"
+#include "dtensor/rank_context.h"
 
 namespace dtensor::examples {
 namespace {
@@ -32,12 +35,19 @@ class Loop {
   bool step(double idle) {
     check_interrupted();
     std::string mine;
-    if (queue_) mine = to_bytes(queue_->take(busy_ ? 0 : idle));
-    Work work =
-        work_from(all_gather_bytes("serve", hash_text("serve"), mine).at(0));
+    const bool tells = is_time_to_tell();
+    if (queue_)
+      mine = to_bytes(queue_->take(busy_ ? 0 : idle));
+    else if (tells)
+      mine = {reinterpret_cast<const char*>(&numbers_), sizeof numbers_};
+    const auto all = all_gather_bytes("serve", hash_text("serve"), mine);
+    if (queue_) hear(all, tells);
+    Work work = work_from(all.at(0));
     if (work.end) return false;
     add(std::move(work));
+    const CommRecord record;
     busy_ = engine_.step();
+    for (const CommEvent& e : record.events()) numbers_.received += e.counted;
     for (auto r = requests_.begin(); r != requests_.end();) {
       const nn::Finish why = engine_.finish(r->second);
       if (why == nn::Finish::kRunning) {
@@ -53,6 +63,27 @@ class Loop {
   }
 
  private:
+  // Once a second. Then numbers_ are those of now.
+  bool is_time_to_tell() {
+    const auto now = std::chrono::steady_clock::now();
+    if (now - told_ < std::chrono::seconds(1)) return false;
+    told_ = now;
+    const Allocator::Stats stats = context_.allocator->stats();
+    numbers_.memory = stats.current_bytes;
+    numbers_.peak = stats.peak_bytes;
+    numbers_.cache = engine_.cache().bytes();
+    return true;
+  }
+  // Takes the numbers of the ranks that have told theirs.
+  void hear(const std::vector<std::string>& all, bool tells) {
+    if (tells) queue_->heard(0, numbers_);
+    for (size_t r = 1; r < all.size(); ++r) {
+      RankNumbers numbers;
+      if (all[r].size() != sizeof numbers) continue;
+      std::memcpy(&numbers, all[r].data(), sizeof numbers);
+      queue_->heard(r, numbers);
+    }
+  }
   void add(Work work) {
     for (auto& [number, request] : work.added) {
       if (queue_)
@@ -71,6 +102,9 @@ class Loop {
   RequestQueue* const queue_;
   std::map<int64_t, int64_t> requests_;  // the engine's numbers, by ours
   bool busy_ = false;
+  const RankContext& context_ = RankContext::current();
+  RankNumbers numbers_;
+  std::chrono::steady_clock::time_point told_ = {};
 };
 
 void serve_on(Runtime& rt, const ServedCheckpoint& from, RequestQueue& queue,

@@ -11,6 +11,11 @@ std::chrono::duration<double> of(double seconds) {
   return std::chrono::duration<double>(seconds);
 }
 
+double since(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin)
+      .count();
+}
+
 }  // namespace
 
 Ticket::~Ticket() { queue_.drop(*this); }
@@ -48,7 +53,10 @@ std::shared_ptr<Ticket> RequestQueue::submit(
   ticket->first_ = next_;
   for (nn::TextRequest& t : texts) {
     counts_.prompt_tokens += std::ssize(t.prompt);
-    owners_[next_] = ticket.get();
+    owners_[next_] = {
+        .owner = ticket.get(),
+        .status = {
+            .number = next_, .prompt = std::ssize(t.prompt), .most = t.tokens}};
     work_to_do_.added.emplace_back(next_++, std::move(t));
   }
   counts_.requests += std::ssize(texts);
@@ -84,9 +92,40 @@ void RequestQueue::wait_for_clients(double seconds) {
   no_tickets_.wait_for(lock, of(seconds), [&] { return tickets_ == 0; });
 }
 
+// Texts are admitted in their order.
+std::vector<TextStatus> RequestQueue::texts() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<TextStatus> all;
+  for (const auto& [number, text] : owners_) {
+    TextStatus& s = all.emplace_back(text.status);
+    s.seconds = since(text.begin);
+    s.runs = std::ssize(all) <= counts_.running;
+  }
+  return all;
+}
+
+std::vector<RankStatus> RequestQueue::ranks() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<RankStatus> all;
+  for (const auto& [numbers, at] : ranks_)
+    all.push_back({.numbers = numbers, .heard = since(at)});
+  return all;
+}
+
+bool RequestQueue::cancel(int64_t number) {
+  const std::lock_guard lock(mutex_);
+  if (!owners_.contains(number)) return false;
+  push_locked(number, {.finish = nn::Finish::kCallback});
+  ++counts_.cancelled;
+  work_to_do_.cancelled.push_back(number);
+  work_.notify_all();
+  return true;
+}
+
 void RequestQueue::open(const nn::Engine& engine) {
   const std::lock_guard lock(mutex_);
   engine_ = &engine;
+  counts_.pages = counts_.free_pages = engine.cache().free_pages();
 }
 
 void RequestQueue::close() {
@@ -103,6 +142,8 @@ Work RequestQueue::take(double seconds) {
 void RequestQueue::token(int64_t number, const nn::DrawnToken& token) {
   const std::lock_guard lock(mutex_);
   ++counts_.generated_tokens;
+  if (const auto o = owners_.find(number); o != owners_.end())
+    ++o->second.status.generated;
   push_locked(number, {.token = token});
 }
 
@@ -123,10 +164,16 @@ void RequestQueue::stepped(const nn::Engine& engine, bool did_something) {
   counts_.free_pages = engine.cache().free_pages();
 }
 
+void RequestQueue::heard(size_t rank, const RankNumbers& numbers) {
+  const std::lock_guard lock(mutex_);
+  if (ranks_.size() <= rank) ranks_.resize(rank + 1);
+  ranks_[rank] = {numbers, Clock::now()};
+}
+
 void RequestQueue::fail(const std::string& sentence) {
   const std::lock_guard lock(mutex_);
   if (failure_.empty()) failure_ = sentence;
-  for (const auto& [number, owner] : owners_) owner->changed_.notify_all();
+  for (const auto& [number, text] : owners_) text.owner->changed_.notify_all();
 }
 
 void RequestQueue::drop(Ticket& ticket) {
@@ -150,7 +197,7 @@ void RequestQueue::cancel_locked(Ticket& ticket, size_t text, int64_t& count) {
 void RequestQueue::push_locked(int64_t number, TextEvent event) {
   const auto owner = owners_.find(number);
   if (owner == owners_.end()) return;
-  Ticket& ticket = *owner->second;
+  Ticket& ticket = *owner->second.owner;
   event.text = static_cast<size_t>(number - ticket.first_);
   if (event.finish) {
     ticket.ended_[event.text] = true;

@@ -1,5 +1,6 @@
 // Between the threads that talk to clients and the one that runs the engine.
 #pragma once
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -27,7 +28,25 @@ struct ServingCounts {
   int64_t stopped = 0, full_length = 0;              // texts that ended by
   int64_t prompt_tokens = 0, generated_tokens = 0, steps = 0;
   // Now:
-  int64_t running = 0, waiting = 0, free_pages = 0;
+  int64_t running = 0, waiting = 0, free_pages = 0, pages = 0;
+};
+
+// A text that has not ended, now.
+struct TextStatus {
+  int64_t number = 0;
+  int64_t prompt = 0, generated = 0, most = 0;  // tokens
+  double seconds = 0;                           // since it was submitted
+  bool runs = false;                            // else it waits for room
+};
+
+// Bytes of a rank: its memory in use, the most that was in use, its keys and
+// values, and what it has received from other ranks in steps.
+struct RankNumbers {
+  int64_t memory = 0, peak = 0, cache = 0, received = 0;
+};
+struct RankStatus {
+  RankNumbers numbers = {};
+  double heard = 0;  // seconds ago
 };
 
 class RequestQueue;
@@ -68,6 +87,11 @@ class RequestQueue {
   std::string failure() const;  // the sentence of fail(), or ""
   int64_t longest() const;      // see Engine::longest(); 0 unless open()
   ServingCounts counts() const;
+  std::vector<TextStatus> texts() const;
+  std::vector<RankStatus> ranks() const;
+  // Ends a text that runs or waits, also for its client. Returns false if there
+  // is none of that number.
+  bool cancel(int64_t number);
   // No requests follow: the engine ends.
   void end();
   // Waits until no tickets are left, or for so many seconds.
@@ -82,6 +106,7 @@ class RequestQueue {
   void token(int64_t number, const nn::DrawnToken&);
   void finished(int64_t number, nn::Finish);
   void stepped(const nn::Engine&, bool did_something);
+  void heard(size_t rank, const RankNumbers&);
   // All clients get this sentence from now on.
   void fail(const std::string& sentence);
 
@@ -91,12 +116,20 @@ class RequestQueue {
   void cancel_locked(Ticket&, size_t text, int64_t& count);
   void push_locked(int64_t number, TextEvent);
 
+  using Clock = std::chrono::steady_clock;
+  struct Owned {
+    Ticket* owner = nullptr;
+    TextStatus status = {};
+    Clock::time_point begin = Clock::now();
+  };
+
   const int64_t most_;
   mutable std::mutex mutex_;
   std::condition_variable work_, no_tickets_;
   Work work_to_do_;
   const nn::Engine* engine_ = nullptr;
-  std::map<int64_t, Ticket*> owners_;  // of the texts that have not ended
+  std::map<int64_t, Owned> owners_;  // of the texts that have not ended
+  std::vector<std::pair<RankNumbers, Clock::time_point>> ranks_;
   int64_t next_ = 0, tickets_ = 0, active_ = 0;
   std::string failure_;
   ServingCounts counts_;

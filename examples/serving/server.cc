@@ -116,7 +116,13 @@ HttpAnswer Server::route(const HttpRequest& r) {
     check_allowed(r);
     return complete(r, chat);
   }
+  if (r.path == "/cancel") {
+    only(true);
+    check_allowed(r);
+    return cancel(r);
+  }
   only(false);
+  if (r.path == "/status") return status();
   if (r.path == "/") return {.type = "text/html; charset=utf-8", .body = kPage};
   if (r.path == "/health") return health();
   if (r.path == "/metrics") return metrics();
@@ -190,6 +196,46 @@ HttpAnswer Server::models() const {
                       {"max_model_len", queue_.longest()}};
   return {.body =
               text_of({{"object", "list"}, {"data", Json::array({model})}})};
+}
+
+HttpAnswer Server::status() const {
+  const ServingCounts c = queue_.counts();
+  Json json = {{"model", model_.name},
+               {"failure", queue_.failure()},
+               {"running", c.running},
+               {"waiting", c.waiting},
+               {"generated_tokens", c.generated_tokens},
+               {"pages", c.pages},
+               {"free_pages", c.free_pages},
+               {"requests", Json::array()},
+               {"ranks", Json::array()}};
+  for (const TextStatus& t : queue_.texts())
+    json["requests"].push_back({{"id", t.number},
+                                {"state", t.runs ? "running" : "waiting"},
+                                {"prompt_tokens", t.prompt},
+                                {"generated_tokens", t.generated},
+                                {"most_tokens", t.most},
+                                {"seconds", t.seconds}});
+  for (const RankStatus& r : queue_.ranks())
+    json["ranks"].push_back({{"memory_bytes", r.numbers.memory},
+                             {"peak_bytes", r.numbers.peak},
+                             {"cache_bytes", r.numbers.cache},
+                             {"received_bytes", r.numbers.received},
+                             {"heard_seconds_ago", r.heard}});
+  return {.body = text_of(json)};
+}
+
+HttpAnswer Server::cancel(const HttpRequest& r) {
+  const Json json = Json::parse(r.body, nullptr, false);
+  const auto id = json.is_object() ? json.find("id") : json.end();
+  if (id == json.end() || !id->is_number_integer())
+    throw ApiError(400, "the body is not an object with the 'id' of a text",
+                   "id");
+  if (!queue_.cancel(id->get<int64_t>()))
+    throw ApiError(
+        404, fmt::format("no text with the id {} runs or waits", id->dump()),
+        "id");
+  return {.body = "{}"};
 }
 
 // https://prometheus.io/docs/instrumenting/exposition_formats

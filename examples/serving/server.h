@@ -1,4 +1,5 @@
-// The paths of the server: OpenAI's, /health, /metrics and a page.
+// The paths of the server: OpenAI's, /health, /metrics, a page, and /status and
+// /cancel for it.
 #pragma once
 #include <atomic>
 #include <string>
@@ -11,8 +12,8 @@ namespace dtensor::examples {
 
 class Server {
  public:
-  // api_key: what requests of /v1/ have to know; "": nothing. `most` is the
-  // most texts at once, for a sentence.
+  // api_key: what requests of /v1/ and /cancel have to know; "": nothing.
+  // `most` is the most texts at once, for a sentence.
   Server(ServedModel model, RequestQueue& queue, std::string api_key,
          int64_t most)
       : model_(std::move(model)),
@@ -32,6 +33,8 @@ class Server {
   explore::HttpAnswer health() const;
   explore::HttpAnswer models() const;
   explore::HttpAnswer metrics() const;
+  explore::HttpAnswer status() const;
+  explore::HttpAnswer cancel(const explore::HttpRequest&);
 
   const ServedModel model_;
   RequestQueue& queue_;

@@ -350,6 +350,9 @@ class Answers(unittest.TestCase):
                            ("generated_tokens_total", 7), ("steps_total", 7),
                            ("full_length_total", 1), ("cancelled_total", 0)):
             self.assertEqual(after[name] - before[name], more, name)
+        status = json.loads(self.server.ask("/status")[1])
+        self.assertEqual((status["model"], status["failure"], status["requests"], status["pages"]),
+                         ("tiny", "", [], status["free_pages"]))
         page = self.server.ask("/")[1]
         self.assertIn("connect-src 'self'", page)
         self.assertIn("/v1/chat/completions", page)
@@ -411,7 +414,8 @@ class Refuses(unittest.TestCase):
         with Serving("--api-key", "secret") as server:
             for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "secret"},
                             {"Authorization": "Bearer secrets"}):
-                for path, body in (("/v1/models", None), ("/v1/completions", {"prompt": "a"})):
+                for path, body in (("/v1/models", None), ("/v1/completions", {"prompt": "a"}),
+                                   ("/cancel", {"id": 0})):
                     status, error = server.error(path, body, headers=headers)
                     self.assertEqual((status, error["code"]), (401, "invalid_api_key"))
             right = {"Authorization": "Bearer secret"}
@@ -485,6 +489,51 @@ class Ends(unittest.TestCase):
                 self.assertLess(after["generated_tokens_total"] - before["generated_tokens_total"],
                                 32 * 63)
             self.assertEqual(len(server.complete(n=2)["choices"]), 2)
+
+    def test_a_text_that_is_cancelled_ends_for_its_client(self):
+        with Serving("--mesh", "tp=2", "--batch", "1", "--model", make_long_model()) as server:
+            def status():
+                return json.loads(server.ask("/status")[1])
+
+            connection, response = server.open("POST", "/v1/completions", {
+                "prompt": "abc", "n": 2, "max_tokens": 50000, "stream": True})
+            response.readline()
+            self.assertEqual(server.wait_for_metric("waiting", 1), 1)
+            first, second = status()["requests"]
+            self.assertEqual([(r["id"], r["state"], r["prompt_tokens"], r["most_tokens"])
+                              for r in (first, second)],
+                             [(0, "running", 3, 50000), (1, "waiting", 3, 50000)])
+            self.assertEqual(second["generated_tokens"], 0)
+            while status()["requests"][0]["generated_tokens"] <= first["generated_tokens"]:
+                pass
+            for i, left in ((1, [0]), (0, [])):
+                self.assertEqual(server.ask("/cancel", {"id": i}), (200, "{}"))
+                self.assertEqual([r["id"] for r in status()["requests"]], left)
+            events = response.read().decode().split("\n\n")
+            self.assertEqual(events[-2:], ["data: [DONE]", ""])
+            ends = [c for e in events[:-2] if e.startswith("data: ")
+                    for c in json.loads(e[6:])["choices"] if c["finish_reason"]]
+            self.assertEqual([(c["index"], c["finish_reason"]) for c in ends],
+                             [(1, "stop"), (0, "stop")])
+            connection.close()
+            self.assertEqual(server.wait_for_metric("running", 0), 0)
+            self.assertEqual(server.metrics()["cancelled_total"], 2)
+            for body, code, sentence in (({"id": 0}, 404, "no text with the id 0 runs or waits"),
+                                         ({"id": "0"}, 400, "'id' of a text"),
+                                         ("[", 400, "'id' of a text")):
+                got, error = server.error("/cancel", body)
+                self.assertEqual(got, code)
+                self.assertIn(sentence, error["message"])
+            self.assertEqual(server.error("/cancel", {"id": 0}, headers={
+                "Sec-Fetch-Site": "cross-site"})[0], 403)
+            time.sleep(2)  # ranks tell their numbers once a second
+            ranks = status()["ranks"]
+            self.assertEqual(len(ranks), 2)
+            for r in ranks:
+                self.assertLess(r["cache_bytes"], r["memory_bytes"])
+                self.assertLessEqual(r["memory_bytes"], r["peak_bytes"])
+                self.assertGreater(r["received_bytes"], 1000)
+                self.assertLess(r["heard_seconds_ago"], 3)
 
     def test_a_signal(self):
         for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
