@@ -70,9 +70,9 @@ def setUpModule():
 class Serving:
     """A running server."""
 
-    def __init__(self, *flags, env=None):
+    def __init__(self, *flags, env=None, prefix=()):
         self.process = subprocess.Popen(
-            [SERVE, "--model", MODEL, "--port", "0", *flags], stdout=subprocess.PIPE,
+            [*prefix, SERVE, "--model", MODEL, "--port", "0", *flags], stdout=subprocess.PIPE,
             stderr=subprocess.PIPE, text=True, env={**os.environ, **(env or {})})
         self.url = self.process.stdout.readline().strip()
         if not self.url:
