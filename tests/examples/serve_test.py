@@ -490,6 +490,26 @@ class Ends(unittest.TestCase):
                                 32 * 63)
             self.assertEqual(len(server.complete(n=2)["choices"]), 2)
 
+    def test_a_client_that_does_not_read_holds_nobody_up(self):
+        with Serving("--mesh", "tp=2", "--batch", "4", "--cache-tokens", "100000", "--model",
+                     make_long_model()) as server, socket.socket() as s:
+            want = server.text(max_tokens=20)
+            body = json.dumps({"prompt": "a", "n": 2, "max_tokens": 40000, "stream": True,
+                               "logprobs": 20})
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            s.connect(("127.0.0.1", server.port))
+            s.sendall(f"POST /v1/completions HTTP/1.1\r\nHost: localhost:{server.port}\r\n"
+                      f"Content-Length: {len(body)}\r\n\r\n{body}".encode())
+            self.assertEqual(server.wait_for_metric("running", 2), 2)
+            answered, begun = 0, time.monotonic()
+            # Buffers fill up, and ten seconds later the client is disconnected.
+            while server.metrics()["cancelled_total"] < 2:
+                self.assertEqual(server.text(max_tokens=20), want)
+                answered += 1
+                self.assertLess(time.monotonic() - begun, 45)
+            self.assertGreater(answered, 50)
+            self.assertEqual(server.wait_for_metric("running", 0), 0)
+
     def test_a_text_that_is_cancelled_ends_for_its_client(self):
         with Serving("--mesh", "tp=2", "--batch", "1", "--model", make_long_model()) as server:
             def status():
