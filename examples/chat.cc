@@ -11,6 +11,7 @@
 
 #include "dtensor/placement/error.h"
 #include "dtensor/program/program.h"
+#include "dtensor/text_file.h"
 #include "examples/serving/engine_loop.h"
 #include "examples/serving/follow.h"
 #include "examples/serving/served_model.h"
@@ -226,6 +227,7 @@ int main(int argc, char** argv) {
       [&] {
         DT_CHECK(!a.model.empty(), "--model",
                  "it is missing; write --model DIR");
+        a.model = caller_path(a.model);
         a.text.check();
       },
       [&] { examples::chat(a, program); });

@@ -12,6 +12,7 @@
 #include "dtensor/nn/text/text_pieces.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/program/program.h"
+#include "dtensor/text_file.h"
 #include "examples/text_flags.h"
 #include "examples/token_ids.h"
 
@@ -157,8 +158,10 @@ int main(int argc, char** argv) {
       [&] {
         DT_CHECK(!a.model.empty(), "--model",
                  "it is missing; write --model DIR");
+        a.model = caller_path(a.model);
         DT_CHECK(a.prompt.empty() != a.ids.empty(), "--prompt",
                  "write either --prompt TEXT or --ids FILE");
+        a.ids = caller_path(a.ids);
         a.text.check();
       },
       [&] { examples::generate(a, program); });

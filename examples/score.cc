@@ -16,6 +16,7 @@
 #include "dtensor/placement/error.h"
 #include "dtensor/program/program.h"
 #include "dtensor/redistribute.h"
+#include "dtensor/text_file.h"
 #include "examples/token_ids.h"
 
 namespace dtensor::examples {
@@ -147,8 +148,10 @@ int main(int argc, char** argv) {
       [&] {
         for (const auto& [flag, value] :
              {std::pair("--model", &args.model), std::pair("--ids", &args.ids),
-              std::pair("--out", &args.out)})
+              std::pair("--out", &args.out)}) {
           DT_CHECK(!value->empty(), flag, "it is missing; write {} PATH", flag);
+          *value = caller_path(*value);
+        }
       },
       [&] {
         const Tensor ids = examples::read_token_ids(

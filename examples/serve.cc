@@ -6,6 +6,7 @@
 #include "dtensor/explore/http_server.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/program/program.h"
+#include "dtensor/text_file.h"
 #include "examples/serving/engine_loop.h"
 #include "examples/serving/server.h"
 
@@ -87,6 +88,7 @@ int main(int argc, char** argv) {
       [&] {
         DT_CHECK(!a.model.empty(), "--model",
                  "it is missing; write --model DIR");
+        a.model = caller_path(a.model);
       },
       [&] { examples::serve(a, program); });
 }
