@@ -393,7 +393,7 @@ DistTensor& DistTensor::as_parameter(Keep keep) {
            "redistribute it first, or write Keep::kStay instead of "
            "kGatherOnUse",
            spec()->to_string());
-  set_requires_grad();
+  if (dtype() != DType::kI8) set_requires_grad();
   impl_->keep = keep;
   impl_->use = nullptr;
   if (const Tensor& part = impl_->part(); part.defined())

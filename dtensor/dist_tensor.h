@@ -163,7 +163,8 @@ class DistTensor {
   // Asks for this tensor's gradient. Throws Error if an operator made it, or if
   // its type is not a float type.
   DistTensor& set_requires_grad(bool = true);
-  // Makes this tensor a parameter: its gradient is wanted, and `keep` limits
+  // Makes this tensor a parameter: its gradient is wanted (unless it is i8,
+  // which has none), and `keep` limits
   // how an operator may bring it to another layout. kStay: it is never sent.
   // kGatherOnUse: it may only be gathered, if that is cheapest. The gathered
   // copy is not kept for the next operator, but the graph holds it until the

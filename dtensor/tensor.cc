@@ -149,6 +149,7 @@ template Tensor Tensor::from(const Shape&, const f16*);
 template Tensor Tensor::from(const Shape&, const int32_t*);
 template Tensor Tensor::from(const Shape&, const int64_t*);
 template Tensor Tensor::from(const Shape&, const bool*);
+template Tensor Tensor::from(const Shape&, const int8_t*);
 
 Tensor Tensor::view(const Shape& shape, const Shape& strides,
                     int64_t offset) const {
@@ -356,7 +357,7 @@ int64_t Tensor::integer_at(int64_t i) const {
 
 double Tensor::at(int64_t i) const {
   const int64_t element = position(i);
-  return visit(dtype_, [&]<class T>() -> double {
+  return visit_stored(dtype_, [&]<class T>() -> double {
     T value;
     device().to_host(stream(), &value, ptr<T>() + element, sizeof(T));
     if constexpr (is_half<T>)

@@ -123,6 +123,7 @@ std::string only_in_output(const Rule& rule) {
 
 void check_types(std::string_view op, std::span<const DistTensor> operands) {
   const DType a = operands[0].dtype();
+  if (a == DType::kI8) refuse_i8();
   for (const DistTensor& x : operands) {
     const DType b = x.dtype();
     DT_CHECK(is_float(a) == is_float(b), op,

@@ -61,6 +61,7 @@ void sample_numbers(const fn::Function& f, double* p) {
 
 DType type_for(const fn::Function& f, DType t) {
   using fn::Takes;
+  if (t == DType::kI8) refuse_i8();
   if (is_float(t)) {
     DT_CHECK(fn::takes_floats(f.takes), f.name,
              "takes integers{}, but got {}; write cast(x, DType::kI64)",
@@ -209,7 +210,7 @@ bool keeps_sums(DType from, DType to) {
 
 const Cast& cast_op(DType from, DType to) {
   static const Cast linear("linear 0; up 0"), monotone("up 0"), neither("");
-  if (to == DType::kBool) return neither;
+  if (to == DType::kBool || to == DType::kI8) return neither;
   return keeps_sums(from, to) ? linear : monotone;
 }
 

@@ -7,7 +7,7 @@
 namespace dtensor {
 namespace {
 constexpr std::string_view kNames[kNumDTypes] = {"f32", "f64", "bf16", "f16",
-                                                 "i32", "i64", "bool"};
+                                                 "i32", "i64", "bool", "i8"};
 }
 
 std::string_view name(DType t) { return kNames[static_cast<int>(t)]; }
@@ -16,12 +16,18 @@ DType parse_dtype(std::string_view text) {
   for (int i = 0; i < kNumDTypes; ++i)
     if (kNames[i] == text) return static_cast<DType>(i);
   fail("dtype",
-       "there is no type '{}'; write f32, f64, bf16, f16, i32, i64 or bool",
+       "there is no type '{}'; write f32, f64, bf16, f16, i32, i64, bool or i8",
        text);
+}
+
+void refuse_i8() {
+  fail("dtype",
+       "i8 holds weights and has no arithmetic; write cast(x, DType::kF32)");
 }
 
 DType promote(DType a, DType b) {
   if (a == b) return a;
+  if (a == DType::kI8 || b == DType::kI8) refuse_i8();
   if (is_float(a) != is_float(b)) return is_float(a) ? a : b;
   if (is_float(a))
     return a == DType::kF64 || b == DType::kF64 ? DType::kF64 : DType::kF32;

@@ -8,18 +8,20 @@
 
 namespace dtensor {
 
-// Floats come first (see is_float()). No file contains these numbers.
-enum class DType : uint8_t { kF32, kF64, kBF16, kF16, kI32, kI64, kBool };
-inline constexpr int kNumDTypes = 7;
+// Floats come first (see is_float()). No file contains these numbers. i8 holds
+// weights (see int8_linear() in ops/contraction.h): it can be stored, moved and
+// cast, but has no arithmetic.
+enum class DType : uint8_t { kF32, kF64, kBF16, kF16, kI32, kI64, kBool, kI8 };
+inline constexpr int kNumDTypes = 8;
 
-// "f32", "f64", "bf16", "f16", "i32", "i64", "bool".
+// "f32", "f64", "bf16", "f16", "i32", "i64", "bool", "i8".
 std::string_view name(DType);
 // The inverse of name(). Throws Error for any other text.
 DType parse_dtype(std::string_view text);
 
 // Bytes of one element.
 constexpr int64_t size_of(DType t) {
-  constexpr int64_t size[] = {4, 8, 2, 2, 4, 8, 1};
+  constexpr int64_t size[] = {4, 8, 2, 2, 4, 8, 1, 1};
   return size[static_cast<int>(t)];
 }
 constexpr bool is_float(DType t) { return t <= DType::kF16; }
@@ -31,7 +33,7 @@ constexpr bool is_half_float(DType t) {
 // The type of a result of two operands, as in PyTorch: floats go before
 // integers, integers before bool; within a kind, the wider type. bf16 with f32
 // is f32, and so is bf16 with f16, because neither holds the values of the
-// other.
+// other. Throws Error for i8 with another type.
 DType promote(DType a, DType b);
 
 // promote() for operands of different weight, as in PyTorch: the heavier
@@ -124,11 +126,15 @@ constexpr DType find_dtype() {
   if constexpr (std::is_same_v<T, int32_t>) return DType::kI32;
   if constexpr (std::is_same_v<T, int64_t>) return DType::kI64;
   if constexpr (std::is_same_v<T, bool>) return DType::kBool;
+  if constexpr (std::is_same_v<T, int8_t>) return DType::kI8;
 }
 template <class T>
 inline constexpr DType dtype_of = find_dtype<T>();
 
-// fn.template operator()<T>() for the C++ type T of `t`.
+// Throws Error: i8 has no arithmetic.
+[[noreturn]] void refuse_i8();
+
+// fn.template operator()<T>() for the C++ type T of `t`. Throws Error for i8.
 template <class Fn>
 decltype(auto) visit(DType t, Fn&& fn) {
   switch (t) {
@@ -146,8 +152,17 @@ decltype(auto) visit(DType t, Fn&& fn) {
       return fn.template operator()<int64_t>();
     case DType::kBool:
       break;
+    case DType::kI8:
+      refuse_i8();
   }
   return fn.template operator()<bool>();
+}
+
+// visit() for code that moves or converts values: of i8, too.
+template <class Fn>
+decltype(auto) visit_stored(DType t, Fn&& fn) {
+  if (t == DType::kI8) return fn.template operator()<int8_t>();
+  return visit(t, fn);
 }
 
 }  // namespace dtensor

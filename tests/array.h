@@ -29,7 +29,7 @@ inline Array zeros_like(const Shape& shape, DType t = DType::kF64) {
 
 // On the calling rank's device.
 inline Tensor tensor_of(const Array& a, DType t) {
-  return visit(t, [&]<class T>() {
+  return visit_stored(t, [&]<class T>() {
     // vector<bool> has no data().
     const auto values = std::make_unique<T[]>(a.v.size() + 1);
     for (size_t i = 0; i < a.v.size(); ++i)

@@ -159,6 +159,7 @@ double identity(ReduceOp op) {
 }
 
 void check_reducible(ReduceOp op, DType dtype, std::string_view where) {
+  if (dtype == DType::kI8) refuse_i8();
   DT_CHECK(
       op != ReduceOp::kMean, where,
       "a (sum, count) pair is reduced by summing both; write sum, then divide");

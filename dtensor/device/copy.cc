@@ -261,8 +261,8 @@ void cast_strided(Sizes shape, DType dst_dtype, void* dst, Sizes dst_strides,
   const int last = nest.loops() - 1;
   const int64_t n = nest.n(last), ds = nest.step(last, 0),
                 ss = nest.step(last, 1);
-  visit(dst_dtype, [&]<class D>() {
-    visit(src_dtype, [&]<class Source>() {
+  visit_stored(dst_dtype, [&]<class D>() {
+    visit_stored(src_dtype, [&]<class Source>() {
       // A bool's byte may have any value; as uint8_t, the compiler's loop stays
       // simple.
       using S =
@@ -286,14 +286,14 @@ void cast_strided(Sizes shape, DType dst_dtype, void* dst, Sizes dst_strides,
 #endif
 
 void fill(DType dtype, int64_t n, void* dst, double value) {
-  visit(dtype, [&]<class T>() {
+  visit_stored(dtype, [&]<class T>() {
     std::fill_n(static_cast<T*>(dst), n, fill_value<T>(value));
   });
 }
 
 void fill_strided(DType dtype, Sizes shape, void* dst, Sizes dst_strides,
                   double value) {
-  visit(dtype, [&]<class T>() {
+  visit_stored(dtype, [&]<class T>() {
     const T x = fill_value<T>(value);
     const int64_t zero[kMaxLoops] = {};
     copy_strided(sizeof(T), shape, dst, dst_strides, &x, zero);

@@ -28,9 +28,9 @@ constexpr size_t kTensors = 1 << 16, kFiles = 1 << 16, kValues = 10'000;
 // this many.
 constexpr size_t kExplained = 20'000;
 constexpr const char* kFormat = "dtensor checkpoint";
-constexpr DType kDTypes[] = {DType::kF32, DType::kF64, DType::kBF16,
-                             DType::kF16, DType::kI32, DType::kI64,
-                             DType::kBool};
+constexpr DType kDTypes[] = {DType::kF32,  DType::kF64, DType::kBF16,
+                             DType::kF16,  DType::kI32, DType::kI64,
+                             DType::kBool, DType::kI8};
 
 // A line of the index. Throws Error if it is too long or not UTF-8.
 std::string line_of(const Json& object) {

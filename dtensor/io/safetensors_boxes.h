@@ -14,9 +14,9 @@ namespace dtensor::safetensors {
 inline constexpr int64_t kBuffer = 1 << 20;
 
 inline constexpr std::pair<DType, std::string_view> kNames[] = {
-    {DType::kF32, "F32"},  {DType::kF64, "F64"}, {DType::kBF16, "BF16"},
-    {DType::kF16, "F16"},  {DType::kI32, "I32"}, {DType::kI64, "I64"},
-    {DType::kBool, "BOOL"}};
+    {DType::kF32, "F32"},   {DType::kF64, "F64"}, {DType::kBF16, "BF16"},
+    {DType::kF16, "F16"},   {DType::kI32, "I32"}, {DType::kI64, "I64"},
+    {DType::kBool, "BOOL"}, {DType::kI8, "I8"}};
 
 // The size of a tensor in bytes, or -1 if it does not fit into int64.
 int64_t bytes_of(const Shape&, DType);

@@ -46,6 +46,7 @@ TEST(PublicFunctions, SafetensorsName) {
   EXPECT_EQ(safetensors_name(DType::kBF16), "BF16");
   EXPECT_EQ(safetensors_name(DType::kF16), "F16");
   EXPECT_EQ(safetensors_name(DType::kBool), "BOOL");
+  EXPECT_EQ(safetensors_name(DType::kI8), "I8");
 }
 
 TEST(PublicFunctions, Converted) {

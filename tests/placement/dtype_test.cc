@@ -13,10 +13,11 @@ namespace dtensor {
 namespace {
 
 using enum DType;
-constexpr DType kAll[] = {kF32, kF64, kBF16, kF16, kI32, kI64, kBool};
+constexpr DType kAll[] = {kF32, kF64, kBF16, kF16, kI32, kI64, kBool, kI8};
 
 TEST(DTypeTest, NamesReadBack) {
-  const char* names[] = {"f32", "f64", "bf16", "f16", "i32", "i64", "bool"};
+  const char* names[] = {"f32", "f64", "bf16", "f16",
+                         "i32", "i64", "bool", "i8"};
   static_assert(std::size(kAll) == kNumDTypes);
   for (int i = 0; i < kNumDTypes; ++i) {
     EXPECT_EQ(name(kAll[i]), names[i]);
@@ -29,12 +30,12 @@ TEST(DTypeTest, OtherTextIsAnError) {
     EXPECT_THROW(parse_dtype(text), Error) << "'" << text << "'";
   EXPECT_EQ(testing::error_of([&] { parse_dtype("fp16"); }),
             "[dtype] there is no type 'fp16'; write f32, f64, bf16, f16, i32, "
-            "i64 or bool");
+            "i64, bool or i8");
 }
 
 TEST(DTypeTest, SizeIsThatOfTheCppType) {
   for (DType t : kAll)
-    visit(t, [&]<class T>() {
+    visit_stored(t, [&]<class T>() {
       EXPECT_EQ(size_of(t), static_cast<int64_t>(sizeof(T))) << name(t);
     });
 }
@@ -47,15 +48,18 @@ TEST(DTypeTest, FloatsAreFloats) {
   EXPECT_FALSE(is_float(kI32));
   EXPECT_FALSE(is_float(kI64));
   EXPECT_FALSE(is_float(kBool));
+  EXPECT_FALSE(is_float(kI8));
   for (DType t : kAll) {
     EXPECT_EQ(is_half_float(t), t == kBF16 || t == kF16) << name(t);
-    visit(t, [&]<class T>() { EXPECT_EQ(is_half<T>, is_half_float(t)); });
+    visit_stored(t,
+                 [&]<class T>() { EXPECT_EQ(is_half<T>, is_half_float(t)); });
   }
 }
 
 TEST(DTypeTest, VisitCallsWithTheType) {
   for (DType t : kAll)
-    EXPECT_EQ(visit(t, []<class T>() { return dtype_of<T>; }), t) << name(t);
+    EXPECT_EQ(visit_stored(t, []<class T>() { return dtype_of<T>; }), t)
+        << name(t);
   EXPECT_TRUE(
       (visit(kF32, []<class T>() { return std::is_same_v<T, float>; })));
   EXPECT_TRUE(
@@ -67,6 +71,19 @@ TEST(DTypeTest, VisitCallsWithTheType) {
       (visit(kBool, []<class T>() { return std::is_same_v<T, bool>; })));
 }
 
+TEST(DTypeTest, I8HasNoArithmetic) {
+  const std::string want =
+      "[dtype] i8 holds weights and has no arithmetic; write cast(x, "
+      "DType::kF32)";
+  EXPECT_EQ(testing::error_of([] { visit(kI8, []<class T>() {}); }), want);
+  EXPECT_EQ(promote(kI8, kI8), kI8);
+  for (DType t : kAll)
+    if (t != kI8) {
+      EXPECT_EQ(testing::error_of([&] { promote(t, kI8); }), want) << name(t);
+      EXPECT_EQ(testing::error_of([&] { promote(kI8, t); }), want) << name(t);
+    }
+}
+
 TEST(DTypeTest, VisitReturnsAReference) {
   int x = 0;
   visit(kI32, [&]<class T>() -> int& { return x; }) = 3;
@@ -75,7 +92,8 @@ TEST(DTypeTest, VisitReturnsAReference) {
 
 // torch.promote_types of the same pairs.
 TEST(PromoteTest, EveryPair) {
-  constexpr DType want[kNumDTypes][kNumDTypes] = {
+  constexpr int kOthers = kNumDTypes - 1;  // i8 is the last
+  constexpr DType want[kOthers][kOthers] = {
       // f32, f64, bf16, f16, i32, i64, bool
       {kF32, kF64, kF32, kF32, kF32, kF32, kF32},      // f32
       {kF64, kF64, kF64, kF64, kF64, kF64, kF64},      // f64
@@ -85,8 +103,8 @@ TEST(PromoteTest, EveryPair) {
       {kF32, kF64, kBF16, kF16, kI64, kI64, kI64},     // i64
       {kF32, kF64, kBF16, kF16, kI32, kI64, kBool},    // bool
   };
-  for (int a = 0; a < kNumDTypes; ++a)
-    for (int b = 0; b < kNumDTypes; ++b)
+  for (int a = 0; a < kOthers; ++a)
+    for (int b = 0; b < kOthers; ++b)
       EXPECT_EQ(promote(kAll[a], kAll[b]), want[a][b])
           << name(kAll[a]) << " with " << name(kAll[b]);
 }

@@ -40,6 +40,7 @@ ncclDataType_t type_of(DType dtype) {
     case DType::kI64:
       return ncclInt64;
     case DType::kBool:
+    case DType::kI8:
       return ncclUint8;
   }
   fail("nccl", "NCCL does not have dtype {}; cast to another one",

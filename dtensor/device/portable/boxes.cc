@@ -273,15 +273,16 @@ class PortableBoxes final : public Boxes {
       return;
     }
     const Walk<2> walk(shape, {dst_strides, src_strides});
-    visit(dst_type, [&]<class D>() {
-      visit(src_type, [&]<class S>() { cast_items<D, S>(s, walk, dst, src); });
+    visit_stored(dst_type, [&]<class D>() {
+      visit_stored(src_type,
+                   [&]<class S>() { cast_items<D, S>(s, walk, dst, src); });
     });
   }
 
   void fill(Stream s, DType dtype, Sizes shape, void* dst, Sizes dst_strides,
             double value) const override {
     const Walk<1> walk(shape, {dst_strides});
-    visit(dtype, [&]<class T>() { fill_items<T>(s, walk, dst, value); });
+    visit_stored(dtype, [&]<class T>() { fill_items<T>(s, walk, dst, value); });
   }
 
   int64_t reduce(Stream s, ReduceOp op, DType dtype, Sizes shape, void* dst,

@@ -348,9 +348,10 @@ void multiply(const Gemm& g) {
     case DType::kI64:
       return for_each<uint64_t, uint64_t>(f, gemm_integers<uint64_t>);
     case DType::kBool:
+    case DType::kI8:
       break;
   }
-  fail("gemm", "does not take bools");
+  fail("gemm", "does not take {}", name(g.type));
 }
 
 }  // namespace

@@ -167,6 +167,11 @@ TEST(CastTest, BetweenTypes) {
   EXPECT_EQ((cast<int32_t, f16>({f16(-7.5f), f16(inf)})),
             (std::vector<int32_t>{-7, I32::max()}));
   EXPECT_EQ((cast<double, f16>({f16(0.5f)})), (std::vector<double>{0.5}));
+  EXPECT_EQ((cast<int8_t, float>({-1.9f, 127.5f, 200, -inf, nan})),
+            (std::vector<int8_t>{-1, 127, 127, -128, 0}));
+  EXPECT_EQ((cast<int8_t, bf16>({bf16(-3.5f)})), (std::vector<int8_t>{-3}));
+  EXPECT_EQ((cast<bf16, int8_t>({-127}))[0].bits, bf16(-127.f).bits);
+  EXPECT_EQ((cast<int8_t, int32_t>({-7, 300})), (std::vector<int8_t>{-7, 44}));
   // std::vector<bool> has no data().
   const float x[] = {0, 0.5f, -0.f, nan};
   bool b[4];

@@ -30,6 +30,7 @@ std::vector<Sample> samples(int axes) {
           {"columns", DType::kF64, {3, 5}, layout("S1", "R,S1")},
           {"small", DType::kI64, {2}, layout("S0", "S0,R")},
           {"mask", DType::kBool, {4, 9}, layout("R", "R,S0")},
+          {"weights", DType::kI8, {7, 5}, layout("S0", "S0,S1")},
           {"copied", DType::kF32, {3, 3}, layout("R", "R,R")},
           {"scalar", DType::kI32, {}, layout("R", "R,R")},
           {"nothing", DType::kF32, {0, 4}, layout("S1", "S0,S1")},

@@ -57,6 +57,8 @@ Tensor counting(const Shape& shape, DType t = DType::kF32) {
     if (t == DType::kF16)
       out.mutable_ptr<f16>()[i] = f16(static_cast<float>(v[i] % 2048));
     if (t == DType::kBool) out.mutable_ptr<bool>()[i] = v[i] % 2;
+    if (t == DType::kI8)
+      out.mutable_ptr<int8_t>()[i] = static_cast<int8_t>(v[i] % 256 - 128);
   }
   return out;
 }
@@ -99,7 +101,7 @@ TEST_F(Safetensors, EveryLayoutOnEveryMesh) {
 
 TEST_F(Safetensors, EveryDtypeAndOddShapes) {
   const DType types[] = {DType::kF32, DType::kF64, DType::kBF16, DType::kF16,
-                         DType::kI32, DType::kI64, DType::kBool};
+                         DType::kI32, DType::kI64, DType::kBool, DType::kI8};
   on("a=2", [&](const Mesh& m) {
     std::vector<TensorInfo> infos;
     for (DType t : types) infos.push_back({std::string(name(t)), t, {7}});

@@ -21,7 +21,8 @@ namespace dtensor {
 namespace {
 
 constexpr DType kTypes[] = {DType::kF32, DType::kF64, DType::kBF16,
-                            DType::kI32, DType::kI64, DType::kBool};
+                            DType::kI32, DType::kI64, DType::kBool,
+                            DType::kI8};
 
 // A box in some memory.
 struct Box {
@@ -34,7 +35,7 @@ struct Box {
 
 // Equal bits, or neither a number: whose bits each processor chooses.
 testing::AssertionResult same(DType t, const Box& got, const Box& want) {
-  return visit(t, [&]<class T>() -> testing::AssertionResult {
+  return visit_stored(t, [&]<class T>() -> testing::AssertionResult {
     for (size_t i = 0; i + sizeof(T) <= want.bytes.size(); i += sizeof(T)) {
       const char *x = got.bytes.data() + i, *y = want.bytes.data() + i;
       if (std::memcmp(x, y, sizeof(T)) == 0) continue;
@@ -123,7 +124,7 @@ class BoxesTest : public testing::Test {
   // Values of the type; of floats some that are no numbers.
   void fill(Box& a, DType t) {
     const int64_t n = static_cast<int64_t>(a.bytes.size()) / size_of(t);
-    visit(t, [&]<class T>() {
+    visit_stored(t, [&]<class T>() {
       auto* x = reinterpret_cast<T*>(a.bytes.data());
       for (int64_t i = 0; i < n; ++i) {
         double value = std::normal_distribution<double>(0, 100)(random_);
