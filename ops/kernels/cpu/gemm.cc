@@ -9,6 +9,7 @@
 
 #include "dtensor/device/copy.h"
 #include "dtensor/ops/kernels/cpu/cpu_kernels.h"
+#include "dtensor/ops/kernels/cpu/dots.h"
 #include "dtensor/ops/kernels/cpu/gemm_bf16.h"
 #include "dtensor/ops/kernels/cpu/gemm_f64.h"
 #include "dtensor/ops/kernels/cpu/loops.h"
@@ -18,6 +19,8 @@ namespace dtensor::kernels {
 namespace cpu {
 namespace {
 
+// As many rows as read a half type's matrix faster than the libraries do.
+constexpr int64_t kFewRows = 8;
 // Up to this m n k, a library call costs more than the product itself.
 constexpr int64_t kTiny = 4096;
 
@@ -224,24 +227,33 @@ void gemm_halves(int64_t m, int64_t n, int64_t k, Mat<const T> a,
     if (!accumulate) clear(m, n, c);
     return;
   }
+  constexpr bool kWide = std::is_same_v<TC, float>;
+  const bool few = m <= kFewRows && a.col == 1 && b.row == 1 &&
+                   !(kWide && (accumulate || c.col != 1));
   if constexpr (std::is_same_v<T, bf16>) {
     bool done = false;
-    normalized<T, TC>(
-        m, n, k, a, b, c, accumulate,
-        [&](int64_t m, int64_t n, const Operand<T>& a, const Operand<T>& b,
-            TC* c, int64_t ldc, bool accumulate) {
-          done = gemm_bf16(a.transposed, b.transposed, m, n, k, a.p, a.ld, b.p,
-                           b.ld, accumulate, dtype_of<TC>, c, ldc);
-        });
+    if (!few)
+      normalized<T, TC>(
+          m, n, k, a, b, c, accumulate,
+          [&](int64_t m, int64_t n, const Operand<T>& a, const Operand<T>& b,
+              TC* c, int64_t ldc, bool accumulate) {
+            done = gemm_bf16(a.transposed, b.transposed, m, n, k, a.p, a.ld,
+                             b.p, b.ld, accumulate, dtype_of<TC>, c, ldc);
+          });
     if (done) return;
   }
   const auto fa = widened(kScratchRows, m, k, a);
-  const auto fb = widened(kScratchTable, k, n, b);
-  if constexpr (std::is_same_v<TC, float>) {
-    gemm2d<float>(m, n, k, fa, fb, c, accumulate);
+  const auto multiply = [&](Mat<float> to, bool add) {
+    if (few)  // each row of the transpose of b is read once
+      few_rows(m, n, k, fa.p, fa.row, b.p, b.col, to.p, to.row);
+    else
+      gemm2d<float>(m, n, k, fa, widened(kScratchTable, k, n, b), to, add);
+  };
+  if constexpr (kWide) {
+    multiply(c, accumulate);
   } else {
     float* fc = scratch<float>(kScratchProduct, m * n);
-    gemm2d<float>(m, n, k, fa, fb, {fc, n, 1}, false);
+    multiply({fc, n, 1}, false);
     for (int64_t i = 0; i < m; ++i) {
       const float* from = fc + i * n;
       if (c.col == 1 && !accumulate) {

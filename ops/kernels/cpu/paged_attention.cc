@@ -8,6 +8,7 @@
 
 #include "dtensor/device/portable/rows.h"
 #include "dtensor/ops/kernels/cpu/cpu_kernels.h"
+#include "dtensor/ops/kernels/cpu/dots.h"
 #include "dtensor/ops/kernels/cpu/gemm.h"
 #include "dtensor/ops/kernels/cpu/loops.h"
 
@@ -20,66 +21,6 @@ constexpr int64_t kKeys = 256;  // in a block
 constexpr int64_t kRows = 128;  // of a product: heads times queries
 // As many queries as are better off without copies of the keys.
 constexpr int64_t kFewQueries = 4;
-// Rows and keys whose products are summed at once, in registers.
-constexpr int kTileRows = kVecBytes == 64 ? 4 : 2, kTileKeys = 4;
-
-// Lane i has a[i] + a[i ^ w] if i & w is 0, else b[i] + b[i ^ w].
-template <class T>
-Vec<T> merged(Vec<T> a, Vec<T> b, int64_t w) {
-  const auto second = (lane_numbers<T>() & lanes<T>(w)) != 0;
-  const Vec<T> kept = select(second, b, a), other = select(second, a, b);
-#ifdef __clang__  // it lacks __builtin_shuffle
-  Vec<T> crossed;
-  for (int64_t i = 0; i < Vec<T>::n; ++i) crossed.v[i] = other.v[i ^ w];
-#else
-  const Vec<T> crossed =
-      __builtin_shuffle(other.v, lane_numbers<T>() ^ lanes<T>(w));
-#endif
-  return kept + crossed;
-}
-
-// to[i] = simd::sum(x[i]), to the bit.
-template <int K, class T>
-void sums(const Vec<T>* x, T* to) {
-  constexpr int64_t n = Vec<T>::n;
-  if constexpr (K == 4 && n >= 4) {
-    Vec<T> all =
-        merged(merged(x[0], x[2], n / 2), merged(x[1], x[3], n / 2), n / 4);
-    for (int w = n / 8; w > 0; w /= 2) all = all + rotated(all, w);
-    for (int i = 0; i < 4; ++i) to[i] = all.v[i * n / 4];
-  } else {
-    for (int i = 0; i < K; ++i) to[i] = sum(x[i]);
-  }
-}
-
-// The dot products of R rows of q, d apart, with K keys, `stride` apart; those
-// of a row go to to[0, K), and of the next one to to[step, ...).
-template <int R, int K, class S, class T = compute_t<S>>
-void dots(int64_t d, const T* q, const S* k, int64_t stride, T* to,
-          int64_t step) {
-  using V = Vec<T>;
-  V all[R][K];
-  for (auto& row : all)
-    for (V& sum : row) sum = V(0);
-  const auto add = [&](auto at) {
-    V key[K];
-#pragma GCC unroll 4
-    for (int i = 0; i < K; ++i) key[i] = at(k + i * stride);
-#pragma GCC unroll 4
-    for (int r = 0; r < R; ++r) {
-      const V x = at(q + r * d);
-#pragma GCC unroll 4
-      for (int i = 0; i < K; ++i) all[r][i] = fma(x, key[i], all[r][i]);
-    }
-  };
-  int64_t e = 0;
-  for (; e + V::n <= d; e += V::n)
-    add([e](const auto* p) { return load(p + e); });
-  if (e < d) add([e, d](const auto* p) { return load_n(p + e, d - e); });
-#pragma GCC unroll 4
-  for (int r = 0; r < R; ++r) sums<K>(all[r], to + r * step);
-}
-
 // Adds K values times p to R rows of o, one value after the other.
 template <int R, int K, class S, class T = compute_t<S>>
 void add_values(int64_t d, const T* p, int64_t step, const S* v, int64_t stride,
@@ -104,14 +45,6 @@ void add_values(int64_t d, const T* p, int64_t step, const S* v, int64_t stride,
   if (e < d)
     add([e, d](const auto* x) { return load_n(x + e, d - e); },
         [e, d](T* x, V y) { store_n(x + e, y, d - e); });
-}
-
-// fn.template operator()<N>(i) for the i in [0, n), N or 1 at a time.
-template <int N, class Fn>
-void by(int64_t n, Fn&& fn) {
-  int64_t i = 0;
-  for (; i + N <= n; i += N) fn.template operator()<N>(i);
-  for (; i < n; ++i) fn.template operator()<1>(i);
 }
 
 template <class S>
@@ -247,7 +180,7 @@ class Paged {
   void read_scores(int64_t request, int64_t j0, int64_t nk, int64_t nq) {
     tiles(request, j0, nk, nq, a_.k,
           [&]<int R, int K>(int64_t r, int64_t j, const S* k) {
-            dots<R, K>(a_.d, q_ + r * a_.d, k, a_.k.strides[2],
+            dots<R, K>(a_.d, q_ + r * a_.d, a_.d, k, a_.k.strides[2],
                        score_ + r * nk + j, nk);
           });
     cap(a_.hq * nq * nk);

@@ -1,0 +1,111 @@
+// Dot products of a few rows with many, each of which is read once. Private to
+// ops/kernels.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+
+#include "dtensor/device/portable/rows.h"
+
+namespace dtensor::kernels::cpu {
+using namespace simd;
+
+// Rows and keys whose products are summed at once, in registers.
+inline constexpr int kTileRows = kVecBytes == 64 ? 4 : 2, kTileKeys = 4;
+
+// Lane i has a[i] + a[i ^ w] if i & w is 0, else b[i] + b[i ^ w].
+template <class T>
+Vec<T> merged(Vec<T> a, Vec<T> b, int64_t w) {
+  const auto second = (lane_numbers<T>() & lanes<T>(w)) != 0;
+  const Vec<T> kept = select(second, b, a), other = select(second, a, b);
+#ifdef __clang__  // it lacks __builtin_shuffle
+  Vec<T> crossed;
+  for (int64_t i = 0; i < Vec<T>::n; ++i) crossed.v[i] = other.v[i ^ w];
+#else
+  const Vec<T> crossed =
+      __builtin_shuffle(other.v, lane_numbers<T>() ^ lanes<T>(w));
+#endif
+  return kept + crossed;
+}
+
+// to[i] = simd::sum(x[i]), to the bit.
+template <int K, class T>
+void sums(const Vec<T>* x, T* to) {
+  constexpr int64_t n = Vec<T>::n;
+  if constexpr (K == 4 && n >= 4) {
+    Vec<T> all =
+        merged(merged(x[0], x[2], n / 2), merged(x[1], x[3], n / 2), n / 4);
+    for (int w = n / 8; w > 0; w /= 2) all = all + rotated(all, w);
+    for (int i = 0; i < 4; ++i) to[i] = all.v[i * n / 4];
+  } else {
+    for (int i = 0; i < K; ++i) to[i] = sum(x[i]);
+  }
+}
+
+// The dot products of R rows of q, `row` apart, with K keys, `stride` apart, of
+// d elements; those of a row go to to[0, K), and of the next one to to[step,
+// ...). Their bits do not depend on R and K. If `ahead` is not 0, keys that are
+// so many elements further on are fetched into the second-level cache.
+template <int R, int K, class S, class T = compute_t<S>>
+void dots(int64_t d, const T* q, int64_t row, const S* k, int64_t stride, T* to,
+          int64_t step, int64_t ahead = 0) {
+  using V = Vec<T>;
+  V all[R][K];
+  for (auto& sums_of_row : all)
+    for (V& sum : sums_of_row) sum = V(0);
+  const auto add = [&](auto at) {
+    V key[K];
+#pragma GCC unroll 4
+    for (int i = 0; i < K; ++i) key[i] = at(k + i * stride);
+#pragma GCC unroll 4
+    for (int r = 0; r < R; ++r) {
+      const V x = at(q + r * row);
+#pragma GCC unroll 4
+      for (int i = 0; i < K; ++i) all[r][i] = fma(x, key[i], all[r][i]);
+    }
+  };
+  constexpr int64_t kLine = 64 / sizeof(S);  // elements
+  int64_t e = 0;
+  if (ahead > 0)
+    for (; e + kLine <= d; e += kLine) {
+#pragma GCC unroll 4
+      for (int i = 0; i < K; ++i)
+        __builtin_prefetch(k + i * stride + e + ahead, 0, 2);
+#pragma GCC unroll 8
+      for (int64_t f = e; f < e + kLine; f += V::n)
+        add([f](const auto* p) { return load(p + f); });
+    }
+  for (; e + V::n <= d; e += V::n)
+    add([e](const auto* p) { return load(p + e); });
+  if (e < d) add([e, d](const auto* p) { return load_n(p + e, d - e); });
+#pragma GCC unroll 4
+  for (int r = 0; r < R; ++r) sums<K>(all[r], to + r * step);
+}
+
+// fn.template operator()<N>(i) for the i in [0, n), N or 1 at a time.
+template <int N, class Fn>
+void by(int64_t n, Fn&& fn) {
+  int64_t i = 0;
+  for (; i + N <= n; i += N) fn.template operator()<N>(i);
+  for (; i < n; ++i) fn.template operator()<1>(i);
+}
+
+// to[i, j] = the product of row i of x [m, k] and row j of w [n, k]. Reads each
+// row of w once from memory if m rows of x stay in the cache. Rows that follow
+// each other in w are fetched kAhead bytes or more before they are needed:
+// otherwise one core waits for half the time.
+inline constexpr int64_t kAhead = 16 << 10;
+template <class S, class T = compute_t<S>>
+void few_rows(int64_t m, int64_t n, int64_t k, const T* x, int64_t x_row,
+              const S* w, int64_t w_row, T* to, int64_t to_row) {
+  const int64_t block = kTileKeys * w_row,
+                ahead = (kAhead / int64_t{sizeof(S)} + block - 1) /
+                        std::max<int64_t>(1, block) * block;
+  by<kTileKeys>(n, [&]<int K>(int64_t j) {
+    by<kTileRows>(m, [&]<int R>(int64_t i) {
+      dots<R, K>(k, x + i * x_row, x_row, w + j * w_row, w_row,
+                 to + i * to_row + j, to_row, ahead);
+    });
+  });
+}
+
+}  // namespace dtensor::kernels::cpu
