@@ -51,4 +51,17 @@ struct FinishGemm {
   Gemm of;
 };
 
+// y[m, n] = scale[n] times the sum over k of x[m, k] weight[n, k], plus
+// bias[n]. Sums are f32 (f64 for f64), and rounded once. All arrays are
+// contiguous.
+struct Int8Linear {
+  DType type = DType::kF32;  // of x, bias and y: a float type
+  int64_t m = 0, n = 0, k = 0;
+  const void* x = nullptr;
+  const int8_t* weight = nullptr;
+  const void* scale = nullptr;  // of type stat_of(type)
+  const void* bias = nullptr;   // may be null
+  void* y = nullptr;
+};
+
 }  // namespace dtensor::kernels

@@ -25,6 +25,7 @@
 #define DT_KERNELS(X)      \
   X(Gemm)                  \
   X(FinishGemm)            \
+  X(Int8Linear)            \
   X(Unary)                 \
   X(Binary)                \
   X(Where)                 \

@@ -29,10 +29,11 @@ using dtensor::is_half;
 template <class T>
 inline constexpr bool is_floating = std::is_floating_point_v<T> || is_half<T>;
 
-// The type in which values of type T are computed: f32 for f16 and bf16,
+// The type in which values of type T are computed: f32 for f16, bf16 and i8,
 // otherwise T.
 template <class T>
-using compute_t = std::conditional_t<is_half<T>, float, T>;
+using compute_t =
+    std::conditional_t<is_half<T> || std::is_same_v<T, int8_t>, float, T>;
 
 template <class T>
 DT_HD inline compute_t<T> widened(T x) {

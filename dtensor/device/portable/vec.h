@@ -30,6 +30,7 @@ using I32v = int32_t __attribute__((vector_size(kVecBytes)));
 using I64v = int64_t __attribute__((vector_size(kVecBytes)));
 using U32v = uint32_t __attribute__((vector_size(kVecBytes)));
 using U16h = uint16_t __attribute__((vector_size(kVecBytes / 2)));
+using I8q = int8_t __attribute__((vector_size(kVecBytes / 4)));
 
 template <class T>
 struct Raw;
@@ -184,6 +185,15 @@ inline Vec<float> load(const f16* p) {
   return r;
 #endif
 }
+inline Vec<float> load(const int8_t* p) {
+  I8q q;
+  std::memcpy(&q, p, sizeof(q));
+#if defined(__AVX512F__)  // GCC converts the parts one after the other
+  return (F32v)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32((__m128i)q));
+#else
+  return __builtin_convertvector(__builtin_convertvector(q, I32v), F32v);
+#endif
+}
 template <class S>
 inline void store(S* p, Vec<S> a) {
   std::memcpy(p, &a.v, sizeof(a.v));
@@ -236,6 +246,11 @@ inline Vec<float> load_n(const bf16* p, int64_t m, float rest = 0) {
 inline Vec<float> load_n(const f16* p, int64_t m, float rest = 0) {
   return (F32v)_mm512_mask_cvtph_ps(_mm512_set1_ps(rest), first<16>(m),
                                     _mm256_maskz_loadu_epi16(first<16>(m), p));
+}
+inline Vec<float> load_n(const int8_t* p, int64_t m, float rest = 0) {
+  const __m128i q = _mm_maskz_loadu_epi8(first<16>(m), p);
+  return (F32v)_mm512_mask_cvtepi32_ps(_mm512_set1_ps(rest), first<16>(m),
+                                       _mm512_cvtepi8_epi32(q));
 }
 inline void store_n(float* p, Vec<float> a, int64_t m) {
   _mm512_mask_storeu_ps(p, first<16>(m), (__m512)a.v);

@@ -350,6 +350,57 @@ TEST(EpilogueTest, RefusesIntegers) {
                Error);
 }
 
+// Few rows and many; ends of registers; more weights than are widened at once.
+TEST(Int8LinearTest, IsALoop) {
+  for (DType t : kFloats)
+    for (int64_t m : {1, 2, 5, 8, 16, 17, 33})
+      for (const auto& [n, k] : {std::pair{1, 1},
+                                 {7, 5},
+                                 {66, 40},
+                                 {131, 64},
+                                 {5, 0},
+                                 {0, 5},
+                                 {70, 9001}})
+        for (bool with_bias : {false, true}) {
+          if (k > 9000 && m != 1 && m != 17) continue;
+          const DType wide = stat_of(t);
+          const Elements x = Elements::random(t, m * k, -1, 1, 1),
+                         w = Elements::random(DType::kI8, n * k, -127, 128, 2),
+                         scale = Elements::random(wide, n, 0.001, 0.01, 3),
+                         bias = Elements::random(t, n, -1, 1, 4);
+          Elements y(t, m * n, 9);
+          run(Int8Linear{.type = t,
+                         .m = m,
+                         .n = n,
+                         .k = k,
+                         .x = x.data(),
+                         .weight = static_cast<const int8_t*>(w.data()),
+                         .scale = scale.data(),
+                         .bias = with_bias ? bias.data() : nullptr,
+                         .y = y.data()});
+          const std::vector<double> xs = x.doubles(), ws = w.doubles();
+          std::vector<double> want;
+          for (int64_t i = 0; i < m; ++i)
+            for (int64_t j = 0; j < n; ++j) {
+              double sum = 0;
+              for (int64_t p = 0; p < k; ++p)
+                sum += xs[static_cast<size_t>(i * k + p)] *
+                       ws[static_cast<size_t>(j * k + p)];
+              want.push_back(sum * scale[j] + (with_bias ? bias[j] : 0));
+            }
+          const double terms = std::sqrt(static_cast<double>(k + 1)),
+                       tol = t == DType::kF64   ? 1e-14 * terms
+                             : t == DType::kF32 ? 1e-6 * terms
+                                                : tolerance(t);
+          ASSERT_TRUE(near(y, want, tol))
+              << name(t) << " " << m << "x" << n << "x" << k;
+        }
+}
+
+TEST(Int8LinearTest, RefusesIntegers) {
+  EXPECT_THROW(run(Int8Linear{.type = DType::kI32, .m = 1, .n = 1}), Error);
+}
+
 TEST(GemmTest, RefusesWhatItDoesNotHave) {
   Gemm g;
   g.m = g.n = g.k = 1;

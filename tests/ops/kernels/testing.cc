@@ -27,7 +27,7 @@ Elements Elements::random(DType t, int64_t n, double lo, double hi,
 }
 
 double Elements::operator[](int64_t i) const {
-  return visit(type_, [&]<class T>() -> double {
+  return visit_stored(type_, [&]<class T>() -> double {
     T x;
     std::memcpy(&x, raw_.data() + i * static_cast<int64_t>(sizeof(T)),
                 sizeof(T));
@@ -39,7 +39,7 @@ double Elements::operator[](int64_t i) const {
 }
 
 void Elements::set(int64_t i, double v) {
-  visit(type_, [&]<class T>() {
+  visit_stored(type_, [&]<class T>() {
     T x;
     if constexpr (is_half<T>)
       x = T(static_cast<float>(v));
