@@ -268,6 +268,8 @@ OpQuestion parse_question(const std::string& name,
       t = DType::kI64;
     if (op && sample.inputs[i].values == SampleInput::Values::kBool)
       t = DType::kBool;
+    if (op && sample.inputs[i].values == SampleInput::Values::kInt8)
+      t = DType::kI8;
     q.inputs.push_back(parse_input(ins[i], t, mesh));
   }
   return q;

@@ -84,6 +84,13 @@ AxisMask Compute::axes_of(char factor) const {
   return f < 0 ? 0 : decision.assignment.dims[static_cast<size_t>(f)].axes();
 }
 
+bool Compute::first_of(char factor) const {
+  const AxisMask axes = axes_of(factor);
+  for (int a = 0; axes >> a; ++a)
+    if ((axes >> a & 1) && coord()[a] != 0) return false;
+  return true;
+}
+
 IntervalList Compute::ranges_of(char factor) const {
   int f = decision.rule->rule().factor(factor);
   IntervalList list;

@@ -72,6 +72,8 @@ class Compute {
   // size over all ranks.
   AxisMask axes_of(char factor) const;
   IntervalList ranges_of(char factor) const;
+  // Whether this rank has the first part of a factor, or all of it.
+  bool first_of(char factor) const;
   int64_t global_size(char factor) const;
   // For the rank at a coordinate: its number of rows (see reduce_rows()); and
   // the position of its range of the factor, from 0, among the ranks that split

@@ -116,6 +116,23 @@ DistTensor linear(const DistTensor& x, const DistTensor& weight,
                   const DistTensor& bias = {},
                   Activation then = Activation::kNone);
 
+// linear() with a weight of i8: row n of `weight` [n, k] stands for the row
+// times scale[n]. x [..., k] and bias [n] have one float type, which is the
+// result's; scale is of any float type. Products of few rows read each weight
+// once. The weight has no gradient. Every rank of the mesh calls it. Throws
+// Error if shapes or types do not fit.
+DistTensor int8_linear(const DistTensor& x, const DistTensor& weight,
+                       const DistTensor& scale, const DistTensor& bias = {});
+
+// A weight [n, k] of floats as int8_linear() takes it: scale[n] is the largest
+// magnitude of row n divided by 127, and each weight the nearest multiple of
+// it. Not recorded by autograd. Collective if k is split.
+struct Int8Weight {
+  DistTensor weight;  // i8
+  DistTensor scale;   // f32; f64 for f64
+};
+Int8Weight to_int8(const DistTensor& weight);
+
 // ---- SUMMA ----
 //
 // Multiplies two matrices that are both split in two dimensions, by panels.

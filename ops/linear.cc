@@ -145,11 +145,7 @@ class Linear : public RuleOp {
 
   void compute(Compute& c) const override {
     // If the sum is split, only the first part adds the bias.
-    const AxisMask axes = c.axes_of('i');
-    bool first = true;
-    for (int a = 0; axes >> a; ++a)
-      first &= !(axes >> a & 1) || c.coord()[a] == 0;
-    if (!first) {
+    if (!c.first_of('i')) {
       memo(c.decision).local.run(c);
       return;
     }

@@ -47,7 +47,8 @@ struct SampleInput {
     kAny,       // positive and negative, mean not zero
     kPositive,  // at least 0.2
     kIndex,     // i64 in [0, bound); some are outside if the operator allows it
-    kBool
+    kBool,
+    kInt8
   };
   Shape shape;
   Values values = Values::kAny;

@@ -45,6 +45,8 @@ WITHOUT_CASES = [
      "tests/ops/paged_attention_test.cc", "kv_heads_of paged_attention"),
     ("torch has no such function; compared with a plain loop",
      "tests/ops/experts_test.cc", "experts data_decide_bytes"),
+    ("torch has no public function; compared with linear()",
+     "tests/ops/linear_test.cc", "int8_linear to_int8"),
     ("matmul() by another algorithm; compared with it",
      "tests/ops/summa_test.cc", "summa summa_panels"),
     ("it writes in place; compared with slices",

@@ -3,11 +3,14 @@
 #include "dtensor/comm_event.h"
 #include "dtensor/ops/all_ops.h"
 #include "dtensor/ops/contraction.h"
+#include "dtensor/ops/create.h"
 #include "dtensor/ops/grad.h"
 #include "dtensor/ops/op.h"
+#include "dtensor/ops/reduce.h"
 #include "dtensor/ops/view.h"
 #include "dtensor/rank_context.h"
 #include "tests/ops/structured_testing.h"
+#include "tests/testing.h"
 
 namespace dtensor::testing {
 namespace {
@@ -478,6 +481,86 @@ TEST(LinearTest, AnOperatorTakesOneType) {
               std::string::npos)
         << message;
   }
+}
+
+// The scale is the largest magnitude of a row over 127. Halves are rounded to
+// even; a row of zeros stays zero.
+TEST(Int8LinearTest, WeightsAreMultiplesOfTheirScale) {
+  const float w[] = {1, -2, 127, 0.5, 1.5, -254, 0, 0, 0, 0.25, 0.125, -0.25};
+  for (const char* layout : {"R", "S0", "S1"})
+    run(2, [&](Runtime& rt) {
+      const DistTensor all = DistTensor::from_global(
+          Tensor::from({4, 3}, w), rt.mesh({{"x", 2}}), layout);
+      const Int8Weight q = to_int8(all);
+      EXPECT_EQ(q.weight.layout(), all.layout());
+      EXPECT_EQ(q.weight.dtype(), DType::kI8);
+      EXPECT_EQ(q.scale.dtype(), DType::kF32);
+      EXPECT_EQ(values(q.weight),
+                (std::vector<double>{1, -2, 127, 0, 1, -127, 0, 0, 0, 127, 64,
+                                     -127}));
+      EXPECT_EQ(values(q.scale), (std::vector<double>{1, 2, 0, 0.25f / 127}));
+    });
+}
+
+// torch 2.15's _weight_int8pack_mm(x, w, scale) of these, in f32.
+TEST(Int8LinearTest, IsTorchs) {
+  Array x = zeros_like({2, 32}, DType::kF32),
+        w = zeros_like({4, 32}, DType::kI8);
+  for (int64_t i = 0; i < 64; ++i)
+    x.at(i) = static_cast<double>(i % 13 - 6) / 8;
+  for (int64_t i = 0; i < 128; ++i)
+    w.at(i) = static_cast<double>(i * 37 % 255 - 127);
+  const Array scale{{4}, {0.5, 0.25, 0.01, 0.003}, DType::kF32},
+      bias{{4}, {1, 2, 3, 4}, DType::kF32};
+  const double want[] = {
+      79.25,    -68.0,     3.1750001907348633,  -0.5302500128746033,
+      122.5625, -53.09375, 0.31374990940093994, -0.13087497651576996};
+  run(2, [&](Runtime& rt) {
+    const Mesh m = rt.mesh({{"x", 2}});
+    const DistTensor a = put(x, m, "S1"), b = put(w, m, "S1"),
+                     s = put(scale, m);
+    const auto y = values(int8_linear(a, b, s)),
+               more = values(int8_linear(a, b, s, put(bias, m)));
+    for (size_t i = 0; i < 8; ++i) {
+      EXPECT_NEAR(y[i], want[i], 1e-6) << i;
+      EXPECT_NEAR(more[i], want[i] + bias.v[i % 4], 1e-6) << i;
+    }
+  });
+}
+
+TEST(Int8LinearTest, TypesThatDoNotFitAreSentences) {
+  run(2, [](Runtime& rt) {
+    const Mesh m = rt.mesh({{"x", 2}});
+    const DistTensor x = full({2, 3}, 1, m),
+                     w = full({4, 3}, 2, m, "S0", DType::kI8),
+                     s = full({4}, 1, m), f = full({4, 3}, 1, m);
+    EXPECT_EQ(values(int8_linear(x, w, s)), std::vector<double>(8, 6));
+    EXPECT_EQ(error_of([&] { int8_linear(x, f, s); }),
+              "[int8_linear] the weight is f32; write to_int8(), or linear() "
+              "for floats");
+    EXPECT_NE(error_of([&] {
+                int8_linear(cast(x, DType::kI64), w, s);
+              }).find("takes f32, f64, bf16 or f16, but got i64"),
+              std::string::npos);
+    const std::string none =
+        "i8 holds weights and has no arithmetic; write cast(x, DType::kF32)";
+    const std::function<void()> refused[] = {
+        [&] { linear(x, w); },
+        [&] { add(w, w); },
+        [&] { mul(w, 2); },
+        [&] {
+          matmul(w, view(w.redistribute("R"), {3, 4}));
+        },
+        [&] { amax(w); },
+        [&] { exp(w); },
+        [&] { mul(x, w); },
+        [&] {
+          DistTensor::from_local(w.local(), m, "P", w.local().shape())
+              .redistribute("R");
+        }};
+    for (const auto& call : refused)
+      EXPECT_NE(error_of(call).find(none), std::string::npos) << error_of(call);
+  });
 }
 
 }  // namespace

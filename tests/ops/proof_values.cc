@@ -163,6 +163,11 @@ Array make_values(const SampleInput& in, int which, bool coarse) {
     for (double& x : a.v) x = gen() % 5 < 3;
     return a;
   }
+  if (in.values == Values::kInt8) {
+    a.dtype = DType::kI8;
+    for (double& x : a.v) x = static_cast<double>(gen() % 255) - 127;
+    return a;
+  }
   // Odd multiples of 1/64, all different, in an order without pattern, and a
   // small shift so that no two inputs share a value.
   std::vector<int> order(std::max<size_t>(160, a.v.size()));
