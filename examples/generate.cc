@@ -20,7 +20,7 @@ namespace dtensor::examples {
 namespace {
 
 struct Args {
-  std::string model, prompt, ids, dtype = "auto";
+  std::string model, prompt, ids, dtype = "auto", weights = "auto";
   int64_t texts = 8, chunk = 256;
   TextFlags text = TextFlags(64);
   bool no_cache = false;
@@ -100,6 +100,7 @@ void generate(const Args& args, const Program& program) {
   run(program.run_options(), [&](Runtime& rt) {
     nn::LoadOptions options;
     if (args.dtype != "auto") options.dtype = parse_dtype(args.dtype);
+    options.int8_weights = args.weights == "int8";
     const auto model = nn::from_pretrained(args.model, rt.mesh(), options);
     const bool first = rt.rank() == 0,
                streams = first && tokenizer && prompts.size() == 1;
@@ -148,6 +149,9 @@ int main(int argc, char** argv) {
   program.add("--dtype", &a.dtype,
               "the type of parameters and activations; auto: the checkpoint's",
               {"auto", "f32", "f64", "bf16", "f16"});
+  program.add("--weights", &a.weights,
+              "the type of matrices, other than the embedding; auto: --dtype",
+              {"auto", "int8"});
   program.add("--batch", &a.texts, "the most texts that are continued at once",
               1);
   program.add("--chunk", &a.chunk, "the most tokens of prompts in a step", 1);

@@ -23,7 +23,8 @@ namespace dtensor::examples {
 namespace {
 
 struct Args {
-  std::string model, ids, out, dtype = "auto", recompute = "none";
+  std::string model, ids, out, dtype = "auto", weights = "auto",
+                               recompute = "none";
   bool gradients = false;
 };
 
@@ -60,6 +61,7 @@ void score(const Args& args, const Tensor& ids, Runtime& rt) {
   const Mesh mesh = rt.mesh();
   nn::LoadOptions options;
   if (args.dtype != "auto") options.dtype = parse_dtype(args.dtype);
+  options.int8_weights = args.weights == "int8";
   const auto model = nn::from_pretrained(args.model, mesh, options);
   model->set_recompute(nn::parse_recompute(args.recompute));
   const auto spread = [&](const Tensor& t) {
@@ -140,6 +142,9 @@ int main(int argc, char** argv) {
               "the type of parameters and activations ; auto: the "
               "checkpoint's",
               {"auto", "f32", "f64", "bf16", "f16"});
+  program.add("--weights", &args.weights,
+              "the type of matrices, other than the embedding; auto: --dtype",
+              {"auto", "int8"});
   program.add("--recompute", &args.recompute,
               "recompute blocks in the backward pass",
               {"none", "block", "attention"});
@@ -152,6 +157,8 @@ int main(int argc, char** argv) {
           DT_CHECK(!value->empty(), flag, "it is missing; write {} PATH", flag);
           *value = caller_path(*value);
         }
+        DT_CHECK(!args.gradients || args.weights != "int8", "--gradients",
+                 "weights of int8 have no gradient; leave out --weights int8");
       },
       [&] {
         const Tensor ids = examples::read_token_ids(

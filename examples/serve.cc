@@ -16,7 +16,8 @@ namespace {
 constexpr size_t kMostBody = 8 << 20;
 
 struct Args {
-  std::string model, name, host = "127.0.0.1", api_key, dtype = "auto";
+  std::string model, name, host = "127.0.0.1", api_key, dtype = "auto",
+                           weights = "auto";
   int64_t port = 8000, most = 64;
   nn::EngineOptions engine;
 };
@@ -39,6 +40,7 @@ void serve(const Args& a, const Program& program) {
   }
   ServedCheckpoint from{.dir = a.model, .engine = a.engine};
   if (a.dtype != "auto") from.load.dtype = parse_dtype(a.dtype);
+  from.load.int8_weights = a.weights == "int8";
   serve_requests(program.run_options(), from, queue, [&] {
     const bool is_v6 = a.host.find(':') != a.host.npos;
     fmt::print("http://{}:{}/\n", is_v6 ? "[" + a.host + "]" : a.host,
@@ -83,6 +85,9 @@ int main(int argc, char** argv) {
   program.add("--dtype", &a.dtype,
               "the type of parameters and activations; auto: the checkpoint's",
               {"auto", "f32", "f64", "bf16", "f16"});
+  program.add("--weights", &a.weights,
+              "the type of matrices, other than the embedding; auto: --dtype",
+              {"auto", "int8"});
   return program.main(
       argc, argv,
       [&] {

@@ -15,7 +15,7 @@ struct CacheTokens;
 
 // weight [out, in], as in PyTorch. Column-parallel is S0; row-parallel is S1,
 // and the product is then a partial sum, to one part of which the bias is
-// added.
+// added. With Scope::int8_weights: i8, and weight_scale [out]; int8_linear().
 class Linear : public Module {
  public:
   Linear(const Scope& at, int64_t in, int64_t out, bool bias = true);
@@ -30,7 +30,7 @@ class Linear : public Module {
   const DistTensor& bias() const { return bias_; }  // undefined if none
 
  private:
-  DistTensor weight_, bias_;
+  DistTensor weight_, bias_, scale_;
 };
 
 class Embedding : public Module {

@@ -7,7 +7,11 @@ namespace dtensor::nn {
 
 Linear::Linear(const Scope& at, int64_t in, int64_t out, bool bias)
     : Module(at),
-      weight_(add_parameter("weight", {out, in}, Init::fan_in(in))) {
+      weight_(add_parameter("weight", {out, in}, Init::fan_in(in),
+                            at.int8_weights ? DType::kI8 : at.dtype)) {
+  if (at.int8_weights)
+    scale_ = add_parameter("weight_scale", {out}, Init::ones(),
+                           at.dtype == DType::kF64 ? DType::kF64 : DType::kF32);
   if (bias) bias_ = add_parameter("bias", {out}, Init::zeros());
 }
 
@@ -18,11 +22,13 @@ Linear::Linear(const Scope& at, const DistTensor& weight,
 }
 
 DistTensor Linear::forward(const DistTensor& x) const {
+  if (scale_.defined()) return int8_linear(x, weight_, scale_, bias_);
   return linear(x, weight_, bias_);
 }
 
 DistTensor Linear::forward(const DistTensor& x, Activation then) const {
-  if (typeid(*this) == typeid(Linear)) return linear(x, weight_, bias_, then);
+  if (typeid(*this) == typeid(Linear) && !scale_.defined())
+    return linear(x, weight_, bias_, then);
   const DistTensor y = forward(x);
   return then == Activation::kGeluTanh ? gelu_tanh(y) : y;
 }

@@ -8,11 +8,13 @@ namespace dtensor::nn {
 std::unique_ptr<LanguageModel> internal::make_model(const ModelConfig& config,
                                                     const Mesh& mesh,
                                                     const ParallelPlan& plan,
-                                                    uint64_t seed, bool empty) {
+                                                    uint64_t seed, bool empty,
+                                                    bool int8_weights) {
   config.validate();
   Scope root{mesh, std::make_shared<const ParallelPlan>(plan), config.dtype,
              seed};
   root.empty = empty;
+  root.int8_weights = int8_weights;
   if (axis_that(kSplitsStages, mesh) >= 0)
     root.mesh_of = [cut = cut_pipeline(config, mesh, plan.pipeline_chunks)](
                        std::string_view path) {

@@ -26,10 +26,12 @@ std::unique_ptr<LanguageModel> make_model(const ModelConfig&, const Mesh&,
                                           uint64_t seed = 0);
 
 namespace internal {
-// make_model(). If `empty`, its parameters have no values yet.
+// make_model(). If `empty`, its parameters have no values yet; see Scope for
+// int8_weights.
 std::unique_ptr<LanguageModel> make_model(const ModelConfig&, const Mesh&,
                                           const ParallelPlan&, uint64_t seed,
-                                          bool empty);
+                                          bool empty,
+                                          bool int8_weights = false);
 }  // namespace internal
 
 // ---- Files in the format of Hugging Face transformers ----
@@ -49,6 +51,12 @@ void save_pretrained(const LanguageModel&, const std::string& dir);
 struct LoadOptions {
   std::optional<DType> dtype = {};        // the config's if not set
   std::optional<ParallelPlan> plan = {};  // default_plan() if not set
+  // The weights of all Linear layers become int8 as they are read, each row
+  // with a scale (to_int8() of ops/contraction.h); so does a head that is not
+  // the embedding. Embeddings, norms, biases, routers and experts stay floats.
+  // One parameter after the other is converted, so that only one is held twice.
+  // Such a model can be run, but not trained or saved.
+  bool int8_weights = false;
 };
 
 // Loads a model of any architecture (architecture.h) from a folder of

@@ -17,15 +17,15 @@ Scope Scope::operator/(std::string_view child) const {
 }
 
 DistTensor Module::add_parameter(std::string_view name, const Shape& shape,
-                                 const Init& init) {
+                                 const Init& init, std::optional<DType> type) {
   Scope own = scope_;
   own.mesh_of = {};  // a parameter lies on its module's mesh
   const std::string full = (own / name).path;
   const ParameterLayouts layouts = layouts_of(
       scope_.plan ? *scope_.plan : ParallelPlan(), full, scope_.mesh, shape);
-  DistTensor p =
-      make_parameter(full, shape, scope_.mesh, layouts.rest, scope_.dtype,
-                     scope_.empty ? Init::none() : init, scope_.seed);
+  DistTensor p = make_parameter(
+      full, shape, scope_.mesh, layouts.rest, type.value_or(scope_.dtype),
+      scope_.empty ? Init::none() : init, scope_.seed);
   if (layouts.rest != layouts.use)
     p.gather_on_use(layouts.use);
   else if (layouts.update != layouts.rest)

@@ -21,6 +21,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -71,6 +72,8 @@ struct Scope {
   std::string path = {};
   // Parameters get memory, but no values: they are loaded next.
   bool empty = false;
+  // The weights of Linear are i8 (layers.h). Only with `empty`.
+  bool int8_weights = false;
   // If set, the mesh of the module at this path, for modules that do not all
   // lie on `mesh` (pipeline_model.h).
   std::function<Mesh(std::string_view path)> mesh_of = {};
@@ -155,8 +158,10 @@ class Module {
     return Child<M>(&children_.back()->module);
   }
   // Makes a parameter of this module, which stays in the layouts that the plan
-  // gives its full name. Throws Error if the name is taken.
-  DistTensor add_parameter(std::string_view name, const Shape&, const Init&);
+  // gives its full name. It is of the type dtype() unless another is given.
+  // Throws Error if the name is taken.
+  DistTensor add_parameter(std::string_view name, const Shape&, const Init&,
+                           std::optional<DType> = {});
   // Registers an existing tensor, such as another module's parameter.
   DistTensor adopt_parameter(std::string_view name, const DistTensor&);
 

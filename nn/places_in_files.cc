@@ -32,7 +32,11 @@ PlacesInFiles::PlacesInFiles(const LanguageModel& model, bool without_prefix)
     : of_(architecture(model.config().name)),
       without_prefix_(without_prefix),
       heads_(model.config().heads),
-      parameters_(model.named_parameters()) {}
+      parameters_(model.named_parameters()) {
+  std::erase_if(parameters_, [](const NamedParameter& p) {
+    return p.name.ends_with(".weight_scale");
+  });
+}
 
 std::vector<PlaceInFile> PlacesInFiles::of(const NamedParameter& p) const {
   std::vector<PlaceInFile> all = with_prefix(p);

@@ -19,6 +19,7 @@
 #include "dtensor/nn/models.h"
 #include "dtensor/nn/places_in_files.h"
 #include "dtensor/nn/pretrained_config.h"
+#include "dtensor/ops/contraction.h"
 #include "dtensor/ops/view.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/rank_context.h"
@@ -85,6 +86,11 @@ void commit_config(const std::string& dir, const std::string& text) {
 
 void save_pretrained(const LanguageModel& model, const std::string& dir) {
   const ModelConfig& config = model.config();
+  for (const NamedParameter& p : model.named_parameters())
+    DT_CHECK(p.tensor.dtype() != DType::kI8, "save",
+             "{} became int8 when it was loaded, and transformers' files hold "
+             "floats; load the model without int8_weights to save it",
+             p.name);
   const PlacesInFiles places(
       model, architecture(config.name).head_kind == Architecture::Head::kNone);
   std::vector<TensorInfo> tensors;
@@ -125,7 +131,7 @@ std::unique_ptr<LanguageModel> from_pretrained(const std::string& dir,
   config.validate();
   auto model = internal::make_model(
       config, mesh, options.plan ? *options.plan : default_plan(config, mesh),
-      0, true);
+      0, true, options.int8_weights);
   const SafetensorsFolder files(dir);
   const Architecture& of = architecture(config.name);
   const std::string_view prefix = of.optional_prefix;
@@ -168,7 +174,13 @@ std::unique_ptr<LanguageModel> from_pretrained(const std::string& dir,
     DistTensor value = parts.size() == 1 ? parts[0] : cat(parts, 0);
     if (value.shape() != p.tensor.shape())
       value = view(value, p.tensor.shape());
-    assign(p.tensor, value);
+    if (p.tensor.dtype() != DType::kI8) {
+      assign(p.tensor, value);
+      continue;
+    }
+    const Int8Weight q = to_int8(value);
+    assign(p.tensor, q.weight);
+    assign(model->parameter(p.name + "_scale"), q.scale);
   }
   DT_CHECK(unread.empty(), "load",
            "{} has {} tensors that a {} does not have; the first is {}",

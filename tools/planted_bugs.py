@@ -684,8 +684,8 @@ BUGS = [
     ], ['kernels/reduce_test']),
     Bug(130, 'linear init: fan-out instead of fan-in', [
         ('nn/linear.cc',
-         'Init::fan_in(in))',
-         'Init::fan_in(MUT(130) ? out : in))'),
+         'Init::fan_in(in),',
+         'Init::fan_in(MUT(130) ? out : in),'),
     ], ['module_test']),
     Bug(131, 'f64 parameters draw other numbers than f32 ones', [
         ('nn/init.cc',
@@ -1790,6 +1790,21 @@ BUGS = [
          'Mixed mixed = mlp(norm_2_(at.x));',
          'Mixed mixed = mlp(MUT(534) ? at.y : norm_2_(at.x));'),
     ], ['goldens_test']),
+    Bug(540, 'int8_linear: every part of a split sum adds the bias', [
+        ('ops/int8_linear.cc',
+         "c.in.size() > 3 && c.first_of('i')",
+         "c.in.size() > 3 && (MUT(540) || c.first_of('i'))"),
+    ], ['linear_test', 'proof_test']),
+    Bug(541, 'to_int8: weights are truncated', [
+        ('ops/int8_linear.cc',
+         'cast(round(w / scale), DType::kI8)',
+         'cast(MUT(541) ? w / scale : round(w / scale), DType::kI8)'),
+    ], ['linear_test']),
+    Bug(542, 'int8_linear: every piece has the scales of the first', [
+        ('ops/kernels/portable/int8_linear.cc',
+         'static_cast<const T*>(a.scale) + j0;',
+         'static_cast<const T*>(a.scale) + (MUT(542) ? 0 : j0);'),
+    ], ['kernels/gemm_test']),
 ]
 
 # Numbers of bugs that were removed, and the reason:

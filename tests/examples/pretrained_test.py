@@ -90,6 +90,27 @@ class Pretrained(unittest.TestCase):
                         self.assertAlmostEqual(a, b, 10, name)
             self.assertGreater(compared, 3)
 
+    def test_int8_weights_change_little(self):
+        model = f"{MODELS}/llama"
+        expected = read(f"{model}/expected.safetensors")
+        flags = ["--model", model, "--ids", f"{model}/expected.safetensors",
+                 "--out", self.at("out"), "--dtype", "f64", "--weights", "int8"]
+        losses = set()
+        for mesh in "tp=1", "tp=3":
+            done = run(SCORE, *flags, "--mesh", mesh)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            losses.add(round(read(self.at("out"))["loss"][0], 9))
+        self.assertEqual(len(losses), 1)
+        off = abs(losses.pop() - expected["loss"][0])
+        self.assertTrue(0 < off < 0.01, off)
+        self.assertIn("[--gradients] weights of int8 have no gradient; leave "
+                      "out --weights int8",
+                      run(SCORE, *flags, "--gradients").stderr)
+        write_ids(self.at("ids"), [[7, 3, 11], [1, 2, 3]])
+        flags = ["--model", model, "--weights", "int8", "--ignore-eos"]
+        self.assertEqual(self.continued(*flags),
+                         self.continued(*flags, "--mesh", "tp=3"))
+
     def test_an_encoder_has_no_loss(self):
         model = f"{MODELS}/bert"
         flags = ["--model", model, "--ids", f"{model}/expected.safetensors",

@@ -49,9 +49,10 @@ Ids without_cache(const std::string& dir, const Ids& prompt, int64_t tokens) {
 
 std::vector<Ids> with_engine(const std::string& dir, const std::string& mesh,
                              const std::vector<Ids>& prompts, int64_t tokens,
-                             const EngineOptions& options) {
+                             const EngineOptions& options,
+                             const LoadOptions& load = kF64) {
   return on_mesh<std::vector<Ids>>(mesh, [&](const Mesh& m) {
-    const auto model = from_pretrained(dir, m, kF64);
+    const auto model = from_pretrained(dir, m, load);
     Engine engine(*model, options);
     const int64_t free = engine.cache().free_pages();
     std::vector<Ids> out(prompts.size());
@@ -70,6 +71,16 @@ std::vector<Ids> with_engine(const std::string& dir, const std::string& mesh,
     EXPECT_EQ(engine.cache().free_pages(), free);
     return out;
   });
+}
+
+TEST(Engine, TheSameTokensFromInt8WeightsOnEveryMesh) {
+  const std::vector<Ids> prompts = {{7, 3, 11, 2, 9}, {5}, {40, 41}};
+  const auto of = [&](const char* mesh) {
+    return with_engine("tests/nn/data/llama", mesh, prompts, 9, {.texts = 2},
+                       {.dtype = DType::kF64, .int8_weights = true});
+  };
+  const std::vector<Ids> want = of("tp=1");
+  for (const char* mesh : {"tp=2", "tp=3"}) EXPECT_EQ(of(mesh), want) << mesh;
 }
 
 // Prompts of several lengths, in chunks of 4 and pages of 3, three texts at a

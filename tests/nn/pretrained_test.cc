@@ -4,12 +4,17 @@
 #include <array>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 
+#include "dtensor/autograd.h"
 #include "dtensor/io/safetensors.h"
 #include "dtensor/nn/architecture.h"
 #include "dtensor/nn/models.h"
 #include "dtensor/nn/pretrained_config.h"
+#include "dtensor/ops/pointwise.h"
+#include "dtensor/ops/reduce.h"
+#include "dtensor/ops/view.h"
 #include "dtensor/placement/error.h"
 #include "tests/nn/on_mesh.h"
 #include "tests/testing.h"
@@ -286,6 +291,71 @@ TEST_F(Pretrained, ComesBackInItsType) {
       return 0;
     });
   }
+}
+
+// A model with int8 weights is the model of floats whose matrices are multiples
+// of the scales; on every mesh, and however files keep matrices.
+TEST_F(Pretrained, Int8WeightsStandForFloats) {
+  for (const char* name : {"llama", "gpt", "gpt-neox", "mixtral", "bert-mlm"}) {
+    const std::string dir = save("dp=1", tiny(name));
+    std::map<std::string, Values> one;  // values on one rank
+    for (const char* mesh : {"dp=1", "tp=2", "tp=3", "dp=2,tp=2", "pp=2,tp=2"})
+      on_mesh<int>(mesh, [&](const Mesh& m) {
+        const NoGrad no_grad;
+        const bool first = m.num_ranks() == 1;
+        const auto got = from_pretrained(dir, m, {.int8_weights = true}),
+                   want = from_pretrained(dir, m);
+        size_t matrices = 0;
+        for (const NamedParameter& p : want->named_parameters()) {
+          const DistTensor q = got->parameter(p.name);
+          const bool stays = q.dtype() == DType::kF32;
+          matrices += !stays;
+          if (stays || !q.here()) continue;
+          EXPECT_EQ(q.dtype(), DType::kI8) << p.name;
+          EXPECT_EQ(q.layout(), p.tensor.layout()) << p.name;
+          const DistTensor scale = got->parameter(p.name + "_scale"),
+                           value = cast(q, DType::kF32) *
+                                   view(scale, {scale.size(0), 1});
+          for (const auto& [key, x] :
+               {std::pair(p.name, &q), {p.name + "_scale", &scale}}) {
+            if (first) one[key] = values(*x);
+            EXPECT_EQ(values(*x), one[key]) << key << " on " << mesh;
+          }
+          const DistTensor off =
+              abs(p.tensor - value) / view(scale, {scale.size(0), 1});
+          EXPECT_LE(amax(off).item(), 0.501) << p.name;
+          assign(p.tensor, value);
+        }
+        EXPECT_EQ(matrices, got->named_parameters().size() -
+                                want->named_parameters().size());
+        EXPECT_GE(matrices, 8u);
+        const int32_t ids[] = {1, 5, 2, 9, 3, 3, 0, 7};
+        const DistTensor tokens =
+            DistTensor::from_global(Tensor::from({2, 4}, ids), m, {});
+        const Values x = values(got->logits(tokens)),
+                     y = values(want->logits(tokens));
+        for (size_t i = 0; i < x.size(); ++i)
+          EXPECT_NEAR(x[i], y[i], 1e-5) << name << " on " << mesh;
+        return 0;
+      });
+  }
+}
+
+TEST_F(Pretrained, Int8WeightsAreNotTrainedOrSaved) {
+  const std::string dir = save("dp=1", tiny("llama"));
+  on_mesh<int>("tp=2", [&](const Mesh& m) {
+    const auto model = from_pretrained(dir, m, {.int8_weights = true});
+    EXPECT_EQ(error_of([&] { save_pretrained(*model, dir); }),
+              "[save] model.layers.0.self_attn.q_proj.weight became int8 when "
+              "it was loaded, and transformers' files hold floats; load the "
+              "model without int8_weights to save it");
+    EXPECT_EQ(error_of([&] {
+                model->parameter("lm_head.weight").set_requires_grad();
+              }),
+              "[set_requires_grad] i8[17, 24](S0) has no gradient; only f32, "
+              "f64, bf16 and f16 have one");
+    return 0;
+  });
 }
 
 TEST_F(Pretrained, AFileInTheWayIsAnError) {
