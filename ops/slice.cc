@@ -374,11 +374,9 @@ void copy_into(const DistTensor& x, const DistTensor& rows, int dim,
   if (!part) return;
   Tensor from = moved.local();
   if (from.storage() == part->storage()) from = from.clone();
-  IntervalList has;
-  x.layout().dims[static_cast<size_t>(d)].intervals(
-      x.mesh(), RankContext::current().coordinate(x.mesh()), has);
+  const Region has = x.region();
   int64_t base = 0;
-  for (const Interval& r : has) {
+  for (const Interval& r : has[static_cast<size_t>(d)]) {
     const int64_t lo = std::max(r.lo, start), hi = std::min(r.hi, start + n);
     if (lo < hi)
       part->slice(d, base + lo - r.lo, base + hi - r.lo)
@@ -402,10 +400,6 @@ void copy_into(const DistTensor& x, const DistTensor& rows, int dim,
                  at.mesh() == x.mesh(),
              fmt::format("at the indices {}", at.spec()->to_string()),
              "one for each index");
-  DT_CHECK(x.layout().dims[static_cast<size_t>(d)].whole(), "copy_into",
-           "{} is split along dimension {}, whose indices are given; write "
-           "into a tensor that is whole there",
-           x.spec()->to_string(), d);
   const DistTensor moved = rows_of_part(x, rows, d);
   const DistTensor where =
       moved_for_copy(at, Layout::replicated(at.shape()), "indices");
@@ -418,8 +412,11 @@ void copy_into(const DistTensor& x, const DistTensor& rows, int dim,
       x, fold_lineage(moved.impl()->lineage.hash, where.impl()->lineage.hash));
   if (!part) return;
   const Shape& shape = part->shape();
-  kernels::WriteRows write{
-      .type = x.dtype(), .count = at.size(0), .n = 1, .ids_type = t, .size = n};
+  kernels::WriteRows write{.type = x.dtype(),
+                           .count = at.size(0),
+                           .n = 1,
+                           .ids_type = t,
+                           .size = shape[d]};
   for (int i = 0; i < shape.size(); ++i)
     if (i != d) (i < d ? write.outer : write.n) *= shape[i];
   Tensor from = moved.local().to_contiguous();
@@ -428,7 +425,12 @@ void copy_into(const DistTensor& x, const DistTensor& rows, int dim,
   write.rows = from.data();
   write.ids = ids.data();
   write.to = to.mutable_data();
-  kernels_of(*ctx.device).run(ctx.stream, write);
+  const Region has = x.region();
+  for (const Interval& r : has[static_cast<size_t>(d)]) {
+    write.lo = r.lo, write.hi = r.hi;
+    kernels_of(*ctx.device).run(ctx.stream, write);
+    write.at += r.size();
+  }
   if (!part->contiguous()) Tensor(*part).copy_from(to);
 }
 

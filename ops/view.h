@@ -56,8 +56,8 @@ DistTensor narrow(const DistTensor&, int dim, int64_t start, int64_t length);
 void copy_into(const DistTensor& x, const DistTensor& rows, int dim,
                int64_t start);
 // As above, but row i goes to index at[i] (i32 or i64), or nowhere if that is
-// -1. Other indices must differ from each other. x must not be split along
-// `dim`. The decision depends on no index. Throws Error if an index does not
+// -1. Other indices must differ from each other. The decision depends on no
+// index, also if x is split along `dim`. Throws Error if an index does not
 // exist, as index_select() does.
 void copy_into(const DistTensor& x, const DistTensor& rows, int dim,
                const DistTensor& at);

@@ -1805,6 +1805,11 @@ BUGS = [
          'static_cast<const T*>(a.scale) + j0;',
          'static_cast<const T*>(a.scale) + (MUT(542) ? 0 : j0);'),
     ], ['kernels/gemm_test']),
+    Bug(562, 'copy_into: the second range of a rank is written over the first', [
+        ('ops/slice.cc',
+         'write.at += r.size();',
+         'write.at += MUT(562) ? 0 : r.size();'),
+    ], ['decode_test']),
 ]
 
 # Numbers of bugs that were removed, and the reason:

@@ -30,16 +30,17 @@ struct EmbeddingBackward {
   void* dtable = nullptr;
 };
 
-// For each of `outer` matrices: row i of `rows` [count, n] becomes row ids[i]
-// of `to` [size, n]. Ids outside of [0, size) write nothing. Of equal ids, the
-// CPU writes the last one's row. ids are i32 or i64. All dtypes, contiguous.
+// For each of `outer` matrices: row i of `rows` [count, n] becomes row ids[i] -
+// lo + at of `to` [size, n] if lo <= ids[i] < hi; other ids write nothing. Of
+// equal ids, the CPU writes the last one's row. ids are i32 or i64. All dtypes,
+// contiguous.
 struct WriteRows {
   DType type = DType::kF32;
   int64_t outer = 1, count = 0, n = 0;
   const void* rows = nullptr;
   DType ids_type = DType::kI64;
   const void* ids = nullptr;
-  int64_t size = 0;
+  int64_t lo = 0, hi = 0, at = 0, size = 0;
   void* to = nullptr;
 };
 

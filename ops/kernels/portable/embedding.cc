@@ -37,8 +37,9 @@ void write(Stream s, const WriteRows& a) {
   rows(
       s, a.outer * a.count, a.n, DT_BODY(Row & row, int64_t i) {
         const int64_t id = static_cast<const I*>(a.ids)[i % a.count];
-        if (id < 0 || id >= a.size) return;
-        row.copy(a.n, static_cast<T*>(a.to) + (i / a.count * a.size + id) * a.n,
+        if (id < a.lo || id >= a.hi) return;
+        const int64_t to = i / a.count * a.size + a.at + id - a.lo;
+        row.copy(a.n, static_cast<T*>(a.to) + to * a.n,
                  static_cast<const T*>(a.rows) + i * a.n);
       });
 }

@@ -591,9 +591,20 @@ TEST(WriteRowsTest, WritesTheRowsThatHaveAPlace) {
               want[static_cast<size_t>(
                   (o * size + static_cast<int64_t>(ids[i])) * n + j)] =
                   rows[(o * count + i) * n + j];
-        run(WriteRows{t, outer, count, n, rows.data(), it, ids.data(), size,
-                      to.data()});
+        run(WriteRows{t, outer, count, n, rows.data(), it, ids.data(), 0, size,
+                      0, size, to.data()});
         EXPECT_TRUE(near(to, want, 0)) << name(t);
+        // A part: ids 4 and 5 are rows 1 and 2.
+        Elements part(t, outer * size * n, 1);
+        want.assign(want.size(), 1);
+        for (int64_t o = 0; o < outer; ++o)
+          for (int64_t i : {0, 4})
+            for (int64_t j = 0; j < n; ++j)
+              want[static_cast<size_t>((o * size + (i ? 2 : 1)) * n + j)] =
+                  rows[(o * count + i) * n + j];
+        run(WriteRows{t, outer, count, n, rows.data(), it, ids.data(), 4, 6, 1,
+                      size, part.data()});
+        EXPECT_TRUE(near(part, want, 0)) << name(t);
       }
 }
 
