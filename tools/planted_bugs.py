@@ -1755,8 +1755,8 @@ BUGS = [
     ], ['decode_test']),
     Bug(495, 'paged attention: a window has one key more', [
         ('ops/kernels/cpu/paged_attention.cc',
-         'std::clamp(a_.begin(i) - j0,',
-         'std::clamp(a_.begin(i) - (MUT(495) ? 1 : 0) - j0,'),
+         'first = before(a_.begin(i)),',
+         'first = before(a_.begin(i) - (MUT(495) ? 1 : 0)),'),
     ], ['kernels/paged_attention_test']),
     Bug(496, 'rotary: low frequencies are not divided', [
         ('ops/kernels/portable/rotary.cc',

@@ -19,18 +19,21 @@ struct HeadGroups {
 // Query i belongs to request row[i]; -1: to none, and its result is zero. It
 // attends to the keys at positions p of its request with position[i] - window <
 // p <= position[i]; without a window (0), to all from 0 on. The key at p is in
-// slot pages[row[i], p / page] * page + p % page; it does not exist if there is
-// no such page in [0, slots / page). A query without keys gets zeros.
+// slot (pages[row[i], p / page] - first_page) * page + p % page; it does not
+// exist if that is not in [0, slots). A query without keys gets zeros.
 //
 // q and out are [1, hq, t, d]; k and v are [1, hkv, slots, d]. Scores are scale
-// q k, or soft_cap tanh(scale q k / soft_cap) if that is not 0. Floats.
+// q k, or soft_cap tanh(scale q k / soft_cap) if that is not 0. Unless it is
+// null, lse [hq, t] gets the logs of the sums of exp(score), minus infinity
+// without keys, in the type of statistics. Floats.
 struct PagedAttention {
   DType type = DType::kF32;
   int64_t t = 0, hq = 0, hkv = 0, slots = 0, d = 0;
   HeadsIn q = {}, k = {}, v = {};
   HeadsOut out = {};
+  void* lse = nullptr;
   HeadGroups groups = {};
-  int64_t page = 1, requests = 0, pages_each = 0;
+  int64_t page = 1, first_page = 0, requests = 0, pages_each = 0;
   const int64_t* pages = nullptr;     // [requests, pages_each]
   const int64_t* row = nullptr;       // [t]
   const int64_t* position = nullptr;  // [t]
@@ -49,7 +52,7 @@ struct PagedAttention {
   }
   // The slot of position p of a request; -1: none.
   DT_HD int64_t slot(int64_t request, int64_t p) const {
-    const int64_t at = pages[request * pages_each + p / page];
+    const int64_t at = pages[request * pages_each + p / page] - first_page;
     return at < 0 || at >= slots / page ? -1 : at * page + p % page;
   }
 };

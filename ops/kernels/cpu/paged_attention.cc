@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "dtensor/device/portable/rows.h"
 #include "dtensor/ops/kernels/cpu/cpu_kernels.h"
@@ -91,14 +92,30 @@ class Paged {
   }
 
  private:
-  // Consecutive slots of a block of keys from j0 on: the keys [j, j + n) of it,
-  // in the slots from `slot` on, which is -1 if they do not exist.
-  template <class Fn>
-  void pieces(int64_t request, int64_t j0, int64_t nk, Fn&& fn) const {
-    for (int64_t j = 0, n; j < nk; j += n) {
-      n = std::min(nk - j, a_.page - (j0 + j) % a_.page);
-      fn(j, a_.slot(request, j0 + j), n);
+  // Consecutive slots of a block of keys: the keys [j, j + n) of it, at the
+  // positions from `position` on. Keys that do not exist are in no block.
+  struct Piece {
+    int64_t j, position, slot, n;
+  };
+  // Makes a block of the keys from a position on; returns where it ends.
+  int64_t gather(int64_t request, int64_t p, int64_t end) {
+    pieces_.clear();
+    for (keys_ = 0; p < end && keys_ < kKeys;) {
+      const int64_t slot = a_.slot(request, p),
+                    n = std::min(
+                        {end - p, a_.page - p % a_.page, kKeys - keys_});
+      if (slot >= 0) pieces_.push_back({keys_, p, slot, n});
+      if (slot >= 0) keys_ += n;
+      p += n;
     }
+    return p;
+  }
+  // The number of keys of the block that are before a position.
+  int64_t before(int64_t position) const {
+    for (const Piece& x : pieces_)
+      if (position < x.position + x.n)
+        return x.j + std::max<int64_t>(position - x.position, 0);
+    return keys_;
   }
   // The number of heads from h on that use the head of keys that h uses.
   int64_t sharing(int64_t h) const {
@@ -131,85 +148,70 @@ class Paged {
     std::fill_n(o_, rows * d, T(0));
     std::fill_n(max_, rows, kLow<T>);
     std::fill_n(sum_, rows, T(0));
-    for (int64_t j0 = begin; j0 < end; j0 += kKeys) {
-      const int64_t nk = std::min(kKeys, end - j0);
+    for (int64_t p = begin; p < end;) {
+      p = gather(request, p, end);
+      if (keys_ == 0) break;
       if (copies)
-        copied_scores(request, j0, nk, rows, a_.groups.kv_head(h0));
+        copied_scores(rows, a_.groups.kv_head(h0));
       else
-        read_scores(request, j0, nk, nq);
-      for (int64_t r = 0; r < rows; ++r) exponentials(i0 + r % nq, j0, nk, r);
+        read_scores(nq);
+      for (int64_t r = 0; r < rows; ++r) exponentials(i0 + r % nq, r);
       if (copies)
-        gemm2d<T>(rows, d, nk, {score_, nk, 1}, {v_, d, 1}, {o_, d, 1}, true);
+        gemm2d<T>(rows, d, keys_, {score_, keys_, 1}, {v_, d, 1}, {o_, d, 1},
+                  true);
       else
-        read_values(request, j0, nk, nq);
+        read_values(nq);
     }
     for (int64_t r = 0; r < rows; ++r) {
       S* to = static_cast<S*>(a_.out.data) + (h0 + r / nq) * a_.out.strides[1] +
               (i0 + r % nq) * a_.out.strides[2];
       const V by(sum_[r] == 0 ? T(0) : 1 / sum_[r]);
       each(d, to, [&](auto at) { return at(o_ + r * d) * by; });
+      if (a_.lse)
+        static_cast<T*>(a_.lse)[(h0 + r / nq) * a_.t + i0 + r % nq] =
+            max_[r] + std::log(sum_[r]);
     }
   }
 
-  // The scores of keys that do not exist are -infinity.
-  void forbid_missing(int64_t request, int64_t j0, int64_t nk, int64_t rows) {
-    pieces(request, j0, nk, [&](int64_t j, int64_t slot, int64_t n) {
-      for (int64_t r = 0; slot < 0 && r < rows; ++r)
-        std::fill_n(score_ + r * nk + j, n, kLow<T>);
-    });
-  }
-  void copied_scores(int64_t request, int64_t j0, int64_t nk, int64_t rows,
-                     int64_t g) {
+  void copied_scores(int64_t rows, int64_t g) {
     const int64_t d = a_.d;
-    pieces(request, j0, nk, [&](int64_t j, int64_t slot, int64_t n) {
-      if (slot < 0) {
-        std::fill_n(k_ + j * d, n * d, T(0));
-        std::fill_n(v_ + j * d, n * d, T(0));
-        return;
+    for (const Piece& x : pieces_)
+      for (int64_t i = 0; i < x.n; ++i) {
+        const S *k = key(a_.k, g, x.slot + i), *v = key(a_.v, g, x.slot + i);
+        each(d, k_ + (x.j + i) * d, [&](auto at) { return at(k); });
+        each(d, v_ + (x.j + i) * d, [&](auto at) { return at(v); });
       }
-      for (int64_t i = 0; i < n; ++i) {
-        const S *k = key(a_.k, g, slot + i), *v = key(a_.v, g, slot + i);
-        each(d, k_ + (j + i) * d, [&](auto at) { return at(k); });
-        each(d, v_ + (j + i) * d, [&](auto at) { return at(v); });
-      }
+    gemm2d<T>(rows, keys_, d, {q_, d, 1}, {k_, 1, d}, {score_, keys_, 1},
+              false);
+    cap(rows * keys_);
+  }
+  void read_scores(int64_t nq) {
+    tiles(nq, a_.k, [&]<int R, int K>(int64_t r, int64_t j, const S* k) {
+      dots<R, K>(a_.d, q_ + r * a_.d, a_.d, k, a_.k.strides[2],
+                 score_ + r * keys_ + j, keys_);
     });
-    gemm2d<T>(rows, nk, d, {q_, d, 1}, {k_, 1, d}, {score_, nk, 1}, false);
-    cap(rows * nk);
-    forbid_missing(request, j0, nk, rows);
+    cap(a_.hq * nq * keys_);
   }
-  void read_scores(int64_t request, int64_t j0, int64_t nk, int64_t nq) {
-    tiles(request, j0, nk, nq, a_.k,
-          [&]<int R, int K>(int64_t r, int64_t j, const S* k) {
-            dots<R, K>(a_.d, q_ + r * a_.d, a_.d, k, a_.k.strides[2],
-                       score_ + r * nk + j, nk);
-          });
-    cap(a_.hq * nq * nk);
-    forbid_missing(request, j0, nk, a_.hq * nq);
-  }
-  void read_values(int64_t request, int64_t j0, int64_t nk, int64_t nq) {
-    tiles(request, j0, nk, nq, a_.v,
-          [&]<int R, int K>(int64_t r, int64_t j, const S* v) {
-            add_values<R, K>(a_.d, score_ + r * nk + j, nk, v, a_.v.strides[2],
-                             o_ + r * a_.d);
-          });
+  void read_values(int64_t nq) {
+    tiles(nq, a_.v, [&]<int R, int K>(int64_t r, int64_t j, const S* v) {
+      add_values<R, K>(a_.d, score_ + r * keys_ + j, keys_, v, a_.v.strides[2],
+                       o_ + r * a_.d);
+    });
   }
   // fn.template operator()<R, K>(r, j, x) for rows from r on, which use the
   // same head, and the keys from j on, which are at x. In the order of memory.
   template <class Fn>
-  void tiles(int64_t request, int64_t j0, int64_t nk, int64_t nq,
-             const HeadsIn& x, Fn&& fn) const {
-    pieces(request, j0, nk, [&](int64_t j, int64_t slot, int64_t n) {
-      if (slot < 0) return;
-      by<kTileKeys>(n, [&]<int K>(int64_t i) {
+  void tiles(int64_t nq, const HeadsIn& x, Fn&& fn) const {
+    for (const Piece& piece : pieces_)
+      by<kTileKeys>(piece.n, [&]<int K>(int64_t i) {
         for (int64_t h = 0, heads; h < a_.hq; h += heads) {
           heads = sharing(h);
-          const S* from = key(x, a_.groups.kv_head(h), slot + i);
+          const S* from = key(x, a_.groups.kv_head(h), piece.slot + i);
           by<kTileRows>(heads * nq, [&]<int R>(int64_t r) {
-            fn.template operator()<R, K>(h * nq + r, j + i, from);
+            fn.template operator()<R, K>(h * nq + r, piece.j + i, from);
           });
         }
       });
-    });
   }
   void cap(int64_t n) {
     if (a_.soft_cap == 0) return;
@@ -218,10 +220,10 @@ class Paged {
   }
   // The scores of row r for query i become exponentials, relative to the
   // largest score so far.
-  void exponentials(int64_t i, int64_t j0, int64_t nk, int64_t r) {
+  void exponentials(int64_t i, int64_t r) {
+    const int64_t nk = keys_, first = before(a_.begin(i)),
+                  last = std::max(before(a_.end(i)), first);
     T* const p = score_ + r * nk;
-    const int64_t first = std::clamp(a_.begin(i) - j0, int64_t{0}, nk),
-                  last = std::clamp(a_.end(i) - j0, first, nk);
     const T m = max_of(max_[r], row_maximum(last - first, p + first));
     if (m == kLow<T>) return std::fill_n(p, nk, T(0)), void();
     const T sum =
@@ -241,6 +243,8 @@ class Paged {
   const PagedAttention& a_;
   const T scale_;
   T *q_, *o_, *score_, *max_, *sum_, *k_, *v_;
+  std::vector<Piece> pieces_;
+  int64_t keys_ = 0;  // in the block
 };
 
 }  // namespace

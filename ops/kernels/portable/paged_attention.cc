@@ -73,6 +73,9 @@ void forward(Stream s, const PagedAttention& a) {
                  i * a.out.strides[2];
         row.each(a.d,
                  [&](int64_t e) { out[e] = portable::rounded<S>(o[e] * by); });
+        if (a.lse)
+          row.put(static_cast<T*>(a.lse) + h * a.t + i,
+                  all == 0 ? lowest<T>() : most + fn::log(all));
       },
       (a.d + kBlock) * static_cast<int64_t>(sizeof(T)));
 }

@@ -2,7 +2,7 @@
 //
 //   for_members(x, [](auto& member) { ... });  // in the order of declaration
 //
-// For aggregates of up to 20 members without base classes and C arrays (use
+// For aggregates of up to 22 members without base classes and C arrays (use
 // std::array).
 #pragma once
 #include <type_traits>
@@ -55,7 +55,10 @@ void for_members(A& x, F&& f) {
   DT_MEMBERS(18, a, b, c, d, e, g, h, i, j, k, l, m, o, p, q, r, s, t)
   DT_MEMBERS(19, a, b, c, d, e, g, h, i, j, k, l, m, o, p, q, r, s, t, u)
   DT_MEMBERS(20, a, b, c, d, e, g, h, i, j, k, l, m, o, p, q, r, s, t, u, v)
-  static_assert(n > 0 && n <= 20, "for_members() needs a line for this size");
+  DT_MEMBERS(21, a, b, c, d, e, g, h, i, j, k, l, m, o, p, q, r, s, t, u, v, w)
+  DT_MEMBERS(22, a, b, c, d, e, g, h, i, j, k, l, m, o, p, q, r, s, t, u, v, w,
+             y)
+  static_assert(n > 0 && n <= 22, "for_members() needs a line for this size");
 #undef DT_MEMBERS
 }
 

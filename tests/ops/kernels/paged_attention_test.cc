@@ -11,6 +11,8 @@
 namespace dtensor::kernels {
 namespace {
 
+constexpr int64_t kRequests = 4, kPages = 24, kEach = 12;
+
 struct Case {
   int64_t hq, hkv, d, page;
   std::vector<int64_t> row, position;
@@ -18,9 +20,9 @@ struct Case {
   double soft_cap = 0;
   // The heads of all ranks together, and the first heads of this call.
   int64_t heads = 0, kv_heads = 0, first_head = 0, first_kv_head = 0;
+  // The pages of this call.
+  int64_t first_page = 0, pages = kPages;
 };
-
-constexpr int64_t kRequests = 4, kPages = 24, kEach = 12;
 
 // Pages in no order; requests 1 and 2 share their first two, and request 3 has
 // none in the middle.
@@ -35,8 +37,11 @@ std::vector<int64_t> pages() {
   return list;
 }
 
+// lse: those of the queries, as the kernel stores them.
 std::vector<double> reference(const PagedAttention& a, const Elements& q,
-                              const Elements& k, const Elements& v) {
+                              const Elements& k, const Elements& v,
+                              std::vector<double>& lse) {
+  lse.assign(static_cast<size_t>(a.hq * a.t), -HUGE_VAL);
   std::vector<double> out(static_cast<size_t>(a.t * a.hq * a.d));
   for (int64_t i = 0; i < a.t; ++i)
     for (int64_t h = 0; h < a.hq && a.row[i] >= 0; ++h) {
@@ -49,8 +54,9 @@ std::vector<double> reference(const PagedAttention& a, const Elements& q,
       for (int64_t p = 0; p <= a.position[i]; ++p) {
         if (a.window > 0 && p <= a.position[i] - a.window) continue;
         const int64_t page = a.pages[a.row[i] * a.pages_each + p / a.page];
-        if (page < 0) continue;
-        const int64_t slot = page * a.page + p % a.page;
+        if (page < a.first_page || page >= a.first_page + a.slots / a.page)
+          continue;
+        const int64_t slot = (page - a.first_page) * a.page + p % a.page;
         double x = 0;
         for (int64_t e = 0; e < a.d; ++e)
           x += q[(i * a.hq + h) * a.d + e] * k[(slot * a.hkv + g) * a.d + e];
@@ -60,6 +66,7 @@ std::vector<double> reference(const PagedAttention& a, const Elements& q,
         at.push_back(slot);
       }
       for (double x : score) sum += std::exp(x);
+      lse[static_cast<size_t>(h * a.t + i)] = std::log(sum);
       for (size_t j = 0; j < at.size(); ++j)
         for (int64_t e = 0; e < a.d; ++e)
           out[static_cast<size_t>((i * a.hq + h) * a.d + e)] +=
@@ -72,7 +79,7 @@ void check(DType t, const Case& c) {
   const std::vector<int64_t> table = pages();
   PagedAttention a{.type = t};
   a.t = std::ssize(c.row), a.hq = c.hq, a.hkv = c.hkv, a.d = c.d;
-  a.page = c.page, a.slots = kPages * c.page;
+  a.page = c.page, a.slots = c.pages * c.page, a.first_page = c.first_page;
   a.groups = {c.heads ? c.heads : c.hq, c.heads ? c.kv_heads : c.hkv,
               c.first_head, c.first_kv_head};
   a.requests = kRequests, a.pages_each = kEach, a.pages = table.data();
@@ -88,8 +95,15 @@ void check(DType t, const Case& c) {
   a.out = {out.data(), {0, a.d, a.hq * a.d, 1}};
   a.k = {k.data(), {0, a.d, a.hkv * a.d, 1}};
   a.v = {v.data(), {0, a.d, a.hkv * a.d, 1}};
+  Elements lse(stat_of(t), a.hq * a.t, 9);
+  a.lse = lse.data();
   run(a);
-  EXPECT_TRUE(near(out, reference(a, q, k, v), 4 * tolerance(t)));
+  std::vector<double> want_lse;
+  EXPECT_TRUE(near(out, reference(a, q, k, v, want_lse), 4 * tolerance(t)));
+  for (size_t i = 0; i < want_lse.size(); ++i)
+    if (const double got = lse[static_cast<int64_t>(i)]; got != want_lse[i]) {
+      EXPECT_NEAR(got, want_lse[i], 5e-5) << i;
+    }
 }
 
 std::vector<int64_t> range(int64_t from, int64_t n) {
@@ -120,6 +134,11 @@ TEST(PagedAttentionTest, MatchesTheReference) {
       {300, 3, 4, 8, repeated(0, 6), {30, 29, 2, 31, 95, 0}},
       {0, 0, 4, 8, rows, positions},
       {2, 2, 4, 8, {}, {}},
+      // Some of the pages, and one query without a key among them.
+      {4, 2, 16, 8, rows, positions, 0, 0, 0, 0, 0, 0, 7, 9},
+      {4, 1, 24, 8, repeated(1, 41), range(30, 41), 12, 4, 0, 0, 0, 0, 15, 9},
+      {2, 1, 8, 4, repeated(0, 6), range(0, 6), 0, 0, 0, 0, 0, 0, 20, 4},
+      {2, 1, 8, 4, rows, positions, 0, 0, 0, 0, 0, 0, 20, 0},
   };
   for (DType t : kFloats)
     for (const Case& c : cases) {
