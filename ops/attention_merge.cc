@@ -30,6 +30,17 @@ Tensor exp_of_difference(Compute& c, const Tensor& a, const Tensor& b) {
   return y;
 }
 
+// Of the lse of queries without a key, which are minus infinity, a finite one:
+// it gives weights of 0 instead of NaN.
+Tensor finite_of(Compute& c, const Tensor& lse) {
+  const Tensor y = c.scratch(lse.shape(), lse.dtype());
+  Shape ones = lse.shape();
+  for (int64_t& n : ones) n = 1;
+  apply_to<fn::Maximum>(
+      c, lse, Tensor::full(ones, lse.dtype(), -1e30).expand(lse.shape()), y);
+  return y;
+}
+
 // A weight [b, h, s] as one weight for each row of x [b, s, h, d].
 Tensor for_rows(const Tensor& weight, const Tensor& x) {
   const Shape& w = weight.strides();
@@ -73,17 +84,25 @@ void Online::add(Compute& c, const Tensor& part, const Tensor& part_lse) {
   }
   const Tensor both = c.scratch(lse.shape(), lse.dtype());
   apply_to<fn::LogAddExp>(c, lse, part_lse, both);
-  // If neither has a key, both are minus infinity. A finite maximum then gives
-  // weights of 0 instead of NaN.
-  const Tensor finite = c.scratch(lse.shape(), lse.dtype());
-  const Tensor lowest = Tensor::full({1, 1, 1}, lse.dtype(), -1e30);
-  apply_to<fn::Maximum>(c, both, lowest.expand(lse.shape()), finite);
-  const Tensor before = exp_of_difference(c, lse, finite);
-  const Tensor now = exp_of_difference(c, part_lse, finite);
-  apply_to<fn::Mul>(c, out, for_rows(before, out), out);
-  apply_to<fn::Mul>(c, x, for_rows(now, x), x);
+  const Tensor finite = finite_of(c, both);
+  scale_rows(c, out, exp_of_difference(c, lse, finite));
+  scale_rows(c, x, exp_of_difference(c, part_lse, finite));
   apply_to<fn::Add>(c, out, x, out);
   lse = both;
+}
+
+Tensor share_of_rank(Compute& c, const Tensor& all, int64_t which) {
+  const auto of = [&](int64_t i) {
+    return all.slice(0, i, i + 1).to_contiguous();
+  };
+  const Tensor sum = of(0).clone();
+  for (int64_t i = 1; i < all.shape()[0]; ++i)
+    apply_to<fn::LogAddExp>(c, sum, of(i), sum);
+  return exp_of_difference(c, of(which), finite_of(c, sum));
+}
+
+void scale_rows(Compute& c, const Tensor& out, const Tensor& weight) {
+  apply_to<fn::Mul>(c, out, for_rows(weight, out), out);
 }
 
 Tensor equal(Compute& c, const Tensor& a, const Tensor& b) {

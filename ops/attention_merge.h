@@ -29,6 +29,13 @@ struct Online {
   void add(Compute&, const Tensor& part, const Tensor& part_lse);
 };
 
+// The share that a rank has of a softmax whose keys several ranks hold:
+// exp(all[which]) over the sum of exp(all[i]), or 0 if there are no keys. all
+// [ranks, ...] are the lse of each rank's keys.
+Tensor share_of_rank(Compute&, const Tensor& all, int64_t which);
+// out [b, s, h, d] times weight [b, h, s], in place.
+void scale_rows(Compute&, const Tensor& out, const Tensor& weight);
+
 // Compares two tensors of one shape element by element; the result is bool.
 Tensor equal(Compute&, const Tensor& a, const Tensor& b);
 

@@ -7,6 +7,7 @@
 #include "dtensor/autograd.h"
 #include "dtensor/ops/all_ops.h"
 #include "dtensor/ops/attention_call.h"
+#include "dtensor/ops/attention_merge.h"
 #include "dtensor/ops/id_range.h"
 #include "dtensor/ops/kernels/kernels.h"
 #include "dtensor/ops/op.h"
@@ -14,6 +15,7 @@
 #include "dtensor/ops/rows.h"
 #include "dtensor/placement/dims.h"
 #include "dtensor/placement/error.h"
+#include "dtensor/redistribute.h"
 #include "dtensor/scopes.h"
 
 namespace dtensor {
@@ -27,6 +29,15 @@ struct PagedArgs {
   int64_t window;
   double soft_cap;
 };
+
+// Whether the slots are whole, or cut between pages.
+bool split_in_pages(const Dim& slots, const Mesh& mesh, int64_t page) {
+  if (slots.kind() != Dim::Kind::kLeaf) return false;
+  const Split& split = slots.split();
+  for (int64_t i = 0; i < split.parts(mesh); ++i)
+    if (split.boundary(mesh, slots.size(), i) % page != 0) return false;
+  return true;
+}
 
 class PagedAttentionOp : public Op {
  public:
@@ -42,36 +53,39 @@ class PagedAttentionOp : public Op {
     check_shapes(in, args);
     const Mesh& mesh = q.mesh();
     const int64_t heads = q.shape()[1];
-    const Dim& of_cache = k.dim(1);
+    const Dim &slots = k.dim(0), &of_cache = k.dim(1);
     const std::vector<int> over = of_cache.split().axes();
     const KvHeads wanted =
         kv_heads_of(heads, args.kv_heads, Split::over(over), mesh);
-    DT_CHECK(in[2].spec == &k && !k.partial_axes() && k.dim(0).whole() &&
-                 k.dim(2).whole() && of_cache == wanted.dim.canonical(mesh),
+    DT_CHECK(in[2].spec == &k && !k.partial_axes() &&
+                 split_in_pages(slots, mesh, args.page) && k.dim(2).whole() &&
+                 of_cache == wanted.dim.canonical(mesh),
              name(),
              "k is {} and v is {}, for {} heads of queries and {} of keys; "
-             "write both with the {} heads of kv_heads_of(), split alone and "
-             "as it says",
+             "write both with the {} heads of kv_heads_of(), split as it says, "
+             "and with the slots whole or split in pages of {}",
              k.to_string(), in[2].spec->to_string(), heads, args.kv_heads,
-             wanted.heads.size());
+             wanted.heads.size(), args.page);
     Layout to = Layout::replicated(q.shape());
-    to.dims[0] = restricted(q.dim(0), mesh, ~of_cache.axes());
+    to.dims[0] = restricted(q.dim(0), mesh, ~(slots.axes() | of_cache.axes()));
     to.dims[1] = Dim(heads, Split::over(over));
     const Spec* queries = q.with(to);
+    // Each rank's term of the mean of the values.
+    for (const int a : slots.split().axes())
+      to.partials.push_back({a, ReduceOp::kSum});
     Layout rows = Layout::replicated(in[4].spec->shape());
     rows.dims[0] = to.dims[0];
     const Spec* pages = in[3].spec;
     const double keys = static_cast<double>(pages->shape()[1] * args.page);
-    const auto share = [&](int d) {
-      const Dim& dim = queries->dim(d);
+    const auto share = [&](const Dim& dim) {
       return static_cast<double>(dim.largest(mesh)) /
              static_cast<double>(std::max<int64_t>(1, dim.size()));
     };
     return {{{queries, &k, &k, pages->with(Layout::replicated(pages->shape())),
               in[4].spec->with(rows), in[5].spec->with(rows)},
-             {queries},
+             {q.with(to)},
              static_cast<double>(numel(q.shape())) * keys,
-             share(0) * share(1)}};
+             share(queries->dim(0)) * share(queries->dim(1)) * share(slots)}};
   }
 
   std::vector<DType> out_dtypes(std::span<const DType> in,
@@ -88,13 +102,20 @@ class PagedAttentionOp : public Op {
     const auto index = [](const Shape& shape, int64_t bound) {
       return SampleInput{shape, SampleInput::Values::kIndex, bound};
     };
-    return {{{{{5, 4, 3}},
-              {{12, 2, 3}},
-              {{12, 2, 3}},
-              index({3, 2}, 3),
-              index({5}, 3),
-              index({5}, 8)},
-             PagedArgs{2, 4, 0, 0, 0}}};
+    const auto sample = [&](int64_t heads, int64_t slots, int64_t page,
+                            int64_t window, double soft_cap) {
+      const Shape keys{slots, 2, 3};
+      return Sample{{{{5, heads, 3}},
+                     {keys},
+                     {keys},
+                     index({3, 2}, slots / page),
+                     index({5}, 3),
+                     index({5}, 2 * page)},
+                    PagedArgs{2, page, 0, window, soft_cap}};
+    };
+    // Slots that every mesh, and those that some meshes, can split in pages.
+    return {sample(4, 12, 4, 0, 0), sample(4, 7, 1, 0, 0),
+            sample(2, 12, 2, 3, 1.5)};
   }
 
   void compute(Compute& c) const override {
@@ -121,6 +142,11 @@ class PagedAttentionOp : public Op {
     groups.first_head = mine.empty() ? 0 : mine[0].lo;
     groups.first_kv_head = groups.first_head * args.kv_heads / groups.heads;
     a.page = args.page;
+    const Spec& keys = *c.decision.in[1];
+    const int64_t all_pages = keys.shape()[0] / args.page;
+    const Interval here =
+        keys.dim(0).split().range(c.mesh(), keys.shape()[0], c.coord());
+    a.first_page = here.lo / args.page;
     a.requests = pages.shape()[0], a.pages_each = pages.shape()[1];
     a.pages = pages.ptr<int64_t>();
     a.row = row.ptr<int64_t>();
@@ -138,13 +164,45 @@ class PagedAttentionOp : public Op {
                          what, id, n);
                    });
     };
-    check(pages, 3, a.slots / a.page, "page");
+    check(pages, 3, all_pages, "page");
     check(row, 4, a.requests, "row");
     check(position, 5, a.pages_each * a.page, "position");
+    const Split& parts = keys.dim(0).split();
+    if (parts.whole()) return c.run(a);
+    Tensor lse = c.scratch({1, a.hq, a.t}, kernels::stat_of(a.type));
+    a.lse = lse.mutable_data();
     c.run(a);
+    to_term(c, c.out[0], lse, parts);
   }
 
  private:
+  // The result of this rank's keys becomes its term of the result of all keys,
+  // which the ranks of a group hold in parts.
+  static void to_term(Compute& c, const Tensor& result, const Tensor& lse,
+                      const Split& parts) {
+    const auto box = [&](const Coord& at, Interval ranks) {
+      const Region q = c.decision.in[0]->region(at);
+      return Region{{ranks}, q[1], q[0]};
+    };
+    const int64_t n = parts.parts(c.mesh());
+    const Tensor all = c.fetch(
+        lse, parts.mask(),
+        [&](const Coord& at) {
+          const int64_t i = parts.part_of(c.mesh(), at);
+          return box(at, {i, i + 1});
+        },
+        [&](const Coord& at) {
+          return box(at, {0, n});
+        });
+    Tensor out = result.reshape(
+        {1, result.shape()[0], result.shape()[1], result.shape()[2]});
+    const Tensor term = converted(out, lse.dtype());
+    internal::scale_rows(
+        c, term,
+        internal::share_of_rank(c, all, parts.part_of(c.mesh(), c.coord())));
+    if (term.dtype() != out.dtype())
+      out.copy_from(converted(term, out.dtype()));
+  }
   void check_shapes(std::span<const OpInput> in, const PagedArgs& args) const {
     const auto shape = [&](size_t i) { return in[i].spec->shape(); };
     const Shape q = shape(0), k = shape(1), pages = shape(3);

@@ -29,9 +29,12 @@ struct PagedAttentionOptions {
 //                  to it, whose keys copy_into() has written. -1 if row is -1
 //
 // k and v stay where they are: whole, or with heads split as kv_heads_of()
-// says. Nothing is sent but q, if its heads are not split alike. The decision
-// depends on no value. Consecutive queries of a request, in any order, read its
-// keys together.
+// says, slots split in whole pages over other axes, or both. A rank that has
+// some of the pages attends to their keys alone: the result is a partial sum
+// over these axes, and the ranks exchange the log-sum-exp of each query and
+// head, one number each, inside. Nothing else is sent but q, if its heads are
+// not split alike. The decision depends on no value. Consecutive queries of a
+// request, in any order, read its keys together.
 //
 // Every rank of the mesh calls it. Throws Error if shapes, types or layouts do
 // not fit, if a page, row or position does not exist, or while autograd records

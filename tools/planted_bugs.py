@@ -1805,6 +1805,16 @@ BUGS = [
          'static_cast<const T*>(a.scale) + j0;',
          'static_cast<const T*>(a.scale) + (MUT(542) ? 0 : j0);'),
     ], ['kernels/gemm_test']),
+    Bug(560, 'paged attention: every rank has the first pages', [
+        ('ops/paged_attention.cc',
+         'a.first_page = here.lo / args.page;',
+         'a.first_page = MUT(560) ? 0 : here.lo / args.page;'),
+    ], ['paged_attention_test']),
+    Bug(561, 'paged attention: the first rank counts twice in the sum', [
+        ('ops/attention_merge.cc',
+         'for (int64_t i = 1; i < all.shape()[0]; ++i)',
+         'for (int64_t i = MUT(561) ? 0 : 1; i < all.shape()[0]; ++i)'),
+    ], ['paged_attention_test', 'proof_test']),
     Bug(562, 'copy_into: the second range of a rank is written over the first', [
         ('ops/slice.cc',
          'write.at += r.size();',

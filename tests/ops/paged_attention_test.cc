@@ -100,9 +100,12 @@ Array cached(const Array& x, const KvHeads& heads) {
   return y;
 }
 
-Layout of_cache(const KvHeads& heads) {
+// An axis "cp" splits the pages.
+Layout of_cache(const KvHeads& heads, const Mesh& mesh) {
   Layout l = Layout::replicated({kSlots, heads.dim.size(), kD});
   l.dims[1] = heads.dim;
+  if (mesh.has_axis("cp"))
+    l.dims[0] = Dim(kSlots, Split::over({mesh.axis("cp")}, kPage));
   return l;
 }
 
@@ -123,8 +126,8 @@ void serve(const std::string& mesh_text, Heads heads, const std::string& axes,
       if (mesh.axis_name(a) == axes) over.push_back(a);
     const KvHeads kv = kv_heads_of(heads.q, heads.kv, Split::over(over), mesh);
     const Shape room{kSlots, kv.dim.size(), kD};
-    const DistTensor k = zeros(room, mesh, of_cache(kv), t),
-                     v = zeros(room, mesh, of_cache(kv), t);
+    const DistTensor k = zeros(room, mesh, of_cache(kv, mesh), t),
+                     v = zeros(room, mesh, of_cache(kv, mesh), t);
     const Spec* const at_first = k.spec();
     Array all_k = zeros_like({kSlots, heads.kv, kD}), all_v = all_k;
     int seed = 0;
@@ -159,7 +162,8 @@ void serve(const std::string& mesh_text, Heads heads, const std::string& axes,
 
 TEST(PagedAttention, EqualsAPlainLoopOnEveryMesh) {
   const Heads all[] = {{6, 2}, {5, 5}, {8, 1}, {12, 4}, {4, 2}};
-  for (const char* mesh : {"tp=1", "tp=2", "tp=3", "tp=5", "tp=7", "dp=2,tp=3"})
+  for (const char* mesh : {"tp=1", "tp=2", "tp=3", "tp=5", "tp=7", "dp=2,tp=3",
+                           "cp=2", "cp=3", "cp=5", "cp=2,tp=2", "tp=3,cp=2"})
     for (const Heads& heads : all)
       serve(mesh, heads, "tp", {.kv_heads = heads.kv, .page = kPage},
             DType::kF64, 1e-12);
@@ -168,7 +172,7 @@ TEST(PagedAttention, EqualsAPlainLoopOnEveryMesh) {
 TEST(PagedAttention, WindowsSoftCapsAndTypes) {
   const PagedAttentionOptions options = {
       .kv_heads = 2, .page = kPage, .scale = 0.7, .window = 5, .soft_cap = 2};
-  for (const char* mesh : {"tp=1", "tp=3"})
+  for (const char* mesh : {"tp=1", "tp=3", "cp=3"})
     for (const auto& [t, tolerance] :
          {std::pair(DType::kF64, 1e-12), std::pair(DType::kF32, 2e-6),
           std::pair(DType::kBF16, 2e-2), std::pair(DType::kF16, 2e-3)})
@@ -201,7 +205,7 @@ TEST(PagedAttention, LaterStepsAreWarmAndSendNothing) {
     const Mesh mesh = rt.mesh();
     const KvHeads kv = kv_heads_of(6, 2, Split::over({0}), mesh);
     const Shape room{kSlots, kv.dim.size(), kD};
-    const DistTensor k = zeros(room, mesh, of_cache(kv), DType::kF64);
+    const DistTensor k = zeros(room, mesh, of_cache(kv, mesh), DType::kF64);
     const DistTensor q = randn({2, 6, kD}, mesh, "S1", DType::kF64, {1});
     const DistTensor new_k = narrow(k, 0, 0, 2) + 1.0;
     CacheUse decisions;
@@ -226,6 +230,33 @@ TEST(PagedAttention, LaterStepsAreWarmAndSendNothing) {
       EXPECT_EQ(decision_use(rt.context()).misses, decisions.misses);
       EXPECT_EQ(rt.context().planner.plan_use().misses, plans);
     }
+  });
+}
+
+// Ranks that share the pages exchange one number of each query and head; the
+// rest is a partial sum, which goes on as any other.
+TEST(PagedAttention, SplitPagesGivePartialSums) {
+  run(6, [](Runtime& rt) {
+    const NoGrad no_grad;
+    const Mesh mesh = rt.mesh({{"cp", 3}, {"tp", 2}});
+    const KvHeads kv = kv_heads_of(6, 2, Split::over({1}), mesh);
+    const DistTensor k = zeros({kSlots, kv.dim.size(), kD}, mesh,
+                               of_cache(kv, mesh), DType::kF64);
+    const DistTensor q = randn({4, 6, kD}, mesh, "R,S1", DType::kF64, {1});
+    const auto index = [&](Shape shape, std::vector<double> at) {
+      return put(integers(std::move(shape), std::move(at)), mesh);
+    };
+    const DistTensor pages = index({2, 3}, {7, 1, 11, 4, 0, -1}),
+                     row = index({4}, {0, 0, 1, -1}),
+                     position = index({4}, {8, 9, 5, -1});
+    rt.context().record = true;
+    rt.context().events.clear();
+    const DistTensor y = paged_attention(q, k, k, pages, row, position,
+                                         {.kv_heads = 2, .page = kPage});
+    EXPECT_EQ(y.spec()->to_string(), "f64[4, 6, 6](P,S1)");
+    ASSERT_EQ(rt.context().events.size(), 1u);
+    EXPECT_EQ(rt.context().events[0].predicted, 2 * 4 * 3 * 8);
+    EXPECT_EQ(rt.context().events[0].counted, 2 * 4 * 3 * 8);
   });
 }
 
@@ -270,10 +301,12 @@ TEST(PagedAttention, Errors) {
   };
   EXPECT_EQ(error({""}), "no error");
   EXPECT_EQ(
-      error({"", "S0", "S0"}),
-      "[paged_attention] k is f64[8, 2, 2](S0) and v is f64[8, 2, 2](S0), "
-      "for 4 heads of queries and 2 of keys; write both with the 2 heads "
-      "of kv_heads_of(), split alone and as it says");
+      error({"", "S0@0|3|8", "S0@0|3|8"}),
+      "[paged_attention] k is f64[8, 2, 2](S0@0|3|8) and v is f64[8, 2, "
+      "2](S0@0|3|8), for 4 heads of queries and 2 of keys; write both with the "
+      "2 heads of kv_heads_of(), split as it says, and with the slots whole or "
+      "split in pages of 4");
+  EXPECT_EQ(error({"", "S0", "S0"}), "no error");
   for (const char* v : {"R", "P", "S2"})
     EXPECT_NE(error({"", "S1", v}).find("kv_heads_of()"), std::string::npos);
   Call call{""};

@@ -254,12 +254,21 @@ class OnMesh {
     const int chosen = options_.chosen * (alone ? 6 : 1);
     for (int k = 0; k < chosen; ++k) {
       std::vector<SpecRef> in;
-      for (size_t i = 0; i < shapes.size(); ++i)
+      for (size_t i = 0; i < shapes.size(); ++i) {
+        // An operator that decides itself may want some to lie side by side.
+        const auto same = std::find_if(in.begin(), in.end(), [&](auto& s) {
+          return s->shape() == shapes[i] && s->dtype() == ref.in[i].dtype;
+        });
+        if (alone && k % 4 && same != in.end()) {
+          in.push_back(*same);
+          continue;
+        }
         in.push_back(
             Spec::get(mesh_, shapes[i],
                       random_layout(mesh_, shapes[i],
                                     has_gradient(ref.sample.inputs[i]), gen_),
                       ref.in[i].dtype));
+      }
       add({}, "", in);
       ++report_.chosen;
     }
