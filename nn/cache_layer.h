@@ -6,11 +6,11 @@
 
 namespace dtensor::nn {
 
-// The keys and values of one layer: [slots, heads, d], a page after the other,
-// with the heads split as the queries are. Where query heads of ranks do not
-// divide the kv heads, a head that several ranks use is there several times
-// (KvHeads in ops/paged_attention.h), and `heads` [heads] lists the kv head of
-// each; otherwise it is undefined.
+// The keys and values of one layer: [slots, heads, d], a page after the other.
+// Heads are split as the queries are, and pages over an axis that splits
+// sequences. Where query heads of ranks do not divide the kv heads, a head that
+// several ranks use is there several times (KvHeads in ops/paged_attention.h),
+// and `heads` [heads] lists the kv head of each; otherwise it is undefined.
 struct CacheLayer {
   DistTensor k, v, heads;
   int64_t page = 0;

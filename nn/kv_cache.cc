@@ -6,6 +6,7 @@
 #include "dtensor/nn/between_meshes.h"
 #include "dtensor/nn/language_model.h"
 #include "dtensor/nn/layers.h"
+#include "dtensor/nn/parallel.h"
 #include "dtensor/ops/paged_attention.h"
 #include "dtensor/placement/error.h"
 
@@ -22,10 +23,16 @@ DistTensor replicated(const std::vector<int64_t>& values, const Shape& shape,
                                  mesh, Layout::replicated(shape));
 }
 
+// The mesh axis that splits the pages of a layer's cache, or -1.
+int axis_of_pages(const Attention& a) {
+  const int axis = axis_that(kSplitsSequences, a.mesh());
+  return axis >= 0 && a.head_split().mask() >> axis & 1 ? -1 : axis;
+}
+
 }  // namespace
 
 KvCache::KvCache(const LanguageModel& model, const CacheOptions& options)
-    : options_(options) {
+    : options_(options), free_(1) {
   const std::vector<const Attention*> layers = model.attention_layers();
   DT_CHECK(!layers.empty(), "cache", "a {} cannot be continued token by token",
            model.config().name);
@@ -37,7 +44,7 @@ KvCache::KvCache(const LanguageModel& model, const CacheOptions& options)
            options.tokens, options.page, options.texts, options.step);
   if (!options_.length) options_.length = model.config().seq;
   table_width_ = pages_for(options_.length);
-  const int64_t pages = pages_for(options.tokens);
+  pages_ = pages_for(options.tokens);
   window_ = layers[0]->config().window;
   for (const Attention* a : layers) {
     const AttentionConfig& c = a->config();
@@ -52,9 +59,13 @@ KvCache::KvCache(const LanguageModel& model, const CacheOptions& options)
     CacheLayer layer;
     layer.page = options.page;
     const auto n = std::ssize(heads.heads);
-    const Shape shape{pages * options.page, n, c.head_size};
+    const Shape shape{pages_ * options.page, n, c.head_size};
     Layout layout = Layout::replicated(shape);
     layout.dims[1] = heads.dim;
+    if (const int axis = axis_of_pages(*a); axis >= 0) {
+      layout.dims[0] = Dim(shape[0], Split::over({axis}, options.page));
+      free_.resize(static_cast<size_t>(mesh.axis_size(axis)));
+    }
     const Spec* spec = Spec::get(mesh, shape, layout, a->dtype());
     for (DistTensor* x : {&layer.k, &layer.v}) {
       *x = DistTensor::empty(spec);
@@ -69,7 +80,18 @@ KvCache::KvCache(const LanguageModel& model, const CacheOptions& options)
   }
   if (model.tied().defined())
     table_ = onto(layers.back()->mesh(), model.tied());
-  for (int64_t p = pages; p-- > 0;) free_.push_back(p);
+  for (int64_t p = pages_; p-- > 0;) free_[part_of(p)].push_back(p);
+}
+
+int64_t KvCache::free_pages() const {
+  int64_t n = 0;
+  for (const auto& part : free_) n += std::ssize(part);
+  return n;
+}
+
+// The part i of n that [floor(i pages / n), floor((i + 1) pages / n)) has.
+size_t KvCache::part_of(int64_t page) const {
+  return static_cast<size_t>(((page + 1) * std::ssize(free_) - 1) / pages_);
 }
 
 KvCache::Text& KvCache::text(int64_t number) {
@@ -85,11 +107,16 @@ int64_t KvCache::add(int64_t tokens) {
   int64_t pages = pages_for(tokens);
   // With a window, pages behind it are used again.
   if (window_) pages = std::min(pages, pages_for(window_ + options_.step) + 1);
-  if (pages > std::ssize(free_)) return -1;
+  if (pages > free_pages()) return -1;
   Text fresh;
   fresh.most = tokens;
-  fresh.spare.assign(free_.end() - pages, free_.end());
-  free_.resize(free_.size() - static_cast<size_t>(pages));
+  for (; std::ssize(fresh.spare) < pages; ++next_part_) {
+    std::vector<int64_t>& part = free_[next_part_ % free_.size()];
+    if (part.empty()) continue;
+    fresh.spare.push_back(part.back());
+    part.pop_back();
+  }
+  std::reverse(fresh.spare.begin(), fresh.spare.end());
   texts_.emplace(next_, std::move(fresh));
   return next_++;
 }
@@ -98,7 +125,7 @@ void KvCache::remove(int64_t number) {
   const Text& t = text(number);
   for (const auto* pages : {&t.pages, &t.spare})
     for (const int64_t p : *pages)
-      if (p >= 0) free_.push_back(p);
+      if (p >= 0) free_[part_of(p)].push_back(p);
   texts_.erase(number);
 }
 

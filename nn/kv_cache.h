@@ -43,9 +43,10 @@ class CacheStep {
 };
 
 // Memory for a number of tokens, cut into pages. A text holds the pages that
-// its tokens need, and gives them back when it is removed. Pages are handed out
-// by every rank alike, and nothing is sent: every rank of the model makes the
-// same calls.
+// its tokens need, and gives them back when it is removed. Along an axis that
+// splits sequences (nn/parallel.h), each rank has some of the pages, and a text
+// gets them from one rank after the other. Pages are handed out by every rank
+// alike, and nothing is sent: every rank of the model makes the same calls.
 class KvCache {
  public:
   // Throws Error if the model cannot be continued: see
@@ -71,7 +72,7 @@ class KvCache {
   // The embedding table on the mesh of the last layer, for a head that shares
   // it; else undefined.
   const DistTensor& table() const { return table_; }
-  int64_t free_pages() const { return std::ssize(free_); }
+  int64_t free_pages() const;
   int64_t pages_for(int64_t tokens) const {
     return (tokens + options_.page - 1) / options_.page;
   }
@@ -87,15 +88,18 @@ class KvCache {
   Text& text(int64_t number);
   // Appends a token, and returns its slot.
   int64_t append(Text&);
+  size_t part_of(int64_t page) const;
   // Makes the pages that no window reaches any more spare.
   void drop_behind_window(Text&);
 
   CacheOptions options_;
   int64_t window_ = 0;  // of all layers; 0: some layer has none
-  int64_t table_width_ = 0;
+  int64_t pages_ = 0, table_width_ = 0;
   std::vector<CacheLayer> layers_;
   DistTensor table_;
-  std::vector<int64_t> free_;
+  // By the part of the ranks that hold them.
+  std::vector<std::vector<int64_t>> free_;
+  size_t next_part_ = 0;
   std::map<int64_t, Text> texts_;
   int64_t next_ = 0;
 };

@@ -98,7 +98,8 @@ TEST(Engine, TheSameTokensAsWithoutACache) {
     for (const Ids& prompt : prompts)
       want.push_back(without_cache(dir, prompt, tokens));
     for (const char* mesh :
-         {"dp=1", "tp=2", "tp=3", "tp=5", "tp=7", "dp=2,tp=3", "pp=2"})
+         {"dp=1", "tp=2", "tp=3", "tp=5", "tp=7", "dp=2,tp=3", "pp=2", "cp=2",
+          "cp=3", "cp=2,tp=2", "cp=2,tp=3"})
       EXPECT_EQ(with_engine(dir, mesh, prompts, tokens,
                             {.texts = 3, .page = 3, .chunk = 4}),
                 want)
@@ -122,6 +123,38 @@ TEST(Engine, AWindowDropsPages) {
     EXPECT_EQ(free - cache.free_pages(), 7);  // of 20: (7 + 4) / 2 and one more
     return 0;
   });
+}
+
+// Each rank of cp has its share of the pages, and of the tokens of each text.
+TEST(Engine, RanksOfCpShareThePages) {
+  const auto bytes = [](const char* mesh) {
+    return on_mesh<int64_t>(mesh, [&](const Mesh& m) {
+      const auto model = from_pretrained("tests/nn/data/llama", m);
+      KvCache cache(*model, {.tokens = 96, .page = 4, .texts = 2, .step = 40});
+      const CacheStep::Part parts[] = {
+          {.text = cache.add(50), .tokens = Ids(21, 1)},
+          {.text = cache.add(40), .tokens = Ids(30, 1)}};
+      const CacheStep step = cache.step(parts);
+      const Tensor pages = step.on(m).pages.full();
+      const IntervalList mine = cache.layer(0).k.region()[0];
+      for (int64_t text = 0; text < 2; ++text) {
+        int64_t all = 0, here = 0;
+        for (int64_t i = 0; i < pages.shape()[1]; ++i) {
+          const int64_t p = pages.ptr<int64_t>()[text * pages.shape()[1] + i];
+          all += p >= 0;
+          for (const Interval& r : mine) here += r.lo <= p * 4 && p * 4 < r.hi;
+        }
+        EXPECT_EQ(all, text ? 8 : 6);
+        const int64_t ranks = m.num_ranks();
+        EXPECT_GE(here, all / ranks);
+        EXPECT_LE(here, (all + ranks - 1) / ranks);
+      }
+      return cache.bytes();
+    });
+  };
+  const int64_t whole = bytes("dp=1");
+  EXPECT_EQ(bytes("cp=2"), whole / 2);
+  EXPECT_EQ(bytes("cp=3"), whole / 3);
 }
 
 // From the third step on, no layout is decided.
