@@ -1820,6 +1820,29 @@ BUGS = [
          'write.at += r.size();',
          'write.at += MUT(562) ? 0 : r.size();'),
     ], ['decode_test']),
+    Bug(563, 'page pool: the page that was freed last is taken first', [
+        ('nn/page_pool.cc',
+         'p.freed = p.kept ? ++releases_ : 0;',
+         'p.freed = p.kept ? (MUT(563) ? -++releases_ : ++releases_) : 0;'),
+    ], ['page_pool_test', 'engine_test']),
+    Bug(564, 'page pool: a page is known by its own tokens alone', [
+        ('nn/page_pool.cc',
+         'beginnings_.find({before, tokens})',
+         'beginnings_.find({MUT(564) ? 0 : before, tokens})'),
+        ('nn/page_pool.cc',
+         'beginnings_.try_emplace({before, std::move(tokens)})',
+         'beginnings_.try_emplace({MUT(564) ? 0 : before, std::move(tokens)})'),
+    ], ['page_pool_test', 'kv_cache_test']),
+    Bug(565, 'page pool: a text stays on one rank', [
+        ('nn/page_pool.cc',
+         'rank_of(after) + 1',
+         'rank_of(after) + (MUT(565) ? 0 : 1)'),
+    ], ['page_pool_test', 'engine_test']),
+    Bug(566, 'page pool: a page that is used again stays among the free ones', [
+        ('nn/page_pool.cc',
+         'if (p.users++ == 0) free_',
+         'if (p.users++ == 0 && !MUT(566)) free_'),
+    ], ['page_pool_test', 'kv_cache_test']),
 ]
 
 # Numbers of bugs that were removed, and the reason:
