@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 #include "dtensor/nn/between_meshes.h"
 #include "dtensor/nn/language_model.h"
@@ -32,7 +33,7 @@ int axis_of_pages(const Attention& a) {
 }  // namespace
 
 KvCache::KvCache(const LanguageModel& model, const CacheOptions& options)
-    : options_(options), free_(1) {
+    : options_(options) {
   const std::vector<const Attention*> layers = model.attention_layers();
   DT_CHECK(!layers.empty(), "cache", "a {} cannot be continued token by token",
            model.config().name);
@@ -44,7 +45,8 @@ KvCache::KvCache(const LanguageModel& model, const CacheOptions& options)
            options.tokens, options.page, options.texts, options.step);
   if (!options_.length) options_.length = model.config().seq;
   table_width_ = pages_for(options_.length);
-  pages_ = pages_for(options.tokens);
+  const int64_t pages = pages_for(options.tokens);
+  int64_t ranks = 1;
   window_ = layers[0]->config().window;
   for (const Attention* a : layers) {
     const AttentionConfig& c = a->config();
@@ -59,12 +61,12 @@ KvCache::KvCache(const LanguageModel& model, const CacheOptions& options)
     CacheLayer layer;
     layer.page = options.page;
     const auto n = std::ssize(heads.heads);
-    const Shape shape{pages_ * options.page, n, c.head_size};
+    const Shape shape{pages * options.page, n, c.head_size};
     Layout layout = Layout::replicated(shape);
     layout.dims[1] = heads.dim;
     if (const int axis = axis_of_pages(*a); axis >= 0) {
       layout.dims[0] = Dim(shape[0], Split::over({axis}, options.page));
-      free_.resize(static_cast<size_t>(mesh.axis_size(axis)));
+      ranks = mesh.axis_size(axis);
     }
     const Spec* spec = Spec::get(mesh, shape, layout, a->dtype());
     for (DistTensor* x : {&layer.k, &layer.v}) {
@@ -80,18 +82,43 @@ KvCache::KvCache(const LanguageModel& model, const CacheOptions& options)
   }
   if (model.tied().defined())
     table_ = onto(layers.back()->mesh(), model.tied());
-  for (int64_t p = pages_; p-- > 0;) free_[part_of(p)].push_back(p);
+  pool_ = PagePool(pages, ranks);
 }
 
+// With a window, the pages behind it are released.
+int64_t KvCache::most_pages(int64_t tokens) const {
+  const int64_t all = pages_for(tokens);
+  if (!window_) return all;
+  return std::min(all, pages_for(window_ + options_.step) + 1);
+}
+
+// Without a window, a text goes on having what it has, and a page that several
+// texts have counts once. With one, it does so only until one of them has left
+// it behind, so that every text reserves all of its pages.
 int64_t KvCache::free_pages() const {
-  int64_t n = 0;
-  for (const auto& part : free_) n += std::ssize(part);
-  return n;
+  int64_t free = window_ ? pool_.size() : pool_.free();
+  for (const auto& [number, t] : texts_)
+    free -= most_pages(t.most) - (window_ ? 0 : std::ssize(t.pages));
+  return free;
 }
 
-// The part i of n that [floor(i pages / n), floor((i + 1) pages / n)) has.
-size_t KvCache::part_of(int64_t page) const {
-  return static_cast<size_t>(((page + 1) * std::ssize(free_) - 1) / pages_);
+std::vector<PagePool::Beginning> KvCache::known(
+    std::span<const int64_t> prompt) const {
+  std::vector<PagePool::Beginning> list;
+  int64_t before = 0;
+  const auto page = static_cast<size_t>(options_.page);
+  // Never all of it: the last token is computed again, for the logits after it.
+  for (size_t at = 0; at + page < prompt.size(); at += page) {
+    const auto tokens = prompt.subspan(at, page);
+    const auto* found = pool_.find(before, {tokens.begin(), tokens.end()});
+    if (!found) break;
+    before = list.emplace_back(*found).number;
+  }
+  return list;
+}
+
+int64_t KvCache::shared(std::span<const int64_t> prompt) const {
+  return std::ssize(known(prompt)) * options_.page;
 }
 
 KvCache::Text& KvCache::text(int64_t number) {
@@ -100,32 +127,29 @@ KvCache::Text& KvCache::text(int64_t number) {
   return found->second;
 }
 
-int64_t KvCache::add(int64_t tokens) {
+int64_t KvCache::add(int64_t tokens, std::span<const int64_t> prompt) {
   DT_CHECK(tokens >= 1 && tokens <= options_.length, "cache",
            "a text of {} tokens does not fit; write 1 to {}", tokens,
            options_.length);
-  int64_t pages = pages_for(tokens);
-  // With a window, pages behind it are used again.
-  if (window_) pages = std::min(pages, pages_for(window_ + options_.step) + 1);
-  if (pages > free_pages()) return -1;
-  Text fresh;
-  fresh.most = tokens;
-  for (; std::ssize(fresh.spare) < pages; ++next_part_) {
-    std::vector<int64_t>& part = free_[next_part_ % free_.size()];
-    if (part.empty()) continue;
-    fresh.spare.push_back(part.back());
-    part.pop_back();
+  Text& t = texts_[next_];
+  t.most = tokens;
+  for (const PagePool::Beginning& b : known(prompt)) {
+    pool_.use(b.page);
+    t.pages.push_back(b.page);
+    t.length += options_.page;
+    t.beginning = b.number;
   }
-  std::reverse(fresh.spare.begin(), fresh.spare.end());
-  texts_.emplace(next_, std::move(fresh));
-  return next_++;
+  drop_behind_window(t);
+  if (free_pages() >= 0) return next_++;
+  remove(next_);
+  return -1;
 }
 
 void KvCache::remove(int64_t number) {
-  const Text& t = text(number);
-  for (const auto* pages : {&t.pages, &t.spare})
-    for (const int64_t p : *pages)
-      if (p >= 0) free_[part_of(p)].push_back(p);
+  const std::vector<int64_t>& pages = text(number).pages;
+  // The last one first: without those before it, a page is of no use.
+  for (auto p = pages.rbegin(); p != pages.rend(); ++p)
+    if (*p >= 0) pool_.release(*p);
   texts_.erase(number);
 }
 
@@ -133,14 +157,17 @@ int64_t KvCache::length(int64_t number) const {
   return const_cast<KvCache*>(this)->text(number).length;
 }
 
-int64_t KvCache::append(Text& t) {
+int64_t KvCache::append(Text& t, int64_t token) {
   const int64_t at = t.length % options_.page;
-  if (at == 0) {
-    t.pages.push_back(t.spare.back());
-    t.spare.pop_back();
-  }
+  if (at == 0)
+    t.pages.push_back(pool_.take(t.pages.empty() ? -1 : t.pages.back()));
   ++t.length;
-  return t.pages.back() * options_.page + at;
+  const int64_t page = t.pages.back();
+  if (options_.share) t.last.push_back(token);
+  if (std::ssize(t.last) == options_.page)
+    t.beginning =
+        pool_.keep(page, t.beginning, std::exchange(t.last, {})).number;
+  return page * options_.page + at;
 }
 
 void KvCache::drop_behind_window(Text& t) {
@@ -150,7 +177,7 @@ void KvCache::drop_behind_window(Text& t) {
   for (int64_t i = first / options_.page - 1; i >= 0; --i) {
     int64_t& page = t.pages[static_cast<size_t>(i)];
     if (page < 0) return;
-    t.spare.push_back(page);
+    pool_.release(page);
     page = -1;
   }
 }
@@ -175,7 +202,7 @@ CacheStep KvCache::step(std::span<const CacheStep::Part> parts) {
       s.ids_.push_back(id);
       s.positions_.push_back(t.length);
       s.row_.push_back(row);
-      s.slot_.push_back(append(t));
+      s.slot_.push_back(append(t, id));
     }
     if (part.wanted) s.want_.push_back(std::ssize(s.ids_) - 1);
     std::copy(t.pages.begin(), t.pages.end(),

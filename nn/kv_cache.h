@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "dtensor/nn/cache_layer.h"
+#include "dtensor/nn/page_pool.h"
 
 namespace dtensor::nn {
 
@@ -19,6 +20,7 @@ struct CacheOptions {
   // The most texts in one step, the most tokens of a text (0: the model's
   // longest sequence), and the most tokens of a text in one step.
   int64_t texts = 1, length = 0, step = 256;
+  bool share = true;  // pages of equal beginnings
 };
 
 // A step: tokens of several texts at once, each at the end of its text.
@@ -47,6 +49,10 @@ class CacheStep {
 // splits sequences (nn/parallel.h), each rank has some of the pages, and a text
 // gets them from one rank after the other. Pages are handed out by every rank
 // alike, and nothing is sent: every rank of the model makes the same calls.
+//
+// Texts with the same beginning share its whole pages, also with texts that are
+// removed, until their pages are needed (page_pool.h). A shared page is never
+// written: the last tokens of a text are in a page of its own.
 class KvCache {
  public:
   // Throws Error if the model cannot be continued: see
@@ -54,8 +60,12 @@ class KvCache {
   KvCache(const LanguageModel&, const CacheOptions&);
 
   // Begins a text of at most `tokens` tokens, and reserves its pages. Returns
-  // its number, or -1 if too few pages are free.
-  int64_t add(int64_t tokens);
+  // its number, or -1 if too few pages are free. The text already has those of
+  // the first tokens of its prompt that are in the cache; its length() says how
+  // many, and is less than the prompt's.
+  int64_t add(int64_t tokens, std::span<const int64_t> prompt = {});
+  // The length() of such a text.
+  int64_t shared(std::span<const int64_t> prompt) const;
   void remove(int64_t text);
   // The tokens of a text that are in the cache.
   int64_t length(int64_t text) const;
@@ -72,6 +82,7 @@ class KvCache {
   // The embedding table on the mesh of the last layer, for a head that shares
   // it; else undefined.
   const DistTensor& table() const { return table_; }
+  // The pages that no text has or has reserved.
   int64_t free_pages() const;
   int64_t pages_for(int64_t tokens) const {
     return (tokens + options_.page - 1) / options_.page;
@@ -82,24 +93,28 @@ class KvCache {
  private:
   struct Text {
     std::vector<int64_t> pages;  // that hold its tokens; -1: none any more
-    std::vector<int64_t> spare;  // reserved
     int64_t length = 0, most = 0;
+    // The number of the beginning that its whole pages have, and the tokens
+    // after it.
+    int64_t beginning = 0;
+    std::vector<int64_t> last = {};
   };
   Text& text(int64_t number);
+  // The pages that a text of so many tokens has at most at once.
+  int64_t most_pages(int64_t tokens) const;
+  // The whole pages of a prompt that are in the cache.
+  std::vector<PagePool::Beginning> known(std::span<const int64_t> prompt) const;
   // Appends a token, and returns its slot.
-  int64_t append(Text&);
-  size_t part_of(int64_t page) const;
-  // Makes the pages that no window reaches any more spare.
+  int64_t append(Text&, int64_t token);
+  // Releases the pages that no window reaches any more.
   void drop_behind_window(Text&);
 
   CacheOptions options_;
   int64_t window_ = 0;  // of all layers; 0: some layer has none
-  int64_t pages_ = 0, table_width_ = 0;
+  int64_t table_width_ = 0;
   std::vector<CacheLayer> layers_;
   DistTensor table_;
-  // By the part of the ranks that hold them.
-  std::vector<std::vector<int64_t>> free_;
-  size_t next_part_ = 0;
+  PagePool pool_;
   std::map<int64_t, Text> texts_;
   int64_t next_ = 0;
 };

@@ -1843,6 +1843,11 @@ BUGS = [
          'if (p.users++ == 0) free_',
          'if (p.users++ == 0 && !MUT(566)) free_'),
     ], ['page_pool_test', 'kv_cache_test']),
+    Bug(567, 'cache: the last token of a prompt is shared too', [
+        ('nn/kv_cache.cc',
+         'at + page < prompt.size(); at += page)',
+         'at + page < prompt.size() + (MUT(567) ? 1 : 0);\n         at += page)'),
+    ], ['kv_cache_test']),
 ]
 
 # Numbers of bugs that were removed, and the reason:

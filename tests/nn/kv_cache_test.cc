@@ -1,0 +1,134 @@
+// The places that a cache gives to tokens, without a model that computes.
+#include "dtensor/nn/kv_cache.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+
+#include "dtensor/nn/layers.h"
+#include "dtensor/nn/models.h"
+#include "tests/nn/on_mesh.h"
+
+namespace dtensor::nn {
+namespace {
+
+using Ids = std::vector<int64_t>;
+
+constexpr int64_t kPage = 3, kTokens = 45;
+
+// Random texts with few different tokens. A slot stands for the tokens up to
+// the one whose keys were put there.
+class Texts {
+ public:
+  explicit Texts(const LanguageModel& model)
+      : window_(model.attention_layers()[0]->config().window),
+        mesh_(model.mesh()),
+        cache_(model,
+               {.tokens = kTokens, .page = kPage, .texts = 4, .step = 5}),
+        slots_(static_cast<size_t>(kTokens)) {}
+
+  void add() {
+    Ids tokens;
+    for (int64_t n = 1 + below(30); n > 0; --n) tokens.push_back(below(8) == 0);
+    const int64_t known = cache_.shared(tokens),
+                  number = cache_.add(std::ssize(tokens), tokens);
+    EXPECT_LT(known, std::ssize(tokens));
+    if (number < 0) {
+      ++refused;
+      return;
+    }
+    EXPECT_EQ(cache_.length(number), known);
+    shared += known;
+    texts_.push_back({number, tokens});
+  }
+
+  // A few more tokens of some texts: each finds the keys of all tokens that it
+  // attends to, whatever other texts do.
+  void step() {
+    std::vector<CacheStep::Part> parts;
+    std::vector<const Ids*> all;
+    for (const Text& t : texts_) {
+      const int64_t has = cache_.length(t.number),
+                    n = std::min(std::ssize(t.tokens) - has, 1 + below(5));
+      if (n == 0 || below(2)) continue;
+      const auto from = t.tokens.begin() + has;
+      parts.push_back({t.number, {from, from + n}});
+      all.push_back(&t.tokens);
+    }
+    if (parts.empty()) return;
+    const CacheStep step = cache_.step(parts);
+    const CacheTokens& at = step.on(mesh_);
+    const Tensor row = at.row.local(), position = at.position.local();
+    const int64_t *r = row.ptr<int64_t>(), *p = position.ptr<int64_t>();
+    const auto begin = [&](int64_t k, int64_t n) {
+      const Ids& tokens = *all[static_cast<size_t>(r[k])];
+      return Ids(tokens.begin(), tokens.begin() + n);
+    };
+    for (int64_t k = 0; k < row.numel() && r[k] >= 0; ++k) {
+      Ids& to = slot(at, r[k], p[k]);
+      EXPECT_EQ(&to - slots_.data(), at.slot.local().ptr<int64_t>()[k]);
+      to = begin(k, p[k] + 1);
+    }
+    for (int64_t k = 0; k < row.numel() && r[k] >= 0; ++k)
+      for (int64_t q = p[k]; q >= 0 && (!window_ || q > p[k] - window_); --q)
+        EXPECT_EQ(slot(at, r[k], q), begin(k, q + 1));
+  }
+
+  // Some of those that are complete end; or all.
+  void end(bool all) {
+    std::erase_if(texts_, [&](const Text& t) {
+      const bool ends =
+          all || (cache_.length(t.number) == std::ssize(t.tokens) && below(2));
+      if (ends) cache_.remove(t.number);
+      return ends;
+    });
+  }
+
+  int64_t size() const { return std::ssize(texts_); }
+  const KvCache& cache() const { return cache_; }
+  int64_t below(int64_t n) { return static_cast<int64_t>(gen_()) % n; }
+
+  int64_t shared = 0, refused = 0;
+
+ private:
+  Ids& slot(const CacheTokens& at, int64_t row, int64_t position) {
+    const Tensor table = at.pages.local();
+    const int64_t page =
+        table.ptr<int64_t>()[row * table.shape()[1] + position / kPage];
+    EXPECT_GE(page, 0);
+    return slots_.at(static_cast<size_t>(page * kPage + position % kPage));
+  }
+
+  struct Text {
+    int64_t number;
+    Ids tokens;
+  };
+  const int64_t window_;
+  const Mesh mesh_;
+  KvCache cache_;
+  std::vector<Ids> slots_;
+  std::vector<Text> texts_;
+  std::mt19937 gen_{1};
+};
+
+TEST(KvCache, TextsFindTheKeysOfTheirTokens) {
+  for (const char* dir : {"tests/nn/data/llama", "tests/nn/data/mistral"})
+    on_mesh<int>("dp=1", [&](const Mesh& m) {
+      Texts texts(*from_pretrained(dir, m));
+      const int64_t free = texts.cache().free_pages();
+      for (int i = 0; i < 3000 && !::testing::Test::HasFailure(); ++i) {
+        if (texts.size() < 4 && texts.below(3) == 0) texts.add();
+        texts.step();
+        texts.end(false);
+      }
+      EXPECT_GT(texts.shared, 1000) << dir;
+      EXPECT_GT(texts.refused, 50) << dir;
+      texts.end(true);
+      EXPECT_EQ(texts.cache().free_pages(), free);
+      return 0;
+    });
+}
+
+}  // namespace
+}  // namespace dtensor::nn
