@@ -14,7 +14,8 @@ CacheOptions cache_of(const LanguageModel& model, const EngineOptions& o) {
           .page = o.page,
           .texts = o.texts,
           .length = seq,
-          .step = o.chunk};
+          .step = o.chunk,
+          .share = o.share};
 }
 
 }  // namespace
@@ -60,7 +61,7 @@ int64_t Engine::add(TextRequest request) {
   text.number = next_++;
   text.tokens = request.prompt;
   text.request = std::move(request);
-  finished_[text.number] = Finish::kRunning;
+  states_[text.number] = {};
   waiting_.push_back(std::move(text));
   return next_ - 1;
 }
@@ -70,17 +71,23 @@ void Engine::cancel(int64_t request) {
   end(request, Finish::kCallback);
 }
 
-Finish Engine::finish(int64_t request) const {
-  const auto found = finished_.find(request);
-  DT_CHECK(found != finished_.end(), "generate", "there is no request {}",
+const Engine::State& Engine::state(int64_t request) const {
+  const auto found = states_.find(request);
+  DT_CHECK(found != states_.end(), "generate", "there is no request {}",
            request);
   return found->second;
+}
+
+Finish Engine::finish(int64_t request) const { return state(request).finish; }
+
+int64_t Engine::cached_tokens(int64_t request) const {
+  return state(request).cached;
 }
 
 void Engine::forget(int64_t request) {
   DT_CHECK(finish(request) != Finish::kRunning, "generate",
            "request {} has not ended; cancel it first", request);
-  finished_.erase(request);
+  states_.erase(request);
 }
 
 void Engine::end(int64_t number, Finish why) {
@@ -90,18 +97,38 @@ void Engine::end(int64_t number, Finish why) {
       running_.erase(t);
       break;
     }
-  const auto f = finished_.find(number);
-  if (f != finished_.end() && f->second == Finish::kRunning) f->second = why;
+  const auto s = states_.find(number);
+  if (s != states_.end() && s->second.finish == Finish::kRunning)
+    s->second.finish = why;
+}
+
+bool Engine::shares_soon(const TextRequest& r) const {
+  // Its last token is never shared.
+  const auto end = r.prompt.end() - 1;
+  for (const Text& t : running_) {
+    const auto& other = t.request.prompt;
+    const auto same =
+        std::mismatch(r.prompt.begin(), end, other.begin(), other.end()).first -
+        r.prompt.begin();
+    const int64_t pages = same / options_.page * options_.page;
+    if (pages > cache_.length(t.in_cache) && pages > cache_.shared(r.prompt))
+      return true;
+  }
+  return false;
 }
 
 // In their order, so that a long text is not overtaken for ever.
 void Engine::admit() {
   while (!waiting_.empty() && std::ssize(running_) < options_.texts) {
     Text& first = waiting_.front();
+    const TextRequest& r = first.request;
+    if (options_.share && shares_soon(r)) return;
     // The last token is not put into the cache.
-    first.in_cache =
-        cache_.add(std::ssize(first.request.prompt) + first.request.tokens - 1);
+    first.in_cache = cache_.add(std::ssize(r.prompt) + r.tokens - 1, r.prompt);
     if (first.in_cache < 0) return;
+    const int64_t cached = cache_.length(first.in_cache);
+    states_[first.number].cached = cached;
+    cached_tokens_ += cached;
     running_.push_back(std::move(first));
     waiting_.pop_front();
   }

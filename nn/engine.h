@@ -19,6 +19,10 @@ struct EngineOptions {
   // The most tokens of prompts in one step. A longer prompt takes several
   // steps, between which other texts go on.
   int64_t chunk = 256;
+  // Whether texts share the beginnings that are in the cache (kv_cache.h). A
+  // request waits for a running one that is reading a prompt with which it will
+  // share more.
+  bool share = true;
 };
 
 // One text to continue.
@@ -67,6 +71,10 @@ class Engine {
   void forget(int64_t request);
   int64_t waiting() const { return std::ssize(waiting_); }
   int64_t running() const { return std::ssize(running_); }
+  // The tokens of prompts that were in the cache when their texts began: of
+  // one request that finish() knows, and of all. They are not computed again.
+  int64_t cached_tokens(int64_t request) const;
+  int64_t cached_tokens() const { return cached_tokens_; }
   const KvCache& cache() const { return cache_; }
 
  private:
@@ -78,7 +86,15 @@ class Engine {
       return std::ssize(tokens) - std::ssize(request.prompt);
     }
   };
+  struct State {
+    Finish finish = Finish::kRunning;
+    int64_t cached = 0;
+  };
+  const State& state(int64_t request) const;
   void admit();
+  // Whether a running text is reading a prompt that begins as this one does,
+  // and will have more of it in the cache than there is.
+  bool shares_soon(const TextRequest&) const;
   void draw_next(Text&, std::span<const double> logits);
   void end(int64_t number, Finish);
 
@@ -86,8 +102,8 @@ class Engine {
   EngineOptions options_;
   KvCache cache_;
   std::deque<Text> waiting_, running_;
-  std::map<int64_t, Finish> finished_;
-  int64_t next_ = 0;
+  std::map<int64_t, State> states_;
+  int64_t next_ = 0, cached_tokens_ = 0;
 };
 
 }  // namespace dtensor::nn

@@ -1848,6 +1848,11 @@ BUGS = [
          'at + page < prompt.size(); at += page)',
          'at + page < prompt.size() + (MUT(567) ? 1 : 0);\n         at += page)'),
     ], ['kv_cache_test']),
+    Bug(568, 'engine: a prompt does not wait for an equal one', [
+        ('nn/engine.cc',
+         'if (options_.share && shares_soon(r)) return;',
+         'if (options_.share && !MUT(568) && shares_soon(r)) return;'),
+    ], ['engine_test']),
 ]
 
 # Numbers of bugs that were removed, and the reason:

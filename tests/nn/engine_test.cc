@@ -83,14 +83,16 @@ TEST(Engine, TheSameTokensFromInt8WeightsOnEveryMesh) {
   for (const char* mesh : {"tp=2", "tp=3"}) EXPECT_EQ(of(mesh), want) << mesh;
 }
 
-// Prompts of several lengths, in chunks of 4 and pages of 3, three texts at a
-// time: the same tokens as each alone without a cache, on every mesh.
+// Prompts of several lengths, some with equal beginnings, in chunks of 4 and
+// pages of 3, three texts at a time: the same tokens as each alone without a
+// cache, on every mesh.
 TEST(Engine, TheSameTokensAsWithoutACache) {
   const std::vector<Ids> prompts = {{7, 3, 11, 2, 9, 4, 8, 1, 30, 22},
                                     {5},
                                     {1, 2, 3, 4, 5, 6, 7},
                                     {40, 41},
-                                    {12, 13, 14}};
+                                    {7, 3, 11, 2, 9, 4, 8, 1, 30, 22},
+                                    {7, 3, 11, 2, 9, 4, 6}};
   const int64_t tokens = 24;
   EXPECT_GE(families().size(), 12u);
   for (const std::string& dir : families()) {
@@ -121,6 +123,66 @@ TEST(Engine, AWindowDropsPages) {
     const int64_t free = cache.free_pages();
     cache.add(40);
     EXPECT_EQ(free - cache.free_pages(), 7);  // of 20: (7 + 4) / 2 and one more
+    return 0;
+  });
+}
+
+// The first of equal prompts is computed, and the others take its whole pages,
+// which exist once.
+TEST(Engine, EqualPromptsAreComputedOnce) {
+  const Ids prompt = {7, 3, 11, 2, 9,  4,  8,  1,  30, 22, 5,
+                      6, 7, 8,  9, 10, 11, 12, 13, 14, 15};
+  const auto pages = [&](const char* dir, bool share) {
+    return on_mesh<int64_t>("cp=2", [&](const Mesh& m) {
+      const auto model = from_pretrained(dir, m, kF64);
+      Engine engine(*model,
+                    {.texts = 4, .page = 4, .chunk = 8, .share = share});
+      const int64_t free = engine.cache().free_pages();
+      for (int i = 0; i < 4; ++i)
+        engine.add({.prompt = prompt, .tokens = 4, .sampling = {.seed = 1}});
+      while (engine.waiting() > 0) EXPECT_TRUE(engine.step());
+      for (int64_t i = 0; i < 4; ++i)
+        EXPECT_EQ(engine.cached_tokens(i), share && i ? 20 : 0);
+      EXPECT_EQ(engine.cached_tokens(), share ? 60 : 0);
+      const int64_t used = free - engine.cache().free_pages();
+      while (engine.step()) {
+      }
+      EXPECT_EQ(engine.cache().free_pages(), free);
+      return used;
+    });
+  };
+  EXPECT_EQ(pages("tests/nn/data/llama", false), 4 * 6);
+  EXPECT_EQ(pages("tests/nn/data/llama", true), 6 + 3 * 1);
+  // A window of 7.
+  EXPECT_EQ(pages("tests/nn/data/mistral", true), 4 * 5);
+}
+
+// A text that has ended is still there for one that continues it, as in a chat.
+TEST(Engine, ChatsGoOnWithTheirPages) {
+  on_mesh<int>("tp=2", [&](const Mesh& m) {
+    const auto model = from_pretrained("tests/nn/data/llama", m, kF64);
+    Engine engine(*model, {.texts = 2, .cache_tokens = 40, .page = 4});
+    Ids text = {7, 3, 11, 2, 9};
+    const auto go_on = [&](Ids prompt, int64_t tokens) {
+      const int64_t n = engine.add({.prompt = std::move(prompt),
+                                    .tokens = tokens,
+                                    .on_token = [&](const DrawnToken& t) {
+                                      text.push_back(t.id);
+                                      return true;
+                                    }});
+      while (engine.step()) {
+      }
+      return engine.cached_tokens(n);
+    };
+    EXPECT_EQ(go_on(text, 12), 0);
+    EXPECT_EQ(text.size(), 17u);
+    const Ids first = text;
+    EXPECT_EQ(go_on(text, 4), 16);
+    // Others need the pages: the end of the text goes before its beginning.
+    EXPECT_EQ(go_on(Ids(1, 60), 25), 0);
+    EXPECT_EQ(go_on(first, 1), 12);
+    EXPECT_EQ(go_on(Ids(1, 61), 39), 0);
+    EXPECT_EQ(go_on(first, 1), 0);
     return 0;
   });
 }
