@@ -78,18 +78,20 @@ DistTensor Attention::cached(const DistTensor& x, const CacheTokens& at,
     q = rotary(q, c.rope, at.positions);
     k = rotary(k, c.rope, at.positions);
   }
+  const CacheTokens::Places& places = at.places.at(layer.kind);
   for (const auto& [cache, fresh] : {std::pair(&layer.k, &k), {&layer.v, &v}}) {
     DistTensor rows = view(*fresh, {t, c.kv_heads, d});
     if (layer.heads.defined()) rows = index_select(rows, 1, layer.heads);
-    copy_into(*cache, rows, 0, at.slot);
+    copy_into(*cache, rows, 0, places.slot);
   }
-  const DistTensor a = paged_attention(view(q, {t, c.heads, d}), layer.k,
-                                       layer.v, at.pages, at.row, at.position,
-                                       {.kv_heads = c.kv_heads,
-                                        .page = layer.page,
-                                        .scale = c.scale,
-                                        .window = c.window,
-                                        .soft_cap = c.soft_cap});
+  const DistTensor a =
+      paged_attention(view(q, {t, c.heads, d}), layer.k, layer.v, places.pages,
+                      at.row, at.position,
+                      {.kv_heads = c.kv_heads,
+                       .page = layer.page,
+                       .scale = c.scale,
+                       .window = c.window,
+                       .soft_cap = c.soft_cap});
   return o_proj_(view(a, {1, t, c.heads * d}));
 }
 

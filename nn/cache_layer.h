@@ -1,6 +1,8 @@
 // The part of a cache of keys and values (kv_cache.h) that a layer uses.
 #pragma once
+#include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "dtensor/dist_tensor.h"
 
@@ -14,16 +16,22 @@ namespace dtensor::nn {
 struct CacheLayer {
   DistTensor k, v, heads;
   int64_t page = 0;
+  size_t kind = 0;  // of CacheTokens::places
 };
 
 // The tokens of one step on the mesh of a layer.
 struct CacheTokens {
   DistTensor ids, positions;  // [1, t]
-  // The position of each token again, the row of its text in `pages`, and the
-  // slot for its key and value: [t]. Rows and slots of padding are -1.
-  DistTensor position, row, slot;
-  DistTensor pages;   // [texts, pages of a text]
+  // The position of each token again, and the row of its text in `pages`: [t].
+  // Rows and slots of padding are -1.
+  DistTensor position, row;
   DistTensor wanted;  // [n], the tokens whose logits are wanted
+  // Layers with different windows keep different pages.
+  struct Places {
+    DistTensor slot;   // [t], for the key and value of each token
+    DistTensor pages;  // [texts, pages of a text]
+  };
+  std::vector<Places> places;
 };
 
 }  // namespace dtensor::nn

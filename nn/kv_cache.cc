@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <limits>
 #include <utility>
 
 #include "dtensor/nn/between_meshes.h"
@@ -45,29 +46,22 @@ KvCache::KvCache(const LanguageModel& model, const CacheOptions& options)
            options.tokens, options.page, options.texts, options.step);
   if (!options_.length) options_.length = model.config().seq;
   table_width_ = pages_for(options_.length);
-  const int64_t pages = pages_for(options.tokens);
-  int64_t ranks = 1;
-  window_ = layers[0]->config().window;
-  for (const Attention* a : layers) {
-    const AttentionConfig& c = a->config();
-    window_ = c.window ? std::max(window_, c.window) : 0;
-    if (!window_) break;
-  }
   for (const Attention* a : layers) {
     const AttentionConfig& c = a->config();
     const Mesh& mesh = a->mesh();
     const KvHeads heads =
         kv_heads_of(c.heads, c.kv_heads, a->head_split(), mesh);
+    const int axis = axis_of_pages(*a);
     CacheLayer layer;
     layer.page = options.page;
+    layer.kind = kind_of(c.window, axis < 0 ? 1 : mesh.axis_size(axis));
+    const int64_t pages = kinds_[layer.kind].pool.size();
     const auto n = std::ssize(heads.heads);
     const Shape shape{pages * options.page, n, c.head_size};
     Layout layout = Layout::replicated(shape);
     layout.dims[1] = heads.dim;
-    if (const int axis = axis_of_pages(*a); axis >= 0) {
+    if (axis >= 0)
       layout.dims[0] = Dim(shape[0], Split::over({axis}, options.page));
-      ranks = mesh.axis_size(axis);
-    }
     const Spec* spec = Spec::get(mesh, shape, layout, a->dtype());
     for (DistTensor* x : {&layer.k, &layer.v}) {
       *x = DistTensor::empty(spec);
@@ -82,43 +76,68 @@ KvCache::KvCache(const LanguageModel& model, const CacheOptions& options)
   }
   if (model.tied().defined())
     table_ = onto(layers.back()->mesh(), model.tied());
-  pool_ = PagePool(pages, ranks);
+}
+
+size_t KvCache::kind_of(int64_t window, int64_t ranks) {
+  for (size_t i = 0; i < kinds_.size(); ++i)
+    if (kinds_[i].window == window) return i;
+  Kind& kind = kinds_.emplace_back(Kind{window, {}});
+  int64_t pages = pages_for(options_.tokens);
+  // More would be of little use: texts do not go back behind their windows.
+  if (window)
+    pages = std::min(pages, options_.texts * most_pages(kind, options_.length));
+  kind.pool = PagePool(pages, ranks);
+  return kinds_.size() - 1;
 }
 
 // With a window, the pages behind it are released.
-int64_t KvCache::most_pages(int64_t tokens) const {
+int64_t KvCache::most_pages(const Kind& kind, int64_t tokens) const {
   const int64_t all = pages_for(tokens);
-  if (!window_) return all;
-  return std::min(all, pages_for(window_ + options_.step) + 1);
+  if (!kind.window) return all;
+  return std::min(all, pages_for(kind.window + options_.step) + 1);
 }
 
 // Without a window, a text goes on having what it has, and a page that several
 // texts have counts once. With one, it does so only until one of them has left
 // it behind, so that every text reserves all of its pages.
 int64_t KvCache::free_pages() const {
-  int64_t free = window_ ? pool_.size() : pool_.free();
-  for (const auto& [number, t] : texts_)
-    free -= most_pages(t.most) - (window_ ? 0 : std::ssize(t.pages));
-  return free;
+  int64_t fewest = std::numeric_limits<int64_t>::max();
+  for (size_t i = 0; i < kinds_.size(); ++i) {
+    const auto& [window, pool] = kinds_[i];
+    int64_t free = window ? pool.size() : pool.free();
+    for (const auto& [number, t] : texts_)
+      free -= most_pages(kinds_[i], t.most) -
+              (window ? 0 : std::ssize(t.of[i].pages));
+    fewest = std::min(fewest, free);
+  }
+  return fewest;
 }
 
-std::vector<PagePool::Beginning> KvCache::known(
+std::vector<std::vector<PagePool::Beginning>> KvCache::known(
     std::span<const int64_t> prompt) const {
-  std::vector<PagePool::Beginning> list;
-  int64_t before = 0;
+  std::vector<std::vector<PagePool::Beginning>> all;
   const auto page = static_cast<size_t>(options_.page);
-  // Never all of it: the last token is computed again, for the logits after it.
-  for (size_t at = 0; at + page < prompt.size(); at += page) {
-    const auto tokens = prompt.subspan(at, page);
-    const auto* found = pool_.find(before, {tokens.begin(), tokens.end()});
-    if (!found) break;
-    before = list.emplace_back(*found).number;
+  size_t pages = prompt.size();
+  for (const Kind& kind : kinds_) {
+    auto& list = all.emplace_back();
+    int64_t before = 0;
+    // Never all of it: the last token is computed again, for the logits after
+    // it.
+    for (size_t at = 0; at + page < prompt.size(); at += page) {
+      const auto tokens = prompt.subspan(at, page);
+      const auto* found =
+          kind.pool.find(before, {tokens.begin(), tokens.end()});
+      if (!found) break;
+      before = list.emplace_back(*found).number;
+    }
+    pages = std::min(pages, list.size());
   }
-  return list;
+  for (auto& list : all) list.resize(pages);
+  return all;
 }
 
 int64_t KvCache::shared(std::span<const int64_t> prompt) const {
-  return std::ssize(known(prompt)) * options_.page;
+  return std::ssize(known(prompt)[0]) * options_.page;
 }
 
 KvCache::Text& KvCache::text(int64_t number) {
@@ -133,12 +152,15 @@ int64_t KvCache::add(int64_t tokens, std::span<const int64_t> prompt) {
            options_.length);
   Text& t = texts_[next_];
   t.most = tokens;
-  for (const PagePool::Beginning& b : known(prompt)) {
-    pool_.use(b.page);
-    t.pages.push_back(b.page);
-    t.length += options_.page;
-    t.beginning = b.number;
-  }
+  t.of.resize(kinds_.size());
+  const auto beginnings = known(prompt);
+  for (size_t i = 0; i < kinds_.size(); ++i)
+    for (const PagePool::Beginning& b : beginnings[i]) {
+      kinds_[i].pool.use(b.page);
+      t.of[i].pages.push_back(b.page);
+      t.of[i].beginning = b.number;
+    }
+  t.length = std::ssize(beginnings[0]) * options_.page;
   drop_behind_window(t);
   if (free_pages() >= 0) return next_++;
   remove(next_);
@@ -146,10 +168,13 @@ int64_t KvCache::add(int64_t tokens, std::span<const int64_t> prompt) {
 }
 
 void KvCache::remove(int64_t number) {
-  const std::vector<int64_t>& pages = text(number).pages;
-  // The last one first: without those before it, a page is of no use.
-  for (auto p = pages.rbegin(); p != pages.rend(); ++p)
-    if (*p >= 0) pool_.release(*p);
+  const Text& t = text(number);
+  for (size_t i = 0; i < kinds_.size(); ++i) {
+    const std::vector<int64_t>& pages = t.of[i].pages;
+    // The last one first: without those before it, a page is of no use.
+    for (auto p = pages.rbegin(); p != pages.rend(); ++p)
+      if (*p >= 0) kinds_[i].pool.release(*p);
+  }
   texts_.erase(number);
 }
 
@@ -157,28 +182,32 @@ int64_t KvCache::length(int64_t number) const {
   return const_cast<KvCache*>(this)->text(number).length;
 }
 
-int64_t KvCache::append(Text& t, int64_t token) {
-  const int64_t at = t.length % options_.page;
-  if (at == 0)
-    t.pages.push_back(pool_.take(t.pages.empty() ? -1 : t.pages.back()));
-  ++t.length;
-  const int64_t page = t.pages.back();
+void KvCache::append(Text& t, int64_t token, CacheStep& step) {
+  const int64_t at = t.length++ % options_.page;
   if (options_.share) t.last.push_back(token);
-  if (std::ssize(t.last) == options_.page)
-    t.beginning =
-        pool_.keep(page, t.beginning, std::exchange(t.last, {})).number;
-  return page * options_.page + at;
+  for (size_t i = 0; i < kinds_.size(); ++i) {
+    PagePool& pool = kinds_[i].pool;
+    auto& [pages, beginning] = t.of[i];
+    if (at == 0) pages.push_back(pool.take(pages.empty() ? -1 : pages.back()));
+    if (std::ssize(t.last) == options_.page)
+      beginning = pool.keep(pages.back(), beginning, t.last).number;
+    step.places_[i].slot.push_back(pages.back() * options_.page + at);
+  }
+  if (std::ssize(t.last) == options_.page) t.last.clear();
 }
 
 void KvCache::drop_behind_window(Text& t) {
-  if (!window_) return;
-  // The next token attends to this position and those after it.
-  const int64_t first = t.length + 1 - window_;
-  for (int64_t i = first / options_.page - 1; i >= 0; --i) {
-    int64_t& page = t.pages[static_cast<size_t>(i)];
-    if (page < 0) return;
-    pool_.release(page);
-    page = -1;
+  for (size_t k = 0; k < kinds_.size(); ++k) {
+    auto& [window, pool] = kinds_[k];
+    if (!window) continue;
+    // The next token attends to this position and those after it.
+    const int64_t first = t.length + 1 - window;
+    for (int64_t i = first / options_.page - 1; i >= 0; --i) {
+      int64_t& page = t.of[k].pages[static_cast<size_t>(i)];
+      if (page < 0) break;
+      pool.release(page);
+      page = -1;
+    }
   }
 }
 
@@ -188,7 +217,9 @@ CacheStep KvCache::step(std::span<const CacheStep::Part> parts) {
            options_.texts);
   CacheStep s;
   s.texts_ = options_.texts;
-  s.pages_.assign(static_cast<size_t>(options_.texts * table_width_), -1);
+  s.places_.resize(kinds_.size());
+  for (auto& of : s.places_)
+    of.pages.assign(static_cast<size_t>(options_.texts * table_width_), -1);
   int64_t row = 0;
   for (const CacheStep::Part& part : parts) {
     Text& t = text(part.text);
@@ -202,11 +233,12 @@ CacheStep KvCache::step(std::span<const CacheStep::Part> parts) {
       s.ids_.push_back(id);
       s.positions_.push_back(t.length);
       s.row_.push_back(row);
-      s.slot_.push_back(append(t, id));
+      append(t, id, s);
     }
     if (part.wanted) s.want_.push_back(std::ssize(s.ids_) - 1);
-    std::copy(t.pages.begin(), t.pages.end(),
-              s.pages_.begin() + row * table_width_);
+    for (size_t i = 0; i < kinds_.size(); ++i)
+      std::copy(t.of[i].pages.begin(), t.of[i].pages.end(),
+                s.places_[i].pages.begin() + row * table_width_);
     ++row;
   }
   s.wanted_ = std::ssize(s.want_);
@@ -214,7 +246,7 @@ CacheStep KvCache::step(std::span<const CacheStep::Part> parts) {
   s.ids_.resize(size, 0);
   s.positions_.resize(size, -1);
   s.row_.resize(size, -1);
-  s.slot_.resize(size, -1);
+  for (auto& of : s.places_) of.slot.resize(size, -1);
   s.want_.resize(static_cast<size_t>(rounded(s.wanted_)), 0);
   return s;
 }
@@ -229,17 +261,16 @@ const CacheTokens& CacheStep::on(const Mesh& mesh) const {
   const auto make = [&](const std::vector<int64_t>& values, Shape shape) {
     return replicated(values, shape, mesh);
   };
-  return on_
-      .emplace_back(
-          mesh, CacheTokens{.ids = make(ids_, {1, t}),
-                            .positions = make(looked_up, {1, t}),
-                            .position = make(positions_, {t}),
-                            .row = make(row_, {t}),
-                            .slot = make(slot_, {t}),
-                            .pages = make(
-                                pages_, {texts_, std::ssize(pages_) / texts_}),
-                            .wanted = make(want_, {n})})
-      .second;
+  CacheTokens made{.ids = make(ids_, {1, t}),
+                   .positions = make(looked_up, {1, t}),
+                   .position = make(positions_, {t}),
+                   .row = make(row_, {t}),
+                   .wanted = make(want_, {n}),
+                   .places = {}};
+  for (const auto& [slot, pages] : places_)
+    made.places.push_back(
+        {make(slot, {t}), make(pages, {texts_, std::ssize(pages) / texts_})});
+  return on_.emplace_back(mesh, std::move(made)).second;
 }
 
 int64_t KvCache::bytes() const {

@@ -39,7 +39,11 @@ class CacheStep {
 
  private:
   friend class KvCache;
-  std::vector<int64_t> ids_, positions_, row_, slot_, pages_, want_;
+  struct Places {
+    std::vector<int64_t> slot, pages;
+  };
+  std::vector<int64_t> ids_, positions_, row_, want_;
+  std::vector<Places> places_;  // by CacheLayer::kind
   int64_t wanted_ = 0, texts_ = 0;
   mutable std::deque<std::pair<Mesh, CacheTokens>> on_;
 };
@@ -49,6 +53,9 @@ class CacheStep {
 // splits sequences (nn/parallel.h), each rank has some of the pages, and a text
 // gets them from one rank after the other. Pages are handed out by every rank
 // alike, and nothing is sent: every rank of the model makes the same calls.
+//
+// Layers with a sliding window keep only the pages that it reaches, and layers
+// with different windows have pages of their own.
 //
 // Texts with the same beginning share its whole pages, also with texts that are
 // removed, until their pages are needed (page_pool.h). A shared page is never
@@ -82,7 +89,7 @@ class KvCache {
   // The embedding table on the mesh of the last layer, for a head that shares
   // it; else undefined.
   const DistTensor& table() const { return table_; }
-  // The pages that no text has or has reserved.
+  // The pages that no text has or has reserved, of the layers that have fewest.
   int64_t free_pages() const;
   int64_t pages_for(int64_t tokens) const {
     return (tokens + options_.page - 1) / options_.page;
@@ -91,30 +98,38 @@ class KvCache {
   int64_t bytes() const;
 
  private:
-  struct Text {
+  struct Kind {
+    int64_t window;
+    PagePool pool;
+  };
+  // The pages of one kind.
+  struct Held {
     std::vector<int64_t> pages;  // that hold its tokens; -1: none any more
+    int64_t beginning = 0;       // the number of that of its whole pages
+  };
+  struct Text {
+    std::vector<Held> of;  // by kind
     int64_t length = 0, most = 0;
-    // The number of the beginning that its whole pages have, and the tokens
-    // after it.
-    int64_t beginning = 0;
-    std::vector<int64_t> last = {};
+    std::vector<int64_t> last = {};  // the tokens after its whole pages
   };
   Text& text(int64_t number);
+  // The kind of layers with this window, whose pages so many ranks share.
+  size_t kind_of(int64_t window, int64_t ranks);
   // The pages that a text of so many tokens has at most at once.
-  int64_t most_pages(int64_t tokens) const;
-  // The whole pages of a prompt that are in the cache.
-  std::vector<PagePool::Beginning> known(std::span<const int64_t> prompt) const;
-  // Appends a token, and returns its slot.
-  int64_t append(Text&, int64_t token);
+  int64_t most_pages(const Kind&, int64_t tokens) const;
+  // The whole pages of a prompt that are in the cache, equally many by kind.
+  std::vector<std::vector<PagePool::Beginning>> known(
+      std::span<const int64_t> prompt) const;
+  // Appends a token, and its slots to those of the step.
+  void append(Text&, int64_t token, CacheStep&);
   // Releases the pages that no window reaches any more.
   void drop_behind_window(Text&);
 
   CacheOptions options_;
-  int64_t window_ = 0;  // of all layers; 0: some layer has none
   int64_t table_width_ = 0;
   std::vector<CacheLayer> layers_;
   DistTensor table_;
-  PagePool pool_;
+  std::vector<Kind> kinds_;
   std::map<int64_t, Text> texts_;
   int64_t next_ = 0;
 };

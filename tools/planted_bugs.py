@@ -1771,8 +1771,8 @@ BUGS = [
     ], ['goldens_test']),
     Bug(531, 'cache: pages are dropped one token too early', [
         ('nn/kv_cache.cc',
-         'const int64_t first = t.length + 1 - window_;',
-         'const int64_t first = t.length + (MUT(531) ? 2 : 1) - window_;'),
+         'const int64_t first = t.length + 1 - window;',
+         'const int64_t first = t.length + (MUT(531) ? 2 : 1) - window;'),
     ], ['engine_test']),
     Bug(532, 'engine: a text gets the logits of another', [
         ('nn/engine.cc',
@@ -1852,6 +1852,11 @@ BUGS = [
         ('nn/engine.cc',
          'if (options_.share && shares_soon(r)) return;',
          'if (options_.share && !MUT(568) && shares_soon(r)) return;'),
+    ], ['engine_test']),
+    Bug(569, 'cache: layers with a window use the slots of the others', [
+        ('nn/attention.cc',
+         'at.places.at(layer.kind)',
+         'at.places.at(MUT(569) ? 0 : layer.kind)'),
     ], ['engine_test']),
 ]
 

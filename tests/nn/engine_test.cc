@@ -127,6 +127,25 @@ TEST(Engine, AWindowDropsPages) {
   });
 }
 
+// Of gemma2's two layers the first one has a window of 7: two texts with 4 new
+// tokens each need 7 of its pages.
+TEST(Engine, LayersWithAWindowHaveFewerPages) {
+  const std::string dir = "tests/nn/data/gemma2";
+  on_mesh<int>("dp=1", [&](const Mesh& m) {
+    const auto model = from_pretrained(dir, m);
+    const KvCache cache(*model,
+                        {.tokens = 90, .page = 2, .texts = 2, .step = 4});
+    EXPECT_EQ(cache.layer(0).k.size(0), 2 * 7 * 2);
+    EXPECT_EQ(cache.layer(1).k.size(0), 90);
+    return 0;
+  });
+  const Ids prompt = {7, 3, 11, 2, 9, 4, 8, 1, 30, 22};
+  EXPECT_EQ(
+      with_engine(dir, "cp=2,tp=2", {prompt, prompt}, 30,
+                  {.texts = 2, .cache_tokens = 80, .page = 2, .chunk = 4}),
+      std::vector<Ids>(2, without_cache(dir, prompt, 30)));
+}
+
 // The first of equal prompts is computed, and the others take its whole pages,
 // which exist once.
 TEST(Engine, EqualPromptsAreComputedOnce) {
@@ -197,7 +216,7 @@ TEST(Engine, RanksOfCpShareThePages) {
           {.text = cache.add(50), .tokens = Ids(21, 1)},
           {.text = cache.add(40), .tokens = Ids(30, 1)}};
       const CacheStep step = cache.step(parts);
-      const Tensor pages = step.on(m).pages.full();
+      const Tensor pages = step.on(m).places[0].pages.full();
       const IntervalList mine = cache.layer(0).k.region()[0];
       for (int64_t text = 0; text < 2; ++text) {
         int64_t all = 0, here = 0;

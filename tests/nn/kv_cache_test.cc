@@ -22,11 +22,17 @@ constexpr int64_t kPage = 3, kTokens = 45;
 class Texts {
  public:
   explicit Texts(const LanguageModel& model)
-      : window_(model.attention_layers()[0]->config().window),
-        mesh_(model.mesh()),
+      : mesh_(model.mesh()),
         cache_(model,
-               {.tokens = kTokens, .page = kPage, .texts = 4, .step = 5}),
-        slots_(static_cast<size_t>(kTokens)) {}
+               {.tokens = kTokens, .page = kPage, .texts = 4, .step = 5}) {
+    const auto layers = model.attention_layers();
+    for (size_t i = 0; i < layers.size(); ++i) {
+      const size_t kind = cache_.layer(static_cast<int64_t>(i)).kind;
+      if (kind < kinds_.size()) continue;
+      kinds_.push_back({layers[i]->config().window,
+                        std::vector<Ids>(static_cast<size_t>(kTokens))});
+    }
+  }
 
   void add() {
     Ids tokens;
@@ -65,14 +71,26 @@ class Texts {
       const Ids& tokens = *all[static_cast<size_t>(r[k])];
       return Ids(tokens.begin(), tokens.begin() + n);
     };
-    for (int64_t k = 0; k < row.numel() && r[k] >= 0; ++k) {
-      Ids& to = slot(at, r[k], p[k]);
-      EXPECT_EQ(&to - slots_.data(), at.slot.local().ptr<int64_t>()[k]);
-      to = begin(k, p[k] + 1);
+    ASSERT_EQ(at.places.size(), kinds_.size());
+    for (size_t i = 0; i < kinds_.size(); ++i) {
+      auto& [window, slots] = kinds_[i];
+      const Tensor slot = at.places[i].slot.local(),
+                   pages = at.places[i].pages.local();
+      const auto place = [&](int64_t k, int64_t q) {
+        const int64_t page =
+            pages.ptr<int64_t>()[r[k] * pages.shape()[1] + q / kPage];
+        EXPECT_GE(page, 0);
+        return page * kPage + q % kPage;
+      };
+      for (int64_t k = 0; k < row.numel() && r[k] >= 0; ++k) {
+        EXPECT_EQ(slot.ptr<int64_t>()[k], place(k, p[k]));
+        slots.at(static_cast<size_t>(place(k, p[k]))) = begin(k, p[k] + 1);
+      }
+      for (int64_t k = 0; k < row.numel() && r[k] >= 0; ++k)
+        for (int64_t q = p[k]; q >= 0 && (!window || q > p[k] - window); --q)
+          EXPECT_EQ(slots.at(static_cast<size_t>(place(k, q))),
+                    begin(k, q + 1));
     }
-    for (int64_t k = 0; k < row.numel() && r[k] >= 0; ++k)
-      for (int64_t q = p[k]; q >= 0 && (!window_ || q > p[k] - window_); --q)
-        EXPECT_EQ(slot(at, r[k], q), begin(k, q + 1));
   }
 
   // Some of those that are complete end; or all.
@@ -92,28 +110,24 @@ class Texts {
   int64_t shared = 0, refused = 0;
 
  private:
-  Ids& slot(const CacheTokens& at, int64_t row, int64_t position) {
-    const Tensor table = at.pages.local();
-    const int64_t page =
-        table.ptr<int64_t>()[row * table.shape()[1] + position / kPage];
-    EXPECT_GE(page, 0);
-    return slots_.at(static_cast<size_t>(page * kPage + position % kPage));
-  }
-
+  struct Kind {
+    int64_t window;
+    std::vector<Ids> slots;
+  };
   struct Text {
     int64_t number;
     Ids tokens;
   };
-  const int64_t window_;
   const Mesh mesh_;
   KvCache cache_;
-  std::vector<Ids> slots_;
+  std::vector<Kind> kinds_;
   std::vector<Text> texts_;
   std::mt19937 gen_{1};
 };
 
 TEST(KvCache, TextsFindTheKeysOfTheirTokens) {
-  for (const char* dir : {"tests/nn/data/llama", "tests/nn/data/mistral"})
+  for (const char* dir :
+       {"tests/nn/data/llama", "tests/nn/data/mistral", "tests/nn/data/gemma2"})
     on_mesh<int>("dp=1", [&](const Mesh& m) {
       Texts texts(*from_pretrained(dir, m));
       const int64_t free = texts.cache().free_pages();
