@@ -1,8 +1,13 @@
 #include "dtensor/nn/engine.h"
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
 
+#include "dtensor/autograd.h"
 #include "dtensor/nn/between_meshes.h"
+#include "dtensor/ops/reduce.h"
+#include "dtensor/ops/view.h"
 #include "dtensor/placement/error.h"
 
 namespace dtensor::nn {
@@ -16,6 +21,19 @@ CacheOptions cache_of(const LanguageModel& model, const EngineOptions& o) {
           .length = seq,
           .step = o.chunk,
           .share = o.share};
+}
+
+// Whether its tokens are drawn from the logits of the whole vocabulary. The
+// likeliest token alone is found where the logits are, on all ranks.
+bool needs_logits(const TextRequest& r) {
+  return r.logprobs || r.likeliest > 0 || !takes_likeliest(r.sampling);
+}
+
+// On every rank; empty in a dry run.
+std::vector<double> values_of(const LanguageModel& model, const DistTensor& x) {
+  const Tensor all = onto(model.mesh(), x).full();
+  if (all.device().kind() == Device::Kind::kNone) return {};
+  return all.to_doubles();
 }
 
 }  // namespace
@@ -137,8 +155,7 @@ void Engine::admit() {
 bool Engine::step() {
   admit();
   if (running_.empty()) return false;
-  std::vector<CacheStep::Part> parts;
-  std::vector<int64_t> drawing;
+  std::vector<std::pair<const Text*, CacheStep::Part>> chosen;
   int64_t room = options_.chunk;
   for (const Text& t : running_) {
     const int64_t cached = cache_.length(t.in_cache),
@@ -148,35 +165,66 @@ bool Engine::step() {
     if (n == 0) continue;
     if (missing > 1) room -= n;
     const auto from = t.tokens.begin() + cached;
-    parts.push_back({.text = t.in_cache,
-                     .tokens = {from, from + n},
-                     .wanted = n == missing});
-    if (n == missing) drawing.push_back(t.number);
+    chosen.emplace_back(&t, CacheStep::Part{.text = t.in_cache,
+                                            .tokens = {from, from + n},
+                                            .wanted = n == missing});
+  }
+  // The rows of logits that are gathered come first.
+  std::stable_partition(chosen.begin(), chosen.end(), [](const auto& c) {
+    return needs_logits(c.first->request);
+  });
+  std::vector<CacheStep::Part> parts;
+  std::vector<int64_t> drawing;
+  int64_t gathered = 0;
+  for (auto& [text, part] : chosen) {
+    if (part.wanted) {
+      drawing.push_back(text->number);
+      gathered += needs_logits(text->request);
+    }
+    parts.push_back(std::move(part));
   }
   const CacheStep step = cache_.step(parts);
   const DistTensor logits = model_.decode(step, cache_);
-  if (drawing.empty()) return true;
-  const Tensor rows = onto(model_.mesh(), logits).full();
-  const bool values = rows.device().kind() != Device::Kind::kNone;
-  const std::vector<double> all =
-      values ? rows.to_doubles() : std::vector<double>();
-  const auto vocab = static_cast<size_t>(model_.config().vocab);
-  for (size_t i = 0; i < drawing.size(); ++i)
-    for (Text& t : running_)
-      if (t.number == drawing[i]) {
-        draw_next(t, values ? std::span(all).subspan(i * vocab, vocab)
-                            : std::span<const double>());
-        break;
-      }
+  if (!drawing.empty()) draw_all(drawing, gathered, logits);
   return true;
 }
 
-void Engine::draw_next(Text& t, std::span<const double> logits) {
+void Engine::draw_all(std::span<const int64_t> drawing, int64_t gathered,
+                      const DistTensor& logits) {
+  const NoGrad no_grad;
+  std::vector<double> likeliest;
+  if (gathered < std::ssize(drawing)) {
+    const TopK best = topk(logits, 1);
+    likeliest = values_of(model_, best.indices);
+    // A NaN is the largest there, but no token's logit in draw().
+    for (const double x : values_of(model_, best.values))
+      if (std::isnan(x)) gathered = std::ssize(drawing);
+  }
+  std::vector<double> rows;
+  if (gathered > 0) {
+    // Few shapes, as in KvCache::step().
+    const auto n = std::bit_ceil(static_cast<uint64_t>(gathered));
+    rows = values_of(model_, slice(logits, 0, 0, static_cast<int64_t>(n)));
+  }
+  const auto vocab = static_cast<size_t>(model_.config().vocab);
+  for (size_t i = 0; i < drawing.size(); ++i) {
+    const auto t =
+        std::find_if(running_.begin(), running_.end(),
+                     [&](const Text& x) { return x.number == drawing[i]; });
+    const TextRequest& r = t->request;
+    DrawnToken token;
+    if (static_cast<int64_t>(i) >= gathered) {
+      if (!likeliest.empty()) token.id = static_cast<int64_t>(likeliest[i]);
+    } else if (!rows.empty()) {
+      token = draw(std::span(rows).subspan(i * vocab, vocab), r.sampling,
+                   t->tokens, std::ssize(r.prompt), t->drawn(), r.likeliest);
+    }
+    append(*t, std::move(token));
+  }
+}
+
+void Engine::append(Text& t, DrawnToken token) {
   const TextRequest& r = t.request;
-  DrawnToken token;
-  if (!logits.empty())
-    token = draw(logits, r.sampling, t.tokens, std::ssize(r.prompt), t.drawn(),
-                 r.likeliest);
   t.tokens.push_back(token.id);
   Finish why = Finish::kRunning;
   if (std::find(r.stop.begin(), r.stop.end(), token.id) != r.stop.end())

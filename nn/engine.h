@@ -4,6 +4,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "dtensor/nn/kv_cache.h"
@@ -32,6 +33,9 @@ struct TextRequest {
   Sampling sampling = {};
   std::vector<int64_t> stop = {};  // tokens that end the text, and belong to it
   int64_t likeliest = 0;           // see draw()
+  // Whether on_token() gets logprobs; if not, they may be 0. Without them, and
+  // if takes_likeliest(sampling), the logits stay split over the ranks.
+  bool logprobs = false;
   // Called with each token; returns whether the text goes on. Every rank calls
   // it with the same tokens and has to return the same. It must not call the
   // engine.
@@ -95,7 +99,11 @@ class Engine {
   // Whether a running text is reading a prompt that begins as this one does,
   // and will have more of it in the cache than there is.
   bool shares_soon(const TextRequest&) const;
-  void draw_next(Text&, std::span<const double> logits);
+  // The next tokens of these requests, from the rows of the logits; the first
+  // `gathered` are drawn from the whole vocabulary.
+  void draw_all(std::span<const int64_t> requests, int64_t gathered,
+                const DistTensor& logits);
+  void append(Text&, DrawnToken);
   void end(int64_t number, Finish);
 
   const LanguageModel& model_;

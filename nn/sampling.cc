@@ -132,6 +132,12 @@ void check_sampling(const Sampling& s, int64_t vocab) {
   }
 }
 
+bool takes_likeliest(const Sampling& s) {
+  return s.temperature == 0 && s.repetition_penalty == 1 &&
+         s.presence_penalty == 0 && s.frequency_penalty == 0 &&
+         s.logit_bias.empty();
+}
+
 DrawnToken draw(std::span<const double> logits, const Sampling& s,
                 std::span<const int64_t> text, int64_t prompt, int64_t position,
                 int64_t likeliest) {

@@ -35,6 +35,9 @@ struct Sampling {
 // vocabulary of this size.
 void check_sampling(const Sampling&, int64_t vocab);
 
+// Whether draw() takes the likeliest token of the model's own distribution.
+bool takes_likeliest(const Sampling&);
+
 struct DrawnToken {
   int64_t id = 0;
   // The logarithm of its probability in the model's own distribution, before

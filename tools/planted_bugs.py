@@ -1776,9 +1776,9 @@ BUGS = [
     ], ['engine_test']),
     Bug(532, 'engine: a text gets the logits of another', [
         ('nn/engine.cc',
-         'if (n == missing) drawing.push_back(t.number);',
-         'if (n == missing)\n      drawing.insert(MUT(532) ? drawing.begin() : '
-         'drawing.end(), t.number);'),
+         'drawing.push_back(text->number);',
+         'drawing.insert(MUT(532) ? drawing.begin() : drawing.end(),\n'
+         '                     text->number);'),
     ], ['engine_test']),
     Bug(533, 'sampling: top_p drops the token that reaches it', [
         ('nn/sampling.cc',

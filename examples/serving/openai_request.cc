@@ -254,6 +254,7 @@ class Reader {
       out.logprobs = member("logprobs");
       text.likeliest = integer("logprobs", 0, 0, kMostLikeliest);
     }
+    text.logprobs = out.logprobs;
   }
   int64_t tokens(int64_t room) const {
     const char* name = member("max_completion_tokens") ? "max_completion_tokens"

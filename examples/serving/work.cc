@@ -41,8 +41,8 @@ std::string to_bytes(const Work& work) {
   if (work.empty()) return "";
   Json added = Json::array();
   for (const auto& [number, r] : work.added)
-    added.push_back(
-        {number, r.prompt, r.tokens, json_of(r.sampling), r.stop, r.likeliest});
+    added.push_back({number, r.prompt, r.tokens, json_of(r.sampling), r.stop,
+                     r.likeliest, r.logprobs});
   std::string bytes;
   Json::to_cbor(Json::array({added, work.cancelled, work.end}), bytes);
   return bytes;
@@ -60,6 +60,7 @@ Work work_from(const std::string& bytes) {
       r.sampling = sampling_from(j.at(3));
       j.at(4).get_to(r.stop);
       j.at(5).get_to(r.likeliest);
+      j.at(6).get_to(r.logprobs);
       work.added.emplace_back(j.at(0).get<int64_t>(), std::move(r));
     }
     all.at(1).get_to(work.cancelled);

@@ -4,10 +4,14 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <filesystem>
 #include <limits>
 
+#include "dtensor/allocator.h"
+#include "dtensor/comm_event.h"
 #include "dtensor/nn/architecture.h"
+#include "dtensor/nn/between_meshes.h"
 #include "dtensor/nn/models.h"
 #include "dtensor/nn/pretrained_config.h"
 #include "dtensor/ops/decision.h"
@@ -238,19 +242,149 @@ TEST(Engine, RanksOfCpShareThePages) {
   EXPECT_EQ(bytes("cp=3"), whole / 3);
 }
 
-// From the third step on, no layout is decided.
+// The first step takes the prompt, and the second one token. After it, no
+// layout is decided.
 TEST(Engine, StepsAreWarm) {
-  on_mesh<int>("tp=3", [&](const Mesh& m) {
-    const auto model = from_pretrained("tests/nn/data/llama", m);
-    Engine engine(*model, {.texts = 1});
-    engine.add({.prompt = {1, 2, 3}, .tokens = 50});
-    for (int i = 0; i < 3; ++i) EXPECT_TRUE(engine.step());
-    const int64_t cold = decision_use(RankContext::current()).misses;
-    while (engine.step()) {
+  for (const double temperature : {0, 1})
+    on_mesh<int>("tp=3", [&](const Mesh& m) {
+      const auto model = from_pretrained("tests/nn/data/llama", m);
+      Engine engine(*model, {.texts = 1});
+      engine.add({.prompt = {1, 2, 3},
+                  .tokens = 50,
+                  .sampling = {.temperature = temperature}});
+      for (int i = 0; i < 2; ++i) EXPECT_TRUE(engine.step());
+      const int64_t cold = decision_use(RankContext::current()).misses;
+      while (engine.step()) {
+      }
+      EXPECT_EQ(decision_use(RankContext::current()).misses, cold);
+      return 0;
+    });
+}
+
+// A model like tests/nn/data/llama, but random and of sizes that ranks divide.
+ModelConfig small_llama(DType dtype) {
+  return {.name = "llama",
+          .layers = 3,
+          .hidden = 24,
+          .heads = 12,
+          .seq = 64,
+          .vocab = 50,
+          .dtype = dtype};
+}
+
+// Texts of several lengths and kinds that come and go leave nothing behind: no
+// page, no memory of tensors, and no decision.
+TEST(Engine, MemoryIsConstant) {
+  on_mesh<int>("tp=2", [&](const Mesh& m) {
+    const auto model = make_model(small_llama(DType::kF32), m);
+    Engine engine(*model, {.texts = 3, .cache_tokens = 128, .chunk = 8});
+    RankContext& context = RankContext::current();
+    int64_t added = 0, cold = 0, bytes = 0;
+    for (int64_t steps = 0; steps < 1'200; ++steps) {
+      while (engine.waiting() == 0) {
+        const int64_t number =
+            engine.add({.prompt = Ids(static_cast<size_t>(1 + added % 11), 3),
+                        .tokens = 1 + added % 7,
+                        .sampling = {.temperature = added % 3 == 0 ? 0.5 : 0}});
+        if (++added > 10) engine.forget(number - 10);
+      }
+      EXPECT_TRUE(engine.step());
+      const int64_t in_use = context.allocator->stats().peak_bytes;
+      if (steps == 400) {
+        cold = decision_use(context).misses;
+        bytes = in_use;
+      }
+      EXPECT_TRUE(steps <= 400 || in_use == bytes) << in_use - bytes;
     }
-    EXPECT_EQ(decision_use(RankContext::current()).misses, cold);
+    EXPECT_EQ(decision_use(context).misses, cold);
+    EXPECT_GT(added, 300);
     return 0;
   });
+}
+
+// Requests of every kind in one batch: the likeliest token found by all ranks
+// together is that of the gathered logits, also if some of them are NaN.
+TEST(Engine, TheLikeliestTokenNeedsNoLogits) {
+  const auto tokens_of = [](const std::string& mesh, DType dtype, bool nan,
+                            bool logprobs) {
+    return on_mesh<std::vector<Ids>>(mesh, [&](const Mesh& m) {
+      const auto model = make_model(small_llama(dtype), m, 5);
+      for (const NamedParameter& p : model->named_parameters()) {
+        if (!nan || p.name != "lm_head.weight") continue;
+        std::vector<double> rows = onto(m, p.tensor).full().to_doubles();
+        std::fill_n(rows.begin() + 24, 24, std::nan(""));  // token 1
+        const Tensor all = Tensor::from({50, 24}, rows.data());
+        assign(p.tensor, DistTensor::from_global(all, p.tensor.mesh(),
+                                                 p.tensor.layout()));
+      }
+      Engine engine(*model, {.texts = 4, .chunk = 8});
+      std::vector<Ids> out(5);
+      const std::vector<Sampling> sampling = {
+          {.temperature = 0},
+          {.temperature = 0.5, .seed = 3},
+          {.temperature = 0},
+          {.repetition_penalty = 3, .temperature = 0},
+          {.temperature = 0, .top_k = 2}};
+      for (size_t i = 0; i < out.size(); ++i)
+        engine.add({.prompt = Ids(i + 1, static_cast<int64_t>(7 * i)),
+                    .tokens = static_cast<int64_t>(10 + i),
+                    .sampling = sampling[i],
+                    .logprobs = logprobs,
+                    .on_token = [&out, i](const DrawnToken& t) {
+                      out[i].push_back(t.id);
+                      return true;
+                    }});
+      while (engine.step()) {
+      }
+      return out;
+    });
+  };
+  for (const bool nan : {false, true}) {
+    const auto want = tokens_of("dp=1", DType::kF64, nan, true);
+    for (const char* mesh : {"dp=1", "tp=2", "tp=3", "dp=2,tp=2", "pp=2"})
+      EXPECT_EQ(tokens_of(mesh, DType::kF64, nan, false), want)
+          << mesh << (nan ? ", NaN" : "");
+  }
+  // Logits in bf16 are often equal.
+  EXPECT_EQ(tokens_of("tp=3", DType::kBF16, false, false),
+            tokens_of("tp=3", DType::kBF16, false, true));
+}
+
+// A step of one text receives, on each of n ranks, 2 L + 1 all-reduces of the
+// hidden numbers, 2 (n - 1) / n of their bytes each: after o_proj and down_proj
+// of each layer, and after the embedding, whose vocabulary is split. And the
+// likeliest token of each other rank, with its logit.
+TEST(Engine, AStepSendsTheFormula) {
+  for (const DType dtype : {DType::kF32, DType::kBF16})
+    for (const int64_t n : {2, 3, 4})
+      run(n, [&](Runtime& rt) {
+        const Mesh mesh = rt.mesh({{"tp", n}});
+        const ModelConfig config = small_llama(dtype);
+        const auto model = make_model(config, mesh);
+        Engine engine(*model, {.texts = 1});
+        engine.add({.prompt = {1, 2, 3},
+                    .tokens = 20,
+                    .sampling = {.temperature = 0}});
+        const int64_t size = size_of(dtype),
+                      sums = (2 * config.layers + 1) * 2 * (n - 1) *
+                             config.hidden / n * size,
+                      best = (n - 1) * (size + int64_t{sizeof(int64_t)});
+        EXPECT_TRUE(engine.step());
+        int64_t steps = 1;
+        while (true) {
+          const CommRecord record;
+          if (!engine.step()) break;
+          int64_t counted = 0, predicted = 0;
+          for (const CommEvent& e : record.events()) {
+            counted += e.counted;
+            predicted += e.predicted;
+          }
+          EXPECT_EQ(counted, sums + best) << "step " << steps;
+          EXPECT_EQ(predicted, sums + best);
+          ++steps;
+        }
+        EXPECT_EQ(steps, 20);
+      });
 }
 
 TEST(Engine, StopsAndCancels) {
