@@ -15,10 +15,15 @@ namespace {
 
 CacheOptions cache_of(const LanguageModel& model, const EngineOptions& o) {
   const int64_t seq = model.config().seq;
-  return {.tokens = o.cache_tokens ? o.cache_tokens : o.texts * seq,
+  DT_CHECK(o.length <= seq, "generate",
+           "texts of {} tokens are asked for, but the model's longest sequence "
+           "is {}; write at most that",
+           o.length, seq);
+  const int64_t length = o.length ? o.length : seq;
+  return {.tokens = o.cache_tokens ? o.cache_tokens : o.texts * length,
           .page = o.page,
           .texts = o.texts,
-          .length = seq,
+          .length = length,
           .step = o.chunk,
           .share = o.share};
 }
@@ -44,7 +49,8 @@ Engine::Engine(const LanguageModel& model, const EngineOptions& options)
       cache_(model, cache_of(model, options)) {}
 
 int64_t Engine::longest() const {
-  return std::min(model_.config().seq, cache_of(model_, options_).tokens);
+  const CacheOptions cache = cache_of(model_, options_);
+  return std::min(cache.length, cache.tokens);
 }
 
 void Engine::check(const TextRequest& request) const {
@@ -59,13 +65,14 @@ void Engine::check(const TextRequest& request) const {
              "token {} of the prompt is not in the vocabulary of {}", t,
              config.vocab);
   // Sums could overflow.
-  DT_CHECK(request.tokens <= config.seq - prompt, "generate",
+  const CacheOptions cache = cache_of(model_, options_);
+  const int64_t length = cache.length, capacity = cache.tokens;
+  DT_CHECK(request.tokens <= length - prompt, "generate",
            "the prompt has {} tokens, and {} more are asked for, but the "
-           "model's longest sequence is {}; shorten the prompt, or ask for at "
-           "most {}",
-           prompt, request.tokens, config.seq,
-           std::max<int64_t>(config.seq - prompt, 0));
-  const int64_t capacity = cache_of(model_, options_).tokens;
+           "{} is {}; shorten the prompt, or ask for at most {}",
+           prompt, request.tokens,
+           length == config.seq ? "model's longest sequence" : "longest text",
+           length, std::max<int64_t>(length - prompt, 0));
   DT_CHECK(request.tokens <= capacity - prompt, "generate",
            "the prompt has {} tokens, and {} more are asked for, but the cache "
            "is for {}; make a larger one",

@@ -15,7 +15,9 @@ namespace dtensor::nn {
 
 struct EngineOptions {
   int64_t texts = 8;         // the most that are continued at once
-  int64_t cache_tokens = 0;  // of all texts; 0: texts x the longest sequence
+  // The most tokens of a text, prompt included; 0: config().seq.
+  int64_t length = 0;
+  int64_t cache_tokens = 0;  // of all texts; 0: texts x length
   int64_t page = 32;         // tokens in a page of the cache
   // The most tokens of prompts in one step. A longer prompt takes several
   // steps, between which other texts go on.
@@ -49,14 +51,16 @@ enum class Finish : uint8_t { kRunning, kLength, kStopToken, kCallback };
 // never interrupted. In a dry run all tokens are 0.
 class Engine {
  public:
-  // Throws Error if the model cannot be continued (kv_cache.h).
+  // Throws Error if the model cannot be continued (kv_cache.h), or if the
+  // length is more than config().seq.
   Engine(const LanguageModel&, const EngineOptions&);
 
   // Throws Error if the prompt is empty or has a token outside the vocabulary;
   // if prompt and tokens together are longer than longest(); or if
   // check_sampling() does. One rank, and any thread, may call it.
   void check(const TextRequest&) const;
-  // The most tokens of a text: config().seq, or fewer if the cache is smaller.
+  // The most tokens of a text: the options' length, or fewer if the cache is
+  // smaller.
   int64_t longest() const;
   // Throws Error if check() does. Returns the number of the request.
   int64_t add(TextRequest);

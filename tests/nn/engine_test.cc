@@ -441,6 +441,17 @@ TEST(Engine, RefusesWhatDoesNotFit) {
     Engine engine(*model, {.texts = 2, .cache_tokens = 20});
     EXPECT_EQ(engine.longest(), 20);
     EXPECT_EQ(Engine(*model, {.texts = 2}).longest(), 64);
+    const Engine shorter(*model, {.texts = 2, .length = 20, .page = 10});
+    EXPECT_EQ(shorter.longest(), 20);
+    EXPECT_EQ(shorter.cache().free_pages(), 4);
+    EXPECT_EQ(
+        error_of([&] { shorter.check({.prompt = Ids(10, 1), .tokens = 11}); }),
+        "[generate] the prompt has 10 tokens, and 11 more are asked for, "
+        "but the longest text is 20; shorten the prompt, or ask for at "
+        "most 10");
+    EXPECT_EQ(error_of([&] { Engine(*model, {.length = 65}); }),
+              "[generate] texts of 65 tokens are asked for, but the model's "
+              "longest sequence is 64; write at most that");
     EXPECT_EQ(error_of([&] { engine.check({.prompt = {1}}); }), "no error");
     const auto error = [&](const TextRequest& r) {
       const std::string text = error_of([&] { engine.check(r); });
