@@ -62,9 +62,11 @@ struct LoadOptions {
 // Loads a model of any architecture (architecture.h) from a folder of
 // transformers, or of save_pretrained(): config.json, and model.safetensors or
 // several files with model.safetensors.index.json. Nothing has to be converted.
-// Each rank reads only the boxes that its layouts give it. Collective over the
-// mesh. Throws Error if the config asks for something that this library does
-// not compute (pretrained_config.h), or the tensors do not match the model.
+// Each rank reads only the boxes that its layouts give it. A dry run needs only
+// config.json, and reads the headers of the files if they are there. Collective
+// over the mesh. Throws Error if the config asks for something that this
+// library does not compute (pretrained_config.h), or the tensors do not match
+// the model.
 std::unique_ptr<LanguageModel> from_pretrained(const std::string& dir,
                                                const Mesh&,
                                                const LoadOptions& = {});

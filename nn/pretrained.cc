@@ -132,6 +132,8 @@ std::unique_ptr<LanguageModel> from_pretrained(const std::string& dir,
   auto model = internal::make_model(
       config, mesh, options.plan ? *options.plan : default_plan(config, mesh),
       0, true, options.int8_weights);
+  if (RankContext::current().dry_run && !SafetensorsFolder::exists(dir))
+    return model;
   const SafetensorsFolder files(dir);
   const Architecture& of = architecture(config.name);
   const std::string_view prefix = of.optional_prefix;

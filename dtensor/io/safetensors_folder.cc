@@ -8,6 +8,13 @@
 
 namespace dtensor {
 
+bool SafetensorsFolder::exists(const std::string& dir) {
+  std::error_code ignored;
+  const std::string file = dir + "/model.safetensors";
+  return std::filesystem::exists(file, ignored) ||
+         std::filesystem::exists(file + ".index.json", ignored);
+}
+
 SafetensorsFolder::SafetensorsFolder(const std::string& dir)
     : path_(dir + "/model.safetensors") {
   std::error_code ignored;

@@ -15,6 +15,8 @@ namespace dtensor {
 // model.safetensors, or the files that model.safetensors.index.json lists.
 class SafetensorsFolder {
  public:
+  // Whether the folder has such a file or such an index.
+  static bool exists(const std::string& dir);
   // Opens the files and reads their headers. Throws Error if one is missing or
   // wrong, or if the index names a file outside the folder, or lists a tensor
   // that its file lacks.

@@ -380,6 +380,27 @@ TEST_F(Pretrained, ADryRunWritesNothing) {
   EXPECT_FALSE(fs::exists(to));
 }
 
+TEST_F(Pretrained, ADryRunNeedsOnlyTheConfig) {
+  const fs::path only = dir_ / "only";
+  fs::create_directories(only);
+  fs::copy_file("tests/nn/data/llama/config.json", only / "config.json");
+  const auto load = [&](bool dry) {
+    RunOptions options;
+    options.world = 3;
+    options.dry_run = dry;
+    run(options, [&](Runtime& rt) {
+      const auto model = from_pretrained(only.string(), rt.mesh({{"tp", 3}}));
+      EXPECT_EQ(model->config().vocab, 251);
+      EXPECT_GT(model->named_parameters().size(), 10u);
+    });
+  };
+  load(true);
+  EXPECT_THROW(load(false), Error);
+  // A dry run reads the headers of files that are there.
+  std::ofstream(only / "model.safetensors") << "no header";
+  EXPECT_THROW(load(true), Error);
+}
+
 // Older files of GPT-NeoX have members of their own; those of Mistral may have
 // a window in some layers only.
 TEST_F(Pretrained, ConfigsOfOlderFilesAndMixedWindows) {
