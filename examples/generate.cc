@@ -13,6 +13,7 @@
 #include "dtensor/placement/error.h"
 #include "dtensor/program/program.h"
 #include "dtensor/text_file.h"
+#include "examples/predict_generation.h"
 #include "examples/text_flags.h"
 #include "examples/token_ids.h"
 
@@ -24,6 +25,7 @@ struct Args {
   int64_t texts = 8, chunk = 256;
   TextFlags text = TextFlags(64);
   bool no_cache = false;
+  GenerationFlags dry;
 };
 
 using Ids = std::vector<std::vector<int64_t>>;
@@ -41,6 +43,24 @@ Ids rows_of(const Tensor& ids) {
   for (int64_t i = 0; i < ids.numel(); ++i)
     rows[static_cast<size_t>(i / n)].push_back(ids.integer_at(i));
   return rows;
+}
+
+// A cache for the longest prompt and its continuation.
+nn::EngineOptions engine_options(const Args& args, const Ids& prompts) {
+  int64_t longest = 0;
+  for (const auto& p : prompts)
+    longest = std::max<int64_t>(longest, std::ssize(p));
+  const int64_t tokens = args.text.tokens;
+  return {.texts = std::min<int64_t>(args.texts, std::ssize(prompts)),
+          .length = tokens > INT64_MAX - longest ? INT64_MAX : longest + tokens,
+          .chunk = args.chunk};
+}
+
+nn::LoadOptions load_options(const Args& args) {
+  nn::LoadOptions options;
+  if (args.dtype != "auto") options.dtype = parse_dtype(args.dtype);
+  options.int8_weights = args.weights == "int8";
+  return options;
 }
 
 // Continues all texts at once, and calls shown() with the text of the first.
@@ -73,9 +93,10 @@ std::vector<Continued> continue_all(
                            .on_token = r.on_token,
                            .cache = false});
   } else {
-    nn::Engine engine(
-        model, {.texts = std::min<int64_t>(args.texts, std::ssize(prompts)),
-                .chunk = args.chunk});
+    nn::EngineOptions options = engine_options(args, prompts);
+    // add() says which text is too long.
+    options.length = std::min(options.length, model.config().seq);
+    nn::Engine engine(model, options);
     for (nn::TextRequest& r : requests) engine.add(std::move(r));
     while (engine.step()) {
     }
@@ -85,23 +106,30 @@ std::vector<Continued> continue_all(
   return out;
 }
 
-void generate(const Args& args, const Program& program) {
+void generate(const Args& args, Program& program) {
   const std::string file = args.model + "/tokenizer.json";
   std::optional<nn::Tokenizer> tokenizer;
-  if (args.ids.empty() || !args.text.stop.empty() ||
+  if (!args.prompt.empty() || !args.text.stop.empty() ||
       std::filesystem::exists(file))
     tokenizer = nn::Tokenizer::from_pretrained(args.model);
   const int64_t vocab = nn::read_config(args.model + "/config.json").vocab;
-  const Ids prompts = args.ids.empty()
-                          ? Ids{tokenizer->encode(args.prompt)}
-                          : rows_of(read_token_ids(args.ids, vocab));
+  Ids prompts;
+  if (!args.prompt.empty())
+    prompts = {tokenizer->encode(args.prompt)};
+  else if (!args.ids.empty())
+    prompts = rows_of(read_token_ids(args.ids, vocab));
+  else  // of a dry run
+    prompts = Ids(static_cast<size_t>(args.texts),
+                  std::vector<int64_t>(static_cast<size_t>(args.dry.prompt)));
+  if (program.dry_run())
+    return predict_generation(program, args.model, load_options(args),
+                              engine_options(args, prompts),
+                              {std::ssize(prompts[0]), args.dry.memory});
   const nn::GenerationConfig defaults = nn::read_generation_config(args.model);
   std::vector<Continued> out;
   run(program.run_options(), [&](Runtime& rt) {
-    nn::LoadOptions options;
-    if (args.dtype != "auto") options.dtype = parse_dtype(args.dtype);
-    options.int8_weights = args.weights == "int8";
-    const auto model = nn::from_pretrained(args.model, rt.mesh(), options);
+    const auto model =
+        nn::from_pretrained(args.model, rt.mesh(), load_options(args));
     const bool first = rt.rank() == 0,
                streams = first && tokenizer && prompts.size() == 1;
     auto mine = continue_all(*model, args, prompts, defaults,
@@ -157,16 +185,23 @@ int main(int argc, char** argv) {
   program.add("--chunk", &a.chunk, "the most tokens of prompts in a step", 1);
   program.add("--no-cache", &a.no_cache,
               "compute the whole text again for each token");
+  a.dry.add_to(program);
   return program.main(
       argc, argv,
       [&] {
         DT_CHECK(!a.model.empty(), "--model",
                  "it is missing; write --model DIR");
         a.model = caller_path(a.model);
-        DT_CHECK(a.prompt.empty() != a.ids.empty(), "--prompt",
-                 "write either --prompt TEXT or --ids FILE");
         a.ids = caller_path(a.ids);
         a.text.check();
+        a.dry.check(program);
+        DT_CHECK(!a.no_cache || !program.dry_run(), "--no-cache",
+                 "a dry run is about texts with a cache; leave it out");
+        const int given = !a.prompt.empty() + !a.ids.empty() +
+                          program.given("--prompt-tokens");
+        DT_CHECK(given == 1, "--prompt",
+                 "write either --prompt TEXT or --ids FILE, or in a dry run "
+                 "--prompt-tokens N");
       },
       [&] { examples::generate(a, program); });
 }
