@@ -12,6 +12,7 @@
 #include "dtensor/placement/error.h"
 #include "dtensor/program/program.h"
 #include "dtensor/text_file.h"
+#include "examples/predict_generation.h"
 #include "examples/serving/engine_loop.h"
 #include "examples/serving/follow.h"
 #include "examples/serving/served_model.h"
@@ -25,6 +26,7 @@ using Json = nlohmann::ordered_json;
 struct Args {
   std::string model, system, dtype = "auto";
   nn::EngineOptions engine{.texts = 1};
+  GenerationFlags dry;
   TextFlags text = TextFlags(0);
 };
 
@@ -173,13 +175,14 @@ class Conversation {
   Json messages_;
 };
 
-void chat(const Args& a, const Program& program) {
-  RequestQueue queue(1);
-  std::optional<Conversation> conversation;
-  if (program.is_main_process() && !program.dry_run())
-    conversation.emplace(a, queue);
+void chat(const Args& a, Program& program) {
   ServedCheckpoint from{.dir = a.model, .engine = a.engine};
   if (a.dtype != "auto") from.load.dtype = parse_dtype(a.dtype);
+  if (program.dry_run())
+    return predict_generation(program, a.model, from.load, a.engine, a.dry);
+  RequestQueue queue(1);
+  std::optional<Conversation> conversation;
+  if (program.is_main_process()) conversation.emplace(a, queue);
   {
     std::jthread person;
     serve_requests(program.run_options(), from, queue, [&] {
@@ -191,7 +194,7 @@ void chat(const Args& a, const Program& program) {
   }
   if (conversation)
     program.write_json({{"messages", conversation->messages()}});
-  else if (!program.dry_run())
+  else
     program.write_json(Json::object());
 }
 
@@ -222,6 +225,7 @@ int main(int argc, char** argv) {
   program.add("--dtype", &a.dtype,
               "the type of parameters and activations; auto: the checkpoint's",
               {"auto", "f32", "f64", "bf16", "f16"});
+  a.dry.add_to(program);
   return program.main(
       argc, argv,
       [&] {
@@ -229,6 +233,7 @@ int main(int argc, char** argv) {
                  "it is missing; write --model DIR");
         a.model = caller_path(a.model);
         a.text.check();
+        a.dry.check(program);
       },
       [&] { examples::chat(a, program); });
 }

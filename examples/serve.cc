@@ -7,6 +7,7 @@
 #include "dtensor/placement/error.h"
 #include "dtensor/program/program.h"
 #include "dtensor/text_file.h"
+#include "examples/predict_generation.h"
 #include "examples/serving/engine_loop.h"
 #include "examples/serving/server.h"
 
@@ -20,13 +21,24 @@ struct Args {
                            weights = "auto";
   int64_t port = 8000, most = 64;
   nn::EngineOptions engine;
+  GenerationFlags dry;
 };
 
-void serve(const Args& a, const Program& program) {
+nn::LoadOptions load_options(const Args& a) {
+  nn::LoadOptions load;
+  if (a.dtype != "auto") load.dtype = parse_dtype(a.dtype);
+  load.int8_weights = a.weights == "int8";
+  return load;
+}
+
+void serve(const Args& a, Program& program) {
+  if (program.dry_run())
+    return predict_generation(program, a.model, load_options(a), a.engine,
+                              a.dry);
   RequestQueue queue(a.most);
   std::optional<Server> server;
   std::optional<explore::HttpServer> http;
-  if (program.is_main_process() && !program.dry_run()) {
+  if (program.is_main_process()) {
     ServedModel model = ServedModel::read(a.model, a.name);
     if (!model.chat)
       fmt::print(stderr, "serve: no chat: {}\n", model.why_no_chat);
@@ -38,9 +50,7 @@ void serve(const Args& a, const Program& program) {
         explore::HttpLimits{.connections = static_cast<size_t>(a.most) + 64,
                             .body = kMostBody});
   }
-  ServedCheckpoint from{.dir = a.model, .engine = a.engine};
-  if (a.dtype != "auto") from.load.dtype = parse_dtype(a.dtype);
-  from.load.int8_weights = a.weights == "int8";
+  const ServedCheckpoint from{a.model, load_options(a), a.engine};
   serve_requests(program.run_options(), from, queue, [&] {
     const bool is_v6 = a.host.find(':') != a.host.npos;
     fmt::print("http://{}:{}/\n", is_v6 ? "[" + a.host + "]" : a.host,
@@ -75,9 +85,12 @@ int main(int argc, char** argv) {
   program.add("--api-key", &a.api_key, "requests without this key are refused");
   program.add("--batch", &a.engine.texts,
               "the most texts that are continued at once", 1);
+  program.add("--length", &a.engine.length,
+              "the most tokens of a text, prompt included; 0: the model's "
+              "longest sequence");
   program.add("--cache-tokens", &a.engine.cache_tokens,
               "the tokens of all texts that the cache is for; 0: --batch times "
-              "the longest sequence");
+              "--length");
   program.add("--chunk", &a.engine.chunk,
               "the most tokens of prompts in a step", 1);
   program.add("--max-requests", &a.most,
@@ -88,12 +101,14 @@ int main(int argc, char** argv) {
   program.add("--weights", &a.weights,
               "the type of matrices, other than the embedding; auto: --dtype",
               {"auto", "int8"});
+  a.dry.add_to(program);
   return program.main(
       argc, argv,
       [&] {
         DT_CHECK(!a.model.empty(), "--model",
                  "it is missing; write --model DIR");
         a.model = caller_path(a.model);
+        a.dry.check(program);
       },
       [&] { examples::serve(a, program); });
 }

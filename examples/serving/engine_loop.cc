@@ -110,13 +110,6 @@ class Loop {
 void serve_on(Runtime& rt, const ServedCheckpoint& from, RequestQueue& queue,
               double idle, const std::function<void()>& ready) {
   const auto model = nn::from_pretrained(from.dir, rt.mesh(), from.load);
-  if (rt.dry_run()) {
-    nn::Engine engine(*model, from.engine);
-    engine.add({.prompt = {0}, .tokens = 2});
-    while (engine.step()) {
-    }
-    return;
-  }
   const bool is_main = rt.rank() == 0;
   try {
     Loop loop(*model, from.engine, is_main ? &queue : nullptr);

@@ -18,7 +18,7 @@ struct ServedCheckpoint {
 // Loads the checkpoint on every rank of a run, calls ready() on rank 0, and
 // continues the texts of the queue, which only rank 0 uses, until its end().
 // Throws Error if a signal arrives or a rank fails; clients get its sentence,
-// and a second to read it. In a dry run, continues one text and returns.
+// and a second to read it. Not for a dry run.
 void serve_requests(RunOptions, const ServedCheckpoint&, RequestQueue&,
                     const std::function<void()>& ready);
 
