@@ -11,7 +11,7 @@
 
 #include "dtensor/placement/error.h"
 #include "dtensor/program/program.h"
-#include "dtensor/text_file.h"
+#include "examples/checkpoint_flags.h"
 #include "examples/predict_generation.h"
 #include "examples/serving/engine_loop.h"
 #include "examples/serving/follow.h"
@@ -24,7 +24,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct Args {
-  std::string model, system, dtype = "auto";
+  CheckpointFlags model;
+  std::string system;
   nn::EngineOptions engine{.texts = 1};
   GenerationFlags dry;
   TextFlags text = TextFlags(0);
@@ -89,7 +90,7 @@ class Lines {
 class Conversation {
  public:
   Conversation(const Args& args, RequestQueue& queue)
-      : args_(args), queue_(queue), model_(ServedModel::read(args.model)) {
+      : args_(args), queue_(queue), model_(ServedModel::read(args.model.dir)) {
     reset();
     // Errors of the template show before the model is loaded.
     if (!model_.chat) throw Error(model_.why_no_chat);
@@ -176,10 +177,9 @@ class Conversation {
 };
 
 void chat(const Args& a, Program& program) {
-  ServedCheckpoint from{.dir = a.model, .engine = a.engine};
-  if (a.dtype != "auto") from.load.dtype = parse_dtype(a.dtype);
+  const ServedCheckpoint from{a.model.dir, a.model.load(), a.engine};
   if (program.dry_run())
-    return predict_generation(program, a.model, from.load, a.engine, a.dry);
+    return predict_generation(program, from.dir, from.load, a.engine, a.dry);
   RequestQueue queue(1);
   std::optional<Conversation> conversation;
   if (program.is_main_process()) conversation.emplace(a, queue);
@@ -211,10 +211,8 @@ int main(int argc, char** argv) {
            "generation_config.json says.",
            examples::kCommands),
        .mesh = "tp=1"});
-  program.add("--model", &a.model,
-              "a folder with config.json, model.safetensors, tokenizer.json "
-              "and a chat template",
-              TextKind::kFolder);
+  a.model.add_to(program,
+                 "model.safetensors, tokenizer.json and a chat template");
   program.add("--system", &a.system, "what the model is told first",
               TextKind::kText);
   a.text.add_to(program,
@@ -222,16 +220,11 @@ int main(int argc, char** argv) {
                 0);
   program.add("--chunk", &a.engine.chunk,
               "the most tokens of a prompt in a step", 1);
-  program.add("--dtype", &a.dtype,
-              "the type of parameters and activations; auto: the checkpoint's",
-              {"auto", "f32", "f64", "bf16", "f16"});
   a.dry.add_to(program);
   return program.main(
       argc, argv,
       [&] {
-        DT_CHECK(!a.model.empty(), "--model",
-                 "it is missing; write --model DIR");
-        a.model = caller_path(a.model);
+        a.model.check();
         a.text.check();
         a.dry.check(program);
       },

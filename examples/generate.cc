@@ -13,6 +13,7 @@
 #include "dtensor/placement/error.h"
 #include "dtensor/program/program.h"
 #include "dtensor/text_file.h"
+#include "examples/checkpoint_flags.h"
 #include "examples/predict_generation.h"
 #include "examples/text_flags.h"
 #include "examples/token_ids.h"
@@ -21,7 +22,8 @@ namespace dtensor::examples {
 namespace {
 
 struct Args {
-  std::string model, prompt, ids, dtype = "auto", weights = "auto";
+  CheckpointFlags model;
+  std::string prompt, ids;
   int64_t texts = 8, chunk = 256;
   TextFlags text = TextFlags(64);
   bool no_cache = false;
@@ -54,13 +56,6 @@ nn::EngineOptions engine_options(const Args& args, const Ids& prompts) {
   return {.texts = std::min<int64_t>(args.texts, std::ssize(prompts)),
           .length = tokens > INT64_MAX - longest ? INT64_MAX : longest + tokens,
           .chunk = args.chunk};
-}
-
-nn::LoadOptions load_options(const Args& args) {
-  nn::LoadOptions options;
-  if (args.dtype != "auto") options.dtype = parse_dtype(args.dtype);
-  options.int8_weights = args.weights == "int8";
-  return options;
 }
 
 // Continues all texts at once, and calls shown() with the text of the first.
@@ -107,12 +102,12 @@ std::vector<Continued> continue_all(
 }
 
 void generate(const Args& args, Program& program) {
-  const std::string file = args.model + "/tokenizer.json";
+  const std::string file = args.model.dir + "/tokenizer.json";
   std::optional<nn::Tokenizer> tokenizer;
   if (!args.prompt.empty() || !args.text.stop.empty() ||
       std::filesystem::exists(file))
-    tokenizer = nn::Tokenizer::from_pretrained(args.model);
-  const int64_t vocab = nn::read_config(args.model + "/config.json").vocab;
+    tokenizer = nn::Tokenizer::from_pretrained(args.model.dir);
+  const int64_t vocab = nn::read_config(args.model.dir + "/config.json").vocab;
   Ids prompts;
   if (!args.prompt.empty())
     prompts = {tokenizer->encode(args.prompt)};
@@ -122,14 +117,15 @@ void generate(const Args& args, Program& program) {
     prompts = Ids(static_cast<size_t>(args.texts),
                   std::vector<int64_t>(static_cast<size_t>(args.dry.prompt)));
   if (program.dry_run())
-    return predict_generation(program, args.model, load_options(args),
+    return predict_generation(program, args.model.dir, args.model.load(),
                               engine_options(args, prompts),
                               {std::ssize(prompts[0]), args.dry.memory});
-  const nn::GenerationConfig defaults = nn::read_generation_config(args.model);
+  const nn::GenerationConfig defaults =
+      nn::read_generation_config(args.model.dir);
   std::vector<Continued> out;
   run(program.run_options(), [&](Runtime& rt) {
     const auto model =
-        nn::from_pretrained(args.model, rt.mesh(), load_options(args));
+        nn::from_pretrained(args.model.dir, rt.mesh(), args.model.load());
     const bool first = rt.rank() == 0,
                streams = first && tokenizer && prompts.size() == 1;
     auto mine = continue_all(*model, args, prompts, defaults,
@@ -164,9 +160,7 @@ int main(int argc, char** argv) {
                             "checkpoint of transformers. Flags that are not "
                             "given are as generation_config.json says.",
                    .mesh = "tp=1"});
-  program.add("--model", &a.model,
-              "a folder with config.json, model.safetensors and tokenizer.json",
-              TextKind::kFolder);
+  a.model.add_to(program, "model.safetensors, and mostly tokenizer.json");
   program.add("--prompt", &a.prompt, "the text to continue");
   program.add(
       "--ids", &a.ids,
@@ -174,12 +168,6 @@ int main(int argc, char** argv) {
       "b texts",
       TextKind::kFile);
   a.text.add_to(program, "the most tokens to generate", 1);
-  program.add("--dtype", &a.dtype,
-              "the type of parameters and activations; auto: the checkpoint's",
-              {"auto", "f32", "f64", "bf16", "f16"});
-  program.add("--weights", &a.weights,
-              "the type of matrices, other than the embedding; auto: --dtype",
-              {"auto", "int8"});
   program.add("--batch", &a.texts, "the most texts that are continued at once",
               1);
   program.add("--chunk", &a.chunk, "the most tokens of prompts in a step", 1);
@@ -189,9 +177,7 @@ int main(int argc, char** argv) {
   return program.main(
       argc, argv,
       [&] {
-        DT_CHECK(!a.model.empty(), "--model",
-                 "it is missing; write --model DIR");
-        a.model = caller_path(a.model);
+        a.model.check();
         a.ids = caller_path(a.ids);
         a.text.check();
         a.dry.check(program);

@@ -17,14 +17,15 @@
 #include "dtensor/program/program.h"
 #include "dtensor/redistribute.h"
 #include "dtensor/text_file.h"
+#include "examples/checkpoint_flags.h"
 #include "examples/token_ids.h"
 
 namespace dtensor::examples {
 namespace {
 
 struct Args {
-  std::string model, ids, out, dtype = "auto", weights = "auto",
-                               recompute = "none";
+  CheckpointFlags model;
+  std::string ids, out, recompute = "none";
   bool gradients = false;
 };
 
@@ -59,10 +60,8 @@ std::vector<Output> gradients_of(const nn::LanguageModel& model,
 
 void score(const Args& args, const Tensor& ids, Runtime& rt) {
   const Mesh mesh = rt.mesh();
-  nn::LoadOptions options;
-  if (args.dtype != "auto") options.dtype = parse_dtype(args.dtype);
-  options.int8_weights = args.weights == "int8";
-  const auto model = nn::from_pretrained(args.model, mesh, options);
+  const auto model =
+      nn::from_pretrained(args.model.dir, mesh, args.model.load());
   model->set_recompute(nn::parse_recompute(args.recompute));
   const auto spread = [&](const Tensor& t) {
     return DistTensor::from_global(t, mesh, nn::batch_layout(mesh, t.shape()));
@@ -126,9 +125,7 @@ int main(int argc, char** argv) {
                             "of transformers for given token ids, and the "
                             "gradients of all its parameters.",
                    .mesh = "tp=1"});
-  program.add("--model", &args.model,
-              "a folder with config.json and model.safetensors",
-              TextKind::kFolder);
+  args.model.add_to(program, "model.safetensors");
   program.add("--ids", &args.ids, "a safetensors file with input_ids [b, s]",
               TextKind::kFile);
   program.add("--out", &args.out,
@@ -138,31 +135,24 @@ int main(int argc, char** argv) {
   program.add("--gradients", &args.gradients,
               "also write the gradient of the loss for every tensor of the "
               "checkpoint");
-  program.add("--dtype", &args.dtype,
-              "the type of parameters and activations ; auto: the "
-              "checkpoint's",
-              {"auto", "f32", "f64", "bf16", "f16"});
-  program.add("--weights", &args.weights,
-              "the type of matrices, other than the embedding; auto: --dtype",
-              {"auto", "int8"});
   program.add("--recompute", &args.recompute,
               "recompute blocks in the backward pass",
               {"none", "block", "attention"});
   return program.main(
       argc, argv,
       [&] {
+        args.model.check();
         for (const auto& [flag, value] :
-             {std::pair("--model", &args.model), std::pair("--ids", &args.ids),
-              std::pair("--out", &args.out)}) {
+             {std::pair("--ids", &args.ids), std::pair("--out", &args.out)}) {
           DT_CHECK(!value->empty(), flag, "it is missing; write {} PATH", flag);
           *value = caller_path(*value);
         }
-        DT_CHECK(!args.gradients || args.weights != "int8", "--gradients",
+        DT_CHECK(!args.gradients || !args.model.int8(), "--gradients",
                  "weights of int8 have no gradient; leave out --weights int8");
       },
       [&] {
         const Tensor ids = examples::read_token_ids(
-            args.ids, nn::read_config(args.model + "/config.json").vocab);
+            args.ids, nn::read_config(args.model.dir + "/config.json").vocab);
         run(program.run_options(),
             [&](Runtime& rt) { examples::score(args, ids, rt); });
       });

@@ -6,7 +6,7 @@
 #include "dtensor/explore/http_server.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/program/program.h"
-#include "dtensor/text_file.h"
+#include "examples/checkpoint_flags.h"
 #include "examples/predict_generation.h"
 #include "examples/serving/engine_loop.h"
 #include "examples/serving/server.h"
@@ -17,29 +17,22 @@ namespace {
 constexpr size_t kMostBody = 8 << 20;
 
 struct Args {
-  std::string model, name, host = "127.0.0.1", api_key, dtype = "auto",
-                           weights = "auto";
+  CheckpointFlags model;
+  std::string name, host = "127.0.0.1", api_key;
   int64_t port = 8000, most = 64;
   nn::EngineOptions engine;
   GenerationFlags dry;
 };
 
-nn::LoadOptions load_options(const Args& a) {
-  nn::LoadOptions load;
-  if (a.dtype != "auto") load.dtype = parse_dtype(a.dtype);
-  load.int8_weights = a.weights == "int8";
-  return load;
-}
-
 void serve(const Args& a, Program& program) {
   if (program.dry_run())
-    return predict_generation(program, a.model, load_options(a), a.engine,
+    return predict_generation(program, a.model.dir, a.model.load(), a.engine,
                               a.dry);
   RequestQueue queue(a.most);
   std::optional<Server> server;
   std::optional<explore::HttpServer> http;
   if (program.is_main_process()) {
-    ServedModel model = ServedModel::read(a.model, a.name);
+    ServedModel model = ServedModel::read(a.model.dir, a.name);
     if (!model.chat)
       fmt::print(stderr, "serve: no chat: {}\n", model.why_no_chat);
     server.emplace(std::move(model), queue, a.api_key, a.most);
@@ -50,7 +43,7 @@ void serve(const Args& a, Program& program) {
         explore::HttpLimits{.connections = static_cast<size_t>(a.most) + 64,
                             .body = kMostBody});
   }
-  const ServedCheckpoint from{a.model, load_options(a), a.engine};
+  const ServedCheckpoint from{a.model.dir, a.model.load(), a.engine};
   serve_requests(program.run_options(), from, queue, [&] {
     const bool is_v6 = a.host.find(':') != a.host.npos;
     fmt::print("http://{}:{}/\n", is_v6 ? "[" + a.host + "]" : a.host,
@@ -71,9 +64,7 @@ int main(int argc, char** argv) {
                 "/v1/models, also /health and /metrics, and a page to chat "
                 "at /.",
        .mesh = "tp=1"});
-  program.add("--model", &a.model,
-              "a folder with config.json, model.safetensors and tokenizer.json",
-              TextKind::kFolder);
+  a.model.add_to(program, "model.safetensors and tokenizer.json");
   program.add("--name", &a.name,
               "the model's name for clients; the folder's if it is not given");
   program.add("--port", &a.port, "where it listens; 0: one that is free", 0,
@@ -95,19 +86,11 @@ int main(int argc, char** argv) {
               "the most tokens of prompts in a step", 1);
   program.add("--max-requests", &a.most,
               "the most texts that run and wait at once", 1, 4096);
-  program.add("--dtype", &a.dtype,
-              "the type of parameters and activations; auto: the checkpoint's",
-              {"auto", "f32", "f64", "bf16", "f16"});
-  program.add("--weights", &a.weights,
-              "the type of matrices, other than the embedding; auto: --dtype",
-              {"auto", "int8"});
   a.dry.add_to(program);
   return program.main(
       argc, argv,
       [&] {
-        DT_CHECK(!a.model.empty(), "--model",
-                 "it is missing; write --model DIR");
-        a.model = caller_path(a.model);
+        a.model.check();
         a.dry.check(program);
       },
       [&] { examples::serve(a, program); });
