@@ -171,7 +171,7 @@ class Prediction {
     return most;
   }
 
-  // The steps of a prompt, and the next token of that text.
+  // The steps of a prompt, and a token of a text alone.
   void alone(Part& of_prompt, Part& of_token) const {
     nn::EngineOptions one = q_.engine;
     one.texts = 1;
@@ -180,17 +180,17 @@ class Prediction {
       on_rank(options_, mesh_, held.rank, q_,
               [&](const nn::LanguageModel& model) {
                 nn::Engine engine(model, one);
-                int64_t drawn = 0;
-                engine.add({.prompt = prompt(q_.prompt),
-                            .tokens = 2,
-                            .sampling = {.temperature = 0},
-                            .on_token = [&](const nn::DrawnToken&) {
-                              ++drawn;
-                              return true;
-                            }});
+                const auto add = [&](int64_t tokens) {
+                  engine.add({.prompt = prompt(tokens),
+                              .tokens = 1,
+                              .sampling = {.temperature = 0}});
+                };
+                add(q_.prompt);
                 observe(model, of_prompt, [&] {
-                  while (drawn == 0) engine.step();
+                  while (engine.step()) {
+                  }
                 });
+                add(1);
                 observe(model, of_token, [&] { engine.step(); });
               });
   }

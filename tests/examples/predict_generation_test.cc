@@ -110,6 +110,15 @@ Counted counted(const std::string& mesh_text) {
   return most;
 }
 
+// Nothing follows the first token.
+TEST(PredictGeneration, OneTokenIsEnough) {
+  const Json json = predicted("--prompt-tokens 5 --tokens 1 --mesh tp=2");
+  EXPECT_EQ(json["length"], 6);
+  EXPECT_EQ(
+      json["token"]["bytes"],
+      predicted("--prompt-tokens 5 --tokens 7 --mesh tp=2")["token"]["bytes"]);
+}
+
 // On three ranks, with 2 heads of keys, the second one has the largest cache.
 TEST(PredictGeneration, IsWhatARunHoldsAndSends) {
   for (const char* mesh : {"tp=1", "tp=2", "tp=3", "dp=2,tp=2"}) {
