@@ -159,6 +159,7 @@ void RequestQueue::finished(int64_t number, nn::Finish why) {
 void RequestQueue::stepped(const nn::Engine& engine, bool did_something) {
   const std::lock_guard lock(mutex_);
   counts_.steps += did_something;
+  counts_.cached_tokens = engine.cached_tokens();
   counts_.running = engine.running();
   counts_.waiting = engine.waiting();
   counts_.free_pages = engine.cache().free_pages();

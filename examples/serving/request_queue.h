@@ -26,7 +26,7 @@ struct TextEvent {
 struct ServingCounts {
   int64_t requests = 0, refused = 0, cancelled = 0;  // of texts
   int64_t stopped = 0, full_length = 0;              // texts that ended by
-  int64_t prompt_tokens = 0, generated_tokens = 0, steps = 0;
+  int64_t prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0, steps = 0;
   // Now:
   int64_t running = 0, waiting = 0, free_pages = 0, pages = 0;
 };

@@ -257,6 +257,9 @@ HttpAnswer Server::metrics() const {
       c.full_length);
   add("counter", "prompt_tokens_total", "Tokens of accepted prompts.",
       c.prompt_tokens);
+  add("counter", "cached_tokens_total",
+      "Tokens of prompts whose keys and values other texts had computed.",
+      c.cached_tokens);
   add("counter", "generated_tokens_total", "Tokens generated.",
       c.generated_tokens);
   add("counter", "steps_total", "Runs of the model.", c.steps);

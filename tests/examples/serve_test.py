@@ -353,6 +353,11 @@ class Answers(unittest.TestCase):
         status = json.loads(self.server.ask("/status")[1])
         self.assertEqual((status["model"], status["failure"], status["requests"], status["pages"]),
                          ("tiny", "", [], status["free_pages"]))
+        for cached in (0, 32):  # a page of equal tokens
+            before = self.server.metrics()["cached_tokens_total"]
+            self.server.complete(prompt=[9] * 40, max_tokens=1)
+            self.assertEqual(self.server.wait_for_metric("running", 0), 0)
+            self.assertEqual(self.server.metrics()["cached_tokens_total"] - before, cached)
         page = self.server.ask("/")[1]
         self.assertIn("connect-src 'self'", page)
         self.assertIn("/v1/chat/completions", page)
