@@ -45,6 +45,9 @@ DistTensor values(const SampleInput& in, DType t, const Mesh& mesh,
       case SampleInput::Values::kBool:
         t = DType::kBool, v[i] = static_cast<double>(r % 2);
         break;
+      case SampleInput::Values::kInt8:
+        t = DType::kI8, v[i] = static_cast<double>(r % 255 - 127);
+        break;
     }
   }
   const Tensor wide = Tensor::from(in.shape, v.data());
