@@ -14,7 +14,7 @@
 namespace dtensor::nn {
 
 struct EngineOptions {
-  int64_t texts = 8;         // the most that are continued at once
+  int64_t texts = 8;  // the most that are continued at once
   // The most tokens of a text, prompt included; 0: config().seq.
   int64_t length = 0;
   int64_t cache_tokens = 0;  // of all texts; 0: texts x length
