@@ -39,7 +39,7 @@ struct Question {
   int64_t prompt;
 };
 
-// What one rank holds all the time.
+// The bytes that one rank holds all the time.
 struct Held {
   int64_t rank = 0, weights = 0, cache = 0;
   int64_t bytes() const { return weights + cache; }
@@ -100,7 +100,7 @@ int64_t work_ps(const OpCall& call, const CostTable& cost) {
       0, 2.0 * static_cast<double>(call.decision.out[0]->largest_part_bytes()));
 }
 
-// What fn() sends and computes on this rank.
+// Runs fn(), and adds what it sends and computes on this rank to `part`.
 void observe(const nn::LanguageModel& model, Part& part,
              const std::function<void()>& fn) {
   RankContext& context = RankContext::current();
@@ -258,7 +258,7 @@ std::optional<std::pair<Mesh, int64_t>> larger_mesh(const Program& program,
                          [](const MeshAxis& a) { return a.name == "tp"; });
   if (tp == axes.end()) tp = axes.insert(tp, {"tp", 1});
   const int64_t others = mesh.num_ranks() / tp->size;
-  // What every rank holds, such as norms, does not shrink.
+  // Some parameters, such as norms, are on every rank and do not shrink.
   const double times =
       static_cast<double>(needed) / static_cast<double>(memory);
   if (times > kMostTimes) return {};

@@ -22,7 +22,7 @@ struct PlaceInFile {
 };
 
 // The places of all parameters of a model, as its Architecture::names say.
-// Those that are made on load, weight_scale, have none.
+// Parameters that are made on load (weight_scale) have none.
 class PlacesInFiles {
  public:
   // Files of a model without its head leave out Architecture::optional_prefix.

@@ -30,8 +30,8 @@ Tensor exp_of_difference(Compute& c, const Tensor& a, const Tensor& b) {
   return y;
 }
 
-// Of the lse of queries without a key, which are minus infinity, a finite one:
-// it gives weights of 0 instead of NaN.
+// The lse of a query without a key is minus infinity. This replaces it by a
+// finite number, which gives a weight of 0 instead of NaN.
 Tensor finite_of(Compute& c, const Tensor& lse) {
   const Tensor y = c.scratch(lse.shape(), lse.dtype());
   Shape ones = lse.shape();

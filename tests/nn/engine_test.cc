@@ -131,8 +131,8 @@ TEST(Engine, AWindowDropsPages) {
   });
 }
 
-// Of gemma2's two layers the first one has a window of 7: two texts with 4 new
-// tokens each need 7 of its pages.
+// The first of gemma2's two layers has a window of 7. A text with 4 new tokens
+// needs at most 7 of its pages of 2.
 TEST(Engine, LayersWithAWindowHaveFewerPages) {
   const std::string dir = "tests/nn/data/gemma2";
   on_mesh<int>("dp=1", [&](const Mesh& m) {
