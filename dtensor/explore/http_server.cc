@@ -56,7 +56,7 @@ std::string lines_read(std::string_view head) {
              strncasecmp(line.data(), name.data(), name.size()) == 0;
     };
     if (kept.empty() || line.size() == 2 || is("Host") ||
-        is("Sec-Fetch-Site") || is("Authorization"))
+        is("Sec-Fetch-Site") || is("Origin") || is("Authorization"))
       kept += line;
   }
   return kept;
@@ -263,6 +263,17 @@ bool is_host(const httplib::Request& r, const std::string& host, int port) {
          inet_pton(AF_INET, text.c_str(), address.data()) == 1;
 }
 
+// See HttpRequest::is_own. Browsers leave out Sec-Fetch-Site if the address is
+// neither https nor this machine's; then Origin names the page's server.
+bool is_own(const httplib::Request& r) {
+  const std::string site = r.get_header_value("Sec-Fetch-Site"),
+                    origin = r.get_header_value("Origin"),
+                    host = r.get_header_value("Host");
+  if (!site.empty()) return site == "same-origin" || site == "none";
+  return origin.empty() || origin == "http://" + host ||
+         origin == "https://" + host;
+}
+
 }  // namespace
 
 class HttpServer::State final : public httplib::Server {
@@ -363,8 +374,7 @@ class HttpServer::State final : public httplib::Server {
     r.socket = mine->socket();
     if (const size_t at = request.target.find('?'); at != std::string::npos)
       r.query = request.target.substr(at + 1);
-    const std::string site = request.get_header_value("Sec-Fetch-Site");
-    r.is_own = site.empty() || site == "same-origin" || site == "none";
+    r.is_own = is_own(request);
     HttpAnswer a = handler_(r);
     response.status = a.status;
     mine->held = std::move(a.held);
