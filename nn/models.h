@@ -54,7 +54,8 @@ struct LoadOptions {
   // The weights of all Linear layers become int8 as they are read, each row
   // with a scale (to_int8() of ops/contraction.h); so does a head that is not
   // the embedding. Embeddings, norms, biases, routers and experts stay floats.
-  // One parameter after the other is converted, so that only one is held twice.
+  // One parameter after the other is converted; meanwhile that one is there
+  // twice in f32, too. On a GPU this saves memory, not time.
   // Such a model can be run, but not trained or saved.
   bool int8_weights = false;
 };

@@ -163,6 +163,12 @@ std::unique_ptr<LanguageModel> from_pretrained(const std::string& dir,
       DT_CHECK(info->shape == t.shape, "load",
                "{} of {} is {}, but the config says {}", t.name, files.path(),
                to_string(info->shape), to_string(t.shape));
+      DT_CHECK(
+          is_float(info->dtype), "load",
+          "{} of {} is {}; weights that are stored as integers are not "
+          "read. Write a checkpoint of floats, which int8_weights (--weights "
+          "int8) converts",
+          t.name, files.path(), name(info->dtype));
       const DistTensor part = t.part_of(p.tensor);
       t.window.shape = part.shape();
       // Mostly, the parameter's own memory can be read to.

@@ -118,9 +118,9 @@ DistTensor linear(const DistTensor& x, const DistTensor& weight,
 
 // linear() with a weight of i8: row n of `weight` [n, k] stands for the row
 // times scale[n]. x [..., k] and bias [n] have one float type, which is the
-// result's; scale is of any float type. Products of few rows read each weight
-// once. The weight has no gradient. Every rank of the mesh calls it. Throws
-// Error if shapes or types do not fit.
+// result's; scale is of any float type. On the CPU, products of few rows read
+// each weight once. The weight has no gradient. Every rank of the mesh calls
+// it. Throws Error if shapes or types do not fit.
 DistTensor int8_linear(const DistTensor& x, const DistTensor& weight,
                        const DistTensor& scale, const DistTensor& bias = {});
 

@@ -57,13 +57,16 @@ class Int8Linear : public RuleOp {
   std::vector<DistTensor> gradient(const GradientCall& g) const override {
     const DistTensor &dy = g.cotangents[0], &x = g.inputs[0],
                      &scale = g.inputs[2];
-    const DType t = x.dtype();
-    const DistTensor weight = cast(g.inputs[1], t);
+    // Unscaled products would overflow f16, and scaled gradients vanish in it.
+    const DType t = x.dtype(), wide = kernels::stat_of(t);
+    const DistTensor weight =
+        g.needed[0] || g.needed[2] ? cast(g.inputs[1], wide) : DistTensor();
     std::vector<DistTensor> grads(g.inputs.size());
-    if (g.needed[0]) grads[0] = matmul(cast(dy * scale, t), weight);
+    if (g.needed[0]) grads[0] = cast(matmul(cast(dy, wide) * scale, weight), t);
     if (g.needed[2])
-      grads[2] =
-          cast(sum_to(dy * linear(x, weight), scale.shape()), scale.dtype());
+      grads[2] = cast(
+          sum_to(cast(dy, wide) * linear(cast(x, wide), weight), scale.shape()),
+          scale.dtype());
     if (grads.size() > 3 && g.needed[3])
       grads[3] = sum_to(dy, g.inputs[3].shape());
     return grads;
@@ -96,9 +99,12 @@ Int8Weight to_int8(const DistTensor& weight) {
   DT_CHECK(weight.ndim() == 2, "to_int8",
            "the weight is {}; it has to be [n, k]", weight.spec()->to_string());
   const NoGrad no_grad;
-  const DistTensor w = cast(weight, kernels::stat_of(weight.dtype()));
+  DistTensor w = cast(weight, kernels::stat_of(weight.dtype()));
   const DistTensor scale = amax(abs(w), {1}, true) / 127;
-  return {cast(round(w / scale), DType::kI8), view(scale, {w.size(0)})};
+  // Step by step, so that two copies are there at a time.
+  w = w / scale;
+  w = round(w);
+  return {cast(w, DType::kI8), view(scale, {w.size(0)})};
 }
 
 static const OpFamily kFamily("int8_linear", [] {

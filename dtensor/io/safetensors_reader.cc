@@ -124,7 +124,7 @@ void SafetensorsReader::parse(std::string_view header, int64_t data_bytes) {
                      [&](const auto& p) { return p.second == dtype; });
     if (known == std::end(kNames))
       bad(key + " has dtype " + dtype +
-          ", not one of F32, F64, BF16, F16, I32, I64, BOOL");
+          ", not one of F32, F64, BF16, F16, I32, I64, BOOL, I8");
     f.info.dtype = known->first;
     f.info.shape = Shape(list("shape", kMaxDims));
     const std::vector<int64_t> offsets = list("data_offsets", 2);

@@ -483,6 +483,31 @@ TEST_F(Pretrained, EveryFamilyIsWrittenBack) {
 }
 
 // A large model is in several files.
+// Its numbers would be taken for weights, and its scales would be missing.
+TEST_F(Pretrained, RefusesWeightsOfIntegers) {
+  const std::string from = save("dp=1", tiny("llama")),
+                    to = (dir_ / "integers").string();
+  fs::create_directories(to);
+  fs::copy_file(from + "/config.json", to + "/config.json");
+  on_mesh<int>("tp=2", [&](const Mesh& m) {
+    const SafetensorsReader all(from + "/model.safetensors");
+    std::vector<TensorInfo> infos = all.tensors();
+    for (TensorInfo& t : infos)
+      if (t.shape.size() == 2) t.dtype = DType::kI8;
+    SafetensorsWriter file(m, to + "/model.safetensors", infos);
+    for (const TensorInfo& t : infos)
+      file.write(t.name, cast(all.read(t.name, m, {}), t.dtype));
+    file.finish();
+    for (const bool int8 : {false, true})
+      EXPECT_NE(
+          error_of([&] { from_pretrained(to, m, {.int8_weights = int8}); })
+              .find("is i8; weights that are stored as integers are not "
+                    "read. Write a checkpoint of floats"),
+          std::string::npos);
+    return 0;
+  });
+}
+
 TEST_F(Pretrained, SeveralFilesWithAnIndex) {
   const ModelConfig config = tiny("llama");
   const std::string from = save("dp=1", config), to = (dir_ / "parts").string();

@@ -148,6 +148,18 @@ TEST(Decode, CopiesRowsToTheirIndices) {
           });
 }
 
+// i8 is moved like other types; the last rank has no part.
+TEST(Decode, CopiesRowsOfI8) {
+  run(3, [](Runtime& rt) {
+    const NoGrad no_grad;
+    const DistTensor x = zeros({2, 3}, rt.mesh(), "S0", DType::kI8),
+                     rows = full({1, 3}, -7, rt.mesh(), {}, DType::kI8);
+    copy_into(x, rows, 0, testing::put(testing::integers({1}, {1}), rt.mesh()));
+    EXPECT_EQ(x.full().to_doubles(),
+              (std::vector<double>{0, 0, 0, -7, -7, -7}));
+  });
+}
+
 // A window of a tensor is not contiguous.
 TEST(Decode, CopiesRowsIntoAView) {
   run(2, [](Runtime& rt) {

@@ -528,6 +528,27 @@ TEST(Int8LinearTest, IsTorchs) {
   });
 }
 
+// Sums without the scale do not fit into f16, and neither does a gradient times
+// a small scale.
+TEST(Int8LinearTest, GradientsOfF16AreSummedInF32) {
+  run(2, [](Runtime& rt) {
+    const Mesh m = rt.mesh({{"x", 2}});
+    const int64_t k = 512;
+    DistTensor x = full({1, k}, 256, m, {}, DType::kF16);
+    const DistTensor w = full({4, k}, 127, m, "S0", DType::kI8);
+    DistTensor scale = full({4}, 0x1p-17, m);
+    x.set_requires_grad();
+    scale.set_requires_grad();
+    const DistTensor dy = full({1, 4}, 0x1p-14, m, {}, DType::kF16);
+    const auto grads =
+        grad(int8_linear(x, w, scale), {x, scale}, {.cotangent = dy});
+    // 4 x 127 / 2^31 is above the smallest number of f16, 2^-24.
+    EXPECT_NEAR(values(grads[0])[0], 4 * 127 * 0x1p-31, 0x1p-25);
+    EXPECT_EQ(values(grads[1]),
+              std::vector<double>(4, 0x1p-14 * 256 * 127 * k));
+  });
+}
+
 TEST(Int8LinearTest, TypesThatDoNotFitAreSentences) {
   run(2, [](Runtime& rt) {
     const Mesh m = rt.mesh({{"x", 2}});

@@ -167,7 +167,7 @@ void PortableKernels::run(Stream s, const EmbeddingBackward& a) const {
 
 void PortableKernels::run(Stream s, const WriteRows& a) const {
   visit_ids(a.ids_type, "write rows", [&]<class I>() {
-    visit(a.type, [&]<class T>() { write<T, I>(s, a); });
+    visit_stored(a.type, [&]<class T>() { write<T, I>(s, a); });
   });
 }
 
