@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <exception>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -180,18 +181,25 @@ void chat(const Args& a, Program& program) {
   const ServedCheckpoint from{a.model.dir, a.model.load(), a.engine};
   if (program.dry_run())
     return predict_generation(program, from.dir, from.load, a.engine, a.dry);
-  RequestQueue queue(1);
+  // An answer that was ended early may run for one more step beside the next.
+  RequestQueue queue(2);
   std::optional<Conversation> conversation;
   if (program.is_main_process()) conversation.emplace(a, queue);
+  std::exception_ptr failure;
   {
     std::jthread person;
     serve_requests(program.run_options(), from, queue, [&] {
       person = std::jthread([&] {
-        conversation->talk();
+        try {
+          conversation->talk();
+        } catch (...) {
+          failure = std::current_exception();
+        }
         queue.end();
       });
     });
   }
+  if (failure) std::rethrow_exception(failure);
   if (conversation)
     program.write_json({{"messages", conversation->messages()}});
   else

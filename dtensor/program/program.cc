@@ -489,8 +489,8 @@ bool Program::State::ends(JobVerdict& fared) {
   if (job) fared = job->agree(fared);
   std::fflush(stdout);
   const bool is_main = job ? job->is_main_process() : process == 0 || alone;
-  if (fared.code != 0 && is_main)
-    fmt::print(stderr, "{}: {}\n", name, fared.text);
+  if (fared.code != 0 && is_main)  // fmt::print() throws if it cannot write
+    std::fputs(fmt::format("{}: {}\n", name, fared.text).c_str(), stderr);
   return fared.code != 0;
 }
 

@@ -80,6 +80,19 @@ class Chat(unittest.TestCase):
         want = self.served(["Hello"], max_tokens=20, stop=stop)[1][0]
         self.assertEqual(talk(["Hello"], "--tokens", "20", "--stop", stop)[1], want + "\n")
 
+    def test_a_line_that_waits_while_an_answer_ends_early(self):
+        stop = self.served(["Hello"], max_tokens=20)[1][0][1]
+        lines = ["Hello", "/reset"] * 5
+        want = self.served(lines, max_tokens=20, stop=stop)[1]
+        code, out, err = talk(lines, "--tokens", "20", "--stop", stop)
+        self.assertEqual((code, out), (0, "".join(w + "\n" for w in want)), err)
+
+    def test_output_that_cannot_be_written(self):
+        with open("/dev/full", "w") as full:
+            done = subprocess.run([CHAT, "--model", serve_test.MODEL], input=b"Hi\n",
+                                  stdout=subprocess.PIPE, stderr=full, timeout=60)
+        self.assertEqual(done.returncode, 1)
+
     def test_without_tokens_the_answer_takes_the_room(self):
         self.assertEqual(talk(["Hello"])[1], self.served(["Hello"])[1][0] + "\n")
 
