@@ -47,13 +47,18 @@ Ids rows_of(const Tensor& ids) {
   return rows;
 }
 
-// A cache for the longest prompt and its continuation.
-nn::EngineOptions engine_options(const Args& args, const Ids& prompts) {
+int64_t longest_of(const Ids& prompts) {
   int64_t longest = 0;
   for (const auto& p : prompts)
     longest = std::max<int64_t>(longest, std::ssize(p));
+  return longest;
+}
+
+// A cache for prompts of at most so many tokens, and their continuations.
+nn::EngineOptions engine_options(const Args& args, int64_t prompts,
+                                 int64_t longest) {
   const int64_t tokens = args.text.tokens;
-  return {.texts = std::min<int64_t>(args.texts, std::ssize(prompts)),
+  return {.texts = std::min(args.texts, prompts),
           .length = tokens > INT64_MAX - longest ? INT64_MAX : longest + tokens,
           .chunk = args.chunk};
 }
@@ -88,7 +93,8 @@ std::vector<Continued> continue_all(
                            .on_token = r.on_token,
                            .cache = false});
   } else {
-    nn::EngineOptions options = engine_options(args, prompts);
+    nn::EngineOptions options =
+        engine_options(args, std::ssize(prompts), longest_of(prompts));
     // add() says which text is too long.
     options.length = std::min(options.length, model.config().seq);
     nn::Engine engine(model, options);
@@ -113,13 +119,14 @@ void generate(const Args& args, Program& program) {
     prompts = {tokenizer->encode(args.prompt)};
   else if (!args.ids.empty())
     prompts = rows_of(read_token_ids(args.ids, vocab));
-  else  // of a dry run
-    prompts = Ids(static_cast<size_t>(args.texts),
-                  std::vector<int64_t>(static_cast<size_t>(args.dry.prompt)));
-  if (program.dry_run())
-    return predict_generation(program, args.model.dir, args.model.load(),
-                              engine_options(args, prompts),
-                              {std::ssize(prompts[0]), args.dry.memory});
+  if (program.dry_run()) {
+    const bool given = !prompts.empty();
+    const int64_t prompt = given ? longest_of(prompts) : args.dry.prompt;
+    return predict_generation(
+        program, args.model.dir, args.model.load(),
+        engine_options(args, given ? std::ssize(prompts) : args.texts, prompt),
+        {prompt, args.dry.memory});
+  }
   const nn::GenerationConfig defaults =
       nn::read_generation_config(args.model.dir);
   std::vector<Continued> out;

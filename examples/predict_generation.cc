@@ -150,20 +150,25 @@ class Prediction {
   const nn::ModelConfig& config() const { return config_; }
   int64_t parameters() const { return parameters_; }
 
-  // A step with as many tokens as there can be: a part of a prompt, and one
-  // token of each other text.
+  // A step with as many tokens as there can be: parts of prompts, and one token
+  // of each other text.
   Needs needs() const {
     Needs most;
     for (const Held& held : stages_)
       on_rank(options_, mesh_, held.rank, q_,
               [&](const nn::LanguageModel& model) {
-                nn::Engine engine(model, q_.engine);
+                nn::EngineOptions options = q_.engine;
+                options.share = false;  // equal prompts are all computed
+                nn::Engine engine(model, options);
                 RankContext& context = RankContext::current();
                 context.allocator->reset_peak();
-                for (int64_t i = 0; i < q_.engine.texts; ++i)
-                  engine.add({.prompt = prompt(i == 0 ? q_.prompt : 1),
+                int64_t room = options.chunk;
+                for (int64_t i = 0; i < options.texts; ++i) {
+                  engine.add({.prompt = prompt(room > 0 ? q_.prompt : 1),
                               .tokens = 1,
                               .sampling = {.temperature = 0}});
+                  room -= std::min(room, q_.prompt);
+                }
                 engine.step();
                 const int64_t peak = memory_use(*context.allocator).peak;
                 if (peak > most.peak) most = {held, peak};
@@ -388,6 +393,9 @@ void predict_generation(Program& program, const std::string& dir,
   const Question q{
       dir, load, engine,
       flags.prompt ? flags.prompt : std::min<int64_t>(512, (length + 1) / 2)};
+  DT_CHECK(q.prompt <= length, "--prompt-tokens",
+           "a prompt of {} tokens is longer than a text, which has at most {}",
+           q.prompt, length);
   const Prediction prediction(options, mesh, q);
   const nn::ModelConfig& config = prediction.config();
   const Needs needs = prediction.needs();

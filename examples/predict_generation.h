@@ -10,7 +10,8 @@
 
 namespace dtensor::examples {
 
-// The flags of a dry run of //:generate and //:serve, and the defaults.
+// The flags of a dry run of //:generate, //:chat and //:serve, and the
+// defaults.
 struct GenerationFlags {
   int64_t prompt = 0;  // tokens of a prompt; 0: 512, or half of a text
   std::string memory;  // of a rank, as text; "": any

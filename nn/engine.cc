@@ -13,6 +13,9 @@
 namespace dtensor::nn {
 namespace {
 
+// Of a cache; more would overflow its sizes in bytes.
+constexpr int64_t kMostTokens = int64_t{1} << 40;
+
 CacheOptions cache_of(const LanguageModel& model, const EngineOptions& o) {
   const int64_t seq = model.config().seq;
   DT_CHECK(o.length <= seq, "generate",
@@ -20,11 +23,18 @@ CacheOptions cache_of(const LanguageModel& model, const EngineOptions& o) {
            "is {}; write at most that",
            o.length, seq);
   const int64_t length = o.length ? o.length : seq;
+  DT_CHECK(o.length >= 0 && o.texts >= 1 && o.chunk >= 1, "generate",
+           "{} texts of {} tokens, in steps of {}, are asked for; write at "
+           "least one of each (a length of 0 is the model's)",
+           o.texts, o.length, o.chunk);
+  DT_CHECK(o.cache_tokens || o.texts <= kMostTokens / length, "generate",
+           "{} texts of {} tokens are more than a cache can have; write fewer",
+           o.texts, length);
   return {.tokens = o.cache_tokens ? o.cache_tokens : o.texts * length,
           .page = o.page,
           .texts = o.texts,
           .length = length,
-          .step = o.chunk,
+          .step = std::min(o.chunk, length),
           .share = o.share};
 }
 

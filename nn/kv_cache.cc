@@ -83,7 +83,9 @@ size_t KvCache::kind_of(int64_t window, int64_t ranks) {
     if (kinds_[i].window == window) return i;
   Kind& kind = kinds_.emplace_back(Kind{window, {}});
   int64_t pages = pages_for(options_.tokens);
-  // More would be of little use: texts do not go back behind their windows.
+  // More would be of little use to running texts, which do not go back behind
+  // their windows. But beginnings that are longer than such a pool are soon
+  // gone, for layers of other kinds, too.
   if (window)
     pages = std::min(pages, options_.texts * most_pages(kind, options_.length));
   kind.pool = PagePool(pages, ranks);

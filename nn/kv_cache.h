@@ -92,7 +92,7 @@ class KvCache {
   // The pages that no text has or has reserved, of the layers that have fewest.
   int64_t free_pages() const;
   int64_t pages_for(int64_t tokens) const {
-    return (tokens + options_.page - 1) / options_.page;
+    return tokens / options_.page + (tokens % options_.page != 0);
   }
   // The bytes of keys and values on this rank.
   int64_t bytes() const;

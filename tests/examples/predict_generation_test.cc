@@ -137,6 +137,29 @@ TEST(PredictGeneration, IsWhatARunHoldsAndSends) {
   }
 }
 
+// Short prompts of several texts fill a step. They are all computed, although
+// they are equal.
+TEST(PredictGeneration, PeaksWithPartsOfSeveralPrompts) {
+  const Json json = predicted(
+      "--prompt-tokens 8 --tokens 4 --batch 6 --chunk 32 --mesh tp=2");
+  int64_t peak = 0;
+  run(2, [&](Runtime& rt) {
+    const auto model = nn::from_pretrained(kModel, rt.mesh({{"tp", 2}}));
+    nn::Engine engine(*model, {.texts = 6, .length = 12, .chunk = 32});
+    rt.context().allocator->reset_peak();
+    for (int64_t i = 0; i < 6; ++i)
+      engine.add({.prompt = std::vector<int64_t>(8, i),
+                  .tokens = 1,
+                  .sampling = {.temperature = 0}});
+    engine.step();
+    const int64_t mine = memory_use(*rt.context().allocator).peak;
+    if (rt.rank() == 0) peak = mine;
+  });
+  // Its last two texts have a token each: 34 tokens, not 32.
+  EXPECT_GE(json["peak_bytes"].get<int64_t>(), peak);
+  EXPECT_LT(json["peak_bytes"].get<double>(), 1.5 * static_cast<double>(peak));
+}
+
 // Work takes as long as the memory takes to read weights and cache, and in a
 // pipeline one stage works after the other.
 TEST(PredictGeneration, TimesFollowThePrices) {

@@ -435,6 +435,29 @@ TEST(Engine, StopsAndCancels) {
   });
 }
 
+// Also in the middle of a prompt, and of pages that others share.
+TEST(Engine, CancelledTextsGiveTheirPagesBack) {
+  for (const char* dir : {"tests/nn/data/llama", "tests/nn/data/gemma2"})
+    on_mesh<int>("tp=2", [&](const Mesh& m) {
+      const auto model = from_pretrained(dir, m);
+      Engine engine(*model, {.texts = 3, .page = 2, .chunk = 4});
+      const int64_t free = engine.cache().free_pages();
+      const Ids prompt = {7, 3, 11, 2, 9, 4, 8, 1, 30, 22};
+      for (int i = 0; i < 3; ++i) engine.add({.prompt = prompt, .tokens = 9});
+      EXPECT_TRUE(engine.step());
+      engine.cancel(0);
+      for (int i = 0; i < 4; ++i) EXPECT_TRUE(engine.step());
+      EXPECT_EQ(engine.running(), 2);
+      engine.cancel(1);
+      EXPECT_TRUE(engine.step());
+      EXPECT_LT(engine.cache().free_pages(), free);
+      engine.cancel(2);
+      EXPECT_FALSE(engine.step());
+      EXPECT_EQ(engine.cache().free_pages(), free);
+      return 0;
+    });
+}
+
 TEST(Engine, RefusesWhatDoesNotFit) {
   on_mesh<int>("dp=1", [&](const Mesh& m) {
     const auto model = from_pretrained("tests/nn/data/llama", m);
@@ -452,6 +475,17 @@ TEST(Engine, RefusesWhatDoesNotFit) {
     EXPECT_EQ(error_of([&] { Engine(*model, {.length = 65}); }),
               "[generate] texts of 65 tokens are asked for, but the model's "
               "longest sequence is 64; write at most that");
+    EXPECT_EQ(
+        error_of([&] { Engine(*model, {.texts = INT64_MAX}); }),
+        "[generate] 9223372036854775807 texts of 64 tokens are more than a "
+        "cache can have; write fewer");
+    EXPECT_NE(error_of([&] {
+                Engine(*model, {.length = -1});
+              }).find("8 texts of -1 tokens, in steps of 256, are asked for"),
+              std::string::npos);
+    // A step is never longer than a text.
+    const Engine at_once(*model, {.texts = 2, .chunk = INT64_MAX});
+    EXPECT_EQ(at_once.cache().free_pages(), 4);
     EXPECT_EQ(error_of([&] { engine.check({.prompt = {1}}); }), "no error");
     const auto error = [&](const TextRequest& r) {
       const std::string text = error_of([&] { engine.check(r); });
