@@ -111,8 +111,9 @@ void serve_on(Runtime& rt, const ServedCheckpoint& from, RequestQueue& queue,
               double idle, const std::function<void()>& ready) {
   const auto model = nn::from_pretrained(from.dir, rt.mesh(), from.load);
   const bool is_main = rt.rank() == 0;
+  Loop loop(*model, from.engine, is_main ? &queue : nullptr);
+  // Clients have the sentence before the queue is closed.
   try {
-    Loop loop(*model, from.engine, is_main ? &queue : nullptr);
     if (is_main) ready();
     while (loop.step(idle)) {
     }

@@ -226,7 +226,8 @@ HttpAnswer Server::status() const {
 }
 
 HttpAnswer Server::cancel(const HttpRequest& r) {
-  const Json json = Json::parse(r.body, nullptr, false);
+  // Not Json, which finds a member by walking over all.
+  const auto json = nlohmann::json::parse(r.body, nullptr, false);
   const auto id = json.is_object() ? json.find("id") : json.end();
   if (id == json.end() || !id->is_number_integer())
     throw ApiError(400, "the body is not an object with the 'id' of a text",

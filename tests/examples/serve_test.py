@@ -549,8 +549,12 @@ class Ends(unittest.TestCase):
                 got, error = server.error("/cancel", body)
                 self.assertEqual(got, code)
                 self.assertIn(sentence, error["message"])
-            self.assertEqual(server.error("/cancel", {"id": 0}, headers={
-                "Sec-Fetch-Site": "cross-site"})[0], 403)
+            for headers in ({"Sec-Fetch-Site": "cross-site"}, {"Origin": "http://evil.example"}):
+                self.assertEqual(server.error("/cancel", {"id": 0}, headers=headers)[0], 403)
+            many = {str(i): i for i in range(400_000)}
+            before = time.monotonic()
+            self.assertEqual(server.error("/cancel", many)[0], 400)
+            self.assertLess(time.monotonic() - before, 30)
             time.sleep(2)  # ranks tell their numbers once a second
             ranks = status()["ranks"]
             self.assertEqual(len(ranks), 2)
