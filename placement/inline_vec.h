@@ -1,9 +1,11 @@
 // Lists that need no allocation, as a call has few inputs and outputs.
 #pragma once
 #include <cstddef>
+#include <initializer_list>
 #include <memory_resource>
 #include <new>
 #include <utility>
+#include <vector>
 
 #include "dtensor/placement/error.h"
 
@@ -20,16 +22,26 @@ class InlineMemory : public std::pmr::monotonic_buffer_resource {
   alignas(std::max_align_t) std::byte bytes_[N];
 };
 
-// A vector of at most N elements that are stored in the object itself. Cannot
-// be copied or moved.
+// A vector of at most N elements that are stored in the object itself. Can be
+// moved, but not copied or assigned.
 template <class T, size_t N>
 class InlineVec {
  public:
   // Not defaulted, because value-initialisation would clear the storage of all
   // N elements.
   InlineVec() {}
+  explicit InlineVec(size_t n) : InlineVec() { resize(n); }
+  InlineVec(std::initializer_list<T> list) : InlineVec() {
+    for (const T& x : list) push_back(x);
+  }
+  InlineVec(std::vector<T> list) : InlineVec() {
+    for (T& x : list) push_back(std::move(x));
+  }
+  InlineVec(InlineVec&& from) noexcept : InlineVec() {
+    for (T& x : from) push_back(std::move(x));
+    from.resize(0);
+  }
   ~InlineVec() { resize(0); }
-  InlineVec(const InlineVec&) = delete;
   InlineVec& operator=(const InlineVec&) = delete;
 
   T& push_back(T x) {

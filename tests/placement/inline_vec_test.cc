@@ -4,6 +4,8 @@
 
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "tests/testing.h"
 
@@ -26,6 +28,22 @@ TEST(InlineVec, HoldsWhatItWasGiven) {
   EXPECT_EQ(v.data(), &v[0]);
 }
 
+TEST(InlineVec, IsMadeOfAListOrANumber) {
+  using Vec = InlineVec<std::string, 3>;
+  const auto texts = [](const Vec& v) {
+    return std::vector<std::string>(v.begin(), v.end());
+  };
+  const std::vector<std::string> list{"a", std::string(100, 'b')};
+  EXPECT_EQ(texts({"a", std::string(100, 'b')}), list);
+  EXPECT_EQ(texts(list), list);
+  EXPECT_EQ(texts(Vec(2)), std::vector<std::string>(2));
+  EXPECT_TRUE(Vec{}.empty());
+  Vec from = list;
+  const Vec to = std::move(from);
+  EXPECT_EQ(texts(to), list);
+  EXPECT_TRUE(from.empty());
+}
+
 TEST(InlineVec, DestroysItsElements) {
   const auto counted = std::make_shared<int>();
   {
@@ -35,6 +53,9 @@ TEST(InlineVec, DestroysItsElements) {
     v.resize(2);
     EXPECT_EQ(counted.use_count(), 3);
   }
+  EXPECT_EQ(counted.use_count(), 1);
+  // Also those that it took from a list which is too long.
+  EXPECT_THROW((InlineVec<std::shared_ptr<int>, 1>{counted, counted}), Error);
   EXPECT_EQ(counted.use_count(), 1);
 }
 
