@@ -15,10 +15,8 @@ namespace {
 class LeafNode : public Node {
  public:
   LeafNode() : Node(true) {}
-  std::vector<DistTensor> backward(std::span<const DistTensor>,
-                                   std::span<const bool>) override {
-    return {};
-  }
+  void backward(std::span<const DistTensor>, std::span<const bool>,
+                std::span<DistTensor>) override {}
   std::string_view name() const override { return "leaf"; }
 };
 
@@ -229,12 +227,12 @@ class Backward {
   // `last`: the node is not needed again. `keep`: the cotangents are.
   void go_back(Node& n, std::span<DistTensor> cotangents, const bool* needed,
                bool last, bool keep = false) {
-    std::vector<DistTensor> back =
-        n.backward(cotangents, {needed, n.inputs.size()});
+    std::pmr::vector<DistTensor> back(n.inputs.size(), &arena_);
+    n.backward(cotangents, {needed, back.size()}, back);
     if (!keep)
       for (DistTensor& c : cotangents) c = {};
     if (options_.release_graph && last) n.release();
-    for (size_t i = 0; i < n.inputs.size(); ++i) {
+    for (size_t i = 0; i < back.size(); ++i) {
       if (!needed[i]) continue;
       const Node::Edge& e = n.inputs[i];
       if (back[i].defined()) deliver(e, std::move(back[i]));

@@ -33,10 +33,12 @@ class Node {
   Node& operator=(const Node&) = delete;
 
   // Computes the cotangents of the inputs from those of the outputs. An
-  // output's cotangent is undefined if none arrived. An input's is undefined if
-  // `needed` is false or the input has no gradient.
-  virtual std::vector<DistTensor> backward(
-      std::span<const DistTensor> cotangents, std::span<const bool> needed) = 0;
+  // output's cotangent is undefined if none arrived. `gradients` has one
+  // undefined tensor for each input; it stays undefined if `needed` is false or
+  // the input has no gradient.
+  virtual void backward(std::span<const DistTensor> cotangents,
+                        std::span<const bool> needed,
+                        std::span<DistTensor> gradients) = 0;
   virtual std::string_view name() const = 0;
   // Drops the saved values; backward() is not called again.
   virtual void release() {}

@@ -37,9 +37,9 @@ DistTensor convert(const DistTensor& x, DType dtype);
 class ConvertNode : public Node {
  public:
   explicit ConvertNode(DType from) : from_(from) {}
-  std::vector<DistTensor> backward(std::span<const DistTensor> cotangents,
-                                   std::span<const bool>) override {
-    return {convert(cotangents[0], from_)};
+  void backward(std::span<const DistTensor> cotangents, std::span<const bool>,
+                std::span<DistTensor> gradients) override {
+    gradients[0] = convert(cotangents[0], from_);
   }
   std::string_view name() const override { return "convert"; }
 
@@ -66,9 +66,9 @@ DistTensor convert(const DistTensor& x, DType dtype) {
 // Passes the cotangent on unmoved; its consumer moves it as needed.
 class LazyNode : public Node {
  public:
-  std::vector<DistTensor> backward(std::span<const DistTensor> cotangents,
-                                   std::span<const bool>) override {
-    return {cotangents[0]};
+  void backward(std::span<const DistTensor> cotangents, std::span<const bool>,
+                std::span<DistTensor> gradients) override {
+    gradients[0] = cotangents[0];
   }
   std::string_view name() const override { return "redistribute"; }
 };
@@ -78,12 +78,13 @@ class MoveNode : public Node {
  public:
   MoveNode(const Spec* from, std::optional<DType> dtype)
       : from_(from), dtype_(dtype) {}
-  std::vector<DistTensor> backward(std::span<const DistTensor> cotangents,
-                                   std::span<const bool>) override {
+  void backward(std::span<const DistTensor> cotangents, std::span<const bool>,
+                std::span<DistTensor> gradients) override {
     const DistTensor& g = cotangents[0];
     const Spec* to = cotangent_spec(from_, g.spec());
-    return {convert(move(g, dtype_ ? to->with(*dtype_) : to, {.lazy = false}),
-                    from_->dtype())};
+    gradients[0] =
+        convert(move(g, dtype_ ? to->with(*dtype_) : to, {.lazy = false}),
+                from_->dtype());
   }
   std::string_view name() const override { return "redistribute"; }
 

@@ -1,5 +1,6 @@
 #include "dtensor/ops/op_node.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -48,8 +49,9 @@ class OpNode : public Node, public std::enable_shared_from_this<OpNode> {
         outs_[o] = {outs[o].impl()->part(), outs[o].impl()->version()};
   }
 
-  std::vector<DistTensor> backward(std::span<const DistTensor> cotangents,
-                                   std::span<const bool> needed) override {
+  void backward(std::span<const DistTensor> cotangents,
+                std::span<const bool> needed,
+                std::span<DistTensor> gradients) override {
     DT_CHECK(!released_, op_.name(),
              "its gradient was taken before, with release_graph; compute it "
              "again, or take all gradients at once");
@@ -68,8 +70,13 @@ class OpNode : public Node, public std::enable_shared_from_this<OpNode> {
     }
     const Scoped<std::string_view> of(RankContext::current().gradient_of,
                                       path_);
-    return op_.gradient(
+    std::vector<DistTensor> back = op_.gradient(
         {op_, attrs_, decision_, ins, outs, cotangents, needed});
+    DT_CHECK(back.size() == gradients.size(), op_.name(),
+             "gradient() returned {} gradients for {} inputs; return one for "
+             "each, which may be undefined",
+             back.size(), gradients.size());
+    std::move(back.begin(), back.end(), gradients.begin());
   }
   void release() override {
     if (released_) return;

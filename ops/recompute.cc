@@ -69,8 +69,9 @@ class CheckpointNode final : public Node {
     return out;
   }
 
-  std::vector<DistTensor> backward(std::span<const DistTensor> cotangents,
-                                   std::span<const bool> needed) override {
+  void backward(std::span<const DistTensor> cotangents,
+                std::span<const bool> needed,
+                std::span<DistTensor> gradients) override {
     DT_CHECK(!released_, "checkpoint",
              "its gradient was taken before, with release_graph; compute it "
              "again, or take all gradients at once");
@@ -93,10 +94,8 @@ class CheckpointNode final : public Node {
          .release_graph = !grad_enabled(),
          .stop_at_inputs = true},
         [](const DistTensor& a, const DistTensor& b) { return add(a, b); });
-    std::vector<DistTensor> result(captured_.size());
     for (size_t i = 0, next = 0; i < captured_.size(); ++i)
-      if (needed[i]) result[i] = back[next++];
-    return result;
+      if (needed[i]) gradients[i] = back[next++];
   }
 
   void release() override {

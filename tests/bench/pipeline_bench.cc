@@ -41,18 +41,17 @@ class Sleep final : public Node {
       weights_.push_back(w.spec());
     }
   }
-  std::vector<DistTensor> backward(std::span<const DistTensor> cotangents,
-                                   std::span<const bool> needed) override {
-    std::vector<DistTensor> back(needed.size());
+  void backward(std::span<const DistTensor> cotangents,
+                std::span<const bool> needed,
+                std::span<DistTensor> gradients) override {
     const Mesh& mesh = weights_[0]->mesh();
     if (needed[0]) {
       rest(mesh, seconds_);
-      back[0] = cotangents[0];
+      gradients[0] = cotangents[0];
     }
     if (needed[1]) rest(mesh, seconds_);
     for (size_t i = 1; i < needed.size(); ++i)
-      if (needed[i]) back[i] = zeros(weights_[i - 1]->shape(), mesh);
-    return back;
+      if (needed[i]) gradients[i] = zeros(weights_[i - 1]->shape(), mesh);
   }
   std::string_view name() const override { return "sleep"; }
 
