@@ -310,7 +310,7 @@ class AttentionOp : public Op {
     internal::AttentionCall(c, 3).forward();
   }
 
-  std::vector<DistTensor> gradient(const GradientCall& c) const override {
+  InputGradients gradient(const GradientCall& c) const override {
     check_first_only(c);
     const bool masked = c.inputs.size() > 3;
     // The fused kernel does not compute the gradient of a mask, or of keys of
@@ -324,13 +324,13 @@ class AttentionOp : public Op {
     const Assignment a = inherited(c);
     AttentionArgs args = c.attrs.as<AttentionArgs>();
     args.ring = is_ring(*c.decision);
-    std::vector<DistTensor> back = apply(backward_op(), in, args, &a);
+    InputGradients back = apply(backward_op(), in, args, &a);
     back.resize(c.inputs.size());
     return back;
   }
 
  private:
-  static std::vector<DistTensor> composed(const GradientCall& c);
+  static InputGradients composed(const GradientCall& c);
 };
 
 // Which of the scores [b, g, r, s, t] are allowed, and what is added to them.
@@ -381,7 +381,7 @@ Masks masks_of(const GradientCall& c, const Shape& grouped, DType stat) {
 
 // The gradients from differentiable operators, with heads as [kv heads, query
 // heads per kv head].
-std::vector<DistTensor> AttentionOp::composed(const GradientCall& c) {
+InputGradients AttentionOp::composed(const GradientCall& c) {
   const DType type = c.inputs[0].dtype(), stat = kernels::stat_of(type);
   const Shape qs = c.inputs[0].shape(), ks = c.inputs[1].shape();
   const double scale = c.attrs.as<AttentionArgs>().scale_of(qs[3]);
@@ -414,7 +414,7 @@ std::vector<DistTensor> AttentionOp::composed(const GradientCall& c) {
   // The gradients of the scores with the mask added, and of the scores.
   const DistTensor ds = p * (dp - sum(p * dp, {-1}, true));
   const DistTensor dscore = slope.defined() ? ds * slope : ds;
-  std::vector<DistTensor> back{
+  InputGradients back{
       reshape(einsum("bgrst,btgd->bsgrd", {dscore, k}) * scale, qs),
       einsum("bgrst,bsgrd->btgd", {dscore, q}) * scale,
       einsum("bgrst,bsgrd->btgd", {p, dout})};

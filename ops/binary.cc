@@ -49,10 +49,10 @@ class Binary : public RuleOp {
   InBoxes in_boxes(size_t, DType) const override {
     return InBoxes::kContiguous;
   }
-  std::vector<DistTensor> gradient(const GradientCall& g) const override {
-    std::vector<DistTensor> grads =
-        by_ == By::kNone ? (f_.linear() ? of_linear(g) : of_value(g))
-                         : of_slope(g);
+  InputGradients gradient(const GradientCall& g) const override {
+    InputGradients grads = by_ == By::kNone
+                               ? (f_.linear() ? of_linear(g) : of_value(g))
+                               : of_slope(g);
     for (size_t i = 0; i < grads.size(); ++i)
       if (grads[i].defined())
         grads[i] = sum_to(grads[i], g.decision->in[i]->shape());
@@ -90,9 +90,9 @@ class Binary : public RuleOp {
         by_(by),
         f_(f) {}
   const internal::ArgsAccess& args() const { return args_of(index_); }
-  std::vector<DistTensor> of_linear(const GradientCall& g) const;
-  std::vector<DistTensor> of_value(const GradientCall& g) const;
-  std::vector<DistTensor> of_slope(const GradientCall& g) const;
+  InputGradients of_linear(const GradientCall& g) const;
+  InputGradients of_value(const GradientCall& g) const;
+  InputGradients of_slope(const GradientCall& g) const;
 
   int index_;
   By by_;
@@ -124,9 +124,9 @@ const Binary& binary_op(int index, By by = By::kNone) {
 }
 
 // Gradients of sums and products, made of operators that let partials pass.
-std::vector<DistTensor> Binary::of_linear(const GradientCall& g) const {
+InputGradients Binary::of_linear(const GradientCall& g) const {
   const DistTensor& dy = g.cotangents[0];
-  std::vector<DistTensor> grads(2);
+  InputGradients grads(2);
   if (index_ == fn::index_of<fn::Lerp>) {
     const double weight = args().read(g.attrs)[0];
     if (g.needed[0]) grads[0] = mul(dy, 1 - weight);
@@ -141,9 +141,9 @@ std::vector<DistTensor> Binary::of_linear(const GradientCall& g) const {
   return grads;
 }
 
-std::vector<DistTensor> Binary::of_value(const GradientCall& g) const {
+InputGradients Binary::of_value(const GradientCall& g) const {
   const DistTensor in[] = {g.inputs[0], g.inputs[1], g.cotangents[0]};
-  std::vector<DistTensor> grads(2);
+  InputGradients grads(2);
   if (g.needed[0] && g.needed[1])
     return apply(binary_op(index_, By::kBoth), in, g.attrs);
   if (g.needed[0]) grads[0] = apply1(binary_op(index_, By::kA), in, g.attrs);
@@ -151,11 +151,11 @@ std::vector<DistTensor> Binary::of_value(const GradientCall& g) const {
   return grads;
 }
 
-std::vector<DistTensor> Binary::of_slope(const GradientCall& g) const {
+InputGradients Binary::of_slope(const GradientCall& g) const {
   DT_CHECK(fn::order_of(by_) < fn::kMaxOrder || !(g.needed[0] || g.needed[1]),
            name(),
            "fourth derivatives are not available; detach() a gradient before");
-  std::vector<DistTensor> grads(3);
+  InputGradients grads(3);
   const auto add_to = [&](size_t i, const DistTensor& x) {
     grads[i] = grads[i].defined() ? add(grads[i], x) : x;
   };

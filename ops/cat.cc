@@ -76,8 +76,8 @@ class Cat : public IndexOp {
       at += n;
     }
   }
-  std::vector<DistTensor> gradient(const GradientCall& g) const override {
-    std::vector<DistTensor> grads(g.inputs.size());
+  InputGradients gradient(const GradientCall& g) const override {
+    InputGradients grads(g.inputs.size());
     int dim = static_cast<int>(g.attrs.as<CatArgs>().dim);
     int64_t at = 0;
     for (size_t i = 0; i < grads.size(); ++i) {

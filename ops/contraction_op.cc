@@ -46,7 +46,7 @@ class Contraction : public Op {
     return is_half_float(t) || !only_in_output_.empty() ? InBoxes::kStrided
                                                         : InBoxes::kAdded;
   }
-  std::vector<DistTensor> gradient(const GradientCall& g) const override;
+  InputGradients gradient(const GradientCall& g) const override;
   std::vector<Sample> samples() const override;
 
  private:
@@ -66,8 +66,8 @@ class Contraction : public Op {
   std::string only_in_output_;
 };
 
-std::vector<DistTensor> Contraction::gradient(const GradientCall& call) const {
-  std::vector<DistTensor> grads(call.inputs.size());
+InputGradients Contraction::gradient(const GradientCall& call) const {
+  InputGradients grads(call.inputs.size());
   for (size_t i = 0; i < grads.size(); ++i) {
     if (!call.needed[i]) continue;
     const Decision& d = *call.decision;

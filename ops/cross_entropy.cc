@@ -225,7 +225,7 @@ class CrossEntropy : public Op {
     row_where(c, valid, loss, zero, loss);
   }
 
-  std::vector<DistTensor> gradient(const GradientCall& c) const override {
+  InputGradients gradient(const GradientCall& c) const override {
     check_first_only(c);
     const DistTensor &logits = c.inputs[0], &targets = c.inputs[1];
     const DistTensor& dloss = c.cotangents[0];

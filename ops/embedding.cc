@@ -135,7 +135,7 @@ class Embedding : public Op {
     }
   }
 
-  std::vector<DistTensor> gradient(const GradientCall& c) const override {
+  InputGradients gradient(const GradientCall& c) const override {
     const DistTensor& table = c.inputs[0];
     const Assignment a = turned(c, table.ndim() - 1, true);
     DistTensor d =
@@ -225,7 +225,7 @@ class EmbeddingBackward : public Op {
   }
 
   // The operator is linear in dy, so its gradient is the look-up.
-  std::vector<DistTensor> gradient(const GradientCall& c) const override {
+  InputGradients gradient(const GradientCall& c) const override {
     const DistTensor &dy = c.inputs[0], &ids = c.inputs[1];
     const Assignment a = turned(c, dy.ndim() - ids.ndim(), false);
     // The forward pass checked the ids.

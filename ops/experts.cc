@@ -498,7 +498,7 @@ class Experts : public Op {
   std::shared_ptr<void> new_state() const override {
     return std::make_shared<Kept>();
   }
-  std::vector<DistTensor> gradient(const GradientCall& g) const override {
+  InputGradients gradient(const GradientCall& g) const override {
     if (grad_enabled()) return composed(g);
     std::vector<DistTensor> in(g.inputs.begin(), g.inputs.end());
     in.push_back(g.cotangents[0]);
@@ -510,12 +510,12 @@ class Experts : public Op {
   }
 
  private:
-  static std::vector<DistTensor> composed(const GradientCall& g);
+  static InputGradients composed(const GradientCall& g);
 };
 
 // The gradients from differentiable operators: every token passes through every
 // expert, with weight 0 for those that it did not choose.
-std::vector<DistTensor> Experts::composed(const GradientCall& g) {
+InputGradients Experts::composed(const GradientCall& g) {
   const DType type = g.inputs[kX].dtype(), stat = kernels::stat_of(type);
   const auto wide = [&](const DistTensor& x) { return cast(x, stat); };
   const DistTensor x = wide(g.inputs[kX]), weights = wide(g.inputs[kWeights]),
@@ -533,7 +533,7 @@ std::vector<DistTensor> Experts::composed(const GradientCall& g) {
   const DistTensor s = sigmoid(a);
   const DistTensor da = dinner * b * s * (a * (1.0 - s) + 1.0),
                    db = dinner * a * s;
-  std::vector<DistTensor> d{
+  InputGradients d{
       einsum("tef,efh->th", {da, gate}) + einsum("tef,efh->th", {db, up}),
       DistTensor(),
       einsum("te,tke->tk", {sum(asked * inner, {2}), chosen}),

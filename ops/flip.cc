@@ -59,7 +59,7 @@ class Flip : public Op {
     Tensor(c.out[0]).copy_from(x.as_strided(x.shape(), strides, offset));
   }
 
-  std::vector<DistTensor> gradient(const GradientCall& g) const override {
+  InputGradients gradient(const GradientCall& g) const override {
     const Assignment a = inherited(g);
     return {apply1(*this, g.cotangents, g.attrs, &a)};
   }

@@ -132,7 +132,7 @@ class Take : public Op {
     });
   }
 
-  std::vector<DistTensor> gradient(const GradientCall& g) const override {
+  InputGradients gradient(const GradientCall& g) const override {
     const Assignment a = exchanged(g);
     return {put(g.cotangents[0], g.inputs[1], g.inputs[0].shape().back(), &a),
             {}};
@@ -172,7 +172,7 @@ class Put : public Op {
     });
   }
 
-  std::vector<DistTensor> gradient(const GradientCall& g) const override {
+  InputGradients gradient(const GradientCall& g) const override {
     const Assignment a = exchanged(g);
     return {take(g.cotangents[0], g.inputs[1], &a), {}};
   }

@@ -54,14 +54,14 @@ class Int8Linear : public RuleOp {
     c.run(a);
   }
 
-  std::vector<DistTensor> gradient(const GradientCall& g) const override {
+  InputGradients gradient(const GradientCall& g) const override {
     const DistTensor &dy = g.cotangents[0], &x = g.inputs[0],
                      &scale = g.inputs[2];
     // Unscaled products would overflow f16, and scaled gradients vanish in it.
     const DType t = x.dtype(), wide = kernels::stat_of(t);
     const DistTensor weight =
         g.needed[0] || g.needed[2] ? cast(g.inputs[1], wide) : DistTensor();
-    std::vector<DistTensor> grads(g.inputs.size());
+    InputGradients grads(g.inputs.size());
     if (g.needed[0]) grads[0] = cast(matmul(cast(dy, wide) * scale, weight), t);
     if (g.needed[2])
       grads[2] = cast(

@@ -118,10 +118,9 @@ bool sums_in_passing(const GradientCall& g, const DistTensor& dy) {
 
 // The gradients of x, weight and bias (if there is one), for the cotangent of
 // x weight^T + bias.
-std::vector<DistTensor> linear_gradients(const GradientCall& g,
-                                         const DistTensor& dy) {
+InputGradients linear_gradients(const GradientCall& g, const DistTensor& dy) {
   const bool bias = g.inputs.size() > 2;
-  std::vector<DistTensor> grads(g.inputs.size());
+  InputGradients grads(g.inputs.size());
   if (g.needed[0]) grads[0] = gradient_of_product(g, 0, dy);
   if (bias && sums_in_passing(g, dy)) {
     const DistTensor in[] = {g.inputs[0], dy};
@@ -159,7 +158,7 @@ class Linear : public RuleOp {
     return weight_in_boxes(i);
   }
 
-  std::vector<DistTensor> gradient(const GradientCall& g) const override {
+  InputGradients gradient(const GradientCall& g) const override {
     return linear_gradients(g, g.cotangents[0]);
   }
 };
@@ -190,7 +189,7 @@ class LinearGeluTanh : public RuleOp {
     row_unary(c, fn::index_of<fn::GeluTanh>, c.out[1], c.out[0]);
   }
 
-  std::vector<DistTensor> gradient(const GradientCall& g) const override {
+  InputGradients gradient(const GradientCall& g) const override {
     DistTensor dbefore;
     if (const DistTensor& dy = g.cotangents[0]; dy.defined())
       dbefore =

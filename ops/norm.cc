@@ -241,7 +241,7 @@ class Norm : public RuleOp {
     c.run(kernels::NormApply{.of = a, .y = c.out[0].mutable_data()});
   }
 
-  std::vector<DistTensor> gradient(const GradientCall& c) const override {
+  InputGradients gradient(const GradientCall& c) const override {
     check_first_only(c, statistics());
     const bool shared = of_ != Of::kInput;
     const DistTensor& x = shared ? c.outputs[1] : c.inputs[0];

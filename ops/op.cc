@@ -131,7 +131,7 @@ std::vector<DType> Op::out_dtypes(std::span<const DType> in,
   return {in[0]};
 }
 
-std::vector<DistTensor> Op::gradient(const GradientCall&) const {
+InputGradients Op::gradient(const GradientCall&) const {
   fail(name_, "has no gradient; detach() its inputs");
 }
 

@@ -25,6 +25,7 @@
 #include "dtensor/ops/decision.h"
 #include "dtensor/placement/candidates.h"
 #include "dtensor/placement/choose.h"
+#include "dtensor/placement/inline_vec.h"
 #include "dtensor/placement/rule.h"
 
 namespace dtensor {
@@ -39,6 +40,9 @@ struct GradientCall {
   std::span<const DistTensor> cotangents;  // of the outputs; may be undefined
   std::span<const bool> needed;            // of the inputs
 };
+
+// One for each input of a call; undefined if it has none, or none is needed.
+using InputGradients = InlineVec<DistTensor, Compute::kMostInputs>;
 
 // A call that the proof driver makes. Its inputs have these shapes, and values
 // that the operator accepts. Use small sizes that meshes do not divide evenly.
@@ -147,7 +151,7 @@ class Op {
   // be differentiated again under create_graph (grad_enabled() is true then).
   // If a fused backward pass is not differentiable, use separate operators in
   // that case.
-  virtual std::vector<DistTensor> gradient(const GradientCall&) const;
+  virtual InputGradients gradient(const GradientCall&) const;
 
  private:
   std::string name_;

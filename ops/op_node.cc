@@ -70,8 +70,8 @@ class OpNode : public Node, public std::enable_shared_from_this<OpNode> {
     }
     const Scoped<std::string_view> of(RankContext::current().gradient_of,
                                       path_);
-    std::vector<DistTensor> back = op_.gradient(
-        {op_, attrs_, decision_, ins, outs, cotangents, needed});
+    InputGradients back =
+        op_.gradient({op_, attrs_, decision_, ins, outs, cotangents, needed});
     DT_CHECK(back.size() == gradients.size(), op_.name(),
              "gradient() returned {} gradients for {} inputs; return one for "
              "each, which may be undefined",

@@ -146,10 +146,10 @@ class Where : public RuleOp {
   InBoxes in_boxes(size_t, DType) const override {
     return InBoxes::kContiguous;
   }
-  std::vector<DistTensor> gradient(const GradientCall& g) const override {
+  InputGradients gradient(const GradientCall& g) const override {
     const DistTensor &dy = g.cotangents[0], &condition = g.inputs[0];
     DistTensor zero = zero_like(dy);
-    std::vector<DistTensor> grads(3);
+    InputGradients grads(3);
     if (g.needed[1])
       grads[1] = sum_to(where(condition, dy, zero), g.decision->in[1]->shape());
     if (g.needed[2])
@@ -183,7 +183,7 @@ class Cast : public RuleOp {
     y.device().cast(c.stream, y.shape(), y.dtype(), y.mutable_data(),
                     y.strides(), x.dtype(), x.data(), x.strides());
   }
-  std::vector<DistTensor> gradient(const GradientCall& g) const override {
+  InputGradients gradient(const GradientCall& g) const override {
     return {cast(g.cotangents[0], g.decision->in[0]->dtype())};
   }
   std::vector<Sample> samples() const override {

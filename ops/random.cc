@@ -234,7 +234,7 @@ class Dropout : public RuleOp {
     if (keep > 0) row_unary(c, fn::index_of<fn::MulScalar>, out, out, 1 / keep);
   }
 
-  std::vector<DistTensor> gradient(const GradientCall& c) const override {
+  InputGradients gradient(const GradientCall& c) const override {
     const Assignment a = inherited(c);
     return {apply1(*this, c.cotangents, c.attrs, &a)};
   }

@@ -53,7 +53,7 @@ class Extremum : public Op {
         .dims = dims,
         .out = c.out[0].mutable_data()});
   }
-  std::vector<DistTensor> gradient(const GradientCall& g) const override {
+  InputGradients gradient(const GradientCall& g) const override {
     const DistTensor& x = g.inputs[0];
     Shape kept = x.shape();
     std::vector<int> dims;
@@ -197,7 +197,7 @@ class Scan : public Op {
     });
   }
 
-  std::vector<DistTensor> gradient(const GradientCall& g) const override {
+  InputGradients gradient(const GradientCall& g) const override {
     ScanArgs args = g.attrs.as<ScanArgs>();
     const int dim = static_cast<int>(args.dim);
     if (kind_ == Kind::kProd)

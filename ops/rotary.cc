@@ -94,13 +94,13 @@ class RotaryOp : public Op {
   }
 
   // The gradient rotates by the opposite angle.
-  std::vector<DistTensor> gradient(const GradientCall& c) const override {
+  InputGradients gradient(const GradientCall& c) const override {
     RotaryArgs args = c.attrs.as<RotaryArgs>();
     args.inverse = !args.inverse;
     const Assignment a = inherited(c);
     std::vector<DistTensor> in(c.inputs.begin(), c.inputs.end());
     in[0] = c.cotangents[0];
-    std::vector<DistTensor> gradients(in.size());
+    InputGradients gradients(in.size());
     gradients[0] = apply1(*this, in, args, &a);
     return gradients;
   }

@@ -145,7 +145,7 @@ class Slice : public IndexOp {
       out.slice(dim, at, at + n).copy_from(window(from, n));
     });
   }
-  std::vector<DistTensor> gradient(const GradientCall& g) const override;
+  InputGradients gradient(const GradientCall& g) const override;
   std::vector<Sample> samples() const override {
     Sample rows, stepped, columns;
     rows.inputs = {{Shape{7, 3}}};
@@ -210,7 +210,7 @@ class Pad : public IndexOp {
                        .copy_from(c.in[0].slice(dim, at, at + n));
                  });
   }
-  std::vector<DistTensor> gradient(const GradientCall& g) const override;
+  InputGradients gradient(const GradientCall& g) const override;
   std::vector<Sample> samples() const override {
     Sample rows, stepped;
     rows.inputs = {{Shape{3, 4}}};
@@ -241,7 +241,7 @@ DistTensor sliced(const DistTensor& x, const Indices& i) {
   return apply1(slice_op(), {&x, 1}, SliceArgs{i.dim, i.lo, i.hi, i.step});
 }
 
-std::vector<DistTensor> Slice::gradient(const GradientCall& g) const {
+InputGradients Slice::gradient(const GradientCall& g) const {
   const Spec* in = g.decision->in[0];
   Attrs attrs = g.attrs;
   if (const auto* a = g.attrs.get<SliceArgs>())
@@ -251,7 +251,7 @@ std::vector<DistTensor> Slice::gradient(const GradientCall& g) const {
   return {apply1(pad_op(), g.cotangents.first(1), attrs)};
 }
 
-std::vector<DistTensor> Pad::gradient(const GradientCall& g) const {
+InputGradients Pad::gradient(const GradientCall& g) const {
   return {sliced(g.cotangents[0], Indices::of_call<PadArgs>(g.attrs))};
 }
 

@@ -132,7 +132,7 @@ class Softmax : public Op {
     });
   }
 
-  std::vector<DistTensor> gradient(const GradientCall& c) const override {
+  InputGradients gradient(const GradientCall& c) const override {
     const DistTensor &y = c.outputs[0], &dy = c.cotangents[0];
     const int dim = static_cast<int>(c.attrs.as<SoftmaxArgs>().dim);
     if (grad_enabled()) {

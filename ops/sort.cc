@@ -122,7 +122,7 @@ class Sort : public Op {
     to_layout(c, members, got, counts);
   }
 
-  std::vector<DistTensor> gradient(const GradientCall& g) const override {
+  InputGradients gradient(const GradientCall& g) const override {
     check_first_only(g);
     const int64_t n = g.decision->in[0]->shape().back();
     return {put(g.cotangents[0], g.outputs[1], n)};

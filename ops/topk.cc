@@ -83,7 +83,7 @@ class TopKOp : public Op {
     best(values, ids, values.shape().back());
   }
 
-  std::vector<DistTensor> gradient(const GradientCall& g) const override {
+  InputGradients gradient(const GradientCall& g) const override {
     check_first_only(g);
     const Assignment a = exchanged(g);
     const int64_t n = g.decision->in[0]->shape().back();

@@ -43,7 +43,7 @@ class Unary : public RuleOp {
         .params = args().read(c.attrs),
         .of = internal::pointwise_arguments(c, c.in[0].dtype())});
   }
-  std::vector<DistTensor> gradient(const GradientCall& g) const override;
+  InputGradients gradient(const GradientCall& g) const override;
 
   std::vector<Sample> samples() const override {
     Sample s;
@@ -88,13 +88,13 @@ const Unary& unary_op(int index, int order, bool settled = false) {
   return *(*table)[size_t(index)][size_t(settled ? 4 : order)];
 }
 
-std::vector<DistTensor> Unary::gradient(const GradientCall& g) const {
+InputGradients Unary::gradient(const GradientCall& g) const {
   const DistTensor& dy = g.cotangents[0];
   if (f_.affine()) return {dy};
   if (f_.linear()) return {apply1(*this, {&dy, 1}, g.attrs)};
   DT_CHECK(order_ < fn::kMaxOrder || !g.needed[0], name(),
            "fourth derivatives are not available; detach() a gradient before");
-  std::vector<DistTensor> grads(g.inputs.size());
+  InputGradients grads(g.inputs.size());
   if (order_ == 0) {
     DistTensor both[] = {g.inputs[0], dy};
     return {apply1(unary_op(index_, 1), both, g.attrs)};

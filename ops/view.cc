@@ -148,7 +148,7 @@ class View : public IndexOp {
   void compute(Compute& c) const override {
     c.out[0] = c.in[0].reshape(c.decision.out_local[0]);
   }
-  std::vector<DistTensor> gradient(const GradientCall& g) const override;
+  InputGradients gradient(const GradientCall& g) const override;
   std::vector<Sample> samples() const override {
     Sample merge, cut, across;
     merge.inputs = {{Shape{2, 3, 5}}};
@@ -169,7 +169,7 @@ const View& view_op(bool moves) {
   return moves ? moving : stays;
 }
 
-std::vector<DistTensor> View::gradient(const GradientCall& g) const {
+InputGradients View::gradient(const GradientCall& g) const {
   const Spec* in = g.decision->in[0];
   Attrs attrs = ViewArgs{in->shape()};
   attrs.like = in;
@@ -199,7 +199,7 @@ class Permute : public IndexOp {
   void compute(Compute& c) const override {
     c.out[0] = c.in[0].permute(c.attrs.as<PermuteArgs>().order);
   }
-  std::vector<DistTensor> gradient(const GradientCall& g) const override {
+  InputGradients gradient(const GradientCall& g) const override {
     const Shape& order = g.attrs.as<PermuteArgs>().order;
     std::vector<int> inverse(static_cast<size_t>(order.size()));
     for (int d = 0; d < order.size(); ++d)

@@ -17,7 +17,7 @@ class First : public RuleOp {
  public:
   First() : RuleOp("first", "...,...->...", {.saved_inputs = 0}) {}
   void compute(Compute& c) const override { c.out[0].copy_from(c.in[0]); }
-  std::vector<DistTensor> gradient(const GradientCall& g) const override {
+  InputGradients gradient(const GradientCall& g) const override {
     return {g.cotangents[0]};
   }
 };

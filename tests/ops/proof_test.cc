@@ -149,7 +149,7 @@ TEST(Mutations, WrongRulesAreFound) {
 class WrongGradient : public WithRule {
  public:
   WrongGradient() : WithRule("exp", "...->... | up 0", true) {}
-  std::vector<DistTensor> gradient(const GradientCall& g) const override {
+  InputGradients gradient(const GradientCall& g) const override {
     DistTensor dx = base_.gradient(g)[0];
     if (dx.mesh().num_ranks() == 1) return {dx};
     return {DistTensor::wrap(
