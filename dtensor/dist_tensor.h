@@ -8,6 +8,7 @@
 #include <initializer_list>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -203,6 +204,17 @@ class DistTensor {
 
  private:
   std::shared_ptr<Impl> impl_;
+};
+
+// Tensors as an argument: a vector, an array or a span of them, {a, b}, or one
+// tensor. Does not own them, so that a variable of this type can outlive them.
+class TensorList : public std::span<const DistTensor> {
+ public:
+  using std::span<const DistTensor>::span;
+  TensorList(std::span<const DistTensor> list) : span(list) {}
+  TensorList(std::initializer_list<DistTensor> list)
+      : span(list.begin(), list.size()) {}
+  TensorList(const DistTensor& x) : span(&x, 1) {}
 };
 
 // With the name that files and checks use.

@@ -12,8 +12,7 @@
 namespace dtensor {
 namespace {
 
-std::vector<DistTensor> each(std::string_view op,
-                             const std::vector<DistTensor>& list,
+std::vector<DistTensor> each(std::string_view op, TensorList list,
                              DistTensor (*f)(const DistTensor&)) {
   check_defined(op, list);
   std::vector<DistTensor> out;
@@ -149,17 +148,17 @@ std::vector<DistTensor> tensor_split(const DistTensor& x,
   return list;
 }
 
-DistTensor vstack(const std::vector<DistTensor>& list) {
+DistTensor vstack(TensorList list) {
   return cat(each("vstack", list, atleast_2d), 0);
 }
-DistTensor hstack(const std::vector<DistTensor>& list) {
+DistTensor hstack(TensorList list) {
   const auto thick = each("hstack", list, atleast_1d);
   return cat(thick, !thick.empty() && thick[0].ndim() == 1 ? 0 : 1);
 }
-DistTensor dstack(const std::vector<DistTensor>& list) {
+DistTensor dstack(TensorList list) {
   return cat(each("dstack", list, atleast_3d), 2);
 }
-DistTensor column_stack(const std::vector<DistTensor>& list) {
+DistTensor column_stack(TensorList list) {
   check_defined("column_stack", list);
   std::vector<DistTensor> columns;
   for (const DistTensor& x : list)
@@ -167,7 +166,7 @@ DistTensor column_stack(const std::vector<DistTensor>& list) {
   return cat(columns, 1);
 }
 
-std::vector<DistTensor> broadcast_tensors(const std::vector<DistTensor>& list) {
+std::vector<DistTensor> broadcast_tensors(TensorList list) {
   check_defined("broadcast_tensors", list);
   Shape shape;
   for (const DistTensor& x : list)
@@ -177,7 +176,7 @@ std::vector<DistTensor> broadcast_tensors(const std::vector<DistTensor>& list) {
   return out;
 }
 
-std::vector<DistTensor> meshgrid(const std::vector<DistTensor>& list, bool xy) {
+std::vector<DistTensor> meshgrid(TensorList list, bool xy) {
   check_defined("meshgrid", list);
   const bool swap = xy && list.size() >= 2;
   const auto n = static_cast<int>(list.size());

@@ -121,7 +121,7 @@ const Cat& cat_op() {
 
 static const OpFamily kFamily("cat", [] { return OpList{&cat_op()}; });
 
-DistTensor cat(const std::vector<DistTensor>& all, int dim) {
+DistTensor cat(TensorList all, int dim) {
   check_defined("cat", all);
   DT_CHECK(!all.empty(), "cat", "got an empty list; pass at least one tensor");
   // An empty vector adds nothing, whatever the others' dimensions. One of
@@ -155,7 +155,7 @@ DistTensor cat(const std::vector<DistTensor>& all, int dim) {
   return cat(fewer, d);
 }
 
-DistTensor stack(const std::vector<DistTensor>& pieces, int dim) {
+DistTensor stack(TensorList pieces, int dim) {
   check_defined("stack", pieces);
   DT_CHECK(!pieces.empty(), "stack",
            "got an empty list; pass at least one tensor");

@@ -33,7 +33,7 @@ DistTensor bmm(const DistTensor&, const DistTensor&);
 // Open Source Software 3, 753, 2018). Indices that one operand alone has are
 // summed first, and products have no indices that are not needed later. Specs
 // and prices alone decide, so that all ranks take one order.
-DistTensor einsum(std::string_view rule, const std::vector<DistTensor>&);
+DistTensor einsum(std::string_view rule, TensorList);
 
 // Sum or mean over the given dimensions (all if empty), which are removed
 // unless keepdim. Sums of integers and bools are i64; mean() throws Error for
@@ -73,7 +73,7 @@ DistTensor tensordot(const DistTensor& a, const DistTensor& b, int dims);
 DistTensor kron(const DistTensor& a, const DistTensor& b);
 // The product of 2 to 51 matrices, in the order that einsum() chooses. The
 // first and last may be vectors.
-DistTensor multi_dot(const std::vector<DistTensor>& matrices);
+DistTensor multi_dot(TensorList matrices);
 
 // beta input + alpha a b, where `input` broadcasts. The products are: matrix
 // and matrix; matrix and vector; outer product of two vectors; stacks of

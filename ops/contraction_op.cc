@@ -121,7 +121,7 @@ std::string only_in_output(const Rule& rule) {
   return letters;
 }
 
-void check_types(std::string_view op, std::span<const DistTensor> operands) {
+void check_types(std::string_view op, TensorList operands) {
   const DType a = operands[0].dtype();
   if (a == DType::kI8) refuse_i8();
   for (const DistTensor& x : operands) {

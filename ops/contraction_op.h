@@ -17,7 +17,7 @@ struct ContractionArgs {
 std::string only_in_output(const Rule&);
 
 // Throws Error if the operands of a product have different types.
-void check_types(std::string_view op, std::span<const DistTensor>);
+void check_types(std::string_view op, TensorList);
 
 // The rule that the text states, with notes that it is linear in each operand.
 // Each thread parses a text once. Throws Error if the text is not a rule.

@@ -47,7 +47,7 @@ bool take_diagonals(std::string& rule, std::vector<DistTensor>& operands) {
           std::string shape(static_cast<size_t>(x.ndim()), '1');
           shape[static_cast<size_t>(d)] = 'a';
           const DistTensor index = arange(x.size(d), x.mesh());
-          return apply1(product_op("expand", "a->" + shape), {&index, 1});
+          return apply1(product_op("expand", "a->" + shape), index);
         };
         x = cast(sum(where(eq(along(a), along(b)), x, 0), {b}), x.dtype());
         term.erase(j, 1);
@@ -219,7 +219,7 @@ Ref order_of(const std::string& text, std::span<const DistTensor> operands) {
   return known.insert(key, std::move(made)).product;
 }
 
-DistTensor computed(const Product& p, const std::vector<DistTensor>& operands) {
+DistTensor computed(const Product& p, TensorList operands) {
   if (p.from.empty())
     return operands[static_cast<size_t>(std::countr_zero(p.operands))];
   std::vector<DistTensor> in;
@@ -229,8 +229,7 @@ DistTensor computed(const Product& p, const std::vector<DistTensor>& operands) {
 
 }  // namespace
 
-DistTensor einsum(std::string_view text,
-                  const std::vector<DistTensor>& operands) {
+DistTensor einsum(std::string_view text, TensorList operands) {
   std::string t;
   for (char c : text)
     if (c != ' ') t += c;
@@ -243,7 +242,7 @@ DistTensor einsum(std::string_view text,
       if (std::isalpha(c) && std::count(letters.begin(), letters.end(), c) == 1)
         t += c;
   }
-  std::vector<DistTensor> own = operands;
+  std::vector<DistTensor> own(operands.begin(), operands.end());
   if (take_diagonals(t, own)) return einsum(t, own);
   const Rule& rule = product_rule(t);
   DT_CHECK(rule.inputs().size() == operands.size(), "einsum",

@@ -13,7 +13,7 @@
 namespace dtensor {
 namespace {
 
-bool twice(const std::vector<DistTensor>& inputs) {
+bool twice(TensorList inputs) {
   for (size_t i = 0; i < inputs.size(); ++i)
     for (size_t k = 0; k < i; ++k)
       if (inputs[i].same_as(inputs[k])) return true;
@@ -26,8 +26,7 @@ DistTensor as_type(const DistTensor& x, DType t) {
                                            x.spec()->with(t));
 }
 
-void check_options(const std::vector<DistTensor>& inputs,
-                   const GradOptions& o) {
+void check_options(TensorList inputs, const GradOptions& o) {
   DT_CHECK(
       !o.create_graph ||
           (!o.release_graph && o.bucket_bytes == 0 && !o.wire_dtype),
@@ -56,8 +55,7 @@ void check_options(const std::vector<DistTensor>& inputs,
 // Moves complete gradients to the layouts in which they are wanted.
 class Gradients {
  public:
-  Gradients(RankContext& ctx, const std::vector<DistTensor>& inputs,
-            GradOptions& options)
+  Gradients(RankContext& ctx, TensorList inputs, GradOptions& options)
       : ctx_(ctx),
         inputs_(inputs),
         options_(options),
@@ -150,7 +148,7 @@ class Gradients {
   }
 
   RankContext& ctx_;
-  const std::vector<DistTensor>& inputs_;
+  const TensorList inputs_;
   const GradOptions& options_;
   std::vector<DistTensor> earlier_, sums_;
   // Each input's gradient: waiting to be sent, or in its layout.
@@ -198,8 +196,7 @@ DistTensor first_cotangent(RankContext& ctx, const DistTensor& output,
 
 // The outputs that a pass starts from, with their cotangents.
 struct Start {
-  Start(RankContext& ctx, std::span<const DistTensor> all,
-        std::span<const DistTensor> given, bool create_graph) {
+  Start(RankContext& ctx, TensorList all, TensorList given, bool create_graph) {
     DT_CHECK(all.size() == given.size(), "grad",
              "got {} cotangents for {} outputs; pass one for each",
              given.size(), all.size());
@@ -221,8 +218,7 @@ struct Start {
 };
 
 // Moves the gradients of a finished pass to their inputs' layouts.
-std::vector<DistTensor> finished(RankContext& ctx,
-                                 const std::vector<DistTensor>& inputs,
+std::vector<DistTensor> finished(RankContext& ctx, TensorList inputs,
                                  const std::vector<DistTensor>& rest,
                                  GradOptions options) {
   const Scoped<bool> record(ctx.grad_enabled, false);
@@ -230,10 +226,8 @@ std::vector<DistTensor> finished(RankContext& ctx,
   return Gradients(ctx, inputs, options).finish(rest);
 }
 
-std::vector<DistTensor> grad_of(std::span<const DistTensor> outputs,
-                                std::span<const DistTensor> cotangents,
-                                const std::vector<DistTensor>& inputs,
-                                GradOptions options) {
+std::vector<DistTensor> grad_of(TensorList outputs, TensorList cotangents,
+                                TensorList inputs, GradOptions options) {
   RankContext& ctx = RankContext::current();
   check_options(inputs, options);
   const Start start(ctx, outputs, cotangents, options.create_graph);
@@ -253,27 +247,23 @@ std::vector<DistTensor> grad_of(std::span<const DistTensor> outputs,
 
 }  // namespace
 
-std::vector<DistTensor> grad(const DistTensor& output,
-                             const std::vector<DistTensor>& inputs,
+std::vector<DistTensor> grad(const DistTensor& output, TensorList inputs,
                              GradOptions options) {
   const DistTensor cotangent = options.cotangent;
-  return grad_of({&output, 1}, {&cotangent, 1}, inputs, std::move(options));
+  return grad_of(output, cotangent, inputs, std::move(options));
 }
 
-std::vector<DistTensor> grad(const std::vector<DistTensor>& outputs,
-                             const std::vector<DistTensor>& cotangents,
-                             const std::vector<DistTensor>& inputs,
-                             GradOptions options) {
+std::vector<DistTensor> grad(TensorList outputs, TensorList cotangents,
+                             TensorList inputs, GradOptions options) {
   return grad_of(outputs, cotangents, inputs, std::move(options));
 }
 
 SplitGrad::SplitGrad(const DistTensor& output, const DistTensor& cotangent,
                      std::vector<DistTensor> now, std::vector<DistTensor> later)
-    : SplitGrad(std::vector{output}, std::vector{cotangent}, std::move(now),
+    : SplitGrad(TensorList(output), TensorList(cotangent), std::move(now),
                 std::move(later)) {}
 
-SplitGrad::SplitGrad(const std::vector<DistTensor>& outputs,
-                     const std::vector<DistTensor>& cotangents,
+SplitGrad::SplitGrad(TensorList outputs, TensorList cotangents,
                      std::vector<DistTensor> now, std::vector<DistTensor> later)
     : inputs_(std::move(later)) {
   RankContext& ctx = RankContext::current();
@@ -299,7 +289,7 @@ std::vector<DistTensor> SplitGrad::later(GradOptions options) {
   return gradients.finish(rest);
 }
 
-std::vector<DistTensor> settle(const std::vector<DistTensor>& inputs,
+std::vector<DistTensor> settle(TensorList inputs,
                                std::vector<DistTensor> gradients,
                                std::optional<DType> wire_dtype) {
   RankContext& ctx = RankContext::current();

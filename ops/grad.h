@@ -54,18 +54,15 @@ struct GradOptions {
 // has this gradient, too. For a partial average, a part's gradient would be
 // this one divided by the number of parts; for a partial maximum, only the
 // largest part would have a gradient.
-std::vector<DistTensor> grad(const DistTensor& output,
-                             const std::vector<DistTensor>& inputs,
+std::vector<DistTensor> grad(const DistTensor& output, TensorList inputs,
                              GradOptions = {});
 
 // The gradient for several outputs: d sum_i <outputs[i], cotangents[i]> / d
 // inputs. options.cotangent is ignored. Outputs that do not depend on anything
 // that wants a gradient are skipped. Throws Error if all are skipped, or if the
 // number of cotangents differs from that of the outputs.
-std::vector<DistTensor> grad(const std::vector<DistTensor>& outputs,
-                             const std::vector<DistTensor>& cotangents,
-                             const std::vector<DistTensor>& inputs,
-                             GradOptions = {});
+std::vector<DistTensor> grad(TensorList outputs, TensorList cotangents,
+                             TensorList inputs, GradOptions = {});
 
 // ---- Recomputation ----
 //

@@ -135,14 +135,14 @@ InputGradients Op::gradient(const GradientCall&) const {
   fail(name_, "has no gradient; detach() its inputs");
 }
 
-void check_defined(std::string_view op, std::span<const DistTensor> inputs) {
+void check_defined(std::string_view op, TensorList inputs) {
   for (size_t i = 0; i < inputs.size(); ++i)
     DT_CHECK(inputs[i].defined(), op,
              "input {} of {} is an undefined tensor; assign it a value first",
              i, inputs.size());
 }
 
-std::vector<DistTensor> apply(const Op& op, std::span<const DistTensor> inputs,
+std::vector<DistTensor> apply(const Op& op, TensorList inputs,
                               const Attrs& attrs,
                               const Assignment* assignment) {
   Outputs outputs;
@@ -151,8 +151,8 @@ std::vector<DistTensor> apply(const Op& op, std::span<const DistTensor> inputs,
           std::make_move_iterator(outputs.end())};
 }
 
-DistTensor apply1(const Op& op, std::span<const DistTensor> inputs,
-                  const Attrs& attrs, const Assignment* assignment) {
+DistTensor apply1(const Op& op, TensorList inputs, const Attrs& attrs,
+                  const Assignment* assignment) {
   Outputs outputs;
   run_op(op, inputs, attrs, assignment, outputs);
   return std::move(outputs[0]);

@@ -11,7 +11,6 @@
 #pragma once
 #include <cstdint>
 #include <functional>
-#include <initializer_list>
 #include <memory>
 #include <span>
 #include <string>
@@ -162,22 +161,16 @@ class Op {
 // the mesh the outputs have specs and graph nodes, but no data. Throws Error if
 // the inputs are on different meshes. `assignment`, if given, is used instead
 // of choosing one: a gradient passes its forward's. It is copied.
-std::vector<DistTensor> apply(const Op&, std::span<const DistTensor> inputs,
-                              const Attrs& = {},
+std::vector<DistTensor> apply(const Op&, TensorList inputs, const Attrs& = {},
                               const Assignment* assignment = nullptr);
 // apply() for operators with one output.
-DistTensor apply1(const Op& op, std::span<const DistTensor> inputs,
-                  const Attrs& attrs = {},
+DistTensor apply1(const Op& op, TensorList inputs, const Attrs& attrs = {},
                   const Assignment* assignment = nullptr);
 
 // Throws Error if an input is undefined, and names the first such input. Needed
 // only by functions that read their inputs before apply(), which checks as
 // well.
-void check_defined(std::string_view op, std::span<const DistTensor> inputs);
-inline void check_defined(std::string_view op,
-                          std::initializer_list<DistTensor> inputs) {
-  check_defined(op, std::span(inputs.begin(), inputs.size()));
-}
+void check_defined(std::string_view op, TensorList inputs);
 
 // Observes the operators of a function that will be recomputed, or is being
 // recomputed (grad.h).

@@ -135,7 +135,7 @@ DistTensor kron(const DistTensor& a, const DistTensor& b) {
   return reshape(mul(reshape(a, of_a), reshape(b, of_b)), out);
 }
 
-DistTensor multi_dot(const std::vector<DistTensor>& matrices) {
+DistTensor multi_dot(TensorList matrices) {
   const size_t n = matrices.size();
   DT_CHECK(n >= 2 && n <= 51, "multi_dot",
            "got {} matrices; pass at least 2 and at most 51", n);

@@ -21,8 +21,7 @@ class SplitGrad {
   SplitGrad(const DistTensor& output, const DistTensor& cotangent,
             std::vector<DistTensor> now, std::vector<DistTensor> later);
   // For several outputs, as grad().
-  SplitGrad(const std::vector<DistTensor>& outputs,
-            const std::vector<DistTensor>& cotangents,
+  SplitGrad(TensorList outputs, TensorList cotangents,
             std::vector<DistTensor> now, std::vector<DistTensor> later);
   // The gradients of `now`, in the layouts that grad() gives.
   const std::vector<DistTensor>& now() const { return now_; }
@@ -40,7 +39,7 @@ class SplitGrad {
 // all in one exchange. There is one gradient for each input; an undefined one
 // counts as zeros. `wire_dtype`: see GradOptions. Gradients that have no other
 // owner are reduced in place, so move them in. Every rank of the mesh calls it.
-std::vector<DistTensor> settle(const std::vector<DistTensor>& inputs,
+std::vector<DistTensor> settle(TensorList inputs,
                                std::vector<DistTensor> gradients,
                                std::optional<DType> wire_dtype = {});
 

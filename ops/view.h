@@ -91,9 +91,9 @@ DistTensor select_scatter(const DistTensor& x, const DistTensor& src, int dim,
 // of other dimensions differ, tensors are moved, at the least cost. An
 // empty vector [0] fits everything, as in torch. Every rank of the mesh calls
 // it. Throws Error for an empty list, or if shapes or dtypes do not fit.
-DistTensor cat(const std::vector<DistTensor>&, int dim = 0);
+DistTensor cat(TensorList, int dim = 0);
 // Joins tensors of equal shapes along a new dimension at `dim`.
-DistTensor stack(const std::vector<DistTensor>&, int dim = 0);
+DistTensor stack(TensorList, int dim = 0);
 
 // ---- Rearranging, under torch's names ----
 //
@@ -128,17 +128,16 @@ std::vector<DistTensor> tensor_split(const DistTensor&,
 
 // cat() along dimension 0 (after atleast_2d), 1 (0 for vectors), and 2 (after
 // atleast_3d). column_stack() makes vectors columns of a matrix.
-DistTensor vstack(const std::vector<DistTensor>&);
-DistTensor hstack(const std::vector<DistTensor>&);
-DistTensor dstack(const std::vector<DistTensor>&);
-DistTensor column_stack(const std::vector<DistTensor>&);
+DistTensor vstack(TensorList);
+DistTensor hstack(TensorList);
+DistTensor dstack(TensorList);
+DistTensor column_stack(TensorList);
 
 // Expands all tensors to the shape that they broadcast to.
-std::vector<DistTensor> broadcast_tensors(const std::vector<DistTensor>&);
+std::vector<DistTensor> broadcast_tensors(TensorList);
 // One output per vector, which varies along its own dimension and repeats along
 // the others. With `xy`, the first two dimensions are swapped.
-std::vector<DistTensor> meshgrid(const std::vector<DistTensor>&,
-                                 bool xy = false);
+std::vector<DistTensor> meshgrid(TensorList, bool xy = false);
 
 // Repeats the whole tensor times[d] times along dimension d. Dimensions are
 // aligned at the right. repeat() needs at least one number per dimension; for

@@ -31,7 +31,7 @@ Call split_along(int dim) {
   };
 }
 
-template <DistTensor (*f)(const std::vector<DistTensor>&)>
+template <auto f>
 T of_list(A a) {
   return {f(a.tensors(0))};
 }

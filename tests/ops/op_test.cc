@@ -43,6 +43,30 @@ TEST(OpTest, ExplicitOnlyNamesTheRedistribute) {
   });
 }
 
+TEST(OpTest, TakesListsOfEveryForm) {
+  run(1, [&](Runtime& rt) {
+    const Mesh mesh = rt.mesh({{"dp", 1}});
+    const DistTensor a = ones({2}, mesh), b = ones({3}, mesh);
+    const auto tensors = [](TensorList list) {
+      std::vector<const DistTensor::Impl*> all;
+      for (const DistTensor& x : list) all.push_back(x.impl().get());
+      return all;
+    };
+    const std::vector both{a, b};
+    const DistTensor array[] = {a, b};
+    const auto want = tensors(both);
+    EXPECT_EQ(want, (std::vector<const DistTensor::Impl*>{a.impl().get(),
+                                                          b.impl().get()}));
+    EXPECT_EQ(tensors({a, b}), want);
+    EXPECT_EQ(tensors(array), want);
+    EXPECT_EQ(tensors(std::span(both)), want);
+    EXPECT_EQ(tensors({both.begin(), both.end()}), want);
+    EXPECT_EQ(tensors(b), tensors({b}));
+    EXPECT_EQ(tensors(b), tensors(std::span(both).last(1)));
+    EXPECT_TRUE(tensors({}).empty());
+  });
+}
+
 TEST(OpTest, BudgetsAreSpentAndKept) {
   Mesh mesh = Mesh::parse("tp=2");
   run(2, [&](Runtime&) {
