@@ -23,7 +23,7 @@ std::vector<DistTensor> each(std::string_view op, TensorList list,
 }  // namespace
 
 DistTensor flatten(const DistTensor& x, int start, int end) {
-  check_defined("flatten", {&x, 1});
+  check_defined("flatten", x);
   if (x.ndim() == 0) return reshape(x, {1});
   const int lo = normalize_dim(start, x.ndim(), "flatten"),
             hi = normalize_dim(end, x.ndim(), "flatten");
@@ -43,7 +43,7 @@ DistTensor flatten(const DistTensor& x, int start, int end) {
 }
 
 DistTensor unflatten(const DistTensor& x, int dim, const Shape& sizes) {
-  check_defined("unflatten", {&x, 1});
+  check_defined("unflatten", x);
   const int at = normalize_dim(dim, x.ndim(), "unflatten");
   int64_t known = 1;
   for (int64_t n : sizes) known *= n == -1 ? 1 : n;
@@ -66,7 +66,7 @@ DistTensor unflatten(const DistTensor& x, int dim, const Shape& sizes) {
 
 DistTensor movedim(const DistTensor& x, const std::vector<int>& from,
                    const std::vector<int>& to) {
-  check_defined("movedim", {&x, 1});
+  check_defined("movedim", x);
   DT_CHECK(from.size() == to.size(), "movedim",
            "got {} dimensions, but {} positions; pass one position for each",
            from.size(), to.size());
@@ -93,7 +93,7 @@ DistTensor movedim(const DistTensor& x, const std::vector<int>& from,
 }
 
 DistTensor transpose(const DistTensor& x) {
-  check_defined("transpose", {&x, 1});
+  check_defined("transpose", x);
   DT_CHECK(x.ndim() <= 2, "transpose",
            "{} has more than two dimensions; write permute",
            x.spec()->to_string());
@@ -101,20 +101,20 @@ DistTensor transpose(const DistTensor& x) {
 }
 
 DistTensor atleast_1d(const DistTensor& x) {
-  check_defined("atleast_1d", {&x, 1});
+  check_defined("atleast_1d", x);
   return x.ndim() >= 1 ? alias(x) : reshape(x, {1});
 }
 DistTensor atleast_2d(const DistTensor& x) {
-  check_defined("atleast_2d", {&x, 1});
+  check_defined("atleast_2d", x);
   return x.ndim() >= 2 ? alias(x) : unsqueeze(atleast_1d(x), 0);
 }
 DistTensor atleast_3d(const DistTensor& x) {
-  check_defined("atleast_3d", {&x, 1});
+  check_defined("atleast_3d", x);
   return x.ndim() >= 3 ? alias(x) : unsqueeze(atleast_2d(x), 2);
 }
 
 std::vector<DistTensor> unbind(const DistTensor& x, int dim) {
-  check_defined("unbind", {&x, 1});
+  check_defined("unbind", x);
   const int d = normalize_dim(dim, x.ndim(), "unbind");
   std::vector<DistTensor> list;
   for (int64_t i = 0; i < x.size(d); ++i) list.push_back(select(x, d, i));
@@ -123,7 +123,7 @@ std::vector<DistTensor> unbind(const DistTensor& x, int dim) {
 
 std::vector<DistTensor> tensor_split(const DistTensor& x, int64_t sections,
                                      int dim) {
-  check_defined("tensor_split", {&x, 1});
+  check_defined("tensor_split", x);
   DT_CHECK(sections >= 1, "tensor_split", "sections is {}; write at least 1",
            sections);
   const int64_t n = x.size(normalize_dim(dim, x.ndim(), "tensor_split"));
@@ -136,7 +136,7 @@ std::vector<DistTensor> tensor_split(const DistTensor& x, int64_t sections,
 std::vector<DistTensor> tensor_split(const DistTensor& x,
                                      const std::vector<int64_t>& indices,
                                      int dim) {
-  check_defined("tensor_split", {&x, 1});
+  check_defined("tensor_split", x);
   std::vector<DistTensor> list;
   int64_t lo = 0;
   const int64_t n = x.size(normalize_dim(dim, x.ndim(), "tensor_split"));
@@ -198,7 +198,7 @@ std::vector<DistTensor> meshgrid(TensorList list, bool xy) {
 }
 
 DistTensor repeat(const DistTensor& x, const std::vector<int64_t>& times) {
-  check_defined("repeat", {&x, 1});
+  check_defined("repeat", x);
   const auto n = static_cast<int>(times.size());
   DT_CHECK(n >= x.ndim(), "repeat",
            "got {} numbers for {}; write one for each dimension", n,
@@ -222,14 +222,14 @@ DistTensor repeat(const DistTensor& x, const std::vector<int64_t>& times) {
 }
 
 DistTensor tile(const DistTensor& x, const std::vector<int64_t>& times) {
-  check_defined("tile", {&x, 1});
+  check_defined("tile", x);
   std::vector<int64_t> all(times);
   while (static_cast<int>(all.size()) < x.ndim()) all.insert(all.begin(), 1);
   return repeat(x, all);
 }
 
 DistTensor repeat_interleave(const DistTensor& x, int64_t times, int dim) {
-  check_defined("repeat_interleave", {&x, 1});
+  check_defined("repeat_interleave", x);
   DT_CHECK(times >= 0, "repeat_interleave", "times is {}; write 0 or more",
            times);
   if (x.ndim() == 0) return repeat_interleave(reshape(x, {1}), times, dim);
@@ -242,7 +242,7 @@ DistTensor repeat_interleave(const DistTensor& x, int64_t times, int dim) {
 
 DistTensor repeat_interleave(const DistTensor& x,
                              const std::vector<int64_t>& times, int dim) {
-  check_defined("repeat_interleave", {&x, 1});
+  check_defined("repeat_interleave", x);
   if (times.size() == 1) return repeat_interleave(x, times[0], dim);
   const int d = normalize_dim(dim, x.ndim(), "repeat_interleave");
   DT_CHECK(std::ssize(times) == x.size(d), "repeat_interleave",
@@ -267,7 +267,7 @@ DistTensor repeat_interleave(const DistTensor& x, int64_t times) {
 
 DistTensor roll(const DistTensor& x, const std::vector<int64_t>& shifts,
                 const std::vector<int>& dims) {
-  check_defined("roll", {&x, 1});
+  check_defined("roll", x);
   DT_CHECK(shifts.size() == dims.size(), "roll",
            "got {} shifts for {} dimensions; pass one for each", shifts.size(),
            dims.size());
@@ -284,7 +284,7 @@ DistTensor roll(const DistTensor& x, const std::vector<int64_t>& shifts,
 
 DistTensor pad(const DistTensor& x, const std::vector<int64_t>& widths,
                double value) {
-  check_defined("pad", {&x, 1});
+  check_defined("pad", x);
   DT_CHECK(
       widths.size() % 2 == 0 && static_cast<int>(widths.size()) <= 2 * x.ndim(),
       "pad",

@@ -166,10 +166,9 @@ InputGradients Binary::of_slope(const GradientCall& g) const {
         const Binary& next = binary_op(index_, fn::also_by(slope, i == 1));
         add_to(i, mul(apply1(next, g.inputs, g.attrs), dy));
       }
-    if (g.needed[2]) {
-      const DistTensor in[] = {g.inputs[0], g.inputs[1], dy};
-      add_to(2, apply1(binary_op(index_, slope), in, g.attrs));
-    }
+    if (g.needed[2])
+      add_to(2, apply1(binary_op(index_, slope), {g.inputs[0], g.inputs[1], dy},
+                       g.attrs));
   };
   if (by_ == By::kBoth) {
     differentiate(g.cotangents[0], By::kA);

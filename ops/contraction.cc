@@ -59,7 +59,7 @@ DistTensor bmm(const DistTensor& a, const DistTensor& b) {
 }
 
 DistTensor sum(const DistTensor& x, std::vector<int> dims, bool keepdim) {
-  check_defined("sum", {&x, 1});
+  check_defined("sum", x);
   if (!is_float(x.dtype()) && x.dtype() != DType::kI64)
     return sum(cast(x, DType::kI64), std::move(dims), keepdim);
   std::string in = letters(x.ndim()), out;
@@ -78,11 +78,11 @@ DistTensor sum(const DistTensor& x, std::vector<int> dims, bool keepdim) {
     else if (keepdim)
       out += '1';
   }
-  return apply1(product_op("sum", in + "->" + out), {&x, 1});
+  return apply1(product_op("sum", in + "->" + out), x);
 }
 
 DistTensor mean(const DistTensor& x, std::vector<int> dims, bool keepdim) {
-  check_defined("mean", {&x, 1});
+  check_defined("mean", x);
   DT_CHECK(is_float(x.dtype()), "mean", "{} has no mean; cast it to f32 first",
            x.spec()->to_string());
   double n = 1;
@@ -96,7 +96,7 @@ DistTensor mean(const DistTensor& x, std::vector<int> dims, bool keepdim) {
 }
 
 DistTensor expand(const DistTensor& x, const Shape& wanted) {
-  check_defined("expand", {&x, 1});
+  check_defined("expand", x);
   Shape shape = wanted;
   int extra = shape.size() - x.ndim();
   DT_CHECK(extra >= 0, "expand", "shape {} has fewer dimensions than {}",
@@ -119,11 +119,11 @@ DistTensor expand(const DistTensor& x, const Shape& wanted) {
     in += n == shape[d] ? out[static_cast<size_t>(d)] : '1';
   }
   if (same) return alias(x);
-  return apply1(product_op("expand", in + "->" + out), {&x, 1}, args);
+  return apply1(product_op("expand", in + "->" + out), x, args);
 }
 
 DistTensor sum_to(const DistTensor& x, const Shape& shape) {
-  check_defined("sum_to", {&x, 1});
+  check_defined("sum_to", x);
   if (!is_float(x.dtype()) && x.dtype() != DType::kI64)
     return sum_to(cast(x, DType::kI64), shape);
   if (x.shape() == shape) return x;
@@ -136,7 +136,7 @@ DistTensor sum_to(const DistTensor& x, const Shape& shape) {
            x.spec()->to_string());
   for (int d = extra; d < x.ndim(); ++d)
     out += shape[d - extra] == x.shape()[d] ? in[static_cast<size_t>(d)] : '1';
-  return apply1(product_op("sum", in + "->" + out), {&x, 1});
+  return apply1(product_op("sum", in + "->" + out), x);
 }
 
 }  // namespace dtensor

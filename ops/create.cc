@@ -32,7 +32,7 @@ DistTensor number(double value, const DistTensor& like) {
 
 DistTensor triangle(std::string_view op, const DistTensor& x, int64_t diagonal,
                     bool lower) {
-  check_defined(op, {&x, 1});
+  check_defined(op, x);
   DT_CHECK(x.ndim() >= 2, op, "{} is not a matrix", x.spec()->to_string());
   const auto [column, row] =
       numbers(x.size(-2), x.size(-1), x.mesh(), &x.layout());
@@ -44,7 +44,7 @@ DistTensor triangle(std::string_view op, const DistTensor& x, int64_t diagonal,
 }  // namespace
 
 DistTensor full_like(const DistTensor& x, double value) {
-  check_defined("full_like", {&x, 1});
+  check_defined("full_like", x);
   Layout l = x.layout();
   l.partials.clear();
   return full(x.shape(), value, x.mesh(), l, x.dtype());
@@ -95,7 +95,7 @@ DistTensor triu(const DistTensor& x, int64_t diagonal) {
 }
 
 DistTensor trace(const DistTensor& x) {
-  check_defined("trace", {&x, 1});
+  check_defined("trace", x);
   DT_CHECK(x.ndim() == 2, "trace", "{} is not a matrix", x.spec()->to_string());
   const auto [column, row] =
       numbers(x.size(0), x.size(1), x.mesh(), &x.layout());
@@ -113,12 +113,12 @@ DistTensor masked_fill(const DistTensor& x, const DistTensor& mask,
 }
 DistTensor masked_fill(const DistTensor& x, const DistTensor& mask,
                        double value) {
-  check_defined("masked_fill", {&x, 1});
+  check_defined("masked_fill", x);
   return masked_fill(x, mask, number(value, x));
 }
 
 DistTensor one_hot(const DistTensor& indices, int64_t classes) {
-  check_defined("one_hot", {&indices, 1});
+  check_defined("one_hot", indices);
   DT_CHECK(classes >= 1, "one_hot", "classes is {}; write at least 1", classes);
   DT_CHECK(indices.dtype() == DType::kI32 || indices.dtype() == DType::kI64,
            "one_hot", "the indices are {}; write cast(indices, DType::kI64)",

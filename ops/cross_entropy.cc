@@ -231,11 +231,10 @@ class CrossEntropy : public Op {
     const DistTensor& dloss = c.cotangents[0];
     if (grad_enabled()) return {composed(logits, targets, dloss, c.attrs), {}};
     const Assignment a = inherited(c);
-    return {
-        apply1(backward_op(),
-               std::vector{logits, targets, c.outputs[1], c.outputs[2], dloss},
-               c.attrs, &a),
-        {}};
+    return {apply1(backward_op(),
+                   {logits, targets, c.outputs[1], c.outputs[2], dloss},
+                   c.attrs, &a),
+            {}};
   }
 
  private:
@@ -295,7 +294,7 @@ DistTensor cross_entropy(const DistTensor& logits, const DistTensor& targets,
                          double label_smoothing) {
   DT_CHECK(label_smoothing >= 0 && label_smoothing <= 1, "cross_entropy",
            "label_smoothing is {}; write a number in [0, 1]", label_smoothing);
-  const DistTensor loss = apply(forward_op(), std::vector{logits, targets},
+  const DistTensor loss = apply(forward_op(), {logits, targets},
                                 Args{ignore_index, label_smoothing})[0];
   if (reduction == Reduction::kNone) return loss;
   const DistTensor total = sum(loss);

@@ -138,9 +138,8 @@ class Embedding : public Op {
   InputGradients gradient(const GradientCall& c) const override {
     const DistTensor& table = c.inputs[0];
     const Assignment a = turned(c, table.ndim() - 1, true);
-    DistTensor d =
-        apply1(backward_op(kind_), std::vector{c.cotangents[0], c.inputs[1]},
-               EmbeddingBackwardArgs{table.size(0), false, 0}, &a);
+    DistTensor d = apply1(backward_op(kind_), {c.cotangents[0], c.inputs[1]},
+                          EmbeddingBackwardArgs{table.size(0), false, 0}, &a);
     if (d.dtype() != table.dtype()) d = cast(d, table.dtype());
     return {d, {}};
   }
@@ -229,7 +228,7 @@ class EmbeddingBackward : public Op {
     const DistTensor &dy = c.inputs[0], &ids = c.inputs[1];
     const Assignment a = turned(c, dy.ndim() - ids.ndim(), false);
     // The forward pass checked the ids.
-    DistTensor d = apply1(forward_op(kind_), std::vector{c.cotangents[0], ids},
+    DistTensor d = apply1(forward_op(kind_), {c.cotangents[0], ids},
                           EmbeddingArgs{true, 0}, &a);
     if (d.dtype() != dy.dtype()) d = cast(d, dy.dtype());
     return {d, {}};
@@ -263,7 +262,7 @@ void check_vector(std::string_view op, const DistTensor& index) {
 
 DistTensor embedding(const DistTensor& table, const DistTensor& ids,
                      const EmbeddingOptions& options) {
-  return apply1(forward_op(Kind::kTable), std::vector{table, ids},
+  return apply1(forward_op(Kind::kTable), {table, ids},
                 EmbeddingArgs{options.zeros_outside, 0});
 }
 
@@ -275,9 +274,9 @@ DistTensor index_select(const DistTensor& x, int dim, const DistTensor& index) {
   if (x.dtype() == DType::kBool)  // a partial sum of bools cannot be reduced
     return cast(index_select(cast(x, DType::kI32), dim, index), DType::kBool);
   const int d = normalize_dim(dim, x.ndim(), "index_select");
-  const DistTensor y = apply1(forward_op(Kind::kTensor),
-                              std::vector{to_first(x, d), reshape(index, {-1})},
-                              EmbeddingArgs{false, d});
+  const DistTensor y =
+      apply1(forward_op(Kind::kTensor), {to_first(x, d), reshape(index, {-1})},
+             EmbeddingArgs{false, d});
   return to_first(y, d);
 }
 
@@ -302,10 +301,9 @@ DistTensor index_add(const DistTensor& x, int dim, const DistTensor& index,
            x.spec()->to_string(), dtensor::to_string(want));
   const DistTensor scaled =
       alpha.value == 1 ? src : cast(mul(src, alpha), x.dtype());
-  const DistTensor sum =
-      apply1(backward_op(Kind::kTensor),
-             std::vector{to_first(scaled, d), reshape(index, {-1})},
-             EmbeddingBackwardArgs{x.size(d), true, d});
+  const DistTensor sum = apply1(backward_op(Kind::kTensor),
+                                {to_first(scaled, d), reshape(index, {-1})},
+                                EmbeddingBackwardArgs{x.size(d), true, d});
   return x + to_first(cast(sum, x.dtype()), d);
 }
 

@@ -554,7 +554,7 @@ const Op& experts_op() {
 DistTensor experts(const DistTensor& x, const DistTensor& ids,
                    const DistTensor& weights, const DistTensor& gate,
                    const DistTensor& up, const DistTensor& down) {
-  return apply1(experts_op(), std::vector{x, ids, weights, gate, up, down});
+  return apply1(experts_op(), {x, ids, weights, gate, up, down});
 }
 
 bool data_decide_bytes(std::string_view name) {

@@ -87,7 +87,7 @@ const Op& flip_op() {
 static const OpFamily kFamily("flip", [] { return OpList{&flip_op()}; });
 
 DistTensor flip(const DistTensor& x, const std::vector<int>& dims) {
-  check_defined("flip", {&x, 1});
+  check_defined("flip", x);
   FlipArgs args;
   for (int dim : dims) {
     if (x.ndim() == 0 && (dim == 0 || dim == -1)) continue;
@@ -99,7 +99,7 @@ DistTensor flip(const DistTensor& x, const std::vector<int>& dims) {
   }
   std::sort(args.dims.begin(), args.dims.end());
   if (args.dims.empty()) return clone(x);
-  return apply1(flip_op(), {&x, 1}, args);
+  return apply1(flip_op(), x, args);
 }
 
 }  // namespace dtensor

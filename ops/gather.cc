@@ -299,7 +299,7 @@ DistTensor taken(const DistTensor& x, const DistTensor& index, TakeArgs args,
                  const Assignment* a = nullptr) {
   if (x.dtype() == DType::kBool)
     return cast(taken(cast(x, DType::kI32), index, args, a), DType::kBool);
-  return apply1(take_op(), std::vector{x, index}, args, a);
+  return apply1(take_op(), {x, index}, args, a);
 }
 
 // x with f(window) in place of its window: the first like.size(d) indices of
@@ -320,10 +320,9 @@ template <class Fn>
 DistTensor scattered(const Indexed& i, const DistTensor& x, Fn&& write) {
   return i.back(in_window(i.x, i.index,
                           [&](const DistTensor& window) {
-                            return write(
-                                window,
-                                apply1(last_op(), {&i.index, 1},
-                                       PutArgs{window.size(-1), true, i.dim}));
+                            const PutArgs args{window.size(-1), true, i.dim};
+                            return write(window,
+                                         apply1(last_op(), i.index, args));
                           }),
                 x);
 }
@@ -336,7 +335,7 @@ DistTensor take(const DistTensor& x, const DistTensor& index,
 }
 DistTensor put(const DistTensor& dy, const DistTensor& index, int64_t n,
                const Assignment* a) {
-  return apply1(put_op(), std::vector{dy, index}, PutArgs{n, false, 0}, a);
+  return apply1(put_op(), {dy, index}, PutArgs{n, false, 0}, a);
 }
 
 Assignment exchanged(const GradientCall& g) {
@@ -368,7 +367,7 @@ DistTensor scatter_add(const DistTensor& x, int dim, const DistTensor& index,
   return i.back(
       in_window(i.x, i.index,
                 [&](const DistTensor& window) {
-                  return window + apply1(put_op(), std::vector{dy, i.index},
+                  return window + apply1(put_op(), {dy, i.index},
                                          PutArgs{window.size(-1), true, i.dim});
                 }),
       x);

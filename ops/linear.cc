@@ -123,9 +123,9 @@ InputGradients linear_gradients(const GradientCall& g, const DistTensor& dy) {
   InputGradients grads(g.inputs.size());
   if (g.needed[0]) grads[0] = gradient_of_product(g, 0, dy);
   if (bias && sums_in_passing(g, dy)) {
-    const DistTensor in[] = {g.inputs[0], dy};
     const Assignment a = inherited(g);
-    std::vector<DistTensor> both = apply(weight_gradient_op(), in, {}, &a);
+    std::vector<DistTensor> both =
+        apply(weight_gradient_op(), {g.inputs[0], dy}, {}, &a);
     grads[1] = both[0];
     grads[2] = both[1];
     return grads;

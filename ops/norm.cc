@@ -329,13 +329,13 @@ DistTensor weight_or(const DistTensor& w, double value, const DistTensor& x) {
 DistTensor layer_norm(const DistTensor& x, const DistTensor& gamma,
                       const DistTensor& beta, double eps) {
   return apply1(forward_op(true, Of::kInput),
-                std::vector{x, weight_or(gamma, 1, x), weight_or(beta, 0, x)},
+                {x, weight_or(gamma, 1, x), weight_or(beta, 0, x)},
                 NormArgs{eps});
 }
 
 DistTensor rms_norm(const DistTensor& x, const DistTensor& gamma, double eps) {
-  return apply1(forward_op(false, Of::kInput),
-                std::vector{x, weight_or(gamma, 1, x)}, NormArgs{eps});
+  return apply1(forward_op(false, Of::kInput), {x, weight_or(gamma, 1, x)},
+                NormArgs{eps});
 }
 
 Normed add_layer_norm(const DistTensor& a, const DistTensor& b,

@@ -244,7 +244,7 @@ DistTensor lerp(const DistTensor& a, const DistTensor& b,
 }
 
 DistTensor clone(const DistTensor& x) {
-  check_defined("clone", {&x, 1});
+  check_defined("clone", x);
   return x.dtype() == DType::kBool ? bitwise_or(x, x) : positive(x);
 }
 
@@ -271,9 +271,9 @@ DistTensor where(const DistTensor& condition, Number a, const DistTensor& b) {
 }
 
 DistTensor cast(const DistTensor& x, DType t) {
-  check_defined("cast", {&x, 1});
+  check_defined("cast", x);
   if (x.dtype() == t) return x;
-  return apply1(cast_op(x.dtype(), t), {&x, 1}, CastArgs{t});
+  return apply1(cast_op(x.dtype(), t), x, CastArgs{t});
 }
 
 }  // namespace dtensor

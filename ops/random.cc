@@ -323,11 +323,11 @@ DistTensor randint(int64_t lo, int64_t hi, const Shape& shape, const Mesh& mesh,
 }
 
 DistTensor dropout(const DistTensor& x, double p, Generator g) {
-  check_defined("dropout", {&x, 1});
+  check_defined("dropout", x);
   DT_CHECK(p >= 0 && p <= 1, "dropout",
            "p is {}; write a probability in [0, 1]", p);
   if (p == 0) return alias(x);
-  return apply1(dropout_op(), {&x, 1}, dropout_attrs(p, resolved(g, x.mesh())));
+  return apply1(dropout_op(), x, dropout_attrs(p, resolved(g, x.mesh())));
 }
 
 static const OpFamily kFamily("random", [] { return OpList{&dropout_op()}; });

@@ -87,7 +87,7 @@ const Extremum& extremum_op(bool max) {
 DistTensor extremum(bool max, const DistTensor& x, std::vector<int> dims,
                     bool keepdim) {
   const Op& op = extremum_op(max);
-  check_defined(op.name(), {&x, 1});
+  check_defined(op.name(), x);
   ExtremumArgs args;
   Shape kept = x.shape();
   std::vector<int> times(static_cast<size_t>(x.ndim()), dims.empty());
@@ -108,7 +108,7 @@ DistTensor extremum(bool max, const DistTensor& x, std::vector<int> dims,
     kept[d] = 1;
   }
   if (args.dims.empty()) return alias(x);
-  DistTensor y = apply1(op, {&x, 1}, args);
+  DistTensor y = apply1(op, x, args);
   return keepdim ? reshape(y, kept) : y;
 }
 
@@ -230,7 +230,7 @@ const Op& scan_op(Kind kind) {
 }
 
 DistTensor scan(Kind kind, const DistTensor& x, int dim, bool reverse = false) {
-  return apply1(scan_op(kind), {&x, 1}, ScanArgs{dim, reverse});
+  return apply1(scan_op(kind), x, ScanArgs{dim, reverse});
 }
 
 // For y = cummax(x) or cummin(x): the last index up to each one at which x is
@@ -269,7 +269,7 @@ DistTensor product_gradient(const DistTensor& x, const DistTensor& y,
 // `f` of x; as in torch, a scalar is a row of one element.
 template <class F>
 DistTensor along_row(const DistTensor& x, int dim, std::string_view op, F&& f) {
-  check_defined(op, {&x, 1});
+  check_defined(op, x);
   if (x.ndim() == 0 && (dim == 0 || dim == -1))
     return reshape(f(reshape(x, {1}), 0), {});
   return f(x, normalize_dim(dim, x.ndim(), op));

@@ -138,7 +138,7 @@ RotaryArgs args_of(const Rope& r, int64_t offset) {
 }  // namespace
 
 DistTensor rotary(const DistTensor& x, const Rope& of, int64_t offset) {
-  return apply1(rotary_op(), {&x, 1}, args_of(of, offset));
+  return apply1(rotary_op(), x, args_of(of, offset));
 }
 
 DistTensor rotary(const DistTensor& x, const Rope& of,
@@ -149,8 +149,7 @@ DistTensor rotary(const DistTensor& x, const Rope& of,
            "the positions are {}, but must be i32 or i64; write "
            "cast(positions, DType::kI64)",
            name(t));
-  return apply1(rotary_op(), std::vector{x, cast(positions, DType::kI64)},
-                args_of(of, 0));
+  return apply1(rotary_op(), {x, cast(positions, DType::kI64)}, args_of(of, 0));
 }
 
 const Op& internal::rotary_operator() { return rotary_op(); }

@@ -236,9 +236,9 @@ const Pad& pad_op() {
 DistTensor sliced(const DistTensor& x, const Indices& i) {
   const int64_t size = x.size(i.dim);
   if (x.use_spec()->dim(i.dim).whole())
-    return apply1(slice_op(), {&x, 1},
+    return apply1(slice_op(), x,
                   WindowArgs{i.dim, i.lo, i.count(), i.step, size});
-  return apply1(slice_op(), {&x, 1}, SliceArgs{i.dim, i.lo, i.hi, i.step});
+  return apply1(slice_op(), x, SliceArgs{i.dim, i.lo, i.hi, i.step});
 }
 
 InputGradients Slice::gradient(const GradientCall& g) const {
@@ -282,14 +282,14 @@ static const OpFamily kFamily("slice", [] {
 
 DistTensor slice(const DistTensor& x, int dim, int64_t lo, int64_t hi,
                  int64_t step) {
-  check_defined("slice", {&x, 1});
+  check_defined("slice", x);
   const int d = normalize_dim(dim, x.ndim(), "slice");
   const SliceArgs at = clamped("slice", x, d, lo, hi, step);
   return window(x, d, at.lo, at.hi, step);
 }
 
 DistTensor narrow(const DistTensor& x, int dim, int64_t start, int64_t length) {
-  check_defined("narrow", {&x, 1});
+  check_defined("narrow", x);
   int d = normalize_dim(dim, x.ndim(), "narrow");
   int64_t n = x.size(d), lo = start < 0 ? start + n : start;
   DT_CHECK(lo >= 0 && length >= 0 && lo <= n && length <= n - lo, "narrow",
@@ -435,7 +435,7 @@ void copy_into(const DistTensor& x, const DistTensor& rows, int dim,
 }
 
 DistTensor select(const DistTensor& x, int dim, int64_t index) {
-  check_defined("select", {&x, 1});
+  check_defined("select", x);
   int d = normalize_dim(dim, x.ndim(), "select");
   int64_t n = x.size(d), i = index < 0 ? index + n : index;
   DT_CHECK(i >= 0 && i < n, "select",
@@ -461,8 +461,7 @@ DistTensor slice_scatter(const DistTensor& x, const DistTensor& src, int dim,
   Shape line = Shape::filled(x.ndim(), 1);
   line[d] = shape[d];
   const DistTensor in = full(line, 1, x.mesh(), {}, DType::kBool);
-  return where(apply1(pad_op(), {&in, 1}, attrs),
-               apply1(pad_op(), {&src, 1}, attrs), x);
+  return where(apply1(pad_op(), in, attrs), apply1(pad_op(), src, attrs), x);
 }
 
 DistTensor select_scatter(const DistTensor& x, const DistTensor& src, int dim,
@@ -478,7 +477,7 @@ DistTensor select_scatter(const DistTensor& x, const DistTensor& src, int dim,
 
 std::vector<DistTensor> split(const DistTensor& x,
                               const std::vector<int64_t>& sizes, int dim) {
-  check_defined("split", {&x, 1});
+  check_defined("split", x);
   int d = normalize_dim(dim, x.ndim(), "split");
   int64_t total = 0;
   for (int64_t s : sizes) {
@@ -498,7 +497,7 @@ std::vector<DistTensor> split(const DistTensor& x,
 }
 
 std::vector<DistTensor> split(const DistTensor& x, int64_t size, int dim) {
-  check_defined("split", {&x, 1});
+  check_defined("split", x);
   int64_t n = x.size(normalize_dim(dim, x.ndim(), "split"));
   DT_CHECK(size > 0 || (size == 0 && n == 0), "split",
            "cannot split into pieces of size {} along dimension {} of {}; "
@@ -511,7 +510,7 @@ std::vector<DistTensor> split(const DistTensor& x, int64_t size, int dim) {
 }
 
 std::vector<DistTensor> chunk(const DistTensor& x, int64_t chunks, int dim) {
-  check_defined("chunk", {&x, 1});
+  check_defined("chunk", x);
   int64_t n = x.size(normalize_dim(dim, x.ndim(), "chunk"));
   DT_CHECK(chunks >= 1, "chunk", "chunks is {}; write at least 1", chunks);
   if (n == 0)

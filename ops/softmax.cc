@@ -140,7 +140,7 @@ class Softmax : public Op {
       return {y * (dy - sum(y * dy, {dim}, true))};
     }
     const Assignment a = inherited(c);
-    return {apply1(backward_op(log_), std::vector{y, dy}, c.attrs, &a)};
+    return {apply1(backward_op(log_), {y, dy}, c.attrs, &a)};
   }
 
  private:
@@ -154,12 +154,11 @@ const Op& forward_op(bool log) {
 
 DistTensor run_softmax(const DistTensor& x, int dim, bool log) {
   const Op& op = forward_op(log);
-  check_defined(op.name(), {&x, 1});
+  check_defined(op.name(), x);
   // As in torch, a scalar is a row of one element.
   if (x.ndim() == 0 && (dim == 0 || dim == -1))
     return reshape(run_softmax(reshape(x, {1}), 0, log), {});
-  return apply1(op, {&x, 1},
-                SoftmaxArgs{normalize_dim(dim, x.ndim(), op.name())});
+  return apply1(op, x, SoftmaxArgs{normalize_dim(dim, x.ndim(), op.name())});
 }
 
 }  // namespace

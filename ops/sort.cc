@@ -336,13 +336,13 @@ const Op& sort_op() {
 }  // namespace
 
 TopK sort(const DistTensor& x, int dim, bool descending) {
-  check_defined("sort", {&x, 1});
+  check_defined("sort", x);
   // As in torch, a scalar is a row of one element.
   if (x.ndim() == 0) return topk(x, 1, dim, descending);
   const int d = normalize_dim(dim, x.ndim(), "sort");
   const DistTensor rows = to_last(x, d);
   const std::vector<DistTensor> all =
-      apply(sort_op(), {&rows, 1}, SortArgs{descending});
+      apply(sort_op(), rows, SortArgs{descending});
   return {to_last(all[0], d), to_last(all[1], d)};
 }
 

@@ -54,7 +54,7 @@ DistTensor kept(const DistTensor& x, const std::vector<int>& dims, bool keepdim,
 }  // namespace
 
 DistTensor any(const DistTensor& x, std::vector<int> dims, bool keepdim) {
-  check_defined("any", {&x, 1});
+  check_defined("any", x);
   dims = known(x, std::move(dims));
   const DistTensor is = cast(x, DType::kBool);
   if (empty_rows(x, dims)) return cast(sum(is, dims, keepdim), DType::kBool);
@@ -62,7 +62,7 @@ DistTensor any(const DistTensor& x, std::vector<int> dims, bool keepdim) {
 }
 
 DistTensor all(const DistTensor& x, std::vector<int> dims, bool keepdim) {
-  check_defined("all", {&x, 1});
+  check_defined("all", x);
   dims = known(x, std::move(dims));
   const DistTensor is = cast(x, DType::kBool);
   if (empty_rows(x, dims)) {
@@ -72,13 +72,13 @@ DistTensor all(const DistTensor& x, std::vector<int> dims, bool keepdim) {
 }
 
 DistTensor count_nonzero(const DistTensor& x, std::vector<int> dims) {
-  check_defined("count_nonzero", {&x, 1});
+  check_defined("count_nonzero", x);
   return sum(cast(x, DType::kBool), known(x, std::move(dims)));
 }
 
 DistTensor bincount(const DistTensor& x, const DistTensor& weights,
                     int64_t minlength) {
-  check_defined("bincount", {&x, 1});
+  check_defined("bincount", x);
   DT_CHECK(x.ndim() == 1 && !is_float(x.dtype()) && x.dtype() != DType::kBool,
            "bincount", "takes a vector of i32 or i64, but got {}",
            x.spec()->to_string());
@@ -94,7 +94,7 @@ DistTensor bincount(const DistTensor& x, const DistTensor& weights,
 
 std::pair<DistTensor, DistTensor> aminmax(const DistTensor& x,
                                           std::vector<int> dims, bool keepdim) {
-  check_defined("aminmax", {&x, 1});
+  check_defined("aminmax", x);
   dims = known(x, std::move(dims));
   return {amin(x, dims, keepdim), amax(x, dims, keepdim)};
 }
@@ -102,7 +102,7 @@ std::pair<DistTensor, DistTensor> aminmax(const DistTensor& x,
 std::pair<DistTensor, DistTensor> var_mean(const DistTensor& x,
                                            std::vector<int> dims,
                                            double correction, bool keepdim) {
-  check_defined("var", {&x, 1});
+  check_defined("var", x);
   DT_CHECK(is_float(x.dtype()), "var", "{} has no variance; cast it to f32",
            x.spec()->to_string());
   dims = known(x, std::move(dims));
@@ -132,7 +132,7 @@ std::pair<DistTensor, DistTensor> std_mean(const DistTensor& x,
 
 DistTensor logsumexp(const DistTensor& in, std::vector<int> dims,
                      bool keepdim) {
-  check_defined("logsumexp", {&in, 1});
+  check_defined("logsumexp", in);
   const DistTensor x = floating(in);
   dims = known(x, std::move(dims));
   if (empty_rows(x, dims)) return log(sum(x, dims, keepdim));
@@ -147,7 +147,7 @@ DistTensor logsumexp(const DistTensor& in, std::vector<int> dims,
 
 DistTensor vector_norm(const DistTensor& x, double p, std::vector<int> dims,
                        bool keepdim) {
-  check_defined("vector_norm", {&x, 1});
+  check_defined("vector_norm", x);
   DT_CHECK(is_float(x.dtype()), "vector_norm", "{} has no norm; cast it to f32",
            x.spec()->to_string());
   dims = known(x, std::move(dims));

@@ -144,7 +144,7 @@ const Op& topk_op() {
 
 // x in the reverse order, but for NaNs, which stay largest.
 DistTensor reversed(std::string_view op, const DistTensor& x) {
-  check_defined(op, {&x, 1});
+  check_defined(op, x);
   return is_float(x.dtype()) ? neg(x.detach()) : bitwise_not(x);
 }
 
@@ -157,7 +157,7 @@ std::vector<DType> values_and_indices(std::string_view op, DType t) {
 }
 
 TopK topk(const DistTensor& x, int64_t k, int dim, bool largest) {
-  check_defined("topk", {&x, 1});
+  check_defined("topk", x);
   // As in torch, a scalar is a row of one element.
   if (x.ndim() == 0 && (dim == 0 || dim == -1)) {
     const TopK row = topk(reshape(x, {1}), k, 0, largest);
@@ -167,12 +167,12 @@ TopK topk(const DistTensor& x, int64_t k, int dim, bool largest) {
   const int d = normalize_dim(dim, x.ndim(), "topk");
   const DistTensor rows = to_last(x, d);
   const std::vector<DistTensor> best =
-      apply(topk_op(), {&rows, 1}, TopKArgs{k, largest});
+      apply(topk_op(), rows, TopKArgs{k, largest});
   return {to_last(best[0], d), to_last(best[1], d)};
 }
 
 DistTensor argmax(const DistTensor& x, int dim, bool keepdim) {
-  check_defined("argmax", {&x, 1});
+  check_defined("argmax", x);
   if (x.ndim() == 0) return topk(x, 1, dim).indices;
   const int d = normalize_dim(dim, x.ndim(), "argmax");
   const DistTensor best = topk(x.detach(), 1, d).indices;
@@ -181,7 +181,7 @@ DistTensor argmax(const DistTensor& x, int dim, bool keepdim) {
 
 // One dimension after the other, so that no rank needs another one's rows.
 DistTensor argmax(const DistTensor& x) {
-  check_defined("argmax", {&x, 1});
+  check_defined("argmax", x);
   DistTensor values = x.detach(), index;
   int64_t stride = 1;
   for (int d = x.ndim() - 1; d >= 0; --d) {
@@ -204,7 +204,7 @@ DistTensor argmin(const DistTensor& x) { return argmax(reversed("argmin", x)); }
 
 DistTensor multinomial(const DistTensor& weights, int64_t n, bool replacement,
                        Generator g) {
-  check_defined("multinomial", {&weights, 1});
+  check_defined("multinomial", weights);
   DT_CHECK(weights.ndim() > 0 && n >= 0, "multinomial",
            "cannot draw {} indices from {}; write 0 or more of a vector", n,
            weights.spec()->to_string());

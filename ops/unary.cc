@@ -91,22 +91,15 @@ const Unary& unary_op(int index, int order, bool settled = false) {
 InputGradients Unary::gradient(const GradientCall& g) const {
   const DistTensor& dy = g.cotangents[0];
   if (f_.affine()) return {dy};
-  if (f_.linear()) return {apply1(*this, {&dy, 1}, g.attrs)};
+  if (f_.linear()) return {apply1(*this, dy, g.attrs)};
   DT_CHECK(order_ < fn::kMaxOrder || !g.needed[0], name(),
            "fourth derivatives are not available; detach() a gradient before");
+  if (order_ == 0)
+    return {apply1(unary_op(index_, 1), {g.inputs[0], dy}, g.attrs)};
   InputGradients grads(g.inputs.size());
-  if (order_ == 0) {
-    DistTensor both[] = {g.inputs[0], dy};
-    return {apply1(unary_op(index_, 1), both, g.attrs)};
-  }
-  if (g.needed[0]) {
-    DistTensor both[] = {g.inputs[0], g.inputs[1]};
-    grads[0] = mul(apply1(unary_op(index_, order_ + 1), both, g.attrs), dy);
-  }
-  if (g.needed[1]) {
-    DistTensor both[] = {g.inputs[0], dy};
-    grads[1] = apply1(*this, both, g.attrs);
-  }
+  if (g.needed[0])
+    grads[0] = mul(apply1(unary_op(index_, order_ + 1), g.inputs, g.attrs), dy);
+  if (g.needed[1]) grads[1] = apply1(*this, {g.inputs[0], dy}, g.attrs);
   return grads;
 }
 
@@ -122,7 +115,7 @@ namespace internal {
 
 DistTensor unary(int index, const DistTensor& x, Numbers numbers) {
   const fn::Function& f = fn::unary_function(index);
-  check_defined(f.name, {&x, 1});
+  check_defined(f.name, x);
   DType t = x.dtype();
   if (f.promotes)
     for (const Number& n : numbers)
@@ -135,11 +128,11 @@ DistTensor unary(int index, const DistTensor& x, Numbers numbers) {
              name(t), numbers.begin()->value);
   const DistTensor in = cast(x, t);
   if (f.num_params == 0 && numbers.size() == 0)
-    return apply1(unary_op(index, 0), {&in, 1});
+    return apply1(unary_op(index, 0), in);
   double p[fn::kMaxParams];
   numbers_for(f, t, numbers, p);
   const bool settled = f.linear() && !finite_slope(index, p[0]);
-  return apply1(unary_op(index, 0, settled), {&in, 1},
+  return apply1(unary_op(index, 0, settled), in,
                 ::dtensor::args_of(index).make(p));
 }
 

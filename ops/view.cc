@@ -250,9 +250,9 @@ static const OpFamily kFamily("view", [] {
 
 static DistTensor shaped(const DistTensor& x, const Shape& shape, bool moves) {
   const Op& op = view_op(moves);
-  check_defined(op.name(), {&x, 1});
+  check_defined(op.name(), x);
   Shape s = resolve_shape(x, shape, op.name());
-  return s == x.shape() ? alias(x) : apply1(op, {&x, 1}, ViewArgs{s});
+  return s == x.shape() ? alias(x) : apply1(op, x, ViewArgs{s});
 }
 
 DistTensor view(const DistTensor& x, const Shape& shape) {
@@ -264,7 +264,7 @@ DistTensor reshape(const DistTensor& x, const Shape& shape) {
 }
 
 DistTensor permute(const DistTensor& x, const std::vector<int>& order) {
-  check_defined("permute", {&x, 1});
+  check_defined("permute", x);
   DT_CHECK(static_cast<int>(order.size()) == x.ndim(), "permute",
            "an order of {} dimensions does not fit {}", order.size(),
            x.spec()->to_string());
@@ -278,11 +278,11 @@ DistTensor permute(const DistTensor& x, const std::vector<int>& order) {
     identity &= at == args.order.size();
     args.order.push_back(at);
   }
-  return identity ? alias(x) : apply1(permute_op(), {&x, 1}, args);
+  return identity ? alias(x) : apply1(permute_op(), x, args);
 }
 
 DistTensor transpose(const DistTensor& x, int a, int b) {
-  check_defined("transpose", {&x, 1});
+  check_defined("transpose", x);
   // As in torch, a scalar has a dimension 0.
   const auto is_first = [](int d) { return d == 0 || d == -1; };
   if (x.ndim() == 0 && is_first(a) && is_first(b)) return alias(x);
@@ -295,7 +295,7 @@ DistTensor transpose(const DistTensor& x, int a, int b) {
 }
 
 DistTensor squeeze(const DistTensor& x, const std::vector<int>& dims) {
-  check_defined("squeeze", {&x, 1});
+  check_defined("squeeze", x);
   std::vector<bool> named(static_cast<size_t>(x.ndim()), false);
   for (int d : dims)
     if (x.ndim() > 0 || (d != 0 && d != -1))
@@ -312,14 +312,14 @@ DistTensor squeeze(const DistTensor& x, int dim) {
 }
 
 DistTensor squeeze(const DistTensor& x) {
-  check_defined("squeeze", {&x, 1});
+  check_defined("squeeze", x);
   std::vector<int> all;
   for (int d = 0; d < x.ndim(); ++d) all.push_back(d);
   return squeeze(x, all);
 }
 
 DistTensor unsqueeze(const DistTensor& x, int dim) {
-  check_defined("unsqueeze", {&x, 1});
+  check_defined("unsqueeze", x);
   Shape s = x.shape();
   s.insert(normalize_dim(dim, x.ndim() + 1, "unsqueeze"), 1);
   return view(x, s);
