@@ -157,9 +157,9 @@ class Conversation {
     std::vector<nn::TextPieces> pieces;
     pieces.emplace_back(model_.tokenizer, args_.text.stop);
     std::string text;
-    int64_t generated = 0;
+    AnswerTokens tokens;
     follow(
-        *ticket, pieces, generated, [] { return stop_answer == 0; },
+        *ticket, pieces, tokens, [] { return stop_answer == 0; },
         [&](size_t, const nn::TextPiece& piece, const char*) {
           fmt::print("{}", piece.text);
           std::fflush(stdout);

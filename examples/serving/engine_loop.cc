@@ -88,7 +88,7 @@ class Loop {
     for (auto& [number, request] : work.added) {
       if (queue_)
         request.on_token = [this, n = number](const nn::DrawnToken& t) {
-          queue_->token(n, t);
+          queue_->token(n, t, engine_.cached_tokens(requests_.at(n)));
           return true;
         };
       requests_[number] = engine_.add(std::move(request));

@@ -3,9 +3,10 @@
 namespace dtensor::examples {
 
 bool follow(Ticket& ticket, std::vector<nn::TextPieces>& all,
-            int64_t& generated, const std::function<bool()>& goes_on,
+            AnswerTokens& tokens, const std::function<bool()>& goes_on,
             const ShowPiece& shown) {
   std::vector<bool> ended(all.size());
+  tokens.cached.resize(all.size());
   for (size_t left = ended.size(); left > 0;) {
     const std::optional<TextEvent> e = ticket.next();
     if (!goes_on()) return false;
@@ -14,7 +15,8 @@ bool follow(Ticket& ticket, std::vector<nn::TextPieces>& all,
     const char* finish = nullptr;
     nn::TextPiece piece;
     if (e->token) {
-      ++generated;
+      ++tokens.generated;
+      tokens.cached[e->text] = e->cached;
       piece = pieces.push(*e->token);
       if (pieces.stopped()) {
         ticket.cancel(e->text);

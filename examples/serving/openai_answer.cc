@@ -44,10 +44,14 @@ Json OpenAiAnswer::head(const char* object) const {
           {"choices", Json::array()}};
 }
 
-Json OpenAiAnswer::usage(int64_t generated) const {
+Json OpenAiAnswer::usage(const AnswerTokens& tokens) const {
+  int64_t cached = 0;  // a prompt counts once, however many texts it has
+  for (size_t i = 0; i < tokens.cached.size(); i += request_.n)
+    cached += tokens.cached[i];
   return {{"prompt_tokens", request_.prompt_tokens},
-          {"completion_tokens", generated},
-          {"total_tokens", request_.prompt_tokens + generated}};
+          {"completion_tokens", tokens.generated},
+          {"total_tokens", request_.prompt_tokens + tokens.generated},
+          {"prompt_tokens_details", {{"cached_tokens", cached}}}};
 }
 
 std::string OpenAiAnswer::text(int64_t id) const {
@@ -126,9 +130,9 @@ Json OpenAiAnswer::chunk(size_t choice, const nn::TextPiece& piece,
                   finish ? Json(finish) : Json());
 }
 
-Json OpenAiAnswer::usage_chunk(int64_t generated) const {
+Json OpenAiAnswer::usage_chunk(const AnswerTokens& tokens) const {
   Json out = head(request_.chat ? "chat.completion.chunk" : "text_completion");
-  out["usage"] = usage(generated);
+  out["usage"] = usage(tokens);
   return out;
 }
 
@@ -141,7 +145,7 @@ void OpenAiAnswer::add(size_t choice, const nn::TextPiece& piece,
   c.finish = finish;
 }
 
-Json OpenAiAnswer::whole(int64_t generated) const {
+Json OpenAiAnswer::whole(const AnswerTokens& tokens) const {
   Json out = head(request_.chat ? "chat.completion" : "text_completion");
   for (size_t i = 0; i < choices_.size(); ++i) {
     const Choice& c = choices_[i];
@@ -156,7 +160,7 @@ Json OpenAiAnswer::whole(int64_t generated) const {
     choice["finish_reason"] = c.finish;
     out["choices"].push_back(std::move(choice));
   }
-  out["usage"] = usage(generated);
+  out["usage"] = usage(tokens);
   return out;
 }
 

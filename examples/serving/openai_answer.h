@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "dtensor/nn/text/text_pieces.h"
+#include "examples/serving/follow.h"
 #include "examples/serving/openai_request.h"
 
 namespace dtensor::examples {
@@ -24,11 +25,11 @@ class OpenAiAnswer {
   // `finish` is null, or the reason why the text ends with this piece.
   nlohmann::ordered_json chunk(size_t choice, const nn::TextPiece&,
                                const char* finish);
-  nlohmann::ordered_json usage_chunk(int64_t generated) const;
+  nlohmann::ordered_json usage_chunk(const AnswerTokens&) const;
 
   // Collects a piece for whole().
   void add(size_t choice, const nn::TextPiece&, const char* finish);
-  nlohmann::ordered_json whole(int64_t generated) const;
+  nlohmann::ordered_json whole(const AnswerTokens&) const;
 
  private:
   struct Choice {
@@ -40,7 +41,7 @@ class OpenAiAnswer {
   nlohmann::ordered_json chunk_of(size_t choice, nlohmann::ordered_json delta,
                                   nlohmann::ordered_json logprobs,
                                   nlohmann::ordered_json finish) const;
-  nlohmann::ordered_json usage(int64_t generated) const;
+  nlohmann::ordered_json usage(const AnswerTokens&) const;
   // The logprobs of a piece's tokens. The piece begins after so many
   // characters.
   nlohmann::ordered_json logprobs(const std::vector<nn::DrawnToken>&,

@@ -115,6 +115,7 @@ class Reader {
     read_logprobs(out, text);
     const int64_t n = integer("n", 1, 1, kMostChoices);
     check_count(n, most);
+    out.n = static_cast<size_t>(n);
     const uint64_t seed = read_seed();
     for (std::vector<int64_t>& prompt : prompts()) {
       const auto size = std::ssize(prompt);

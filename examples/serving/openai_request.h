@@ -30,7 +30,8 @@ struct OpenAiRequest {
   bool stream = false, include_usage = false, logprobs = false;
   std::vector<std::string> stop = {};
   int64_t prompt_tokens = 0;
-  // `n` for each prompt, whose seeds follow each other.
+  // n for each prompt, whose seeds follow each other.
+  size_t n = 1;
   std::vector<nn::TextRequest> texts = {};
 };
 

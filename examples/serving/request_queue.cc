@@ -139,12 +139,13 @@ Work RequestQueue::take(double seconds) {
   return std::exchange(work_to_do_, {});
 }
 
-void RequestQueue::token(int64_t number, const nn::DrawnToken& token) {
+void RequestQueue::token(int64_t number, const nn::DrawnToken& token,
+                         int64_t cached) {
   const std::lock_guard lock(mutex_);
   ++counts_.generated_tokens;
   if (const auto o = owners_.find(number); o != owners_.end())
     ++o->second.status.generated;
-  push_locked(number, {.token = token});
+  push_locked(number, {.token = token, .cached = cached});
 }
 
 void RequestQueue::finished(int64_t number, nn::Finish why) {

@@ -19,6 +19,7 @@ namespace dtensor::examples {
 struct TextEvent {
   size_t text = 0;  // which one
   std::optional<nn::DrawnToken> token = {};
+  int64_t cached = 0;  // with a token: Engine::cached_tokens() of the text
   std::optional<nn::Finish> finish = {};  // the last event of a text
 };
 
@@ -103,7 +104,8 @@ class RequestQueue {
   void close();
   // Waits for work until there is some or the time is over.
   Work take(double seconds);
-  void token(int64_t number, const nn::DrawnToken&);
+  // cached: of its text, as Engine::cached_tokens() says.
+  void token(int64_t number, const nn::DrawnToken&, int64_t cached);
   void finished(int64_t number, nn::Finish);
   void stepped(const nn::Engine&, bool did_something);
   void heard(size_t rank, const RankNumbers&);

@@ -36,14 +36,14 @@ struct Open {
   OpenAiRequest request;
   OpenAiAnswer answer;
   std::vector<nn::TextPieces> pieces;
-  int64_t generated = 0;  // tokens
+  AnswerTokens tokens;
   std::shared_ptr<Ticket> ticket;
 };
 
 // follow(), until the client leaves.
 bool show(Open& open, int socket, const ShowPiece& shown) {
   return follow(
-      *open.ticket, open.pieces, open.generated,
+      *open.ticket, open.pieces, open.tokens,
       [&] { return !explore::has_left(socket); }, shown);
 }
 
@@ -55,7 +55,7 @@ HttpAnswer whole(Open& open, int socket) {
              return true;
            });
   if (!all) return {.status = 499};  // nobody reads it
-  return {.body = text_of(open.answer.whole(open.generated))};
+  return {.body = text_of(open.answer.whole(open.tokens))};
 }
 
 // Server-sent events.
@@ -76,7 +76,7 @@ void stream(Open& open, int socket, const HttpAnswer::Send& send) {
         });
     if (!all) return;
     if (open.request.include_usage &&
-        !event(open.answer.usage_chunk(open.generated)))
+        !event(open.answer.usage_chunk(open.tokens)))
       return;
     send("data: [DONE]\n\n");
   } catch (const std::exception& e) {

@@ -166,7 +166,8 @@ class Answers(unittest.TestCase):
         self.assertEqual(answer["choices"], [{"index": 0, "text": want["text"][0],
                                               "logprobs": None, "finish_reason": "length"}])
         self.assertEqual(answer["usage"], {"prompt_tokens": 5, "completion_tokens": 30,
-                                           "total_tokens": 35})
+                                           "total_tokens": 35,
+                                           "prompt_tokens_details": {"cached_tokens": 0}})
         self.assertEqual((answer["object"], answer["model"]), ("text_completion", "tiny"))
         self.assertEqual(len(self.server.complete(logprobs=0)["choices"][0]["logprobs"]["tokens"]),
                          16)
@@ -355,9 +356,17 @@ class Answers(unittest.TestCase):
                          ("tiny", "", [], status["free_pages"]))
         for cached in (0, 32):  # a page of equal tokens
             before = self.server.metrics()["cached_tokens_total"]
-            self.server.complete(prompt=[9] * 40, max_tokens=1)
+            answer = self.server.complete(prompt=[9] * 40, max_tokens=1)
             self.assertEqual(self.server.wait_for_metric("running", 0), 0)
             self.assertEqual(self.server.metrics()["cached_tokens_total"] - before, cached)
+            self.assertEqual(answer["usage"]["prompt_tokens_details"], {"cached_tokens": cached})
+        # A prompt counts once, however many texts it has.
+        new, old = [7] * 40, [9] * 40
+        usage = self.server.complete(prompt=[new, old], n=3, max_tokens=1)["usage"]
+        self.assertEqual((usage["prompt_tokens"], usage["prompt_tokens_details"]),
+                         (80, {"cached_tokens": 32}))
+        usage = self.server.stream(prompt=old, stream_options={"include_usage": True})[-1]["usage"]
+        self.assertEqual(usage["prompt_tokens_details"], {"cached_tokens": 32})
         page = self.server.ask("/")[1]
         self.assertIn("connect-src 'self'", page)
         self.assertIn("/v1/chat/completions", page)
