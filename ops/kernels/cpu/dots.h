@@ -81,12 +81,12 @@ void dots(int64_t d, const T* q, int64_t row, const S* k, int64_t stride, T* to,
   for (int r = 0; r < R; ++r) sums<K>(all[r], to + r * step);
 }
 
-// fn.template operator()<N>(i) for the i in [0, n), N or 1 at a time.
+// fn.template operator()<N>(i) for the i in [from, n), N at a time, and then a
+// half, a quarter, ... of N.
 template <int N, class Fn>
-void by(int64_t n, Fn&& fn) {
-  int64_t i = 0;
-  for (; i + N <= n; i += N) fn.template operator()<N>(i);
-  for (; i < n; ++i) fn.template operator()<1>(i);
+void by(int64_t n, Fn&& fn, int64_t from = 0) {
+  for (; from + N <= n; from += N) fn.template operator()<N>(from);
+  if constexpr (N > 1) by<N / 2>(n, fn, from);
 }
 
 // to[i, j] = the product of row i of x [m, k] and row j of w [n, k]. Reads each

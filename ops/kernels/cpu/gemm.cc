@@ -19,8 +19,19 @@ namespace dtensor::kernels {
 namespace cpu {
 namespace {
 
-// As many rows as read a half type's matrix faster than the libraries do.
-constexpr int64_t kFewRows = 8;
+// Whether few_rows() is faster than the libraries: it reads the transpose of b,
+// [n, k], once from memory. Up to three rows of floats are faster in the
+// library while that matrix stays in the cache.
+template <class T, class TC>
+bool is_few(int64_t m, int64_t n, int64_t k, Mat<const T> a, Mat<const T> b,
+            Mat<TC> c, bool accumulate) {
+  constexpr int64_t kCached = 1 << 20;            // bytes
+  const bool wide = sizeof(TC) == sizeof(float);  // else c is made from floats
+  return m <= 8 && a.col == 1 && b.row == 1 &&
+         !(wide && (accumulate || c.col != 1)) &&
+         (sizeof(T) < sizeof(float) || m >= 4 ||
+          n * k * int64_t{sizeof(T)} >= kCached);
+}
 // Up to this m n k, a library call costs more than the product itself.
 constexpr int64_t kTiny = 4096;
 
@@ -165,6 +176,9 @@ void gemm2d(int64_t m, int64_t n, int64_t k, Mat<const T> a, Mat<const T> b,
   const int64_t w = Vec<T>::n;
   if (c.col == 1 && m * n * k <= kTiny && (n + w - 1) / w * w * k <= kTiny)
     return tiny(m, n, k, a, b, c, accumulate);
+  if constexpr (std::is_same_v<T, float>)
+    if (is_few(m, n, k, a, b, c, accumulate))
+      return few_rows(m, n, k, a.p, a.row, b.p, b.col, c.p, c.row);
   normalized<T, T>(
       m, n, k, a, b, c, accumulate,
       [k](int64_t m, int64_t n, const Operand<T>& a, const Operand<T>& b, T* c,
@@ -228,8 +242,7 @@ void gemm_halves(int64_t m, int64_t n, int64_t k, Mat<const T> a,
     return;
   }
   constexpr bool kWide = std::is_same_v<TC, float>;
-  const bool few = m <= kFewRows && a.col == 1 && b.row == 1 &&
-                   !(kWide && (accumulate || c.col != 1));
+  const bool few = is_few(m, n, k, a, b, c, accumulate);
   if constexpr (std::is_same_v<T, bf16>) {
     bool done = false;
     if (!few)
