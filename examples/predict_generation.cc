@@ -91,15 +91,6 @@ std::vector<DistTensor> cached_in(const nn::LanguageModel& model,
   return all;
 }
 
-// The price of an operator's work. That of a lookup in a table is of the rows
-// that it returns; layouts are chosen as if it read the whole table.
-int64_t work_ps(const OpCall& call, const CostTable& cost) {
-  const std::string_view op = call.op.name();
-  if (op != "embedding" && op != "index_select") return call.decision.work_ps;
-  return cost.work_ps(
-      0, 2.0 * static_cast<double>(call.decision.out[0]->largest_part_bytes()));
-}
-
 // Runs fn(), and adds what it sends and computes on this rank to `part`.
 void observe(const nn::LanguageModel& model, Part& part,
              const std::function<void()>& fn) {
@@ -108,8 +99,7 @@ void observe(const nn::LanguageModel& model, Part& part,
   const Scoped<std::function<void(const OpCall&)>> trace(
       op_trace(context), [&](const OpCall& call) {
         // This rank does not run the operators of other stages.
-        if (call.out[0].here())
-          part.work_ps += work_ps(call, context.planner.cost());
+        if (call.out[0].here()) part.work_ps += call.decision.work_ps;
       });
   OpRecorder* const recorder = part.record.get();
   const Scoped<OpRecorder*> shown(context.recorder, recorder);

@@ -73,7 +73,9 @@ Tensor flat_rows(const Tensor& x, int keep) {
 class Embedding : public Op {
  public:
   explicit Embedding(Kind kind)
-      : Op(kind == Kind::kTable ? "embedding" : "index_select"), kind_(kind) {}
+      : Op(kind == Kind::kTable ? "embedding" : "index_select",
+           {.work = {.flops_per_point = 0, .looked_up = 1}}),
+        kind_(kind) {}
 
   BoundRule bind(const std::vector<Shape>& shapes,
                  const Attrs&) const override {
@@ -167,7 +169,8 @@ class Embedding : public Op {
 class EmbeddingBackward : public Op {
  public:
   explicit EmbeddingBackward(Kind kind)
-      : Op(kind == Kind::kTable ? "embedding_backward" : "index_add"),
+      : Op(kind == Kind::kTable ? "embedding_backward" : "index_add",
+           {.work = {.flops_per_point = 0}}),
         kind_(kind) {}
 
   BoundRule bind(const std::vector<Shape>& shapes,

@@ -88,7 +88,7 @@ std::vector<Sample> row_samples(bool put) {
 // other ranks contribute zeros.
 class Take : public Op {
  public:
-  Take() : Op("gather") {}
+  Take() : Op("gather", {.work = {.flops_per_point = 0, .looked_up = 1}}) {}
 
   BoundRule bind(const std::vector<Shape>& shapes,
                  const Attrs&) const override {
@@ -142,7 +142,7 @@ class Take : public Op {
 // dy "...k", indices "...k" -> "...n"
 class Put : public Op {
  public:
-  Put() : Op("scatter_add") {}
+  Put() : Op("scatter_add", {.work = {.flops_per_point = 0}}) {}
 
   BoundRule bind(const std::vector<Shape>& shapes,
                  const Attrs& attrs) const override {
@@ -181,7 +181,9 @@ class Put : public Op {
 // indices "...k" -> "...n": the last place of each index, or -1.
 class LastPlace : public Op {
  public:
-  LastPlace() : Op("scatter", {.differentiable = false}) {}
+  LastPlace()
+      : Op("scatter",
+           {.work = {.flops_per_point = 0}, .differentiable = false}) {}
 
   BoundRule bind(const std::vector<Shape>& shapes,
                  const Attrs& attrs) const override {

@@ -86,7 +86,7 @@ class Candidates {
     bool exact;     // whether it is the price
     int steps = 0;  // steps of the move, if exact
     bool allowed = true;
-    double bytes;  // bytes of its largest part
+    double bytes;  // of its largest part that are read or written
   };
   struct Least {
     int64_t ps;
@@ -205,7 +205,8 @@ class Candidates {
     const auto& [spec, from, to] = made.needed;
     const Plan* plan = planner_.quick_plan(from, to, made.ps);
     made.exact = plan != nullptr;
-    made.bytes = static_cast<double>(spec->largest_part_bytes());
+    made.bytes = static_cast<double>(spec->largest_part_bytes()) *
+                 (is_input(t) ? work_.reads(t) : work_.writes());
     if (plan) finish(t, made, *plan);
     // A move that takes time sends something.
     if (is_input(t) && inputs_[t].keep == Keep::kStay && made.ps > 0)
@@ -406,13 +407,13 @@ std::optional<Choice> in_place(const BoundRule& rule,
     const Spec* have = inputs[i].spec;
     if (!lies_so(rule, c.assignment, i, *have)) return std::nullopt;
     c.in.push_back(have);
-    bytes += static_cast<double>(have->largest_part_bytes());
+    bytes += static_cast<double>(have->largest_part_bytes()) * work.reads(i);
   }
   for (size_t o = 0; o < dtypes.size(); ++o) {
     const Needed n = needed_output(rule, inputs, c.assignment, o, dtypes[o]);
     if (n.from != n.to) return std::nullopt;
     c.out.push_back(n.spec);
-    bytes += static_cast<double>(n.spec->largest_part_bytes());
+    bytes += static_cast<double>(n.spec->largest_part_bytes()) * work.writes();
   }
   c.work_ps =
       work_ps(rule, work, rule.largest_share(c.assignment, mesh), bytes, cost);
@@ -441,14 +442,14 @@ Choice price(const BoundRule& rule, std::span<const OpInput> inputs,
     c.comm_ps += p.time_ps;
     c.steps += static_cast<int>(p.steps.size());
     c.feasible &= allows(inputs[i].keep, p);
-    bytes += static_cast<double>(n.spec->largest_part_bytes());
+    bytes += static_cast<double>(n.spec->largest_part_bytes()) * work.reads(i);
   }
   for (size_t o = 0; o < out_dtypes.size(); ++o) {
     const Needed n =
         needed_output(rule, inputs, c.assignment, o, out_dtypes[o]);
     c.out.push_back(n.spec);
     c.reduce_ps += planner.plan(n.from, n.to).time_ps;
-    bytes += static_cast<double>(n.spec->largest_part_bytes());
+    bytes += static_cast<double>(n.spec->largest_part_bytes()) * work.writes();
   }
   c.comm_ps += exchange_ps(rule, inputs, work, c.assignment, planner.cost());
   c.work_ps = work_ps(rule, work, rule.largest_share(c.assignment, mesh), bytes,

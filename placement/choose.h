@@ -62,6 +62,14 @@ struct OpWork {
     std::string_view of = {};
     int times = 0;
   } exchange = {};
+  // Bit i is set if only as many bytes of input i are read as are written, like
+  // the rows of a table that are looked up.
+  uint32_t looked_up = 0;
+
+  // How often the bytes of input i, and those of an output, are read or
+  // written.
+  double reads(size_t i) const { return looked_up >> i & 1 ? 0 : 1; }
+  double writes() const { return looked_up ? 2 : 1; }
 };
 
 struct Choice {
