@@ -206,8 +206,8 @@ class DistTensor {
   std::shared_ptr<Impl> impl_;
 };
 
-// Tensors as an argument: a vector, an array or a span of them, {a, b}, or one
-// tensor. Does not own them, so that a variable of this type can outlive them.
+// The type of a parameter that takes tensors: a vector, an array or a span of
+// them, {a, b}, or one tensor. Do not store it: it does not own the tensors.
 class TensorList : public std::span<const DistTensor> {
  public:
   using std::span<const DistTensor>::span;
