@@ -120,6 +120,11 @@ void cuda_set_options(const CudaOptions& options) {
   plugin().set_options(options);
 }
 
+std::map<std::string, int64_t> cuda_declined() {
+  cuda_devices();
+  return plugin().declined();
+}
+
 NcclLibrary& cuda_nccl() {
   cuda_devices();
   return plugin().nccl();

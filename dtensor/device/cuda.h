@@ -7,6 +7,10 @@
 //   ../lib, relative to the folder of the program
 //   the system's library path
 #pragma once
+#include <cstdint>
+#include <map>
+#include <string>
+
 #include "dtensor/comm/nccl/link.h"
 #include "dtensor/device/cuda_options.h"
 #include "dtensor/device/device.h"
@@ -23,6 +27,12 @@ Device& cuda(int index);
 
 // Sets how all GPUs compute from now on. Throws Error if there are none.
 void cuda_set_options(const CudaOptions&);
+
+// How often, so far, cuBLASLt and cuDNN had no kernel for a call that was meant
+// for them, so that a slower one did the work: by kind, such as "bf16 product
+// with bgrad", cuBLASLt's name of the epilogue. Throws Error if there are no
+// GPUs.
+std::map<std::string, int64_t> cuda_declined();
 
 // NCCL, which connects the GPUs. Throws Error if there are no GPUs.
 NcclLibrary& cuda_nccl();

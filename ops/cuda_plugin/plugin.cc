@@ -45,7 +45,8 @@ CudaPlugin describe() {
           why_none.c_str(),
           &device,
           &nccl_library,
-          [](const CudaOptions& o) { kernels::cuda::options = o; }};
+          [](const CudaOptions& o) { kernels::cuda::options = o; },
+          [] { return kernels::cuda::declined.counts(); }};
 }
 
 }  // namespace

@@ -7,8 +7,10 @@
 #include <cmath>
 #include <cstring>
 #include <initializer_list>
+#include <map>
 #include <random>
 #include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -98,7 +100,7 @@ TEST_F(CublasLtTest, IsTheProduct) {
   }
   EXPECT_GT(taken, 1000);
   EXPECT_GT(left_alone, 100);
-  EXPECT_EQ(cublaslt_declined(), 0);
+  EXPECT_EQ(declined.counts(), (std::map<std::string, int64_t>{}));
 }
 
 constexpr Epilogue::Kind kEpilogues[] = {Epilogue::kBias, Epilogue::kGeluTanh,
@@ -241,12 +243,14 @@ TEST_F(CublasLtTest, ALayerOfAModelIsOneCall) {
 
 TEST_F(CublasLtTest, WithoutAnAlgorithmForTheEpilogueTheProductIsLeft) {
   world.epilogues = false;
-  const int64_t before = cublaslt_declined();
+  const auto before = declined.counts();
   Layer layer(Epilogue::kBias);
   layer.g.m = 63;
   EXPECT_FALSE(layer.run(DType::kBF16));
   EXPECT_EQ(world.products, 0);
-  EXPECT_EQ(cublaslt_declined(), before);
+  auto expected = before;
+  ++expected["bf16 product with bias"];
+  EXPECT_EQ(declined.counts(), expected);
   layer.g.epilogue = {};
   EXPECT_TRUE(layer.run(DType::kBF16));
 }
@@ -315,7 +319,7 @@ TEST_F(CublasLtTest, WithoutAnAlgorithmItIsAnothersWork) {
   Square square(14);
   EXPECT_FALSE(square.run());
   EXPECT_FALSE(square.run());
-  EXPECT_EQ(cublaslt_declined(), 2);
+  EXPECT_EQ(declined.counts()["f32 product"], 2);
   EXPECT_EQ(square.c[0], 5);
 }
 

@@ -5,6 +5,9 @@
 // can catch Errors that the library throws, because g++ compares exception
 // types by name (and both use the same libstdc++.so).
 #pragma once
+#include <cstdint>
+#include <map>
+#include <string>
 #include <string_view>
 
 #include "dtensor/comm/nccl/link.h"
@@ -26,6 +29,7 @@ struct CudaPlugin {
   Device& (*device)(int index);  // 0 <= index < devices
   NcclLibrary& (*nccl)();
   void (*set_options)(const CudaOptions&);
+  std::map<std::string, int64_t> (*declined)();
 };
 
 }  // namespace dtensor

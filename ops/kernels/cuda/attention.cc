@@ -6,7 +6,6 @@ namespace dtensor::kernels::cuda {
 
 bool cudnn_attention(Stream, const AttentionForward&) { return false; }
 bool cudnn_attention(Stream, const AttentionBackward&) { return false; }
-int64_t cudnn_declined() { return 0; }
 std::string cudnn_attention_library() {
   return "no cuDNN: built without cudnn_frontend.h";
 }
@@ -21,7 +20,6 @@ std::string cudnn_attention_library() {
 #include <cudnn_frontend.h>
 #include <fmt/format.h>
 
-#include <atomic>
 #include <bit>
 #include <map>
 #include <memory>
@@ -49,8 +47,6 @@ constexpr const char* kWhere = "attention";
 
 // The number of graphs kept per device and thread. A model needs a few.
 constexpr size_t kMostGraphs = 256;
-
-std::atomic<int64_t> declined = 0;
 
 // A tensor's id in a graph.
 constexpr int64_t id(int operand) { return operand + 1; }
@@ -321,7 +317,7 @@ bool run(cudaStream_t stream, Session& session, const AttentionGraph& g,
   const Attention& a = grad.of;
   const Built& built = session.built(stream, g);
   if (!built.graph) {
-    ++declined;
+    declined.count(g.backward ? "attention's gradient" : "attention");
     return false;
   }
   const cudnnHandle_t handle = session.handle(stream, g);
@@ -370,8 +366,6 @@ bool cudnn_attention(Stream s, const AttentionBackward& a) {
   const auto g = attention_graph(mine.cudnn(), a);
   return g && run(stream, mine, *g, a);
 }
-
-int64_t cudnn_declined() { return declined; }
 
 std::string cudnn_attention_library() {
   const size_t v = cudnnGetVersion();

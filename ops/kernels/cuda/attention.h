@@ -13,10 +13,6 @@ namespace dtensor::kernels::cuda {
 bool cudnn_attention(Stream, const AttentionForward&);
 bool cudnn_attention(Stream, const AttentionBackward&);
 
-// The number of calls so far for which cuDNN had no kernel on this GPU,
-// although attention_calls.h selected it.
-int64_t cudnn_declined();
-
 // "cuDNN 9.19.0, cudnn-frontend 1.32.0", or the reason why it is not available.
 std::string cudnn_attention_library();
 

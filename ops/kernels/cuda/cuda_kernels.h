@@ -1,6 +1,10 @@
 // The kernels of CUDA devices.
 #pragma once
 #include <atomic>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
 
 #include "dtensor/device/cuda_options.h"
 #include "dtensor/ops/kernels/kernels.h"
@@ -13,6 +17,24 @@ const Kernels& cuda_kernels();
 namespace kernels::cuda {
 // Those of this library; see cuda_set_options(). Any thread may set them.
 inline std::atomic<CudaOptions> options;
+
+// See cuda_declined(). Any thread may call both.
+class Declined {
+ public:
+  void count(const std::string& what) {
+    std::lock_guard lock(mutex_);
+    ++counts_[what];
+  }
+  std::map<std::string, int64_t> counts() {
+    std::lock_guard lock(mutex_);
+    return counts_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::string, int64_t> counts_;
+};
+inline Declined declined;
 }  // namespace kernels::cuda
 
 }  // namespace dtensor

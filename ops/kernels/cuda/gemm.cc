@@ -4,7 +4,6 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
-#include <atomic>
 #include <bit>
 #include <cstdint>
 #include <limits>
@@ -33,8 +32,6 @@ constexpr size_t kWorkspaceBytes = size_t{32} << 20;  // for each stream
 constexpr int kCandidates = 16;                       // algorithms to time
 constexpr int kRuns = 3;                              // timed runs of each
 constexpr size_t kPlans = 4096;                       // plans to keep
-
-std::atomic<int64_t> declined = 0;
 
 void check_lt(cublasStatus_t status, const char* what) {
   DT_CHECK(status == CUBLAS_STATUS_SUCCESS, "gemm",
@@ -400,8 +397,6 @@ uint32_t alignment(const void* data, int64_t item_size, int64_t next,
 
 }  // namespace
 
-int64_t cublaslt_declined() { return declined; }
-
 bool cublaslt_gemm(Stream s, const Gemm& g) {
   const DType in = g.type, out = g.c_type;
   const bool tf32 = in == DType::kF32 && options.load().tf32;
@@ -439,7 +434,9 @@ bool cublaslt_gemm(Stream s, const Gemm& g) {
   Plan plan = plan_of(handle, key, *types, first, stream);
   if (!plan.possible) {
     // If an epilogue is not available, the product alone may be.
-    declined += e.kind == Epilogue::kNone;
+    constexpr const char* kWith[] = {"", " with bias", " with gelu",
+                                     " with bgrad"};
+    declined.count(fmt::format("{} product{}", name(in), kWith[e.kind]));
     return false;
   }
 

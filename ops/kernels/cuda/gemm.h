@@ -19,8 +19,4 @@ namespace dtensor::kernels::cuda {
 // timed, and the first proposal is kept.
 bool cublaslt_gemm(Stream, const Gemm&);
 
-// The number of calls so far for which cuBLASLt had no algorithm, although
-// gemm_calls.h selected it.
-int64_t cublaslt_declined();
-
 }  // namespace dtensor::kernels::cuda
