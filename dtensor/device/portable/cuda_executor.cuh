@@ -90,38 +90,47 @@ __device__ inline Pack<T, W> load_each(const T* p) {
   return pack;
 }
 
-// f(j, in[j]...) for the elements of `lane`, one of `lanes`. Each lane gets the
-// same elements in the same order for every alignment; otherwise the bits of a
-// sum would depend on it.
+// f(j, pack...) for the packs of elements of `lane`, one of `lanes`, that begin
+// at j. At the end of a row, a pack has one element. Each lane gets the same
+// packs in the same order for every alignment; otherwise the bits of a sum
+// would depend on it.
+template <class F, class... In>
+__device__ inline void each_pack(int64_t lane, int64_t lanes, int64_t n, F& f,
+                                 const In*... in) {
+  constexpr int W = kPack<In...>;
+  const int64_t step = lanes * W, done = n / W * W;
+  int64_t j = lane * W;
+  if ((aligned(in, W) && ...)) {
+    // The loads of two rounds are issued together, because few blocks of long
+    // rows share a multiprocessor; not those of doubles, whose functions take
+    // all registers.
+    for (; W > 2 && j + step < done; j += 2 * step)
+      [&](const Pack<In, W>&... first) {
+        [&](const Pack<In, W>&... second) {
+          f(j, first...);
+          f(j + step, second...);
+        }(load<W>(in + j + step)...);
+      }(load<W>(in + j)...);
+    for (; j < done; j += step) f(j, load<W>(in + j)...);
+  } else {
+    for (; j < done; j += step) f(j, load_each<W>(in + j)...);
+  }
+  for (j = done + lane; j < n; j += lanes) f(j, load_each<1>(in + j)...);
+}
+
+// f(j, in[j]...) for the elements of `lane`, as each_pack() orders them.
 template <class F, class... In>
 __device__ inline void each_lane(int64_t lane, int64_t lanes, int64_t n, F& f,
                                  const In*... in) {
-  int64_t done = 0;
   if constexpr (sizeof...(In) > 0) {
-    constexpr int W = kPack<In...>;
-    const auto take = [&](int64_t j, const Pack<In, W>&... pack) {
+    const auto take = [&]<int W>(int64_t j, const Pack<In, W>&... pack) {
 #pragma unroll
       for (int w = 0; w < W; ++w) f(j + w, pack.v[w]...);
     };
-    const int64_t step = lanes * W;
-    int64_t j = lane * W;
-    done = n / W * W;
-    if ((aligned(in, W) && ...)) {
-      // The loads of two rounds are issued together, because the block of a
-      // long row has its multiprocessor to itself.
-      for (; j + step < done; j += 2 * step)
-        [&](const Pack<In, W>&... first) {
-          [&](const Pack<In, W>&... second) {
-            take(j, first...);
-            take(j + step, second...);
-          }(load<W>(in + j + step)...);
-        }(load<W>(in + j)...);
-      if (j < done) take(j, load<W>(in + j)...);
-    } else {
-      for (; j < done; j += step) take(j, load_each<W>(in + j)...);
-    }
+    each_pack(lane, lanes, n, take, in...);
+  } else {
+    for (int64_t j = lane; j < n; j += lanes) f(j);
   }
-  for (int64_t j = done + lane; j < n; j += lanes) f(j, in[j]...);
 }
 
 // The value of another lane of the warp, for any type.
@@ -276,6 +285,33 @@ class Row {
     A a = zero;
     auto take = [&](int64_t j, const In&... x) { a = op(a, f(j, x...)); };
     each_lane(lane_, lanes_, n, take, in...);
+    return of_lanes(a, zero, op);
+  }
+  // As reduce(), for an f(a, pack...) that combines a with the elements `v` of
+  // packs.
+  template <class A, class Op, class F, class... In>
+  __device__ A reduce_packs(int64_t n, A zero, Op op, F f, const In*... in) {
+    A a = zero;
+    auto take = [&](int64_t, const auto&... pack) { a = f(a, pack...); };
+    each_pack(lane_, lanes_, n, take, in...);
+    return of_lanes(a, zero, op);
+  }
+  template <class T>
+  __device__ T* fast() {
+    return reinterpret_cast<T*>(fast_);
+  }
+
+  __device__ void sync() {
+    if (lanes_ == kWarp)
+      __syncwarp();
+    else
+      __syncthreads();
+  }
+
+ private:
+  // Combines what the lanes have.
+  template <class A, class Op>
+  __device__ A of_lanes(A a, A zero, Op op) {
 #pragma unroll
     for (int d = 1; d < kWarp; d *= 2) {
       // Combine in the order of the lanes, so that all lanes get the same bits:
@@ -301,19 +337,6 @@ class Row {
     }
     return all;
   }
-  template <class T>
-  __device__ T* fast() {
-    return reinterpret_cast<T*>(fast_);
-  }
-
-  __device__ void sync() {
-    if (lanes_ == kWarp)
-      __syncwarp();
-    else
-      __syncthreads();
-  }
-
- private:
   // f(w, x...) for the elements at + w of the rows, w < W; zeros beyond n.
   template <int W, class F, class... R>
   static __device__ void update_pack(int64_t at, int64_t n, F& f, R*... rows) {
@@ -423,7 +446,9 @@ template <class Body>
 void rows(Stream s, int64_t count, int64_t n, Body body,
           int64_t fast_bytes = 0) {
   // Several short rows share a block; each longer row has a block of its own.
-  const int lanes = n <= 512 ? kWarp : n <= 8192 ? 256 : 1024;
+  // Two or more fit into a multiprocessor, so that one computes while another
+  // waits for its lanes.
+  const int lanes = n <= 512 ? kWarp : n <= 8192 ? 256 : 512;
   rows_of<1024, 0>(s, count, lanes, body, fast_bytes);
 }
 // With 96 registers per lane instead of 64.

@@ -22,8 +22,7 @@ template <class V>
 struct MaxSum {
   V max, sum;
 };
-// Merges two with one exponential, because this runs for every element of a
-// row. A NaN enters the sum and stays there.
+// Merges two with one exponential. A NaN enters the sum and stays there.
 template <class C>
 struct Merge {
   DT_HD MaxSum<C> operator()(MaxSum<C> a, MaxSum<C> b) const {
@@ -46,14 +45,19 @@ DT_HD MaxSum<V> max_sum(R& row, int64_t n, const S* x) {
                 n, [&](auto v) { return exp_softmax(v - max); }, x));
     return {max, select(max == V(lowest<C>()), V(n), sum)};
   } else {
-    MaxSum<C> all = row.reduce(
+    MaxSum<C> all = row.reduce_packs(
         n, MaxSum<C>{lowest<C>(), C(0)}, Merge<C>(),
-        [](int64_t, S v) {
-          return MaxSum<C>{widened(v), C(1)};
+        [](const MaxSum<C>& a, const auto& pack) {
+          C max = a.max;
+          for (const S& v : pack.v) max = widened(v) > max ? widened(v) : max;
+          // Minus infinity less itself would be NaN.
+          const C less = max == lowest<C>() ? C(0) : max;
+          C sum = a.sum * exp_softmax(a.max - less);
+          for (const S& v : pack.v) sum += exp_softmax(widened(v) - less);
+          return MaxSum<C>{max, sum};
         },
         x);
-    // inf - inf gives NaN, as a sum that is taken after the maximum does.
-    if (all.max != lowest<C>()) all.sum += all.max - all.max;
+    if (all.max == lowest<C>()) all.sum += static_cast<C>(n);
     return all;
   }
 }

@@ -259,6 +259,40 @@ TEST(SoftmaxTest, SumsOfMaskedParts) {
   }
 }
 
+// Also if a GPU loads masked elements together with others.
+TEST(SoftmaxTest, SumsOfLongRowsWithInfinities) {
+  constexpr double kInf = INFINITY;
+  constexpr int64_t kN = 43;
+  struct Change {
+    int64_t begin, end;
+    double to;
+  };
+  struct Row {
+    std::vector<Change> changes;
+    double max, sum;  // of ones with these changes
+  };
+  const Row all[] = {{{}, 1, kN},
+                     {{{0, kN, -kInf}}, -kInf, kN},
+                     {{{0, 16, -kInf}}, 1, kN - 16},
+                     {{{8, 24, -kInf}, {40, 43, -kInf}}, 1, kN - 19},
+                     {{{0, 42, -kInf}}, 1, 1},
+                     {{{0, kN, -kInf}, {13, 14, 2}}, 2, 1},
+                     {{{0, kN, -kInf}, {3, 4, NAN}}, NAN, NAN},
+                     {{{20, 21, NAN}}, NAN, NAN},
+                     {{{20, 21, kInf}}, kInf, NAN}};
+  for (DType t : kFloats)
+    for (const Row& row : all) {
+      std::vector<double> x(kN, 1);
+      for (const Change& c : row.changes)
+        std::fill(x.begin() + c.begin, x.begin() + c.end, c.to);
+      Elements max(stat_of(t), 1), sum(stat_of(t), 1);
+      const Elements in(t, x);
+      run(RowMaxSum{matrix(in, 1, kN, kN), max.data(), sum.data()});
+      EXPECT_TRUE(std::isnan(row.max) || max[0] == row.max) << row.max;
+      EXPECT_TRUE(near(sum, {row.sum})) << row.max << " " << row.sum;
+    }
+}
+
 TEST(SoftmaxTest, MaskedAndExtremeRows) {
   for (DType t : kFloats) {
     const double inf = INFINITY;
