@@ -12,6 +12,7 @@
 #include <cmath>
 #include <cstdio>
 #include <functional>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -23,6 +24,7 @@
 #include "dtensor/autograd.h"
 #include "dtensor/device/cuda.h"
 #include "dtensor/graph.h"
+#include "dtensor/nn/engine.h"
 #include "dtensor/nn/models.h"
 #include "dtensor/nn/optimizer.h"
 #include "dtensor/ops/attention.h"
@@ -32,7 +34,9 @@
 #include "dtensor/ops/kernels/kernels.h"
 #include "dtensor/ops/losses.h"
 #include "dtensor/ops/norm.h"
+#include "dtensor/ops/paged_attention.h"
 #include "dtensor/ops/pointwise.h"
+#include "dtensor/ops/view.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/program/program.h"
 #include "dtensor/rank_context.h"
@@ -46,7 +50,7 @@ using Clock = std::chrono::steady_clock;
 using Json = nlohmann::ordered_json;
 
 struct Flags {
-  std::string cases = "G1,G2,G3,G4,G5,G6,G7,G8", dtype = "bf16";
+  std::string cases = "G1,G2,G3,G4,G5,G6,G7,G8,G9", dtype = "bf16";
   int64_t rounds = 15, divide = 1;
   bool list = false;
   CudaOptions options = {};
@@ -100,6 +104,8 @@ class Bench {
 
   const Mesh mesh;
   const DType dtype;
+  // That a call generates, if it generates some.
+  int64_t tokens = 0;
 
   // A size, divided for devices that are slow.
   int64_t size(int64_t n) const {
@@ -126,7 +132,13 @@ class Bench {
       time(ours, 1);
       return;
     }
-    time(ours, 1), time(best, 1);  // what is kept is there
+    const auto before_all = declined_so_far();
+    time(ours, 1);
+    auto declined = declined_so_far();
+    for (auto& [what, n] : declined)
+      if (before_all.contains(what)) n -= before_all.at(what);
+    std::erase_if(declined, [](const auto& d) { return d.second == 0; });
+    time(best, 1);  // what is kept is there
     context_.allocator->reset_peak();
     const int64_t before = context_.allocator->stats().current_bytes;
     const int64_t of_ours = often(all, ours);
@@ -145,7 +157,13 @@ class Bench {
                  ? fmt::format("{:.0f} GB/s", work / s / 1e9)
                  : fmt::format("{:.1f} TFLOP/s", work / s / 1e12);
     };
-    std::string goal = "torch's";
+    std::string notes;
+    if (tokens > 0)
+      notes = fmt::format(", {:.0f} tokens/s",
+                          static_cast<double>(tokens) / seconds);
+    for (const auto& [what, n] : declined)
+      notes += fmt::format(", {} x {} declined", n, what);
+    std::string goal = case_.name.starts_with("G9") ? "none" : "torch's";
     if (case_.most_us > 0)
       goal = fmt::format("<= {:.1f} us: {}", case_.most_us,
                          1e6 * seconds <= case_.most_us ? "met" : "missed");
@@ -154,9 +172,10 @@ class Bench {
                          ratio >= case_.goal ? "met" : "missed");
     fmt::print(
         "{:<32} {:.1f} us, {:.3f} of {} ({:.1f} us), {} of {}, {:.1f} "
-        "MB; goal {}\n",
+        "MB{}; goal {}\n",
         case_.name, 1e6 * seconds, ratio, name(against), 1e6 * least,
-        rate(seconds), rate(least), static_cast<double>(peak) / 1e6, goal);
+        rate(seconds), rate(least), static_cast<double>(peak) / 1e6, notes,
+        goal);
     std::fflush(stdout);
     rows_.push_back({{"case", case_.name},
                      {"seconds", seconds},
@@ -164,7 +183,8 @@ class Bench {
                      {"best_seconds", least},
                      {"ratio", ratio},
                      {"goal", case_.goal},
-                     {"peak_bytes", peak}});
+                     {"peak_bytes", peak},
+                     {"declined", declined}});
   }
 
   void skip(std::string_view why) const {
@@ -199,6 +219,11 @@ class Bench {
   }
 
  private:
+  // By the libraries of a GPU.
+  std::map<std::string, int64_t> declined_so_far() const {
+    if (context_.device->kind() != Device::Kind::kCuda) return {};
+    return cuda_declined();
+  }
   // Of one call, when there are so many, and the device does what they gave it.
   double time(const std::function<void()>& fn, int64_t times) const {
     const auto start = Clock::now();
@@ -601,6 +626,74 @@ void all_reduce(Bench& b) {
   s.move(b, s.terms(), Placements{}, (3 * s.ranks - 1) * s.bytes);
 }
 
+// The next token of several texts, whose keys and values are kept: a step reads
+// all weights once.
+template <int64_t kTexts>
+void generation(Bench& b) {
+  const nn::ModelConfig c{
+      .name = "llama",
+      .layers = std::max<int64_t>(1, 16 / b.divide()),
+      .hidden = 32 * std::max<int64_t>(2, b.size(2048) / 32),
+      .heads = 32,
+      .kv_heads = 8,
+      .seq = 512,
+      .vocab = b.size(32768),
+      .dtype = b.dtype};
+  const auto model = nn::make_model(c, b.mesh, 1);
+  nn::Engine engine(*model, {.texts = kTexts});
+  double bytes = 0;
+  for (const DistTensor& p : model->parameters())
+    bytes += static_cast<double>(numel(p.shape()) * size_of(b.dtype));
+  b.tokens = kTexts;
+  b.compare(
+      bytes, Best::kCopy,
+      [&] {
+        while (engine.running() + engine.waiting() < kTexts)
+          engine.add({.prompt = {1},
+                      .tokens = c.seq - 1,
+                      .sampling = {.temperature = 0}});
+        engine.step();
+      },
+      b.copy(bytes));
+}
+
+// A query of each of 32 texts, to the keys and values of 4096 positions.
+void paged(Bench& b) {
+  constexpr int64_t kTexts = 32, kPage = 32, kHeads = 32, kKvHeads = 8;
+  const int64_t d = b.size(128), pages = b.size(4096) / kPage + 1,
+                slots = kTexts * pages * kPage;
+  const DistTensor q = b.random({kTexts, kHeads, d}),
+                   k = b.random({slots, kKvHeads, d}),
+                   v = b.random({slots, kKvHeads, d}),
+                   texts = arange(kTexts, b.mesh),
+                   table =
+                       reshape(arange(kTexts * pages, b.mesh), {kTexts, pages}),
+                   last = full({kTexts}, pages * kPage - 1, b.mesh, {},
+                               DType::kI64);
+  const double bytes =
+      2 * static_cast<double>(numel(k.shape()) * size_of(b.dtype));
+  const NoGrad no_grad;
+  b.compare(
+      bytes, Best::kCopy,
+      [&] {
+        paged_attention(q, k, v, table, texts, last,
+                        {.kv_heads = kKvHeads, .page = kPage});
+      },
+      b.copy(bytes));
+}
+
+// A token times weights of int8.
+void int8_weights(Bench& b) {
+  const int64_t n = b.size(8192);
+  const DistTensor x = b.random({1, n});
+  const Int8Weight w = to_int8(b.random({n, n}));
+  const double bytes = static_cast<double>(n * n);
+  const NoGrad no_grad;
+  b.compare(
+      bytes, Best::kCopy, [&] { int8_linear(x, w.weight, w.scale); },
+      b.copy(bytes));
+}
+
 constexpr Case kCases[] = {
     {"G1/feed-forward", 0.98, feed_forward},
     {"G1/linear-2048-forward", 0.98, linear<2048, false>},
@@ -626,7 +719,11 @@ constexpr Case kCases[] = {
     {"G6/reduce-scatter", 0.85, reduce_scatter},
     {"G6/all-reduce", 0.85, all_reduce},
     {"G7/cross-entropy", 0.88, vocabulary},
-    {"G8/adamw", 0.88, adamw}};
+    {"G8/adamw", 0.88, adamw},
+    {"G9/generate-1", 0, generation<1>},
+    {"G9/generate-32", 0, generation<32>},
+    {"G9/paged-attention", 0, paged},
+    {"G9/int8-linear", 0, int8_weights}};
 
 // Those of "G1,G3/swiglu", in the order that they have here.
 std::vector<const Case*> chosen(const std::string& text) {
@@ -637,7 +734,7 @@ std::vector<const Case*> chosen(const std::string& text) {
     for (const Case& c : kCases)
       if (c.name == name || c.name.starts_with(name + "/")) all.push_back(&c);
     DT_CHECK(all.size() > before, "--cases",
-             "there is no {}; write some of G1 to G8, or of the names that "
+             "there is no {}; write some of G1 to G9, or of the names that "
              "--list prints, as G1,G3/swiglu",
              name);
   }
@@ -650,7 +747,7 @@ int bench_main(int argc, char** argv) {
   Program program({.about = "What operators reach of what the device does at "
                             "its best: the ratio of their times.",
                    .mesh = "tp=1"});
-  program.add("--cases", &flags.cases, "which of G1 to G8");
+  program.add("--cases", &flags.cases, "which of G1 to G9");
   program.add("--dtype", &flags.dtype, "of the tensors");
   program.add("--rounds", &flags.rounds,
               "how often both sides run; 0: ours once, for a profiler");
