@@ -4,7 +4,7 @@ set -euo pipefail
 
 usage() {
   cat <<'TEXT'
-usage: tools/gpu_bundle.sh [--march CPU] [--max MIB] OUT
+usage: tools/gpu_bundle.sh [--march CPU] [--max MIB] [--glibc VERSION] OUT
 
 Builds the tests that use a GPU, the programs, the benchmark and
 libdtensor_cuda.so, and packs them with the libraries that they need into OUT: a
@@ -23,6 +23,8 @@ Building again compiles only what has changed.
                (default x86-64-v3: CPUs since 2013; native: CPUs like this one)
   --max MIB    the largest archive that is of use (default 60); a larger one is
                not made
+  --glibc VERSION  the C library of the machine with the GPU (default 2.39,
+               Ubuntu 24.04's); nothing may need a newer one
 
 DTENSOR_CUDA_ARCHS=80-real,90 selects the GPUs (default 90-real: H100 and H200),
 and CUDA_HOME the toolkit.
@@ -35,7 +37,7 @@ fail() {
   exit 2
 }
 
-march=x86-64-v3 max=60 out=
+march=x86-64-v3 max=60 glibc=2.39 out=
 while (($#)); do
   case $1 in
     -h | --help)
@@ -50,6 +52,11 @@ while (($#)); do
     --max)
       [[ ${2:-} =~ ^[1-9][0-9]*$ ]] || fail "--max needs a number of MiB; write --max 60"
       max=$2
+      shift
+      ;;
+    --glibc)
+      [[ ${2:-} =~ ^[0-9]+\.[0-9]+$ ]] || fail "--glibc needs a version; write --glibc 2.39"
+      glibc=$2
       shift
       ;;
     -*) fail "there is no flag $1; see --help" ;;
@@ -110,6 +117,7 @@ plugin=//ops/cuda_plugin:libdtensor_cuda.so
 programs=(
   //examples:train
   //examples:explain
+  //examples:generate
   //tests/bench:gpu_bench
   //tests/cuda:gpu_properties
   //tests/conformance:conformance
@@ -180,9 +188,12 @@ mib() { awk -v bytes="$1" 'BEGIN { printf "%.1f", bytes / 1048576 }'; }
 size_of() { mib "$(stat -Lc %s "$@" | awk '{ n += $1 } END { print n + 0 }')"; }
 # The newest version of a library's symbols that a program needs.
 newest() {
-  readelf -VW "$top"/bin/* "$top"/lib/*.so* 2>/dev/null |
+  readelf -VW "$top"/bin/* "$top"/lib/*.so* "$top"/lib/fallback/* 2>/dev/null |
     grep -o "Name: $1_[0-9.]*" | sed 's/^Name: //' | sort -uV | tail -n 1
 }
+# The C library is the other machine's.
+[[ $(printf 'GLIBC_%s\n%s\n' "$glibc" "$(newest GLIBC)" | sort -V | tail -n 1) == "GLIBC_$glibc" ]] ||
+  fail "the programs need $(newest GLIBC), but the machine with the GPU has GLIBC_$glibc; build them on one that is as old, or write the --glibc that it has"
 cat "$top/built"
 echo "MiB before compression:"
 for file in "$top"/bin/* "$top"/lib/*.so* "$top/lib/fallback" "$top/conformance" "$top/text"; do

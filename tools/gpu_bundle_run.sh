@@ -13,7 +13,7 @@ Tests and measures this machine's GPU in three legs, each of which ends within
 nine minutes and continues after an item that fails or hangs:
 
   1  does it work, and how fast is it: attention, kernels, two trainings beside
-     the CPU's losses, every case of the benchmark
+     the CPU's losses, texts beside the CPU's tokens, every case of the benchmark
   2  is all of it right: every operator, all trainings, CUDA graphs, NCCL, CUDA's
      sanitizer
   3  how fast are others: torch beside each case, tuned products, other numbers
@@ -433,6 +433,32 @@ compare() {
           exit bad || NR < 20 }')
 }
 
+# Two prompts of the letters, as safetensors has them.
+prompts() {
+  local header='{"input_ids":{"dtype":"I64","shape":[2,4],"data_offsets":[0,64]}}' letter
+  # shellcheck disable=SC2059
+  printf "\\x$(printf %x ${#header})\0\0\0\0\0\0\0"
+  printf '%s' "$header"
+  for letter in T h e ' ' a n d ' '; do printf '%s\0\0\0\0\0\0\0' "$letter"; done
+}
+
+# generate [FLAG...]: continues texts on the GPU, with their keys and values kept,
+# and compares the tokens with the CPU's.
+generate() {
+  local model=$work/model ids=$work/prompts.safetensors on
+  if [[ ! -e $ids ]]; then
+    trained -- --mesh dp=1 --dtype f32 --save "$model" && prompts >"$ids" || return
+  fi
+  for on in cpu "cuda --ranks-per-gpu 4"; do
+    # shellcheck disable=SC2086
+    limited "$here/bin/generate" --model "$model" --ids "$ids" \
+      --tokens 20 --temperature 0 --ignore-eos "$@" --device $on >"$logs/tokens.${on%% *}" || return
+  done
+  paste -d '\n' "$logs"/tokens.{cpu,cuda}
+  figure="$(wc -l <"$logs/tokens.cpu") texts of 20 tokens, as on the CPU"
+  cmp "$logs"/tokens.{cpu,cuda} || { figure="other tokens than the CPU's" && return 1; }
+}
+
 # Two processes on one GPU. Each claims to be on another machine, which NCCL may
 # refuse, or hang on.
 nccl_processes() {
@@ -562,7 +588,8 @@ leg_1() {
     item "kernels $name" 40 test_of "ops.kernels.${name}_gpu_test"
   done
   for name in dp=2 tp=2; do item "train $name f32" 40 train $name f32 1e-4; done
-  for name in $(cases G2 G3 G8 G7 G1 G4 G5); do
+  item "generate" 40 generate
+  for name in $(cases G9 G2 G3 G8 G7 G1 G4 G5); do
     item "bench $name" 40 bench "$name"
   done
   for name in $(cases G6); do
@@ -588,6 +615,8 @@ leg_2() {
     item "train $mesh f32" 25 train "$mesh" f32 1e-4
     item "train $mesh f32 in a graph" 25 train "$mesh" f32 1e-4 --ranks-per-gpu 4 --cuda-graph
   done
+  item "generate tp=2" 25 generate --mesh tp=2
+  item "generate int8" 25 generate --weights int8
   item "train dp=1 f32 with NCCL" 40 train dp=1 f32 1e-4 --backend nccl
   # Without what needs an mpirun that fits the bundle's libraries.
   item "NCCL" 60 test_of dtensor.comm.nccl_gpu_test --gtest_filter='-*AsDoProcesses*'

@@ -13,6 +13,7 @@ want unknown-flag 2 '^gpu_bundle.sh: there is no flag --frob; see --help$' bundl
 want nowhere 2 '^gpu_bundle.sh: OUT is missing; ' bundle
 want no-size 2 '^gpu_bundle.sh: --max needs a number of MiB; write --max 60$' bundle --max 0 x
 want no-ending 2 'x.tar.bz2 ends in neither .tar.xz, .tar.zst nor .tar.gz' bundle x.tar.bz2
+want no-glibc 2 '^gpu_bundle.sh: --glibc needs a version; write --glibc 2.39$' bundle --glibc x y
 want no-cpu 2 '^gpu_bundle.sh: --march needs a CPU' bundle --march
 want two 2 'b is one file too many' bundle a b
 want exists 2 'there exists already' bundle there
@@ -41,7 +42,7 @@ mkdir -p tree/{tools,third_party,tests/bench,tests/conformance/data} path \
 cp "$tools"/gpu_bundle*.sh tree/tools
 cp "$tools/../third_party/find_cuda.sh" tree/third_party
 touch tree/LICENSE tree/tests/bench/gpu_bench.py tree/tests/conformance/data/{cases.jsonl,tensors.safetensors}
-for file in examples/{train,explain} tests/bench/gpu_bench tests/cuda/gpu_properties \
+for file in examples/{train,explain,generate} tests/bench/gpu_bench tests/cuda/gpu_properties \
   tests/conformance/conformance tests/dtensor/device/cuda_probe tests/cuda/attention_gpu_test \
   tests/ops/kernels/reduce_gpu_test; do
   cp /bin/true "built/$file"
@@ -66,6 +67,8 @@ want versions-built 0 '^commit .*, nvcc 13.0.88 for 90-real, .* cuDNN 9.19.0,' p
 want needs 0 '^needs of the other machine: GLIBC_2\.[0-9]+, .* libcudnn.so.9$' pack x.tar.gz
 want in-archive 0 '^gpu_bundle/bin/cuda.attention_gpu_test$' tar tzf x.tar.gz
 want xz 0 '^gpu_bundle/run.sh$' bash -c "$(declare -f pack); pack x.tar.xz && tar tf x.tar.xz"
+want too-new 2 'the programs need GLIBC_2\.[0-9]+, but the machine with the GPU has GLIBC_2.0; build' \
+  pack --glibc 2.0 y.tar.gz
 # One that is too large is not made, and nothing of it is left.
 head -c 3000000 /dev/urandom >tree/LICENSE
 want too-large 2 'y.tar.gz would have [0-9.]+ MiB, more than 2; write a name that ends in .tar.xz' \
@@ -88,7 +91,7 @@ program conformance <<<'echo "12 passed, 0 failed, 0 skipped"'
 program gpu_properties <<<'echo properties >"$1/cudnn_device.json"; echo "5 bytes"'
 # It hangs in the case $HANGS.
 program gpu_bench <<'SH'
-[[ $1 != --list ]] || { printf '%s\n' G{1..8}/case; exit; }
+[[ $1 != --list ]] || { printf '%s\n' G{1..9}/case; exit; }
 while (($#)); do
   [[ $1 == --cases ]] && name=$2
   [[ $1 == --json ]] && json=$2
@@ -116,6 +119,9 @@ done
 [[ ! ${sharing:-} || ! ${nccl:-} ]] || exit 2
 [[ ! ${NCCL_HOSTID:-} ]] || echo "$RANK of $WORLD_SIZE, $NCCL_HOSTID" >>processes
 [[ ! ${NCCL_HOSTID:-} || $FAKE_GPU != one ]] || { echo 'Duplicate GPU detected'; exit 1; }
+SH
+program generate <<'SH'
+[[ $* == *int8* && $* == *cuda* && ${FAKE_GPU:-} == wrong ]] && echo '0: 8 9' || echo '0: 7 9'
 SH
 for test in cuda.attention_gpu_test dtensor.{comm.nccl_gpu_test,program.device_choice_test} \
   dtensor.device.{cuda.cuda_device_test,portable.boxes_test} nn.recording_device_test \
@@ -163,6 +169,7 @@ for leg in 1 2 3; do
 done
 for line in 'attention +passed .*  3 cases' 'kernels rows +passed .*  3 cases' \
   'train dp=2 f32 +passed .*  20 losses, 0.0e\+00 from the CPU.s +<= 1e-4$' \
+  'generate +passed .*  1 texts of 20 tokens, as on the CPU' 'bench G9/case +passed' \
   'bench G3/case +passed .*  12.5 us, 0.900 of a copy +>= 0.88: met$' \
   'bench G6/case tp=4 +passed' 'properties +passed .*  5 bytes'; do
   want "leg 1's $line" 0 "^$line" in_archive 1 table.txt
@@ -187,6 +194,9 @@ want refused 0 '^train dp=2 f32, 2 processes +skipped .*  NCCL refuses two ranks
 export FAKE_GPU=wrong
 want wrong-losses 1 '^train dp=2 f64 +failed .*  20 losses, 1.6e-05 from the CPU' \
   run --only 'train dp=2 f64'
+want other-tokens 1 "^generate int8 +failed .*  other tokens than the CPU's" \
+  run --leg 2 --only 'generate int8'
+want same-tokens 0 '^generate tp=2 +passed' run --leg 2 --only 'generate tp=2'
 want near-losses 0 '^train dp=2 f32 +passed .*  20 losses, 1.6e-05 from the CPU' \
   run --leg 1 --only 'train dp=2 f32'
 
@@ -238,7 +248,7 @@ want within-late 0 '^bench G3/case +failed .*  ran for over [1-4] s' in_archive 
 want within-before 0 '^bench G2/case +passed' in_archive 1 table.txt
 
 # Killed at whatever place, a leg has left all rows before that place.
-for place in 'bench G2/case|G3/case|3' 'bench G1/case|G4/case|7' 'bench G5/case|G6/case|9'; do
+for place in 'bench G2/case|G3/case|4' 'bench G1/case|G4/case|8' 'bench G5/case|G6/case|10'; do
   IFS='|' read -r last hangs rows <<<"$place"
   for signal in TERM KILL; do
     rm -rf gpu_logs hanging
@@ -256,7 +266,7 @@ for place in 'bench G2/case|G3/case|3' 'bench G1/case|G4/case|7' 'bench G5/case|
     # A leg that is told to end also says what the item that hangs has said.
     [[ $signal == KILL ]] ||
       want "hanging after $last" 0 "^hangs in $hangs$" bash -c 'tar -xzOf gpu_logs/leg1.tar.gz'
-    want "the rest at $signal after $last" 0 "^$((10 - rows)) of 10 have not run$" in_archive 1 table.txt
+    want "the rest at $signal after $last" 0 "^$((11 - rows)) of 11 have not run$" in_archive 1 table.txt
   done
 done
 
