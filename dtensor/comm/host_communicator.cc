@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "dtensor/comm/scratch.h"
-#include "dtensor/device/combine.h"
 #include "dtensor/placement/error.h"
 
 namespace dtensor {
@@ -272,19 +271,8 @@ void HostCommunicator::push_chunk(Stream stream, size_t i, Buffer& b) {
     return group_.slot((place_ + k) % here, sequence_).buffers[i];
   };
   for (size_t k = 0; k < here; ++k) to_.push_back(element(buffer(k), mine.lo));
-  int64_t read = 0;
-  if (device().kind() == Device::Kind::kCpu) {
-    read = reduce_into_all(b.op, b.dtype, mine.size(), to_, from_, size());
-  } else {
-    const int64_t shape[] = {mine.size()};
-    operands_.clear();
-    for (const char* at : from_) operands_.push_back({at, kUnit});
-    read = device().reduce(stream, b.op, b.dtype, shape, to_[0], kUnit,
-                           operands_, size());
-    for (size_t k = 1; k < here; ++k)
-      device().copy(stream, size_of(b.dtype), shape, to_[k], kUnit, to_[0],
-                    kUnit);
-  }
+  const int64_t read = device().reduce_into_all(
+      stream, b.op, b.dtype, mine.size(), to_, from_, size());
   for (size_t k = 0; k < here; ++k)
     std::atomic_ref(buffer(k).counted)
         .fetch_add(k == 0 ? (size() - 1) * read : read,

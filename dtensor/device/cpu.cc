@@ -40,7 +40,12 @@ class Cpu final : public Device {
                  int64_t count) override {
     return reduce_strided(op, dtype, shape, dst, dst_strides, srcs, count);
   }
-
+  int64_t reduce_into_all(Stream, ReduceOp op, DType dtype, int64_t n,
+                          std::span<char* const> dsts,
+                          std::span<const char* const> srcs,
+                          int64_t count) override {
+    return dtensor::reduce_into_all(op, dtype, n, dsts, srcs, count);
+  }
   void divide(Stream, DType dtype, int64_t n, void* dst, const void* a,
               const void* b) override {
     dtensor::divide(dtype, n, dst, a, b);

@@ -115,6 +115,13 @@ class Device {
                          Sizes dst_strides, std::span<const Operand> srcs,
                          int64_t count) = 0;
 
+  // As reduce(), for n contiguous elements that each of `dsts` gets. These may
+  // be among the sources.
+  virtual int64_t reduce_into_all(Stream, ReduceOp, DType, int64_t n,
+                                  std::span<char* const> dsts,
+                                  std::span<const char* const> srcs,
+                                  int64_t count) = 0;
+
   // Copies to the host after the stream's earlier work, and returns when the
   // bytes are there. Zeros on a device without memory.
   virtual void to_host(Stream, void* host, const void* src, int64_t bytes) = 0;

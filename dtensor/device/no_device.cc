@@ -22,6 +22,11 @@ class NoDevice final : public Device {
                  std::span<const Operand>, int64_t) override {
     return 0;
   }
+  int64_t reduce_into_all(Stream, ReduceOp, DType, int64_t,
+                          std::span<char* const>, std::span<const char* const>,
+                          int64_t) override {
+    return 0;
+  }
   void divide(Stream, DType, int64_t, void*, const void*,
               const void*) override {}
   void to_host(Stream, void* host, const void*, int64_t bytes) override {

@@ -162,7 +162,17 @@ class CudaDevice final : public Device {
   int64_t reduce(Stream s, ReduceOp op, DType dtype, Sizes shape, void* dst,
                  Sizes to, std::span<const Operand> srcs,
                  int64_t terms) override {
-    return boxes().reduce(s, op, dtype, shape, dst, to, srcs, terms);
+    char* const dsts[] = {static_cast<char*>(dst)};
+    return boxes().reduce(s, op, dtype, shape, dsts, to, srcs, terms);
+  }
+  int64_t reduce_into_all(Stream s, ReduceOp op, DType dtype, int64_t n,
+                          std::span<char* const> dsts,
+                          std::span<const char* const> srcs,
+                          int64_t terms) override {
+    const int64_t shape[] = {n}, unit[] = {1};
+    std::vector<Operand> operands;
+    for (const char* src : srcs) operands.push_back({src, unit});
+    return boxes().reduce(s, op, dtype, shape, dsts, unit, operands, terms);
   }
   void divide(Stream s, DType dtype, int64_t n, void* dst, const void* a,
               const void* b) override {

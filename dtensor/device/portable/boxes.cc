@@ -79,12 +79,13 @@ void divide_items(Stream s, int64_t n, void* dst, const void* a,
       static_cast<const T*>(a), static_cast<const T*>(b));
 }
 
-// The most operands that one pass combines, and the most different strides
-// among them: kernel arguments have no room for more.
-constexpr int kOperands = 64, kStrides = 4;
+// The most operands that one pass combines, the most different strides among
+// them, and the most results that it writes: kernel arguments have no room for
+// more.
+constexpr int kOperands = 64, kStrides = 4, kResults = 64;
 
 // Combines the operands of one pass for element i of the walk. The walk's
-// arrays are the destination and one array for each of N different strides.
+// arrays are the destinations and one array for each of N different strides.
 // Unless it is the last pass, the result goes unrounded to `partial`.
 template <class T, class Op, int N>
 struct Combine {
@@ -92,7 +93,8 @@ struct Combine {
   static constexpr int W = kPack<T>;
 
   Walk<1 + N> walk;
-  T* dst;
+  T* dsts[kResults];
+  int results;
   C* partial;
   bool from_partial, to_partial;
   C divisor;
@@ -135,7 +137,7 @@ struct Combine {
     Pack<T, K> result;
     DT_UNROLL(K)
     for (int k = 0; k < K; ++k) result.v[k] = finished(all[k]);
-    store(dst + at[0], result);
+    for (int r = 0; r < results; ++r) store(dsts[r] + at[0], result);
   }
   DT_HD int64_t offset(int j, const int64_t (&at)[1 + N]) const {
     if constexpr (N == 1)
@@ -184,9 +186,9 @@ struct Pass {
 };
 
 template <class T, class Op, int N>
-void combine(Stream s, Sizes shape, void* dst, Sizes dst_strides,
-             std::span<const Operand> srcs, const Pass& pass, int64_t divisor,
-             compute_t<T>* partial) {
+void combine(Stream s, Sizes shape, std::span<char* const> dsts,
+             Sizes dst_strides, std::span<const Operand> srcs, const Pass& pass,
+             int64_t divisor, compute_t<T>* partial) {
   using Body = Combine<T, Op, N>;
   std::array<Sizes, 1 + N> strides;
   strides[0] = dst_strides;
@@ -194,7 +196,8 @@ void combine(Stream s, Sizes shape, void* dst, Sizes dst_strides,
     strides[Pass::at(1 + a)] =
         pass.strides[Pass::at(a < pass.different ? a : 0)];
   Body body{Walk<1 + N>(shape, strides),
-            static_cast<T*>(dst),
+            {},
+            static_cast<int>(dsts.size()),
             partial,
             pass.begin > 0,
             pass.end < srcs.size(),
@@ -203,7 +206,11 @@ void combine(Stream s, Sizes shape, void* dst, Sizes dst_strides,
             static_cast<int>(pass.end - pass.begin),
             {},
             {}};
-  bool together = body.walk.packs(0, body.dst, Body::W);
+  bool together = true;
+  for (int r = 0; r < body.results; ++r) {
+    body.dsts[r] = reinterpret_cast<T*>(dsts[Pass::at(r)]);
+    together &= body.walk.packs(0, body.dsts[r], Body::W);
+  }
   for (int j = 0; j < body.operands; ++j) {
     const int which = 1 + pass.of[j];
     body.data[j] = static_cast<const T*>(srcs[pass.begin + Pass::at(j)].data);
@@ -217,9 +224,9 @@ void combine(Stream s, Sizes shape, void* dst, Sizes dst_strides,
 }
 
 template <class T, class Op>
-void reduce_items(Stream s, Sizes shape, int64_t count, void* dst,
-                  Sizes dst_strides, std::span<const Operand> srcs,
-                  int64_t divisor) {
+void reduce_items(Stream s, Sizes shape, int64_t count,
+                  std::span<char* const> dsts, Sizes dst_strides,
+                  std::span<const Operand> srcs, int64_t divisor) {
   using C = compute_t<T>;
   Pass pass(shape, srcs, 0);
   std::optional<Scratch> scratch;
@@ -228,10 +235,10 @@ void reduce_items(Stream s, Sizes shape, int64_t count, void* dst,
     partial = scratch.emplace(s, count * int64_t{sizeof(C)}).as<C>();
   for (;;) {
     if (pass.different == 1)
-      combine<T, Op, 1>(s, shape, dst, dst_strides, srcs, pass, divisor,
+      combine<T, Op, 1>(s, shape, dsts, dst_strides, srcs, pass, divisor,
                         partial);
     else
-      combine<T, Op, kStrides>(s, shape, dst, dst_strides, srcs, pass, divisor,
+      combine<T, Op, kStrides>(s, shape, dsts, dst_strides, srcs, pass, divisor,
                                partial);
     if (pass.end == srcs.size()) return;
     pass = Pass(shape, srcs, pass.end);
@@ -285,25 +292,29 @@ class PortableBoxes final : public Boxes {
     visit_stored(dtype, [&]<class T>() { fill_items<T>(s, walk, dst, value); });
   }
 
-  int64_t reduce(Stream s, ReduceOp op, DType dtype, Sizes shape, void* dst,
-                 Sizes dst_strides, std::span<const Operand> srcs,
-                 int64_t count) const override {
+  int64_t reduce(Stream s, ReduceOp op, DType dtype, Sizes shape,
+                 std::span<char* const> dsts, Sizes dst_strides,
+                 std::span<const Operand> srcs, int64_t count) const override {
     if (srcs.empty()) {
-      fill(s, dtype, shape, dst, dst_strides, identity(op));
+      for (char* dst : dsts)
+        fill(s, dtype, shape, dst, dst_strides, identity(op));
       return 0;
     }
     const int64_t divisor = op == ReduceOp::kAvg ? count : 1;
-    if (srcs.size() == 1 && divisor == 1)
-      return copy(s, size_of(dtype), shape, dst, dst_strides, srcs[0].data,
+    if (srcs.size() == 1 && dsts.size() == 1 && divisor == 1)
+      return copy(s, size_of(dtype), shape, dsts[0], dst_strides, srcs[0].data,
                   srcs[0].strides);
     int64_t n = 1;
     for (int64_t size : shape) n *= size;
     if (n == 0) return 0;
+    const auto together = dsts.first(std::min<size_t>(dsts.size(), kResults));
     visit(dtype, [&]<class T>() {
       reduce_op::visit(op, [&]<class Op>() {
-        reduce_items<T, Op>(s, shape, n, dst, dst_strides, srcs, divisor);
+        reduce_items<T, Op>(s, shape, n, together, dst_strides, srcs, divisor);
       });
     });
+    for (char* dst : dsts.subspan(together.size()))
+      copy(s, size_of(dtype), shape, dst, dst_strides, dsts[0], dst_strides);
     return n * size_of(dtype);
   }
 

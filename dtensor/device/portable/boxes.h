@@ -7,7 +7,9 @@
 
 namespace dtensor::portable {
 
-// The functions do what device.h says of those with the same names.
+// The functions do what device.h says of those with the same names. Every one
+// of the `dsts` of a reduction, at least one and all with the same strides,
+// gets the result.
 class Boxes {
  public:
   virtual ~Boxes() = default;
@@ -19,8 +21,9 @@ class Boxes {
                     Sizes src_strides) const = 0;
   virtual void fill(Stream, DType, Sizes shape, void* dst, Sizes dst_strides,
                     double value) const = 0;
-  virtual int64_t reduce(Stream, ReduceOp, DType, Sizes shape, void* dst,
-                         Sizes dst_strides, std::span<const Operand> srcs,
+  virtual int64_t reduce(Stream, ReduceOp, DType, Sizes shape,
+                         std::span<char* const> dsts, Sizes dst_strides,
+                         std::span<const Operand> srcs,
                          int64_t count) const = 0;
   // REQUIRES: a float type.
   virtual void divide(Stream, DType, int64_t n, void* dst, const void* a,

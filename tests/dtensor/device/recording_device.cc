@@ -221,6 +221,16 @@ class Recording final : public RecordingDevice {
     });
     return read;
   }
+  int64_t reduce_into_all(Stream s, ReduceOp op, DType dtype, int64_t n,
+                          std::span<char* const> dsts,
+                          std::span<const char* const> srcs,
+                          int64_t terms) override {
+    later(s, [=, this, to = std::vector(dsts.begin(), dsts.end()),
+              from = std::vector(srcs.begin(), srcs.end())] {
+      host_.reduce_into_all({}, op, dtype, n, to, from, terms);
+    });
+    return srcs.empty() ? 0 : size_of(dtype) * n;
+  }
 
   void divide(Stream s, DType dtype, int64_t n, void* dst, const void* a,
               const void* b) override {

@@ -365,5 +365,49 @@ TEST_F(BoxesTest, ReducesAsTheCpu) {
       }
 }
 
+// Into one place and several, more than one kernel writes, some of which are
+// sources or not aligned; more sources than one pass takes.
+TEST_F(BoxesTest, ReducesIntoAllAsTheCpu) {
+  for (DType t : {DType::kF32, DType::kBF16, DType::kI64})
+    for (int round = 0; round < 24; ++round) {
+      const int64_t n = number(0, 100), results = round % 4 ? number(1, 5) : 70,
+                    k = round % 3 ? number(1, 4) : 70, item = size_of(t);
+      std::vector<Box> got, srcs;
+      for (int64_t i = 0; i < results + k; ++i) {
+        Box x = {{1}, number(0, 1), {}};
+        x.bytes.resize(static_cast<size_t>((x.first + n) * item));
+        fill(x, t);
+        (i < results ? got : srcs).push_back(std::move(x));
+      }
+      const bool in_place = number(0, 1);
+      std::vector<Box> want = got;
+      const auto reduce = [&](auto&& to, auto&& from, auto&& call) {
+        std::vector<char*> dsts;
+        std::vector<const char*> all;
+        for (auto& x : to) dsts.push_back(static_cast<char*>(x.at(item)));
+        for (auto& x : from)
+          all.push_back(static_cast<const char*>(x.at(item)));
+        if (in_place) all.back() = dsts.back();
+        EXPECT_EQ(call(dsts, all), n * item);
+      };
+      reduce(want, srcs, [&](const auto& dsts, const auto& all) {
+        return reduce_into_all(ReduceOp::kSum, t, n, dsts, all, k);
+      });
+      {
+        std::vector<There> to, from;
+        for (Box& x : got) to.emplace_back(*this, x);
+        for (Box& x : srcs) from.emplace_back(*this, x);
+        reduce(to, from, [&](const auto& dsts, const auto& all) {
+          return device_->reduce_into_all(stream_, ReduceOp::kSum, t, n, dsts,
+                                          all, k);
+        });
+      }
+      for (size_t i = 0; i < got.size(); ++i)
+        ASSERT_TRUE(same(t, got[i], want[i]))
+            << name(t) << ", result " << i << " of " << results << ", " << k
+            << " operands, round " << round;
+    }
+}
+
 }  // namespace
 }  // namespace dtensor
