@@ -610,13 +610,13 @@ leg_2() {
   item "choice of devices" 30 test_of dtensor.program.device_choice_test --gtest_filter='*MoreThanThereAre'
   item training 60 test_of nn.recording_device_test --gtest_filter='*Gpu*'
   item conformance 90 conformance
+  item "generate tp=2" 25 generate --mesh tp=2
+  item "generate int8" 25 generate --weights int8
   for mesh in dp=2 tp=2 tp=3 dp=2,tp=2; do
     item "train $mesh f64" 25 train "$mesh" f64 1e-9
     item "train $mesh f32" 25 train "$mesh" f32 1e-4
     item "train $mesh f32 in a graph" 25 train "$mesh" f32 1e-4 --ranks-per-gpu 4 --cuda-graph
   done
-  item "generate tp=2" 25 generate --mesh tp=2
-  item "generate int8" 25 generate --weights int8
   item "train dp=1 f32 with NCCL" 40 train dp=1 f32 1e-4 --backend nccl
   # Without what needs an mpirun that fits the bundle's libraries.
   item "NCCL" 60 test_of dtensor.comm.nccl_gpu_test --gtest_filter='-*AsDoProcesses*'
