@@ -1,42 +1,17 @@
 // How the members of a group agree on a collective.
 #include <algorithm>
 #include <new>
-#include <sstream>
 #include <string>
 #include <utility>
 
 #include "dtensor/comm/host_communicator.h"
+#include "dtensor/comm/pack.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/placement/hash.h"
 
 namespace dtensor {
-namespace {
 
-std::string pack(const std::vector<Statement>& all) {
-  std::string text;
-  for (const Statement& s : all)
-    text += fmt::format("{} {} {} {} {}", s.whole, s.fingerprint,
-                        static_cast<int>(s.kind), s.text.size(), s.text);
-  return text;
-}
-std::vector<Statement> unpack(const std::string& text, size_t members) {
-  std::istringstream in(text);
-  std::vector<Statement> all(members);
-  for (Statement& s : all) {
-    int kind = 0;
-    size_t size = 0;
-    in >> s.whole >> s.fingerprint >> kind >> size;
-    in.get();  // the space
-    DT_CHECK(in && size <= text.size(), "communicator",
-             "the description of another process's call is truncated");
-    s.kind = static_cast<StepKind>(kind);
-    s.text.resize(size);
-    in.read(s.text.data(), static_cast<std::streamsize>(size));
-  }
-  return all;
-}
-
-}  // namespace
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Statement, whole, fingerprint, kind, text)
 
 // This member comes to a collective: chooses its slot.
 void HostCommunicator::begin(const Collective& c) {
@@ -220,10 +195,10 @@ void HostCommunicator::differ(const Collective& c) {
   }
   if (!odd.empty()) wait();
   for (size_t i = 0; i < odd.size(); ++i) {
-    const std::vector<Statement> theirs =
-        unpack(texts[i], odd[i]->members.size());
-    for (size_t k = 0; k < theirs.size(); ++k) {
-      Statement& s = all[index(odd[i]->members[k])] = theirs[k];
+    std::vector<Statement> theirs;
+    unpack(texts[i], theirs);
+    for (size_t k = 0; k < odd[i]->members.size(); ++k) {
+      Statement& s = all[index(odd[i]->members[k])] = theirs.at(k);
       if (s.text.ends_with(of_group))
         s.text.resize(s.text.size() - of_group.size());
       else

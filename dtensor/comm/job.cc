@@ -6,6 +6,7 @@
 #include <thread>
 #include <utility>
 
+#include "dtensor/comm/pack.h"
 #include "dtensor/placement/error.h"
 
 namespace dtensor {
@@ -27,12 +28,10 @@ constexpr int kAsks = 16;
 constexpr std::string_view kTime = "time", kMore = "more";
 constexpr char kFailed = '!', kPart = ':';
 
-std::string pack(const JobVerdict& v) {
-  return fmt::format("{} {}", v.code, v.text);
-}
-JobVerdict unpack(const std::string& text) {
-  const size_t space = text.find(' ');
-  return {std::stoi(text.substr(0, space)), text.substr(space + 1)};
+JobVerdict verdict_in(const std::string& text) {
+  JobVerdict verdict;
+  unpack(text, verdict.code, verdict.text);
+  return verdict;
 }
 
 JobVerdict gone(int process) {
@@ -100,8 +99,7 @@ JobVerdict ProcessJob::agree(const JobVerdict& here) {
   if (here.code != 0)
     for (int p = 0; p < processes(); ++p)
       for (int64_t r : {run, run + 1})
-        if (p != process() && r > 0)
-          tell(r, p, fmt::format("process {}", here.text));
+        if (p != process() && r > 0) tell(r, p, pack("process", here.text));
   const JobVerdict all = process() == 0 ? agree_as_first(matter, here)
                                         : agree_as_other(matter, here);
   std::lock_guard lock(mutex_);
@@ -121,11 +119,11 @@ void ProcessJob::compare(const JobFacts& here) {
 }
 
 JobVerdict ProcessJob::agree_as_other(int64_t matter, const JobVerdict& here) {
-  tell(matter, 0, pack(here));
+  tell(matter, 0, pack(here.code, here.text));
   for (;; std::this_thread::sleep_for(kPause)) {
     if (ended_with() != 0) return ended(here);
     const bool nobody = lost(0);  // before told(): no message is lost
-    if (const auto all = told(matter)) return unpack(all->text);
+    if (const auto all = told(matter)) return verdict_in(all->text);
     if (!nobody) continue;
     bool first = true;
     for (int p = 0; p < process(); ++p) first = first && lost(p);
@@ -156,7 +154,7 @@ JobVerdict ProcessJob::agree_as_first(int64_t matter, const JobVerdict& here) {
     for (int p = 1; p < processes(); ++p) lost_now[p] = lost(p);
     bool quiet = true;
     while (const auto t = told(matter)) {
-      comes(t->from, unpack(t->text));
+      comes(t->from, verdict_in(t->text));
       quiet = false;
     }
     for (const auto& [p, is_lost] : lost_now)
@@ -166,7 +164,8 @@ JobVerdict ProcessJob::agree_as_first(int64_t matter, const JobVerdict& here) {
   JobVerdict all;
   for (const auto& [process, v] : come)
     if (all.code == 0) all = v;
-  for (int p = 1; p < processes(); ++p) tell(matter, p, pack(all));
+  for (int p = 1; p < processes(); ++p)
+    tell(matter, p, pack(all.code, all.text));
   return all;
 }
 

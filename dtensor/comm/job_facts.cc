@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "dtensor/comm/pack.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/placement/hash.h"
 #include "dtensor/version.h"
@@ -53,25 +54,11 @@ void JobFacts::add(std::string_view name, std::string_view value) {
     all_.emplace_back(name, value);
 }
 
-std::string JobFacts::text() const {
-  std::string text;
-  for (const auto& [name, value] : all_)
-    for (const std::string& s : {name, value}) text += s + '\0';
-  return text;
-}
+std::string JobFacts::text() const { return pack(all_); }
 
 JobFacts JobFacts::from(std::string_view text) {
   JobFacts facts;
-  const auto next = [&] {
-    const size_t end = std::min(text.find('\0'), text.size());
-    const std::string_view s = text.substr(0, end);
-    text.remove_prefix(std::min(end + 1, text.size()));
-    return s;
-  };
-  while (!text.empty()) {
-    const std::string_view name = next(), value = next();
-    facts.all_.emplace_back(name, value);
-  }
+  unpack(text, facts.all_);
   return facts;
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "dtensor/comm/pack.h"
 #include "dtensor/interrupt.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/placement/hash.h"
@@ -146,8 +147,9 @@ std::string Membership::who_is_missing(int64_t rank, int lane) {
     std::lock_guard lock(mutex_);
     question = ++questions_;
   }
-  tell_all("where {} {} {} {}", question, lane, me.sequence,
-           pack_ranks(awaited.group));
+  tell_all([&] {
+    return pack("where", question, lane, awaited.sequence, awaited.group);
+  });
   const Clock::time_point end = Clock::now() + kAnswer;
   std::vector<int64_t> arrived;
   std::vector<Missing> missing;
@@ -322,7 +324,7 @@ void Membership::fail_lane(int lane_number, RankFailure failure) noexcept {
 void Membership::fail_all(int64_t rank, const std::string& text) noexcept {
   for (int lane = 0; lane < kLanes; ++lane) {
     fail_lane(lane, {rank, text, true});
-    tell_all("failed {} {} {} 1 {}", rank, lane, rank, text);
+    tell_all([&] { return pack("failed", rank, lane, rank, true, text); });
   }
 }
 
@@ -357,13 +359,15 @@ void Membership::failed(int64_t rank, int lane_number,
   mark_gone(rank, lane_number);
   // The other processes are told the first failure, which no longer changes.
   const RankFailure& first = lane(lane_number).failure;
-  tell_all("failed {} {} {} {:d} {}", rank, lane_number, first.rank,
-           first.of_all, first.why);
+  tell_all([&] {
+    return pack("failed", rank, lane_number, first.rank, first.of_all,
+                first.why);
+  });
 }
 
 void Membership::left(int64_t rank) noexcept {
   for (int lane = 0; lane < kLanes; ++lane) mark_gone(rank, lane);
-  tell_all("left {}", rank);
+  tell_all([&] { return pack("left", rank); });
 }
 
 }  // namespace dtensor

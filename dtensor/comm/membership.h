@@ -175,13 +175,16 @@ class Membership : public Backend {
   void found(const Search&);
   // membership_processes.cc
   void begin_to_listen();
-  // Tells all other processes. A process that cannot be told, or all of them if
-  // there is no memory for the text, notice that messages do not arrive.
-  template <class... Args>
-  void tell_all(fmt::format_string<Args...> text, Args&&... args) noexcept {
-    tell_all_of(text, fmt::make_format_args(args...));
+  // Tells all other processes what text() returns. A process that cannot be
+  // told, or all of them if there is no memory for the text, notice that
+  // messages do not arrive.
+  template <class Text>
+  void tell_all(const Text& text) noexcept {
+    for (int p = 0; p < processes(); ++p) try {
+        if (p != process()) tell(p, text());
+      } catch (...) {  // it is told nothing, and waits for its deadline
+      }
   }
-  void tell_all_of(fmt::string_view text, fmt::format_args) noexcept;
   void tell(int process, std::string_view text) {
     job_->tell(number_, process, text);
   }
@@ -234,9 +237,5 @@ class Membership : public Backend {
   bool stopping_ = false;
   std::thread listener_;
 };
-
-// Lists of ranks in messages.
-std::string pack_ranks(const std::vector<int64_t>&);
-std::vector<int64_t> unpack_ranks(std::istream&);
 
 }  // namespace dtensor

@@ -13,14 +13,13 @@
 //
 // A search passes each thread only once, and only threads ordered after its
 // first one, so that exactly one thread of a circle, the first, reports it.
-#include <iterator>
 #include <set>
-#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "dtensor/comm/membership.h"
+#include "dtensor/comm/pack.h"
 #include "dtensor/placement/error.h"
 
 namespace dtensor {
@@ -90,23 +89,17 @@ void Membership::follow(Id to, const Awaited* awaited, Search s) {
       follow({r, its.lane}, &its, s);
   }
   if (elsewhere.empty()) return;
-  const std::string text =
-      fmt::format("circle {} {} {} {} {} {} {} {}", its.lane, its.sequence,
-                  pack_ranks(its.group), s.first.first, s.first.second,
-                  s.number, pack_ranks(s.ranks), s.where);
+  const std::string text = pack("circle", its.group, its.lane, its.sequence,
+                                s.first, s.number, s.ranks, s.where);
   for (int process : elsewhere) tell(process, text);
 }
 
 void Membership::hear_search(const std::string& text) {
-  std::istringstream in(text);
+  std::string what;
   Awaited awaited;
   Search s;
-  in >> awaited.lane >> awaited.sequence;
-  awaited.group = unpack_ranks(in);
-  in >> s.first.first >> s.first.second >> s.number;
-  s.ranks = unpack_ranks(in);
-  in.get();  // the space
-  s.where.assign(std::istreambuf_iterator<char>(in), {});
+  unpack(text, what, awaited.group, awaited.lane, awaited.sequence, s.first,
+         s.number, s.ranks, s.where);
   for (int64_t r : awaited.group)
     if (is_here(r)) follow({r, awaited.lane}, &awaited, s);
 }

@@ -3,11 +3,10 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
-#include <iterator>
-#include <sstream>
 #include <utility>
 
 #include "dtensor/comm/membership.h"
+#include "dtensor/comm/pack.h"
 #include "dtensor/interrupt.h"
 #include "dtensor/placement/error.h"
 
@@ -24,24 +23,14 @@ constexpr auto kGrace = 500ms, kEnd = 1000ms;
 // A signal may be seen at most this long before the death that caused it.
 constexpr auto kSignals = 200ms;
 
-std::string pack(std::string_view what,
-                 const std::optional<Backend::Failure>& f) {
-  return f ? fmt::format("{} {} {:d} {}", what, f->rank, f->own, f->text)
-           : std::string(what);
+// "ended" or "verdict". Rank -1: none failed.
+std::string outcome(std::string_view what,
+                    const std::optional<Backend::Failure>& failure) {
+  const auto f = failure.value_or(Backend::Failure{-1, false, ""});
+  return pack(what, f.rank, f.own, f.text);
 }
 
 }  // namespace
-
-std::string pack_ranks(const std::vector<int64_t>& ranks) {
-  return fmt::format("{} {}", ranks.size(), fmt::join(ranks, " "));
-}
-std::vector<int64_t> unpack_ranks(std::istream& in) {
-  size_t count = 0;
-  in >> count;
-  std::vector<int64_t> ranks(count);
-  for (int64_t& r : ranks) in >> r;
-  return ranks;
-}
 
 void Membership::begin_to_listen() {
   number_ = job_->begin_run(ranks_per_process_);
@@ -66,14 +55,6 @@ Membership::~Membership() {
   changed_.notify_all();
   listener_.join();
   job_->end_run(decided_ && !verdict_);
-}
-
-void Membership::tell_all_of(fmt::string_view format,
-                             fmt::format_args args) noexcept {
-  for (int p = 0; p < processes(); ++p) try {
-      if (p != process()) tell(p, fmt::vformat(format, args));
-    } catch (...) {  // it is told nothing, and waits for its deadline
-    }
 }
 
 void Membership::listen() {
@@ -107,59 +88,54 @@ void Membership::lose(int process) {
 }
 
 void Membership::hear(const ProcessJob::Told& told) {
-  std::istringstream in(told.text);
-  std::string what;
-  in >> what;
-  const auto rest = [&] {
-    in.get();  // the space
-    return std::string(std::istreambuf_iterator<char>(in), {});
+  std::string what, why;
+  int64_t rank = 0;
+  const auto read = [&](auto&... values) {
+    unpack(told.text, what, values...);
   };
+  read();
   if (what == "failed") {
-    int64_t rank = 0, who = 0;
-    int lane = 0, of_all = 0;
-    in >> rank >> lane >> who >> of_all;
-    fail_lane(lane, {who, rest(), of_all != 0});
+    int lane = 0;
+    RankFailure failure;
+    read(rank, lane, failure.rank, failure.of_all, failure.why);
+    fail_lane(lane, std::move(failure));
     mark_gone(rank, lane);
   } else if (what == "left") {
-    int64_t rank = 0;
-    in >> rank;
+    read(rank);
     for (int lane = 0; lane < kLanes; ++lane) mark_gone(rank, lane);
   } else if (what == "process") {
     // All of its ranks count as failed.
-    const std::string why = rest();
+    read(why);
     const int64_t who = std::min(told.from * ranks_per_process_, world_ - 1);
     for (int lane = 0; lane < kLanes; ++lane) fail_lane(lane, {who, why});
   } else if (what == "where") {
     uint64_t question = 0;
     Awaited awaited;
-    in >> question >> awaited.lane >> awaited.sequence;
-    awaited.group = unpack_ranks(in);
+    read(question, awaited.lane, awaited.sequence, awaited.group);
     for (int64_t r : awaited.group)
       if (is_here(r))
-        tell(told.from, fmt::format("here {} {} {} {}", question, r,
-                                    has_come(awaited, r) ? 1 : 0,
-                                    what_keeps(r, awaited.lane)));
+        tell(told.from, pack("here", question, r, has_come(awaited, r),
+                             what_keeps(r, awaited.lane)));
   } else if (what == "here") {
-    std::pair<uint64_t, int64_t> about;
-    int has_come = 0;
-    in >> about.first >> about.second >> has_come;
-    std::string keeps = rest();
+    uint64_t question = 0;
+    Answer answer;
+    read(question, rank, answer.has_come, answer.keeps);
     std::lock_guard lock(mutex_);
-    answers_[about] = {has_come != 0, std::move(keeps)};
+    answers_[{question, rank}] = std::move(answer);
   } else if (what == "circle") {
-    hear_search(rest());
+    hear_search(told.text);
   } else if (what == "ended" || what == "verdict") {
+    bool own = false;
+    read(rank, own, why);
     std::optional<Failure> failure;
-    int64_t rank = 0;
-    int own = 0;
-    if (in >> rank >> own) failure = {rank, own != 0, rest()};
+    if (rank >= 0) failure = {rank, own, why};
     std::lock_guard lock(mutex_);
     if (what == "ended") {
       ended_[told.from] = std::move(failure);
     } else if (!decided_) {
       // Process 1 forwards the verdict of process 0, for processes that have
       // lost their connection to process 0.
-      if (failure && process() == 1) tell_all("{}", told.text);
+      if (failure && process() == 1) tell_all([&] { return told.text; });
       verdict_ = std::move(failure);
       decided_ = true;
     }
@@ -183,7 +159,7 @@ void Membership::decide() {
     verdict_ = worst;
     decided_ = true;
   }
-  tell_all("{}", pack("verdict", worst));
+  tell_all([&] { return outcome("verdict", worst); });
 }
 
 std::optional<Backend::Failure> Membership::conclude(
@@ -193,7 +169,7 @@ std::optional<Backend::Failure> Membership::conclude(
     std::lock_guard lock(mutex_);
     ended_[0] = here;
   } else {
-    tell(0, pack("ended", here));
+    tell(0, outcome("ended", here));
   }
   std::optional<Clock::time_point> failed;
   for (;;) {

@@ -12,6 +12,8 @@
 #include <string_view>
 #include <vector>
 
+#include "dtensor/comm/pack.h"
+
 namespace dtensor {
 namespace {
 
@@ -48,9 +50,9 @@ TEST(HostBackendTest, AFailedProcessDoesNotWaitForeverForTheOthers) {
 }
 
 TEST(HostBackendTest, TheReasonIsThatOfTheLaneThatFailed) {
-  for (const char* lane : {"0", "1"})
+  for (int lane : {0, 1})
     EXPECT_EXIT(
-        conclude({std::string("failed 0 ") + lane + " 0 0 for a reason"}, {}),
+        conclude({pack("failed", 0, lane, 0, false, "for a reason")}, {}),
         ::testing::ExitedWithCode(1),
         R"(\[run\] rank 0 failed: for a reason \(some ranks do not answer)")
         << lane;

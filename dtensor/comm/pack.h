@@ -1,0 +1,35 @@
+// Values as the text of a message between processes.
+#pragma once
+#include <cstddef>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+
+#include "dtensor/placement/error.h"
+
+namespace dtensor {
+
+// The values in the MessagePack format, in which a string may hold any bytes.
+template <class... T>
+std::string pack(const T&... values) {
+  using Json = nlohmann::json;
+  std::string text;
+  Json::to_msgpack(Json::array({Json(values)...}), text);
+  return text;
+}
+
+// Reads the first values of a text that pack() made. Throws Error if the text
+// has fewer values, or values of other types.
+template <class... T>
+void unpack(std::string_view text, T&... values) {
+  try {
+    const auto all = nlohmann::json::from_msgpack(text);
+    size_t i = 0;
+    (all.at(i++).get_to(values), ...);
+  } catch (const nlohmann::json::exception& e) {
+    fail("communicator", "a message of another process is damaged: {}",
+         e.what());
+  }
+}
+
+}  // namespace dtensor
