@@ -1394,8 +1394,9 @@ BUGS = [
     ], ['faults_tcp_test', 'faults_mpi_test']),
     Bug(374, 'mpi: every piece of a long message is the first one', [
         ('dtensor/comm/mpi/mpi_job.cc',
-         'MPI_Isend(static_cast<const char*>(data) + at,',
-         'MPI_Isend(static_cast<const char*>(data) + (MUT(374) ? 0 : at),'),
+         'DT_MPI(MPI_Isend, static_cast<const char*>(data) + at,',
+         'DT_MPI(MPI_Isend,\n'
+         '             static_cast<const char*>(data) + (MUT(374) ? 0 : at),'),
     ], ['mpi_train_test']),
     Bug(380, 'threads: nothing checks whether devices reach each other', [
         ('dtensor/comm/host_agreement.cc',

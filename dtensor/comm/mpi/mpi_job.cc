@@ -40,9 +40,8 @@ int64_t piece_bytes() {
 // A communicator of all processes that returns errors instead of aborting.
 MPI_Comm communicator_of_all() {
   MPI_Comm made;
-  check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &made), "MPI_Comm_dup");
-  check_mpi(MPI_Comm_set_errhandler(made, MPI_ERRORS_RETURN),
-            "MPI_Comm_set_errhandler");
+  DT_MPI(MPI_Comm_dup, MPI_COMM_WORLD, &made);
+  DT_MPI(MPI_Comm_set_errhandler, made, MPI_ERRORS_RETURN);
   return made;
 }
 
@@ -55,111 +54,97 @@ class MpiPendingMessages final : public PendingMessages {
 
   void send(const Channel& c, const void* data, int64_t bytes) override {
     if (Ring* ring = rings_.ring(c, bytes)) {
-      OnRing r{.ring = ring, .out = data, .bytes = bytes};
-      r.message = ring->sent++;
-      step(r);
-      if (!r.done) on_rings_.push_back(r);
+      Pending p{.ring = ring, .out = data, .bytes = bytes};
+      p.message = ring->sent++;
+      if (!send_on_ring(p)) pending_.push_back(p);
       return;
     }
     for (int64_t at = 0; at < bytes; at += piece_)
-      check_mpi(MPI_Isend(static_cast<const char*>(data) + at,
-                          static_cast<int>(std::min(piece_, bytes - at)),
-                          MPI_BYTE, process(c.to), tag(c), data_,
-                          &ways_.emplace_back().request),
-                "MPI_Isend");
+      DT_MPI(MPI_Isend, static_cast<const char*>(data) + at,
+             static_cast<int>(std::min(piece_, bytes - at)), MPI_BYTE,
+             process(c.to), tag(c), data_, &pending_.emplace_back().request);
   }
   void receive(const Channel& c, void* data, int64_t bytes) override {
     if (Ring* ring = rings_.ring(c, bytes)) {
-      on_rings_.push_back(
-          {.ring = ring, .in = data, .bytes = bytes, .from = c.from});
-      on_rings_.back().message = ring->received++;
+      pending_.push_back(
+          {.from = c.from, .ring = ring, .in = data, .bytes = bytes});
+      pending_.back().message = ring->received++;
       return;
     }
     for (int64_t at = 0; at < bytes; at += piece_)
-      check_mpi(MPI_Irecv(static_cast<char*>(data) + at,
-                          static_cast<int>(std::min(piece_, bytes - at)),
-                          MPI_BYTE, process(c.from), tag(c), data_,
-                          &ways_.emplace_back(Way{.from = c.from}).request),
-                "MPI_Irecv");
+      DT_MPI(MPI_Irecv, static_cast<char*>(data) + at,
+             static_cast<int>(std::min(piece_, bytes - at)), MPI_BYTE,
+             process(c.from), tag(c), data_,
+             &pending_.emplace_back(Pending{.from = c.from}).request);
   }
   bool done() override {
-    std::erase_if(on_rings_, [&](OnRing& r) {
-      step(r);
-      return r.done;
-    });
-    std::erase_if(ways_, [&](Way& w) {
+    std::erase_if(pending_, [&](Pending& p) {
+      if (p.ring) return p.in ? receive_on_ring(p) : send_on_ring(p);
       int done = 0;
-      check_mpi(MPI_Test(&w.request, &done, MPI_STATUS_IGNORE), "MPI_Test");
-      return done;
+      DT_MPI(MPI_Test, &p.request, &done, MPI_STATUS_IGNORE);
+      return done != 0;
     });
-    return ways_.empty() && on_rings_.empty();
+    return pending_.empty();
   }
   std::vector<int64_t> awaited() const override {
     std::vector<int64_t> ranks;
-    for (const OnRing& r : on_rings_)
-      if (r.in) ranks.push_back(r.from);
-    for (const Way& w : ways_)
-      if (w.from >= 0) ranks.push_back(w.from);
+    for (const Pending& p : pending_)
+      if (p.from >= 0) ranks.push_back(p.from);
     return ranks;
   }
   void give_up() noexcept override {
-    for (Way& w : ways_) {
-      if (w.from < 0) {
-        MPI_Request_free(&w.request);
+    for (Pending& p : std::exchange(pending_, {})) {
+      if (p.ring) continue;
+      if (p.from < 0) {
+        MPI_Request_free(&p.request);
         continue;
       }
       // A receive that has already begun still completes.
-      MPI_Cancel(&w.request);
-      MPI_Wait(&w.request, MPI_STATUS_IGNORE);
+      MPI_Cancel(&p.request);
+      MPI_Wait(&p.request, MPI_STATUS_IGNORE);
     }
-    ways_.clear();
-    on_rings_.clear();
   }
 
  private:
-  struct Way {
-    MPI_Request request = MPI_REQUEST_NULL;
+  struct Pending {
     int64_t from = -1;  // of a receive
-  };
-  struct OnRing {
-    Ring* ring;
+    MPI_Request request = MPI_REQUEST_NULL;
+    // On a ring, instead of a request:
+    Ring* ring = nullptr;
     const void* out = nullptr;  // for a send
     void* in = nullptr;         // for a receive
-    int64_t bytes;
+    int64_t bytes = 0;
     uint64_t message = 0;
-    int64_t from = -1;
-    bool placed = false, done = false;
+    bool placed = false;
   };
 
-  // Advances the message as far as possible without waiting.
-  void step(OnRing& r) {
-    Ring::Slot& s = r.ring->slot(r.message);
+  // Advance the message as far as possible without waiting. Return whether it
+  // is done.
+  bool receive_on_ring(Pending& p) {
+    Ring::Slot& s = p.ring->slot(p.message);
+    if (s.turn.load(std::memory_order_acquire) != p.message + 1) return false;
+    DT_CHECK(s.bytes <= p.bytes, "mpi",
+             "a message of {} bytes came for a buffer of {}", s.bytes, p.bytes);
+    if (p.bytes <= Ring::kShort)
+      std::memcpy(p.in, s.data, static_cast<size_t>(s.bytes));
+    else
+      rings_.read(p.from, p.in, s.there, s.bytes);
+    s.turn.store(p.message + Ring::kSlots, std::memory_order_release);
+    return true;
+  }
+  bool send_on_ring(Pending& p) {
+    Ring::Slot& s = p.ring->slot(p.message);
     const uint64_t turn = s.turn.load(std::memory_order_acquire);
-    const bool is_short = r.bytes <= Ring::kShort;
-    if (r.in) {
-      if (turn != r.message + 1) return;
-      DT_CHECK(s.bytes <= r.bytes, "mpi",
-               "a message of {} bytes came for a buffer of {}", s.bytes,
-               r.bytes);
-      if (is_short)
-        std::memcpy(r.in, s.data, static_cast<size_t>(s.bytes));
-      else
-        rings_.read(r.from, r.in, s.there, s.bytes);
-      s.turn.store(r.message + Ring::kSlots, std::memory_order_release);
-      r.done = true;
-      return;
-    }
-    if (r.placed) {  // a long message, which the receiver reads
-      r.done = turn >= r.message + Ring::kSlots;
-      return;
-    }
-    if (turn != r.message) return;
-    s.bytes = r.bytes;
-    s.there = r.out;
-    if (is_short) std::memcpy(s.data, r.out, static_cast<size_t>(r.bytes));
-    s.turn.store(r.message + 1, std::memory_order_release);
-    r.placed = true;
-    r.done = is_short;
+    // The receiver reads a long message.
+    if (p.placed) return turn >= p.message + Ring::kSlots;
+    if (turn != p.message) return false;
+    const bool is_short = p.bytes <= Ring::kShort;
+    s.bytes = p.bytes;
+    s.there = p.out;
+    if (is_short) std::memcpy(s.data, p.out, static_cast<size_t>(p.bytes));
+    s.turn.store(p.message + 1, std::memory_order_release);
+    p.placed = true;
+    return is_short;
   }
 
   int process(int64_t rank) const {
@@ -175,8 +160,7 @@ class MpiPendingMessages final : public PendingMessages {
   const MPI_Comm data_;
   const SharedRings& rings_;
   const int64_t per_process_, piece_ = piece_bytes();
-  std::vector<Way> ways_;
-  std::vector<OnRing> on_rings_;
+  std::vector<Pending> pending_;
 };
 
 class MpiJob final : public ProcessJob {
@@ -220,24 +204,23 @@ class MpiJob final : public ProcessJob {
 
 MpiJob::MpiJob() {
   int begun = 0, ended = 0, threads = MPI_THREAD_SINGLE;
-  check_mpi(MPI_Finalized(&ended), "MPI_Finalized");
+  DT_MPI(MPI_Finalized, &ended);
   DT_CHECK(!ended, "mpi",
            "MPI cannot be initialized again after MPI_Finalize; call "
            "MPI_Finalize after the last run()");
-  check_mpi(MPI_Initialized(&begun), "MPI_Initialized");
+  DT_MPI(MPI_Initialized, &begun);
   if (begun)
-    check_mpi(MPI_Query_thread(&threads), "MPI_Query_thread");
+    DT_MPI(MPI_Query_thread, &threads);
   else
-    check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &threads),
-              "MPI_Init_thread");
+    DT_MPI(MPI_Init_thread, nullptr, nullptr, MPI_THREAD_MULTIPLE, &threads);
   DT_CHECK(threads == MPI_THREAD_MULTIPLE, "mpi",
            "{}, but ranks have several threads; {}",
            begun ? "MPI was initialized without MPI_THREAD_MULTIPLE"
                  : "this MPI does not support MPI_THREAD_MULTIPLE",
            begun ? "request it from MPI_Init_thread"
                  : "use one that does, such as Debian's Open MPI");
-  check_mpi(MPI_Comm_rank(MPI_COMM_WORLD, &process_), "MPI_Comm_rank");
-  check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &processes_), "MPI_Comm_size");
+  DT_MPI(MPI_Comm_rank, MPI_COMM_WORLD, &process_);
+  DT_MPI(MPI_Comm_size, MPI_COMM_WORLD, &processes_);
   control_ = communicator_of_all();
   data_ = communicator_of_all();
   // A program that initialized MPI itself also finalizes it.
@@ -266,8 +249,7 @@ void MpiJob::end() {
 void MpiJob::open_run(int64_t, int64_t ranks_per_process) {
   int* most = nullptr;
   int there = 0;
-  check_mpi(MPI_Comm_get_attr(data_, MPI_TAG_UB, &most, &there),
-            "MPI_Comm_get_attr");
+  DT_MPI(MPI_Comm_get_attr, data_, MPI_TAG_UB, &most, &there);
   DT_CHECK(
       there && ranks_per_process * ranks_per_process * Backend::kLanes <= *most,
       "mpi", "{} ranks in a process are too many for this MPI's tags",
@@ -289,9 +271,8 @@ void MpiJob::tell(int64_t matter, int process, std::string_view text) {
            done;
   });
   Sent& s = sent_.emplace_back(fmt::format("{} {}", matter, text));
-  check_mpi(MPI_Isend(s.text.data(), static_cast<int>(s.text.size()), MPI_CHAR,
-                      process, 0, control_, &s.request),
-            "MPI_Isend");
+  DT_MPI(MPI_Isend, s.text.data(), static_cast<int>(s.text.size()), MPI_CHAR,
+         process, 0, control_, &s.request);
 }
 
 void MpiJob::listen() {
@@ -300,15 +281,11 @@ void MpiJob::listen() {
     int come = 0, size = 0;
     MPI_Message message;
     MPI_Status status;
-    check_mpi(
-        MPI_Improbe(MPI_ANY_SOURCE, 0, control_, &come, &message, &status),
-        "MPI_Improbe");
+    DT_MPI(MPI_Improbe, MPI_ANY_SOURCE, 0, control_, &come, &message, &status);
     if (!come) return;
-    check_mpi(MPI_Get_count(&status, MPI_CHAR, &size), "MPI_Get_count");
+    DT_MPI(MPI_Get_count, &status, MPI_CHAR, &size);
     std::string text(static_cast<size_t>(size), 0);
-    check_mpi(
-        MPI_Mrecv(text.data(), size, MPI_CHAR, &message, MPI_STATUS_IGNORE),
-        "MPI_Mrecv");
+    DT_MPI(MPI_Mrecv, text.data(), size, MPI_CHAR, &message, MPI_STATUS_IGNORE);
     const size_t space = text.find(' ');
     deliver(std::stoll(text.substr(0, space)),
             {status.MPI_SOURCE, text.substr(space + 1)});

@@ -49,28 +49,24 @@ void check_mpi(int code, std::string_view function) {
 SharedRings::SharedRings(MPI_Comm all, int64_t ranks_per_process)
     : per_process_(ranks_per_process) {
   MPI_Comm machine;
-  check_mpi(MPI_Comm_split_type(all, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL,
-                                &machine),
-            "MPI_Comm_split_type");
+  DT_MPI(MPI_Comm_split_type, all, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL,
+         &machine);
   int processes = 0, count = 0;
-  check_mpi(MPI_Comm_size(all, &processes), "MPI_Comm_size");
-  check_mpi(MPI_Comm_size(machine, &count), "MPI_Comm_size");
+  DT_MPI(MPI_Comm_size, all, &processes);
+  DT_MPI(MPI_Comm_size, machine, &count);
   place_.assign(static_cast<size_t>(processes), -1);
   senders_ = count * per_process_;
   const char* wanted = std::getenv("DTENSOR_MPI_SHARED_MEMORY");
   const int mine_wants = !wanted || std::strcmp(wanted, "0") != 0;
   int all_want = 0;
-  check_mpi(MPI_Allreduce(&mine_wants, &all_want, 1, MPI_INT, MPI_MIN, all),
-            "MPI_Allreduce");
+  DT_MPI(MPI_Allreduce, &mine_wants, &all_want, 1, MPI_INT, MPI_MIN, all);
   if (!all_want || count == 1 || senders_ > kMostRanks) return;
   const auto rings =
       static_cast<size_t>(per_process_ * senders_ * Backend::kLanes);
   void* memory = nullptr;
   MPI_Win window;  // never freed: another process may still be in its run
-  check_mpi(
-      MPI_Win_allocate_shared(static_cast<MPI_Aint>(bytes_of_rings(rings)), 1,
-                              MPI_INFO_NULL, machine, &memory, &window),
-      "MPI_Win_allocate_shared");
+  DT_MPI(MPI_Win_allocate_shared, static_cast<MPI_Aint>(bytes_of_rings(rings)),
+         1, MPI_INFO_NULL, machine, &memory, &window);
   Ring* const own = first_ring(memory);
   // Each process's number, and the address of its sign.
   struct Card {
@@ -79,11 +75,10 @@ SharedRings::SharedRings(MPI_Comm all, int64_t ranks_per_process)
     const void* sign;
   };
   Card mine{0, getpid(), &sign};
-  check_mpi(MPI_Comm_rank(all, &mine.process), "MPI_Comm_rank");
+  DT_MPI(MPI_Comm_rank, all, &mine.process);
   std::vector<Card> cards(static_cast<size_t>(count));
-  check_mpi(MPI_Allgather(&mine, sizeof(Card), MPI_BYTE, cards.data(),
-                          sizeof(Card), MPI_BYTE, machine),
-            "MPI_Allgather");
+  DT_MPI(MPI_Allgather, &mine, sizeof(Card), MPI_BYTE, cards.data(),
+         sizeof(Card), MPI_BYTE, machine);
   for (size_t i = 0; i < rings; ++i) {
     Ring* r = new (own + i) Ring;
     r->sent = r->received = 0;
@@ -96,8 +91,7 @@ SharedRings::SharedRings(MPI_Comm all, int64_t ranks_per_process)
     MPI_Aint bytes = 0;
     int unit = 0;
     void* theirs = nullptr;
-    check_mpi(MPI_Win_shared_query(window, i, &bytes, &unit, &theirs),
-              "MPI_Win_shared_query");
+    DT_MPI(MPI_Win_shared_query, window, i, &bytes, &unit, &theirs);
     // Pages are aligned to more than rings: all processes find the same one.
     here_.push_back({card.pid, first_ring(theirs)});
     // Before Linux 5.3 there is no pidfd_open; then only mpirun notices a
@@ -117,8 +111,7 @@ SharedRings::SharedRings(MPI_Comm all, int64_t ranks_per_process)
   // Both ends of a channel have to choose the same way, so all processes read
   // or none does.
   int all_read = 0;
-  check_mpi(MPI_Allreduce(&reads, &all_read, 1, MPI_INT, MPI_MIN, machine),
-            "MPI_Allreduce");
+  DT_MPI(MPI_Allreduce, &reads, &all_read, 1, MPI_INT, MPI_MIN, machine);
   reads_ = all_read != 0;
 }
 

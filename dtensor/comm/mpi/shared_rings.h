@@ -16,7 +16,9 @@
 
 namespace dtensor {
 
-// Throws an Error with MPI's text unless the code is MPI_SUCCESS.
+// Calls a function of MPI. Throws an Error with MPI's text unless it returns
+// MPI_SUCCESS.
+#define DT_MPI(function, ...) check_mpi(function(__VA_ARGS__), #function)
 void check_mpi(int code, std::string_view function);
 
 class SharedRings {
