@@ -40,36 +40,30 @@ uint64_t hash_of(const Buffer& b) {
                       static_cast<uint64_t>(b.op) * 2 + b.one_shot);
 }
 
-// How a tensor appears in the error of a disagreement.
-void describe(const Transfer& t, bool reduces, std::vector<std::string>& how) {
-  if (reduces) how.emplace_back(name(t.op));
-  how.emplace_back(name(t.dtype));
-}
-void describe(const Buffer& b, bool, std::vector<std::string>& how) {
-  how.emplace_back(name(b.op));
-  how.emplace_back(name(b.dtype));
-  how.push_back(fmt::format("{} elements", b.n));
-  if (b.one_shot) how.emplace_back("one-shot");
-}
-
-// One tensor: "sum, f32, 8 elements". Several: "2 tensors: sum f32 8 elements,
-// max i32 1 elements".
-template <class Tensor>
-std::string describe(std::span<const Tensor> tensors, bool reduces) {
+// How the tensors of a call appear in the error of a disagreement. One: "sum,
+// f32, 8 elements". Several: "2 tensors: sum f32 8 elements, max i32 1
+// elements".
+std::string describe_tensors(const Collective& c) {
   constexpr size_t kMost = 8;
+  const size_t count = c.transfers.size() + c.buffers.size();
+  const std::string between = count == 1 ? ", " : " ";
+  std::vector<std::string> all;
+  for (const Transfer& t : c.transfers)
+    all.push_back(reduces(c.call->kind) ? fmt::format("{}{}{}", name(t.op),
+                                                      between, name(t.dtype))
+                                        : std::string(name(t.dtype)));
+  for (const Buffer& b : c.buffers)
+    all.push_back(fmt::format("{1}{0}{2}{0}{3} elements{4}", between,
+                              name(b.op), name(b.dtype), b.n,
+                              b.one_shot ? between + "one-shot" : ""));
   std::string text;
-  if (tensors.size() != 1) {
-    text = fmt::format("{} tensors", tensors.size());
-    if (!tensors.empty()) text += ": ";
+  if (count != 1)
+    text = fmt::format("{} tensors{}", count, count > 0 ? ": " : "");
+  if (count > kMost) {
+    all.resize(kMost);
+    all.emplace_back("...");
   }
-  for (size_t i = 0; i < std::min(tensors.size(), kMost); ++i) {
-    std::vector<std::string> how;
-    describe(tensors[i], reduces, how);
-    if (i > 0) text += ", ";
-    text += fmt::format("{}", fmt::join(how, tensors.size() == 1 ? ", " : " "));
-  }
-  if (tensors.size() > kMost) text += ", ...";
-  return text;
+  return text + fmt::format("{}", fmt::join(all, ", "));
 }
 
 }  // namespace
@@ -88,15 +82,10 @@ uint64_t fingerprint_of(const Collective& c) {
 Statement statement_of(const Collective& c) {
   const Call& call = *c.call;
   std::string text = call_to_string(call.kind, c.sequence, {});
-  if (call.kind == StepKind::kAllReduce)
-    text += fmt::format(" ({})",
-                        describe(std::span<const Buffer>(c.buffers), true));
-  else if (c.num_bytes >= 0)
+  if (c.num_bytes >= 0)
     text += fmt::format(" ({} bytes)", c.num_bytes);
   else if (call.kind != StepKind::kBarrier)
-    text += fmt::format(
-        " ({})",
-        describe(std::span<const Transfer>(c.transfers), reduces(call.kind)));
+    text += fmt::format(" ({})", describe_tensors(c));
   if (!call.op.empty()) text += fmt::format(" for {}", call.op);
   if (call.describe) text += fmt::format(": {}", call.describe(call.what));
   if (call.made) text += call.made(call.what);
@@ -133,9 +122,8 @@ std::string not_all_came(std::string_view call, std::span<const int64_t> ranks,
 
 std::string ranks_to_string(std::span<const int64_t> ranks) {
   constexpr size_t kMost = 16;
-  std::string text;
-  for (size_t i = 0; i < std::min(ranks.size(), kMost); ++i)
-    text += fmt::format("{}{}", i ? "," : "", ranks[i]);
+  std::string text = fmt::format(
+      "{}", fmt::join(ranks.first(std::min(ranks.size(), kMost)), ","));
   if (ranks.size() > kMost) text += fmt::format(",... ({})", ranks.size());
   return text;
 }
