@@ -990,8 +990,8 @@ BUGS = [
     ], ['allocator_test']),
     Bug(200, 'a collective has no deadline', [
         ('dtensor/comm/membership.cc',
-         'else if (timeout_.count() > 0 && waited',
-         'else if (!MUT(200) && timeout_.count() > 0 && waited'),
+         'if (timeout() == 0ms ||',
+         'if (MUT(200) || timeout() == 0ms ||'),
     ], ['timeout_test']),
     Bug(201, 'a member of an earlier collective of the group counts as arrived', [
         ('dtensor/comm/group.h',
@@ -1354,8 +1354,8 @@ BUGS = [
     ], ['comm/nccl_processes_test', 'comm/nccl_test']),
     Bug(361, 'nccl: a failure does not end the links', [
         ('dtensor/comm/membership.cc',
-         'if (told_) told_(lane_number, l.failure);',
-         'if (told_ && !MUT(361)) told_(lane_number, l.failure);'),
+         'if (observer_.failed) observer_',
+         'if (observer_.failed && !MUT(361)) observer_'),
     ], ['comm/nccl_processes_test']),
     Bug(362, 'nccl: the second rank of a process sends what the first one shows', [
         ('dtensor/comm/host_agreement.cc',

@@ -1,13 +1,6 @@
 #include "dtensor/comm/barrier.h"
 
-#include <linux/futex.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
-#include <cerrno>
 #include <chrono>
-#include <climits>
-#include <ctime>
 #include <thread>
 
 namespace dtensor {
@@ -16,13 +9,6 @@ namespace {
 // Longer than the difference between ranks that do the same work, but so short
 // that the lost core time does not matter.
 constexpr std::chrono::microseconds kSpin{100};
-
-long futex(std::atomic<uint32_t>& word, int what, uint32_t value,
-           const timespec* timeout) {
-  static_assert(sizeof(word) == sizeof(uint32_t));
-  return syscall(SYS_futex, &word, what | FUTEX_PRIVATE_FLAG, value, timeout,
-                 nullptr, 0);
-}
 
 void pause() {
 #if defined(__x86_64__)
@@ -36,7 +22,7 @@ void pause() {
 
 void Barrier::break_up() {
   word_.fetch_or(kBroken, std::memory_order_acq_rel);
-  wake();
+  word_.notify_all();
 }
 
 bool Barrier::spin(uint32_t mine, bool breakable) const {
@@ -60,12 +46,5 @@ bool Barrier::spin(uint32_t mine, bool breakable) const {
   }
   return false;
 }
-
-bool Barrier::sleep(uint32_t word) {
-  const timespec timeout{0, std::chrono::nanoseconds(kLate).count()};
-  return futex(word_, FUTEX_WAIT, word, &timeout) == 0 || errno != ETIMEDOUT;
-}
-
-void Barrier::wake() { futex(word_, FUTEX_WAKE, INT_MAX, nullptr); }
 
 }  // namespace dtensor

@@ -23,16 +23,15 @@ struct Waited {
   }
 };
 
-// How long a thread has waited, by the clock that it looks at now and then. A
+// How long a thread has waited, by the clock that is looked at now and then. A
 // process that is stopped does not look, and that time does not count: of the
 // time between two looks, at most kMost does.
 class TimeWaited {
  public:
   using Clock = std::chrono::steady_clock;
   static constexpr std::chrono::milliseconds kMost{300};
-  explicit TimeWaited(Clock::time_point looked = Clock::now(),
-                      Clock::duration before = {})
-      : looked_(looked), total_(before) {}
+  explicit TimeWaited(Clock::time_point looked = Clock::now())
+      : looked_(looked) {}
   Clock::duration look(Clock::time_point now = Clock::now()) {
     total_ += std::min<Clock::duration>(now - looked_, kMost);
     looked_ = now;
@@ -41,7 +40,7 @@ class TimeWaited {
 
  private:
   Clock::time_point looked_;
-  Clock::duration total_;
+  Clock::duration total_{};
 };
 
 class Barrier {
@@ -56,19 +55,12 @@ class Barrier {
   static constexpr int kMaxMembers = (1 << 14) - 1;
 
   // Waits for all members; returns false if the barrier is broken before they
-  // have arrived. While the thread sleeps, late() is called every kLate.
-  static constexpr std::chrono::milliseconds kLate{100};
-  // If others slept in a round, the member that completes it adds the time
-  // since the first of them went to sleep to its own waited_for.
-  template <class Late>
-  bool wait(Waited& waited_for, Late&& late) {
-    return arrive(true, waited_for, late);
-  }
+  // have arrived. If others slept in a round, the member that completes it adds
+  // the time since the first of them went to sleep to its own waited_for.
+  bool wait(Waited& waited_for) { return arrive(true, waited_for); }
   // As wait(), but ignores break_up(). For members that have passed wait()
   // together and so are certain to come.
-  void wait_unbroken(Waited& waited_for) {
-    arrive(false, waited_for, [] {});
-  }
+  void wait_unbroken(Waited& waited_for) { arrive(false, waited_for); }
 
   // Makes wait() return false for the current round, unless it is complete, and
   // for all later ones.
@@ -81,8 +73,7 @@ class Barrier {
   static constexpr uint32_t kBroken = 1, kSleeper = 2, kMember = 4,
                             kRound = 1 << 16;
 
-  template <class Late>
-  bool arrive(bool breakable, Waited& waited_for, Late&& late) {
+  bool arrive(bool breakable, Waited& waited_for) {
     uint32_t word = word_.load(std::memory_order_acquire);
     for (;;) {
       if (breakable && (word & kBroken)) return false;
@@ -95,7 +86,7 @@ class Barrier {
         if (!swap(word, next)) continue;
         if (word & kSleeper) {
           waited_for.add(since, now());
-          wake();
+          word_.notify_all();
         }
         return true;
       }
@@ -118,7 +109,7 @@ class Barrier {
         asleep_since_.store(now(), std::memory_order_relaxed);
         if (!swap(word, word | kSleeper)) continue;
       }
-      if (!sleep(word | kSleeper)) late();
+      word_.wait(word | kSleeper, std::memory_order_acquire);
     }
   }
   bool swap(uint32_t& word, uint32_t next) {
@@ -127,9 +118,6 @@ class Barrier {
   }
   // Polls for a while. True if the round has completed or was broken.
   bool spin(uint32_t mine, bool breakable) const;
-  // Sleeps until the word changes. False if kLate has passed without a wake-up.
-  bool sleep(uint32_t word);
-  void wake();
   static int64_t now() {
     return std::chrono::steady_clock::now().time_since_epoch() /
            std::chrono::nanoseconds(1);

@@ -3,6 +3,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <new>
 
 #include "dtensor/comm/pack.h"
 #include "dtensor/interrupt.h"
@@ -14,6 +15,9 @@ namespace {
 
 using namespace std::chrono_literals;
 
+// How often a process reads control messages while its ranks compute, and how
+// often it looks at what its ranks do.
+constexpr auto kListen = 5ms, kLook = 100ms;
 // How long a waiting thread sleeps between checks if nothing arrives.
 constexpr auto kRest = 500us;
 // A message may arrive after the news that its sender is gone.
@@ -38,6 +42,20 @@ std::vector<int> members_in(const std::vector<int64_t>& ranks,
 
 }  // namespace
 
+// While it exists, the thread waits.
+class Membership::Waiting {
+ public:
+  Waiting(Thread& thread, Thread::Waits how) : waits_(thread.waits) {
+    waits_.store(how, std::memory_order_relaxed);
+  }
+  ~Waiting() { waits_.store(Thread::Waits::kNot, std::memory_order_relaxed); }
+  Waiting(const Waiting&) = delete;
+  Waiting& operator=(const Waiting&) = delete;
+
+ private:
+  std::atomic<Thread::Waits>& waits_;
+};
+
 Membership::Membership(int64_t world, int64_t ranks_per_process,
                        ProcessJob* job)
     : job_(job),
@@ -54,7 +72,14 @@ Membership::Membership(int64_t world, int64_t ranks_per_process,
            "processes, or write --ranks-per-process {}",
            world, processes(), ranks_per_process,
            (world + processes() - 1) / processes());
-  if (job_) begin_to_listen();
+  if (job_) number_ = job_->begin_run(ranks_per_process_);
+  if (job_ || world > 1)
+    watch_ = std::jthread([this](const std::stop_token& stop) { watch(stop); });
+}
+
+Membership::~Membership() {
+  watch_ = {};
+  if (job_) job_->end_run(decided_ && !verdict_);
 }
 
 Group::Group(std::vector<int64_t> world_ranks, int64_t ranks_per_process,
@@ -132,7 +157,8 @@ std::string Membership::what_keeps(int64_t rank, int lane) {
   if (t.idle) return "it waits for its redistribute_async";
   if (last.number == 0) return "";
   return fmt::format("{} {} of ranks {}",
-                     t.waits ? "it waits in" : "its last collective was",
+                     t.waits == Thread::Waits::kNot ? "its last collective was"
+                                                    : "it waits in",
                      call_to_string(last.kind, last.sequence, last.op),
                      ranks_to_string(ranks));
 }
@@ -181,56 +207,27 @@ std::string Membership::who_is_missing(int64_t rank, int lane) {
   if (lane > 0) call += " (redistribute_async)";
   return fmt::format(
       "[{}] {}", name(me.kind),
-      not_all_came(call, awaited.group, arrived, missing, timeout_));
+      not_all_came(call, awaited.group, arrived, missing, timeout()));
 }
 
 // ---- Waiting ----
 
 void Membership::meet(Group& group, size_t place) {
   Thread& me = thread(group, place);
-  std::optional<TimeWaited> waited;
-  const bool met = group.barrier.wait(me.waited_for, [&] {
-    if (!waited) waited.emplace(Clock::now(), Barrier::kLate);
-    me.waits = true;
-    late(group.rank_at(place), group.lane, waited->look());
-  });
-  if (waited) me.waits = false;
-  if (!met) released(group, place);
-}
-
-// The rank has waited for others of this process for a while. It must not
-// throw, because the rank counts as arrived in the barrier.
-void Membership::late(int64_t rank, int lane_number,
-                      Clock::duration waited) noexcept {
-  try {
-    if (lane(lane_number).failed) return;
-    if (interrupted())
-      fail_all(rank, interrupted_text());
-    else if (timeout_.count() > 0 && waited >= timeout_)
-      fail_all(rank, who_is_missing(rank, lane_number));
-    else if (!job_)
-      seek_circles();
-  } catch (...) {
-    // There is no memory for the text: the next check tries again.
-  }
+  const Waiting waits(me, Thread::Waits::kForThreads);
+  if (!group.barrier.wait(me.waited_for)) released(group, place);
 }
 
 void Membership::wait(PendingMessages& messages, const Group& group,
                       size_t place) {
-  constexpr int kQuick = 200, kLook = 64;
+  constexpr int kQuick = 200, kOften = 64;
   if (messages.done()) return;
   const bool rests = !spin_ && job_->rest(0us);
   for (int i = 0; i < kQuick && !rests; ++i)
     if (messages.done()) return;
-  struct Waits {
-    std::atomic<bool>& flag;
-    explicit Waits(std::atomic<bool>& f) : flag(f) { flag = true; }
-    ~Waits() { flag = false; }
-  } const waits(thread(group, place).waits);
-  const int64_t rank = group.rank_at(place);
+  const Waiting waits(thread(group, place), Thread::Waits::kForMessages);
   Lane& l = lane(group.lane);
   const Clock::time_point start = Clock::now();
-  TimeWaited waited(start);
   std::optional<Clock::time_point> lost;
   int64_t awaited = -1;
   for (int64_t i = 0;; ++i) {
@@ -247,9 +244,8 @@ void Membership::wait(PendingMessages& messages, const Group& group,
       job_->rest(kRest);
     else if (!spin_)
       sched_yield();
-    if (i % kLook && !rests) continue;
+    if (i % kOften && !rests) continue;
     const Clock::time_point now = Clock::now();
-    const Clock::duration so_far = waited.look(now);
     if (!lost) {
       for (int64_t from : messages.awaited()) {
         awaited = from;
@@ -257,7 +253,7 @@ void Membership::wait(PendingMessages& messages, const Group& group,
       }
       if (l.failed) {
         std::lock_guard lock(mutex_);
-        if (now - l.since > kGrace) lost = now;
+        if (l.failure.of_all || now - l.since > kGrace) lost = now;
       }
     } else if (now - *lost > kStraggles) {
       messages.give_up();
@@ -268,13 +264,6 @@ void Membership::wait(PendingMessages& messages, const Group& group,
       listen();  // mpirun ends all when one is killed: which one?
       check_failed(group, place);
       check_interrupted();
-    }
-    if (timeout_.count() > 0 && so_far >= timeout_) {
-      const std::string text = who_is_missing(rank, group.lane);
-      if (messages.done()) return;
-      messages.give_up();
-      fail_all(rank, text);
-      throw Error(text);
     }
     if (now - start > 2ms && !job_->rest(kRest))
       std::this_thread::sleep_for(50us);
@@ -305,6 +294,54 @@ void Membership::released(const Group& group, size_t place) {
        ranks_to_string(group.ranks));
 }
 
+// ---- Watching ----
+
+void Membership::watch(const std::stop_token& stop) {
+  for (Clock::time_point looked = Clock::now(); !stop.stop_requested();) {
+    try {
+      if (job_) {
+        listen();
+        end_as_told();
+      }
+      if (const Clock::time_point now = Clock::now(); now - looked >= kLook) {
+        looked = now;
+        look();
+      }
+    } catch (const std::bad_alloc&) {  // the next round tries again
+    }
+    std::unique_lock lock(mutex_);
+    stop_.wait_for(lock, stop, job_ ? kListen : kLook, [] { return false; });
+  }
+}
+
+// Ends the waits of ranks here that would not end by themselves.
+void Membership::look() {
+  for (int64_t rank = first_; rank < last_; ++rank)
+    for (int l = 0; l < kLanes; ++l) {
+      Thread& t = thread(rank, l);
+      const uint64_t last = t.flight.newest().number;
+      t.stays = last == std::exchange(t.last, last);
+      const Thread::Waits waits = t.waits;
+      if (!t.stays || waits == Thread::Waits::kNot) t.waited = TimeWaited();
+      if (waits == Thread::Waits::kNot || lane(l).failed) continue;
+      if (interrupted() && waits == Thread::Waits::kForThreads)
+        fail_all(rank, interrupted_text());
+      if (timeout() == 0ms || t.waited.look() < timeout()) continue;
+      const std::string text = who_is_missing(rank, l);
+      // Others may have come meanwhile.
+      if (t.waits == waits && t.flight.newest().number == last)
+        fail_all(rank, text);
+    }
+  std::vector<RankFailure> overdue;
+  {
+    std::lock_guard lock(telling_);
+    if (observer_.overdue) overdue = observer_.overdue();
+  }
+  for (const RankFailure& f : overdue)
+    for (int l = 0; l < kLanes; ++l) failed(f.rank, l, f.why);
+  seek_circles();
+}
+
 // ---- Failing ----
 
 void Membership::fail_lane(int lane_number, RankFailure failure) noexcept {
@@ -318,7 +355,7 @@ void Membership::fail_lane(int lane_number, RankFailure failure) noexcept {
     for (auto& [ranks, group] : l.groups) group->barrier.break_up();
   }
   std::lock_guard lock(telling_);
-  if (told_) told_(lane_number, l.failure);
+  if (observer_.failed) observer_.failed(lane_number, l.failure);
 }
 
 void Membership::fail_all(int64_t rank, const std::string& text) noexcept {
@@ -328,10 +365,9 @@ void Membership::fail_all(int64_t rank, const std::string& text) noexcept {
   }
 }
 
-void Membership::when_failed(
-    std::function<void(int, const RankFailure&)> told) {
+void Membership::observe(Observer observer) {
   std::lock_guard lock(telling_);
-  told_ = std::move(told);
+  observer_ = std::move(observer);
 }
 
 void Membership::mark_gone(int64_t rank, int lane_number) noexcept {

@@ -14,6 +14,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -75,9 +76,7 @@ class Membership : public Backend {
   }
 
   // See Backend.
-  void set_timeout(std::chrono::milliseconds timeout) override {
-    timeout_ = timeout;
-  }
+  void set_timeout(std::chrono::milliseconds t) override { timeout_ = t; }
   std::pair<int64_t, int64_t> local_ranks(int64_t) const override {
     return {first_, last_};
   }
@@ -91,10 +90,17 @@ class Membership : public Backend {
   void set_idle(int64_t rank, int lane, bool idle) noexcept override {
     thread(rank, lane).idle = idle;
   }
-  // Registers a function that some thread calls once per lane, when a rank of
-  // any process has failed. When this returns, a function registered earlier is
-  // no longer called. The failure lives as long as this object.
-  void when_failed(std::function<void(int lane, const RankFailure&)>);
+  // Registers what a derived backend has to hear and to say. When this returns,
+  // functions registered earlier are no longer called.
+  struct Observer {
+    // Some thread calls this once per lane, when a rank of any process has
+    // failed. The failure lives as long as this object.
+    std::function<void(int lane, const RankFailure&)> failed;
+    // Called now and then. Returns the ranks here that no longer go on.
+    std::function<std::vector<RankFailure>()> overdue;
+  };
+  void observe(Observer);
+  std::chrono::milliseconds timeout() const { return timeout_; }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -106,13 +112,17 @@ class Membership : public Backend {
     // The time for which others here slept until it came. By the thread itself,
     // or after it has ended.
     Waited waited_for;
-    std::atomic<bool> waits = false;  // for others, for a while already
+    enum class Waits : uint8_t { kNot, kForThreads, kForMessages };
+    std::atomic<Waits> waits = Waits::kNot;
     // Waits for the rank's other thread, or for work from it.
     std::atomic<bool> idle = false;
-    // Guarded by listening_: the number of its last call at the time of the
-    // previous search for circles; and, by the thread that began it, the number
-    // of the last search that passed through here.
-    uint64_t before = 0;
+    // Used by look(): the number of its last call, whether that was its last
+    // one at the previous look, too, and for how long it has waited in it.
+    uint64_t last = 0;
+    bool stays = false;
+    TimeWaited waited;
+    // Guarded by listening_: by the thread that began it, the number of the
+    // last search that passed through here.
     std::map<Id, uint64_t> searches = {};
   };
   struct Lane {
@@ -124,9 +134,9 @@ class Membership : public Backend {
   };
   struct Rank {
     std::array<std::atomic<bool>, kLanes> gone = {};
-    Waited
-        waited_for;  // by ranks here, if it is elsewhere; guarded by waiting_
+    Waited waited_for;  // by ranks here, if it is elsewhere; needs waiting_
   };
+  class Waiting;
   // A search for a circle of threads that wait for each other: the thread that
   // began it, and the ranks on its path so far.
   struct Search {
@@ -164,7 +174,8 @@ class Membership : public Backend {
                                                          int lane);
   std::string what_keeps(int64_t rank, int lane);
   std::string who_is_missing(int64_t rank, int lane);
-  void late(int64_t rank, int lane, Clock::duration waited) noexcept;
+  void watch(const std::stop_token&);
+  void look();
   void fail_lane(int lane, RankFailure) noexcept;
   void fail_all(int64_t rank, const std::string& text) noexcept;
   void mark_gone(int64_t rank, int lane) noexcept;
@@ -174,7 +185,6 @@ class Membership : public Backend {
   void follow(Id, const Awaited*, Search);
   void found(const Search&);
   // membership_processes.cc
-  void begin_to_listen();
   // Tells all other processes what text() returns. A process that cannot be
   // told, or all of them if there is no memory for the text, notice that
   // messages do not arrive.
@@ -201,18 +211,17 @@ class Membership : public Backend {
   const int64_t first_, last_;
   const bool spin_;
   int64_t number_ = 0;  // of the run in the job
-  std::chrono::milliseconds timeout_{0};
+  std::atomic<std::chrono::milliseconds> timeout_{};
   std::vector<Thread> threads_;
   std::vector<Rank> ranks_;  // of the run
   std::mutex waiting_;
 
-  // Held during the call of told_. Locked before mutex_.
+  // Held during the calls of observer_. Locked before mutex_.
   std::mutex telling_;
-  std::function<void(int, const RankFailure&)> told_;
+  Observer observer_;
   // One thread at a time hears messages, so that they keep their order, and
   // searches for circles. Locked before the others.
   std::mutex listening_;
-  Clock::time_point sought_;
   uint64_t searches_ = 0;
   std::mutex mutex_;
   std::array<Lane, kLanes> lanes_;
@@ -223,7 +232,6 @@ class Membership : public Backend {
   // rank that it is about.
   std::map<std::pair<uint64_t, int64_t>, Answer> answers_;
   uint64_t questions_ = 0;
-  std::condition_variable changed_;
   // Process 0 only: how the ranks of each process ended.
   std::map<int, std::optional<Failure>> ended_;
   int lost_ = -1;  // a process that ended before the run did
@@ -234,8 +242,9 @@ class Membership : public Backend {
   Clock::time_point asked_ = Clock::time_point::max();
   bool decided_ = false;
   std::optional<Failure> verdict_;
-  bool stopping_ = false;
-  std::thread listener_;
+
+  std::condition_variable_any stop_;
+  std::jthread watch_;  // ends first
 };
 
 }  // namespace dtensor

@@ -25,22 +25,16 @@
 namespace dtensor {
 
 // Begins a search at every thread here that has made no call since the previous
-// one, at most every Barrier::kLate.
+// look.
 void Membership::seek_circles() {
   std::lock_guard one(listening_);
   for (const Lane& l : lanes_)
     if (l.failed) return;
-  const Clock::time_point now = Clock::now();
-  if (now - sought_ < Barrier::kLate) return;
-  sought_ = now;
   ++searches_;
   for (int64_t rank = first_; rank < last_; ++rank)
-    for (int lane = 0; lane < kLanes; ++lane) {
-      Thread& t = thread(rank, lane);
-      const uint64_t last = t.flight.newest().number;
-      const bool stays = last == std::exchange(t.before, last);
-      if (stays) follow({rank, lane}, nullptr, {{rank, lane}, searches_});
-    }
+    for (int lane = 0; lane < kLanes; ++lane)
+      if (thread(rank, lane).stays)
+        follow({rank, lane}, nullptr, {{rank, lane}, searches_});
 }
 
 // Continues a search at the thread `to` of this process. `awaited` is the

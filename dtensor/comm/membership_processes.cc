@@ -15,8 +15,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// How often a process reads control messages while its ranks compute.
-constexpr auto kListen = 5ms;
 // When some rank has failed, a signal to end is obeyed after kGrace; a process
 // waits about kEnd for the ranks of others to end.
 constexpr auto kGrace = 500ms, kEnd = 1000ms;
@@ -31,31 +29,6 @@ std::string outcome(std::string_view what,
 }
 
 }  // namespace
-
-void Membership::begin_to_listen() {
-  number_ = job_->begin_run(ranks_per_process_);
-  listener_ = std::thread([this] {
-    for (std::unique_lock lock(mutex_); !stopping_;) {
-      lock.unlock();
-      listen();
-      end_as_told();
-      seek_circles();
-      lock.lock();
-      changed_.wait_for(lock, kListen, [&] { return stopping_; });
-    }
-  });
-}
-
-Membership::~Membership() {
-  if (!job_) return;
-  {
-    std::lock_guard lock(mutex_);
-    stopping_ = true;
-  }
-  changed_.notify_all();
-  listener_.join();
-  job_->end_run(decided_ && !verdict_);
-}
 
 void Membership::listen() {
   std::lock_guard one(listening_);

@@ -87,8 +87,7 @@ TEST(TimeoutTest, ARankThatIsLate) {
 
 TEST(TimeoutTest, RanksThatWaitElsewhereOrHaveCalledNothing) {
   const std::string text = error_of_all(3, milliseconds(700), [&](Runtime& rt) {
-    // Rank 2 is in nobody's way for ever, but for longer than that. (Where a
-    // rank waits is known when it has slept for Barrier::kLate.)
+    // Rank 2 is in nobody's way for ever, but for longer than that.
     if (rt.rank() == 2) std::this_thread::sleep_for(milliseconds(1500));
     if (rt.rank() == 1) std::this_thread::sleep_for(milliseconds(300));
     barrier(members(rt, rt.rank() == 0 ? std::vector<int64_t>{0, 1, 2}

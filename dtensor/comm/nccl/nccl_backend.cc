@@ -1,13 +1,11 @@
-#include <algorithm>
-#include <condition_variable>
+#include <chrono>
 #include <cstdlib>
 #include <exception>
 #include <mutex>
 #include <optional>
-#include <stop_token>
 #include <string>
 #include <string_view>
-#include <thread>
+#include <utility>
 #include <vector>
 
 #include "dtensor/comm/host_backend.h"
@@ -35,23 +33,15 @@ class NcclBackend final : public HostBackend {
   NcclBackend(int64_t world, int64_t ranks_per_process, ProcessJob* job,
               NcclLibrary& library)
       : HostBackend(world, ranks_per_process, job), library_(library) {
-    when_failed(
-        [this](int lane, const RankFailure& f) { abort_links(lane, f); });
+    observe({[this](int lane, const RankFailure& f) { abort_links(lane, f); },
+             [this] { return overdue(); }});
   }
-  ~NcclBackend() override { when_failed({}); }
-
-  void set_timeout(std::chrono::milliseconds timeout) override {
-    HostBackend::set_timeout(timeout);
-    DT_CHECK(!watch_.joinable(), "nccl", "its timeout is already set");
-    patience_ = timeout;
-    if (timeout.count() > 0)
-      watch_ = std::jthread([this](const std::stop_token& s) { watch(s); });
-  }
+  ~NcclBackend() override { observe({}); }
 
   std::unique_ptr<Communicator> group(std::span<const int64_t> ranks,
                                       int64_t me, int lane) override {
     if (lane > 0) check_queues();
-    const auto link = std::make_shared<SafeLink>(patience_);
+    const auto link = std::make_shared<SafeLink>(timeout());
     auto made = std::make_unique<NcclCommunicator>(*this, ranks, me, lane,
                                                    library_, link);
     std::lock_guard lock(mutex_);
@@ -86,21 +76,15 @@ class NcclBackend final : public HostBackend {
 
   // Finds work that a GPU does not finish; while the host waits for it, no
   // other thread checks.
-  void watch(const std::stop_token& stop) {
-    const auto period = std::clamp<std::chrono::milliseconds>(
-        patience_ / 10, std::chrono::milliseconds(1), std::chrono::seconds(1));
-    for (std::unique_lock lock(mutex_);;) {
-      stop_.wait_for(lock, stop, period, [] { return false; });
-      if (stop.stop_requested() || failures_[0] || failures_[1]) return;
-      std::vector<Member> all;
-      for (const auto& links : links_)
-        all.insert(all.end(), links.begin(), links.end());
-      lock.unlock();
-      for (const Member& m : all)
-        if (const std::string what = late(m); !what.empty())
-          for (int lane = 0; lane < kLanes; ++lane) failed(m.rank, lane, what);
-      lock.lock();
-    }
+  std::vector<RankFailure> overdue() {
+    std::vector<RankFailure> found;
+    std::lock_guard lock(mutex_);
+    if (failures_[0] || failures_[1]) return found;
+    for (const std::vector<Member>& links : links_)
+      for (const Member& m : links)
+        if (std::string what = late(m); !what.empty())
+          found.push_back({m.rank, std::move(what)});
+    return found;
   }
   // The error, or "".
   std::string late(const Member& m) const {
@@ -113,19 +97,16 @@ class NcclBackend final : public HostBackend {
           "[{}] its GPU has been running it for {} s: another GPU, or a "
           "network "
           "between them, does not answer; NCCL_DEBUG=INFO shows which",
-          name(*kind), std::chrono::duration<double>(patience_).count());
+          name(*kind), std::chrono::duration<double>(timeout()).count());
     } catch (const std::exception& e) {
       return e.what();  // the device has failed
     }
   }
 
   NcclLibrary& library_;
-  std::chrono::milliseconds patience_{0};  // 0: no limit
   std::mutex mutex_;
-  std::condition_variable_any stop_;
   std::vector<Member> links_[kLanes];
   const RankFailure* failures_[kLanes] = {};
-  std::jthread watch_;  // ends first
 };
 
 }  // namespace
