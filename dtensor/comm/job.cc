@@ -19,9 +19,9 @@ constexpr auto kPause = 100us;
 // After one process has failed, the others get some time to report their own
 // failure.
 constexpr auto kAlso = 50ms;
-// Gathering: its matter, the most bytes of one message, and how often a process
-// is asked for its clock.
-constexpr int64_t kGathers = 0, kAtOnce = 1 << 20;
+// Gathering: its matter, the bytes of each part of a text but the last, and how
+// often a process is asked for its clock.
+constexpr int64_t kGathers = 0, kPartBytes = 1 << 20;
 constexpr int kAsks = 16;
 // The two requests of process 0 to another one. Answers begin with kFailed if
 // the process has failed, and with kPart if they carry a part of the text.
@@ -172,8 +172,8 @@ JobVerdict ProcessJob::agree_as_first(int64_t matter, const JobVerdict& here) {
 // ---- Gathering ----
 //
 // Process 0 asks the others one after the other: several times for the clock,
-// then for the text in parts. The first answer is the length of the whole text.
-// A last request tells the process that process 0 has everything.
+// then for the text in parts, of which only the last one is short. A last
+// request tells the process that process 0 has everything.
 
 // The next message of that process.
 std::string ProcessJob::hear_from(int process) {
@@ -215,11 +215,11 @@ void ProcessJob::gather(std::string_view here,
           g.behind = asked + half - theirs;
         }
       }
-      tell(kGathers, p, kMore);
-      const auto size = static_cast<size_t>(std::stoll(hear_from(p)));
-      while (g.text.size() < size) {
+      for (size_t bytes = kPartBytes; bytes == kPartBytes;) {
         tell(kGathers, p, kMore);
-        g.text += hear_from(p).substr(1);
+        const std::string part = hear_from(p).substr(1);
+        g.text += part;
+        bytes = part.size();
       }
       take(std::move(g));
       tell(kGathers, p, kMore);
@@ -232,17 +232,14 @@ void ProcessJob::gather(std::string_view here,
 
 void ProcessJob::give(std::string_view here,
                       const std::function<int64_t()>& now) {
-  const std::string size = std::to_string(here.size());
-  for (bool said = false; !said || !here.empty();) {
+  for (size_t bytes = kPartBytes; bytes == kPartBytes;) {
     if (hear_from(0) == kTime) {
       tell(kGathers, 0, std::to_string(now()));
-    } else if (!std::exchange(said, true)) {
-      tell(kGathers, 0, size);
-    } else {
-      const std::string_view part = here.substr(0, kAtOnce);
-      tell(kGathers, 0, kPart + std::string(part));
-      here.remove_prefix(part.size());
+      continue;
     }
+    bytes = std::min<size_t>(here.size(), kPartBytes);
+    tell(kGathers, 0, kPart + std::string(here.substr(0, bytes)));
+    here.remove_prefix(bytes);
   }
   hear_from(0);
 }
