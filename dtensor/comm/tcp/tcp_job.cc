@@ -147,26 +147,22 @@ class TcpJob::Connection {
   // Sends as much as possible without waiting, up to kMostAtOnce.
   void flush() {
     for (int64_t some = 0; some < kMostAtOnce && has_to_send();) {
-      iovec parts[] = {
-          {reinterpret_cast<char*>(&head_) + sizeof(head_) - head_left_,
-           head_left_},
-          {const_cast<char*>(piece_), static_cast<size_t>(piece_left_)}};
       msghdr message{};
-      message.msg_iov = parts;
-      message.msg_iovlen = 2;
-      const ssize_t n =
-          sendmsg(socket.fd(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+      message.msg_iov = out_;
+      message.msg_iovlen = std::size(out_);
+      ssize_t n = sendmsg(socket.fd(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
       if (n < 0 && errno == EINTR) continue;
       if (n < 0) {
         deaf_ = errno != EAGAIN;  // bytes received earlier are still to be read
         return;
       }
       some += n;
-      const size_t of_head = std::min(head_left_, static_cast<size_t>(n));
-      head_left_ -= of_head;
-      piece_ += n - static_cast<ssize_t>(of_head);
-      piece_left_ -= n - static_cast<ssize_t>(of_head);
-      if (head_left_ == 0 && piece_left_ == 0) end_piece();
+      for (iovec& part : out_) {
+        const size_t sent = std::min(part.iov_len, static_cast<size_t>(n));
+        part = {static_cast<char*>(part.iov_base) + sent, part.iov_len - sent};
+        n -= static_cast<ssize_t>(sent);
+      }
+      if (out_[1].iov_len == 0 && out_[0].iov_len == 0) end_piece();
     }
   }
 
@@ -209,8 +205,8 @@ class TcpJob::Connection {
     // A piece that has begun must be completed, or the receiver could not parse
     // the rest: it is sent from a copy.
     if (!queue_.empty() && is_in(queue_.front())) {
-      std::memcpy(spare_.get(), piece_, static_cast<size_t>(piece_left_));
-      piece_ = spare_.get();
+      std::memcpy(spare_.get(), out_[1].iov_base, out_[1].iov_len);
+      out_[1].iov_base = spare_.get();
       queue_.front().batch = nullptr;
       queue_.front().left = 0;
     }
@@ -246,14 +242,14 @@ class TcpJob::Connection {
  private:
   void begin_piece() {
     Sending& s = queue_.front();
-    piece_ = s.data;
-    piece_left_ = std::min(kPiece, s.left);
+    const int64_t piece = std::min(kPiece, s.left);
     head_ = s.frame;
-    head_.bytes = static_cast<uint32_t>(piece_left_);
-    head_left_ = sizeof(head_);
+    head_.bytes = static_cast<uint32_t>(piece);
+    out_[0] = {&head_, sizeof(head_)};
+    out_[1] = {const_cast<char*>(s.data), static_cast<size_t>(piece)};
     s.frame.kind = kMore;
-    s.data += piece_left_;
-    s.left -= piece_left_;
+    s.data += piece;
+    s.left -= piece;
   }
   // Texts stay in front until they are sent, and so keep their order.
   void end_piece() {
@@ -375,10 +371,8 @@ class TcpJob::Connection {
 
   std::list<Sending> queue_;  // a piece of the first one is being sent
   uint32_t messages_ = 0;
-  Frame head_;  // the header of that piece
-  size_t head_left_ = 0;
-  const char* piece_ = nullptr;
-  int64_t piece_left_ = 0;
+  Frame head_;      // the header of that piece
+  iovec out_[2]{};  // what is not sent of that header and of that piece
   const std::unique_ptr<char[]> spare_ =  // see give_up()
       std::make_unique_for_overwrite<char[]>(kPiece);
 
