@@ -3,8 +3,9 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <memory>
+#include <new>
+#include <utility>
 #include <vector>
 
 #include "dtensor/device/out_of_memory.h"
@@ -18,19 +19,16 @@ class Staging {
   // `bytes` bytes, aligned, valid until reset(). Throws Error if there is no
   // memory left.
   void* take(int64_t bytes) {
-    const size_t n = padded(bytes);
-    if (blocks_.empty() || used_ + n > blocks_.back().size) {
-      add(n);
-      used_ = 0;
-    }
+    const size_t n = (static_cast<size_t>(bytes) + kAlignment - 1) / kAlignment;
+    if (blocks_.empty() || used_ + n > blocks_.back().lines) add(n);
     used_ += n;
-    return blocks_.back().data.get() + used_ - n;
+    return &blocks_.back().data[used_ - n];
   }
   // Takes everything back. Next time, the same total fits into one block.
   void reset() {
     if (blocks_.size() > 1) {
       size_t all = 0;
-      for (const Block& b : blocks_) all += b.size;
+      for (const Block& b : blocks_) all += b.lines;
       blocks_.clear();
       add(all);
     }
@@ -38,26 +36,23 @@ class Staging {
   }
 
  private:
-  struct Free {
-    void operator()(char* p) const { std::free(p); }
+  struct alignas(kAlignment) Line {
+    char bytes[kAlignment];
   };
   struct Block {
-    std::unique_ptr<char, Free> data;
-    size_t size;
+    std::unique_ptr<Line[]> data;
+    size_t lines;
   };
-  static size_t padded(int64_t bytes) {
-    return (static_cast<size_t>(bytes) + kAlignment - 1) / kAlignment *
-           kAlignment;
-  }
-  void add(size_t bytes) {
-    void* data = std::aligned_alloc(kAlignment, bytes);
-    if (!data) out_of_memory(static_cast<int64_t>(bytes), "messages");
-    blocks_.push_back(
-        {std::unique_ptr<char, Free>(static_cast<char*>(data)), bytes});
+  void add(size_t lines) {
+    std::unique_ptr<Line[]> data(new (std::nothrow) Line[lines]);
+    if (!data)
+      out_of_memory(static_cast<int64_t>(lines * kAlignment), "messages");
+    blocks_.push_back({std::move(data), lines});
+    used_ = 0;
   }
 
   std::vector<Block> blocks_;
-  size_t used_ = 0;  // in the last block
+  size_t used_ = 0;  // lines of the last block
 };
 
 }  // namespace dtensor
