@@ -73,6 +73,13 @@ Socket made(const SocketAddress& a) {
       socket(a.any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
 }
 
+SocketAddress address_by(decltype(getsockname)& get, const Socket& s) {
+  SocketAddress a;
+  socklen_t size = sizeof(a);
+  get(s.fd(), &a.any, &size);
+  return a;
+}
+
 // Messages are short and must not wait to be combined with later ones.
 Socket prepared(Socket s) {
   if (!s) return s;
@@ -157,17 +164,10 @@ std::vector<SocketAddress> addresses_of(const std::string& host,
 }
 
 SocketAddress local_address(const Socket& s) {
-  SocketAddress a;
-  socklen_t size = sizeof(a);
-  getsockname(s.fd(), &a.any, &size);
-  return a;
+  return address_by(getsockname, s);
 }
-
 SocketAddress peer_address(const Socket& s) {
-  SocketAddress a;
-  socklen_t size = sizeof(a);
-  getpeername(s.fd(), &a.any, &size);
-  return a;
+  return address_by(getpeername, s);
 }
 
 Socket listen_at(const SocketAddress& a) {

@@ -1,6 +1,5 @@
 #include "dtensor/comm/tcp/tcp_rendezvous.h"
 
-#include <poll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -8,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 #include <list>
+#include <numeric>
 #include <optional>
 #include <random>
 #include <string_view>
@@ -36,8 +36,8 @@ constexpr auto kTell = 2s;
 // A port may be in use for a moment.
 constexpr auto kBusy = 1s;
 constexpr auto kRetry = 20ms;
-// How often connections are checked that have not identified themselves.
-constexpr auto kLook = 5ms;
+// How often connections are checked.
+constexpr auto kLook = 1ms;
 constexpr int64_t kMostText = 4096;
 constexpr int kMostProcesses = 1 << 16;
 
@@ -106,8 +106,7 @@ class Door {
         turn_away(guest);
       }
       if (Clock::now() >= end || (also && also.readable())) return {};
-      pollfd all[] = {{listener_.fd(), POLLIN, 0}, {also.fd(), POLLIN, 0}};
-      poll(all, std::size(all), static_cast<int>(kLook / 1ms));
+      std::this_thread::sleep_for(kLook);
     }
   }
 
@@ -362,25 +361,20 @@ class Rendezvous {
   }
 
   void await_all() {
-    std::vector<pollfd> all;  // those that are not ready
-    for (const Socket& s : peers_) all.push_back({s.fd(), POLLIN, 0});
-    for (std::vector<int> late(peers_.size()); !late.empty();) {
-      poll(all.data(), all.size(), static_cast<int>(kRetry / 1ms));
+    std::vector<int> late(peers_.size() - 1);
+    std::iota(late.begin(), late.end(), 1);
+    for (; !late.empty(); std::this_thread::sleep_for(kLook)) {
       check_interrupted();
-      late.clear();
-      for (int p = 1; p < place_.processes; ++p) {
-        pollfd& of = all[static_cast<size_t>(p)];
-        if (of.revents) {
-          const auto said = hear(peer(p), note_.token, kMostText, end_);
-          if (!said)
-            give_up(fmt::format(
-                "RANK {} of WORLD_SIZE {} has ended before all had met", p,
-                place_.processes));
-          if (said->kind != Kind::kReady) give_up(said->text);
-          of.fd = -1;
-        }
-        if (of.fd >= 0) late.push_back(p);
-      }
+      std::erase_if(late, [&](int p) {
+        if (!peer(p).readable()) return false;
+        const auto said = hear(peer(p), note_.token, kMostText, end_);
+        if (!said)
+          give_up(fmt::format(
+              "RANK {} of WORLD_SIZE {} has ended before all had met", p,
+              place_.processes));
+        if (said->kind != Kind::kReady) give_up(said->text);
+        return true;
+      });
       if (!late.empty() && Clock::now() >= end_)
         give_up(fmt::format(
             "RANK {} of WORLD_SIZE {} did not reach the others in {} s; see "
