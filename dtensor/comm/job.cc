@@ -75,11 +75,6 @@ int64_t ProcessJob::begin_run(int64_t ranks_per_process) {
   return run;
 }
 
-bool ProcessJob::failed() {
-  std::lock_guard lock(mutex_);
-  return failed_;
-}
-
 bool ProcessJob::is_main_process() {
   std::lock_guard lock(mutex_);
   return agreements_ > 0 ? is_main_ : process() == 0;
@@ -92,8 +87,8 @@ JobVerdict ProcessJob::agree(const JobVerdict& here) {
     matter = -++agreements_;
     is_main_ = process() == 0;
     run = runs_;
-    if (here.code != 0) failed_ = true;
   }
+  if (here.code != 0) failed_ = true;
   // Processes that are in a run, or begin one, need not wait for this one's
   // ranks.
   if (here.code != 0)
@@ -102,8 +97,7 @@ JobVerdict ProcessJob::agree(const JobVerdict& here) {
         if (p != process() && r > 0) tell(r, p, pack("process", here.text));
   const JobVerdict all = process() == 0 ? agree_as_first(matter, here)
                                         : agree_as_other(matter, here);
-  std::lock_guard lock(mutex_);
-  failed_ = failed_ || all.code != 0;
+  if (all.code != 0) failed_ = true;
   return all;
 }
 

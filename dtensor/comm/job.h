@@ -3,6 +3,7 @@
 // which is all that it needs from MPI or TCP. Several threads may call it at
 // once.
 #pragma once
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <deque>
@@ -114,7 +115,7 @@ class ProcessJob {
   // Calls deliver() for the messages that have arrived.
   virtual void listen() = 0;
   void deliver(int64_t matter, Told);
-  bool failed();
+  bool failed() const { return failed_; }
 
   int process_ = 0, processes_ = 1;
 
@@ -127,7 +128,7 @@ class ProcessJob {
 
   std::mutex mutex_;
   int64_t runs_ = 0, agreements_ = 0;
-  bool failed_ = false;
+  std::atomic<bool> failed_ = false;
   bool is_main_ = false;                      // set by each agreement
   std::map<int64_t, std::deque<Told>> told_;  // by matter
 };
