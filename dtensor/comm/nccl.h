@@ -20,15 +20,12 @@
 
 namespace dtensor {
 
-// The arguments are those of HostBackend; the job and the library outlive the
-// backend. The timeout also limits how long NCCL may take to accept a call, and
-// how long a GPU may take to complete it once begun; after that the run fails
-// with an Error instead of waiting forever.
+// The arguments are those of HostBackend, and a library. Null means the NCCL of
+// this machine's GPUs; throws the Error that says why there are none. The job
+// and the library outlive the backend. The timeout also limits how long NCCL
+// may take to accept a call, and how long a GPU may take to complete it once
+// begun; after that the run fails with an Error instead of waiting forever.
 std::shared_ptr<Backend> nccl_backend(int64_t world, int64_t ranks_per_process,
-                                      ProcessJob*, NcclLibrary&);
-// As above, with the NCCL of this machine's GPUs. Throws the Error that says
-// why there are none.
-std::shared_ptr<Backend> nccl_backend(int64_t world, int64_t ranks_per_process,
-                                      ProcessJob*);
+                                      ProcessJob*, NcclLibrary* = nullptr);
 
 }  // namespace dtensor

@@ -112,13 +112,9 @@ class NcclBackend final : public HostBackend {
 }  // namespace
 
 std::shared_ptr<Backend> nccl_backend(int64_t world, int64_t ranks_per_process,
-                                      ProcessJob* job, NcclLibrary& library) {
-  return std::make_shared<NcclBackend>(world, ranks_per_process, job, library);
-}
-
-std::shared_ptr<Backend> nccl_backend(int64_t world, int64_t ranks_per_process,
-                                      ProcessJob* job) {
-  return nccl_backend(world, ranks_per_process, job, cuda_nccl());
+                                      ProcessJob* job, NcclLibrary* library) {
+  return std::make_shared<NcclBackend>(world, ranks_per_process, job,
+                                       library ? *library : cuda_nccl());
 }
 
 }  // namespace dtensor

@@ -57,7 +57,7 @@ struct World {
     options.timeout = 20s;
     options.backend = [this, kind](int64_t n) {
       const auto make = [this](int64_t all, int64_t here, ProcessJob* job) {
-        return nccl_backend(all, here, job, *nccl);
+        return nccl_backend(all, here, job, nccl.get());
       };
       if (kind.ranks == 0) return make(n, n, nullptr);
       return kind.tcp ? testing::backend_over_tcp(n, kind.ranks, make)

@@ -36,7 +36,7 @@ struct World {
   explicit World(int64_t ranks, int64_t last_has = int64_t{1} << 32) {
     options.world = ranks;
     options.backend = [this](int64_t n) {
-      return nccl_backend(n, n, nullptr, *nccl);
+      return nccl_backend(n, n, nullptr, nccl.get());
     };
     for (int64_t i = 0; i < ranks; ++i)
       devices.push_back(

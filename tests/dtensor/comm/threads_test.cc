@@ -65,7 +65,7 @@ void run_on(const World& world, const std::function<void(Runtime&)>& fn) {
   if (world.backend == "tcp_of_2") options.backend = testing::over_tcp_of_2;
   const auto nccl = testing::FakeNccl::make();
   const auto make = [&](int64_t all, int64_t ranks, ProcessJob* job) {
-    return nccl_backend(all, ranks, job, *nccl);
+    return nccl_backend(all, ranks, job, nccl.get());
   };
   if (world.backend == "nccl")
     options.backend = [&](int64_t n) { return make(n, n, nullptr); };
