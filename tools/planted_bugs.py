@@ -1009,7 +1009,7 @@ BUGS = [
          'if (!MUT(203)) check_interrupted();'),
     ], ['signals_test']),
     Bug(204, 'PeerFailed names another rank', [
-        ('dtensor/comm/peer_failed.cc',
+        ('dtensor/comm/peer_failed.h',
          'throw PeerFailed(where, rank, why);',
          'throw PeerFailed(where, MUT(204) ? rank + 1 : rank, why);'),
     ], ['runtime_test']),

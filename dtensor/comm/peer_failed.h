@@ -39,7 +39,11 @@ class PeerLeft final : public PeerFailed {
  public:
   // "[where] rank 3 has left the program while rank 0 waits in `call`; ...".
   PeerLeft(std::string_view where, int64_t rank, int64_t waiting,
-           std::string_view call);
+           std::string_view call)
+      : PeerFailed(where, rank, "",
+                   fmt::format("has left the program while rank {} waits in "
+                               "{}; let every rank run the same operators",
+                               waiting, call)) {}
 };
 
 // Why no rank of a run can go on: a rank failed, or the run did.
@@ -49,7 +53,10 @@ struct RankFailure {
   bool of_all = false;  // all ranks throw exactly `why`
 
   // Throws the Error of a rank that waits in vain.
-  [[noreturn]] void raise(std::string_view where) const;
+  [[noreturn]] void raise(std::string_view where) const {
+    if (of_all) throw Error(why);
+    throw PeerFailed(where, rank, why);
+  }
 };
 
 }  // namespace dtensor
