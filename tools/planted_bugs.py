@@ -195,10 +195,8 @@ BUGS = [
          'c.reduce_ps += planner.plan(n.from, n.to).time_ps;\n'
          '    if (!MUT(27)) bytes +='),
         ('placement/choose.cc',
-         'made.bytes = static_cast<double>(spec->largest_part_bytes());',
-         'made.bytes = MUT(27) && !is_input(t)\n'
-         '                     ? 0\n'
-         '                     : static_cast<double>(spec->largest_part_bytes());'),
+         '(is_input(t) ? work_.reads(t) : work_.writes());',
+         '(is_input(t) ? work_.reads(t) : MUT(27) ? 0 : work_.writes());'),
     ], ['choose_test']),
     Bug(28, 'price: the reduction that is put off is free', [
         ('placement/choose.cc',
