@@ -1857,6 +1857,17 @@ BUGS = [
          'at.places.at(layer.kind)',
          'at.places.at(MUT(569) ? 0 : layer.kind)'),
     ], ['engine_test']),
+    Bug(570, 'price: a lookup reads the whole table', [
+        ('placement/choose.cc',
+         '(is_input(t) ? work_.reads(t)',
+         '(is_input(t) ? MUT(570) ? 1 : work_.reads(t)'),
+        ('placement/choose.cc',
+         'have->largest_part_bytes()) * work.reads(i)',
+         'have->largest_part_bytes()) * (MUT(570) ? 1 : work.reads(i))'),
+        ('placement/choose.cc',
+         'n.spec->largest_part_bytes()) * work.reads(i)',
+         'n.spec->largest_part_bytes()) * (MUT(570) ? 1 : work.reads(i))'),
+    ], ['lookup_price_test']),
 ]
 
 # Numbers of bugs that were removed, and the reason:
