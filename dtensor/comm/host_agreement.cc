@@ -197,8 +197,11 @@ void HostCommunicator::differ(const Collective& c) {
   for (size_t i = 0; i < odd.size(); ++i) {
     std::vector<Statement> theirs;
     unpack(texts[i], theirs);
+    DT_CHECK(theirs.size() == odd[i]->members.size(), "communicator",
+             "a process describes {} calls for its {} members", theirs.size(),
+             odd[i]->members.size());
     for (size_t k = 0; k < odd[i]->members.size(); ++k) {
-      Statement& s = all[index(odd[i]->members[k])] = theirs.at(k);
+      Statement& s = all[index(odd[i]->members[k])] = theirs[k];
       if (s.text.ends_with(of_group))
         s.text.resize(s.text.size() - of_group.size());
       else

@@ -32,8 +32,13 @@ std::string outcome(std::string_view what,
 
 void Membership::listen() {
   std::lock_guard one(listening_);
-  while (const auto told = job_->told(number_)) hear(*told);
-  if (const int p = job_->lost_in_run(); p >= 0) lose(p);
+  try {
+    while (const auto told = job_->told(number_)) hear(*told);
+    if (const int p = job_->lost_in_run(); p >= 0) lose(p);
+  } catch (const Error& e) {  // a damaged message, or an error of the job
+    if (lane(0).failed) return;
+    fail_all(first_, e.what());
+  }
 }
 
 // A process that was killed does not report its failure itself.

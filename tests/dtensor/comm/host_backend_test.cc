@@ -58,5 +58,17 @@ TEST(HostBackendTest, TheReasonIsThatOfTheLaneThatFailed) {
         << lane;
 }
 
+// Whichever thread reads it: the one that waits here, or the one that watches.
+TEST(HostBackendTest, ADamagedMessageFailsTheRun) {
+  const std::string whole = pack("failed", 0, 0, 0, false, "for a reason");
+  for (const std::string& text :
+       {std::string("no message"), whole.substr(0, whole.size() - 3),
+        pack("failed", 0, "two", 0, false, "for a reason"), pack("left")})
+    EXPECT_EXIT(
+        conclude({text}, {}), ::testing::ExitedWithCode(1),
+        R"(\[communicator\] a message of another process is damaged: .*\(some ranks)")
+        << text;
+}
+
 }  // namespace
 }  // namespace dtensor
