@@ -72,9 +72,23 @@ MatrixLayout matrix(int kind, int64_t rows, int64_t cols) {
 
 TEST(GemmTest, SizesAndTranspositions) {
   const int64_t sizes[][3] = {
-      {1, 1, 1},    {8, 8, 8},    {7, 5, 3},    {1, 33, 17},    {31, 1, 19},
-      {16, 16, 16}, {13, 300, 1}, {67, 71, 37}, {129, 65, 130}, {1, 1, 5000},
-      {3, 1, 1025}, {40, 40, 0},  {0, 5, 5},    {5, 0, 5}};
+      {1, 1, 1},
+      {8, 8, 8},
+      {7, 5, 3},
+      {1, 33, 17},
+      {31, 1, 19},
+      {16, 16, 16},
+      {13, 300, 1},
+      {67, 71, 37},
+      {129, 65, 130},
+      {1, 1, 5000},
+      {3, 1, 1025},
+      {40, 40, 0},
+      {0, 5, 5},
+      {5, 0, 5},
+      // A few rows: in the cache, and times a matrix that is larger.
+      {7, 41, 37},
+      {3, 703, 385}};
   for (DType t : kTypes)
     for (const auto& s : sizes)
       for (int ka = 0; ka < 4; ++ka)
