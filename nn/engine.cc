@@ -13,7 +13,7 @@
 namespace dtensor::nn {
 namespace {
 
-// Of a cache; more would overflow its sizes in bytes.
+// The most tokens of a cache; more would overflow its sizes in bytes.
 constexpr int64_t kMostTokens = int64_t{1} << 40;
 
 CacheOptions cache_of(const LanguageModel& model, const EngineOptions& o) {

@@ -12,8 +12,8 @@ namespace dtensor::examples {
 // The tokens of an answer so far.
 struct AnswerTokens {
   int64_t generated = 0;
-  // Of the prompt of each text that has begun, those that were not computed
-  // again.
+  // For each text that has begun, the tokens of its prompt that were not
+  // computed again.
   std::vector<int64_t> cached = {};
 };
 

@@ -113,7 +113,7 @@ TEST_F(HttpServerTest, TellsItsOwnPagesFromOthers) {
   EXPECT_TRUE(get("/", "Sec-Fetch-Site: none\r\n").ends_with(" own"));
   EXPECT_TRUE(get("/", "Sec-Fetch-Site: cross-site\r\n").ends_with(" other"));
   EXPECT_TRUE(get("/", "Sec-Fetch-Site: same-site\r\n").ends_with(" other"));
-  // Of an address without TLS on another machine, browsers send this alone.
+  // Browsers send this alone to an address without TLS on another machine.
   const std::string own = "http://127.0.0.1:" + std::to_string(server.port());
   EXPECT_TRUE(get("/", "Origin: " + own + "\r\n").ends_with(" own"));
   for (const std::string other : {"http://evil.example", "null"})
