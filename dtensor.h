@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Includes everything that a user needs.
 #pragma once
 #if !defined(__cplusplus) || __cplusplus < 202002L

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // All-gathers of bytes and small values among all ranks of the run.
 #pragma once
 #include <cstdint>

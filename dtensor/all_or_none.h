@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Work that each rank does by itself and that may fail on some ranks only, such
 // as file I/O.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A rank's memory: a cache of freed blocks in front of a device, and
 // statistics.
 #pragma once

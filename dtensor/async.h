@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Redistributions that run on a second thread of the rank.
 //
 // The thread starts with the first redistribution and ends with run(). It has

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reverse-mode differentiation over the graph that operators record.
 //
 // A cotangent is an ordinary DistTensor: only its global value matters, and its

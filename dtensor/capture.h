@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Hooks for code that runs while a graph is captured (graph.h). Values that
 // change from replay to replay lie in device memory, and the host writes them
 // before each replay.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A record of a rank's collectives, and of the bytes that it receives in them.
 #pragma once
 #include <cstddef>

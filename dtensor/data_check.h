@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checks of values in device memory, deferred until the host waits for the
 // device anyway: an operator that finds a bad target, say, continues, and every
 // rank throws at the next item(). On the CPU, operators check at once, since

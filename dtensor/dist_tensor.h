@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A tensor on a mesh: one global value, of which every rank holds the part that
 // the layout assigns to it. A DistTensor is a handle; copies share the value.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The value behind the handles of a DistTensor.
 #pragma once
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Environment variables and the numbers in them.
 #pragma once
 #include <charconv>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Carries out plans on local parts.
 #pragma once
 #include <functional>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A plan prepared for one rank: the schedules, groups and sizes that carrying
 // it out needs. It is built once, and running it does not change it.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Measures how long communication keeps a rank from computing.
 #pragma once
 #include <chrono>

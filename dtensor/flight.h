@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The flight recorder: the last collectives of both threads of every rank, as
 // JSON that //:flight compares. Recording is always on. Files are written when
 // a run fails (RunOptions::flight) and by write_flights().

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Records the latest collectives of the ranks of this process.
 #pragma once
 #include <cstdint>

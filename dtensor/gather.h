@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sharded parameters that are gathered where operators use them (ZeRO stage 3;
 // see DistTensor::gather_on_use()).
 //

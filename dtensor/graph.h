@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CUDA graphs: captures a part of a program, such as a training step, and
 // replays it any number of times by one call.
 //

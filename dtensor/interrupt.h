@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Turns SIGINT and SIGTERM into an Error on every rank. Operators and
 // collectives check for a signal before they begin, and waits for other ranks
 // check from time to time.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The lineage of a value: how it was made. A collective cannot tell two values
 // with the same layout, type and size apart. It compares their lineages, so
 // that ranks that reduce or gather different values get an Error at that call.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Functions for local tensors that hold regions of a global tensor. They do not
 // communicate.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The purposes of a rank's memory.
 #pragma once
 #include <cstddef>

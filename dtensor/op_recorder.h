@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An observer of the operators that a rank runs: a program's record
 // (program/record.h), for example.
 #pragma once

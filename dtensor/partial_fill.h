@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How a partial-fill step makes every rank's part of a partial tensor. Nothing
 // is sent.
 #pragma once

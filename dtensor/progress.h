@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Shows the progress of a loop.
 #pragma once
 #include <chrono>

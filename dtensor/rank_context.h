@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The state of a rank: one object behind a thread-local pointer.
 #pragma once
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Moves tensors from one layout to another, and from one mesh to another.
 #pragma once
 #include <cstdint>

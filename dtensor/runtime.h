@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Starts ranks. A program is one function that every rank runs:
 //
 //   int main(int argc, char** argv) {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sets a variable for the duration of a scope.
 #pragma once
 #include <utility>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Scopes that limit communication, turn off recording for gradients, or name
 // the running module. Every rank must open the same scopes. Their constructors
 // throw Error outside run().

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A backward pass in two parts: first the cotangents that other stages wait
 // for, and later those that only single leaves need, the gradients of weights.
 // A pipeline without bubbles needs it (Qi et al., arXiv 2401.10241).

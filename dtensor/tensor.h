@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A local tensor: a strided view of a storage, without a mesh or a layout.
 //
 // Views (transposes, slices, reshapes that need no copy) share the storage. In

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads and writes whole text files, with paths as given to flags.
 #pragma once
 #include <cstdio>

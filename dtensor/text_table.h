@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Formats text in aligned columns.
 #pragma once
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A timeline of every rank: operators, collectives and named spans, for the
 // viewers of Chrome and Perfetto; and how long ranks waited for each other, by
 // operator.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The outputs of a trace: its file and the table of waiting times.
 #include <algorithm>
 #include <map>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Combines the traces of several processes.
 #include <unistd.h>
 

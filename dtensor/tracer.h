@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The events that one thread of a rank adds to a Trace.
 #pragma once
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The version of the library that a program is linked with.
 #pragma once
 #include <string_view>

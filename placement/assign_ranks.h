@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Decides which rank plays which part of the mesh that a tensor moves to.
 #pragma once
 #include "dtensor/placement/layout.h"

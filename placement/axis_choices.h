@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The alternatives that choose() compares: for each mesh axis, the factors that
 // it splits or the partials that pass over it; and the assignment that results
 // when each axis takes one of them.

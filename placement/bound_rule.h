@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A rule applied to tensors of given sizes, and the assignments that it allows.
 #pragma once
 #include <cstdint>

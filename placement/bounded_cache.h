@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A cache of bounded weight.
 //
 // Every entry has a weight (bytes, or 1). There are two generations, each of at

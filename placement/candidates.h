@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Layouts for operators that no rule describes: views, windows and others that
 // move indices around. Such an operator lists the layouts that it can compute
 // on, and they are priced like the assignments of a rule.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Chooses the assignment that an operator computes under.
 //
 // For every mesh axis that some input uses, the axis may split one factor (one

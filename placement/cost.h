@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Prices, in integer picoseconds, so that every rank computes the same ones.
 //
 // A collective costs alpha plus the most bytes that one rank receives divided

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads the words of a layout's text.
 #pragma once
 #include <charconv>

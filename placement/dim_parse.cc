@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "dtensor/placement/dim_parse.h"
 
 #include <algorithm>

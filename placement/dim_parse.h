@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The tree of a dimension as a layout's text writes it, in either grammar.
 #pragma once
 #include <cstdint>

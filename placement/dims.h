@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Functions of a Dim: the same dimension split evenly, over fewer axes, or with
 // one owner for every index; every step-th index; the first rank that has an
 // index; and whether copies lie alike.

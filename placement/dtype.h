@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Element types, and the value types bf16 and f16.
 #pragma once
 #include <bit>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The only exception type of the library.
 //
 // A message is one sentence: "[op] what is wrong", with every value, and what

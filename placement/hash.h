@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Hashes that are the same in every process and on every machine.
 #pragma once
 #include <cstdint>

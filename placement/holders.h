@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The coordinates that hold each index of a dimension, independent of the tree
 // that describes it.
 //

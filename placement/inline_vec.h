@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Lists that need no allocation, as a call has few inputs and outputs.
 #pragma once
 #include <cstddef>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whether operators may move a tensor that is not where they need it.
 #pragma once
 #include <cstdint>

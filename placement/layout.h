@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The part of a tensor that every rank holds: a Dim for each dimension, and the
 // partials.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads layouts; layout_text.cc prints them. The grammar is in layout.h.
 #include <string>
 #include <string_view>

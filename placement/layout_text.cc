@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Prints layouts; layout_parse.cc reads them. The grammar is in layout.h.
 #include <string>
 #include <vector>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The simplest tree of a dimension, and its views in other sizes. Both are
 // built from the holders of its indices (holders.h) alone.
 #include <algorithm>

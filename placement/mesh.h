@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A mesh: ranks arranged along named axes. Ranks are row-major in their
 // coordinates, the last axis fastest: on dp=2,tp=4 rank 5 is (dp 1, tp 1).
 #pragma once

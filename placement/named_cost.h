@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Prices of named machines, so that a mesh of GPUs can be planned and explained
 // on any machine.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The layouts in which an operator needs its inputs and leaves its outputs
 // under an assignment, and the prices of the moves. Private to choose.cc.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Dims that give each index range an owner: a concat of segments, each with one
 // owner.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Cuts a tensor into panels. A redistribution moves one panel after the other,
 // so that the memory between source and destination stays small.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Plans the steps that turn one layout of a tensor into another.
 //
 // A plan is a pure function of the specs and the prices: all ranks make the

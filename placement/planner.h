@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A cache of plans under one cost table.
 #pragma once
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A cost table prepared for one search, and lower bounds of times.
 #pragma once
 #include <algorithm>

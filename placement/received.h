@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The bytes that all ranks receive together in a step of a plan.
 #pragma once
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sets of indices of a tensor, such as those that a rank's memory or a message
 // holds: a list of ranges for each dimension. The set is the product of the
 // lists.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The search space of plan(): the layouts between two others, and the elements
 // that a rank lacks of one layout when it holds another.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A rule describes an operator as one line of text over factors.
 //
 //   rule   = terms "->" terms [" | " note { "; " note }]

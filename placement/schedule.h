@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The schedule of one member of a collective: the pieces that it reads, and the
 // members that have them.
 //

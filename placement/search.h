@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Finds the cheapest way between two layouts on one mesh, for plan().
 #pragma once
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sizes and strides of up to kMaxDims dimensions, stored in the object itself.
 #pragma once
 #include <array>

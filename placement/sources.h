@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The ranks that have the indices a receiver wants, for one step of a plan,
 // dimension by dimension.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A tensor's global description: mesh, layout, shape and dtype. Specs are
 // interned: equal specs share one pointer, so comparing them, or looking up
 // decisions about them, compares pointers. Processes compare hashes.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A Split describes how the ranks of some mesh axes share one dimension.
 //
 // Part i of p of a dimension of n is [boundary(i), boundary(i+1)) with

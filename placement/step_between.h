@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A step between two layouts of a tensor: its kind, the elements that it sends,
 // and the elements that it holds.
 #pragma once

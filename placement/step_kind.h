@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The kinds of steps of a redistribution (see plan.h), and of collectives.
 #pragma once
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A rank's schedule for one step of a plan: the pieces that it reads, and the
 // ranks that have them.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The call that members of a group have to agree on before anything is sent,
 // and the Errors that all of them throw if they do not. Independent of the
 // backend.

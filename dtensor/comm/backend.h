@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How the ranks of a run communicate.
 #pragma once
 #include <chrono>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A barrier for threads that can be broken.
 //
 // One 32-bit word holds the round, the number of arrivals, and whether the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Collectives among the members of one group, seen from one member.
 //
 // Every call is collective: all members make the same calls in the same order.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The last collectives that one thread made: errors name the newest one, and
 // the flight recorder writes them all to a file when something goes wrong. The
 // ring is always on, so an entry costs as little as possible.

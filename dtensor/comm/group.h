@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The members of a group, and what they show each other.
 #pragma once
 #include <atomic>

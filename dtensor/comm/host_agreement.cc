@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How the members of a group agree on a collective.
 #include <algorithm>
 #include <new>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The backend of ranks that are threads, of this process or of several. A
 // backend that moves the data itself derives from it, and inherits how ranks
 // agree, notice failures, and keep the deadline.

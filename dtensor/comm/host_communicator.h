@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One member of a group of ranks that are threads, of one process or of
 // several.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The job to which this process belongs: processes that a launcher started
 // together. Programs call the first part; the backend of a run calls the rest,
 // which is all that it needs from MPI or TCP. Several threads may call it at

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The facts on which the processes of a job have to agree before they compute
 // together: the program, the library's version, the flags and the environment.
 #pragma once

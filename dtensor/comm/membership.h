@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The members of a run, as one process knows them: which ranks are its threads,
 // which have failed or left, which collective each thread called last, and who
 // waits for whom. All waits of all backends end here: when everyone has come,

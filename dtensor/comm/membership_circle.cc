@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How ranks that wait for each other in a circle are found, in one process or
 // in several.
 //

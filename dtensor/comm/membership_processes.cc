@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The messages with which the processes of a run end it together.
 #include <algorithm>
 #include <cerrno>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ranks that are threads of the processes of an MPI job. Programs that are
 // built without MPI link no_mpi.cc instead.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ranks that each compute on one GPU and communicate through NCCL. They are
 // threads of one process or of several, and agree on their calls as such ranks
 // do. The data never passes through the host.

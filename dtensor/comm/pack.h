@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Values as the text of a message between processes.
 #pragma once
 #include <cstddef>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One member's part in the data movement of one transfer: it reads pieces in
 // the memory of members that it shares memory with, and in messages from
 // others. A message from one member to another holds the pieces of the schedule

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The Errors of a rank that waited for another rank that failed or has left.
 #pragma once
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The location of a schedule's pieces in local memory.
 #pragma once
 #include <cstdint>

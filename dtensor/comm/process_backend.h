@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The ways in which ranks of several processes reach each other. Each is a row
 // of the table in backend.cc: programs take the choices of --backend, their
 // help and errors, and the variables of launchers from there.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How processes of a job that cannot meet report it; and the file through which
 // the first one says where the others find it, if they share only a file system
 // (--rendezvous PATH).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The shared memory through which two processes of one machine exchange
 // messages.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory of a device for the length of a collective.
 #pragma once
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory of one thread for messages: handed out in pieces, which are all taken
 // back at once and reused.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ranks that are threads of processes connected over TCP. torchrun or a shell
 // loop starts the processes, which find each other through the environment:
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Messages between ranks of different processes: the data of a run. Control
 // messages are those of the job (job.h).
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reductions of strided boxes in CPU memory: the local part of an all-reduce or
 // a reduce-scatter. Shapes and strides as in copy.h.
 #pragma once

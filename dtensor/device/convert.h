@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Conversion of one value to another type, for host loops and kernels.
 #pragma once
 #include <limits>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Copies and fills of strided boxes in CPU memory.
 //
 // Shapes and strides are spans (a Shape converts). Strides are in elements and

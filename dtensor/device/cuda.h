@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The machine's GPUs. All CUDA code is in libdtensor_cuda.so, which the first
 // call of one of these functions loads, from the first of these places that has
 // it:

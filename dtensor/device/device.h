@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The devices that ranks compute on: memory, the work that every device can do
 // with it, and the order of that work.
 //

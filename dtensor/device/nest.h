@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The loops over a strided box, for several arrays that are walked together.
 #pragma once
 #include <array>

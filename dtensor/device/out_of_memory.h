@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Errors for failed allocations: how much memory was needed, for what, by which
 // rank, and what to try. Also the memory that is needed to report them.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The operation of a ReduceOp on two values, for host loops and kernels.
 #pragma once
 #include <type_traits>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The operator and rank of the calling thread, for errors of devices and
 // allocations.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Stores that bypass the cache. Output larger than the cache would be evicted
 // before anybody reads it, and each of its lines would be read from memory
 // before being overwritten.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "dtensor/explore/http_server.h"
 
 // As Debian's library was compiled; the layout of its classes depends on it.

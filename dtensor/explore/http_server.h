@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An HTTP server for a program: GET of small requests and, if it wants them,
 // POST with a body.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A server that answers questions about programs while a person types them.
 //
 // Each question is answered by a child process: a run of this very program with

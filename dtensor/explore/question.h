@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Questions that come with a URL: the part after "?" as flags of a program.
 //
 //   model=gpt&mesh=dp%3D2&in=4x8:S0&sequence-parallel&client=k3

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checkpoints of a run: named tensors with any meshes and layouts, and values.
 //
 //   save_checkpoint("run", 100, {{"w", w}}, {{"position", position}});

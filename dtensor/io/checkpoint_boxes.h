@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Assigns the boxes of a checkpoint's tensors to the ranks that write them, and
 // finds boxes in a rank's part. Pure functions of specs. Not for users.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The names of checkpoint folders. Not for users.
 #pragma once
 #include <cstdint>

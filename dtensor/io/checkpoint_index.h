@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The index of a checkpoint: its tensors and values, and where their boxes are.
 // It is a text with a JSON object per line:
 //   {"format":"dtensor checkpoint","version":1,"bytes":B,"xxh3":C}

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Saves checkpoints. During a background save the ranks cannot communicate,
 // since their main threads compute, so they agree through files: each rank
 // writes its boxes, flushes them to disk, and then writes a small file with

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checksums of bytes: 64-bit XXH3 (https://xxhash.com), which gives the same
 // value on every machine, at about the speed of memory. It detects accidental
 // damage, not forgery.

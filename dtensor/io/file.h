@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Files and folders, by system calls. If one fails, the functions throw Error
 // with the file, the byte and the system's reason. Not for users.
 #pragma once

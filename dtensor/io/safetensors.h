@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The safetensors format (https://github.com/huggingface/safetensors): eight
 // bytes with the length of a JSON header, the header, and the tensors end to
 // end.

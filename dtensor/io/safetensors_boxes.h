@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Functions shared by writing and reading safetensors files. Not for users.
 #pragma once
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The safetensors files of one model.
 #pragma once
 #include <map>

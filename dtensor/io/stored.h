@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Descriptions of what files hold.
 #pragma once
 #include <cstdint>

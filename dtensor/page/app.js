@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which view shows: its state is in the address after "#", so that each state has a
 // link and the back button works.
 

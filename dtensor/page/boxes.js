@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The part of a tensor that each rank holds, from its spec alone.
 
 function coordinate(mesh, place) {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Two records beside each other: what changed in all, and operator by operator.
 
 const TOTALS = { bytes: "Received by the rank with the most", by_all: "Received by all ranks",

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Elements, numbers with units, and the parts that all views draw with. Names in a
 // record come from a program: they are only ever text nodes or attribute values.
 

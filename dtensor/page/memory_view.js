@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory over the operators by kind, and what is in use at one of them.
 
 const CHART = { width: 760, height: 260, left: 64, right: 8, top: 18, bottom: 24 };

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The mesh as a grid of ranks along two axes, with what each rank holds or receives.
 
 const METRICS = { memory: "memory of tensors", sends: "received at this operator", sum: "received up to here" };

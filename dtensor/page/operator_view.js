@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One operator: its rule, the candidates with their prices, and what it sent.
 
 const PRICES = [["comm_us", "sending inputs"], ["work_us", "work"], ["reduce_us", "later reductions"]];

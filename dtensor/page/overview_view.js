@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The first page: the question and the answer in brief.
 
 function tile(name, value, note) {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The page that shows records (docs/record.md).
 #pragma once
 #include <nlohmann/json_fwd.hpp>

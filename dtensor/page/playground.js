@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The form of the playground: what a person asks is in the address before "#", and the
 // answer replaces the records of the page. playground.h says what the server answers.
 const { show, el, copier } = globalThis.dtensor_page;

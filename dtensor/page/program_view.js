@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The program as a tree of modules and operators, forward beside backward.
 
 const COLUMNS = ["forward", "backward", "other phases"];

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A record as docs/record.md describes it, with what the views look up in it.
 
 class Rec {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A tensor's boxes to scale on two of its dimensions, and the ranks that hold them.
 
 const MOST_PARTS = 64, MOST_PIECES = 256;

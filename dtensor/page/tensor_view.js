@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One tensor, or a move of it: its boxes, who holds an index, and who needs what from whom.
 
 const rank_link = (rank) => link(`rank ${rank}`, "rank", { rank, op: state.op });

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The sums of all that is sent: by kind of collective, axis, module and operator.
 
 // Sums over events by key(event, op): [key, {bytes, us, times}], the largest first.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Says why an operator's layouts were chosen.
 #pragma once
 #include <nlohmann/json_fwd.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Totals of what ranks send, hold and compute, and tables of their
 // communication. The tables of --json and of a record are made from them.
 #pragma once

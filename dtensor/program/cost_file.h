@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Prices of communication and computation from a JSON file:
 //
 //   {"axes": [{"alpha_us": 1.0, "gbytes_per_s": 20.0,

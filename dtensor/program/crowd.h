@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whether every rank of a job has a processor core of its own.
 #pragma once
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The choice of devices by --device and --ranks-per-gpu.
 #pragma once
 #include <cstdint>

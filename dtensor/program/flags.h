@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The flags of a program: the command line, and the text of --help.
 #pragma once
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "dtensor/program/flight_signal.h"
 
 #include <pthread.h>

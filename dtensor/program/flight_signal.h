@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Writes the flight records of a running program when it receives SIGUSR1.
 #pragma once
 #include <atomic>

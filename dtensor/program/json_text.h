@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Formats JSON for result files.
 #pragma once
 #include <nlohmann/json_fwd.hpp>

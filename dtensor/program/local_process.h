@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which of the job's processes on this machine this one is, from the
 // environment variables that its launcher sets.
 #pragma once

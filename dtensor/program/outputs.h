@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where the results of a program go: --json, --record and --html.
 #pragma once
 #include <memory>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The playground of a program (--explore): its flags as a form, and what a
 // question may ask.
 #pragma once

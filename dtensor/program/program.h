@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Programs: command-line flags, exit codes, and starting the ranks.
 //
 //   int main(int argc, char** argv) {

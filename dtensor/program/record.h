@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The record of a dry run: its operators, what they sent and held, and why. Its
 // JSON is described in docs/record.md.
 #pragma once

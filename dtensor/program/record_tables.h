@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The tables of a record (docs/record.md), in which equal entries are stored
 // once.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A job over MPI.
 #include <algorithm>
 #include <atomic>

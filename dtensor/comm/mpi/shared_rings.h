@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Messages between processes of one machine, through shared memory. Short
 // messages are copied into it and out of it; the receiver of a long message
 // reads it directly from the sender's memory.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "dtensor/comm/nccl/link.h"
 
 #include <cuda_runtime.h>

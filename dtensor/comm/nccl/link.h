@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The functions of NCCL that a communicator uses, without NCCL's headers. The
 // plugin that is loaded on machines with GPUs implements them (link.cc); tests
 // have an implementation of their own.

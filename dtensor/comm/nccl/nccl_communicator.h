@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One member of a group of GPUs that communicate through NCCL; see nccl.h.
 #pragma once
 #include <cstdint>

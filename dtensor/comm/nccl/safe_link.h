@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A link that any thread may abort while its member uses it.
 #pragma once
 #include <chrono>

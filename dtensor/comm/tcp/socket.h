@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // TCP sockets with the operations that a rendezvous needs. Only calls that take
 // an end time wait.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A job of processes connected over TCP, with one connection per pair.
 //
 // Messages are sent in pieces, and the channels of a connection take turns.

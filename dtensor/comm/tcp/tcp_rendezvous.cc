@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "dtensor/comm/tcp/tcp_rendezvous.h"
 
 #include <sys/socket.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How the processes of a job find each other over TCP. All other processes
 // connect to the first one, which sends each of them the addresses of all; then
 // every two processes connect.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "dtensor/device/cuda/cuda_device.h"
 
 #include <cuda_runtime.h>

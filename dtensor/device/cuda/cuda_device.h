@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // GPUs as devices. Only in libdtensor_cuda.so: programs use cuda() of
 // device/cuda.h.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The Errors for failures of CUDA. Does not include CUDA.
 #pragma once
 #include <array>

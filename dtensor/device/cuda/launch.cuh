@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Enqueuing work on a CUDA stream, for sources that include the CUDA runtime.
 #pragma once
 #include <cuda_runtime.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The interface between a program and libdtensor_cuda.so.
 //
 // The library contains its own copy of the parts of dtensor that it uses,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Pinned host memory, to and from which a device copies while the host goes on.
 // A ring of buffers of one size.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The streams of this program. Code that only enqueues work needs only
 // launch.cuh.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A GPU's operations on strided boxes.
 #pragma once
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Portable kernels on CUDA. For nvcc, and for tests with an emulation of the
 // parts of CUDA's runtime that are used here (tests/cuda/emulation).
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // See sort.h, which includes this for nvcc.
 #pragma once
 #include <cstddef>

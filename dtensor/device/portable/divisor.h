@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Division by a number that the host knows, without a division.
 #pragma once
 #include <cstdint>

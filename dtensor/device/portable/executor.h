@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // For kernels limited by memory bandwidth. The source is written once: g++
 // makes vectorised loops of it for the CPU, and nvcc kernels for GPUs. Include
 // this in a .cc that both compile.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Portable kernels on the host: they run in the calling thread, immediately. A
 // function of values gets a register of elements at a time, and at the end of a
 // row a register that is partly filled.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Several elements moved at once, as GPUs do it best.
 #pragma once
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Loops over one contiguous row, a register at a time.
 //
 // Callables get a reader `at`: at(p) is the register of row p at the current

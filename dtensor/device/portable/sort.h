@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sorting, for portable kernels:
 //
 //   void sort_by_key(Stream, int64_t n, int bits, const uint64_t* keys,

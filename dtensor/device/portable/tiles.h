@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Copies between a box and a transposed one, in which neighbouring lanes would
 // each touch a different memory line in one of the two. They go through square
 // tiles in fast memory, which are filled along the source and written along the

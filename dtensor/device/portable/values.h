@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Values in portable kernels: the type in which they are computed, and
 // conversions to and from it.
 #pragma once

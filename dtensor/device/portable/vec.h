@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A register of floats or doubles by GCC's vector extensions, with the
 // operators that pointwise functions and row kernels use (vec_math.h has
 // functions).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The error function of a register of floats, for CPUs that look up a table of
 // 16 numbers in one instruction.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Functions of registers. Transcendental ones come from glibc's libmvec (at
 // most 4 ulp, exact at special values), or element by element from <cmath>
 // where libmvec has none. exp of floats is our own, because it matters most,

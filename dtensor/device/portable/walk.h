@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A box of several strided arrays for a kernel: the host computes the loops,
 // and each thread the position of its element.
 #pragma once
