@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A mesh: ranks along named axes, and the groups that talk to each other.
 //
 //   bazel run //examples:01_mesh -- --mesh dp=2,tp=3

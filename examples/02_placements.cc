@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One value in several layouts: the part that each rank holds, and the steps
 // from one layout to another.
 //

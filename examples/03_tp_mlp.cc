@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Megatron's MLP without parallel layers: the first matrix is split by columns,
 // the second by rows, and the output is replicated. One all-reduce in the
 // forward pass and one in the backward pass follow from that.

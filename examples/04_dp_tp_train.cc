@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A training loop on a two-dimensional mesh: the batch is split over dp, the
 // matrices over tp. The loop is the one that a single device would run.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Fully sharded data parallelism (ZeRO's stage 3) as two layouts of a matrix:
 // it is stored split by rows, and operators see it whole. The example compares
 // the bytes sent in a step and held by a rank with formulas.

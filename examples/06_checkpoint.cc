@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A training run that is saved in the background and resumed on another mesh.
 //
 //   bazel run //examples:06_checkpoint -- --mesh dp=2,tp=2

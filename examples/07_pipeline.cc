@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A pipeline with one layer on each rank: the example compares the bytes sent
 // and the idle time with formulas. Layers sleep, so that ranks can share a
 // core.

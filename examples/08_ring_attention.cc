@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attention on one sequence that is split over ranks in zig-zag order, as a
 // ring and as an all-to-all by heads: the example compares the bytes that each
 // receives with the formula, and shows how even the work is.

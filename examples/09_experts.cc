@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A mixture of experts: every token is sent to the ranks of the experts that
 // its router chose, and the experts' results are sent back. The example
 // compares the bytes that a rank receives with the formula.

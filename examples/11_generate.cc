@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A checkpoint, loaded on any mesh, continues a prompt, and the text is printed
 // as it grows. The checkpoint is a small Llama that the example makes: it has
 // learned one sentence, with a token for each character.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A family of models that the library does not have, as a row of the program's
 // own: StarCoder2 (https://arxiv.org/abs/2402.19173). It reads a folder of
 // transformers, and continues a text on any mesh.

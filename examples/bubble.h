@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The share of a step in which the ranks of a pipeline wait for each other.
 #pragma once
 #include <nlohmann/json_fwd.hpp>

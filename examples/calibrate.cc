@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Times collectives on this machine, and fits the prices that other programs
 // read with --cost.
 #include <nlohmann/json.hpp>

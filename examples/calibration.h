@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Fits the prices of collectives to measured times.
 #pragma once
 #include <nlohmann/json_fwd.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // //:chat: a conversation in a terminal with a checkpoint of transformers.
 #include <fmt/format.h>
 #include <poll.h>

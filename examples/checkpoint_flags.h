@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The flags of programs that load a checkpoint: its folder, and its types.
 #pragma once
 #include <string>

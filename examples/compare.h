@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Compares the communication and memory of strategies for training one model.
 #pragma once
 #include <cstdint>

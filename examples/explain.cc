@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Explains what an operator or a training step does on a mesh: the rule, the
 // assignments with their prices, and the collectives. Nothing is allocated.
 #include <map>

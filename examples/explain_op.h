@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Explains how an operator chooses its layouts.
 #pragma once
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Serves a page on which a person asks what explain and plan know, and sees the
 // answers while typing.
 #include <nlohmann/json.hpp>

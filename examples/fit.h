@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Fits straight lines, and lines with one bend, to measured times.
 #pragma once
 #include <span>

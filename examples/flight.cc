@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Compares the files of the flight recorder: the last collective of each rank,
 // where ranks diverge, and the ranks that never arrived.
 #include <nlohmann/json.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // //:generate: continues texts with a checkpoint of transformers.
 #include <fmt/format.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reports the memory of a training step, as a table and as JSON.
 #pragma once
 #include <nlohmann/json.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Plans how a tensor changes its layout or its mesh: the steps, the bytes sent
 // and held, and how far they are above the lower bound. With --schedule it
 // shows what a pipeline's ranks do when. Nothing runs.

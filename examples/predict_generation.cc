@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "examples/predict_generation.h"
 
 #include <fmt/format.h>

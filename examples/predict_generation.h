@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Predicts, from config.json alone, what continuing texts with a model needs on
 // a mesh, and how fast it is.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Compares the ways to split one matrix product over the ranks, and the bytes
 // that each sends.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The programs that other programs contain: main() of each, without its name.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Describes a training in a program's record.
 #pragma once
 #include "dtensor/program/record.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // //:score: the logits, loss and gradients of a checkpoint of transformers, for
 // comparison with other programs.
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // //:serve: answers OpenAI's HTTP interface with a checkpoint of transformers.
 #include <fmt/format.h>
 

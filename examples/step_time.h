@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The measured time of training steps.
 #pragma once
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Text as training data; a token is a byte.
 #pragma once
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The flags of programs that continue texts: how tokens are drawn, and when a
 // text ends.
 #pragma once

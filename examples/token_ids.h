@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Token ids in files.
 #pragma once
 #include <string>

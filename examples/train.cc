@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Trains a language model on the bytes of a text, on any mesh.
 //
 // A dry run before the first step predicts the bytes that each step sends. The

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The flags of train and explain that describe a training, and that training.
 #pragma once
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The architectures of language models: everything that depends on a model's
 // name. A new one is a row in architecture.cc, or a program's own.
 #pragma once

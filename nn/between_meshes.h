@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Moves tensors from one part of a mesh to another, as the modules of a
 // pipeline need between their stages.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The part of a cache of keys and values (kv_cache.h) that a layer uses.
 #pragma once
 #include <cstddef>

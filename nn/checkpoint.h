@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Saves a training run and resumes it: the parameters, the optimizer, the
 // position in the run, and the random state. (The file format:
 // dtensor/io/checkpoint.h.)

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The sizes and constants that define a language model.
 #pragma once
 #include <algorithm>

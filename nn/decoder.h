@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The language model of any architecture (architecture.h): embeddings,
 // transformer blocks, and a head if there is one.
 #pragma once

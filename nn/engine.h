@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Continues several texts at once, each as if it were alone.
 #pragma once
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Loss scaling for f16, as in torch.amp.GradScaler: the loss is multiplied by a
 // scale, so that small gradients do not underflow in f16 during the backward
 // pass, and the update divides by it. A step with inf or NaN gradients is

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The keys and values of the texts that a model is continuing.
 #pragma once
 #include <cstdint>

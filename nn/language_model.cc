@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "dtensor/nn/language_model.h"
 
 #include "dtensor/nn/between_meshes.h"

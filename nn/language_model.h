@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The base class of the language models.
 #pragma once
 #include <functional>

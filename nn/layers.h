@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The layers of which models are made.
 #pragma once
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Language models: by name, from files, and sampled.
 #pragma once
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A module has named parameters and submodules.
 //
 //   class MLP : public Module {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Everything of nn: layers, models and optimizers.
 #pragma once
 #include "dtensor/nn/checkpoint.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SGD and AdamW, as in torch.optim. The update is local: a rank updates the
 // part of each parameter that its gradient's layout gives it
 // (DistTensor::set_grad_layout(); the part that it holds by default), with

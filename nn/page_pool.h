@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The pages of a cache of keys and values: who uses them, and the tokens that
 // they have.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How a model is distributed over a mesh: a list of (pattern of parameter
 // names, layout).
 //

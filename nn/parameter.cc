@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "dtensor/nn/parameter.h"
 
 #include "dtensor/autograd.h"

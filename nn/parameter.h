@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Named parameters, and groups of parameters with their own optimizer options.
 #pragma once
 #include <initializer_list>

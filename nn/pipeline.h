@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Pipeline parallelism: each stage has its own mesh, and micro-batches go
 // through the stages in the order of a schedule
 // (placement/pipeline_schedule.h).

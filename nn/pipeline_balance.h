@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Assigns layers to the stages of a pipeline.
 #pragma once
 #include <cstdint>

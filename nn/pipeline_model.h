@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Cuts language models into pipeline stages: the first has the embedding and
 // the first blocks, the last has the last blocks, the norm, the head and the
 // loss.

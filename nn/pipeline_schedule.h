@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The schedule of a pipeline: which position does which task when.
 //
 // A model is cut into stages 0, 1, ... that pass activations on. The stages lie

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "dtensor/all_gather_bytes.h"
 #include "dtensor/nn/pipeline.h"
 

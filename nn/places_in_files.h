@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where the files of transformers keep the parameters of a model.
 #pragma once
 #include <string>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads and writes a model's config in the format of transformers.
 #pragma once
 #include <string>

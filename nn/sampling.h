@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Choosing the next token from a model's logits.
 #pragma once
 #include <cstdint>

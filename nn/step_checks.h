@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checks that every training step sends what was predicted.
 #pragma once
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The training loop: gradients over micro-batches, clipping, the learning rate,
 // checkpoints, progress, and the check that every step sends what was planned.
 //

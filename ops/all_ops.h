@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The list of all operators, to which each source file adds its own.
 #pragma once
 #include <string_view>

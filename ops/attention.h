@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Scaled dot-product attention, and rotary embedding.
 #pragma once
 #include <cstdint>

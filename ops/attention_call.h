@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One call of attention or of its gradient on this rank: which queries meet
 // which keys, the ring that passes keys between ranks, and the merging of
 // partial results. Private to ops.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Merging the results that attention computes for one range of queries or keys
 // at a time. Private to ops.
 #pragma once

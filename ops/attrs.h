@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The arguments of one call of an operator, as any type that fields.h
 // describes. They are stored inline.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The inputs of a call, from the tensors that were given to the parts that the
 // operator computes on.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One local computation of an operator: its operands, and the small collectives
 // that compute() may call.
 #pragma once

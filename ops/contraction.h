@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sums of products: everything that einsum can express.
 //
 // C[m,n] = sum_k A[m,k] B[k,n] is the rule "...mk,...kn->...mn"; shape,

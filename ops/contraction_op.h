@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The operator behind all sums of products; contraction.h has the functions.
 #pragma once
 #include <string>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // New tensors: constants, ranges, masks and random numbers. Values depend only
 // on the global index, and random ones also on the seed and the stream, so they
 // are equal on every mesh and in every layout. Every rank of the mesh calls

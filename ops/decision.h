@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The decision for a call of an operator, which all similar calls share.
 #pragma once
 #include <memory>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rows and elements by index. If the dimension that is indexed is split, every
 // rank answers the indices in its own range: the result is a partial sum, and
 // nothing is gathered. The gradients go to the rows or elements that were read.

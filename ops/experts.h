@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A mixture of experts: each token passes through the few feed-forward networks
 // that a router chose for it (Shazeer et al., arXiv 1701.06538).
 #pragma once

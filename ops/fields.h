@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The arguments of an operator, declared as a struct with named members:
 //
 //   struct SliceArgs {

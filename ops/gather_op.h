@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The operators of gather() and scatter_add(). Each is the gradient of the
 // other, and the gradient of topk() uses both. Private to ops.
 #pragma once

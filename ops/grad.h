@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Gradients of tensors, and recomputation in the backward pass.
 #pragma once
 #include <cstdint>

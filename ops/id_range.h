@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The check that ids (of rows or classes) are in range.
 #pragma once
 #include <functional>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Operators that read an operand in place, from other ranks' memory, instead of
 // gathering it: box by box, each with the matching slices of the other operands
 // and of the outputs (Op::in_boxes).

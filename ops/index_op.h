@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Operators that only rename indices (views and windows); no rule describes
 // their layouts. Partials of every kind pass through. An output made from a
 // parameter may be moved only as the parameter may (OpFacts::renames).

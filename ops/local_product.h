@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A contraction of one or two local operands: this rank's share of the work.
 #pragma once
 #include <array>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Losses under torch's names, averaged over all elements by default. Every rank
 // of the mesh calls these functions.
 #pragma once

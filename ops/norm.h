@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Layer norm (Ba et al., arXiv 1607.06450) and RMS norm (Zhang and Sennrich,
 // arXiv 1910.07467) over the last dimension. If that is split, ranks exchange
 // one or two sums per row, never the rows. Every rank of the mesh calls these

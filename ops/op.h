@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Operators, and how apply() runs them.
 //
 // An operator provides its rule (placement/rule.h), the dtypes of its outputs,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An operator's call in the graph of gradients.
 #pragma once
 #include <memory>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The observers of a call: the recomputation that it belongs to (grad.h),
 // op_trace(), and the timeline of the run (trace.h). Private to ops.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attention of new queries to the keys and values of a cache, for serving.
 #pragma once
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Element-wise functions, with NumPy's broadcasting and PyTorch's names.
 //
 // Every function of functions/*.h is a public function here with its name:

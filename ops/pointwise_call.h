@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Shared by unary.cc, binary.cc and pointwise.cc. Private to ops.
 #pragma once
 #include <cstring>

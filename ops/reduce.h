@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reductions other than the sum (contraction.h), running sums, and what is made
 // of them: softmax, statistics and the largest elements.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rotary position embedding.
 #include "dtensor/ops/attention.h"
 #include "dtensor/ops/attention_call.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Shared by operators that work row by row: local tensors as rows, and
 // arithmetic on a few numbers per row.
 #pragma once

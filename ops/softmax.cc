@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "dtensor/ops/all_ops.h"
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/kernels/kernels.h"

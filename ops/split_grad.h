@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Gradients in two steps: first those that other ranks wait for, then those
 // that are only added up over micro-batches. Used by pipelines (nn/pipeline.h).
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "dtensor/ops/two_runs.h"
 
 #include <fmt/format.h>

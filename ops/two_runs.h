@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The records that checkpoint() (grad.h) keeps of a function's first run,
 // and the checks that it makes in the second.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Views of a tensor in another shape or order, windows, concatenation, and
 // functions that rearrange or repeat elements. Every rank of the mesh calls
 // them.

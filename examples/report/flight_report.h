@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Compares the files of the flight recorder (dtensor/flight.h) of several
 // ranks: where ranks diverge, and which ones never arrived.
 #pragma once

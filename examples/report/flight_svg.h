@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Draws the last collectives of all ranks.
 #pragma once
 #include <cstdint>

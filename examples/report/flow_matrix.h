@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Draws the bytes that ranks send to each other in a step: a row for each group
 // of senders, and a column for each group of receivers.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The ranks that hold each part of a tensor, for a picture of two of its
 // dimensions at the first index of the others.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reports the communication and cost of a plan, as text and JSON.
 #pragma once
 #include <cstdint>

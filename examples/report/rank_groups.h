@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Groups of neighbouring ranks that share a colour and a row of a picture.
 #pragma once
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads a pipeline's schedule from a file:
 //
 //   {"micro_batches": 2, "tasks": [["F0", "F1", "B0", "B1"],

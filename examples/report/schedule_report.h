@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reports the schedule of a pipeline, as text and JSON (schedule_svg.h draws
 // it).
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Draws a pipeline's schedule: a line for each position, time to the right, at
 // most 20,000 px wide.
 #pragma once

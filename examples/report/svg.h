@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Writes SVG pictures: shapes, text that fits, and distinguishable colours.
 #pragma once
 #include <cstdint>

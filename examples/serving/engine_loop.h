@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs the engine on every rank, with the requests of the main rank's queue.
 #pragma once
 #include <functional>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Answers of OpenAI's HTTP interface.
 #pragma once
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "examples/serving/request_queue.h"
 
 #include <chrono>

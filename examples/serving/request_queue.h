@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Between the threads that talk to clients and the one that runs the engine.
 #pragma once
 #include <chrono>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A checkpoint with what its clients need of it: text to tokens and back.
 #pragma once
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The paths of the server: OpenAI's, /health, /metrics, a page, and /status and
 // /cancel for it.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The requests that the main rank hands to all ranks before a step.
 #pragma once
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tokens that are found in a text before it is split ("added_tokens").
 #pragma once
 #include <array>

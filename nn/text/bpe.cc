@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Byte-pair encoding (Sennrich et al. 2016): the pair of neighbours whose merge
 // comes first in the file is merged, until no pair has a merge.
 #include <algorithm>

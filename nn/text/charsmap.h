@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SentencePiece's table of character replacements ("precompiled_charsmap").
 #pragma once
 #include <cstdint>

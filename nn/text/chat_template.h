@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Messages to the text that a model was trained on, by the template that comes
 // with its checkpoint.
 #pragma once

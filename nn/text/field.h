@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Members of tokenizer.json and tokenizer_config.json, with errors that name
 // them.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The models of tokenizer.json: each turns a piece of text into tokens.
 #pragma once
 #include <memory>

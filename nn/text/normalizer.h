@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The normalizers of tokenizer.json: steps that rewrite a text before it is
 // split.
 #pragma once

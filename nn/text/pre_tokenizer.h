@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The pre-tokenizers of tokenizer.json: steps that split a text into pieces
 // ("words"), each of which the model turns into tokens by itself.
 #pragma once

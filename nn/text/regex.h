@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Regular expressions of tokenizer.json, by PCRE2.
 #pragma once
 #include <memory>

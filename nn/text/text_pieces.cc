@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "dtensor/nn/text/text_pieces.h"
 
 #include <algorithm>

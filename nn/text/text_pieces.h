@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The text of generated tokens, which ends before the first of some strings.
 #pragma once
 #include <cstdint>

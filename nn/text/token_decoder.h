@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The decoders of tokenizer.json: from tokens to text, a token at a time.
 #pragma once
 #include <functional>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Text to token ids and back, by the files that come with a checkpoint.
 #pragma once
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A prefix tree of byte strings, each with a number.
 #pragma once
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // UTF-8, and the properties of characters that tokenizers ask for.
 #pragma once
 #include <string>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A unigram model (Kudo 2018): the tokens whose scores have the largest sum.
 #include <algorithm>
 

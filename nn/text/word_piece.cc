@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // WordPiece (Schuster and Nakajima 2012, as in BERT): the longest token that
 // the rest of the word begins with, again and again.
 #include "dtensor/nn/text/model.h"

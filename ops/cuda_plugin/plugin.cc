@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The library's entry point; see device/cuda/plugin.h.
 #include "dtensor/device/cuda/plugin.h"
 

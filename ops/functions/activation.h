@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Activations of neural networks, by their names in torch.nn.functional.
 //
 // At a jump, a derivative has the value of its left branch, as in PyTorch:

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Arithmetic, signs and bounds. Sums and products of integers wrap around; for
 // bools they are "or" and "and".
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Comparisons and predicates, for any type; truth values, bits, and divisors of
 // integers. Comparisons with NaN are false, except ne.
 #pragma once

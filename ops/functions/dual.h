@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Forward-mode derivatives: a value with its derivative. The code of a function
 // runs on it as on a plain value. Dual<Dual<V>> carries second derivatives.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Powers, exponentials, logarithms and functions made of them.
 #pragma once
 #include "dtensor/ops/functions/function.h"

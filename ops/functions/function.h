@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The description of a pointwise function: a struct with a name and a `value`,
 // and the facts below that differ from their defaults.
 //

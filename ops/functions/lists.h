@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // All functions, by family, and their indices, which kernels use.
 #pragma once
 #include "dtensor/ops/functions/activation.h"

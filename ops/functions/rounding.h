@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rounding, remainders and rounding divisions. Rounding returns integers
 // unchanged.
 #pragma once

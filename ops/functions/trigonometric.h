@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Circular and hyperbolic functions and their inverses. Angles are in radians.
 //
 // hypot is the example in docs/adding_an_operator.md: a struct, and its line in

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The factor by which gradients are clipped, equal on all devices.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Cross entropy.
 //
 // Kernels take logits [rows, hi - lo], which are the columns lo..hi of a

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A batch of matrix products, expressed by as few products as possible. Private
 // to ops/kernels.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rules shared by the tables of element-wise kernels of all devices. Private to
 // ops/kernels.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The conventions of all kernels.
 //
 // A kernel takes a stream and a struct of raw pointers and sizes, but no

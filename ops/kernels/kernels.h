@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The local kernels of one device: what it computes on memory that it holds.
 //
 //   kernels_of(device).run(stream, kernels::Softmax{.type = t, .rows = rows,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "dtensor/ops/kernels/kernel.h"
 #include "dtensor/ops/kernels/optim.h"
 #include "dtensor/ops/kernels/portable/floats.h"

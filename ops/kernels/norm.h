@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Layer norm and RMS norm, on [rows, n].
 #pragma once
 #include "dtensor/ops/kernels/kernel.h"

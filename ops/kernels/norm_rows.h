@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The operands of a norm with their types, on every device. Private to
 // ops/kernels.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Operands that many kernels have.
 #pragma once
 #include <array>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Optimizer steps, of any number of parameters, all of one type, with gradients
 // of one type. They must not overlap.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attention to keys and values in pages of a cache.
 #pragma once
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reductions of one tensor over some of its dimensions.
 #pragma once
 #include <cstdint>

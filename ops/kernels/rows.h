@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Softmax and statistics of rows. Floats.
 //
 // A softmax is also computed in steps, for rows that are split over ranks:

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Elements of rows, selected by rank or by index.
 #pragma once
 #include <cstdint>

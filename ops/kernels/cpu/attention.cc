@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attention over blocks of queries and keys. The forward pass keeps a running
 // maximum and sum, and the backward pass recomputes the scores, so that scratch
 // does not grow with s times t.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The CPU's kernels. Its own files define those that are limited by arithmetic
 // and the element-wise functions; ../portable defines the others, once for all
 // devices.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Dot products of a few rows with many, each of which is read once. Private to
 // ops/kernels.
 #pragma once

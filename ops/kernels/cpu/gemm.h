@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One matrix product in the compute type. Private to ops/kernels.
 #pragma once
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // oneDNN's bf16 product. Private to ops/kernels.
 #pragma once
 #include <cstdint>

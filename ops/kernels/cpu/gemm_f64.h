@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Eigen's product, in a file of its own so that no other one includes Eigen's
 // headers. Private to ops/kernels.
 #pragma once

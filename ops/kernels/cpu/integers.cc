@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "dtensor/ops/kernels/cpu/pointwise_loops.h"
 
 namespace dtensor::kernels::cpu {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Iteration over strided arrays: collapsing dimensions, and presenting elements
 // in contiguous pieces to loops without strides. Private to ops/kernels.
 #pragma once

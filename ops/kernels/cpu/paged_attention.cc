@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attention to pages of keys and values. A few queries read each key and value
 // once, from where it is. Many queries of one request share copies of blocks of
 // keys and values, by matrix products.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The contiguous loops of the element-wise kernels, in a table for each compute
 // type. Private to ops/kernels.
 #pragma once

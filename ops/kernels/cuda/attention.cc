@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "dtensor/ops/kernels/cuda/attention.h"
 
 #if !__has_include(<cudnn_frontend.h>)

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attention through cuDNN's graph API.
 #pragma once
 #include <cstdint>

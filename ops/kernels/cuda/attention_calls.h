@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Selects the attention calls that cuDNN computes, and their graphs.
 #pragma once
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Compiled by nvcc, like everything that includes its PortableKernels.
 #include "dtensor/ops/kernels/cuda/cuda_kernels.h"
 

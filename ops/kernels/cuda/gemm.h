@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Products of matrices through cuBLASLt.
 #pragma once
 #include "dtensor/ops/kernels/gemm.h"

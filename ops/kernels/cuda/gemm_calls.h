@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Expresses a product of matrices with arbitrary strides in the form that
 // cuBLASLt takes: products of column-major matrices, several at once if one
 // stride leads from each to the next.

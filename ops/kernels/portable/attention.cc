@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attention with a running maximum and sum in the forward pass, and recomputed
 // scores in the backward pass, so that there is no memory of [s, t]. A row (of
 // lanes) has a few queries, which go through the keys in blocks: each lane

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "dtensor/ops/kernels/portable/pointwise_launch.h"
 
 DT_BINARY_LAUNCHES(float, fn::By::kNone)

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sums of a matrix's columns.
 //
 // There are no atomic additions, because their order would change the result:

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The epilogues of matrix products, each in one pass over the product.
 #include "dtensor/device/portable/walk.h"
 #include "dtensor/ops/functions/activation.h"

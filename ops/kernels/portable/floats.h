@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Calls of templates for a type known at run time.
 #pragma once
 #include <cstdint>

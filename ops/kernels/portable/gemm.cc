@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Matrix products that libraries do not take: integers, and arbitrary strides.
 #include "dtensor/ops/kernels/gemm.h"
 

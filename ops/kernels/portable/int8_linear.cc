@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Products with weights of i8. On the host, few rows read each weight once.
 // Otherwise a piece of the weights at a time is widened for a matrix product:
 // its values are exact in every float type.

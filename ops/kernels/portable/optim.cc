@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Optimizer steps: many parameters in one launch, and all arrays of a parameter
 // in one pass.
 #include <cmath>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attention to pages of keys and values. A row (of lanes) has one head of one
 // query, which goes through the keys in blocks: each lane takes one key.
 #include "dtensor/ops/kernels/paged_attention.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Element-wise functions: the dispatch to their kernels.
 #include <utility>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Element-wise functions as kernels, in a table for each storage type. They are
 // spread over many files because nvcc compiles slowly.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // All kernels of the compiler's device. Those in the files of this folder are
 // written once: nvcc compiles them for CUDA, and g++ for the CPU, which has its
 // own for the rest (../cpu).

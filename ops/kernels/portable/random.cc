@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Random numbers: each block of Philox (philox.h) serves several indices.
 #include <algorithm>
 #include <cmath>

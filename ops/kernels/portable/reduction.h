@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The operations of reductions and scans, and the types that they take.
 #pragma once
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Shared by kernels on rows.
 #pragma once
 #include <cstdint>

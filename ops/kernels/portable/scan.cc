@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Running sums, products, maxima and minima of rows.
 #include <type_traits>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Selection by a condition.
 #include "dtensor/device/portable/walk.h"
 #include "dtensor/ops/kernels/portable/portable_kernels.h"
