@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Installs everything that the build needs. See usage().
 set -euo pipefail
 

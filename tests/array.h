@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whole values as plain numbers, which tests compute and compare.
 #pragma once
 #include <cstddef>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The command line of a program that runs its ranks itself, such as a
 // benchmark.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How tests start programs as several processes.
 #pragma once
 #include <gtest/gtest.h>

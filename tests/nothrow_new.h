@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // For a program with an operator new of its own, in one of its sources: the one
 // that does not throw, by that. A sanitizer has one that calls no other, and
 // what is freed would be of another allocator.

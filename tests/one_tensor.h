@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Collectives of one tensor, whose schedule is made here.
 #pragma once
 #include <span>

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Starts a command as so many processes, with what torchrun says to each in its
 # environment:
 #

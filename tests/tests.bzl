@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests as this tree's folders write them."""
 
 def dt_test(name, library = "//:dtensor", deps = [], srcs = [], precompiled = True, **kwargs):

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # For tests that are scripts: sourced, in the folder that Bazel starts them in,
 # which it leaves for one that may be written to. They end with
 # `exit $((failures > 0))`.

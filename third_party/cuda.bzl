@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The CUDA toolkit, if there is one: @cuda.
 
 @cuda//:config.bzl tells tools/cuda.bzl what find_cuda.sh has found.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The libraries of system.bzl, for MODULE.bazel."""
 
 load(":system.bzl", "libraries")

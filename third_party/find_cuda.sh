@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Finds the CUDA toolkit for cuda.bzl and ../setup.sh. If $CUDA_HOME is set,
 # only that folder counts (CUDA_HOME=no builds without CUDA). Otherwise takes
 # the first complete toolkit of $CUDA_PATH, /usr/local/cuda, the nvcc on PATH,

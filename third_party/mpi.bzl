@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """MPI, if there is one: @mpi.
 
 @mpi//:config.bzl tells dtensor/comm whether there is one. @mpi//:mpi has the

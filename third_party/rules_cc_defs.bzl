@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The part of rules_cc that Bazel 4's own BUILD files load.
 
 The rules are built into Bazel 4; this only gives them the names that

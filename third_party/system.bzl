@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The dependencies of this workspace: libraries of the system and, for Debian's
 Bazel, the rules that other versions of Bazel include.
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Compares the training speed of GPT-2 here and in transformers (torch eager).
 
 Both sides alternate (A B B A ...), each in its own process on the given cores.

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Compares //:generate with transformers: tokens a second, and the time of a prompt.
 
   bench_generate.py GENERATE [--types f32 bf16 int8] [--rounds 3] [--alone] [--cpu]

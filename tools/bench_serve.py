@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Figures of //:serve, with the small model of its test.
 
   tools/bench_serve.py SERVE [--mesh tp=1] [--rounds 5]

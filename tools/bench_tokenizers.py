@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Compares tokens/s here and in Hugging Face's `tokenizers`, on one core.
 
   bazel build -c opt //tests/bench:tokenizer_bench

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """cc_library and cc_binary for all targets of this library.
 
 A header of placement/, ops/ or nn/ is included as dtensor/placement/x.h and so

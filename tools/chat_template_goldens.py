@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """What transformers makes of chats by chat templates, for tests/nn/text/data.
 
   tools/chat_template_goldens.py DIR                       writes chats.golden

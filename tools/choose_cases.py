@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Chooses the operator cases that are checked in, from a folder of many.
 
     bazel build -c opt //:conformance

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Evaluates a saved model with Hugging Face transformers and compares.
 
 Opens DIR (config.json and model.safetensors, as `train --save DIR` writes them)

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Counts the test cases of one `bazel test` run.
 
 Reads the file that `bazel test --build_event_json_file=FILE` writes and the

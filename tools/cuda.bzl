@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rules that build the CUDA plugin. Without a toolkit (@cuda), targets of these
 rules exist and are empty.
 

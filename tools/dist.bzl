@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The archive for people who do not use Bazel."""
 
 load("@bazel_tools//tools/cpp:toolchain_utils.bzl", "find_cpp_toolchain")

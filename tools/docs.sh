@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # usage: docs.sh [--serve] [FOLDER]
 #
 # Builds docs/ and the README as a site in FOLDER (default: site), with an API

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Headers of the standard library, and {fmt}, that most sources include. The
 // compiler parses them once (precompiled.bzl).
 #include <fmt/format.h>

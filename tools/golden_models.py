@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Makes goldens of model families with random weights: see tests/nn/data/README.md.
 
   golden_models.py TO [FAMILY|FOLDER...]

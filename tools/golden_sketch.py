@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Makes a small golden of a model out of a large one.
 
   golden_sketch.py FROM TO

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Packs everything that tests and measures a GPU. See usage().
 set -euo pipefail
 

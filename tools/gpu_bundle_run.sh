@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Tests and measures this machine's GPU with the programs that gpu_bundle.sh has
 # packed beside this file. See usage().
 set -uo pipefail

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Prints the figures that keep this tree small, each with its limit.
 
   tools/guard_rails.py [--list]    --list also shows the files or lines that count

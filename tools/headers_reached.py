@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Lists the headers of this library that a header includes, directly or not.
 
   tools/headers_reached.py [HEADER]   (default: dtensor.h)

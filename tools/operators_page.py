@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Writes docs/operators.md: every public function of ops/, with its rule.
 
   tools/operators_page.py [--explain PROGRAM] [--check] [ROOT]

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # pack NAME VERSION AR LIST OUT: makes the archive //:dist (tools/dist.bzl).
 #
 #   NAME-VERSION/include/NAME/...       headers

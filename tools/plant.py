@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Plants bugs in a copy of the tree and reports which tests fail.
 
 Every bug of planted_bugs.py is an edit that does nothing unless the environment

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The bugs that plant.py plants.
 
 Each bug has a number, a description, its edits, and the tests that are expected

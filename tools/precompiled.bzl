@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A header that the compiler parses once, for all sources that include it first.
 
 Half of the time of compiling a short source goes into parsing headers of the

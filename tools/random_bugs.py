@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random bugs: edits of statements that stand on one line.
 
 draw() picks statements at random, at most two of each file, and one edit of

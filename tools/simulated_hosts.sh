@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Runs a command under mpirun, or as torchrun would, on simulated machines. They
 # are network namespaces of this machine, each with its own name and address and
 # without memory that MPI knows to be shared. Needs root; leaves nothing behind.

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Makes the tokenizers of tests/nn/text/data and what Hugging Face makes of text.
 
   tools/tokenizer_goldens.py DIR             writes what is derived from them

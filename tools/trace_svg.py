@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Draws one step of a trace as an SVG picture.
 
   tools/trace_svg.py trace.json trace.svg              the last step

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Lists the public functions that no test calls by name; exits 1 if any.
 
   tools/untested_functions.py [ROOT]

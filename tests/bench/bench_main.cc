@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // main() of the benches that use Google Benchmark.
 //
 // Debian compiles that library with -O2 and without NDEBUG, whereupon its

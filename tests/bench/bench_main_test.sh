@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # The report of a bench speaks of no debug build, and has its figures, as text
 # and as JSON.
 set -u

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Saving and loading a checkpoint against the disk alone: the same bytes, from
 // and to the same memory, in the same number of files.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The collectives of thread ranks against memcpy; comm_mpi_bench adds MPI.
 //
 //   bazel run //tests/bench:comm_bench -- --help

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The collectives of thread ranks, each through the public redistribute() and
 // through the Communicator, against the least that memory allows and whoever
 // else can do the same.

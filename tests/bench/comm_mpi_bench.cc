@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The collectives of thread ranks against raw MPI calls between processes.
 //
 //   apt-get install libopenmpi-dev openmpi-bin

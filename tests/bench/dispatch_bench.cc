@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What an operator costs beyond its kernel, on operands so small that the
 // kernel is almost nothing. Each pair runs the kernel alone and the operator on
 // the same 8x8 operands; the overhead is the difference.

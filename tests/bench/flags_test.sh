@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # The flags of the benchmarks: --help, --version, and errors.
 #   flags_test.sh BENCH...
 set -uo pipefail

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a collective costs to be noted by the flight recorder, and the clocks
 // that it could read.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What operators reach of what the device does at its best, measured in turns
 // in one run: the fastest of cuBLASLt's algorithms, a copy of as many bytes, or
 // the same kernels called bare. gpu_bench.py beside it takes torch's times of

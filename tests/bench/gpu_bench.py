@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """torch's times of the cases of gpu_bench: eager, compiled, and its attention by
 cuDNN.
 

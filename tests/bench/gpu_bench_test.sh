@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # gpu_bench runs to its end, on emulated GPUs, and torch's script has its cases.
 #
 #   gpu_bench_test.sh GPU_BENCH GPU_BENCH_PY PLUGIN

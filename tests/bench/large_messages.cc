@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Messages of more than 2^31 bytes, and of more than 2^31 elements, from one
 // rank to another: about 13 GB of memory, and a minute. By hand:
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The collectives of --backend mpi against the raw MPI calls that do the same,
 // in turns, by the same processes.
 //

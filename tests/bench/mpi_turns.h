@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Benchmarks in several MPI processes, of which process 0 has the others make
 // MPI calls with it, while its thread ranks take turns with them.
 #pragma once

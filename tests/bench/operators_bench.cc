@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Times single operators on one rank, for operators_bench.py, which lets torch
 // do the same in turn:
 //

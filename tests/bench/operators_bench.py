@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Compares single operators with torch, on one core, in turns.
 
     bazel build -c opt //tests/bench:operators_bench

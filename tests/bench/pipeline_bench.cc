@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How long the ranks of a pipeline wait, beside the formula: stages that sleep,
 // so that ranks that share a core do not wait for that.
 //

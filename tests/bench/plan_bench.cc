@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How long plan() takes: over all pairs of placements {R, S0, S1, S2, P} on
 // some meshes, uncached, and found again in a rank's cache. Then how long
 // choose() takes for an operator, nothing of which is planned yet.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Redistribution among thread ranks against the least that it could cost.
 //
 //   bazel run -c opt //tests/bench:redistribute_bench -- --help

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Redistributions among thread ranks, each against a copy of as many bytes and
 // the same reads written out by hand.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Thread ranks against a hand-packed MPI_Alltoallv between two processes.
 //
 //   apt-get install libopenmpi-dev openmpi-bin

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Causal attention in a ring against attention of one rank, per score that a
 // rank computes, in turns; and how much of what is sent nothing hides.
 //

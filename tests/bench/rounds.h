@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Contenders that do the same work and take turns, so that what else the
 // machine does meanwhile happens to all of them.
 #pragma once

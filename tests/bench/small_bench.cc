@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Times values of few bytes beside their collective: an all-reduce of one,
 // alone and behind an operator, and the operator alone.
 //

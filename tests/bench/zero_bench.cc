@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Training steps of ZeRO's stages against those of stage 1, which take turns in
 // one run.
 //

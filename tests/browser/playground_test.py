@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """Asks questions in the playground as a person does, in headless Chromium.
 
 With arguments, unittest's: playground_test.py Playground.test_typing

@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """Six questions of a newcomer, each answered within three clicks.
 
 questions_test.py [--pictures FOLDER]    also saves the pictures of docs/seeing.md

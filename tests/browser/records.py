@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Records (docs/record.md) that a program could have written, for page_test.py."""
 
 import itertools

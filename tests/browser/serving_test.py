@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """Uses the server's page as a person does, in headless Chromium.
 
 serving_test.py [--pictures FOLDER]    also saves the picture of docs/serving.md

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // write_page OUT RECORD...: writes the page that shows these files' records.
 #include <fmt/core.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The arguments of a case, as an entry of the call table asks for them.
 #pragma once
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the library's public functions are called in torch.
 #pragma once
 #include "tests/conformance/arguments.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Normalisations, losses, attention: what a model is made of.
 #include "dtensor/ops/attention.h"
 #include "dtensor/ops/create.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tensors from nothing, and masks.
 #include "dtensor/ops/create.h"
 #include "dtensor/ops/pointwise.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Functions of one tensor, element by element.
 #include <string>
 #include <utility>

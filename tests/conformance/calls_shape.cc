@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The same elements in another shape or order, windows on them, and tensors
 // put together.
 #include "dtensor/ops/contraction.h"

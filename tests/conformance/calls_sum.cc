@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Products and reductions.
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/pointwise.h"

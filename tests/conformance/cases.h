@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Operator cases with a known answer, as a folder holds them: cases.jsonl, one
 // case a line, and tensors.safetensors, which names every tensor. Read here
 // byte by byte, without the library's own reader.

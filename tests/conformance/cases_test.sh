@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # The checked-in cases: that every function of ops has one, and that
 # tools/choose_cases.py made them.
 #   cases_test.sh RUNNER

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # The checked-in cases, and that the runner can fail.
 #   conformance_test.sh RUNNER DATA
 set -uo pipefail

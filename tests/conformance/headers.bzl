@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The headers that a library's users see, for a test that reads them."""
 
 def _public_headers(ctx):

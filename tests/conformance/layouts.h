@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which layouts a case's inputs are given.
 #pragma once
 #include <cstdint>

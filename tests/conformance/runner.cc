@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Operators against cases with a known answer, on one rank and on meshes.
 #include <algorithm>
 #include <cstdio>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs cases on a mesh: one run of thread ranks that walks all of them.
 #pragma once
 #include <functional>

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Builds and runs the program of this folder as other projects would: with
 # Bazel, then with CMake and with pkg-config against //:dist, unpacked in a
 # place that nobody knew when it was made. Compiles the library once more, for

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Two layers on a mesh, and the sum and gradient that one can work out by hand.
 #include "dtensor/dtensor.h"
 #include "nn/nn.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which attention cuDNN is given, and as what graph. Needs neither.
 #include "dtensor/ops/kernels/cuda/attention_calls.h"
 

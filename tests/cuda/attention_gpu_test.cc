@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attention through cuDNN, on a GPU, beside the CPU's in f64.
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests of GPUs where there are none."""
 
 _PLUGIN = "//tests/cuda:libdtensor_cuda_emulated.so"

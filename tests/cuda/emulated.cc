@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs a test of GPUs on the emulated plugin; see emulated.bzl, which says
 // which. Further arguments are for that one.
 #include <sys/wait.h>

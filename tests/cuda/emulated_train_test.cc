@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // //examples:train on GPUs where there are none: the plugin's own host code, on
 // the emulation of CUDA and NCCL. Losses are those of the CPU, whatever ranks
 // share, send through, and replay.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The emulation of CUDA's runtime: what the manual says of each call, and what
 // it makes of those who do not keep to that.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // portable/cuda_executor.cuh on the emulation of this folder: what its lanes
 // share, the packs of 16 bytes, and what does not fill them.
 #define DT_CUDA_EMULATED

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/cuda/fake_cublaslt.cuh"
 
 #include <cuda_runtime.h>

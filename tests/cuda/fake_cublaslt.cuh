@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Another cuBLASLt in its place: it multiplies on the host, refuses what the
 // manual says is refused, and its algorithms take the time that a test gives
 // them.

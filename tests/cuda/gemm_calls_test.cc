@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "dtensor/ops/kernels/cuda/gemm_calls.h"
 
 #include <gtest/gtest.h>

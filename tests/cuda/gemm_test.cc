@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What cuBLASLt is told.
 #include "dtensor/ops/kernels/cuda/gemm.h"
 

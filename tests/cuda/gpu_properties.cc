@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Saves what plans of this GPU's work depend on, so that they can be made later
 // without it:
 //

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # No .h of this tree includes a header of CUDA's, cuBLAS's, cuDNN's, NCCL's or
 # CUB's; a .cuh may. A .h includes a .cuh where nvcc reads it, and nowhere else.
 set -u

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CUDA's plugin as a program finds it. Needs nvcc when it is built, and no GPU.
 #include <dlfcn.h>
 #include <gtest/gtest.h>

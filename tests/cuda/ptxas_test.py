@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Registers, stack and spills of the kernels that move the most memory.
 
     ptxas_test.py GOLDEN LOG...

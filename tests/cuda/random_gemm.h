@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Small products with strides of all kinds.
 #pragma once
 #include <algorithm>

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Tests what README.md and docs/*.md show.
 
   pages.py compile PAGE... > OUT.cc   a test of the pages' C++ snippets

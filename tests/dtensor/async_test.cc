@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Redistributions that return at once.
 #include "dtensor/async.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Redistributions under differentiation: where cotangents go, what they are,
 // and how few collectives bring gradients home.
 #include "dtensor/autograd.h"

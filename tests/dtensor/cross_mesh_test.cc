@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tensors that move between two meshes of one run.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Plans as ranks carry them out: what is predicted is what is counted and what
 // is held, also in parts, of means, and of collectives of several tensors.
 #include "dtensor/execution.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // GPUs for programs that run as several processes where there are none: what a
 // program is linked with instead of device/cuda.cc. They are devices whose work
 // runs later, and their NCCL is files. In the environment:

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // NCCL as its manual words it, among ranks whose devices are recording ones:
 // calls return before they are settled, streams carry out what all members have
 // called, and what does not fit together, where NCCL would hang, is an Error.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Parameters that rest in parts: what operators see of them, what is sent for
 // it, and how long it is held.
 #include "dtensor/gather.h"

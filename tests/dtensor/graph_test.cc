@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A training step that is given to the device once and replayed gives, bit for
 // bit, what the step gives that is given each time.
 #include "dtensor/graph.h"

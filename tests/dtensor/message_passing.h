@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ranks that share no memory, in one process: a run of several processes whose
 // job has queues of byte buffers for messages. What passes on it needs nothing
 // that only threads have.

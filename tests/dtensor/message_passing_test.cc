@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What else a run needs of a backend: tensors that move in the background and
 // between meshes, and ranks that fail, leave, wait in a circle, disagree.
 #include "tests/dtensor/message_passing.h"

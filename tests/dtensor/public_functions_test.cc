@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Small public functions that no other test calls by name.
 #include <gtest/gtest.h>
 

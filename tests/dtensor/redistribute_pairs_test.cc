@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every pair of layouts: the result is exact, the bytes that the copying loops
 // counted are the bytes that were planned, and no rank ever holds more than
 // source, destination and one block.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every layout to every other: values, and bytes counted against planned.
 #include "dtensor/redistribute.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Processes that are connected over TCP, all of which are this one.
 #pragma once
 #include <cstdint>

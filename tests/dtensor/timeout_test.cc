@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ranks that are waited for in vain: RunOptions::timeout.
 #include <gtest/gtest.h>
 

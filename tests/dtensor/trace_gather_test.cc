@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Traces of a run whose ranks are in several processes, put together.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Bad input ends with exit code 2 and one sentence that has the values.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What calibrate measures, and that others read it.
 #include <gtest/gtest.h>
 

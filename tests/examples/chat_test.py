@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """//:chat: its answers are those of //:serve for the same messages; how it ends."""
 
 import json

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Training runs that are saved, killed, and go on.
 #include <gtest/gtest.h>
 #include <signal.h>

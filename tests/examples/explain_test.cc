@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What explain says of operators and models.
 #include <gtest/gtest.h>
 

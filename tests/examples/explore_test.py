@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """//:explore and --explore of a program: what they answer, refuse and bear."""
 
 import http.client

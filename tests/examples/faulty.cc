@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A program whose ranks do not do the same: --fault says how. For tests.
 #include <chrono>
 #include <nlohmann/json.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Fifty updates on every mesh are the same fifty updates: losses, and gradient
 // norms, which AdamW would otherwise hide an error in.
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // --flight, SIGUSR1, --trace and //:flight, as users have them: on a program
 // that goes wrong, and on training.
 #include <gtest/gtest.h>

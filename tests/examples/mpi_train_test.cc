@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The same training by processes: losses, bytes, samples, files and exit codes
 // are those of thread ranks.
 #include <gtest/gtest.h>

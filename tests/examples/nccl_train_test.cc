@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Training by processes that have a GPU each, where there are none: devices
 // whose work runs later, and files for NCCL (tests/dtensor/fake_gpus.cc).
 // Losses and bytes are those of thread ranks on the CPU.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The numbered examples: what they print. They check themselves as well.
 #include <gtest/gtest.h>
 

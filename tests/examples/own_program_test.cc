@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A program of one's own that uses class Program (with_flags.cc) reports what
 // its runs send and hold, as one that calls run(argc, argv, ...) does.
 #include <gtest/gtest.h>

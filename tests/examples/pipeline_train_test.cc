@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Fifty updates in a pipeline are the fifty updates of one rank, in every
 // schedule; and what the program says of them.
 #include <gtest/gtest.h>

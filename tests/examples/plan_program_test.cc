@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the plan program says.
 #include <gtest/gtest.h>
 

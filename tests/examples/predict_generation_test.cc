@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Dry runs of //:generate and //:serve, from config.json alone, against runs of
 // the same texts.
 #include "examples/predict_generation.h"

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """//:generate and //:score on checkpoints that transformers wrote."""
 
 import json

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The record of a program says what its JSON says and what its run counts.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs the programs of examples/ as a user does.
 #pragma once
 #include <string>

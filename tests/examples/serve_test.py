@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """//:serve: the answers of OpenAI's HTTP interface, what it refuses, and how it ends."""
 
 import http.client

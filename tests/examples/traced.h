@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checks the output of --trace FILE and --json - for runs whose ranks are in
 // several processes.
 #pragma once

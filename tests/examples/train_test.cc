@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Small training runs: equal on every mesh, predicted as counted.
 #include <gtest/gtest.h>
 

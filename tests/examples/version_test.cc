@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One version: of the library, of every program, and of the module.
 #include "dtensor/version.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A program with a flag of its own, which starts its ranks itself. For tests.
 #include "dtensor/dtensor.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Is a text XML? Of the kind that pictures are: elements, attributes, text.
 #pragma once
 #include <string>

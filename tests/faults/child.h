@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A program as a child process: started, signalled, waited for, read.
 #pragma once
 #include <sys/types.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A fault at every collective of a training step in turn: whatever is on its
 // way, the run ends, in time, with the right text.
 #include <gtest/gtest.h>

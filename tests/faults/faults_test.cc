@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The faults that a run survives or says, one after the other: what one rank
 // does wrong, and what everybody hears of it, in time. See faulty.cc for what
 // each does. Ranks are threads; the same table is for ranks that are processes

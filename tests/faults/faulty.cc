@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A program of which one rank goes wrong in one of many ways, for
 // faults_test.cc: --case says which, --odd who. Takes whatever programs take
 // (--mesh, --backend, --timeout), and FAULT_AT; see inject.h.

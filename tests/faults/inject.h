@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ranks that do something else than the others at their n-th collective, on any
 // backend. The environment says what:
 //   FAULT_AT=n        of this rank's collectives, from 1, also of those of its

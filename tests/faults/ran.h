@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs tests/faults:faulty and reads what its ranks said.
 #pragma once
 #include <cstdint>

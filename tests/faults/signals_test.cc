@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Programs that are told to stop.
 #include <gtest/gtest.h>
 #include <signal.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every allocation of a run made to fail in turn: no failed allocation may do
 // more than fail the run. Each position is a process of its own, which has to
 // end by itself, in time, with a result or with one Error.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A move in the background of what was not there yet began with whatever the
 // first of the moves under way made: also where several were begun together,
 // and where it was none, but a parameter that is gathered when it is read.

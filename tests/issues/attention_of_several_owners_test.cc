@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attention refused keys or queries of which several ranks hold an index,
 // though it computes on one owner of each.
 #include <gtest/gtest.h>

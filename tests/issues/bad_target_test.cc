@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A target that is no class was an Error on the ranks that held it alone: the
 // others went on to the next step, and waited there.
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A pipeline borrowed a tied parameter as one that operators may not move,
 // though its owner lets them: a program that runs without stages was refused.
 #include <gtest/gtest.h>

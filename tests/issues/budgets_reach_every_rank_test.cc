@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a collective inside an operator costs is the most that any rank moves,
 // not what this one does: with uneven parts a budget would be spent on some
 // ranks alone, and these would throw while the others wait.

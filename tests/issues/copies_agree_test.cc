@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Copies of one element differed by an ulp where ranks hold it in parts of
 // different sizes, as the kernels round by the size: full() differed by rank.
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A cost file with a rate of 1e-06 GB/s or with blocks of one byte: a price no
 // longer fitted into 64 bits, and the cheapest plan was any plan. What a file
 // may say now can be computed with, for tensors of 64 GiB.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The type of a given cotangent was not looked at: kernels read its memory as
 // the output's type.
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A number that no decision depends on makes no decision: a program with a new
 // factor at every step kept 2.7 KB for each. And the others are bounded.
 #include <gtest/gtest.h>

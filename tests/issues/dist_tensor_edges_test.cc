@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An undefined Tensor given to from_global() ended the process; from_local()
 // refused a rank outside of the mesh; item() and to_string() rounded integers.
 #include <gtest/gtest.h>

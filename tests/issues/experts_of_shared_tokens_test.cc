@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The gradient of experts() went by where the forward pass had sent the rows,
 // also where several ranks have a token: the forward pass computes it on each
 // of them, the gradient on one.

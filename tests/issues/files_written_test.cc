@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Files that are written: a result that cannot be written whole leaves the one
 // before it, links are not followed, and nobody waits for a pipe.
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A partial that is combined and comes back, on a dimension whose boundaries
 // are listed or in a tree, so that no axis can be added to its split, or in a
 // scalar: the search had no destination to measure its way to, and returned no

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A parameter that is gathered on use could not be made if a sequence of other
 // steps was cheaper than the gather, as between nodes of GPUs: a group of all
 // ranks uses the network cards of all of them, and one of a rank of each node a

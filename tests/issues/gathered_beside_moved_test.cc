@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An operator that could read one parameter in place, since it moved, did not
 // gather another one that is gathered on use, and computed on nothing.
 #include <gtest/gtest.h>

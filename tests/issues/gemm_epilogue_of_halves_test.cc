@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A product of halves whose batches are summed up is made in f32 first, and its
 // epilogue was done there, too: b's sum was written as f32, beyond its end.
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The gradient of a parameter that was expanded over the batch gathered the
 // cotangent of the whole batch before it summed.
 #include <gtest/gtest.h>

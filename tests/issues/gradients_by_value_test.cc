@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Gradients by value where they were compared in f64 alone: a factor that only
 // f32 or a half had, an input that wants none, a sum over many indices.
 #include <gtest/gtest.h>

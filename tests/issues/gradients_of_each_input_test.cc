@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An operator whose gradient() returned fewer gradients than the operator has
 // inputs made the backward pass read past the end of the list.
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // cat() dropped pieces of shape [0] together with their place in the graph, so
 // that pad() of an empty tensor, which is made of it, had no gradient.
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A program whose lengths grow keeps no more for it: specs were never freed,
 // and a program with a new length at every step kept 1 KB for each of its
 // specs.

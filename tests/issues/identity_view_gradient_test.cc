@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A view that changes nothing was the tensor itself, so that its gradient took
 // in what was made of the source directly.
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An id that names no row of an embedding's table.
 #include <gtest/gtest.h>
 

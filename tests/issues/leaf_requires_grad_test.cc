@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Asking a fresh tensor for its gradient looked up the operator that made it,
 // of which there is none, for an error message that was not needed.
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A write through a tensor's local part is seen as any other write in place: a
 // gradient that needs what was there says so.
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A lookup in a table was priced as if it read the whole table, and computed
 // with every row of it for every index.
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A value that becomes a sum of maxima: the ranks of the second term have to
 // hold the identity of the sum, whatever that of the maximum is. They held
 // -inf, and the whole became -inf.

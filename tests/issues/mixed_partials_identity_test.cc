@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A value that becomes partial on several axes, with different reductions: the
 // ranks of other terms have to hold the identity of the innermost reduction to
 // which they are not the first. They held the outermost one's: -3 as P(prod),P

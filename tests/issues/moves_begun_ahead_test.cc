@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Moves that nobody waited for piled up with the tensors that they read, as a
 // rank could begin any number of them ahead of what was carried out.
 #include <gtest/gtest.h>

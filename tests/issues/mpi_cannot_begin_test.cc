@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A program whose MPI cannot be used says why and ends with 2; it once asked
 // the other processes through that MPI how they fared, and was terminated.
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The backward operators of the norms and of cross entropy took statistics
 // that broadcast against their rows, and the kernel read past their end.
 #include <gtest/gtest.h>

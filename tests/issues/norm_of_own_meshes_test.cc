@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The norm of tensors whose meshes differ by rank, rows and columns of a
 // square, ended with every rank waiting for another one.
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An optimizer over a parameter that the rank has no part of, or that lies on
 // another mesh, threw on these ranks; the norm of such gradients did, too. A
 // bf16 parameter that was written to went back to the old master copy. AdamW

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A program without memory said neither how much it was nor what to try, or
 // ended in std::terminate: the destructor of a JSON value allocates.
 #include "dtensor/device/out_of_memory.h"

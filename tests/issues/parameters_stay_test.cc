@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A view, window, permutation or concatenation of a parameter is one as far as
 // moving it goes, and no operator moves it, whatever its prices say.
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A row-parallel product plus its bias was all-reduced at once, because the sum
 // of a partial and a whole tensor had two ways of one price; so it could not be
 // reduce-scattered into a sequence-parallel layout any more.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A move between meshes that sends nothing left the ranks outside of the first
 // mesh without a part, or with one of another type, where the layout gives them
 // nothing of the tensor.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // cut_pipeline() on a mesh without an axis for stages read the size of an axis
 // that does not exist.
 #include <gtest/gtest.h>

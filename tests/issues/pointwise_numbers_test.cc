@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Numbers that pointwise functions got wrong: gradients at 0 and at NaN,
 // divisions by a number, integers, types of tensors without dimensions, and
 // partial sums whose parts lose the value.

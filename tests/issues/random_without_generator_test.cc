@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // randn() and uniform() without a Generator gave the same numbers at every
 // call, so that two weights began equal.
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ranks that reduce different values of one layout, type and size are told so
 // at that call, before an output is touched.
 #include <gtest/gtest.h>

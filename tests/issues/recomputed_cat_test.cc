@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The layout of cat() depended on whether an empty piece wanted a gradient when
 // it ran, so that checkpoint() refused the second run.
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every process of a job wrote the records of --html and --record, and the last
 // one to finish won; with --record - all but the main one failed.
 #include <gtest/gtest.h>

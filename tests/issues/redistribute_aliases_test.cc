@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What redistribute() returned was a window on its source, or the copy that
 // the source keeps for its next consumer, or the tensor that the call before
 // had returned: a write to one changed the others, and they shared gradients

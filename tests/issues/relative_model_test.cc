@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Programs that `bazel run` starts in its own folder read a checkpoint at a
 // path that is relative to the folder of the person.
 #include <gtest/gtest.h>

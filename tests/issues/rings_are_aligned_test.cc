@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory that MPI shares between processes began anywhere, 8 bytes behind a
 // cache line say, and rings that have to begin with one were made there.
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A result that its operator saved for the gradient may not be overwritten
 // unnoticed: the gradient would be that of other values.
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // oneDNN's cache handed the primitives of one rank's bf16 products to the other
 // ranks, without their leave: a race that the thread sanitizer reports where
 // oneDNN is 2.6, and TensorFlow had seen memory corrupted by.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The sum of i32 wrapped around in i32; torch's is i64.
 #include <gtest/gtest.h>
 

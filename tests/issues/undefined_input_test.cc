@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An undefined tensor is told with the operator that got it and the number of
 // the input, and norms do without their weights, as torch's do.
 #include <gtest/gtest.h>

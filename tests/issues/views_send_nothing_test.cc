@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // view() never communicates: what cannot be seen where it lies is refused, on
 // every rank, with the redistribute that helps.
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a stage takes from another one lies there as it lay here.
 #include "dtensor/nn/between_meshes.h"
 

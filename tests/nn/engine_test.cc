@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Texts that are continued with a cache of keys and values, alone and with
 // others, against models that compute the whole text for each token.
 #include "dtensor/nn/engine.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The layer's parts against formulas and loops; the whole is in goldens_test.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Models against transformers: logits, loss and the gradient of every parameter
 // (of an encoder: the last hidden state) in f64, on one rank and on meshes. The
 // files are described in tests/nn/data/README.md; DTENSOR_MODELS names a folder

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The places that a cache gives to tokens, without a model that computes.
 #include "dtensor/nn/kv_cache.h"
 

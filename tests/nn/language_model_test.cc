@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What language models recompute: the same losses and gradients from less
 // memory, and what that sends.
 #include "dtensor/nn/language_model.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A tensor-parallel block moves what Megatron-LM moves (Shoeybi et al., arXiv
 // 1909.08053, figure 4): two all-reduces of the activations forward, two
 // backward, and nothing else; found by the chooser, not programmed. And no

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a Mixtral is trained for besides the text, against its definition.
 #include <gtest/gtest.h>
 

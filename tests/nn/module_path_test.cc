@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // By its path a hook tells which module called an operator.
 #include <gtest/gtest.h>
 

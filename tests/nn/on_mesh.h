@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs a function on every rank of a mesh and brings values out.
 #pragma once
 #include <functional>

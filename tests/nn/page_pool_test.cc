@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Pages that texts use, and those that are free.
 #include "dtensor/nn/page_pool.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Layers in stages.
 #include "dtensor/nn/pipeline_balance.h"
 

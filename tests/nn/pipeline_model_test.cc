@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Models in a pipeline against the same model on one rank.
 #include "dtensor/nn/pipeline_model.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Schedules of pipelines, and what they take.
 #include "dtensor/nn/pipeline_schedule.h"
 

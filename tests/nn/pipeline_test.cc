@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Pipelines against the same layers on one rank.
 #include "dtensor/nn/pipeline.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Training on a device whose memory the host may not touch and whose work runs
 // late gives what the CPU gives: with the CPU's kernels bit for bit, with those
 // of a GPU to rounding.

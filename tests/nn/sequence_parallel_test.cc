@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sequences split over ranks: between blocks (sequence parallelism) and
 // throughout (context parallelism). The model is the same, and so are its loss
 // and gradients; what is sent, and held, is the theory's.

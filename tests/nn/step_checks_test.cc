@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "dtensor/nn/step_checks.h"
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is drawn at a temperature, from known logits.
 #include <gtest/gtest.h>
 

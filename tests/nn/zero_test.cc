@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ZeRO: what is sent and what is held are the formulas of Rajbhandari et al.
 // (arXiv 1910.02054), to the byte, and the updates are those of one rank.
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The pieces of memory that a warm call asks for.
 #include <gtest/gtest.h>
 

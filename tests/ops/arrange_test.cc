@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Values are compared in tests/conformance, errors in composed_errors_test.cc.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tensors put together: every rank's parts end to end, with nothing sent.
 #include <fmt/format.h>
 

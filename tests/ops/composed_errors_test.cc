@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Functions made of several operators refuse bad input, in their own words.
 #include <gtest/gtest.h>
 

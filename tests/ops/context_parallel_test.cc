@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attention whose queries, keys and values are split along the sequence: in a
 // ring, and by an all-to-all to heads.
 #include "dtensor/allocator.h"

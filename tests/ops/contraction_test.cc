@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sums of products against a plain loop over all indices: values and
 // gradients, of random rules, sizes and layouts.
 #include "dtensor/ops/contraction.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "dtensor/allocator.h"
 #include "dtensor/comm_event.h"
 #include "dtensor/ops/create.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A decode loop: keys and values in tensors with room, one more at every step.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The order in which einsum contracts many operands, and the forms of its rule.
 // contraction_test compares values and gradients with a plain loop.
 #include <fmt/format.h>

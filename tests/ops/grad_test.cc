@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // grad(): what is asked for inside the graph, and what is not in it.
 #include "dtensor/ops/grad.h"
 

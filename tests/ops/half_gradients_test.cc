@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Gradients in bf16 and f16 by value, against formulas in f64: the other tests
 // compare gradients in f64 alone.
 #include <gtest/gtest.h>

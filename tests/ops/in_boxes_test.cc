@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Operands that are read where they lie: the same values as of gathered ones,
 // the same bytes, and no memory for them.
 #include <gtest/gtest.h>

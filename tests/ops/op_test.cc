@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What apply() does for every operator alike.
 #include "dtensor/ops/op.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attention to a cache of pages, filled by copy_into(), against a plain loop.
 #include "dtensor/ops/paged_attention.h"
 

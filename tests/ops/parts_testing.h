@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every rank's part of a tensor against the whole value, and small tensors in
 // every kind of layout.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What other libraries got wrong, and had to mend in public, about layouts and
 // redistribution. Views are in view_test.cc, slices in slice_test.cc, and
 // cotangents in tests/dtensor/autograd_test.cc; numbers of issues are pytorch's

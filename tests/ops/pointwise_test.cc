@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Public functions by name, against plain loops over <cmath>.
 #include "dtensor/ops/pointwise.h"
 

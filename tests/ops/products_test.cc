@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Products of matrices and vectors beside torch's cases (tests/conformance).
 #include <gtest/gtest.h>
 

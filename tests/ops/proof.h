@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rules are proven, not believed.
 //
 // For every sample of an operator, on every mesh, under every assignment of the

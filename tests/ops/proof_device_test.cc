@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A sample of the proof of every operator on devices whose memory the host may
 // not touch and whose work runs late: no operator touches that memory, or
 // counts on work that it has not waited for, and what they compute with is

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Comparing text with a file in the tree that a reviewer reads.
 #pragma once
 #include <gtest/gtest.h>

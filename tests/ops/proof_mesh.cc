@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The runs of an operator on a mesh.
 #include <fmt/format.h>
 

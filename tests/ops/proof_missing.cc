@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Strategies that an operator's rule could have, and has not.
 #include <fmt/format.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The proof again, of a sample, over processes; see tests/mpirun.h.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The parts of the proof driver: what it runs, and what one rank gives.
 #pragma once
 #include <functional>

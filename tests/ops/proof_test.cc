@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The proof of every operator in the list; see proof.h.
 #include "tests/ops/proof.h"
 

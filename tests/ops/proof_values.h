@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whole values and their parts, as the proof driver makes and reads them: by
 // index, one number at a time, without the library's own data movement.
 #pragma once

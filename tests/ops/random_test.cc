@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "dtensor/ops/create.h"
 #include "dtensor/rank_context.h"
 #include "tests/ops/structured_testing.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // checkpoint(): the same values and gradients from less memory.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "dtensor/ops/reduce.h"
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Plain reference implementations in f64, which tests compare kernels with. The
 // structs have the same meaning as in kernels.h, but all pointers are to
 // double, except for bool masks and targets.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every operator's rule, and the strategies that follow from it, as a file that
 // a reviewer reads: a change of a rule is a change of that file.
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Windows keep their owners: against one device, with nothing sent.
 #include <fmt/format.h>
 

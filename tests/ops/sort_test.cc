@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sorted rows that ranks share, against std::stable_sort.
 #include <gtest/gtest.h>
 

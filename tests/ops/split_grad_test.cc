@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Gradients in two parts.
 #include "dtensor/ops/split_grad.h"
 

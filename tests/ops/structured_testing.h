@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Running an operator on many meshes and layouts against a naive reference.
 #pragma once
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Third derivatives on a mesh, against closed formulas.
 #include <gtest/gtest.h>
 

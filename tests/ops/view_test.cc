@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Shapes: free where the new one can say the layout, refused or moved where it
 // cannot; against one device.
 #include "dtensor/ops/view.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which assignment an operator takes.
 #include "dtensor/placement/choose.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Dims made from Dims, against sets of indices.
 #include "dtensor/placement/dims.h"
 

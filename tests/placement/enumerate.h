@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every assignment of a mesh, for tests to walk.
 #pragma once
 #include <cstddef>

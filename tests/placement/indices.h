@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a region is, index by index: for tests to compare with.
 #pragma once
 #include <cstdint>

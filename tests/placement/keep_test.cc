@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What operators do with a parameter, by what as_parameter() says they may.
 #include "dtensor/placement/keep.h"
 

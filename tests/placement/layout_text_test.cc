@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The two text forms of placement/layout.h.
 #include <gtest/gtest.h>
 

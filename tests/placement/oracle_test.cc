@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The layout types against brute force: every mesh of up to 8 ranks, every size
 // up to 24; trees, boundaries and texts by a sample of them. What a rank owns
 // is enumerated here index by index, from the text of the design alone; nothing

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What plan.h promises beyond the right values: the cheapest between meshes,
 // bounds over all ranks, shared latencies, chunks, and ties.
 #include <gtest/gtest.h>

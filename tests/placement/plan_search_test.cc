@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // plan() against a brute-force search. Every layout on the way, every group of
 // ranks and every sequence of steps is tried here, by this file's own reading
 // of what a step needs: which indices a rank has to receive, and whether the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Plans against a simulator: every pair of layouts on small meshes. The steps
 // are carried out here on sets of indices and small integers, by this file's
 // own reading of what each kind of step means and what it moves.

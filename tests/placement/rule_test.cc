@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The rule language: its text, its layouts against brute force, the gradients
 // of contractions.
 #include "dtensor/placement/rule.h"

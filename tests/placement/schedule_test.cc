@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every schedule against a brute force over all indices.
 #include "dtensor/placement/schedule.h"
 

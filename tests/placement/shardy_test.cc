@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The reshards that Shardy's own tests list, planned here: what a plan moves
 // against what any plan has to move. A sub-axis ("y:(2)4") is an axis of the
 // mesh declared with y factored; a device order is a mesh with its ranks

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The strategies of a rule, for golden texts.
 #pragma once
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the members of a step send each other, from their schedules.
 #pragma once
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Compares random programs on meshes of thread ranks with plain loops. Makes a
 // program that fails smaller, and prints it.
 #include <poll.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Random pipelines on thread ranks: stages tanh(x w) on meshes of their own, in
 // a random order of tasks. The reference is the same chain as a Program.
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A random program: leaves and operators over earlier values. It is data: it
 // can be printed, run on a mesh (run.h), computed on plain numbers
 // (reference.h) and made smaller.

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # A fixed sample passes; a failure is noticed, made smaller and can be repeated.
 #   random_programs_test.sh PROGRAM
 set -uo pipefail

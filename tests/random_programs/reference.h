@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Computes a program by loops over row-major numbers, without any layout.
 //
 // Gradients are taken in forward mode, by one element of one leaf at a time, on

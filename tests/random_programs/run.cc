@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Random programs on thread ranks, compared with their references.
 #include <algorithm>
 #include <cmath>

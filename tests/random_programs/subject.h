@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Something random that runs on thread ranks and is compared with plain loops.
 #pragma once
 #include <chrono>

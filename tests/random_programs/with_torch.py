@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Computes random programs with PyTorch and compares the results.
 
 Reads what `random_programs --write FILE` wrote: a program a line, with the

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Tests tools/count_tests.py with hand-written events and results.
 set -u
 

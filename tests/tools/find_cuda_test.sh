@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Tests third_party/find_cuda.sh, and what setup.sh --cuda makes of it, on
 # toolkits that are files alone.
 set -u

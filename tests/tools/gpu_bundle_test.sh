@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Tests tools/gpu_bundle.sh, as far as no nvcc is needed, and what it packs as
 # run.sh, on a bundle of stand-ins.
 set -u

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Each public header has a test of its name, or a line in tests/mirror.txt.
 
 The test of ops/softmax.h is tests/ops/softmax_test.cc. A header is public if a

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Tests tools/random_bugs.py, and how tools/plant.py plants what it draws."""
 
 import os

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A header that dtensor has too, as dtensor/nn/nn.h.
 #pragma once
 

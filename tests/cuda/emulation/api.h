@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Helpers of the files that define CUDA's functions.
 #pragma once
 #include <mutex>

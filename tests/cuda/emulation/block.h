@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Kernels on the host: block after block, each of whose threads runs until it
 // meets a barrier of its warp or its block, and then waits on a stack of its
 // own. The order in which they go on turns around at every barrier, so that

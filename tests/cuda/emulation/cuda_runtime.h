@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CUDA's runtime on the host, where there is no GPU and no toolkit: as much of
 // it as dtensor's plugin and its kernels use, with what NVIDIA's manual says
 // of each call. In the environment:

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CUDA's functions of graphs.
 #include <algorithm>
 #include <utility>

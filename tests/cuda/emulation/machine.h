@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the emulated GPUs have to do, and who does it: one thread for all of
 // them, a piece of work at a time.
 #pragma once

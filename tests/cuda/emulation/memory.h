@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The emulated GPUs' memory: addresses for each, of which those that a GPU may
 // not touch are closed while it works, and all of them while none does.
 #pragma once

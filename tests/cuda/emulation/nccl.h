@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // NCCL, on the emulation of CUDA's runtime: as much of it as link.cc uses, of
 // members that are threads of one process, a GPU each. Calls do not block: they
 // are ncclInProgress until everybody has been asked twice, and only then work

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // NCCL's reductions, computed on the host.
 #pragma once
 #include <nccl.h>

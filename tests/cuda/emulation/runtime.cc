@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CUDA's functions, but for those of graphs.
 #include <algorithm>
 #include <cstdio>

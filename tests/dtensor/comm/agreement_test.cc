@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ranks of one group that call different things, and calls that a member finds
 // wrong by itself. See dtensor/comm/host_communicator.h.
 #include <gtest/gtest.h>

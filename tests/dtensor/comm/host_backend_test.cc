@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How a process ends when the others do not answer; see host_backend.h.
 // Calls that cross processes are in message_passing_test.cc.
 #include "dtensor/comm/host_backend.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which thread rank waits for which; see dtensor/comm/membership.h.
 #include "dtensor/comm/membership.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Processes of an MPI job on one machine read long messages in each other's
 // memory, and send them through MPI where the system forbids that.
 #include <gtest/gtest.h>

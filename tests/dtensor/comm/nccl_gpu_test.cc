@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // NCCL itself, where there is a GPU: a member alone, and a rank on each GPU.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // NCCL between ranks of several processes, which are all this one, each with a
 // backend of its own: they move what thread ranks move, and fail together. And
 // processes of mpirun, of which each has GPUs of fake_gpus.cc.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is NCCL's alone: which calls become its own, and ranks that fail. (The
 // collectives themselves: threads_test.cc.)
 #include "dtensor/comm/nccl.h"

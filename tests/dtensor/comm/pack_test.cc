@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Values in the texts of messages.
 #include "dtensor/comm/pack.h"
 

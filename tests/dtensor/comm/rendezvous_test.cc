@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The file alone; processes meet by it in tcp_rendezvous_test.cc and
 // faults_test.cc.
 #include "dtensor/comm/rendezvous.h"

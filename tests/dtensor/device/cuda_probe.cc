@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // For cuda_test: prints what a program gets that asks for the device of this
 // number; with "tf32", "tuned" or "deterministic" behind it, after asking
 // for that.

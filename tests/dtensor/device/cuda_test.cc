@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How a program finds libdtensor_cuda.so, with a fake one.
 #include "dtensor/device/cuda.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // libdtensor_cuda.so as cuda_test needs it: without CUDA. $FAKE_CUDA says what
 // it is like.
 #include <dlfcn.h>

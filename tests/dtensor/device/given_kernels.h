@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Kernels that somebody else runs: each call is given to one function.
 //
 //   class Counted final : public GivenKernels<Counted> {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // For tests that need a GPU, and are skipped where there is none:
 //
 //   if (!gpu()) GTEST_SKIP() << no_gpu();

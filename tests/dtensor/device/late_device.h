@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The devices whose memory the host may not touch and whose work runs late, for
 // tests that hold on each:
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/dtensor/device/recording_device.h"
 
 #include <sys/mman.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A device that behaves like one whose memory is elsewhere and whose work runs
 // later, for tests that have none.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/dtensor/device/recording_kernels.h"
 
 #include "tests/dtensor/device/given_kernels.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Kernels of the host's memory, given to a recording device's streams.
 #pragma once
 #include <memory>

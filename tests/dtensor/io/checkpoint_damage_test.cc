@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checkpoints that somebody damaged, by accident or on purpose.
 #include <gtest/gtest.h>
 #include <malloc.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checkpoints whose writer is killed, or told no by the system, at any call
 // that it makes. The calls are this file's own: they count, and then fail, end
 // the process, or ask the system.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the tests of checkpoints share: values whose every bit counts, runs, a
 // folder that goes away.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reading boxes of a file on a mesh, and the values of F16.
 #include <gtest/gtest.h>
 #include <unistd.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a cost file says, and what it may not say.
 #include "dtensor/program/cost_file.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The record of a dry run, beside a run of the same on threads.
 #include "dtensor/program/record.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Counts texts in pictures, for tests.
 #pragma once
 #include <cstddef>

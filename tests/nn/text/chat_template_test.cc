@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Compares texts with those of transformers' apply_chat_template(), of which
 // tools/chat_template_goldens.py has written hashes.
 #include "dtensor/nn/text/chat_template.h"

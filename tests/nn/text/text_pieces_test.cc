@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Text that ends before a stop string, piece by piece, against find() in the
 // whole text.
 #include "dtensor/nn/text/text_pieces.h"

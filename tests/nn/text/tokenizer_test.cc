@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Compares ids and texts with those of Hugging Face's `tokenizers`, as
 // tools/tokenizer_goldens.py has written them.
 #include "dtensor/nn/text/tokenizer.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attention and the rotary embedding.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The groups of kernels: GROUP_test.cc tests each."""
 
 KERNEL_GROUPS = [

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attention to pages of a cache, against a plain loop.
 #include <gtest/gtest.h>
 

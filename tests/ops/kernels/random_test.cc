@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where a device has to give the CPU's bits: random numbers, so that a program
 // is the same wherever it runs.
 #include <gtest/gtest.h>

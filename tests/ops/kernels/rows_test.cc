@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Softmax, norms, embedding, cross entropy: kernels on rows.
 #include <gtest/gtest.h>
 

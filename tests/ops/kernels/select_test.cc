@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Largest elements, and elements by index, against naive ones.
 #include <algorithm>
 #include <cmath>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Elements of any type in memory, for the tests of kernels.
 #pragma once
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Optimizers and random numbers.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A GPU's kernels, on the memory of the tests: for each call, what it reads and
 // writes goes to the device and comes back. Tests are skipped where there is no
 // GPU.

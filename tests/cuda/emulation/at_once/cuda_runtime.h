@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // As much of CUDA's runtime as portable/cuda_executor.cuh uses, on the host,
 // for tests of kernels alone: a launch runs in the calling thread, on the
 // host's memory, and returns when it is done.

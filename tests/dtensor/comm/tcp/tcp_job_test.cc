@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Messages over TCP, and what processes do that find the others gone.
 #include "dtensor/comm/tcp/tcp_job.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Processes that find each other among strangers.
 #include "dtensor/comm/tcp/tcp_rendezvous.h"
 

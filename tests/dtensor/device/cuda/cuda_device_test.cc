@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A GPU as a Device. What it does with boxes is in portable/boxes_test.cc.
 #include <gtest/gtest.h>
 

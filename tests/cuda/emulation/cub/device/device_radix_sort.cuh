@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // See cuda_runtime.h.
 #pragma once
 #include <cuda_runtime.h>
