@@ -26,11 +26,15 @@ LIMITS = {
     "public headers that include kernels": 0,
     "classes of ops/ that the runtime declares": 0,
     "comparisons with a model's name": 0,
+    "files without a license line": 0,
     "commits over 600 lines that do more than move": 0,
 }
 # The last figure counts commits after this one.
 SINCE = "56ded4371ed5a1edb13aa738a3f51ba222799fe6"
 MOST = 600
+LICENSE = "SPDX-License-Identifier: Apache-2.0"
+# Files that begin with the license line, after "#!" if there is one.
+LICENSED = re.compile(r"\.(h|cc|cuh|cpp|c|js|css|py|sh|bzl|BUILD)$|(^|/)BUILD$")
 # Operators, which the runtime must not know: not even by a forward declaration.
 OPERATOR = re.compile(r"^(?:class|struct) (?:Op|OpCall|Attrs|Decision|Kernels);")
 MODEL = re.compile(r'[=!]= "(?:gpt|llama|mixtral)"')
@@ -67,6 +71,16 @@ def large_commits():
     return found
 
 
+def unlicensed(files):
+    found = []
+    for file in files:
+        if LICENSED.search(file) and not file.startswith("third_party/llama_jinja/"):
+            with open(headers_reached.ROOT / file, errors="replace") as f:
+                if LICENSE not in f.readline() + f.readline():
+                    found.append(file)
+    return found
+
+
 def figures():
     """(name, number or None, the files or lines that count) of each figure."""
     files = git("ls-files").split("\n")
@@ -74,7 +88,9 @@ def figures():
     for file in files:
         if file.startswith(tuple(f + "/" for f in LIBRARY)) or file == "dtensor.h":
             with open(headers_reached.ROOT / file, errors="replace") as f:
-                texts[file] = f.read().split("\n")[:-1]
+                # The license line of each file does not count.
+                texts[file] = [line for line in f.read().split("\n")[:-1]
+                               if LICENSE not in line]
     reached = headers_reached.reached("dtensor.h")
     headers = [f for f in texts if f.endswith((".h", ".cuh", ".inc"))]
 
@@ -97,6 +113,7 @@ def figures():
             ("classes of ops/ that the runtime declares",
              lines([f for f in texts if f.startswith("dtensor/")], OPERATOR)),
             ("comparisons with a model's name", lines(texts, MODEL)),
+            ("files without a license line", unlicensed(files)),
             ("commits over 600 lines that do more than move", large_commits())):
         yield name, None if found is None else len(found), found
 
