@@ -383,7 +383,8 @@ std::vector<std::shared_ptr<Pending>> begin_moves(RankContext& ctx,
                                            o.consume, source);
   for (const Tensor& t : read) made->progress()->hold(t);
   worker(ctx).add(made);
-  // Set once the worker has it: a reader must be certain to finish.
+  // Set only after the worker has the moves: whoever writes to the storage
+  // waits for its reader, and only the worker ends the reading.
   if (source) source->set_reader(made->progress());
   for (const Tensor& t : read) t.storage()->set_reader(made->progress());
   std::vector<std::shared_ptr<Pending>> results;

@@ -166,8 +166,8 @@ class DistTensor {
   // its type is not a float type.
   DistTensor& set_requires_grad(bool = true);
   // Makes this tensor a parameter: its gradient is wanted (unless it is i8,
-  // which has none), and `keep` limits
-  // how an operator may bring it to another layout. kStay: it is never sent.
+  // which has none), and `keep` limits how an operator may bring it to another
+  // layout. kStay: it is never sent.
   // kGatherOnUse: it may only be gathered, if that is cheapest. The gathered
   // copy is not kept for the next operator, but the graph holds it until the
   // gradient has been computed. kMove: no limit, as for any other tensor.

@@ -44,7 +44,7 @@ struct RankContext {
     // Called when the rank's function has returned; may throw a last error.
     virtual void finish() {}
   };
-  // The operators' cached decisions (ops/op.cc).
+  // The operators' cached decisions (ops/decision.cc).
   std::unique_ptr<Memory> op_memory;
   // The cached executions of plans (execution.cc).
   std::unique_ptr<Memory> executions;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pipeline parallelism: each stage has its own mesh, and micro-batches go
-// through the stages in the order of a schedule
-// (placement/pipeline_schedule.h).
+// through the stages in the order of a schedule (pipeline_schedule.h).
 //
 //   Pipeline pipe(make_schedule("1f1b", 2, 8), {
 //       {first, [&](const DistTensor& x, int64_t, auto) { return f(x); }, {w}},

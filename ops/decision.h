@@ -34,8 +34,8 @@ struct Decision : Choice {
   bool communicates = false;
   int64_t bytes = 0;
 
-  // A decision belongs to one rank. These are cached with it, each made when it
-  // is first needed.
+  // A decision belongs to one rank. The members below are cached with it, and
+  // each is made when it is first needed.
   struct Memo {
     virtual ~Memo() = default;
   };

@@ -20,8 +20,8 @@
 
 namespace dtensor {
 
-// A call of an operator, with this rank's parts of the outputs that restore()
-// cannot compute (Op::outputs_to_keep).
+// A call of an operator, with this rank's parts of the outputs that
+// Op::restore() cannot compute.
 struct KeptCall {
   const Op* op;
   Attrs attrs;

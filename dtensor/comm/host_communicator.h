@@ -82,7 +82,8 @@ class HostCommunicator : public Communicator {
     return takers[index(m) % takers.size()];
   }
   int receiver_here(int m) const { return receiver(group_.members, m); }
-  // Calls fn(m) for the members of other processes, the next ones first.
+  // Calls fn(m) for each member m of another process, by rising rank from this
+  // member's own, with rank 0 after the last.
   template <class Fn>
   void each_remote(Fn&& fn) const {
     for (int k = 1; k < size(); ++k)

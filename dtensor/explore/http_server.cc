@@ -44,9 +44,10 @@ bool wait_for(int fd, short events, Clock::time_point end) {
   }
 }
 
-// The lines of a request's head that this server reads. Other headers make
-// httplib work: it matches Range with a recursive regular expression, repeats
-// the answer for each range, and compresses it slowly.
+// The lines of a request's head that this server reads. The rest are
+// dropped, since httplib would spend time on them: it matches Range with a
+// recursive regular expression, repeats the answer for each range, and
+// compresses it slowly.
 std::string lines_read(std::string_view head) {
   std::string kept;
   while (!head.empty()) {
