@@ -221,8 +221,9 @@ void Engine::draw_all(std::span<const int64_t> drawing, int64_t gathered,
   std::vector<double> rows;
   if (gathered > 0) {
     // Few shapes, as in KvCache::step().
-    const auto n = std::bit_ceil(static_cast<uint64_t>(gathered));
-    rows = values_of(model_, slice(logits, 0, 0, static_cast<int64_t>(n)));
+    const auto n =
+        static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(gathered)));
+    rows = values_of(model_, slice(logits, 0, 0, std::min(n, logits.size(0))));
   }
   const auto vocab = static_cast<size_t>(model_.config().vocab);
   for (size_t i = 0; i < drawing.size(); ++i) {

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <random>
 
 #include "dtensor/nn/layers.h"
@@ -143,6 +144,27 @@ TEST(KvCache, TextsFindTheKeysOfTheirTokens) {
       EXPECT_EQ(texts.cache().free_pages(), free);
       return 0;
     });
+}
+
+// No row is computed for nothing while products take as long as they have rows.
+TEST(KvCache, AStepHasFewMoreRowsThanTokens) {
+  on_mesh<int>("dp=1", [&](const Mesh& m) {
+    const auto model = from_pretrained("tests/nn/data/llama", m);
+    KvCache cache(*model, {.tokens = 200, .length = 200, .step = 200});
+    for (const auto& [tokens, rows] : std::map<int64_t, int64_t>{{1, 1},
+                                                                 {9, 9},
+                                                                 {32, 32},
+                                                                 {33, 40},
+                                                                 {64, 64},
+                                                                 {65, 80},
+                                                                 {129, 160}}) {
+      const int64_t text = cache.add(tokens);
+      const CacheStep::Part part{text, Ids(static_cast<size_t>(tokens), 5)};
+      EXPECT_EQ(cache.step({&part, 1}).on(m).ids.shape(), Shape({1, rows}));
+      cache.remove(text);
+    }
+    return 0;
+  });
 }
 
 }  // namespace

@@ -42,6 +42,16 @@ void sums(const Vec<T>* x, T* to) {
   }
 }
 
+// x, which the compiler would otherwise read from memory again for each
+// product: the core's loads, not its products, would be the limit.
+template <class T>
+Vec<T> in_register(Vec<T> x) {
+#ifdef __x86_64__
+  asm("" : "+v"(x.v));
+#endif
+  return x;
+}
+
 // The dot products of R rows of q, `row` apart, with K keys, `stride` apart, of
 // d elements; those of a row go to to[0, K), and of the next one to to[step,
 // ...). Their bits do not depend on R and K. If `ahead` is not 0, keys that are
@@ -51,15 +61,17 @@ void dots(int64_t d, const T* q, int64_t row, const S* k, int64_t stride, T* to,
           int64_t step, int64_t ahead = 0) {
   using V = Vec<T>;
   V all[R][K];
-  for (auto& sums_of_row : all)
-    for (V& sum : sums_of_row) sum = V(0);
-  const auto add = [&](auto at) {
+#pragma GCC unroll 4
+  for (int r = 0; r < R; ++r)
+#pragma GCC unroll 4
+    for (int i = 0; i < K; ++i) all[r][i] = V(0);
+  const auto add = [&](auto at) __attribute__((always_inline)) {
     V key[K];
 #pragma GCC unroll 4
-    for (int i = 0; i < K; ++i) key[i] = at(k + i * stride);
+    for (int i = 0; i < K; ++i) key[i] = in_register(at(k + i * stride));
 #pragma GCC unroll 4
     for (int r = 0; r < R; ++r) {
-      const V x = at(q + r * row);
+      const V x = in_register(at(q + r * row));
 #pragma GCC unroll 4
       for (int i = 0; i < K; ++i) all[r][i] = fma(x, key[i], all[r][i]);
     }
@@ -90,6 +102,24 @@ void by(int64_t n, Fn&& fn, int64_t from = 0) {
   if constexpr (N > 1) by<N / 2>(n, fn, from);
 }
 
+// The same in as few steps as by() takes, or fewer, of sizes that differ by at
+// most 1: a step of one row has too few sums to keep the multipliers busy.
+template <int N, class Fn>
+void evenly(int64_t n, Fn&& fn) {
+  const auto call = [&]<int R>(auto& call, int64_t i, int64_t rows) {
+    if constexpr (R > 0) {
+      if (rows == R) return fn.template operator()<R>(i);
+      call.template operator()<R - 1>(call, i, rows);
+    }
+  };
+  int64_t i = 0;
+  for (int64_t steps = (n + N - 1) / N; steps > 0; --steps) {
+    const int64_t rows = (n - i + steps - 1) / steps;
+    call.template operator()<N>(call, i, rows);
+    i += rows;
+  }
+}
+
 // to[i, j] = the product of row i of x [m, k] and row j of w [n, k]. Reads each
 // row of w once from memory if m rows of x stay in the cache. Rows that follow
 // each other in w are fetched kAhead bytes or more before they are needed:
@@ -102,7 +132,7 @@ void few_rows(int64_t m, int64_t n, int64_t k, const T* x, int64_t x_row,
                 ahead = (kAhead / int64_t{sizeof(S)} + block - 1) /
                         std::max<int64_t>(1, block) * block;
   by<kTileKeys>(n, [&]<int K>(int64_t j) {
-    by<kTileRows>(m, [&]<int R>(int64_t i) {
+    evenly<kTileRows>(m, [&]<int R>(int64_t i) {
       dots<R, K>(k, x + i * x_row, x_row, w + j * w_row, w_row,
                  to + i * to_row + j, to_row, ahead);
     });

@@ -117,6 +117,21 @@ TEST(GemmTest, SizesAndTranspositions) {
             }
 }
 
+// Every number of rows that is cut into other tiles, and a few that are many.
+TEST(GemmTest, FewRowsTimesATranspose) {
+  for (DType t : kFloats)
+    for (int64_t m = 1; m <= 35; ++m)
+      for (int64_t pad : {0, 3}) {
+        Gemm g;
+        g.m = m, g.n = 43, g.k = 37;
+        g.a_m = g.k + pad, g.a_k = 1;
+        g.b_k = 1, g.b_n = g.k + pad;
+        g.c_m = g.n + pad, g.c_n = 1;
+        expect_matches(t, t, g, m * g.a_m, g.n * g.b_n, m * g.c_m);
+        if (HasFatalFailure()) return;
+      }
+}
+
 TEST(GemmTest, BroadcastWithinAMatrix) {
   for (DType t : kTypes)
     for (int64_t n : {3, 41})
