@@ -156,12 +156,11 @@ DistTensor vector_norm(const DistTensor& x, double p, std::vector<int> dims,
     const DistTensor is = cast(cast(x, DType::kBool), x.dtype());
     return sum(is, dims, keepdim);
   }
-  const DistTensor size = abs(x);
   if (std::isinf(p))
-    return p > 0 ? amax(size, dims, keepdim) : amin(size, dims, keepdim);
-  if (p == 1) return sum(size, dims, keepdim);
+    return p > 0 ? amax(abs(x), dims, keepdim) : amin(abs(x), dims, keepdim);
+  if (p == 1) return sum(abs(x), dims, keepdim);
   const DistTensor total =
-      sum(p == 2 ? square(x) : pow(size, p), dims, keepdim);
+      sum(p == 2 ? square(x) : pow(abs(x), p), dims, keepdim);
   // If the sum is 0, so is the root, and its gradient is left out.
   const DistTensor zero = eq(total, 0);
   const DistTensor safe = where(zero, 1, total);
