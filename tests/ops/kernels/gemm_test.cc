@@ -123,7 +123,7 @@ TEST(GemmTest, FewRowsTimesATranspose) {
     for (int64_t m = 1; m <= 35; ++m)
       for (int64_t pad : {0, 3}) {
         Gemm g;
-        g.m = m, g.n = 43, g.k = 37;
+        g.m = m, g.n = 43, g.k = 261;
         g.a_m = g.k + pad, g.a_k = 1;
         g.b_k = 1, g.b_n = g.k + pad;
         g.c_m = g.n + pad, g.c_n = 1;

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+// Products with a second operand that the second-level cache holds. Private to
+// ops/kernels.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+
+#include "dtensor/device/copy.h"
+#include "dtensor/ops/kernels/cpu/dots.h"
+#include "dtensor/ops/kernels/cpu/gemm.h"
+#include "dtensor/ops/kernels/cpu/loops.h"
+
+namespace dtensor::kernels::cpu {
+
+// c[m,n] (+)= a[m,k] b[k,n], with every sum in the order of k. Only b is ever
+// copied, to scratch memory: if its rows are not contiguous, or do not fill
+// registers. REQUIRES: c.col == 1.
+template <class T>
+class SmallProduct {
+  using V = Vec<T>;
+  // Registers of a tile: its sums, a row of b, and an element of a.
+  static constexpr bool k32Registers = kVecBytes == 64;
+  static constexpr int kColumns = k32Registers ? 4 : 2;
+  static constexpr int rows_of(int columns) { return columns == 1 ? 8 : 6; }
+
+ public:
+  static int64_t padded(int64_t n) { return (n + V::n - 1) / V::n * V::n; }
+
+  static void run(int64_t m, int64_t n, int64_t k, Mat<const T> a,
+                  Mat<const T> b, Mat<T> c, bool accumulate) {
+    const int64_t registers = padded(n) / V::n;
+    const Mat<const T> full = filled(n, k, b);
+    by<kColumns>(registers, [&]<int C>(int64_t first) {
+      const int64_t j = first * V::n,
+                    last = std::min(V::n, n - j - (C - 1) * V::n);
+      evenly<rows_of(C)>(m, [&]<int R>(int64_t i) {
+        tile<R, C>(k, {a.p + i * a.row, a.row, a.col},
+                   {full.p + j, full.row, 1}, {c.p + i * c.row + j, c.row, 1},
+                   last, accumulate);
+      });
+    });
+  }
+
+ private:
+  // b, or a copy with zeros at the end of each row.
+  static Mat<const T> filled(int64_t n, int64_t k, Mat<const T> b) {
+    constexpr int64_t kFew = 512;  // elements: a call costs more than a loop
+    const int64_t row = padded(n);
+    if (b.col == 1 && row == n) return b;
+    T* const to = scratch<T>(kScratchPackB, k * row);
+    if (b.col != 1 && k * n > kFew) {
+      copy_strided(sizeof(T), Shape{k, n}, to, Shape{row, 1}, b.p,
+                   Shape{b.row, b.col});
+      for (int64_t p = 0; p < k; ++p)
+        std::fill(to + p * row + n, to + (p + 1) * row, T(0));
+      return {to, row, 1};
+    }
+    for (int64_t p = 0; p < k; ++p) {
+      const T* from = b.p + p * b.row;
+      T* const end = to + p * row;
+      if (b.col == 1) {
+        for (int64_t j = 0; j < row; j += V::n)
+          store(end + j, load_n(from + j, std::min(V::n, n - j)));
+      } else {
+        for (int64_t j = 0; j < n; ++j) end[j] = from[j * b.col];
+        std::fill(end + n, end + row, T(0));
+      }
+    }
+    return {to, row, 1};
+  }
+
+  // R rows and C registers of c, of whose last one `last` elements are stored.
+  template <int R, int C>
+  static void tile(int64_t k, Mat<const T> a, Mat<const T> b, Mat<T> c,
+                   int64_t last, bool accumulate) {
+    V sum[R][C];
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r)
+#pragma GCC unroll 4
+      for (int i = 0; i < C; ++i) sum[r][i] = V(0);
+    for (int64_t p = 0; p < k; ++p) {
+      V x[C];
+#pragma GCC unroll 4
+      for (int i = 0; i < C; ++i)
+        x[i] = in_register(load(b.p + p * b.row + i * V::n));
+#pragma GCC unroll 8
+      for (int r = 0; r < R; ++r) {
+        const V y = in_register(V(a.p[r * a.row + p * a.col]));
+#pragma GCC unroll 4
+        for (int i = 0; i < C; ++i) sum[r][i] = fma(y, x[i], sum[r][i]);
+      }
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r)
+#pragma GCC unroll 4
+      for (int i = 0; i < C; ++i) {
+        T* const to = c.p + r * c.row + i * V::n;
+        const V s = sum[r][i];
+        if (i < C - 1 || last == V::n)
+          store(to, accumulate ? load(to) + s : s);
+        else
+          store_n(to, accumulate ? load_n(to, last) + s : s, last);
+      }
+  }
+};
+
+}  // namespace dtensor::kernels::cpu
