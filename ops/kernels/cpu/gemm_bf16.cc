@@ -5,6 +5,8 @@
 #include <dnnl.hpp>
 #include <unordered_map>
 
+#include "dtensor/ops/kernels/cpu/loops.h"
+
 namespace dtensor::kernels::cpu {
 namespace {
 
@@ -24,6 +26,9 @@ struct KeyHash {
 struct Entry {
   dnnl::matmul primitive;
   dnnl::memory a, b, c;
+  // If not empty, b is packed before each product.
+  dnnl::reorder pack = {};
+  dnnl::memory packed = {};
 };
 
 // oneDNN's primitive cache shares primitives between threads. The thread
@@ -51,6 +56,12 @@ struct Cache {
 
 constexpr size_t kMaxEntries = 1024;
 
+// Whether b is packed at once, to scratch memory, instead of piece by piece by
+// the product. A transposed b takes longer to pack.
+bool packs(int64_t m, int64_t n, int64_t k, bool tb) {
+  return !tb && m >= 512 && n * k >= 1 << 19 && n * k <= 1 << 25;
+}
+
 Entry make(const Cache& cache, const Key& key, bool ta, bool tb,
            bool accumulate, DType c_type) {
   using dnnl::memory;
@@ -68,10 +79,26 @@ Entry make(const Cache& cache, const Key& key, bool ta, bool tb,
     ops.append_sum(1.0f);
     attr.set_post_ops(ops);
   }
-  const dnnl::matmul::primitive_desc pd(dnnl::matmul::desc(a, b, c), attr,
-                                        cache.engine);
-  return {dnnl::matmul(pd), memory(a, cache.engine, nullptr),
-          memory(b, cache.engine, nullptr), memory(c, cache.engine, nullptr)};
+  const memory::desc any({k, n}, bf, memory::format_tag::any);
+  const dnnl::matmul::primitive_desc pd(
+      dnnl::matmul::desc(a, packs(m, n, k, tb) ? any : b, c), attr,
+      cache.engine);
+  const auto at = [&](const memory::desc& d) {
+    return memory(d, cache.engine, nullptr);
+  };
+  Entry e{dnnl::matmul(pd), at(a), at(b), at(c)};
+  if (const memory::desc best = pd.weights_desc(); best != b) {
+    e.packed = at(best);
+    e.pack = dnnl::reorder(e.b, e.packed);
+  }
+  return e;
+}
+
+// The C function, because the C++ one builds a map of arguments in every call.
+template <size_t N>
+bool execute(const dnnl::primitive& p, const dnnl::stream& stream,
+             const dnnl_exec_arg_t (&args)[N]) {
+  return dnnl_primitive_execute(p.get(), stream.get(), N, args) == dnnl_success;
 }
 
 }  // namespace
@@ -102,13 +129,18 @@ bool gemm_bf16(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const bf16* a,
   e.a.set_data_handle(const_cast<bf16*>(a));
   e.b.set_data_handle(const_cast<bf16*>(b));
   e.c.set_data_handle(c);
-  // The C function, because the C++ one builds a map of arguments in every
-  // call.
-  const dnnl_exec_arg_t args[] = {{DNNL_ARG_SRC, e.a.get()},
-                                  {DNNL_ARG_WEIGHTS, e.b.get()},
-                                  {DNNL_ARG_DST, e.c.get()}};
-  return dnnl_primitive_execute(e.primitive.get(), cache.stream.get(), 3,
-                                args) == dnnl_success;
+  const bool packed = static_cast<bool>(e.pack);
+  if (packed) {
+    const auto bytes = static_cast<int64_t>(e.packed.get_desc().get_size());
+    e.packed.set_data_handle(scratch<char>(kScratchProduct, bytes));
+    if (!execute(e.pack, cache.stream,
+                 {{DNNL_ARG_FROM, e.b.get()}, {DNNL_ARG_TO, e.packed.get()}}))
+      return false;
+  }
+  return execute(e.primitive, cache.stream,
+                 {{DNNL_ARG_SRC, e.a.get()},
+                  {DNNL_ARG_WEIGHTS, packed ? e.packed.get() : e.b.get()},
+                  {DNNL_ARG_DST, e.c.get()}});
 }
 
 }  // namespace dtensor::kernels::cpu

@@ -223,6 +223,25 @@ TEST(GemmTest, TheGradientOfAWeightSumsItsBatchInOneProduct) {
   }
 }
 
+// Such a b is packed at once, each time.
+TEST(GemmTest, LargeProductsOfBf16) {
+  for (const bool wide : {false, true}) {
+    Gemm g;
+    g.m = 517, g.n = 1031, g.k = 519;
+    const MatrixLayout a = matrix(wide, g.m, g.k),
+                       b = matrix(wide ? 2 : 0, g.k, g.n);
+    g.a_m = a.row, g.a_k = a.col;
+    g.b_k = b.row, g.b_n = b.col;
+    g.c_m = g.n, g.c_n = 1;
+    g.accumulate = wide;
+    for (unsigned seed : {1, 5}) {
+      expect_matches(DType::kBF16, wide ? DType::kF32 : DType::kBF16, g, a.size,
+                     b.size, g.m * g.n, seed);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
 // Few elements of many products each, of a batch that does not continue k.
 TEST(GemmTest, LongSumsOverTheBatch) {
   const int64_t m = 3, n = 5, k = 700;
