@@ -31,7 +31,7 @@ bool is_few(int64_t m, int64_t n, int64_t k, Mat<const T> a, Mat<const T> b,
             Mat<TC> c, bool accumulate) {
   constexpr int64_t kCached = 1 << 20;            // bytes
   const bool wide = sizeof(TC) == sizeof(float);  // else c is made from floats
-  const int64_t most = k < 256 ? 8 : std::is_same_v<T, bf16> ? 16 : 32;
+  const int64_t most = k < 256 ? 8 : std::is_same_v<T, bf16> ? 12 : 32;
   return m <= most && a.col == 1 && b.row == 1 &&
          !(wide && (accumulate || c.col != 1)) &&
          (sizeof(T) < sizeof(float) || m >= 4 ||

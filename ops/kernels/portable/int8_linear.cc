@@ -28,7 +28,7 @@ constexpr int64_t kPiece = 1 << 19;
 // As many rows as are better off without widened weights. Products of bf16 are
 // faster than those of f32.
 template <class S>
-constexpr int64_t kFewRows = std::is_same_v<S, bf16> ? 16 : 32;
+constexpr int64_t kFewRows = std::is_same_v<S, bf16> ? 10 : 32;
 #endif
 
 // to[r, ...] = from[r, ...], n each, in the type of `to`.
