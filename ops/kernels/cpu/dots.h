@@ -13,19 +13,25 @@ using namespace simd;
 // Rows and keys whose products are summed at once, in registers.
 inline constexpr int kTileRows = kVecBytes == 64 ? 4 : 2, kTileKeys = 4;
 
+// Lane i has element at[i] of a, or element at[i] - n of b.
+template <class T>
+Vec<T> shuffled(Vec<T> a, Vec<T> b, typename Raw<T>::mask at) {
+#ifdef __clang__  // it lacks __builtin_shuffle
+  Vec<T> r;
+  for (int64_t i = 0; i < Vec<T>::n; ++i)
+    r.v[i] = at[i] < Vec<T>::n ? a.v[at[i]] : b.v[at[i] - Vec<T>::n];
+  return r;
+#else
+  return __builtin_shuffle(a.v, b.v, at);
+#endif
+}
+
 // Lane i has a[i] + a[i ^ w] if i & w is 0, else b[i] + b[i ^ w].
 template <class T>
 Vec<T> merged(Vec<T> a, Vec<T> b, int64_t w) {
   const auto second = (lane_numbers<T>() & lanes<T>(w)) != 0;
   const Vec<T> kept = select(second, b, a), other = select(second, a, b);
-#ifdef __clang__  // it lacks __builtin_shuffle
-  Vec<T> crossed;
-  for (int64_t i = 0; i < Vec<T>::n; ++i) crossed.v[i] = other.v[i ^ w];
-#else
-  const Vec<T> crossed =
-      __builtin_shuffle(other.v, lane_numbers<T>() ^ lanes<T>(w));
-#endif
-  return kept + crossed;
+  return kept + shuffled(other, other, lane_numbers<T>() ^ lanes<T>(w));
 }
 
 // to[i] = simd::sum(x[i]), to the bit.

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "dtensor/device/copy.h"
 #include "dtensor/ops/kernels/cpu/dots.h"
 #include "dtensor/ops/kernels/cpu/gemm.h"
 #include "dtensor/ops/kernels/cpu/loops.h"
@@ -44,29 +43,52 @@ class SmallProduct {
  private:
   // b, or a copy with zeros at the end of each row.
   static Mat<const T> filled(int64_t n, int64_t k, Mat<const T> b) {
-    constexpr int64_t kFew = 512;  // elements: a call costs more than a loop
     const int64_t row = padded(n);
     if (b.col == 1 && row == n) return b;
     T* const to = scratch<T>(kScratchPackB, k * row);
-    if (b.col != 1 && k * n > kFew) {
-      copy_strided(sizeof(T), Shape{k, n}, to, Shape{row, 1}, b.p,
-                   Shape{b.row, b.col});
+    if (b.col == 1) {
       for (int64_t p = 0; p < k; ++p)
-        std::fill(to + p * row + n, to + (p + 1) * row, T(0));
+        for (int64_t j = 0; j < row; j += V::n)
+          store(to + p * row + j,
+                load_n(b.p + p * b.row + j, std::min(V::n, n - j)));
       return {to, row, 1};
     }
+    // The part of a transpose that consists of squares of registers.
+    const int64_t square = b.row == 1 ? V::n : n + k,
+                  most_k = k / square * square, most_n = n / square * square;
+    for (int64_t p = 0; p < most_k; p += V::n)
+      for (int64_t j = 0; j < most_n; j += V::n)
+        transpose(b.p + p + j * b.col, b.col, to + p * row + j, row);
     for (int64_t p = 0; p < k; ++p) {
-      const T* from = b.p + p * b.row;
-      T* const end = to + p * row;
-      if (b.col == 1) {
-        for (int64_t j = 0; j < row; j += V::n)
-          store(end + j, load_n(from + j, std::min(V::n, n - j)));
-      } else {
-        for (int64_t j = 0; j < n; ++j) end[j] = from[j * b.col];
-        std::fill(end + n, end + row, T(0));
-      }
+      for (int64_t j = p < most_k ? most_n : 0; j < n; ++j)
+        to[p * row + j] = b.p[p * b.row + j * b.col];
+      std::fill(to + p * row + n, to + (p + 1) * row, T(0));
     }
     return {to, row, 1};
+  }
+
+  // Exchanges single elements of neighbouring rows, then pairs, ...
+  static void transpose(const T* from, int64_t from_row, T* to,
+                        int64_t to_row) {
+    V x[V::n];
+#pragma GCC unroll 16
+    for (int i = 0; i < V::n; ++i) x[i] = load(from + i * from_row);
+#pragma GCC unroll 4
+    for (int w = 1; w < V::n; w *= 2) {
+      const auto lane = lane_numbers<T>(), second = lane + lanes<T>(V::n);
+      const auto high = (lane & lanes<T>(w)) != 0;
+      const auto upper = high ? second - lanes<T>(w) : lane;
+      const auto lower = high ? second : lane + lanes<T>(w);
+#pragma GCC unroll 16
+      for (int i = 0; i < V::n; ++i) {
+        if (i & w) continue;
+        const V a = x[i], b = x[i + w];
+        x[i] = shuffled(a, b, upper);
+        x[i + w] = shuffled(a, b, lower);
+      }
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < V::n; ++i) store(to + i * to_row, x[i]);
   }
 
   // R rows and C registers of c, of whose last one `last` elements are stored.
@@ -85,7 +107,9 @@ class SmallProduct {
         x[i] = in_register(load(b.p + p * b.row + i * V::n));
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r) {
-        const V y = in_register(V(a.p[r * a.row + p * a.col]));
+        // Minus 0 is left out, unlike plus 0, which turns -0 into 0.
+        const V y =
+            in_register(V(a.p[r * a.row + p * a.col] - typename V::R{}));
 #pragma GCC unroll 4
         for (int i = 0; i < C; ++i) sum[r][i] = fma(y, x[i], sum[r][i]);
       }
