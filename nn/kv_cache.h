@@ -79,9 +79,9 @@ class KvCache {
   int64_t length(int64_t text) const;
 
   // A step that appends these tokens; each text at most once. The numbers of
-  // tokens and of wanted logits are rounded up if they are more than 32, by less
-  // than a quarter, so that there are few shapes to decide layouts for. Throws
-  // Error if a text becomes longer than was reserved.
+  // tokens and of wanted logits are rounded up if they are more than 32, by
+  // less than a quarter, so that there are few shapes to decide layouts for.
+  // Throws Error if a text becomes longer than was reserved.
   CacheStep step(std::span<const CacheStep::Part>);
 
   const CacheLayer& layer(int64_t i) const {
