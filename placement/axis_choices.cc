@@ -40,21 +40,58 @@ bool carried(const BoundRule& rule, std::span<const OpInput> inputs, int axis,
   return false;
 }
 
+// Whether this axis splits a factor that no rank may hold a part of.
+bool splits_pinned(const BoundRule& rule, std::span<const OpInput> inputs,
+                   int axis) {
+  for (size_t f = 0; f < rule.rule().factors().size(); ++f) {
+    if (!rule.rule().factors()[f].pinned) continue;
+    for (size_t i = 0; i < inputs.size(); ++i)
+      if (dim_on(rule, inputs[i].spec, i, static_cast<int>(f)).axes() >> axis &
+          1)
+        return true;
+  }
+  return false;
+}
+
+// Whether an input with factor f is partial over this axis, and cannot pass.
+bool must_reduce(const BoundRule& rule, std::span<const OpInput> inputs,
+                 int axis, int f) {
+  if (rule.rule().factors()[static_cast<size_t>(f)].inside) return false;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const auto op = inputs[i].spec->layout().partial_on(axis);
+    if (!op || !contains(rule.rule().inputs()[i], f)) continue;
+    const auto& notes = rule.rule().notes();
+    if (std::none_of(notes.begin(), notes.end(), [&](const PartialNote& n) {
+          return n.pass(*op) && std::count(n.inputs.begin(), n.inputs.end(),
+                                           static_cast<int>(i)) > 0;
+        }))
+      return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 std::vector<std::vector<AxisChoice>> axis_choices(
-    const BoundRule& rule, std::span<const OpInput> inputs, bool all) {
+    const BoundRule& rule, std::span<const OpInput> inputs, Reach reach) {
   const Mesh& mesh = inputs[0].spec->mesh();
   std::vector<std::vector<AxisChoice>> per_axis;
   for (int axis = 0; axis < mesh.num_axes(); ++axis) {
     std::vector<AxisChoice> list{{}};
-    bool used = all && mesh.axis_size(axis) > 1;
+    bool used = reach == Reach::kAll && mesh.axis_size(axis) > 1;
     for (const OpInput& in : inputs)
       used |= (in.spec->split_axes() | in.spec->partial_axes()) >> axis & 1;
     if (used) {
-      for (const FactorList& factors : rule.choices())
-        if (all || carried(rule, inputs, axis, factors[0]))
-          list.push_back({factors});
+      const bool any = splits_pinned(rule, inputs, axis);
+      for (const FactorList& factors : rule.choices()) {
+        Reach needs = Reach::kAll;
+        if (any || carried(rule, inputs, axis, factors[0]))
+          needs = Reach::kMoved;
+        else if (must_reduce(rule, inputs, axis, factors[0]))
+          needs = Reach::kReduced;
+        if (needs <= reach)
+          list.push_back({.factors = factors, .reach = needs});
+      }
       for (size_t n = 0; n < rule.rule().notes().size(); ++n) {
         const PartialNote& note = rule.rule().notes()[n];
         for (int i : note.inputs) {

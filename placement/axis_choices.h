@@ -4,6 +4,7 @@
 // when each axis takes one of them.
 #pragma once
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -14,19 +15,31 @@
 
 namespace dtensor {
 
+// Which factors an axis may split. Each value allows what those before allow.
+enum class Reach : uint8_t {
+  // Those that it splits in some input. Any, if it splits a pinned factor of
+  // some input, which has to move anyway.
+  kMoved,
+  // Those of an input that is partial over it and has to be reduced, because no
+  // note lets the partial pass. Not those marked "~", whose collectives may
+  // have no price.
+  kReduced,
+  kAll  // any, also on an axis that no input uses
+};
+
 // The role of one mesh axis in an assignment.
 struct AxisChoice {
   FactorList factors;            // the axis splits these, ...
   int note = -1;                 // or this note's inputs stay ...
   ReduceOp op = ReduceOp::kSum;  // ... partial over it by `op`
+  Reach reach = Reach::kMoved;   // the first that allows this
 };
 
-// The choices by axis, in the order that breaks ties. Unless `all`, an axis
-// that no input uses has only the empty choice, and an axis splits only factors
-// that it splits in some input.
+// The choices by axis, in the order that breaks ties. An axis that no input
+// uses has only the empty choice, unless the reach is kAll.
 std::vector<std::vector<AxisChoice>> axis_choices(const BoundRule&,
                                                   std::span<const OpInput>,
-                                                  bool all);
+                                                  Reach);
 
 // The Dims that an operator's factors get, derived from its inputs; each is
 // computed once. REQUIRES: the rule and the inputs outlive it.

@@ -350,6 +350,9 @@ class Candidates {
     }
     c.steps = rank.steps;
     c.work_ps = rank.total - moves;
+    for (size_t k = 0; k < axes_.size(); ++k)
+      if (per_axis_[axes_[k]][open.choice[k]].reach > Reach::kMoved)
+        c.beyond |= AxisMask{1} << axes_[k];
     return c;
   }
 
@@ -421,6 +424,24 @@ std::optional<Choice> in_place(const BoundRule& rule,
   return c;
 }
 
+// The cheapest within this reach; none if it would move an input that has to
+// stay.
+std::optional<Choice> cheapest(const BoundRule& rule,
+                               std::span<const OpInput> inputs,
+                               std::span<const DType> dtypes,
+                               const OpWork& work, Planner& planner,
+                               Reach reach) {
+  const AxisChoices per_axis = axis_choices(rule, inputs, reach);
+  if (auto choice =
+          in_place(rule, inputs, dtypes, work, planner.cost(), per_axis))
+    return choice;
+  auto best = Candidates(rule, inputs, dtypes, work, planner, per_axis,
+                         /*feasible_only=*/true)
+                  .best(1);
+  if (best.empty()) return std::nullopt;
+  return std::move(best[0]);
+}
+
 }  // namespace
 
 bool allows(Keep keep, const Plan& p) {
@@ -474,15 +495,9 @@ std::vector<size_t> operand_order(std::span<const OpInput> inputs) {
 
 Choice choose(const BoundRule& rule, std::span<const OpInput> inputs,
               std::span<const DType> out_dtypes, const OpWork& work,
-              Planner& planner, std::string_view op) {
-  const AxisChoices per_axis = axis_choices(rule, inputs, /*all=*/false);
-  if (auto choice =
-          in_place(rule, inputs, out_dtypes, work, planner.cost(), per_axis))
-    return std::move(*choice);
-  auto best = Candidates(rule, inputs, out_dtypes, work, planner, per_axis,
-                         /*feasible_only=*/true)
-                  .best(1);
-  if (best.empty()) {
+              Planner& planner, std::string_view op, bool forward_only) {
+  auto best = cheapest(rule, inputs, out_dtypes, work, planner, Reach::kMoved);
+  if (!best) {
     std::string listed;
     for (const OpInput& in : inputs)
       listed += (listed.empty() ? "" : ", ") + in.spec->to_string() +
@@ -492,7 +507,13 @@ Choice choose(const BoundRule& rule, std::span<const OpInput> inputs,
          "one of them first",
          listed);
   }
-  return std::move(best[0]);
+  if (!forward_only) return std::move(*best);
+  auto split =
+      cheapest(rule, inputs, out_dtypes, work, planner, Reach::kReduced);
+  if (split->total_ps() < best->work_ps + best->reduce_ps)
+    best = std::move(split);
+  best->basis = Basis::kForwardPrice;
+  return std::move(*best);
 }
 
 std::vector<Choice> all_choices(const BoundRule& rule,
@@ -500,7 +521,7 @@ std::vector<Choice> all_choices(const BoundRule& rule,
                                 std::span<const DType> out_dtypes,
                                 const OpWork& work, Planner& planner,
                                 int limit) {
-  const AxisChoices per_axis = axis_choices(rule, inputs, /*all=*/true);
+  const AxisChoices per_axis = axis_choices(rule, inputs, Reach::kAll);
   return Candidates(rule, inputs, out_dtypes, work, planner, per_axis,
                     /*feasible_only=*/false)
       .best(limit > 0 ? static_cast<size_t>(limit)

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Chooses the assignment that an operator computes under.
 //
-// For every mesh axis that some input uses, the axis may split one factor (one
-// that it splits in some input: an operator does not spread work over ranks
-// that nobody asked for), let the partials of some inputs pass, or do neither.
+// For every mesh axis that some input uses, the axis may split one factor, let
+// the partials of some inputs pass, or do neither. An operator does not spread
+// work over ranks that nobody asked for: the factor is one that the axis splits
+// in some input, or, if the axis splits a pinned factor, any. (Reach, in
+// axis_choices.h; choose() says when a partial input is asking too.)
 // The price of an assignment, in picoseconds of the cost table, is the sum of
 //   comm    the redistribution of the inputs, and the operator's own
 //           messages (see OpWork)
@@ -73,12 +75,25 @@ struct OpWork {
   double writes() const { return looked_up ? 2 : 1; }
 };
 
+// How a choice was made.
+enum class Basis : uint8_t {
+  kPrice,         // it is the cheapest
+  kForwardPrice,  // it is the cheapest, and no gradient follows: see choose()
+  kGiven,  // it was not chosen: a gradient is computed where its forward was
+  kWay     // it is the cheapest for the one of several algorithms that was
+           // chosen before
+};
+
 struct Choice {
   Assignment assignment;
   std::vector<SpecRef> in, out;
   int64_t comm_ps = 0, work_ps = 0, reduce_ps = 0;
   int steps = 0;         // redistribution steps before the op
   bool feasible = true;  // false if an input moves that may not
+  // The axes that split factors beyond Reach::kMoved. Known if choose() or
+  // all_choices() made the choice.
+  AxisMask beyond = 0;
+  Basis basis = Basis::kPrice;
   int64_t total_ps() const { return comm_ps + work_ps + reduce_ps; }
 };
 
@@ -93,9 +108,15 @@ Choice price(const BoundRule&, std::span<const OpInput>,
 
 // The best assignment. Throws Error if every assignment would move an input
 // that has to stay.
+//
+// If `forward_only`, no gradient of the outputs will be taken. Then an axis may
+// also split a factor of an input that is partial over it, so that a
+// reduce-scatter takes the place of an all-reduce, if this costs less in all
+// than the best assignment without it costs after its moves: the work that is
+// saved has to pay for all that is sent. (docs/layouts.md has the reason.)
 Choice choose(const BoundRule&, std::span<const OpInput>,
               std::span<const DType> out_dtypes, const OpWork&, Planner&,
-              std::string_view op);
+              std::string_view op, bool forward_only = false);
 
 // The first `limit` assignments (0: all), the cheapest first, over all axes of
 // the mesh, whether inputs use them or not. The explain program prints these.

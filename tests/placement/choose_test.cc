@@ -65,8 +65,9 @@ struct Case {
     for (const OpInput& i : in) all.push_back(i.spec->shape());
     return all;
   }
-  Choice choose() {
-    return dtensor::choose(rule, in, dtypes, work, planner, "test");
+  Choice choose(bool forward_only = false) {
+    return dtensor::choose(rule, in, dtypes, work, planner, "test",
+                           forward_only);
   }
   std::vector<Choice> all() {
     return all_choices(rule, in, dtypes, work, planner);
@@ -232,6 +233,76 @@ TEST(Choose, WholeInputsStayWhole) {
   // No axis is used by an input, so none is taken, whatever the work saved.
   Case c(kMatmul, "2x2", {"512x512:R,R", "512x512:R,R"});
   EXPECT_EQ(c.text(c.choose()), "R");
+}
+
+// A dimension of which every rank needs the whole has to move. It goes to where
+// another one is split, rather than to every rank.
+TEST(Choose, AnAxisOfAPinnedFactorSplitsAnother) {
+  const char* kFft = "mn!c!->mnc | linear 0";
+  Case c(kFft, "x=3", {"300x210x2:S1"});
+  const Choice best = c.choose();
+  EXPECT_EQ(c.text(best), "m: x");
+  EXPECT_EQ(best.in[0]->to_string(), "f32[300, 210, 2](S0)");
+  const CostTable& cost = c.planner.cost();
+  EXPECT_EQ(best.comm_ps,
+            cost.collective_ps(StepKind::kAllToAll, 1, 100 * 140 * 2 * 4));
+  EXPECT_EQ(best.reduce_ps,
+            cost.collective_ps(StepKind::kAllGather, 1, 200 * 210 * 2 * 4));
+  EXPECT_EQ(best.beyond, 0u);
+  // Few numbers: the second latency is dearer than the work.
+  Case few(kFft, "x=3", {"3x6x2:S1"});
+  EXPECT_EQ(few.text(few.choose()), "R");
+  // The axis of the other dimension stays with it.
+  Case both(kFft, "x=3,y=2", {"300x210x2:S1,S0"});
+  EXPECT_EQ(both.text(both.choose()), "m: y,x");
+  // Of a dimension that is two factors, the pinned one alone asks for others.
+  for (const auto& [split, beyond] : {std::pair("d", 0u), std::pair("h", 1u)}) {
+    Case c("b(hd!),d->bhd", "x=2",
+           {fmt::format("4x64:S1(h=8 d=8:{})", split), "8:R"});
+    bool seen = false;
+    for (const Choice& choice : c.all()) {
+      if (c.text(choice) != "b: x") continue;
+      EXPECT_EQ(choice.beyond, beyond) << split;
+      seen = true;
+    }
+    EXPECT_TRUE(seen);
+  }
+}
+
+// A partial input asks for no split, unless no gradient follows and the work
+// saved pays for all that is sent.
+TEST(Choose, APartialInputIsSplitIfTheWorkSavedPays) {
+  const char* kNorm = "mn!,n->mn";
+  Case c(kNorm, "tp=4", {"4096x1024:P", "1024:R"});
+  EXPECT_EQ(c.text(c.choose()), "R");
+  const Choice split = c.choose(/*forward_only=*/true);
+  EXPECT_EQ(c.text(split), "m: tp");
+  EXPECT_EQ(split.beyond, 1u);
+  EXPECT_EQ(split.basis, Basis::kForwardPrice);
+  EXPECT_EQ(split.comm_ps,
+            c.planner.cost().collective_ps(StepKind::kReduceScatter, 1,
+                                           4096 / 4 * 1024 * 4 * 3));
+  // Memory as fast as a GPU's: the work is not worth the gather, though the
+  // split is the cheapest.
+  CostTable fast;
+  fast.ps_per_flop = 0.05;
+  fast.ps_per_local_byte = 20;
+  Case quick(kNorm, "tp=4", {"4096x1024:P", "1024:R"}, fast);
+  EXPECT_EQ(quick.text(quick.all()[0]), "m: tp");
+  EXPECT_EQ(quick.text(quick.choose(true)), "R");
+  // Where a note lets the partial pass, nothing has to be reduced.
+  Case passes("mn,n->mn | linear 0", "tp=4", {"4096x1024:P", "1024:R"});
+  EXPECT_EQ(passes.text(passes.choose(true)), "P(sum) over tp in 0");
+  // An operator's own way to split a dimension may send what has no price.
+  Case inside("mn~,n->mn", "tp=4", {"4096x1024:P", "1024:R"});
+  EXPECT_EQ(inside.text(inside.all()[0]), "n: tp");
+  EXPECT_EQ(inside.text(inside.choose(true)), "m: tp");
+  // An input that is partial asks for none of another input's factors.
+  CostTable slow;
+  slow.ps_per_local_byte = 1e4;
+  Case other("m,n->mn", "tp=4", {"2:P", "65536:R"}, slow);
+  EXPECT_EQ(other.text(other.all()[0]), "n: tp");
+  EXPECT_EQ(other.text(other.choose(true)), "m: tp");
 }
 
 TEST(Choose, OutputFollowsItsLargestOperand) {
@@ -409,10 +480,10 @@ TEST(Choose, AResidualStaysPartial) {
 }
 
 // Every combination, one after the other.
-std::vector<Choice> brute_force(Case& c, bool all_axes) {
+std::vector<Choice> brute_force(Case& c, Reach reach) {
   FactorDims dims(c.rule, c.in);
   std::vector<Choice> all;
-  combinations(axis_choices(c.rule, c.in, all_axes), [&](const auto& picked) {
+  combinations(axis_choices(c.rule, c.in, reach), [&](const auto& picked) {
     Assignment a;
     assemble(c.rule, picked, dims, a);
     all.push_back(price(c.rule, c.in, c.dtypes, c.work, a, c.planner));
@@ -487,7 +558,7 @@ TEST(Choose, WhatAnOperatorSendsHasAPrice) {
     Case moves("th!,e~fh->th | link t e", "ep=2", {"8x8:S0", "2x3x8:S0"}, cost);
     moves.work.exchange = {'e', "th", 2};
     EXPECT_EQ(moves.text(moves.choose()), chosen);
-    expect_same(moves.choose(), brute_force(moves, false)[0]);
+    expect_same(moves.choose(), brute_force(moves, Reach::kMoved)[0]);
   }
 }
 
@@ -499,7 +570,7 @@ TEST(Choose, SumsOfRowsHaveAPrice) {
   EXPECT_EQ(c.text(c.choose()), "n: tp");
   EXPECT_EQ(c.choose().comm_ps,
             c.planner.cost().collective_ps(StepKind::kAllToAll, 1, 6 * 3 * 8));
-  expect_same(c.choose(), brute_force(c, false)[0]);
+  expect_same(c.choose(), brute_force(c, Reach::kMoved)[0]);
 }
 
 // choose() and all_choices() against the full product: many rules, layouts,
@@ -513,7 +584,7 @@ TEST(Choose, WhatLiesInPlaceIsNotTakenWhenAnotherFactorIsCheaper) {
     Case c("b(hd),d->bhd | linear 0", "tp=2", {"4x3072:S1(1024 d:d)", "3:S0"},
            cost);
     EXPECT_EQ(c.text(c.choose()), ps_per_flop < 1 ? "d: tp" : "h: tp");
-    expect_same(c.choose(), brute_force(c, false)[0]);
+    expect_same(c.choose(), brute_force(c, Reach::kMoved)[0]);
   }
 }
 
@@ -535,7 +606,7 @@ TEST(Choose, BranchAndBoundFindsWhatTheFullProductHolds) {
   const std::vector<std::string> placements = {"R",  "R", "S0",     "S1",
                                                "S2", "P", "P(max)", "P(avg)"};
   std::mt19937 gen(11);
-  int compared = 0, refused = 0;
+  int compared = 0, refused = 0, paid = 0;
   for (int trial = 0; trial < 400; ++trial) {
     const RuleCase& r = rules[gen() % std::size(rules)];
     // Four axes are the point, and take the product long.
@@ -563,7 +634,7 @@ TEST(Choose, BranchAndBoundFindsWhatTheFullProductHolds) {
     if (trial % 3 == 0)
       c.work.exchange = {factors[gen() % factors.size()].letter, "mnth",
                          static_cast<int>(gen() % 3)};
-    std::vector<Choice> all = brute_force(c, false);
+    std::vector<Choice> all = brute_force(c, Reach::kMoved);
     std::erase_if(all, [](const Choice& x) { return !x.feasible; });
     if (all.empty()) {
       EXPECT_THROW(c.choose(), Error);
@@ -574,9 +645,15 @@ TEST(Choose, BranchAndBoundFindsWhatTheFullProductHolds) {
     expect_same(c.choose(), all[0]);
     c.planner = Planner(c.planner.cost());
     expect_same(c.choose(), all[0]);
+    EXPECT_EQ(c.choose().beyond, 0u);
     ++compared;
+    std::vector<Choice> wider = brute_force(c, Reach::kReduced);
+    std::erase_if(wider, [](const Choice& x) { return !x.feasible; });
+    const bool pays = wider[0].total_ps() < all[0].total_ps() - all[0].comm_ps;
+    expect_same(c.choose(/*forward_only=*/true), pays ? wider[0] : all[0]);
+    paid += pays && wider[0].assignment != all[0].assignment;
     if (mesh.num_axes() > 2) continue;
-    std::vector<Choice> every = brute_force(c, true), listed = c.all();
+    std::vector<Choice> every = brute_force(c, Reach::kAll), listed = c.all();
     ASSERT_EQ(listed.size(), every.size());
     for (size_t i = 0; i < every.size(); ++i) expect_same(listed[i], every[i]);
     std::vector<Choice> first =
@@ -586,6 +663,7 @@ TEST(Choose, BranchAndBoundFindsWhatTheFullProductHolds) {
   }
   EXPECT_GT(compared, 250);
   EXPECT_GT(refused, 0);
+  EXPECT_GT(paid, 0);
 }
 
 TEST(Choose, TiesGoToFewerStepsThenToTheFirst) {
