@@ -18,6 +18,7 @@ struct Question {
   std::span<const OpInput> inputs;
   const Attrs& attrs;
   const Assignment* assignment;
+  bool forward_only;
   uint64_t hash;
 };
 struct Key {
@@ -25,19 +26,22 @@ struct Key {
       : op(q.op),
         inputs(q.inputs.begin(), q.inputs.end()),
         attrs(q.attrs),
+        forward_only(q.forward_only),
         hash(q.hash) {
     attrs.state.reset();  // it belongs to the call
     for (const OpInput& in : inputs) held.push_back(in.spec);
     if (q.assignment) assignment = *q.assignment;
   }
   Question question() const {
-    return {op, inputs, attrs, assignment ? &*assignment : nullptr, hash};
+    return {op,           inputs, attrs, assignment ? &*assignment : nullptr,
+            forward_only, hash};
   }
   const Op* op;
   std::vector<OpInput> inputs;
   std::vector<SpecRef> held;  // the inputs' specs
   Attrs attrs;
   std::optional<Assignment> assignment;
+  bool forward_only;
   uint64_t hash;
 };
 
@@ -54,6 +58,7 @@ struct Same {
     const Question& a = as_question(left);
     const Question& b = as_question(right);
     return a.hash == b.hash && a.op == b.op &&
+           a.forward_only == b.forward_only &&
            std::equal(a.inputs.begin(), a.inputs.end(), b.inputs.begin(),
                       b.inputs.end(),
                       [](const OpInput& x, const OpInput& y) {
@@ -76,8 +81,9 @@ OpMemory& memory(RankContext& ctx) {
 }
 
 uint64_t hash_of(const Op& op, std::span<const OpInput> inputs,
-                 const Attrs& attrs, const Assignment* assignment) {
-  uint64_t h = hash_mix(1, reinterpret_cast<uint64_t>(&op));
+                 const Attrs& attrs, const Assignment* assignment,
+                 bool forward_only) {
+  uint64_t h = hash_mix(1 + forward_only, reinterpret_cast<uint64_t>(&op));
   for (const OpInput& in : inputs)
     h = hash_mix(h, reinterpret_cast<uint64_t>(in.spec) +
                         static_cast<uint64_t>(in.keep));
@@ -85,6 +91,16 @@ uint64_t hash_of(const Op& op, std::span<const OpInput> inputs,
   if (assignment)
     for (const Dim& d : assignment->dims) h = hash_mix(h, d.hash());
   return h;
+}
+
+// Whether a partial input may be asking for work to be spread, because no
+// gradient of the outputs will be taken: none is being recorded, nor will be
+// when a recomputation runs this again.
+bool is_forward_only(const RankContext& ctx, std::span<const OpInput> inputs) {
+  return !ctx.grad_enabled && !ctx.captures &&
+         std::any_of(inputs.begin(), inputs.end(), [](const OpInput& in) {
+           return in.spec->partial_axes() != 0;
+         });
 }
 
 // Unlike hash_of(), this is equal in all processes.
@@ -109,14 +125,15 @@ Attrs cheapest(std::vector<Way> ways, std::vector<OpInput>& inputs, Choice& way,
 
 void decide_by_rule(Decision& d, RankContext& ctx, const Op& op,
                     std::span<const OpInput> given, const Attrs& asked,
-                    const Assignment* assignment) {
+                    const Assignment* assignment, bool forward_only) {
   std::vector<OpInput> inputs(given.begin(), given.end());
   std::vector<Way> ways;
   Choice way;  // holds the specs of `inputs`, if there are ways
   if (!assignment) ways = op.ways(given, asked);
+  const bool has_ways = !ways.empty();
   const Attrs attrs =
-      ways.empty() ? asked
-                   : cheapest(std::move(ways), inputs, way, op, ctx.planner);
+      has_ways ? cheapest(std::move(ways), inputs, way, op, ctx.planner)
+               : asked;
   std::vector<Shape> shapes;
   std::vector<DType> dtypes;
   for (const OpInput& in : inputs) {
@@ -126,17 +143,20 @@ void decide_by_rule(Decision& d, RankContext& ctx, const Op& op,
   d.rule.emplace(op.bind(shapes, attrs));
   const auto out_dtypes = op.out_dtypes(dtypes, attrs);
   Choice& choice = d;
-  if (assignment)
+  if (assignment) {
     choice = price(*d.rule, inputs, out_dtypes, op.facts().work, *assignment,
                    ctx.planner);
+    choice.basis = Basis::kGiven;
+  }
   if (!assignment || !choice.feasible)
     choice = choose(*d.rule, inputs, out_dtypes, op.facts().work, ctx.planner,
-                    op.name());
+                    op.name(), forward_only);
+  if (has_ways) choice.basis = Basis::kWay;
 }
 
 Decision decide_anew(RankContext& ctx, const Op& op,
                      std::span<const OpInput> inputs, const Attrs& attrs,
-                     const Assignment* assignment) {
+                     const Assignment* assignment, bool forward_only) {
   const Mesh& mesh = inputs[0].spec->mesh();
   for (const OpInput& in : inputs)
     DT_CHECK(
@@ -146,7 +166,7 @@ Decision decide_anew(RankContext& ctx, const Op& op,
   Decision d;
   d.lineage = lineage_of(op, inputs, attrs);
   if (op.facts().has_rule)
-    decide_by_rule(d, ctx, op, inputs, attrs, assignment);
+    decide_by_rule(d, ctx, op, inputs, attrs, assignment, forward_only);
   else
     static_cast<Choice&>(d) = choose(op.candidates(inputs, attrs), inputs,
                                      op.facts().work, ctx.planner, op.name());
@@ -175,12 +195,15 @@ std::shared_ptr<const Decision> decide(const Op& op,
                                        const Attrs& attrs,
                                        const Assignment* assignment) {
   RankContext& ctx = RankContext::current();
-  const Question q{&op, inputs, attrs, assignment,
-                   hash_of(op, inputs, attrs, assignment)};
+  const bool forward_only = is_forward_only(ctx, inputs);
+  const Question q{
+      &op,          inputs,
+      attrs,        assignment,
+      forward_only, hash_of(op, inputs, attrs, assignment, forward_only)};
   auto& known = memory(ctx).decisions;
   if (const auto* found = known.find(q)) return *found;
   auto made = std::make_shared<const Decision>(
-      decide_anew(ctx, op, inputs, attrs, assignment));
+      decide_anew(ctx, op, inputs, attrs, assignment, forward_only));
   return known.insert(Key(q), std::move(made));
 }
 

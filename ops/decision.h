@@ -45,8 +45,9 @@ struct Decision : Choice {
 };
 
 // Returns the decision of apply() for such inputs. It depends on the operator,
-// on the inputs' specs and Keep, and on the arguments that affect decisions;
-// each rank caches it. Sends nothing. `assignment`, if given, is used unless it
+// on the inputs' specs and Keep, on the arguments that affect decisions, and on
+// whether a gradient may follow (see choose()); each rank caches it. Sends
+// nothing. `assignment`, if given, is used unless it
 // would move an input that must stay. The decision stays valid while the caller
 // holds it. REQUIRES: the operator lives as long as the process.
 std::shared_ptr<const Decision> decide(const Op&,

@@ -4,6 +4,10 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <functional>
+#include <vector>
+
 #include "dtensor/ops/all_ops.h"
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/create.h"
@@ -118,6 +122,107 @@ TEST(OpTest, DecisionsAreRemembered) {
     EXPECT_NE(decide(matmul_op(), in), decide(matmul_op(), stays));
     EXPECT_NE(decide(matmul_op(), in), decide(matmul_op(), gathers));
     EXPECT_NE(decide(matmul_op(), stays), decide(matmul_op(), gathers));
+  });
+}
+
+// Prices under which work is dear.
+RunOptions with_dear_work(int64_t world) {
+  RunOptions options;
+  options.world = world;
+  options.cost.ps_per_local_byte = 1e7;
+  return options;
+}
+
+// The bytes that this rank is predicted to receive while fn() runs.
+int64_t received(Runtime& rt, const std::function<void()>& fn) {
+  rt.context().record = true;
+  rt.context().events.clear();
+  fn();
+  int64_t sum = 0;
+  for (const CommEvent& e : rt.context().events) sum += e.predicted;
+  return sum;
+}
+
+// y[i, j] = x[i, n - 1 - j]: every rank needs the whole of a row.
+class Mirrored final : public RuleOp {
+ public:
+  Mirrored() : RuleOp("mirrored", "mn!->mn | linear 0", {.saved_inputs = 0}) {}
+  void compute(Compute& c) const override {
+    const Tensor x = c.in[0].to_contiguous();
+    const int64_t n = x.shape()[1];
+    for (int64_t i = 0; i < x.numel(); ++i)
+      c.out[0].mutable_ptr<double>()[i / n * n + n - 1 - i % n] =
+          x.ptr<double>()[i];
+  }
+  InputGradients gradient(const GradientCall& g) const override {
+    return {apply1(*this, g.cotangents)};
+  }
+};
+
+// Rows that are split inside go to where whole rows are, and every rank
+// computes its share of them.
+TEST(OpTest, AnAxisOfAPinnedFactorSplitsTheWork) {
+  static const Mirrored op;
+  const Mesh mesh = Mesh::parse("x=3");
+  run(with_dear_work(3), [&](Runtime& rt) {
+    const DistTensor x = numbers({6, 9}, mesh, "S1").set_requires_grad();
+    DistTensor y;
+    // Each rank has 3 of the 9 elements of its 2 rows.
+    EXPECT_EQ(received(rt, [&] { y = apply1(op, {x}); }), 2 * 6 * 8);
+    EXPECT_EQ(y.layout().to_string(mesh), "S0");
+    // The gradient of y * y / 2 is y, mirrored back.
+    const DistTensor dx = grad(sum(mul(y, y.detach())), {x})[0];
+    EXPECT_EQ(dx.layout().to_string(mesh), "S1");
+    const Tensor back = dx.full(), given = x.full(), made = y.full();
+    for (int64_t i = 0; i < 54; ++i) {
+      EXPECT_EQ(made.ptr<double>()[i],
+                given.ptr<double>()[i / 9 * 9 + 8 - i % 9]);
+      EXPECT_EQ(back.ptr<double>()[i], given.ptr<double>()[i]);
+    }
+  });
+}
+
+// The sum of 1 x v and 2 x v is reduced into parts where no gradient follows.
+TEST(OpTest, WithoutGradientsAPartialInputIsSplitIfTheWorkPays) {
+  const Mesh mesh = Mesh::parse("tp=2");
+  run(with_dear_work(2), [&](Runtime& rt) {
+    const auto partial = [&] {
+      std::vector<double> term;
+      for (int i = 0; i < 54; ++i)
+        term.push_back(static_cast<double>((rt.rank() + 1) * i) / 90);
+      return DistTensor::from_local(Tensor::from({6, 9}, term.data()), mesh,
+                                    {{"tp", PartialOf()}}, {6, 9});
+    };
+    const auto check = [](const DistTensor& y) {
+      const Tensor values = y.full();
+      for (int64_t i = 0; i < 54; ++i) {
+        double all = 0;
+        for (int64_t j = i / 9 * 9; j < i / 9 * 9 + 9; ++j)
+          all += std::exp(static_cast<double>(j) / 30);
+        EXPECT_NEAR(values.ptr<double>()[i],
+                    std::exp(static_cast<double>(i) / 30) / all, 1e-14);
+      }
+    };
+    DistTensor x = partial(), y;
+    EXPECT_EQ(received(rt, [&] { y = softmax(x, 1); }), 54 * 8);
+    EXPECT_EQ(y.layout().to_string(mesh), "R");
+    check(y);
+    {
+      const NoGrad no_grad;
+      x = partial();
+      EXPECT_EQ(received(rt, [&] { y = softmax(x, 1); }), 27 * 8);
+      EXPECT_EQ(y.layout().to_string(mesh), "S0");
+      check(y);
+    }
+    // A function that runs again records gradients then.
+    x = partial().set_requires_grad();
+    const auto twice = [](const std::vector<DistTensor>& in) {
+      return std::vector{softmax(in[0], 1)};
+    };
+    y = checkpoint(twice, {x})[0];
+    EXPECT_EQ(y.layout().to_string(mesh), "R");
+    check(y);
+    EXPECT_EQ(grad(sum(y), {x})[0].shape(), (Shape{6, 9}));
   });
 }
 
