@@ -155,21 +155,19 @@ DryAnswer run_dry(const OpQuestion& q, const RunOptions& options) {
   return answer;
 }
 
-ChoiceMade choice_made(const DryAnswer& a) {
-  return {*a.decision.rule, a.decision, a.choices};
+ChoiceMade choice_made(const OpQuestion& q, const DryAnswer& a) {
+  return {*a.decision.rule, a.decision, q.inputs, a.choices};
 }
 
-std::string assignment_table(const DryAnswer& a) {
-  const ChoiceMade made = choice_made(a);
+std::string assignment_table(const ChoiceMade& made) {
   TextTable table("lllrrrrl", {"split", "inputs", "output", "comm us",
                                "work us", "reduce us", "total us", ""});
-  for (const Choice& c : a.choices)
+  for (const Choice& c : made.all)
     table.add({made.split(c), layouts_text(c.in), layouts_text(c.out),
                us_text(c.comm_ps), us_text(c.work_ps), us_text(c.reduce_ps),
                us_text(c.total_ps()),
-               c.assignment == a.decision.assignment ? "<- chosen"
-               : c.feasible                          ? ""
-                                                     : "sends a parameter"});
+               c.assignment == made.chosen.assignment ? "<- chosen"
+                                                      : why_not(made, c)});
   return table.to_string();
 }
 
@@ -202,8 +200,9 @@ void print_answer(const OpQuestion& q, const RunOptions& options,
   if (a.decision.rule) {
     fmt::print("rule: {}\n", a.decision.rule->rule().to_string());
     fmt::print("prices: {}\n", options.cost.to_string());
-    fmt::print("assignments:\n{}{}\n", indented(assignment_table(a)),
-               why(choice_made(a)));
+    const ChoiceMade made = choice_made(q, a);
+    fmt::print("assignments:\n{}{}\n", indented(assignment_table(made)),
+               why(made));
   } else {
     fmt::print(
         "rule: none; the operator chooses its layouts itself: {} -> {}\n",
@@ -331,10 +330,10 @@ Json explain_op(const OpQuestion& question, const RunOptions& options) {
   Json json{{"rule", answer.decision.rule
                          ? Json(answer.decision.rule->rule().to_string())
                          : Json(nullptr)},
-            {"assignments",
-             answer.decision.rule
-                 ? choices_json(choice_made(answer), answer.choices.size())
-                 : Json::array()},
+            {"assignments", answer.decision.rule
+                                ? choices_json(choice_made(question, answer),
+                                               answer.choices.size())
+                                : Json::array()},
             {"collectives", comm_json(comm_rows(answer.forward), false)},
             {"backward", comm_json(comm_rows(answer.backward), false)}};
   const std::vector<ProductWay> ways = other_ways(question);

@@ -13,11 +13,11 @@ function price_bar(candidate, largest) {
     el("i", { class: `price${i}`, style: `width:${(100 * (candidate[key] ?? 0) / (largest || 1)).toFixed(2)}%` })));
 }
 function candidate_row(c, largest) {
-  const mark = c.chosen ? el("strong", {}, "chosen") : c.feasible === false ? "sends a parameter" : "";
-  const texts = [mark, code(c.split || "–"), code((c.in ?? []).join(" · ")), code((c.out ?? []).join(" · ")),
+  const texts = [c.chosen ? el("strong", {}, "chosen") : "", code(c.split || "–"), code((c.in ?? []).join(" · ")), code((c.out ?? []).join(" · ")),
     price_bar(c, largest)];
   return el("tr", { class: c.chosen ? "chosen" : undefined }, texts.map((text) => el("td", {}, text)),
-    [c.comm_us, c.work_us, c.reduce_us, price_of(c)].map((us) => el("td", { class: "number" }, time(us))));
+    [c.comm_us, c.work_us, c.reduce_us, price_of(c)].map((us) => el("td", { class: "number" }, time(us))),
+    el("td", {}, c.why_not));
 }
 function candidates_table(call) {
   const list = call.candidates, largest = Math.max(...list.map(price_of));
@@ -25,7 +25,7 @@ function candidates_table(call) {
     el("p", { class: "legend" }, PRICES.map(([, text], i) =>
       el("span", { class: "chip" }, el("i", { class: `price${i}`, "aria-hidden": "true" }), text))),
     table("Candidates, the cheapest first",
-      ["", "Split", "Inputs", "Outputs", "", "#sending", "#work", "#later", "#in all"],
+      ["", "Split", "Inputs", "Outputs", "", "#sending", "#work", "#later", "#in all", "Why not"],
       list.map((c) => candidate_row(c, largest))),
     call.more_candidates > 0 &&
       el("p", { class: "note" }, `${count(call.more_candidates, "more candidate")} cost more.`)];

@@ -7,6 +7,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <tuple>
+#include <vector>
+
+#include "dtensor/placement/axis_choices.h"
+#include "dtensor/placement/error.h"
 
 namespace dtensor {
 namespace {
@@ -17,6 +22,74 @@ nlohmann::ordered_json layouts_json(std::span<const SpecRef> specs) {
   auto list = nlohmann::ordered_json::array();
   for (const Spec* s : specs) list.push_back(s->layout().to_string(s->mesh()));
   return list;
+}
+
+// The price by which choices are compared, without the order that breaks ties.
+auto rank(const Choice& c) {
+  return std::tuple(c.total_ps(), c.comm_ps, c.steps);
+}
+
+// The factors that the axis splits, in their order.
+std::vector<int> factors_of(const Choice& c, int axis) {
+  std::vector<int> factors;
+  for (size_t f = 0; f < c.assignment.dims.size(); ++f)
+    if (c.assignment.dims[f].axes() >> axis & 1)
+      factors.push_back(static_cast<int>(f));
+  return factors;
+}
+
+// The alternative that the axis takes in this choice, where it splits factors.
+AxisChoice taken(const ChoiceMade& made, const Choice& c, int axis) {
+  const std::vector<int> factors = factors_of(c, axis);
+  const auto all = axis_choices(made.rule, made.in, Reach::kAll);
+  for (const AxisChoice& a : all[static_cast<size_t>(axis)])
+    if (std::is_permutation(factors.begin(), factors.end(), a.factors.begin(),
+                            a.factors.end()))
+      return a;
+  fail("choice", "{} is not among the choices of {}", made.split(c),
+       made.mesh().axis_name(axis));
+}
+
+// Why the axis may not take this choice, which is beyond Reach::kMoved.
+std::string out_of_reach(const ChoiceMade& made, const AxisChoice& c,
+                         int axis) {
+  const std::string& name = made.mesh().axis_name(axis);
+  bool split = false;
+  std::string partial;
+  for (size_t i = 0; i < made.in.size(); ++i) {
+    const Spec* spec = made.in[i].spec;
+    split |= spec->split_axes() >> axis & 1;
+    if (spec->partial_axes() >> axis & 1)
+      partial += fmt::format("{}{}", partial.empty() ? "" : " and ", i);
+  }
+  if (!split && partial.empty())
+    return fmt::format("no input is split or partial over {}", name);
+  const auto first = static_cast<size_t>(c.factors[0]);
+  std::string text = fmt::format("{} splits no input by {}", name,
+                                 made.rule.rule().factors()[first].letter);
+  if (c.reach == Reach::kAll) return text;
+  text += fmt::format(": input {} is partial over it, and ", partial);
+  if (made.chosen.basis == Basis::kForwardPrice)
+    return text + "the work saved does not pay for all that is sent";
+  return text + fmt::format(
+                    "the price of a gradient that may follow is not known; "
+                    "redistribute input {} to split it",
+                    partial);
+}
+
+// Why such axes keep a cheaper choice from being taken; "" if none does. Axes
+// that nobody asked for say enough.
+std::string out_of_reach(const ChoiceMade& made, const Choice& c) {
+  for (const Reach reach : {Reach::kAll, Reach::kReduced}) {
+    std::string text;
+    for (int axis = 0; axis < made.mesh().num_axes(); ++axis) {
+      if (!(c.beyond >> axis & 1)) continue;
+      if (const AxisChoice own = taken(made, c, axis); own.reach == reach)
+        text += (text.empty() ? "" : "; ") + out_of_reach(made, own, axis);
+    }
+    if (!text.empty()) return text;
+  }
+  return "";
 }
 
 // "The next, k: tp, costs 2.00 us more (communication +2.00). ".
@@ -55,29 +128,56 @@ std::string layouts_text(std::span<const SpecRef> specs) {
   return text;
 }
 
+std::string why_not(const ChoiceMade& made, const Choice& c) {
+  const Choice& best = made.chosen;
+  if (c.assignment == best.assignment) return "";
+  if (!c.feasible) return "it would send a parameter, which must stay";
+  if (best.basis == Basis::kWay)
+    return "the operator has several algorithms, and chose one by its own "
+           "price before";
+  if (const int64_t more = c.total_ps() - best.total_ps(); more > 0)
+    return us(more) < 0.005 ? "it costs less than 0.01 us more"
+                            : fmt::format("it costs {:.2f} us more", us(more));
+  if (best.basis == Basis::kGiven)
+    return "the caller gave the assignment, as a gradient takes its forward's";
+  if (rank(c) < rank(best) || c.beyond)
+    if (const std::string text = out_of_reach(made, c); !text.empty())
+      return text;
+  DT_CHECK(rank(c) >= rank(best), "choice",
+           "{} is cheaper than {}, which was chosen, and nothing forbids it",
+           made.split(c), made.split(best));
+  if (c.comm_ps > best.comm_ps) return "it costs the same, but sends more now";
+  if (c.steps > best.steps) return "it costs the same, but takes more steps";
+  return "it costs the same, but comes later in the order of the rule";
+}
+
 std::string why(const ChoiceMade& made) {
   const Choice& best = made.chosen;
   std::string text = fmt::format("chosen: {}, at {:.2f} us. ", made.split(best),
                                  us(best.total_ps()));
-  int64_t blocked = 0;
-  const Choice *next = nullptr, *cheaper = nullptr;
+  int64_t blocked = 0, cheaper = 0;
+  const Choice *next = nullptr, *first = nullptr;
   for (const Choice& c : made.all) {
+    if (c.assignment == best.assignment) continue;
     if (!c.feasible) {
       ++blocked;
-    } else if (c.assignment == best.assignment) {
-      continue;
     } else if (c.total_ps() < best.total_ps()) {
-      if (!cheaper) cheaper = &c;
+      ++cheaper;
+      if (!first) first = &c;
     } else if (!next) {
       next = &c;
     }
   }
-  text += next ? compared(made, *next) : "It is the only possible one. ";
-  if (cheaper)
-    text += fmt::format(
-        "{} would cost {:.2f} us, but it uses an axis that no input is split "
-        "over, and an operator only uses axes of its inputs. ",
-        made.split(*cheaper), us(cheaper->total_ps()));
+  if (next)
+    text += compared(made, *next);
+  else if (!first)
+    text += "It is the only possible one. ";
+  if (first)
+    text += fmt::format("{} would cost {:.2f} us, but {}. ", made.split(*first),
+                        us(first->total_ps()), why_not(made, *first));
+  if (cheaper > 1)
+    text += fmt::format("{} more would cost less than the chosen one. ",
+                        cheaper - 1);
   if (blocked)
     text += fmt::format(
         "{} of the others would send a parameter, which must stay where it "
@@ -97,7 +197,8 @@ nlohmann::ordered_json choices_json(const ChoiceMade& made, size_t most) {
                     {"work_us", us(c.work_ps)},
                     {"reduce_us", us(c.reduce_ps)},
                     {"chosen", c.assignment == made.chosen.assignment},
-                    {"feasible", c.feasible}});
+                    {"feasible", c.feasible},
+                    {"why_not", why_not(made, c)}});
   };
   if (!made.chosen_is_listed()) add(made.chosen);
   for (size_t i = 0; i < made.all.size(); ++i)

@@ -15,6 +15,7 @@ namespace dtensor {
 struct ChoiceMade {
   const BoundRule& rule;
   const Choice& chosen;
+  std::span<const OpInput> in;  // as they were when it was made
   std::span<const Choice> all;  // all_choices(), the cheapest first
 
   // False for a gradient that follows its forward to where it would not go.
@@ -30,8 +31,12 @@ std::string layouts_text(std::span<const SpecRef>);
 // "chosen: m: dp, at 1.50 us. The next, k: tp, costs 2.00 us more ...".
 std::string why(const ChoiceMade&);
 
+// Why one of `all` was not chosen: "it costs 2.00 us more", or, of a cheaper
+// one, "no input is split or partial over tp". "" for the chosen one.
+std::string why_not(const ChoiceMade&, const Choice&);
+
 // The first `most` choices, and the chosen one: [{"split", "in", "out",
-// "comm_us", "work_us", "reduce_us", "chosen", "feasible"}, ...].
+// "comm_us", "work_us", "reduce_us", "chosen", "feasible", "why_not"}, ...].
 nlohmann::ordered_json choices_json(const ChoiceMade&, size_t most);
 
 }  // namespace dtensor

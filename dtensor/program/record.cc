@@ -10,6 +10,7 @@
 #include "dtensor/allocator.h"
 #include "dtensor/dist_tensor_impl.h"
 #include "dtensor/execution.h"
+#include "dtensor/gather.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/program/choice_report.h"
 #include "dtensor/rank_context.h"
@@ -305,11 +306,17 @@ std::vector<size_t> Record::moves_of(RankContext& context, const OpRan& c) {
 void Record::describe_choice(RankContext& context, const OpRan& c, Json& call) {
   std::vector<DType> out_types;
   for (const Spec* s : c.choice.out) out_types.push_back(s->dtype());
+  // As the operator saw them: a parameter that is gathered where it is used
+  // counts as gathered.
   std::vector<OpInput> in;
-  for (const DistTensor& t : c.given) in.push_back({t.spec(), t.keep()});
+  for (size_t i = 0; i < c.given.size(); ++i)
+    in.push_back({c.choice.in[i],
+                  gathers(c.given[i]) ? Keep::kStay : c.given[i].keep()});
+  for (size_t m = 0; m < c.moved.size(); ++m)
+    in[c.moved[m]].spec = c.moves[m].from;
   const std::vector<Choice> all =
       all_choices(*c.rule, in, out_types, c.work, context.planner, kMostPriced);
-  const ChoiceMade made{*c.rule, c.choice, all};
+  const ChoiceMade made{*c.rule, c.choice, in, all};
   call["rule"] = c.rule->rule().to_string();
   call["split"] = made.split(c.choice);
   call["candidates"] = choices_json(made, kMostCandidates);

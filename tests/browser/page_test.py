@@ -151,7 +151,9 @@ class Page(unittest.TestCase):
         self.open(self.small, "operator&op=1")
         self.assertIn("The matmul costs 12.25 us, the next one 15.5 us.", self.text())
         self.assertIn("7.5 us 3.25 us 1.5 us 12.3 us", self.one("tr.chosen").text)
-        self.assertIn("sends a parameter", self.text())
+        rows = self.one("table", "Candidates").text
+        self.assertIn("3.25 us 1.5 us 44.8 us it would send a parameter", rows)
+        self.assertIn("6.5 us 1.5 us 15.5 us it costs 3.25 us more", rows)
         self.assertIn("12 more candidates", self.text())
         self.one("main a", "next").click()
         self.assertIn("#2 attention", self.one("h1").text)

@@ -69,10 +69,11 @@ class Record:
             "moves": moves or [None] * len(inputs), "rule": "mk,kn->mn | linear 0; linear 1",
             "split": "m: dp; k: tp", **prices,
             "candidates": [
-                {"split": "m: dp; k: tp", "chosen": True, **texts, **prices},
-                {"split": "m: dp", "chosen": False, **texts, **prices, "work_us": 6.5},
+                {"split": "m: dp; k: tp", "chosen": True, **texts, **prices, "why_not": ""},
+                {"split": "m: dp", "chosen": False, **texts, **prices, "work_us": 6.5,
+                 "why_not": "it costs 3.25 us more"},
                 {"split": "k: dp", "chosen": False, **texts, **prices, "comm_us": 40,
-                 "feasible": False}],
+                 "feasible": False, "why_not": "it would send a parameter, which must stay"}],
             "more_candidates": 12, "why": f"The {op} costs 12.25 us, the next one 15.5 us."})
 
     def event(self, kind, axes, op, size, mesh=None):
