@@ -8,6 +8,7 @@
 
 #include "dtensor/placement/error.h"
 #include "dtensor/program/comm_table.h"
+#include "dtensor/program/predicted_time.h"
 #include "dtensor/program/record.h"
 #include "dtensor/text_file.h"
 #include "dtensor/text_table.h"
@@ -35,7 +36,7 @@ nlohmann::ordered_json explain_model(const TrainConfig& config,
   const nn::Prediction p = predict(config, options, [&](const OpCall& call) {
     decisions.add(call.op, call.decision);
   });
-  const int64_t time = communication_ps(p.events, options.cost);
+  const PredictedTime time = predicted_time(p.work_ps, p.events, options.cost);
   const std::vector<CommRow> rows = comm_rows(p.events);
   fmt::print("{}: {} parameters in {}, {} bytes of them per rank\n",
              config.title(mesh), grouped(p.parameters), config.dtype,
@@ -44,15 +45,16 @@ nlohmann::ordered_json explain_model(const TrainConfig& config,
              options.cost.to_string(), decisions.table());
   fmt::print("collectives, with the most bytes that a rank receives:\n{}\n",
              comm_table(p.events, false));
-  fmt::print("communication of a step: {:.1f} us\n",
-             static_cast<double>(time) / 1e6);
-  fmt::print("\n{}\n", memory_table(p.memory, nullptr));
-  return {{"operators", decisions.json()},
-          {"collectives", comm_json(rows, false)},
-          {"communication_us", static_cast<double>(time) / 1e6},
-          {"strategy", config.strategy(mesh)},
-          {"memory", memory_json(p.memory, nullptr)},
-          {"peak_bytes", p.memory.peak}};
+  fmt::print("{}\n{}\n", memory_table(p.memory, nullptr),
+             to_string(time, options.cost));
+  return {
+      {"operators", decisions.json()},
+      {"collectives", comm_json(rows, false)},
+      {"communication_us", static_cast<double>(time.communication_ps) / 1e6},
+      {"time", to_json(time)},
+      {"strategy", config.strategy(mesh)},
+      {"memory", memory_json(p.memory, nullptr)},
+      {"peak_bytes", p.memory.peak}};
 }
 
 // Adds what is of all strategies to the record of the first that can be

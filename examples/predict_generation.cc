@@ -19,6 +19,7 @@
 #include "dtensor/ops/op.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/program/comm_table.h"
+#include "dtensor/program/predicted_time.h"
 #include "dtensor/program/record.h"
 #include "dtensor/rank_context.h"
 #include "dtensor/scoped.h"
@@ -296,25 +297,26 @@ void report_speed(std::span<const Part, 3> parts, const CostTable& cost,
   for (size_t i = 0; i < parts.size(); ++i) {
     const Part& p = parts[i];
     const std::vector<CommEvent> events = p.all_events();
-    const int64_t sent = most_received(events), comm = p.communication_ps(cost),
-                  all = p.work_ps + comm;
-    const double rate = static_cast<double>(p.tokens) / seconds(all);
+    const int64_t sent = most_received(events);
+    const PredictedTime time{p.work_ps, p.communication_ps(cost)};
+    const double rate =
+        static_cast<double>(p.tokens) / seconds(time.total_ps());
     const auto ms = [](int64_t ps) {
       return fmt::format("{:.3f}", 1e3 * seconds(ps));
     };
-    speed.add({p.name, grouped(p.tokens), grouped(sent), ms(p.work_ps),
-               ms(comm), ms(all), fmt::format("{:.1f}", rate)});
+    speed.add({p.name, grouped(p.tokens), grouped(sent), ms(time.work_ps),
+               ms(time.communication_ps), ms(time.total_ps()),
+               fmt::format("{:.1f}", rate)});
     json[names[i]] = {{"texts", p.texts},
                       {"tokens", p.tokens},
                       {"bytes", sent},
-                      {"work_seconds", seconds(p.work_ps)},
-                      {"communication_seconds", seconds(comm)},
-                      {"seconds", seconds(all)},
+                      {"work_seconds", seconds(time.work_ps)},
+                      {"communication_seconds", seconds(time.communication_ps)},
+                      {"seconds", seconds(time.total_ps())},
                       {"tokens_per_second", rate},
                       {"collectives", comm_json(comm_rows(events), false)}};
   }
-  fmt::print("prices: {}, {:g} GB/s of its memory\n{}", cost.to_string(),
-             1000 / cost.ps_per_local_byte, speed.to_string());
+  fmt::print("{}\n{}", basis_of_times(cost), speed.to_string());
 }
 
 void report_fit(const Program& program, const Question& q, int64_t peak,

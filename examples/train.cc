@@ -21,6 +21,7 @@
 #include "dtensor/ops/experts.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/program/comm_table.h"
+#include "dtensor/program/predicted_time.h"
 #include "dtensor/rank_context.h"
 #include "dtensor/text_file.h"
 #include "dtensor/text_table.h"
@@ -424,10 +425,15 @@ int train_main(int argc, char** argv) {
         rows,
         "as if tokens were spread evenly over them; the data decide them");
     fmt::print("{}\n", memory_table(prediction.memory, nullptr));
+    const CostTable cost = program.cost(program.mesh());
+    const PredictedTime time =
+        predicted_time(prediction.work_ps, prediction.events, cost);
+    fmt::print("{}\n", to_string(time, cost));
     Json json = {{"strategy", flags.train.strategy(program.mesh())},
                  {"collectives", comm_json(rows, false)},
                  {"memory", memory_json(prediction.memory, nullptr)},
-                 {"peak_bytes", prediction.memory.peak}};
+                 {"peak_bytes", prediction.memory.peak},
+                 {"time", to_json(time)}};
     if (nn::axis_that(nn::kSplitsStages, program.mesh()) >= 0)
       json["bubble"] = bubble_json(bubble_report(flags.train, program.mesh()));
     program.write_json(json);

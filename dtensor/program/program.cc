@@ -35,6 +35,7 @@
 #include "dtensor/program/local_process.h"
 #include "dtensor/program/outputs.h"
 #include "dtensor/program/own_playground.h"
+#include "dtensor/program/predicted_time.h"
 #include "dtensor/rank_context.h"
 #include "dtensor/text_file.h"
 #include "dtensor/text_table.h"
@@ -87,8 +88,9 @@ struct Program::State {
   bool wrote_json = false;
   // The communication and memory of the body's runs; known where rank 0 is.
   bool ran = false;
-  std::vector<CommEvent> events;  // of all ranks
-  int64_t peak = 0;               // bytes, the largest peak of a rank
+  std::vector<CommEvent> events;                   // of all ranks
+  std::vector<std::shared_ptr<WorkCounter>> work;  // of dry runs, one for each
+  int64_t peak = 0;  // bytes, the largest peak of a rank
   nlohmann::ordered_json stragglers = nlohmann::ordered_json::array();
 
   // Whether this process belongs to a job.
@@ -515,6 +517,7 @@ int Program::main(int argc, char** argv, const std::function<void()>& check,
   if (!runs || s.ends(fared) || s.explores) return fared.code;
   s.ran = false;  // forget runs of check(); count those of the body
   s.events.clear();
+  s.work.clear();
   s.peak = 0;
   fared = s.attempt(1, [&] {
     body();
@@ -541,12 +544,20 @@ int Program::main(int argc, char** argv, const std::function<void()>& check,
 // program has written its own.
 void Program::report_runs() const {
   const State& s = *state_;
+  const CostTable prices = cost(s.mesh);
+  int64_t work_ps = 0;
+  for (const auto& run : s.work) work_ps += run->work_ps();
+  const PredictedTime time = predicted_time(work_ps, s.events, prices);
   if (dry_run() && s.ran)
-    fmt::print("{}\npeak memory of a rank: {} bytes\n",
-               comm_table(s.events, false), grouped(s.peak));
+    fmt::print("{}\npeak memory of a rank: {} bytes\n{}\n",
+               comm_table(s.events, false), grouped(s.peak),
+               to_string(time, prices));
   if (s.wrote_json || s.options.no_ranks) return;
-  write_json({{"collectives", comm_json(comm_rows(s.events), !dry_run())},
-              {"peak_bytes", s.peak}});
+  nlohmann::ordered_json result{
+      {"collectives", comm_json(comm_rows(s.events), !dry_run())},
+      {"peak_bytes", s.peak}};
+  if (dry_run()) result["time"] = to_json(time);
+  write_json(result);
 }
 
 bool Program::given(std::string_view name) const {
@@ -569,6 +580,9 @@ RunOptions Program::run_options() const {
   o.dry_run = dry_run();
   o.cost = cost(mesh());
   o.recorder = record();
+  if (dry_run())
+    o.recorder =
+        state_->work.emplace_back(std::make_shared<WorkCounter>(o.recorder));
   o.record = dry_run() || wants_json() || o.recorder;
   if (o.record) o.finish = [s = state_.get()](Runtime& rt) { s->record(rt); };
   o.device = state_->devices;

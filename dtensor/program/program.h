@@ -40,7 +40,8 @@
 //   --trace FILE       a timeline of every rank, for Perfetto and Chrome; also
 //                      prints which ranks waited for which
 //   --dry-run          run one thread without data, and print what would be
-//                      sent and the peak memory, or the error of the real run
+//                      sent, the peak memory and the time by the prices, or the
+//                      error of the real run
 //   --cost FILE        the prices by which layouts and plans are chosen
 //                      (cost_file.h), or the name of a machine: h100
 //   --html FILE        write a page that shows what a dry run, or rank 0 of a
@@ -136,7 +137,7 @@ class Program {
   // Reads the command line, then calls check() and body(); returns the exit
   // code. An Error in check() counts as bad input, one in body() as a failed
   // run. If body() ran ranks with run_options(), a dry run prints their
-  // collectives and peak memory. These are also the result of --json, unless
+  // collectives, peak memory and predicted time. These are also the result of --json, unless
   // the program writes its own.
   int main(int argc, char** argv, const std::function<void()>& check,
            const std::function<void()>& body);

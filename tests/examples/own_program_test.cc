@@ -26,7 +26,9 @@ TEST(OwnProgram, DryRunPrintsWhatIsSentAndHeld) {
   const Ran r = run_program(kProgram, "--dry-run --rows 32 --mesh tp=4");
   EXPECT_EQ(r.code, 0) << r.err;
   // (p - 1) quarters that the others reduce, and as many that come back.
-  for (const char* part : {"all-reduce", "12,288", "peak memory of a rank"})
+  for (const char* part :
+       {"all-reduce", "12,288", "peak memory of a rank", "predicted time: ",
+        "as if nothing overlapped, by these prices: alpha 5 us"})
     EXPECT_NE(r.out.find(part), r.out.npos) << part << " in\n" << r.out;
 }
 
@@ -36,10 +38,13 @@ TEST(OwnProgram, JsonHasItToo) {
   EXPECT_EQ(dry["collectives"][0]["bytes_predicted"], 12288);
   EXPECT_FALSE(dry["collectives"][0].contains("bytes_counted"));
   EXPECT_GT(dry["peak_bytes"].get<int64_t>(), 0);
+  EXPECT_DOUBLE_EQ(dry["time"]["communication_us"], 5 + 12288 * 50e-6);
+  EXPECT_GT(dry["time"]["work_us"].get<double>(), 0);
   const Json real = result("--rows 32 --mesh tp=4");
   ASSERT_EQ(real["collectives"].size(), 1u) << real;
   EXPECT_EQ(real["collectives"][0]["bytes_counted"], 12288);
   EXPECT_EQ(real["peak_bytes"], dry["peak_bytes"]);
+  EXPECT_FALSE(real.contains("time"));
 }
 
 // An all-reduce that takes a second is made of other collectives.

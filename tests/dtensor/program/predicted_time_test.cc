@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// The predicted time of a dry run, beside a sum of its parts by hand.
+#include "dtensor/program/predicted_time.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "dtensor/ops/contraction.h"
+#include "dtensor/ops/create.h"
+#include "dtensor/rank_context.h"
+#include "dtensor/runtime.h"
+
+namespace dtensor {
+namespace {
+
+// 7 ps a flop, 11 ps a byte of memory, and 3 us and 13 ps a byte of messages.
+CostTable prices() {
+  CostTable cost;
+  cost.ps_per_flop = 7;
+  cost.ps_per_local_byte = 11;
+  cost.axes = {{{3'000'000, 13}}};
+  return cost;
+}
+
+TEST(PredictedTime, AddsOperatorsAndCollectives) {
+  const Mesh mesh = Mesh::parse("tp=2");
+  const auto work = std::make_shared<WorkCounter>(nullptr);
+  RunOptions options;
+  options.world = 2;
+  options.dry_run = options.record = true;
+  options.cost = prices();
+  options.recorder = work;
+  std::vector<CommEvent> events;
+  run(options, [&](Runtime& rt) {
+    const DistTensor x = zeros({64, 32}, mesh, {{"tp", Shard(1)}});
+    const DistTensor w = zeros({32, 48}, mesh, {{"tp", Shard(0)}});
+    matmul(x, w).redistribute("R");
+    events = rt.context().events;
+  });
+  const PredictedTime time =
+      predicted_time(work->work_ps(), events, options.cost);
+  // A product of 64 x 16 and 16 x 48; then an all-reduce, of which a rank
+  // receives a half twice.
+  EXPECT_EQ(time.work_ps, 2 * 64 * 16 * 48 * 7);
+  EXPECT_EQ(time.communication_ps, 3'000'000 + 64 * 48 * 4 * 13);
+  EXPECT_EQ(time.total_ps(), time.work_ps + time.communication_ps);
+}
+
+TEST(PredictedTime, SaysItsUnitsAndPrices) {
+  const PredictedTime time{2'500'000'000, 500'000'000};
+  EXPECT_EQ(to_string(time, prices()),
+            "predicted time: 3.000 ms (operators 2.500 ms, communication 0.500 "
+            "ms); " +
+                basis_of_times(prices()));
+  const std::string basis = basis_of_times(prices());
+  EXPECT_EQ(basis.find("times as if nothing overlapped, by these prices: "), 0u)
+      << basis;
+  EXPECT_NE(basis.find(prices().to_string()), basis.npos) << basis;
+  EXPECT_NE(basis.find(", 90.9091 GB/s of its memory"), basis.npos) << basis;
+  EXPECT_EQ(to_json(time).dump(),
+            R"({"work_us":2500.0,"communication_us":500.0,"us":3000.0})");
+}
+
+// Another observer hears all that the counter hears.
+TEST(PredictedTime, PassesOnWhatItIsTold) {
+  struct Heard : OpRecorder {
+    std::string text;
+    void ran(RankContext&, const OpRan&) override { text += "op "; }
+    void ran(RankContext&, const KernelRan&) override { text += "kernel "; }
+    void sent(RankContext&) override { text += "sent "; }
+    void step_begins(RankContext&, std::span<const NamedTensor>) override {
+      text += "begins ";
+    }
+    void ended(RankContext&) override { text += "ended "; }
+  };
+  const auto heard = std::make_shared<Heard>();
+  const auto counter = std::make_shared<WorkCounter>(heard);
+  RunOptions options;
+  options.world = 2;
+  options.dry_run = options.record = true;
+  options.recorder = counter;
+  run(options, [&](Runtime& rt) {
+    counter->step_begins(rt.context(), {});
+    const DistTensor x = zeros({4, 6}, rt.mesh({{"tp", 2}}), "S0");
+    matmul(x, zeros({6, 2}, x.mesh(), "R"));
+    x.redistribute("R");
+    counter->ran(rt.context(), KernelRan{.name = "adamw", .tensors = 1});
+  });
+  EXPECT_EQ(heard->text, "begins op sent kernel ended ");
+}
+
+}  // namespace
+}  // namespace dtensor
