@@ -137,8 +137,8 @@ class Program {
   // Reads the command line, then calls check() and body(); returns the exit
   // code. An Error in check() counts as bad input, one in body() as a failed
   // run. If body() ran ranks with run_options(), a dry run prints their
-  // collectives, peak memory and predicted time. These are also the result of --json, unless
-  // the program writes its own.
+  // collectives, peak memory and predicted time. These are also the result of
+  // --json, unless the program writes its own.
   int main(int argc, char** argv, const std::function<void()>& check,
            const std::function<void()>& body);
 

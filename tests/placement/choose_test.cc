@@ -255,7 +255,7 @@ TEST(Choose, AnAxisOfAPinnedFactorSplitsAnother) {
   // The axis of the other dimension stays with it.
   Case both(kFft, "x=3,y=2", {"300x210x2:S1,S0"});
   EXPECT_EQ(both.text(both.choose()), "m: y,x");
-  // Of a dimension that is two factors, the pinned one alone asks for others.
+  // In a dimension of two factors, the pinned one alone asks for others.
   for (const auto& [split, beyond] : {std::pair("d", 0u), std::pair("h", 1u)}) {
     Case c("b(hd!),d->bhd", "x=2",
            {fmt::format("4x64:S1(h=8 d=8:{})", split), "8:R"});

@@ -219,7 +219,7 @@ std::string any_layout(std::mt19937& gen, const Shape& shape, int axes,
   return text;
 }
 
-// Of each operator's samples, in layouts drawn at random.
+// Samples of all operators, in layouts drawn at random.
 TEST(ChoiceReport, ReasonsAreTrue) {
   const Mesh mesh = Mesh::parse("x=2,y=3");
   std::mt19937 gen(5);
