@@ -353,6 +353,33 @@ TEST(Flight, IsWrittenWhileRanksWait) {
   EXPECT_EQ(write_flights(folder, "a test"), 0);  // nobody runs
 }
 
+// Between the agreement and the end, while the data moves.
+TEST(Flight, TellsThatAllMembersAgreed) {
+  struct Writer : Watch {
+    explicit Writer(const std::string& f) : folder(f) {}
+    void begins(const Collective&) override {}
+    void agreed(const Collective&) noexcept override {
+      write_flights(folder, "a test");
+    }
+    void ends(const Collective&) noexcept override {}
+    const std::string& folder;
+  };
+  RunOptions options;
+  options.world = 2;
+  const std::string folder = fresh_folder("agreed");
+  make_flight_folder("test", folder);
+  options.watch = [&](int64_t rank) -> std::unique_ptr<Watch> {
+    if (rank != 0) return nullptr;
+    return std::make_unique<Writer>(folder);
+  };
+  run(options, [](Runtime& rt) {
+    rt.context().communicator({0, 1}).barrier({StepKind::kBarrier, "meet"});
+  });
+  const Json calls = file_of(folder, 0)["lanes"][0]["collectives"];
+  ASSERT_EQ(calls.size(), 1u);
+  EXPECT_EQ(calls[0]["state"], "agreed");
+}
+
 TEST(Flight, NeedsAFolderThatCanBeWritten) {
   RunOptions options;
   options.flight = "/proc/none";

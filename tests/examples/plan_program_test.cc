@@ -226,6 +226,31 @@ TEST(PlanPicture, SumsWhatAllReducesSend) {
   EXPECT_GE(occurrences(svg, ">0 + 1 + 2<"), 1);
 }
 
+// The notes below a picture are of what it shows.
+TEST(PlanPicture, ExplainsItsStripes) {
+  const struct {
+    const char* args;
+    int striped, partial, keeps;
+  } kCases[] = {
+      {"--mesh 2 --shape 6,4 --from S0 --to S1", 0, 0, 1},
+      {"--mesh 2 --shape 6,4 --from S0 --to R", 1, 0, 1},
+      {"--mesh 2 --shape 6,4 --from P --to S0", 0, 1, 1},
+      {"--mesh 2x2 --shape 6,4 --from P,R --to R,R", 1, 1, 1},
+      {"--mesh x=1 --shape 4 --from R --to-mesh 'y=1 of ranks 1' --to R", 0, 0,
+       0},
+  };
+  for (const auto& c : kCases) {
+    SCOPED_TRACE(c.args);
+    const std::string svg = picture(c.args);
+    EXPECT_EQ(occurrences(svg, ">Striped: several ranks hold this part.<"),
+              c.striped);
+    EXPECT_EQ(occurrences(svg, ">Striped with white: each rank holds"),
+              c.partial);
+    EXPECT_EQ(occurrences(svg, ">Hatched grey: bytes that a rank keeps.<"),
+              c.keeps);
+  }
+}
+
 TEST(PlanPicture, OfEveryLayout) {
   const std::string three =
       picture("--mesh 2x2x2 --shape 8,8,8 --from S0,S1,S2 --to R,R,R");

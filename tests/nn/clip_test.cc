@@ -89,6 +89,28 @@ TEST(Clip, OneScalarPerSetOfAxes) {
   });
 }
 
+// Of gradients on several meshes that all ranks are in, each rank has all totals
+// and adds them up by itself.
+TEST(Clip, NothingMoreWhereNoRankLacksAMesh) {
+  on_mesh<int>("dp=2,tp=2", [](const Mesh& m) {
+    std::vector<DistTensor> grads = gradients(m, DType::kF64);
+    const Mesh other = Mesh::parse("x=4");
+    grads.push_back(randn({8, 5}, other, "S0", DType::kF64, {1, 99}));
+    RankContext& context = RankContext::current();
+    const int64_t before = context.collectives,
+                  plans = context.planner.plan_use().misses;
+    const double norm = global_norm(grads);
+    // Three of the first mesh (see above), one of the other.
+    EXPECT_EQ(context.collectives - before, 4);
+    EXPECT_EQ(context.planner.plan_use().misses - plans, 4);
+    double sum = 0;
+    for (const DistTensor& g : grads)
+      for (double x : values(g)) sum += x * x;
+    EXPECT_NEAR(norm, std::sqrt(sum), 1e-13 * norm);
+    return 0;
+  });
+}
+
 TEST(Clip, PartialGradientsAreRefused) {
   on_mesh<int>("tp=2", [](const Mesh& m) {
     const DistTensor p = ones({4}, m, {{"tp", PartialOf()}});

@@ -166,6 +166,25 @@ TEST(Indexing, SplitDimensionsSendNothing) {
   });
 }
 
+// A rank that holds two ranges of the dimension sums what each answers.
+TEST(Indexing, TwoRangesOfTheDimension) {
+  on_mesh("x=2", [](const Mesh& mesh) {
+    Layout l;
+    const Split halves = Split::over({0});
+    l.dims = {Dim(4), Dim::concat({Dim(2, halves), Dim(5, halves)})};
+    const Array table = values({4, 7}, 1),
+                at = integers({4, 3}, {0, 1, 2, 6, 5, 4, 3, 3, 0, 2, 6, 1});
+    const DistTensor x = put(table, mesh).redistribute(mesh, l).as_parameter();
+    ASSERT_EQ(x.region()[1].size(), 2u);
+    const DistTensor y = gather(x, 1, put(at, mesh));
+    EXPECT_EQ(y.spec()->to_string(), "f64[4, 3](P)");
+    Array want = zeros_like({4, 3});
+    for (int64_t i = 0; i < 12; ++i)
+      want.at(i) = table.at(i / 3 * 7 + static_cast<int64_t>(at.at(i)));
+    expect_near(array_of(y.full()), want, 0, "value");
+  });
+}
+
 TEST(Indexing, TheLastOfEqualIndicesWinsInEveryLayout) {
   const Array index = integers({6}, {2, 0, 2, 4, 0, 2});
   for (const char* layout : {"R,R", "S0,R", "R,S0", "S0,S0"})

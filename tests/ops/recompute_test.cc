@@ -416,6 +416,29 @@ TEST(Checkpoint, KeepsNothingOfWhatItMoved) {
   });
 }
 
+// Outputs that were kept are freed with the graph, though a result still names
+// it.
+TEST(Checkpoint, FreesWhatItKept) {
+  const Mesh m = Mesh::parse("a=2");
+  run(2, [&](Runtime&) {
+    const DistTensor x = leaf({64, 64}, m, "S0", 1);
+    const auto bytes = [] {
+      return RankContext::current()
+          .allocator->stats()
+          .of(MemoryKind::kActivations)
+          .current_bytes;
+    };
+    const int64_t before = bytes(), part = 32 * 64 * 8;
+    const DistTensor y =
+        sum(checkpoint([](const DistTensor& v) { return sum(exp(tanh(v))); }, x,
+                       {[](std::string_view op) { return op == "exp"; }}));
+    EXPECT_GE(bytes() - before, part);
+    EXPECT_LT(bytes() - before, 2 * part);
+    grad(y, {x}, {.release_graph = true});
+    EXPECT_LT(bytes() - before, 1024);
+  });
+}
+
 // n equal steps of 3 tensors each: the peak is n inputs and one step's, not n
 // steps'.
 TEST(Checkpoint, PeakOfActivations) {

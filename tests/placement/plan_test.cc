@@ -568,6 +568,20 @@ TEST(Plan, SeveralTensorsShareTheirCollectives) {
   EXPECT_EQ(p.time_ps, apart - LinkCost{}.alpha_ps);
 }
 
+// The smallest move between two meshes: a bool of one element.
+TEST(Plan, OneByteIsSent) {
+  const Mesh from({{"x", 1}}, {0}), to({{"y", 1}}, {1});
+  const auto on = [](const Mesh& m) {
+    return Spec::replicated(m, {1}, DType::kBool);
+  };
+  const Plan p = plan(on(from), on(to), {});
+  ASSERT_EQ(p.steps.size(), 1u);
+  EXPECT_EQ(p.steps[0].kind, StepKind::kExchange);
+  EXPECT_EQ(p.bytes, 1);
+  EXPECT_TRUE(p.has_collective);
+  EXPECT_EQ(p.time_ps, LinkCost{}.alpha_ps + 50);
+}
+
 // Sums of maxima take two steps, and what lies between them more than a share
 // of so small a block: alone in chunks, with others all the same.
 TEST(Plan, WhatNeedsTwoStepsFindsItsWayWithOthers) {
