@@ -104,8 +104,10 @@ void Outputs::add_flags(Flags& flags, bool has_ranks) {
   };
 }
 
-void Outputs::open(const std::string& program, std::span<char* const> words) {
+void Outputs::open(const std::string& program, std::span<char* const> words,
+                   const std::string& cost) {
   program_ = program;
+  machine_ = cost.empty() ? "CPU ranks" : cost;
   command_ = command_text(program, words, kFlags);
   DT_CHECK(html_ != "-", "--html", "a page is written to a file; name it");
   DT_CHECK(json_ != "-" || record_ != "-", "--record",
@@ -151,6 +153,7 @@ void Outputs::write_records() const {
     Json& record = all.emplace_back(r->json());
     record["program"] = program_;
     record["command"] = command_;
+    record["machine"] = machine_;
     record["library"] = version();
   }
   if (!html_.empty()) write_text_file("--html", html_, page(all));

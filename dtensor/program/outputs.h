@@ -21,8 +21,10 @@ class Outputs {
   void add_flags(Flags&, bool has_ranks);
   // Opens what the flags name, on the main process: throws Error if it cannot
   // be written, rather than after the run. With "-" for --json or --record,
-  // prints of the program go to standard error. `words` is the command line.
-  void open(const std::string& program, std::span<char* const> words);
+  // prints of the program go to standard error. `words` is the command line,
+  // `cost` the value of --cost.
+  void open(const std::string& program, std::span<char* const> words,
+            const std::string& cost);
 
   // Whether there is a --record or a --html.
   bool wants_record() const { return !record_.empty() || !html_.empty(); }
@@ -39,7 +41,7 @@ class Outputs {
 
  private:
   std::string json_, record_, html_;  // paths; "-": standard output
-  std::string program_, command_;
+  std::string program_, command_, machine_;
   std::vector<std::shared_ptr<Record>> records_;
   int stdout_ = -1;  // the original standard output, if a flag takes it
 };

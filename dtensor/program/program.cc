@@ -126,7 +126,7 @@ struct Program::State {
              "{} s is more than {} s; write 0 for no limit", timeout,
              kLongestTimeout);
     read_records();
-    if (process == 0) outputs.open(name, {argv + 1, argv + argc});
+    if (process == 0) outputs.open(name, {argv + 1, argv + argc}, cost);
     return true;
   }
 

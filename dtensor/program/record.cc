@@ -114,6 +114,18 @@ struct Record::Run {
       }
   }
 
+  // Which of the inputs are partial, and the operators that made their memory.
+  Json sums_of(std::span<const DistTensor> given) const {
+    Json sums = Json::array();
+    for (size_t i = 0; i < given.size(); ++i) {
+      const Tensor& part = given[i].impl()->local;
+      if (!given[i].spec()->partial_axes() || !part.defined()) continue;
+      if (const auto m = made.find(part.storage().get()); m != made.end())
+        sums.push_back({i, m->second.by});
+    }
+    return sums;
+  }
+
   void makes(const std::shared_ptr<Storage>& storage, size_t by) {
     made.insert({storage.get(), {by, storage->bytes()}});
     ++held[by];
@@ -174,13 +186,15 @@ void Record::ran(RankContext& context, const OpRan& c) {
   add_moves(context, run, c.first_event);
   run.totals.work_ps += c.choice.work_ps;
   Json op = {{"call", call(context, c)}};
+  run.forget_freed();
+  if (Json sums = run.sums_of(c.given); !sums.empty())
+    op["sums"] = std::move(sums);
   add_sends(run, op, c.op, c.first_event, context.events.size());
   run.seen = context.events.size();
   run.after.clear();
   const size_t index = run.operators.size();
   const bool kept = std::ssize(run.operators) < most_;
   int64_t makes = 0;
-  run.forget_freed();
   for (const DistTensor& t : c.out) {
     if (!kept) break;
     const std::shared_ptr<Storage>& storage = t.local().storage();

@@ -297,6 +297,37 @@ TEST(Record, OfAMove) {
   EXPECT_EQ(record["specs"][move["to"].get<size_t>()]["layout"], "S0,R");
 }
 
+// A row-parallel product leaves a sum, which the next operator takes.
+TEST(Record, SaysWhereASumWasMade) {
+  const Json record =
+      dry("train",
+          "--model llama --mesh tp=2 --layers 2 --hidden 32 --heads 4 --seq 12 "
+          "--batch 4 --steps 1 --sample 0 --dry-run")
+          .record;
+  EXPECT_EQ(record["machine"], "CPU ranks");
+  const Json& ops = record["runs"][0]["operators"];
+  const auto spec = [&](const Json& op, const char* list, size_t k) {
+    const Json& call = record["calls"][op["call"].get<size_t>()];
+    return record["specs"][call[list][k].get<size_t>()];
+  };
+  std::set<std::string> makers;
+  for (size_t i = 0; i < ops.size(); ++i)
+    for (const Json& sum : ops[i].value("sums", Json::array())) {
+      const auto k = sum[0].get<size_t>(), by = sum[1].get<size_t>();
+      ASSERT_LT(by, i);
+      const Json in = spec(ops[i], "in", k), out = spec(ops[by], "out", 0);
+      EXPECT_FALSE(in["partials"].empty());
+      EXPECT_EQ(in["partials"], out["partials"]);
+      if (record["phases"][ops[i]["phase"].get<size_t>()] == "forward")
+        makers.insert(record["paths"][ops[by]["path"].get<size_t>()]);
+    }
+  for (const char* layer : {"0", "1"})
+    for (const char* path : {".self_attn.o_proj", ".mlp.down_proj"})
+      EXPECT_EQ(makers.count(std::string("model.layers.") + layer + path), 1u)
+          << layer << path << "\n"
+          << Json(makers);
+}
+
 // The moves of gradients and of gathered parameters are there, though no
 // operator makes them.
 TEST(Record, OfMovesThatNoOperatorMakes) {
