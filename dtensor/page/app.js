@@ -21,6 +21,7 @@ const NUMBERS = ["r", "run", "op", "spec", "param", "move", "rank", "dim", "row"
 
 let records = [];
 let shown = "";  // the view that is on the screen
+let instead = "There is no record in this page.";
 
 function state_of(hash) {
   const state = Object.fromEntries(new URLSearchParams(hash.replace(/^#/, "")));
@@ -84,7 +85,7 @@ function render_view() {
   const main = document.getElementById("main"), focused = document.activeElement?.id;
   const title = document.getElementById("title"), views = document.getElementById("views");
   if (!records.length) {
-    main.replaceChildren(el("p", {}, "There is no record in this page."));
+    main.replaceChildren(el("p", {}, instead));
     return;
   }
   const c = context(), [name, view] = VIEWS[state.view];
@@ -120,6 +121,12 @@ const show = (list) => told(() => {
   render_view();
 });
 
+// What stands in the place of records while there are none.
+const show_instead = (sentence) => {
+  instead = sentence;
+  if (!records.length) render();
+};
+
 addEventListener("hashchange", render);
 addEventListener("keydown", (e) => {
   if (e.key !== "Escape") return;
@@ -127,5 +134,5 @@ addEventListener("keydown", (e) => {
   if (PARENTS[state.view]) location.hash = state.view === "tensor" && state.op !== undefined
     ? to("operator", { op: state.op }) : to(PARENTS[state.view], { op: state.op });
 });
-globalThis.dtensor_page = { show, el, copier };
+globalThis.dtensor_page = { show, show_instead, el, copier, byteText };
 told(() => show(records_in_page()));

@@ -82,6 +82,13 @@ function moves_of(rec, op, i) {
       steps_table(rec, move), el("p", {}, link("Draw it before and after", "tensor", { move: m, op: i }))];
   });
 }
+// Partial sums that other operators made and this one takes, and the reverse.
+function sums_of(rec, run, i) {
+  const list = (text, others) => others.length > 0 && el("p", {}, text,
+    others.map((o, n) => [n > 0 && ", ", operator_link(rec, run.operators[o], o)]), ".");
+  return [list("The sum that it takes was made by ", rec.sums_taken(run, i)),
+    list("Its output is a sum that is taken later, by ", rec.sums_left(run, i))];
+}
 function memory_of(rec, run, op, i) {
   const until = run.operators[op.until];
   return el("p", {}, bytes(rec.memory(op)), ` in use on rank ${run.rank} after it`,
@@ -99,21 +106,23 @@ function operator_view({ rec, run }) {
     el("h1", {}, `#${i} ${rec.name(op)}`),
     el("p", {}, rec.path(op) && ["in ", link(rec.path(op), "program", { q: rec.path(op) }), ", "], rec.phase(op), ". ",
       step("← previous", i - 1), " ", step("next →", i + 1)),
-    layouts && el("p", { class: "layouts" }, code(layouts)),
+    layouts && [el("p", { class: "layouts" }, code(layouts)), layout_legend(rec,
+      [layouts, ...(call?.candidates ?? []).flatMap((c) => [...c.in ?? [], ...c.out ?? []])].join(" "))],
     op.move && el("p", {}, "No operator asked for this: it moves data for the program itself."),
     op.kernel && el("p", {}, `A kernel of the optimizer, which updates ${count(op.tensors, "tensor")}. It touches `,
       rec.memory_kinds.map((kind, k) => [kind, op.touches[k]]).filter(([, n]) => n > 0)
         .map(([kind, n], k) => [k > 0 && ", ", bytes(n), ` of ${kind}`]), "."),
     call?.args && el("p", {}, "Arguments: ", code(call.args)),
     call?.why && el("p", { class: "why" }, call.why),
-    call?.rule && el("p", {}, "Rule: ", code(call.rule),
-      call.split !== undefined && [". Split: ", code(call.split || "none")]),
+    call?.rule && [el("p", {}, "Rule: ", code(call.rule),
+      call.split !== undefined && [". Split: ", code(call.split || "none")]), rule_legend(call.rule)],
     call && el("p", { class: "note" }, "Predicted: sending the inputs takes ", time(call.comm_us), ", computing ",
       time(call.work_us), ", reductions that are put off ", time(call.reduce_us), "."),
     call?.candidates?.length > 0 && [el("h2", {}, "Candidates"), candidates_table(call)],
     el("h2", {}, "What it sends"),
     op.sends?.length ? events_table(rec, op) : el("p", {}, moves.length
       ? "Nothing: what the plans below would send was there already, or they send nothing." : "Nothing."),
+    sums_of(rec, run, i),
     moves.length > 0 && [el("h2", {}, call ? "How its inputs move" : "How tensors move"), moves],
     call && [el("h2", {}, "Tensors"), tensors_of(rec, call, i)],
     el("h2", {}, "Memory"), memory_of(rec, run, op, i),

@@ -22,7 +22,8 @@ function senders_table(rec, run) {
     groups.map((same) => {
       const [n, op, i] = same[0];
       return [[same.length > 1 && `${whole(same.length)} × `, operator_link(rec, op, i)], bytes(n), bytes(size(same)),
-        bar(size(same) / size(groups[0])), time(same.length * rec.sent_us(op)), chips(rec, op)];
+        bar(size(same) / size(groups[0])), time(same.length * rec.sent_us(op)),
+        [chips(rec, op), sum_notes(rec, run, i)]];
     }));
 }
 
@@ -33,8 +34,17 @@ function refused_strategies() {
     el("ul", { class: "plain" }, refused.map((r) => el("li", {}, code(r.strategy), ": ", r.reason)))];
 }
 
+// The largest parameter, of those that are split if there are any.
+function largest_parameter(rec) {
+  const size = ({ spec }) => rec.specs[spec].shape.reduce((n, length) => n * length, 1);
+  const split = ({ spec }) => rec.specs[spec].dims.some((d) => rec.dims[d].axes?.length) ? 1 : 0;
+  return rec.parameters.filter(({ spec }) => is_listed(rec, rec.specs[spec]))
+    .sort((a, b) => split(b) - split(a) || size(b) - size(a))[0];
+}
+
 function overview_view({ rec, run }) {
   const { totals } = rec, peak = rec.peak(run), only_moves = !rec.calls.length && rec.moves.length > 0;
+  const predicted = rec.machine ? `predicted for ${rec.machine}` : "predicted", drawn = largest_parameter(rec);
   return [
     el("h1", {}, rec.title),
     rec.command && command_box(rec.command),
@@ -42,8 +52,8 @@ function overview_view({ rec, run }) {
       tile("Mesh", rec.mesh.text, count(rec.mesh.size, "rank")),
       tile("Received", bytes(totals.bytes), "by the rank that receives the most"),
       tile("Received in all", bytes(totals.by_all), "by all ranks together"),
-      tile("Communication", time(totals.communication_us), "predicted"),
-      tile("Operators’ work", time(totals.work_us), "predicted"),
+      tile("Communication", time(totals.communication_us), predicted),
+      tile("Operators’ work", time(totals.work_us), predicted),
       tile("Peak memory", bytes(totals.peak_bytes), "of one rank"),
       tile("Operators", whole(run.operators.length), rec.runs.length > 1 ? `of ${count(rec.runs.length, "stage")}: ` +
         `those of rank ${run.rank}` : "in one step")),
@@ -53,14 +63,18 @@ function overview_view({ rec, run }) {
       : [el("h2", {}, "Which operators send the most"), senders_table(rec, run)],
     run.operators.length > 8 ? el("p", {}, link("See the program", "program"), ", its modules and its operators.")
       : [el("h2", {}, "Operators"), el("ul", { class: "plain" }, run.operators.map((op, i) =>
-        el("li", {}, operator_link(rec, op, i), " ", rec.layouts(op) && code(rec.layouts(op)))))],
+        el("li", {}, operator_link(rec, op, i), " ", rec.layouts(op) && code(rec.layouts(op))))),
+      layout_legend(rec, run.operators.map((op) => rec.layouts(op)).join(" "))],
     run.operators.length > 0 && el("p", {}, "Memory is largest after ",
       operator_link(rec, run.operators[peak], peak), ": ", bytes(rec.memory(run.operators[peak])), ". ",
       link("See what is in use there", "memory", { op: peak }), "."),
-    rec.parameters.length > 0 && el("p", {}, `The model has ${count(rec.parameters.length, "parameter tensor")}. `,
-      link("See which rank holds which rows", "tensors"), "."),
+    drawn && [el("h2", {}, `Which rank holds what of ${drawn.name}`), tensor_figure(rec, drawn.spec),
+      layout_legend(rec, rec.layout(drawn.spec)),
+      el("p", {}, `The model has ${count(rec.parameters.length, "parameter tensor")}. `,
+        link("See the others", "tensors"), ".")],
     el("p", { class: "note" }, `${rec.program} ${rec.library && `with dtensor ${rec.library}`}. `,
-      rec.prices && `Times follow the prices: ${rec.prices}`),
+      rec.prices && `Times follow the prices${rec.machine && ` of ${rec.machine}`}: ${rec.prices}. `,
+      rec.machine === "CPU ranks" && ["Those of GPUs are taken with ", code("--cost h100"), "."]),
   ];
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The form of the playground: what a person asks is in the address before "#", and the
 // answer replaces the records of the page. playground.h says what the server answers.
-const { show, el, copier } = globalThis.dtensor_page;
+const { show, show_instead, el, copier, byteText } = globalThis.dtensor_page;
 const { tabs } = JSON.parse(document.getElementById("form").textContent);
 const PAUSE = 150;  // ms without typing before a question is asked
 const client = Array.from(crypto.getRandomValues(new Uint32Array(3)), (n) => n.toString(36)).join("");
@@ -179,13 +179,16 @@ function rest() {
 function stop(sentence) {
   asked?.abort.abort();
   rest();
-  if (sentence) say(sentence);
+  if (!sentence) return;
+  say(sentence);
+  show_instead("There is no answer yet.");
 }
 
 async function ask() {
   stop();
   const question = { abort: new AbortController() };
   asked = question;
+  show_instead("The answer is being computed ...");
   const begun = performance.now();
   const seconds = () => ((performance.now() - begun) / 1000).toFixed(1);
   question.ticks = setInterval(() => {
@@ -206,8 +209,9 @@ async function ask() {
   if (asked !== question) return;
   rest();
   say(sentence);
-  if (sentence) return;
-  records = [answer].flat();
+  if (sentence) return show_instead("There is no answer yet.");
+  // The command stands in the form, as a person would write it.
+  records = [answer].flat().map((record) => ({ ...record, command: "" }));
   const took = seconds();
   show(records);
   clock.textContent = `answered in ${took} s`;
@@ -216,10 +220,10 @@ async function ask() {
 
 // Whether each record fits into the memory that is given, and what sends most.
 function judge() {
-  const gigabytes = Number(given("_memory"));
+  const gibibytes = Number(given("_memory"));
   verdict.replaceChildren();
-  if (!(gigabytes > 0) || !records.every((r) => r.totals)) return;
-  const fits = (r) => r.totals.peak_bytes <= gigabytes * 1e9;
+  if (!(gibibytes > 0) || !records.every((r) => r.totals)) return;
+  const fits = (r) => r.totals.peak_bytes <= gibibytes * 2 ** 30;
   const time = (r) => r.totals.communication_us + r.totals.work_us;
   const cheapest = records.filter(fits).sort((a, b) => time(a) - time(b))[0];
   const most = (r) => {
@@ -227,12 +231,13 @@ function judge() {
     return row ? `${row.kind} over ${row.axis} for ${row.op}, ${row.phase}` : "nothing is sent";
   };
   const number = (n, digits) => n.toLocaleString("en-US", { maximumFractionDigits: digits });
-  verdict.append(el("table", {}, el("caption", {}, `On GPUs with ${gigabytes} GB`),
-    el("thead", {}, el("tr", {}, ["Strategy", "Fits", "Peak, GB", "Work and sending, ms", "Sends most"].map((head) =>
+  verdict.append(el("table", {},
+    el("caption", {}, `On GPUs with ${gibibytes} GiB, at the prices of ${records[0].machine}`),
+    el("thead", {}, el("tr", {}, ["Strategy", "Fits", "Peak", "Work and sending, ms", "Sends most"].map((head) =>
       el("th", { scope: "col" }, head)))),
     el("tbody", {}, records.map((r) => el("tr", { class: r === cheapest ? "cheapest" : undefined },
       el("th", { scope: "row" }, r.title), el("td", {}, fits(r) ? r === cheapest ? "yes, the cheapest" : "yes" : "no"),
-      el("td", {}, number(r.totals.peak_bytes / 1e9, 1)), el("td", {}, number(time(r) / 1e3, 1)),
+      el("td", {}, byteText(r.totals.peak_bytes)), el("td", {}, number(time(r) / 1e3, 1)),
       el("td", {}, most(r)))))));
   const refused = records.flatMap((r) => r.refused ?? []);
   if (refused.length) verdict.append(el("p", {}, "These strategies cannot run:"),

@@ -76,11 +76,17 @@ function chips(rec, op) {
     return [chip(same[0].kind, `${over(rec, same[0])}, `, bytes(sum)), " "];
   });
 }
+// Where the sum was made that an operator takes, and where one is taken that it made.
+function sum_notes(rec, run, i) {
+  const list = (text, others) => others.length > 0 && el("small", {}, text, others.map((o, n) => [n > 0 && ", ",
+    link(`#${o} ${rec.name(run.operators[o])}`, "operator", { op: o }), " ", rec.path(run.operators[o])]), " ");
+  return [list("sum of ", rec.sums_taken(run, i)), list("its sum is taken by ", rec.sums_left(run, i))];
+}
 function operator_item(rec, run, i, column) {
   const op = run.operators[i], layouts = rec.layouts(op);
   return el("li", {}, link(`#${i} ${rec.name(op)}`, "operator", { op: i }), " ",
-    column === 2 && el("small", {}, rec.phase(op), " "), 
-    layouts && el("code", { title: rec.tensors(op) }, layouts), " ", chips(rec, op));
+    column === 2 && el("small", {}, rec.phase(op), " "),
+    layouts && el("code", { title: rec.tensors(op) }, layouts), " ", chips(rec, op), sum_notes(rec, run, i));
 }
 function sum_cell(sum, times) {
   if (!sum.operators) return null;
@@ -164,5 +170,5 @@ function program_view(c) {
   return [el("h1", {}, "Program"),
     el("div", { class: "controls" }, labelled("Search", search),
       el("label", { class: "control" }, sends, " only what sends")),
-    said, result];
+    layout_legend(rec, run.operators.map((op) => rec.layouts(op)).join(" ")), said, result];
 }

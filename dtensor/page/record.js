@@ -8,7 +8,7 @@ class Rec {
       "collectives", "pictures", "memory_kinds", "refused"];
     for (const name of lists) this[name] = json[name] ?? [];
     this.totals = json.totals ?? {};
-    for (const name of ["title", "program", "command", "library", "prices"]) this[name] = json[name] ?? "";
+    for (const name of ["title", "program", "command", "library", "prices", "machine"]) this[name] = json[name] ?? "";
     for (const mesh of this.meshes) mesh.size = mesh.axes.reduce((n, axis) => n * axis.size, 1);
     this.mesh = this.meshes[json.mesh ?? 0] ?? { text: "one rank", axes: [], size: 1 };
     this.world = this.meshes.reduce(
@@ -77,6 +77,28 @@ class Rec {
       const freed = (op.frees ?? []).reduce((n, [by, bytes]) => n + (by <= at ? bytes : 0), 0);
       return [freed ? { ...op, makes: op.makes - freed } : op, i];
     });
+  }
+  // The operators that made the partial sums that operator i combines, as indices.
+  sums_taken(run, i) {
+    const op = run.operators[i], call = this.call(op), partials = (spec) => this.specs[spec].partials?.length ?? 0;
+    return [...new Set((op.sums ?? []).filter(([k]) => partials(call.to[k]) < partials(call.in[k]))
+      .map(([, by]) => this.origin(run, by)))];
+  }
+  // The operator that made a sum which operator i has or hands on, such as a scaling.
+  origin(run, i) {
+    const op = run.operators[i], call = this.call(op);
+    const handed_on = (op.sums ?? []).filter(([k]) => call.to[k] === call.in[k]);
+    return handed_on.length === 1 ? this.origin(run, handed_on[0][1]) : i;
+  }
+  // The reverse: the operators that combine the sum that operator i made.
+  sums_left(run, i) {
+    return this.once(`sums ${this.runs.indexOf(run)}`, () => {
+      const left = new Map();
+      run.operators.forEach((_, taker) => {
+        for (const by of this.sums_taken(run, taker)) left.set(by, [...left.get(by) ?? [], taker]);
+      });
+      return left;
+    }).get(i) ?? [];
   }
   memory(op) { return (op.memory ?? []).reduce((n, m) => n + m, 0); }
   peak(run) {

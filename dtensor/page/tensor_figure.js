@@ -63,6 +63,9 @@ function sharing(rec, spec, rows, cols) {
     size(others) > 1 && `${along(others)} parts along a dimension that is not drawn`].filter(Boolean) };
 }
 
+// A click on a box of several ranks chooses one after the other.
+const next_rank = (ranks) => ranks[(ranks.indexOf(state.rank) + 1) % ranks.length];
+
 // One box: a rectangle, its ranks if there is room, and the same as a tooltip.
 function box_shape(r, c, ranks, note, fill, dims) {
   const at = { x: FIGURE.left + c.at, y: FIGURE.top + r.at, width: c.size, height: r.size };
@@ -72,8 +75,7 @@ function box_shape(r, c, ranks, note, fill, dims) {
   const two = note && room(name, 2) && room(note, 2), middle = at.y + r.size / 2;
   const line = (text, y, kind) =>
     draw("text", { x: at.x + c.size / 2, y, "text-anchor": "middle", class: kind }, text);
-  // A click on a box of several ranks chooses one after the other.
-  const choose = () => go({ rank: ranks[(ranks.indexOf(state.rank) + 1) % ranks.length] });
+  const choose = () => go({ rank: next_rank(ranks) });
   return draw("g", { class: "box", click: choose, "data-ranks": ranks.join(" ") },
     draw("title", {}, `${name}${note && `, ${note}`}${where}`), draw("rect", { ...at, fill }),
     room(name, 1) && line(name, middle + (two ? -2 : 4)), two && line(note, middle + 12, "small"),

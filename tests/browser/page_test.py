@@ -5,6 +5,7 @@
 With arguments, unittest's: page_test.py Page.test_folding
 """
 
+import itertools
 import json
 import os
 import shutil
@@ -158,6 +159,57 @@ class Page(unittest.TestCase):
         self.one("main a", "next").click()
         self.assertIn("#2 attention", self.one("h1").text)
 
+    def test_signs_are_explained(self):
+        self.open(self.small, "operator&op=1")
+        for text in ("one placement for each axis of the mesh (dp, tp)", "S0: dimension 0 is split",
+                     "R: each rank along it holds a copy", "P: each rank along it holds a term",
+                     "a⇒b: an input moves", "linear 0: input 0 may be a sum"):
+            self.assertIn(text, self.text())
+        for sign in "P(max)", "n~", "n!", "[{tp},{}]":  # they do not occur
+            self.assertNotIn(f"{sign}: ", self.text())
+        record = json.loads(json.dumps(self.gpt))
+        record["calls"][record["runs"][0]["operators"][1]["call"]]["rule"] = "YZn~,k!->YZn"
+        self.open(self.write("rule", record), "operator&op=1")
+        for text in "Z: capitals are leading dimensions", "n~: if n is split, the operator combines", "n!: n is never split":
+            self.assertIn(text, self.text())
+        self.assertNotIn("linear 0: ", self.text())
+        self.open(self.small, "program")
+        self.assertIn("a⇒b: an input moves", self.text())
+
+    def test_times_say_whose_they_are(self):
+        self.open(self.small)
+        self.assertNotIn("--cost", self.text())
+        self.open(self.write("cpu", self.gpt | {"machine": "CPU ranks"}))
+        self.assertIn("predicted for CPU ranks", self.one(".tile", "Communication").text)
+        self.assertIn("Those of GPUs are taken with --cost h100", self.text())
+        self.open(self.write("h100", self.gpt | {"machine": "h100"}))
+        self.assertIn("predicted for h100", self.one(".tile", "work").text)
+        self.assertNotIn("--cost", self.text())
+
+    def test_where_a_sum_was_made(self):
+        self.open(self.small)
+        self.assertIn("sum of #3 matmul blocks.0.attn", self.one("tr", "#4 add").text)
+        self.one("main a", "#3 matmul").click()
+        self.assertIn("Its output is a sum that is taken later, by #4 add blocks.0, forward.", self.text())
+        self.one("main a", "#4 add").click()
+        self.assertIn("The sum that it takes was made by #3 matmul blocks.0.attn, forward.", self.text())
+        # Through an operator that hands a sum on.
+        record = json.loads(json.dumps(self.gpt))
+        operators, calls = record["runs"][0]["operators"], record["calls"]
+        partial = calls[operators[3]["call"]]["out"][0]
+        calls.append({"op": "scale", "in": [partial], "to": [partial], "out": [partial], "moves": [None]})
+        operators[2] |= {"call": operators[3]["call"]}
+        operators[3] |= {"call": len(calls) - 1, "sums": [[0, 2]]}
+        self.open(self.write("handed", record), "operator&op=4")
+        self.assertIn("The sum that it takes was made by #2 matmul", self.text())
+        self.open(self.small, "program&q=matmul")
+        self.assertIn("its sum is taken by #4 add blocks.0", self.text())
+
+    def test_a_weight_is_drawn(self):
+        self.open(self.small)
+        self.assertIn("Which rank holds what of blocks.0.attn.wq", self.text())
+        self.assertEqual(len(self.all("figure .box")), 4)
+
     def test_all_ranks_together(self):
         self.open(self.small, "operator&op=1")
         self.assertIn("7 KiB", self.one("table", "Plan: ").text)
@@ -244,10 +296,29 @@ class Page(unittest.TestCase):
         self.assertIn("op=6", self.address())
         self.assertIn("#6 matmul", self.text())
         self.assertNotEqual(self.text(), before)
-        self.click_shape(".cell[data-rank='6']")
+        self.click_shape(".cell[data-ranks='6']")
         self.assertIn("rank 6 (dp 1, tp 2)", self.text())
         self.one("#metric").send_keys("received up to here")
         self.assertIn("288 KiB, received up to here", self.text())
+
+    def test_one_figure_of_memory(self):
+        self.open(self.small)
+        peak = self.gpt["runs"][0]["operators"][9]["memory"]
+        self.assertIn(f"Memory is largest after #9 add blocks.1, forward: {sum(peak) / 1024:.1f} KiB", self.text())
+        self.open(self.small, "mesh")
+        cell = "return document.querySelector(`.cell[data-ranks='${arguments[0]}'] title`).textContent"
+        self.assertEqual(self.script(cell, 0), f"rank 0: {sum(peak) / 1024:.1f} KiB")
+        # Rank 1 has 17 of 66 columns of each parameter, and rank 0 has 16.
+        parameters, outputs = 4 * 2 * 2 * 16, 0
+        for op in self.gpt["runs"][0]["operators"][:10]:
+            spec = self.gpt["specs"][self.gpt["calls"][op["call"]]["out"][0]]
+            if spec["shape"][2] == 66:  # the outputs of products and attention
+                outputs += op["makes"] / 16
+        expected = sum(peak) + parameters + outputs + peak[2] * 17 / 16 - peak[2]
+        self.assertEqual(self.script(cell, 1), f"rank 1: {expected / 1024:.1f} KiB")
+        self.open(self.small, "rank&rank=1&op=9")
+        self.assertIn(f"it holds {expected / 1024:.1f} KiB:", self.text())
+        self.assertIn(f"{peak[2] * 17 / 16:.0f} B of gradients", self.text())
 
     def test_memory_starts_at_its_peak(self):
         self.open(self.small, "memory")
@@ -410,7 +481,24 @@ class Page(unittest.TestCase):
     def test_many_ranks(self):
         page = self.write("ranks", records.gpt(mesh="dp=64,tp=64", seq=8192))
         self.open(page, "mesh&metric=sum")
-        self.assertEqual(len(self.all(".cell")), 4096)
+        self.assertEqual([cell.get_attribute("data-ranks") for cell in self.all(".cell")], ["0–4095"])
+        self.assertIn("Neighbours that are equal are one cell.", self.text())
+        self.click_shape(".cell")
+        self.assertIn("rank 0 (dp 0, tp 0): 384 KiB, received up to here", self.text())
+        # 8 rows over dp=64: each eighth rank has one; 66 columns over tp=64: two ranks have two.
+        self.open(page, "mesh")
+        rows = len(list(itertools.groupby((i + 1) * 8 // 64 - i * 8 // 64 for i in range(64))))
+        columns = len(list(itertools.groupby((i + 1) * 66 // 64 - i * 66 // 64 for i in range(64))))
+        self.assertEqual(len(self.all(".cell")), rows * columns)
+        # Every other rank has a part of the parameters, so that no neighbours are equal.
+        self.open(self.write("striped", records.gpt(mesh="dp=1,tp=132", seq=264)), "mesh&fixed=0,40")
+        self.assertEqual(len(self.all(".cell")), 64)
+        self.assertEqual(self.all(".cell")[0].get_attribute("data-ranks"), "40")
+        self.assertIn("Coordinates 40 to 103 of tp, of 132, are drawn,", self.text())
+        self.one("#fixed1").send_keys(Keys.CONTROL, "a")
+        self.one("#fixed1").send_keys("131\n")
+        time.sleep(0.1)
+        self.assertIn("Coordinates 68 to 131 of tp, of 132, are drawn,", self.text())
         self.open(page, "tensor&move=0&dim=1&row=100")
         self.assertIn("Index 100 of dimension 1 lies on", self.text())
         self.assertIn("56 parts of dimension 0 are empty", self.text())

@@ -84,13 +84,14 @@ class Record:
     def run(self, rank):
         self.runs.append({"rank": rank, "operators": [], "memory": {}})
 
-    def ran(self, call, path, phase="forward", sends=(), makes=0, until=None):
+    def ran(self, call, path, phase="forward", sends=(), makes=0, until=None, sums=None):
         operators = self.runs[-1]["operators"]
         i = len(operators)
         operators.append({
             "call": call, "path": self.index("paths", path),
             "phase": self.index("phases", phase),
             **({"sends": list(sends)} if sends else {}),
+            **({"sums": sums} if sums else {}),
             **({"makes": makes} if makes else {}),
             **({} if until is None else {"until": until})})
 
@@ -154,8 +155,10 @@ def gpt(layers=2, mesh="dp=2,tp=4", title="gpt on dp=2,tp=4", kind=None, seq=24,
         steps += [(call, f"blocks.{i}.{module}".rstrip("."), sends) for call, module, sends in calls]
     for n, (call, path, sends) in enumerate(steps):
         sent = kind if kind and sends == "all-gather" else sends
+        # The operator that scatters a sum adds what the one before it made.
         record.ran(call, path, sends=[record.event(sent, [1], "matmul", 98304)] if sent else (),
-                   makes=3072, until=2 * len(steps) - 1 - n)
+                   makes=3072, until=2 * len(steps) - 1 - n,
+                   sums=[[1, n - 1]] if sends == "reduce-scatter" else None)
     for call, path, sends in reversed(steps):
         event = sends and record.event("all-reduce", [0], "grad", 49152)
         record.ran(call, path, "backward", [event] if sends else ())
