@@ -15,7 +15,9 @@ const operator_link = (rec, op, i) => [link(`#${i} ${rec.name(op)}`, "operator",
 function senders_table(rec, run) {
   const senders = run.operators.map((op, i) => [rec.sent(op), op, i]).filter(([n]) => n > 0);
   const size = (same) => same.length * same[0][0];
-  const groups = grouped(senders, ([, op]) => `${rec.name(op)} ${any_layer(rec.path(op))} ${op.phase} ${op.sends}`)
+  const like = (op) => `${rec.name(op)} ${any_layer(rec.path(op))} ${op.phase}`;
+  const makers = (i) => rec.sums_taken(run, i).map((by) => like(run.operators[by]));
+  const groups = grouped(senders, ([, op, i]) => `${like(op)} ${op.sends} ${makers(i)}`)
     .sort((a, b) => size(b) - size(a)).slice(0, 8);
   if (!groups.length) return el("p", {}, "No operator sends anything.");
   return table("Operators that send the most", ["Operator", "#Each", "#In all", "", "#Time in all", "Collectives"],
@@ -23,7 +25,7 @@ function senders_table(rec, run) {
       const [n, op, i] = same[0];
       return [[same.length > 1 && `${whole(same.length)} × `, operator_link(rec, op, i)], bytes(n), bytes(size(same)),
         bar(size(same) / size(groups[0])), time(same.length * rec.sent_us(op)),
-        [chips(rec, op), sum_notes(rec, run, i)]];
+        [chips(rec, op), sum_taken_note(rec, run, i)]];
     }));
 }
 

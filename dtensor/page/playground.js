@@ -237,7 +237,7 @@ function judge() {
       el("th", { scope: "col" }, head)))),
     el("tbody", {}, records.map((r) => el("tr", { class: r === cheapest ? "cheapest" : undefined },
       el("th", { scope: "row" }, r.title), el("td", {}, fits(r) ? r === cheapest ? "yes, the cheapest" : "yes" : "no"),
-      el("td", {}, byteText(r.totals.peak_bytes)), el("td", {}, number(time(r) / 1e3, 1)),
+      el("td", {}, el("span", { class: "number" }, byteText(r.totals.peak_bytes))), el("td", {}, number(time(r) / 1e3, 1)),
       el("td", {}, most(r)))))));
   const refused = records.flatMap((r) => r.refused ?? []);
   if (refused.length) verdict.append(el("p", {}, "These strategies cannot run:"),

@@ -77,16 +77,18 @@ function chips(rec, op) {
   });
 }
 // Where the sum was made that an operator takes, and where one is taken that it made.
-function sum_notes(rec, run, i) {
-  const list = (text, others) => others.length > 0 && el("small", {}, text, others.map((o, n) => [n > 0 && ", ",
+function sum_note(rec, run, text, others) {
+  return others.length > 0 && el("small", {}, text, others.map((o, n) => [n > 0 && ", ",
     link(`#${o} ${rec.name(run.operators[o])}`, "operator", { op: o }), " ", rec.path(run.operators[o])]), " ");
-  return [list("sum of ", rec.sums_taken(run, i)), list("its sum is taken by ", rec.sums_left(run, i))];
 }
+const sum_taken_note = (rec, run, i) => sum_note(rec, run, "sum of ", rec.sums_taken(run, i));
+const sum_left_note = (rec, run, i) => sum_note(rec, run, "its sum is taken by ", rec.sums_left(run, i));
 function operator_item(rec, run, i, column) {
   const op = run.operators[i], layouts = rec.layouts(op);
   return el("li", {}, link(`#${i} ${rec.name(op)}`, "operator", { op: i }), " ",
     column === 2 && el("small", {}, rec.phase(op), " "),
-    layouts && el("code", { title: rec.tensors(op) }, layouts), " ", chips(rec, op), sum_notes(rec, run, i));
+    layouts && el("code", { title: rec.tensors(op) }, layouts), " ", chips(rec, op),
+    sum_taken_note(rec, run, i), sum_left_note(rec, run, i));
 }
 function sum_cell(sum, times) {
   if (!sum.operators) return null;

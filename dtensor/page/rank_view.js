@@ -47,9 +47,10 @@ function rank_view({ rec, run, at }) {
     .sort((a, b) => size(b) - size(a));
   // Beside what is listed: kinds of which no tensor is known, and moved inputs and buffers.
   const listed = groups.reduce((n, group) => n + size(group), 0);
-  const rest = rec.memory_kinds.map((kind, k) => kind === "activations"
-    ? [kinds[k][rank] - outputs.reduce((n, t) => n + t.bytes, 0), "moved inputs and buffers"]
-    : [kinds[k][rank] - (kind === "parameters" ? parameters_by_rank(rec)[rank] : 0), kind]).filter(([n]) => n >= 1);
+  const known = { activations: outputs.reduce((n, t) => n + t.bytes, 0), parameters: parameters_by_rank(rec)[rank] };
+  const names = { activations: "moved inputs and buffers", gathered: "gathered parameters" };
+  const rest = rec.memory_kinds.map((kind, k) => [kinds[k][rank] - (known[kind] ?? 0), names[kind] ?? kind])
+    .filter(([n]) => n >= 1);
   const part = (spec) => is_listed(rec, rec.specs[spec])
     ? box_of(rec, rec.specs[spec], rank).map(spans).join(" × ") || "the number" : "parts that are not listed";
   return [el("h1", {}, `Rank ${rank}`),

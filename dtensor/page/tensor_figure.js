@@ -2,7 +2,7 @@
 // A tensor's boxes to scale on two of its dimensions, and the ranks that hold them.
 
 const MOST_PARTS = 64, MOST_PIECES = 256;
-const FIGURE = { left: 62, top: 22, width: 420 };
+const FIGURE = { left: 92, top: 22, width: 420 };
 
 // The pieces of dimension d over so many pixels: the ranges of its parts side by side,
 // or those of a sample of the parts if there are many.
