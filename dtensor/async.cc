@@ -176,6 +176,7 @@ class AsyncMoves {
       e.collective = number;
       ctx.events.push_back(std::move(e));
     }
+    bound_record(ctx);
     events_.clear();
     seen_ = true;
     if (error_) std::rethrow_exception(error_);

@@ -279,6 +279,7 @@ void Run::record() {
            static_cast<int64_t>(e_.passes()), e_.shared_from_this(), i});
       if (ctx.recorder) ctx.recorder->sent(ctx);
     }
+  bound_record(ctx);
   ctx.collectives += e_.collectives();
 }
 

@@ -34,4 +34,11 @@ struct ReadInPlace {
 void execute(RankContext&, const Execution&, std::span<Tensor> parts,
              bool consume = false, const ReadInPlace* in_place = nullptr);
 
+// For functions that add an event: the record of a whole run stays short (see
+// ~CommRecord()).
+inline void bound_record(const RankContext& ctx) {
+  constexpr size_t kLong = 4096;
+  if (ctx.events.size() >= kLong) CommRecord();
+}
+
 }  // namespace dtensor

@@ -461,6 +461,7 @@ void record_event(RankContext& ctx, const Mesh& mesh, AxisMask axes,
                           .collective = ctx.collectives,
                           .by_all = by_all});
   if (ctx.recorder) ctx.recorder->sent(ctx);
+  bound_record(ctx);
 }
 
 void spend_budget(RankContext& ctx, int64_t bytes, std::string_view why) {

@@ -280,6 +280,7 @@ struct Program::State {
   // Collects events and peaks at the end of a run. Collective over its ranks.
   void record(Runtime& rt) {
     RankContext& context = rt.context();
+    CommRecord();  // sums them up, so that ranks with equal events merge them
     context.record = false;
     const Totals all = merge(
         {.events = context.events, .memory = memory_use(*context.allocator)});

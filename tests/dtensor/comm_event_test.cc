@@ -3,9 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
+#include <vector>
+
 #include "dtensor/dist_tensor.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/rank_context.h"
+#include "dtensor/redistribute.h"
 #include "dtensor/runtime.h"
 #include "tests/testing.h"
 
@@ -76,6 +80,44 @@ TEST(CommRecordTest, CountsNothingInADryRun) {
     EXPECT_EQ(record.events()[0].predicted, 12);
     EXPECT_EQ(record.events()[0].counted, 0);
   });
+}
+
+// A run that records from the beginning keeps sums, whether its parts are
+// recorded too or not; the records of the parts have each event.
+TEST(CommRecordTest, TheRecordOfALongRunIsShort) {
+  RunOptions options;
+  options.world = 2;
+  options.record = true;
+  for (const bool steps : {false, true})
+    run(options, [&](Runtime& rt) {
+      const Mesh mesh = rt.mesh();
+      const DistTensor x = DistTensor::from_global(
+                           Tensor::full({6}, DType::kF32, 1), mesh, "S0"),
+                       y = DistTensor::from_global(
+                           Tensor::full({8}, DType::kF32, 1), mesh, "S0");
+      const SpecRef to[] = {x.spec()->with(Layout::replicated({6})),
+                            y.spec()->with(Layout::replicated({8}))};
+      const auto step = [&](int i) {
+        std::optional<CommRecord> record;
+        if (steps) record.emplace();
+        // Two tensors that move in one collective, and perhaps one alone.
+        std::vector<DistTensor> both = {x, y};
+        relayout(both, to);
+        if (i % 2) gather(mesh);
+        if (steps) {
+          EXPECT_EQ(record->events().size(), i % 2 ? 3u : 2u);
+        }
+      };
+      for (int i = 0; i < 4000; ++i) step(i);
+      EXPECT_LT(rt.context().events.size(), 5000u);
+      CommRecord();
+      const std::vector<CommEvent>& sums = rt.context().events;
+      ASSERT_EQ(sums.size(), 1u);
+      EXPECT_EQ(sums[0].kind, StepKind::kAllGather);
+      EXPECT_EQ(sums[0].times, 4000 + 2000);
+      EXPECT_EQ(sums[0].counted, (12 + 16) * 4000 + 12 * 2000);
+      EXPECT_EQ(sums[0].predicted, (12 + 16) * 4000 + 12 * 2000);
+    });
 }
 
 TEST(CommRecordTest, NeedsARun) { EXPECT_THROW(CommRecord(), Error); }
