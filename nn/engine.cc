@@ -4,9 +4,12 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <limits>
 
 #include "dtensor/autograd.h"
 #include "dtensor/nn/between_meshes.h"
+#include "dtensor/ops/embedding.h"
+#include "dtensor/ops/losses.h"
 #include "dtensor/ops/reduce.h"
 #include "dtensor/ops/view.h"
 #include "dtensor/placement/error.h"
@@ -69,8 +72,8 @@ void Engine::check(const TextRequest& request) const {
   const auto prompt = std::ssize(request.prompt);
   DT_CHECK(prompt > 0, "generate",
            "the prompt is empty; start with a token, such as the newline 10");
-  DT_CHECK(request.tokens >= 1, "generate",
-           "{} tokens are to be generated; write at least 1", request.tokens);
+  DT_CHECK(request.tokens >= 0, "generate",
+           "{} tokens are to be generated; write at least 0", request.tokens);
   for (const int64_t t : request.prompt)
     DT_CHECK(t >= 0 && t < config.vocab, "generate",
              "token {} of the prompt is not in the vocabulary of {}", t,
@@ -158,9 +161,13 @@ void Engine::admit() {
   while (!waiting_.empty() && std::ssize(running_) < options_.texts) {
     Text& first = waiting_.front();
     const TextRequest& r = first.request;
-    if (options_.share && shares_soon(r)) return;
-    // The last token is not put into the cache.
-    first.in_cache = cache_.add(std::ssize(r.prompt) + r.tokens - 1, r.prompt);
+    const bool shares = options_.share && !r.scores_prompt;
+    if (shares && shares_soon(r)) return;
+    // The last token that is generated is not put into the cache.
+    first.in_cache =
+        cache_.add(std::ssize(r.prompt) + std::max<int64_t>(r.tokens, 1) - 1,
+                   shares ? std::span<const int64_t>(r.prompt)
+                          : std::span<const int64_t>());
     if (first.in_cache < 0) return;
     const int64_t cached = cache_.length(first.in_cache);
     states_[first.number].cached = cached;
@@ -183,18 +190,26 @@ bool Engine::step() {
     if (n == 0) continue;
     if (missing > 1) room -= n;
     const auto from = t.tokens.begin() + cached;
-    chosen.emplace_back(&t, CacheStep::Part{.text = t.in_cache,
-                                            .tokens = {from, from + n},
-                                            .wanted = n == missing});
+    chosen.emplace_back(
+        &t,
+        CacheStep::Part{.text = t.in_cache,
+                        .tokens = {from, from + n},
+                        .wanted = n == missing && t.request.tokens > 0,
+                        .scored = t.request.scores_prompt && t.drawn() == 0});
   }
   // The rows of logits that are gathered come first.
   std::stable_partition(chosen.begin(), chosen.end(), [](const auto& c) {
     return needs_logits(c.first->request);
   });
   std::vector<CacheStep::Part> parts;
-  std::vector<int64_t> drawing;
+  std::vector<int64_t> drawing, read;
+  std::vector<Scored> scored;
   int64_t gathered = 0;
   for (auto& [text, part] : chosen) {
+    const int64_t first = cache_.length(part.text), n = std::ssize(part.tokens);
+    if (part.scored) scored.push_back({text->number, first, n});
+    if (text->request.tokens == 0 && first + n == std::ssize(text->tokens))
+      read.push_back(text->number);
     if (part.wanted) {
       drawing.push_back(text->number);
       gathered += needs_logits(text->request);
@@ -203,8 +218,68 @@ bool Engine::step() {
   }
   const CacheStep step = cache_.step(parts);
   const DistTensor logits = model_.decode(step, cache_);
+  // A text that ends is no longer there.
+  if (!scored.empty()) score(scored, std::ssize(drawing), logits);
   if (!drawing.empty()) draw_all(drawing, gathered, logits);
+  for (const int64_t number : read) end(number, Finish::kLength);
   return true;
+}
+
+Engine::Text& Engine::running_text(int64_t request) {
+  return *std::find_if(running_.begin(), running_.end(),
+                       [&](const Text& t) { return t.number == request; });
+}
+
+void Engine::score(std::span<const Scored> texts, int64_t row,
+                   const DistTensor& logits) {
+  const NoGrad no_grad;
+  // All rows of the step have a target, so that there are few shapes.
+  const int64_t rows = logits.size(0);
+  std::vector<int64_t> next(static_cast<size_t>(rows), 0);
+  int64_t likeliest = 0, at = row;
+  for (const auto& [number, first, n] : texts) {
+    const TextRequest& r = running_text(number).request;
+    likeliest = std::max(likeliest, r.likeliest);
+    for (int64_t i = first + 1; i <= first + n; ++i, ++at)
+      if (i < std::ssize(r.prompt))
+        next[static_cast<size_t>(at)] = r.prompt[static_cast<size_t>(i)];
+  }
+  likeliest = std::min(likeliest, model_.config().vocab);
+  const DistTensor targets =
+      DistTensor::from_global(Tensor::from<int64_t>({rows}, next.data()),
+                              logits.mesh(), Layout::replicated({rows}));
+  const std::vector<double> losses =
+      values_of(model_, cross_entropy(logits, targets, Reduction::kNone));
+  std::vector<double> chosen, values, ids;
+  if (likeliest > 0) {
+    chosen = values_of(model_, gather(logits, 1, reshape(targets, {rows, 1})));
+    const TopK best = topk(logits, likeliest);
+    values = values_of(model_, best.values);
+    ids = values_of(model_, best.indices);
+  }
+  if (losses.empty()) return;  // a dry run
+  auto i = static_cast<size_t>(row);
+  for (const auto& [number, first, n] : texts) {
+    const TextRequest& r = running_text(number).request;
+    if (!r.on_prompt) {
+      i += static_cast<size_t>(n);
+      continue;
+    }
+    if (first == 0)
+      r.on_prompt({.id = r.prompt[0],
+                   .logprob = std::numeric_limits<double>::quiet_NaN()});
+    for (int64_t t = first + 1; t <= first + n; ++t, ++i) {
+      if (t == std::ssize(r.prompt)) continue;
+      DrawnToken token{.id = next[i], .logprob = -losses[i]};
+      for (int64_t k = 0; k < std::min(r.likeliest, likeliest); ++k) {
+        const size_t of =
+            i * static_cast<size_t>(likeliest) + static_cast<size_t>(k);
+        token.likeliest.emplace_back(static_cast<int64_t>(ids[of]),
+                                     values[of] - chosen[i] - losses[i]);
+      }
+      r.on_prompt(token);
+    }
+  }
 }
 
 void Engine::draw_all(std::span<const int64_t> drawing, int64_t gathered,
@@ -227,18 +302,16 @@ void Engine::draw_all(std::span<const int64_t> drawing, int64_t gathered,
   }
   const auto vocab = static_cast<size_t>(model_.config().vocab);
   for (size_t i = 0; i < drawing.size(); ++i) {
-    const auto t =
-        std::find_if(running_.begin(), running_.end(),
-                     [&](const Text& x) { return x.number == drawing[i]; });
-    const TextRequest& r = t->request;
+    Text& t = running_text(drawing[i]);
+    const TextRequest& r = t.request;
     DrawnToken token;
     if (static_cast<int64_t>(i) >= gathered) {
       if (!likeliest.empty()) token.id = static_cast<int64_t>(likeliest[i]);
     } else if (!rows.empty()) {
       token = draw(std::span(rows).subspan(i * vocab, vocab), r.sampling,
-                   t->tokens, std::ssize(r.prompt), t->drawn(), r.likeliest);
+                   t.tokens, std::ssize(r.prompt), t.drawn(), r.likeliest);
     }
-    append(*t, std::move(token));
+    append(t, std::move(token));
   }
 }
 

@@ -32,7 +32,7 @@ struct EngineOptions {
 // One text to continue.
 struct TextRequest {
   std::vector<int64_t> prompt = {};
-  int64_t tokens = 16;  // the most to generate
+  int64_t tokens = 16;  // the most to generate; 0: the prompt is only read
   Sampling sampling = {};
   std::vector<int64_t> stop = {};  // tokens that end the text, and belong to it
   int64_t likeliest = 0;           // see draw()
@@ -43,6 +43,12 @@ struct TextRequest {
   // it with the same tokens and has to return the same. It must not call the
   // engine.
   std::function<bool(const DrawnToken&)> on_token = {};
+  // Whether on_prompt() is called with each token of the prompt, before
+  // on_token(): with the logprob that the tokens before it give it, NaN for the
+  // first one, and their `likeliest`. Such a prompt is computed whole, also if
+  // its beginning is in the cache. The logits stay split over the ranks.
+  bool scores_prompt = false;
+  std::function<void(const DrawnToken&)> on_prompt = {};
 };
 
 enum class Finish : uint8_t { kRunning, kLength, kStopToken, kCallback };
@@ -108,6 +114,13 @@ class Engine {
   // `gathered` are drawn from the whole vocabulary.
   void draw_all(std::span<const int64_t> requests, int64_t gathered,
                 const DistTensor& logits);
+  // A text whose tokens [first, first + rows) have rows in the logits.
+  struct Scored {
+    int64_t text, first, rows;
+  };
+  // Calls on_prompt() of these texts, whose rows follow each other from `row`.
+  void score(std::span<const Scored>, int64_t row, const DistTensor& logits);
+  Text& running_text(int64_t request);
   void append(Text&, DrawnToken);
   void end(int64_t number, Finish);
 

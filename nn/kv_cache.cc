@@ -229,6 +229,7 @@ CacheStep KvCache::step(std::span<const CacheStep::Part> parts) {
   for (auto& of : s.places_)
     of.pages.assign(static_cast<size_t>(options_.texts * table_width_), -1);
   int64_t row = 0;
+  std::vector<int64_t> scored;
   for (const CacheStep::Part& part : parts) {
     Text& t = text(part.text);
     const auto n = std::ssize(part.tokens);
@@ -242,6 +243,7 @@ CacheStep KvCache::step(std::span<const CacheStep::Part> parts) {
       s.positions_.push_back(t.length);
       s.row_.push_back(row);
       append(t, id, s);
+      if (part.scored) scored.push_back(std::ssize(s.ids_) - 1);
     }
     if (part.wanted) s.want_.push_back(std::ssize(s.ids_) - 1);
     for (size_t i = 0; i < kinds_.size(); ++i)
@@ -249,6 +251,7 @@ CacheStep KvCache::step(std::span<const CacheStep::Part> parts) {
                 s.places_[i].pages.begin() + row * table_width_);
     ++row;
   }
+  s.want_.insert(s.want_.end(), scored.begin(), scored.end());
   s.wanted_ = std::ssize(s.want_);
   const auto size = static_cast<size_t>(rounded(std::ssize(s.ids_)));
   s.ids_.resize(size, 0);

@@ -30,12 +30,14 @@ class CacheStep {
   struct Part {
     int64_t text;  // from KvCache::add()
     std::vector<int64_t> tokens;
-    bool wanted = true;  // whether the logits after the last one are wanted
+    bool wanted = true;   // whether the logits after the last one are wanted
+    bool scored = false;  // whether those after each one are, in further rows
   };
 
   // The step on a mesh; every rank of the run calls it.
   const CacheTokens& on(const Mesh&) const;
-  // The number of wanted logits, which come first in those of decode().
+  // The number of rows of wanted logits, which come first in those of decode():
+  // one for each part that is wanted, then those of the scored parts.
   int64_t wanted() const { return wanted_; }
 
  private:

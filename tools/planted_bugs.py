@@ -1850,8 +1850,8 @@ BUGS = [
     ], ['kv_cache_test']),
     Bug(568, 'engine: a prompt does not wait for an equal one', [
         ('nn/engine.cc',
-         'if (options_.share && shares_soon(r)) return;',
-         'if (options_.share && !MUT(568) && shares_soon(r)) return;'),
+         'if (shares && shares_soon(r)) return;',
+         'if (shares && !MUT(568) && shares_soon(r)) return;'),
     ], ['engine_test']),
     Bug(569, 'cache: layers with a window use the slots of the others', [
         ('nn/attention.cc',

@@ -5,12 +5,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <limits>
 
 #include "dtensor/allocator.h"
 #include "dtensor/comm_event.h"
+#include "dtensor/io/safetensors.h"
 #include "dtensor/nn/architecture.h"
 #include "dtensor/nn/between_meshes.h"
 #include "dtensor/nn/models.h"
@@ -386,6 +388,166 @@ TEST(Engine, AStepSendsTheFormula) {
         }
         EXPECT_EQ(steps, 20);
       });
+}
+
+// The mean of the logprobs of prompts is the loss that transformers computes
+// for them, and the likeliest tokens are those of the logits of whole texts.
+// Other texts go on beside them.
+TEST(Engine, ScoresPrompts) {
+  for (const std::string& dir : families()) {
+    const SafetensorsReader expected(dir + "/expected.safetensors");
+    const Tensor ids = expected.read("input_ids");
+    const double loss = values(expected.read("loss"))[0];
+    const int64_t rows = ids.shape()[0], n = ids.shape()[1];
+    std::vector<Ids> prompts;
+    for (int64_t i = 0; i < rows; ++i)
+      prompts.emplace_back(ids.ptr<int64_t>() + i * n,
+                           ids.ptr<int64_t>() + (i + 1) * n);
+    const Ids beside = without_cache(dir, {5, 6}, 9);
+    for (const char* mesh :
+         {"dp=1", "tp=2", "tp=3", "dp=2,tp=2", "pp=2", "cp=2,tp=2"}) {
+      SCOPED_TRACE(dir + " on " + mesh);
+      std::vector<double> logits;
+      const auto scored = on_mesh<std::vector<std::vector<DrawnToken>>>(
+          mesh, [&](const Mesh& m) {
+            const auto model = from_pretrained(dir, m, kF64);
+            const Tensor all =
+                onto(m, model->logits(DistTensor::from_global(
+                            ids, m, Layout::replicated(ids.shape()))))
+                    .full();
+            const bool first = RankContext::current().world_rank == 0;
+            if (first) logits = all.to_doubles();
+            Engine engine(*model, {.texts = 3, .page = 4, .chunk = 7});
+            const int64_t free = engine.cache().free_pages();
+            std::vector<std::vector<DrawnToken>> out(prompts.size());
+            Ids generated;
+            engine.add({.prompt = {5, 6},
+                        .tokens = 9,
+                        .sampling = {.temperature = 0},
+                        .on_token = [&](const DrawnToken& t) {
+                          generated.push_back(t.id);
+                          return true;
+                        }});
+            for (size_t i = 0; i < prompts.size(); ++i)
+              engine.add({.prompt = prompts[i],
+                          .tokens = static_cast<int64_t>(i),
+                          .sampling = {.temperature = 0},
+                          .likeliest = static_cast<int64_t>(2 * i),
+                          .logprobs = true,
+                          .on_token =
+                              [&out, i](const DrawnToken& t) {
+                                out[i].push_back(t);
+                                return true;
+                              },
+                          .scores_prompt = true,
+                          .on_prompt =
+                              [&out, i](const DrawnToken& t) {
+                                out[i].push_back(t);
+                              }});
+            while (engine.step()) {
+            }
+            for (int64_t i = 0; i <= rows; ++i)
+              EXPECT_EQ(engine.finish(i), Finish::kLength);
+            EXPECT_EQ(engine.cache().free_pages(), free);
+            EXPECT_EQ(generated, beside);
+            return out;
+          });
+      const int64_t vocab = std::ssize(logits) / (rows * n);
+      double sum = 0;
+      for (size_t i = 0; i < prompts.size(); ++i) {
+        ASSERT_EQ(std::ssize(scored[i]), n + static_cast<int64_t>(i));
+        EXPECT_TRUE(std::isnan(scored[i][0].logprob));
+        EXPECT_TRUE(scored[i][0].likeliest.empty());
+        for (int64_t t = 0; t < std::ssize(scored[i]); ++t) {
+          const DrawnToken& token = scored[i][static_cast<size_t>(t)];
+          if (t < n) {
+            EXPECT_EQ(token.id, prompts[i][static_cast<size_t>(t)]);
+          }
+          if (t == 0 || t > n) continue;
+          const double* row = &logits[static_cast<size_t>(
+              (static_cast<int64_t>(i) * n + t - 1) * vocab)];
+          double exps = 0;
+          for (int64_t v = 0; v < vocab; ++v) exps += std::exp(row[v]);
+          EXPECT_NEAR(token.logprob, row[token.id] - std::log(exps), 1e-9);
+          ASSERT_EQ(token.likeliest.size(), 2 * i);
+          double before = 1;
+          for (const auto& [id, logprob] : token.likeliest) {
+            EXPECT_NEAR(logprob, row[id] - std::log(exps), 1e-9);
+            EXPECT_LT(logprob, before);
+            before = logprob;
+          }
+          const double most = *std::max_element(row, row + vocab);
+          if (i > 0) {
+            EXPECT_EQ(row[token.likeliest[0].first], most);
+          }
+          if (t < n) sum += token.logprob;
+        }
+      }
+      EXPECT_NEAR(-sum / static_cast<double>(rows * (n - 1)), loss, 1e-9);
+    }
+  }
+}
+
+// A prompt may fill the model's longest sequence, and its beginning is computed
+// again if another text has it in the cache.
+TEST(Engine, ScoresWholePrompts) {
+  on_mesh<int>("tp=2", [&](const Mesh& m) {
+    const auto model = from_pretrained("tests/nn/data/llama", m, kF64);
+    Engine engine(*model, {.texts = 2, .page = 8, .chunk = 64});
+    Ids prompt(64, 9);
+    prompt.back() = 7;
+    std::vector<double> first, second;
+    for (std::vector<double>* out : {&first, &second}) {
+      const int64_t number = engine.add({.prompt = prompt,
+                                         .tokens = 0,
+                                         .scores_prompt = true,
+                                         .on_prompt = [&](const DrawnToken& t) {
+                                           out->push_back(t.logprob);
+                                         }});
+      while (engine.step()) {
+      }
+      EXPECT_EQ(engine.finish(number), Finish::kLength);
+      EXPECT_EQ(engine.cached_tokens(number), 0);
+      EXPECT_EQ(out->size(), 64u);
+    }
+    EXPECT_TRUE(std::equal(first.begin() + 1, first.end(), second.begin() + 1));
+    // Nothing is drawn, and a text that is only read shares the beginning.
+    const int64_t read = engine.add(
+        {.prompt = prompt, .tokens = 0, .on_token = [](const DrawnToken&) {
+           ADD_FAILURE();
+           return true;
+         }});
+    while (engine.step()) {
+    }
+    EXPECT_EQ(engine.finish(read), Finish::kLength);
+    EXPECT_EQ(engine.cached_tokens(read), 56);
+    return 0;
+  });
+}
+
+// A rank receives a few numbers for each token of a prompt, not the logits.
+TEST(Engine, ScoresNeedNoLogits) {
+  on_mesh<int>("tp=2", [&](const Mesh& m) {
+    ModelConfig config = small_llama(DType::kF32);
+    config.vocab = 4000;
+    const auto model = make_model(config, m);
+    const auto received = [&](bool scores) {
+      Engine engine(*model, {.texts = 1, .share = false});
+      engine.add({.prompt = Ids(16, 3),
+                  .tokens = 0,
+                  .likeliest = 2,
+                  .scores_prompt = scores});
+      const CommRecord record;
+      EXPECT_TRUE(engine.step());
+      EXPECT_FALSE(engine.step());
+      int64_t bytes = 0;
+      for (const CommEvent& e : record.events()) bytes += e.counted;
+      return bytes;
+    };
+    EXPECT_LT(received(true) - received(false), 16 * 200);
+    EXPECT_GT(received(true), received(false));
+    return 0;
+  });
 }
 
 TEST(Engine, StopsAndCancels) {
