@@ -10,6 +10,12 @@ TextPiece TextPieces::push(const DrawnToken& token) {
   return add(stream_.push(token.id));
 }
 
+TextPiece TextPieces::push_prompt(const DrawnToken& token) {
+  tokens_.emplace_back(held_.size(), token);
+  held_ += stream_.push(token.id);
+  return take(held_.size());
+}
+
 TextPiece TextPieces::finish() {
   if (stopped_) return {};
   TextPiece piece = add(stream_.finish());

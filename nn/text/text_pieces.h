@@ -28,6 +28,9 @@ class TextPieces {
 
   // The next token. REQUIRES: !stopped().
   TextPiece push(const DrawnToken&);
+  // The same for a token of the prompt, if the text begins with that: no stop
+  // string is looked for.
+  TextPiece push_prompt(const DrawnToken&);
   // No tokens follow; returns what was held back.
   TextPiece finish();
   // Whether a stop string has come.

@@ -311,6 +311,15 @@ std::string Tokenizer::decode(std::span<const int64_t> ids,
 
 int64_t Tokenizer::vocab_size() const { return parts_->count(); }
 
+size_t Tokenizer::longest_token() const {
+  size_t longest = 0;
+  for (const Vocabulary* all :
+       {&parts_->added_ids, &parts_->model->vocabulary()})
+    for (const auto& [token, id] : *all)
+      longest = std::max(longest, token.size());
+  return longest;
+}
+
 const std::string& Tokenizer::token(int64_t id) const {
   const std::string* token = parts_->token(id);
   DT_CHECK(token, "tokenizer",

@@ -44,6 +44,9 @@ class Tokenizer {
   // The number of tokens, added ones included. Ids may have gaps.
   int64_t vocab_size() const;
 
+  // The most bytes of a token, as token() writes it.
+  size_t longest_token() const;
+
   // A token as the file writes it: "\u0120the", "<0x0A>" or "<s>"; an added
   // token that is looked for in normalized text, in that form. Throws Error for
   // an id that there is not.

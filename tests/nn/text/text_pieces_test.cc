@@ -126,5 +126,21 @@ TEST(TextPieces, TokensComeWithTheTextThatTheyBegin) {
   EXPECT_FALSE(pieces.stopped());
 }
 
+// A text may begin with its prompt, in which stop strings do not count.
+TEST(TextPieces, APromptIsNoEnd) {
+  TextPieces pieces(tiny(), {"ab"});
+  EXPECT_EQ(pieces.push_prompt({.id = 2}).text, "ab");
+  const TextPiece p = pieces.push_prompt({.id = 0});
+  EXPECT_EQ(p.text, "a");
+  ASSERT_EQ(p.tokens.size(), 1u);
+  EXPECT_FALSE(pieces.stopped());
+  // The "ab" that begins in the prompt does not count either.
+  EXPECT_EQ(pieces.push({.id = 1}).text, "b");
+  EXPECT_EQ(pieces.push_prompt({.id = 4}).text, "");  // half of "\u00e9"
+  EXPECT_EQ(pieces.push({.id = 5}).text, "\u00e9");
+  EXPECT_EQ(pieces.push({.id = 2}).text, "");
+  EXPECT_TRUE(pieces.stopped());
+}
+
 }  // namespace
 }  // namespace dtensor::nn

@@ -227,6 +227,7 @@ TEST(TokenizerTest, HoldsBackTokensOfBytes) {
 TEST(TokenizerTest, KnowsItsTokens) {
   const Tokenizer t = tokenizer_of("byte_level");
   EXPECT_EQ(t.vocab_size(), 908);
+  EXPECT_EQ(t.longest_token(), 52u);  // four people, in characters of bytes
   EXPECT_EQ(t.id("<|im_start|>"), 901);
   EXPECT_EQ(t.token(901), "<|im_start|>");
   EXPECT_EQ(t.id("no such token"), std::nullopt);
