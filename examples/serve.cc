@@ -41,7 +41,7 @@ void serve(const Args& a, Program& program) {
         a.host, static_cast<int>(a.port),
         [&](const explore::HttpRequest& r) { return server->answer(r); },
         // Beyond the requests: those that are refused, /health, /metrics.
-        explore::HttpLimits{.connections = static_cast<size_t>(a.most) + 64,
+        explore::HttpOptions{.connections = static_cast<size_t>(a.most) + 64,
                             .body = kMostBody});
   }
   const ServedCheckpoint from{a.model.dir, a.model.load(), a.engine};

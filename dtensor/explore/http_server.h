@@ -1,22 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 // An HTTP server for a program: GET of small requests and, if it wants them,
-// POST with a body.
+// requests with a body.
 //
 // It is cpp-httplib (Debian's 0.11) with a stream of our own below it, which
 // bounds what a client can take: the bytes and the time of a request, the time
-// without progress of an answer, and the number of connections. When there are
-// too many, the oldest that has not yet sent its request, or that does not read
-// its answer, is closed.
+// without progress of an answer, and the number of connections. A connection
+// stays open for the client's next request. When there are too many, new ones
+// wait in the listen queue until one ends, or until one has waited for its
+// client for a quarter of a second: that one is closed. If it was still to send
+// its first request, it is told to come back, with status 503.
 #pragma once
 #include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 namespace dtensor::explore {
 
 struct HttpRequest {
-  bool is_post = false;
+  std::string method = "GET";
   std::string path = {};   // decoded
   std::string query = {};  // as sent: behind "?"
   // Whether a page of this server sent it, or a person who typed the address,
@@ -31,6 +35,7 @@ struct HttpRequest {
 struct HttpAnswer {
   int status = 200;
   std::string type = "application/json", body = {};
+  std::vector<std::pair<std::string, std::string>> headers = {};  // others
   std::shared_ptr<void> held = {};  // released when the answer has been sent
   // If set, it is called instead of sending `body`, and sends the body piece by
   // piece. send() returns false if the client has left or does not read.
@@ -38,21 +43,30 @@ struct HttpAnswer {
   std::function<void(const Send& send)> stream = {};
 };
 
-struct HttpLimits {
-  size_t connections = 64;
-  size_t body = 0;  // bytes; 0: only GET is answered
+struct HttpOptions {
+  size_t connections = 64;  // the most at once
+  // The most bytes of a body, sent whole or in chunks. 0: the handler gets GET
+  // alone, and other methods are refused; else it gets every method.
+  size_t body = 0;
+  // The most bytes of bodies over 64 KiB that are held at once; a request
+  // beyond them is told to come back, with status 503.
+  size_t bodies = 64 << 20;
+  std::vector<std::string> hosts = {};  // more names of this server
+  // The flag that adds one, for a sentence; "": none.
+  std::string host_flag = {};
 };
 
 class HttpServer {
  public:
   // Called by several threads at once; must not throw.
-  using Handler = std::function<HttpAnswer(const HttpRequest&)>;
+  using Handler = std::function<HttpAnswer(HttpRequest)>;
 
   // Listens at the port (0: one that is free) of the host, an address or a
-  // name. Throws Error if it cannot. Answers only requests whose Host header
-  // has this port and is an address, "localhost" or `host`, so that no other
-  // site's name can be made to point here.
-  HttpServer(const std::string& host, int port, Handler, HttpLimits = {});
+  // name. Throws Error if it cannot. Answers only requests whose Host header,
+  // without its port, is an address, "localhost", `host` or one of
+  // HttpOptions::hosts, in any case, so that no other site's name can be made
+  // to point here.
+  HttpServer(const std::string& host, int port, Handler, HttpOptions = {});
   // Closes all connections, and waits for handlers to return.
   ~HttpServer();
   HttpServer(const HttpServer&) = delete;

@@ -107,7 +107,7 @@ HttpAnswer Server::answer(const HttpRequest& r) noexcept {
 
 HttpAnswer Server::route(const HttpRequest& r) {
   const auto only = [&](bool post) {
-    if (r.is_post != post)
+    if ((r.method == "POST") != post)
       throw ApiError(
           405, fmt::format("use {} for {}", post ? "POST" : "GET", r.path));
   };
