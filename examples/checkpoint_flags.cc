@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "dtensor/nn/pretrained_config.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/text_file.h"
 
@@ -23,6 +24,14 @@ void CheckpointFlags::add_to(Program& program, std::string_view files) {
 void CheckpointFlags::check() {
   DT_CHECK(!dir.empty(), "--model", "it is missing; write --model DIR");
   dir = caller_path(dir);
+}
+
+void CheckpointFlags::check_length(int64_t tokens) const {
+  const int64_t seq = nn::read_config(dir + "/config.json").seq;
+  DT_CHECK(tokens <= seq, "generate",
+           "texts of {} tokens are asked for, but the model's longest sequence "
+           "is {}; write at most that",
+           tokens, seq);
 }
 
 nn::LoadOptions CheckpointFlags::load() const {

@@ -189,6 +189,8 @@ int main(int argc, char** argv) {
         a.ids = caller_path(a.ids);
         a.text.check();
         a.dry.check(program);
+        // Without a cache, texts may leave the sequence behind.
+        if (!a.no_cache) a.model.check_length(a.text.tokens);
         DT_CHECK(!a.no_cache || !program.dry_run(), "--no-cache",
                  "a dry run is about texts with a cache; leave it out");
         const int given = !a.prompt.empty() + !a.ids.empty() +
