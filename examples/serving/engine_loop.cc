@@ -1,9 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "examples/serving/engine_loop.h"
 
+#include <signal.h>
+
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstring>
+#include <ctime>
+#include <optional>
+#include <utility>
 
 #include "dtensor/all_gather_bytes.h"
 #include "dtensor/comm_event.h"
@@ -17,14 +23,65 @@ namespace {
 // Clients read their last event in this time after a failure, in seconds.
 constexpr double kFarewell = 1;
 
+using Clock = std::chrono::steady_clock;
+
+// While one exists, the first SIGTERM after begin() is noted. Others, and
+// let_go(), do what SIGTERM did before. One may exist at a time.
+class NotedTerm {
+ public:
+  NotedTerm() {
+    noted_ = begun_ = false;
+    sigaction(SIGTERM, nullptr, &before_);
+    // A signal that the process ignores stays ignored.
+    if (before_.sa_handler == SIG_IGN) return;
+    struct sigaction mine = {};
+    mine.sa_handler = handle;
+    mine.sa_flags = SA_RESTART;
+    sigaction(SIGTERM, &mine, nullptr);
+  }
+  ~NotedTerm() { sigaction(SIGTERM, &before_, nullptr); }
+  NotedTerm(const NotedTerm&) = delete;
+  NotedTerm& operator=(const NotedTerm&) = delete;
+
+  static void begin() { begun_ = true; }
+  static bool noted() { return noted_; }
+  static void let_go() {
+    if (before_.sa_handler != SIG_IGN) before_.sa_handler(SIGTERM);
+  }
+
+ private:
+  // Some senders deliver a signal twice.
+  static constexpr int64_t kOneSignal = 250'000'000;  // nanoseconds
+  static int64_t now() {
+    timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);  // async-signal-safe
+    return t.tv_sec * int64_t{1'000'000'000} + t.tv_nsec;
+  }
+  static void handle(int) {
+    if (!begun_) return let_go();
+    if (!noted_.exchange(true)) {
+      first_ = now();
+      return;
+    }
+    // (0: another thread is handling the first signal.)
+    const int64_t first = first_;
+    if (first > 0 && now() - first > kOneSignal) let_go();
+  }
+
+  static inline std::atomic<bool> begun_{false}, noted_{false};
+  static inline std::atomic<int64_t> first_{0};
+  static inline struct sigaction before_ = {};
+};
+
 // The engine of one rank.
 class Loop {
  public:
   // queue: null for other ranks than the main one.
   Loop(const nn::LanguageModel& model, const nn::EngineOptions& options,
-       RequestQueue* queue)
-      : engine_(model, options), queue_(queue) {
+       RequestQueue* queue, const ServingTimes& times)
+      : engine_(model, options), queue_(queue), times_(times) {
     if (queue_) queue_->open(engine_);
+    NotedTerm::begin();
   }
   ~Loop() {
     if (queue_) queue_->close();
@@ -42,13 +99,19 @@ class Loop {
     else if (tells)
       mine = {reinterpret_cast<const char*>(&numbers_), sizeof numbers_};
     const auto all = all_gather_bytes("serve", hash_text("serve"), mine);
+    // All ranks have loaded the model.
+    if (times_.timeout && !met_) context_.backend->set_timeout(*times_.timeout);
+    met_ = true;
     if (queue_) hear(all, tells);
+    if (queue_) drain();
     Work work = work_from(all.at(0));
     if (work.end) return false;
     add(std::move(work));
     const CommRecord record;
     busy_ = engine_.step();
     for (const CommEvent& e : record.events()) numbers_.received += e.counted;
+    // Before a client learns that its text has ended, and asks for the counts.
+    if (queue_) queue_->stepped(engine_, busy_);
     for (auto r = requests_.begin(); r != requests_.end();) {
       const nn::Finish why = engine_.finish(r->second);
       if (why == nn::Finish::kRunning) {
@@ -59,15 +122,33 @@ class Loop {
       engine_.forget(r->second);
       r = requests_.erase(r);
     }
-    if (queue_) queue_->stepped(engine_, busy_);
     return true;
   }
 
  private:
+  // Ends the run when it has been asked to end and no text is left.
+  void drain() {
+    if (!drains_until_ && (ends_ || is_to_end())) {
+      queue_->drain();
+      drains_until_ =
+          Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                             std::chrono::duration<double>(times_.drain));
+    }
+    if (drains_until_ &&
+        (queue_->is_empty() || Clock::now() >= *drains_until_)) {
+      NotedTerm::let_go();
+      check_interrupted();
+    }
+  }
+  bool is_to_end() const { return times_.drain > 0 && NotedTerm::noted(); }
+
   // Once a second. Then numbers_ are those of now.
   bool is_time_to_tell() {
-    const auto now = std::chrono::steady_clock::now();
-    if (now - told_ < std::chrono::seconds(1)) return false;
+    const auto now = Clock::now();
+    if (is_to_end() && !numbers_.ends)
+      numbers_.ends = 1;
+    else if (now - told_ < std::chrono::seconds(1))
+      return false;
     told_ = now;
     const Allocator::Stats stats = context_.allocator->stats();
     numbers_.memory = stats.current_bytes;
@@ -83,6 +164,7 @@ class Loop {
       if (all[r].size() != sizeof numbers) continue;
       std::memcpy(&numbers, all[r].data(), sizeof numbers);
       queue_->heard(r, numbers);
+      ends_ = ends_ || numbers.ends;
     }
   }
   void add(Work work) {
@@ -91,6 +173,10 @@ class Loop {
         request.on_token = [this, n = number](const nn::DrawnToken& t) {
           queue_->token(n, t, engine_.cached_tokens(requests_.at(n)));
           return true;
+        };
+      if (queue_)
+        request.on_prompt = [this, n = number](const nn::DrawnToken& t) {
+          queue_->prompt_token(n, t);
         };
       requests_[number] = engine_.add(std::move(request));
     }
@@ -105,14 +191,19 @@ class Loop {
   bool busy_ = false;
   const RankContext& context_ = RankContext::current();
   RankNumbers numbers_;
-  std::chrono::steady_clock::time_point told_ = {};
+  Clock::time_point told_ = {};
+  const ServingTimes& times_;
+  bool met_ = false;   // the other ranks
+  bool ends_ = false;  // another process has been asked to end
+  std::optional<Clock::time_point> drains_until_;
 };
 
 void serve_on(Runtime& rt, const ServedCheckpoint& from, RequestQueue& queue,
-              double idle, const std::function<void()>& ready) {
+              double idle, const std::function<void()>& ready,
+              const ServingTimes& times) {
   const auto model = nn::from_pretrained(from.dir, rt.mesh(), from.load);
   const bool is_main = rt.rank() == 0;
-  Loop loop(*model, from.engine, is_main ? &queue : nullptr);
+  Loop loop(*model, from.engine, is_main ? &queue : nullptr, times);
   // Clients have the sentence before the queue is closed.
   try {
     if (is_main) ready();
@@ -127,13 +218,25 @@ void serve_on(Runtime& rt, const ServedCheckpoint& from, RequestQueue& queue,
 }  // namespace
 
 void serve_requests(RunOptions options, const ServedCheckpoint& from,
-                    RequestQueue& queue, const std::function<void()>& ready) {
+                    RequestQueue& queue, const std::function<void()>& ready,
+                    const ServingTimes& times) {
   options.report = {};  // ranks that wait for requests are not slow
   // Ranks meet more often than a collective may last.
-  const double timeout = std::chrono::duration<double>(options.timeout).count();
+  const double timeout =
+      std::chrono::duration<double>(times.timeout.value_or(options.timeout))
+          .count();
   const double idle = timeout > 0 ? std::min(0.5, timeout / 4) : 0.5;
+  // The run would take SIGTERM for itself.
+  std::optional<StopOnSignals> signals;
+  std::optional<NotedTerm> noted;
+  if (times.drain > 0) {
+    options.stop_on_signals = false;
+    signals.emplace();
+    noted.emplace();
+  }
   try {
-    run(options, [&](Runtime& rt) { serve_on(rt, from, queue, idle, ready); });
+    run(options,
+        [&](Runtime& rt) { serve_on(rt, from, queue, idle, ready, times); });
   } catch (const std::exception& e) {
     queue.fail(e.what());
     queue.wait_for_clients(kFarewell);

@@ -15,7 +15,9 @@ bool follow(Ticket& ticket, std::vector<nn::TextPieces>& all,
     nn::TextPieces& pieces = all[e->text];
     const char* finish = nullptr;
     nn::TextPiece piece;
-    if (e->token) {
+    if (e->of_prompt) {
+      piece = pieces.push_prompt(*e->token);
+    } else if (e->token) {
       ++tokens.generated;
       tokens.cached[e->text] = e->cached;
       piece = pieces.push(*e->token);

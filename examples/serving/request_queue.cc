@@ -88,6 +88,21 @@ void RequestQueue::end() {
   work_.notify_all();
 }
 
+void RequestQueue::drain() {
+  const std::lock_guard lock(mutex_);
+  drains_ = true;
+}
+
+bool RequestQueue::drains() const {
+  const std::lock_guard lock(mutex_);
+  return drains_;
+}
+
+bool RequestQueue::is_empty() const {
+  const std::lock_guard lock(mutex_);
+  return active_ == 0 && tickets_ == 0;
+}
+
 void RequestQueue::wait_for_clients(double seconds) {
   std::unique_lock lock(mutex_);
   no_tickets_.wait_for(lock, of(seconds), [&] { return tickets_ == 0; });
@@ -147,6 +162,11 @@ void RequestQueue::token(int64_t number, const nn::DrawnToken& token,
   if (const auto o = owners_.find(number); o != owners_.end())
     ++o->second.status.generated;
   push_locked(number, {.token = token, .cached = cached});
+}
+
+void RequestQueue::prompt_token(int64_t number, const nn::DrawnToken& token) {
+  const std::lock_guard lock(mutex_);
+  push_locked(number, {.token = token, .of_prompt = true});
 }
 
 void RequestQueue::finished(int64_t number, nn::Finish why) {

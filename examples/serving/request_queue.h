@@ -20,7 +20,8 @@ namespace dtensor::examples {
 struct TextEvent {
   size_t text = 0;  // which one
   std::optional<nn::DrawnToken> token = {};
-  int64_t cached = 0;  // with a token: Engine::cached_tokens() of the text
+  bool of_prompt = false;  // the token: see TextRequest::on_prompt
+  int64_t cached = 0;  // with another one: Engine::cached_tokens() of the text
   std::optional<nn::Finish> finish = {};  // the last event of a text
 };
 
@@ -45,6 +46,7 @@ struct TextStatus {
 // values, and what it has received from other ranks in steps.
 struct RankNumbers {
   int64_t memory = 0, peak = 0, cache = 0, received = 0;
+  int64_t ends = 0;  // 1: its process has been asked to end
 };
 struct RankStatus {
   RankNumbers numbers = {};
@@ -96,6 +98,11 @@ class RequestQueue {
   bool cancel(int64_t number);
   // No requests follow: the engine ends.
   void end();
+  // From now on drains() is true, and clients should not submit more.
+  void drain();
+  bool drains() const;
+  // Whether no text runs or waits, and no client is still being answered.
+  bool is_empty() const;
   // Waits until no tickets are left, or for so many seconds.
   void wait_for_clients(double seconds);
 
@@ -107,6 +114,7 @@ class RequestQueue {
   Work take(double seconds);
   // cached: of its text, as Engine::cached_tokens() says.
   void token(int64_t number, const nn::DrawnToken&, int64_t cached);
+  void prompt_token(int64_t number, const nn::DrawnToken&);
   void finished(int64_t number, nn::Finish);
   void stepped(const nn::Engine&, bool did_something);
   void heard(size_t rank, const RankNumbers&);
@@ -135,6 +143,7 @@ class RequestQueue {
   std::vector<std::pair<RankNumbers, Clock::time_point>> ranks_;
   int64_t next_ = 0, tickets_ = 0, active_ = 0;
   std::string failure_;
+  bool drains_ = false;
   ServingCounts counts_;
 };
 

@@ -43,7 +43,7 @@ std::string to_bytes(const Work& work) {
   Json added = Json::array();
   for (const auto& [number, r] : work.added)
     added.push_back({number, r.prompt, r.tokens, json_of(r.sampling), r.stop,
-                     r.likeliest, r.logprobs});
+                     r.likeliest, r.logprobs, r.scores_prompt});
   std::string bytes;
   Json::to_cbor(Json::array({added, work.cancelled, work.end}), bytes);
   return bytes;
@@ -62,6 +62,7 @@ Work work_from(const std::string& bytes) {
       j.at(4).get_to(r.stop);
       j.at(5).get_to(r.likeliest);
       j.at(6).get_to(r.logprobs);
+      j.at(7).get_to(r.scores_prompt);
       work.added.emplace_back(j.at(0).get<int64_t>(), std::move(r));
     }
     all.at(1).get_to(work.cancelled);
