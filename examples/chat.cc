@@ -146,7 +146,7 @@ class Conversation {
   // Prints the answer to the messages, and returns it.
   std::string stream() {
     nn::TextRequest request = args_.text.request(model_.defaults);
-    request.prompt = model_.prompt(messages_);
+    request.prompt = model_.prompt(model_.rendered(messages_));
     const auto size = std::ssize(request.prompt);
     const int64_t room = queue_.longest() - size;
     DT_CHECK(room > 0, "chat",

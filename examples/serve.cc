@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // //:serve: answers OpenAI's HTTP interface with a checkpoint of transformers.
 #include <fmt/format.h>
+#include <malloc.h>
 
+#include <chrono>
 #include <optional>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "dtensor/explore/http_server.h"
 #include "dtensor/placement/error.h"
@@ -16,11 +21,16 @@ namespace dtensor::examples {
 namespace {
 
 constexpr size_t kMostBody = 8 << 20;
+// Clients should not wait long for a rank that does not answer. Loading takes
+// some ranks longer than others, so that it has the limit of other programs.
+constexpr std::chrono::seconds kTimeout{10};
 
 struct Args {
   CheckpointFlags model;
   std::string name, host = "127.0.0.1", api_key;
+  std::vector<std::string> hosts;
   int64_t port = 8000, most = 64;
+  double drain = 0;
   nn::EngineOptions engine;
   GenerationFlags dry;
 };
@@ -29,6 +39,9 @@ void serve(const Args& a, Program& program) {
   if (program.dry_run())
     return predict_generation(program, a.model.dir, a.model.load(), a.engine,
                               a.dry);
+  // Bodies and prompts of megabytes go back to the system, rather than stay in
+  // the arenas of the threads. (Tensors have an allocator of their own.)
+  mallopt(M_MMAP_THRESHOLD, 1 << 20);
   RequestQueue queue(a.most);
   std::optional<Server> server;
   std::optional<explore::HttpServer> http;
@@ -39,18 +52,25 @@ void serve(const Args& a, Program& program) {
     server.emplace(std::move(model), queue, a.api_key, a.most);
     http.emplace(
         a.host, static_cast<int>(a.port),
-        [&](const explore::HttpRequest& r) { return server->answer(r); },
+        [&](explore::HttpRequest r) { return server->answer(std::move(r)); },
         // Beyond the requests: those that are refused, /health, /metrics.
         explore::HttpOptions{.connections = static_cast<size_t>(a.most) + 64,
-                            .body = kMostBody});
+                             .body = kMostBody,
+                             .hosts = a.hosts,
+                             .host_flag = "--allow-host"});
   }
   const ServedCheckpoint from{a.model.dir, a.model.load(), a.engine};
-  serve_requests(program.run_options(), from, queue, [&] {
-    const bool is_v6 = a.host.find(':') != a.host.npos;
-    fmt::print("http://{}:{}/\n", is_v6 ? "[" + a.host + "]" : a.host,
-               http->port());
-    std::fflush(stdout);
-  });
+  ServingTimes times{.drain = a.drain};
+  if (!program.given("--timeout")) times.timeout = kTimeout;
+  serve_requests(
+      program.run_options(), from, queue,
+      [&] {
+        const bool is_v6 = a.host.find(':') != a.host.npos;
+        fmt::print("http://{}:{}/\n", is_v6 ? "[" + a.host + "]" : a.host,
+                   http->port());
+        std::fflush(stdout);
+      },
+      times);
 }
 
 }  // namespace
@@ -63,7 +83,8 @@ int main(int argc, char** argv) {
       {.about = "Answers OpenAI's HTTP interface with a checkpoint of "
                 "transformers: /v1/chat/completions, /v1/completions and "
                 "/v1/models, also /health and /metrics, and a page to chat "
-                "at /.",
+                "at /. Once the model is loaded, ranks wait 10 s for each "
+                "other, unless --timeout says how long.",
        .mesh = "tp=1"});
   a.model.add_to(program, "model.safetensors and tokenizer.json");
   program.add("--name", &a.name,
@@ -74,7 +95,14 @@ int main(int argc, char** argv) {
               "the address at which it listens; the default is not reachable "
               "from other machines",
               TextKind::kText);
-  program.add("--api-key", &a.api_key, "requests without this key are refused");
+  program.add("--allow-host", &a.hosts,
+              "another name by which clients reach it, such as a proxy's");
+  program.add("--api-key", &a.api_key,
+              "requests without this key are refused, other than those of / "
+              "and /health");
+  program.add("--drain", &a.drain,
+              "after SIGTERM, how long texts may go on, in seconds, while new "
+              "ones are refused");
   program.add("--batch", &a.engine.texts,
               "the most texts that are continued at once", 1);
   program.add("--length", &a.engine.length,
@@ -93,6 +121,7 @@ int main(int argc, char** argv) {
       [&] {
         a.model.check();
         a.dry.check(program);
+        a.model.check_length(a.engine.length);
       },
       [&] { examples::serve(a, program); });
 }

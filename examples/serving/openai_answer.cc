@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <ctime>
 
 namespace dtensor::examples {
@@ -34,8 +35,10 @@ OpenAiAnswer::OpenAiAnswer(const OpenAiRequest& request,
     : request_(request),
       model_(model),
       id_(fmt::format("{}-{}", request.chat ? "chatcmpl" : "cmpl", number)),
-      created_(std::time(nullptr)),
-      choices_(request.texts.size()) {}
+      created_(std::time(nullptr)) {
+  for (size_t i = 0; i < request.texts.size(); ++i)
+    choices_.push_back({.place = {nn::TextStream(model.tokenizer)}});
+}
 
 Json OpenAiAnswer::head(const char* object) const {
   return {{"id", id_},
@@ -67,7 +70,7 @@ Json OpenAiAnswer::one(int64_t id, double logprob) const {
 }
 
 Json OpenAiAnswer::logprobs(const std::vector<nn::DrawnToken>& tokens,
-                            int64_t& characters) const {
+                            Place& place) const {
   if (!request_.logprobs) return {};
   if (request_.chat) {
     Json content = Json::array();
@@ -85,16 +88,18 @@ Json OpenAiAnswer::logprobs(const std::vector<nn::DrawnToken>& tokens,
               {"top_logprobs", Json::array()},
               {"text_offset", Json::array()}};
   for (const nn::DrawnToken& t : tokens) {
-    const std::string token = text(t.id);
-    out["tokens"].push_back(token);
-    out["token_logprobs"].push_back(t.logprob);
+    // The first token of a prompt follows nothing.
+    const bool known = !std::isnan(t.logprob);
+    out["tokens"].push_back(text(t.id));
+    out["token_logprobs"].push_back(known ? Json(t.logprob) : Json());
     Json likeliest = Json::object();
     for (const auto& [id, logprob] : t.likeliest)
       likeliest.emplace(text(id), logprob);
-    out["top_logprobs"].push_back(std::move(likeliest));
-    out["text_offset"].push_back(characters);
-    characters += std::count_if(token.begin(), token.end(),
-                                [](char c) { return (c & 0xC0) != 0x80; });
+    out["top_logprobs"].push_back(known ? std::move(likeliest) : Json());
+    out["text_offset"].push_back(place.characters);
+    const std::string shown = place.before.push(t.id);
+    place.characters += std::count_if(
+        shown.begin(), shown.end(), [](char c) { return (c & 0xC0) != 0x80; });
   }
   return out;
 }
@@ -123,10 +128,9 @@ Json OpenAiAnswer::chunk(size_t choice, const nn::TextPiece& piece,
     if (!piece.text.empty() || !piece.tokens.empty())
       delta["content"] = piece.text;
   }
-  Json probabilities =
-      piece.tokens.empty()
-          ? Json()
-          : logprobs(piece.tokens, choices_[choice].characters);
+  Json probabilities = piece.tokens.empty()
+                           ? Json()
+                           : logprobs(piece.tokens, choices_[choice].place);
   return chunk_of(choice, std::move(delta), std::move(probabilities),
                   finish ? Json(finish) : Json());
 }
@@ -156,8 +160,8 @@ Json OpenAiAnswer::whole(const AnswerTokens& tokens) const {
           {"role", "assistant"}, {"content", c.all.text}, {"refusal", nullptr}};
     else
       choice["text"] = c.all.text;
-    int64_t characters = 0;
-    choice["logprobs"] = logprobs(c.all.tokens, characters);
+    Place place{nn::TextStream(model_.tokenizer)};
+    choice["logprobs"] = logprobs(c.all.tokens, place);
     choice["finish_reason"] = c.finish;
     out["choices"].push_back(std::move(choice));
   }

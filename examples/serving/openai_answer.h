@@ -33,20 +33,24 @@ class OpenAiAnswer {
   nlohmann::ordered_json whole(const AnswerTokens&) const;
 
  private:
+  // Where the next token begins.
+  struct Place {
+    nn::TextStream before;
+    int64_t characters = 0;
+  };
   struct Choice {
     nn::TextPiece all;
     const char* finish = nullptr;
-    int64_t characters = 0;  // in the chunks before
+    Place place;  // behind the chunks before
   };
   nlohmann::ordered_json head(const char* object) const;
   nlohmann::ordered_json chunk_of(size_t choice, nlohmann::ordered_json delta,
                                   nlohmann::ordered_json logprobs,
                                   nlohmann::ordered_json finish) const;
   nlohmann::ordered_json usage(const AnswerTokens&) const;
-  // The logprobs of a piece's tokens. The piece begins after so many
-  // characters.
+  // The logprobs of tokens, the first of which begins there.
   nlohmann::ordered_json logprobs(const std::vector<nn::DrawnToken>&,
-                                  int64_t& characters) const;
+                                  Place&) const;
   nlohmann::ordered_json one(int64_t id, double logprob) const;
   std::string text(int64_t id) const;
 

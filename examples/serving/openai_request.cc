@@ -82,6 +82,18 @@ constexpr std::array kOfChat = {"messages", "top_logprobs",
                                 "response_format"};
 constexpr std::array kOfText = {"prompt", "echo"};
 
+// Whether a member that is not supported has a value that asks for nothing.
+bool asks_for_nothing(const std::string& name, const Json& value) {
+  if (value.is_null()) return true;
+  if (name == "tools" || name == "functions")
+    return value.is_array() && value.empty();
+  if (name == "tool_choice" || name == "function_call")
+    return value == "none" || value == "auto";
+  if (name == "parallel_tool_calls") return value.is_boolean();
+  if (name == "modalities") return value == Json::array({"text"});
+  return name == "suffix" && value == "";
+}
+
 class Reader {
  public:
   Reader(std::string_view body, bool chat, const ServedModel& model)
@@ -93,8 +105,9 @@ class Reader {
       return std::find(names.begin(), names.end(), name) != names.end();
     };
     for (const auto& [name, value] : json_.items())
-      if (!has(kShared, name) && !has(kIgnored, name) && !value.is_null() &&
-          !(chat ? has(kOfChat, name) : has(kOfText, name)))
+      if (!has(kShared, name) && !has(kIgnored, name) &&
+          !(chat ? has(kOfChat, name) : has(kOfText, name)) &&
+          !asks_for_nothing(name, value))
         refuse(name, "'{}' is not supported by this server; leave it out",
                name);
   }
@@ -114,19 +127,20 @@ class Reader {
     nn::TextRequest text{.sampling = sampling()};
     if (!boolean("ignore_eos", false)) text.stop = model_.defaults.stop;
     read_logprobs(out, text);
+    out.echo = boolean("echo", false);
+    text.scores_prompt = out.echo && out.logprobs;
+    longest_ = longest;
+    // An answer that is the prompt alone has no continuation.
+    least_ =
+        out.echo && member("max_tokens") && *member("max_tokens") == 0 ? 0 : 1;
     const int64_t n = integer("n", 1, 1, kMostChoices);
     check_count(n, most);
     out.n = static_cast<size_t>(n);
     const uint64_t seed = read_seed();
     for (std::vector<int64_t>& prompt : prompts()) {
       const auto size = std::ssize(prompt);
-      if (size >= longest)
-        throw ApiError(
-            400,
-            fmt::format("the prompt has {} tokens, but it and its continuation "
-                        "together may have {}; shorten it",
-                        size, longest),
-            chat_ ? "messages" : "prompt", "context_length_exceeded");
+      if (size > longest - least_)
+        refuse_length(fmt::format("{} tokens", size));
       out.prompt_tokens += size;
       text.prompt = std::move(prompt);
       text.tokens = tokens(longest - size);
@@ -139,6 +153,21 @@ class Reader {
   }
 
  private:
+  [[noreturn]] void refuse_length(const std::string& size) const {
+    throw ApiError(
+        400,
+        fmt::format(
+            "the prompt has {}, but it and its continuation together "
+            "may have {} tokens, which are at most {} bytes; shorten it",
+            size, longest_, model_.most_bytes(longest_)),
+        chat_ ? "messages" : "prompt", "context_length_exceeded");
+  }
+  // Before much is done for a text that is far too long.
+  const std::string& short_enough(const std::string& text) const {
+    if (text.size() > model_.most_bytes(longest_))
+      refuse_length(fmt::format("{} bytes", text.size()));
+    return text;
+  }
   // Null if it is missing or null.
   const Json* member(const char* name) const {
     const auto found = json_.find(name);
@@ -195,14 +224,10 @@ class Reader {
   void check_model() const {
     const Json* m = member("model");
     if (m && *m != model_.name)
-      throw ApiError(404,
-                     fmt::format("there is no model {}; this server has \"{}\"",
-                                 m->dump(), model_.name),
-                     "model", "model_not_found");
+      throw no_model(m->is_string() ? m->get<std::string>() : m->dump(),
+                     model_);
   }
   void check_unsupported() const {
-    if (boolean("echo", false))
-      refuse("echo", "'echo' is not supported by this server; leave it out");
     if (const Json* m = member("best_of");
         m && *m != integer("n", 1, 1, kMostChoices))
       refuse("best_of", "'best_of' must be equal to 'n' here");
@@ -262,7 +287,7 @@ class Reader {
     const char* name = member("max_completion_tokens") ? "max_completion_tokens"
                                                        : "max_tokens";
     const int64_t otherwise = chat_ ? room : std::min<int64_t>(room, 16);
-    const int64_t n = integer(name, otherwise, 1, INT64_MAX);
+    const int64_t n = integer(name, otherwise, least_, INT64_MAX);
     if (n > room)
       throw ApiError(400,
                      fmt::format("'{}' is {}, but behind this prompt there is "
@@ -302,7 +327,8 @@ class Reader {
                          return i.is_number_integer();
                        });
       if (p.is_string())
-        out.push_back(model_.tokenizer.encode(p.get<std::string>()));
+        out.push_back(model_.tokenizer.encode(
+            short_enough(p.get_ref<const std::string&>())));
       else if (ids)
         out.push_back(p.get<std::vector<int64_t>>());
       else
@@ -326,7 +352,7 @@ class Reader {
     const Json* variables = member("chat_template_kwargs");
     if (variables && !variables->is_object())
       refuse("chat_template_kwargs", "'chat_template_kwargs' is not an object");
-    return model_.prompt(list, variables);
+    return model_.prompt(short_enough(model_.rendered(list, variables)));
   }
   // Joins the parts of a message's content.
   static void read_message(Json& message) {
@@ -356,9 +382,19 @@ class Reader {
   const bool chat_;
   const ServedModel& model_;
   Json json_;
+  int64_t longest_ = 0,
+          least_ = 1;  // tokens of a text, and of its continuation
 };
 
 }  // namespace
+
+ApiError no_model(const std::string& name, const ServedModel& model) {
+  return ApiError(
+      404,
+      fmt::format("there is no model \"{}\"; this server has \"{}\"", name,
+                  model.name),
+      "model", "model_not_found");
+}
 
 OpenAiRequest read_request(std::string_view body, bool chat,
                            const ServedModel& model, int64_t longest,

@@ -26,9 +26,15 @@ class ApiError : public std::runtime_error {
   const std::string code;   // OpenAI's word for the error; "" if it has none
 };
 
+// The error for a model that this server does not have.
+ApiError no_model(const std::string& name, const ServedModel&);
+
 struct OpenAiRequest {
   bool chat = false;  // else a completion of plain text
   bool stream = false, include_usage = false, logprobs = false;
+  // Whether answers begin with their prompts. With logprobs, these come from
+  // the engine (TextRequest::on_prompt).
+  bool echo = false;
   std::vector<std::string> stop = {};
   int64_t prompt_tokens = 0;
   // n for each prompt, whose seeds follow each other.

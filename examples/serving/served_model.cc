@@ -25,15 +25,22 @@ ServedModel ServedModel::read(const std::string& dir, std::string name) {
   return m;
 }
 
-std::vector<int64_t> ServedModel::prompt(
+std::string ServedModel::rendered(
     const nlohmann::ordered_json& messages,
     const nlohmann::ordered_json* variables) const {
   if (!chat) throw Error(why_no_chat);
   nn::ChatTemplate::Options options;
   options.add_generation_prompt = true;
   options.variables = variables;
-  return tokenizer.encode(chat->apply(messages, options),
-                          {.add_special = false});
+  return chat->apply(messages, options);
+}
+
+std::vector<int64_t> ServedModel::prompt(const std::string& rendered) const {
+  return tokenizer.encode(rendered, {.add_special = false});
+}
+
+size_t ServedModel::most_bytes(int64_t tokens) const {
+  return static_cast<size_t>(tokens) * tokenizer.longest_token() * 4;
 }
 
 }  // namespace dtensor::examples

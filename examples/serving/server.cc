@@ -23,7 +23,10 @@ constexpr const char* kPage =
     ;
 
 HttpAnswer refusal(const ApiError& e) {
-  return {.status = e.status, .body = text_of(error_json(e))};
+  HttpAnswer a{.status = e.status, .body = text_of(error_json(e))};
+  if (e.status == 429 || e.status == 503)
+    a.headers.emplace_back("Retry-After", "1");
+  return a;
 }
 
 // A request that is being answered.
@@ -37,12 +40,20 @@ struct Open {
   OpenAiRequest request;
   OpenAiAnswer answer;
   std::vector<nn::TextPieces> pieces;
+  // The prompts with which the texts begin, unless the engine tells them.
+  std::vector<std::vector<int64_t>> echoes;
   AnswerTokens tokens;
   std::shared_ptr<Ticket> ticket;
 };
 
-// follow(), until the client leaves.
+// follow(), until the client leaves, behind the prompts if they are echoed.
 bool show(Open& open, int socket, const ShowPiece& shown) {
+  for (size_t i = 0; i < open.echoes.size(); ++i) {
+    nn::TextPiece prompt;
+    for (const int64_t id : open.echoes[i])
+      prompt.text += open.pieces[i].push_prompt({.id = id}).text;
+    if (!shown(i, prompt, nullptr)) return false;
+  }
   return follow(
       *open.ticket, open.pieces, open.tokens,
       [&] { return !explore::has_left(socket); }, shown);
@@ -95,7 +106,7 @@ bool equal(std::string_view a, std::string_view b) {
 
 }  // namespace
 
-HttpAnswer Server::answer(const HttpRequest& r) noexcept {
+HttpAnswer Server::answer(HttpRequest r) noexcept {
   try {
     return route(r);
   } catch (const ApiError& e) {
@@ -105,45 +116,73 @@ HttpAnswer Server::answer(const HttpRequest& r) noexcept {
   }
 }
 
-HttpAnswer Server::route(const HttpRequest& r) {
-  const auto only = [&](bool post) {
-    if ((r.method == "POST") != post)
-      throw ApiError(
-          405, fmt::format("use {} for {}", post ? "POST" : "GET", r.path));
-  };
-  const bool chat = r.path == "/v1/chat/completions";
-  if (chat || r.path == "/v1/completions") {
-    only(true);
-    check_allowed(r);
-    return complete(r, chat);
-  }
-  if (r.path == "/cancel") {
-    only(true);
-    check_allowed(r);
-    return cancel(r);
-  }
-  only(false);
-  if (r.path == "/status") return status();
-  if (r.path == "/") return {.type = "text/html; charset=utf-8", .body = kPage};
-  if (r.path == "/health") return health();
-  if (r.path == "/metrics") return metrics();
-  if (r.path == "/v1/models" || r.path == "/v1/models/" + model_.name) {
-    check_allowed(r);
-    return models();
+struct Server::Path {
+  std::string_view path;
+  std::string_view method;  // HEAD goes with GET
+  HttpAnswer (Server::*answer)(HttpRequest&);
+  bool is_open = false;  // without the key
+};
+
+HttpAnswer Server::route(HttpRequest& r) {
+  constexpr std::string_view kOneModel = "/v1/models/";
+  static constexpr Path kPaths[] = {
+      {"/v1/chat/completions", "POST", &Server::complete},
+      {"/v1/completions", "POST", &Server::complete},
+      {"/v1/models", "GET", &Server::models},
+      {kOneModel, "GET", &Server::model},
+      {"/cancel", "POST", &Server::cancel},
+      {"/status", "GET", &Server::status},
+      {"/metrics", "GET", &Server::metrics},
+      {"/health", "GET", &Server::health, true},
+      {"/", "GET", &Server::page, true}};
+  for (const Path& p : kPaths) {
+    if (p.path != r.path &&
+        (p.path != kOneModel || !r.path.starts_with(kOneModel)))
+      continue;
+    if (r.method != p.method && (p.method != "GET" || r.method != "HEAD")) {
+      HttpAnswer a = refusal(
+          ApiError(405, fmt::format("use {} for {}", p.method, r.path)));
+      a.headers.emplace_back("Allow", p.method == "GET" ? "GET, HEAD" : "POST");
+      return a;
+    }
+    if (!p.is_open) check_key(r);
+    return (this->*p.answer)(r);
   }
   throw ApiError(404, fmt::format("there is nothing at {}", r.path));
 }
 
-void Server::check_allowed(const HttpRequest& r) const {
+void Server::check_key(const HttpRequest& r) const {
   if (!api_key_.empty() && !equal(r.authorization, "Bearer " + api_key_))
     throw ApiError(401,
                    "the API key is missing or wrong; send the header "
                    "\"Authorization: Bearer KEY\"",
                    "", "invalid_api_key");
+}
+
+void Server::check_own(const HttpRequest& r) {
   if (!r.is_own) throw ApiError(403, "another site's page sent this request");
 }
 
-HttpAnswer Server::complete(const HttpRequest& r, bool chat) {
+HttpAnswer Server::page(HttpRequest&) {
+  return {.type = "text/html; charset=utf-8", .body = kPage};
+}
+
+OpenAiRequest Server::read(std::string body, bool chat, int64_t longest) {
+  constexpr size_t kSmall = 64 << 10;  // bytes
+  if (body.size() <= kSmall)
+    return read_request(body, chat, model_, longest, most_);
+  struct Turn {
+    explicit Turn(std::counting_semaphore<>& t) : turns(t) { turns.acquire(); }
+    ~Turn() { turns.release(); }
+    std::counting_semaphore<>& turns;
+  } const turn(turns_);
+  const std::string large = std::move(body);  // freed before the turn ends
+  return read_request(large, chat, model_, longest, most_);
+}
+
+HttpAnswer Server::complete(HttpRequest& r) {
+  check_own(r);
+  const bool chat = r.path == "/v1/chat/completions";
   const int64_t longest = check_ready();
   // The request is at fault, unless the run has ended meanwhile.
   const auto wrong = [&](const std::exception& e) {
@@ -152,8 +191,11 @@ HttpAnswer Server::complete(const HttpRequest& r, bool chat) {
   };
   std::shared_ptr<Open> open;
   try {
-    open = std::make_shared<Open>(
-        read_request(r.body, chat, model_, longest, most_), model_, ++next_);
+    open = std::make_shared<Open>(read(std::move(r.body), chat, longest),
+                                  model_, ++next_);
+    if (open->request.echo && !open->request.logprobs)
+      for (const nn::TextRequest& t : open->request.texts)
+        open->echoes.push_back(t.prompt);
     open->ticket = queue_.submit(std::exchange(open->request.texts, {}));
   } catch (const Error& e) {
     throw wrong(e);
@@ -177,29 +219,44 @@ int64_t Server::check_ready() const {
   const int64_t longest = queue_.longest();
   if (longest == 0)
     throw ApiError(503, "the model is not loaded yet; ask again later");
+  if (queue_.drains())
+    throw ApiError(503, "the server is about to end; ask another one");
   return longest;
 }
 
-HttpAnswer Server::health() const {
+HttpAnswer Server::health(HttpRequest&) {
   const std::string failure = queue_.failure();
-  const bool good = failure.empty() && queue_.longest() > 0;
-  const Json json = {{"status", !failure.empty() ? failure
-                                : good           ? "ok"
-                                                 : "loading"}};
-  return {.status = good ? 200 : 503, .body = text_of(json)};
+  const std::string status = !failure.empty()        ? failure
+                             : queue_.longest() == 0 ? "loading"
+                             : queue_.drains()       ? "ending"
+                                                     : "ok";
+  return {.status = status == "ok" ? 200 : 503,
+          .body = text_of({{"status", status}})};
 }
 
-HttpAnswer Server::models() const {
-  const Json model = {{"id", model_.name},
-                      {"object", "model"},
-                      {"created", 0},
-                      {"owned_by", "dtensor"},
-                      {"max_model_len", queue_.longest()}};
-  return {.body =
-              text_of({{"object", "list"}, {"data", Json::array({model})}})};
+HttpAnswer Server::models(HttpRequest& r) {
+  check_own(r);
+  const Json all = {{"object", "list"}, {"data", {about_model()}}};
+  return {.body = text_of(all)};
 }
 
-HttpAnswer Server::status() const {
+HttpAnswer Server::model(HttpRequest& r) {
+  check_own(r);
+  const std::string name =
+      r.path.substr(std::string_view("/v1/models/").size());
+  if (name != model_.name) throw no_model(name, model_);
+  return {.body = text_of(about_model())};
+}
+
+Json Server::about_model() const {
+  return {{"id", model_.name},
+          {"object", "model"},
+          {"created", 0},
+          {"owned_by", "dtensor"},
+          {"max_model_len", queue_.longest()}};
+}
+
+HttpAnswer Server::status(HttpRequest&) {
   const ServingCounts c = queue_.counts();
   Json json = {{"model", model_.name},
                {"failure", queue_.failure()},
@@ -226,7 +283,8 @@ HttpAnswer Server::status() const {
   return {.body = text_of(json)};
 }
 
-HttpAnswer Server::cancel(const HttpRequest& r) {
+HttpAnswer Server::cancel(HttpRequest& r) {
+  check_own(r);
   // Not Json, which finds a member by walking over all.
   const auto json = nlohmann::json::parse(r.body, nullptr, false);
   const auto id = json.is_object() ? json.find("id") : json.end();
@@ -241,7 +299,7 @@ HttpAnswer Server::cancel(const HttpRequest& r) {
 }
 
 // https://prometheus.io/docs/instrumenting/exposition_formats
-HttpAnswer Server::metrics() const {
+HttpAnswer Server::metrics(HttpRequest&) {
   const ServingCounts c = queue_.counts();
   std::string text;
   const auto add = [&](const char* kind, const char* name, const char* help,
