@@ -4,10 +4,12 @@
 
 import http.client
 import json
+import math
 import os
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import tempfile
 import threading
@@ -64,6 +66,23 @@ def make_long_model():
     return folder
 
 
+def expected():
+    """Three rows of tokens, and the mean loss that transformers computes for them."""
+    with open("tests/nn/data/llama/expected.safetensors", "rb") as f:
+        raw = f.read()
+    size = struct.unpack("<Q", raw[:8])[0]
+    header = json.loads(raw[8:8 + size])
+
+    def values(name, letter):
+        begin, end = header[name]["data_offsets"]
+        part = raw[8 + size + begin:8 + size + end]
+        return struct.unpack(f"<{len(part) // 8}{letter}", part)
+
+    ids = values("input_ids", "q")
+    n = header["input_ids"]["shape"][1]
+    return [list(ids[i:i + n]) for i in range(0, len(ids), n)], values("loss", "d")[0]
+
+
 def setUpModule():
     make_model()
 
@@ -100,11 +119,15 @@ class Serving:
 
     def ask(self, path, body=None, method=None, headers=None):
         """(status, text) of a request."""
+        return self.ask_all(path, body, method, headers)[::2]
+
+    def ask_all(self, path, body=None, method=None, headers=None):
+        """(status, headers, text) of a request."""
         connection, response = self.open(method or ("GET" if body is None else "POST"), path, body,
                                          headers)
         text = response.read().decode()
         connection.close()
-        return response.status, text
+        return response.status, response.headers, text
 
     def complete(self, prompt="Hello", path="/v1/completions", **members):
         status, text = self.ask(path, {"prompt": prompt, "ignore_eos": True, **members})
@@ -314,6 +337,91 @@ class Answers(unittest.TestCase):
                     for one in e["choices"][0]["logprobs"]["content"]]
         self.assertEqual(streamed, content)
 
+    def test_a_prompt_is_echoed(self):
+        text = self.server.text("Hell\u00f6", max_tokens=9)
+        for members in ({}, {"logprobs": 1}):
+            answer = self.server.complete("Hell\u00f6", max_tokens=9, echo=True, **members)
+            self.assertEqual(answer["choices"][0]["text"], "Hell\u00f6" + text)
+            self.assertEqual(answer["usage"]["completion_tokens"], 9)
+            events = self.server.stream(prompt="Hell\u00f6", max_tokens=9, echo=True, **members)
+            self.assertEqual("".join(e["choices"][0]["text"] for e in events), "Hell\u00f6" + text)
+            alone = self.server.complete(["Hell\u00f6", "Bye"], max_tokens=0, echo=True, n=2,
+                                         **members)
+            self.assertEqual([(c["text"], c["finish_reason"]) for c in alone["choices"]],
+                             [(t, "length") for t in ("Hell\u00f6", "Hell\u00f6", "Bye", "Bye")])
+            self.assertEqual(alone["usage"]["completion_tokens"], 0)
+        # Stop strings end the continuation alone.
+        answer = self.server.complete("Hello", max_tokens=9, echo=True, stop="l")["choices"][0]
+        self.assertEqual(answer["text"], "Hello" + self.server.text(max_tokens=9, stop="l"))
+        whole = self.server.complete("x" * 64, max_tokens=0, echo=True, logprobs=0)["choices"][0]
+        self.assertEqual((whole["text"], len(whole["logprobs"]["tokens"])), ("x" * 64, 64))
+
+    def test_logprobs_of_prompts_are_those_of_transformers(self):
+        rows, loss = expected()
+        for members in ({"max_tokens": 0}, {"max_tokens": 1}):
+            # As lm-eval asks, and reads: from the context's tokens to the last but one.
+            choices = self.server.complete(rows, echo=True, logprobs=1, temperature=0, seed=1234,
+                                           **members)["choices"]
+            total = 0
+            for row, choice in zip(rows, choices):
+                got = choice["logprobs"]
+                size = len(row) + members["max_tokens"]
+                for name in ("tokens", "token_logprobs", "top_logprobs", "text_offset"):
+                    self.assertEqual(len(got[name]), size, name)
+                self.assertEqual((got["token_logprobs"][0], got["top_logprobs"][0]), (None, None))
+                total += sum(got["token_logprobs"][1:len(row)])
+                for logprob, best in zip(got["token_logprobs"][1:], got["top_logprobs"][1:]):
+                    self.assertEqual(len(best), 1)
+                    self.assertLessEqual(logprob, max(best.values()) + 1e-5)
+            self.assertAlmostEqual(-total / sum(len(r) - 1 for r in rows), loss, places=5)
+        text = "Hell\u00f6 <s>you"
+        got = self.server.complete(text, max_tokens=2, echo=True, logprobs=0)["choices"][0]
+        tokens = got["logprobs"]["tokens"]
+        self.assertEqual(got["logprobs"]["text_offset"][-2:], [len("Hell\u00f6 you"),
+                                                               len("Hell\u00f6 you") + 1])
+        self.assertEqual(tokens[-6], "<s>")
+        # The logprobs of a text that was generated are those of the same text as a prompt.
+        letters = {str(3 + b): 50 for b in b"abcdefgh"}
+        made = self.server.complete("Hello", max_tokens=20, logprobs=2,
+                                    logit_bias=letters)["choices"][0]
+        again = self.server.complete("Hello" + made["text"], max_tokens=0, echo=True,
+                                     logprobs=2)["choices"][0]["logprobs"]
+        for a, b in zip(made["logprobs"]["token_logprobs"], again["token_logprobs"][5:]):
+            self.assertAlmostEqual(a, b, places=5)
+        for a, b in zip(made["logprobs"]["top_logprobs"], again["top_logprobs"][5:]):
+            self.assertEqual(list(a), list(b))
+        events = self.server.stream(prompt=rows[0], max_tokens=3, echo=True, logprobs=1)
+        streamed = [x for e in events if e["choices"][0]["logprobs"]
+                    for x in e["choices"][0]["logprobs"]["token_logprobs"]]
+        whole = self.server.complete(rows[0], max_tokens=3, echo=True, logprobs=1)["choices"][0]
+        self.assertEqual(streamed, whole["logprobs"]["token_logprobs"])
+
+    def test_members_that_ask_for_nothing(self):
+        want = self.server.text(max_tokens=4)
+        for members in ({"tools": []}, {"parallel_tool_calls": False}, {"tool_choice": "none"},
+                        {"functions": []}, {"suffix": ""}, {"echo": False}, {"tools": None}):
+            self.assertEqual(self.server.text(max_tokens=4, **members), want, members)
+        self.server.chat(max_tokens=2, tools=[], tool_choice="auto", modalities=["text"])
+
+    def test_a_connection_is_kept(self):
+        connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=60)
+        connection.connect()
+        mine = connection.sock
+        for body in ({"prompt": "a", "max_tokens": 2}, {"prompt": "a", "stream": True},
+                     {"prompt": ""}, {"prompt": "b", "max_tokens": 2}):
+            connection.request("POST", "/v1/completions", json.dumps(body))
+            response = connection.getresponse()
+            text = response.read().decode()
+            self.assertEqual(response.status, 200 if body["prompt"] else 400, text)
+            self.assertIs(connection.sock, mine)
+        # In chunks, as for a body of unknown length.
+        connection.request("POST", "/v1/completions", iter([b'{"prompt": "b",', b'"max_tokens": 2}']),
+                           encode_chunked=True, headers={"Transfer-Encoding": "chunked"})
+        chunked = json.loads(connection.getresponse().read())["choices"]
+        self.assertEqual(chunked, json.loads(text)["choices"])
+        self.assertIs(connection.sock, mine)
+        connection.close()
+
     def test_sampling_members(self):
         greedy = self.server.text(max_tokens=8)
         for members in ({"top_k": 1}, {"top_p": 1e-9}, {"min_p": 1}):
@@ -343,6 +451,12 @@ class Answers(unittest.TestCase):
     def test_models_health_metrics_and_page(self):
         models = json.loads(self.server.ask("/v1/models")[1])
         self.assertEqual([m["id"] for m in models["data"]], ["tiny"])
+        self.assertEqual(json.loads(self.server.ask("/v1/models/tiny")[1]), models["data"][0])
+        status, error = self.server.error("/v1/models/other")
+        self.assertEqual((status, error["code"]), (404, "model_not_found"))
+        for path in ("/health", "/v1/models"):
+            status, headers, text = self.server.ask_all(path, method="HEAD")
+            self.assertEqual((status, text), (200, ""))
         self.assertEqual(json.loads(self.server.ask("/health")[1]), {"status": "ok"})
         before = self.server.metrics()
         self.server.complete(max_tokens=7)
@@ -378,7 +492,10 @@ class Refuses(unittest.TestCase):
         with Serving() as server:
             for body, sentence in (
                     ("{", "not a JSON object"), ("[]", "not a JSON object"),
-                    ({"prompt": "a", "tools": []}, "'tools' is not supported"),
+                    ({"prompt": "a", "tools": [{}]}, "'tools' is not supported"),
+                    ({"prompt": "a", "tool_choice": "required"}, "'tool_choice' is not supported"),
+                    ({"prompt": "a", "parallel_tool_calls": 0}, "'parallel_tool_calls'"),
+                    ({"prompt": "a", "suffix": "b"}, "'suffix' is not supported"),
                     ({"prompt": "a", "n": 0}, "'n' is 0, but must be an integer from 1 to 128"),
                     ({"prompt": "a", "n": "1"}, "'n' is \"1\""),
                     ({"prompt": "a", "temperature": -1}, "'temperature' is -1"),
@@ -391,7 +508,10 @@ class Refuses(unittest.TestCase):
                     ({"prompt": "a", "logit_bias": {"x": 1}}, "'logit_bias' has \"x\""),
                     ({"prompt": "a", "logit_bias": {"999": 1}}, "999"),
                     ({"prompt": "a", "stream": 1}, "'stream' is not true or false"),
-                    ({"prompt": "a", "echo": True}, "'echo' is not supported"),
+                    ({"prompt": "a", "echo": 1}, "'echo' is not true or false"),
+                    ({"prompt": "a", "max_tokens": 0}, "'max_tokens' is 0"),
+                    ({"prompt": "x" * 65, "echo": True, "max_tokens": 0}, "the prompt has 65"),
+                    ({"prompt": "x" * 64, "echo": True}, "the prompt has 64 tokens"),
                     ({"prompt": ""}, "no tokens"), ({}, "'prompt' must be"),
                     ({"prompt": {"a": 1}}, "'prompt' must be"),
                     ({"prompt": [999]}, "token 999 of the prompt"),
@@ -417,9 +537,19 @@ class Refuses(unittest.TestCase):
             self.assertEqual((status, error["param"]), (400, "response_format"))
             status, error = server.error(body={"prompt": "a", "model": "gpt-4"})
             self.assertEqual((status, error["code"]), (404, "model_not_found"))
-            self.assertEqual(server.error("/v1/nothing")[0], 404)
-            self.assertEqual(server.error("/v1/completions")[0], 405)
-            self.assertEqual(server.error("/health", "{}")[0], 405)
+            for path in ("/v1/nothing", "/v1", "/nothing", "/v1/completions/"):
+                for method in ("GET", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"):
+                    self.assertEqual(server.error(path, method=method)[0], 404, (path, method))
+            for path, allowed in (("/v1/completions", "POST"), ("/v1/chat/completions", "POST"),
+                                  ("/cancel", "POST"), ("/", "GET, HEAD"),
+                                  ("/health", "GET, HEAD"), ("/v1/models", "GET, HEAD"),
+                                  ("/v1/models/tiny", "GET, HEAD"), ("/status", "GET, HEAD")):
+                for method in ("GET", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"):
+                    if method in allowed:
+                        continue
+                    status, headers, text = server.ask_all(path, method=method)
+                    self.assertEqual((status, headers["Allow"]), (405, allowed), (path, method))
+                    self.assertIn(f"use {allowed.split(',')[0]} for {path}", text)
             self.assertEqual(server.error(body={"prompt": "a"},
                                           headers={"Sec-Fetch-Site": "cross-site"})[0], 403)
             self.assertEqual(server.ask("/v1/completions", "x" * (9 << 20))[0], 413)
@@ -430,12 +560,75 @@ class Refuses(unittest.TestCase):
             for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "secret"},
                             {"Authorization": "Bearer secrets"}):
                 for path, body in (("/v1/models", None), ("/v1/completions", {"prompt": "a"}),
-                                   ("/cancel", {"id": 0})):
+                                   ("/v1/models/tiny", None), ("/status", None),
+                                   ("/metrics", None), ("/cancel", {"id": 0})):
                     status, error = server.error(path, body, headers=headers)
                     self.assertEqual((status, error["code"]), (401, "invalid_api_key"))
             right = {"Authorization": "Bearer secret"}
             self.assertEqual(server.ask("/v1/completions", {"prompt": "a"}, headers=right)[0], 200)
+            for path in ("/status", "/metrics"):
+                self.assertEqual(server.ask(path, headers=right)[0], 200)
+            for path in ("/health", "/"):
+                self.assertEqual(server.ask(path)[0], 200)
+
+    def test_other_hosts(self):
+        with Serving("--allow-host", "Model.example", "--allow-host", "b.example") as server:
+            for host in (f"localhost:{server.port}", "LOCALHOST:9000", "127.0.0.1", "[::1]:80",
+                         "model.example", "MODEL.EXAMPLE:443", "b.example"):
+                self.assertEqual(server.ask("/health", headers={"Host": host})[0], 200, host)
+            status, text = server.ask("/health", headers={"Host": "evil.example:80"})
+            self.assertEqual(status, 403)
+            for part in ("evil.example", "b.example", "model.example", "localhost", "--allow-host"):
+                self.assertIn(part, text)
+
+    def test_many_at_once_are_all_answered(self):
+        with Serving("--mesh", "tp=2", "--max-requests", "4") as server:
+            results = []
+
+            def ask(i):
+                try:
+                    status, headers, _ = server.ask_all("/v1/completions", {
+                        "prompt": "a" * (1 + i % 9), "max_tokens": 20, "ignore_eos": True})
+                    results.append((status, headers["Retry-After"]))
+                except (OSError, http.client.HTTPException) as e:
+                    results.append((0, repr(e)))
+
+            threads = [threading.Thread(target=ask, args=(i,)) for i in range(200)]
+            for t in threads:
+                t.start()
+            for t in threads:
+                t.join()
+            self.assertEqual(len(results), 200)
+            self.assertLessEqual(set(results), {(200, None), (429, "1"), (503, "1")})
+            self.assertIn((200, None), results)
             self.assertEqual(server.ask("/health")[0], 200)
+
+    def test_large_prompts_take_no_memory(self):
+        with Serving() as server:
+            def megabytes(name):
+                with open(f"/proc/{server.process.pid}/status") as f:
+                    return next(int(line.split()[1]) / 1024 for line in f if line.startswith(name))
+
+            server.complete(max_tokens=2)
+            before = megabytes("VmRSS")
+            body = json.dumps({"prompt": "x" * 8_300_000})
+            errors = []
+            threads = [threading.Thread(target=lambda: errors.append(server.error(body=body)))
+                       for _ in range(4)]
+            for t in threads:
+                t.start()
+            for t in threads:
+                t.join()
+            for status, error in errors:
+                self.assertEqual((status, error["code"]), (400, "context_length_exceeded"))
+                self.assertIn("the prompt has 8300000 bytes", error["message"])
+                self.assertIn("64 tokens, which are at most 1280 bytes", error["message"])
+            # A chat's text is that of its template.
+            chat = {"messages": [{"role": "user", "content": "x" * 1281}]}
+            self.assertIn("the prompt has 1298 bytes",
+                          server.error("/v1/chat/completions", chat)[1]["message"])
+            self.assertLess(megabytes("VmHWM") - before, 200)
+            self.assertLess(megabytes("VmRSS") - before, 60)
 
     def test_too_many(self):
         with Serving("--max-requests", "2") as server:
@@ -472,7 +665,7 @@ class Refuses(unittest.TestCase):
                 self.assertIn(sentence, error["message"])
                 self.assertLess(time.monotonic() - begun, 5)
             # Brackets and colons of a text do not count.
-            self.assertIn("the prompt has 60000 tokens",
+            self.assertIn("the prompt has 60000 bytes",
                           server.error(body={"prompt": '[{:"\\' * 12000})[1]["message"])
             self.assertEqual(len(server.text(max_tokens=1)), 1)
 
@@ -593,6 +786,41 @@ class Ends(unittest.TestCase):
         self.assertIn('"type":"server_error"', text)
         connection.close()
 
+    def test_texts_go_on_after_sigterm(self):
+        server = Serving("--mesh", "tp=2", "--batch", "1", "--drain", "60")
+        connection, response = server.open("POST", "/v1/completions", {**self.LONG, "n": 8})
+        response.readline()
+        server.process.send_signal(signal.SIGTERM)
+        end = time.monotonic() + 20
+        while server.ask("/health")[0] == 200 and time.monotonic() < end:
+            time.sleep(0.01)
+        self.assertEqual(server.ask("/health"), (503, '{"status":"ending"}'))
+        status, headers, text = server.ask_all("/v1/completions", {"prompt": "a"})
+        self.assertEqual((status, headers["Retry-After"]), (503, "1"))
+        self.assertIn("is about to end", text)
+        self.assertIsNone(server.process.poll())
+        events = response.read().decode().split("\n\n")
+        self.assertEqual(events[-2:], ["data: [DONE]", ""])
+        connection.close()
+        self.assertEqual(server.process.wait(timeout=20), 143)
+        self.assertIn("interrupted by SIGTERM", server.stop()[1])
+
+    def test_the_time_to_go_on_is_limited(self):
+        for seconds, signals in (("0.5", 1), ("600", 2)):
+            server = Serving("--mesh", "tp=2", "--batch", "1", "--drain", seconds, "--model",
+                             make_long_model())
+            connection, response = server.open(
+                "POST", "/v1/completions", {"prompt": "a", "max_tokens": 50000, "stream": True})
+            response.readline()
+            for _ in range(signals):
+                server.process.send_signal(signal.SIGTERM)
+                time.sleep(0.4)
+            text = response.read().decode()
+            self.assertIn('"message":"[run] interrupted by SIGTERM"', text)
+            connection.close()
+            self.assertEqual(server.process.wait(timeout=20), 143)
+            server.stop()
+
     def test_an_idle_server_does_little(self):
         with Serving("--mesh", "tp=2") as server:
             server.complete(max_tokens=2)
@@ -610,6 +838,21 @@ class Ends(unittest.TestCase):
         with Serving("--mesh", "tp=2", "--timeout", "0.6") as server:
             time.sleep(1.5)
             self.assertEqual(server.complete()["usage"]["completion_tokens"], 16)
+
+
+class Flags(unittest.TestCase):
+    def test_bad_input_ends_with_2(self):
+        for program, flags in ((SERVE, ["--length", "65"]), (SERVE, ["--length", "1000000"]),
+                               (GENERATE, ["--prompt", "a", "--tokens", "100000"])):
+            done = subprocess.run([program, "--model", MODEL, *flags], capture_output=True,
+                                  text=True)
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn(f"texts of {flags[-1]} tokens are asked for, but the model's longest "
+                          "sequence is 64", done.stderr)
+        # Without a cache, a text may leave the sequence behind.
+        done = subprocess.run([GENERATE, "--model", MODEL, "--prompt", "a", "--tokens", "65",
+                               "--no-cache"], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
 
 
 class Processes(unittest.TestCase):
@@ -650,6 +893,35 @@ class Processes(unittest.TestCase):
         self.other.kill()
         self.assertEqual(server.process.wait(timeout=20), 1)
         server.stop()
+
+    def test_a_rank_that_stops_holds_clients_for_ten_seconds(self):
+        server = self.start()
+        connection, response = server.open("POST", "/v1/completions", Ends.LONG)
+        response.readline()
+        self.other.send_signal(signal.SIGSTOP)
+        begun = time.monotonic()
+        text = response.read().decode()
+        self.assertLess(time.monotonic() - begun, 30)
+        self.assertIn("rank 1", json.loads(text.split("data: ")[-1])["error"]["message"])
+        connection.close()
+        self.other.kill()
+        self.assertEqual(server.process.wait(timeout=20), 1)
+        server.stop()
+
+    def test_sigterm_of_any_process_lets_texts_go_on(self):
+        for which in ("main", "other", "both"):
+            server = self.start("--drain", "60")
+            connection, response = server.open("POST", "/v1/completions", {**Ends.LONG, "n": 8})
+            response.readline()
+            for name, process in (("main", server.process), ("other", self.other)):
+                if which in (name, "both"):
+                    process.send_signal(signal.SIGTERM)
+            text = response.read().decode()
+            self.assertTrue(text.endswith("data: [DONE]\n\n"), text[-300:])
+            connection.close()
+            self.assertEqual(server.process.wait(timeout=20), 143, which)
+            self.assertEqual(self.other.wait(timeout=20), 143, which)
+            server.stop()
 
     def test_a_rank_that_dies_ends_the_requests_within_a_second(self):
         server = self.start()
