@@ -24,6 +24,7 @@ constexpr size_t kMostBody = 8 << 20;
 // Clients should not wait long for a rank that does not answer. Loading takes
 // some ranks longer than others, so that it has the limit of other programs.
 constexpr std::chrono::seconds kTimeout{10};
+constexpr double kLongestDrain = 1e6;  // seconds
 
 struct Args {
   CheckpointFlags model;
@@ -122,6 +123,9 @@ int main(int argc, char** argv) {
         a.model.check();
         a.dry.check(program);
         a.model.check_length(a.engine.length);
+        DT_CHECK(a.drain <= examples::kLongestDrain, "--drain",
+                 "{} s is more than {} s; write at most that", a.drain,
+                 examples::kLongestDrain);
       },
       [&] { examples::serve(a, program); });
 }

@@ -206,7 +206,11 @@ HttpAnswer Server::complete(HttpRequest& r) {
     throw ApiError(429, fmt::format("at most {} texts may run and wait at "
                                     "once; ask again later",
                                     most_));
-  if (!open->request.stream) return whole(*open, r.socket);
+  if (!open->request.stream) {
+    HttpAnswer a = whole(*open, r.socket);
+    a.held = std::move(open);  // a queue that drains waits until it is sent
+    return a;
+  }
   return {.type = "text/event-stream",
           .stream = [open, socket = r.socket](const HttpAnswer::Send& send) {
             stream(*open, socket, send);

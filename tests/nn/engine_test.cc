@@ -488,6 +488,38 @@ TEST(Engine, ScoresPrompts) {
   }
 }
 
+// Clients tell by equal numbers whether a text is what the model would have
+// written.
+TEST(Engine, ALikeliestTokenHasTheLogprobOfTheLikeliest) {
+  for (const char* mesh : {"dp=1", "tp=2", "tp=3"})
+    for (const DType dtype : {DType::kF32, DType::kBF16})
+      on_mesh<int>(mesh, [&](const Mesh& m) {
+        const auto model =
+            from_pretrained("tests/nn/data/llama", m, {.dtype = dtype});
+        Ids text = {7, 3, 11};
+        for (const int64_t t :
+             generate(*model, {.tokens = 20,
+                              .prompt = text,
+                              .sampling = {.temperature = 0}}))
+          text.push_back(t);
+        Engine engine(*model, {.texts = 1});
+        size_t at = 0;
+        engine.add({.prompt = text,
+                    .tokens = 0,
+                    .likeliest = 2,
+                    .scores_prompt = true,
+                    .on_prompt = [&](const DrawnToken& t) {
+                      if (at++ < 3) return;
+                      EXPECT_EQ(t.logprob, t.likeliest[0].second);
+                      EXPECT_LE(t.likeliest[1].second, t.logprob);
+                    }});
+        while (engine.step()) {
+        }
+        EXPECT_EQ(at, text.size());
+        return 0;
+      });
+}
+
 // A prompt may fill the model's longest sequence, and its beginning is computed
 // again if another text has it in the cache.
 TEST(Engine, ScoresWholePrompts) {
