@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "dtensor/nn/text/effort.h"
 #include "dtensor/nn/text/unicode.h"
 #include "dtensor/placement/error.h"
 
@@ -40,10 +41,12 @@ void TokenFinder::split(
   for (size_t at = 0; at < text.size();) {
     size_t length = 0;
     const AddedToken* token = nullptr;
-    if (begins_[static_cast<uint8_t>(text[at])])
-      trie_.prefixes(text.substr(at), [&](size_t n, int32_t i) {
+    if (begins_[static_cast<uint8_t>(text[at])]) {
+      const auto longer = [&](size_t n, int32_t i) {
         length = n, token = &tokens_[static_cast<size_t>(i)];
-      });
+      };
+      Effort::take(trie_.prefixes(text.substr(at), longer), "added_tokens");
+    }
     if (!token) {
       at++;
       continue;

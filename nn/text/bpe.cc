@@ -94,7 +94,7 @@ class Bpe : public Model {
       DT_CHECK(left >= 0 && right >= 0 && result >= 0, "tokenizer",
                "{}[{}] is {}, but the vocabulary lacks one of the two tokens "
                "or their union",
-               f.place(), rank, x.dump());
+               f.place(), rank, shortened(x.dump(), 200));
       // The last of two merges of one pair counts.
       merges_.set(pair(left, right),
                   rank++ << 32 | static_cast<uint32_t>(result));

@@ -3,6 +3,7 @@
 
 #include <cstring>
 
+#include "dtensor/nn/text/effort.h"
 #include "dtensor/nn/text/unicode.h"
 
 namespace dtensor::nn::text {
@@ -29,7 +30,7 @@ std::string from_base64(const Field& f) {
 
 }  // namespace
 
-Charsmap::Charsmap(const Field& f) {
+Charsmap::Charsmap(const Field& f) : place_(f.place()) {
   const std::string bytes = from_base64(f);
   uint32_t size = 0;
   if (bytes.size() >= sizeof size)
@@ -64,12 +65,16 @@ const char* Charsmap::find(std::string_view key) const {
 std::string Charsmap::apply(std::string_view text) const {
   std::string result;
   result.reserve(text.size());
+  const auto add = [&](std::string_view by) {
+    Effort::write(by.size(), place_);
+    result += by;
+  };
   for (size_t at = 0; at < text.size();) {
     const size_t end = grapheme_end(text, at);
     const std::string_view grapheme = text.substr(at, end - at);
     const char* whole = grapheme.size() < 6 ? find(grapheme) : nullptr;
     if (whole) {
-      result += whole;
+      add(whole);
       at = end;
     }
     while (at < end) {
@@ -77,7 +82,7 @@ std::string Charsmap::apply(std::string_view text) const {
       next_char(text, at);
       const std::string_view one = text.substr(begin, at - begin);
       if (const char* by = find(one)) {
-        result += by;
+        add(by);
       } else {
         result += one;
       }

@@ -25,6 +25,7 @@ class Charsmap {
   // The replacement of the shortest prefix that the table has; null if none.
   const char* find(std::string_view key) const;
 
+  std::string place_;
   std::vector<uint32_t> trie_;  // a double array, in darts-clone's layout
   std::string texts_;
 };

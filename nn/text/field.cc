@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <iterator>
 
 #include "dtensor/nn/text/unicode.h"
 
@@ -10,14 +11,48 @@ namespace dtensor::nn::text {
 
 using nlohmann::json;
 
-json read_json(const std::string& path) {
-  std::ifstream file(path);
-  DT_CHECK(file.good(), "tokenizer", "cannot read {}", path);
-  try {
-    return json::parse(file);
-  } catch (const json::exception& e) {
-    fail("tokenizer", "{} is not JSON: {}", path, e.what());
+namespace {
+
+constexpr size_t kMostSteps = 64;
+constexpr int kDeepest = 64;
+
+// Readers of nested values, and even the JSON library where it writes them,
+// recurse.
+void check_depth(std::string_view text, const std::string& path) {
+  int depth = 0;
+  bool in_string = false;
+  for (size_t i = 0; i < text.size(); i++) {
+    const char c = text[i];
+    if (in_string && c == '\\')
+      i++;
+    else if (c == '"')
+      in_string = !in_string;
+    else if (!in_string && (c == '[' || c == '{'))
+      DT_CHECK(++depth <= kDeepest, "tokenizer",
+               "{} nests lists and objects more than {} deep", path, kDeepest);
+    else if (!in_string && (c == ']' || c == '}'))
+      depth--;
   }
+}
+
+}  // namespace
+
+json read_json(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  DT_CHECK(file.good(), "tokenizer", "cannot read {}", path);
+  const std::string text(std::istreambuf_iterator<char>(file), {});
+  check_depth(text, path);
+  try {
+    return json::parse(text);
+  } catch (const json::exception& e) {
+    fail("tokenizer", "{} is not JSON: {}", path, shortened(e.what()));
+  }
+}
+
+std::string shortened(std::string_view text, size_t most) {
+  if (text.size() <= most) return valid_utf8(text);
+  return valid_utf8(text.substr(0, decided_bytes(text.substr(0, most)))) +
+         "...";
 }
 
 Field Field::at(const std::string& name) const {
@@ -69,7 +104,7 @@ char32_t Field::character() const {
 Regex Field::pattern() const {
   only({"String", "Regex"});
   const Field regex = at("Regex");
-  return regex.is_null() ? Regex::literal(at("String").text())
+  return regex.is_null() ? Regex::literal(at("String").text(), place_)
                          : Regex(regex.text(), place_);
 }
 
@@ -78,17 +113,18 @@ void Field::only(std::initializer_list<std::string_view> names) const {
   for (const auto& [name, value] : value_->items())
     DT_CHECK(name == "type" || std::ranges::count(names, name), "tokenizer",
              "{}.{} is {}, but this library does not know that member", place_,
-             name, value.dump());
+             name, shortened(value.dump(), 200));
 }
 
 void Field::refuse(std::string_view want) const {
-  std::string shown = value_->dump();
-  if (shown.size() > 200) {
-    shown.resize(200);
-    shown += "...";
-  }
   fail("tokenizer", "{} is {}, but this library reads only {} there", place_,
-       shown, want);
+       shortened(value_->dump(), 200), want);
+}
+
+void Field::check_steps(size_t before) const {
+  DT_CHECK(before < kMostSteps, "tokenizer",
+           "{} is one step too many: this library reads at most {}", place_,
+           kMostSteps);
 }
 
 }  // namespace dtensor::nn::text

@@ -14,8 +14,13 @@
 
 namespace dtensor::nn::text {
 
-// Reads a file; throws Error if it is not JSON.
+// Reads a file; throws Error if it is not JSON, or if lists and objects nest
+// more than 64 deep.
 nlohmann::json read_json(const std::string& path);
+
+// A text of a file as an error shows it: in UTF-8, and no longer than `most`
+// bytes and "...".
+std::string shortened(std::string_view text, size_t most = 1000);
 
 // A value of a file, with its place: "DIR/tokenizer.json: decoder.type". The
 // file's json outlives it.
@@ -44,6 +49,9 @@ class Field {
   // Refuses members other than `type` and these.
   void only(std::initializer_list<std::string_view> names) const;
   [[noreturn]] void refuse(std::string_view want) const;
+  // Refuses this step of a normalizer, pre-tokenizer or decoder that has so
+  // many already, if those are 64.
+  void check_steps(size_t before) const;
 
  private:
   const nlohmann::json* value_;

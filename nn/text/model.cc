@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dtensor/nn/text/model.h"
 
-#include <limits>
-
 namespace dtensor::nn::text {
 namespace {
 
@@ -16,12 +14,13 @@ std::string type_of(const Field& f) {
 }  // namespace
 
 void Vocabulary::add(std::string token, int64_t id, const std::string& where) {
-  DT_CHECK(id >= 0 && id < std::numeric_limits<int32_t>::max() / 2, "tokenizer",
-           "{} gives \"{}\" the id {}; ids are 0 to 2^30", where, token, id);
+  DT_CHECK(is_id(id), "tokenizer",
+           "{} gives \"{}\" the id {}; ids are from 0 to below 2^22", where,
+           shortened(token, 200), id);
   const auto at = static_cast<size_t>(id);
   if (at >= tokens_.size()) tokens_.resize(at + 1);
   DT_CHECK(!tokens_[at], "tokenizer", "{} gives the id {} to \"{}\" and \"{}\"",
-           where, id, *tokens_[at], token);
+           where, id, shortened(*tokens_[at], 200), shortened(token, 200));
   const auto entry =
       ids_.insert_or_assign(std::move(token), static_cast<int32_t>(id)).first;
   tokens_[at] = &entry->first;

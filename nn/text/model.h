@@ -12,11 +12,15 @@
 
 namespace dtensor::nn::text {
 
+// Whether an id is one that a file may give: ids have gaps, but memory for
+// each.
+inline bool is_id(int64_t id) { return id >= 0 && id < int64_t{1} << 22; }
+
 // Tokens by id and ids by token.
 class Vocabulary {
  public:
   // The last of a token's ids counts. Throws Error, beginning with `where`, if
-  // the id is taken.
+  // the id is taken, or is_id() is false for it.
   void add(std::string token, int64_t id, const std::string& where);
 
   // -1 for a token that there is not.

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "dtensor/nn/text/charsmap.h"
+#include "dtensor/nn/text/effort.h"
 #include "dtensor/nn/text/unicode.h"
 
 namespace dtensor::nn::text {
@@ -107,12 +108,15 @@ std::string characters_as_bytes(std::string_view text) {
   return bytes;
 }
 
-Normalizer::Normalizer(const Field& f) {
+Normalizer::Normalizer(const Field& f) : place_(f.place()) {
   if (!f.is_null()) add(f);
 }
 
 void Normalizer::operator()(Draft& draft) const {
-  for (const auto& step : steps_) step(draft);
+  for (const auto& step : steps_) {
+    step(draft);
+    Effort::write(draft.text.size(), place_);
+  }
 }
 
 void Normalizer::add(const Field& f) {
@@ -120,6 +124,7 @@ void Normalizer::add(const Field& f) {
                                                      {"NFD", Form::kNfd},
                                                      {"NFKC", Form::kNfkc},
                                                      {"NFKD", Form::kNfkd}};
+  f.check_steps(steps_.size());
   const std::string type = f.type();
   if (const auto form = kForms.find(type); form != kForms.end()) {
     f.only({});

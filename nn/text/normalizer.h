@@ -27,6 +27,7 @@ class Normalizer {
 
  private:
   void add(const Field&);
+  std::string place_;
   std::vector<std::function<void(Draft&)>> steps_;
 };
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "dtensor/nn/text/effort.h"
 #include "dtensor/nn/text/normalizer.h"
 #include "dtensor/nn/text/unicode.h"
 
@@ -20,18 +21,20 @@ Regex known(std::string_view pattern) { return {pattern, "pre_tokenizer"}; }
 
 // Replaces each piece's text by change(piece), if that has a value.
 template <class Change>
-auto each(Change change) {
-  return [change](Pieces& pieces) {
+auto each(Change change, const std::string& place) {
+  return [change, place](Pieces& pieces) {
     for (Piece& piece : pieces.list) {
       auto text = change(piece);
-      if (text) piece.text = pieces.owned.emplace_back(*std::move(text));
+      if (!text) continue;
+      Effort::write(text->size(), place);
+      piece.text = pieces.owned.emplace_back(*std::move(text));
     }
   };
 }
 
 }  // namespace
 
-PreTokenizer::PreTokenizer(const Field& f) {
+PreTokenizer::PreTokenizer(const Field& f) : place_(f.place()) {
   if (!f.is_null()) add(f);
 }
 
@@ -100,10 +103,12 @@ void PreTokenizer::add_split(const Regex& regex, Keep keep, bool invert) {
 void PreTokenizer::add_byte_level(const Field& f) {
   f.only({"add_prefix_space", "trim_offsets", "use_regex"});
   if (f.at("add_prefix_space").flag_or(true))
-    steps_.push_back(each([](const Piece& piece) -> std::optional<std::string> {
-      if (piece.text.starts_with(' ')) return std::nullopt;
-      return " " + std::string(piece.text);
-    }));
+    steps_.push_back(each(
+        [](const Piece& piece) -> std::optional<std::string> {
+          if (piece.text.starts_with(' ')) return std::nullopt;
+          return " " + std::string(piece.text);
+        },
+        place_));
   if (f.at("use_regex").flag_or(true))
     add_split(known(kWords), Keep::kIsolated);
   ends_with_bytes_ = true;
@@ -119,23 +124,30 @@ void PreTokenizer::add_metaspace(const Field& f) {
       f.at("add_prefix_space").flag_or(true) ? "always" : "never");
   if (when != "always" && when != "first" && when != "never")
     scheme.refuse("always, first and never");
-  const Regex space = Regex::literal(" ");
-  steps_.push_back(each([=](const Piece& piece) {
-    std::string text = space.replace(piece.text, sign);
-    const bool wanted = when == "always" || (when == "first" && piece.first);
-    if (wanted && !text.starts_with(sign)) text.insert(0, sign);
-    return std::optional(std::move(text));
-  }));
-  if (f.at("split").flag_or(true)) add_split(Regex::literal(sign), Keep::kNext);
+  const Regex space = Regex::literal(" ", place_);
+  steps_.push_back(each(
+      [=](const Piece& piece) {
+        std::string text = space.replace(piece.text, sign);
+        const bool wanted =
+            when == "always" || (when == "first" && piece.first);
+        if (wanted && !text.starts_with(sign)) text.insert(0, sign);
+        return std::optional(std::move(text));
+      },
+      place_));
+  if (f.at("split").flag_or(true))
+    add_split(Regex::literal(sign, place_), Keep::kNext);
 }
 
 void PreTokenizer::add(const Field& f) {
+  f.check_steps(steps_.size());
   const std::string type = f.type();
   // Bytes become characters for the step after ByteLevel, if there is one.
   if (std::exchange(ends_with_bytes_, false))
-    steps_.push_back(each([](const Piece& piece) {
-      return std::optional(bytes_as_characters(piece.text));
-    }));
+    steps_.push_back(each(
+        [](const Piece& piece) {
+          return std::optional(bytes_as_characters(piece.text));
+        },
+        place_));
   if (type == "Sequence") {
     f.only({"pretokenizers"});
     for (const Field& step : f.at("pretokenizers").list()) add(step);

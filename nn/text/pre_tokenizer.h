@@ -46,6 +46,7 @@ class PreTokenizer {
   void add_metaspace(const Field&);
   static Keep keep(const Field&);
 
+  std::string place_;
   std::vector<Step> steps_;
   bool ends_with_bytes_ = false;
 };

@@ -4,14 +4,27 @@
 
 #include <pcre2.h>
 
+#include "dtensor/nn/text/effort.h"
+#include "dtensor/nn/text/field.h"
 #include "dtensor/nn/text/unicode.h"
 #include "dtensor/placement/error.h"
 
 namespace dtensor::nn::text {
 namespace {
 
-// Word characters of Oniguruma: Unicode's and, below U+0100, six numerals.
-// Word characters of Oniguruma. The ones of PCRE2 lack marks.
+constexpr size_t kMostBytes = 8192;
+constexpr uint32_t kMostGroups = 256;
+// PCRE2 counts how often a match goes back and tries something else. Words of
+// good patterns take fewer tries than the first limit; each of the next is
+// eight times the one before it. A try counts as several steps of an effort, as
+// it may read many characters.
+constexpr uint32_t kFirstTries = 128;
+constexpr uint32_t kMostTries = kFirstTries << 21;
+constexpr uint64_t kStepsOfTry = 16;
+constexpr uint32_t kMostHeap = 65536;  // KiB
+
+// Word characters of Oniguruma: Unicode's and, below U+0100, six numerals. The
+// ones of PCRE2 lack marks.
 constexpr std::string_view kWord =
     R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{B2}\x{B3}\x{B9}\x{BC}-\x{BE})";
 
@@ -104,19 +117,67 @@ std::string translated(std::string_view pattern, const std::string& where) {
   return result;
 }
 
+std::string message_of(int error) {
+  char message[256] = "";
+  pcre2_get_error_message(error, reinterpret_cast<PCRE2_UCHAR*>(message),
+                          sizeof message);
+  return message;
+}
+
+// What a thread matches with.
+class Matcher {
+ public:
+  Matcher() {
+    pcre2_set_heap_limit(limits, kMostHeap);
+    pcre2_set_match_limit(limits, kFirstTries);
+  }
+  ~Matcher() {
+    pcre2_match_context_free(limits);
+    pcre2_match_data_free(data);
+  }
+  Matcher(const Matcher&) = delete;
+  Matcher& operator=(const Matcher&) = delete;
+
+  // Calls match() with limits that grow while it needs more tries.
+  template <class Match>
+  int match_harder(const Match& match, const std::string& where) {
+    int found = PCRE2_ERROR_MATCHLIMIT;
+    uint32_t tries = kFirstTries;
+    while (found == PCRE2_ERROR_MATCHLIMIT && tries < kMostTries) {
+      tries *= 8;
+      Effort::take(kStepsOfTry * tries, where);
+      pcre2_set_match_limit(limits, tries);
+      found = match();
+      pcre2_set_match_limit(limits, kFirstTries);
+    }
+    return found;
+  }
+
+  pcre2_match_data* const data = pcre2_match_data_create(1, nullptr);
+  pcre2_match_context* const limits = pcre2_match_context_create(nullptr);
+};
+
 pcre2_code* compiled(std::string_view pattern, uint32_t options,
                      std::string_view shown, const std::string& where) {
+  DT_CHECK(shown.size() <= kMostBytes, "tokenizer",
+           "{} has {} bytes, but this library reads patterns of at most {}",
+           where, shown.size(), kMostBytes);
   int error = 0;
   size_t at = 0;
   pcre2_code* code =
       pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()),
                     pattern.size(), options, &error, &at, nullptr);
   if (!code) {
-    char message[256];
-    pcre2_get_error_message(error, reinterpret_cast<PCRE2_UCHAR*>(message),
-                            sizeof message);
-    fail("tokenizer", "{} is {}, which PCRE2 does not read: {}", where, shown,
-         message);
+    fail("tokenizer", "{} is {}, which PCRE2 does not read: {}", where,
+         shortened(shown), message_of(error));
+  }
+  uint32_t groups = 0;
+  pcre2_pattern_info(code, PCRE2_INFO_CAPTURECOUNT, &groups);
+  if (groups > kMostGroups) {
+    pcre2_code_free(code);
+    fail("tokenizer",
+         "{} has {} groups, but this library reads patterns with at most {}",
+         where, groups, kMostGroups);
   }
   // Without a compiler for this processor, PCRE2 interprets the pattern.
   pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);
@@ -126,42 +187,46 @@ pcre2_code* compiled(std::string_view pattern, uint32_t options,
 }  // namespace
 
 struct Regex::Code {
-  explicit Code(pcre2_code* c) : code(c) {}
+  Code(pcre2_code* c, std::string place) : code(c), where(std::move(place)) {}
   Code(const Code&) = delete;
   Code& operator=(const Code&) = delete;
   ~Code() { pcre2_code_free(code); }
   pcre2_code* code;
+  std::string where;
 };
 
 Regex::Regex(std::string_view pattern, const std::string& where)
     // Oniguruma's ^ and $ match at each line.
     : code_(std::make_shared<Code>(
           compiled(translated(pattern, where),
-                   PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE, pattern, where))) {}
+                   PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE, pattern, where),
+          where)) {}
 
-Regex Regex::literal(std::string_view text) {
+Regex Regex::literal(std::string_view text, const std::string& where) {
   return Regex(std::make_shared<Code>(
-      compiled(text, PCRE2_UTF | PCRE2_LITERAL, text, "a text")));
+      compiled(text, PCRE2_UTF | PCRE2_LITERAL, text, where), where));
 }
 
 std::optional<Range> Regex::find(std::string_view text, size_t from) const {
-  thread_local const std::unique_ptr<pcre2_match_data,
-                                     decltype(&pcre2_match_data_free)>
-      data(pcre2_match_data_create(1, nullptr), pcre2_match_data_free);
-  const auto match = [&](uint32_t options) {
-    return pcre2_match(code_->code, reinterpret_cast<PCRE2_SPTR>(text.data()),
-                       text.size(), from, PCRE2_NO_UTF_CHECK | options,
-                       data.get(), nullptr);
-  };
   if (from > text.size()) return std::nullopt;
-  int found = match(0);
-  // The compiled pattern's stack is small; the interpreter's is the heap.
-  if (found == PCRE2_ERROR_JIT_STACKLIMIT) found = match(PCRE2_NO_JIT);
+  thread_local Matcher matcher;
+  const auto match = [&] {
+    const auto with = [&](uint32_t options) {
+      return pcre2_match(code_->code, reinterpret_cast<PCRE2_SPTR>(text.data()),
+                         text.size(), from, PCRE2_NO_UTF_CHECK | options,
+                         matcher.data, matcher.limits);
+    };
+    const int found = with(0);
+    // The compiled pattern's stack is small; the interpreter's is the heap.
+    return found == PCRE2_ERROR_JIT_STACKLIMIT ? with(PCRE2_NO_JIT) : found;
+  };
+  int found = match();
+  if (found == PCRE2_ERROR_MATCHLIMIT) [[unlikely]]
+    found = matcher.match_harder(match, code_->where);
   if (found == PCRE2_ERROR_NOMATCH) return std::nullopt;
-  DT_CHECK(found >= 0, "tokenizer",
-           "PCRE2 gave up on a text of {} bytes with error {}", text.size(),
-           found);
-  const size_t* ends = pcre2_get_ovector_pointer(data.get());
+  DT_CHECK(found >= 0, "tokenizer", "{} fails on a text of {} bytes: {}",
+           code_->where, text.size(), message_of(found));
+  const size_t* ends = pcre2_get_ovector_pointer(matcher.data);
   return Range{ends[0], ends[1]};
 }
 
@@ -177,10 +242,12 @@ std::string Regex::replace(std::string_view text, std::string_view by) const {
   std::string result;
   size_t at = 0;
   each(text, [&](Range match) {
+    Effort::write(by.size(), code_->where);
     result += text.substr(at, match.begin - at);
     result += by;
     at = match.end;
   });
+  if (at == 0 && result.empty()) return std::string(text);
   result += text.substr(at);
   return result;
 }

@@ -23,14 +23,16 @@ class Regex {
  public:
   // A pattern in the syntax of Oniguruma, which Hugging Face's tokenizers use.
   // \s, \w and \b mean Unicode's properties, as there. Throws Error, beginning
-  // with `where`, for a pattern that PCRE2 would read otherwise or not at all.
+  // with `where`, for a pattern that PCRE2 would read otherwise or not at all,
+  // that has more than 8,192 bytes, or more than 256 groups.
   Regex(std::string_view pattern, const std::string& where);
 
-  // A pattern that matches exactly this text.
-  static Regex literal(std::string_view text);
+  // A pattern that matches exactly this text, of at most 8,192 bytes.
+  static Regex literal(std::string_view text, const std::string& where);
 
   // Calls found(match) for each match in order. A match may be empty, but not
-  // where the one before it ends. The text is valid UTF-8.
+  // where the one before it ends. The text is valid UTF-8. Matching is part of
+  // the thread's Effort.
   template <class Found>
   void each(std::string_view text, const Found& found) const {
     size_t from = 0, last = ~size_t{0};
@@ -48,7 +50,7 @@ class Regex {
     return find(text, 0).has_value();
   }
 
-  // The text with each match replaced.
+  // The text with each match replaced, which the thread's Effort bounds.
   std::string replace(std::string_view text, std::string_view by) const;
 
  private:

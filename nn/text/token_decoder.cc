@@ -113,8 +113,10 @@ class Strip : public DecodeStep {
   void push(Chunk chunk, const Sink& next) override {
     if (chunk.begins) left_ = front_;
     std::string& text = chunk.text;
-    for (; left_ > 0 && text.starts_with(sign_); left_--)
-      text.erase(0, sign_.size());
+    size_t begin = 0;
+    for (; left_ > 0 && text.compare(begin, sign_.size(), sign_) == 0; left_--)
+      begin += sign_.size();
+    text.erase(0, begin);
     if (!text.empty()) left_ = 0;
     // Signs at the end wait, since the token may go on.
     text.insert(0, std::exchange(waiting_, {}));
@@ -155,13 +157,16 @@ class BpeDecoder : public DecodeStep {
 
 // English without the spaces before signs, in the order of Hugging Face's.
 std::string cleaned(std::string text) {
+  const auto known = [](const char* sign) {
+    return Regex::literal(sign, "decoder");
+  };
   static const std::pair<Regex, const char*> kRules[] = {
-      {Regex::literal(" ."), "."},    {Regex::literal(" ?"), "?"},
-      {Regex::literal(" !"), "!"},    {Regex::literal(" ,"), ","},
-      {Regex::literal(" ' "), "'"},   {Regex::literal(" n't"), "n't"},
-      {Regex::literal(" 'm"), "'m"},  {Regex::literal(" do not"), " don't"},
-      {Regex::literal(" 's"), "'s"},  {Regex::literal(" 've"), "'ve"},
-      {Regex::literal(" 're"), "'re"}};
+      {known(" ."), "."},    {known(" ?"), "?"},
+      {known(" !"), "!"},    {known(" ,"), ","},
+      {known(" ' "), "'"},   {known(" n't"), "n't"},
+      {known(" 'm"), "'m"},  {known(" do not"), " don't"},
+      {known(" 's"), "'s"},  {known(" 've"), "'ve"},
+      {known(" 're"), "'re"}};
   for (const auto& [from, to] : kRules) text = from.replace(text, to);
   return text;
 }
@@ -195,7 +200,7 @@ std::unique_ptr<DecodeStep> metaspace(char32_t sign, bool prepended) {
 
 }  // namespace
 
-TokenDecoder::TokenDecoder(const Field& f) {
+TokenDecoder::TokenDecoder(const Field& f) : place_(f.place()) {
   if (!f.is_null()) {
     add(f);
     return;
@@ -206,6 +211,7 @@ TokenDecoder::TokenDecoder(const Field& f) {
 }
 
 void TokenDecoder::add(const Field& f) {
+  f.check_steps(steps_.size());
   const std::string type = f.type();
   if (type == "Sequence") {
     f.only({"decoders"});
@@ -247,7 +253,7 @@ void TokenDecoder::add(const Field& f) {
   } else if (type == "BPEDecoder") {
     f.only({"suffix"});
     steps_.push_back(std::make_unique<BpeDecoder>(
-        Regex::literal(f.at("suffix").text_or("</w>"))));
+        Regex::literal(f.at("suffix").text_or("</w>"), f.place())));
   } else {
     f.at("type").refuse(
         "ByteLevel, Metaspace, WordPiece, ByteFallback, Fuse, Strip, Replace, "
@@ -256,12 +262,13 @@ void TokenDecoder::add(const Field& f) {
 }
 
 TokenDecoder TokenDecoder::fresh() const {
-  TokenDecoder copy;
+  TokenDecoder copy(place_);
   for (const auto& step : steps_) copy.steps_.push_back(step->fresh());
   return copy;
 }
 
 void TokenDecoder::run(size_t i, Chunk chunk, std::string& text) {
+  Effort::write(chunk.text.size(), place_);
   if (i == steps_.size()) {
     text += chunk.text;
     return;
@@ -271,12 +278,15 @@ void TokenDecoder::run(size_t i, Chunk chunk, std::string& text) {
 }
 
 std::string TokenDecoder::push(std::string token) {
+  effort_.widen(token.size());
+  const Effort::Scope scope(effort_);
   std::string text;
   run(0, {std::move(token), true, true}, text);
   return text;
 }
 
 std::string TokenDecoder::finish() {
+  const Effort::Scope scope(effort_);
   std::string text;
   for (size_t i = 0; i < steps_.size(); i++)
     steps_[i]->finish([&](Chunk c) { run(i + 1, std::move(c), text); });

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "dtensor/nn/text/effort.h"
 #include "dtensor/nn/text/field.h"
 
 namespace dtensor::nn::text {
@@ -47,12 +48,14 @@ class TokenDecoder {
   std::string finish();
 
  private:
-  TokenDecoder() = default;
+  explicit TokenDecoder(std::string place) : place_(std::move(place)) {}
   void add(const Field&);
   // Gives a chunk to step i, or to the text behind the last step.
   void run(size_t i, Chunk, std::string& text);
 
+  std::string place_;
   std::vector<std::unique_ptr<DecodeStep>> steps_;
+  Effort effort_{0};  // of all tokens
 };
 
 }  // namespace dtensor::nn::text

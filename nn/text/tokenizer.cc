@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "dtensor/nn/text/added_tokens.h"
+#include "dtensor/nn/text/effort.h"
 #include "dtensor/nn/text/field.h"
 #include "dtensor/nn/text/model.h"
 #include "dtensor/nn/text/normalizer.h"
@@ -68,6 +69,11 @@ struct Around {
   std::vector<int64_t> before, after;
 };
 
+int64_t id_of(const Field& f) {
+  if (!is_id(f.number())) f.refuse("an id from 0 to below 2^22");
+  return f.number();
+}
+
 void add_template(const Field& f, Around& around) {
   f.only({"single", "pair", "special_tokens"});
   std::vector<int64_t> before, after;
@@ -84,7 +90,7 @@ void add_template(const Field& f, Around& around) {
     const Field ids =
         f.at("special_tokens").at(special.at("id").text()).at("ids");
     for (const Field& id : ids.list())
-      (text ? after : before).push_back(id.number());
+      (text ? after : before).push_back(id_of(id));
   }
   if (!text) f.at("single").refuse("a template with the sequence A");
   around.before.insert(around.before.begin(), before.begin(), before.end());
@@ -105,7 +111,7 @@ void add_post_processor(const Field& f, Around& around) {
     const auto id = [&](const char* name) {
       const auto pair = f.at(name).list();
       if (pair.size() != 2) f.at(name).refuse("[token, id]");
-      return pair[1].number();
+      return id_of(pair[1]);
     };
     around.before.insert(around.before.begin(), id("cls"));
     around.after.push_back(id("sep"));
@@ -264,6 +270,8 @@ Tokenizer Tokenizer::from_pretrained(const std::string& dir) {
     return std::filesystem::exists(path(name)) ? read_json(path(name)) : json();
   };
   const json file = read_json(path("tokenizer.json"));
+  Effort effort(std::filesystem::file_size(path("tokenizer.json")));
+  const Effort::Scope scope(effort);
   const json config = optional("tokenizer_config.json");
   const json map = optional("special_tokens_map.json");
   const auto field = [&](const json& value, const char* name) {
@@ -276,6 +284,8 @@ Tokenizer Tokenizer::from_pretrained(const std::string& dir) {
 
 std::vector<int64_t> Tokenizer::encode(std::string_view text,
                                        EncodeOptions options) const {
+  Effort effort(text.size());
+  const Effort::Scope scope(effort);
   const std::string valid = valid_utf8(text);
   std::vector<int64_t> ids;
   if (options.add_special) ids = parts_->around.before;

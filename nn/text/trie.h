@@ -30,16 +30,17 @@ class Trie {
 
   // Calls found(length, id) for each text of the tree that `text` begins with,
   // shortest first. `node` is where to start: the root, or the result of
-  // node().
+  // node(). Returns the number of bytes that it has looked at.
   template <class Found>
-  void prefixes(std::string_view text, const Found& found,
-                uint32_t node = 0) const {
+  size_t prefixes(std::string_view text, const Found& found,
+                  uint32_t node = 0) const {
     for (size_t i = 0; i < text.size(); i++) {
       const uint64_t* child = edges_.find(edge(node, text[i]));
-      if (!child) return;
+      if (!child) return i + 1;
       node = static_cast<uint32_t>(*child);
       if (ids_[node] >= 0) found(i + 1, ids_[node]);
     }
+    return text.size();
   }
 
   // The place of a prefix in the tree, if a text has it.

@@ -2,6 +2,7 @@
 // A unigram model (Kudo 2018): the tokens whose scores have the largest sum.
 #include <algorithm>
 
+#include "dtensor/nn/text/effort.h"
 #include "dtensor/nn/text/model.h"
 #include "dtensor/nn/text/trie.h"
 #include "dtensor/nn/text/unicode.h"
@@ -15,7 +16,7 @@ constexpr double kUnknownPenalty = 10;
 class Unigram : public Model {
  public:
   Unigram(const Field& f, const std::shared_ptr<Vocabulary>& vocabulary)
-      : Model(vocabulary) {
+      : Model(vocabulary), place_(f.place()) {
     f.only({"vocab", "unk_id", "byte_fallback"});
     bytes_ = f.at("byte_fallback").flag_or(false);
     const Field list = f.at("vocab");
@@ -24,7 +25,7 @@ class Unigram : public Model {
       DT_CHECK(
           x.is_array() && x.size() == 2 && x[0].is_string() && x[1].is_number(),
           "tokenizer", "{}[{}] is {}, but an entry is [token, score]",
-          list.place(), scores_.size(), x.dump());
+          list.place(), scores_.size(), shortened(x.dump(), 200));
       auto token = x[0].get<std::string>();
       const auto id = static_cast<int32_t>(scores_.size());
       if (!token.empty()) trie_.insert(token, id);
@@ -59,10 +60,11 @@ class Unigram : public Model {
           there = {before + score, begin, id};
       };
       bool whole_char = false;
-      trie_.prefixes(piece.substr(begin), [&](size_t length, int32_t id) {
+      const auto token = [&](size_t length, int32_t id) {
         offer(begin + length, scores_[static_cast<size_t>(id)], id);
         whole_char |= begin + length == at;
-      });
+      };
+      Effort::take(trie_.prefixes(piece.substr(begin), token), place_);
       if (!whole_char) offer(at, unknown_score_, unknown_);
     }
     thread_local std::vector<Range> parts;
@@ -99,6 +101,7 @@ class Unigram : public Model {
     }
   }
 
+  std::string place_;
   Trie trie_;
   std::vector<double> scores_;
   double unknown_score_;

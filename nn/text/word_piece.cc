@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // WordPiece (Schuster and Nakajima 2012, as in BERT): the longest token that
 // the rest of the word begins with, again and again.
+#include "dtensor/nn/text/effort.h"
 #include "dtensor/nn/text/model.h"
 #include "dtensor/nn/text/trie.h"
 #include "dtensor/nn/text/unicode.h"
@@ -11,7 +12,7 @@ namespace {
 class WordPiece : public Model {
  public:
   WordPiece(const Field& f, const std::shared_ptr<const Vocabulary>& vocabulary)
-      : Model(vocabulary) {
+      : Model(vocabulary), place_(f.place()) {
     f.only({"vocab", "unk_token", "continuing_subword_prefix",
             "max_input_chars_per_word"});
     const Field unk = f.at("unk_token");
@@ -35,10 +36,12 @@ class WordPiece : public Model {
       size_t longest = 0;
       int32_t best = -1;
       if (at == 0 || inside_)
-        trie_.prefixes(
-            piece.substr(at),
-            [&](size_t length, int32_t id) { longest = length, best = id; },
-            at == 0 ? 0 : *inside_);
+        Effort::take(
+            trie_.prefixes(
+                piece.substr(at),
+                [&](size_t length, int32_t id) { longest = length, best = id; },
+                at == 0 ? 0 : *inside_),
+            place_);
       known = best >= 0;
       if (known) ids.push_back(best);
       at += longest;
@@ -49,6 +52,7 @@ class WordPiece : public Model {
   }
 
  private:
+  std::string place_;
   Trie trie_;
   std::optional<uint32_t> inside_;  // where tokens within a word begin
   int64_t most_ = 100;

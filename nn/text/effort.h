@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// A bound on the work and the memory that a tokenizer.json causes, which comes
+// with a checkpoint that nobody has read: both are in proportion to the input.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace dtensor::nn::text {
+
+class Effort {
+ public:
+  explicit Effort(size_t input_bytes) : input_(input_bytes) {}
+  // More input has come.
+  void widen(size_t bytes) { input_ += bytes; }
+
+  // While an object exists, an effort counts what its thread does.
+  class Scope {
+   public:
+    explicit Scope(Effort& effort) : outer_(current_) { current_ = &effort; }
+    ~Scope() { current_ = outer_; }
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+
+   private:
+    Effort* outer_;
+  };
+
+  // Counts steps through a table or a pattern. Throws Error, beginning with
+  // `where`, beyond 4 million and 1,000 for each byte of the input.
+  static void take(uint64_t steps, std::string_view where) {
+    if (!current_) return;
+    current_->steps_ += steps;
+    if (current_->steps_ > kSteps + 1000 * current_->input_) [[unlikely]]
+      current_->refuse_steps(where);
+  }
+
+  // Counts bytes that a step wrote. Throws Error, beginning with `where`,
+  // beyond 64 KiB and 256 for each byte of the input.
+  static void write(size_t bytes, std::string_view where) {
+    if (!current_) return;
+    current_->bytes_ += bytes;
+    if (current_->bytes_ > kBytes + 256 * current_->input_) [[unlikely]]
+      current_->refuse_bytes(where);
+  }
+
+ private:
+  static constexpr uint64_t kSteps = 4'000'000;
+  static constexpr size_t kBytes = size_t{64} << 10;
+  [[noreturn]] void refuse_steps(std::string_view where) const;
+  [[noreturn]] void refuse_bytes(std::string_view where) const;
+
+  static inline constinit thread_local Effort* current_ = nullptr;
+  size_t input_, bytes_ = 0;
+  uint64_t steps_ = 0;
+};
+
+}  // namespace dtensor::nn::text
