@@ -6,8 +6,11 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "dtensor/interrupt.h"
 #include "dtensor/nn/text/field.h"
+#include "dtensor/nn/text/unicode.h"
 #include "dtensor/placement/error.h"
+#include "jinja/budget.h"
 #include "jinja/lexer.h"
 #include "jinja/parser.h"
 #include "jinja/runtime.h"
@@ -19,12 +22,34 @@ using nlohmann::ordered_json;
 
 namespace {
 
+// A template comes with a checkpoint, which nobody has read. docs/text.md has
+// these numbers. Stacks are 8 MB, of which a level takes up to 8 kB.
+constexpr size_t kMostSource = size_t{512} << 10;  // bytes
+bool is_interrupted() { return interrupted() != 0; }
+constexpr jinja::limits kReading = {.depth = 200,
+                                    .steps = 100'000'000,
+                                    .bytes = size_t{1} << 30,
+                                    .seconds = 10,
+                                    .stopped = is_interrupted};
+constexpr jinja::limits kRendering = {.depth = 500,
+                                      .steps = 1'000'000,
+                                      .bytes = size_t{32} << 20,
+                                      .seconds = 10,
+                                      .stopped = is_interrupted};
+
 struct Template {
   explicit Template(std::string text) : source(std::move(text)) {
+    DT_CHECK(source.size() <= kMostSource, "chat_template",
+             "the template has {} bytes, but this library reads at most {}; "
+             "use a shorter one",
+             source.size(), kMostSource);
     try {
+      const jinja::budget budget(kReading);
       jinja::lexer lexer;
       auto tokens = lexer.tokenize(source);
       program = jinja::parse_from_tokens(tokens);
+    } catch (const jinja::budget_exceeded& e) {
+      fail("chat_template", "{}", e.what());
     } catch (const std::exception& e) {
       fail("chat_template", "the template is not Jinja: {}",
            one_line(e.what()));
@@ -32,7 +57,7 @@ struct Template {
   }
 
   // The library's messages have lines of the template, with signs for their
-  // ends.
+  // ends, and texts of any length and encoding.
   static std::string one_line(std::string_view text) {
     std::string line;
     std::istringstream words{std::string(text)};
@@ -40,7 +65,7 @@ struct Template {
       if (word.find_first_not_of('-') == word.npos) continue;
       line += (line.empty() ? "" : " ") + word;
     }
-    return line;
+    return text::shortened(line);
   }
 
   std::string source;
@@ -134,7 +159,7 @@ std::string ChatTemplate::apply(const ordered_json& messages,
   if (chosen == all.end()) chosen = all.find("default");
   DT_CHECK(chosen != all.end(), "chat_template",
            "none of the {} templates has the name \"default\"", all.size());
-  ordered_json variables = parts_->tokens;
+  ordered_json variables = ordered_json::object();
   if (options.variables) variables.update(*options.variables);
   variables["messages"] = with_reasoning(messages);
   variables["tools"] = options.tools ? *options.tools : ordered_json();
@@ -142,8 +167,13 @@ std::string ChatTemplate::apply(const ordered_json& messages,
   variables["add_generation_prompt"] = options.add_generation_prompt;
   const Template& t = chosen->second;
   try {
+    const jinja::budget budget(kRendering);
     jinja::context context(t.source);
     if (options.now) context.current_time = *options.now;
+    // The tokens are the checkpoint's too, and not input that widens the
+    // budget.
+    for (const auto& [name, token] : parts_->tokens)
+      context.set_val(name, jinja::mk_val<jinja::value_string>(token));
     jinja::global_from_json(context, variables, false);
     jinja::runtime runtime(context);
     return jinja::runtime::gather_string_parts(runtime.execute(t.program))

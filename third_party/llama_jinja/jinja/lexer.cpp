@@ -41,14 +41,8 @@ lexer_result lexer::tokenize(const std::string & source) {
     }
 
     // Normalize \r\n or \r to \n
-    for (std::string::size_type pos = 0; (pos = src.find("\r\n", pos)) != std::string::npos; ) {
-        src.erase(pos, 1);
-        ++pos;
-    }
-    for (std::string::size_type pos = 0; (pos = src.find("\r", pos)) != std::string::npos; ) {
-        src.replace(pos, 1, 1, '\n');
-        ++pos;
-    }
+    string_replace_all(src, "\r\n", "\n");
+    string_replace_all(src, "\r", "\n");
 
     // In the default configuration:
     //  - a single trailing newline is stripped if present

@@ -38,13 +38,38 @@ public:
     // NOTE: start_pos is the token index, used for error reporting
     template<typename T, typename... Args>
     std::unique_ptr<T> mk_stmt(size_t start_pos, Args&&... args) {
+        const size_t height = 1 + std::max({size_t(0), height_of(args)...});
+        if (height > budget::depth_limit()) {
+            budget::throw_depth();
+        }
         auto ptr = std::make_unique<T>(std::forward<Args>(args)...);
-        assert(start_pos < tokens.size());
-        ptr->pos = tokens[start_pos].pos;
+        ptr->pos = tokens.at(start_pos).pos;
+        ptr->height = height;
         return ptr;
     }
 
 private:
+    template<typename T>
+    static size_t height_of(const T &) {
+        return 0;
+    }
+    template<typename T>
+    static size_t height_of(const std::unique_ptr<T> & part) {
+        return part ? part->height : 0;
+    }
+    template<typename T>
+    static size_t height_of(const std::vector<T> & parts) {
+        size_t most = 0;
+        for (const auto & part : parts) {
+            most = std::max(most, height_of(part));
+        }
+        return most;
+    }
+    template<typename T>
+    static size_t height_of(const std::pair<T, T> & both) {
+        return std::max(height_of(both.first), height_of(both.second));
+    }
+
     const token & peek(size_t offset = 0) const {
         if (current + offset >= tokens.size()) {
             static const token end_token{token::eof, "", 0};
@@ -94,6 +119,7 @@ private:
     }
 
     statement_ptr parse_any() {
+        const budget::nested here;
         size_t start_pos = current;
         switch (peek().t) {
             case token::comment:
@@ -239,6 +265,7 @@ private:
     }
 
     statement_ptr parse_if_statement(size_t start_pos) {
+        const budget::nested here;
         auto test = parse_expression();
         expect(token::close_statement, "Expected %}");
 
@@ -330,6 +357,7 @@ private:
     }
 
     statement_ptr parse_if_expression() {
+        const budget::nested here;
         auto a = parse_logical_or_expression();
         if (is_identifier("if")) {
             // Ternary expression
@@ -371,6 +399,7 @@ private:
     }
 
     statement_ptr parse_logical_negation_expression() {
+        const budget::nested here;
         // Try parse unary operators
         if (is_identifier("not")) {
             size_t start_pos = current;
@@ -457,6 +486,7 @@ private:
     }
 
     statement_ptr parse_unary_expression() {
+        const budget::nested here;
         if (is(token::unary_operator)) {
             size_t start_pos = current;
             auto op = next();
@@ -474,6 +504,7 @@ private:
     }
 
     statement_ptr parse_call_expression(statement_ptr callee) {
+        const budget::nested here;
         size_t start_pos = current;
         auto expr = mk_stmt<call_expression>(start_pos, std::move(callee), parse_args());
         auto member = parse_member_expression(std::move(expr)); // foo.x().y

@@ -52,6 +52,7 @@ static void ensure_key_type_allowed(const value & val) {
 
 // execute with error handling
 value statement::execute(context & ctx) const {
+    const budget::nested here;
     try {
         return execute_impl(ctx);
     } catch (const continue_statement::signal & /* ex */) {
@@ -82,7 +83,7 @@ value statement::execute(context & ctx) const {
 
 value identifier::execute_impl(context & ctx) const {
     auto it = ctx.get_val(val);
-    auto builtins = global_builtins();
+    const auto & builtins = global_builtins();
     if (!it->is_undefined()) {
         if (ctx.is_get_stats) {
             value_t::stats_t::mark_used(it);
@@ -266,12 +267,18 @@ value binary_expression::execute_impl(context & ctx) const {
         const auto & str = is_val<value_string>(left_val) ? left_val->as_string() : right_val->as_string();
         const int64_t repeat = is_val<value_int>(right_val) ? right_val->as_int() : left_val->as_int();
         auto res = mk_val<value_string>();
-        if (repeat <= 0) {
+        const std::string once = str.str();
+        if (repeat <= 0 || once.empty()) {
             return res;
         }
+        budget::make(times(repeat, once.size()));
+        std::string all;
+        all.reserve(repeat * once.size());
         for (int64_t i = 0; i < repeat; ++i) {
-            res->val_str.append(str);
+            all += once;
         }
+        res->val_str = jinja::string(all);
+        res->val_str.mark_input_based_on(str);
         return res;
     }
 
@@ -306,7 +313,7 @@ static value try_builtin_func(context & ctx, const std::string & name, value & i
         value_t::stats_t::mark_used(input);
         input->stats.ops.insert(name);
     }
-    auto builtins = input->get_builtins();
+    const auto & builtins = input->get_builtins();
     auto it = builtins.find(name);
     if (it != builtins.end()) {
         JJ_DEBUG("Binding built-in '%s'", name.c_str());
@@ -515,6 +522,7 @@ value for_statement::execute_impl(context & ctx) const {
         JJ_DEBUG("%s", "For loop over object keys");
         auto & obj = iterable_val->as_ordered_object();
         for (auto & p : obj) {
+            budget::step();
             auto tuple = mk_val<value_tuple>(p);
             items.push_back(std::move(tuple));
         }
@@ -525,6 +533,7 @@ value for_statement::execute_impl(context & ctx) const {
     } else {
         JJ_DEBUG("%s", "For loop over array items");
         auto & arr = iterable_val->as_array();
+        value_array_t::spend_elements(arr.size());
         for (const auto & item : arr) {
             items.push_back(item);
         }
@@ -538,8 +547,6 @@ value for_statement::execute_impl(context & ctx) const {
 
     std::vector<value> filtered_items;
     for (size_t i = 0; i < items.size(); ++i) {
-        context loop_scope(scope);
-
         value current = items[i];
 
         std::function<void(context&)> scope_update_fn = [](context &) { /* no-op */};
@@ -585,6 +592,7 @@ value for_statement::execute_impl(context & ctx) const {
         }
 
         if (select_expr && test_expr) {
+            context loop_scope(scope);
             scope_update_fn(loop_scope);
             value test_val = test_expr->execute(loop_scope);
             if (!test_val->as_bool()) {

@@ -3,7 +3,6 @@
 #include "lexer.h"
 #include "value.h"
 
-#include <cassert>
 #include <ctime>
 #include <memory>
 #include <sstream>
@@ -77,6 +76,7 @@ struct context {
     context(const context & parent) : context() {
         // inherit variables (for example, when entering a new scope)
         auto & pvar = parent.env->as_ordered_object();
+        budget::step(pvar.size());
         for (const auto & pair : pvar) {
             set_val(pair.first, pair.second);
         }
@@ -121,6 +121,7 @@ static std::vector<const statement *> stmts_to_ptr(const statements & stmts) {
  */
 struct statement {
     size_t pos; // position in source, for debugging
+    size_t height = 1; // of the tree below
     virtual ~statement() = default;
     virtual std::string type() const { return "Statement"; }
     virtual void visit(context & ctx) const { ctx.visitor(true, this, {}); }
@@ -138,16 +139,20 @@ private:
 
 // Type Checking Utilities
 
+[[noreturn]] inline void throw_wrong_type(const statement & s) {
+    throw std::runtime_error("Unexpected " + s.type());
+}
+
 template<typename T>
 static void chk_type(const statement_ptr & ptr) {
     if (!ptr) return; // Allow null for optional fields
-    assert(dynamic_cast<T *>(ptr.get()) != nullptr);
+    if (!dynamic_cast<T *>(ptr.get())) throw_wrong_type(*ptr);
 }
 
 template<typename T, typename U>
 static void chk_type(const statement_ptr & ptr) {
     if (!ptr) return;
-    assert(dynamic_cast<T *>(ptr.get()) != nullptr || dynamic_cast<U *>(ptr.get()) != nullptr);
+    if (!dynamic_cast<T *>(ptr.get()) && !dynamic_cast<U *>(ptr.get())) throw_wrong_type(*ptr);
 }
 
 // Base Types
@@ -715,6 +720,7 @@ struct rethrown_exception : public std::exception {
 //////////////////////
 
 static void gather_string_parts_recursive(const value & val, value_string & parts) {
+    const budget::nested here;
     if (is_val<value_none>(val)) {
         parts->val_str.append(std::string("None"));
     } else if (is_val<value_string>(val)) {

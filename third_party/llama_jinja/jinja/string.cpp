@@ -42,7 +42,14 @@ void string::mark_input() {
     }
 }
 
+void string::spend() const {
+    for (const auto & part : parts) {
+        budget::make(sizeof(string_part) + part.val.size());
+    }
+}
+
 std::string string::str() const {
+    spend();
     if (parts.size() == 1) {
         return parts[0].val;
     }
@@ -67,6 +74,10 @@ size_t string::length() const {
 
 std::vector<std::string> string::characters() const {
     std::vector<std::string> result;
+    const size_t count = length();
+    budget::step(count);
+    budget::make(times(count, sizeof(std::string)));
+    result.reserve(count + 1);
     for (char c : str()) {
         if (result.empty() || begins_character(c)) {
             result.emplace_back();
@@ -119,8 +130,13 @@ void string::mark_input_based_on(const string & other) {
 }
 
 string & string::append(const string & other) {
+    other.spend();
     for (const auto & part : other.parts) {
-        parts.push_back(part);
+        if (!parts.empty() && parts.back().is_input == part.is_input) {
+            parts.back().val += part.val;
+        } else {
+            parts.push_back(part);
+        }
     }
     return *this;
 }

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "budget.h"
 #include "utils.h"
 
 namespace jinja {
@@ -24,7 +25,16 @@ struct string_part {
 struct string {
     std::vector<string_part> parts;
     string() = default;
+    string(const string & other) : parts((other.spend(), other.parts)) {}
+    string(string &&) = default;
+    string & operator=(const string & other) {
+        other.spend();
+        parts = other.parts;
+        return *this;
+    }
+    string & operator=(string &&) = default;
     string(const std::string & v, bool user_input = false) {
+        budget::make(sizeof(string_part) + v.size());
         parts.push_back({user_input, v});
     }
     string(int v) {
@@ -49,6 +59,9 @@ struct string {
     void mark_input_based_on(const string & other);
 
     string & append(const string & other);
+
+    // takes the bytes of a copy
+    void spend() const;
 
     // in-place transformations
 

@@ -16,6 +16,34 @@
 
 namespace jinja {
 
+// Frees values within values by a loop, since they may nest deeper than the stack.
+value_t::~value_t() {
+    static thread_local std::vector<value> * pending = nullptr;
+    if (val_arr.empty() && val_obj.empty()) {
+        return;
+    }
+    std::vector<value> mine;
+    const bool is_outermost = !pending;
+    if (is_outermost) {
+        pending = &mine;
+    }
+    for (auto & v : val_arr) {
+        pending->push_back(std::move(v));
+    }
+    for (auto & [key, v] : val_obj) {
+        pending->push_back(std::move(key));
+        pending->push_back(std::move(v));
+    }
+    if (!is_outermost) {
+        return;
+    }
+    while (!mine.empty()) {
+        const value last = std::move(mine.back());
+        mine.pop_back();
+    }
+    pending = nullptr;
+}
+
 // func_args method implementations
 
 value func_args::get_kwarg(const std::string & key, value default_val) const {
@@ -108,6 +136,8 @@ static T slice(const T & array, int64_t start, int64_t stop, int64_t step = 1) {
     if (direction == 0) {
         return result;
     }
+    step = std::clamp<int64_t>(step, -len - 1, len + 1); // so that i + step is a number
+    budget::step(len);
     for (int64_t i = start_val; direction * i < direction * stop_val; i += step) {
         if (i >= 0 && i < len) {
             result.push_back(array[static_cast<size_t>(i)]);
@@ -181,6 +211,7 @@ static void append_codepoint_as_ascii_json_escape(std::string & out, uint32_t co
 
 static std::string json_ensure_ascii_preserving_format(const std::string & json_str) {
     std::string output;
+    budget::make(times(json_str.size(), 3));
     output.reserve(json_str.size());
 
     bool in_string = false;
@@ -298,6 +329,7 @@ static value selectattr(const func_args & args) {
     args.ensure_vals<value_array, value_string, value_string, value_string>(true, true, false, false);
 
     auto arr = args.get_pos(0)->as_array();
+    value_array_t::spend_elements(arr.size());
     auto attribute = args.get_pos(1);
     auto out = mk_val<value_array>();
     value val_default = mk_val<value_undefined>();
@@ -459,12 +491,14 @@ const func_builtins & global_builtins() {
                 throw raised_exception("range() step argument must not be zero");
             }
             if (step > 0) {
-                for (int64_t i = start; i < stop; i += step) {
+                for (int64_t i = start; i < stop; ) {
                     out->push_back(mk_val<value_int>(i));
+                    if (__builtin_add_overflow(i, step, &i)) break;
                 }
             } else {
-                for (int64_t i = start; i > stop; i += step) {
+                for (int64_t i = start; i > stop; ) {
                     out->push_back(mk_val<value_int>(i));
+                    if (__builtin_add_overflow(i, step, &i)) break;
                 }
             }
             return out;
@@ -496,7 +530,11 @@ const func_builtins & global_builtins() {
         }},
         {"test_is_divisibleby", [](const func_args & args) -> value {
             args.ensure_vals<value_int, value_int>();
-            bool res = args.get_pos(0)->val_int % args.get_pos(1)->val_int == 0;
+            const int64_t divisor = args.get_pos(1)->val_int;
+            if (divisor == 0) {
+                throw raised_exception("divisibleby() divisor must not be zero");
+            }
+            bool res = divisor == -1 || args.get_pos(0)->val_int % divisor == 0;
             return mk_val<value_bool>(res);
         }},
         {"test_is_string", test_type_fn<value_string>},
@@ -539,6 +577,7 @@ const func_builtins & global_builtins() {
             }
             if (is_val<value_array>(haystack)) {
                 for (const auto & item : haystack->as_array()) {
+                    budget::step();
                     if (*needle == *item) {
                         return mk_val<value_bool>(true);
                     }
@@ -549,8 +588,10 @@ const func_builtins & global_builtins() {
                 if (!is_val<value_string>(needle)) {
                     throw raised_exception("'in' test expects args[1] as string when args[0] is string, got args[1] as " + needle->type());
                 }
-                return mk_val<value_bool>(
-                    haystack->as_string().str().find(needle->as_string().str()) != std::string::npos);
+                const std::string text = haystack->as_string().str();
+                const std::string part = needle->as_string().str();
+                spend_search(text.size(), part.size());
+                return mk_val<value_bool>(text.find(part) != std::string::npos);
             }
             if (is_val<value_object>(haystack)) {
                 return mk_val<value_bool>(haystack->has_key(needle));
@@ -750,15 +791,17 @@ const func_builtins & value_string_t::get_builtins() const {
             }
             int64_t maxsplit = (args.count() > 2) ? args.get_pos(2)->as_int() : -1;
             auto result = mk_val<value_array>();
+            spend_search(str.size(), delim.size());
             size_t pos = 0;
+            size_t begin = 0;
             std::string token;
-            while ((pos = str.find(delim)) != std::string::npos && maxsplit != 0) {
-                token = str.substr(0, pos);
+            while ((pos = str.find(delim, begin)) != std::string::npos && maxsplit != 0) {
+                token = str.substr(begin, pos - begin);
                 result->push_back(mk_val<value_string>(token));
-                str.erase(0, pos + delim.length());
+                begin = pos + delim.length();
                 --maxsplit;
             }
-            auto res = mk_val<value_string>(str);
+            auto res = mk_val<value_string>(str.substr(begin));
             res->val_str.mark_input_based_on(args.get_pos(0)->val_str);
             result->push_back(std::move(res));
             return result;
@@ -777,6 +820,7 @@ const func_builtins & value_string_t::get_builtins() const {
             }
             int64_t maxsplit = (args.count() > 2) ? args.get_pos(2)->as_int() : -1;
             auto result = mk_val<value_array>();
+            spend_search(str.size(), delim.size());
             size_t pos = 0;
             std::string token;
             while ((pos = str.rfind(delim)) != std::string::npos && maxsplit != 0) {
@@ -801,7 +845,14 @@ const func_builtins & value_string_t::get_builtins() const {
                 throw not_implemented_exception("String replace with count argument not implemented");
             }
             if (old_str != new_str) {
-                size_t pos = 0;
+                spend_search(str.size(), old_str.size());
+                size_t found = old_str.empty() ? str.size() + 1 : 0;
+                if (!old_str.empty()) {
+                    for (size_t pos = 0; (pos = str.find(old_str, pos)) != std::string::npos; pos += old_str.size()) {
+                        ++found;
+                    }
+                }
+                budget::make(times(found, new_str.size()));
                 if (old_str.empty()) {
                     std::string new_res;
                     new_res.reserve(str.length() + new_str.length() * (str.length() + 1));
@@ -812,10 +863,7 @@ const func_builtins & value_string_t::get_builtins() const {
                     }
                     str = new_res;
                 } else {
-                    while ((pos = str.find(old_str, pos)) != std::string::npos) {
-                        str.replace(pos, old_str.length(), new_str);
-                        pos += new_str.length();
-                    }
+                    string_replace_all(str, old_str, new_str);
                 }
             }
             auto res = mk_val<value_string>(str);
@@ -958,7 +1006,10 @@ const func_builtins & value_string_t::get_builtins() const {
             }
             std::string indent;
             if (is_val<value_int>(val_width)) {
-                indent.assign(val_width->as_int(), ' ');
+                // a negative width is none, as in Python
+                const int64_t width = std::max<int64_t>(val_width->as_int(), 0);
+                budget::make(width);
+                indent.assign(width, ' ');
             } else if (is_val<value_string>(val_width)) {
                 indent = val_width->as_string().str();
             } else {
@@ -969,6 +1020,7 @@ const func_builtins & value_string_t::get_builtins() const {
             std::istringstream iss = std::istringstream(input);
             std::string line;
             while (std::getline(iss, line)) {
+                budget::make(line.size() + indent.size());
                 if (!indented.empty()) {
                     indented.push_back('\n');
                 }
@@ -1110,6 +1162,7 @@ const func_builtins & value_array_t::get_builtins() const {
                 }
                 result += val_arr->as_string().str();
                 if (i < arr.size() - 1) {
+                    budget::make(delim.size());
                     result += delim;
                 }
             }
@@ -1178,7 +1231,8 @@ const func_builtins & value_array_t::get_builtins() const {
             const bool reverse = val_reverse->as_bool(); // undefined == false
             value undef = mk_val<value_undefined>();
             std::vector<value> arr = val->as_array(); // copy
-            std::sort(arr.begin(), arr.end(),[&](const value & a, const value & b) {
+            // unlike std::sort, safe where the order contradicts itself
+            std::stable_sort(arr.begin(), arr.end(),[&](const value & a, const value & b) {
                 value val_a = a;
                 value val_b = b;
                 if (!attribute->is_undefined()) {
@@ -1339,7 +1393,7 @@ const func_builtins & value_object_t::get_builtins() const {
             const bool reverse = val_reverse->as_bool(); // undefined == false
             const bool by_value = is_val<value_string>(val_by) && val_by->as_string().str() == "value" ? true : false;
             auto result = mk_val<value_object>(val_input); // copy
-            std::sort(result->val_obj.begin(), result->val_obj.end(), [&](const auto & a, const auto & b) {
+            std::stable_sort(result->val_obj.begin(), result->val_obj.end(), [&](const auto & a, const auto & b) {
                 if (by_value) {
                     return value_compare(a.second, b.second, reverse ? value_compare_op::gt : value_compare_op::lt);
                 } else {
@@ -1413,6 +1467,8 @@ const func_builtins & value_undefined_t::get_builtins() const {
 
 
 static value from_json(const common_json & j, bool mark_input) {
+    const budget::nested here;
+    budget::widen(sizeof(value_t) + (j.is_string() ? j.get_ref<const std::string &>().size() : 0));
     if (j.is_null()) {
         return mk_val<value_none>();
     } else if (j.is_boolean()) {
@@ -1446,6 +1502,7 @@ static value from_json(const common_json & j, bool mark_input) {
 
 // compare operator for value_t
 bool value_compare(const value & a, const value & b, value_compare_op op) {
+    budget::step();
     auto cmp = [&]() {
         // compare numeric types
         if ((is_val<value_int>(a) || is_val<value_float>(a)) &&
@@ -1521,8 +1578,9 @@ void global_from_json(context & ctx, const common_json & json_obj, bool mark_inp
 }
 
 // recursively convert value to JSON string
-// TODO: avoid circular references
 static void value_to_json_internal(std::ostringstream & oss, const value & val, int curr_lvl, int indent, const std::string_view item_sep, const std::string_view key_sep) {
+    const budget::nested here;
+    budget::make(times(curr_lvl + 1, std::max(indent, 0)) + item_sep.size() + key_sep.size());
     auto indent_str = [indent, curr_lvl]() -> std::string {
         return (indent > 0) ? std::string(curr_lvl * indent, ' ') : "";
     };
@@ -1551,6 +1609,7 @@ static void value_to_json_internal(std::ostringstream & oss, const value & val, 
                 case '\t': oss << "\\t"; break;
                 default:
                     if (static_cast<unsigned char>(c) < 0x20) {
+                        budget::make(6);
                         char buf[7];
                         snprintf(buf, sizeof(buf), "\\u%04x", static_cast<unsigned char>(c));
                         oss << buf;
@@ -1608,7 +1667,6 @@ std::string value_to_json(const value & val, int indent, const std::string_view 
     return oss.str();
 }
 
-// TODO: avoid circular references
 std::string value_to_string_repr(const value & val) {
     if (is_val<value_string>(val)) {
         const std::string val_str = val->as_string().str();

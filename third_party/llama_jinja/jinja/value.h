@@ -1,5 +1,6 @@
 #pragma once
 
+#include "budget.h"
 #include "string.h"
 #include "utils.h"
 
@@ -122,9 +123,11 @@ struct value_t {
         static void mark_used(value & val, bool deep = false);
     } stats;
 
-    value_t() = default;
-    value_t(const value_t &) = default;
-    virtual ~value_t() = default;
+    value_t() { budget::make(sizeof(value_t)); }
+    value_t(const value_t &) = delete;
+    virtual ~value_t();
+    // lets go of the values that this one holds
+    virtual void forget_values() {}
 
     // Note: only for debugging and error reporting purposes
     virtual std::string type() const { return ""; }
@@ -352,15 +355,20 @@ using value_bool = std::shared_ptr<value_bool_t>;
 
 
 struct value_array_t : public value_t {
+    value_link link{this};
     value_array_t() = default;
     value_array_t(value & v) {
-        val_arr = v->val_arr;
-    }
-    value_array_t(std::vector<value> && arr) {
-        val_arr = arr;
+        copy_from(v->val_arr);
     }
     value_array_t(const std::vector<value> & arr) {
-        val_arr = arr;
+        copy_from(arr);
+    }
+    virtual void forget_values() override {
+        auto gone = std::move(val_arr); // which may delete this
+    }
+    static void spend_elements(size_t count) {
+        budget::step(count);
+        budget::make(times(count, sizeof(value)));
     }
     void reverse() {
         if (is_immutable()) {
@@ -372,12 +380,14 @@ struct value_array_t : public value_t {
         if (is_immutable()) {
             throw std::runtime_error("Attempting to modify immutable type");
         }
+        spend_elements(1);
         val_arr.push_back(val);
     }
     void push_back(value && val) {
         if (is_immutable()) {
             throw std::runtime_error("Attempting to modify immutable type");
         }
+        spend_elements(1);
         val_arr.push_back(std::move(val));
     }
     value pop_at(int64_t index) {
@@ -391,6 +401,7 @@ struct value_array_t : public value_t {
             throw std::runtime_error("Index " + std::to_string(index) + " out of bounds for array of size " + std::to_string(val_arr.size()));
         }
         value val = val_arr.at(static_cast<size_t>(index));
+        budget::step((val_arr.size() - index) / 16);
         val_arr.erase(val_arr.begin() + index);
         return val;
     }
@@ -398,12 +409,14 @@ struct value_array_t : public value_t {
     virtual bool is_immutable() const override { return false; }
     virtual const std::vector<value> & as_array() const override { return val_arr; }
     virtual string as_string() const override {
+        const budget::nested here;
         const bool immutable = is_immutable();
         std::ostringstream ss;
         ss << (immutable ? "(" : "[");
         for (size_t i = 0; i < val_arr.size(); i++) {
             if (i > 0) ss << ", ";
             value val = val_arr.at(i);
+            budget::step();
             ss << value_to_string_repr(val);
         }
         if (immutable && val_arr.size() == 1) {
@@ -441,7 +454,9 @@ struct value_array_t : public value_t {
     }
     virtual const func_builtins & get_builtins() const override;
     virtual bool is_hashable() const override {
+        const budget::nested here;
         if (std::all_of(val_arr.begin(), val_arr.end(), [&](auto & val) -> bool {
+            budget::step();
             return val->is_immutable() && val->is_hashable();
         })) {
             return true;
@@ -462,20 +477,17 @@ protected:
     virtual bool equivalent(const value_t & other) const override {
         return typeid(*this) == typeid(other) && is_hashable() && other.is_hashable() && std::equal(val_arr.begin(), val_arr.end(), other.val_arr.begin(), other.val_arr.end(), value_equivalence());
     }
+    void copy_from(const std::vector<value> & arr) {
+        spend_elements(arr.size());
+        val_arr = arr;
+    }
 };
 using value_array = std::shared_ptr<value_array_t>;
 
 
 struct value_tuple_t : public value_array_t {
-    value_tuple_t(value & v) {
-        val_arr = v->val_arr;
-    }
-    value_tuple_t(std::vector<value> && arr) {
-        val_arr = arr;
-    }
-    value_tuple_t(const std::vector<value> & arr) {
-        val_arr = arr;
-    }
+    value_tuple_t(value & v) : value_array_t(v) {}
+    value_tuple_t(const std::vector<value> & arr) : value_array_t(arr) {}
     value_tuple_t(const std::pair<value, value> & pair) {
         val_arr.push_back(pair.first);
         val_arr.push_back(pair.second);
@@ -487,10 +499,16 @@ using value_tuple = std::shared_ptr<value_tuple_t>;
 
 
 struct value_object_t : public value_t {
+    value_link link{this};
     std::unordered_map<value, value, value_hasher, value_equivalence> unordered;
     bool has_builtins = true; // context and loop objects do not have builtins
     value_object_t() = default;
+    virtual void forget_values() override {
+        auto gone = std::move(val_obj); // which may delete this
+        auto gone_too = std::move(unordered);
+    }
     value_object_t(value & v) {
+        spend_entries(v->val_obj.size());
         val_obj = v->val_obj;
         for (const auto & pair : val_obj) {
             unordered[pair.first] = pair.second;
@@ -513,9 +531,11 @@ struct value_object_t : public value_t {
     virtual bool is_immutable() const override { return false; }
     virtual const std::vector<std::pair<value, value>> & as_ordered_object() const override { return val_obj; }
     virtual string as_string() const override {
+        const budget::nested here;
         std::ostringstream ss;
         ss << "{";
         for (size_t i = 0; i < val_obj.size(); i++) {
+            budget::step();
             if (i > 0) ss << ", ";
             auto & [key, val] = val_obj.at(i);
             ss << value_to_string_repr(key) << ": " << value_to_string_repr(val);
@@ -540,12 +560,16 @@ struct value_object_t : public value_t {
         if (has_key(key)) {
             // if key exists, replace value in ordered list instead of appending
             for (auto & pair : val_obj) {
+                budget::step();
                 if (*(pair.first) == *key) {
                     pair.second = val;
                     replaced = true;
                     break;
                 }
             }
+        }
+        if (!replaced) {
+            spend_entries(1);
         }
         unordered[key] = val;
         if (!replaced) {
@@ -574,7 +598,9 @@ struct value_object_t : public value_t {
     }
     virtual const func_builtins & get_builtins() const override;
     virtual bool is_hashable() const override {
+        const budget::nested here;
         if (std::all_of(val_obj.begin(), val_obj.end(), [&](auto & pair) -> bool {
+            budget::step();
             const auto & val = pair.second;
             return val->is_immutable() && val->is_hashable();
         })) {
@@ -597,6 +623,11 @@ struct value_object_t : public value_t {
 protected:
     virtual bool equivalent(const value_t & other) const override {
         return typeid(*this) == typeid(other) && is_hashable() && other.is_hashable() && std::equal(val_obj.begin(), val_obj.end(), other.val_obj.begin(), other.val_obj.end(), value_equivalence());
+    }
+    static void spend_entries(size_t count) {
+        budget::step(count);
+        // in the list, and in the table
+        budget::make(times(count, 4 * sizeof(value) + 48));
     }
 };
 using value_object = std::shared_ptr<value_object_t>;
@@ -743,6 +774,9 @@ struct value_kwarg_t : public value_t {
     std::string key;
     value val;
     value_kwarg_t(const std::string & k, const value & v) : key(k), val(v) {}
+    virtual ~value_kwarg_t() override {
+        val_arr.push_back(std::move(val)); // for ~value_t()
+    }
     virtual std::string type() const override { return "KwArg"; }
     virtual std::string as_repr() const override { return type(); }
     virtual bool is_hashable() const override { return true; }
