@@ -333,6 +333,22 @@ TEST(TokenizerTest, RefusesMembersThatItDoesNotKnow) {
             std::string::npos);
 }
 
+// A word that is a token, and whose merges give two others.
+TEST(TokenizerTest, IgnoresMergesIfTheFileSaysSo) {
+  json file = {
+      {"model",
+       {{"type", "BPE"},
+        {"vocab", {{"a", 0}, {"b", 1}, {"c", 2}, {"bc", 3}, {"abc", 4}}},
+        {"merges", {"b c"}}}}};
+  EXPECT_EQ(tokenizer_from(file).encode("abc"), (Ids{0, 3}));
+  file["model"]["ignore_merges"] = false;
+  EXPECT_EQ(tokenizer_from(file).encode("abc"), (Ids{0, 3}));
+  file["model"]["ignore_merges"] = true;
+  EXPECT_EQ(tokenizer_from(file).encode("abc"), (Ids{4}));
+  // "cbc" is not a token.
+  EXPECT_EQ(tokenizer_from(file).encode("cbc"), (Ids{2, 3}));
+}
+
 TEST(TokenizerTest, TakesAnEmptyUnknownTokenForNone) {
   const Tokenizer t =
       tokenizer_of("byte_level", {{"model", {{"unk_token", ""}}}});
