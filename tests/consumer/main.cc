@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two layers on a mesh, and the sum and gradient that one can work out by hand.
+// Two layers on a mesh, and the sum and gradient that one can work out by hand;
+// and a chat template.
+#include <nlohmann/json.hpp>
+
 #include "dtensor/dtensor.h"
+#include "dtensor/nn/text/chat_template.h"
+#include "dtensor/nn/text/text_pieces.h"
 #include "nn/nn.h"
 #include "ops/norm.h"
 #include "placement/split.h"
@@ -25,6 +30,10 @@ int main(int argc, char** argv) {
         const double error = consumer::norm(loss.item() - 720) +
                              consumer::norm(sum(g[1]).item() - 48 * 15);
         DT_CHECK(error == 0, "consumer", "the sums are off by {}", error);
+        // Text needs libraries that tensors do not.
+        const nn::ChatTemplate words("{{ messages | length }} messages");
+        DT_CHECK(words.apply({1, 2}) == "2 messages", "consumer",
+                 "the template counts wrongly");
         if (rt.rank() == 0)
           fmt::print("dtensor {} on {}: 720\n", version(), mesh.to_string());
       },
