@@ -22,8 +22,9 @@ using nlohmann::ordered_json;
 
 namespace {
 
-// A template comes with a checkpoint, which nobody has read. docs/text.md has
-// these numbers. Stacks are 8 MB, of which a level takes up to 8 kB.
+// A template comes with a checkpoint that nobody has read. docs/text.md has
+// these numbers. At these depths, the stack has less than 1 MB, or 4 MB with
+// AddressSanitizer.
 constexpr size_t kMostSource = size_t{512} << 10;  // bytes
 bool is_interrupted() { return interrupted() != 0; }
 constexpr jinja::limits kReading = {.depth = 200,

@@ -38,10 +38,13 @@ class Effort {
   // Counts bytes that a step wrote. Throws Error, beginning with `where`,
   // beyond 64 KiB and 256 for each byte of the input.
   static void write(size_t bytes, std::string_view where) {
-    if (!current_) return;
-    current_->bytes_ += bytes;
-    if (current_->bytes_ > kBytes + 256 * current_->input_) [[unlikely]]
-      current_->refuse_bytes(where);
+    if (current_) current_->count(bytes, where);
+  }
+  // The same for this effort.
+  void count(size_t bytes, std::string_view where) {
+    bytes_ += bytes;
+    if (bytes_ > kBytes + 256 * input_) [[unlikely]]
+      refuse_bytes(where);
   }
 
  private:

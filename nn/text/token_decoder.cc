@@ -167,7 +167,8 @@ std::string cleaned(std::string text) {
       {known(" 'm"), "'m"},  {known(" do not"), " don't"},
       {known(" 's"), "'s"},  {known(" 've"), "'ve"},
       {known(" 're"), "'re"}};
-  for (const auto& [from, to] : kRules) text = from.replace(text, to);
+  for (const auto& [from, to] : kRules)
+    if (from.matches(text)) text = from.replace(text, to);
   return text;
 }
 
@@ -268,13 +269,15 @@ TokenDecoder TokenDecoder::fresh() const {
 }
 
 void TokenDecoder::run(size_t i, Chunk chunk, std::string& text) {
-  Effort::write(chunk.text.size(), place_);
+  // The token itself is input.
+  if (i > 0) effort_.count(chunk.text.size(), place_);
   if (i == steps_.size()) {
     text += chunk.text;
     return;
   }
-  steps_[i]->push(std::move(chunk),
-                  [&](Chunk c) { run(i + 1, std::move(c), text); });
+  const auto next = [&](Chunk c) { run(i + 1, std::move(c), text); };
+  // A reference fits into a Sink, which would allocate memory for `next`.
+  steps_[i]->push(std::move(chunk), std::cref(next));
 }
 
 std::string TokenDecoder::push(std::string token) {
