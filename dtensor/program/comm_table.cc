@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "dtensor/all_gather_bytes.h"
+#include "dtensor/rank_context.h"
 #include "dtensor/text_table.h"
 
 namespace dtensor {
@@ -93,6 +94,14 @@ CommRow most_of_all(std::span<const CommEvent> merged) {
 
 std::vector<CommEvent> merge_events(std::span<const CommEvent> mine) {
   std::vector<std::vector<CommEvent>> ranks;
+  const RankContext& context = RankContext::current();
+  if (context.dry_run || context.world_size == 1) {
+    // No other rank has to read them. As after a message, they name no
+    // execution, so that the list keeps none alive.
+    ranks.emplace_back(mine.begin(), mine.end());
+    for (CommEvent& e : ranks[0]) e.execution = nullptr, e.place = 0;
+    return merge_events(ranks);
+  }
   for (const std::string& text :
        all_gather_bytes("merge_events", 0, pack(mine)))
     ranks.push_back(unpack(text));
@@ -108,17 +117,23 @@ std::vector<CommEvent> merge_events(
   for (const std::vector<CommEvent>& events : ranks) {
     std::map<Sort, size_t> seen;
     std::map<int64_t, int64_t> numbers;  // from the rank's to the merged ones
+    const auto add = [&](const CommEvent& e) {
+      merged.push_back(e);
+      if (!e.collective) return;
+      int64_t& number = numbers[e.collective];
+      if (!number) number = ++collectives;
+      merged.back().collective = number;
+    };
+    if (ranks.size() == 1) {  // all events are new
+      for (const CommEvent& e : events) add(e);
+      break;
+    }
     for (const CommEvent& e : events) {
       std::vector<size_t>& at = places[sort_of(e)];
       const size_t ordinal = seen[sort_of(e)]++;
       if (ordinal == at.size()) {
         at.push_back(merged.size());
-        merged.push_back(e);
-        if (e.collective) {
-          int64_t& number = numbers[e.collective];
-          if (!number) number = ++collectives;
-          merged.back().collective = number;
-        }
+        add(e);
         continue;
       }
       CommEvent& m = merged[at[ordinal]];
