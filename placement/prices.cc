@@ -31,6 +31,8 @@ Prices::Prices(const CostTable& table, const Mesh& mesh, int64_t chunks)
   for (int a = 0; a < mesh.num_axes(); ++a)
     differ_ |=
         mesh.axis_size(a) > 1 && of_axis_[static_cast<size_t>(a)] != least_;
+  memo_.assign((size_t{mesh.all_axes()} + 1) * (by_kind_ ? kNumStepKinds : 1),
+               {.alpha_ps = -1});
 }
 
 void Prices::lower(LinkCost& to, const AxisCost& c) {

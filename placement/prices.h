@@ -3,8 +3,8 @@
 #pragma once
 #include <algorithm>
 #include <array>
-#include <bitset>
 #include <cstdint>
+#include <vector>
 
 #include "dtensor/placement/cost.h"
 #include "dtensor/placement/mesh.h"
@@ -12,19 +12,20 @@
 
 namespace dtensor {
 
-// If all kinds have the same prices, each group is looked up only once. Every
-// step pays alpha `chunks` times. REQUIRES: the table outlives it.
+// Each group is looked up only once, or once for each kind if their prices
+// differ. Every step pays alpha `chunks` times. REQUIRES: the table outlives
+// it.
 class Prices {
  public:
   Prices(const CostTable&, const Mesh&, int64_t chunks);
 
   LinkCost link(StepKind kind, AxisMask axes) {
-    if (by_kind_) return table_.link(kind, axes);
-    if (!known_[axes]) {
-      known_[axes] = true;
-      memo_[axes] = table_.link(kind, axes);
-    }
-    return memo_[axes];
+    const size_t at = by_kind_
+                          ? axes * kNumStepKinds + static_cast<size_t>(kind)
+                          : size_t{axes};
+    LinkCost& known = memo_[at];
+    if (known.alpha_ps < 0) known = table_.link(kind, axes);
+    return known;
   }
   int64_t alpha(const LinkCost& c) const {
     if (chunks_ == 1) return std::min(c.alpha_ps, kMostPs);
@@ -55,8 +56,7 @@ class Prices {
   LinkCost least_ = kDearest;
   std::array<LinkCost, kMaxAxes> of_axis_;
   bool by_kind_ = false, differ_ = false;
-  std::bitset<1 << kMaxAxes> known_;
-  std::array<LinkCost, 1 << kMaxAxes> memo_;
+  std::vector<LinkCost> memo_;  // by group; alpha_ps is -1 if not known
 };
 
 }  // namespace dtensor

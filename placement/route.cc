@@ -74,6 +74,7 @@ Cut Route::measure(const Table& t, const Split& s) const {
   } else {
     cut.even = cut.units % cut.parts == 0;
     cut.largest = (cut.units + cut.parts - 1) / cut.parts * cut.granule;
+    cut.least = cut.units / cut.parts * cut.granule;
   }
   return cut;
 }
@@ -86,6 +87,7 @@ void Route::add_own(Table& t, const Dim& dim) {
     cut.order = ~uint64_t{0};  // not a prefix of any cut
     cut.even = false;
     cut.largest = dim.largest(mesh_);
+    cut.least = 0;
     cut.tree = &t.dims.back();
   }
   t.cuts.push_back(cut);
@@ -373,6 +375,23 @@ int64_t Route::lack(const Cuts& from, const Cuts& to, int64_t summands,
   }
   return same *
          static_cast<int64_t>(*std::max_element(most.begin(), most.end()));
+}
+
+// A rank that wants n elements of a dimension has at most n of them, and at
+// most a largest part. What it lacks grows with n, so it is least for the
+// smallest part.
+int64_t Route::least_lack(const Cuts& from, const Cuts& to,
+                          int64_t summands) const {
+  int64_t need = 1, have = 1;
+  for (int d = 0; d < ndim_; ++d) {
+    auto at = static_cast<size_t>(d);
+    const Cut& y = cut(d, to[at]);
+    const bool same = from[at] == to[at];
+    const int64_t n = same ? y.largest : y.least;
+    need *= n;
+    have *= same ? n : std::min(cut(d, from[at]).largest, n);
+  }
+  return summands * need - have;
 }
 
 }  // namespace dtensor

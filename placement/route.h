@@ -25,6 +25,7 @@ struct Cut {
   std::array<int64_t, kMaxAxes> stride{};  // of the axis in the part's number
   int64_t parts = 1;
   int64_t largest = 0;  // elements of the largest part
+  int64_t least = 0;    // a lower bound of those of the smallest part
   bool even = true;     // every part is one range, and all have one size
   // Part i is [begin(i), begin(i + 1)). Balanced parts share `units` granules;
   // other cuts list their boundaries or are trees of several ranges.
@@ -105,6 +106,8 @@ class Route {
   // 2^20 ranks always.
   int64_t lack(const Cuts& from, const Cuts& to, int64_t summands,
                bool exact = false) const;
+  // A lower bound of lack() that looks at no rank.
+  int64_t least_lack(const Cuts& from, const Cuts& to, int64_t summands) const;
 
  private:
   struct Table {

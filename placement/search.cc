@@ -377,6 +377,21 @@ class Search {
     if (least > bound ||
         (least == bound && s.collectives + (to_go(t) > 0) >= collectives))
       return false;
+    // Most pairs of layouts cost too much whatever the step is.
+    const bool combines = t.partial != s.partial;
+    if (combines ||
+        (!route_.some_part_empty() && (s.split & ~t.split))) {  // it sends
+      const int64_t alpha = prices_->least_alpha();
+      if (s.time + alpha > std::min(bound, t.time) ||
+          (to_go(t) > 0 && s.time + to_go(s) + alpha > bound))
+        return false;
+    }
+    if (!combines) {
+      const int64_t few = route_.least_lack(s.cuts, t.cuts, 1);
+      if (few > 0 &&
+          s.time + prices_->least(few * item_) > std::min(bound, t.time))
+        return false;
+    }
     StepBetween e;
     if (!steps_->between(s, t, e)) return false;
     Node way;
@@ -391,6 +406,10 @@ class Search {
           s.time + prices_->alpha(link) > std::min(bound, t.time) ||
           (to_go(t) > 0 && s.time + to_go(s) + prices_->least_alpha() > bound);
       if (dear && !may_be_slice(s, t)) return false;
+      const int64_t few = steps_->least_received(s, t, e);
+      if (few > 0 && s.time + prices_->step(e.kind, e.group, few * item_) >
+                         std::min(bound, t.time))
+        return false;
       int64_t elements = steps_->received(s, t, e, false);
       if (sends(e.kind)) {
         way.time += prices_->step(e.kind, e.group, elements * item_);

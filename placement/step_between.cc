@@ -94,6 +94,13 @@ int64_t Steps::received(const Waypoint& s, const Waypoint& t, StepBetween& e,
   return n * lack;
 }
 
+int64_t Steps::least_received(const Waypoint& s, const Waypoint& t,
+                              const StepBetween& e) const {
+  if (e.kind == StepKind::kAllReduce) return 0;
+  const int64_t q = route_.mesh().size_of(s.partial & ~t.partial);
+  return components(s) * route_.least_lack(s.cuts, t.cuts, q);
+}
+
 int64_t Steps::held(const Waypoint& s, bool is_source, const Waypoint& t,
                     bool is_destination, const StepBetween& e) const {
   int64_t n = is_source ? 0 : largest(s) * components(s);

@@ -43,6 +43,9 @@ class Steps {
   // combined, the step becomes a slice. `exact`: see Route::lack().
   int64_t received(const Waypoint&, const Waypoint&, StepBetween&,
                    bool exact) const;
+  // A lower bound of what received() returns, from sizes alone.
+  int64_t least_received(const Waypoint&, const Waypoint&,
+                         const StepBetween&) const;
   // The most elements that one rank holds during the step, beside the source
   // and the destination of the whole route. s may be that source, and t that
   // destination.

@@ -65,6 +65,33 @@ TEST(StepBetween, IsCalledWhatItIs) {
   }
 }
 
+// Over all pairs of these layouts, also with unequal and empty parts. It is
+// worth having only if it is often above zero.
+TEST(StepBetween, ABoundFromSizesIsNeverAboveWhatIsReceived) {
+  const char* layouts[] = {"R,R",   "S0,R",  "R,S0",    "S0,S0",
+                           "S0,S1", "S1,S0", "S1,S1",   "P,R",
+                           "P,S0",  "P,P",   "S0/2,S1", "[{a1,a0},{}]"};
+  int above = 0, all = 0;
+  for (const char* mesh : {"2x2", "2x3", "9x8"})
+    for (const Shape& shape : {Shape{8, 8}, Shape{10, 7}, Shape{2, 3}})
+      for (const char* from : layouts)
+        for (const char* to : layouts) {
+          if (std::string(to).find('P') != std::string::npos) continue;
+          if (std::string(from).find("/2") + std::string(to).find("/2") !=
+                  2 * std::string::npos &&
+              shape[0] % 2)
+            continue;
+          Direct d(mesh, shape, from, to);
+          if (!d.there) continue;
+          const int64_t bound = d.steps->least_received(d.s, d.t, d.step);
+          EXPECT_LE(bound, d.steps->received(d.s, d.t, d.step, false))
+              << mesh << " " << from << " -> " << to;
+          above += bound > 0;
+          ++all;
+        }
+  EXPECT_GT(above, all / 4) << all;
+}
+
 // A search looks at some of many ranks; here a rank that it leaves out lacks an
 // element.
 TEST(StepBetween, IsNoSliceWhereOneRankOfManyLacks) {
