@@ -264,12 +264,23 @@ Region AttentionCall::used(const Coord& at, size_t step) const {
   return r;
 }
 
+// The axes on which the indices of each dimension of held() and used() depend.
+std::array<AxisMask, 4> AttentionCall::depend(size_t step) const {
+  const auto* ring = static_cast<const Ring*>(c_.decision.memo.get());
+  const Spec* spec = step ? ring->k[step] : c_.decision.in[1];
+  std::array<AxisMask, 4> axes;
+  for (size_t d = 0; d < 4; ++d)
+    axes[d] = spec->dim(static_cast<int>(d)).axes();
+  axes[2] |= c_.decision.in[0]->dim(2).axes();
+  return axes;
+}
+
 Tensor AttentionCall::used_of(const Tensor& x, size_t step) {
   const AxisMask axes = c_.axes_of('g');
   if (!axes) return with_unit_rows(x);
   return with_unit_rows(c_.fetch(
       x, axes, [&](const Coord& at) { return held(at, step); },
-      [&](const Coord& at) { return used(at, step); }));
+      [&](const Coord& at) { return used(at, step); }, depend(step)));
 }
 
 Tensor AttentionCall::held_of(const Tensor& dx, size_t step) {
@@ -277,7 +288,7 @@ Tensor AttentionCall::held_of(const Tensor& dx, size_t step) {
   if (!axes) return dx;
   return c_.collect_sum(
       dx, axes, [&](const Coord& at) { return used(at, step); },
-      [&](const Coord& at) { return held(at, step); });
+      [&](const Coord& at) { return held(at, step); }, depend(step));
 }
 
 void AttentionCall::for_each_block(

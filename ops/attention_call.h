@@ -3,6 +3,7 @@
 // which keys, the ring that passes keys between ranks, and the merging of
 // partial results. Private to ops.
 #pragma once
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -103,6 +104,7 @@ class AttentionCall {
   IntervalList used_heads(const Coord&) const;
   Region held(const Coord&, size_t step) const;
   Region used(const Coord&, size_t step) const;
+  std::array<AxisMask, 4> depend(size_t step) const;
 
   // True if there is only this block, and it is one range.
   bool one_block(const Block&);

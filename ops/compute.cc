@@ -9,6 +9,7 @@
 #include "dtensor/ops/op.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/placement/hash.h"
+#include "dtensor/placement/received.h"
 #include "dtensor/placement/schedule.h"
 #include "dtensor/redistribute.h"
 
@@ -61,6 +62,45 @@ std::vector<Region> of_group(const Compute& c, AxisMask axes,
   for (int64_t r : c.mesh().group(axes, c.coord()))
     regions.push_back(region(c.mesh().coordinate(r)));
   return regions;
+}
+
+// The largest `all - own` of any rank, and its sum over all ranks. Both are
+// products over the dimensions, `all` times `copies`. For dimensions that
+// depend on common axes, measure(dims, axes, c) returns both products at a
+// coordinate.
+struct Lack {
+  int64_t most = 0, by_all = 0;
+};
+template <class Measure>
+Lack lack_of_all(const Mesh& mesh, std::span<const AxisMask> depend,
+                 Measure&& measure, int64_t copies = 1) {
+  using Pair = std::pair<int64_t, int64_t>;
+  std::map<Pair, int64_t> ranks{{{copies, 1}, 1}};  // how many have so much
+  AxisMask left = mesh.all_axes();
+  for (const auto& [dims, axes] : dims_together(depend)) {
+    std::map<Pair, int64_t> here, both;
+    for_each_coord(mesh, axes,
+                   [&](const Coord& c) { ++here[measure(dims, axes, c)]; });
+    for (const auto& [a, n] : ranks)
+      for (const auto& [b, m] : here)
+        both[{a.first * b.first, a.second * b.second}] += n * m;
+    ranks = std::move(both);
+    left &= ~axes;
+  }
+  Lack lack;
+  for (const auto& [pair, n] : ranks) {
+    lack.most = std::max(lack.most, pair.first - pair.second);
+    lack.by_all += (pair.first - pair.second) * n * mesh.size_of(left);
+  }
+  return lack;
+}
+
+// `depend`, or all axes for each dimension.
+std::vector<AxisMask> given_or_all(const Compute& c,
+                                   std::span<const AxisMask> depend,
+                                   size_t dims) {
+  if (depend.empty()) return std::vector<AxisMask>(dims, c.mesh().all_axes());
+  return {depend.begin(), depend.end()};
 }
 
 int index_in_group(const Compute& c, AxisMask axes) {
@@ -199,20 +239,27 @@ void Compute::reduce_rows(const Tensor& t, char factor, ReduceOp reduce_op,
 }
 
 Tensor Compute::fetch(const Tensor& part, AxisMask axes, const RegionOf& holds,
-                      const RegionOf& wants) {
+                      const RegionOf& wants, AxesOfDims depend) {
   InnerExchange& e = *next_exchange();
   if (!e.communicator) {
-    for_each_coord(mesh(), mesh().all_axes(), [&](const Coord& c) {
-      const Region w = wants(c);
-      const int64_t lack = volume(w) - overlap(w, holds(c));
-      e.most = std::max(e.most, lack);
-      e.by_all += lack;
-    });
+    e.has = holds(coord());
+    e.wants = wants(coord());
+    const Lack lack = lack_of_all(
+        mesh(), given_or_all(*this, depend, e.has.size()),
+        [&](const std::vector<size_t>& dims, AxisMask, const Coord& c) {
+          const Region w = wants(c), h = holds(c);
+          std::pair<int64_t, int64_t> n{1, 1};
+          for (const size_t d : dims) {
+            n.first *= length(w[d]);
+            n.second *= overlap(w[d], h[d]);
+          }
+          return n;
+        });
+    e.most = lack.most;
+    e.by_all = lack.by_all;
     e.idle = e.most == 0;
     e.kind = StepKind::kAllToAll;
     e.axes = axes;
-    e.has = holds(coord());
-    e.wants = wants(coord());
     e.shape = local_shape(e.wants);
     e.schedule = exchange_schedule(e.wants, of_group(*this, axes, holds),
                                    index_in_group(*this, axes), op.name());
@@ -228,24 +275,40 @@ Tensor Compute::fetch(const Tensor& part, AxisMask axes, const RegionOf& holds,
 }
 
 Tensor Compute::collect_sum(const Tensor& part, AxisMask axes,
-                            const RegionOf& holds, const RegionOf& wants) {
+                            const RegionOf& holds, const RegionOf& wants,
+                            AxesOfDims depend) {
   InnerExchange& e = *next_exchange();
   if (!e.communicator) {
-    e.idle = true;
-    for_each_coord(mesh(), mesh().all_axes(), [&](const Coord& c) {
-      const Region w = wants(c);
-      const int64_t self = mesh().rank(c);
-      int64_t n = 0;
-      for (int64_t r : mesh().group(axes, c))
-        if (r != self) n += overlap(w, holds(mesh().coordinate(r)));
-      e.most = std::max(e.most, n);
-      e.by_all += n;
-      e.idle &= n == 0 && w == holds(c);
-    });
-    e.kind = StepKind::kReduceScatter;
-    e.axes = axes;
     e.has = holds(coord());
     e.wants = wants(coord());
+    const std::vector<AxisMask> of_dims =
+        given_or_all(*this, depend, e.has.size());
+    // The members differ in axes on which no dimension depends, too.
+    AxisMask free = axes;
+    for (const AxisMask of_dim : of_dims) free &= ~of_dim;
+    bool same = true;
+    const Lack lack = lack_of_all(
+        mesh(), of_dims,
+        [&](const std::vector<size_t>& dims, AxisMask its, const Coord& c) {
+          const Region w = wants(c);
+          const auto common = [&](const Region& h) {
+            int64_t n = 1;
+            for (const size_t d : dims) n *= overlap(w[d], h[d]);
+            return n;
+          };
+          const Region own = holds(c);
+          for (const size_t d : dims) same &= w[d] == own[d];
+          std::pair<int64_t, int64_t> n{0, common(own)};
+          for (int64_t r : mesh().group(axes & its, c))
+            n.first += common(holds(mesh().coordinate(r)));
+          return n;
+        },
+        mesh().size_of(free));
+    e.most = lack.most;
+    e.by_all = lack.by_all;
+    e.idle = e.most == 0 && same;
+    e.kind = StepKind::kReduceScatter;
+    e.axes = axes;
     e.shape = local_shape(e.wants);
     e.schedule = reduce_schedule(e.wants, of_group(*this, axes, holds),
                                  index_in_group(*this, axes));

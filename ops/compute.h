@@ -98,14 +98,16 @@ class Compute {
   // in global indices, that the rank at coordinate c has and needs. `part` is
   // this rank's data. fetch() returns the region that this rank needs, from the
   // ranks that differ only in `axes`. Only a decision's first call evaluates
-  // the functions.
+  // the functions: for all ranks of the mesh, or, given the axes on which the
+  // indices of each dimension depend, only for as many as differ.
   using RegionOf = std::function<Region(const Coord&)>;
+  using AxesOfDims = std::span<const AxisMask>;
   Tensor fetch(const Tensor& part, AxisMask axes, const RegionOf& holds,
-               const RegionOf& wants);
+               const RegionOf& wants, AxesOfDims depend = {});
   // The reverse of fetch(), and with holds and wants exchanged, its gradient:
   // returns the sum of the ranks' data over the region that this rank wants.
   Tensor collect_sum(const Tensor& part, AxisMask axes, const RegionOf& holds,
-                     const RegionOf& wants);
+                     const RegionOf& wants, AxesOfDims depend = {});
 
   // For exchanges whose sizes depend on data; set up anew at every call.
   //

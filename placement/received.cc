@@ -24,28 +24,16 @@ Held held(const Spec& spec, const Spec& other) {
   const Mesh& mesh = spec.mesh();
   Held sum;
   AxisMask left = mesh.all_axes();
-  std::vector<int> dims;
-  for (int d = 0; d < spec.ndim(); ++d) dims.push_back(d);
-  while (!dims.empty()) {
-    // The dimensions that share axes with the first one, directly or through
-    // others.
-    AxisMask axes = 0;
-    std::vector<int> together;
-    const auto joins = [&](int d) {
-      const AxisMask its = spec.dim(d).axes() | other.dim(d).axes();
-      if (!together.empty() && !(its & axes)) return false;
-      axes |= its;
-      together.push_back(d);
-      return true;
-    };
-    while (std::erase_if(dims, joins) > 0 && axes) {
-    }
-    left &= ~axes;
+  std::vector<AxisMask> depend;
+  for (int d = 0; d < spec.ndim(); ++d)
+    depend.push_back(spec.dim(d).axes() | other.dim(d).axes());
+  for (const auto& [together, axes] : dims_together(depend)) {
     Sum all = 0, common = 0;
     IntervalList has, had;
     for_each_coord(mesh, axes, [&](const Coord& c) {
       Sum elements = 1, both = 1;
-      for (const int d : together) {
+      for (const size_t at : together) {
+        const int d = static_cast<int>(at);
         has.clear();
         had.clear();
         spec.dim(d).intervals(mesh, c, has);
@@ -58,6 +46,7 @@ Held held(const Spec& spec, const Spec& other) {
     });
     sum.all *= all;
     sum.common *= common;
+    left &= ~axes;
   }
   sum.all *= mesh.size_of(left);
   sum.common *= mesh.size_of(left);
@@ -97,6 +86,21 @@ Sum elements(const Step& step, const CostTable& cost) {
 }
 
 }  // namespace
+
+std::vector<DimsTogether> dims_together(std::span<const AxisMask> axes) {
+  std::vector<DimsTogether> groups;
+  for (size_t d = 0; d < axes.size(); ++d) {
+    DimsTogether joined{{d}, axes[d]};
+    std::erase_if(groups, [&](const DimsTogether& g) {
+      if (!(g.axes & axes[d])) return false;
+      joined.dims.insert(joined.dims.end(), g.dims.begin(), g.dims.end());
+      joined.axes |= g.axes;
+      return true;
+    });
+    groups.push_back(std::move(joined));
+  }
+  return groups;
+}
 
 int64_t received_by_all(const Step& step, const CostTable& cost) {
   if (!sends(step.kind)) return 0;

@@ -2,6 +2,8 @@
 // The bytes that all ranks receive together in a step of a plan.
 #pragma once
 #include <cstdint>
+#include <span>
+#include <vector>
 
 #include "dtensor/placement/cost.h"
 #include "dtensor/placement/plan.h"
@@ -16,5 +18,15 @@ namespace dtensor {
 // together: dimensions without a common axis are summed up separately and
 // multiplied. Between two meshes, also to the ranks that are in both.
 int64_t received_by_all(const Step&, const CostTable&);
+
+// Dimensions whose indices depend on a common axis, directly or through other
+// dimensions.
+struct DimsTogether {
+  std::vector<size_t> dims;
+  AxisMask axes = 0;  // all that they depend on
+};
+// Groups the dimensions, given the axes that each depends on. An amount that is
+// a product over dimensions is summed up over all ranks group by group.
+std::vector<DimsTogether> dims_together(std::span<const AxisMask> axes);
 
 }  // namespace dtensor

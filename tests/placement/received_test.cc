@@ -5,6 +5,7 @@
 
 #include <limits>
 #include <string>
+#include <vector>
 
 #include "tests/placement/traffic.h"
 
@@ -29,6 +30,19 @@ int check(const Spec* from, const Spec* to) {
     sent += sends(s.kind);
   }
   return sent;
+}
+
+TEST(Received, DimensionsAreTogetherThroughOthers) {
+  const AxisMask axes[] = {0b0001, 0b0110, 0, 0b0011, 0b1000};
+  const auto groups = dims_together(axes);
+  ASSERT_EQ(groups.size(), 3u);
+  EXPECT_EQ(groups[0].dims, (std::vector<size_t>{2}));
+  EXPECT_EQ(groups[0].axes, 0u);
+  // Dimension 3 joins 0 and 1, which share no axis.
+  EXPECT_EQ(groups[1].dims, (std::vector<size_t>{3, 0, 1}));
+  EXPECT_EQ(groups[1].axes, 0b0111u);
+  EXPECT_EQ(groups[2].dims, (std::vector<size_t>{4}));
+  EXPECT_TRUE(dims_together({}).empty());
 }
 
 TEST(Received, IsTheSumOfWhatEachRankReceives) {
