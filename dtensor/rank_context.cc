@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dtensor/rank_context.h"
 
+#include <iterator>
 #include <utility>
 
 #include "dtensor/comm/flight_ring.h"
@@ -10,6 +11,17 @@
 namespace dtensor {
 namespace {
 thread_local RankContext* current_context = nullptr;
+
+// Drops the older half of a list that is long: a search through it would take
+// longer than to make an entry again. So a reference to what an entry holds is
+// valid until half as many others were asked for.
+template <class List>
+void make_room(List& list) {
+  constexpr int64_t kMost = 128;
+  if (std::ssize(list) == kMost)
+    list.erase(list.begin(), list.begin() + kMost / 2);
+}
+
 }  // namespace
 
 RankContext& RankContext::current() {
@@ -48,6 +60,7 @@ const Coord* RankContext::coordinate_or_null(const Mesh& mesh) {
   DT_CHECK(mesh.valid(), "mesh",
            "the mesh is empty; make one with Runtime::mesh");
   const int64_t mine = mesh.mesh_rank_of(world_rank);
+  make_room(coordinates);
   coordinates.push_back(
       {mesh, mine < 0 ? nullptr
                       : std::make_unique<const Coord>(mesh.coordinate(mine))});
@@ -71,6 +84,7 @@ Communicator& RankContext::communicator(const Mesh& mesh, AxisMask axes) {
   std::vector<int64_t> ranks = mesh.group(axes, at);
   for (int64_t& r : ranks) r = mesh.world_rank(r);
   Communicator& made = communicator(ranks);
+  make_room(communicators);
   communicators.push_back({mesh, axes, &made});
   return made;
 }

@@ -54,7 +54,9 @@ struct Spec::Table {
   // Frees what nothing holds. New holds come from SpecRefs that exist, or from
   // get(), which waits for the mutex.
   void make_room() {
-    if (specs.size() < limit) return;
+    if (specs.size() >= limit) free_unused();
+  }
+  void free_unused() {
     std::erase_if(specs, [](const auto& entry) {
       if (entry.second->in_use()) return false;
       delete entry.second;
@@ -93,7 +95,6 @@ const Spec* Spec::get(const Mesh& mesh, const Shape& shape,
     SpecRef spec;
     size_t turn = 0;  // when it was last held, see Lately
   };
-  thread_local std::array<Asked, 256> recent;
   // The specs that this thread holds for its callers, in turn.
   struct Lately {
     std::array<SpecRef, 2 * kHeldLately> specs;
@@ -103,7 +104,22 @@ const Spec* Spec::get(const Mesh& mesh, const Shape& shape,
       return turn++;
     }
   };
-  thread_local Lately lately;
+  // The specs of a run end with its threads, and not only when there are many
+  // others.
+  struct Ending {
+    ~Ending() {
+      Table& table = Table::get();
+      std::lock_guard lock(table.mutex);
+      table.free_unused();
+    }
+  };
+  struct OfThread : Ending {  // which is destroyed last
+    std::array<Asked, 256> recent;
+    Lately lately;
+  };
+  thread_local OfThread mine;
+  auto& recent = mine.recent;
+  Lately& lately = mine.lately;
   uint64_t h = hash_of(layout);
   Asked& asked = recent[h % recent.size()];
   if (asked.spec && is(asked.spec, asked.layout, layout)) {
