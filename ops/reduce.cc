@@ -10,6 +10,7 @@
 #include "dtensor/ops/kernels/kernels.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/rows.h"
+#include "dtensor/ops/sum_squares.h"
 #include "dtensor/ops/view.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/redistribute.h"
@@ -22,6 +23,31 @@ struct ExtremumArgs {
   Shape dims;  // reduced, in ascending order
 };
 
+// The rule of a reduction of dimensions: `notes`, and `of_dim` for each of
+// them.
+BoundRule reducing(std::string_view op, const Shape& shape, const Attrs& attrs,
+                   std::string notes, std::string_view of_dim) {
+  const Shape& dims = attrs.as<ExtremumArgs>().dims;
+  std::string in, out;
+  for (int d = 0; d < shape.size(); ++d) {
+    const char c = static_cast<char>('a' + d);
+    in += c;
+    if (std::find(dims.begin(), dims.end(), d) == dims.end())
+      out += c;
+    else if (!of_dim.empty())
+      notes += fmt::format("; {}:{}", c, of_dim);
+  }
+  return BoundRule(Rule(in + "->" + out + notes), {shape}, op);
+}
+
+// The shape of x with a 1 for each dimension that is reduced.
+Shape kept_shape(const DistTensor& x, const Attrs& attrs) {
+  Shape shape = x.shape();
+  for (int64_t d : attrs.as<ExtremumArgs>().dims)
+    shape[static_cast<int>(d)] = 1;
+  return shape;
+}
+
 class Extremum : public Op {
  public:
   explicit Extremum(bool max)
@@ -29,17 +55,8 @@ class Extremum : public Op {
 
   BoundRule bind(const std::vector<Shape>& shapes,
                  const Attrs& attrs) const override {
-    const Shape& dims = attrs.as<ExtremumArgs>().dims;
-    std::string in, out, notes = max_ ? " | max 0" : " | min 0";
-    for (int d = 0; d < shapes[0].size(); ++d) {
-      char c = static_cast<char>('a' + d);
-      in += c;
-      if (std::find(dims.begin(), dims.end(), d) == dims.end())
-        out += c;
-      else
-        notes += fmt::format("; {}:{}", c, max_ ? "max" : "min");
-    }
-    return BoundRule(Rule(in + "->" + out + notes), shapes, name());
+    return reducing(name(), shapes[0], attrs, max_ ? " | max 0" : " | min 0",
+                    max_ ? "max" : "min");
   }
   void compute(Compute& c) const override {
     uint32_t dims = 0;
@@ -56,12 +73,10 @@ class Extremum : public Op {
   }
   InputGradients gradient(const GradientCall& g) const override {
     const DistTensor& x = g.inputs[0];
-    Shape kept = x.shape();
+    const Shape kept = kept_shape(x, g.attrs);
     std::vector<int> dims;
-    for (int64_t d : g.attrs.as<ExtremumArgs>().dims) {
-      kept[static_cast<int>(d)] = 1;
+    for (int64_t d : g.attrs.as<ExtremumArgs>().dims)
       dims.push_back(static_cast<int>(d));
-    }
     DistTensor best = reshape(g.outputs[0].detach(), kept);
     DistTensor winners = cast(eq(x.detach(), best), x.dtype());
     DistTensor share = div(winners, sum(winners, dims, true));
@@ -79,6 +94,43 @@ class Extremum : public Op {
  private:
   bool max_;
 };
+
+// The sum of squares over the last dimensions, which stores no square.
+class SumSquares : public Op {
+ public:
+  SumSquares() : Op("sum_squares", {}) {}
+
+  BoundRule bind(const std::vector<Shape>& shapes,
+                 const Attrs& attrs) const override {
+    return reducing(name(), shapes[0], attrs, "", "");
+  }
+  void compute(Compute& c) const override {
+    const Tensor x = c.in[0].to_contiguous();
+    int64_t n = 1;
+    for (int64_t d : c.attrs.as<ExtremumArgs>().dims)
+      n *= x.shape()[static_cast<int>(d)];
+    const kernels::Matrix rows{x.dtype(), c.out[0].numel(), n, x.data(), n};
+    c.run(kernels::RowDot{rows, rows, c.out[0].mutable_data()});
+  }
+  InputGradients gradient(const GradientCall& g) const override {
+    const DistTensor& x = g.inputs[0];
+    const Shape kept = kept_shape(x, g.attrs);
+    return {mul(x, mul(reshape(g.cotangents[0], kept), 2))};
+  }
+  std::vector<Sample> samples() const override {
+    Sample rows, all;
+    rows.inputs = {{Shape{5, 3, 2}}};
+    rows.attrs = ExtremumArgs{{1, 2}};
+    all.inputs = {{Shape{5, 3}}};
+    all.attrs = ExtremumArgs{{0, 1}};
+    return {rows, all};
+  }
+};
+
+const SumSquares& sum_squares_op() {
+  static const SumSquares op;
+  return op;
+}
 
 const Extremum& extremum_op(bool max) {
   static const Extremum largest(true), smallest(false);
@@ -298,9 +350,10 @@ std::pair<DistTensor, DistTensor> running(Kind kind, const DistTensor& x,
 }  // namespace
 
 static const OpFamily kFamily("reduce", [] {
-  return OpList{&extremum_op(true),   &extremum_op(false),
-                &scan_op(Kind::kSum), &scan_op(Kind::kProd),
-                &scan_op(Kind::kMax), &scan_op(Kind::kMin)};
+  return OpList{&extremum_op(true),    &extremum_op(false),
+                &sum_squares_op(),     &scan_op(Kind::kSum),
+                &scan_op(Kind::kProd), &scan_op(Kind::kMax),
+                &scan_op(Kind::kMin)};
 });
 
 DistTensor amax(const DistTensor& x, std::vector<int> dims, bool keepdim) {
@@ -308,6 +361,27 @@ DistTensor amax(const DistTensor& x, std::vector<int> dims, bool keepdim) {
 }
 DistTensor amin(const DistTensor& x, std::vector<int> dims, bool keepdim) {
   return extremum(false, x, std::move(dims), keepdim);
+}
+
+DistTensor sum_squares(const DistTensor& x, const std::vector<int>& dims,
+                       bool keepdim) {
+  std::vector<bool> reduced(static_cast<size_t>(x.ndim()), dims.empty());
+  for (int d : dims)
+    reduced[static_cast<size_t>(normalize_dim(d, x.ndim(), "sum"))] = true;
+  // The rows of the kernel are whole, and it leaves f32 sums of halves.
+  const bool last = std::is_sorted(reduced.begin(), reduced.end());
+  const auto count = std::count(reduced.begin(), reduced.end(), true);
+  if (!last || (!dims.empty() && count != std::ssize(dims)) ||
+      is_half_float(x.dtype()))
+    return sum(square(x), dims, keepdim);
+  ExtremumArgs args;
+  Shape kept = x.shape();
+  for (int d = x.ndim() - static_cast<int>(count); d < x.ndim(); ++d) {
+    args.dims.push_back(d);
+    kept[d] = 1;
+  }
+  const DistTensor y = apply1(sum_squares_op(), x, args);
+  return keepdim ? reshape(y, kept) : y;
 }
 
 DistTensor cumsum(const DistTensor& x, int dim) {

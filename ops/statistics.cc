@@ -9,6 +9,7 @@
 #include "dtensor/ops/op.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/reduce.h"
+#include "dtensor/ops/sum_squares.h"
 #include "dtensor/ops/view.h"
 #include "dtensor/placement/error.h"
 
@@ -110,7 +111,8 @@ std::pair<DistTensor, DistTensor> var_mean(const DistTensor& x,
   const DistTensor middle = mean(x, dims, true);
   const double n =
       std::max(0.0, static_cast<double>(count(x, dims)) - correction);
-  const DistTensor spread = sum(square(sub(x, middle)), dims, keepdim);
+  const DistTensor spread =
+      sum_squares(sub(x, middle), dims, keepdim);
   return {div(spread, n), kept(x, dims, keepdim, middle)};
 }
 
@@ -159,8 +161,8 @@ DistTensor vector_norm(const DistTensor& x, double p, std::vector<int> dims,
   if (std::isinf(p))
     return p > 0 ? amax(abs(x), dims, keepdim) : amin(abs(x), dims, keepdim);
   if (p == 1) return sum(abs(x), dims, keepdim);
-  const DistTensor total =
-      sum(p == 2 ? square(x) : pow(abs(x), p), dims, keepdim);
+  const DistTensor total = p == 2 ? sum_squares(x, dims, keepdim)
+                                  : sum(pow(abs(x), p), dims, keepdim);
   // If the sum is 0, so is the root, and its gradient is left out.
   const DistTensor zero = eq(total, 0);
   const DistTensor safe = where(zero, 1, total);

@@ -1,5 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <cmath>
+
+#include "dtensor/ops/contraction.h"
 #include "dtensor/ops/create.h"
+#include "dtensor/ops/grad.h"
+#include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/reduce.h"
 #include "dtensor/ops/view.h"
 #include "tests/ops/structured_testing.h"
@@ -44,6 +49,82 @@ TEST(Bincount, CountsAndWeights) {
                        bincount(put(integers({2}, {1, -1}), m, "S0"));
                      }),
             "[index_add] index -1 is not in [0, 2), dimension 0 of the tensor");
+}
+
+// x[i, j, k] = i + 10 j - k / 4 of [3, 2, 5], and the roots of the sums of its
+// squares over the dimensions in `dims`, by plain loops.
+Array blocks() {
+  Array x{{3, 2, 5}, {}};
+  for (int i = 0; i < 3; ++i)
+    for (int j = 0; j < 2; ++j)
+      for (int k = 0; k < 5; ++k) x.v.push_back(i + 10 * j - k / 4.0);
+  return x;
+}
+std::vector<double> norms_by_loops(const std::vector<int>& dims) {
+  const Array x = blocks();
+  const size_t sizes[] = {3, 2, 5};
+  bool reduced[] = {dims.empty(), dims.empty(), dims.empty()};
+  for (int d : dims) reduced[d] = true;
+  size_t count = 1;
+  for (int d = 0; d < 3; ++d) count *= reduced[d] ? 1 : sizes[d];
+  std::vector<double> sums(count, 0);
+  for (size_t e = 0; e < x.v.size(); ++e) {
+    const size_t at[] = {e / 10, e / 5 % 2, e % 5};
+    size_t place = 0;
+    for (int d = 0; d < 3; ++d)
+      if (!reduced[d]) place = place * sizes[d] + at[d];
+    sums[place] += x.v[e] * x.v[e];
+  }
+  for (double& s : sums) s = std::sqrt(s);
+  return sums;
+}
+
+// Over the last dimensions the squares are summed up as they are computed, and
+// over others they are stored.
+TEST(VectorNorm, OverAnyDimensions) {
+  on_mesh("x=2,y=2", [](const Mesh& mesh) {
+    for (const char* layout : {"R,R", "S0,S2", "S2,S2", "S1,R"})
+      for (const std::vector<int>& dims : std::vector<std::vector<int>>{
+               {}, {2}, {1, 2}, {2, 1}, {0}, {1}, {0, 2}, {0, 1, 2}})
+        for (const DType type : {DType::kF64, DType::kF32, DType::kBF16}) {
+          const DistTensor x = cast(put(blocks(), mesh, layout), type);
+          const DistTensor norm = vector_norm(x, 2, dims);
+          EXPECT_EQ(norm.dtype(), type);
+          const std::vector<double> got = norm.full().to_doubles(),
+                                    want = norms_by_loops(dims);
+          ASSERT_EQ(got.size(), want.size());
+          const double each = type == DType::kF64   ? 1e-14
+                              : type == DType::kF32 ? 1e-6
+                                                    : 2e-2;
+          for (size_t i = 0; i < want.size(); ++i)
+            EXPECT_NEAR(got[i], want[i], each * (1 + want[i])) << layout;
+          EXPECT_EQ(vector_norm(x, 2, dims, true).ndim(), 3);
+        }
+    EXPECT_EQ(vector_norm(zeros({2, 0}, mesh)).full().item(), 0);
+    EXPECT_EQ(vector_norm(full({}, -3, mesh)).full().item(), 3);
+    // Partial values are added before they are squared.
+    const DistTensor twos = sum(ones({2, 4}, mesh, "S0,R"), {0});
+    ASSERT_NE(twos.spec()->partial_axes(), 0u);
+    EXPECT_EQ(vector_norm(twos).full().item(), 4);
+  });
+}
+
+// The gradient of the norm of (3, 4) is (3/5, 4/5), and that of the sum of
+// these is ((16 - 12) / 125, (9 - 12) / 125).
+TEST(VectorNorm, HasBothDerivatives) {
+  on_mesh("x=2", [](const Mesh& mesh) {
+    DistTensor x = put({{1, 2}, {3, 4}}, mesh, "S1");
+    x.set_requires_grad();
+    const DistTensor dx =
+        grad(sum(vector_norm(x, 2, {1})), {x}, {.create_graph = true})[0];
+    const DistTensor ddx = grad(sum(dx), {x})[0];
+    const std::vector<double> first = dx.full().to_doubles(),
+                              second = ddx.full().to_doubles();
+    EXPECT_NEAR(first[0], 0.6, 1e-14);
+    EXPECT_NEAR(first[1], 0.8, 1e-14);
+    EXPECT_NEAR(second[0], 4.0 / 125, 1e-14);
+    EXPECT_NEAR(second[1], -3.0 / 125, 1e-14);
+  });
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <limits>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "dtensor/device/portable/pack.h"
@@ -350,13 +351,36 @@ Plan plan_of(const Reduce& a) {
   return plan;
 }
 
-template <class Op, class S>
-void reduce_all(Stream, const Plan& plan, const S* x, S* out) {
+// The dimension whose neighbours in memory are reduced in few, if others are
+// reduced in many. They are then reduced first, as columns of whole lines.
+// Otherwise -1.
+int short_run(const Reduce& a) {
+  constexpr int64_t kShort = 32, kLong = 64;
+  int inner = -1, next = -1;
+  int64_t others = 1;
+  for (int i = 0; i < a.shape.size(); ++i) {
+    if (a.shape[i] == 0) return -1;
+    if (a.shape[i] == 1) continue;
+    if (inner < 0 || rank_of(a.strides[i]) <= rank_of(a.strides[inner]))
+      next = std::exchange(inner, i);
+    else if (next < 0 || rank_of(a.strides[i]) < rank_of(a.strides[next]))
+      next = i;
+  }
+  const auto reduced = [&](int i) { return (a.dims >> i & 1) != 0; };
+  if (next < 0 || !reduced(inner) || reduced(next) || a.shape[inner] > kShort)
+    return -1;
+  for (int i = 0; i < a.shape.size(); ++i)
+    if (reduced(i) && i != inner) others *= a.shape[i];
+  return others >= kLong ? inner : -1;
+}
+
+template <class Op, class S, class Out>
+void reduce_all(Stream, const Plan& plan, const S* x, Out* out) {
   using A = acc_t<Op, S>;
   const auto& [d, nd, count, empty, columns, has_rows, once] = plan;
   if (count == 0) return;
   if (empty) {
-    std::fill_n(out, count, result<S>(identity<Op, A>()));
+    std::fill_n(out, count, result<Out>(identity<Op, A>()));
     return;
   }
   const int inner = plan.inner();
@@ -369,7 +393,7 @@ void reduce_all(Stream, const Plan& plan, const S* x, S* out) {
     if (!columns) {
       const A all = of_run<Op>(d[0].n, x, d[0].in);
       if (once)
-        out[o] = result<S>(all);
+        out[o] = result<Out>(all);
       else
         sums[static_cast<size_t>(o)] = Op()(sums[static_cast<size_t>(o)], all);
     } else {
@@ -382,7 +406,7 @@ void reduce_all(Stream, const Plan& plan, const S* x, S* out) {
                        has_rows ? d[1].in : 0, d[0].in, all);
         const int64_t s = d[0].out, at = o + j * s;
         if (once) {
-          for (int64_t i = 0; i < n; ++i) out[at + i * s] = result<S>(all[i]);
+          for (int64_t i = 0; i < n; ++i) out[at + i * s] = result<Out>(all[i]);
         } else {
           for (int64_t i = 0; i < n; ++i) {
             A& sum = sums[static_cast<size_t>(at + i * s)];
@@ -402,7 +426,26 @@ void reduce_all(Stream, const Plan& plan, const S* x, S* out) {
     }
     if (i >= nd) break;
   }
-  for (size_t i = 0; i < sums.size(); ++i) out[i] = result<S>(sums[i]);
+  for (size_t i = 0; i < sums.size(); ++i) out[i] = result<Out>(sums[i]);
+}
+
+// Reduces all but dimension `last`, and then that one.
+template <class Op, class S>
+void reduce_in_two(Stream s, const Reduce& a, int last, const S* x, S* out) {
+  using A = acc_t<Op, S>;
+  Reduce first = a, second;
+  first.dims &= ~(1u << last);
+  int64_t count = 1;
+  for (int i = 0; i < a.shape.size(); ++i) {
+    if (first.dims >> i & 1) continue;
+    if (i == last) second.dims = 1u << second.shape.size();
+    second.shape.push_back(a.shape[i]);
+    count *= a.shape[i];
+  }
+  second.strides = contiguous_strides(second.shape);
+  Scratch parts(s, count * static_cast<int64_t>(sizeof(A)));
+  reduce_all<Op>(s, plan_of(first), x, parts.as<A>());
+  reduce_all<Op>(s, plan_of(second), parts.as<const A>(), out);
 }
 
 template <class S>
@@ -416,19 +459,25 @@ void sum_of_squares(Stream s, int64_t n, const S* x, double* sum) {
 
 // --- All kinds --------------------------------------------------------------
 template <class S>
-void reduce_kind(Stream s, ReduceKind kind, const Plan& plan, const void* in,
-                 void* out) {
-  const S* x = static_cast<const S*>(in);
-  S* y = static_cast<S*>(out);
+void reduce_kind(Stream s, ReduceKind kind, const Reduce& a) {
+  const S* x = static_cast<const S*>(a.in);
+  S* y = static_cast<S*>(a.out);
+  const auto reduce = [&]<class Op>(Op) {
+#ifndef __CUDACC__
+    if (const int last = short_run(a); last >= 0)
+      return reduce_in_two<Op>(s, a, last, x, y);
+#endif
+    reduce_all<Op>(s, plan_of(a), x, y);
+  };
   switch (kind) {
     case ReduceKind::kSum:
-      return reduce_all<Sum>(s, plan, x, y);
+      return reduce(Sum());
     case ReduceKind::kMax:
-      return reduce_all<Max>(s, plan, x, y);
+      return reduce(Max());
     case ReduceKind::kMin:
-      return reduce_all<Min>(s, plan, x, y);
+      return reduce(Min());
     case ReduceKind::kProd:
-      return reduce_all<Prod>(s, plan, x, y);
+      return reduce(Prod());
   }
 }
 
@@ -437,15 +486,13 @@ void reduce_kind(Stream s, ReduceKind kind, const Plan& plan, const void* in,
 void PortableKernels::run(Stream s, const Reduce& a) const {
   if (a.type == DType::kBool && a.kind == ReduceKind::kSum)
     no_kernel("reduce", a.type);
-  const Plan plan = plan_of(a);
   visit(a.type, [&]<class S>() {
     // For bools, "all" is a product, and 1 if empty.
     if constexpr (std::is_same_v<S, bool>)
       reduce_kind<uint8_t>(
-          s, a.kind == ReduceKind::kMax ? a.kind : ReduceKind::kProd, plan,
-          a.in, a.out);
+          s, a.kind == ReduceKind::kMax ? a.kind : ReduceKind::kProd, a);
     else
-      reduce_kind<S>(s, a.kind, plan, a.in, a.out);
+      reduce_kind<S>(s, a.kind, a);
   });
 }
 
