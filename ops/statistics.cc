@@ -111,8 +111,7 @@ std::pair<DistTensor, DistTensor> var_mean(const DistTensor& x,
   const DistTensor middle = mean(x, dims, true);
   const double n =
       std::max(0.0, static_cast<double>(count(x, dims)) - correction);
-  const DistTensor spread =
-      sum_squares(sub(x, middle), dims, keepdim);
+  const DistTensor spread = sum_squares(sub(x, middle), dims, keepdim);
   return {div(spread, n), kept(x, dims, keepdim, middle)};
 }
 
