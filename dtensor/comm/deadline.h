@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// Deadlines of waits for other processes. ProcessJob::Wait (job.h) is for waits
+// in a loop, EndsInTime for calls that block.
+#pragma once
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "dtensor/placement/error.h"
+
+namespace dtensor {
+
+// How long a process waits for another one from which nothing comes, and what
+// to write for a longer time: "--timeout SECONDS".
+struct Patience {
+  std::chrono::milliseconds time{0};  // 0: no limit
+  std::string_view setting;
+};
+// Until the timeout of a run is known: the environment's DTENSOR_JOIN_TIMEOUT,
+// in seconds; by default two minutes. Throws Error if it is not a number.
+Patience join_patience();
+// That of RunOptions::timeout.
+Patience run_patience(std::chrono::milliseconds timeout);
+
+// How long a thread has waited, by the clock that is looked at now and then. A
+// process that is stopped does not look, and that time does not count: of the
+// time between two looks, at most kMost does.
+class TimeWaited {
+ public:
+  using Clock = std::chrono::steady_clock;
+  static constexpr std::chrono::milliseconds kMost{300};
+  explicit TimeWaited(Clock::time_point looked = Clock::now())
+      : looked_(looked) {}
+  Clock::duration look(Clock::time_point now = Clock::now()) {
+    total_ += std::min<Clock::duration>(now - looked_, kMost);
+    looked_ = now;
+    return total_;
+  }
+
+ private:
+  Clock::time_point looked_;
+  Clock::duration total_{};
+};
+
+// Thrown by a process that gives up waiting for others, at the deadline or
+// because a signal asks it to end. The others may not know of it, so the
+// program prints the text in every process that throws this.
+class NoAnswer final : public Error {
+ public:
+  using Error::Error;
+};
+
+// "process 1" or "processes 1,2"; "the other processes" if the list is empty.
+std::string processes_to_string(const std::vector<int>&);
+// The text at the deadline of a wait for `whom` while the processes do `phase`,
+// such as "agree how the program ends".
+std::string no_answer_text(std::string_view whom, std::string_view phase,
+                           const Patience&);
+// The same after a signal. REQUIRES: interrupted().
+std::string interrupted_wait_text(std::string_view whom,
+                                  std::string_view phase);
+
+// Prints "PROGRAM: text", calls then(), and ends this process with `code`,
+// whatever its other threads do. If several threads call it, the first one's
+// text is printed.
+[[noreturn]] void end_process(int code, const std::string& text,
+                              const std::function<void()>& then = {}) noexcept;
+
+// For calls of a library that wait for other processes and cannot be
+// interrupted. If the object still exists at the deadline, or half a second
+// after a signal that StopOnSignals has noticed, a thread of its own ends this
+// process with the sentence: with code 1, or 128 + the signal's number.
+class EndsInTime {
+ public:
+  EndsInTime(std::string whom, std::string_view phase, const Patience&);
+  EndsInTime(const EndsInTime&) = delete;
+  EndsInTime& operator=(const EndsInTime&) = delete;
+
+ private:
+  std::jthread clock_;
+};
+
+}  // namespace dtensor
