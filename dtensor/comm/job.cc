@@ -3,12 +3,18 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <limits>
+#include <numeric>
 #include <thread>
 #include <utility>
 
 #include "dtensor/comm/pack.h"
+#include "dtensor/environment.h"
+#include "dtensor/interrupt.h"
+#include "dtensor/io/checksum.h"
 #include "dtensor/placement/error.h"
+#include "dtensor/placement/hash.h"
 
 namespace dtensor {
 namespace {
@@ -17,6 +23,11 @@ using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
 constexpr auto kPause = 100us;
+// How often a wait looks at its clocks, and how long it may go on after a
+// signal that asks this process to end.
+constexpr auto kLook = 5ms, kAfterSignal = 500ms;
+// In this part of its patience, a process hears of each one that is alive.
+constexpr int kBeats = 4;
 // After one process has failed, the others get some time to report their own
 // failure.
 constexpr auto kAlso = 50ms;
@@ -24,10 +35,17 @@ constexpr auto kAlso = 50ms;
 // often a process is asked for its clock.
 constexpr int64_t kGathers = 0, kPartBytes = 1 << 20;
 constexpr int kAsks = 16;
+// The matter of texts that only say that their sender is alive.
+constexpr int64_t kAlive = std::numeric_limits<int64_t>::min();
 // The two requests of process 0 to another one. Answers begin with kFailed if
 // the process has failed, and with kPart if they carry a part of the text.
 constexpr std::string_view kTime = "time", kMore = "more";
 constexpr char kFailed = '!', kPart = ':';
+
+// The reason of another process, which has told it to all that wait.
+class ToldSo final : public Error {
+  using Error::Error;
+};
 
 JobVerdict verdict_in(const std::string& text) {
   JobVerdict verdict;
@@ -35,23 +53,122 @@ JobVerdict verdict_in(const std::string& text) {
   return verdict;
 }
 
-JobVerdict gone(int process) {
-  return {1, fmt::format("[run] process {} has ended before the others (it was "
-                         "killed, or crashed)",
-                         process)};
+// A text travels behind its checksum, which is one of the matter, too.
+uint64_t sum_of(int64_t matter, std::string_view text) {
+  return hash_mix(checksum(text.data(), std::ssize(text)),
+                  static_cast<uint64_t>(matter));
 }
+
+std::vector<int> others_than(int process, int processes) {
+  std::vector<int> all(static_cast<size_t>(processes));
+  std::iota(all.begin(), all.end(), 0);
+  std::erase(all, process);
+  return all;
+}
+
+// With which a program ends whose wait for another process has failed.
+int code_of_wait() { return interrupted() ? 128 + interrupted() : 1; }
 
 }  // namespace
 
-void ProcessJob::deliver(int64_t matter, Told told) {
+// ---- Deadlines ----
+
+Patience ProcessJob::patience() const {
   std::lock_guard lock(mutex_);
+  return patience_;
+}
+
+void ProcessJob::set_patience(const Patience& p) {
+  std::lock_guard lock(mutex_);
+  patience_ = p;
+}
+
+void ProcessJob::beat() {
+  {
+    std::lock_guard lock(mutex_);
+    const auto now = TimeWaited::Clock::now();
+    if (patience_.time == 0ms || now - beat_ < patience_.time / kBeats) return;
+    beat_ = now;
+  }
+  // Process 0 waits for all others, and they wait for it alone.
+  for (int p : others_than(process(), processes()))
+    if (process() == 0 || p == 0) tell(kAlive, p, "");
+}
+
+ProcessJob::Wait::Wait(ProcessJob& job, std::string_view phase,
+                       std::optional<std::chrono::milliseconds> most)
+    : job_(job), phase_(phase), patience_(job.patience()) {
+  if (most) patience_.time = *most;
+}
+
+void ProcessJob::Wait::look(const std::function<std::vector<int>()>& awaited) {
+  const auto now = TimeWaited::Clock::now();
+  if (now < next_) return;
+  next_ = now + kLook;
+  job_.beat();
+  if (interrupted()) {
+    if (!asked_) asked_.emplace(now);
+    if (asked_->look(now) > kAfterSignal)
+      give_up(interrupted_wait_text(processes_to_string(awaited()), phase_));
+  }
+  if (patience_.time == 0ms) return;
+  const std::vector<int> who = awaited();
+  std::vector<int> silent;
+  {
+    std::lock_guard lock(job_.mutex_);
+    for (int p : who) {
+      const uint64_t heard = job_.heard_[p];
+      Clock& c = clocks_[p];
+      if (c.heard != heard) c = {heard, TimeWaited(now)};
+      if (c.waited.look(now) >= patience_.time) silent.push_back(p);
+    }
+  }
+  if (!silent.empty())
+    give_up(no_answer_text(processes_to_string(silent), phase_, patience_));
+}
+
+void ProcessJob::Wait::give_up(const std::string& text) {
+  job_.failed_ = job_.gave_up_ = true;
+  throw NoAnswer(text);
+}
+
+// ---- Control messages ----
+
+void ProcessJob::tell(int64_t matter, int process, std::string_view text) {
+  const uint64_t sum = sum_of(matter, text);
+  std::string whole(sizeof(sum), 0);
+  std::memcpy(whole.data(), &sum, sizeof(sum));
+  send(matter, process, whole.append(text));
+}
+
+void ProcessJob::deliver(int64_t matter, Told told) {
+  uint64_t sum = 0;
+  const bool is_whole = told.text.size() >= sizeof(sum);
+  if (is_whole) std::memcpy(&sum, told.text.data(), sizeof(sum));
+  const std::string_view text =
+      std::string_view(told.text).substr(is_whole ? sizeof(sum) : 0);
+  DT_CHECK(is_whole && sum == sum_of(matter, text), "run",
+           "a control message of {} bytes from process {} to process {} is "
+           "damaged: its checksum is {}, and that of its bytes is {}; look for "
+           "faulty memory or a faulty network between the two",
+           text.size(), told.from, process(), checksum_text(sum),
+           checksum_text(sum_of(matter, text)));
+  told.text.erase(0, sizeof(sum));
+  std::lock_guard lock(mutex_);
+  ++heard_[told.from];
   // Messages about a run that is over are dropped.
-  if (matter > 0 && matter < runs_) return;
+  if (matter == kAlive || (matter > 0 && matter < runs_)) return;
   told_[matter].push_back(std::move(told));
 }
 
 std::optional<ProcessJob::Told> ProcessJob::told(int64_t matter, int from) {
-  listen();
+  try {
+    listen();
+  } catch (const Error& e) {
+    std::lock_guard lock(mutex_);
+    if (damage_.empty()) damage_ = e.what();
+    throw;
+  }
   std::lock_guard lock(mutex_);
   auto& all = told_[matter];
   const auto it = std::find_if(all.begin(), all.end(), [&](const auto& t) {
@@ -61,6 +178,12 @@ std::optional<ProcessJob::Told> ProcessJob::told(int64_t matter, int from) {
   Told next = std::move(*it);
   all.erase(it);
   return next;
+}
+
+// A run that was over may have heard the Error of told().
+void ProcessJob::check_damage() const {
+  std::lock_guard lock(mutex_);
+  if (!damage_.empty()) throw Error(damage_);
 }
 
 int64_t ProcessJob::begin_run(int64_t ranks_per_process) {
@@ -82,50 +205,95 @@ bool ProcessJob::is_main_process() {
 }
 
 JobVerdict ProcessJob::agree(const JobVerdict& here) {
-  int64_t matter = 0, run = 0;
+  int64_t matter = 0;
   {
     std::lock_guard lock(mutex_);
     matter = -++agreements_;
     is_main_ = process() == 0;
+  }
+  if (here.code != 0) {
+    failed_ = true;
+    warn(here.text);
+  }
+  return settle(matter, here, "agree how they fare");
+}
+
+// Processes that are in a run, or begin one, need not wait for this one's
+// ranks.
+void ProcessJob::warn(const std::string& why) {
+  int64_t run = 0;
+  {
+    std::lock_guard lock(mutex_);
     run = runs_;
   }
-  if (here.code != 0) failed_ = true;
-  // Processes that are in a run, or begin one, need not wait for this one's
-  // ranks.
-  if (here.code != 0)
-    for (int p = 0; p < processes(); ++p)
-      for (int64_t r : {run, run + 1})
-        if (p != process() && r > 0) tell(r, p, pack("process", here.text));
-  const JobVerdict all = process() == 0 ? agree_as_first(matter, here)
-                                        : agree_as_other(matter, here);
+  for (int p : others_than(process(), processes()))
+    for (int64_t r : {run, run + 1})
+      if (r > 0) tell(r, p, pack("process", why));
+}
+
+JobVerdict ProcessJob::settle(int64_t matter, const JobVerdict& here,
+                              std::string_view phase) {
+  const Wait wait(*this, phase);
+  const JobVerdict all = process() == 0 ? settle_as_first(matter, here, wait)
+                                        : settle_as_other(matter, here, wait);
   if (all.code != 0) failed_ = true;
   return all;
 }
 
 void ProcessJob::compare(const JobFacts& here) {
   JobVerdict fared;
-  gather(here.text(), [&](const Gathered& g) {
+  gather("compare their flags", here.text(), [&](const Gathered& g) {
     if (fared.code == 0)
       fared.text = here.difference(g.process, JobFacts::from(g.text));
     if (!fared.text.empty()) fared.code = 2;
   });
   fared = agree(fared);
+  if (gave_up_) throw NoAnswer(fared.text);
   if (fared.code != 0) throw Error(fared.text);
 }
 
-JobVerdict ProcessJob::agree_as_other(int64_t matter, const JobVerdict& here) {
-  tell(matter, 0, pack(here.code, here.text));
-  for (;; std::this_thread::sleep_for(kPause)) {
-    if (ended_with() != 0) return ended(here);
-    const bool nobody = lost(0);  // before told(): no message is lost
-    if (const auto all = told(matter)) return verdict_in(all->text);
-    if (!nobody) continue;
-    bool first = true;
-    for (int p = 0; p < process(); ++p) first = first && lost(p);
-    std::lock_guard lock(mutex_);
-    is_main_ = first;
-    return here.code != 0 ? here : gone(0);
+JobVerdict ProcessJob::settle_as_other(int64_t matter, const JobVerdict& here,
+                                       Wait wait) {
+  // After an Error this process hears nothing more, so it prints the text.
+  JobVerdict last = here;
+  bool is_main = true;
+  try {
+    tell(matter, 0, pack(here.code, here.text));
+    for (; !gave_up_; std::this_thread::sleep_for(kPause)) {
+      if (ended_with() != 0) return ended(here);
+      if (here.code == 0) check_damage();
+      const bool nobody = lost(0);  // before told(): no message is lost
+      if (const auto all = told(matter, 0)) return verdict_in(all->text);
+      if (nobody) {
+        if (here.code == 0) last = gone(0);
+        for (int p = 0; p < process(); ++p) is_main = is_main && lost(p);
+        break;
+      }
+      wait.look([] { return std::vector{0}; });
+    }
+  } catch (const Error& e) {
+    gave_up_ = true;
+    if (here.code == 0) last = {code_of_wait(), e.what()};
+    // Process 0 may be beyond this agreement.
+    warn(last.text);
+    not_gathering(last.text);
   }
+  if (gave_up_ && last.code == 0)
+    last = {code_of_wait(),
+            "[run] this process no longer waits for the others"};
+  std::lock_guard lock(mutex_);
+  is_main_ = is_main;
+  return last;
+}
+
+// The verdict of a process that has ended. It may have said why while it
+// gathered.
+JobVerdict ProcessJob::gone(int process) {
+  const auto t = told(kGathers, process);
+  if (t && t->text.starts_with(kFailed)) return {1, t->text.substr(1)};
+  return {1, fmt::format("[run] process {} has ended before the others (it was "
+                         "killed, or crashed)",
+                         process)};
 }
 
 // Another process has printed the reason and ends all of them.
@@ -135,26 +303,38 @@ JobVerdict ProcessJob::ended(const JobVerdict& here) {
   return {ended_with(), here.text};
 }
 
-JobVerdict ProcessJob::agree_as_first(int64_t matter, const JobVerdict& here) {
+JobVerdict ProcessJob::settle_as_first(int64_t matter, const JobVerdict& here,
+                                       Wait wait) {
   std::map<int, JobVerdict> come = {{0, here}};
   std::optional<Clock::time_point> end;
   const auto comes = [&](int process, JobVerdict verdict) {
     if (verdict.code != 0 && !end) end = Clock::now() + kAlso;
-    come[process] = std::move(verdict);
+    come.emplace(process, std::move(verdict));
   };
-  comes(0, here);
+  const auto absent = [&] {
+    std::vector<int> all = others_than(0, processes());
+    std::erase_if(all, [&](int p) { return come.contains(p); });
+    return all;
+  };
+  if (here.code != 0) end = Clock::now() + kAlso;
   while (std::ssize(come) < processes() && !(end && Clock::now() > *end)) {
     if (ended_with() != 0) return ended(here);
-    std::map<int, bool> lost_now;
-    for (int p = 1; p < processes(); ++p) lost_now[p] = lost(p);
-    bool quiet = true;
-    while (const auto t = told(matter)) {
-      comes(t->from, verdict_in(t->text));
-      quiet = false;
+    std::vector<int> lost_now = absent();
+    std::erase_if(lost_now, [&](int p) { return !lost(p); });
+    try {
+      bool quiet = true;
+      if (here.code == 0) check_damage();
+      while (const auto t = told(matter)) {
+        comes(t->from, verdict_in(t->text));
+        quiet = false;
+      }
+      for (int p : lost_now) comes(p, gone(p));
+      if (quiet) wait.look(absent);
+      if (quiet) std::this_thread::sleep_for(kPause);
+    } catch (const Error& e) {
+      // The first one stands for all that do not come.
+      for (int p : absent()) comes(p, {code_of_wait(), e.what()});
     }
-    for (const auto& [p, is_lost] : lost_now)
-      if (is_lost && !come.contains(p)) comes(p, gone(p));
-    if (quiet) std::this_thread::sleep_for(kPause);
   }
   JobVerdict all;
   for (const auto& [process, v] : come)
@@ -171,12 +351,13 @@ JobVerdict ProcessJob::agree_as_first(int64_t matter, const JobVerdict& here) {
 // request tells the process that process 0 has everything.
 
 // The next message of that process.
-std::string ProcessJob::hear_from(int process) {
+std::string ProcessJob::hear_from(int process, Wait wait) {
   const auto start = Clock::now();
   for (;;) {
+    check_damage();
     const bool nobody = lost(process);  // before told(): none is lost
     if (auto t = told(kGathers, process)) {
-      if (t->text.starts_with(kFailed)) throw Error(t->text.substr(1));
+      if (t->text.starts_with(kFailed)) throw ToldSo(t->text.substr(1));
       return std::move(t->text);
     }
     DT_CHECK(!nobody && ended_with() == 0, "gather",
@@ -184,51 +365,62 @@ std::string ProcessJob::hear_from(int process) {
              "its output",
              process);
     // A request for the clock is answered soon.
-    if (Clock::now() - start < 2ms)
+    if (Clock::now() - start < 2ms) {
       std::this_thread::yield();
-    else
+    } else {
+      wait.look([process] { return std::vector{process}; });
       std::this_thread::sleep_for(kPause);
+    }
   }
 }
 
-void ProcessJob::gather(std::string_view here,
+void ProcessJob::gather(std::string_view phase, std::string_view here,
                         const std::function<void(Gathered)>& take,
-                        const std::function<int64_t()>& given) {
+                        const std::function<int64_t()>& given) try {
   const std::function<int64_t()> now =
       given ? given : [] { return Clock::now().time_since_epoch() / 1ns; };
-  if (process() > 0) return give(here, now);
-  try {
-    for (int p = 1; p < processes(); ++p) {
-      Gathered g{p, "", 0, std::numeric_limits<int64_t>::max()};
-      for (int i = 0; i < kAsks; ++i) {
-        const int64_t asked = now();
-        tell(kGathers, p, kTime);
-        const int64_t theirs = std::stoll(hear_from(p)), answered = now(),
-                      half = (answered - asked + 1) / 2;
-        if (half < g.within) {
-          g.within = half;
-          g.behind = asked + half - theirs;
-        }
+  if (process() > 0) return give(phase, here, now);
+  for (int p = 1; p < processes(); ++p) {
+    const auto answer = [&](std::string_view request) {
+      tell(kGathers, p, request);
+      return hear_from(p, Wait(*this, phase));
+    };
+    Gathered g{p, "", 0, std::numeric_limits<int64_t>::max()};
+    for (int i = 0; i < kAsks; ++i) {
+      beat();
+      const int64_t asked = now();
+      const auto theirs = number_in<int64_t>(
+          answer(kTime), std::numeric_limits<int64_t>::min());
+      const int64_t answered = now(), half = (answered - asked + 1) / 2;
+      DT_CHECK(theirs, "gather", "process {} sends no time", p);
+      if (half < g.within) {
+        g.within = half;
+        g.behind = asked + half - *theirs;
       }
-      for (size_t bytes = kPartBytes; bytes == kPartBytes;) {
-        tell(kGathers, p, kMore);
-        const std::string part = hear_from(p).substr(1);
-        g.text += part;
-        bytes = part.size();
-      }
-      take(std::move(g));
-      tell(kGathers, p, kMore);
     }
-  } catch (const std::exception& e) {
-    not_gathering(e.what());  // for the processes that still wait to be asked
-    throw;
+    for (size_t bytes = kPartBytes; bytes == kPartBytes;) {
+      beat();
+      const std::string part = answer(kMore);
+      DT_CHECK(part.starts_with(kPart), "gather", "process {} sends no text",
+               p);
+      g.text += part.substr(1);
+      bytes = part.size() - 1;
+    }
+    take(std::move(g));
+    tell(kGathers, p, kMore);
   }
+} catch (const std::exception& e) {
+  failed_ = true;
+  // For the processes that still wait.
+  if (process() == 0 || !dynamic_cast<const ToldSo*>(&e))
+    not_gathering(e.what());
+  throw;
 }
 
-void ProcessJob::give(std::string_view here,
+void ProcessJob::give(std::string_view phase, std::string_view here,
                       const std::function<int64_t()>& now) {
   for (size_t bytes = kPartBytes; bytes == kPartBytes;) {
-    if (hear_from(0) == kTime) {
+    if (hear_from(0, Wait(*this, phase)) == kTime) {
       tell(kGathers, 0, std::to_string(now()));
       continue;
     }
@@ -236,7 +428,7 @@ void ProcessJob::give(std::string_view here,
     tell(kGathers, 0, kPart + std::string(here.substr(0, bytes)));
     here.remove_prefix(bytes);
   }
-  hear_from(0);
+  hear_from(0, Wait(*this, phase));
 }
 
 void ProcessJob::not_gathering(std::string_view why) noexcept {

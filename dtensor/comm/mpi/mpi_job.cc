@@ -5,17 +5,22 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 #include <list>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "dtensor/comm/backend.h"
+#include "dtensor/comm/deadline.h"
 #include "dtensor/comm/mpi.h"
 #include "dtensor/comm/mpi/shared_rings.h"
+#include "dtensor/environment.h"
+#include "dtensor/interrupt.h"
 #include "dtensor/placement/error.h"
 
 namespace dtensor {
@@ -23,8 +28,13 @@ namespace {
 
 using namespace std::chrono_literals;
 
+using Milliseconds = std::chrono::milliseconds;
+
 // How long other processes may take to reach the end after the job has failed.
 constexpr auto kEnd = 1s;
+// All work is done then, so that a launcher which is stopped for a while does
+// no harm.
+constexpr auto kLeastEnd = 10s;
 // MPI counts in int, so longer messages are sent in pieces. Both ends count the
 // same number of pieces, because such a message has exactly the size of its
 // receive buffer. Tests use smaller pieces: DTENSOR_MPI_PIECE bytes, the same
@@ -49,8 +59,11 @@ MPI_Comm communicator_of_all() {
 class MpiPendingMessages final : public PendingMessages {
  public:
   MpiPendingMessages(MPI_Comm data, const SharedRings& rings,
-                     int64_t ranks_per_process)
-      : data_(data), rings_(rings), per_process_(ranks_per_process) {}
+                     int64_t ranks_per_process, const Patience& patience)
+      : data_(data),
+        rings_(rings),
+        per_process_(ranks_per_process),
+        patience_(patience) {}
   ~MpiPendingMessages() override { MpiPendingMessages::give_up(); }
 
   void send(const Channel& c, const void* data, int64_t bytes) override {
@@ -100,8 +113,14 @@ class MpiPendingMessages final : public PendingMessages {
         MPI_Request_free(&p.request);
         continue;
       }
-      // A receive that has already begun still completes.
+      // A receive that has already begun still completes, unless its sender is
+      // stopped.
       MPI_Cancel(&p.request);
+      int done = 0;
+      MPI_Test(&p.request, &done, MPI_STATUS_IGNORE);
+      if (done) continue;
+      const EndsInTime clock(processes_to_string({process(p.from)}),
+                             "give up the messages of a failed run", patience_);
       MPI_Wait(&p.request, MPI_STATUS_IGNORE);
     }
   }
@@ -161,6 +180,7 @@ class MpiPendingMessages final : public PendingMessages {
   const MPI_Comm data_;
   const SharedRings& rings_;
   const int64_t per_process_, piece_ = piece_bytes();
+  const Patience patience_;
   std::vector<Pending> pending_;
 };
 
@@ -177,16 +197,19 @@ class MpiJob final : public ProcessJob {
     return fmt::format("mpirun -n {}", processes);
   }
   std::unique_ptr<PendingMessages> pending_messages() override {
-    return std::make_unique<MpiPendingMessages>(data_, *rings_, rings_for_);
+    return std::make_unique<MpiPendingMessages>(data_, *rings_, rings_for_,
+                                                patience());
   }
   int lost_in_run() override { return rings_->lost(); }
   void end_run(bool clean) override { clean_ = clean; }
   void abort(int code) noexcept override { MPI_Abort(MPI_COMM_WORLD, code); }
-  void tell(int64_t matter, int process, std::string_view text) override;
 
  private:
   MpiJob();
   static void end();
+  void end_in_time();
+  void meet(int64_t matter, std::string_view phase);
+  void send(int64_t matter, int process, std::string text) override;
   void open_run(int64_t run, int64_t ranks_per_process) override;
   void listen() override;
 
@@ -206,6 +229,7 @@ class MpiJob final : public ProcessJob {
 MpiJob::MpiJob() {
   int begun = 0, ended = 0, threads = MPI_THREAD_SINGLE;
   DT_MPI(MPI_Finalized, &ended);
+  const EndsInTime clock("the other processes", "initialize MPI", patience());
   DT_CHECK(!ended, "mpi",
            "MPI cannot be initialized again after MPI_Finalize; call "
            "MPI_Finalize after the last run()");
@@ -231,19 +255,38 @@ MpiJob::MpiJob() {
 // The processes finalize together. Not all processes of a job that has failed
 // may get here.
 void MpiJob::end() {
-  MpiJob& job = get();
   int ended = 0;
   if (MPI_Finalized(&ended) != MPI_SUCCESS || ended) return;
+  const StopOnSignals signals;
+  try {
+    get().end_in_time();
+  } catch (const std::exception& e) {
+    end_process(interrupted() ? 128 + interrupted() : 1, e.what(),
+                [] { MPI_Abort(MPI_COMM_WORLD, 1); });
+  }
+}
+
+void MpiJob::end_in_time() {
+  const char* const phase = "leave the program";
+  if (!failed()) meet(kLeaves, phase);
+  Patience last = patience();
+  if (last.time > 0s) last.time = std::max(last.time, Milliseconds(kLeastEnd));
+  const EndsInTime clock("the other processes", phase, last);
   MPI_Request all;
-  if (MPI_Ibarrier(job.control_, &all) != MPI_SUCCESS) return;
+  if (MPI_Ibarrier(control_, &all) != MPI_SUCCESS) return;
   const auto start = std::chrono::steady_clock::now();
   for (int done = 0; !done; std::this_thread::sleep_for(100us)) {
     MPI_Test(&all, &done, MPI_STATUS_IGNORE);
-    if (!done && job.failed() &&
-        std::chrono::steady_clock::now() - start > kEnd)
+    if (!done && failed() && std::chrono::steady_clock::now() - start > kEnd)
       MPI_Abort(MPI_COMM_WORLD, 1);
   }
   MPI_Finalize();
+}
+
+// MPI's own collectives cannot be interrupted and do not say who is missing.
+void MpiJob::meet(int64_t matter, std::string_view phase) {
+  const JobVerdict all = settle(matter, {}, phase);
+  if (all.code != 0) throw Error(all.text);
 }
 
 // Messages left over from a run that failed never reach later runs.
@@ -255,16 +298,18 @@ void MpiJob::open_run(int64_t, int64_t ranks_per_process) {
       there && ranks_per_process * ranks_per_process * Backend::kLanes <= *most,
       "mpi", "{} ranks in a process are too many for this MPI's tags",
       ranks_per_process);
+  const bool clean = std::exchange(clean_, false);
+  if (clean && rings_for_ == ranks_per_process) return;
+  const char* const phase = "begin a run";
+  meet(kBegins, phase);
+  const EndsInTime clock("the other processes", phase, patience());
   // The old communicator stays, with the messages still under way on it.
-  if (!clean_) data_ = communicator_of_all();
-  if (!clean_ || rings_for_ != ranks_per_process) {
-    rings_ = std::make_unique<SharedRings>(data_, ranks_per_process);
-    rings_for_ = ranks_per_process;
-  }
-  clean_ = false;
+  if (!clean) data_ = communicator_of_all();
+  rings_ = std::make_unique<SharedRings>(data_, ranks_per_process);
+  rings_for_ = ranks_per_process;
 }
 
-void MpiJob::tell(int64_t matter, int process, std::string_view text) {
+void MpiJob::send(int64_t matter, int process, std::string text) {
   std::lock_guard lock(mutex_);
   sent_.remove_if([](Sent& s) {
     int done = 0;
@@ -288,8 +333,14 @@ void MpiJob::listen() {
     std::string text(static_cast<size_t>(size), 0);
     DT_MPI(MPI_Mrecv, text.data(), size, MPI_CHAR, &message, MPI_STATUS_IGNORE);
     const size_t space = text.find(' ');
-    deliver(std::stoll(text.substr(0, space)),
-            {status.MPI_SOURCE, text.substr(space + 1)});
+    const auto matter = number_in<int64_t>(text.substr(0, space),
+                                           std::numeric_limits<int64_t>::min());
+    DT_CHECK(matter && space != text.npos, "mpi",
+             "a control message of {} bytes from process {} to process {} is "
+             "damaged: it names no matter; look for faulty memory or a faulty "
+             "network between the two",
+             size, status.MPI_SOURCE, process());
+    deliver(*matter, {status.MPI_SOURCE, text.substr(space + 1)});
   }
 }
 
