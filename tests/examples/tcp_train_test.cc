@@ -160,7 +160,7 @@ TEST(TcpProgram, RefusesBadInputOnce) {
        "[--backend] nccl is for --device cuda, but this is --device cpu; add "
        "--device cuda\n"},
       {2, "DTENSOR_JOIN_TIMEOUT=soon ", "--mesh dp=2",
-       "[tcp] DTENSOR_JOIN_TIMEOUT is 'soon'; write seconds"},
+       "[run] DTENSOR_JOIN_TIMEOUT is 'soon'; write seconds"},
       {2, "MASTER_ADDR=192.0.2.1 MASTER_PORT=12345 DTENSOR_JOIN_TIMEOUT=0.2 ",
        "--mesh dp=2",
        "01_mesh: [tcp] RANK 0 cannot listen at 192.0.2.1:12345: "},

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <cmath>
 #include <cstdlib>
 #include <memory>
 #include <optional>
@@ -7,9 +6,11 @@
 #include <utility>
 #include <vector>
 
+#include "dtensor/comm/deadline.h"
 #include "dtensor/comm/tcp.h"
 #include "dtensor/comm/tcp/tcp_job.h"
 #include "dtensor/environment.h"
+#include "dtensor/interrupt.h"
 #include "dtensor/placement/error.h"
 
 namespace dtensor {
@@ -47,20 +48,20 @@ std::string token() {
   return *run + "/" + variable("TORCHELASTIC_RESTART_COUNT").value_or("0");
 }
 
-std::chrono::milliseconds patience() {
-  const auto text = variable("DTENSOR_JOIN_TIMEOUT");
-  if (!text) return std::chrono::minutes(2);
-  const auto seconds = number_in<double>(*text, 0.001, 1e6);
-  DT_CHECK(seconds, "tcp",
-           "DTENSOR_JOIN_TIMEOUT is '{}'; write seconds, from 0.001 to 1e6",
-           *text);
-  return std::chrono::milliseconds(
-      static_cast<int64_t>(std::ceil(*seconds * 1000)));
-}
-
 std::unique_ptr<TcpJob>& the_job() {
   static auto* const job = new std::unique_ptr<TcpJob>;
   return *job;
+}
+
+// At the end of the program.
+void leave() {
+  const StopOnSignals signals;
+  try {
+    the_job()->leave();
+  } catch (const std::exception& e) {
+    end_process(interrupted() ? 128 + interrupted() : 1, e.what());
+  }
+  the_job().reset();
 }
 
 ProcessJob& job(const std::string& path, const JobFacts& facts) {
@@ -68,7 +69,7 @@ ProcessJob& job(const std::string& path, const JobFacts& facts) {
   if (!job) {
     const TcpPlace place = tcp_place_by_environment(path, facts);
     job = std::make_unique<TcpJob>(place.process, tcp_rendezvous(place));
-    std::atexit([] { the_job().reset(); });
+    std::atexit(leave);
     job->compare(facts);
   }
   return *job;
@@ -126,7 +127,7 @@ TcpPlace tcp_place_by_environment(const std::string& path,
     place.token = "program " + facts.program();
     place.doubt = kDoubt;
   }
-  place.patience = patience();
+  place.patience = join_patience().time;
   if (const auto host = variable("MASTER_ADDR")) place.host = *host;
   if (path.empty()) {
     const bool agent = variable("TORCHELASTIC_USE_AGENT_STORE") == "True";

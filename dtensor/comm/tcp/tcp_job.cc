@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <compare>
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -20,6 +21,7 @@
 #include <thread>
 #include <utility>
 
+#include "dtensor/io/checksum.h"
 #include "dtensor/placement/error.h"
 
 namespace dtensor {
@@ -33,9 +35,8 @@ constexpr int64_t kPiece = 128 << 10;
 // The most bytes of one connection before another one gets its turn.
 constexpr int64_t kMostAtOnce = 512 << 10;
 constexpr int64_t kMostText = 16 << 20;
-// How long the others may take to say goodbye: in a job that has failed, and in
-// one that has not.
-constexpr auto kEnd = 1s, kPatientEnd = 10s;
+// How long the others may take to say goodbye in a job that has failed.
+constexpr auto kEnd = 1s;
 // How long a process may take to end after another process ended the job.
 constexpr auto kStop = 1s;
 constexpr auto kTell = 200ms;
@@ -59,9 +60,11 @@ struct Frame {
   uint32_t kind = kData;
   uint32_t message = 0;  // its number among those of this direction
   uint32_t bytes = 0;    // in this piece
+  uint64_t sum = 0;      // the checksum of all before
   Key key() const { return {run, from, to, lane}; }
+  uint64_t sum_now() const { return checksum(this, offsetof(Frame, sum)); }
 };
-static_assert(sizeof(Frame) == 48);
+static_assert(sizeof(Frame) == 56);
 
 // The sends and receives of one thread.
 struct Batch {
@@ -118,6 +121,7 @@ class TcpJob::Connection {
 
   const Socket socket;
   bool ended;                      // nothing more arrives
+  std::string damage;              // because of this; "": for another reason
   std::optional<int64_t> goodbye;  // the last run that the process completed
   std::vector<Heard> heard;        // in order
 
@@ -139,11 +143,13 @@ class TcpJob::Connection {
     if (queue_.size() == 1) begin_piece();
     flush();
   }
-  void say(uint32_t kind, int64_t matter, std::string_view text) {
-    text = text.substr(0, static_cast<size_t>(kMostText));
+  void say(uint32_t kind, int64_t matter, std::string text) {
+    DT_CHECK(std::ssize(text) <= kMostText, "tcp",
+             "a control message has {} bytes, and at most {} can be sent",
+             text.size(), kMostText);
     add({.frame = {.run = matter, .kind = kind},
          .left = std::ssize(text),
-         .own = std::string(text)});
+         .own = std::move(text)});
   }
   // Sends as much as possible without waiting, up to kMostAtOnce.
   void flush() {
@@ -246,6 +252,7 @@ class TcpJob::Connection {
     const int64_t piece = std::min(kPiece, s.left);
     head_ = s.frame;
     head_.bytes = static_cast<uint32_t>(piece);
+    head_.sum = head_.sum_now();
     out_[0] = {&head_, sizeof(head_)};
     out_[1] = {const_cast<char*>(s.data), static_cast<size_t>(piece)};
     s.frame.kind = kMore;
@@ -321,9 +328,10 @@ class TcpJob::Connection {
     }
     return coming_.emplace(in_.message, std::move(c)).second;
   }
-  // Handles a header. False if it makes no sense.
+  // Handles a header. False if it is damaged or makes no sense.
   bool begin_incoming() {
-    if (in_.bytes > kPiece || (in_.kind != kMore && !begin_message()))
+    if (in_.sum != in_.sum_now() || in_.bytes > kPiece ||
+        (in_.kind != kMore && !begin_message()))
       return false;
     const auto it = coming_.find(in_.message);
     into_ = it == coming_.end() ? nullptr : &it->second;
@@ -360,8 +368,15 @@ class TcpJob::Connection {
       if (in_left_ > 0 || staged_ - at < sizeof(in_)) break;
       std::memcpy(&in_, stage_ + at, sizeof(in_));
       at += sizeof(in_);
-      // After an invalid header, the start of the next one is unknown.
-      if (!begin_incoming()) ended = deaf_ = true;
+      // After an invalid header, the start of the next one is unknown. The
+      // other process still hears what this one says of it.
+      if (begin_incoming()) continue;
+      ended = true;
+      damage = fmt::format(
+          "the header of a message is damaged: it says {} "
+          "bytes of {}, and checksum {} instead of {}",
+          in_.bytes, in_.total, checksum_text(in_.sum),
+          checksum_text(in_.sum_now()));
     }
     std::memmove(stage_, stage_ + at, staged_ - at);
     staged_ -= at;
@@ -446,9 +461,30 @@ TcpJob::TcpJob(int process, std::vector<Socket> sockets)
 }
 
 TcpJob::~TcpJob() {
-  if (over_ == run_)
-    say_all(kGoodbye, over_, "",
-            Clock::now() + (failed() ? kEnd : kPatientEnd));
+  try {
+    leave();
+  } catch (const std::exception&) {  // nobody is left to hear it
+  }
+}
+
+void TcpJob::leave() {
+  if (over_ != run_ || std::exchange(has_left_, true)) return;
+  const bool fails = failed();
+  Wait wait(
+      *this, "leave the program",
+      fails ? std::optional<std::chrono::milliseconds>(kEnd) : std::nullopt);
+  say_all(kGoodbye, over_, "");
+  const auto awaited = [this] {
+    return left([](const Connection& c) {
+      return !c.ended && (c.has_to_send() || !c.goodbye);
+    });
+  };
+  try {
+    for (; !awaited().empty(); std::this_thread::sleep_for(100us))
+      wait.look(awaited);
+  } catch (const NoAnswer&) {
+    if (!fails) throw;
+  }
 }
 
 std::string TcpJob::launcher(int64_t processes) const {
@@ -477,16 +513,28 @@ int TcpJob::lost_in_run() {
   return -1;
 }
 
+std::string TcpJob::why_lost(int process) {
+  std::lock_guard lock(mutex_);
+  const Connection& c = *all_[static_cast<size_t>(process)];
+  if (!c.damage.empty()) return c.damage + " (a message of its process)";
+  return "the connection to its process has ended in the middle of the run (it "
+         "was killed, it crashed, or the network was cut)";
+}
+
 void TcpJob::abort(int code) noexcept {
   try {
-    say_all(kAbort, 0, std::to_string(code), Clock::now() + kTell);
+    say_all(kAbort, 0, std::to_string(code));
+    const auto end = Clock::now() + kTell;
+    while (!left([](const Connection& c) { return c.has_to_send(); }).empty() &&
+           Clock::now() < end)
+      std::this_thread::sleep_for(100us);
   } catch (...) {  // out of memory: they notice that this process is gone
   }
 }
 
-void TcpJob::tell(int64_t matter, int process, std::string_view text) {
+void TcpJob::send(int64_t matter, int process, std::string text) {
   std::lock_guard lock(mutex_);
-  all_[static_cast<size_t>(process)]->say(kText, matter, text);
+  all_[static_cast<size_t>(process)]->say(kText, matter, std::move(text));
 }
 
 bool TcpJob::lost(int process) {
@@ -495,21 +543,19 @@ bool TcpJob::lost(int process) {
   return process != process_ && (c.ended || c.goodbye);
 }
 
-void TcpJob::say_all(uint32_t kind, int64_t matter, std::string_view text,
-                     Clock::time_point end) {
-  std::unique_lock lock(mutex_);
+void TcpJob::say_all(uint32_t kind, int64_t matter, const std::string& text) {
+  std::lock_guard lock(mutex_);
   for (const auto& c : all_) c->say(kind, matter, text);
-  for (;;) {
-    progress();
-    bool all = true;
-    for (const auto& c : all_)
-      all = all && (c->ended ||
-                    (!c->has_to_send() && (kind != kGoodbye || c->goodbye)));
-    if (all || Clock::now() >= end) return;
-    lock.unlock();
-    std::this_thread::sleep_for(100us);
-    lock.lock();
-  }
+}
+
+template <class IsLeft>
+std::vector<int> TcpJob::left(const IsLeft& is_left) {
+  std::lock_guard lock(mutex_);
+  progress();
+  std::vector<int> all;
+  for (int p = 0; p < processes(); ++p)
+    if (is_left(*all_[static_cast<size_t>(p)])) all.push_back(p);
+  return all;
 }
 
 // As a launcher does: SIGTERM first, and _Exit after a while. Some ranks end by
@@ -528,7 +574,9 @@ void TcpJob::end_with(int code) {
 
 void TcpJob::listen() {
   std::unique_lock lock(mutex_, std::try_to_lock);
-  if (lock) progress();
+  if (!lock) return;
+  progress();
+  if (!damage_.empty()) throw Error(std::exchange(damage_, ""));
 }
 
 // If several threads rest, one of them polls for all.
@@ -567,17 +615,30 @@ void TcpJob::watch(std::vector<pollfd>& polled) const {
 }
 
 void TcpJob::progress() {
+  const auto damaged = [this](std::string text) {
+    if (damage_.empty()) damage_ = std::move(text);
+  };
   watch(polled_);
   if (poll(polled_.data(), polled_.size(), 0) <= 0) return;
   for (size_t i = 0; i < all_.size(); ++i) {
     Connection& c = *all_[i];
-    if (polled_[i].revents & ~POLLOUT) c.read();
+    const bool heard = polled_[i].revents & ~POLLOUT;
+    if (heard) c.read();
+    if (heard && !c.damage.empty())
+      damaged(
+          fmt::format("[tcp] from process {} to process {}, {}; look for "
+                      "faulty memory or a faulty network between the two",
+                      i, process(), c.damage));
     if (polled_[i].revents & POLLOUT) c.flush();
     for (Heard& h : std::exchange(c.heard, {}))
       if (h.frame.kind == kAbort)
         end_with(std::atoi(h.text.c_str()));
       else
-        deliver(h.frame.run, {static_cast<int>(i), std::move(h.text)});
+        try {
+          deliver(h.frame.run, {static_cast<int>(i), std::move(h.text)});
+        } catch (const Error& e) {
+          damaged(e.what());
+        }
   }
 }
 

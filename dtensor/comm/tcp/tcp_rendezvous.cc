@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
 #include <list>
 #include <numeric>
@@ -16,6 +17,7 @@
 #include <utility>
 
 #include "dtensor/interrupt.h"
+#include "dtensor/io/checksum.h"
 #include "dtensor/placement/hash.h"
 
 namespace dtensor {
@@ -27,7 +29,7 @@ using Token = std::array<uint64_t, 2>;
 
 // Compared as a number, so that it also detects another byte order.
 constexpr uint64_t kMagic = 0x31706374'736e6574ull;
-constexpr uint32_t kVersion = 3;
+constexpr uint32_t kVersion = 4;
 // How long a new connection may take to identify itself, and how many may be
 // doing so; if there are more, the oldest one is closed.
 constexpr auto kSilence = 3s;
@@ -61,8 +63,11 @@ struct Note {
   int32_t process = 0, processes = 0;
   uint32_t port = 0;   // where the sender listens
   uint32_t bytes = 0;  // that follow
+  // Checksums of these bytes, and of all fields before.
+  uint64_t text_sum = checksum("", 0), sum = 0;
+  uint64_t sum_now() const { return checksum(this, offsetof(Note, sum)); }
 };
-static_assert(sizeof(Note) == 56);
+static_assert(sizeof(Note) == 72);
 
 Token token_of(std::string_view text, uint64_t more = 0) {
   return {hash_text(text, more), hash_text(text, ~more)};
@@ -162,6 +167,7 @@ class Door {
     if (some < sizeof(n))
       return Clock::now() - s.since < kSilence ? kSilent : kStranger;
     if (n.version != kVersion) return kVersioned;
+    if (n.sum != n.sum_now()) return kStranger;
     if (n.token != token_) return kOther;
     return n.kind == kind_ && n.bytes == 0 && n.port <= 65535 ? kExpected
                                                               : kStranger;
@@ -180,6 +186,8 @@ void say(const Socket& s, Note n, Kind kind, std::string_view text,
          Clock::time_point end) {
   n.kind = kind;
   n.bytes = static_cast<uint32_t>(text.size());
+  n.text_sum = checksum(text.data(), std::ssize(text));
+  n.sum = n.sum_now();
   // A failure is ignored: a process that can no longer receive does not answer
   // either, and the caller notices that.
   if (s.send(&n, sizeof(n), end))
@@ -190,16 +198,19 @@ struct Said {
   Kind kind;
   std::string text;
 };
-// Empty if the connection ended, `end` passed, or the message makes no sense.
+// Empty if the connection ended, `end` passed, or the message is damaged or
+// makes no sense.
 std::optional<Said> hear(const Socket& s, const Token& token, int64_t most,
                          Clock::time_point end) {
   Note n;
   if (!s.receive(&n, sizeof(n), end)) return {};
-  if (n.magic != kMagic || n.version != kVersion || n.token != token ||
-      static_cast<int64_t>(n.bytes) > most)
+  if (n.magic != kMagic || n.version != kVersion || n.sum != n.sum_now() ||
+      n.token != token || static_cast<int64_t>(n.bytes) > most)
     return {};
   Said said{n.kind, std::string(n.bytes, 0)};
-  if (!s.receive(said.text.data(), n.bytes, end)) return {};
+  if (!s.receive(said.text.data(), n.bytes, end) ||
+      checksum(said.text.data(), n.bytes) != n.text_sum)
+    return {};
   return said;
 }
 

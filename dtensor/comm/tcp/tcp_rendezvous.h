@@ -7,7 +7,8 @@
 // other process only at the address from which it reached the first one. When
 // all are connected, nobody listens any more. A process that connects sends one
 // header of fixed size: a magic number, the protocol version, the job's token,
-// a hash of its facts, its number and the number of processes. Connections that
+// a hash of its facts, its number and the number of processes, and a checksum
+// of all that, as in each message that follows. Connections that
 // send anything else, or nothing for a while, are closed; others are served
 // meanwhile. Nothing is encrypted: the token keeps jobs apart, but does not
 // protect against anyone who can read the network.

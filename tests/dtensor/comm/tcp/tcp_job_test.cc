@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 
 #include <chrono>
+#include <cstddef>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "dtensor/comm/transport.h"
+#include "dtensor/io/checksum.h"
 #include "tests/dtensor/tcp_processes.h"
 #include "tests/testing.h"
 
@@ -315,13 +317,19 @@ struct Frame {
   int32_t lane = 0;
   uint32_t kind = 3;  // goodbye
   uint32_t message = 0, bytes = 0;
+  uint64_t sum = 0;
 };
-static_assert(sizeof(Frame) == 48);
+static_assert(sizeof(Frame) == 56);
+
+Frame sealed(Frame f) {
+  f.sum = checksum(&f, offsetof(Frame, sum));
+  return f;
+}
 
 TEST(TcpTransport, WhoSaysGoodbyeIsLostToTheNextRun) {
   Half half;
   half.job->begin_run(1);
-  const Frame goodbye{.run = 1};
+  const Frame goodbye = sealed({.run = 1});
   half.other.send(&goodbye, sizeof(goodbye), Clock::now() + 1s);
   half.other.close();
   for (int i = 0; i < 3; ++i) half.told();  // that, and the end
@@ -333,17 +341,70 @@ TEST(TcpTransport, WhoSaysGoodbyeIsLostToTheNextRun) {
   EXPECT_EQ(half.job->lost_in_run(), 1);
 }
 
+// What this process reads next; the other one is lost to it.
+void expect_damage(const Half& half, const std::string& text) {
+  const std::string error = error_of([&] { half.told(); });
+  EXPECT_EQ(error.find("[tcp] from process 1 to process 0, the header of a "
+                       "message is damaged: it says " +
+                       text),
+            0u)
+      << error;
+  half.told();  // once
+  EXPECT_EQ(half.job->lost_in_run(), 1);
+  EXPECT_NE(half.job->why_lost(1).find("is damaged"), std::string::npos);
+  // The other one still hears what this one says of it.
+  half.job->tell(1, 1, "damaged");
+  Frame said;
+  EXPECT_TRUE(half.other.receive(&said, sizeof(said), Clock::now() + 1s));
+  EXPECT_EQ(said.kind, 2u);
+}
+
 TEST(TcpTransport, WhatMakesNoSenseIsAnEnd) {
   for (const bool huge : {false, true}) {
     Half half;
     half.job->begin_run(1);
     // A piece of data, but for its size.
-    const Frame piece{.run = 1, .total = -1, .kind = 1, .bytes = ~0u};
+    const Frame piece =
+        sealed({.run = 1, .total = -1, .kind = 1, .bytes = ~0u});
     if (huge) half.other.send(&piece, sizeof(piece), Clock::now() + 1s);
     const std::string garbage(8000, 'A');
     half.other.send(garbage.data(), std::ssize(garbage), Clock::now() + 1s);
-    half.told();
-    EXPECT_EQ(half.job->lost_in_run(), 1);
+    expect_damage(half, huge ? "4294967295 bytes of -1, " : "1094795585 bytes");
+  }
+}
+
+// Each bit of a header and of a text, one after the other.
+TEST(TcpTransport, EveryFlippedBitIsNoticed) {
+  std::string text = "12345678go on";
+  {
+    // As the other process would say it.
+    Half half;
+    half.job->begin_run(1);
+    half.job->tell(1, 1, "go on");
+    Frame said;
+    ASSERT_TRUE(half.other.receive(&said, sizeof(said), Clock::now() + 1s));
+    ASSERT_EQ(said.bytes, text.size());
+    ASSERT_TRUE(
+        half.other.receive(text.data(), std::ssize(text), Clock::now() + 1s));
+  }
+  const Frame frame = sealed({.run = 1,
+                              .total = std::ssize(text),
+                              .kind = 2,
+                              .bytes = static_cast<uint32_t>(text.size())});
+  std::string all(sizeof(frame), 0);
+  std::memcpy(all.data(), &frame, sizeof(frame));
+  all += text;
+  for (size_t bit = 0; bit <= 8 * all.size(); ++bit) {
+    Half half;
+    half.job->begin_run(1);
+    std::string sent = all;
+    const bool flips = bit < 8 * all.size();
+    if (flips) sent[bit / 8] ^= static_cast<char>(1 << bit % 8);
+    half.other.send(sent.data(), std::ssize(sent), Clock::now() + 1s);
+    std::optional<ProcessJob::Told> told;
+    const std::string error = error_of([&] { told = half.job->told(1); });
+    EXPECT_EQ(error.find("damaged") != error.npos, flips) << bit << error;
+    EXPECT_EQ(told.has_value(), !flips) << bit;
   }
 }
 
@@ -393,7 +454,7 @@ TEST(TcpJob, Gathers) {
     std::vector<ProcessJob::Gathered> came;
     in_threads(3, [&](int p) {
       jobs[static_cast<size_t>(p)]->gather(
-          text(p),
+          "compare texts", text(p),
           [&](ProcessJob::Gathered g) {
             EXPECT_EQ(p, 0);
             came.push_back(std::move(g));
@@ -423,8 +484,9 @@ TEST(TcpJob, GathersNothingWhenOneHasFailed) {
       if (p == odd)
         job.not_gathering("no more disks");
       else
-        errors[static_cast<size_t>(p)] =
-            error_of([&] { job.gather("x", [](ProcessJob::Gathered) {}); });
+        errors[static_cast<size_t>(p)] = error_of([&] {
+          job.gather("compare texts", "x", [](ProcessJob::Gathered) {});
+        });
     });
     for (int p = 0; p < 3; ++p) {
       // (Those before have said all.)
@@ -444,7 +506,8 @@ TEST(TcpJob, GathersNothingWithoutTheOthers) {
     in_threads(3, [&](int p) {
       errors[static_cast<size_t>(p)] = error_of([&] {
         jobs[static_cast<size_t>(p)]->gather(
-            "x", [](ProcessJob::Gathered) { fail("test", "refused"); });
+            "compare texts", "x",
+            [](ProcessJob::Gathered) { fail("test", "refused"); });
       });
     });
     EXPECT_EQ(errors, std::vector<std::string>(3, "[test] refused"));
@@ -453,10 +516,62 @@ TEST(TcpJob, GathersNothingWithoutTheOthers) {
   auto jobs = testing::tcp_jobs(2);
   std::jthread leaves([&] { jobs[1] = nullptr; });
   EXPECT_EQ(
-      error_of([&] { jobs[0]->gather("x", [](ProcessJob::Gathered) {}); }),
+      error_of([&] {
+        jobs[0]->gather("compare texts", "x", [](ProcessJob::Gathered) {});
+      }),
       "[gather] process 1 ended before it sent its data; look for the error in "
       "its output");
   jobs[0] = nullptr;
+}
+
+// Process 1 neither answers nor ends: the others name it, with the same words.
+TEST(TcpJob, GathersNothingFromAProcessThatSaysNothing) {
+  auto jobs = testing::tcp_jobs(3);
+  std::vector<std::string> errors(3);
+  for (const auto& job : jobs) job->set_patience(run_patience(300ms));
+  in_threads(3, [&](int p) {
+    if (p == 1) return;
+    errors[static_cast<size_t>(p)] = error_of([&] {
+      jobs[static_cast<size_t>(p)]->gather("compare texts", "x",
+                                           [](ProcessJob::Gathered) {});
+    });
+  });
+  EXPECT_EQ(errors[0].find("[run] nothing came from process 1 for 0.3 s, while "
+                           "the processes compare texts; "),
+            0u)
+      << errors[0];
+  EXPECT_EQ(errors[2], errors[0]);
+  testing::part(jobs);
+}
+
+// Process 1 takes longer in all than process 2 would wait, but answers again
+// and again. Process 0 tells process 2 that it is alive.
+TEST(TcpJob, AProcessWaitsForItsTurn) {
+  auto jobs = testing::tcp_jobs(3);
+  std::vector<std::string> errors(3);
+  for (const auto& job : jobs) job->set_patience(run_patience(1s));
+  in_threads(3, [&](int p) {
+    errors[static_cast<size_t>(p)] = error_of([&] {
+      jobs[static_cast<size_t>(p)]->gather(
+          "compare texts", "x", [](ProcessJob::Gathered) {},
+          [p] {
+            if (p == 1) std::this_thread::sleep_for(150ms);
+            return steady();
+          });
+    });
+  });
+  EXPECT_EQ(errors, std::vector<std::string>(3, "no error"));
+  testing::part(jobs);
+}
+
+TEST(TcpJob, LeavesAProcessThatSaysNothing) {
+  Half half;
+  half.job->set_patience(run_patience(50ms));
+  EXPECT_EQ(error_of([&] { half.job->leave(); })
+                .find("[run] nothing came from process 1 for 0.05 s, while the "
+                      "processes leave the program; "),
+            0u);
+  half.job->leave();  // once
 }
 
 TEST(TcpJob, AgreesWithoutThoseThatAreGone) {

@@ -4,10 +4,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -18,6 +20,7 @@
 #include <vector>
 
 #include "dtensor/comm/tcp.h"
+#include "dtensor/io/checksum.h"
 #include "dtensor/placement/hash.h"
 #include "tests/dtensor/tcp_processes.h"
 #include "tests/testing.h"
@@ -33,15 +36,16 @@ using testing::in_threads;
 // As it travels: who changes this, changes the version.
 struct Note {
   uint64_t magic = 0x31706374'736e6574ull;
-  uint32_t version = 3;
+  uint32_t version = 4;
   uint32_t kind = 0;  // 0: I join; 1: I meet you; 2: the table; 3: ready
   std::array<uint64_t, 2> token = {hash_text("job", 0),
                                    hash_text("job", ~0ull)};
   uint64_t facts = 0;  // with which it was started
   int32_t process = 1, processes = 2;
   uint32_t port = 1, bytes = 0;
+  uint64_t text_sum = checksum("", 0), sum = 0;
 };
-static_assert(sizeof(Note) == 56);
+static_assert(sizeof(Note) == 72);
 
 // A process that meets another one shows that it knows the addresses of all.
 template <size_t n>
@@ -66,6 +70,10 @@ Socket connected(uint16_t port, int last = 1) {
 template <class T>
 void say(const Socket& s, const T& what) {
   s.send(&what, sizeof(what), Clock::now() + 1s);
+}
+void say(const Socket& s, Note n) {
+  n.sum = checksum(&n, offsetof(Note, sum));
+  say<Note>(s, n);
 }
 bool hangs_up(const Socket& s, std::chrono::milliseconds within) {
   for (const auto end = Clock::now() + within; Clock::now() < end;
@@ -188,14 +196,15 @@ TEST(TcpRendezvous, StrangersHaveNoEffect) {
   for (int i = 0; i < 300; ++i) silent.push_back(connected(port));
   const Socket web = connected(port), garbage = connected(port),
                version = connected(port), token = connected(port),
-               large = connected(port), kind = connected(port);
+               large = connected(port), kind = connected(port),
+               damaged = connected(port);
   say(web, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
   const std::string noise(100000, '\xff');
   garbage.send(noise.data(), std::ssize(noise), Clock::now() + 1s);
   Note n{.processes = 3};
   n.version = 2;
   say(version, n);
-  n.version = 3;
+  n.version = 4;
   n.token[1] ^= 1;
   say(token, n);
   n.token[1] ^= 1;
@@ -204,11 +213,15 @@ TEST(TcpRendezvous, StrangersHaveNoEffect) {
   n.bytes = 0;
   n.kind = 1;
   say(kind, n);
-  for (const Socket* s : {&web, &garbage, &version, &token, &large, &kind})
+  n.kind = 0;
+  n.sum = checksum(&n, offsetof(Note, sum)) ^ 1;
+  say<Note>(damaged, n);
+  for (const Socket* s :
+       {&web, &garbage, &version, &token, &large, &kind, &damaged})
     EXPECT_TRUE(hangs_up(*s, 500ms));
   // Part of what is right, and no more.
   const Socket loris = connected(port);
-  Note right{.processes = 3};
+  const Note right{.processes = 3};
   loris.send(&right, 20, Clock::now() + 1s);
   const auto start = Clock::now();
   Met others = meet({place(1, 3, port), place(2, 3, port)});
@@ -291,6 +304,7 @@ TEST(TcpRendezvous, AStrangerInsteadOfTheFirst) {
       Socket s;
       while (!(s = accept_from(listener))) std::this_thread::sleep_for(1ms);
       answer.bytes = bytes;
+      answer.text_sum = checksum("12345", std::min(bytes, 5u));
       say(s, answer);
       say(s, "12345");
     }
@@ -631,7 +645,7 @@ TEST_F(TcpEnvironment, NumbersThatAreNone) {
             "[tcp] MASTER_PORT is '295oo'; write a whole number from 1 to "
             "65534");
   EXPECT_EQ(says("DTENSOR_JOIN_TIMEOUT", "soon"),
-            "[tcp] DTENSOR_JOIN_TIMEOUT is 'soon'; write seconds, from 0.001 "
+            "[run] DTENSOR_JOIN_TIMEOUT is 'soon'; write seconds, from 0.001 "
             "to 1e6");
 }
 
