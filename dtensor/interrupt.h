@@ -32,8 +32,8 @@ inline void check_interrupted() {
 // While an object exists, the first SIGINT or SIGTERM sets interrupted(), and a
 // second one ends the process at once with exit code 128 + its number. Signals
 // within 0.25 s of the first count as one, since some senders deliver a signal
-// twice. A signal that the process already ignored stays ignored. At most one
-// object may exist at a time.
+// twice. A signal that the process already ignored stays ignored. Objects may
+// nest; one thread at a time makes or destroys them.
 class StopOnSignals {
  public:
   StopOnSignals();

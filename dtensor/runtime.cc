@@ -66,6 +66,7 @@ std::shared_ptr<Backend> backend_of(const RunOptions& options) {
   else
     made = default_backend()(options.world);
   made->set_timeout(options.timeout);
+  made->set_checksum(options.checksum);
   return made;
 }
 

@@ -72,6 +72,11 @@ struct RunOptions {
   // How long a rank waits for others in a collective before the run fails, with
   // an Error on every rank that names the missing ones; 0: no limit.
   std::chrono::milliseconds timeout = std::chrono::minutes(1);
+  // Whether each message between processes carries a checksum. If one arrives
+  // damaged, every rank throws an Error that names its sender, its receiver and
+  // the collective. Covers messages of MPI and TCP, but not NCCL's own; ranks
+  // that read each other's memory send none. The same in all processes.
+  bool checksum = false;
   // Whether the first SIGINT or SIGTERM ends the run, with the Error
   // "interrupted by SIGINT" on every rank at its next operator or collective.
   // Otherwise run() does not handle these signals. Not for concurrent runs.

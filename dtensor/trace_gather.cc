@@ -144,7 +144,8 @@ void Trace::gather(ProcessJob& job, const std::string& clock, int64_t ahead) {
               std::make_unique<Tracer>(*this, from, same ? 0 : g.within))
           ->shift(later);
   };
-  job.gather(here.bytes(), take, [=] { return now() + ahead; });
+  job.gather("collect their traces", here.bytes(), take,
+             [=] { return now() + ahead; });
   if (job.process() > 0) return tracers_.clear();
   // Another process may have begun before this one.
   int64_t first = 0;

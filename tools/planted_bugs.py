@@ -1023,7 +1023,7 @@ BUGS = [
          'in_use.store(!MUT(206), std::memory_order_relaxed);'),
     ], ['faults_test']),
     Bug(207, 'the time in which a process was stopped counts as waiting', [
-        ('dtensor/comm/barrier.h',
+        ('dtensor/comm/deadline.h',
          'now - looked_, kMost);',
          'now - looked_, (MUT(207) ? 9999 : 1) * kMost);'),
     ], ['comm/membership_test', 'faults_test']),

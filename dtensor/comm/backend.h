@@ -32,6 +32,9 @@ class Backend {
   // means no limit. run() calls this before it starts the ranks. A backend in
   // which ranks never wait ignores it.
   virtual void set_timeout(std::chrono::milliseconds) {}
+  // Whether each message between processes carries a checksum; see
+  // RunOptions::checksum. run() calls this before it starts the ranks.
+  virtual void set_checksum(bool) {}
 
   // The ranks of the run that are threads of this process: [first, second). By
   // default all of them.

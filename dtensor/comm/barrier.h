@@ -24,26 +24,6 @@ struct Waited {
   }
 };
 
-// How long a thread has waited, by the clock that is looked at now and then. A
-// process that is stopped does not look, and that time does not count: of the
-// time between two looks, at most kMost does.
-class TimeWaited {
- public:
-  using Clock = std::chrono::steady_clock;
-  static constexpr std::chrono::milliseconds kMost{300};
-  explicit TimeWaited(Clock::time_point looked = Clock::now())
-      : looked_(looked) {}
-  Clock::duration look(Clock::time_point now = Clock::now()) {
-    total_ += std::min<Clock::duration>(now - looked_, kMost);
-    looked_ = now;
-    return total_;
-  }
-
- private:
-  Clock::time_point looked_;
-  Clock::duration total_{};
-};
-
 class Barrier {
  public:
   // With `spin`, a waiting thread polls for a while before it sleeps; that pays

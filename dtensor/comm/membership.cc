@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <new>
 
+#include "dtensor/comm/checked_messages.h"
 #include "dtensor/comm/pack.h"
 #include "dtensor/interrupt.h"
 #include "dtensor/placement/error.h"
@@ -81,6 +82,16 @@ Membership::Membership(int64_t world, int64_t ranks_per_process,
 Membership::~Membership() {
   watch_ = {};
   if (job_) job_->end_run(decided_ && !verdict_);
+}
+
+void Membership::set_timeout(std::chrono::milliseconds t) {
+  timeout_ = t;
+  if (job_) job_->set_patience(run_patience(t));
+}
+
+std::unique_ptr<PendingMessages> Membership::pending_messages() {
+  auto made = job_->pending_messages();
+  return checksum_ ? checked_messages(std::move(made)) : std::move(made);
 }
 
 Group::Group(std::vector<int64_t> world_ranks, int64_t ranks_per_process,
@@ -219,20 +230,36 @@ void Membership::meet(Group& group, size_t place) {
   if (!group.barrier.wait(me.waited_for)) released(group, place);
 }
 
+// Whether all messages are done. If one has arrived damaged, no rank goes on.
+bool Membership::done(PendingMessages& messages, const Group& group,
+                      size_t place) {
+  try {
+    return messages.done();
+  } catch (const Error& e) {
+    const FlightEntry me = thread(group, place).flight.newest();
+    messages.give_up();
+    fail_all(group.rank_at(place),
+             fmt::format("{} (in {} of ranks {})", e.what(),
+                         call_to_string(me.kind, me.sequence, me.op),
+                         ranks_to_string(group.ranks)));
+    released(group, place);
+  }
+}
+
 void Membership::wait(PendingMessages& messages, const Group& group,
                       size_t place) {
   constexpr int kQuick = 200, kOften = 64;
-  if (messages.done()) return;
+  if (done(messages, group, place)) return;
   const bool rests = !spin_ && job_->rest(0us);
   for (int i = 0; i < kQuick && !rests; ++i)
-    if (messages.done()) return;
+    if (done(messages, group, place)) return;
   const Waiting waits(thread(group, place), Thread::Waits::kForMessages);
   Lane& l = lane(group.lane);
   const Clock::time_point start = Clock::now();
   std::optional<Clock::time_point> lost;
   int64_t awaited = -1;
   for (int64_t i = 0;; ++i) {
-    if (messages.done()) {
+    if (done(messages, group, place)) {
       const Clock::time_point end = Clock::now();
       if (awaited >= 0 && end - start > 2ms && group.lane == 0) {
         std::lock_guard lock(waiting_);

@@ -43,9 +43,7 @@ class Membership : public Backend {
   ~Membership() override;
 
   // REQUIRES: there is a job.
-  std::unique_ptr<PendingMessages> pending_messages() {
-    return job_->pending_messages();
-  }
+  std::unique_ptr<PendingMessages> pending_messages();
   int process() const { return job_ ? job_->process() : 0; }
   int processes() const { return job_ ? job_->processes() : 1; }
   int process_of(int64_t rank) const {
@@ -67,7 +65,7 @@ class Membership : public Backend {
     group.barrier.wait_unbroken(thread(group, place).waited_for);
   }
   // Waits until all pending messages are done. Throws the Error that says why
-  // they never will be.
+  // they never will be, or that one has arrived damaged.
   void wait(PendingMessages&, const Group&, size_t place);
   // Throws the Error that says why the awaited ranks will not come.
   [[noreturn]] void released(const Group&, size_t place);
@@ -77,7 +75,8 @@ class Membership : public Backend {
   }
 
   // See Backend.
-  void set_timeout(std::chrono::milliseconds t) override { timeout_ = t; }
+  void set_timeout(std::chrono::milliseconds) override;
+  void set_checksum(bool on) override { checksum_ = on; }
   std::pair<int64_t, int64_t> local_ranks(int64_t) const override {
     return {first_, last_};
   }
@@ -138,6 +137,7 @@ class Membership : public Backend {
     Waited waited_for;  // by ranks here, if it is elsewhere; needs waiting_
   };
   class Waiting;
+  bool done(PendingMessages&, const Group&, size_t place);
   // A search for a circle of threads that wait for each other: the thread that
   // began it, and the ranks on its path so far.
   struct Search {
@@ -204,15 +204,16 @@ class Membership : public Backend {
   void lose(int process);
   void decide();
   void end_as_told();
+  std::vector<int> undecided();
   std::string why() const;  // of the failed lane; needs mutex_
-  [[noreturn]] void end_job(const std::string& why) noexcept;
+  [[noreturn]] void end_job(const std::string& why, int code = 1) noexcept;
 
   ProcessJob* const job_;  // null: no other processes
-  const int64_t world_, ranks_per_process_;
-  const int64_t first_, last_;
+  const int64_t world_, ranks_per_process_, first_, last_;
   const bool spin_;
   int64_t number_ = 0;  // of the run in the job
   std::atomic<std::chrono::milliseconds> timeout_{};
+  bool checksum_ = false;
   std::vector<Thread> threads_;
   std::vector<Rank> ranks_;  // of the run
   std::mutex waiting_;
@@ -228,7 +229,6 @@ class Membership : public Backend {
   std::array<Lane, kLanes> lanes_;
 
   // ---- With other processes ----
-
   // Answers to ranks that wait in vain: by the number of the question, and the
   // rank that it is about.
   std::map<std::pair<uint64_t, int64_t>, Answer> answers_;
@@ -236,8 +236,7 @@ class Membership : public Backend {
   // Process 0 only: how the ranks of each process ended.
   std::map<int, std::optional<Failure>> ended_;
   int lost_ = -1;  // a process that ended before the run did
-  // It ended before anything else failed, and before a signal asked this
-  // process to end.
+  // It ended before anything else failed, or a signal asked for an end.
   bool lost_first_ = false;
   // When a signal that asks this process to end was first seen.
   Clock::time_point asked_ = Clock::time_point::max();

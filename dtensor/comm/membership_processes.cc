@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The messages with which the processes of a run end it together.
 #include <algorithm>
-#include <cerrno>
-#include <cstdio>
-#include <cstdlib>
 #include <utility>
 
 #include "dtensor/comm/membership.h"
@@ -35,6 +32,7 @@ void Membership::listen() {
   std::lock_guard one(listening_);
   try {
     while (const auto told = job_->told(number_)) hear(*told);
+    job_->beat();
     if (const int p = job_->lost_in_run(); p >= 0) lose(p);
   } catch (const Error& e) {  // a damaged message, or an error of the job
     if (lane(0).failed) return;
@@ -46,7 +44,7 @@ void Membership::listen() {
 void Membership::lose(int process) {
   const int64_t first = std::min(process * ranks_per_process_, world_);
   const int64_t last = std::min(first + ranks_per_process_, world_);
-  const std::string why(job_->why_lost());
+  const std::string why = job_->why_lost(process);
   {
     std::lock_guard lock(mutex_);
     if (ended_.contains(process) || lost_ == process) return;
@@ -151,6 +149,7 @@ std::optional<Backend::Failure> Membership::conclude(
     tell(0, outcome("ended", here));
   }
   std::optional<Clock::time_point> failed;
+  ProcessJob::Wait wait(*job_, "end the run");
   for (;;) {
     listen();
     if (process() == 0) decide();
@@ -163,16 +162,32 @@ std::optional<Backend::Failure> Membership::conclude(
       // If process 0 has reported the failure, a signal tells the others to
       // end.
       const bool told = interrupted() && process() > 0;
-      const bool late = failed && !told &&
-                        Clock::now() - *failed > kEnd + process() * 2 * kEnd;
+      const bool late = failed && Clock::now() - *failed >
+                                      kEnd + (process() + told) * 2 * kEnd;
       // If process 0 was killed, nobody decides; process 1 reports instead.
       const bool next = lost_ == 0 && process() == 1 && failed &&
                         (lost_first_ || !(here && here->own));
       if (late || next)
         end_job(here && !(interrupted() && next) ? here->text : why());
     }
+    // Processes whose ranks are at work say now and then that they are there.
+    if (!failed) try {
+        wait.look([this] { return undecided(); });
+      } catch (const NoAnswer& e) {
+        end_job(e.what(), interrupted() ? 128 + interrupted() : 1);
+      }
     std::this_thread::sleep_for(200us);
   }
+}
+
+// The processes for which conclude() waits.
+std::vector<int> Membership::undecided() {
+  if (process() > 0) return {0};
+  std::vector<int> all;
+  std::lock_guard lock(mutex_);
+  for (int p = 1; p < processes(); ++p)
+    if (!ended_.contains(p)) all.push_back(p);
+  return all;
 }
 
 // When a launcher has seen a process die, it asks the others to end, and ends
@@ -193,13 +208,9 @@ std::string Membership::why() const {
                   : fmt::format("[run] rank {} failed: {}", f.rank, f.why);
 }
 
-// Called with the mutex held, so that no other thread prints anything else.
-void Membership::end_job(const std::string& why) noexcept {
-  std::fflush(stdout);
-  std::fprintf(stderr, "%s: %s (some ranks do not answer; the job ends)\n",
-               program_invocation_short_name, why.c_str());
-  job_->abort(1);
-  std::_Exit(1);
+void Membership::end_job(const std::string& why, int code) noexcept {
+  end_process(code, why + " (some ranks do not answer; the job ends)",
+              [&] { job_->abort(code); });
 }
 
 }  // namespace dtensor

@@ -47,7 +47,8 @@ Crowd most_crowded(ProcessJob* job, int64_t ranks) {
   const std::string mine = here(ranks);
   add(mine);
   if (job)
-    job->gather(mine, [&](const ProcessJob::Gathered& g) { add(g.text); });
+    job->gather("compare their cores", mine,
+                [&](const ProcessJob::Gathered& g) { add(g.text); });
   Crowd most;
   for (const auto& [name, m] : machines) {
     const Crowd c{m.ranks, std::ssize(m.cores)};

@@ -18,6 +18,7 @@
 #include <span>
 
 #include "dtensor/comm/backend.h"
+#include "dtensor/comm/deadline.h"
 #include "dtensor/comm/job.h"
 #include "dtensor/comm/nccl.h"
 #include "dtensor/comm/process_backend.h"
@@ -77,7 +78,7 @@ struct Program::State {
   DeviceChoice device;
   int64_t ranks_per_gpu = 1;
   double timeout = 60;  // seconds
-  bool dry_run = false, explores = false;
+  bool checksum = false, dry_run = false, explores = false;
   std::string explore_port;
   size_t own = 0;  // the index of the program's first own flag
   CudaOptions cuda_options;
@@ -117,14 +118,14 @@ struct Program::State {
       case Flags::Asked::kRun:
         break;
     }
+    DT_CHECK(timeout <= kLongestTimeout, "--timeout",
+             "{} s is more than {} s; write 0 for no limit", timeout,
+             kLongestTimeout);
     read_backend();
     read_mesh();
     check_question(flags, mesh);
     prices(mesh);  // reports a bad --cost before the run
     read_device();
-    DT_CHECK(timeout <= kLongestTimeout, "--timeout",
-             "{} s is more than {} s; write 0 for no limit", timeout,
-             kLongestTimeout);
     read_records();
     if (process == 0) outputs.open(name, {argv + 1, argv + argc}, cost);
     return true;
@@ -186,14 +187,24 @@ struct Program::State {
     return facts;
   }
 
+  std::chrono::milliseconds timeout_ms() const {
+    return std::chrono::milliseconds(
+        static_cast<int64_t>(std::ceil(timeout * 1000)));
+  }
+
   void join() {
+    const StopOnSignals signals;  // in all waits for other processes
     try {
       job = &over->job(rendezvous.empty() ? "" : caller_path(rendezvous),
                        facts());
     } catch (const NotMet& e) {
       alone = !e.first_says_it();
       throw;
+    } catch (const NoAnswer&) {
+      alone = true;
+      throw;
     }
+    job->set_patience(run_patience(timeout_ms()));
     processes = job->processes();
     crowd = most_crowded(job, ranks_per_process);
     if (job->process() > 0 && process == 0) silence();
@@ -337,6 +348,7 @@ struct Program::State {
   // All processes call this after the run, or else ProcessJob::not_gathering().
   void gather_trace() {
     if (!trace || !job || gathered) return;
+    const StopOnSignals signals;
     trace->gather(*job);
     gathered = true;
   }
@@ -411,6 +423,9 @@ void Program::State::add_rank_flags() {
                "how long a rank waits for others in a collective, in seconds; "
                "0: no limit",
                0);
+  s->flags.add("--checksum", &s->checksum,
+               "each message between processes carries a checksum, so that one "
+               "that arrives damaged is an error; not for NCCL's messages");
   Flags::Flag& explore = s->flags.add(
       "--explore",
       "serve a page on which the flags are changed, and which shows dry runs, "
@@ -490,7 +505,10 @@ JobVerdict Program::State::attempt(int code, const std::function<void()>& fn) {
 // verdict, which replaces `fared`; the main process prints it.
 bool Program::State::ends(JobVerdict& fared) {
   if (fared.code != 0 && interrupted()) fared.code = 128 + interrupted();
-  if (job) fared = job->agree(fared);
+  if (job) {
+    const StopOnSignals signals;
+    fared = job->agree(fared);
+  }
   std::fflush(stdout);
   const bool is_main = job ? job->is_main_process() : process == 0 || alone;
   if (fared.code != 0 && is_main)  // fmt::print() throws if it cannot write
@@ -587,8 +605,8 @@ RunOptions Program::run_options() const {
   o.record = dry_run() || wants_json() || o.recorder;
   if (o.record) o.finish = [s = state_.get()](Runtime& rt) { s->record(rt); };
   o.device = state_->devices;
-  o.timeout = std::chrono::milliseconds(
-      static_cast<int64_t>(std::ceil(state_->timeout * 1000)));
+  o.timeout = state_->timeout_ms();
+  o.checksum = state_->checksum;
   o.stop_on_signals = true;
   o.report = [s = state_.get()](const RunReport& r) { s->report(r); };
   o.flight = state_->flight;

@@ -34,6 +34,8 @@
 //                      find each other, instead of MASTER_ADDR and MASTER_PORT
 //   --timeout 0.5      seconds that a rank waits for others in a collective
 //                      before the run fails; 60 by default, 0: no limit
+//   --checksum         each message between processes carries a checksum, and
+//                      one that arrives damaged fails the run
 //   --flight DIR       a folder for the last collectives of each rank, in
 //                      rank-N.json, for //:flight. Written if the run fails,
 //                      and at SIGUSR1 (to the current folder without the flag)

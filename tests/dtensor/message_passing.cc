@@ -116,14 +116,14 @@ class QueueJob final : public ProcessJob {
   std::unique_ptr<PendingMessages> pending_messages() override {
     return std::make_unique<QueuePendingMessages>(*post_);
   }
-  void tell(int64_t matter, int process, std::string_view text) override {
-    const auto to = static_cast<size_t>(process);
-    std::lock_guard lock(post_->told_mutex[to]);
-    post_->told[to].push_back({matter, {process_, std::string(text)}});
-  }
   void abort(int) noexcept override {}
 
  private:
+  void send(int64_t matter, int process, std::string text) override {
+    const auto to = static_cast<size_t>(process);
+    std::lock_guard lock(post_->told_mutex[to]);
+    post_->told[to].push_back({matter, {process_, std::move(text)}});
+  }
   void listen() override {
     const auto me = static_cast<size_t>(process_);
     std::lock_guard lock(post_->told_mutex[me]);
@@ -147,6 +147,9 @@ class AllProcesses final : public Backend {
   }
   void set_timeout(std::chrono::milliseconds timeout) override {
     for (const auto& p : processes_) p->set_timeout(timeout);
+  }
+  void set_checksum(bool on) override {
+    for (const auto& p : processes_) p->set_checksum(on);
   }
   std::chrono::nanoseconds waited_for(int64_t rank) override {
     std::chrono::nanoseconds sum{};

@@ -145,6 +145,7 @@ class FaultyBackend final : public Backend {
   void set_timeout(std::chrono::milliseconds t) override {
     real_->set_timeout(t);
   }
+  void set_checksum(bool on) override { real_->set_checksum(on); }
   void failed(int64_t rank, int lane, std::string_view what) noexcept override {
     real_->failed(rank, lane, what);
   }

@@ -5,10 +5,15 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <memory>
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
+
+#include "tests/testing.h"
 
 namespace dtensor {
 namespace {
@@ -20,15 +25,22 @@ class Alone : public ProcessJob {
   std::unique_ptr<PendingMessages> pending_messages() override { return {}; }
   void abort(int) noexcept override {}
   std::string launcher(int64_t) const override { return "none"; }
-  void tell(int64_t, int, std::string_view) override {}
   bool lost(int process) override { return lost_.contains(process); }
   int ended_with() override { return ended_with_; }
 
   std::set<int> lost_;
   int ended_with_ = 0;
+  std::vector<std::pair<int64_t, Told>> come_;  // as they travel
+  std::string sent_;                            // the last one
 
  protected:
-  void listen() override {}
+  void send(int64_t, int, std::string text) override {
+    sent_ = std::move(text);
+  }
+  void listen() override {
+    for (auto& [matter, told] : std::exchange(come_, {}))
+      deliver(matter, std::move(told));
+  }
 };
 
 // The process that ends the job has printed the reason.
@@ -53,6 +65,64 @@ TEST(JobTest, TheLowestProcessThatRunsPrintsThatProcess0HasEnded) {
               "crashed)");
     EXPECT_EQ(job.is_main_process(), with_1);
   }
+}
+
+// The others neither answer nor end.
+TEST(JobTest, ProcessesThatSayNothingAreGivenUp) {
+  const auto text = [](const char* whom, const char* phase) {
+    return std::string("[run] nothing came from ") + whom +
+           " for 0.05 s, while the processes " + phase +
+           "; find out what stops or keeps it, or let the others wait longer "
+           "with --timeout SECONDS (RunOptions::timeout)";
+  };
+  for (int process : {0, 2}) {
+    const char* const whom = process == 0 ? "processes 1,2" : "process 0";
+    Alone job(process);
+    job.set_patience(run_patience(std::chrono::milliseconds(50)));
+    const JobVerdict all = job.agree({});
+    EXPECT_EQ(all.code, 1);
+    EXPECT_EQ(all.text, text(whom, "agree how they fare"));
+    EXPECT_TRUE(job.is_main_process());
+    // It waits once. What it has to say itself goes first.
+    job.set_patience(run_patience(std::chrono::minutes(10)));
+    EXPECT_EQ(job.agree({3, "no disk"}).text, "no disk");
+    EXPECT_TRUE(job.is_main_process());
+
+    Alone other(process);
+    other.set_patience(run_patience(std::chrono::milliseconds(50)));
+    try {
+      other.compare(JobFacts::of_process());
+      ADD_FAILURE();
+    } catch (const NoAnswer& e) {
+      EXPECT_EQ(e.what(), text(process == 0 ? "process 1" : "process 0",
+                               "compare their flags"));
+    }
+  }
+}
+
+// Each text that another process tells carries its checksum.
+TEST(JobTest, ADamagedTextIsAnErrorOnce) {
+  Alone job(2);
+  job.come_ = {{7, {0, "no checksum at all"}}};
+  EXPECT_EQ(testing::error_of([&] { job.told(7); })
+                .find("[run] a control message of 10 bytes from process 0 to "
+                      "process 2 is damaged: "),
+            0u);
+  EXPECT_FALSE(job.told(7));
+  job.come_ = {{7, {0, "short"}}};
+  EXPECT_NE(testing::error_of([&] { job.told(7); }), "no error");
+  // Of another matter than it was sent about.
+  job.tell(7, 0, "text");
+  job.come_ = {{8, {0, job.sent_}}};
+  EXPECT_NE(testing::error_of([&] { job.told(8); }), "no error");
+  job.come_ = {{7, {0, job.sent_}}};
+  EXPECT_EQ(job.told(7)->text, "text");
+  // An agreement ends with it.
+  job.come_ = {{-1, {0, job.sent_}}};
+  const JobVerdict all = job.agree({});
+  EXPECT_EQ(all.code, 1);
+  EXPECT_NE(all.text.find("is damaged"), std::string::npos);
+  EXPECT_TRUE(job.is_main_process());
 }
 
 }  // namespace
