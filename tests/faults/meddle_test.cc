@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+// One process of several is stopped at each of its sends in turn, from the
+// first to the last: no other process hangs, and each that ends by itself says
+// why. Or one bit of a send is flipped: with --checksum, no value is ever
+// wrong.
+//
+// Over TCP, or, with MEDDLE_CALLS=mpi, over MPI. FAULTS_ALL=1 tries every send,
+// otherwise some of them are tried: starting processes takes long.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/examples/running.h"
+#include "tests/faults/child.h"
+#include "tests/mpirun.h"
+
+namespace dtensor::testing {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+bool over_mpi() {
+  const char* calls = std::getenv("MEDDLE_CALLS");
+  return calls && std::string(calls) == "mpi";
+}
+
+// The talking processes: over TCP each is a child, over MPI mpirun is.
+class Talk {
+ public:
+  Talk(int processes, int meddled, const std::string& how, int64_t at,
+       const std::string& timeout, const std::string& flags)
+      : meddled_(meddled) {
+    const std::string files = temporary("talk" + std::to_string(++number));
+    const std::string command =
+        "MEDDLE=" + how + " MEDDLE_PROCESS=" + std::to_string(meddled) +
+        " MEDDLE_AT=" + std::to_string(at) +
+        " DTENSOR_JOIN_TIMEOUT=" + (over_mpi() ? "8" : timeout) + " ";
+    const std::string program = "tests/faults/talker --timeout " + timeout +
+                                " --mesh ranks=" + std::to_string(processes) +
+                                " --json " + files + ".json --trace " + files +
+                                ".trace " + flags;
+    if (over_mpi()) {
+      all_.push_back(std::make_unique<Child>("env " + mpirun(processes) +
+                                             "env " + command + program));
+      return;
+    }
+    for (int p = 0; p < processes; ++p)
+      all_.push_back(std::make_unique<Child>(
+          "env RANK=" + std::to_string(p) +
+          " WORLD_SIZE=" + std::to_string(processes) + " " + command + program +
+          " --rendezvous " + files + ".meet"));
+  }
+  // Waits for all but a process that is stopped, which then is ended.
+  void wait(bool stopped) {
+    const auto start = Clock::now();
+    for (size_t p = 0; p < all_.size(); ++p)
+      if (!stopped || over_mpi() || static_cast<int>(p) != meddled_)
+        codes.push_back(all_[p]->wait(30));
+    seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    for (const auto& child : all_) {
+      err += child->err();
+      ok = ok || child->out().find("ok\n") != std::string::npos;
+    }
+    for (size_t at = 0; (at = err.find("talker: [", at)) != err.npos; ++at)
+      if (sentences++ == 0) sentence = err.substr(at, err.find('\n', at) - at);
+  }
+
+  std::vector<int> codes;  // of those waited for
+  double seconds = 0;
+  std::string err, sentence;  // the first of them
+  int sentences = 0;
+  bool ok = false;
+
+ private:
+  static int number;
+  const int meddled_;
+  std::vector<std::unique_ptr<Child>> all_;
+};
+int Talk::number = 0;
+
+int64_t sends_of(int processes, const std::string& flags) {
+  Talk talk(processes, 0, "count", 0, "30", flags);
+  talk.wait(false);
+  EXPECT_EQ(talk.codes, std::vector<int>(talk.codes.size(), 0)) << talk.err;
+  int64_t most = 0;
+  for (size_t at = 0; (at = talk.err.find("@sends ", at)) != talk.err.npos;
+       ++at)
+    most = std::max<int64_t>(most, std::atoll(talk.err.c_str() + at + 7));
+  EXPECT_GE(most, 30) << talk.err;
+  return most;
+}
+
+// A sentence without its numbers, for counting.
+std::string kind_of(std::string sentence) {
+  std::string kind;
+  for (char c : sentence.substr(0, sentence.find("checksum ", 12)))
+    if (c < '0' || c > '9') kind += c;
+  return kind.substr(0, 100);
+}
+
+// Tries some at once, since each of them waits most of the time.
+template <class Check>
+void sweep(int processes, const std::string& how, const std::string& flags,
+           int64_t stride, const Check& check) {
+  constexpr size_t kAtOnce = 4;
+  const int64_t sends = sends_of(processes, flags);
+  const int64_t step = std::getenv("FAULTS_ALL") ? 1 : stride;
+  struct Try {
+    int meddled;
+    int64_t at;
+    std::unique_ptr<Talk> talk;
+  };
+  std::deque<Try> running;
+  std::map<std::string, int> kinds;
+  double longest = 0;
+  int tries = 0;
+  const auto finish = [&] {
+    Try t = std::move(running.front());
+    running.pop_front();
+    t.talk->wait(how == "stop");
+    SCOPED_TRACE("process " + std::to_string(t.meddled) + " of " +
+                 std::to_string(processes) + ", " + how + " at send " +
+                 std::to_string(t.at) + "\n" + t.talk->err);
+    const bool hangs =
+        std::count(t.talk->codes.begin(), t.talk->codes.end(), 137) > 0;
+    // mpirun itself may hang when its processes end before MPI has begun.
+    const bool all_end =
+        over_mpi() && t.talk->sentences >= processes - (how == "stop");
+    EXPECT_TRUE(!hangs || all_end) << "it hangs";
+    check(*t.talk);
+    ++tries;
+    ++kinds[t.talk->sentence.empty() ? "no sentence"
+                                     : kind_of(t.talk->sentence)];
+    longest = std::max(longest, t.talk->seconds);
+  };
+  for (int64_t at = 1; at <= sends; at += step)
+    for (int meddled = 0; meddled < processes; ++meddled) {
+      // With a stride, each process has other sends.
+      const int64_t its = at + (step > 1 ? meddled : 0);
+      running.push_back(
+          {meddled, its,
+           std::make_unique<Talk>(processes, meddled, how, its, "1", flags)});
+      if (running.size() == kAtOnce) finish();
+    }
+  while (!running.empty()) finish();
+  std::printf(
+      "%s of %d processes: %d tries at %lld sends, the longest %.1f s\n",
+      how.c_str(), processes, tries, static_cast<long long>(sends), longest);
+  for (const auto& [kind, count] : kinds)
+    std::printf("  %4d  %s\n", count, kind.c_str());
+}
+
+bool reached(const Talk& talk) { return talk.err.find("@ ") != talk.err.npos; }
+
+void expect_ended(const Talk& talk) {
+  // On a busy machine a deadline may pass before that send.
+  const bool ends = reached(talk) || !talk.sentence.empty();
+  EXPECT_EQ(ends, !talk.sentence.empty());
+  for (int code : talk.codes) EXPECT_EQ(code != 0, ends);
+}
+
+class MeddleTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (over_mpi() && !no_mpi().empty()) GTEST_SKIP() << no_mpi();
+  }
+};
+
+TEST_F(MeddleTest, OneOfTwoIsStopped) {
+  sweep(2, "stop", over_mpi() ? "" : "--checksum", 7, expect_ended);
+}
+
+TEST_F(MeddleTest, OneOfThreeIsStopped) {
+  sweep(3, "stop", "", 29, expect_ended);
+}
+
+TEST_F(MeddleTest, AFlippedBitIsNoWrongValue) {
+  setenv("DTENSOR_MPI_SHARED_MEMORY", "0", 1);  // all messages are sent
+  int named = 0;
+  sweep(2, "flip", "--checksum", 5, [&](const Talk& talk) {
+    EXPECT_EQ(talk.err.find("a wrong value"), std::string::npos);
+    named +=
+        talk.err.find("[checksum] a message from rank ") != talk.err.npos &&
+        talk.err.find(" of ranks 0,1)") != talk.err.npos;
+    const bool done = talk.codes == std::vector<int>(talk.codes.size(), 0);
+    EXPECT_NE(done, !talk.sentence.empty());
+    // Processes that meet may also close the connection, and try again.
+    EXPECT_TRUE(done || talk.err.find("damaged") != talk.err.npos ||
+                talk.err.find("talker: [tcp] RANK ") != talk.err.npos);
+  });
+  EXPECT_GT(named, 0);
+  unsetenv("DTENSOR_MPI_SHARED_MEMORY");
+}
+
+}  // namespace
+}  // namespace dtensor::testing
