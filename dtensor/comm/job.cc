@@ -411,9 +411,15 @@ void ProcessJob::gather(std::string_view phase, std::string_view here,
   }
 } catch (const std::exception& e) {
   failed_ = true;
-  // For the processes that still wait.
+  // For the processes that still wait. Process 0 may be at the next agreement.
   if (process() == 0 || !dynamic_cast<const ToldSo*>(&e))
     not_gathering(e.what());
+  if (process() > 0) {
+    std::unique_lock lock(mutex_);
+    const int64_t next = -(agreements_ + 1);
+    lock.unlock();
+    tell(next, 0, pack(code_of_wait(), std::string(e.what())));
+  }
   throw;
 }
 
