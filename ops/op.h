@@ -59,6 +59,7 @@ struct SampleInput {
   int64_t bound = 0;
   // For kAny: the range of the values.
   double lo = -2, hi = 3;
+  bool zeros = false;  // every third element is 0
 };
 struct Sample {
   std::vector<SampleInput> inputs;

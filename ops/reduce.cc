@@ -13,6 +13,7 @@
 #include "dtensor/ops/sum_squares.h"
 #include "dtensor/ops/view.h"
 #include "dtensor/placement/error.h"
+#include "dtensor/rank_context.h"
 #include "dtensor/redistribute.h"
 
 namespace dtensor {
@@ -198,8 +199,10 @@ class Scan : public Op {
         shapes, name());
   }
   std::vector<Sample> samples() const override {
+    SampleInput rows{{3, 7}};
+    rows.zeros = kind_ == Kind::kProd;
     return {{{{{5, 3}}}, ScanArgs{0, false}, true},
-            {{{{3, 7}}}, ScanArgs{1, sums()}, true},
+            {{rows}, ScanArgs{1, sums()}, true},
             {{{{2, 5, 3}}}, ScanArgs{1, false}, true}};
   }
 
@@ -302,12 +305,36 @@ DistTensor last_place(const DistTensor& given, const DistTensor& extreme,
   return scan(Kind::kMax, where(taken, i, -1), dim);
 }
 
+// The same without a division, so that its own gradient is right at any number
+// of zeros: dx[i] is y[i - 1] times the sum over j >= i of dy[j] times the
+// product of the x[k] with i < k <= j. The sums of n elements are combined from
+// those of n / 2.
+DistTensor differentiable_product_gradient(const DistTensor& x,
+                                           const DistTensor& y,
+                                           const DistTensor& dy, int dim) {
+  // t[i + by], and `value` beyond the ends.
+  const auto moved = [&](const DistTensor& t, int64_t by, double value) {
+    std::vector<int64_t> widths(static_cast<size_t>(2 * (t.ndim() - dim)));
+    widths.end()[-2] = -by;
+    widths.end()[-1] = by;
+    return pad(t, widths, value);
+  };
+  DistTensor sums = dy, factor = moved(x, 1, 0);
+  for (int64_t n = 1; n < x.size(dim); n *= 2) {
+    sums = sums + factor * moved(sums, n, 0);
+    factor = factor * moved(factor, n, 0);
+  }
+  return moved(y, -1, 1) * sums;
+}
+
 // dx[i] is the sum over j >= i of dy[j] times the product of the x[k] with
 // k <= j other than x[i]. That is dy[j] y[j] / x[i] before the first zero of x.
 // At it, it is dy[j] times the running product that leaves it out. Beyond, it
-// is 0. (Second derivatives take x to have no zeros.)
+// is 0.
 DistTensor product_gradient(const DistTensor& x, const DistTensor& y,
                             const DistTensor& dy, int dim) {
+  if (RankContext::current().grad_enabled)
+    return differentiable_product_gradient(x, y, dy, dim);
   const DistTensor zero = eq(x.detach(), 0);
   const DistTensor zeros = scan(Kind::kSum, cast(zero, DType::kI64), dim);
   const DistTensor first = logical_and(zero, eq(zeros, 1));

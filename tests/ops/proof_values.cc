@@ -192,6 +192,7 @@ Array make_values(const SampleInput& in, int which, bool coarse) {
               ? in.lo +
                     width * (std::floor((a.v[i] - in.lo) / width * 8) + 0.5) / 8
               : std::ceil(a.v[i]) / 2 + 0.0;  // no sum gives -0
+    if (in.zeros && i % 3 == 0) a.v[i] = 0;
   }
   return a;
 }
