@@ -132,7 +132,8 @@ class SafetensorsReader {
   int file_ = -1;
   int64_t data_start_ = 0;
   std::vector<TensorInfo> tensors_;
-  std::vector<int64_t> begins_;  // in the data, bytes
+  std::vector<int64_t> begins_;                    // in the data, bytes
+  std::map<std::string, size_t, std::less<>> at_;  // the index in tensors_
   std::map<std::string, std::string> metadata_;
 };
 

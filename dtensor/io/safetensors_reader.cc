@@ -5,7 +5,7 @@
 #include <cerrno>
 #include <cstring>
 #include <nlohmann/json.hpp>
-#include <set>
+#include <unordered_set>
 #include <utility>
 
 #include "dtensor/io/safetensors.h"
@@ -34,6 +34,39 @@ void read_exactly(int file, void* to, int64_t bytes, int64_t at,
     p += n, at += n, bytes -= n;
   }
 }
+
+// Finds a key of the outermost object that occurs twice, which the parser that
+// makes values hides: it keeps the last. (With a callback, that parser takes a
+// time quadratic in the number of keys.)
+class KeysOnce : public nlohmann::json_sax<json> {
+ public:
+  const std::string& twice() const { return twice_; }
+
+  bool key(string_t& name) override {
+    if (depth_ == 1 && !keys_.insert(name).second) twice_ = name;
+    return true;
+  }
+  bool start_object(size_t) override { return ++depth_; }
+  bool end_object() override { return --depth_, true; }
+  bool start_array(size_t) override { return ++depth_; }
+  bool end_array() override { return --depth_, true; }
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(number_integer_t) override { return true; }
+  bool number_unsigned(number_unsigned_t) override { return true; }
+  bool number_float(number_float_t, const string_t&) override { return true; }
+  bool string(string_t&) override { return true; }
+  bool binary(binary_t&) override { return true; }
+  bool parse_error(size_t, const std::string&,
+                   const nlohmann::detail::exception&) override {
+    return false;
+  }
+
+ private:
+  int64_t depth_ = 0;
+  std::unordered_set<std::string> keys_;
+  std::string twice_;
+};
 
 }  // namespace
 
@@ -72,19 +105,11 @@ void SafetensorsReader::parse(std::string_view header, int64_t data_bytes) {
   const auto bad = [&](std::string_view what) {
     fail("safetensors", "{} has a bad header: {}", path_, what);
   };
-  std::set<std::string> keys;
-  std::string twice;
-  const json::parser_callback_t note_keys =
-      [&](int depth, json::parse_event_t e, json& value) {
-        // The parser itself would keep the last of two.
-        if (e == json::parse_event_t::key && depth == 1 &&
-            !keys.insert(value.get<std::string>()).second)
-          twice = value.get<std::string>();
-        return true;
-      };
-  const json all = json::parse(header.begin(), header.end(), note_keys, false);
+  const json all = json::parse(header.begin(), header.end(), nullptr, false);
   if (!all.is_object()) bad("it is not a JSON object");
-  if (!twice.empty()) bad(twice + " occurs twice");
+  KeysOnce keys;
+  json::sax_parse(header.begin(), header.end(), &keys);
+  if (!keys.twice().empty()) bad(keys.twice() + " occurs twice");
   struct Found {
     TensorInfo info;
     int64_t begin, end;
@@ -151,6 +176,7 @@ void SafetensorsReader::parse(std::string_view header, int64_t data_bytes) {
           f.info.name, f.begin, at));
     at = f.end;
     begins_.push_back(f.begin);
+    at_.emplace(f.info.name, tensors_.size());
     tensors_.push_back(std::move(f.info));
   }
   if (at != data_bytes)
@@ -160,14 +186,14 @@ void SafetensorsReader::parse(std::string_view header, int64_t data_bytes) {
 }
 
 bool SafetensorsReader::contains(std::string_view name) const {
-  return std::any_of(tensors_.begin(), tensors_.end(),
-                     [&](const TensorInfo& t) { return t.name == name; });
+  return at_.contains(name);
 }
 
 size_t SafetensorsReader::find(std::string_view name) const {
-  for (size_t i = 0; i < tensors_.size(); ++i)
-    if (tensors_[i].name == name) return i;
-  fail("safetensors", "{} has no tensor {}", path_, name);
+  const auto found = at_.find(name);
+  DT_CHECK(found != at_.end(), "safetensors", "{} has no tensor {}", path_,
+           name);
+  return found->second;
 }
 
 void SafetensorsReader::read_box(size_t tensor, const Shape& shape,

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reading boxes of a file on a mesh, and the values of F16.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <cmath>
 #include <cstring>
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -13,6 +15,7 @@
 #include "dtensor/placement/error.h"
 #include "dtensor/runtime.h"
 #include "tests/array.h"
+#include "tests/testing.h"
 
 namespace dtensor {
 namespace {
@@ -148,6 +151,45 @@ TEST_F(SafetensorsRead, HalfPrecision) {
         r.read("x", m, "S1", {.order = {1, 0}, .offset = {}});
     EXPECT_EQ(turned.full().at(1), 65504);
   });
+}
+
+// The time is linear in the entries, up to logarithms. When each entry looked
+// at all others, a header like these took minutes.
+TEST_F(SafetensorsRead, AHundredThousandEntries) {
+  constexpr int64_t kMany = 100'000;
+  for (const std::string& last : {std::string(), std::string("t77")}) {
+    std::string header = "{";
+    for (int64_t i = 0; i < kMany; ++i)
+      header += fmt::format(
+          "{}\"t{}\":{{\"dtype\":\"BOOL\",\"shape\":[1],"
+          "\"data_offsets\":[{},{}]}}",
+          i ? "," : "", i, i, i + 1);
+    if (!last.empty())
+      header += ",\"" + last +
+                "\":{\"dtype\":\"BOOL\",\"shape\":[1],"
+                "\"data_offsets\":[77,78]}";
+    header += "}";
+    const uint64_t n = header.size();
+    std::ofstream f(path_, std::ios::binary);
+    f.write(reinterpret_cast<const char*>(&n), 8);
+    f << header << std::string(kMany, '\1');
+    f.close();
+    const std::clock_t before = std::clock();
+    if (last.empty()) {
+      const SafetensorsReader reader(path_);
+      ASSERT_EQ(std::ssize(reader.tensors()), kMany);
+      for (int64_t i = 0; i < kMany; ++i)
+        ASSERT_TRUE(reader.contains(fmt::format("t{}", i)));
+      EXPECT_FALSE(reader.contains("t"));
+      EXPECT_EQ(reader.read("t99999").at(0), 1);
+    } else {
+      EXPECT_EQ(
+          testing::error_of([&] { SafetensorsReader reader(path_); }),
+          "[safetensors] " + path_ + " has a bad header: t77 occurs twice");
+    }
+    // Of the processor; only guards against a test that hangs.
+    EXPECT_LT((std::clock() - before) / CLOCKS_PER_SEC, 60);
+  }
 }
 
 TEST_F(SafetensorsRead, WindowsThatDoNotFitAreRefused) {
