@@ -71,7 +71,9 @@ File& File::operator=(File&& o) noexcept {
 int64_t File::size() const {
   struct stat s;
   if (::fstat(file_, &s) != 0) refused(path_, "measured", errno);
-  if (!S_ISREG(s.st_mode)) refused(path_, "read as a file", EISDIR);
+  if (S_ISDIR(s.st_mode)) refused(path_, "read as a file", EISDIR);
+  DT_CHECK(S_ISREG(s.st_mode), "file", "{} is {}; name a regular file", path_,
+           S_ISFIFO(s.st_mode) ? "a pipe" : "a device");
   return s.st_size;
 }
 

@@ -2,6 +2,7 @@
 #include "dtensor/io/file.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -29,6 +30,19 @@ TEST(File, TheEndAfterAnInterruptedRead) {
             }),
             "[file] " + path + " cannot be read at byte 3: it ends there");
   remove_file(path);
+}
+
+TEST(File, IsRegular) {
+  const std::string pipe = ::testing::TempDir() + "/pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  const auto error = [](const std::string& path) {
+    return testing::error_of([&] { File::open(path); });
+  };
+  EXPECT_EQ(error(pipe), "[file] " + pipe + " is a pipe; name a regular file");
+  EXPECT_EQ(error("/dev/zero"),
+            "[file] /dev/zero is a device; name a regular file");
+  EXPECT_EQ(error("/"), "[file] / cannot be read as a file: Is a directory");
+  remove_file(pipe);
 }
 
 // Another rank's clean-up may have been quicker.
