@@ -398,7 +398,9 @@ const Architecture& architecture_of(Members& members) {
         known += fmt::format("{}{}", known.empty() ? "" : ", ", t);
     }
   DT_CHECK(found, "load",
-           "{} is the config of a {}, but this library has only {}",
+           "{} is the config of a {}, but this library has only {}; add the "
+           "architecture in your program, as examples/12_own_architecture.cc "
+           "does",
            members.path(), type, known);
   return *found;
 }

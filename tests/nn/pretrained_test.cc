@@ -248,6 +248,15 @@ TEST_F(Pretrained, RefusesWhatItDoesNotCompute) {
                 .find("says \"n_embd_of_old\": 24, which this library does not "
                       "know; "),
             std::string::npos);
+  const std::string family = error_with("llama", "model_type", "\"mamba\"");
+  EXPECT_NE(
+      family.find(" is the config of a mamba, but this library has only "),
+      std::string::npos)
+      << family;
+  EXPECT_TRUE(
+      family.ends_with("; add the architecture in your program, as "
+                       "examples/12_own_architecture.cc does"))
+      << family;
   for (const auto& [model, member, value] :
        {std::array{"gpt", "attn_pdrop", "0.5"},
         std::array{"gpt", "reorder_and_upcast_attn", "true"},
