@@ -54,9 +54,10 @@ DistTensor all(const DistTensor&, std::vector<int> dims = {},
 // The number of nonzero elements, as i64.
 DistTensor count_nonzero(const DistTensor&, std::vector<int> dims = {});
 // How often each of 0, 1, 2, ... occurs in a vector of integers, in i64, or the
-// sum of the weights where it occurs. There are max(x) + 1 numbers, at least
-// `minlength`; the largest element is read, so every rank waits. Throws Error
-// for a negative element.
+// sum of the weights where it occurs, in f32 for weights in f32 and in f64 for
+// others. An empty vector gives i64, as in torch. There are max(x) + 1 numbers,
+// at least `minlength`; the largest element is read, so every rank waits.
+// Throws Error for a negative element.
 DistTensor bincount(const DistTensor& x, const DistTensor& weights = {},
                     int64_t minlength = 0);
 // {amin, amax}.

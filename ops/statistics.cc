@@ -87,8 +87,11 @@ DistTensor bincount(const DistTensor& x, const DistTensor& weights,
   DT_CHECK(minlength >= 0, "bincount", "minlength is {}; write 0 or more",
            minlength);
   const int64_t largest = x.size(0) > 0 ? amax(x).item<int64_t>() : -1;
-  const DistTensor each =
-      weights.defined() ? weights : cast(full_like(x, 1), DType::kI64);
+  const bool weighted = weights.defined() && x.size(0) > 0;
+  const DistTensor each = !weighted ? cast(full_like(x, 1), DType::kI64)
+                          : weights.dtype() == DType::kF32
+                              ? weights
+                              : cast(weights, DType::kF64);
   return index_add(
       full({std::max(largest + 1, minlength)}, 0, x.mesh(), {}, each.dtype()),
       0, x, each);

@@ -43,6 +43,18 @@ TEST(Bincount, CountsAndWeights) {
       EXPECT_EQ(array_of(bincount(i, w, 7).full()).v,
                 (std::vector<double>{0, 5.25, 0, 1.5, 0, 4, 0}));
       EXPECT_EQ(bincount(narrow(i, 0, 0, 0)).size(0), 0);
+      // Types as in torch.
+      const auto of = [&](DType t) { return bincount(i, cast(w, t)); };
+      EXPECT_EQ(bincount(i, w).dtype(), DType::kF64);
+      EXPECT_EQ(of(DType::kF32).dtype(), DType::kF32);
+      for (const DType t : {DType::kI64, DType::kI32, DType::kBF16}) {
+        EXPECT_EQ(of(t).dtype(), DType::kF64);
+        EXPECT_EQ(array_of(of(t).full()).v[1], t == DType::kBF16 ? 5.25 : 5.0);
+      }
+      const DistTensor none =
+          bincount(narrow(i, 0, 0, 0), narrow(w, 0, 0, 0), 3);
+      EXPECT_EQ(none.dtype(), DType::kI64);
+      EXPECT_EQ(none.full().to_integers(), (std::vector<int64_t>{0, 0, 0}));
     });
   EXPECT_EQ(error_of(2,
                      [](const Mesh& m) {
