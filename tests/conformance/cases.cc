@@ -63,24 +63,24 @@ std::optional<DType> dtype_named(std::string_view name) {
   return std::nullopt;
 }
 
-template <class T>
-void append(const char* data, size_t n, std::vector<double>& to) {
+template <class T, class To>
+void append(const char* data, size_t n, std::vector<To>& to) {
   for (size_t i = 0; i < n; ++i) {
     T x;
     std::memcpy(&x, data + i * sizeof(T), sizeof(T));
-    to.push_back(static_cast<double>(x));
-    if constexpr (std::is_integral_v<T>)
-      DT_CHECK(std::abs(to.back()) < 0x1p53, "conformance",
-               "{} is too large to be compared as a double", x);
+    to.push_back(static_cast<To>(x));
   }
 }
 
-Array read_array(DType dtype, const Shape& shape, const char* data) {
-  Array a{shape, {}, dtype};
+Value read_value(DType dtype, const Shape& shape, const char* data) {
+  Value a{{shape, {}, dtype}};
   auto n = static_cast<size_t>(numel(shape));
   if (dtype == DType::kF64) append<double>(data, n, a.v);
   if (dtype == DType::kF32) append<float>(data, n, a.v);
-  if (dtype == DType::kI64) append<int64_t>(data, n, a.v);
+  if (dtype == DType::kI64) {
+    append<int64_t>(data, n, a.v);
+    append<int64_t>(data, n, a.integers);
+  }
   if (dtype == DType::kI32) append<int32_t>(data, n, a.v);
   if (dtype == DType::kBool) append<uint8_t>(data, n, a.v);
   return a;
@@ -165,7 +165,7 @@ void Cases::read_tensors(const std::string& path) {
               hi - lo == static_cast<uint64_t>(numel(shape) * size_of(*dtype)),
           "conformance", "{}: {} has bytes [{}, {})", path, name, lo, hi);
       tensors_[name] =
-          read_array(*dtype, shape, bytes.data() + 8 + length + lo);
+          read_value(*dtype, shape, bytes.data() + 8 + length + lo);
     }
   } catch (const json::exception& e) {
     fail("conformance", "{}: {}", path, e.what());
@@ -176,22 +176,39 @@ bool Cases::known(const std::string& name) const {
   return tensors_.contains(name);
 }
 
-const Array& Cases::tensor(const std::string& name) const {
+const Value& Cases::tensor(const std::string& name) const {
   auto it = tensors_.find(name);
   DT_CHECK(it != tensors_.end(), "conformance", "there is no tensor {}", name);
   return it->second;
 }
 
-Array part_of(const Array& whole, const Spec* spec, const Coord& c, int which) {
+Value value_of(const Tensor& t) {
+  Value a{testing::array_of(t)};
+  if (a.dtype == DType::kI64) a.integers = t.to_integers();
+  return a;
+}
+
+Tensor tensor_of(const Value& a) {
+  if (a.dtype != DType::kI64) return testing::tensor_of(a);
+  return Tensor::from(a.shape, a.integers.data());
+}
+
+Value part_of(const Value& whole, const Spec* spec, const Coord& c, int which) {
   const Region region = spec->region(c);
-  Array part{local_shape(region), {}, whole.dtype};
-  const auto times = static_cast<double>(coefficient(spec, c, which));
-  each_index(region, whole.shape,
-             [&](size_t i) { part.v.push_back(whole.v[i] * times); });
+  Value part{{local_shape(region), {}, whole.dtype}};
+  const int64_t times = coefficient(spec, c, which);
+  each_index(region, whole.shape, [&](size_t i) {
+    part.v.push_back(whole.v[i] * static_cast<double>(times));
+    // Wraps around, and so does the sum of the parts.
+    if (!whole.integers.empty())
+      part.integers.push_back(
+          static_cast<int64_t>(static_cast<uint64_t>(whole.integers[i]) *
+                               static_cast<uint64_t>(times)));
+  });
   return part;
 }
 
-std::string difference(const Array& got, const Array& want, double rtol,
+std::string difference(const Value& got, const Value& want, double rtol,
                        double atol, double& worst) {
   if (got.shape != want.shape || got.dtype != want.dtype) {
     worst = std::numeric_limits<double>::infinity();
@@ -208,6 +225,12 @@ std::string difference(const Array& got, const Array& want, double rtol,
       text = fmt::format("element {} is {}, not {}", i, g, w);
     }
   };
+  for (size_t i = 0; i < want.integers.size(); ++i) {
+    const int64_t g = got.integers[i], w = want.integers[i];
+    if (g == w) continue;
+    worst = std::max(1.0, std::abs(got.v[i] - want.v[i]));
+    return fmt::format("element {} is {}, not {}", i, g, w);
+  }
   const bool exact = !is_float(want.dtype);
   for (size_t i = 0; i < want.v.size(); ++i) {
     const double g = got.v[i], w = want.v[i];

@@ -17,6 +17,14 @@ namespace dtensor::conformance {
 
 using testing::Array;
 
+// An Array whose integers are exact.
+struct Value : Array {
+  std::vector<int64_t> integers = {};  // the values of an i64; v rounds them
+};
+Value value_of(const Tensor&);
+// On the calling rank's device.
+Tensor tensor_of(const Value&);
+
 struct Case {
   std::string id, op;
   int tier = 1;
@@ -36,24 +44,24 @@ class Cases {
   const std::vector<Case>& all() const { return cases_; }
   // Throws Error when the file has no such tensor, or one of a type that the
   // library has not (known() tells).
-  const Array& tensor(const std::string& name) const;
+  const Value& tensor(const std::string& name) const;
   bool known(const std::string& name) const;
 
  private:
   void read_tensors(const std::string& path);
   std::vector<Case> cases_;
-  std::map<std::string, Array> tensors_;
+  std::map<std::string, Value> tensors_;
   std::map<std::string, std::string> foreign_;  // name -> its type
 };
 
 // What a rank holds of `whole` under a layout. Parts of a sum are numbers
 // c_i x with small integers c_i that add up to one, other ones for every
 // `which`; never (1, 0, 0), which hides a rule that takes f(x) + f(0).
-Array part_of(const Array& whole, const Spec*, const Coord&, int which);
+Value part_of(const Value& whole, const Spec*, const Coord&, int which);
 
 // Empty when `got` is `want` within the tolerance (NaN equals NaN, integers and
 // booleans are exact); else a sentence. `worst` grows to the largest error.
-std::string difference(const Array& got, const Array& want, double rtol,
+std::string difference(const Value& got, const Value& want, double rtol,
                        double atol, double& worst);
 
 }  // namespace dtensor::conformance

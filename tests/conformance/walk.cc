@@ -41,7 +41,7 @@ class OneRank {
 
  private:
   DistTensor place(const std::string& name, size_t which) const {
-    const Array& whole = cases_.tensor(name);
+    const Value& whole = cases_.tensor(name);
     const Mesh& mesh = attempt_.mesh;
     const Placements placements(attempt_.layouts[which]);
     const Spec* spec = Spec::get(
@@ -103,7 +103,7 @@ class OneRank {
 
   void check(const DistTensor& got, const std::string& want,
              std::string_view what) {
-    const Array whole = testing::array_of(got.full());
+    const Value whole = value_of(got.full());
     // Cases of booleans and integers ask for exact outputs, which only an
     // output of such a type can be.
     double rtol = case_.rtol, atol = case_.atol;
