@@ -309,9 +309,9 @@ class CachingAllocator final
     if (largest.size() > 3) largest.resize(3);
     std::string tags;
     for (const auto& [most, name] : largest)
-      tags += fmt::format("{} {} for '{}'",
+      tags += fmt::format("{} {} for {}",
                           tags.empty() ? "; the largest requests before:" : ",",
-                          amount(most), name);
+                          amount(most), requester(name));
     out_of_memory(bytes, tag,
                   fmt::format("{} are in use and {} were cached{}{}",
                               amount(stats_.current_bytes), amount(cached),

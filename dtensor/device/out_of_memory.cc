@@ -21,9 +21,8 @@ namespace dtensor {
 namespace {
 
 constexpr const char* kTry =
-    "use a smaller batch (--batch of //:train), split the stored data over "
-    "more "
-    "ranks (--mesh, --zero), or recompute activations (--recompute)";
+    "use a smaller batch, split the tensors over more ranks (--mesh), or, in "
+    "training, split the optimizer's state (ZeRO) or recompute activations";
 
 std::string of_rank() {
   const int64_t rank = running_rank();
@@ -113,12 +112,15 @@ std::string amount(int64_t bytes) {
   return fmt::format("{:.1f} {}", n, kUnits[unit]);
 }
 
+std::string requester(std::string_view op) {
+  return op.empty() ? "a tensor" : fmt::format("'{}'", op);
+}
+
 void out_of_memory(int64_t bytes, std::string_view what,
                    std::string_view state) {
   if (what.empty()) what = running_op();
   fail("allocate", "{} for {}{} cannot be allocated{}{}; {}", amount(bytes),
-       what.empty() ? "a tensor" : fmt::format("'{}'", what), of_rank(),
-       state.empty() ? "" : ": ", state, kTry);
+       requester(what), of_rank(), state.empty() ? "" : ": ", state, kTry);
 }
 
 std::string out_of_memory_text() {

@@ -11,6 +11,9 @@ namespace dtensor {
 // "3.2 GiB"; amounts below 1 KiB as "17 bytes".
 std::string amount(int64_t bytes);
 
+// "'matmul'" for the operator that asked for memory; "a tensor" if none runs.
+std::string requester(std::string_view op);
+
 // Throws Error: `bytes` bytes cannot be allocated for `what` (by default the
 // operator that the calling thread runs). `state` describes the memory in use.
 [[noreturn]] void out_of_memory(int64_t bytes, std::string_view what,

@@ -136,9 +136,9 @@ TEST(AllocatorTest, TooMuch) {
   EXPECT_EQ(error_of(-1), "[allocate] 'matmul' asks for -1 bytes");
   EXPECT_EQ(error_of(int64_t{1} << 62),
             "[allocate] 4194304.0 TiB for 'matmul' cannot be allocated: 0 "
-            "bytes are in use and 0 bytes were cached; use a smaller batch "
-            "(--batch of //:train), split the stored data over more ranks "
-            "(--mesh, --zero), or recompute activations (--recompute)");
+            "bytes are in use and 0 bytes were cached; use a smaller batch, "
+            "split the tensors over more ranks (--mesh), or, in training, "
+            "split the optimizer's state (ZeRO) or recompute activations");
   EXPECT_EQ(a->stats().allocations, 0);
   void* p = a->allocate(64, kStream, "t");  // and goes on
   a->release(p, 64, kStream);

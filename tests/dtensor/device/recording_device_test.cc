@@ -261,7 +261,7 @@ TEST_F(RecordingDeviceTest, WhatHasTheMemoryWhenThereIsNoMore) {
   };
   get(300 << 10, "matmul");
   get(64, "sum");
-  get(256, "add");
+  get(256, "");
   for (int times = 0; times < 2; ++times)
     allocator->release(get(100 << 10, "gather"), 100 << 10, s);
   try {
@@ -274,9 +274,10 @@ TEST_F(RecordingDeviceTest, WhatHasTheMemoryWhenThereIsNoMore) {
         "[allocate] 800.0 KiB for 'softmax' of rank 0 cannot be allocated: "
         "300.3 KiB are in use and 104.0 KiB were cached, and 599.7 KiB of 1.0 "
         "MiB are free on the device; the largest requests before: 300.0 KiB "
-        "for 'matmul', 100.0 KiB for 'gather', 256 bytes for 'add'; use a "
-        "smaller batch (--batch of //:train), split the stored data over more "
-        "ranks (--mesh, --zero), or recompute activations (--recompute)");
+        "for 'matmul', 100.0 KiB for 'gather', 256 bytes for a tensor; use a "
+        "smaller batch, split the tensors over more ranks (--mesh), or, in "
+        "training, split the optimizer's state (ZeRO) or recompute "
+        "activations");
   }
   // What was cached has gone back.
   little->synchronize(s);
