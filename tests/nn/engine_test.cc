@@ -57,7 +57,8 @@ Ids without_cache(const std::string& dir, const Ids& prompt, int64_t tokens) {
 std::vector<Ids> with_engine(const std::string& dir, const std::string& mesh,
                              const std::vector<Ids>& prompts, int64_t tokens,
                              const EngineOptions& options,
-                             const LoadOptions& load = kF64) {
+                             const LoadOptions& load = kF64,
+                             double temperature = 0) {
   return on_mesh<std::vector<Ids>>(mesh, [&](const Mesh& m) {
     const auto model = from_pretrained(dir, m, load);
     Engine engine(*model, options);
@@ -66,7 +67,7 @@ std::vector<Ids> with_engine(const std::string& dir, const std::string& mesh,
     for (size_t i = 0; i < prompts.size(); ++i)
       engine.add({.prompt = prompts[i],
                   .tokens = tokens,
-                  .sampling = {.temperature = 0},
+                  .sampling = {.temperature = temperature, .seed = i},
                   .on_token = [&out, i](const DrawnToken& t) {
                     out[i].push_back(t.id);
                     return true;
@@ -113,6 +114,32 @@ TEST(Engine, TheSameTokensAsWithoutACache) {
                             {.texts = 3, .page = 3, .chunk = 4}),
                 want)
           << dir << " on " << mesh;
+  }
+}
+
+// In bf16, ranks that split a sum round it otherwise than one rank does, so
+// that the tokens may differ. Those of one mesh are the same in every run and
+// beside other texts, and those of meshes that split no sum are those of one
+// rank.
+TEST(Engine, TheSameTokensInBF16OnOneMesh) {
+  std::vector<Ids> prompts;
+  for (int64_t i = 0; i < 8; ++i)
+    prompts.push_back({7 + i, 3, 11 - i, 2 * i, 9});
+  for (const double temperature : {0.0, 1.0}) {
+    const auto of = [&](const char* mesh, int64_t texts) {
+      return with_engine("tests/nn/data/llama", mesh, prompts, 24,
+                         {.texts = texts}, {.dtype = DType::kBF16},
+                         temperature);
+    };
+    const std::vector<Ids> one = of("dp=1", 8);
+    for (const char* mesh : {"dp=1", "dp=2", "pp=2", "tp=2", "tp=3"}) {
+      const std::vector<Ids> want = of(mesh, 8);
+      EXPECT_EQ(of(mesh, 8), want) << mesh << " " << temperature;
+      for (int64_t texts : {1, 3})
+        EXPECT_EQ(of(mesh, texts), want)
+            << mesh << " " << temperature << " " << texts;
+      if (mesh[0] != 't') EXPECT_EQ(want, one) << mesh << " " << temperature;
+    }
   }
 }
 
