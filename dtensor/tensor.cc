@@ -268,7 +268,7 @@ Tensor Tensor::clone() const {
   return t;
 }
 
-void Tensor::copy_from(const Tensor& src) {
+void Tensor::copy_from(const Tensor& src) const {
   DT_CHECK(src.shape_ == shape_ && src.dtype_ == dtype_, "copy",
            "{}{} is not {}{}; cast or expand it first", name(src.dtype_),
            to_string(src.shape_), name(dtype_), to_string(shape_));
@@ -280,7 +280,7 @@ void Tensor::copy_from(const Tensor& src) {
                 from.data(), from.strides_);
 }
 
-void Tensor::fill(double value) {
+void Tensor::fill(double value) const {
   check_writable(*this, "fill");
   device().fill(stream(), dtype_, shape_, mutable_data(), strides_, value);
 }

@@ -167,8 +167,8 @@ class Tensor {
   Tensor clone() const;
 
   // Copies src (any strides, same shape and dtype); raises the version.
-  void copy_from(const Tensor& src);
-  void fill(double value);
+  void copy_from(const Tensor& src) const;
+  void fill(double value) const;
   // The element at row-major position i, as a double. Waits for the device.
   double at(int64_t i) const;
   // The same for an i32 or i64 tensor, exactly.

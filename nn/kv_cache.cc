@@ -72,7 +72,7 @@ KvCache::KvCache(const LanguageModel& model, const CacheOptions& options)
     for (DistTensor* x : {&layer.k, &layer.v}) {
       *x = DistTensor::empty(spec);
       // Padding reads slot 0.
-      if (x->here() && x->local().data()) Tensor(x->local()).fill(0);
+      if (x->here() && x->local().data()) x->local().fill(0);
     }
     bool each_once = n == c.kv_heads;
     for (int64_t i = 0; i < n; ++i)

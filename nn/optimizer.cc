@@ -103,7 +103,7 @@ class Optimizer::Batches {
       RankContext& context = RankContext::current();
       if (context.recorder) context.recorder->ran(context, ran(b));
       for (const Kept& k : b.kept) {
-        if (!k.p.contiguous()) Tensor(k.p).copy_from(k.flat);
+        if (!k.p.contiguous()) k.p.copy_from(k.flat);
         k.slot->version += k.p.storage()->version() - k.before;
       }
       b.parts.clear();
@@ -237,7 +237,7 @@ void Optimizer::refresh_master(Slot& slot, const DistTensor& p,
   const uint64_t version = part.storage()->version();
   // In place, because a graph keeps using this memory.
   if (slot.master.defined() && slot.version != version)
-    Tensor(slot.master.local()).copy_from(master_of(p).local());
+    slot.master.local().copy_from(master_of(p).local());
   slot.version = version;
 }
 
@@ -292,7 +292,7 @@ void Optimizer::gather_updated() {
       const Tensor& part = parameters_[which[k]].impl()->part();
       if (!part.defined()) continue;
       const uint64_t before = part.storage()->version();
-      Tensor(part).copy_from(whole[k].local());
+      part.copy_from(whole[k].local());
       slots_[which[k]].version += part.storage()->version() - before;
     }
   }

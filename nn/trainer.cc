@@ -285,8 +285,8 @@ Tensor Trainer::Engine::replay(const Batch& batch, double lr) {
       continue;
     }
     const Windows& place = windows_[static_cast<size_t>(m)];
-    Tensor(place.inputs.local()).copy_from(now.inputs.local());
-    Tensor(place.targets.local()).copy_from(now.targets.local());
+    place.inputs.local().copy_from(now.inputs.local());
+    place.targets.local().copy_from(now.targets.local());
   }
   if (first)
     graph_ = std::make_unique<Graph>([&] {

@@ -57,7 +57,7 @@ class Flip : public Op {
       offset += (x.shape()[d] - 1) * strides[d];
       strides[d] = -strides[d];
     }
-    Tensor(c.out[0]).copy_from(x.as_strided(x.shape(), strides, offset));
+    c.out[0].copy_from(x.as_strided(x.shape(), strides, offset));
   }
 
   InputGradients gradient(const GradientCall& g) const override {

@@ -432,7 +432,7 @@ void copy_into(const DistTensor& x, const DistTensor& rows, int dim,
     kernels_of(*ctx.device).run(ctx.stream, write);
     write.at += r.size();
   }
-  if (!part->contiguous()) Tensor(*part).copy_from(to);
+  if (!part->contiguous()) part->copy_from(to);
 }
 
 DistTensor select(const DistTensor& x, int dim, int64_t index) {

@@ -128,8 +128,8 @@ class TopKOp : public Op {
                           .values = of.values.mutable_data(),
                           .value_ids = of.ids.mutable_ptr<int64_t>()});
       if (!only) {
-        Tensor(all.values.slice(1, to, to + k)).copy_from(of.values);
-        Tensor(all.ids.slice(1, to, to + k)).copy_from(of.ids);
+        all.values.slice(1, to, to + k).copy_from(of.values);
+        all.ids.slice(1, to, to + k).copy_from(of.ids);
       }
       from += range.size();
       to += k;

@@ -214,7 +214,7 @@ void SafetensorsReader::read_box(size_t tensor, const Shape& shape,
                                 packed.mutable_ptr<char>() + i * item,
                                 host.data(), count * item);
     }
-    if (!part.contiguous()) Tensor(part).copy_from(packed);
+    if (!part.contiguous()) part.copy_from(packed);
   });
 }
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <type_traits>
+#include <vector>
 
 #include "dtensor/autograd.h"
 #include "dtensor/ops/contraction.h"
@@ -35,6 +36,17 @@ TEST(LocalWrites, ToWhatWasSavedAreNoticed) {
     x.local().mutable_ptr<double>()[0] = 1;
     e = testing::error_of([&] { grad(used, {x}); });
     EXPECT_NE(e.find("was changed in place after it was used"), e.npos) << e;
+  });
+}
+
+// local() is const, and its part can be written to.
+TEST(LocalWrites, ByFillAndCopyFrom) {
+  run(2, [](Runtime& rt) {
+    const DistTensor x = zeros({4}, rt.mesh({{"x", 2}}), "S0");
+    x.local().fill(static_cast<double>(rt.rank()));
+    EXPECT_EQ(x.full().to_doubles(), (std::vector<double>{0, 0, 1, 1}));
+    x.local().copy_from(Tensor::full({2}, DType::kF32, 3));
+    EXPECT_EQ(x.full().to_doubles(), (std::vector<double>{3, 3, 3, 3}));
   });
 }
 
