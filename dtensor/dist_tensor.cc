@@ -223,7 +223,12 @@ const Tensor& DistTensor::local() const {
 }
 
 Region DistTensor::region() const {
-  return spec()->region(RankContext::current().coordinate(mesh()));
+  return spec()->region(RankContext::current().coordinate(mesh(), "region"));
+}
+
+IntervalList DistTensor::region(int dim) const {
+  const int d = normalize_dim(dim, ndim(), "region");
+  return region()[static_cast<size_t>(d)];
 }
 
 DistTensor DistTensor::redistribute(const Placements& p,

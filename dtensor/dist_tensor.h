@@ -111,8 +111,11 @@ class DistTensor {
   // outside the mesh. Writing to the part (mutable_ptr(), fill(), copy_from())
   // writes to this tensor.
   const Tensor& local() const;
-  // The global indices that this rank holds.
+  // The global indices that this rank holds: of all dimensions, or of one,
+  // which counts from the end if negative. Throws Error on a rank outside the
+  // mesh.
   Region region() const;
+  IntervalList region(int dim) const;
 
   // Returns the same value in another layout, on mesh `to` if given: a mesh of
   // the same run, which may overlap this one. Collective over the ranks of both

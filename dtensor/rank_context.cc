@@ -67,9 +67,12 @@ const Coord* RankContext::coordinate_or_null(const Mesh& mesh) {
   return coordinates.back().at.get();
 }
 
-const Coord& RankContext::coordinate(const Mesh& mesh) {
+const Coord& RankContext::coordinate(const Mesh& mesh,
+                                     std::string_view function) {
   const Coord* at = coordinate_or_null(mesh);
-  DT_CHECK(at != nullptr, "mesh", "rank {} of the run is not in mesh {}",
+  DT_CHECK(at != nullptr, function,
+           "rank {} of the run is not in mesh {}; call it on the ranks of that "
+           "mesh only: if (mesh.contains(rt.rank()))",
            world_rank, mesh.to_string());
   return *at;
 }

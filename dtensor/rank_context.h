@@ -107,8 +107,9 @@ struct RankContext {
   Communicator& communicator(const Mesh&, AxisMask axes);
   // The group of these ranks of the run. All members pass the same list.
   Communicator& communicator(const std::vector<int64_t>& world_ranks);
-  // This rank's coordinate; throws Error if the rank is not in the mesh.
-  const Coord& coordinate(const Mesh&);
+  // This rank's coordinate; throws Error if the rank is not in the mesh, in the
+  // name of the public function that needs it.
+  const Coord& coordinate(const Mesh&, std::string_view function = "mesh");
   // Like coordinate(), but returns null if the rank is not in the mesh.
   const Coord* coordinate_or_null(const Mesh&);
 

@@ -104,8 +104,8 @@ void save_pretrained(const LanguageModel& model, const std::string& dir) {
     }
   RankContext& context = RankContext::current();
   const Mesh& mesh = model.mesh();
-  const bool first =
-      !context.dry_run && mesh.rank(context.coordinate(mesh)) == 0;
+  const bool first = !context.dry_run && mesh.rank(context.coordinate(
+                                             mesh, "save_pretrained")) == 0;
   if (first) {
     std::error_code e;
     std::filesystem::create_directories(dir, e);

@@ -68,6 +68,10 @@ class Mesh {
   int64_t smallest_world() const;
   // The mesh rank of this world rank, or -1.
   int64_t mesh_rank_of(int64_t world_rank) const;
+  // Whether the rank of the run is in the mesh: mesh.contains(rt.rank()).
+  bool contains(int64_t world_rank) const {
+    return mesh_rank_of(world_rank) >= 0;
+  }
   // The mesh ranks that differ from `at` only in `axes`, row-major in mesh
   // order: the members of a collective over these axes.
   std::vector<int64_t> group(AxisMask axes, const Coord& at) const;

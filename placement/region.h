@@ -3,8 +3,10 @@
 // holds: a list of ranges for each dimension. The set is the product of the
 // lists.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "dtensor/placement/shape.h"
@@ -18,7 +20,18 @@ namespace dtensor {
 using IntervalList = std::vector<Interval>;
 // One list for each dimension; the region is their product. A region ascends if
 // all of its lists do.
-using Region = std::vector<IntervalList>;
+struct Region : std::vector<IntervalList> {
+  using vector::vector;
+  IntervalList& operator[](size_t dim) & { return vector::operator[](dim); }
+  const IntervalList& operator[](size_t dim) const& {
+    return vector::operator[](dim);
+  }
+  // Of a temporary by value: a reference would dangle in
+  // for (const Interval& i : x.region()[0]).
+  IntervalList operator[](size_t dim) && {
+    return std::move(vector::operator[](dim));
+  }
+};
 
 int64_t length(const IntervalList&);
 int64_t volume(const Region&);

@@ -51,7 +51,7 @@ SafetensorsWriter::SafetensorsWriter(const Mesh& mesh, std::string path,
   RankContext& context = RankContext::current();
   active_ = !context.dry_run;
   if (!active_) return;
-  rank_ = mesh_.rank(context.coordinate(mesh_));
+  rank_ = mesh_.rank(context.coordinate(mesh_, "SafetensorsWriter"));
 
   std::string text = header.dump();
   while (text.size() % 8) text += ' ';  // so that the data is aligned

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // An undefined Tensor given to from_global() ended the process; from_local()
-// refused a rank outside of the mesh; item() and to_string() rounded integers.
+// refused a rank outside of the mesh; item() and to_string() rounded integers;
+// a loop over region()[0] dangled.
 #include <gtest/gtest.h>
 
 #include "dtensor/dist_tensor_impl.h"
@@ -8,6 +9,7 @@
 #include "dtensor/placement/error.h"
 #include "dtensor/redistribute.h"
 #include "dtensor/runtime.h"
+#include "tests/testing.h"
 
 namespace dtensor {
 namespace {
@@ -49,6 +51,32 @@ TEST(DistTensorEdges, WhoLeavesTheMeshKeepsNoPart) {
          {x.redistribute(to, "R"), x.redistribute_async(to, "R"),
           x.redistribute(to, "S0"), both[0]})
       EXPECT_EQ(z.impl()->part().defined(), rt.rank() != 1);
+  });
+}
+
+// A loop over region()[0] read memory that was freed.
+TEST(DistTensorEdges, TheRegionOfATemporaryLives) {
+  const Mesh m = Mesh::parse("a=2");
+  run(3, [&](Runtime& rt) {
+    const DistTensor x = full({6, 4}, 1, m, "S0");
+    if (!m.contains(rt.rank())) {
+      const std::string want =
+          "[region] rank 2 of the run is not in mesh a=2; call it on the ranks "
+          "of that mesh only: if (mesh.contains(rt.rank()))";
+      EXPECT_EQ(testing::error_of([&] { x.region(); }), want);
+      EXPECT_EQ(testing::error_of([&] { x.region(0); }), want);
+      return;
+    }
+    const int64_t first = 3 * rt.rank();
+    const IntervalList rows{{first, first + 3}}, columns{{0, 4}};
+    for (auto& [lo, hi] : x.region()[0]) {
+      EXPECT_EQ(lo, first);
+      EXPECT_EQ(hi, first + 3);
+    }
+    EXPECT_EQ(x.region(0), rows);
+    EXPECT_EQ(x.region(-1), columns);
+    EXPECT_EQ(x.region(), (Region{rows, columns}));
+    EXPECT_THROW(x.region(2), Error);
   });
 }
 

@@ -120,6 +120,8 @@ TEST(MeshTest, RanksOfTheRun) {
   EXPECT_EQ(other.mesh_rank_of(7), 2);
   EXPECT_EQ(other.mesh_rank_of(1), -1);
   EXPECT_EQ(other.mesh_rank_of(-1), -1);
+  EXPECT_TRUE(other.contains(7));
+  EXPECT_FALSE(other.contains(1));
   EXPECT_EQ(plain.smallest_world(), 4);
   EXPECT_EQ(other.smallest_world(), 8);
 }

@@ -6,12 +6,19 @@
 #include <algorithm>
 #include <random>
 #include <set>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "tests/placement/indices.h"
 
 namespace dtensor {
 namespace {
+
+// An element of a temporary is a value.
+static_assert(std::is_same_v<decltype(Region()[0]), IntervalList>);
+static_assert(
+    std::is_same_v<decltype(std::declval<Region&>()[0]), IntervalList&>);
 
 TEST(RegionTest, Counts) {
   IntervalList a{{0, 2}, {4, 6}}, b{{1, 5}};

@@ -1037,8 +1037,10 @@ TEST(ThreadsGroupTest, RanksOutsideTheMesh) {
       rt.context().communicator(mesh, 1).barrier(call(StepKind::kBarrier));
       return;
     }
-    EXPECT_EQ(testing::error_of([&] { rt.context().communicator(mesh, 1); }),
-              "[mesh] rank 2 of the run is not in mesh x=2");
+    EXPECT_EQ(
+        testing::error_of([&] { rt.context().communicator(mesh, 1); }),
+        "[mesh] rank 2 of the run is not in mesh x=2; call it on the ranks "
+        "of that mesh only: if (mesh.contains(rt.rank()))");
   });
 }
 
