@@ -150,6 +150,7 @@ Optimizer::Optimizer(const ParameterGroups& groups, double weight_decay,
   const Scoped<MemoryKind> kind(RankContext::current().memory_kind,
                                 MemoryKind::kState);
   std::set<std::string> names;
+  std::map<const DistTensor::Impl*, std::string> listed;
   for (const ParameterGroup& group : groups.groups()) {
     check_options("lr_scale", group.lr_scale, 1e300);
     const double decay = group.weight_decay.value_or(weight_decay);
@@ -162,6 +163,11 @@ Optimizer::Optimizer(const ParameterGroups& groups, double weight_decay,
                "two parameters are called {}; list each once, under a name of "
                "its own",
                name);
+      const auto [first, fresh] = listed.emplace(p.impl().get(), name);
+      DT_CHECK(fresh, "optimizer",
+               "parameters {} and {} are one tensor, {}, and would be updated "
+               "twice; list it once",
+               first->second, name, p.spec()->to_string());
       Slot slot{name, group.lr_scale, decay, {}, {}};
       for (size_t i = 0; i < state_names_.size(); ++i)
         slot.state.push_back(zeros_like(p, kernels::stat_of(p.dtype())));

@@ -42,8 +42,8 @@ struct OptimizerState {
 };
 
 // The parameters may lie on several meshes. Constructors throw Error if a
-// parameter is not a float type, if two have the same name, or for an option
-// out of range.
+// parameter is not a float type, if one is listed twice, if two have the same
+// name, or for an option out of range.
 class Optimizer {
  public:
   virtual ~Optimizer() = default;

@@ -4,7 +4,8 @@
 // bf16 parameter that was written to went back to the old master copy. AdamW
 // decayed no vectors, where torch does. A part that is not contiguous was
 // refused. A NaN norm left the gradients as they were. A segment that is whole
-// where another is split was counted once per rank.
+// where another is split was counted once per rank. A tensor that was listed
+// twice was updated twice.
 #include "dtensor/nn/optimizer.h"
 
 #include <gtest/gtest.h>
@@ -20,6 +21,7 @@
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/runtime.h"
+#include "tests/testing.h"
 
 namespace dtensor::nn {
 namespace {
@@ -40,6 +42,25 @@ TEST(OptimizerIssue, ParametersOfTwoMeshes) {
     }
     EXPECT_EQ(optimizer.steps(), 1);
     EXPECT_EQ(optimizer.state().size(), 2u);  // the steps
+  });
+}
+
+// It was updated twice.
+TEST(OptimizerIssue, ATensorIsListedOnce) {
+  const Mesh m = Mesh::parse("a=1");
+  run(1, [&](Runtime&) {
+    const DistTensor w = ones({2}, m).as_parameter(), v = w;
+    EXPECT_EQ(testing::error_of([&] {
+                SGD({w, v});
+              }),
+              "[optimizer] parameters 0 and 1 are one tensor, f32[2](R), and "
+              "would be updated twice; list it once");
+    const std::vector<NamedParameter> named = {{"w", w}, {"v", v}};
+    EXPECT_EQ(testing::error_of([&] { AdamW adam(named); }),
+              "[optimizer] parameters w and v are one tensor, f32[2](R), and "
+              "would be updated twice; list it once");
+    const DistTensor equal = ones({2}, m).as_parameter();
+    EXPECT_EQ(SGD({w, equal}).parameters().size(), 2u);
   });
 }
 
