@@ -30,13 +30,25 @@ std::string joined(std::string_view a, std::string_view b) {
   return std::string(a) + std::string(b);
 }
 
+// The model knows a parameter by name, although an optimizer that was made of
+// Module::parameters() does not.
 std::vector<NamedTensor> all_of(const Module& model,
-                                const Optimizer& optimizer) {
+                                const std::vector<OptimizerState>& state) {
   std::vector<NamedTensor> all;
-  for (const NamedParameter& p : model.named_parameters())
+  std::map<const DistTensor::Impl*, std::string> names;
+  for (const NamedParameter& p : model.named_parameters()) {
     all.push_back({joined(kModel, p.name), p.tensor});
-  for (const OptimizerState& s : optimizer.state())
-    all.push_back({joined(kOptimizer, s.name), s.value});
+    names.emplace(p.tensor.impl().get(), p.name);
+  }
+  for (const OptimizerState& s : state) {
+    const auto named = names.find(s.parameter.impl().get());
+    all.push_back(
+        {joined(kOptimizer,
+                named == names.end()
+                    ? s.name
+                    : named->second + s.name.substr(s.name.rfind('.'))),
+         s.value});
+  }
   return all;
 }
 
@@ -188,8 +200,8 @@ void save_checkpoint(const std::string& dir, const Module& model,
     values[joined(kTimes, std::to_string(ranks))] = times;
   for (const auto& [name, value] : state.values)
     values[joined(kValue, name)] = value;
-  dtensor::save_checkpoint(dir, state.step, all_of(model, optimizer), values,
-                           options);
+  dtensor::save_checkpoint(dir, state.step, all_of(model, optimizer.state()),
+                           values, options);
 }
 
 TrainingState training_state(const CheckpointReader& saved) {
@@ -206,7 +218,8 @@ TrainingState load_checkpoint(const std::string& path, Module& model,
                               Optimizer& optimizer,
                               const CheckpointLoadOptions& options) {
   if (RankContext::current().dry_run) return {};
-  const std::vector<NamedTensor> own = all_of(model, optimizer);
+  std::vector<OptimizerState> states = optimizer.state();
+  const std::vector<NamedTensor> own = all_of(model, states);
   std::unique_ptr<CheckpointReader> saved;
   std::vector<std::string> from;
   TrainingState state;
@@ -223,14 +236,11 @@ TrainingState load_checkpoint(const std::string& path, Module& model,
   const std::vector<DistTensor> read = saved->read(requests);
 
   // Every rank has all of its data, so that nothing can fail from here on.
-  std::vector<OptimizerState> optimizer_state;
-  for (size_t i = 0; i < own.size(); ++i)
-    if (own[i].name.starts_with(kModel))
-      assign(own[i].tensor, read[i]);
-    else
-      optimizer_state.push_back(
-          {own[i].name.substr(kOptimizer.size()), read[i]});
-  optimizer.load_state(optimizer_state);
+  const size_t parameters = own.size() - states.size();
+  for (size_t i = 0; i < parameters; ++i) assign(own[i].tensor, read[i]);
+  for (size_t i = 0; i < states.size(); ++i)
+    states[i].value = read[parameters + i];
+  optimizer.load_state(states);
   set_random_state(std::move(random));
   return state;
 }

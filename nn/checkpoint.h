@@ -27,11 +27,12 @@ struct TrainingState {
 };
 
 // Saves to DIR/step-STEP: the parameters as "model/NAME", Optimizer::state() as
-// "optimizer/NAME", the training state, and random_state() of every rank. A run
-// that loads it on the same mesh continues bit for bit. Collective over all
-// ranks of the run, also those outside the model's mesh. Does nothing in a dry
-// run. Throws Error as dtensor::save_checkpoint() does, and if two ranks have
-// drawn from one generator different numbers of times.
+// "optimizer/NAME" (with the model's name of the parameter if it has one), the
+// training state, and random_state() of every rank. A run that loads it on the
+// same mesh continues bit for bit. Collective over all ranks of the run, also
+// those outside the model's mesh. Does nothing in a dry run. Throws Error as
+// dtensor::save_checkpoint() does, and if two ranks have drawn from one
+// generator different numbers of times.
 void save_checkpoint(const std::string& dir, const Module&, const Optimizer&,
                      const TrainingState&, const CheckpointOptions& = {});
 

@@ -309,18 +309,19 @@ std::vector<OptimizerState> Optimizer::state() const {
   for (size_t i = 0; i < slots_.size(); ++i) {
     const Slot& slot = slots_[i];
     for (size_t k = 0; k < state_names_.size(); ++k)
-      all.push_back({slot.name + "." + state_names_[k], slot.state[k]});
+      all.push_back(
+          {slot.name + "." + state_names_[k], slot.state[k], parameters_[i]});
     if (slot.master.defined()) {
       // The master lacks values that a program has written to the parameter
       // since.
       DistTensor master = slot.master;
       if (slot.version != parameters_[i].impl()->version())
         master = master_of(parameters_[i]);
-      all.push_back({slot.name + ".master", master});
+      all.push_back({slot.name + ".master", master, parameters_[i]});
     }
     const DistTensor step = DistTensor::from_local(
         Tensor::from<int64_t>({}, &slot.step), parameters_[i].mesh(), {}, {});
-    all.push_back({slot.name + ".step", step});
+    all.push_back({slot.name + ".step", step, parameters_[i]});
   }
   return all;
 }

@@ -39,6 +39,7 @@ struct UpdateOptions {
 struct OptimizerState {
   std::string name;
   DistTensor value;
+  DistTensor parameter = {};  // whose state it is; load_state() ignores it
 };
 
 // The parameters may lie on several meshes. Constructors throw Error if a

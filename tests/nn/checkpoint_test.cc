@@ -133,6 +133,44 @@ TEST(TrainingCheckpoint, AResumedRunContinuesBitForBit) {
 }
 
 // Case 27, of all that an optimizer knows: moments, f32 masters, steps.
+// The file has the model's names, whichever the optimizer has: a position in
+// parameters(), and other places in the next program's list.
+TEST(TrainingCheckpoint, NamesAreThoseOfTheModel) {
+  const Folder dir("names");
+  run(of_ranks(2), [&](Runtime& rt) {
+    const Mesh mesh = rt.mesh({{"tp", 2}});
+    Training saved(config("gpt", DType::kBF16), mesh, 1);
+    saved.optimizer = std::make_unique<AdamW>(saved.model->parameters());
+    saved.step();
+    save_checkpoint(dir.path(), *saved.model, *saved.optimizer, saved.at);
+    Training loaded(config("gpt", DType::kBF16), mesh, 2);
+    const std::string path = *latest_checkpoint(dir.path());
+    load_checkpoint(path, *loaded.model, *loaded.optimizer);
+    const auto of = [](const Optimizer& o) {
+      std::map<std::pair<const void*, std::string>, std::vector<char>> all;
+      for (const OptimizerState& s : o.state())
+        all[{s.parameter.impl().get(), s.name.substr(s.name.rfind('.'))}] =
+            dtensor::testing::bits(s.value.local());
+      return all;
+    };
+    const auto want = of(*saved.optimizer), got = of(*loaded.optimizer);
+    ASSERT_EQ(got.size(), want.size());
+    for (const NamedParameter& p : saved.model->named_parameters())
+      for (const char* state :
+           {".exp_avg", ".exp_avg_sq", ".master", ".step"}) {
+        const DistTensor other = loaded.model->parameter(p.name);
+        EXPECT_EQ((got.at({other.impl().get(), state})),
+                  (want.at({p.tensor.impl().get(), state})))
+            << p.name << state;
+      }
+    // And into one that has no names, again.
+    Training third(config("gpt", DType::kBF16), mesh, 3);
+    third.optimizer = std::make_unique<AdamW>(third.model->parameters());
+    load_checkpoint(path, *third.model, *third.optimizer);
+    EXPECT_EQ(third.optimizer->steps(), 1);
+  });
+}
+
 TEST(TrainingCheckpoint, AnyMeshTakesItOnBitForBit) {
   const std::vector<std::string> meshes = {"dp=2,tp=4", "tp=3", "dp=1,tp=6",
                                            "dp=1", "fsdp=2"};
