@@ -175,6 +175,9 @@ class DistTensor {
   // copy is not kept for the next operator, but the graph holds it until the
   // gradient has been computed. kMove: no limit, as for any other tensor.
   //
+  // Data that operators may send is not a parameter: call set_requires_grad()
+  // for its gradient.
+  //
   // `keep` also holds for views of the parameter and for results of
   // redistribute() that needed no communication. The last call counts. Throws
   // Error for kGatherOnUse of a partial tensor, which gathering cannot combine.

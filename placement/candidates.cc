@@ -56,7 +56,8 @@ Choice choose(std::span<const Candidate> candidates,
               (in.keep != Keep::kMove ? " (parameter)" : "");
   fail(op,
        "no way to compute on {} without sending a parameter; redistribute it "
-       "first",
+       "first, or call set_requires_grad() instead of as_parameter() if it may "
+       "be sent",
        listed);
 }
 

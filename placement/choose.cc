@@ -504,7 +504,8 @@ Choice choose(const BoundRule& rule, std::span<const OpInput> inputs,
                 (in.keep == Keep::kMove ? "" : " (parameter)");
     fail(op,
          "no way to compute on {} without sending a parameter; redistribute "
-         "one of them first",
+         "one of them first, or call set_requires_grad() instead of "
+         "as_parameter() on one that may be sent",
          listed);
   }
   if (!forward_only) return std::move(*best);

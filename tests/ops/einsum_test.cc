@@ -249,7 +249,8 @@ TEST(EinsumOrder, LeavesParametersWhereTheyAre) {
               "[einsum] no order of pairs is possible: [einsum] no way to "
               "compute on f64[4, 6](S1) (parameter), f64[6, 2](S1) "
               "(parameter) without sending a parameter; redistribute one of "
-              "them first");
+              "them first, or call set_requires_grad() instead of "
+              "as_parameter() on one that may be sent");
   });
 }
 
