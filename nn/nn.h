@@ -3,6 +3,7 @@
 #pragma once
 #include "dtensor/nn/checkpoint.h"
 #include "dtensor/nn/config.h"
+#include "dtensor/nn/engine.h"
 #include "dtensor/nn/grad_scaler.h"
 #include "dtensor/nn/language_model.h"
 #include "dtensor/nn/layers.h"
