@@ -3,9 +3,12 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
 #include <utility>
 
 #include "dtensor/capture.h"
+#include "dtensor/io/checksum.h"
+#include "dtensor/placement/error.h"
 #include "dtensor/redistribute.h"
 
 namespace dtensor {
@@ -80,6 +83,25 @@ struct Kept : RankContext::Memory {
   std::vector<DataCheck> checks;
 };
 
+// Calls fn(offset in elements) for evenly spaced elements, in row-major order.
+template <class Fn>
+void each_sampled(const Tensor& t, Fn&& fn) {
+  constexpr int64_t kMost = 64;
+  const int64_t n = t.numel(), count = std::min(n, kMost);
+  for (int64_t i = 0; i < count; ++i) {
+    int64_t at = count == n ? i : i * (n - 1) / (count - 1), offset = 0;
+    if (t.contiguous()) {
+      fn(at);
+      continue;
+    }
+    for (int d = t.ndim() - 1; d >= 0; --d) {
+      offset += at % t.shape()[d] * t.strides()[d];
+      at /= t.shape()[d];
+    }
+    fn(offset);
+  }
+}
+
 }  // namespace
 
 void check(RankContext& context, DataCheck check) {
@@ -100,6 +122,38 @@ std::vector<double> read_checked(RankContext& context, const Mesh& mesh,
                                  const Tensor& values) {
   if (!context.checks) return values.to_doubles();
   return static_cast<Kept&>(*context.checks).run(mesh, values);
+}
+
+uint64_t sample_hash(const Tensor& t) {
+  if (t.device().kind() != Device::Kind::kCpu || !t.data()) return 0;
+  const auto size = static_cast<size_t>(size_of(t.dtype()));
+  uint64_t h = 0;
+  each_sampled(t, [&](int64_t offset) {
+    uint64_t element = 0;
+    std::memcpy(&element, t.ptr<char>() + offset * static_cast<int64_t>(size),
+                size);
+    h = fold_lineage(h, element);
+  });
+  return h;
+}
+
+void check_same(RankContext& context, const Spec* spec, const Tensor& value) {
+  std::vector<char> host(static_cast<size_t>(value.bytes()));
+  value.to_host(host.data());
+  const uint64_t mine = checksum(host.data(), value.bytes());
+  const Mesh& mesh = spec->mesh();
+  std::vector<uint64_t> all(static_cast<size_t>(mesh.num_ranks()));
+  context.communicator(mesh, mesh.all_axes())
+      .all_gather_bytes(
+          {StepKind::kAllGatherBytes, "from_global", spec->hash()}, &mine,
+          sizeof(mine), all.data());
+  for (size_t r = 1; r < all.size(); ++r)
+    DT_CHECK(all[r] == all[0], "from_global",
+             "ranks {} and {} pass different values for {} ({} and {}, XXH3); "
+             "pass the same whole value on every rank, or each rank's own part "
+             "to from_local()",
+             mesh.world_rank(0), mesh.world_rank(static_cast<int64_t>(r)),
+             spec->to_string(), checksum_text(all[0]), checksum_text(all[r]));
 }
 
 }  // namespace dtensor

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "dtensor/placement/mesh.h"
+#include "dtensor/placement/spec.h"
 #include "dtensor/rank_context.h"
 #include "dtensor/tensor.h"
 
@@ -36,5 +37,13 @@ void check(RankContext&, DataCheck);
 // checks that were kept for `mesh`; waits for the device only once. Collective
 // over the mesh if there are such checks.
 std::vector<double> read_checked(RankContext&, const Mesh& mesh, const Tensor&);
+
+// A hash of up to 64 elements, evenly spaced, of a value that the ranks should
+// share; 0 if they are not in host memory.
+uint64_t sample_hash(const Tensor&);
+
+// Throws Error on every rank of the spec's mesh unless all of them pass the
+// same values for from_global(). Collective over the mesh.
+void check_same(RankContext&, const Spec*, const Tensor& value);
 
 }  // namespace dtensor

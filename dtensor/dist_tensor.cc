@@ -169,6 +169,8 @@ DistTensor DistTensor::from_global(const Tensor& global, const Mesh& mesh,
                 global.dtype());
   if (!RankContext::current().coordinate_or_null(mesh))
     return wrap(Tensor(), to);
+  RankContext& context = RankContext::current();
+  if (context.check_inputs && !context.dry_run) check_same(context, to, global);
   const Spec* whole = Spec::replicated(mesh, global.shape(), global.dtype());
   const Tensor here = global.to_rank();
   Tensor part = redistribute_local(here, whole, to);
@@ -178,7 +180,10 @@ DistTensor DistTensor::from_global(const Tensor& global, const Mesh& mesh,
     own.copy_from(part);
     part = own;
   }
-  return wrap(std::move(part), to);
+  DistTensor x = wrap(std::move(part), to);
+  uint64_t& lineage = x.impl_->lineage.hash;
+  lineage = fold_lineage(lineage, sample_hash(global));
+  return x;
 }
 
 const Spec* DistTensor::spec() const {

@@ -88,7 +88,10 @@ class DistTensor {
   static DistTensor from_local(Tensor local, const Mesh&, const Placements&,
                                const Shape& global_shape);
   // Makes a tensor of a value that every rank has in full; each rank copies its
-  // part. Sends nothing.
+  // part. Sends nothing. If ranks pass different values, the next collective on
+  // the tensor, or on what was computed from it, throws Error: it compares a
+  // hash of up to 64 elements that lie in host memory. RunOptions::check_inputs
+  // compares all elements, at once.
   static DistTensor from_global(const Tensor&, const Mesh&, const Placements&);
   // Makes a tensor of this rank's part `local`, which is undefined on a rank
   // outside the mesh. Throws Error if shape, type or device do not fit.

@@ -121,6 +121,7 @@ struct RankContext {
   Tracer* tracer = nullptr;          // records a timeline (trace.h)
   OpRecorder* recorder = nullptr;    // observes the operators
   std::string mesh_text;             // --mesh
+  bool check_inputs = false;         // RunOptions::check_inputs
 
   // Every step of every operator looks these up. They are so few that a linear
   // search is fastest.

@@ -165,6 +165,7 @@ Outcome run_rank(const Shared& shared, int64_t rank,
     context.allocator = Allocator::on(*context.device);
     context.planner = Planner(options.cost);
     context.mesh_text = options.mesh;
+    context.check_inputs = options.check_inputs;
     context.run_id = shared.id;
     context.record = options.record;
     context.backend = shared.backend;

@@ -84,6 +84,9 @@ struct RunOptions {
   // Called once, by the thread that called run(), when all ranks have left,
   // also after a failure. Not called in a dry run.
   std::function<void(const RunReport&)> report;
+  // Whether DistTensor::from_global() compares the values of all ranks of the
+  // mesh, byte for byte, before it returns; it is then collective.
+  bool check_inputs = false;
   // Whether ranks record their collectives from the beginning
   // (RankContext::record).
   bool record = false;

@@ -138,15 +138,19 @@ void disagree(std::span<const int64_t> ranks, uint64_t sequence,
          "ranks {} disagree about a collective of other ranks",
          ranks_to_string(ranks));
   Statement &first = all[0], &other = all[m];
-  if (first.text == other.text)
+  const bool alike = first.text == other.text;
+  if (alike)
     for (Statement* s : {&first, &other})
       s->text += fmt::format(" (fingerprint {:016x})", s->fingerprint);
   fail(name(first.kind),
        "ranks {} and {} disagree about collective #{} of ranks {}: rank {} "
        "calls {}; rank {} calls {}; let every rank run the same operators "
-       "on the same layouts in the same order",
+       "on the same layouts in the same order{}",
        ranks[0], ranks[m], sequence, ranks_to_string(ranks), ranks[0],
-       first.text, ranks[m], other.text);
+       first.text, ranks[m], other.text,
+       alike ? ", and pass the same values to from_global(); --check-inputs "
+               "(RunOptions::check_inputs) finds a call that differs"
+             : "");
 }
 
 }  // namespace dtensor

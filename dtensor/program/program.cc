@@ -78,7 +78,8 @@ struct Program::State {
   DeviceChoice device;
   int64_t ranks_per_gpu = 1;
   double timeout = 60;  // seconds
-  bool checksum = false, dry_run = false, explores = false;
+  bool checksum = false, check_inputs = false;
+  bool dry_run = false, explores = false;
   std::string explore_port;
   size_t own = 0;  // the index of the program's first own flag
   CudaOptions cuda_options;
@@ -440,6 +441,9 @@ void Program::State::add_rank_flags() {
       "--dry-run", "no data: print the collectives and the peak memory", "");
   dry.values = 0;
   dry.set = [s](const std::string&) { s->dry_run = true; };
+  s->flags.add("--check-inputs", &s->check_inputs,
+               "compare the values that the ranks pass to from_global(), byte "
+               "for byte, at each call");
   s->flags.add("--cost", &s->cost, cost_help(), TextKind::kFile);
   s->flags.add("--flight", &s->flight,
                "write the last collectives of each rank to DIR/rank-N.json if "
@@ -608,6 +612,7 @@ RunOptions Program::run_options() const {
   o.timeout = state_->timeout_ms();
   o.checksum = state_->checksum;
   o.stop_on_signals = true;
+  o.check_inputs = state_->check_inputs;
   o.report = [s = state_.get()](const RunReport& r) { s->report(r); };
   o.flight = state_->flight;
   o.trace = state_->trace;

@@ -41,6 +41,7 @@
 //                      and at SIGUSR1 (to the current folder without the flag)
 //   --trace FILE       a timeline of every rank, for Perfetto and Chrome; also
 //                      prints which ranks waited for which
+//   --check-inputs     compare the values that the ranks pass to from_global()
 //   --dry-run          run one thread without data, and print what would be
 //                      sent, the peak memory and the time by the prices, or the
 //                      error of the real run
