@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <optional>
@@ -55,7 +56,18 @@ BackendFactory default_backend() {
 struct Outcome {
   std::exception_ptr error;
   bool own = false;  // the rank failed by itself, not because of a peer
+  double waited_for_core = -1;  // seconds; as in RunReport
 };
+
+// How long the calling thread has been ready to run without a core, in seconds;
+// -1 if the kernel does not count it.
+double core_wait() noexcept {
+  std::FILE* file = std::fopen("/proc/thread-self/schedstat", "re");
+  long long ran = 0, waited = 0;  // nanoseconds
+  const bool known = file && std::fscanf(file, "%lld %lld", &ran, &waited) == 2;
+  if (file) std::fclose(file);
+  return known ? static_cast<double>(waited) * 1e-9 : -1;
+}
 
 std::shared_ptr<Backend> backend_of(const RunOptions& options) {
   std::shared_ptr<Backend> made;
@@ -187,11 +199,11 @@ Outcome run_rank(const Shared& shared, int64_t rank,
     if (options.finish) options.finish(runtime);
     shared.backend->check();
   } catch (const PeerLeft&) {
-    outcome = {std::current_exception(), true};
+    outcome = {.error = std::current_exception(), .own = true};
   } catch (const PeerFailed&) {
-    outcome = {std::current_exception(), false};
+    outcome = {.error = std::current_exception()};
   } catch (...) {
-    outcome = {explained(rank), true};
+    outcome = {.error = explained(rank), .own = true};
   }
   RankContext::set_current(nullptr);
   if (outcome.error) {
@@ -203,19 +215,29 @@ Outcome run_rank(const Shared& shared, int64_t rank,
   }
   // Stops the rank's other threads, which no longer wait for other ranks.
   if (kept) kept->async = nullptr, kept->save = nullptr;
+  outcome.waited_for_core = core_wait();
   return outcome;
 }
 
-void report(const RunOptions& options, Backend& backend,
+void report(const RunOptions& options, const Shared& shared,
+            const std::vector<Outcome>& outcomes,
             std::chrono::steady_clock::time_point begun) {
   if (!options.report) return;
+  const int64_t first = shared.ranks.first;
   RunReport r;
   r.seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - begun)
           .count();
-  for (int64_t rank = 0; rank < options.world; ++rank)
+  for (int64_t rank = 0; rank < options.world; ++rank) {
     r.waited_for.push_back(
-        std::chrono::duration<double>(backend.waited_for(rank)).count());
+        std::chrono::duration<double>(shared.backend->waited_for(rank))
+            .count());
+    const int64_t slot = rank - first;
+    r.waited_for_core.push_back(
+        0 <= slot && slot < std::ssize(outcomes)
+            ? outcomes[static_cast<size_t>(slot)].waited_for_core
+            : -1);
+  }
   options.report(r);
 }
 
@@ -324,12 +346,12 @@ void run(const RunOptions& options, const std::function<void(Runtime&)>& fn) {
       const std::exception_ptr no_thread = no_thread_for(rank, options.world);
       for (int64_t r = rank; r < end; ++r) tell(shared, r, no_thread);
       std::fill(outcomes.begin() + std::ssize(threads), outcomes.end(),
-                Outcome{no_thread, true});
+                Outcome{.error = no_thread, .own = true});
       break;
     }
   }
   for (std::thread& t : threads) t.join();
-  report(options, *shared.backend, begun);
+  report(options, shared, outcomes, begun);
   conclude(shared, outcomes);
 }
 

@@ -52,6 +52,9 @@ struct RunReport {
   // By rank: the seconds for which other ranks slept in collectives that this
   // rank was the last to reach. Waits too short for sleeping do not count.
   std::vector<double> waited_for;
+  // By rank: the seconds for which its thread could run but no core was free;
+  // -1 for a rank of another process, or if the system does not tell.
+  std::vector<double> waited_for_core = {};
 };
 
 // "rank 3 was waited for 4.1 s of 12.0 s (34 %), rank 1 for 2.0 s (17 %)": the

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <sched.h>
 
+#include <algorithm>
 #include <fstream>
 #include <map>
 #include <set>
@@ -56,6 +57,14 @@ Crowd most_crowded(ProcessJob* job, int64_t ranks) {
       most = c;
   }
   return most;
+}
+
+RunReport without_core_waits(RunReport r) {
+  for (size_t i = 0; i < r.waited_for.size(); ++i) {
+    const double core = r.waited_for_core[i];
+    r.waited_for[i] = core < 0 ? 0 : std::max(0.0, r.waited_for[i] - core);
+  }
+  return r;
 }
 
 std::string crowd_text(const Crowd& c) {

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "dtensor/comm/job.h"
+#include "dtensor/runtime.h"
 
 namespace dtensor {
 
@@ -18,6 +19,10 @@ struct Crowd {
 // for ProcessJob::gather(). Only the first process's result covers all
 // machines. Without a job, this process is the only one.
 Crowd most_crowded(ProcessJob*, int64_t ranks);
+
+// Removes from waited_for the time for which the rank may have waited for a
+// core: that of its thread, or all where that is unknown.
+RunReport without_core_waits(RunReport);
 
 // "4 ranks share 2 cores, so ...": why waiting times do not show which rank was
 // late. "" if every rank has a core.

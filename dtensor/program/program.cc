@@ -302,13 +302,16 @@ struct Program::State {
     peak = std::max(peak, all.memory.peak);
   }
 
-  void report(const RunReport& r) {
-    const std::string text = straggler_text(r);
+  void report(RunReport r) {
+    std::string text = straggler_text(r);
     if (text.empty() || process > 0) return;
     const std::string shared =
         crowd_text(job ? crowd : most_crowded(nullptr, mesh.num_ranks()));
-    fmt::print(stderr, "{}: {}\n", name, shared.empty() ? text : shared);
-    if (!shared.empty()) return;
+    if (!shared.empty()) {
+      r = without_core_waits(std::move(r));
+      text = straggler_text(r);
+    }
+    fmt::print(stderr, "{}: {}\n", name, text.empty() ? shared : text);
     for (size_t i = 0; i < r.waited_for.size(); ++i)
       if (r.waited_for[i] > 1)
         stragglers.push_back({{"rank", i},

@@ -66,7 +66,8 @@
 //
 // When the run is over, ranks for which others waited longer than a second in
 // total are named on standard error, and as "stragglers" in the result of
-// --json. If ranks share cores, a sentence says so instead (crowd.h). With
+// --json. If ranks share cores, the time for which such a rank waited for a
+// core does not count; if no rank is left, a sentence says so (crowd.h). With
 // several processes, only the main process prints, and all exit with one code.
 #pragma once
 #include <cstdint>

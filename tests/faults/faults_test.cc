@@ -309,11 +309,23 @@ TEST(StragglerTest, IsNamedInTheEnd) {
   EXPECT_NE(out.find("\"rank\": 1"), out.npos) << out;
 }
 
-// A rank that waits for a core looks like a straggler, too.
-TEST(StragglerTest, IsNotNamedWhereRanksShareCores) {
+// It is asleep, and needs no core.
+TEST(StragglerTest, IsNamedWhereRanksShareCores) {
   const OnCores one(1);
   Child child(faulty("--case straggler --odd 2 --json", 3));
-  EXPECT_EQ(child.wait(20), 0);
+  EXPECT_EQ(child.wait(60), 0);
+  EXPECT_NE(child.err().find("faulty: rank 2 was waited for 1."),
+            std::string::npos)
+      << child.err();
+  EXPECT_NE(child.out().find("\"stragglers\""), std::string::npos)
+      << child.out();
+}
+
+// A rank that waits for a core is late, too, but not by itself.
+TEST(StragglerTest, IsNotNamedForWaitingForACore) {
+  const OnCores one(1);
+  Child child(faulty("--case crowded --odd 2 --json", 3));
+  EXPECT_EQ(child.wait(120), 0);
   const std::string err = child.err(), out = child.out();
   EXPECT_NE(err.find("faulty: 3 ranks share 1 core, so waiting for a rank "
                      "cannot be told from waiting for a core\n"),

@@ -4,6 +4,7 @@
 // (--mesh, --backend, --timeout), and FAULT_AT; see inject.h.
 #include <netinet/in.h>
 #include <sched.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <bit>
@@ -11,6 +12,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -380,6 +382,22 @@ const std::map<std::string, std::function<void(Runtime&)>>& cases() {
        [](Runtime& rt) {
          fault_now(rt);
          if (odd(rt)) sleep(1.5);
+         barrier(everybody(rt), "at last");
+       }},
+      // All ranks compute equally long, but one gets no core before the others
+      // are done.
+      {"crowded",
+       [](Runtime& rt) {
+         fault_now(rt);
+         if (odd(rt)) setpriority(PRIO_PROCESS, 0, 19);
+         const auto computed = [] {
+           timespec t{};
+           clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+           return Seconds(std::chrono::seconds(t.tv_sec) +
+                          std::chrono::nanoseconds(t.tv_nsec));
+         };
+         while (computed() < Seconds(1.5)) {
+         }
          barrier(everybody(rt), "at last");
        }},
       // The process is stopped meanwhile.

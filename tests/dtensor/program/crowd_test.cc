@@ -34,6 +34,13 @@ TEST(Crowd, ProcessesOfOneMachine) {
   testing::part(jobs);
 }
 
+TEST(Crowd, WaitsForACoreDoNotCount) {
+  const RunReport r = without_core_waits(
+      {.seconds = 9, .waited_for = {5, 5, 5}, .waited_for_core = {0.5, 7, -1}});
+  EXPECT_EQ(r.waited_for, (std::vector<double>{4.5, 0, 0}));
+  EXPECT_EQ(straggler_text(r), "rank 0 was waited for 4.5 s of 9.0 s (50 %)");
+}
+
 TEST(Crowd, Text) {
   EXPECT_EQ(crowd_text({4, 4}), "");
   EXPECT_EQ(crowd_text({4, 0}), "");
