@@ -85,6 +85,14 @@ void write(std::string_view flag, const std::string& path, int fd,
 
 }  // namespace
 
+void discard_stdout() {
+  const int nowhere = ::open("/dev/null", O_WRONLY);
+  if (nowhere < 0) return;
+  std::fflush(stdout);
+  dup2(nowhere, STDOUT_FILENO);
+  close(nowhere);
+}
+
 void Outputs::add_flags(Flags& flags, bool has_ranks) {
   if (has_ranks) {
     flags.add(

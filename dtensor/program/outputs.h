@@ -15,6 +15,10 @@
 
 namespace dtensor {
 
+// Discards what this process prints to standard output from now on: for
+// processes other than the main one.
+void discard_stdout();
+
 class Outputs {
  public:
   // Adds --json, and for a program with ranks --record and --html.

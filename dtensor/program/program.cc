@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dtensor/program/program.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
@@ -140,7 +137,7 @@ struct Program::State {
     over = process_backend(backend);
     if (!is_dry() && (!given || nccl)) choose_backend();
     if (given) process = over ? std::max<int64_t>(0, over->process()) : 0;
-    if (process > 0) silence();
+    if (process > 0) discard_stdout();
     DT_CHECK(over || !flags.given("--ranks-per-process"), "--ranks-per-process",
              "it is for --backend {}, but this is --backend {}; leave it out",
              backend_names(" and "), named);
@@ -208,17 +205,8 @@ struct Program::State {
     job->set_patience(run_patience(timeout_ms()));
     processes = job->processes();
     crowd = most_crowded(job, ranks_per_process);
-    if (job->process() > 0 && process == 0) silence();
+    if (job->process() > 0 && process == 0) discard_stdout();
     process = job->process();
-  }
-
-  // Discards the standard output of processes other than the main process.
-  void silence() {
-    const int nowhere = open("/dev/null", O_WRONLY);
-    if (nowhere < 0) return;
-    std::fflush(stdout);
-    dup2(nowhere, STDOUT_FILENO);
-    close(nowhere);
   }
 
   void read_mesh() {
