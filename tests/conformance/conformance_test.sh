@@ -46,6 +46,34 @@ done
 "$runner" "$TEST_TMPDIR/wrong" --mesh 2 --no-grad >/dev/null 2>&1
 expect "a wrong gradient without gradients" 0 $?
 
+# Integers beyond 2^53 are exact: a sum that is wrong by one has failed.
+rm -f "$TEST_TMPDIR/wrong/tensors.safetensors"
+for wrong in 0 1; do
+  python3 - "$TEST_TMPDIR/wrong" $wrong <<'END'
+import json, struct, sys
+folder, wrong = sys.argv[1], int(sys.argv[2])
+large = -4611686018427400249, 2**62 + 1, 2**53 + 1
+tensors = {"x": large, "y": (2, 3, 5),
+           "sum": (large[0] + 2 + wrong, large[1] + 3, large[2] + 5)}
+header = {name: {"dtype": "I64", "shape": [3], "data_offsets": [24 * i, 24 * i + 24]}
+          for i, name in enumerate(tensors)}
+text = json.dumps(header).encode()
+with open(folder + "/tensors.safetensors", "wb") as f:
+    f.write(struct.pack("<Q", len(text)) + text)
+    for values in tensors.values():
+        f.write(struct.pack("<3q", *values))
+with open(folder + "/cases.jsonl", "w") as f:
+    json.dump({"id": "add/i64", "op": "add", "tier": 1, "kwargs": {},
+               "args": [{"tensor": "x"}, {"tensor": "y"}], "outputs": ["sum"],
+               "rtol": 0, "atol": 0}, f)
+END
+  out=$("$runner" "$TEST_TMPDIR/wrong" --mesh 2,2x2 2>/dev/null)
+  expect "exit status of large integers, wrong by $wrong" $wrong $?
+  expect "large integers, wrong by $wrong" \
+    "$((1 - wrong)) passed, $wrong failed, 0 skipped" "$(tail -n 1 <<<"$out")"
+done
+cp "$data/tensors.safetensors" "$TEST_TMPDIR/wrong/"
+
 # A call that has to throw, and does not.
 sed -e 's/"outputs": \[[^]]*\]/"throws": "never"/' "$TEST_TMPDIR/one" \
   >"$TEST_TMPDIR/wrong/cases.jsonl"
