@@ -19,10 +19,10 @@ import headers_reached  # noqa: E402
 
 LIBRARY = "placement", "dtensor", "ops", "nn", "examples"
 LIMITS = {
-    "lines of the library": 90_769,
+    "lines of the library": 93_878,
     "headers over 250 lines": 2,
     "sources over 650 lines": 0,
-    "headers that dtensor.h reaches": 72,
+    "headers that dtensor.h reaches": 76,
     "public headers that include kernels": 0,
     "classes of ops/ that the runtime declares": 0,
     "comparisons with a model's name": 0,
