@@ -39,7 +39,7 @@ class OpenAiAnswer {
     int64_t characters = 0;
   };
   struct Choice {
-    nn::TextPiece all;
+    nn::TextPiece all = {};
     const char* finish = nullptr;
     Place place;  // behind the chunks before
   };
