@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "dtensor/placement/spec.h"
@@ -17,9 +18,11 @@ namespace dtensor::conformance {
 
 using testing::Array;
 
-// An Array whose integers are exact.
+// An Array whose integers are exact, if they are known.
 struct Value : Array {
-  std::vector<int64_t> integers = {};  // the values of an i64; v rounds them
+  Value() = default;
+  Value(Array a) : Array(std::move(a)) {}
+  std::vector<int64_t> integers;  // the values of an i64; v rounds them
 };
 Value value_of(const Tensor&);
 // On the calling rank's device.
