@@ -111,7 +111,14 @@ class SumSquares : public Op {
     for (int64_t d : c.attrs.as<ExtremumArgs>().dims)
       n *= x.shape()[static_cast<int>(d)];
     const kernels::Matrix rows{x.dtype(), c.out[0].numel(), n, x.data(), n};
-    c.run(kernels::RowDot{rows, rows, c.out[0].mutable_data()});
+    const Tensor& y = c.out[0];
+    // The kernel leaves f32 sums of halves.
+    const bool half = is_half_float(y.dtype());
+    const Tensor sums = half ? c.scratch(y.shape(), DType::kF32) : y;
+    c.run(kernels::RowDot{rows, rows, sums.mutable_data()});
+    if (half)
+      y.device().cast(c.stream, y.shape(), y.dtype(), y.mutable_data(),
+                      y.strides(), sums.dtype(), sums.data(), sums.strides());
   }
   InputGradients gradient(const GradientCall& g) const override {
     const DistTensor& x = g.inputs[0];
@@ -395,7 +402,7 @@ DistTensor sum_squares(const DistTensor& x, const std::vector<int>& dims,
   std::vector<bool> reduced(static_cast<size_t>(x.ndim()), dims.empty());
   for (int d : dims)
     reduced[static_cast<size_t>(normalize_dim(d, x.ndim(), "sum"))] = true;
-  // The rows of the kernel are whole, and it leaves f32 sums of halves.
+  // The rows of the kernel are whole. Squares of halves stay rounded.
   const bool last = std::is_sorted(reduced.begin(), reduced.end());
   const auto count = std::count(reduced.begin(), reduced.end(), true);
   if (!last || (!dims.empty() && count != std::ssize(dims)) ||
