@@ -9,6 +9,7 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -257,27 +258,28 @@ MpiJob::MpiJob() {
 void MpiJob::end() {
   int ended = 0;
   if (MPI_Finalized(&ended) != MPI_SUCCESS || ended) return;
-  const StopOnSignals signals;
   try {
     get().end_in_time();
   } catch (const std::exception& e) {
-    end_process(interrupted() ? 128 + interrupted() : 1, e.what(),
-                [] { MPI_Abort(MPI_COMM_WORLD, 1); });
+    end_process(1, e.what(), [] { MPI_Abort(MPI_COMM_WORLD, 1); });
   }
 }
 
 void MpiJob::end_in_time() {
   const char* const phase = "leave the program";
-  if (!failed()) meet(kLeaves, phase);
+  // A process that was told to end has said so, or another one has.
+  const bool fails = failed() || interrupted();
+  if (!fails) meet(kLeaves, phase);
   Patience last = patience();
   if (last.time > 0s) last.time = std::max(last.time, Milliseconds(kLeastEnd));
-  const EndsInTime clock("the other processes", phase, last);
+  std::optional<EndsInTime> clock;
+  if (!interrupted()) clock.emplace("the other processes", phase, last);
   MPI_Request all;
   if (MPI_Ibarrier(control_, &all) != MPI_SUCCESS) return;
   const auto start = std::chrono::steady_clock::now();
   for (int done = 0; !done; std::this_thread::sleep_for(100us)) {
     MPI_Test(&all, &done, MPI_STATUS_IGNORE);
-    if (!done && failed() && std::chrono::steady_clock::now() - start > kEnd)
+    if (!done && fails && std::chrono::steady_clock::now() - start > kEnd)
       MPI_Abort(MPI_COMM_WORLD, 1);
   }
   MPI_Finalize();
