@@ -16,32 +16,30 @@ std::atomic<int> signal{0};
 
 void stop() { throw Error(interrupted_text()); }
 
+static_assert(std::atomic<int64_t>::is_always_lock_free);
+
+bool is_another(std::atomic<int64_t>& first) {
+  // timeout(1) signals its child, and then the group that the child is in.
+  constexpr int64_t kOneSignal = 250'000'000;  // nanoseconds
+  timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);  // async-signal-safe
+  const int64_t now = t.tv_sec * int64_t{1'000'000'000} + t.tv_nsec;
+  int64_t before = 0;
+  return !first.compare_exchange_strong(before, now) &&
+         now - before > kOneSignal;
+}
+
 }  // namespace interrupt_internal
 
 namespace {
 
-// timeout(1) signals its child, and then the group that the child is in.
-constexpr int64_t kOneSignal = 250'000'000;  // nanoseconds
-
 constexpr int kSignals[] = {SIGINT, SIGTERM};
 std::atomic<int64_t> first_at{0};
-static_assert(std::atomic<int64_t>::is_always_lock_free);
-
-int64_t now() {
-  timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);  // async-signal-safe
-  return t.tv_sec * int64_t{1'000'000'000} + t.tv_nsec;
-}
 
 void handle(int number) {
+  if (interrupt_internal::is_another(first_at)) _exit(128 + number);
   int none = 0;
-  if (interrupt_internal::signal.compare_exchange_strong(none, number)) {
-    first_at.store(now());
-    return;
-  }
-  // (0: another thread is handling the first signal.)
-  const int64_t first = first_at.load();
-  if (first > 0 && now() - first > kOneSignal) _exit(128 + number);
+  interrupt_internal::signal.compare_exchange_strong(none, number);
 }
 
 }  // namespace

@@ -6,12 +6,16 @@
 #include <signal.h>
 
 #include <atomic>
+#include <cstdint>
 
 namespace dtensor {
 
 namespace interrupt_internal {
 extern std::atomic<int> signal;
 [[noreturn]] void stop();
+// For a handler of signals: whether this is a second signal, at least 0.25 s
+// after the first, whose time it notes in `first` (0 before).
+bool is_another(std::atomic<int64_t>& first);
 }  // namespace interrupt_internal
 
 // The first signal that arrived while a StopOnSignals existed: SIGINT (2) or

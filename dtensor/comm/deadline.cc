@@ -81,9 +81,9 @@ void end_process(int code, const std::string& text,
 }
 
 EndsInTime::EndsInTime(std::string whom, std::string_view phase,
-                       const Patience& patience)
-    : clock_([whom = std::move(whom), phase = std::string(phase),
-              patience](const std::stop_token& stop) {
+                       const Patience& patience, bool heeds_signals)
+    : clock_([whom = std::move(whom), phase = std::string(phase), patience,
+              heeds_signals](const std::stop_token& stop) {
         std::mutex mutex;
         std::condition_variable_any stopped;
         TimeWaited waited, asked;
@@ -92,7 +92,7 @@ EndsInTime::EndsInTime(std::string whom, std::string_view phase,
           if (stopped.wait_for(lock, stop, kLook,
                                [&] { return stop.stop_requested(); }))
             return;
-          if (!interrupted())
+          if (!heeds_signals || !interrupted())
             asked = TimeWaited();
           else if (asked.look() > kAfterSignal)
             end_process(128 + interrupted(),

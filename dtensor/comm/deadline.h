@@ -73,10 +73,12 @@ std::string interrupted_wait_text(std::string_view whom,
 // For calls of a library that wait for other processes and cannot be
 // interrupted. If the object still exists at the deadline, or half a second
 // after a signal that StopOnSignals has noticed, a thread of its own ends this
-// process with the sentence: with code 1, or 128 + the signal's number.
+// process with the sentence: with code 1, or 128 + the signal's number. With
+// `heeds_signals` false it ends at the deadline alone.
 class EndsInTime {
  public:
-  EndsInTime(std::string whom, std::string_view phase, const Patience&);
+  EndsInTime(std::string whom, std::string_view phase, const Patience&,
+             bool heeds_signals = true);
   EndsInTime(const EndsInTime&) = delete;
   EndsInTime& operator=(const EndsInTime&) = delete;
 

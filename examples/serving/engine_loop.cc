@@ -31,6 +31,7 @@ class NotedTerm {
  public:
   NotedTerm() {
     noted_ = begun_ = false;
+    first_ = 0;
     sigaction(SIGTERM, nullptr, &before_);
     // A signal that the process ignores stays ignored.
     if (before_.sa_handler == SIG_IGN) return;
@@ -50,22 +51,9 @@ class NotedTerm {
   }
 
  private:
-  // Some senders deliver a signal twice.
-  static constexpr int64_t kOneSignal = 250'000'000;  // nanoseconds
-  static int64_t now() {
-    timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);  // async-signal-safe
-    return t.tv_sec * int64_t{1'000'000'000} + t.tv_nsec;
-  }
   static void handle(int) {
-    if (!begun_) return let_go();
-    if (!noted_.exchange(true)) {
-      first_ = now();
-      return;
-    }
-    // (0: another thread is handling the first signal.)
-    const int64_t first = first_;
-    if (first > 0 && now() - first > kOneSignal) let_go();
+    if (!begun_ || interrupt_internal::is_another(first_)) return let_go();
+    noted_ = true;
   }
 
   static inline std::atomic<bool> begun_{false}, noted_{false};

@@ -108,6 +108,7 @@ class MpiPendingMessages final : public PendingMessages {
     return ranks;
   }
   void give_up() noexcept override {
+    std::optional<EndsInTime> clock;
     for (Pending& p : std::exchange(pending_, {})) {
       if (p.ring) continue;
       if (p.from < 0) {
@@ -120,8 +121,12 @@ class MpiPendingMessages final : public PendingMessages {
       int done = 0;
       MPI_Test(&p.request, &done, MPI_STATUS_IGNORE);
       if (done) continue;
-      const EndsInTime clock(processes_to_string({process(p.from)}),
-                             "give up the messages of a failed run", patience_);
+      // Without memory or threads for a clock, it waits without one.
+      if (!clock) try {
+          clock.emplace(processes_to_string({process(p.from)}),
+                        "give up the messages of a failed run", patience_);
+        } catch (const std::exception&) {
+        }
       MPI_Wait(&p.request, MPI_STATUS_IGNORE);
     }
   }
@@ -258,22 +263,25 @@ MpiJob::MpiJob() {
 void MpiJob::end() {
   int ended = 0;
   if (MPI_Finalized(&ended) != MPI_SUCCESS || ended) return;
+  const StopOnSignals signals;
   try {
     get().end_in_time();
   } catch (const std::exception& e) {
-    end_process(1, e.what(), [] { MPI_Abort(MPI_COMM_WORLD, 1); });
+    end_process(interrupted() ? 128 + interrupted() : 1, e.what(),
+                [] { MPI_Abort(MPI_COMM_WORLD, 1); });
   }
 }
 
 void MpiJob::end_in_time() {
   const char* const phase = "leave the program";
-  // A process that was told to end has said so, or another one has.
-  const bool fails = failed() || interrupted();
+  const bool fails = failed();
   if (!fails) meet(kLeaves, phase);
   Patience last = patience();
   if (last.time > 0s) last.time = std::max(last.time, Milliseconds(kLeastEnd));
-  std::optional<EndsInTime> clock;
-  if (!interrupted()) clock.emplace("the other processes", phase, last);
+  // All have met, or the failure has been printed. mpirun then tells those that
+  // are left to end, which is no reason for another sentence.
+  const EndsInTime clock("the other processes", phase, last,
+                         /*heeds_signals=*/false);
   MPI_Request all;
   if (MPI_Ibarrier(control_, &all) != MPI_SUCCESS) return;
   const auto start = std::chrono::steady_clock::now();

@@ -480,7 +480,9 @@ void TcpJob::leave() {
     });
   };
   try {
-    for (; !awaited().empty(); std::this_thread::sleep_for(100us))
+    // Another process that ends the job has printed why.
+    for (; ended_with() == 0 && !awaited().empty();
+         std::this_thread::sleep_for(100us))
       wait.look(awaited);
   } catch (const NoAnswer&) {
     if (!fails) throw;

@@ -4,8 +4,11 @@
 #include "dtensor/comm/job.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
 
 #include <chrono>
+#include <cstdio>
+#include <cstdlib>
 #include <memory>
 #include <set>
 #include <string>
@@ -13,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "dtensor/interrupt.h"
 #include "tests/testing.h"
 
 namespace dtensor {
@@ -100,6 +104,25 @@ TEST(JobTest, ProcessesThatSayNothingAreGivenUp) {
   }
 }
 
+// In a process of its own, since interrupted() stays set.
+TEST(JobTest, ASignalEndsAWaitWithASentence) {
+  for (int process : {0, 2})
+    EXPECT_EXIT(
+        {
+          const StopOnSignals signals;
+          raise(SIGTERM);
+          Alone job(process);
+          const JobVerdict all = job.agree({});
+          std::fputs(all.text.c_str(), stderr);
+          std::_Exit(all.code);
+        },
+        ::testing::ExitedWithCode(143),
+        process == 0 ? "interrupted by SIGTERM while it waited for processes "
+                       "1,2, as the processes agree how they fare"
+                     : "interrupted by SIGTERM while it waited for process 0, "
+                       "as the processes agree how they fare");
+}
+
 // Each text that another process tells carries its checksum.
 TEST(JobTest, ADamagedTextIsAnErrorOnce) {
   Alone job(2);
@@ -111,7 +134,7 @@ TEST(JobTest, ADamagedTextIsAnErrorOnce) {
   EXPECT_FALSE(job.told(7));
   job.come_ = {{7, {0, "short"}}};
   EXPECT_NE(testing::error_of([&] { job.told(7); }), "no error");
-  // Of another matter than it was sent about.
+  // The text arrives about another matter than it was sent about.
   job.tell(7, 0, "text");
   job.come_ = {{8, {0, job.sent_}}};
   EXPECT_NE(testing::error_of([&] { job.told(8); }), "no error");
