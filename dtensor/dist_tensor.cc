@@ -170,7 +170,9 @@ DistTensor DistTensor::from_global(const Tensor& global, const Mesh& mesh,
   if (!RankContext::current().coordinate_or_null(mesh))
     return wrap(Tensor(), to);
   RankContext& context = RankContext::current();
-  if (context.check_inputs && !context.dry_run) check_same(context, to, global);
+  const auto check = context.input_check;
+  if (check == RankContext::InputCheck::kAll && !context.dry_run)
+    check_same(context, to, global);
   const Spec* whole = Spec::replicated(mesh, global.shape(), global.dtype());
   const Tensor here = global.to_rank();
   Tensor part = redistribute_local(here, whole, to);
@@ -181,8 +183,10 @@ DistTensor DistTensor::from_global(const Tensor& global, const Mesh& mesh,
     part = own;
   }
   DistTensor x = wrap(std::move(part), to);
-  uint64_t& lineage = x.impl_->lineage.hash;
-  lineage = fold_lineage(lineage, sample_hash(global));
+  if (check == RankContext::InputCheck::kSample) {
+    uint64_t& lineage = x.impl_->lineage.hash;
+    lineage = fold_lineage(lineage, sample_hash(global));
+  }
   return x;
 }
 

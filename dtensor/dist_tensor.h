@@ -90,8 +90,8 @@ class DistTensor {
   // Makes a tensor of a value that every rank has in full; each rank copies its
   // part. Sends nothing. If ranks pass different values, the next collective on
   // the tensor, or on what was computed from it, throws Error: it compares a
-  // hash of up to 64 elements that lie in host memory. RunOptions::check_inputs
-  // compares all elements, at once.
+  // hash of up to 64 elements, unless RunOptions::device is set.
+  // RunOptions::check_inputs compares all elements, at once.
   static DistTensor from_global(const Tensor&, const Mesh&, const Placements&);
   // Makes a tensor of this rank's part `local`, which is undefined on a rank
   // outside the mesh. Throws Error if shape, type or device do not fit.

@@ -38,7 +38,7 @@ void execute(RankContext&, const Execution&, std::span<Tensor> parts,
 // ~CommRecord()).
 inline void bound_record(const RankContext& ctx) {
   constexpr size_t kLong = 4096;
-  if (ctx.events.size() >= kLong) CommRecord();
+  if (ctx.record && !ctx.recorder && ctx.events.size() >= kLong) CommRecord();
 }
 
 }  // namespace dtensor

@@ -121,7 +121,11 @@ struct RankContext {
   Tracer* tracer = nullptr;          // records a timeline (trace.h)
   OpRecorder* recorder = nullptr;    // observes the operators
   std::string mesh_text;             // --mesh
-  bool check_inputs = false;         // RunOptions::check_inputs
+  // How from_global() compares the values of ranks. Not by samples if ranks
+  // have devices of their own: a value may then lie where only some of them can
+  // read it.
+  enum class InputCheck : uint8_t { kNone, kSample, kAll };
+  InputCheck input_check = InputCheck::kSample;
 
   // Every step of every operator looks these up. They are so few that a linear
   // search is fastest.

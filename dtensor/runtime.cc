@@ -177,7 +177,10 @@ Outcome run_rank(const Shared& shared, int64_t rank,
     context.allocator = Allocator::on(*context.device);
     context.planner = Planner(options.cost);
     context.mesh_text = options.mesh;
-    context.check_inputs = options.check_inputs;
+    using Check = RankContext::InputCheck;
+    context.input_check = options.check_inputs ? Check::kAll
+                          : options.device     ? Check::kNone
+                                               : Check::kSample;
     context.run_id = shared.id;
     context.record = options.record;
     context.backend = shared.backend;
@@ -215,7 +218,7 @@ Outcome run_rank(const Shared& shared, int64_t rank,
   }
   // Stops the rank's other threads, which no longer wait for other ranks.
   if (kept) kept->async = nullptr, kept->save = nullptr;
-  outcome.waited_for_core = core_wait();
+  if (options.report && !options.dry_run) outcome.waited_for_core = core_wait();
   return outcome;
 }
 

@@ -248,12 +248,7 @@ TEST_P(NcclProcesses, TakeAGpuEach) {
   world.options.device = [&](int64_t rank) -> Device& {
     return rank == 2 ? cpu() : *world.gpus[static_cast<size_t>(rank)];
   };
-  // Not by from_global(), whose values are compared where they lie on a CPU.
-  for (const auto& t : world.thrown([](Runtime& rt) {
-         DistTensor::from_local(numbers({2}), rt.mesh(), {{"ranks", Shard(0)}},
-                                {8})
-             .redistribute("R");
-       }))
+  for (const auto& t : world.thrown([](Runtime& rt) { gather(rt); }))
     EXPECT_EQ(t.what,
               "[nccl] rank 2 does not compute on a GPU; write --device cuda, "
               "or the backend threads");
