@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dtensor/rank_context.h"
 
+#include <algorithm>
 #include <iterator>
 #include <utility>
 
@@ -13,11 +14,10 @@ namespace {
 thread_local RankContext* current_context = nullptr;
 
 // Drops the older half of a list that is long: a search through it would take
-// longer than to make an entry again. So a reference to what an entry holds is
-// valid until half as many others were asked for.
+// longer than to make an entry again.
+constexpr int64_t kMost = 128;
 template <class List>
 void make_room(List& list) {
-  constexpr int64_t kMost = 128;
   if (std::ssize(list) == kMost)
     list.erase(list.begin(), list.begin() + kMost / 2);
 }
@@ -55,8 +55,14 @@ std::string_view RankContext::kept_path() {
 }
 
 const Coord* RankContext::coordinate_or_null(const Mesh& mesh) {
-  for (const CachedCoordinate& c : coordinates)
-    if (c.mesh == mesh) return c.at.get();
+  for (auto it = coordinates.begin(); it != coordinates.end(); ++it)
+    if (it->mesh == mesh) {
+      // Renewed before it gets old, so that what is returned is valid until
+      // kMost / 4 other meshes were asked for.
+      if (coordinates.end() - it > kMost / 4)
+        it = std::rotate(it, it + 1, coordinates.end());
+      return it->at.get();
+    }
   DT_CHECK(mesh.valid(), "mesh",
            "the mesh is empty; make one with Runtime::mesh");
   const int64_t mine = mesh.mesh_rank_of(world_rank);

@@ -62,5 +62,22 @@ TEST(MeshesEnd, ARankRemembersABoundedNumber) {
   });
 }
 
+// One mesh is asked for as its place in the list becomes old.
+TEST(MeshesEnd, ACoordinateOutlivesTheNextOne) {
+  run(2, [&](Runtime& rt) {
+    RankContext& ctx = rt.context();
+    for (int64_t i = 0; i < 200; ++i) ctx.coordinate(numbered(i));
+    for (int64_t first = 200; first < 600; first += 2) {
+      const auto& all = ctx.coordinates;
+      const Mesh oldest = all.front().mesh;
+      const Coord& at = ctx.coordinate(oldest);
+      ctx.coordinate(numbered(first));
+      ctx.coordinate(numbered(first + 1));
+      ASSERT_EQ(&at, ctx.coordinate_or_null(oldest));
+      EXPECT_EQ(at[0], rt.rank());
+    }
+  });
+}
+
 }  // namespace
 }  // namespace dtensor
