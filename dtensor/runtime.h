@@ -73,7 +73,9 @@ struct RunOptions {
   // many in each as DTENSOR_RANKS_PER_PROCESS says, or one.
   std::function<std::shared_ptr<Backend>(int64_t world)> backend;
   // How long a rank waits for others in a collective before the run fails, with
-  // an Error on every rank that names the missing ones; 0: no limit.
+  // an Error on every rank that names the missing ones; 0: no limit. From then
+  // on, processes also wait so long for each other between runs and at the end
+  // of the program.
   std::chrono::milliseconds timeout = std::chrono::minutes(1);
   // Whether each message between processes carries a checksum. If one arrives
   // damaged, every rank throws an Error that names its sender, its receiver and

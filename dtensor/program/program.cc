@@ -280,6 +280,8 @@ struct Program::State {
   // Collects events and peaks at the end of a run. Collective over its ranks.
   void record(Runtime& rt) {
     RankContext& context = rt.context();
+    // The recorder of rank 0 has ended. It would keep that rank's events apart.
+    if (!rt.dry_run()) context.recorder = nullptr;
     CommRecord();  // sums them up, so that ranks with equal events merge them
     context.record = false;
     const Totals all = merge(
@@ -412,8 +414,8 @@ void Program::State::add_rank_flags() {
                "MASTER_PORT",
                TextKind::kFile);
   s->flags.add("--timeout", &s->timeout,
-               "how long a rank waits for others in a collective, in seconds; "
-               "0: no limit",
+               "how long a rank waits for others in a collective, or a process "
+               "for others between and after runs, in seconds; 0: no limit",
                0);
   s->flags.add("--checksum", &s->checksum,
                "each message between processes carries a checksum, so that one "

@@ -32,8 +32,9 @@
 //                      the number of ranks in each process; 1 by default
 //   --rendezvous PATH  with --backend tcp: a file through which the processes
 //                      find each other, instead of MASTER_ADDR and MASTER_PORT
-//   --timeout 0.5      seconds that a rank waits for others in a collective
-//                      before the run fails; 60 by default, 0: no limit
+//   --timeout 0.5      seconds that a rank waits for others in a collective, or
+//                      a process for others between and after runs, before the
+//                      program fails; 60 by default, 0: no limit
 //   --checksum         each message between processes carries a checksum, and
 //                      one that arrives damaged fails the run
 //   --flight DIR       a folder for the last collectives of each rank, in

@@ -25,5 +25,18 @@ TEST(RecordsOfProcesses, AreWrittenByTheMainProcess) {
   EXPECT_EQ(records[1]["runs"][0]["rank"], 0);
 }
 
+// With --record, the totals counted the events of rank 0 a second time.
+TEST(RecordsOfProcesses, LeaveTheTotalsAlone) {
+  const auto totals = [](const std::string& flags) {
+    const Ran r =
+        run_program("12_own_architecture", "--mesh tp=2 --json " + flags);
+    EXPECT_EQ(r.code, 0) << r.err;
+    return nlohmann::json::parse(r.out, nullptr, false)["collectives"];
+  };
+  const nlohmann::json alone = totals("");
+  EXPECT_FALSE(alone.empty());
+  EXPECT_EQ(totals("--record " + temporary("record.json")), alone);
+}
+
 }  // namespace
 }  // namespace dtensor::testing
