@@ -295,7 +295,7 @@ void Engine::draw_all(std::span<const int64_t> drawing, int64_t gathered,
   }
   std::vector<double> rows;
   if (gathered > 0) {
-    // Few shapes, as in KvCache::step().
+    // Few shapes: the number of rows above is rounded apart from this one.
     const auto n =
         static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(gathered)));
     rows = values_of(model_, slice(logits, 0, 0, std::min(n, logits.size(0))));

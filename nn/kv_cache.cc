@@ -17,7 +17,7 @@ namespace dtensor::nn {
 namespace {
 
 // Every row costs its time in products, and every number of rows the time to
-// decide its layouts once: at most 32 numbers, and four more for each doubling.
+// decide its layouts once: 0 to 32, and four more numbers for each doubling.
 int64_t rounded(int64_t n) {
   if (n <= 32) return n;
   const auto step =

@@ -77,6 +77,31 @@ std::string lines_read(std::string_view head) {
   return kept;
 }
 
+// Whether other servers read the lines of a request's head as this one does. A
+// line feed alone, a space before the colon, a header over two lines or an
+// empty length may hide a body from one of two servers (RFC 9112, 5).
+bool is_strict(std::string_view head) {
+  const auto is = [](std::string_view line, std::string_view name) {
+    return line.size() == name.size() &&
+           strncasecmp(line.data(), name.data(), name.size()) == 0;
+  };
+  for (bool is_first = true; head.size() > 2; is_first = false) {
+    const std::string_view line = head.substr(0, head.find("\r\n"));
+    head.remove_prefix(line.size() + 2);
+    if (line.find_first_of(std::string_view("\r\n\0", 3)) != line.npos)
+      return false;
+    if (is_first) continue;
+    const size_t colon = line.find(':');
+    if (colon == line.npos || colon == 0 || line.find_first_of(" \t") < colon)
+      return false;
+    if (line.find_first_not_of(" \t", colon + 1) == line.npos &&
+        (is(line.substr(0, colon), "Content-Length") ||
+         is(line.substr(0, colon), "Transfer-Encoding")))
+      return false;
+  }
+  return true;
+}
+
 // The value of a header of a request's head; "" if it has none. Several of that
 // name are one list (RFC 9110, 5.3).
 std::string value_of(std::string_view head, std::string_view name) {
@@ -114,14 +139,14 @@ class Connection final : public httplib::Stream {
  public:
   Connection(int fd, size_t most_body, BodyRoom& room)
       : fd_(fd), most_body_(most_body), room_(room) {}
-  ~Connection() override { room_ += std::exchange(reserved_, 0); }
+  ~Connection() override { hold(0); }
 
   // Waits for the next request; false if none comes.
   bool receive() {
     is_routed = false;
     refused = 0;
     body.clear();
-    room_ += std::exchange(reserved_, 0);
+    hold(0);
     at_ = 0;
     if (!set_busy(false)) return false;
     if (requests_ > 0 && received_.empty() &&
@@ -200,6 +225,11 @@ class Connection final : public httplib::Stream {
     return ends_;
   }
 
+  // Gives back what was reserved for its body beyond so many bytes.
+  void hold(int64_t bytes) {
+    if (reserved_ > bytes) room_ += std::exchange(reserved_, bytes) - bytes;
+  }
+
   // Tells a client that was ended before it had an answer to come back.
   void turn_away() {
     if (!ends() || requests_ > 0) return;
@@ -254,13 +284,15 @@ class Connection final : public httplib::Stream {
   bool reserve(size_t bytes) {
     if (reserved_ > 0 || bytes <= kSmallBody) return true;
     reserved_ = static_cast<int64_t>(bytes);
-    return (room_ -= reserved_) >= 0;
+    if ((room_ -= reserved_) >= 0) return true;
+    hold(0);
+    return false;
   }
   bool receive_body(Clock::time_point end) {
+    if (!is_strict(head_)) return refuse(400);
     const std::string coding = value_of(head_, "Transfer-Encoding"),
                       length = value_of(head_, "Content-Length");
     if (coding.empty() && length.empty()) return true;
-    if (most_body_ == 0) return refuse(413);
     if (!coding.empty() && strcasecmp(coding.c_str(), "chunked") != 0)
       return refuse(501);
     // Proxies that believe different ones would see different requests.
@@ -313,6 +345,7 @@ class Connection final : public httplib::Stream {
         return refuse(400);
       else if (!receive_line(line, end))
         return refused != 0;
+    hold(std::ssize(body));
     return true;
   }
   // Without its end; false, perhaps with refused set, if it does not come.
@@ -534,7 +567,8 @@ class HttpServer::State final : public httplib::Server {
     if (mine->refused == 400)
       return refuse(400,
                     "the length of the body is wrong: the Content-Length is "
-                    "not a number, or a chunk has no size, or both are there");
+                    "not a number, or a chunk has no size, or both are there, "
+                    "or a line of the head is not NAME: VALUE");
     if (mine->refused == 501)
       return refuse(501,
                     "the Transfer-Encoding is not chunked; send the body as "
@@ -570,6 +604,7 @@ class HttpServer::State final : public httplib::Server {
       r.query = request.target.substr(at + 1);
     r.is_own = is_own(request);
     HttpAnswer a = handler_(std::move(r));
+    mine->hold(0);  // the handler has taken the body
     response.status = a.status;
     mine->held = std::move(a.held);
     for (const auto& [name, value] : a.headers)

@@ -33,7 +33,7 @@ class OpenAiAnswer {
   nlohmann::ordered_json whole(const AnswerTokens&) const;
 
  private:
-  // Where the next token begins.
+  // The place at which the next token begins.
   struct Place {
     nn::TextStream before;
     int64_t characters = 0;

@@ -45,6 +45,7 @@ std::shared_ptr<Ticket> RequestQueue::submit(
   const std::lock_guard lock(mutex_);
   if (!failure_.empty()) throw Error(failure_);
   DT_CHECK(engine_, "serve", "the model is not loaded yet; ask again later");
+  DT_CHECK(!drains_, "serve", "the server is about to end; ask again later");
   for (const nn::TextRequest& t : texts) engine_->check(t);
   if (active_ + std::ssize(texts) > most_) {
     counts_.refused += std::ssize(texts);

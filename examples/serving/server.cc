@@ -289,6 +289,10 @@ HttpAnswer Server::status(HttpRequest&) {
 
 HttpAnswer Server::cancel(HttpRequest& r) {
   check_own(r);
+  constexpr size_t kMost = 1024;  // bytes
+  if (r.body.size() > kMost)
+    throw ApiError(413,
+                   "the body has more than 1,024 bytes; send {\"id\": ID}");
   // Not Json, which finds a member by walking over all.
   const auto json = nlohmann::json::parse(r.body, nullptr, false);
   const auto id = json.is_object() ? json.find("id") : json.end();

@@ -16,7 +16,7 @@ namespace dtensor::examples {
 
 class Server {
  public:
-  // api_key: what requests other than those of the page and /health have to
+  // api_key: what requests other than those of / and /health have to
   // know; "": nothing.
   // `most` is the most texts at once, for a sentence.
   Server(ServedModel model, RequestQueue& queue, std::string api_key,
