@@ -219,13 +219,20 @@ TrainingState load_checkpoint(const std::string& path, Module& model,
                               const CheckpointLoadOptions& options) {
   if (RankContext::current().dry_run) return {};
   std::vector<OptimizerState> states = optimizer.state();
-  const std::vector<NamedTensor> own = all_of(model, states);
+  std::vector<NamedTensor> own = all_of(model, states);
+  const size_t parameters = own.size() - states.size();
   std::unique_ptr<CheckpointReader> saved;
   std::vector<std::string> from;
   TrainingState state;
   RandomState random;
   all_or_none("checkpoint", hash_text(path), [&] {
     saved = std::make_unique<CheckpointReader>(path);
+    // Earlier versions saved the names that the optimizer has.
+    for (size_t i = 0; i < states.size(); ++i) {
+      std::string& name = own[parameters + i].name;
+      const std::string before = joined(kOptimizer, states[i].name);
+      if (!saved->contains(name) && saved->contains(before)) name = before;
+    }
     from = sources(path, *saved, own, options.cast);
     state = training_state(*saved);
     random = random_state_of(*saved);
@@ -236,7 +243,6 @@ TrainingState load_checkpoint(const std::string& path, Module& model,
   const std::vector<DistTensor> read = saved->read(requests);
 
   // Every rank has all of its data, so that nothing can fail from here on.
-  const size_t parameters = own.size() - states.size();
   for (size_t i = 0; i < parameters; ++i) assign(own[i].tensor, read[i]);
   for (size_t i = 0; i < states.size(); ++i)
     states[i].value = read[parameters + i];

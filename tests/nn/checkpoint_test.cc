@@ -136,7 +136,7 @@ TEST(TrainingCheckpoint, AResumedRunContinuesBitForBit) {
 // The file has the model's names, whichever the optimizer has: a position in
 // parameters(), and other places in the next program's list.
 TEST(TrainingCheckpoint, NamesAreThoseOfTheModel) {
-  const Folder dir("names");
+  const Folder dir("names"), before("names_before");
   run(of_ranks(2), [&](Runtime& rt) {
     const Mesh mesh = rt.mesh({{"tp", 2}});
     Training saved(config("gpt", DType::kBF16), mesh, 1);
@@ -168,6 +168,17 @@ TEST(TrainingCheckpoint, NamesAreThoseOfTheModel) {
     third.optimizer = std::make_unique<AdamW>(third.model->parameters());
     load_checkpoint(path, *third.model, *third.optimizer);
     EXPECT_EQ(third.optimizer->steps(), 1);
+    // A file of an earlier version, which has the optimizer's names.
+    std::vector<NamedTensor> all;
+    for (const NamedParameter& p : saved.model->named_parameters())
+      all.push_back({"model/" + p.name, p.tensor});
+    for (const OptimizerState& s : saved.optimizer->state())
+      all.push_back({"optimizer/" + s.name, s.value});
+    dtensor::save_checkpoint(before.path(), saved.at.step, all,
+                             CheckpointReader(path).values());
+    load_checkpoint(*latest_checkpoint(before.path()), *third.model,
+                    *third.optimizer);
+    EXPECT_EQ(third.bits(), saved.bits());
   });
 }
 
