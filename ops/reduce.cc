@@ -110,13 +110,27 @@ class SumSquares : public Op {
     int64_t n = 1;
     for (int64_t d : c.attrs.as<ExtremumArgs>().dims)
       n *= x.shape()[static_cast<int>(d)];
-    const kernels::Matrix rows{x.dtype(), c.out[0].numel(), n, x.data(), n};
     const Tensor& y = c.out[0];
-    // The kernel leaves f32 sums of halves.
-    const bool half = is_half_float(y.dtype());
-    const Tensor sums = half ? c.scratch(y.shape(), DType::kF32) : y;
-    c.run(kernels::RowDot{rows, rows, sums.mutable_data()});
-    if (half)
+    const int64_t rows = y.numel();
+    // A GPU spreads a few long rows over all of its processors in one kernel,
+    // and many short ones in the other, which leaves f32 sums of halves.
+    const bool few = rows <= 16, half = is_half_float(y.dtype());
+    const Tensor sums = few    ? c.scratch(y.shape(), DType::kF64)
+                        : half ? c.scratch(y.shape(), DType::kF32)
+                               : y;
+    if (few) {
+      sums.fill(0);
+      for (int64_t r = 0; r < rows; ++r)
+        c.run(
+            kernels::SumSquares{.type = x.dtype(),
+                                .n = n,
+                                .x = x.ptr<char>() + r * n * size_of(x.dtype()),
+                                .sum = sums.mutable_ptr<double>() + r});
+    } else {
+      const kernels::Matrix all{x.dtype(), rows, n, x.data(), n};
+      c.run(kernels::RowDot{all, all, sums.mutable_data()});
+    }
+    if (few || half)
       y.device().cast(c.stream, y.shape(), y.dtype(), y.mutable_data(),
                       y.strides(), sums.dtype(), sums.data(), sums.strides());
   }
@@ -126,12 +140,14 @@ class SumSquares : public Op {
     return {mul(x, mul(reshape(g.cotangents[0], kept), 2))};
   }
   std::vector<Sample> samples() const override {
-    Sample rows, all;
+    Sample rows, all, many;
     rows.inputs = {{Shape{5, 3, 2}}};
     rows.attrs = ExtremumArgs{{1, 2}};
     all.inputs = {{Shape{5, 3}}};
     all.attrs = ExtremumArgs{{0, 1}};
-    return {rows, all};
+    many.inputs = {{Shape{71, 3}}};  // also where 3 ranks share them
+    many.attrs = ExtremumArgs{{1}};
+    return {rows, all, many};
   }
 };
 
@@ -315,7 +331,8 @@ DistTensor last_place(const DistTensor& given, const DistTensor& extreme,
 // The same without a division, so that its own gradient is right at any number
 // of zeros: dx[i] is y[i - 1] times the sum over j >= i of dy[j] times the
 // product of the x[k] with i < k <= j. The sums of n elements are combined from
-// those of n / 2.
+// those of n / 2. The product of any neighbours must not overflow, even where y
+// does not.
 DistTensor differentiable_product_gradient(const DistTensor& x,
                                            const DistTensor& y,
                                            const DistTensor& dy, int dim) {

@@ -86,6 +86,10 @@ DistTensor bincount(const DistTensor& x, const DistTensor& weights,
            x.spec()->to_string());
   DT_CHECK(minlength >= 0, "bincount", "minlength is {}; write 0 or more",
            minlength);
+  if (weights.defined())
+    DT_CHECK(weights.shape() == x.shape(), "bincount",
+             "weights {} do not fit {}; pass one weight for each element",
+             weights.spec()->to_string(), x.spec()->to_string());
   const int64_t largest = x.size(0) > 0 ? amax(x).item<int64_t>() : -1;
   const bool weighted = weights.defined() && x.size(0) > 0;
   const DistTensor each = !weighted ? cast(full_like(x, 1), DType::kI64)

@@ -61,6 +61,13 @@ TEST(Bincount, CountsAndWeights) {
                        bincount(put(integers({2}, {1, -1}), m, "S0"));
                      }),
             "[index_add] index -1 is not in [0, 2), dimension 0 of the tensor");
+  for (const int64_t n : {0, 2})
+    EXPECT_EQ(error_of(2,
+                       [&](const Mesh& m) {
+                         bincount(zeros({n}, m, {}, DType::kI64), ones({3}, m));
+                       })
+                  .find("[bincount] weights f32[3](R) do not fit i64["),
+              0u);
 }
 
 // x[i, j, k] = i + 10 j - k / 4 of [3, 2, 5], and the roots of the sums of its
@@ -118,6 +125,21 @@ TEST(VectorNorm, OverAnyDimensions) {
     const DistTensor twos = sum(ones({2, 4}, mesh, "S0,R"), {0});
     ASSERT_NE(twos.spec()->partial_axes(), 0u);
     EXPECT_EQ(vector_norm(twos).full().item(), 4);
+  });
+}
+
+// Many f32 squares are not summed up one after the other in f32.
+TEST(VectorNorm, OfLongRowsIsAccurate) {
+  on_mesh("x=2", [](const Mesh& mesh) {
+    const double each = static_cast<double>(1.1f);
+    for (const int64_t rows : {1, 40}) {
+      const int64_t n = (1 << 22) / rows;
+      const DistTensor norm =
+          vector_norm(full({rows, n}, each, mesh, "R", DType::kF32), 2, {1});
+      const double want = each * std::sqrt(static_cast<double>(n));
+      for (const double got : norm.full().to_doubles())
+        EXPECT_NEAR(got, want, 1e-6 * want) << rows;
+    }
   });
 }
 
