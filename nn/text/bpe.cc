@@ -5,6 +5,7 @@
 #include <functional>
 #include <queue>
 
+#include "dtensor/nn/text/effort.h"
 #include "dtensor/nn/text/model.h"
 #include "dtensor/nn/text/pair_map.h"
 #include "dtensor/nn/text/unicode.h"
@@ -35,7 +36,7 @@ uint64_t pair(int32_t a, int32_t b) {
 class Bpe : public Model {
  public:
   Bpe(const Field& f, const std::shared_ptr<const Vocabulary>& vocabulary)
-      : Model(vocabulary) {
+      : Model(vocabulary), place_(f.place()) {
     f.only({"vocab", "merges", "dropout", "unk_token", "fuse_unk",
             "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback",
             "ignore_merges"});
@@ -115,6 +116,7 @@ class Bpe : public Model {
         decorated = begin > 0 ? prefix_ : "";
         decorated += c;
         if (last) decorated += suffix_;
+        Effort::take(decorated.size(), place_);
         c = decorated;
       }
       const int32_t id = vocabulary().id(c);
@@ -181,7 +183,7 @@ class Bpe : public Model {
   }
 
   PairMap merges_;  // two ids -> the merge's place in the file and its result
-  std::string prefix_, suffix_;
+  std::string place_, prefix_, suffix_;
   int32_t unknown_ = -1;
   bool fuse_, bytes_, whole_;
 };

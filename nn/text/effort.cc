@@ -1,9 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dtensor/nn/text/effort.h"
 
+#include <ctime>
+
 #include "dtensor/placement/error.h"
 
 namespace dtensor::nn::text {
+
+void Effort::compare_time(std::string_view where) {
+  timespec t;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  const double now = static_cast<double>(t.tv_sec) + 1e-9 * double(t.tv_nsec);
+  if (begun_ < 0) begun_ = now;
+  DT_CHECK(now - begun_ <= 1 + 20e-6 * static_cast<double>(input_), "tokenizer",
+           "{} takes longer than 1 s, and 20 us for each of {} bytes of input; "
+           "use a file with simpler patterns",
+           where, input_);
+}
 
 void Effort::refuse_steps(std::string_view where) const {
   fail("tokenizer",

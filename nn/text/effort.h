@@ -35,6 +35,13 @@ class Effort {
       current_->refuse_steps(where);
   }
 
+  // Called now and then while a pattern is looked for. Throws Error, beginning
+  // with `where`, if the thread has worked for longer than 1 s and 20 us for
+  // each byte of the input since the first call.
+  static void check_time(std::string_view where) {
+    if (current_) current_->compare_time(where);
+  }
+
   // Counts bytes that a step wrote. Throws Error, beginning with `where`,
   // beyond 64 KiB and 256 for each byte of the input.
   static void write(size_t bytes, std::string_view where) {
@@ -50,12 +57,14 @@ class Effort {
  private:
   static constexpr uint64_t kSteps = 4'000'000;
   static constexpr size_t kBytes = size_t{64} << 10;
+  void compare_time(std::string_view where);
   [[noreturn]] void refuse_steps(std::string_view where) const;
   [[noreturn]] void refuse_bytes(std::string_view where) const;
 
   static inline constinit thread_local Effort* current_ = nullptr;
   size_t input_, bytes_ = 0;
   uint64_t steps_ = 0;
+  double begun_ = -1;  // processor time, in seconds
 };
 
 }  // namespace dtensor::nn::text

@@ -17,7 +17,10 @@ constexpr uint32_t kMostGroups = 256;
 // PCRE2 counts how often a match goes back and tries something else. Words of
 // good patterns take fewer tries than the first limit; each of the next is
 // eight times the one before it. A try counts as several steps of an effort, as
-// it may read many characters.
+// it may read many characters. Tries within the first limit do not count, and a
+// lookahead that fails is none: the time is looked at between the windows of
+// kStarts bytes in which a match may begin.
+constexpr size_t kStarts = 64;
 constexpr uint32_t kFirstTries = 128;
 constexpr uint32_t kMostTries = kFirstTries << 21;
 constexpr uint64_t kStepsOfTry = 16;
@@ -124,7 +127,7 @@ std::string message_of(int error) {
   return message;
 }
 
-// What a thread matches with.
+// The memory and the limits of the matches of one thread.
 class Matcher {
  public:
   Matcher() {
@@ -164,9 +167,9 @@ pcre2_code* compiled(std::string_view pattern, uint32_t options,
            where, shown.size(), kMostBytes);
   int error = 0;
   size_t at = 0;
-  pcre2_code* code =
-      pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()),
-                    pattern.size(), options, &error, &at, nullptr);
+  pcre2_code* code = pcre2_compile(
+      reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
+      options | PCRE2_USE_OFFSET_LIMIT, &error, &at, nullptr);
   if (!code) {
     fail("tokenizer", "{} is {}, which PCRE2 does not read: {}", where,
          shortened(shown), message_of(error));
@@ -210,20 +213,29 @@ Regex Regex::literal(std::string_view text, const std::string& where) {
 std::optional<Range> Regex::find(std::string_view text, size_t from) const {
   if (from > text.size()) return std::nullopt;
   thread_local Matcher matcher;
+  size_t begin = from;
   const auto match = [&] {
     const auto with = [&](uint32_t options) {
       return pcre2_match(code_->code, reinterpret_cast<PCRE2_SPTR>(text.data()),
-                         text.size(), from, PCRE2_NO_UTF_CHECK | options,
+                         text.size(), begin, PCRE2_NO_UTF_CHECK | options,
                          matcher.data, matcher.limits);
     };
     const int found = with(0);
     // The compiled pattern's stack is small; the interpreter's is the heap.
     return found == PCRE2_ERROR_JIT_STACKLIMIT ? with(PCRE2_NO_JIT) : found;
   };
-  int found = match();
-  if (found == PCRE2_ERROR_MATCHLIMIT) [[unlikely]]
-    found = matcher.match_harder(match, code_->where);
-  if (found == PCRE2_ERROR_NOMATCH) return std::nullopt;
+  int found = 0;
+  for (size_t last = 0;; begin = after_char(text, last)) {
+    last = std::min(begin + kStarts, text.size());
+    while (last < text.size() && (text[last] & 0xC0) == 0x80) ++last;
+    pcre2_set_offset_limit(matcher.limits, last);
+    found = match();
+    if (found == PCRE2_ERROR_MATCHLIMIT) [[unlikely]]
+      found = matcher.match_harder(match, code_->where);
+    if (found != PCRE2_ERROR_NOMATCH) break;
+    if (last == text.size()) return std::nullopt;
+    Effort::check_time(code_->where);
+  }
   DT_CHECK(found >= 0, "tokenizer", "{} fails on a text of {} bytes: {}",
            code_->where, text.size(), message_of(found));
   const size_t* ends = pcre2_get_ovector_pointer(matcher.data);
@@ -247,7 +259,6 @@ std::string Regex::replace(std::string_view text, std::string_view by) const {
     result += by;
     at = match.end;
   });
-  if (at == 0 && result.empty()) return std::string(text);
   result += text.substr(at);
   return result;
 }

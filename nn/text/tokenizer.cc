@@ -3,6 +3,7 @@
 
 #include <charconv>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <set>
@@ -89,8 +90,10 @@ void add_template(const Field& f, Around& around) {
     }
     const Field ids =
         f.at("special_tokens").at(special.at("id").text()).at("ids");
-    for (const Field& id : ids.list())
+    for (const Field& id : ids.list()) {
+      Effort::write(sizeof(int64_t), f.place());
       (text ? after : before).push_back(id_of(id));
+    }
   }
   if (!text) f.at("single").refuse("a template with the sequence A");
   around.before.insert(around.before.begin(), before.begin(), before.end());
@@ -151,6 +154,10 @@ struct Tokenizer::Parts {
     bos = named("bos_token", config, map);
     eos = named("eos_token", config, map);
     add_post_processor(file.at("post_processor"), around);
+    for (const auto& all :
+         {std::cref(added_ids), std::cref(model->vocabulary())})
+      for (const auto& [token, id] : all.get())
+        longest = std::max(longest, token.size());
   }
 
   // An entry is {"ID": {token}, ...}; most repeat the other file.
@@ -258,6 +265,7 @@ struct Tokenizer::Parts {
   std::set<std::string> special;      // by text: a model may have one twice
   TokenFinder finder, normal_finder;  // in the text as it is, and normalized
   Around around;
+  size_t longest = 0;  // bytes of a token
   std::optional<int64_t> bos, eos;
   mutable CachePool caches;
 };
@@ -321,14 +329,7 @@ std::string Tokenizer::decode(std::span<const int64_t> ids,
 
 int64_t Tokenizer::vocab_size() const { return parts_->count(); }
 
-size_t Tokenizer::longest_token() const {
-  size_t longest = 0;
-  for (const Vocabulary* all :
-       {&parts_->added_ids, &parts_->model->vocabulary()})
-    for (const auto& [token, id] : *all)
-      longest = std::max(longest, token.size());
-  return longest;
-}
+size_t Tokenizer::longest_token() const { return parts_->longest; }
 
 const std::string& Tokenizer::token(int64_t id) const {
   const std::string* token = parts_->token(id);

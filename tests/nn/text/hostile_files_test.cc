@@ -13,6 +13,7 @@
 #include "dtensor/interrupt.h"
 #include "dtensor/nn/text/chat_template.h"
 #include "dtensor/nn/text/tokenizer.h"
+#include "jinja/budget.h"
 #include "tests/testing.h"
 
 namespace dtensor::nn {
@@ -156,9 +157,6 @@ TEST(HostileTemplates, MakeNoMoreThanTheirBudget) {
        {"doubled",
         "{% set n = namespace(x='ab') %}{% for i in range(50) %}"
         "{% set n.x = n.x ~ n.x %}{% endfor %}"},
-       {"a list doubled",
-        "{% set n = namespace(x=[1]) %}{% for i in range(50) %}"
-        "{% set n.x = n.x + n.x %}{% endfor %}"},
        {"replaced", "{{ ('a' * 9000) | replace('a', 'b' * 9000) }}"},
        {"replaced between", "{{ ('a' * 9000).replace('', 'b' * 9000) }}"},
        {"indented", "{{ '1\\n2' | indent(9000000000) }}"},
@@ -174,8 +172,15 @@ TEST(HostileTemplates, MakeNoMoreThanTheirBudget) {
         "{% set x = 'a' * 1000000 %}{% for i in range(99) %}"
         "{{ x | upper | length }}{% endfor %}"},
        {"shared and printed", twice + "{{ n.x | string }}"},
-       {"shared, as JSON", twice + "{{ n.x | tojson }}"},
        {"shared and written", twice + "{{ n.x }}"},
+       {"a sum of texts, of 40 MB", "{% set x = 'a' * 20000000 %}ok"}},
+      "bytes of values for these messages");
+  EXPECT_EQ(rendered("{% set x = 'a' * 15000000 %}ok"), "ok");
+  expect_all(
+      {{"a list doubled",
+        "{% set n = namespace(x=[1]) %}{% for i in range(50) %}"
+        "{% set n.x = n.x + n.x %}{% endfor %}"},
+       {"shared, as JSON", twice + "{{ n.x | tojson }}"},
        {"shared and compared",
         "{% set n = namespace(x=(1, 2)) %}{% for i in range(64) %}"
         "{% set n.x = (n.x, n.x) %}{% endfor %}{{ n.x == n.x }}"},
@@ -186,7 +191,7 @@ TEST(HostileTemplates, MakeNoMoreThanTheirBudget) {
        {"taken from the front",
         "{% set x = range(60000) | list %}{% for i in range(9000) %}"
         "{% set y = x.pop(0) %}{% endfor %}"}},
-      "for these messages");
+      "steps for these messages");
   // Each round copies all variables.
   std::string variables;
   for (int i = 0; i < 3000; i++)
@@ -213,6 +218,8 @@ TEST(HostileTemplates, AreRefusedInSentences) {
   has("{% for 1 in x %}{% endfor %}", "Unexpected IntegerLiteral");
   has("{% macro 1() %}{% endmacro %}", "Unexpected IntegerLiteral");
   has("{{ raise_exception('x' * 100000) }}", "xxx...");
+  has("{% set a = [] %}{% set b = a.append(y=a) %}{{ {a[0]: 1} }}",
+      "unhashable type");
   has("\xff{{ raise_exception('\xfe') }}", "\uFFFD");
 }
 
@@ -234,6 +241,9 @@ TEST(HostileTemplates, ThatAreOnlyOddGiveATextAndFreeIt) {
                      "{% for i in range(6) %}{% set n.x = n.x + n.x %}"
                      "{% endfor %}{{ n.x | sort | length }}"),
             "384");
+  EXPECT_EQ(rendered("{% set c = 'b' * 3000000 ~ 'a' %}"
+                     "{{ ('a' * 3000000).strip(c) | length }}"),
+            "0");
   // Nobody but itself holds it.
   EXPECT_EQ(rendered("{% set a = [] %}{% set b = a.append(a) %}{{ a|length }}"),
             "1");
@@ -244,6 +254,18 @@ TEST(HostileTemplates, ThatAreOnlyOddGiveATextAndFreeIt) {
                      "{% set n.x = [n.x] %}{% endfor %}ok",
                      2000),
             "ok");
+}
+
+TEST(HostileTemplates, EndAtTheirTime) {
+  const jinja::budget b({.depth = 9,
+                         .steps = size_t{1} << 62,
+                         .bytes = 9,
+                         .seconds = 0.05,
+                         .stopped = nullptr});
+  const auto steps = [] {
+    for (;;) jinja::budget::step();
+  };
+  EXPECT_THROW(steps(), jinja::budget_exceeded);
 }
 
 TEST(HostileTemplates, LeaveTheNextRequestAlone) {
@@ -342,6 +364,46 @@ json split(const std::string& regex) {
             {"pattern", {{"Regex", regex}}},
             {"behavior", "Isolated"},
             {"invert", false}}}};
+}
+
+TEST(HostileTokenizers, EndAtTheirTime) {
+  // Failing alternatives are no tries of PCRE2, and a lookahead reads the rest
+  // of the text at each place.
+  expect_refused(
+      "lookaheads", split("[^0](?:" + repeated("(?=.*+[xy])|", 600) + "(?!))"),
+      "pre_tokenizer.pattern takes longer than 1 s", repeated("a", 8'000));
+  // A template may name one token, of many ids, many times.
+  expect_refused(
+      "ids of a template",
+      {{"post_processor",
+        {{"type", "TemplateProcessing"},
+         {"single",
+          [] {
+            json all(3000, json{{"SpecialToken", {{"id", "X"}}}});
+            all.push_back({{"Sequence", {{"id", "A"}}}});
+            return all;
+          }()},
+         {"special_tokens", {{"X", {{"id", "X"}, {"ids", json(3000, 1)}}}}}}}},
+      "makes more than ");
+  // A prefix as long as the text.
+  json prefixed = file_with(json::object());
+  prefixed["model"]["continuing_subword_prefix"] = repeated("a", 100'000);
+  expect_refused("a long prefix", prefixed.dump(), "takes more than ");
+}
+
+// Matches far from the beginning, between characters of several bytes.
+TEST(HostileTokenizers, PatternsAreFoundFarFromTheBeginning) {
+  for (const char* filler : {"a", "\u00e9", "\u20ac", "\U0001f600"})
+    for (const size_t count : {0, 1, 16, 21, 32, 63, 64, 65, 300}) {
+      const std::string before = repeated(filler, count);
+      json file = file_with(
+          {{"normalizer", replace({{"Regex", "(?<=[^b]|^)bb+$"}}, "x")},
+           {"decoder", {{"type", "Fuse"}}}});
+      file["model"]["unk_token"] = nullptr;
+      EXPECT_EQ(round_trip(file.dump(), before + "bbb"),
+                (filler[1] ? "" : before) + "x")
+          << filler << count;
+    }
 }
 
 TEST(HostileTokenizers, NestNoDeeperThanTheStack) {

@@ -312,6 +312,15 @@ TEST(TokenizerTest, RefusesMembersThatItDoesNotKnow) {
                   {"behavior", "Isolated"},
                   {"invert", false}}}};
   };
+  for (const char* type : {"Fuse", "ByteFallback"}) {
+    json file = json_of(kData + "byte_level.json");
+    file["decoder"] = {{"type", type}, {"glue", true}};
+    EXPECT_NE(error_of([&] { tokenizer_from(file); })
+                  .find("decoder.glue is true, but this library does not know "
+                        "that member"),
+              std::string::npos)
+        << type;
+  }
   EXPECT_EQ(error("byte_level", split("[a&&b]")),
             "tokenizer.json: pre_tokenizer.pattern is [a&&b], but a class "
             "within a class and && are not supported");

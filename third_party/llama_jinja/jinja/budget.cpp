@@ -8,7 +8,7 @@
 
 namespace jinja {
 
-static constexpr size_t steps_between_checks = 4096;
+static constexpr size_t steps_between_checks = 256;
 
 static double processor_seconds() {
     std::timespec t;

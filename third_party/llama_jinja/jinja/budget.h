@@ -41,7 +41,7 @@ struct value_link {
     }
 };
 
-// What may be used while it exists, on the thread that made it.
+// The limits that hold on the thread that made it, while it exists.
 class budget {
 public:
     explicit budget(const limits & all);

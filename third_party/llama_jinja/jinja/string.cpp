@@ -195,8 +195,12 @@ string string::strip(bool left, bool right, std::optional<const std::string_view
     static auto strip_part = [](const std::string & s, bool left, bool right, std::optional<const std::string_view> chars) -> std::string {
         size_t start = 0;
         size_t end = s.length();
-        auto match_char = [&chars](unsigned char c) -> bool {
-            return chars ? (*chars).find(c) != std::string::npos : isspace(c);
+        bool wanted[256] = {};
+        if (chars) {
+            for (unsigned char c : *chars) wanted[c] = true;
+        }
+        auto match_char = [&](unsigned char c) -> bool {
+            return chars ? wanted[c] : isspace(c);
         };
         if (left) {
             while (start < end && match_char(static_cast<unsigned char>(s[start]))) {

@@ -779,7 +779,10 @@ struct value_kwarg_t : public value_t {
     }
     virtual std::string type() const override { return "KwArg"; }
     virtual std::string as_repr() const override { return type(); }
-    virtual bool is_hashable() const override { return true; }
+    virtual bool is_hashable() const override {
+        const budget::nested here;
+        return val->is_immutable() && val->is_hashable();
+    }
     virtual hasher unique_hash() const noexcept override {
         const auto type_hash = typeid(*this).hash_code();
         auto hash = val->unique_hash();
