@@ -56,10 +56,11 @@ struct Cache {
 
 constexpr size_t kMaxEntries = 1024;
 
-// Whether b is packed at once, to scratch memory, instead of piece by piece by
-// the product. A transposed b takes longer to pack.
+// Whether b is packed at once, to at most 16 MiB of scratch memory that the
+// thread keeps, instead of piece by piece by the product. A transposed b takes
+// longer to pack.
 bool packs(int64_t m, int64_t n, int64_t k, bool tb) {
-  return !tb && m >= 512 && n * k >= 1 << 19 && n * k <= 1 << 25;
+  return !tb && m >= 512 && n * k >= 1 << 19 && n * k <= 1 << 23;
 }
 
 Entry make(const Cache& cache, const Key& key, bool ta, bool tb,
