@@ -5,9 +5,9 @@
 //
 // A spec lives while a SpecRef holds it; tensors and caches hold theirs. What
 // get() returns is held for the calling thread as well, until the thread has
-// asked for kHeldLately others, so that a function needs no SpecRef for a spec
-// that it uses at once. A `const Spec*` that is kept longer has to be a
-// SpecRef.
+// asked for kHeldLately others, or ends, so that a function needs no SpecRef
+// for a spec that it uses at once. A `const Spec*` that is kept longer, or read
+// when its thread has ended, has to be a SpecRef.
 #pragma once
 #include <array>
 #include <atomic>

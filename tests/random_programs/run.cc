@@ -139,7 +139,7 @@ void recompute(const Program& p, size_t from, size_t to,
 struct Held {
   Array whole, part;
   Region region;
-  const Spec* spec;
+  SpecRef spec;  // it outlives the rank's thread
 };
 
 // All values, then the gradients of leaves that want one.
