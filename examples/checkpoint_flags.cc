@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "dtensor/nn/architecture.h"
 #include "dtensor/nn/pretrained_config.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/text_file.h"
@@ -27,7 +28,10 @@ void CheckpointFlags::check() {
 }
 
 void CheckpointFlags::check_length(int64_t tokens) const {
-  const int64_t seq = nn::read_config(dir + "/config.json").seq;
+  const nn::ModelConfig config = nn::read_config(dir + "/config.json");
+  // An encoder is refused when its cache is made, whatever the length.
+  if (!nn::architecture(config.name).causal) return;
+  const int64_t seq = config.seq;
   DT_CHECK(tokens <= seq, "generate",
            "texts of {} tokens are asked for, but the model's longest sequence "
            "is {}; write at most that",
