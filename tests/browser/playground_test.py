@@ -183,15 +183,15 @@ class Playground(unittest.TestCase):
     def test_a_published_size_on_gpus(self):
         self.open()
         self.tab("A published size")
-        self.wait("#verdict", "yes, the cheapest", 180)
+        self.wait("#verdict", "yes, the cheapest", 60)
         rows = self.browser.find_elements(By.CSS_SELECTOR, "#verdict tbody tr")
         self.assertEqual(len(rows), 4)
         self.write("_memory", "10")
-        self.wait("#verdict", "On GPUs with 10 GiB, at the prices of h100", 180)
+        self.wait("#verdict", "On GPUs with 10 GiB, at the prices of h100", 60)
         self.assertNotIn("yes", self.text("#verdict"))
         self.assertNotIn("memory", self.text("#command"))
         self.one("#preset").send_keys("Llama 3 8B")
-        self.wait("#verdict", "yes", 180)
+        self.wait("#verdict", "yes", 60)
         self.assertIn("--layers 32 ", self.text("#command"))
 
     def test_a_flag_that_repeats(self):

@@ -79,7 +79,7 @@ class Questions(unittest.TestCase):
 
     def test_does_70b_train_on_64_gpus(self):
         self.click(By.LINK_TEXT, "A published size")
-        self.wait("#verdict", "the cheapest", seconds=180)
+        self.wait("#verdict", "the cheapest", seconds=60)
         self.wait("#verdict", "GiB")
         self.picture("fits")
 

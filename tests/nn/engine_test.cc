@@ -138,7 +138,9 @@ TEST(Engine, TheSameTokensInBF16OnOneMesh) {
       for (int64_t texts : {1, 3})
         EXPECT_EQ(of(mesh, texts), want)
             << mesh << " " << temperature << " " << texts;
-      if (mesh[0] != 't') EXPECT_EQ(want, one) << mesh << " " << temperature;
+      if (mesh[0] != 't') {
+        EXPECT_EQ(want, one) << mesh << " " << temperature;
+      }
     }
   }
 }

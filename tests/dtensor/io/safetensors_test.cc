@@ -108,11 +108,14 @@ TEST_F(Safetensors, EveryDtypeAndOddShapes) {
     for (DType t : types) infos.push_back({std::string(name(t)), t, {7}});
     infos.push_back({"scalar", DType::kF32, {}});
     infos.push_back({"empty", DType::kF32, {0, 4}});
+    infos.push_back({"one byte", DType::kI8, {1}});
     SafetensorsWriter w(m, path_, infos);
     for (DType t : types)
       w.write(name(t), DistTensor::from_global(counting({7}, t), m, "S0"));
     w.write("scalar", DistTensor::from_global(counting({}), m, {}));
     w.write("empty", DistTensor::from_global(counting({0, 4}), m, "S1"));
+    w.write("one byte",
+            DistTensor::from_global(counting({1}, DType::kI8), m, "R"));
     w.finish();
   });
   on("a=1", [&](const Mesh&) {
@@ -124,6 +127,7 @@ TEST_F(Safetensors, EveryDtypeAndOddShapes) {
     }
     EXPECT_EQ(r.read("scalar").ndim(), 0);
     EXPECT_EQ(r.read("empty").shape(), (Shape{0, 4}));
+    EXPECT_EQ(values(r.read("one byte")), values(counting({1}, DType::kI8)));
   });
 }
 

@@ -195,6 +195,24 @@ TEST(FlightReport, KnowsGroupsAndThreads) {
       << text;
 }
 
+// Each rank has its own reason; the report gives that of the lowest rank.
+TEST(FlightReport, GivesTheReasonOfTheFirstRank) {
+  const Json calls = Json::array();
+  Json other = file(1, 3, calls);
+  other["why"] = "a signal";
+  const FlightReport r = report_of({other, file(0, 3, calls)});
+  EXPECT_NE(r.to_text(5).find("because of a failure"), std::string::npos);
+  EXPECT_EQ(r.to_json()["why"], "a failure");
+  EXPECT_EQ(r.to_json()["world"], 3);
+  EXPECT_EQ(
+      error_of([&] {
+        report_of({file(0, 3, calls), file(1, 3, calls), file(2, 4, calls)});
+      }),
+      "[flight] the file of rank 0 is from a run of 3 ranks, but that of rank "
+      "2 "
+      "is from one of 4; name the files of one run");
+}
+
 TEST(FlightReport, RefusesFilesOfTwoRuns) {
   const Json calls = Json::array();
   EXPECT_EQ(error_of([&] {
