@@ -94,8 +94,9 @@ uint64_t hash_of(const Op& op, std::span<const OpInput> inputs,
 }
 
 // Whether a partial input may be asking for work to be spread, because no
-// gradient of the outputs will be taken: none is being recorded, nor will be
-// when a recomputation runs this again.
+// gradient of the outputs will be taken: none is being recorded (under NoGrad,
+// or in a backward pass that records no graph), nor will be when a
+// recomputation runs this again.
 bool is_forward_only(const RankContext& ctx, std::span<const OpInput> inputs) {
   return !ctx.grad_enabled && !ctx.captures &&
          std::any_of(inputs.begin(), inputs.end(), [](const OpInput& in) {

@@ -17,10 +17,10 @@ namespace dtensor {
 
 // Which factors an axis may split. Each value allows what those before allow.
 enum class Reach : uint8_t {
-  // Those that it splits in some input. Any, if it splits a pinned factor of
-  // some input, which has to move anyway.
+  // The factors that it splits in some input. If one of these is pinned, any
+  // factor: that input has to move anyway.
   kMoved,
-  // Those of an input that is partial over it and has to be reduced, because no
+  // The factors of an input that is partial over it and is reduced, because no
   // note lets the partial pass. Not those marked "~", whose collectives may
   // have no price.
   kReduced,

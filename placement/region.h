@@ -26,7 +26,7 @@ struct Region : std::vector<IntervalList> {
   const IntervalList& operator[](size_t dim) const& {
     return vector::operator[](dim);
   }
-  // Of a temporary by value: a reference would dangle in
+  // A temporary gives its list by value: a reference would dangle in
   // for (const Interval& i : x.region()[0]).
   IntervalList operator[](size_t dim) && {
     return std::move(vector::operator[](dim));

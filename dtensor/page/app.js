@@ -121,7 +121,7 @@ const show = (list) => told(() => {
   render_view();
 });
 
-// What stands in the place of records while there are none.
+// The sentence stands in the place of records while there are none.
 const show_instead = (sentence) => {
   instead = sentence;
   if (!records.length) render();

@@ -64,7 +64,7 @@ function mesh_grid(rec, run, values, ours, x, y, fixed) {
     if (y !== undefined) place[y] = j;
     return rec.rank_at(mesh, place_at(mesh, place));
   };
-  // Of more ranks than MOST_CELLS, equal neighbours are one cell. If many cells are left
+  // With more ranks than MOST_CELLS, equal neighbours are one cell. If many cells are left
   // along an axis, some are drawn, from the fixed coordinate on.
   const look = (ranks) => ranks.map((rank) => is_other(rank) ? "other" : values[rank]).join();
   const joins = size(x) * size(y) > MOST_CELLS;

@@ -76,7 +76,7 @@ function chips(rec, op) {
     return [chip(same[0].kind, `${over(rec, same[0])}, `, bytes(sum)), " "];
   });
 }
-// Where the sum was made that an operator takes, and where one is taken that it made.
+// Links to the operators that made the sum which this one takes, or take the one it made.
 function sum_note(rec, run, text, others) {
   return others.length > 0 && el("small", {}, text, others.map((o, n) => [n > 0 && ", ",
     link(`#${o} ${rec.name(run.operators[o])}`, "operator", { op: o }), " ", rec.path(run.operators[o])]), " ");

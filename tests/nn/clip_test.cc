@@ -89,8 +89,8 @@ TEST(Clip, OneScalarPerSetOfAxes) {
   });
 }
 
-// Of gradients on several meshes that all ranks are in, each rank has all
-// totals and adds them up by itself.
+// If all ranks are in all meshes, each rank has the totals of all gradients and
+// adds them up by itself.
 TEST(Clip, NothingMoreWhereNoRankLacksAMesh) {
   on_mesh<int>("dp=2,tp=2", [](const Mesh& m) {
     std::vector<DistTensor> grads = gradients(m, DType::kF64);

@@ -20,7 +20,7 @@ namespace {
 
 using testing::error_of;
 
-// What is sent comes at once, but for the bits that the test flips.
+// Messages arrive at once and whole, except for the bits that the test flips.
 struct Wire {
   std::map<std::tuple<int64_t, int64_t, int>, std::deque<std::string>> queues;
   std::deque<std::string>& queue(const Channel& c) {

@@ -187,7 +187,7 @@ TEST_F(SafetensorsRead, AHundredThousandEntries) {
           testing::error_of([&] { SafetensorsReader reader(path_); }),
           "[safetensors] " + path_ + " has a bad header: t77 occurs twice");
     }
-    // Of the processor; only guards against a test that hangs.
+    // Seconds of the processor, only against a test that hangs.
     EXPECT_LT((std::clock() - before) / CLOCKS_PER_SEC, 60);
   }
 }

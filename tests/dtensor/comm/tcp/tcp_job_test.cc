@@ -341,7 +341,8 @@ TEST(TcpTransport, WhoSaysGoodbyeIsLostToTheNextRun) {
   EXPECT_EQ(half.job->lost_in_run(), 1);
 }
 
-// What this process reads next; the other one is lost to it.
+// This process reads a damaged header next, and then takes the other process
+// for lost.
 void expect_damage(const Half& half, const std::string& text) {
   const std::string error = error_of([&] { half.told(); });
   EXPECT_EQ(error.find("[tcp] from process 1 to process 0, the header of a "
