@@ -24,51 +24,56 @@ void check_ids(std::string_view op, DType ids) {
 }
 
 struct EmbeddingArgs {
-  static constexpr Fields kFields = {"zeros_outside", value("dim")};
+  static constexpr Fields kFields = {"zeros_outside", "dim"};
   bool zeros_outside;
-  int64_t dim;  // for the text of an error
+  int64_t dim;  // of the table, that the ids are indices of
 };
 
 struct EmbeddingBackwardArgs {
-  static constexpr Fields kFields = {"vocabulary", "checked", value("dim")};
+  static constexpr Fields kFields = {"vocabulary", "checked", "dim"};
   int64_t vocabulary;  // rows of the table
   bool checked;        // an id that names no row is an Error
   int64_t dim;
 };
 
-// Whose rows: those of a table [v, h], or of any tensor [v, ...], whose
-// indices index_select() and index_add() name.
+// Whose rows: those of a table [v, h], or of any tensor along a dimension,
+// whose indices index_select() and index_add() name.
 enum class Kind : bool { kTable, kTensor };
 
 const Op& forward_op(Kind);
 const Op& backward_op(Kind);
 
-// The factors of a row with `ndim` dimensions.
-std::string row_factors(int ndim) {
-  return std::string("hijklmno").substr(0, static_cast<size_t>(ndim));
-}
+// The factors of a table's dimensions before and after v, the dimension `dim`
+// of `ndim`.
+struct OtherFactors {
+  OtherFactors(int ndim, int64_t dim)
+      : before(kAll.substr(0, static_cast<size_t>(dim))),
+        after(kAll.substr(before.size(),
+                          static_cast<size_t>(ndim - 1) - before.size())) {}
+  static constexpr std::string_view kAll = "hijklmno";
+  std::string before, after;
+};
 
-// Moves factor v, the first one of the forward rule, behind the `ndim` factors
-// of a row, as in the backward rule, or vice versa.
-Assignment turned(const GradientCall& c, int ndim, bool forward) {
+// Moves factor v, at `dim` in the forward rule, behind the other factors of a
+// table with `ndim` dimensions, as in the backward rule, or vice versa.
+Assignment turned(const GradientCall& c, int ndim, int64_t dim, bool forward) {
   Assignment a = inherited(c);
-  const auto first = a.dims.begin(), end = first + ndim + 1;
+  const auto first = a.dims.begin() + dim, end = a.dims.begin() + ndim;
   std::rotate(first, forward ? first + 1 : end - 1, end);
   return a;
 }
 
-// x with `keep` leading dimensions, and the others as one.
-Tensor flat_rows(const Tensor& x, int keep) {
-  Shape shape;
-  int64_t n = 1;
-  for (int d = 0; d < x.ndim(); ++d)
-    if (d < keep)
-      shape.push_back(x.shape()[d]);
-    else
-      n *= x.shape()[d];
-  shape.push_back(n);
-  return x.reshape(shape);
-}
+// x as matrices [outer, size, n]: the dimensions before `dim`, `count` of them
+// from `dim` on, and the others.
+struct Matrices {
+  Matrices(const Tensor& x, int64_t dim, int count) {
+    for (int d = 0; d < x.ndim(); ++d)
+      (d < dim ? outer : d < dim + count ? size : n) *= x.shape()[d];
+    flat = x.reshape({outer * size, n});
+  }
+  int64_t outer = 1, size = 1, n = 1;
+  Tensor flat;
+};
 
 // table "vh", ids "..." -> "...h"
 class Embedding : public Op {
@@ -79,14 +84,15 @@ class Embedding : public Op {
         kind_(kind) {}
 
   BoundRule bind(const std::vector<Shape>& shapes,
-                 const Attrs&) const override {
+                 const Attrs& attrs) const override {
     const int dims = shapes[0].size();
     DT_CHECK(kind_ == Kind::kTensor ? dims > 0 : dims == 2, name(),
              "the table has shape {}; write one with {} dimensions",
              dtensor::to_string(shapes[0]),
              kind_ == Kind::kTensor ? "some" : "two");
-    const std::string row = row_factors(dims - 1);
-    return BoundRule(Rule("v" + row + ",...->..." + row + " | linear 0"),
+    const OtherFactors f(dims, attrs.as<EmbeddingArgs>().dim);
+    return BoundRule(Rule(fmt::format("{0}v{1},...->{0}...{1} | linear 0",
+                                      f.before, f.after)),
                      shapes, name());
   }
   std::vector<DType> out_dtypes(std::span<const DType> in,
@@ -103,36 +109,38 @@ class Embedding : public Op {
                       EmbeddingArgs{false, 0},
                       true});
     if (kind_ == Kind::kTensor)
-      list.push_back({{{{5, 3, 2}}, {{4}, SampleInput::Values::kIndex, 5}},
-                      EmbeddingArgs{false, 0},
-                      true});
+      for (int64_t dim : {0, 1, 2})
+        list.push_back({{{{5, 5, 5}}, {{4}, SampleInput::Values::kIndex, 5}},
+                        EmbeddingArgs{false, dim},
+                        true});
     return list;
   }
 
   void compute(Compute& c) const override {
-    const DType t = c.in[0].dtype();
-    const Rows table(flat_rows(c.in[0], 1));
+    const EmbeddingArgs& args = c.attrs.as<EmbeddingArgs>();
+    const Matrices matrices(c.in[0], args.dim, 1);
+    const Rows table(matrices.flat);
     const Tensor ids = c.in[1].to_contiguous();
     const Tensor& out = c.out[0];
-    if (!c.attrs.as<EmbeddingArgs>().zeros_outside) check_range(c, ids);
+    if (!args.zeros_outside) check_range(c, ids);
     // Every id is in at most one range; the lookups in others give zeros.
     auto look_up = [&](Interval range, int64_t row, const Tensor& to) {
-      kernels::Matrix from = table;
-      from.data = static_cast<const char*>(table.data()) +
-                  row * table.stride * size_of(t);
-      c.run(kernels::Embedding{.table = from,
+      c.run(kernels::Embedding{.table = table,
                                .ids_type = ids.dtype(),
+                               .outer = matrices.outer,
                                .count = ids.numel(),
                                .ids = ids.data(),
                                .lo = range.lo,
                                .hi = range.hi,
+                               .at = row,
+                               .size = matrices.size,
                                .out = to.mutable_data()});
     };
     const IntervalList ranges = c.ranges_of('v');
     look_up(ranges.empty() ? Interval{} : ranges[0], 0, out);
     int64_t row = ranges.empty() ? 0 : ranges[0].size();
     for (size_t i = 1; i < ranges.size(); row += ranges[i++].size()) {
-      Tensor more = c.scratch(out.shape(), t);
+      Tensor more = c.scratch(out.shape(), out.dtype());
       look_up(ranges[i], row, more);
       row_binary(c, fn::index_of<fn::Add>, out, more, out);
     }
@@ -140,9 +148,12 @@ class Embedding : public Op {
 
   InputGradients gradient(const GradientCall& c) const override {
     const DistTensor& table = c.inputs[0];
-    const Assignment a = turned(c, table.ndim() - 1, true);
-    DistTensor d = apply1(backward_op(kind_), {c.cotangents[0], c.inputs[1]},
-                          EmbeddingBackwardArgs{table.size(0), false, 0}, &a);
+    const int64_t dim = c.attrs.as<EmbeddingArgs>().dim;
+    const Assignment a = turned(c, table.ndim(), dim, true);
+    DistTensor d = apply1(
+        backward_op(kind_), {c.cotangents[0], c.inputs[1]},
+        EmbeddingBackwardArgs{table.size(static_cast<int>(dim)), false, dim},
+        &a);
     if (d.dtype() != table.dtype()) d = cast(d, table.dtype());
     return {d, {}};
   }
@@ -176,10 +187,11 @@ class EmbeddingBackward : public Op {
 
   BoundRule bind(const std::vector<Shape>& shapes,
                  const Attrs& attrs) const override {
-    const std::string row = row_factors(shapes[0].size() - shapes[1].size());
-    return BoundRule(Rule("..." + row + ",...->v" + row + " | linear 0"),
-                     shapes, name(),
-                     {{'v', attrs.as<EmbeddingBackwardArgs>().vocabulary}});
+    const auto& args = attrs.as<EmbeddingBackwardArgs>();
+    const OtherFactors f(shapes[0].size() - shapes[1].size() + 1, args.dim);
+    return BoundRule(Rule(fmt::format("{0}...{1},...->{0}v{1} | linear 0",
+                                      f.before, f.after)),
+                     shapes, name(), {{'v', args.vocabulary}});
   }
   // It sums many rows, so it is f32 for half types.
   std::vector<DType> out_dtypes(std::span<const DType> in,
@@ -199,15 +211,17 @@ class EmbeddingBackward : public Op {
                       true});
     }
     if (kind_ == Kind::kTensor)
-      list.push_back({{{{4, 3, 2}}, {{4}, SampleInput::Values::kIndex, 5}},
-                      EmbeddingBackwardArgs{5, true, 0},
-                      true});
+      for (int64_t dim : {0, 1, 2})
+        list.push_back({{{{4, 4, 4}}, {{4}, SampleInput::Values::kIndex, 5}},
+                        EmbeddingBackwardArgs{5, true, dim},
+                        true});
     return list;
   }
 
   void compute(Compute& c) const override {
     const auto& args = c.attrs.as<EmbeddingBackwardArgs>();
-    const Rows dy(flat_rows(c.in[0], c.in[1].ndim()));
+    const Matrices matrices(c.in[0], args.dim, c.in[1].ndim());
+    const Rows dy(matrices.flat);
     const Tensor ids = c.in[1].to_contiguous();
     const Tensor& out = c.out[0];
     if (args.checked)
@@ -215,14 +229,18 @@ class EmbeddingBackward : public Op {
                    args.vocabulary, {}, no_index(args.vocabulary, args.dim));
     int64_t row = 0;
     for (const Interval& range : c.ranges_of('v')) {
-      const Tensor to = out.slice(0, row, row + range.size());
-      c.run(kernels::EmbeddingBackward{.dy = dy,
-                                       .ids_type = ids.dtype(),
-                                       .ids = ids.data(),
-                                       .lo = range.lo,
-                                       .hi = range.hi,
-                                       .dtable_type = out.dtype(),
-                                       .dtable = to.mutable_data()});
+      c.run(kernels::EmbeddingBackward{
+          .dy = dy,
+          .ids_type = ids.dtype(),
+          .outer = matrices.outer,
+          .ids = ids.data(),
+          .lo = range.lo,
+          .hi = range.hi,
+          .at = row,
+          .size = out.shape()[static_cast<int>(args.dim)],
+          .dtable_type = out.dtype(),
+          .accumulate = row > 0,
+          .dtable = out.mutable_data()});
       row += range.size();
     }
   }
@@ -230,10 +248,11 @@ class EmbeddingBackward : public Op {
   // The operator is linear in dy, so its gradient is the look-up.
   InputGradients gradient(const GradientCall& c) const override {
     const DistTensor &dy = c.inputs[0], &ids = c.inputs[1];
-    const Assignment a = turned(c, dy.ndim() - ids.ndim(), false);
+    const int64_t dim = c.attrs.as<EmbeddingBackwardArgs>().dim;
+    const Assignment a = turned(c, dy.ndim() - ids.ndim() + 1, dim, false);
     // The forward pass checked the ids.
     DistTensor d = apply1(forward_op(kind_), {c.cotangents[0], ids},
-                          EmbeddingArgs{true, 0}, &a);
+                          EmbeddingArgs{true, dim}, &a);
     if (d.dtype() != dy.dtype()) d = cast(d, dy.dtype());
     return {d, {}};
   }
@@ -250,11 +269,6 @@ const Op& forward_op(Kind kind) {
 const Op& backward_op(Kind kind) {
   static const EmbeddingBackward table(Kind::kTable), tensor(Kind::kTensor);
   return kind == Kind::kTable ? table : tensor;
-}
-
-// x with dimension `dim` first, and back.
-DistTensor to_first(const DistTensor& x, int dim) {
-  return dim == 0 ? x : transpose(x, 0, dim);
 }
 
 void check_vector(std::string_view op, const DistTensor& index) {
@@ -278,10 +292,8 @@ DistTensor index_select(const DistTensor& x, int dim, const DistTensor& index) {
   if (x.dtype() == DType::kBool)  // a partial sum of bools cannot be reduced
     return cast(index_select(cast(x, DType::kI32), dim, index), DType::kBool);
   const int d = normalize_dim(dim, x.ndim(), "index_select");
-  const DistTensor y =
-      apply1(forward_op(Kind::kTensor), {to_first(x, d), reshape(index, {-1})},
-             EmbeddingArgs{false, d});
-  return to_first(y, d);
+  return apply1(forward_op(Kind::kTensor), {x, reshape(index, {-1})},
+                EmbeddingArgs{false, d});
 }
 
 DistTensor index_add(const DistTensor& x, int dim, const DistTensor& index,
@@ -305,10 +317,10 @@ DistTensor index_add(const DistTensor& x, int dim, const DistTensor& index,
            x.spec()->to_string(), dtensor::to_string(want));
   const DistTensor scaled =
       alpha.value == 1 ? src : cast(mul(src, alpha), x.dtype());
-  const DistTensor sum = apply1(backward_op(Kind::kTensor),
-                                {to_first(scaled, d), reshape(index, {-1})},
-                                EmbeddingBackwardArgs{x.size(d), true, d});
-  return x + to_first(cast(sum, x.dtype()), d);
+  const DistTensor sum =
+      apply1(backward_op(Kind::kTensor), {scaled, reshape(index, {-1})},
+             EmbeddingBackwardArgs{x.size(d), true, d});
+  return x + cast(sum, x.dtype());
 }
 
 static const OpFamily kFamily("embedding", [] {

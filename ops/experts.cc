@@ -204,6 +204,7 @@ void put(Compute& c, const Tensor& rows, const Tensor& index,
   c.run(kernels::EmbeddingBackward{.dy = Rows(rows),
                                    .ids = index.data(),
                                    .hi = to.shape()[0],
+                                   .size = to.shape()[0],
                                    .dtable_type = to.dtype(),
                                    .dtable = to.mutable_data()});
 }

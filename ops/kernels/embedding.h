@@ -7,25 +7,28 @@
 
 namespace dtensor::kernels {
 
-// Row ids[i] - lo of the table if lo <= ids[i] < hi, else zeros. out is [count,
-// n]. ids are i32 or i64. All dtypes.
+// For each of `outer` matrices of `size` rows in `table`: row i of `out`
+// becomes row ids[i] - lo + at of the matrix if lo <= ids[i] < hi, else zeros.
+// out is [outer, count, n]. ids are i32 or i64. All dtypes.
 struct Embedding {
   Matrix table;
   DType ids_type = DType::kI64;
-  int64_t count = 0;
+  int64_t outer = 1, count = 0;
   const void* ids = nullptr;
-  int64_t lo = 0, hi = 0;
+  int64_t lo = 0, hi = 0, at = 0, size = 0;
   void* out = nullptr;
 };
 
-// Sets dtable [hi - lo, n], contiguous, to zero unless `accumulate`, then adds
-// dy's rows in order, each to the row of its id. All dtypes but bool; dtable
-// has dy's type, or f32 for half types.
+// Sets dtable [outer, size, n], contiguous, to zero unless `accumulate`. Then,
+// for each of its `outer` matrices, adds rows of dy [outer, count, n] in order:
+// row i to row ids[i] - lo + at if lo <= ids[i] < hi. All dtypes but bool;
+// dtable has dy's type, or f32 for half types.
 struct EmbeddingBackward {
   Matrix dy;
   DType ids_type = DType::kI64;
+  int64_t outer = 1;
   const void* ids = nullptr;
-  int64_t lo = 0, hi = 0;
+  int64_t lo = 0, hi = 0, at = 0, size = 0;
   DType dtable_type = DType::kF32;
   bool accumulate = false;
   void* dtable = nullptr;

@@ -20,40 +20,70 @@ using portable::rows;
 using portable::Scratch;
 using portable::widened;
 
+// body(row, o, i) for each row i of `outer` matrices [count, n].
+template <class Body>
+void matrices(Stream s, int64_t outer, int64_t count, int64_t n, Body body) {
+  if constexpr (portable::kManyPasses)  // which saves a division for each row
+    rows(
+        s, outer, count * n, DT_BODY(Row & row, int64_t o) {
+          for (int64_t i = 0; i < count; ++i) body(row, o, i);
+        });
+  else
+    rows(
+        s, outer * count, n,
+        DT_BODY(Row & row, int64_t r) { body(row, r / count, r % count); });
+}
+
 template <class T, class I>
 void gather(Stream s, const Embedding& a) {
-  rows(
-      s, a.count, a.table.n, DT_BODY(Row & row, int64_t i) {
+  const T zero{};
+  if (portable::kManyPasses && a.table.n == 1)
+    return rows(
+        s, a.outer, a.count, DT_BODY(Row & row, int64_t o) {
+          const int64_t lo = a.lo, hi = a.hi, stride = a.table.stride;
+          const T* from = row_at<T>(a.table, o * a.size + a.at);
+          const auto* ids = static_cast<const I*>(a.ids);
+          T* to = static_cast<T*>(a.out) + o * a.count;
+          row.each(a.count, [&](int64_t i) {
+            const int64_t id = ids[i];
+            to[i] = id >= lo && id < hi ? from[(id - lo) * stride] : zero;
+          });
+        });
+  matrices(
+      s, a.outer, a.count, a.table.n, DT_BODY(Row & row, int64_t o, int64_t i) {
         const int64_t id = static_cast<const I*>(a.ids)[i], n = a.table.n;
-        T* to = row_at(static_cast<T*>(a.out), i, n);
+        T* to = row_at(static_cast<T*>(a.out), o * a.count + i, n);
         if (id >= a.lo && id < a.hi)
-          row.copy(n, to, row_at<T>(a.table, id - a.lo));
+          row.copy(n, to, row_at<T>(a.table, o * a.size + a.at + id - a.lo));
         else
-          row.fill(n, to, T());
+          row.fill(n, to, zero);
       });
 }
 
 template <class T, class I>
 void write(Stream s, const WriteRows& a) {
-  rows(
-      s, a.outer * a.count, a.n, DT_BODY(Row & row, int64_t i) {
-        const int64_t id = static_cast<const I*>(a.ids)[i % a.count];
+  matrices(
+      s, a.outer, a.count, a.n, DT_BODY(Row & row, int64_t o, int64_t i) {
+        const int64_t id = static_cast<const I*>(a.ids)[i];
         if (id < a.lo || id >= a.hi) return;
-        const int64_t to = i / a.count * a.size + a.at + id - a.lo;
+        const int64_t to = o * a.size + a.at + id - a.lo;
         row.copy(a.n, static_cast<T*>(a.to) + to * a.n,
-                 static_cast<const T*>(a.rows) + i * a.n);
+                 static_cast<const T*>(a.rows) + (o * a.count + i) * a.n);
       });
 }
 
-// Converts ids to keys to sort by: rows of the table, and one more than the
-// last row for ids outside of the range.
+// Converts the ids of dy's rows to keys to sort by: rows of dtable, and one
+// more than the last row for ids outside of the range.
 template <class I>
-void number(Stream s, int64_t count, const I* ids, int64_t lo, int64_t hi,
-            uint64_t* keys, int64_t* places) {
+void number(Stream s, const EmbeddingBackward& a, int64_t count, uint64_t* keys,
+            int64_t* places) {
   each(
-      s, count, DT_BODY(int64_t i) {
-        const int64_t id = ids[i];
-        keys[i] = static_cast<uint64_t>((id >= lo && id < hi ? id : hi) - lo);
+      s, a.outer * count, DT_BODY(int64_t i) {
+        const int64_t id = static_cast<const I*>(a.ids)[i % count];
+        const int64_t key = id >= a.lo && id < a.hi
+                                ? i / count * a.size + a.at + id - a.lo
+                                : a.outer * a.size;
+        keys[i] = static_cast<uint64_t>(key);
         places[i] = i;
       });
 }
@@ -105,36 +135,53 @@ void clear(Stream s, int64_t n, G* table) {
 // Many rows at once: sorts the ids, so that the rows of each come in order.
 template <class S, class G, class I>
 void add_sorted(Stream s, const EmbeddingBackward& a) {
-  const int64_t ids = a.hi - a.lo, count = a.dy.rows;
+  const int64_t to = a.outer * a.size, count = a.dy.rows;
   Scratch key_scratch(s, 2 * count * static_cast<int64_t>(sizeof(uint64_t)));
   Scratch place_scratch(s, 2 * count * static_cast<int64_t>(sizeof(int64_t)));
   auto* keys = key_scratch.as<uint64_t>();
   auto* places = place_scratch.as<int64_t>();
-  number(s, count, static_cast<const I*>(a.ids), a.lo, a.hi, keys, places);
-  portable::sort_by_key(s, count, std::bit_width(static_cast<uint64_t>(ids)),
+  number<I>(s, a, count / a.outer, keys, places);
+  portable::sort_by_key(s, count, std::bit_width(static_cast<uint64_t>(to)),
                         keys, places, keys + count, places + count);
   add_runs(s, count, a.dy.n, keys + count, places + count,
-           static_cast<const S*>(a.dy.data), a.dy.stride, ids,
+           static_cast<const S*>(a.dy.data), a.dy.stride, to,
            static_cast<G*>(a.dtable));
 }
 
 // One row after the other.
 template <class S, class G, class I>
 void add_in_order(Stream s, const EmbeddingBackward& a) {
-  rows(
-      s, a.dy.rows, a.dy.n, DT_BODY(Row & row, int64_t i) {
+  const int64_t count = a.dy.rows / a.outer;
+  if (a.dy.n == 1)
+    return rows(
+        s, a.outer, count, DT_BODY(Row & row, int64_t o) {
+          const int64_t lo = a.lo, hi = a.hi, stride = a.dy.stride;
+          const S* from = row_at<S>(a.dy, o * count);
+          const auto* ids = static_cast<const I*>(a.ids);
+          G* to = static_cast<G*>(a.dtable) + o * a.size + a.at;
+          row.each(count, [&](int64_t i) {
+            const int64_t id = ids[i];
+            if (id < lo || id >= hi) return;
+            G& sum = to[id - lo];
+            sum = rounded<G>(
+                sum_of(widened(sum),
+                       static_cast<compute_t<G>>(widened(from[i * stride]))));
+          });
+        });
+  matrices(
+      s, a.outer, count, a.dy.n, DT_BODY(Row & row, int64_t o, int64_t i) {
         const int64_t id = static_cast<const I*>(a.ids)[i], n = a.dy.n;
         if (id < a.lo || id >= a.hi) return;
-        G* to = static_cast<G*>(a.dtable) + (id - a.lo) * n;
+        G* to = static_cast<G*>(a.dtable) + (o * a.size + a.at + id - a.lo) * n;
         row.map(
             n, to, [](auto sum, auto v) { return sum_of(sum, v); }, to,
-            row_at<S>(a.dy, i));
+            row_at<S>(a.dy, o * count + i));
       });
 }
 
 template <class S, class G>
 void backward(Stream s, const EmbeddingBackward& a) {
-  const int64_t n = (a.hi - a.lo) * a.dy.n;
+  const int64_t n = a.outer * a.size * a.dy.n;
   if (n <= 0) return;
   if (!a.accumulate) clear(s, n, static_cast<G*>(a.dtable));
   if (a.dy.rows == 0) return;

@@ -566,6 +566,7 @@ EmbeddingBackward scatter(const Matrix& dy, const Elements& ids, int64_t lo,
           .ids = ids.data(),
           .lo = lo,
           .hi = hi,
+          .size = hi - lo,
           .dtable_type = dtable.type(),
           .accumulate = accumulate,
           .dtable = dtable.data()};
