@@ -235,6 +235,7 @@ int main(int argc, char** argv) {
       [&] {
         a.model.check();
         a.text.check();
+        a.model.check_length(a.text.tokens);
         a.dry.check(program);
       },
       [&] { examples::chat(a, program); });

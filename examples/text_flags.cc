@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "dtensor/nn/sampling.h"
 #include "dtensor/placement/error.h"
 
 namespace dtensor::examples {
@@ -34,6 +35,7 @@ void TextFlags::add_to(Program& program, std::string_view tokens_help,
 void TextFlags::check() const {
   DT_CHECK(std::find(stop.begin(), stop.end(), "") == stop.end(), "--stop",
            "it is empty; write a text, or leave it out");
+  nn::check_sampling(request({}).sampling, 0);
 }
 
 nn::TextRequest TextFlags::request(const nn::GenerationConfig& defaults) const {

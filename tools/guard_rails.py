@@ -19,7 +19,7 @@ import headers_reached  # noqa: E402
 
 LIBRARY = "placement", "dtensor", "ops", "nn", "examples"
 LIMITS = {
-    "lines of the library": 94_083,
+    "lines of the library": 94_087,
     "headers over 250 lines": 2,
     "sources over 650 lines": 0,
     "headers that dtensor.h reaches": 76,

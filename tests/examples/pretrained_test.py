@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 import unittest
 
-GENERATE, SCORE = "examples/generate", "examples/score"
+CHAT, GENERATE, SCORE = "examples/chat", "examples/generate", "examples/score"
 MODELS = "tests/nn/data"
 
 
@@ -144,6 +144,19 @@ class Pretrained(unittest.TestCase):
                  "nowhere/config.json is not a regular file")]:
             done = run(program, *flags)
             self.assertNotEqual(done.returncode, 0)
+            self.assertIn(sentence, done.stderr)
+
+    def test_flags_that_cannot_be_met_end_with_2(self):
+        llama = ["--model", f"{MODELS}/llama"]
+        for program, flags, sentence in [
+                (GENERATE, llama + ["--prompt", "x", "--top-p", "2"],
+                 "top_p is 2; write a number from 0 to 1"),
+                (CHAT, llama + ["--tokens", "1000"],
+                 "texts of 1000 tokens are asked for"),
+                (CHAT, ["--model", "nowhere"],
+                 "nowhere/config.json is not a regular file")]:
+            done = run(program, *flags)
+            self.assertEqual(done.returncode, 2, done.stderr)
             self.assertIn(sentence, done.stderr)
 
 
