@@ -26,7 +26,7 @@ void check_ids(std::string_view op, DType ids) {
 struct EmbeddingArgs {
   static constexpr Fields kFields = {"zeros_outside", "dim"};
   bool zeros_outside;
-  int64_t dim;  // of the table, that the ids are indices of
+  int64_t dim;  // the ids are indices of this dimension of the table
 };
 
 struct EmbeddingBackwardArgs {

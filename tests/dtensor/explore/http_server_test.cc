@@ -347,7 +347,7 @@ TEST_F(PostTest, BoundsTheBytesOfAllBodies) {
   EXPECT_NE(text.find("\r\nRetry-After: 1\r\n"), text.npos) << text;
   EXPECT_TRUE(post("/", "Content-Length: 5\r\n", "hello").ends_with(" hello"));
   senders.pop_back();
-  // What was refused, and may still be sent, holds nothing.
+  // A refused body holds nothing, even while its client may still send it.
   Client refused(server.port());
   refused.send(
       "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\n");
