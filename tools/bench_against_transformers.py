@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Compares the training speed of GPT-2 here and in transformers (torch eager).
+"""Compares the training speed here and in transformers, of GPT-2 or Llama.
 
 Both sides alternate (A B B A ...), each in its own process on the given cores.
 The script prints the median of the ratios of all rounds, with their range,
@@ -24,17 +24,28 @@ import time
 
 
 def torch_side(args):
-    """Prints the median tokens/s of transformers' GPT-2 (fused AdamW)."""
+    """Prints the median tokens/s of transformers' model (fused AdamW)."""
     import torch
-    from transformers import GPT2Config, GPT2LMHeadModel
+    import transformers
 
     torch.set_num_threads(args.threads)
     torch.manual_seed(0)
-    config = GPT2Config(
-        vocab_size=256, n_positions=args.seq, n_embd=args.hidden,
-        n_layer=args.layers, n_head=args.heads, resid_pdrop=0, embd_pdrop=0,
-        attn_pdrop=0, bos_token_id=None, eos_token_id=None, use_cache=False)
-    model = GPT2LMHeadModel(config).train()
+    if args.model == "gpt":
+        model = transformers.GPT2LMHeadModel(transformers.GPT2Config(
+            vocab_size=256, n_positions=args.seq, n_embd=args.hidden,
+            n_layer=args.layers, n_head=args.heads, resid_pdrop=0, embd_pdrop=0,
+            attn_pdrop=0, bos_token_id=None, eos_token_id=None,
+            use_cache=False))
+    else:
+        model = transformers.LlamaForCausalLM(transformers.LlamaConfig(
+            vocab_size=256, max_position_embeddings=args.seq,
+            hidden_size=args.hidden, num_hidden_layers=args.layers,
+            num_attention_heads=args.heads, num_key_value_heads=args.heads,
+            intermediate_size=args.ffn, use_cache=False))
+    model = model.train().to(
+        torch.bfloat16 if args.dtype == "bf16" else torch.float32)
+    if args.compile:
+        model = torch.compile(model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
     tokens = torch.randint(0, 256, (args.batch, args.seq + 1))
     times = []
@@ -52,10 +63,18 @@ def torch_side(args):
     print(args.batch * args.seq / statistics.median(times[2:]))
 
 
+def model_flags(args):
+    names = ["model", "dtype", "layers", "hidden", "heads", "seq", "batch",
+             "steps"] + ["ffn"] * (args.model == "llama")
+    return [part for name in names
+            for part in ("--" + name, str(getattr(args, name)))]
+
+
 def run_torch(args):
     command = [sys.executable, os.path.abspath(__file__), "--side", "torch"]
-    for name in ("layers", "hidden", "heads", "seq", "batch", "steps"):
-        command += ["--" + name, str(getattr(args, name))]
+    command += model_flags(args)
+    if args.compile:
+        command += ["--compile"]
     cores = args.cores.split(",")
     env = dict(os.environ, OMP_NUM_THREADS=str(len(cores)),
                OPENBLAS_CORETYPE="SkylakeX")
@@ -69,8 +88,7 @@ def run_ours(args, mesh, cores):
     with tempfile.NamedTemporaryFile(suffix=".json") as result:
         command = ["taskset", "-c", cores, args.train, "--mesh", mesh,
                    "--json", result.name, "--sample", "0"]
-        for name in ("layers", "hidden", "heads", "seq", "batch", "steps"):
-            command += ["--" + name, str(getattr(args, name))]
+        command += model_flags(args)
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL,
                        stderr=subprocess.DEVNULL)
         return json.load(open(result.name))["tokens_per_second"]
@@ -99,9 +117,14 @@ def main():
     parser.add_argument("--train", help="the program //:train")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--steps", type=int, default=15)
+    parser.add_argument("--model", choices=["gpt", "llama"], default="gpt")
+    parser.add_argument("--dtype", choices=["f32", "bf16"], default="f32")
+    parser.add_argument("--compile", action="store_true",
+                        help="torch.compile the model of transformers")
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--hidden", type=int, default=256)
     parser.add_argument("--heads", type=int, default=8)
+    parser.add_argument("--ffn", type=int, help="width of Llama's MLP")
     parser.add_argument("--seq", type=int, default=128)
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--cores", default="0",
@@ -112,6 +135,8 @@ def main():
                         help=argparse.SUPPRESS)
     parser.add_argument("--side", choices=["torch"], help=argparse.SUPPRESS)
     args = parser.parse_args()
+    # As //:train has it: 8/3 of the width, up to a multiple of 64.
+    args.ffn = args.ffn or -(-args.hidden * 8 // 3 // 64) * 64
     if args.side == "torch":
         torch_side(args)
         return
