@@ -2,7 +2,6 @@
 #include "dtensor/nn/text/chat_template.h"
 
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -88,14 +87,6 @@ ordered_json with_reasoning(ordered_json messages) {
   return messages;
 }
 
-std::string text_of(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  DT_CHECK(file.good(), "chat_template", "cannot read {}", path);
-  std::stringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
-
 }  // namespace
 
 struct ChatTemplate::Parts {
@@ -116,10 +107,10 @@ ChatTemplate ChatTemplate::from_pretrained(const std::string& dir) {
     return (std::filesystem::path(dir) / name).string();
   };
   const auto parts = std::make_shared<Parts>();
-  const std::string config = path("tokenizer_config.json");
-  const bool alone = std::filesystem::exists(path("chat_template.jinja"));
+  const std::string own = path("chat_template.jinja");
+  const bool alone = std::filesystem::exists(own);
   if (alone)
-    parts->templates.emplace("default", text_of(path("chat_template.jinja")));
+    parts->templates.emplace("default", text::read_file("chat_template", own));
   for (const char* name :
        {"special_tokens_map.json", "tokenizer_config.json"}) {
     if (!std::filesystem::exists(path(name))) continue;

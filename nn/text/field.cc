@@ -2,6 +2,8 @@
 #include "dtensor/nn/text/field.h"
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <fstream>
 #include <iterator>
 
@@ -37,10 +39,15 @@ void check_depth(std::string_view text, const std::string& path) {
 
 }  // namespace
 
-json read_json(const std::string& path) {
+std::string read_file(std::string_view where, const std::string& path) {
   std::ifstream file(path, std::ios::binary);
-  DT_CHECK(file.good(), "tokenizer", "cannot read {}", path);
-  const std::string text(std::istreambuf_iterator<char>(file), {});
+  DT_CHECK(file.good(), where, "cannot read {}: {}", path,
+           std::strerror(errno));
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+json read_json(const std::string& path) {
+  const std::string text = read_file("tokenizer", path);
   check_depth(text, path);
   try {
     return json::parse(text);

@@ -14,6 +14,8 @@
 
 namespace dtensor::nn::text {
 
+// A whole file; throws Error, headed by `where`, if it cannot be read.
+std::string read_file(std::string_view where, const std::string& path);
 // Reads a file; throws Error if it is not JSON, or if lists and objects nest
 // more than 64 deep.
 nlohmann::json read_json(const std::string& path);
