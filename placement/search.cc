@@ -88,7 +88,7 @@ class Search {
              "{} cannot become {}, because no steps lead to its partials; "
              "write a layout without partials",
              from_->to_string(), to_->to_string());
-    int64_t needed = (best.between + block - 1) / block;
+    const int64_t needed = best.between / block + (best.between % block != 0);
     if (needed > 1) {
       Way fits = attempt(1, block);
       for (int64_t k = 2; may_chunk;) {

@@ -222,7 +222,7 @@ CostTable table(std::vector<std::pair<int64_t, double>> axes) {
     t.axes.push_back(c);
   }
   // What lies between may be as large as it likes.
-  t.block_bytes = int64_t{1} << 40;
+  t.block_bytes = std::numeric_limits<int64_t>::max();
   return t;
 }
 
