@@ -71,6 +71,14 @@ class Talk {
       if (sentences++ == 0) sentence = err.substr(at, err.find('\n', at) - at);
   }
 
+  // Whether some had to be killed.
+  bool hung() const { return std::count(codes.begin(), codes.end(), 137) > 0; }
+  // Whether that was mpirun: once a process has said why it ends, mpirun is to
+  // end the others and itself. It may hang if they end before MPI has begun;
+  // and that of Open MPI 4.1.4 may not return from its PMIx_server_finalize
+  // (seen with gdb, in 2 of 560 tries).
+  bool mpirun_hung() const { return over_mpi() && hung() && sentences > 0; }
+
   std::vector<int> codes;  // of those waited for
   double seconds = 0;
   std::string err, sentence;  // the first of them
@@ -126,12 +134,7 @@ void sweep(int processes, const std::string& how, const std::string& flags,
     SCOPED_TRACE("process " + std::to_string(t.meddled) + " of " +
                  std::to_string(processes) + ", " + how + " at send " +
                  std::to_string(t.at) + "\n" + t.talk->err);
-    const bool hangs =
-        std::count(t.talk->codes.begin(), t.talk->codes.end(), 137) > 0;
-    // mpirun itself may hang when its processes end before MPI has begun.
-    const bool all_end =
-        over_mpi() && t.talk->sentences >= processes - (how == "stop");
-    EXPECT_TRUE(!hangs || all_end) << "it hangs";
+    EXPECT_EQ(t.talk->hung(), t.talk->mpirun_hung()) << "it hangs";
     check(*t.talk);
     ++tries;
     ++kinds[t.talk->sentence.empty() ? "no sentence"
@@ -163,7 +166,9 @@ void expect_ended(const Talk& talk) {
   EXPECT_EQ(ends, !talk.sentence.empty());
   for (int code : talk.codes) EXPECT_EQ(code != 0, ends);
   // The timeout is 1 s. MPI has 8 s to begin and 10 s to end.
-  EXPECT_LT(talk.seconds, over_mpi() ? 25 : 15);
+  if (!talk.mpirun_hung()) {
+    EXPECT_LT(talk.seconds, over_mpi() ? 25 : 15);
+  }
 }
 
 class MeddleTest : public ::testing::Test {
