@@ -5,8 +5,11 @@
 // MEDDLE_CALLS=mpi, the calls of MPI that other processes wait for. At its end
 // a process with MEDDLE=count says how many there were: "@sends N".
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstdio>
@@ -47,6 +50,15 @@ struct Meddling {
     return how == "flip";
   }
 };
+
+// As long as a process lives, it shares a lock on the file MEDDLE_LOCK, and the
+// file has a byte of it.
+[[maybe_unused]] const bool kLives = [] {
+  const int fd = open(variable("MEDDLE_LOCK").c_str(),
+                      O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+  return fd >= 0 && flock(fd, LOCK_SH) == 0 && write(fd, "x", 1) == 1;
+}();
+
 Meddling& meddling() {
   static Meddling m;
   return m;
