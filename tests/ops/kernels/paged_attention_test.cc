@@ -23,6 +23,8 @@ struct Case {
   int64_t heads = 0, kv_heads = 0, first_head = 0, first_kv_head = 0;
   // The pages of this call.
   int64_t first_page = 0, pages = kPages;
+  // Elements ahead of the first head of q, k and v, and behind each of k and v.
+  int64_t skew = 0, gap = 0;
 };
 
 // Pages in no order; requests 1 and 2 share their first two, and request 3 has
@@ -38,10 +40,13 @@ std::vector<int64_t> pages() {
   return list;
 }
 
-// lse: those of the queries, as the kernel stores them.
+// lse: those of the queries, as the kernel stores them. Heads begin at `skew`.
 std::vector<double> reference(const PagedAttention& a, const Elements& q,
                               const Elements& k, const Elements& v,
-                              std::vector<double>& lse) {
+                              int64_t skew, std::vector<double>& lse) {
+  const auto at = [&](const HeadsIn& x, int64_t i, int64_t h, int64_t e) {
+    return skew + h * x.strides[1] + i * x.strides[2] + e;
+  };
   lse.assign(static_cast<size_t>(a.hq * a.t), -HUGE_VAL);
   std::vector<double> out(static_cast<size_t>(a.t * a.hq * a.d));
   for (int64_t i = 0; i < a.t; ++i)
@@ -50,7 +55,7 @@ std::vector<double> reference(const PagedAttention& a, const Elements& q,
           (a.groups.first_head + h) * a.groups.kv_heads / a.groups.heads -
           a.groups.first_kv_head;
       std::vector<double> score;
-      std::vector<int64_t> at;
+      std::vector<int64_t> of;
       double sum = 0;
       for (int64_t p = 0; p <= a.position[i]; ++p) {
         if (a.window > 0 && p <= a.position[i] - a.window) continue;
@@ -60,18 +65,18 @@ std::vector<double> reference(const PagedAttention& a, const Elements& q,
         const int64_t slot = (page - a.first_page) * a.page + p % a.page;
         double x = 0;
         for (int64_t e = 0; e < a.d; ++e)
-          x += q[(i * a.hq + h) * a.d + e] * k[(slot * a.hkv + g) * a.d + e];
+          x += q[at(a.q, i, h, e)] * k[at(a.k, slot, g, e)];
         x *= a.scale;
         if (a.soft_cap != 0) x = a.soft_cap * std::tanh(x / a.soft_cap);
         score.push_back(x);
-        at.push_back(slot);
+        of.push_back(slot);
       }
       for (double x : score) sum += std::exp(x);
       lse[static_cast<size_t>(h * a.t + i)] = std::log(sum);
-      for (size_t j = 0; j < at.size(); ++j)
+      for (size_t j = 0; j < of.size(); ++j)
         for (int64_t e = 0; e < a.d; ++e)
           out[static_cast<size_t>((i * a.hq + h) * a.d + e)] +=
-              std::exp(score[j]) / sum * v[(at[j] * a.hkv + g) * a.d + e];
+              std::exp(score[j]) / sum * v[at(a.v, of[j], g, e)];
     }
   return out;
 }
@@ -87,20 +92,22 @@ void check(DType t, const Case& c) {
   a.row = c.row.data(), a.position = c.position.data();
   a.scale = 1 / std::sqrt(static_cast<double>(c.d));
   a.window = c.window, a.soft_cap = c.soft_cap;
-  const int64_t nq = a.t * a.hq * a.d, nk = a.slots * a.hkv * a.d;
-  const Elements q = Elements::random(t, nq, -2, 2, 1),
-                 k = Elements::random(t, nk, -2, 2, 2),
-                 v = Elements::random(t, nk, -1, 1, 3);
+  const int64_t nq = a.t * a.hq * a.d, pitch = a.d + c.gap,
+                nk = a.slots * a.hkv * pitch + c.skew;
+  Elements q = Elements::random(t, nq + c.skew, -2, 2, 1),
+           k = Elements::random(t, nk, -2, 2, 2),
+           v = Elements::random(t, nk, -1, 1, 3);
   Elements out(t, nq, 9);
-  a.q = {q.data(), {0, a.d, a.hq * a.d, 1}};
+  a.q = {q.at(c.skew), {0, a.d, a.hq * a.d, 1}};
   a.out = {out.data(), {0, a.d, a.hq * a.d, 1}};
-  a.k = {k.data(), {0, a.d, a.hkv * a.d, 1}};
-  a.v = {v.data(), {0, a.d, a.hkv * a.d, 1}};
+  a.k = {k.at(c.skew), {0, pitch, a.hkv * pitch, 1}};
+  a.v = {v.at(c.skew), {0, pitch, a.hkv * pitch, 1}};
   Elements lse(stat_of(t), a.hq * a.t, 9);
   a.lse = lse.data();
   run(a);
   std::vector<double> want_lse;
-  EXPECT_TRUE(near(out, reference(a, q, k, v, want_lse), 4 * tolerance(t)));
+  EXPECT_TRUE(
+      near(out, reference(a, q, k, v, c.skew, want_lse), 4 * tolerance(t)));
   for (size_t i = 0; i < want_lse.size(); ++i)
     if (const double got = lse[static_cast<int64_t>(i)]; got != want_lse[i]) {
       EXPECT_NEAR(got, want_lse[i], 5e-5) << i;
@@ -149,16 +156,67 @@ TEST(PagedAttentionTest, MatchesTheReference) {
     }
 }
 
+// Several parts of keys, and heads of keys with any number of query heads.
+TEST(PagedAttentionTest, GroupsOfHeadsAreTheReference) {
+  const std::vector<int64_t> rows = {1, 0, -1, 2, 3, -1},
+                             positions = {100, 0, 7, 64, 190, -1};
+  for (DType t : kFloats)
+    for (int64_t d : {40, 64, 80, 128, 256})
+      for (int64_t group : {1, 3, 4, 8}) {
+        SCOPED_TRACE(std::string(name(t)) + " d " + std::to_string(d) +
+                     ", groups of " + std::to_string(group));
+        check(t, {2 * group, 2, d, 16, rows, positions});
+      }
+}
+
+TEST(PagedAttentionTest, RowsMayBeginAnywhere) {
+  const std::vector<int64_t> rows = {1, -1, 3}, positions = {100, 7, 190};
+  for (DType t : kFloats)
+    for (int64_t group : {1, 3, 8})
+      for (const auto& [skew, gap] : {std::pair{1, 0}, {0, 1}, {8, 16}}) {
+        SCOPED_TRACE(std::string(name(t)) + " skew " + std::to_string(skew) +
+                     ", gap " + std::to_string(gap));
+        check(t, {.hq = 2 * group,
+                  .hkv = 2,
+                  .d = 32,
+                  .page = 16,
+                  .row = rows,
+                  .position = positions,
+                  .skew = skew,
+                  .gap = gap});
+      }
+}
+
+// More keys, and more queries, than are computed at once.
+TEST(PagedAttentionTest, LongTextsAreTheReference) {
+  const Case cases[] = {
+      {4, 2, 8, 400, {0, 3, 1}, {4790, 4799, 63}},
+      {2, 1, 8, 400, {0, 3, 1}, {4790, 4799, 63}, 4500, 2},
+      {2, 1, 8, 512, {0, 2}, {6143, 4200}},
+      {16, 1, 64, 400, repeated(1, 300), repeated(9, 300)},
+  };
+  for (DType t : kFloats)
+    for (const Case& c : cases) {
+      SCOPED_TRACE(std::string(name(t)) + " case " +
+                   std::to_string(&c - cases));
+      check(t, c);
+    }
+}
+
 // The bits of a query's result do not depend on the other requests.
 TEST(PagedAttentionTest, OtherRequestsChangeNoBits) {
   const std::vector<int64_t> table = pages();
   for (DType t : kFloats) {
-    const int64_t d = 40, h = 4, slots = kPages * 8;
-    Elements q = Elements::random(t, 3 * h * d);
+    const int64_t d = 40, h = 4, slots = kPages * 8, many = 1030;
+    Elements q = Elements::random(t, many * h * d);
+    std::vector<int64_t> position, row;
+    for (int64_t i = 0; i < many; ++i) {
+      position.push_back(i == 0 ? 50 : i == 1 ? 90 : 17);
+      row.push_back(i % 3);
+    }
     const Elements k = Elements::random(t, slots * 2 * d, -2, 2, 2),
                    v = Elements::random(t, slots * 2 * d, -2, 2, 3);
-    const auto attend = [&](std::vector<int64_t> row, int64_t first) {
-      const std::vector<int64_t> position = {50, 90, 17};
+    const auto attend = [&](const std::vector<int64_t>& row, int64_t first) {
       Elements out(t, std::ssize(row) * h * d);
       run(PagedAttention{.type = t,
                          .t = std::ssize(row),
@@ -179,9 +237,12 @@ TEST(PagedAttentionTest, OtherRequestsChangeNoBits) {
                          .position = position.data() + first});
       return out.doubles();
     };
-    const std::vector<double> all = attend({0, 1, 2}, 0);
-    EXPECT_EQ(attend({1}, 1), std::vector<double>(all.begin() + h * d,
-                                                  all.begin() + 2 * h * d));
+    const std::vector<double> alone = attend({1}, 1);
+    for (const auto& rows : {std::vector<int64_t>{0, 1, 2}, row}) {
+      const std::vector<double> all = attend(rows, 0);
+      EXPECT_EQ(alone, std::vector<double>(all.begin() + h * d,
+                                           all.begin() + 2 * h * d));
+    }
   }
 }
 
