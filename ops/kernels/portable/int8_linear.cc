@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products with weights of i8. On the host, few rows read each weight once.
+// Products with weights of i8. Few rows read each weight once, as it is.
 // Otherwise a piece of the weights at a time is widened for a matrix product:
 // its values are exact in every float type.
 #include <algorithm>
@@ -8,7 +8,9 @@
 #include "dtensor/ops/kernels/gemm.h"
 #include "dtensor/ops/kernels/portable/floats.h"
 #include "dtensor/ops/kernels/portable/portable_kernels.h"
-#ifndef __CUDACC__
+#ifdef __CUDACC__
+#include "dtensor/ops/kernels/portable/lane_sums.cuh"
+#else
 #include "dtensor/ops/kernels/cpu/dots.h"
 #endif
 
@@ -23,6 +25,81 @@ using portable::Scratch;
 
 #ifdef __CUDACC__
 constexpr int64_t kPiece = 1 << 25;  // weights that are widened at once
+
+// For m <= M rows. A block has a few rows of weights, which share what it reads
+// of x; each lane reads 16 of their weights at once.
+// REQUIRES: k is a multiple of 16, and x and the weights are aligned.
+template <int M, class S>
+void int8_dots(Stream s, const Int8Linear& a) {
+  using T = compute_t<S>;
+  constexpr int kLanes = 128, kRows = sizeof(T) > 4 ? 2 : 4,
+                kWarps = kLanes / portable::kWarp, kSums = M * kRows,
+                kBytes = 16, W = portable::kPack<S>;
+  portable::rows_of<kLanes, M == 8 ? 3 : 4>(
+      s, (a.n + kRows - 1) / kRows, kLanes,
+      DT_BODY(Row & row, int64_t r) {
+        const int64_t j0 = r * kRows;
+        const S* const x = static_cast<const S*>(a.x);
+        T* const of_warps = row.fast<T>();
+        row.each(kLanes, [&](int64_t index) {
+          const int lane = static_cast<int>(index) % portable::kWarp,
+                    warp = static_cast<int>(index) / portable::kWarp;
+          T sums[kSums] = {};
+          for (int64_t p = index * kBytes; p < a.k; p += kLanes * kBytes) {
+            portable::Pack<int8_t, kBytes> weights[kRows] = {};
+#pragma unroll
+            for (int j = 0; j < kRows; ++j)
+              if (j0 + j < a.n)
+                weights[j] =
+                    portable::load<kBytes>(a.weight + (j0 + j) * a.k + p);
+#pragma unroll
+            for (int b = 0; b < kBytes; b += W)
+#pragma unroll
+              for (int i = 0; i < M; ++i) {
+                if (i >= a.m) break;
+                const auto values = portable::load<W>(x + i * a.k + p + b);
+#pragma unroll
+                for (int w = 0; w < W; ++w)
+#pragma unroll
+                  for (int j = 0; j < kRows; ++j)
+                    sums[i * kRows + j] += portable::widened(values.v[w]) *
+                                           static_cast<T>(weights[j].v[b + w]);
+              }
+          }
+          const T sum = sum_over_lanes(sums, lane, portable::kWarp);
+          if (lane < kSums) of_warps[warp * kSums + lane] = sum;
+        });
+        row.each(kSums, [&](int64_t at) {
+          const int64_t i = at / kRows, j = j0 + at % kRows;
+          if (i >= a.m || j >= a.n) return;
+          T sum = 0;
+          for (int warp = 0; warp < kWarps; ++warp)
+            sum += of_warps[warp * kSums + at];
+          sum *= static_cast<const T*>(a.scale)[j];
+          if (a.bias)
+            sum += portable::widened(static_cast<const S*>(a.bias)[j]);
+          static_cast<S*>(a.y)[i * a.n + j] = portable::rounded<S>(sum);
+        });
+      },
+      kWarps * kSums * int64_t{sizeof(T)});
+}
+
+// Whether it computes the product.
+template <class S>
+bool few_rows(Stream s, const Int8Linear& a) {
+  if (a.m > 8 || a.k % 16 != 0 || !portable::aligned(a.weight, 16) ||
+      !portable::aligned(static_cast<const S*>(a.x), portable::kPack<S>))
+    return false;
+  if (a.m == 1)
+    int8_dots<1, S>(s, a);
+  else if (a.m == 2)
+    int8_dots<2, S>(s, a);
+  else if (a.m <= 4)
+    int8_dots<4, S>(s, a);
+  else
+    int8_dots<8, S>(s, a);
+  return true;
+}
 #else
 constexpr int64_t kPiece = 1 << 19;
 // As many rows as are better off without widened weights. Products of bf16 are
@@ -65,6 +142,9 @@ void finish(Stream s, const Int8Linear& a, int64_t j0, int64_t n, const T* p) {
 template <class S>
 void multiply(Stream s, const Kernels& kernels, const Int8Linear& a) {
   using T = compute_t<S>;
+#ifdef __CUDACC__
+  if (few_rows<S>(s, a)) return;
+#endif
   const int64_t m = a.m, k = a.k,
                 most = std::clamp<int64_t>(kPiece / std::max<int64_t>(1, k), 64,
                                            std::max<int64_t>(64, a.n));

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -399,31 +400,35 @@ TEST(EpilogueTest, RefusesIntegers) {
                Error);
 }
 
-// Few rows and many; ends of registers; more weights than are widened at once.
+// Few rows and many; ends of registers; more weights than are widened at once;
+// x or the weights in the middle of a register.
 TEST(Int8LinearTest, IsALoop) {
   for (DType t : kFloats)
-    for (int64_t m : {1, 2, 5, 8, 16, 17, 33})
-      for (const auto& [n, k] : {std::pair{1, 1},
-                                 {7, 5},
-                                 {66, 40},
-                                 {131, 64},
-                                 {5, 0},
-                                 {0, 5},
-                                 {70, 9001}})
+    for (int64_t m : {1, 2, 3, 4, 5, 8, 9, 16, 17, 33})
+      for (const auto& [n, k, skew, of_x] : {std::tuple{1, 1, 0, 0},
+                                             {7, 5, 0, 0},
+                                             {66, 40, 0, 0},
+                                             {131, 64, 0, 0},
+                                             {6, 48, 1, 0},
+                                             {6, 48, 0, 1},
+                                             {9, 2112, 0, 0},
+                                             {5, 0, 0, 0},
+                                             {0, 5, 0, 0},
+                                             {70, 9001, 0, 0}})
         for (bool with_bias : {false, true}) {
           if (k > 9000 && m != 1 && m != 17) continue;
           const DType wide = stat_of(t);
-          const Elements x = Elements::random(t, m * k, -1, 1, 1),
-                         w = Elements::random(DType::kI8, n * k, -127, 128, 2),
-                         scale = Elements::random(wide, n, 0.001, 0.01, 3),
+          Elements x = Elements::random(t, m * k + of_x, -1, 1, 1),
+                   w = Elements::random(DType::kI8, n * k + skew, -127, 128, 2);
+          const Elements scale = Elements::random(wide, n, 0.001, 0.01, 3),
                          bias = Elements::random(t, n, -1, 1, 4);
           Elements y(t, m * n, 9);
           run(Int8Linear{.type = t,
                          .m = m,
                          .n = n,
                          .k = k,
-                         .x = x.data(),
-                         .weight = static_cast<const int8_t*>(w.data()),
+                         .x = x.at(of_x),
+                         .weight = static_cast<const int8_t*>(w.at(skew)),
                          .scale = scale.data(),
                          .bias = with_bias ? bias.data() : nullptr,
                          .y = y.data()});
@@ -433,8 +438,8 @@ TEST(Int8LinearTest, IsALoop) {
             for (int64_t j = 0; j < n; ++j) {
               double sum = 0;
               for (int64_t p = 0; p < k; ++p)
-                sum += xs[static_cast<size_t>(i * k + p)] *
-                       ws[static_cast<size_t>(j * k + p)];
+                sum += xs[static_cast<size_t>(of_x + i * k + p)] *
+                       ws[static_cast<size_t>(skew + j * k + p)];
               want.push_back(sum * scale[j] + (with_bias ? bias[j] : 0));
             }
           const double terms = std::sqrt(static_cast<double>(k + 1)),
@@ -442,7 +447,8 @@ TEST(Int8LinearTest, IsALoop) {
                              : t == DType::kF32 ? 1e-6 * terms
                                                 : tolerance(t);
           ASSERT_TRUE(near(y, want, tol))
-              << name(t) << " " << m << "x" << n << "x" << k;
+              << name(t) << " " << m << "x" << n << "x" << k << " from " << skew
+              << ", " << of_x;
         }
 }
 
