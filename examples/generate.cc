@@ -177,7 +177,7 @@ int main(int argc, char** argv) {
       TextKind::kFile);
   a.text.add_to(program, "the most tokens to generate", 1);
   program.add("--batch", &a.texts, "the most texts that are continued at once",
-              1);
+              1, nn::EngineOptions::kMostTexts);
   program.add("--chunk", &a.chunk, "the most tokens of prompts in a step", 1);
   program.add("--no-cache", &a.no_cache,
               "compute the whole text again for each token");

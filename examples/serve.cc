@@ -105,13 +105,15 @@ int main(int argc, char** argv) {
               "after SIGTERM, how long texts may go on, in seconds, while new "
               "ones are refused");
   program.add("--batch", &a.engine.texts,
-              "the most texts that are continued at once", 1);
+              "the most texts that are continued at once", 1,
+              nn::EngineOptions::kMostTexts);
   program.add("--length", &a.engine.length,
               "the most tokens of a text, prompt included; 0: the model's "
               "longest sequence");
   program.add("--cache-tokens", &a.engine.cache_tokens,
               "the tokens of all texts that the cache is for; 0: --batch times "
-              "--length");
+              "--length",
+              0, nn::EngineOptions::kMostTokens);
   program.add("--chunk", &a.engine.chunk,
               "the most tokens of prompts in a step", 1);
   program.add("--max-requests", &a.most,
@@ -122,6 +124,11 @@ int main(int argc, char** argv) {
       [&] {
         a.model.check();
         a.dry.check(program);
+        for (const char* flag : {"--json", "--record", "--html"})
+          DT_CHECK(program.dry_run() || !program.given(flag), flag,
+                   "a server ends by a signal, so it has no result to write; "
+                   "leave out {}, or add --dry-run",
+                   flag);
         a.model.check_length(a.engine.length);
         DT_CHECK(a.drain <= examples::kLongestDrain, "--drain",
                  "{} s is more than {} s; write at most that", a.drain,

@@ -17,9 +17,6 @@
 namespace dtensor::nn {
 namespace {
 
-// The most tokens of a cache; more would overflow its sizes in bytes.
-constexpr int64_t kMostTokens = int64_t{1} << 40;
-
 CacheOptions cache_of(const LanguageModel& model, const EngineOptions& o) {
   const int64_t seq = model.config().seq;
   DT_CHECK(o.length <= seq, "generate",
@@ -31,9 +28,15 @@ CacheOptions cache_of(const LanguageModel& model, const EngineOptions& o) {
            "{} texts of {} tokens, in steps of {}, are asked for; write at "
            "least one of each (a length of 0 is the model's)",
            o.texts, o.length, o.chunk);
-  DT_CHECK(o.cache_tokens || o.texts <= kMostTokens / length, "generate",
+  constexpr int64_t kMost = EngineOptions::kMostTokens;
+  DT_CHECK(o.texts <= EngineOptions::kMostTexts &&
+               (o.cache_tokens || o.texts <= kMost / length),
+           "generate",
            "{} texts of {} tokens are more than a cache can have; write fewer",
            o.texts, length);
+  DT_CHECK(o.cache_tokens >= 0 && o.cache_tokens <= kMost, "generate",
+           "a cache of {} tokens is asked for; write 0 to {}", o.cache_tokens,
+           kMost);
   return {.tokens = o.cache_tokens ? o.cache_tokens : o.texts * length,
           .page = o.page,
           .texts = o.texts,

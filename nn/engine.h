@@ -15,6 +15,11 @@
 namespace dtensor::nn {
 
 struct EngineOptions {
+  // Limits of `texts`, and of the tokens of a cache: beyond them, sizes in
+  // bytes would overflow.
+  static constexpr int64_t kMostTexts = int64_t{1} << 20,
+                           kMostTokens = int64_t{1} << 40;
+
   int64_t texts = 8;  // the most that are continued at once
   // The most tokens of a text, prompt included; 0: config().seq.
   int64_t length = 0;

@@ -856,6 +856,17 @@ class Flags(unittest.TestCase):
                               text=True)
         self.assertEqual(done.returncode, 2)
         self.assertIn("[--drain] 10000000 s is more than 1000000 s", done.stderr)
+        for flags, why in (
+                (["--batch", "1000000000"],
+                 "[--batch] 1000000000 is too large; write a whole number of at most 1048576"),
+                (["--cache-tokens", "99999999999999"],
+                 "[--cache-tokens] 99999999999999 is too large"),
+                (["--json"], "[--json] a server ends by a signal, so it has no result to write"),
+                (["--html", "page.html"], "[--html] a server ends by a signal")):
+            done = subprocess.run([SERVE, "--model", MODEL, *flags], capture_output=True,
+                                  text=True, timeout=60)
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn(why, done.stderr)
         # Without a cache, a text may leave the sequence behind.
         done = subprocess.run([GENERATE, "--model", MODEL, "--prompt", "a", "--tokens", "65",
                                "--no-cache"], capture_output=True, text=True)
