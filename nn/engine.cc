@@ -144,6 +144,8 @@ void Engine::end(int64_t number, Finish why) {
     s->second.finish = why;
 }
 
+// Whether a running text is still reading a beginning that this prompt has,
+// too. If the prompt waits until that is in the cache, it is computed once.
 bool Engine::shares_soon(const TextRequest& r) const {
   // Its last token is never shared.
   const auto end = r.prompt.end() - 1;
@@ -183,6 +185,9 @@ void Engine::admit() {
 bool Engine::step() {
   admit();
   if (running_.empty()) return false;
+  // A step mixes texts that read their prompts with texts that draw a token.
+  // The chunk limits the tokens of prompts alone: these make a step long, and
+  // every text that draws waits for its end.
   std::vector<std::pair<const Text*, CacheStep::Part>> chosen;
   int64_t room = options_.chunk;
   for (const Text& t : running_) {

@@ -128,6 +128,9 @@ BoundRule attention_rule(std::string_view op, const std::vector<Shape>& shapes,
   return BoundRule(Rule(rule), shapes, op);
 }
 
+// At step i of the ring, every rank holds the keys of the rank that is i places
+// further on. So a step is a move between two layouts, which is planned,
+// counted and priced as any other.
 Dim passed_on(const Dim& keys, const Mesh& mesh, size_t steps) {
   std::vector<IntervalList> parts = parts_of(keys, mesh);
   std::rotate(parts.begin(), parts.begin() + static_cast<int64_t>(steps),
@@ -147,6 +150,8 @@ std::vector<size_t> ring_steps(const Dim& queries, const Dim& keys,
         return true;
     return false;
   };
+  // With a window, a query sees only the blocks near its own. All ranks leave
+  // out a step in which no rank sees a key: every rank takes part in a move.
   std::vector<size_t> steps;
   for (size_t i = 0; i < k.size(); ++i)
     if (i == 0 || !args.window || !aligned || sees(i)) steps.push_back(i);
@@ -238,7 +243,10 @@ AttentionCall::AttentionCall(Compute& c, size_t fixed)
     }
 }
 
-// Query head i uses key head floor(i kv_heads / heads).
+// Query head i uses key head floor(i kv_heads / heads). If ranks split both, a
+// rank may use key heads that another one holds: with more ranks than key
+// heads, several use the same. used_of() fetches them, held_of() returns their
+// gradients.
 IntervalList AttentionCall::used_heads(const Coord& at) const {
   IntervalList list;
   const Region queries = c_.decision.in[0]->region(at);
@@ -291,6 +299,8 @@ Tensor AttentionCall::held_of(const Tensor& dx, size_t step) {
       [&](const Coord& at) { return held(at, step); }, depend(step));
 }
 
+// The next block is on its way while this one is computed, so that a rank holds
+// two blocks at most.
 void AttentionCall::for_each_block(
     const std::function<void(const Block&)>& compute) {
   const Ring& ring = this->ring();
@@ -382,6 +392,10 @@ bool AttentionCall::one_block(const Block& block) {
   return ring().k.size() == 1 && block.keys.size() == 1;
 }
 
+// One block of keys and one range of queries: the kernel writes the outputs
+// itself. Otherwise the results of several calls are merged by their
+// log-sum-exp, in the order of the steps. That order depends on the layout
+// alone, so that every run has the same bits.
 void AttentionCall::forward() {
   check_allowed(ring(), false);
   const DType type = c_.in[0].dtype(), stat = kernels::stat_of(type);
@@ -414,6 +428,10 @@ void AttentionCall::forward() {
   }
 }
 
+// The gradients of a block's keys and values are sent straight to the rank that
+// owns the block, while the next block is computed. No rank then waits for the
+// sums of others, as it would if these travelled along the ring with the block;
+// and the owner adds the terms in the same order in every run.
 void AttentionCall::backward() {
   const Ring& ring = this->ring();
   check_allowed(ring, true);

@@ -55,6 +55,8 @@ class PagedAttentionOp : public Op {
     const Mesh& mesh = q.mesh();
     const int64_t heads = q.shape()[1];
     const Dim &slots = k.dim(0), &of_cache = k.dim(1);
+    // There is one candidate, and it never moves the cache, which is larger
+    // than all else by far: the queries go to the heads and pages of each rank.
     const std::vector<int> over = of_cache.split().axes();
     const KvHeads wanted =
         kv_heads_of(heads, args.kv_heads, Split::over(over), mesh);
@@ -71,7 +73,9 @@ class PagedAttentionOp : public Op {
     to.dims[0] = restricted(q.dim(0), mesh, ~(slots.axes() | of_cache.axes()));
     to.dims[1] = Dim(heads, Split::over(over));
     const Spec* queries = q.with(to);
-    // Each rank's term of the mean of the values.
+    // The result is a mean of values. A rank that has some of the pages knows
+    // its term of the mean, and the next operator decides when the terms are
+    // added.
     for (const int a : slots.split().axes())
       to.partials.push_back({a, ReduceOp::kSum});
     Layout rows = Layout::replicated(in[4].spec->shape());
@@ -155,6 +159,7 @@ class PagedAttentionOp : public Op {
     a.scale =
         args.scale != 0 ? args.scale : 1 / std::sqrt(static_cast<double>(a.d));
     a.window = args.window, a.soft_cap = args.soft_cap;
+    // A bad index would read another request's keys without a sign.
     const auto check = [&](const Tensor& ids, size_t input, int64_t n,
                            std::string_view what) {
       check_ids_in(c.context, name(), ids, *c.decision.in[input], n, -1,
@@ -178,7 +183,9 @@ class PagedAttentionOp : public Op {
 
  private:
   // The result of this rank's keys becomes its term of the result of all keys,
-  // which the ranks of a group hold in parts.
+  // which the ranks of a group hold in parts: it is scaled by the share of
+  // these keys in the sum of exp(score) over all keys. For this, ranks exchange
+  // one log-sum-exp for each query and head.
   static void to_term(Compute& c, const Tensor& result, const Tensor& lse,
                       const Split& parts) {
     const auto box = [&](const Coord& at, Interval ranks) {

@@ -32,8 +32,18 @@ struct Rank {
 // By mesh axis, see axis_choices().
 using AxisChoices = std::vector<std::vector<AxisChoice>>;
 
-// Branch and bound over the axes of a mesh, best first. REQUIRES: the arguments
-// of the constructor outlive it.
+// Branch and bound over the axes of a mesh, best first. A combination takes one
+// choice for each axis: with four axes and six choices there are 1,296, and
+// each would have every input's move planned. Two facts make the search cheap:
+//   - Combinations that do the same to an input have the same move of it. So
+//     there are few different moves (Leaf), and each is planned once.
+//   - A price is a sum. When the first axes are chosen, no combination of the
+//     others costs less than the sum of the cheapest leaf of each term, and of
+//     the work of a rank if all of them split it.
+// Until a move decides something, quick_plan()'s lower bound stands for it:
+// settle() plans moves only of combinations that are the cheapest so far.
+//
+// REQUIRES: the arguments of the constructor outlive it.
 class Candidates {
  public:
   Candidates(const BoundRule& rule, std::span<const OpInput> inputs,

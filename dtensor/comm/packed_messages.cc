@@ -37,6 +37,8 @@ void PackedMessages::reset(const Transfer& t, std::span<const int> peer_of,
     lists.resize(size);
     for (auto& list : lists) list.clear();
   };
+  // A process with several members of the group is one peer. It gets a piece
+  // once, however many of its members take it.
   clear(to_, index(peers));
   clear(from_, s_->has.size());
   clear(at_, s_->has.size());
@@ -62,6 +64,8 @@ void PackedMessages::reset(const Transfer& t, std::span<const int> peer_of,
   }
 }
 
+// The message of member m to this process has each region once, in the order of
+// regions. So the places of a taker's pieces follow from the pieces of all.
 int64_t PackedMessages::share(int m,
                               std::span<const PackedMessages* const> takers) {
   Pieces all;
@@ -130,6 +134,11 @@ void* PackedMessages::whole_from(int m) const {
   return whole(from_[index(m)], destination());
 }
 
+// An exchange is planned as pieces from member to member. all_gather() and
+// reduce_scatter() recognize the ones that a library has as a single
+// collective: equal parts that lie one after the other in the order of the
+// members. These need no packing, and the library knows a faster way than each
+// to each.
 std::optional<PackedMessages::Even> PackedMessages::all_gather() const {
   const int p = static_cast<int>(to_.size()), self = s_->self;
   const int other = (self + 1) % p;
