@@ -58,9 +58,10 @@ wheels=(
 )
 # Headers only, for any version of these.
 frontend=nvidia-cudnn-frontend==1.32.0
+# For any version, too; there are no wheels of 13.0's.
+disassembler=(nvidia-cuda-cuobjdump==13.5.37 nvidia-cuda-nvdisasm==13.5.37)
 find_cuda=$(dirname "$0")/third_party/find_cuda.sh
 wheels_folder=${XDG_DATA_HOME:-${HOME:-}/.local/share}/dtensor/cuda
-frontend_folder=${wheels_folder%/*}/cudnn-frontend
 
 usage() {
   cat <<TEXT
@@ -74,7 +75,8 @@ installed; otherwise it runs apt-get, as root or through sudo.
   --cuda     Also installs the CUDA toolkit with cuDNN and NCCL, if the build
              would find none: 1.2 GB of Python wheels from PyPI, which take
              1.7 GB in $wheels_folder;
-             and the headers of cudnn-frontend
+             the headers of cudnn-frontend; and cuobjdump with nvdisasm, for
+             //tests/cuda:sass_test
 TEXT
 }
 
@@ -136,13 +138,15 @@ install_cuda() {
   echo "setup.sh: CUDA is in $wheels_folder"
 }
 
-install_frontend() {
-  local work=$frontend_folder.new
-  fetch "$work" "$frontend"
-  mv "$work/wheels/include" "$work"
-  rm -rf "$work/venv" "$work/wheels" "$frontend_folder"
-  mv "$work" "$frontend_folder"
-  echo "setup.sh: cudnn-frontend is in $frontend_folder"
+# install_part NAME FOLDER WHEEL...: installs the wheels' FOLDER as part NAME,
+# where find_cuda.sh looks for it.
+install_part() {
+  local to=${wheels_folder%/*}/$1
+  fetch "$to.new" "${@:3}"
+  mv "$to.new/wheels/$2" "$to.new"
+  rm -rf "$to.new/venv" "$to.new/wheels" "$to"
+  mv "$to.new" "$to"
+  echo "setup.sh: $1 is in $to"
 }
 
 if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
@@ -153,7 +157,7 @@ fi
 if [[ $cuda ]]; then
   if found=$("$find_cuda" 2>&1); then
     echo "setup.sh: $(sed -n 's/^nvcc=//p' <<<"$found") is installed"
-    [[ $found == *note=* ]] || cuda=
+    [[ $found == *note=* || $found != *cuobjdump=* ]] || cuda=
   elif [[ ${CUDA_HOME:-} ]]; then
     echo "setup.sh: $found; unset CUDA_HOME to use another toolkit" >&2
     exit 1
@@ -175,4 +179,9 @@ else
   install_packages
 fi
 [[ ! $toolkit ]] || install_cuda
-[[ ! $cuda || $("$find_cuda") != *note=* ]] || install_frontend
+if [[ $cuda ]]; then
+  found=$("$find_cuda")
+  [[ $found != *note=* ]] || install_part cudnn-frontend include "$frontend"
+  [[ $found == *cuobjdump=* ]] ||
+    install_part cuda-disassembler nvidia/cu13/bin "${disassembler[@]}"
+fi

@@ -10,6 +10,7 @@ _CONFIG = """\
 HAS_CUDA = {has}
 STATUS = {status}
 NVCC = {nvcc}
+CUOBJDUMP = {cuobjdump}
 VERSION = {version}
 INCLUDES = {includes}
 ARCHITECTURES = {architectures}
@@ -75,6 +76,7 @@ def _cuda(repository):
     found = {
         "nvcc": [""],
         "version": [""],
+        "cuobjdump": [],
         "include": [],
         "library": [],
         "note": [],
@@ -107,6 +109,7 @@ def _cuda(repository):
         has = result.return_code == 0,
         status = repr(status),
         nvcc = repr(found["nvcc"][0]),
+        cuobjdump = repr("".join(found["cuobjdump"])),
         version = repr(found["version"][0]),
         includes = repr(found["include"]),
         architectures = repr(flags),

@@ -6,8 +6,9 @@
 # and the one that `./setup.sh --cuda` has installed.
 #
 # Prints lines NAME=VALUE: nvcc, version, an `include` for each folder, a
-# `library` for each file, and a `note` for an optional part that is missing. If
-# there is no toolkit, prints the reason to stderr and exits with 1.
+# `library` for each file, `cuobjdump` if there is one with nvdisasm beside it,
+# which it runs, and a `note` for an optional part that is missing. If there is
+# no toolkit, prints the reason to stderr and exits with 1.
 set -u
 
 # The first version with C++20.
@@ -32,7 +33,7 @@ first_with() {
 # describe HOME: prints the lines for the toolkit in HOME.
 describe() {
   local home=$1 version root header library folder file note=
-  local includes=() libraries=() header_folders=() library_folders=()
+  local includes=() libraries=() header_folders=() library_folders=() found
   version=$("$home/bin/nvcc" --version 2>&1 |
     sed -n 's/.*release.*, V\([0-9.]*\).*/\1/p')
   [[ $version ]] || missing "$home/bin/nvcc does not run" || return
@@ -76,6 +77,14 @@ describe() {
   echo "version=$version"
   printf '%s\n' "${includes[@]}" | sort -u | sed 's/^/include=/'
   printf 'library=%s\n' "${libraries[@]}"
+  # Only a test runs it.
+  found=$(command -v cuobjdump) && found=$(readlink -f "$found")
+  for folder in "$home/bin" ${found:+"${found%/*}"} \
+    "$installed/cuda-disassembler/bin"; do
+    [[ -x $folder/cuobjdump && -x $folder/nvdisasm ]] || continue
+    echo "cuobjdump=$folder/cuobjdump"
+    break
+  done
   [[ ! $note ]] || echo "note=$note"
 }
 

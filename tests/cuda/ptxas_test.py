@@ -13,11 +13,11 @@ is compared. This writes GOLDEN anew:
     UPDATE_GOLDEN=1 DTENSOR_CUDA_ARCHS=90-real bazel run //tests/cuda:ptxas_test
 """
 
-import difflib
 import os
 import re
-import subprocess
 import sys
+
+from kernel_golden import compare, demangled, launcher, not_compared
 
 SOURCES = ("boxes", "cross_entropy", "epilogue", "norm", "optim", "rotary", "rows")
 KERNEL = re.compile(
@@ -28,12 +28,6 @@ KERNEL = re.compile(
 )
 
 
-def launcher(kernel):
-    """The function of the source whose kernel it is, without its types."""
-    found = re.search(r"\(anonymous namespace\)::(\w+)", kernel)
-    return found.group(1) if found else re.split("[<(]", kernel)[0].split("::")[-1]
-
-
 def table(logs):
     found = []
     for path in logs:
@@ -41,13 +35,7 @@ def table(logs):
         if source in SOURCES:
             with open(path) as f:
                 found += [(source, *k) for k in KERNEL.findall(f.read())]
-    names = subprocess.run(
-        ["c++filt"],
-        input="\n".join(kernel[1] for kernel in found),
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout.splitlines()
+    names = demangled(kernel[1] for kernel in found)
     most = {}
     for (source, _, *numbers), name in zip(found, names):
         stack, stores, loads, registers = map(int, numbers)
@@ -63,25 +51,11 @@ def table(logs):
 
 
 def main():
-    status = os.environ["NVCC"]
-    if not re.match(r"nvcc 13\.0\.\d+ for sm_90(;|$)", status):
-        print(f"not compared: this is {status}")
+    if reason := not_compared():
+        print(reason)
         return 0
     golden, *logs = sys.argv[1:]
-    got = table(logs)
-    if os.environ.get("UPDATE_GOLDEN"):
-        tree = os.environ.get("BUILD_WORKSPACE_DIRECTORY", ".")
-        with open(os.path.join(tree, golden), "w") as f:
-            f.writelines(got)
-        return 0
-    with open(golden) as f:
-        want = f.readlines()
-    if got == want and got:
-        print(f"{len(got)} functions")
-        return 0
-    sys.stdout.writelines(difflib.unified_diff(want, got, golden, "ptxas", n=0))
-    print(f"{len(got)} functions; if this is meant: {__doc__.splitlines()[-1].strip()}")
-    return 1
+    return compare(golden, table(logs), __doc__.splitlines()[-1].strip())
 
 
 if __name__ == "__main__":

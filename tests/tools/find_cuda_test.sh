@@ -11,7 +11,8 @@ root=$PWD
 toolkit() {
   mkdir -p "$1"/{bin,include/nv,lib64}
   printf '#!/bin/bash\necho "Cuda compilation tools, release x, V%s"\n' "$2" >"$1/bin/nvcc"
-  chmod +x "$1/bin/nvcc"
+  touch "$1"/bin/{cuobjdump,nvdisasm}
+  chmod +x "$1"/bin/*
   touch "$1"/include/{cuda_runtime.h,nv/target,cublasLt.h,cudnn.h,nccl.h,cudnn_frontend.h} \
     "$1"/lib64/{libcublasLt.so.13,libcudnn.so.9,libnccl.so.2,libnvrtc.so.13,libcudart_static.a}
 }
@@ -27,6 +28,18 @@ want whole 0 "^nvcc=$PWD/whole/bin/nvcc$" at whole
 want version 0 '^version=13.0.88$' at whole
 want library 0 "^library=$PWD/whole/lib64/libcudnn.so.9$" at whole
 at whole | grep -q note && { echo "a note of what is there"; failures=$((failures + 1)); }
+
+# cuobjdump, with nvdisasm: of the toolkit, then on PATH, then setup.sh's.
+want cuobjdump 0 "^cuobjdump=$PWD/whole/bin/cuobjdump$" at whole
+toolkit half 13.0.88
+rm half/bin/nvdisasm
+at half | grep -q cuobjdump && { echo "cuobjdump without nvdisasm"; failures=$((failures + 1)); }
+mkdir -p data/dtensor
+cp -r whole data/dtensor/cuda-disassembler
+want cuobjdump-of-setup 0 "^cuobjdump=$PWD/data/dtensor/cuda-disassembler/bin/cuobjdump$" at half
+CUDA_HOME=$PWD/half want cuobjdump-on-path 0 "^cuobjdump=$PWD/whole/bin/cuobjdump$" \
+  find_cuda "$PWD/whole/bin:/usr/bin:/bin"
+rm -r data
 
 want none 1 "^no nvcc in CUDA_HOME=$PWD/none$" at none
 want no 1 '^no nvcc in CUDA_HOME=no$' env CUDA_HOME=no bash "$root/third_party/find_cuda.sh"
