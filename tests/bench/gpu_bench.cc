@@ -5,6 +5,7 @@
 // the same cases, which have the same names there.
 //
 //   bazel run -c opt //tests/bench:gpu_bench -- --help
+#include <dlfcn.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -65,7 +66,7 @@ struct Case {
   // torch's time says what is good.
   double goal;
   void (*run)(Bench&);
-  double most_us = 0;  // ours is to take at most so long, if not 0
+  double tuned_goal = goal;  // with --tune-gemm
 };
 
 // An operator is compared with one of these.
@@ -73,6 +74,7 @@ enum class Best : uint8_t {
   kAlgorithm,  // its products alone, each with cuBLASLt's fastest algorithm
   kCopy,       // a copy of as many bytes
   kBare,       // its kernels alone
+  kLaunch,     // a launch of a kernel that does nothing, by the driver
   kEager,      // the same without a CUDA graph
   kOneRank     // the whole of it on one rank
 };
@@ -84,6 +86,8 @@ std::string_view name(Best best) {
       return "a copy";
     case Best::kBare:
       return "its kernels";
+    case Best::kLaunch:
+      return "a bare launch";
     case Best::kEager:
       return "no graph";
     case Best::kOneRank:
@@ -121,6 +125,7 @@ class Bench {
     return x.set_requires_grad();
   }
   int64_t divide() const { return flags_.divide; }
+  bool is_gpu() const { return context_.device->kind() == Device::Kind::kCuda; }
   bool has_graphs() const { return context_.device->has_graphs(); }
   const Kernels& kernels() const { return kernels_of(*context_.device); }
   Stream stream() const { return context_.stream; }
@@ -165,12 +170,11 @@ class Bench {
     for (const auto& [what, n] : declined)
       notes += fmt::format(", {} x {} declined", n, what);
     std::string goal = case_.name.starts_with("G9") ? "none" : "torch's";
-    if (case_.most_us > 0)
-      goal = fmt::format("<= {:.1f} us: {}", case_.most_us,
-                         1e6 * seconds <= case_.most_us ? "met" : "missed");
-    else if (case_.goal > 0)
-      goal = fmt::format(">= {:.2f}: {}", case_.goal,
-                         ratio >= case_.goal ? "met" : "missed");
+    const double least_ratio =
+        flags_.options.tune_gemm ? case_.tuned_goal : case_.goal;
+    if (least_ratio > 0)
+      goal = fmt::format(">= {:.2f}: {}", least_ratio,
+                         ratio >= least_ratio ? "met" : "missed");
     fmt::print(
         "{:<32} {:.1f} us, {:.3f} of {} ({:.1f} us), {} of {}, {:.1f} "
         "MB{}; goal {}\n",
@@ -183,7 +187,7 @@ class Bench {
                      {"best", name(against)},
                      {"best_seconds", least},
                      {"ratio", ratio},
-                     {"goal", case_.goal},
+                     {"goal", least_ratio},
                      {"peak_bytes", peak},
                      {"declined", declined}});
   }
@@ -196,7 +200,7 @@ class Bench {
   // Computes products with the fastest algorithm that cuBLASLt proposes, as
   // --tune-gemm does.
   std::function<void()> tuned(std::function<void()> products) const {
-    if (context_.device->kind() != Device::Kind::kCuda) return products;
+    if (!is_gpu()) return products;
     return [this, products = std::move(products)] {
       CudaOptions fastest = flags_.options;
       fastest.tune_gemm = true;
@@ -222,7 +226,7 @@ class Bench {
  private:
   // By the libraries of a GPU.
   std::map<std::string, int64_t> declined_so_far() const {
-    if (context_.device->kind() != Device::Kind::kCuda) return {};
+    if (!is_gpu()) return {};
     return cuda_declined();
   }
   // Of one call, when there are so many, and the device does what they gave it.
@@ -319,22 +323,60 @@ void linear(Bench& b) {
       b.tuned([&] { forward(), dx(), dw(); }));
 }
 
+// The driver's launches of a kernel that does nothing, without the plugin and
+// CUDA's runtime.
+class BareLaunch {
+ public:
+  // On the calling thread's GPU, which has done some work already.
+  BareLaunch() {
+    driver_ = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    DT_CHECK(driver_, "bare launch", "CUDA's driver does not load: {}",
+             dlerror());
+    void* module = nullptr;
+    check(call<int(void**, const void*)>("cuModuleLoadData")(&module, kNothing),
+          "cuModuleLoadData");
+    check(call<int(void**, void*, const char*)>("cuModuleGetFunction")(
+              &nothing_, module, "nothing"),
+          "cuModuleGetFunction");
+    launch_ = call<Launch>("cuLaunchKernel");
+  }
+  void operator()(void* stream) const {
+    check(launch_(nothing_, 1, 1, 1, 64, 1, 1, 0, stream, nullptr, nullptr),
+          "cuLaunchKernel");
+  }
+
+ private:
+  using Launch = int(void* function, unsigned, unsigned, unsigned, unsigned,
+                     unsigned, unsigned, unsigned shared, void* stream,
+                     void** arguments, void** extra);
+  static constexpr char kNothing[] =
+      ".version 7.0\n.target sm_80\n.address_size 64\n"
+      ".visible .entry nothing() { ret; }\n";
+
+  template <class F>
+  F* call(const char* name) const {
+    auto* const found = reinterpret_cast<F*>(dlsym(driver_, name));
+    DT_CHECK(found, "bare launch", "CUDA's driver has no {}", name);
+    return found;
+  }
+  static void check(int status, const char* name) {
+    DT_CHECK(status == 0, "bare launch", "{} failed with status {}", name,
+             status);
+  }
+
+  void *driver_, *nothing_ = nullptr;  // as long as the process
+  Launch* launch_ = nullptr;
+};
+
 // The host's time of an operator that computes next to nothing.
 void host_cost(Bench& b) {
+  if (!b.is_gpu()) return b.skip("the device has no launches");
   const DistTensor x = b.random({8, 8}), y = b.random({8, 8});
   const NoGrad no_grad;
-  const Tensor out = Tensor::empty({8, 8}, x.dtype());
-  kernels::Binary sum{
-      .index = fn::index_of<fn::Add>,
-      .of = {
-          .type = x.dtype(), .shape = {64}, .strides = {Shape{1}, Shape{1}}}};
+  x + y;  // the GPU is this thread's
+  const BareLaunch launch;
   b.compare(
-      64.0, Best::kBare, [&] { x + y; },
-      [&] {
-        sum.of.in = {x.local().data(), y.local().data()};
-        sum.of.out = out.mutable_data();
-        b.kernels().run(b.stream(), sum);
-      });
+      64.0, Best::kLaunch, [&] { x + y; }, [&] { launch(b.stream().handle); });
 }
 
 // A small model's training step, replayed and as it is.
@@ -696,16 +738,16 @@ void int8_weights(Bench& b) {
 }
 
 constexpr Case kCases[] = {
-    {"G1/feed-forward", 0.98, feed_forward},
-    {"G1/linear-2048-forward", 0.98, linear<2048, false>},
-    {"G1/linear-2048-both", 0.98, linear<2048, true>},
-    {"G1/linear-4096-forward", 0.98, linear<4096, false>},
-    {"G1/linear-4096-both", 0.98, linear<4096, true>},
-    {"G1/linear-8192-forward", 0.98, linear<8192, false>},
-    {"G1/linear-8192-both", 0.98, linear<8192, true>},
-    {"G1/linear-16384-forward", 0.98, linear<16384, false>},
-    {"G1/linear-16384-both", 0.98, linear<16384, true>},
-    {"G2/add", 0, host_cost, 2.5},
+    {"G1/feed-forward", 0.95, feed_forward, 0.99},
+    {"G1/linear-2048-forward", 0.95, linear<2048, false>, 0.99},
+    {"G1/linear-2048-both", 0.95, linear<2048, true>, 0.99},
+    {"G1/linear-4096-forward", 0.95, linear<4096, false>, 0.99},
+    {"G1/linear-4096-both", 0.95, linear<4096, true>, 0.99},
+    {"G1/linear-8192-forward", 0.95, linear<8192, false>, 0.99},
+    {"G1/linear-8192-both", 0.95, linear<8192, true>, 0.99},
+    {"G1/linear-16384-forward", 0.95, linear<16384, false>, 0.99},
+    {"G1/linear-16384-both", 0.95, linear<16384, true>, 0.99},
+    {"G2/add", 1 / 1.15, host_cost},
     {"G2/step", 2, small_step},
     {"G3/residual-norm", 0.88, residual_norm},
     {"G3/swiglu", 0.88, gated},
@@ -723,8 +765,8 @@ constexpr Case kCases[] = {
     {"G8/adamw", 0.88, adamw},
     {"G9/generate-1", 0, generation<1>},
     {"G9/generate-32", 0, generation<32>},
-    {"G9/paged-attention", 0, paged},
-    {"G9/int8-linear", 0, int8_weights}};
+    {"G9/paged-attention", 0.5, paged},
+    {"G9/int8-linear", 0.5, int8_weights}};
 
 // Those of "G1,G3/swiglu", in the order that they have here.
 std::vector<const Case*> chosen(const std::string& text) {
