@@ -15,8 +15,8 @@ nine minutes and continues after an item that fails or hangs:
 
   1  does it work, and how fast is it: attention, kernels, two trainings beside
      the CPU's losses, texts beside the CPU's tokens, every case of the benchmark
-  2  is all of it right: every operator, all trainings, CUDA graphs, NCCL, CUDA's
-     sanitizer
+  2  is all of it right: CUDA graphs, NCCL's processes, every operator, all
+     trainings, CUDA's sanitizer
   3  how fast are others: torch beside each case, tuned products, other numbers
      of ranks, and a profile of the slowest cases
 
@@ -388,28 +388,28 @@ properties() {
   return "$status"
 }
 
-# trained ENVIRONMENT... -- FLAG...: runs a short training.
-trained() {
-  local environment=()
-  while [[ $1 != -- ]]; do environment+=("$1") && shift; done
-  shift
-  limited env "${environment[@]}" "$here/bin/train" --text "$here/text" --steps 20 \
-    --layers 2 --hidden 48 --heads 6 --seq 32 --sample 0 "$@"
+# The command of a short training, of $steps or 20 steps.
+training=()
+train_of() {
+  training=("$here/bin/train" --text "$here/text" --steps "${steps:-20}"
+    --layers 2 --hidden 48 --heads 6 --seq 32 --sample 0 "$@")
 }
 
-# losses MESH DTYPE DEVICE [FLAG...]: trains, and writes the losses to a file,
-# one on each line. Without flags, ranks share a GPU. Uses the variables in
-# `environment`, if it is set.
+# losses MESH DTYPE DEVICE [FLAG...]: trains, and keeps the losses. Without flags,
+# ranks share a GPU.
 losses() {
-  local json=$logs/train.json file=$logs/losses_$1_$2_$3.txt
   local flags=("${@:4}")
   ((${#flags[@]})) || flags=(--ranks-per-gpu 4)
   if [[ $3 == cuda ]]; then flags=(--device cuda "${flags[@]}"); else flags=(); fi
-  trained "${environment[@]}" -- --mesh "$1" --dtype "$2" "${flags[@]}" \
-    --json "$json" || return
-  tr '\n' ' ' <"$json" | sed 's/.*"losses": *\[\([^]]*\)\].*/\1/' |
-    grep -Eo -- '-?[0-9]+\.[0-9]+(e[-+]?[0-9]+)?' >"$file"
-  rm "$json"
+  train_of --mesh "$1" --dtype "$2" "${flags[@]}" --json "$logs/train.json"
+  limited "${training[@]}" && keep_losses "$1" "$2" "$3"
+}
+# keep_losses MESH DTYPE DEVICE: writes the losses of train.json to a file, one on
+# each line.
+keep_losses() {
+  tr '\n' ' ' <"$logs/train.json" | sed 's/.*"losses": *\[\([^]]*\)\].*/\1/' |
+    grep -Eo -- '-?[0-9]+\.[0-9]+(e[-+]?[0-9]+)?' >"$logs/losses_$1_$2_$3.txt"
+  rm "$logs/train.json"
 }
 
 # train MESH DTYPE TOLERANCE [FLAG...]: trains on the GPU, and compares the
@@ -448,7 +448,8 @@ prompts() {
 generate() {
   local model=$work/model ids=$work/prompts.safetensors on
   if [[ ! -e $ids ]]; then
-    trained -- --mesh dp=1 --dtype f32 --save "$model" && prompts >"$ids" || return
+    train_of --mesh dp=1 --dtype f32 --save "$model"
+    limited "${training[@]}" && prompts >"$ids" || return
   fi
   for on in cpu "cuda --ranks-per-gpu 4"; do
     # shellcheck disable=SC2086
@@ -460,32 +461,65 @@ generate() {
   cmp "$logs"/tokens.{cpu,cuda} || { figure="other tokens than the CPU's" && return 1; }
 }
 
-# Two processes on one GPU. Each claims to be on another machine, which NCCL may
-# refuse, or hang on.
-nccl_processes() {
-  cpu_losses dp=2 f32 || return
-  local meet refused status environment flags
-  meet=$(mktemp -d)
-  environment=(WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 NCCL_SOCKET_IFNAME=lo
-    NCCL_P2P_DISABLE=1
-    NCCL_SHM_DISABLE=1 "CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES:-0}")
-  flags=(--rendezvous "$meet/at" --timeout 30)
-  trained "${environment[@]}" RANK=1 LOCAL_RANK=1 NCCL_HOSTID=b -- \
-    --mesh dp=2 --dtype f32 \
-    --device cuda "${flags[@]}" >"$meet/second" 2>&1 &
-  environment+=(RANK=0 LOCAL_RANK=0 NCCL_HOSTID=a)
-  losses dp=2 f32 cuda "${flags[@]}" >"$meet/first" 2>&1
+# begin_processes N FLAG...: trains by N processes of one rank each, all on one
+# GPU. NCCL refuses that of processes of one machine, so each claims to be on
+# another. The folder `meet` gets the output and the id of each.
+meet=""
+begin_processes() {
+  local n=$1 i json=(--json "$logs/train.json")
+  meet=$(mktemp -d "$logs/processes.XXXXXX")
+  train_of --device cuda --rendezvous "$meet/at" --timeout 30 "${@:2}"
+  for ((i = 0; i < n; i++)); do
+    # The process that a signal has to reach is not that of `timeout`.
+    # shellcheck disable=SC2016
+    begin env WORLD_SIZE="$n" LOCAL_WORLD_SIZE="$n" RANK="$i" LOCAL_RANK="$i" \
+      NCCL_HOSTID="host$i" NCCL_SOCKET_IFNAME=lo NCCL_P2P_DISABLE=1 \
+      NCCL_SHM_DISABLE=1 CUDA_VISIBLE_DEVICES="${one_gpu%%,*}" \
+      bash -c 'echo $$ >"$0" && exec "$@"' "$meet/process.$i" "${training[@]}" "${json[@]}" \
+      >"$meet/rank.$i" 2>&1
+    json=()  # the first writes it
+  done
+}
+one_gpu=${CUDA_VISIBLE_DEVICES:-0}
+
+# refused: whether NCCL takes no two ranks on one GPU here.
+refused() {
+  cat "$meet"/rank.*
+  grep -q 'Duplicate GPU' "$meet"/rank.* || return
+  figure="NCCL refuses two ranks on one GPU, whatever NCCL_HOSTID is"
+}
+
+# processes MESH [FLAG...]: trains by a process for each rank, and compares the
+# losses with the CPU's.
+processes() {
+  local n=1 size status
+  for size in ${1//,/ }; do n=$((n * ${size#*=})); done
+  cpu_losses "$1" f32 || return
+  begin_processes "$n" --mesh "$1" --dtype f32 "${@:2}"
+  ended
   status=$?
-  wait $!
-  cat "$meet/first" "$meet/second"
-  refused=$(grep -h -m 1 'Duplicate GPU' "$meet/first" "$meet/second")
-  rm -r "$meet"
-  if [[ $refused ]]; then
-    figure="NCCL refuses two ranks on one GPU, whatever NCCL_HOSTID is"
-    return 77
-  fi
+  ! refused || return 77
   ((status == 0)) || return "$status"
-  compare dp=2 f32 1e-4
+  keep_losses "$1" f32 cuda && compare "$1" f32 1e-4
+}
+
+# Of two processes that train, one is killed: the other has to end, and to say why.
+killed_process() {
+  local first status start
+  steps=1000000 begin_processes 2 --mesh tp=2 --dtype f32
+  first=${running[0]}
+  until grep -q '^step 1/' "$meet/rank.0" || ! kill -0 "$first"; do sleep 0.2; done
+  kill -KILL "$(<"$meet/process.1")"
+  start=$EPOCHREALTIME
+  wait "$first"
+  status=$?
+  start=$(awk "BEGIN { printf \"%.1f\", $EPOCHREALTIME - $start }")
+  ended
+  ! refused || return 77
+  ((status != 124 && status != 137)) || return "$status"
+  figure="the other ended $start s later: $(grep -m 1 'rank 1 failed' "$meet/rank.0")"
+  grep -q '^step 1/' "$meet/rank.0" || figure="ended before the first step"
+  ((status)) && [[ $figure == *"rank 1 failed"* ]]
 }
 
 # tool NAME: prints the path of one of CUDA's tools, or why there is none.
@@ -525,17 +559,71 @@ bench() {
   return "$status"
 }
 
-# torch CASE: ours, and torch's beside it, with the libraries that torch finds.
-torch() {
-  if ! limited env LD_LIBRARY_PATH="$callers_path" python3 -c 'import torch; assert torch.cuda.is_available()'; then
-    figure="python3 has no torch with CUDA"
-    return 77
+# One process of torch, with the libraries that torch finds, takes its times of
+# all cases of a leg: to start and to compile takes longer than to measure. It ends
+# with a case that fails or hangs, and the next case starts another.
+torch_process="" to_torch="" from_torch="" no_torch=""
+
+# torch_says WORD: prints what the process says until it says WORD.
+torch_says() {
+  local line part="" status
+  while ((SECONDS < deadline)); do
+    IFS= read -r -t 1 -u "$from_torch" line
+    status=$?
+    part+=$line
+    if ((status == 0)); then
+      [[ $part != "$1" ]] || return 0
+      printf '%s\n' "$part"
+      part=""
+    elif ((status <= 128)); then  # it has ended
+      end_torch
+      return
+    fi
+  done
+  kill "$torch_process"
+  end_torch
+  return 124
+}
+# Waits for the end of the process, if there is one; fails, with its status if
+# that is not 0.
+end_torch() {
+  local status
+  [[ $torch_process ]] || return
+  exec {to_torch}>&- {from_torch}<&-
+  wait "$torch_process"
+  status=$?
+  torch_process=""
+  return $((status ? status : 1))
+}
+begin_torch() {
+  local left=$((within - SECONDS + started)) status
+  [[ ! $torch_process ]] || return 0
+  if [[ ! $no_torch ]]; then
+    coproc TORCH { LD_LIBRARY_PATH=$callers_path exec timeout -k 5 "$left" \
+      python3 "$here/gpu_bench.py" --serve 2>&1; }
+    torch_process=$TORCH_PID
+    # bash would close its own when the process ends, also if unread.
+    exec {to_torch}>&"${TORCH[1]}"- {from_torch}<&"${TORCH[0]}"-
+    torch_says ready
+    status=$?
+    ((status)) || return 0
+    no_torch="python3 has no torch with CUDA"
+    ((status == 77 || status == 127)) || no_torch="torch does not start: status $status"
   fi
-  bench "$1" || return
-  limited env LD_LIBRARY_PATH="$callers_path" python3 "$here/gpu_bench.py" \
-    --cases "$1" --against "$(file_of "$1").json" \
-    --json "$(file_of "$1").torch.json" >"$logs/last"
-  local status=$?
+  figure=$no_torch
+  return 77
+}
+
+# torch CASE: ours, and torch's beside it.
+torch() {
+  local status file
+  file=$(file_of "$1")
+  begin_torch && bench "$1" || return
+  trap '' PIPE
+  printf '%s\t%s\t%s\n' "$1" "$file.json" "$file.torch.json" >&"$to_torch"
+  trap - PIPE
+  torch_says "done" >"$logs/last"
+  status=$?
   cat "$logs/last"
   row_of "$1"
   return "$status"
@@ -556,7 +644,9 @@ profile() {
   [[ $json ]] || { figure="no case has run in this leg" && return 77; }
   name=$(sed -n 's/.*"case": "\([^"]*\)".*/\1/p' "$json")
   figure=$name
-  limited "$found" --section SpeedOfLight --section LaunchStats --section Occupancy \
+  # The clocks stay as they are: a machine that is lent has to be given back so, and
+  # ratios are those of its clocks. The first launches fill the case's tensors.
+  limited "$found" --clock-control none --section SpeedOfLight --section LaunchStats --section Occupancy \
     --section MemoryWorkloadAnalysis --section WarpStateStats \
     --launch-count 60 "$here/bin/gpu_bench" --device cuda --cases "$name" --rounds 0
 }
@@ -590,7 +680,7 @@ leg_1() {
   done
   for name in dp=2 tp=2; do item "train $name f32" 40 train $name f32 1e-4; done
   item "generate" 40 generate
-  for name in $(cases G9 G2 G3 G8 G7 G1 G4 G5); do
+  for name in $(cases G2 G3 G8 G7 G1 G4 G5 G9); do
     item "bench $name" 40 bench "$name"
   done
   for name in $(cases G6); do
@@ -603,8 +693,19 @@ leg_2() {
   local name mesh
   item device 30 device
   item libraries 30 libraries
+  # First, things that no stand-in shows.
+  for mesh in tp=2 dp=2,tp=2 dp=2 tp=3; do
+    item "train $mesh f32 in a graph" 25 train "$mesh" f32 1e-4 --ranks-per-gpu 4 --cuda-graph
+  done
+  for mesh in tp=2 dp=2,tp=2; do
+    item "train $mesh f32, processes" 40 processes "$mesh"
+    item "train $mesh f32, processes in graphs" 40 processes "$mesh" --cuda-graph
+  done
+  item "a killed process" 40 killed_process
   # Of each test, only the half that uses the GPU.
   item proof 180 shards 4 ops.proof_device_test --gtest_filter='*Gpu*'
+  # Without what needs an mpirun that fits the bundle's libraries.
+  item "NCCL" 60 test_of dtensor.comm.nccl_gpu_test --gtest_filter='-*AsDoProcesses*'
   item pairs 60 shards 4 dtensor.redistribute_pairs_test --gtest_filter='Gpu/*'
   item "device's memory and streams" 60 test_of dtensor.device.cuda.cuda_device_test
   item boxes 60 test_of dtensor.device.portable.boxes_test
@@ -616,12 +717,10 @@ leg_2() {
   for mesh in dp=2 tp=2 tp=3 dp=2,tp=2; do
     item "train $mesh f64" 25 train "$mesh" f64 1e-9
     item "train $mesh f32" 25 train "$mesh" f32 1e-4
-    item "train $mesh f32 in a graph" 25 train "$mesh" f32 1e-4 --ranks-per-gpu 4 --cuda-graph
   done
   item "train dp=1 f32 with NCCL" 40 train dp=1 f32 1e-4 --backend nccl
-  # Without what needs an mpirun that fits the bundle's libraries.
-  item "NCCL" 60 test_of dtensor.comm.nccl_gpu_test --gtest_filter='-*AsDoProcesses*'
-  for name in memcheck racecheck; do
+  # Streams run at once only on a GPU, so that races come first.
+  for name in racecheck memcheck; do
     # Kernels that use shared memory.
     for mesh in reduce rows select training; do
       item "$name $mesh" 60 sanitizer $name ops.kernels.${mesh}_gpu_test
@@ -632,7 +731,6 @@ leg_2() {
     item "$name device" 60 sanitizer $name dtensor.device.cuda.cuda_device_test \
       --gtest_filter='-*NoMore*:*OtherStreamsFreed:*Later*'
   done
-  item "train dp=2 f32, 2 processes" 60 nccl_processes
 }
 
 leg_3() {
@@ -642,6 +740,7 @@ leg_3() {
   for name in $(cases G4 G3 G8 G7 G5 G1 G2); do
     item "torch $name" 60 torch "$name"
   done
+  end_torch
   for n in 1 2 3 4; do item "profile of the slowest, $n" 40 profile "$n"; done
   for name in $(cases G1); do
     item "bench $name tuned" 30 bench "$name" --tune-gemm
@@ -666,7 +765,7 @@ out=$(cd "$out" && pwd)
 work=$(mktemp -d)
 any="" failed="" logs=""
 # A leg that is ended also has the output of the item that was running.
-trap '((!${#running[@]})) || kill "${running[@]}"; [[ ! $logs ]] || archive; rm -rf "$work"' EXIT
+trap 'kill "${running[@]}" $torch_process 2>/dev/null; [[ ! $logs ]] || archive; rm -rf "$work"' EXIT
 trap 'exit 143' TERM
 trap 'exit 130' INT
 for leg in "${legs[@]}"; do

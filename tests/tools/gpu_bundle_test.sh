@@ -4,7 +4,7 @@
 # run.sh, on a bundle of stand-ins.
 set -u
 
-tools=$PWD/tools
+tools=$PWD/tools tests=$PWD/tests
 . tests/want.sh
 
 bundle() { CUDA_HOME=$PWD/${cuda:-none} "$tools/gpu_bundle.sh" "$@"; }
@@ -79,6 +79,7 @@ want no-rest 2 '' ls y.tar.gz y.tar.gz.part
 # ---------------------------------------------------------------------------
 mkdir -p b/bin b/lib/fallback
 cp "$tools/gpu_bundle_run.sh" b/run.sh
+cp "$tests/bench/gpu_bench.py" b
 touch b/cuda_libraries
 echo 'commit 1' >b/built
 
@@ -104,13 +105,18 @@ ratio=0.9
 [[ ! ${json:-} ]] || printf '[{\n "case": "%s",\n "ratio": %s\n}]\n' "$name" $ratio >"$json"
 echo "$name    12.5 us, 0.900 of a copy; goal >= 0.88: met"
 SH
+# A process of several that is to train for long notices that another is killed.
 program train <<'SH'
-end=2.5 device=cpu
+end=2.5 device=cpu mesh="" graph=""
 while (($#)); do
   [[ $1 == --device ]] && device=$2
   [[ $1 == --ranks-per-gpu ]] && sharing=1
   [[ $1 == nccl ]] && nccl=1
   [[ $1 == --json ]] && json=$2
+  [[ $1 == --mesh ]] && mesh=$2
+  [[ $1 == --cuda-graph ]] && graph=" graph"
+  [[ $1 == --steps ]] && steps=$2
+  [[ $1 == --rendezvous ]] && at=$2
   shift
 done
 [[ $device == cuda || ! ${sharing:-} ]] || exit 2
@@ -118,8 +124,19 @@ done
 [[ ! ${json:-} ]] ||
   { echo '{"losses": ['; for i in {1..19}; do echo "5.$i,"; done; echo "$end"; echo '],"norms": [1.5]}'; } >"$json"
 [[ ! ${sharing:-} || ! ${nccl:-} ]] || exit 2
-[[ ! ${NCCL_HOSTID:-} ]] || echo "$RANK of $WORLD_SIZE, $NCCL_HOSTID" >>processes
-[[ ! ${NCCL_HOSTID:-} || $FAKE_GPU != one ]] || { echo 'Duplicate GPU detected'; exit 1; }
+[[ ${NCCL_HOSTID:-} ]] || exit 0
+echo "$mesh$graph: $RANK/$LOCAL_RANK of $WORLD_SIZE/$LOCAL_WORLD_SIZE, $NCCL_HOSTID, GPU $CUDA_VISIBLE_DEVICES" >>processes
+[[ $FAKE_GPU != one ]] || { echo 'Duplicate GPU detected'; exit 1; }
+((steps > 20)) || exit 0
+echo $$ >"$at.$RANK"
+((RANK == 0)) || exec sleep 60
+[[ $FAKE_GPU != early ]] || { echo '[run] rank 1 failed: it is not there'; exit 1; }
+until [[ -s $at.1 ]]; do sleep 0.01; done
+echo 'step 1/1000000  loss 5.1' >&2
+while kill -0 "$(<"$at.1")"; do sleep 0.01; done
+[[ $FAKE_GPU != deaf ]] || { echo deaf; touch hanging; exec sleep 60; }
+[[ $FAKE_GPU == mute ]] || echo '[run] rank 1 failed: its connection has ended'
+exit 1
 SH
 program generate <<'SH'
 [[ $* == *int8* && $* == *cuda* && ${FAKE_GPU:-} == wrong ]] && echo '0: 8 9' || echo '0: 7 9'
@@ -178,20 +195,39 @@ done
 want saved 0 '^properties$' in_archive 1 cudnn_device.json
 want case 0 '"case": "G3/case"' in_archive 1 G3_case.json
 for line in 'train tp=3 f32 in a graph +passed .*  20 losses' \
+  'a killed process +passed .*  the other ended [0-9.]+ s later: \[run\] rank 1 failed: its conn' \
   'train dp=1 f32 with NCCL +passed .*  20 losses' 'proof +passed .*  12 cases' \
   'conformance +passed .*  12 passed, 0 failed, 0 skipped' \
-  'train dp=2 f32, 2 processes +passed .*  20 losses' 'memcheck rows +skipped .*  no compute-sanitizer'; do
+  'train tp=2 f32, processes +passed .*  20 losses' \
+  'train dp=2,tp=2 f32, processes in graphs +passed .*  20 losses' 'memcheck rows +skipped .*  no compute-sanitizer'; do
   want "leg 2's $line" 0 "^$line" in_archive 2 table.txt
 done
 for line in 'torch G4/case +skipped .*  python3 has no torch' 'bench G1/case tuned +passed' \
   'bench G6/case tp=8 +passed'; do
   want "leg 3's $line" 0 "^$line" in_archive 3 table.txt
 done
-want other-hosts 0 '^0a1b$' \
-  bash -c "sort processes | sed 's/ of 2, //' | tr -d '\n' && echo"
+# All of them have one GPU and a machine of their own, as far as NCCL knows.
+for mesh in "tp=2 2" "tp=2_graph 2" "dp=2,tp=2 4" "dp=2,tp=2_graph 4"; do
+  n=${mesh#* } mesh=${mesh% *}
+  for ((i = 0; i < n; i++)); do
+    want "rank $i of $mesh" 0 "^${mesh/_/ }: $i/$i of $n/$n, host$i, GPU 0$" cat processes
+  done
+done
+# A leg begins with these, so that they are not what is cut off.
+want first 0 '^train tp=2 f32 in a graph|train tp=2 f32, processes|a killed process|proof$' \
+  bash -c "tar -xzOf gpu_logs/leg2.tar.gz leg2/table.txt | grep -oE '^(train tp=2 f32 in a graph|train tp=2 f32, processes|a killed process|proof) ' | sed 's/ $//' | paste -sd '|'"
+want half-visible 0 '^tp=2: 1/1 of 2/2, host1, GPU 3$' \
+  bash -c 'CUDA_VISIBLE_DEVICES=3,5 b/run.sh --leg 2 --only "train tp=2 f32, processes" && cat processes'
 export FAKE_GPU=one
-want refused 0 '^train dp=2 f32, 2 processes +skipped .*  NCCL refuses two ranks' \
+want refused 0 '^train tp=2 f32, processes +skipped .*  NCCL refuses two ranks' \
   run --only '*processes'
+want refused-killed 0 '^a killed process +skipped .*  NCCL refuses two ranks' run --only 'a killed*'
+FAKE_GPU=deaf want deaf 1 '^a killed process +failed .*  ran for over 3 s' \
+  run --only 'a killed*' --within 3
+FAKE_GPU=mute want mute 1 '^a killed process +failed .*  the other ended [0-9.]+ s later: +$' \
+  run --only 'a killed*'
+FAKE_GPU=early want early 1 '^a killed process +failed .*  ended before the first step' \
+  run --only 'a killed*'
 export FAKE_GPU=wrong
 want wrong-losses 1 '^train dp=2 f64 +failed .*  20 losses, 1.6e-05 from the CPU' \
   run --only 'train dp=2 f64'
@@ -206,21 +242,49 @@ want near-losses 0 '^train dp=2 f32 +passed .*  20 losses, 1.6e-05 from the CPU'
 mkdir -p tools/bin
 printf '#!/bin/bash\necho "$@" >>sanitized\necho "[  PASSED  ] 3 tests."\n' >tools/bin/compute-sanitizer
 printf '#!/bin/bash\necho "$@" >>profiled\n' >tools/bin/ncu
+# torch hangs in one case and breaks off in another.
 cat >tools/bin/python3 <<'SH'
 #!/bin/bash
-[[ $1 != -c ]] || exit 0
 [[ $1 == */gpu_bench.py ]] || exec /usr/bin/python3 "$@"
-echo "$LD_LIBRARY_PATH" >>torched
-echo "$3 eager 7.0 us; goal >= 1.0 of eager: met"
+echo "$2 with $LD_LIBRARY_PATH" >>torched
+echo ready
+while IFS=$'\t' read -r name against json; do
+  [[ $name != "${TORCH_HANGS:-}" ]] || { echo "$name hangs"; touch hanging; exec sleep 60; }
+  [[ $name != "${TORCH_FAILS:-}" ]] || { echo 'CUDA error'; exit 3; }
+  grep -q "\"$name\"" "$against" && echo torch >"$json"
+  echo "$name eager 7.0 us; goal >= 1.0 of eager: met"
+  echo "done"
+done
+echo ended >>torched
 SH
 chmod +x tools/bin/*
 CUDA_HOME=$PWD/tools want sanitizer 0 '^leg 2: 14 passed, 0 failed, 0 skipped' run --only '*check*'
 want sanitized 0 '^--tool racecheck .* --report-api-errors no .*/bin/ops.proof_device_test --gtest' \
   cat sanitized
-LD_LIBRARY_PATH=$PWD/callers PATH=$PWD/tools/bin:$PATH want others 0 \
-  '^torch G4/case +passed .*  eager 7.0 us +>= 1.0 of eager: met$' run --leg 3 --only 't*' --only 'p*'
-want torched 0 "^$PWD/callers$" sort -u torched
+with_torch() { LD_LIBRARY_PATH=$PWD/callers PATH=$PWD/tools/bin:$PATH run --leg 3 --only 't*' --only 'p*' "$@"; }
+want others 0 '^torch G4/case +passed .*  eager 7.0 us +>= 1.0 of eager: met$' with_torch
+want one-torch 0 "^--serve with $PWD/callers ended$" bash -c 'paste -sd " " torched'
+want others-file 0 '^torch$' in_archive 3 G8_case.torch.json
 want profiled 0 'gpu_bench --device cuda --cases G7/case --rounds 0$' head -n 1 profiled
+want own-clocks 0 '^4$' grep -c -- '^--clock-control none .* --launch-count 60 ' profiled
+# What torch does in a case costs its row alone, and another process goes on.
+rm torched
+TORCH_FAILS=G3/case want torch-fails 1 '^leg 3: 10 passed, 1 failed, 0 skipped in ' with_torch
+want torch-failed 0 '^torch G3/case +failed .*  status 3: CUDA error' in_archive 3 table.txt
+want two-torches 0 '^2$' grep -c serve torched
+rm torched
+TORCH_HANGS=G8/case want torch-hangs 1 '^leg 3: 2 passed, 1 failed, 8 skipped in ' \
+  with_torch --within 6
+want torch-hung 0 '^torch G8/case +failed .*  ran for over [1-6] s' in_archive 3 table.txt
+want torch-before 0 '^torch G3/case +passed' in_archive 3 table.txt
+# A case alone may be given less than the leg has left.
+sed 's/"torch \$name" 60/"torch $name" 4/' b/run.sh >b/impatient.sh
+chmod +x b/impatient.sh
+run() { b/impatient.sh "$@"; }
+TORCH_HANGS=G4/case want torch-hangs-first 1 '^leg 3: 10 passed, 1 failed, 0 skipped in ' with_torch
+want torch-hung-first 0 '^torch G4/case +failed +[3-9]\..*  ran for over 4 s: hangs' \
+  in_archive 3 table.txt
+run() { b/run.sh "$@"; }
 
 # What fails is told, and the rest runs.
 export FAKE_GPU=right
@@ -248,28 +312,45 @@ HANGS=G3/case want within 1 '^bench G7/case +skipped +0\.[0-9]  no time left of 
 want within-late 0 '^bench G3/case +failed .*  ran for over [1-4] s' in_archive 1 table.txt
 want within-before 0 '^bench G2/case +passed' in_archive 1 table.txt
 
-# Killed at whatever place, a leg has left all rows before that place.
-for place in 'bench G2/case|G3/case|4' 'bench G1/case|G4/case|8' 'bench G5/case|G6/case|10'; do
-  IFS='|' read -r last hangs rows <<<"$place"
+# Killed at whatever place, a leg has left the rows of the items before.
+with_hang() {
+  LD_LIBRARY_PATH=$PWD/callers PATH=$PWD/tools/bin:$PATH exec b/run.sh --leg "$number" --only 'train *' \
+    --only 'a killed*' --only 'bench*' --only 'torch*' "$@"
+}
+while IFS='|' read -r number hangs rows; do
+  all=$(with_hang --list | wc -l)
   for signal in TERM KILL; do
     rm -rf gpu_logs hanging
-    HANGS=$hangs b/run.sh --leg 1 --only 'train*' --only 'bench*' >printed 2>&1 &
+    export HANGS="" TORCH_HANGS="" FAKE_GPU=right
+    case $number in
+      1) HANGS=$hangs ;;
+      2) FAKE_GPU=$hangs ;;
+      3) TORCH_HANGS=$hangs ;;
+    esac
+    with_hang >printed 2>&1 &
     leg=$!
-    for _ in {1..200}; do
+    for _ in {1..300}; do
       [[ ! -e hanging ]] || break
       sleep 0.1
     done
     kill -$signal $leg
     wait $leg 2>/dev/null
-    want "killed with $signal after $last" 0 "^$rows$" \
-      bash -c "tar -xzOf gpu_logs/leg1.tar.gz leg1/table.txt | grep -c ' passed '"
-    want "printed before $signal after $last" 0 "^$rows$" grep -c ' passed ' printed
+    at="$signal in leg $number at $hangs"
+    want "killed with $at" 0 "^$rows$" \
+      bash -c "tar -xzOf gpu_logs/leg$number.tar.gz leg$number/table.txt | grep -c ' passed '"
+    want "printed before $at" 0 "^$rows$" grep -c ' passed ' printed
     # A leg that is told to end also says what the item that hangs has said.
     [[ $signal == KILL ]] ||
-      want "hanging after $last" 0 "^hangs in $hangs$" bash -c 'tar -xzOf gpu_logs/leg1.tar.gz'
-    want "the rest at $signal after $last" 0 "^$((11 - rows)) of 11 have not run$" in_archive 1 table.txt
+      want "hanging after $at" 0 "$hangs" bash -c "tar -xzOf gpu_logs/leg$number.tar.gz"
+    want "the rest at $at" 0 "^$((all - rows)) of $all have not run$" in_archive "$number" table.txt
   done
-done
+done <<'END'
+1|G3/case|3
+1|G9/case|9
+2|deaf|8
+3|G7/case|3
+END
+export HANGS="" TORCH_HANGS="" FAKE_GPU=right
 
 # Nor does one leave processes of a test that runs in parts.
 program ops.proof_device_test <<<'echo $$ >>parts; exec sleep 60'
