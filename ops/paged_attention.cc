@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <string>
 
 #include "dtensor/autograd.h"
@@ -230,6 +231,11 @@ class PagedAttentionOp : public Op {
              "[requests, m], and two of {}",
              q[0], to_string(pages), to_string(shape(4)), to_string(shape(5)),
              to_string(row));
+    // GPUs find a page without a 64-bit division.
+    DT_CHECK(pages[1] <= INT32_MAX / args.page, name(),
+             "a request has {} pages of {} positions; write fewer than 2^31 "
+             "positions",
+             pages[1], args.page);
     internal::check_window_and_cap(name(), args.window, args.soft_cap);
   }
 };

@@ -24,7 +24,8 @@ struct PagedAttentionOptions {
 // is a multiple of the page. The other tensors are i32 or i64:
 //   pages     [requests, m]  the pages of each request, in the order of its
 //                            positions; requests may share pages. -1: there is
-//                            none, and its positions have no keys
+//                            none, and its positions have no keys. m pages
+//                            have fewer than 2^31 positions
 //   row       [t]  the request of each query; -1: none, and its result is zero
 //   position  [t]  of the query in its request: it attends to the positions up
 //                  to it, whose keys copy_into() has written. -1 if row is -1

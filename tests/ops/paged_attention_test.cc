@@ -331,6 +331,11 @@ TEST(PagedAttention, Errors) {
   call.q = {2, 0, 2}, call.keys = {8, 0, 2};
   EXPECT_NE(error(call).find("q has shape [2, 0, 2]"), std::string::npos);
   call = {""};
+  call.keys = {0, 2, 2}, call.options.page = int64_t{1} << 30;
+  EXPECT_EQ(error(call),
+            "[paged_attention] a request has 2 pages of 1073741824 positions; "
+            "write fewer than 2^31 positions");
+  call = {""};
   call.rows = {2, 1};
   EXPECT_EQ(error(call),
             "[paged_attention] for 2 queries, pages has shape [1, 2], row [2, "
