@@ -237,7 +237,7 @@ void take_in_order(const TakeRows& a) {
 // Adds the elements of row r. Returns the ends of the indices outside of
 // [lo, hi) and those given, which would else not stay in registers.
 template <class S>
-DT_HD Ends put_row(const PutRows& a, int64_t r, Ends outside) {
+Ends put_row(const PutRows& a, int64_t r, Ends outside) {
   const S* dy = row_at<S>(a.dy, r);
   const int64_t* index = a.index + r * a.dy.n;
   const int64_t lo = a.lo, hi = a.hi;
@@ -251,24 +251,111 @@ DT_HD Ends put_row(const PutRows& a, int64_t r, Ends outside) {
   }
   return outside;
 }
-// An index may occur twice, so one thread handles a whole row.
 template <class S>
-void put_typed(Stream s, const PutRows& a) {
+void put_in_order(const PutRows& a) {
   const int64_t n = a.hi - a.lo;
   auto* dx = static_cast<S*>(a.dx);
-  if constexpr (portable::kManyPasses) {
-    Ends outside;
-    for (int64_t r = 0; r < a.dy.rows; ++r) {
-      std::fill_n(dx + r * n, n, S());
-      outside = put_row<S>(a, r, outside);
-    }
-    if (a.ends) outside.write(a.ends);
-  } else {
-    map(
-        s, a.dy.rows * n, dx, DT_BODY(int64_t) { return S(); });
-    each(
-        s, a.dy.rows, DT_BODY(int64_t r) { put_row<S>(a, r, Ends()); });
+  Ends outside;
+  for (int64_t r = 0; r < a.dy.rows; ++r) {
+    std::fill_n(dx + r * n, n, S());
+    outside = put_row<S>(a, r, outside);
   }
+  if (a.ends) outside.write(a.ends);
+}
+
+// For sums in a fixed order: places with the same key, next to each other and
+// in order. Fill unsorted_keys() and unsorted_places() with the numbers of
+// ascending places, and call sort(). Memory is of the stream, as Scratch.
+class SortedPlaces {
+ public:
+  SortedPlaces(Stream s, int64_t count)
+      : stream_(s),
+        count_(count),
+        keys_(s, 2 * count * static_cast<int64_t>(sizeof(uint64_t))),
+        places_(s, 2 * count * static_cast<int64_t>(sizeof(int64_t))) {}
+  uint64_t* unsorted_keys() { return keys_.template as<uint64_t>(); }
+  int64_t* unsorted_places() { return places_.template as<int64_t>(); }
+  // REQUIRES: no key is above `most`.
+  void sort(int64_t most) {
+    portable::sort_by_key(stream_, count_,
+                          std::bit_width(static_cast<uint64_t>(most)),
+                          unsorted_keys(), unsorted_places(),
+                          unsorted_keys() + count_, unsorted_places() + count_);
+  }
+  const uint64_t* keys() { return unsorted_keys() + count_; }
+  const int64_t* places() { return unsorted_places() + count_; }
+
+ private:
+  const Stream stream_;
+  const int64_t count_;
+  Scratch keys_, places_;
+};
+
+// Sorts the places of index [rows, k] by the element of [rows, hi - lo] that
+// they name, whose number is the key; those outside come last, with `none`.
+inline void sort_by_element(Stream s, const LastPlaces& a, int64_t none,
+                            SortedPlaces& sorted) {
+  uint64_t* const keys = sorted.unsorted_keys();
+  int64_t* const places = sorted.unsorted_places();
+  each(
+      s, a.rows * a.k, DT_BODY(int64_t i) {
+        const int64_t r = i / a.k, id = row_at(a.index, r, a.stride)[i % a.k];
+        keys[i] = static_cast<uint64_t>(
+            id >= a.lo && id < a.hi ? r * (a.hi - a.lo) + id - a.lo : none);
+        places[i] = i;
+      });
+  sorted.sort(none);
+}
+
+// A thread of a GPU adds the elements that meet, in the order of a row.
+template <class S>
+void put_sorted(Stream s, const PutRows& a) {
+  const int64_t k = a.dy.n, count = a.dy.rows * k,
+                none = a.dy.rows * (a.hi - a.lo);
+  auto* dx = static_cast<S*>(a.dx);
+  map(
+      s, none, dx, DT_BODY(int64_t) { return S(); });
+  if (count == 0 || none <= 0) return;
+  SortedPlaces sorted(s, count);
+  sort_by_element(s,
+                  {.rows = a.dy.rows,
+                   .k = k,
+                   .index = a.index,
+                   .stride = k,
+                   .lo = a.lo,
+                   .hi = a.hi},
+                  none, sorted);
+  const uint64_t* keys = sorted.keys();
+  const int64_t* places = sorted.places();
+  each(
+      s, count, DT_BODY(int64_t i) {
+        const uint64_t key = keys[i];
+        if (key == static_cast<uint64_t>(none) || (i > 0 && keys[i - 1] == key))
+          return;
+        S sum{};
+        for (int64_t e = i; e < count && keys[e] == key; ++e) {
+          const S* dy = row_at<S>(a.dy, places[e] / k);
+          sum = rounded<S>(sum_of(widened(sum), widened(dy[places[e] % k])));
+        }
+        dx[key] = sum;
+      });
+}
+
+inline void last_sorted(Stream s, const LastPlaces& a) {
+  const int64_t count = a.rows * a.k, none = a.rows * (a.hi - a.lo);
+  if (count == 0 || none <= 0) return;
+  SortedPlaces sorted(s, count);
+  sort_by_element(s, a, none, sorted);
+  const uint64_t* keys = sorted.keys();
+  const int64_t* places = sorted.places();
+  each(
+      s, count, DT_BODY(int64_t i) {
+        const uint64_t key = keys[i];
+        if (key == static_cast<uint64_t>(none) ||
+            (i + 1 < count && keys[i + 1] == key))
+          return;
+        a.places[key] = a.first + places[i] % a.k;
+      });
 }
 
 // On a GPU, finding the ends is a pass of its own, over the n indices.
@@ -306,11 +393,16 @@ void PortableKernels::run(Stream s, const TakeRows& a) const {
 
 void PortableKernels::run(Stream s, const PutRows& a) const {
   if (!portable::kManyPasses && a.ends) run(s, outside(a, a.dy.rows * a.dy.n));
-  visit_numbers(a.dy.type, "scatter_add",
-                [&]<class S>() { put_typed<S>(s, a); });
+  visit_numbers(a.dy.type, "scatter_add", [&]<class S>() {
+    if constexpr (portable::kManyPasses)
+      put_in_order<S>(a);
+    else
+      put_sorted<S>(s, a);
+  });
 }
 
 void PortableKernels::run(Stream s, const LastPlaces& a) const {
+  if constexpr (!portable::kManyPasses) return last_sorted(s, a);
   each(
       s, a.rows, DT_BODY(int64_t r) {
         const int64_t* index = row_at(a.index, r, a.stride);

@@ -141,6 +141,56 @@ TEST(PutRows, AddsWhatMeets) {
   }
 }
 
+// Many elements that meet, of which the order shows in the bits.
+TEST(PutRows, AddsInOrder) {
+  constexpr int64_t kRows = 5, kEach = 200, kStride = 203, kLo = 2, kHi = 19;
+  std::vector<int64_t> index(kRows * kEach);
+  for (size_t i = 0; i < index.size(); ++i)
+    index[i] = static_cast<int64_t>(i * i * 7 + i / 3) % 23;
+  for (DType t : kOrdered) {
+    Elements dy = Elements::random(t, kRows * kStride, -9, 9), one(t, 1);
+    std::vector<double> want(kRows * (kHi - kLo));
+    for (int64_t r = 0; r < kRows; ++r)
+      for (int64_t j = 0; j < kEach; ++j) {
+        const int64_t id = index[static_cast<size_t>(r * kEach + j)];
+        if (id < kLo || id >= kHi) continue;
+        double& sum = want[static_cast<size_t>(r * (kHi - kLo) + id - kLo)];
+        one.set(0, sum + dy[r * kStride + j]);
+        sum = one[0];
+      }
+    Elements dx(t, static_cast<int64_t>(want.size()), 7);
+    run(PutRows{.dy = matrix(dy, kRows, kEach, kStride),
+                .index = index.data(),
+                .lo = kLo,
+                .hi = kHi,
+                .dx = dx.data()});
+    EXPECT_EQ(dx.doubles(), want) << name(t);
+  }
+}
+
+TEST(LastPlaces, OfManyAgainstALoop) {
+  constexpr int64_t kRows = 4, kEach = 150, kStride = 151, kLo = 1, kHi = 90;
+  std::vector<int64_t> index(kRows * kStride);
+  for (size_t i = 0; i < index.size(); ++i)
+    index[i] = static_cast<int64_t>(i * i * 5 + i / 7) % 97;
+  std::vector<int64_t> places(kRows * (kHi - kLo), -1), want = places;
+  for (int64_t r = 0; r < kRows; ++r)
+    for (int64_t j = 0; j < kEach; ++j) {
+      const int64_t id = index[static_cast<size_t>(r * kStride + j)];
+      if (id >= kLo && id < kHi)
+        want[static_cast<size_t>(r * (kHi - kLo) + id - kLo)] = 30 + j;
+    }
+  run(LastPlaces{.rows = kRows,
+                 .k = kEach,
+                 .index = index.data(),
+                 .stride = kStride,
+                 .first = 30,
+                 .lo = kLo,
+                 .hi = kHi,
+                 .places = places.data()});
+  EXPECT_EQ(places, want);
+}
+
 TEST(LastPlaces, TheLastOfEqualIndicesWins) {
   // Rows of 3, and one beyond.
   const std::vector<int64_t> index{2, 2, 0, 9, 1, 9, 1, 9};
