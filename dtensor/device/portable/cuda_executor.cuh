@@ -239,7 +239,9 @@ class Row {
   template <class F, class... R>
   __device__ std::invoke_result_t<F&, compute_t<std::remove_const_t<R>>&...>
   update_sum(int64_t n, F f, R*... rows) {
-    constexpr int W = kPack<R...>;
+    // Rows that change are in fast memory. The width of the loads is that of
+    // the others, which come from far away.
+    constexpr int W = kPack<std::conditional_t<std::is_const_v<R>, R, char>...>;
     using A = std::invoke_result_t<F&, compute_t<std::remove_const_t<R>>&...>;
     const auto plus = [](const A& a, const A& b) { return a + b; };
     return reduce((n + W - 1) / W, A{}, plus, [&](int64_t i) {
@@ -378,7 +380,7 @@ __global__ void __launch_bounds__(kThreads)
 
 // `lanes` is kWarp or blockDim.x. A block has at most kMost threads; registers
 // are limited so that kBlocks blocks fit into a multiprocessor, which has 64 Ki
-// registers, or left to the compiler if kBlocks is 0.
+// registers.
 template <int kMost, int kBlocks, class Body>
 __global__ void __launch_bounds__(kMost, kBlocks)
     rows_kernel(int64_t count, int lanes, int64_t fast_bytes, Body body) {
@@ -448,11 +450,12 @@ void rows(Stream s, int64_t count, int64_t n, Body body,
           int64_t fast_bytes = 0) {
   // Several short rows share a block; each longer row has a block of its own.
   // Two or more fit into a multiprocessor, so that one computes while another
-  // waits for its lanes.
+  // waits for its lanes; but for rows beyond 8192, of a body that needs more
+  // than 64 registers. If two had to fit, it would keep the rest in memory.
   const int lanes = n <= 512 ? kWarp : n <= 8192 ? 256 : 512;
-  rows_of<1024, 0>(s, count, lanes, body, fast_bytes);
+  rows_of<512, 1>(s, count, lanes, body, fast_bytes);
 }
-// With 96 registers per lane instead of 64.
+// With at most 96 registers per lane instead of 128.
 template <class Body>
 void short_rows(Stream s, int64_t count, Body body, int64_t fast_bytes = 0) {
   rows_of<128, 5>(s, count, kWarp, body, fast_bytes);
