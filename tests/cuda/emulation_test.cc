@@ -635,4 +635,19 @@ TEST_F(Capturing, MemoryIsTheGraphs) {
   FAILS(cudaGraphLaunch(exec_, a_), cudaErrorInvalidValue);
 }
 
+// CUDA does not keep them apart.
+TEST_F(Capturing, TwoThreadsMustNotTakeMemoryAtOnce) {
+  begin(a_);
+  wait(b_, a_);
+  const auto allocate = [](cudaStream_t s) {
+    void* data = nullptr;
+    for (int i = 0; i < 1000; ++i)
+      if (cudaMallocAsync(&data, 64, s)) return;
+  };
+  std::thread other(allocate, b_);
+  allocate(a_);
+  other.join();
+  EXPECT_EQ(end(a_), cudaErrorStreamCaptureInvalidated);
+}
+
 }  // namespace

@@ -175,6 +175,8 @@ enum cudaStreamCaptureStatus {
 cudaError_t cudaStreamBeginCapture(cudaStream_t, cudaStreamCaptureMode);
 cudaError_t cudaStreamEndCapture(cudaStream_t, cudaGraph_t*);
 cudaError_t cudaStreamIsCapturing(cudaStream_t, cudaStreamCaptureStatus*);
+cudaError_t cudaStreamGetCaptureInfo(cudaStream_t, cudaStreamCaptureStatus*,
+                                     unsigned long long* id);
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t*, cudaGraph_t,
                                  unsigned long long flags = 0);
 cudaError_t cudaGraphDestroy(cudaGraph_t);

@@ -48,6 +48,8 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t s, cudaStreamCaptureMode mode) {
   if (const cudaError_t e = failed(s->device)) return say(e);
   if (s->capture) return say(cudaErrorIllegalState);
   s->capture = std::make_shared<Capture>();
+  static unsigned long long last_id = 0;
+  s->capture->id = ++last_id;
   s->capture->origin = s;
   s->capture->streams = {s};
   return cudaSuccess;
@@ -80,6 +82,16 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t s,
             : s->capture->broken ? cudaStreamCaptureStatusInvalidated
                                  : cudaStreamCaptureStatusActive;
   return say(failed(s->device));
+}
+
+// The id is that of an active capture only.
+cudaError_t cudaStreamGetCaptureInfo(cudaStream_t s,
+                                     cudaStreamCaptureStatus* status,
+                                     unsigned long long* id) {
+  const cudaError_t e = cudaStreamIsCapturing(s, status);
+  Lock lock(machine().mutex);
+  if (*status == cudaStreamCaptureStatusActive) *id = s->capture->id;
+  return e;
 }
 
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph,

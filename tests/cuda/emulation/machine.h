@@ -55,6 +55,8 @@ struct OfGraph {
 struct Capture {
   cudaStream_t origin = nullptr;
   bool broken = false, ended = false;
+  unsigned long long id = 0;
+  int in_memory_calls = 0;  // threads that allocate or free its memory now
   std::vector<Node> nodes;
   std::vector<cudaStream_t> streams;
   std::shared_ptr<OfGraph> memory = std::make_shared<OfGraph>();

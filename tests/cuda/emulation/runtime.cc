@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // CUDA's functions, but for those of graphs.
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <thread>
 #include <utility>
 
 #include "tests/cuda/emulation/api.h"
@@ -258,10 +260,37 @@ cudaError_t cudaMemPoolSetAccess(cudaMemPool_t pool,
 
 namespace {
 
+// CUDA does not keep apart threads that add nodes of memory to one capture: the
+// graph is then not valid, or writes where there is no memory. So the calls
+// take a while here, and two at once end the capture.
+class MemoryCall {
+ public:
+  MemoryCall(Lock& lock, cudaStream_t s) : capture_(s->capture) {
+    if (++capture_->in_memory_calls > 1 && !capture_->broken) {
+      std::fprintf(stderr,
+                   "[cuda emulation] two threads allocate or free memory of "
+                   "one capture at once\n");
+      capture_->broken = true;
+    }
+    lock.unlock();
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+    lock.lock();
+  }
+  ~MemoryCall() { --capture_->in_memory_calls; }
+  MemoryCall(const MemoryCall&) = delete;
+  MemoryCall& operator=(const MemoryCall&) = delete;
+
+ private:
+  const std::shared_ptr<Capture> capture_;
+};
+
 // In a capture it is the graph's, from when that gets there until it is freed.
-cudaError_t allocate_in_graph(cudaStream_t s, size_t bytes, void** block) {
+cudaError_t allocate_in_graph(Lock& lock, cudaStream_t s, size_t bytes,
+                              void** block) {
+  const MemoryCall alone(lock, s);
+  if (!s->capture || s->capture->broken)
+    return cudaErrorStreamCaptureInvalidated;
   Capture& c = *s->capture;
-  if (c.broken) return cudaErrorStreamCaptureInvalidated;
   *block = machine().memory().allocate_for_graph(s->device, bytes);
   if (!*block) return cudaErrorMemoryAllocation;
   c.memory->blocks.push_back(*block);
@@ -269,9 +298,11 @@ cudaError_t allocate_in_graph(cudaStream_t s, size_t bytes, void** block) {
   const Memory::Range all{static_cast<char*>(*block), bytes};
   return machine().give(s, s->device, [all] { Memory::spoil(all); });
 }
-cudaError_t free_in_graph(cudaStream_t s, void* block) {
+cudaError_t free_in_graph(Lock& lock, cudaStream_t s, void* block) {
+  const MemoryCall alone(lock, s);
+  if (!s->capture || s->capture->broken)
+    return cudaErrorStreamCaptureInvalidated;
   Capture& c = *s->capture;
-  if (c.broken) return cudaErrorStreamCaptureInvalidated;
   if (c.memory->kept.erase(block) == 0) return cudaErrorInvalidValue;
   const Memory::Range all{static_cast<char*>(block),
                           machine().memory().bytes_of(block)};
@@ -289,7 +320,7 @@ cudaError_t come_to(cudaStream_t s, int owner,
 cudaError_t cudaMallocAsync(void** block, size_t bytes, cudaStream_t s) {
   Lock lock(machine().mutex);
   if (const cudaError_t e = failed(s->device)) return say(e);
-  if (s->capture) return say(allocate_in_graph(s, bytes, block));
+  if (s->capture) return say(allocate_in_graph(lock, s, bytes, block));
   std::shared_ptr<Memory::Released> fresh;
   *block = machine().memory().allocate(s->device, s, bytes, fresh);
   if (!*block) return say(cudaErrorMemoryAllocation);
@@ -300,7 +331,7 @@ cudaError_t cudaFreeAsync(void* block, cudaStream_t s) {
   if (const cudaError_t e = failed(s->device)) return say(e);
   cudaError_t error = cudaErrorInvalidValue;
   if (s->capture)
-    error = free_in_graph(s, block);
+    error = free_in_graph(lock, s, block);
   else if (const auto released = machine().memory().release(block, s))
     error = come_to(s, machine().memory().device_of(block), released);
   if (error == cudaErrorInvalidValue)
