@@ -35,10 +35,16 @@ _FLAGS = [
 
 # $1 gets what nvcc prints, and the terminal gets it without the lines in which
 # ptxas describes kernels.
+#
+# nvcc names its temporary files by its process id, which is the same in every
+# sandbox, and all sandboxes share /tmp. Bazel sets an action's TMPDIR itself, so
+# the folder of its own is made here.
 _LOGGED = """
 log=$1; shift
+export TMPDIR=$(mktemp -d)
 "$@" 2>"$log"
 status=$?
+rm -rf "$TMPDIR"
 grep -v -e "^ptxas info" -e "bytes stack frame" "$log" >&2
 exit $status
 """
@@ -87,13 +93,10 @@ def _objects(ctx):
             tools = compiler.all_files,
             outputs = [object, log],
             # NVCC_VERSION makes a new toolkit in the same place another
-            # compiler. nvcc names its temporary files by its process id, which
-            # is the same in every sandbox, and all sandboxes share /tmp: hence
-            # TMPDIR.
+            # compiler.
             env = {
                 "NVCC_VERSION": VERSION,
                 "PATH": "/usr/bin:/bin",
-                "TMPDIR": object.dirname,
             },
             mnemonic = "Nvcc",
             progress_message = "Compiling %s with nvcc" % source.short_path,
