@@ -33,6 +33,9 @@ void* cuda::allocate_scratch(cudaStream_t s, int64_t bytes) {
   check(cudaMallocAsync(&data, static_cast<size_t>(bytes), s), "scratch");
   return data;
 }
+void cuda::release(void* data, cudaStream_t s) noexcept {
+  EXPECT_EQ(cudaFreeAsync(data, s), cudaSuccess);
+}
 
 namespace kernels::cuda {
 namespace {

@@ -27,6 +27,9 @@ void* allocate_scratch(cudaStream_t s, int64_t bytes) {
   check(cudaMallocAsync(&data, static_cast<size_t>(bytes), s), "scratch");
   return data;
 }
+void release(void* data, cudaStream_t s) noexcept {
+  EXPECT_EQ(cudaFreeAsync(data, s), cudaSuccess);
+}
 
 }  // namespace dtensor::cuda
 

@@ -109,10 +109,8 @@ class CudaDevice final : public Device {
   void* allocate(int64_t bytes, Stream s) override {
     return cuda::allocate(enter(s), bytes, &waits_);
   }
-  // If the stream's work has failed, this fails too, and the block stays.
   void release(void* block, int64_t, Stream s) noexcept override {
-    if (cudaFreeAsync(block, static_cast<cudaStream_t>(s.handle)))
-      (void)cudaGetLastError();
+    cuda::release(block, static_cast<cudaStream_t>(s.handle));
   }
   // Free memory includes memory that the pool keeps but nobody holds.
   Memory memory() const override {

@@ -158,13 +158,29 @@ void synchronize_all() {
     if (!captured(stream)) check(cudaStreamSynchronize(stream), "allocate");
 }
 
+// In a capture, memory becomes nodes of the graph. Several threads may record
+// work for one capture at once, but not memory: the graph is then invalid, or
+// its replays write to addresses that do not exist (seen on an H200 with driver
+// 580.159). Memory outside of captures needs no lock.
+std::unique_lock<std::mutex> lock_capture(cudaStream_t stream) noexcept {
+  static auto* const mutex = new std::mutex;
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  if (cudaStreamIsCapturing(stream, &status)) (void)cudaGetLastError();
+  return status == cudaStreamCaptureStatusNone ? std::unique_lock<std::mutex>()
+                                               : std::unique_lock(*mutex);
+}
+cudaError_t malloc_async(void** block, size_t size, cudaStream_t stream) {
+  const auto lock = lock_capture(stream);
+  return cudaMallocAsync(block, size, stream);
+}
+
 }  // namespace
 
 void* allocate(cudaStream_t stream, int64_t bytes,
                std::atomic<int64_t>* waits) {
   const auto size = static_cast<size_t>(bytes);
   void* block = nullptr;
-  cudaError_t error = cudaMallocAsync(&block, size, stream);
+  cudaError_t error = malloc_async(&block, size, stream);
   if (error == cudaErrorMemoryAllocation) {
     // Memory that other streams freed becomes available when their work is
     // done.
@@ -174,7 +190,7 @@ void* allocate(cudaStream_t stream, int64_t bytes,
     cudaMemPool_t pool = nullptr;
     check(cudaDeviceGetDefaultMemPool(&pool, device), "allocate");
     check(cudaMemPoolTrimTo(pool, 0), "allocate");
-    error = cudaMallocAsync(&block, size, stream);
+    error = malloc_async(&block, size, stream);
     if (error == cudaErrorMemoryAllocation) {
       (void)cudaGetLastError();
       return nullptr;
@@ -192,6 +208,11 @@ void* allocate_scratch(cudaStream_t stream, int64_t bytes) {
            "more ranks, or let fewer ranks share a GPU",
            device, bytes, op());
   return block;
+}
+
+void release(void* block, cudaStream_t stream) noexcept {
+  const auto lock = lock_capture(stream);
+  if (cudaFreeAsync(block, stream)) (void)cudaGetLastError();
 }
 
 void allow_shared_memory(const void* kernel, int64_t bytes) {

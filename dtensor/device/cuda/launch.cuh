@@ -34,6 +34,9 @@ void* allocate(cudaStream_t, int64_t bytes,
 // As allocate(), for the length of a function; throws an Error with the missing
 // size. Free it after its work, in the same stream.
 void* allocate_scratch(cudaStream_t, int64_t bytes);
+// Frees memory from both, behind the stream's work. If that work has failed,
+// the memory stays.
+void release(void*, cudaStream_t) noexcept;
 
 // Allows launches of the kernel with `bytes` bytes of dynamic shared memory.
 // More than 48 KiB, including the kernel's static shared memory (at most

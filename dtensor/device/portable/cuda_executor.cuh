@@ -467,7 +467,7 @@ class Scratch {
   Scratch(Stream s, int64_t bytes)
       : stream_(cuda::enter(s)),
         data_(cuda::allocate_scratch(stream_, bytes)) {}
-  ~Scratch() { cudaFreeAsync(data_, stream_); }
+  ~Scratch() { cuda::release(data_, stream_); }
   Scratch(const Scratch&) = delete;
   Scratch& operator=(const Scratch&) = delete;
   template <class T>

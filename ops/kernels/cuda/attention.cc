@@ -276,7 +276,7 @@ class Scratch {
     if (bytes > 0) data_ = dtensor::cuda::allocate_scratch(stream, bytes);
   }
   ~Scratch() {
-    if (data_) cudaFreeAsync(data_, stream_);
+    if (data_) dtensor::cuda::release(data_, stream_);
   }
   Scratch(const Scratch&) = delete;
   Scratch& operator=(const Scratch&) = delete;
