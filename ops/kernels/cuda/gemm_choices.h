@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// Remembers which of cuBLASLt's proposals was the fastest for a product: for
+// the threads of this process, and in a file for other processes and later
+// runs. It does not need CUDA.
+#pragma once
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+
+namespace dtensor::kernels::cuda {
+
+// Any thread may call it, and any number of processes may use a folder at once.
+// A file that is damaged, or that cannot be read or written, is reported on
+// standard error; its choices are then forgotten, or known to this process
+// only.
+class GemmChoices {
+ public:
+  // "" keeps no file. The folder is made when the first choice is kept.
+  explicit GemmChoices(std::string folder);
+  // $XDG_CACHE_HOME/dtensor, ~/.cache/dtensor without it, or "" if the user has
+  // no such folder.
+  static std::string users_folder();
+
+  // The choice kept for a product, from 0 to proposals - 1. `product` names
+  // everything that the proposals and their speeds depend on, in one line.
+  std::optional<int> find(const std::string& product, int proposals);
+  // Keeps the choice unless another thread or process was first. Returns the
+  // one that is kept.
+  int keep(const std::string& product, int choice, int proposals);
+
+ private:
+  void load();
+  void save(const std::string& key, int choice);
+  void report(const std::string& text);
+
+  const std::string folder_, path_;
+  std::mutex mutex_;
+  std::map<std::string, int> choices_;
+  bool writes_ = true;
+  std::string reported_;  // once, though each product looks
+};
+
+}  // namespace dtensor::kernels::cuda
