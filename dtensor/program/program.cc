@@ -385,8 +385,7 @@ void Program::State::add_rank_flags() {
                "f32 products on GPUs may round their operands to TF32");
   s->flags.add("--tune-gemm", &s->cuda_options.tune_gemm,
                "time cuBLASLt's algorithms at the first product of each kind "
-               "on a GPU, and keep the fastest; bits may differ between runs "
-               "and between GPUs");
+               "on a GPU, and keep the fastest for this and later runs");
   s->flags.add("--deterministic", &s->cuda_options.deterministic,
                "the gradient of attention in 16 bits on GPUs has the same bits "
                "in every run; slower, and takes up to 1 GiB more memory");

@@ -16,8 +16,8 @@
 //   --ranks-per-gpu 4  the number of ranks that share a GPU; 1 by default
 //   --tf32             f32 products on GPUs may round to TF32
 //   --tune-gemm        time cuBLASLt's algorithms when a product is first
-//                      computed and keep the fastest, instead of its first
-//                      proposal; bits may differ between runs and GPUs
+//                      computed and keep the fastest, also for later runs,
+//                      instead of its first proposal
 //   --deterministic    attention's gradient in 16 bits on GPUs has the same
 //                      bits in every run
 //   --backend mpi      how ranks communicate: threads (the default), which

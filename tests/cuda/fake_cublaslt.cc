@@ -90,7 +90,7 @@ cublasStatus_t cublasLtCreate(cublasLtHandle_t* h) {
   return CUBLAS_STATUS_SUCCESS;
 }
 const char* cublasLtGetStatusString(cublasStatus_t) { return "no"; }
-size_t cublasLtGetVersion() { return 1; }
+size_t cublasLtGetVersion() { return world.version; }
 cublasStatus_t cublasLtMatrixLayoutInit_internal(cublasLtMatrixLayout_t to,
                                                  size_t, cudaDataType type,
                                                  uint64_t rows, uint64_t cols,
@@ -178,9 +178,12 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
     cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
     cublasLtMatmulPreference_t, int most, cublasLtMatmulHeuristicResult_t* to,
     int* found) {
-  *found = std::min(most, static_cast<int>(world.times.size()));
-  if (!world.epilogues && dtensor::read<dtensor::LtProduct>(product).epilogue !=
-                              CUBLASLT_EPILOGUE_DEFAULT)
+  constexpr int kMost = 8;
+  *found = std::min({most, kMost, static_cast<int>(world.times.size())});
+  const auto p = dtensor::read<dtensor::LtProduct>(product);
+  const bool tn = p.op[0] == CUBLAS_OP_T && p.op[1] == CUBLAS_OP_N;
+  if ((p.has_sum() && tn) ||
+      (!world.epilogues && p.epilogue != CUBLASLT_EPILOGUE_DEFAULT))
     *found = 0;
   for (int i = 0; i < *found; ++i) {
     to[i] = {};
@@ -220,8 +223,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t product,
                       (lc.count > 1 && (p.aux_next % 8 || p.aux_next == 0))))
     return CUBLAS_STATUS_INVALID_VALUE;
   if (p.epilogue != CUBLASLT_EPILOGUE_DEFAULT &&
-      (get(beta, 0, p.scale) != 0 || lc.type != la.type ||
-       lc.type == CUDA_R_64F || (p.has_sum() && lc.count != 1)))
+      (get(beta, 0, p.scale) != 0 || (p.has_sum() && lc.count != 1)))
     return CUBLAS_STATUS_INVALID_VALUE;
   const auto chosen = static_cast<size_t>(algorithm->data[0]);
   world.last_algorithm = static_cast<int>(chosen);
@@ -310,6 +312,12 @@ cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode*) {
 }
 cudaError_t cudaGetDevice(int* device) {
   *device = 0;
+  return cudaSuccess;
+}
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* gpu, int) {
+  *gpu = {};
+  world.gpu.copy(gpu->name, sizeof gpu->name - 1);
+  gpu->multiProcessorCount = world.multiprocessors;
   return cudaSuccess;
 }
 cudaError_t cudaGetLastError() { return cudaSuccess; }

@@ -2,11 +2,14 @@
 // What cuBLASLt is told.
 #include "dtensor/ops/kernels/cuda/gemm.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <array>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <initializer_list>
 #include <map>
 #include <random>
@@ -23,9 +26,19 @@
 namespace dtensor::kernels::cuda {
 namespace {
 
+// Choices are kept in a folder of this run, not in the user's.
+const bool kOwnCache = [] {
+  std::string folder = testing::TempDir() + "/gemm_test.XXXXXX";
+  return mkdtemp(folder.data()) &&
+         setenv("XDG_CACHE_HOME", folder.data(), 1) == 0;
+}();
+
 class CublasLtTest : public testing::Test {
  protected:
-  CublasLtTest() { world = World(); }
+  CublasLtTest() {
+    EXPECT_TRUE(kOwnCache);
+    world = World();
+  }
 };
 
 struct Tuned {
@@ -209,12 +222,14 @@ TEST_F(CublasLtTest, EpiloguesAreDoneOrLeftAlone) {
                       CUBLASLT_EPILOGUE_BGRADB}));
 }
 
-// A layer of a model, [64, 32] times [32, 128], contiguous.
+// A layer of a model, [64, 32] times [32, 128], contiguous; for a sum, that of
+// the gradient of its weights, whose operands are both transposed.
 struct Layer {
   explicit Layer(Epilogue::Kind kind, bool row_major = true) {
     g.m = 64, g.n = 128, g.k = 32;
     g.a_m = 32, g.a_k = 1;
     g.b_k = 1, g.b_n = 32;
+    if (kind == Epilogue::kSumB) g.a_m = 1, g.a_k = 64, g.b_k = 128, g.b_n = 1;
     g.c_m = row_major ? 128 : 1, g.c_n = row_major ? 1 : 64;
     g.a = memory[0], g.b = memory[1], g.c = memory[2];
     g.epilogue = {kind, memory[3], memory[4], memory[5]};
@@ -240,6 +255,20 @@ TEST_F(CublasLtTest, ALayerOfAModelIsOneCall) {
   world.products = 0;
   ASSERT_TRUE(once.run(DType::kBF16));
   EXPECT_EQ(world.products, 1);
+}
+
+// As cuBLASLt 13.1 answers on an H200.
+TEST_F(CublasLtTest, ASumIsDeclinedWhereOnlyTheLeftIsTransposed) {
+  for (DType t : {DType::kF32, DType::kBF16, DType::kF16}) {
+    Layer layer(Epilogue::kSumB);
+    EXPECT_TRUE(layer.run(t));
+    const std::string what = fmt::format("{} product with bgrad", name(t));
+    const int64_t before = declined.counts()[what];
+    layer.g.a_m = 32, layer.g.a_k = 1;
+    layer.g.b_k = 1, layer.g.b_n = 32;
+    EXPECT_FALSE(layer.run(t));
+    EXPECT_EQ(declined.counts()[what], before + 1);
+  }
 }
 
 TEST_F(CublasLtTest, WithoutAnAlgorithmForTheEpilogueTheProductIsLeft) {
@@ -283,6 +312,92 @@ TEST_F(CublasLtTest, TheFastestIsKeptForAllStreams) {
   EXPECT_EQ(world.syncs, 1);
   EXPECT_EQ(world.products, 1);
   EXPECT_EQ(world.workspaces.size(), 2u) << "one for each stream";
+}
+
+// Another process, which computes such a product in a world like this one: it
+// exits with 0 if it takes this algorithm after so many waits.
+void expect_elsewhere(int64_t n, int algorithm, int syncs, bool adds = false) {
+  const auto run = [&] {
+    const Tuned tuned;
+    Square square(n);
+    square.g.accumulate = adds;
+    world.syncs = 0;
+    exit(!square.run() || world.last_algorithm != algorithm ||
+         world.syncs != syncs);
+  };
+  EXPECT_EXIT(run(), testing::ExitedWithCode(0), "")
+      << "algorithm " << algorithm << " after " << syncs << " waits";
+}
+
+TEST_F(CublasLtTest, TheFastestIsKeptForLaterProcesses) {
+  world.times = {9, 9, 9, 1};
+  expect_elsewhere(20, 3, 1);
+  world.times = {1, 9, 9, 9};
+  expect_elsewhere(20, 3, 0);
+  expect_elsewhere(21, 0, 1);
+  // Also for one that captures a graph, and has no time to measure.
+  world.capturing = true;
+  expect_elsewhere(20, 3, 0);
+  expect_elsewhere(22, 0, 0);
+  world.capturing = false;
+  expect_elsewhere(22, 0, 1);
+  // Not for other GPUs, versions, or proposals.
+  for (const auto& change :
+       {+[] { world.gpu = "NVIDIA H100"; }, +[] { world.multiprocessors = 66; },
+        +[] { world.version = 130200; },
+        +[] {
+          world.times = {1, 9, 9};
+        }}) {
+    const World before = world;
+    change();
+    expect_elsewhere(20, 0, 1);
+    expect_elsewhere(20, 0, 0);
+    world = before;
+  }
+  // This process has measured none.
+  const Tuned tuned;
+  Square square(20);
+  ASSERT_TRUE(square.run());
+  EXPECT_EQ(world.last_algorithm, 3);
+  EXPECT_EQ(world.syncs, 0);
+  EXPECT_EQ(world.products, 1);
+}
+
+TEST_F(CublasLtTest, WithoutTuningNothingIsKept) {
+  world.times = {9, 1};
+  Square square(24);
+  ASSERT_TRUE(square.run());
+  expect_elsewhere(24, 1, 1);
+  ASSERT_TRUE(square.run());
+  EXPECT_EQ(world.last_algorithm, 0);
+}
+
+TEST_F(CublasLtTest, WithoutMemoryToTimeNothingIsKept) {
+  world.memory = false;
+  expect_elsewhere(25, 0, 0, true);
+  world.memory = true;
+  expect_elsewhere(25, 1, 1, true);
+  expect_elsewhere(25, 1, 0, true);
+}
+
+TEST_F(CublasLtTest, ADamagedFileIsMeasuredAgain) {
+  world.times = {9, 1};
+  expect_elsewhere(26, 1, 1);
+  const std::filesystem::path file =
+      std::string(getenv("XDG_CACHE_HOME")) + "/dtensor/gemm_choices.txt";
+  std::filesystem::resize_file(file, std::filesystem::file_size(file) - 1);
+  world.times = {1, 9};
+  expect_elsewhere(26, 0, 1);
+  expect_elsewhere(26, 0, 0);
+}
+
+// However many are asked for.
+TEST_F(CublasLtTest, AtMostEightAreProposed) {
+  world.times = {9, 9, 9, 9, 9, 9, 2, 9, 1, 1, 1, 1, 1, 1, 1, 1};
+  const Tuned tuned;
+  Square square(27);
+  ASSERT_TRUE(square.run());
+  EXPECT_EQ(world.last_algorithm, 6);
 }
 
 TEST_F(CublasLtTest, WhatIsAddedToIsAddedToOnce) {

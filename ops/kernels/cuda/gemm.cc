@@ -3,6 +3,7 @@
 
 #include <cublasLt.h>
 #include <cuda_runtime.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <bit>
@@ -19,6 +20,7 @@
 #include "dtensor/device/cuda/launch.cuh"
 #include "dtensor/ops/kernels/cuda/cuda_kernels.h"
 #include "dtensor/ops/kernels/cuda/gemm_calls.h"
+#include "dtensor/ops/kernels/cuda/gemm_choices.h"
 #include "dtensor/placement/bounded_cache.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/placement/hash.h"
@@ -30,9 +32,9 @@ using dtensor::cuda::captured;
 using dtensor::cuda::check;
 
 constexpr size_t kWorkspaceBytes = size_t{32} << 20;  // for each stream
-constexpr int kCandidates = 16;                       // algorithms to time
-constexpr int kRuns = 3;                              // timed runs of each
-constexpr size_t kPlans = 4096;                       // plans to keep
+constexpr int kCandidates = 16;  // algorithms to time; 13.1 proposes 8 at most
+constexpr int kRuns = 3;         // timed runs of each
+constexpr size_t kPlans = 4096;  // plans to keep
 
 void check_lt(cublasStatus_t status, const char* what) {
   DT_CHECK(status == CUBLAS_STATUS_SUCCESS, "gemm",
@@ -113,6 +115,7 @@ class Library {
     const Plan* plan = plans_.find(key);
     return plan ? std::optional(*plan) : std::nullopt;
   }
+  GemmChoices& choices() { return choices_; }
   // Keeps the plan; returns it, or the one that another thread kept first.
   Plan keep(const Key& key, const Plan& plan) {
     std::lock_guard lock(mutex_);
@@ -125,6 +128,7 @@ class Library {
   std::map<int, cublasLtHandle_t> handles_;
   std::unordered_map<cudaStream_t, void*> workspaces_;
   BoundedCache<Key, Plan, KeyHash> plans_{"cuBLASLt's algorithms", kPlans};
+  GemmChoices choices_{GemmChoices::users_folder()};
 };
 Library& library() {
   static auto* const library = new Library;
@@ -323,11 +327,11 @@ class Scratch {
 };
 
 // Times all candidates on the matrices of this call and returns the fastest. c
-// keeps its values if they are needed.
-cublasLtMatmulAlgo_t fastest(cublasLtHandle_t handle, const Key& key, Plan plan,
-                             const Matrices& m, void* workspace,
-                             cudaStream_t stream,
-                             const std::vector<cublasLtMatmulAlgo_t>& all) {
+// keeps its values if they are needed; nullopt if there is no memory for that.
+std::optional<size_t> fastest(cublasLtHandle_t handle, const Key& key,
+                              Plan plan, const Matrices& m, void* workspace,
+                              cudaStream_t stream,
+                              const std::vector<cublasLtMatmulAlgo_t>& all) {
   std::optional<Scratch> scratch;
   void* d = m.c;
   if (m.accumulate) {
@@ -336,7 +340,7 @@ cublasLtMatmulAlgo_t fastest(cublasLtHandle_t handle, const Key& key, Plan plan,
         (key.call.count - 1) * c.next + (c.cols - 1) * c.ld + c.rows;
     scratch.emplace(static_cast<size_t>(extent * size_of(key.out)), stream);
     d = scratch->data();
-    if (!d) return all[0];
+    if (!d) return {};
   }
   const Events events(2 * all.size());
   std::vector<bool> ran(all.size(), true);
@@ -363,7 +367,41 @@ cublasLtMatmulAlgo_t fastest(cublasLtHandle_t handle, const Key& key, Plan plan,
       best = i;
     }
   }
-  return all[best];
+  return best;
+}
+
+// Everything that the speed of the key's candidates depends on, in a line.
+std::string text_of(const Key& key) {
+  cudaDeviceProp gpu;
+  check(cudaGetDeviceProperties(&gpu, key.device), "gemm");
+  std::string text = fmt::format(
+      "{} with {} SMs, cuBLASLt {}, {} MiB: {} to {}{}, epilogue {}, aligned "
+      "to {} {} {}, {} x",
+      gpu.name, gpu.multiProcessorCount, cublasLtGetVersion(),
+      kWorkspaceBytes >> 20, name(key.in), name(key.out),
+      key.tf32 ? " by tf32" : "", static_cast<int>(key.epilogue),
+      key.left_align, key.right_align, key.c_align, key.call.count);
+  for (const ColumnMajor* x : {&key.call.left, &key.call.right, &key.call.c})
+    text += fmt::format(" [{}, {}]{} ld {} next {}", x->rows, x->cols,
+                        x->transposed ? "^T" : "", x->ld, x->next);
+  return text;
+}
+
+// The candidate to use with --tune-gemm.
+size_t tuned(cublasLtHandle_t handle, const Key& key, const Plan& plan,
+             const Matrices& m, cudaStream_t stream,
+             const std::vector<cublasLtMatmulAlgo_t>& all) {
+  const std::string product = text_of(key);
+  const int proposals = static_cast<int>(all.size());
+  GemmChoices& choices = library().choices();
+  if (const auto kept = choices.find(product, proposals))
+    return static_cast<size_t>(*kept);
+  if (captured(stream)) return 0;
+  const auto best =
+      fastest(handle, key, plan, m, library().workspace(stream), stream, all);
+  if (!best) return 0;
+  return static_cast<size_t>(
+      choices.keep(product, static_cast<int>(*best), proposals));
 }
 
 Plan plan_of(cublasLtHandle_t handle, const Key& key, const Types& types,
@@ -375,9 +413,8 @@ Plan plan_of(cublasLtHandle_t handle, const Key& key, const Types& types,
   if (plan.possible) plan.algorithm = all[0];
   // Without the lock: the stream may have to wait for a peer's work, and the
   // peer's thread for the lock.
-  if (key.tuned && all.size() > 1 && !captured(stream))
-    plan.algorithm =
-        fastest(handle, key, plan, m, library().workspace(stream), stream, all);
+  if (key.tuned && all.size() > 1)
+    plan.algorithm = all[tuned(handle, key, plan, m, stream, all)];
   return library().keep(key, plan);
 }
 

@@ -15,9 +15,11 @@ namespace dtensor::kernels::cuda {
 //
 // With CudaOptions::tune_gemm, the first call of a kind times the algorithms
 // that cuBLASLt proposes, which waits for the stream. The fastest one is kept
-// for all streams of this process and device. Another device or run may choose
-// differently, and give other bits. While a stream is being captured nothing is
-// timed, and the first proposal is kept.
+// in the user's folder (GemmChoices) for a kind of GPU and a version of
+// cuBLASLt: all processes that share the folder, and all later runs, use it, so
+// that equal calls give equal bits. While a stream is being captured nothing is
+// timed, and without a kept choice the first proposal is used in this process
+// from then on.
 bool cublaslt_gemm(Stream, const Gemm&);
 
 }  // namespace dtensor::kernels::cuda
