@@ -21,16 +21,16 @@ import headers_reached  # noqa: E402
 # budget of their own.
 BUDGETS = {
     "placement": (10_321, "layouts, rules, choices, plans, prices: the project is for these"),
-    "dtensor": (8_704, "tensors, moves, gradients, and the ranks that hold them"),
+    "dtensor": (8_741, "dtensor.h; tensors, moves, gradients, and the ranks"),
     "dtensor/comm": (9_029, "a backend is a folder; what they share is written once"),
     "dtensor/device": (5_492, "memory and copies of CPUs and GPUs; the loops of kernels"),
     "dtensor/io": (3_097, "checkpoints and safetensors; formats of others, not ours"),
-    "dtensor/program": (4_169, "flags, and what a program prints or records"),
+    "dtensor/program": (4_168, "flags, and what a program prints or records"),
     "dtensor/page": (2_253, "one page that shows a record; it may not grow"),
     "dtensor/explore": (1_444, "one server on this machine; it may not grow"),
     "ops": (14_698, "a composition takes 10 lines, a structured operator 120"),
     "ops/functions": (1_716, "a function of each element takes 8 lines"),
-    "ops/kernels": (10_090, "one text for all devices; another only where it is faster"),
+    "ops/kernels": (10_101, "one text for all devices; another only where it is faster"),
     "nn": (9_242, "a family of models is a row, a layer 40 lines"),
     "nn/text": (3_462, "no C++ library reads these tokenizers; it may not grow"),
     "examples": (6_418, "the numbered examples and the programs"),
@@ -108,7 +108,9 @@ def figures():
         folder = os.path.dirname(file)
         while folder and folder not in BUDGETS:
             folder = os.path.dirname(folder)
-        if folder or file == "dtensor.h":
+        if file == "dtensor.h":
+            folder = "dtensor"
+        if folder:
             with open(headers_reached.ROOT / file, errors="replace") as f:
                 # The license line of each file does not count.
                 texts[file] = [line for line in f.read().split("\n")[:-1]

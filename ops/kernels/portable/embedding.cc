@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rows of a table by index.
-#include <bit>
 
-#include "dtensor/device/portable/sort.h"
 #include "dtensor/ops/kernels/portable/floats.h"
 #include "dtensor/ops/kernels/portable/portable_kernels.h"
 #include "dtensor/ops/kernels/portable/row.h"
+#include "dtensor/ops/kernels/portable/sorted_places.h"
 
 namespace dtensor::kernels {
 inline namespace DT_PORTABLE {
@@ -17,7 +16,6 @@ using portable::map;
 using portable::rounded;
 using portable::Row;
 using portable::rows;
-using portable::Scratch;
 using portable::widened;
 
 // body(row, o, i) for each row i of `outer` matrices [count, n].
@@ -136,14 +134,11 @@ void clear(Stream s, int64_t n, G* table) {
 template <class S, class G, class I>
 void add_sorted(Stream s, const EmbeddingBackward& a) {
   const int64_t to = a.outer * a.size, count = a.dy.rows;
-  Scratch key_scratch(s, 2 * count * static_cast<int64_t>(sizeof(uint64_t)));
-  Scratch place_scratch(s, 2 * count * static_cast<int64_t>(sizeof(int64_t)));
-  auto* keys = key_scratch.as<uint64_t>();
-  auto* places = place_scratch.as<int64_t>();
-  number<I>(s, a, count / a.outer, keys, places);
-  portable::sort_by_key(s, count, std::bit_width(static_cast<uint64_t>(to)),
-                        keys, places, keys + count, places + count);
-  add_runs(s, count, a.dy.n, keys + count, places + count,
+  SortedPlaces sorted(s, count);
+  number<I>(s, a, count / a.outer, sorted.unsorted_keys(),
+            sorted.unsorted_places());
+  sorted.sort(to);
+  add_runs(s, count, a.dy.n, sorted.keys(), sorted.places(),
            static_cast<const S*>(a.dy.data), a.dy.stride, to,
            static_cast<G*>(a.dtable));
 }

@@ -11,6 +11,7 @@
 #include "dtensor/ops/kernels/portable/floats.h"
 #include "dtensor/ops/kernels/portable/portable_kernels.h"
 #include "dtensor/ops/kernels/portable/row.h"
+#include "dtensor/ops/kernels/portable/sorted_places.h"
 
 namespace dtensor::kernels {
 inline namespace DT_PORTABLE {
@@ -262,34 +263,6 @@ void put_in_order(const PutRows& a) {
   }
   if (a.ends) outside.write(a.ends);
 }
-
-// For sums in a fixed order: places with the same key, next to each other and
-// in order. Fill unsorted_keys() and unsorted_places() with the numbers of
-// ascending places, and call sort(). Memory is of the stream, as Scratch.
-class SortedPlaces {
- public:
-  SortedPlaces(Stream s, int64_t count)
-      : stream_(s),
-        count_(count),
-        keys_(s, 2 * count * static_cast<int64_t>(sizeof(uint64_t))),
-        places_(s, 2 * count * static_cast<int64_t>(sizeof(int64_t))) {}
-  uint64_t* unsorted_keys() { return keys_.template as<uint64_t>(); }
-  int64_t* unsorted_places() { return places_.template as<int64_t>(); }
-  // REQUIRES: no key is above `most`.
-  void sort(int64_t most) {
-    portable::sort_by_key(stream_, count_,
-                          std::bit_width(static_cast<uint64_t>(most)),
-                          unsorted_keys(), unsorted_places(),
-                          unsorted_keys() + count_, unsorted_places() + count_);
-  }
-  const uint64_t* keys() { return unsorted_keys() + count_; }
-  const int64_t* places() { return unsorted_places() + count_; }
-
- private:
-  const Stream stream_;
-  const int64_t count_;
-  Scratch keys_, places_;
-};
 
 // Sorts the places of index [rows, k] by the element of [rows, hi - lo] that
 // they name, whose number is the key; those outside come last, with `none`.
