@@ -703,6 +703,16 @@ TEST(Engine, RefusesWhatDoesNotFit) {
         error_of([&] { Engine(*model, {.texts = INT64_MAX}); }),
         "[generate] 9223372036854775807 texts of 64 tokens are more than a "
         "cache can have; write fewer");
+    EXPECT_EQ(error_of([&] {
+                Engine(*model, {.texts = EngineOptions::kMostTexts + 1,
+                                .cache_tokens = 40});
+              }),
+              "[generate] 1048577 texts of 64 tokens are more than a cache can "
+              "have; write fewer");
+    for (const int64_t tokens : {int64_t{-1}, EngineOptions::kMostTokens + 1})
+      EXPECT_EQ(error_of([&] { Engine(*model, {.cache_tokens = tokens}); }),
+                "[generate] a cache of " + std::to_string(tokens) +
+                    " tokens is asked for; write 0 to 1099511627776");
     EXPECT_NE(error_of([&] {
                 Engine(*model, {.length = -1});
               }).find("8 texts of -1 tokens, in steps of 256, are asked for"),
