@@ -16,8 +16,9 @@ compiler nor packages:
 
   tar xf OUT && gpu_bundle/run.sh --leg 1
 
-This machine needs nvcc and cuDNN's C++ headers, but no GPU. nvcc takes half an
-hour on two cores, so build the bundle before the machine with the GPU is at hand.
+This machine needs nvcc and cuDNN's C++ headers, but no GPU. A first build
+takes a quarter of an hour on two cores, so build the bundle before the machine with
+the GPU is at hand.
 Building again compiles only what has changed.
 
   --march CPU  the CPU that the host code is compiled for, as in g++ -march

@@ -503,7 +503,7 @@ processes() {
   keep_losses "$1" f32 cuda && compare "$1" f32 1e-4
 }
 
-# Of two processes that train, one is killed: the other has to end, and to say why.
+# Kills one of two processes that train: the other has to end, and to say why.
 killed_process() {
   local first status start
   steps=1000000 begin_processes 2 --mesh tp=2 --dtype f32

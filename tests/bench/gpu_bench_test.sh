@@ -139,8 +139,8 @@ want script-without-it 1 'there is no G6; write some of G1/feed-forward, ' \
   python3 "$script" --cases G1,G6
 want script 0 '^21 cases, 13 with a gradient$' python3 names.py "$script"
 
-# Of cases that come one by one: a row for each. It ends with one that torch
-# refuses altogether.
+# Cases that come one by one have a row each. The process ends with one that
+# torch refuses altogether.
 cat >serve.py <<'PY'
 import runpy, sys, anything
 

@@ -33,7 +33,7 @@ class GemmChoicesTest : public testing::Test {
     return all.str();
   }
   void write(const std::string& text) const { std::ofstream(file_) << text; }
-  // What a new process finds, and says on standard error.
+  // The choice that a new process finds. `said` gets its standard error.
   std::optional<int> found(const std::string& product, std::string* said) {
     testing::internal::CaptureStderr();
     const auto choice = GemmChoices(folder_).find(product, 8);
@@ -182,13 +182,13 @@ TEST_F(GemmChoicesTest, AProcessThatHangsWithTheLockIsReported) {
 }
 
 TEST_F(GemmChoicesTest, TheFolderIsTheUsers) {
-  setenv("HOME", "/home/me", 1);
+  setenv("HOME", "/somebody", 1);
   setenv("XDG_CACHE_HOME", "/cache", 1);
   EXPECT_EQ(GemmChoices::users_folder(), "/cache/dtensor");
   setenv("XDG_CACHE_HOME", "relative", 1);
-  EXPECT_EQ(GemmChoices::users_folder(), "/home/me/.cache/dtensor");
+  EXPECT_EQ(GemmChoices::users_folder(), "/somebody/.cache/dtensor");
   unsetenv("XDG_CACHE_HOME");
-  EXPECT_EQ(GemmChoices::users_folder(), "/home/me/.cache/dtensor");
+  EXPECT_EQ(GemmChoices::users_folder(), "/somebody/.cache/dtensor");
   unsetenv("HOME");
   EXPECT_EQ(GemmChoices::users_folder(), "");
 }

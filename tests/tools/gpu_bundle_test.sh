@@ -267,7 +267,7 @@ want one-torch 0 "^--serve with $PWD/callers ended$" bash -c 'paste -sd " " torc
 want others-file 0 '^torch$' in_archive 3 G8_case.torch.json
 want profiled 0 'gpu_bench --device cuda --cases G7/case --rounds 0$' head -n 1 profiled
 want own-clocks 0 '^4$' grep -c -- '^--clock-control none .* --launch-count 60 ' profiled
-# What torch does in a case costs its row alone, and another process goes on.
+# A case that torch does not survive costs its row alone. Another process goes on.
 rm torched
 TORCH_FAILS=G3/case want torch-fails 1 '^leg 3: 10 passed, 1 failed, 0 skipped in ' with_torch
 want torch-failed 0 '^torch G3/case +failed .*  status 3: CUDA error' in_archive 3 table.txt

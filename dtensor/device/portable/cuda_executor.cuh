@@ -380,7 +380,7 @@ __global__ void __launch_bounds__(kThreads)
 
 // `lanes` is kWarp or blockDim.x. A block has at most kMost threads; registers
 // are limited so that kBlocks blocks fit into a multiprocessor, which has 64 Ki
-// registers.
+// registers, or left to the compiler if kBlocks is 0.
 template <int kMost, int kBlocks, class Body>
 __global__ void __launch_bounds__(kMost, kBlocks)
     rows_kernel(int64_t count, int lanes, int64_t fast_bytes, Body body) {

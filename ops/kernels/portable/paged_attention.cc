@@ -73,7 +73,7 @@ struct PagedParts {
     pitch = ceil_div(a.d, W) * W;
     n = std::clamp<int64_t>(kMost / (a.hq * bytes()), 1, a.t);
   }
-  // Of the results of a query and head.
+  // The bytes of the results of a query and head.
   int64_t bytes() const {
     return most * (pitch + 2) * static_cast<int64_t>(sizeof(T));
   }
@@ -96,8 +96,8 @@ template <int G, bool kAligned, class S, class T = compute_t<S>>
 void paged_parts(Stream s, const PagedAttention& a,
                  const PagedParts<T>& parts) {
   constexpr int W = portable::kPack<S>;
-  // Of the sums in fast memory: lanes that add neighbouring elements use
-  // different banks.
+  // The pitch of the sums in fast memory: lanes that add neighbouring elements
+  // use different banks.
   constexpr int kPitch = kLanes + 32 / W;
   using F = Few<T, G>;
   const int64_t packs = ceil_div(a.d, W);
