@@ -48,7 +48,7 @@ struct PipelineSchedule {
 };
 
 // "F3" for stages 0 to positions - 1, "F3.1" for the next chunk; likewise B and
-// W. Schedule files use these names (examples/report/schedule_file.h).
+// W. Schedule files use these names (programs/report/schedule_file.h).
 std::string short_name(const PipelineTask&, const PipelineSchedule&);
 // "the forward of micro-batch 3 at stage 1".
 std::string to_string(const PipelineTask&);

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "dtensor/program/comm_table.h"
+#include "dtensor/comm_table.h"
 
 namespace dtensor::nn {
 

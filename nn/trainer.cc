@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "dtensor/autograd.h"
+#include "dtensor/comm_table.h"
 #include "dtensor/data_check.h"
 #include "dtensor/graph.h"
 #include "dtensor/nn/between_meshes.h"
@@ -25,7 +26,6 @@
 #include "dtensor/ops/op.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/placement/error.h"
-#include "dtensor/program/comm_table.h"
 #include "dtensor/progress.h"
 #include "dtensor/rank_context.h"
 #include "dtensor/redistribute.h"

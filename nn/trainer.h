@@ -18,10 +18,10 @@
 #include <vector>
 
 #include "dtensor/comm_event.h"
+#include "dtensor/comm_table.h"
 #include "dtensor/dist_tensor.h"
 #include "dtensor/io/stored.h"
 #include "dtensor/nn/pipeline.h"
-#include "dtensor/program/comm_table.h"
 
 namespace dtensor {
 struct OpCall;  // dtensor/ops/op.h

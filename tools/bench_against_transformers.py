@@ -10,7 +10,7 @@ Needs torch and transformers (pip install torch transformers, in a virtual
 environment outside of this tree), and the program:
 
   bazel build -c opt //:train
-  bench_against_transformers.py --train bazel-bin/examples/train
+  bench_against_transformers.py --train bazel-bin/programs/train
 """
 
 import argparse

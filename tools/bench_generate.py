@@ -4,7 +4,7 @@
 
   bench_generate.py GENERATE [--types f32 bf16 int8] [--rounds 3] [--alone] [--cpu]
 
-GENERATE is the built program (bazel-bin/examples/generate). The model is a Llama
+GENERATE is the built program (bazel-bin/programs/generate). The model is a Llama
 of 125 M parameters with random weights, made in a temporary folder. All sides
 alternate, on one core and on two (threads of torch; tp=1 and tp=2); int8 is bf16
 with --weights int8, which transformers does not have. The time of a token is the

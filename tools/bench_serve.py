@@ -18,7 +18,7 @@ import threading
 import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-sys.path.insert(0, os.path.join(ROOT, "tests/examples"))
+sys.path.insert(0, os.path.join(ROOT, "tests/programs"))
 import serve_test  # noqa: E402
 
 TEXTS, TOKENS = 32, 100

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """cc_library and cc_binary for all targets of this library.
 
-A header of placement/, ops/ or nn/ is included as dtensor/placement/x.h and so
-on, in this workspace and in others, so that no folder of a user can hide it.
-For this, each of these packages has an include folder of links.
+A header of placement/, ops/, nn/ or program/ is included as
+dtensor/placement/x.h and so on, in this workspace and in others, so that no
+folder of a user can hide it. For this, each of these packages has an include
+folder of links.
 
 The flag for C++20 is here as well as in .bazelrc, because a workspace that
 depends on this one does not read our .bazelrc.
@@ -25,14 +26,16 @@ VECTORIZED = ["-ftree-vectorize"] + select({
 })
 
 # dtensor.h is in the root package, "".
-_BESIDE_DTENSOR = ["placement", "ops", "nn", ""]
+_BESIDE_DTENSOR = ["placement", "ops", "nn", "program", ""]
 
 def _links(ctx):
     package = [ctx.label.package] if ctx.label.package else []
     links = []
     for header in ctx.files.hdrs + ctx.files.private_hdrs:
+        # A generated file is owned by its rule.
+        name = header.owner.name if header.is_source else header.basename
         link = ctx.actions.declare_file(
-            "/".join(["_include/dtensor"] + package + [header.owner.name]),
+            "/".join(["_include/dtensor"] + package + [name]),
         )
         ctx.actions.symlink(output = link, target_file = header)
         links.append(link)

@@ -40,7 +40,7 @@ cp -r "$root"/docs/*.md "$root/docs/img" "$work/docs/"
 # The README is the site's first page; files of the tree are on no page.
 sed -E 's#\]\(docs/#](#g' "$root/README.md" >"$work/docs/index.md"
 sed -i -E -e 's#\]\(\.\./README\.md#](index.md#g' \
-  -e 's#\[([^]]*)\]\((\.\./)?(LICENSE|(dtensor|placement|ops|nn|examples|tests|tools)/[^)]*)\)#\1#g' \
+  -e 's#\[([^]]*)\]\((\.\./)?(LICENSE|(dtensor|placement|ops|nn|programs?|examples|tests|tools)/[^)]*)\)#\1#g' \
   "$work"/docs/*.md
 {
   cat "$root/tools/mkdocs.yml"

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Prints the page of dtensor/page as C++ string literals with commas between them.
+"""Prints the page of program/page as C++ string literals with commas between them.
 
   tools/embed_page.py page.html page.css SCRIPT...
 

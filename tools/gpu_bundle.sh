@@ -117,9 +117,9 @@ flags=(
 
 plugin=//ops/cuda_plugin:libdtensor_cuda.so
 programs=(
-  //examples:train
-  //examples:explain
-  //examples:generate
+  //programs:train
+  //programs:explain
+  //programs:generate
   //tests/bench:gpu_bench
   //tests/cuda:gpu_properties
   //tests/conformance:conformance

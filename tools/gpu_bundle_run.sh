@@ -709,7 +709,7 @@ leg_2() {
   item pairs 60 shards 4 dtensor.redistribute_pairs_test --gtest_filter='Gpu/*'
   item "device's memory and streams" 60 test_of dtensor.device.cuda.cuda_device_test
   item boxes 60 test_of dtensor.device.portable.boxes_test
-  item "choice of devices" 30 test_of dtensor.program.device_choice_test --gtest_filter='*MoreThanThereAre'
+  item "choice of devices" 30 test_of program.device_choice_test --gtest_filter='*MoreThanThereAre'
   item training 60 test_of nn.recording_device_test --gtest_filter='*Gpu*'
   item conformance 90 conformance
   item "generate tp=2" 25 generate --mesh tp=2

@@ -11,7 +11,7 @@ headers that dtensor.h includes; for a function without an operator of its own,
 the page lists the functions that its definition calls.
 
 --check writes nothing, and exits with 1 if the page differs from the one that
-would be written. PROGRAM is bazel-bin/examples/explain by default.
+would be written. PROGRAM is bazel-bin/programs/explain by default.
 """
 
 import argparse
@@ -301,7 +301,7 @@ def main():
     parser = argparse.ArgumentParser(
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--explain", default="bazel-bin/examples/explain",
+    parser.add_argument("--explain", default="bazel-bin/programs/explain",
                         metavar="PROGRAM")
     parser.add_argument("--check", action="store_true")
     parser.add_argument("root", nargs="?", default=".", metavar="ROOT")

@@ -15,7 +15,7 @@ notices shows that a test is missing.
     tools/plant.py --random 300        300 random edits
 
 With --random a bug is an edit of one line, drawn from the library and from
-examples/report/, or from --folder. random_bugs.py describes the edits. The same
+programs/report/, or from --folder. random_bugs.py describes the edits. The same
 seed draws the same bugs from the same tree. An edit that does not compile is
 dropped and counted.
 

@@ -311,12 +311,12 @@ BUGS = [
          'if (!MUT(49) && has_come(*awaited, rank)) return;'),
     ], ['comm/membership_test']),
     Bug(50, "merge: the last rank's bytes are counted, not the most", [
-        ('dtensor/program/comm_table.cc',
+        ('dtensor/comm_table.cc',
          'm.counted = std::max(m.counted, e.counted);',
          'm.counted = MUT(50) ? e.counted : std::max(m.counted, e.counted);'),
     ], ['comm_table_test']),
     Bug(51, 'table: a collective in several parts counts once', [
-        ('dtensor/program/comm_table.cc',
+        ('dtensor/comm_table.cc',
          'row.count += e.times;',
          'row.count += MUT(51) ? 1 : e.times;'),
     ], ['comm_table_test']),
@@ -395,12 +395,12 @@ BUGS = [
          'outer_ < 0 || MUT(65) ? outer_ : outer_ - spent;'),
     ], ['op_test']),
     Bug(66, 'bad input exits with status 1', [
-        ('dtensor/program/program.cc',
+        ('program/program.cc',
          's.attempt(2, [&] {',
          's.attempt(MUT(66) ? 1 : 2, [&] {'),
     ], ['bad_input_test']),
     Bug(67, 'flags with real values refuse their minimum', [
-        ('dtensor/program/flags.cc',
+        ('program/flags.cc',
          'DT_CHECK(x >= min, flag, "{} is too small; write a number of',
          'DT_CHECK(MUT(67) ? x > min : x >= min, flag, "{} is too small; write a '
          'number of'),
@@ -815,33 +815,33 @@ BUGS = [
          'static_cast<double>(MUT(163) ? 1 : rows) * loss.item();'),
     ], ['train_test']),
     Bug(164, 'targets are not shifted by one', [
-        ('examples/text_data.cc',
+        ('programs/text_data.cc',
          'from + 1, from + n + 1);',
          'from + !MUT(164), from + n + !MUT(164));'),
     ], ['text_data_test']),
     Bug(165, 'eval windows overlap (stride seq-1)', [
-        ('examples/text_data.cc',
+        ('programs/text_data.cc',
          'return (first + r) * seq; });',
          'return (first + r) * (seq - (MUT(165) ? 1 : 0)); });'),
     ], ['text_data_test']),
     Bug(166, 'explain: every tensor pays the latency', [
-        ('dtensor/program/comm_table.cc',
+        ('dtensor/comm_table.cc',
          '(first ? e.times - 1 : -1);',
          '(MUT(166) ? 0 : first ? e.times - 1 : -1);'),
     ], ['comm_table_test']),
     Bug(167, 'tokens/s includes the warm-up steps', [
-        ('examples/step_time.cc',
+        ('programs/step_time.cc',
          'if (s.size() > 2) s.erase',
          'if (!MUT(167) && s.size() > 2) s.erase'),
     ], ['step_time_test']),
     Bug(168, 'calibration: the common price comes from the first kind', [
-        ('examples/calibration.cc',
+        ('programs/calibration.cc',
          'for (StepKind kind : {StepKind::kExchange, StepKind::kAllToAll})',
          'for (StepKind kind : {MUT(168) ? StepKind::kAllGather : '
          'StepKind::kExchange, StepKind::kAllToAll})'),
     ], ['calibrate_test']),
     Bug(169, 'plan report: the own chunk counts as sent', [
-        ('examples/report/plan_report.cc',
+        ('programs/report/plan_report.cc',
          'if (f.from != f.to) most',
          'if (MUT(169) || f.from != f.to) most'),
     ], ['plan_program_test']),
@@ -1066,13 +1066,13 @@ BUGS = [
          'backend->flight(world_rank, MUT(222) ? 0 : lane)'),
     ], ['flight_test']),
     Bug(223, 'flight: ranks diverge only where kinds differ', [
-        ('examples/report/flight_report.cc',
+        ('programs/report/flight_report.cc',
          'row.parts |= call->fingerprint != made.begin()->second->fingerprint;',
          'row.parts |= MUT(223) ? call->kind != made.begin()->second->kind : '
          'call->fingerprint != made.begin()->second->fingerprint;'),
     ], ['flight_report_test', 'flight_program_test']),
     Bug(224, 'flight: a rank that overwrote a collective counts as one that never reached it', [
-        ('examples/report/flight_report.cc',
+        ('programs/report/flight_report.cc',
          'it == made.end() && !complete',
          'it == made.end() && (MUT(224) || !complete)'),
     ], ['flight_report_test']),
@@ -1276,7 +1276,7 @@ BUGS = [
          'if (i > (MUT(310) ? 1 : 0)) {'),
     ], ['mixtral_test']),
     Bug(350, 'table: every rank counts the events of every stage', [
-        ('dtensor/program/comm_table.cc',
+        ('dtensor/comm_table.cc',
          'if (flags[known.at(e.mesh.hash())]) lists.back()',
          'if (MUT(350) || flags[known.at(e.mesh.hash())]) lists.back()'),
     ], ['comm_table_test', 'explain_test']),
@@ -1286,12 +1286,12 @@ BUGS = [
          'sent_.push_back({s.kind, (MUT(351) ? s.from : s.to)->mesh(),'),
     ], ['explain_test']),
     Bug(352, 'compare: a strategy takes the flags of axes that it lacks', [
-        ('examples/compare.cc',
+        ('programs/compare.cc',
          'if (nn::axis_that(f.splits, mesh) < 0) f.reset(base);',
          'if (!MUT(352) && nn::axis_that(f.splits, mesh) < 0) f.reset(base);'),
     ], ['explain_test']),
     Bug(353, 'schedule file: an entry may come twice', [
-        ('examples/report/schedule_file.cc',
+        ('programs/report/schedule_file.cc',
          '!names.insert(parsed.get<std::string>()).second)',
          '!names.insert(parsed.get<std::string>()).second && !MUT(353))'),
     ], ['plan_schedule_test']),
@@ -1367,7 +1367,7 @@ BUGS = [
          'DT_CHECK(MUT(363) || facts(m).gpu != facts(before).gpu, "nccl",'),
     ], ['comm/nccl_processes_test', 'nccl_train_test']),
     Bug(364, 'device_choice: every process takes the first GPU', [
-        ('dtensor/program/device_choice.cc',
+        ('program/device_choice.cc',
          'return choice.index(index * ranks.count);',
          'return choice.index(MUT(364) ? 0 : index * ranks.count);'),
     ], ['device_choice_test', 'nccl_train_test']),
@@ -1620,7 +1620,7 @@ BUGS = [
          '    if (n < (MUT(475) ? 1 : 0) && errno == EINTR) continue;'),
     ], ['file_test']),
     Bug(476, "program: one of srun's two variables is enough", [
-        ('dtensor/program/local_process.cc',
+        ('program/local_process.cc',
          'if (!tasks || !task) return',
          'if (MUT(476) ? !tasks && !task : !tasks || !task) return'),
     ], ['tcp_train_test']),
@@ -1674,31 +1674,31 @@ BUGS = [
          'if (members.rows <= 1 || MUT(486)) return flat;'),
     ], ['proof_test']),
     Bug(487, 'record: an operator also has the moves before it', [
-        ('dtensor/program/record.cc',
+        ('program/record.cc',
          'add_moves(context, run, c.first_event);',
          'if (!MUT(487)) add_moves(context, run, c.first_event);\n'
          '  const size_t first = MUT(487) ? run.seen : c.first_event;'),
-        ('dtensor/program/record.cc',
+        ('program/record.cc',
          'add_sends(run, op, c.op, c.first_event, context.events.size());',
          'add_sends(run, op, c.op, first, context.events.size());'),
     ], ['record_test']),
     Bug(488, 'record: outputs live to the end', [
-        ('dtensor/program/record.cc',
+        ('program/record.cc',
          'operators[m.by]["until"] = last;',
          '{ if (!MUT(488)) operators[m.by]["until"] = last; }'),
     ], ['record_test']),
     Bug(489, 'record: views of inputs count as memory of their own', [
-        ('dtensor/program/record.cc',
+        ('program/record.cc',
          'return part.defined() && part.storage() == storage;',
          'return !MUT(489) && part.defined() && part.storage() == storage;'),
     ], ['record_test']),
     Bug(490, 'record: every tensor of a collective pays its latency', [
-        ('dtensor/program/record.cc',
+        ('program/record.cc',
          'us(price(e, cost_, run.paid))',
          'us(price(e, cost_, MUT(490) ? *std::make_unique<std::set<int64_t>>() : run.paid))'),
     ], ['record_test']),
     Bug(491, 'record: all ranks have the first one\'s ranges of a divided tree', [
-        ('dtensor/program/record_tables.cc',
+        ('program/record_tables.cc',
          'dim.intervals(mesh, c, part);',
          'dim.intervals(mesh, MUT(491) ? Coord() : c, part);'),
     ], ['record_test']),

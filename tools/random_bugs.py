@@ -21,7 +21,7 @@ OPERATORS = {
     "+=": "-=", "-=": "+=", "*=": "+=", "/=": "*=",
 }
 PER_FILE = 2
-FOLDERS = "dtensor/", "placement/", "ops/", "nn/", "examples/report/"
+FOLDERS = "dtensor/", "placement/", "ops/", "nn/", "program/", "programs/report/"
 # Sources that need nvcc or NCCL, and the source for builds without MPI.
 NOT_BUILT = re.compile(r"/(cuda|cuda_plugin|nccl)/|/no_mpi\.cc$")
 

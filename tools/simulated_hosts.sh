@@ -11,7 +11,7 @@ usage: tools/simulated_hosts.sh [--tcp] HOSTS SLOTS COMMAND...
 
 Runs SLOTS processes of COMMAND on each of HOSTS (2 to 9) simulated machines:
 
-    tools/simulated_hosts.sh 2 2 bazel-bin/examples/train --mesh dp=2,tp=2
+    tools/simulated_hosts.sh 2 2 bazel-bin/programs/train --mesh dp=2,tp=2
 
 under mpirun or, with --tcp, with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT
 in the environment. Needs root, ip (iproute2), unshare and Open MPI.

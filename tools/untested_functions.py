@@ -77,7 +77,7 @@ def public_headers(root):
         for include in re.findall(r'#include "(dtensor/[^"]+)"',
                                   (root / name).read_text()):
             # The path in the tree.
-            include = re.sub("^dtensor/(?=(placement|ops|nn)/)", "", include)
+            include = re.sub("^dtensor/(?=(placement|ops|nn|program)/)", "", include)
             if include in LISTS:
                 todo.append(include)
             elif include not in headers:

@@ -18,7 +18,7 @@
 #include "dtensor/runtime.h"
 #include "dtensor/scoped.h"
 #include "dtensor/text_table.h"
-#include "examples/train_config.h"
+#include "programs/train_config.h"
 #include "tests/bench/rounds.h"
 #include "tests/command_line.h"
 

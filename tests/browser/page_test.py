@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Uses the page of dtensor/page as a person does, in headless Chromium.
+"""Uses the page of program/page as a person does, in headless Chromium.
 
 With arguments, unittest's: page_test.py Page.test_folding
 """

@@ -24,8 +24,8 @@ if not MISSING:
     from selenium.webdriver.common.by import By
     from selenium.webdriver.common.keys import Keys
 
-EXPLORE = "examples/explore"
-OWN = "tests/examples/with_flags"
+EXPLORE = "programs/explore"
+OWN = "tests/programs/with_flags"
 
 
 def start(program, *flags):

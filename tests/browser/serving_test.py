@@ -14,7 +14,7 @@ import unittest
 
 sys.dont_write_bytecode = True
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path[:0] = [HERE, os.path.join(HERE, "../examples")]
+sys.path[:0] = [HERE, os.path.join(HERE, "../programs")]
 import page_test  # noqa: E402
 import serve_test  # noqa: E402
 from page_test import MISSING  # noqa: E402

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "dtensor/page/page.h"
+#include "dtensor/program/page/page.h"
 #include "dtensor/text_file.h"
 
 int main(int argc, char** argv) try {

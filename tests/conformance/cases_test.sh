@@ -22,7 +22,7 @@ done
 
 # edited FILE EDIT...: --cases of a copy in which sed edited the file.
 edited() {
-  [[ -d tree ]] || { mkdir tree && cp -rL "$root"/{dtensor.h,placement,dtensor,ops,nn,tests} tree/ && chmod -R u+w tree; }
+  [[ -d tree ]] || { mkdir tree && cp -rL "$root"/{dtensor.h,placement,dtensor,ops,nn,program,tests} tree/ && chmod -R u+w tree; }
   cp "tree/$1" saved
   sed -i "${@:2}" "tree/$1"
   ! cmp -s saved "tree/$1" || echo "sed changes nothing in $1"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// //examples:train on GPUs where there are none: the plugin's own host code, on
+// //programs:train on GPUs where there are none: the plugin's own host code, on
 // the emulation of CUDA and NCCL. Losses are those of the CPU, whatever ranks
 // share, send through, and replay.
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 #include <ostream>
 #include <string>
 
-#include "tests/examples/running.h"
+#include "tests/programs/running.h"
 
 namespace dtensor::testing {
 namespace {

@@ -176,7 +176,8 @@ def run_commands(pages):
     skipped = []
 
     def program(match):
-        path = os.path.join(root, "examples", match[1])
+        path = os.path.join(
+            root, "examples" if match[1][0].isdigit() else "programs", match[1])
         if not os.path.exists(path):
             raise FileNotFoundError(path)
         return shlex.quote(path)

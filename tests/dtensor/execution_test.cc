@@ -11,10 +11,10 @@
 #include <set>
 #include <vector>
 
+#include "dtensor/comm_table.h"
 #include "dtensor/dist_tensor.h"
 #include "dtensor/execute.h"
 #include "dtensor/placement/plan.h"
-#include "dtensor/program/comm_table.h"
 #include "dtensor/redistribute.h"
 #include "dtensor/runtime.h"
 #include "tests/dtensor/message_passing.h"

@@ -16,8 +16,8 @@
 
 #include "dtensor/comm/agreement.h"
 #include "dtensor/comm/mpi.h"
+#include "dtensor/comm_table.h"
 #include "dtensor/dist_tensor.h"
-#include "dtensor/program/comm_table.h"
 #include "dtensor/rank_context.h"
 #include "dtensor/runtime.h"
 #include "tests/dtensor/tcp_processes.h"

@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "tests/examples/running.h"
+#include "tests/programs/running.h"
 
 namespace dtensor::testing {
 namespace {

@@ -9,7 +9,7 @@
 #include <cstdlib>
 #include <thread>
 
-#include "tests/examples/running.h"
+#include "tests/programs/running.h"
 
 namespace dtensor::testing {
 namespace {

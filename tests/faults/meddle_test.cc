@@ -23,9 +23,9 @@
 #include <thread>
 #include <vector>
 
-#include "tests/examples/running.h"
 #include "tests/faults/child.h"
 #include "tests/mpirun.h"
+#include "tests/programs/running.h"
 
 namespace dtensor::testing {
 namespace {

@@ -7,7 +7,7 @@
 #include "dtensor/placement/error.h"
 #include "dtensor/placement/plan.h"
 #include "dtensor/program/cost_file.h"
-#include "tests/examples/running.h"
+#include "tests/programs/running.h"
 
 namespace dtensor {
 namespace {

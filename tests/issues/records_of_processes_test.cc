@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "tests/examples/running.h"
 #include "tests/mpirun.h"
+#include "tests/programs/running.h"
 
 namespace dtensor::testing {
 namespace {

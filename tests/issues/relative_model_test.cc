@@ -5,7 +5,7 @@
 
 #include <filesystem>
 
-#include "tests/examples/running.h"
+#include "tests/programs/running.h"
 
 namespace dtensor::testing {
 namespace {

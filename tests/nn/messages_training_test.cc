@@ -8,11 +8,11 @@
 #include <utility>
 #include <vector>
 
+#include "dtensor/comm_table.h"
 #include "dtensor/nn/models.h"
 #include "dtensor/nn/optimizer.h"
 #include "dtensor/ops/create.h"
 #include "dtensor/ops/grad.h"
-#include "dtensor/program/comm_table.h"
 #include "dtensor/rank_context.h"
 #include "dtensor/runtime.h"
 #include "tests/dtensor/message_passing.h"

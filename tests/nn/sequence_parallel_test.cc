@@ -6,13 +6,13 @@
 
 #include <cmath>
 
+#include "dtensor/comm_table.h"
 #include "dtensor/nn/models.h"
 #include "dtensor/nn/optimizer.h"
 #include "dtensor/ops/create.h"
 #include "dtensor/ops/grad.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/placement/owned.h"
-#include "dtensor/program/comm_table.h"
 #include "dtensor/rank_context.h"
 #include "tests/nn/on_mesh.h"
 

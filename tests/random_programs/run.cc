@@ -8,10 +8,10 @@
 #include <set>
 #include <span>
 
+#include "dtensor/comm_table.h"
 #include "dtensor/dtensor.h"
 #include "dtensor/execution.h"
 #include "dtensor/placement/received.h"
-#include "dtensor/program/comm_table.h"
 #include "dtensor/rank_context.h"
 #include "tests/array.h"
 #include "tests/conformance/cases.h"

@@ -39,11 +39,11 @@ printf '#define CUDNN_MAJOR 9\n#define CUDNN_MINOR 19\n#define CUDNN_PATCHLEVEL 
   >cuda/include/cudnn_version.h
 touch cuda/include/cublas_api.h
 mkdir -p tree/{tools,third_party,tests/bench,tests/conformance/data} path \
-  built/{ops/cuda_plugin,examples,tests/{bench,cuda,conformance,dtensor/device,ops/kernels}}
+  built/{ops/cuda_plugin,programs,tests/{bench,cuda,conformance,dtensor/device,ops/kernels}}
 cp "$tools"/gpu_bundle*.sh tree/tools
 cp "$tools/../third_party/find_cuda.sh" tree/third_party
 touch tree/LICENSE tree/tests/bench/gpu_bench.py tree/tests/conformance/data/{cases.jsonl,tensors.safetensors}
-for file in examples/{train,explain,generate} tests/bench/gpu_bench tests/cuda/gpu_properties \
+for file in programs/{train,explain,generate} tests/bench/gpu_bench tests/cuda/gpu_properties \
   tests/conformance/conformance tests/dtensor/device/cuda_probe tests/cuda/attention_gpu_test \
   tests/ops/kernels/reduce_gpu_test; do
   cp /bin/true "built/$file"
@@ -141,7 +141,7 @@ SH
 program generate <<'SH'
 [[ $* == *int8* && $* == *cuda* && ${FAKE_GPU:-} == wrong ]] && echo '0: 8 9' || echo '0: 7 9'
 SH
-for test in cuda.attention_gpu_test dtensor.{comm.nccl_gpu_test,program.device_choice_test} \
+for test in cuda.attention_gpu_test {dtensor.comm.nccl_gpu_test,program.device_choice_test} \
   dtensor.device.{cuda.cuda_device_test,portable.boxes_test} nn.recording_device_test \
   dtensor.redistribute_pairs_test ops.{proof_device_test,kernels.{reduce,rows,select,training}_gpu_test}; do
   program $test <<<'echo "[  PASSED  ] 3 tests."'

@@ -12,7 +12,9 @@ a pattern matches no public header without a test of its name, or if TEST, a pat
 or a pattern, does not exist.
 """
 
+import builtins
 import fnmatch
+import glob
 import itertools
 import os
 import re
@@ -20,7 +22,7 @@ import sys
 import tempfile
 import unittest
 
-FOLDERS = "placement", "dtensor", "ops", "nn", "examples"
+FOLDERS = "placement", "dtensor", "ops", "nn", "program", "programs"
 LIST = "tests/mirror.txt"
 
 
@@ -36,28 +38,63 @@ def read(root, path):
         return f.read()
 
 
-def strings(attribute, target):
-    """What a target's text lists as an attribute."""
-    return [text for list_ in re.findall(
-                rf"\b{attribute} = (?:glob\()?\[(.*?)\]", target, re.S)
-            for text in re.findall(r'"([^"]+)"', list_)]
+class Loaded:
+    """A name that a BUILD file loads, or what it returns. A call with a name is
+    a target."""
+
+    def __init__(self, targets):
+        self.targets = targets
+
+    def __call__(self, *_, **facts):
+        if "name" in facts:
+            self.targets.append(facts)
+        return self
+
+    def __add__(self, other):
+        return other
+
+    def __radd__(self, other):
+        return other
+
+
+class Package(dict):
+    """The names that a BUILD file may use."""
+
+    def __init__(self, root, package):
+        super().__init__(glob=self.glob, package=self.package)
+        self.at = os.path.join(root, package)
+        self.targets, self.visibility = [], []
+
+    def __missing__(self, name):
+        if name in dir(builtins):
+            raise KeyError(name)
+        return Loaded(self.targets)
+
+    def package(self, default_visibility):
+        self.visibility = default_visibility
+
+    def glob(self, include, exclude=(), **_):
+        found = {os.path.relpath(f, self.at) for pattern in include
+                 for f in glob.glob(os.path.join(self.at, pattern), recursive=True)}
+        return sorted(f for f in found if not any(
+            fnmatch.fnmatch(f, pattern) for pattern in exclude))
 
 
 def public_headers(root):
-    headers = files(root, *FOLDERS, ends=".h")
     public = set()
     for build in files(root, *FOLDERS, ends="BUILD"):
         package = os.path.dirname(build)
-        text = read(root, build)
-        default = strings("default_visibility", text)
-        for target in re.findall(r"^\w+\(\n(.*?)^\)", text, re.S | re.M):
-            seen_by = strings("visibility", target) or default
-            if "testonly = True" in target or all(
+        names = Package(root, package)
+        exec(compile(read(root, build), build, "exec"), names)
+        for target in names.targets:
+            seen_by = target.get("visibility", names.visibility)
+            if target.get("testonly") or all(
                     re.match(rf"//(tests|{package}:|visibility:private)", label)
                     for label in seen_by):
                 continue
-            for pattern in strings("(?:textual_)?hdrs", target):
-                public.update(fnmatch.filter(headers, f"{package}/{pattern}"))
+            for header in target.get("hdrs", []) + target.get("textual_hdrs", []):
+                if header.endswith(".h"):
+                    public.add(f"{package}/{header}")
     return sorted(public)
 
 

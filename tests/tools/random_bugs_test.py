@@ -178,7 +178,7 @@ class Draw(unittest.TestCase):
     def test_which_sources(self):
         files = ["ops/a.cc", "ops/a.h", "ops/cuda_plugin/a.cc",
                  "dtensor/comm/nccl/a.cc", "tests/ops/a_test.cc",
-                 "dtensor/comm/no_mpi.cc", "examples/report/a.cc",
+                 "dtensor/comm/no_mpi.cc", "programs/report/a.cc",
                  "examples/a.cc", "dtensor/opsx/a.cc", "dtensor/ops/a.cc"]
         scratch = os.environ["TEST_TMPDIR"]
         for file in files:
@@ -186,8 +186,8 @@ class Draw(unittest.TestCase):
                         exist_ok=True)
             open(os.path.join(scratch, file), "w").close()
         self.assertEqual(sorted(random_bugs.sources(scratch, files)), [
-            "dtensor/ops/a.cc", "dtensor/opsx/a.cc", "examples/report/a.cc",
-            "ops/a.cc"])
+            "dtensor/ops/a.cc", "dtensor/opsx/a.cc", "ops/a.cc",
+            "programs/report/a.cc"])
         self.assertEqual(sorted(random_bugs.sources(scratch, files,
                                                     "dtensor/ops/")),
                          ["dtensor/ops/a.cc"])

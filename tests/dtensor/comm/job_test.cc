@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The agreements of a job whose other processes do not answer; see
-// dtensor/comm/job.h. Whole jobs are in tests/examples/tcp_train_test.cc.
+// dtensor/comm/job.h. Whole jobs are in tests/programs/tcp_train_test.cc.
 #include "dtensor/comm/job.h"
 
 #include <gtest/gtest.h>

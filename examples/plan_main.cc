@@ -1,6 +1,0 @@
-// SPDX-License-Identifier: Apache-2.0
-#include "examples/programs.h"
-
-int main(int argc, char** argv) {
-  return dtensor::examples::plan_main(argc, argv);
-}

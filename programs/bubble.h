@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// The share of a step in which the ranks of a pipeline wait for each other.
+#pragma once
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+
+#include "dtensor/nn/pipeline.h"
+#include "programs/train_config.h"
+
+namespace dtensor::examples {
+
+// Idle shares (0 to 1) of the position with the longest span
+// (PipelineSimulation::span).
+struct BubbleReport {
+  std::optional<double> formula;  // if all stages take the same time
+  double simulated = 0;           // with the times of nn::stage_times()
+  std::optional<double> measured;
+};
+// `measured` is TrainingReport::pipeline; by default nothing was measured.
+// REQUIRES: the mesh has an axis pp.
+BubbleReport bubble_report(const TrainConfig&, const Mesh&,
+                           const nn::PipelineTimes& measured = {});
+nlohmann::ordered_json bubble_json(const BubbleReport&);
+std::string bubble_text(const BubbleReport&);
+
+}  // namespace dtensor::examples

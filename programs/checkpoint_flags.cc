@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "programs/checkpoint_flags.h"
+
+#include <fmt/format.h>
+
+#include "dtensor/nn/architecture.h"
+#include "dtensor/nn/pretrained_config.h"
+#include "dtensor/placement/error.h"
+#include "dtensor/text_file.h"
+
+namespace dtensor::examples {
+
+void CheckpointFlags::add_to(Program& program, std::string_view files) {
+  program.add("--model", &dir,
+              fmt::format("a folder with config.json and {}", files),
+              TextKind::kFolder);
+  program.add("--dtype", &dtype_,
+              "the type of parameters and activations; auto: the checkpoint's",
+              {"auto", "f32", "f64", "bf16", "f16"});
+  program.add("--weights", &weights_,
+              "the type of matrices, other than the embedding; auto: --dtype",
+              {"auto", "int8"});
+}
+
+void CheckpointFlags::check() {
+  DT_CHECK(!dir.empty(), "--model", "it is missing; write --model DIR");
+  dir = caller_path(dir);
+}
+
+void CheckpointFlags::check_length(int64_t tokens) const {
+  const nn::ModelConfig config = nn::read_config(dir + "/config.json");
+  // An encoder is refused when its cache is made, whatever the length.
+  if (!nn::architecture(config.name).causal) return;
+  const int64_t seq = config.seq;
+  DT_CHECK(tokens <= seq, "generate",
+           "texts of {} tokens are asked for, but the model's longest sequence "
+           "is {}; write at most that",
+           tokens, seq);
+}
+
+nn::LoadOptions CheckpointFlags::load() const {
+  nn::LoadOptions options;
+  if (dtype_ != "auto") options.dtype = parse_dtype(dtype_);
+  options.int8_weights = int8();
+  return options;
+}
+
+}  // namespace dtensor::examples

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// Compares the communication and memory of strategies for training one model.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "dtensor/placement/cost.h"
+#include "dtensor/placement/mesh.h"
+#include "programs/train_config.h"
+
+namespace dtensor::examples {
+
+struct Strategy {
+  std::string name;  // as the user wrote it
+  Mesh mesh;
+  TrainConfig config;
+  // The reason why the model cannot be trained like this on these ranks; "" if
+  // it can.
+  std::string refused = {};
+};
+
+// Parses "dp,zero1,zero3+tp=2+accumulate=4": strategies separated by commas.
+// Each is a list of words joined by "+", each word at most once: dp, zero1,
+// zero2, zero3; tp, cp, ep and pp (over all ranks, or tp=N over N of them); sp
+// (sequence parallelism over tp), micro-batches=N, recompute (blocks), and
+// accumulate=N. The ranks that tp, cp, ep and pp do not use split the batch.
+//
+// `base` gives all other settings. Its settings for pp, tp or cp only
+// (schedule, micro-batches, chunks; sequence parallelism; context) apply to the
+// strategies with that axis, and at least one strategy must have it. Throws
+// Error, which names the strategy and the word, for an unknown word.
+std::vector<Strategy> parse_strategies(std::string_view text,
+                                       const TrainConfig& base, int64_t ranks);
+
+struct Compared {
+  Strategy strategy;
+  nn::Prediction prediction;
+  // The largest values of any rank, in one step:
+  int64_t bytes = 0;             // received
+  int64_t communication_ps = 0;  // as if nothing overlapped with it
+  double bubble = 0;             // of a pipeline, simulated (bubble.h)
+};
+// Dry-runs one step of each strategy, with the prices and the recorder that
+// `options_of` returns for it. For a strategy that cannot be trained, only
+// Strategy::refused is set. Throws Error if none can be trained.
+std::vector<Compared> compare(
+    const std::vector<Strategy>&,
+    const std::function<RunOptions(const Strategy&)>& options_of);
+
+std::string compare_table(const std::vector<Compared>&);
+nlohmann::ordered_json compare_json(const std::vector<Compared>&);
+// An SVG file's content: bars of the memory that a rank holds, by kind, and of
+// the bytes that it receives.
+std::string compare_svg(const std::vector<Compared>&);
+
+}  // namespace dtensor::examples

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+// Describes a training in a program's record.
+#pragma once
+#include "dtensor/program/record.h"
+#include "programs/train_config.h"
+
+namespace dtensor::examples {
+
+// Gives the record its title and, for a pipeline, the picture of its schedule.
+// Does nothing if `record` is null. REQUIRES: validate() was called.
+void describe(Record* record, const TrainConfig&, const Mesh&);
+
+}  // namespace dtensor::examples

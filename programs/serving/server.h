@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// The paths of the server: OpenAI's, /health, /metrics, a page, and /status and
+// /cancel for it.
+#pragma once
+#include <atomic>
+#include <nlohmann/json_fwd.hpp>
+#include <semaphore>
+#include <string>
+#include <thread>
+
+#include "dtensor/program/explore/http_server.h"
+#include "programs/serving/openai_request.h"
+#include "programs/serving/request_queue.h"
+
+namespace dtensor::examples {
+
+class Server {
+ public:
+  // api_key: what requests other than those of / and /health have to
+  // know; "": nothing.
+  // `most` is the most texts at once, for a sentence.
+  Server(ServedModel model, RequestQueue& queue, std::string api_key,
+         int64_t most)
+      : model_(std::move(model)),
+        queue_(queue),
+        api_key_(std::move(api_key)),
+        most_(most),
+        turns_(std::thread::hardware_concurrency() > 1 ? 2 : 1) {}
+
+  // Any number of threads may call it.
+  explore::HttpAnswer answer(explore::HttpRequest) noexcept;
+
+ private:
+  struct Path;
+  explore::HttpAnswer route(explore::HttpRequest&);
+  void check_key(const explore::HttpRequest&) const;
+  static void check_own(const explore::HttpRequest&);
+  // Returns RequestQueue::longest(). Throws ApiError if there is no engine.
+  int64_t check_ready() const;
+  explore::HttpAnswer complete(explore::HttpRequest&);
+  explore::HttpAnswer page(explore::HttpRequest&);
+  explore::HttpAnswer health(explore::HttpRequest&);
+  explore::HttpAnswer models(explore::HttpRequest&);
+  explore::HttpAnswer model(explore::HttpRequest&);
+  explore::HttpAnswer metrics(explore::HttpRequest&);
+  explore::HttpAnswer status(explore::HttpRequest&);
+  explore::HttpAnswer cancel(explore::HttpRequest&);
+  nlohmann::ordered_json about_model() const;
+  OpenAiRequest read(std::string body, bool chat, int64_t longest);
+
+  const ServedModel model_;
+  RequestQueue& queue_;
+  const std::string api_key_;
+  const int64_t most_;
+  std::atomic<int64_t> next_{0};
+  // For large bodies, which take many times their bytes while they are read.
+  std::counting_semaphore<> turns_;
+};
+
+}  // namespace dtensor::examples

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// The flags of train and explain that describe a training, and that training.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "dtensor/nn/config.h"
+#include "dtensor/nn/parallel.h"
+#include "dtensor/nn/pipeline_model.h"
+#include "dtensor/nn/trainer.h"
+#include "dtensor/program/program.h"
+#include "programs/text_data.h"
+
+namespace dtensor::examples {
+
+struct TrainConfig {
+  nn::ModelConfig model;
+  std::string dtype = "f32";
+  std::vector<std::string> layouts;  // "PATTERN=PLACEMENTS"
+  int64_t batch = 8;
+  int64_t steps = 500;
+  double lr = 3e-3;
+  // The number of steps over which the learning rate falls; 0: `steps`.
+  int64_t lr_steps = 0;
+  int64_t warmup = -1;  // -1: min(10, lr_steps / 10)
+  double weight_decay = 0.01;
+  double clip = 1;
+  int64_t seed = 0;
+  int64_t zero = 0;            // ZeRO's stage, over fsdp, dp or ep
+  int64_t gather_budget = -1;  // bytes; -1: as nn::TrainerOptions
+  int64_t accumulate = 1;      // micro-batches in a step
+  // For a mesh with an axis pp. micro_batches 0: twice the axis's size, at most
+  // the batch. chunks 0: one, or as the schedule's file says. The schedule is a
+  // name or a file.
+  int64_t micro_batches = 0, chunks = 0;
+  std::string schedule;            // "": 1f1b
+  std::string recompute = "none";  // see nn::Recompute
+  bool cuda_graph = false;         // replay steps as a graph, on a GPU
+  bool sequence_parallel = false;  // over tp
+  std::string context = "auto";    // over cp; see ContextParallel
+  int64_t context_memory = 0;      // bytes that "auto" may hold; 0: any
+  double router_loss = -1;         // for mixtral; -1: 0.001
+  std::string wire;  // the type that gradients are sent in; "": their own
+  // The initial loss scale (nn::GradScaler). 0: the loss is not scaled; -1:
+  // 65536 in f16, else 0.
+  double loss_scale = -1;
+
+  // Throws Error unless the model can be made and trained on the mesh. Sets
+  // model.dtype, model.router_loss and loss_scale. With an axis pp it also
+  // reads the schedule, whose file is not read again later, and sets chunks and
+  // micro_batches.
+  void validate(const Mesh&);
+  // The plan: `layouts` first, then nn::default_plan(), with ZeRO and the
+  // settings for split sequences.
+  nn::ParallelPlan plan(const Mesh&) const;
+  // The schedule that validate() has read. REQUIRES: validate() was called with
+  // a mesh with an axis pp.
+  const nn::PipelineSchedule& pipeline() const { return *pipeline_; }
+  // The strategy as text: "dp=2,tp=2, zero 3, accumulate 4".
+  std::string strategy(const Mesh&) const;
+  // "gpt on dp=2,tp=2, zero 3".
+  std::string title(const Mesh& mesh) const {
+    return model.name + " on " + strategy(mesh);
+  }
+
+  // The training on a text, which has to outlive it. REQUIRES: validate() was
+  // called.
+  std::unique_ptr<nn::LanguageModel> make_model(const Mesh&) const;
+  nn::TrainerOptions trainer_options(const TextData&) const;
+  nn::Batches batches(const TextData&) const;
+
+ private:
+  void validate_pipeline(const Mesh&);
+  std::optional<nn::PipelineSchedule> pipeline_;
+};
+
+// A flag that has an effect only on a mesh with an axis that splits something.
+struct AxisFlag {
+  std::string_view flag;
+  nn::Splits splits;
+  bool (*given)(const TrainConfig&);  // it is not the default
+  void (*reset)(TrainConfig&);        // to the default
+};
+std::span<const AxisFlag> axis_flags();
+// The name of the axis that splits such a thing.
+std::string_view axis_name_of(nn::Splits);
+
+// Predicts one training step; `on_op` (may be empty) is called for its
+// operators.
+nn::Prediction predict(const TrainConfig&, const RunOptions&,
+                       const nn::OnOp& on_op = {});
+
+// Adds the flags --model, --layers, ..., which set the fields of a config.
+void add_train_flags(Program&, TrainConfig&);
+
+}  // namespace dtensor::examples

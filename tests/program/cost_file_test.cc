@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a cost file says, and what it may not say.
+#include "dtensor/program/cost_file.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "dtensor/placement/error.h"
+#include "tests/programs/running.h"
+
+namespace dtensor {
+namespace {
+
+using testing::write_file;
+
+const Mesh& mesh() {
+  static const Mesh mesh = Mesh::parse("dp=2,tp=4,pp=3");
+  return mesh;
+}
+
+CostTable read(const std::string& text) {
+  return read_cost_file(write_file("cost.json", text), mesh());
+}
+
+std::string error_of(const std::string& text) {
+  try {
+    read(text);
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "no error";
+}
+
+const LinkCost kDefault;
+
+TEST(CostFile, NothingIsTheDefault) {
+  CostTable expected;
+  expected.axes.assign(3, AxisCost{});
+  EXPECT_EQ(read("{}"), expected);
+}
+
+TEST(CostFile, AnEntryPerAxis) {
+  const CostTable t = read(R"({"axes": [
+      {"alpha_us": 1.0, "gbytes_per_s": 20.0,
+       "kinds": {"reduce_scatter": {"alpha_us": 3, "gbytes_per_s": 8},
+                 "all-gather": {"alpha_us": 0}}},
+      {"alpha_us": 0, "gbytes_per_s": 40},
+      {}]})");
+  ASSERT_EQ(t.axes.size(), 3u);
+  EXPECT_EQ(t.link(StepKind::kAllToAll, 1), (LinkCost{1'000'000, 50}));
+  EXPECT_EQ(t.link(StepKind::kReduceScatter, 1), (LinkCost{3'000'000, 125}));
+  // The rate is the axis's own.
+  EXPECT_EQ(t.link(StepKind::kAllGather, 1), (LinkCost{0, 50}));
+  EXPECT_EQ(t.link(StepKind::kReduceScatter, 2), (LinkCost{0, 25}));
+  EXPECT_EQ(t.link(StepKind::kPermute, 4), kDefault);
+  // alpha plus bytes over the rate: 1 us and 1000 bytes at 20 GB/s.
+  EXPECT_EQ(t.collective_ps(StepKind::kExchange, 1, 1000), 1'050'000);
+  EXPECT_EQ(t.collective_ps(StepKind::kReduceScatter, 1, 1000), 3'125'000);
+}
+
+TEST(CostFile, AxesByName) {
+  const CostTable t = read(
+      R"({"alpha_us": 2, "gbytes_per_s": 10,
+          "axes": {"tp": {"gbytes_per_s": 100}}})");
+  EXPECT_EQ(t.link(StepKind::kAllToAll, 1), (LinkCost{2'000'000, 100}));
+  EXPECT_EQ(t.link(StepKind::kAllToAll, 2), (LinkCost{2'000'000, 10}));
+  EXPECT_EQ(t.link(StepKind::kAllToAll, 4), (LinkCost{2'000'000, 100}));
+}
+
+TEST(CostFile, Groups) {
+  const CostTable t = read(R"({
+      "axes": [{"alpha_us": 1, "gbytes_per_s": 10},
+               {"alpha_us": 2, "gbytes_per_s": 40}, {}],
+      "groups": [{"axes": ["tp", "dp"], "gbytes_per_s": 5,
+                  "kinds": {"exchange": {"alpha_us": 9}}},
+                 {"axes": [0, 2], "alpha_us": 0}]})");
+  // What is missing is the dearest of its axes.
+  EXPECT_EQ(t.link(StepKind::kAllToAll, 0b011), (LinkCost{2'000'000, 200}));
+  EXPECT_EQ(t.link(StepKind::kExchange, 0b011), (LinkCost{9'000'000, 200}));
+  EXPECT_EQ(t.link(StepKind::kExchange, 0b101), (LinkCost{0, 100}));
+  // A group without an entry, and an axis of one that has.
+  EXPECT_EQ(t.link(StepKind::kExchange, 0b111), (LinkCost{5'000'000, 100}));
+  EXPECT_EQ(t.link(StepKind::kExchange, 0b001), (LinkCost{1'000'000, 100}));
+}
+
+// 50 ps a byte, and 200 from the 1001st on.
+TEST(CostFile, BytesBeyondACache) {
+  const char* text = R"({"axes": {
+    "dp": {"alpha_us": 1, "beyond": {"bytes": 1000, "gbytes_per_s": 5},
+           "kinds": {"all_gather": {"alpha_us": 2},
+                     "exchange": {"gbytes_per_s": 10}}},
+    "tp": {"alpha_us": 3, "gbytes_per_s": 10}}})";
+  const CostTable t = read(text);
+  EXPECT_EQ(t.collective_ps(StepKind::kPermute, 1, 1000), 1'050'000);
+  EXPECT_EQ(t.collective_ps(StepKind::kPermute, 1, 3000), 1'450'000);
+  EXPECT_EQ(t.collective_ps(StepKind::kAllGather, 1, 3000), 2'450'000);
+  // Another rate is one of all bytes.
+  EXPECT_EQ(t.collective_ps(StepKind::kExchange, 1, 3000), 1'300'000);
+  // Of two axes the dearest of everything.
+  EXPECT_EQ(t.collective_ps(StepKind::kPermute, 3, 3000), 3'600'000);
+  EXPECT_EQ(cost_json(read(cost_json(t, mesh()).dump()), mesh()),
+            cost_json(t, mesh()));
+}
+
+TEST(CostFile, LocalWork) {
+  const CostTable t = read(
+      R"({"gflop_per_s": 500, "local_gbytes_per_s": 4, "block_bytes": 1024})");
+  EXPECT_EQ(t.ps_per_flop, 2);
+  EXPECT_EQ(t.ps_per_local_byte, 250);
+  EXPECT_EQ(t.block_bytes, 1024);
+}
+
+TEST(CostFile, ReadsWhatItWrites) {
+  CostTable t;
+  t.axes.assign(3, AxisCost{});
+  t.axes[0] = {{123'000, 1000 / 7.0},
+               {std::nullopt, std::nullopt, LinkCost{0, 1000 / 0.3}}};
+  t.axes[1].kinds[static_cast<size_t>(StepKind::kReduceExchange)] =
+      LinkCost{1, 0.125};
+  t.groups.push_back({0b110, {{7'000, 2}, {}}});
+  t.groups.back().cost.kinds[static_cast<size_t>(StepKind::kPermute)] =
+      LinkCost{8'000'000, 3};
+  t.block_bytes = 77;
+  t.one_shot_bytes = 512;
+  const CostTable back = read(cost_json(t, mesh()).dump());
+  ASSERT_EQ(back.axes.size(), 3u);
+  EXPECT_EQ(back.block_bytes, 77);
+  EXPECT_EQ(back.one_shot_bytes, 512);
+  for (AxisMask axes = 1; axes < 8; ++axes)
+    for (int k = 0; k < kNumStepKinds; ++k) {
+      const auto kind = static_cast<StepKind>(k);
+      EXPECT_EQ(back.link(kind, axes).alpha_ps, t.link(kind, axes).alpha_ps);
+      EXPECT_NEAR(back.link(kind, axes).ps_per_byte,
+                  t.link(kind, axes).ps_per_byte, 1e-9);
+    }
+  // Once written it is read and written as it is.
+  EXPECT_EQ(cost_json(back, mesh()), cost_json(t, mesh()));
+}
+
+struct Mistake {
+  const char *text, *says;
+};
+
+TEST(CostFile, EveryMistakeIsOneSentence) {
+  const Mistake mistakes[] = {
+      {"", "invalid JSON from line 1 on"},
+      {"{\"alpha_us\": 5,\n\n!}", "invalid JSON from line 3 on"},
+      {"[]", "holds no JSON object"},
+      {"5", "holds no JSON object"},
+      {R"({"alpha": 5})",
+       "the file has an unknown entry 'alpha'; write one of axes, "},
+      {R"({"gb_per_s": 5})", "gbytes_per_s"},
+      {R"({"alpha_us": -1})",
+       "alpha_us of the file is -1; write a number from 0 to 1e+07"},
+      {R"({"alpha_us": 1e10})", "is 10000000000.0; write a number from 0"},
+      {R"({"alpha_us": 1e999})", "a number that is too large"},
+      {R"({"alpha_us": "5"})", "alpha_us of the file is \"5\""},
+      {R"({"alpha_us": null})", "is null"},
+      {R"({"alpha_us": true})", "is true"},
+      {R"({"alpha_us": [5]})", "is [5]"},
+      {R"({"alpha_us": NaN})", "invalid JSON from line 1 on"},
+      {R"({"gbytes_per_s": 0})",
+       "gbytes_per_s of the file is 0; write a number from 0.001 to 1e+09"},
+      {R"({"gbytes_per_s": -3})", "is -3"},
+      {R"({"gbytes_per_s": 1e-300})", "is 1e-300"},
+      {R"({"beyond": 5})", "beyond of the file is 5; write an object"},
+      {R"({"beyond": {"bytes": 5}})", "beyond of the file has no gbytes_per_s"},
+      {R"({"beyond": {"gbytes_per_s": 5}})", "beyond of the file has no bytes"},
+      {R"({"beyond": {"bytes": -5, "gbytes_per_s": 5}})",
+       "bytes of beyond of the file is -5; write a whole number of at least 0"},
+      {R"({"beyond": {"bytes": 5, "gbytes_per_s": 20}})",
+       "gbytes_per_s of beyond of the file is 20, but the rate of fewer bytes "
+       "is 20; write a lower rate"},
+      {R"({"gflop_per_s": 0})", "gflop_per_s is 0"},
+      {R"({"local_gbytes_per_s": "x"})", "local_gbytes_per_s is \"x\""},
+      {R"({"one_shot_bytes": -1})",
+       "one_shot_bytes is -1; write a whole number of at least 0"},
+      {R"({"block_bytes": 0})", "block_bytes is 0; write a whole number"},
+      {R"({"axes": {"tp": {"gbytes_per_s": 1e-06}}})",
+       "gbytes_per_s of axis tp is 1e-06; write a number from 0.001"},
+      {R"({"alpha_us": 600, "block_bytes": 64})",
+       "block_bytes is 64, and a block takes 600 us: the time of 64 GiB is "
+       "too large to compute with; write larger blocks"},
+      {R"({"axes": {"tp": {"kinds": {"exchange": {"alpha_us": 601}}}},
+           "block_bytes": 64})",
+       "a block takes 601 us"},
+      {R"({"groups": [{"axes": [0, 1], "alpha_us": 602}], "block_bytes": 64})",
+       "a block takes 602 us"},
+      {R"({"block_bytes": 63})", "write a whole number of at least 64"},
+      {R"({"block_bytes": 1.5})", "block_bytes is 1.5"},
+      {R"({"block_bytes": -1})", "block_bytes is -1"},
+      {R"({"block_bytes": 99999999999999999999})", "block_bytes is 1e+20"},
+      {R"({"alpha_us": 1, "alpha_us": 2})", "'alpha_us' occurs twice"},
+      {R"({"axes": {"tp": {}, "tp": {}}})", "'tp' occurs twice"},
+      {R"({"axes": 3})", "axes is 3; write a list"},
+      {R"({"axes": []})",
+       "axes has 0 entries, but mesh dp=2,tp=4,pp=3 has 3 axes"},
+      {R"({"axes": [{}, {}, {}, {}]})", "axes has 4 entries"},
+      {R"({"axes": [{}, 5, {}]})", "axis tp is 5; write an object"},
+      {R"({"axes": {"ep": {}}})",
+       "axes has an entry 'ep'; mesh dp=2,tp=4,pp=3 has the axes dp,tp,pp"},
+      {R"({"axes": {"tp": {"beta": 1}}})",
+       "axis tp has an unknown entry 'beta'"},
+      {R"({"axes": {"tp": {"alpha_us": -2}}})", "alpha_us of axis tp is -2"},
+      {R"({"axes": {"tp": {"kinds": []}}})", "kinds of axis tp is []"},
+      {R"({"axes": {"tp": {"kinds": {"gossip": {}}}}})",
+       "kinds of axis tp has an unknown entry 'gossip'; write one of "
+       "all_gather, "},
+      {R"({"axes": {"tp": {"kinds": {"all-gather": {}, "all_gather": {}}}}})",
+       "kinds of axis tp has all_gather twice"},
+      {R"({"axes": {"tp": {"kinds": {"slice": {}}}}})",
+       "an unknown entry 'slice'"},
+      {R"({"axes": {"tp": {"kinds": {"permute": 5}}}})",
+       "permute of axis tp is 5"},
+      {R"({"axes": {"tp": {"kinds": {"permute": {"kinds": {}}}}}})",
+       "permute of axis tp has an unknown entry 'kinds'"},
+      {R"({"axes": {"tp": {"kinds": {"permute": {"gbytes_per_s": 0}}}}})",
+       "gbytes_per_s of permute of axis tp is 0"},
+      {R"({"groups": {}})", "groups is {}; write a list"},
+      {R"({"groups": [5]})", "group 0 is 5"},
+      {R"({"groups": [{}]})", "axes of group 0 is missing"},
+      {R"({"groups": [{"axes": "dp,tp"}]})", "axes of group 0 is \"dp,tp\""},
+      {R"({"groups": [{"axes": [0]}]})", "axes of group 0 is [0]"},
+      {R"({"groups": [{"axes": [0, 3]}]})", "group 0 has an axis 3"},
+      {R"({"groups": [{"axes": [0, -1]}]})", "group 0 has an axis -1"},
+      {R"({"groups": [{"axes": ["dp", "ep"]}]})", "group 0 has an axis \"ep\""},
+      {R"({"groups": [{"axes": ["dp", 0]}]})", "group 0 names axis dp twice"},
+      {R"({"groups": [{"axes": [0, 1]}, {"axes": ["tp", "dp"]}]})",
+       "group 1 has the axes dp,tp, as an earlier group has"},
+      {R"({"groups": [{"axes": [0, 1], "gb": 1}]})",
+       "group 0 has an unknown entry 'gb'"},
+  };
+  const std::string head = "[--cost] " + testing::temporary("cost.json") + ": ";
+  for (const Mistake& m : mistakes) {
+    const std::string error = error_of(m.text);
+    EXPECT_EQ(error.find(head), 0u) << m.text << "\n" << error;
+    EXPECT_NE(error.find(m.says), error.npos) << m.text << "\n" << error;
+    EXPECT_EQ(error.find('\n'), error.npos) << m.text << "\n" << error;
+  }
+  for (const char* path : {"/no/such/file", "/"}) {
+    try {
+      read_cost_file(path, mesh());
+      ADD_FAILURE() << path;
+    } catch (const Error& e) {
+      EXPECT_NE(std::string(e.what()).find(path), std::string::npos);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace dtensor
