@@ -24,9 +24,9 @@ def dt_test(name, library = "//:dtensor", deps = [], srcs = [], precompiled = Tr
         **kwargs
     )
 
-def dt_tests(library = "//:dtensor", deps = [], exclude = []):
+def dt_tests(library = "//:dtensor", deps = [], exclude = [], **kwargs):
     """A dt_test for each *_test.cc that no rule above this call is named after."""
     for source in native.glob(["**/*_test.cc"], exclude):
         name = source[:-len(".cc")]
         if not native.existing_rule(name):
-            dt_test(name, library, deps)
+            dt_test(name, library, deps, **kwargs)
