@@ -36,7 +36,7 @@ WITHOUT_CASES = [
      "add_scalar binary bitwise_left_shift bitwise_right_shift clamp "
      "div_scalar kronecker_delta mul_scalar pow_scalar swiglu"),
     ("torch's cases have tensors as bounds; compared with plain expressions",
-     "tests/issues/torch_rules_test.cc", "clamp_max clamp_min"),
+     "tests/ops/torch_rules_test.cc", "clamp_max clamp_min"),
     ("torch has no such function; compared with a sum and a norm",
      "tests/ops/norm_test.cc",
      "add_layer_norm add_rms_norm layer_norm_through rms_norm_through"),

@@ -5,15 +5,18 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
 #include "dtensor/autograd.h"
+#include "dtensor/dtensor.h"
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/create.h"
 #include "dtensor/ops/grad.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/view.h"
+#include "dtensor/rank_context.h"
 #include "dtensor/runtime.h"
 #include "dtensor/scopes.h"
 #include "tests/testing.h"
@@ -320,6 +323,106 @@ TEST(Gather, CountsAgainstTheBudgetOfTheScope) {
               "[gather] gathering its parameters needs 576 bytes of "
               "communication, but the budget has 0 left; raise it, or "
               "redistribute outside its scope");
+  });
+}
+
+// A parameter that is gathered on use could not be made if a sequence of other
+// steps was cheaper than the gather, as between nodes of GPUs: a group of all
+// ranks uses the network cards of all of them, and one of a rank of each node a
+// single card.
+
+CostTable between_nodes() {
+  CostTable cost;
+  const AxisCost slow{{1000, 1000.0}, {}}, fast{{1000, 1.0}, {}};
+  cost.axes = {slow, fast};
+  cost.groups = {{0b11, fast}};
+  return cost;
+}
+
+void check(bool dry) {
+  RunOptions options;
+  options.world = 4;
+  options.cost = between_nodes();
+  options.dry_run = dry;
+  run(options, [&](Runtime& rt) {
+    const Mesh mesh = rt.mesh({{"fsdp", 2}, {"tp", 2}});
+    const Spec* at =
+        Spec::get(mesh, {64, 32},
+                  parse_layout("[{tp,fsdp},{}]", mesh, {64, 32}), DType::kF32);
+    DistTensor w = reshape(arange(0, 64 * 32, 1, mesh), {64, 32})
+                       .redistribute("[{tp,fsdp},{}]");
+    // Otherwise the test shows nothing.
+    const Plan plan = rt.context().planner.plan(
+        at, at->with(parse_layout("R,S0", mesh, {64, 32})));
+    EXPECT_TRUE(
+        std::any_of(plan.steps.begin(), plan.steps.end(), [](const Step& s) {
+          return sends(s.kind) && s.kind != StepKind::kAllGather;
+        }));
+    w.gather_on_use({{"tp", Shard(0)}});
+    const DistTensor x = full({8, 32}, 1.0, mesh, {{"fsdp", Shard(0)}});
+    const DistTensor y = matmul(x, transpose(w, 0, 1));
+    const DistTensor g = grad(sum(y), {w})[0];
+    EXPECT_EQ(g.spec(), w.spec());
+    if (dry) return;
+    EXPECT_DOUBLE_EQ(sum(y).item(), 8.0 * 2047 * 2048 / 2);
+    EXPECT_DOUBLE_EQ(sum(g).item(), 8.0 * 64 * 32);
+  });
+}
+
+TEST(GatherUnderPrices, InADryRun) { check(true); }
+TEST(GatherUnderPrices, OnRanks) { check(false); }
+
+// It may still not be re-split, whatever the plan for that looks like.
+TEST(GatherUnderPrices, OtherMovesAreRefused) {
+  RunOptions options;
+  options.world = 4;
+  options.cost = between_nodes();
+  EXPECT_THROW(run(options,
+                   [](Runtime& rt) {
+                     const Mesh mesh = rt.mesh({{"fsdp", 2}, {"tp", 2}});
+                     full({64, 32}, 1.0, mesh, {{"tp", Shard(0)}})
+                         .gather_on_use({{"tp", Shard(1)}});
+                   }),
+               Error);
+}
+
+// An operator that could read one parameter in place, since it moved, did not
+// gather another one that is gathered on use, and computed on nothing.
+
+constexpr int64_t kRows = 512, kIn = 256, kOut = 128;
+
+double x_at(int64_t i) { return static_cast<double>(i % 7) - 3; }
+double w_at(int64_t i) { return static_cast<double>(i % 5) - 2; }
+double b_at(int64_t i) { return static_cast<double>(i % 3); }
+
+template <class F>
+std::vector<double> list(int64_t n, F at) {
+  std::vector<double> values;
+  for (int64_t i = 0; i < n; ++i) values.push_back(at(i));
+  return values;
+}
+
+TEST(GatheredBesideMoved, ABiasOnUseAndAWeightThatMoves) {
+  const Mesh m = Mesh::parse("dp=2");
+  run(2, [&](Runtime&) {
+    const auto make = [&](const Shape& shape, const std::vector<double>& v) {
+      return DistTensor::from_global(Tensor::from(shape, v.data()), m, "S0");
+    };
+    const DistTensor x = make({kRows, kIn}, list(kRows * kIn, x_at));
+    DistTensor w = make({kOut, kIn}, list(kOut * kIn, w_at));
+    DistTensor b = make({kOut}, list(kOut, b_at));
+    w.as_parameter(Keep::kGatherOnUse);
+    b.gather_on_use("R");
+    std::vector<double> want;
+    for (int64_t i = 0; i < kRows; ++i)
+      for (int64_t o = 0; o < kOut; ++o) {
+        double sum = b_at(o);
+        for (int64_t k = 0; k < kIn; ++k)
+          sum += x_at(i * kIn + k) * w_at(o * kIn + k);
+        want.push_back(sum);
+      }
+    const NoGrad no_grad;
+    EXPECT_EQ(linear(x, w, b).full().to_doubles(), want);
   });
 }
 

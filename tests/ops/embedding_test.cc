@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dtensor/ops/embedding.h"
 
+#include "dtensor/dtensor.h"
+#include "dtensor/ops/op.h"
 #include "dtensor/ops/view.h"
 #include "dtensor/rank_context.h"
 #include "tests/ops/structured_testing.h"
@@ -252,6 +254,53 @@ TEST(Indexing, Errors) {
             }),
             "[gather] the indices i64[2](S0) and the tensor f64[3, 4](S1) have "
             "different numbers of dimensions; they must have the same one");
+}
+
+// A lookup in a table was priced as if it read the whole table, and computed
+// with every row of it for every index.
+
+// The price of the operator of this name in fn(), where a byte takes 1 ps.
+template <class Fn>
+int64_t work_ps(const char* op, Fn&& fn) {
+  RunOptions options;
+  options.dry_run = true;
+  options.cost.ps_per_local_byte = 1;
+  options.cost.ps_per_flop = 10;
+  int64_t ps = -1;
+  run(options, [&](Runtime& rt) {
+    const Mesh mesh = rt.mesh({{"dp", 1}});
+    const DistTensor table = zeros({1000, 4}, mesh),
+                     ids = zeros({3}, mesh, {}, DType::kI64);
+    op_trace(rt.context()) = [&](const OpCall& call) {
+      if (call.op.name() == op) ps = call.decision.work_ps;
+    };
+    fn(table, ids);
+  });
+  return ps;
+}
+
+constexpr int64_t kIdBytes = 3 * 8, kRows = 3 * 4 * 4, kTable = 1000 * 4 * 4;
+
+TEST(LookupPrice, ReadsTheRows) {
+  EXPECT_EQ(work_ps("embedding", [](auto& t, auto& i) { embedding(t, i); }),
+            kIdBytes + 2 * kRows);
+  EXPECT_EQ(
+      work_ps("index_select", [](auto& t, auto& i) { index_select(t, 0, i); }),
+      kIdBytes + 2 * kRows);
+  EXPECT_EQ(work_ps("gather",
+                    [](auto& t, auto& i) {
+                      gather(t, 0, expand(reshape(i, {3, 1}), {3, 4}));
+                    }),
+            4 * kIdBytes + 2 * kRows);
+}
+
+TEST(LookupPrice, OfItsGradientIsTheTable) {
+  EXPECT_EQ(work_ps("embedding_backward",
+                    [](DistTensor t, auto& i) {
+                      t.set_requires_grad();
+                      grad(sum(embedding(t, i)), {t});
+                    }),
+            kIdBytes + kRows + kTable);
 }
 
 }  // namespace

@@ -5,16 +5,22 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <type_traits>
+#include <vector>
 
 #include "dtensor/allocator.h"
+#include "dtensor/autograd.h"
 #include "dtensor/comm_event.h"
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/create.h"
+#include "dtensor/ops/op.h"
 #include "dtensor/ops/pointwise.h"
+#include "dtensor/ops/reduce.h"
 #include "dtensor/ops/view.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/rank_context.h"
 #include "dtensor/runtime.h"
+#include "dtensor/scopes.h"
 #include "tests/testing.h"
 
 namespace dtensor {
@@ -250,6 +256,175 @@ TEST(Grad, OptionsThatDoNotFitAreRefused) {
         }),
         "[grad] add_to has 2 gradients for 1 inputs; pass one for each, or "
         "none");
+  });
+}
+
+// The type of a given cotangent was not looked at: kernels read its memory as
+// the output's type.
+
+TEST(CotangentType, IsConvertedToTheOutputs) {
+  const Mesh m = Mesh::parse("a=2");
+  run(2, [&](Runtime&) {
+    DistTensor x = arange(4, m, "S0", DType::kF32).set_requires_grad();
+    for (DType t : {DType::kBF16, DType::kF16, DType::kF64, DType::kF32})
+      for (const char* layout : {"R", "S0", "P"})
+        EXPECT_EQ(grad(relu(x), {x}, {.cotangent = ones({4}, m, layout, t)})[0]
+                      .to_string(),
+                  "f32[4](S0) [0, 1, 1, 1]")
+            << name(t) << " " << layout;
+    EXPECT_EQ(grad(sum(x), {x}, {.cotangent = ones({}, m, {}, DType::kF64)})[0]
+                  .dtype(),
+              DType::kF32);
+    EXPECT_THROW(
+        grad(relu(x), {x}, {.cotangent = ones({4}, m, {}, DType::kI64)}),
+        Error);
+  });
+}
+
+TEST(CotangentType, OfAnotherMeshIsRefused) {
+  run(4, [&](Runtime&) {
+    const Mesh m = Mesh::parse("a=4"), other = Mesh::parse("a=2,b=2");
+    DistTensor x = arange(4, m, "S0", DType::kF32).set_requires_grad();
+    EXPECT_THROW(grad(relu(x), {x}, {.cotangent = ones({4}, other)}), Error);
+  });
+}
+
+// An operator whose gradient() returned fewer gradients than the operator has
+// inputs made the backward pass read past the end of the list.
+
+// The first of two tensors.
+class First : public RuleOp {
+ public:
+  First() : RuleOp("first", "...,...->...", {.saved_inputs = 0}) {}
+  void compute(Compute& c) const override { c.out[0].copy_from(c.in[0]); }
+  InputGradients gradient(const GradientCall& g) const override {
+    return {g.cotangents[0]};
+  }
+};
+
+TEST(GradientsOfEachInput, AreCounted) {
+  run(1, [&](Runtime& rt) {
+    const First first;
+    const Mesh mesh = rt.mesh({{"a", 1}});
+    const auto x = ones({2}, mesh).set_requires_grad(),
+               y = ones({2}, mesh).set_requires_grad();
+    const DistTensor in[] = {x, y};
+    EXPECT_EQ(testing::error_of([&] {
+                grad(sum(apply1(first, in)), {x, y});
+              }),
+              "[first] gradient() returned 1 gradients for 2 inputs; return "
+              "one for each, which may be undefined");
+  });
+}
+
+// Asking a fresh tensor for its gradient looked up the operator that made it,
+// of which there is none, for an error message that was not needed.
+
+TEST(LeafRequiresGrad, OfATensorThatNoOperatorMade) {
+  run(1, [&](Runtime& rt) {
+    const Mesh mesh = rt.mesh({{"a", 1}});
+    DistTensor x = ones({2}, mesh);
+    EXPECT_TRUE(x.set_requires_grad().requires_grad());
+    DistTensor y = exp(x);
+    EXPECT_THROW(y.set_requires_grad(), Error);
+    DistTensor ids = ones({2}, mesh, {}, DType::kI64);
+    EXPECT_THROW(ids.set_requires_grad(), Error);
+  });
+}
+
+// A result that its operator saved for the gradient may not be overwritten
+// unnoticed: the gradient would be that of other values.
+
+TEST(SavedOutputs, AreChecked) {
+  run(1, [](Runtime& rt) {
+    const Mesh mesh = rt.mesh({{"x", 1}});
+    DistTensor x = randn({2, 3}, mesh, {}, DType::kF64, {1, 1});
+    x.set_requires_grad();
+    for (auto op : {+[](const DistTensor& t) { return softmax(t, 1); },
+                    +[](const DistTensor& t) { return amax(t, {1}); }}) {
+      DistTensor y = op(x);
+      const DistTensor loss = sum(square(y.detach()) * y);
+      DistTensor untouched = op(x);
+      EXPECT_NO_THROW(grad(sum(untouched), {x}));
+      {
+        NoGrad scope;
+        y.assign(Tensor::full(y.shape(), DType::kF64, 5));
+      }
+      DistTensor z = sum(y);
+      const std::string e = testing::error_of([&] { grad(z, {x}); });
+      EXPECT_NE(e.find("output 0, "), e.npos) << e;
+      EXPECT_NE(e.find("was changed in place after it was made"), e.npos) << e;
+    }
+  });
+}
+
+// A write through a tensor's local part is seen as any other write in place: a
+// gradient that needs what was there says so.
+
+// What is read cannot be written by mistake.
+static_assert(std::is_same_v<decltype(Tensor().ptr<double>()), const double*>);
+static_assert(std::is_same_v<decltype(Tensor().data()), const void*>);
+
+TEST(LocalWrites, ToWhatWasSavedAreNoticed) {
+  run(2, [](Runtime& rt) {
+    const Mesh mesh = rt.mesh({{"x", 2}});
+    const DistTensor x =
+        randn({4, 3}, mesh, "S0", DType::kF64, {1, 1}).set_requires_grad();
+    const DistTensor used = sum(square(x));
+    const DistTensor made = softmax(x, 1), of_made = sum(made);
+    EXPECT_NO_THROW(grad(sum(square(x)), {x}));
+    made.local().mutable_ptr<double>()[0] = 1;
+    std::string e = testing::error_of([&] { grad(of_made, {x}); });
+    EXPECT_NE(e.find("was changed in place after it was made"), e.npos) << e;
+    x.local().mutable_ptr<double>()[0] = 1;
+    e = testing::error_of([&] { grad(used, {x}); });
+    EXPECT_NE(e.find("was changed in place after it was used"), e.npos) << e;
+  });
+}
+
+// local() is const, and its part can be written to.
+TEST(LocalWrites, ByFillAndCopyFrom) {
+  run(2, [](Runtime& rt) {
+    const DistTensor x = zeros({4}, rt.mesh({{"x", 2}}), "S0");
+    x.local().fill(static_cast<double>(rt.rank()));
+    EXPECT_EQ(x.full().to_doubles(), (std::vector<double>{0, 0, 1, 1}));
+    x.local().copy_from(Tensor::full({2}, DType::kF32, 3));
+    EXPECT_EQ(x.full().to_doubles(), (std::vector<double>{3, 3, 3, 3}));
+  });
+}
+
+TEST(LocalWrites, ReadingIsNone) {
+  run(1, [](Runtime& rt) {
+    const DistTensor x =
+        randn({2}, rt.mesh({{"x", 1}}), {}, DType::kF64, {1, 1})
+            .set_requires_grad();
+    const DistTensor y = sum(square(x));
+    const double first = x.local().ptr<double>()[0];
+    EXPECT_EQ(grad(y, {x})[0].local().ptr<double>()[0], 2 * first);
+  });
+}
+
+// A view that changes nothing was the tensor itself, so that its gradient took
+// in what was made of the source directly.
+
+TEST(IdentityViewGradient, CountsWhatWasMadeOfTheViewAlone) {
+  const Mesh m = Mesh::parse("a=1");
+  run(1, [&](Runtime&) {
+    DistTensor x = ones({2, 1}, m, {}, DType::kF64).set_requires_grad();
+    const std::pair<const char*, DistTensor> views[] = {
+        {"view", view(x, {2, 1})},         {"reshape", reshape(x, {2, -1})},
+        {"permute", permute(x, {0, 1})},   {"transpose", transpose(x, 1, 1)},
+        {"slice", slice(x, 0, 0, 2)},      {"narrow", narrow(x, 0, 0, 2)},
+        {"split", split(x, {2}, 0)[0]},    {"chunk", chunk(x, 1, 0)[0]},
+        {"expand", expand(x, {2, 1})},     {"cat", cat({x}, 0)},
+        {"dropout", dropout(x, 0, {1, 1})}};
+    for (const auto& [name, y] : views) {
+      const auto g = grad(sum(x * 2.0 + y), {y, x});
+      EXPECT_EQ(g[0].full().at(1), 1) << name;
+      EXPECT_EQ(g[1].full().at(1), 3) << name;
+      // A view still, not a copy.
+      EXPECT_EQ(y.local().storage(), x.local().storage()) << name;
+    }
   });
 }
 

@@ -5,9 +5,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <limits>
 
+#include "dtensor/ops/contraction.h"
 #include "dtensor/ops/create.h"
+#include "dtensor/runtime.h"
 #include "tests/ops/structured_testing.h"
 
 namespace dtensor::testing {
@@ -92,6 +95,26 @@ TEST(ReduceTest, Errors) {
                      }),
             "[amin] dimension 0 of f32[0, 3](R) is empty, so its minimum is "
             "not defined");
+}
+
+// The sum of i32 wrapped around in i32; torch's is i64.
+
+TEST(SumOfI32, IsI64) {
+  constexpr int32_t kMost = std::numeric_limits<int32_t>::max();
+  for (const char* layout : {"R", "S0", "S1"})
+    run(2, [&](Runtime& rt) {
+      const int32_t v[] = {kMost, kMost, 3, kMost};
+      const DistTensor x =
+          DistTensor::from_global(Tensor::from({2, 2}, v), rt.mesh(), layout);
+      const DistTensor all = sum(x), rows = sum(x, {1}), to = sum_to(x, {2, 1});
+      for (const DistTensor& y : {all, rows, to})
+        EXPECT_EQ(name(y.dtype()), "i64");
+      EXPECT_EQ(all.item(), 3.0 * kMost + 3);
+      for (const DistTensor& y : {rows, to}) {
+        EXPECT_EQ(y.full().at(0), 2.0 * kMost) << layout;
+        EXPECT_EQ(y.full().at(1), 3.0 + kMost) << layout;
+      }
+    });
 }
 
 }  // namespace

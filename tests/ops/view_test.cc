@@ -7,7 +7,10 @@
 #include <optional>
 #include <set>
 
+#include "dtensor/dtensor.h"
+#include "dtensor/ops/create.h"
 #include "dtensor/rank_context.h"
+#include "dtensor/runtime.h"
 #include "dtensor/scopes.h"
 #include "tests/ops/parts_testing.h"
 #include "tests/testing.h"
@@ -306,6 +309,96 @@ TEST(View, SizesAreChecked) {
     EXPECT_EQ(to_string(view(x, {-1, 3}).shape()), "[8, 3]");
     EXPECT_EQ(to_string(view(x, {2, 2, -1}).shape()), "[2, 2, 6]");
   });
+}
+
+// The gradient of a parameter that was expanded over the batch gathered the
+// cotangent of the whole batch before it summed.
+
+// The bytes that this rank received since it recorded.
+int64_t counted(const RankContext& ctx) {
+  int64_t bytes = 0;
+  for (const CommEvent& e : ctx.events) bytes += e.counted;
+  return bytes;
+}
+
+// An all-reduce of `n` elements of f64, or what is left of one where the
+// gradient stays split.
+int64_t reduction(RankContext& ctx, const Mesh& mesh, const Shape& shape,
+                  const char* from, const char* to) {
+  const auto spec = [&](const char* text) {
+    return Spec::get(mesh, shape, parse_layout(text, mesh, shape), DType::kF64);
+  };
+  return ctx.planner.plan(spec(from), spec(to)).bytes;
+}
+
+TEST(GradientOfExpand, SumsBeforeItSends) {
+  const struct {
+    const char *mesh, *parameter, *batch, *partial;
+  } cases[] = {{"dp=4", "R", "S0", "P"},
+               {"dp=2,tp=2", "R,R", "S0,R", "P,R"},
+               {"dp=2,tp=2", "R,S0", "S0,S1", "P,S0"},
+               {"dp=2,tp=2", "R,R", "S0,S0", "P,P"}};
+  for (const auto& c : cases) {
+    const Mesh mesh = Mesh::parse(c.mesh);
+    run(4, [&](Runtime& rt) {
+      RankContext& ctx = rt.context();
+      const DistTensor x = randn({64, 8}, mesh, c.batch, DType::kF64);
+      const DistTensor w = randn({8}, mesh, c.parameter, DType::kF64, {1, 0})
+                               .set_requires_grad();
+      const DistTensor y = expand(w, {64, 8}) * x;
+      ctx.record = true;
+      const DistTensor g = grad({y}, {x}, {w})[0];
+      EXPECT_EQ(counted(ctx), reduction(ctx, mesh, {8}, c.partial, c.parameter))
+          << c.parameter << " " << c.batch;
+      ctx.record = false;
+      // d/dw sum(w x x) = sum of x x.
+      const Tensor got = g.full(), want = sum(x * x, {0}).full();
+      for (int64_t i = 0; i < 8; ++i) EXPECT_NEAR(got.at(i), want.at(i), 1e-12);
+    });
+  }
+}
+
+// view() never communicates: what cannot be seen where it lies is refused, on
+// every rank, with the redistribute that helps.
+
+TEST(Views, SendNothing) {
+  struct {
+    const char* mesh;
+    int ranks;
+    std::vector<const char*> layouts;
+  } cases[] = {
+      {"a=2", 2, {"S0", "S1", "S2", "P", "P(mean)"}},
+      {"a=3", 3, {"S0", "S1", "S2"}},
+      {"a=5", 5, {"S0", "S1", "S2"}},
+      {"a=2,b=3", 6, {"S0,S0", "S0,S2", "S2,S0", "S1,S2", "P,S0", "S0,S1"}}};
+  const std::vector<Shape> from = {{24, 1, 36}, {6, 4, 5}, {1, 8, 9}};
+  const std::vector<Shape> to[] = {{{12, 24, 3}, {12, 2, 36}, {24, 36}, {864}},
+                                   {{24, 5}, {12, 10}, {120}, {3, 8, 5}},
+                                   {{8, 9}, {4, 18}, {72}, {2, 36}}};
+  int seen = 0, refused = 0;
+  for (const auto& c : cases)
+    run(c.ranks, [&](Runtime& rt) {
+      const Mesh mesh = Mesh::parse(c.mesh);
+      rt.context().record = true;
+      for (const char* layout : c.layouts)
+        for (size_t f = 0; f < from.size(); ++f)
+          for (const Shape& shape : to[f]) {
+            const DistTensor x = DistTensor::empty(
+                Spec::get(mesh, from[f], parse_layout(layout, mesh, from[f]),
+                          DType::kF64));
+            const std::string e = testing::error_of([&] { view(x, shape); });
+            EXPECT_TRUE(rt.context().events.empty())
+                << x.spec()->to_string() << " as " << to_string(shape) << ": "
+                << e;
+            rt.context().events.clear();
+            EXPECT_TRUE(e == "no error" ||
+                        e.find("x.redistribute(\"") != e.npos)
+                << e;
+            if (rt.rank() == 0) ++(e == "no error" ? seen : refused);
+          }
+    });
+  EXPECT_GT(seen, 20);
+  EXPECT_GT(refused, 5);
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 // What a collective inside an operator costs is the most that any rank moves,
 // not what this one does: with uneven parts a budget would be spent on some
 // ranks alone, and these would throw while the others wait.
+#include "dtensor/scopes.h"
+
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -14,7 +16,6 @@
 #include "dtensor/ops/reduce.h"
 #include "dtensor/rank_context.h"
 #include "dtensor/runtime.h"
-#include "dtensor/scopes.h"
 #include "tests/testing.h"
 
 namespace dtensor {

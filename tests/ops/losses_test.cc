@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A target that is no class was an Error on the ranks that held it alone: the
 // others went on to the next step, and waited there.
+#include "dtensor/ops/losses.h"
+
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -9,7 +11,6 @@
 
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/create.h"
-#include "dtensor/ops/losses.h"
 #include "dtensor/runtime.h"
 #include "dtensor/scopes.h"
 #include "tests/dtensor/device/recording_device.h"

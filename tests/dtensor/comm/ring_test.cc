@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory that MPI shares between processes began anywhere, 8 bytes behind a
 // cache line say, and rings that have to begin with one were made there.
+#include "dtensor/comm/ring.h"
+
 #include <gtest/gtest.h>
 
 #include <cstdint>
 #include <vector>
-
-#include "dtensor/comm/ring.h"
 
 namespace dtensor {
 namespace {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Files that are written: a result that cannot be written whole leaves the one
 // before it, links are not followed, and nobody waits for a pipe.
+#include "dtensor/text_file.h"
+
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -16,7 +18,6 @@
 #include "dtensor/comm/rendezvous.h"
 #include "dtensor/dtensor.h"
 #include "dtensor/nn/pretrained_config.h"
-#include "dtensor/text_file.h"
 #include "tests/testing.h"
 
 namespace dtensor {

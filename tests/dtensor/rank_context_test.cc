@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Each mesh with a new name left the specs of all tensors on it, 4 KB, when its
 // run had ended, and an entry in lists that every operator searches.
+#include "dtensor/rank_context.h"
+
 #include <gtest/gtest.h>
 #include <malloc.h>
 
@@ -9,7 +11,6 @@
 
 #include "dtensor/dtensor.h"
 #include "dtensor/placement/bounded_cache.h"
-#include "dtensor/rank_context.h"
 
 namespace dtensor {
 namespace {
