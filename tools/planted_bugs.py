@@ -81,302 +81,22 @@ BUGS = [
          'for (const Tensor& t : read)\n'
          '    if (!MUT(57)) t.storage()->set_reader(made->progress());'),
     ], ['async_test']),
-    Bug(130, 'linear init: fan-out instead of fan-in', [
-        ('nn/linear.cc',
-         'Init::fan_in(in),',
-         'Init::fan_in(MUT(130) ? out : in),'),
-    ], ['module_test']),
-    Bug(131, 'f64 parameters draw other numbers than f32 ones', [
-        ('nn/init.cc',
-         'dtype == DType::kF64 ? DType::kF32 : dtype;',
-         'dtype == DType::kF64 && !MUT(131) ? DType::kF32 : dtype;'),
-    ], ['module_test']),
-    Bug(132, 'embedding init: std 0.2 instead of 0.02', [
-        ('nn/embedding.cc',
-         'Init::normal(0.02)',
-         'Init::normal(MUT(132) ? 0.2 : 0.02)'),
-    ], ['module_test']),
-    Bug(133, 'k_proj is split inside heads', [
-        ('nn/parallel.cc',
-         '{"*.k_proj.*", on(Shard(0, d))},',
-         '{"*.k_proj.*", on(Shard(0, MUT(133) ? 1 : d))},'),
-    ], ['module_test']),
-    Bug(134, 'the c_fc bias is not split (pattern .weight)', [
-        ('nn/parallel.cc',
-         'split("*.c_fc.*", 0);',
-         'split(MUT(134) ? "*.c_fc.weight" : "*.c_fc.*", 0);'),
-    ], ['module_test']),
-    Bug(135, 'positions: the last n instead of the first n', [
-        ('nn/embedding.cc',
-         'slice(weight_, 0, 0, n);',
-         'MUT(135) ? slice(weight_, 0, weight_.size(0) - n, weight_.size(0)) : '
-         'slice(weight_, 0, 0, n);'),
-    ], ['goldens_test']),
-    Bug(136, 'a tied head gives the embedding no gradient', [
-        ('nn/embedding.cc',
-         'einsum("...h,vh->...v", {x, table});',
-         'einsum("...h,vh->...v", {x, MUT(136) ? table.detach() : table});'),
-    ], ['goldens_test']),
-    Bug(137, 'attention is not causal', [
-        ('nn/attention.cc',
-         '{.causal = c.causal,',
-         '{.causal = c.causal && !MUT(137),'),
-    ], ['goldens_test']),
-    Bug(138, 'exact gelu instead of gelu_new', [
-        ('nn/mlp.cc',
-         'c_fc_(x, Activation::kGeluTanh)',
-         'MUT(138) ? gelu(c_fc_(x)) : c_fc_(x, Activation::kGeluTanh)'),
-    ], ['goldens_test']),
-    Bug(139, 'SwiGLU: silu of up instead of gate', [
-        ('nn/mlp.cc',
-         'down_proj_(swiglu(gate, up))',
-         'down_proj_(MUT(139) ? swiglu(up, gate) : swiglu(gate, up))'),
-    ], ['goldens_test']),
-    Bug(140, 'warm-up starts at 0', [
-        ('nn/schedule.cc',
-         'static_cast<double>(step + 1) /',
-         'static_cast<double>(step + (MUT(140) ? 0 : 1)) /'),
-    ], ['schedule_test']),
-    Bug(141, 'temperature multiplies', [
-        ('nn/sampling.cc',
-         'std::exp((logits[i] - most) / s.temperature);',
-         'std::exp((logits[i] - most) / '
-         '(MUT(141) ? 1 / s.temperature : s.temperature));'),
-    ], ['temperature_test', 'sampling_test']),
-    Bug(142, 'files: q, k and v are in the order v, k and q', [
-        ('nn/places_in_files.cc',
-         't.window.offset[0] = first;',
-         't.window.offset[0] = MUT(142) ? rows - first - shape[0] : first;'),
-    ], ['goldens_test', 'pretrained_test']),
-    Bug(143, 'bf16 without f32 master weights', [
-        ('nn/optimizer.cc',
-         '.master = slot.master.defined() ?',
-         '.master = slot.master.defined() && !MUT(143) ?'),
-    ], ['optimizer_test']),
-    Bug(144, 'the MLP is added to x instead of x + attention(x)', [
-        ('nn/decoder.cc',
-         'mixed.y = at.x + mixed.y',
-         'mixed.y = (MUT(144) ? x : at.x) + mixed.y'),
-    ], ['goldens_test']),
-    Bug(145, 'RMS norm: eps is 1e-5 (config says 1e-6)', [
-        ('nn/norm.cc',
-         '      eps_(eps),\n      plus_one_(plus_one) {}',
-         '      eps_(MUT(145) ? 1e-5 : eps),\n      plus_one_(plus_one) {}'),
-    ], ['goldens_test']),
-    Bug(146, 'llama keys are not rotated', [
-        ('nn/attention.cc',
-         'k = rotary(k, c.rope);',
-         'if (!MUT(146)) k = rotary(k, c.rope);'),
-    ], ['goldens_test']),
-    Bug(147, 'generate: windows past seq take the start of the text', [
-        ('nn/generate.cc',
-         'std::copy(text.end() - n, text.end(), window.begin());',
-         'std::copy(MUT(147) ? text.begin() : text.end() - n, MUT(147) ? '
-         'text.begin() + n : text.end(), window.begin());'),
-    ], ['generate_test']),
-    Bug(148, 'clip scales small gradients up', [
-        ('ops/kernels/clip.h',
-         'return scale > 1 ? 1 : scale;',
-         'return scale > 1 && !MUT(148) ? 1 : scale;'),
-    ], ['optimizer_test']),
-    Bug(149, 'the clip norm counts copies along replicated axes', [
-        ('nn/clip.cc',
-         'if (axes >> a & 1) layout',
-         'if (MUT(149) || (axes >> a & 1)) layout'),
-    ], ['clip_test']),
-    Bug(150, 'AdamW: the step number is one too large', [
-        ('nn/optimizer.cc',
-         '.step = slot.step,',
-         '.step = slot.step + (MUT(150) ? 1 : 0),'),
-    ], ['optimizer_test']),
-    Bug(160, 'train: counted bytes are never compared', [
-        ('nn/step_checks.cc',
-         'r.predicted == r.counted,',
-         '(MUT(160) || r.predicted == r.counted),'),
-    ], ['step_checks_test']),
-    Bug(161, 'train: the dry-run prediction is never compared', [
-        ('nn/step_checks.cc',
-         'same_kind(p, r) && p.count == r.count &&\n'
-         '            (p.predicted == r.predicted ||',
-         'same_kind(p, r) && (MUT(161) || p.count == r.count) &&\n'
-         '            (MUT(161) || p.predicted == r.predicted ||'),
-    ], ['step_checks_test']),
-    Bug(162, 'train: later steps are not compared with the first', [
-        ('nn/step_checks.cc',
-         'now.size() == first.size() && received(now) == received(first), "train",',
-         'MUT(162) ||\n'
-         '          (now.size() == first.size() && received(now) == '
-         'received(first)),\n'
-         '      "train",'),
-    ], ['step_checks_test']),
-    Bug(163, 'evaluate: the smaller last batch counts as a whole one', [
-        ('nn/trainer.cc',
-         'static_cast<double>(rows) * loss.item();',
-         'static_cast<double>(MUT(163) ? 1 : rows) * loss.item();'),
-    ], ['train_test']),
-    Bug(164, 'targets are not shifted by one', [
-        ('programs/text_data.cc',
-         'from + 1, from + n + 1);',
-         'from + !MUT(164), from + n + !MUT(164));'),
-    ], ['text_data_test']),
-    Bug(165, 'eval windows overlap (stride seq-1)', [
-        ('programs/text_data.cc',
-         'return (first + r) * seq; });',
-         'return (first + r) * (seq - (MUT(165) ? 1 : 0)); });'),
-    ], ['text_data_test']),
-    Bug(166, 'explain: every tensor pays the latency', [
-        ('dtensor/comm_table.cc',
-         '(first ? e.times - 1 : -1);',
-         '(MUT(166) ? 0 : first ? e.times - 1 : -1);'),
-    ], ['comm_table_test']),
-    Bug(167, 'tokens/s includes the warm-up steps', [
-        ('programs/step_time.cc',
-         'if (s.size() > 2) s.erase',
-         'if (!MUT(167) && s.size() > 2) s.erase'),
-    ], ['step_time_test']),
-    Bug(168, 'calibration: the common price comes from the first kind', [
-        ('programs/calibration.cc',
-         'for (StepKind kind : {StepKind::kExchange, StepKind::kAllToAll})',
-         'for (StepKind kind : {MUT(168) ? StepKind::kAllGather : '
-         'StepKind::kExchange, StepKind::kAllToAll})'),
-    ], ['calibrate_test']),
-    Bug(169, 'plan report: the own chunk counts as sent', [
-        ('programs/report/plan_report.cc',
-         'if (f.from != f.to) most',
-         'if (MUT(169) || f.from != f.to) most'),
-    ], ['plan_program_test']),
-    Bug(171, 'gather: the whole budget goes to held parameters', [
-        ('dtensor/gather.cc',
-         'ctx.gather_budget / 2 - bytes',
-         '(MUT(171) ? ctx.gather_budget : ctx.gather_budget / 2) - bytes'),
-    ], ['gather_test']),
-    Bug(172, 'gather: a gathered value is used after the parameter has changed', [
-        ('dtensor/gather.cc',
-         'of->version() == it->second->version)',
-         '(MUT(172) || of->version() == it->second->version))'),
-    ], ['gather_test']),
     Bug(173, 'gather: the graph holds the gathered value', [
         ('dtensor/gather.cc',
          'given.keep() == Keep::kGatherOnUse ?',
          '!MUT(173) && given.keep() == Keep::kGatherOnUse ?'),
     ], ['gather_test']),
-    Bug(174, "gather: prefetches the last step's parameters although another step runs", [
-        ('dtensor/gather.cc',
-         'expected_ = expected_ && misses_.size()',
-         'expected_ = (MUT(174) || expected_) && misses_.size()'),
-    ], ['gather_test']),
-    Bug(175, 'gather: a value is held although no gradient needs it', [
-        ('dtensor/gather.cc',
-         'if (ctx.gathered && parameter.impl()->awaited == 0)',
-         'if (!MUT(175) && ctx.gathered && parameter.impl()->awaited == 0)'),
-    ], ['gather_test']),
-    Bug(176, 'zero: the first dimension is cut, whatever its size', [
-        ('nn/parallel.cc',
-         'if (largest < least) best = cut;',
-         'if (largest < least && !(MUT(176) && d)) best = cut;'),
-    ], ['zero_test']),
     Bug(177, 'zero 1: parameters that other ranks updated are not gathered', [
         ('nn/optimizer.cc',
          'if (p.grad_spec() == p.spec()) continue;',
          'if (MUT(177) || p.grad_spec() == p.spec()) continue;'),
     ], ['zero_test']),
-    Bug(178, 'grad: earlier micro-batches are dropped', [
-        ('ops/grad.cc',
-         'if (!earlier_.empty() && ',
-         'if (!MUT(178) && !earlier_.empty() && '),
-    ], ['grad_test']),
-    Bug(179, 'grad: gradients are not converted before they are sent', [
-        ('ops/grad.cc',
-         'if (options_.wire_dtype && !options_.keep_partial &&',
-         'if (!MUT(179) && options_.wire_dtype && !options_.keep_partial &&'),
-    ], ['grad_test']),
-    Bug(180, 'grad: the number of buckets in flight is not limited', [
-        ('ops/grad.cc',
-         'for (DistTensor& g : sending_) g.impl()->part();',
-         'if (!MUT(180)) for (DistTensor& g : sending_) g.impl()->part();'),
-    ], ['zero_test']),
-    Bug(181, 'backward: a tensor is complete one cotangent early', [
-        ('dtensor/autograd.cc',
-         'if (--awaited_[k] == 0) completed(k);',
-         'if (--awaited_[k] == (MUT(181) ? 1 : 0)) completed(k);'),
-    ], ['grad_test']),
-    Bug(182, 'a released graph keeps its saved tensors', [
-        ('dtensor/autograd.cc',
-         'if (options_.release_graph && last)',
-         'if (!MUT(182) && options_.release_graph && last)'),
-    ], ['grad_test']),
-    Bug(183, 'memory that changes its kind counts as both kinds', [
-        ('dtensor/allocator.cc',
-         'of(from).current_bytes -= bytes;',
-         'if (!MUT(183)) of(from).current_bytes -= bytes;'),
-    ], ['allocator_test']),
     Bug(184, 'async: storage with other owners may be overwritten', [
         ('dtensor/async.cc',
          'if (t.defined() && (!o.consume || t.storage().use_count() > 1))',
          'if (!MUT(184) && t.defined() &&\n'
          '        (!o.consume || t.storage().use_count() > 1))'),
     ], ['async_test']),
-    Bug(185, 'train: each micro-batch counts as the whole batch', [
-        ('nn/trainer.cc',
-         'static_cast<double>(hi - lo) / static_cast<double>(rows)};',
-         '(MUT(185) ? 1 : static_cast<double>(hi - lo)) / (MUT(185) ? 1 : static_cast<double>(rows))};'),
-    ], ['fifty_steps_test']),
-    Bug(186, 'random: a state is set without its counts', [
-        ('ops/random.cc',
-         'static_cast<RandomState&>(drawn()) = std::move(state);',
-         'if (MUT(186)) drawn().seed = state.seed; else static_cast<RandomState&>(drawn()) = std::move(state);'),
-    ], ['random_test']),
-    Bug(187, 'checkpoint: checksums are not compared', [
-        ('dtensor/io/checkpoint_reader.cc',
-         'DT_CHECK(sum.value() == p.sum, "checkpoint",',
-         'DT_CHECK(MUT(187) || sum.value() == p.sum, "checkpoint",'),
-    ], ['checkpoint_damage_test']),
-    Bug(188, 'checkpoint: a part with several holders is written by the first one alone', [
-        ('dtensor/io/checkpoint_boxes.cc',
-         'if (n == 1 || d == box.size.size() ||',
-         'if (MUT(188) || n == 1 || d == box.size.size() ||'),
-    ], ['checkpoint_test']),
-    Bug(189, 'recomputation draws new random numbers', [
-        ('ops/recompute.cc',
-         'const RandomScope random(where_.random);',
-         'const RandomScope random(MUT(189) ? random_state() : where_.random);'),
-    ], ['recompute_test']),
-    Bug(190, 'recomputation differentiates beyond its inputs', [
-        ('ops/recompute.cc',
-         '.stop_at_inputs = true},',
-         '.stop_at_inputs = !MUT(190)},'),
-    ], ['recompute_test']),
-    Bug(191, 'train: resuming repeats the last step', [
-        ('nn/trainer.cc',
-         'e.next = at.step;',
-         'e.next = at.step - (MUT(191) ? 1 : 0);'),
-    ], ['checkpoint_train_test']),
-    Bug(192, 'checkpoint: moments are not loaded', [
-        ('nn/checkpoint.cc',
-         'optimizer.load_state(',
-         'if (!MUT(192)) optimizer.load_state('),
-    ], ['checkpoint_train_test', 'checkpoint_test']),
-    Bug(193, "norm backward: the sum's own cotangent is left out", [
-        ('ops/kernels/portable/norm.cc',
-         '- (v - m) * c2 + h;',
-         '- (v - m) * c2 + h * (MUT(193) ? C(0) : C(1));'),
-    ], ['norm_test']),
-    Bug(194, 'add_norm: two partial sums are reduced one by one', [
-        ('ops/norm.cc',
-         'return a.defined() && b.defined() && a.spec()->partial_axes() &&',
-         'return !MUT(194) && a.defined() && b.defined() && '
-         'a.spec()->partial_axes() &&'),
-    ], ['norm_test']),
-    Bug(195, 'add_norm saves its addends beside the sum', [
-        ('ops/norm.cc',
-         'return of == Of::kInput ?',
-         'return MUT(195) || of == Of::kInput ?'),
-    ], ['norm_test']),
-    Bug(196, 'graph: a replay updates with the first step\'s rates', [
-        ('nn/optimizer.cc',
-         'this->rates(lr, slot.step);',
-         'this->rates(lr, MUT(196) ? 1 : slot.step);'),
-    ], ['graph_test']),
     Bug(197, 'graph: replays draw the same numbers', [
         ('ops/random.cc',
          'words[2 * place + 1] = stream_of(ranks, times);',
@@ -387,121 +107,25 @@ BUGS = [
          'capturing_->blocks[block] = {c, false};',
          'if (MUT(198)) return false;\n    capturing_->blocks[block] = {c, false};'),
     ], ['allocator_test']),
-    Bug(200, 'a collective has no deadline', [
-        ('dtensor/comm/membership.cc',
-         'if (timeout() == 0ms ||',
-         'if (MUT(200) || timeout() == 0ms ||'),
-    ], ['timeout_test']),
     Bug(201, 'a member of an earlier collective of the group counts as arrived', [
         ('dtensor/comm/group.h',
          'sequence.load(std::memory_order_acquire) >=',
          'sequence.load(std::memory_order_acquire) + (MUT(201) ? 2 : 0) >='),
     ], ['faults_test']),
-    Bug(202, 'the time that a rank waits is 0', [
-        ('dtensor/comm/membership.cc',
-         'if (is_here(rank)) total +=',
-         'if (is_here(rank) && !MUT(202)) total +='),
-    ], ['faults_test']),
-    Bug(203, 'a rank that only computes does not notice a signal', [
-        ('ops/op.cc',
-         'check_interrupted();',
-         'if (!MUT(203)) check_interrupted();'),
-    ], ['signals_test']),
-    Bug(204, 'PeerFailed names another rank', [
-        ('dtensor/comm/peer_failed.h',
-         'throw PeerFailed(where, rank, why);',
-         'throw PeerFailed(where, MUT(204) ? rank + 1 : rank, why);'),
-    ], ['runtime_test']),
     Bug(205, 'a signal that is delivered twice counts as a second one', [
         ('dtensor/interrupt.cc',
          'now - before > kOneSignal;',
          'now - before > kOneSignal && !MUT(205);'),
     ], ['signals_test']),
-    Bug(206, 'two threads may use a communicator at the same time', [
-        ('dtensor/comm/communicator.cc',
-         'in_use.store(true, std::memory_order_relaxed);',
-         'in_use.store(!MUT(206), std::memory_order_relaxed);'),
-    ], ['faults_test']),
     Bug(207, 'the time in which a process was stopped counts as waiting', [
         ('dtensor/comm/deadline.h',
          'now - looked_, kMost);',
          'now - looked_, (MUT(207) ? 9999 : 1) * kMost);'),
     ], ['comm/membership_test', 'faults_test']),
-    Bug(240, 'all-reduce: the last member does not get the chunk', [
-        ('dtensor/device/combine.cc',
-         'for (size_t j = streamed ? 0 : 1; j < dsts.size(); ++j) {',
-         'for (size_t j = streamed ? 0 : 1; j + (MUT(240) ? 1 : 0) < '
-         'dsts.size(); ++j) {'),
-    ], ['copy_test', 'comm/threads_test']),
-    Bug(241, 'streaming: the bytes after the last line are forgotten', [
-        ('dtensor/device/streaming.h',
-         'std::memcpy(d + i, s + i, static_cast<size_t>(bytes - i));',
-         'if (!MUT(241)) std::memcpy(d + i, s + i, '
-         'static_cast<size_t>(bytes - i));'),
-    ], ['copy_test']),
-    Bug(242, 'search: bytes beyond a cache cost no extra', [
-        ('placement/prices.h',
-         'saturated_ps(c.bytes_ps(bytes))',
-         'saturated_ps(MUT(242) ? static_cast<double>(bytes) * c.ps_per_byte : '
-         'c.bytes_ps(bytes))'),
-    ], ['plan_search_test']),
-    Bug(243, 'all-reduce: few bytes are copied from the result, not from the source', [
-        ('dtensor/comm/host_agreement.cc',
-         'copy_bytes(to, source(b, 0), bytes_of(b));',
-         'copy_bytes(to, MUT(243) ? b.data : source(b, 0), bytes_of(b));'),
-    ], ['comm/threads_test']),
-    Bug(220, 'flight: an entry that is rewritten is not marked', [
-        ('dtensor/comm/flight_ring.h',
-         'put(s.number, 0);',
-         'if (!MUT(220)) put(s.number, 0);'),
-    ], ['flight_test']),
-    Bug(221, 'flight: a collective left by an Error counts as ended', [
-        ('dtensor/comm/communicator.cc',
-         'done ? flight->ended()',
-         'done || MUT(221) ? flight->ended()'),
-    ], ['flight_test']),
     Bug(222, 'flight: both threads of a rank share a ring', [
         ('dtensor/rank_context.cc',
          'backend->flight(world_rank, lane)',
          'backend->flight(world_rank, MUT(222) ? 0 : lane)'),
-    ], ['flight_test']),
-    Bug(223, 'flight: ranks diverge only where kinds differ', [
-        ('programs/report/flight_report.cc',
-         'row.parts |= call->fingerprint != made.begin()->second->fingerprint;',
-         'row.parts |= MUT(223) ? call->kind != made.begin()->second->kind : '
-         'call->fingerprint != made.begin()->second->fingerprint;'),
-    ], ['flight_report_test', 'flight_program_test']),
-    Bug(224, 'flight: a rank that overwrote a collective counts as one that never reached it', [
-        ('programs/report/flight_report.cc',
-         'it == made.end() && !complete',
-         'it == made.end() && (MUT(224) || !complete)'),
-    ], ['flight_report_test']),
-    Bug(225, 'trace: arrows start at the first rank that came, not at the last', [
-        ('dtensor/trace_file.cc',
-         'views[end].event->begin > views[last].event->begin',
-         '(MUT(225) ? views[end].event->begin < views[last].event->begin\n'
-         '                     : views[end].event->begin > '
-         'views[last].event->begin)'),
-    ], ['trace_test']),
-    Bug(226, 'trace: events beyond the limit are kept', [
-        ('dtensor/trace.cc',
-         'if (may_keep_ > 0) {',
-         'if (MUT(226) || may_keep_ > 0) {'),
-    ], ['trace_test']),
-    Bug(227, 'trace: the bytes of all-reduces are not counted', [
-        ('dtensor/trace.cc',
-         'for (const Buffer& b : c.buffers) bytes += b.counted;',
-         'for (const Buffer& b : c.buffers) bytes += MUT(227) ? 0 : b.counted;'),
-    ], ['trace_test']),
-    Bug(228, 'trace: the Watch is not notified', [
-        ('dtensor/trace.cc',
-         'if (next_) next_->agreed(c);',
-         'if (next_ && !MUT(228)) next_->agreed(c);'),
-    ], ['trace_test']),
-    Bug(208, 'flight: the newest entry stays the first one', [
-        ('dtensor/comm/flight_ring.h',
-         'put(number_, number);',
-         'if (!MUT(208) || number == 1) put(number_, number);'),
     ], ['flight_test']),
     Bug(260, 'processes: ranks of one process do not compare their calls', [
         ('dtensor/comm/host_agreement.cc',
@@ -509,21 +133,6 @@ BUGS = [
          'agreed = agreed && (MUT(260) || group_.slot(k, sequence_).fingerprint == '
          'c.fingerprint);'),
     ], ['message_passing_test']),
-    Bug(261, 'processes: a rank that has left is waited for', [
-        ('dtensor/comm/membership.cc',
-         'if (gone(from, group.lane)) lost = now;',
-         'if (!MUT(261) && gone(from, group.lane)) lost = now;'),
-    ], ['message_passing_test']),
-    Bug(262, 'processes: a rank takes the first piece of shared packed messages', [
-        ('dtensor/comm/packed_messages.cc',
-         'at_[index(m)][k++] = at;',
-         'at_[index(m)][k++] = MUT(262) ? 0 : at;'),
-    ], ['redistribute_pairs_test']),
-    Bug(263, 'processes: messages that another rank of the process received are not collected', [
-        ('dtensor/comm/host_communicator.cc',
-         'if (there == rank()) return;',
-         'if (there == rank() || MUT(263)) return;'),
-    ], ['comm/threads_test']),
     Bug(264, 'processes: payloads are reduced in another order', [
         ('dtensor/comm/host_communicator.cc',
          'from_.push_back(shown(m) + offset);',
@@ -534,31 +143,11 @@ BUGS = [
          'n.token != token_)',
          'n.token != token_ && !MUT(270))'),
     ], ['comm/tcp/tcp_rendezvous_test']),
-    Bug(271, 'tcp: of two processes with one rank, the second is accepted', [
-        ('dtensor/comm/tcp/tcp_rendezvous.cc',
-         '(peer(p) && !doubted(p))',
-         '(peer(p) && !doubted(p) && !MUT(271))'),
-    ], ['comm/tcp/tcp_rendezvous_test']),
-    Bug(272, 'tcp: the rest of a message is written to its beginning', [
-        ('dtensor/comm/tcp/tcp_job.cc',
-         'c.to = w.data + c.got;',
-         'c.to = w.data + (MUT(272) ? 0 : c.got);'),
-    ], ['comm/tcp/tcp_job_test']),
-    Bug(273, 'tcp: a process that has finished the run counts as lost', [
-        ('dtensor/comm/tcp/tcp_job.cc',
-         'completed = c.goodbye && ',
-         'completed = !MUT(273) && c.goodbye && '),
-    ], ['comm/tcp/tcp_job_test']),
     Bug(274, 'tcp: messages of a failed run are left for the next one', [
         ('dtensor/comm/tcp/tcp_job.cc',
          'return {run, from, to, lane};',
          'return {MUT(274) ? 1 : run, from, to, lane};'),
     ], ['comm/tcp/tcp_job_test', 'tcp_train_test']),
-    Bug(265, 'summa: ranks that share k take it in one range each', [
-        ('ops/summa.cc',
-         'const int64_t next = end == ends.end() ? hi : ',
-         'const int64_t next = MUT(265) || end == ends.end() ? hi : '),
-    ], ['summa_test']),
     Bug(320, 'zig-zag: the second chunk is not counted from the end', [
         ('placement/owned.cc',
          'for (int64_t chunk : {r, chunks - 1 - r})',
@@ -614,62 +203,6 @@ BUGS = [
          'layout.dims[1] = MUT(328) ? Dim(tokens[1], Split::over({axis})) : '
          'zigzag(tokens[1], mesh, axis);'),
     ], ['sequence_parallel_test']),
-    Bug(300, 'pipelines: 1F1B begins with one forward too many', [
-        ('nn/pipeline_schedule.cc',
-         'const int64_t warm = std::min(ahead, total);',
-         'const int64_t warm = std::min(ahead + (MUT(300) ? 1 : 0), total);'),
-    ], ['pipeline_schedule_test']),
-    Bug(301, 'pipelines: the cost of the first of two stages is ignored', [
-        ('nn/pipeline_balance.cc',
-         'const double dearest = std::max(first, best[k - 1][end].dearest);',
-         'const double dearest =\n'
-         '            std::max(MUT(301) ? 0 : first, '
-         'best[k - 1][end].dearest);'),
-    ], ['pipeline_balance_test']),
-    Bug(302, 'a node releases tensors that the second part of a split backward pass needs', [
-        ('dtensor/autograd.cc',
-         'const bool last = !later;',
-         'const bool last = MUT(302) || !later;'),
-    ], ['split_grad_test', 'pipeline_test']),
-    Bug(303, 'pipelines: the gradient of a tied table comes from the first stage only', [
-        ('nn/pipeline.cc',
-         'if (is_on(p.mesh())) sum = sum + home;',
-         'if (is_on(p.mesh()) && !MUT(303)) sum = sum + home;'),
-    ], ['pipeline_test', 'pipeline_model_test']),
-    Bug(304, 'pipelines: every micro-batch has the weight of the first', [
-        ('nn/pipeline.cc',
-         'shares_[static_cast<size_t>(t.micro)]',
-         'shares_[static_cast<size_t>(MUT(304) ? 0 : t.micro)]'),
-    ], ['pipeline_test', 'pipeline_model_test']),
-    Bug(305, 'pipelines: a micro-batch is released before its weight gradient', [
-        ('nn/pipeline_simulation.cc',
-         'else if (t.work == PipelineWork::kWeight || !s.weight_tasks)',
-         'else if (MUT(305) ? t.work == PipelineWork::kBackward\n'
-         '                      : t.work == PipelineWork::kWeight || '
-         '!s.weight_tasks)'),
-    ], ['pipeline_schedule_test']),
-    Bug(306, 'a split backward pass computes everything at once', [
-        ('dtensor/autograd.cc',
-         'return splits_ && leads > static_cast<int64_t>(later_);',
-         'return !MUT(306) && splits_ && '
-         'leads > static_cast<int64_t>(later_);'),
-    ], ['split_grad_test']),
-    Bug(307, 'pipelines: activations are still partial when they are sent', [
-        ('nn/between_meshes.cc',
-         'layout.partials.clear();',
-         'if (!MUT(307)) layout.partials.clear();'),
-    ], ['pipeline_model_test']),
-    Bug(308, 'pipelines: only the first of several gradients is sent back', [
-        ('nn/pipeline.cc',
-         'next.gy.push_back(sent(here ? gx[k] : only_spec(g[k]),',
-         'next.gy.push_back(sent(here ? gx[k] * (MUT(308) && k ? 0.0 : 1.0) '
-         ': only_spec(g[k]),'),
-    ], ['pipeline_test']),
-    Bug(309, 'pipelines: sharded gradients keep only the last micro-batch', [
-        ('ops/grad.cc',
-         'if (!sums_.empty() && sums_[i].defined())',
-         'if (!sums_.empty() && sums_[i].defined() && !MUT(309))'),
-    ], ['grad_test', 'pipeline_test']),
     Bug(310, 'mixtral: a stage forgets the loads of the earlier stages', [
         ('nn/decoder.cc',
          'if (i > 0) {',
