@@ -57,16 +57,18 @@ void example(Runtime& rt) {
   const std::string path = *latest_checkpoint(dir);
   int64_t written = 0;
   for (const auto& file : fs::directory_iterator(path))
-    if (file.path().extension() == ".bin") written += int64_t(file.file_size());
+    if (file.path().extension() == ".safetensors")
+      written += int64_t(file.file_size());
   if (print)
-    fmt::print("saved on {}: {} bytes; parameters and state have {}\n",
+    fmt::print("saved on {}: {} bytes, of which parameters and state have {}\n",
                rt.mesh().to_string(), written, first.bytes());
 
   Training second(rt.mesh({{"tp", rt.world_size()}}), 2);
   nn::load_checkpoint(path, *second.model, *second.optimizer);
   if (print) fs::remove_all(dir);
   const double again = second.step();
-  DT_CHECK(std::abs(next - again) < 1e-5 && written == first.bytes(),
+  DT_CHECK(std::abs(next - again) < 1e-5 && written >= first.bytes() &&
+               written < first.bytes() * 5 / 4,  // with the files' headers
            "06_checkpoint",
            "the losses of step 6 are {} and {}, or the bytes differ; expected "
            "them to be equal",

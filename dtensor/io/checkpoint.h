@@ -11,9 +11,11 @@
 // A checkpoint is a folder, DIR/step-00000100, which is either complete or does
 // not exist: it is written as step-00000100.tmp, flushed to disk, and renamed.
 // Earlier checkpoints survive a crash of the program or the machine at any
-// time. The folder may be copied, moved and renamed. It has a text file,
-// "index", that describes the contents, and the data in rank-00000.bin, ...
-// (checkpoint_index.h).
+// time. The folder may be copied, moved and renamed. It has a JSON file,
+// index.json, that describes the contents, and the data in
+// rank-00000.safetensors, ... (checkpoint_index.h); tools/read_checkpoint.py
+// reads both without this library. Checkpoints of earlier versions, with an
+// "index" and rank-00000.bin, can be read, too.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -88,8 +90,8 @@ struct CheckpointRequest {
 class CheckpointReader {
  public:
   // Opens one checkpoint, "run/step-00000100". Verifies every byte of the
-  // index, and that all files exist with the right size. Throws Error if
-  // something is wrong. Any thread may call it.
+  // index and of the files' headers, and that all files exist with the right
+  // size. Throws Error if something is wrong. Any thread may call it.
   explicit CheckpointReader(std::string path);
   ~CheckpointReader();
   CheckpointReader(const CheckpointReader&) = delete;

@@ -44,7 +44,8 @@ std::vector<std::string> those(const std::string& dir, const Wanted& wanted) {
 
 bool has_index(const std::string& path) {
   std::error_code e;
-  return fs::exists(fs::path(path) / checkpoint::kIndexName, e);
+  return fs::exists(fs::path(path) / checkpoint::kIndexName, e) ||
+         fs::exists(fs::path(path) / checkpoint::kIndexNameOfVersion1, e);
 }
 
 }  // namespace

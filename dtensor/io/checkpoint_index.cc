@@ -13,6 +13,7 @@
 #include <variant>
 
 #include "dtensor/io/checksum.h"
+#include "dtensor/io/safetensors.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/placement/hash.h"
 
@@ -24,6 +25,7 @@ namespace {
 
 constexpr int64_t kLine = 256 << 10;  // bytes
 constexpr int64_t kFirstLine = 4096;
+constexpr int64_t kHeader = 100'000'000;  // bytes; the safetensors library's
 constexpr size_t kTensors = 1 << 16, kFiles = 1 << 16, kValues = 10'000;
 // Errors explain what is wrong with a tensor's boxes only if it has at most
 // this many.
@@ -49,9 +51,9 @@ std::string line_of(const Json& object) {
   return line;
 }
 
-std::string first_line(int64_t bytes, uint64_t sum) {
+std::string first_line(int version, int64_t bytes, uint64_t sum) {
   return line_of({{"format", kFormat},
-                  {"version", 1},
+                  {"version", version},
                   {"bytes", bytes},
                   {"xxh3", checksum_text(sum)}});
 }
@@ -67,8 +69,11 @@ std::string value_line(const std::string& name, const CheckpointValue& v) {
   return line_of(line);
 }
 
-std::string file_line(int64_t rank, int64_t bytes) {
-  return fmt::format(R"({{"rank":{},"bytes":{}}})", rank, bytes);
+std::string file_line(int version, int64_t rank, const Index::RankFile& f) {
+  if (version == 1)
+    return fmt::format(R"({{"rank":{},"bytes":{}}})", rank, f.bytes);
+  return fmt::format(R"({{"rank":{},"header":{},"bytes":{},"xxh3":"{}"}})",
+                     rank, f.header, f.bytes, checksum_text(f.sum));
 }
 
 std::string tensor_line(const TensorInfo& t) {
@@ -267,8 +272,41 @@ std::string overlap_of(const std::vector<Box>& boxes) {
 
 }  // namespace
 
-std::string file_name(int64_t rank) {
-  return fmt::format("rank-{:05}.bin", rank);
+uint64_t checksum_of(const io::File& file, int64_t from, int64_t to) {
+  Checksum sum;
+  std::string buffer(256 << 10, '\0');
+  for (int64_t at = from; at < to; at += std::ssize(buffer)) {
+    const int64_t n = std::min(std::ssize(buffer), to - at);
+    file.read(buffer.data(), n, at);
+    sum.add(buffer.data(), n);
+  }
+  return sum.value();
+}
+
+std::string header_of(std::span<const OwnedBox> boxes,
+                      std::span<const TensorInfo> tensors) {
+  Json all = Json::object();
+  int64_t at = 0;
+  for (const OwnedBox& b : boxes) {
+    const TensorInfo& t = tensors[b.tensor];
+    all[t.name + to_string(b.box)] = {
+        {"dtype", safetensors_name(t.dtype)},
+        {"shape", std::vector(b.box.size.begin(), b.box.size.end())},
+        {"data_offsets", {at, at + b.bytes}}};
+    at += b.bytes;
+  }
+  // (The index refuses names that are not UTF-8.)
+  std::string text = all.dump(-1, ' ', false, Json::error_handler_t::replace);
+  text.resize((text.size() + 7) / 8 * 8, ' ');  // so that the data is aligned
+  std::string header(8, '\0');
+  for (size_t i = 0; i < 8; ++i)
+    header[i] = static_cast<char>(text.size() >> (8 * i));
+  return header + text;
+}
+
+std::string Index::file_name(int64_t rank) const {
+  return fmt::format("rank-{:05}.{}", rank,
+                     version == 1 ? "bin" : "safetensors");
 }
 
 void Index::add(TensorInfo info) {
@@ -330,16 +368,24 @@ std::string Index::text() const {
            "save at most {}, {} and {}",
            tensors_.size(), values.size(), files.size(), kTensors, kValues,
            kFiles);
-  std::string rest = step_line(step) + '\n';
-  for (const auto& [name, v] : values) rest += value_line(name, v) + '\n';
-  for (const auto& [rank, bytes] : files) rest += file_line(rank, bytes) + '\n';
+  std::string rest;
+  const auto add = [&](const std::string& line) {
+    rest += ',';
+    rest += line;
+    rest += '\n';
+  };
+  add(step_line(step));
+  for (const auto& [name, v] : values) add(value_line(name, v));
+  for (const auto& [rank, file] : files) add(file_line(version, rank, file));
   for (const Entry& e : tensors_) {
-    rest += tensor_line(e.info) + '\n';
+    add(tensor_line(e.info));
     for (size_t i = e.first; i < e.first + e.pieces; ++i)
-      rest += piece_line(piece(e, i)) + '\n';
+      add(piece_line(piece(e, i)));
   }
+  rest += "]\n";
   const int64_t bytes = std::ssize(rest);
-  return first_line(bytes, checksum(rest.data(), bytes)) + '\n' + rest;
+  return '[' + first_line(version, bytes, checksum(rest.data(), bytes)) + '\n' +
+         rest;
 }
 
 Index Index::read(const io::File& file) {
@@ -350,35 +396,45 @@ Index Index::read(const io::File& file) {
            "{} is empty; load another checkpoint", path);
   Index index;
   const int64_t from = std::ssize(text) + 1;
+  if (text.starts_with('['))
+    text.erase(0, 1);
+  else
+    index.version = 1;
   {
     const Line first(path, 1, text);
     if (first.text("format") != kFormat)
       first.bad("it is not the index of a checkpoint");
-    if (first.size("version") != 1)
-      first.bad("this library reads only version 1");
+    if (first.size("version") != index.version)
+      first.bad(
+          "this library reads version 2 in brackets and version 1 without");
     const int64_t bytes = first.size("bytes");
     const uint64_t sum = first.sum("xxh3");
-    first.expect(first_line(bytes, sum));
+    first.expect(first_line(index.version, bytes, sum));
     DT_CHECK(bytes == size - from, "checkpoint",
              "{} is damaged: it has {} bytes after its first line, but that "
              "line says {}; load another checkpoint",
              path, size - from, bytes);
-    Checksum found;
-    std::string buffer(256 << 10, '\0');
-    for (int64_t at = from; at < size; at += std::ssize(buffer)) {
-      const int64_t n = std::min(std::ssize(buffer), size - at);
-      file.read(buffer.data(), n, at);
-      found.add(buffer.data(), n);
-    }
-    DT_CHECK(found.value() == sum, "checkpoint",
+    const uint64_t found = checksum_of(file, from, size);
+    DT_CHECK(found == sum, "checkpoint",
              "{} is damaged: the text after its first line has the checksum "
              "{}, but that line says {}; load another checkpoint",
-             path, checksum_text(found.value()), checksum_text(sum));
+             path, checksum_text(found), checksum_text(sum));
   }
 
   Lines lines(file, from, size - from);
   index.step = -1;
+  bool ended = index.version == 1;
   for (int64_t number = 2; lines.next(text); ++number) {
+    if (index.version == 2) {
+      const bool comma = text.starts_with(',');
+      DT_CHECK(!ended && (comma || text == "]"), "checkpoint",
+               "line {} of {} is wrong: it does not begin with a comma, or "
+               "follows the end of the list; load another checkpoint",
+               number, path);
+      ended = !comma;
+      if (ended) continue;
+      text.erase(0, 1);
+    }
     const Line line(path, number, text);
     if (line.has("box")) {
       if (index.tensors_.empty())
@@ -438,17 +494,23 @@ Index Index::read(const io::File& file) {
       index.step = line.size("step");
       line.expect(step_line(index.step));
     } else {
-      const int64_t rank = line.size("rank"), bytes = line.size("bytes");
-      line.expect(file_line(rank, bytes));
-      if (rank > INT32_MAX || !index.files.emplace(rank, bytes).second)
+      const int64_t rank = line.size("rank");
+      RankFile f{0, line.size("bytes"), 0};
+      if (index.version == 2)
+        f.header = line.size("header"), f.sum = line.sum("xxh3");
+      line.expect(file_line(index.version, rank, f));
+      if (f.header > kHeader) line.bad("its header is too long");
+      if (rank > INT32_MAX || !index.files.emplace(rank, f).second)
         line.bad(
             "an earlier line has that rank, too, or the rank is too large");
       if (index.files.size() > kFiles)
         line.bad(fmt::format("it has more than {} files", kFiles));
     }
   }
-  DT_CHECK(index.step >= 0, "checkpoint",
-           "{} lacks the line with its step; load another checkpoint", path);
+  DT_CHECK(ended && index.step >= 0, "checkpoint",
+           "{} lacks the line with its step, or its last line; load another "
+           "checkpoint",
+           path);
   index.sort_names(path);
   index.check_cover(path);
   index.check_files(path);
@@ -510,7 +572,8 @@ void Index::check_files(const std::string& path) const {
            std::tie(stored_[b].rank, stored_[b].offset);
   });
   size_t next = 0;
-  for (const auto& [rank, bytes] : files) {
+  for (const auto& [rank, file] : files) {
+    const int64_t bytes = file.bytes;
     int64_t end = 0;
     for (; next < order.size() && stored_[order[next]].rank == rank; ++next) {
       const Entry& e = owner(order[next]);

@@ -1,22 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
 // The index of a checkpoint: its tensors and values, and where their boxes are.
-// It is a text with a JSON object per line:
-//   {"format":"dtensor checkpoint","version":1,"bytes":B,"xxh3":C}
-//   {"step":100}
-//   {"value":"data_position","u64":4096}             or "i64", or "text"
-//   {"rank":0,"bytes":96}                            the size of rank-00000.bin
-//   {"tensor":"w","dtype":"f32","shape":[4,6]}
-//   {"box":[0,0],"size":[2,6],"rank":0,"offset":0,"bytes":48,"xxh3":C}
+// It is a JSON list with an object per line:
+//   [{"format":"dtensor checkpoint","version":2,"bytes":B,"xxh3":C}
+//   ,{"step":100}
+//   ,{"value":"data_position","u64":4096}            or "i64", or "text"
+//   ,{"rank":0,"header":120,"bytes":96,"xxh3":C}
+//   ,{"tensor":"w","dtype":"f32","shape":[4,6]}
+//   ,{"box":[0,0],"size":[2,6],"rank":0,"offset":0,"bytes":48,"xxh3":C}
+//   ]
 // B and C are the number of bytes and the checksum (XXH3, 16 hexadecimal
-// digits) of the text below the first line, or of a box. A box belongs to the
-// tensor above it, and its elements are in row-major order. The boxes of a file
-// lie end to end, and those of a tensor have each element exactly once.
+// digits) of the text below the first line, of a file's header, or of a box. A
+// box belongs to the tensor above it, and its elements are in row-major order.
+// The boxes of a file lie end to end, and those of a tensor have each element
+// exactly once.
+//
+// The file of rank 0, rank-00000.safetensors, is a safetensors file: 120 bytes
+// of header, in which a box has the name of its tensor and its indices,
+// "w[0:2, 0:6]", and 96 bytes of boxes.
+//
+// Version 1 is read, too: the index is called "index" and has neither brackets
+// nor commas around its lines; the files are called rank-00000.bin and have no
+// header.
 //
 // Not for users: see checkpoint.h.
 #pragma once
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,10 +38,15 @@
 
 namespace dtensor::checkpoint {
 
-inline constexpr const char* kIndexName = "index";
+inline constexpr const char* kIndexName = "index.json";
+inline constexpr const char* kIndexNameOfVersion1 = "index";
 
-// "rank-00003.bin".
-std::string file_name(int64_t rank);
+// The checksum of the bytes [from, to) of a file, read piece by piece.
+uint64_t checksum_of(const io::File&, int64_t from, int64_t to);
+
+// The header of a file with these boxes of these tensors, including the eight
+// bytes of its length.
+std::string header_of(std::span<const OwnedBox>, std::span<const TensorInfo>);
 
 // A box, the place of its bytes in a rank's file, and their checksum.
 struct StoredBox {
@@ -46,10 +62,19 @@ class Index {
     size_t first = 0, pieces = 0;  // its boxes: number first, first + 1, ...
   };
 
+  struct RankFile {
+    int64_t header, bytes;  // bytes before the boxes, and of the boxes
+    uint64_t sum;           // of the header
+  };
+
+  int version = 2;
   int64_t step = 0;
   CheckpointValues values;
-  // Bytes by rank; ranks without bytes have no file.
-  std::map<int64_t, int64_t> files;
+  // Ranks without boxes have no file.
+  std::map<int64_t, RankFile> files;
+
+  // "rank-00003.safetensors".
+  std::string file_name(int64_t rank) const;
 
   void add(TensorInfo);
   // Adds a box to the tensor that was added last.

@@ -44,14 +44,28 @@ struct CheckpointReader::Contents {
 
 CheckpointReader::CheckpointReader(std::string path) : path_(std::move(path)) {
   auto contents = std::make_unique<Contents>();
-  contents->index = Index::read(io::File::open(path_of(path_, kIndexName)));
+  std::string name = path_of(path_, kIndexName);
+  std::error_code ignored;
+  if (const std::string old = path_of(path_, kIndexNameOfVersion1);
+      !std::filesystem::exists(name, ignored) &&
+      std::filesystem::exists(old, ignored))
+    name = old;
+  contents->index = Index::read(io::File::open(name));
   const Index& index = contents->index;
-  for (const auto& [rank, bytes] : index.files) {
-    const std::string file = path_of(path_, file_name(rank));
+  for (const auto& [rank, expected] : index.files) {
+    const std::string path = path_of(path_, index.file_name(rank));
+    const int64_t bytes = expected.header + expected.bytes;
     try {
-      const int64_t found = io::File::open(file).size();
-      DT_CHECK(found == bytes, "checkpoint", "{} has {} bytes, but {} says {}",
-               file, found, kIndexName, bytes);
+      const io::File file = io::File::open(path);
+      DT_CHECK(file.size() == bytes, "checkpoint",
+               "{} has {} bytes, but {} says {}", path, file.size(), name,
+               bytes);
+      if (index.version == 1) continue;
+      const uint64_t sum = checksum_of(file, 0, expected.header);
+      DT_CHECK(sum == expected.sum, "checkpoint",
+               "the first {} bytes of {} have the checksum {}, but {} says {}",
+               expected.header, path, checksum_text(sum), name,
+               checksum_text(expected.sum));
     } catch (const Error& e) {
       fail("checkpoint", "{} is not complete: {}; that file has {}", path_,
            e.what(), index.content(rank));
@@ -89,7 +103,7 @@ void CheckpointReader::Contents::read_part(const std::string& path,
   Checksum sum;
   // One file at a time: many ranks might exceed the limit of open files.
   std::optional<io::File> file;
-  int64_t rank = -1;
+  int64_t rank = -1, start = 0;  // its first box
   std::vector<StoredBox> needed;
   for (size_t i = entry.first; i < entry.first + entry.pieces; ++i)
     if (const StoredBox p = index.piece(entry, i);
@@ -99,13 +113,14 @@ void CheckpointReader::Contents::read_part(const std::string& path,
   for (size_t i = 0; i < needed.size(); ++i) {
     const StoredBox& p = needed[i];
     if (p.rank != rank) {
-      file.emplace(io::File::open(path_of(path, file_name(p.rank))));
+      file.emplace(io::File::open(path_of(path, index.file_name(p.rank))));
       rank = p.rank;
+      start = index.files.at(rank).header;
     }
     // Let the disk work while checksums are computed.
     for (; ahead < std::min(i + kAhead, needed.size()); ++ahead)
       if (needed[ahead].rank == rank)
-        file->will_need(needed[ahead].offset, needed[ahead].bytes);
+        file->will_need(start + needed[ahead].offset, needed[ahead].bytes);
     const std::vector<Window> shared = windows(held, p.box);
     // Read into the part if the whole box is contiguous there, else into a
     // buffer.
@@ -124,14 +139,14 @@ void CheckpointReader::Contents::read_part(const std::string& path,
     sum.reset();
     for (int64_t at = 0; at < p.bytes; at += kStep) {
       const int64_t n = std::min(kStep, p.bytes - at);
-      file->read(to + at, n, p.offset + at);
+      file->read(to + at, n, start + p.offset + at);
       sum.add(to + at, n);
     }
     DT_CHECK(sum.value() == p.sum, "checkpoint",
              "{} is damaged: of {}, box {} (bytes {} to {}) has the checksum "
              "{}, but {} was saved",
-             file->path(), entry.info.name, to_string(p.box), p.offset,
-             p.offset + p.bytes, checksum_text(sum.value()),
+             file->path(), entry.info.name, to_string(p.box), start + p.offset,
+             start + p.offset + p.bytes, checksum_text(sum.value()),
              checksum_text(p.sum));
     if (!on_host)
       box.device().from_host(box.stream(), box.mutable_data(), to, p.bytes);

@@ -99,9 +99,11 @@ class Save {
 
   void write(const BytesOf& bytes_of) {
     if (own().empty()) return;
-    const io::File file = io::File::create(in_folder(file_name(rank_)));
+    const io::File file = io::File::create(in_folder(index_.file_name(rank_)));
     std::vector<uint64_t> sums;
-    std::vector<char> small;  // collected boxes, to be written at `end`
+    // The header and collected boxes, to be written at `end`.
+    const std::string header = header_of(own(), infos_);
+    std::vector<char> small(header.begin(), header.end());
     int64_t end = 0;
     // Let the disk work while the next checksums are computed.
     const auto append = [&](const char* from, int64_t bytes) {
@@ -242,7 +244,10 @@ class Save {
             {static_cast<int64_t>(r), end, i});
         end += boxes_[r][i].bytes;
       }
-      if (end > 0) index.files[static_cast<int64_t>(r)] = end;
+      if (end == 0) continue;
+      const std::string header = header_of(boxes_[r], infos_);
+      index.files[static_cast<int64_t>(r)] = {
+          std::ssize(header), end, checksum(header.data(), std::ssize(header))};
     }
     for (size_t t = 0; t < infos_.size(); ++t) {
       index.add(infos_[t]);

@@ -140,7 +140,7 @@ std::vector<Round> measure(const Options& o) {
         RawFile(file, O_RDONLY).forget();
       };
       forget(raw);
-      forget(fmt::format("{}/rank-{:05}.bin", path, rt.rank()));
+      forget(fmt::format("{}/rank-{:05}.safetensors", path, rt.rank()));
       r.raw_read = timed([&] {
         RawFile file(raw, O_RDONLY);
         std::vector<Tensor> all;

@@ -257,7 +257,7 @@ TEST(TrainingCheckpoint, OfAnotherModel) {
 
   // A checkpoint that is no model's.
   run(2, [&](Runtime&) { dtensor::save_checkpoint(dir.path(), 2, {}, {}); });
-  fs::rename(dir / "step-00000002/index", path + "/index");
+  fs::rename(dir / "step-00000002/index.json", path + "/index.json");
   expect_error(config("gpt", DType::kF32), false, false, {"are missing"});
 }
 
@@ -265,7 +265,7 @@ TEST(TrainingCheckpoint, OfAnotherModel) {
 TEST(TrainingCheckpoint, DamageChangesNothing) {
   const Folder dir("damaged");
   const Mesh mesh = Mesh::parse("tp=2");
-  const std::string file = dir / "step-00000001/rank-00001.bin";
+  const std::string file = dir / "step-00000001/rank-00001.safetensors";
   run(2, [&](Runtime&) {
     Training t(config("gpt", DType::kF32), mesh, 1);
     save_checkpoint(dir.path(), *t.model, *t.optimizer, {.step = 1});
@@ -290,7 +290,8 @@ TEST(TrainingCheckpoint, DamageChangesNothing) {
       throw Error(e);
     });
     EXPECT_EQ(errors[0], errors[1]);
-    EXPECT_NE(errors[0].find("rank-00001.bin"), std::string::npos) << errors[0];
+    EXPECT_NE(errors[0].find("rank-00001.safetensors"), std::string::npos)
+        << errors[0];
   }
 }
 

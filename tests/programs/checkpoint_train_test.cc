@@ -235,7 +235,7 @@ TEST(TrainCheckpoint, OtherTrainingsAreRefused) {
     EXPECT_NE(r.err.find(c.says), r.err.npos) << c.flags << "\n" << r.err;
   }
   // A byte of a box.
-  const std::string file = saved + "/step-00000004/rank-00001.bin";
+  const std::string file = saved + "/step-00000004/rank-00001.safetensors";
   std::string bytes = read_file(file);
   bytes[bytes.size() / 2] ^= 1;
   {
@@ -245,7 +245,7 @@ TEST(TrainCheckpoint, OtherTrainingsAreRefused) {
   }
   const Ran r = run_program("train", kTiny + ("--steps 6 --mesh tp=3" + on));
   EXPECT_EQ(r.code, 1) << r.err;
-  EXPECT_NE(r.err.find("rank-00001.bin"), r.err.npos) << r.err;
+  EXPECT_NE(r.err.find("rank-00001.safetensors"), r.err.npos) << r.err;
 }
 
 // What cannot go on is not saved.

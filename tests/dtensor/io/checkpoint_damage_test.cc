@@ -8,6 +8,7 @@
 #include <ctime>
 #include <new>
 #include <random>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -57,7 +58,7 @@ class Damage : public ::testing::Test {
       save_checkpoint(dir_.path(), 1, tensors,
                       {{"seed", uint64_t{5}}, {"text", std::string("t")}});
     });
-    index_ = text_of(path_ + "/index");
+    index_ = text_of(path_ + "/index.json");
   }
 
   // What both ranks say when they read all of it.
@@ -74,23 +75,45 @@ class Damage : public ::testing::Test {
     return errors[0];
   }
 
+  void expect_every_byte_counts() const;
   // What opening it says. (The same of fewer threads.)
   std::string error_of_opening() const {
     return error_of([&] { CheckpointReader saved(path_); });
   }
 
-  // The index with these lines, and a first line that fits them.
-  void write_lines(const std::string& rest) const {
+  // An index with this text after a first line that fits it.
+  void write_rest(const std::string& rest) const {
     const int64_t bytes = std::ssize(rest);
     write_text(
-        path_ + "/index",
-        fmt::format(R"({{"format":"dtensor checkpoint","version":1,)"
+        path_ + "/index.json",
+        fmt::format(R"([{{"format":"dtensor checkpoint","version":2,)"
                     R"("bytes":{},"xxh3":"{}"}})"
                     "\n{}",
                     bytes, checksum_text(checksum(rest.data(), bytes)), rest));
   }
-  // The lines after the first.
-  std::string lines() const { return index_.substr(index_.find('\n') + 1); }
+  // An index with these objects, one per line.
+  void write_lines(const std::string& objects) const {
+    std::string rest;
+    for (size_t from = 0, to = 0; from < objects.size(); from = to) {
+      to = std::min(objects.find('\n', from), objects.size() - 1) + 1;
+      rest += ',' + objects.substr(from, to - from);
+    }
+    write_rest(rest + "]\n");
+  }
+  // The objects after the first.
+  std::string lines() const {
+    std::istringstream text(index_.substr(index_.find('\n') + 1));
+    std::string objects;
+    for (std::string line; std::getline(text, line);)
+      if (line != "]") objects += line.substr(1) + '\n';
+    return objects;
+  }
+  // The object of a rank's file without a header.
+  static std::string file(int64_t rank, int64_t bytes) {
+    return fmt::format(R"({{"rank":{},"header":0,"bytes":{},"xxh3":"{}"}})"
+                       "\n",
+                       rank, bytes, checksum_text(checksum("", 0)));
+  }
   // With the first `from` replaced.
   static std::string edited(std::string text, const std::string& from,
                             const std::string& to) {
@@ -101,7 +124,7 @@ class Damage : public ::testing::Test {
   std::string line_with(const std::string& part) const {
     const size_t at = index_.find(part);
     EXPECT_NE(at, index_.npos) << part;
-    const size_t from = index_.rfind('\n', at) + 1;
+    const size_t from = index_.rfind('\n', at) + 2;  // after the comma
     return index_.substr(from, index_.find('\n', at) + 1 - from);
   }
 
@@ -118,15 +141,15 @@ void expect_has(const std::string& text,
 TEST_F(Damage, NoneAtFirst) {
   EXPECT_EQ(error(), "no error");
   write_lines(lines());
-  EXPECT_EQ(text_of(path_ + "/index"), index_);
+  EXPECT_EQ(text_of(path_ + "/index.json"), index_);
 }
 
 // Case 25: every byte of every file, flipped; every length that is shorter; one
 // byte more. All of it is noticed.
-TEST_F(Damage, EveryByteCounts) {
+void Damage::expect_every_byte_counts() const {
   for (const std::string& name : names_in(path_)) {
     const std::string file = path_ + "/" + name, good = text_of(file);
-    const bool is_index = name == "index";
+    const bool is_index = name.starts_with("index");
     for (size_t i = 0; i < good.size(); ++i) {
       std::string bad = good;
       bad[i] = static_cast<char>(bad[i] ^ (1 << i % 8));
@@ -148,25 +171,53 @@ TEST_F(Damage, EveryByteCounts) {
   EXPECT_EQ(error(), "no error");
 }
 
+TEST_F(Damage, EveryByteCounts) { expect_every_byte_counts(); }
+
+// Version 0.1.0 wrote it, with the same tensors.
+TEST_F(Damage, OfVersion1) {
+  path_ = dir_ / "version1";
+  fs::copy("tests/dtensor/io/data/version1", path_);
+  fs::permissions(path_, fs::perms::owner_all);
+  for (const std::string& name : names_in(path_)) {
+    const fs::path file = fs::path(path_) / name;
+    const std::string text = text_of(file.string());
+    fs::remove(file);  // it may be a link to a file that is read-only
+    write_text(file.string(), text);
+  }
+  EXPECT_EQ(names_in(path_)[0], "index");
+  const Mesh mesh = Mesh::parse("a=3");
+  run(3, [&](Runtime&) {
+    const CheckpointReader saved(path_);
+    EXPECT_EQ(saved.step(), 1);
+    EXPECT_EQ(saved.values(), (CheckpointValues{{"seed", uint64_t{5}},
+                                                {"text", std::string("t")}}));
+    for (const Sample& s : samples()) {
+      const char* layout = s.shape.empty() ? "R" : "S0";
+      expect_is(saved.read(s.name, mesh, layout), s, layout, 1);
+    }
+  });
+  expect_every_byte_counts();
+}
+
 // What is said of it: file, tensor, box, both checksums.
 TEST_F(Damage, TheErrorSaysWhere) {
   const std::string line = line_with("\"box\":[0,0]");
   const std::string sum = line.substr(line.find("xxh3") + 7, 16);
-  const std::string file = path_ + "/rank-00000.bin";
+  const std::string file = path_ + "/rank-00000.safetensors";
   std::string bytes = text_of(file);
-  bytes[0] ^= 1;
+  bytes[bytes.size() - data_of(file).size()] ^= 1;
   write_text(file, bytes);
-  expect_has(error(), {"rank-00000.bin", "matrix", "[0:4, 0:3]", sum, "but",
-                       "was saved"});
+  expect_has(error(), {"rank-00000.safetensors", "matrix", "[0:4, 0:3]", sum,
+                       "but", "was saved"});
 }
 
 // Case 26.
 TEST_F(Damage, AMissingFile) {
-  fs::remove(path_ + "/rank-00001.bin");
-  expect_has(error(),
-             {"rank-00001.bin", "No such file", "[0:4, 3:6] of matrix"});
-  fs::create_directory(path_ + "/rank-00001.bin");
-  expect_has(error(), {"rank-00001.bin", "Is a directory"});
+  fs::remove(path_ + "/rank-00001.safetensors");
+  expect_has(error(), {"rank-00001.safetensors", "No such file",
+                       "[0:4, 3:6] of matrix"});
+  fs::create_directory(path_ + "/rank-00001.safetensors");
+  expect_has(error(), {"rank-00001.safetensors", "Is a directory"});
 }
 
 TEST_F(Damage, HolesAndOverlaps) {
@@ -190,10 +241,11 @@ TEST_F(Damage, HolesAndOverlaps) {
   expect_error(edited(all, box,
                       box.substr(0, at) + "\"offset\":9" +
                           box.substr(box.find(",\"bytes\""))),
-               {"rank-00000.bin", "the boxes before it end at"});
-  expect_error(edited(all, "{\"rank\":0,\"bytes\":", "{\"rank\":0,\"bytes\":1"),
-               {"rank-00000.bin"});
-  expect_error(edited(all, "\"rank\":3,\"bytes\"", "\"rank\":4,\"bytes\""),
+               {"rank-00000.safetensors", "the boxes before it end at"});
+  const std::string first = line_with("{\"rank\":0,");
+  expect_error(edited(all, first, edited(first, "\"bytes\":", "\"bytes\":1")),
+               {"rank-00000.safetensors"});
+  expect_error(edited(all, "{\"rank\":3,", "{\"rank\":4,"),
                {"that rank has no file"});
 }
 
@@ -202,7 +254,8 @@ TEST_F(Damage, HolesAndOverlaps) {
 TEST_F(Damage, HostileIndices) {
   const auto expect_refused = [&](const std::string& name,
                                   bool refused = true) {
-    const int64_t size = static_cast<int64_t>(fs::file_size(path_ + "/index"));
+    const int64_t size =
+        static_cast<int64_t>(fs::file_size(path_ + "/index.json"));
     const int64_t before = in_use;
     most_in_use = before;
     const std::clock_t start = std::clock();  // of this process alone
@@ -228,9 +281,9 @@ TEST_F(Damage, HostileIndices) {
         edited(index_, "\"bytes\":", "\"bytes\":-"),
         edited(index_, "\"bytes\":", "\"bytes\":9223372036854775808"),
         edited(index_, "\"bytes\":", "\"bytes\":99999999999999999999999"),
-        edited(index_, "\"version\":1", "\"version\":2"),
-        edited(index_, "\"version\":1", "\"version\":1,\"version\":1")}) {
-    write_text(path_ + "/index", text);
+        edited(index_, "\"version\":2", "\"version\":3"),
+        edited(index_, "\"version\":2", "\"version\":2,\"version\":2")}) {
+    write_text(path_ + "/index.json", text);
     expect_refused(text.substr(0, 100));
   }
   // Lines.
@@ -282,10 +335,15 @@ TEST_F(Damage, HostileIndices) {
       edited(all, box, edited(box, "\"xxh3\":\"", "\"xxh3\":\"0x")),
       edited(all, "{\"rank\":0,", "{\"rank\":-1,"),
       edited(all, "{\"rank\":0,", "{\"rank\":4294967296,"),
+      all + file(0, 0),
+      all + file(9, 1),
+      all + file(9, 0),  // there is none
       all + "{\"rank\":0,\"bytes\":0}\n",
-      all + "{\"rank\":9,\"bytes\":1}\n",
-      all + "{\"rank\":9,\"bytes\":0}\n",  // there is none
-      all + "{\"rank\":\"../../x\",\"bytes\":0}\n",
+      all + edited(file(9, 0), "9", "\"../../x\""),
+      edited(all, "\"header\":", "\"header\":1"),
+      edited(all, "\"header\":", "\"header\":-"),
+      edited(all, "\"header\":", "\"header\":9999999"),
+      edited(all, "\"header\":", "\"header\":9223372036854775"),
       all + "{\"note\":1}\n",
       all + "{\"step\":1}\n",
       edited(all, "{\"step\":1}\n", ""),
@@ -301,7 +359,7 @@ TEST_F(Damage, HostileIndices) {
                            i);
     boxes += box;
     values += fmt::format("{{\"value\":\"{}\",\"u64\":1}}\n", i);
-    files += fmt::format("{{\"rank\":{},\"bytes\":1}}\n", i);
+    files += file(i, 1);
     if (keys.size() < 255'000) keys += fmt::format("\"k{}\":1,", i);
   }
   for (const std::string& many :
@@ -309,8 +367,7 @@ TEST_F(Damage, HostileIndices) {
     bad.push_back(many);
   // 100,000 boxes of one element each, of which two are the same.
   std::string single =
-      step +
-      "{\"rank\":0,\"bytes\":100000}\n"
+      step + file(0, 100'000) +
       "{\"tensor\":\"x\",\"dtype\":\"bool\",\"shape\":[1,100000]}\n";
   for (int i = 0; i < 100'000; ++i)
     single += fmt::format(
@@ -324,12 +381,23 @@ TEST_F(Damage, HostileIndices) {
     expect_refused(
         fmt::format("{}... of {} bytes", text.substr(0, 100), text.size()));
   }
+  // The list around the objects.
+  const std::string rest = index_.substr(index_.find('\n') + 1);
+  for (const std::string& text :
+       {all, edited(rest, "]\n", ""), rest + "]\n", rest + line_with("matrix"),
+        edited(rest, ",{", "{"), edited(rest, ",{", "[{"),
+        edited(rest, "]\n", "]")}) {
+    write_rest(text);
+    expect_refused("of the list: " + text.substr(0, 100));
+  }
+  write_rest(rest);
+  expect_refused("the list as it was", false);
   // As large, and good: the limits are no others.
   const std::string good =
       edited(single, "\"box\":[0,5],\"size\":[1,1],\"rank\":0,\"offset\":77777",
              "\"box\":[0,77777],\"size\":[1,1],\"rank\":0,\"offset\":77777");
   write_lines(good);
-  write_text(path_ + "/rank-00000.bin", std::string(100'000, '\0'));
+  write_text(path_ + "/rank-00000.safetensors", std::string(100'000, '\0'));
   expect_refused("100,000 boxes", false);
   tensors.resize(tensors.find("{\"tensor\":\"60000\""));
   write_lines(tensors);

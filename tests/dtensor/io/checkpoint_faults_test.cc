@@ -234,7 +234,8 @@ TEST_F(Faults, EverythingIsOnTheDiskBeforeItHasItsName) {
       return log.rend() - i;
     };
     const auto named = last("rename " + path_of(dir, 1));
-    for (const char* name : {"rank-00000.bin", "rank-00001.bin", "index"}) {
+    for (const char* name :
+         {"rank-00000.safetensors", "rank-00001.safetensors", "index.json"}) {
       const std::string path = temporary + "/" + name;
       EXPECT_LT(last("write " + path), last("sync " + path));
       EXPECT_LT(last("sync " + path), last("sync " + temporary));

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -103,6 +104,14 @@ inline void expect_is(const DistTensor& x, const Sample& s,
 inline std::string text_of(const std::string& path) {
   std::ifstream f(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(f), {}};
+}
+
+// The bytes after the header of a safetensors file.
+inline std::string data_of(const std::string& path) {
+  const std::string text = text_of(path);
+  uint64_t header = 0;
+  if (text.size() >= 8) std::memcpy(&header, text.data(), 8);
+  return text.substr(std::min<size_t>(8 + header, text.size()));
 }
 
 inline void write_text(const std::string& path, const std::string& text) {
