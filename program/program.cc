@@ -33,7 +33,7 @@
 #include "dtensor/program/local_process.h"
 #include "dtensor/program/outputs.h"
 #include "dtensor/program/own_playground.h"
-#include "dtensor/program/predicted_time.h"
+#include "dtensor/program/predicted.h"
 #include "dtensor/rank_context.h"
 #include "dtensor/text_file.h"
 #include "dtensor/text_table.h"
@@ -562,7 +562,7 @@ void Program::report_runs() const {
   const CostTable prices = cost(s.mesh);
   int64_t work_ps = 0;
   for (const auto& run : s.work) work_ps += run->work_ps();
-  const PredictedTime time = predicted_time(work_ps, s.events, prices);
+  const Predicted time = predicted({s.events, {}, work_ps}, prices);
   if (dry_run() && s.ran)
     fmt::print("{}\npeak memory of a rank: {} bytes\n{}\n",
                comm_table(s.events, false), grouped(s.peak),

@@ -13,6 +13,7 @@
 #include "dtensor/gather.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/program/choice_report.h"
+#include "dtensor/program/predicted.h"
 #include "dtensor/rank_context.h"
 
 namespace dtensor {
@@ -433,12 +434,12 @@ Json Record::json() const {
   record["collectives"] = comm_json(comm_rows(all.events), false);
   int64_t by_all = 0;
   for (const CommEvent& e : all.events) by_all += e.by_all;
-  record["totals"] = {
-      {"bytes", most_received(all.events)},
-      {"by_all", by_all},
-      {"communication_us", us(communication_ps(all.events, cost_))},
-      {"work_us", us(all.work_ps)},
-      {"peak_bytes", all.memory.peak}};
+  const Predicted step = predicted(all, cost_);
+  record["totals"] = {{"bytes", step.bytes},
+                      {"by_all", by_all},
+                      {"communication_us", us(step.communication_ps)},
+                      {"work_us", us(step.work_ps)},
+                      {"peak_bytes", all.memory.peak}};
   if (!pictures_.empty()) record["pictures"] = pictures_;
   for (const auto& [member, value] : extra_.items()) record[member] = value;
   return record;

@@ -178,8 +178,7 @@ std::vector<Compared> compare(
         c.bubble = bubble_report(s.config, s.mesh).simulated;
     });
     if (!c.strategy.refused.empty()) continue;
-    c.bytes = most_received(c.prediction.events);
-    c.communication_ps = communication_ps(c.prediction.events, options.cost);
+    c.step = predicted(c.prediction, options.cost);
   }
   const bool none = std::all_of(all.begin(), all.end(), [](const Compared& c) {
     return !c.strategy.refused.empty();
@@ -209,17 +208,18 @@ std::string compare_table(const std::vector<Compared>& all) {
     const auto kind = [&](MemoryKind k) {
       return grouped(m.kinds[static_cast<size_t>(k)]);
     };
-    table.add(
-        {c.strategy.name, c.strategy.mesh.to_string(), grouped(c.bytes),
-         kind(MemoryKind::kParameters), kind(MemoryKind::kGradients),
-         kind(MemoryKind::kState), kind(MemoryKind::kActivations),
-         kind(MemoryKind::kGathered), grouped(m.peak),
-         fmt::format("{:.2f}", static_cast<double>(c.prediction.work_ps) / 1e9),
-         fmt::format("{:.2f}", static_cast<double>(c.communication_ps) / 1e9),
-         nn::axis_that(nn::kSplitsStages, c.strategy.mesh) >= 0
-             ? fmt::format("{:.1f} %", 100 * c.bubble)
-             : "none",
-         ""});
+    table.add({c.strategy.name, c.strategy.mesh.to_string(),
+               grouped(c.step.bytes), kind(MemoryKind::kParameters),
+               kind(MemoryKind::kGradients), kind(MemoryKind::kState),
+               kind(MemoryKind::kActivations), kind(MemoryKind::kGathered),
+               grouped(m.peak),
+               fmt::format("{:.2f}", static_cast<double>(c.step.work_ps) / 1e9),
+               fmt::format("{:.2f}",
+                           static_cast<double>(c.step.communication_ps) / 1e9),
+               nn::axis_that(nn::kSplitsStages, c.strategy.mesh) >= 0
+                   ? fmt::format("{:.1f} %", 100 * c.bubble)
+                   : "none",
+               ""});
   }
   return table.to_string();
 }
@@ -234,11 +234,12 @@ nlohmann::ordered_json compare_json(const std::vector<Compared>& all) {
       continue;
     }
     row["mesh"] = c.strategy.mesh.to_string();
-    row["bytes"] = c.bytes;
+    row["bytes"] = c.step.bytes;
     row["memory"] = memory_json(c.prediction.memory, nullptr);
-    row["work_us"] = static_cast<double>(c.prediction.work_ps) / 1e6;
+    row["work_us"] = static_cast<double>(c.step.work_ps) / 1e6;
     row["bubble"] = c.bubble;
-    row["communication_us"] = static_cast<double>(c.communication_ps) / 1e6;
+    row["communication_us"] =
+        static_cast<double>(c.step.communication_ps) / 1e6;
   }
   return {{"strategies", std::move(list)}};
 }

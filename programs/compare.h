@@ -10,6 +10,7 @@
 
 #include "dtensor/placement/cost.h"
 #include "dtensor/placement/mesh.h"
+#include "dtensor/program/predicted.h"
 #include "programs/train_config.h"
 
 namespace dtensor::examples {
@@ -39,10 +40,8 @@ std::vector<Strategy> parse_strategies(std::string_view text,
 struct Compared {
   Strategy strategy;
   nn::Prediction prediction;
-  // The largest values of any rank, in one step:
-  int64_t bytes = 0;             // received
-  int64_t communication_ps = 0;  // as if nothing overlapped with it
-  double bubble = 0;             // of a pipeline, simulated (bubble.h)
+  Predicted step = {};
+  double bubble = 0;  // of a pipeline, simulated (bubble.h)
 };
 // Dry-runs one step of each strategy, with the prices and the recorder that
 // `options_of` returns for it. For a strategy that cannot be trained, only

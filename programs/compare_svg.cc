@@ -38,7 +38,7 @@ std::string compare_svg(const std::vector<Compared>& all) {
     int64_t held = 0;
     for (const Kind& k : kKinds) held += of(c, k.kind);
     most_held = std::max(most_held, held);
-    most_bytes = std::max(most_bytes, c.bytes);
+    most_bytes = std::max(most_bytes, c.step.bytes);
   }
   const double width = 2 * kMargin + kLabel + kMemory + kGap + kBytes + 80;
   report::Svg svg(width, "memory and communication of strategies");
@@ -78,10 +78,10 @@ std::string compare_svg(const std::vector<Compared>& all) {
       held += of(c, k.kind);
     }
     svg.text(x + 8, y + 20, 12, report::short_bytes(held));
-    const double w =
-        kBytes * static_cast<double>(c.bytes) / static_cast<double>(most_bytes);
+    const double w = kBytes * static_cast<double>(c.step.bytes) /
+                     static_cast<double>(most_bytes);
     svg.rect(bytes_x, y, w, kBar, R"(fill="#5b7fa6")");
-    svg.text(bytes_x + w + 8, y + 20, 12, report::short_bytes(c.bytes));
+    svg.text(bytes_x + w + 8, y + 20, 12, report::short_bytes(c.step.bytes));
     y += kRow;
   }
   return svg.finish(y + kMargin);

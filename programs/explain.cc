@@ -8,7 +8,7 @@
 
 #include "dtensor/comm_table.h"
 #include "dtensor/placement/error.h"
-#include "dtensor/program/predicted_time.h"
+#include "dtensor/program/predicted.h"
 #include "dtensor/program/record.h"
 #include "dtensor/text_file.h"
 #include "dtensor/text_table.h"
@@ -36,7 +36,7 @@ nlohmann::ordered_json explain_model(const TrainConfig& config,
   const nn::Prediction p = predict(config, options, [&](const OpCall& call) {
     decisions.add(call.op, call.decision);
   });
-  const PredictedTime time = predicted_time(p.work_ps, p.events, options.cost);
+  const Predicted time = predicted(p, options.cost);
   const std::vector<CommRow> rows = comm_rows(p.events);
   fmt::print("{}: {} parameters in {}, {} bytes of them per rank\n",
              config.title(mesh), grouped(p.parameters), config.dtype,

@@ -19,7 +19,7 @@
 #include "dtensor/nn/pretrained_config.h"
 #include "dtensor/ops/op.h"
 #include "dtensor/placement/error.h"
-#include "dtensor/program/predicted_time.h"
+#include "dtensor/program/predicted.h"
 #include "dtensor/program/record.h"
 #include "dtensor/rank_context.h"
 #include "dtensor/scoped.h"
@@ -297,19 +297,20 @@ void report_speed(std::span<const Part, 3> parts, const CostTable& cost,
   for (size_t i = 0; i < parts.size(); ++i) {
     const Part& p = parts[i];
     const std::vector<CommEvent> events = p.all_events();
-    const int64_t sent = most_received(events);
-    const PredictedTime time{p.work_ps, p.communication_ps(cost)};
+    // The stages work one after the other.
+    const Predicted time{most_received(events), p.work_ps,
+                         p.communication_ps(cost)};
     const double rate =
         static_cast<double>(p.tokens) / seconds(time.total_ps());
     const auto ms = [](int64_t ps) {
       return fmt::format("{:.3f}", 1e3 * seconds(ps));
     };
-    speed.add({p.name, grouped(p.tokens), grouped(sent), ms(time.work_ps),
+    speed.add({p.name, grouped(p.tokens), grouped(time.bytes), ms(time.work_ps),
                ms(time.communication_ps), ms(time.total_ps()),
                fmt::format("{:.1f}", rate)});
     json[names[i]] = {{"texts", p.texts},
                       {"tokens", p.tokens},
-                      {"bytes", sent},
+                      {"bytes", time.bytes},
                       {"work_seconds", seconds(time.work_ps)},
                       {"communication_seconds", seconds(time.communication_ps)},
                       {"seconds", seconds(time.total_ps())},

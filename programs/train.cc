@@ -21,7 +21,7 @@
 #include "dtensor/nn/trainer.h"
 #include "dtensor/ops/experts.h"
 #include "dtensor/placement/error.h"
-#include "dtensor/program/predicted_time.h"
+#include "dtensor/program/predicted.h"
 #include "dtensor/rank_context.h"
 #include "dtensor/text_file.h"
 #include "dtensor/text_table.h"
@@ -426,8 +426,7 @@ int train_main(int argc, char** argv) {
         "as if tokens were spread evenly over them; the data decide them");
     fmt::print("{}\n", memory_table(prediction.memory, nullptr));
     const CostTable cost = program.cost(program.mesh());
-    const PredictedTime time =
-        predicted_time(prediction.work_ps, prediction.events, cost);
+    const Predicted time = predicted(prediction, cost);
     fmt::print("{}\n", to_string(time, cost));
     Json json = {{"strategy", flags.train.strategy(program.mesh())},
                  {"collectives", comm_json(rows, false)},

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The time that a dry run predicts, by the prices in use (CostTable).
+// What a dry run predicts that a rank receives, and for how long it works and
+// communicates, by the prices in use (CostTable). Every program that predicts
+// prints and writes this.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -7,7 +9,7 @@
 #include <span>
 #include <string>
 
-#include "dtensor/comm_event.h"
+#include "dtensor/comm_table.h"
 #include "dtensor/op_recorder.h"
 #include "dtensor/placement/cost.h"
 
@@ -15,23 +17,23 @@ namespace dtensor {
 
 // The price of a rank's operators and of its collectives. A real run can
 // overlap the two, and ranks may wait for each other: neither is counted.
-struct PredictedTime {
+struct Predicted {
+  int64_t bytes = 0;             // of the rank that receives the most
   int64_t work_ps = 0;           // of the operators; updates of an optimizer
                                  // are not operators
   int64_t communication_ps = 0;  // of the rank whose collectives take longest
 
   int64_t total_ps() const { return work_ps + communication_ps; }
 };
-PredictedTime predicted_time(int64_t work_ps, std::span<const CommEvent> merged,
-                             const CostTable&);
+Predicted predicted(const Totals&, const CostTable&);
 
 // "times as if nothing overlapped, by these prices: alpha 5 us, ...".
 std::string basis_of_times(const CostTable&);
 // One line: "predicted time: 1.500 ms (operators 1.000 ms, communication 0.500
 // ms); times as if ...".
-std::string to_string(const PredictedTime&, const CostTable&);
+std::string to_string(const Predicted&, const CostTable&);
 // {"work_us", "communication_us", "us"}.
-nlohmann::ordered_json to_json(const PredictedTime&);
+nlohmann::ordered_json to_json(const Predicted&);
 
 // Sums up the work of a rank's operators. Passes on what it is told to `next`,
 // which may be null.

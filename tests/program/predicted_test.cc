@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The predicted time of a dry run, beside a sum of its parts by hand.
-#include "dtensor/program/predicted_time.h"
+#include "dtensor/program/predicted.h"
 
 #include <gtest/gtest.h>
 
@@ -26,7 +26,7 @@ CostTable prices() {
   return cost;
 }
 
-TEST(PredictedTime, AddsOperatorsAndCollectives) {
+TEST(Predicted, AddsOperatorsAndCollectives) {
   const Mesh mesh = Mesh::parse("tp=2");
   const auto work = std::make_shared<WorkCounter>(nullptr);
   RunOptions options;
@@ -41,18 +41,18 @@ TEST(PredictedTime, AddsOperatorsAndCollectives) {
     matmul(x, w).redistribute("R");
     events = rt.context().events;
   });
-  const PredictedTime time =
-      predicted_time(work->work_ps(), events, options.cost);
+  const Predicted step = predicted({events, {}, work->work_ps()}, options.cost);
   // A product of 64 x 16 and 16 x 48; then an all-reduce, of which a rank
   // receives a half twice.
-  EXPECT_EQ(time.work_ps, 2 * 64 * 16 * 48 * 7);
-  EXPECT_EQ(time.communication_ps, 3'000'000 + 64 * 48 * 4 * 13);
-  EXPECT_EQ(time.total_ps(), time.work_ps + time.communication_ps);
+  EXPECT_EQ(step.bytes, 64 * 48 * 4);
+  EXPECT_EQ(step.work_ps, 2 * 64 * 16 * 48 * 7);
+  EXPECT_EQ(step.communication_ps, 3'000'000 + 64 * 48 * 4 * 13);
+  EXPECT_EQ(step.total_ps(), step.work_ps + step.communication_ps);
 }
 
-TEST(PredictedTime, SaysItsUnitsAndPrices) {
-  const PredictedTime time{2'500'000'000, 500'000'000};
-  EXPECT_EQ(to_string(time, prices()),
+TEST(Predicted, SaysItsUnitsAndPrices) {
+  const Predicted step{0, 2'500'000'000, 500'000'000};
+  EXPECT_EQ(to_string(step, prices()),
             "predicted time: 3.000 ms (operators 2.500 ms, communication 0.500 "
             "ms); " +
                 basis_of_times(prices()));
@@ -61,12 +61,12 @@ TEST(PredictedTime, SaysItsUnitsAndPrices) {
       << basis;
   EXPECT_NE(basis.find(prices().to_string()), basis.npos) << basis;
   EXPECT_NE(basis.find(", 90.9091 GB/s of its memory"), basis.npos) << basis;
-  EXPECT_EQ(to_json(time).dump(),
+  EXPECT_EQ(to_json(step).dump(),
             R"({"work_us":2500.0,"communication_us":500.0,"us":3000.0})");
 }
 
 // Another observer hears all that the counter hears.
-TEST(PredictedTime, PassesOnWhatItIsTold) {
+TEST(Predicted, PassesOnWhatItIsTold) {
   struct Heard : OpRecorder {
     std::string text;
     void ran(RankContext&, const OpRan&) override { text += "op "; }

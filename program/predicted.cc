@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "dtensor/program/predicted_time.h"
+#include "dtensor/program/predicted.h"
 
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
 
-#include "dtensor/comm_table.h"
 #include "dtensor/dist_tensor.h"
 
 namespace dtensor {
 
-PredictedTime predicted_time(int64_t work_ps, std::span<const CommEvent> merged,
-                             const CostTable& cost) {
-  return {work_ps, communication_ps(merged, cost)};
+Predicted predicted(const Totals& totals, const CostTable& cost) {
+  return {most_received(totals.events), totals.work_ps,
+          communication_ps(totals.events, cost)};
 }
 
 std::string basis_of_times(const CostTable& cost) {
@@ -22,7 +21,7 @@ std::string basis_of_times(const CostTable& cost) {
       cost.to_string(), 1000 / cost.ps_per_local_byte);
 }
 
-std::string to_string(const PredictedTime& t, const CostTable& cost) {
+std::string to_string(const Predicted& t, const CostTable& cost) {
   const auto ms = [](int64_t ps) { return static_cast<double>(ps) / 1e9; };
   return fmt::format(
       "predicted time: {:.3f} ms (operators {:.3f} ms, communication {:.3f} "
@@ -31,7 +30,7 @@ std::string to_string(const PredictedTime& t, const CostTable& cost) {
       basis_of_times(cost));
 }
 
-nlohmann::ordered_json to_json(const PredictedTime& t) {
+nlohmann::ordered_json to_json(const Predicted& t) {
   const auto us = [](int64_t ps) { return static_cast<double>(ps) / 1e6; };
   return {{"work_us", us(t.work_ps)},
           {"communication_us", us(t.communication_ps)},
