@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // A barrier for threads that can be broken.
 //
+//   Barrier barrier(4, /*spin=*/true);
+//   // Each of the four threads:
+//   parts[i] = part_of(i);
+//   if (!barrier.wait(waited)) return;  // a member has failed
+//   use(parts);
+//
+// Everything that the members wrote before they called wait() is visible to
+// each of them after it has returned true. The barrier outlives all calls: its
+// owner joins the threads before it destroys the barrier.
+//
 // One 32-bit word holds the round, the number of arrivals, and whether the
 // barrier is broken. One compare-and-swap completes a round or finds it broken,
 // so that either all members of a round pass or none does. Therefore a rank

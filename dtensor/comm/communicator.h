@@ -1,5 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collectives among the members of one group, seen from one member.
+// Collectives among the members of one group, seen from one member:
+//
+//   run({.world = 4}, [](Runtime& rt) {
+//     float x[] = {1, static_cast<float>(rt.rank())};
+//     Communicator& all = rt.context().communicator({0, 1, 2, 3});
+//     all.all_reduce({StepKind::kAllReduce, "example"}, {}, ReduceOp::kSum,
+//                    DType::kF32, x, 2);  // {4, 6} on every rank
+//   });
+//
+// A call's outputs are complete in the order of its Stream: on the CPU when the
+// call returns, on a GPU for work that is enqueued on the stream afterwards.
+// The members see what each of them wrote to its sources before its call, and a
+// member may overwrite its sources afterwards: by then all others have read
+// them.
 //
 // Every call is collective: all members make the same calls in the same order.
 // Each call carries a fingerprint (see Call). When the fingerprints of two
