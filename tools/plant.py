@@ -13,6 +13,7 @@ notices shows that a test is missing.
     tools/plant.py --list              their numbers and what they break
     tools/plant.py --check             whether all edits are still possible
     tools/plant.py --random 300        300 random edits
+    tools/plant.py --random 20 --near 5    only five tests for each of them
 
 With --random a bug is an edit of one line, drawn from the library and from
 programs/report/, or from --folder. random_bugs.py describes the edits. The same
@@ -57,6 +58,7 @@ MARK = ".planted"
 MOST = 8 << 30
 # First guess of a test's seconds, by its size.
 GUESSES = {"small": 1, "medium": 5, "large": 60, "enormous": 600}
+BAZEL = ["bazel"]
 BAZEL_BUILD = ["--noshow_progress", "--repo_env=CUDA_HOME=no"]
 # Reads the variable once, since edits are also in inner loops.
 SWITCH = f"""
@@ -190,12 +192,11 @@ def culprits(output, bugs):
     return found
 
 
-def build(tree):
+def build(tree, labels):
     """Builds the tests. Returns the output if that failed, otherwise ""."""
-    # The pattern leaves out tests that need something that this machine lacks.
     process = subprocess.Popen(
-        ["bazel", "build", *BAZEL_BUILD, "--keep_going", "--build_tests_only",
-         "//tests/..."], cwd=tree, stderr=subprocess.PIPE, text=True)
+        [*BAZEL, "build", *BAZEL_BUILD, "--keep_going", "--build_tests_only",
+         *labels], cwd=tree, stderr=subprocess.PIPE, text=True)
     output = list(process.stderr)
     return "".join(output) if process.wait() else ""
 
@@ -241,13 +242,13 @@ def end_what_is_left(scratch):
 
 
 class Tests:
-    """The built tests, run outside of Bazel."""
+    """The tests of a tree, run outside of Bazel once they are built."""
 
     def __init__(self, tree):
         self.tree = tree
         # Includes scripts that run programs of the tree.
         rules = ElementTree.fromstring(subprocess.check_output(
-            ["bazel", "query", *BAZEL_BUILD, "--output=xml",
+            [*BAZEL, "query", *BAZEL_BUILD, "--output=xml",
              "(kind('cc_test rule', //tests/...) union attr(args, "
              "'location|rootpath', kind('sh_test rule', //tests/...))) "
              "except attr(tags, manual, //tests/...)"], cwd=tree))
@@ -256,14 +257,22 @@ class Tests:
         # The seconds of each test: a guess until it has run.
         self.seconds = {rule.get("name"): GUESSES[size_of(rule)]
                         for rule in rules.iter("rule")}
-        self.labels = [x for x in self.how if os.path.exists(self.binary(x))]
+        self.labels = list(self.how)
         self.locks = {label: threading.Lock() for label in self.labels}
         self.mark_lock = threading.Lock()
         self.sound = {}
         with open(os.path.join(tree, MARK)) as f:
             self.known = json.load(f)
+
+    def keep_near(self, bugs, number):
+        """Leaves out all but the first tests of each bug's order."""
+        self.labels = sorted({label for bug in bugs
+                              for label in self.order(bug)[:number]})
+
+    def are_built(self):
+        self.labels = [x for x in self.labels if os.path.exists(self.binary(x))]
         # Frees Bazel's memory for the tests.
-        subprocess.run(["bazel", "shutdown"], cwd=tree, check=True)
+        subprocess.run([*BAZEL, "shutdown"], cwd=self.tree, check=True)
 
     def binary(self, label):
         return os.path.join(self.tree, "bazel-bin",
@@ -366,7 +375,7 @@ class Tests:
         def rank(label):
             name = label.rpartition(":")[2]
             package = label.removeprefix("//tests/").split(":")[0]
-            near = package.split("/")[0] in (layer, "issues")
+            near = package.split("/")[0] == layer
             hint = bug.tests.index(name) if name in bug.tests else len(bug.tests)
             of_file = name.rpartition("/")[2] in (f"{stem}_test", f"{stem}s_test")
             shared = len(words & set(re.split("[_/]", name)))
@@ -394,6 +403,12 @@ def main():
     parser.add_argument("--tree", metavar="DIR",
                         help="build in this folder, which is overwritten, and "
                         "keep it for the next run (default: a temporary one)")
+    parser.add_argument("--near", type=int, metavar="N",
+                        help="build and run only the N tests that are the most "
+                        "likely to notice a bug")
+    parser.add_argument("--output-base", metavar="DIR",
+                        help="Bazel's output base; that of a tree that is built "
+                        "saves most of the build")
     parser.add_argument("--seconds", type=float, default=120, metavar="S",
                         help="the most time for the tests of one bug; tests that "
                         "are expected to notice it run regardless (default: "
@@ -408,6 +423,10 @@ def main():
     options = parser.parse_args()
     if options.jobs < 1:
         parser.error(f"--jobs is {options.jobs}; write 1 or more")
+    if options.near is not None and options.near < 1:
+        parser.error(f"--near is {options.near}; write 1 or more")
+    if options.output_base:
+        BAZEL.append("--output_base=" + os.path.abspath(options.output_base))
     if options.random is None and (options.seed or options.folder):
         parser.error("--seed and --folder need --random; write --random N, too")
 
@@ -436,7 +455,8 @@ def main():
         outcomes = run(root, tree, planted, bugs, options)
     finally:
         if not options.tree:
-            subprocess.run(["bazel", "clean", "--expunge"], cwd=tree, check=False)
+            end = "shutdown" if options.output_base else "clean --expunge"
+            subprocess.run([*BAZEL, *end.split()], cwd=tree, check=False)
             shutil.rmtree(tree, ignore_errors=True)
     if options.random is not None:
         print_folders(outcomes)
@@ -481,12 +501,12 @@ def write_edits(root, tree, bugs):
             f.write(with_switch(text))
 
 
-def plant(root, tree, bugs):
+def plant(root, tree, bugs, labels):
     """Builds the tree with the bugs in it. Returns the bugs that compile."""
     while True:
         print(f"plant.py: building {len(bugs)} bugs", flush=True)
         write_edits(root, tree, bugs)
-        output = build(tree)
+        output = build(tree, labels)
         if not output:
             return bugs
         bad = culprits(output, bugs)
@@ -511,12 +531,19 @@ def run(root, tree, planted, bugs, options):
                 json.dump(outcomes, f, indent=1)
             os.replace(options.json + ".new", options.json)
 
-    compiled = plant(root, tree, planted)
+    copy_tree(root, tree)
+    tests = Tests(tree)
+    # The pattern leaves out tests that need something that this machine lacks.
+    labels = ["//tests/..."]
+    if options.near:
+        tests.keep_near(bugs, options.near)
+        labels = tests.labels
+    compiled = plant(root, tree, planted, labels)
     for bug in bugs:
         if bug not in compiled:
             record(bug, "dropped", noticed_by=None)
     bugs = [b for b in bugs if b in compiled]
-    tests = Tests(tree)
+    tests.are_built()
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         bug_of = {pool.submit(tests.notice, b, options.seconds): b for b in bugs}
         for i, done in enumerate(concurrent.futures.as_completed(bug_of), 1):
