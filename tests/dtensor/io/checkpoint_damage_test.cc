@@ -173,7 +173,7 @@ void Damage::expect_every_byte_counts() const {
 
 TEST_F(Damage, EveryByteCounts) { expect_every_byte_counts(); }
 
-// Version 0.1.0 wrote it, with the same tensors.
+// The library wrote it with the same tensors, before it wrote index.json.
 TEST_F(Damage, OfVersion1) {
   path_ = dir_ / "version1";
   fs::copy("tests/dtensor/io/data/version1", path_);
