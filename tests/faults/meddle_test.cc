@@ -17,6 +17,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <deque>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <string>
@@ -54,8 +55,12 @@ class Talk {
                                 " --json " + files + ".json --trace " + files +
                                 ".trace " + flags;
     if (over_mpi()) {
-      all_.push_back(std::make_unique<Child>("env " + mpirun(processes) +
-                                             "env " + command + program));
+      // Jobs that share a folder may remove it while another one begins: that
+      // one's mpirun then fails in session_dir.c, and hangs.
+      const std::string folder = job_folder() + "/" + std::to_string(number);
+      std::filesystem::create_directory(folder);
+      all_.push_back(std::make_unique<Child>(
+          "env " + mpirun(processes, folder) + "env " + command + program));
       return;
     }
     for (int p = 0; p < processes; ++p)
