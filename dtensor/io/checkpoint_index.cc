@@ -285,18 +285,21 @@ uint64_t checksum_of(const io::File& file, int64_t from, int64_t to) {
 
 std::string header_of(std::span<const OwnedBox> boxes,
                       std::span<const TensorInfo> tensors) {
-  Json all = Json::object();
+  std::string text = "{";
   int64_t at = 0;
   for (const OwnedBox& b : boxes) {
     const TensorInfo& t = tensors[b.tensor];
-    all[t.name + to_string(b.box)] = {
-        {"dtype", safetensors_name(t.dtype)},
-        {"shape", std::vector(b.box.size.begin(), b.box.size.end())},
-        {"data_offsets", {at, at + b.bytes}}};
+    if (at > 0) text += ',';
+    // (The index refuses names that are not UTF-8.)
+    text += Json(t.name + to_string(b.box))
+                .dump(-1, ' ', false, Json::error_handler_t::replace);
+    text +=
+        fmt::format(R"(:{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})",
+                    safetensors_name(t.dtype), fmt::join(b.box.size, ","), at,
+                    at + b.bytes);
     at += b.bytes;
   }
-  // (The index refuses names that are not UTF-8.)
-  std::string text = all.dump(-1, ' ', false, Json::error_handler_t::replace);
+  text += '}';
   text.resize((text.size() + 7) / 8 * 8, ' ');  // so that the data is aligned
   std::string header(8, '\0');
   for (size_t i = 0; i < 8; ++i)

@@ -288,11 +288,7 @@ TEST_F(Damage, HostileIndices) {
   }
   // Lines.
   std::vector<std::string> bad = {
-      "\n",
-      "x\n",
-      "[]\n",
-      "{}\n",
-      "null\n",
+      "\n", "x\n", "[]\n", "{}\n", "null\n",
       all + "{\"rank\":4}",  // no line feed
       all + std::string(200'000, '[') + '\n',
       all + std::string(10 << 20, '[') + '\n',
@@ -308,8 +304,7 @@ TEST_F(Damage, HostileIndices) {
       all + tensor,  // a name twice
       all + "{\"tensor\":\"\xed\xa0\x80\",\"dtype\":\"f32\",\"shape\":[0]}\n",
       edited(all, tensor, ""),  // boxes of nothing
-      edited(all, "\"f32\"", "\"f33\""),
-      edited(all, "\"f32\"", "\"f64\""),
+      edited(all, "\"f32\"", "\"f33\""), edited(all, "\"f32\"", "\"f64\""),
       edited(all, "\"f32\"", "32"),
       edited(all, "\"shape\":[9,6]", "\"shape\":[9,-6]"),
       edited(all, "\"shape\":[9,6]", "\"shape\":[9,6.0]"),
@@ -334,22 +329,25 @@ TEST_F(Damage, HostileIndices) {
       edited(all, box, edited(box, "\"xxh3\":\"", "\"xxh3\":\"0")),
       edited(all, box, edited(box, "\"xxh3\":\"", "\"xxh3\":\"0x")),
       edited(all, "{\"rank\":0,", "{\"rank\":-1,"),
-      edited(all, "{\"rank\":0,", "{\"rank\":4294967296,"),
-      all + file(0, 0),
-      all + file(9, 1),
-      all + file(9, 0),  // there is none
+      edited(all, "{\"rank\":0,", "{\"rank\":4294967296,"), all + file(0, 0),
+      all + file(9, 1), all + file(9, 0),  // there is none
       all + "{\"rank\":0,\"bytes\":0}\n",
       all + edited(file(9, 0), "9", "\"../../x\""),
       edited(all, "\"header\":", "\"header\":1"),
       edited(all, "\"header\":", "\"header\":-"),
       edited(all, "\"header\":", "\"header\":9999999"),
       edited(all, "\"header\":", "\"header\":9223372036854775"),
-      all + "{\"note\":1}\n",
-      all + "{\"step\":1}\n",
+      all + "{\"note\":1}\n", all + "{\"step\":1}\n",
       edited(all, "{\"step\":1}\n", ""),
       edited(all, "\"step\":1", "\"step\":-1"),
       edited(all, "\"step\":1", "\"step\":1.0"),
-      edited(all, "\"rank\"", " \"rank\"")};
+      edited(all, "\"rank\"", " \"rank\""),
+      // The sum of a file's header and its boxes overflows.
+      step + edited(file(0, INT64_MAX), "\"header\":0", "\"header\":8") +
+          "{\"tensor\":\"x\",\"dtype\":\"bool\",\"shape\":[" + huge +
+          "]}\n{\"box\":[0],\"size\":[" + huge +
+          "],\"rank\":0,\"offset\":0,\"bytes\":" + huge +
+          ",\"xxh3\":\"0000000000000000\"}\n"};
   // Many entries of every kind.
   std::string tensors = step, boxes = all, values = step, files = step,
               keys = all + "{";
