@@ -24,7 +24,7 @@ BUDGETS = {
     "dtensor": (8_843, "dtensor.h; tensors, moves, gradients, and the ranks"),
     "dtensor/comm": (8_710, "a backend is a folder; what they share is written once"),
     "dtensor/device": (5_481, "memory and copies of CPUs and GPUs; the loops of kernels"),
-    "dtensor/io": (3_161, "checkpoints and safetensors; formats of others, not ours"),
+    "dtensor/io": (3_164, "checkpoints and safetensors; formats of others, not ours"),
     "ops": (14_674, "a composition takes 10 lines, a structured operator 120"),
     "ops/functions": (1_716, "a function of each element takes 8 lines"),
     "ops/kernels": (10_090, "one text for all devices; another only where it is faster"),
