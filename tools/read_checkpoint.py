@@ -58,6 +58,9 @@ def read(folder):
             with open(file["path"], "rb") as f:
                 f.seek(file["header"] + o["offset"])
                 data = f.read(o["bytes"])
+            if len(data) < o["bytes"]:
+                sys.exit(f"{file['path']} is damaged: it ends within the box at "
+                         f"{o['box']} of {name}")
             if xxhash and xxhash.xxh3_64_hexdigest(data) != o["xxh3"]:
                 sys.exit(f"{file['path']} is damaged: the box at {o['box']} of "
                          f"{name} has another checksum than index.json says")

@@ -5,6 +5,8 @@ training exports for transformers, and with each rank's safetensors file."""
 
 import glob
 import json
+import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -79,6 +81,16 @@ class ReadCheckpoint(unittest.TestCase):
         done = subprocess.run(tool + [self.model], capture_output=True, text=True)
         self.assertEqual(done.returncode, 2)
         self.assertIn("has no index.json", done.stderr)
+
+    def test_a_file_that_is_cut_short(self):
+        copy = self.folder.name + "/cut"
+        shutil.copytree(self.checkpoint, copy)
+        file = copy + "/rank-00001.safetensors"
+        os.truncate(file, os.path.getsize(file) - 1)
+        done = subprocess.run(["tools/read_checkpoint.py", copy],
+                              capture_output=True, text=True)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("rank-00001.safetensors is damaged: it ends within", done.stderr)
 
     def test_torch_loads_it(self):
         try:
