@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a dry run predicts that a rank receives, and for how long it works and
-// communicates, by the prices in use (CostTable). Every program that predicts
-// prints and writes this.
+// A dry run predicts the bytes that a rank receives, and for how long it works
+// and communicates, by the prices in use (CostTable). Every program that
+// predicts prints and writes this.
 #pragma once
 #include <cstdint>
 #include <memory>

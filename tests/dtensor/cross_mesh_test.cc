@@ -310,7 +310,7 @@ TEST(CrossMesh, ATensorOfAnotherRunIsRefused) {
 // mesh without a part, or with one of another type, where the layout gives them
 // nothing of the tensor.
 
-// What every rank has of it fits the layout, and operators take it.
+// Each rank's part fits the layout, and operators accept it.
 void check(const DistTensor& y, const std::vector<double>& values) {
   const std::string text = y.spec()->to_string();
   if (!y.here()) return;

@@ -109,10 +109,9 @@ TEST(DistTensorEdges, IntegersAreExact) {
   });
 }
 
-// What redistribute() returned was a window on its source, or the copy that
-// the source keeps for its next consumer, or the tensor that the call before
-// had returned: a write to one changed the others, and they shared gradients
-// and flags.
+// redistribute() returned a window on its source, or the copy that the source
+// keeps for its next consumer, or the tensor of the call before: a write to one
+// changed the others, and they shared gradients and flags.
 
 constexpr DType kF64 = DType::kF64;
 

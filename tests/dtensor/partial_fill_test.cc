@@ -264,7 +264,7 @@ TEST(MixedPartialsIdentity, ThreeAxesAndMeans) {
   });
 }
 
-// What moves a mixed partial on: views and concatenations.
+// Views and concatenations pass a mixed partial on.
 TEST(MixedPartialsIdentity, AfterReshapeAndCat) {
   run(4, [](Runtime&) {
     const Mesh mesh = Mesh::parse("2x2");

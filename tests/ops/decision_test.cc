@@ -63,7 +63,7 @@ TEST(Decisions, AreBounded) {
   });
 }
 
-// What moves need to run is kept by its weight.
+// The cache of executions is bounded by the weight of what it keeps.
 TEST(Executions, AreBounded) {
   RunOptions options;
   options.world = 2;

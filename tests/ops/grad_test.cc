@@ -361,7 +361,7 @@ TEST(SavedOutputs, AreChecked) {
 // A write through a tensor's local part is seen as any other write in place: a
 // gradient that needs what was there says so.
 
-// What is read cannot be written by mistake.
+// A pointer for reading cannot be written through by mistake.
 static_assert(std::is_same_v<decltype(Tensor().ptr<double>()), const double*>);
 static_assert(std::is_same_v<decltype(Tensor().data()), const void*>);
 

@@ -272,7 +272,7 @@ TEST(RandomTest, Errors) {
 
 using testing::values;
 
-// What a program draws, one call after the other.
+// The numbers that a program draws, one call after the other.
 std::vector<std::vector<double>> program(const Mesh& mesh,
                                          const Placements& p) {
   return {values(randn({6}, mesh, p)),
@@ -340,7 +340,7 @@ TEST(RandomWithoutGenerator, GivenGeneratorsAreApart) {
   });
 }
 
-// What some ranks draw for themselves does not set them apart from the others.
+// Ranks that draw for themselves still agree with the others afterwards.
 TEST(RandomWithoutGenerator, SubMeshesHaveTheirOwn) {
   const auto want = on_one_rank();
   run(3, [&](Runtime& rt) {
