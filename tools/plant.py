@@ -5,7 +5,8 @@
 Every bug of planted_bugs.py is an edit that does nothing unless the environment
 variable DTENSOR_PLANTED holds its number, so one build contains all of them. For
 each bug, tests run until one fails: first those that are expected to notice it,
-then the quick ones, those of its folder before others. A bug that no test
+then the quick ones, those of its folder before others. A test runs with a bug
+only if it reached the bug's line when it ran without any bug. A bug that no test
 notices shows that a test is missing.
 
     tools/plant.py                     every bug
@@ -51,23 +52,40 @@ import random_bugs  # noqa: E402
 from planted_bugs import BUGS  # noqa: E402
 
 VARIABLE = "DTENSOR_PLANTED"
+# The file to which the bugs that were reached are written.
+REACHED = "DTENSOR_PLANTED_REACHED"
 # A file in each folder that this script made and may overwrite. It records how
-# long the tests take.
+# long the tests take and which bugs they reach.
 MARK = ".planted"
 # The most bytes of memory, and of a file, for each process of a test.
 MOST = 8 << 30
+# The numbers of bugs are smaller.
+MOST_BUGS = 4096
 # First guess of a test's seconds, by its size.
 GUESSES = {"small": 1, "medium": 5, "large": 60, "enormous": 600}
 BAZEL = ["bazel"]
 BAZEL_BUILD = ["--noshow_progress", "--repo_env=CUDA_HOME=no"]
-# Reads the variable once, since edits are also in inner loops.
+# Reads the variables once, since edits are also in inner loops. Writes the number
+# of a bug when a process reaches it for the first time.
 SWITCH = f"""
 #ifndef DTENSOR_PLANTED_SWITCH
 #define DTENSOR_PLANTED_SWITCH
+#include <atomic>
+#include <cstdio>
 #include <cstdlib>
+inline void reached(int k, const char* file) {{
+  static std::atomic<bool> seen[{MOST_BUGS}];
+  if (seen[k].load(std::memory_order_relaxed) || seen[k].exchange(true)) return;
+  if (FILE* out = std::fopen(file, "ae")) {{
+    std::fprintf(out, "%d\\n", k);
+    std::fclose(out);
+  }}
+}}
 inline bool planted(int k) {{
   static const char* text = std::getenv("{VARIABLE}");
   static const int number = text ? std::atoi(text) : 0;
+  static const char* file = std::getenv("{REACHED}");
+  if (file) reached(k, file);
   return number == k;
 }}
 #define MUT(k) planted(k)
@@ -241,10 +259,28 @@ def end_what_is_left(scratch):
             pass  # the process has ended, or belongs to another user
 
 
+def measured(root):
+    """The seconds of each test that `bazel test` ran last in the checkout."""
+    seconds = collections.Counter()
+    logs = os.path.join(root, "bazel-testlogs")
+    for folder, _, names in os.walk(logs):
+        if "test.xml" not in names:
+            continue
+        test = re.sub(r"/shard_\d+_of_\d+$", "", os.path.relpath(folder, logs))
+        cases = ElementTree.parse(os.path.join(folder, "test.xml"))
+        seconds[test] += sum(float(case.get("time") or 0)
+                             for case in cases.iter("testcase"))
+    return seconds
+
+
+def path_of(label):
+    return label.removeprefix("//").replace(":", "/")
+
+
 class Tests:
     """The tests of a tree, run outside of Bazel once they are built."""
 
-    def __init__(self, tree):
+    def __init__(self, root, tree):
         self.tree = tree
         # Includes scripts that run programs of the tree.
         rules = ElementTree.fromstring(subprocess.check_output(
@@ -255,12 +291,15 @@ class Tests:
         self.how = {rule.get("name"): how_to_run(rule)
                     for rule in rules.iter("rule")}
         # The seconds of each test: a guess until it has run.
-        self.seconds = {rule.get("name"): GUESSES[size_of(rule)]
-                        for rule in rules.iter("rule")}
+        seconds = measured(root)
+        self.seconds = {rule.get("name"): seconds[path_of(rule.get("name"))]
+                        or GUESSES[size_of(rule)] for rule in rules.iter("rule")}
         self.labels = list(self.how)
         self.locks = {label: threading.Lock() for label in self.labels}
         self.mark_lock = threading.Lock()
         self.sound = {}
+        # The bugs that each test reaches.
+        self.reached = {}
         with open(os.path.join(tree, MARK)) as f:
             self.known = json.load(f)
 
@@ -275,19 +314,21 @@ class Tests:
         subprocess.run([*BAZEL, "shutdown"], cwd=self.tree, check=True)
 
     def binary(self, label):
-        return os.path.join(self.tree, "bazel-bin",
-                            label.removeprefix("//").replace(":", "/"))
+        return os.path.join(self.tree, "bazel-bin", path_of(label))
 
     def runfiles(self, label):
         return os.path.join(self.binary(label) + ".runfiles", "dtensor")
 
     def built_at(self, label):
-        files = [self.binary(label), *(os.path.join(self.runfiles(label), x)
-                                       for x in self.how[label][0])]
+        arguments, environment = self.how[label]
+        files = [self.binary(label),
+                 *(os.path.join(self.runfiles(label), x)
+                   for x in [*arguments, *environment.values()])]
         return max(os.path.getmtime(f) for f in files if os.path.exists(f))
 
-    def run(self, label, bug, limit):
-        """Returns "passed", "failed" (also for a crash) or "hangs"."""
+    def run(self, label, bug, limit, reached=None):
+        """Returns "passed", "failed" (also for a crash) or "hangs". Writes the
+        bugs that were reached to the file `reached`."""
         binary, folder = self.binary(label), self.runfiles(label)
         with tempfile.TemporaryDirectory() as scratch:
             arguments, own = self.how[label]
@@ -295,8 +336,11 @@ class Tests:
                                TEST_SRCDIR=os.path.dirname(folder),
                                GTEST_FAIL_FAST="1", **own)
             environment.pop(VARIABLE, None)
+            environment.pop(REACHED, None)
             if bug:
                 environment[VARIABLE] = str(bug)
+            if reached:
+                environment[REACHED] = reached
             process = subprocess.Popen(
                 [binary, *arguments], cwd=folder, env=environment,
                 start_new_session=True,
@@ -321,14 +365,18 @@ class Tests:
             what = [self.built_at(label), limit, *self.how[label]]
             if label not in self.known or self.known[label][0] != what:
                 begin = time.monotonic()
-                outcome = self.run(label, 0, limit)
+                with tempfile.NamedTemporaryFile("r") as reached:
+                    outcome = self.run(label, 0, limit, reached.name)
+                    numbers = sorted({int(line) for line in reached})
                 mark = os.path.join(self.tree, MARK)
                 with self.mark_lock:
-                    self.known[label] = what, outcome, time.monotonic() - begin
+                    self.known[label] = (what, outcome,
+                                         time.monotonic() - begin, numbers)
                     with open(mark + ".new", "w") as f:
                         json.dump(self.known, f)
                     os.replace(mark + ".new", mark)
-            _, outcome, self.seconds[label] = self.known[label]
+            _, outcome, self.seconds[label], self.reached[label] = (
+                self.known[label])
             self.sound[label] = outcome == "passed"
             if not self.sound[label]:
                 print(f"plant.py: {label} {outcome} without any bug; left out",
@@ -347,21 +395,25 @@ class Tests:
             return self.sound[label]
 
     def notice(self, bug, seconds):
-        """The first test that fails and its outcome, and the seconds that it took."""
-        took = 0
+        """The first test that fails and its outcome, the number of tests that
+        reached the bug, and the seconds that they took."""
+        took, reached = 0, 0
         for label in self.order(bug):
             expected = label.rpartition(":")[2] in bug.tests
             if took + self.seconds[label] > seconds and not expected:
                 continue
             if not self.is_sound(label, 600 if expected else seconds):
                 continue
+            if bug.number not in self.reached[label] and not expected:
+                continue
+            reached += 1
             begin = time.monotonic()
             # A bug may make a test hang.
             outcome = self.run(label, bug.number, 30 + 5 * self.seconds[label])
             took += time.monotonic() - begin
             if outcome != "passed" and self.still_sound(label):
-                return f"{label} {outcome}", took
-        return None, took
+                return f"{label} {outcome}", reached, took
+        return None, reached, took
 
     def order(self, bug):
         """The tests in this order: those expected to fail, those named after the
@@ -475,9 +527,10 @@ def drawn(root, options, parser):
     bugs = random_bugs.draw(
         random_bugs.sources(root, files, options.folder or ""), options.random,
         options.seed)
-    if options.random < 1 or len(bugs) < options.random:
-        parser.error(f"--random is {options.random}; write 1 or more, and not "
-                     f"more bugs than the sources allow, here {len(bugs)}")
+    if not 1 <= options.random < MOST_BUGS or len(bugs) < options.random:
+        parser.error(f"--random is {options.random}; write 1 to {MOST_BUGS - 1}, "
+                     "and not more bugs than the sources allow, here "
+                     f"{len(bugs)}")
     return bugs
 
 
@@ -532,7 +585,7 @@ def run(root, tree, planted, bugs, options):
             os.replace(options.json + ".new", options.json)
 
     copy_tree(root, tree)
-    tests = Tests(tree)
+    tests = Tests(root, tree)
     # The pattern leaves out tests that need something that this machine lacks.
     labels = ["//tests/..."]
     if options.near:
@@ -547,12 +600,13 @@ def run(root, tree, planted, bugs, options):
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         bug_of = {pool.submit(tests.notice, b, options.seconds): b for b in bugs}
         for i, done in enumerate(concurrent.futures.as_completed(bug_of), 1):
-            bug, (fell, took) = bug_of[done], done.result()
+            bug, (fell, reached, took) = bug_of[done], done.result()
             record(bug, "noticed" if fell else "not noticed", noticed_by=fell,
-                   seconds=round(took))
+                   reached=reached, seconds=round(took))
             print(f"[{i}/{len(bugs)}] {bug.number} {bug.edits[0][0]}: "
                   f"{bug.what}: "
-                  f"{fell or 'NOT NOTICED'} ({took:.0f} s)", flush=True)
+                  f"{fell or 'NOT NOTICED'} ({reached} tests reached it, "
+                  f"{took:.0f} s)", flush=True)
     return sorted(outcomes, key=lambda o: o["number"])
 
 
