@@ -47,6 +47,10 @@ std::function<Device&(int64_t)> devices_for(const DeviceChoice& choice,
 
 int64_t gpu_of_first(const DeviceChoice& choice, const ProcessRanks& ranks,
                      int64_t there, bool chosen_for_it) {
+  DT_CHECK(choice.first < there, "--device",
+           "cuda:{} does not exist: this machine has {} in all; write --device "
+           "cuda, which begins with cuda:0",
+           choice.first, there == 1 ? "1 GPU" : fmt::format("{} GPUs", there));
   const auto [index, count] = ranks.here;
   // If the number of processes is unknown, count those up to this one.
   const int64_t processes = std::max(count, index + 1);
@@ -65,7 +69,7 @@ int64_t gpu_of_first(const DeviceChoice& choice, const ProcessRanks& ranks,
 std::function<Device&(int64_t)> devices_for(const DeviceChoice& choice,
                                             const ProcessRanks& ranks) {
   if (!choice.cuda) return nullptr;
-  cuda(choice.first);  // says why, if there is none
+  // No device is made here: another process's would take memory of its GPU.
   const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
   DeviceChoice here = choice;
   here.first = static_cast<int>(

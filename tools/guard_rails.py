@@ -30,7 +30,7 @@ BUDGETS = {
     "ops/kernels": (10_090, "one text for all devices; another only where it is faster"),
     "nn": (8_869, "a family of models is a row, a layer 40 lines"),
     "nn/text": (3_462, "no C++ library reads these tokenizers; it may not grow"),
-    "program": (3_573, "flags, and what a program prints or records"),
+    "program": (3_577, "flags, and what a program prints or records"),
     "program/page": (2_253, "one page that shows a record; it may not grow"),
     "program/explore": (1_413, "one server on this machine; it may not grow"),
     "examples": (866, "twelve programs, which show one subject each"),

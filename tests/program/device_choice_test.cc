@@ -3,12 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <map>
 #include <string>
 
 #include "dtensor/device/cuda.h"
 #include "dtensor/placement/error.h"
+#include "tests/testing.h"
 
 namespace dtensor {
 namespace {
@@ -91,8 +93,34 @@ TEST(DeviceChoice, MoreProcessesThanGpus) {
   EXPECT_EQ(error("cuda", {{0, 4}, 0, 1}, 1, true), "no error");
 }
 
+TEST(DeviceChoice, ProcessesBeginWithAGpuThatExists) {
+  EXPECT_EQ(testing::error_of([] {
+              gpu_of_first(parse_device("cuda:3"), {{0, 2}, 0, 1}, 3, true);
+            }),
+            "[--device] cuda:3 does not exist: this machine has 3 GPUs in all; "
+            "write --device cuda, which begins with cuda:0");
+}
+
+// A context of each process would take memory of the first GPU. The fake has
+// two GPUs, and throws when one is made. (The program is started anew, since it
+// loads the library once.)
+TEST(DeviceChoiceDeathTest, AProcessMakesItsOwnGpusAlone) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        setenv("DTENSOR_CUDA_LIBRARY", "tests/dtensor/device/libfake_cuda.so",
+               1);
+        std::fputs(testing::error_of([] {
+                     devices_for(parse_device("cuda"), {{1, 2}, 1, 1})(1);
+                   }).c_str(),
+                   stderr);
+        std::_Exit(0);
+      },
+      ::testing::ExitedWithCode(0), "^.fake. cuda:1 of ");
+}
+
 // Who has started a process says which one of its machine it is.
-class LocalProcessTest : public testing::Test {
+class LocalProcessTest : public ::testing::Test {
  protected:
   LocalProcessTest() { clear(); }
   ~LocalProcessTest() override { clear(); }
