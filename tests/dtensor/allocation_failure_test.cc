@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -18,8 +19,10 @@
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/grad.h"
 #include "dtensor/ops/reduce.h"
+#include "dtensor/rank_context.h"
 #include "dtensor/runtime.h"
 #include "tests/nothrow_new.h"
+#include "tests/testing.h"
 
 namespace {
 
@@ -126,6 +129,33 @@ void operators(Runtime& rt) {
   w.set_requires_grad(true);
   const DistTensor loss = sum(softmax(matmul(x, w), 1));
   grad(loss, {w})[0].full();
+}
+
+// The error itself needs no memory, but a copy of its text does.
+TEST(AllocationFailure, ARankThatCannotSayWhyItFailedSaysThat) {
+  RunOptions options;
+  options.world = 2;
+  options.timeout = std::chrono::seconds(10);
+  std::string heard;
+  EXPECT_EQ(testing::error_of([&] {
+              run(options, [&](Runtime& rt) {
+                if (rt.rank() == 1) {
+                  const Error why("[load] there is no such file");
+                  takes_part = true;
+                  left = 0;
+                  throw why;
+                }
+                const Mesh mesh = rt.mesh();
+                heard = testing::error_of([&] {
+                  rt.context()
+                      .communicator(mesh, mesh.all_axes())
+                      .barrier({StepKind::kBarrier, "", 1});
+                });
+              });
+            }),
+            "[load] there is no such file");
+  EXPECT_EQ(heard,
+            "[barrier] rank 1 failed: no memory (it had called no collective)");
 }
 
 TEST(AllocationFailure, Redistribute) {

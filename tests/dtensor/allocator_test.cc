@@ -14,6 +14,7 @@
 
 #include "dtensor/placement/error.h"
 #include "tests/dtensor/device/recording_device.h"
+#include "tests/testing.h"
 
 namespace dtensor {
 namespace {
@@ -142,6 +143,19 @@ TEST(AllocatorTest, TooMuch) {
   EXPECT_EQ(a->stats().allocations, 0);
   void* p = a->allocate(64, kStream, "t");  // and goes on
   a->release(p, 64, kStream);
+}
+
+// The cached blocks go back to the device before an allocation fails.
+TEST(AllocatorTest, TooMuchEmptiesTheCache) {
+  const auto device = RecordingDevice::make(1 << 20);
+  auto a = Allocator::on(*device);
+  const Stream stream = device->open_stream();
+  a->release(a->allocate(1 << 18, stream, "t"), 1 << 18, stream);
+  for (const char* cached : {"256.0 KiB were cached", "0 bytes were cached"})
+    EXPECT_NE(testing::error_of([&] {
+                a->allocate(1 << 21, stream, "u");
+              }).find(cached),
+              std::string::npos);
 }
 
 TEST(AllocatorTest, OthersMayRelease) {

@@ -121,6 +121,18 @@ TEST(PlanClaims, ChunksPayTheirLatencies) {
   EXPECT_GT(chunked, 0);
 }
 
+// The search tries every order of the axes if they are few; an axis of one rank
+// is not one of them.
+TEST(PlanClaims, AxesOfOneRankHideNoWay) {
+  const Shape shape{120, 120};
+  const auto time = [&](const char* mesh, const std::string& rest) {
+    const Mesh m = Mesh::parse(mesh);
+    return plan(spec(m, shape, "P,R" + rest), spec(m, shape, "S1,P" + rest), {})
+        .time_ps;
+  };
+  EXPECT_EQ(time("2x3x1x1x1", ",R,R,R"), time("2x3", ""));
+}
+
 // Of ways of one price the one with the fewest collectives: without latencies a
 // gather over two axes costs as much as one over each after the other.
 TEST(PlanClaims, TiesGoToFewerCollectives) {

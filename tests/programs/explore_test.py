@@ -338,7 +338,7 @@ class Program(unittest.TestCase):
             names = {f["name"]: f for f in form["tabs"][0]["fields"]}
             self.assertEqual(names["rows"]["value"], ["16"])
             self.assertIn("mesh", names)
-            for name in ("json", "flight", "backend", "device", "explore", "record"):
+            for name in ("json", "flight", "backend", "device", "explore", "record", "notes"):
                 self.assertNotIn(name, names)
             status, record = server.ask("run", {"rows": 32, "mesh": "tp=4"})
             self.assertEqual(status, 200, record)
@@ -346,7 +346,7 @@ class Program(unittest.TestCase):
             status, answer = server.ask("run", {"rows": -1})
             self.assertEqual(status, 400)
             self.assertIn("[--rows]", answer["error"])
-            for flag in ("json", "record", "flight", "explore", "rendezvous"):
+            for flag in ("json", "record", "flight", "explore", "rendezvous", "notes"):
                 self.assertEqual(server.ask("run", {flag: NEW})[0], 400, flag)
         done = subprocess.run([OWN, "--explore", "x"], capture_output=True, text=True)
         self.assertEqual(done.returncode, 2)

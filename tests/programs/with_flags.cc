@@ -6,8 +6,10 @@ using namespace dtensor;
 
 int main(int argc, char** argv) {
   int64_t rows = 64;
+  std::string notes;
   Program program({.about = "Multiplies.", .mesh = "tp=2"});
   program.add("--rows", &rows, "of the left matrix", 1);
+  program.add("--notes", &notes, "a file that nothing reads", TextKind::kFile);
   return program.main(argc, argv, nullptr, [&] {
     run(program.run_options(), [&](Runtime& rt) {
       const Mesh mesh = rt.mesh();

@@ -70,6 +70,17 @@ TEST(File, MayBeNumberZero) {
   close(input);
 }
 
+// A list moves its later files forward when it erases one.
+TEST(File, KeepsItsPathWhenItIsAssigned) {
+  const std::string path = ::testing::TempDir() + "/kept";
+  File file = File::create(::testing::TempDir() + "/replaced");
+  remove_file(file.path());
+  file = File::create(path);
+  EXPECT_EQ(file.path(), path);
+  EXPECT_TRUE(file.is_at(path));
+  remove_file(path);
+}
+
 TEST(File, HasNoSizeWhenItIsGivenAway) {
   const std::string path = ::testing::TempDir() + "/given";
   File file = File::create(path);

@@ -595,6 +595,8 @@ TEST_F(TcpEnvironment, SaysWhoThisIs) {
   EXPECT_EQ(p.port, 29501);
   EXPECT_EQ(p.token, "secret");
   EXPECT_EQ(p.patience, 250ms);
+  setenv("RANK", "0", 1);
+  EXPECT_EQ(tcp_backend().process(), 0);
   // One process is not one of several.
   setenv("WORLD_SIZE", "1", 1);
   EXPECT_FALSE(tcp_backend().started());
