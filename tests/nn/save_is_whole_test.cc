@@ -9,6 +9,9 @@
 
 #include <atomic>
 #include <filesystem>
+#include <string>
+#include <system_error>
+#include <vector>
 
 #include "dtensor/nn/models.h"
 #include "dtensor/nn/pretrained_config.h"
@@ -19,23 +22,30 @@ namespace {
 
 std::atomic<int> calls_left{-1};  // until the end; negative: no end
 
-void on_call() {
+// The calls of a save on one rank: "unlink config.json.tmp".
+std::vector<std::string>* calls_made = nullptr;
+
+void on_call(const char* call, const std::filesystem::path& path) {
   if (calls_left.load() >= 0 && calls_left.fetch_sub(1) == 0) _exit(9);
+  if (calls_made)
+    calls_made->push_back(std::string(call) + " " + path.filename().string());
 }
 
 }  // namespace
 
 // In place of the system library's.
 extern "C" int rename(const char* from, const char* to) noexcept {
-  on_call();
+  on_call("rename to", to);
   return static_cast<int>(syscall(SYS_rename, from, to));
 }
 extern "C" int unlink(const char* path) noexcept {
-  on_call();
+  on_call("unlink", path);
   return static_cast<int>(syscall(SYS_unlink, path));
 }
 extern "C" int fsync(int file) {
-  on_call();
+  std::error_code ignored;
+  on_call("sync", std::filesystem::read_symlink(
+                      "/proc/self/fd/" + std::to_string(file), ignored));
   return static_cast<int>(syscall(SYS_fsync, file));
 }
 
@@ -60,8 +70,9 @@ ModelConfig config_of(const Model& m) {
           .norm_eps = m.eps};
 }
 
-void save(const Model& model, const std::string& dir) {
-  on_mesh<int>("tp=2", [&](const Mesh& m) {
+void save(const Model& model, const std::string& dir,
+          const char* mesh = "tp=2") {
+  on_mesh<int>(mesh, [&](const Mesh& m) {
     save_pretrained(*make_model(config_of(model), m, model.seed), dir);
     return 0;
   });
@@ -128,6 +139,27 @@ TEST(SaveIsWhole, WhereverItEnds) {
     // Weights of another config cannot stay.
     EXPECT_EQ(gone > 0, after.eps != before.eps);
   }
+  fs::remove_all(dir);
+}
+
+// A power failure keeps what was synced, and any part of what was not. So a
+// file is synced before it takes its name, and the folder after each change of
+// its names that later ones rely on.
+TEST(SaveIsWhole, EvenOnTheDisk) {
+  const std::string name = "synced_" + std::to_string(::getpid()),
+                    dir = (fs::path(::testing::TempDir()) / name).string();
+  fs::remove_all(dir);
+  save({1e-5, 1}, dir);
+  std::vector<std::string> calls;
+  calls_made = &calls;
+  save({1e-3, 2}, dir, "tp=1");
+  calls_made = nullptr;
+  EXPECT_EQ(calls, (std::vector<std::string>{
+                       "unlink model.safetensors.tmp",
+                       "sync model.safetensors.tmp", "unlink config.json.tmp",
+                       "sync config.json.tmp", "unlink model.safetensors",
+                       "sync " + name, "rename to config.json", "sync " + name,
+                       "rename to model.safetensors", "sync " + name}));
   fs::remove_all(dir);
 }
 

@@ -8,6 +8,7 @@
 #include "dtensor/rank_context.h"
 #include "dtensor/runtime.h"
 #include "tests/ops/structured_testing.h"
+#include "tests/testing.h"
 
 namespace dtensor::testing {
 namespace {
@@ -354,6 +355,36 @@ TEST(NormBackwardRows, DoNotBroadcast) {
     const Op& rms = *find_op("rms_norm_backward");
     const DistTensor few[] = {x, gamma, one, x};
     EXPECT_THROW(apply(rms, few), Error);
+  });
+}
+
+// The kernel reads gamma, dy and what is added to dx as elements of x's type.
+TEST(NormBackwardTypes, AreOne) {
+  const Mesh mesh = Mesh::parse("a=1");
+  run(1, [&](Runtime&) {
+    for (const bool layer : {true, false})
+      for (const bool more : {true, false}) {
+        const std::string name =
+            std::string(layer ? "layer_norm" : "rms_norm") +
+            (more ? "_backward_add" : "_backward");
+        const DistTensor x = ones({4, 3}, mesh), rows = ones({4}, mesh);
+        std::vector<DistTensor> in = {x, ones({3}, mesh), rows};
+        if (layer) in.push_back(rows);
+        const size_t dy = in.size();
+        in.push_back(x);
+        if (more) in.push_back(x);
+        const Op& op = *find_op(name);
+        const Attrs attrs = op.samples()[0].attrs;
+        EXPECT_EQ(apply(op, in, attrs)[0].shape(), x.shape());
+        for (const size_t i : {size_t{1}, dy, in.size() - 1}) {
+          std::vector<DistTensor> other = in;
+          other[i] = cast(in[i], DType::kBF16);
+          const std::string error = error_of([&] { apply(op, other, attrs); });
+          EXPECT_NE(error.find("is bf16; cast one to the other's type"),
+                    error.npos)
+              << name << " with another input " << i << ": " << error;
+        }
+      }
   });
 }
 

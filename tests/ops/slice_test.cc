@@ -333,9 +333,10 @@ TEST(SliceScatter, PutsSrcInPlaceAndSendsNothing) {
         expect_near(array_of(g[0].full()), dx, 0, layout);
         expect_near(array_of(g[1].full()), dsrc, 0, layout);
         const DistTensor row = select(from, 0, 0).detach();
-        expect_near(
-            array_of(select(select_scatter(to, row, 0, -1), 0, 6).full()),
-            array_of(row.full()), 0, layout);
+        for (const auto& [index, at] : {std::pair{-1, 6}, {0, 0}})
+          expect_near(
+              array_of(select(select_scatter(to, row, 0, index), 0, at).full()),
+              array_of(row.full()), 0, layout);
       });
   EXPECT_EQ(error_of(2,
                      [](const Mesh& m) {

@@ -116,6 +116,10 @@ TEST(FlightProgram, DrawsIt) {
   // Three calls of four ranks, one of three, and one that never came.
   EXPECT_EQ(occurrences(picture, ": all-reduce #"), 3 * 4 + 3);
   EXPECT_EQ(occurrences(picture, "rank 2 never reached all-reduce #4"), 1);
+  // The title of the column with the fault stands out, and no other.
+  ASSERT_EQ(occurrences(picture, "bold"), 1);
+  const size_t bold = picture.find("bold");
+  EXPECT_EQ(picture.substr(picture.find('>', bold), 14), ">all-reduce #4");
 }
 
 TEST(FlightProgram, LeavesNothingWithoutAFailure) {

@@ -422,6 +422,13 @@ TEST(HostileTokenizers, NestNoDeeperThanTheStack) {
   expect_refused("decoder", nested("decoder", "decoders"), deep);
   expect_refused("lists", repeated("[", 1'000'000), deep);
   expect_refused("objects", repeated("{\"a\":", 1'000'000), deep);
+  // The file itself is the first level.
+  const auto deep_member = [](size_t levels) {
+    const std::string list = within("[", "", "]", levels);
+    return file_with({{"other", json::parse(list)}}).dump();
+  };
+  EXPECT_EQ(round_trip(deep_member(63), "ab"), "a b");
+  expect_refused("one level too many", deep_member(64), deep);
   // Brackets in texts do not nest.
   EXPECT_EQ(round_trip(file_with({{"decoder", {{"type", "Fuse"}}},
                                   {"other", "\\\"" + repeated("[{", 99)}})

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <thread>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -400,6 +401,43 @@ TEST(EpilogueTest, RefusesIntegers) {
                Error);
 }
 
+// Compares a product with a loop. x begins at element of_x, and the weights at
+// element skew.
+void expect_int8_linear(DType t, int64_t m, int64_t n, int64_t k, int64_t skew,
+                        int64_t of_x, bool with_bias) {
+  const DType wide = stat_of(t);
+  Elements x = Elements::random(t, m * k + of_x, -1, 1, 1),
+           w = Elements::random(DType::kI8, n * k + skew, -127, 128, 2);
+  const Elements scale = Elements::random(wide, n, 0.001, 0.01, 3),
+                 bias = Elements::random(t, n, -1, 1, 4);
+  Elements y(t, m * n, 9);
+  run(Int8Linear{.type = t,
+                 .m = m,
+                 .n = n,
+                 .k = k,
+                 .x = x.at(of_x),
+                 .weight = static_cast<const int8_t*>(w.at(skew)),
+                 .scale = scale.data(),
+                 .bias = with_bias ? bias.data() : nullptr,
+                 .y = y.data()});
+  const std::vector<double> xs = x.doubles(), ws = w.doubles();
+  std::vector<double> want;
+  for (int64_t i = 0; i < m; ++i)
+    for (int64_t j = 0; j < n; ++j) {
+      double sum = 0;
+      for (int64_t p = 0; p < k; ++p)
+        sum += xs[static_cast<size_t>(of_x + i * k + p)] *
+               ws[static_cast<size_t>(skew + j * k + p)];
+      want.push_back(sum * scale[j] + (with_bias ? bias[j] : 0));
+    }
+  const double terms = std::sqrt(static_cast<double>(k + 1)),
+               tol = t == DType::kF64   ? 1e-14 * terms
+                     : t == DType::kF32 ? 1e-6 * terms
+                                        : tolerance(t);
+  ASSERT_TRUE(near(y, want, tol)) << name(t) << " " << m << "x" << n << "x" << k
+                                  << " from " << skew << ", " << of_x;
+}
+
 // Few rows and many; ends of registers; more weights than are widened at once;
 // x or the weights in the middle of a register.
 TEST(Int8LinearTest, IsALoop) {
@@ -417,39 +455,19 @@ TEST(Int8LinearTest, IsALoop) {
                                              {70, 9001, 0, 0}})
         for (bool with_bias : {false, true}) {
           if (k > 9000 && m != 1 && m != 17) continue;
-          const DType wide = stat_of(t);
-          Elements x = Elements::random(t, m * k + of_x, -1, 1, 1),
-                   w = Elements::random(DType::kI8, n * k + skew, -127, 128, 2);
-          const Elements scale = Elements::random(wide, n, 0.001, 0.01, 3),
-                         bias = Elements::random(t, n, -1, 1, 4);
-          Elements y(t, m * n, 9);
-          run(Int8Linear{.type = t,
-                         .m = m,
-                         .n = n,
-                         .k = k,
-                         .x = x.at(of_x),
-                         .weight = static_cast<const int8_t*>(w.at(skew)),
-                         .scale = scale.data(),
-                         .bias = with_bias ? bias.data() : nullptr,
-                         .y = y.data()});
-          const std::vector<double> xs = x.doubles(), ws = w.doubles();
-          std::vector<double> want;
-          for (int64_t i = 0; i < m; ++i)
-            for (int64_t j = 0; j < n; ++j) {
-              double sum = 0;
-              for (int64_t p = 0; p < k; ++p)
-                sum += xs[static_cast<size_t>(of_x + i * k + p)] *
-                       ws[static_cast<size_t>(skew + j * k + p)];
-              want.push_back(sum * scale[j] + (with_bias ? bias[j] : 0));
-            }
-          const double terms = std::sqrt(static_cast<double>(k + 1)),
-                       tol = t == DType::kF64   ? 1e-14 * terms
-                             : t == DType::kF32 ? 1e-6 * terms
-                                                : tolerance(t);
-          ASSERT_TRUE(near(y, want, tol))
-              << name(t) << " " << m << "x" << n << "x" << k << " from " << skew
-              << ", " << of_x;
+          expect_int8_linear(t, m, n, k, skew, of_x, with_bias);
+          if (HasFatalFailure()) return;
         }
+}
+
+// A thread keeps the memory for widened weights, so a new thread alone shows
+// whether it takes enough. Writing past the end of too little damages the heap,
+// and the allocation that follows ends the process.
+TEST(Int8LinearTest, NewThreadsTakeMemoryForWideWeights) {
+  for (DType t : {DType::kBF16, DType::kF16})
+    std::thread([&] {
+      expect_int8_linear(t, 33, 700, 64, 0, 0, false);
+    }).join();
 }
 
 TEST(Int8LinearTest, RefusesIntegers) {

@@ -113,6 +113,16 @@ TEST(FlightReport, SaysWhereRanksPart) {
   EXPECT_EQ(r.to_json()["faults"][0]["calls"].size(), 3u);
 }
 
+TEST(FlightReport, CountsMillisecondsBelowASecond) {
+  for (const auto& [ns, says] : {std::pair{kSecond - 1'000'000, "999 ms"},
+                                 std::pair{kSecond, "1.0 s"}}) {
+    Json one = call(1, 1, "ended", "a1");
+    one["begun_ns"] = kWritten - ns;
+    const std::string text = report_of({file(0, 1, {one})}).to_text(5);
+    EXPECT_NE(text.find(says), text.npos) << says << " in " << text;
+  }
+}
+
 // What looks the same is told apart by the fingerprint.
 TEST(FlightReport, ShowsFingerprintsOfWhatLooksTheSame) {
   const FlightReport r = report_of({file(0, 2, {call(1, 1, "threw", "a1")}),

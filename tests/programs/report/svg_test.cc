@@ -65,6 +65,9 @@ TEST(Svg, ColoursDiffer) {
     EXPECT_EQ(static_cast<int64_t>(seen.size()), n);
   }
   EXPECT_EQ(shade(0), "#ffffff");
+  EXPECT_EQ(std::set({shade(0), shade(0.1), shade(0.5), shade(1)}).size(), 4u);
+  EXPECT_EQ(shade(-1), shade(0));
+  EXPECT_EQ(shade(2), shade(1));
   EXPECT_EQ(text_on_shade(0), "#1c2430");
   EXPECT_EQ(text_on_shade(1), "#ffffff");
 }
