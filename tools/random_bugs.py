@@ -4,7 +4,8 @@
 draw() picks statements at random, at most two of each file, and one edit of
 each: another comparison or arithmetic operator, && for || and min for max and
 the reverse, 0 for 1, true for false, a negated condition, a dropped call. The
-edited line contains both versions, and MUT(k) selects the new one.
+edited line contains both versions, and MUT(k) selects the new one. Statements
+that only reserve memory, x.reserve(n), are left out: no result shows an edit.
 """
 
 import collections
@@ -37,7 +38,7 @@ _LEFT_ALONE = re.compile(
     r"\s*(#|:(?!:)|[?.,<>)|&\]]|(case|default|using|typedef|template|namespace|"
     r"friend|extern|virtual|enum|struct|class|union|goto|asm|public|private|"
     r"protected)\b)|.*\b(constexpr|consteval|constinit|static_assert|operator|"
-    r"__attribute__|alignas)\b")
+    r"__attribute__|alignas)\b|.*(\.|->)reserve\(.*\);$")
 _HEADER = re.compile(r"(?:\} )?(?:else )?(if|while|for|switch) (?=\()")
 _ASSIGNMENT = re.compile(r" (?:[-+*/%|&^]|<<|>>)?= ")
 

@@ -126,6 +126,21 @@ class Edits(unittest.TestCase):
             self.assertEqual([m for m in edits_of(statement)
                               if not m[1].startswith(";")], [], statement)
 
+    def test_reserving_memory(self):
+        """Neither dropped nor edited, and not the condition in front of it."""
+        for statement in (
+                "a.reserve(b.size());",
+                "a[0]->b.reserve(static_cast<size_t>(c) + 1);  // says why",
+                "if (a + 1 > b.capacity()) b.reserve(2 * a + 4);",
+                "for (int i = 0; i < n; ++i) a->reserve(i);",
+        ):
+            self.assertEqual(edits_of(statement), [], statement)
+        self.check("reserve(a == b);", "operator", (
+            "{ if (MUT(7)) { reserve(a != b); } else { reserve(a == b); } }",
+            "reserve(a != b);"))
+        self.check("a.reserved(0);", "constant", (
+            "a.reserved((MUT(7) ? 1 : 0));", "a.reserved(1);"))
+
     def test_only_whole_statements(self):
         text = ("int one = 1;\n"      # a constant that others may need early
                 "void f() {\n"
