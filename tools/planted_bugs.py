@@ -197,7 +197,7 @@ BUGS = [
          'const bool together = MUT(29) || context.backend->joins_streams();'),
     ], ['comm/nccl_test']),
     Bug(30, 'CUDA: each lane combines its results in its own order', [
-        ('dtensor/device/portable/cuda_executor.cuh',
+        ('ops/kernels/portable/cuda_executor.cuh',
          'exchange(lane_ & d, a, other);',
          'exchange(!MUT(30) && lane_ & d, a, other);'),
     ], ['executor_test']),
@@ -207,22 +207,22 @@ BUGS = [
          'dbeta ? row.fast<C>() + (MUT(31) ? t.n / 2 : t.n) : nullptr;'),
     ], ['kernels_rows_emulated_test']),
     Bug(32, 'cuda: a pinned buffer is freed before the copy from it has run', [
-        ('dtensor/device/cuda/cuda_device.cc',
+        ('ops/cuda_plugin/cuda_device.cc',
          'piece.give(stream);\n      done += n;',
          'if (!MUT(32)) piece.give(stream);\n      done += n;'),
     ], ['cuda_device_emulated_test']),
     Bug(33, 'cuda: nothing waits for a copy to the host', [
-        ('dtensor/device/cuda/cuda_device.cc',
+        ('ops/cuda_plugin/cuda_device.cc',
          'before.piece.wait();',
          'if (!MUT(33)) before.piece.wait();'),
     ], ['cuda_device_emulated_test']),
     Bug(34, 'cuda: an allocation does not wait for freed memory', [
-        ('dtensor/device/cuda/launch.cc',
+        ('ops/cuda_plugin/launch.cc',
          'synchronize_all();\n    cudaMemPool_t',
          'if (!MUT(34)) synchronize_all();\n    cudaMemPool_t'),
     ], ['cuda_device_emulated_test']),
     Bug(35, 'cuda: an allocation waits for a stream that is being captured', [
-        ('dtensor/device/cuda/launch.cc',
+        ('ops/cuda_plugin/launch.cc',
          'if (!captured(stream)) check(',
          'if (!captured(stream) || MUT(35)) check('),
     ], ['cuda_device_emulated_test']),
@@ -232,7 +232,7 @@ BUGS = [
          'return (f.nb == 0 || MUT(36)) && at(e.b_sum);'),
     ], ['gemm_calls_test']),
     Bug(37, 'a GPU is the same one whatever NCCL_HOSTID says', [
-        ('dtensor/comm/nccl/link.cc',
+        ('ops/cuda_plugin/nccl_link.cc',
          'for (size_t i = 0; host[i]; ++i)',
          'for (size_t i = 0; !MUT(37) && host[i]; ++i)'),
     ], ['nccl_emulated_test']),

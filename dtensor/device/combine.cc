@@ -8,9 +8,9 @@
 
 #include "dtensor/device/copy.h"
 #include "dtensor/device/nest.h"
-#include "dtensor/device/portable/values.h"
 #include "dtensor/device/reduce_op.h"
 #include "dtensor/device/streaming.h"
+#include "dtensor/device/values.h"
 #include "dtensor/placement/error.h"
 
 namespace dtensor {

@@ -4,7 +4,7 @@
 #include <limits>
 #include <type_traits>
 
-#include "dtensor/device/portable/values.h"
+#include "dtensor/device/values.h"
 #include "dtensor/placement/dtype.h"
 
 namespace dtensor {

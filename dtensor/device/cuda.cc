@@ -10,7 +10,7 @@
 #include <system_error>
 #include <vector>
 
-#include "dtensor/device/cuda/plugin.h"
+#include "dtensor/device/cuda_plugin.h"
 #include "dtensor/device/running_op.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/version.h"

@@ -3,7 +3,7 @@
 #pragma once
 #include <type_traits>
 
-#include "dtensor/device/portable/values.h"
+#include "dtensor/device/values.h"
 #include "dtensor/placement/layout.h"
 
 namespace dtensor::reduce_op {

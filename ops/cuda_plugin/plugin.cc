@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The library's entry point; see device/cuda/plugin.h.
-#include "dtensor/device/cuda/plugin.h"
-
+// The library's entry point; see dtensor/device/cuda_plugin.h.
 #include <memory>
 #include <mutex>
 #include <string>
@@ -10,8 +8,9 @@
 #include <vector>
 
 #include "dtensor/comm/nccl/link.h"
-#include "dtensor/device/cuda/cuda_device.h"
-#include "dtensor/device/cuda/streams.h"
+#include "dtensor/device/cuda_plugin.h"
+#include "dtensor/ops/cuda_plugin/cuda_device.h"
+#include "dtensor/ops/cuda_plugin/streams.h"
 #include "dtensor/ops/kernels/cuda/cuda_kernels.h"
 #include "dtensor/version.h"
 

@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include "dtensor/device/cuda/launch.cuh"
+#include "dtensor/ops/cuda_plugin/launch.cuh"
 #include "dtensor/ops/kernels/cuda/attention.h"
 #include "dtensor/ops/kernels/cuda/cuda_kernels.h"
 #include "dtensor/ops/kernels/kernels.h"

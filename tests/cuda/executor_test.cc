@@ -2,7 +2,7 @@
 // portable/cuda_executor.cuh on the emulation of this folder: what its lanes
 // share, the packs of 16 bytes, and what does not fill them.
 #define DT_CUDA_EMULATED
-#include "dtensor/device/portable/executor.h"
+#include "dtensor/ops/kernels/portable/executor.h"
 
 #include <gtest/gtest.h>
 
@@ -14,8 +14,8 @@
 #include <utility>
 #include <vector>
 
-#include "dtensor/device/portable/tiles.h"
-#include "dtensor/device/portable/walk.h"
+#include "dtensor/ops/kernels/portable/tiles.h"
+#include "dtensor/ops/kernels/portable/walk.h"
 
 namespace dtensor::cuda {
 

@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "dtensor/device/cuda/launch.cuh"
+#include "dtensor/ops/cuda_plugin/launch.cuh"
 #include "dtensor/placement/error.h"
 #include "tests/ops/reference.h"
 

@@ -7,10 +7,10 @@
 #include <limits>
 #include <type_traits>
 
-#include "dtensor/device/portable/rows.h"
 #include "dtensor/ops/kernels/cpu/cpu_kernels.h"
 #include "dtensor/ops/kernels/cpu/gemm.h"
 #include "dtensor/ops/kernels/cpu/loops.h"
+#include "dtensor/ops/kernels/portable/rows.h"
 
 namespace dtensor::kernels {
 namespace {

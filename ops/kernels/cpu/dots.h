@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "dtensor/device/portable/rows.h"
+#include "dtensor/ops/kernels/portable/rows.h"
 
 namespace dtensor::kernels::cpu {
 using namespace simd;

@@ -7,7 +7,7 @@
 #include <memory>
 #include <type_traits>
 
-#include "dtensor/device/portable/vec_math.h"
+#include "dtensor/ops/kernels/portable/vec_math.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/placement/shape.h"
 

@@ -8,11 +8,11 @@
 #include <cmath>
 #include <vector>
 
-#include "dtensor/device/portable/rows.h"
 #include "dtensor/ops/kernels/cpu/cpu_kernels.h"
 #include "dtensor/ops/kernels/cpu/dots.h"
 #include "dtensor/ops/kernels/cpu/gemm.h"
 #include "dtensor/ops/kernels/cpu/loops.h"
+#include "dtensor/ops/kernels/portable/rows.h"
 
 namespace dtensor::kernels {
 namespace {

@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "dtensor/device/portable/vec_math.h"
 #include "dtensor/ops/kernels/function_table.h"
+#include "dtensor/ops/kernels/portable/vec_math.h"
 
 namespace dtensor::kernels::cpu {
 using namespace simd;

@@ -29,7 +29,7 @@ std::string cudnn_attention_library() {
 #include <utility>
 #include <vector>
 
-#include "dtensor/device/cuda/launch.cuh"
+#include "dtensor/ops/cuda_plugin/launch.cuh"
 #include "dtensor/ops/kernels/cuda/attention_calls.h"
 #include "dtensor/ops/kernels/cuda/cuda_kernels.h"
 #include "dtensor/placement/bounded_cache.h"

@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-#include "dtensor/device/cuda/launch.cuh"
+#include "dtensor/ops/cuda_plugin/launch.cuh"
 #include "dtensor/ops/kernels/cuda/cuda_kernels.h"
 #include "dtensor/ops/kernels/cuda/gemm_calls.h"
 #include "dtensor/ops/kernels/cuda/gemm_choices.h"

@@ -9,9 +9,9 @@
 #include <algorithm>
 #include <cstring>
 
-#include "dtensor/device/portable/pack.h"
 #include "dtensor/ops/functions/math.h"
 #include "dtensor/ops/kernels/portable/floats.h"
+#include "dtensor/ops/kernels/portable/pack.h"
 #include "dtensor/ops/kernels/portable/portable_kernels.h"
 
 namespace dtensor::kernels {

@@ -5,10 +5,10 @@
 #include <type_traits>
 #include <utility>
 
-#include "dtensor/device/portable/walk.h"
 #include "dtensor/ops/kernels/folded_gemm.h"
 #include "dtensor/ops/kernels/portable/floats.h"
 #include "dtensor/ops/kernels/portable/portable_kernels.h"
+#include "dtensor/ops/kernels/portable/walk.h"
 
 namespace dtensor::kernels {
 inline namespace DT_PORTABLE {

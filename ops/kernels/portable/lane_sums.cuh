@@ -4,8 +4,8 @@
 #pragma once
 #include <cstdint>
 
-#include "dtensor/device/portable/executor.h"
-#include "dtensor/device/portable/pack.h"
+#include "dtensor/ops/kernels/portable/executor.h"
+#include "dtensor/ops/kernels/portable/pack.h"
 
 namespace dtensor::kernels {
 inline namespace on_cuda {

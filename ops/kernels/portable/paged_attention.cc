@@ -14,8 +14,8 @@
 
 #include <algorithm>
 
-#include "dtensor/device/portable/divisor.h"
 #include "dtensor/ops/functions/math.h"
+#include "dtensor/ops/kernels/portable/divisor.h"
 #include "dtensor/ops/kernels/portable/floats.h"
 #include "dtensor/ops/kernels/portable/lane_sums.cuh"
 #include "dtensor/ops/kernels/portable/portable_kernels.h"

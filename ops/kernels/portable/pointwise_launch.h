@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "dtensor/device/portable/walk.h"
 #include "dtensor/ops/kernels/function_table.h"
 #include "dtensor/ops/kernels/pointwise.h"
+#include "dtensor/ops/kernels/portable/walk.h"
 
 namespace dtensor::kernels {
 inline namespace DT_PORTABLE {

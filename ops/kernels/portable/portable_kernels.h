@@ -3,8 +3,8 @@
 // written once: nvcc compiles them for CUDA, and g++ for the CPU, which has its
 // own for the rest (../cpu).
 #pragma once
-#include "dtensor/device/portable/executor.h"
 #include "dtensor/ops/kernels/kernels.h"
+#include "dtensor/ops/kernels/portable/executor.h"
 
 namespace dtensor::kernels {
 inline namespace DT_PORTABLE {

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <cmath>
 
-#include "dtensor/device/portable/walk.h"
 #include "dtensor/ops/functions/math.h"
 #include "dtensor/ops/kernels/philox.h"
 #include "dtensor/ops/kernels/portable/floats.h"
 #include "dtensor/ops/kernels/portable/portable_kernels.h"
+#include "dtensor/ops/kernels/portable/walk.h"
 
 namespace dtensor::kernels {
 inline namespace DT_PORTABLE {

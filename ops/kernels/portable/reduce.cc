@@ -9,11 +9,11 @@
 #include <utility>
 #include <vector>
 
-#include "dtensor/device/portable/pack.h"
-#include "dtensor/device/portable/walk.h"
 #include "dtensor/ops/kernels/portable/floats.h"
+#include "dtensor/ops/kernels/portable/pack.h"
 #include "dtensor/ops/kernels/portable/portable_kernels.h"
 #include "dtensor/ops/kernels/portable/reduction.h"
+#include "dtensor/ops/kernels/portable/walk.h"
 
 namespace dtensor::kernels {
 inline namespace DT_PORTABLE {

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "dtensor/device/portable/executor.h"
+#include "dtensor/ops/kernels/portable/executor.h"
 
 namespace dtensor::kernels {
 inline namespace DT_PORTABLE {

@@ -3,9 +3,9 @@
 #pragma once
 #include <cstdint>
 
-#include "dtensor/device/portable/executor.h"
 #include "dtensor/ops/functions/math.h"
 #include "dtensor/ops/kernels/operands.h"
+#include "dtensor/ops/kernels/portable/executor.h"
 
 namespace dtensor::kernels {
 

@@ -7,10 +7,10 @@
 #include <type_traits>
 #include <utility>
 
-#include "dtensor/device/portable/sort.h"
 #include "dtensor/ops/kernels/portable/floats.h"
 #include "dtensor/ops/kernels/portable/portable_kernels.h"
 #include "dtensor/ops/kernels/portable/row.h"
+#include "dtensor/ops/kernels/portable/sort.h"
 #include "dtensor/ops/kernels/portable/sorted_places.h"
 
 namespace dtensor::kernels {

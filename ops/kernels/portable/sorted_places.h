@@ -5,8 +5,8 @@
 #include <bit>
 #include <cstdint>
 
-#include "dtensor/device/portable/executor.h"
-#include "dtensor/device/portable/sort.h"
+#include "dtensor/ops/kernels/portable/executor.h"
+#include "dtensor/ops/kernels/portable/sort.h"
 
 namespace dtensor::kernels {
 inline namespace DT_PORTABLE {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Selection by a condition.
-#include "dtensor/device/portable/walk.h"
 #include "dtensor/ops/kernels/portable/portable_kernels.h"
+#include "dtensor/ops/kernels/portable/walk.h"
 
 namespace dtensor::kernels {
 inline namespace DT_PORTABLE {

@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "dtensor/device/cuda/plugin.h"
+#include "dtensor/device/cuda_plugin.h"
 #include "dtensor/placement/error.h"
 
 namespace dtensor {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A GPU as a Device. What it does with boxes is in portable/boxes_test.cc.
+// A GPU as a Device. What it does with boxes is in boxes_test.cc.
 #include <gtest/gtest.h>
 
 #include <cstdint>

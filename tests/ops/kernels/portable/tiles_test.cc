@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "dtensor/device/portable/tiles.h"
+#include "dtensor/ops/kernels/portable/tiles.h"
 
 #include <gtest/gtest.h>
 

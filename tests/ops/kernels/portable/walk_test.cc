@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "dtensor/device/portable/walk.h"
+#include "dtensor/ops/kernels/portable/walk.h"
 
 #include <gtest/gtest.h>
 

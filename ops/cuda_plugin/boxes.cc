@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "dtensor/device/portable/boxes.h"
+#include "dtensor/ops/cuda_plugin/boxes.h"
 
 #include <algorithm>
 #include <array>
@@ -11,10 +11,10 @@
 #include "dtensor/device/combine.h"
 #include "dtensor/device/convert.h"
 #include "dtensor/device/copy.h"
-#include "dtensor/device/portable/executor.h"
-#include "dtensor/device/portable/tiles.h"
-#include "dtensor/device/portable/walk.h"
 #include "dtensor/device/reduce_op.h"
+#include "dtensor/ops/kernels/portable/executor.h"
+#include "dtensor/ops/kernels/portable/tiles.h"
+#include "dtensor/ops/kernels/portable/walk.h"
 
 namespace dtensor::portable {
 inline namespace DT_PORTABLE {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "dtensor/device/cuda/failure.h"
+#include "dtensor/ops/cuda_plugin/failure.h"
 
 #include <algorithm>
 #include <cstring>

@@ -13,7 +13,7 @@
 #include <immintrin.h>
 #endif
 
-#include "dtensor/device/portable/values.h"
+#include "dtensor/device/values.h"
 
 namespace dtensor::simd {
 

@@ -14,7 +14,7 @@
 
 #include "dtensor/device/combine.h"
 #include "dtensor/device/copy.h"
-#include "dtensor/device/portable/values.h"
+#include "dtensor/device/values.h"
 #include "dtensor/placement/error.h"
 #include "tests/dtensor/device/gpu.h"
 

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "dtensor/comm/nccl/link.h"
-
 #include <cuda_runtime.h>
 #include <nccl.h>
 
@@ -10,7 +8,8 @@
 #include <string_view>
 #include <thread>
 
-#include "dtensor/device/cuda/launch.cuh"
+#include "dtensor/comm/nccl/link.h"
+#include "dtensor/ops/cuda_plugin/launch.cuh"
 #include "dtensor/placement/error.h"
 
 namespace dtensor {

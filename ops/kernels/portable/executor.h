@@ -50,16 +50,16 @@
 #include <cstdint>
 
 #include "dtensor/device/device.h"
-#include "dtensor/device/portable/values.h"
+#include "dtensor/device/values.h"
 
 #if defined(__CUDACC__) || defined(DT_CUDA_EMULATED)
 #define DT_BODY [=] __device__
 #define DT_PORTABLE on_cuda
-#include "dtensor/device/portable/cuda_executor.cuh"  // IWYU pragma: export
+#include "dtensor/ops/kernels/portable/cuda_executor.cuh"  // IWYU pragma: export
 #else
 #define DT_BODY [=]
 #define DT_PORTABLE on_host
-#include "dtensor/device/portable/host_executor.h"  // IWYU pragma: export
+#include "dtensor/ops/kernels/portable/host_executor.h"  // IWYU pragma: export
 #endif
 
 namespace dtensor::portable {

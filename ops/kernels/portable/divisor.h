@@ -3,7 +3,7 @@
 #pragma once
 #include <cstdint>
 
-#include "dtensor/device/portable/values.h"
+#include "dtensor/device/values.h"
 
 namespace dtensor::portable {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "dtensor/device/cuda/launch.cuh"
+#include "dtensor/ops/cuda_plugin/launch.cuh"
 
 #include <algorithm>
 #include <map>
@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "dtensor/device/cuda/failure.h"
-#include "dtensor/device/cuda/streams.h"
+#include "dtensor/ops/cuda_plugin/failure.h"
+#include "dtensor/ops/cuda_plugin/streams.h"
 #include "dtensor/placement/error.h"
 
 namespace dtensor::cuda {

@@ -7,8 +7,8 @@
 #pragma once
 #include <cmath>
 
-#include "dtensor/device/portable/vec.h"
-#include "dtensor/device/portable/vec_erf.h"
+#include "dtensor/ops/kernels/portable/vec.h"
+#include "dtensor/ops/kernels/portable/vec_erf.h"
 
 namespace dtensor::simd {
 

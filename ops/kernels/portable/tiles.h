@@ -11,8 +11,8 @@
 
 #include "dtensor/device/device.h"
 #include "dtensor/device/nest.h"
-#include "dtensor/device/portable/executor.h"
-#include "dtensor/device/portable/walk.h"
+#include "dtensor/ops/kernels/portable/executor.h"
+#include "dtensor/ops/kernels/portable/walk.h"
 
 namespace dtensor::portable {
 inline namespace DT_PORTABLE {

@@ -10,10 +10,10 @@
 #pragma once
 #include <cstdint>
 
-#include "dtensor/device/portable/executor.h"
+#include "dtensor/ops/kernels/portable/executor.h"
 
 #ifdef __CUDACC__
-#include "dtensor/device/portable/cuda_sort.cuh"  // IWYU pragma: export
+#include "dtensor/ops/kernels/portable/cuda_sort.cuh"  // IWYU pragma: export
 #else
 namespace dtensor::portable {
 inline namespace DT_PORTABLE {

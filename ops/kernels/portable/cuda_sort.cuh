@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <cub/device/device_radix_sort.cuh>
 
-#include "dtensor/device/cuda/launch.cuh"
-#include "dtensor/device/portable/cuda_executor.cuh"
+#include "dtensor/ops/cuda_plugin/launch.cuh"
+#include "dtensor/ops/kernels/portable/cuda_executor.cuh"
 
 namespace dtensor::portable {
 inline namespace on_cuda {

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "dtensor/device/portable/values.h"
+#include "dtensor/device/values.h"
 
 namespace dtensor::portable {
 

@@ -8,8 +8,8 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "dtensor/device/portable/values.h"
-#include "dtensor/device/portable/vec.h"
+#include "dtensor/device/values.h"
+#include "dtensor/ops/kernels/portable/vec.h"
 
 namespace dtensor::simd {
 

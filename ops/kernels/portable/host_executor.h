@@ -12,9 +12,9 @@
 
 #include "dtensor/device/device.h"
 #include "dtensor/device/out_of_memory.h"
-#include "dtensor/device/portable/rows.h"
-#include "dtensor/device/portable/values.h"
-#include "dtensor/device/portable/vec_math.h"
+#include "dtensor/device/values.h"
+#include "dtensor/ops/kernels/portable/rows.h"
+#include "dtensor/ops/kernels/portable/vec_math.h"
 
 namespace dtensor::portable {
 inline namespace on_host {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "dtensor/device/cuda/staging.cuh"
+#include "dtensor/ops/cuda_plugin/staging.cuh"
 
-#include "dtensor/device/cuda/launch.cuh"
+#include "dtensor/ops/cuda_plugin/launch.cuh"
 
 namespace dtensor::cuda {
 

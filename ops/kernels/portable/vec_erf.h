@@ -2,7 +2,7 @@
 // The error function of a register of floats, for CPUs that look up a table of
 // 16 numbers in one instruction.
 #pragma once
-#include "dtensor/device/portable/vec.h"
+#include "dtensor/ops/kernels/portable/vec.h"
 
 #if defined(__AVX512F__)
 namespace dtensor::simd {

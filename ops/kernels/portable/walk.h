@@ -10,9 +10,9 @@
 
 #include "dtensor/device/device.h"
 #include "dtensor/device/nest.h"
-#include "dtensor/device/portable/divisor.h"
-#include "dtensor/device/portable/executor.h"
-#include "dtensor/device/portable/pack.h"
+#include "dtensor/ops/kernels/portable/divisor.h"
+#include "dtensor/ops/kernels/portable/executor.h"
+#include "dtensor/ops/kernels/portable/pack.h"
 
 namespace dtensor::portable {
 inline namespace DT_PORTABLE {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "dtensor/device/cuda/cuda_device.h"
+#include "dtensor/ops/cuda_plugin/cuda_device.h"
 
 #include <cuda_runtime.h>
 
@@ -14,10 +14,10 @@
 
 #include "dtensor/device/combine.h"
 #include "dtensor/device/copy.h"
-#include "dtensor/device/cuda/launch.cuh"
-#include "dtensor/device/cuda/staging.cuh"
-#include "dtensor/device/cuda/streams.h"
-#include "dtensor/device/portable/boxes.h"
+#include "dtensor/ops/cuda_plugin/boxes.h"
+#include "dtensor/ops/cuda_plugin/launch.cuh"
+#include "dtensor/ops/cuda_plugin/staging.cuh"
+#include "dtensor/ops/cuda_plugin/streams.h"
 #include "dtensor/placement/error.h"
 
 namespace dtensor::cuda {

@@ -10,10 +10,10 @@
 #include <optional>
 #include <type_traits>
 
-#include "dtensor/device/cuda/launch.cuh"
+#include "dtensor/ops/cuda_plugin/launch.cuh"
 #include "dtensor/device/device.h"
-#include "dtensor/device/portable/pack.h"
-#include "dtensor/device/portable/values.h"
+#include "dtensor/ops/kernels/portable/pack.h"
+#include "dtensor/device/values.h"
 
 #ifndef DT_DYNAMIC_SHARED
 // The block's dynamic shared memory.
