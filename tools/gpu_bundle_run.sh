@@ -707,8 +707,8 @@ leg_2() {
   # Without what needs an mpirun that fits the bundle's libraries.
   item "NCCL" 60 test_of dtensor.comm.nccl_gpu_test --gtest_filter='-*AsDoProcesses*'
   item pairs 60 shards 4 dtensor.redistribute_pairs_test --gtest_filter='Gpu/*'
-  item "device's memory and streams" 60 test_of dtensor.device.cuda.cuda_device_test
-  item boxes 60 test_of dtensor.device.portable.boxes_test
+  item "device's memory and streams" 60 test_of ops.cuda_plugin.cuda_device_test
+  item boxes 60 test_of ops.cuda_plugin.boxes_test
   item "choice of devices" 30 test_of program.device_choice_test --gtest_filter='*MoreThanThereAre'
   item training 60 test_of nn.recording_device_test --gtest_filter='*Gpu*'
   item conformance 90 conformance
@@ -725,10 +725,10 @@ leg_2() {
     for mesh in reduce rows select training; do
       item "$name $mesh" 60 sanitizer $name ops.kernels.${mesh}_gpu_test
     done
-    item "$name boxes" 60 sanitizer $name dtensor.device.portable.boxes_test
+    item "$name boxes" 60 sanitizer $name ops.cuda_plugin.boxes_test
     item "$name operators" 60 sanitizer $name ops.proof_device_test --gtest_filter="$sampled"
     # Without tests that fill the GPU or kill the program.
-    item "$name device" 60 sanitizer $name dtensor.device.cuda.cuda_device_test \
+    item "$name device" 60 sanitizer $name ops.cuda_plugin.cuda_device_test \
       --gtest_filter='-*NoMore*:*OtherStreamsFreed:*Later*'
   done
 }

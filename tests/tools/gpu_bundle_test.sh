@@ -142,7 +142,7 @@ program generate <<'SH'
 [[ $* == *int8* && $* == *cuda* && ${FAKE_GPU:-} == wrong ]] && echo '0: 8 9' || echo '0: 7 9'
 SH
 for test in cuda.attention_gpu_test {dtensor.comm.nccl_gpu_test,program.device_choice_test} \
-  dtensor.device.{cuda.cuda_device_test,portable.boxes_test} nn.recording_device_test \
+  ops.cuda_plugin.{cuda_device,boxes}_test nn.recording_device_test \
   dtensor.redistribute_pairs_test ops.{proof_device_test,kernels.{reduce,rows,select,training}_gpu_test}; do
   program $test <<<'echo "[  PASSED  ] 3 tests."'
 done

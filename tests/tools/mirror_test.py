@@ -201,15 +201,30 @@ class Complaints(unittest.TestCase):
 
 
 class ThisTree(unittest.TestCase):
-    def test_mirror(self):
+    def root(self):
         # A header that is new is no input that Bazel knows: the tree itself is
         # read, which this file links to.
         root = os.path.dirname(os.path.realpath(__file__))
         while not os.path.exists(os.path.join(root, "WORKSPACE")):
             self.assertNotEqual(root, "/", "the tree is not there")
             root = os.path.dirname(root)
+        return root
+
+    def test_mirror(self):
+        root = self.root()
         self.assertGreater(len(public_headers(root)), 200)
         self.assertEqual(complaints(root), [])
+
+    def test_legs_of_the_gpu_bundle(self):
+        """Their tests exist. nn.x_test is tests/nn/x_test.cc, and only building
+        the bundle would show that it has moved."""
+        root = self.root()
+        names = set(re.findall(r"(?:test_of|sanitizer \$name) ([\w.]+)(?!\$)\b",
+                               read(root, "tools/gpu_bundle_run.sh")))
+        names = {name for name in names if name.endswith("_test")}
+        self.assertGreater(len(names), 6)
+        self.assertEqual([name for name in sorted(names) if not os.path.exists(
+            os.path.join(root, "tests", name.replace(".", "/") + ".cc"))], [])
 
 
 if __name__ == "__main__":
