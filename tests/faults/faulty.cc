@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "dtensor/comm/tcp/tcp_rendezvous.h"
+#include "dtensor/interrupt.h"
 #include "dtensor/nn/models.h"
 #include "dtensor/nn/optimizer.h"
 #include "dtensor/ops/create.h"
@@ -278,6 +279,13 @@ void cut_from_the_first() {
   }
 }
 
+void late(Runtime& rt, double seconds) {
+  fault_now(rt);
+  for (double s = 0; odd(rt) && s < seconds && !interrupted(); s += 0.05)
+    sleep(0.05);
+  barrier(everybody(rt), "late");
+}
+
 // A process of its own: MEET is the path, of rank --odd of MEET_WORLD.
 void meet() {
   tcp_rendezvous({.process = static_cast<int>(odd_rank),
@@ -338,12 +346,9 @@ const std::map<std::string, std::function<void(Runtime&)>>& cases() {
              [](Communicator& c, float* x) { in_order(c, x, true); });
        }},
       {"circle", circle},
-      {"late",
-       [](Runtime& rt) {
-         fault_now(rt);
-         if (odd(rt)) sleep(2.5);
-         barrier(everybody(rt), "late");
-       }},
+      {"late", [](Runtime& rt) { late(rt, 2.5); }},
+      // A process is interrupted long before.
+      {"later", [](Runtime& rt) { late(rt, 30); }},
       {"dies",
        [](Runtime& rt) {
          fault_now(rt);
