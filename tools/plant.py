@@ -267,7 +267,10 @@ def measured(root):
         if "test.xml" not in names:
             continue
         test = re.sub(r"/shard_\d+_of_\d+$", "", os.path.relpath(folder, logs))
-        cases = ElementTree.parse(os.path.join(folder, "test.xml"))
+        try:
+            cases = ElementTree.parse(os.path.join(folder, "test.xml"))
+        except ElementTree.ParseError:
+            continue  # the test was ended while it wrote
         seconds[test] += sum(float(case.get("time") or 0)
                              for case in cases.iter("testcase"))
     return seconds
@@ -301,7 +304,9 @@ class Tests:
         # The bugs that each test reaches.
         self.reached = {}
         with open(os.path.join(tree, MARK)) as f:
-            self.known = json.load(f)
+            # An older script recorded less.
+            self.known = {label: entry for label, entry in json.load(f).items()
+                          if len(entry) == 4}
 
     def keep_near(self, bugs, number):
         """Leaves out all but the first tests of each bug's order."""
@@ -395,9 +400,9 @@ class Tests:
             return self.sound[label]
 
     def notice(self, bug, seconds):
-        """The first test that fails and its outcome, the number of tests that
-        reached the bug, and the seconds that they took."""
-        took, reached = 0, 0
+        """The first test that fails and its outcome, the number of tests that ran
+        with the bug, and the seconds that they took."""
+        took, ran = 0, 0
         for label in self.order(bug):
             expected = label.rpartition(":")[2] in bug.tests
             if took + self.seconds[label] > seconds and not expected:
@@ -406,14 +411,14 @@ class Tests:
                 continue
             if bug.number not in self.reached[label] and not expected:
                 continue
-            reached += 1
+            ran += 1
             begin = time.monotonic()
             # A bug may make a test hang.
             outcome = self.run(label, bug.number, 30 + 5 * self.seconds[label])
             took += time.monotonic() - begin
             if outcome != "passed" and self.still_sound(label):
-                return f"{label} {outcome}", reached, took
-        return None, reached, took
+                return f"{label} {outcome}", ran, took
+        return None, ran, took
 
     def order(self, bug):
         """The tests in this order: those expected to fail, those named after the
@@ -600,13 +605,13 @@ def run(root, tree, planted, bugs, options):
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         bug_of = {pool.submit(tests.notice, b, options.seconds): b for b in bugs}
         for i, done in enumerate(concurrent.futures.as_completed(bug_of), 1):
-            bug, (fell, reached, took) = bug_of[done], done.result()
+            bug, (fell, ran, took) = bug_of[done], done.result()
             record(bug, "noticed" if fell else "not noticed", noticed_by=fell,
-                   reached=reached, seconds=round(took))
+                   tests=ran, seconds=round(took))
             print(f"[{i}/{len(bugs)}] {bug.number} {bug.edits[0][0]}: "
                   f"{bug.what}: "
-                  f"{fell or 'NOT NOTICED'} ({reached} tests reached it, "
-                  f"{took:.0f} s)", flush=True)
+                  f"{fell or 'NOT NOTICED'} ({ran} tests, {took:.0f} s)",
+                  flush=True)
     return sorted(outcomes, key=lambda o: o["number"])
 
 
