@@ -27,15 +27,21 @@ void CheckpointFlags::check() {
   dir = caller_path(dir);
 }
 
-void CheckpointFlags::check_length(int64_t tokens) const {
+void CheckpointFlags::check_length(int64_t tokens, int64_t prompt) const {
   const nn::ModelConfig config = nn::read_config(dir + "/config.json");
-  // An encoder is refused when its cache is made, whatever the length.
-  if (!nn::architecture(config.name).causal) return;
+  DT_CHECK(nn::architecture(config.name).causal, "generate",
+           "a {} cannot be continued token by token; write the checkpoint of "
+           "a model that generates",
+           config.name);
   const int64_t seq = config.seq;
   DT_CHECK(tokens <= seq, "generate",
            "texts of {} tokens are asked for, but the model's longest sequence "
            "is {}; write at most that",
            tokens, seq);
+  DT_CHECK(tokens <= seq - prompt, "generate",
+           "a prompt of {} tokens and {} more are asked for, but the model's "
+           "longest sequence is {}; write a shorter prompt or fewer tokens",
+           prompt, tokens, seq);
 }
 
 nn::LoadOptions CheckpointFlags::load() const {

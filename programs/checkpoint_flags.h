@@ -20,9 +20,9 @@ struct CheckpointFlags {
   // Makes `dir` a path of the person who calls the program (caller_path()).
   // Throws Error if it is missing.
   void check();
-  // Throws Error if texts of so many tokens, from a flag, are longer than the
-  // model's longest sequence.
-  void check_length(int64_t tokens) const;
+  // Throws Error if a prompt and `tokens` more are longer than the model's
+  // longest sequence, or if the model is an encoder.
+  void check_length(int64_t tokens, int64_t prompt = 0) const;
 
  private:
   std::string dtype_ = "auto", weights_ = "auto";

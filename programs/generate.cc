@@ -33,6 +33,11 @@ struct Args {
 
 using Ids = std::vector<std::vector<int64_t>>;
 
+struct Prompts {
+  std::optional<nn::Tokenizer> tokenizer = {};  // if the folder has one
+  Ids rows = {};                                // empty in some dry runs
+};
+
 // A text that is being continued.
 struct Continued {
   std::vector<int64_t> ids = {};
@@ -55,12 +60,31 @@ int64_t longest_of(const Ids& prompts) {
   return longest;
 }
 
+// Reads the prompts of --prompt or --ids. Throws Error if they cannot be read,
+// or if the model has no place for them and their continuations.
+Prompts read_prompts(const Args& args) {
+  const std::string& dir = args.model.dir;
+  Prompts p;
+  if (!args.prompt.empty() || !args.text.stop.empty() ||
+      std::filesystem::exists(dir + "/tokenizer.json"))
+    p.tokenizer = nn::Tokenizer::from_pretrained(dir);
+  if (!args.prompt.empty())
+    p.rows = {p.tokenizer->encode(args.prompt)};
+  else if (!args.ids.empty())
+    p.rows = rows_of(
+        read_token_ids(args.ids, nn::read_config(dir + "/config.json").vocab));
+  // Without a cache, texts may leave the sequence behind.
+  if (!args.no_cache)
+    args.model.check_length(args.text.tokens,
+                            std::max(longest_of(p.rows), args.dry.prompt));
+  return p;
+}
+
 // A cache for prompts of at most so many tokens, and their continuations.
 nn::EngineOptions engine_options(const Args& args, int64_t prompts,
                                  int64_t longest) {
-  const int64_t tokens = args.text.tokens;
   return {.texts = std::min(args.texts, prompts),
-          .length = tokens > INT64_MAX - longest ? INT64_MAX : longest + tokens,
+          .length = longest + args.text.tokens,
           .chunk = args.chunk};
 }
 
@@ -94,11 +118,8 @@ std::vector<Continued> continue_all(
                            .on_token = r.on_token,
                            .cache = false});
   } else {
-    nn::EngineOptions options =
-        engine_options(args, std::ssize(prompts), longest_of(prompts));
-    // add() says which text is too long.
-    options.length = std::min(options.length, model.config().seq);
-    nn::Engine engine(model, options);
+    nn::Engine engine(
+        model, engine_options(args, std::ssize(prompts), longest_of(prompts)));
     for (nn::TextRequest& r : requests) engine.add(std::move(r));
     while (engine.step()) {
     }
@@ -108,18 +129,8 @@ std::vector<Continued> continue_all(
   return out;
 }
 
-void generate(const Args& args, Program& program) {
-  const std::string file = args.model.dir + "/tokenizer.json";
-  std::optional<nn::Tokenizer> tokenizer;
-  if (!args.prompt.empty() || !args.text.stop.empty() ||
-      std::filesystem::exists(file))
-    tokenizer = nn::Tokenizer::from_pretrained(args.model.dir);
-  const int64_t vocab = nn::read_config(args.model.dir + "/config.json").vocab;
-  Ids prompts;
-  if (!args.prompt.empty())
-    prompts = {tokenizer->encode(args.prompt)};
-  else if (!args.ids.empty())
-    prompts = rows_of(read_token_ids(args.ids, vocab));
+void generate(const Args& args, const Prompts& read, Program& program) {
+  const auto& [tokenizer, prompts] = read;
   if (program.dry_run()) {
     const bool given = !prompts.empty();
     const int64_t prompt = given ? longest_of(prompts) : args.dry.prompt;
@@ -164,6 +175,7 @@ void generate(const Args& args, Program& program) {
 int main(int argc, char** argv) {
   using namespace dtensor;
   examples::Args a;
+  examples::Prompts prompts;
   Program program({.about = "Continues a text, or several at once, with a "
                             "checkpoint of transformers. Flags that are not "
                             "given are as generation_config.json says.",
@@ -189,8 +201,6 @@ int main(int argc, char** argv) {
         a.ids = caller_path(a.ids);
         a.text.check();
         a.dry.check(program);
-        // Without a cache, texts may leave the sequence behind.
-        if (!a.no_cache) a.model.check_length(a.text.tokens);
         DT_CHECK(!a.no_cache || !program.dry_run(), "--no-cache",
                  "a dry run is about texts with a cache; leave it out");
         const int given = !a.prompt.empty() + !a.ids.empty() +
@@ -198,6 +208,7 @@ int main(int argc, char** argv) {
         DT_CHECK(given == 1, "--prompt",
                  "write either --prompt TEXT or --ids FILE, or in a dry run "
                  "--prompt-tokens N");
+        prompts = examples::read_prompts(a);
       },
-      [&] { examples::generate(a, program); });
+      [&] { examples::generate(a, prompts, program); });
 }

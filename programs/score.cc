@@ -122,6 +122,7 @@ void score(const Args& args, const Tensor& ids, Runtime& rt) {
 int main(int argc, char** argv) {
   using namespace dtensor;
   examples::Args args;
+  Tensor ids;
   Program program({.about = "Computes the logits and the loss of a checkpoint "
                             "of transformers for given token ids, and the "
                             "gradients of all its parameters.",
@@ -150,10 +151,10 @@ int main(int argc, char** argv) {
         }
         DT_CHECK(!args.gradients || !args.model.int8(), "--gradients",
                  "weights of int8 have no gradient; leave out --weights int8");
+        ids = examples::read_token_ids(
+            args.ids, nn::read_config(args.model.dir + "/config.json").vocab);
       },
       [&] {
-        const Tensor ids = examples::read_token_ids(
-            args.ids, nn::read_config(args.model.dir + "/config.json").vocab);
         run(program.run_options(),
             [&](Runtime& rt) { examples::score(args, ids, rt); });
       });

@@ -257,14 +257,14 @@ TEST(PredictGeneration, RefusesWhatItCannotRead) {
   const std::string model = " --model " + config_only();
   const auto refused = [&](const std::string& args, const char* why) {
     const Ran r = run_program("generate", args + model);
-    EXPECT_NE(r.code, 0);
+    EXPECT_EQ(r.code, 2);
     EXPECT_NE(r.err.find(why), r.err.npos) << r.err;
   };
   refused("--dry-run --prompt-tokens 5 --memory x", "no amount of memory");
   refused("--prompt-tokens 5", "add --dry-run");
   refused("--dry-run", "--prompt-tokens N");
   refused("--dry-run --prompt-tokens 60 --tokens 5",
-          "texts of 65 tokens are asked for");
+          "a prompt of 60 tokens and 5 more are asked for");
   refused("--dry-run --no-cache --prompt-tokens 5", "--no-cache");
   refused("--prompt x", "tokenizer.json");
 }

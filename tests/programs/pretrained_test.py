@@ -143,14 +143,21 @@ class Pretrained(unittest.TestCase):
                          self.at("out")],
                  "nowhere/config.json is not a regular file")]:
             done = run(program, *flags)
-            self.assertNotEqual(done.returncode, 0)
+            self.assertEqual(done.returncode, 2, done.stderr)
             self.assertIn(sentence, done.stderr)
 
     def test_flags_that_cannot_be_met_end_with_2(self):
         llama = ["--model", f"{MODELS}/llama"]
+        write_ids(self.at("few"), [[7, 3]])
+        few = llama + ["--ids", self.at("few"), "--tokens"]
+        seq = 64
+        self.assertEqual(run(GENERATE, *few, str(seq - 2)).returncode, 0)
         for program, flags, sentence in [
                 (GENERATE, llama + ["--prompt", "x", "--top-p", "2"],
                  "top_p is 2; write a number from 0 to 1"),
+                (GENERATE, few + [str(seq - 1)],
+                 f"a prompt of 2 tokens and {seq - 1} more are asked for, but "
+                 f"the model's longest sequence is {seq}"),
                 (CHAT, llama + ["--tokens", "1000"],
                  "texts of 1000 tokens are asked for"),
                 (CHAT, ["--model", "nowhere"],
