@@ -10,8 +10,10 @@
 #include <vector>
 
 #include "dtensor/capture.h"
+#include "dtensor/device/graph_memory.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/rank_context.h"
+#include "dtensor/scoped.h"
 
 namespace dtensor {
 namespace {
@@ -101,6 +103,10 @@ struct Graph::Impl {
     meet();
     try {
       const Scoped<Capture*> capturing(context.capture, &capture);
+      const GraphMemory blocks = [this](int64_t bytes, Stream stream) {
+        return block(bytes, stream);
+      };
+      const Scoped<const GraphMemory*> keeping(current_graph_memory(), &blocks);
       if (leads()) device.begin_capture(context.stream);
       spread();
       step();
@@ -116,6 +122,15 @@ struct Graph::Impl {
     }
     context.allocator->end_capture();
     end();
+  }
+  // A block that is held until the capture ends. The captured memory keeps it
+  // from then on.
+  void* block(int64_t bytes, Stream stream) {
+    void* const data = context.allocator->allocate(bytes, stream, context.op);
+    capture.at_end([this, data, bytes, stream] {
+      context.allocator->release(data, bytes, stream);
+    });
+    return data;
   }
   void end() {
     for (const auto& fn : capture.at_end_) fn();

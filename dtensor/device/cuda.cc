@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "dtensor/device/cuda_plugin.h"
+#include "dtensor/device/graph_memory.h"
 #include "dtensor/device/running_op.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/version.h"
@@ -83,7 +84,7 @@ const CudaPlugin& load() {
            "{} is not a plugin of dtensor: it has no dtensor_cuda_plugin; set "
            "DTENSOR_CUDA_LIBRARY to the right {}, or unset it",
            library.path, kFile);
-  static const CudaHost host{&running_op};
+  static const CudaHost host{&running_op, &graph_memory};
   const CudaPlugin& plugin = *entry(&host);
   DT_CHECK(plugin.version == version(), "cuda",
            "{} has version {}, but this program has version {}; build both "

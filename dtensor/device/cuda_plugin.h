@@ -19,6 +19,7 @@ namespace dtensor {
 
 struct CudaHost {
   std::string_view (*running_op)();
+  void* (*graph_memory)(int64_t bytes, Stream);
 };
 
 struct CudaPlugin {

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "dtensor/device/cuda_plugin.h"
 #include "dtensor/ops/cuda_plugin/failure.h"
 #include "dtensor/ops/cuda_plugin/streams.h"
 #include "dtensor/placement/error.h"
@@ -33,8 +34,8 @@ Streams& streams() {
   return *streams;
 }
 
-std::string_view (*running_op)() = nullptr;
-std::string_view op() { return running_op ? running_op() : ""; }
+const CudaHost* program = nullptr;
+std::string_view op() { return program ? program->running_op() : ""; }
 
 // The calling thread's state: CUDA's current device, and the stream that it
 // last used.
@@ -99,7 +100,7 @@ bool is_later(cudaError_t error) {
 
 }  // namespace
 
-void set_running_op(std::string_view (*of)()) { running_op = of; }
+void set_host(const CudaHost* host) { program = host; }
 
 void use(int index) {
   if (device == index) return;
@@ -208,6 +209,10 @@ void* allocate_scratch(cudaStream_t stream, int64_t bytes) {
            "more ranks, or let fewer ranks share a GPU",
            device, bytes, op());
   return block;
+}
+
+void* graph_memory(cudaStream_t stream, int64_t bytes) {
+  return program ? program->graph_memory(bytes, {stream}) : nullptr;
 }
 
 void release(void* block, cudaStream_t stream) noexcept {

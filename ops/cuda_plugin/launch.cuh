@@ -24,6 +24,14 @@ inline bool captured(cudaStream_t stream) {
   check(cudaStreamIsCapturing(stream, &status), "querying a capture");
   return status != cudaStreamCaptureStatusNone;
 }
+// The number of the capture that records the stream's work, which no other
+// capture of this process has; 0 if the work is run.
+inline unsigned long long capture_of(cudaStream_t stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  unsigned long long id = 0;
+  check(cudaStreamGetCaptureInfo(stream, &status, &id), "querying a capture");
+  return status == cudaStreamCaptureStatusActive ? id : 0;
+}
 
 // Memory from the pool of the stream's device, for work of that stream. If
 // there is none left, the host waits for memory that all streams of the device
@@ -34,8 +42,11 @@ void* allocate(cudaStream_t, int64_t bytes,
 // As allocate(), for the length of a function; throws an Error with the missing
 // size. Free it after its work, in the same stream.
 void* allocate_scratch(cudaStream_t, int64_t bytes);
-// Frees memory from both, behind the stream's work. If that work has failed,
-// the memory stays.
+// Memory for captured work of the stream, which lasts as long as the graph:
+// dtensor/device/graph_memory.h. Null if the calling thread makes no Graph.
+void* graph_memory(cudaStream_t, int64_t bytes);
+// Frees memory from allocate() and allocate_scratch(), behind the stream's
+// work. If that work has failed, the memory stays.
 void release(void*, cudaStream_t) noexcept;
 
 // Allows launches of the kernel with `bytes` bytes of dynamic shared memory.

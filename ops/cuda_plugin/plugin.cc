@@ -53,7 +53,7 @@ CudaPlugin describe() {
 }  // namespace dtensor
 
 const dtensor::CudaPlugin* dtensor_cuda_plugin(const dtensor::CudaHost* host) {
-  dtensor::cuda::set_running_op(host->running_op);
+  dtensor::cuda::set_host(host);
   static const dtensor::CudaPlugin plugin = dtensor::describe();
   return &plugin;
 }

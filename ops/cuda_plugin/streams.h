@@ -2,15 +2,17 @@
 // The streams of this program. Code that only enqueues work needs only
 // launch.cuh.
 #pragma once
-#include <string_view>
-
 #include "dtensor/device/device.h"
 
-namespace dtensor::cuda {
+namespace dtensor {
 
-// Sets the function that returns the running operator. Call it before anything
-// else.
-void set_running_op(std::string_view (*)());
+struct CudaHost;
+
+namespace cuda {
+
+// Sets the functions of the program, which must outlive the library. Call it
+// before anything else.
+void set_host(const CudaHost*);
 
 // Makes that device the calling thread's current device.
 void use(int device);
@@ -21,4 +23,5 @@ Stream open_stream(int device);
 // The host has waited for the stream's work so far.
 void waited(Stream);
 
-}  // namespace dtensor::cuda
+}  // namespace cuda
+}  // namespace dtensor

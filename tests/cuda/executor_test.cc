@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <deque>
 #include <map>
 #include <numeric>
 #include <set>
@@ -29,6 +30,12 @@ void* allocate_scratch(cudaStream_t s, int64_t bytes) {
 }
 void release(void* data, cudaStream_t s) noexcept {
   EXPECT_EQ(cudaFreeAsync(data, s), cudaSuccess);
+}
+// The memory of all graphs.
+static std::deque<std::vector<char>>* graphs = nullptr;
+void* graph_memory(cudaStream_t, int64_t bytes) {
+  return graphs ? graphs->emplace_back(static_cast<size_t>(bytes)).data()
+                : nullptr;
 }
 
 }  // namespace dtensor::cuda
@@ -183,25 +190,51 @@ TEST(CudaExecutorTest, UpdatesAndSums) {
       }
 }
 
+// How often a Kept fills its elements.
+int fills(int stream, int key) {
+  static int64_t streams[2];
+  int times = 0;
+  const Kept<float, int> kept(Stream{&streams[stream]}, key, 3, [&](float* to) {
+    ++times;
+    std::fill_n(to, 3, static_cast<float>(key));
+  });
+  EXPECT_EQ(kept.data()[2], static_cast<float>(key));
+  return times;
+}
+
 // A thread fills elements again for another key or stream, and for no other
 // reason.
 TEST(CudaExecutorTest, KeepsTheLastElements) {
-  int64_t streams[2];
-  const auto fills = [&](int stream, int key) {
-    int times = 0;
-    const Kept<float, int> kept(Stream{&streams[stream]}, key, 3,
-                                [&](float* to) {
-                                  ++times;
-                                  std::fill_n(to, 3, static_cast<float>(key));
-                                });
-    EXPECT_EQ(kept.data()[2], static_cast<float>(key));
-    return times;
-  };
   EXPECT_EQ(fills(0, 5), 1);
   EXPECT_EQ(fills(0, 5), 0);
   EXPECT_EQ(fills(0, 6), 1);
   EXPECT_EQ(fills(1, 6), 1);
   EXPECT_EQ(fills(1, 6), 0);
+}
+
+// Each capture fills the elements of every key and stream once. It uses none
+// that were filled outside of it, since others may replace those before a
+// replay.
+TEST(CudaExecutorTest, ACaptureKeepsItsElements) {
+  std::deque<std::vector<char>> memory;
+  cuda::graphs = &memory;
+  EXPECT_EQ(fills(0, 7), 1);
+  for (const unsigned long long capture : {1, 2}) {
+    at_once_capture = capture;
+    EXPECT_EQ(fills(0, 7), 1);
+    EXPECT_EQ(fills(0, 8), 1);
+    EXPECT_EQ(fills(1, 7), 1);
+    EXPECT_EQ(fills(0, 7) + fills(0, 8) + fills(1, 7), 0);
+    EXPECT_EQ(memory.size(), 3 * capture);
+  }
+  at_once_capture = 0;
+  EXPECT_EQ(fills(0, 7), 0);
+  // Without memory of a graph, a capture keeps nothing.
+  cuda::graphs = nullptr;
+  at_once_capture = 3;
+  EXPECT_EQ(fills(0, 7), 1);
+  EXPECT_EQ(fills(0, 7), 1);
+  at_once_capture = 0;
 }
 
 // Of the same values wherever they lie, and in every lane, also by operators

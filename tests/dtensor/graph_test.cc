@@ -7,10 +7,12 @@
 
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "dtensor/data_check.h"
+#include "dtensor/device/graph_memory.h"
 #include "dtensor/nn/models.h"
 #include "dtensor/nn/optimizer.h"
 #include "dtensor/ops/create.h"
@@ -327,6 +329,40 @@ TEST(Graph, GivesItsMemoryBack) {
     }
     EXPECT_EQ(y.full().at(7), 3);
     EXPECT_EQ(rt.context().allocator->stats().current_bytes, 2 << 18);
+  });
+}
+
+// A block of graph_memory() is used by nothing else while the graph exists.
+TEST(Graph, KernelsHaveMemoryThatLasts) {
+  const auto device = RecordingDevice::make();
+  RunOptions options;
+  options.device = [&](int64_t) -> Device& { return *device; };
+  run(options, [&](Runtime& rt) {
+    constexpr int64_t kElements = 1 << 16, kBytes = 4 * kElements;
+    const Stream stream = rt.context().stream;
+    const auto bytes = [&] {
+      return rt.context().allocator->stats().current_bytes;
+    };
+    const int64_t before = bytes();
+    std::set<const void*> others;
+    const auto compute = [&] {
+      for (int i = 0; i < 20; ++i)
+        others.insert(Tensor::empty({kElements}, DType::kF32).data());
+    };
+    void* block = nullptr;
+    EXPECT_EQ(graph_memory(kBytes, stream), nullptr);
+    {
+      Graph graph([&] {
+        block = graph_memory(kBytes, stream);
+        compute();
+        EXPECT_EQ(bytes(), before + kBytes);
+      });
+      compute();
+      EXPECT_NE(block, nullptr);
+      EXPECT_FALSE(others.contains(block));
+    }
+    EXPECT_EQ(bytes(), before);
+    EXPECT_EQ(graph_memory(kBytes, stream), nullptr);
   });
 }
 

@@ -9,11 +9,12 @@
 #include <cstring>
 #include <optional>
 #include <type_traits>
+#include <vector>
 
-#include "dtensor/ops/cuda_plugin/launch.cuh"
 #include "dtensor/device/device.h"
-#include "dtensor/ops/kernels/portable/pack.h"
 #include "dtensor/device/values.h"
+#include "dtensor/ops/cuda_plugin/launch.cuh"
+#include "dtensor/ops/kernels/portable/pack.h"
 
 #ifndef DT_DYNAMIC_SHARED
 // The block's dynamic shared memory.
@@ -480,36 +481,68 @@ class Scratch {
   void* const data_;
 };
 
-// See host_executor.h. A thread keeps those of its last stream. A captured
-// stream gets elements of its own, because others may replace the kept ones
-// before a replay.
+// See host_executor.h. A thread keeps the elements of its last key and stream.
+// In a capture, it keeps the elements of each key and stream in the graph's
+// memory, so that a replay fills them once.
 template <class T, class Key>
 class Kept {
  public:
   template <class Fill>
-  Kept(Stream s, const Key& key, int64_t n, Fill fill)
-      : mine_(cuda::captured(cuda::enter(s)) ? own_ : kept()) {
-    if (mine_.key == key && mine_.stream == s.handle) return;
-    mine_.key.reset();
-    mine_.table.emplace(s, n * static_cast<int64_t>(sizeof(T)));
-    fill(mine_.table->template as<T>());
-    mine_.key = key;
-    mine_.stream = s.handle;
+  Kept(Stream s, const Key& key, int64_t n, Fill fill) {
+    const cudaStream_t stream = cuda::enter(s);
+    const int64_t bytes = n * static_cast<int64_t>(sizeof(T));
+    if (const auto capture = cuda::capture_of(stream)) {
+      Captured& captured = Kept::captured();
+      if (captured.capture != capture) captured = {capture, {}};
+      for (const Table& t : captured.tables)
+        if (t.key == key && t.stream == s.handle) {
+          data_ = t.data;
+          return;
+        }
+      data_ = static_cast<T*>(cuda::graph_memory(stream, bytes));
+      if (!data_) data_ = own_.emplace(s, bytes).template as<T>();
+      fill(data_);
+      if (!own_) captured.tables.push_back({key, s.handle, data_});
+      return;
+    }
+    Last& last = Kept::last();
+    if (last.key != key || last.stream != s.handle) {
+      last.key.reset();
+      last.memory.emplace(s, bytes);
+      fill(last.memory->template as<T>());
+      last.key = key;
+      last.stream = s.handle;
+    }
+    data_ = last.memory->template as<T>();
   }
-  const T* data() const { return mine_.table->template as<T>(); }
+  const T* data() const { return data_; }
 
  private:
-  struct Mine {
+  struct Last {
     std::optional<Key> key;
-    std::optional<Scratch> table;
     const void* stream = nullptr;
+    std::optional<Scratch> memory;
   };
-  static Mine& kept() {
-    static thread_local Mine mine;
-    return mine;
+  struct Table {
+    Key key;
+    const void* stream;
+    T* data;
+  };
+  struct Captured {
+    unsigned long long capture = 0;
+    std::vector<Table> tables;
+  };
+  static Last& last() {
+    static thread_local Last last;
+    return last;
   }
-  Mine own_;
-  Mine& mine_;
+  static Captured& captured() {
+    static thread_local Captured captured;
+    return captured;
+  }
+
+  T* data_;
+  std::optional<Scratch> own_;  // if the graph has no memory for it
 };
 
 }  // namespace on_cuda

@@ -34,10 +34,22 @@ inline cudaError_t cudaFreeAsync(void* data, cudaStream_t) {
   std::free(data);
   return cudaSuccess;
 }
-// Nothing is ever captured.
-enum cudaStreamCaptureStatus { cudaStreamCaptureStatusNone };
-inline cudaError_t cudaStreamIsCapturing(cudaStream_t,
-                                         cudaStreamCaptureStatus* status) {
-  *status = cudaStreamCaptureStatusNone;
+enum cudaStreamCaptureStatus {
+  cudaStreamCaptureStatusNone,
+  cudaStreamCaptureStatusActive
+};
+// The number of the capture to which all streams belong; 0 if none is active.
+inline unsigned long long at_once_capture = 0;
+inline cudaError_t cudaStreamGetCaptureInfo(cudaStream_t,
+                                            cudaStreamCaptureStatus* status,
+                                            unsigned long long* id) {
+  *status = at_once_capture ? cudaStreamCaptureStatusActive
+                            : cudaStreamCaptureStatusNone;
+  *id = at_once_capture;
   return cudaSuccess;
+}
+inline cudaError_t cudaStreamIsCapturing(cudaStream_t s,
+                                         cudaStreamCaptureStatus* status) {
+  unsigned long long id;
+  return cudaStreamGetCaptureInfo(s, status, &id);
 }
