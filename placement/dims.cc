@@ -31,7 +31,7 @@ Dim restricted_tree(const Dim& d, const Mesh& mesh, AxisMask axes) {
                  }));
 }
 
-// Splits further, over axes that do not split it yet.
+// Splits d further over `axes`. REQUIRES: none of them splits d yet.
 Dim pushed(const Dim& d, const Mesh& mesh, AxisMask axes) {
   if (!axes) return d;
   std::vector<Dim> parts = d.parts();
@@ -105,9 +105,9 @@ bool copies_lie_alike(const Dim& d, const Mesh& mesh) {
   }
   std::sort(pieces.begin(), pieces.end(),
             [](const Piece& x, const Piece& y) { return x.lo < y.lo; });
-  // Pieces that overlap must lie alike. If any earlier piece reaches into the
-  // next one, so does the one that reaches furthest, and the earlier ones agree
-  // with it: comparing with that one is enough.
+  // Pieces that overlap must lie alike. If any earlier piece overlaps the next
+  // one, so does the earlier piece that ends last, and the two are known to
+  // agree. So comparing each piece with that one is enough.
   const Piece* last = nullptr;
   for (const Piece& p : pieces) {
     if (last && p.lo < last->hi &&

@@ -9,7 +9,7 @@
 
 namespace dtensor {
 
-// Floats come first (see is_float()). No file contains these numbers. i8 holds
+// Floats come first (see is_float()). No file stores these numbers. i8 holds
 // weights (see int8_linear() in ops/contraction.h): it can be stored, moved and
 // cast, but has no arithmetic.
 enum class DType : uint8_t { kF32, kF64, kBF16, kF16, kI32, kI64, kBool, kI8 };
@@ -31,10 +31,10 @@ constexpr bool is_half_float(DType t) {
   return t == DType::kBF16 || t == DType::kF16;
 }
 
-// The type of a result of two operands, as in PyTorch: floats go before
-// integers, integers before bool; within a kind, the wider type. bf16 with f32
-// is f32, and so is bf16 with f16, because neither holds the values of the
-// other. Throws Error for i8 with another type.
+// The type of a result of two operands, as in PyTorch: a float type wins over
+// an integer type, which wins over bool; within a kind, the wider type wins.
+// bf16 with f32 is f32, and so is bf16 with f16, because neither holds the
+// values of the other. Throws Error for i8 with another type.
 DType promote(DType a, DType b);
 
 // promote() for operands of different weight, as in PyTorch: the heavier
@@ -82,8 +82,8 @@ struct f16 {
     // Rebias the exponent from 127 to 15.
     const uint32_t nearest = (a - 0x38000000 + 0xfff + ((a >> 13) & 1)) >> 13,
                    normal = nearest < 0x7c00 ? nearest : 0x7c00;
-    // Below 2^-14, values are multiples of 2^-24, like the floats from 0.5 to
-    // 1. Adding 0.5 rounds to them.
+    // Below 2^-14, values of f16 are multiples of 2^-24, as floats from 0.5 to
+    // 1 are. So adding 0.5 rounds to such a multiple.
     const uint32_t subnormal =
         std::bit_cast<uint32_t>(std::bit_cast<float>(a) + 0.5f) - 0x3f000000;
     const uint32_t nan = 0x7e00 | ((a >> 13) & 0x3ff);  // a quiet one
@@ -135,7 +135,8 @@ inline constexpr DType dtype_of = find_dtype<T>();
 // Throws Error: i8 has no arithmetic.
 [[noreturn]] void refuse_i8();
 
-// fn.template operator()<T>() for the C++ type T of `t`. Throws Error for i8.
+// Calls fn.template operator()<T>() for the C++ type T of `t`. Throws Error for
+// i8.
 template <class Fn>
 decltype(auto) visit(DType t, Fn&& fn) {
   switch (t) {
@@ -159,7 +160,7 @@ decltype(auto) visit(DType t, Fn&& fn) {
   return fn.template operator()<bool>();
 }
 
-// visit() for code that moves or converts values: of i8, too.
+// As visit(), but also for i8, for code that only moves or converts values.
 template <class Fn>
 decltype(auto) visit_stored(DType t, Fn&& fn) {
   if (t == DType::kI8) return fn.template operator()<int8_t>();

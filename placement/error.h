@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The only exception type of the library.
+// The exception type of the library. A few others, such as PeerFailed, derive
+// from it.
 //
 // A message is one sentence: "[op] what is wrong", with every value, and what
-// to write instead. Errors are thrown before anything is sent, from facts that
-// all ranks share, so that all ranks throw the same one.
+// to write instead. A call with wrong arguments throws before anything is sent,
+// from facts that all ranks share, so that all ranks throw the same Error.
 #pragma once
 #include <fmt/format.h>
 
@@ -19,7 +20,7 @@ class Error : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// Throws Error("[where] ..."), with the rest formatted by fmt.
+// Throws Error("[where] ..."), where fmt formats `text` with `args`.
 template <class... Args>
 [[noreturn]] void fail(std::string_view where, fmt::format_string<Args...> text,
                        Args&&... args) {

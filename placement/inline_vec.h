@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lists that need no allocation, as a call has few inputs and outputs.
+// Lists that store their elements in the object itself, for the few inputs and
+// outputs of a call.
 #pragma once
 #include <cstddef>
 #include <initializer_list>
@@ -12,8 +13,8 @@
 
 namespace dtensor {
 
-// N bytes in the object itself, for the elements of std::pmr lists. What does
-// not fit is allocated; memory is freed with the object.
+// A memory resource for std::pmr lists, with N bytes in the object itself.
+// Elements that do not fit are allocated. All memory is freed with the object.
 template <size_t N>
 class InlineMemory : public std::pmr::monotonic_buffer_resource {
  public:

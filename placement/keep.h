@@ -5,13 +5,13 @@
 
 namespace dtensor {
 
-// Whether an operator may move an input to where it computes. The order
-// matters: a view of several tensors (their concatenation) gets the smallest of
-// their values.
+// Says how an operator may move an input to the layout that it computes on. The
+// order matters: a view of several tensors (their concatenation) gets the
+// smallest of their values.
 enum class Keep : uint8_t {
-  kMove,         // it may
-  kStay,         // it may only slice it: a parameter
-  kGatherOnUse,  // it may gather and slice it: a sharded parameter (FSDP)
+  kMove,         // it may send the input
+  kStay,         // it may only slice the input: a parameter
+  kGatherOnUse,  // it may gather or slice the input: a sharded parameter (FSDP)
 };
 
 }  // namespace dtensor

@@ -190,7 +190,8 @@ Layout Layout::canonical(const Mesh& mesh) const {
              mesh.axes_to_string(known & more), mesh.to_string());
     known |= more;
   };
-  // Segments of a concat share their axes; the parts of a product do not.
+  // Segments of a concat may be split over the same axes; the parts of a
+  // product may not.
   auto axes_of = [&](const Dim& d, auto& self) -> AxisMask {
     AxisMask m = d.split().mask();
     for (const Dim& p : d.parts())
@@ -232,7 +233,8 @@ std::optional<Layout> view_layout(const Layout& layout, const Mesh& mesh,
                                   const Shape& to) {
   // Group the dimensions of both shapes so that the sizes in each pair of
   // groups have the same product; then cut each product of old dimensions anew.
-  // An axis depends only on the indices of its own group, so no view is missed.
+  // An axis splits dimensions of one group only, so looking at each group by
+  // itself misses no view.
   Layout result;
   result.partials = layout.partials;
   const auto& from = layout.dims;

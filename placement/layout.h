@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of a tensor that every rank holds: a Dim for each dimension, and the
-// partials.
+// A Layout describes the part of a tensor that each rank holds: a Dim for each
+// dimension, and the partials.
 //
 // A Dim is a small tree:
 //   leaf     a size and a Split (or whole)
@@ -54,11 +54,11 @@ class Dim {
 
   // Appends the index ranges of the rank at this coordinate, in local order.
   void intervals(const Mesh&, const Coord&, IntervalList& out) const;
-  // The number of these indices, on one rank and on the one with the most.
+  // The number of these indices, on this rank and on the rank with the most.
   int64_t local_size(const Mesh&, const Coord&) const;
   int64_t largest(const Mesh&) const;
 
-  // The simplest tree that gives every rank the same part: a leaf if one can,
+  // The simplest tree that gives every rank the same part: a leaf if possible,
   // "(2 h)" for h|h, a concat of products for the product of a concat and a
   // whole dimension (see Split::canonical for leaves). Two Dims give every rank
   // the same part exactly if their canonical trees are equal (except at size 0,
@@ -67,8 +67,8 @@ class Dim {
   Dim canonical(const Mesh&) const;
 
   // This dimension seen as sub-dimensions of these sizes (outermost first), or
-  // nullopt if no trees of them describe every rank's part. REQUIRES: the sizes
-  // multiply to size().
+  // nullopt if no trees of these sizes describe every rank's part. REQUIRES:
+  // the sizes multiply to size().
   std::optional<std::vector<Dim>> unflatten(const Mesh&,
                                             const std::vector<int64_t>&) const;
   // The Dim of the indices [lo, lo + n): every rank keeps those that it had.
@@ -100,7 +100,7 @@ enum class ReduceOp : uint8_t {
   kMean
 };
 std::string_view name(ReduceOp);
-// Local values for each element: 2 for kMean, else 1.
+// The number of values for each element: 2 for kMean, else 1.
 constexpr int components(ReduceOp op) { return op == ReduceOp::kMean ? 2 : 1; }
 // Whether two neighbouring partials of a list may change places.
 bool commute(ReduceOp a, ReduceOp b);
@@ -128,7 +128,8 @@ struct Layout {
 
   // This layout with canonical Dims, without partials over axes of size 1
   // (except kMean, whose parts have another shape), and with neighbouring
-  // partials that commute in mesh order. Throws Error if an axis is used twice.
+  // partials sorted by axis if they commute. Throws Error if an axis is used
+  // twice.
   Layout canonical(const Mesh&) const;
 
   // The text that parse_layout() reads. kShorter gives the per-axis form if
@@ -142,8 +143,8 @@ struct Layout {
 };
 
 // Reads either form; spaces may stand between words. Every layout l reads back:
-// parse_layout(l.to_string(mesh), mesh, l.shape()) == l.canonical(mesh). An
-// Error tells what to write instead.
+// parse_layout(l.to_string(mesh), mesh, l.shape()) == l.canonical(mesh). Throws
+// Error for other texts, and tells what to write instead.
 //
 // Per mesh axis: one placement for each axis of the mesh. Axes that share a
 // dimension, or a part of one, split it in mesh order, the first outermost.
@@ -153,7 +154,7 @@ struct Layout {
 //   S0@0|3|5|14     at these boundaries   } that splits the dimension
 //   S0(3 h=4 d=8:h) dimension 0 is the product of 3, h of 4, and d of 8,
 //                   outermost first; this axis splits h
-//   S0(:d)          another axis splits d of that tree, which it may repeat
+//   S0(:d)          a later axis splits d of that tree; it may repeat the tree
 //   S0(q=8|k=4|v=4:q,k,v)
 //                   a concatenation; the axis splits its three segments
 //   S0(q=(h=4 8)|k=(g=2 8):h/2,g@0|0|2)
@@ -173,8 +174,9 @@ struct Layout {
 // part of a tree may be a name alone: its size follows from the dimension's.
 Layout parse_layout(std::string_view text, const Mesh&, const Shape&);
 
-// The layout of the same elements seen as shape `to`, if no element has to move
-// to another rank; nullopt if no tree describes it.
+// The layout of the same elements seen as shape `to`, with every element on the
+// ranks that hold it now. nullopt if no trees describe that layout, or if `to`
+// has another number of elements.
 std::optional<Layout> view_layout(const Layout&, const Mesh&, const Shape& to);
 
 }  // namespace dtensor

@@ -60,7 +60,7 @@ Layout make(const std::vector<WrittenDim>& dims, std::vector<Partial> partials,
   return l.canonical(mesh);
 }
 
-// "[{y,z},{x},{}] P{w:max}".
+// Reads "[{y,z},{x},{}] P{w:max}".
 Layout parse_per_dimension(std::string_view text, const Mesh& mesh,
                            const Shape& shape) {
   Cursor c(text);
@@ -100,7 +100,7 @@ Layout parse_per_dimension(std::string_view text, const Mesh& mesh,
   return make(dims, std::move(partials), mesh, shape);
 }
 
-// "S0,R,P(max)".
+// Reads "S0,R,P(max)".
 class PerAxis {
  public:
   PerAxis(std::string_view text, const Mesh& mesh, const Shape& shape)
@@ -120,7 +120,7 @@ class PerAxis {
   }
 
  private:
-  // The parts of the text between commas outside brackets.
+  // The placements: the text between commas that are outside parentheses.
   std::vector<std::string_view> split_items() const {
     std::vector<std::string_view> items;
     if (trimmed(text_).empty()) return items;

@@ -67,13 +67,13 @@ std::string per_dimension(const Layout& l, const Mesh& mesh) {
   return t;
 }
 
-// a, b, ... z, a1, b1, ...
+// The name of leaf i: a, b, ... z, a1, b1, ...
 std::string leaf_name(size_t i) {
   std::string t(1, static_cast<char>('a' + i % 26));
   return i < 26 ? t : t + std::to_string(i / 26);
 }
 
-// nullopt if axes or partials are not in mesh order.
+// The per-axis form; nullopt if axes or partials are not in mesh order.
 std::optional<std::string> per_axis(const Layout& l, const Mesh& mesh) {
   std::vector<std::string> items(static_cast<size_t>(mesh.num_axes()), "R");
   auto item = [&](int axis) -> std::string& {
@@ -94,7 +94,7 @@ std::optional<std::string> per_axis(const Layout& l, const Mesh& mesh) {
         item(s.axis(i)) = head + (i == 0 ? details(s) : "");
       continue;
     }
-    // The leaves that each axis splits.
+    // By axis: the leaves that it splits, with their granules or boundaries.
     std::vector<std::string> splits(items.size());
     size_t count = 0;
     std::string tree = tree_text(dim, [&](const Dim& leaf, bool) {

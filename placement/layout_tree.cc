@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The simplest tree of a dimension, and its views in other sizes. Both are
-// built from the holders of its indices (holders.h) alone.
+// Builds the simplest tree of a dimension, and the trees of its sub-dimensions,
+// from the holders of the dimension's indices (holders.h) alone.
 #include <algorithm>
 #include <numeric>
 #include <utility>
@@ -11,7 +11,8 @@
 namespace dtensor {
 namespace {
 
-// The common refinement of the runs of all axes.
+// The common refinement of the runs of all axes: within one of these runs,
+// every axis has one label.
 struct Atoms {
   std::vector<int> axes;
   std::vector<int64_t> ends;
@@ -60,9 +61,10 @@ struct Atoms {
     return h;
   }
 
-  // The order of the axes (as indices into `axes`) in which one Split over all
-  // of them has the runs first .. last - 1 as its parts; nullopt if there is
-  // none. If several orders are right, the first by mesh axis.
+  // The order of the axes (as indices into `axes`) in which one Split over them
+  // has the runs first .. last - 1 as its parts. Axes that are kAny in all of
+  // these runs are left out. nullopt if there is no such order. If there are
+  // several, the first by mesh axis.
   std::optional<std::vector<size_t>> order(size_t first, size_t last) const {
     std::vector<size_t> order, rest;
     for (size_t a = 0; a < axes.size(); ++a) {
@@ -71,8 +73,8 @@ struct Atoms {
         if ((label(i, a) == Wave::kAny) != any) return std::nullopt;
       if (!any) rest.push_back(a);
     }
-    // apart[i]: an axis chosen earlier puts run first + i after the run before
-    // it.
+    // apart[i]: an axis chosen earlier has a larger label in run first + i than
+    // in the run before it, so that later axes may have any labels in the two.
     std::vector<bool> apart(last - first, false);
     while (!rest.empty()) {
       auto rises = [&](size_t a) {
@@ -91,8 +93,9 @@ struct Atoms {
   }
 };
 
-// Whether it is certainly not a leaf, told without listing the runs: even the
-// outermost axis repeats, or there are more runs than parts.
+// Whether h is certainly not a leaf, found without listing the runs: all axes
+// repeat (the outermost axis of a leaf does not), or some axis has more periods
+// than a leaf has parts.
 bool plainly_no_leaf(const Holders& h, const Mesh& mesh) {
   int64_t parts = 1;
   for (const Wave& w : h.waves) parts *= mesh.axis_size(w.axis);
@@ -104,9 +107,9 @@ bool plainly_no_leaf(const Holders& h, const Mesh& mesh) {
   return all_repeat;
 }
 
-// With fewer indices than parts, several orders of the axes may describe the
-// same parts with different boundaries. Returns the first order that is
-// balanced.
+// With fewer granules than parts, several orders of the axes may describe the
+// same parts with different boundaries. Returns the leaf of the first order
+// that is balanced; nullopt if there is none, or if there are enough granules.
 std::optional<Dim> as_balanced_leaf(const Holders& h, const Mesh& mesh) {
   std::vector<int> axes;
   int64_t parts = 1, granule = h.size;
@@ -166,16 +169,18 @@ Dim build_product(std::vector<Dim> parts) {
 }
 
 // Builds a dimension that is neither a leaf nor a product. From the left, each
-// segment is the longest leaf or product; a segment that repeats becomes a
+// segment is the longest leaf or product; equal segments in a row become a
 // product.
 Dim build_concat(const Holders& h, const Mesh& mesh) {
-  // The search for products takes time quadratic in the runs.
+  // The search for products takes time quadratic in the number of runs, so it
+  // is left out for more runs than this.
   constexpr size_t kSearched = 64;
   Atoms atoms(h);
   size_t n = atoms.size();
-  std::vector<std::pair<Dim, int64_t>> segments;  // and how often
+  std::vector<std::pair<Dim, int64_t>> segments;  // and repetitions
   for (size_t first = 0; first < n;) {
-    // A prefix of a leaf is a leaf, so search for the end.
+    // A prefix of a leaf is a leaf, so a binary search finds the end of the
+    // longest one.
     size_t leaf = first + 1, beyond = n + 1;
     for (size_t step = 1; leaf < beyond - 1;) {
       size_t last =
@@ -201,8 +206,9 @@ Dim build_concat(const Holders& h, const Mesh& mesh) {
 
 Dim build(const Holders& h, const Mesh& mesh) {
   if (auto leaf = as_leaf(h, mesh)) return *leaf;
-  // The factors that are not products themselves. Then neighbours that form one
-  // leaf are joined again, and so is a whole factor with the one before it.
+  // The factors that are not products themselves, outermost first. join()
+  // merges a factor with the one before it if the two form one leaf, or if the
+  // later one is whole.
   struct Factor {
     Holders holders;
     std::optional<Dim> leaf;
@@ -241,8 +247,9 @@ bool no_part_empty(const Split& s, const Mesh& mesh, int64_t n) {
   return std::adjacent_find(p.begin(), p.end()) == p.end();
 }
 
-// The canonical form of a product of whole parts and one leaf, the usual case,
-// without the search; nullopt for other products. REQUIRES: d.size() > 0.
+// The canonical form of a product of whole parts and one leaf, without the
+// search. This is the usual case. nullopt for other products, or if a part of
+// the leaf is empty. REQUIRES: d.size() > 0.
 std::optional<Dim> simple_product(const Dim& d, const Mesh& mesh) {
   const Dim* leaf = nullptr;
   int64_t before = 1, after = 1;
@@ -257,7 +264,7 @@ std::optional<Dim> simple_product(const Dim& d, const Mesh& mesh) {
   if (!leaf) return Dim(d.size());
   Split s = leaf->split().canonical(mesh, leaf->size());
   if (s.whole()) return Dim(d.size());
-  // With an empty part, perhaps no axis has the size of the leaf as its period.
+  // With an empty part, the periods of all axes may be shorter than the leaf.
   if (!no_part_empty(s, mesh, leaf->size())) return std::nullopt;
   int64_t n = leaf->size() * after;
   if (after > 1 && s.points()) {
@@ -271,7 +278,7 @@ std::optional<Dim> simple_product(const Dim& d, const Mesh& mesh) {
   return before == 1 ? scaled : Dim::product({Dim(before), std::move(scaled)});
 }
 
-// The indices [lo, lo + n), as any tree that describes them.
+// The Dim of the indices [lo, lo + n). It need not be canonical.
 Dim cut_out(const Dim& d, const Mesh& mesh, int64_t lo, int64_t n) {
   if (lo == 0 && n == d.size()) return d;
   if (d.kind() == Dim::Kind::kLeaf) {
@@ -295,7 +302,8 @@ Dim cut_out(const Dim& d, const Mesh& mesh, int64_t lo, int64_t n) {
     }
     return Dim::concat(std::move(kept));
   }
-  // The end of one outer index, whole outer indices, and the start of another.
+  // A concat of the end of one outer index, whole outer indices, and the start
+  // of another outer index.
   const Dim& outer = d.parts()[0];
   Dim rest = Dim::product({d.parts().begin() + 1, d.parts().end()});
   auto keep = [&](int64_t first, int64_t count, int64_t from, int64_t to) {
@@ -318,7 +326,8 @@ Dim cut_out(const Dim& d, const Mesh& mesh, int64_t lo, int64_t n) {
 Dim Dim::canonical(const Mesh& mesh) const {
   if (kind_ == Kind::kLeaf) {
     Split s = split_.canonical(mesh, size_);
-    // With empty parts, the order of several axes may have no effect.
+    // With empty parts, several orders of the axes may give the same parts.
+    // Then build() chooses the order.
     if (s.num_axes() < 2 || size_ == 0 || no_part_empty(s, mesh, size_))
       return Dim(size_, std::move(s));
   } else if (size_ == 0) {

@@ -36,7 +36,7 @@ int64_t parse_number(std::string_view digits, std::string_view text) {
   return x;
 }
 
-// "3,2,1,0".
+// Reads "3,2,1,0".
 std::vector<int64_t> parse_ranks(std::string_view list) {
   std::vector<int64_t> ranks;
   for (const char *p = list.data(), *end = p + list.size();; ++p) {

@@ -36,9 +36,10 @@ class Mesh {
   Mesh() = default;
   // `ranks[i]` is the rank of the run (its world rank) that plays mesh rank i;
   // empty stands for 0, 1, 2, ... Throws Error if an axis has no name, another
-  // axis's name or a size below 1, if there are more than kMaxAxes axes or 2^30
-  // ranks, or if `ranks` has another number of ranks, a negative rank or one
-  // rank twice.
+  // axis's name, a character other than letters, digits, _, - and . in its
+  // name, or a size below 1; if there are more than kMaxAxes axes or 2^30
+  // ranks; or if `ranks` has the wrong length, one rank twice, or a rank
+  // outside [0, 2^30).
   explicit Mesh(std::vector<MeshAxis> axes, std::vector<int64_t> ranks = {});
   // Reads "dp=2,tp=4", or "2x4", which names its axes a0 and a1. Ranks may
   // follow as to_string() writes them: "2x1 of ranks 5,3". Throws Error for

@@ -58,8 +58,8 @@ class Shape {
 };
 
 // The product of the sizes; 1 if there are none. Throws Error if a size is
-// negative, or if the product, or as many f64 elements in bytes, does not fit
-// into int64.
+// negative, or if the bytes of as many f64 elements do not fit into int64
+// (sizes of 0 count as 1 there).
 int64_t numel(const Shape&);
 
 // Row-major strides, in elements.
@@ -68,14 +68,14 @@ Shape contiguous_strides(const Shape&);
 // "[2, 3]".
 std::string to_string(const Shape&);
 // Reads "64x64" or "64,64"; "" is the shape of a scalar. Throws Error, headed
-// by `where`.
+// by `where`, for other texts.
 Shape parse_shape(std::string_view text, std::string_view where);
 
 // `dim`, or dim + ndim if it is negative. Throws Error if it is out of range.
 int normalize_dim(int64_t dim, int ndim, std::string_view where);
 
 // The shape that two shapes broadcast to (NumPy's rule). Throws Error if they
-// do not.
+// do not broadcast.
 Shape broadcast_shapes(const Shape& a, const Shape& b, std::string_view where);
 
 }  // namespace dtensor

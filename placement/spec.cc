@@ -28,8 +28,9 @@ int Spec::next_counter() {
   return static_cast<int>(threads++ % std::tuple_size_v<decltype(users_)>);
 }
 
-// Reads what was dropped first: every drop that it sees follows a hold, which
-// it sees as well. So if the sums are equal, nothing held the spec in between.
+// Reads the drops before the holds: every drop that it sees follows a hold,
+// which it then sees as well. So if the sums are equal, nothing held the spec
+// between the two reads.
 bool Spec::in_use() const {
   uint64_t held = 0, dropped = 0;
   for (const Users& u : users_)
@@ -51,7 +52,8 @@ struct Spec::Table {
     static auto* table = new Table;
     return *table;
   }
-  // Frees what nothing holds. New holds come from SpecRefs that exist, or from
+  // Frees the specs that nothing holds if the table is full. Nothing can hold
+  // them again meanwhile: a new hold comes from a SpecRef that exists, or from
   // get(), which waits for the mutex.
   void make_room() {
     if (specs.size() >= limit) free_unused();
@@ -87,15 +89,16 @@ const Spec* Spec::get(const Mesh& mesh, const Shape& shape,
     return s->mesh_ == mesh && s->dtype_ == dtype && s->shape_ == shape &&
            its == l;
   };
-  // The specs that this thread asked for lately, by the low bits of the hash of
-  // the layout as it was given. A hit is neither checked nor made canonical
-  // again.
+  // The specs that this thread asked for lately, by the hash of the arguments
+  // as they were given. A layout that is found here is neither checked nor made
+  // canonical again.
   struct Asked {
     Layout layout;
     SpecRef spec;
     size_t turn = 0;  // when it was last held, see Lately
   };
-  // The specs that this thread holds for its callers, in turn.
+  // The specs that this thread holds for its callers. A new one replaces the
+  // oldest.
   struct Lately {
     std::array<SpecRef, 2 * kHeldLately> specs;
     size_t turn = 0;
@@ -104,8 +107,8 @@ const Spec* Spec::get(const Mesh& mesh, const Shape& shape,
       return turn++;
     }
   };
-  // The specs of a run end with its threads, and not only when there are many
-  // others.
+  // Frees unused specs when a thread ends, so that the specs of a run end with
+  // its threads, and do not stay until the table is full.
   struct Ending {
     ~Ending() {
       Table& table = Table::get();
@@ -113,7 +116,7 @@ const Spec* Spec::get(const Mesh& mesh, const Shape& shape,
       table.free_unused();
     }
   };
-  struct OfThread : Ending {  // which is destroyed last
+  struct OfThread : Ending {  // the base is destroyed last
     std::array<Asked, 256> recent;
     Lately lately;
   };

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // A tensor's global description: mesh, layout, shape and dtype. Specs are
 // interned: equal specs share one pointer, so comparing them, or looking up
-// decisions about them, compares pointers. Processes compare hashes.
+// decisions about them, compares pointers. Different processes compare hashes
+// instead.
 //
-// A spec lives while a SpecRef holds it; tensors and caches hold theirs. What
-// get() returns is held for the calling thread as well, until the thread has
-// asked for kHeldLately others, or ends, so that a function needs no SpecRef
-// for a spec that it uses at once. A `const Spec*` that is kept longer, or read
-// when its thread has ended, has to be a SpecRef.
+// A spec lives while a SpecRef holds it; tensors and caches have SpecRefs.
+// get() also holds the spec that it returns, until the calling thread has asked
+// for kHeldLately other specs, or ends. So a function needs no SpecRef for a
+// spec that it uses at once. Code that keeps a spec longer, or reads it after
+// the thread has ended, needs a SpecRef instead of a `const Spec*`.
 #pragma once
 #include <array>
 #include <atomic>
@@ -42,16 +43,18 @@ class Spec {
   AxisMask partial_axes() const { return partial_axes_; }
   bool is_replicated() const { return !split_axes_ && !partial_axes_; }
 
-  // This tensor with another layout or dtype.
+  // The spec of the same tensor with another layout or dtype.
   const Spec* with(const Layout& l) const {
     return get(mesh_, shape_, l, dtype_);
   }
   const Spec* with(DType t) const { return get(mesh_, shape_, layout_, t); }
 
   Region region(const Coord& c) const { return layout_.region(mesh_, c); }
-  // The sizes of the region, after a leading 2 if a partial is a (sum, count).
+  // The shape of a rank's part: the sizes of its region, after a leading 2 if a
+  // partial is a (sum, count) pair.
   Shape local_shape(const Coord&) const;
-  // Values for each element: 2 if a partial is a (sum, count), else 1.
+  // The number of values for each element: 2 if a partial is a (sum, count)
+  // pair, else 1.
   int components() const;
   // The bytes of the largest part that a rank holds.
   int64_t largest_part_bytes() const;
@@ -60,10 +63,12 @@ class Spec {
   std::string to_string() const;
   uint64_t hash() const { return hash_; }
 
-  // The number of specs that get() must return before it may forget one.
+  // How many other specs get() returns to a thread before it drops its own hold
+  // on a spec, at the earliest.
   static constexpr size_t kHeldLately = 1024;
-  // The process's table of specs. When it is full, those that nothing holds are
-  // freed; if more than half are held, the limit grows.
+  // Statistics of the process's table of specs. When the table is full, the
+  // specs that nothing holds are freed; if more than half are held, its limit
+  // grows.
   static CacheUse use();
 
  private:
@@ -74,9 +79,9 @@ class Spec {
   void drop() const { users().dropped.fetch_add(1, std::memory_order_release); }
   bool in_use() const;
 
-  // How often the spec has been held, and dropped again, by the threads that
-  // share a counter. Ranks are threads, and share their specs: with one counter
-  // for all of them, every output of an operator would contend for it.
+  // How often SpecRefs have held the spec, and dropped it again, in the threads
+  // that share this counter. Ranks are threads and share their specs: with a
+  // single counter, they would contend for it with every output of an operator.
   struct alignas(64) Users {
     std::atomic<uint64_t> held{0}, dropped{0};
   };
@@ -87,7 +92,8 @@ class Spec {
   }
   static int next_counter();
 
-  // The thread's counter in each spec; -1: none yet.
+  // The index in `users_` of this thread's counter, the same in all specs; -1:
+  // not chosen yet.
   static constinit inline thread_local int counter_ = -1;
   mutable std::array<Users, 8> users_;
   Mesh mesh_;
