@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Decides which rank plays which part of the mesh that a tensor moves to.
+// Decides which rank takes which position of the mesh that a tensor moves to.
 #pragma once
 #include "dtensor/placement/layout.h"
 #include "dtensor/placement/mesh.h"
@@ -9,10 +9,11 @@ namespace dtensor {
 
 // Returns `to` with its ranks permuted so that a move of the tensor from `from`
 // to `layout` on the new mesh receives the fewest bytes, summed over the ranks.
-// (Partials of `from` count as combined where they are.) Among equally good
-// orders, more ranks stay where `to` has them. The result is optimal, and takes
-// O(n^3) for n ranks: exchanging ranks two at a time would miss a cycle of
-// three. Throws Error if the shape of the layout is not that of `from`.
+// (Partials of `from` count as if they were combined in place.) Among equally
+// good orders, it prefers those that leave more ranks where `to` has them. The
+// result is optimal, and takes O(n^3) time for n ranks: swapping ranks two at a
+// time would miss a cycle of three. Throws Error if the shape of the layout is
+// not that of `from`.
 Mesh assign_ranks(const Spec* from, const Mesh& to, const Layout& layout);
 
 }  // namespace dtensor

@@ -62,7 +62,8 @@ BoundRule::BoundRule(const Rule& rule, const std::vector<Shape>& shapes,
       known = n;
     }
   }
-  // In a group, the one unknown factor gets what the known ones leave.
+  // In a dimension of several factors, the one factor without a size gets the
+  // dimension's size divided by the other sizes.
   for (size_t i = 0; i < in.size(); ++i)
     for (size_t d = 0; d < in[i].size(); ++d) {
       if (in[i][d].size() < 2) continue;
@@ -102,8 +103,8 @@ Shape BoundRule::shape_of(const Rule::Term& t) const {
 
 namespace {
 
-// Whether the factor is the second one of a link. It does not count in the
-// work: every value of the first factor meets only one of its values.
+// Whether the factor is the second one of a link. Such a factor does not count
+// in the work: every index of the first factor meets only one of its indices.
 bool is_linked(const Rule& rule, size_t factor) {
   for (auto [h, g] : rule.links())
     if (static_cast<size_t>(g) == factor) return true;

@@ -22,7 +22,7 @@ struct Assignment {
     ReduceOp op;
     bool operator==(const Pass&) const = default;
   };
-  std::vector<Dim> dims;     // by factor, of its size
+  std::vector<Dim> dims;     // by factor
   std::vector<Pass> passes;  // outermost first
   bool operator==(const Assignment&) const = default;
 };
@@ -54,7 +54,7 @@ class BoundRule {
   //   of "~", gets every index in exactly one part;
   // - if the rule combines the parts of any factor, every other factor also
   //   gets every index in exactly one part, unless its copies lie alike (see
-  //   copies_lie_alike()): other copies would round differently.
+  //   copies_lie_alike()): copies that do not would get different bits.
   Assignment legal(Assignment, const Mesh&) const;
   Dim legal(int factor, Dim, const Mesh&) const;  // for one factor
   // The layouts of input and output i. REQUIRES: a legal assignment.

@@ -48,8 +48,8 @@ class Cursor {
              std::string_view(first, static_cast<size_t>(p - first)), text_);
     return x;
   }
-  // Letters, digits and _, starting with a letter. An Error names the missing
-  // part by `what`.
+  // Reads a name: letters, digits and _, not starting with a digit. If there is
+  // none, throws Error, which calls the missing part `what`.
   std::string_view name(std::string_view what) {
     if (!at_name()) wrong(what);
     return word([](char c) { return is_letter(c) || is_digit(c); });

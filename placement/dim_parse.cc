@@ -17,8 +17,8 @@ void for_each_part(WrittenDim& n, Fn&& fn) {
   }
 }
 
-// The size that the written ones add up or multiply to; nullopt if some part
-// has none.
+// The size that the written sizes of the parts add up or multiply to; nullopt
+// if some part has none.
 std::optional<int64_t> written_size(const WrittenDim& n) {
   if (n.kind == Dim::Kind::kLeaf) return n.size;
   bool is_product = n.kind == Dim::Kind::kProduct;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tree of a dimension as a layout's text writes it, in either grammar.
+// Reads the tree of a dimension in a layout's text, in both forms of layout.h.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -12,12 +12,13 @@
 
 namespace dtensor {
 
-// A dimension, or a part of one. The texts are views of the text that was read.
+// A dimension, or a part of one, as it was written. `text` and `name` are views
+// of the text that was read.
 struct WrittenDim {
   Dim::Kind kind = Dim::Kind::kLeaf;
   std::string_view text, name;
   std::optional<int64_t> size;    // of a leaf, if written
-  std::vector<WrittenDim> parts;  // of the others
+  std::vector<WrittenDim> parts;  // of a product or concat
   std::vector<int> axes;          // of a leaf, like the next two
   int64_t granule = 0;            // 0: none written
   std::vector<int64_t> points;
@@ -26,10 +27,10 @@ struct WrittenDim {
 // Reads "/64", "@0|3|8" or "@(0|3|8)", if one follows.
 void read_details(Cursor&, WrittenDim& leaf);
 // Reads "{y,z}/64" into a leaf. In a concat, boundaries that another segment
-// follows must be in brackets, since "|" separates both.
+// follows must be in brackets, since "|" separates segments too.
 void read_axes(Cursor&, const Mesh&, WrittenDim& leaf);
-// Reads the parts of a group, up to its ')' or ':'. With a mesh, leaves may
-// have axes.
+// Reads the parts of a group, up to its ')' or ':'. If a mesh is given, axes
+// may follow a leaf: "4{tp}".
 WrittenDim read_group(Cursor&, const Mesh*);
 
 // Throws Error if two parts have the same name.
@@ -40,8 +41,9 @@ WrittenDim& find_leaf(WrittenDim& tree, std::string_view name);
 // that is not written matches any.
 bool same_tree(const WrittenDim&, const WrittenDim&);
 
-// Makes the Dim of that size. `where` tells, in an Error, where the size comes
-// from: "dimension 0 of [4, 8] has size 4".
+// Makes the Dim, of `size` indices. Throws Error if the written sizes do not
+// fit; `where` then tells where `size` comes from: "dimension 0 of [4, 8] has
+// size 4".
 Dim make_dim(const WrittenDim&, int64_t size, const std::string& where,
              const Mesh&);
 

@@ -118,8 +118,8 @@ void Wave::shorten() {
     runs[0].end = 1;
     return;
   }
-  // k periods have k times as many changes as one, counted around a circle, so
-  // k must divide their number.
+  // A function that repeats k times has k times as many changes as one period
+  // (counted around a circle), so k must divide the number of changes.
   size_t changes =
       runs.size() - (runs.front().label == runs.back().label ? 1 : 0);
   for (size_t k = changes; k > 1; --k) {
@@ -178,9 +178,9 @@ int64_t largest_cut(const Holders& h) {
   }
   if (sizes.empty()) return 0;
   if (all < h.size) return all;
-  // An axis of the inner part has a period, and so a grain, of at most `inner`;
-  // the grain of an axis of the outer part is at least `inner`. So in
-  // descending order of grain the outer axes come first.
+  // If the inner part has n indices, an axis of it has a period, and so a
+  // grain, of at most n; the grain of an axis of the outer part is at least n.
+  // So in descending order of grain the outer axes come first.
   std::sort(sizes.begin(), sizes.end(),
             [](const Size& a, const Size& b) { return a.grain > b.grain; });
   int64_t outside = 0;

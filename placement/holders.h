@@ -22,8 +22,8 @@ namespace dtensor {
 // The function of one axis, as runs that repeat until the end of the dimension.
 // The period is the shortest one; it is 1 if the function is constant.
 struct Wave {
-  // The coordinate `label`, or any if kAny, holds the indices from the previous
-  // run's end up to `end`.
+  // The coordinate `label` (every coordinate if it is kAny) holds the indices
+  // from the previous run's end up to `end`.
   struct Run {
     int64_t end;
     int32_t label;
@@ -61,8 +61,8 @@ struct Holders {
   bool operator==(const Holders&) const = default;
 };
 
-// Throws Error if an axis splits two parts of one product. REQUIRES: size() >
-// 0.
+// The holders of the indices of a Dim. Throws Error if an axis splits two parts
+// of one product. REQUIRES: size() > 0.
 Holders holders_of(const Dim&, const Mesh&);
 
 // The holders of the product of two dimensions. REQUIRES: no axis is in both.
@@ -74,9 +74,9 @@ Holders times(Holders outer, const Holders& inner);
 // h.size.
 std::optional<std::pair<Holders, Holders>> cut(const Holders& h, int64_t inner);
 
-// An inner size at which h is a product whose inner part is not whole: the
-// period of all axes together, if that is not h.size, else the largest such
-// size. 0 if there is none.
+// The inner size at which to cut h into a product whose inner dimension is not
+// whole: the common period of all axes if that is less than h.size, else the
+// largest size that is possible. 0 if there is none.
 int64_t largest_cut(const Holders& h);
 
 }  // namespace dtensor

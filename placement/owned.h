@@ -4,8 +4,8 @@
 //
 // Zig-zag order balances causal attention: rank r of p has chunks r and 2p-1-r
 // of 2p, so that the queries of every rank may attend to equally many keys.
-// It is a layout like any other: nothing is permuted, and an index has the same
-// meaning in every layout.
+// Zig-zag order is a layout like any other: nothing is permuted, and an index
+// has the same meaning in every layout.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -27,8 +27,8 @@ Dim owned(int64_t size, const Mesh&, AxisMask axes,
 // partitioned().
 std::vector<IntervalList> parts_of(const Dim&, const Mesh&);
 
-// Zig-zag order over one axis: chunk i of 2p is [floor(i n / 2p), floor((i+1) n
-// / 2p)).
+// The Dim in zig-zag order over one axis: chunk i of 2p is [floor(i n / 2p),
+// floor((i+1) n / 2p)).
 Dim zigzag(int64_t size, const Mesh&, int axis);
 
 // Cuts the part of each rank (see parts_of()) evenly among the ranks of one

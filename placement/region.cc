@@ -11,9 +11,8 @@ namespace {
 
 bool before(const Interval& a, const Interval& b) { return a.lo < b.lo; }
 
-// The first range of an ascending list, from `at` on, that ends after lo.
-// Starts at `at`, where the last search ended, and searches anew if lo is
-// smaller now.
+// The first range of an ascending list that ends after `lo`. The search starts
+// at `at`, where the last one ended, or anew if `lo` is smaller now.
 size_t ends_behind(const IntervalList& list, int64_t lo, size_t at) {
   if (at > 0 && list[at - 1].hi > lo)
     return static_cast<size_t>(

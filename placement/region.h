@@ -14,9 +14,9 @@
 
 namespace dtensor {
 
-// Ranges of one dimension in local order. No two adjacent ranges touch, no
-// range is empty, and no index occurs twice. A list ascends if each range lies
-// after the one before.
+// Ranges of one dimension in local order. No range is empty or starts where the
+// one before it ends, and no index occurs twice. A list ascends if each range
+// lies after the one before.
 using IntervalList = std::vector<Interval>;
 // One list for each dimension; the region is their product. A region ascends if
 // all of its lists do.
@@ -56,7 +56,7 @@ Region intersect(const Region& a, const Region& b);
 std::vector<Region> subtract(const Region& a, const Region& b);
 
 uint64_t hash_of(uint64_t h, const Region&);
-// A total order of regions.
+// Whether `a` comes before `b` in a total order of all regions.
 bool comes_first(const Region& a, const Region& b);
 
 // A region in ascending order, with the place of each range in local memory,

@@ -85,7 +85,7 @@ Rule Rule::expand(const std::vector<Shape>& shapes, std::string_view op) const {
   DT_CHECK(shapes.size() == in_.size(), op, "takes {} inputs, but got {}",
            in_.size(), shapes.size());
   const DimFactors dots{kEllipsis};
-  // The broadcast shape of the batch dimensions.
+  // The broadcast shape of the batch dimensions, for which "..." stands.
   Shape batch;
   std::vector<Shape> own(in_.size());
   for (size_t i = 0; i < in_.size(); ++i) {
@@ -117,7 +117,8 @@ Rule Rule::expand(const std::vector<Shape>& shapes, std::string_view op) const {
     r.factors_.push_back({c});
   }
   bool out_has = false;
-  // `has`: the term's own batch dimensions, which are the last ones of `batch`.
+  // `has`: the sizes of the term's own batch dimensions, which line up with the
+  // last dimensions of `batch`.
   auto expanded = [&](const Term& t, const Shape& has) {
     Term dims;
     dims.reserve(t.size() + static_cast<size_t>(has.size()));
@@ -167,8 +168,8 @@ Rule Rule::gradient(int i) const {
 }
 
 std::string Rule::to_string() const {
-  // Each mark is written once: the first one where its factor comes first, the
-  // second one where it comes next.
+  // Each mark is written once: the first mark of a factor where the factor
+  // first occurs, its second mark at the next occurrence.
   std::vector<std::string> marks;
   for (const Factor& x : factors_) {
     std::string& m = marks.emplace_back();

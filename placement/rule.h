@@ -18,15 +18,16 @@
 // Marks: "!" means that no rank may hold only a part of the factor. "~" means
 // that the operator has its own algorithm for a split factor, with small
 // collectives inside, so that no partial is left. "^" means that every rank
-// must hold one range of the factor. A mark may stand wherever the factor does;
-// two marks stand at two of its places ("n~->n^").
+// must hold one range of the factor. A mark may stand at any occurrence of the
+// factor; two marks stand at two occurrences ("n~->n^").
 //
 // A factor that the outputs lack leaves them partial: a sum, unless "k:max"
 // gives another reduction. "link h g": an axis that splits h may split g too; g
 // is never split without h.
 //
 // A note tells how the operator treats partial inputs. i counts inputs from 0;
-// the inputs of one note are partial together, and all others are whole:
+// the inputs of one note are partial together over an axis, and all other
+// inputs are replicated over it:
 //   linear 0,1       add: P(sum) of both jointly, avg too
 //   affine 0         x + c: P(avg) passes, P(sum) does not
 //   up 0 / down 0    monotone: exp keeps P(max) and P(min), neg swaps them
@@ -74,7 +75,8 @@ struct PartialNote {
 };
 
 // A few factors (indices into Rule::factors()), stored in the object itself,
-// because a call's rule is expanded, and so copied, for every new shape.
+// because a rule is copied for every new shape of its inputs (see
+// Rule::expand()).
 class FactorList {
  public:
   static constexpr size_t kMost = 15;
@@ -121,14 +123,16 @@ class Rule {
   bool has_groups() const;        // a dimension of several factors
   int factor(char letter) const;  // -1 if there is none
 
-  // The rule without "..." for inputs of these shapes. Batch dimensions get new
-  // capital letters, and "1" in an input that has size 1 there. Throws Error,
-  // headed by `op`, if the shapes do not fit.
+  // The rule for inputs of these shapes, without "...". The dimensions that
+  // "..." stands for get new capital letters, or "1" in an input that is
+  // broadcast along that dimension. Throws Error, headed by `op`, if the shapes
+  // do not fit.
   Rule expand(const std::vector<Shape>& shapes, std::string_view op) const;
 
-  // The rule of the gradient of input i: in a sum of products, the output's
-  // cotangent takes the operand's place. Throws Error if there are several
-  // outputs. REQUIRES: a contraction (plain factors, all inputs linear).
+  // The rule of the gradient with respect to input i. It is a sum of products
+  // too, in which the output's cotangent takes the place of input i. Throws
+  // Error if there are several outputs. REQUIRES: a contraction (plain factors,
+  // all inputs linear).
   Rule gradient(int i) const;
 
   // A text that parses to an equal rule.
@@ -147,7 +151,7 @@ class Rule {
 // Whether the dimension, or the term, has the factor.
 bool contains(const FactorList&, int factor);
 bool contains(const Rule::Term&, int factor);
-// The dimension of the term that is this factor alone; -1 if there is none.
+// The index of the term's dimension that is this factor alone; -1 if none is.
 int dim_of(const Rule::Term&, int factor);
 
 }  // namespace dtensor

@@ -108,7 +108,7 @@ class RuleParser {
     seen_.push_back(f);
   }
 
-  // The factor with this letter, which some term must have.
+  // The factor with this letter. Throws Error if no term has it.
   int known(char c) {
     int f = rule_.factor(c);
     if (f < 0)
@@ -155,7 +155,7 @@ class RuleParser {
     bad(fmt::format("has the unknown note '{}'", s));
   }
 
-  // "0,1": numbers of inputs, each once.
+  // Reads "0,1": numbers of inputs, none of them twice.
   std::vector<int> inputs(std::string_view s) {
     std::vector<int> list;
     for (;;) {

@@ -7,7 +7,7 @@ namespace dtensor {
 
 // Mostly, each holder has its own part of the wanted indices. But a segment of
 // a concat may be whole where another one is split, so that several holders
-// have a range.
+// have the same range.
 void cut_parts(SourceDim& dim, std::vector<IntervalList> shared,
                int64_t wanted) {
   int64_t sum = 0;
@@ -33,7 +33,7 @@ void cut_parts(SourceDim& dim, std::vector<IntervalList> shared,
   std::sort(ends.begin(), ends.end(),
             [](const End& a, const End& b) { return a.at < b.at; });
   std::map<std::vector<int>, IntervalList> by_holders;
-  std::vector<int> here;  // ascending
+  std::vector<int> here;  // the holders of the indices from lo on; ascending
   int64_t lo = 0;
   for (const End& end : ends) {
     if (!here.empty() && lo < end.at) {

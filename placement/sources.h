@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ranks that have the indices a receiver wants, for one step of a plan,
-// dimension by dimension.
+// For one step of a plan: the ranks that have the indices that a receiver
+// wants, dimension by dimension.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -15,11 +15,11 @@
 
 namespace dtensor {
 
-// One dimension of the source from the view of a receiver. A holder is one
-// combination of the coordinates on the group's axes that cut the dimension.
+// One dimension of the step's source, as one receiver sees it. A holder is one
+// combination of coordinates on those axes of the group that cut the dimension.
 struct SourceDim {
   std::vector<IntervalList> lists;  // by holder: the indices that it has
-  std::vector<int64_t> offsets;     // by holder: its share of a rank's number
+  std::vector<int64_t> offsets;     // by holder: its summand in a rank's number
   int64_t own = 0;                  // the offset of the receiver itself
   // The wanted indices, grouped by the holders that have them.
   struct Part {
@@ -27,22 +27,22 @@ struct SourceDim {
     std::vector<int> holders;  // ascending
   };
   std::vector<Part> parts;
-  bool disjoint = true;  // each holder has one part
+  bool disjoint = true;  // no index has several holders
 };
 
-// Fills in dim.parts. shared[h] is the wanted part that holder h has; `wanted`
-// is the number of wanted indices.
+// Fills in dim.parts. shared[h] lists the wanted indices that holder h has;
+// `wanted` is the number of all wanted indices.
 void cut_parts(SourceDim& dim, std::vector<IntervalList> shared,
                int64_t wanted);
 
-// The indices of one dimension that some ranks of a step have.
+// The indices of one dimension that one holder (see SourceDim) has.
 struct Holder {
   IntervalList list;
   int64_t offset;
 };
 
-// The ranks that may be asked: those that differ from `at` only in `group`. A
-// rank's number is row-major in the group's axes.
+// The ranks that the receiver at `at` may read from: those that differ from it
+// only in `group`. A rank's number is row-major in the group's axes.
 struct Sources {
   const Spec& spec;
   const Mesh& mesh;
@@ -71,10 +71,9 @@ struct Sources {
                                 mesh.axis_size(a));
   }
 
-  // Calls fn(list, offset) for every combination of the group's coordinates
-  // that cut dimension d. The list has the indices of these ranks, in local
-  // order, and the offset is their share of a rank's number. Only indices in
-  // `panel` count; null means all.
+  // Calls fn(list, offset) for every holder of dimension d (see SourceDim). The
+  // list has the indices of the holder, in local order, and the offset is its
+  // summand in a rank's number. Only indices in `panel` count; null means all.
   template <class Fn>
   void each_holder(int d, const IntervalList* panel, Fn&& fn) const {
     const Dim& tree = spec.dim(d);
@@ -91,9 +90,9 @@ struct Sources {
     });
   }
 
-  // The SourceDim for these wanted indices. each(add) calls add(list, offset)
-  // for every holder that may have some of them. Throws Error if some index has
-  // no holder. REQUIRES: `wants` ascends.
+  // The SourceDim for these wanted indices. each(add) must call add(list,
+  // offset) for every holder that may have some of them. Throws Error if some
+  // index has no holder. REQUIRES: `wants` ascends.
   template <class Each>
   SourceDim dim(int d, const IntervalList& wants, Each&& each) const {
     const AxisMask axes = spec.dim(d).axes() & group;

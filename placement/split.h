@@ -6,8 +6,8 @@
 // Several axes form ONE split over the product of their sizes, the first axis
 // outermost. Since floor(i*B*n / (A*B)) = floor(i*n / A), the split over (a,b)
 // refines the split over (a) exactly, for every n. So popping the last axis is
-// a gather among its ranks, and pushing a last axis is a slice; neither needs
-// sizes to divide. Dropping an earlier axis is an exchange.
+// a gather among its ranks, and pushing a last axis is a slice, even if sizes
+// do not divide. Dropping an earlier axis is an exchange.
 //
 // Example: n = 5 over a=2,b=2 is [0,1) [1,2) [2,3) [3,5); over a it is [0,2)
 // [2,5).
@@ -66,9 +66,9 @@ class Split {
   // The size of the largest part.
   int64_t largest(const Mesh&, int64_t n) const;
 
-  // The split without its last axis (REQUIRES: not whole), or with one more
-  // axis, which becomes the last. pushed() throws Error if the axis splits
-  // already.
+  // popped() is the split without its last axis (REQUIRES: not whole), pushed()
+  // the split with one more, last axis. pushed() throws Error if the split has
+  // that axis already.
   Split popped(const Mesh&) const;
   Split pushed(const Mesh&, int64_t n, int axis) const;
   // The split over the first `count` axes only: popped() as often as needed.
@@ -83,8 +83,8 @@ class Split {
   }
   // The form that Spec interns, which is equal for equal boundaries over the
   // same axes: it has no axes of size 1, no granule that changes nothing, and
-  // no points that a balanced split has. Throws Error if the granule does not
-  // divide n or the points do not fit.
+  // no points if a balanced split has the same boundaries. Throws Error if the
+  // granule does not divide n or the points do not fit.
   Split canonical(const Mesh&, int64_t n) const;
 
   uint64_t hash() const;
