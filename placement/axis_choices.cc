@@ -11,7 +11,7 @@ namespace dtensor {
 namespace {
 
 // The Dim of factor f in an input. It is whole if the input lacks f, or if f is
-// in a group that is not split factor by factor.
+// in a dimension of several factors that is not split factor by factor.
 Dim dim_on(const BoundRule& rule, const Spec* spec, size_t input, int f) {
   const Rule::Term& term = rule.rule().inputs()[input];
   for (size_t d = 0; d < term.size(); ++d) {
@@ -40,7 +40,7 @@ bool carried(const BoundRule& rule, std::span<const OpInput> inputs, int axis,
   return false;
 }
 
-// Whether this axis splits a factor that no rank may hold a part of.
+// Whether this axis splits a pinned factor in some input.
 bool splits_pinned(const BoundRule& rule, std::span<const OpInput> inputs,
                    int axis) {
   for (size_t f = 0; f < rule.rule().factors().size(); ++f) {
@@ -53,7 +53,8 @@ bool splits_pinned(const BoundRule& rule, std::span<const OpInput> inputs,
   return false;
 }
 
-// Whether an input with factor f is partial over this axis, and cannot pass.
+// Whether an input with factor f is partial over this axis, and no note lets
+// the partial pass. False if f is marked "~" (see Reach::kReduced).
 bool must_reduce(const BoundRule& rule, std::span<const OpInput> inputs,
                  int axis, int f) {
   if (rule.rule().factors()[static_cast<size_t>(f)].inside) return false;

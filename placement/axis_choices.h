@@ -15,24 +15,26 @@
 
 namespace dtensor {
 
-// Which factors an axis may split. Each value allows what those before allow.
+// Which factors an axis may split. Each value also allows the factors of the
+// values before it.
 enum class Reach : uint8_t {
-  // The factors that it splits in some input. If one of these is pinned, any
-  // factor: that input has to move anyway.
+  // The factors that the axis splits in some input. If one of these is pinned,
+  // any factor, because that input has to move anyway.
   kMoved,
-  // The factors of an input that is partial over it and is reduced, because no
-  // note lets the partial pass. Not those marked "~", whose collectives may
-  // have no price.
+  // The factors of an input that is partial over the axis and must be reduced,
+  // because no note lets the partial pass. Factors marked "~" are left out,
+  // because their collectives may have no price.
   kReduced,
-  kAll  // any, also on an axis that no input uses
+  kAll  // any factor, even if no input uses the axis
 };
 
-// The role of one mesh axis in an assignment.
+// The role of one mesh axis in an assignment: it splits factors, lets the
+// partials of a note's inputs pass, or does neither.
 struct AxisChoice {
-  FactorList factors;            // the axis splits these, ...
-  int note = -1;                 // or this note's inputs stay ...
-  ReduceOp op = ReduceOp::kSum;  // ... partial over it by `op`
-  Reach reach = Reach::kMoved;   // the first that allows this
+  FactorList factors;            // the factors that the axis splits
+  int note = -1;                 // its inputs' partials pass; -1: none
+  ReduceOp op = ReduceOp::kSum;  // the reduction of these partials
+  Reach reach = Reach::kMoved;   // the first value that allows this choice
 };
 
 // The choices by axis, in the order that breaks ties. An axis that no input
@@ -42,14 +44,15 @@ std::vector<std::vector<AxisChoice>> axis_choices(const BoundRule&,
                                                   Reach);
 
 // The Dims that an operator's factors get, derived from its inputs; each is
-// computed once. REQUIRES: the rule and the inputs outlive it.
+// computed once. REQUIRES: the rule and the inputs outlive this object.
 class FactorDims {
  public:
   FactorDims(const BoundRule&, std::span<const OpInput>);
   // The factor's Dim over exactly the axes of `mask`, made legal (see
   // BoundRule::legal). It is the Dim of the first operand, in operand_order(),
-  // that is split over exactly these axes. Without one, the leading axes come
-  // from the first operand that has some, and the others follow in mesh order.
+  // that is split over exactly these axes. If no operand is, the leading axes
+  // come from the first operand that is split over some of them, and the other
+  // axes follow in mesh order.
   const Dim& operator()(int factor, AxisMask mask) {
     return of(factor, mask).dim;
   }

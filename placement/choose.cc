@@ -20,8 +20,8 @@ namespace {
 
 constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 
-// The order of choices: by price, then by what is sent now, then by the number
-// of steps now, then by the number of the combination.
+// The order of choices: by price, then by the comm price alone, then by the
+// number of redistribution steps, then by the number of the combination.
 struct Rank {
   int64_t total = 0, comm = 0;
   int steps = 0;
@@ -29,21 +29,22 @@ struct Rank {
   auto operator<=>(const Rank&) const = default;
 };
 
-// By mesh axis, see axis_choices().
+// The choices of each mesh axis, see axis_choices().
 using AxisChoices = std::vector<std::vector<AxisChoice>>;
 
 // Branch and bound over the axes of a mesh, best first. A combination takes one
-// choice for each axis: with four axes and six choices there are 1,296, and
-// each would have every input's move planned. Two facts make the search cheap:
-//   - Combinations that do the same to an input have the same move of it. So
+// choice for each axis: with six choices for each of four axes there are 1,296,
+// and each would need a plan for every input's move. Two facts make the search
+// cheap:
+//   - Combinations that do the same to an input move it in the same way. So
 //     there are few different moves (Leaf), and each is planned once.
-//   - A price is a sum. When the first axes are chosen, no combination of the
-//     others costs less than the sum of the cheapest leaf of each term, and of
-//     the work of a rank if all of them split it.
-// Until a move decides something, quick_plan()'s lower bound stands for it:
-// settle() plans moves only of combinations that are the cheapest so far.
+//   - A price is a sum. Once the first axes have their choices, no combination
+//     of the other axes costs less than the sum of each term's cheapest leaf
+//     plus the work of a rank if all other axes split the work.
+// Until a move's exact price matters, quick_plan()'s lower bound stands for it:
+// settle() plans moves only for the combination that is the cheapest so far.
 //
-// REQUIRES: the arguments of the constructor outlive it.
+// REQUIRES: the arguments of the constructor outlive this object.
 class Candidates {
  public:
   Candidates(const BoundRule& rule, std::span<const OpInput> inputs,
@@ -67,7 +68,7 @@ class Candidates {
     for (size_t t = 0; t < terms_.size(); ++t) find_effects(terms_[t], t);
   }
 
-  // The first `count` in the order of Rank.
+  // The first `count` choices in the order of Rank.
   std::vector<Choice> best(size_t count) {
     if (axes_.empty())
       push({});
@@ -104,9 +105,8 @@ class Candidates {
     double bytes;
   };
   // An input or an output. Choices of an axis that do the same to it have the
-  // same effect. Its effects, one for each axis, are the digits of a number
-  // that names a leaf; the first digits alone name all leaves that begin with
-  // them.
+  // same effect. One effect for each axis, as the digits of a number, names a
+  // leaf. The first digits alone name all leaves that begin with these effects.
   struct Term {
     std::array<uint16_t, kMaxAxes> effects{};  // by axis, the number of effects
     std::vector<uint16_t> effect;              // by axis and choice, see at()
@@ -114,7 +114,7 @@ class Candidates {
     std::unordered_map<uint64_t, Leaf> leaves;
     std::vector<std::unordered_map<uint64_t, Least>> least;  // by depth
   };
-  // All combinations that begin with these choices.
+  // All combinations that begin with the first `depth` of these choices.
   struct Open {
     int64_t least = 0;  // a lower bound of their prices
     size_t depth = 0;
@@ -219,7 +219,7 @@ class Candidates {
     made.bytes = static_cast<double>(spec->largest_part_bytes()) *
                  (is_input(t) ? work_.reads(t) : work_.writes());
     if (plan) finish(t, made, *plan);
-    // A move that takes time sends something.
+    // A move with a price sends something, which an input that stays must not.
     if (is_input(t) && inputs_[t].keep == Keep::kStay && made.ps > 0)
       made.allowed = false;
     return term.leaves.emplace(n, made).first->second;
@@ -261,7 +261,8 @@ class Candidates {
   // a lower bound.
   double share(const Open& open) {
     if (open.depth == axes_.size()) {
-      // Multiplies in the same order as BoundRule::largest_share.
+      // Multiplies in the same order as BoundRule::largest_share, so that both
+      // round alike.
       double share = 1;
       for (size_t f = 0; f < rule_.rule().factors().size(); ++f) {
         AxisMask mask = 0;
@@ -294,11 +295,12 @@ class Candidates {
       moves += l.ps;
       bytes += l.bytes;
     }
-    // With some axes open, compute()'s own messages are unknown: count 0.
+    // While some axes have no choice yet, compute()'s own messages are unknown:
+    // count 0.
     if (open.depth == axes_.size()) moves += sends(open);
     return moves + work_ps(rule_, work_, share(open), bytes, planner_.cost());
   }
-  // The price of what compute() itself sends.
+  // The price of the messages that compute() itself sends.
   int64_t sends(const Open& open) {
     if (work_.exchange.times == 0) return 0;
     return exchange_ps(rule_, inputs_, work_, assignment(open.choice),
@@ -321,7 +323,8 @@ class Candidates {
   }
 
   // Plans one move that only has a lower bound so far, and puts the combination
-  // back. Once all moves are planned, the combination is found.
+  // back into the queue. Once all its moves are planned, adds the combination
+  // to found_.
   void settle(const Open& open, size_t count) {
     Rank rank{open.least, 0, 0, open.ordinal};
     for (size_t t = 0; t < terms_.size(); ++t) {
@@ -337,7 +340,7 @@ class Candidates {
     }
     rank.comm += sends(open);
     // Another combination may have planned a shared move since this one was
-    // queued.
+    // queued, which may have raised its price.
     if (const int64_t now = price_of(open); now > open.least) return push(open);
     auto at = std::upper_bound(
         found_.begin(), found_.end(), rank,
@@ -373,8 +376,8 @@ class Candidates {
   Planner& planner_;
   const bool feasible_only_;
   const AxisChoices& per_axis_;
-  std::vector<size_t> axes_;                  // the axes that have a choice
-  std::array<size_t, kMaxAxes + 1> first_{};  // each axis's first, see at()
+  std::vector<size_t> axes_;                  // with two or more choices
+  std::array<size_t, kMaxAxes + 1> first_{};  // each axis's start, see at()
   std::vector<const AxisChoice*> picked_;
   FactorDims dims_;
   Assignment assignment_;
@@ -396,10 +399,10 @@ bool lies_so(const BoundRule& rule, const Assignment& a, size_t i,
   return have.layout().partials.empty();
 }
 
-// The choice that leaves every input where it is and puts nothing off, if it is
-// certainly the cheapest without a search. It is when each axis could only
-// split what the inputs split on it, or nothing, and when not splitting would
-// move an input, make no part smaller and compute no less.
+// The choice that leaves every input in place and puts nothing off, if it is
+// certainly the cheapest; else nullopt. It is certain if each axis can only
+// split the factors that the inputs split over it, or nothing: to split nothing
+// would move an input, without making a part smaller or the work less.
 std::optional<Choice> in_place(const BoundRule& rule,
                                std::span<const OpInput> inputs,
                                std::span<const DType> dtypes,
@@ -434,8 +437,8 @@ std::optional<Choice> in_place(const BoundRule& rule,
   return c;
 }
 
-// The cheapest within this reach; none if it would move an input that has to
-// stay.
+// The cheapest choice within this reach; nullopt if every choice would move an
+// input that has to stay.
 std::optional<Choice> cheapest(const BoundRule& rule,
                                std::span<const OpInput> inputs,
                                std::span<const DType> dtypes,

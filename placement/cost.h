@@ -24,7 +24,7 @@ namespace dtensor {
 // elements: member i of p receives (p-1)*c(i) + n - c(i), where c(i) is its
 // chunk of n. In a one-shot all-reduce it is (p-1)*n.
 int64_t all_reduce_elements(int64_t n, int64_t p, bool one_shot = false);
-// The elements that all p of them receive together.
+// The elements that all p members receive together.
 int64_t all_reduce_elements_of_all(int64_t n, int64_t p, bool one_shot);
 
 // The price of a collective: alpha, and a price per byte. Bytes beyond
@@ -50,13 +50,14 @@ struct LinkCost {
             (cached_bytes >= c.cached_bytes &&
              extra_ps_per_byte <= c.extra_ps_per_byte));
   }
-  // Raises the price of every number of bytes to at least that of the other.
+  // Raises the prices so that no number of bytes costs less than with the
+  // argument.
   void raise_to(const LinkCost&);
   bool operator==(const LinkCost&) const = default;
 };
 
-// The prices of one mesh axis or of a group of axes: one for all kinds of
-// steps, and other ones for some kinds.
+// The prices of one mesh axis or of a group of axes. A kind of step without
+// prices of its own in `kinds` has those of the base class.
 struct AxisCost : LinkCost {
   std::array<std::optional<LinkCost>, kNumStepKinds> kinds{};
   const LinkCost& of(StepKind k) const {
@@ -68,7 +69,7 @@ struct AxisCost : LinkCost {
 
 // Prices saturate at 40 hours, so that sums of many fit into 64 bits.
 inline constexpr int64_t kMostPs = int64_t{1} << 57;
-// Rounds to the nearest whole price; NaN and larger values give kMostPs.
+// Rounds to whole picoseconds; NaN and larger values than kMostPs give kMostPs.
 int64_t saturated_ps(double ps);
 
 struct CostTable {
@@ -89,9 +90,9 @@ struct CostTable {
   // destination.
   int64_t block_bytes = int64_t{1} << 20;
   // An all-reduce of at most this many bytes (of the largest part) is one-shot:
-  // every member receives the values of all others, (p - 1) times as many
-  // bytes, instead of its chunk and then the rest. Plans and counters include
-  // this. 0: never.
+  // each of the p members receives the whole values of all others, (p - 1)
+  // times these bytes, instead of its chunk of them and then the other chunks.
+  // Planned and counted bytes include this. 0: never.
   int64_t one_shot_bytes = 0;
   bool operator==(const CostTable&) const = default;
 

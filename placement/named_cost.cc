@@ -60,7 +60,7 @@ std::optional<CostTable> named_cost(std::string_view name, const Mesh& mesh) {
   for (int a = 0; a < mesh.num_axes(); ++a)
     table.axes.push_back(group_cost(mesh, AxisMask{1} << a));
   for (AxisMask axes = 1; axes <= mesh.all_axes(); ++axes)
-    if (axes & (axes - 1))  // of two or more
+    if (axes & (axes - 1))  // two or more axes
       table.groups.push_back({axes, group_cost(mesh, axes)});
   return table;
 }

@@ -25,7 +25,7 @@ Needed needed_output(const BoundRule& rule, std::span<const OpInput> inputs,
                 rule.output_layout(legal, mesh, static_cast<int>(o)), dtype);
   const Layout& layout = out->layout();
   const Rule::Term& term = rule.rule().outputs()[o];
-  std::vector<std::pair<size_t, int>> gathered;  // dimensions, and axes kept
+  std::vector<std::pair<size_t, int>> gathered;  // dimension, axes kept
   for (size_t d = 0; d < term.size(); ++d) {
     const Dim& dim = layout.dims[d];
     if (dim.whole() || dim.kind() != Dim::Kind::kLeaf) continue;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The layouts in which an operator needs its inputs and leaves its outputs
-// under an assignment, and the prices of the moves. Private to choose.cc.
+// under an assignment, and the prices of its local work and of its own
+// messages. Private to choose.cc.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -23,8 +24,8 @@ struct Needed {
 Needed needed_input(const BoundRule&, std::span<const OpInput>,
                     const Assignment& legal, size_t i);
 
-// The move is the work that is put off: combining partials, and gathering an
-// output along axes that split no input.
+// The move is the communication that is put off: combining partials, and
+// gathering an output along axes that split no input.
 Needed needed_output(const BoundRule&, std::span<const OpInput>,
                      const Assignment& legal, size_t o, DType);
 
@@ -33,7 +34,7 @@ Needed needed_output(const BoundRule&, std::span<const OpInput>,
 int64_t work_ps(const BoundRule&, const OpWork&, double share, double bytes,
                 const CostTable&);
 
-// The price of what compute() itself sends.
+// The price of the messages that compute() itself sends (OpWork::exchange).
 int64_t exchange_ps(const BoundRule&, std::span<const OpInput>, const OpWork&,
                     const Assignment& legal, const CostTable&);
 
