@@ -8,8 +8,8 @@ namespace dtensor {
 namespace {
 
 constexpr size_t kLanes = 4;
-// On meshes of more than kAll ranks only some ranks are looked at, unless the
-// result must be exact; on more than kMost ranks always.
+// On meshes of more than kAll ranks, lack() looks at some ranks only, unless
+// the result must be exact; on more than kMost ranks, even then.
 constexpr int64_t kAll = 64;
 constexpr int64_t kMost = int64_t{1} << 20;
 
@@ -25,7 +25,8 @@ struct Sweep {
   }
 };
 
-// Calls fn for every combination of the coordinates of `axes`.
+// Calls fn for every combination of at most `most_per_axis` coordinates (see
+// Sweep) of each of `axes`.
 template <class Fn>
 void sweep(const Mesh& mesh, AxisMask axes, int64_t most_per_axis, Fn&& fn) {
   std::array<Sweep, kMaxAxes> sweeps;
@@ -111,7 +112,8 @@ void Route::reset(const Spec* from, const Spec* to) {
                  b.kind() == Dim::Kind::kLeaf && !y.points();
     t.granule = std::max(x.granule(), y.granule());
     if (t.balanced && x.granule() != y.granule()) {
-      // Both ends get the larger granule if that does not change the other cut.
+      // Both ends get the larger granule if that does not change the end with
+      // the smaller one.
       const Split& s = x.granule() < y.granule() ? x : y;
       t.balanced = Split::over(s.axes(), t.granule).canonical(mesh_, t.n) == s;
     }
@@ -238,7 +240,7 @@ AxisMask Route::common_axes(int d, int a, int b) const {
   for (int i = k; i < x.num_axes; ++i)
     for (int j = k; j < y.num_axes; ++j) {
       auto p = static_cast<size_t>(i), q = static_cast<size_t>(j);
-      // Both are cut into equally many parts by the axes before it.
+      // The axes before this one cut both into equally many parts.
       if (x.axis[p] == y.axis[q] &&
           x.parts / x.stride[p] == y.parts / y.stride[q])
         common |= bit(x.axis[p]);
@@ -301,7 +303,7 @@ const double* Route::bounds(const Cut& c) const {
     c.bounds = static_cast<int64_t>(bounds_.size());
     bounds_.resize(bounds_.size() + 2 * n);
     double* lo = &bounds_[static_cast<size_t>(c.bounds)];
-    // There are fewer parts than ranks, so divide only once for each part.
+    // Several ranks may have one part, so divide only once for each part.
     std::array<double, kAll + 1> begin;
     bool few = c.parts <= kAll;
     for (int64_t i = 0; few && i <= c.parts; ++i)
@@ -326,8 +328,8 @@ int64_t Route::lack(const Cuts& from, const Cuts& to, int64_t summands,
     auto at = static_cast<size_t>(d);
     const Cut& y = cut(d, to[at]);
     if (from[at] == to[at]) {
-      // Its axes cut no other dimension, so its largest part occurs with every
-      // part of the others.
+      // The axes of this dimension cut no other one, so its largest part occurs
+      // with every part of the other dimensions.
       same *= y.largest;
     } else {
       dims[static_cast<size_t>(count++)] = d;
@@ -339,7 +341,8 @@ int64_t Route::lack(const Cuts& from, const Cuts& to, int64_t summands,
   if (trees || probes_.empty() || (exact && mesh_.num_ranks() <= kMost))
     return same * lack_of(dims.data(), count, from, to, summands);
 
-  // Several ranks at once, in doubles: compilers vectorize both.
+  // Look at kLanes ranks at once, in doubles, so that compilers vectorize the
+  // loops.
   const size_t n = probes_.size();
   std::array<const double*, kMaxDims> x, y;
   for (int k = 0; k < count; ++k) {
@@ -378,8 +381,8 @@ int64_t Route::lack(const Cuts& from, const Cuts& to, int64_t summands,
 }
 
 // A rank that wants n elements of a dimension has at most n of them, and at
-// most a largest part. What it lacks grows with n, so it is least for the
-// smallest part.
+// most the largest part of `from`. The number that it lacks grows with n, so
+// the number is least for the smallest part.
 int64_t Route::least_lack(const Cuts& from, const Cuts& to,
                           int64_t summands) const {
   int64_t need = 1, have = 1;

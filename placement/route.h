@@ -3,8 +3,8 @@
 // that a rank lacks of one layout when it holds another.
 //
 // An intermediate layout is one Cut for each dimension (and a set of partials,
-// which plan() keeps). Cuts are numbered in each dimension, so that a layout
-// takes a few bytes, and comparing two needs no Layout.
+// see Waypoint). Cuts are numbered in each dimension, so that a layout takes a
+// few bytes, and comparing two needs no Layout.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace dtensor {
 
 // One way to cut a dimension.
 struct Cut {
-  // The axes, outermost first, 4 bits each (axis + 1).
+  // The axes, 4 bits each (axis + 1), the outermost in the lowest bits.
   uint64_t order = 0;
   AxisMask axes = 0;
   int num_axes = 0;
@@ -25,10 +25,11 @@ struct Cut {
   std::array<int64_t, kMaxAxes> stride{};  // of the axis in the part's number
   int64_t parts = 1;
   int64_t largest = 0;  // elements of the largest part
-  int64_t least = 0;    // a lower bound of those of the smallest part
+  int64_t least = 0;    // a lower bound of the elements of any part
   bool even = true;     // every part is one range, and all have one size
   // Part i is [begin(i), begin(i + 1)). Balanced parts share `units` granules;
-  // other cuts list their boundaries or are trees of several ranges.
+  // other cuts list their boundaries, or are trees, in which a part may have
+  // several ranges.
   int64_t units = 0, granule = 1;
   const std::vector<int64_t>* points = nullptr;
   const Dim* tree = nullptr;
@@ -59,14 +60,15 @@ using Cuts = std::array<uint16_t, kMaxDims>;
 // once per thread and reset for every plan, so that planning allocates little.
 class Route {
  public:
-  // Starts with the cuts of the two ends alone.
+  // Starts anew, with only the cuts of the source and of the destination.
   void reset(const Spec* from, const Spec* to);
-  // Adds the other cuts of each dimension. If both ends of the dimension are
-  // balanced with the same granule and `all` is set, these are all orders of
-  // all axes; else they are the prefixes of the ends' own cuts.
+  // Adds more cuts for each dimension. If `all` is set, and the cuts of source
+  // and destination are balanced with the same granule, it adds every order of
+  // every subset of the axes. Otherwise it adds the prefixes of both cuts.
   void expand(bool all);
 
-  // Whether expand() has added all orders of all axes to every dimension.
+  // Whether expand() added every order of every subset of the axes to every
+  // dimension.
   bool has_all_orders() const { return has_all_orders_; }
 
   int ndim() const { return ndim_; }
@@ -85,25 +87,25 @@ class Route {
   // Whether some cut may leave a rank without an index.
   bool some_part_empty() const { return some_part_empty_; }
 
-  // With empty parts: whether the parts of a that differ only in axes which b
-  // lacks make up a part of b. (Without empty parts, that is a common prefix.)
-  // Always false if no part is empty.
+  // Whether the parts of cut a that differ only in axes which cut b lacks make
+  // up a part of b. Always false unless some part may be empty: without empty
+  // parts, common_prefix() tells this.
   bool merges(int d, int a, int b) const;
 
-  // The number of leading axes of a that cut dimension d exactly like the same
-  // number of leading axes of b.
+  // The number of leading axes of cut a that cut dimension d exactly as the
+  // same number of leading axes of cut b.
   int common_prefix(int d, int a, int b) const;
-  // The axes by whose coordinate both cuts divide the indices alike: ranks that
-  // differ in them have nothing for each other. These are the common prefix
-  // and, for balanced cuts, also axis a of (x, a) and (y, a) if x and y have
-  // equally many parts.
+  // The axes whose coordinates divide the indices in the same way in both cuts:
+  // ranks that differ in these axes have nothing for each other. These are the
+  // common prefix and, for balanced cuts, also axis z of the cuts (x, z) and
+  // (y, z) if there are equally many parts over x as over y.
   AxisMask common_axes(int d, int a, int b) const;
 
-  // The maximum, over the ranks, of `summands` times the elements of the rank's
-  // part under `to`, less those of them that it has under `from`. On meshes of
-  // more than 64 ranks with unequal parts, only ranks at the ends and in the
-  // middle of every axis are looked at, unless `exact` is set; on more than
-  // 2^20 ranks always.
+  // The most elements that a rank lacks: `summands` times the elements of its
+  // part under `to`, less those elements of that part that it has under `from`.
+  // On meshes of more than 64 ranks with unequal parts, this looks only at
+  // ranks at the ends and in the middle of every axis, unless `exact` is set;
+  // on more than 2^20 ranks, even if `exact` is set.
   int64_t lack(const Cuts& from, const Cuts& to, int64_t summands,
                bool exact = false) const;
   // A lower bound of lack() that looks at no rank.
@@ -112,7 +114,7 @@ class Route {
  private:
   struct Table {
     int64_t n = 0, granule = 1;
-    bool balanced = false;  // both ends are, with this granule
+    bool balanced = false;  // both ends are balanced, with this granule
     std::vector<Cut> cuts;
     // The dims of unbalanced cuts, by number. A deque: Cut::tree points into
     // it.

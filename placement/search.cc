@@ -107,8 +107,8 @@ class Search {
     return finished(std::move(best));
   }
 
-  // The plan if no way is cheaper than the direct step; else a lower bound of
-  // its time alone.
+  // The plan if no way is cheaper than the direct step; else only a lower bound
+  // of the time of any plan.
   QuickPlan quick(int64_t block) {
     Way way = attempt(1, kNever, /*only_direct=*/true);
     QuickPlan quick;
@@ -130,8 +130,8 @@ class Search {
   }
 
   // The cheapest way that pays each alpha `chunks` times and holds at most
-  // `limit` bytes in between. If `only_direct` is set, returns it only if that
-  // takes no search; otherwise, least_ becomes a lower bound of any way's time.
+  // `limit` bytes in between. If `only_direct` is set, returns no way if a
+  // search is needed; least_ is then a lower bound of the time of any way.
   Way attempt(int64_t chunks, int64_t limit, bool only_direct = false) {
     Prices prices(cost_, mesh_, chunks);
     prices_ = &prices;
@@ -148,8 +148,8 @@ class Search {
       // The direct step, which is often the best.
       goals_.push_back(route_.to());
       if (relax(0, 1)) best_ = 1;
-      // (A partial that stays may still be combined on the way and filled
-      // again.)
+      // (If a partial that stays can be filled, a way that combines it and
+      // fills it again may be cheaper.)
       if (!(keep_ & in_place_)) {
         least_ = to_go(nodes_[0]);
         if (best_ == 1 && nodes_[1].time <= least_) return trace(1);
@@ -164,7 +164,7 @@ class Search {
                           [](const Node& n) { return n.goal; });
     // Ranks receive less under a goal that is split over the axis of a fillable
     // partial (see fillable()). Leave the other goals out if every dimension
-    // could be split that way.
+    // has cuts over every order of the axes.
     bool maximal = route_.ndim() > 0 && route_.has_all_orders();
     goals_.clear();
     for (Node& n : nodes_) {
@@ -307,8 +307,8 @@ class Search {
   }
 
   // The amount that has to cross axis a: the average number of indices that a
-  // rank receives from ranks with another coordinate on it, as a multiple of
-  // the number of all indices / ranks.
+  // rank receives from ranks with another coordinate on that axis, in units of
+  // (number of all indices / number of ranks).
   double crossing(const Node& n, AxisMask combine, const Cuts& goal,
                   int a) const {
     double size = static_cast<double>(mesh_.axis_size(a));
@@ -349,9 +349,10 @@ class Search {
            steps_->largest(t) <= steps_->largest(s);
   }
 
-  // Whether a way through `to` takes two more collectives although a way with
-  // two costs more than the best one. (With one, only a slice may come before
-  // the last collective, and two slices in a row are one slice.)
+  // Whether the step is useless: a way through `to` takes two more collectives
+  // from `from` on, and two cost more than the best way so far. (If only one
+  // more collective is cheap enough, only a slice may come before it, and two
+  // slices in a row are one slice.)
   bool too_far(int from, int to) {
     Node &s = node(from), &t = node(to);
     if (best_ < 0 ||

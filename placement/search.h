@@ -7,16 +7,17 @@
 
 namespace dtensor {
 
-// A shortest path (A*, Hart, Nilsson & Raphael 1968) over the layouts of
-// route.h. Lower bounds of the remaining way are: the bytes that ranks lack,
-// the bytes that have to cross an axis at that axis's price, and the receives
-// that combining a partial takes. For most pairs the direct step meets the
-// bound, and nothing is searched.
+// Finds a shortest path (A*, Hart, Nilsson & Raphael 1968) over the layouts of
+// route.h. Lower bounds of the price of the remaining way come from the bytes
+// that ranks lack, the bytes that have to cross an axis at that axis's price,
+// and the bytes that must be received to combine a partial. For most pairs the
+// direct step meets the bound, and nothing is searched.
 //
-// Memory in between needs at most `block` bytes on a rank; if `may_chunk`, this
-// holds for one part of the tensor at a time (Plan::chunks). Without chunks it
-// may need more if there is no other way (partials of several kinds, one within
-// the other). Throws Error if there is no way. REQUIRES: the specs differ in
+// A rank holds at most `block` bytes between source and destination. If
+// `may_chunk` is set, the tensor may be moved in parts, one after the other, to
+// keep this limit (Plan::chunks). Without chunks, a rank may hold more if no
+// way keeps the limit (partials of several kinds, one within the other). Throws
+// Error if no steps lead to the destination. REQUIRES: the specs differ in
 // layout only, and the tensor has elements.
 Plan search(const Spec* from, const Spec* to, const CostTable&, int64_t block,
             bool may_chunk);

@@ -42,7 +42,8 @@ bool Steps::between(const Waypoint& s, const Waypoint& t,
   }
   e.group = moving | combined;
   if (combined) {
-    // (In a tree, several ranks may have an index.)
+    // (In a tree, several ranks may have an index; a reduce-scatter gives it to
+    // one.)
     bool scatters = refines && pushed == combined && !trees;
     e.kind = scatters             ? StepKind::kReduceScatter
              : !moving && !pushed ? StepKind::kAllReduce
@@ -59,7 +60,9 @@ bool Steps::between(const Waypoint& s, const Waypoint& t,
   return true;
 }
 
-// Whether the partials on these axes can be combined next, in one collective.
+// Whether the partials on the axes `combined` can be combined next, in one
+// collective, if the source's partials on `present` are still uncombined. Sets
+// `op`.
 bool Steps::combinable(AxisMask present, AxisMask combined,
                        ReduceOp& op) const {
   const auto& list = partials_;

@@ -30,17 +30,19 @@ struct StepBetween {
 };
 
 // The steps between layouts of a tensor that starts as `source`. REQUIRES:
-// route.reset() was called for it, and the route outlives this.
+// route.reset() was called for `source`, and the route outlives this object.
 class Steps {
  public:
   // All-reduces of at most `one_shot` elements are one-shot (see CostTable).
   Steps(const Route&, const Spec* source, int64_t one_shot = 0);
 
   // Sets the step between two layouts. Returns false if there is none: a
-  // partial cannot come back, or cannot be combined before another one.
+  // combined partial cannot come back, and some partials must be combined
+  // before others.
   bool between(const Waypoint&, const Waypoint&, StepBetween&) const;
-  // The most elements that one rank receives. If there are none, and nothing is
-  // combined, the step becomes a slice. `exact`: see Route::lack().
+  // The most elements that one rank receives. If no rank receives any and no
+  // partial is combined, turns the step into a slice. `exact`: see
+  // Route::lack().
   int64_t received(const Waypoint&, const Waypoint&, StepBetween&,
                    bool exact) const;
   // A lower bound of what received() returns, from sizes alone.
@@ -52,17 +54,19 @@ class Steps {
   int64_t held(const Waypoint& s, bool is_source, const Waypoint& t,
                bool is_destination, const StepBetween&) const;
 
-  // Cuts s further in every dimension where t only cuts further, over axes that
-  // s does not use: the part of the way to t that is free.
+  // Takes s as far toward t as slices can, which are free: cuts s further in
+  // every dimension in which t only cuts further, over axes that s does not
+  // use.
   Waypoint sliced(const Waypoint& s, const Waypoint& t) const;
   // Adds to the group of an exchange the axes that cut t but over which s is
-  // replicated, if that costs nothing: ranks that differ in them can send too.
+  // replicated, if that raises no price: ranks that differ in these axes can
+  // then send too.
   void share_replicas(const Waypoint& s, const Waypoint& t, Prices&,
                       StepBetween&) const;
 
   Layout layout(const Waypoint&) const;
   int64_t largest(const Waypoint&) const;
-  // Values for each element.
+  // The number of values for each element: 2 for (sum, count) pairs, else 1.
   int64_t components(const Waypoint&) const;
 
  private:
@@ -75,8 +79,8 @@ class Steps {
 
 // The axes of the destination's partials that can be filled from a tensor that
 // is split over them: every rank keeps its part and sets the rest to the
-// identity. So all partials must have the same identity (none qualify if kinds
-// differ), and averages have none.
+// identity. Averages have no identity, and never qualify. The other partials
+// must have the same identity, so none of them qualifies if their kinds differ.
 AxisMask fillable(std::span<const Partial> want);
 
 }  // namespace dtensor
