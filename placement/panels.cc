@@ -132,9 +132,9 @@ Panels cut_panels(std::span<const Step> steps, int64_t count) {
       longest.back() = std::max(longest.back(), r.size());
   }
 
-  // Prefer one dimension that is long enough, the outermost one; else cut the
-  // longest ones together. In the second round, allow pieces that some ranks
-  // have no part of.
+  // Cut one dimension if some dimension is long enough, and prefer the
+  // outermost; else cut several, the longest ones first. The second round also
+  // allows panels of which some ranks have no part.
   std::vector<int64_t> counts(static_cast<size_t>(ndim), 1);
   int64_t left = std::max<int64_t>(count, 1);
   for (int round = 0; round < 2 && left > 1; ++round) {

@@ -16,13 +16,13 @@ namespace dtensor {
 bool makes_memory(const Step&);
 
 struct Panels {
-  // The panels: every index is in exactly one of them; ascending. Every rank's
-  // part is cut evenly, so that all ranks have work in each panel.
+  // The panels, as ascending regions. Every index is in exactly one of them.
+  // Every rank's part is cut evenly, so that all ranks have work in each panel.
   std::vector<Region> regions;
   // The most bytes of one panel that a rank holds between source and
   // destination.
   int64_t between_bytes = 0;
-  // True if more panels could not be smaller.
+  // True if cutting more panels would not make them smaller.
   bool finest = false;
 };
 
@@ -33,8 +33,7 @@ Panels cut_panels(std::span<const Step> steps, int64_t count);
 // Cuts panels for several tensors (by Step::tensor): about plan.chunks, and
 // more until the memory between source and destination fits into block_bytes or
 // panels cannot get smaller. Returns one list for each tensor. Lists may differ
-// in length, and the list is empty for a tensor that needs no memory in
-// between.
+// in length, and a tensor that needs no memory in between has an empty list.
 std::vector<std::vector<Region>> panels(const Plan&, int tensors,
                                         int64_t block_bytes);
 

@@ -206,7 +206,8 @@ bool only_gathers(const Plan& plan) {
     });
   };
   if (gathers(plan)) return true;
-  // If all axes have one price, nothing is cheaper than the direct step.
+  // If all axes have the same prices, no sequence is cheaper than the direct
+  // step.
   CostTable even;
   even.block_bytes = std::numeric_limits<int64_t>::max();
   return gathers(

@@ -3,20 +3,21 @@
 //
 // A plan is a pure function of the specs and the prices: all ranks make the
 // same one, whatever was planned before. plan() searches sequences of slices,
-// all-gathers, all-reduces, reduce-scatters, all-to-alls, permutes and
-// partial-fills, each over one or several axes as one collective, and of the
-// box exchange. It returns the cheapest sequence under the cost table that fits
-// into memory (see CostTable::block_bytes). On meshes of more than four axes,
-// of four axes and more than 256 ranks, or of three axes and more than 1,024
-// ranks, intermediate layouts only cut a dimension like the source or the
-// destination does, or over the first of their axes.
+// all-gathers, all-reduces, reduce-scatters, all-to-alls, permutes,
+// partial-fills and box exchanges. One collective may be over several axes.
+// plan() returns the cheapest sequence under the cost table that fits into
+// memory (see CostTable::block_bytes). On meshes of more than four axes, of
+// four axes and more than 256 ranks, or of three axes and more than 1,024
+// ranks, and for tensors of more than four dimensions on four axes,
+// intermediate layouts cut a dimension only as the source or the destination
+// does, or over the first of their axes. (Axes of size 1 do not count.)
 //
 // Every step between two layouts with the same partials sends each rank exactly
-// what it needs and does not have. If that is an all-gather, an all-to-all or a
-// permute, it is called and priced as one. Likewise, a step that combines
-// partials sends each rank exactly the summands that it needs. So the direct
-// step meets the lower bound, and more steps only pay if axes differ in price
-// or partials are cheaper to combine in another order.
+// what it needs and does not have. If these transfers are an all-gather, an
+// all-to-all or a permute, the step is called and priced as one. Likewise, a
+// step that combines partials sends each rank exactly the summands that it
+// needs. So the direct step meets the lower bound, and more steps only pay if
+// axes differ in price or partials are cheaper to combine in another order.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -89,12 +90,12 @@ QuickPlan quick_plan(const Spec* from, const Spec* to, const CostTable&);
 // has its share of the block for memory in between, and nothing runs in chunks.
 Plan plan(std::span<const Move>, const CostTable&);
 
-// Whether slices and gathers alone can lead where the plan leads. (Its own
-// steps may be others, if those are cheaper under its prices.)
+// Whether slices and all-gathers alone can lead from the plan's source to its
+// destination. (The plan itself may have other steps, if they are cheaper.)
 bool only_gathers(const Plan&);
 
 // The most bytes that one rank needs under `to` and does not have under `from`.
-// No sequence of steps moves less. nullopt if either has a partial.
+// No sequence of steps moves fewer. nullopt if either spec has a partial.
 std::optional<int64_t> lower_bound_bytes(const Spec* from, const Spec* to);
 
 // Whether an all-reduce of the tensor is one-shot. All ranks get the same

@@ -22,8 +22,8 @@ struct MoveHash {
   }
 };
 
-// Hashes the keys of a BoundedCache of lists of moves. A list is looked up
-// without copying it.
+// For a BoundedCache with lists of moves as keys: find() takes a span, so that
+// no list is copied for a look-up.
 struct MovesHash {
   using is_transparent = void;
   size_t operator()(std::span<const Move> moves) const {
@@ -39,7 +39,7 @@ struct SameMoves {
   }
 };
 
-// Each rank has one. Not thread-safe.
+// Each rank has one Planner. Not thread-safe.
 class Planner {
  public:
   explicit Planner(CostTable cost = {}) : cost_(std::move(cost)) {}

@@ -49,7 +49,7 @@ int64_t Prices::least(int64_t bytes, double crossing,
   double ps =
       crossing * axis.ps_per_byte +
       std::max(0.0, static_cast<double>(bytes) - crossing) * least_.ps_per_byte;
-  // Each step is rounded by itself, hence the allowance.
+  // Each step's price is rounded by itself, so stay a few picoseconds below.
   if (ps < 0x1p53 && ps != static_cast<double>(static_cast<int64_t>(ps)))
     ps = std::max(0.0, static_cast<double>(static_cast<int64_t>(ps)) - 4);
   return alpha(axis) + saturated_ps(ps);

@@ -12,9 +12,9 @@
 
 namespace dtensor {
 
-// Each group is looked up only once, or once for each kind if their prices
-// differ. Every step pays alpha `chunks` times. REQUIRES: the table outlives
-// it.
+// Looks up each group of axes in the table only once, or once for each kind of
+// step if some kinds have their own prices. Every step pays alpha `chunks`
+// times. REQUIRES: the table outlives this object.
 class Prices {
  public:
   Prices(const CostTable&, const Mesh&, int64_t chunks);
@@ -37,7 +37,7 @@ class Prices {
     return alpha(c) + saturated_ps(c.bytes_ps(bytes));
   }
   int64_t least_alpha() const { return alpha(least_); }
-  // Whether the axes that data crosses matter.
+  // Whether axes differ in price, so that it matters which ones data crosses.
   bool differ() const { return differ_; }
   const LinkCost& of_axis(int a) const {
     return of_axis_[static_cast<size_t>(a)];
@@ -56,7 +56,7 @@ class Prices {
   LinkCost least_ = kDearest;
   std::array<LinkCost, kMaxAxes> of_axis_;
   bool by_kind_ = false, differ_ = false;
-  std::vector<LinkCost> memo_;  // by group; alpha_ps is -1 if not known
+  std::vector<LinkCost> memo_;  // see link(); alpha_ps is -1 if not known
 };
 
 }  // namespace dtensor

@@ -13,8 +13,8 @@ namespace {
 // Sums may exceed int64_t: every rank may hold a copy of a large tensor.
 using Sum = __int128;
 
-// Elements over all ranks of a mesh: those that a rank holds under one spec,
-// and those of them that it holds under another one too.
+// Elements, summed over all ranks of a mesh: `all` that a rank holds under one
+// spec, and those of them that it also holds under another spec.
 struct Held {
   Sum all = 1, common = 1;
 };
@@ -53,7 +53,8 @@ Held held(const Spec& spec, const Spec& other) {
   return sum;
 }
 
-// Between two meshes, only ranks of both may have something already.
+// Between two meshes, only ranks that are in both can already have some
+// elements.
 Held held_across(const Spec& to, const Spec& from) {
   Held sum = held(to, to);
   sum.common = 0;

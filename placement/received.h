@@ -14,19 +14,19 @@ namespace dtensor {
 // receives in the step; 0 for a step that sends nothing. Exact, also for parts
 // of different sizes. (A sum beyond int64_t becomes its largest value.)
 //
-// Takes time proportional to the coordinates on axes that cut dimensions
-// together: dimensions without a common axis are summed up separately and
-// multiplied. Between two meshes, also to the ranks that are in both.
+// Sums up each group of dims_together() separately, over all coordinates on its
+// axes, and multiplies the sums. Takes time proportional to the number of these
+// coordinates and, between two meshes, of the ranks that are in both.
 int64_t received_by_all(const Step&, const CostTable&);
 
 // Dimensions whose indices depend on a common axis, directly or through other
 // dimensions.
 struct DimsTogether {
   std::vector<size_t> dims;
-  AxisMask axes = 0;  // all that they depend on
+  AxisMask axes = 0;  // all axes that they depend on
 };
-// Groups the dimensions, given the axes that each depends on. An amount that is
-// a product over dimensions is summed up over all ranks group by group.
+// Groups the dimensions, given the axes that each depends on. A product over
+// dimensions can then be summed up over all ranks group by group.
 std::vector<DimsTogether> dims_together(std::span<const AxisMask> axes);
 
 }  // namespace dtensor

@@ -19,7 +19,7 @@ std::string first_box(const Region& region) {
   return text.empty() ? "the scalar" : text;
 }
 
-// The fields that do not depend on the pieces.
+// Makes a schedule with all fields that do not depend on the pieces.
 Schedule begin(const Region& wants, std::span<const Region> sources, int self) {
   Schedule s;
   s.self = self;

@@ -27,12 +27,14 @@ struct Piece {
 struct Schedule {
   int self = 0;      // this member's index in the group
   HeldRegion wants;  // the indices that it will hold
-  // The source of each member that some piece names; others may be empty.
+  // The indices that each member has. May be empty for a member that no piece
+  // names.
   std::vector<HeldRegion> has;
   std::vector<Piece> pieces;  // disjoint; together they are `wants`
-  // The pieces that other members take from this one, each with all members
-  // that take it, in the order of comes_first(). They are the takers' own
-  // pieces that name this member. Filled only for communicators that send.
+  // The pieces that other members take from this one, in the order of
+  // comes_first(). Each lists all members that take it, and is one of the
+  // pieces in their own schedules. Filled only for communicators that send data
+  // instead of reading it.
   std::vector<Piece> serves;
   int64_t held = 0;   // elements that this member holds
   int64_t terms = 1;  // the divisor of an average
@@ -47,9 +49,8 @@ struct Schedule {
 Schedule exchange_schedule(const Region& wants, std::span<const Region> sources,
                            int self, std::string_view where);
 
-// Each index comes from all members that have it; a piece that no member has
-// has an empty list of members. An average divides by the number of all
-// members.
+// Each index comes from all members that have it; the list is empty for a piece
+// that no member has. An average divides by the number of all members.
 Schedule reduce_schedule(const Region& wants, std::span<const Region> sources,
                          int self);
 
@@ -69,8 +70,8 @@ std::optional<std::vector<SourceBox>> source_boxes(const Schedule&);
 void serve_exchange(Schedule&, std::span<const Region> wants);
 void serve_reduction(Schedule&, std::span<const Region> wants);
 
-// add_served() appends to `serves` what `member` takes; sort_served() then
-// sorts and merges the pieces.
+// add_served() appends to `serves` the region that `member` takes;
+// sort_served() then sorts and merges the pieces.
 void add_served(Schedule&, const Region& taken, int member);
 void sort_served(Schedule&);
 

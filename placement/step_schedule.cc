@@ -58,11 +58,11 @@ class StepSchedule {
  private:
   Region in_memory(Region) const;
   int index_of(int64_t world_rank) const;  // in ranks_
-  // The number of the rank that gives the first term of one part of each
-  // dimension. Sets holder_.
+  // The number of the rank that gives the first term of a piece: of the product
+  // of the parts part[d] of every dimension d. Sets holder_.
   int64_t giver(const std::vector<size_t>& part);
   int64_t turn(const std::vector<size_t>& part, int64_t number) const;
-  // Cuts the wanted indices by their holders; each(d, add) calls add(list,
+  // Cuts the wanted indices by their holders; each(d, add) must call add(list,
   // offset) for every holder that may have some.
   template <class Each>
   void cut(const Region& wants, Each&& each);
@@ -85,14 +85,15 @@ class StepSchedule {
   const Region& panel_;
   const Sources sources_;
   std::span<const int64_t> ranks_;  // the members, between two meshes
-  // The axes of the source by their role. Split axes decide whose part it is. A
-  // reduction takes all coordinates on `terms_`. One copy on `choice_` is
-  // chosen. On `kept_` the receiver's own coordinate is taken: the destination
-  // is replicated there too, so each copy serves its own coordinate. The
-  // receivers of one index differ in `turns_`.
+  // The axes of the source by their role. The index that is wanted decides the
+  // coordinates on split axes. A reduction reads from all coordinates on
+  // `terms_`. On `choice_` there are copies, of which one is chosen. On `kept_`
+  // a receiver reads from its own coordinate: the destination is replicated
+  // there too, so each copy serves its own coordinate. The receivers of one
+  // index differ in `turns_`.
   AxisMask terms_ = 0, kept_ = 0;
   Digits choice_, turns_;
-  std::vector<SourceDim> dims_;  // as in memory
+  std::vector<SourceDim> dims_;  // by dimension of memory
   std::vector<int> holder_;      // by dimension, of the piece being made
 };
 
@@ -182,9 +183,9 @@ int64_t StepSchedule::giver(const std::vector<size_t>& part) {
   return number;
 }
 
-// The receiver's turn among all that ask the holders of the same part: by the
-// piece of the part that they want, then by their coordinates on `turns_`. One
-// of the latter may have the piece itself and ask nobody.
+// The receiver's turn among all receivers that ask the holders of the same
+// part: by the piece of the part that they want, then by their coordinates on
+// `turns_`. One of the receivers of a piece may have it and ask nobody.
 int64_t StepSchedule::turn(const std::vector<size_t>& part,
                            int64_t number) const {
   int64_t piece = 0;
@@ -211,7 +212,7 @@ int64_t StepSchedule::turn(const std::vector<size_t>& part,
   if (across_) return piece * n + mine;
   const int64_t first =
       turns_.value([&](int a) { return sources_.coordinate(number, a); });
-  bool itself = true;  // whether the receiver at `first` has it
+  bool itself = true;  // whether the receiver at `first` has the piece
   for (int a = 0; a < mesh_.num_axes(); ++a)
     if (from_.split_axes() & sources_.group & ~turns_.axes & bit(a))
       itself &= sources_.coordinate(number, a) == at_[a];

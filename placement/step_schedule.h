@@ -21,19 +21,20 @@ std::vector<int64_t> members(const Step&, int64_t world_rank);
 // members that the rank reads from, plus, for each dimension, the parts that
 // the group's axes cut it into.
 //
-// If several members have an index, the nearest by axis price serve it, since
-// the plan leaves more expensive axes out of step.axes. Of those left, the rank
-// itself comes first; else the receivers of one index take turns among its
-// holders, and start at different holders for different indices, so that all
-// send alike. In a reduction, each term comes from one member, and the
-// schedule's `terms` is the number of parts that the step combines. (sum,
-// count) pairs have one more, leading dimension of 2, also in the panel. Throws
-// Error if the step does not send or the rank takes no part.
+// If several members have an index, those across the cheapest axes serve it,
+// since the plan leaves more expensive axes out of step.axes. Of these members,
+// the rank itself comes first. Otherwise the receivers of one index take turns
+// among its holders, and start at different holders for different indices, so
+// that all holders send about equally much. In a reduction, each term comes
+// from one member, and the schedule's `terms` is the number of parts that the
+// step combines. (sum, count) pairs have one more, leading dimension of 2, also
+// in the panel. Throws Error if the step does not send or the rank takes no
+// part.
 Schedule schedule(const Step&, int64_t world_rank, const Region& panel = {});
 
-// Fills `serves` of that schedule, and the rank's own entry of `has`. Takes
-// time proportional to the members of the group and to what they take, not to
-// all that they ask for.
+// Fills `serves` of a schedule that schedule() made, and the rank's own entry
+// of `has`. Takes time proportional to the number of members and to the pieces
+// that they take from this rank, not to all pieces that they want.
 void serve(Schedule&, const Step&, int64_t world_rank,
            const Region& panel = {});
 
