@@ -11,7 +11,8 @@ namespace dtensor {
 namespace {
 
 // The Dim of factor f in an input. It is whole if the input lacks f, or if f is
-// in a dimension of several factors that is not split factor by factor.
+// in a dimension of several factors whose Dim is no product of Dims of these
+// factors.
 Dim dim_on(const BoundRule& rule, const Spec* spec, size_t input, int f) {
   const Rule::Term& term = rule.rule().inputs()[input];
   for (size_t d = 0; d < term.size(); ++d) {

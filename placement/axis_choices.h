@@ -32,7 +32,7 @@ enum class Reach : uint8_t {
 // partials of a note's inputs pass, or does neither.
 struct AxisChoice {
   FactorList factors;            // the factors that the axis splits
-  int note = -1;                 // its inputs' partials pass; -1: none
+  int note = -1;                 // the note whose partials pass; -1: none
   ReduceOp op = ReduceOp::kSum;  // the reduction of these partials
   Reach reach = Reach::kMoved;   // the first value that allows this choice
 };

@@ -20,7 +20,8 @@
 
 namespace dtensor {
 
-// The limit of each cache. Nearly all caches exist once per rank or thread.
+// The limits of the caches' weights: bytes, entries, or pieces of schedules.
+// Nearly all caches exist once per rank or thread.
 namespace cache_limit {
 inline constexpr size_t kPlanBytes = size_t{4} << 20;  // plans of one tensor
 inline constexpr size_t kListPlanBytes = size_t{2} << 20;  // plans of several
@@ -51,8 +52,8 @@ class BoundedCache {
   BoundedCache(std::string_view name, size_t limit)
       : name_(name), limit_(limit) {}
 
-  // Null on a miss. The value stays at its address at least until entries that
-  // weigh half of the limit have been inserted.
+  // Returns null on a miss. The value stays at its address at least until
+  // entries that weigh half of the limit have been inserted.
   template <class K>
   Value* find(const K& key) {
     if (auto it = newer_.map.find(key); it != newer_.map.end()) {

@@ -19,8 +19,8 @@ struct Candidate {
   // the largest share of them that one rank computes. 0 points for a view.
   double points = 0, share = 1;
   // Picoseconds of anything else that this candidate costs: messages that the
-  // operator itself sends, as far as its work does not hide them, and later
-  // moves.
+  // operator itself sends, as far as its work does not hide them, and moves
+  // that will follow.
   int64_t other_ps = 0;
 };
 

@@ -82,8 +82,8 @@ enum class Basis : uint8_t {
   kPrice,         // it is the cheapest
   kForwardPrice,  // it is the cheapest, and no gradient follows: see choose()
   kGiven,  // the caller gave it: a gradient takes the choice of its forward
-  kWay     // it is the cheapest for the one of several algorithms that was
-           // chosen before
+  kWay     // it is the cheapest for one of the operator's algorithms, which
+           // was chosen first
 };
 
 struct Choice {

@@ -69,9 +69,9 @@ Holders holders_of(const Dim&, const Mesh&);
 Holders times(Holders outer, const Holders& inner);
 
 // Cuts h into an outer dimension of h.size / inner indices and an inner one of
-// `inner`; nullopt if h is not their product. A constant function goes to the
-// outer dimension, if that has more than one index. REQUIRES: inner divides
-// h.size.
+// `inner` indices; nullopt if h is not their product. A constant function goes
+// to the outer dimension, if that has more than one index. REQUIRES: inner
+// divides h.size.
 std::optional<std::pair<Holders, Holders>> cut(const Holders& h, int64_t inner);
 
 // The inner size at which to cut h into a product whose inner dimension is not

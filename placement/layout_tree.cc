@@ -264,7 +264,8 @@ std::optional<Dim> simple_product(const Dim& d, const Mesh& mesh) {
   if (!leaf) return Dim(d.size());
   Split s = leaf->split().canonical(mesh, leaf->size());
   if (s.whole()) return Dim(d.size());
-  // With an empty part, the periods of all axes may be shorter than the leaf.
+  // With an empty part, the periods of all axes may be shorter than the leaf,
+  // so that the canonical tree may have other factors.
   if (!no_part_empty(s, mesh, leaf->size())) return std::nullopt;
   int64_t n = leaf->size() * after;
   if (after > 1 && s.points()) {

@@ -25,7 +25,7 @@ LinkCost link(double us, double gbytes_per_s) {
 // The prices of collectives among the ranks that differ only in `axes`.
 AxisCost group_cost(const Mesh& mesh, AxisMask axes) {
   // Only the first group is looked at. If groups lie differently on the nodes,
-  // others may cost more or less.
+  // the other groups may cost more or less.
   std::set<int64_t> nodes;
   const std::vector<int64_t> ranks = mesh.group(axes, Coord{});
   for (int64_t r : ranks) nodes.insert(mesh.world_rank(r) / kPerNode);

@@ -111,7 +111,7 @@ bool nothing_between(std::span<const Step> steps) {
 bool makes_memory(const Step& s) {
   if (s.kind == StepKind::kSlice) return false;
   if (s.kind != StepKind::kFill) return true;
-  // Filling an average changes no value.
+  // A fill for an average changes no value, so it needs no memory.
   if (s.from->components() != s.to->components()) return true;
   for (const Partial& p : s.to->layout().partials)
     if (s.from->layout().partial_on(p.axis) != p.op && p.op != ReduceOp::kAvg)

@@ -9,7 +9,7 @@ namespace {
 
 constexpr size_t kLanes = 4;
 // On meshes of more than kAll ranks, lack() looks at some ranks only, unless
-// the result must be exact; on more than kMost ranks, even then.
+// the result must be exact. On more than kMost ranks, it always does.
 constexpr int64_t kAll = 64;
 constexpr int64_t kMost = int64_t{1} << 20;
 
@@ -209,8 +209,8 @@ Dim Route::dim(int d, int i) const {
 bool Route::merges(int d, int a, int b) const {
   const Cut &x = cut(d, a), &y = cut(d, b);
   if (!some_part_empty_ || x.tree || y.tree || (y.axes & ~x.axes)) return false;
-  // Both cover the dimension once, so it is enough that no part of a reaches
-  // beyond the part of b that it belongs to.
+  // Both cuts cover the dimension once, so it is enough that no part of a
+  // reaches beyond the part of b that it belongs to.
   bool inside = true;
   sweep(mesh_, x.axes, mesh_.num_ranks(), [&](const Coord& c) {
     int64_t i = x.part_of(c), j = y.part_of(c);

@@ -322,12 +322,12 @@ class Search {
       const Cut& x = route_.cut(d, n.cuts[static_cast<size_t>(d)]);
       const Cut& y = route_.cut(d, goal[static_cast<size_t>(d)]);
       if (!(x.axes & bit(a)) || x.tree) continue;
-      if (y.axes & bit(a)) return 0;  // it may cut the same indices
+      if (y.axes & bit(a)) return 0;  // axis a may cut x and y alike
       int64_t n_d = from_->shape()[d];
       if (n_d == 0) return 0;
-      // The ranks of one coordinate hold at most this share of the dimension.
-      // The part that they want is cut along another dimension or by other
-      // axes, so they lack the rest of it.
+      // The ranks with one coordinate on axis a hold at most this share of the
+      // dimension. The part that they want is cut along another dimension or by
+      // other axes, so they lack the rest of it.
       return 1 - std::min(1.0, static_cast<double>(x.largest * x.parts) / size /
                                    static_cast<double>(n_d));
     }
