@@ -11,14 +11,14 @@
 namespace dtensor {
 namespace {
 
-// The message of the exception that work() threw; empty if it threw none.
+// Calls work(). Returns the message of its exception, or "" if it threw none.
 std::string error_of(std::string_view op, int64_t rank,
                      const std::function<void()>& work) {
   try {
     work();
     return {};
   } catch (const PeerFailed&) {
-    throw;  // work() did communicate, and a peer has failed
+    throw;  // work() communicated after all, and a peer has failed
   } catch (const Error& e) {
     return e.what();
   } catch (const std::exception& e) {

@@ -26,8 +26,9 @@ namespace {
 
 constexpr int64_t kAlignment = 64;
 
-// Classes are the multiples of 64 up to 512, then eight per power of two: a
-// block is at most an eighth larger than what was asked for.
+// The size classes are the multiples of 64 bytes up to 512, then eight steps
+// per power of two. A block above 512 bytes is at most an eighth larger than
+// the request.
 struct SizeClass {
   size_t index;
   int64_t bytes;
@@ -39,7 +40,7 @@ SizeClass size_class(int64_t bytes) {
     const uint64_t i = (n + kAlignment - 1) / kAlignment;
     return {i - 1, static_cast<int64_t>(i * kAlignment)};
   }
-  // n - 1 is in [2^k, 2^(k+1)), cut into eight steps.
+  // n - 1 is in [2^k, 2^(k+1)), which has eight steps.
   const int k = std::bit_width(n - 1) - 1;
   const uint64_t step = uint64_t{1} << (k - 3);
   const uint64_t eighth = (n - 1) / step + 1;  // 9..16
@@ -47,9 +48,9 @@ SizeClass size_class(int64_t bytes) {
           static_cast<int64_t>(eighth * step)};
 }
 
-// A rank's two threads seldom allocate at once, and then for a few
-// instructions; an uncontended std::mutex takes two atomic operations instead
-// of one.
+// A rank's two threads seldom allocate at the same time, and usually hold the
+// lock for a few instructions. Without contention, this lock takes one atomic
+// read-modify-write; a std::mutex takes two.
 class SpinLock {
  public:
   void lock() {
@@ -113,7 +114,7 @@ class CachingAllocator final
     if (!block) return;
     const SizeClass c = size_class(bytes);
     if (!arenas_.empty() && keep(block, last, c)) return;
-    // (A block of a graph that has been destroyed is not counted there.)
+    // `blocks` does not count a block that is left from a destroyed graph.
     size_t& blocks = class_of(pool(pools_, from), c).blocks;
     if (blocks > 0) --blocks;
     unpoison(block, c.bytes);
@@ -141,7 +142,7 @@ class CachingAllocator final
     std::lock_guard lock(mutex_);
     DT_CHECK(!capturing_, "cuda graph",
              "this rank is already capturing one; end that capture first");
-    // The graph's blocks then reuse the memory of the steps before.
+    // Return cached blocks to the device, so that the graph can reuse them.
     drop_cache();
     if (!source_) source_ = device_.open_stream();
     arenas_.push_back(std::make_unique<Arena>());
@@ -161,7 +162,8 @@ class CachingAllocator final
   }
 
  private:
-  // The size of an address space; size_class() overflows only far beyond it.
+  // The largest request: the size of an address space. size_class() overflows
+  // only for far larger ones.
   static constexpr int64_t kMost = int64_t{1} << 47;
 
   struct Class {
@@ -169,14 +171,15 @@ class CachingAllocator final
     size_t blocks = 0;  // cached or handed out
     int64_t bytes = 0;  // of one block
   };
-  // Blocks are reused on the stream that released them only: its later work
-  // runs behind the work that may still use them.
+  // The blocks of one stream. A released block is reused only on the stream
+  // that released it: later work of that stream runs after the work that may
+  // still use the block.
   struct Pool {
     Stream stream;
     std::vector<Class> classes;
   };
 
-  // The memory of one graph.
+  // The memory of one CUDA graph, see begin_capture().
   struct Arena {
     struct Block {
       SizeClass size;
@@ -196,8 +199,8 @@ class CachingAllocator final
       return block;
     }
     make_room(mine);
-    // On a stream that is not captured: a captured one would make the memory
-    // part of the graph.
+    // Allocate on a stream that is not captured: on a captured one, the memory
+    // would become part of the graph.
     block = device_.allocate(c.bytes, *source_);
     if (!block) return nullptr;
     ++mine.blocks;
@@ -205,7 +208,8 @@ class CachingAllocator final
     return block;
   }
 
-  // Keeps a released block that a graph may still use; false if none does.
+  // Keeps a released block that a graph may still use. Returns false if no
+  // graph may use it.
   bool keep(void* block, Stream stream, SizeClass c) {
     for (const auto& arena : arenas_) {
       const auto it = arena->blocks.find(block);
@@ -231,8 +235,9 @@ class CachingAllocator final
     std::erase_if(arenas_, [&](const auto& a) { return a.get() == arena; });
   }
 
-  // Makes the address sanitizer report accesses to free blocks. Not on devices
-  // whose work runs later: work enqueued before the release may access them.
+  // Makes AddressSanitizer report accesses to a free block. Does nothing on a
+  // device whose work runs later: work that was enqueued before the release may
+  // still access the block.
   void poison(void* block, int64_t bytes) {
     if (at_once_) ASAN_POISON_MEMORY_REGION(block, static_cast<size_t>(bytes));
   }
@@ -252,7 +257,8 @@ class CachingAllocator final
     pool.classes[c.index].bytes = c.bytes;
     return pool.classes[c.index];
   }
-  // release() must not fail, so the room to keep a block is made ahead of it.
+  // Makes room in `cached` for every block of the class. Called for each new
+  // block, because release() must not fail.
   static void make_room(Class& c) {
     if (c.blocks + 1 > c.cached.capacity()) c.cached.reserve(2 * c.blocks + 4);
   }
@@ -260,7 +266,7 @@ class CachingAllocator final
     class_of(pool, c).cached.push_back(block);
   }
 
-  // A cached or new block of the class; null when out of memory.
+  // Returns a cached or a new block of the class, or null if out of memory.
   void* take(Pool& from, SizeClass c) {
     Class& mine = class_of(from, c);
     if (!mine.cached.empty()) {
@@ -277,7 +283,7 @@ class CachingAllocator final
     }
     if (!block) return nullptr;
     ++mine.blocks;
-    // The part beyond the request stays poisoned.
+    // allocate() unpoisons the requested bytes; the rest stays poisoned.
     poison(block, c.bytes);
     return block;
   }
@@ -353,7 +359,7 @@ class CachingAllocator final
   std::vector<std::unique_ptr<Arena>> arenas_;  // of the existing graphs
   Arena* capturing_ = nullptr;
   bool unused_only_ = false;
-  std::optional<Stream> source_;  // on which their memory is allocated
+  std::optional<Stream> source_;  // allocates the memory of graphs
 };
 
 }  // namespace

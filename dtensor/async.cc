@@ -38,8 +38,8 @@ class Progress final : public StorageReader {
     });
   }
 
-  // Called by the worker when it has enqueued all work, which is done at
-  // `made`.
+  // Called by the worker when it has enqueued all work. The device has done
+  // that work when it passes `made`.
   void given(const Event& made) {
     std::lock_guard lock(mutex_);
     if (waited_for_) backend_->set_idle(rank_, 0, false);
@@ -47,16 +47,16 @@ class Progress final : public StorageReader {
     done_ = true;
     came_.notify_all();
   }
-  // Called by the worker later: drops tensors that have been read. Returns
-  // false if the device may still be reading.
+  // Called by the worker after given(). Drops the tensors if the device has
+  // read them. Returns false if the device may still be reading.
   bool let_go() {
     std::lock_guard lock(mutex_);
     if (device_.passed(made_)) read_.clear();
     return read_.empty();
   }
 
-  // The host waits until all work is enqueued, and the rank's stream until the
-  // device is done with it.
+  // Makes the host wait until the worker has enqueued all work, and the rank's
+  // stream until the device has done that work.
   void finish() override {
     std::unique_lock lock(mutex_);
     if (!done_) {
@@ -81,9 +81,11 @@ class Progress final : public StorageReader {
   std::mutex mutex_;
   std::condition_variable came_;
   bool done_ = false, waited_for_ = false;
-  bool ordered_ = false;  // the rank's stream is behind made_
+  bool ordered_ = false;  // stream_ already waits for made_
   Event made_;
-  std::vector<Tensor> read_;  // only the worker uses it before done_ is set
+  // Used without mutex_ until done_ is set: by the main thread until it hands
+  // the moves to the worker, then by the worker.
+  std::vector<Tensor> read_;
 };
 
 // Moves that are carried out together.
@@ -106,8 +108,8 @@ class AsyncMoves {
         results_(moves.size()),
         versions_(moves.size()) {}
 
-  // Called by the worker. Its stream may still be busy with the moves after the
-  // call has returned. Returns false if they failed.
+  // Called by the worker, whose stream may still be busy with the moves when
+  // this returns. Returns false if the moves failed.
   bool carry_out(RankContext& ctx) {
     std::exception_ptr error;
     Event made;
@@ -124,8 +126,8 @@ class AsyncMoves {
       Scoped<bool> record(ctx.record, record_);
       Scoped<MemoryKind> kind(ctx.memory_kind, kind_);
       ctx.device->wait(ctx.stream, ready_);
-      // Parts that nobody else holds are freed once they have been sent, behind
-      // the work of this stream.
+      // Parts that nobody else holds are freed once they have been sent. Only
+      // later work of this stream may then reuse their memory.
       for (const Tensor& t : parts_)
         if (t.defined() && !progress_->holds(t))
           t.storage()->move_to(ctx.stream);
@@ -159,8 +161,9 @@ class AsyncMoves {
     return error == nullptr;
   }
 
-  // Returns result i and drops it here, so that the caller alone keeps it
-  // alive. With `keep` it stays, since a later move may begin with it.
+  // Waits for result i and returns it. Keeps no reference to it, so that the
+  // caller alone keeps the result alive. With `keep`, the reference stays,
+  // because a later move may begin with the result.
   Tensor wait(size_t i, bool keep) {
     RankContext& ctx = RankContext::current();
     {
@@ -168,7 +171,8 @@ class AsyncMoves {
       const TraceSpan span(ctx, "wait for redistribute_async");
       progress_->finish();
     }
-    // The worker numbered its collectives from its own counter.
+    // The worker has its own counter of collectives. Renumber the collectives
+    // by the counter of this thread.
     std::map<int64_t, int64_t> numbers;
     for (CommEvent& e : events_) {
       int64_t& number = numbers[e.collective];
@@ -191,7 +195,7 @@ class AsyncMoves {
   const std::shared_ptr<Progress>& progress() const { return progress_; }
   // Sets the reader of the result. REQUIRES: this is a single move.
   void set_reader(const std::shared_ptr<StorageReader>& r) { reader_ = r; }
-  // An error that no wait() has reported.
+  // The error of the moves, unless a wait() has thrown it.
   std::exception_ptr unseen_error() const { return seen_ ? nullptr : error_; }
 
  private:
@@ -209,7 +213,8 @@ class AsyncMoves {
   std::weak_ptr<StorageReader> reader_;
   bool seen_ = false;
 
-  // Not written after Progress::given().
+  // Written by the worker before Progress::given(). Afterwards only the main
+  // thread changes them, in wait().
   std::vector<Tensor> results_;
   std::vector<uint64_t> versions_;
   std::exception_ptr error_;
@@ -227,7 +232,7 @@ class AsyncPart final : public Pending {
     return result_;
   }
   uint64_t version() const override { return of_->version(which_); }
-  // The move that makes it; null if that makes other results, too.
+  // The move that makes this part if it was begun with `continues`; else null.
   std::shared_ptr<AsyncMoves> its_move() const {
     return alone_ ? of_ : nullptr;
   }
@@ -235,7 +240,7 @@ class AsyncPart final : public Pending {
  private:
   const std::shared_ptr<AsyncMoves> of_;
   const size_t which_;
-  const bool alone_;  // the only result; later moves may begin with it
+  const bool alone_;  // BeginOptions::continues: later moves may begin with it
   bool came_ = false;
   Tensor result_;
 };
@@ -245,9 +250,10 @@ class Worker final : public RankContext::Memory {
     std::shared_ptr<AsyncMoves> moves;
     std::shared_ptr<Progress> progress;
   };
-  // List nodes are spliced from queue to queue: the thread allocates none.
+  // A list, so that the thread can splice tasks from queue to queue without
+  // allocating nodes.
   using Queue = std::list<Task>;
-  // A queued move holds a few KB and the parts that it reads.
+  // The longest queue. A queued move holds a few KB and the parts it reads.
   static constexpr size_t kMostAhead = 256;
 
  public:
@@ -311,7 +317,8 @@ class Worker final : public RankContext::Memory {
     }
     more_.notify_one();
     thread_.join();
-    // The rank's stream waits for them, since it may reuse their memory.
+    // Make the rank's stream wait for these tasks, because its later work may
+    // reuse the memory that they read.
     for (const Queue* tasks : {&reading_, &failed_})
       for (const Task& task : *tasks) try {
           task.progress->finish();
@@ -342,7 +349,7 @@ class Worker final : public RankContext::Memory {
       } else {
         failed_.splice(failed_.end(), one);
       }
-      // The device finishes them in order.
+      // The device finishes the tasks in this order.
       while (!reading_.empty() && reading_.front().progress->let_go())
         reading_.pop_front();
     }
@@ -374,8 +381,8 @@ std::vector<std::shared_ptr<Pending>> begin_moves(RankContext& ctx,
   const auto* moving = dynamic_cast<const AsyncPart*>(o.after.get());
   const auto source = moving ? moving->its_move() : nullptr;
   if (o.after && !source) parts[0] = o.after->wait();
-  // Decided now: the other holders may drop their handles before the worker
-  // gets here.
+  // Find the parts that must not be overwritten. Do it now, because their other
+  // holders may drop them before the worker carries out the moves.
   std::vector<Tensor> read;
   for (const Tensor& t : parts)
     if (t.defined() && (!o.consume || t.storage().use_count() > 1))
@@ -384,7 +391,7 @@ std::vector<std::shared_ptr<Pending>> begin_moves(RankContext& ctx,
                                            o.consume, source);
   for (const Tensor& t : read) made->progress()->hold(t);
   worker(ctx).add(made);
-  // Set only after the worker has the moves: whoever writes to the storage
+  // Set the readers only after the worker has the moves: a write to a storage
   // waits for its reader, and only the worker ends the reading.
   if (source) source->set_reader(made->progress());
   for (const Tensor& t : read) t.storage()->set_reader(made->progress());

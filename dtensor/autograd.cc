@@ -21,11 +21,13 @@ class LeafNode : public Node {
   std::string_view name() const override { return "leaf"; }
 };
 
-// One backward pass; has two parts if some inputs may come later.
+// One backward pass. It has two parts if the cotangents of some inputs may be
+// computed later (SplitBackward).
 class Backward {
  public:
   using Add = SplitBackward::Add;
-  // rest() completes the inputs from number `later` on.
+  // Does the first part. rest() completes the cotangents of the inputs from
+  // index `later` on.
   Backward(std::span<const DistTensor> outputs,
            std::span<const DistTensor> cotangents,
            std::span<const DistTensor> inputs, const BackwardOptions& options,
@@ -65,9 +67,11 @@ class Backward {
     run();
   }
 
-  // The cotangents of inputs lo to hi - 1; empty if the caller got them before.
+  // Returns the cotangents of inputs lo to hi - 1. Returns an empty list if
+  // options_.complete gives them to the caller.
   std::vector<DistTensor> result(size_t lo, size_t hi) {
-    // Those of outputs, or to which some nodes contributed nothing.
+    // These inputs are outputs themselves, or some nodes contributed nothing to
+    // them.
     for (size_t i = lo; i < hi; ++i)
       if (awaited_[i] >= 0) completed(i);
     std::vector<DistTensor> result;
@@ -83,22 +87,23 @@ class Backward {
   size_t inputs() const { return wanted_.size(); }
 
  private:
-  // Which wanted inputs a node leads to: none, several, or only number n - 1.
+  // Values of Visit::leads, which says to which of the wanted inputs a node
+  // leads: none, several, or (n > 0) only input n - 1.
   static constexpr int64_t kNone = 0, kSeveral = -1;
   static int64_t both(int64_t a, int64_t b) {
     return a == b || b == kNone ? a : a == kNone ? b : kSeveral;
   }
-  // A node of the graph behind the outputs.
+  // A node that the outputs depend on.
   struct Visit {
     Node* node;
     uint64_t sequence;  // of the node, which may be gone after first()
-    bool wanted, ends;  // an input; a node at which the pass ends
+    bool wanted, ends;  // is the node of an input; ends the pass
     size_t slot;        // of its first output's cotangent in slots_
     int64_t leads = kNone;
     std::shared_ptr<Node> due = nullptr;  // the node, once it has a cotangent
   };
-  // The work at one node that rest() has to do. (A vector<bool> does not
-  // convert to a span of bool.)
+  // The work at one node that rest() has to do. (Needed is not a vector<bool>,
+  // because that does not convert to a span of bool.)
   using Needed = std::unique_ptr<bool[]>;
   struct Put {
     std::shared_ptr<Node> node;
@@ -110,8 +115,7 @@ class Backward {
     return splits_ && leads > static_cast<int64_t>(later_);
   }
 
-  // Finds the nodes behind the outputs, the latest first, and how many
-  // cotangents each wanted input will get.
+  // Fills visits_ with the nodes that the outputs depend on, the latest first.
   void explore(std::span<const DistTensor> outputs) {
     std::pmr::vector<Node*> open(&arena_);  // a heap
     const auto earlier = [](const Node* a, const Node* b) {
@@ -142,7 +146,9 @@ class Backward {
     slots_.resize(slots);
   }
 
-  // From the earliest node on, so that a node's inputs come before it.
+  // Sets `leads` of each visit, and counts the cotangents that each wanted
+  // input will get. Begins with the earliest node, so that the nodes of a
+  // node's inputs come before the node itself.
   void find_leads() {
     for (size_t k = visits_.size(); k-- > 0;) {
       Visit& v = visits_[k];
@@ -160,7 +166,7 @@ class Backward {
     }
   }
 
-  // The latest node that has a cotangent comes first.
+  // Passes through the nodes that have a cotangent, the latest first.
   void run() {
     for (Visit& v : visits_)
       if (const std::shared_ptr<Node> node = std::exchange(v.due, nullptr);
@@ -168,7 +174,7 @@ class Backward {
         pass(v, node);
   }
 
-  // Null if the outputs do not depend on it.
+  // The visit of the edge's node; null if no output depends on that node.
   Visit* visit(const Node::Edge& e) {
     const auto it = std::lower_bound(
         visits_.begin(), visits_.end(), e.node->sequence,
@@ -225,7 +231,8 @@ class Backward {
       for (DistTensor& c : cotangents) c = {};
   }
 
-  // `last`: the node is not needed again. `keep`: the cotangents are.
+  // Calls the node's backward() and delivers its results. `last`: the pass does
+  // not need the node again. `keep`: the pass still needs `cotangents`.
   void go_back(Node& n, std::span<DistTensor> cotangents, const bool* needed,
                bool last, bool keep = false) {
     std::pmr::vector<DistTensor> back(n.inputs.size(), &arena_);
@@ -260,9 +267,10 @@ class Backward {
   const Add add_;
   InlineMemory<1024> arena_;  // for the lists of a small graph
   std::pmr::vector<Node::Edge> wanted_{&arena_};  // of the inputs
-  // The sequence numbers of their nodes, ascending.
+  // The sequence numbers of the inputs' nodes, ascending.
   std::pmr::vector<uint64_t> wanted_sequences_{&arena_};
-  // Cotangents to come, by input; -1: the caller has the sum.
+  // By input: how many cotangents are still to come; -1: the sum is complete
+  // and was given to the caller.
   std::pmr::vector<int64_t> awaited_;
   std::pmr::vector<Visit> visits_{&arena_};      // the latest node first
   std::pmr::vector<DistTensor> slots_{&arena_};  // cotangents that arrived
@@ -273,7 +281,7 @@ class Backward {
   std::vector<Put> put_off_;  // in the order of the pass
 };
 
-// The rank's state while a pass runs.
+// Sets the rank's state (scopes, phase, trace) while a pass runs.
 class Passing {
  public:
   Passing(RankContext& ctx, bool create_graph)
@@ -299,8 +307,8 @@ Node::Node(bool leaf) {
 
 Node::~Node() {
   // Destroying a long chain recursively would exhaust the stack. This loop
-  // destroys the nodes that only this one holds, as a list that needs no extra
-  // memory.
+  // destroys the nodes that nothing else holds. It links them into a list by
+  // their next_, which needs no extra memory.
   std::shared_ptr<Node> pending;
   auto take = [&](Node& n) {
     for (Edge& e : n.inputs) {

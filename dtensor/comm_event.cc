@@ -13,19 +13,20 @@
 namespace dtensor {
 namespace {
 
-// The records of this thread that exist, without that of a whole run.
+// The number of CommRecords that exist on this thread. (RunOptions::record,
+// which records a whole run, makes no CommRecord.)
 thread_local int records = 0;
 
-// Leaves one event for each mesh, axes, kind, operator and phase, in the order
-// in which they began, with the sums of their bytes. `times` then counts the
-// collectives, so that the totals of tables (program/comm_table.h) stay the
-// same.
+// Replaces the events with the same mesh, axes, kind, operator and phase by one
+// event with the sums of their bytes, in the order of first appearance. `times`
+// then counts the collectives, so that the totals of tables (comm_table.h) stay
+// the same.
 void sum_up(std::vector<CommEvent>& events) {
   std::vector<CommEvent> sums;
   std::map<std::tuple<uint64_t, AxisMask, StepKind, std::string, std::string>,
            size_t>
       places;
-  std::set<std::pair<size_t, int64_t>> counted;  // collectives
+  std::set<std::pair<size_t, int64_t>> counted;  // (place, collective)
   for (CommEvent& e : events) {
     const auto [at, is_new] = places.try_emplace(
         {e.mesh.hash(), e.axes, e.kind, e.op, e.phase}, sums.size());
@@ -64,8 +65,8 @@ CommRecord::~CommRecord() {
   context_.record = outer_;
   --records;
   if (!outer_) context_.events.clear();
-  // A run that records from the beginning, as with --json, may be long, and
-  // needs sums alone: nobody else looks at its events. (An OpRecorder does.)
+  // A run that records from the beginning, as with --json, may be long. It
+  // needs only sums of its events, unless an OpRecorder looks at them.
   if (outer_ && records == 0 && !context_.recorder) sum_up(context_.events);
 }
 

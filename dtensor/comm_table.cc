@@ -55,7 +55,7 @@ CommRow empty_row(const RowKey& key) {
 // Sums up the events of one rank.
 std::map<RowKey, CommRow> sums(std::span<const CommEvent> events) {
   std::map<RowKey, CommRow> rows;
-  std::set<std::pair<const CommRow*, int64_t>> counted;  // and collectives
+  std::set<std::pair<const CommRow*, int64_t>> counted;  // (row, collective)
   for (const CommEvent& e : events) {
     const RowKey key = row_of(e);
     CommRow& row = rows.try_emplace(key, empty_row(key)).first->second;
@@ -79,7 +79,7 @@ void raise(CommRow& most, const CommRow& r) {
   most.counted = std::max(most.counted, r.counted);
 }
 
-// The largest totals over all rows, of any rank.
+// The totals over all rows: each number is the largest of any rank.
 CommRow most_of_all(std::span<const CommEvent> merged) {
   CommRow most;
   for (const std::vector<CommEvent>& list : events_by_rank(merged)) {
@@ -96,8 +96,8 @@ std::vector<CommEvent> merge_events(std::span<const CommEvent> mine) {
   std::vector<std::vector<CommEvent>> ranks;
   const RankContext& context = RankContext::current();
   if (context.dry_run || context.world_size == 1) {
-    // No other rank has to read them. As after a message, they name no
-    // execution, so that the list keeps none alive.
+    // No messages are needed. Like events that came in a message, these name no
+    // execution, so that the list keeps no execution alive.
     ranks.emplace_back(mine.begin(), mine.end());
     for (CommEvent& e : ranks[0]) e.execution = nullptr, e.place = 0;
     return merge_events(ranks);
@@ -116,7 +116,8 @@ std::vector<CommEvent> merge_events(
   int64_t collectives = 0;
   for (const std::vector<CommEvent>& events : ranks) {
     std::map<Sort, size_t> seen;
-    std::map<int64_t, int64_t> numbers;  // from the rank's to the merged ones
+    // From this rank's numbers of collectives to those in `merged`.
+    std::map<int64_t, int64_t> numbers;
     const auto add = [&](const CommEvent& e) {
       merged.push_back(e);
       if (!e.collective) return;

@@ -36,7 +36,8 @@ struct Kept : RankContext::Memory {
     while (!checks.empty()) run(Mesh(checks.front().mesh), Tensor());
   }
 
-  // Makes and drops the checks of the mesh. Returns the values of `also`.
+  // Makes the checks of the mesh and removes them. Returns the values of
+  // `also`, or none if it is undefined.
   std::vector<double> run(const Mesh& mesh, const Tensor& also) {
     std::vector<DataCheck> mine;
     for (auto it = checks.begin(); it != checks.end();)
@@ -59,7 +60,8 @@ struct Kept : RankContext::Memory {
     return values;
   }
 
-  // Copies all findings, behind the bits of `also`, to the host in one wait.
+  // Copies the bits of `also` (as f64), then all findings, to the host. Waits
+  // for the device only once.
   static std::vector<int64_t> read(const std::vector<DataCheck>& checks,
                                    const Tensor& also) {
     int64_t n = also.defined() ? also.numel() : 0;
@@ -83,7 +85,8 @@ struct Kept : RankContext::Memory {
   std::vector<DataCheck> checks;
 };
 
-// Calls fn(offset in elements) for evenly spaced elements, in row-major order.
+// Calls fn(offset in elements) for up to 64 evenly spaced elements, in
+// row-major order.
 template <class Fn>
 void each_sampled(const Tensor& t, Fn&& fn) {
   constexpr int64_t kMost = 64;
@@ -110,7 +113,8 @@ void check(RankContext& context, DataCheck check) {
   if (!context.checks) context.checks = std::make_unique<Kept>(context);
   auto& kept = static_cast<Kept&>(*context.checks).checks;
   if (!context.capture) return kept.push_back(std::move(check));
-  // A captured check is judged after each replay.
+  // Keep the check before each replay, unless it is kept already. The next
+  // item() then judges what the replay finds.
   context.capture->before_replay([&kept, check = std::move(check)] {
     for (const DataCheck& c : kept)
       if (c.found.data() == check.found.data()) return;
