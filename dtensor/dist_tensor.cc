@@ -66,7 +66,7 @@ struct SameText {
 const Spec* Placements::applied_to(const Spec* x) const {
   if (text_.empty()) return x->with(resolve(x->mesh(), x->shape()));
   struct Known {
-    SpecRef from, to;  // the key's spec lives as long as the entry
+    SpecRef from, to;  // `from` keeps the key's spec alive
   };
   using Key = std::pair<const Spec*, std::string>;
   thread_local BoundedCache<Key, Known, TextHash, SameText> known(

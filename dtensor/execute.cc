@@ -22,8 +22,8 @@ void divide_pairs(const Tensor& pairs, const Tensor& out) {
                       out.mutable_data(), sum.data(), count.data());
 }
 
-// Component i of pairs (0: sums, 1: counts); the tensor itself if it has no
-// pairs.
+// Returns component i of a tensor of (sum, count) pairs (0: the sums, 1: the
+// counts), or the tensor itself if it has no pairs.
 Tensor component(const Tensor& t, int64_t i, bool pairs) {
   if (!pairs) return t;
   Shape shape = t.shape();
@@ -47,7 +47,7 @@ bool reduced_where_it_lies(const Action& a, const Tensor& now) {
 struct Lists {
   std::vector<Moving> moving;
   std::vector<Tensor> outs;      // of a round's actions
-  std::vector<int64_t> counted;  // by collective and tensor
+  std::vector<int64_t> counted;  // bytes, by index in sent()
   std::vector<Transfer> transfers;
   std::vector<Buffer> buffers;
 };
@@ -62,7 +62,8 @@ class Run {
     lists_.counted.assign(e.sent().size(), 0);
   }
   ~Run() {
-    // Keep the lists, but no tensors, also after an error.
+    // Keep the lists for the next run, but release their tensors, even after an
+    // error.
     lists_.moving.clear();
     lists_.outs.clear();
     kept = std::move(lists_);
@@ -74,7 +75,8 @@ class Run {
                     const Communicator::ReadSources& read);
 
  private:
-  // Makes communicate() call read() with the sources of one tensor.
+  // Makes communicate() call read() with the sources of one tensor, instead of
+  // gathering that tensor.
   struct InPlace {
     size_t tensor;
     std::function<void(Communicator::Sources)> read;
@@ -90,7 +92,8 @@ class Run {
   Lists lists_;
 };
 
-// Returns the memory that the action writes to, after preparing its contents.
+// Carries out a local action; prepares the memory of a collective. Returns the
+// memory that the action writes to.
 Tensor Run::make(const Action& a, Moving& m, bool consume) {
   using Do = Action::Do;
   if (a.what == Do::kView) return window(m.now, a.has, a.wants);
@@ -283,7 +286,7 @@ void Run::record() {
   ctx.collectives += e_.collectives();
 }
 
-// Whether the execution is a single all-gather of whole parts.
+// Whether the execution is a single all-gather that does not move panels.
 bool gathers_at_once(const Execution& e) {
   return e.rounds().size() == 1 && e.passes() == 1 &&
          e.rounds()[0].kind == StepKind::kAllGather &&

@@ -13,14 +13,14 @@
 namespace dtensor {
 namespace {
 
-// (sum, count) pairs have one more dimension, in front.
+// Adds the leading dimension that a tensor of (sum, count) pairs has.
 Region with_pairs(Region r, int components) {
   if (components > 1) r.insert(r.begin(), IntervalList{{0, components}});
   return r;
 }
 
 // The global indices that a rank of the run holds of a tensor, limited to
-// `panel` unless null; empty if the rank is not in the mesh.
+// `panel` if that is not null. Empty if the rank is not in the mesh.
 Region held(const Spec* spec, int64_t world_rank, const Region* panel) {
   const int64_t rank = spec->mesh().mesh_rank_of(world_rank);
   const size_t ndim = static_cast<size_t>(spec->ndim());
@@ -98,7 +98,8 @@ Execution::Execution(RankContext& ctx, std::span<const Move> moves, Plan plan)
   for (Sent& sent : sent_) {
     const Step& s = plan_.steps[sent.step];
     const auto& list = lists[static_cast<size_t>(s.tensor)];
-    // The panels round up to chunks separately, so that their sum differs.
+    // Each panel's all-reduce has chunks of its own, which round separately.
+    // Their bytes may add up to more than those of one all-reduce.
     if (s.kind == StepKind::kAllReduce && !list.empty())
       sent.predicted =
           all_reduce_bytes(s, list, one_shot(s.from, ctx.planner.cost()));
@@ -208,7 +209,7 @@ void Execution::add(RankContext& ctx, Path& path, const Step& step,
   switch (step.kind) {
     case StepKind::kFill:
       a.what = Action::Do::kFill;
-      // The memory may hold more indices than the step handles.
+      // Copy only the step's own indices: the memory may hold more.
       a.which = std::move(a.fill.own);
       a.pairs = to->components() > 1;
       if (!path.panel) break;
@@ -219,7 +220,7 @@ void Execution::add(RankContext& ctx, Path& path, const Step& step,
     case StepKind::kAllReduce:
       a.what = Action::Do::kAllReduce;
       a.one_shot = one_shot(from, ctx.planner.cost());
-      // It reduces the components of pairs like any other dimension.
+      // An all-reduce treats the two components of pairs as one more dimension.
       a.has = with_pairs(a.has, pairs);
       a.wants = with_pairs(a.wants, pairs);
       a.which = a.wants;
@@ -235,7 +236,7 @@ void Execution::add(RankContext& ctx, Path& path, const Step& step,
       if (a.into_end) a.schedule.wants = HeldRegion(with_pairs(a.wants, pairs));
       if (memory == from && cut == (path.panel != nullptr)) break;
       // The members' memory holds more indices than the step's source or the
-      // panel, and the schedule has to know its layout.
+      // panel. Tell the schedule which ones, so that it finds the pieces there.
       const std::vector<int64_t> ranks = members(step, ctx.world_rank);
       for (size_t m = 0; m < ranks.size(); ++m)
         if (!a.schedule.has[m].ascending().empty())
@@ -245,7 +246,8 @@ void Execution::add(RankContext& ctx, Path& path, const Step& step,
   round.actions.push_back(std::move(a));
 }
 
-// Turns the memory that the steps left into the destination, or a panel of it.
+// Adds the local action, if one is needed, that makes the destination, or one
+// panel of the destination, from the memory that the steps left.
 void Execution::finish(RankContext& ctx, Path& path, size_t tensor,
                        size_t pass) {
   const Spec* to = moves_[tensor].to;

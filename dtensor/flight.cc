@@ -111,7 +111,7 @@ std::string FlightRecorder::to_json(std::string_view why) const {
     json["lanes"].push_back(
         lane_to_json(lane, ring ? ring->snapshot() : FlightRing::Snapshot{}));
   }
-  // Not before: a lane's time must not be later than that of the file.
+  // Set last: no lane's now_ns may be later than the file's written_ns.
   json["written_ns"] = nanoseconds<std::chrono::steady_clock>() + to_unix();
   return json.dump(1, ' ', false, Json::error_handler_t::replace) + '\n';
 }

@@ -21,7 +21,8 @@ namespace {
 
 using Impl = DistTensor::Impl;
 
-// The bytes of the largest part on any rank, so that all ranks decide alike.
+// The bytes to count for a gathered parameter. All ranks count its largest part
+// on any rank, so that they keep and free the same copies.
 int64_t gathered_bytes(const Impl& p) { return p.use->largest_part_bytes(); }
 
 // A parameter that has been gathered, or is being gathered.
@@ -31,17 +32,17 @@ struct Entry {
   int64_t bytes;
   Tensor part;
   std::shared_ptr<Pending> pending;  // if set, makes the part
-  const Impl* key = nullptr;         // the address of `of`, even when expired
+  const Impl* key = nullptr;         // address of *of, even if `of` has expired
 };
 
 class Entries {
  public:
-  // Null if p has no entry, or has been written to since it was gathered.
+  // Returns null if p has no entry, or was written to since it was gathered.
   Entry* find(const Impl& p) {
     const auto it = places_.find(&p);
     if (it == places_.end()) return nullptr;
     const auto of = it->second->of.lock();
-    // Another tensor may have the address by now.
+    // By now, another tensor may have the address of the entry's parameter.
     if (of.get() == &p && of->version() == it->second->version)
       return &*it->second;
     erase(p);
@@ -67,7 +68,7 @@ class Entries {
     places_.erase(it);
   }
   // Drops entries, the least recently used first, until at most `most` bytes
-  // are left. Entries in use stay.
+  // are left. Keeps entries whose part is in `used`.
   void shrink(int64_t most, const std::vector<Tensor>& used) {
     for (auto e = list_.begin(); e != list_.end() && bytes_ > most;) {
       const bool in_use =
@@ -91,8 +92,8 @@ class Entries {
 
 class Gathered final : public RankContext::Memory {
  public:
-  // A parameter to read directly from the members if there is no copy of it and
-  // will_do() accepts their boxes.
+  // A parameter to read in the other ranks' memory instead of gathering it, if
+  // there is no copy of it and will_do() accepts the boxes that the ranks hold.
   struct Reading {
     std::shared_ptr<Impl> parameter;
     std::function<bool(std::span<const SourceBox>)> will_do;
@@ -206,7 +207,8 @@ class Gathered final : public RankContext::Memory {
 
   void run_ahead(RankContext& ctx) {
     const int64_t most = ctx.gather_budget - ctx.gather_budget / 2;
-    // Under a communication budget, bytes must count when they are needed.
+    // Under a communication budget, gather a parameter only when it is needed,
+    // so that its bytes count in the scope that uses it.
     if (!expected_ || most == 0 || ctx.comm_budget >= 0) return;
     int64_t bytes = ahead_.bytes();
     std::vector<std::shared_ptr<Impl>> list;
@@ -237,8 +239,8 @@ class Gathered final : public RankContext::Memory {
 
   static constexpr size_t kMostLearned = 1 << 16;
   Entries held_, ahead_;
-  // The parameters that were gathered in the previous and in this step, in
-  // order.
+  // The parameters that were gathered in the previous step (learned_) and in
+  // this one (misses_), in order.
   std::vector<std::weak_ptr<Impl>> learned_, misses_;
   bool expected_ = true;  // this step has followed the previous one so far
 };

@@ -27,9 +27,9 @@ uint64_t process() {
   return token;
 }
 
-// Events of the streams of the ranks that share a graph, by rank. Each rank has
-// two and uses them in turn: a rank that writes one again has met all other
-// ranks since they read it.
+// Events of the streams of the ranks that share a graph, by rank. Each rank
+// uses its two events in turn. By the time when it sets an event again, it has
+// met all other ranks after they waited for the old one.
 struct Shown {
   std::vector<std::array<Event, 2>> events;
 };
@@ -49,7 +49,7 @@ struct Graph::Impl {
     for (size_t r = 0; r < cards.size(); ++r)
       if (r == me() || (together && cards[r].process == process()))
         here.push_back(r);
-    // All ranks use the events of the first one.
+    // All ranks of the graph use the `shown` of the first of them.
     std::shared_ptr<Shown> common = *cards[here[0]].shown;
     meet();
     shown = std::move(common);
@@ -111,7 +111,8 @@ struct Graph::Impl {
       spread();
       step();
       join();
-      // join() ensures that no rank uses its stream when the capture ends.
+      // Since join(), the other ranks have not used their streams. They wait in
+      // meet() until the capture has ended.
       if (leads()) work = device.end_capture(context.stream);
       meet();
     } catch (...) {
@@ -151,7 +152,7 @@ struct Graph::Impl {
   size_t turn = 0;
   Capture capture;
   std::shared_ptr<void> memory;
-  std::shared_ptr<const CapturedWork> work;  // the leader's
+  std::shared_ptr<const CapturedWork> work;  // null except on the leader
 };
 
 Graph::Graph(const std::function<void()>& step) {

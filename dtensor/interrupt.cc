@@ -19,7 +19,8 @@ void stop() { throw Error(interrupted_text()); }
 static_assert(std::atomic<int64_t>::is_always_lock_free);
 
 bool is_another(std::atomic<int64_t>& first) {
-  // timeout(1) signals its child, and then the group that the child is in.
+  // Signals within this time are one signal: timeout(1), for example, sends one
+  // to its child and then to the child's process group.
   constexpr int64_t kOneSignal = 250'000'000;  // nanoseconds
   timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);  // async-signal-safe

@@ -21,7 +21,8 @@ class Owners {
   Owners(const Spec& from, const Coord& at, AxisMask fresh)
       : from_(from), mesh_(from.mesh()), at_(at), fresh_(fresh) {}
 
-  // The indices given by this rank and the ranks that differ from it in `open`.
+  // The indices at which this rank's part, or that of a rank that differs from
+  // it only in axes of `open`, holds the value.
   Region give(AxisMask open) const {
     Region all;
     for (int d = 0; d < from_.ndim(); ++d) {
@@ -49,13 +50,13 @@ double identity_value(ReduceOp op) {
   return op == ReduceOp::kMean ? 0 : identity(op);
 }
 
-// The first rank of every new partial axis keeps the value, unless the axis
-// splits the source: then each rank keeps its own part, and is "not first" at
-// all other indices. An average of equal values is exact without a fill. Where
-// a rank is not first, it holds the identity of the innermost reduction in
-// which it is not. For a product of sums, say, the terms of the second factor
-// have to add up to 1: the first term is 1 and the others are 0. This includes
-// inner reductions that the source already has.
+// The first rank of every new partial axis keeps the value. If the axis splits
+// the source, each rank keeps its own part instead, and counts as "not first"
+// at all other indices. A new average needs no fill, because an average of
+// equal values is exact. Where a rank is not first, it holds the identity of
+// the innermost reduction in which it is not first. For a product of sums, say,
+// the terms of the second factor have to add up to 1: the first term is 1 and
+// the others are 0. Inner reductions that the source already has count, too.
 Fill fill_of(const Step& step, const Coord& at) {
   const Spec *from = step.from, *to = step.to;
   const auto& list = to->layout().partials;

@@ -13,8 +13,8 @@ namespace dtensor {
 namespace {
 thread_local RankContext* current_context = nullptr;
 
-// Drops the older half of a list that is long: a search through it would take
-// longer than to make an entry again.
+// Drops the older half of a list that has kMost entries. Searching a longer
+// list would take more time than making an entry again.
 constexpr int64_t kMost = 128;
 template <class List>
 void make_room(List& list) {
@@ -57,8 +57,8 @@ std::string_view RankContext::kept_path() {
 const Coord* RankContext::coordinate_or_null(const Mesh& mesh) {
   for (auto it = coordinates.begin(); it != coordinates.end(); ++it)
     if (it->mesh == mesh) {
-      // Renewed before it gets old, so that what is returned is valid until
-      // kMost / 4 other meshes were asked for.
+      // Move an entry to the end before make_room() may drop it. The returned
+      // pointer stays valid until kMost / 4 other meshes have been looked up.
       if (coordinates.end() - it > kMost / 4)
         it = std::rotate(it, it + 1, coordinates.end());
       return it->at.get();

@@ -14,7 +14,8 @@
 namespace dtensor {
 namespace {
 
-// Calls execute(), and drops the parts of ranks outside a move's destination.
+// Calls execute(). Then drops this rank's part in every move to a mesh that the
+// rank is not in.
 void carry_out(RankContext& ctx, const Execution& e,
                std::span<const Move> moves, std::span<Tensor> parts,
                bool consume = false) {
@@ -28,8 +29,8 @@ void carry_out(RankContext& ctx, const Execution& e,
 struct How {
   bool lazy = true, async = false;
   std::optional<DType> backward_dtype = {};
-  bool own = false;      // shares no memory with x or with other results
-  bool consume = false;  // x may be overwritten if this is the only handle
+  bool own = false;      // the result shares no memory with x or other results
+  bool consume = false;  // may overwrite x if x is the only handle
 };
 DistTensor move(const DistTensor& x, const Spec* to, const How& how);
 // Converts x to another type; the gradient converts back.
@@ -74,7 +75,7 @@ class LazyNode : public Node {
   std::string_view name() const override { return "redistribute"; }
 };
 
-// Moves the cotangent back to the source's layout.
+// Moves the cotangent to the layout that cotangent_spec() gives for the source.
 class MoveNode : public Node {
  public:
   MoveNode(const Spec* from, std::optional<DType> dtype)
@@ -151,8 +152,9 @@ DistTensor finished(const DistTensor& x, DistTensor y, const How& how) {
   return y;
 }
 
-// A tensor for the moved x, still without a part. Between meshes the lineage is
-// lost, since ranks of the other mesh do not know how x was made.
+// Makes the tensor for the moved x, still without its part. It keeps the
+// lineage of x only within a mesh: ranks of another mesh do not know how x was
+// made.
 DistTensor unmade(const RankContext& ctx, const DistTensor& x,
                   const Spec* spec) {
   auto made = std::make_shared<DistTensor::Impl>();
@@ -189,8 +191,8 @@ DistTensor move(const DistTensor& x, const Spec* to, const How& how) {
   RankContext& ctx = RankContext::current();
   check_run(ctx, x);
   DistTensor::Impl& impl = *x.impl();
-  // x itself is still pending: its version is unknown, and its copies cannot be
-  // used.
+  // True if x itself is still pending. Its version is then unknown, and its
+  // copies cannot be used.
   const bool waits = how.async && impl.pending;
   const uint64_t version = waits ? 0 : impl.version();
   bool found = from == to, sent = false;
@@ -351,7 +353,8 @@ void relayout(std::span<DistTensor> x, std::span<const SpecRef> to,
   RankContext& ctx = RankContext::current();
   DT_CHECK(x.size() == to.size(), "redistribute",
            "there are {} tensors, but {} layouts", x.size(), to.size());
-  // Grouped by the pair of meshes, in order of first appearance.
+  // The moves from one mesh to one mesh. Batches are in the order in which
+  // their pairs of meshes first appear.
   struct Batch {
     Mesh from, to;
     std::vector<Move> moves;
@@ -361,7 +364,7 @@ void relayout(std::span<DistTensor> x, std::span<const SpecRef> to,
     Lineage lineage;
   };
   std::vector<Batch> batches;
-  // Places whose move is the same as that of an earlier place.
+  // (place, earlier place) for each place whose move equals the earlier one's.
   std::vector<std::pair<size_t, size_t>> same;
   bool all = true;  // whether the batches have every tensor that moves
   for (size_t i = 0; i < x.size(); ++i) {
@@ -413,7 +416,8 @@ void relayout(std::span<DistTensor> x, std::span<const SpecRef> to,
   Scoped<std::string_view> op(ctx.op, ctx.op.empty() ? "redistribute" : ctx.op);
   for (Batch& b : batches) {
     for (size_t i : b.places) {
-      // A part that others hold is only read.
+      // Drop the reference of an x[i] that has no other handle: only parts that
+      // nobody else holds may be overwritten.
       Tensor part = x[i].impl()->part();
       if (x[i].impl().use_count() == 1) x[i].impl()->local = Tensor();
       b.parts.push_back(std::move(part));

@@ -29,8 +29,8 @@
 namespace dtensor {
 namespace {
 
-// Limits OpenMP to one thread per rank; the setting holds for the calling
-// thread. Looked up at run time, since OpenMP is linked only with oneDNN.
+// Limits OpenMP to one thread for work of the calling thread, which is a rank.
+// Looks the function up at run time, because OpenMP is linked only with oneDNN.
 void use_one_openmp_thread() {
   using Set = void (*)(int);
   static const Set set =
@@ -38,7 +38,8 @@ void use_one_openmp_thread() {
   if (set) set(1);
 }
 
-// Processes started by mpirun or torchrun share one run.
+// The backend of the launcher that started this process, such as mpirun or
+// torchrun: all processes of a job share one run. Without a launcher, threads.
 BackendFactory default_backend() {
   const std::string_view name = backend_by_launcher();
   if (name == "threads") return backend_named(name);
@@ -98,8 +99,8 @@ struct Shared {
     for (int lane = 0; lane < Backend::kLanes; ++lane)
       backend->failed(rank, lane, what);
   }
-  // Called by a rank that fails. The first one writes all records at once,
-  // since some rank may never return. If all return, they are written again.
+  // The first rank that fails writes the flights of this process immediately,
+  // because some rank may never return. If all return, conclude() writes again.
   void write_flights() const noexcept {
     if (options.flight.empty() || wrote_flights.test_and_set()) return;
     try {
@@ -156,7 +157,7 @@ void tell(const Shared& shared, int64_t rank, const std::exception_ptr& error) {
   }
 }
 
-// The whole work of a rank's thread: every exception becomes the outcome.
+// Does the whole work of a rank's thread. Returns every exception as Outcome.
 Outcome run_rank(const Shared& shared, int64_t rank,
                  const std::function<void(Runtime&)>& fn) noexcept {
   const RunOptions& options = shared.options;
@@ -244,7 +245,7 @@ void report(const RunOptions& options, const Shared& shared,
   options.report(r);
 }
 
-// Throws the error of a failed run, the same in every process.
+// Throws the error of the run if a rank failed; the same in every process.
 void conclude(const Shared& shared, const std::vector<Outcome>& outcomes) {
   const int64_t first = shared.ranks.first;
   std::optional<Backend::Failure> here;
@@ -256,8 +257,8 @@ void conclude(const Shared& shared, const std::vector<Outcome>& outcomes) {
     }
   std::optional<Backend::Failure> all = shared.backend->conclude(here);
   if (!all) return;
-  // All ranks of this process have stopped, and the records are final. (Those
-  // of ranks that succeeded are written, too, for the comparison.)
+  // All ranks of this process have stopped, and their flights are final. (Those
+  // of ranks that succeeded are written, too, so that //:flight can compare.)
   if (!shared.options.flight.empty()) try {
       shared.flights.write(shared.options.flight, "a failure");
     } catch (const Error& e) {
@@ -325,7 +326,7 @@ void run(const RunOptions& options, const std::function<void(Runtime&)>& fn) {
   if (options.stop_on_signals) signals.emplace();
   check_interrupted();
   if (options.dry_run) {
-    // In a new thread, as for any rank, so that thread-local state that fn
+    // Use a new thread, as for any rank, so that thread-local state that fn
     // leaves does not reach the caller.
     Outcome outcome;
     std::thread([&] {

@@ -30,8 +30,9 @@ bool row_major(const Shape& shape, const Shape& strides) {
   return true;
 }
 
-// The strides with which the same memory has shape `to`, or nullopt if there
-// are none. Splits each group of dimensions that lie in memory like one.
+// Returns the strides with which the same memory has shape `to`, or nullopt if
+// there are none. Dimensions that lie in memory like a single dimension form a
+// group; each group is divided into dimensions of `to`.
 std::optional<Shape> view_strides(const Shape& from, const Shape& strides,
                                   const Shape& to) {
   Shape result = Shape::filled(to.size(), 1);
@@ -72,7 +73,8 @@ std::shared_ptr<Storage> Storage::allocate(int64_t bytes) {
       rank ? context->memory_kind : MemoryKind::kActivations;
   void* data = from->allocate(bytes, stream, rank ? context->op : "", kind);
   try {
-    // One allocation with the reference count, since every tensor makes one.
+    // make_shared() takes one allocation for the Storage and its reference
+    // count. (Every tensor with memory of its own makes a Storage.)
     return std::make_shared<Storage>(Key(), data, bytes, from->device(), stream,
                                      kind, from);
   } catch (...) {
@@ -199,7 +201,7 @@ Tensor Tensor::slice(int d, int64_t lo, int64_t hi, int64_t step) const {
       lo, hi, d, to_string(shape_), shape_[d]);
   Shape shape = shape_, strides = strides_;
   shape[d] = (hi - lo) / step + ((hi - lo) % step != 0);
-  // For at most one index, the step does not matter and could overflow.
+  // For at most one index, the stride does not matter, and could overflow.
   if (shape[d] > 1) strides[d] *= step;
   return view(shape, strides, lo * strides_[d]);
 }
@@ -273,7 +275,8 @@ void Tensor::copy_from(const Tensor& src) const {
            "{}{} is not {}{}; cast or expand it first", name(src.dtype_),
            to_string(src.shape_), name(dtype_), to_string(shape_));
   check_writable(*this, "copy");
-  // Overlapping views would be read after they have been written.
+  // Two views of one storage may overlap: copy src, so that no element is read
+  // after it has been written.
   const bool shared = src.storage_ == storage_;
   const Tensor from = shared ? src.clone() : src;
   device().copy(stream(), size_of(dtype_), shape_, mutable_data(), strides_,

@@ -8,7 +8,7 @@
 namespace dtensor {
 namespace {
 
-// The numbers of a rank that do not add up.
+// The numbers of a rank of which merge() takes the largest instead of a sum.
 struct Largest {
   MemoryUse memory;
   int64_t work_ps;

@@ -14,7 +14,8 @@
 namespace dtensor {
 namespace {
 
-// Threads reserve events in lots of this size, to share one counter rarely.
+// Threads reserve events in lots of this size, so that they seldom change the
+// counter that they share.
 constexpr int64_t kLot = 256;
 
 // The bytes that this member received.
@@ -46,7 +47,7 @@ Trace::~Trace() = default;
 
 Tracer& Trace::open(RankContext& context, Watch* next) {
   std::lock_guard lock(mutex_);
-  // (Counted here, since run ids may differ between processes.)
+  // (Each Trace numbers its runs, since run ids may differ between processes.)
   if (std::exchange(run_, context.run_id) != context.run_id) ++runs_;
   auto made = std::make_unique<Tracer>(*this, context, next, runs_);
   return *tracers_.emplace_back(std::move(made));
@@ -63,7 +64,7 @@ Tracer::Tracer(Trace& trace, RankContext& context, Watch* next, int64_t run)
       next_(next),
       whose_{context.world_rank, context.lane, run, now(), 0} {
   whose_.closed = whose_.opened;
-  text("");  // number 0
+  text("");  // number 0 stands for no text
 }
 
 Tracer& Tracer::other_thread(RankContext& context) {
@@ -81,7 +82,7 @@ uint32_t Tracer::text(std::string_view s) {
   return number;
 }
 
-// The number of the text with this key, which is made only once.
+// The number of the text with this key. Calls make() only once for a key.
 template <class Make>
 uint32_t Tracer::text_of(uint64_t key, Make&& make) {
   const auto [it, fresh] = layout_texts_.try_emplace(key, 0);

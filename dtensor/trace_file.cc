@@ -15,7 +15,7 @@
 namespace dtensor {
 namespace {
 
-// Microseconds, exactly.
+// The time in microseconds, with three decimals.
 std::string micros(int64_t ns) {
   return fmt::format("{}.{:03}", ns / 1000, ns % 1000);
 }
@@ -96,7 +96,8 @@ double Trace::dropped_from() const {
   return seconds(std::max<int64_t>(from, 0));
 }
 
-// The event in the viewers' format: a complete event, of phase "X".
+// The event in the JSON format of Chrome's viewer, as a complete event (phase
+// "X").
 std::string Tracer::to_json(const Event& e) const {
   const auto text = [&](uint32_t i) { return json_text(texts_[i]); };
   std::string args = fmt::format("\"phase\":{}", text(e.phase));
@@ -132,7 +133,7 @@ std::string Tracer::to_json(const Event& e) const {
 }
 
 void Trace::write(const std::string& path) const {
-  // An entry of a track: an event, or one end of an arrow.
+  // An entry in the track of a thread: an event, or one end of an Arrow.
   struct Mark {
     int64_t at, end;
     const Tracer* tracer;
@@ -143,13 +144,13 @@ void Trace::write(const std::string& path) const {
   std::map<std::pair<int64_t, int64_t>, std::vector<Mark>> tracks;
   for (const auto& t : tracers_) {
     std::vector<Mark>& track = tracks[{t->whose_.rank, t->whose_.lane}];
-    // Inner events were recorded first; put outer ones in front.
+    // Inner events were recorded before those that enclose them. Reverse that.
     for (auto e = t->events_.rbegin(); e != t->events_.rend(); ++e)
       track.push_back({e->begin, e->end, t.get(), &*e});
   }
   int64_t number = 0;
   for (const Arrow& a : arrows()) {
-    // Too short to be visible.
+    // The arrow of a wait below 1 us would be too short to be visible.
     if (a.ns() < 1000) continue;
     ++number;
     const auto add = [&](const Tracer& t, int64_t at, bool starts) {

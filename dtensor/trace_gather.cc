@@ -147,7 +147,8 @@ void Trace::gather(ProcessJob& job, const std::string& clock, int64_t ahead) {
   job.gather("collect their traces", here.bytes(), take,
              [=] { return now() + ahead; });
   if (job.process() > 0) return tracers_.clear();
-  // Another process may have begun before this one.
+  // Another process may have begun before this one. Shift all times so that
+  // none is negative.
   int64_t first = 0;
   for (const auto& t : tracers_) first = std::min(first, t->whose_.opened);
   for (const auto& t : tracers_) t->shift(-first);
