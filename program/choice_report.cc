@@ -24,12 +24,13 @@ nlohmann::ordered_json layouts_json(std::span<const SpecRef> specs) {
   return list;
 }
 
-// The price by which choices are compared, without the order that breaks ties.
+// The price by which choices are compared. (It does not include the fixed order
+// that breaks the last ties.)
 auto rank(const Choice& c) {
   return std::tuple(c.total_ps(), c.comm_ps, c.steps);
 }
 
-// The factors that the axis splits, in their order.
+// The factors that the axis splits, in the rule's order.
 std::vector<int> factors_of(const Choice& c, int axis) {
   std::vector<int> factors;
   for (size_t f = 0; f < c.assignment.dims.size(); ++f)
@@ -38,7 +39,8 @@ std::vector<int> factors_of(const Choice& c, int axis) {
   return factors;
 }
 
-// The alternative that the axis takes in this choice, where it splits factors.
+// The alternative of axis_choices() that the axis takes in this choice. The
+// function finds it by the factors that the axis splits.
 AxisChoice taken(const ChoiceMade& made, const Choice& c, int axis) {
   const std::vector<int> factors = factors_of(c, axis);
   const auto all = axis_choices(made.rule, made.in, Reach::kAll);
@@ -50,7 +52,8 @@ AxisChoice taken(const ChoiceMade& made, const Choice& c, int axis) {
        made.mesh().axis_name(axis));
 }
 
-// Why the axis may not take this choice, which is beyond Reach::kMoved.
+// Says why the axis may not take this alternative, which is beyond
+// Reach::kMoved.
 std::string out_of_reach(const ChoiceMade& made, const AxisChoice& c,
                          int axis) {
   const std::string& name = made.mesh().axis_name(axis);
@@ -77,8 +80,8 @@ std::string out_of_reach(const ChoiceMade& made, const AxisChoice& c,
                     partial);
 }
 
-// Why such axes keep a cheaper choice from being taken; "" if none does. Axes
-// that nobody asked for say enough.
+// Says why axes beyond Reach::kMoved keep a cheaper choice from being taken; ""
+// if no axis does. If some of them are Reach::kAll, it names only these.
 std::string out_of_reach(const ChoiceMade& made, const Choice& c) {
   for (const Reach reach : {Reach::kAll, Reach::kReduced}) {
     std::string text;

@@ -10,15 +10,16 @@
 
 namespace dtensor {
 
-// An operator's choice among the assignments of its rule. The members outlive
-// it.
+// An operator's choice among the assignments of its rule. REQUIRES: the objects
+// that the members refer to outlive it.
 struct ChoiceMade {
   const BoundRule& rule;
   const Choice& chosen;
-  std::span<const OpInput> in;  // as they were when it was made
+  std::span<const OpInput> in;  // the inputs from which it was made
   std::span<const Choice> all;  // all_choices(), the cheapest first
 
-  // False for a gradient that follows its forward to where it would not go.
+  // Whether `all` has the chosen assignment. It may lack that of a gradient,
+  // which takes over the assignment of its forward.
   bool chosen_is_listed() const;
   const Mesh& mesh() const { return chosen.in[0]->mesh(); }
   // "m: dp; k: tp".
@@ -31,8 +32,8 @@ std::string layouts_text(std::span<const SpecRef>);
 // "chosen: m: dp, at 1.50 us. The next, k: tp, costs 2.00 us more ...".
 std::string why(const ChoiceMade&);
 
-// Why one of `all` was not chosen: "it costs 2.00 us more", or, of a cheaper
-// one, "no input is split or partial over tp". "" for the chosen one.
+// Says why one of `all` was not chosen: "it costs 2.00 us more", or, if it is
+// cheaper, "no input is split or partial over tp". "" for the chosen one.
 std::string why_not(const ChoiceMade&, const Choice&);
 
 // The first `most` choices, and the chosen one: [{"split", "in", "out",

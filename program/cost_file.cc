@@ -25,12 +25,13 @@ using Json = nlohmann::ordered_json;
 // moves kMostBytes takes at most 2^60 picoseconds.
 constexpr int64_t kMostBytes = int64_t{1} << 36;
 constexpr double kMostPicoseconds = 0x1p60;
-constexpr int64_t kLeastBlock = 64;  // so that an int counts the blocks
+constexpr int64_t kLeastBlock = 64;  // so that an int can count the blocks
 constexpr double kMostMicroseconds = 1e7;
 constexpr double kLeastRate = 1e-3, kMostRate = 1e9;
 static_assert(1000 / kLeastRate * kMostBytes < kMostPicoseconds / 8);
 
-// Rounds off the last digits, which two divisions have made inexact.
+// Converts a price, such as ps per byte, to a rate, such as GB/s. Rounds off
+// the last digits: the price was computed from a rate, which made them inexact.
 double per_second(double picoseconds) {
   return std::stod(fmt::format("{:.12g}", 1000 / picoseconds));
 }
@@ -77,7 +78,8 @@ class Reader {
   }
 
   Json parse(const std::string& text) const {
-    // The library would silently keep the last of two entries with one name.
+    // Refuse two entries with one name: the JSON library would silently keep
+    // the last one.
     std::vector<std::set<std::string>> names;
     const auto check = [&](int, Json::parse_event_t event, Json& value) {
       if (event == Json::parse_event_t::object_start) names.emplace_back();
@@ -118,7 +120,7 @@ class Reader {
 
   double number(const Json& value, std::string_view name, double least,
                 double most) const {
-    // NaN fails both comparisons.
+    // A value that is not a number becomes NaN, which fails both comparisons.
     const double x = value.is_number() ? value.get<double>() : NAN;
     if (!(x >= least && x <= most))
       wrong("{} is {}; write a number from {:g} to {:g}", name, value.dump(),
@@ -137,7 +139,8 @@ class Reader {
     return value.get<int64_t>();
   }
 
-  // Every block takes the latency, so that small blocks could overflow.
+  // Throws Error if blocks are so small that the time of kMostBytes could
+  // overflow: every block takes the latency.
   void check_blocks(const AxisCost& cost, int64_t block_bytes) const {
     int64_t alpha_ps = cost.alpha_ps;
     for (const auto& own : cost.kinds)

@@ -9,8 +9,9 @@
 //    "gflop_per_s": 100, "local_gbytes_per_s": 10, "block_bytes": 1048576}
 //
 // A collective takes alpha_us plus n / gbytes_per_s (1e9 bytes per second),
-// where n is the largest number of bytes that a rank receives. Bytes in excess
-// of those of "beyond", which fit into caches, take its lower rate.
+// where n is the largest number of bytes that a rank receives. The first
+// "bytes" of "beyond" fit into caches; the bytes beyond them have its lower
+// rate.
 //
 // "axes" is a list with an entry per mesh axis, or an object of some axes by
 // name: {"tp": {...}}. "kinds" lists the kinds of collectives that have a
@@ -40,7 +41,7 @@ CostTable read_cost_file(const std::string& path, const Mesh&);
 CostTable read_cost(const std::string& name_or_path, const Mesh&);
 std::string cost_help();
 
-// The JSON that read_cost_file() reads as this table.
+// Returns the JSON from which read_cost_file() makes this table.
 nlohmann::ordered_json cost_json(const CostTable&, const Mesh&);
 
 }  // namespace dtensor

@@ -267,7 +267,7 @@ Flags::Asked Flags::parse(int argc, char** argv) {
     Flag& f = *flags_[i];
     if (options[i]->count() == 0) continue;
     if (f.values == 0 || f.given.empty()) f.given = {""};
-    // The last one counts, as is usual.
+    // If the flag is given several times, its last value counts.
     if (!f.repeats) f.given = {f.given.back()};
     for (const std::string& text : f.given) f.set(text);
   }

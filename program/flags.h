@@ -32,14 +32,14 @@ class Flags {
            int64_t min, int64_t max);
   void add(std::string_view name, double* value, std::string_view help,
            double min, double max = std::numeric_limits<double>::infinity());
-  // Any text except the empty one.
+  // Accepts any text except the empty one.
   void add(std::string_view name, std::string* value, std::string_view help,
            TextKind);
-  // One of `choices`.
+  // Accepts one of `choices`.
   void add(std::string_view name, std::string* value, std::string_view help,
            std::vector<std::string> choices);
-  // A flag that may be given several times; the values replace *values. Without
-  // `choices`, they are any text.
+  // The flag may be given several times; the values replace *values. Accepts
+  // any text if there are no `choices`.
   void add(std::string_view name, std::vector<std::string>* values,
            std::string_view help, std::vector<std::string> choices = {});
   void add(std::string_view name, std::vector<int64_t>* values,
@@ -49,12 +49,14 @@ class Flags {
   // `type`, such as FILE... Without this call, such a word is an error.
   void add_words(std::vector<std::string>* words, std::string_view help,
                  std::string_view type);
-  // Any other flag: the caller fills in the rest. The reference stays valid.
+  // Adds a flag of any other kind. The caller sets the other members of the
+  // returned Flag. The reference stays valid as long as this object lives.
   Flag& add(std::string_view name, std::string_view help,
             std::string_view type);
 
   // Parses the command line and sets the values, in the order of the add()s.
-  // Sets nothing if --help (or -h) or --version is given. Throws Error.
+  // Sets nothing if --help (or -h) or --version is given. Throws Error if the
+  // command line is wrong.
   enum class Asked : uint8_t { kRun, kHelp, kVersion };
   Asked parse(int argc, char** argv);
   std::string help(std::string_view program, std::string_view about) const;

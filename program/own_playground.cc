@@ -13,7 +13,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// --cost takes machines as well as files, which read_text_file() refuses.
+// Whether the flag names only files. --cost also takes the name of a machine;
+// read_text_file() refuses its files.
 bool names_files(const Flags::Flag& f) {
   return (f.type == "FILE" || f.type == "DIR") && f.name != "--cost";
 }

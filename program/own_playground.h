@@ -14,25 +14,26 @@
 
 namespace dtensor {
 
-// The form of one program, as explore/playground.js reads it: --mesh, --cost
-// and the program's own flags, which begin at index `own`, except those that
-// name files. What the command line gives is filled in.
+// The form of one program, as page/playground.js reads it: --mesh, --cost and
+// the program's own flags, which begin at index `own`, except flags that name
+// files. The form is filled in with the values on the command line.
 nlohmann::ordered_json form_of(const std::string& program, const Flags&,
                                size_t own);
 
-// Serves the playground of this program until a signal arrives; every question
-// is a dry run. `port` is the value of --explore; "": one that is free. Throws
-// Error if it is not a port, or cannot be used.
+// Serves the playground of this program until a signal arrives. Every question
+// is a dry run. `port` is the value of --explore; "" means any free port.
+// Throws Error if it is not a port, or cannot be used.
 void explore_program(const std::string& program, const Flags&, size_t own,
                      const std::string& port);
 
 // Throws Error if this process answers a question of a playground and a flag
 // names a file, or the mesh has more ranks than the playground allows.
 void check_question(const Flags&, const Mesh&);
-// The second of these checks, for the mesh of another flag than --mesh.
+// Throws Error if this process answers a question of a playground and the mesh
+// of `flag` has more ranks than the playground allows.
 void check_ranks_of_question(std::string_view flag, const Mesh&);
-// The most operators that such a question may run; nullopt if this process
-// answers none.
+// The most operators that a question of a playground may run; nullopt if this
+// process does not answer a question.
 std::optional<int64_t> most_operators();
 
 }  // namespace dtensor

@@ -38,7 +38,7 @@ nlohmann::ordered_json to_json(const Predicted& t) {
 }
 
 void WorkCounter::ran(RankContext& context, const OpRan& op) {
-  // Operators of other stages do nothing on this rank.
+  // Operators of other pipeline stages do nothing on this rank.
   if (op.out[0].here()) work_ps_ += op.choice.work_ps;
   if (next_) next_->ran(context, op);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A dry run predicts the bytes that a rank receives, and for how long it works
-// and communicates, by the prices in use (CostTable). Every program that
-// predicts prints and writes this.
+// and communicates, by the prices in use (CostTable). Every program that makes
+// a prediction prints and writes it with these functions.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -35,8 +35,8 @@ std::string to_string(const Predicted&, const CostTable&);
 // {"work_us", "communication_us", "us"}.
 nlohmann::ordered_json to_json(const Predicted&);
 
-// Sums up the work of a rank's operators. Passes on what it is told to `next`,
-// which may be null.
+// Sums up the work of a rank's operators. Passes every call on to `next`, which
+// may be null.
 class WorkCounter final : public OpRecorder {
  public:
   explicit WorkCounter(std::shared_ptr<OpRecorder> next)

@@ -11,7 +11,7 @@ namespace {
 
 using Json = RecordTables::Json;
 
-// More ranges than this are not listed.
+// The most ranges that parts_json() lists.
 constexpr size_t kMostRanges = 4096;
 
 Json axes_json(AxisMask axes) {
@@ -21,7 +21,7 @@ Json axes_json(AxisMask axes) {
   return list;
 }
 
-// The sizes of a split's parts, equal neighbours counted together.
+// The sizes of a split's parts as runs [size, how many consecutive parts].
 Json runs_json(const Split& split, const Mesh& mesh, int64_t size) {
   std::vector<std::pair<int64_t, int64_t>> runs;
   for (int64_t i = 0; i < split.parts(mesh); ++i) {
@@ -34,8 +34,8 @@ Json runs_json(const Split& split, const Mesh& mesh, int64_t size) {
   return list;
 }
 
-// The ranges of each coordinate over the axes of a tree; null if they are too
-// many.
+// For each coordinate over the dim's axes, the ranges of indices that it has;
+// null if there are more than kMostRanges.
 Json parts_json(const Dim& dim, const Mesh& mesh) {
   Json list = Json::array();
   size_t ranges = 0;
@@ -87,7 +87,7 @@ size_t RecordTables::dim(const Dim& dim, const Mesh& mesh) {
     entry["axes"] = axes_json(dim.axes());
     entry["parts"] = parts_json(dim, mesh);
   }
-  // The same axes of another mesh may have other names.
+  // "axes" has numbers, which stand for other axes in another mesh.
   entry["mesh"] = this->mesh(mesh);
   return dims_.index(std::move(entry));
 }

@@ -21,21 +21,22 @@ class RecordTables {
  public:
   using Json = nlohmann::ordered_json;
 
-  // Each returns the index of an entry, which it adds if it is new.
+  // Each function returns the index of an entry, and adds the entry if it is
+  // new.
   size_t mesh(const Mesh&);
   size_t spec(const Spec*);
-  // The move of the plan's tensor with this number.
+  // The move of tensor number `tensor` of the plan.
   size_t move(const Move&, const Plan&, size_t tensor, const CostTable&);
-  // A collective that takes `us`. (Tensors that move together pay its latency
-  // once.) `counted`: whether the bytes were counted too.
+  // `us` is the price of the event. (Only the first of several tensors that
+  // move together pays the latency.) `counted`: whether to write e.counted.
   size_t event(const CommEvent&, double us, bool counted);
   size_t path(std::string_view);
   size_t phase(std::string_view);
 
-  // received_by_all(), which is computed once for equal steps.
+  // The function of placement/received.h, computed once for equal steps.
   int64_t received_by_all(const Step&, const CostTable&);
 
-  // Adds them to a record: "meshes", "dims", "specs", "moves", "events",
+  // Adds the tables to a record: "meshes", "dims", "specs", "moves", "events",
   // "paths", "phases".
   void write(Json& record) const;
 

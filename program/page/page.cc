@@ -16,8 +16,8 @@ constexpr std::string_view kPlayground[] = {
 };
 constexpr std::string_view kRecords = "@RECORDS@\n";
 
-// JSON that cannot end the script that holds it, and that JavaScript reads as
-// one line.
+// Appends the JSON, escaped so that it cannot end the <script> that holds it,
+// and so that JavaScript reads it as one line.
 void append_escaped(std::string& text, std::string_view json) {
   for (size_t i = 0; i < json.size(); ++i) {
     const std::string_view rest = json.substr(i);
@@ -46,7 +46,7 @@ void append_json(std::string& text, const nlohmann::ordered_json& json,
   text += "</script>\n";
 }
 
-// The pieces, with `records` in their place.
+// Joins the pieces, with `records` in the place of kRecords.
 std::string joined(std::span<const std::string_view> pieces,
                    std::string_view records) {
   std::string text;

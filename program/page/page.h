@@ -7,13 +7,15 @@
 
 namespace dtensor {
 
-// Returns an HTML file with everything in it: it opens from disk, and its
-// policy forbids the browser to reach anything else. Several records can be
-// compared. No text in a record is read as HTML. Invalid UTF-8 is replaced.
+// Returns an HTML file that needs no other file and opens from disk. Its
+// Content-Security-Policy forbids the browser to load anything else. The page
+// can compare several records. No text in a record is read as HTML. Replaces
+// invalid UTF-8.
 std::string page(const std::vector<nlohmann::ordered_json>& records);
 
-// Returns the page without records and with a form (playground.js): `form` says
-// what can be asked of the page's own server, which is all that it can reach.
+// Returns the page without records, but with a form (playground.js). `form`
+// says what can be asked of the server that sends the page (form_of()). The
+// page can reach only that server.
 std::string playground_page(const nlohmann::ordered_json& form);
 
 }  // namespace dtensor
