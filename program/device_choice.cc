@@ -32,7 +32,7 @@ DeviceChoice parse_device(std::string_view text) {
 std::function<Device&(int64_t)> devices_for(const DeviceChoice& choice,
                                             int64_t ranks) {
   if (!choice.cuda) return nullptr;
-  cuda(choice.first);  // says why, if there is none
+  cuda(choice.first);  // throws the Error that says why there is no GPU
   const int64_t needed = choice.index(ranks - 1) + 1, there = cuda_devices();
   DT_CHECK(
       needed <= there, "--device",
@@ -69,7 +69,8 @@ int64_t gpu_of_first(const DeviceChoice& choice, const ProcessRanks& ranks,
 std::function<Device&(int64_t)> devices_for(const DeviceChoice& choice,
                                             const ProcessRanks& ranks) {
   if (!choice.cuda) return nullptr;
-  // No device is made here: another process's would take memory of its GPU.
+  // Do not call cuda() yet: it would take memory on a GPU that may belong to
+  // another process.
   const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
   DeviceChoice here = choice;
   here.first = static_cast<int>(

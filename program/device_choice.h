@@ -18,8 +18,8 @@ struct DeviceChoice {
   int64_t index(int64_t rank) const { return first + rank / ranks_per_gpu; }
 };
 
-// Reads "cpu", "cuda", or "cuda:1": the first GPU. Throws Error for other
-// texts.
+// Reads "cpu", "cuda" or "cuda:1", where 1 is the first GPU to use. Throws
+// Error for other texts.
 DeviceChoice parse_device(std::string_view text);
 
 // The function for RunOptions::device; empty for the CPU. Throws Error if this
@@ -27,18 +27,19 @@ DeviceChoice parse_device(std::string_view text);
 std::function<Device&(int64_t rank)> devices_for(const DeviceChoice&,
                                                  int64_t ranks);
 
-// RunOptions::device for one process of a job. It runs ranks `first` to `first
-// + count - 1`; every process has `count` ranks. The processes of a machine use
-// its GPUs in order of their local rank: the first process uses the first GPUs.
-// If CUDA_VISIBLE_DEVICES selects exactly as many GPUs as the process needs,
-// and fewer than all processes of the machine need, it uses all of them.
+// The ranks of one process of a job: `first` to `first + count - 1`. Every
+// process has `count` ranks.
 struct ProcessRanks {
   LocalProcess here;
   int64_t first = 0, count = 1;
 };
+// The same for one process of a job. The processes of a machine use its GPUs in
+// order of their local rank: the first process uses the first GPUs. If
+// CUDA_VISIBLE_DEVICES selects exactly as many GPUs as the process needs, and
+// fewer than all processes of the machine need, the process uses all of them.
 std::function<Device&(int64_t rank)> devices_for(const DeviceChoice&,
                                                  const ProcessRanks&);
-// The GPU of the process's first rank by the rule above, if `there` GPUs are
+// The GPU that devices_for() gives the process's first rank if `there` GPUs are
 // visible. `chosen_for_it` says whether CUDA_VISIBLE_DEVICES is set. Throws
 // Error if there are too few GPUs.
 int64_t gpu_of_first(const DeviceChoice&, const ProcessRanks&, int64_t there,

@@ -19,7 +19,8 @@ class FlightSignal {
   ~FlightSignal();
   FlightSignal(const FlightSignal&) = delete;
   FlightSignal& operator=(const FlightSignal&) = delete;
-  // Starts that thread; call it once. `program` heads the printed lines.
+  // Starts the thread that handles the signal. Call it once. `program` heads
+  // the printed lines.
   void answer(const std::string& folder, const std::string& program);
 
  private:

@@ -13,8 +13,8 @@
 namespace dtensor {
 namespace {
 
-// Slurm's "4" or "4(x2)" mean the same number on each machine. "4,2" does not,
-// and gives nothing.
+// Slurm writes "4" or "4(x2)" if each machine has the same number of processes.
+// The numbers of "4,2" differ, so that the function returns nothing.
 std::optional<int64_t> count_in(std::string_view text) {
   if (text.ends_with(")"))
     if (const size_t at = text.find("(x"); at != text.npos)

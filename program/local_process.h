@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which of the job's processes on this machine this one is, from the
-// environment variables that its launcher sets.
+// Finds this process's number among the job's processes on this machine, from
+// the environment variables that its launcher sets.
 #pragma once
 #include <cstdint>
 #include <utility>
@@ -14,8 +14,9 @@ struct LocalProcess {
   int64_t count = 0;  // 0: unknown
 };
 
-// Reads the variables of the launchers of this backend, or else of the others.
-// Throws an Error that says what to set if none of them is set.
+// Reads the variables of this backend's launchers or, if none of them is set,
+// those of the other backends' launchers. If none of these is set either, it
+// throws an Error that says what to set.
 LocalProcess local_process(const ProcessBackend&);
 
 // The number of tasks that srun has started with this process, and its number

@@ -24,11 +24,11 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// They say where results go, and not what they are.
+// The flags that command_text() leaves out: they only say where results go.
 constexpr std::string_view kFlags[] = {"--json", "--record", "--html"};
 
-// Redirects standard output to standard error, and returns a descriptor of the
-// original standard output, for the flag.
+// Redirects standard output to standard error. Returns a descriptor of the
+// original standard output, to which the flag's result is written.
 int take_stdout(std::string_view flag) {
   std::fflush(stdout);
   const int out = dup(STDOUT_FILENO);
@@ -48,8 +48,8 @@ void write_all(std::string_view flag, int fd, std::string_view text) {
   }
 }
 
-// The words of a command line, as a shell reads them, without these flags and
-// their values.
+// The command line with its words quoted for a shell, without the flags in
+// `without` and their values.
 std::string command_text(const std::string& name, std::span<char* const> words,
                          std::span<const std::string_view> without) {
   std::string text = name;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the results of a program go: --json, --record and --html.
+// Writes the results of a program to where --json, --record and --html say.
 #pragma once
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
@@ -23,24 +23,24 @@ class Outputs {
  public:
   // Adds --json, and for a program with ranks --record and --html.
   void add_flags(Flags&, bool has_ranks);
-  // Opens what the flags name, on the main process: throws Error if it cannot
-  // be written, rather than after the run. With "-" for --json or --record,
-  // prints of the program go to standard error. `words` is the command line,
-  // `cost` the value of --cost.
+  // Checks, on the main process, that the outputs can be written, and throws
+  // Error if not, before the run instead of after it. With "-" for --json or
+  // --record, the program's other prints go to standard error from now on.
+  // `words` is the command line, `cost` the value of --cost.
   void open(const std::string& program, std::span<char* const> words,
             const std::string& cost);
 
   // Whether there is a --record or a --html.
   bool wants_record() const { return !record_.empty() || !html_.empty(); }
-  // The record that runs add to; null unless one is wanted. Made when it is
-  // first asked for, with this mesh and these prices.
+  // The record that runs add to; null unless wants_record(). The first call
+  // makes it, with this mesh and these prices.
   std::shared_ptr<Record> record(const Mesh&, const CostTable&);
-  // Begins another one; null unless one is wanted.
+  // Begins another record; returns null unless wants_record().
   std::shared_ptr<Record> another_record(std::string title, const Mesh&,
                                          const CostTable&);
 
   void write_json(const nlohmann::ordered_json&) const;
-  // Writes the records that are not empty; does nothing unless one is wanted.
+  // Writes the records that are not empty. Does nothing unless wants_record().
   void write_records() const;
 
  private:

@@ -28,7 +28,7 @@ std::string_view text(Keep keep) {
   return kTexts[static_cast<size_t>(keep)];
 }
 
-// Names a call: equal for calls with equal entries in "calls".
+// The key of a call. Calls with equal keys share an entry in "calls".
 std::string key_of(const OpRan& c) {
   std::string key = fmt::format("{}|{}", c.op, c.args);
   for (const DistTensor& in : c.given)
@@ -51,11 +51,12 @@ struct Record::State {
 namespace {
 
 struct Made {
-  size_t by;  // an operator
+  size_t by;  // the index of the operator that made the memory
   int64_t bytes;
 };
 
-// The memory that was freed lately. Any thread of the rank may free.
+// The storages that were freed since the last take(). Any thread of the rank
+// may free one.
 class Freed {
  public:
   void add(const Storage* s) {
@@ -72,7 +73,8 @@ class Freed {
   std::vector<const Storage*> list_;
 };
 
-// Says that memory is freed.
+// A storage holds its Token until it is freed. The Token then adds the storage
+// to the list.
 class Token {
  public:
   Token(std::shared_ptr<Freed> list, const Storage* of)
@@ -94,19 +96,22 @@ struct Record::Run {
   int64_t rank;
   Json operators = Json::array();
   int64_t dropped = 0;
-  Totals totals = {};  // with the memory at the end
+  Totals totals = {};  // ended() sets its `memory`
   bool ended = false;
 
-  size_t seen = 0;                     // of RankContext::events
-  std::map<size_t, State> after = {};  // events that are not seen, by index
+  size_t seen = 0;  // the number of RankContext::events that are recorded
+  // The states after events that are not recorded yet, by the event's index.
+  std::map<size_t, State> after = {};
   std::set<int64_t> paid = {};  // the collectives whose latency is counted
   // The memory that outputs hold, and the operators that made it.
   std::shared_ptr<Freed> freed = std::make_shared<Freed>();
   std::unordered_map<const Storage*, Made> made = {};
   std::vector<Made> gone = {};
-  std::unordered_map<size_t, int64_t> held = {};  // how many, by operator
+  // By operator: how many of its outputs' storages are in use.
+  std::unordered_map<size_t, int64_t> held = {};
 
-  // Moves what was freed from `made` to `gone`: new memory may lie there.
+  // Moves the storages that were freed from `made` to `gone`. A new storage may
+  // have the address of a freed one.
   void forget_freed() {
     for (const Storage* s : freed->take())
       if (const auto m = made.extract(s); !m.empty()) {
@@ -115,7 +120,7 @@ struct Record::Run {
       }
   }
 
-  // Which of the inputs are partial, and the operators that made their memory.
+  // [[input, operator that made its memory], ...] for the partial inputs.
   Json sums_of(std::span<const DistTensor> given) const {
     Json sums = Json::array();
     for (size_t i = 0; i < given.size(); ++i) {
@@ -133,9 +138,9 @@ struct Record::Run {
     storage->hold_until_freed(std::make_shared<Token>(freed, storage.get()));
   }
 
-  // Notes that operator `last` was the last to run before their memory was
-  // freed: "until" for the last output of an operator, "frees" for those
-  // before.
+  // Notes that operator `last` was the last one to run before the memory in
+  // `gone` was freed: as "until" of the operator that made the memory if none
+  // of its outputs is left, else in its "frees".
   void note_freed(size_t last) {
     forget_freed();
     for (const Made& m : gone)
@@ -182,7 +187,7 @@ void Record::ended(RankContext& context) {
 
 void Record::ran(RankContext& context, const OpRan& c) {
   Run& run = run_of(context);
-  // Operators of other stages do nothing on this rank.
+  // Operators of other pipeline stages do nothing on this rank.
   if (run.ended || !c.out[0].here()) return;
   add_moves(context, run, c.first_event);
   run.totals.work_ps += c.choice.work_ps;
@@ -299,8 +304,8 @@ void Record::add_moves(RankContext& context, Run& run, size_t end) {
       ++last;
     Json op = {{"move", all[run.seen].op}};
     add_sends(run, op, "", run.seen, last);
-    // A move of the second thread is noted when the rank waits for it, in any
-    // module.
+    // A move of the second thread is recorded when the rank waits for it, in
+    // whichever module that is. Therefore the move gets no path.
     const auto found = run.after.find(last - 1);
     State after = found != run.after.end() ? found->second : state_of(context);
     if (found == run.after.end()) after.path.clear();
@@ -321,8 +326,8 @@ std::vector<size_t> Record::moves_of(RankContext& context, const OpRan& c) {
 void Record::describe_choice(RankContext& context, const OpRan& c, Json& call) {
   std::vector<DType> out_types;
   for (const Spec* s : c.choice.out) out_types.push_back(s->dtype());
-  // As the operator saw them: a parameter that is gathered where it is used
-  // counts as gathered.
+  // The inputs as the operator saw them: a parameter that is gathered where it
+  // is used counts as gathered.
   std::vector<OpInput> in;
   for (size_t i = 0; i < c.given.size(); ++i)
     in.push_back({c.choice.in[i],

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The record of a dry run: its operators, what they sent and held, and why. Its
-// JSON is described in docs/record.md.
+// The record of a dry run, or of rank 0 of a run: the operators, what they sent
+// and held, and why. docs/record.md describes its JSON.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -29,8 +29,8 @@ class Record final : public OpRecorder {
   using Json = nlohmann::ordered_json;
   // A rank's operators beyond this number are counted, but not recorded.
   static constexpr int64_t kMostOperators = 200'000;
-  // The most candidates that are listed for a call, not counting the chosen,
-  // and the most that are looked for: meshes of four axes have thousands.
+  // The most candidates that a call lists, not counting the chosen one; and the
+  // most that all_choices() finds for it: meshes of four axes have thousands.
   static constexpr size_t kMostCandidates = 12;
   static constexpr int kMostPriced = 64;
 
@@ -46,21 +46,22 @@ class Record final : public OpRecorder {
   void ended(RankContext&) override;
 
   void set_title(std::string title) { title_ = std::move(title); }
-  // Keeps as many operators of a rank instead of kMostOperators.
+  // Records at most so many operators of a rank, instead of kMostOperators.
   void keep_first(int64_t operators) { most_ = operators; }
   // Makes the run fail, with an Error that names the bound, instead of counting
   // operators beyond this number.
   void refuse_beyond(int64_t operators) { bound_ = operators; }
-  // Sets a member of the record that only this program knows.
+  // Sets a member of the JSON object that only the calling program knows.
   void set(const std::string& member, Json value) {
     extra_[member] = std::move(value);
   }
   bool empty() const { return runs_.empty(); }
-  // Makes it empty again: what it recorded is not to be shown.
+  // Drops all recorded runs, so that nobody sees them.
   void discard();
   // Adds a move that no rank ran, with this plan.
   void add_move(const Move&, const Plan&);
-  // Adds a picture that a program draws elsewhere too: an SVG file's content.
+  // Adds a picture that the program draws elsewhere too. `svg` is the content
+  // of an SVG file.
   void add_picture(std::string name, std::string title, std::string svg);
 
   // The totals of all recorded ranks together, as json() has them.
@@ -73,13 +74,14 @@ class Record final : public OpRecorder {
   size_t call(RankContext&, const OpRan&);
   void describe_choice(RankContext&, const OpRan&, Json& call);
   std::vector<size_t> moves_of(RankContext&, const OpRan&);
-  // Adds the events from `begin` to `end` to the run, and those in which the
-  // rank takes part to the operator: as "sends", and, for moves that another
-  // than `name` asked for, as "moves".
+  // Adds events [begin, end) of the rank to the run's totals. Adds those in
+  // which the rank takes part to the operator `op`: each one to "sends", and
+  // its move to "moves" unless the operator `name` itself asked for the move.
   void add_sends(Run&, Json& op, std::string_view name, size_t begin,
                  size_t end);
   size_t move_of(const CommEvent&);
-  // Adds the moves that no operator made, up to the run's event `end`.
+  // Adds the moves that no operator made, from the first event that is not yet
+  // recorded up to RankContext::events[end - 1].
   void add_moves(RankContext&, Run&, size_t end);
   struct State;  // of a rank after an operator
   static State state_of(const RankContext&);
@@ -94,8 +96,8 @@ class Record final : public OpRecorder {
   int64_t most_ = kMostOperators;
   std::optional<int64_t> bound_;
   std::map<std::string, size_t> call_numbers_;
-  std::set<std::string> parameter_names_;  // those known
-  // The moves of executions, by tensor.
+  std::set<std::string> parameter_names_;  // of parameters_
+  // By execution and tensor: the index of the move in `tables_`.
   std::map<std::pair<std::shared_ptr<const Execution>, size_t>, size_t>
       move_numbers_;
   std::vector<std::unique_ptr<Run>> runs_;
