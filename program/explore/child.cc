@@ -63,13 +63,13 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
 }
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-// It takes terabytes of addresses, and the thread sanitizer a file.
+// A sanitizer needs terabytes of addresses, and ThreadSanitizer writes a file.
 constexpr bool kSanitized = true;
 #else
 constexpr bool kSanitized = false;
 #endif
 
-// For this process and the program that it becomes.
+// Sets the limits of this process and of the program that it will execute.
 void limit(const ChildLimits& limits) {
   const auto set = [](__rlimit_resource resource, double most) {
     const rlimit l{static_cast<rlim_t>(most), static_cast<rlim_t>(most)};
@@ -79,12 +79,13 @@ void limit(const ChildLimits& limits) {
     set(RLIMIT_AS, static_cast<double>(limits.memory));
     set(RLIMIT_FSIZE, 0);
   }
-  // Also if nobody is left to end it.
+  // Ends the child even if its parent no longer exists.
   set(RLIMIT_CPU, std::ceil(limits.seconds) + 1);
   set(RLIMIT_CORE, 0);
 }
 
-// posix_spawn() could limit the child only after it has begun.
+// Starts the child with fork(): posix_spawn() could limit the child only after
+// it has begun.
 pid_t spawn(std::vector<std::string> arguments,
             const std::vector<std::string>& variables,
             const ChildLimits& limits, int out, int err) {
@@ -100,8 +101,8 @@ pid_t spawn(std::vector<std::string> arguments,
     setpgid(pid, pid);  // as the child does, whichever is first
     return pid;
   }
-  // Only calls that are safe in a signal handler, since this process may have
-  // had other threads.
+  // In the child, make only calls that are safe in a signal handler, because
+  // the parent may have other threads.
   setpgid(0, 0);
   signal(SIGPIPE, SIG_DFL);  // httplib ignores it
   sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -117,7 +118,7 @@ pid_t spawn(std::vector<std::string> arguments,
   _exit(127);
 }
 
-// Appends as much as a pipe holds; false at the end of the file.
+// Appends up to 64 KiB from the pipe. Returns false at its end, or on an error.
 bool read_some(int fd, std::string& text) {
   std::array<char, 1 << 16> chunk;
   const ssize_t n = read(fd, chunk.data(), chunk.size());
@@ -153,7 +154,7 @@ ChildEnd run_child(const std::vector<std::string>& arguments,
       spawn(arguments, variables, limits, out.write.fd(), err.write.fd());
   out.write.close();
   err.write.close();
-  // (The header of glibc 2.36 for pidfd_open() is not for C++.)
+  // (C++ cannot use the header of glibc 2.36 that declares pidfd_open().)
   const File process(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
 
   ChildEnd end;

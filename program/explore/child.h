@@ -7,7 +7,7 @@
 
 namespace dtensor::explore {
 
-// A wish, from any thread, that something ends. Once requested, it stays so.
+// A request, from any thread, that something ends. It cannot be taken back.
 class Stop {
  public:
   Stop();
@@ -23,35 +23,35 @@ class Stop {
   int fd_;
 };
 
-// Whether the other end of the socket has closed it, or its own direction.
+// Whether the other end has closed the socket, or shut down its sending side.
 bool has_left(int socket);
 
 struct ChildLimits {
-  double seconds = 20;                 // by the clock
-  int64_t memory = int64_t{4} << 30;   // bytes of addresses
+  double seconds = 20;                 // of wall-clock time
+  int64_t memory = int64_t{4} << 30;   // bytes of address space
   int64_t output = int64_t{64} << 20;  // bytes of standard output
 };
 
 struct ChildEnd {
   enum class How : uint8_t {
-    kExited,   // with `code`
-    kSignal,   // `code` is its number
-    kSeconds,  // the rest was ended by this process: a limit was passed
-    kOutput,
-    kStopped,  // or `stop` was requested, or the client left
+    kExited,   // `code` is the exit code
+    kSignal,   // `code` is the signal's number
+    kSeconds,  // run_child() ended it: it passed ChildLimits::seconds ...
+    kOutput,   // ... or ChildLimits::output ...
+    kStopped,  // ... or `stop` was requested or the client left
   };
   How how = How::kExited;
   int code = 0;
   std::string out;
-  std::string err;  // the last part if it is long
+  std::string err;  // standard error; only the end of a long one
 };
 
-// Runs /proc/self/exe with the arguments (the first is its name) and with
-// `variables` ("NAME=value") added to the environment. It is the first of a
-// process group, whose processes are all gone when this function returns. It
-// has none of this process's files, and can write none. Ends it when a limit is
-// passed, when `stop` is requested, or when the other end of the socket
-// `client` (-1: none) leaves. Throws Error if no process can be started.
+// Runs /proc/self/exe as a child with the arguments (the first is its name) and
+// with `variables` ("NAME=value") added to the environment. The child leads a
+// process group, whose processes have all ended when this function returns. It
+// inherits no open files of this process, and cannot write files. Ends it when
+// it passes a limit, when `stop` is requested, or when the other end of the
+// socket `client` (-1: none) leaves. Throws Error if no process can be started.
 ChildEnd run_child(const std::vector<std::string>& arguments,
                    const std::vector<std::string>& variables,
                    const ChildLimits&, const Stop& stop, int client);

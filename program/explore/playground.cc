@@ -36,7 +36,7 @@ HttpAnswer refusal(int status, const std::string& sentence) {
                             nlohmann::json::error_handler_t::replace)};
 }
 
-// The last line of what a program printed to standard error: its error.
+// The last line that a program printed to standard error, which is its error.
 std::string last_line(std::string text) {
   while (!text.empty() && text.back() == '\n') text.pop_back();
   const size_t at = text.rfind('\n');
@@ -48,7 +48,7 @@ class Questions {
  public:
   explicit Questions(int64_t most) : most_(most) {}
 
-  // Ends an older question of the same client.
+  // Adds a question, and ends an older question of the same client.
   std::shared_ptr<Stop> begin(const std::string& client) {
     auto stop = std::make_shared<Stop>();
     const std::lock_guard lock(mutex_);
@@ -77,7 +77,7 @@ class Questions {
   }
 
   enum class Turn : uint8_t { kRuns, kStopped, kFull };
-  // Waits for one of the places, which leave() frees.
+  // Waits until fewer than most_ questions run. After kRuns, call leave().
   Turn enter(const Stop& stop, int client) {
     std::unique_lock lock(mutex_);
     if (running_ >= most_ && waiting_ >= most_ + kMostWaiting)
@@ -157,7 +157,8 @@ class Server {
                                       "in a few seconds",
                                       p_.children, p_.children + kMostWaiting));
     if (turn == Turn::kStopped) return replaced();
-    // Until the answer has been sent, so that few answers are in memory.
+    // Keep the place until the answer has been sent, so that few answers are in
+    // memory.
     const std::shared_ptr<void> held(nullptr,
                                      [this](void*) { questions_.leave(); });
     std::vector<std::string> arguments = c.before;
@@ -221,8 +222,8 @@ void open_browser(std::string url) {
 }  // namespace
 
 void serve(const Playground& p) {
-  // Answers of megabytes go back to the system when they have been sent, rather
-  // than stay in the arenas of the threads.
+  // Return the memory of answers of megabytes to the system once they have been
+  // sent, rather than keep it in the threads' arenas of malloc().
   mallopt(M_MMAP_THRESHOLD, 1 << 20);
   const StopOnSignals stop_on_signals;
   Server server(p);

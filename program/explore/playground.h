@@ -15,14 +15,15 @@
 
 namespace dtensor::explore {
 
-// The environment of a child: its flags may not name files, its mesh has at
-// most so many ranks, and it runs at most so many operators. text_file.h and
-// class Program keep to them.
+// Environment variables that limit a child: its flags may not name files, and
+// the largest numbers of ranks of its mesh and of operators that it runs.
+// text_file.h and class Program obey them.
 inline constexpr const char* kNoFiles = "DTENSOR_NO_FILES";
 inline constexpr const char* kMostRanks = "DTENSOR_MOST_RANKS";
 inline constexpr const char* kMostOperators = "DTENSOR_MOST_OPERATORS";
 
-// GET `path`?FLAGS runs `before`, the flags, and then `after`.
+// GET `path`?FLAGS runs this program with the arguments `before`, the flags and
+// `after`.
 struct PlaygroundCommand {
   std::string path;                 // "/api/plan"
   std::vector<std::string> before;  // the program's name first
@@ -33,23 +34,23 @@ struct Playground {
   std::string name;  // the program's, for messages
   std::string host = "127.0.0.1";
   int64_t port = 0;             // 0: one that is free
-  bool open = false;            // in a browser
+  bool open = false;            // open the page in a browser
   nlohmann::ordered_json form;  // what can be asked: page/playground.js
   std::vector<PlaygroundCommand> commands;
   ChildLimits limits;  // of each question
   int64_t ranks = 16384;
   int64_t operators = 100'000;
-  int64_t children = 4;  // at once; as many questions again, and 16 more, wait
+  int64_t children = 4;  // at once; up to children + 16 more questions wait
 };
 
 // Prints the server's address, and answers until SIGINT or SIGTERM. Throws
 // Error if it cannot listen.
 //
-// An answer has status 200 and is what the child printed. Otherwise it is
-// {"error": "a sentence"}: the program's own for bad input (400) and for a run
-// that failed (422); or the bound that the question passed (422), a newer
-// question of the same client (409), too many questions at once (503), or a
-// child that crashed (500).
+// A good answer has status 200 and is the child's standard output. Any other
+// answer is {"error": "a sentence"}. The sentence is the program's own for bad
+// input (400) and for a failed run (422). Otherwise it says that the question
+// passed a bound (422), that a newer question of the same client replaced it
+// (409), that too many questions wait (503), or that the child crashed (500).
 void serve(const Playground&);
 
 }  // namespace dtensor::explore

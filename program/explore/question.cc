@@ -12,8 +12,8 @@ namespace {
 constexpr size_t kMostFlags = 100, kLongest = 8000;
 constexpr const char* kWhere = "question";
 
-// Flags that the server gives by itself, or that print another thing than an
-// answer.
+// Flags that a question may not have: the server sets them itself, or with them
+// the program prints something other than an answer.
 constexpr std::array<std::string_view, 7> kOfServer = {
     "dry-run", "explore", "help", "html", "json", "record", "version"};
 
@@ -76,7 +76,8 @@ Question read_question(std::string_view query) {
         "--" + name, "it cannot be asked here; leave it out");
     DT_CHECK(q.flags.size() < kMostFlags, kWhere,
              "it has more than {} flags; write fewer", kMostFlags);
-    // (CLI11 takes the next argument for the value of "--name=".)
+    // (CLI11 takes the next argument as the value of "--name=". An empty value
+    // is therefore an argument of its own.)
     q.flags.push_back("--" + name + (value.empty() ? "" : "=" + value));
     if (has_value && value.empty()) q.flags.emplace_back();
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Questions that come with a URL: the part after "?" as flags of a program.
+// Reads questions from URLs: turns the part after "?" into flags of a program.
 //
 //   model=gpt&mesh=dp%3D2&in=4x8:S0&sequence-parallel&client=k3
 //   -> --model=gpt --mesh=dp=2 --in=4x8:S0 --sequence-parallel
@@ -14,8 +14,8 @@ struct Question {
   // The value of "client", which names the one that asks: a newer question of
   // the same client replaces an older one. "" if it is not given.
   std::string client;
-  // Arguments of a program, in the order of the query. A name is always a flag,
-  // and a value is never one.
+  // Arguments of a program, in the order of the query. A parameter's name is
+  // always a flag, and its value is never one.
   std::vector<std::string> flags;
 };
 
