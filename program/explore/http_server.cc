@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dtensor/program/explore/http_server.h"
 
-// As Debian's library was compiled; the layout of its classes depends on it.
+// Debian's build defines these, and the layout of the classes depends on them.
 #define CPPHTTPLIB_OPENSSL_SUPPORT
 #define CPPHTTPLIB_ZLIB_SUPPORT
 #define CPPHTTPLIB_BROTLI_SUPPORT
@@ -35,13 +35,14 @@ using std::chrono::milliseconds;
 
 constexpr size_t kMostBytes = 32 << 10;  // of a request's head
 constexpr int kMostRequests = 1000;      // of a connection
-constexpr size_t kSmallBody = 64 << 10;  // bytes; any number of these may wait
-// For a request, for the next one to begin, and without progress of an answer.
+constexpr size_t kSmallBody = 64 << 10;  // bytes; needs no BodyRoom
+// The longest times for receiving a request, for the next request to begin, and
+// without progress of an answer.
 constexpr milliseconds kRequestTime{5000}, kIdleTime{30000},
     kStalledTime{10000};
-// Before a connection that waits for its client gives way to another one.
+// How long a connection may wait for its client before it has to make room.
 constexpr milliseconds kGrace{250};
-// For what a client is still sending.
+// How long drain() reads: normally, and after a body was refused.
 constexpr milliseconds kDrainTime{100}, kRefusedTime{2000};
 constexpr int kBacklog = 1024;
 
@@ -57,10 +58,9 @@ bool wait_for(int fd, short events, Clock::time_point end) {
   }
 }
 
-// The lines of a request's head that this server reads. The rest are
-// dropped, since httplib would spend time on them: it matches Range with a
-// recursive regular expression, repeats the answer for each range, and
-// compresses it slowly.
+// Returns the lines of a request's head that this server reads. httplib would
+// spend time on the other lines: it matches Range with a recursive regular
+// expression, repeats the answer for each range, and compresses it slowly.
 std::string lines_read(std::string_view head) {
   std::string kept;
   while (!head.empty()) {
@@ -77,9 +77,9 @@ std::string lines_read(std::string_view head) {
   return kept;
 }
 
-// Whether other servers read the lines of a request's head as this one does. A
+// Whether proxies read the lines of a request's head as this server does. A
 // line feed alone, a space before the colon, a header over two lines or an
-// empty length may hide a body from one of two servers (RFC 9112, 5).
+// empty length may hide a body from only one of the two (RFC 9112, 5).
 bool is_strict(std::string_view head) {
   const auto is = [](std::string_view line, std::string_view name) {
     return line.size() == name.size() &&
@@ -102,8 +102,8 @@ bool is_strict(std::string_view head) {
   return true;
 }
 
-// The value of a header of a request's head; "" if it has none. Several of that
-// name are one list (RFC 9110, 5.3).
+// The value of a header in a request's head; "" if the header is missing. If
+// the header is repeated, its values are joined by ", " (RFC 9110, 5.3).
 std::string value_of(std::string_view head, std::string_view name) {
   std::string value;
   while (!head.empty()) {
@@ -131,7 +131,7 @@ std::string to_lower(std::string text) {
   return text;
 }
 
-// The bytes of large bodies that all connections may still hold.
+// The bytes of large bodies for which all connections together have room left.
 using BodyRoom = std::atomic<int64_t>;
 
 // A connection, which has one request after the other.
@@ -141,7 +141,7 @@ class Connection final : public httplib::Stream {
       : fd_(fd), most_body_(most_body), room_(room) {}
   ~Connection() override { hold(0); }
 
-  // Waits for the next request; false if none comes.
+  // Waits for the next request. Returns false if none comes.
   bool receive() {
     is_routed = false;
     refused = 0;
@@ -196,8 +196,8 @@ class Connection final : public httplib::Stream {
   bool is_routed = false;  // httplib could read the request
   std::shared_ptr<void> held;
 
-  // Says whether this thread works, or waits for the client from now on.
-  // Returns false if the connection has been ended.
+  // Notes whether this thread works (`busy`) or waits for the client from now
+  // on. Returns false if another thread has ended the connection.
   bool set_busy(bool busy) {
     const std::lock_guard lock(mutex_);
     if (busy)
@@ -206,13 +206,13 @@ class Connection final : public httplib::Stream {
       waits_since_ = Clock::now();
     return !ends_;
   }
-  // Since when it waits for its client, if it does.
+  // The time since which the connection has waited for its client, if it does.
   std::optional<Clock::time_point> waits_since() const {
     const std::lock_guard lock(mutex_);
     return ends_ ? std::nullopt : waits_since_;
   }
-  // Ends it if it has waited since then. A client that is still to send its
-  // request can be told so.
+  // Ends the connection if it has waited for its client since then. Before the
+  // first request, it leaves the sending side open for turn_away().
   bool end_if_waiting_since(Clock::time_point since) {
     const std::lock_guard lock(mutex_);
     if (ends_ || waits_since_ != since) return false;
@@ -225,12 +225,12 @@ class Connection final : public httplib::Stream {
     return ends_;
   }
 
-  // Gives back what was reserved for its body beyond so many bytes.
+  // Gives back to room_ what was reserved for the body beyond so many bytes.
   void hold(int64_t bytes) {
     if (reserved_ > bytes) room_ += std::exchange(reserved_, bytes) - bytes;
   }
 
-  // Tells a client that was ended before it had an answer to come back.
+  // Tells the client to come back if the connection was ended before a request.
   void turn_away() {
     if (!ends() || requests_ > 0) return;
     const std::string sentence =
@@ -242,9 +242,9 @@ class Connection final : public httplib::Stream {
         sentence.size(), sentence);
     send(fd_, text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   }
-  // Unread bytes would turn close() into a reset, which can overtake the
-  // answer. A client that is told that its body is too long, or to come back,
-  // is still sending.
+  // Reads what the client still sends: unread bytes would turn close() into a
+  // reset, which can overtake the answer. A client whose body was refused, or
+  // that was turned away, is still sending, so drain() waits for its bytes.
   void drain() {
     shutdown(fd_, SHUT_WR);
     std::array<char, 4096> some;
@@ -256,7 +256,7 @@ class Connection final : public httplib::Stream {
   }
 
  private:
-  // The first bytes that were received.
+  // Removes the first bytes from received_ and returns them.
   std::string take(size_t bytes) {
     std::string first = received_.substr(0, bytes);
     received_.erase(0, bytes);
@@ -280,7 +280,7 @@ class Connection final : public httplib::Stream {
     refused = status;
     return true;
   }
-  // Whether there is room for a body of so many bytes.
+  // Reserves room for a body of so many bytes. Returns false if there is none.
   bool reserve(size_t bytes) {
     if (reserved_ > 0 || bytes <= kSmallBody) return true;
     reserved_ = static_cast<int64_t>(bytes);
@@ -295,7 +295,7 @@ class Connection final : public httplib::Stream {
     if (coding.empty() && length.empty()) return true;
     if (!coding.empty() && strcasecmp(coding.c_str(), "chunked") != 0)
       return refuse(501);
-    // Proxies that believe different ones would see different requests.
+    // A proxy may believe one of the two lengths, and this server the other.
     if (!coding.empty() && !length.empty()) return refuse(400);
     const size_t sign = length.starts_with('-');
     if (length.find_first_not_of("0123456789", sign) != length.npos ||
@@ -318,8 +318,8 @@ class Connection final : public httplib::Stream {
       body = take(bytes);
     return true;
   }
-  // RFC 9112, 7.1: each has its size in hexadecimal digits, and the last is
-  // empty. What follows it up to an empty line is ignored.
+  // Reads a body in chunks (RFC 9112, 7.1): each begins with its size in hex,
+  // and the last is empty. Ignores what follows that one, up to an empty line.
   bool receive_chunks(Clock::time_point end) {
     while (true) {
       std::string line;
@@ -348,7 +348,7 @@ class Connection final : public httplib::Stream {
     hold(std::ssize(body));
     return true;
   }
-  // Without its end; false, perhaps with refused set, if it does not come.
+  // Reads a line, without its end. False if it does not come, or was refused.
   bool receive_line(std::string& line, Clock::time_point end) {
     size_t length = 0;
     while ((length = received_.find("\r\n")) == received_.npos) {
@@ -369,7 +369,7 @@ class Connection final : public httplib::Stream {
   int64_t reserved_ = 0;  // of room_
   std::string received_;  // what no request has taken yet
   std::string head_;
-  size_t at_ = 0;  // what httplib has read of it
+  size_t at_ = 0;  // the number of bytes of head_ that httplib has read
   std::atomic<int> requests_{0};
   mutable std::mutex mutex_;
   std::optional<Clock::time_point> waits_since_ = Clock::now();
@@ -383,8 +383,8 @@ thread_local Connection* mine = nullptr;
 class Connections {
  public:
   explicit Connections(size_t most) : most_(most) {}
-  // Before one more is opened. Waits for room, so that each that is opened has
-  // a thread.
+  // Called before a connection is opened. Waits for room, so that every open
+  // connection has a thread.
   void add() {
     std::unique_lock lock(mutex_);
     ++count_;
@@ -413,7 +413,7 @@ class Connections {
   }
 
  private:
-  // Ends the one that has waited longest for its client, if that is long.
+  // Ends the connection that waits longest for its client, if beyond kGrace.
   void end_oldest() {
     Connection* oldest = nullptr;
     Clock::time_point first = Clock::now() - kGrace;
@@ -429,8 +429,8 @@ class Connections {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::list<Connection*> open_;
-  size_t count_ = 0;   // with those that no thread serves yet
-  size_t ending_ = 0;  // of open_
+  size_t count_ = 0;   // includes connections that no thread serves yet
+  size_t ending_ = 0;  // how many of open_ end_oldest() has ended
   bool closed_ = false;
 };
 
@@ -488,8 +488,8 @@ class HttpServer::State final : public httplib::Server {
     names_ = {"localhost", to_lower(host)};
     for (const std::string& name : options_.hosts)
       names_.insert(to_lower(name));
-    // Without SO_REUSEPORT, with which a second server would get a part of the
-    // connections.
+    // Replace httplib's options, which set SO_REUSEPORT: with it, a second
+    // server at this port would get a part of the connections.
     set_socket_options([](socket_t s) {
       const int yes = 1;
       setsockopt(s, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
@@ -529,8 +529,8 @@ class HttpServer::State final : public httplib::Server {
   int port() const { return port_; }
 
  private:
-  // httplib gives up when it cannot accept a connection, such as for lack of
-  // memory.
+  // Listens again whenever httplib gives up: it does so when it cannot accept a
+  // connection, for example for lack of memory.
   void accept_all() {
     while (!listen_after_bind() && !stopping_) {
       std::this_thread::sleep_for(milliseconds(100));
@@ -613,7 +613,7 @@ class HttpServer::State final : public httplib::Server {
       response.set_chunked_content_provider(
           a.type, [stream = std::move(a.stream), c = mine](
                       size_t, httplib::DataSink& sink) {
-            // It waits for the handler, once the head is sent.
+            // Now the connection waits for the handler, not for its client.
             bool reads = c->set_busy(true);
             stream([&](std::string_view text) {
               reads = reads && sink.write(text.data(), text.size()) &&
@@ -632,7 +632,7 @@ class HttpServer::State final : public httplib::Server {
   const std::string host_;
   const HttpServer::Handler handler_;
   const HttpOptions options_;
-  std::set<std::string> names_;  // of a Host header, other than addresses
+  std::set<std::string> names_;  // allowed in a Host header, besides addresses
   Connections connections_;
   BodyRoom room_;
   std::atomic<bool> stopping_{false};

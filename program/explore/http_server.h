@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// An HTTP server for a program: GET of small requests and, if it wants them,
+// An HTTP server for a program. It answers GET and, if the program wants them,
 // requests with a body.
 //
 // It is cpp-httplib (Debian's 0.11) with a stream of our own below it, which
 // bounds what a client can take: the bytes and the time of a request, the time
 // without progress of an answer, and the number of connections. A connection
-// stays open for the client's next request. When there are too many, new ones
-// wait in the listen queue until one ends, or until one has waited for its
-// client for a quarter of a second: that one is closed. If it was still to send
-// its first request, it is told to come back, with status 503.
+// stays open for the client's next request. If too many are open, new ones wait
+// in the listen queue until an open one ends. To make room, the server closes
+// connections that have waited for their client for a quarter of a second. A
+// client that has not sent its first request then gets status 503 and may come
+// back.
 #pragma once
 #include <functional>
 #include <memory>
@@ -24,8 +25,8 @@ struct HttpRequest {
   std::string path = {};   // decoded
   std::string query = {};  // as sent: behind "?"
   // Whether a page of this server sent it, or a person who typed the address,
-  // as far as the browser says. Other pages' requests cannot read the answer,
-  // but should not cause work.
+  // as far as the browser says. Pages of other servers cannot read the answer,
+  // but their requests should not cause work.
   bool is_own = false;
   int socket = -1;                 // to see whether the client has left
   std::string authorization = {};  // the header of that name
@@ -35,7 +36,7 @@ struct HttpRequest {
 struct HttpAnswer {
   int status = 200;
   std::string type = "application/json", body = {};
-  std::vector<std::pair<std::string, std::string>> headers = {};  // others
+  std::vector<std::pair<std::string, std::string>> headers = {};  // further
   std::shared_ptr<void> held = {};  // released when the answer has been sent
   // If set, it is called instead of sending `body`, and sends the body piece by
   // piece. send() returns false if the client has left or does not read.
@@ -45,14 +46,14 @@ struct HttpAnswer {
 
 struct HttpOptions {
   size_t connections = 64;  // the most at once
-  // The most bytes of a body, sent whole or in chunks. 0: the handler gets GET
-  // alone, and other methods are refused; else it gets every method.
+  // The most bytes of a body, sent whole or in chunks. If it is 0, the handler
+  // gets only GET, and other methods are refused; else it gets every method.
   size_t body = 0;
-  // The most bytes of bodies over 64 KiB that are held at once; a request
-  // beyond them is told to come back, with status 503.
+  // The most bytes of bodies over 64 KiB that are held at once. A request for
+  // which no room is left gets status 503.
   size_t bodies = 64 << 20;
   std::vector<std::string> hosts = {};  // more names of this server
-  // The flag that adds one, for a sentence; "": none.
+  // The flag that adds a name to `hosts`, for an error's text; "": no flag.
   std::string host_flag = {};
 };
 
