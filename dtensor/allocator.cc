@@ -171,9 +171,8 @@ class CachingAllocator final
     size_t blocks = 0;  // cached or handed out
     int64_t bytes = 0;  // of one block
   };
-  // The blocks of one stream. A released block is reused only on the stream
-  // that released it: later work of that stream runs after the work that may
-  // still use the block.
+  // A released block is reused only on the stream that released it: later work
+  // of that stream runs after the work that may still use the block.
   struct Pool {
     Stream stream;
     std::vector<Class> classes;
@@ -208,8 +207,7 @@ class CachingAllocator final
     return block;
   }
 
-  // Keeps a released block that a graph may still use. Returns false if no
-  // graph may use it.
+  // Keeps a released block that a graph may still use; false if no graph may.
   bool keep(void* block, Stream stream, SizeClass c) {
     for (const auto& arena : arenas_) {
       const auto it = arena->blocks.find(block);

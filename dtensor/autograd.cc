@@ -70,8 +70,7 @@ class Backward {
   // Returns the cotangents of inputs lo to hi - 1. Returns an empty list if
   // options_.complete gives them to the caller.
   std::vector<DistTensor> result(size_t lo, size_t hi) {
-    // These inputs are outputs themselves, or some nodes contributed nothing to
-    // them.
+    // These inputs are outputs themselves, or some nodes added nothing to them.
     for (size_t i = lo; i < hi; ++i)
       if (awaited_[i] >= 0) completed(i);
     std::vector<DistTensor> result;

@@ -36,8 +36,7 @@ struct Kept : RankContext::Memory {
     while (!checks.empty()) run(Mesh(checks.front().mesh), Tensor());
   }
 
-  // Makes the checks of the mesh and removes them. Returns the values of
-  // `also`, or none if it is undefined.
+  // Makes and removes the checks of the mesh. Returns the values of `also`.
   std::vector<double> run(const Mesh& mesh, const Tensor& also) {
     std::vector<DataCheck> mine;
     for (auto it = checks.begin(); it != checks.end();)

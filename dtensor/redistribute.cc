@@ -152,9 +152,8 @@ DistTensor finished(const DistTensor& x, DistTensor y, const How& how) {
   return y;
 }
 
-// Makes the tensor for the moved x, still without its part. It keeps the
-// lineage of x only within a mesh: ranks of another mesh do not know how x was
-// made.
+// Makes the tensor for the moved x, without its part yet. It keeps the lineage
+// only within a mesh: ranks of another mesh do not know how x was made.
 DistTensor unmade(const RankContext& ctx, const DistTensor& x,
                   const Spec* spec) {
   auto made = std::make_shared<DistTensor::Impl>();

@@ -14,8 +14,7 @@
 namespace dtensor {
 namespace {
 
-// Threads reserve events in lots of this size, so that they seldom change the
-// counter that they share.
+// Threads reserve events in lots of this size, since they share one counter.
 constexpr int64_t kLot = 256;
 
 // The bytes that this member received.

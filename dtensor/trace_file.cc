@@ -96,8 +96,7 @@ double Trace::dropped_from() const {
   return seconds(std::max<int64_t>(from, 0));
 }
 
-// The event in the JSON format of Chrome's viewer, as a complete event (phase
-// "X").
+// The event as JSON for Chrome's viewer: a complete event, whose "ph" is "X".
 std::string Tracer::to_json(const Event& e) const {
   const auto text = [&](uint32_t i) { return json_text(texts_[i]); };
   std::string args = fmt::format("\"phase\":{}", text(e.phase));

@@ -52,8 +52,7 @@ AxisChoice taken(const ChoiceMade& made, const Choice& c, int axis) {
        made.mesh().axis_name(axis));
 }
 
-// Says why the axis may not take this alternative, which is beyond
-// Reach::kMoved.
+// Says why the axis may not take this alternative, beyond Reach::kMoved.
 std::string out_of_reach(const ChoiceMade& made, const AxisChoice& c,
                          int axis) {
   const std::string& name = made.mesh().axis_name(axis);

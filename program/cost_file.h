@@ -10,8 +10,7 @@
 //
 // A collective takes alpha_us plus n / gbytes_per_s (1e9 bytes per second),
 // where n is the largest number of bytes that a rank receives. The first
-// "bytes" of "beyond" fit into caches; the bytes beyond them have its lower
-// rate.
+// "bytes" of "beyond" fit into caches; further bytes have its lower rate.
 //
 // "axes" is a list with an entry per mesh axis, or an object of some axes by
 // name: {"tp": {...}}. "kinds" lists the kinds of collectives that have a

@@ -45,11 +45,11 @@ namespace {
 
 // A mesh with more threads than this is probably a mistake.
 constexpr int64_t kMostThreads = 1024;
-// About thirty years.
+// In seconds: about thirty years.
 constexpr double kLongestTimeout = 1e9;
 
-// The caller's path of a file that --flag will write. Throws Error if it cannot
-// be written, rather than after the run.
+// The caller_path() of a file that `flag` names. Throws Error now, rather than
+// after the run, if the file cannot be written.
 std::string writable(std::string_view flag, const std::string& given) {
   std::string path = caller_path(given);
   check_writable(flag, path);
@@ -64,12 +64,12 @@ struct Program::State {
   Flags flags;
   std::string mesh_text, device_text = "cpu", backend = "threads", rendezvous;
   bool nccl = false;  // between GPUs; `backend` connects the processes
-  const ProcessBackend* over = nullptr;  // of `backend`; null: threads
+  const ProcessBackend* over = nullptr;  // the row of `backend`; null: threads
   int64_t ranks_per_process = 1;
   int64_t process = 0, processes = 1;  // this process, and how many there are
-  ProcessJob* job = nullptr;           // set once it has reached the others
+  ProcessJob* job = nullptr;           // set once join() has connected it
   Crowd crowd;                         // of a job
-  bool alone = false;  // the main process cannot report the error of joining
+  bool alone = false;  // reports an error of join(): the main process cannot
   std::string flight, trace_path, cost;
   Outputs outputs;
   DeviceChoice device;
@@ -83,9 +83,9 @@ struct Program::State {
   Mesh mesh;
   std::function<Device&(int64_t)> devices;
   std::shared_ptr<Trace> trace;
-  bool gathered = false;  // the main process has the trace of all
+  bool gathered = false;  // the main process has the traces of all processes
   bool wrote_json = false;
-  // The communication and memory of the body's runs; known where rank 0 is.
+  // The communication and memory of the body's runs; only in rank 0's process.
   bool ran = false;
   std::vector<CommEvent> events;                   // of all ranks
   std::vector<std::shared_ptr<WorkCounter>> work;  // of dry runs, one for each
@@ -100,7 +100,7 @@ struct Program::State {
 
   void add_rank_flags();
 
-  // False if it printed the text of --help or --version.
+  // Returns false if it printed the text of --help or --version.
   bool parse(int argc, char** argv) {
     for (const ProcessBackend& b : process_backends())
       if (process == 0) process = std::max<int64_t>(0, b.process());
@@ -255,7 +255,7 @@ struct Program::State {
         device.cuda || !nccl, "--backend",
         "nccl is for --device cuda, but this is --device cpu; add --device "
         "cuda");
-    // Jobs themselves only send CPU memory.
+    // The backends of a job only send CPU memory, so its GPUs need NCCL.
     nccl = nccl || (device.cuda && over);
     DT_CHECK(!nccl || ranks_per_gpu == 1, "--backend",
              "nccl takes one rank per GPU, but this is --ranks-per-gpu {}; "
@@ -280,9 +280,9 @@ struct Program::State {
   // Collects events and peaks at the end of a run. Collective over its ranks.
   void record(Runtime& rt) {
     RankContext& context = rt.context();
-    // The recorder of rank 0 has ended. It would keep that rank's events apart.
+    // Rank 0's recorder has ended. With one, CommRecord() would not sum up.
     if (!rt.dry_run()) context.recorder = nullptr;
-    CommRecord();  // sums them up, so that ranks with equal events merge them
+    CommRecord();  // sums up events, so that merge() finds equal ones on ranks
     context.record = false;
     const Totals all = merge(
         {.events = context.events, .memory = memory_use(*context.allocator)});
@@ -485,7 +485,7 @@ void Program::add_words(std::vector<std::string>* words, std::string_view help,
   state_->flags.add_words(words, help, type);
 }
 
-// Calls fn(); the verdict has `code` and the error's text if it throws.
+// Calls fn(). If it throws, the verdict has `code` and the error's text.
 JobVerdict Program::State::attempt(int code, const std::function<void()>& fn) {
   try {
     fn();

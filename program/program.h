@@ -17,14 +17,14 @@
 //   --tf32             f32 products on GPUs may round to TF32
 //   --tune-gemm        time cuBLASLt's algorithms when a product is first
 //                      computed and keep the fastest, also for later runs,
-//                      instead of its first proposal
+//                      instead of taking cuBLASLt's first proposal
 //   --deterministic    attention's gradient in 16 bits on GPUs has the same
 //                      bits in every run
-//   --backend mpi      how ranks communicate: threads (the default), which
-//                      read each other's memory; mpi, tcp or the like
-//                      (comm/process_backend.h), in processes that a launcher
-//                      started (the default there: comm/mpi.h, comm/tcp.h); or
-//                      nccl, between the GPUs of threads or of such processes.
+//   --backend mpi      how ranks communicate. threads: they read each other's
+//                      memory. mpi, tcp and the like: messages between
+//                      processes that a launcher started (process_backend.h);
+//                      the default in such processes, as threads is elsewhere.
+//                      nccl: between the GPUs of threads or of such processes.
 //                      Processes with GPUs always use NCCL between them; each
 //                      process uses the GPUs matching its local rank
 //                      (local_process.h)
@@ -45,19 +45,19 @@
 //   --check-inputs     compare the values that the ranks pass to from_global()
 //   --dry-run          run one thread without data, and print what would be
 //                      sent, the peak memory and the time by the prices, or the
-//                      error of the real run
+//                      error that the real run would throw
 //   --cost FILE        the prices by which layouts and plans are chosen
 //                      (cost_file.h), or the name of a machine: h100
 //   --html FILE        write a page that shows what a dry run, or rank 0 of a
 //                      run, does, operator by operator: layouts, choices,
 //                      messages, memory
-//   --record FILE      the same as JSON (docs/record.md); "-" as for --json
+//   --record FILE      the same as JSON (docs/record.md); "-": standard output
 //   --json [FILE]      write the result as a JSON object. Without FILE, or with
 //                      "-", standard output has nothing else, and other output
 //                      goes to standard error
-//   --explore [PORT]   serve a page on this machine, at that port or one that
-//                      is free, on which the flags are changed and each answer
-//                      is the record of a dry run (explore/playground.h)
+//   --explore [PORT]   serve a page on this machine, at PORT or any free port.
+//                      Its users change the flags and see the record of a dry
+//                      run (explore/playground.h)
 //   --version          print the version of the library
 //   --help
 // The exit code is 0 on success, 1 if a check or the run failed, and 2 on bad
@@ -65,11 +65,12 @@
 // stop a run with a sentence and exit code 130 or 143, after files being saved
 // have been completed or removed. A second signal ends the program at once.
 //
-// When the run is over, ranks for which others waited longer than a second in
-// total are named on standard error, and as "stragglers" in the result of
-// --json. If ranks share cores, the time for which such a rank waited for a
-// core does not count; if no rank is left, a sentence says so (crowd.h). With
-// several processes, only the main process prints, and all exit with one code.
+// When the run is over, standard error, and "stragglers" in the result of
+// --json, name the ranks for which others waited longer than a second in total.
+// If ranks share cores, the time for which such a rank waited for a core does
+// not count; if that leaves no rank to name, a sentence says that they share
+// cores (crowd.h). With several processes, only the main process prints, and
+// all processes exit with the same code.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -92,9 +93,9 @@ struct ProgramOptions {
   std::string mesh = {};   // the default of --mesh; "" is one rank
   // The axes that --mesh must have, and no others; empty: any axes.
   std::vector<std::string> axes = {};
-  // Never starts ranks, so that a mesh may be of any size.
+  // The program never starts ranks, so that a mesh may have any size.
   bool always_dry = false;
-  // Has no ranks, and so no --mesh, --device, --dry-run and the like.
+  // The program has no ranks, and no --mesh, --device, --dry-run and the like.
   bool no_ranks = false;
   // The program's own flags that may differ between processes, such as files
   // that each process writes. Other flags must have the same value in every
@@ -125,13 +126,13 @@ class Program {
            int64_t min = 0, int64_t max = std::numeric_limits<int64_t>::max());
   void add(std::string_view name, double* value, std::string_view help,
            double min = 0);
-  // A flag for any text, shown by --help as TEXT, FILE or DIR; or for one of
-  // `choices`.
+  // Adds a flag for any text, which --help shows as TEXT, FILE or DIR; or for
+  // one of `choices`.
   void add(std::string_view name, std::string* value, std::string_view help,
            TextKind = TextKind::kText);
   void add(std::string_view name, std::string* value, std::string_view help,
            std::vector<std::string> choices);
-  // A flag that may be given several times.
+  // Adds a flag that may be given several times.
   void add(std::string_view name, std::vector<std::string>* values,
            std::string_view help);
   void add(std::string_view name, bool* value, std::string_view help);
@@ -147,7 +148,7 @@ class Program {
   int main(int argc, char** argv, const std::function<void()>& check,
            const std::function<void()>& body);
 
-  // From check() on:
+  // Call the members below only from check() on, when the flags are known.
   bool given(std::string_view name) const;  // "--name"
   const Mesh& mesh() const;
   bool dry_run() const;
@@ -164,8 +165,8 @@ class Program {
   // The record of --html and --record that runs with run_options() add to; null
   // without these flags.
   std::shared_ptr<Record> record() const;
-  // Begins another record, of runs on that mesh, which the page compares with
-  // those before.
+  // Begins another record, of runs on that mesh. The page compares it with the
+  // earlier ones.
   std::shared_ptr<Record> another_record(std::string title, const Mesh&);
   // Writes the result, an object, to the file of --json; does nothing without
   // --json. Adds stragglers and, with --trace, waiting times. All processes

@@ -21,8 +21,7 @@ class RecordTables {
  public:
   using Json = nlohmann::ordered_json;
 
-  // Each function returns the index of an entry, and adds the entry if it is
-  // new.
+  // Each returns the index of an entry, and adds the entry if it is new.
   size_t mesh(const Mesh&);
   size_t spec(const Spec*);
   // The move of tensor number `tensor` of the plan.

@@ -84,8 +84,7 @@ void limit(const ChildLimits& limits) {
   set(RLIMIT_CORE, 0);
 }
 
-// Starts the child with fork(): posix_spawn() could limit the child only after
-// it has begun.
+// Uses fork(), since posix_spawn() could limit the child only after its start.
 pid_t spawn(std::vector<std::string> arguments,
             const std::vector<std::string>& variables,
             const ChildLimits& limits, int out, int err) {

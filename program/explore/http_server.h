@@ -8,8 +8,7 @@
 // stays open for the client's next request. If too many are open, new ones wait
 // in the listen queue until an open one ends. To make room, the server closes
 // connections that have waited for their client for a quarter of a second. A
-// client that has not sent its first request then gets status 503 and may come
-// back.
+// client that has not sent its first request then gets status 503.
 #pragma once
 #include <functional>
 #include <memory>

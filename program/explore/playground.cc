@@ -157,8 +157,7 @@ class Server {
                                       "in a few seconds",
                                       p_.children, p_.children + kMostWaiting));
     if (turn == Turn::kStopped) return replaced();
-    // Keep the place until the answer has been sent, so that few answers are in
-    // memory.
+    // Keep the place until the answer is sent, so that few answers are held.
     const std::shared_ptr<void> held(nullptr,
                                      [this](void*) { questions_.leave(); });
     std::vector<std::string> arguments = c.before;

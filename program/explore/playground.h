@@ -16,14 +16,13 @@
 namespace dtensor::explore {
 
 // Environment variables that limit a child: its flags may not name files, and
-// the largest numbers of ranks of its mesh and of operators that it runs.
-// text_file.h and class Program obey them.
+// the most ranks of its mesh and operators of its run. text_file.h and class
+// Program obey them.
 inline constexpr const char* kNoFiles = "DTENSOR_NO_FILES";
 inline constexpr const char* kMostRanks = "DTENSOR_MOST_RANKS";
 inline constexpr const char* kMostOperators = "DTENSOR_MOST_OPERATORS";
 
-// GET `path`?FLAGS runs this program with the arguments `before`, the flags and
-// `after`.
+// GET `path`?FLAGS runs this program with `before`, the flags and `after`.
 struct PlaygroundCommand {
   std::string path;                 // "/api/plan"
   std::vector<std::string> before;  // the program's name first
@@ -48,9 +47,9 @@ struct Playground {
 //
 // A good answer has status 200 and is the child's standard output. Any other
 // answer is {"error": "a sentence"}. The sentence is the program's own for bad
-// input (400) and for a failed run (422). Otherwise it says that the question
-// passed a bound (422), that a newer question of the same client replaced it
-// (409), that too many questions wait (503), or that the child crashed (500).
+// input (400) and for a failed run (422), or it says that the question passed a
+// bound (422), that a newer one of the same client replaced it (409), that too
+// many questions wait (503), or that the child crashed (500).
 void serve(const Playground&);
 
 }  // namespace dtensor::explore

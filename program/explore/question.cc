@@ -76,8 +76,7 @@ Question read_question(std::string_view query) {
         "--" + name, "it cannot be asked here; leave it out");
     DT_CHECK(q.flags.size() < kMostFlags, kWhere,
              "it has more than {} flags; write fewer", kMostFlags);
-    // (CLI11 takes the next argument as the value of "--name=". An empty value
-    // is therefore an argument of its own.)
+    // (CLI11 takes an empty value only as an argument of its own.)
     q.flags.push_back("--" + name + (value.empty() ? "" : "=" + value));
     if (has_value && value.empty()) q.flags.emplace_back();
   }

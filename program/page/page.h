@@ -7,15 +7,13 @@
 
 namespace dtensor {
 
-// Returns an HTML file that needs no other file and opens from disk. Its
-// Content-Security-Policy forbids the browser to load anything else. The page
-// can compare several records. No text in a record is read as HTML. Replaces
-// invalid UTF-8.
+// Returns an HTML file that opens from disk and needs nothing else: its policy
+// (CSP) forbids the browser to load anything. It can compare several records.
+// No text in a record is read as HTML. Invalid UTF-8 is replaced.
 std::string page(const std::vector<nlohmann::ordered_json>& records);
 
-// Returns the page without records, but with a form (playground.js). `form`
-// says what can be asked of the server that sends the page (form_of()). The
-// page can reach only that server.
+// Returns the page without records, but with a form (playground.js): `form` is
+// what can be asked of the page's own server, the only one that it can reach.
 std::string playground_page(const nlohmann::ordered_json& form);
 
 }  // namespace dtensor
