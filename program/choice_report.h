@@ -22,7 +22,7 @@ struct ChoiceMade {
   // which takes over the assignment of its forward.
   bool chosen_is_listed() const;
   const Mesh& mesh() const { return chosen.in[0]->mesh(); }
-  // "m: dp; k: tp".
+  // The factors and the axes that split them: "m: dp; k: tp".
   std::string split(const Choice&) const;
 };
 

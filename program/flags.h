@@ -78,7 +78,7 @@ class Flags {
   std::string words_help_, words_type_;
 };
 
-// "a, b, c".
+// The list as one text: "a, b, c".
 std::string joined(const std::vector<std::string>& list);
 // The text with its newlines replaced by spaces, for an error.
 std::string one_line(std::string text);

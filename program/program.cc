@@ -191,7 +191,7 @@ struct Program::State {
   }
 
   void join() {
-    const StopOnSignals signals;  // in all waits for other processes
+    const StopOnSignals signals;  // a signal ends the waits for other processes
     try {
       job = &over->job(rendezvous.empty() ? "" : caller_path(rendezvous),
                        facts());

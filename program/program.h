@@ -8,7 +8,7 @@
 //     }, {.mesh = "dp=2,tp=2"});
 //   }
 //
-// Every program has the flags
+// Every program has --json, --version and --help. A program with ranks has all:
 //   --mesh dp=2,tp=4   the mesh, and thereby the number of ranks; or 2x4, or
 //                      "dp=2 of ranks 1,0"
 //   --device cuda      the devices: cpu (the default), cuda, or cuda:1 for the
@@ -101,8 +101,8 @@ struct ProgramOptions {
   // that each process writes. Other flags must have the same value in every
   // process.
   std::vector<std::string> may_differ = {};
-  // --mesh may name ranks beyond the size of the run: the program runs nothing,
-  // not even dry.
+  // --mesh may name ranks beyond the size of the run, because the program runs
+  // nothing, not even a dry run.
   bool any_ranks = false;
 };
 

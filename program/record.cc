@@ -90,7 +90,7 @@ class Token {
 
 }  // namespace
 
-// The operators of one rank.
+// The operators of one rank in one run.
 struct Record::Run {
   uint64_t id;
   int64_t rank;
