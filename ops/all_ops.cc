@@ -8,7 +8,8 @@
 namespace dtensor {
 namespace {
 
-// A function, because families of other files register before main().
+// A function-local static, because the OpFamily objects of other source files
+// register before main(), in an unknown order.
 std::map<std::string_view, OpList (*)()>& families() {
   static std::map<std::string_view, OpList (*)()> all;
   return all;

@@ -204,7 +204,7 @@ DistTensor repeat(const DistTensor& x, const std::vector<int64_t>& times) {
   DT_CHECK(n >= x.ndim(), "repeat",
            "got {} numbers for {}; write one for each dimension", n,
            x.spec()->to_string());
-  // Views each dimension [d] as [1, d], expands the 1, and merges both.
+  // Views a repeated dimension [d] as [1, d], expands the 1, and merges both.
   Shape thin, wide, out;
   for (int d = 0; d < n; ++d) {
     const int64_t by = times[static_cast<size_t>(d)];
@@ -299,7 +299,8 @@ DistTensor pad(const DistTensor& x, const std::vector<int64_t>& widths,
     DT_CHECK(lo + hi + x.size(d) >= 0, "pad",
              "widths {} and {} cut more than dimension {} of {} has", lo, hi, d,
              x.spec()->to_string());
-    // As in torch, a negative width also cuts padding that the other one added.
+    // Adds padding before it cuts. So, as in torch, a negative width also cuts
+    // the padding that the dimension's other width added.
     auto border = [&](int64_t n) {
       Shape s = y.shape();
       s[d] = n;

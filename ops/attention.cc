@@ -28,9 +28,9 @@ using internal::AttentionArgs;
 using Values = SampleInput::Values;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-// Replaces minus infinity where that would give NaN.
+// Stands for minus infinity, since a softmax of only that gives NaN.
 constexpr double kLowest = -1e30;
-// Two products, each a multiplication and an addition.
+// The products q k^T and p v take a multiplication and an addition each.
 constexpr double kFlopsPerPoint = 4;
 
 void check_dtypes(std::string_view op, std::span<const DType> in, size_t fixed,
@@ -85,7 +85,8 @@ std::vector<Sample> attention_samples(bool backward) {
     if (x.documents)
       for (const int64_t n : {x.s, x.t})
         s.inputs.push_back({{x.b, n}, Values::kIndex, 3});
-    // scale: the default, which explain shows, and another value.
+    // The explain program takes its arguments from a sample without a ring,
+    // which has the default scale, 0. Samples with a ring have another scale.
     s.attrs = AttentionArgs{.causal = x.causal,
                             .scale = x.ring ? 0.7 : 0,
                             .ring = x.ring,
@@ -101,7 +102,8 @@ std::vector<Sample> attention_samples(bool backward) {
 // q, k, v, out, lse, dout, [mask, or ids] -> dq, dk, dv
 class AttentionBackward : public Op {
  public:
-  // Per point: five products, each a multiplication and an addition.
+  // The work per point: five products, with a multiplication and an addition
+  // each.
   AttentionBackward()
       : Op("attention_backward", {.work = {10}, .differentiable = false}) {}
 
@@ -130,7 +132,7 @@ const Op& backward_op() {
   return op;
 }
 
-// The layout of x without these axes.
+// The layout of x with these axes removed from its Dims and partials.
 Layout without(const Spec* x, AxisMask axes) {
   Layout layout = x->layout();
   for (Dim& dim : layout.dims) dim = restricted(dim, x->mesh(), ~axes);
@@ -139,7 +141,8 @@ Layout without(const Spec* x, AxisMask axes) {
   return layout;
 }
 
-// The spec of x [b, s, heads, d] with only the heads split over these axes.
+// The spec of x [b, s, heads, d] in which these axes split the heads, and no
+// other dimension.
 const Spec* with_heads_on(const Spec* x, AxisMask axes) {
   Layout layout = without(x, axes);
   for (int a = 0; a < x->mesh().num_axes(); ++a)
@@ -148,7 +151,7 @@ const Spec* with_heads_on(const Spec* x, AxisMask axes) {
   return x->with(layout);
 }
 
-// v laid out along the sequence as k is, as a ring requires.
+// The spec of v with its sequence split as that of k, as a ring requires.
 const Spec* beside(const Spec* v, const Spec* k) {
   Layout layout = without(v, k->dim(1).axes());
   layout.dims[1] = k->dim(1);
@@ -170,15 +173,15 @@ int64_t heads_bytes(const Spec* q, const std::array<const Spec*, 3>& heads) {
 }
 
 // The axes over which q and k [b, s, heads, d] are both split along the
-// sequence. 0 if shapes are wrong: bind() will throw.
+// sequence. 0 if q, k or v does not have four dimensions: bind() will throw.
 AxisMask context_axes(const Spec* q, const Spec* k, const Spec* v) {
   for (const Spec* x : {q, k, v})
     if (x->ndim() != 4) return 0;
   return q->dim(1).axes() & k->dim(1).axes();
 }
 
-// The ways to compute a call with such axes: keys stay split in a ring, or
-// heads are split instead.
+// The two ways to compute a call for which context_axes() is not 0: the keys
+// stay split, in a ring, or the heads are split instead of the sequence.
 struct InContext {
   std::array<const Spec*, 3> in, heads;  // q, k and v
   AxisMask axes;
@@ -207,20 +210,20 @@ struct InContext {
   double share_of_pairs(const AttentionArgs& args) const {
     if (!args.window) return args.causal ? 0.5 : 1;
     const int64_t s = in[0]->shape()[1], t = in[1]->shape()[1];
-    // With a length, the queries are the last ones of the keys.
+    // With AttentionOptions::length, the queries are at the end of the keys.
     const int64_t first = args.length ? std::max<int64_t>(t - s, 0) : 0;
     return static_cast<double>(
                score_pairs({{first, first + s}}, {{0, t}}, true, args.window)) /
            std::max(static_cast<double>(s * t), 1.0);
   }
 
-  // Priced for a forward and a backward pass.
+  // The ring or the other way, priced for a forward and a backward pass.
   Candidate candidate(bool ring, const AttentionArgs& args,
                       Planner& planner) const {
     const auto [q, k, v] = in;
     const Mesh& mesh = q->mesh();
-    // For a rank's batches and heads. The work is that of 2 products in the
-    // forward pass and 5 in the backward pass.
+    // The points of a rank's batches and heads. A point of the operator's work
+    // stands for 2 products. Both passes have 2 + 5, so the factor is 3.5.
     Candidate c;
     c.points = 3.5 * static_cast<double>(q->shape()[1]) *
                static_cast<double>(k->shape()[1]) *
@@ -233,7 +236,8 @@ struct InContext {
       if (const int64_t whole = q->dim(2).largest(mesh))
         c.share = static_cast<double>(heads[0]->dim(2).largest(mesh)) /
                   static_cast<double>(whole);
-      // The result comes back. In the backward pass all go the other way.
+      // The result returns to the layout of q. In the backward pass, the
+      // gradients of q, k, v and the result make the reverse moves.
       c.other_ps = 2 * planner.plan(heads[0], q).time_ps;
       for (size_t i = 0; i < in.size(); ++i)
         c.other_ps += planner.plan(in[i], heads[i]).time_ps;
@@ -253,8 +257,9 @@ struct InContext {
     Layout next_k = k->layout(), next_v = there->layout();
     next_k.dims[1] = next_v.dims[1] = internal::passed_on(k->dim(1), mesh, 1);
     const Move moves[] = {{k, k->with(next_k)}, {there, v->with(next_v)}};
-    // Blocks in the forward pass, blocks in the backward pass, and gradients
-    // home. They travel while the rank computes.
+    // Blocks go around in the forward and in the backward pass, and their
+    // gradients return to the owners. Only the time that the work does not hide
+    // counts.
     const auto steps = static_cast<int64_t>(
         internal::ring_steps(q->dim(1), k->dim(1), mesh, args).size());
     const int64_t sent = 3 * (std::min(mesh.size_of(axes), steps) - 1) *
@@ -314,8 +319,8 @@ class AttentionOp : public Op {
   InputGradients gradient(const GradientCall& c) const override {
     check_first_only(c);
     const bool masked = c.inputs.size() > 3;
-    // The fused kernel does not compute the gradient of a mask, or of keys of
-    // which only some exist.
+    // The fused kernel is not differentiable. It does not compute the gradient
+    // of a mask, nor any gradient if AttentionOptions::length is set.
     if (grad_enabled() || (masked && c.needed[3]) ||
         c.attrs.as<AttentionArgs>().length)
       return composed(c);
@@ -334,7 +339,9 @@ class AttentionOp : public Op {
   static InputGradients composed(const GradientCall& c);
 };
 
-// Which of the scores [b, g, r, s, t] are allowed, and what is added to them.
+// Bools that allow scores, and numbers to add to them. Both broadcast to the
+// scores [b, g, r, s, t], with r query heads for each of g key heads. Undefined
+// if there is nothing to forbid or to add.
 struct Masks {
   DistTensor allowed, added;
 };
@@ -372,7 +379,8 @@ Masks masks_of(const GradientCall& c, const Shape& grouped, DType stat) {
   DistTensor may = mask;
   if (mask.dtype() != DType::kBool) {
     if (mask.dtype() != stat) mask = cast(mask, stat);
-    // Minus infinity forbids; as a summand, its gradient would be NaN.
+    // A mask of minus infinity forbids a score. It is not added, because the
+    // gradient would be NaN.
     may = gt(mask, full({}, -kInfinity, q.mesh(), {}, stat));
     m.added = where(may, mask, full({}, 0, q.mesh(), {}, stat));
   }
@@ -380,8 +388,8 @@ Masks masks_of(const GradientCall& c, const Shape& grouped, DType stat) {
   return m;
 }
 
-// The gradients from differentiable operators, with heads as [kv heads, query
-// heads per kv head].
+// Computes the gradients with differentiable operators. The heads of q become
+// two dimensions: [kv heads, query heads per kv head].
 InputGradients AttentionOp::composed(const GradientCall& c) {
   const DType type = c.inputs[0].dtype(), stat = kernels::stat_of(type);
   const Shape qs = c.inputs[0].shape(), ks = c.inputs[1].shape();
@@ -404,15 +412,16 @@ InputGradients AttentionOp::composed(const GradientCall& c) {
     slope = 1 - square(y);
   }
   if (mask.added.defined()) score = score + mask.added;
-  // A finite value, and 0 after the softmax: a query that may attend to nothing
-  // gives zeros.
+  // Forbidden scores get a finite value before the softmax, and 0 after it. So
+  // a query that may attend to nothing gives zeros instead of NaN.
   auto forbid = [&](const DistTensor& x, double value) {
     if (!mask.allowed.defined()) return x;
     return where(mask.allowed, x, full({}, value, x.mesh(), {}, stat));
   };
   const DistTensor p = forbid(softmax(forbid(score, kLowest), -1), 0);
   const DistTensor dp = einsum("bsgrd,btgd->bgrst", {dout, v});
-  // The gradients of the scores with the mask added, and of the scores.
+  // ds is the gradient of the scores after the cap and the mask, and dscore
+  // that of the scores before both.
   const DistTensor ds = p * (dp - sum(p * dp, {-1}, true));
   const DistTensor dscore = slope.defined() ? ds * slope : ds;
   InputGradients back{
@@ -479,8 +488,8 @@ int64_t score_pairs(const IntervalList& queries, const IntervalList& keys,
                     bool causal, int64_t window) {
   if (!causal) return length(queries) * length(keys);
   int64_t pairs = 0;
-  // Query i meets i + 1 - k.lo keys of [k.lo, k.hi), at least 0 and at most
-  // all. A window takes away those that query i - window would meet.
+  // Query i meets i + 1 - k.lo keys of [k.lo, k.hi), at least 0 and at most all
+  // of them. A window takes away the keys that query i - window would meet.
   for (const Interval& q : queries)
     for (const Interval& k : keys) {
       const auto met = [&](int64_t lo, int64_t hi) {
@@ -541,7 +550,8 @@ DistTensor attention(const DistTensor& q, const DistTensor& k,
         length, to_string(q.shape()), to_string(k.shape()),
         ids.defined() ? " with documents" : "");
   const DistTensor y = apply(attention_op(), in, args_of(options))[0];
-  // If heads were split instead of the sequence, the result goes back.
+  // If the heads were split instead of the sequence, the result is moved to the
+  // layout of q.
   const AxisMask axes = context_axes(q.spec(), k.spec(), v.spec());
   if (!axes || length || y.spec()->dim(1).axes() & axes) return y;
   Layout back = q.layout();

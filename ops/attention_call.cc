@@ -106,9 +106,9 @@ BoundRule attention_rule(std::string_view op, const std::vector<Shape>& shapes,
            "q has {} heads, and k and v have {}; pass a q with a multiple of "
            "the heads of k and v",
            q[2], k[2]);
-  // s~: if several ranks held the same query, each would add up the blocks in a
-  // different order, and their results would differ. In the backward pass, the
-  // sum over s already implies this.
+  // s~ gives every query to one rank. If several ranks held the same query,
+  // each would add up the blocks in a different order, and their results would
+  // differ. The backward pass needs no mark on s, because dk and dv sum over s.
   std::string rule = !args.ring ? "bs^hd!,bt!gd,btgd"
                      : backward ? "bshd!,bt~gd,btgd"
                                 : "bs~hd!,bt~gd,btgd";
@@ -142,7 +142,7 @@ std::vector<size_t> ring_steps(const Dim& queries, const Dim& keys,
                                const Mesh& mesh, const AttentionArgs& args) {
   const std::vector<IntervalList> q = parts_of(queries, mesh),
                                   k = parts_of(keys, mesh);
-  // Whether the parts of q and k that are at one place belong to one rank.
+  // Whether q[r] and k[r] are parts of the same rank.
   const bool aligned = queries.axes() == keys.axes();
   const auto sees = [&](size_t step) {
     for (size_t r = 0; r < q.size(); ++r)
@@ -150,15 +150,15 @@ std::vector<size_t> ring_steps(const Dim& queries, const Dim& keys,
         return true;
     return false;
   };
-  // With a window, a query sees only the blocks near its own. All ranks leave
-  // out a step in which no rank sees a key: every rank takes part in a move.
+  // With a window, a query sees only the blocks near its own. Every rank takes
+  // part in a move, so a step is left out only if no rank sees a key in it.
   std::vector<size_t> steps;
   for (size_t i = 0; i < k.size(); ++i)
     if (i == 0 || !args.window || !aligned || sees(i)) steps.push_back(i);
   return steps;
 }
 
-// The blocks at each of ring_steps(), cached with the decision.
+// The blocks, in the order of ring_steps(). Cached with the decision.
 struct AttentionCall::Ring : Decision::Memo {
   std::vector<SpecRef> k, v;       // by step: the specs of the blocks
   std::vector<IntervalList> keys;  // by step: the keys of this rank's block
@@ -183,7 +183,8 @@ const AttentionCall::Ring& AttentionCall::ring() {
   return static_cast<const Ring&>(*c_.decision.memo);
 }
 
-// Checks the whole ring at once, to refuse it before anything is sent.
+// Throws Error before anything is sent if the ring is not allowed
+// (ExplicitOnly), or if the whole of it exceeds the budget (CommBudget).
 void AttentionCall::check_allowed(const Ring& ring, bool backward) const {
   const RankContext& ctx = c_.context;
   if (ring.k.size() == 1 || (!ctx.explicit_only && ctx.comm_budget < 0)) return;
@@ -214,7 +215,7 @@ AttentionCall::AttentionCall(Compute& c, size_t fixed)
   if (args_.documents) key_ids_ = c.in[fixed + 1];
   // A mask made from document ids covers at most this many queries at a time.
   constexpr int64_t kQueriesOfIds = 256;
-  // The queries are the last ones of `length`.
+  // With AttentionOptions::length, the queries are the last of the positions.
   const int64_t first = args_.length ? args_.length - c.global_size('s') : 0;
   int64_t row = 0;
   for (const Interval& range : c.ranges_of('s'))
@@ -243,10 +244,10 @@ AttentionCall::AttentionCall(Compute& c, size_t fixed)
     }
 }
 
-// Query head i uses key head floor(i kv_heads / heads). If ranks split both, a
-// rank may use key heads that another one holds: with more ranks than key
-// heads, several use the same. used_of() fetches them, held_of() returns their
-// gradients.
+// Query head i uses key head floor(i kv_heads / heads). If both kinds of heads
+// are split, a rank may use key heads that another rank holds. With more ranks
+// than key heads, several ranks use the same one. used_of() fetches the key
+// heads, and held_of() sends their gradients back.
 IntervalList AttentionCall::used_heads(const Coord& at) const {
   IntervalList list;
   const Region queries = c_.decision.in[0]->region(at);
@@ -299,8 +300,8 @@ Tensor AttentionCall::held_of(const Tensor& dx, size_t step) {
       [&](const Coord& at) { return held(at, step); }, depend(step));
 }
 
-// The next block is on its way while this one is computed, so that a rank holds
-// two blocks at most.
+// The next block is received while the current one is computed. Besides its own
+// block, a rank holds at most these two.
 void AttentionCall::for_each_block(
     const std::function<void(const Block&)>& compute) {
   const Ring& ring = this->ring();
@@ -355,7 +356,7 @@ kernels::Attention AttentionCall::call(size_t query, const Block& block,
   a.causal = args_.causal;
   a.query_offset = queries.lo - keys.lo;
   a.soft_cap = args_.soft_cap;
-  // Fewer kernels take a window, so they are not told of one that hides no key.
+  // Fewer kernels take a window, so a window that hides no key is left out.
   if (queries.hi - keys.lo > args_.window) a.window = args_.window;
   if (mask_.defined()) set_mask(a, query, keys);
   return a;
@@ -392,10 +393,10 @@ bool AttentionCall::one_block(const Block& block) {
   return ring().k.size() == 1 && block.keys.size() == 1;
 }
 
-// One block of keys and one range of queries: the kernel writes the outputs
-// itself. Otherwise the results of several calls are merged by their
-// log-sum-exp, in the order of the steps. That order depends on the layout
-// alone, so that every run has the same bits.
+// With one block of keys and one range of queries, the kernel writes the
+// outputs itself. Otherwise the results of several kernel calls are merged by
+// their log-sum-exp, in the order of the ring's steps. The order depends on the
+// layout alone, so that every run gives the same bits.
 void AttentionCall::forward() {
   check_allowed(ring(), false);
   const DType type = c_.in[0].dtype(), stat = kernels::stat_of(type);
@@ -429,9 +430,9 @@ void AttentionCall::forward() {
 }
 
 // The gradients of a block's keys and values are sent straight to the rank that
-// owns the block, while the next block is computed. No rank then waits for the
-// sums of others, as it would if these travelled along the ring with the block;
-// and the owner adds the terms in the same order in every run.
+// owns the block, while the next block is computed. If they travelled along the
+// ring with the block, each rank would wait for the sums of other ranks. The
+// owner adds the terms in the same order in every run.
 void AttentionCall::backward() {
   const Ring& ring = this->ring();
   check_allowed(ring, true);

@@ -31,8 +31,8 @@ Tensor exp_of_difference(Compute& c, const Tensor& a, const Tensor& b) {
   return y;
 }
 
-// The lse of a query without a key is minus infinity. This replaces it by a
-// finite number, which gives a weight of 0 instead of NaN.
+// Replaces minus infinity, the lse of a query without a key, by a finite
+// number. exp_of_difference() then gives the weight 0 instead of NaN.
 Tensor finite_of(Compute& c, const Tensor& lse) {
   const Tensor y = c.scratch(lse.shape(), lse.dtype());
   Shape ones = lse.shape();
@@ -42,7 +42,8 @@ Tensor finite_of(Compute& c, const Tensor& lse) {
   return y;
 }
 
-// A weight [b, h, s] as one weight for each row of x [b, s, h, d].
+// A view of `weight` [b, h, s] in the shape of x [b, s, h, d]: it repeats along
+// the rows of x.
 Tensor for_rows(const Tensor& weight, const Tensor& x) {
   const Shape& w = weight.strides();
   return weight.as_strided(x.shape(), {w[0], w[2], w[1], 0});
