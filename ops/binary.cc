@@ -23,14 +23,15 @@ const internal::ArgsAccess& args_of(int index) {
   return internal::args_of(fn::BinaryFunctions(), index);
 }
 
-// Gradients of sums need only the operands' shapes, which the decision has.
+// Whether f is a sum of multiples of its operands. Its gradient then needs only
+// the operands' shapes, which the decision has.
 bool is_sum(int index) {
   return index == fn::index_of<fn::Add> || index == fn::index_of<fn::Sub> ||
          index == fn::index_of<fn::Lerp>;
 }
 
-// f(a, b); or with `by`, its derivative by those operands times u, of (a, b,
-// u). kBoth gives two outputs.
+// Computes f(a, b). With `by`, it takes (a, b, u) and computes u times the
+// derivative of f by those operands; kBoth gives the two first derivatives.
 class Binary : public RuleOp {
  public:
   Binary(int index, By by) : Binary(fn::binary_function(index), index, by) {}
@@ -124,7 +125,7 @@ const Binary& binary_op(int index, By by = By::kNone) {
   return *(*table)[size_t(index)][size_t(by)];
 }
 
-// Gradients of sums and products, made of operators that let partials pass.
+// The gradients of a sum or product, made of operators that let partials pass.
 InputGradients Binary::of_linear(const GradientCall& g) const {
   const DistTensor& dy = g.cotangents[0];
   InputGradients grads(2);
@@ -205,8 +206,8 @@ DistTensor binary(int index, const DistTensor& a, const DistTensor& b,
     return apply1(binary_op(index), both);
   double p[fn::kMaxParams];
   numbers_for(f, t, numbers, p);
-  // With an infinite weight, results for parts of a sum cannot be added, and
-  // mul_scalar() adds the parts first.
+  // With an infinite or NaN weight, the results for the parts of a partial sum
+  // could not be added. mul_scalar() reduces the partial sum first.
   if (index == fn::index_of<fn::Lerp> && !std::isfinite(p[0])) {
     const DistTensor way = sub(both[1], both[0]);
     return p[0] < 0 ? add(both[0], mul_scalar(way, p[0]))
@@ -218,7 +219,7 @@ DistTensor binary(int index, const DistTensor& a, const DistTensor& b,
 DistTensor binary(int index, const DistTensor& a, Number b, Numbers numbers) {
   check_operand(fn::binary_function(index), 0, a);
   const DType t = promote(a.dtype(), weight_of(a), b.dtype, Weight::kNumber);
-  // Kernels for a tensor and a number exist for these.
+  // The functions below have kernels for a tensor and a number.
   if (t != DType::kBool) {
     if (index == fn::index_of<fn::Add>) return add_scalar(a, b);
     if (index == fn::index_of<fn::Mul>) return mul_scalar(a, b);

@@ -31,8 +31,8 @@ CallInputs::CallInputs(RankContext& ctx, std::span<const DistTensor> given,
   seen_ = ready_ = own_;
 }
 
-// Throws Error under ExplicitOnly if something has to move, and if the budget
-// does not suffice. Called before anything is sent.
+// Throws Error if an input would have to be sent under ExplicitOnly, or if the
+// budget (CommBudget) is too small. Called before anything is sent.
 void CallInputs::check_allowed(const Op& op, const Decision& d) const {
   if (!d.communicates) return;
   for (size_t i : d.moved) {

@@ -22,12 +22,13 @@ class Cat : public IndexOp {
  public:
   Cat() : IndexOp("cat") {}
 
-  // One piece serves as the model: all pieces get its layout, except for the
-  // dimension to concatenate. In that, each piece keeps its axes that are free
-  // (kKept), is cut like the model (kCut), or is cut only if it could not keep
-  // all of its axes (kCutIfTaken). Models that must stay, and large ones, come
-  // first. If nothing has to move, no cut is offered, even if it would save
-  // communication later.
+  // For each candidate, one piece is the model: all pieces get its layout,
+  // except in the dimension to concatenate. There, a piece keeps those of its
+  // axes that the model does not use otherwise (kKept), is split evenly over
+  // the axes that split the model there (kCut), or is split that way only if it
+  // could not keep all of its axes (kCutIfTaken). The models follow
+  // operand_order(). A model's candidates end with the first that moves no
+  // piece, even if a later one would save communication afterwards.
   std::vector<Candidate> candidates(std::span<const OpInput> in,
                                     const Attrs& attrs) const override {
     const auto dim = static_cast<size_t>(
@@ -125,10 +126,11 @@ static const OpFamily kFamily("cat", [] { return OpList{&cat_op()}; });
 DistTensor cat(TensorList all, int dim) {
   check_defined("cat", all);
   DT_CHECK(!all.empty(), "cat", "got an empty list; pass at least one tensor");
-  // An empty vector adds nothing, whatever the others' dimensions. One of
-  // floats stays, so that the result depends on it. Its requires_grad cannot
-  // decide this: it may differ between the two runs of a checkpoint(), and the
-  // layout may not.
+  // An empty vector [0] adds nothing to tensors of any number of dimensions. If
+  // it has the result's float type, it stays in the list, so that autograd
+  // records that the result depends on it. Its requires_grad must not decide
+  // this: that may differ between the two runs of a checkpoint(), but the
+  // layout must not.
   const auto full =
       std::find_if(all.begin(), all.end(),
                    [](const DistTensor& x) { return x.shape() != Shape{0}; });

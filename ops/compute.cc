@@ -15,17 +15,17 @@
 
 namespace dtensor {
 
-// This rank's part in a collective inside an operator.
+// One collective inside an operator, as this rank takes part in it. Kept in
+// Decision::inner for later calls, except by Compute::exchange().
 struct InnerExchange {
   StepKind kind = StepKind::kAllReduce;
   AxisMask axes = 0;
   Communicator* communicator = nullptr;
   uint64_t fingerprint = 0;
-  // For rows: the numbers of rows that ranks have, and how many ranks have so
-  // many.
+  // For reduce_rows(): rows[n] is the number of ranks that have n rows.
   std::map<int64_t, int64_t> rows;
-  // For boxes: the most elements that any rank receives, and those that all
-  // ranks receive together.
+  // For boxes: the largest number of elements that a rank receives, and the sum
+  // over all ranks.
   int64_t most = 0, by_all = 0;
   bool idle = false;  // no rank needs what another one has
   Region has, wants;
@@ -35,7 +35,8 @@ struct InnerExchange {
 
 namespace {
 
-// Describes a collective inside an operator if its members disagree.
+// Describes a collective inside an operator, for the Error that is thrown if
+// its members disagree.
 struct Subject {
   const Op& op;
   const Tensor& tensor;
@@ -55,7 +56,8 @@ struct Subject {
   }
 };
 
-// region(c) for each member of this rank's group.
+// Calls region() for the coordinate of each rank in this rank's group over
+// `axes`, in the group's order.
 std::vector<Region> of_group(const Compute& c, AxisMask axes,
                              const Compute::RegionOf& region) {
   std::vector<Region> regions;
@@ -64,10 +66,11 @@ std::vector<Region> of_group(const Compute& c, AxisMask axes,
   return regions;
 }
 
-// The largest `all - own` of any rank, and its sum over all ranks. Both are
-// products over the dimensions, `all` times `copies`. For dimensions that
-// depend on common axes, measure(dims, axes, c) returns both products at a
-// coordinate.
+// A rank receives all - own elements. Returns the largest such number of any
+// rank, and the sum over all ranks. `own` is a product over the dimensions, and
+// so is `all`, times `copies`. For dimensions whose indices depend on common
+// axes (DimsTogether), measure(dims, axes, c) returns their factors of `all`
+// and `own` at coordinate c.
 struct Lack {
   int64_t most = 0, by_all = 0;
 };
@@ -75,7 +78,7 @@ template <class Measure>
 Lack lack_of_all(const Mesh& mesh, std::span<const AxisMask> depend,
                  Measure&& measure, int64_t copies = 1) {
   using Pair = std::pair<int64_t, int64_t>;
-  std::map<Pair, int64_t> ranks{{{copies, 1}, 1}};  // how many have so much
+  std::map<Pair, int64_t> ranks{{{copies, 1}, 1}};  // number by {all, own}
   AxisMask left = mesh.all_axes();
   for (const auto& [dims, axes] : dims_together(depend)) {
     std::map<Pair, int64_t> here, both;
@@ -95,7 +98,7 @@ Lack lack_of_all(const Mesh& mesh, std::span<const AxisMask> depend,
   return lack;
 }
 
-// `depend`, or all axes for each dimension.
+// Returns `depend`. If that is empty, every dimension depends on all axes.
 std::vector<AxisMask> given_or_all(const Compute& c,
                                    std::span<const AxisMask> depend,
                                    size_t dims) {
@@ -170,8 +173,8 @@ int64_t Compute::place_of(char factor, const Coord& at) const {
   return place;
 }
 
-// The record of the next exchange: from this decision's first call, or an empty
-// one for the caller to fill in.
+// Returns the InnerExchange for this call's next collective: the one that the
+// decision's first call made, or an empty one for the caller to fill in.
 InnerExchange* Compute::next_exchange() {
   auto& all = decision.inner;
   if (exchanges_ == all.size())
@@ -179,8 +182,8 @@ InnerExchange* Compute::next_exchange() {
   return all[exchanges_++].get();
 }
 
-// An operator that needs a collective inside "would have to communicate", as
-// one with inputs that have to move.
+// The error begins with "would have to communicate", like that for inputs that
+// have to move (CallInputs::check_allowed).
 void Compute::allow(StepKind kind, int64_t bytes) {
   DT_CHECK(
       !context.explicit_only, op.name(),
@@ -268,7 +271,8 @@ Tensor Compute::fetch(const Tensor& part, AxisMask axes, const RegionOf& holds,
     if (e.communicator->needs_serves())
       serve_exchange(e.schedule, of_group(*this, axes, wants));
   }
-  // `idle` depends on all ranks' regions, so all of them skip it, or none.
+  // `idle` depends on the regions of all ranks, so either all ranks skip the
+  // exchange, or none does.
   if (e.idle) return window(part, e.has, e.wants);
   allow(e.kind, e.most * size_of(part.dtype()));
   return move_boxes(part, e, "boxes");
@@ -283,7 +287,8 @@ Tensor Compute::collect_sum(const Tensor& part, AxisMask axes,
     e.wants = wants(coord());
     const std::vector<AxisMask> of_dims =
         given_or_all(*this, depend, e.has.size());
-    // The members differ in axes on which no dimension depends, too.
+    // The axes of the group on which no dimension depends. Members that differ
+    // only in these hold the same region, and each adds a term to the sum.
     AxisMask free = axes;
     for (const AxisMask of_dim : of_dims) free &= ~of_dim;
     bool same = true;
@@ -373,7 +378,8 @@ Tensor Compute::exchange(const Tensor& part, AxisMask axes,
     e.by_all += lack;
     e.fingerprint = hash_of(hash_of(e.fingerprint, holds[m]), wants[m]);
   }
-  // A rank knows the indices of its own group: the others count alike.
+  // A rank knows only the regions of its own group. It assumes that the members
+  // of every other group receive as many elements.
   e.by_all *= mesh().num_ranks() / mesh().size_of(axes);
   const Region& mine = wants[static_cast<size_t>(me)];
   e.shape = local_shape(mine);

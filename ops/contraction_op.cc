@@ -41,7 +41,7 @@ class Contraction : public Op {
     return BoundRule(rule_, shapes, name(), sizes);
   }
   void compute(Compute& c) const override { memo(c.decision).local.run(c); }
-  // Adding up boxes in half precision would round after each box.
+  // Half types do not get kAdded, which would round after each box.
   InBoxes in_boxes(size_t, DType t) const override {
     if (rule_.inputs().size() != 2) return InBoxes::kNo;
     return is_half_float(t) || !only_in_output_.empty() ? InBoxes::kStrided
@@ -78,8 +78,8 @@ InputGradients Contraction::gradient(const GradientCall& call) const {
     for (size_t k = 0; k < grads.size(); ++k)
       operands[k] = k == i ? call.cotangents[0] : call.inputs[k];
     // If the forward pass repeated the operand, its assignment does not help:
-    // it repeats on every rank, wherever the copies are used. The cotangent's
-    // layout shows where to sum.
+    // every rank made all copies, wherever they were used afterwards. The
+    // layout of the cotangent shows how to split the sum.
     grads[i] = apply1(*g->op, {operands, grads.size()}, g->attrs,
                       only_in_output_.empty() ? &g->assignment : nullptr);
   }
@@ -144,7 +144,8 @@ ProductGradient product_gradient(std::string_view name, const BoundRule& bound,
     args.sizes.push_back(bound.size(bound.rule().factor(letter)));
   ProductGradient g{&contraction_op(name, rule), {}, forward};
   if (!args.sizes.empty()) g.attrs = args;
-  // Partials that passed through this operand are replicated in its cotangent.
+  // If this operand is partial, so is the output. The cotangent is then
+  // replicated over these axes, so the passes are left out.
   std::erase_if(g.assignment.passes, [&](const Assignment::Pass& p) {
     return p.note == static_cast<int>(operand);
   });

@@ -14,8 +14,8 @@
 namespace dtensor {
 namespace {
 
-// The numbers of the columns [1, n] and of the rows [m, 1], split as the last
-// two dimensions of `like` are.
+// Returns the column numbers [1, columns] and the row numbers [rows, 1], split
+// as the last two dimensions of `like` are (whole without `like`).
 std::pair<DistTensor, DistTensor> numbers(int64_t rows, int64_t columns,
                                           const Mesh& mesh,
                                           const Layout* like = nullptr) {
@@ -75,7 +75,7 @@ DistTensor linspace(double start, double end, int64_t n, const Mesh& mesh,
   const DistTensor i = arange(n, mesh, layout, DType::kF64);
   if (n < 2) return cast(add(i, start), t);
   const double step = (end - start) / static_cast<double>(n - 1);
-  // From both ends, so that both are exact.
+  // Counts from both ends, so that `start` and `end` are exact.
   const double last = static_cast<double>(n - 1);
   return cast(
       where(lt(i, number(static_cast<double>(n / 2), i)),

@@ -51,7 +51,8 @@ void check_dtypes(std::string_view op, std::span<const DType> in) {
            name(in[1]));
 }
 
-// This rank's part of the logits: rows, and their columns of the vocabulary.
+// This rank's part of the logits as rows, the ranges of the vocabulary that are
+// its columns, and the rows' targets.
 struct Part {
   explicit Part(Compute& c)
       : type(c.in[0].dtype()),
@@ -184,7 +185,7 @@ class CrossEntropy : public Op {
     const double smoothing = c.attrs.as<Args>().label_smoothing;
     const Tensor &loss = c.out[0], &max = c.out[1], &log_sum = c.out[2];
     check_range(c, p);
-    // Everything else that depends on whole rows is summed in one message.
+    // All sums over whole rows are reduced in one message, after the maximum.
     const int count = smoothing != 0 ? 3 : 2;
     Tensor sums = c.scratch({count, x.rows}, p.stat);
     auto part = [&](int i) { return sums.slice(0, i, i + 1); };
@@ -210,8 +211,9 @@ class CrossEntropy : public Op {
     const Tensor valid = p.valid(c), zero = Tensor::full(p.rows, p.stat, 0);
     using namespace fn;
     row_unary(c, index_of<Log>, exp_sum, log_sum);
-    // (1 - e) (max - picked) + e (max - mean) + log_sum. Taking differences
-    // first avoids cancellation between large logits.
+    // The loss is (1 - e) (max - picked) + e (max - mean) + log_sum, where e is
+    // the label smoothing. Taking the differences first avoids cancellation
+    // between large logits.
     row_binary(c, index_of<Sub>, max, picked, loss);
     if (smoothing != 0) {
       const Tensor mean = part(2);
@@ -239,9 +241,10 @@ class CrossEntropy : public Op {
   }
 
  private:
-  // A target that is not a class would give a meaningless loss. All ranks learn
-  // of one before anything else is sent, even those that do not hold it. This
-  // check is not data: budgets and ExplicitOnly do not apply to it.
+  // Throws Error on every rank if any rank holds a target that is not a class,
+  // which would give a meaningless loss: before anything else is sent on the
+  // CPU, later on other devices (id_range.h). Budgets and ExplicitOnly do not
+  // apply to the exchange that this takes.
   static void check_range(Compute& c, const Part& p) {
     const int64_t ignore_index = c.attrs.as<Args>().ignore_index,
                   vocabulary = c.global_size('v');
@@ -254,7 +257,8 @@ class CrossEntropy : public Op {
                  });
   }
 
-  // dloss (softmax - (1 - e) [target] - e / V), from differentiable operators.
+  // Computes dlogits = dloss (softmax - (1 - e) [target] - e / V) with
+  // differentiable operators.
   static DistTensor composed(const DistTensor& logits,
                              const DistTensor& targets, const DistTensor& dloss,
                              const Attrs& attrs) {

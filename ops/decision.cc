@@ -12,7 +12,8 @@
 namespace dtensor {
 namespace {
 
-// The key of the cache: as it is asked (without copies), and as it is stored.
+// A key of the cache of decisions. A Question refers to the caller's data, so
+// that a look-up copies nothing; a Key is its copy that the cache stores.
 struct Question {
   const Op* op;
   std::span<const OpInput> inputs;
@@ -93,10 +94,10 @@ uint64_t hash_of(const Op& op, std::span<const OpInput> inputs,
   return h;
 }
 
-// Whether a partial input may be asking for work to be spread, because no
-// gradient of the outputs will be taken: none is being recorded (under NoGrad,
-// or in a backward pass that records no graph), nor will be when a
-// recomputation runs this again.
+// The argument `forward_only` of choose(): an input is partial, and no gradient
+// of the outputs will be taken. No graph is recorded (under NoGrad, or in a
+// backward pass without create_graph), and the call is not in a function that
+// checkpoint() will run again with a graph.
 bool is_forward_only(const RankContext& ctx, std::span<const OpInput> inputs) {
   return !ctx.grad_enabled && !ctx.captures &&
          std::any_of(inputs.begin(), inputs.end(), [](const OpInput& in) {
@@ -112,8 +113,8 @@ uint64_t lineage_of(const Op& op, std::span<const OpInput> inputs,
   return attrs.like ? hash_mix(h, attrs.like->hash()) : h;
 }
 
-// The cheapest of these ways. Its layouts, which `way` holds, become those of
-// the inputs.
+// Returns the arguments of the cheapest way. Sets `way` to the choice, and the
+// specs of `inputs` to its layouts, which `way` holds.
 Attrs cheapest(std::vector<Way> ways, std::vector<OpInput>& inputs, Choice& way,
                const Op& op, Planner& planner) {
   std::vector<Candidate> layouts;

@@ -24,7 +24,7 @@ int dim_at(std::string_view term, size_t at, const DistTensor& x) {
 }
 
 // Replaces each operand that has a letter twice in its term by its diagonal,
-// and adapts the rule. Returns false if there is none.
+// and adapts the rule. Returns false if there is no such operand.
 bool take_diagonals(std::string& rule, std::vector<DistTensor>& operands) {
   const size_t arrow = std::min(rule.find("->"), rule.size());
   std::string in;
@@ -43,7 +43,7 @@ bool take_diagonals(std::string& rule, std::vector<DistTensor>& operands) {
                  "'{}' takes the diagonal of two dimensions, but their sizes "
                  "are {} and {}; pass equal sizes",
                  rule, x.size(a), x.size(b));
-        // `where` ignores other elements; times 0, infinities would give NaN.
+        // Not a product with zeros, because an infinity times 0 gives NaN.
         const auto along = [&](int d) {
           std::string shape(static_cast<size_t>(x.ndim()), '1');
           shape[static_cast<size_t>(d)] = 'a';
@@ -56,22 +56,23 @@ bool take_diagonals(std::string& rule, std::vector<DistTensor>& operands) {
       }
     in += term + ",";
   }
-  // Terms without an operand stay, for the rule's own check to report.
+  // Terms without an operand stay in the rule. einsum() reports them.
   if (begin <= arrow) in += rule.substr(begin, arrow - begin) + ",";
   if (any) rule = in.substr(0, in.size() - 1) + rule.substr(arrow);
   return any;
 }
 
-// Operands of an exact search. Eight took up to 2 s, six take 0.1 s.
+// The most operands whose orders are all compared. Six take 0.1 s; eight took
+// up to 2 s.
 constexpr size_t kMostExact = 6;
 
-// An operand of einsum, or the contraction of one product or two.
+// An operand of einsum(), or the contraction of one or two Products.
 struct Product {
   std::string term;
   OpInput value;
-  uint64_t operands = 0;             // a bit for each that it contains
-  int64_t price = 0, own_price = 0;  // of all steps up to it; of the last one
-  std::string rule = {};             // of the last one
+  uint64_t operands = 0;             // a bit for each operand that it contains
+  int64_t price = 0, own_price = 0;  // of all its contractions; of the last one
+  std::string rule = {};             // of the last contraction
   std::vector<std::shared_ptr<const Product>> from = {};
 };
 using Ref = std::shared_ptr<const Product>;
@@ -110,7 +111,7 @@ class Search {
   Ref best() {
     std::vector<Ref> list;
     for (const Ref& x : operands_) {
-      // Without the indices that it alone has.
+      // Sum over the indices that no other operand and no output has.
       const Ref sum = product({x});
       list.push_back(sum && sum->term != x->term ? sum : x);
     }
@@ -120,7 +121,7 @@ class Search {
   }
 
  private:
-  // The product of one or two; null if it is impossible.
+  // Contracts one or two products. Null if that is impossible: failure_ is why.
   Ref product(std::vector<Ref> from) {
     auto made = std::make_shared<Product>();
     std::string needed = out_;
@@ -148,7 +149,8 @@ class Search {
       const DType type = in[0].spec->dtype();
       const Choice c = choose(rule, in, {&type, 1}, {2}, planner_, "einsum");
       made->value.spec = c.out[0];
-      // A partial result is reduced at the end, or by the step that needs it.
+      // The last contraction also pays for the reduction of a partial result;
+      // others leave that to the contraction that takes the result.
       made->own_price = c.comm_ps + c.work_ps + (last ? c.reduce_ps : 0);
       made->price = std::min(kMostPs, made->price + made->own_price);
     } catch (const Error& e) {
@@ -158,7 +160,8 @@ class Search {
     return made;
   }
 
-  // Contracts the cheapest pair until `most` are left; {} if that fails.
+  // Contracts the cheapest pair until `most` products are left. Returns {} if
+  // no pair can be contracted.
   std::vector<Ref> greedy(std::vector<Ref> list, size_t most) {
     while (list.size() > most) {
       Ref best;
@@ -176,11 +179,13 @@ class Search {
 
   // The cheapest product of the whole list; null if there is none.
   Ref exact(const std::vector<Ref>& list) {
-    // A product that costs more than the greedy order cannot be part of it.
+    // A product that costs as much as the best order so far, at first the
+    // greedy one, cannot be part of a cheaper order.
     const std::vector<Ref> known = greedy(list, 1);
     Ref best = known.empty() ? nullptr : known[0];
-    // By subset of the list, a bit for each, and by the hash of the layout,
-    // which is alike on all ranks: the cheapest product.
+    // found[set][hash] is the cheapest product of a subset of the list (a bit
+    // for each) whose spec has this hash. A hash is equal on all ranks, so that
+    // they all go through the products in one order.
     std::vector<std::map<uint64_t, Ref>> found(size_t{1} << list.size());
     for (size_t i = 0; i < list.size(); ++i) found[size_t{1} << i][0] = list[i];
     for (size_t set = 1; set < found.size(); ++set) {
@@ -203,11 +208,12 @@ class Search {
   std::vector<Ref> operands_;
 };
 
-// The order for these operands, searched for once in a run.
+// Returns the cheapest order for operands with these specs. A rank searches for
+// it once in a run.
 Ref order_of(const std::string& text, std::span<const DistTensor> operands) {
   struct Order {
     Ref product;
-    std::vector<SpecRef> held;  // the specs that the key names
+    std::vector<SpecRef> held;  // the specs whose addresses the key has
   };
   thread_local BoundedCache<std::string, Order> known("orders of einsum",
                                                       cache_limit::kRules);
