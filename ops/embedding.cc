@@ -36,15 +36,15 @@ struct EmbeddingBackwardArgs {
   int64_t dim;
 };
 
-// Whose rows: those of a table [v, h], or of any tensor along a dimension,
-// whose indices index_select() and index_add() name.
+// Which rows the ids name: those of a table [v, h] (embedding()), or the slices
+// of any tensor along a dimension (index_select() and index_add()).
 enum class Kind : bool { kTable, kTensor };
 
 const Op& forward_op(Kind);
 const Op& backward_op(Kind);
 
-// The factors of a table's dimensions before and after v, the dimension `dim`
-// of `ndim`.
+// The factors of a table with `ndim` dimensions that come before and after v,
+// which is dimension `dim`.
 struct OtherFactors {
   OtherFactors(int ndim, int64_t dim)
       : before(kAll.substr(0, static_cast<size_t>(dim))),
@@ -54,8 +54,10 @@ struct OtherFactors {
   std::string before, after;
 };
 
-// Moves factor v, at `dim` in the forward rule, behind the other factors of a
-// table with `ndim` dimensions, as in the backward rule, or vice versa.
+// The assignment of the call for the rule of its gradient. Among the factors of
+// a table with `ndim` dimensions, v comes at position `dim` in the rule of
+// Embedding, and last in that of EmbeddingBackward. `forward` says whether the
+// call is one of Embedding.
 Assignment turned(const GradientCall& c, int ndim, int64_t dim, bool forward) {
   Assignment a = inherited(c);
   const auto first = a.dims.begin() + dim, end = a.dims.begin() + ndim;
@@ -63,8 +65,8 @@ Assignment turned(const GradientCall& c, int ndim, int64_t dim, bool forward) {
   return a;
 }
 
-// x as matrices [outer, size, n]: the dimensions before `dim`, `count` of them
-// from `dim` on, and the others.
+// x as `outer` matrices [size, n]. `outer` merges the dimensions before `dim`,
+// `size` the `count` dimensions from `dim` on, and n those after them.
 struct Matrices {
   Matrices(const Tensor& x, int64_t dim, int count) {
     for (int d = 0; d < x.ndim(); ++d)
@@ -123,7 +125,8 @@ class Embedding : public Op {
     const Tensor ids = c.in[1].to_contiguous();
     const Tensor& out = c.out[0];
     if (!args.zeros_outside) check_range(c, ids);
-    // Every id is in at most one range; the lookups in others give zeros.
+    // Every id is in at most one range. A look-up in another range gives zeros,
+    // so the results for all ranges are added.
     auto look_up = [&](Interval range, int64_t row, const Tensor& to) {
       c.run(kernels::Embedding{.table = table,
                                .ids_type = ids.dtype(),
@@ -193,7 +196,7 @@ class EmbeddingBackward : public Op {
                                       f.before, f.after)),
                      shapes, name(), {{'v', args.vocabulary}});
   }
-  // It sums many rows, so it is f32 for half types.
+  // The output sums many rows, so it is f32 for half types.
   std::vector<DType> out_dtypes(std::span<const DType> in,
                                 const Attrs&) const override {
     check_ids(name(), in[1]);

@@ -27,14 +27,15 @@ using Values = SampleInput::Values;
 enum Input : size_t { kX, kIds, kWeights, kGate, kUp, kDown, kDy };
 constexpr size_t kFloats[] = {kX, kWeights, kGate, kUp, kDown};
 
-// The destinations of the rows of one call. There is one row for each (token,
-// choice). A rank's rows are ordered by expert, and experts by the rank that
-// holds them.
+// The rows of one call, and where they go. There is one row for each (token,
+// choice). A rank's rows are ordered by expert, and the experts by the rank
+// that holds them.
 struct Routing {
   AxisMask axes = 0;  // ranks along these exchange rows; none: no exchange
   std::vector<Region> out;  // per member, its tokens' rows among the group's
   std::vector<Region> in;   // per member, its experts' rows among the group's
-  // For each row of this rank's tokens: the token and the (token, choice), i64.
+  // For each row of this rank's tokens, in i64: the index of the token, and
+  // that of the (token, choice) in the flat ids [tokens, k].
   Tensor tokens, choices;
   std::vector<int64_t> begins;  // each local expert's first row, then the end
   int64_t sent() const { return tokens.numel(); }
@@ -43,14 +44,14 @@ struct Routing {
 
 // Data of the forward pass that the gradient needs.
 struct Kept {
-  // The inputs' specs in the forward pass. In the gradient they may differ if
-  // several ranks have the same tokens: there each token counts once.
+  // The inputs' specs in the forward pass. They may differ in the backward pass
+  // if several ranks hold the same tokens, since there only one of them may.
   std::vector<const Spec*> in;
   Routing routing;
   Tensor x, gate, up;  // for the rows of this rank's experts
   Tensor y;            // the results of this rank's tokens
 
-  // Whether these are the inputs of the forward pass.
+  // Whether the forward pass kept its data, and the inputs of c have its specs.
   bool serves(const Compute& c) const {
     return y.defined() &&
            std::equal(in.begin(), in.end(), c.decision.in.begin());
@@ -61,7 +62,7 @@ Tensor to_device(const std::vector<int64_t>& list) {
   return Tensor::from({static_cast<int64_t>(list.size())}, list.data());
 }
 
-// The number of n choices per expert if they are spread evenly.
+// How many of n choices each expert gets if they are spread evenly.
 std::vector<int64_t> even_counts(int64_t n, int64_t experts) {
   std::vector<int64_t> counts;
   for (int64_t e = 0; e < experts; ++e)
@@ -69,8 +70,9 @@ std::vector<int64_t> even_counts(int64_t n, int64_t experts) {
   return counts;
 }
 
-// All experts, ordered by the member that holds them; each member's begin in
-// that list; and this rank's position in the group.
+// All experts, ordered by the member of the group that holds them. begins[m] is
+// where the experts of member m begin, and `me` is this rank's position in the
+// group.
 struct Owners {
   std::vector<int64_t> experts, begins{0};
   size_t me = 0;
@@ -107,9 +109,9 @@ std::vector<int64_t> counts_of(Compute& c, AxisMask axes,
   return axes ? c.gather_numbers(axes, mine) : mine;
 }
 
-// Charges the budget for this many exchanges of all rows, as if they were
-// spread evenly. Only the ranks that exchange them know the actual sizes, and
-// all ranks must agree.
+// Takes this many exchanges of all rows from the budget, as if the rows were
+// spread evenly. All ranks must take the same number of bytes, but only the
+// members of a group know the actual sizes of its exchanges.
 void allow_exchanges(Compute& c, int64_t times) {
   const AxisMask axes = c.axes_of('e');
   if (!axes) return;
@@ -129,8 +131,9 @@ Routing route(Compute& c) {
   const std::vector<int64_t> counts = counts_of(c, r.axes, ids);
   const size_t members = owners.begins.size() - 1;
 
-  // The group's rows are ordered by expert, and by member within an expert. The
-  // rows of a member's experts are then one range.
+  // The rows of the whole group are ordered by expert, and by sending member
+  // within an expert. The rows for the experts of one member are then one
+  // range.
   std::vector<IntervalList> leave(members);
   std::vector<int64_t> ends{0};  // of each expert's rows
   for (int64_t e : owners.experts) {
@@ -159,7 +162,7 @@ Routing route(Compute& c) {
     r.begins.push_back(ends[static_cast<size_t>(o)] -
                        ends[static_cast<size_t>(owners.begins[owners.me])]);
 
-  // This rank's rows, in that order.
+  // The rows of this rank's tokens, in that order.
   const int64_t sent = experts ? length(r.out[owners.me][0]) : 0;
   std::vector<int64_t> next(experts), tokens(static_cast<size_t>(sent)),
       choices(static_cast<size_t>(sent));
@@ -180,7 +183,8 @@ Routing route(Compute& c) {
   return r;
 }
 
-// Sends rows of this rank's tokens to the ranks of their experts, and back.
+// dispatch() sends the rows of this rank's tokens to the ranks that hold their
+// experts. combine() sends such rows back.
 Tensor dispatch(Compute& c, const Routing& r, const Tensor& rows) {
   return r.axes ? c.exchange(rows, r.axes, r.out, r.in) : rows;
 }
@@ -251,7 +255,7 @@ Matrix matrix_of(const Tensor& t, int64_t e) {
           t.strides()[2]};
 }
 
-// Sets out to a b, or adds that to it.
+// Sets `out` to the product a b, or adds the product to `out`.
 void product(Compute& c, const Matrix& a, const Matrix& b, const Matrix& out,
              bool add = false) {
   if (out.rows * out.cols == 0) return;
@@ -287,8 +291,8 @@ void for_each_expert(const Routing& r, Fn&& fn) {
     fn(static_cast<int64_t>(e), r.begins[e], r.begins[e + 1]);
 }
 
-// {silu(gate) up, undefined}; with dy, its derivatives by gate and by up, times
-// dy.
+// Returns {silu(gate) up, undefined}. With dy, returns the derivatives of
+// silu(gate) up by gate and by up, each times dy.
 std::pair<Tensor, Tensor> swiglu_rows(Compute& c, const Kept& kept,
                                       const Tensor& dy = {}) {
   const Shape& shape = kept.gate.shape();
@@ -310,7 +314,8 @@ std::pair<Tensor, Tensor> swiglu_rows(Compute& c, const Kept& kept,
   return {out, second};
 }
 
-// The forward pass up to the returned rows, before they are weighted.
+// Runs the forward pass until the rows have returned from the experts. They are
+// not weighted yet.
 Kept run_forward(Compute& c) {
   allow_exchanges(c, 2);
   Kept kept;
@@ -379,10 +384,12 @@ std::vector<Sample> experts_samples(bool backward) {
   return list;
 }
 
-// ..., dy -> dx, dweights, dgate, dup, ddown; in f32 for half types
+// The inputs of Experts, dy -> dx, dweights, dgate, dup, ddown. The outputs are
+// f32 for half types.
 class ExpertsBackward : public Op {
  public:
-  // Sends rows of the tokens' cotangents, and returns rows of x's gradient.
+  // Two exchanges are priced: rows of the tokens' cotangents go to the experts,
+  // and rows of x's gradient return.
   ExpertsBackward()
       : Op("experts_backward", {.work = {12, {'e', "tkh", 2}},
                                 .differentiable = false,
@@ -439,7 +446,8 @@ class ExpertsBackward : public Op {
   }
 
  private:
-  // For each choice: the dot product of its expert's result and the cotangent.
+  // Sets the gradient of the weights: for each choice, the dot product of the
+  // expert's result and the token's cotangent.
   static void weights_gradient(Compute& c, const Kept& kept, const Tensor& dy) {
     const Routing& r = kept.routing;
     const Tensor dot = c.scratch({r.sent(), 1}, c.out[1].dtype());
@@ -454,19 +462,20 @@ const Op& backward_op() {
   return op;
 }
 
-// The operator is also linear in the weights and in `down`, but the rule does
-// not say so. The gradient of the weights reads the y that the forward pass
-// kept, which is partial if `down` is. Partial weights would be correct, but do
-// not occur, because routers normalize them. With such a note, the proof would
-// also meet results whose copies differ in the last bit. The cause is the
-// cotangent in a layout such as S1(1|a=1:a), not the operator: ranks compute
-// the whole segment in parts of different sizes, which kernels round
-// differently, and each rank keeps its own copy when the rest is gathered. A
-// plain product does the same.
+// The operator is also linear in the weights and in `down`, but its rule has no
+// note for them. If `down` were partial, so would be the y that the forward
+// pass keeps, from which the gradient of the weights is computed. Partial
+// weights would be correct, but do not occur, because routers normalize them.
+// With a note for the weights, the proof would also meet results whose copies
+// differ in the last bit. The operator is not the cause, but a cotangent in a
+// layout such as S1(1|a=1:a). The ranks compute its whole segment in parts of
+// different sizes, which kernels round differently, and each rank keeps its own
+// copy of the segment when the split segment is gathered. A plain product does
+// the same.
 class Experts : public Op {
  public:
-  // Per point, three products, each a multiplication and an addition. Each
-  // choice's row goes to its expert and back.
+  // The work per point: three products, with a multiplication and an addition
+  // each. The row of each choice goes to its expert and back.
   Experts()
       : Op("experts",
            {.work = {6, {'e', "tkh", 2}}, .data_decide_bytes = true}) {}
@@ -515,8 +524,8 @@ class Experts : public Op {
   static InputGradients composed(const GradientCall& g);
 };
 
-// The gradients from differentiable operators: every token passes through every
-// expert, with weight 0 for those that it did not choose.
+// Computes the gradients with differentiable operators. Every token passes
+// through every expert, with weight 0 for the experts that it did not choose.
 InputGradients Experts::composed(const GradientCall& g) {
   const DType type = g.inputs[kX].dtype(), stat = kernels::stat_of(type);
   const auto wide = [&](const DistTensor& x) { return cast(x, stat); };

@@ -17,7 +17,8 @@ struct FlipArgs {
 
 char factor_of(int64_t dim) { return static_cast<char>('a' + dim); }
 
-// If a dimension is split, every rank fetches the indices that mirror its own.
+// If a dimension to flip is split, every rank fetches the indices that mirror
+// its own.
 class Flip : public Op {
  public:
   Flip() : Op("flip", {.saved_inputs = 0}) {}

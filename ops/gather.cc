@@ -40,9 +40,10 @@ void check_indices(std::string_view op, DType t) {
            name(t));
 }
 
-// Calls fn(ends), which writes the output. If the indices (input 1) are to be
-// checked, fn's kernels write their ends to `ends`, which else is null, and
-// every rank throws before anybody sees the output.
+// Calls fn(ends), which writes the output. If `checked`, fn's kernels write the
+// ends of the indices (input 1) to `ends`, as TakeRows does, and every rank
+// throws Error for a bad index before the host can read the output. Otherwise
+// `ends` is null.
 template <class Fn>
 void with_check(Compute& c, bool checked, int64_t dim, Fn&& fn) {
   if (!checked) return fn(nullptr);
@@ -52,9 +53,9 @@ void with_check(Compute& c, bool checked, int64_t dim, Fn&& fn) {
                 c.global_size('n'), no_index(c.global_size('n'), dim));
 }
 
-// Calls fn(range, to) for each of the rank's ranges of n, where `to` is that
-// part of out [..., n], contiguous; copies it to `out` if it is a copy. If
-// there is none, calls it with an empty range.
+// Calls fn(range, to) for each of the rank's ranges of n, or for an empty range
+// if the rank has none. fn writes that part of out [..., n] to `to`, which is
+// contiguous: `out` itself, or a copy of the part, which is then copied back.
 template <class Fn>
 void for_ranges(Compute& c, const Tensor& out, Fn&& fn) {
   const IntervalList ranges = c.ranges_of('n');
@@ -179,7 +180,8 @@ class Put : public Op {
   }
 };
 
-// indices "...k" -> "...n": the last place of each index, or -1.
+// indices "...k" -> "...n": for each index of n, the last position along k at
+// which it occurs, or -1.
 class LastPlace : public Op {
  public:
   LastPlace()
@@ -241,8 +243,9 @@ const Op& last_op() {
   return op;
 }
 
-// x, and indices of a dimension of it, with that dimension last and the indices
-// in i64. A scalar is a row of one element, as in torch.
+// A tensor x and indices of its dimension `dim`. Both are transposed so that
+// this dimension is the last one, and the indices are i64. A scalar is a row of
+// one element, as in torch.
 struct Indexed {
   Indexed(std::string_view op, const DistTensor& tensor, int dim_,
           const DistTensor& indices, std::initializer_list<DistTensor> more) {
@@ -271,7 +274,7 @@ struct Indexed {
     index = to_last(index, dim);
     x = to_last(x, dim);
   }
-  // The elements of src that belong to the indices.
+  // The elements of src that belong to the indices, transposed like them.
   DistTensor of(std::string_view op, const DistTensor& src) const {
     DistTensor s = src.ndim() == 0 ? reshape(src, {1}) : src;
     DT_CHECK(s.dtype() == x.dtype() && s.ndim() == x.ndim(), op,
@@ -297,7 +300,8 @@ struct Indexed {
   int dim = 0;
 };
 
-// Bools as integers, because a partial sum of bools could not be reduced.
+// Runs Take. It takes bools as integers, because a partial sum of bools could
+// not be reduced.
 DistTensor taken(const DistTensor& x, const DistTensor& index, TakeArgs args,
                  const Assignment* a = nullptr) {
   if (x.dtype() == DType::kBool)
@@ -305,8 +309,8 @@ DistTensor taken(const DistTensor& x, const DistTensor& index, TakeArgs args,
   return apply1(take_op(), {x, index}, args, a);
 }
 
-// x with f(window) in place of its window: the first like.size(d) indices of
-// every dimension d but the last.
+// Returns x with its window replaced by f(window). The window has the first
+// like.size(d) indices of every dimension d but the last, which it has in full.
 template <class Fn>
 DistTensor in_window(const DistTensor& x, const DistTensor& like, Fn&& f,
                      int d = 0) {
@@ -317,8 +321,8 @@ DistTensor in_window(const DistTensor& x, const DistTensor& like, Fn&& f,
   return cat({y, narrow(x, d, n, x.size(d) - n)}, d);
 }
 
-// `write(window, places)` combines a window of x with the last place of each
-// index among the indices.
+// Returns x with its window (see in_window()) replaced by write(window,
+// places). `places` is the output of LastPlace for the indices.
 template <class Fn>
 DistTensor scattered(const Indexed& i, const DistTensor& x, Fn&& write) {
   return i.back(in_window(i.x, i.index,

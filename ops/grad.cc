@@ -83,15 +83,15 @@ class Gradients {
       send(true);
   }
 
-  // `rest` has the gradients that add() was not called for, if there are any;
-  // undefined ones are zeros.
+  // Returns all gradients. `rest` has those for which add() was not called, or
+  // is empty. A gradient that is missing in both is zeros.
   std::vector<DistTensor> finish(const std::vector<DistTensor>& rest) {
     for (size_t i = 0; i < settled_.size(); ++i)
       if (!settled_[i].defined())
         add(i,
             i < rest.size() && rest[i].defined() ? rest[i] : none(inputs_[i]));
     send(false);
-    // Waits for those that the other thread is receiving.
+    // Waits for the gradients that the other thread is receiving.
     for (const DistTensor& g : settled_) g.impl()->part();
     arrived();
     return std::move(settled_);
@@ -108,7 +108,8 @@ class Gradients {
                                  : input.grad_spec()->with(g.dtype());
   }
 
-  // Converts gradients that have arrived back, and adds them to the sums.
+  // Converts the gradients that have arrived back to their own dtypes, and adds
+  // them to GradOptions::add_arrived.
   void arrived() {
     const Scoped<MemoryKind> kind(ctx_.memory_kind, MemoryKind::kGradients);
     for (const auto& [i, type] : on_their_way_) {
@@ -120,9 +121,11 @@ class Gradients {
     on_their_way_.clear();
   }
 
-  // Sends the waiting gradients in one exchange.
+  // Sends the waiting gradients in one exchange, on the rank's other thread if
+  // `meanwhile`.
   void send(bool meanwhile) {
-    // Sending one bucket at a time bounds the memory that is held.
+    // Wait until the previous bucket has arrived. With one bucket on its way at
+    // a time, less memory is held.
     for (DistTensor& g : sending_) g.impl()->part();
     sending_.clear();
     sources_.clear();
@@ -138,7 +141,8 @@ class Gradients {
       to.push_back(home(inputs_[i], settled_[i]));
       here.push_back(std::exchange(settled_[i], {}));
     }
-    // A dry run sends at once, but memory must count as in a run until then.
+    // A dry run moves the bucket at once. It keeps the sources until the next
+    // bucket is sent, so that memory counts as in a run.
     if (meanwhile && ctx_.dry_run) sources_.assign(here.begin(), here.end());
     relayout(here, to, {.async = meanwhile});
     for (size_t k = 0; k < places_.size(); ++k)
@@ -152,7 +156,8 @@ class Gradients {
   const TensorList inputs_;
   const GradOptions& options_;
   std::vector<DistTensor> earlier_, sums_;
-  // Each input's gradient: waiting to be sent, or in its layout.
+  // By input: the gradient, which waits to be sent, is on its way or has its
+  // final layout.
   std::vector<DistTensor> settled_;
   std::vector<DistTensor> sending_, sources_;
   // The inputs whose gradients wait, and those whose gradients were sent, with

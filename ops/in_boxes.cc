@@ -14,8 +14,8 @@
 namespace dtensor {
 namespace {
 
-// Many boxes would be slower than a copy. So may be a small tensor, which fits
-// into a core's cache anyway.
+// Reading many boxes in place would be slower than a gathered copy. Reading a
+// small tensor in place may be, too, because its copy fits into a core's cache.
 constexpr size_t kMostBoxes = 16;
 constexpr int64_t kFewestBytes = 64 << 10;
 
@@ -26,7 +26,8 @@ struct Range {
 };
 using Ranges = std::vector<Range>;
 
-// REQUIRES: no groups.
+// The ranges of the term's factors that the box covers. REQUIRES: the rule has
+// no groups.
 Ranges ranges_of(const Rule::Term& term, const SourceBox& box) {
   Ranges ranges;
   for (size_t d = 0; d < term.size(); ++d) {
@@ -49,7 +50,7 @@ Tensor cut(Tensor t, const Rule::Term& term, const Ranges& ranges) {
 bool contiguous(const Rule::Term& term, const Shape& local,
                 const Ranges& ranges) {
   Shape part = local;
-  int last = -1;  // dimension that is cut
+  int last = -1;  // the last dimension that is cut
   for (const Range& r : ranges) {
     const int d = dim_of(term, r.factor);
     if (d < 0 || r.at.size() == local[d]) continue;
@@ -111,7 +112,8 @@ bool takes_boxes(const Op& op, const Decision& d, size_t i,
   return how != Op::InBoxes::kNo && fits(d, i, how, boxes);
 }
 
-// Runs compute() once for each box of input i, read from its member's source.
+// Runs compute() once for each box of input i, which is read in the memory of
+// the member that holds it.
 void compute_in_boxes(Compute& c, size_t i, std::span<const SourceBox> boxes,
                       Communicator::Sources sources) {
   const Rule& rule = c.decision.rule->rule();
@@ -172,7 +174,8 @@ std::optional<size_t> to_read(const Op& op, const Decision& d, bool record,
     if (may_be(i) &&
         (!best || numel(d.in[i]->shape()) > numel(d.in[*best]->shape())))
       best = i;
-  // An input that is gathered first and then moved cannot wait.
+  // read_gathered() gathers after the moves, so an input that is gathered and
+  // then moved rules it out.
   for (size_t i : d.moved)
     if (gathers(given[i])) return {};
   return best;
@@ -181,7 +184,7 @@ std::optional<size_t> to_read(const Op& op, const Decision& d, bool record,
 bool read_moved(Compute& c, size_t which, std::span<const DistTensor> inputs) {
   const Decision& d = c.decision;
   RankContext& ctx = c.context;
-  if (inputs[which].impl()->run != ctx.run_id) return false;  // throws later
+  if (inputs[which].impl()->run != ctx.run_id) return false;  // the move throws
   if (!d.execution) d.execution = execution(ctx, d.moves);
   const auto boxes = boxes_in_place(ctx, *d.execution, 0);
   if (!takes_boxes(c.op, d, which, boxes)) return false;

@@ -45,7 +45,7 @@ class Int8Linear : public RuleOp {
     a.n = weight.shape()[0], a.k = weight.shape()[1];
     a.m = a.n ? c.out[0].numel() / a.n : 0;
     a.x = x.data(), a.weight = weight.ptr<int8_t>(), a.scale = scale.data();
-    // If the sum is split, only the first part adds the bias.
+    // If the sum over i is split, only its first part adds the bias.
     Tensor bias;
     if (c.in.size() > 3 && c.first_of('i')) {
       bias = c.in[3].to_contiguous();
@@ -58,7 +58,8 @@ class Int8Linear : public RuleOp {
   InputGradients gradient(const GradientCall& g) const override {
     const DistTensor &dy = g.cotangents[0], &x = g.inputs[0],
                      &scale = g.inputs[2];
-    // Unscaled products would overflow f16, and scaled gradients vanish in it.
+    // Not in f16, where unscaled products could overflow, and scaled gradients
+    // could vanish.
     const DType t = x.dtype(), wide = kernels::stat_of(t);
     const DistTensor weight =
         g.needed[0] || g.needed[2] ? cast(g.inputs[1], wide) : DistTensor();
@@ -102,7 +103,7 @@ Int8Weight to_int8(const DistTensor& weight) {
   const NoGrad no_grad;
   DistTensor w = cast(weight, kernels::stat_of(weight.dtype()));
   const DistTensor scale = amax(abs(w), {1}, true) / 127;
-  // Step by step, so that two copies are there at a time.
+  // Step by step, so that at most two copies exist at a time.
   w = w / scale;
   w = round(w);
   return {cast(w, DType::kI8), view(scale, {w.size(0)})};

@@ -23,7 +23,7 @@ namespace {
 
 using kernels::Epilogue;
 
-// linear() without a bias and an activation: a contraction.
+// linear() with neither a bias nor an activation is a contraction.
 const Op& product_of_linear() {
   static const Op& op = product_op("linear", "...i,oi->...o");
   return op;
@@ -39,7 +39,8 @@ ProductMemo& memo(const Decision& d) {
   return static_cast<ProductMemo&>(*d.memo);
 }
 
-// REQUIRES: c.out[0] is contiguous, apart from a slice of its last dimension.
+// Computes the product with this epilogue. REQUIRES: c.out[0] is contiguous, or
+// a slice along the last dimension of a contiguous tensor.
 void multiply(Compute& c, const Epilogue& e) {
   if (memo(c.decision).local.run(c, e)) return;
   const Tensor& out = c.out[0];
@@ -81,8 +82,9 @@ DistTensor gradient_of_product(const GradientCall& g, size_t operand,
   return apply1(*made.op, operands, made.attrs, &made.assignment);
 }
 
-// x, dy -> dweight, dbias: one product; its kernel may also sum dy. i! because
-// each part of a split i would compute a dbias of its own.
+// x, dy -> dweight, dbias, by one product whose kernel may also sum dy. i has
+// the mark "!", because each part of a split i would compute the whole dbias,
+// and all of them would be added.
 class LinearWeightGradient : public RuleOp {
  public:
   LinearWeightGradient()
@@ -109,8 +111,9 @@ const Op& weight_gradient_op() {
   static const LinearWeightGradient op;
   return op;
 }
-// Whether one kernel gives the weight's and the bias' gradients, the latter in
-// the layout that a separate sum over dy would give.
+// Whether LinearWeightGradient may compute the gradients of weight and bias
+// together: the bias then gets the layout that a separate sum over dy would
+// give.
 bool sums_in_passing(const GradientCall& g, const DistTensor& dy) {
   const Spec* out = g.decision->out[0];
   return !grad_enabled() && g.needed[1] && g.needed[2] && dy.spec() == out &&
@@ -144,7 +147,7 @@ class Linear : public RuleOp {
                {.work = {2}}) {}
 
   void compute(Compute& c) const override {
-    // If the sum is split, only the first part adds the bias.
+    // If the sum over i is split, only its first part adds the bias.
     if (!c.first_of('i')) {
       memo(c.decision).local.run(c);
       return;
@@ -164,8 +167,8 @@ class Linear : public RuleOp {
   }
 };
 
-// x, weight, [bias] -> gelu_tanh(before), before. It has those of Linear's
-// assignments that give no partial.
+// x, weight, [bias] -> gelu_tanh(before), before. Allows those of Linear's
+// assignments that leave no partial output.
 class LinearGeluTanh : public RuleOp {
  public:
   explicit LinearGeluTanh(bool bias)
@@ -232,7 +235,7 @@ void check(const DistTensor& x, const DistTensor& weight,
            to_string(wanted));
 }
 
-// The decision of Linear for such inputs.
+// The decision that apply() will take for op with these inputs.
 std::shared_ptr<const Decision> decided(const Op& op,
                                         std::span<const DistTensor> in) {
   InlineVec<OpInput, 3> inputs;
@@ -253,7 +256,7 @@ DistTensor linear(const DistTensor& x, const DistTensor& weight,
   for (size_t i = 0; i < n; ++i)
     if (in[i].dtype() != t) in[i] = cast(in[i], t);
   const std::span<const DistTensor> all(in, n), product(in, 2);
-  // Cases that need no kernel of their own.
+  // A weight [k], and integers, have no fused kernel.
   if (weight.ndim() == 1 || !is_float(t)) {
     DistTensor y = weight.ndim() == 1 ? matmul(in[0], in[1])
                                       : apply1(product_of_linear(), product);

@@ -81,7 +81,8 @@ void LocalProduct::one_operand(Compute& c) const {
 
 bool LocalProduct::two_operands(Compute& c, const kernels::Epilogue& e) const {
   const Tensor& out = c.out[0];
-  // Factors that occur only in the output are computed once, then repeated.
+  // For factors that occur only in the output, the product is computed once,
+  // then repeated.
   Tensor target = out;
   if (repeats_) {
     Shape narrow = out.shape();
@@ -153,8 +154,9 @@ bool LocalProduct::multiply(Compute& c, const Loops& list, const Tensor& out,
   g.m = m->size, g.a_m = m->a, g.c_m = m->out;
   g.n = n->size, g.b_n = n->b, g.c_n = n->out;
   g.k = k->size, g.a_k = k->a, g.b_k = k->b;
-  // The kernel takes four batch dimensions. Others are looped over here; those
-  // that are summed accumulate after their first index.
+  // The kernel takes four batch dimensions. This function loops over the other
+  // ones. Along those that are summed, the calls after the first index
+  // accumulate.
   constexpr size_t kBatches = 4;
   const size_t outer = batch.size() > kBatches ? batch.size() - kBatches : 0;
   for (size_t i = outer; i < batch.size(); ++i) {

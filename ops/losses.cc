@@ -100,7 +100,8 @@ DistTensor nll_loss(const DistTensor& x, const DistTensor& targets, Reduction r,
 DistTensor cosine_similarity(const DistTensor& x, const DistTensor& y, int dim,
                              double eps) {
   check_defined("cosine_similarity", {x, y});
-  // After expand(), repeated elements count in the norm as in the product.
+  // Norms are taken after expand(), so that repeated elements count as often as
+  // in the product.
   const Shape shape =
       broadcast_shapes(x.shape(), y.shape(), "cosine_similarity");
   const DistTensor a = expand(x, shape), b = expand(y, shape);
