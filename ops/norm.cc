@@ -138,7 +138,8 @@ std::string name_of(bool layer, Of of) {
          (of == Of::kThrough ? "_through" : "");
 }
 
-// The gradient needs the x that was normalized, which may be an output.
+// The inputs that the gradient needs. The x that was normalized is not among
+// them if it is an output, too.
 uint32_t saved_inputs(Of of) {
   return of == Of::kInput ? OpFacts::kAll : ~(of == Of::kSum ? 3u : 1u);
 }
@@ -275,7 +276,7 @@ class Norm : public RuleOp {
   size_t gamma() const { return of_ == Of::kSum ? 2 : 1; }
   size_t statistics() const { return of_ == Of::kInput ? 1 : 2; }
 
-  // The gradients from differentiable operators.
+  // Computes the gradients with differentiable operators.
   std::vector<DistTensor> composed(DistTensor x, DistTensor gamma,
                                    DistTensor dy, DistTensor more,
                                    double eps) const {
@@ -311,8 +312,8 @@ Normed normed(bool layer, Of of, const std::vector<DistTensor>& in,
   return {out[1], out[0]};
 }
 
-// Both partial: the norm would reduce them one by one; their sum is reduced
-// once.
+// Whether a and b are both partial. The norm would reduce each of them; their
+// sum needs only one reduction.
 bool both_partial(const DistTensor& a, const DistTensor& b) {
   return a.defined() && b.defined() && a.spec()->partial_axes() &&
          b.spec()->partial_axes() && a.shape() == b.shape() &&

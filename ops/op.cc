@@ -48,8 +48,8 @@ void compute_outputs(Compute& c, CallInputs& inputs, OpCaptures* kept,
                      bool record, Outputs& outputs) {
   const Decision& d = c.decision;
   if (kept) {
-    // Only the gradient may need the inputs. Otherwise they need not be moved:
-    // edges to unmoved inputs are equivalent.
+    // Only the gradient may need the moved inputs. If it does not, they are not
+    // moved: graph edges to the unmoved inputs are equivalent.
     if (record && c.op.facts().saved_inputs) inputs.move(c.op, d);
     for (const Tensor& t : kept->take(c.op, c.attrs, d)) {
       const size_t o = c.out.size();

@@ -40,9 +40,9 @@ class OpNode : public Node, public std::enable_shared_from_this<OpNode> {
     for (size_t i = 0; i < ins_.size(); ++i)
       if (op_.facts().saves_input(i))
         ins_[i] = SavedInput(given[i], used[i], decision_->in[i]);
-    // Saving the output tensors would make a cycle, since they own this node,
-    // so their parts are saved. restore() can rebuild the other outputs from
-    // these.
+    // The output tensors own this node, so saving them would make a cycle.
+    // Their parts are saved instead, except those that Op::restore() could
+    // compute from the others.
     if (!op_.facts().saves_outputs) return;
     outs_.resize(outs.size());
     for (size_t o = 0; o < outs.size(); ++o)
@@ -89,7 +89,7 @@ class OpNode : public Node, public std::enable_shared_from_this<OpNode> {
   std::string_view name() const override { return op_.name(); }
 
  private:
-  // Throws Error if a saved tensor was changed in place since.
+  // Throws Error if a saved tensor was changed in place after it was saved.
   void check_untouched() const {
     const auto check = [&](bool untouched, std::string_view what, size_t i,
                            const Spec* spec) {

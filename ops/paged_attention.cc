@@ -119,7 +119,8 @@ class PagedAttentionOp : public Op {
                      index({5}, 2 * page)},
                     PagedArgs{2, page, 0, window, soft_cap}};
     };
-    // Slots that every mesh, and those that some meshes, can split in pages.
+    // Every mesh can split the slots in pages of 1, and some meshes in the
+    // other pages.
     return {sample(4, 12, 4, 0, 0), sample(4, 7, 1, 0, 0),
             sample(2, 12, 2, 3, 1.5)};
   }
@@ -160,7 +161,7 @@ class PagedAttentionOp : public Op {
     a.scale =
         args.scale != 0 ? args.scale : 1 / std::sqrt(static_cast<double>(a.d));
     a.window = args.window, a.soft_cap = args.soft_cap;
-    // A bad index would read another request's keys without a sign.
+    // A bad index could read another request's keys without any error.
     const auto check = [&](const Tensor& ids, size_t input, int64_t n,
                            std::string_view what) {
       check_ids_in(c.context, name(), ids, *c.decision.in[input], n, -1,
@@ -183,10 +184,10 @@ class PagedAttentionOp : public Op {
   }
 
  private:
-  // The result of this rank's keys becomes its term of the result of all keys,
-  // which the ranks of a group hold in parts: it is scaled by the share of
-  // these keys in the sum of exp(score) over all keys. For this, ranks exchange
-  // one log-sum-exp for each query and head.
+  // Turns `result`, which is for this rank's keys alone, into its term of the
+  // result for the keys of all ranks that `parts` splits the slots over. Scales
+  // it by the share of this rank's keys in the sum of exp(score) over all keys.
+  // For this, the ranks exchange one log-sum-exp for each query and head.
   static void to_term(Compute& c, const Tensor& result, const Tensor& lse,
                       const Split& parts) {
     const auto box = [&](const Coord& at, Interval ranks) {

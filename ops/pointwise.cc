@@ -129,7 +129,7 @@ using internal::elementwise_rule;
 using internal::pointwise_arguments;
 using internal::weight_of;
 
-// A scalar that broadcasts; 0 * dy would turn infinities into NaN instead.
+// A scalar 0 that broadcasts. (0 * dy would turn infinities into NaN.)
 DistTensor zero_like(const DistTensor& dy) {
   return constant_like(dy, 0, dy.dtype());
 }
@@ -199,8 +199,9 @@ class Cast : public RuleOp {
   }
 };
 
-// Whether a cast keeps sums: it represents every value exactly, or (between
-// integers, which wrap around) sums of values.
+// Whether casts of the parts of a sum add up to the cast of the sum. This holds
+// if `to` represents every value of `from` exactly, and between integers, whose
+// sums wrap around.
 bool keeps_sums(DType from, DType to) {
   if (is_float(to))
     return is_float(from) ? promote(from, to) == to
@@ -231,7 +232,7 @@ static const OpFamily kFamily("pointwise", [] {
 DistTensor clamp_min(const DistTensor& x, Number min) { return clamp(x, min); }
 
 DistTensor clamp_max(const DistTensor& x, Number max) {
-  // The weakest kind of number, so that it does not widen integers.
+  // A bool, the weakest kind of number, does not widen integers.
   Number none = false;
   none.value = -HUGE_VAL;
   return clamp(x, none, max);

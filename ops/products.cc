@@ -122,7 +122,7 @@ DistTensor tensordot(const DistTensor& a, const DistTensor& b, int dims) {
 
 DistTensor kron(const DistTensor& a, const DistTensor& b) {
   check_defined("kron", {a, b});
-  // [a0, 1, a1, 1, ...] times [1, b0, 1, b1, ...].
+  // a in the shape [a0, 1, a1, 1, ...] times b in [1, b0, 1, b1, ...].
   const int n = std::max(a.ndim(), b.ndim());
   Shape of_a, of_b, out;
   for (int d = 0; d < n; ++d) {

@@ -38,7 +38,7 @@ void for_boxes(const Tensor& t, const Region& region, Fn&& fn, int dim = 0,
   }
 }
 
-// A tensor in this layout, filled by fn(part, region). It is made
+// Makes a tensor in this layout, which fn(part, region) fills. It is made
 // replicated over the partial axes, and then becomes partial.
 template <class Fn>
 DistTensor make(const Shape& shape, const Mesh& mesh, const Placements& layout,
@@ -59,16 +59,16 @@ DistTensor filled(DistTensor x, uint64_t with) {
   return x;
 }
 
-// The numbers that a captured graph draws from the run's own generators. Each
-// use reads its seed and stream from memory. Before a replay, the generators'
-// next values are written there.
+// The draws of a captured graph from the run's own generators. Each draw reads
+// its seed and stream from device memory, where the generators' next values are
+// written before a replay.
 class CapturedDraws {
  public:
   explicit CapturedDraws(RandomState before) : before_(std::move(before)) {}
   const RandomState& before() const { return before_; }
 
-  // The address for the times-th use. A use that runs again (checkpoint())
-  // gets the same address.
+  // The address from which the times-th draw by these ranks reads its seed and
+  // stream. A draw that runs again (checkpoint()) gets the same address.
   const uint64_t* at(uint64_t ranks, uint64_t times) {
     const auto found = before_.times.find(ranks);
     const uint64_t first = found == before_.times.end() ? 0 : found->second;
@@ -99,8 +99,9 @@ class CapturedDraws {
                                words.data() + 2 * kBlock * b, block.bytes());
     }
   }
-  // Streams that users name are small numbers or 64-bit hashes. Those returned
-  // here are 64-bit hashes of other texts, so they are unlikely to coincide.
+  // The stream of the times-th draw by these ranks. Streams that callers choose
+  // (Generator::stream) are small numbers or 64-bit hashes. This is a 64-bit
+  // hash of another text, so it is unlikely to equal one of them.
   static uint64_t stream_of(uint64_t ranks, uint64_t times) {
     return hash_mix(hash_mix(hash_text("the run's own"), ranks), times);
   }
@@ -139,7 +140,7 @@ CapturedDraws& captured_draws(Drawn& d, Capture& capture) {
   return *d.captured;
 }
 
-// Returns g, or the next stream of the run's own generator.
+// Returns g, or the next stream of the run's own generator if g is global.
 Generator resolved(const Generator& g, const Mesh& mesh) {
   if (!g.global) return g;
   const RankContext& context = RankContext::current();

@@ -30,7 +30,7 @@ class RandomScope {
   RandomState old_;
 };
 
-// The settings under which a function runs, and runs again.
+// The settings under which the first run begins. The second run restores them.
 struct Where {
   explicit Where(const RankContext& ctx)
       : random(random_state()),
@@ -178,7 +178,8 @@ std::vector<DistTensor> checkpoint(const Recomputed& fn,
              i);
   std::vector<DistTensor> captured = run.captured();
   if (captured.empty()) return results;
-  // A tensor that the function passes through keeps its own place in the graph.
+  // A tensor that the function returns unchanged keeps its own place in the
+  // graph. The first run made the other results, and the node makes them again.
   std::vector<size_t> made;
   for (size_t i = 0; i < results.size(); ++i)
     if (!results[i].requires_grad() &&

@@ -24,8 +24,8 @@ struct ExtremumArgs {
   Shape dims;  // reduced, in ascending order
 };
 
-// The rule of a reduction of dimensions: `notes`, and `of_dim` for each of
-// them.
+// The rule that reduces the dimensions of the ExtremumArgs: by `of_dim`, such
+// as "max", or by a sum if that is empty. `notes` are the rule's other notes.
 BoundRule reducing(std::string_view op, const Shape& shape, const Attrs& attrs,
                    std::string notes, std::string_view of_dim) {
   const Shape& dims = attrs.as<ExtremumArgs>().dims;
@@ -112,8 +112,8 @@ class SumSquares : public Op {
       n *= x.shape()[static_cast<int>(d)];
     const Tensor& y = c.out[0];
     const int64_t rows = y.numel();
-    // A GPU spreads a few long rows over all of its processors in one kernel,
-    // and many short ones in the other, which leaves f32 sums of halves.
+    // On a GPU, the kernel SumSquares spreads one long row over all processors,
+    // and RowDot many short rows. RowDot writes f32 sums for half types.
     const bool few = rows <= 16, half = is_half_float(y.dtype());
     const Tensor sums = few    ? c.scratch(y.shape(), DType::kF64)
                         : half ? c.scratch(y.shape(), DType::kF32)
@@ -145,7 +145,7 @@ class SumSquares : public Op {
     rows.attrs = ExtremumArgs{{1, 2}};
     all.inputs = {{Shape{5, 3}}};
     all.attrs = ExtremumArgs{{0, 1}};
-    many.inputs = {{Shape{71, 3}}};  // also where 3 ranks share them
+    many.inputs = {{Shape{71, 3}}};  // > 16 rows even if 3 ranks share them
     many.attrs = ExtremumArgs{{1}};
     return {rows, all, many};
   }
@@ -203,7 +203,8 @@ struct ScanArgs {
 
 // cumsum, cummax, cummin and cumprod. If the dimension is split, every rank
 // sums its part, receives the sums of the parts before its own (one number per
-// row and rank), and starts from their sum; or maximum, minimum, product.
+// row and rank), and starts from their sum. Maxima, minima and products are
+// computed alike.
 class Scan : public Op {
  public:
   explicit Scan(Kind kind)
@@ -240,7 +241,8 @@ class Scan : public Op {
       const Tensor total = c.scratch({1, x.rows}, sum);
       scan.total = total.mutable_data();
       c.run(scan);
-      // [parts, rows]; a rank may have no rows.
+      // The region of the totals [parts, rows] that consists of the parts [lo,
+      // hi) and the rows of the rank at `at`, which may have no rows.
       const auto sums_of = [&](const Coord& at, int64_t lo, int64_t hi) {
         const int64_t rows = c.rows_at('n', at);
         const auto range = [](int64_t from, int64_t to) {
@@ -312,8 +314,8 @@ DistTensor scan(Kind kind, const DistTensor& x, int dim, bool reverse = false) {
   return apply1(scan_op(kind), x, ScanArgs{dim, reverse});
 }
 
-// For y = cummax(x) or cummin(x): the last index up to each one at which x is
-// y, or NaN.
+// For y = cummax(x) or cummin(x): for each index i, the last j <= i at which
+// x[j] equals y[j] or is NaN. That element gave y[i].
 DistTensor last_place(const DistTensor& given, const DistTensor& extreme,
                       int dim) {
   const DistTensor x = given.detach(), y = extreme.detach();
@@ -328,11 +330,11 @@ DistTensor last_place(const DistTensor& given, const DistTensor& extreme,
   return scan(Kind::kMax, where(taken, i, -1), dim);
 }
 
-// The same without a division, so that its own gradient is right at any number
-// of zeros: dx[i] is y[i - 1] times the sum over j >= i of dy[j] times the
-// product of the x[k] with i < k <= j. The sums of n elements are combined from
-// those of n / 2. The product of any neighbours must not overflow, even where y
-// does not.
+// product_gradient() without a division, so that its own gradient is right with
+// any number of zeros. dx[i] is y[i - 1] times the sum over j >= i of dy[j]
+// times the product of the x[k] with i < k <= j. A sum over n elements is made
+// from two sums over n / 2. No product of consecutive elements may overflow,
+// even if y does not.
 DistTensor differentiable_product_gradient(const DistTensor& x,
                                            const DistTensor& y,
                                            const DistTensor& dy, int dim) {
@@ -351,10 +353,10 @@ DistTensor differentiable_product_gradient(const DistTensor& x,
   return moved(y, -1, 1) * sums;
 }
 
-// dx[i] is the sum over j >= i of dy[j] times the product of the x[k] with
-// k <= j other than x[i]. That is dy[j] y[j] / x[i] before the first zero of x.
-// At it, it is dy[j] times the running product that leaves it out. Beyond, it
-// is 0.
+// The gradient of y = cumprod(x). dx[i] is the sum over j >= i of dy[j] times
+// the product of the x[k] with k <= j other than x[i]. If i lies before the
+// first zero of x, the terms are dy[j] y[j] / x[i]. At the first zero, they are
+// dy[j] times the running product without this zero. After it, they are 0.
 DistTensor product_gradient(const DistTensor& x, const DistTensor& y,
                             const DistTensor& dy, int dim) {
   if (RankContext::current().grad_enabled)
@@ -370,7 +372,8 @@ DistTensor product_gradient(const DistTensor& x, const DistTensor& y,
                where(first, rest(without), 0));
 }
 
-// `f` of x; as in torch, a scalar is a row of one element.
+// Returns f(x, dim), with dim counted from the first dimension. As in torch, a
+// scalar is a row of one element.
 template <class F>
 DistTensor along_row(const DistTensor& x, int dim, std::string_view op, F&& f) {
   check_defined(op, x);
@@ -379,7 +382,7 @@ DistTensor along_row(const DistTensor& x, int dim, std::string_view op, F&& f) {
   return f(x, normalize_dim(dim, x.ndim(), op));
 }
 
-// Integers and bools as i64.
+// cumsum() or cumprod(). Integers and bools are converted to i64.
 DistTensor accumulated(Kind kind, const DistTensor& x, int dim) {
   return along_row(
       x, dim, scan_op(kind).name(), [&](const DistTensor& row, int d) {
@@ -419,7 +422,8 @@ DistTensor sum_squares(const DistTensor& x, const std::vector<int>& dims,
   std::vector<bool> reduced(static_cast<size_t>(x.ndim()), dims.empty());
   for (int d : dims)
     reduced[static_cast<size_t>(normalize_dim(d, x.ndim(), "sum"))] = true;
-  // The rows of the kernel are whole. Squares of halves stay rounded.
+  // SumSquares reduces whole rows, so only the last dimensions. It does not
+  // round the squares of half types as sum(square(x)) does.
   const bool last = std::is_sorted(reduced.begin(), reduced.end());
   const auto count = std::count(reduced.begin(), reduced.end(), true);
   if (!last || (!dims.empty() && count != std::ssize(dims)) ||
