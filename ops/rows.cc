@@ -27,8 +27,8 @@ Rows::Rows(const Tensor& x) : rows(1), n(x.shape().back()) {
 }
 
 Rows::Rows(const Tensor& x, int64_t dim, int64_t size) {
-  // A GPU has a thread for each of the rows, and the CPU an element of a
-  // register.
+  // If rows lie side by side, a GPU has a thread for each row, and the CPU an
+  // element of a vector register. That suits many short rows only.
   constexpr int64_t kLeastInner = 16, kLongest = 4096;
   for (int d = static_cast<int>(dim) + 1; d < x.ndim(); ++d)
     inner *= x.shape()[d];

@@ -29,8 +29,9 @@ struct PadArgs {
   int64_t dim, lo, hi, step, size;
 };
 
-// Both, for a dimension that every rank has in full: no layout depends on the
-// bounds, so that a loop which moves a window takes one decision.
+// Replaces SliceArgs or PadArgs for a dimension that every rank has in full. No
+// layout depends on `lo` then, so a loop that moves a window needs only one
+// decision.
 struct WindowArgs {
   static constexpr Fields kFields = {"dim", value("lo"), "count", "step",
                                      "size"};
@@ -60,8 +61,8 @@ struct Indices {
 
   int64_t count() const { return (hi - lo + step - 1) / step; }
 
-  // The layout of the slice of dimension `d`, or nullopt if a Dim cannot
-  // express it.
+  // The Dim of the slice of a dimension with Dim d; nullopt if there is none
+  // that describes it.
   std::optional<Dim> of(const Dim& d, const Mesh& mesh) const {
     return every(*d.slice(mesh, lo, hi - lo), mesh, step);
   }
@@ -183,7 +184,8 @@ class Pad : public IndexOp {
     if (attrs.like && !window) padded = attrs.like->dim(indices.dim);
     auto sliced = indices.of(padded, mesh);
     if (!sliced) padded = Dim(padded.size()), sliced = Dim(indices.count());
-    // The dimension takes its axes back from other dimensions and partials.
+    // Other dimensions and partials that use the axes of the padded dimension
+    // give them back to it.
     Layout from = s->layout();
     const AxisMask taken = padded.axes();
     for (size_t k = 0; k < from.dims.size(); ++k)
@@ -233,7 +235,7 @@ const Pad& pad_op() {
   return op;
 }
 
-// Slice for indices that exist.
+// Runs Slice. REQUIRES: the indices exist.
 DistTensor sliced(const DistTensor& x, const Indices& i) {
   const int64_t size = x.size(i.dim);
   if (x.use_spec()->dim(i.dim).whole())
@@ -256,14 +258,14 @@ InputGradients Pad::gradient(const GradientCall& g) const {
   return {sliced(g.cotangents[0], Indices::of_call<PadArgs>(g.attrs))};
 }
 
-// slice() for indices that exist.
+// Like slice(). REQUIRES: 0 <= lo <= hi <= the size of the dimension.
 DistTensor window(const DistTensor& x, int dim, int64_t lo, int64_t hi,
                   int64_t step = 1) {
   if (lo == 0 && hi == x.size(dim) && step == 1) return alias(x);
   return sliced(x, Indices(SliceArgs{dim, lo, hi, step}));
 }
 
-// The indices that exist of those that a user names.
+// The arguments of slice(), with lo and hi clamped to indices that exist.
 SliceArgs clamped(std::string_view op, const DistTensor& x, int dim, int64_t lo,
                   int64_t hi, int64_t step) {
   DT_CHECK(step >= 1, op, "step is {}; write at least 1", step);
@@ -301,7 +303,9 @@ DistTensor narrow(const DistTensor& x, int dim, int64_t start, int64_t length) {
 
 namespace {
 
-// The checks of copy_into() for `rows` that go along dimension d.
+// Throws Error unless copy_into() can write `rows` into x along dimension d.
+// `fit` says whether the indices are right; `where` and `remedy` are parts of
+// the message.
 void check_into(const DistTensor& x, const DistTensor& rows, int d, bool fit,
                 std::string_view where, std::string_view remedy) {
   Shape fits = x.shape();
@@ -322,7 +326,8 @@ void check_into(const DistTensor& x, const DistTensor& rows, int d, bool fit,
            x.spec()->to_string(), rows.spec()->to_string());
 }
 
-// `t`, which a sentence calls `name`, in a layout for copy_into().
+// Moves t to a layout that copy_into() needs. Throws Error if this is not
+// allowed (ExplicitOnly); the message calls t by `name`.
 DistTensor moved_for_copy(const DistTensor& t, const Layout& to,
                           std::string_view name) {
   RankContext& ctx = RankContext::current();
@@ -337,21 +342,21 @@ DistTensor moved_for_copy(const DistTensor& t, const Layout& to,
   return relayout(t, spec);
 }
 
-// Every rank gets the rows that it holds of the other dimensions, and takes
-// those that lie in its part of dimension d. So the move does not depend on
-// where they go.
+// Moves the rows so that every rank has all of them, cut like its part of x in
+// the other dimensions. The caller writes those that lie in the rank's part of
+// dimension d. So the move does not depend on the rows' indices in x.
 DistTensor rows_of_part(const DistTensor& x, const DistTensor& rows, int d) {
   Layout to = x.layout();
   to.dims[static_cast<size_t>(d)] = Dim(rows.size(d));
   return moved_for_copy(rows, to, "rows");
 }
 
-// This rank's part of x, which the caller will change; null if it has none.
-// `how`: the hash of what is written where.
+// This rank's part of x, which the caller will change; null on a rank outside
+// of the mesh. Folds `how`, a hash of what is written where, into x's lineage.
 const Tensor* part_to_change(const DistTensor& x, uint64_t how) {
   DistTensor::Impl& impl = *x.impl();
   impl.lineage.hash = fold_lineage(impl.lineage.hash, how);
-  // On all ranks alike, also if they write nothing.
+  // All ranks drop the copies, even if they write nothing.
   impl.copies.clear();
   if (!RankContext::current().coordinate_or_null(x.mesh())) return nullptr;
   impl.part().storage()->bump_version();
@@ -458,7 +463,7 @@ DistTensor slice_scatter(const DistTensor& x, const DistTensor& src, int dim,
            src.spec()->to_string(), x.spec()->to_string(), to_string(shape));
   Attrs attrs = PadArgs{d, at.lo, at.hi, at.step, x.size(d)};
   attrs.like = x.spec();
-  // The indices of the slice along d.
+  // Padded with false, `in` is the mask of the slice's indices along d.
   Shape line = Shape::filled(x.ndim(), 1);
   line[d] = shape[d];
   const DistTensor in = full(line, 1, x.mesh(), {}, DType::kBool);

@@ -38,7 +38,7 @@ std::vector<Sample> softmax_samples(int inputs) {
   return list;
 }
 
-// y, dy -> dx, where y is the result.
+// y, dy -> dx, where y is the output of Softmax.
 class SoftmaxBackward : public Op {
  public:
   explicit SoftmaxBackward(bool log)
@@ -120,7 +120,8 @@ class Softmax : public Op {
     into_rows(c, c.out[0], x, dim, [&](const Tensor& y) {
       kernels::Softmax a{.x = x, .y = y.mutable_data(), .log = log};
       if (!axes) return c.run(a);
-      // The maximum and the sum of the whole row, from those of its parts.
+      // Combines the maximum and the sum of each part of a row into those of
+      // the whole row.
       Tensor max = c.scratch({x.rows}, kernels::stat_of(t));
       Tensor sum = c.scratch({x.rows}, kernels::stat_of(t));
       c.run(kernels::RowMaxSum{

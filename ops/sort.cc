@@ -24,8 +24,9 @@ struct Elements {
   Tensor values, ids;
 };
 
-// An element as it is compared: no two of a row are equal. The order of keys is
-// that of the values, where a NaN is largest and the zeros are equal.
+// The key by which an element is compared. No two keys of a row are equal,
+// because `id` is the element's index. The order of `value` is that of the
+// elements (the reverse if descending), with NaN largest and the zeros equal.
 struct Key {
   uint64_t value;
   int64_t id;
@@ -80,15 +81,16 @@ struct Members {
 // x "...n" -> the sorted values and their indices. A split row is sorted as in
 // Shi and Schaeffer, "Parallel sorting by regular sampling" (J. of Parallel and
 // Distributed Computing 14, 1992): every rank sorts its part and offers as many
-// regular samples as there are ranks; the samples give one range of values to
-// each rank, which gets at most twice its share of the elements; ranks exchange
-// and sort them. A second exchange moves the elements at the ends of the ranges
-// to the ranks that hold them in the output's layout.
+// regular samples as there are ranks. The samples give one range of values to
+// each rank, with at most twice its share of the elements. The ranks exchange
+// the elements, and sort those that they receive. A second exchange moves the
+// elements at the ends of the ranges to the ranks that hold them in the
+// output's layout.
 class Sort : public Op {
  public:
   // Priced as three exchanges of all values: one for the values, and two for
-  // the indices, which take twice as many bytes as f32. The second exchange
-  // moves few elements.
+  // the indices, which take twice as many bytes as f32. The exchange that
+  // follows moves few elements, and is not priced.
   Sort()
       : Op("sort", {.work = {1, {'n', "*", 3}},
                     .saved_inputs = 0,
@@ -227,7 +229,7 @@ class Sort : public Op {
   }
 
   // Exchanges the elements: returns those of this rank's range of values, row
-  // by row, each row sorted. begins[r] is the first one of row r.
+  // by row, each row sorted. Row r begins at begins[r].
   static Elements to_ranges(Compute& c, const Members& members,
                             const Elements& mine,
                             const std::vector<int64_t>& counts,

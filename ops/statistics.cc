@@ -16,8 +16,8 @@
 namespace dtensor {
 namespace {
 
-// Removes dimensions 0 and -1 from the list if x is a scalar, which has them as
-// far as torch is concerned.
+// Removes dimensions 0 and -1 from the list if x is a scalar. As in torch, a
+// scalar may be reduced over them.
 std::vector<int> known(const DistTensor& x, std::vector<int> dims) {
   if (x.ndim() == 0)
     std::erase_if(dims, [](int d) { return d == 0 || d == -1; });
@@ -145,8 +145,8 @@ DistTensor logsumexp(const DistTensor& in, std::vector<int> dims,
   const DistTensor x = floating(in);
   dims = known(x, std::move(dims));
   if (empty_rows(x, dims)) return log(sum(x, dims, keepdim));
-  // Infinities have no difference, so rows with an infinite maximum are not
-  // shifted.
+  // The difference of infinities is NaN, so rows with an infinite maximum are
+  // not shifted.
   const DistTensor most = amax(x.detach(), dims, true);
   const DistTensor finite = lt(abs(most), std::numeric_limits<float>::max());
   const DistTensor shift = where(finite, most, 0);
@@ -169,7 +169,8 @@ DistTensor vector_norm(const DistTensor& x, double p, std::vector<int> dims,
   if (p == 1) return sum(abs(x), dims, keepdim);
   const DistTensor total = p == 2 ? sum_squares(x, dims, keepdim)
                                   : sum(pow(abs(x), p), dims, keepdim);
-  // If the sum is 0, so is the root, and its gradient is left out.
+  // The slope of the root at 0 may be infinite. Where the sum is 0, insert a
+  // constant, so that the gradient there is 0 instead of NaN.
   const DistTensor zero = eq(total, 0);
   const DistTensor safe = where(zero, 1, total);
   const DistTensor root = p == 2 ? sqrt(safe) : pow(safe, 1 / p);

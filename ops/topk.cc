@@ -65,7 +65,9 @@ class TopKOp : public Op {
     const AxisMask axes = c.axes_of('n');
     if (!axes) return c.run(k);
     const Candidates mine = candidates(c, x);
-    // [rows, candidates], ordered by rank.
+    // The group's candidates form a matrix [rows, n], with the columns of one
+    // rank after those of another. columns() returns the region of the rank at
+    // `at`, or of all ranks.
     const auto columns = [&](const Coord& at, bool all) {
       int64_t lo = 0, hi = 0;
       for (int64_t r : c.mesh().group(axes, at)) {
@@ -143,7 +145,8 @@ const Op& topk_op() {
   return op;
 }
 
-// x in the reverse order, but for NaNs, which stay largest.
+// A tensor whose elements have the reverse order of those of x, except that a
+// NaN stays largest.
 DistTensor reversed(std::string_view op, const DistTensor& x) {
   check_defined(op, x);
   return is_float(x.dtype()) ? neg(x.detach()) : bitwise_not(x);
@@ -180,7 +183,8 @@ DistTensor argmax(const DistTensor& x, int dim, bool keepdim) {
   return keepdim ? best : squeeze(best, d);
 }
 
-// One dimension after the other, so that no rank needs another one's rows.
+// Reduces one dimension after the other, so that no rank needs the rows of
+// another rank.
 DistTensor argmax(const DistTensor& x) {
   check_defined("argmax", x);
   DistTensor values = x.detach(), index;

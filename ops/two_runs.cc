@@ -29,7 +29,7 @@ Uses::~Uses() {
 }
 
 bool Uses::add(const DistTensor& x) {
-  // list_ has a weak pointer to it, so the address is not reused meanwhile.
+  // list_ has a weak pointer to x's Impl, so no other Impl gets its address.
   if (!known_.insert(x.impl().get()).second) return false;
   DistTensor::Impl& impl = *x.impl();
   list_.push_back({x.impl(), {}, impl.copies});
@@ -64,7 +64,7 @@ std::vector<Tensor> FirstRun::take(const Op& op, const Attrs& attrs,
 void FirstRun::ran(const Op& op, const Attrs& attrs, const Decision& d,
                    std::span<const DistTensor> outputs) {
   if (outer_) outer_->ran(op, attrs, d, outputs);
-  // Outputs that an outer checkpoint kept cost nothing to keep here.
+  // Outputs that an outer checkpoint has kept cost no memory to keep here, too.
   if (!std::exchange(taken_, false) && (!save_ || !save_(op.name()))) return;
   KeptCall call{&op, attrs, {d.out.begin(), d.out.end()}, {}, {}};
   for (size_t o = 0; o < outputs.size(); ++o) {
@@ -77,7 +77,8 @@ void FirstRun::ran(const Op& op, const Attrs& attrs, const Decision& d,
 
 std::vector<DistTensor> FirstRun::captured() {
   std::vector<DistTensor> result;
-  // The latest first: a tensor made inside may own those that it was made from.
+  // Goes back from the latest tensor. One that the run made may own those that
+  // it was made from, so it must be released before they are looked at.
   while (!captured_.empty()) {
     if (captured_.back().impl().use_count() > 1)
       result.push_back(std::move(captured_.back()));

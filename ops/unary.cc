@@ -23,11 +23,11 @@ OpFacts facts_of(const fn::Function& f, int order) {
           .saved_inputs = saves ? OpFacts::kAll : 0};
 }
 
-// f(x) for order 0; f'(x) u, f''(x) u and f'''(x) u of (x, u) for orders 1 to
-// 3.
-// A "settled" operator takes no partial sums. It is used for a linear function
-// with an infinite or NaN factor, because results for parts cannot be added,
-// and for slopes that may be infinite.
+// Computes f(x) for order 0. For orders 1 to 3 it takes (x, u) and computes
+// f'(x) u, f''(x) u or f'''(x) u. A "settled" operator takes no partial sums.
+// It is used for a linear function with an infinite or NaN factor, because the
+// results for the parts of a sum could not be added, and for slopes that may be
+// infinite.
 class Unary : public RuleOp {
  public:
   Unary(int index, int order, bool settled)
@@ -104,7 +104,8 @@ InputGradients Unary::gradient(const GradientCall& g) const {
   return grads;
 }
 
-// Whether c x is finite for every finite x, apart from overflow.
+// Whether the factor c of a linear function f(x) = c x is finite. `number` is
+// the function's parameter.
 bool finite_slope(int index, double number) {
   if (index == fn::index_of<fn::DivScalar>) number = 1 / number;
   return std::isfinite(number);

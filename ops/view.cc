@@ -21,15 +21,16 @@ struct PermuteArgs {
   Shape order;
 };
 
-// Layouts similar to that of `s`, some of which can be viewed as `to`. Every
+// Calls fn(layout) for layouts similar to that of `s`, some of which can be
+// viewed as `to`. The least changed layouts come first. In each of them, an
 // axis stays on its dimension, is dropped, or goes to another dimension, behind
 // the axes there. Changed dimensions (and in a second round, all split ones)
-// are cut evenly, in granules that fit the sizes of `to`. Calls fn(layout),
-// with the least changed layouts first.
+// are cut evenly, in granules that fit the sizes of `to`.
 template <class Fn>
 void for_neighbours(const Spec* s, const Shape& to, Fn&& fn) {
   const int n = s->ndim();
-  // An axis and the dimensions where it may be: its own, none (n), the others.
+  // An axis, and the dimensions that it may split: its own, none (the number
+  // n), or any other.
   struct Mover {
     int axis;
     std::vector<int> places;
@@ -45,8 +46,9 @@ void for_neighbours(const Spec* s, const Shape& to, Fn&& fn) {
         if (other != d) m.places.push_back(other);
       movers.push_back(std::move(m));
     }
-  // Per size of `to`, the granule of every dimension: an index of dimension d
-  // has `below` elements, and parts of `to` begin at multiples of `unit`.
+  // Sets of granules, one for each dimension of s. With those for k, parts
+  // begin at multiples of `unit` elements, as an index of dimension k - 1 of
+  // `to` does. An index of dimension d of s has `below` elements.
   const std::vector<int64_t> ones(static_cast<size_t>(n), 1);
   std::vector<std::vector<int64_t>> granules{ones};
   for (int64_t unit = 1, k = to.size() - 1; k > 0; --k) {
@@ -67,8 +69,8 @@ void for_neighbours(const Spec* s, const Shape& to, Fn&& fn) {
         if (m.place() == d) now |= AxisMask{1} << m.axis;
       if (now == old && !(recut && old)) continue;
       if (dim.size() % granule[static_cast<size_t>(d)] != 0) return;
-      // First the axes of a plain split in its order, then other axes that were
-      // here, then new ones.
+      // First the axes of the dimension's split, if it is a leaf, in their
+      // order. Then other axes that it had, then new ones.
       std::vector<int> order;
       for (int a : dim.split().axes())
         if (now >> a & 1) order.push_back(a);
@@ -92,7 +94,8 @@ void for_neighbours(const Spec* s, const Shape& to, Fn&& fn) {
   }
 }
 
-// The layout of `like` if viewing it in the shape of `s` gives that of `s`.
+// The layout of `like`, with the partials of `s`, if a tensor in it has the
+// layout of `s` when it is viewed in the shape of `s`. Otherwise nullopt.
 std::optional<Layout> returned(const Spec* s, const Spec* like) {
   if (!like) return std::nullopt;
   auto there = view_layout(like->layout(), s->mesh(), s->shape());
@@ -105,7 +108,8 @@ std::optional<Layout> returned(const Spec* s, const Spec* like) {
 }
 
 // attrs.like, if set, is a spec in the new shape; its layout is used if
-// possible. `moves`: if necessary, move to a layout that can be viewed.
+// possible. With `moves`, the input may move to a layout that can be viewed;
+// otherwise Error is thrown if its own layout cannot be viewed.
 class View : public IndexOp {
  public:
   explicit View(bool moves)
