@@ -28,7 +28,7 @@ using internal::AttentionArgs;
 using Values = SampleInput::Values;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-// Stands for minus infinity, since a softmax of only that gives NaN.
+// Used instead of minus infinity, since a row of that has the softmax NaN.
 constexpr double kLowest = -1e30;
 // The products q k^T and p v take a multiplication and an addition each.
 constexpr double kFlopsPerPoint = 4;
@@ -217,13 +217,15 @@ struct InContext {
            std::max(static_cast<double>(s * t), 1.0);
   }
 
-  // The ring or the other way, priced for a forward and a backward pass.
+  // The candidate for a ring or for split heads. Its price is for a forward and
+  // a backward pass.
   Candidate candidate(bool ring, const AttentionArgs& args,
                       Planner& planner) const {
     const auto [q, k, v] = in;
     const Mesh& mesh = q->mesh();
-    // The points of a rank's batches and heads. A point of the operator's work
-    // stands for 2 products. Both passes have 2 + 5, so the factor is 3.5.
+    // c.points counts a rank's batches and heads. In the operator's OpWork, a
+    // point stands for 2 products. The two passes have 2 + 5, 3.5 times as
+    // many.
     Candidate c;
     c.points = 3.5 * static_cast<double>(q->shape()[1]) *
                static_cast<double>(k->shape()[1]) *
@@ -339,9 +341,9 @@ class AttentionOp : public Op {
   static InputGradients composed(const GradientCall& c);
 };
 
-// Bools that allow scores, and numbers to add to them. Both broadcast to the
-// scores [b, g, r, s, t], with r query heads for each of g key heads. Undefined
-// if there is nothing to forbid or to add.
+// `allowed` is true where a query may attend to a key, and `added` is added to
+// the scores. Both broadcast to the scores [b, g, r, s, t], with r query heads
+// for each of g key heads. Undefined if nothing is forbidden, or added.
 struct Masks {
   DistTensor allowed, added;
 };

@@ -215,7 +215,8 @@ AttentionCall::AttentionCall(Compute& c, size_t fixed)
   if (args_.documents) key_ids_ = c.in[fixed + 1];
   // A mask made from document ids covers at most this many queries at a time.
   constexpr int64_t kQueriesOfIds = 256;
-  // With AttentionOptions::length, the queries are the last of the positions.
+  // If AttentionOptions::length is set, the queries are the last of that many
+  // positions.
   const int64_t first = args_.length ? args_.length - c.global_size('s') : 0;
   int64_t row = 0;
   for (const Interval& range : c.ranges_of('s'))

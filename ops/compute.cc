@@ -66,11 +66,11 @@ std::vector<Region> of_group(const Compute& c, AxisMask axes,
   return regions;
 }
 
-// A rank receives all - own elements. Returns the largest such number of any
-// rank, and the sum over all ranks. `own` is a product over the dimensions, and
-// so is `all`, times `copies`. For dimensions whose indices depend on common
-// axes (DimsTogether), measure(dims, axes, c) returns their factors of `all`
-// and `own` at coordinate c.
+// A rank receives `all` - `own` elements. Returns the largest such number of
+// any rank, and the sum over all ranks. `own` is a product over the dimensions,
+// and `all` is such a product times `copies`. For dimensions whose indices
+// depend on common axes (DimsTogether), measure(dims, axes, c) returns their
+// factors of `all` and `own` at coordinate c.
 struct Lack {
   int64_t most = 0, by_all = 0;
 };
@@ -78,7 +78,7 @@ template <class Measure>
 Lack lack_of_all(const Mesh& mesh, std::span<const AxisMask> depend,
                  Measure&& measure, int64_t copies = 1) {
   using Pair = std::pair<int64_t, int64_t>;
-  std::map<Pair, int64_t> ranks{{{copies, 1}, 1}};  // number by {all, own}
+  std::map<Pair, int64_t> ranks{{{copies, 1}, 1}};  // how many by {all, own}
   AxisMask left = mesh.all_axes();
   for (const auto& [dims, axes] : dims_together(depend)) {
     std::map<Pair, int64_t> here, both;

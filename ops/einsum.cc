@@ -43,7 +43,8 @@ bool take_diagonals(std::string& rule, std::vector<DistTensor>& operands) {
                  "'{}' takes the diagonal of two dimensions, but their sizes "
                  "are {} and {}; pass equal sizes",
                  rule, x.size(a), x.size(b));
-        // Not a product with zeros, because an infinity times 0 gives NaN.
+        // Selects with `where`, because a product with zeros would turn
+        // infinities into NaN.
         const auto along = [&](int d) {
           std::string shape(static_cast<size_t>(x.ndim()), '1');
           shape[static_cast<size_t>(d)] = 'a';
@@ -111,7 +112,7 @@ class Search {
   Ref best() {
     std::vector<Ref> list;
     for (const Ref& x : operands_) {
-      // Sum over the indices that no other operand and no output has.
+      // Sum over the indices that neither another operand nor the output has.
       const Ref sum = product({x});
       list.push_back(sum && sum->term != x->term ? sum : x);
     }
@@ -121,7 +122,8 @@ class Search {
   }
 
  private:
-  // Contracts one or two products. Null if that is impossible: failure_ is why.
+  // Contracts one or two products. If that is impossible, returns null and sets
+  // failure_.
   Ref product(std::vector<Ref> from) {
     auto made = std::make_shared<Product>();
     std::string needed = out_;

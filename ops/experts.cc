@@ -32,8 +32,8 @@ constexpr size_t kFloats[] = {kX, kWeights, kGate, kUp, kDown};
 // that holds them.
 struct Routing {
   AxisMask axes = 0;  // ranks along these exchange rows; none: no exchange
-  std::vector<Region> out;  // per member, its tokens' rows among the group's
-  std::vector<Region> in;   // per member, its experts' rows among the group's
+  std::vector<Region> out;  // by member: rows of its tokens in the group's list
+  std::vector<Region> in;   // by member: rows for its experts in the list
   // For each row of this rank's tokens, in i64: the index of the token, and
   // that of the (token, choice) in the flat ids [tokens, k].
   Tensor tokens, choices;
@@ -44,8 +44,8 @@ struct Routing {
 
 // Data of the forward pass that the gradient needs.
 struct Kept {
-  // The inputs' specs in the forward pass. They may differ in the backward pass
-  // if several ranks hold the same tokens, since there only one of them may.
+  // The inputs' specs in the forward pass. They may differ in the backward
+  // pass, where only one rank may hold a token.
   std::vector<const Spec*> in;
   Routing routing;
   Tensor x, gate, up;  // for the rows of this rank's experts
@@ -192,7 +192,7 @@ Tensor combine(Compute& c, const Routing& r, const Tensor& rows) {
   return r.axes ? c.exchange(rows, r.axes, r.in, r.out) : rows;
 }
 
-// The rows of a matrix that `index` names, as [index size, n].
+// The rows of `from` whose numbers are in `index`, as [index size, n].
 Tensor taken(Compute& c, const Rows& from, const Tensor& index) {
   const Tensor to = c.scratch({index.numel(), from.n}, from.t.dtype());
   c.run(kernels::Embedding{.table = from,

@@ -108,8 +108,8 @@ class Gradients {
                                  : input.grad_spec()->with(g.dtype());
   }
 
-  // Converts the gradients that have arrived back to their own dtypes, and adds
-  // them to GradOptions::add_arrived.
+  // Restores the dtypes of gradients that have arrived, and adds the gradients
+  // to those of GradOptions::add_arrived.
   void arrived() {
     const Scoped<MemoryKind> kind(ctx_.memory_kind, MemoryKind::kGradients);
     for (const auto& [i, type] : on_their_way_) {

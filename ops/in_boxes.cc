@@ -174,8 +174,8 @@ std::optional<size_t> to_read(const Op& op, const Decision& d, bool record,
     if (may_be(i) &&
         (!best || numel(d.in[i]->shape()) > numel(d.in[*best]->shape())))
       best = i;
-  // read_gathered() gathers after the moves, so an input that is gathered and
-  // then moved rules it out.
+  // read_gathered() gathers only after the moves. So nothing is read in place
+  // if an input has to be gathered and then moved.
   for (size_t i : d.moved)
     if (gathers(given[i])) return {};
   return best;

@@ -58,8 +58,8 @@ class Int8Linear : public RuleOp {
   InputGradients gradient(const GradientCall& g) const override {
     const DistTensor &dy = g.cotangents[0], &x = g.inputs[0],
                      &scale = g.inputs[2];
-    // Not in f16, where unscaled products could overflow, and scaled gradients
-    // could vanish.
+    // Half types compute in f32. In f16, unscaled products could overflow, and
+    // scaled gradients could vanish.
     const DType t = x.dtype(), wide = kernels::stat_of(t);
     const DistTensor weight =
         g.needed[0] || g.needed[2] ? cast(g.inputs[1], wide) : DistTensor();

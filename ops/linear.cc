@@ -256,7 +256,7 @@ DistTensor linear(const DistTensor& x, const DistTensor& weight,
   for (size_t i = 0; i < n; ++i)
     if (in[i].dtype() != t) in[i] = cast(in[i], t);
   const std::span<const DistTensor> all(in, n), product(in, 2);
-  // A weight [k], and integers, have no fused kernel.
+  // There is no fused kernel for a weight [k], or for integers.
   if (weight.ndim() == 1 || !is_float(t)) {
     DistTensor y = weight.ndim() == 1 ? matmul(in[0], in[1])
                                       : apply1(product_of_linear(), product);

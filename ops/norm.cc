@@ -224,8 +224,8 @@ class Norm : public RuleOp {
                                         .rstd = rstd.mutable_data(),
                                         .y = c.out[0].mutable_data()});
     }
-    // First the mean, then squared distances from it: computing both in one
-    // pass would cancel digits.
+    // First computes the mean, then squared distances from it. Both in one pass
+    // would lose digits by cancellation.
     const double inv_n = 1.0 / static_cast<double>(c.global_size('n'));
     if (layer_) {
       c.run(kernels::RowSum{.x = x, .sum = mean.mutable_data()});
