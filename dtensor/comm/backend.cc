@@ -12,7 +12,8 @@
 namespace dtensor {
 namespace {
 
-// Null: all ranks are threads of this process.
+// Returns the job of the row with this name. Null if there is no such row, as
+// for "threads": then all ranks are threads of this process.
 ProcessJob* job_named(std::string_view name) {
   const ProcessBackend* row = process_backend(name);
   return row ? &row->job("", JobFacts::of_process()) : nullptr;
@@ -21,7 +22,8 @@ ProcessJob* job_named(std::string_view name) {
 }  // namespace
 
 std::span<const ProcessBackend> process_backends() {
-  // If several launchers started a process, the first one counts.
+  // If the environment has the variables of several launchers, the first row
+  // counts.
   static const ProcessBackend table[] = {mpi_backend(), tcp_backend()};
   return table;
 }
@@ -54,7 +56,7 @@ BackendFactory backend_named(std::string_view name, int64_t ranks_per_process) {
   DT_CHECK(row || name == "threads", "run",
            "there is no backend {}; write threads, nccl, {}", name,
            backend_names(" or "));
-  if (row && !row->lacks.empty()) job_named(name);  // says what is missing
+  if (row && !row->lacks.empty()) job_named(name);  // throws: not built in
   return [name = std::string(name), ranks_per_process](int64_t world) {
     return std::make_shared<HostBackend>(world, ranks_per_process,
                                          job_named(name));

@@ -8,28 +8,28 @@
 //                    DType::kF32, x, 2);  // {4, 6} on every rank
 //   });
 //
-// A call's outputs are complete in the order of its Stream: on the CPU when the
-// call returns, on a GPU for work that is enqueued on the stream afterwards.
-// The members see what each of them wrote to its sources before its call, and a
-// member may overwrite its sources afterwards: by then all others have read
-// them.
+// On the CPU, a call's outputs are complete when the call returns; on a GPU,
+// they are complete for work that is enqueued on the call's Stream afterwards.
+// Each member reads what the others wrote to their sources before their calls.
+// After its own call, or in later work of the Stream, a member may overwrite
+// its sources: by then all others have read them.
 //
 // Every call is collective: all members make the same calls in the same order.
 // Each call carries a fingerprint (see Call). When the fingerprints of two
 // members differ, all members throw the same Error, which shows both calls,
 // before any output is written. When a member fails instead of making the call,
 // the others throw an Error that names it. One thread at a time may use a
-// communicator; with several members, a concurrent call by another thread
-// throws Error.
+// communicator; if the group has several members, a concurrent call by another
+// thread throws Error.
 //
 // Data is described by Regions: each member's source holds some index ranges of
-// a global tensor, and its destination wants some. A backend with shared memory
-// copies the intersections straight from the peers' strided memory; the others
-// pack them into messages. Nothing is ever padded.
+// a global tensor, and its destination wants some. If members share memory,
+// each copies the intersections straight from the other members' strided
+// memory; else they are packed into messages. Nothing is ever padded.
 //
-// The public calls check their arguments, agree with the other members and tell
-// the Watch; the protected functions are the backend's part. Calls that take a
-// Stream enqueue their work on that stream.
+// The public calls check their arguments, agree with the other members and
+// notify the Watch. Each backend implements the protected functions. Calls that
+// take a Stream enqueue their work on that stream.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -49,19 +49,20 @@
 
 namespace dtensor {
 
-// The call that this member makes, as it describes it to the others.
+// How a member describes its call to the other members.
 struct Call {
   StepKind kind;             // must fit the member function, else Error
   std::string_view op = {};  // the operator that needs it: "matmul"
-  uint64_t fingerprint = 0;  // of the specs, reduce op and dtype; the sequence
-                             // number within the group is added to it
+  uint64_t fingerprint = 0;  // a hash of the specs, reduce op and dtype; the
+                             // call's number in the group is mixed in
   // If set, describe(what) returns the text for the error, such as "f32[8](S0)
-  // -> f32[8](R)". Called only when something is wrong.
+  // -> f32[8](R)". Called only if the members' calls differ.
   std::string (*describe)(const void*) = nullptr;
   const void* what = nullptr;
   // A hash of how the value that is communicated was made (dtensor/lineage.h);
-  // members compare it together with the fingerprint. If set, made(what)
-  // returns the end of the error's sentence.
+  // members compare it together with the fingerprint. If `made` is set,
+  // made(what) returns the end of the error text, which says how the value was
+  // made.
   uint64_t lineage = 0;
   std::string (*made)(const void*) = nullptr;
 };
@@ -69,7 +70,8 @@ struct Call {
 // One tensor of a collective: where this member's source and destination lie.
 // Source and destination do not overlap. Strides are in elements, one per
 // dimension of the schedule's regions. src is null only if this member holds no
-// elements, dst only if the schedule has no pieces.
+// elements. dst is null only if the schedule has no pieces or
+// exchange_in_place() reads the sources in place.
 struct Transfer {
   const Schedule* schedule;
   DType dtype;
@@ -88,24 +90,24 @@ struct Buffer {
   void* data;
   int64_t n;
   bool one_shot = false;  // see all_reduce()
-  // This member's input, if it is not in `data`; null: the input is in `data`.
+  // This member's input; null if the input is in `data`.
   const void* from = nullptr;
-  int64_t counted = 0;  // output, in bytes
+  int64_t counted = 0;  // output: bytes read from other members
 };
 
 struct Collective;  // agreement.h
 class FlightRing;   // flight_ring.h
 
-// Observes every collective of a group with more than one member, on the thread
-// that makes it: for records, clocks and deadlines.
+// Observes the collectives of groups with more than one member, on the thread
+// that makes them; a Tracer, for example, records their times.
 class Watch {
  public:
   virtual ~Watch() = default;
-  // Called before the agreement, and when the collective is over (also if it
-  // throws).
+  // begins() is called before the members agree, and ends() when the collective
+  // is over, also if it throws.
   virtual void begins(const Collective&) = 0;
   virtual void ends(const Collective&) noexcept = 0;
-  // Called between them, when all members have agreed.
+  // Called between begins() and ends(), once all members have agreed.
   virtual void agreed(const Collective&) noexcept {}
 };
 
@@ -117,17 +119,18 @@ class Communicator {
   int rank() const { return rank_; }
   int size() const { return size_; }
 
-  // For every transfer: dst[i] = the source of the member that the schedule (an
-  // exchange_schedule()) names for index i. Elements that this rank holds
-  // itself are copied locally. All members pass the same number of transfers,
-  // of the same tensors in the same order. This is an all-gather, an
+  // For every transfer and index i: dst[i] = src[i] of the member that the
+  // schedule (made by exchange_schedule()) names for i. Elements that this rank
+  // holds itself are copied locally. All members pass the same number of
+  // transfers, of the same tensors in the same order. This is an all-gather, an
   // all-to-all, a permute or an exchange, depending on the schedule.
   void exchange(const Call&, Stream, std::span<Transfer>);
-  // For the other members this is an exchange(), but transfers[which] has no
-  // destination here. When the other transfers are done, read() is called with
-  // every member's Transfer for it, by member; it reads their sources in place,
-  // which stay unchanged until it returns. read() must not call a collective.
-  // REQUIRES: reads_in_place() and size() > 1.
+  // As exchange(), but transfers[which] is not copied to a destination on this
+  // member. Instead, when the other transfers are done, read() is called with
+  // the Transfer that each member passed for that tensor. It reads their
+  // sources in place; these stay unchanged until it returns. read() must not
+  // call a collective. Other members may call exchange() meanwhile: to them,
+  // the two calls are the same. REQUIRES: reads_in_place() and size() > 1.
   using Sources = std::span<const Transfer* const>;  // by member
   using ReadSources = std::function<void(Sources)>;
   void exchange_in_place(const Call&, Stream, std::span<Transfer>, size_t which,
@@ -149,8 +152,8 @@ class Communicator {
   // step of latency.
   void all_reduce(const Call&, Stream, std::span<Buffer>);
 
-  // out[m] = the `bytes` bytes of member m, for small host-side facts. Not
-  // counted.
+  // Gathers `bytes` bytes of each member's host memory at `in`; those of member
+  // m go to out + m * bytes. For small facts: the bytes are not counted.
   void all_gather_bytes(const Call&, const void* in, int64_t bytes, void* out);
   void barrier(const Call&);
 
@@ -163,14 +166,15 @@ class Communicator {
   // Whether all_reduce() reads Buffer::from in place; else the input is copied
   // to `data` first.
   virtual bool reads_sources() const { return false; }
-  // Whether this member's kernels can read the other members' sources.
+  // Whether this member's kernels can read the other members' sources, so that
+  // exchange_in_place() may be called.
   virtual bool reads_in_place() const { return false; }
-  // The device that the calls use (the CPU by default), and the observer. Both
-  // outlive the communicator.
+  // Set the device that the calls use (by default the CPU), and the observer of
+  // the calls (by default none). Both outlive the communicator.
   void set_device(Device& device) { device_ = &device; }
   void set_watch(Watch* watch) { watch_ = watch; }
-  // Records this communicator's collectives in `ring`, which knows the group by
-  // that number. The ring outlives the communicator.
+  // Records this communicator's collectives in `ring`. `group` is the number
+  // that ring.add_group() has returned. The ring outlives the communicator.
   void set_flight(FlightRing& ring, uint32_t group) {
     flight_ = &ring;
     flight_group_ = group;
@@ -187,10 +191,11 @@ class Communicator {
   // Otherwise all members throw: the Error of disagree(), or one that says why
   // some members will not come. Not called in a group of one.
   virtual void agree(const Collective&) = 0;
-  // The data movement, after the agreement. An implementation must not throw
-  // before every other member has finished reading this member's memory. All
-  // `counted` fields are 0 on entry. do_move() exchanges or reduces transfers,
-  // as the kind says. It alone is called in a group of one.
+  // These functions move the data, after the agreement. An implementation must
+  // not throw before every other member has finished reading this member's
+  // memory. All `counted` fields are 0 on entry. do_move() exchanges or reduces
+  // transfers, as the kind says. In a group of one, do_all_reduce() is not
+  // called, and do_all_gather_bytes() only in a dry run.
   virtual void do_move(const Collective&) = 0;
   virtual void do_all_reduce(const Collective&) = 0;
   virtual void do_all_gather_bytes(const Collective&) = 0;
@@ -213,7 +218,7 @@ class Communicator {
   void copy_source(Buffer&, Stream);
 
   const int rank_, size_;
-  uint64_t sequence_ = 0;  // of the calls made so far
+  uint64_t sequence_ = 0;  // the number of calls made so far
   std::atomic<bool> in_use_ = false;
   Device* device_ = &cpu();
   Watch* watch_ = nullptr;

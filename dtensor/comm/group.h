@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The members of a group, and what they show each other.
+// The state of a group in one process, and the memory through which its members
+// tell each other about their calls.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -14,8 +15,9 @@ namespace dtensor {
 
 class HostCommunicator;
 
-// The message by which a process tells another one that its members have come.
-// A short message of any transport holds it.
+// The message by which a process tells another one that its members have come
+// to a collective. It is small enough to be a short message of any transport
+// (Ring::kShort).
 struct alignas(64) Message {
   struct Header {
     uint64_t print;       // a hash of the call and the group
@@ -28,11 +30,13 @@ struct alignas(64) Message {
   char payload[kPayload];
 };
 
-// A member shows this to the other members of its process. It has two slots and
-// uses them alternately. By the time it rewrites one, all members have met
-// for the other, and so have finished with this one.
+// The memory through which a member shows its call to the other members of its
+// process. Each member has two slots and uses them alternately. When it
+// rewrites one of them, all members have met for the call in the other one, and
+// so have finished reading the first.
 struct alignas(64) Slot {
-  // One before the peers' memory is read, and one at the end.
+  // One event before the other members' memory is read, and one at the end of
+  // the collective.
   static constexpr int kEvents = 2;
 
   uint64_t fingerprint;
@@ -40,44 +44,47 @@ struct alignas(64) Slot {
   // it at any time.
   std::atomic<uint64_t> sequence = 0;
   const Device* device = nullptr;
-  // Read only while the collective is open: a member may leave when all members
-  // have met at its end.
+  // These two may be read only until all members have met at the end of the
+  // collective: after that, the owner may destroy both.
   const Collective* collective;
   const HostCommunicator* member;
-  // Those of the collective, here so that peers read one cache line less.
+  // Pointers of the collective, copied here so that other members read one
+  // cache line less.
   Transfer* transfers;
   Buffer* buffers;
-  // Short data travels here, and so the collective ends without a meeting. It
-  // begins a pair of cache lines, because processors fetch lines in pairs: a
-  // peer that reads the fields above must not take data that is still written.
+  // The owner copies short data here; the collective then needs no meeting at
+  // its end. The array begins a new pair of cache lines, because processors
+  // fetch lines in pairs: another member that reads the fields above must not
+  // take away lines to which the owner still writes.
   alignas(128) char shown[Message::kPayload];
-  // Events of the member's stream, for devices that run work asynchronously.
+  // Events of the owner's stream, for devices that run work asynchronously.
   Event events[kEvents];
 };
 
-// The state that the members of one process share.
+// A group as one process knows it. All members in this process share the
+// object.
 struct Group {
-  // Another process with members, and the message that it sent for the
-  // collective that is open.
+  // Another process that has members, and the message that it sent for the
+  // current collective.
   struct Peer {
     std::vector<int> members;  // ascending
-    bool sent_packed = false;  // this process sent it packed transfers
+    bool sent_packed = false;  // this process sent packed transfers to it
     Message message = {};
   };
 
-  // `process` is this process; each has so many ranks.
+  // `process` is the number of this process; each process has
+  // `ranks_per_process` ranks.
   Group(std::vector<int64_t> world_ranks, int64_t ranks_per_process,
         int process, int lane_number, bool spin);
 
   Slot& slot(size_t place, uint64_t sequence) const {
     return slots[2 * place + sequence % 2];
   }
-  // The member comes to that collective.
+  // Says that the member has come to that collective.
   void come(size_t place, uint64_t sequence) const {
     slot(place, sequence).sequence.store(sequence, std::memory_order_release);
   }
-  // Whether the member has come to that collective. May be called by any
-  // thread.
+  // Whether the member has come to that collective. Any thread may call it.
   bool has_come(size_t place, uint64_t sequence) const {
     return slot(place, sequence).sequence.load(std::memory_order_acquire) >=
            sequence;
@@ -88,16 +95,17 @@ struct Group {
 
   const std::vector<int64_t> ranks;  // including those of other processes
   const int lane;
-  const std::vector<int> members;  // of this process, ascending
-  std::vector<Peer> peers;         // by first member
-  std::vector<int> peer_of;        // by member: index in peers; -1: here
+  const std::vector<int> members;  // in this process, ascending
+  std::vector<Peer> peers;         // in the order of processes
+  std::vector<int> peer_of;  // by member: index in peers; -1: in this process
   // By member: its place among the members of its process.
   std::vector<size_t> place_of;
-  size_t most_members = 0;              // in one process
-  uint64_t hash;                        // of ranks
+  size_t most_members = 0;              // the most members that one process has
+  uint64_t hash;                        // of `ranks`
   Barrier barrier;                      // of the members here
   const std::unique_ptr<Slot[]> slots;  // two of each member here
-  // Why the members do not agree, as the first member here found out for all.
+  // Why the members do not agree; null if they do. Used only if there are other
+  // processes: the first member here sets it for all members here.
   std::exception_ptr verdict;
 };
 
