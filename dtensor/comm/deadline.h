@@ -14,21 +14,22 @@
 
 namespace dtensor {
 
-// How long a process waits for another one from which nothing comes, and what
-// to write for a longer time: "--timeout SECONDS".
+// How long a process waits for another one from which nothing comes. `setting`
+// is what errors tell the user to write for a longer time: "--timeout SECONDS".
 struct Patience {
   std::chrono::milliseconds time{0};  // 0: no limit
   std::string_view setting;
 };
-// Until the timeout of a run is known: the environment's DTENSOR_JOIN_TIMEOUT,
-// in seconds; by default two minutes. Throws Error if it is not a number.
+// The patience until the timeout of a run is known: the environment's
+// DTENSOR_JOIN_TIMEOUT, in seconds; by default two minutes. Throws Error if the
+// variable is not a number from 0.001 to 1e6.
 Patience join_patience();
-// That of RunOptions::timeout.
+// The patience for this RunOptions::timeout.
 Patience run_patience(std::chrono::milliseconds timeout);
 
-// How long a thread has waited, by the clock that is looked at now and then. A
-// process that is stopped does not look, and that time does not count: of the
-// time between two looks, at most kMost does.
+// Measures how long a thread has waited. The thread calls look() now and then.
+// Of the time between two calls, at most kMost counts, so that the time for
+// which the process was stopped (SIGSTOP) does not count.
 class TimeWaited {
  public:
   using Clock = std::chrono::steady_clock;
@@ -56,11 +57,11 @@ class NoAnswer final : public Error {
 
 // "process 1" or "processes 1,2"; "the other processes" if the list is empty.
 std::string processes_to_string(const std::vector<int>&);
-// The text at the deadline of a wait for `whom` while the processes do `phase`,
-// such as "agree how the program ends".
+// Returns the text for the deadline of a wait for `whom` while the processes do
+// `phase`, such as "agree how the program ends".
 std::string no_answer_text(std::string_view whom, std::string_view phase,
                            const Patience&);
-// The same after a signal. REQUIRES: interrupted().
+// Returns the text for a signal that ends such a wait. REQUIRES: interrupted().
 std::string interrupted_wait_text(std::string_view whom,
                                   std::string_view phase);
 
@@ -70,11 +71,12 @@ std::string interrupted_wait_text(std::string_view whom,
 [[noreturn]] void end_process(int code, const std::string& text,
                               const std::function<void()>& then = {}) noexcept;
 
-// For calls of a library that wait for other processes and cannot be
-// interrupted. If the object still exists at the deadline, or half a second
-// after a signal that StopOnSignals has noticed, a thread of its own ends this
-// process with the sentence: with code 1, or 128 + the signal's number. With
-// `heeds_signals` false it ends at the deadline alone.
+// Limits a library's call that waits for other processes and cannot be
+// interrupted. If the object still exists at the deadline, its thread ends this
+// process with no_answer_text() and exit code 1. If the object still exists
+// half a second after a signal that StopOnSignals has noticed, the thread ends
+// the process with interrupted_wait_text() and code 128 + the signal's number;
+// with `heeds_signals` false, it ignores signals.
 class EndsInTime {
  public:
   EndsInTime(std::string whom, std::string_view phase, const Patience&,

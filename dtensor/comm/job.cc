@@ -26,13 +26,14 @@ constexpr auto kPause = 100us;
 // How often a wait looks at its clocks, and how long it may go on after a
 // signal that asks this process to end.
 constexpr auto kLook = 5ms, kAfterSignal = 500ms;
-// In this part of its patience, a process hears of each one that is alive.
+// How many times within its patience a process hears from each one that is
+// alive.
 constexpr int kBeats = 4;
-// After one process has failed, the others get some time to report their own
-// failure.
+// After one process has failed, the others get this time to report failures of
+// their own.
 constexpr auto kAlso = 50ms;
-// Gathering: its matter, the bytes of each part of a text but the last, and how
-// often a process is asked for its clock.
+// For gather(): its matter, the bytes of each part of a text except the last
+// part, and how many times each process is asked for its clock.
 constexpr int64_t kGathers = 0, kPartBytes = 1 << 20;
 constexpr int kAsks = 16;
 // The matter of texts that only say that their sender is alive.
@@ -42,7 +43,8 @@ constexpr int64_t kAlive = std::numeric_limits<int64_t>::min();
 constexpr std::string_view kTime = "time", kMore = "more";
 constexpr char kFailed = '!', kPart = ':';
 
-// The reason of another process, which has told it to all that wait.
+// Thrown in gather() if another process has called not_gathering(), with its
+// reason. Only process 0 passes such a reason on.
 class ToldSo final : public Error {
   using Error::Error;
 };
@@ -53,7 +55,7 @@ JobVerdict verdict_in(const std::string& text) {
   return verdict;
 }
 
-// A text travels behind its checksum, which is one of the matter, too.
+// The checksum of a text and its matter. It is sent in front of the text.
 uint64_t sum_of(int64_t matter, std::string_view text) {
   return hash_mix(checksum(text.data(), std::ssize(text)),
                   static_cast<uint64_t>(matter));
@@ -66,7 +68,7 @@ std::vector<int> others_than(int process, int processes) {
   return all;
 }
 
-// With which a program ends whose wait for another process has failed.
+// The exit code of a program whose wait for another process has failed.
 int code_of_wait() { return interrupted() ? 128 + interrupted() : 1; }
 
 }  // namespace
@@ -180,7 +182,8 @@ std::optional<ProcessJob::Told> ProcessJob::told(int64_t matter, int from) {
   return next;
 }
 
-// A run that was over may have heard the Error of told().
+// Throws the first Error of told() again, if there was one: told() throws it
+// only once, and a run that is over may have caught it.
 void ProcessJob::check_damage() const {
   std::lock_guard lock(mutex_);
   if (!damage_.empty()) throw Error(damage_);
@@ -218,8 +221,8 @@ JobVerdict ProcessJob::agree(const JobVerdict& here) {
   return settle(matter, here, "agree how they fare");
 }
 
-// Processes that are in a run, or begin one, need not wait for this one's
-// ranks.
+// Tells all other processes that this one has failed. Those that are in a run,
+// or begin one, then do not wait for this process's ranks.
 void ProcessJob::warn(const std::string& why) {
   int64_t run = 0;
   {
@@ -254,7 +257,8 @@ void ProcessJob::compare(const JobFacts& here) {
 
 JobVerdict ProcessJob::settle_as_other(int64_t matter, const JobVerdict& here,
                                        Wait wait) {
-  // After an Error this process hears nothing more, so it prints the text.
+  // After an Error, this process no longer hears from the others, so it prints
+  // the text itself.
   JobVerdict last = here;
   bool is_main = true;
   try {
@@ -262,7 +266,7 @@ JobVerdict ProcessJob::settle_as_other(int64_t matter, const JobVerdict& here,
     for (; !gave_up_; std::this_thread::sleep_for(kPause)) {
       if (ended_with() != 0) return ended(here);
       if (here.code == 0) check_damage();
-      const bool nobody = lost(0);  // before told(): no message is lost
+      const bool nobody = lost(0);  // before told(), to miss no text
       if (const auto all = told(matter, 0)) return verdict_in(all->text);
       if (nobody) {
         if (here.code == 0) last = gone(0);
@@ -274,7 +278,8 @@ JobVerdict ProcessJob::settle_as_other(int64_t matter, const JobVerdict& here,
   } catch (const Error& e) {
     gave_up_ = true;
     if (here.code == 0) last = {code_of_wait(), e.what()};
-    // Process 0 may be beyond this agreement.
+    // Process 0 may have left this agreement, so it is also told in a run and
+    // in gather().
     warn(last.text);
     not_gathering(last.text);
   }
@@ -286,8 +291,8 @@ JobVerdict ProcessJob::settle_as_other(int64_t matter, const JobVerdict& here,
   return last;
 }
 
-// The verdict of a process that has ended. It may have said why while it
-// gathered.
+// The verdict about a process that has ended. The process may have called
+// not_gathering() with the reason.
 JobVerdict ProcessJob::gone(int process) {
   const auto t = told(kGathers, process);
   if (t && t->text.starts_with(kFailed)) return {1, t->text.substr(1)};
@@ -296,7 +301,8 @@ JobVerdict ProcessJob::gone(int process) {
                          process)};
 }
 
-// Another process has printed the reason and ends all of them.
+// The verdict when another process ends the whole job: that process has printed
+// the reason.
 JobVerdict ProcessJob::ended(const JobVerdict& here) {
   std::lock_guard lock(mutex_);
   is_main_ = false;
@@ -332,7 +338,7 @@ JobVerdict ProcessJob::settle_as_first(int64_t matter, const JobVerdict& here,
       if (quiet) wait.look(absent);
       if (quiet) std::this_thread::sleep_for(kPause);
     } catch (const Error& e) {
-      // The first one stands for all that do not come.
+      // The Error becomes the verdict about every process that has not come.
       for (int p : absent()) comes(p, {code_of_wait(), e.what()});
     }
   }
@@ -347,15 +353,15 @@ JobVerdict ProcessJob::settle_as_first(int64_t matter, const JobVerdict& here,
 // ---- Gathering ----
 //
 // Process 0 asks the others one after the other: several times for the clock,
-// then for the text in parts, of which only the last one is short. A last
-// request tells the process that process 0 has everything.
+// then for the text in parts, of which only the last one is shorter than
+// kPartBytes. A last request tells the process that process 0 has everything.
 
-// The next message of that process.
+// Waits for the next message of that process about gathering, and returns it.
 std::string ProcessJob::hear_from(int process, Wait wait) {
   const auto start = Clock::now();
   for (;;) {
     check_damage();
-    const bool nobody = lost(process);  // before told(): none is lost
+    const bool nobody = lost(process);  // before told(), to miss no text
     if (auto t = told(kGathers, process)) {
       if (t->text.starts_with(kFailed)) throw ToldSo(t->text.substr(1));
       return std::move(t->text);
@@ -364,7 +370,7 @@ std::string ProcessJob::hear_from(int process, Wait wait) {
              "process {} ended before it sent its data; look for the error in "
              "its output",
              process);
-    // A request for the clock is answered soon.
+    // A request for the clock is answered soon, so at first there is no sleep.
     if (Clock::now() - start < 2ms) {
       std::this_thread::yield();
     } else {
@@ -411,7 +417,8 @@ void ProcessJob::gather(std::string_view phase, std::string_view here,
   }
 } catch (const std::exception& e) {
   failed_ = true;
-  // For the processes that still wait. Process 0 may be at the next agreement.
+  // Tells the processes that still wait. Process 0 may be waiting in the next
+  // agreement instead.
   if (process() == 0 || !dynamic_cast<const ToldSo*>(&e))
     not_gathering(e.what());
   if (process() > 0) {
@@ -441,7 +448,7 @@ void ProcessJob::not_gathering(std::string_view why) noexcept {
   for (int p = 0; p < processes(); ++p) try {
       if ((process() == 0) != (p == 0))
         tell(kGathers, p, kFailed + std::string(why));
-    } catch (...) {  // it will notice that this process has ended
+    } catch (...) {  // process p will notice that this one has ended
     }
 }
 

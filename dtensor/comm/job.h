@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The job to which this process belongs: processes that a launcher started
-// together. Programs call the first part; the backend of a run calls the rest,
-// which is all that it needs from MPI or TCP. Several threads may call it at
-// once.
+// together. Programs call the functions before "Runs"; the backend of a run
+// calls those after it, which are all that it needs from MPI or TCP. Several
+// threads may call them at once.
 //
-// Calls that wait for other processes have a deadline, patience(). A process
-// from which nothing comes for so long is given up, with an Error that names it
-// and says what the processes were doing; a process that waits tells the others
-// now and then that it is alive. The same holds for messages that arrive
-// damaged: the process that notices it throws an Error, and tells the others.
+// Calls that wait for other processes have a deadline, patience(). If nothing
+// comes from another process for that long, the call throws an Error that names
+// the process and says what the processes were doing. A process that waits
+// tells the others now and then that it is alive. If a message arrives damaged,
+// its receiver throws an Error and tells the other processes.
 #pragma once
 #include <atomic>
 #include <chrono>
@@ -30,8 +30,8 @@
 
 namespace dtensor {
 
-// How a process or a job fares: code 0 and no text, or an exit code and the
-// reason.
+// How a process or a job fares: code 0 and no text if all is well, or else the
+// exit code and the reason for it.
 struct JobVerdict {
   int code = 0;
   std::string text;
@@ -47,29 +47,31 @@ class ProcessJob {
   Patience patience() const;
   void set_patience(const Patience&);
 
-  // Called by all processes the same number of times, with how each fares.
-  // Returns, in every process, the verdict of the lowest process that failed,
-  // as soon as one fails or all have called. The verdict is that of this
-  // process, or a NoAnswer's text, if the process that decides gives no answer.
+  // All processes call this the same number of times; `here` says how this
+  // process fares. Returns as soon as one process fails or all have called,
+  // with the verdict of the lowest process that failed, the same in every
+  // process. If process 0, which decides, gives no answer, the call returns
+  // `here` if this process has failed, or else the reason why no answer came.
   JobVerdict agree(const JobVerdict& here);
-  // Called by all processes once, before anything else. Throws the same Error,
-  // which names what differs, in every process.
+  // All processes call this once, before anything else. If their facts differ,
+  // every process throws the same Error, which names what differs.
   void compare(const JobFacts& here);
-  // Whether this process prints what was agreed: process 0, or the lowest
-  // process that still runs if process 0 has ended.
+  // Whether this process is the one that prints what was agreed: process 0, or
+  // the lowest process that still runs if process 0 has ended.
   bool is_main_process();
 
-  // Gives process 0 the text of every other process: calls `take` there, once
-  // per process. Called by all processes the same number of times, while none
-  // is in a run. A process that has failed calls not_gathering() instead; the
-  // processes that wait for it then throw an Error with the reason. `phase`
-  // completes "the processes ..." in the error of one that waits in vain. `now`
-  // is a clock in ns; by default steady_clock.
+  // Sends the text `here` of every other process to process 0, which calls
+  // `take` once for each of them. All processes call this the same number of
+  // times, while none is in a run. A process that has failed calls
+  // not_gathering() instead; the processes that wait for it then throw an Error
+  // with the reason. `phase` completes the words "the processes ..." in the
+  // error of a process that waits in vain. `now` is a clock in ns; by default
+  // steady_clock.
   struct Gathered {
     int process;
     std::string text;
-    // In ns: process 0's clock minus this process's clock, and the largest
-    // error of that (half of the shortest of several round trips).
+    // In ns: process 0's clock minus the clock of `process`, and the largest
+    // error of that difference (half of the shortest of several round trips).
     int64_t behind, within;
   };
   void gather(std::string_view phase, std::string_view here,
@@ -77,7 +79,7 @@ class ProcessJob {
               const std::function<int64_t()>& now = nullptr);
   void not_gathering(std::string_view why) noexcept;
 
-  // The command that starts so many processes: "mpirun -n 4".
+  // Returns the command that starts that many processes: "mpirun -n 4".
   virtual std::string launcher(int64_t processes) const = 0;
 
   // ---- Runs, one after the other ----
@@ -85,57 +87,64 @@ class ProcessJob {
   // Begins a run in this process and returns its number: 1, 2, ... Called by
   // all processes, with the same argument.
   int64_t begin_run(int64_t ranks_per_process);
-  // The messages of one thread of the run. The job outlives them.
+  // Makes the object with which one thread of the run sends and receives its
+  // messages. The job outlives it.
   virtual std::unique_ptr<PendingMessages> pending_messages() = 0;
-  // Sleeps until something arrives, at most that long, for waiting threads that
-  // should leave the processor to others. Returns false at once if the job
-  // cannot sleep.
+  // Sleeps until something arrives, but at most for the given time. Waiting
+  // threads call it to leave the processor to others. Returns false at once if
+  // the job cannot sleep.
   virtual bool rest(std::chrono::microseconds) { return false; }
-  // A process that is known to have ended in the middle of the run; -1: none.
+  // Returns a process that is known to have ended in the middle of the run, or
+  // -1.
   virtual int lost_in_run() { return -1; }
-  // The cause of that process's end, as far as lost_in_run() can tell.
+  // Returns why the process that lost_in_run() returned has ended, as far as is
+  // known.
   virtual std::string why_lost(int /*process*/) {
     return "its process has ended in the middle of the run (it was killed, or "
            "crashed)";
   }
-  // The run is over in this process. `clean`: it has succeeded everywhere, and
-  // no message is under way.
+  // Called when the run is over in this process. `clean`: the run has succeeded
+  // in every process, and no message is under way.
   virtual void end_run(bool /*clean*/) {}
-  // Ends the other processes with `code`, when some of them no longer answer.
-  // The caller then ends its own process, if it still runs.
+  // Ends the other processes with exit code `code`. Called when some of them no
+  // longer answer. If the call returns, the caller ends its own process.
   virtual void abort(int code) noexcept = 0;
 
   // ---- Control messages ----
 
-  // Short texts about a numbered matter. tell() sends one to another process
-  // and never waits; told() returns the next one received about that matter,
-  // from that process or from any (-1), if any. Texts from one process keep
-  // their order, and carry a checksum: told() throws Error, once, if one of any
-  // matter has arrived damaged. Runs have the numbers 1, 2, ..., agreements -1,
-  // -2, ..., and gather() has 0.
+  // Control messages are short texts, each about a numbered matter: 1, 2, ...
+  // for the runs, -1, -2, ... for the agreements, and 0 for gather(). tell()
+  // sends a text to another process and never waits. told() returns the next
+  // text about a matter that has come from process `from` (-1: from any), or
+  // nothing. Texts from one process keep their order. Each carries a checksum;
+  // told() throws Error, once, if a text about any matter has arrived damaged.
   struct Told {
     int from;
     std::string text;
   };
   void tell(int64_t matter, int process, std::string_view text);
   std::optional<Told> told(int64_t matter, int from = -1);
-  // Tells the processes that may wait for this one that it is alive, if that is
-  // due. Called every now and then while they may.
+  // Tells the processes that may be waiting for this one that it is alive,
+  // unless it has done so a short time ago. Call it now and then while they may
+  // wait.
   void beat();
-  // Whether that process is known to have ended, or to be about to.
+  // Whether that process is known to have ended, or to be about to end.
   virtual bool lost(int /*process*/) { return false; }
-  // The exit code with which another process ends the whole job; 0: none does.
+  // Returns the exit code with which another process ends the whole job, or 0.
   virtual int ended_with() { return 0; }
 
-  // A wait for other processes, in a loop that listens.
+  // The deadline of a wait for other processes, for a loop that calls told()
+  // and look().
   class Wait {
    public:
-    // `phase` as for gather(). `most`, if given, instead of patience().
+    // `phase` is that of gather(). The limit is `most` if it is given, else
+    // patience().
     Wait(ProcessJob&, std::string_view phase,
          std::optional<std::chrono::milliseconds> most = {});
-    // Calls awaited() now and then, which returns the processes for which this
-    // one waits. Throws NoAnswer if nothing has come from some of them for too
-    // long, or half a second after a signal that asks this process to end.
+    // Call it in each round of the loop. Now and then it calls awaited(), which
+    // returns the processes for which this one waits. Throws NoAnswer if
+    // nothing has come from some of them for too long, or half a second after a
+    // signal that asks this process to end.
     void look(const std::function<std::vector<int>()>& awaited);
 
    private:
@@ -157,17 +166,19 @@ class ProcessJob {
   ProcessJob() = default;
   ProcessJob(int process, int processes)
       : process_(process), processes_(processes) {}
-  // Sends what tell() has put together, and never waits.
+  // Sends a text that tell() has prefixed with its checksum, and never waits.
   virtual void send(int64_t matter, int process, std::string text) = 0;
   // Prepares the run of that number.
   virtual void open_run(int64_t /*run*/, int64_t /*ranks_per_process*/) {}
-  // Calls deliver() for the texts of send() that have arrived, and throws its
-  // Errors.
+  // Calls deliver() for each text that other processes have sent by send() and
+  // that has arrived. Throws the Errors of deliver().
   virtual void listen() = 0;
   void deliver(int64_t matter, Told);
-  // Whether this job has failed: its end need not wait for the others for long.
+  // Whether this job has failed: if so, its end waits for the others only
+  // briefly.
   bool failed() const { return failed_; }
-  // As agree(), about another matter, such as these two.
+  // As agree(), but about `matter`, which is one of these two or an
+  // agreement's.
   static constexpr int64_t kBegins = std::numeric_limits<int64_t>::min() + 1,
                            kLeaves = kBegins + 1;
   JobVerdict settle(int64_t matter, const JobVerdict& here,
@@ -189,9 +200,10 @@ class ProcessJob {
   mutable std::mutex mutex_;
   Patience patience_ = join_patience();
   TimeWaited::Clock::time_point beat_ = TimeWaited::Clock::now();
-  std::map<int, uint64_t> heard_;  // by process: the texts that have come
-  std::string damage_;             // the first Error of told()
-  // This process has given up waiting, and does not wait for an answer again.
+  std::map<int, uint64_t> heard_;  // by process: how many texts have come
+  std::string damage_;             // the text of told()'s first Error
+  // Whether this process has given up waiting; it then never waits for an
+  // answer again.
   std::atomic<bool> gave_up_ = false;
   int64_t runs_ = 0, agreements_ = 0;
   std::atomic<bool> failed_ = false;

@@ -25,7 +25,8 @@ constexpr std::string_view kMayDiffer[] = {
 constexpr std::string_view kVariables = "DTENSOR_";
 constexpr size_t kMostNamed = 4, kMostLetters = 200;
 
-// "--lr 0.5", "no --lr", "--resume", "DTENSOR_X=1", "program train".
+// Returns a fact as the error shows it: "--lr 0.5", "no --lr" (value is null),
+// "--resume", "DTENSOR_X=1", "program train".
 std::string shown(const std::string& name, const std::string* value) {
   if (!value) return "no " + name;
   if (value->empty()) return name;

@@ -23,7 +23,7 @@ class JobFacts {
   void add(std::string_view name, std::string_view value);
 
   const std::string& program() const { return all_.front().second; }
-  // A text form for messages, and a hash for comparison.
+  // A text form for messages, which from() reads, and a hash for comparison.
   std::string text() const;
   static JobFacts from(std::string_view text);
   uint64_t hash() const;
