@@ -10,8 +10,9 @@
 namespace dtensor {
 namespace {
 
-// A short collective takes so little time that several rounds of good mixing
-// would show. So values are folded cheaply and mixed once at the end.
+// A short collective takes so little time that mixing every value well would
+// make it noticeably slower. So values are folded cheaply, and mixed well once
+// at the end.
 uint64_t fold(uint64_t h, uint64_t x) { return h * 0x9e3779b97f4a7c15ull + x; }
 
 // Hashes eight characters at a time.
@@ -41,9 +42,9 @@ uint64_t hash_of(const Buffer& b) {
                       static_cast<uint64_t>(b.op) * 2 + b.one_shot);
 }
 
-// How the tensors of a call appear in the error of a disagreement. One: "sum,
-// f32, 8 elements". Several: "2 tensors: sum f32 8 elements, max i32 1
-// elements".
+// Returns the tensors of a call as the error of a disagreement shows them. One
+// tensor: "sum, f32, 8 elements". Several: "2 tensors: sum f32 8 elements, max
+// i32 1 elements".
 std::string describe_tensors(const Collective& c) {
   constexpr size_t kMost = 8;
   const size_t count = c.transfers.size() + c.buffers.size();

@@ -27,9 +27,9 @@ struct Collective {
   std::span<Buffer> buffers = {};
   const void* bytes = nullptr;
   int64_t num_bytes = -1;  // -1: not a call that gathers bytes
-  void* out = nullptr;     // of such a call
+  void* out = nullptr;     // where the gathered bytes go
   Stream stream = {};      // of transfers and buffers
-  uint32_t group = 0;      // its number in the flight ring, if there is one
+  uint32_t group = 0;      // the group's number in the flight ring, if any
 };
 
 // Hashes the caller's fingerprint together with the kind, the operator, dtypes,
@@ -52,7 +52,7 @@ std::string ranks_to_string(std::span<const int64_t> world_ranks);
 // "all-reduce #3 for add": a call, with its number in its group.
 std::string call_to_string(StepKind, uint64_t sequence, std::string_view op);
 
-// A member that others wait for in vain.
+// A member for which others wait in vain.
 struct Missing {
   int64_t rank;      // of the run
   std::string last;  // text such as "its last collective was barrier #2", or ""

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A barrier for threads that can be broken.
+// A barrier for threads. It can be broken, so that no thread waits in vain.
 //
 //   Barrier barrier(4, /*spin=*/true);
 //   // Each of the four threads:
@@ -24,8 +24,8 @@
 
 namespace dtensor {
 
-// The total time for which others have waited, in nanoseconds. Overlapping
-// waits count once.
+// The total time for which others have waited for one thread, in nanoseconds.
+// Overlapping waits count once.
 struct Waited {
   int64_t total = 0, until = 0;
   void add(int64_t from, int64_t to) {

@@ -14,11 +14,11 @@ namespace dtensor {
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Statement, whole, fingerprint, kind, text)
 
-// This member comes to a collective: chooses its slot.
+// Begins a collective: chooses this member's slot and fills it in.
 void HostCommunicator::begin(const Collective& c) {
   sequence_ = c.sequence;
-  // Others may still read the slot of a broken group, which is never used
-  // again.
+  // If the group is broken, which it stays forever, others may still read the
+  // slot of this member, so it fills in a spare one.
   if (group_.barrier.broken() && !spare_) spare_ = std::make_unique<Slot>();
   mine_ = spare_ ? spare_.get() : &group_.slot(place_, sequence_);
   mine_->fingerprint = c.fingerprint;
@@ -31,7 +31,8 @@ void HostCommunicator::begin(const Collective& c) {
   packed_ = {};
 }
 
-// Whether so many bytes are few enough to be shown with the call.
+// Decides whether the collective's data is short enough to be shown with the
+// call. Returns the decision.
 bool HostCommunicator::offer(int64_t bytes) {
   small_ = bytes <= limit_;
   shown_bytes_ = small_ ? bytes : 0;
@@ -70,8 +71,9 @@ void HostCommunicator::agree(const Collective& c) {
     events_shown_ = events_waited_ = 0;
     show_event(c.stream);
   }
-  // Without other processes, larger buffers are better reduced in chunks. With
-  // two members, both ways move the same number of bytes.
+  // Members that are all in this process reduce buffers in chunks, unless they
+  // are one-shot. But two members show them: both ways move the same number of
+  // bytes. limit_ + 1 means too long.
   int64_t bytes = std::max<int64_t>(c.num_bytes, 0);
   for (const Buffer& b : c.buffers)
     bytes += b.one_shot || size() == 2 || !group_.peers.empty()
@@ -91,8 +93,8 @@ void HostCommunicator::agree(const Collective& c) {
   if (!connected_) connect();
 }
 
-// Waits for all members and compares their calls. Throws what disagree()
-// throws, or why some members will not come.
+// Waits for all members and compares their calls. Throws the Error of
+// disagree(), or one that says why some members will not come.
 void HostCommunicator::meet(const Collective& c) {
   group_.come(place_, sequence_);
   run_.check_failed(group_, place_);
@@ -100,7 +102,7 @@ void HostCommunicator::meet(const Collective& c) {
   if (group_.peers.empty()) {
     const std::exception_ptr error = settle(c);
     if (!error) return;
-    run_.meet_again(group_, place_);  // others may read this call
+    run_.meet_again(group_, place_);  // others may still read this call
     std::rethrow_exception(error);
   }
   if (place_ == 0) group_.verdict = settle(c);
@@ -108,8 +110,9 @@ void HostCommunicator::meet(const Collective& c) {
   if (const auto error = group_.verdict) std::rethrow_exception(error);
 }
 
-// Called by every member if all are here, or else by the first one here for
-// all. The error is returned, because the others still wait for this member.
+// Compares the members' calls. If all members are in this process, each calls
+// this; else only the first one here, on behalf of all here. Returns the error,
+// instead of throwing it, because other members still wait for this one.
 std::exception_ptr HostCommunicator::settle(const Collective& c) noexcept {
   try {
     bool agreed = true;
@@ -123,7 +126,8 @@ std::exception_ptr HostCommunicator::settle(const Collective& c) noexcept {
   }
 }
 
-// Whether the members of all processes make this call.
+// Returns whether the members of all processes make this call. `agreed` says so
+// of the members in this process.
 bool HostCommunicator::exchange_headers(const Collective& c, bool agreed) {
   const uint64_t print = hash_mix(c.fingerprint, group_.hash);
   for (size_t i = 0; i < group_.peers.size(); ++i) {
@@ -148,8 +152,8 @@ bool HostCommunicator::exchange_headers(const Collective& c, bool agreed) {
   return agreed;
 }
 
-// Packs the transfers to a peer, if they may travel with the header. Returns
-// their bytes, or else -1.
+// Packs the transfers to a peer into `to`, if they may travel with the header.
+// Returns their size in bytes, or -1 if they may not.
 int64_t HostCommunicator::put_packed(int peer, char* to) {
   int64_t bytes = 0;
   for (const PackedMessages& p : packed_) bytes += padded(p.bytes_to(peer));
@@ -164,7 +168,8 @@ int64_t HostCommunicator::put_packed(int peer, char* to) {
   return bytes;
 }
 
-// The processes that disagree describe their members' calls to each other.
+// Throws the Error of disagree(). The processes that disagree first send each
+// other descriptions of their members' calls.
 void HostCommunicator::differ(const Collective& c) {
   const std::string of_group =
       fmt::format(" of ranks {}", ranks_to_string(group_.ranks));
@@ -212,7 +217,8 @@ void HostCommunicator::differ(const Collective& c) {
   disagree(group_.ranks, c.sequence, std::move(all));
 }
 
-// On the first call. All members check all pairs, and throw the same Error.
+// Checks, in the first collective, that the members' devices reach each other's
+// memory. Every member checks all pairs, so all throw the same Error.
 void HostCommunicator::connect() {
   for (int a = 0; a < size(); ++a)
     for (int b = 0; b < size(); ++b) {

@@ -5,7 +5,8 @@
 //
 // Ranks of one process read each other's memory. Data that crosses processes is
 // sent once per receiving process, for all of its ranks that take it.
-// Reductions add in member order, so the results have the same bits.
+// Reductions add in member order, so the results have the same bits, however
+// the ranks are divided among processes.
 #pragma once
 #include <cstdint>
 #include <memory>

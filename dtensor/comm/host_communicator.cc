@@ -13,8 +13,9 @@ namespace {
 
 const Place kHere{cpu(), {}};
 constexpr int64_t kUnit[] = {1};
-// Buffers that are reduced together with the agreement, among threads. Larger
-// ones take less time in chunks, or without a copy.
+// The most bytes of data that threads of one process show with their calls.
+// Larger buffers take less time if they are reduced in chunks, or if they are
+// not copied into the slot.
 constexpr int64_t kThreads = 1024;
 
 int index_in(std::span<const int64_t> ranks, int64_t me) {
@@ -81,18 +82,20 @@ void HostCommunicator::in_two(Stream stream, const Send& send,
   if (error) std::rethrow_exception(error);
 }
 
-// On devices with asynchronous work, streams wait: each member shows an event
-// and waits for its peers' events. Work that reads the peers' memory then runs
-// after the work that produced it; work after the collective, which may
-// overwrite or free that memory, runs after all reads. The threads meet only to
-// exchange events. The order is kept even if something throws.
+// On devices with asynchronous work, streams wait for each other: each member
+// shows an event of its stream, and makes its stream wait for the events of the
+// others. Work that reads the others' memory then runs after the work that
+// wrote it. Work after the collective, which may overwrite or free that memory,
+// runs after all reads. The threads meet only to exchange events. All this
+// holds even if something throws.
 void HostCommunicator::show_event(Stream stream) {
   if (!later_) return;
   Event& event = mine_->events[events_shown_++];
   event = {};
   event = device().record(stream);
 }
-// For all events that the peers have shown so far.
+// Makes the stream wait for all events that the other members have shown so
+// far.
 void HostCommunicator::wait_for_events(Stream stream) {
   for (; events_waited_ < events_shown_; ++events_waited_)
     for (int m = 0; m < size(); ++m)
@@ -143,7 +146,8 @@ void HostCommunicator::travel(const Collective& c) {
   }
 }
 
-// Copies or reduces the pieces of all transfers, but for one read in place.
+// Copies or reduces the pieces of all transfers, except for the one that is
+// read in place.
 void HostCommunicator::take_pieces(const Collective& c) {
   const Place here{device(), c.stream};
   std::vector<const void*> in(group_.peers.empty() ? 0 : group_.ranks.size());
@@ -189,12 +193,13 @@ void HostCommunicator::do_all_reduce(const Collective& c) {
           for (size_t i = 0; i < c.buffers.size(); ++i)
             collect_chunks(i, c.buffers[i]);
         });
-  // The bytes that the algorithm reads, however messages carry it out.
+  // Counts the bytes that all_reduce() promises to read, not those of the
+  // messages.
   if (!group_.peers.empty())
     for (Buffer& b : c.buffers) b.counted = all_reduce_bytes(b);
 }
 
-// Short buffers: every member reduces what all have shown.
+// For short buffers: every member reduces the data that all members have shown.
 void HostCommunicator::reduce_shown(const Collective& c) {
   int64_t offset = 0;
   for (Buffer& b : c.buffers) {
@@ -205,10 +210,12 @@ void HostCommunicator::reduce_shown(const Collective& c) {
   }
 }
 
-// All members are here: each reduces its chunk of a buffer into the results of
-// all members; a one-shot buffer, entirely into its own result.
+// For members that are all in this process: each reduces its chunk of a buffer,
+// and writes it to the results of all members. It reduces a one-shot buffer
+// entirely, and only into its own result.
 void HostCommunicator::reduce_here(const Collective& c) {
-  // Results of buffers that others still read as inputs.
+  // The results of one-shot buffers whose input is in `data`: other members
+  // read that input, so it is overwritten only after in_two().
   std::vector<Scratch> results;
   std::vector<Buffer*> to_copy;
   const Stream stream = c.stream;
@@ -242,7 +249,8 @@ void HostCommunicator::reduce_here(const Collective& c) {
   }
 }
 
-// Reduces all elements of all members, which begin at from_, into `to`.
+// Reduces a whole buffer into `to`. from_ has the address of each member's
+// elements.
 void HostCommunicator::reduce(Stream stream, Buffer& b, void* to) {
   const int64_t shape[] = {b.n};
   operands_.clear();
@@ -255,8 +263,8 @@ void HostCommunicator::reduce(Stream stream, Buffer& b, void* to) {
 // member here as it is computed, because reading data that a peer has just
 // written takes far longer than overwriting the peer's cache line. The chunks
 // of different members do not overlap, so no member waits for another in
-// between. A member counts what it reads itself; the others count what they
-// push to it.
+// between. Each member adds to its own `counted` the bytes that it reads, and
+// to the `counted` of every other member here the bytes that it writes there.
 void HostCommunicator::push_chunk(Stream stream, size_t i, Buffer& b) {
   const Interval mine = chunk(b, rank());
   from_.clear();
@@ -280,9 +288,9 @@ void HostCommunicator::push_chunk(Stream stream, size_t i, Buffer& b) {
                    std::memory_order_relaxed);
 }
 
-// With other processes: sends every remote member its chunk, reduces this
-// member's chunk, and sends it to every process once. The chunks of remote
-// members arrive likewise.
+// For members in several processes: sends every remote member its chunk of this
+// member's input, reduces this member's chunk, and sends the result to every
+// other process once. The results of remote members arrive in the same way.
 void HostCommunicator::send_chunks(const Collective& c) {
   received_.assign(c.buffers.size() * group_.ranks.size(), nullptr);
   for (size_t i = 0; i < c.buffers.size(); ++i) {
@@ -309,8 +317,8 @@ void HostCommunicator::send_chunks(const Collective& c) {
   wait();
 }
 
-// Copies the chunks of remote members from the members here that have received
-// them.
+// Copies the reduced chunks of remote members from the members here that have
+// received them.
 void HostCommunicator::collect_chunks(size_t i, Buffer& b) {
   each_remote([&](int m) {
     const int there = receiver_here(m);

@@ -2,20 +2,22 @@
 // One member of a group of ranks that are threads, of one process or of
 // several.
 //
-// The members of one process read each other's memory in place, between two
-// meetings, without packing or padding. Their devices must reach each other's
-// memory: the CPU, one GPU shared by all ranks, or GPUs with peer access. On
-// GPUs, streams wait for the peers' events; the host never waits for work.
+// The members of one process read each other's memory in place, without packing
+// or padding: they meet before they read, and again afterwards. Their devices
+// must reach each other's memory: the CPU, one GPU shared by all ranks, or GPUs
+// with peer access. On GPUs, streams wait for the peers' events; the host never
+// waits for work.
 //
-// Members of other processes send messages, from CPU memory only. The first
-// member of each process agrees with the other processes on behalf of all: it
-// sends its fingerprint to every other process before it waits for any, and
-// gives up only if an awaited process is gone, so that either all members pass
-// or none.
+// Members of different processes send each other messages, from CPU memory
+// only. The first member in each process agrees with the other processes on
+// behalf of all members there. It sends its fingerprint to every other process
+// before it waits for any, and gives up only if an awaited process is gone. So
+// either all members pass or none does.
 //
-// Short data is shown together with the call, and short transfers travel with
-// the fingerprint if no two members share a process; then no other message and
-// no meeting at the end are needed.
+// Members show short data together with the call; the collective then needs no
+// other message and no meeting at its end. If no two members share a process,
+// short transfers travel in the message with the fingerprint, and need no other
+// one.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -38,8 +40,8 @@ class HostCommunicator : public Communicator {
                    int lane);
   bool needs_serves() const override { return !group_.peers.empty(); }
   bool reads_sources() const override { return true; }
-  // On GPUs, kernels would read another GPU's memory over a link, and
-  // repeatedly.
+  // False on GPUs: kernels would read another GPU's memory over a link, and
+  // more than once.
   bool reads_in_place() const override {
     return group_.peers.empty() && device().kind() == Device::Kind::kCpu;
   }
@@ -71,7 +73,8 @@ class HostCommunicator : public Communicator {
     return group_.peers[index(group_.peer_of[index(m)])];
   }
   bool alone() const { return group_.members.size() == 1; }
-  // The slot that member m, a thread of this process, shows.
+  // The slot of member m, which is a thread of this process, for the current
+  // collective.
   Slot& of(int m) const {
     return group_.slot(group_.place_of[index(m)], sequence_);
   }
@@ -82,20 +85,21 @@ class HostCommunicator : public Communicator {
     return takers[index(m) % takers.size()];
   }
   int receiver_here(int m) const { return receiver(group_.members, m); }
-  // Calls fn(m) for each member m of another process, by rising rank from this
-  // member's own, with rank 0 after the last.
+  // Calls fn(m) for each member m of another process: first for those after
+  // this member, in rising order, then for those from 0 on.
   template <class Fn>
   void each_remote(Fn&& fn) const {
     for (int k = 1; k < size(); ++k)
       if (const int m = (rank() + k) % size(); !is_local(m)) fn(m);
   }
-  // Each part of short data begins aligned.
+  // Rounds the size of a part of short data up, so that the next part is
+  // aligned.
   static int64_t padded(int64_t bytes) { return (bytes + 15) / 16 * 16; }
   static int64_t bytes_of(const Buffer& b) { return b.n * size_of(b.dtype); }
   static char* element(const Buffer& b, int64_t i) {
     return static_cast<char*>(b.data) + i * size_of(b.dtype);
   }
-  // The input, before it is reduced.
+  // The address of element i of the input, before it is reduced.
   static const char* source(const Buffer& b, int64_t i) {
     return static_cast<const char*>(b.from ? b.from : b.data) +
            i * size_of(b.dtype);
@@ -135,9 +139,10 @@ class HostCommunicator : public Communicator {
   void connect();
 
   void prepare(std::span<const Transfer>);
-  // Runs send(), which each member does by itself and which is left out if all
-  // members are here, and then read(), in which the members here read each
-  // other's memory. The members meet after each of them, even if it throws.
+  // Runs send() and then read(). In send(), each member exchanges messages with
+  // other processes; it is left out if all members are in this process. In
+  // read(), the members here read each other's memory. They meet after send()
+  // and after read(), even if one of these throws.
   template <class Send, class Read>
   void in_two(Stream, const Send& send, const Read& read);
   void travel(const Collective&);
@@ -157,8 +162,8 @@ class HostCommunicator : public Communicator {
   Membership& run_;
   Group& group_;
   const size_t place_;
-  const int64_t limit_;  // the most bytes of short data
-  const std::unique_ptr<PendingMessages> messages_;  // null: no peers
+  const int64_t limit_;  // data of at most this many bytes is short
+  const std::unique_ptr<PendingMessages> messages_;  // null if no peers
   Staging staging_;
   std::vector<PackedMessages> kept_;
   std::vector<const char*> from_;
@@ -166,16 +171,16 @@ class HostCommunicator : public Communicator {
   std::vector<Operand> operands_;
   std::unique_ptr<Slot> spare_;
   bool connected_;  // the members' devices reach each other's memory
-  // The collective that is open:
+  // The current collective:
   uint64_t sequence_ = 0;
   Slot* mine_ = nullptr;
   bool small_ = false;  // its data is short
   int64_t shown_bytes_ = 0;
   std::span<PackedMessages> packed_;  // one per transfer, in kept_
-  // Messages that this member received for all members here, by transfer or
-  // buffer, and by member.
+  // Messages that this member received, also for other members here. By
+  // transfer or buffer, and by sender: see at().
   std::vector<void*> received_;
-  bool failed_ = false;  // it did not receive everything
+  bool failed_ = false;  // this member did not receive everything
   bool later_ = false;   // its work on streams runs asynchronously
   int events_shown_ = 0, events_waited_ = 0;
 };
