@@ -69,7 +69,8 @@ class CheckedMessages final : public PendingMessages {
   };
 
   const std::unique_ptr<PendingMessages> all_;
-  // Their addresses stay: the transport reads and writes the seals.
+  // Deques, so that elements keep their addresses: the transport reads and
+  // writes the seals.
   std::deque<Seal> sent_;
   std::deque<Received> received_;
 };

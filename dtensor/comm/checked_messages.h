@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages with a checksum, over any transport (--checksum).
+// Adds checksums to the messages of any transport (--checksum).
 #pragma once
 #include <memory>
 
@@ -9,8 +9,8 @@ namespace dtensor {
 
 // Each message is followed by a short one, on the same channel, with its size
 // and its checksum (64-bit XXH3). done() throws an Error that names the two
-// ranks if the bytes that have come have another checksum; the batch is then
-// over. Both ends of a channel use checked messages, or neither does.
+// ranks if the bytes that have arrived have another checksum; the batch then
+// counts as done. Both ends of a channel use checked messages, or neither does.
 std::unique_ptr<PendingMessages> checked_messages(
     std::unique_ptr<PendingMessages>);
 

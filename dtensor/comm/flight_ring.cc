@@ -73,7 +73,7 @@ FlightRing::Snapshot FlightRing::snapshot() const {
   all.groups = groups_;
   for (size_t i = 0; slots_ && i < kEntries; ++i) {
     FlightEntry e;
-    // A slot that is being rewritten is soon complete.
+    // If the slot is being rewritten, it is soon complete.
     for (int attempt = 0; attempt < 100; ++attempt)
       if (read(slots_[i], e)) {
         all.entries.push_back(std::move(e));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The last collectives that one thread made: errors name the newest one, and
-// the flight recorder writes them all to a file when something goes wrong. The
-// ring is always on, so an entry costs as little as possible.
+// Records the last collectives that one thread made. Errors name the newest
+// one, and the flight recorder writes them all to a file when something goes
+// wrong. The ring is always on, so an entry costs as little as possible.
 //
 // A precise clock would cost more than everything else in an entry (23 ns for
 // rdtsc on the virtual machine where this was written). Therefore begin times
@@ -10,9 +10,9 @@
 // recorded only where that costs nothing compared with the work, or when the
 // collective ends with an exception.
 //
-// The thread writes while others read: every word of a slot is atomic. A slot's
-// number is 0 while the slot is rewritten, so that a reader can tell whether it
-// saw one whole entry.
+// The thread writes while others read, so every word of a slot is atomic. A
+// slot's number is 0 while the slot is rewritten, so that a reader can tell
+// whether it saw one whole entry.
 #pragma once
 #include <time.h>
 
@@ -39,7 +39,7 @@ struct FlightEntry {
   ReduceOp reduce_op;  // of the first tensor, if the kind reduces
   DType dtype;         // of the first tensor, if there is one
   uint32_t tensors;
-  int64_t bytes;   // of the buffers, or that this member shows to others
+  int64_t bytes;   // of this member's buffers, sources or shown bytes
   std::string op;  // its first FlightRing::kOpLetters letters
   int64_t begun;
   bool agreed, ended, threw;  // ended: also by an exception
@@ -58,12 +58,13 @@ class FlightRing {
   FlightRing(const FlightRing&) = delete;
   FlightRing& operator=(const FlightRing&) = delete;
 
-  // By the ring's own thread. Adds a group, given by its ranks in the run, and
-  // returns its number. Needed before the first begun().
+  // Adds a group, given by its ranks in the run, and returns its number. The
+  // ring's own thread calls this, at least once before the first begun().
   uint32_t add_group(std::vector<int64_t> world_ranks);
-  std::vector<int64_t> group(uint32_t) const;  // the ranks of group number i
-  // A collective begins; all members have agreed; it has ended, or ended with
-  // an exception. By the ring's own thread.
+  std::vector<int64_t> group(uint32_t) const;  // the ranks of that group
+  // The ring's own thread calls these when a collective begins, when all
+  // members have agreed, when the collective has ended, and, instead of
+  // ended(), when it has thrown.
   void begun(const Collective&);
   void agreed() { now_->state.store(kAgreed, std::memory_order_release); }
   void ended() {
@@ -73,18 +74,19 @@ class FlightRing {
   }
   void threw() noexcept;
 
-  // By any thread, at any time: the recorded entries, oldest first.
+  // Returns the recorded entries, oldest first. Any thread may call it at any
+  // time.
   struct Snapshot {
     std::vector<std::vector<int64_t>> groups;
     std::vector<FlightEntry> entries;
     int64_t now;  // when the entries were read
   };
   Snapshot snapshot() const;
-  // By any thread, at any time: the last entry. Its number is 0 if there is
-  // none.
+  // Returns the last entry; its number is 0 if there is none. Any thread may
+  // call it at any time.
   FlightEntry newest() const;
 
-  // The coarse clock.
+  // Reads the coarse clock, in ns.
   static int64_t now() {
     timespec t;
     clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
@@ -109,8 +111,9 @@ class FlightRing {
   mutable std::mutex mutex_;  // guards groups_ and the creation of slots_
   std::vector<std::vector<int64_t>> groups_;
   std::unique_ptr<Slot[]> slots_;  // made with the first group
-  Word number_ = 0;  // of the newest entry, all of which is written
-  // Used by the thread alone.
+  Word number_ = 0;  // of the newest entry that is completely written
+  // Used by the ring's own thread alone: the slot and the bytes of its last
+  // entry.
   Slot* now_ = nullptr;
   int64_t bytes_ = 0;
 };

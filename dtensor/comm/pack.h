@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Values as the text of a message between processes.
+// Packs values into the text of a message between processes.
 #pragma once
 #include <cstddef>
 #include <nlohmann/json.hpp>
@@ -10,7 +10,8 @@
 
 namespace dtensor {
 
-// The values in the MessagePack format, in which a string may hold any bytes.
+// Returns the values in the MessagePack format, in which a string may hold any
+// bytes.
 template <class... T>
 std::string pack(const T&... values) {
   using Json = nlohmann::json;

@@ -11,7 +11,7 @@ Shape packed_strides(const Region& region) {
   return contiguous_strides(local_shape(region));
 }
 
-// For one peer per member.
+// Returns a `peer_of` in which each member is a peer of its own.
 std::vector<int> each_alone(size_t members) {
   std::vector<int> peers(members);
   std::iota(peers.begin(), peers.end(), 0);
@@ -48,8 +48,8 @@ void PackedMessages::reset(const Transfer& t, std::span<const int> peer_of,
       Pieces& to = to_[index(peer_of[index(m)])];
       if (to.empty() || to.back() != &p) to.push_back(&p);
     }
-  // The pieces of a receiver are the same ones as those of its sender, in the
-  // same order.
+  // A receiver takes from a sender the same pieces that the sender has in
+  // `serves`; they are sorted into the same order here.
   std::sort(order_.begin(), order_.end(), [](const Piece* a, const Piece* b) {
     return comes_first(a->region, b->region);
   });
@@ -65,7 +65,8 @@ void PackedMessages::reset(const Transfer& t, std::span<const int> peer_of,
 }
 
 // The message of member m to this process has each region once, in the order of
-// regions. So the places of a taker's pieces follow from the pieces of all.
+// comes_first(). So the pieces of all takers together say where those of one
+// taker lie.
 int64_t PackedMessages::share(int m,
                               std::span<const PackedMessages* const> takers) {
   Pieces all;
@@ -134,17 +135,17 @@ void* PackedMessages::whole_from(int m) const {
   return whole(from_[index(m)], destination());
 }
 
-// An exchange is planned as pieces from member to member. all_gather() and
-// reduce_scatter() recognize the ones that a library has as a single
-// collective: equal parts that lie one after the other in the order of the
-// members. These need no packing, and the library knows a faster way than each
-// to each.
+// A schedule consists of pieces from member to member. all_gather() and
+// reduce_scatter() recognize the schedules for which a library such as NCCL has
+// a single collective: equal parts that lie one after the other in the order of
+// the members. These need no packing, and the library has faster ways than
+// messages from each member to each other one.
 std::optional<PackedMessages::Even> PackedMessages::all_gather() const {
   const int p = static_cast<int>(to_.size()), self = s_->self;
   const int other = (self + 1) % p;
   const Pieces& sent = to_[index(other)];
   const Pieces& kept = from_[index(self)];
-  // It sends all that it keeps.
+  // This member must send exactly the piece that it keeps itself.
   if (p == 1 || sent.size() != 1 || kept.size() != 1 ||
       sent[0]->region != kept[0]->region)
     return {};
@@ -164,7 +165,7 @@ std::optional<PackedMessages::Even> PackedMessages::reduce_scatter() const {
   if (p == 1 || order_.size() != 1 ||
       (t_->op == ReduceOp::kAvg && s_->terms != p))
     return {};
-  // One piece, held by all members.
+  // All members must hold the one piece.
   for (const Pieces& from : from_)
     if (from != order_) return {};
   const int64_t n = bytes(order_);
@@ -181,7 +182,9 @@ std::optional<PackedMessages::Even> PackedMessages::reduce_scatter() const {
   return Even{first, out, n};
 }
 
-// Where the elements of member m of the next piece lie.
+// Returns where member m's elements of the piece lie. It counts the pieces
+// taken from each message in next_, so it must be called in the order of
+// order_.
 HeldArray PackedMessages::array(const Piece& p, int m,
                                 std::span<const void* const> in,
                                 const Readable& readable) {

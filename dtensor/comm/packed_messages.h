@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // One member's part in the data movement of one transfer: it reads pieces in
-// the memory of members that it shares memory with, and in messages from
-// others. A message from one member to another holds the pieces of the schedule
-// one after another, each packed in row-major order. Members that share memory
-// with each other may get one message, from which each of them reads its
-// pieces.
+// the memory of members with which it shares memory, and in messages from the
+// other members. A message from one member to another holds the pieces of the
+// schedule one after another, each packed in row-major order. Members that
+// share memory with each other may receive one message together, from which
+// each of them reads its pieces.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -25,20 +25,21 @@ struct Place {
   Stream stream;
 };
 
-// Only one thread may change an object, but share() of other members' objects
-// reads it. reset() prepares it for another transfer, and keeps its memory.
+// Only one thread may change an object, but the share() calls of other members
+// read it. reset() prepares the object for another transfer, and keeps its
+// memory.
 class PackedMessages {
  public:
   PackedMessages() = default;
   explicit PackedMessages(const Transfer& t) { reset(t); }
   // Prepares the messages of `t`, whose schedule must have `serves` filled. `t`
-  // must live until the next reset(), or as long as this object.
+  // must live until the next reset() or the end of this object.
   void reset(const Transfer&);
   // Prepares messages to `peers` peers instead of to members. Peer p stands for
   // the members m with peer_of[m] = p; a member with -1 is sent nothing. A
   // piece that several members of a peer want is sent to the peer once. With 0
-  // peers, all memory is readable, `serves` may be empty, and exchange() and
-  // reduce() alone may be called.
+  // peers, all memory is readable, `serves` may be empty, and only exchange()
+  // and reduce() may be called.
   void reset(const Transfer&, std::span<const int> peer_of, int peers);
 
   // The size of the message to a peer (to a member, unless reset() was given
@@ -50,20 +51,22 @@ class PackedMessages {
   // member's pieces lie in it. Returns the size of the message in bytes.
   int64_t share(int m, std::span<const PackedMessages* const> takers);
 
-  // The message to a peer: its address in the source if it lies packed there
-  // already, or else packed into take(bytes). A peer that is sent the same
-  // message as the one that was packed last shares it.
+  // Returns the address of the message to a peer. If the message already lies
+  // packed in the source, the address is there. If it equals the message that
+  // was packed last, that one is returned. Otherwise it is packed into memory
+  // from take(bytes).
   using Take = std::function<void*(int64_t bytes)>;
   const void* message_to(const Place&, int peer, const Take& take);
 
-  // For an exchange: the address in the destination at which the message of
-  // member m can be received directly; null if it has to be unpacked.
+  // For an exchange: returns the address in the destination at which the
+  // message of member m can be received directly, or null if the message has to
+  // be unpacked.
   void* whole_from(int m) const;
 
-  // Set if this member's pieces allow an ordinary collective with `bytes` bytes
-  // per member: an all-gather from `in` to `out`, or a reduce-scatter from one
-  // chunk per member at `in` to `out`, all contiguous. The members may use it
-  // only if all of them have it set.
+  // An ordinary collective with `bytes` contiguous bytes per member: an
+  // all-gather from `in` to `out`, or a reduce-scatter from one chunk per
+  // member at `in` to `out`. These functions return it if this member's pieces
+  // allow it. The members may use it only if all of them get one.
   struct Even {
     const void* in;
     void* out;
@@ -72,14 +75,14 @@ class PackedMessages {
   std::optional<Even> all_gather() const;
   std::optional<Even> reduce_scatter() const;
 
-  // The Transfer of member m if its memory can be read here; null if it sent a
-  // message.
+  // Returns the Transfer of member m if the member's memory can be read here,
+  // or null if the member sent a message.
   using Readable = std::function<const Transfer*(int m)>;
-  // Copy or reduce, in member order, all wanted pieces. in[m] is the message of
-  // member m, which is ignored if the member's memory is readable; this
-  // member's own memory always is. An exchange leaves out the members whose
-  // in[m] is null: their messages were received at the destination. Return the
-  // bytes that were read of other members' memory and messages.
+  // Copy or reduce all wanted pieces; reductions are in member order. in[m] is
+  // the message of member m. It is ignored if the member's memory is readable,
+  // as this member's own memory always is. exchange() leaves out a member whose
+  // in[m] is null: its message was received directly at the destination. Both
+  // return how many bytes they read from other members' memory and messages.
   int64_t exchange(const Place&, std::span<const void* const> in,
                    const Readable& = {});
   int64_t reduce(const Place&, std::span<const void* const> in,
@@ -108,7 +111,7 @@ class PackedMessages {
 
   const Transfer* t_ = nullptr;
   const Schedule* s_ = nullptr;
-  Pieces order_;              // all wanted pieces; in message order, if peers
+  Pieces order_;              // wanted pieces; with peers, in message order
   std::vector<Pieces> to_;    // by peer: pieces sent to it
   std::vector<Pieces> from_;  // by member: pieces taken from it
   // By member: where the pieces of from_ begin in its message, in elements.
@@ -120,8 +123,8 @@ class PackedMessages {
   mutable Boxes boxes_;
   std::vector<HeldArray> arrays_;
   std::vector<Operand> operands_;
-  std::vector<size_t> next_;  // by member: the next of at_
-  Shape strides_;             // of the packed piece at hand
+  std::vector<size_t> next_;  // by member: index of the next one in at_
+  Shape strides_;             // of the piece that array() has last returned
 };
 
 }  // namespace dtensor

@@ -9,8 +9,8 @@
 
 namespace dtensor {
 
-// Thrown in ranks that wait for a failed rank, or would have to. It is not a
-// failure of their own: run() reports the original one.
+// Thrown in ranks that wait for a failed rank, or would have to wait for it. It
+// is not a failure of their own: run() reports that of the failed rank.
 class PeerFailed : public Error {
  public:
   // "[where] rank 3 failed: cause".
@@ -18,7 +18,7 @@ class PeerFailed : public Error {
       : PeerFailed(where, rank, "failed: ", cause) {}
   // The rank of the run that failed.
   int64_t rank() const { return rank_; }
-  // The failed rank's own error, and its last call.
+  // The failed rank's own error, and the last collective that it called.
   const std::string& cause() const { return cause_; }
 
  protected:
@@ -47,7 +47,8 @@ class PeerLeft final : public PeerFailed {
                                waiting, call)) {}
 };
 
-// Why no rank of a run can go on: a rank failed, or the run did.
+// Why the ranks of a run cannot go on: one rank failed, or (`of_all`) the run
+// as a whole.
 struct RankFailure {
   int64_t rank = -1;
   std::string why = {};

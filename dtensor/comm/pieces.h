@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The location of a schedule's pieces in local memory.
+// Finds where the pieces of a schedule lie in local memory.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -11,8 +11,8 @@
 namespace dtensor {
 
 // An array in memory and the indices that it holds, in order, with one stride
-// (in elements) per dimension. If `held` is null, it holds exactly the piece at
-// hand, in the piece's order.
+// (in elements) per dimension. If `held` is null, the array holds exactly the
+// region that is given to Boxes::reset(), in the region's order.
 struct HeldArray {
   const void* data;
   const HeldRegion* held;
@@ -23,10 +23,11 @@ inline char* advance(const void* data, int64_t elements, int64_t item) {
   return static_cast<char*>(const_cast<void*>(data)) + elements * item;
 }
 
-// Describes a piece as boxes in several arrays that each hold it. Ranges at
-// equal distances in all arrays become one box with an additional loop, so that
-// a split dimension that was flattened is one box. An object can be reused for
-// many pieces and keeps its memory.
+// Divides a piece into boxes, for several arrays that each hold the piece: in
+// each array, a box is a strided block. Ranges at equal distances in all arrays
+// become one box with an additional loop. Therefore one box is enough if a
+// dimension was flattened from several, one of which is split. An object can be
+// reused for many pieces and keeps its memory.
 class Boxes {
  public:
   Boxes() = default;
@@ -57,14 +58,15 @@ class Boxes {
   }
 
  private:
-  // `count` ranges of `length` elements. In array a the first one lies at
-  // at_[arrays * run + a], and each further one lies one step after the
-  // previous one.
+  // `count` ranges of `length` elements. In array a, the first range lies at
+  // at_[arrays * run + a], and each further one lies step_[arrays * run + a]
+  // after the one before.
   struct Run {
     int64_t count, length;
   };
   size_t begin(size_t dim) const { return dim == 0 ? 0 : ends_[dim - 1]; }
-  // Adds a range of dimension ends_.size(), which lies at next_ in memory.
+  // Adds a range to dimension ends_.size(). next_ says where it lies in each
+  // array.
   void add(int64_t length);
   void select();
 

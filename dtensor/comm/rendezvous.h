@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How processes of a job that cannot meet report it; and the file through which
-// the first one says where the others find it, if they share only a file system
-// (--rendezvous PATH).
+// The Error of a job's processes that cannot meet, and the file in which the
+// first process says where the others find it, for processes that share only a
+// file system (--rendezvous PATH).
 #pragma once
 #include <optional>
 #include <string>
@@ -11,8 +11,8 @@
 
 namespace dtensor {
 
-// Thrown if the processes cannot connect: the same text in all processes that
-// were told it.
+// Thrown if the processes cannot connect. All processes that were told the
+// reason throw the same text. `heard`: the first process has the reason, too.
 class NotMet : public Error {
  public:
   NotMet(const std::string& text, bool heard) : Error(text), first_(heard) {}
@@ -28,8 +28,8 @@ class NotMet : public Error {
 // leads them to their own job. Two jobs at the same time need two paths.
 class RendezvousFile {
  public:
-  // Throws Error if the folder does not exist, or if there is something else
-  // than a regular file at the path.
+  // Throws Error if the file's folder does not exist, or if the path names
+  // something other than a regular file.
   explicit RendezvousFile(std::string path);
   // Removes the file, if this object wrote it.
   ~RendezvousFile();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of a device for the length of a collective.
+// Memory of a device that a collective needs until it ends.
 #pragma once
 #include <cstdint>
 #include <string_view>
@@ -26,7 +26,8 @@ class Scratch {
         bytes_(o.bytes_),
         data_(std::exchange(o.data_, nullptr)) {}
   Scratch& operator=(Scratch&&) = delete;
-  // Releases the memory after the stream's work.
+  // Releases the memory in the order of the stream, whose earlier work may
+  // still use it.
   ~Scratch() {
     if (data_) device_->release(data_, bytes_, stream_);
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of one thread for messages: handed out in pieces, which are all taken
-// back at once and reused.
+// Memory of one thread for messages. It is handed out in pieces, which are all
+// taken back at once; the memory is then used again.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -17,15 +17,16 @@ class Staging {
  public:
   static constexpr size_t kAlignment = 64;
 
-  // `bytes` bytes, aligned, valid until reset(). Throws Error if there is no
-  // memory left.
+  // Returns `bytes` bytes of memory, aligned to kAlignment and valid until
+  // reset(). Throws Error if there is no memory left.
   void* take(int64_t bytes) {
     const size_t n = (static_cast<size_t>(bytes) + kAlignment - 1) / kAlignment;
     if (blocks_.empty() || used_ + n > blocks_.back().lines) add(n);
     used_ += n;
     return &blocks_.back().data[used_ - n];
   }
-  // Takes everything back. Next time, the same total fits into one block.
+  // Takes all pieces back. If they filled several blocks, one block that holds
+  // as much replaces these.
   void reset() {
     if (blocks_.size() > 1) {
       size_t all = 0;
