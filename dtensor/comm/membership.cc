@@ -22,10 +22,10 @@ using namespace std::chrono_literals;
 constexpr auto kListen = 5ms, kLook = 100ms;
 // How long a waiting thread sleeps between checks if nothing arrives.
 constexpr auto kRest = 500us;
-// A message may arrive after the news that its sender is gone.
+// How long a message may arrive after the news that its sender is gone.
 constexpr auto kStraggles = 20ms;
-// When some rank has failed, a rank that waits for others goes on for this
-// long.
+// When some rank has failed, a rank that waits for others goes on waiting for
+// this long.
 constexpr auto kGrace = 500ms;
 // How long other processes may take to say where their ranks are.
 constexpr auto kAnswer = 300ms;
@@ -44,7 +44,7 @@ std::vector<int> members_in(const std::vector<int64_t>& ranks,
 
 }  // namespace
 
-// While it exists, the thread waits.
+// Marks a thread as waiting while the object exists.
 class Membership::Waiting {
  public:
   Waiting(Thread& thread, Thread::Waits how) : waits_(thread.waits) {
@@ -159,8 +159,9 @@ std::pair<FlightEntry, std::vector<int64_t>> Membership::last_call(int64_t rank,
   return {std::move(last), std::move(ranks)};
 }
 
-// Why others wait for a rank of this process. A rank's second thread comes once
-// its first thread has given it work, so an idle second thread is explained by
+// Returns what keeps a rank of this process from a collective in a lane, or ""
+// if the rank has called none. A rank's second thread comes once its first
+// thread has given it work, so what keeps an idle second thread is what keeps
 // the first.
 std::string Membership::what_keeps(int64_t rank, int lane) {
   const Thread& t = thread(rank, lane);
@@ -175,8 +176,8 @@ std::string Membership::what_keeps(int64_t rank, int lane) {
                      ranks_to_string(ranks));
 }
 
-// Describes the collective in which `rank` waits, with answers from the other
-// processes.
+// Returns the error text about the collective in which `rank` waits in vain.
+// Asks the other processes where their ranks are.
 std::string Membership::who_is_missing(int64_t rank, int lane) {
   const auto [me, ranks] = last_call(rank, lane);
   const Awaited awaited{ranks, lane, me.sequence};
@@ -230,7 +231,8 @@ void Membership::meet(Group& group, size_t place) {
   if (!group.barrier.wait(me.waited_for)) released(group, place);
 }
 
-// Whether all messages are done. If one has arrived damaged, no rank goes on.
+// Whether all messages are done. If one has arrived damaged, all ranks of the
+// run fail.
 bool Membership::done(PendingMessages& messages, const Group& group,
                       size_t place) {
   try {
@@ -246,10 +248,10 @@ bool Membership::done(PendingMessages& messages, const Group& group,
   }
 }
 
-// Polls without looking at the clock at first, since most messages are there
-// within microseconds, and a look at the clock costs as much as a poll. Then it
-// yields to other ranks of this machine, and after 2 ms it sleeps between
-// polls: what takes that long does not get slower by 50 us.
+// At first, polls without looking at the clock, since most messages arrive
+// within microseconds, and a look at the clock costs as much as a poll. Then
+// yields to other ranks of this machine between polls, and after 2 ms sleeps
+// between them: 50 us more do not matter to a wait of that length.
 void Membership::wait(PendingMessages& messages, const Group& group,
                       size_t place) {
   constexpr int kQuick = 200, kOften = 64;
@@ -293,7 +295,8 @@ void Membership::wait(PendingMessages& messages, const Group& group,
     }
     if (interrupted()) {
       messages.give_up();
-      listen();  // mpirun ends all when one is killed: which one?
+      // mpirun signals all processes when one was killed: which one was it?
+      listen();
       check_failed(group, place);
       check_interrupted();
     }
@@ -346,9 +349,9 @@ void Membership::watch(const std::stop_token& stop) {
   }
 }
 
-// Ends the waits of ranks here that would not end by themselves. A rank has
-// waited since the last look if the number of its last call is still the same,
-// so that ranks need not note the time of each wait.
+// Ends the waits of ranks here that would not end by themselves. A rank that
+// waits, and has the same last call as at the last look, has waited since then;
+// so ranks need not note the time of each wait.
 void Membership::look() {
   for (int64_t rank = first_; rank < last_; ++rank)
     for (int l = 0; l < kLanes; ++l) {
@@ -427,7 +430,8 @@ void Membership::failed(int64_t rank, int lane_number,
   }
   fail_lane(lane_number, std::move(failure));
   mark_gone(rank, lane_number);
-  // The other processes are told the first failure, which no longer changes.
+  // The other processes are told the lane's first failure, which no longer
+  // changes.
   const RankFailure& first = lane(lane_number).failure;
   tell_all([&] {
     return pack("failed", rank, lane_number, first.rank, first.of_all,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The members of a run, as one process knows them: which ranks are its threads,
 // which have failed or left, which collective each thread called last, and who
-// waits for whom. All waits of all backends end here: when everyone has come,
-// because a rank has failed or left, at the deadline, or because ranks wait for
-// each other in a circle.
+// waits for whom. Every wait of a rank, in every backend, ends here: because
+// all awaited ranks have come, because a rank has failed or left, at the
+// deadline, or because ranks wait for each other in a circle.
 #pragma once
 #include <array>
 #include <atomic>
@@ -51,11 +51,12 @@ class Membership : public Backend {
   }
   bool is_here(int64_t rank) const { return first_ <= rank && rank < last_; }
 
-  // The group of these ranks in this order; one object for all members of this
-  // process.
+  // Returns the group of these ranks in this order, the same object for all
+  // members in this process.
   Group& members(const std::vector<int64_t>& ranks, int lane);
 
-  // The calls of a member of this process, by its own thread.
+  // The following functions are called by a member in this process, on its own
+  // thread.
   //
   // Waits for the members in this process. Throws the Error that says why some
   // will not come.
@@ -69,7 +70,7 @@ class Membership : public Backend {
   void wait(PendingMessages&, const Group&, size_t place);
   // Throws the Error that says why the awaited ranks will not come.
   [[noreturn]] void released(const Group&, size_t place);
-  // As released(), if the lane has failed.
+  // Throws as released() does if the lane has failed; otherwise does nothing.
   void check_failed(const Group& group, size_t place) {
     if (lane(group.lane).failed) released(group, place);
   }
@@ -90,13 +91,14 @@ class Membership : public Backend {
   void set_idle(int64_t rank, int lane, bool idle) noexcept override {
     thread(rank, lane).idle = idle;
   }
-  // Registers what a derived backend has to hear and to say. When this returns,
-  // functions registered earlier are no longer called.
+  // The functions that a derived backend registers. When observe() returns,
+  // those registered earlier are no longer called.
   struct Observer {
     // Some thread calls this once per lane, when a rank of any process has
-    // failed. The failure lives as long as this object.
+    // failed. The failure lives as long as the Membership.
     std::function<void(int lane, const RankFailure&)> failed;
-    // Called now and then. Returns the ranks here that no longer go on.
+    // Called now and then. Returns the ranks of this process whose work does
+    // not end in time.
     std::function<std::vector<RankFailure>()> overdue;
   };
   void observe(Observer);
@@ -104,37 +106,42 @@ class Membership : public Backend {
 
  private:
   using Clock = std::chrono::steady_clock;
-  // A rank and a lane: one of its two threads.
+  // A rank and a lane, which identify one of the rank's two threads.
   using Id = std::pair<int64_t, int>;
-  // A thread of this process.
+  // The thread of a rank of this process in a lane.
   struct alignas(64) Thread {
     FlightRing flight;
-    // The time for which others here slept until it came. By the thread itself,
-    // or after it has ended.
+    // The time for which other threads of this process slept until this one
+    // came. Only the thread itself uses it, until it has ended.
     Waited waited_for;
     enum class Waits : uint8_t { kNot, kForThreads, kForMessages };
     std::atomic<Waits> waits = Waits::kNot;
-    // Waits for the rank's other thread, or for work from it.
+    // Whether the thread waits for the rank's other thread, or for work from
+    // it.
     std::atomic<bool> idle = false;
-    // Used by look(): the number of its last call, whether that was its last
-    // one at the previous look, too, and for how long it has waited in it.
+    // Used by look(): the number of the thread's last call, whether that call
+    // was already the last one at the previous look, and for how long the
+    // thread has waited in it.
     uint64_t last = 0;
     bool stays = false;
     TimeWaited waited;
-    // Guarded by listening_: by the thread that began it, the number of the
-    // last search that passed through here.
+    // Guarded by listening_. For each thread that has begun searches: the
+    // number of the last of these that passed through this thread.
     std::map<Id, uint64_t> searches = {};
   };
   struct Lane {
     std::atomic<bool> failed = false;
-    // Guarded by mutex_, like the rest; never changes once `failed` is set.
+    // This and the members below are guarded by mutex_. `failure` never changes
+    // once `failed` is set.
     RankFailure failure;
     Clock::time_point since;
     std::map<std::vector<int64_t>, std::unique_ptr<Group>> groups;
   };
   struct Rank {
     std::array<std::atomic<bool>, kLanes> gone = {};
-    Waited waited_for;  // by ranks here, if it is elsewhere; needs waiting_
+    // For a rank of another process: how long ranks here have waited for its
+    // messages. Guarded by waiting_.
+    Waited waited_for;
   };
   class Waiting;
   bool done(PendingMessages&, const Group&, size_t place);
@@ -152,7 +159,8 @@ class Membership : public Backend {
     int lane = 0;
     uint64_t sequence = 0;
   };
-  // Whether a rank has come to an awaited collective, and else what keeps it.
+  // Whether a rank has come to an awaited collective, and if not, what keeps
+  // it.
   struct Answer {
     bool has_come = false;
     std::string keeps;
@@ -169,8 +177,8 @@ class Membership : public Backend {
     return ranks_[static_cast<size_t>(rank)].gone[static_cast<size_t>(lane)];
   }
   bool has_come(const Awaited&, int64_t rank);
-  // The collective that a thread of this process called last, with the ranks of
-  // its group; none: number 0.
+  // Returns the collective that a thread of this process called last, with the
+  // ranks of its group. The entry's number is 0 if there is none.
   std::pair<FlightEntry, std::vector<int64_t>> last_call(int64_t rank,
                                                          int lane);
   std::string what_keeps(int64_t rank, int lane);
@@ -186,14 +194,14 @@ class Membership : public Backend {
   void follow(Id, const Awaited*, Search);
   void found(const Search&);
   // membership_processes.cc
-  // Tells all other processes what text() returns. A process that cannot be
-  // told, or all of them if there is no memory for the text, notice that
-  // messages do not arrive.
+  // Sends the text that text() returns to all other processes. A process that
+  // cannot be told (none can, if there is no memory for the text) waits in vain
+  // for messages, and notices that.
   template <class Text>
   void tell_all(const Text& text) noexcept {
     for (int p = 0; p < processes(); ++p) try {
         if (p != process()) tell(p, text());
-      } catch (...) {  // it is told nothing, and waits for its deadline
+      } catch (...) {  // process p waits until its deadline
       }
   }
   void tell(int process, std::string_view text) {
@@ -221,22 +229,24 @@ class Membership : public Backend {
   // Held during the calls of observer_. Locked before mutex_.
   std::mutex telling_;
   Observer observer_;
-  // One thread at a time hears messages, so that they keep their order, and
-  // searches for circles. Locked before the others.
+  // Held by the one thread that handles control messages, so that they keep
+  // their order, or searches for circles. Locked before the other mutexes.
   std::mutex listening_;
   uint64_t searches_ = 0;
   std::mutex mutex_;
   std::array<Lane, kLanes> lanes_;
 
   // ---- With other processes ----
-  // Answers to ranks that wait in vain: by the number of the question, and the
-  // rank that it is about.
+  // The answers of other processes to who_is_missing(), by the number of the
+  // question and the rank that the answer is about.
   std::map<std::pair<uint64_t, int64_t>, Answer> answers_;
   uint64_t questions_ = 0;
-  // Process 0 only: how the ranks of each process ended.
+  // How the ranks of each process ended, as far as known: complete only in
+  // process 0, which decides.
   std::map<int, std::optional<Failure>> ended_;
   int lost_ = -1;  // a process that ended before the run did
-  // It ended before anything else failed, or a signal asked for an end.
+  // Whether lost_ ended before a rank of another process failed, and before a
+  // signal asked this process to end.
   bool lost_first_ = false;
   // When a signal that asks this process to end was first seen.
   Clock::time_point asked_ = Clock::time_point::max();

@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// How ranks that wait for each other in a circle are found, in one process or
-// in several.
+// Finds ranks that wait for each other in a circle, in one process or in
+// several.
 //
 // As long as one member of a group has not come to a collective, the members
 // that have come stay in it. A search therefore begins at a thread that has
-// made no call for a while, and goes from each thread to the members that have
-// not come to that thread's last collective, across processes. Each thread that
-// it reaches is checked by its own process not to have come; while that holds,
-// all threads before it on the path stay where they were. If the search returns
-// to its first thread, all threads of the circle wait for each other, no matter
-// how long the messages took. The search ends at a thread that computes,
-// because every member has come to that thread's last collective.
+// made no call for a while. From each thread it goes on to the members that
+// have not come to that thread's last collective, also in other processes. When
+// it reaches a thread, the process of that thread checks that the thread has
+// not come yet. If so, all threads before it on the path are still where they
+// were. If the search returns to its first thread, all threads of the circle
+// wait for each other, no matter how long the messages took. The search ends at
+// a thread that computes, because every member has come to that thread's last
+// collective.
 //
-// A search passes each thread only once, and only threads ordered after its
-// first one, so that exactly one thread of a circle, the first, reports it.
+// A search passes each thread only once, and only threads that are ordered
+// after its first one. So of the threads in a circle, only the first one in
+// that order reports it.
 #include <set>
 #include <string>
 #include <utility>
@@ -39,12 +41,13 @@ void Membership::seek_circles() {
 }
 
 // Continues a search at the thread `to` of this process. `awaited` is the
-// collective in which others await it; null if the search begins here.
+// collective in which others wait for that thread; null if the search begins at
+// it.
 void Membership::follow(Id to, const Awaited* awaited, Search s) {
   const auto [rank, lane] = to;
   const Id other = {rank, 1 - lane};
-  // Read first: as long as others have not come to it, it is still the last
-  // call.
+  // Read before the other checks: if others turn out not to have come to this
+  // call, it is still the thread's last one.
   auto last = last_call(rank, lane);
   const auto others = last_call(rank, other.second);
   if (awaited) {

@@ -13,13 +13,16 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// When some rank has failed, a signal to end is obeyed after kGrace; a process
-// waits about kEnd for the ranks of others to end.
+// How long after the failure of a rank the process that decides obeys a signal
+// to end, and about how long a process waits then for the ranks of the other
+// processes to end.
 constexpr auto kGrace = 500ms, kEnd = 1000ms;
-// A signal may be seen at most this long before the death that caused it.
+// A process may see a launcher's signal at most this long before the death of
+// the process that caused it.
 constexpr auto kSignals = 200ms;
 
-// "ended" or "verdict". Rank -1: none failed.
+// Returns the text of a message. `what` is "ended", for the ranks of one
+// process, or "verdict", for the run. Rank -1 means that none failed.
 std::string outcome(std::string_view what,
                     const std::optional<Backend::Failure>& failure) {
   const auto f = failure.value_or(Backend::Failure{-1, false, ""});
@@ -40,7 +43,8 @@ void Membership::listen() {
   }
 }
 
-// A process that was killed does not report its failure itself.
+// Records the failure of a process that has ended without reporting it, such as
+// one that was killed.
 void Membership::lose(int process) {
   const int64_t first = std::min(process * ranks_per_process_, world_);
   const int64_t last = std::min(first + ranks_per_process_, world_);
@@ -81,7 +85,8 @@ void Membership::hear(const ProcessJob::Told& told) {
     read(rank);
     for (int lane = 0; lane < kLanes; ++lane) mark_gone(rank, lane);
   } else if (what == "process") {
-    // All of its ranks count as failed.
+    // The process has failed outside the run (ProcessJob::warn()); all of its
+    // ranks count as failed.
     read(why);
     const int64_t who = std::min(told.from * ranks_per_process_, world_ - 1);
     for (int lane = 0; lane < kLanes; ++lane) fail_lane(lane, {who, why});
@@ -119,8 +124,9 @@ void Membership::hear(const ProcessJob::Told& told) {
   }
 }
 
-// In process 0, when all have ended: the verdict is the failure of the lowest
-// rank that failed by itself, or else of the lowest rank that failed.
+// Decides the verdict in process 0, once all processes have ended: it is the
+// failure of the lowest rank that failed by itself, or else of the lowest rank
+// that failed.
 void Membership::decide() {
   std::optional<Failure> worst;
   {
@@ -130,8 +136,9 @@ void Membership::decide() {
       if (f && (!worst || std::pair(!f->own, f->rank) <
                               std::pair(!worst->own, worst->rank)))
         worst = f;
-    // A launcher that sees one process killed ends the others by a signal, so
-    // their failures are consequences.
+    // If a process was lost, its failure is the verdict: a launcher that sees
+    // one process killed ends the others by a signal, so their failures are
+    // consequences.
     if (lost_ >= 0) worst = ended_[lost_];
     verdict_ = worst;
     decided_ = true;
@@ -159,8 +166,9 @@ std::optional<Backend::Failure> Membership::conclude(
       bool any = here.has_value();
       for (const Lane& l : lanes_) any |= l.failed;
       if (any && !failed) failed = Clock::now();
-      // If process 0 has reported the failure, a signal tells the others to
-      // end.
+      // After process 0 has reported the failure, a signal may ask the other
+      // processes to end. These wait longer, since the failure is already
+      // reported.
       const bool told = interrupted() && process() > 0;
       const bool late = failed && Clock::now() - *failed >
                                       kEnd + (process() + told) * 2 * kEnd;
@@ -170,7 +178,8 @@ std::optional<Backend::Failure> Membership::conclude(
       if (late || next)
         end_job(here && !(interrupted() && next) ? here->text : why());
     }
-    // Processes whose ranks are at work say now and then that they are there.
+    // As long as nothing has failed, the other processes must say now and then
+    // that they are alive (ProcessJob::beat()).
     if (!failed) try {
         wait.look([this] { return undecided(); });
       } catch (const NoAnswer& e) {
@@ -190,8 +199,9 @@ std::vector<int> Membership::undecided() {
   return all;
 }
 
-// When a launcher has seen a process die, it asks the others to end, and ends
-// them itself a second later, though their ranks may not have noticed yet.
+// Reports a lost process soon after a signal. A launcher that has seen a
+// process die asks the others to end, and ends them itself a second later,
+// although their ranks may not have noticed yet.
 void Membership::end_as_told() {
   std::lock_guard lock(mutex_);
   if (!interrupted()) return;
