@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ranks that are threads of the processes of an MPI job. Programs that are
-// built without MPI link no_mpi.cc instead.
+// built without MPI link no_mpi.cc instead of mpi/mpi_job.cc.
 #pragma once
 #include "dtensor/comm/process_backend.h"
 
@@ -8,7 +8,8 @@ namespace dtensor {
 
 bool mpi_is_built();
 
-// Its launchers are those of Open MPI, PMI, PMIx and Slurm.
+// Returns the row of this backend. It knows the launchers of Open MPI, PMI,
+// PMIx and Slurm.
 ProcessBackend mpi_backend();
 
 // The first call initializes MPI and compares the facts of all processes; MPI

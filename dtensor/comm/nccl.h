@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ranks that each compute on one GPU and communicate through NCCL. They are
-// threads of one process or of several, and agree on their calls as such ranks
-// do. The data never passes through the host.
+// threads of one process or of several, and agree on their calls as the ranks
+// of a HostBackend do. The data never passes through the host.
 //
 // Even all-gathers and reduce-scatters of contiguous parts, and all-reduces,
 // use NCCL's own collectives, which add in an order of their own. Uneven
@@ -21,11 +21,12 @@
 
 namespace dtensor {
 
-// The arguments are those of HostBackend, and a library. Null means the NCCL of
-// this machine's GPUs; throws the Error that says why there are none. The job
-// and the library outlive the backend. The timeout also limits how long NCCL
-// may take to accept a call, and how long a GPU may take to complete it once
-// begun; after that the run fails with an Error instead of waiting forever.
+// The first three arguments are those of HostBackend. Without a library, the
+// backend uses the real NCCL; if this machine has no GPUs that it can use,
+// throws an Error that says why. The job and the library outlive the backend.
+// The timeout also limits how long NCCL may take to accept a call, and how long
+// a GPU may take to complete a call once it has begun; after that, the run
+// fails with an Error instead of waiting forever.
 std::shared_ptr<Backend> nccl_backend(int64_t world, int64_t ranks_per_process,
                                       ProcessJob*, NcclLibrary* = nullptr);
 

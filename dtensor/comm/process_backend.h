@@ -14,20 +14,21 @@ namespace dtensor {
 
 struct ProcessBackend {
   std::string_view name;      // of --backend
-  std::string_view launched;  // for --help: "of mpirun"
-  // If the program is built without it: the library and how to get it, "MPI;
-  // build it where MPI is installed".
+  std::string_view launched;  // for --help, after "as processes": "of mpirun"
+  // If the program is built without this backend: the library that it lacks and
+  // how to get that, "MPI; build it where MPI is installed".
   std::string_view lacks = {};
 
-  // These read the environment. started(): a launcher started this process as
-  // one of several; throws the Error that names what is missing if only some
-  // variables are set. alone(): as the only one; null if launchers do not say.
-  // process(): this process's number if it is one of several, else -1.
+  // These read the environment. started(): whether a launcher started this
+  // process as one of several; throws an Error that names the missing variables
+  // if only some are set. alone(): whether a launcher started it as the only
+  // one; the pointer is null if launchers do not say. process(): this process's
+  // number if it is one of several, else -1.
   bool (*started)();
   bool (*alone)() = nullptr;
   int64_t (*process)();
-  // The variables that say which of the job's processes on its machine a
-  // process is, and how many these are.
+  // The names of two environment variables: the index of this process among the
+  // job's processes on its machine, and their count.
   struct Local {
     const char *index, *count;
   };
@@ -35,16 +36,17 @@ struct ProcessBackend {
 
   // Whether the processes may meet through a file (--rendezvous).
   bool meets_by_file = false;
-  // The first call connects the processes and compares the facts of all; they
-  // disconnect at the end of the program. `file` is that of --rendezvous, or
-  // "". Throws the Error that says why they cannot connect, or what differs.
+  // Returns the job. The first call connects the processes and compares the
+  // facts of all; they disconnect at the end of the program. `file` is that of
+  // --rendezvous, or "". Throws an Error that says why they cannot connect, or
+  // which facts differ.
   ProcessJob& (*job)(const std::string& file, const JobFacts&);
 };
 
 std::span<const ProcessBackend> process_backends();
-// Null if no row has the name: the ranks are threads of this process.
+// Returns the row with this name. Null if there is none, as for "threads".
 const ProcessBackend* process_backend(std::string_view name);
-// The names of all rows: "mpi or tcp".
+// Returns the names of all rows, with `between` between them: "mpi or tcp".
 std::string backend_names(std::string_view between);
 
 }  // namespace dtensor

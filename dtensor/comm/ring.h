@@ -9,10 +9,10 @@
 
 namespace dtensor {
 
-// Messages of one channel, from one sender to one receiver. Message t lies in
-// slot t % kSlots; its `turn` says what happens there next. t: the slot is free
-// for message t; t + 1: message t is there; t + kSlots: message t has been
-// read.
+// The messages of one channel, from one sender to one receiver. Message t lies
+// in slot t % kSlots, whose `turn` says what happens there next: with t, the
+// slot is free for message t; with t + 1, message t is there; with t + kSlots,
+// message t has been read.
 struct Ring {
   static constexpr uint64_t kSlots = 8;
   static constexpr int64_t kShort = 4096;  // bytes
@@ -29,8 +29,9 @@ struct Ring {
   Slot& slot(uint64_t t) { return slots[t % kSlots]; }
 };
 
-// The bytes for so many rings in memory of any alignment, and the first ring in
-// that memory. Shared memory may begin anywhere.
+// bytes_of_rings() returns the bytes that hold that many rings in memory of any
+// alignment (shared memory may begin anywhere). first_ring() returns the
+// address of the first ring in such memory.
 inline size_t bytes_of_rings(size_t rings) {
   return rings * sizeof(Ring) + alignof(Ring);
 }

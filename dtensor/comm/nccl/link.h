@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The functions of NCCL that a communicator uses, without NCCL's headers. The
-// plugin that is loaded on machines with GPUs implements them (link.cc); tests
-// have an implementation of their own.
+// plugin that is loaded on machines with GPUs implements them
+// (ops/cuda_plugin/nccl_link.cc); tests have an implementation of their own.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -13,9 +13,10 @@
 
 namespace dtensor {
 
-// One member's end of a group of GPUs. Calls that take a Stream enqueue work on
-// it, in the same order on all members. Nothing here waits: after each call,
-// settled() must return true before the next call is made.
+// One member's connection to the other GPUs of its group. Calls that take a
+// Stream enqueue work on it, in the same order on all members. Nothing here
+// waits: after each call, settled() must return true before the next call is
+// made.
 //
 // Every function except abort() throws NCCL's errors as Error.
 class NcclLink {
@@ -23,7 +24,7 @@ class NcclLink {
   virtual ~NcclLink() = default;
 
   // Whether the host has finished the last call, or the creation of the link.
-  // Also reports errors of running work.
+  // Also throws errors of running work.
   virtual bool settled() = 0;
 
   // out = the `bytes` bytes of every member, in member order. `in` may be this
@@ -48,9 +49,9 @@ class NcclLink {
   virtual void receive(Stream, void* data, int64_t bytes, int from) = 0;
 
   // Ends running work. Any thread may call it while no other call runs; the
-  // link is not used again. It may return late: NCCL frees a link only when its
-  // GPU has no work, so other links of the GPU must end as well, and when
-  // graphs that contain its calls are gone.
+  // link is not used again. It may return late: NCCL frees a link only when the
+  // GPU has no work left, so the GPU's other links must end as well, and when
+  // no graph that contains calls of the link exists any more.
   virtual void abort() noexcept = 0;
 };
 
@@ -76,7 +77,8 @@ class NcclLibrary {
                                          Stream) = 0;
 };
 
-// The real NCCL. Only in libdtensor_cuda.so, which passes it to the program.
+// Returns the real NCCL. Defined only in libdtensor_cuda.so, which passes it to
+// the program.
 NcclLibrary& nccl_library();
 
 }  // namespace dtensor

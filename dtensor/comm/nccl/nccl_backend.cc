@@ -66,8 +66,8 @@ class NcclBackend final : public HostBackend {
     std::weak_ptr<SafeLink> link;
   };
 
-  // Work that other ranks have enqueued on their GPUs waits for the part of the
-  // rank that failed.
+  // Aborts the links of the ranks here: work that they have enqueued on their
+  // GPUs waits for the work of the rank that failed, which will not come.
   void abort_links(int lane, const RankFailure& failure) noexcept {
     std::lock_guard lock(mutex_);
     failures_[lane] = &failure;
@@ -75,8 +75,8 @@ class NcclBackend final : public HostBackend {
       if (const auto link = m.link.lock()) link->abort(failure);
   }
 
-  // Finds work that a GPU does not finish; while the host waits for it, no
-  // other thread checks.
+  // Finds work that a GPU does not finish in time. The rank that enqueued it
+  // may be waiting for the GPU, and then does not check.
   std::vector<RankFailure> overdue() {
     std::vector<RankFailure> found;
     std::lock_guard lock(mutex_);
@@ -87,7 +87,8 @@ class NcclBackend final : public HostBackend {
           found.push_back({m.rank, std::move(what)});
     return found;
   }
-  // The error, or "".
+  // Returns the error text if the member's work is late or its device has
+  // failed, else "".
   std::string late(const Member& m) const {
     const auto link = m.link.lock();
     if (!link) return {};

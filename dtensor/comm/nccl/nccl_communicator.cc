@@ -19,13 +19,15 @@ bool has_reduction(ReduceOp op, DType t) {
 
 }  // namespace
 
-// The data that a member shows with its call. All of it until the group is
-// linked; afterwards only the first words, as many as the transfers need.
+// The data that a member shows with its call. It shows all of it until the
+// group is linked; afterwards it shows only as many words of `even` as the
+// transfers need.
 struct NcclCommunicator::Shown {
-  // Further transfers go in packed messages.
+  // Transfers beyond this number always go in packed messages.
   static constexpr size_t kMost = 512;
 
-  std::array<uint64_t, kMost / 64> even;  // one bit per transfer
+  // One bit per transfer: this member can make an even collective of it.
+  std::array<uint64_t, kMost / 64> even;
   uint16_t has_gpu, captured;
   NcclLibrary::Gpu gpu;
   NcclLibrary::Id id;  // of member 0
@@ -68,7 +70,7 @@ void NcclCommunicator::agree(const Collective& c) {
   if (!linked) open_link(c);
 }
 
-// Fills in the facts that the others need before they are linked.
+// Fills in the facts that the other members need before the group is linked.
 void NcclCommunicator::introduce(Shown& mine, Stream stream) {
   mine.has_gpu = device().kind() == Device::Kind::kCuda;
   mine.gpu = mine.has_gpu ? library_.gpu(stream) : NcclLibrary::Gpu{};
@@ -76,7 +78,7 @@ void NcclCommunicator::introduce(Shown& mine, Stream stream) {
   mine.id = rank() == 0 ? library_.make_id() : NcclLibrary::Id{};
 }
 
-// All members throw the same Error.
+// Links the group. If that is not possible, all members throw the same Error.
 void NcclCommunicator::open_link(const Collective& c) {
   for (int m = 0; m < size(); ++m)
     DT_CHECK(facts(m).has_gpu, "nccl",
@@ -164,8 +166,8 @@ void NcclCommunicator::do_move(const Collective& c) {
   }
 }
 
-// A buffer that this member reduces itself, in member order: its chunk of it,
-// or all of it if it is one-shot.
+// A buffer that NCCL cannot reduce. This member reduces its chunk of the buffer
+// itself, in member order, or all of the buffer if it is one-shot.
 struct NcclCommunicator::Chunked {
   Chunked(Buffer& b, const NcclCommunicator& of, Stream stream,
           std::string_view where)
@@ -183,7 +185,8 @@ struct NcclCommunicator::Chunked {
     return static_cast<char*>(buffer.data) +
            chunk(m).lo * size_of(buffer.dtype);
   }
-  // The address of member m's elements of this member's chunk, once received.
+  // The address where member m's elements of this member's chunk lie once they
+  // are received.
   char* from(int m) const {
     if (m == self) return at(self);
     return static_cast<char*>(others.data()) + m * bytes(self);
@@ -238,7 +241,7 @@ void NcclCommunicator::do_all_reduce(const Collective& c) {
       for (const Chunked& x : chunked)
         if (!x.buffer.one_shot) x.gather(link, stream);
     });
-  // The bytes that the algorithm reads, however NCCL implements it.
+  // Counts the bytes that all_reduce() promises to read, however NCCL reduces.
   for (Buffer& b : buffers) b.counted = all_reduce_bytes(b);
 }
 

@@ -16,8 +16,8 @@ namespace dtensor {
 
 class NcclCommunicator final : public HostCommunicator {
  public:
-  // As HostCommunicator. The link, which other threads may abort, is opened by
-  // the first collective that moves data.
+  // The first arguments are those of HostCommunicator. The first collective
+  // that moves data opens the link, which other threads may abort.
   NcclCommunicator(Membership& run, std::span<const int64_t> ranks, int64_t me,
                    int lane, NcclLibrary& library,
                    std::shared_ptr<SafeLink> link)
@@ -44,8 +44,8 @@ class NcclCommunicator final : public HostCommunicator {
 
   NcclLibrary& library_;
   const std::shared_ptr<SafeLink> link_;
-  // The collective that is open: the packed messages of each transfer, and the
-  // even collective that replaces them if all members can make it.
+  // The packed messages of each transfer in the current collective, and the
+  // even collective that replaces them if all members can take part in it.
   std::vector<PackedMessages> packed_;
   std::vector<std::optional<PackedMessages::Even>> even_;
 };

@@ -64,9 +64,9 @@ void SafeLink::abort(const RankFailure& failure) noexcept {
   if (link_) begin_abort();
 }
 
-// Called with the mutex held, while the failing rank's thread is waited for. An
-// abort may return only after all links have been aborted, so each runs on a
-// thread of its own.
+// Called with the mutex held, while others may wait for the calling thread. An
+// abort may return only after the GPU's other links have been aborted, so each
+// abort runs on a thread of its own.
 void SafeLink::begin_abort() noexcept {
   try {
     aborting_ = std::thread([link = link_.get()] { link->abort(); });

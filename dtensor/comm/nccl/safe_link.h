@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A link that any thread may abort while its member uses it.
+// An NcclLink that any thread may abort while its member uses it.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -19,14 +19,15 @@ class SafeLink {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // The timeout of nccl_backend(); 0: no limit.
+  // `patience` is the timeout of the backend (nccl_backend()); 0 means no
+  // limit.
   explicit SafeLink(std::chrono::milliseconds patience) : patience_(patience) {}
   ~SafeLink() { close(); }
 
-  // Makes all calls of calls(NcclLink&), which enqueue work on that stream, as
-  // one group, and waits until the host has finished it. If the link was
-  // aborted, throws PeerFailed, or the Error of all ranks, with the reason.
-  // Throws Error if NCCL does not accept the call in time.
+  // Runs calls(NcclLink&), whose calls enqueue work on that stream and form one
+  // group, and waits until the host has finished the group. If the link was
+  // aborted, throws PeerFailed, or the Error that all ranks throw, with the
+  // reason. Throws Error if NCCL does not accept the call in time.
   template <class Calls>
   void use(StepKind kind, Device& device, Stream stream, Calls&& calls) {
     // Work that a graph replays cannot be observed.
@@ -50,21 +51,22 @@ class SafeLink {
     drop_passed();
     works_.push_back({kind, &device, begins, device.record(stream), {}});
   }
-  // Sets the link, and waits until it has been created.
+  // Takes the link, and waits until its creation, which has begun, is complete.
   void open(StepKind kind, std::unique_ptr<NcclLink>);
   // Waits until the host has finished the last call. Throws errors of running
   // work.
   void settle(StepKind);
   bool is_open() const { return open_; }
 
-  // By another thread, periodically: the kind of work that the GPU began too
-  // long ago and has not finished, if any.
+  // Another thread calls this periodically. Returns the kind of work that the
+  // GPU began longer than the timeout ago and has not finished, if there is
+  // any.
   std::optional<StepKind> overdue(Clock::time_point now);
   // Aborts the link because of that failure, which outlives the link. Does not
   // wait: see NcclLink::abort().
   void abort(const RankFailure&) noexcept;
-  // By its member, which does not use the link again and has no graphs. Frees
-  // the link; if an abort has begun, waits for it.
+  // Frees the link; if an abort has begun, waits for it. The link's member
+  // calls this when it does not use the link again and has no graphs.
   void close() noexcept;
 
  private:
@@ -72,7 +74,8 @@ class SafeLink {
     StepKind kind;
     Device* device;
     Event begins, ends;
-    Clock::time_point seen;  // when it was first seen to have begun; or not set
+    // When overdue() first saw that the work had begun; not set before.
+    Clock::time_point seen;
   };
   bool watched() const { return patience_.count() > 0; }
   void drop_passed();
@@ -87,7 +90,7 @@ class SafeLink {
   std::thread aborting_;
   bool open_ = false;
   const RankFailure* failure_ = nullptr;  // why the link was aborted
-  std::deque<Work> works_;                // may still be running, oldest first
+  std::deque<Work> works_;                // that may still run, oldest first
 };
 
 }  // namespace dtensor
