@@ -33,15 +33,16 @@ using Milliseconds = std::chrono::milliseconds;
 
 // How long other processes may take to reach the end after the job has failed.
 constexpr auto kEnd = 1s;
-// All work is done then, so that a launcher which is stopped for a while does
-// no harm.
+// The least patience at the end of the program. All work is done by then, so a
+// long wait does no harm, and the launcher may be stopped for a while.
 constexpr auto kLeastEnd = 10s;
 // MPI counts in int, so longer messages are sent in pieces. Both ends count the
 // same number of pieces, because such a message has exactly the size of its
 // receive buffer. Tests use smaller pieces: DTENSOR_MPI_PIECE bytes, the same
 // in every process.
 constexpr int64_t kPiece = int64_t{1} << 30;
-// A receive of "at most" this many bytes is one piece.
+// The least piece. Only a receive of up to this many bytes may get a shorter
+// message, and such a receive is one piece.
 constexpr int64_t kLeastPiece = 4096;
 int64_t piece_bytes() {
   const char* text = std::getenv("DTENSOR_MPI_PIECE");
@@ -115,13 +116,13 @@ class MpiPendingMessages final : public PendingMessages {
         MPI_Request_free(&p.request);
         continue;
       }
-      // A receive that has already begun still completes, unless its sender is
-      // stopped.
+      // A receive whose message is already arriving still completes, unless its
+      // sender is stopped.
       MPI_Cancel(&p.request);
       int done = 0;
       MPI_Test(&p.request, &done, MPI_STATUS_IGNORE);
       if (done) continue;
-      // Without memory or threads for a clock, it waits without one.
+      // If there is no memory or thread for a clock, waits without a deadline.
       if (!clock) try {
           clock.emplace(processes_to_string({process(p.from)}),
                         "give up the messages of a failed run", patience_);
@@ -133,7 +134,7 @@ class MpiPendingMessages final : public PendingMessages {
 
  private:
   struct Pending {
-    int64_t from = -1;  // of a receive
+    int64_t from = -1;  // the sender; -1: this is a send
     MPI_Request request = MPI_REQUEST_NULL;
     // On a ring, instead of a request:
     Ring* ring = nullptr;
@@ -144,8 +145,8 @@ class MpiPendingMessages final : public PendingMessages {
     bool placed = false;
   };
 
-  // Advance the message as far as possible without waiting. Return whether it
-  // is done.
+  // Advance the message as far as possible without waiting. Return whether the
+  // message is done.
   bool receive_on_ring(Pending& p) {
     Ring::Slot& s = p.ring->slot(p.message);
     if (s.turn.load(std::memory_order_acquire) != p.message + 1) return false;
@@ -161,7 +162,8 @@ class MpiPendingMessages final : public PendingMessages {
   bool send_on_ring(Pending& p) {
     Ring::Slot& s = p.ring->slot(p.message);
     const uint64_t turn = s.turn.load(std::memory_order_acquire);
-    // The receiver reads a long message.
+    // A long message is done when the receiver has read it from the memory
+    // here.
     if (p.placed) return turn >= p.message + Ring::kSlots;
     if (turn != p.message) return false;
     const bool is_short = p.bytes <= Ring::kShort;
@@ -258,8 +260,8 @@ MpiJob::MpiJob() {
   if (!begun) std::atexit(end);
 }
 
-// The processes finalize together. Not all processes of a job that has failed
-// may get here.
+// Called at the end of the program. The processes finalize MPI together; if the
+// job has failed, some of them may not get here.
 void MpiJob::end() {
   int ended = 0;
   if (MPI_Finalized(&ended) != MPI_SUCCESS || ended) return;
@@ -278,8 +280,9 @@ void MpiJob::end_in_time() {
   if (!fails) meet(kLeaves, phase);
   Patience last = patience();
   if (last.time > 0s) last.time = std::max(last.time, Milliseconds(kLeastEnd));
-  // All have met, or the failure has been printed. mpirun then tells those that
-  // are left to end, which is no reason for another sentence.
+  // All processes have met by now, or the failure has been printed. mpirun may
+  // then signal the processes that are left, which need not print another
+  // error.
   const EndsInTime clock("the other processes", phase, last,
                          /*heeds_signals=*/false);
   MPI_Request all;
@@ -293,13 +296,15 @@ void MpiJob::end_in_time() {
   MPI_Finalize();
 }
 
-// MPI's own collectives cannot be interrupted and do not say who is missing.
+// Waits for all processes before they call a collective of MPI, which cannot be
+// interrupted and does not say which process is missing.
 void MpiJob::meet(int64_t matter, std::string_view phase) {
   const JobVerdict all = settle(matter, {}, phase);
   if (all.code != 0) throw Error(all.text);
 }
 
-// Messages left over from a run that failed never reach later runs.
+// Prepares a run so that messages left over from an earlier, failed run do not
+// reach it.
 void MpiJob::open_run(int64_t, int64_t ranks_per_process) {
   int* most = nullptr;
   int there = 0;
@@ -313,7 +318,8 @@ void MpiJob::open_run(int64_t, int64_t ranks_per_process) {
   const char* const phase = "begin a run";
   meet(kBegins, phase);
   const EndsInTime clock("the other processes", phase, patience());
-  // The old communicator stays, with the messages still under way on it.
+  // The old communicator is not freed, since messages are still under way on
+  // it.
   if (!clean) data_ = communicator_of_all();
   rings_ = std::make_unique<SharedRings>(data_, ranks_per_process);
   rings_for_ = ranks_per_process;

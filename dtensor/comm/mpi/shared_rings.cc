@@ -17,11 +17,12 @@
 namespace dtensor {
 namespace {
 
-// With more ranks than this on a machine, messages go through MPI, because
-// every pair of ranks needs rings.
+// If a machine has more ranks than this, its messages go through MPI, because
+// every pair of ranks would need rings.
 constexpr int64_t kMostRanks = 64;
 
-// A value that neighbours read to test whether they may read this memory.
+// A value that the other processes of this machine read, to test whether they
+// may read this process's memory.
 constexpr uint64_t kSign = 0x6d656d6f72794f4bull;
 uint64_t sign = kSign;
 
@@ -69,7 +70,8 @@ SharedRings::SharedRings(MPI_Comm all, int64_t ranks_per_process)
   DT_MPI(MPI_Win_allocate_shared, static_cast<MPI_Aint>(bytes_of_rings(rings)),
          1, MPI_INFO_NULL, machine, &memory, &window);
   Ring* const own = first_ring(memory);
-  // Each process's number, and the address of its sign.
+  // What each process tells the others: its number, its pid, and the address of
+  // its `sign`.
   struct Card {
     int process;
     pid_t pid;
@@ -93,7 +95,8 @@ SharedRings::SharedRings(MPI_Comm all, int64_t ranks_per_process)
     int unit = 0;
     void* theirs = nullptr;
     DT_MPI(MPI_Win_shared_query, window, i, &bytes, &unit, &theirs);
-    // Pages are aligned to more than rings: all processes find the same one.
+    // All processes find the same ring in this memory: they map it at different
+    // addresses, but pages are aligned to more than a Ring is.
     here_.push_back({card.pid, first_ring(theirs)});
     // Before Linux 5.3 there is no pidfd_open; then only mpirun notices a
     // process that ends.
@@ -109,8 +112,8 @@ SharedRings::SharedRings(MPI_Comm all, int64_t ranks_per_process)
         seen != kSign)
       reads = 0;
   }
-  // Both ends of a channel have to choose the same way, so all processes read
-  // or none does.
+  // Both ends of a channel have to choose the same way for a message, so either
+  // all processes read each other's memory or none does.
   int all_read = 0;
   DT_MPI(MPI_Allreduce, &reads, &all_read, 1, MPI_INT, MPI_MIN, machine);
   reads_ = all_read != 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages between processes of one machine, through shared memory. Short
-// messages are copied into it and out of it; the receiver of a long message
-// reads it directly from the sender's memory.
+// Carries messages between processes of one machine through shared memory.
+// Short messages are copied into it and out of it; the receiver of a long
+// message reads it directly from the sender's memory.
 #pragma once
 #define OMPI_SKIP_MPICXX  // the C interface will do
 #include <mpi.h>
@@ -24,29 +24,30 @@ void check_mpi(int code, std::string_view function);
 
 class SharedRings {
  public:
-  // Called by all processes of `all`, each with so many ranks. If
-  // DTENSOR_MPI_SHARED_MEMORY=0 is set in any process, there are no rings, and
-  // all messages go through MPI.
+  // Called by all processes of `all`; each of them has `ranks_per_process`
+  // ranks. If DTENSOR_MPI_SHARED_MEMORY=0 is set in any process, there are no
+  // rings, and all messages go through MPI.
   SharedRings(MPI_Comm all, int64_t ranks_per_process);
   ~SharedRings();
   SharedRings(const SharedRings&) = delete;
   SharedRings& operator=(const SharedRings&) = delete;
 
-  // The ring for a message of that size. Null if there are no rings, if the two
-  // ranks are not both on this machine, or if the message is long and the
-  // system does not let processes read each other's memory.
+  // Returns the ring for a message of that size. Null if there are no rings, if
+  // the two ranks are not both on this machine, or if the message is long and
+  // the system does not let processes read each other's memory.
   Ring* ring(const Channel&, int64_t bytes) const;
 
-  // A process of this machine that is known to have ended; -1: none.
+  // Returns a process of this machine that is known to have ended, or -1.
   int lost() const;
 
-  // Copies from the memory of that rank's process. Throws Error if that fails.
+  // Copies from the memory of that rank's process to `to`. Throws Error if that
+  // fails.
   void read(int64_t rank, void* to, const void* there, int64_t bytes) const;
 
  private:
   struct Neighbour {
     pid_t pid;
-    Ring* rings;  // its incoming rings: by its rank, the sender, the lane
+    Ring* rings;  // its incoming rings: by its rank, sender and lane
   };
   const Neighbour* neighbour(int64_t rank) const;
 

@@ -9,7 +9,8 @@
 namespace dtensor {
 namespace {
 
-// The value of the first of these variables that is a number, or -1.
+// Returns the value of the first of these variables that is a number of at
+// least 0, or -1.
 int64_t first_of(std::initializer_list<const char*> names) {
   for (const char* name : names)
     if (const auto n = number_in<int64_t>(variable(name).value_or(""), 0))
@@ -20,8 +21,8 @@ int64_t count() { return first_of({"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}); }
 
 bool started() {
   if (const int64_t n = count(); n >= 0) return n > 1;
-  // PMIx does not give the number of processes. In an interactive Slurm shell
-  // there is only one.
+  // PMIx does not give the number of processes. In an interactive shell of
+  // Slurm, where PMIX_RANK may be set, too, there is only one process.
   return std::getenv("PMIX_RANK") && first_of({"SLURM_STEP_NUM_TASKS"}) != 1;
 }
 

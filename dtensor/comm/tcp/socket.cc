@@ -44,8 +44,8 @@ bool wait_for(int fd, short what, Clock::time_point end) {
   }
 }
 
-// Calls some(at, bytes), which sends or receives some of the bytes, until all
-// are done.
+// Calls some(at, bytes), which sends or receives some of the bytes and returns
+// how many, until all are done.
 template <class Some>
 bool move_all(int fd, short what, char* at, int64_t bytes,
               Clock::time_point end, const Some& some) {
@@ -81,7 +81,8 @@ SocketAddress address_by(decltype(getsockname)& get, const Socket& s) {
   return a;
 }
 
-// Messages are short and must not wait to be combined with later ones.
+// Sets the options of a new connection. Its messages are short and must not
+// wait to be combined with later ones.
 Socket prepared(Socket s) {
   if (!s) return s;
   const auto set = [&](int level, int option, int value) {
@@ -130,7 +131,7 @@ bool Socket::ended() const {
   return n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
 }
 
-// Both families have the port at the same place.
+// The addresses of both families have the port at the same place.
 uint16_t SocketAddress::port() const { return ntohs(v4.sin_port); }
 
 std::string SocketAddress::to_string() const {
@@ -174,7 +175,8 @@ SocketAddress peer_address(const Socket& s) {
 Socket listen_at(const SocketAddress& a) {
   Socket s = made(a);
   const int yes = 1;
-  // A port where another socket listens is refused all the same.
+  // Allows a port whose last connections ended a short time ago. A port where
+  // another socket listens is still refused.
   if (s) setsockopt(s.fd(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
   if (!s || bind(s.fd(), &a.any, length_of(a)) != 0 ||
       listen(s.fd(), SOMAXCONN) != 0)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// TCP sockets with the operations that a rendezvous needs. Only calls that take
-// an end time wait.
+// TCP sockets with the operations that a rendezvous needs. Only addresses_of()
+// (for the system's resolver) and calls that take an end time wait.
 #pragma once
 #include <netinet/in.h>
 
@@ -34,7 +34,7 @@ class Socket {
   // was told to stop.
   bool send(const void* data, int64_t bytes, Clock::time_point end) const;
   bool receive(void* data, int64_t bytes, Clock::time_point end) const;
-  // Whether there are bytes to read, or the end of the connection.
+  // Whether there are bytes to read, or the connection has ended.
   bool readable() const;
   // Whether the other end has closed the connection and nothing is left to
   // read.
@@ -44,8 +44,8 @@ class Socket {
   int fd_ = -1;
 };
 
-// An IPv4 or IPv6 address and a port, as the system has it. Messages contain
-// it: every byte is defined.
+// An IPv4 or IPv6 address and a port, in the system's format. Messages contain
+// such addresses, so every byte is defined.
 union SocketAddress {
   sockaddr_in6 v6 = {};
   sockaddr_in v4;
@@ -56,19 +56,19 @@ union SocketAddress {
   bool operator==(const SocketAddress&) const;
 };
 
-// The addresses of a host, in the system's order. Throws the Error that says
-// why there are none.
+// Returns the addresses of a host, in the system's order. If there are none,
+// throws an Error that says why.
 std::vector<SocketAddress> addresses_of(const std::string& host, uint16_t port);
 
-// The addresses of this end and of the other end of a connection; none if the
-// connection is broken.
+// Return the addresses of this end and of the other end of a connection;
+// any.sa_family is 0 if the connection is broken.
 SocketAddress local_address(const Socket&);
 SocketAddress peer_address(const Socket&);
 
 // Listens at that address only; port 0 means any free port. On failure the
 // socket is empty, and errno says why.
 Socket listen_at(const SocketAddress&);
-// The next incoming connection; empty if there is none.
+// Returns the next incoming connection; empty if there is none.
 Socket accept_from(const Socket& listener);
 // On failure the socket is empty, and errno says why.
 Socket connect_to(const SocketAddress&, Socket::Clock::time_point end);

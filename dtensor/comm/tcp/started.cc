@@ -17,7 +17,8 @@ namespace dtensor {
 namespace {
 
 constexpr int kMostProcesses = 1 << 16;
-// How long a process with other facts may belong to another job.
+// How long a process with other facts is thought to belong to another job
+// (TcpPlace::doubt).
 constexpr auto kDoubt = std::chrono::seconds(2);
 
 std::optional<int> whole(const char* name, int least,
@@ -31,7 +32,7 @@ int needed(const char* name, int least, int most = kMostProcesses) {
   return *value;
 }
 
-// The variables that are set, and those that are not.
+// Returns the variables that are set, and those that are not.
 std::pair<std::vector<std::string>, std::vector<std::string>> variables(
     const std::vector<const char*>& names) {
   std::pair<std::vector<std::string>, std::vector<std::string>> both;
@@ -44,7 +45,8 @@ std::string token() {
   if (const auto own = variable("DTENSOR_JOB_TOKEN")) return *own;
   const auto run = variable("TORCHELASTIC_RUN_ID");
   if (!run) return "";
-  // Processes left over from an earlier attempt do not belong to this one.
+  // With the restart count, processes left over from an earlier attempt have
+  // another token.
   return *run + "/" + variable("TORCHELASTIC_RESTART_COUNT").value_or("0");
 }
 
@@ -53,7 +55,7 @@ std::unique_ptr<TcpJob>& the_job() {
   return *job;
 }
 
-// At the end of the program.
+// Called at the end of the program.
 void leave() {
   const StopOnSignals signals;
   try {

@@ -2,16 +2,17 @@
 // A job of processes connected over TCP, with one connection per pair.
 //
 // Messages are sent in pieces, and the channels of a connection take turns.
-// Therefore a long message delays messages of other channels by one piece at
-// most. The first piece of a message names the run and the channel, so that
-// leftovers of a failed run are recognized. Each header carries a checksum: one
-// that is damaged, or makes no sense, ends what can be read of the connection.
-// Data is read straight into the buffer of its receive, or kept until there is
-// one.
+// Therefore a long message delays the next message of another channel by one
+// piece at most. The first piece of a message names the run and the channel, so
+// that leftovers of a failed run are recognized. Each header carries a
+// checksum. After a header that is damaged or makes no sense, nothing more is
+// read from the connection. Data is read straight into the buffer of its
+// receive, or kept until that receive begins.
 //
-// The job has no thread: threads that wait make progress, as does the listening
-// thread of each run. A thread of its own would have to wake up for each
-// message and then wake the waiting thread, which has the processor already.
+// The job has no thread of its own. The threads that wait move the messages,
+// and so does the listening thread of each run. An additional thread would have
+// to wake up for each message and then wake the waiting thread, which has the
+// processor already.
 #pragma once
 #include <poll.h>
 
@@ -35,18 +36,19 @@ class TcpJob final : public ProcessJob {
   // The connections to the other processes, by process; the entry of this
   // process is empty (tcp_rendezvous.h).
   TcpJob(int process, std::vector<Socket>);
-  // Leaves, unless that is done.
+  // Calls leave(), and ignores its Error.
   ~TcpJob() override;
-  // Says goodbye, so that the others do not believe that this process has
-  // crashed, and waits for the goodbyes of the others; does nothing in the
-  // middle of a run. Throws NoAnswer if some do not come, unless the job has
-  // failed before.
+  // Says goodbye to the other processes, so that they do not believe that this
+  // one has crashed, and waits for their goodbyes. Does nothing in the middle
+  // of a run, or when called again. Throws NoAnswer if some goodbyes do not
+  // come, unless the job has failed before.
   void leave();
 
   std::string launcher(int64_t processes) const override;
   std::unique_ptr<PendingMessages> pending_messages() override;
   bool rest(std::chrono::microseconds most) override;
-  // A process that has ended without saying that it completed this run.
+  // Returns a process whose connection has ended before it said that it
+  // completed this run, or -1.
   int lost_in_run() override;
   std::string why_lost(int process) override;
   void end_run(bool) override { over_ = run_; }
@@ -66,8 +68,8 @@ class TcpJob final : public ProcessJob {
   void progress();  // with the mutex held
   void watch(std::vector<pollfd>&) const;
   void say_all(uint32_t kind, int64_t matter, const std::string& text);
-  // The processes for which `is_left` holds of their connections; makes
-  // progress first.
+  // Makes progress, and then returns the processes for whose connections
+  // `is_left` is true.
   template <class IsLeft>
   std::vector<int> left(const IsLeft&);
   void end_with(int code);
@@ -75,13 +77,13 @@ class TcpJob final : public ProcessJob {
   int64_t run_ = 0, over_ = 0;  // the last run, and the last one that is over
   int64_t per_process_ = 1;     // ranks of the run
   bool has_left_ = false;
-  std::atomic<int> code_ = 0;  // with which another process ends all
+  std::atomic<int> code_ = 0;  // exit code with which another process ends all
 
   std::mutex mutex_;  // guards the connections, and polled_
   std::vector<std::unique_ptr<Connection>> all_;
   std::vector<pollfd> polled_;
-  std::string damage_;              // that listen() has not reported yet
-  std::condition_variable looked_;  // one thread has polled for all
+  std::string damage_;              // an error that listen() has not thrown yet
+  std::condition_variable looked_;  // notified when a thread polled for all
   std::atomic<int> resting_ = 0;    // threads that wait for looked_
   std::mutex looks_;                // held by the thread that polls
 };
