@@ -30,9 +30,11 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = Socket::Clock;
 
-// The most bytes sent of one message before another one gets its turn.
+// The most bytes that are sent of one message before another message gets its
+// turn.
 constexpr int64_t kPiece = 128 << 10;
-// The most bytes of one connection before another one gets its turn.
+// The most bytes that are sent or received on one connection before another
+// connection gets its turn.
 constexpr int64_t kMostAtOnce = 512 << 10;
 constexpr int64_t kMostText = 16 << 20;
 // How long the others may take to say goodbye in a job that has failed.
@@ -58,9 +60,9 @@ struct Frame {
   int64_t total = 0;         // bytes of the message
   int32_t lane = 0;
   uint32_t kind = kData;
-  uint32_t message = 0;  // its number among those of this direction
+  uint32_t message = 0;  // the message's number in this direction
   uint32_t bytes = 0;    // in this piece
-  uint64_t sum = 0;      // the checksum of all before
+  uint64_t sum = 0;      // the checksum of all fields before
   Key key() const { return {run, from, to, lane}; }
   uint64_t sum_now() const { return checksum(this, offsetof(Frame, sum)); }
 };
@@ -68,8 +70,9 @@ static_assert(sizeof(Frame) == 56);
 
 // The sends and receives of one thread.
 struct Batch {
-  std::atomic<int64_t> left = 0;  // those that are not done
-  // The most bytes of a receive for which a longer message came; 0: none.
+  std::atomic<int64_t> left = 0;  // how many are not done
+  // The size of a receive for which a longer message has come; 0 if there is
+  // none.
   std::atomic<int64_t> refused = 0;
 
   void begin() { left.fetch_add(1, std::memory_order_relaxed); }
@@ -79,7 +82,7 @@ struct Batch {
 // An outgoing message.
 struct Sending {
   Frame frame;
-  const char* data = nullptr;  // what is not in a piece yet, and its bytes
+  const char* data = nullptr;  // what no piece has yet, and its size
   int64_t left = 0;
   Batch* batch = nullptr;  // null: a text, which owns its bytes
   std::string own = {};
@@ -90,8 +93,8 @@ struct Coming {
   Frame frame;
   char* to = nullptr;  // where its next bytes go
   int64_t got = 0;
-  std::unique_ptr<char[]> kept = nullptr;  // its memory until it is received
-  Batch* batch = nullptr;                  // that receives it
+  std::unique_ptr<char[]> kept = nullptr;  // holds it until it is received
+  Batch* batch = nullptr;                  // of its receive; null: none yet
 };
 struct Wanted {
   char* data;
@@ -108,7 +111,7 @@ struct Heard {
 struct Inbox {
   std::deque<Wanted> wanted;
   std::deque<uint32_t> kept;
-  bool dead = false;  // its receiver has given up: both wait in vain
+  bool dead = false;  // its receiver has given up: all wait in vain
 };
 
 }  // namespace
@@ -120,10 +123,10 @@ class TcpJob::Connection {
       : socket(std::move(s)), ended(!socket), deaf_(!socket) {}
 
   const Socket socket;
-  bool ended;                      // nothing more arrives
-  std::string damage;              // because of this; "": for another reason
+  bool ended;          // nothing more arrives
+  std::string damage;  // why it ended, if a header was damaged; else ""
   std::optional<int64_t> goodbye;  // the last run that the process completed
-  std::vector<Heard> heard;        // in order
+  std::vector<Heard> heard;        // in the order of arrival
 
   // ---- Outgoing ----
 
@@ -133,7 +136,7 @@ class TcpJob::Connection {
     if (deaf_) return;
     s.frame.message = messages_++;
     s.frame.total = s.left;
-    // Texts overtake data, except for the piece that is being sent.
+    // Texts overtake data, but not the piece that is being sent.
     const auto overtakes = [&](const Sending& other) {
       return other.batch && !s.batch && &other != &queue_.front();
     };
@@ -195,7 +198,8 @@ class TcpJob::Connection {
       for (const Wanted& w : box.wanted)
         if (w.batch == &batch) ranks.push_back(key.from);
   }
-  // Drops messages of earlier runs, those received and those still to come.
+  // Drops messages of earlier runs, both those that have come and those still
+  // to come.
   void begin_run(int64_t run) {
     run_ = run;
     drop([&](const Coming& c) {
@@ -222,7 +226,8 @@ class TcpJob::Connection {
   // Reads as much as possible without waiting, up to kMostAtOnce.
   void read() {
     for (int64_t some = 0; some < kMostAtOnce && !ended;) {
-      // The rest of a piece, straight to its place, and what follows it.
+      // Reads the rest of a piece straight to its place, and what follows into
+      // stage_.
       iovec parts[] = {{into_ ? into_->to : nullptr,
                         into_ ? static_cast<size_t>(in_left_) : 0},
                        {stage_ + staged_, sizeof(stage_) - staged_}};
@@ -259,7 +264,8 @@ class TcpJob::Connection {
     s.data += piece;
     s.left -= piece;
   }
-  // Texts stay in front until they are sent, and so keep their order.
+  // Called when a piece has been sent. Texts stay in front until they are sent
+  // completely, and so keep their order.
   void end_piece() {
     const Sending& s = queue_.front();
     const Key key = s.frame.key();
@@ -271,7 +277,8 @@ class TcpJob::Connection {
     if (is_data) end_turn(key);
     if (!queue_.empty()) begin_piece();
   }
-  // The messages of this channel go behind those of others, in their order.
+  // Puts the messages of this channel behind those of other channels, in their
+  // order.
   void end_turn(const Key& key) {
     std::list<Sending> later;
     for (auto it = queue_.begin(); it != queue_.end();) {
@@ -287,7 +294,8 @@ class TcpJob::Connection {
     if (into_ && which(*into_)) into_ = nullptr;
     std::erase_if(coming_, [&](const auto& c) { return which(c.second); });
   }
-  // Gives the message to that receive, unless it is too long.
+  // Gives the message to that receive. Returns false if the message is too long
+  // for it.
   static bool take(Inbox& box, Coming& c, const Wanted& w) {
     if (c.frame.total > w.most) {
       w.batch->refused = w.most;
@@ -338,7 +346,7 @@ class TcpJob::Connection {
     in_left_ = in_.bytes;
     return !into_ || in_left_ <= into_->frame.total - into_->got;
   }
-  // That many bytes of the piece have come.
+  // Called when that many bytes of the piece have come.
   void filled(size_t bytes) {
     in_left_ -= static_cast<int64_t>(bytes);
     if (!into_) return;
@@ -357,7 +365,7 @@ class TcpJob::Connection {
       return;  // it is not received yet
     coming_.erase(c.frame.message);
   }
-  // Handles what is staged, except for a part of a header.
+  // Handles the bytes in stage_, except for an incomplete header at their end.
   void unpack() {
     size_t at = 0;
     while (!ended) {
@@ -368,8 +376,9 @@ class TcpJob::Connection {
       if (in_left_ > 0 || staged_ - at < sizeof(in_)) break;
       std::memcpy(&in_, stage_ + at, sizeof(in_));
       at += sizeof(in_);
-      // After an invalid header, the start of the next one is unknown. The
-      // other process still hears what this one says of it.
+      // After an invalid header, the start of the next one is unknown, so
+      // nothing more is read. This process can still send, and tells the other
+      // one.
       if (begin_incoming()) continue;
       ended = true;
       damage = fmt::format(
@@ -388,7 +397,7 @@ class TcpJob::Connection {
   std::list<Sending> queue_;  // a piece of the first one is being sent
   uint32_t messages_ = 0;
   Frame head_;      // the header of that piece
-  iovec out_[2]{};  // what is not sent of that header and of that piece
+  iovec out_[2]{};  // what is not sent yet of that header and piece
   const std::unique_ptr<char[]> spare_ =  // see give_up()
       std::make_unique_for_overwrite<char[]>(kPiece);
 
@@ -530,7 +539,7 @@ void TcpJob::abort(int code) noexcept {
     while (!left([](const Connection& c) { return c.has_to_send(); }).empty() &&
            Clock::now() < end)
       std::this_thread::sleep_for(100us);
-  } catch (...) {  // out of memory: they notice that this process is gone
+  } catch (...) {  // out of memory: the others notice this one's end
   }
 }
 
@@ -560,8 +569,8 @@ std::vector<int> TcpJob::left(const IsLeft& is_left) {
   return all;
 }
 
-// As a launcher does: SIGTERM first, and _Exit after a while. Some ranks end by
-// themselves when asked; others may not check in time.
+// Ends this process as a launcher does: SIGTERM first, and _Exit after a while.
+// Some ranks end by themselves when asked; others may not check in time.
 void TcpJob::end_with(int code) {
   if (code_.exchange(code == 0 ? 1 : code) != 0) return;
   std::thread([code = code_.load()] {
@@ -601,13 +610,14 @@ bool TcpJob::rest(std::chrono::microseconds most) {
     std::lock_guard lock(mutex_);
     progress();
   }
-  // The data may be for the resting threads, and one of them polls next.
+  // Wakes the resting threads: the data may be for them, and one of them must
+  // poll next.
   looks.unlock();
   if (resting_ > 0) looked_.notify_all();
   return true;
 }
 
-// The sockets and the events to wait for.
+// Lists the sockets, and the events to wait for.
 void TcpJob::watch(std::vector<pollfd>& polled) const {
   polled.clear();
   for (const auto& c : all_)

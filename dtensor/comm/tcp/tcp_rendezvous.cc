@@ -27,16 +27,18 @@ using namespace std::chrono_literals;
 using Clock = Socket::Clock;
 using Token = std::array<uint64_t, 2>;
 
-// Compared as a number, so that it also detects another byte order.
+// The first bytes of every message. They are compared as a number, which also
+// detects another byte order.
 constexpr uint64_t kMagic = 0x31706374'736e6574ull;
 constexpr uint32_t kVersion = 4;
-// How long a new connection may take to identify itself, and how many may be
-// doing so; if there are more, the oldest one is closed.
+// How long a new connection may take to identify itself, and how many
+// connections may be doing so at once; if there are more, the oldest one is
+// closed.
 constexpr auto kSilence = 3s;
 constexpr size_t kMostSilent = 128;
-// How long processes that arrive after an error are still told.
+// How long processes that arrive after an error are still told about it.
 constexpr auto kTell = 2s;
-// A port may be in use for a moment.
+// How long to try again to listen at a port that is in use.
 constexpr auto kBusy = 1s;
 constexpr auto kRetry = 20ms;
 // How often connections are checked.
@@ -45,10 +47,10 @@ constexpr int64_t kMostText = 4096;
 constexpr int kMostProcesses = 1 << 16;
 
 enum class Kind : uint32_t {
-  kJoin,    // to the first process: I am here
+  kJoin,    // to the first process: the sender is here
   kMeet,    // to another process, which answers kReady
   kTable,   // from the first process: all addresses
-  kReady,   // to the first process: connected with all
+  kReady,   // to another process: connected; to the first: with all
   kGo,      // from the first process: everyone is connected
   kFailed,  // in both directions: why it failed
 };
@@ -73,7 +75,8 @@ Token token_of(std::string_view text, uint64_t more = 0) {
   return {hash_text(text, more), hash_text(text, ~more)};
 }
 
-// Processes that meet show that they know the table of all addresses.
+// The token of processes that meet: it shows that they know the table of all
+// addresses.
 Token key_of(std::string_view table, const Token& job) {
   return {hash_text(table, job[0]), hash_text(table, job[1])};
 }
@@ -93,7 +96,8 @@ class Door {
   Door(Socket listener, Kind kind, const Token& token)
       : listener_(std::move(listener)), kind_(kind), token_(token) {}
 
-  // The next identified connection; empty at `end`, or if `also` can be read.
+  // Waits for the next identified connection. Returns nothing at `end`, or if
+  // `also` can be read.
   std::optional<Arrival> next(Clock::time_point end, const Socket& also = {}) {
     for (;;) {
       check_interrupted();
@@ -138,7 +142,8 @@ class Door {
     Clock::time_point since = Clock::now();
   };
 
-  // Only some at a time: no connection is closed before it was read.
+  // Accepts only some connections at a time, so that next() looks at each of
+  // them before it may be closed.
   void accept() {
     errno = 0;
     for (size_t i = 0; i < kMostSilent / 2; ++i) {
@@ -242,7 +247,8 @@ class Rendezvous {
       gather();
     else
       join();
-    // The second part may take as long as the first one.
+    // Connecting all processes to each other may take as long as gathering
+    // them.
     end_ = Clock::now() + place_.patience;
     if (place_.process == 0) {
       say_to_all(Kind::kTable, table_text(), end_);
@@ -296,7 +302,8 @@ class Rendezvous {
     note_.token = token_of(place_.token, card.number);
   }
 
-  // Awaits the others. Those that come after an error are still told.
+  // Waits for the other processes. Those that come soon after an error are
+  // still told about it.
   void gather() {
     Socket listener = opened();
     const SocketAddress where = local_address(listener);
@@ -326,7 +333,7 @@ class Rendezvous {
           door.turned_away()));
   }
 
-  // Returns the error, or "".
+  // Takes in a process that has come. Returns the error, or "".
   std::string admit(Door::Arrival& a, Door& door) {
     const int p = a.note.process;
     std::string wrong;
@@ -348,7 +355,7 @@ class Rendezvous {
           "one its own",
           p, place_.processes);
     if (!wrong.empty()) {
-      peers_.push_back(std::move(a.socket));  // to be told with the others
+      peers_.push_back(std::move(a.socket));  // told with the others
       return wrong;
     }
     const auto i = static_cast<size_t>(p);
@@ -361,7 +368,8 @@ class Rendezvous {
                             : Clock::now() + place_.doubt;
     return "";
   }
-  // Whether p was started with other facts, and the right one may still come.
+  // Whether the process that came as p was started with other facts, and the
+  // right one may still come.
   bool doubted(int p) const {
     return Clock::now() < doubted_until_[static_cast<size_t>(p)];
   }
@@ -415,12 +423,14 @@ class Rendezvous {
       check_interrupted();
       read_card();
       for (const SocketAddress& a : std::vector(first_)) {
-        // The file may change meanwhile.
+        // If the address is from the file, which may change meanwhile, tries
+        // only briefly.
         Socket s = connect_to(
             a, file_ ? std::min(end_, Clock::now() + kSilence) : end_);
         if (!s && (last_.empty() || errno != ECONNREFUSED))
           last_ = std::strerror(errno);
-        // If nobody listens on this machine, a socket may connect to itself.
+        // If no process listens at a port of this machine, a socket may connect
+        // to itself.
         if (!s || local_address(s) == peer_address(s)) continue;
         if (!ask(s)) continue;
         peer(0) = std::move(s);
@@ -444,9 +454,11 @@ class Rendezvous {
              place_.process, here.to_string(), std::strerror(errno));
     note_.port = local_address(listener_).port();
     say(first, note_, Kind::kJoin, "", end_);
-    // The first process may have started later; it reports missing ones.
+    // The first process may have started later than this one, and so waits
+    // longer. It reports the processes that are missing.
     const auto end = end_ + place_.patience + kTell;
-    // The card may have been an earlier job's: then the file changes.
+    // The card may have been that of an earlier job. If so, the file changes
+    // when this job's first process writes its own.
     for (; file_ && !first.readable() && Clock::now() < end;
          std::this_thread::sleep_for(kRetry)) {
       check_interrupted();
@@ -465,7 +477,7 @@ class Rendezvous {
                                   : "it does not answer";
     return false;
   }
-  // Reads the file. Returns whether it has another card than before.
+  // Reads the file. Returns whether the file has another card than before.
   bool read_card() {
     const auto text = file_ ? file_->read() : std::nullopt;
     Card card;
@@ -481,7 +493,8 @@ class Rendezvous {
     return true;
   }
 
-  // Connects to processes with smaller numbers, and awaits the others.
+  // Connects to the processes with smaller numbers, and waits until those with
+  // larger ones connect to this one.
   void meet_others() {
     Note mine = note_;
     mine.token = key_of(table_text(), note_.token);
@@ -501,7 +514,8 @@ class Rendezvous {
       --left;
     }
   }
-  // Tries again if the connection was closed because of too many strangers.
+  // Connects to process p. Tries again if p closed the connection because too
+  // many strangers had connected to it.
   Socket met(int p, const SocketAddress& at, const Note& mine) {
     for (;; std::this_thread::sleep_for(kRetry)) {
       Socket s = connect_to(at, end_);
@@ -520,7 +534,7 @@ class Rendezvous {
     }
   }
 
-  // Tells the first process, which tells all others.
+  // Reports an error to the first process, which tells all others. Throws it.
   [[noreturn]] void lament(const std::string& text) {
     say(peer(0), note_, Kind::kFailed, text, Clock::now() + kTell);
     await_go();
@@ -535,13 +549,15 @@ class Rendezvous {
   const TcpPlace& place_;
   Clock::time_point end_;
   std::vector<Socket> peers_;
-  std::vector<SocketAddress> table_;  // where they listen
-  Note note_;                         // this process's
+  std::vector<SocketAddress> table_;  // by process: where it listens
+  Note note_;                         // of this process
   std::optional<RendezvousFile> file_;
-  // The first process: until when each other one may be another job's.
+  // Used by the first process: until when each of the others may turn out to
+  // belong to another job.
   std::vector<Clock::time_point> doubted_until_;
-  // The others: where the first process may be, by which card, why the last
-  // attempt failed, and where this process listens.
+  // Used by the others: where the first process may listen, the number of the
+  // card that says so, why the last attempt failed, and where this process
+  // listens.
   std::vector<SocketAddress> first_;
   uint64_t card_ = 0;
   std::string last_;
@@ -551,7 +567,8 @@ class Rendezvous {
 }  // namespace
 
 std::vector<Socket> tcp_rendezvous(const TcpPlace& place) {
-  // A RANK that is not below WORLD_SIZE is reported to all, by the rendezvous.
+  // A RANK that is not below WORLD_SIZE is allowed here: the rendezvous reports
+  // it to all processes.
   DT_CHECK(place.process >= 0 && 1 <= place.processes &&
                place.processes <= kMostProcesses &&
                (place.process == 0 || place.processes > 1),

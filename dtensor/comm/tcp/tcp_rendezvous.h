@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // How the processes of a job find each other over TCP. All other processes
 // connect to the first one, which sends each of them the addresses of all; then
-// every two processes connect.
+// every two processes connect to each other.
 //
 // The first process listens only at the address that it was given, and each
 // other process only at the address from which it reached the first one. When
-// all are connected, nobody listens any more. A process that connects sends one
-// header of fixed size: a magic number, the protocol version, the job's token,
-// a hash of its facts, its number and the number of processes, and a checksum
-// of all that, as in each message that follows. Connections that
-// send anything else, or nothing for a while, are closed; others are served
+// all are connected, no process listens any more. A process that connects sends
+// one header of fixed size: a magic number, the protocol version, the job's
+// token, a hash of its facts, its number and the number of processes, and a
+// checksum of all that, as in each message that follows. Connections that send
+// anything else, or nothing for a while, are closed; others are served
 // meanwhile. Nothing is encrypted: the token keeps jobs apart, but does not
 // protect against anyone who can read the network.
 #pragma once
