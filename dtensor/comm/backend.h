@@ -18,8 +18,7 @@
 namespace dtensor {
 
 // A run has one Backend if all its ranks are threads of this process; otherwise
-// each process of the run has one. Several ranks may call its functions at
-// once.
+// each process of the run has one. Several ranks may call it at once.
 class Backend {
  public:
   // Each rank has two threads that call collectives: its main thread (lane 0)

@@ -7,8 +7,8 @@
 namespace dtensor {
 namespace {
 
-// Longer than the difference between ranks that do the same work, but so short
-// that the lost core time does not matter.
+// How long to poll: longer than ranks with the same work usually differ, but so
+// short that the lost core time does not matter.
 constexpr std::chrono::microseconds kSpin{100};
 
 void pause() {

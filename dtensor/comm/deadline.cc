@@ -20,8 +20,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// How often a blocking call is looked at, and how long it may go on after a
-// signal.
+// How often EndsInTime checks a blocking call, and how long the call may go on
+// after a signal.
 constexpr auto kLook = 20ms, kAfterSignal = 500ms;
 
 }  // namespace
@@ -77,7 +77,7 @@ void end_process(int code, const std::string& text,
     if (then) then();
     std::_Exit(code);
   }
-  for (;;) std::this_thread::sleep_for(1s);  // the first one ends it
+  for (;;) std::this_thread::sleep_for(1s);  // the first caller ends all
 }
 
 EndsInTime::EndsInTime(std::string whom, std::string_view phase,

@@ -211,7 +211,7 @@ void HostCommunicator::differ(const Collective& c) {
       if (s.text.ends_with(of_group))
         s.text.resize(s.text.size() - of_group.size());
       else
-        s.whole = ~c.fingerprint;  // it is about another group
+        s.whole = ~c.fingerprint;  // that call is about another group
     }
   }
   disagree(group_.ranks, c.sequence, std::move(all));

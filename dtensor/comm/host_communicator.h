@@ -16,8 +16,7 @@
 //
 // Members show short data together with the call; the collective then needs no
 // other message and no meeting at its end. If no two members share a process,
-// short transfers travel in the message with the fingerprint, and need no other
-// one.
+// short transfers travel with the fingerprint, and need no other message.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -170,7 +169,7 @@ class HostCommunicator : public Communicator {
   std::vector<char*> to_;
   std::vector<Operand> operands_;
   std::unique_ptr<Slot> spare_;
-  bool connected_;  // the members' devices reach each other's memory
+  bool connected_;  // connect() has passed, or is not needed
   // The current collective:
   uint64_t sequence_ = 0;
   Slot* mine_ = nullptr;

@@ -94,8 +94,7 @@ class ProcessJob {
   // threads call it to leave the processor to others. Returns false at once if
   // the job cannot sleep.
   virtual bool rest(std::chrono::microseconds) { return false; }
-  // Returns a process that is known to have ended in the middle of the run, or
-  // -1.
+  // Returns a process known to have ended in the middle of the run, or -1.
   virtual int lost_in_run() { return -1; }
   // Returns why the process that lost_in_run() returned has ended, as far as is
   // known.

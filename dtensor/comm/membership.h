@@ -116,8 +116,7 @@ class Membership : public Backend {
     Waited waited_for;
     enum class Waits : uint8_t { kNot, kForThreads, kForMessages };
     std::atomic<Waits> waits = Waits::kNot;
-    // Whether the thread waits for the rank's other thread, or for work from
-    // it.
+    // Whether the thread waits for the rank's other one, or for work from it.
     std::atomic<bool> idle = false;
     // Used by look(): the number of the thread's last call, whether that call
     // was already the last one at the previous look, and for how long the
@@ -159,8 +158,7 @@ class Membership : public Backend {
     int lane = 0;
     uint64_t sequence = 0;
   };
-  // Whether a rank has come to an awaited collective, and if not, what keeps
-  // it.
+  // Whether a rank has come to an awaited collective; if not, what keeps it.
   struct Answer {
     bool has_come = false;
     std::string keeps;
@@ -213,13 +211,13 @@ class Membership : public Backend {
   void decide();
   void end_as_told();
   std::vector<int> undecided();
-  std::string why() const;  // of the failed lane; needs mutex_
+  std::string why() const;  // why the failed lane failed; needs mutex_
   [[noreturn]] void end_job(const std::string& why, int code = 1) noexcept;
 
-  ProcessJob* const job_;  // null: no other processes
+  ProcessJob* const job_;  // null if this process is in no job
   const int64_t world_, ranks_per_process_, first_, last_;
   const bool spin_;
-  int64_t number_ = 0;  // of the run in the job
+  int64_t number_ = 0;  // the run's number in the job
   std::atomic<std::chrono::milliseconds> timeout_{};
   bool checksum_ = false;
   std::vector<Thread> threads_;
@@ -254,7 +252,7 @@ class Membership : public Backend {
   std::optional<Failure> verdict_;
 
   std::condition_variable_any stop_;
-  std::jthread watch_;  // ends first
+  std::jthread watch_;  // the last member, so that it ends first
 };
 
 }  // namespace dtensor

@@ -13,9 +13,9 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// How long after the failure of a rank the process that decides obeys a signal
-// to end, and about how long a process waits then for the ranks of the other
-// processes to end.
+// After a rank has failed: how soon the process that decides obeys a signal to
+// end, and about how long a process waits for the ranks of the other processes
+// to end.
 constexpr auto kGrace = 500ms, kEnd = 1000ms;
 // A process may see a launcher's signal at most this long before the death of
 // the process that caused it.

@@ -2,7 +2,7 @@
 // Ranks that are threads of processes connected over TCP. torchrun or a shell
 // loop starts the processes, which find each other through the environment:
 //
-//   RANK, WORLD_SIZE          this process's number, and how many there are
+//   RANK, WORLD_SIZE          number of this process, number of processes
 //   MASTER_ADDR, MASTER_PORT  where the first process listens
 //   DTENSOR_JOB_TOKEN         a text that is the same in the processes of this
 //                             job and in no other; by default

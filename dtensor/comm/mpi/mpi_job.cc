@@ -162,8 +162,7 @@ class MpiPendingMessages final : public PendingMessages {
   bool send_on_ring(Pending& p) {
     Ring::Slot& s = p.ring->slot(p.message);
     const uint64_t turn = s.turn.load(std::memory_order_acquire);
-    // A long message is done when the receiver has read it from the memory
-    // here.
+    // A long message is done when the receiver has read it from this memory.
     if (p.placed) return turn >= p.message + Ring::kSlots;
     if (turn != p.message) return false;
     const bool is_short = p.bytes <= Ring::kShort;
@@ -318,8 +317,7 @@ void MpiJob::open_run(int64_t, int64_t ranks_per_process) {
   const char* const phase = "begin a run";
   meet(kBegins, phase);
   const EndsInTime clock("the other processes", phase, patience());
-  // The old communicator is not freed, since messages are still under way on
-  // it.
+  // The old communicator is not freed: messages are still under way on it.
   if (!clean) data_ = communicator_of_all();
   rings_ = std::make_unique<SharedRings>(data_, ranks_per_process);
   rings_for_ = ranks_per_process;

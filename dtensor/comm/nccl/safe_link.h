@@ -19,8 +19,7 @@ class SafeLink {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // `patience` is the timeout of the backend (nccl_backend()); 0 means no
-  // limit.
+  // `patience` is the timeout of the backend (nccl_backend()); 0: no limit.
   explicit SafeLink(std::chrono::milliseconds patience) : patience_(patience) {}
   ~SafeLink() { close(); }
 
@@ -59,8 +58,7 @@ class SafeLink {
   bool is_open() const { return open_; }
 
   // Another thread calls this periodically. Returns the kind of work that the
-  // GPU began longer than the timeout ago and has not finished, if there is
-  // any.
+  // GPU began longer than the timeout ago and has not finished, if any.
   std::optional<StepKind> overdue(Clock::time_point now);
   // Aborts the link because of that failure, which outlives the link. Does not
   // wait: see NcclLink::abort().

@@ -55,7 +55,7 @@ struct Key {
 
 // The header of each piece.
 struct Frame {
-  int64_t run = 0;           // of a text: its matter
+  int64_t run = 0;           // the run's number; of a text: its matter
   int64_t from = 0, to = 0;  // ranks
   int64_t total = 0;         // bytes of the message
   int32_t lane = 0;
@@ -82,7 +82,7 @@ struct Batch {
 // An outgoing message.
 struct Sending {
   Frame frame;
-  const char* data = nullptr;  // what no piece has yet, and its size
+  const char* data = nullptr;  // what is in no piece yet: `left` bytes
   int64_t left = 0;
   Batch* batch = nullptr;  // null: a text, which owns its bytes
   std::string own = {};
@@ -362,7 +362,7 @@ class TcpJob::Connection {
     else if (c.batch)
       c.batch->end();
     else
-      return;  // it is not received yet
+      return;  // no receive has taken it yet
     coming_.erase(c.frame.message);
   }
   // Handles the bytes in stage_, except for an incomplete header at their end.
@@ -377,8 +377,7 @@ class TcpJob::Connection {
       std::memcpy(&in_, stage_ + at, sizeof(in_));
       at += sizeof(in_);
       // After an invalid header, the start of the next one is unknown, so
-      // nothing more is read. This process can still send, and tells the other
-      // one.
+      // nothing more is read. The other process can still be told.
       if (begin_incoming()) continue;
       ended = true;
       damage = fmt::format(
@@ -403,7 +402,7 @@ class TcpJob::Connection {
 
   Frame in_;
   int64_t in_left_ = 0;     // bytes of the piece still to come
-  Coming* into_ = nullptr;  // the message of the piece; null: it is dropped
+  Coming* into_ = nullptr;  // the piece's message; null: drops the piece
   std::map<uint32_t, Coming> coming_;  // by number
   std::map<Key, Inbox> boxes_;
   char stage_[16 << 10];

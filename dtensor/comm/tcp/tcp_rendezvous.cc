@@ -52,7 +52,7 @@ enum class Kind : uint32_t {
   kTable,   // from the first process: all addresses
   kReady,   // to another process: connected; to the first: with all
   kGo,      // from the first process: everyone is connected
-  kFailed,  // in both directions: why it failed
+  kFailed,  // in both directions: why the processes cannot meet
 };
 
 // The beginning of every message.
@@ -64,8 +64,8 @@ struct Note {
   uint64_t facts = 0;
   int32_t process = 0, processes = 0;
   uint32_t port = 0;   // where the sender listens
-  uint32_t bytes = 0;  // that follow
-  // Checksums of these bytes, and of all fields before.
+  uint32_t bytes = 0;  // size of the text that follows
+  // Checksums of that text, and of all fields before `sum`.
   uint64_t text_sum = checksum("", 0), sum = 0;
   uint64_t sum_now() const { return checksum(this, offsetof(Note, sum)); }
 };
@@ -247,8 +247,7 @@ class Rendezvous {
       gather();
     else
       join();
-    // Connecting all processes to each other may take as long as gathering
-    // them.
+    // Connecting all to each other may take as long as gathering them.
     end_ = Clock::now() + place_.patience;
     if (place_.process == 0) {
       say_to_all(Kind::kTable, table_text(), end_);
@@ -534,7 +533,7 @@ class Rendezvous {
     }
   }
 
-  // Reports an error to the first process, which tells all others. Throws it.
+  // Reports an error to the first process, which tells all others. Throws.
   [[noreturn]] void lament(const std::string& text) {
     say(peer(0), note_, Kind::kFailed, text, Clock::now() + kTell);
     await_go();
