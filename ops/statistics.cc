@@ -148,7 +148,8 @@ DistTensor logsumexp(const DistTensor& in, std::vector<int> dims,
   // The difference of infinities is NaN, so rows with an infinite maximum are
   // not shifted.
   const DistTensor most = amax(x.detach(), dims, true);
-  const DistTensor finite = lt(abs(most), std::numeric_limits<float>::max());
+  const DistTensor finite =
+      lt(abs(most), std::numeric_limits<double>::infinity());
   const DistTensor shift = where(finite, most, 0);
   return add(log(sum(exp(sub(x, shift)), dims, keepdim)),
              kept(x, dims, keepdim, shift));

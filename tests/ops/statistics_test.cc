@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cmath>
+#include <limits>
 
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/create.h"
@@ -30,6 +31,25 @@ TEST(AnyAndAll, OfNothing) {
     EXPECT_EQ(array_of(any(x, {1}).full()).v, (std::vector<double>{0, 1}));
     EXPECT_EQ(array_of(all(x, {1}).full()).v, (std::vector<double>{0, 0}));
   });
+}
+
+// As torch's: a row is shifted by its maximum unless that is infinite.
+TEST(LogSumExp, OfTheLargestNumbers) {
+  constexpr double kInf = std::numeric_limits<double>::infinity(),
+                   kMost = std::numeric_limits<float>::max();
+  for (const char* layout : {"R", "S0", "S1"})
+    on_mesh("x=2", [&](const Mesh& mesh) {
+      const DistTensor wide = put(
+          {{5, 2}, {1e300, 1e300, -1e300, -1e300, kInf, 1, -kInf, -kInf, 1, 1}},
+          mesh, layout);
+      EXPECT_EQ(
+          array_of(logsumexp(wide, {1}).full()).v,
+          (std::vector<double>{1e300, -1e300, kInf, -kInf, 1 + std::log(2.0)}))
+          << layout;
+      const DistTensor most =
+          cast(put({{1, 2}, {kMost, kMost}}, mesh, layout), DType::kF32);
+      EXPECT_EQ(logsumexp(most, {1}).full().at(0), kMost) << layout;
+    });
 }
 
 TEST(Bincount, CountsAndWeights) {
