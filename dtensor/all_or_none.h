@@ -10,10 +10,10 @@ namespace dtensor {
 
 // Calls work() and returns once every rank has finished its own. If work()
 // throws on some ranks, every rank throws an Error with the message of the
-// lowest of them and the number of ranks that failed. work() must not
+// lowest rank that failed and the number of ranks that failed. work() must not
 // communicate. Collective over all ranks of the run. `fingerprint` is a hash of
-// what the ranks have to agree on; if two differ, all ranks throw Error, after
-// the work.
+// what the ranks have to agree on: if two of these hashes differ, all ranks
+// throw Error after the work.
 void all_or_none(std::string_view op, uint64_t fingerprint,
                  const std::function<void()>& work);
 

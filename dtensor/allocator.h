@@ -15,8 +15,8 @@
 
 namespace dtensor {
 
-// Thread-safe: the threads of one rank allocate, and any rank's thread may free
-// a tensor.
+// The allocator of one rank. Thread-safe: both threads of the rank allocate,
+// and the threads of other ranks may release blocks.
 class Allocator {
  public:
   struct Stats {
@@ -29,30 +29,32 @@ class Allocator {
     };
     std::array<Kind, kMemoryKinds> kinds = {};
     const Kind& of(MemoryKind k) const { return kinds[static_cast<size_t>(k)]; }
-    // The largest single request under each tag, in bytes, since the beginning.
+    // The largest single request for each tag so far, in bytes.
     std::map<std::string, int64_t, std::less<>> largest_by_tag;
   };
 
-  // Blocks are 64-byte aligned and rounded up to size classes. Freed blocks are
-  // cached for later work of the same stream. On a device without memory, the
-  // allocator returns null blocks and only counts.
+  // Makes an allocator of the device's memory. Blocks are 64-byte aligned and
+  // rounded up to size classes. Freed blocks are cached for later work of the
+  // same stream. On a device without memory (a dry run), the allocator returns
+  // null blocks and only counts.
   static std::shared_ptr<Allocator> on(Device&);
   virtual ~Allocator() = default;
 
   virtual Device& device() const = 0;
-  // Throws Error when the device is out of memory. `tag` names the purpose (the
-  // running op) for Stats and errors. 0 bytes are allowed.
+  // Returns a block that work on the stream may use. Throws Error when the
+  // device is out of memory. `tag` names the purpose (the running op) for Stats
+  // and errors. `bytes` may be 0.
   virtual void* allocate(int64_t bytes, Stream, std::string_view tag,
                          MemoryKind = MemoryKind::kActivations) = 0;
-  // Takes the `bytes` and stream that were given to allocate(), and the kind
-  // that the block counts as now (see recount()).
+  // Frees a block. Pass the `bytes` and the stream that were passed to
+  // allocate(), and the kind that the block counts as now (see recount()).
   virtual void release(void* block, int64_t bytes, Stream,
                        MemoryKind = MemoryKind::kActivations) = 0;
-  // Releases a block that was allocated on `from` and is used last by work on
-  // `last`; that stream has already waited for all other work on the block. The
-  // block goes back to the device rather than to a cache: otherwise `from`
-  // would keep allocating new memory, which would pile up in the cache of
-  // `last`.
+  // Frees a block that was allocated on stream `from` and is used last by work
+  // on stream `last`. REQUIRES: `last` has waited for all other work on the
+  // block. If the streams differ, the block goes back to the device and not to
+  // a cache: otherwise `from` would keep allocating new memory, which would
+  // pile up in the cache of `last`.
   virtual void release_behind(void* block, int64_t bytes, Stream from,
                               Stream last, MemoryKind) = 0;
   // Counts `bytes` of the memory in use as kind `to` instead of `from`.
@@ -61,20 +63,21 @@ class Allocator {
   // Sets the peaks to the current values.
   virtual void reset_peak() = 0;
 
-  // Begins a capture (see Device). A replay uses the addresses of the capture,
-  // so the captured work needs memory of its own, which the returned handle
-  // owns. Until end_capture(), blocks are allocated from that memory and
-  // released to it, for later allocations on the same stream. The handle also
-  // keeps blocks that were allocated before the capture and are released during
-  // it. When the handle is destroyed, its blocks that are not in use go back to
-  // the device, after the work on `stream`. Throws Error if a capture is
-  // already active.
+  // Prepares for the capture of a graph (see Device::begin_capture()). A replay
+  // uses the addresses of the capture, so the captured work needs memory of its
+  // own, which the returned handle owns. Until end_capture(), blocks are
+  // allocated from that memory and released to it, for later allocations on the
+  // same stream. The handle also keeps blocks that were allocated before the
+  // capture and are released during it. When the handle is destroyed, those of
+  // its blocks that are not in use go back to the device, behind the work on
+  // `stream`. Throws Error if a capture is already active.
   virtual std::shared_ptr<void> begin_capture(Stream stream) = 0;
-  // While set, allocate() returns only blocks that the capture has not used.
-  // Set it for memory that is written before a replay, which the captured work
-  // must not overwrite.
+  // While this is set, allocate() returns only blocks that the capture has not
+  // used. Set it to allocate memory that the host writes before a replay: the
+  // captured work must not overwrite that memory.
   virtual void set_unused_only(bool) = 0;
-  // Ends the capture, and waits until the device has made all its allocations.
+  // Ends the capture, and waits until the device has made the allocations that
+  // the capture asked for.
   virtual void end_capture() = 0;
 };
 

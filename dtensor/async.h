@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Redistributions that run on a second thread of the rank.
 //
-// The thread starts with the first redistribution and ends with run(). It has
-// its own context with its own groups, so that the collectives of the two
-// threads never mix. It owns the tensors of a move until the move is done, so
-// that dropping a tensor never waits. A move is carried out even if its result
-// has been dropped, since other ranks may use theirs. To bound the queue, a
-// rank that is 256 moves ahead waits before it begins another one.
+// The thread starts with the first redistribution and ends with run(). It has a
+// RankContext of its own, with its own communicators, so that the collectives
+// of the two threads never mix. It owns the tensors of a move until the move is
+// done, so that dropping a tensor never waits. A move is carried out even if
+// its result has been dropped, since other ranks may use their results. A rank
+// with 256 calls of begin_moves() in the queue waits before it adds another.
 #pragma once
 #include <memory>
 #include <span>
@@ -18,32 +18,33 @@
 
 namespace dtensor {
 
-// A local part that is being computed.
+// A local part (see DistTensor::local()) that may not exist yet.
 class Pending {
  public:
   virtual ~Pending() = default;
-  // Waits for the part. Rethrows the error of the move, at every call. Only the
-  // rank's main thread may call it.
+  // Waits for the part and returns it. If the move failed, every call rethrows
+  // its error. Only the rank's main thread may call this.
   virtual const Tensor& wait() = 0;
-  // The version of the part's storage when the move was done. REQUIRES: wait()
+  // The Storage::version() of the part when the move was done. REQUIRES: wait()
   // has returned.
   virtual uint64_t version() const = 0;
 };
 
 struct BeginOptions {
-  // For a single move: its part is the result of this one. The call waits for
-  // it here unless it was begun with `continues`.
+  // If set, a single move starts from the result of an earlier call instead of
+  // parts[0]. Unless that call had `continues`, begin_moves() waits for it.
   std::shared_ptr<Pending> after = nullptr;
-  bool continues = false;  // its only result may be the `after` of another call
+  bool continues = false;  // a later call may take the only result as `after`
   bool consume = false;    // may overwrite parts that nobody else holds
 };
 
-// Begins to move this rank's parts (undefined if the rank is not in the mesh of
-// their source); returns a result for each. Several moves are planned together
-// and have to be within one mesh. Calls are carried out in the order in which
-// they begin. A part of another type is first converted to that of its move's
-// source. The events are added to the rank's events when the first result is
-// waited for. Collective over the ranks of the moves.
+// Begins moves[i] with this rank's parts[i], which is undefined if the rank is
+// not in the mesh of the move's source. Returns a result for each move. Several
+// moves are planned together and have to be within one mesh. Calls are carried
+// out in the order in which they begin. A part is first converted to the type
+// of its move's source. The moves' events are appended to RankContext::events
+// in the first wait() for any of the results. Collective over the ranks of the
+// moves.
 std::vector<std::shared_ptr<Pending>> begin_moves(RankContext&,
                                                   std::span<const Move>,
                                                   std::vector<Tensor> parts,

@@ -27,40 +27,40 @@ class Node {
     std::shared_ptr<Node> node;  // null if no gradient is wanted
     int output = 0;
   };
-  // `leaf`: nothing made its tensor; it has no inputs.
+  // `leaf`: no operation made the tensor, so the node has no inputs.
   explicit Node(bool leaf = false);
   virtual ~Node();
   Node(const Node&) = delete;
   Node& operator=(const Node&) = delete;
 
   // Computes the cotangents of the inputs from those of the outputs. An
-  // output's cotangent is undefined if none arrived. `gradients` has one
-  // undefined tensor for each input; it stays undefined if `needed` is false or
-  // the input has no gradient.
+  // output's cotangent is undefined if none arrived. On entry, `gradients` has
+  // an undefined tensor for each input. backward() sets gradients[i] to the
+  // cotangent of input i if needed[i] is true and the input has a gradient.
   virtual void backward(std::span<const DistTensor> cotangents,
                         std::span<const bool> needed,
                         std::span<DistTensor> gradients) = 0;
   virtual std::string_view name() const = 0;
-  // Drops the saved values; backward() is not called again.
+  // Drops the saved values. backward() is not called afterwards.
   virtual void release() {}
 
  protected:
-  InlineMemory<192> memory_;  // for the lists of most nodes
+  InlineMemory<192> memory_;  // for lists of the node; most nodes' lists fit
 
  public:
   std::pmr::vector<Edge> inputs{&memory_};
   int num_outputs = 1;
-  // Numbers this rank's nodes in a topological order: leaves, and then the
-  // others, in the order of creation. REQUIRES: the nodes of the inputs are
-  // older, or leaves.
+  // Numbers this rank's nodes in a topological order: first all leaves, then
+  // the other nodes, each in the order of creation. REQUIRES: the nodes of the
+  // inputs are leaves, or older than this node.
   uint64_t sequence;
 
  private:
   std::shared_ptr<Node> next_;  // in the destructor's list of nodes
 };
 
-// The edge to a tensor. Makes the node of a leaf; empty if the tensor does not
-// require a gradient.
+// Returns the edge to a tensor's node, or an empty edge if the tensor does not
+// require a gradient. Makes the node first if the tensor is a leaf without one.
 Node::Edge edge_to(const DistTensor&);
 
 // Observes the tensors that a function uses. RankContext::captures is the
@@ -68,27 +68,29 @@ Node::Edge edge_to(const DistTensor&);
 class Captures {
  public:
   virtual ~Captures() = default;
-  // Called before a tensor is used, whether that is recorded or not.
+  // Called before a tensor is used, whether the use is recorded or not.
   virtual void used(const DistTensor&) = 0;
 };
-// Whether a use of this tensor has to be recorded. Reports the use to
-// RankContext::captures.
+// Whether a use of this tensor has to be recorded in the graph. Also reports
+// the use to RankContext::captures, unless that is null.
 bool records(const DistTensor&);
 
 struct BackwardOptions {
   bool create_graph = false;    // record the pass itself
   bool release_graph = false;   // nodes drop their saved values after use
   bool stop_at_inputs = false;  // do not go back beyond the inputs
-  // Called with the cotangent of input i as soon as it is complete, while the
-  // pass goes on, and not for undefined ones; takes it. Then the pass returns
-  // no list. Not for inputs that are listed twice.
+  // If set, the pass calls this with the cotangent of input i as soon as it is
+  // complete, and then goes on. The function may move from the tensor. It is
+  // not called for undefined cotangents. The pass then returns an empty list.
+  // REQUIRES: no input is listed twice.
   std::function<void(size_t i, DistTensor&)> complete = {};
 };
 
 // Returns the cotangents of `inputs`, given those of `outputs`; undefined for
 // an input that no output depends on. `add` sums two cotangents of one value.
-// Collective over the mesh: the order of the work depends only on the program.
-// Throws Error if an input does not require a gradient.
+// Collective over the mesh. (All ranks go through the nodes in the same order,
+// since that depends only on the program.) Throws Error if an input does not
+// require a gradient.
 std::vector<DistTensor> backward_pass(
     std::span<const DistTensor> outputs, std::span<const DistTensor> cotangents,
     std::span<const DistTensor> inputs, const BackwardOptions&,

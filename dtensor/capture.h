@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Hooks for code that runs while a graph is captured (graph.h). Values that
-// change from replay to replay lie in device memory, and the host writes them
-// before each replay.
+// change from replay to replay have to lie in device memory, and the host has
+// to write them before each replay.
 #pragma once
 #include <functional>
 #include <utility>
@@ -11,7 +11,8 @@
 
 namespace dtensor {
 
-// RankContext::capture is the active one. For the rank's main thread only.
+// The hooks of one graph. While the graph is captured, RankContext::capture
+// points to them. Only the rank's main thread may use them.
 class Capture {
  public:
   // Calls fn before every replay, in the order of registration. Work that fn
@@ -20,11 +21,12 @@ class Capture {
   void before_replay(std::function<void()> fn) {
     before_.push_back(std::move(fn));
   }
-  // An uninitialised tensor for such a function to write. (Tensor::empty() may
-  // return memory that the captured step uses, which a replay overwrites.)
+  // Returns an uninitialised tensor that the functions of before_replay() may
+  // write to. (Tensor::empty() may return memory that the captured step uses,
+  // too, so that the replay would overwrite the values.)
   static Tensor written_before_replay(const Shape&, DType);
-  // Calls fn when the capture has ended or failed; no captured work has run
-  // then.
+  // Calls fn when the capture has ended or failed. By then, none of the
+  // captured work has run.
   void at_end(std::function<void()> fn) { at_end_.push_back(std::move(fn)); }
 
  private:

@@ -24,18 +24,19 @@ struct CommEvent {
   std::string phase;  // "forward", "backward", ...
   int64_t predicted;  // the most bytes that a rank receives
   int64_t counted;    // bytes that this rank received; 0 in a dry run
-  // If a collective moves several tensors, each tensor has an event with the
-  // same `collective` number; 0 means that the tensor moved alone. The
-  // collective ran `times` times, each time on another part of the tensors.
+  // Tensors that move in one collective have an event each, with the same
+  // `collective` number. An event with 0 shares its collective with no other.
+  // The collective ran `times` times, each time on another part of the tensors.
+  // (Or the event is the sum of `times` collectives: see ~CommRecord().)
   int64_t collective = 0;
   int64_t times = 1;
-  // For a step of a plan: the execution, and the event's place in its sent().
+  // If a plan's step made the event: the execution of the plan, and the index
+  // of the event in Execution::sent(). Otherwise null and 0.
   std::shared_ptr<const Execution> execution = nullptr;
   size_t place = 0;
   // For a collective inside an operator: the bytes that all ranks of the mesh
   // receive together, as if each group of ranks exchanged as much as this
-  // rank's. (Those of a plan's step follow from the step, see
-  // placement/received.h.)
+  // rank's. (For a plan's step, placement/received.h finds them from the step.)
   int64_t by_all = 0;
 };
 
@@ -46,7 +47,7 @@ struct CommEvent {
 //   model(x);
 //   for (const CommEvent& e : record.events()) bytes += e.counted;
 //
-// Records nest: an outer one also has the events of those inside it. Throws
+// Records nest: an outer record also has the events of the inner ones. Throws
 // Error outside run().
 class CommRecord {
  public:
@@ -54,7 +55,8 @@ class CommRecord {
   ~CommRecord();
   CommRecord(const CommRecord&) = delete;
   CommRecord& operator=(const CommRecord&) = delete;
-  // The events since this record was made, valid until the next collective.
+  // The events since this record was made. The span is valid until the next
+  // collective.
   std::span<const CommEvent> events() const;
 
  private:

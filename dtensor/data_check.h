@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks of values in device memory, deferred until the host waits for the
-// device anyway: an operator that finds a bad target, say, continues, and every
-// rank throws at the next item(). On the CPU, operators check at once, since
-// nothing is deferred there.
+// Checks of values in device memory. They are deferred until the host waits for
+// the device anyway: an operator that finds a bad target, say, continues, and
+// every rank throws Error at the next item(). On the CPU, operators check at
+// once.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -19,31 +19,32 @@ namespace dtensor {
 
 struct DataCheck {
   std::string op;
-  // This rank's findings, contiguous i64. All ranks of the group along `axes`
-  // judge the maximum of each element over that group.
+  // This rank's findings: contiguous i64 on the device. judge() gets the
+  // maximum of each element over the ranks that differ only in `axes`.
   Tensor found;
   Mesh mesh;
   AxisMask axes = 0;
-  // Throws Error if the values are bad; the same error on every rank.
+  // Throws Error if the values are bad: the same error on every rank.
   std::function<void(std::span<const int64_t>)> judge;
 };
 
-// Judges at once on the CPU. On other devices, keeps the check for the next
-// item() of a tensor on its mesh, or the end of the run. Collective: all
-// ranks of the mesh make the same checks in the same order. Not for dry runs.
+// On the CPU, makes the check at once. On other devices, keeps it until the
+// next item() of a tensor on its mesh, or until the end of the run. Collective:
+// all ranks of the mesh make the same checks in the same order. Not for dry
+// runs.
 void check(RankContext&, DataCheck);
 
-// Returns the values of a float tensor, or none of Tensor(), after making the
-// checks that were kept for `mesh`; waits for the device only once. Collective
-// over the mesh if there are such checks.
+// Makes the checks that were kept for `mesh`, and returns the values of a float
+// tensor (an empty list for an undefined one). Waits for the device only once.
+// Collective over the mesh if there are such checks.
 std::vector<double> read_checked(RankContext&, const Mesh& mesh, const Tensor&);
 
-// A hash of up to 64 elements, evenly spaced, of a value that the ranks should
-// share; 0 if they are not in host memory.
+// A hash of up to 64 elements, evenly spaced, of a value that should be the
+// same on all ranks; 0 if the tensor is not in host memory.
 uint64_t sample_hash(const Tensor&);
 
-// Throws Error on every rank of the spec's mesh unless all of them pass the
-// same values for from_global(). Collective over the mesh.
+// Throws Error on every rank of the spec's mesh unless all of them passed the
+// same value to from_global(). Collective over the mesh.
 void check_same(RankContext&, const Spec*, const Tensor& value);
 
 }  // namespace dtensor
