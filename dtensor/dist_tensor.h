@@ -30,8 +30,8 @@ struct Placement {
   ReduceOp op = ReduceOp::kSum;
 };
 inline Placement Replicate() { return {}; }
-// Negative dims count from the end. Blocks of `granule` consecutive indices are
-// not divided.
+// Splits dimension `dim`; a negative `dim` counts from the end. Blocks of
+// `granule` consecutive indices are not divided.
 inline Placement Shard(int dim, int64_t granule = 1) {
   return {Placement::Kind::kShard, dim, granule, ReduceOp::kSum};
 }
@@ -39,9 +39,10 @@ inline Placement PartialOf(ReduceOp op = ReduceOp::kSum) {
   return {Placement::Kind::kPartial, 0, 1, op};
 }
 
-// A layout as users write it: {{"dp", Shard(0)}, {"tp", Shard(1)}} (axes not
-// named here replicate; several axes on one dimension split it in the given
-// order), the text "S0,R", or a Layout. {} replicates.
+// A layout as users write it: a list {{"dp", Shard(0)}, {"tp", Shard(1)}}, the
+// text "S0,R", or a Layout. Mesh axes that a list does not name replicate, so
+// {} replicates on all axes. Several axes on one dimension split it in the
+// order of the list.
 class Placements {
  public:
   Placements() = default;
@@ -53,10 +54,11 @@ class Placements {
   Placements(const char* text) : text_(text) {}
   Placements(Layout layout)
       : layout_(std::make_shared<const Layout>(std::move(layout))) {}
-  // Throws Error if an axis or a dimension does not exist.
+  // Returns the layout of a tensor with this mesh and shape. Throws Error if an
+  // axis or a dimension does not exist.
   Layout resolve(const Mesh&, const Shape&) const;
-  // The spec in this layout instead of its own. A text is parsed once for each
-  // spec.
+  // Returns the spec with this layout instead of its own. For a text, the
+  // result is cached, so that the text is seldom parsed again.
   const Spec* applied_to(const Spec*) const;
 
  private:
@@ -77,24 +79,26 @@ struct RedistributeOptions {
   bool assign_ranks = false;
 };
 
-// On ranks outside its mesh, a tensor has a spec but no part.
+// The handle of a tensor. On ranks outside the mesh, the tensor has a spec but
+// no part.
 class DistTensor {
  public:
   DistTensor() = default;
 
-  // Makes a tensor of this rank's part, without copying it. Throws Error if the
-  // part's shape is not the one that the layout gives this rank. On a rank
-  // outside the mesh, only the part's type matters.
+  // Makes a tensor from each rank's own part `local`, without copying it.
+  // Throws Error if the part's shape is not the one that the layout gives this
+  // rank. On a rank outside the mesh, only the type of `local` matters.
   static DistTensor from_local(Tensor local, const Mesh&, const Placements&,
                                const Shape& global_shape);
-  // Makes a tensor of a value that every rank has in full; each rank copies its
-  // part. Sends nothing. If ranks pass different values, the next collective on
-  // the tensor, or on what was computed from it, throws Error: it compares a
-  // hash of up to 64 elements, unless RunOptions::device is set.
-  // RunOptions::check_inputs compares all elements, at once.
+  // Makes a tensor from a value that every rank has in full; each rank copies
+  // its part. Sends nothing. To find ranks that pass different values, the next
+  // collective on the tensor, or on a result computed from it, compares a hash
+  // of up to 64 elements and throws Error (not if RunOptions::device is set).
+  // With RunOptions::check_inputs, from_global() compares all elements itself.
   static DistTensor from_global(const Tensor&, const Mesh&, const Placements&);
-  // Makes a tensor of this rank's part `local`, which is undefined on a rank
-  // outside the mesh. Throws Error if shape, type or device do not fit.
+  // Makes a tensor from each rank's own part `local`, which is undefined on a
+  // rank outside the mesh. Throws Error if its shape, type or device does not
+  // fit.
   static DistTensor wrap(Tensor local, const Spec*);
   // A tensor with uninitialised values.
   static DistTensor empty(const Spec*);
@@ -110,71 +114,72 @@ class DistTensor {
   // Whether this rank is in the mesh.
   bool here() const;
   // This rank's part; for a partial tensor, its uncombined contribution. Waits
-  // for a redistribute_async() and rethrows its error. Throws Error on a rank
-  // outside the mesh. Writing to the part (mutable_ptr(), fill(), copy_from())
-  // writes to this tensor.
+  // for the redistribute_async() that makes it, and rethrows an error of that
+  // call. Throws Error on a rank outside the mesh. Writing to the part
+  // (mutable_ptr(), fill(), copy_from()) writes to this tensor.
   const Tensor& local() const;
-  // The global indices that this rank holds: of all dimensions, or of one,
-  // which counts from the end if negative. Throws Error on a rank outside the
-  // mesh.
+  // The global indices that this rank holds, of all dimensions or of dimension
+  // `dim` (a negative `dim` counts from the end). Throws Error on a rank
+  // outside the mesh.
   Region region() const;
   IntervalList region(int dim) const;
 
-  // Returns the same value in another layout, on mesh `to` if given: a mesh of
-  // the same run, which may overlap this one. Collective over the ranks of both
-  // meshes unless nothing has to be sent; other ranks get only the spec. The
-  // result shares no memory with this tensor or with other results: each can be
-  // written to, and can become a parameter, independently. (If keep() is kMove,
-  // a repeated call for the same layout sends nothing, unless the source or the
-  // first result has been written to.)
+  // Returns the same value in another layout, and on mesh `to` if given: a mesh
+  // of the same run, which may overlap this one. Collective over the ranks of
+  // both meshes unless nothing has to be sent. Ranks outside the result's mesh
+  // get a tensor without a part. The result shares no memory with this tensor
+  // or with other results: each can be written to, and can become a parameter,
+  // independently. (If keep() is kMove, a repeated call for the same layout
+  // sends nothing, unless the source or the first result has been written to.)
   //
   // Differentiable. The cotangent is redistributed to the source's layout, with
-  // two exceptions: it is replicated on axes where the source is partial, and a
-  // sum or average that is partial on an axis where the source is replicated
-  // stays partial if source and result have the same mesh.
+  // two exceptions. On axes where the source is partial, the cotangent is
+  // replicated. If source and result have the same mesh, a cotangent that is a
+  // partial sum or average on axes where the source is replicated stays so.
   DistTensor redistribute(const Placements&,
                           const RedistributeOptions& = {}) const&;
   DistTensor redistribute(const Mesh& to, const Placements&,
                           const RedistributeOptions& = {}) const&;
   DistTensor redistribute(const Spec*, const RedistributeOptions& = {}) const&;
-  // Overloads for a temporary or std::move(x): the result may reuse its memory
-  // if nothing else holds it, so that an all-reduce runs in place.
+  // Overloads for a temporary or std::move(x). The result may reuse the memory
+  // of x if nothing else holds it, so that an all-reduce runs in place.
   DistTensor redistribute(const Placements&,
                           const RedistributeOptions& = {}) &&;
   DistTensor redistribute(const Mesh& to, const Placements&,
                           const RedistributeOptions& = {}) &&;
   DistTensor redistribute(const Spec*, const RedistributeOptions& = {}) &&;
-  // Like redistribute(), but returns at once. A second thread carries these
-  // calls out one after another, in their order, which is the same on all
-  // ranks. The first use of the result waits for it. A call is carried out even
-  // if its result is dropped. An in-place write to the source waits until the
-  // source has been read. (In a dry run, or if nothing has to be sent, the call
-  // is done on return.)
+  // Like redistribute(), but returns at once. A second thread of the rank
+  // carries these calls out one after another, in the order of the calls, which
+  // has to be the same on all ranks. The first use of the result waits for it.
+  // A call is carried out even if its result is dropped. An in-place write to
+  // the source waits until the source has been read. (In a dry run, or if
+  // nothing has to be sent, redistribute_async() does all the work itself.)
   DistTensor redistribute_async(const Placements&,
                                 const RedistributeOptions& = {}) const;
   DistTensor redistribute_async(const Mesh& to, const Placements&,
                                 const RedistributeOptions& = {}) const;
   // Returns the whole value on every rank of the mesh. Collective over it.
   Tensor full() const;
-  // Returns the only element. Collective. Throws Error if there are more, or if
-  // T cannot hold an integer exactly: write item<int64_t>(). T is double,
-  // float, int64_t, int32_t or bool.
+  // Returns the only element. Collective over the mesh. Throws Error if the
+  // number of elements is not 1, or if T cannot hold the integer exactly (then
+  // write item<int64_t>()). T is double, float, int64_t, int32_t or bool.
   template <class T = double>
   T item() const;
   // Spec and values ("f32[2, 2](S0,R) [[1, 2], [3, 4]]"); long dimensions are
-  // abbreviated with dots. Collective.
+  // abbreviated with dots. Collective over the mesh.
   std::string to_string() const;
 
-  // This value, sharing its memory, without its autograd history.
+  // Returns a tensor with the same value and the same memory, but without the
+  // autograd history.
   DistTensor detach() const;
   bool requires_grad() const;
   // Asks for this tensor's gradient. Throws Error if an operator made it, or if
   // its type is not a float type.
   DistTensor& set_requires_grad(bool = true);
-  // Makes this tensor a parameter: its gradient is wanted (unless it is i8,
-  // which has none), and `keep` limits how an operator may bring it to another
-  // layout. kStay: it is never sent.
-  // kGatherOnUse: it may only be gathered, if that is cheapest. The gathered
+  // Makes this tensor a parameter: its gradient is wanted (unless its type is
+  // i8, which has no gradients), and `keep` limits how an operator may bring it
+  // to another layout. kStay: operators may slice it, but never send it.
+  // kGatherOnUse: operators may also gather it, if that is cheapest. Such a
   // copy is not kept for the next operator, but the graph holds it until the
   // gradient has been computed. kMove: no limit, as for any other tensor.
   //
@@ -182,28 +187,32 @@ class DistTensor {
   // for its gradient.
   //
   // `keep` also holds for views of the parameter and for results of
-  // redistribute() that needed no communication. The last call counts. Throws
-  // Error for kGatherOnUse of a partial tensor, which gathering cannot combine.
+  // redistribute() that needed no communication. A later call replaces `keep`.
+  // Throws Error for kGatherOnUse of a partial tensor, since gathering cannot
+  // combine its parts.
   DistTensor& as_parameter(Keep keep = Keep::kStay);
   // Like as_parameter(Keep::kGatherOnUse), but operators see the parameter in
-  // the given layout and do not move it from there: ZeRO stage 3, FSDP. It is
-  // gathered when an operator runs, freed afterwards, and gathered again when a
-  // gradient needs its values. RankContext::gather_budget limits the copies
-  // that are held longer or gathered ahead (gather.h). Throws Error unless
-  // slicing and gathering alone produce that layout.
+  // the given layout and do not move it from there: ZeRO stage 3, FSDP. A copy
+  // in that layout is gathered when an operator runs, freed afterwards, and
+  // gathered again when a gradient needs the values. RankContext::gather_budget
+  // limits the copies that are held longer or gathered ahead (gather.h). Throws
+  // Error unless slicing and gathering alone produce that layout.
   DistTensor& gather_on_use(const Placements&);
-  // The spec that operators see: that of gather_on_use(), else spec().
+  // The spec that operators see: with the layout of gather_on_use(), or spec()
+  // if gather_on_use() was not called.
   const Spec* use_spec() const;
-  // Sets the layout of the gradient, and with it of the optimizer's state and
-  // work: ZeRO stages 1 and 2. The default is the parameter's own layout,
-  // replicated where that is partial. Throws Error for a partial layout.
+  // Sets the layout of the gradient, which the optimizer's state and work for
+  // this parameter follow: ZeRO stages 1 and 2. The default is the parameter's
+  // own layout, replicated on the axes where that is partial. Throws Error for
+  // a partial layout.
   DistTensor& set_grad_layout(const Placements&);
   const Spec* grad_spec() const;
-  // kMove, unless this is a parameter or made from one as described above.
+  // kMove, unless this is a parameter, or a view or result for which the `keep`
+  // of as_parameter() holds.
   Keep keep() const;
-  // Copies `local` to this rank's part in place, as a parameter update does,
-  // and raises the version. Throws Error if shape or type differ, or while
-  // autograd records this tensor's uses.
+  // Copies `local` into this rank's part, as a parameter update does, and
+  // raises the storage's version. Throws Error if the shape or type differs, or
+  // while autograd records this tensor's uses.
   void assign(const Tensor& local);
 
   bool same_as(const DistTensor& o) const { return impl_ == o.impl_; }
@@ -216,8 +225,9 @@ class DistTensor {
   std::shared_ptr<Impl> impl_;
 };
 
-// The type of a parameter that takes tensors: a vector, an array or a span of
-// them, {a, b}, or one tensor. Do not store it: it does not own the tensors.
+// The argument type of functions that take any number of tensors: pass a
+// vector, an array or a span of tensors, {a, b}, or a single tensor. Do not
+// store a TensorList: it does not own the tensors.
 class TensorList : public std::span<const DistTensor> {
  public:
   using std::span<const DistTensor>::span;
@@ -227,7 +237,7 @@ class TensorList : public std::span<const DistTensor> {
   TensorList(const DistTensor& x) : span(&x, 1) {}
 };
 
-// With the name that files and checks use.
+// A tensor with the name that files and checks use for it.
 struct NamedTensor {
   std::string name;
   DistTensor tensor;

@@ -11,14 +11,15 @@
 
 namespace dtensor {
 
-// The variable's value; an empty one counts as not set.
+// The variable's value; nullopt if it is not set or empty.
 inline std::optional<std::string> variable(const char* name) {
   const char* text = std::getenv(name);
   if (!text || !*text) return {};
   return text;
 }
 
-// The number that the whole text is, if it is one from `least` to `most`.
+// Returns the number if the whole text is a number from `least` to `most`, else
+// nullopt.
 template <class T>
 std::optional<T> number_in(std::string_view text, T least,
                            T most = std::numeric_limits<T>::max()) {

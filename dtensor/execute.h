@@ -12,30 +12,32 @@
 
 namespace dtensor {
 
-// The boxes in other ranks' memory from which a tensor's part would be
+// The boxes of the members' memory from which a tensor's part would be
 // gathered. Empty unless the whole execution is a single all-gather and this
 // rank can read the other members' memory.
 std::vector<SourceBox> boxes_in_place(RankContext&, const Execution&,
                                       size_t tensor);
-// Tensor number `which` is read in place: its part stays undefined, and read()
-// is called with every member's source memory for it once the other parts are
-// complete. The sources stay valid and unchanged until read() returns.
-// REQUIRES: boxes_in_place() is not empty for it.
+// Makes execute() read tensor number `which` in place instead of gathering it:
+// once the other parts are complete, execute() calls read() with every member's
+// source of that tensor, and its part stays undefined. The sources stay valid
+// and unchanged until read() returns. REQUIRES: boxes_in_place() is not empty
+// for that tensor.
 struct ReadInPlace {
   size_t which;
   const Communicator::ReadSources& read;
 };
 
 // Replaces each part, in the layout of its move's source, by the part in the
-// layout of the destination. Parts are undefined on ranks outside the mesh.
+// layout of the destination. A part is undefined on ranks outside the source's
+// mesh; the caller drops the result on ranks outside the destination's mesh.
 // Collective over the groups of the plan's steps. Records one event per
-// collective and tensor. A plan that only slices returns a view. With
+// collective and tensor. If the plan only slices, the result is a view. With
 // `consume`, parts whose memory nobody else holds may be overwritten.
 void execute(RankContext&, const Execution&, std::span<Tensor> parts,
              bool consume = false, const ReadInPlace* in_place = nullptr);
 
-// For functions that add an event: the record of a whole run stays short (see
-// ~CommRecord()).
+// Called after events have been added: if the whole run is recorded, sums up
+// its events when they are many (see ~CommRecord()).
 inline void bound_record(const RankContext& ctx) {
   constexpr size_t kLong = 4096;
   if (ctx.record && !ctx.recorder && ctx.events.size() >= kLong) CommRecord();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A plan prepared for one rank: the schedules, groups and sizes that carrying
-// it out needs. It is built once, and running it does not change it.
+// An execution: a plan prepared for one rank, with the schedules, groups and
+// sizes that are needed to carry it out. It is built once, and running it does
+// not change it.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -20,15 +21,15 @@ namespace dtensor {
 
 class Execution : public std::enable_shared_from_this<Execution> {
  public:
-  // One operation on one tensor, or on one panel of it.
+  // One operation on one tensor, or on one panel of it (placement/panels.h).
   struct Action {
     enum class Do : uint8_t { kView, kCopy, kFill, kTransfer, kAllReduce };
     Do what;
     size_t tensor;
     size_t event = 0;       // index in sent(), for a step that sends
-    bool into_end = false;  // writes its panel of the destination
+    bool into_end = false;  // writes a panel of the destination directly
     bool in_place = false;  // all-reduces memory that the plan itself made
-    bool one_shot = false;  // see all_reduce()
+    bool one_shot = false;  // see Communicator::all_reduce()
     bool divides = false;   // divides (sum, count) pairs afterwards
     bool receives = true;   // this rank is in the destination's mesh
     Shape shape;            // of the memory that it writes
@@ -49,16 +50,16 @@ class Execution : public std::enable_shared_from_this<Execution> {
     StepKind kind = StepKind::kSlice;
     Communicator* communicator = nullptr;  // null if nothing is sent
     uint64_t fingerprint = 0;
-    // Whether it is between two meshes. Their ranks may run different
-    // operators, so that lineages cannot be compared.
+    // Whether the collective is between two meshes. The ranks of two meshes may
+    // run different operators, so their lineages are not compared.
     bool between = false;
-    // For the error of ranks that disagree.
+    // For to_string(), which describes the round if ranks disagree.
     const Step* first = nullptr;
     size_t tensors = 0, passes = 1;
     std::string to_string() const;
   };
 
-  // One tensor's share of a collective, for the events.
+  // One tensor's share of a collective, from which a CommEvent is made.
   struct Sent {
     StepKind kind;
     Mesh mesh;
@@ -79,10 +80,11 @@ class Execution : public std::enable_shared_from_this<Execution> {
   const std::vector<Move>& moves() const { return moves_; }
   const std::vector<Round>& rounds() const { return rounds_; }  // by pass
   const std::vector<Sent>& sent() const { return sent_; }
-  // The rounds of a pass handle one panel of each tensor.
+  // The number of passes. The rounds of one pass handle one panel of each
+  // tensor.
   size_t passes() const { return passes_; }
-  // Whether tensor t is moved panel by panel, and the shape of its destination
-  // on this rank.
+  // in_panels(): whether tensor t is moved panel by panel. end_shape(): the
+  // shape of its destination's part on this rank.
   bool in_panels(size_t t) const { return in_panels_[t]; }
   const Shape& end_shape(size_t t) const { return end_shapes_[t]; }
   int64_t collectives() const { return collectives_; }  // per pass
@@ -91,7 +93,7 @@ class Execution : public std::enable_shared_from_this<Execution> {
  private:
   // One tensor while its actions are built.
   struct Path {
-    size_t steps = 0, made = 0;  // made: steps up to the last with new memory
+    size_t steps = 0, made = 0;  // made: the last step that makes memory, or 0
     // In the current pass:
     size_t done = 0;
     const Spec* memory = nullptr;   // the spec of the current memory ...
@@ -121,7 +123,7 @@ std::shared_ptr<const Execution> execution(RankContext&, std::span<const Move>);
 // The step of a plan that the event belongs to; null for a collective inside an
 // operator.
 const Step* step_of(const CommEvent&);
-// Statistics of that cache.
+// Statistics of this rank's cache of executions.
 CacheUse execution_use(RankContext&);
 
 }  // namespace dtensor

@@ -7,9 +7,9 @@
 
 namespace dtensor {
 
-// While the rank records, adds the scope's time to RankContext::exposed_ns.
-// Does nothing on the rank's second thread. Otherwise it reads no clock, since
-// that takes almost as long as a small collective.
+// Adds the time of its scope to RankContext::exposed_ns if the rank records and
+// this is its main thread. If not, the scope does not even read the clock,
+// since that takes almost as long as a small collective.
 class Exposed {
  public:
   explicit Exposed(RankContext& context)

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The flight recorder: the last collectives of both threads of every rank, as
-// JSON that //:flight compares. Recording is always on. Files are written when
-// a run fails (RunOptions::flight) and by write_flights().
+// The flight recorder: keeps the last collectives of both threads of every
+// rank, and writes them as JSON files, which the program //:flight compares.
+// Recording is always on. Files are written when a run fails
+// (RunOptions::flight) and by write_flights().
 #pragma once
 #include <cstdint>
 #include <string>
@@ -13,8 +14,8 @@ namespace dtensor {
 // cannot be written to it.
 void make_flight_folder(std::string_view where, const std::string& folder);
 
-// Calls write() for all active runs of this process; returns the number of
-// files.
+// Writes the files of all active runs of this process (see
+// FlightRecorders::write()); returns the number of files.
 int64_t write_flights(const std::string& folder, std::string_view why);
 
 }  // namespace dtensor

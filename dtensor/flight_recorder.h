@@ -15,7 +15,8 @@ namespace dtensor {
 // The recorder of one rank. Any thread may call to_json() at any time.
 class FlightRecorder {
  public:
-  // The backend has the rings, and outlives this object.
+  // The backend, which outlives this object, has the rings (flight_ring.h) in
+  // which collectives are recorded.
   FlightRecorder(int64_t rank, int64_t world, Backend& backend)
       : rank_(rank), world_(world), backend_(backend) {}
   int64_t rank() const { return rank_; }

@@ -4,16 +4,16 @@
 //
 // A parameter is gathered when an operator needs it, and the copy is freed
 // afterwards unless a gradient will need it again. Copies for gradients are
-// held as long as they fit into half of RankContext::gather_budget, and the
-// latest operator's always; the least recently used are freed first. So the
-// last parameters of the forward pass are still there when the backward pass
-// begins. Only the order of uses decides, so that all ranks hold the same
-// copies.
+// held as long as they fit into half of RankContext::gather_budget; the least
+// recently used are freed first. (The latest operator's copies are held even if
+// they do not fit.) So the copies of the last parameters of the forward pass
+// are still there when the backward pass begins. Only the order of uses
+// decides, so that all ranks hold the same copies.
 //
 // The other half of the budget is for prefetching: the rank's second thread
-// gathers ahead, in the order of the previous step (between two calls of
-// end_gather_step()). Once a step uses a parameter out of that order, it
-// gathers on demand until it ends.
+// gathers ahead, in the order in which the previous step gathered. (A step lies
+// between two calls of end_gather_step().) Once a step uses a parameter out of
+// that order, the rest of the step gathers on demand.
 //
 // A copy that would be freed at once is not made if the ranks share memory and
 // the operator can read the other ranks' shards directly. Events count the
@@ -37,8 +37,9 @@ inline bool gathers(const DistTensor& x) {
   return x.defined() && x.impl()->use != nullptr;
 }
 
-// Sets seen[i] to x[i] as operators see it: x[i] itself, or a tensor with its
-// use_spec() that has no part before gather_inputs().
+// Sets seen[i] to x[i] as operators see it: x[i] itself, or, if x[i] is
+// gathered on use, a tensor with its use_spec(), whose part gather_inputs()
+// will set.
 void see_inputs(std::span<const DistTensor> x, std::span<DistTensor> seen);
 
 // An input that need not be gathered if will_do() accepts the boxes of it that
@@ -49,8 +50,9 @@ struct ReadInput {
   std::function<bool(std::span<const SourceBox>)> will_do;
   Communicator::ReadSources read;
 };
-// Gathers all missing copies of inputs together, except that of `read` if it
-// can be read directly. Returns whether it was. Collective over the mesh.
+// Sets the parts of the inputs that are gathered on use, after gathering the
+// missing copies together. The input of `read` is left out if it can be read
+// directly; returns whether it was. Collective over the mesh.
 bool gather_inputs(RankContext&, std::span<const DistTensor> x,
                    std::span<DistTensor> seen, const ReadInput* = nullptr);
 
@@ -63,13 +65,13 @@ DistTensor gathered_when_read(const DistTensor& parameter, const Spec* to);
 void free_gathered(RankContext&, const DistTensor& parameter);
 
 // An operator's input that its gradient will read. For a parameter that is
-// gathered on use it holds the parameter itself, and its gathered copy only
-// while that fits.
+// gathered on use, a SavedInput holds the parameter itself. The gathered copy
+// is held only while it fits into the budget.
 class SavedInput {
  public:
   SavedInput() = default;  // nothing
-  // `given` to the operator, which computed on `used`, in layout `in`. The spec
-  // lives longer than this.
+  // `given` is the input as the operator got it, and `used` the tensor on which
+  // it computed, in layout `in`. `in` must outlive this object.
   SavedInput(const DistTensor& given, const DistTensor& used, const Spec* in);
   SavedInput(SavedInput&& o) noexcept { swap(o); }
   SavedInput& operator=(SavedInput&& o) noexcept {
@@ -80,7 +82,7 @@ class SavedInput {
   // The input in layout `in`, or an undefined tensor if nothing was saved. A
   // parameter is gathered as by gathered_when_read().
   DistTensor read() const;
-  // Whether the input has not been changed in place since.
+  // Whether the input has not been changed in place since it was saved.
   bool untouched() const {
     return !x_.defined() || x_.impl()->version() == version_;
   }
@@ -97,8 +99,8 @@ class SavedInput {
   uint64_t version_ = 0;
 };
 
-// Drops all copies: the parameters are about to change, and the next step
-// begins.
+// Drops all gathered copies, since the parameters are about to change, and
+// begins the next step.
 void end_gather_step(RankContext&);
 
 }  // namespace dtensor

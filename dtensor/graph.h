@@ -2,7 +2,7 @@
 // CUDA graphs: captures a part of a program, such as a training step, and
 // replays it any number of times by one call.
 //
-//   for (int i = 0; i < 2; ++i) step();  // makes what is made only once
+//   for (int i = 0; i < 2; ++i) step();  // makes all that is made only once
 //   Graph graph(step);                   // captures; runs nothing
 //   for (;;) {
 //     assign(inputs, ...);               // write what the step reads
@@ -41,8 +41,8 @@ class Graph {
   // NCCL, each rank has a graph of its own, since the ranks' kernels wait for
   // each other and every thread has to launch its own.
   explicit Graph(const std::function<void()>& step);
-  // Waits for the replays. To be called by the rank that made it, before its
-  // run ends.
+  // Waits for the replays. The rank that made the graph has to destroy it, and
+  // before its run ends.
   ~Graph();
   Graph(const Graph&) = delete;
   Graph& operator=(const Graph&) = delete;
