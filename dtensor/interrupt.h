@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Turns SIGINT and SIGTERM into an Error on every rank. Operators and
-// collectives check for a signal before they begin, and waits for other ranks
-// check from time to time.
+// collectives check for a signal before they begin, and code that waits for
+// other ranks checks from time to time.
 #pragma once
 #include <signal.h>
 
@@ -13,8 +13,9 @@ namespace dtensor {
 namespace interrupt_internal {
 extern std::atomic<int> signal;
 [[noreturn]] void stop();
-// For a handler of signals: whether this is a second signal, at least 0.25 s
-// after the first, whose time it notes in `first` (0 before).
+// Called by signal handlers: whether the first signal came more than 0.25 s
+// ago. The first call returns false and stores its time in `first`, which is 0
+// before.
 bool is_another(std::atomic<int64_t>& first);
 }  // namespace interrupt_internal
 
@@ -34,10 +35,10 @@ inline void check_interrupted() {
 }
 
 // While an object exists, the first SIGINT or SIGTERM sets interrupted(), and a
-// second one ends the process at once with exit code 128 + its number. Signals
-// within 0.25 s of the first count as one, since some senders deliver a signal
-// twice. A signal that the process already ignored stays ignored. Objects may
-// nest; one thread at a time makes or destroys them.
+// second one ends the process at once with exit code 128 + the signal's number.
+// Signals within 0.25 s of the first count as one, since some senders deliver a
+// signal twice. A signal that the process already ignored stays ignored.
+// Objects may nest, but only one thread at a time may make or destroy them.
 class StopOnSignals {
  public:
   StopOnSignals();

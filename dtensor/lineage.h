@@ -32,8 +32,8 @@ struct Lineage {
   std::string to_string() const;
 };
 
-// Folds `x` into the hash of a lineage. Faster than hash_mix(), which only the
-// last step needs.
+// Folds `x` into the hash of a lineage. Faster than hash_mix(), which a
+// collective applies once, when it compares the hashes.
 constexpr uint64_t fold_lineage(uint64_t h, uint64_t x) {
   return (h ^ (h >> 29)) * 0x9e3779b97f4a7c15ull + x;
 }

@@ -8,7 +8,7 @@
 namespace dtensor {
 
 enum class MemoryKind : uint8_t {
-  kActivations,  // and everything else
+  kActivations,  // and all memory of no other kind
   kParameters,
   kGradients,  // of parameters, also partial ones
   kState,      // of the optimizer

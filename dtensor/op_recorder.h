@@ -20,46 +20,47 @@ class DistTensor;
 struct NamedTensor;
 struct RankContext;
 
-// A call of an operator that has run. References live during the call of ran().
+// A call of an operator that has run. The references, spans and pointers are
+// valid only during the call of ran().
 struct OpRan {
   std::string_view op;
   std::string args;               // "dim=1, keep=true"; "" if there are none
   const Choice& choice;           // the layouts and their price
   const BoundRule* rule;          // of that choice; null if there is none
-  OpWork work;                    // by which it was priced
-  std::span<const size_t> moved;  // the inputs that moved, with these moves
-  std::span<const Move> moves;
-  std::span<const DistTensor> given;  // as they were before they moved
+  OpWork work;                    // the work that the choice was priced for
+  std::span<const size_t> moved;  // indices of the inputs that were moved
+  std::span<const Move> moves;    // one for each of these
+  std::span<const DistTensor> given;  // the inputs, before they were moved
   std::span<const DistTensor> out;
   // RankContext::events from this index on were recorded while it ran.
   size_t first_event;
 };
 
-// A kernel that has run for no operator: an optimizer's.
+// A kernel that has run outside of operators, such as an optimizer's.
 struct KernelRan {
   std::string_view name;
-  int64_t tensors;  // that it updates
+  int64_t tensors;  // the number of tensors that it updates
   // Bytes that it reads or writes, each counted once, by MemoryKind.
   std::array<int64_t, kMemoryKinds> touches = {};
 };
 
-// Is told what rank 0 does, or what the ranks of dry runs do, one rank after
-// another, on the thread of the rank.
+// Observes rank 0, or the ranks of dry runs, one rank after another. The
+// functions are called on the thread of the observed rank.
 class OpRecorder {
  public:
   virtual ~OpRecorder() = default;
   virtual void ran(RankContext&, const OpRan&) = 0;
   virtual void ran(RankContext&, const KernelRan&) = 0;
-  // A collective was added to RankContext::events, by an operator or by a move
-  // that no operator makes.
+  // Called after a collective of an operator, or of a move outside of
+  // operators, has been added to RankContext::events.
   virtual void sent(RankContext&) = 0;
-  // The step to be shown begins, and all before it was preparation. The step
-  // changes these parameters. Need not be called.
+  // Called when the step to be shown begins; the work before it was
+  // preparation. The step changes these parameters. Need not be called.
   virtual void step_begins(RankContext&,
                            std::span<const NamedTensor> parameters) = 0;
-  // The step has ended, or, if none had begun, the function of the rank. What
-  // the rank does later is not shown. A later call only updates the peaks of
-  // memory.
+  // Called when the step has ended, and when the rank's function has returned.
+  // Work after the first call is not shown: later calls only update the peaks
+  // of memory.
   virtual void ended(RankContext&) = 0;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a partial-fill step makes every rank's part of a partial tensor. Nothing
-// is sent.
+// How a partial-fill step (StepKind::kFill) makes every rank's part of a
+// partial tensor. The step sends nothing.
 #pragma once
 #include <vector>
 
@@ -17,15 +17,15 @@ struct Fill {
   struct Identity {
     Region where;
     ReduceOp op;
-    // The count of a (sum, count) pair: the identity, too, if this reduction
-    // combines pairs, else the count of one value.
+    // The count of a (sum, count) pair: the identity of `op` if this reduction
+    // combines pairs, else 1, the count of a single value.
     double count = 1;
   };
   std::vector<Identity> identities;
   bool keeps = true;  // whether the part holds the value, at the indices `own`
-  // The indices that this rank holds. If several ranks hold an index (in whole
-  // segments of a concatenation, split by an axis that becomes partial), only
-  // the first of them has it here.
+  // The indices at which this rank's part holds the value. If several ranks
+  // hold an index (in whole segments of a concatenation that is split by an
+  // axis that becomes partial), only the first of these ranks has it in `own`.
   Region own;
 };
 
@@ -33,7 +33,8 @@ struct Fill {
 // the source would become partial by an average or mean.
 Fill fill_of(const Step&, const Coord& at);
 
-// The identity of a reduction; for a mean, of both the sum and the count.
+// The identity of a reduction. For a mean, it is 0: the identity of both the
+// sum and the count.
 double identity_value(ReduceOp);
 
 }  // namespace dtensor

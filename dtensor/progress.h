@@ -7,8 +7,8 @@
 
 namespace dtensor {
 
-// Writes to standard error: a bar that is redrawn if it is a terminal, else a
-// line at the first and last step and every few seconds.
+// Writes to standard error. If that is a terminal, redraws a bar; if not,
+// writes a line at the first and the last step and every few seconds.
 class Progress {
  public:
   explicit Progress(int64_t steps);

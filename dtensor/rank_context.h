@@ -37,7 +37,7 @@ struct RankContext {
   Stream stream;  // of this thread's work on the device
   std::shared_ptr<Allocator> allocator;
   Planner planner;  // the prices, and the plans made under them
-  std::set<std::string, std::less<>> paths;  // the texts of kept_path()
+  std::set<std::string, std::less<>> paths;  // owns the texts of kept_path()
   // State that other files keep for this rank.
   struct Memory {
     virtual ~Memory() = default;
@@ -60,14 +60,14 @@ struct RankContext {
   std::unique_ptr<Memory> gathered;
   int64_t gather_budget = 0;
 
-  // Set by scope guards.
+  // These are set for the duration of a scope (scopes.h, scoped.h).
   bool grad_enabled = true;
   Captures* captures = nullptr;  // see autograd.h
   bool explicit_only = false;    // operators must not communicate
   int64_t comm_budget = -1;      // bytes left; -1: no limit
   std::string_view op = "";      // the running operator, for tags and errors
-  // The lineage of the value that the running operator makes, or that is being
-  // moved; null if the members of a collective have none to compare.
+  // The lineage of the value that the running operator makes, or of the value
+  // that is being moved. While it is null, collectives compare no lineages.
   const Lineage* about = nullptr;
   std::string phase = "forward";
   // The running module ("blocks.3.mlp"), and how many operators it has called.
@@ -77,12 +77,12 @@ struct RankContext {
   std::string_view gradient_of = "";
   MemoryKind memory_kind = MemoryKind::kActivations;  // of new memory
 
-  // For a collective on the value with the lineage `about`: its Call::lineage,
-  // and an ending for a sentence about the value, such as ", made by mean,
-  // operator 4 of gpt.loss".
+  // For a collective on the value with the lineage `about`. lineage() is its
+  // Call::lineage. about_text() ends a sentence about the value, for example
+  // with ", made by mean, operator 4 of gpt.loss".
   uint64_t lineage() const { return about ? about->hash : 0; }
   std::string about_text() const;
-  // `path`, in memory that lives until the run ends.
+  // A copy of `path` that lives until the run ends.
   std::string_view kept_path();
 
   Capture* capture = nullptr;  // the active capture of a graph (graph.h)
@@ -105,10 +105,11 @@ struct RankContext {
   // communicate, but the group works only if all its members request it. Throws
   // Error if this rank is not in the mesh or the mesh lacks one of the axes.
   Communicator& communicator(const Mesh&, AxisMask axes);
-  // The group of these ranks of the run. All members pass the same list.
+  // The group of these ranks of the run. All members have to pass the same
+  // list.
   Communicator& communicator(const std::vector<int64_t>& world_ranks);
-  // This rank's coordinate; throws Error if the rank is not in the mesh, in the
-  // name of the public function that needs it.
+  // This rank's coordinate. Throws Error if the rank is not in the mesh; the
+  // Error names `function`, the public function that needs the coordinate.
   const Coord& coordinate(const Mesh&, std::string_view function = "mesh");
   // Like coordinate(), but returns null if the rank is not in the mesh.
   const Coord* coordinate_or_null(const Mesh&);
@@ -121,14 +122,14 @@ struct RankContext {
   Tracer* tracer = nullptr;          // records a timeline (trace.h)
   OpRecorder* recorder = nullptr;    // observes the operators
   std::string mesh_text;             // --mesh
-  // How from_global() compares the values of ranks. Not by samples if ranks
-  // have devices of their own: a value may then lie where only some of them can
-  // read it.
+  // How from_global() compares the values of ranks. run() does not choose
+  // samples if ranks have devices of their own: then the same value may lie in
+  // host memory on some ranks only, and others cannot take a sample.
   enum class InputCheck : uint8_t { kNone, kSample, kAll };
   InputCheck input_check = InputCheck::kSample;
 
-  // Every step of every operator looks these up. They are so few that a linear
-  // search is fastest.
+  // Caches that every step of every operator looks up. They have so few entries
+  // that a linear search is fastest.
   struct CachedCommunicator {
     Mesh mesh;
     AxisMask axes;

@@ -14,16 +14,18 @@
 
 namespace dtensor {
 
-// Returns this rank's part under `to`, given its part `local` under `from`
-// (undefined on a rank outside the mesh of `from`). Carries out the planner's
-// plan and records its collectives as events. A plan that only slices returns a
-// view. Collective over the groups of the plan's steps. Throws Error, before
-// anything is sent, if the plan exceeds the communication budget.
+// Returns this rank's part in layout `to`, given its part `local` in layout
+// `from` (undefined on a rank outside the mesh of `from`). Carries out the
+// planner's plan and records its collectives as events. If the plan only
+// slices, the result is a view. Collective over the groups of the plan's steps.
+// Throws Error, before anything is sent, if the plan exceeds the communication
+// budget (CommBudget).
 Tensor redistribute_local(const Tensor& local, const Spec* from,
                           const Spec* to);
 
-// DistTensor::redistribute() and redistribute_async(): the result has memory of
-// its own, which may be that of x if `consume` and x is the only handle.
+// Does the work of DistTensor::redistribute() and redistribute_async(). The
+// result has memory of its own. With `consume`, it may take over the memory of
+// x if x is the only handle.
 struct MoveMode {
   bool async = false;
   bool consume = false;
@@ -37,30 +39,34 @@ DistTensor redistribute(const DistTensor& x, const Spec* to,
 DistTensor relayout(const DistTensor& x, const Spec* to);
 
 struct RelayoutOptions {
-  // Moves on the rank's second thread; reading a result waits. (Not in a dry
-  // run, under a communication budget, or if several meshes are involved.)
+  // Moves on the rank's second thread; reading a result waits for it. (Without
+  // effect in a dry run, under a communication budget, or if several meshes are
+  // involved.)
   bool async = false;
   // Uses the copies that earlier calls made, and leaves the new ones for later
-  // calls. Equal moves of one tensor are one move. Not with `async`.
+  // calls. A tensor that several x[i] share is moved to a layout only once. Not
+  // with `async`.
   bool copies = false;
-  // Unless null: caches the execution that moves all x[i] whose layout differs
-  // from to[i]. It is made if it is null and needed.
+  // Unless null, the caller's cache of the execution that moves all x[i] whose
+  // layout differs from to[i]. relayout() uses *execution, and sets it first if
+  // it is null and needed.
   std::shared_ptr<const Execution>* execution = nullptr;
 };
 
-// Replaces each x[i] by the same value in layout to[i], as above. Those of one
-// mesh are planned together, so that steps of one kind over the same axes
-// become one collective. Parts that nobody else holds may be overwritten, so
-// keep a handle of an x[i] that is still needed.
+// Replaces each x[i] by the same value in layout to[i], as relayout() of one
+// tensor does. The moves from one mesh to another (or within one) are planned
+// together, so that steps of one kind over the same axes become one collective.
+// Parts that nobody else holds may be overwritten, so keep a handle of an x[i]
+// that is still needed.
 void relayout(std::span<DistTensor> x, std::span<const SpecRef> to,
               const RelayoutOptions& = {});
 
-// A separate handle for x with the same memory. Its gradient has only the
-// contributions of its own consumers.
+// Returns a separate tensor with the value and memory of x. Its gradient has
+// only the contributions of its own consumers.
 DistTensor alias(const DistTensor& x);
 
-// Records y as made from x with the identity as its gradient: for a y that has
-// the value of x, but was not made by a move.
+// Records in the graph that y was made from x, with the identity as gradient,
+// and returns y. For a y that has the value of x, but was not made by a move.
 DistTensor passes_as_it_comes(const DistTensor& x, DistTensor y);
 
 // The layout to which a cotangent with spec `g` of a tensor with spec `x` is
@@ -72,13 +78,13 @@ const Spec* cotangent_spec(const Spec* x, const Spec* g);
 // already have it.
 Tensor converted(const Tensor&, DType);
 
-// Appends an event for a separate collective if the rank records. Numbers are
-// in bytes, `by_all` and others as in CommEvent.
+// Appends an event for a collective inside an operator if the rank records.
+// `predicted`, `counted` and `by_all` are in bytes, as in CommEvent.
 void record_event(RankContext&, const Mesh&, AxisMask axes, StepKind,
                   int64_t predicted, int64_t counted, int64_t by_all);
 
-// Takes `bytes` from the communication budget of the scope. Throws Error if too
-// little is left; `why` names the move.
+// Takes `bytes` from the communication budget, if there is one (CommBudget).
+// Throws Error if too little is left; `why` names the move in that Error.
 void spend_budget(RankContext&, int64_t bytes, std::string_view why);
 
 }  // namespace dtensor

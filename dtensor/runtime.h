@@ -52,8 +52,8 @@ struct RunReport {
   // By rank: the seconds for which other ranks slept in collectives that this
   // rank was the last to reach. Waits too short for sleeping do not count.
   std::vector<double> waited_for;
-  // By rank: the seconds for which its thread could run but no core was free;
-  // -1 for a rank of another process, or if the system does not tell.
+  // By rank: the seconds for which the rank's thread could run but no core was
+  // free; -1 for a rank of another process, or if the system does not tell.
   std::vector<double> waited_for_core = {};
 };
 
@@ -67,27 +67,27 @@ struct RunOptions {
   std::string mesh;      // the text of --mesh; "" if not given
   bool dry_run = false;  // one thread, no data: see below
   CostTable cost;
-  // How the ranks communicate. The default is threads that read each other's
-  // memory. In processes that mpirun, torchrun or another launcher of
-  // comm/process_backend.h started, it is threads of all these processes: as
-  // many in each as DTENSOR_RANKS_PER_PROCESS says, or one.
+  // Makes the backend, through which the ranks communicate. By default, ranks
+  // are threads that read each other's memory. If mpirun, torchrun or another
+  // launcher of comm/process_backend.h started the processes, ranks are threads
+  // of all these processes: DTENSOR_RANKS_PER_PROCESS (by default 1) in each.
   std::function<std::shared_ptr<Backend>(int64_t world)> backend;
   // How long a rank waits for others in a collective before the run fails, with
-  // an Error on every rank that names the missing ones; 0: no limit. From then
-  // on, processes also wait so long for each other between runs and at the end
-  // of the program.
+  // an Error on every rank that names the missing ones; 0: no limit. Once run()
+  // has been called, processes also wait this long for each other between runs
+  // and at the end of the program.
   std::chrono::milliseconds timeout = std::chrono::minutes(1);
   // Whether each message between processes carries a checksum. If one arrives
   // damaged, every rank throws an Error that names its sender, its receiver and
   // the collective. Covers messages of MPI and TCP, but not NCCL's own; ranks
-  // that read each other's memory send none. The same in all processes.
+  // that read each other's memory send none. All processes pass the same value.
   bool checksum = false;
   // Whether the first SIGINT or SIGTERM ends the run, with the Error
   // "interrupted by SIGINT" on every rank at its next operator or collective.
   // Otherwise run() does not handle these signals. Not for concurrent runs.
   bool stop_on_signals = false;
-  // Called once, by the thread that called run(), when all ranks have left,
-  // also after a failure. Not called in a dry run.
+  // Called once, by the thread that called run(), when all ranks of this
+  // process have left fn, also after a failure. Not called in a dry run.
   std::function<void(const RunReport&)> report;
   // Whether DistTensor::from_global() compares the values of all ranks of the
   // mesh, byte for byte, before it returns; it is then collective.
@@ -96,12 +96,14 @@ struct RunOptions {
   // (RankContext::record).
   bool record = false;
   // Called on every rank after fn has returned without an error, also in a dry
-  // run; may communicate.
+  // run. It may communicate.
   std::function<void(Runtime&)> finish;
-  // Makes an observer of the collectives of a rank's main thread; may be empty.
+  // Makes the observer of the collectives of a rank's main thread. Empty: there
+  // is no observer.
   std::function<std::unique_ptr<Watch>(int64_t rank)> watch;
   // The folder to which the last collectives of every rank are written if the
-  // run fails, as rank-N.json (flight.h); empty: none. Created if necessary.
+  // run fails, as rank-N.json (flight.h). Created if necessary. Empty: nothing
+  // is written.
   std::string flight;
   // Records a timeline of every rank (trace.h); may be null.
   std::shared_ptr<Trace> trace;
@@ -112,10 +114,11 @@ struct RunOptions {
   std::function<Device&(int64_t rank)> device;
 };
 
-// Runs fn on `world` ranks and returns when all have left it; the ranks of this
-// process are threads. All processes of a job call it. If ranks fail, every
-// process throws the Error of the lowest rank that failed by itself; ranks that
-// wait for a failed rank are released with an Error that names it.
+// Runs fn on `world` ranks, and returns when all ranks have left fn; the ranks
+// of this process are threads. All processes of a job call run(). If ranks
+// fail, every process throws the Error of the lowest rank that failed by
+// itself. Ranks that wait for a failed rank are released with an Error that
+// names that rank.
 //
 // With dry_run, one thread runs fn as the last rank of the world (which holds
 // the largest part of every balanced split), on tensors without data.

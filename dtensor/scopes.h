@@ -27,10 +27,10 @@ class ExplicitOnly {
   const bool outer_;
 };
 
-// Limits communication to `bytes`: the sum over collectives of the largest
-// number of bytes that a rank receives. A call that would exceed the limit
-// throws Error and sends nothing. Scopes nest: the smaller limit holds, and an
-// inner scope also spends the budget of the outer one.
+// Limits communication to `bytes`. A collective counts as the largest number of
+// bytes that any rank receives in it. A call that would exceed the limit throws
+// Error and sends nothing. Scopes nest: the smaller limit holds, and an inner
+// scope also spends the budget of the outer one.
 class CommBudget {
  public:
   explicit CommBudget(int64_t bytes);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A backward pass in two parts: first the cotangents that other stages wait
-// for, and later those that only single leaves need, the gradients of weights.
-// A pipeline without bubbles needs it (Qi et al., arXiv 2401.10241).
+// A backward pass in two parts. The first part computes the cotangents that
+// other pipeline stages wait for. The second part may come later: it computes
+// the cotangents that lead to one leaf each, the gradients of weights. Pipeline
+// schedules without bubbles need this (Qi et al., arXiv 2401.10241).
 //
 // The first part goes back through the graph like backward_pass(), but stops at
 // edges that lead to one of the `later` inputs and to no other wanted input:
@@ -24,9 +25,9 @@ class SplitBackward {
   using Add = std::function<DistTensor(const DistTensor&, const DistTensor&)>;
   // Like BackwardOptions::complete, for input i of `later`.
   using Complete = std::function<void(size_t i, DistTensor&)>;
-  // Does the first part. No tensor may be listed twice. Nodes drop their saved
-  // values once both parts have used them. Collective over the mesh, as is
-  // rest().
+  // Does the first part. `now` and `later` together must not list a tensor
+  // twice. Nodes drop their saved values once both parts have used them.
+  // Collective over the mesh, as is rest().
   SplitBackward(std::span<const DistTensor> outputs,
                 std::span<const DistTensor> cotangents,
                 const std::vector<DistTensor>& now,
@@ -38,8 +39,8 @@ class SplitBackward {
   // The cotangents of `now`; undefined for inputs that no output depends on.
   // Call it before rest().
   std::vector<DistTensor> first() const;
-  // Does the second part and returns the cotangents of `later`, unless Complete
-  // gets them. Call it once.
+  // Does the second part, and returns the cotangents of `later`. If `complete`
+  // is set, it gets them instead, and the list is empty. Call rest() once.
   std::vector<DistTensor> rest(const Complete& = {});
 
  private:

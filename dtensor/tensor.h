@@ -20,15 +20,17 @@ namespace dtensor {
 
 class Allocator;
 
-// A thread that is still reading a storage.
+// Another thread's read of a storage, which may still be going on.
 class StorageReader {
  public:
   virtual ~StorageReader() = default;
-  // After it returns, new work of the rank's stream runs behind the last read.
+  // Waits: after the return, new work of the rank's stream runs behind the
+  // read.
   virtual void finish() = 0;
 };
 
-// The memory of tensors. Owned by the rank that allocated it.
+// The memory that a tensor and its views share. It belongs to the rank that
+// allocated it.
 class Storage {
   struct Key {};
 
@@ -36,7 +38,7 @@ class Storage {
   // Uninitialised memory from the calling rank's allocator (see allocator.h);
   // counted as RankContext::memory_kind. Throws Error if out of memory.
   static std::shared_ptr<Storage> allocate(int64_t bytes);
-  // Memory of another owner, to be read only.
+  // Wraps memory of another owner, which may only be read.
   static std::shared_ptr<Storage> borrow(const void* data, int64_t bytes,
                                          Device&, Stream);
   // For allocate() and borrow() only. `from` is null for borrowed memory.
@@ -55,22 +57,25 @@ class Storage {
 
   void* data() const { return data_; }  // null in a dry run
   int64_t bytes() const { return bytes_; }
-  // Raised by every in-place write; autograd compares it with the version that
-  // it saved.
+  // Raised by every in-place write. Autograd saves the version with the values
+  // that a gradient will read, and compares it later.
   uint64_t version() const { return version_; }
-  // Called before a write. Waits until other threads have read the storage.
+  // Called before a write. Waits until other threads that read the storage are
+  // done.
   void bump_version() {
     if (read_) [[unlikely]]
       finish_reader();
     ++version_;
   }
-  // Sets the latest reader. REQUIRES: earlier readers finish before it.
+  // Sets the reader that the next write waits for. REQUIRES: earlier readers
+  // finish before it.
   void set_reader(const std::shared_ptr<StorageReader>& r) {
     reader_ = r;
     read_ = true;
   }
-  // Keeps it until the memory is freed: its destructor tells an observer, on
-  // the thread that frees. Replaces an earlier one.
+  // Keeps `token` until the memory is freed. Its destructor then runs on the
+  // thread that frees the memory, and can tell an observer. A later call
+  // replaces the token.
   void hold_until_freed(std::shared_ptr<const void> token) {
     token_ = std::move(token);
   }
@@ -78,13 +83,14 @@ class Storage {
   MemoryKind kind() const { return kind_; }
   void set_kind(MemoryKind);
   Device& device() const { return *device_; }
-  // After destruction, later work of this stream may reuse the memory.
+  // Once the storage is destroyed, later work of this stream may reuse the
+  // memory.
   Stream stream() const { return stream_; }
   // The stream for the calling thread's work on the memory: its rank's stream,
   // or the storage's own on threads without a rank on this device.
   Stream stream_here() const;
-  // Moves the storage to a stream that has waited for the work that made it:
-  // the memory may be reused behind that stream's work.
+  // Sets stream(). REQUIRES: the new stream has waited for the earlier work on
+  // the memory.
   void move_to(Stream stream) { stream_ = stream; }
 
  private:
@@ -105,14 +111,14 @@ class Storage {
 class Tensor {
  public:
   Tensor() = default;
-  // Contiguous, uninitialised.
+  // A contiguous tensor whose elements are uninitialised.
   static Tensor empty(const Shape&, DType);
   static Tensor full(const Shape&, DType, double value);
-  // A view of memory of another owner, which outlives the tensor and is only
-  // read; on the given device and stream.
+  // A view of another owner's memory on this device. The memory must outlive
+  // the tensor, and is only read. Work on it is enqueued on this stream.
   static Tensor borrowed(const void* data, const Shape&, const Shape& strides,
                          DType, Device&, Stream);
-  // Copies `values` in row-major order. REQUIRES: numel(shape) of them.
+  // Copies numel(shape) values from the host, in row-major order.
   template <class T>
   static Tensor from(const Shape& shape, const T* values);
 
@@ -171,16 +177,19 @@ class Tensor {
   void fill(double value) const;
   // The element at row-major position i, as a double. Waits for the device.
   double at(int64_t i) const;
-  // The same for an i32 or i64 tensor, exactly.
+  // Like at(), but exact, for an i32 or i64 tensor. Throws Error for other
+  // types.
   int64_t integer_at(int64_t i) const;
   // The only element; 0 in a dry run.
   double item() const;
   // All elements as doubles, in row-major order; zeros in a dry run. Waits for
   // the device, as do item() and the functions below.
   std::vector<double> to_doubles() const;
-  // The same for an i32 or i64 tensor, exactly.
+  // Like to_doubles(), but exact, for an i32 or i64 tensor. Throws Error for
+  // other types.
   std::vector<int64_t> to_integers() const;
-  // Copies numel() elements of this tensor's type, in row-major order.
+  // Copies all elements to `values`, with this tensor's type and in row-major
+  // order.
   void to_host(void* values) const;
   // The tensor on the device of the calling rank: this tensor, or a contiguous
   // copy made through host memory.
