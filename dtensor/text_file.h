@@ -8,13 +8,14 @@
 
 namespace dtensor {
 
-// `path` relative to the caller's folder: `bazel run` starts programs in
-// another folder, and sets BUILD_WORKING_DIRECTORY to the caller's.
+// Returns the path of the file that the caller of the program means by `path`.
+// (`bazel run` starts programs in another folder than the caller's, which is in
+// BUILD_WORKING_DIRECTORY.)
 std::string caller_path(const std::string& path);
 
-// Throws Error if `where` is a flag ("--svg"), and this process answers a
-// question of a playground (explore/playground.h), which may not choose files.
-// All functions below call it.
+// Throws Error if `where` is a flag ("--svg") and this process answers a
+// question of a playground (program/explore/playground.h): its users may not
+// choose files. All functions below call this.
 void check_may_use_files(std::string_view where);
 
 // Returns the content of the file at caller_path(path). Throws Error, headed by
@@ -36,7 +37,7 @@ class TextWriter {
 
   // Appends the text.
   void put(std::string_view text);
-  // Gives the file its name. Nothing may be added afterwards.
+  // Gives the file its name. Nothing may be appended afterwards.
   void commit();
 
  private:
@@ -47,11 +48,12 @@ class TextWriter {
   std::unique_ptr<std::FILE, int (*)(std::FILE*)> file_;
 };
 
-// Throws Error if the file cannot be written. Changes nothing; lets a program
-// report the problem before its work rather than after.
+// Throws Error if the file at caller_path(path) cannot be written. Changes
+// nothing. A program that calls this first reports the problem before its work
+// rather than after.
 void check_writable(std::string_view where, const std::string& path);
 
-// Replaces the file, like TextWriter.
+// Replaces the file at caller_path(path) as TextWriter does.
 void write_text_file(std::string_view where, const std::string& path,
                      std::string_view text);
 

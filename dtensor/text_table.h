@@ -29,7 +29,7 @@ class TextTable {
   std::vector<std::vector<std::string>> rows_;  // the titles first
 };
 
-// "1,234,567".
+// Returns the number with commas, such as "1,234,567".
 std::string grouped(int64_t);
 
 }  // namespace dtensor

@@ -54,21 +54,22 @@ class Trace {
   // drift of the clocks since the run. Waits between two machines that are
   // shorter than that are left out.
   void gather(ProcessJob&);
-  // For tests: with a named clock (one name, one clock) that is `ahead` ns
-  // ahead of this machine's.
+  // For tests: as if this process had a clock of this name, `ahead` ns ahead of
+  // the machine's own. Processes that pass the same name share a clock.
   void gather(ProcessJob&, const std::string& clock, int64_t ahead);
 
-  // Writes the file, with the first `most_events` events. Throws Error if it
-  // cannot be written.
+  // Writes the file, with the first `most_events` events. Throws Error if the
+  // file cannot be written.
   void write(const std::string& path) const;
-  // The number of events kept and dropped, and the time when the first dropped
-  // one began, in seconds.
+  // The numbers of events that were kept and dropped, and the time in seconds
+  // when the first dropped event began.
   int64_t kept() const;
   int64_t dropped() const;
   double dropped_from() const;
 
-  // By operator and phase, the longest first: how long ranks waited in its
-  // collectives for the last member. Counts dropped events, too.
+  // One row for each operator and phase, the longest first: how long ranks
+  // waited for the last member in the operator's collectives. Counts dropped
+  // events, too.
   struct Waiting {
     std::string op, phase;
     bool other_thread;        // waits of the thread of redistribute_async()
@@ -79,16 +80,17 @@ class Trace {
     int64_t last = -1;        // the rank waited for the longest; -1: unknown
   };
   std::vector<Waiting> waiting() const;
-  // An aligned table of the first 12 rows and a total; and all rows as [{"op",
-  // "phase", "thread", "collectives", "seconds", "longest_seconds", "share",
-  // "waited_for"}, ...].
+  // waiting_table() is an aligned table of the first 12 rows and a total.
+  // waiting_json() has all rows, as [{"op", "phase", "thread", "collectives",
+  // "seconds", "longest_seconds", "share", "waited_for"}, ...].
   std::string waiting_table() const;
   nlohmann::ordered_json waiting_json() const;
 
  private:
   friend class Tracer;
   static int64_t now();  // steady_clock, in ns
-  // One member's wait for the last member of a collective that all reached.
+  // One member's wait for the last member of a collective. All members reached
+  // that collective.
   struct Arrow;
   std::vector<Arrow> arrows() const;
   int64_t take(int64_t events);  // reserves up to this many events to keep

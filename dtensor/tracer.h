@@ -20,8 +20,8 @@ namespace dtensor {
 class Tracer final : public Watch {
  public:
   Tracer(Trace&, RankContext&, Watch* next, int64_t run);
-  // A tracer that pack() packed in another process. Its times may be off by
-  // `within` ns.
+  // Unpacks a tracer that pack() packed in another process. Its times may be
+  // off by `within` ns.
   class Packed;
   Tracer(Trace&, Packed&, int64_t within);
   // Makes the tracer of the rank's second thread.
@@ -61,7 +61,7 @@ class Tracer final : public Watch {
   void add(Event);
   std::string to_json(const Event&) const;
   void pack(Packed&) const;
-  void shift(int64_t later);  // adds to all times
+  void shift(int64_t later);  // adds `later` ns to all times
 
   Trace& trace_;
   RankContext* const context_;  // null for a tracer of another process

@@ -10,7 +10,8 @@
 namespace dtensor::checkpoint {
 namespace {
 
-// Cutting large boxes makes at most about this many: the index lists them all.
+// Large boxes are cut into at most about this many, since the index lists every
+// box.
 constexpr int64_t kManyBoxes = 1 << 16;
 
 int64_t bytes_of(const Shape& size, DType t) {
@@ -19,7 +20,7 @@ int64_t bytes_of(const Shape& size, DType t) {
 
 int64_t bytes_of(const Spec* s) { return bytes_of(s->shape(), s->dtype()); }
 
-// Calls fn(box) for every box of a region. REQUIRES: it is not empty.
+// Calls fn(box) for every box of a region. REQUIRES: the region is not empty.
 template <class Fn>
 void each_box(const Region& region, const Fn& fn) {
   const int n = static_cast<int>(region.size());
@@ -40,7 +41,7 @@ void each_box(const Region& region, const Fn& fn) {
   }
 }
 
-// Part i of n of the box along dimension d.
+// Returns the i-th of n parts of the box, cut along dimension d.
 Box part_of(Box box, int d, int64_t i, int64_t n) {
   const int64_t lo = i * box.size[d] / n, hi = (i + 1) * box.size[d] / n;
   box.lo[d] += lo;
@@ -48,8 +49,9 @@ Box part_of(Box box, int d, int64_t i, int64_t n) {
   return box;
 }
 
-// Calls fn(box) for boxes of at most `most` bytes that make up `box`; each is
-// contiguous in a contiguous `box`.
+// Cuts `box` along dimension `dim` and those after it into boxes of at most
+// `most` bytes, and calls fn(part) for each. Each part is contiguous in a
+// contiguous `box`.
 template <class Fn>
 void each_small(const Box& box, DType t, int64_t most, int dim, const Fn& fn) {
   const int64_t bytes = bytes_of(box.size, t);
@@ -80,7 +82,8 @@ class Sharing {
     if (n == 1 || d == box.size.size() ||
         bytes_of(box.size, t) < n * kShareBytes)
       return give(tensor, box, t, holders[0]);
-    // Parts differ by one index; ranks with the fewest bytes get larger ones.
+    // The parts' sizes differ by at most one index; the ranks with the fewest
+    // bytes so far get the larger parts.
     std::vector<Box> parts;
     for (int64_t i = 0; i < n; ++i) parts.push_back(part_of(box, d, i, n));
     std::stable_sort(
@@ -126,7 +129,8 @@ std::vector<std::vector<OwnedBox>> boxes_by_rank(
     std::span<const Spec* const> specs, int64_t world) {
   int64_t total = 0;
   for (const Spec* s : specs) total += bytes_of(s);
-  // Large tensors first: the small ones then even out the differences.
+  // Assign large tensors first: the small ones then even out the differences
+  // between ranks.
   std::vector<size_t> order(specs.size());
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {

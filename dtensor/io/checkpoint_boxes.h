@@ -28,7 +28,8 @@ struct OwnedBox {
 // Larger boxes are cut, since each box has one checksum and is read into one
 // buffer. (Boxes of very large checkpoints are larger, to limit their number.)
 inline constexpr int64_t kBoxBytes = int64_t{4} << 20;
-// If ranks would share a box in parts smaller than this, one of them writes it.
+// If the ranks that hold a box would each write less of it than this, one of
+// them writes it all.
 inline constexpr int64_t kShareBytes = int64_t{64} << 10;
 
 // Returns the boxes of each rank of the run, in the order of its file. Every
@@ -39,8 +40,9 @@ inline constexpr int64_t kShareBytes = int64_t{64} << 10;
 std::vector<std::vector<OwnedBox>> boxes_by_rank(std::span<const Spec* const>,
                                                  int64_t world);
 
-// The intersection of a box with a part that holds `held`: pairs of windows of
-// equal size, one of the part and one of the box.
+// A piece that a rank's part and a box share: where it begins in the part and
+// in the box, and its size. windows() returns all pieces that a box shares with
+// a part that holds `held`.
 struct Window {
   Shape in_part, in_box, size;
 };

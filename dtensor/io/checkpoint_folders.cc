@@ -23,7 +23,8 @@ bool is_step(const std::string& name) {
                      [](unsigned char c) { return std::isdigit(c); });
 }
 
-// The paths of the names in the folder for which wanted(name) holds, by step.
+// Returns the paths of those files in the folder for which wanted(name) is
+// true, by ascending step.
 template <class Wanted>
 std::vector<std::string> those(const std::string& dir, const Wanted& wanted) {
   std::vector<std::string> names;

@@ -7,7 +7,7 @@
 namespace dtensor::checkpoint {
 
 inline constexpr const char* kUnfinished = ".tmp";
-// DIR/step-00000100.
+// Returns DIR/step-00000100 for step 100.
 std::string folder(const std::string& dir, int64_t step);
 
 }  // namespace dtensor::checkpoint

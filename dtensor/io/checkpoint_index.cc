@@ -25,7 +25,8 @@ namespace {
 
 constexpr int64_t kLine = 256 << 10;  // bytes
 constexpr int64_t kFirstLine = 4096;
-constexpr int64_t kHeader = 100'000'000;  // bytes; the safetensors library's
+// The limit of the safetensors library, in bytes.
+constexpr int64_t kHeader = 100'000'000;
 constexpr size_t kTensors = 1 << 16, kFiles = 1 << 16, kValues = 10'000;
 // Errors explain what is wrong with a tensor's boxes only if it has at most
 // this many.
@@ -35,7 +36,7 @@ constexpr DType kDTypes[] = {DType::kF32,  DType::kF64, DType::kBF16,
                              DType::kF16,  DType::kI32, DType::kI64,
                              DType::kBool, DType::kI8};
 
-// A line of the index. Throws Error if it is too long or not UTF-8.
+// Returns a line of the index. Throws Error if it is too long or not UTF-8.
 std::string line_of(const Json& object) {
   std::string line;
   try {
@@ -133,8 +134,8 @@ class Lines {
   size_t used_ = 0;
 };
 
-// A line, parsed as a JSON object. Throws Error if the line, or a member that
-// is read, is not as expected.
+// A line, parsed as a JSON object. The functions throw Error if the line, or
+// the member that they read, is not as expected.
 class Line {
  public:
   Line(const std::string& path, int64_t number, const std::string& text)
@@ -176,8 +177,9 @@ class Line {
       bad(fmt::format("{} is not a checksum of 16 hexadecimal digits", key));
     return std::stoull(digits, nullptr, 16);
   }
-  // Compares the line with `made`, written from the values that were read. This
-  // detects duplicate and unknown members, and other ways to write a number.
+  // Throws Error unless the line equals `made`, which the caller writes from
+  // the values that it has read. This detects duplicate and unknown members,
+  // and numbers in another form.
   void expect(const std::string& made) const {
     if (made != text_) bad("this library would write it as " + made);
   }
@@ -191,8 +193,8 @@ class Line {
   const std::string& path_;
   const int64_t number_;
   const std::string& text_;
-  // (Unlike Json, this type keeps members in a tree, so that lines with many
-  // members do not take long.)
+  // (Not of type Json, an ordered_json, which keeps members in a list: finding
+  // members in long lines would take long.)
   const nlohmann::json json_;
 };
 
@@ -221,8 +223,8 @@ uint64_t weight(const Box& b) {
   return product;
 }
 
-// Describes the elements that are not in any box, or says that some are in two.
-// It is only for errors, so it gives up early.
+// Describes the elements that are in no box, or says that some are in two. Only
+// the text of an error needs this, so it gives up early.
 std::string holes(const Box& whole, const std::vector<Box>& boxes) {
   constexpr size_t kMost = 16;
   std::vector<Region> left = {region_of(whole)};
@@ -244,8 +246,8 @@ std::string holes(const Box& whole, const std::vector<Box>& boxes) {
   return text + (left.size() > 4 ? ", ..." : "") + " are in no box";
 }
 
-// Names two boxes that share elements. It is only for errors, so it gives up
-// early.
+// Names two boxes that share elements; "" if none are found. Only the text of
+// an error needs this, so it gives up early.
 std::string overlap_of(const std::vector<Box>& boxes) {
   constexpr int64_t kMost = 10'000'000;
   std::vector<size_t> order(boxes.size());
@@ -290,7 +292,7 @@ std::string header_of(std::span<const OwnedBox> boxes,
   for (const OwnedBox& b : boxes) {
     const TensorInfo& t = tensors[b.tensor];
     if (at > 0) text += ',';
-    // (The index refuses names that are not UTF-8.)
+    // (Replacing what is not UTF-8 does no harm: the index refuses such names.)
     text += Json(t.name + to_string(b.box))
                 .dump(-1, ' ', false, Json::error_handler_t::replace);
     text +=
@@ -544,9 +546,10 @@ const Index::Entry* Index::find(std::string_view name) const {
 
 void Index::check_cover(const std::string& path) const {
   // The weight of a box is the product over its dimensions of f(end) - f(begin)
-  // for a random function f. Boxes that hold every element exactly once add up
-  // to the weight of the whole; any others do so with a probability of about
-  // 2^-58. The check is linear in the number of boxes.
+  // for a random function f. The weights of boxes that hold every element
+  // exactly once add up to the weight of the whole tensor; those of any other
+  // boxes do so with a probability of about 2^-58. The check is linear in the
+  // number of boxes.
   for (const Entry& e : tensors_) {
     const Box whole{Shape::filled(e.info.shape.size(), 0), e.info.shape};
     uint64_t sum = 0;

@@ -8,11 +8,11 @@
 //   ,{"tensor":"w","dtype":"f32","shape":[4,6]}
 //   ,{"box":[0,0],"size":[2,6],"rank":0,"offset":0,"bytes":48,"xxh3":C}
 //   ]
-// B and C are the number of bytes and the checksum (XXH3, 16 hexadecimal
-// digits) of the text below the first line, of a file's header, or of a box. A
-// box belongs to the tensor above it, and its elements are in row-major order.
-// The boxes of a file lie end to end, and those of a tensor have each element
-// exactly once.
+// B is the number of bytes below the first line. C is a checksum (XXH3, 16
+// hexadecimal digits): of the text below the first line, of a file's header, or
+// of a box. A box belongs to the tensor above it, and its elements are in
+// row-major order. The boxes of a file lie end to end. The boxes of a tensor
+// have each of its elements exactly once.
 //
 // The file of rank 0, rank-00000.safetensors, is a safetensors file: 120 bytes
 // of header, in which a box has the name of its tensor and its indices,
@@ -44,8 +44,8 @@ inline constexpr const char* kIndexNameOfVersion1 = "index";
 // The checksum of the bytes [from, to) of a file, read piece by piece.
 uint64_t checksum_of(const io::File&, int64_t from, int64_t to);
 
-// The header of a file with these boxes of these tensors, including the eight
-// bytes of its length.
+// Returns the header of the file with these boxes of these tensors, including
+// the eight bytes that hold the header's length.
 std::string header_of(std::span<const OwnedBox>, std::span<const TensorInfo>);
 
 // A box, the place of its bytes in a rank's file, and their checksum.
@@ -59,12 +59,12 @@ class Index {
  public:
   struct Entry {
     TensorInfo info;
-    size_t first = 0, pieces = 0;  // its boxes: number first, first + 1, ...
+    size_t first = 0, pieces = 0;  // its boxes: first to first + pieces - 1
   };
 
   struct RankFile {
-    int64_t header, bytes;  // bytes before the boxes, and of the boxes
-    uint64_t sum;           // of the header
+    int64_t header, bytes;  // the bytes of the header and of the boxes
+    uint64_t sum;           // the checksum of the header
   };
 
   int version = 2;
@@ -82,10 +82,10 @@ class Index {
   // The text of the index. Throws Error if the format cannot represent it.
   std::string text() const;
 
-  // Reads and verifies what text() wrote. Needs at most the size of the file,
-  // plus 16 MiB, of memory. Throws an Error that names the file and the line or
-  // the tensor, also if a box leaves its tensor, an element is in no box or in
-  // two, or the boxes do not lie end to end in their files.
+  // Reads and verifies a file with the text of text(). Needs no more memory
+  // than the size of the file plus 16 MiB. Throws Error also if a box is not
+  // within its tensor, an element is in no box or in two, or the boxes do not
+  // lie end to end in their files. Errors name the file and the line or tensor.
   static Index read(const io::File&);
 
   const std::deque<Entry>& tensors() const { return tensors_; }
@@ -110,8 +110,8 @@ class Index {
 
   std::deque<Entry> tensors_;
   std::vector<uint32_t> by_name_;  // indices of tensors_
-  // Deques grow without copying, and small numbers take one byte, as in the
-  // text: this bounds the memory.
+  // Deques grow without copying, and small numbers take one byte. So an index
+  // takes no more memory than its text.
   std::deque<Stored> stored_;
   std::deque<uint8_t> boxes_;
 };

@@ -19,7 +19,8 @@ using namespace checkpoint;
 
 namespace {
 
-// Bytes to read before computing their checksum, while they are in the cache.
+// Files are read in steps of this many bytes. The checksum of a step is
+// computed while its bytes are in the cache.
 constexpr int64_t kStep = 1 << 20;
 // The number of boxes that the system prefetches.
 constexpr size_t kAhead = 4;
@@ -56,7 +57,7 @@ CheckpointReader::CheckpointReader(std::string path) : path_(std::move(path)) {
     const std::string path = path_of(path_, index.file_name(rank));
     try {
       const io::File file = io::File::open(path);
-      // (Their sum may overflow.)
+      // (The sum of `header` and `bytes` may overflow.)
       DT_CHECK(file.size() - expected.header == expected.bytes, "checkpoint",
                "{} has {} bytes, but {} says {} and a header of {}", path,
                file.size(), name, expected.bytes, expected.header);
@@ -93,7 +94,8 @@ bool CheckpointReader::contains(std::string_view name) const {
   return contents_->index.find(name) != nullptr;
 }
 
-// Fills `part`, which has the indices `held`, from the boxes that share some.
+// Fills `part`, which has the indices `held`, from the boxes that have some of
+// these indices.
 void CheckpointReader::Contents::read_part(const std::string& path,
                                            const Index::Entry& entry,
                                            const Tensor& part,
@@ -101,9 +103,10 @@ void CheckpointReader::Contents::read_part(const std::string& path,
   const bool on_host = &part.device() == &cpu();
   std::vector<char> buffer;
   Checksum sum;
-  // One file at a time: many ranks might exceed the limit of open files.
+  // Only one file is open at a time: a checkpoint of many ranks might have more
+  // files than the limit of open files.
   std::optional<io::File> file;
-  int64_t rank = -1, start = 0;  // its first box
+  int64_t rank = -1, start = 0;  // of the file; its first box is at `start`
   std::vector<StoredBox> needed;
   for (size_t i = entry.first; i < entry.first + entry.pieces; ++i)
     if (const StoredBox p = index.piece(entry, i);

@@ -35,8 +35,9 @@ using namespace checkpoint;
 
 namespace {
 
-// Bytes to write after computing their checksum, while they are in the cache;
-// also the size at which collected small boxes are written.
+// Files are written in steps of this many bytes, while the bytes are in the
+// cache from computing their checksum. Also the size at which collected small
+// boxes are written.
 constexpr int64_t kStep = 1 << 20;
 // Smaller boxes are collected before they are written.
 constexpr int64_t kDirect = 256 << 10;
@@ -44,8 +45,8 @@ constexpr int64_t kDirect = 256 << 10;
 // Returns the bytes of box number i, row-major; valid until the next call.
 using BytesOf = std::function<const char*(size_t i)>;
 
-// Called by rank 0. Folders stay locked until the process ends, since a program
-// may save in several runs.
+// Locks the folder for this job; called by rank 0. Folders stay locked until
+// the process ends, since a program may save in several runs.
 void claim(const std::string& dir) {
   static std::mutex mutex;
   static std::vector<io::File> claimed;
@@ -101,7 +102,7 @@ class Save {
     if (own().empty()) return;
     const io::File file = io::File::create(in_folder(index_.file_name(rank_)));
     std::vector<uint64_t> sums;
-    // The header and collected boxes, to be written at `end`.
+    // The header and the collected boxes, which will be written at `end`.
     const std::string header = header_of(own(), infos_);
     std::vector<char> small(header.begin(), header.end());
     int64_t end = 0;
@@ -153,7 +154,8 @@ class Save {
     return std::move(*all);
   }
 
-  // The checksums of all ranks with boxes, or nothing until all are complete.
+  // The checksums of all ranks with boxes; nullopt until the files of all these
+  // ranks are complete.
   std::optional<std::vector<std::vector<uint64_t>>> sums() const {
     std::vector<std::vector<uint64_t>> all(boxes_.size());
     for (size_t r = 0; r < boxes_.size(); ++r) {
@@ -229,7 +231,8 @@ class Save {
     return (std::filesystem::path(temporary_) / name).string();
   }
 
-  // The index. Without checksums, it has zeros and the same length.
+  // Returns the index with the boxes of all ranks. If `sums` is empty, the
+  // checksums are zeros, and the text has the same length.
   Index index_with(const std::vector<std::vector<uint64_t>>& sums) const {
     Index index = index_;
     struct Numbered {
@@ -263,7 +266,7 @@ class Save {
 
   const std::string dir_, final_, temporary_;
   const int64_t keep_, rank_;
-  bool begun_ = false;  // this save has made the folder
+  bool begun_ = false;  // this rank has made the folder
   Index index_;         // without tensors
   std::vector<TensorInfo> infos_;
   std::vector<std::vector<OwnedBox>> boxes_;  // by rank

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files and folders, by system calls. If one fails, the functions throw Error
-// with the file, the byte and the system's reason. Not for users.
+// Files and folders, by system calls. If a call fails, the functions throw an
+// Error with the file, the byte and the system's reason. Not for users.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -9,7 +9,7 @@
 
 namespace dtensor::io {
 
-// An open file, closed with the object.
+// An open file, or a folder that is locked. The destructor closes it.
 class File {
  public:
   // Creates the file, which must not exist. `mode` is the permissions, as for
@@ -18,9 +18,9 @@ class File {
   // Opens a regular file for reading. Throws Error for anything else, such as a
   // pipe, without waiting.
   static File open(std::string path);
-  // Locks the folder. Returns nothing if another process, or another File,
+  // Locks the folder. Returns nullopt if another process, or another File,
   // holds the lock. The lock is held until the File is destroyed or the process
-  // ends. (On a file system without locks, everyone gets it.)
+  // ends. (On a file system without locks, every call succeeds.)
   static std::optional<File> lock_folder(std::string path);
   ~File();
   File(File&&) noexcept;
@@ -28,7 +28,7 @@ class File {
 
   const std::string& path() const { return path_; }
   int64_t size() const;
-  // Whether the path still names this file or folder: false after it has been
+  // Whether `path` names this very file or folder: false if the file has been
   // removed or replaced.
   bool is_at(const std::string& path) const;
   void write(const void*, int64_t bytes, int64_t at) const;

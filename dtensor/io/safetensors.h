@@ -57,8 +57,8 @@ class SafetensorsWriter {
              const SafetensorsWindow& = {});
 
   // Flushes the file to disk and gives it its name; in between, mesh rank 0
-  // calls `commit`. Throws Error unless every declared tensor has been written
-  // in full.
+  // calls `commit` if it is set. Throws Error unless every declared tensor has
+  // been written in full.
   void finish(const std::function<void()>& commit = {});
 
  private:
@@ -67,8 +67,8 @@ class SafetensorsWriter {
     int64_t offset;   // in the file, bytes
     int64_t written;  // elements, by all ranks
   };
-  // Makes the file of `bytes` bytes under its temporary name; and closes it,
-  // and removes it unless it is finished.
+  // open() makes the file, of `bytes` bytes, under its temporary name. close()
+  // closes the file, and removes it unless finish() has given it its name.
   void open(const std::string& header, int64_t bytes);
   void close();
   void put(const Tensor& packed, int64_t at);
@@ -85,7 +85,7 @@ class SafetensorsWriter {
   int file_ = -1;
 };
 
-// Reads a file. The header is fully verified before it is used.
+// Reads one safetensors file. The constructor verifies the whole header.
 class SafetensorsReader {
  public:
   // Opens the file and reads its header. Throws Error if something is wrong.
@@ -94,7 +94,7 @@ class SafetensorsReader {
   SafetensorsReader(const SafetensorsReader&) = delete;
   SafetensorsReader& operator=(const SafetensorsReader&) = delete;
 
-  // In the order of their data.
+  // In the order of their data in the file.
   const std::vector<TensorInfo>& tensors() const { return tensors_; }
   const std::map<std::string, std::string>& metadata() const {
     return metadata_;
@@ -110,8 +110,9 @@ class SafetensorsReader {
   // window does not fit the tensor, or the layout is partial.
   DistTensor read(std::string_view name, const Mesh&, const Placements&,
                   const SafetensorsWindow& = {}) const;
-  // The same into the memory of a tensor of the window's shape. Throws Error if
-  // the types differ, too.
+  // Like read() onto a mesh, but into the memory of `to`. The shape of the
+  // value is that of `to`; SafetensorsWindow::shape is ignored. Throws Error
+  // also if the types differ.
   void read_into(const DistTensor& to, std::string_view name,
                  const SafetensorsWindow& = {}) const;
 
@@ -123,8 +124,9 @@ class SafetensorsReader {
                            const SafetensorsWindow&) const;
   [[noreturn]] void refuse(size_t tensor, const Shape& value,
                            std::string_view why) const;
-  // Reads a box; its first element is number `at` of the file's tensor, which
-  // has `shape` with as many dimensions as the box.
+  // Fills `box` from the file. The first element of `box` is element number
+  // `at` of the file's tensor; `shape` is the tensor's shape, seen with as many
+  // dimensions as the box has.
   void read_box(size_t tensor, const Shape& shape, const Tensor& box,
                 int64_t at) const;
   void parse(std::string_view header, int64_t data_bytes);

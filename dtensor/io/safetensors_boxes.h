@@ -24,17 +24,19 @@ int64_t bytes_of(const Shape&, DType);
 
 using Refuse = std::function<void(std::string_view)>;
 
-// The window with its defaults filled in, for a value of shape `value` in a
-// tensor of shape `file`. Calls refuse(why), which throws, if it does not fit.
+// Returns the window with its defaults filled in, for a value of shape `value`
+// in a tensor of shape `file`. Calls refuse(why), which throws, if the window
+// does not fit.
 SafetensorsWindow checked(SafetensorsWindow, const Shape& value,
                           const Shape& file, const Refuse& refuse);
 
-// The shape in which the window sees a tensor of shape `file`, for a value of n
-// dimensions. Calls refuse(why), which throws, if it has other elements.
+// Returns the shape in which the window sees a tensor of shape `file`, for a
+// value of n dimensions. Calls refuse(why), which throws, if that shape has
+// another number of elements.
 Shape seen_as(const SafetensorsWindow&, const Shape& file, int n,
               const Refuse& refuse);
 
-// The region with its dimensions in the file's order.
+// Returns the region with its dimensions in the file's order.
 Region reordered(const Region&, const Shape& order);
 
 // Calls fn(box, element) for every box of `region`, which `local` holds; both
@@ -70,19 +72,20 @@ void each_box(const Tensor& local, const Region& region, const Shape& offset,
 }
 
 // Cuts a box of a tensor of shape `file` into parts that are contiguous in the
-// file, and calls fn(part, at) for each. `at` is the number of the first
-// element of the box, or of the part, in that tensor. A part is contiguous in
-// memory or has at most kBuffer bytes. REQUIRES: dimensions of the box before
-// `dim` have size 1.
+// file, and calls fn(part, first) for each part. `at` is the number of the
+// box's first element in the file's tensor, and `first` that of the part's. A
+// part is contiguous in memory or has at most kBuffer bytes. REQUIRES:
+// dimensions of the box before `dim` have size 1.
 template <class Fn>
 void each_run(const Shape& file, const Tensor& box, int dim, int64_t at,
               const Fn& fn) {
   const int n = file.size();
-  bool adjacent = true;  // in the file, from one index of `dim` to the next
+  // Whether the indices of `dim` follow one another in the file without a gap.
+  bool adjacent = true;
   for (int d = dim + 1; d < n; ++d) adjacent &= box.shape()[d] == file[d];
   if (adjacent && (box.contiguous() || box.bytes() <= kBuffer))
     return fn(box, at);
-  int64_t row = 1;  // elements in the file
+  int64_t row = 1;  // elements in the file for one index of `dim`
   for (int d = dim + 1; d < n; ++d) row *= file[d];
   const int64_t size = box.shape()[dim];
   const int64_t step =

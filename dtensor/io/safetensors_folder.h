@@ -23,13 +23,13 @@ class SafetensorsFolder {
   // that its file lacks.
   explicit SafetensorsFolder(const std::string& dir);
 
-  // model.safetensors, or the index: for errors.
+  // The path of model.safetensors, or of the index if that was read.
   const std::string& path() const { return path_; }
   // The tensors of all files, each file's in the order of its data.
   const std::vector<TensorInfo>& tensors() const { return tensors_; }
   // Null if there is no such tensor.
   const TensorInfo* find(std::string_view name) const;
-  // As SafetensorsReader::read() and read_into().
+  // Like SafetensorsReader::read() and read_into().
   DistTensor read(std::string_view name, const Mesh&, const Placements&,
                   const SafetensorsWindow& = {}) const;
   void read_into(const DistTensor& to, std::string_view name,
