@@ -16,11 +16,12 @@
 namespace dtensor {
 namespace {
 
-// A block that stays in the first-level cache until it is used again.
+// The size of a block that stays in the first-level cache until it is used
+// again.
 constexpr int64_t kBlockBytes = 16 << 10;
 
-// One row of n elements. The loops carry no dependency (ivdep): a source is
-// either elsewhere or exactly the destination.
+// Reduces one row of n elements. The loops carry no dependency (ivdep): a
+// source is either exactly the destination, or does not overlap it.
 template <class T, class Op>
 struct Row {
   using A = portable::compute_t<T>;
@@ -72,7 +73,8 @@ struct Row {
   static void contiguous(char* d, char* const* s, int k, int64_t n, A divisor) {
     T* out = reinterpret_cast<T*>(d);
     auto in = [&](int j) { return reinterpret_cast<const T*>(s[j]); };
-    // Converting f16 takes so long that loops for few sources gain nothing.
+    // Converting f16 takes so long that the loops for two to four sources gain
+    // nothing.
     if constexpr (std::is_same_v<T, f16>) return many(out, s, k, n, divisor);
     if (divisor != A(1) || k < 2 || k > 4) return many(out, s, k, n, divisor);
     if (k == 2) return two(out, in(0), in(1), n);
@@ -80,7 +82,8 @@ struct Row {
     return four(out, in(0), in(1), in(2), in(3), n);
   }
 
-  // As contiguous(), in blocks that are written past the cache.
+  // Like contiguous(), but in blocks whose results bypass the cache
+  // (streaming.h).
   static void streamed(char* d, char* const* s, int k, int64_t n, A divisor) {
     constexpr int64_t kBlock = kBlockBytes / static_cast<int64_t>(sizeof(T));
     alignas(64) T block[kBlock];

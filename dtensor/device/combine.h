@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reductions of strided boxes in CPU memory: the local part of an all-reduce or
-// a reduce-scatter. Shapes and strides as in copy.h.
+// a reduce-scatter. For shapes and strides, see copy.h.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -13,7 +13,8 @@
 
 namespace dtensor {
 
-// The value that a reduction ignores: 0 for kSum, -infinity for kMax, ...
+// The value that changes no result of a reduction: 0 for kSum, -infinity for
+// kMax, ...
 double identity(ReduceOp);
 
 // Throws Error, headed by `where`, if the operation cannot reduce values of
@@ -23,9 +24,9 @@ void check_reducible(ReduceOp, DType, std::string_view where);
 
 // dst = srcs[0] op srcs[1] op ..., from left to right; kAvg divides by `count`
 // at the end. f16 and bf16 are accumulated in f32 and rounded once. One of the
-// sources may be dst itself (with the same strides). Without sources: the
-// identity. Returns the bytes read from each source, counted row by row.
-// REQUIRES: check_reducible().
+// sources may be dst itself (with the same strides). Without sources, dst is
+// filled with the identity. Returns the bytes read from each source, counted
+// row by row. REQUIRES: check_reducible() accepts the operation.
 int64_t reduce_strided(ReduceOp, DType, Sizes shape, void* dst,
                        Sizes dst_strides, std::span<const Operand> srcs,
                        int64_t count);

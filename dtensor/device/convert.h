@@ -9,7 +9,7 @@
 
 namespace dtensor {
 
-// As in Device::cast().
+// Converts x as Device::cast() does.
 template <class D, class S>
 DT_HD D convert(S x) {
   if constexpr (std::is_same_v<S, D>) {
@@ -32,8 +32,8 @@ DT_HD D convert(S x) {
   }
 }
 
-// As in Device::fill(). For bool, -infinity (the identity of max) becomes
-// false.
+// Converts `value` as Device::fill() does. For bool, -infinity (the identity of
+// max) becomes false.
 template <class T>
 T fill_value(double value) {
   if constexpr (std::is_same_v<T, bool>)

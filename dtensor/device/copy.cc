@@ -23,14 +23,15 @@ void store(char* p, T x) {
   std::memcpy(p, &x, sizeof(T));
 }
 
-// Shorter runs are copied inline, because a call of memcpy costs more.
+// Runs (contiguous bytes) that are shorter than this are copied inline, because
+// a call of memcpy costs more.
 constexpr int64_t kInlineBytes = 256;
 
 struct Line {
   char bytes[64];
 };
 
-// Copies a run as its first and last T, which may overlap.
+// Copies a run by its first and its last sizeof(T) bytes, which may overlap.
 template <class T>
 void copy_ends(char* d, const char* s, int64_t bytes) {
   constexpr int64_t kItem = sizeof(T);
@@ -81,7 +82,8 @@ struct Runs {
   }
 };
 
-// Copies the two innermost loops if the inner one is a contiguous run.
+// Copies the two innermost loops. REQUIRES: the innermost one is a contiguous
+// run. Returns the bytes copied.
 int64_t copy_runs(const Nest& nest, char* d, const char* s, int64_t item,
                   bool streamed) {
   struct TwoLines {
@@ -127,7 +129,7 @@ int64_t copy_row(char* d, int64_t ds, const char* s, int64_t ss, int64_t n) {
     else
       for (int64_t i = 0; i < n; ++i) store(d + i * ds, x);
   } else if (ds == sizeof(T) && ss == -ds) {
-    // A distance that the compiler knows, so that it reverses registers.
+    // The compiler knows these distances, and so reverses whole registers.
     constexpr auto kItem = static_cast<int64_t>(sizeof(T));
     for (int64_t i = 0; i < n; ++i)
       store(d + i * kItem, load<T>(s - i * kItem));
@@ -141,9 +143,9 @@ int64_t copy_row(char* d, int64_t ds, const char* s, int64_t ss, int64_t n) {
 }
 
 // d[i, j] = s[i, j], where d is contiguous along j and s along i. Works in
-// tiles, so that each cache line of either is read or written once. Each tile
-// goes through a small buffer, because its lines, a power of two apart, would
-// evict each other.
+// tiles, so that each cache line of d is written once and each of s is read
+// once. Each tile goes through a small buffer: its lines are often a power of
+// two apart, and would evict each other from the cache.
 template <class T>
 int64_t transpose(char* d, int64_t d_row, int64_t rows, const char* s,
                   int64_t s_column, int64_t columns) {
@@ -242,7 +244,7 @@ int64_t copy_strided(int64_t item_size, Sizes shape, void* dst,
   return copied;
 }
 
-// Use registers of the full width, where GCC's tuning prefers 256 bits.
+// Use registers of 512 bits, although GCC's tuning prefers 256.
 #ifdef __AVX512F__
 #pragma GCC push_options
 #pragma GCC target("prefer-vector-width=512")
@@ -264,8 +266,8 @@ void cast_strided(Sizes shape, DType dst_dtype, void* dst, Sizes dst_strides,
                 ss = nest.step(last, 1);
   visit_stored(dst_dtype, [&]<class D>() {
     visit_stored(src_dtype, [&]<class Source>() {
-      // A bool's byte may have any value; as uint8_t, the compiler's loop stays
-      // simple.
+      // Read a bool as uint8_t, since its byte may have any value; the
+      // compiler's loop stays simple.
       using S =
           std::conditional_t<std::is_same_v<Source, bool>, uint8_t, Source>;
       nest.each(1, base, [&] {

@@ -23,8 +23,8 @@ int64_t copy_strided(int64_t item_size, Sizes shape, void* dst,
 void cast_strided(Sizes shape, DType dst_dtype, void* dst, Sizes dst_strides,
                   DType src_dtype, const void* src, Sizes src_strides);
 
-// dst = value, for n contiguous elements or for a box, converted as
-// cast_strided() does, except that infinities become the bounds of an integer
+// dst = value, for n contiguous elements or for a box. The value is converted
+// as by cast_strided(), except that infinities become the bounds of an integer
 // type (of bool: true and false), so that identity() can be written to any
 // type.
 void fill(DType, int64_t n, void* dst, double value);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The machine's GPUs. All CUDA code is in libdtensor_cuda.so, which the first
-// call of one of these functions loads, from the first of these places that has
-// it:
+// The machine's GPUs. All CUDA code is in libdtensor_cuda.so, which is loaded
+// by the first call of one of these functions, from the first of these places
+// that has the file:
 //   $DTENSOR_CUDA_LIBRARY, a file; if it is set, no other place is tried
 //   the folder of the program
 //   PROGRAM.runfiles/dtensor/ops/cuda_plugin, where Bazel puts it
@@ -18,8 +18,8 @@
 
 namespace dtensor {
 
-// The number of GPUs, at least 1. Throws the Error that says why there are
-// none.
+// The number of GPUs, at least 1. If there are none, throws an Error that says
+// why.
 int cuda_devices();
 
 // The device cuda:INDEX, which is never destroyed. Throws Error if it does not
@@ -29,10 +29,10 @@ Device& cuda(int index);
 // Sets how all GPUs compute from now on. Throws Error if there are none.
 void cuda_set_options(const CudaOptions&);
 
-// How often, so far, cuBLASLt and cuDNN had no kernel for a call that was meant
-// for them, so that a slower one did the work: by kind, such as "bf16 product
-// with bgrad", cuBLASLt's name of the epilogue. Throws Error if there are no
-// GPUs.
+// Counts the calls so far that were meant for cuBLASLt or cuDNN, but for which
+// these had no kernel, so that a slower kernel did the work. The keys are kinds
+// of calls, such as "bf16 product with bgrad" (BGRAD is an epilogue of
+// cuBLASLt). Throws Error if there are no GPUs.
 std::map<std::string, int64_t> cuda_declined();
 
 // NCCL, which connects the GPUs. Throws Error if there are no GPUs.

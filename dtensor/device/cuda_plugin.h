@@ -2,9 +2,9 @@
 // The interface between a program and libdtensor_cuda.so.
 //
 // The library contains its own copy of the parts of dtensor that it uses,
-// including variables, so the program passes its own in CudaHost. The program
-// can catch Errors that the library throws, because g++ compares exception
-// types by name (and both use the same libstdc++.so).
+// including variables, so the program gives access to its own variables by
+// CudaHost. The program can catch Errors that the library throws, because g++
+// compares exception types by name (and both use the same libstdc++.so).
 #pragma once
 #include <cstdint>
 #include <map>
@@ -23,8 +23,8 @@ struct CudaHost {
 };
 
 struct CudaPlugin {
-  // version() of the sources from which the library was built. A program of
-  // another version reads nothing else of this struct.
+  // The version() of the sources from which the library was built. A program of
+  // another version must not read the other members.
   const char* version;
   int devices;
   const char* why_none;          // CUDA's reason if there are none

@@ -24,11 +24,11 @@
 
 namespace dtensor {
 
-// The functions that compute on a device. They know their own type: Kernels of
-// ops/kernels/kernels.h.
+// The functions that compute on a device. Every KernelTable is a Kernels of
+// ops/kernels/kernels.h, on which this header cannot depend.
 struct KernelTable {};
 
-// A stream of one device, which defines what null means.
+// A stream of one device. The device defines what a null handle means.
 struct Stream {
   void* handle = nullptr;
   bool operator==(const Stream&) const = default;
@@ -39,7 +39,8 @@ struct Event {
   std::shared_ptr<void> handle;
 };
 
-// An exchange of intervals needs two loops per dimension.
+// The most dimensions of a box. An exchange of intervals needs two loops for
+// each dimension of a tensor.
 inline constexpr int kMaxLoops = 2 * kMaxDims;
 using Sizes = std::span<const int64_t>;
 
@@ -64,9 +65,9 @@ class Device {
   };
   virtual ~Device() = default;
   virtual Kind kind() const = 0;
-  // For errors: "the CPU".
+  // The name for errors, such as "the CPU".
   virtual std::string_view name() const = 0;
-  // Kernels for this device only; null: those of its kind.
+  // The kernels for this device only; null if it uses the kernels of its kind.
   virtual const KernelTable* own_kernels() const { return nullptr; }
 
   // A stream for one thread of a rank. It lasts as long as the device, because
@@ -74,11 +75,12 @@ class Device {
   // and shared by all.
   virtual Stream open_stream() { return {}; }
 
-  // Memory of at least 1 byte, 64-byte aligned, usable after the stream's
-  // earlier work. Null if there is none left (always on kNone). Ranks allocate
-  // through allocator.h.
+  // Returns memory, 64-byte aligned, that work of the stream may use from now
+  // on; null if there is none left (always on kNone). Ranks allocate through
+  // allocator.h. REQUIRES: bytes >= 1.
   virtual void* allocate(int64_t bytes, Stream) = 0;
-  // Earlier work of the stream may still use the block.
+  // Frees a block, behind the earlier work of the stream, which may still use
+  // it.
   virtual void release(void* block, int64_t bytes, Stream) noexcept = 0;
   // The device's memory in bytes, and how much of it is unused. A total of 0
   // means unknown.
@@ -110,23 +112,24 @@ class Device {
   // dst = srcs[0] op srcs[1] op ..., from left to right; kAvg divides by
   // `count` at the end. f16 and bf16 are accumulated in f32 and rounded once.
   // One of the sources may be dst itself (with the same strides). Without
-  // sources: the identity. Returns the bytes read from each source. REQUIRES:
-  // check_reducible().
+  // sources, dst is filled with the identity. Returns the bytes read from each
+  // source. REQUIRES: check_reducible() accepts the operation.
   virtual int64_t reduce(Stream, ReduceOp, DType, Sizes shape, void* dst,
                          Sizes dst_strides, std::span<const Operand> srcs,
                          int64_t count) = 0;
 
-  // As reduce(), for n contiguous elements that each of `dsts` gets. These may
-  // be among the sources.
+  // Like reduce(), for n contiguous elements that are written to every one of
+  // `dsts`, which may be among the sources.
   virtual int64_t reduce_into_all(Stream, ReduceOp, DType, int64_t n,
                                   std::span<char* const> dsts,
                                   std::span<const char* const> srcs,
                                   int64_t count) = 0;
 
   // Copies to the host after the stream's earlier work, and returns when the
-  // bytes are there. Zeros on a device without memory.
+  // bytes have arrived. A device without memory writes zeros.
   virtual void to_host(Stream, void* host, const void* src, int64_t bytes) = 0;
-  // Returns when the bytes of the host have been read.
+  // Copies from the host after the stream's earlier work. Returns when the
+  // bytes at `host` have been read, so that they may be overwritten.
   virtual void from_host(Stream, void* dst, const void* host,
                          int64_t bytes) = 0;
 
@@ -134,7 +137,7 @@ class Device {
   virtual void divide(Stream, DType, int64_t n, void* dst, const void* a,
                       const void* b) = 0;
 
-  // The end of the stream's work so far.
+  // Returns an event that passes when the stream's work so far is done.
   virtual Event record(Stream) = 0;
   // Later work of the stream runs after the event, which may belong to another
   // stream or device.
@@ -146,12 +149,12 @@ class Device {
   virtual void synchronize(Stream) = 0;
 
   // Graphs. After begin_capture(), the stream's work is recorded instead of
-  // run. A stream that waits for an event of a captured stream, also one of
-  // another device of this kind, is captured too, until end_capture() of the
-  // first stream. Before that call, the first stream has to wait for all work
-  // of the others. replay() enqueues the recorded work on a stream as one piece
-  // of work. It uses the memory addresses of the capture, and may run only
-  // after the previous replay has finished.
+  // run. Another stream that waits for an event of a captured stream is
+  // captured too, even on another device of this kind, until end_capture() of
+  // the first stream. Before that call, the first stream has to wait for all
+  // work of the other captured streams. replay() enqueues the recorded work on
+  // a stream as one piece of work. The work uses the memory addresses of the
+  // capture, and may run only after the previous replay has finished.
   //
   // A captured stream must not wait for an event from outside the capture, and
   // the host cannot wait for captured work: to_host(), from_host() and
@@ -164,8 +167,8 @@ class Device {
   virtual void drop_capture(Stream) noexcept {}
   virtual void replay(Stream, const CapturedWork&) {}
 
-  // How often a host thread has waited for work of the device, in any of these
-  // functions.
+  // How often a host thread has waited for work of the device in any function
+  // of this class.
   virtual int64_t waits() const { return 0; }
 };
 

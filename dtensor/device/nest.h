@@ -11,11 +11,12 @@
 
 namespace dtensor {
 
-// Loops of lengths n; array a moves by steps[loop * arrays + a], and array 0 is
-// the destination. Drops loops of length 1, moves the loop with array 0's
-// smallest step innermost, and fuses loops where possible. Returns the number
-// of loops that remain, at least one; that of an empty box has the length 0.
-// `arrays` is a constant or an int.
+// Simplifies nested loops; loop 0 is the outermost. Loop i has length n[i], and
+// each iteration moves array a by steps[i * arrays + a]; array 0 is the
+// destination. Drops loops of length 1, sorts loops so that array 0's steps get
+// smaller inwards, and fuses loops where possible. Returns the number of loops
+// that remain, at least one. For an empty box, one loop of length 0 remains.
+// `arrays` is a constant (std::integral_constant) or an int.
 template <class Arrays>
 int simplify_loops(int loops, int64_t* n, int64_t* steps, Arrays arrays) {
   const auto copy = [&](int from, int to) {
@@ -28,7 +29,8 @@ int simplify_loops(int loops, int64_t* n, int64_t* steps, Arrays arrays) {
     for (int a = 0; a < arrays; ++a)
       std::swap(steps[i * arrays + a], steps[j * arrays + a]);
   };
-  // Adds loop `from` to the `kept` ones, as a part of the last one if it can.
+  // Adds loop `from` to the `kept` first loops, fused with the last of them if
+  // possible. Returns the new number of kept loops.
   const auto add = [&](int from, int kept) {
     bool one = kept > 0;
     if (one)
@@ -64,7 +66,8 @@ int simplify_loops(int loops, int64_t* n, int64_t* steps, Arrays arrays) {
   return fused;
 }
 
-// Built from a shape and the strides of each array, for simplify_loops().
+// Nested loops over a box: built from the shape, and from the strides of each
+// array by set(). simplify() applies simplify_loops() to them.
 class Nest {
  public:
   Nest(Sizes shape, int arrays) : arrays_(arrays) {
@@ -82,7 +85,7 @@ class Nest {
       at(i, array) = strides[static_cast<size_t>(i)] * item_size;
   }
 
-  // False if the box is empty.
+  // Returns false if the box is empty.
   bool simplify() {
     loops_ = simplify_loops(loops_, n_.data(), steps_, arrays_);
     return n(0) > 0;

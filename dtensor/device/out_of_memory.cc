@@ -40,7 +40,8 @@ int64_t process_bytes() {
   return n > 0 ? std::strtoll(text, nullptr, 10) * sysconf(_SC_PAGESIZE) : 0;
 }
 
-// Enough to destroy a JSON array of two million elements.
+// The bytes of one reserve: enough to destroy a JSON array of two million
+// elements.
 constexpr size_t kReserve = size_t{32} << 20;
 std::atomic<void*> reserves[2];
 
@@ -67,7 +68,7 @@ void release(std::atomic<void*>& reserve) {
   if (void* p = reserve.exchange(nullptr)) munmap(p, kReserve);
 }
 
-// operator new calls this before each further attempt.
+// The new handler: operator new calls it when it fails, and then tries again.
 void give_reserve() {
   if (void* p = reserves[0].exchange(nullptr)) {
     munmap(p, kReserve);
@@ -80,8 +81,8 @@ void give_reserve() {
 std::new_handler others_new = nullptr;
 std::terminate_handler others_end = nullptr;
 
-// Called if a destructor throws after all; nothing can catch the exception
-// then.
+// The terminate handler. It runs if a destructor throws after all, since
+// nothing can catch that exception.
 void end() {
   if (const std::exception_ptr error = std::current_exception()) try {
       std::rethrow_exception(error);

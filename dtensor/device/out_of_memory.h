@@ -11,11 +11,13 @@ namespace dtensor {
 // "3.2 GiB"; amounts below 1 KiB as "17 bytes".
 std::string amount(int64_t bytes);
 
-// "'matmul'" for the operator that asked for memory; "a tensor" if none runs.
+// Names the operator that asked for memory: "'matmul'", or "a tensor" if `op`
+// is empty.
 std::string requester(std::string_view op);
 
-// Throws Error: `bytes` bytes cannot be allocated for `what` (by default the
-// operator that the calling thread runs). `state` describes the memory in use.
+// Throws the Error that `bytes` bytes cannot be allocated for `what` (if empty,
+// for the operator that the calling thread runs). `state` describes the memory
+// in use.
 [[noreturn]] void out_of_memory(int64_t bytes, std::string_view what,
                                 std::string_view state = "");
 
@@ -23,11 +25,13 @@ std::string requester(std::string_view op);
 // how much memory the process uses, and what to try.
 std::string out_of_memory_text();
 
-// While an object lives, a failing operator new is given more memory once, and
-// once more after it has thrown: for the error's text, and for destructors that
-// allocate (that of a JSON value does). It reserves only addresses, not memory.
-// If a destructor fails nevertheless, the process prints the error text and
-// exits with code 1. Only one object may live at a time.
+// While an object lives, it holds two reserves for operator new. When operator
+// new fails for the first time, it frees one reserve and tries again. The next
+// failure frees the other reserve and throws std::bad_alloc: that memory is for
+// the error's text, and for destructors that allocate (that of a JSON value
+// does). The reserves are addresses only, not memory. If a destructor fails
+// nevertheless, the process prints the error text and exits with code 1. Only
+// one object may live at a time.
 class MemoryReserve {
  public:
   MemoryReserve();

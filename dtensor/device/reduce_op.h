@@ -8,8 +8,9 @@
 
 namespace dtensor::reduce_op {
 
-// Integers wrap around: in two's complement, the unsigned sum has the same
-// bits.
+// The unsigned type of an integer type A, or A itself for other types and bool.
+// Integers are added and multiplied as unsigned, so that they wrap around: the
+// bits are the same in two's complement.
 template <class A>
 struct unsigned_of {
   using type = A;
@@ -34,7 +35,7 @@ struct Prod {
     return static_cast<A>(static_cast<U>(a) * static_cast<U>(b));
   }
 };
-// NaN wins, as in PyTorch.
+// If either value is NaN, so is the result of Max or Min, as in PyTorch.
 struct Max {
   template <class A>
   DT_HD static A apply(A a, A b) {
@@ -48,7 +49,8 @@ struct Min {
   }
 };
 
-// Calls fn.template operator()<Op>(). For bool, `any` is max and `all` is min.
+// Calls fn.template operator()<Op>() with the Op above that `op` needs. For
+// bool, `any` is max and `all` is min.
 template <class Fn>
 void visit(ReduceOp op, Fn&& fn) {
   switch (op) {

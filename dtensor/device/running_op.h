@@ -12,9 +12,9 @@ std::string_view running_op();
 // The rank that the calling thread runs; -1 if there is none.
 int64_t running_rank();
 
-// Sets the calling thread's rank, and the address from which its operator's
-// name is read from now on (null: none). Since only an address is kept, running
-// an operator costs nothing.
+// Sets the calling thread's rank, and the address at which running_op() finds
+// the name of the thread's operator from now on (null: there is none). Since
+// only the address is kept, running an operator costs nothing.
 void keep_running_op(const std::string_view* name, int64_t rank = -1);
 
 }  // namespace dtensor

@@ -12,11 +12,12 @@
 
 namespace dtensor {
 
-// The size of one call's output from which this pays, even if the output is
-// read next (measured; below 4 MiB it costs time).
+// Streaming stores pay for a call whose output has at least this size, even if
+// the output is read next (measured; below 4 MiB they cost time).
 inline constexpr int64_t kStreamedBytes = int64_t{8} << 20;
 
-// d = s, which do not overlap. Other threads see it after streaming_fence().
+// Copies s to d, which do not overlap. Call streaming_fence() before another
+// thread may read d.
 inline void stream_bytes(char* d, const char* s, int64_t bytes) {
 #if defined(__SSE2__)
   constexpr int64_t kLine = 64;

@@ -40,7 +40,7 @@ template <class T>
 DT_HD inline compute_t<T> widened(T x) {
   return static_cast<compute_t<T>>(x);
 }
-// Rounded to nearest even.
+// Returns x rounded to type T, to nearest even.
 template <class T>
 DT_HD inline T rounded(compute_t<T> x) {
   return static_cast<T>(x);

@@ -35,9 +35,9 @@ void read_exactly(int file, void* to, int64_t bytes, int64_t at,
   }
 }
 
-// Finds a key of the outermost object that occurs twice, which the parser that
-// makes values hides: it keeps the last. (With a callback, that parser takes a
-// time quadratic in the number of keys.)
+// Finds a key that occurs twice in the outermost object. json::parse() does not
+// show this: it keeps the last of the two values. (With a callback, parse()
+// takes a time quadratic in the number of keys.)
 class KeysOnce : public nlohmann::json_sax<json> {
  public:
   const std::string& twice() const { return twice_; }
@@ -240,7 +240,7 @@ DistTensor SafetensorsReader::read(std::string_view name, const Mesh& mesh,
   const TensorInfo& info = tensors_[i];
   Shape shape = window.shape;
   if (shape.empty()) {
-    // The rest of the file's tensor from the offset on.
+    // The value is the rest of the file's tensor from the offset on.
     shape = info.shape;
     for (int d = 0; d < info.shape.size(); ++d) {
       const int64_t to = d < window.order.size() ? window.order[d] : d;
@@ -250,7 +250,7 @@ DistTensor SafetensorsReader::read(std::string_view name, const Mesh& mesh,
       shape[static_cast<int>(to)] = info.shape[d] - from;
     }
   }
-  // Before memory is taken for it.
+  // Throws if the window does not fit, before memory is taken for the value.
   fitted(i, shape, window);
   const Spec* spec =
       Spec::get(mesh, shape, placements.resolve(mesh, shape), info.dtype);

@@ -29,7 +29,7 @@ SafetensorsWriter::SafetensorsWriter(const Mesh& mesh, std::string path,
                                      std::vector<TensorInfo> tensors)
     : mesh_(mesh), path_(std::move(path)), temporary_(path_ + ".tmp") {
   ordered_json header;
-  // The transformers library refuses files without it.
+  // The transformers library refuses files without this entry.
   header["__metadata__"] = {{"format", "pt"}};
   int64_t at = 0;
   for (TensorInfo& info : tensors) {
@@ -67,7 +67,8 @@ SafetensorsWriter::SafetensorsWriter(const Mesh& mesh, std::string path,
 
 void SafetensorsWriter::open(const std::string& header, int64_t bytes) {
   if (rank_ == 0) {
-    // Left by a save that was cut short; or a link, which must not be followed.
+    // Remove the file of a save that was cut short, or a link, which must not
+    // be followed.
     ::unlink(temporary_.c_str());
     file_ =
         ::open(temporary_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
@@ -86,7 +87,7 @@ void SafetensorsWriter::open(const std::string& header, int64_t bytes) {
     file_ = ::open(temporary_.c_str(), O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
     if (file_ < 0) system_error("opened");
   }
-  barrier();  // rank 0 must not remove it before all ranks have opened it
+  barrier();  // rank 0 must not remove the file before all have opened it
 }
 
 SafetensorsWriter::~SafetensorsWriter() { close(); }
