@@ -36,7 +36,7 @@ struct CommEvent {
   size_t place = 0;
   // For a collective inside an operator: the bytes that all ranks of the mesh
   // receive together, as if each group of ranks exchanged as much as this
-  // rank's. (For a plan's step, placement/received.h finds them from the step.)
+  // rank's group. (For a plan's step, see placement/received.h.)
   int64_t by_all = 0;
 };
 

@@ -22,7 +22,7 @@ class Allocator;
 // The sum of all collectives of one kind over the same axes, for one operator
 // in one phase. Each number is that of the rank where it is largest.
 struct CommRow {
-  std::string axis;  // "tp", or "dp,tp" for a collective over both
+  std::string axis;  // "tp", "dp,tp" (over both axes), or "between meshes"
   std::string kind, op, phase;
   int64_t count = 0;                   // collectives that a rank takes part in
   int64_t predicted = 0, counted = 0;  // bytes that a rank receives

@@ -69,7 +69,7 @@ void free_gathered(RankContext&, const DistTensor& parameter);
 // is held only while it fits into the budget.
 class SavedInput {
  public:
-  SavedInput() = default;  // nothing
+  SavedInput() = default;  // saves nothing
   // `given` is the input as the operator got it, and `used` the tensor on which
   // it computed, in layout `in`. `in` must outlive this object.
   SavedInput(const DistTensor& given, const DistTensor& used, const Spec* in);

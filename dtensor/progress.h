@@ -12,7 +12,7 @@ namespace dtensor {
 class Progress {
  public:
   explicit Progress(int64_t steps);
-  // Call it after step `done` of `steps` (from 1). `text` is shown with it.
+  // Call it after step `done` of `steps`, counted from 1. `text` is shown, too.
   void show(int64_t done, std::string_view text);
 
  private:

@@ -66,7 +66,7 @@ void relayout(std::span<DistTensor> x, std::span<const SpecRef> to,
 DistTensor alias(const DistTensor& x);
 
 // Records in the graph that y was made from x, with the identity as gradient,
-// and returns y. For a y that has the value of x, but was not made by a move.
+// and returns y. Call it if y has the value of x, but no move made y.
 DistTensor passes_as_it_comes(const DistTensor& x, DistTensor y);
 
 // The layout to which a cotangent with spec `g` of a tensor with spec `x` is

@@ -65,7 +65,7 @@ std::string straggler_text(const RunReport&);
 struct RunOptions {
   int64_t world = 1;
   std::string mesh;      // the text of --mesh; "" if not given
-  bool dry_run = false;  // one thread, no data: see below
+  bool dry_run = false;  // one thread, no data: see run()
   CostTable cost;
   // Makes the backend, through which the ranks communicate. By default, ranks
   // are threads that read each other's memory. If mpirun, torchrun or another

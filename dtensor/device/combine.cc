@@ -205,7 +205,7 @@ int64_t reduce_strided(ReduceOp op, DType dtype, Sizes shape, void* dst,
     base = many.data();
   }
   base[0] = static_cast<char*>(dst);
-  for (int j = 0; j < k; ++j)  // the nest moves it; data is only read
+  for (int j = 0; j < k; ++j)  // the nest moves the pointer; it is only read
     base[1 + j] = static_cast<char*>(
         const_cast<void*>(srcs[static_cast<size_t>(j)].data));
   int64_t read = 0;

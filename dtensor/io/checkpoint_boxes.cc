@@ -160,7 +160,7 @@ std::vector<Window> windows(const Region& held, const Box& box) {
     const int64_t lo = box.lo[static_cast<int>(d)],
                   hi = lo + box.size[static_cast<int>(d)];
     std::vector<Window> next;
-    int64_t start = 0;  // of the range in the part
+    int64_t start = 0;  // where the range begins in the part
     for (const Interval& r : held[d]) {
       const int64_t from = std::max(lo, r.lo), to = std::min(hi, r.hi);
       if (from < to)

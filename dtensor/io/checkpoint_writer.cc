@@ -2,8 +2,8 @@
 // Saves checkpoints. During a background save the ranks cannot communicate,
 // since their main threads compute, so they agree through files: each rank
 // writes its boxes, flushes them to disk, and then writes a small file with
-// their checksums, rank-00000.sums. When all of these exist, rank 0 writes the
-// index from them, removes them, and renames the folder.
+// their checksums, rank-00000.sums. When all .sums files exist, rank 0 writes
+// the index from them, removes them, and renames the folder.
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
