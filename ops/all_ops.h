@@ -15,15 +15,16 @@ using OpList = std::vector<const Op*>;
 //   static const OpFamily kFamily("cat", [] { return OpList{&cat_op()}; });
 class OpFamily {
  public:
-  // The names order the families. make() is called when the list is first used.
+  // all_ops() lists the families in the order of their names. It calls make()
+  // once; op_family() calls it every time.
   OpFamily(std::string_view name, OpList (*make)());
 };
 
-// All operators, in a fixed order. The proof driver, explain and the golden
-// file of strategies iterate over it. einsum, the shape operators and slopes
-// are represented by a few example rules.
+// All operators, in a fixed order. The proof driver, explain and
+// tests/ops/rules.golden iterate over it. For einsum, the shape operators and
+// the derivatives of element-wise functions, the list has a few example rules.
 const OpList& all_ops();
-// Those of one family; empty if there is none of that name.
+// The operators of one family; empty if there is no family of that name.
 OpList op_family(std::string_view name);
 // The first operator with this name, or null.
 const Op* find_op(std::string_view name);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The arguments of one call of an operator, as any type that fields.h
-// describes. They are stored inline.
+// The arguments of one call of an operator: a struct of any type that fits the
+// description in fields.h, stored inline.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -29,8 +29,8 @@ class Attrs {
     std::memcpy(bytes_, &a, sizeof(A));
   }
 
-  // The arguments, as the struct that they were given as. Throws Error if that
-  // was another struct, or none.
+  // The arguments, as the struct that the constructor got. Throws Error if that
+  // was not an A, or if there are no arguments.
   template <Arguments A>
   const A& as() const {
     if (type_ != &kType<A>) wrong_type(kType<A>);
@@ -43,14 +43,15 @@ class Attrs {
   }
   bool empty() const { return type_ == nullptr; }
 
-  // True if calls with either lead to the same decision.
+  // True if calls with these arguments and calls with `o` have the same
+  // decision.
   bool decide_as(const Attrs& o) const {
     return type_ == o.type_ && like == o.like &&
            (!type_ || type_->same(bytes_, o.bytes_));
   }
   uint64_t hash() const;  // of the arguments that affect decisions
-  // Folds these arguments, or the others, into h. Unlike hash(), this is equal
-  // in all processes.
+  // Folds the arguments that affect decisions into h, or those that do not if
+  // `decides` is false. Unlike hash(), this is equal in all processes.
   uint64_t fold_into(uint64_t h, bool decides) const {
     return type_ && (decides || type_->has_values)
                ? type_->hash(bytes_, h, decides)
@@ -62,19 +63,22 @@ class Attrs {
   // "dim=1, lo=0, hi=5, step=2". Shapes print as 2x3; "" without arguments.
   std::string to_string() const;
   // Sets the member `name` from text in the format of to_string(). Throws Error
-  // "[where] ..." if there is no such member, or the text is not such a value.
+  // "[where] ..." if there is no such member, or if the text is no value of its
+  // type.
   void set(std::string_view name, std::string_view text,
            std::string_view where);
 
-  // For gradients that return to the layout that the forward's input had: that
-  // layout. It affects the decision.
+  // For a gradient that returns to the layout of the forward pass's input: the
+  // spec of that input. It affects the decision.
   SpecRef like;
-  // For random numbers: new at every call. It does not affect the decision.
+  // The seed and stream of random numbers, new at every call. They do not
+  // affect the decision.
   uint64_t seed[2] = {0, 0};
   const uint64_t* seed_at = nullptr;  // see kernels::RandomKey
-  // Data that compute() leaves for gradient() other than tensors of known size:
-  // made by Op::new_state(), filled by compute(), and released with the graph.
-  // It does not affect the decision.
+  // Data, other than outputs, that compute() leaves for gradient(), such as
+  // tensors whose sizes depend on values. Op::new_state() makes it, compute()
+  // fills it, and it is released with the graph. It does not affect the
+  // decision.
   std::shared_ptr<void> state;
 
  private:
@@ -83,7 +87,7 @@ class Attrs {
     const Fields* fields;
     bool (*same)(const std::byte*, const std::byte*);
     uint64_t (*hash)(const std::byte*, uint64_t, bool decides);
-    bool has_values;  // some do not affect decisions
+    bool has_values;  // some members do not affect decisions
     // These two access member i.
     std::string (*print)(const std::byte*, size_t i);
     void (*read)(std::byte*, size_t i, std::string_view text,

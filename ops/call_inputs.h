@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The inputs of a call, from the tensors that were given to the parts that the
-// operator computes on.
+// Brings the inputs of a call from the tensors that the caller passed to the
+// parts that the operator computes on.
 #pragma once
 #include <span>
 
@@ -13,25 +13,27 @@ namespace dtensor {
 
 class CallInputs {
  public:
-  // `known`: the outputs were kept, so that only a gradient may need the
-  // inputs.
+  // `known`: a recomputation kept the call's outputs, so that only a gradient
+  // may need the inputs.
   CallInputs(RankContext&, std::span<const DistTensor> given, bool known);
   CallInputs(const CallInputs&) = delete;
   CallInputs& operator=(const CallInputs&) = delete;
 
-  // The inputs as the operator sees them, whose specs decide(). A parameter
-  // that is gathered on use (gather.h) has the layout of its gathered copy.
+  // The inputs as the operator sees them; decide() gets their specs. A
+  // parameter that is gathered on use (gather.h) has the layout of its gathered
+  // copy.
   std::span<const DistTensor> seen() const { return seen_; }
-  // Gathers the parameters and moves all inputs to the decided layouts,
-  // together. If one of them can be read in place instead (in_boxes.h), sets
-  // c.out and returns true. `record` says whether the call has a gradient.
+  // Gathers the parameters and moves all inputs to the decided layouts. If one
+  // input can be read in place instead (in_boxes.h), this runs compute() on it,
+  // so that c.out is set, and returns true. `record`: the call will have a
+  // gradient.
   bool bring(Compute& c, bool record);
-  // Only moves them, for a gradient of outputs that are known.
+  // Only moves the inputs, for the gradient of a call whose outputs are known.
   void move(const Op&, const Decision&);
-  // The inputs in the decided layouts. REQUIRES: bring() or move(), if the
-  // operator computes.
+  // The inputs in the decided layouts, once move() has run or bring() has
+  // returned false. Before that, the same as seen().
   std::span<const DistTensor> ready() const { return ready_; }
-  // Frees gathered copies that no gradient will need.
+  // Frees the gathered copies that no gradient will need.
   void free();
 
  private:

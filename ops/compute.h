@@ -31,7 +31,8 @@ class Compute {
   const Attrs& attrs;
   const Decision& decision;
   RankContext& context;
-  // All work on data goes through these; in a dry run they do nothing.
+  // The kernels of this rank's device. All work on data goes through them. In a
+  // dry run they do nothing.
   const Kernels& k;
   Stream stream;
   // Runs a kernel on this rank's device.
@@ -41,8 +42,9 @@ class Compute {
   }
   Device& device() const { return *context.device; }
 
-  // The inputs' parts, in the decided layouts, with any strides. They belong to
-  // the caller, so that a call counts no references.
+  // This rank's parts of the inputs, in the decided layouts and with any
+  // strides. The caller owns the tensors. The list holds pointers to them, so
+  // that a call need not count references.
   class Parts {
    public:
     void push_back(const Tensor& part) { all_.push_back(&part); }
@@ -54,7 +56,9 @@ class Compute {
     InlineVec<const Tensor*, kMostInputs> all_;
   };
   Parts in;
-  // Allocated and contiguous, unless compute() sets them (see Op::allocates).
+  // This rank's parts of the outputs. They are allocated and contiguous, unless
+  // compute() sets them (see OpFacts::allocates) or runs in boxes (see
+  // Op::in_boxes).
   InlineVec<Tensor, kMostOutputs> out;
   // True if compute() must add to the values in `out` (see Op::in_boxes).
   bool accumulate = false;
@@ -69,60 +73,66 @@ class Compute {
   Tensor scratch(const Shape& shape, DType t) {
     return Tensor::empty(shape, t);
   }
-  // The mesh axes that split a factor; the ranges of it that this rank has; its
-  // size over all ranks.
+  // The mesh axes that split a factor, and the ranges of the factor that this
+  // rank has.
   AxisMask axes_of(char factor) const;
   IntervalList ranges_of(char factor) const;
   // Whether this rank has the first part of a factor, or all of it.
   bool first_of(char factor) const;
+  // The size of a factor over all ranks.
   int64_t global_size(char factor) const;
-  // For the rank at a coordinate: its number of rows (see reduce_rows()); and
-  // the position of its range of the factor, from 0, among the ranks that split
-  // it. REQUIRES for place_of(): each of these ranks has one range ("^").
+  // For the rank at a coordinate: rows_at() returns its number of rows (see
+  // reduce_rows()). place_of() returns the position of its range of the factor,
+  // from 0, among the ranks that split the factor. REQUIRES for place_of():
+  // each of these ranks has one range ("^").
   int64_t rows_at(char factor, const Coord&) const;
   int64_t place_of(char factor, const Coord&) const;
 
   // Collectives inside the operator. Every rank of the mesh calls the same ones
-  // in the same order in every call of compute(). The first call that uses a
-  // decision sets them up, from facts that all ranks know, and later calls
-  // reuse that. They are recorded and counted like any other collective. If
-  // they are not allowed, every rank throws Error.
+  // in the same order in every call of compute(). The first call under a
+  // decision prepares them, from facts that all ranks know; later calls reuse
+  // the preparation. They are recorded and counted like any other collective.
+  // If they are not allowed, every rank throws Error.
 
   // Combines `per_row` numbers per row over the ranks that split `factor`, in
-  // place. Does nothing if no axis splits it. A row is the part of the first
-  // input at one index of all other factors. `t` is contiguous and has
+  // place. Does nothing if no axis splits it. The first input has one row for
+  // each combination of indices of the other factors. `t` is contiguous and has
   // `per_row` numbers for each row of this rank.
   void reduce_rows(const Tensor& t, char factor, ReduceOp op,
                    int64_t per_row = 1);
-  // For overlapping boxes. holds(c) and wants(c) are the regions of a tensor,
-  // in global indices, that the rank at coordinate c has and needs. `part` is
-  // this rank's data. fetch() returns the region that this rank needs, from the
-  // ranks that differ only in `axes`. Only a decision's first call evaluates
-  // the functions: for all ranks of the mesh, or, given the axes on which the
-  // indices of each dimension depend, only for as many as differ.
+  // Moves overlapping boxes of a tensor between the ranks that differ only in
+  // `axes`. In global indices, the rank at coordinate c has the region holds(c)
+  // and needs the region wants(c). `part` is this rank's data; the result is
+  // the region that this rank needs. Only the first call under a decision
+  // evaluates holds() and wants(): for all ranks of the mesh, or, if `depend`
+  // gives the axes on which the indices of each dimension depend, once for all
+  // ranks that agree in these axes.
   using RegionOf = std::function<Region(const Coord&)>;
   using AxesOfDims = std::span<const AxisMask>;
   Tensor fetch(const Tensor& part, AxisMask axes, const RegionOf& holds,
                const RegionOf& wants, AxesOfDims depend = {});
-  // The reverse of fetch(), and with holds and wants exchanged, its gradient:
-  // returns the sum of the ranks' data over the region that this rank wants.
+  // The reverse of fetch(): returns the sum of the ranks' data over the region
+  // that this rank wants. With holds and wants exchanged, it is the gradient of
+  // fetch().
   Tensor collect_sum(const Tensor& part, AxisMask axes, const RegionOf& holds,
                      const RegionOf& wants, AxesOfDims depend = {});
 
-  // For exchanges whose sizes depend on data; set up anew at every call.
+  // gather_numbers() and exchange() are for exchanges whose sizes depend on
+  // data. They are prepared anew at every call.
   //
   // Returns the numbers of all members of the group of `axes`, in the order of
   // Mesh::group(). Each member passes equally many. Not allowed in a dry run.
   std::vector<int64_t> gather_numbers(AxisMask axes,
                                       std::span<const int64_t> mine);
-  // As fetch(), given the regions that each member of the group holds and
-  // wants, in the same order. All members pass the same regions. Other groups
-  // do not know them, so the operator must call allow() first, with a kind and
-  // a number of bytes that are equal on all ranks of the mesh.
+  // Like fetch(), but gets the regions that each member of the group holds and
+  // wants, in the order of Mesh::group(). All members of a group pass the same
+  // regions. Other groups do not know them, so the operator must call allow()
+  // first, with a kind and a number of bytes that are equal on all ranks of the
+  // mesh.
   Tensor exchange(const Tensor& part, AxisMask axes,
                   std::span<const Region> holds, std::span<const Region> wants);
   // Takes the bytes from the budget (CommBudget). Throws Error if they exceed
-  // it, or if only explicit communication is allowed (ExplicitOnly).
+  // the budget, or if only explicit communication is allowed (ExplicitOnly).
   void allow(StepKind, int64_t bytes);
 
  private:

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// New tensors: constants, ranges, masks and random numbers. Values depend only
-// on the global index, and random ones also on the seed and the stream, so they
-// are equal on every mesh and in every layout. Every rank of the mesh calls
-// these functions.
+// New tensors: constants, ranges, masks and random numbers. The value of an
+// element depends only on its global index, and for random numbers also on the
+// seed and the stream, so it is the same on every mesh and in every layout.
+// Every rank of the mesh calls these functions.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -32,12 +32,14 @@ DistTensor tril(const DistTensor& x, int64_t diagonal = 0);
 DistTensor triu(const DistTensor& x, int64_t diagonal = 0);
 // The sum of the diagonal of a matrix.
 DistTensor trace(const DistTensor& x);
-// x, with `value` where the mask is true. The mask (bool) broadcasts to x.
+// Copies x, with `value`, which has no dimensions, where the mask is true. x
+// and the mask (bool) broadcast to one shape.
 DistTensor masked_fill(const DistTensor& x, const DistTensor& mask,
                        const DistTensor& value);
 DistTensor masked_fill(const DistTensor& x, const DistTensor& mask,
                        double value);
-// [..., classes] in i64: 1 at each index (i32 or i64), 0 elsewhere.
+// Returns [..., classes] in i64 with 1 at each index and 0 elsewhere, for
+// indices [...] (i32 or i64).
 DistTensor one_hot(const DistTensor& indices, int64_t classes);
 
 // ---- Constants and random numbers ----
@@ -48,32 +50,32 @@ DistTensor ones(const Shape&, const Mesh&, const Placements& = {},
                 DType = DType::kF32);
 DistTensor full(const Shape&, double value, const Mesh&, const Placements& = {},
                 DType = DType::kF32);
-// 0, 1, ..., n-1.
+// The numbers 0, 1, ..., n-1.
 DistTensor arange(int64_t n, const Mesh&, const Placements& = {},
                   DType = DType::kI64);
 
 // The source of random numbers: Philox4x32-10 with the key (seed, stream).
 struct Generator {
   uint64_t seed = 0;
-  uint64_t stream = 0;  // one per use: hash of (module path, step, ordinal)
-  bool global = false;  // the run's own generator; ignores the other members
-  // If not null, a pair {seed, stream} in device memory that replaces the two
-  // above. It is read when numbers are drawn, for work that is captured once
-  // and runs many times.
+  uint64_t stream = 0;  // one per use, such as the hash of a parameter's name
+  bool global = false;  // the run's own generator; ignores the members above
+  // If not null, the address of a pair {seed, stream} in device memory that is
+  // used instead of `seed` and `stream`. It is read when numbers are drawn, so
+  // that a captured graph draws other numbers at each replay.
   const uint64_t* at = nullptr;
 };
 // The run's own generator. Each call takes a new stream from it, as in torch.
 // The numbers depend on manual_seed() and on how many calls came before, so
 // they agree on ranks that make the same calls. Meshes over all ranks of the
-// run share one generator; a mesh over some of them has its own.
+// run share one generator; each smaller set of ranks has its own.
 inline constexpr Generator kGlobalGenerator{0, 0, true};
-// Restarts the run's own generators with this seed (0 at first). Every rank
-// calls it.
+// Restarts the run's own generators with this seed, which is 0 before the first
+// call. Every rank calls it.
 void manual_seed(uint64_t seed);
 // The state of the run's own generators on this rank: the seed, and the number
 // of draws by each set of ranks (key 0 for all ranks of the run, else a hash of
 // the set). If all ranks restore a state with set_random_state(), they draw the
-// same numbers as after the random_state() that returned it.
+// numbers that they drew after random_state() had returned it.
 struct RandomState {
   uint64_t seed = 0;
   std::map<uint64_t, uint64_t> times;
@@ -82,21 +84,23 @@ struct RandomState {
 RandomState random_state();
 void set_random_state(RandomState);
 
-// Normal with this mean and standard deviation; uniform in [lo, hi). Both throw
-// Error unless the dtype is a float type.
+// randn() draws from the normal distribution with this mean and standard
+// deviation, and uniform() from [lo, hi). Both throw Error unless the dtype is
+// a float type.
 DistTensor randn(const Shape&, const Mesh&, const Placements& = {},
                  DType = DType::kF32, Generator = kGlobalGenerator,
                  double mean = 0, double std = 1);
 DistTensor uniform(const Shape&, const Mesh&, const Placements& = {},
                    DType = DType::kF32, Generator = kGlobalGenerator,
                    double lo = 0, double hi = 1);
-// Integers in [lo, hi), i32 or i64.
+// Draws integers from [lo, hi), as i32 or i64. Throws Error for other types.
 DistTensor randint(int64_t lo, int64_t hi, const Shape&, const Mesh&,
                    const Placements& = {}, DType = DType::kI64,
                    Generator = kGlobalGenerator);
 
-// Sets each element of x to 0 with probability p, and scales the others by
-// 1/(1-p). The mask depends on the global index; the gradient draws it again.
+// Sets each element of x to 0 with probability p, and multiplies the others by
+// 1/(1-p). The mask depends on the global index; the backward pass draws it
+// again.
 DistTensor dropout(const DistTensor& x, double p, Generator = kGlobalGenerator);
 
 }  // namespace dtensor

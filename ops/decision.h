@@ -23,12 +23,12 @@ struct Decision : Choice {
   std::optional<BoundRule> rule;  // none if OpFacts::has_rule is false
   std::vector<Shape> out_local;   // shapes of this rank's parts of the outputs
   bool here = true;               // false on ranks outside of the mesh
-  // The operator, the arguments that affect decisions and the specs of its
-  // inputs, hashed: part of the lineage of the outputs.
+  // A hash of the operator, of the arguments that affect decisions, and of the
+  // inputs' specs. It is part of the outputs' lineage (lineage.h).
   uint64_t lineage = 0;
 
-  // The inputs that have to move, their moves (done together), and the bytes
-  // that a rank receives for them.
+  // The indices of the inputs that have to move, their moves, which are made
+  // together, and the bytes that a rank receives for them.
   std::vector<size_t> moved;
   std::vector<Move> moves;
   bool communicates = false;
@@ -44,10 +44,10 @@ struct Decision : Choice {
   mutable std::shared_ptr<Memo> memo;  // for the operator's own use
 };
 
-// Returns the decision of apply() for such inputs. It depends on the operator,
-// on the inputs' specs and Keep, on the arguments that affect decisions, and on
-// whether a gradient may follow (see choose()); each rank caches it. Sends
-// nothing. `assignment`, if given, is used unless it
+// Returns the decision of apply() for a call with these inputs. It depends on
+// the operator, on the inputs' specs and Keep, on the arguments that affect
+// decisions, and on whether a gradient may follow (see choose()). Each rank
+// caches it. Sends nothing. If `assignment` is given, it is used unless it
 // would move an input that must stay. The decision stays valid while the caller
 // holds it. REQUIRES: the operator lives as long as the process.
 std::shared_ptr<const Decision> decide(const Op&,

@@ -33,7 +33,7 @@ struct Field {
   constexpr Field() = default;
   constexpr Field(const char* n) : name(n) {}
   std::string_view name;
-  bool decides = true;  // false: it does not affect decisions
+  bool decides = true;  // false: decisions do not depend on it
 };
 constexpr Field value(const char* name) {
   Field f(name);
@@ -137,7 +137,8 @@ inline bool same(double a, double b) { return hash_of(a) == hash_of(b); }
 
 }  // namespace internal
 
-// Hashes the members that affect decisions, or the others.
+// Hashes the members that affect decisions, or those that do not if `decides`
+// is false.
 template <Arguments A>
 uint64_t hash_fields(const A& a, uint64_t h, bool decides = true) {
   size_t i = 0;

@@ -35,32 +35,35 @@ struct GradientCall {
   const Op& op;
   const Attrs& attrs;
   const std::shared_ptr<const Decision>& decision;
-  std::span<const DistTensor> inputs;  // as computed on; undefined if not saved
+  // The inputs are in the decided layouts.
+  std::span<const DistTensor> inputs;      // undefined if not saved
   std::span<const DistTensor> outputs;     // undefined if not saved
   std::span<const DistTensor> cotangents;  // of the outputs; may be undefined
-  std::span<const bool> needed;            // of the inputs
+  std::span<const bool> needed;  // whether each input needs a gradient
 };
 
-// One for each input of a call; undefined if it has none, or none is needed.
+// One gradient for each input of a call. It is undefined if the input has no
+// gradient, or needs none.
 using InputGradients = InlineVec<DistTensor, Compute::kMostInputs>;
 
-// A call that the proof driver makes. Its inputs have these shapes, and values
-// that the operator accepts. Use small sizes that meshes do not divide evenly.
+// An input of a Sample: its shape, and its values, which the operator must
+// accept. Use small sizes that meshes do not divide evenly.
 struct SampleInput {
   enum class Values : uint8_t {
     kAny,       // positive and negative, mean not zero
     kPositive,  // at least 0.2
-    kIndex,     // i64 in [0, bound); some are outside if the operator allows it
+    kIndex,     // i64 in [0, bound); may be no index of the operand
     kBool,
     kInt8
   };
   Shape shape;
   Values values = Values::kAny;
   int64_t bound = 0;
-  // For kAny: the range of the values.
+  // The range of the values if `values` is kAny.
   double lo = -2, hi = 3;
   bool zeros = false;  // every third element is 0
 };
+// A call that the proof driver makes (tests/ops/proof.h).
 struct Sample {
   std::vector<SampleInput> inputs;
   Attrs attrs;
@@ -71,13 +74,15 @@ struct Sample {
 struct OpFacts {
   static constexpr uint32_t kAll = ~uint32_t{0};
   OpWork work = {};
-  // False if gradient() is never called, and outputs do not want a gradient.
+  // False if the operator has no gradient: its outputs never require one, and
+  // gradient() is never called.
   bool differentiable = true;
   // Bit i is set if gradient() needs input i.
   uint32_t saved_inputs = kAll;
   bool saves_outputs = false;  // whether gradient() needs the outputs
-  // For recomputation (grad.h): bit i is set if output i must be stored.
-  // restore() computes the others.
+  // Bit i is set if output i must be stored for gradient(), or for
+  // recomputation (grad.h). restore() computes the other outputs from the
+  // stored ones.
   uint32_t stored_outputs = kAll;
   // False for operators with layouts that no rule describes (views). They
   // override candidates() instead of bind().
@@ -95,11 +100,11 @@ struct OpFacts {
   bool stores_output(size_t o) const { return stored_outputs >> o & 1; }
 };
 
-// One of several algorithms for a call whose inputs lie in a certain way: the
-// layouts that it computes on, its price, and the arguments with which bind()
-// gives its rule.
+// One of several algorithms for a call, such as a ring for attention. It has
+// the layouts of the inputs that the algorithm computes on, their price, and
+// the arguments for which bind() returns its rule.
 struct Way {
-  Candidate layouts;  // of the inputs; the rule gives those of the outputs
+  Candidate layouts;  // of the inputs; the rule gives the outputs' layouts
   Attrs attrs;
 };
 
@@ -114,44 +119,47 @@ class Op {
   // The rule for inputs of these shapes. Throws Error if the shapes do not fit
   // each other.
   virtual BoundRule bind(const std::vector<Shape>& shapes, const Attrs&) const;
-  // Without a rule: at least one set of layouts that compute() can handle for
-  // these inputs. Throws Error if there is none.
+  // For operators without a rule: returns one or more sets of layouts in which
+  // compute() can handle these inputs. Throws Error if there is none.
   virtual std::vector<Candidate> candidates(std::span<const OpInput>,
                                             const Attrs&) const;
-  // With a rule: the ways among which choose() decides. If there are none, as
-  // by default, it decides among the assignments of the call's own rule.
+  // For operators with a rule: returns the algorithms among which choose()
+  // picks the cheapest. If the list is empty, as it is by default, choose()
+  // picks among the assignments of the rule for the call's own arguments.
   virtual std::vector<Way> ways(std::span<const OpInput>, const Attrs&) const {
     return {};
   }
-  // By default, one output with the dtype of the first input.
+  // The dtypes of the outputs. By default, one output with the dtype of the
+  // first input.
   virtual std::vector<DType> out_dtypes(std::span<const DType> in,
                                         const Attrs&) const;
   virtual void compute(Compute& c) const = 0;
   // Whether compute() may process input i tile by tile ("in boxes"), each time
-  // with the matching slices of the other operands. The input need not be
-  // gathered then if the other ranks' memory can be read (in_boxes.h). Only for
-  // an input with the outputs' dtype, under a rule without groups.
+  // with the matching slices of the other operands. If the other ranks' memory
+  // can be read, such an input need not be gathered (in_boxes.h). Must be kNo
+  // unless input i has the outputs' dtype and the rule has no groups.
   enum class InBoxes : uint8_t {
     kNo,
     kContiguous,  // if the slice of each output is contiguous
     kStrided,     // with any strides
-    kAdded  // also if tiles share a slice of an output (Compute::accumulate)
+    kAdded  // also if several tiles add to one slice (Compute::accumulate)
   };
   virtual InBoxes in_boxes(size_t /*i*/, DType) const { return InBoxes::kNo; }
-  // Computes the outputs that are not stored from those that are, all in c.out,
-  // without inputs.
+  // Computes the outputs that are not stored (OpFacts::stored_outputs) from the
+  // stored ones. c.out has all outputs, and c.in is empty.
   virtual void restore(Compute&) const {}
-  // At least one. Pure virtual, so that no operator is left out of the proof.
+  // Calls for the proof driver, at least one. Pure virtual, so that no operator
+  // is left out of the proof.
   virtual std::vector<Sample> samples() const = 0;
 
-  // Storage shared by compute() and gradient() of one call, passed to both as
-  // Attrs::state. Called only if the call will have a gradient. Null by
+  // Makes the storage that compute() and gradient() of one call share. Both get
+  // it as Attrs::state. Called only if the call will have a gradient. Null by
   // default.
   virtual std::shared_ptr<void> new_state() const { return nullptr; }
-  // The cotangents of the inputs. Calls operators only, so that the result can
-  // be differentiated again under create_graph (grad_enabled() is true then).
-  // If a fused backward pass is not differentiable, use separate operators in
-  // that case.
+  // Returns the cotangents of the inputs. Calls only operators, so that the
+  // result can be differentiated again under create_graph (grad_enabled() is
+  // true then). If its fused backward pass is not differentiable, it must call
+  // separate operators in that case.
   virtual InputGradients gradient(const GradientCall&) const;
 
  private:
@@ -161,8 +169,9 @@ class Op {
 
 // Runs an operator. Collective over the mesh of the inputs. On ranks outside of
 // the mesh the outputs have specs and graph nodes, but no data. Throws Error if
-// the inputs are on different meshes. `assignment`, if given, is used instead
-// of choosing one: a gradient passes its forward's. It is copied.
+// the inputs are on different meshes. If `assignment` is given, it is used
+// instead of a chosen one, as decide() says: a gradient passes its forward's
+// assignment. It is copied.
 std::vector<DistTensor> apply(const Op&, TensorList inputs, const Attrs& = {},
                               const Assignment* assignment = nullptr);
 // apply() for operators with one output.
@@ -174,22 +183,24 @@ DistTensor apply1(const Op& op, TensorList inputs, const Attrs& attrs = {},
 // well.
 void check_defined(std::string_view op, TensorList inputs);
 
-// Observes the operators of a function that will be recomputed, or is being
-// recomputed (grad.h).
+// Observes the operators of a function under checkpoint() (grad.h), while the
+// function runs for the first or for the second time.
 class OpCaptures : public Captures {
  public:
-  // Whether the outputs of the next call were kept, provided that it is a call
-  // of this operator.
+  // Whether the outputs of the call that is about to run, a call of this
+  // operator, were kept.
   virtual bool has(const Op&) = 0;
-  // Returns this rank's parts of these outputs, those that had to be kept.
-  // Throws Error if the kept outputs belong to a different call.
+  // Returns this rank's parts of the kept outputs of this call. An output that
+  // Op::restore() computes has an undefined part. Throws Error if the kept
+  // outputs belong to a different call.
   virtual std::vector<Tensor> take(const Op&, const Attrs&,
                                    const Decision&) = 0;
-  // Called after a call, with its outputs.
+  // Notifies the observer that an operator has run, with its outputs.
   virtual void ran(const Op&, const Attrs&, const Decision&,
                    std::span<const DistTensor> outputs) = 0;
 };
-// RankContext::captures, which is always an OpCaptures; null if there is none.
+// Returns RankContext::captures, which is always an OpCaptures. It is null
+// outside of functions under checkpoint().
 inline OpCaptures* captures_of(const RankContext& context) {
   return static_cast<OpCaptures*>(context.captures);
 }
@@ -201,14 +212,16 @@ struct OpCall {
   const Decision& decision;
   std::span<const DistTensor> in, out;  // in: as given, before they were moved
   std::string_view path;  // of the module that made the call; see PathScope
-  int64_t ordinal;        // of this call among those with the path, from 0
+  int64_t ordinal;        // number of earlier calls in that PathScope
 };
 
-// If set, called after every operator that this rank runs.
+// This rank's hook. If it is set, it is called after every operator that the
+// rank computes, but not if checkpoint() kept the operator's outputs.
 std::function<void(const OpCall&)>& op_trace(RankContext&);
 
-// An operator with one fixed rule. A subclass adds compute() and gradient(),
-// and out_dtypes() unless its inputs and outputs have one float type.
+// An operator with one fixed rule. A subclass adds compute() and gradient(). It
+// also adds out_dtypes(), unless all inputs and outputs have the same float
+// type.
 class RuleOp : public Op {
  public:
   RuleOp(std::string name, std::string_view rule, const OpFacts& facts = {})

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An operator's call in the graph of gradients.
+// The node of an operator's call in the graph for gradients (autograd.h).
 #pragma once
 #include <memory>
 #include <span>
@@ -10,9 +10,9 @@
 
 namespace dtensor {
 
-// Records the call: its outputs of float types get a node that holds what
-// Op::gradient() will need. `used` are the inputs as they were computed on,
-// made from `given`.
+// Records a call. Its outputs of float types get a node that holds the tensors
+// that Op::gradient() will need. `given` are the inputs that the caller passed,
+// and `used` are the same inputs in the layouts that were computed on.
 void record_node(const Op&, const Attrs&, std::shared_ptr<const Decision>,
                  std::span<const DistTensor> given,
                  std::span<const DistTensor> used,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The observers of a call: the recomputation that it belongs to (grad.h),
-// op_trace(), and the timeline of the run (trace.h). Private to ops.
+// Notifies the observers of a call: the recomputation that it belongs to
+// (grad.h), op_trace(), the rank's recorder (op_recorder.h), and the timeline
+// of the run (trace.h). Private to ops.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -11,16 +12,17 @@ namespace dtensor {
 
 class OpWatch {
  public:
-  // Tells the recomputation which inputs are used. REQUIRES: the arguments
-  // outlive it.
+  // Tells the recomputation, if there is one, that the call uses these inputs.
+  // REQUIRES: the arguments outlive this object.
   OpWatch(RankContext&, const Op&, std::span<const DistTensor> given);
-  // The recomputation that has kept the outputs of this call; null if none has.
+  // The recomputation that kept the outputs of this call; null if none did.
   OpCaptures* kept() const { return kept_; }
-  // Tells all that the call has run. Advances the rank's ordinal.
+  // Tells all observers that the call has run. Advances the rank's ordinal.
   void ran(const Attrs&, const Decision&, std::span<const DistTensor> outputs);
 
  private:
-  // Kept out of ran(), which every call of an operator makes.
+  // Tells the recorder. It is a function of its own, so that ran(), which every
+  // call of an operator runs, stays short.
   [[gnu::noinline, gnu::cold]] void record(
       const Attrs&, const Decision&, std::span<const DistTensor> outputs) const;
   RankContext& ctx_;
@@ -28,8 +30,9 @@ class OpWatch {
   const std::span<const DistTensor> given_;
   OpCaptures* const captures_;
   OpCaptures* kept_ = nullptr;
-  const int64_t begin_;       // of the call, for the timeline
-  const size_t first_event_;  // of the call, for the recorder
+  const int64_t begin_;  // when the call began, for the timeline
+  // The index of the call's first event, for the recorder.
+  const size_t first_event_;
 };
 
 }  // namespace dtensor
