@@ -2,8 +2,8 @@
 // Sums of products: everything that einsum can express.
 //
 // C[m,n] = sum_k A[m,k] B[k,n] is the rule "...mk,...kn->...mn"; shape,
-// layouts, flops and gradient follow from it. sum, expand and permute are
-// contractions of one operand.
+// layouts, flops and gradient follow from it. sum and expand are contractions
+// of one operand.
 #pragma once
 #include <cstdint>
 #include <string_view>
@@ -18,22 +18,24 @@ namespace dtensor {
 // broadcast; a vector is a row on the left and a column on the right. Throws
 // Error if the operands have different dtypes; see cast().
 DistTensor matmul(const DistTensor&, const DistTensor&);
-// [b, m, k] times [b, k, n].
+// Multiplies stacks of matrices: [b, m, k] times [b, k, n].
 DistTensor bmm(const DistTensor&, const DistTensor&);
-// For example "bshd,bthd->bhst"; spaces are ignored. As in torch, an index that
-// occurs twice in one operand takes its diagonal, "..." are dimensions that
-// broadcast, and without "->" the output is "..." and the sorted indices that
-// occur once. Throws Error if the types differ; see cast().
+// Computes the sum of products that the rule describes, for example
+// "bshd,bthd->bhst". Spaces are ignored. As in torch, an index that occurs
+// twice in one operand takes its diagonal, "..." are dimensions that broadcast,
+// and without "->" the output is "..." and the sorted indices that occur once.
+// Throws Error if the types differ; see cast().
 //
-// Three to 64 operands are contracted by pairs, in the cheapest order: its
-// price is that of the pairs' flops and of the bytes that they send, by the
-// prices that choose layouts (placement/choose.h), and of reducing a partial
-// result. All orders of up to 6 operands compete (dynamic programming: Pfeifer
-// et al., Physical Review E 90, 033315, 2014). Of more, the cheapest pair is
-// contracted until 6 are left (greedy: Smith and Gray, opt_einsum, Journal of
-// Open Source Software 3, 753, 2018). Indices that one operand alone has are
-// summed first, and products have no indices that are not needed later. Specs
-// and prices alone decide, so that all ranks take one order.
+// Three to 64 operands are contracted in pairs, in the cheapest order. The
+// price of an order includes its flops, the bytes that it sends, and the
+// reduction of a partial result, at the prices that choose layouts
+// (placement/choose.h). Up to 6 operands, all orders compete (dynamic
+// programming: Pfeifer et al., Physical Review E 90, 033315, 2014). If there
+// are more, the cheapest pair is contracted until 6 are left (greedy: Smith and
+// Gray, opt_einsum, Journal of Open Source Software 3, 753, 2018). An index of
+// one operand that no other term has is summed first, and a product keeps no
+// index that is not needed later. The order depends only on specs and prices,
+// so it is the same on all ranks.
 DistTensor einsum(std::string_view rule, TensorList);
 
 // Sum or mean over the given dimensions (all if empty), which are removed
@@ -55,17 +57,17 @@ DistTensor sum_to(const DistTensor& x, const Shape& shape);
 
 // sum_i a[i] b[i] of two vectors of one size; the result has no dimensions.
 DistTensor dot(const DistTensor& a, const DistTensor& b);
-// Sum of a * b, which broadcast, over a dimension.
+// Sums a * b over a dimension, after broadcasting a and b.
 DistTensor vecdot(const DistTensor& a, const DistTensor& b, int dim = -1);
-// [m, k] times [k].
+// Multiplies a matrix [m, k] by a vector [k].
 DistTensor mv(const DistTensor& matrix, const DistTensor& vector);
-// [m] and [n] give [m, n].
+// The outer product of vectors [m] and [n], a matrix [m, n].
 DistTensor outer(const DistTensor& a, const DistTensor& b);
 // Contracts the last dimensions of both: [..., k] and [---, k] give [..., ---].
-// A tensor without dimensions scales the other.
+// An operand without dimensions scales the other one.
 DistTensor inner(const DistTensor& a, const DistTensor& b);
-// Contracts dims_a[i] of a with dims_b[i] of b. The other form contracts the
-// last `dims` dimensions of a with the first `dims` of b.
+// Contracts dims_a[i] of a with dims_b[i] of b. The form with a number
+// contracts the last `dims` dimensions of a with the first `dims` of b.
 DistTensor tensordot(const DistTensor& a, const DistTensor& b,
                      const std::vector<int>& dims_a,
                      const std::vector<int>& dims_b);
@@ -76,9 +78,10 @@ DistTensor kron(const DistTensor& a, const DistTensor& b);
 // first and last may be vectors.
 DistTensor multi_dot(TensorList matrices);
 
-// beta input + alpha a b, where `input` broadcasts. The products are: matrix
-// and matrix; matrix and vector; outer product of two vectors; stacks of
-// matrices; stacks, with the products summed. If beta is 0, `input` is ignored,
+// beta * input + alpha * (product of a and b); `input` broadcasts. addmm()
+// multiplies two matrices, addmv() a matrix and a vector, and baddbmm() two
+// stacks of matrices. addr() takes the outer product of two vectors. addbmm()
+// also sums the products of its two stacks. If beta is 0, `input` is ignored,
 // even NaNs.
 DistTensor addmm(const DistTensor& input, const DistTensor& a,
                  const DistTensor& b, double beta = 1, double alpha = 1);
@@ -101,33 +104,29 @@ DistTensor bilinear(const DistTensor& a, const DistTensor& b,
 
 enum class Activation : uint8_t { kNone, kGeluTanh };
 
-// x weight^T + bias, as torch.nn.functional.linear. x is [..., k], weight is
-// [n, k] and bias [n], or weight is [k] and bias []. The bias may be undefined.
-// Types are promoted to the widest one. Then the activation is applied. Every
-// rank of the mesh calls it. Throws Error if shapes do not fit.
+// Computes x weight^T + bias, like torch.nn.functional.linear, and then the
+// activation. x is [..., k], weight is [n, k] and bias [n], or weight is [k]
+// and bias []. The bias may be undefined. Different types are promoted to one.
+// Every rank of the mesh calls it. Throws Error if shapes do not fit.
 //
 // If k is split over ranks, the result stays a partial sum, to which one rank
 // adds the bias. With an activation, the sum is reduced first.
-//
-// If x is the output of another layer's activation, the backward pass through
-// this layer and that activation is one product. This requires that this layer
-// has a bias or an activation, that the gradient of x has x's layout, and that
-// all gradients of the other layer are requested together.
 DistTensor linear(const DistTensor& x, const DistTensor& weight,
                   const DistTensor& bias = {},
                   Activation then = Activation::kNone);
 
-// linear() with a weight of i8: row n of `weight` [n, k] stands for the row
-// times scale[n]. x [..., k] and bias [n] have one float type, which is the
-// result's; scale is of any float type. On the CPU, products of few rows read
-// each weight once. The weight has no gradient. Every rank of the mesh calls
-// it. Throws Error if shapes or types do not fit.
+// linear() with an i8 weight [n, k], whose row i stands for scale[i] times that
+// row. x [..., k] and bias [n] have one float type, and so has the result;
+// scale is of any float type. On the CPU, if x has few rows, each weight is
+// read only once. The weight has no gradient. Every rank of the mesh calls it.
+// Throws Error if shapes or types do not fit.
 DistTensor int8_linear(const DistTensor& x, const DistTensor& weight,
                        const DistTensor& scale, const DistTensor& bias = {});
 
-// A weight [n, k] of floats as int8_linear() takes it: scale[n] is the largest
-// magnitude of row n divided by 127, and each weight the nearest multiple of
-// it. Not recorded by autograd. Collective if k is split.
+// Converts a float weight [n, k] to the form that int8_linear() takes. scale[i]
+// is the largest magnitude in row i divided by 127, and each weight of the row
+// becomes the nearest multiple of scale[i]. Autograd does not record it.
+// Collective if k is split.
 struct Int8Weight {
   DistTensor weight;  // i8
   DistTensor scale;   // f32; f64 for f64
@@ -141,15 +140,15 @@ Int8Weight to_int8(const DistTensor& weight);
 // SUMMA (van de Geijn and Watts, Concurrency: Practice and Experience 9, 1997)
 // multiplies a [m, k] and b [k, n] on a mesh x by y. m is split over x, n over
 // y, and k over the other axis in each operand. A rank computes its block of
-// the result as a sum over panels of k. For each panel, its row of ranks
-// gathers these columns of a, and its column of ranks these rows of b; neither
-// matrix is ever whole. A rank receives (y-1)/y of its rows of a and (x-1)/x of
-// its columns of b:
+// the result as a sum over panels of k. For each panel, the ranks of a row of
+// the mesh gather the panel's columns of a, and the ranks of a column gather
+// its rows of b. No rank ever holds a whole matrix. A rank receives (y-1)/y of
+// its rows of a and (x-1)/x of its columns of b:
 //
 //   mk/x (y-1)/y + kn/y (x-1)/x   elements.
 //
-// One all-gather of each matrix would receive as much. The size of the panels
-// limits the memory.
+// A single all-gather of each matrix would receive as much. The size of the
+// panels limits the memory.
 //
 // Mesh axes that split neither m nor n divide the contraction: each rank along
 // them takes a part of every panel, and the result is partial over them. If a
@@ -172,7 +171,7 @@ struct SummaOptions {
 DistTensor summa(const DistTensor& a, const DistTensor& b,
                  const SummaOptions& = {});
 
-// The number of panels of such a call.
+// The number of panels that summa() takes for such operands.
 int64_t summa_panels(const Spec* a, const Spec* b, const SummaOptions& = {});
 
 }  // namespace dtensor

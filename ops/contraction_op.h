@@ -24,13 +24,14 @@ void check_types(std::string_view op, TensorList);
 // Each thread parses a text once. Throws Error if the text is not a rule.
 const Rule& product_rule(std::string_view text);
 
-// The contraction with this rule and name, which lives as long as the process.
+// The operator with this name and rule. It lives as long as the process.
 const Op& contraction_op(std::string_view name, const Rule&);
 // contraction_op(name, product_rule(text)).
 const Op& product_op(std::string_view name, std::string_view text);
 
-// The gradient of one operand: the product of the cotangent, which takes the
-// operand's place, and the other operand. It is made once per decision.
+// The operator that computes the gradient of one operand, with its arguments.
+// It multiplies the cotangent, in the operand's place, by the other operand.
+// Callers keep it for each decision.
 struct ProductGradient {
   const Op* op;
   Attrs attrs;

@@ -6,25 +6,26 @@
 
 namespace dtensor {
 
-// The elements of x [..., n] at the indices [..., k] (i64) of its last
-// dimension. Indices outside of it give zeros. If that dimension is split, each
-// rank answers the indices in its range, and the result is a partial sum. The
-// assignment, if given, is that of these two rules: "...n,...k->...k" and
-// "...k,...k->...n".
+// Returns the elements of x [..., n] at the indices [..., k] (i64) of its last
+// dimension, and zeros for indices outside of it. If that dimension is split,
+// each rank answers the indices in its range, and the result is a partial sum.
+// take() has the rule "...n,...k->...k", and put() has "...k,...k->...n"; the
+// assignment, if given, is one of that rule.
 DistTensor take(const DistTensor& x, const DistTensor& index,
                 const Assignment* = nullptr);
-// The reverse: element i of [..., n] is the sum of dy's elements with index i.
+// The reverse of take(): element i of the result [..., n] is the sum of the
+// elements of dy with index i.
 DistTensor put(const DistTensor& dy, const DistTensor& index, int64_t n,
                const Assignment* = nullptr);
-// The assignment of put() from a call like take(), and vice versa: the factors
-// n and k are in reverse order.
+// The assignment for put() in the gradient of take(), or for take() in that of
+// put(): the two rules have the factors n and k in opposite order.
 Assignment exchanged(const GradientCall&);
 
-// The output types of an operator that gives elements by order, with their
-// indices. Throws Error for bools.
+// The output dtypes of an operator that returns ordered elements and their
+// indices: t and i64. Throws Error for bools.
 std::vector<DType> values_and_indices(std::string_view op, DType);
 
-// x with `dim` as its last dimension, and back: they exchange two dimensions.
+// Exchanges dimension `dim` of x with the last one. A second call undoes it.
 DistTensor to_last(const DistTensor& x, int dim);
 
 }  // namespace dtensor

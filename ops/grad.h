@@ -17,44 +17,47 @@ struct GradOptions {
   // Leave gradients partial instead of moving them to their inputs' layouts.
   // Several micro-batches can then be summed before one redistribution.
   bool keep_partial = false;
-  // Cotangent of the output, with its shape and mesh, in any layout. Another
-  // float type is converted to the output's, as in torch. If undefined, it is
-  // 1, and the output must have one element.
+  // The cotangent of the output, with the output's shape and mesh, in any
+  // layout. Another float type is converted to the output's type, as in torch.
+  // If undefined, the cotangent is 1, and the output must have one element.
   DistTensor cotangent = {};
-  // Release each node's saved tensors as the pass goes through it. The graph
+  // Release each node's saved tensors once the pass has used them. The graph
   // cannot be differentiated again.
   bool release_graph = false;
-  // Whenever this many bytes of gradients are complete (on the rank with the
-  // most), they are sent in one exchange by the rank's other thread while the
-  // pass goes on. 0: all gradients are sent together after the pass. Cannot be
-  // combined with create_graph; no effect with keep_partial.
+  // Whenever gradients of this many bytes are complete (each counts with its
+  // largest part on any rank), the rank's other thread sends them in one
+  // exchange, while the pass goes on. 0: all gradients are sent together after
+  // the pass. Cannot be combined with create_graph; no effect with
+  // keep_partial.
   int64_t bucket_bytes = 0;
   // Gradients of inputs[wire_from], inputs[wire_from + 1], ... are converted to
-  // this type to be sent, and back afterwards. Others are sent as they are.
+  // this type for sending, and back afterwards. Other gradients keep their
+  // type.
   std::optional<DType> wire_dtype = {};
   size_t wire_from = 0;
-  // Partial gradients of earlier micro-batches to add to: one for each input
-  // (undefined if there is none), or an empty list. Each is released once it is
-  // added; move them in, and move these options into grad(), to free memory.
+  // Partial gradients of earlier micro-batches, which the new gradients are
+  // added to: one for each input (undefined if there is none), or an empty
+  // list. Each is released after the addition. To free its memory, move it in
+  // here, and move these options into grad().
   std::vector<DistTensor> add_to = {};
-  // Like add_to, but for gradients already in their inputs' layouts. Arriving
-  // gradients are added to them, bucket by bucket. Not with create_graph or
-  // keep_partial.
+  // Like add_to, but for gradients that are already in their inputs' layouts.
+  // The new gradients are added to them as they arrive, bucket by bucket. Not
+  // with create_graph or keep_partial.
   std::vector<DistTensor> add_arrived = {};
 };
 
-// Returns d output / d inputs, with zeros for inputs that it does not depend
-// on. Each gradient has its input's layout (or that of set_grad_layout()),
-// whole where that is partial. All are moved there together, with one
-// collective for each kind and group. Every rank of the mesh calls it. Throws
-// Error if create_graph is combined with release_graph, bucket_bytes or
-// wire_dtype, if wire_dtype is not a float type, or if other options do not fit
-// the inputs.
+// Returns d output / d inputs, with zeros for inputs that the output does not
+// depend on. Each gradient has its input's layout, or that of
+// set_grad_layout(). It is replicated where that layout is partial. All
+// gradients are moved to their layouts together, with one collective for each
+// kind and group. Every rank of the mesh calls it. Throws Error if create_graph
+// is combined with release_graph, bucket_bytes or wire_dtype, if wire_dtype is
+// not a float type, or if other options do not fit the inputs.
 //
-// The gradient refers to a tensor's value. For a partial sum, each rank's part
-// has this gradient, too. For a partial average, a part's gradient would be
-// this one divided by the number of parts; for a partial maximum, only the
-// largest part would have a gradient.
+// The gradient of a partial input refers to its combined value. For a partial
+// sum, each rank's part has the same gradient. For a partial average, the
+// gradient of a part would be this one divided by the number of parts; for a
+// partial maximum, only the largest part would have a gradient.
 std::vector<DistTensor> grad(const DistTensor& output, TensorList inputs,
                              GradOptions = {});
 
@@ -78,31 +81,32 @@ using Recomputed =
     std::function<std::vector<DistTensor>(const std::vector<DistTensor>&)>;
 
 struct RecomputeOptions {
-  // Selects operators by name. Their outputs are kept from the first run. The
-  // second run, and checkpoints inside it, do not compute them again, and move
-  // and gather only those of their inputs that a gradient needs. An operator's
-  // calls are kept either all or not at all. Undefined: keep none.
+  // Selects operators by name: all calls of an operator, or none. Their outputs
+  // are kept from the first run. The second run, and checkpoints inside it, do
+  // not compute these outputs again. They move and gather only those inputs of
+  // the calls that a gradient needs. Undefined: keep none.
   std::function<bool(std::string_view op)> save = {};
 };
 
-// Computes fn(inputs), like torch.utils.checkpoint. Collective as fn is. Values
-// and gradients (second ones, too) are bit-identical to fn(inputs), except that
-// a tensor used both inside and outside has its gradients added in another
-// order. Other tensors that fn uses, such as parameters, get gradients like
-// `inputs`. Under NoGrad, or if nothing that fn uses wants a gradient, this is
-// just fn(inputs).
+// Computes fn(inputs), like torch.utils.checkpoint. Every rank that has to call
+// fn calls it. Values and gradients (second ones, too) are bit-identical to
+// those of fn(inputs), with one exception: the gradients of a tensor that is
+// used both inside and outside of fn are added in another order. Other tensors
+// that fn uses, such as parameters, get gradients, too. Under NoGrad, or if
+// nothing that fn uses wants a gradient, this is just fn(inputs).
 //
-// fn is kept until the gradient is taken with release_graph or the graph is
-// dropped. It must capture by value all that does not live as long. It must
-// compute the same in both runs. The second run draws the same random numbers
-// from the run's own generators, and restores their state afterwards. It has
-// the module path (PathScope) of the first run. Its communication is recorded
-// in the phase "recompute", and the ExplicitOnly and CommBudget in effect where
-// the gradient is taken apply to it.
+// fn is kept until the gradient is taken with release_graph, or until the graph
+// is dropped. It must capture by value everything that does not live that long,
+// and it must compute the same in both runs. The second run draws the same
+// random numbers from the generators of create.h, and restores their state
+// afterwards. It has the module path (PathScope) of the first run. Its
+// communication is recorded in the phase "recompute". The ExplicitOnly and
+// CommBudget that apply to it are those in effect where the gradient is taken.
 //
 // Taking the gradient throws Error if a tensor that fn used was changed in
-// place after its use, or if fn uses other tensors than in the first run, runs
-// other operators among the kept ones, or returns results in other layouts.
+// place after its use. It also throws if the second run uses other tensors than
+// the first, runs other operators among those with kept outputs, or returns
+// results in other layouts.
 std::vector<DistTensor> checkpoint(const Recomputed& fn,
                                    const std::vector<DistTensor>& inputs,
                                    const RecomputeOptions& = {});

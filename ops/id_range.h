@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The check that ids (of rows or classes) are in range.
+// Checks that ids (of rows or classes) are in range.
 #pragma once
 #include <functional>
 #include <optional>
@@ -10,7 +10,7 @@ namespace dtensor {
 
 // The text of the error about an id that is out of range.
 using IdSentence = std::function<std::string(int64_t id)>;
-// Says that dimension `dim` of a tensor, of size n, has no index `id`.
+// Makes the text for an index `id` that dimension `dim`, of size n, lacks.
 IdSentence no_index(int64_t n, int64_t dim);
 
 // Throws Error with the text of sentence(id) if an id is outside of [0, n) and
@@ -22,8 +22,8 @@ IdSentence no_index(int64_t n, int64_t dim);
 void check_ids_in(RankContext&, std::string_view op, const Tensor& ids,
                   const Spec& layout, int64_t n, std::optional<int64_t> ignored,
                   IdSentence);
-// The same, given the ends of this rank's ids [2], i64, that a kernel found
-// while it used them (see kernels::CeRange).
+// Like check_ids_in(), but gets the ends of this rank's ids, i64 [2], from a
+// kernel that found them while it used the ids (see kernels::CeRange).
 void check_id_ends(RankContext&, std::string_view op, const Tensor& ends,
                    const Spec& layout, int64_t n, IdSentence);
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operators that read an operand in place, from other ranks' memory, instead of
-// gathering it: box by box, each with the matching slices of the other operands
-// and of the outputs (Op::in_boxes).
+// Lets operators read an operand in place, from other ranks' memory, instead of
+// gathering it. They read it box by box, each with the matching slices of the
+// other operands and of the outputs (Op::in_boxes).
 //
-// All ranks agree on whether a call may do this, because their collectives must
-// keep one order. Each rank decides for itself whether it does: for the others
-// it takes part in a gather either way.
+// All ranks agree on whether a call may do this (to_read()), because their
+// collectives must keep one order. Each rank then decides for itself whether to
+// do it. The other ranks do not notice: it takes part in the gather either way.
 #pragma once
 #include <cstddef>
 #include <optional>
@@ -16,19 +16,22 @@
 
 namespace dtensor {
 
-// The input that this call may read in place: the largest one that the operator
-// accepts in boxes, and that would be freed right after the call. `given` are
-// the call's inputs; `record` says whether it will have a gradient.
+// Returns the input that this call may read in place, if there is one: the
+// largest of those that the operator accepts in boxes, and whose copies would
+// be freed right after the call. `given` are the call's inputs; `record` tells
+// whether the call will have a gradient.
 std::optional<size_t> to_read(const Op&, const Decision&, bool record,
                               std::span<const DistTensor> given);
 
-// Both compute c.out while reading input `which` in place, and return true. If
-// the input has to be moved after all, they return false.
+// read_moved() and read_gathered() compute c.out while reading input `which` in
+// place, and return true. If the input has to be moved after all, they return
+// false.
 //
-// For the only input that moves; when it returns false, nothing was sent.
+// read_moved() is for the only input that moves. If it returns false, it has
+// sent nothing.
 bool read_moved(Compute& c, size_t which, std::span<const DistTensor> inputs);
-// For a parameter. `given` and `seen` are as in gather_inputs(), which this
-// calls in either case; `ready` are the seen inputs in the decided layouts.
+// read_gathered() is for a parameter. It always calls gather_inputs(), with
+// these `given` and `seen`. `ready` are the seen inputs in the decided layouts.
 bool read_gathered(Compute& c, size_t which, std::span<const DistTensor> given,
                    std::span<DistTensor> seen,
                    std::span<const DistTensor> ready);

@@ -10,21 +10,22 @@
 
 namespace dtensor {
 
-// Made once from a rule without "..." and groups; runs on parts of any sizes
-// and strides.
+// It is made once from a rule without "..." and groups, and runs on parts of
+// any sizes and strides.
 class LocalProduct {
  public:
-  // Contracts the only input, or the first two.
+  // For a product of the only input, or of the first two.
   explicit LocalProduct(const Rule&);
-  // Sets c.out[0] to the contraction of these c.in, or adds to it if
-  // c.accumulate (only with two operands, and without factors that occur only
-  // in the output). With one operand, c.out[0] must be contiguous, unless it is
-  // set to a view. Returns true if the epilogue was fused; it is not if there
-  // is nothing to add up, or if several kernel calls are needed. REQUIRES with
-  // an epilogue: n is the only factor of the output that the first operand
-  // lacks.
+  // Sets c.out[0] to the contraction of c.in, or adds it to c.out[0] if
+  // c.accumulate (only with two operands, and if no factor occurs only in the
+  // output). With one operand, c.out[0] must be contiguous, unless it becomes a
+  // view. Returns true if the kernel also applied the epilogue. It cannot if
+  // there is nothing to add up, or if several kernel calls are needed. REQUIRES
+  // with an epilogue: the first operand lacks exactly one factor of the output,
+  // the n of kernels::Epilogue.
   bool run(Compute& c, const kernels::Epilogue& = {}) const;
-  // Whether the output is a view of the only operand: nothing is summed.
+  // True for one operand of which nothing is summed: the output is a view of
+  // it.
   static bool views(const Rule&);
 
  private:
@@ -48,20 +49,22 @@ class LocalProduct {
 
   void one_operand(Compute& c) const;
   bool two_operands(Compute& c, const kernels::Epilogue&) const;
-  // Fills the list. Returns false if there is nothing to add up.
+  // Fills the list. Returns false if a factor has size 0: nothing to add up.
   bool loops(const Tensor& a, const Tensor& b, const Tensor& out,
              Loops& list) const;
   bool multiply(Compute& c, const Loops&, const Tensor& out,
                 const kernels::Epilogue&) const;
 
   bool single_;
-  // For one operand: a bit for each dimension that is summed over; and for each
-  // dimension of the output, its dimension in what remains, or -1 if repeated.
+  // For one operand: bit d of reduced_ is set if dimension d is summed over.
+  // from_[d] is the dimension of the sum that becomes dimension d of the
+  // output, or -1 if the sum is repeated along d.
   uint32_t reduced_ = 0;
   std::vector<int> from_;
-  bool in_order_ = true;  // the output equals what remains
-  // For two operands, in an order that lets loops be joined: the output's
-  // factors in its order, then contracted ones in the first operand's order.
+  bool in_order_ = true;  // the output is the sum itself
+  // For two operands: the factors, in an order that lets loops be joined. The
+  // output's factors come first, in its order, then the contracted ones, in the
+  // first operand's order.
   std::vector<Place> places_;
   bool repeats_ = false;  // some factor occurs only in the output
 };
