@@ -42,8 +42,8 @@ struct Number {
 };
 
 namespace internal {
-// `index` is that in fn::UnaryFunctions or fn::BinaryFunctions. Missing
-// parameters have their defaults.
+// `index` is the index of the function in fn::UnaryFunctions or
+// fn::BinaryFunctions. Missing parameters have their defaults.
 using Numbers = std::initializer_list<Number>;
 DistTensor unary(int index, const DistTensor& x, Numbers = {});
 DistTensor binary(int index, const DistTensor& a, const DistTensor& b,
@@ -91,14 +91,14 @@ DT_BINARY_FUNCTIONS(DT_FUNCTION, DT_FUNCTION_P)
 #undef DT_FUNCTION
 #undef DT_FUNCTION_P
 
-// Any of these functions by name ("softplus"). Throws Error if there is no such
-// function, or if it takes another number of parameters.
+// Calls the function with this name, such as "softplus". Throws Error if there
+// is no such function, or if it takes another number of parameters.
 DistTensor unary(std::string_view function, const DistTensor&,
                  internal::Numbers = {});
 DistTensor binary(std::string_view function, const DistTensor& a,
                   const DistTensor& b, internal::Numbers = {});
 
-// clamp() with only one bound; clamp(x, min) equals clamp_min(x, min).
+// clamp() with only one bound. clamp(x, min) is the same as clamp_min(x, min).
 DistTensor clamp_min(const DistTensor& x, Number min);
 DistTensor clamp_max(const DistTensor& x, Number max);
 

@@ -14,7 +14,8 @@
 
 namespace dtensor::internal {
 
-// The parameters of F under their names. They do not affect decisions.
+// The parameters of F, under their names, as the arguments of an operator. They
+// do not affect decisions.
 template <class F, int n = fn::facts<F>().num_params>
 struct FunctionArgs;
 template <class F>
@@ -35,8 +36,8 @@ struct FunctionArgs<F, 3> {
                                      value(F::params[2].name)};
   double p0, p1, p2;
 };
-// Converts between these and a plain array. Without parameters: empty Attrs,
-// and an empty array.
+// make() converts an array of parameters to FunctionArgs, and read() converts
+// them back. Without parameters, the Attrs and the array are empty.
 struct ArgsAccess {
   Attrs (*make)(const double* p);
   std::span<const double> (*read)(const Attrs&);
@@ -65,10 +66,10 @@ const ArgsAccess& args_of(fn::FunctionList<F...>, int index) {
   return all[index];
 }
 
-// The operands of an element-wise kernel, with one or two outputs. Strides are
-// 0 where an input is repeated.
+// The arguments of an element-wise kernel: the call's inputs, and its one or
+// two outputs. Strides are 0 where broadcasting repeats an input.
 kernels::Pointwise pointwise_arguments(Compute&, DType);
-// "...,...->... | notes".
+// The rule of an element-wise operator, such as "...,...->... | linear 0,1".
 std::string elementwise_rule(int inputs, std::string_view notes,
                              int outputs = 1);
 // A sample of operand i of a function, for the proof driver.
@@ -76,8 +77,9 @@ SampleInput sample_operand(const fn::Function&, int i, const Shape&);
 // The dtype in which a function computes operands of dtype t. Throws Error if
 // the function does not take t.
 DType type_for(const fn::Function&, DType t);
-// Sets p to the parameters for operands of dtype t. Throws Error if there are
-// too few or too many, or one does not fit the dtype.
+// Sets p to the parameters of a call for operands of dtype t: to the numbers,
+// and then to defaults. Throws Error if there are too few or too many numbers,
+// or if one does not fit the dtype.
 void numbers_for(const fn::Function&, DType t, std::span<const Number>,
                  double* p);
 // Sets p to the parameters that the proof driver uses.
@@ -87,7 +89,8 @@ Weight weight_of(const DistTensor& x);
 // A tensor without dimensions that holds a number, on x's mesh.
 DistTensor constant_like(const DistTensor& x, Number, DType);
 
-// f'(x) u, for the function at this index. REQUIRES: it has no parameters.
+// f'(x) * u for the function f with this index in fn::UnaryFunctions. REQUIRES:
+// f has no parameters.
 DistTensor unary_slope(int index, const DistTensor& x, const DistTensor& u);
 
 }  // namespace dtensor::internal

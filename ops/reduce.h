@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reductions other than the sum (contraction.h), running sums, and what is made
-// of them: softmax, statistics and the largest elements.
+// Reductions other than the sum (contraction.h), running sums, and functions
+// that are composed of these: softmax, statistics and the largest elements.
 #pragma once
 #include <cstdint>
 #include <utility>
@@ -13,7 +13,8 @@ namespace dtensor {
 
 // The largest / smallest value over the dimensions (all if empty), which are
 // removed unless keepdim. Equal extreme values share the gradient evenly.
-// Throws Error if one of them is empty. Every rank of the mesh calls it.
+// Throws Error if a dimension to reduce has size 0. Every rank of the mesh
+// calls it.
 DistTensor amax(const DistTensor&, std::vector<int> dims = {},
                 bool keepdim = false);
 DistTensor amin(const DistTensor&, std::vector<int> dims = {},
@@ -24,26 +25,26 @@ DistTensor amin(const DistTensor&, std::vector<int> dims = {},
 DistTensor cumsum(const DistTensor&, int dim);
 // Running products, likewise.
 DistTensor cumprod(const DistTensor&, int dim);
-// Running maxima and minima, and the index of each in i64: of equal elements
-// the last, as in torch. From a NaN on, the values are NaN. Throws Error for
+// Running maxima and minima, and the i64 index of each: the last one of equal
+// elements, as in torch. From a NaN on, the values are NaN. Throws Error for
 // bools.
 std::pair<DistTensor, DistTensor> cummax(const DistTensor&, int dim);
 std::pair<DistTensor, DistTensor> cummin(const DistTensor&, int dim);
 
 // ---- Softmax ----
 //
-// Softmax along a dimension. If that is split, the ranks exchange one maximum
-// and one sum per row (Milakov and Gimelshein, arXiv 1805.02867), never the
-// rows.
+// If the dimension of a softmax is split, the ranks exchange one maximum and
+// one sum per row (Milakov and Gimelshein, arXiv 1805.02867), never the rows.
 
-// Every rank of the mesh calls them. They throw Error unless x is a float type.
+// Every rank of the mesh calls these. They throw Error unless x is a float
+// type.
 DistTensor softmax(const DistTensor&, int dim);
 DistTensor log_softmax(const DistTensor&, int dim);
 
 // ---- Statistics ----
 //
-// Over the given dimensions (all if empty), which are removed unless keepdim.
-// Every rank of the mesh calls these functions.
+// They reduce the given dimensions (all if empty), which are removed unless
+// keepdim. Every rank of the mesh calls these functions.
 
 // Whether any element is, or all elements are, nonzero, as bool. For an empty
 // set, any() is false and all() is true.
@@ -53,21 +54,22 @@ DistTensor all(const DistTensor&, std::vector<int> dims = {},
                bool keepdim = false);
 // The number of nonzero elements, as i64.
 DistTensor count_nonzero(const DistTensor&, std::vector<int> dims = {});
-// How often each of 0, 1, 2, ... occurs in a vector of integers, in i64, or the
-// sum of the weights where it occurs, in f32 for weights in f32 and in f64 for
-// others. An empty vector gives i64, as in torch. There are max(x) + 1 numbers,
-// at least `minlength`; the largest element is read, so every rank waits.
-// Throws Error for a negative element.
+// Counts how often each of 0, 1, 2, ... occurs in a vector of integers, in i64.
+// With weights, it adds up the weights instead, in f32 if they are f32, else in
+// f64. An empty vector gives i64, as in torch. There are max(x) + 1 numbers,
+// but at least `minlength`; every rank waits for the value of max(x). Throws
+// Error for a negative element.
 DistTensor bincount(const DistTensor& x, const DistTensor& weights = {},
                     int64_t minlength = 0);
-// {amin, amax}.
+// Returns {amin, amax}.
 std::pair<DistTensor, DistTensor> aminmax(const DistTensor&,
                                           std::vector<int> dims = {},
                                           bool keepdim = false);
 
-// var: the sum of squared distances from the mean, divided by n - correction
-// (1 for Bessel's correction). stddev is its square root. The pairs add the
-// mean. They throw Error unless x is a float type.
+// var() is the sum of squared distances from the mean, divided by n -
+// correction (1 for Bessel's correction). stddev() is its square root.
+// var_mean() and std_mean() also return the mean. All throw Error unless x is a
+// float type.
 DistTensor var(const DistTensor&, std::vector<int> dims = {},
                double correction = 1, bool keepdim = false);
 DistTensor stddev(const DistTensor&, std::vector<int> dims = {},
@@ -98,9 +100,9 @@ struct TopK {
   DistTensor values, indices;  // best first; indices are i64
 };
 
-// The k largest (or smallest) elements along a dimension. If that is split, the
-// ranks exchange k candidates each, never the rows. A NaN counts as largest. If
-// elements are equal, the first ones are taken, in any layout. Gradients of the
+// The k largest (or smallest) elements along a dimension. If it is split, the
+// ranks exchange k candidates each, never the rows. A NaN counts as largest. Of
+// equal elements, the first ones are taken, in any layout. Gradients of the
 // values go to the elements taken; the indices have none. Every rank of the
 // mesh calls it. Throws Error if the dimension has fewer than k elements, or
 // for bools.
@@ -108,23 +110,25 @@ TopK topk(const DistTensor&, int64_t k, int dim = -1, bool largest = true);
 
 // All elements along a dimension in order, smallest first, and their indices.
 // NaNs count as largest, and equal elements keep their order. If the dimension
-// is split, so is the result, and a rank never holds more than about twice its
-// share: each element is sent once or twice, with its index. Throws Error for
-// bools.
+// is split, so is the result. Each element is then sent once or twice, with its
+// index, and a rank never holds more than about twice its share. Throws Error
+// for bools.
 TopK sort(const DistTensor&, int dim = -1, bool descending = false);
 DistTensor argsort(const DistTensor&, int dim = -1, bool descending = false);
-// The index of the first largest or smallest element along a dimension, which
-// is removed unless keepdim; or in the flat tensor. A NaN counts as both. Only
-// the best element of each rank is sent. Throws Error if there is no element.
+// The index of the largest or smallest element along a dimension, which is
+// removed unless keepdim, or in the flat tensor. The first of equal elements is
+// taken. A NaN counts as both largest and smallest. Only the best element of
+// each rank is sent. Throws Error if there is no element.
 DistTensor argmax(const DistTensor&, int dim, bool keepdim = false);
 DistTensor argmin(const DistTensor&, int dim, bool keepdim = false);
 DistTensor argmax(const DistTensor&);
 DistTensor argmin(const DistTensor&);
 
-// n indices drawn with probabilities proportional to the weights [..., m], as
-// [..., n] in i64: without replacement the n largest of weight / -log(uniform)
-// (Efraimidis and Spirakis, 2006), with replacement the largest of each of n
-// such rows. An index whose weight is not positive is drawn only after all
+// Draws n indices with probabilities proportional to the weights [..., m];
+// returns [..., n] in i64. Without replacement, it takes the indices of the n
+// largest weight / -log(uniform) (Efraimidis and Spirakis, 2006). With
+// replacement, it takes the index of the largest one n times, from new random
+// numbers. An index whose weight is not positive is drawn only after all
 // others. Throws Error if n > m without replacement.
 DistTensor multinomial(const DistTensor& weights, int64_t n,
                        bool replacement = false, Generator = kGlobalGenerator);

@@ -11,8 +11,8 @@ namespace dtensor {
 struct Rows {
   explicit Rows(const Tensor& x);
   // Rows along dimension `dim`, whose size over all ranks is `size`, for the
-  // kernels of kernels/rows.h. They stay side by side if they are many and
-  // short, and `dim` is exchanged with the last dimension otherwise.
+  // kernels of kernels/rows.h. Many short rows stay as they lie, side by side.
+  // In other cases, `dim` is exchanged with the last dimension.
   Rows(const Tensor& x, int64_t dim, int64_t size);
   const void* data() const { return t.data(); }
   operator kernels::Matrix() const {
@@ -24,13 +24,13 @@ struct Rows {
 };
 
 // The rule of an operator along dimension `dim` of tensors with `ndim`
-// dimensions, from a rule for the last dimension, written "...n". Throws Error
-// if the dimension does not exist.
+// dimensions. It is made from the rule for the last dimension, in which each
+// tensor is "...n". Throws Error if the dimension does not exist.
 Rule along(std::string_view rule, int ndim, int64_t dim, std::string_view op);
-// A view in which that dimension and the last one are exchanged.
+// A view in which dimension `dim` and the last one are exchanged.
 Tensor with_last(const Tensor&, int64_t dim);
-// Calls fn(y) for a contiguous y, arranged as `rows` along `dim`, then copies y
-// to `out` if it is not `out` itself.
+// Calls fn(y), where y is contiguous and arranged as `rows` along `dim`: `out`
+// itself, or a scratch tensor, which is then copied to `out`.
 template <class Fn>
 void into_rows(Compute& c, const Tensor& out, const Rows& rows, int64_t dim,
                Fn&& fn) {
@@ -41,9 +41,9 @@ void into_rows(Compute& c, const Tensor& out, const Rows& rows, int64_t dim,
   view.copy_from(y);
 }
 
-// out = f(a) and out = f(a, b), where `index` is that in fn::UnaryFunctions or
-// BinaryFunctions. Local tensors are contiguous and have one size; out may be
-// an operand. f has at most this one parameter.
+// out = f(a) and out = f(a, b), where f has this index in fn::UnaryFunctions or
+// fn::BinaryFunctions, and at most one parameter. The tensors are local,
+// contiguous and of one size; out may be an operand.
 void row_unary(Compute&, int index, const Tensor& a, const Tensor& out,
                double parameter = 0);
 void row_binary(Compute&, int index, const Tensor& a, const Tensor& b,
@@ -52,9 +52,10 @@ void row_binary(Compute&, int index, const Tensor& a, const Tensor& b,
 void row_where(Compute&, const Tensor& condition, const Tensor& a,
                const Tensor& b, const Tensor& out);
 
-// For rows that a factor splits. On entry, max and sum are
-// those of kernels::RowMaxSum for this rank's part. On return, `max` is that of
-// the whole row, and `sum` is this part's sum of exp(x - max). Collective.
+// For rows that a factor splits. On entry, `max` and `sum` are the results of
+// kernels::RowMaxSum for this rank's part of each row. On return, `max` is the
+// maximum of the whole row, and `sum` is this part's sum of exp(x - max).
+// Collective.
 void to_common_max(Compute&, char factor, const Tensor& max, const Tensor& sum);
 
 // Throws Error unless input 0 is a float type and inputs `from` and later have
@@ -63,7 +64,7 @@ void check_one_type(std::string_view op, std::span<const DType> in,
                     size_t from = 1);
 void check_float(std::string_view op, DType);
 
-// Throws Error unless shapes[first] and later each equal shapes[0], or
+// Throws Error unless each shape from shapes[first] on is shapes[0], or
 // shapes[0] without its last dimension: rows do not broadcast.
 void check_rows(std::string_view op, const std::vector<Shape>& shapes,
                 size_t first);
@@ -72,8 +73,8 @@ void check_rows(std::string_view op, const std::vector<Shape>& shapes,
 // statistics that an operator saves for its gradient cannot have one.
 void check_first_only(const GradientCall&, size_t count = 1);
 
-// The forward's assignment, for a gradient rule with the same factors in
-// the same order. Partials that passed through the forward pass are left out.
+// The forward pass's assignment, for a gradient rule with the same factors in
+// the same order. It lacks the partials that passed through the forward pass.
 Assignment inherited(const GradientCall&);
 
 }  // namespace dtensor

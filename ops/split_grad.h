@@ -11,11 +11,11 @@
 
 namespace dtensor {
 
-// d output / d inputs in two parts. The constructor computes the gradients of
-// `now`, and everything that they share with those of `later`. later() computes
-// the products that only single inputs of `later` need
-// (dtensor/split_backward.h). The graph is released. Every rank of the mesh
-// makes these calls.
+// Computes d output / d inputs in two parts. The constructor computes the
+// gradients of `now`, and everything that they share with the gradients of
+// `later`. later() computes the products that only single inputs of `later`
+// need (dtensor/split_backward.h). The graph is released. Every rank of the
+// mesh makes these calls.
 class SplitGrad {
  public:
   // `cotangent`: see GradOptions::cotangent. Throws Error as grad() does.
@@ -26,9 +26,9 @@ class SplitGrad {
             std::vector<DistTensor> now, std::vector<DistTensor> later);
   // The gradients of `now`, in the layouts that grad() gives.
   const std::vector<DistTensor>& now() const { return now_; }
-  // The gradients of `later`, as grad() with these options; cotangent,
-  // create_graph and release_graph are ignored. They stay partial by default.
-  // Throws Error if called twice.
+  // The gradients of `later`, as grad() returns them with these options, except
+  // that cotangent, create_graph and release_graph are ignored. By default they
+  // stay partial. Throws Error if called twice.
   std::vector<DistTensor> later(GradOptions = {.keep_partial = true});
 
  private:

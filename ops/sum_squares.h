@@ -7,9 +7,9 @@
 
 namespace dtensor {
 
-// sum(square(x), dims, keepdim). Over the last dimensions, or all, of f32 or
-// f64 it takes one pass over a contiguous x (another one is copied first) and
-// stores no square. Every rank of the mesh calls it.
+// Computes sum(square(x), dims, keepdim). If `dims` are all dimensions or the
+// last ones, and x is f32 or f64, it reads x once and stores no square. An x
+// that is not contiguous is copied first. Every rank of the mesh calls it.
 DistTensor sum_squares(const DistTensor& x, const std::vector<int>& dims,
                        bool keepdim);
 

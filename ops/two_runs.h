@@ -30,8 +30,8 @@ struct KeptCall {
   std::vector<uint64_t> versions;
 };
 
-// The tensors that a run uses. Moved copies that tensors cache during the run
-// (DistTensor::Impl::copies) are dropped when this is destroyed.
+// The tensors that a run uses. While it runs, tensors may cache moved copies
+// (DistTensor::Impl::copies); the destructor drops those copies.
 class Uses {
  public:
   // A tensor, and its version when it was first used.
@@ -44,17 +44,17 @@ class Uses {
   Uses(const Uses&) = delete;
   Uses& operator=(const Uses&) = delete;
   ~Uses();
-  // Returns true if the tensor is new.
+  // Adds a tensor. Returns true if it was not in the list.
   bool add(const DistTensor&);
-  // The tensors that still exist, except the results that the run made:
-  // results[i] for each i of `made`.
+  // The tensors that still exist, except the results that the run itself made:
+  // results[i] for each i in `made`.
   std::vector<Left> left(const std::vector<DistTensor>& results,
                          const std::vector<size_t>& made) const;
 
  private:
   struct Use {
     std::weak_ptr<DistTensor::Impl> tensor;
-    // At its first use; unset if its data was still being received.
+    // The version at the first use; unset if the data was still being received.
     std::optional<uint64_t> version;
     std::vector<DistTensor::Impl::Copy> copies;
   };
@@ -62,8 +62,8 @@ class Uses {
   std::vector<Use> list_;
 };
 
-// Used while nothing is recorded. `outer` is the one that was active before;
-// it is notified as well.
+// Observes the first run, which records no graph. `outer` is the observer that
+// was active before, or null; it is notified as well.
 class FirstRun final : public OpCaptures {
  public:
   FirstRun(const std::function<bool(std::string_view op)>& save,
@@ -71,14 +71,15 @@ class FirstRun final : public OpCaptures {
       : save_(save), outer_(outer) {}
 
   void used(const DistTensor&) override;
-  // Outputs that an outer checkpoint kept are available in its second run.
+  // In the second run of an outer checkpoint, outputs that the outer one kept
+  // can be taken.
   bool has(const Op& op) override { return outer_ && outer_->has(op); }
   std::vector<Tensor> take(const Op&, const Attrs&, const Decision&) override;
   void ran(const Op&, const Attrs&, const Decision&,
            std::span<const DistTensor> outputs) override;
 
-  // The tensors that want a gradient and were made outside of the run. Those
-  // made inside have no other owner by now. Call it once.
+  // The used tensors that want a gradient and were made outside of the run.
+  // Call it once, after the run, when no tensor made inside has another owner.
   std::vector<DistTensor> captured();
   std::vector<KeptCall> kept() { return std::move(kept_); }
   const Uses& uses() const { return uses_; }
@@ -92,7 +93,7 @@ class FirstRun final : public OpCaptures {
   bool taken_ = false;  // the current call's outputs came from outer_
 };
 
-// Throws Error if the second run differs from the first.
+// Observes the second run. Throws Error if it differs from the first run.
 class SecondRun final : public OpCaptures {
  public:
   // Graph nodes numbered below `first` are older than the first run.
@@ -105,7 +106,8 @@ class SecondRun final : public OpCaptures {
   void ran(const Op&, const Attrs&, const Decision&,
            std::span<const DistTensor>) override {}
 
-  // Call it after the run: throws Error if the run left out anything.
+  // Call it after the run. Throws Error if a tensor or a kept call of the first
+  // run is missing.
   void check_complete() const;
 
  private:
@@ -113,8 +115,9 @@ class SecondRun final : public OpCaptures {
   const std::vector<DistTensor>& captured_;
   const uint64_t first_;
   std::unordered_set<const Op*> kept_ops_;
-  size_t next_ = 0;                                        // in kept_
-  std::unordered_map<const DistTensor::Impl*, bool> met_;  // for captured_
+  size_t next_ = 0;  // index in kept_
+  // Whether the run has used each tensor of captured_.
+  std::unordered_map<const DistTensor::Impl*, bool> met_;
   Uses uses_;
 };
 

@@ -12,11 +12,12 @@ namespace dtensor {
 
 // ---- Shape and order ----
 //
-// Only reshape and squeeze may send anything, if the layout cannot be expressed
-// in the new shape.
+// Only reshape() and squeeze() may send anything. They do so if the layout
+// cannot be expressed in the new shape.
 
-// Another shape; one size may be -1. Throws Error if the layout cannot be
-// expressed in the new shape; the message names a redistribute() that helps.
+// A view in another shape; one size may be -1. Throws Error if the layout
+// cannot be expressed in that shape; the message names a redistribute() that
+// helps.
 DistTensor view(const DistTensor&, const Shape&);
 // As view(), but if necessary moves the elements to the nearest layout that can
 // be expressed in the new shape.
@@ -25,7 +26,7 @@ DistTensor reshape(const DistTensor&, const Shape&);
 DistTensor permute(const DistTensor&, const std::vector<int>& order);
 DistTensor transpose(const DistTensor&, int a, int b);
 // Removes this dimension, these dimensions, or all dimensions, if their global
-// size is 1. Others stay, as in torch.
+// size is 1. Dimensions of other sizes stay, as in torch.
 DistTensor squeeze(const DistTensor&, int dim);
 DistTensor squeeze(const DistTensor&, const std::vector<int>& dims);
 DistTensor squeeze(const DistTensor&);
@@ -36,10 +37,10 @@ DistTensor expand(const DistTensor&, const Shape&);
 // ---- Windows ----
 //
 // They send nothing: every rank keeps its part of the window, which may be
-// empty. Gradients return to the input's layout without sending, too. There are
-// two exceptions, which gather: select() of a scalar, which no layout can leave
-// on one rank, and a step through a dimension of several sub-dimensions that
-// the step does not fit.
+// empty. Gradients return to the input's layout without sending, too. Two calls
+// are exceptions, and gather. select() gathers if it leaves a scalar, because
+// no layout can put a scalar on one rank only. A slice gathers if its step does
+// not fit the sub-dimensions of a split dimension.
 
 // The indices lo, lo + step, ... below hi of a dimension. lo and hi are
 // clamped, and count from the end if negative, as in Python. Throws Error if
@@ -49,17 +50,17 @@ DistTensor slice(const DistTensor&, int dim, int64_t lo, int64_t hi,
 // The `length` indices from `start` on, which counts from the end if negative.
 // Throws Error if some of them do not exist.
 DistTensor narrow(const DistTensor&, int dim, int64_t start, int64_t length);
-// Writes `rows` into x in place, at the indices from `start` on: a cache with
-// room, such as keys and values whose number grows (see AttentionOptions).
-// Every rank writes to its part; rows that lie elsewhere are moved. The
-// decision does not depend on `start`. Throws Error if the rows do not fit, if
-// x is partial, or while autograd records either.
+// Writes `rows` into x in place, at the indices of `dim` from `start` on. This
+// is for a cache with room for more, such as keys and values (see
+// AttentionOptions::length). Every rank writes to its part; rows that lie on
+// other ranks are moved. The move does not depend on `start`. Throws Error if
+// the rows do not fit, if x is partial, or while autograd records x or `rows`.
 void copy_into(const DistTensor& x, const DistTensor& rows, int dim,
                int64_t start);
-// As above, but row i goes to index at[i] (i32 or i64), or nowhere if that is
-// -1. Other indices must differ from each other. The decision depends on no
-// index, also if x is split along `dim`. Throws Error if an index does not
-// exist, as index_select() does.
+// Like the function above, but row i goes to index at[i] (i32 or i64), or
+// nowhere if at[i] is -1. All other indices must be different. The move does
+// not depend on the indices, even if x is split along `dim`. Throws Error if an
+// index does not exist, as index_select() does.
 void copy_into(const DistTensor& x, const DistTensor& rows, int dim,
                const DistTensor& at);
 // Selects one index of a dimension, and removes the dimension. Throws Error if
@@ -74,9 +75,9 @@ std::vector<DistTensor> split(const DistTensor&, int64_t size, int dim = 0);
 // At most `chunks` pieces of ceil(size / chunks); the last one may be smaller.
 // An empty dimension gives `chunks` empty pieces.
 std::vector<DistTensor> chunk(const DistTensor&, int64_t chunks, int dim = 0);
-// x with src in the place of slice(x, dim, lo, hi, step) or select(x, dim,
-// index), which has src's shape and type: an assignment to a slice. No part of
-// x is sent.
+// Returns x with `src` in the place of slice(x, dim, lo, hi, step) or of
+// select(x, dim, index), like an assignment to a slice. `src` has the shape of
+// that slice, and x's type. No part of x is sent.
 DistTensor slice_scatter(const DistTensor& x, const DistTensor& src, int dim,
                          int64_t lo, int64_t hi, int64_t step = 1);
 DistTensor select_scatter(const DistTensor& x, const DistTensor& src, int dim,
@@ -84,29 +85,29 @@ DistTensor select_scatter(const DistTensor& x, const DistTensor& src, int dim,
 
 // ---- Concatenation ----
 //
-// Nothing is sent if the layouts agree, apart from the dimension to
-// concatenate: along it, every rank keeps its own parts of all tensors, end to
+// Nothing is sent if the layouts agree in all other dimensions. In the
+// concatenated dimension, every rank keeps its own parts of all tensors, end to
 // end.
 
 // Concatenates along a dimension, in which the sizes may differ. If the layouts
-// of other dimensions differ, tensors are moved, at the least cost. An
-// empty vector [0] fits everything, as in torch. Every rank of the mesh calls
-// it. Throws Error for an empty list, or if shapes or dtypes do not fit.
+// of other dimensions differ, tensors are moved, at the least cost. An empty
+// vector [0] fits everything, as in torch. Every rank of the mesh calls it.
+// Throws Error for an empty list, or if shapes or dtypes do not fit.
 DistTensor cat(TensorList, int dim = 0);
 // Joins tensors of equal shapes along a new dimension at `dim`.
 DistTensor stack(TensorList, int dim = 0);
 
 // ---- Rearranging, under torch's names ----
 //
-// Each function is a few calls of those above, which say when they send
-// anything. All throw Error if a tensor is undefined or a dimension does not
-// exist.
+// Each function makes a few calls of the functions above, which say when they
+// send anything. All throw Error if a tensor is undefined or a dimension does
+// not exist.
 
 // Merges dimensions start to end. A tensor without dimensions becomes [1].
 DistTensor flatten(const DistTensor&, int start = 0, int end = -1);
 // Splits one dimension into several. One of the sizes may be -1.
 DistTensor unflatten(const DistTensor&, int dim, const Shape& sizes);
-// Moves dimension from[i] to position to[i]; the others keep their order.
+// Moves dimension from[i] to position to[i]. Other dimensions keep their order.
 DistTensor movedim(const DistTensor&, const std::vector<int>& from,
                    const std::vector<int>& to);
 // Transposes a matrix. Vectors and scalars are returned unchanged.
@@ -119,16 +120,17 @@ DistTensor atleast_3d(const DistTensor&);
 
 // One tensor for each index of a dimension, which is removed.
 std::vector<DistTensor> unbind(const DistTensor&, int dim = 0);
-// As numpy.array_split: `sections` pieces, of which the first may be larger by
-// one. The other form cuts in front of each of the indices.
+// Like numpy.array_split: splits into `sections` pieces, the first of which may
+// be larger by one. The form with indices cuts in front of each index.
 std::vector<DistTensor> tensor_split(const DistTensor&, int64_t sections,
                                      int dim = 0);
 std::vector<DistTensor> tensor_split(const DistTensor&,
                                      const std::vector<int64_t>& indices,
                                      int dim = 0);
 
-// cat() along dimension 0 (after atleast_2d), 1 (0 for vectors), and 2 (after
-// atleast_3d). column_stack() makes vectors columns of a matrix.
+// vstack() concatenates along dimension 0, after atleast_2d(); hstack() along
+// dimension 1, or 0 for vectors; dstack() along dimension 2, after
+// atleast_3d(). column_stack() makes vectors columns of a matrix.
 DistTensor vstack(TensorList);
 DistTensor hstack(TensorList);
 DistTensor dstack(TensorList);
@@ -136,8 +138,9 @@ DistTensor column_stack(TensorList);
 
 // Expands all tensors to the shape that they broadcast to.
 std::vector<DistTensor> broadcast_tensors(TensorList);
-// One output per vector, which varies along its own dimension and repeats along
-// the others. With `xy`, the first two dimensions are swapped.
+// Returns one tensor per vector. It varies along the vector's own dimension and
+// repeats along the other ones. With `xy`, the first two dimensions are
+// swapped.
 std::vector<DistTensor> meshgrid(TensorList, bool xy = false);
 
 // Repeats the whole tensor times[d] times along dimension d. Dimensions are
@@ -145,21 +148,22 @@ std::vector<DistTensor> meshgrid(TensorList, bool xy = false);
 // tile(), missing numbers are 1.
 DistTensor repeat(const DistTensor&, const std::vector<int64_t>& times);
 DistTensor tile(const DistTensor&, const std::vector<int64_t>& times);
-// Repeats every index of a dimension `times` times, or index i times[i] times,
-// one after the other. Without a dimension, the elements of the flat tensor.
+// Repeats every index of a dimension `times` times, or index i times[i] times;
+// the copies follow each other. Without a dimension, repeats the elements of
+// the flat tensor.
 DistTensor repeat_interleave(const DistTensor&, int64_t times, int dim);
 DistTensor repeat_interleave(const DistTensor&,
                              const std::vector<int64_t>& times, int dim);
 DistTensor repeat_interleave(const DistTensor&, int64_t times);
-// Reverses the order of the indices of these dimensions. If one is split, the
-// ranks send each other the indices that mirror theirs, once.
+// Reverses the order of the indices of these dimensions. If any of them is
+// split, every rank fetches the indices that mirror its own, in one exchange.
 DistTensor flip(const DistTensor&, const std::vector<int>& dims);
 // Moves index i of a dimension to i + shift, wrapping around the end.
 DistTensor roll(const DistTensor&, const std::vector<int64_t>& shifts,
                 const std::vector<int>& dims);
 
-// Adds `value` around dimensions, the last one first: {left, right, top,
-// bottom, ...}. Negative widths cut.
+// Adds `value` around dimensions. The widths start at the last dimension:
+// {left, right, top, bottom, ...}. Negative widths cut.
 DistTensor pad(const DistTensor&, const std::vector<int64_t>& widths,
                double value = 0);
 
