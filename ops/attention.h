@@ -11,10 +11,11 @@ namespace dtensor {
 // How attention is computed if queries, keys and values are split along the
 // sequence over the same mesh axes (context parallelism).
 enum class ContextParallel : uint8_t {
-  // The cheaper of the two under the rank's cost table, for the forward and
-  // backward pass together. A ring hides what it sends behind computation; the
-  // all-to-all does not, and ranks without a head idle. If one of them needs
-  // more than AttentionOptions::memory_bytes, the one that needs less memory.
+  // The cheaper of kRing and kAllToAll under the rank's cost table, for the
+  // forward and backward pass together. A ring hides what it sends behind
+  // computation. The all-to-all does not, and ranks without a head idle. If
+  // either needs more than AttentionOptions::memory_bytes, the one that needs
+  // less memory is taken.
   kAuto,
   // Blocks of keys and values go around the ranks (Liu et al., arXiv
   // 2310.01889). Each of p ranks receives p-1 blocks of k and of v in the
@@ -38,17 +39,18 @@ struct AttentionOptions {
   // 0: no limit.
   int64_t memory_bytes = 0;
   // If not 0, only the first `length` of the keys exist, and the queries are
-  // the last ones of these positions: query i is at length - s + i. For keys
-  // and values with room for more (copy_into() in view.h): the decision is the
-  // same for all lengths, and the other keys are not read.
+  // the last ones of these positions: query i is at length - s + i. It is meant
+  // for keys and values with room for more (copy_into() in view.h): the
+  // decision is the same for all lengths, and keys from `length` on are not
+  // read.
   int64_t length = 0;
   // Document ids [b, s] (i32 or i64) for self-attention on packed sequences: a
   // query attends only to keys with the same id. May be undefined.
   DistTensor documents = {};
   // If not 0, a query at position p attends only to keys in (p - window, p], as
-  // sliding_window of Mistral and Gemma 2. Only with `causal`. The time of a
-  // call is proportional to it, and a ring does not pass blocks that no rank's
-  // queries attend to.
+  // with the sliding_window of Mistral and Gemma 2. Only with `causal`. The
+  // time of a call is proportional to `window`. A ring does not pass blocks
+  // that no rank's queries attend to.
   int64_t window = 0;
   // If not 0, a score s becomes soft_cap tanh(s / soft_cap) before the mask is
   // added (Gemma 2's attn_logit_softcapping).
@@ -71,9 +73,9 @@ DistTensor attention(const DistTensor& q, const DistTensor& k,
                      const DistTensor& v, const AttentionOptions& = {},
                      const DistTensor& mask = {});
 
-// The bytes that such a call and its gradient need beyond q, k and v, on the
-// rank that needs most. 0 if they are not split along the sequence over the
-// same axes, or are not [b, s, heads, d].
+// The bytes that attention() and its gradient need beyond q, k and v, on the
+// rank that needs most. 0 if q, k and v are not split along the sequence over
+// the same axes, or are not [b, s, heads, d].
 //   kRing        the result, its cotangent and three gradients; two blocks of
 //                keys and values, and two of their gradients; sums of the
 //                gradients, two for each of keys and values
@@ -82,20 +84,21 @@ DistTensor attention(const DistTensor& q, const DistTensor& k,
 //                layouts if there are enough heads for all ranks. (It includes
 //                the gradients of k and v before their reduction.) Also the
 //                result and its cotangent in their own layouts.
-// For kAuto: the value for the one that is chosen.
+//   kAuto        the value for the one that is chosen
 int64_t context_bytes(const Spec* q, const Spec* k, const Spec* v,
                       const AttentionOptions&);
 
 // The angles of a rotary embedding, under the names that checkpoints give them.
 struct Rope {
   double theta = 10000;
-  // Only the first `dims` numbers of each head are rotated; the others pass.
-  // Even; 0: all of them.
+  // Only the first `dims` numbers of each head are rotated; the others stay as
+  // they are. Even; 0: all numbers.
   int64_t dims = 0;
-  // If not 0, divides all frequencies (linear scaling). With original_positions
-  // it divides only the low ones, as transformers' "llama3" does: those with
-  // fewer than low_freq_factor turns in that many positions. Those with more
-  // than high_freq_factor turns stay, and the ones between are interpolated.
+  // If not 0, `factor` divides all frequencies (linear scaling). With
+  // original_positions it divides only the low frequencies, like "llama3" in
+  // transformers: those with fewer than low_freq_factor turns in that many
+  // positions. Frequencies with more than high_freq_factor turns stay, and
+  // those in between are interpolated.
   double factor = 0, low_freq_factor = 0, high_freq_factor = 0;
   int64_t original_positions = 0;
 };
@@ -116,7 +119,7 @@ inline DistTensor rotary(const DistTensor& x, double theta = 10000,
 
 // The number of (query, key) pairs that an attention head computes for these
 // queries and keys of one sequence. If `causal`, query i meets only keys j <=
-// i; if besides `window` is not 0, only those with j > i - window.
+// i. A `window` that is not 0 then also excludes keys j <= i - window.
 int64_t score_pairs(const IntervalList& queries, const IntervalList& keys,
                     bool causal, int64_t window = 0);
 

@@ -25,7 +25,7 @@ struct AttentionArgs {
   double scale;        // 0: see scale_of()
   bool ring;           // keys stay split along the sequence
   bool documents;      // the additional inputs are ids, not a mask
-  int64_t length = 0;  // of AttentionOptions, as are these
+  int64_t length = 0;  // this and the members below: see AttentionOptions
   int64_t context = 0, memory_bytes = 0, window = 0;
   double soft_cap = 0;
   // 1 / sqrt(d) if no scale was given; d is the size of a head.
@@ -34,10 +34,11 @@ struct AttentionArgs {
   }
 };
 
-// The rule for q, k, v (the gradient adds out, lse and dout), then for a mask
-// or the ids of queries and of keys, if there are more shapes. In a ring,
-// factor t is the sequence of keys as split over the ranks, and u is the
-// sequence of a mask's columns or of key ids, which every rank has in full.
+// The rule for q, k, v, or, if `backward`, for q, k, v, out, lse and dout. If
+// there are more shapes, they are those of a mask, or of the ids of queries and
+// of keys. In a ring, factor t is the sequence of keys as split over the ranks,
+// and u is the sequence of a mask's columns or of key ids, which every rank has
+// in full.
 BoundRule attention_rule(std::string_view op, const std::vector<Shape>& shapes,
                          const AttentionArgs&, bool backward);
 
@@ -45,22 +46,23 @@ BoundRule attention_rule(std::string_view op, const std::vector<Shape>& shapes,
 // is finite.
 void check_window_and_cap(std::string_view op, int64_t window, double soft_cap);
 
-// x itself if its last stride is 1, else a contiguous copy.
+// The tensor itself if its last stride is 1, else a contiguous copy.
 Tensor with_unit_rows(const Tensor&);
-// A local [b, s, h, d] in the kernels' order [b, h, s, d].
+// The memory of a local [b, s, h, d], with strides in the order of the kernels,
+// [b, h, s, d].
 kernels::HeadsIn heads_in(const Tensor&);
 kernels::HeadsOut heads_out(const Tensor&);
 
-// For the family of attention().
+// The operator of rotary(), for the list of operators in attention.cc.
 const Op& rotary_operator();
 
 // The layout of keys after `steps` steps of the ring: every rank has the part
 // that the rank `steps` further along the axes of the keys had at first.
 Dim passed_on(const Dim& keys, const Mesh&, size_t steps);
 
-// The steps of the ring whose blocks are computed: 0, and those at which the
-// window lets any rank's queries attend to any key of its block. Blocks of
-// other steps are not sent.
+// The steps of the ring that are carried out: step 0, and each step at which
+// the window lets some rank's queries attend to keys of the block that the rank
+// has then. Blocks of other steps are not sent.
 std::vector<size_t> ring_steps(const Dim& queries, const Dim& keys, const Mesh&,
                                const AttentionArgs&);
 
@@ -86,7 +88,7 @@ class AttentionCall {
  private:
   // Keys and values of one rank, limited to the heads that this rank uses.
   struct Block {
-    size_t step = 0;  // in Ring
+    size_t step = 0;  // index in the lists of Ring
     Tensor k, v;
     IntervalList keys;
   };
@@ -95,18 +97,18 @@ class AttentionCall {
   const Ring& ring();
   void check_allowed(const Ring&, bool backward) const;
   void for_each_block(const std::function<void(const Block&)>&);
-  // used_of() fetches the heads of k or v that this rank uses; held_of()
-  // returns their gradients, summed, to the ranks that hold these heads.
+  // used_of() fetches the heads of k or v that this rank uses. held_of() adds
+  // up the gradients of these heads on the ranks that hold the heads.
   Tensor used_of(const Tensor& x, size_t step);
   Tensor held_of(const Tensor& dx, size_t step);
-  // The heads of k and v that the rank at a coordinate uses; the regions of k
-  // that it holds and uses at a step.
+  // For the rank at a coordinate: the heads of k and v that it uses, and the
+  // regions of k that it holds and uses at a step.
   IntervalList used_heads(const Coord&) const;
   Region held(const Coord&, size_t step) const;
   Region used(const Coord&, size_t step) const;
   std::array<AxisMask, 4> depend(size_t step) const;
 
-  // True if there is only this block, and it is one range.
+  // True if this is the ring's only block, and its keys are one range.
   bool one_block(const Block&);
   // The keys of range `key` of the block that exist (see
   // AttentionOptions::length) and to which any query of range `query` may
@@ -121,11 +123,11 @@ class AttentionCall {
   const AttentionArgs& args_;
   const int64_t heads_, kv_heads_;
   Tensor q_;
-  IntervalList queries_;             // in the sequence
+  IntervalList queries_;             // ranges of the sequence
   std::vector<int64_t> query_rows_;  // the first row of each range in q_
-  std::vector<int> kv_head_;         // per query head, the head in a block
-  Tensor mask_, key_ids_;            // mask_ is the queries' ids for documents
-  Tensor may_;                       // the mask made from ids
+  std::vector<int> kv_head_;  // for each query head, its key head in a block
+  Tensor mask_, key_ids_;     // with `documents`, mask_ is query ids
+  Tensor may_;                // the mask made from ids
 };
 
 }  // namespace dtensor::internal

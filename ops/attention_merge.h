@@ -9,8 +9,8 @@
 
 namespace dtensor::internal {
 
-// A sum that is accumulated in the type of statistics (kernels::stat_of()). It
-// may overwrite a part that was added.
+// A sum that is accumulated in the type of statistics (kernels::stat_of()). The
+// memory of a part that was added may be overwritten.
 struct Sum {
   Tensor total;
   void add(Compute&, const Tensor& part);
@@ -18,23 +18,25 @@ struct Sum {
   Tensor as(DType type, const Shape& shape) const;
 };
 
-// Concatenates the sums of the ranges of a block [b, t, heads, d].
+// Concatenates the sums for the ranges of a block of this shape,
+// [b, t, heads, d].
 Tensor joined(const std::vector<Sum>& parts, const IntervalList& ranges,
               const Shape& shape, DType type);
 
-// The result of some keys for a range of queries, which more keys can be added
-// to. out [b, s, h, d] is the mean of the values under weights that sum to
-// exp(lse); lse is [b, h, s]. It may overwrite a part that was added.
+// The attention of a range of queries to the keys so far. add() adds the result
+// for more keys. out [b, s, h, d] is the mean of the values under weights that
+// sum to exp(lse); lse is [b, h, s]. The memory of a part that was added may be
+// overwritten.
 struct Online {
   Tensor out, lse;
   void add(Compute&, const Tensor& part, const Tensor& part_lse);
 };
 
-// The share that a rank has of a softmax whose keys several ranks hold:
-// exp(all[which]) over the sum of exp(all[i]), or 0 if there are no keys. all
-// [ranks, ...] are the lse of each rank's keys.
+// For a softmax whose keys several ranks hold: the share of rank `which`, which
+// is exp(all[which]) divided by the sum of exp(all[i]), or 0 if there are no
+// keys. all[i] is the lse of rank i's keys; `all` is [ranks, ...].
 Tensor share_of_rank(Compute&, const Tensor& all, int64_t which);
-// out [b, s, h, d] times weight [b, h, s], in place.
+// Multiplies out [b, s, h, d] by weight [b, h, s], in place.
 void scale_rows(Compute&, const Tensor& out, const Tensor& weight);
 
 // Compares two tensors of one shape element by element; the result is bool.

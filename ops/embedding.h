@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows and elements by index. If the dimension that is indexed is split, every
-// rank answers the indices in its own range: the result is a partial sum, and
-// nothing is gathered. The gradients go to the rows or elements that were read.
+// Reads and changes rows and elements by index. If the indexed dimension is
+// split, every rank answers the indices in its own range. The result is then a
+// partial sum, and nothing is gathered. The gradients go to the rows or
+// elements that were read.
 // Every rank of the mesh calls these functions. Throws Error on every rank if
 // an index does not exist; if the indices are split, the ranks exchange 16
 // bytes to find out (id_range.h). Indices are i32 or i64.
@@ -17,27 +18,30 @@ struct EmbeddingOptions {
   bool zeros_outside = false;
 };
 
-// The rows `ids` of the table [v, h], as [..., h].
+// Returns the rows of the table [v, h] that `ids` [...] selects, as [..., h].
 DistTensor embedding(const DistTensor& table, const DistTensor& ids,
                      const EmbeddingOptions& = {});
 
-// The slices of x at these indices (a vector) of one dimension.
+// Returns the slices of x along `dim` at these indices, which are a vector.
 DistTensor index_select(const DistTensor& x, int dim, const DistTensor& index);
-// x, with alpha times slice i of src added to its slice index[i]. src has x's
-// type, and its shape except for `dim`. For bools, the sum is "or".
+// Returns x with alpha times slice i of src added to slice index[i] of x, along
+// `dim`. src has x's type and, except in `dim`, x's shape. For bools, the sum
+// is "or".
 DistTensor index_add(const DistTensor& x, int dim, const DistTensor& index,
                      const DistTensor& src, Number alpha = 1);
 
-// The three functions below take indices of one dimension with as many
-// dimensions as x. Their other sizes are at most x's, and of src's.
+// In the three functions below, the index tensor has as many dimensions as x.
+// Its sizes are at most those of x, except in `dim`, and at most those of src.
 //
-// y[i, j] = x[index[i, j], j] for dim = 0. y has the shape of the indices.
+// gather() returns y[i, j] = x[index[i, j], j] for dim = 0. y has the shape of
+// the index tensor.
 DistTensor gather(const DistTensor& x, int dim, const DistTensor& index);
-// x, with src[i, j] added to x[index[i, j], j]. For bools, the sum is "or".
+// Returns x with src[i, j] added to x[index[i, j], j]. For bools: "or".
 DistTensor scatter_add(const DistTensor& x, int dim, const DistTensor& index,
                        const DistTensor& src);
-// x, with src[i, j], or the number, at x[index[i, j], j]. Of equal indices the
-// last one along `dim` wins, in every layout, and it alone gets the gradient.
+// Returns x with src[i, j], or the number, at x[index[i, j], j]. If indices are
+// equal, the last one along `dim` wins, in every layout, and only that one gets
+// the gradient.
 DistTensor scatter(const DistTensor& x, int dim, const DistTensor& index,
                    const DistTensor& src);
 DistTensor scatter(const DistTensor& x, int dim, const DistTensor& index,

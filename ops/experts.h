@@ -28,17 +28,16 @@ namespace dtensor {
 // sum.
 //
 // The sizes of these exchanges depend on the data. A dry run assumes that every
-// rank's choices are spread evenly over the experts; in a run, events predict
-// from the actual counts. Under create_graph, the gradient passes every token
-// through every expert. Every rank of the mesh calls it. Throws Error if shapes
-// or types do not fit.
+// rank's choices are spread evenly over the experts; in a run, the predictions
+// of events use the actual counts. Under create_graph, the gradient passes
+// every token through every expert. Every rank of the mesh calls it. Throws
+// Error if shapes or types do not fit.
 DistTensor experts(const DistTensor& x, const DistTensor& ids,
                    const DistTensor& weights, const DistTensor& gate,
                    const DistTensor& up, const DistTensor& down);
 
-// Whether the bytes of the events of this operator (experts(), sort(), and
-// their like) depend on the data, so that they differ between steps, and from a
-// dry run.
+// Whether the bytes of this operator's events depend on the data, as for
+// experts() and sort(). Such bytes differ between steps, and from a dry run.
 bool data_decide_bytes(std::string_view op);
 
 }  // namespace dtensor

@@ -10,22 +10,22 @@ namespace dtensor {
 
 enum class Reduction { kNone, kMean, kSum };
 
-// (x - y)^2; |x - y|.
+// mse_loss() is (x - y)^2, and l1_loss() is |x - y|.
 DistTensor mse_loss(const DistTensor& x, const DistTensor& y,
                     Reduction = Reduction::kMean);
 DistTensor l1_loss(const DistTensor& x, const DistTensor& y,
                    Reduction = Reduction::kMean);
-// huber: d^2 / 2 for d = |x - y| <= delta, else delta (d - delta / 2).
-// smooth_l1 is huber_loss with delta = beta, divided by beta; beta 0 gives
-// l1_loss.
+// huber_loss() is d^2 / 2 for d = |x - y| <= delta, else delta (d - delta / 2).
+// smooth_l1_loss() is huber_loss() with delta = beta, divided by beta; for beta
+// 0 it is l1_loss().
 DistTensor huber_loss(const DistTensor& x, const DistTensor& y,
                       Reduction = Reduction::kMean, double delta = 1);
 DistTensor smooth_l1_loss(const DistTensor& x, const DistTensor& y,
                           Reduction = Reduction::kMean, double beta = 1);
 
-// -(y log p + (1 - y) log(1 - p)), with logarithms of at least -100. The second
-// form takes x with p = sigmoid(x), and does not overflow. `weight` (may be
-// undefined) multiplies each term.
+// -(y log p + (1 - y) log(1 - p)), with logarithms of at least -100. The form
+// with logits takes x, where p = sigmoid(x), and does not overflow. `weight`
+// (may be undefined) multiplies each term.
 DistTensor binary_cross_entropy(const DistTensor& p, const DistTensor& y,
                                 Reduction = Reduction::kMean,
                                 const DistTensor& weight = {});

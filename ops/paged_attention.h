@@ -23,20 +23,21 @@ struct PagedAttentionOptions {
 // q and the result are [t, h, d]; k and v are [slots, heads, d], where `slots`
 // is a multiple of the page. The other tensors are i32 or i64:
 //   pages     [requests, m]  the pages of each request, in the order of its
-//                            positions; requests may share pages. -1: there is
-//                            none, and its positions have no keys. m pages
-//                            have fewer than 2^31 positions
-//   row       [t]  the request of each query; -1: none, and its result is zero
-//   position  [t]  of the query in its request: it attends to the positions up
-//                  to it, whose keys copy_into() has written. -1 if row is -1
+//                            positions; requests may share pages. -1: no page,
+//                            so that its positions have no keys. m pages have
+//                            fewer than 2^31 positions
+//   row       [t]  the request of each query; -1: none, and the result is zero
+//   position  [t]  the query's position in its request. The query attends to
+//                  the positions up to it, whose keys copy_into() has written.
+//                  -1 if row is -1
 //
-// k and v stay where they are: whole, or with heads split as kv_heads_of()
-// says, slots split in whole pages over other axes, or both. A rank that has
-// some of the pages attends to their keys alone: the result is a partial sum
-// over these axes, and the ranks exchange the log-sum-exp of each query and
-// head, one number each, inside. Nothing else is sent but q, if its heads are
-// not split alike. The decision depends on no value. Consecutive queries of a
-// request, in any order, read its keys together.
+// k and v are never moved. They may be whole, have heads split as kv_heads_of()
+// says, have slots split in whole pages over other axes, or both. A rank with
+// some of the pages attends to the keys of these pages alone. The result is
+// then a partial sum over the axes of the slots, and ranks exchange one
+// log-sum-exp for each query and head. Apart from that, only q is sent, if its
+// heads are not split like those of k. The decision does not depend on values.
+// Consecutive queries of a request, in any order, read its keys together.
 //
 // Every rank of the mesh calls it. Throws Error if shapes, types or layouts do
 // not fit, if a page, row or position does not exist, or while autograd records
@@ -46,17 +47,18 @@ DistTensor paged_attention(const DistTensor& q, const DistTensor& k,
                            const DistTensor& row, const DistTensor& position,
                            const PagedAttentionOptions&);
 
-// The heads of such a cache.
+// The heads of a cache for paged_attention().
 struct KvHeads {
   std::vector<int64_t> heads;  // for each of them, the model's head of k and v
   Dim dim;                     // their layout
 };
 
-// For query heads that are split like this: each rank holds the heads of k and
-// v that its query heads use. Several ranks may need the same one, which the
-// cache then has several times: with 6 query heads and 2 of k and v, three
-// ranks hold heads {0}, {0, 1} and {1}. If no rank shares one, the heads are
-// 0, 1, ... kv_heads - 1. Throws Error if kv_heads does not divide `heads`.
+// The heads of a cache for `heads` query heads that are split like this. Each
+// rank holds the heads of k and v that its query heads use. If several ranks
+// need the same head, the cache has it several times: with 6 query heads and 2
+// of k and v, three ranks hold heads {0}, {0, 1} and {1}. If no head is shared,
+// the heads are 0, 1, ... kv_heads - 1. Throws Error if kv_heads does not
+// divide `heads`.
 KvHeads kv_heads_of(int64_t heads, int64_t kv_heads, const Split&, const Mesh&);
 
 }  // namespace dtensor
