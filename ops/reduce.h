@@ -101,8 +101,8 @@ struct TopK {
 };
 
 // The k largest (or smallest) elements along a dimension. If it is split, the
-// ranks exchange k candidates each, never the rows. A NaN counts as largest. Of
-// equal elements, the first ones are taken, in any layout. Gradients of the
+// ranks exchange k candidates each, never the rows. A NaN counts as largest. If
+// elements are equal, the first ones are taken, in any layout. Gradients of the
 // values go to the elements taken; the indices have none. Every rank of the
 // mesh calls it. Throws Error if the dimension has fewer than k elements, or
 // for bools.

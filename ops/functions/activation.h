@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Activations of neural networks, by their names in torch.nn.functional.
 //
-// At a jump, a derivative has the value of its left branch, as in PyTorch:
+// Where a derivative jumps, it has the value of its left branch, as in PyTorch:
 // relu'(0) = 0. relu(-0.0) is 0.0. gelu, gelu_tanh, silu and mish are NaN at
 // -inf (-inf times 0).
 #pragma once
@@ -96,7 +96,7 @@ struct LogSigmoid {
   }
 };
 // log(1 + exp(beta x)) / beta, and x itself if beta x > threshold. At the
-// threshold the value drops a little, so it is not monotone.
+// threshold the value drops a little, so the function is not monotone.
 struct Softplus {
   static constexpr const char* name = "softplus";
   static constexpr Param params[] = {{"beta", 1}, {"threshold", 20}};
@@ -106,7 +106,7 @@ struct Softplus {
     return select(z > V(p[1]), x, softplus(z) / V(p[0]));
   }
 };
-struct Hardtanh {  // into [p[0], p[1]]; derivative 0 at both ends
+struct Hardtanh {  // clamps to [p[0], p[1]]; derivative 0 at both ends
   static constexpr const char* name = "hardtanh";
   static constexpr const char* notes = "up 0";
   static constexpr Param params[] = {{"min_val", -1}, {"max_val", 1}};
@@ -117,7 +117,7 @@ struct Hardtanh {  // into [p[0], p[1]]; derivative 0 at both ends
     return select(x <= lo, lo, select(x >= hi, hi, x));
   }
 };
-struct Relu6 {  // into [0, 6]
+struct Relu6 {  // clamps to [0, 6]
   static constexpr const char* name = "relu6";
   static constexpr const char* notes = "up 0";
   static constexpr Takes takes = Takes::kNumbers;
@@ -159,7 +159,7 @@ struct Tanhshrink {
     return x - tanh(x);
   }
 };
-struct Softshrink {  // towards 0 by lambd
+struct Softshrink {  // moves x towards 0 by lambd
   static constexpr const char* name = "softshrink";
   static constexpr Param params[] = {{"lambd", 0.5}};
   template <class V>

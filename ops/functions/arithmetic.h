@@ -83,7 +83,7 @@ struct DivScalar {
     return x / V(p[0]);
   }
 };
-struct Clamp {  // into [p[0], p[1]]; derivative 1 at both ends; NaN stays NaN
+struct Clamp {  // to [p[0], p[1]]; derivative 1 at both ends; NaN stays NaN
   static constexpr const char* name = "clamp";
   static constexpr const char* notes = "up 0";
   static constexpr Param params[] = {{"min", NAN, -0.7},
@@ -96,8 +96,8 @@ struct Clamp {  // into [p[0], p[1]]; derivative 1 at both ends; NaN stays NaN
     return select(y > V(p[1]), V(p[1]), y);
   }
 };
-// NaN becomes p[0], +inf p[1] and -inf p[2], by default the largest and the
-// lowest finite value.
+// NaN becomes p[0], +inf becomes p[1], and -inf becomes p[2]. The defaults are
+// 0, the largest and the lowest finite value.
 struct NanToNum {
   static constexpr const char* name = "nan_to_num";
   static constexpr Param params[] = {
@@ -118,10 +118,9 @@ struct NanToNum {
 
 DT_INFIX(Add, "add", "linear 0,1", Takes::kAll, +)
 DT_INFIX(Sub, "sub", "linear 0,1", Takes::kNumbers, -)
-// A partial sum times a tensor multiplies the parts. If the tensor holds values
-// that are not finite, parts of both signs give NaN; redistribute the sum first
-// to avoid that. (For a plain number that is not finite, this happens by
-// itself.)
+// A product with a partial sum multiplies its parts. If the other operand has
+// values that are not finite, parts of both signs give NaN; redistribute the
+// sum first to avoid that. (A plain number that is not finite does so itself.)
 DT_INFIX(Mul, "mul", "linear 0; linear 1", Takes::kAll, *)
 // Not linear in a partial sum: parts -3 and 1 over 0 would give NaN, not -inf.
 struct Div {
@@ -132,8 +131,8 @@ struct Div {
     return quotient(a, b);
   }
 };
-// NaN if either is NaN; then both get the whole gradient. Equal operands share
-// the gradient evenly.
+// NaN if either operand is NaN; both then get the whole gradient. Equal
+// operands share the gradient evenly.
 struct Maximum {
   static constexpr const char* name = "maximum";
   static constexpr const char* notes = "max 0,1; up 0; up 1";
@@ -152,7 +151,7 @@ struct Minimum {
     return min(a, b);
   }
 };
-// NaN only if both are. If they are equal, the first one gets the gradient.
+// NaN only if both operands are NaN. If they are equal, a gets the gradient.
 struct Fmax {
   static constexpr const char* name = "fmax";
   static constexpr Takes takes = Takes::kAll;

@@ -51,8 +51,8 @@ DT_HD inline Dual<V> select(const M& c, const Dual<V>& a, const Dual<V>& b) {
   return {select(c, a.v, b.v), select(c, a.d, b.d)};
 }
 
-// Whether d is the derivative of a constant. Its product with an infinite slope
-// is then 0.
+// Whether d is 0, as for a constant. scaled() then gives 0 even if the slope is
+// infinite.
 template <class V>
 DT_HD inline auto is_zero(const V& d) {
   return d == V(0);
@@ -99,7 +99,7 @@ DT_DUAL(erfc, V(-1.1283791670955126) * exp(-(v * v)))
 DT_DUAL(sigmoid, y*(V(1) - y))
 DT_DUAL(softplus, sigmoid(v))
 #undef DT_DUAL
-// Written as quotients, because the slope 1 / v would be rounded.
+// Written as quotients, because the factor 1 / v would be rounded.
 #define DT_DUAL(name, divisor)                  \
   template <class V>                            \
   DT_HD inline Dual<V> name(const Dual<V>& a) { \
@@ -110,7 +110,7 @@ DT_DUAL(log2, a.v* V(0.69314718055994531))
 DT_DUAL(log10, a.v* V(2.3025850929940457))
 DT_DUAL(log1p, V(1) + a.v)
 #undef DT_DUAL
-// Piecewise constant functions.
+// Piecewise constant functions, whose derivative is 0.
 #define DT_DUAL(name)                           \
   template <class V>                            \
   DT_HD inline Dual<V> name(const Dual<V>& a) { \
@@ -136,8 +136,8 @@ DT_HD inline Dual<V> quotient(const Dual<V>& a, const Dual<V>& b) {
   const V q = quotient(a.v, b.v);
   return {q, quotient(a.d - scaled(b.d, q), b.v)};
 }
-// As in PyTorch, the slope by a is 0 if b = 0, and that by b is 0 if a = 0 <=
-// b.
+// As in PyTorch, the slope by a is 0 if b = 0, and the slope by b is 0 if a = 0
+// and b >= 0.
 template <class V>
 DT_HD inline Dual<V> pow(const Dual<V>& a, const Dual<V>& b) {
   const V y = pow(a.v, b.v);
@@ -145,7 +145,7 @@ DT_HD inline Dual<V> pow(const Dual<V>& a, const Dual<V>& b) {
   const V db = select((a.v == V(0)) & (b.v >= V(0)), V(0), y * log(a.v));
   return {y, scaled(a.d, da) + scaled(b.d, db)};
 }
-// Equal operands share the gradient evenly. If the result is NaN, both get it.
+// Equal operands share the gradient evenly. If y is NaN, both get all of it.
 template <class V>
 DT_HD inline Dual<V> extremum(const Dual<V>& a, const Dual<V>& b, const V& y) {
   return {y, select(a.v == b.v, V(0.5) * (a.d + b.d),

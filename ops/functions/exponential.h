@@ -29,8 +29,8 @@ struct Square {
     return x * x;
   }
 };
-// x ^ p[0]. For integers by squaring, with exponents of at least 0. For floats
-// as C's pow, except that 0.5 is the square root (NaN, not inf, at -inf).
+// x ^ p[0]. For integers, by squaring; p[0] is at least 0. For floats, C's pow,
+// except that 0.5 is the square root (NaN, not inf, at -inf).
 struct PowScalar {
   static constexpr const char* name = "pow_scalar";
   static constexpr Param params[] = {{"exponent", NAN, -0.7}};
@@ -75,7 +75,7 @@ struct Logit {
 };
 
 // a ^ b. For integers, a negative b gives 0, unless a is 1 or -1. The slopes at
-// a = 0 are PyTorch's: that by a is 0 if b = 0, and that by b is 0 if b >= 0.
+// a = 0 are PyTorch's: by a it is 0 if b = 0, and by b it is 0 if b >= 0.
 struct Pow {
   static constexpr const char* name = "pow";
   static constexpr Takes takes = Takes::kNumbers;

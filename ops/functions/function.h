@@ -11,18 +11,19 @@
 //     }
 //   };
 //
-// A binary function takes (const V& a, const V& b, const double* p). The struct
-// and its line in the list at the end of its family's header are all that it
-// takes. The function then exists on every device, for every type, with
-// three derivatives, as an operator with a rule that the proof driver checks,
-// and as a public function (DT_FUNCTION: f(x), DT_FUNCTION_P: with parameters).
-// tests/ops/rules.golden will show its rule.
+// A binary function takes (const V& a, const V& b, const double* p). It is
+// enough to write the struct and its line in the list at the end of its
+// family's header. The function then exists on every device, for every type,
+// with three derivatives, as an operator with a rule that the proof driver
+// checks, and as a public function (DT_FUNCTION: f(x), DT_FUNCTION_P: with
+// parameters). tests/ops/rules.golden will show its rule.
 //
 // `value` is generic in V, which is a scalar, a vector register, an Int, or a
 // Dual of one of them (math.h, dual.h). Write every constant as V(c); a plain
-// double would turn a float into a double. Branches are select(condition, a,
-// b), which evaluates both sides. Comparisons with NaN are false. `p` holds the
-// parameters in order, and is not read if there are none.
+// double would turn a float into a double. Branches are
+// select(condition, a, b), which evaluates both sides. Comparisons with NaN are
+// false, except !=. `p` holds the parameters in order. It is not read if there
+// are none.
 #pragma once
 #include <cstdint>
 #include <iterator>
@@ -60,8 +61,8 @@ constexpr bool takes_bools(Takes t) {
 }
 
 // The range from which the proof driver samples an operand: inside the
-// function's domain, away from its ends. A function that declares a domain may
-// have infinite slopes at its ends.
+// function's domain, away from its ends. A slope may be infinite at an end, so
+// slopes of a function that declares a domain take no partial sums.
 struct Domain {
   double lo = -2, hi = 3;
 };
@@ -69,11 +70,11 @@ struct Domain {
 // The facts of a function.
 struct Function {
   std::string_view name;
-  // For partial inputs: the notes of a rule (placement/rule.h). For a unary
-  // function, "linear 0" says that f(x) = c x, and "affine 0" that f(x) = x +
-  // c. Gradients of linear functions are made of operators, so that partials
-  // pass there, too. The only linear binary functions are add, sub, mul and
-  // lerp.
+  // The effect on partial inputs: the notes of a rule (placement/rule.h). For a
+  // unary function, "linear 0" says that f(x) = c x, and "affine 0" that f(x) =
+  // x + c. Gradients of linear functions are made of operators, so that
+  // partials pass there, too. The only linear binary functions are add, sub,
+  // mul and lerp.
   std::string_view notes = "";
   Takes takes = Takes::kFloats;
   // The output is bool, and there is no derivative.
@@ -81,14 +82,14 @@ struct Function {
   // Parameters take part in type promotion, as operands do: clamp(i64, 0.5, 2)
   // is f32.
   bool promotes = false;
-  // An infinite parameter means the largest finite value of the type.
+  // An infinite parameter stands for the largest finite value of the type.
   bool finite = false;
-  // Is available for bf16 and f16, by computing in f32 and rounding.
+  // The function also takes bf16 and f16. It computes in f32 and rounds.
   bool rounds = true;
   const Param* params = nullptr;
   int num_params = 0;
   int num_required = 0;  // parameters without a default
-  // The domains of the operands: `domain`, and `domain_b` for the second one.
+  // The domains of the operands, from the struct's `domain` and `domain_b`.
   bool has_domain = false;
   Domain domain[2] = {};
 
@@ -154,7 +155,8 @@ inline constexpr int kMaxParams = 4;
 inline constexpr int kMaxOrder = 3;
 
 // --- Derivatives ------------------------------------------------------------
-// x in n nested dual numbers, the k-th of which moves with x if bit k is set.
+// x in n nested dual numbers. Number k has the derivative 1 if bit k of `moves`
+// is set, else 0.
 template <int n, class V>
 DT_HD inline auto nested(const V& x, [[maybe_unused]] int moves) {
   if constexpr (n == 0) {
@@ -165,7 +167,7 @@ DT_HD inline auto nested(const V& x, [[maybe_unused]] int moves) {
     return Dual<D>(inner, D(moves >> (n - 1) & 1 ? 1.0 : 0.0));
   }
 }
-// The derivative by all n of them.
+// The derivative by all n numbers of nested().
 template <int n, class D>
 DT_HD inline auto innermost(const D& x) {
   if constexpr (n == 0)
@@ -200,12 +202,13 @@ inline constexpr int kNumBy = 11;
 constexpr int order_of(By by) {
   return by == By::kNone ? 0 : by < By::kAA ? 1 : by < By::kAAA ? 2 : 3;
 }
-// How often `by` names b. Not for kBoth.
+// How often `by` differentiates by b. Not for kBoth.
 constexpr int times_b(By by) {
   constexpr By kFirst[] = {By::kNone, By::kA, By::kAA, By::kAAA};
   return static_cast<int>(by) - static_cast<int>(kFirst[order_of(by)]);
 }
-// `by` and once more a, or b. Not for kBoth or the highest order.
+// `by`, and then once more by a, or by b if `b`. Not for kBoth or the highest
+// order.
 constexpr By also_by(By by, bool b) {
   return static_cast<By>(static_cast<int>(by) + (by == By::kNone ? 1 : 3) +
                          (b ? 1 : 0));

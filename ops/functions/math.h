@@ -62,12 +62,12 @@ DT_HD inline double fma(double a, double b, double c) {
 // Rounds to nearest, ties to even.
 DT_HD inline float round(float x) { return std::nearbyint(x); }
 DT_HD inline double round(double x) { return std::nearbyint(x); }
-// The power for an exponent that is a parameter.
+// The power for an exponent that is a parameter of the function.
 DT_HD inline float pow(float x, double p) {
   return std::pow(x, static_cast<float>(p));
 }
 
-// An integer, or a truth value (T = uint8_t, 0 or 1, stored as != 0). Sums and
+// An integer, or, for bools, T = uint8_t with the values 0 and 1. Sums and
 // products wrap around; a / 0 and a % 0 are 0; shifts by a negative amount, or
 // by the width or more, shift out all bits.
 template <class T>
@@ -162,8 +162,8 @@ DT_HD inline Int<T> pow(Int<T> x, double n) {
   return pow(x, Int<T>(n));
 }
 
-// --- Made of these, for every V ---------------------------------------------
-// NaN if either is NaN.
+// --- Composed of the functions above, for every V ----------------------------
+// max() and min() are NaN if either operand is NaN.
 template <class V>
 DT_HD inline V max(const V& a, const V& b) {
   return select((a > b) | (a != a), a, b);
