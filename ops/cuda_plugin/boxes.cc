@@ -39,7 +39,7 @@ void copy_items(Stream s, const Walk<2>& walk,
         s, walk, to, DT_BODY(T x) { return x; }, from);
 }
 
-// For items of any size, byte by byte.
+// Copies items of any size, byte by byte.
 void copy_any(Stream s, const Walk<2>& walk, int64_t item, void* dst,
               const void* src) {
   auto* to = static_cast<char*>(dst);
@@ -173,7 +173,7 @@ struct Pass {
     }
   }
   static size_t at(int i) { return static_cast<size_t>(i); }
-  // The stride of a dimension of one element does not matter.
+  // Whether strides are the same, apart from those of dimensions of size 1.
   static bool same(Sizes shape, Sizes a, Sizes b) {
     for (size_t i = 0; i < shape.size(); ++i)
       if (shape[i] != 1 && a[i] != b[i]) return false;

@@ -8,9 +8,9 @@
 
 namespace dtensor::portable {
 
-// The functions do what device.h says of those with the same names. Every one
-// of the `dsts` of a reduction, at least one and all with the same strides,
-// gets the result.
+// Each function does what device.h says of the function with the same name.
+// reduce() writes the result to each of the `dsts`. There is at least one, and
+// all have the same strides.
 class Boxes {
  public:
   virtual ~Boxes() = default;

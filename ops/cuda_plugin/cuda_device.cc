@@ -34,7 +34,7 @@ struct Mark {
 // The events of one device. Events that nobody holds are reused.
 class Events {
  public:
-  // Called by a thread whose current device this is.
+  // REQUIRES: this device is the calling thread's current one.
   Event take() {
     Mark mark;
     {
@@ -93,8 +93,9 @@ class CudaDevice final : public Device {
     check(cudaMemPoolSetAttribute(pool_, cudaMemPoolAttrReleaseThreshold, &all),
           "memory pool");
     // By default, an allocation may make its stream wait for a block that
-    // another stream has freed. Ranks that share a GPU would wait for each
-    // other, and a kernel that NCCL needs for one that waits for a peer.
+    // another stream has freed. Ranks that share a GPU would then wait for each
+    // other. A kernel that a NCCL collective needs would wait for a kernel that
+    // waits for a peer.
     int wait = 0;
     check(cudaMemPoolSetAttribute(
               pool_, cudaMemPoolReuseAllowInternalDependencies, &wait),
@@ -179,7 +180,8 @@ class CudaDevice final : public Device {
     boxes().divide(s, dtype, n, dst, a, b);
   }
 
-  // Copies in chunks: while the host copies one, the next one is under way.
+  // Copies in chunks: while the host copies one, the device copies the next
+  // one.
   void to_host(Stream s, void* host, const void* src, int64_t bytes) override {
     if (bytes <= 0) return;
     const cudaStream_t stream = enter(s);
@@ -271,7 +273,8 @@ class CudaDevice final : public Device {
 
   bool has_graphs() const override { return true; }
   bool is_captured(Stream s) override { return captured(enter(s)); }
-  // Relaxed mode: work of other threads and streams is not part of the capture.
+  // In relaxed mode, other threads and streams may do any work during the
+  // capture. That work is not part of it.
   void begin_capture(Stream s) override {
     const cudaStream_t stream = enter(s);
     not_captured(stream, "begins a capture");
@@ -312,8 +315,8 @@ class CudaDevice final : public Device {
   cudaMemPool_t pool_ = nullptr;
   std::atomic<int64_t> waits_{0};
   Events events_;
-  // Small ones for a step's ids, targets and numbers of some ranks; large ones
-  // for parts of tensors.
+  // The buffers of few_ hold the ids, targets and numbers of a step for several
+  // ranks, and those of many_ hold parts of tensors.
   Staging few_{64 << 10, 64, waits_}, many_{4 << 20, 8, waits_};
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// GPUs as devices. Only in libdtensor_cuda.so: programs use cuda() of
-// device/cuda.h.
+// GPUs as devices. This is part of libdtensor_cuda.so alone; programs use
+// cuda() of device/cuda.h.
 #pragma once
 #include <memory>
 #include <string>
@@ -9,16 +9,16 @@
 
 namespace dtensor::cuda {
 
-// The number of GPUs. If it is 0, `why` becomes CUDA's reason.
+// Returns the number of GPUs. If it is 0, `why` becomes CUDA's reason.
 int count(std::string& why);
 
-// The device with CUDA's number `index`. Made once, and never destroyed.
+// Makes the device with CUDA's number `index`. Make it once; never destroy it.
 std::unique_ptr<Device> make_device(int index, const KernelTable&);
 
 // Lets the work of each device read and write memory that the other one has
 // allocated or will allocate, if the machine can do that (can_access_peer()).
-// Required even if CUDA reports peer access, which does not include memory from
-// cudaMallocAsync, and that is where devices allocate.
+// Required even if CUDA reports peer access: that does not include memory from
+// cudaMallocAsync, from which devices allocate.
 void give_access(Device&, Device&);
 
 }  // namespace dtensor::cuda

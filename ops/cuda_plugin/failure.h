@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The Errors for failures of CUDA. Does not include CUDA.
+// Makes the Errors for CUDA failures. It includes no CUDA header, so that its
+// test also runs where CUDA is not installed.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -11,8 +12,8 @@
 namespace dtensor::cuda {
 
 // The operators that enqueued work on a stream since the host last waited for
-// it; only the last ones, if there are many. Work fails later, and CUDA does
-// not say which work it was. May be used by several threads.
+// the stream; only the last ones, if there are many. If work fails, CUDA says
+// so later, and not which work it was. May be used by several threads.
 class Given {
  public:
   void note(std::string_view op);
@@ -22,7 +23,7 @@ class Given {
 
  private:
   // Names are copied, because a name may not outlive its operator. They are cut
-  // and stored inline, because every kernel notes one.
+  // to kLetters and stored inline, because every kernel notes one.
   static constexpr size_t kNames = 32, kLetters = 31;
   struct Name {
     std::array<char, kLetters> letters;
@@ -35,7 +36,7 @@ class Given {
 };
 
 struct Failure {
-  std::string_view name, text;  // CUDA's
+  std::string_view name, text;  // of CUDA's error
   int device;
   std::string_view what;  // the request, such as "copy"
   std::string_view op;    // the running operator, or ""
@@ -43,7 +44,7 @@ struct Failure {
 
 // Throws the Error for a call that CUDA rejected.
 [[noreturn]] void refused(const Failure&);
-// Throws the Error for earlier work that failed, as noticed by the call `what`.
+// Throws the Error for earlier work that failed, which the call `what` noticed.
 // `given` are the operators noted for the device's streams.
 [[noreturn]] void failed_later(const Failure&,
                                const std::vector<std::string>& given);

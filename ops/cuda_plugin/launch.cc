@@ -23,8 +23,8 @@ struct OpenStream {
   Given given;
 };
 
-// All streams. They are never destroyed, and neither is this: threads may end
-// after static variables.
+// All streams. Neither the streams nor this list are ever destroyed, because
+// threads may end after static variables.
 struct Streams {
   std::mutex mutex;
   std::unordered_map<void*, std::unique_ptr<OpenStream>> all;
@@ -56,8 +56,8 @@ OpenStream& find(Stream s) {
   return *last_open;
 }
 
-// Whether the error comes from earlier work; CUDA then returns it from every
-// call.
+// Whether the error comes from earlier work. CUDA then returns the same error
+// from every call.
 bool is_later(cudaError_t error) {
   switch (error) {
     case cudaErrorIllegalAddress:
@@ -144,8 +144,8 @@ void check(cudaError_t error, const char* what) {
 
 namespace {
 
-// cudaDeviceSynchronize() would also wait for captured streams: it is refused
-// for them, and the capture would be lost.
+// cudaDeviceSynchronize() would also wait for captured streams. CUDA refuses
+// that, and the capture would be lost.
 void synchronize_all() {
   std::vector<cudaStream_t> all;
   {
@@ -159,10 +159,10 @@ void synchronize_all() {
     if (!captured(stream)) check(cudaStreamSynchronize(stream), "allocate");
 }
 
-// In a capture, memory becomes nodes of the graph. Several threads may record
-// work for one capture at once, but not memory: the graph is then invalid, or
-// its replays write to addresses that do not exist (seen on an H200 with driver
-// 580.159). Memory outside of captures needs no lock.
+// In a capture, allocations become nodes of the graph. Several threads may
+// record work for one capture at once, but no allocations: the graph would be
+// invalid, or its replays would write to addresses that do not exist (seen on
+// an H200 with driver 580.159). Allocations outside of captures need no lock.
 std::unique_lock<std::mutex> lock_capture(cudaStream_t stream) noexcept {
   static auto* const mutex = new std::mutex;
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;

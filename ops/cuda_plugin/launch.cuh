@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Enqueuing work on a CUDA stream, for sources that include the CUDA runtime.
+// Enqueues work on a CUDA stream, for sources that include the CUDA runtime.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -33,26 +33,28 @@ inline unsigned long long capture_of(cudaStream_t stream) {
   return status == cudaStreamCaptureStatusActive ? id : 0;
 }
 
-// Memory from the pool of the stream's device, for work of that stream. If
-// there is none left, the host waits for memory that all streams of the device
-// freed, except captured ones, and counts that in `waits`; null if there is
-// still none.
+// Allocates from the pool of the stream's device, for work of that stream. If
+// the pool has too little left, adds 1 to `waits`, and lets the host wait for
+// the work of all streams of the device, except captured ones, because that
+// work may free memory. Returns null if there is still too little.
 void* allocate(cudaStream_t, int64_t bytes,
                std::atomic<int64_t>* waits = nullptr);
-// As allocate(), for the length of a function; throws an Error with the missing
-// size. Free it after its work, in the same stream.
+// Like allocate(), but for use within one function, and throws an Error with
+// the missing size instead of returning null. Free the memory in the same
+// stream, after the work that uses it.
 void* allocate_scratch(cudaStream_t, int64_t bytes);
-// Memory for captured work of the stream, which lasts as long as the graph:
-// dtensor/device/graph_memory.h. Null if the calling thread makes no Graph.
+// Returns memory for captured work of the stream, which lasts as long as the
+// graph: dtensor/device/graph_memory.h. Null if the calling thread makes no
+// Graph.
 void* graph_memory(cudaStream_t, int64_t bytes);
-// Frees memory from allocate() and allocate_scratch(), behind the stream's
-// work. If that work has failed, the memory stays.
+// Frees memory from allocate() or allocate_scratch() after the stream's earlier
+// work. If that work has failed, the memory stays allocated.
 void release(void*, cudaStream_t) noexcept;
 
-// Allows launches of the kernel with `bytes` bytes of dynamic shared memory.
-// More than 48 KiB, including the kernel's static shared memory (at most
-// kOwnShared bytes), has to be requested from CUDA. Throws Error if the device
-// does not have that much.
+// Allows launches of the kernel with `bytes` bytes of dynamic shared memory. A
+// kernel must request more than 48 KiB from CUDA; this includes its static
+// shared memory, at most kOwnShared bytes. Throws Error if the device does not
+// have that much.
 inline constexpr int64_t kOwnShared = 4 << 10;
 void allow_shared_memory(const void* kernel, int64_t bytes);
 

@@ -18,7 +18,7 @@ namespace {
 // How long members wait for each other when they destroy a link.
 constexpr std::chrono::seconds kGoodbye{10};
 
-// Calls return at once, and may then still be in progress.
+// NCCL's calls return at once. A call that is still in progress has not failed.
 void check(ncclResult_t result, ncclComm_t comm, std::string_view what) {
   if (result == ncclSuccess || result == ncclInProgress) return;
   fail("nccl", "{}: {} ({}); NCCL_DEBUG=INFO shows more", what,
@@ -79,10 +79,10 @@ class Link final : public NcclLink {
   }
   ~Link() override {
     if (!comm_) return;
-    // Errors are not reported any more: earlier work has been waited for, or
-    // has failed. Other members may be gone and not answer. A link that has not
-    // settled by then, or has failed, is aborted, because ncclCommDestroy would
-    // wait forever or refuse and leak its memory.
+    // Errors are not reported any more: the host has waited for earlier work,
+    // or that work has failed. Other members may be gone and not answer. A link
+    // that has failed, or has not settled within kGoodbye, is aborted, because
+    // ncclCommDestroy would wait forever or refuse and leak its memory.
     ncclResult_t state = ncclCommFinalize(comm_);
     const auto end = std::chrono::steady_clock::now() + kGoodbye;
     while (state == ncclInProgress && std::chrono::steady_clock::now() < end) {
@@ -159,7 +159,7 @@ class Library final : public NcclLibrary {
     static_assert(sizeof(properties.uuid.bytes) == std::tuple_size_v<Gpu>);
     Gpu gpu;
     std::memcpy(gpu.data(), properties.uuid.bytes, gpu.size());
-    // NCCL also distinguishes GPUs by host, which the user may rename.
+    // NCCL also distinguishes GPUs by host, and the user may name the host.
     if (const char* host = std::getenv("NCCL_HOSTID"))
       for (size_t i = 0; host[i]; ++i) gpu[i % gpu.size()] ^= host[i];
     return gpu;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pinned host memory, to and from which a device copies while the host goes on.
-// A ring of buffers of one size.
+// Buffers of one size in pinned host memory. A device copies to and from them
+// while the host goes on.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -18,8 +18,8 @@ namespace dtensor::cuda {
 // May be used by several threads; the buffers' device must be current.
 class Staging {
  public:
-  // Makes at most `most` buffers of `bytes` bytes. Adds to `waits` each time
-  // the host waits for one.
+  // Makes at most `most` buffers of `bytes` bytes. Adds 1 to `waits` each time
+  // that the host waits for a buffer.
   Staging(int64_t bytes, size_t most, std::atomic<int64_t>& waits)
       : bytes_(bytes), most_(most), waits_(waits) {}
   Staging(const Staging&) = delete;
@@ -47,10 +47,10 @@ class Staging {
     }
     explicit operator bool() const { return buffer_ != nullptr; }
     char* data() const { return buffer_->data; }
-    // The buffer becomes free after the stream's work so far; until then nobody
-    // touches it, even if the piece is destroyed.
+    // Leaves the buffer to the stream's work so far. It becomes free after that
+    // work. Until then nobody touches it, even if the piece is destroyed.
     void give(cudaStream_t);
-    // Waits until then.
+    // Waits for the work to which give() left the buffer.
     void wait();
 
    private:

@@ -14,13 +14,14 @@ namespace cuda {
 // before anything else.
 void set_host(const CudaHost*);
 
-// Makes that device the calling thread's current device.
+// Makes this device the calling thread's current device.
 void use(int device);
 
 // Creates a stream, which is never destroyed.
 Stream open_stream(int device);
 
-// The host has waited for the stream's work so far.
+// Call it once the host has waited for the stream's work so far. Forgets the
+// operators that were noted for that work (failure.h).
 void waited(Stream);
 
 }  // namespace cuda
