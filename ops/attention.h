@@ -13,9 +13,8 @@ namespace dtensor {
 enum class ContextParallel : uint8_t {
   // The cheaper of kRing and kAllToAll under the rank's cost table, for the
   // forward and backward pass together. A ring hides what it sends behind
-  // computation. The all-to-all does not, and ranks without a head idle. If
-  // either needs more than AttentionOptions::memory_bytes, the one that needs
-  // less memory is taken.
+  // computation. The all-to-all does not, and ranks without a head idle. If one
+  // exceeds AttentionOptions::memory_bytes, the one that needs less is taken.
   kAuto,
   // Blocks of keys and values go around the ranks (Liu et al., arXiv
   // 2310.01889). Each of p ranks receives p-1 blocks of k and of v in the
@@ -39,10 +38,9 @@ struct AttentionOptions {
   // 0: no limit.
   int64_t memory_bytes = 0;
   // If not 0, only the first `length` of the keys exist, and the queries are
-  // the last ones of these positions: query i is at length - s + i. It is meant
-  // for keys and values with room for more (copy_into() in view.h): the
-  // decision is the same for all lengths, and keys from `length` on are not
-  // read.
+  // the last ones of these positions: query i is at length - s + i. This is for
+  // keys and values with room for more (copy_into() in view.h): the decision is
+  // the same for all lengths, and the other keys are not read.
   int64_t length = 0;
   // Document ids [b, s] (i32 or i64) for self-attention on packed sequences: a
   // query attends only to keys with the same id. May be undefined.

@@ -34,11 +34,10 @@ struct AttentionArgs {
   }
 };
 
-// The rule for q, k, v, or, if `backward`, for q, k, v, out, lse and dout. If
-// there are more shapes, they are those of a mask, or of the ids of queries and
-// of keys. In a ring, factor t is the sequence of keys as split over the ranks,
-// and u is the sequence of a mask's columns or of key ids, which every rank has
-// in full.
+// The rule for q, k, v, or, if `backward`, for q, k, v, out, lse and dout. More
+// shapes are those of a mask, or of the ids of queries and of keys. In a ring,
+// factor t is the sequence of keys as split over the ranks, and u is the
+// sequence of a mask's columns or of key ids, which every rank has in full.
 BoundRule attention_rule(std::string_view op, const std::vector<Shape>& shapes,
                          const AttentionArgs&, bool backward);
 

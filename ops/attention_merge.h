@@ -24,9 +24,9 @@ Tensor joined(const std::vector<Sum>& parts, const IntervalList& ranges,
               const Shape& shape, DType type);
 
 // The attention of a range of queries to the keys so far. add() adds the result
-// for more keys. out [b, s, h, d] is the mean of the values under weights that
-// sum to exp(lse); lse is [b, h, s]. The memory of a part that was added may be
-// overwritten.
+// for more keys, and may overwrite the memory of a part that was added. out
+// [b, s, h, d] is the mean of the values under weights that sum to exp(lse);
+// lse is [b, h, s].
 struct Online {
   Tensor out, lse;
   void add(Compute&, const Tensor& part, const Tensor& part_lse);

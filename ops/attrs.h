@@ -43,8 +43,7 @@ class Attrs {
   }
   bool empty() const { return type_ == nullptr; }
 
-  // True if calls with these arguments and calls with `o` have the same
-  // decision.
+  // True if calls with these arguments and with `o` have the same decision.
   bool decide_as(const Attrs& o) const {
     return type_ == o.type_ && like == o.like &&
            (!type_ || type_->same(bytes_, o.bytes_));
@@ -63,7 +62,7 @@ class Attrs {
   // "dim=1, lo=0, hi=5, step=2". Shapes print as 2x3; "" without arguments.
   std::string to_string() const;
   // Sets the member `name` from text in the format of to_string(). Throws Error
-  // "[where] ..." if there is no such member, or if the text is no value of its
+  // "[where] ..." if there is no such member, or the text does not fit its
   // type.
   void set(std::string_view name, std::string_view text,
            std::string_view where);
@@ -76,9 +75,8 @@ class Attrs {
   uint64_t seed[2] = {0, 0};
   const uint64_t* seed_at = nullptr;  // see kernels::RandomKey
   // Data, other than outputs, that compute() leaves for gradient(), such as
-  // tensors whose sizes depend on values. Op::new_state() makes it, compute()
-  // fills it, and it is released with the graph. It does not affect the
-  // decision.
+  // tensors whose sizes depend on values. Op::new_state() makes it, and it is
+  // released with the graph. It does not affect the decision.
   std::shared_ptr<void> state;
 
  private:

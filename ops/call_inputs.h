@@ -20,13 +20,12 @@ class CallInputs {
   CallInputs& operator=(const CallInputs&) = delete;
 
   // The inputs as the operator sees them; decide() gets their specs. A
-  // parameter that is gathered on use (gather.h) has the layout of its gathered
-  // copy.
+  // parameter that is gathered on use (gather.h) is seen in the gathered
+  // layout.
   std::span<const DistTensor> seen() const { return seen_; }
   // Gathers the parameters and moves all inputs to the decided layouts. If one
-  // input can be read in place instead (in_boxes.h), this runs compute() on it,
-  // so that c.out is set, and returns true. `record`: the call will have a
-  // gradient.
+  // input can be read in place instead (in_boxes.h), runs compute() on it, so
+  // that c.out is set, and returns true. `record`: there will be a gradient.
   bool bring(Compute& c, bool record);
   // Only moves the inputs, for the gradient of a call whose outputs are known.
   void move(const Op&, const Decision&);

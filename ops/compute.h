@@ -31,8 +31,8 @@ class Compute {
   const Attrs& attrs;
   const Decision& decision;
   RankContext& context;
-  // The kernels of this rank's device. All work on data goes through them. In a
-  // dry run they do nothing.
+  // The kernels of this rank's device. All work on data goes through them. They
+  // do nothing in a dry run.
   const Kernels& k;
   Stream stream;
   // Runs a kernel on this rank's device.
@@ -56,9 +56,8 @@ class Compute {
     InlineVec<const Tensor*, kMostInputs> all_;
   };
   Parts in;
-  // This rank's parts of the outputs. They are allocated and contiguous, unless
-  // compute() sets them (see OpFacts::allocates) or runs in boxes (see
-  // Op::in_boxes).
+  // This rank's parts of the outputs: allocated and contiguous, unless
+  // compute() sets them (OpFacts::allocates) or runs in boxes (Op::in_boxes).
   InlineVec<Tensor, kMostOutputs> out;
   // True if compute() must add to the values in `out` (see Op::in_boxes).
   bool accumulate = false;
@@ -73,8 +72,7 @@ class Compute {
   Tensor scratch(const Shape& shape, DType t) {
     return Tensor::empty(shape, t);
   }
-  // The mesh axes that split a factor, and the ranges of the factor that this
-  // rank has.
+  // The mesh axes that split a factor, and this rank's ranges of the factor.
   AxisMask axes_of(char factor) const;
   IntervalList ranges_of(char factor) const;
   // Whether this rank has the first part of a factor, or all of it.
@@ -125,10 +123,9 @@ class Compute {
   std::vector<int64_t> gather_numbers(AxisMask axes,
                                       std::span<const int64_t> mine);
   // Like fetch(), but gets the regions that each member of the group holds and
-  // wants, in the order of Mesh::group(). All members of a group pass the same
-  // regions. Other groups do not know them, so the operator must call allow()
-  // first, with a kind and a number of bytes that are equal on all ranks of the
-  // mesh.
+  // wants, in the order of Mesh::group(). All members pass the same regions.
+  // Other groups do not know them, so the operator must call allow() first,
+  // with a kind and a number of bytes that are equal on all ranks of the mesh.
   Tensor exchange(const Tensor& part, AxisMask axes,
                   std::span<const Region> holds, std::span<const Region> wants);
   // Takes the bytes from the budget (CommBudget). Throws Error if they exceed

@@ -69,8 +69,8 @@ struct Generator {
 // they agree on ranks that make the same calls. Meshes over all ranks of the
 // run share one generator; each smaller set of ranks has its own.
 inline constexpr Generator kGlobalGenerator{0, 0, true};
-// Restarts the run's own generators with this seed, which is 0 before the first
-// call. Every rank calls it.
+// Restarts the run's own generators with this seed (0 before the first call).
+// Every rank calls it.
 void manual_seed(uint64_t seed);
 // The state of the run's own generators on this rank: the seed, and the number
 // of draws by each set of ranks (key 0 for all ranks of the run, else a hash of
@@ -99,8 +99,7 @@ DistTensor randint(int64_t lo, int64_t hi, const Shape&, const Mesh&,
                    Generator = kGlobalGenerator);
 
 // Sets each element of x to 0 with probability p, and multiplies the others by
-// 1/(1-p). The mask depends on the global index; the backward pass draws it
-// again.
+// 1/(1-p). The mask depends on the global index; the gradient draws it again.
 DistTensor dropout(const DistTensor& x, double p, Generator = kGlobalGenerator);
 
 }  // namespace dtensor

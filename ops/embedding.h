@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads and changes rows and elements by index. If the indexed dimension is
-// split, every rank answers the indices in its own range. The result is then a
-// partial sum, and nothing is gathered. The gradients go to the rows or
-// elements that were read.
+// Rows and elements by index. If the indexed dimension is split, every rank
+// answers the indices in its own range. The result is then a partial sum, and
+// nothing is gathered. The gradients go to the rows or elements that were read.
 // Every rank of the mesh calls these functions. Throws Error on every rank if
 // an index does not exist; if the indices are split, the ranks exchange 16
 // bytes to find out (id_range.h). Indices are i32 or i64.
@@ -25,23 +24,21 @@ DistTensor embedding(const DistTensor& table, const DistTensor& ids,
 // Returns the slices of x along `dim` at these indices, which are a vector.
 DistTensor index_select(const DistTensor& x, int dim, const DistTensor& index);
 // Returns x with alpha times slice i of src added to slice index[i] of x, along
-// `dim`. src has x's type and, except in `dim`, x's shape. For bools, the sum
-// is "or".
+// `dim`. src has x's type, and x's shape except in `dim`. For bools: "or".
 DistTensor index_add(const DistTensor& x, int dim, const DistTensor& index,
                      const DistTensor& src, Number alpha = 1);
 
 // In the three functions below, the index tensor has as many dimensions as x.
 // Its sizes are at most those of x, except in `dim`, and at most those of src.
 //
-// gather() returns y[i, j] = x[index[i, j], j] for dim = 0. y has the shape of
-// the index tensor.
+// gather() gives y[i, j] = x[index[i, j], j] for dim = 0; y has index's shape.
 DistTensor gather(const DistTensor& x, int dim, const DistTensor& index);
 // Returns x with src[i, j] added to x[index[i, j], j]. For bools: "or".
 DistTensor scatter_add(const DistTensor& x, int dim, const DistTensor& index,
                        const DistTensor& src);
 // Returns x with src[i, j], or the number, at x[index[i, j], j]. If indices are
-// equal, the last one along `dim` wins, in every layout, and only that one gets
-// the gradient.
+// equal, the last one along `dim` wins, in every layout, and it alone has a
+// gradient.
 DistTensor scatter(const DistTensor& x, int dim, const DistTensor& index,
                    const DistTensor& src);
 DistTensor scatter(const DistTensor& x, int dim, const DistTensor& index,

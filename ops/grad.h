@@ -31,8 +31,7 @@ struct GradOptions {
   // keep_partial.
   int64_t bucket_bytes = 0;
   // Gradients of inputs[wire_from], inputs[wire_from + 1], ... are converted to
-  // this type for sending, and back afterwards. Other gradients keep their
-  // type.
+  // this type for sending, and back afterwards. The others are not converted.
   std::optional<DType> wire_dtype = {};
   size_t wire_from = 0;
   // Partial gradients of earlier micro-batches, which the new gradients are

@@ -24,8 +24,7 @@ class LocalProduct {
   // with an epilogue: the first operand lacks exactly one factor of the output,
   // the n of kernels::Epilogue.
   bool run(Compute& c, const kernels::Epilogue& = {}) const;
-  // True for one operand of which nothing is summed: the output is a view of
-  // it.
+  // True for one operand of which nothing is summed: the output is its view.
   static bool views(const Rule&);
 
  private:

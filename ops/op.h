@@ -43,7 +43,7 @@ struct GradientCall {
 };
 
 // One gradient for each input of a call. It is undefined if the input has no
-// gradient, or needs none.
+// gradient, or if none is needed.
 using InputGradients = InlineVec<DistTensor, Compute::kMostInputs>;
 
 // An input of a Sample: its shape, and its values, which the operator must
@@ -81,8 +81,7 @@ struct OpFacts {
   uint32_t saved_inputs = kAll;
   bool saves_outputs = false;  // whether gradient() needs the outputs
   // Bit i is set if output i must be stored for gradient(), or for
-  // recomputation (grad.h). restore() computes the other outputs from the
-  // stored ones.
+  // recomputation (grad.h). restore() computes the others from the stored ones.
   uint32_t stored_outputs = kAll;
   // False for operators with layouts that no rule describes (views). They
   // override candidates() instead of bind().
@@ -129,8 +128,7 @@ class Op {
   virtual std::vector<Way> ways(std::span<const OpInput>, const Attrs&) const {
     return {};
   }
-  // The dtypes of the outputs. By default, one output with the dtype of the
-  // first input.
+  // The dtypes of the outputs. By default, one output with input 0's dtype.
   virtual std::vector<DType> out_dtypes(std::span<const DType> in,
                                         const Attrs&) const;
   virtual void compute(Compute& c) const = 0;
@@ -187,8 +185,7 @@ void check_defined(std::string_view op, TensorList inputs);
 // function runs for the first or for the second time.
 class OpCaptures : public Captures {
  public:
-  // Whether the outputs of the call that is about to run, a call of this
-  // operator, were kept.
+  // Whether the outputs of the next call, a call of this operator, were kept.
   virtual bool has(const Op&) = 0;
   // Returns this rank's parts of the kept outputs of this call. An output that
   // Op::restore() computes has an undefined part. Throws Error if the kept
@@ -219,9 +216,8 @@ struct OpCall {
 // rank computes, but not if checkpoint() kept the operator's outputs.
 std::function<void(const OpCall&)>& op_trace(RankContext&);
 
-// An operator with one fixed rule. A subclass adds compute() and gradient(). It
-// also adds out_dtypes(), unless all inputs and outputs have the same float
-// type.
+// An operator with one fixed rule. A subclass adds compute() and gradient(),
+// and also out_dtypes(), unless all inputs and outputs have one float type.
 class RuleOp : public Op {
  public:
   RuleOp(std::string name, std::string_view rule, const OpFacts& facts = {})

@@ -14,8 +14,7 @@
 
 namespace dtensor::internal {
 
-// The parameters of F, under their names, as the arguments of an operator. They
-// do not affect decisions.
+// The parameters of F as named arguments. They do not affect decisions.
 template <class F, int n = fn::facts<F>().num_params>
 struct FunctionArgs;
 template <class F>

@@ -13,8 +13,8 @@ namespace dtensor {
 
 // The largest / smallest value over the dimensions (all if empty), which are
 // removed unless keepdim. Equal extreme values share the gradient evenly.
-// Throws Error if a dimension to reduce has size 0. Every rank of the mesh
-// calls it.
+// Throws Error if a reduced dimension is empty. Every rank of the mesh calls
+// it.
 DistTensor amax(const DistTensor&, std::vector<int> dims = {},
                 bool keepdim = false);
 DistTensor amin(const DistTensor&, std::vector<int> dims = {},
@@ -36,8 +36,7 @@ std::pair<DistTensor, DistTensor> cummin(const DistTensor&, int dim);
 // If the dimension of a softmax is split, the ranks exchange one maximum and
 // one sum per row (Milakov and Gimelshein, arXiv 1805.02867), never the rows.
 
-// Every rank of the mesh calls these. They throw Error unless x is a float
-// type.
+// Every rank of the mesh calls both. They throw Error unless x is a float type.
 DistTensor softmax(const DistTensor&, int dim);
 DistTensor log_softmax(const DistTensor&, int dim);
 

@@ -71,8 +71,7 @@ class FirstRun final : public OpCaptures {
       : save_(save), outer_(outer) {}
 
   void used(const DistTensor&) override;
-  // In the second run of an outer checkpoint, outputs that the outer one kept
-  // can be taken.
+  // In its second run, an outer checkpoint has outputs that it kept.
   bool has(const Op& op) override { return outer_ && outer_->has(op); }
   std::vector<Tensor> take(const Op&, const Attrs&, const Decision&) override;
   void ran(const Op&, const Attrs&, const Decision&,

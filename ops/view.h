@@ -99,9 +99,8 @@ DistTensor stack(TensorList, int dim = 0);
 
 // ---- Rearranging, under torch's names ----
 //
-// Each function makes a few calls of the functions above, which say when they
-// send anything. All throw Error if a tensor is undefined or a dimension does
-// not exist.
+// Each function makes a few calls of those above, which say when they send
+// anything. All throw Error if a tensor is undefined or a dimension is missing.
 
 // Merges dimensions start to end. A tensor without dimensions becomes [1].
 DistTensor flatten(const DistTensor&, int start = 0, int end = -1);
@@ -139,8 +138,7 @@ DistTensor column_stack(TensorList);
 // Expands all tensors to the shape that they broadcast to.
 std::vector<DistTensor> broadcast_tensors(TensorList);
 // Returns one tensor per vector. It varies along the vector's own dimension and
-// repeats along the other ones. With `xy`, the first two dimensions are
-// swapped.
+// repeats along the other ones. `xy` swaps the first two dimensions.
 std::vector<DistTensor> meshgrid(TensorList, bool xy = false);
 
 // Repeats the whole tensor times[d] times along dimension d. Dimensions are
