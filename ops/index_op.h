@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Operators that only rename indices (views and windows); no rule describes
 // their layouts. Partials of every kind pass through. An output made from a
-// parameter may be moved only as the parameter may (OpFacts::renames).
+// parameter may be moved only as the parameter itself (OpFacts::renames).
 #pragma once
 #include <string>
 #include <utility>

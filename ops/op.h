@@ -52,7 +52,7 @@ struct SampleInput {
   enum class Values : uint8_t {
     kAny,       // positive and negative, mean not zero
     kPositive,  // at least 0.2
-    kIndex,     // i64 in [0, bound); may be no index of the operand
+    kIndex,     // i64 in [0, bound); some may be out of range
     kBool,
     kInt8
   };
@@ -213,7 +213,7 @@ struct OpCall {
 };
 
 // This rank's hook. If it is set, it is called after every operator that the
-// rank computes, but not if checkpoint() kept the operator's outputs.
+// rank computes, but not after one whose outputs checkpoint() had kept.
 std::function<void(const OpCall&)>& op_trace(RankContext&);
 
 // An operator with one fixed rule. A subclass adds compute() and gradient(),
