@@ -10,9 +10,9 @@ namespace dtensor::kernels {
 
 // The operands of attention: out = softmax(scores + mask) v for each batch and
 // query head, where the scores are scale q k^T, limited by soft_cap. q and out
-// are [b, hq, s, d]; k and v are [b, hkv, t, d]. Query head h uses the local
-// head kv_head[h] (if empty, h * hkv / hq). A query that may not attend to any
-// key gets zeros, and lse -inf. Floats.
+// are [b, hq, s, d]; k and v are [b, hkv, t, d]. Query head h uses head
+// kv_head[h] of k and v (h * hkv / hq if `kv_head` is empty). A query that may
+// not attend to any key gets zeros, and an lse of -inf. Takes floats.
 struct Attention {
   DType type = DType::kF32;
   int64_t b = 0, hq = 0, hkv = 0, s = 0, t = 0, d = 0;
@@ -21,27 +21,28 @@ struct Attention {
   double scale = 1;
   // If not 0, a score s becomes soft_cap tanh(s / soft_cap).
   double soft_cap = 0;
-  // Query i attends to keys j <= i + query_offset.
+  // If set, query i attends only to keys j <= i + query_offset.
   bool causal = false;
   int64_t query_offset = 0;
-  // If not 0, and causal, only to those with j > i + query_offset - window.
+  // If not 0, and `causal`, also only to keys j > i + query_offset - window.
   int64_t window = 0;
-  // Without data, or [b, hq, s, t], with any strides: bools, true if a query
-  // may attend; or numbers of q's type to add.
+  // The mask [b, hq, s, t], with any strides; none if it has no data. Bools say
+  // whether a query may attend; numbers of q's type are added to the scores.
   HeadsIn mask = {};
   bool mask_is_bool = false;
 };
 
-// Writes out, and lse, the log of each query's sum of exponentials: `stat`,
-// contiguous [b, hq, s]. The scratch memory is at most that for one block of
-// queries and one head of k and v.
+// Writes out, and lse [b, hq, s], contiguous, of the type `stat`: the log of
+// each query's sum of exponentials. Uses no more scratch memory than it needs
+// for one block of queries and one head of k and v.
 struct AttentionForward {
   Attention of;
   HeadsOut out;
   void* lse = nullptr;
 };
 
-// dq, dk and dv are overwritten.
+// Overwrites dq, dk and dv with the gradients of q, k and v for the cotangent
+// dout of out. `out` and `lse` are the results of AttentionForward.
 struct AttentionBackward {
   Attention of;
   HeadsIn out = {}, dout = {};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The factor by which gradients are clipped, equal on all devices.
+// The factor by which gradients are clipped, for the kernels of all devices.
 #pragma once
 
 #include "dtensor/ops/functions/math.h"

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Cross entropy.
 //
-// Kernels take logits [rows, hi - lo], which are the columns lo..hi of a
-// vocabulary. A rank with several ranges of columns calls them once for each.
-// Targets are global columns, i32 or i64. Statistics are `stat`, [rows].
-// Floats.
+// The kernels take logits [rows, hi - lo] of a float type: columns [lo, hi) of
+// a vocabulary. A rank with several ranges of columns calls them once for each.
+// Targets are global columns, i32 or i64. The other operands of rows are [rows]
+// of the type `stat` (kernel.h).
 #pragma once
 #include <cstdint>
 
@@ -12,8 +12,8 @@
 
 namespace dtensor::kernels {
 
-// picked = the target's logit if the range contains the target. Otherwise 0, or
-// unchanged with `accumulate`.
+// Writes, for each row, picked = the target's logit if [lo, hi) contains the
+// target. Otherwise picked is 0, or unchanged with `accumulate`.
 struct CePick {
   Matrix logits;
   DType target_type = DType::kI64;
@@ -23,10 +23,10 @@ struct CePick {
   void* picked = nullptr;
 };
 
-// ends[0] = the largest target that counts; ends[1] = ~ of the smallest such
-// target (-t would overflow for the lowest integer). Both are i64, and the
-// lowest i64 if there is no such target. The `ignores` targets from `ignored`
-// on do not count.
+// A target counts unless it is one of the `ignores` numbers from `ignored` on.
+// ends[0] = the largest target that counts; ends[1] = ~t for the smallest such
+// t (-t would overflow for the lowest integer). Both are i64, and the lowest
+// i64 if no target counts.
 struct CeRange {
   DType target_type = DType::kI64;
   int64_t n = 0;
@@ -35,10 +35,10 @@ struct CeRange {
   int64_t* ends = nullptr;
 };
 
-// dlogits = scale (softmax - (1 - smoothing) [target] - smoothing /
-// vocabulary). Here softmax = exp(logit - max - log_sum), and log_sum is the
+// dlogits = scale (softmax - (1 - smoothing) [column = target] - smoothing /
+// vocabulary), where softmax = exp(logit - max - log_sum), and log_sum is the
 // log of the whole row's sum of exp(logit - max). Rows with scale 0 (ignored
-// ones) get zeros. dlogits has a row stride, and may be the logits.
+// ones) get zeros. dlogits has a row stride of its own, and may be the logits.
 struct CeBackward {
   Matrix logits;
   const void* max = nullptr;

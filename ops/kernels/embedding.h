@@ -7,9 +7,9 @@
 
 namespace dtensor::kernels {
 
-// For each of `outer` matrices of `size` rows in `table`: row i of `out`
+// For each of the `outer` matrices of `size` rows in `table`: row i of `out`
 // becomes row ids[i] - lo + at of the matrix if lo <= ids[i] < hi, else zeros.
-// out is [outer, count, n]. ids are i32 or i64. All dtypes.
+// out is [outer, count, n]. ids are i32 or i64. Takes all dtypes.
 struct Embedding {
   Matrix table;
   DType ids_type = DType::kI64;
@@ -20,9 +20,9 @@ struct Embedding {
 };
 
 // Sets dtable [outer, size, n], contiguous, to zero unless `accumulate`. Then,
-// for each of its `outer` matrices, adds rows of dy [outer, count, n] in order:
-// row i to row ids[i] - lo + at if lo <= ids[i] < hi. All dtypes but bool;
-// dtable has dy's type, or f32 for half types.
+// for each of the `outer` matrices and in order of i, adds row i of dy [outer,
+// count, n] to row ids[i] - lo + at of dtable if lo <= ids[i] < hi. Takes all
+// dtypes but bool; dtable has dy's type, or f32 for half types.
 struct EmbeddingBackward {
   Matrix dy;
   DType ids_type = DType::kI64;
@@ -34,10 +34,10 @@ struct EmbeddingBackward {
   void* dtable = nullptr;
 };
 
-// For each of `outer` matrices: row i of `rows` [count, n] becomes row ids[i] -
-// lo + at of `to` [size, n] if lo <= ids[i] < hi; other ids write nothing. Of
-// equal ids, the CPU writes the last one's row. ids are i32 or i64. All dtypes,
-// contiguous.
+// For each of the `outer` matrices: copies row i of `rows` [count, n] to row
+// ids[i] - lo + at of `to` [size, n] if lo <= ids[i] < hi. If ids are equal,
+// the CPU keeps the last one's row. ids are i32 or i64. Takes all dtypes, and
+// i8. All arrays are contiguous.
 struct WriteRows {
   DType type = DType::kF32;
   int64_t outer = 1, count = 0, n = 0;

@@ -16,8 +16,8 @@ struct GemmBatch {
   int64_t n, a, b, c;
 };
 
-// A Gemm with the smallest possible batch: batch dimensions that continue m, n
-// or k are merged into them. The remaining batch is in `batch`, not in g.
+// A Gemm with the smallest possible batch: batch dimensions that continue the
+// strides of m, n or k are merged into these. The rest is in `batch`, not in g.
 struct FoldedGemm {
   Gemm g;
   GemmBatch batch[kMaxDims];
@@ -59,8 +59,8 @@ struct FoldedGemm {
   }
 
  private:
-  // Merges a dimension (dn, d1, d2) into a factor with its size and two
-  // strides, if it continues the factor.
+  // If the dimension (size dn, strides d1 and d2) continues a factor m, n or k
+  // (n, s1, s2), merges it into the factor. Returns whether it did.
   static bool join(int64_t& n, int64_t& s1, int64_t& s2, int64_t dn, int64_t d1,
                    int64_t d2) {
     if (n == 1) {
@@ -79,7 +79,7 @@ struct FoldedGemm {
   }
 };
 
-// The sum for Epilogue::kSumB.
+// The Reduce that computes the sum of Epilogue::kSumB.
 inline Reduce sum_of_b(const Gemm& g) {
   Reduce r{.type = g.type, .in = g.b, .out = g.epilogue.b_sum};
   for (int i = 0; i < g.batch.size(); ++i) {
@@ -95,8 +95,8 @@ inline Reduce sum_of_b(const Gemm& g) {
   return r;
 }
 
-// Calls fn(a, b, c, first) for each product of a batch: the offsets of its
-// matrices, and whether it is the first one for that offset in c.
+// Calls fn(a, b, c, first) for each product of a batch, with the offsets of its
+// matrices. `first` is true for the first product with this offset in c.
 template <class Fn>
 void for_each_product(std::span<const GemmBatch> batch, Fn&& fn) {
   int64_t index[kMaxDims] = {}, a = 0, b = 0, c = 0;

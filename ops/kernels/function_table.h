@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rules shared by the tables of element-wise kernels of all devices. Private to
+// Code that the tables of element-wise kernels of all devices share. Private to
 // ops/kernels.
 #pragma once
 #include <cstdint>
@@ -11,8 +11,8 @@
 namespace dtensor::kernels {
 
 // Whether F, or its derivative of this order, has a kernel that computes in T:
-// float or double, int32_t, int64_t or uint8_t (a bool). Gradients of linear
-// functions are made of other operators.
+// float or double, int32_t, int64_t or uint8_t (a bool). Derivatives of linear
+// and affine functions have none: their gradients are made of other operators.
 template <class F, class T, int order>
 constexpr bool has_kernel() {
   constexpr fn::Function f = fn::facts<F>();
@@ -24,11 +24,11 @@ constexpr bool has_kernel() {
                         : fn::takes_integers(f.takes);
 }
 
-// The type that a function's `value` sees for a T.
+// The type in which a function's `value` gets an element of type T.
 template <class T>
 using scalar_t = std::conditional_t<std::is_floating_point_v<T>, T, fn::Int<T>>;
 
-// The result of a function as it is stored; a truth value as a byte.
+// Converts a function's result to its storage type; a bool becomes a byte.
 template <class T, class V>
 DT_HD inline auto stored(V result) {
   if constexpr (std::is_same_v<V, bool>)
@@ -41,11 +41,11 @@ DT_HD inline auto stored(V result) {
     return result.v;
 }
 
-// The facts of the function at an index. Throw Error if there is no such
+// Return the facts of the function at `index`. Throw Error if there is no such
 // function, or no such order of derivative.
 const fn::Function& checked_unary(int index, int order);
 const fn::Function& checked_binary(int index);
-// Throws Error that says that there is no kernel for this type.
+// Throws Error: the function has no kernel of this order for this type.
 [[noreturn]] void no_kernel(const fn::Function&, int order, DType);
 
 }  // namespace dtensor::kernels

@@ -8,7 +8,7 @@
 namespace dtensor::kernels {
 
 // Additional work when c is written; p stands for the sum of products. REQUIRES
-// for all kinds but kNone: a, b and c have one float type, `accumulate` is
+// for all kinds but kNone: a, b and c have the same float type, `accumulate` is
 // false, and c has no stride of 0.
 struct Epilogue {
   enum Kind : uint8_t {
@@ -20,16 +20,16 @@ struct Epilogue {
   Kind kind = kNone;
   const void* bias = nullptr;  // [n]; kGeluTanh: may be null
   void* aux = nullptr;         // laid out as c
-  void* b_sum = nullptr;       // [n]; b must lack the batch dimensions of c
+  void* b_sum = nullptr;       // [n]; b must not vary along c's batch
 };
 
 // c[batch, m, n] = sum over k of a[batch, m, k] b[batch, k, n].
 // Strides are arbitrary; an operand is not copied if one of its two matrix
-// strides is 1. Up to 4 batch dimensions. A batch dimension with stride 0 in c
-// is summed over, like k. All dtypes but bool.
+// strides is 1. There are up to 4 batch dimensions. A batch dimension with
+// stride 0 in c is summed over, like k. Takes all dtypes but bool.
 struct Gemm {
   DType type = DType::kF32;  // of a and b
-  // `type`; or f32 for half types, which are summed in f32.
+  // Equal to `type`, or f32 for half types: their products are summed in f32.
   DType c_type = DType::kF32;
   Shape batch = {};
   int64_t m = 0, n = 0, k = 0;
@@ -46,15 +46,15 @@ struct Gemm {
   Epilogue epilogue = {};
 };
 
-// Applies only the epilogue to a c that holds the sums of products. Used if the
-// product was computed without it.
+// Applies only the epilogue, to a c that holds the sums of products already.
+// For products that were computed without it.
 struct FinishGemm {
   Gemm of;
 };
 
 // y[m, n] = scale[n] times the sum over k of x[m, k] weight[n, k], plus
-// bias[n]. Sums are f32 (f64 for f64), and rounded once. All arrays are
-// contiguous.
+// bias[n]. Sums are taken in f32 (f64 for f64), and rounded once. All arrays
+// are contiguous.
 struct Int8Linear {
   DType type = DType::kF32;  // of x, bias and y: a float type
   int64_t m = 0, n = 0, k = 0;

@@ -4,8 +4,8 @@
 // A kernel takes a stream and a struct of raw pointers and sizes, but no
 // tensor, mesh or autograd type. Throughout:
 //  - A kernel is work for the stream's device, and may run after the call has
-//    returned (device.h). Structs, and the arrays of spans, which are in host
-//    memory, are read before the call returns. Pointers are to device memory.
+//    returned (device.h). The struct and the arrays of its spans are in host
+//    memory, and read before the call returns. Pointers are to device memory.
 //  - Strides are in elements, and may be 0 (broadcast) for inputs.
 //  - Outputs are contiguous row-major unless a stride is given for them. They
 //    must not overlap an input unless the kernel allows it.
@@ -13,14 +13,14 @@
 //    the empty dimension get the value of an empty sum, maximum, and so on.
 //  - "Floats" are f32, f64, bf16 and f16. The half types (bf16, f16) compute in
 //    f32 and round once, at the end. `stat` is the type of per-row statistics:
-//    f64 for f64, else f32.
-//  - A kernel throws Error only for a dtype or function that it does not
-//    support; this never depends on data.
+//    f64 for f64, else f32. "All dtypes" are all but i8 (see dtype.h).
+//  - A kernel throws Error for arguments that it does not support, such as a
+//    dtype, or if its scratch cannot be allocated; never because of data.
 //  - A CPU kernel runs in the calling thread. The caller must call
 //    omp_set_num_threads(1) once in each rank's thread, or oneDNN and OpenMP
 //    start threads of their own. Scratch and oneDNN primitives are per thread.
-//  - A value's bits depend only on its operands, not on its position or on
-//    alignment (for reductions and products, also on the sizes).
+//  - A value's bits depend only on its operands (those of reductions and
+//    products also on the sizes), not on its position or on alignment.
 #pragma once
 #include <cstdint>
 

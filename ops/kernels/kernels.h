@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The local kernels of one device: what it computes on memory that it holds.
+// The kernels of one device, which compute on memory that the device holds.
 //
-//   kernels_of(device).run(stream, kernels::Softmax{.type = t, .rows = rows,
-//   ...
+//   kernels_of(device).run(stream, kernels::Softmax{.x = x, .y = y});
 //
 // A kernel is a struct of its arguments, with its contract, in the header of
-// its family, and an entry in the list below. The list declares it for all
-// devices, so that one without it does not link.
+// its family, and an entry in the list below. The list declares the kernel for
+// all devices, so that a program with a device that lacks it does not link.
 #pragma once
 #include "dtensor/ops/kernels/attention.h"
 #include "dtensor/ops/kernels/cross_entropy.h"
@@ -74,7 +73,7 @@ struct Kernels : KernelTable {
 // The declaration of one kernel in the class of a device.
 #define DT_OVERRIDE(A) void run(Stream, const kernels::A&) const override;
 
-// The CPU's kernels; and those of a dry run, which do nothing.
+// The CPU's kernels, and those of a dry run, which do nothing.
 const Kernels& cpu_kernels();
 const Kernels& no_kernels();
 // The device's own kernels, or those of its kind. Throws Error if the build has

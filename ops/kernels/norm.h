@@ -5,30 +5,30 @@
 
 namespace dtensor::kernels {
 
-// The operands. xhat = (x - mean) rstd; y = xhat gamma + beta. `mean` is null
-// for RMS norm, and beta if there is none. gamma and beta are [n] of x's type;
-// mean and rstd are [rows] of `stat`. Floats.
+// The operands of a norm: xhat = (x - mean) rstd; y = xhat gamma + beta. `mean`
+// is null for RMS norm, and `beta` for a norm without it. gamma and beta are
+// [n] of x's type; mean and rstd are [rows] of `stat`. Takes floats.
 struct Norm {
   Matrix x;
   const void* gamma = nullptr;
   const void* beta = nullptr;
   const void* mean = nullptr;
   const void* rstd = nullptr;
-  // For NormForward: x + residual, rounded to x's type, replaces x, and is
-  // stored in `sum` [rows, n], contiguous. `sum` may be x or residual. Without
-  // data: x alone.
+  // Only for NormForward: if `residual` has data, x + residual, rounded to x's
+  // type, is normalized instead of x, and stored in `sum` [rows, n],
+  // contiguous. `sum` may be x or residual.
   Matrix residual = {};
   void* sum = nullptr;
   // For the gradients: the cotangent of y.
   Matrix dy = {};
-  // For NormBackward and NormBackwardApply: the cotangent of that sum, which is
-  // added to dx. dx may be dsum. Without data: none.
+  // For NormBackward and NormBackwardApply: the cotangent of `sum`, which is
+  // added to dx, unless it has no data. dx may be dsum.
   Matrix dsum = {};
 };
 
-// Whole rows, in one pass. rstd = 1 / sqrt(variance + eps), or of the mean
-// square for RMS norm. Writes mean (null for RMS norm), rstd, and y, which is
-// contiguous. It does not read the mean and rstd of `of`.
+// Normalizes whole rows. rstd = 1 / sqrt(variance + eps); RMS norm takes the
+// mean square instead of the variance. Writes mean (null for RMS norm), rstd,
+// and y, which is contiguous. Does not read the mean and rstd of `of`.
 struct NormForward {
   Norm of;
   double eps = 0;
@@ -37,8 +37,8 @@ struct NormForward {
   void* y = nullptr;
 };
 
-// Computes dx, contiguous (null to skip; it may be dy), and the sums over the
-// rows dgamma, of dy xhat, and dbeta, of dy: [n] of `stat` (null to skip).
+// Computes dx (contiguous; may be dy), and dgamma and dbeta, the sums of dy
+// xhat and dy over the rows, [n] of `stat`. Skips those that are null.
 struct NormBackward {
   Norm of;
   void* dx = nullptr;
@@ -46,8 +46,9 @@ struct NormBackward {
   void* dbeta = nullptr;
 };
 
-// The steps for split rows. The caller combines RowSum and this, the sum of (x
-// - mean)^2 (of x^2 if mean is null), into mean and rstd; then NormApply.
+// For rows that are split over ranks: sum = the sum of (x - mean)^2 of each
+// row, or of x^2 if mean is null. The caller combines it and RowSum over the
+// ranks into mean and rstd, and then calls NormApply.
 struct RowCenteredSumSquares {
   Matrix x;
   const void* mean = nullptr;
@@ -60,7 +61,7 @@ struct NormApply {
 };
 
 // s1 = sum(dy gamma) and s2 = sum(dy gamma xhat) of each row, in `stat`. RMS
-// norm does not use s1: it is set to 0, and may be null.
+// norm does not use s1: it becomes 0, and may be null.
 struct NormBackwardSums {
   Norm of;
   void* s1 = nullptr;
@@ -68,8 +69,8 @@ struct NormBackwardSums {
 };
 
 // dx = rstd (dy gamma - (s1 + xhat s2) inv_n) + dsum, without s1 for RMS norm
-// (null mean). inv_n is 1 / the length of the whole row. dx may be dy. The sums
-// over the rows are those of a NormBackward without dx.
+// (null mean). inv_n is 1 / the length of the whole row. dx may be dy. dgamma
+// and dbeta come from a NormBackward with a null dx.
 struct NormBackwardApply {
   Norm of;
   const void* s1 = nullptr;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The operands of a norm with their types, on every device. Private to
-// ops/kernels.
+// A norm's operands as typed pointers, for the kernels of every device. Private
+// to ops/kernels.
 #pragma once
 #include <cstdint>
 

@@ -10,9 +10,9 @@
 
 namespace dtensor::kernels {
 
-// An operand [rows, n] whose rows are contiguous; `stride` leads from one to
-// the next. For the kernels of rows.h, `inner` rows may lie side by side: then
-// it is [rows / inner, n, inner], and `stride` belongs to the first dimension.
+// An operand [rows, n] whose rows are contiguous; `stride` leads from one row
+// to the next. For the kernels of rows.h, `inner` rows may lie side by side:
+// then it is [rows / inner, n, inner], and `stride` is its first stride.
 struct Matrix {
   DType type = DType::kF32;
   int64_t rows = 0, n = 0;
@@ -21,7 +21,7 @@ struct Matrix {
   int64_t inner = 1;
 };
 
-// Row r of a matrix. Null, the address of an empty one, stays null.
+// Returns row r of a matrix; null if the matrix is empty and has no address.
 template <class T>
 DT_HD T* row_at(T* p, int64_t r, int64_t stride) {
   return p ? p + r * stride : p;
@@ -40,7 +40,7 @@ DT_HD T sum_of(T a, T b) {
     return a + b;
 }
 
-// [b, h, s, d], with strides in that order; the last one is 1.
+// [batch, heads, sequence, head size], strides in this order; the last is 1.
 template <class P>
 struct Heads {
   P* data = nullptr;
