@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Optimizer steps, of any number of parameters, all of one type, with gradients
-// of one type. They must not overlap.
+// Optimizer steps. One kernel updates any number of parameters of one type,
+// with gradients of one type. The arrays of the parameters must not overlap.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -11,8 +11,8 @@
 namespace dtensor::kernels {
 
 // One parameter of a step, with n contiguous elements. m, v and master have the
-// `stat` type of the parameter's. If there is a master copy (for half types),
-// it is updated, and param becomes the master, rounded.
+// type stat_of(the parameter's type). If there is a master copy (for half
+// types), it is updated, and param becomes the master, rounded.
 struct OptimPart {
   int64_t n = 0;
   void* param = nullptr;
@@ -21,16 +21,15 @@ struct OptimPart {
   void* master = nullptr;
   double lr = 1e-3, weight_decay = 0;
   int64_t step = 1;  // counts from 1; only adamw reads it
-  // Values that change at every step, in device memory, for work that is
-  // captured once and runs many times. May be null. lr is multiplied by
-  // rates[0]; adamw uses rates[1] and rates[2] for 1 - beta1^step and 1 -
-  // beta2^step.
+  // Null, or values in device memory that change at every step, for work that
+  // is captured once and runs many times. lr is multiplied by rates[0]; adamw
+  // takes rates[1] for 1 - beta1^step, and rates[2] for 1 - beta2^step.
   const double* rates = nullptr;
 };
 
 // torch.optim.AdamW: decoupled weight decay, bias correction. grad has param's
-// type, or is f32. It is first multiplied by grad_scale, and by *clip, a number
-// in device memory (null: 1).
+// type, or f32 for half types. It is first multiplied by grad_scale, and by
+// *clip, a number in device memory (null: 1).
 struct AdamW {
   DType param_type = DType::kF32, grad_type = DType::kF32;
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
@@ -39,9 +38,9 @@ struct AdamW {
   std::span<const OptimPart> parts = {};
 };
 
-// torch.optim.SGD: g = grad grad_scale *clip + weight_decay p; the buffer
-// (zeros at first) becomes momentum buffer + g; p -= lr buffer, or with
-// nesterov, lr (g + momentum buffer).
+// torch.optim.SGD: g = grad * grad_scale * *clip + weight_decay * p; buffer (0
+// at first) = momentum * buffer + g; p -= lr * buffer, or with `nesterov`, lr *
+// (g + momentum * buffer). If m is null, p -= lr * g.
 struct Sgd {
   DType param_type = DType::kF32, grad_type = DType::kF32;
   double momentum = 0;
@@ -51,8 +50,8 @@ struct Sgd {
   std::span<const OptimPart> parts = {};
 };
 
-// Throws Error, headed by `where`, for a gradient of another type. It is a
-// function of its own because nvcc cannot compile error.h.
+// Throws Error, headed by `where`, unless grad is param or stat_of(param). It
+// is a function of its own because nvcc cannot compile error.h.
 void check_gradient_type(std::string_view where, DType param, DType grad);
 
 // *norm = sqrt(*squares); *clip = min(1, max_norm / (*norm + 1e-6)), the factor

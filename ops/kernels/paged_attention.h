@@ -7,9 +7,9 @@
 
 namespace dtensor::kernels {
 
-// Maps query heads to heads of k and v, where ranks split both. Local query
-// head h is head first_head + h of `heads`. Its local head of k and v is its
-// head of all, less first_kv_head.
+// Maps a rank's query heads to its heads of k and v; ranks may split both.
+// Local query head h is head first_head + h of all `heads`. Its local head of k
+// and v is its head of all kv_heads, less first_kv_head.
 struct HeadGroups {
   int64_t heads = 1, kv_heads = 1, first_head = 0, first_kv_head = 0;
   DT_HD int64_t kv_head(int64_t h) const {
@@ -18,15 +18,15 @@ struct HeadGroups {
 };
 
 // Query i belongs to request row[i]; -1: to none, and its result is zero. It
-// attends to the keys at positions p of its request with position[i] - window <
-// p <= position[i]; without a window (0), to all from 0 on. The key at p is in
-// slot (pages[row[i], p / page] - first_page) * page + p % page; it does not
-// exist if that is not in [0, slots). A query without keys gets zeros.
+// attends to the keys of its request at positions p with position[i] - window <
+// p <= position[i]; if window is 0, to all up to position[i]. The key at p is
+// in slot (pages[row[i], p / page] - first_page) * page + p % page. If that is
+// not in [0, slots), the key does not exist. A query without keys gets zeros.
 //
-// q and out are [1, hq, t, d]; k and v are [1, hkv, slots, d]. Scores are scale
-// q k, or soft_cap tanh(scale q k / soft_cap) if that is not 0. Unless it is
-// null, lse [hq, t] gets the logs of the sums of exp(score), minus infinity
-// without keys, in the type of statistics. Floats.
+// q and out are [1, hq, t, d]; k and v are [1, hkv, slots, d]. A score is x =
+// scale q k, or soft_cap tanh(x / soft_cap) if soft_cap is not 0. lse [hq, t],
+// of type `stat`, gets the log of each query's sum of exp(score), -inf without
+// keys. It may be null. Takes floats.
 struct PagedAttention {
   DType type = DType::kF32;
   int64_t t = 0, hq = 0, hkv = 0, slots = 0, d = 0;
@@ -51,7 +51,7 @@ struct PagedAttention {
     const int64_t first = position[i] + 1 - window;
     return window > 0 && first > 0 ? first : 0;
   }
-  // The slot of position p of a request; -1: none.
+  // The slot of position p of a request; -1 if its key does not exist.
   DT_HD int64_t slot(int64_t request, int64_t p) const {
     const int64_t at = pages[request * pages_each + p / page] - first_page;
     return at < 0 || at >= slots / page ? -1 : at * page + p % page;

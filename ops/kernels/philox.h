@@ -13,15 +13,15 @@
 
 namespace dtensor::kernels {
 
-// Four words. W is uint32_t; or a vector of uint64_t, each of which has the
-// word of another block.
+// Four 32-bit words. W is uint32_t; or a vector of uint64_t, whose elements
+// hold the words of different blocks.
 template <class W>
 struct PhiloxWords {
   W x[4];
 };
 using Philox4 = PhiloxWords<uint32_t>;
 
-// The block of four words for `counter` (c0 first) and the key (k0, k1).
+// The block of four words for `counter` (low word first) and key (k0, k1).
 template <class W>
 DT_PHILOX_HD inline PhiloxWords<W> philox4x32(PhiloxWords<W> counter,
                                               uint32_t k0, uint32_t k1) {

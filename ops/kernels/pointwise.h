@@ -14,8 +14,8 @@ enum class By : uint8_t;  // functions/function.h
 namespace dtensor::kernels {
 
 // Inputs of one shape, each with its own strides, and contiguous outputs. `out`
-// may be in[i] if that input is contiguous and its items have the output's
-// size. `second` may be another such input.
+// may be in[i] if that input is contiguous and its items have the size of the
+// output's. `second` may be another input, under the same condition.
 struct Pointwise {
   DType type = DType::kF32;
   Shape shape = {};
@@ -26,18 +26,19 @@ struct Pointwise {
 };
 
 // A function of fn::UnaryFunctions, by index. Order 0: out = f(in[0]). Orders 1
-// to 3: out = f'(in[0]) in[1], and so on with f'' and f''', for functions that
-// are not linear. For the types that the function takes. `params` are at least
-// as many as the function has.
+// to 3: out = f'(in[0]) in[1], or the same with f'' or f''', for functions that
+// are not linear. Takes the types that the function takes. REQUIRES: `params`
+// are at least as many as the function has.
 struct Unary {
   int index = 0, order = 0;
   std::span<const double> params = {};
   Pointwise of;
 };
 
-// A function of fn::BinaryFunctions, by index; or its derivative by the named
-// operands times in[2]. By::kBoth has two outputs. Outputs (of Unary, too) have
-// the given type, or bool if the function gives bools.
+// A function of fn::BinaryFunctions, by index; or, if `by` is not kNone, its
+// derivative by the operands that `by` names, times in[2]. By::kBoth has two
+// outputs. Outputs, also those of Unary, have the type Pointwise::type, or bool
+// if the function gives bools.
 struct Binary {
   int index = 0;
   fn::By by = {};  // kNone
@@ -45,7 +46,7 @@ struct Binary {
   Pointwise of;
 };
 
-// out = in[0] (bool) ? in[1] : in[2], which have the type. All dtypes.
+// out = in[0] (bool) ? in[1] : in[2] (Pointwise::type). Takes all dtypes.
 struct Where {
   Pointwise of;
 };

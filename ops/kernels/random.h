@@ -8,28 +8,29 @@
 namespace dtensor::kernels {
 
 // Values are functions of (seed, stream id, row-major index in the global
-// shape), so any box on any rank holds the same numbers. They come from
-// Philox4x32-10 (philox.h) with key `seed` and counter (block, stream id).
+// shape), so an index has the same number in any box on any rank. They come
+// from Philox4x32-10 (philox.h) with key `seed` and counter (block, stream id).
 // Block i serves, in order, indices 4 i to 4 i + 3 with 32-bit words, or 2 i
 // and 2 i + 1 with 64-bit words.
 enum class Distribution : uint8_t {
-  // Uniform in [0, 1), scaled to [p0, p1): f32 with 24 random bits, f64 with 53
-  // (from 64-bit words), bf16 with 8, f16 with 11.
+  // Uniform in [0, 1), scaled to [p0, p1). f32 takes 24 random bits, f64 takes
+  // 53 (from 64-bit words), bf16 8, and f16 11.
   kUniform,
   // Normal with mean p0 and standard deviation p1, by Box-Muller in f64. An
-  // even index and the odd one behind it share a pair of words. f64 takes
-  // 64-bit words. Floats.
+  // even index and the odd one behind it share a pair of words, of 64 bits for
+  // f64. Takes floats.
   kNormal,
-  // 1 with probability p0, else 0. All dtypes, with equal draws (32 bits).
+  // 1 with probability p0, else 0. Takes all dtypes; a draw (from 32 bits) is
+  // the same for each of them.
   kBernoulli,
   // i32 and i64: an integer in [p0, p1), from a 64-bit word.
   kInteger,
-  // i32 and i64: the words themselves.
+  // i32 and i64: the random words themselves, of 32 or 64 bits.
   kBits,
 };
 
-// Selects the numbers: by seed and stream, or, if `at` is not null, by the pair
-// {seed, stream} there in device memory when the work runs.
+// Selects the numbers by seed and stream. If `at` is not null, these are the
+// pair {seed, stream} that is there, in device memory, when the work runs.
 struct RandomKey {
   uint64_t seed = 0, stream = 0;
   const uint64_t* at = nullptr;

@@ -9,17 +9,16 @@ namespace dtensor::kernels {
 
 enum class ReduceKind : uint8_t { kSum, kMax, kMin, kProd };
 
-// The type in which running sums and the like are taken: f64 for floats, else
-// i64.
+// The type in which ScanRows accumulates: f64 for floats, else i64.
 constexpr DType scan_type_of(DType t) {
   return is_float(t) ? DType::kF64 : DType::kI64;
 }
 
 // Reduces the dimensions with a bit (1 << dim) in `dims`. out is contiguous
-// over the others. All dtypes, except the sum of bools; for bools, max is
-// "any", and min and prod are "all". Integer sums wrap around. An empty sum is
-// 0, max the lowest value (-inf), min the highest (+inf), and prod 1. In max
-// and min, a NaN wins.
+// over the other dimensions. Takes all dtypes, except the sum of bools; for
+// bools, max is "any", and min and prod are "all". Integer sums wrap around. An
+// empty sum is 0, max the lowest value (-inf), min the highest (+inf), and prod
+// 1. A NaN makes the max and min NaN.
 struct Reduce {
   ReduceKind kind = ReduceKind::kSum;
   DType type = DType::kF32;
@@ -38,12 +37,12 @@ struct SumSquares {
   void* sum = nullptr;
 };
 
-// Running sums of rows, or running maxima, minima or products. out = the row's
-// carry plus the sum of the elements up to each one (in reverse: from each one
-// on). total = the sum of the whole row, with the carry. All but x is
-// contiguous. carry and total [rows] have type scan_type_of(x.type). carry, out
-// and total may be null. All dtypes but bool. Integer sums and products wrap
-// around. A NaN wins, as in Reduce.
+// Running sums of rows, or running maxima, minima or products. out[j] = the
+// row's carry plus the sum of the elements up to j (with `reverse`, from j on).
+// total = the sum of the whole row, with the carry. All but x is contiguous.
+// carry and total [rows] have type scan_type_of(x.type). carry, out and total
+// may be null. Takes all dtypes but bool. Integer sums and products wrap
+// around. A NaN acts as in Reduce.
 struct ScanRows {
   ReduceKind kind = ReduceKind::kSum;
   Matrix x;

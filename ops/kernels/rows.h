@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Softmax and statistics of rows. Floats.
+// Softmax and statistics of rows of floats.
 //
 // A softmax is also computed in steps, for rows that are split over ranks:
-// statistics of the local part, which the caller combines, and passes that
-// apply them. Statistics are `stat`, contiguous [rows]. n may be 0: then max is
-// -inf and sums are 0. Outputs are contiguous in the shape of x, or of dy,
-// whose rows may lie side by side (Matrix::inner).
+// kernels for the statistics of the local part, which the caller combines, and
+// kernels that apply them. Statistics are of type `stat`, contiguous [rows]. n
+// may be 0: then max is -inf and sums are 0. Outputs are contiguous in the
+// shape of x, or of dy, whose rows may lie side by side (Matrix::inner).
 #pragma once
 #include "dtensor/ops/kernels/kernel.h"
 
@@ -16,7 +16,7 @@ namespace dtensor::kernels {
 // may be x. A row of only -inf gives NaN.
 struct Softmax {
   Matrix x;
-  // Those of the whole rows; null to compute them from x. Both or neither.
+  // The statistics of the whole rows; both null to compute them from x.
   const void* max = nullptr;
   const void* sum = nullptr;
   void* y = nullptr;
@@ -29,14 +29,14 @@ struct Softmax {
 struct SoftmaxBackward {
   Matrix dy;
   const void* y = nullptr;
-  const void* sum = nullptr;  // that of the whole rows; null to compute it
+  const void* sum = nullptr;  // of the whole rows; null to compute it
   void* dx = nullptr;
   bool log = false;
 };
 
-// The largest element and the sum of exp(x - max), in one pass. In a row of
-// only -inf each element counts as 1; as part of a larger whole row it
-// vanishes.
+// The largest element of each row, and the sum of exp(x - max). In a row of
+// only -inf each element adds 1 to the sum, which vanishes when the caller
+// merges the row into one with a larger max.
 struct RowMaxSum {
   Matrix x;
   void* max = nullptr;
@@ -48,7 +48,7 @@ struct RowSum {
   void* sum = nullptr;
 };
 
-// sum(y dy).
+// dot = sum(y dy) of each row.
 struct RowDot {
   Matrix y, dy;
   void* dot = nullptr;

@@ -10,8 +10,8 @@ namespace dtensor::kernels {
 // The k largest (or smallest) elements of each row, best first, and their ids.
 // Among equal elements, lower ids come first. A NaN counts as largest. Element
 // i has the id ids[row, i], or first + i if `ids` is null. All but x is
-// contiguous. All dtypes but bool. REQUIRES: k <= n, and the ids of a row are
-// distinct.
+// contiguous. Takes all dtypes but bool. REQUIRES: k <= n, and the ids of a row
+// are distinct.
 struct TopK {
   Matrix x;
   const int64_t* ids = nullptr;
@@ -22,9 +22,9 @@ struct TopK {
   int64_t* value_ids = nullptr;
 };
 
-// out[r, j] = x[r, index[r, j] - lo] if lo <= index < hi, else 0. out and index
-// are [rows, k], contiguous. `ends`, if not null, gets the ends of the indices
-// outside of [lo, hi), as CeRange writes them. All dtypes.
+// out[r, j] = x[r, index[r, j] - lo] if lo <= index[r, j] < hi, else 0. out and
+// index are [rows, k], contiguous. `ends`, if not null, gets the largest index
+// outside of [lo, hi) and ~ of the smallest, as in CeRange. Takes all dtypes.
 struct TakeRows {
   Matrix x;
   int64_t k = 0;
@@ -35,19 +35,19 @@ struct TakeRows {
 };
 
 // The transpose of TakeRows: sets dx [rows, hi - lo] to 0, then adds dy[r, j]
-// to dx[r, index[r, j] - lo], in order of j. All but dy is contiguous. All
-// dtypes but bool.
+// to dx[r, index[r, j] - lo], in order of j. All but dy is contiguous. Takes
+// all dtypes but bool.
 struct PutRows {
   Matrix dy;
   const int64_t* index = nullptr;
   int64_t lo = 0, hi = 0;
   void* dx = nullptr;
-  int64_t* ends = nullptr;  // as of TakeRows
+  int64_t* ends = nullptr;  // as in TakeRows
 };
 
 // Writes first + j to places[r, index[r, j] - lo], in order of j, if lo <=
-// index < hi: the last of equal indices wins. Other places keep their value.
-// index [rows, k] has the stride `stride`; places [rows, hi - lo] is
+// index[r, j] < hi: the last of equal indices wins. Other places keep their
+// value. index [rows, k] has the stride `stride`; places [rows, hi - lo] is
 // contiguous.
 struct LastPlaces {
   int64_t rows = 0, k = 0;
