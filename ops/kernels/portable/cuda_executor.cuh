@@ -27,7 +27,7 @@ inline namespace on_cuda {
 inline constexpr int kWarp = 32;
 inline constexpr unsigned kAllLanes = 0xffffffffu;
 
-// out[j] = f(j, in[j]...) for the elements of `lane`, one of `lanes`.
+// out[j] = f(j, in[j]...) for the elements j of lane `lane` out of `lanes`.
 template <class Out, class F, class... In>
 __device__ inline void map_lane(int64_t lane, int64_t lanes, int64_t n,
                                 Out* out, F& f, const In*... in) {
@@ -51,8 +51,8 @@ __device__ inline void map_lane(int64_t lane, int64_t lanes, int64_t n,
     out[j] = static_cast<Out>(f(j, in[j]...));
 }
 
-// Loads W elements of an array from `first` on, of which `left` exist, or
-// stores them. A null array is skipped.
+// Loads or stores W elements of an array, from `first` on. Only `left` of them
+// exist; the others are skipped. So is a null array.
 template <int W, class T>
 __device__ inline void load_some(const T* from, int64_t first, int64_t left,
                                  Pack<T, W>& to) {
@@ -83,7 +83,7 @@ template <int W, class T>
 __device__ inline void store_some(const T*, int64_t, int64_t,
                                   const Pack<T, W>&) {}
 
-// As load(), element by element.
+// As load(), but one element after the other: p need not be aligned.
 template <int W, class T>
 __device__ inline Pack<T, W> load_each(const T* p) {
   Pack<T, W> pack;
@@ -92,10 +92,10 @@ __device__ inline Pack<T, W> load_each(const T* p) {
   return pack;
 }
 
-// f(j, pack...) for the packs of elements of `lane`, one of `lanes`, that begin
-// at j. At the end of a row, a pack has one element. Each lane gets the same
-// packs in the same order for every alignment; otherwise the bits of a sum
-// would depend on it.
+// Calls f(j, pack...) for each pack of elements of lane `lane` out of `lanes`;
+// the pack begins at j. Packs at the end of a row have one element. A lane gets
+// the same packs in the same order for every alignment; otherwise the bits of a
+// sum would depend on the alignment.
 template <class F, class... In>
 __device__ inline void each_pack(int64_t lane, int64_t lanes, int64_t n, F& f,
                                  const In*... in) {
@@ -104,8 +104,8 @@ __device__ inline void each_pack(int64_t lane, int64_t lanes, int64_t n, F& f,
   int64_t j = lane * W;
   if ((aligned(in, W) && ...)) {
     // The loads of two rounds are issued together, because few blocks of long
-    // rows share a multiprocessor; not those of doubles, whose functions take
-    // all registers.
+    // rows share a multiprocessor. Not for doubles, whose functions take all
+    // registers.
     for (; W > 2 && j + step < done; j += 2 * step)
       [&](const Pack<In, W>&... first) {
         [&](const Pack<In, W>&... second) {
@@ -120,7 +120,7 @@ __device__ inline void each_pack(int64_t lane, int64_t lanes, int64_t n, F& f,
   for (j = done + lane; j < n; j += lanes) f(j, load_each<1>(in + j)...);
 }
 
-// f(j, in[j]...) for the elements of `lane`, as each_pack() orders them.
+// Calls f(j, in[j]...) for each element of a lane, in the order of each_pack().
 template <class F, class... In>
 __device__ inline void each_lane(int64_t lane, int64_t lanes, int64_t n, F& f,
                                  const In*... in) {
@@ -135,7 +135,7 @@ __device__ inline void each_lane(int64_t lane, int64_t lanes, int64_t n, F& f,
   }
 }
 
-// The value of another lane of the warp, for any type.
+// Returns `a` of the lane whose number differs by the bit `distance`.
 template <class A>
 __device__ inline A of_lane(const A& a, int distance) {
   static_assert(sizeof(A) % sizeof(unsigned) == 0);
@@ -150,8 +150,8 @@ __device__ inline A of_lane(const A& a, int distance) {
   return other;
 }
 
-// Swaps a and b if `really`. Works in registers: references would put both into
-// memory.
+// Swaps a and b if `really`. Works in registers: choosing between references to
+// a and b would put both into memory.
 template <class A>
 __device__ inline void exchange(bool really, A& a, A& b) {
   constexpr int kWords = sizeof(A) / sizeof(unsigned);
@@ -168,7 +168,7 @@ __device__ inline void exchange(bool really, A& a, A& b) {
   memcpy(&b, second, sizeof(A));
 }
 
-// Each pass over a row reads it from memory again.
+// See host_executor.h. Here each pass over a row reads it from memory again.
 inline constexpr bool kManyPasses = false;
 
 template <class C>
@@ -177,8 +177,8 @@ using sum_t = C;
 // See executor.h. The lanes of a row are a warp or a whole block.
 class Row {
  public:
-  // The result of each warp in reduce(), in two alternating places, so that one
-  // barrier is enough.
+  // The result of each warp in reduce(). Calls alternate between two places, so
+  // that one barrier is enough.
   static constexpr int kMostWarps = 32, kMostBytes = 32;
   struct Results {
     alignas(16) char bytes[2][kMostWarps][kMostBytes];
@@ -240,8 +240,8 @@ class Row {
   template <class F, class... R>
   __device__ std::invoke_result_t<F&, compute_t<std::remove_const_t<R>>&...>
   update_sum(int64_t n, F f, R*... rows) {
-    // Rows that change are in fast memory. The width of the loads is that of
-    // the others, which come from far away.
+    // Rows that f changes are in fast memory. The width of the loads is chosen
+    // for the other rows, which come from far away.
     constexpr int W = kPack<std::conditional_t<std::is_const_v<R>, R, char>...>;
     using A = std::invoke_result_t<F&, compute_t<std::remove_const_t<R>>&...>;
     const auto plus = [](const A& a, const A& b) { return a + b; };
@@ -275,7 +275,8 @@ class Row {
   __device__ compute_t<T> get(const T* from) {
     return widened(*from);
   }
-  // (nvcc does not call a function from host code whose type it deduces.)
+  // The return type is spelled out: nvcc does not accept a call from code that
+  // is also for the host (DT_HD) if the type is deduced.
   template <class F, class... In>
   __device__ std::invoke_result_t<F&, compute_t<In>...> sum(int64_t n, F f,
                                                             const In*... in) {
@@ -291,8 +292,8 @@ class Row {
     each_lane(lane_, lanes_, n, take, in...);
     return of_lanes(a, zero, op);
   }
-  // As reduce(), for an f(a, pack...) that combines a with the elements `v` of
-  // packs.
+  // As reduce(), but f(a, pack...) returns a combined with all elements of the
+  // packs (Pack::v).
   template <class A, class Op, class F, class... In>
   __device__ A reduce_packs(int64_t n, A zero, Op op, F f, const In*... in) {
     A a = zero;
@@ -313,7 +314,7 @@ class Row {
   }
 
  private:
-  // Combines what the lanes have.
+  // Returns the `a` of all lanes, combined.
   template <class A, class Op>
   __device__ A of_lanes(A a, A zero, Op op) {
 #pragma unroll
@@ -341,7 +342,8 @@ class Row {
     }
     return all;
   }
-  // f(w, x...) for the elements at + w of the rows, w < W; zeros beyond n.
+  // Calls f(w, x...) with the elements x at + w of the rows, for all w < W, and
+  // stores the elements again. Elements from n on and those of null rows are 0.
   template <int W, class F, class... R>
   static __device__ void update_pack(int64_t at, int64_t n, F& f, R*... rows) {
     [&](Pack<std::remove_const_t<R>, W>... pack) {
@@ -379,9 +381,9 @@ __global__ void __launch_bounds__(kThreads)
            static_cast<int64_t>(gridDim.x) * kThreads, n, out, f, in...);
 }
 
-// `lanes` is kWarp or blockDim.x. A block has at most kMost threads; registers
+// `lanes` is kWarp or blockDim.x. A block has at most kMost threads. Registers
 // are limited so that kBlocks blocks fit into a multiprocessor, which has 64 Ki
-// registers, or left to the compiler if kBlocks is 0.
+// of them; if kBlocks is 0, the compiler chooses.
 template <int kMost, int kBlocks, class Body>
 __global__ void __launch_bounds__(kMost, kBlocks)
     rows_kernel(int64_t count, int lanes, int64_t fast_bytes, Body body) {
@@ -450,13 +452,14 @@ template <class Body>
 void rows(Stream s, int64_t count, int64_t n, Body body,
           int64_t fast_bytes = 0) {
   // Several short rows share a block; each longer row has a block of its own.
-  // Two or more fit into a multiprocessor, so that one computes while another
-  // waits for its lanes; but for rows beyond 8192, of a body that needs more
-  // than 64 registers. If two had to fit, it would keep the rest in memory.
+  // Two or more blocks fit into a multiprocessor, so that one computes while
+  // another waits at a barrier. Rows beyond 8192 are an exception if the body
+  // needs more than 64 registers per lane: to fit two, it would have to keep
+  // some in memory.
   const int lanes = n <= 512 ? kWarp : n <= 8192 ? 256 : 512;
   rows_of<512, 1>(s, count, lanes, body, fast_bytes);
 }
-// With at most 96 registers per lane instead of 128.
+// As rows(), but a lane has at most 96 registers instead of 128.
 template <class Body>
 void short_rows(Stream s, int64_t count, Body body, int64_t fast_bytes = 0) {
   rows_of<128, 5>(s, count, kWarp, body, fast_bytes);

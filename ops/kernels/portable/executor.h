@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// For kernels limited by memory bandwidth. The source is written once: g++
-// makes vectorised loops of it for the CPU, and nvcc kernels for GPUs. Include
-// this in a .cc that both compile.
+// Portable kernels, for work limited by memory bandwidth. The source is written
+// once: from it, g++ makes vectorised loops for the CPU, and nvcc makes kernels
+// for GPUs. Include this in a .cc that both compile.
 //
 //   each(stream, n, DT_BODY(int64_t i) { out[i] = in[i] + 1; });
 //   map(stream, n, out, DT_BODY(int64_t, float x) { return x + 1; }, in);
@@ -12,7 +12,7 @@
 //   });
 //
 // A row has these functions, of n elements:
-// - each(n, f, in...): f(j, in[j]...) for all j in [0, n).
+// - each(n, f, in...): calls f(j, in[j]...) for all j in [0, n).
 // - reduce(n, zero, op, f, in...): combines f(j, in[j]...), starting with the
 //   identity of op. Every lane gets the result.
 // - map(n, out, f, in...): out = f(x...). out may be one of the inputs.
@@ -20,14 +20,14 @@
 // - sum(n, f, in...): the sum of f(x...), or of both parts of a Two, as sum_t.
 // - update(n, out, f, p...), update_sum(n, f, p...): as map() and sum(), for an
 //   f that gets references to the elements of each p. Those that are not const
-//   are stored. Each p may be null.
+//   are stored again. Each p may be null.
 // - copy(n, to, from), fill(n, to, value), put(to, value), get(from).
-// - sync(): between a read of an element and a change of it.
+// - sync(): call it between a read of an element and a change of the element.
 // - fast<T>(): the row's fast memory, of the size passed to rows(), 16-byte
 //   aligned. It contains whatever the previous row left there.
-// The f of these four is generic: x is the value of an element, in its
-// compute type, on a GPU, and a register of them (vec.h) on the CPU. On GPUs,
-// there is also map_at(n, out, f, in...), whose f gets j first.
+// The f of map, map_two, sum and the updates is generic: x is the value of an
+// element, in its compute type, on a GPU, and a register of such values (vec.h)
+// on the CPU. Only GPUs have map_at(n, out, f, in...), whose f gets j first.
 //
 // A body is a lambda that captures by value, and only what can be a kernel
 // argument: numbers, pointers to the device's memory, and plain structs of
@@ -72,7 +72,7 @@ struct Sum {
     return a + b;
   }
 };
-// NaN wins.
+// The result of Max or Min is NaN if an operand is.
 struct Max {
   template <class A>
   DT_HD A operator()(const A& a, const A& b) const {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls of templates for a type known at run time.
+// Calls of templates for a type that is known only at run time.
 #pragma once
 #include <cstdint>
 #include <string_view>
@@ -29,7 +29,7 @@ void visit_float(DType t, std::string_view where, Fn&& fn) {
   }
 }
 
-// The same for every type but bool.
+// As visit_float(), for every type but bool and i8.
 template <class Fn>
 void visit_numbers(DType t, std::string_view where, Fn&& fn) {
   if (t == DType::kBool) no_kernel(where, t);

@@ -19,8 +19,8 @@
 namespace dtensor::portable {
 inline namespace on_host {
 
-// Whether a row is one thread's, whose caches hold it: another pass over it is
-// then cheaper than more work for each element.
+// Whether one thread computes a row, which its caches hold: another pass over
+// the row is then cheaper than more work for each element.
 inline constexpr bool kManyPasses = true;
 
 // Whether the elements of these types are computed in registers of one width.
@@ -28,7 +28,7 @@ template <class Out, class... In>
 inline constexpr bool in_registers =
     (is_floating<Out> && ... && std::is_same_v<compute_t<Out>, compute_t<In>>);
 
-// The type of a sum over a row: pieces of floats are added in f64.
+// The type of a sum over a row: floats are added in f64, piece by piece.
 template <class C>
 using sum_t = std::conditional_t<std::is_floating_point_v<C>, double, C>;
 
@@ -43,7 +43,7 @@ class Row {
   }
   template <class A, class Op, class F, class... In>
   A reduce(int64_t n, A zero, Op op, F f, const In*... in) {
-    // Several results, so that an element does not wait for the one before.
+    // Partial results, so that an element does not wait for the one before.
     constexpr int64_t kSide = 32;
     A side[kSide];
     std::fill_n(side, kSide, zero);
@@ -127,7 +127,7 @@ class Row {
   char* const fast_;
 };
 
-// Memory of a thread, which grows.
+// A block of memory. It loses its contents when it grows.
 struct Block {
   void* data = nullptr;
   int64_t size = 0;
@@ -145,8 +145,8 @@ struct Block {
   }
 };
 
-// Memory for the length of a function. A thread keeps it for the next one that
-// needs so many at once.
+// Memory while the object lives. A thread keeps it for its next object at the
+// same depth of nesting. REQUIRES: a thread has at most kMost objects at once.
 class Scratch {
  public:
   Scratch(Stream, int64_t bytes) : block_(blocks()[depth() % kMost]) {
@@ -175,8 +175,8 @@ class Scratch {
   Block& block_;
 };
 
-// n elements that fill(T*) writes. The host's threads each keep the last ones,
-// and fill nothing if the key is the same again.
+// An array of n elements that fill(T*) writes. Each thread keeps its last
+// array, and does not call fill() if the next key is the same.
 template <class T, class Key>
 class Kept {
  public:
@@ -202,7 +202,7 @@ class Kept {
   Mine& mine_;
 };
 
-// body(i) for all i in [0, n), in any order.
+// Calls body(i) for all i in [0, n), in any order.
 template <class Body>
 void each(Stream, int64_t n, Body body) {
   for (int64_t i = 0; i < n; ++i) body(i);
@@ -214,8 +214,8 @@ void map(Stream s, int64_t n, Out* out, F f, const In*... in) {
   each(s, n, [=](int64_t i) { out[i] = static_cast<Out>(f(i, in[i]...)); });
 }
 
-// body(row, r) for all r in [0, count). Rows have about n elements; n only
-// determines how many lanes serve a row.
+// Calls body(row, r) for all r in [0, count). Rows have about n elements; n
+// only determines how many lanes serve a row.
 template <class Body>
 void rows(Stream s, int64_t count, int64_t /*n*/, Body body,
           int64_t fast_bytes = 0) {
@@ -226,7 +226,7 @@ void rows(Stream s, int64_t count, int64_t /*n*/, Body body,
 }
 
 // As rows(), for rows that are short for every input and do much work per
-// element: on a GPU, a lane then has more registers.
+// element: on a GPU, a lane has fewer registers, so that more rows run at once.
 template <class Body>
 void short_rows(Stream s, int64_t count, Body body, int64_t fast_bytes = 0) {
   rows(s, count, 1, body, fast_bytes);

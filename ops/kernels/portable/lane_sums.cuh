@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// For kernels whose lanes share packs of long rows: loads, and sums over lanes.
+// Loads, and sums over lanes, for kernels whose lanes share packs of long rows.
 // Only for code that runs on CUDA.
 #pragma once
 #include <cstdint>
@@ -10,9 +10,9 @@
 namespace dtensor::kernels {
 inline namespace on_cuda {
 
-// Elements [at, at + W) of a row of n, with zeros beyond its end. With
-// kAligned, n and at are multiples of W and the row begins at a multiple of a
-// pack; otherwise the elements are loaded one by one.
+// Returns elements [at, at + W) of a row of n, with zeros beyond its end.
+// REQUIRES with kAligned: n and `at` are multiples of W, and the row is aligned
+// to a pack. Without kAligned, the elements are loaded one by one.
 template <bool kAligned, int W, class T>
 __device__ inline portable::Pack<T, W> load_at(const T* row, int64_t at,
                                                int64_t n) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared by kernels on rows.
+// Code that the kernels on rows share.
 #pragma once
 #include <cstdint>
 
@@ -24,7 +24,7 @@ struct Wider {
   }
 };
 
-// exp(x) for x <= 0, with the bits that an element of a row has.
+// exp(x) of one x <= 0, with the bits that it has for an element of a row.
 template <class C>
 DT_HD C exp_softmax(C x) {
 #ifdef __CUDACC__
@@ -34,9 +34,9 @@ DT_HD C exp_softmax(C x) {
 #endif
 }
 
-// A row of rows that lie side by side: its elements are `step` apart. It has
-// one thread of a GPU; on the host, one element of the registers that `at`
-// reads. Its functions are those of portable::Row.
+// A row of a matrix whose rows lie side by side: its elements are `step` apart.
+// On a GPU, one thread computes it. On the host, a Column is as many such rows
+// as a register has elements, which `at` reads. It has functions of Row.
 template <class At>
 struct Column {
   int64_t step;
@@ -53,7 +53,7 @@ struct Column {
   DT_HD void map(int64_t n, Out* out, F f, const In*... in) {
     for (int64_t j = 0; j < n * step; j += step) put(out + j, f(at(in + j)...));
   }
-  // A sum of short sums.
+  // Adds sums of 32 elements each, which rounds less than one long sum.
   template <class F, class In, class... More>
   DT_HD auto sum(int64_t n, F f, const In* in, const More*... more) {
     decltype(at(in)) all(0);
@@ -88,8 +88,8 @@ struct AtOne {
 };
 #endif
 
-// body(row, r) for the rows of x; with Matrix::inner, for each Column of the
-// matrix r.
+// Calls body(row, r) for each row r of x. With Matrix::inner, calls
+// body(column, r) for each Column of each matrix r [n, inner] of x.
 template <class S, class Body>
 void lines(Stream s, const Matrix& x, Body body, int64_t fast_bytes = 0) {
   const int64_t inner = x.inner;

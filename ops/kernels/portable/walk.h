@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A box of several strided arrays for a kernel: the host computes the loops,
-// and each thread the position of its element.
+// Iteration over strided arrays of one shape in a kernel: the host computes the
+// loops, and each thread the position of its element.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -19,7 +19,7 @@ inline namespace DT_PORTABLE {
 
 // `A` arrays of one shape. Array 0 is the destination, and elements are
 // numbered in the order of its memory. At most kMaxLoops dimensions. Kernels
-// get a copy of it.
+// get a copy of the Walk.
 template <int A>
 class Walk {
  public:
@@ -70,7 +70,7 @@ class Walk {
   }
 
   // Calls f(offsets) for the start of each run along the innermost loop, in
-  // order. For the host.
+  // order. Only for the host.
   template <class F>
   void runs(F&& f) const {
     if (count_ == 0) return;
@@ -89,9 +89,9 @@ class Walk {
     }
   }
 
-  // Whether array `a` at p can be read `width` elements at a time, from any
-  // multiple of `width` on: they are contiguous and aligned, or all the same
-  // element.
+  // Whether array `a`, which begins at p, can be read `width` elements at a
+  // time, from any multiple of `width` on: these elements are contiguous and
+  // aligned, or all the same element.
   template <class T>
   bool packs(int a, const T* p, int width) const {
     const int64_t step = inner_step(a);
@@ -108,7 +108,7 @@ class Walk {
   }
 
   int loops_;
-  bool narrow_;  // element numbers fit into 31 bits: by_ is set, but by_[0]
+  bool narrow_;  // element numbers have 31 bits; by_ is set from 1 on
   int64_t count_;
   int64_t n_[kMaxLoops];
   Divisor by_[kMaxLoops];
@@ -187,8 +187,8 @@ void map_outputs(Stream s, const Walk<1 + sizeof...(In)>& walk,
   each(s, walk.count() - packs * (W - 1), body);
 }
 
-// map() below, on one thread: f sees the elements of contiguous pieces, so that
-// the compiler makes a vectorized loop of it. `out` is contiguous.
+// map() below, for one thread: f gets the elements of contiguous pieces, so
+// that the compiler makes a vectorized loop of it. `out` is contiguous.
 template <class Out, class F, class... In, int... k>
 void map_runs(const Walk<1 + sizeof...(In)>& walk, Out* out, F f,
               std::integer_sequence<int, k...>, const In*... in) {
@@ -209,8 +209,8 @@ void map_runs(const Walk<1 + sizeof...(In)>& walk, Out* out, F f,
 
 // out = f(in...) for each element of the walk over the arrays out, in.... out
 // may be one of the inputs if its item size and strides are the same. On a GPU,
-// moves 16 bytes at a time where the strides allow it; on the host, `out` has
-// to be contiguous.
+// 16 bytes are moved at a time where the strides allow it; on the host, `out`
+// has to be contiguous.
 template <class Out, class F, class... In>
 void map(Stream s, const Walk<1 + sizeof...(In)>& walk, Out* out, F f,
          const In*... in) {
