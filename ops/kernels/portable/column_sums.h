@@ -12,13 +12,12 @@
 namespace dtensor::kernels {
 inline namespace DT_PORTABLE {
 
-// The number of rows in a part, and of parts in a column.
+// How columns are cut: into `parts` parts of `height` rows each.
 struct ColumnParts {
   int64_t height, parts;
-  // On the CPU, there is one part. Otherwise each has at least `least_rows`
-  // rows, and there are at most `most` sums in all: by default, as many as the
-  // threads that a large GPU runs at once.
-  // REQUIRES: n > 0.
+  // On the CPU, there is one part. Otherwise each part has at least
+  // `least_rows` rows, and parts * n is at most `most`: by default, as many as
+  // the threads that a large GPU runs at once. REQUIRES: n > 0.
   ColumnParts(int64_t rows, int64_t n, int64_t least_rows = 16,
               int64_t most = int64_t{1} << 18) {
     const int64_t wanted =
@@ -30,9 +29,9 @@ struct ColumnParts {
   }
 };
 
-// Sums each `segment` of the parts [parts, n]. A row of lanes has kColumns
-// columns, which it reads side by side, and several lanes for each column;
-// their sums are added in fast memory.
+// Each row of `out` becomes the sum of `segment` rows of `in` [parts, n]. A row
+// of lanes has kColumns columns, which it reads side by side, and several lanes
+// for each column; the sums of these lanes are added in fast memory.
 template <class C, class Out>
 void add_segments(Stream s, int64_t parts, int64_t segment, int64_t n,
                   const C* in, Out* out) {
@@ -65,7 +64,7 @@ void add_segments(Stream s, int64_t parts, int64_t segment, int64_t n,
       lanes * kColumns * static_cast<int64_t>(sizeof(C)));
 }
 
-// Sums the parts [parts, n]. REQUIRES: parts > 0.
+// out [n] becomes the sum of the rows of `in` [parts, n]. REQUIRES: parts > 0.
 template <class C, class Out>
 void add_parts(Stream s, int64_t parts, int64_t n, const C* in, Out* out) {
   constexpr int64_t kSegment = 1024;

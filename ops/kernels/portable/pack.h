@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Several elements moved at once, as GPUs do it best.
+// Packs of elements that are moved at once, which is fastest on GPUs.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -15,7 +15,7 @@ struct alignas(sizeof(T) * W) Pack {
   T v[W];
 };
 
-// The number of elements of the widest of these types in 16 bytes.
+// How many elements of the widest of these types 16 bytes hold.
 template <class... T>
 inline constexpr int kPack = 16 / static_cast<int>(std::max({sizeof(T)...}));
 
@@ -32,12 +32,13 @@ DT_HD inline void store(T* p, const Pack<T, W>& pack) {
   *reinterpret_cast<Pack<T, W>*>(p) = pack;
 }
 
-// Elements that are `step` apart, next to each other, as T.
+// A copy of n <= kMost elements that are `step` apart, contiguous and as T.
+// of() returns p itself if its elements are so already.
 template <class T>
 struct Piece {
   static constexpr int64_t kMost = 512;
   alignas(64) T v[kMost];
-  Piece() {}  // leaves v as it is
+  Piece() {}  // leaves v uninitialized
   template <class S>
   const T* of(const S* p, int64_t step, int64_t n) {
     if constexpr (std::is_same_v<S, T>)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Element-wise functions as kernels, in a table for each storage type. They are
-// spread over many files because nvcc compiles slowly.
+// Element-wise functions as kernels, in a table for each storage type. The
+// tables are spread over many files because nvcc compiles slowly.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -16,20 +16,20 @@ namespace pointwise {
 // Submits the kernel of one function to the stream.
 using Launch = void (*)(Stream, const double* params, const Pointwise&);
 
-// The launch of fn::UnaryFunctions[index], or of its k-th derivative times
-// in[1]; of fn::BinaryFunctions[index], or of its derivatives times in[2]. Null
-// if there is none. M is a float type; or, for values only, int32_t, int64_t or
-// uint8_t (a bool).
+// unary_launch(): fn::UnaryFunctions[index], or its k-th derivative times
+// in[1]. binary_launch(): fn::BinaryFunctions[index], or its derivative `by`
+// times in[2]. Null if there is no such kernel. M is a float type; or, for
+// functions only, int32_t, int64_t or uint8_t (a bool).
 template <class M, int k>
 Launch unary_launch(int index);
 template <class M, fn::By by>
 Launch binary_launch(int index);
 
-// The output, then K operands.
+// Returns a walk over the output and K operands, in this order.
 template <int K>
 portable::Walk<K + 1> walk_of(const Pointwise&);
 
-// f(x...) or f(a, b), in the form that is stored.
+// f(x) or f(a, b), in the type that is stored.
 template <class F, class M>
 struct Value {
   double p[fn::kMaxParams];
@@ -43,7 +43,7 @@ struct Value {
       return portable::rounded<M>(y);
   }
 };
-// A derivative times the gradient, which follows the operands.
+// A derivative times the cotangent dy, which follows the operands.
 template <class F, auto which, class M>
 struct Slope {
   double p[fn::kMaxParams];
@@ -60,7 +60,7 @@ struct Slope {
   }
 };
 
-// Both first derivatives, which share what they read.
+// Both first derivatives times dy, computed together to read the operands once.
 template <class F, class M>
 struct Slopes {
   double p[fn::kMaxParams];
@@ -132,7 +132,7 @@ Launch find_binary(fn::FunctionList<F...>, int index) {
 }  // namespace DT_PORTABLE
 }  // namespace dtensor::kernels
 
-// Define the tables, in a file for each type.
+// Each use defines one table; the uses for a type are in files of its own.
 #define DT_UNARY_LAUNCHES(M, k)                           \
   namespace dtensor::kernels::DT_PORTABLE::pointwise {    \
   template <>                                             \

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// All kernels of the compiler's device. Those in the files of this folder are
-// written once: nvcc compiles them for CUDA, and g++ for the CPU, which has its
-// own for the rest (../cpu).
+// All kernels of the device for which the compiler compiles. The files of this
+// folder are written once: nvcc compiles them for CUDA, and g++ for the CPU,
+// which has its own files for some kernels (../cpu).
 #pragma once
 #include "dtensor/ops/kernels/kernels.h"
 #include "dtensor/ops/kernels/portable/executor.h"

@@ -21,7 +21,7 @@ struct Prod {
 
 // The type in which elements of type S are reduced. Sums and products take
 // floats in f64, and integers as unsigned, which wrap around. A bool is a byte
-// 0 or 1; GPUs exchange words.
+// 0 or 1, but a word on GPUs, whose lanes exchange words.
 template <class Op, class S>
 constexpr auto accumulator() {
   constexpr bool kArithmetic =
@@ -48,7 +48,7 @@ DT_HD constexpr A identity() {
     return A(std::is_same_v<Op, Prod>);
 }
 
-// Converts an element for the reduction, and a result for storage.
+// Itself and Square convert an element for reduction, result() one for storage.
 struct Itself {
   template <class A, class S>
   DT_HD static A get(S x) {

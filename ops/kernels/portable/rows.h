@@ -64,9 +64,9 @@ inline void each_two(int64_t n, S* first, S* second, F&& f) {
   });
 }
 
-// f(r...), where each r is the register of one of the rows at `at`. Those of
-// rows that are not const are stored again. A null row, if there are `nulls`,
-// has zeros.
+// Returns f(r...), where each r is the register of one of the rows at `at`, and
+// stores the registers of rows that are not const again. With `nulls`, a row
+// may be null: it reads as zeros, and is not stored.
 template <class T, bool nulls = true, class At, class F, class... R>
 inline auto updated(At at, F&& f, R*... rows) {
   const auto back = [&]<class S>(S* p, const Vec<T>& r) {
@@ -103,8 +103,8 @@ inline Two<double> wide_sum(const Two<Vec<T>>& r) {
   return {wide_sum(r.first), wide_sum(r.second)};
 }
 
-// Combines f(at), a register or two, over the row. Beyond the end, f must give
-// the operation's identity. Four registers accumulate, to hide latency.
+// Combines f(at), a Vec or a Two, over [begin, end). Beyond the end, f must
+// give the operation's identity. Four registers accumulate, to hide latency.
 template <class T, class A, class F, class Op>
 inline A combine(int64_t begin, int64_t end, A identity, F&& f, Op&& op) {
   constexpr int64_t w = Vec<T>::n;
@@ -124,7 +124,7 @@ inline A combine(int64_t begin, int64_t end, A identity, F&& f, Op&& op) {
 // Long sums are made of sums of this many elements, which are added in f64.
 inline constexpr int64_t kPiece = 4096;
 
-// The sum of f(at): 64 partial sums (for f32) in each piece.
+// The sum of f(at). Each piece has four registers of partial sums.
 template <class T, class F>
 inline auto total(int64_t n, F&& f) {
   using A = decltype(f(AtFull{0}));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Places in the order of their keys, so that a GPU adds in a fixed order what
-// has the same key.
+// Sorts places by their keys, so that a GPU adds the elements with the same key
+// in a fixed order.
 #pragma once
 #include <bit>
 #include <cstdint>
@@ -12,8 +12,8 @@ namespace dtensor::kernels {
 inline namespace DT_PORTABLE {
 
 // Fill unsorted_keys() and unsorted_places(), the latter with 0, 1, ..., and
-// call sort(). Then places with the same key stand next to each other, in
-// ascending order. Memory is of the stream, as that of Scratch.
+// call sort(). Then keys() and places() have the places with the same key next
+// to each other, in ascending order. The memory is Scratch of the stream.
 class SortedPlaces {
  public:
   SortedPlaces(Stream s, int64_t count)

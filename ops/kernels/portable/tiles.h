@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies between a box and a transposed one, in which neighbouring lanes would
-// each touch a different memory line in one of the two. They go through square
-// tiles in fast memory, which are filled along the source and written along the
-// destination.
+// Copies from a box to a transposed one. Neighbouring lanes would each touch a
+// different memory line in one of the two boxes. Copies therefore go through
+// square tiles in fast memory, which are filled along the source and written
+// along the destination.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -30,13 +30,13 @@ constexpr int tile_batch(int64_t item) { return item < 4 ? 16 : 4; }
 // How a box is cut into tiles. Kernels get a copy of it.
 class Tiles {
  public:
-  // Empty if walking in the order of the destination is as good. Strides are in
-  // elements of `item` bytes; `item` must be a size for which tiles exist.
+  // nullopt if walking in the order of the destination is as fast. Strides are
+  // in elements of `item` bytes; `item` must be a size for which tiles exist.
   static std::optional<Tiles> of(int64_t item, Sizes shape, Sizes dst,
                                  Sizes src) {
-    // kSector bytes are the smallest memory access: lanes that share a sector
-    // are as good as neighbours. Runs shorter than kFew elements would use too
-    // few of the lanes.
+    // A memory access has at least kSector bytes: lanes that share a sector are
+    // as good as neighbours. Runs shorter than kFew elements would use too few
+    // of the lanes.
     constexpr int64_t kSector = 32, kFew = 8;
     Nest nest(shape, 2);
     nest.set(0, dst, 1);
@@ -83,8 +83,8 @@ class Tiles {
         step_{{nest.step(along, 0), nest.step(along, 1)},
               {nest.step(last, 0), nest.step(last, 1)}},
         walk_(cut(nest, along, last, edge)) {}
-  // The tiles form a box, too; the loops of two further arrays count the
-  // positions of i and j.
+  // The tiles are walked as a box, too, of four arrays: the offsets in the last
+  // two are the positions of a tile along i and j.
   static Walk<4> cut(const Nest& nest, int along, int last, int64_t edge) {
     const auto loops = static_cast<size_t>(nest.loops());
     std::array<int64_t, kMaxLoops> n{}, steps[4]{};

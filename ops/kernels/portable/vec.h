@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A register of floats or doubles by GCC's vector extensions, with the
-// operators that pointwise functions and row kernels use (vec_math.h has
-// functions).
+// operators that pointwise functions and row kernels use. vec_math.h has the
+// functions.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -53,7 +53,7 @@ struct Vec {
   R v;
   Vec() = default;
   Vec(R r) : v(r) {}
-  // A T converts by itself, so that x - c is written for a register x as for a
+  // A T converts implicitly, so that x - c is written for a register x as for a
   // scalar.
   template <class C>
   requires std::is_arithmetic_v<C>
@@ -101,7 +101,7 @@ DT_COMPARE(>=)
 DT_COMPARE(==)
 DT_COMPARE(!=)
 #undef DT_COMPARE
-// A number for each element, and the elements' own numbers.
+// lanes() has `number` in each lane; lane_numbers() has 0, 1, 2, ...
 template <class T>
 inline typename Raw<T>::mask lanes(int64_t number) {
   using M = typename Raw<T>::mask;
@@ -200,7 +200,7 @@ inline void store(S* p, Vec<S> a) {
   std::memcpy(p, &a.v, sizeof(a.v));
 }
 inline void store(bf16* p, Vec<float> a) {
-#if defined(__AVX512BF16__)  // the instruction takes denormals for 0
+#if defined(__AVX512BF16__)  // the instruction treats denormals as 0
   if (_mm512_fpclass_ps_mask(a.v, 0x20) == 0) [[likely]] {
     const __m256bh h = _mm512_cvtneps_pbh(a.v);
     std::memcpy(static_cast<void*>(p), &h, sizeof(h));
@@ -222,8 +222,8 @@ inline void store(f16* p, Vec<float> a) {
   for (int64_t i = 0; i < Vec<float>::n; ++i) p[i] = f16(a.v[i]);
 #endif
 }
-// The first m < Vec::n elements, with `rest` beyond; and their stores. A row
-// uses them unless its length is a multiple of a register's.
+// Load the first m < Vec::n elements, with `rest` beyond, or store them. For
+// the end of a row whose length is not a multiple of a register's.
 #if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512VL__)
 template <int64_t n>
 inline auto first(int64_t m) {
@@ -288,7 +288,7 @@ inline void store_n(S* p, Vec<compute_t<S>> a, int64_t m) {
 #endif
 
 // --- Horizontal, in a fixed order -------------------------------------------
-// The elements from w on, followed by those before w.
+// Returns the elements from w on, followed by those before w.
 template <class T>
 inline Vec<T> rotated(Vec<T> a, int w) {
 #ifdef __clang__  // it lacks __builtin_shuffle

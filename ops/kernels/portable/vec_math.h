@@ -13,7 +13,7 @@
 namespace dtensor::simd {
 
 // exp(x) = 2^k exp(r), |r| <= ln(2) / 2, after Cephes; within 2 ulp. Returns
-// exp(r).
+// exp(r), and sets *k.
 inline F32v exp_reduced(F32v x, F32v* k) {
   using V = Vec<float>;
   const V magic(12582912.0);  // 1.5 * 2^23: rounds to an integer
@@ -27,7 +27,7 @@ inline F32v exp_reduced(F32v x, F32v* k) {
   p = fma(p, r, V(5.0000001201e-1));
   return (fma(p * r, r, r) + V(1)).v;
 }
-// p 2^k, for k from -256 to 254; if it is normal, from -126 to 127.
+// Returns p 2^k, for k from -256 to 254, or with `normal`, from -126 to 127.
 template <bool normal>
 inline F32v times_power_of_2(F32v p, F32v k) {
 #if defined(__AVX512F__)
@@ -47,7 +47,7 @@ inline Vec<float> exp(Vec<float> x) {
   return times_power_of_2<false>(p, k);
 }
 // For softmax: x <= 0 (or NaN, or inf - inf). Denormal results become 0: they
-// are slow to compute, and negligible beside the row's 1.
+// are slow to compute, and negligible beside the row's largest, which is 1.
 inline Vec<float> exp_softmax(Vec<float> x) {
   constexpr float kLow = -87;
   F32v k;
@@ -148,13 +148,13 @@ DT_LANES2(double, nextafter)
 #undef DT_MATH
 
 inline Vec<double> exp_softmax(Vec<double> x) {
-  // Avoids the slow paths for masked elements.
+  // Clamped, because libmvec is slow for the -inf of masked elements.
   const F64v low = F64v{} - 708.0;
   const Vec<double> e = exp(Vec<double>(x.v < low ? low : x.v));
   return x.v < low ? F64v{} : e.v;
 }
 
-// The masked forms, because GCC warns about an undefined operand of the others.
+// Masked, because GCC warns about an undefined operand of unmasked intrinsics.
 #if defined(__AVX512F__)
 inline Vec<float> sqrt(Vec<float> a) {
   return (F32v)_mm512_maskz_sqrt_ps(0xffff, a.v);
