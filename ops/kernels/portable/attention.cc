@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention with a running maximum and sum in the forward pass, and recomputed
-// scores in the backward pass, so that there is no memory of [s, t]. A row (of
-// lanes) has a few queries, which go through the keys in blocks: each lane
-// takes one key of the block, for all of these queries. For the gradients of k
-// and v, the roles of queries and keys are exchanged.
+// scores in the backward pass, so that no [s, t] array is stored. A row of
+// lanes has a few queries, which go through the keys in blocks: each lane takes
+// one key of the block, for all of these queries. For the gradients of k and v,
+// the roles of queries and keys are exchanged.
 #include "dtensor/ops/kernels/attention.h"
 
 #include <algorithm>
@@ -38,7 +38,7 @@ struct alignas(std::min<size_t>(16, sizeof(T) * W)) Few {
   T of[W];
 };
 
-// Heads of one type.
+// Heads (operands.h) with a typed address, and without the stride of 1.
 template <class P>
 struct HeadsOf {
   P* p;
@@ -98,11 +98,11 @@ struct Problem {
     return !a.causal ||
            (j <= position && (!a.window || j > position - a.window));
   }
-  // A score under the soft cap.
+  // The score after the soft cap.
   DT_HD T capped(T score) const {
     return soft_cap == 0 ? score : soft_cap * fn::tanh(score / soft_cap);
   }
-  // The derivative of capped(), from its value.
+  // The derivative of capped(), from the value `capped` that it returned.
   DT_HD T slope(T capped) const {
     if (soft_cap == 0) return 1;
     const T y = capped / soft_cap;
@@ -120,8 +120,8 @@ struct Problem {
   }
 };
 
-// Loads rows from `from` on of an operand into few[e].of[row], with zeros from
-// row n on.
+// Loads W rows of an operand, from `from` on and times `scale`, into
+// few[e].of[w]; zeros from row n on.
 template <class S, class T, int W>
 DT_HD void fetch(Row& row, int64_t d, int64_t n, const S* from, int64_t stride,
                  T scale, Few<T, W>* few) {
@@ -193,7 +193,7 @@ void forward(Stream s, const Problem<S>& problem, HeadsOf<S> out, T* lse) {
         F* const p = o + a.d;
         F* const max = p + kBlock;
         F* const sum = max + 1;
-        F* const factor = sum + 1;  // rescales to the block's maximum
+        F* const factor = sum + 1;  // rescales sums to the new maximum
         fetch(row, a.d, nq, problem.q.row(b, h, i0), problem.q.s, problem.scale,
               q);
         clear(row, a.d, o);
@@ -256,7 +256,7 @@ struct Gradient {
   HeadsOf<const S> out, dout;
   HeadsOf<S> dq, dk, dv;
   const T* lse;
-  const T* delta;  // per query, the sum of out dout
+  const T* delta;  // for each query, the sum of out dout
 
   Gradient(const Problem<S>& problem, const AttentionBackward& g,
            const T* delta)
@@ -280,8 +280,8 @@ struct Gradient {
                ? T(0)
                : fn::exp(problem.masked(b, h, i, j, score) - all);
   }
-  // The gradient of the score, from the capped score, the probability p and its
-  // gradient dp.
+  // The gradient of the score before the cap, from the capped score, the
+  // probability p and its gradient dp.
   DT_HD T dscore(int64_t b, int64_t h, int64_t i, int64_t j, T capped, T p,
                  T dp) const {
     return problem.sees(i, j)
@@ -408,8 +408,8 @@ void backward_kv(Stream s, const Gradient<S>& gradient) {
       (4 * a.d + 2 * kBlock) * static_cast<int64_t>(sizeof(F)));
 }
 
-// The array of key heads from host memory, in device memory while this lives.
-// It is copied in pieces of the size that a kernel's arguments may have.
+// Attention::kv_head, copied from host memory to device memory while a KvHeads
+// lives. The copies are kernel arguments, each of the size that these may have.
 struct SomeHeads {
   static constexpr int64_t kMost = 256;
   int head[kMost];
@@ -438,8 +438,8 @@ class KvHeads {
   const bool given_;
 };
 
-// The number of queries (or keys) that a row has: as many as fill 32 bytes, or
-// one if heads are so long that they would not fit into fast memory otherwise.
+// kFew: the number of queries (or keys) of a row; they fill 32 bytes. A row has
+// one if heads exceed kLongHead: fast memory would not hold more.
 template <class S>
 constexpr int kFew = 32 / sizeof(compute_t<S>);
 constexpr int64_t kLongHead = 512;

@@ -18,7 +18,7 @@ using portable::Row;
 using portable::rows;
 using portable::widened;
 
-// body(row, o, i) for each row i of `outer` matrices [count, n].
+// Calls body(row, o, i) for each row i of each matrix o of `outer`, [count, n].
 template <class Body>
 void matrices(Stream s, int64_t outer, int64_t count, int64_t n, Body body) {
   if constexpr (portable::kManyPasses)  // which saves a division for each row
@@ -70,8 +70,8 @@ void write(Stream s, const WriteRows& a) {
       });
 }
 
-// Converts the ids of dy's rows to keys to sort by: rows of dtable, and one
-// more than the last row for ids outside of the range.
+// Converts the ids of dy's rows to keys for sorting: the rows of dtable that
+// they select, or one more than dtable's last row for ids outside of [lo, hi).
 template <class I>
 void number(Stream s, const EmbeddingBackward& a, int64_t count, uint64_t* keys,
             int64_t* places) {
@@ -86,7 +86,7 @@ void number(Stream s, const EmbeddingBackward& a, int64_t count, uint64_t* keys,
       });
 }
 
-// The end of the equal keys that start at i, by steps that double, then halve.
+// Finds the end of the equal keys from i on, by steps that double, then halve.
 DT_HD inline int64_t end_of_run(int64_t i, int64_t count,
                                 const uint64_t* keys) {
   const uint64_t key = keys[i];
@@ -100,8 +100,8 @@ DT_HD inline int64_t end_of_run(int64_t i, int64_t count,
   return out;
 }
 
-// Adds the rows dy[places[i]] to table[keys[i]], for sorted keys. The lanes at
-// the first of equal keys add them all.
+// Adds row places[i] of dy to row keys[i] of the table, for sorted keys. The
+// lanes at the first of several equal keys add the rows of all of them.
 template <class S, class G>
 void add_runs(Stream s, int64_t count, int64_t h, const uint64_t* keys,
               const int64_t* places, const S* dy, int64_t stride,
@@ -130,7 +130,7 @@ void clear(Stream s, int64_t n, G* table) {
       s, n, table, DT_BODY(int64_t) { return G(); });
 }
 
-// Many rows at once: sorts the ids, so that the rows of each come in order.
+// For GPUs: sorts the ids, so that the rows for the same id are added in order.
 template <class S, class G, class I>
 void add_sorted(Stream s, const EmbeddingBackward& a) {
   const int64_t to = a.outer * a.size, count = a.dy.rows;
@@ -143,7 +143,7 @@ void add_sorted(Stream s, const EmbeddingBackward& a) {
            static_cast<G*>(a.dtable));
 }
 
-// One row after the other.
+// For the CPU: adds one row after the other.
 template <class S, class G, class I>
 void add_in_order(Stream s, const EmbeddingBackward& a) {
   const int64_t count = a.dy.rows / a.outer;

@@ -36,7 +36,7 @@ DT_HD void finish_row(Row& row, int64_t n, const S* bias, S* aux, S* c) {
   if (aux) row.map(n, c, GeluTanh(), aux);
 }
 
-// The same for a row with a stride.
+// As finish_row(), for a row whose elements are `stride` apart.
 template <class S>
 DT_HD void finish_strided(Row& row, int64_t n, const S* bias, S* aux, S* c,
                           int64_t stride) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Matrix products that libraries do not take: integers, and arbitrary strides.
+// GPU matrix products that libraries do not take: of integers, or any strides.
 #include "dtensor/ops/kernels/gemm.h"
 
 #include <type_traits>
@@ -20,9 +20,9 @@ using portable::rows;
 using portable::Sum;
 using portable::Walk;
 
-// A thread computes kTile x kTile elements of c, with sums in registers. They
-// are ceil(m / kTile) rows and ceil(n / kTile) columns apart, so that threads
-// that are neighbours along n read b and write c side by side.
+// A thread computes kTile x kTile elements of c, with sums in registers. These
+// elements are ceil(m / kTile) rows and ceil(n / kTile) columns apart, so that
+// threads that are neighbours along n read b and write c side by side.
 constexpr int kTile = 4;
 // This many products are summed before their sum is added to the total: the
 // error of a long sum grows with the number of its terms.
@@ -54,7 +54,7 @@ struct Product {
                   row = i / across % down;
     int64_t at[3], more[2], a_at[kTile], b_at[kTile];
     batches.at(i / across / down, at);
-    // Beyond the end, the first row and column are computed again.
+    // Beyond the end, the thread's first row (or column) is computed again.
     for (int r = 0; r < kTile; ++r) {
       const int64_t to = row + r * down;
       a_at[r] = (to < m ? to : row) * a_m;
@@ -92,7 +92,7 @@ struct Product {
       }
   }
 
-  // One element, computed by a row of lanes.
+  // Computes one element of c, with a row of lanes.
   DT_HD void element(Row& row, int64_t i) const {
     const int64_t column = i % n, r = i / n % m;
     int64_t at[3], more[2];

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products with weights of i8. Few rows read each weight once, as it is.
-// Otherwise a piece of the weights at a time is widened for a matrix product:
-// its values are exact in every float type.
+// Products with weights of i8. For few rows of x, each weight is read once, as
+// an i8. Otherwise one piece of the weights after the other is widened for a
+// matrix product: i8 values are exact in every float type.
 #include <algorithm>
 #include <optional>
 
@@ -26,9 +26,9 @@ using portable::Scratch;
 #ifdef __CUDACC__
 constexpr int64_t kPiece = 1 << 25;  // weights that are widened at once
 
-// For m <= M rows. A block has a few rows of weights, which share what it reads
-// of x; each lane reads 16 of their weights at once.
-// REQUIRES: k is a multiple of 16, and x and the weights are aligned.
+// Computes the product for m <= M rows of x. A block has kRows rows of weights,
+// which share what it reads of x; each lane reads 16 weights of a row at once.
+// REQUIRES: k is a multiple of 16, and x and the weights are 16-byte aligned.
 template <int M, class S>
 void int8_dots(Stream s, const Int8Linear& a) {
   using T = compute_t<S>;
@@ -84,7 +84,7 @@ void int8_dots(Stream s, const Int8Linear& a) {
       kWarps * kSums * int64_t{sizeof(T)});
 }
 
-// Whether it computes the product.
+// Computes the product if int8_dots() can; returns whether it did.
 template <class S>
 bool few_rows(Stream s, const Int8Linear& a) {
   if (a.m > 8 || a.k % 16 != 0 || !portable::aligned(a.weight, 16) ||
@@ -102,13 +102,13 @@ bool few_rows(Stream s, const Int8Linear& a) {
 }
 #else
 constexpr int64_t kPiece = 1 << 19;
-// As many rows as are better off without widened weights. Products of bf16 are
-// faster than those of f32.
+// Up to this many rows of x, it is faster not to widen the weights. Products of
+// bf16 are faster than those of f32.
 template <class S>
 constexpr int64_t kFewRows = std::is_same_v<S, bf16> ? 10 : 32;
 #endif
 
-// to[r, ...] = from[r, ...], n each, in the type of `to`.
+// to = from, both [count, n], in the type of `to`.
 template <class From, class To>
 void widen(Stream s, int64_t count, int64_t n, const From* from, To* to) {
   rows(
@@ -118,7 +118,7 @@ void widen(Stream s, int64_t count, int64_t n, const From* from, To* to) {
       });
 }
 
-// Rows [j0, j0 + n) of the weights times x; p [m, n] are sums of products.
+// Writes columns [j0, j0 + n) of y from p [m, n], their sums of products.
 template <class S, class T = compute_t<S>>
 void finish(Stream s, const Int8Linear& a, int64_t j0, int64_t n, const T* p) {
   const T* scale = static_cast<const T*>(a.scale) + j0;

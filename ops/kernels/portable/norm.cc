@@ -48,7 +48,7 @@ DT_HD void apply(Row& row, const Typed<S>& t, const S* x, int64_t r, C m, C s,
         t.n, to, [&](auto v, auto g) { return (v - m) * s * g; }, x, t.gamma);
 }
 
-// The row to normalize: that of x, or of the sum, which this computes.
+// Returns the row to normalize: x, or x + residual, which it stores in t.sum.
 template <class S>
 DT_HD const S* normed(Row& row, const Typed<S>& t, int64_t r) {
   if (!t.residual.data) return t.x_row(r);
@@ -77,8 +77,8 @@ DT_HD Two<W> moments(Row& row, int64_t n, const S* x, bool centered) {
         },
         x);
     const W m = sums.first * inv_n, variance = sums.second * inv_n - m * m;
-    // A difference of large numbers. For rows far from zero it is mostly
-    // rounding error, so they take another pass.
+    // This variance is a difference of large numbers. For rows far from zero it
+    // is mostly rounding error, so such rows take another pass.
     if (m * m <= 4 * variance) return {m, variance};
     return {m, centered_sumsq(row, n, x, m) * inv_n};
   }
@@ -119,7 +119,7 @@ void sumsq_rows(Stream s, const RowCenteredSumSquares& a) {
       });
 }
 
-// s1 and s2 of row r. Adds dy xhat and dy to the sums dgamma and dbeta, [n],
+// Returns s1 and s2 of row r. Adds dy xhat and dy to dgamma and dbeta, [n],
 // unless they are null.
 template <class S, class C = compute_t<S>, class W = sum_t<C>>
 DT_HD Two<C> sums_of(Row& row, const Typed<S>& t, int64_t r,
@@ -193,7 +193,7 @@ void sums_rows(Stream s, const Typed<S>& t, C* s1, C* s2) {
       });
 }
 
-// Sums columns over each `height` rows, [parts, n].
+// Computes dgamma and dbeta, if not null, over each `height` rows: [parts, n].
 template <class S, class C = compute_t<S>>
 void add_rows(Stream s, const Typed<S>& t, int64_t parts, int64_t height,
               C* dgamma, C* dbeta) {
@@ -213,8 +213,8 @@ void add_rows(Stream s, const Typed<S>& t, int64_t parts, int64_t height,
       });
 }
 
-// Calls sums(parts, height, dgamma, dbeta) for parts of rows, and adds the
-// parts in a second step if there are several.
+// Calls sums(parts, height, dgamma, dbeta), which sums over parts of the rows.
+// If there are several parts, adds them in a second step.
 template <class S, class F, class C = compute_t<S>>
 void in_parts(Stream s, const Typed<S>& t, const ColumnParts& columns,
               C* dgamma, C* dbeta, F&& sums) {
@@ -229,10 +229,10 @@ void in_parts(Stream s, const Typed<S>& t, const ColumnParts& columns,
   if (dbeta) add_parts(s, parts, t.n, beta, dbeta);
 }
 
-// The parameters' sums over each `height` rows, [parts, n], and dx if it is
-// wanted. dy and x are read from memory once; the sums are accumulated in fast
-// memory, at most kRowBlock rows at a time, because two short sums round less
-// than a long one.
+// Computes dx, and dgamma and dbeta over each `height` rows, [parts, n]; skips
+// those that are null. dy and x are read from memory once. The sums are
+// accumulated in fast memory, at most kRowBlock rows at a time, because two
+// short sums round less than a long one.
 template <class S, class C = compute_t<S>>
 void backward_parts(Stream s, const Typed<S>& t, int64_t parts, int64_t height,
                     S* dx, C* dgamma, C* dbeta) {
@@ -267,9 +267,9 @@ template <class S, class C = compute_t<S>>
 void whole_backward(Stream s, const Typed<S>& t, S* dx, C* dgamma, C* dbeta) {
   if (t.n == 0) return;
   if (dgamma || dbeta) {
-    // kFast: the bytes of fast memory per block of a GPU that let several
-    // blocks run at once. kSummed: the most elements in the parts, few compared
-    // with dy.
+    // kFast: the most bytes of fast memory per block with which several blocks
+    // of a GPU run at once. kSummed: the most elements in all parts, few
+    // compared with dy.
     constexpr int64_t kFast = 36 << 10, kSummed = int64_t{1} << 21,
                       kLeastRows = 4;
     const auto bytes = 2 * t.n * static_cast<int64_t>(sizeof(C));

@@ -22,7 +22,7 @@ struct Scale {
   DT_HD double operator()() const { return clip ? number * *clip : number; }
 };
 
-// A part in the form that a kernel's arguments hold.
+// An OptimPart in the form in which a kernel gets it as an argument.
 struct Part {
   int64_t n;
   void* param;
@@ -41,8 +41,8 @@ struct Part {
 // between parts are computed once per row.
 inline constexpr int64_t kChunk = 4096;
 
-// As many parts as fit into the 4 KiB of a kernel's arguments, and the number
-// of chunks up to the end of each.
+// As many parts as fit into the 4 KiB of a kernel's arguments. chunks[i] is the
+// number of chunks up to the end of part i.
 struct Parts {
   static constexpr int kMost = 40;
   int count = 0;
@@ -69,9 +69,9 @@ struct Parts {
 };
 static_assert(sizeof(Parts) <= 4000);
 
-// update_of(part) returns the function that is called for each element: it gets
-// the parameter (or its master, if there is one), the gradient, and references
-// to the state, and returns the new parameter.
+// Updates all parts. update_of(part) returns the function that is called for
+// each element: it gets the parameter (or its master, if there is one), the
+// gradient, and references to the state, and returns the new parameter.
 template <class S, class G, class C, class UpdateOf>
 void each_part(Stream s, const Parts& parts, UpdateOf update_of) {
   portable::rows(

@@ -2,14 +2,14 @@
 // Attention to pages of keys and values, for GPUs; the CPU has its own
 // (../cpu).
 //
-// The keys of a query are cut into parts, so that one text fills a GPU. A block
-// has a part and a few query heads of one head of keys, which share each row
-// that it reads. Several neighbouring lanes read a row, 16 bytes each. A second
-// kernel merges the parts by their maxima and sums.
+// The keys of a query are cut into parts, so that one query fills a GPU. A
+// block has a part and a few query heads with the same head of keys, which
+// share each row that the block reads. Several neighbouring lanes read a row,
+// 16 bytes each. A second kernel merges the parts by their maxima and sums.
 //
 // Parts depend only on the number of the query's keys, and are merged in their
-// order. Hence the bits of a result depend on no other query, nor on how many
-// parts a block takes one after the other.
+// order. Hence the bits of a result depend neither on other queries, nor on how
+// many parts a block takes one after the other.
 #include "dtensor/ops/kernels/paged_attention.h"
 
 #include <algorithm>
@@ -35,15 +35,15 @@ using portable::Sum;
 using portable::widened;
 
 constexpr int kLanes = 128;          // of a block
-constexpr int kKeys = 64;            // that a block computes at once
-constexpr int kAtOnce = 4;           // rows that a lane waits for together
+constexpr int kKeys = 64;            // keys that a block computes at once
+constexpr int kAtOnce = 4;           // rows that a lane loads at once
 constexpr int64_t kMostParts = 64;   // of a query
-constexpr int64_t kBlocks = 4096;    // more are not better
+constexpr int64_t kBlocks = 4096;    // more are not faster
 constexpr int64_t kMost = 64 << 20;  // bytes of the results of parts
 
 int64_t ceil_div(int64_t n, int64_t by) { return (n + by - 1) / by; }
 
-// The keys of a query: `blocks` of kKeys each, and `each` of these in a part.
+// Keys [begin, begin + n) of query i: `blocks` of kKeys, and `each` per part.
 struct Keys {
   int64_t begin, n, blocks, each;
   DT_HD Keys(const PagedAttention& a, int64_t i)
@@ -57,9 +57,9 @@ struct Keys {
 
 }  // namespace
 
-// The parts of queries [first, first + n), and the results of each part: for
-// each query, head and part, `pitch` values without their factor 1 / sum, and
-// the maximum of the scores and the sum of exp(score - maximum).
+// The results of the parts of queries [first, first + n). For each query, head
+// and part, `values` has `pitch` values without their factor 1 / sum, and
+// `stats` the maximum of the scores and the sum of exp(score - maximum).
 template <class T>
 struct PagedParts {
   int64_t first = 0, n, most, pitch;
@@ -73,7 +73,7 @@ struct PagedParts {
     pitch = ceil_div(a.d, W) * W;
     n = std::clamp<int64_t>(kMost / (a.hq * bytes()), 1, a.t);
   }
-  // The bytes of the results of a query and head.
+  // The bytes of the results of one query and head, in all parts.
   int64_t bytes() const {
     return most * (pitch + 2) * static_cast<int64_t>(sizeof(T));
   }
@@ -91,7 +91,8 @@ struct alignas(std::min<size_t>(16, sizeof(T) * G)) Few {
   T of[G];
 };
 
-// The results of all parts. Blocks of G query heads have the same head of keys.
+// Computes all parts. A block has up to G query heads that use one head of
+// keys.
 template <int G, bool kAligned, class S, class T = compute_t<S>>
 void paged_parts(Stream s, const PagedAttention& a,
                  const PagedParts<T>& parts) {
@@ -120,8 +121,8 @@ void paged_parts(Stream s, const PagedAttention& a,
   portable::rows_of<kLanes, G == 8 ? 3 : 4>(
       s, tasks * at_once, kLanes,
       DT_BODY(Row & row, int64_t r) {
-        // One after the other: sets of heads, which read the same keys; parts;
-        // heads of keys; queries.
+        // Tasks are numbered in this order, the first varying fastest: sets of
+        // heads, which read the same keys; parts; heads of keys; queries.
         const auto task = static_cast<uint32_t>(r),
                    of_set = by_set.quotient(task),
                    of_part = by_part.quotient(of_set),
@@ -131,7 +132,7 @@ void paged_parts(Stream s, const PagedAttention& a,
                       g = first_kv + of_part -
                           of_head * static_cast<uint32_t>(kv_heads),
                       i = parts.first + of_head;
-        // The query heads of head g of keys.
+        // The first query head that uses head `kv` of keys.
         const auto begin_of = [&](int64_t kv) {
           const int64_t all = (kv + a.groups.first_kv_head) * a.groups.heads;
           return static_cast<int64_t>(by_kv_head.quotient(
@@ -161,8 +162,8 @@ void paged_parts(Stream s, const PagedAttention& a,
                   round = groups * kAtOnce;
         const int64_t slice = int64_t{lanes} * W;
 
-        // f(j, pack) for the rows of keys [0, n) that a lane's group reads, and
-        // elements from e on; zeros if there is no key j.
+        // Calls f(j, pack) for the keys j in [0, n) of a lane's group, with W
+        // elements from e on, or with zeros if key j does not exist.
         const auto each_key = [&](int group, int n, const S* rows,
                                   int64_t stride, int64_t e, auto f) {
           for (int j0 = group; j0 - group < n; j0 += round) {
@@ -225,7 +226,7 @@ void paged_parts(Stream s, const PagedAttention& a,
               }
             });
 
-            // A warp has a head at a time.
+            // Each warp computes the exponentials of one head at a time.
             row.each(kLanes, [&](int64_t lane) {
               constexpr int kWarps = kLanes / portable::kWarp;
               Row warp(static_cast<int>(lane) % portable::kWarp,
@@ -305,7 +306,7 @@ void paged_parts(Stream s, const PagedAttention& a,
           kKeys * int64_t{sizeof(F) + sizeof(int64_t)});
 }
 
-// A row has one head of one query, and a slice of its elements.
+// Merges the parts. A row of lanes has a slice of one head of one query.
 template <class S, class T = compute_t<S>>
 void paged_merge(Stream s, const PagedAttention& a,
                  const PagedParts<T>& parts) {
@@ -372,7 +373,7 @@ void paged_merge(Stream s, const PagedAttention& a,
       (kSides * kSlice + parts.most) * int64_t{sizeof(T)});
 }
 
-// Whether all packs of the rows are aligned.
+// Whether all packs of the rows of q, k and v are aligned.
 template <class S>
 bool in_packs(const PagedAttention& a) {
   constexpr int W = portable::kPack<S>;
