@@ -15,8 +15,8 @@ namespace {
 
 constexpr double kTwoPi = 6.283185307179586476925286766559;
 
-// The types below make the values of n blocks: kPerBlock for each, from four
-// 32-bit words, or two 64-bit words.
+// Uniform and the types below it make the values of n blocks: kPerBlock for
+// each block, from its four 32-bit words, or two 64-bit words.
 DT_HD inline uint64_t wide(const uint32_t* w, int64_t i) {
   return w[2 * i] | uint64_t{w[2 * i + 1]} << 32;
 }
@@ -142,8 +142,8 @@ struct Bits {
   }
 };
 
-// The box as runs of `n` consecutive indices. Array 0 of the walk has their
-// positions in `global`, and array 1 those in the output.
+// The box as runs of `n` consecutive indices. Array 0 of the walk has the runs'
+// positions in the shape `global`, and array 1 those in the output.
 struct Box {
   RandomKey key;
   portable::Walk<2> walk;
@@ -204,9 +204,9 @@ constexpr int64_t kBlocks = 128;
 using U64v = uint64_t __attribute__((vector_size(simd::kVecBytes)));
 constexpr int64_t kLanes = simd::kVecBytes / 8;
 
-// The words of the blocks of n indices that are `step` apart, `per` to a block,
-// a register of blocks at a time. `words` has room for n rounded up to whole
-// registers.
+// Draws the words of n blocks, a register of blocks at a time: the blocks that
+// contain the indices first, first + step, ..., with `per` indices in a block.
+// `words` has room for n rounded up to whole registers.
 template <int64_t per>
 void draw_words(const Box& b, int64_t first, int64_t step, int64_t n,
                 uint32_t* words) {
@@ -234,8 +234,8 @@ template <class Make, class S>
 void make_values(const Make& make, const uint32_t* w, int64_t n, S* out) {
   make.from(w, n, out);
 }
-// With libmvec's functions, a register of pairs at a time. Their error of 4 ulp
-// of f64 is far below half an ulp of f32.
+// As above, with libmvec's functions and a register of pairs at a time. The
+// error of 4 ulp of f64 is far below half an ulp of f32.
 template <class S>
 requires(!std::is_same_v<S, double>) void make_values(const Normal<S>& make,
                                                       const uint32_t* w,
@@ -254,8 +254,8 @@ requires(!std::is_same_v<S, double>) void make_values(const Normal<S>& make,
   }
 }
 
-// Values are drawn for many blocks at once, and stay for runs that follow. In a
-// run of indices that are apart, each has its block.
+// Values are drawn for many blocks at once, and kept for the runs that follow.
+// If a run's indices are not consecutive, each index has a block of its own.
 template <class S, class Make>
 void fill_box(Stream, const Box& b, const Make& make, S* out) {
   constexpr int64_t per = Make::kPerBlock;
@@ -263,7 +263,7 @@ void fill_box(Stream, const Box& b, const Make& make, S* out) {
   const bool apart = step != 1;
   uint32_t words[4 * kBlocks + 4 * kLanes];
   S values[4 * kBlocks];
-  int64_t have = 0, have_end = 0;  // the indices in `values`, unless apart
+  int64_t have = 0, have_end = 0;  // the range of `values`, unless apart
   b.walk.runs([&](const int64_t(&at)[2]) {
     int64_t i = b.first + at[0];
     S* to = out + at[1];

@@ -28,8 +28,8 @@ using portable::Walk;
 #ifdef __CUDACC__
 // --- The loops of GPUs ------------------------------------------------------
 struct Plan {
-  Walk<2> kept;     // the results, and their first elements
-  Walk<1> reduced;  // the elements of each, in memory order
+  Walk<2> kept;     // arrays: the results, and the first element of each
+  Walk<1> reduced;  // the elements of one result, in memory order
 };
 
 Plan plan_of(const Shape& kept, const Shape& kept_strides, const Shape& reduced,
@@ -48,8 +48,8 @@ Plan plan_of(const Reduce& a) {
 }
 
 // Computes each result by one thread, or by `parts` threads that take elements
-// in turn. They are stored in `out` in the order [kept but its last loop, part,
-// last loop], in which neighbouring threads read neighbouring elements.
+// in turn. Their results go to `out` in the order [kept without its last loop,
+// part, last loop], in which neighbouring threads read neighbouring elements.
 template <class Op, class Get, class S, class Out>
 void by_threads(Stream s, const Plan& plan, const S* x, int64_t parts,
                 Out* out) {
@@ -84,9 +84,9 @@ void by_threads(Stream s, const Plan& plan, const S* x, int64_t parts,
       });
 }
 
-// Splits the elements of a result into runs of `run`, and these into pieces of
-// `piece`, one row of lanes for each: [results, runs, pieces]. `contiguous`
-// says whether runs are.
+// Splits the elements of a result into runs of `run` elements, and runs into
+// pieces of `piece`, one row of lanes for each: [results, runs, pieces].
+// `contiguous` says whether each run is contiguous.
 struct Pieces {
   int64_t run, piece;
   bool contiguous;
@@ -199,7 +199,7 @@ template <class Op, class S>
 using part_t = std::conditional_t<portable::is_floating<S>,
                                   portable::compute_t<S>, acc_t<Op, S>>;
 
-// A contiguous run, and one of elements that are `step` apart.
+// Reduces n elements, which are contiguous, or `step` apart.
 template <class Op, class S>
 acc_t<Op, S> of_run(int64_t n, const S* x) {
   using A = acc_t<Op, S>;
@@ -232,15 +232,15 @@ acc_t<Op, S> of_run(int64_t n, const S* x, int64_t step) {
   return all;
 }
 
-// all[j] (+)= the reduction over `rows` of x[r * row + j * step], for as many
-// columns as a Piece has elements at most.
+// Combines all[j] with the reduction over r < rows of x[r * row + j * step],
+// for each j < n. REQUIRES: n <= Piece::kMost.
 template <class Op, class S>
 void of_columns(int64_t rows, int64_t n, const S* x, int64_t row, int64_t step,
                 acc_t<Op, S>* all) {
   using T = part_t<Op, S>;
-  // Integers are read as the unsigned ones that they are summed as.
+  // Integers are read in the type in which they are reduced (acc_t).
   using E = std::conditional_t<portable::is_floating<S>, S, T>;
-  // Short rows that follow each other are one row of more columns.
+  // Several short rows, one behind the other, are one row of more columns.
   constexpr int64_t kWide = 128;
   const int64_t many = std::min(rows, kWide / n);
   if (many > 1 && row == n * step) {
@@ -261,7 +261,7 @@ void of_columns(int64_t rows, int64_t n, const S* x, int64_t row, int64_t step,
     const int64_t end = std::min(rows, b + kBlock);
     for (int64_t r = b; r < end;) {
       const E* p = from + r * row;
-      // Four rows at a time touch the parts once.
+      // Four rows at a time, to load and store the parts once for all four.
       const int64_t few =
           portable::is_floating<S> && step == 1 && end - r >= 4 ? 4 : 1;
       if (portable::is_floating<S> && step == 1) {
@@ -332,7 +332,7 @@ Plan plan_of(const Reduce& a) {
       d[m++] = d[i];
   }
   nd = m;
-  // Short runs are reduced side by side.
+  // If the innermost runs are short, several of them are reduced side by side.
   constexpr int64_t kShort = 16;
   if (nd > 1 && d[0].reduced && d[0].n <= kShort && !d[1].reduced)
     std::swap(d[0], d[1]);
@@ -351,9 +351,9 @@ Plan plan_of(const Reduce& a) {
   return plan;
 }
 
-// The dimension whose neighbours in memory are reduced in few, if others are
-// reduced in many. They are then reduced first, as columns of whole lines.
-// Otherwise -1.
+// Returns the innermost dimension in memory if it is reduced and short, the one
+// next to it is kept, and many elements are reduced in others. These are then
+// reduced first, as columns of whole cache lines. Otherwise returns -1.
 int short_run(const Reduce& a) {
   constexpr int64_t kShort = 32, kLong = 64;
   int inner = -1, next = -1;
@@ -429,7 +429,7 @@ void reduce_all(Stream, const Plan& plan, const S* x, Out* out) {
   for (size_t i = 0; i < sums.size(); ++i) out[i] = result<Out>(sums[i]);
 }
 
-// Reduces all but dimension `last`, and then that one.
+// Reduces the dimensions of a.dims, `last` after all others.
 template <class Op, class S>
 void reduce_in_two(Stream s, const Reduce& a, int last, const S* x, S* out) {
   using A = acc_t<Op, S>;

@@ -11,8 +11,8 @@ namespace {
 using portable::compute_t;
 using portable::Row;
 
-// Identifies a table. A model needs the same one for queries and keys, in each
-// layer, forward and backward.
+// Identifies a table of angles. A model needs the same table for queries and
+// keys, in each layer, forward and backward.
 struct Angles {
   Frequencies of;
   int64_t rows, offset;
@@ -35,7 +35,7 @@ DT_HD double frequency_of(const Frequencies& f, int64_t pair) {
   return plain * ((1 - kept) / f.factor + kept);
 }
 
-// The cosines of the angles, [rows, dims / 2], then their sines. A thread
+// Writes the angles' cosines [rows, dims / 2], and then their sines. A thread
 // computes a frequency once for kRows positions. `positions` may be null.
 constexpr int64_t kRows = 16;
 
@@ -61,13 +61,13 @@ template <class S, class C>
 void rotate(Stream stream, const Rotary& a, const C* cosines, int64_t size) {
   const int64_t half = a.of.dims / 2, rest = a.d - a.of.dims;
   const C sign = a.inverse ? C(-1) : C(1);
-  // A row has all heads of a position, which share its angles. On the host it
-  // has all positions of a head instead if they are closer in memory.
+  // A row of lanes has all heads of a position, which share its angles. On the
+  // host it has all positions of a head instead if these are closer in memory.
   const bool by_head =
       portable::kManyPasses && a.out.strides[1] > a.out.strides[2];
   const int outer = by_head ? 1 : 2, inner = 3 - outer;
   const int64_t outers = by_head ? a.h : a.s, inners = by_head ? a.s : a.h;
-  // From one sequence to the next: they share their angles, or have their own.
+  // The distance from one sequence's angles to the next; 0 if they share them.
   const int64_t next = a.positions ? a.s * half : 0;
   portable::rows(
       stream, a.b * outers, a.d / 2, DT_BODY(Row & row, int64_t r) {

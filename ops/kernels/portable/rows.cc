@@ -14,7 +14,8 @@ using portable::lowest;
 using portable::Row;
 using portable::widened;
 
-// The value of a Row or a Column: a number, or on the host, a register of them.
+// A value of a Row or Column: a number, but a register for a Column on the
+// host.
 template <class S, class R>
 using value_t = decltype(std::declval<R&>().get(std::declval<const S*>()));
 
@@ -23,7 +24,7 @@ template <class V>
 struct MaxSum {
   V max, sum;
 };
-// Merges two with one exponential. A NaN enters the sum and stays there.
+// Merges two MaxSums with one exponential. A NaN enters the sum and stays.
 template <class C>
 struct Merge {
   DT_HD MaxSum<C> operator()(MaxSum<C> a, MaxSum<C> b) const {
@@ -51,7 +52,7 @@ DT_HD MaxSum<V> max_sum(R& row, int64_t n, const S* x) {
         [](const MaxSum<C>& a, const auto& pack) {
           C max = a.max;
           for (const S& v : pack.v) max = widened(v) > max ? widened(v) : max;
-          // Minus infinity less itself would be NaN.
+          // -inf less -inf would be NaN.
           const C less = max == lowest<C>() ? C(0) : max;
           C sum = a.sum * exp_softmax(a.max - less);
           for (const S& v : pack.v) sum += exp_softmax(widened(v) - less);
@@ -73,7 +74,7 @@ DT_HD V dot(R& row, int64_t n, const S* a, const S* b) {
       n, [](auto u, auto v) { return u * v; }, a, b));
 }
 
-// exp(x - max) / sum
+// y = exp(x - max) / sum.
 template <class S, class V>
 DT_HD void divide(auto& row, int64_t n, const S* x, MaxSum<V> all, S* y) {
   const V max = all.max, scale = V(1) / all.sum;
@@ -81,8 +82,8 @@ DT_HD void divide(auto& row, int64_t n, const S* x, MaxSum<V> all, S* y) {
       n, y, [&](auto v) { return exp_softmax(v - max) * scale; }, x);
 }
 
-// The whole softmax of a row. With many passes, exponentials are kept, in y or
-// in fast memory.
+// whole() computes the softmax of a row. On the host, it keeps exponentials for
+// a second pass: in y, or in fast memory of kept_bytes() if y has a half type.
 template <class S, class C = compute_t<S>>
 constexpr int64_t kept_bytes(int64_t n) {
   return portable::kManyPasses && !std::is_same_v<S, C>

@@ -28,8 +28,8 @@ struct Scan {
 };
 
 #ifdef __CUDACC__
-// A segment of a row is in fast memory as a whole: its elements, the sums of 8
-// elements each, and those of 64.
+// A segment of a row is in fast memory as a whole: its elements, the sums of
+// each 8 elements, and the sums of each 64.
 constexpr int64_t kSegment = 1024, kFew = 8;
 constexpr int64_t kFast = kSegment + kSegment / kFew + kSegment / kFew / kFew;
 
@@ -41,8 +41,8 @@ DT_HD inline int64_t length_of(const Scan& scan, int64_t segment) {
   return left < kSegment ? left : kSegment;
 }
 
-// Replaces group `group` of the n elements v, kFew of them, by running sums.
-// Returns the last one.
+// Replaces the kFew elements of group `group` of v [n] by their running sums.
+// Returns the last of these.
 template <class Op, class A>
 DT_HD A run_few(int64_t group, int64_t n, A* v) {
   A sum = identity<Op, A>();
@@ -51,9 +51,10 @@ DT_HD A run_few(int64_t group, int64_t n, A* v) {
   return sum;
 }
 
-// Running sums of each segment. `before` [rows, segments] has the sums up to
-// the end of each segment, including the row's carry. A segment starts from
-// that of the segment before it, and the first one from the row's carry.
+// Computes the running sums of each segment. `before` [rows, segments] has the
+// sums up to the end of each segment, including the row's carry. A segment
+// starts from the sum of the one before it; the first one, from the row's
+// carry.
 template <class Op, class S, class A>
 void scan_segments(Stream s, const Scan& scan, const S* x, const A* carry,
                    const A* before, S* out, A* total) {

@@ -30,8 +30,8 @@ DT_HD inline int64_t id_of(const TopK& a, int64_t r, int64_t i) {
   return a.ids ? a.ids[r * a.x.n + i] : a.first + i;
 }
 
-// A value as a number that is sorted as values are in the result. A NaN is
-// largest, and the zeros are equal.
+// Converts a value to a key; the ascending order of keys is that of the result.
+// A NaN is largest, and 0 and -0 are equal.
 template <class T>
 using sort_key_t = std::conditional_t<sizeof(T) == 8, uint64_t, uint32_t>;
 template <class T>
@@ -47,8 +47,8 @@ DT_HD sort_key_t<T> sort_key(T v, bool largest) {
   }
 }
 
-// An element of a row. -1 stands for no element, which comes last. No two
-// elements are equal.
+// An element of a row. If `at` is -1, it stands for no element, which comes
+// last. No two elements are equal, because ids are distinct.
 template <class Key>
 struct Candidate {
   Key key{};
@@ -81,9 +81,9 @@ int64_t* sort_digits(int64_t n, const Key* keys, int64_t* from, int64_t* to) {
   return from;
 }
 
-// On one thread: sorts the indices of each row by their keys. If k is small,
-// the row is dealt to groups, and elements that come after the first ones of k
-// groups are left out.
+// For the host: sorts the indices of each row by their keys. If k is small, the
+// row is dealt to groups, and the k-th of the groups' first elements is a
+// limit: elements that come after it are left out.
 constexpr int64_t kFew = 32;
 template <class S>
 void topk_by_index(Stream s, const TopK& a) {
@@ -121,8 +121,7 @@ void topk_by_index(Stream s, const TopK& a) {
     const auto before = [&](int64_t i, int64_t j) {
       return keys[i] != keys[j] ? keys[i] < keys[j] : lower_id(i, j);
     };
-    // A heap is faster if it stays small, and digits if there are many
-    // elements.
+    // A heap is faster if it stays small, and sort_digits() for many elements.
     if (k <= std::max<int64_t>(count / 32, 1)) {
       std::partial_sort(order, order + k, order + count, before);
     } else if (count < 2 * kGroups) {
@@ -138,8 +137,8 @@ void topk_by_index(Stream s, const TopK& a) {
   }
 }
 
-// Finds the first element of the row, then the first of the rest, and so on. If
-// k is large, sorting is faster.
+// For GPUs: finds the first element of the row, then the first of the others,
+// and so on. If k is large, sorting is faster.
 template <class S>
 void topk_typed(Stream s, const TopK& a) {
   using C = Candidate<sort_key_t<compute_t<S>>>;
@@ -163,8 +162,8 @@ void topk_typed(Stream s, const TopK& a) {
       });
 }
 
-// Sorts the elements of all rows: by id, then by value, then by row, which are
-// stable sorts.
+// For GPUs: sorts the elements of all rows by id, then by value, then by row,
+// with stable sorts.
 template <class S>
 void topk_sorted(Stream s, const TopK& a) {
   const int64_t n = a.x.n, k = a.k, count = a.x.rows * n;
@@ -204,8 +203,9 @@ void topk_sorted(Stream s, const TopK& a) {
       });
 }
 
-// A thread of a GPU takes one element, because rows may be short. One thread
-// goes from row to row, without a division.
+// take_elements(): a thread of a GPU takes one element, because rows may be
+// short. take_in_order(): the host's thread goes from row to row, without a
+// division.
 template <class S>
 void take_elements(Stream s, const TakeRows& a) {
   map(
@@ -235,8 +235,8 @@ void take_in_order(const TakeRows& a) {
   if (a.ends) outside.write(a.ends);
 }
 
-// Adds the elements of row r. Returns the ends of the indices outside of
-// [lo, hi) and those given, which would else not stay in registers.
+// Adds row r of dy to dx. Returns `outside`, merged with the ends of the row's
+// ids outside of [lo, hi). As a value, it stays in registers.
 template <class S>
 Ends put_row(const PutRows& a, int64_t r, Ends outside) {
   const S* dy = row_at<S>(a.dy, r);
@@ -264,8 +264,9 @@ void put_in_order(const PutRows& a) {
   if (a.ends) outside.write(a.ends);
 }
 
-// Sorts the places of index [rows, k] by the element of [rows, hi - lo] that
-// they name, whose number is the key; those outside come last, with `none`.
+// Sorts the positions in index [rows, k]. The key of a position is the number
+// of the element of [rows, hi - lo] that its id selects. Positions with an id
+// outside [lo, hi) get the key `none`, which is the largest.
 inline void sort_by_element(Stream s, const LastPlaces& a, int64_t none,
                             SortedPlaces& sorted) {
   uint64_t* const keys = sorted.unsorted_keys();
@@ -280,7 +281,7 @@ inline void sort_by_element(Stream s, const LastPlaces& a, int64_t none,
   sorted.sort(none);
 }
 
-// A thread of a GPU adds the elements that meet, in the order of a row.
+// For GPUs: one thread adds all elements that meet, in the order of their row.
 template <class S>
 void put_sorted(Stream s, const PutRows& a) {
   const int64_t k = a.dy.n, count = a.dy.rows * k,
@@ -331,7 +332,7 @@ inline void last_sorted(Stream s, const LastPlaces& a) {
       });
 }
 
-// On a GPU, finding the ends is a pass of its own, over the n indices.
+// The kernel that finds the ends of n indices: on a GPU, a pass of its own.
 template <class Kernel>
 CeRange outside(const Kernel& a, int64_t n) {
   return {.n = n,
