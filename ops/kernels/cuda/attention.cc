@@ -93,8 +93,8 @@ struct Built {
   bool captured = false;
 };
 
-// For CUDA calls that are allowed only while no stream of the process is being
-// captured, or if the thread declares that they are not part of the capture.
+// While it lives, its thread may make CUDA calls that are not allowed while a
+// stream of the process is captured: it declares that they are not captured.
 class NotCaptured {
  public:
   NotCaptured() { check(cudaThreadExchangeStreamCaptureMode(&mode_), kWhere); }
@@ -179,8 +179,8 @@ Built build(cudnnHandle_t handle, const AttentionGraph& g) {
   return built;
 }
 
-// State for a device that one thread at a time may use: cuDNN's plans are not
-// thread-safe.
+// cuDNN's state for a device. One thread at a time may use it, because cuDNN's
+// plans are not thread-safe.
 class Session {
  public:
   Session() {
@@ -222,7 +222,7 @@ class Session {
   cudnnHandle_t handle_ = nullptr;
   BoundedCache<AttentionGraph, Built, GraphHash> graphs_{"attention graphs",
                                                          kMostGraphs};
-  // Graphs that were captured: their kernels run again in every replay.
+  // Keeps captured graphs alive: their kernels run again in every replay.
   std::vector<GraphPtr> captured_;
 };
 
@@ -287,7 +287,7 @@ class Scratch {
   void* data_ = nullptr;
 };
 
-// The address of an operand for batches from b and heads from h on.
+// The address of an operand's batch b and head h.
 template <class P>
 void* begin(const Heads<P>& x, DType t, int64_t b, int64_t h) {
   return const_cast<char*>(static_cast<const char*>(x.data)) +
@@ -311,8 +311,8 @@ void clear_unseen(cudaStream_t stream, DType type, const Attention& a,
             kWhere);
 }
 
-// Runs the graph for all batches and heads. Returns false if cuDNN has no
-// kernel.
+// Runs the graph for all batches and heads; false if cuDNN has no kernel for
+// it.
 bool run(cudaStream_t stream, Session& session, const AttentionGraph& g,
          const AttentionBackward& grad) {
   const Attention& a = grad.of;

@@ -10,7 +10,7 @@ namespace dtensor::kernels::cuda {
 
 // Return whether cuDNN does the work. If not, nothing was submitted to the
 // stream, and the caller must use another kernel. Results are bit-identical in
-// every run, those of the gradient with CudaOptions::deterministic.
+// every run; those of the gradient only with CudaOptions::deterministic.
 bool cudnn_attention(Stream, const AttentionForward&);
 bool cudnn_attention(Stream, const AttentionBackward&);
 

@@ -16,7 +16,7 @@ constexpr int64_t kOldest = 90600;
 // at once.
 constexpr int64_t kAlignment = 16;
 
-// cuDNN makes the number of batches and that of heads dimensions of a grid of
+// cuDNN makes the number of batches, and that of heads, dimensions of a grid of
 // blocks. If one is larger than this, it makes a plan that fails to launch.
 constexpr int64_t kMostBlocks = 65535;
 
@@ -41,7 +41,7 @@ int64_t divisor(int64_t n, int64_t most) {
   return d;
 }
 
-// Whether query head h uses head h * hkv / hq, which cuDNN assumes.
+// Whether query head h uses head h * hkv / hq of k and v, which cuDNN assumes.
 bool is_grouped(const Attention& a) {
   if (a.hq % a.hkv != 0) return false;
   for (int64_t h = 0; !a.kv_head.empty() && h < a.hq; ++h)
@@ -49,7 +49,7 @@ bool is_grouped(const Attention& a) {
   return true;
 }
 
-// Sets t and diagonal. Returns false if a query must not attend to any key, for
+// Sets t and diagonal. Returns false if a query may not attend to any key, for
 // which cuDNN gives NaN, or if the diagonal does not begin or end in a corner.
 bool set_diagonal(const Attention& a, AttentionGraph& g) {
   const int64_t offset = a.query_offset;
@@ -110,7 +110,7 @@ bool set_strides(AttentionGraph& g) {
   return true;
 }
 
-// Cuts the deterministic backward pass into runs.
+// Cuts the deterministic backward pass into runs; false if it cannot be cut.
 bool cut(AttentionGraph& g) {
   const int64_t group = g.hq / g.hkv, b = g.b, hkv = g.hkv;
   const int64_t bytes =
@@ -142,7 +142,8 @@ std::optional<AttentionGraph> attention_graph(const Cudnn& cudnn,
     return {};
   g->backward = true;
   g->deterministic = cudnn.deterministic;
-  // Not supported, and wrong: github.com/NVIDIA/cudnn-frontend/issues/1072.
+  // cuDNN does not support a single query or key here, and gives wrong results:
+  // github.com/NVIDIA/cudnn-frontend/issues/1072.
   if (g->s == 1 || g->t == 1) return {};
   // Up to 9.30, Hopper's kernel treats the upper half of its last 128 keys as
   // having scores of 0, unless a diagonal hides them. That gives NaN in dq for

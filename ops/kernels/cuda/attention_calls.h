@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Selects the attention calls that cuDNN computes, and their graphs.
+// Decides which attention calls cuDNN computes, and with which graphs.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -9,10 +9,10 @@
 
 namespace dtensor::kernels::cuda {
 
-// Facts that decide besides the call.
+// Facts besides the call on which the decision depends.
 struct Cudnn {
   int64_t version = 0;         // 91900 is 9.19.0
-  int compute = 0;             // the GPU's: 9 is 9.0, Hopper
+  int compute = 0;             // the GPU's major version: 9 is Hopper
   bool deterministic = false;  // CudaOptions::deterministic
 };
 
@@ -36,13 +36,13 @@ struct AttentionGraph {
   // batches, b at a time, and all heads of k and v, hkv at a time. No query
   // attends to keys from t on.
   int64_t b = 0, hq = 0, hkv = 0, s = 0, t = 0, d = 0;
-  // Those after kOut are for the backward pass, and 0 in the forward pass.
+  // Strides after kOut are for the backward pass, and 0 in the forward pass.
   // Along an extent of 1, where a stride has no meaning, they are as if packed.
   int64_t strides[kNumOperands][4] = {};
   bool operator==(const AttentionGraph&) const = default;
 };
 
-// nullopt if cuDNN cannot compute the call, or computes it wrongly.
+// The call's graph; nullopt if cuDNN cannot compute it, or computes it wrongly.
 std::optional<AttentionGraph> attention_graph(const Cudnn&,
                                               const AttentionForward&);
 std::optional<AttentionGraph> attention_graph(const Cudnn&,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compiled by nvcc, like everything that includes its PortableKernels.
+// nvcc compiles this file and all others that include its PortableKernels.
 #include "dtensor/ops/kernels/cuda/cuda_kernels.h"
 
 #include "dtensor/ops/kernels/cuda/attention.h"
@@ -9,7 +9,7 @@
 namespace dtensor {
 namespace {
 
-// The portable kernels, with libraries where those are faster.
+// The portable kernels, or those of libraries where these are faster.
 class CudaKernels final : public kernels::PortableKernels {
  public:
   using PortableKernels::run;

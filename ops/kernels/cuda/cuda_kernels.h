@@ -16,10 +16,10 @@ namespace dtensor {
 const Kernels& cuda_kernels();
 
 namespace kernels::cuda {
-// Those of this library; see cuda_set_options(). Any thread may set them.
+// How this library computes; see cuda_set_options(). Any thread may set it.
 inline std::atomic<CudaOptions> options;
 
-// See cuda_declined(). Any thread may call both.
+// The counts of cuda_declined(). Any thread may call both functions.
 class Declined {
  public:
   void count(const std::string& what) {

@@ -32,7 +32,7 @@ using dtensor::cuda::captured;
 using dtensor::cuda::check;
 
 constexpr size_t kWorkspaceBytes = size_t{32} << 20;  // for each stream
-constexpr int kCandidates = 16;  // algorithms to time; 13.1 proposes 8 at most
+constexpr int kCandidates = 16;  // to time; cuBLASLt 13.1 proposes at most 8
 constexpr int kRuns = 3;         // timed runs of each
 constexpr size_t kPlans = 4096;  // plans to keep
 
@@ -83,7 +83,7 @@ struct Matrices {
   const void *left, *right;
   void* c;
   bool accumulate;
-  const void* bias;  // or the address for its gradient
+  const void* bias;  // or the address to which its gradient goes
   void* aux;
 };
 
@@ -171,8 +171,8 @@ cublasLtMatrixLayoutOpaque_t layout_of(const ColumnMajor& x, cudaDataType type,
   return layout;
 }
 
-// nullopt if cuBLASLt does not take these types, or computes less precisely
-// than they allow: its gelu_tanh has 16 bits.
+// nullopt if cuBLASLt does not take these types, or is less precise than they
+// allow: its gelu_tanh has 16 bits.
 std::optional<cublasLtEpilogue_t> epilogue_of(const Epilogue& e, DType in,
                                               DType out, bool swapped) {
   if (e.kind == Epilogue::kNone) return CUBLASLT_EPILOGUE_DEFAULT;
@@ -272,7 +272,7 @@ std::vector<cublasLtMatmulAlgo_t> candidates(cublasLtHandle_t handle,
   return algorithms;
 }
 
-// d = left right, plus c if that is accumulated to; d has c's layout, or is c.
+// d = left right, plus c if m.accumulate. d has c's layout, and may be c.
 cublasStatus_t multiply(cublasLtHandle_t handle, Plan& plan, DType out,
                         const Matrices& m, void* d, void* workspace,
                         cudaStream_t stream) {
@@ -306,7 +306,8 @@ class Events {
   std::vector<cudaEvent_t> events_;
 };
 
-// Memory in stream order; null if none is left.
+// GPU memory that is allocated and freed in stream order. data() is null if the
+// allocation fails.
 class Scratch {
  public:
   Scratch(size_t bytes, cudaStream_t stream) : stream_(stream) {
@@ -326,8 +327,9 @@ class Scratch {
   void* data_ = nullptr;
 };
 
-// Times all candidates on the matrices of this call and returns the fastest. c
-// keeps its values if they are needed; nullopt if there is no memory for that.
+// Times all candidates on this call's matrices and returns the fastest. If c is
+// accumulated to, results go to scratch memory instead; nullopt if there is
+// none.
 std::optional<size_t> fastest(cublasLtHandle_t handle, const Key& key,
                               Plan plan, const Matrices& m, void* workspace,
                               cudaStream_t stream,
@@ -370,7 +372,7 @@ std::optional<size_t> fastest(cublasLtHandle_t handle, const Key& key,
   return best;
 }
 
-// Everything that the speed of the key's candidates depends on, in a line.
+// Everything that the speed of the key's candidates depends on, in one line.
 std::string text_of(const Key& key) {
   cudaDeviceProp gpu;
   check(cudaGetDeviceProperties(&gpu, key.device), "gemm");
@@ -411,8 +413,8 @@ Plan plan_of(cublasLtHandle_t handle, const Key& key, const Types& types,
   const auto all = candidates(handle, key, plan);
   plan.possible = !all.empty();
   if (plan.possible) plan.algorithm = all[0];
-  // Without the lock: the stream may have to wait for a peer's work, and the
-  // peer's thread for the lock.
+  // Not under the library's lock: the stream may have to wait for a peer's
+  // work, and the peer's thread for the lock.
   if (key.tuned && all.size() > 1)
     plan.algorithm = all[tuned(handle, key, plan, m, stream, all)];
   return library().keep(key, plan);
@@ -427,8 +429,8 @@ uint32_t alignment(const void* data, int64_t item_size, int64_t next,
               static_cast<uintptr_t>(next * item_size);
   for (const GemmBatch& d : repeats)
     bits |= static_cast<uintptr_t>(d.*stride * item_size);
-  // The widest load. Using more would let the algorithm, and thus the bits,
-  // depend on the allocator.
+  // The widest load. A larger alignment would let the algorithm, and thus the
+  // bits, depend on the allocator.
   constexpr uintptr_t kMost = 16;
   return uint32_t{1} << std::countr_zero(bits | kMost);
 }

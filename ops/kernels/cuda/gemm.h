@@ -5,9 +5,9 @@
 
 namespace dtensor::kernels::cuda {
 
-// Returns whether cuBLASLt does the work, including the
-// epilogue. If not, nothing was submitted to the stream, and the caller must
-// use another kernel, or separate ones for product and epilogue.
+// Returns whether cuBLASLt does the work, including the epilogue. If not,
+// nothing was submitted to the stream, and the caller must use another kernel,
+// or separate ones for product and epilogue.
 //
 // It uses the first algorithm that cuBLASLt proposes. This is the same in every
 // run and process, and on every GPU of a kind, so equal calls give equal bits,
@@ -18,8 +18,8 @@ namespace dtensor::kernels::cuda {
 // in the user's folder (GemmChoices) for a kind of GPU and a version of
 // cuBLASLt: all processes that share the folder, and all later runs, use it, so
 // that equal calls give equal bits. While a stream is being captured nothing is
-// timed, and without a kept choice the first proposal is used in this process
-// from then on.
+// timed; without a kept choice, this process then uses the first proposal from
+// then on.
 bool cublaslt_gemm(Stream, const Gemm&);
 
 }  // namespace dtensor::kernels::cuda

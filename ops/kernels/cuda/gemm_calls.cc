@@ -7,8 +7,8 @@
 namespace dtensor::kernels::cuda {
 namespace {
 
-// A [rows, cols] matrix of a product in column-major form, itself or
-// transposed.
+// A [rows, cols] matrix with the strides `row` and `col` in column-major form,
+// or its transpose; nullopt if neither has that form.
 std::optional<ColumnMajor> column_major(int64_t rows, int64_t cols, int64_t row,
                                         int64_t col) {
   const auto as_it_lies = [](int64_t rows, int64_t cols, int64_t row,
@@ -26,7 +26,7 @@ std::optional<ColumnMajor> column_major(int64_t rows, int64_t cols, int64_t row,
   return plain ? plain : turned;
 }
 
-// Whether a single stride leads through all products of the call.
+// Whether the products of this batch dimension can be in a single call.
 bool strided(const GemmBatch& d) {
   return d.a >= 0 && d.b >= 0 && d.c > 0 &&
          d.n <= std::numeric_limits<int32_t>::max();
@@ -42,7 +42,7 @@ std::optional<GemmCalls> gemm_calls(const FoldedGemm& f) {
                              c = column_major(g.m, g.n, g.c_m, g.c_n);
   if (!a || !b || !c) return {};
   GemmCalls calls;
-  // The largest one is part of the call; the others repeat it.
+  // The largest such dimension is part of the call; the others repeat the call.
   const GemmBatch* at_once = nullptr;
   for (const GemmBatch& d : std::span(f.batch, static_cast<size_t>(f.nb)))
     if (strided(d) && (!at_once || d.n > at_once->n)) at_once = &d;

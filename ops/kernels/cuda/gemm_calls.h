@@ -28,7 +28,7 @@ struct GemmCall {
 
 struct GemmCalls {
   GemmCall call;
-  // Whether left is b instead of a, and c is written as its transpose.
+  // Whether left is b instead of a, and the call writes the transpose of c.
   bool swapped = false;
   // Whether several calls add to the same c.
   bool sums = false;
@@ -46,7 +46,7 @@ std::optional<GemmCalls> gemm_calls(const FoldedGemm&);
 
 // Whether an epilogue can be part of the calls. cuBLASLt takes a bias only
 // along the columns of column-major matrices, and sums up an operand or c only
-// for a single product. (The types are not checked here.)
+// for a single product. (This does not check the types.)
 bool takes_epilogue(const GemmCalls&, const FoldedGemm&, const Gemm&);
 
 }  // namespace dtensor::kernels::cuda

@@ -31,7 +31,7 @@ std::string key_of(const std::string& product, int proposals) {
   return fmt::format("{} of {} proposals", product, proposals);
 }
 
-// "KEY<tab>CHOICE<tab>HASH", where the hash is that of what is before it.
+// "KEY<tab>CHOICE<tab>HASH", where HASH is the hash of the text before it.
 std::string line_of(const std::string& key, int choice) {
   const std::string text = fmt::format("{}\t{}\t", key, choice);
   return fmt::format("{}{:016x}\n", text, hash_text(text));

@@ -11,9 +11,8 @@
 namespace dtensor::kernels::cuda {
 
 // Any thread may call it, and any number of processes may use a folder at once.
-// A file that is damaged, or that cannot be read or written, is reported on
-// standard error; its choices are then forgotten, or known to this process
-// only.
+// A file that is damaged, or cannot be read or written, is reported on standard
+// error. Its choices are then forgotten, or known to this process only.
 class GemmChoices {
  public:
   // "" keeps no file. The folder is made when the first choice is kept.
@@ -22,8 +21,8 @@ class GemmChoices {
   // no such folder.
   static std::string users_folder();
 
-  // The choice kept for a product, from 0 to proposals - 1. `product` names
-  // everything that the proposals and their speeds depend on, in one line.
+  // The choice kept for a product, in [0, proposals), if any. `product` names,
+  // in one line, everything that the proposals and their speeds depend on.
   std::optional<int> find(const std::string& product, int proposals);
   // Keeps the choice unless another thread or process was first. Returns the
   // one that is kept.
@@ -38,7 +37,7 @@ class GemmChoices {
   std::mutex mutex_;
   std::map<std::string, int> choices_;
   bool writes_ = true;
-  std::string reported_;  // once, though each product looks
+  std::string reported_;  // so that each product's look-up does not repeat it
 };
 
 }  // namespace dtensor::kernels::cuda
