@@ -90,13 +90,13 @@ struct Core {
     return a.kv_head.empty() ? h * a.hkv / a.hq
                              : a.kv_head[static_cast<size_t>(h)];
   }
-  // The first key that any query in rows [i0, ..) may attend to.
+  // The first key that any query from i0 on may attend to.
   int64_t key_begin(int64_t i0) const {
     return a.window
                ? std::clamp(i0 + a.query_offset + 1 - a.window, int64_t{0}, a.t)
                : 0;
   }
-  // The end of the keys that any query in rows [.., i1) may attend to.
+  // The end of the keys that any query before i1 may attend to.
   int64_t key_end(int64_t i1) const {
     return a.causal ? std::clamp(i1 + a.query_offset, int64_t{0}, a.t) : a.t;
   }
@@ -106,7 +106,7 @@ struct Core {
     if (!a.causal) return nk;
     return std::clamp(i + a.query_offset + 1 - j0, int64_t{0}, nk);
   }
-  // How many of these keys the window hides from query i: the first ones.
+  // How many of the same keys the window hides from query i: the first ones.
   int64_t hidden(int64_t i, int64_t j0, int64_t nk) const {
     return a.window ? std::clamp(i + a.query_offset + 1 - a.window - j0,
                                  int64_t{0}, nk)
@@ -118,9 +118,9 @@ struct Core {
     const V c(static_cast<T>(a.soft_cap)), part(static_cast<T>(1 / a.soft_cap));
     each(n, score, [&](auto at) { return c * tanh(at(score) * part); });
   }
-  // The same. Besides, subtracts delta from n gradients of capped scores, and
-  // multiplies them by the derivative of the cap. Returns the part of delta
-  // that is still to be subtracted: all of it if there is no cap.
+  // Limits n scores by the soft cap. Then subtracts delta from n gradients of
+  // capped scores, and multiplies them by the cap's derivative. Returns how
+  // much of delta is still to be subtracted: all of it if there is no cap.
   T cap(int64_t n, T* score, T* dscore, T delta) const {
     if (a.soft_cap == 0) return delta;
     const V c(static_cast<T>(a.soft_cap)), part(static_cast<T>(1 / a.soft_cap));
@@ -149,9 +149,9 @@ struct Core {
     each(n, score, [&](auto at) { return at(score) + at(p); });
   }
 
-  // The scores, with the mask added, of nq queries (scaled, [nq, d]) and nk
-  // keys, as [nq, nk]. The caller still has to exclude keys that causality
-  // forbids.
+  // Computes the scores of nq queries (scaled, [nq, d]) and nk keys, as [nq,
+  // nk]. The caller still has to cap them, to add the mask, and to exclude keys
+  // that causality or the window hides.
   void scores(int64_t nq, int64_t nk, const T* q, Mat<const T> k,
               T* score) const {
     gemm2d<T>(nq, nk, a.d, {q, a.d, 1}, k.transposed(), {score, nk, 1}, false);
@@ -311,8 +311,8 @@ void backward(const AttentionBackward& g) {
                  g.dq.strides[2]);
   };
 
-  // The sums of a head's gradient: the result itself, if its type and strides
-  // allow.
+  // The memory, cleared, for the sums of a head's gradient: the gradient itself
+  // if its type and strides allow, else `sum`.
   auto cleared = [&](S* p, int64_t stride, T* sum) -> Mat<T> {
     T* to = sum;
     if constexpr (!narrows)

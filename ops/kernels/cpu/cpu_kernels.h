@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CPU's kernels. Its own files define those that are limited by arithmetic
-// and the element-wise functions; ../portable defines the others, once for all
-// devices.
+// The CPU's kernels. The files of this folder define those that are limited by
+// arithmetic, and the element-wise ones; ../portable defines the others, once
+// for all devices.
 #pragma once
 #include "dtensor/ops/kernels/portable/portable_kernels.h"
 

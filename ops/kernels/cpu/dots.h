@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dot products of a few rows with many, each of which is read once. Private to
-// ops/kernels.
+// Dot products of a few rows with many rows, each of which is read once.
+// Private to ops/kernels.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -10,10 +10,10 @@
 namespace dtensor::kernels::cpu {
 using namespace simd;
 
-// Rows and keys whose products are summed at once, in registers.
+// A tile's rows and keys: their products are summed at once, in registers.
 inline constexpr int kTileRows = kVecBytes == 64 ? 4 : 2, kTileKeys = 4;
 
-// Lane i has element at[i] of a, or element at[i] - n of b.
+// Lane i becomes element at[i] of a, or element at[i] - n of b.
 template <class T>
 Vec<T> shuffled(Vec<T> a, Vec<T> b, typename Raw<T>::mask at) {
 #ifdef __clang__  // it lacks __builtin_shuffle
@@ -26,7 +26,7 @@ Vec<T> shuffled(Vec<T> a, Vec<T> b, typename Raw<T>::mask at) {
 #endif
 }
 
-// Lane i has a[i] + a[i ^ w] if i & w is 0, else b[i] + b[i ^ w].
+// Lane i becomes a[i] + a[i ^ w] if i & w is 0, else b[i] + b[i ^ w].
 template <class T>
 Vec<T> merged(Vec<T> a, Vec<T> b, int64_t w) {
   const auto second = (lane_numbers<T>() & lanes<T>(w)) != 0;
@@ -34,7 +34,7 @@ Vec<T> merged(Vec<T> a, Vec<T> b, int64_t w) {
   return kept + shuffled(other, other, lane_numbers<T>() ^ lanes<T>(w));
 }
 
-// to[i] = simd::sum(x[i]), to the bit.
+// to[i] = simd::sum(x[i]), with the same bits.
 template <int K, class T>
 void sums(const Vec<T>* x, T* to) {
   constexpr int64_t n = Vec<T>::n;
@@ -48,8 +48,8 @@ void sums(const Vec<T>* x, T* to) {
   }
 }
 
-// x, which the compiler would otherwise read from memory again for each
-// product: the core's loads, not its products, would be the limit.
+// Returns x in a register. The compiler would otherwise read x from memory for
+// each product, and the core's loads, not its products, would be the limit.
 template <class T>
 Vec<T> in_register(Vec<T> x) {
 #ifdef __x86_64__
@@ -58,10 +58,10 @@ Vec<T> in_register(Vec<T> x) {
   return x;
 }
 
-// The dot products of R rows of q, `row` apart, with K keys, `stride` apart, of
-// d elements; those of a row go to to[0, K), and of the next one to to[step,
-// ...). Their bits do not depend on R and K. If `ahead` is not 0, keys that are
-// so many elements further on are fetched into the second-level cache.
+// Computes the dot products, over d elements, of R rows of q, `row` apart, with
+// K keys, `stride` apart. Those of row r go to to[r * step + i], i < K. Their
+// bits do not depend on R and K. If `ahead` is not 0, the keys that are so many
+// elements further on are fetched into the second-level cache.
 template <int R, int K, class S, class T = compute_t<S>>
 void dots(int64_t d, const T* q, int64_t row, const S* k, int64_t stride, T* to,
           int64_t step, int64_t ahead = 0) {
@@ -100,15 +100,15 @@ void dots(int64_t d, const T* q, int64_t row, const S* k, int64_t stride, T* to,
   for (int r = 0; r < R; ++r) sums<K>(all[r], to + r * step);
 }
 
-// fn.template operator()<N>(i) for the i in [from, n), N at a time, and then a
-// half, a quarter, ... of N.
+// Calls fn.template operator()<N>(i) for i from `from` on, in steps of N while
+// N indices are left before n; then in steps of a half, a quarter, ... of N.
 template <int N, class Fn>
 void by(int64_t n, Fn&& fn, int64_t from = 0) {
   for (; from + N <= n; from += N) fn.template operator()<N>(from);
   if constexpr (N > 1) by<N / 2>(n, fn, from);
 }
 
-// The same in as few steps as by() takes, or fewer, of sizes that differ by at
+// As by(), but from 0 on, in at most as many steps, whose sizes differ by at
 // most 1: a step of one row has too few sums to keep the multipliers busy.
 template <int N, class Fn>
 void evenly(int64_t n, Fn&& fn) {
@@ -127,9 +127,9 @@ void evenly(int64_t n, Fn&& fn) {
 }
 
 // to[i, j] = the product of row i of x [m, k] and row j of w [n, k]. Reads each
-// row of w once from memory if m rows of x stay in the cache. Rows that follow
-// each other in w are fetched kAhead bytes or more before they are needed:
-// otherwise one core waits for half the time.
+// row of w once from memory if m rows of x stay in the cache. Later rows of w
+// are prefetched, at least kAhead bytes before they are needed: otherwise one
+// core waits for half the time.
 inline constexpr int64_t kAhead = 16 << 10;
 template <class S, class T = compute_t<S>>
 void few_rows(int64_t m, int64_t n, int64_t k, const T* x, int64_t x_row,

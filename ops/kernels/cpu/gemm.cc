@@ -21,11 +21,11 @@ namespace dtensor::kernels {
 namespace cpu {
 namespace {
 
-// Whether few_rows() is faster than the libraries: it reads the transpose of b,
-// [n, k], once from memory. Up to three rows of floats are faster in the
-// library while that matrix stays in the cache, and so are more than eight if
-// their sums are short: each ends with additions across a register. oneDNN's
-// products of bf16 take half the time of those of floats.
+// Whether few_rows() takes these operands and is faster than the libraries. It
+// reads the transpose of b, [n, k], once from memory. The library is faster for
+// up to three rows of floats while that matrix stays in the cache, and for more
+// than eight rows if sums are short: few_rows() ends each with additions across
+// a register. bf16 has a lower limit: oneDNN takes half as long as for floats.
 template <class T, class TC>
 bool is_few(int64_t m, int64_t n, int64_t k, Mat<const T> a, Mat<const T> b,
             Mat<TC> c, bool accumulate) {
@@ -39,8 +39,8 @@ bool is_few(int64_t m, int64_t n, int64_t k, Mat<const T> a, Mat<const T> b,
 }
 // Up to this m n k, a library call costs more than the product itself.
 constexpr int64_t kTiny = 4096;
-// Up to this many elements of b, the product is as fast here as in oneDNN, and
-// faster than in Eigen, which both allocate memory in each call.
+// Up to this many elements of b, SmallProduct is as fast as oneDNN, and faster
+// than Eigen: both libraries allocate memory in each call.
 constexpr int64_t kSmall = 1 << 15;
 
 // Copies [m, n] items from strided memory to a contiguous array, or back.
@@ -122,7 +122,7 @@ void gemm2d(int64_t m, int64_t n, int64_t k, Mat<const T> a, Mat<const T> b,
   if constexpr (std::is_same_v<T, float>)
     if (!tiny && is_few(m, n, k, a, b, c, accumulate))
       return few_rows(m, n, k, a.p, a.row, b.p, b.col, c.p, c.row);
-  // Fewer rows do not pay for the way that b is read, or transposed, here.
+  // With fewer rows, SmallProduct takes too long to read or transpose b.
   if (tiny || (m > (b.col == 1 ? 8 : 32) && padded <= kSmall))
     return Small::run(m, n, k, a, b, c, accumulate);
   normalized<T, T>(
@@ -165,7 +165,7 @@ void gemm_integers(int64_t m, int64_t n, int64_t k, Mat<const T> a,
     }
 }
 
-// A matrix of half type as floats, in the order of its memory.
+// Converts a matrix of a half type to floats, in the order of its memory.
 template <class T>
 Mat<const float> widened(ScratchSlot slot, int64_t m, int64_t n,
                          Mat<const T> a) {
@@ -234,7 +234,7 @@ namespace {
 
 using namespace cpu;
 
-// Calls product(m, n, k, a, b, c, accumulate) for each remaining batch.
+// Calls product(m, n, k, a, b, c, accumulate) for each product of the batch.
 template <class T, class TC, class Product>
 void for_each(const FoldedGemm& f, Product&& product) {
   const Gemm& g = f.g;
@@ -250,7 +250,7 @@ void for_each(const FoldedGemm& f, Product&& product) {
                    });
 }
 
-// Whether several products are added to one result. For half types, they are
+// Whether several products are added to one result. Those of half types are
 // summed in f32 first, so that the result is rounded once.
 bool sums_batches(const FoldedGemm& f) {
   for (int i = 0; i < f.nb; ++i)
@@ -260,7 +260,7 @@ bool sums_batches(const FoldedGemm& f) {
 template <class T>
 void gemm_rounding_once(const Gemm& g) {
   Gemm wide = g;
-  wide.epilogue = {};    // applies to the result
+  wide.epilogue = {};    // is applied later
   Shape sizes, strides;  // those of c, without summed dimensions
   for (int i = 0; i < g.batch.size(); ++i) {
     wide.c_batch_strides[i] = 0;

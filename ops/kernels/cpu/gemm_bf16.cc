@@ -56,8 +56,8 @@ struct Cache {
 
 constexpr size_t kMaxEntries = 1024;
 
-// Whether b is packed at once, to at most 16 MiB of scratch memory that the
-// thread keeps, instead of piece by piece by the product. A transposed b takes
+// Whether b is packed as a whole, to at most 16 MiB of scratch memory that the
+// thread keeps, instead of piece by piece in the product. A transposed b takes
 // longer to pack.
 bool packs(int64_t m, int64_t n, int64_t k, bool tb) {
   return !tb && m >= 512 && n * k >= 1 << 19 && n * k <= 1 << 23;
@@ -95,7 +95,7 @@ Entry make(const Cache& cache, const Key& key, bool ta, bool tb,
   return e;
 }
 
-// The C function, because the C++ one builds a map of arguments in every call.
+// Calls the C function: the C++ one builds a map of arguments in every call.
 template <size_t N>
 bool execute(const dnnl::primitive& p, const dnnl::stream& stream,
              const dnnl_exec_arg_t (&args)[N]) {

@@ -75,8 +75,8 @@ struct Walk {
   }
 };
 
-// n <= kChunk elements from p on, as contiguous T, which is compute_t<S> or
-// double: p itself, or a copy in buf.
+// Returns n <= kChunk elements that are `stride` apart from p on, as contiguous
+// T, which is compute_t<S> or double: p itself, or a copy in buf.
 template <class S, class T>
 inline const T* fetch(const S* p, int64_t stride, int64_t n, T* buf) {
   constexpr bool kUsual = std::is_same_v<T, compute_t<S>>;
@@ -130,8 +130,8 @@ inline void visit_float(DType t, const char* where, F&& f) {
   }
 }
 
-// Scratch memory of this thread, kept between calls: a slot keeps its bytes.
-// Aligned to 64.
+// Scratch memory of this thread, aligned to 64 bytes. A slot keeps its memory
+// between calls. Its contents are lost when it grows.
 enum ScratchSlot {
   kScratchPackA,
   kScratchPackB,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention to pages of keys and values. A few queries read each key and value
-// once, from where it is. Many queries of one request share copies of blocks of
-// keys and values, by matrix products.
+// once, in place. Many queries of one request share copies of blocks of keys
+// and values, and use matrix products.
 #include "dtensor/ops/kernels/paged_attention.h"
 
 #include <algorithm>
@@ -21,9 +21,9 @@ using namespace cpu;
 
 constexpr int64_t kKeys = 256;  // in a block
 constexpr int64_t kRows = 128;  // of a product: heads times queries
-// As many queries as are better off without copies of the keys.
+// For up to this many queries of a request, it is faster not to copy the keys.
 constexpr int64_t kFewQueries = 4;
-// Adds K values times p to R rows of o, one value after the other.
+// o[r] += the sum over i < K of p[r, i] v[i] for r < R, one value at a time.
 template <int R, int K, class S, class T = compute_t<S>>
 void add_values(int64_t d, const T* p, int64_t step, const S* v, int64_t stride,
                 T* o) {
@@ -60,8 +60,8 @@ class Paged {
 
   void run() {
     const int64_t d = a_.d;
-    // One query has hq rows in the first way, and the heads that share keys in
-    // the second.
+    // A query has a row for each head without copies; with copies, only for the
+    // heads that share keys.
     const int64_t rows = std::max(a_.hq * kFewQueries, kRows + a_.hq);
     T* at = scratch<T>(kScratchAttention,
                        rows * (2 * d + kKeys + 3) + 2 * kKeys * d);
@@ -93,12 +93,12 @@ class Paged {
   }
 
  private:
-  // Consecutive slots of a block of keys: the keys [j, j + n) of it, at the
-  // positions from `position` on. Keys that do not exist are in no block.
+  // Keys [j, j + n) of a block, in consecutive slots from `slot` on, and at
+  // positions from `position` on. A block has only keys that exist.
   struct Piece {
     int64_t j, position, slot, n;
   };
-  // Makes a block of the keys from a position on; returns where it ends.
+  // Makes a block of a request's keys from position p on; returns its end.
   int64_t gather(int64_t request, int64_t p, int64_t end) {
     pieces_.clear();
     for (keys_ = 0; p < end && keys_ < kKeys;) {
@@ -111,7 +111,7 @@ class Paged {
     }
     return p;
   }
-  // The number of keys of the block that are before a position.
+  // The number of the block's keys that are before a position.
   int64_t before(int64_t position) const {
     for (const Piece& x : pieces_)
       if (position < x.position + x.n)
@@ -130,8 +130,8 @@ class Paged {
            slot * x.strides[2];
   }
 
-  // Queries [i0, i0 + nq) of one request and heads [h0, h0 + heads), as rows
-  // (head, query). With `copies`, the heads use the same keys.
+  // Computes queries [i0, i0 + nq) of a request and heads [h0, h0 + heads), as
+  // rows (head, query). With `copies`, the heads use the same head of keys.
   void block(int64_t i0, int64_t nq, int64_t h0, int64_t heads, bool copies) {
     const int64_t d = a_.d, rows = heads * nq, request = a_.row[i0];
     int64_t begin = a_.pages_each * a_.page, end = 0;
@@ -199,8 +199,8 @@ class Paged {
                        o_ + r * a_.d);
     });
   }
-  // fn.template operator()<R, K>(r, j, x) for rows from r on, which use the
-  // same head, and the keys from j on, which are at x. In the order of memory.
+  // Calls fn.template operator()<R, K>(r, j, x) for R rows from r on, which use
+  // one head of keys, and K keys from j on, at x; in the order of memory.
   template <class Fn>
   void tiles(int64_t nq, const HeadsIn& x, Fn&& fn) const {
     for (const Piece& piece : pieces_)
@@ -219,7 +219,7 @@ class Paged {
     const V c(static_cast<T>(a_.soft_cap));
     each(n, score_, [&](auto at) { return c * tanh(at(score_) / c); });
   }
-  // The scores of row r for query i become exponentials, relative to the
+  // Turns the scores of row r, of query i, into exponentials relative to the
   // largest score so far.
   void exponentials(int64_t i, int64_t r) {
     const int64_t nk = keys_, first = before(a_.begin(i)),

@@ -22,10 +22,9 @@ template <class S>
 using computed_t =
     std::conditional_t<std::is_same_v<S, bool>, uint8_t, compute_t<S>>;
 
-// Runs a loop for contiguous operands on K operands with strides, and of
-// storage types that differ from the compute type: in pieces of kChunk
-// elements, through buffers where needed. One or two outputs. The loop computes
-// in T.
+// Runs a loop that takes contiguous operands of type T on K operands with
+// strides, and of a storage type that may differ from T: in pieces of kChunk
+// elements, through buffers where needed. There are one or two outputs.
 template <class S, int K, int outputs = 1, class T = computed_t<S>>
 void run_block(Loop loop, const double* p, const Pointwise& a,
                bool gives_bool) {
@@ -82,8 +81,8 @@ void run_block(Loop loop, const double* p, const Pointwise& a,
   });
 }
 
-// Copies blocks of rows, so that each block is contiguous in all operands,
-// where the loop would begin anew too often, or read a cache line for each
+// Copies blocks of rows, so that each block is contiguous in all operands. Used
+// where the loop would start again too often, or read a cache line for each
 // element: [n, 4] + [4], [n, 4] * [n, 1], and transposed matrices.
 template <int K>
 class Blocks {
@@ -192,7 +191,7 @@ void run_float(Loop loop, const double* p, const Pointwise& a,
   });
 }
 
-// As above, for a loop that computes in f64.
+// As run_float(), for a loop that computes in f64.
 template <int K>
 void run_wide(Loop loop, const double* p, const Pointwise& a) {
   visit_float(a.type, "pointwise",

@@ -17,10 +17,10 @@ using namespace simd;
 using Loop = void (*)(const double* p, int64_t n, const void* const* in,
                       void* const* out);
 
-// The loop of fn::UnaryFunctions[index], or of its k-th derivative times in[1];
-// of fn::BinaryFunctions[index], or of its derivatives times in[2]. Null if
-// there is none. T is float or double; or, for k = 0, int32_t, int64_t or
-// uint8_t (a bool).
+// unary_loop(): fn::UnaryFunctions[index], or its k-th derivative times in[1].
+// binary_loop(): fn::BinaryFunctions[index], or its derivative `by` times
+// in[2]. Null if there is no such kernel. T is float or double; or, for
+// functions only, int32_t, int64_t or uint8_t (a bool).
 template <class T, int k>
 Loop unary_loop(int index);
 template <class T, fn::By by>
@@ -105,8 +105,7 @@ void binary_items(const double* p, int64_t n, const void* const* in,
   }
 }
 
-// Not lambdas in the functions below: clang 14 does not call those in constant
-// expressions.
+// Functions, because clang 14 does not call lambdas in constant expressions.
 template <class F, class T, int k>
 constexpr Loop unary_of() {
   if constexpr (has_kernel<F, T, k>()) return &unary_items<F, T, k>;
@@ -130,7 +129,7 @@ Loop find_binary(fn::FunctionList<F...>, int index) {
   return loops[index];
 }
 
-// Defines the tables, in a file for each type.
+// Each use defines one table; the uses for a type are in files of its own.
 #define DT_UNARY_LOOPS(T, k)                              \
   template <>                                             \
   Loop unary_loop<T, k>(int index) {                      \

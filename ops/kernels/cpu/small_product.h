@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products with a second operand that the second-level cache holds. Private to
-// ops/kernels.
+// Matrix products whose second operand fits into the second-level cache.
+// Private to ops/kernels.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -11,13 +11,13 @@
 
 namespace dtensor::kernels::cpu {
 
-// c[m,n] (+)= a[m,k] b[k,n], with every sum in the order of k. Only b is ever
+// c[m,n] (+)= a[m,k] b[k,n], with every sum in the order of k. Only b may be
 // copied, to scratch memory: if its rows are not contiguous, or do not fill
 // registers. REQUIRES: c.col == 1.
 template <class T>
 class SmallProduct {
   using V = Vec<T>;
-  // Registers of a tile: its sums, a row of b, and an element of a.
+  // A tile has registers for its sums, a row of b, and an element of a.
   static constexpr bool k32Registers = kVecBytes == 64;
   static constexpr int kColumns = k32Registers ? 4 : 2;
   static constexpr int rows_of(int columns) { return columns == 1 ? 8 : 6; }
@@ -41,7 +41,7 @@ class SmallProduct {
   }
 
  private:
-  // b, or a copy with zeros at the end of each row.
+  // Returns b, or a copy with zeros at the end of each row.
   static Mat<const T> filled(int64_t n, int64_t k, Mat<const T> b) {
     const int64_t row = padded(n);
     if (b.col == 1 && row == n) return b;
@@ -53,7 +53,7 @@ class SmallProduct {
                 load_n(b.p + p * b.row + j, std::min(V::n, n - j)));
       return {to, row, 1};
     }
-    // The part of a transpose that consists of squares of registers.
+    // If b is a transpose, its whole squares of V::n rows go through registers.
     const int64_t square = b.row == 1 ? V::n : n + k,
                   most_k = k / square * square, most_n = n / square * square;
     for (int64_t p = 0; p < most_k; p += V::n)
@@ -67,7 +67,7 @@ class SmallProduct {
     return {to, row, 1};
   }
 
-  // Exchanges single elements of neighbouring rows, then pairs, ...
+  // Transposes a square: exchanges elements of neighbouring rows, then pairs...
   static void transpose(const T* from, int64_t from_row, T* to,
                         int64_t to_row) {
     V x[V::n];
@@ -91,7 +91,7 @@ class SmallProduct {
     for (int i = 0; i < V::n; ++i) store(to + i * to_row, x[i]);
   }
 
-  // R rows and C registers of c, of whose last one `last` elements are stored.
+  // Computes R rows of C registers of c. The last one stores `last` elements.
   template <int R, int C>
   static void tile(int64_t k, Mat<const T> a, Mat<const T> b, Mat<T> c,
                    int64_t last, bool accumulate) {
@@ -107,7 +107,7 @@ class SmallProduct {
         x[i] = in_register(load(b.p + p * b.row + i * V::n));
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r) {
-        // Minus 0 is left out, unlike plus 0, which turns -0 into 0.
+        // The compiler drops minus 0, but not plus 0, which turns -0 into 0.
         const V y =
             in_register(V(a.p[r * a.row + p * a.col] - typename V::R{}));
 #pragma GCC unroll 4

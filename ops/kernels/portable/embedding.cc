@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of a table by index.
-
 #include "dtensor/ops/kernels/portable/floats.h"
 #include "dtensor/ops/kernels/portable/portable_kernels.h"
 #include "dtensor/ops/kernels/portable/row.h"

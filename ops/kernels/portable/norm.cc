@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layer norm and RMS norm.
 #include "dtensor/ops/functions/math.h"
 #include "dtensor/ops/kernels/norm_rows.h"
 #include "dtensor/ops/kernels/portable/column_sums.h"

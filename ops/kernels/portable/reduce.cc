@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reductions and sums of squares.
 #include "dtensor/ops/kernels/reduce.h"
 
 #include <algorithm>

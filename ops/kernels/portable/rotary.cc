@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rotary position embedding.
 #include "dtensor/ops/functions/math.h"
 #include "dtensor/ops/kernels/portable/floats.h"
 #include "dtensor/ops/kernels/portable/portable_kernels.h"

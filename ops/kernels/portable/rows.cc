@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Softmax and statistics of rows.
 #include "dtensor/ops/functions/math.h"
 #include "dtensor/ops/kernels/portable/floats.h"
 #include "dtensor/ops/kernels/portable/portable_kernels.h"

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Elements of rows, selected by rank or by index.
 #include "dtensor/ops/kernels/select.h"
 
 #include <algorithm>

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Selection by a condition.
 #include "dtensor/ops/kernels/portable/portable_kernels.h"
 #include "dtensor/ops/kernels/portable/walk.h"
 
