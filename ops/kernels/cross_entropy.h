@@ -3,8 +3,8 @@
 //
 // The kernels take logits [rows, hi - lo] of a float type: columns [lo, hi) of
 // a vocabulary. A rank with several ranges of columns calls them once for each.
-// Targets are global columns, i32 or i64. The other operands of rows are [rows]
-// of the type `stat` (kernel.h).
+// Targets are global columns, i32 or i64. Per-row statistics are [rows] of the
+// type `stat` (kernel.h).
 #pragma once
 #include <cstdint>
 

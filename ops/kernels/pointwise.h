@@ -27,8 +27,8 @@ struct Pointwise {
 
 // A function of fn::UnaryFunctions, by index. Order 0: out = f(in[0]). Orders 1
 // to 3: out = f'(in[0]) in[1], or the same with f'' or f''', for functions that
-// are not linear. Takes the types that the function takes. REQUIRES: `params`
-// are at least as many as the function has.
+// are neither linear nor affine. Takes the types that the function takes.
+// REQUIRES: at least as many `params` as the function has.
 struct Unary {
   int index = 0, order = 0;
   std::span<const double> params = {};

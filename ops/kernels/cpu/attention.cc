@@ -42,7 +42,7 @@ class Arena {
   T* p_;
 };
 
-// The [s, d] matrix of one batch and head. Null stays null, because t may be 0.
+// The [s, d] matrix of one batch and head; null if x has no data (t may be 0).
 template <class S>
 const S* head(const HeadsIn& x, int64_t b, int64_t h) {
   return row_at(static_cast<const S*>(x.data), 1,
@@ -106,7 +106,7 @@ struct Core {
     if (!a.causal) return nk;
     return std::clamp(i + a.query_offset + 1 - j0, int64_t{0}, nk);
   }
-  // How many of the same keys the window hides from query i: the first ones.
+  // How many of the first keys of [j0, j0 + nk) the window hides from query i.
   int64_t hidden(int64_t i, int64_t j0, int64_t nk) const {
     return a.window ? std::clamp(i + a.query_offset + 1 - a.window - j0,
                                  int64_t{0}, nk)
@@ -311,8 +311,8 @@ void backward(const AttentionBackward& g) {
                  g.dq.strides[2]);
   };
 
-  // The memory, cleared, for the sums of a head's gradient: the gradient itself
-  // if its type and strides allow, else `sum`.
+  // Returns cleared memory for the sums of a head's gradient: p itself if its
+  // type and strides allow, else `sum`.
   auto cleared = [&](S* p, int64_t stride, T* sum) -> Mat<T> {
     T* to = sum;
     if constexpr (!narrows)

@@ -13,7 +13,7 @@ using namespace simd;
 // A tile's rows and keys: their products are summed at once, in registers.
 inline constexpr int kTileRows = kVecBytes == 64 ? 4 : 2, kTileKeys = 4;
 
-// Lane i becomes element at[i] of a, or element at[i] - n of b.
+// Lane i of the result is element at[i] of a, or element at[i] - n of b.
 template <class T>
 Vec<T> shuffled(Vec<T> a, Vec<T> b, typename Raw<T>::mask at) {
 #ifdef __clang__  // it lacks __builtin_shuffle
@@ -26,7 +26,7 @@ Vec<T> shuffled(Vec<T> a, Vec<T> b, typename Raw<T>::mask at) {
 #endif
 }
 
-// Lane i becomes a[i] + a[i ^ w] if i & w is 0, else b[i] + b[i ^ w].
+// Lane i is a[i] + a[i ^ w] if i & w is 0, else b[i] + b[i ^ w].
 template <class T>
 Vec<T> merged(Vec<T> a, Vec<T> b, int64_t w) {
   const auto second = (lane_numbers<T>() & lanes<T>(w)) != 0;

@@ -30,7 +30,7 @@ template <class T, class TC>
 bool is_few(int64_t m, int64_t n, int64_t k, Mat<const T> a, Mat<const T> b,
             Mat<TC> c, bool accumulate) {
   constexpr int64_t kCached = 1 << 20;            // bytes
-  const bool wide = sizeof(TC) == sizeof(float);  // else c is made from floats
+  const bool wide = sizeof(TC) == sizeof(float);  // else c gets rounded floats
   const int64_t most = k < 256 ? 8 : std::is_same_v<T, bf16> ? 12 : 32;
   return m <= most && a.col == 1 && b.row == 1 &&
          !(wide && (accumulate || c.col != 1)) &&
@@ -260,7 +260,7 @@ bool sums_batches(const FoldedGemm& f) {
 template <class T>
 void gemm_rounding_once(const Gemm& g) {
   Gemm wide = g;
-  wide.epilogue = {};    // is applied later
+  wide.epilogue = {};    // the caller applies it
   Shape sizes, strides;  // those of c, without summed dimensions
   for (int i = 0; i < g.batch.size(); ++i) {
     wide.c_batch_strides[i] = 0;

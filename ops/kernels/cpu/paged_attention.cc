@@ -60,8 +60,8 @@ class Paged {
 
   void run() {
     const int64_t d = a_.d;
-    // A query has a row for each head without copies; with copies, only for the
-    // heads that share keys.
+    // Without copies, a query has a row for each head; with copies, only for
+    // the heads that share keys.
     const int64_t rows = std::max(a_.hq * kFewQueries, kRows + a_.hq);
     T* at = scratch<T>(kScratchAttention,
                        rows * (2 * d + kKeys + 3) + 2 * kKeys * d);

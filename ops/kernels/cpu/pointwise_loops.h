@@ -129,7 +129,7 @@ Loop find_binary(fn::FunctionList<F...>, int index) {
   return loops[index];
 }
 
-// Each use defines one table; the uses for a type are in files of its own.
+// Each use of these macros defines one table, in a file for its type.
 #define DT_UNARY_LOOPS(T, k)                              \
   template <>                                             \
   Loop unary_loop<T, k>(int index) {                      \

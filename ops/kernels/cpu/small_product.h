@@ -17,7 +17,7 @@ namespace dtensor::kernels::cpu {
 template <class T>
 class SmallProduct {
   using V = Vec<T>;
-  // A tile has registers for its sums, a row of b, and an element of a.
+  // A tile's sums, a row of b and an element of a must fit into the registers.
   static constexpr bool k32Registers = kVecBytes == 64;
   static constexpr int kColumns = k32Registers ? 4 : 2;
   static constexpr int rows_of(int columns) { return columns == 1 ? 8 : 6; }
@@ -53,7 +53,7 @@ class SmallProduct {
                 load_n(b.p + p * b.row + j, std::min(V::n, n - j)));
       return {to, row, 1};
     }
-    // If b is a transpose, its whole squares of V::n rows go through registers.
+    // If b is a transpose, squares of V::n x V::n go through registers.
     const int64_t square = b.row == 1 ? V::n : n + k,
                   most_k = k / square * square, most_n = n / square * square;
     for (int64_t p = 0; p < most_k; p += V::n)
@@ -91,7 +91,7 @@ class SmallProduct {
     for (int i = 0; i < V::n; ++i) store(to + i * to_row, x[i]);
   }
 
-  // Computes R rows of C registers of c. The last one stores `last` elements.
+  // Computes R rows of c, of C registers. The last one stores `last` elements.
   template <int R, int C>
   static void tile(int64_t k, Mat<const T> a, Mat<const T> b, Mat<T> c,
                    int64_t last, bool accumulate) {

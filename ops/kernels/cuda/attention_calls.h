@@ -9,7 +9,7 @@
 
 namespace dtensor::kernels::cuda {
 
-// Facts besides the call on which the decision depends.
+// Facts, besides the call, on which the decision depends.
 struct Cudnn {
   int64_t version = 0;         // 91900 is 9.19.0
   int compute = 0;             // the GPU's major version: 9 is Hopper

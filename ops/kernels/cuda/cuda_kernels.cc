@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// nvcc compiles this file and all others that include its PortableKernels.
+// nvcc compiles this file, because its PortableKernels are those of CUDA.
 #include "dtensor/ops/kernels/cuda/cuda_kernels.h"
 
 #include "dtensor/ops/kernels/cuda/attention.h"

@@ -19,7 +19,7 @@ namespace kernels::cuda {
 // How this library computes; see cuda_set_options(). Any thread may set it.
 inline std::atomic<CudaOptions> options;
 
-// The counts of cuda_declined(). Any thread may call both functions.
+// The counts that cuda_declined() returns. Any thread may call both functions.
 class Declined {
  public:
   void count(const std::string& what) {

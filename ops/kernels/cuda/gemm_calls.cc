@@ -42,7 +42,7 @@ std::optional<GemmCalls> gemm_calls(const FoldedGemm& f) {
                              c = column_major(g.m, g.n, g.c_m, g.c_n);
   if (!a || !b || !c) return {};
   GemmCalls calls;
-  // The largest such dimension is part of the call; the others repeat the call.
+  // The largest strided() dimension is part of the call; the others repeat it.
   const GemmBatch* at_once = nullptr;
   for (const GemmBatch& d : std::span(f.batch, static_cast<size_t>(f.nb)))
     if (strided(d) && (!at_once || d.n > at_once->n)) at_once = &d;

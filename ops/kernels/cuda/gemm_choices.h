@@ -37,7 +37,7 @@ class GemmChoices {
   std::mutex mutex_;
   std::map<std::string, int> choices_;
   bool writes_ = true;
-  std::string reported_;  // so that each product's look-up does not repeat it
+  std::string reported_;  // the last report; it is not repeated
 };
 
 }  // namespace dtensor::kernels::cuda

@@ -409,7 +409,7 @@ void backward_kv(Stream s, const Gradient<S>& gradient) {
 }
 
 // Attention::kv_head, copied from host memory to device memory while a KvHeads
-// lives. The copies are kernel arguments, each of the size that these may have.
+// lives. The array is passed in pieces that fit into a kernel's arguments.
 struct SomeHeads {
   static constexpr int64_t kMost = 256;
   int head[kMost];

@@ -135,7 +135,7 @@ __device__ inline void each_lane(int64_t lane, int64_t lanes, int64_t n, F& f,
   }
 }
 
-// Returns `a` of the lane whose number differs by the bit `distance`.
+// Returns the `a` of lane (this lane ^ distance) of the warp, for any type.
 template <class A>
 __device__ inline A of_lane(const A& a, int distance) {
   static_assert(sizeof(A) % sizeof(unsigned) == 0);

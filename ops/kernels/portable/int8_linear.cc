@@ -102,8 +102,8 @@ bool few_rows(Stream s, const Int8Linear& a) {
 }
 #else
 constexpr int64_t kPiece = 1 << 19;
-// Up to this many rows of x, it is faster not to widen the weights. Products of
-// bf16 are faster than those of f32.
+// Up to this many rows of x, it is faster not to widen the weights. bf16 has a
+// lower limit, because its products are faster than those of f32.
 template <class S>
 constexpr int64_t kFewRows = std::is_same_v<S, bf16> ? 10 : 32;
 #endif
@@ -157,7 +157,7 @@ void multiply(Stream s, const Kernels& kernels, const Int8Linear& a) {
   g.c = p, g.c_n = 1;
 #ifndef __CUDACC__
   const bool few = m <= kFewRows<S> && std::is_same_v<T, float>;
-  const T* x = static_cast<const T*>(a.x);  // if S is T
+  const T* x = static_cast<const T*>(a.x);  // used if S is T
   if (few && !std::is_same_v<S, T>) {
     T* const to = copy.emplace(s, m * k * int64_t{sizeof(T)}).template as<T>();
     widen(s, m, k, static_cast<const S*>(a.x), to);

@@ -132,7 +132,7 @@ Launch find_binary(fn::FunctionList<F...>, int index) {
 }  // namespace DT_PORTABLE
 }  // namespace dtensor::kernels
 
-// Each use defines one table; the uses for a type are in files of its own.
+// Each use of these macros defines one table, in a file for its type.
 #define DT_UNARY_LAUNCHES(M, k)                           \
   namespace dtensor::kernels::DT_PORTABLE::pointwise {    \
   template <>                                             \

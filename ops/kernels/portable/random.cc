@@ -234,8 +234,8 @@ template <class Make, class S>
 void make_values(const Make& make, const uint32_t* w, int64_t n, S* out) {
   make.from(w, n, out);
 }
-// As above, with libmvec's functions and a register of pairs at a time. The
-// error of 4 ulp of f64 is far below half an ulp of f32.
+// Makes normal values with libmvec's functions, a register of pairs at a time.
+// The error of 4 ulp of f64 is far below half an ulp of f32.
 template <class S>
 requires(!std::is_same_v<S, double>) void make_values(const Normal<S>& make,
                                                       const uint32_t* w,

@@ -222,8 +222,8 @@ inline void store(f16* p, Vec<float> a) {
   for (int64_t i = 0; i < Vec<float>::n; ++i) p[i] = f16(a.v[i]);
 #endif
 }
-// Load the first m < Vec::n elements, with `rest` beyond, or store them. For
-// the end of a row whose length is not a multiple of a register's.
+// load_n() loads the first m < Vec::n elements, with `rest` beyond; store_n()
+// stores them. For the end of a row that does not fill a register.
 #if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512VL__)
 template <int64_t n>
 inline auto first(int64_t m) {
