@@ -34,6 +34,9 @@ struct Node : Waypoint {
 struct Way {
   Plan plan;
   int64_t between = 0;
+  // The time that the search found, which slices before a step may still
+  // reduce, and the alphas in it.
+  int64_t time = 0, alphas = 0;
   bool found = false;
 };
 
@@ -41,7 +44,7 @@ struct Way {
 struct Scratch {
   Route route;
   std::vector<Node> nodes;
-  std::vector<int> open;
+  std::vector<int> open, all, fit;
   std::vector<Cuts> goals;
 };
 Scratch& scratch() {
@@ -60,6 +63,8 @@ class Search {
         route_(scratch.route),
         nodes_(scratch.nodes),
         open_(scratch.open),
+        all_(scratch.all),
+        fit_(scratch.fit),
         goals_(scratch.goals) {
     route_.reset(from, to);
     item_ = size_of(from->dtype());
@@ -90,9 +95,14 @@ class Search {
              from_->to_string(), to_->to_string());
     const int64_t needed = best.between / block + (best.between % block != 0);
     if (needed > 1) {
-      Way fits = attempt(1, block);
+      // The best way fits in `needed` chunks, which only adds alphas. So
+      // nothing that takes longer is of use.
+      const int64_t more_alphas = saturated_ps(
+          static_cast<double>(best.alphas) * static_cast<double>(needed - 1));
+      const int64_t most = may_chunk ? best.time + more_alphas : kNever;
+      Way fits = attempt(1, block, most);
       for (int64_t k = 2; may_chunk;) {
-        Way w = attempt(k, k * block);
+        Way w = attempt(k, k * block, most);
         w.plan.chunks = k;
         if (w.found && (!fits.found || w.plan.time_ps < fits.plan.time_ps))
           fits = std::move(w);
@@ -110,7 +120,7 @@ class Search {
   // The plan if no way is cheaper than the direct step; else only a lower bound
   // of the time of any plan.
   QuickPlan quick(int64_t block) {
-    Way way = attempt(1, kNever, /*only_direct=*/true);
+    Way way = attempt(1, kNever, kNever, /*only_direct=*/true);
     QuickPlan quick;
     quick.least_ps = way.found ? way.plan.time_ps : least_;
     if (way.found && way.between <= std::max<int64_t>(block, 1))
@@ -129,13 +139,16 @@ class Search {
     return std::move(plan);
   }
 
-  // The cheapest way that pays each alpha `chunks` times and holds at most
-  // `limit` bytes in between. If `only_direct` is set, returns no way if a
-  // search is needed; least_ is then a lower bound of the time of any way.
-  Way attempt(int64_t chunks, int64_t limit, bool only_direct = false) {
+  // The cheapest way that pays each alpha `chunks` times, holds at most `limit`
+  // bytes in between and takes at most `most` picoseconds. If `only_direct` is
+  // set, returns no way if a search is needed; least_ is then a lower bound of
+  // the time of any way.
+  Way attempt(int64_t chunks, int64_t limit, int64_t most = kNever,
+              bool only_direct = false) {
     Prices prices(cost_, mesh_, chunks);
     prices_ = &prices;
     limit_ = limit;
+    most_ = most;
     nodes_.clear();
     goals_.clear();
     best_ = -1;
@@ -172,6 +185,17 @@ class Search {
         goals_.push_back(n.cuts);
       n.to_go = -1;
     }
+    // Only the source leads to a layout that does not fit, by a slice. (Two
+    // slices in a row are one.)
+    all_.clear();
+    fit_.clear();
+    for (int t = 1; t < static_cast<int>(nodes_.size()); ++t) {
+      const Node& n = node(t);
+      all_.push_back(t);
+      if (limit_ == kNever || arrived(n) ||
+          steps_->largest(n) * steps_->components(n) * item_ <= limit_)
+        fit_.push_back(t);
+    }
     open_.assign(1, 0);
     while (!open_.empty()) {
       size_t next = 0;
@@ -182,8 +206,8 @@ class Search {
       open_.pop_back();
       Node& n = node(at);
       n.open = false;
-      if (best_ >= 0 && n.time + to_go(n) > node(best_).time) break;
-      for (int t = 1; t < static_cast<int>(nodes_.size()); ++t) {
+      if (n.time + to_go(n) > bound()) break;
+      for (const int t : at == 0 ? all_ : fit_) {
         if (t == at || too_far(at, t) || !relax(at, t)) continue;
         if (node(t).goal) {
           if (best_ < 0 || cheaper(node(t), node(best_))) best_ = t;
@@ -211,6 +235,8 @@ class Search {
     return a.steps < b.steps;
   }
   Node& node(int i) { return nodes_[static_cast<size_t>(i)]; }
+  // The longest time of a way that is of use.
+  int64_t bound() { return best_ < 0 ? most_ : node(best_).time; }
   bool less(int a, int b) {
     Node &x = node(a), &y = node(b);
     int64_t f = x.time + to_go(x), g = y.time + to_go(y);
@@ -342,6 +368,12 @@ class Search {
     return steps_->held(s, s.collectives == 0, t, arrived(t), e) * item_;
   }
 
+  // Whether there is memory for a step of that kind. A slice, which a new
+  // StepBetween is, needs the least.
+  bool holds(int from, int to, const StepBetween& e) {
+    return limit_ == kNever || between(from, to, e) <= limit_;
+  }
+
   // Whether the step may turn out to be a slice: if some parts are empty, ranks
   // may happen to have everything that they need.
   bool may_be_slice(Node& s, Node& t) const {
@@ -355,9 +387,7 @@ class Search {
   // slices in a row are one slice.)
   bool too_far(int from, int to) {
     Node &s = node(from), &t = node(to);
-    if (best_ < 0 ||
-        s.time + to_go(s) + prices_->least_alpha() <= node(best_).time)
-      return false;
+    if (s.time + to_go(s) + prices_->least_alpha() <= bound()) return false;
     if (to_go(t) == 0) return false;
     if (t.partial != s.partial) return true;
     if (s.parent >= 0 && node(s.parent).collectives == s.collectives)
@@ -371,9 +401,9 @@ class Search {
   bool relax(int from, int to) {
     Node &s = node(from), &t = node(to);
     if (t.partial & ~s.partial) return false;
-    int64_t bound = kNever, collectives = 0;
-    if (best_ >= 0)
-      bound = node(best_).time, collectives = node(best_).collectives;
+    const int64_t bound = this->bound();
+    const int collectives =
+        best_ < 0 ? std::numeric_limits<int>::max() : node(best_).collectives;
     int64_t least = s.time + to_go(t);
     if (least > bound ||
         (least == bound && s.collectives + (to_go(t) > 0) >= collectives))
@@ -394,7 +424,7 @@ class Search {
         return false;
     }
     StepBetween e;
-    if (!steps_->between(s, t, e)) return false;
+    if (!holds(from, to, e) || !steps_->between(s, t, e)) return false;
     Node way;
     way.time = s.time;
     way.collectives = s.collectives;
@@ -406,7 +436,7 @@ class Search {
       bool dear =
           s.time + prices_->alpha(link) > std::min(bound, t.time) ||
           (to_go(t) > 0 && s.time + to_go(s) + prices_->least_alpha() > bound);
-      if (dear && !may_be_slice(s, t)) return false;
+      if (!may_be_slice(s, t) && (dear || !holds(from, to, e))) return false;
       const int64_t few = steps_->least_received(s, t, e);
       if (few > 0 && s.time + prices_->step(e.kind, e.group, few * item_) >
                          std::min(bound, t.time))
@@ -419,7 +449,7 @@ class Search {
       }
     }
     if (!cheaper(way, t)) return false;
-    if (limit_ != kNever && between(from, to, e) > limit_) return false;
+    if (!holds(from, to, e)) return false;
     t.time = way.time;
     t.collectives = way.collectives;
     t.steps = way.steps;
@@ -438,6 +468,7 @@ class Search {
     std::reverse(path.begin(), path.end());
     Way way;
     way.found = true;
+    way.time = node(last).time;
     const Spec* at = from_;
     auto push = [&](const StepBetween& e, const Spec* to, int64_t elements) {
       if (to == at) return;  // the two cuts have the same canonical form
@@ -457,6 +488,10 @@ class Search {
       steps_->between(s, t, e);
       int64_t elements = steps_->received(s, t, e, true);
       way.between = std::max(way.between, between(path[i - 1], path[i], e));
+      if (sends(e.kind))
+        way.alphas = std::min(
+            kMostPs,
+            way.alphas + prices_->alpha(prices_->link(e.kind, e.group)));
       if (e.kind == StepKind::kExchange ||
           e.kind == StepKind::kReduceExchange) {
         // Slice first, which is free, unless that makes the rest more
@@ -492,10 +527,10 @@ class Search {
   std::optional<Steps> steps_;
   Route& route_;
   Prices* prices_ = nullptr;
-  int64_t limit_ = kNever, least_ = 0;
+  int64_t limit_ = kNever, most_ = kNever, least_ = 0;
   int best_ = -1;
   std::vector<Node>& nodes_;
-  std::vector<int>& open_;
+  std::vector<int>&open_, &all_, &fit_;
   std::vector<Cuts>& goals_;
 };
 
