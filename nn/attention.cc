@@ -35,7 +35,8 @@ Attention::Attention(const Scope& at, const AttentionConfig& c)
 }
 
 Split Attention::head_split() const {
-  // The weight is split in granules of a head.
+  // The weight's rows are split in granules of one head, so the same axes split
+  // the heads in granules of 1.
   const std::vector<int> axes =
       q_proj_->weight().layout().dims[0].split().axes();
   return axes.empty() ? Split() : Split::over(axes);

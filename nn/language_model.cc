@@ -101,7 +101,8 @@ std::vector<DistTensor> LanguageModel::run_recomputed(
   if (recompute_ == Recompute::kNone) return block(in);
   RecomputeOptions options;
   if (recompute_ == Recompute::kAttention)
-    // The products of a block are those of its linear layers; see Linear.
+    // In a block, products with weights are these operators of Linear, and
+    // `experts`, which is recomputed.
     options.save = [](std::string_view op) {
       return op == "linear" || op == "linear_gelu_tanh";
     };

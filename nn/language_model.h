@@ -27,8 +27,9 @@ enum class Recompute {
   // rotary embedding, norms, activation functions and sums. The block's input
   // and the outputs of its linear layers are saved (q, k, v, and the
   // projections of attention and the MLP), so no product with a weight is
-  // recomputed. (Recomputing attention alone would save almost nothing: it
-  // never stores its scores, and its output is o_proj's input.)
+  // recomputed, except those of Experts. (Recomputing attention alone would
+  // save almost nothing: it never stores its scores, and its output is o_proj's
+  // input.)
   kAttention,
 };
 // "none", "block" or "attention"; throws Error for another text.
@@ -69,10 +70,10 @@ class LanguageModel : public Module {
   // [vocab, hidden] on the mesh of the features, or undefined.
   virtual DistTensor project(const DistTensor& features,
                              const DistTensor& table) const = 0;
-  // Block i in the computation of loss(). x[0] are the activations; the other
-  // tensors are what earlier blocks have summed up for the loss (none before
-  // block 0). Returns the same for the next block. In a pipeline all of these
-  // tensors go from stage to stage.
+  // Computes block i for loss(). x[0] are the activations; the other tensors
+  // are what earlier blocks have summed up for the loss (none before block 0).
+  // Returns the same for the next block. In a pipeline, all of these tensors go
+  // from stage to stage.
   virtual std::vector<DistTensor> train_block(
       int64_t i, const std::vector<DistTensor>& x) const;
   // The training loss, from the cross-entropy and from the tensors x of the
@@ -83,27 +84,30 @@ class LanguageModel : public Module {
   // own.
   virtual DistTensor tied() const { return {}; }
 
-  // For continuing texts token by token (kv_cache.h). The attention of each
-  // layer; empty if the model cannot do that, because its attention is not
-  // causal, or because its class does not override these functions.
+  // The attention of each layer, for continuing texts token by token
+  // (kv_cache.h). Empty if the model cannot do that, because its attention is
+  // not causal, or because its class overrides neither this function nor
+  // decode().
   virtual std::vector<const Attention*> attention_layers() const { return {}; }
-  // Appends a step of the cache to its texts. Returns the logits [n, vocab], of
-  // which the first step.wanted() are those after the tokens that the step
-  // wants. Not recorded by autograd. Throws Error if attention_layers() is
-  // empty.
+  // Appends the tokens of a step to their texts in the cache. Returns logits
+  // [n, vocab]. The first step.wanted() rows are those that the step wants
+  // (CacheStep::Part); the others are padding. Not recorded by autograd. Throws
+  // Error if attention_layers() is empty.
   virtual DistTensor decode(const CacheStep& step, const KvCache&) const;
 
   // Takes effect from the next features() or loss(); the default is kNone.
-  // Losses and gradients are bit for bit the same. The second run repeats the
-  // communication inside the blocks (an all-reduce after o_proj and one after
-  // the MLP, if those are split), as events of the phase "recompute". The model
-  // and its modules must exist until the gradient has been taken.
+  // Losses and gradients are the same for each choice, bit for bit. The second
+  // run repeats the communication inside the blocks (an all-reduce after o_proj
+  // and one after the MLP, if those are split), as events of the phase
+  // "recompute". The model and its modules must exist until the gradient has
+  // been taken.
   void set_recompute(Recompute what) { recompute_ = what; }
   Recompute recompute() const { return recompute_; }
 
  protected:
-  // block(given), recomputed as set_recompute() says, with given[0], the
-  // activations, in the layout of sequence_parallel().
+  // Brings given[0], the activations, to the layout of sequence_parallel().
+  // Then returns block(given), which the backward pass recomputes as
+  // set_recompute() says.
   std::vector<DistTensor> run_recomputed(
       const Recomputed& block, const std::vector<DistTensor>& given) const;
   // Throws Error unless tokens is [b, s] with s <= seq.

@@ -14,9 +14,10 @@ namespace dtensor::nn {
 struct CacheLayer;
 struct CacheTokens;
 
-// weight [out, in], as in PyTorch. Column-parallel is S0; row-parallel is S1,
-// and the product is then a partial sum, to one part of which the bias is
-// added. With Scope::int8_weights: i8, and weight_scale [out]; int8_linear().
+// A product with weight [out, in], as in PyTorch. Column-parallel is S0.
+// Row-parallel is S1; the product is then a partial sum, and the bias is added
+// to one part of it. With Scope::int8_weights, the weight is i8 with a
+// parameter weight_scale [out], and forward() is int8_linear().
 class Linear : public Module {
  public:
   Linear(const Scope& at, int64_t in, int64_t out, bool bias = true);
@@ -25,7 +26,8 @@ class Linear : public Module {
   Linear(const Scope& at, const DistTensor& weight, const DistTensor& bias);
   // x [..., in] -> [..., out].
   virtual DistTensor forward(const DistTensor& x) const;
-  // The activation of forward(x): one operator, unless a class overrides it.
+  // Applies `then` to forward(x). If the weight is of floats, this is one
+  // operator, unless the object's class is derived from Linear.
   DistTensor forward(const DistTensor& x, Activation then) const;
   const DistTensor& weight() const { return weight_; }
   const DistTensor& bias() const { return bias_; }  // undefined if none
@@ -76,8 +78,9 @@ class LayerNorm : public Norm {
 
 class RMSNorm : public Norm {
  public:
-  // If plus_one, x is multiplied by 1 + weight, as in Gemma, rounded to the
-  // weight's type; the weight begins at 0.
+  // If plus_one, the normalized x is multiplied by 1 + weight instead of the
+  // weight, as in Gemma. 1 + weight is rounded to the weight's type, and the
+  // weight begins at 0.
   RMSNorm(const Scope& at, int64_t hidden, double eps = 1e-6,
           bool plus_one = false);
   Normed normed(const DistTensor& x, const DistTensor& residual) const override;
@@ -95,7 +98,7 @@ class RMSNorm : public Norm {
 struct RouterLoad {
   // The share of the tokens that chose each expert; the shares sum to k.
   DistTensor chosen;
-  DistTensor probability;  // the mean of the softmax over the tokens
+  DistTensor probability;  // the router's softmax, averaged over tokens
 };
 
 // The sum of the loads of two layers.
@@ -106,15 +109,16 @@ struct Mixed {
   RouterLoad load;
 };
 
-// Blocks call mixed(); its load is undefined if the layer has no router.
+// Blocks call mixed(). The load that it returns is undefined if the layer has
+// no router.
 class FeedForward : public Module {
  public:
   using Module::Module;
   virtual Mixed mixed(const DistTensor& x) const = 0;
 };
 
-// c_proj(gelu(c_fc(x))); GPT-2 has the approximation by tanh. [..., hidden] ->
-// [..., hidden].
+// c_proj(act(c_fc(x))), [..., hidden] -> [..., hidden]. GPT-2's activation is
+// gelu, approximated with tanh.
 class MLP : public FeedForward {
  public:
   MLP(const Scope& at, int64_t hidden, int64_t ffn, bool bias = true,
@@ -127,8 +131,8 @@ class MLP : public FeedForward {
   Act activation_;
 };
 
-// down_proj(act(gate_proj(x)) * up_proj(x)); Llama's activation is silu. [...,
-// hidden] -> [..., hidden].
+// down_proj(act(gate_proj(x)) * up_proj(x)), [..., hidden] -> [..., hidden].
+// Llama's activation is silu.
 class GatedMLP : public FeedForward {
  public:
   GatedMLP(const Scope& at, int64_t hidden, int64_t ffn, bool bias = false,
@@ -153,7 +157,7 @@ struct AttentionConfig {
   HeadNorm norm = HeadNorm::kNone;  // q_norm and k_norm
   double norm_eps = 1e-6;
   bool causal = true;
-  // As in AttentionOptions; 0: the default, or none.
+  // As in AttentionOptions. 0: its default scale, no cap, no window.
   double scale = 0, soft_cap = 0;
   int64_t window = 0;
 };
@@ -167,11 +171,12 @@ class Attention : public Module {
   Attention(const Scope& at, const AttentionConfig&);
   // [b, s, hidden] -> [b, s, hidden].
   virtual DistTensor forward(const DistTensor& x) const;
-  // The tokens x [1, t, hidden] of a step of a cache (kv_cache.h): writes their
-  // keys and values to the layer, and attends to what it has of their texts.
+  // Attention in a step of a cache (kv_cache.h). x [1, t, hidden] are the
+  // step's tokens. Writes their keys and values to the CacheLayer. Each token
+  // attends to the keys of its own text there, up to its own position.
   virtual DistTensor cached(const DistTensor& x, const CacheTokens&,
                             const CacheLayer&) const;
-  // head_size is never 0.
+  // The config with head_size filled in: it is never 0.
   const AttentionConfig& config() const { return config_; }
   // How query heads are split.
   Split head_split() const;

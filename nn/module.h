@@ -75,8 +75,8 @@ struct Scope {
   bool empty = false;
   // The weights of Linear are i8 (layers.h). Only with `empty`.
   bool int8_weights = false;
-  // If set, the mesh of the module at this path, for modules that do not all
-  // lie on `mesh` (pipeline_model.h).
+  // If set, returns the mesh of the module at a path, for models whose modules
+  // do not all lie on `mesh` (pipeline_model.h).
   std::function<Mesh(std::string_view path)> mesh_of = {};
 
   Scope operator/(std::string_view child) const;
@@ -89,7 +89,7 @@ class Module;
 //
 // child(x) runs the submodule's forward with its path as OpCall::path, so that
 // the operators in it are attributed to it. Calls through -> are attributed to
-// the calling module; use call() for other member functions.
+// the calling module. To call another function than forward, use call().
 template <class M>
 class Child {
  public:
@@ -127,7 +127,9 @@ class Module {
   Module& operator=(const Module&) = delete;
 
   // This module's parameters, then those of its submodules, in the order in
-  // which they were made. A parameter that is used twice is listed once.
+  // which they were made. Each module lists the parameters that it made or
+  // adopted (adopt_parameter), but not those that it only uses, such as a tied
+  // table.
   std::vector<NamedParameter> named_parameters() const;
   std::vector<DistTensor> parameters() const;
   // Throws Error, which lists the names, if there is no such parameter.
@@ -135,11 +137,11 @@ class Module {
   // The submodule at a path relative to this module ("mlp.up"). Throws Error,
   // which lists the paths, if there is none.
   const Module& module(std::string_view path) const;
-  // Replaces the submodule at a path with the result of `make`, which gets its
-  // scope and the old module and may keep its parameters (adopt_parameter).
-  // Throws Error if the result is not of the class that the enclosing module
-  // expects: an MLP in place of a Linear, for example. Every rank has to make
-  // the same replacement.
+  // Replaces the submodule at a path with the result of `make`. `make` gets the
+  // scope of the old module and the module itself, whose parameters it may keep
+  // (adopt_parameter). Throws Error if the result is not of the class that the
+  // enclosing module expects: an MLP in place of a Linear, for example. Every
+  // rank has to make the same replacement.
   void replace(std::string_view path,
                const std::function<std::unique_ptr<Module>(
                    const Scope&, const Module& old)>& make);
@@ -158,8 +160,8 @@ class Module {
         [](const Module& m) { return dynamic_cast<const M*>(&m) != nullptr; }));
     return Child<M>(&children_.back()->module);
   }
-  // Makes a parameter of this module, which stays in the layouts that the plan
-  // gives its full name. It is of the type dtype() unless another is given.
+  // Makes a parameter of this module, in the layouts that the plan gives to its
+  // full name (layouts_of()) and of the type dtype() unless another is given.
   // Throws Error if the name is taken.
   DistTensor add_parameter(std::string_view name, const Shape&, const Init&,
                            std::optional<DType> = {});
@@ -180,7 +182,7 @@ class Module {
   void list_paths(std::vector<std::string>&) const;
   Scope scope_;
   std::vector<NamedParameter> own_;
-  std::vector<std::unique_ptr<Slot>> children_;  // stable: Child points there
+  std::vector<std::unique_ptr<Slot>> children_;  // Child points into Slots
 };
 
 // Throws Error, which lists the parameters, if a pattern of the plan matches

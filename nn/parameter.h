@@ -47,7 +47,7 @@ class ParameterGroups {
 };
 
 // The usual choice: parameters of two or more dimensions (embeddings included)
-// decay, others do not. The former come first.
+// decay, others do not. The first group has those that decay.
 inline ParameterGroups decay_matrices(std::vector<NamedParameter> all) {
   ParameterGroup matrices, vectors;
   vectors.weight_decay = 0;
@@ -57,8 +57,8 @@ inline ParameterGroups decay_matrices(std::vector<NamedParameter> all) {
   return {std::move(matrices), std::move(vectors)};
 }
 
-// Sets parameter = value in place, unrecorded, converted to the parameter's
-// layout and type. A custom optimizer is
+// Sets parameter = value in place, converted to the parameter's layout and
+// type. Autograd does not record it. A custom optimizer is
 //   assign(w, w - g * lr);
 // Increments the parameter's version. Throws Error if the shapes differ.
 // Collective unless the layouts are the same.
