@@ -9,25 +9,25 @@
 
 namespace dtensor::nn {
 
-// The keys and values of one layer: [slots, heads, d], a page after the other.
-// Heads are split as the queries are, and pages over an axis that splits
-// sequences. Where query heads of ranks do not divide the kv heads, a head that
-// several ranks use is there several times (KvHeads in ops/paged_attention.h),
-// and `heads` [heads] lists the kv head of each; otherwise it is undefined.
+// The keys and values of one layer: [slots, heads, d], one page after another.
+// Heads are split as the query heads are, and pages over an axis that splits
+// sequences. A kv head that the query heads of several ranks use may be there
+// several times (KvHeads in ops/paged_attention.h). `heads` [heads] then lists
+// the model's kv head of each head; otherwise it is undefined.
 struct CacheLayer {
   DistTensor k, v, heads;
   int64_t page = 0;
-  size_t kind = 0;  // of CacheTokens::places
+  size_t kind = 0;  // its index in CacheTokens::places
 };
 
-// The tokens of one step on the mesh of a layer.
+// The tokens of one step (CacheStep) on the mesh of a layer, replicated.
 struct CacheTokens {
   DistTensor ids, positions;  // [1, t]
-  // The position of each token again, and the row of its text in `pages`: [t].
-  // Rows and slots of padding are -1.
+  // The position of each token, and the row of its text in `pages`: [t]. They
+  // and the slots are -1 for padding, for which `positions` has 0.
   DistTensor position, row;
-  DistTensor wanted;  // [n], the tokens whose logits are wanted
-  // Layers with different windows keep different pages.
+  DistTensor wanted;  // [n], the indices of tokens whose logits are wanted
+  // By CacheLayer::kind: layers with different windows have separate pages.
   struct Places {
     DistTensor slot;   // [t], for the key and value of each token
     DistTensor pages;  // [texts, pages of a text]

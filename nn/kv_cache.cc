@@ -16,8 +16,9 @@
 namespace dtensor::nn {
 namespace {
 
-// Every row costs its time in products, and every number of rows the time to
-// decide its layouts once: 0 to 32, and four more numbers for each doubling.
+// Rows of padding cost time in products, but deciding layouts for another
+// number of rows costs time, too. So numbers above 32 are rounded up, to one of
+// four numbers for each doubling.
 int64_t rounded(int64_t n) {
   if (n <= 32) return n;
   const auto step =
@@ -71,7 +72,7 @@ KvCache::KvCache(const LanguageModel& model, const CacheOptions& options)
     const Spec* spec = Spec::get(mesh, shape, layout, a->dtype());
     for (DistTensor* x : {&layer.k, &layer.v}) {
       *x = DistTensor::empty(spec);
-      // Padding reads slot 0.
+      // Slots to which no token has been written hold zeros.
       if (x->here() && x->local().data()) x->local().fill(0);
     }
     bool each_once = n == c.kv_heads;
@@ -89,25 +90,28 @@ size_t KvCache::kind_of(int64_t window, int64_t ranks) {
     if (kinds_[i].window == window) return i;
   Kind& kind = kinds_.emplace_back(Kind{window, {}});
   int64_t pages = pages_for(options_.tokens);
-  // More would be of little use to running texts, which do not go back behind
-  // their windows. But beginnings that are longer than such a pool are soon
-  // gone, for layers of other kinds, too.
+  // Texts never read behind their windows, so they need no more pages. The
+  // price: a beginning that is longer than such a pool soon loses its pages
+  // here, and can then not be shared in the layers of other kinds, either.
   if (window)
     pages = std::min(pages, options_.texts * most_pages(kind, options_.length));
   kind.pool = PagePool(pages, ranks);
   return kinds_.size() - 1;
 }
 
-// With a window, the pages behind it are released.
+// With a window, step() first releases the pages behind it. So a text has at
+// most the pages of the window and of one step, and one more because these
+// tokens need not begin with a page.
 int64_t KvCache::most_pages(const Kind& kind, int64_t tokens) const {
   const int64_t all = pages_for(tokens);
   if (!kind.window) return all;
   return std::min(all, pages_for(kind.window + options_.step) + 1);
 }
 
-// Without a window, a text goes on having what it has, and a page that several
-// texts have counts once. With one, it does so only until one of them has left
-// it behind, so that every text reserves all of its pages.
+// Without a window, a text keeps the pages that it has, so it reserves only
+// those that it lacks, and a page that several texts share counts once. With a
+// window, a text needs another page once it has left a shared one behind, while
+// other texts still use that. So every text reserves the most that it can have.
 int64_t KvCache::free_pages() const {
   int64_t fewest = std::numeric_limits<int64_t>::max();
   for (size_t i = 0; i < kinds_.size(); ++i) {
@@ -129,8 +133,8 @@ std::vector<std::vector<PagePool::Beginning>> KvCache::known(
   for (const Kind& kind : kinds_) {
     auto& list = all.emplace_back();
     int64_t before = 0;
-    // Never all of it: the last token is computed again, for the logits after
-    // it.
+    // Never the whole prompt: its last token is computed again, for the logits
+    // after it.
     for (size_t at = 0; at + page < prompt.size(); at += page) {
       const auto tokens = prompt.subspan(at, page);
       const auto* found =
@@ -179,7 +183,8 @@ void KvCache::remove(int64_t number) {
   const Text& t = text(number);
   for (size_t i = 0; i < kinds_.size(); ++i) {
     const std::vector<int64_t>& pages = t.of[i].pages;
-    // The last one first: without those before it, a page is of no use.
+    // The last page first, so that take() reuses it first: a page can only be
+    // found through those before it.
     for (auto p = pages.rbegin(); p != pages.rend(); ++p)
       if (*p >= 0) kinds_[i].pool.release(*p);
   }
@@ -208,7 +213,7 @@ void KvCache::drop_behind_window(Text& t) {
   for (size_t k = 0; k < kinds_.size(); ++k) {
     auto& [window, pool] = kinds_[k];
     if (!window) continue;
-    // The next token attends to this position and those after it.
+    // The position of the first token that the next token attends to.
     const int64_t first = t.length + 1 - window;
     for (int64_t i = first / options_.page - 1; i >= 0; --i) {
       int64_t& page = t.of[k].pages[static_cast<size_t>(i)];
@@ -266,7 +271,7 @@ const CacheTokens& CacheStep::on(const Mesh& mesh) const {
   for (const auto& [m, tokens] : on_)
     if (m == mesh) return tokens;
   const auto t = std::ssize(ids_), n = std::ssize(want_);
-  // Padding is at no position, but its embedding is looked up.
+  // Padding has position -1, but an embedding is looked up for it, too: use 0.
   std::vector<int64_t> looked_up = positions_;
   for (int64_t& p : looked_up) p = std::max<int64_t>(p, 0);
   const auto make = [&](const std::vector<int64_t>& values, Shape shape) {

@@ -18,26 +18,28 @@ class LanguageModel;
 struct CacheOptions {
   int64_t tokens = 0;  // the capacity, of all texts together
   int64_t page = 32;   // tokens in a page
-  // The most texts in one step, the most tokens of a text (0: the model's
-  // longest sequence), and the most tokens of a text in one step.
+  // `texts` and `step` are the most texts and the most tokens of one text in a
+  // step. `length` is the most tokens of a text; 0: the model's longest
+  // sequence.
   int64_t texts = 1, length = 0, step = 256;
-  bool share = true;  // pages of equal beginnings
+  bool share = true;  // whether texts share the pages of equal beginnings
 };
 
-// A step: tokens of several texts at once, each at the end of its text.
+// A step of a KvCache: tokens that are appended to several texts at once.
 class CacheStep {
  public:
   struct Part {
     int64_t text;  // from KvCache::add()
     std::vector<int64_t> tokens;
-    bool wanted = true;   // whether the logits after the last one are wanted
-    bool scored = false;  // whether those after each one are, in further rows
+    bool wanted = true;   // the logits after the last token are wanted
+    bool scored = false;  // those after each token, too, in further rows
   };
 
-  // The step on a mesh; every rank of the run calls it.
+  // The step's tensors on a mesh. Every rank of the run calls it.
   const CacheTokens& on(const Mesh&) const;
-  // The number of rows of wanted logits, which come first in those of decode():
-  // one for each part that is wanted, then those of the scored parts.
+  // The number of rows of wanted logits, which come first in the result of
+  // decode(): one row for each part that is `wanted`, then one for each token
+  // of the parts that are `scored`.
   int64_t wanted() const { return wanted_; }
 
  private:
@@ -54,15 +56,16 @@ class CacheStep {
 // Memory for a number of tokens, cut into pages. A text holds the pages that
 // its tokens need, and gives them back when it is removed. Along an axis that
 // splits sequences (nn/parallel.h), each rank has some of the pages, and a text
-// gets them from one rank after the other. Pages are handed out by every rank
-// alike, and nothing is sent: every rank of the model makes the same calls.
+// takes pages from one rank after the other. Every rank of the model makes the
+// same calls, and thereby hands out the same pages; nothing is sent.
 //
-// Layers with a sliding window keep only the pages that it reaches, and layers
-// with different windows have pages of their own.
+// Layers with a sliding window keep only the pages that the window reaches.
+// Layers with different windows have separate pages.
 //
-// Texts with the same beginning share its whole pages, also with texts that are
-// removed, until their pages are needed (page_pool.h). A shared page is never
-// written: the last tokens of a text are in a page of its own.
+// Texts with the same beginning share its whole pages. The pages of a removed
+// text can be shared until they are taken for another text (page_pool.h). A
+// shared page is never written: each text has a page of its own for its last
+// tokens.
 class KvCache {
  public:
   // Throws Error if the model cannot be continued: see
@@ -70,20 +73,22 @@ class KvCache {
   KvCache(const LanguageModel&, const CacheOptions&);
 
   // Begins a text of at most `tokens` tokens, and reserves its pages. Returns
-  // its number, or -1 if too few pages are free. The text already has those of
-  // the first tokens of its prompt that are in the cache; its length() says how
-  // many, and is less than the prompt's.
+  // the number of the text, or -1 if too few pages are free. If the cache has
+  // whole pages with the first tokens of `prompt`, the text starts with those
+  // pages; its length() is the number of these tokens, and less than the
+  // prompt's. Throws Error if `tokens` is not from 1 to CacheOptions::length.
   int64_t add(int64_t tokens, std::span<const int64_t> prompt = {});
-  // The length() of such a text.
+  // The length() that add() would give a text with this prompt.
   int64_t shared(std::span<const int64_t> prompt) const;
   void remove(int64_t text);
-  // The tokens of a text that are in the cache.
+  // The number of tokens of a text that are in the cache.
   int64_t length(int64_t text) const;
 
-  // A step that appends these tokens; each text at most once. The numbers of
-  // tokens and of wanted logits are rounded up if they are more than 32, by
-  // less than a quarter, so that there are few shapes to decide layouts for.
-  // Throws Error if a text becomes longer than was reserved.
+  // Makes a step that appends these tokens, with at most one part for each
+  // text. If there are more than 32 tokens, or wanted logits, their number is
+  // padded by less than a quarter, so that layouts are decided for few shapes.
+  // Throws Error if there are too many parts, or if one has more tokens than a
+  // step takes or than its text has reserved.
   CacheStep step(std::span<const CacheStep::Part>);
 
   const CacheLayer& layer(int64_t i) const {
@@ -92,7 +97,8 @@ class KvCache {
   // The embedding table on the mesh of the last layer, for a head that shares
   // it; else undefined.
   const DistTensor& table() const { return table_; }
-  // The pages that no text has or has reserved, of the layers that have fewest.
+  // The number of pages that no text uses or has reserved. Layers with
+  // different windows have separate pages; the smallest count is returned.
   int64_t free_pages() const;
   int64_t pages_for(int64_t tokens) const {
     return tokens / options_.page + (tokens % options_.page != 0);
@@ -101,31 +107,34 @@ class KvCache {
   int64_t bytes() const;
 
  private:
+  // The layers with one window, and their pages.
   struct Kind {
     int64_t window;
     PagePool pool;
   };
-  // The pages of one kind.
+  // The pages that a text has of one kind.
   struct Held {
-    std::vector<int64_t> pages;  // that hold its tokens; -1: none any more
-    int64_t beginning = 0;       // the number of that of its whole pages
+    std::vector<int64_t> pages;  // in the order of its tokens; -1: released
+    int64_t beginning = 0;       // the Beginning::number of its whole pages
   };
   struct Text {
-    std::vector<Held> of;  // by kind
-    int64_t length = 0, most = 0;
+    std::vector<Held> of;            // by kind
+    int64_t length = 0, most = 0;    // tokens in the cache; tokens reserved
     std::vector<int64_t> last = {};  // the tokens after its whole pages
   };
   Text& text(int64_t number);
-  // The kind of layers with this window, whose pages so many ranks share.
+  // The index in kinds_ for layers with this window. A new kind's pages are
+  // split over `ranks` ranks.
   size_t kind_of(int64_t window, int64_t ranks);
-  // The pages that a text of so many tokens has at most at once.
+  // The most pages that a text of this many tokens has at one time.
   int64_t most_pages(const Kind&, int64_t tokens) const;
-  // The whole pages of a prompt that are in the cache, equally many by kind.
+  // The whole pages of a prompt that are in the cache. Each kind has a list;
+  // all lists have the same length.
   std::vector<std::vector<PagePool::Beginning>> known(
       std::span<const int64_t> prompt) const;
-  // Appends a token, and its slots to those of the step.
+  // Appends a token to a text, and the token's slots to those of the step.
   void append(Text&, int64_t token, CacheStep&);
-  // Releases the pages that no window reaches any more.
+  // Releases the text's pages that are behind the window of its next token.
   void drop_behind_window(Text&);
 
   CacheOptions options_;

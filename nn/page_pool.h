@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The pages of a cache of keys and values: who uses them, and the tokens that
-// they have.
+// The pages of a cache of keys and values: how many texts use each page, and
+// the tokens that it holds.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -11,10 +11,11 @@
 
 namespace dtensor::nn {
 
-// Pages 0, 1, ... of which each of several ranks has a range, as a split in
-// granules cuts them (placement/split.h). A page that no text uses is free, and
-// keeps its tokens until it is taken again: first the pages without known
-// tokens, then those that are free for longest. Equal calls give equal pages.
+// Hands out pages 0, 1, ... Each of several ranks has a range of them, as a
+// balanced split has its parts (placement/split.h). A page that no text uses is
+// free, and keeps its tokens until it is taken again. Free pages without known
+// tokens are taken first, then the page that was released first. Equal calls
+// give equal pages, so ranks that make the same calls need not communicate.
 class PagePool {
  public:
   PagePool() = default;
@@ -24,25 +25,27 @@ class PagePool {
   int64_t size() const { return std::ssize(pages_); }
   int64_t free() const;
 
-  // Takes a free page for one text, which then uses it: of the rank behind the
-  // one that has page `after`, or, if `after` is -1, behind the one that the
-  // last such call began with. Ranks without a free page are passed over.
-  // REQUIRES: free() > 0.
+  // Takes a free page for one text, which then uses it. The page is on the rank
+  // after the one that has page `after`. If `after` is -1, it is on the rank
+  // after the one that the last call with -1 tried first. Ranks without a free
+  // page are skipped. REQUIRES: free() > 0.
   int64_t take(int64_t after);
   // One more text uses the page, or one less.
   void use(int64_t page);
   void release(int64_t page);
 
-  // A text's beginning, in whole pages: its number, and its last page.
+  // The beginning of a text, in whole pages: a number that identifies it, and
+  // its last page.
   struct Beginning {
     int64_t number = 0, page = -1;
   };
-  // The beginning `before` (0: an empty one) and these tokens; null if no page
-  // has them.
+  // Finds the beginning that extends the one with number `before` (0: an empty
+  // one) by a page with these tokens. Null if no page holds it.
   const Beginning* find(int64_t before,
                         const std::vector<int64_t>& tokens) const;
-  // The page has these tokens from now on. Returns the beginning, with another
-  // page if that has them already.
+  // Records that the page holds these tokens, which extend `before`. Returns
+  // the beginning that they form. If another page holds it already, nothing is
+  // recorded, and the result names that page.
   Beginning keep(int64_t page, int64_t before, std::vector<int64_t> tokens);
 
  private:
@@ -51,13 +54,14 @@ class PagePool {
   struct Page {
     int64_t users = 0, freed = 0;
     bool kept = false;
-    Beginnings::iterator tokens = {};  // if it is kept
+    Beginnings::iterator tokens = {};  // if `kept`
   };
   Page& page(int64_t i) { return pages_[static_cast<size_t>(i)]; }
   size_t rank_of(int64_t page) const;
 
   std::vector<Page> pages_;
-  // By rank: (when it was released, page), with 0 for pages without tokens.
+  // By rank: the free pages, as (Page::freed, page). `freed` is 0 for pages
+  // without tokens, and otherwise the number of the release.
   std::vector<std::set<std::pair<int64_t, int64_t>>> free_;
   Beginnings beginnings_;
   int64_t releases_ = 0, numbers_ = 0;
