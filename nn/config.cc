@@ -31,7 +31,7 @@ double ModelConfig::eps() const {
 int64_t ModelConfig::ffn_size() const {
   if (ffn) return ffn;
   if (architecture(name).matrices() == 2) return 4 * hidden;
-  // As many numbers in three matrices.
+  // Three matrices then have about as many numbers as two of 4 * hidden.
   return ((8 * hidden + 2) / 3 + 7) / 8 * 8;
 }
 
@@ -45,11 +45,12 @@ bool ModelConfig::is_parallel() const {
 
 void ModelConfig::validate() const {
   const Architecture& of = architecture(name);
-  // The names of those with experts, for errors.
+  // The names of the architectures with experts, for errors.
   const std::string with_experts =
       architecture_names([](const Architecture& a) { return a.experts(); });
-  // Far beyond any machine's memory, and small enough that a product of two of
-  // them and a few small numbers does not overflow (three are checked below).
+  // Far beyond any machine's memory, and small enough that the product of two
+  // sizes and a few small numbers does not overflow. (The product of three
+  // sizes is checked below.)
   constexpr int64_t kMost = int64_t{1} << 28;
   check_positive("layers", layers, 100'000);
   check_positive("hidden", hidden, kMost);

@@ -12,8 +12,8 @@
 
 namespace dtensor::nn {
 
-// The activation of a feed-forward layer: gelu by its approximation with tanh,
-// or exact; or silu.
+// The activation of a feed-forward layer: gelu approximated with tanh, exact
+// gelu, or silu.
 enum class Act : uint8_t { kGeluTanh, kGelu, kSilu };
 
 // RMS norms of queries and keys before they are rotated: of each head, or of
@@ -25,10 +25,10 @@ struct ModelConfig {
   int64_t layers = 4;
   int64_t hidden = 256;
   int64_t heads = 8;
-  int64_t kv_heads = 0;   // 0: the same as heads. Not for gpt.
+  int64_t kv_heads = 0;   // 0: as many as heads; see Architecture::grouped
   int64_t head_size = 0;  // of queries, keys and values; 0: hidden / heads
-  int64_t ffn = 0;  // 0: 4 x hidden for gpt; else 8/3 x hidden, rounded up to
-                    // a multiple of 8. With experts, the size of one expert.
+  int64_t ffn = 0;  // 0: 4 x hidden for a plain MLP; else 8/3 x hidden, rounded
+                    // up to a multiple of 8. With experts, the size of each.
   // For architectures with experts only.
   int64_t experts = 0;     // 0: 8
   int64_t top_k = 0;       // experts per token; 0: 2, or 1 if there is only one
@@ -39,8 +39,8 @@ struct ModelConfig {
   DType dtype = DType::kF32;
   Rope rope = {};       // if the architecture rotates queries and keys
   double norm_eps = 0;  // 0: the architecture's
-  // Sliding windows, as AttentionOptions::window, in the layers for which
-  // `windowed` is true (empty: in all of them). 0: none.
+  // Sliding windows, as AttentionOptions::window (0: none), in the layers for
+  // which `windowed` is true, or in all layers if `windowed` is empty.
   int64_t window = 0;
   std::vector<bool> windowed = {};
   // Attention multiplies scores by 1 / sqrt(query_scalar). 0: head_dim().
@@ -48,13 +48,14 @@ struct ModelConfig {
   double attention_soft_cap = 0;  // of AttentionOptions
   // If not 0, a logit x becomes logit_soft_cap * tanh(x / logit_soft_cap).
   double logit_soft_cap = 0;
-  // Biases beside those that the architecture has anyway.
+  // Biases in addition to those of the architecture.
   bool attention_bias = false;  // of all four projections of attention
   bool mlp_bias = false;
-  // Whether the head is the embedding; the architecture's if not set.
+  // Whether the head's matrix is the embedding table; the architecture's choice
+  // if not set.
   std::optional<bool> tied = {};
   // Whether attention and the MLP of a block read the same input; the
-  // architecture's if not set.
+  // architecture's choice if not set.
   std::optional<bool> parallel = {};
   // Tokens that begin, pad and end a text. No layer uses them; they are kept
   // for files.
@@ -64,12 +65,12 @@ struct ModelConfig {
   // Throws Error, with the values and a fix, unless: the name is known; all
   // sizes are positive; hidden is a multiple of heads (or head_size is set),
   // and heads of kv_heads; the number of rotated numbers of a head is even;
-  // kv_heads is not set for gpt; experts, top_k and router_loss are set for
-  // architectures with experts only and are in range; windowed has a value for
-  // each layer; and dtype is a float type.
+  // kv_heads is set for `grouped` architectures only; experts, top_k and
+  // router_loss are set for architectures with experts only and are in range;
+  // windowed has a value for each layer; and dtype is a float type.
   void validate() const;
 
-  // With the defaults filled in. REQUIRES: validate() passes.
+  // The members with the defaults filled in. REQUIRES: validate() passes.
   int64_t head_dim() const { return head_size ? head_size : hidden / heads; }
   int64_t kv() const { return kv_heads ? kv_heads : heads; }
   int64_t expert_count() const { return experts ? experts : 8; }

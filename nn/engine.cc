@@ -45,13 +45,13 @@ CacheOptions cache_of(const LanguageModel& model, const EngineOptions& o) {
           .share = o.share};
 }
 
-// Whether its tokens are drawn from the logits of the whole vocabulary. The
-// likeliest token alone is found where the logits are, on all ranks.
+// Whether the request's rows of logits must be gathered. If it only takes the
+// likeliest token, all ranks find that token without gathering the logits.
 bool needs_logits(const TextRequest& r) {
   return r.logprobs || r.likeliest > 0 || !takes_likeliest(r.sampling);
 }
 
-// On every rank; empty in a dry run.
+// The values of x, on every rank; empty in a dry run.
 std::vector<double> values_of(const LanguageModel& model, const DistTensor& x) {
   const Tensor all = onto(model.mesh(), x).full();
   if (all.device().kind() == Device::Kind::kNone) return {};
@@ -81,7 +81,7 @@ void Engine::check(const TextRequest& request) const {
     DT_CHECK(t >= 0 && t < config.vocab, "generate",
              "token {} of the prompt is not in the vocabulary of {}", t,
              config.vocab);
-  // Sums could overflow.
+  // Subtractions, because sums could overflow.
   const CacheOptions cache = cache_of(model_, options_);
   const int64_t length = cache.length, capacity = cache.tokens;
   DT_CHECK(request.tokens <= length - prompt, "generate",
@@ -144,10 +144,10 @@ void Engine::end(int64_t number, Finish why) {
     s->second.finish = why;
 }
 
-// Whether a running text is still reading a beginning that this prompt has,
-// too. If the prompt waits until that is in the cache, it is computed once.
+// If a prompt waits until the cache has a beginning that a running text is
+// still reading, the beginning is computed only once.
 bool Engine::shares_soon(const TextRequest& r) const {
-  // Its last token is never shared.
+  // The last token of a prompt is never shared.
   const auto end = r.prompt.end() - 1;
   for (const Text& t : running_) {
     const auto& other = t.request.prompt;
@@ -161,7 +161,7 @@ bool Engine::shares_soon(const TextRequest& r) const {
   return false;
 }
 
-// In their order, so that a long text is not overtaken for ever.
+// Starts requests in their order, so that a long one is not overtaken for ever.
 void Engine::admit() {
   while (!waiting_.empty() && std::ssize(running_) < options_.texts) {
     Text& first = waiting_.front();
@@ -205,7 +205,7 @@ bool Engine::step() {
                         .wanted = n == missing && t.request.tokens > 0,
                         .scored = t.request.scores_prompt && t.drawn() == 0});
   }
-  // The rows of logits that are gathered come first.
+  // The rows of logits that are to be gathered come first.
   std::stable_partition(chosen.begin(), chosen.end(), [](const auto& c) {
     return needs_logits(c.first->request);
   });
@@ -226,7 +226,8 @@ bool Engine::step() {
   }
   const CacheStep step = cache_.step(parts);
   const DistTensor logits = model_.decode(step, cache_);
-  // A text that ends is no longer there.
+  // In this order, because score() needs its texts in running_, and draw_all()
+  // removes those that end.
   if (!scored.empty()) score(scored, std::ssize(drawing), logits);
   if (!drawing.empty()) draw_all(drawing, gathered, logits);
   for (const int64_t number : read) end(number, Finish::kLength);
@@ -241,7 +242,8 @@ Engine::Text& Engine::running_text(int64_t request) {
 void Engine::score(std::span<const Scored> texts, int64_t row,
                    const DistTensor& logits) {
   const NoGrad no_grad;
-  // All rows of the step have a target, so that there are few shapes.
+  // Every row of the step gets a target (0 if it needs none), so that few
+  // shapes occur.
   const int64_t rows = logits.size(0);
   std::vector<int64_t> next(static_cast<size_t>(rows), 0);
   int64_t likeliest = 0, at = row;
@@ -297,13 +299,15 @@ void Engine::draw_all(std::span<const int64_t> drawing, int64_t gathered,
   if (gathered < std::ssize(drawing)) {
     const TopK best = topk(logits, 1);
     likeliest = values_of(model_, best.indices);
-    // A NaN is the largest there, but no token's logit in draw().
+    // topk() takes a NaN for the largest logit, but draw() does not. If there
+    // is one, all rows are gathered for draw().
     for (const double x : values_of(model_, best.values))
       if (std::isnan(x)) gathered = std::ssize(drawing);
   }
   std::vector<double> rows;
   if (gathered > 0) {
-    // Few shapes: the number of rows above is rounded apart from this one.
+    // Rounded up, so that few shapes occur: KvCache::step() rounds the number
+    // of all rows, but not of these.
     const auto n =
         static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(gathered)));
     rows = values_of(model_, slice(logits, 0, 0, std::min(n, logits.size(0))));

@@ -26,11 +26,11 @@ struct EngineOptions {
   int64_t cache_tokens = 0;  // of all texts; 0: texts x length
   int64_t page = 32;         // tokens in a page of the cache
   // The most tokens of prompts in one step. A longer prompt takes several
-  // steps, between which other texts go on.
+  // steps, and other texts continue between these.
   int64_t chunk = 256;
   // Whether texts share the beginnings that are in the cache (kv_cache.h). A
-  // request waits for a running one that is reading a prompt with which it will
-  // share more.
+  // request then also waits while a running text is still reading a longer
+  // beginning of the request's prompt than the cache has.
   bool share = true;
 };
 
@@ -41,17 +41,19 @@ struct TextRequest {
   Sampling sampling = {};
   std::vector<int64_t> stop = {};  // tokens that end the text, and belong to it
   int64_t likeliest = 0;           // see draw()
-  // Whether on_token() gets logprobs; if not, they may be 0. Without them, and
-  // if takes_likeliest(sampling), the logits stay split over the ranks.
+  // Whether on_token() gets logprobs; if not, they may be 0. If this is false,
+  // `likeliest` is 0 and takes_likeliest(sampling) is true, the logits stay
+  // split over the ranks.
   bool logprobs = false;
-  // Called with each token; returns whether the text goes on. Every rank calls
-  // it with the same tokens and has to return the same. It must not call the
-  // engine.
+  // Called with each generated token; returns whether the text continues. Every
+  // rank calls it with the same tokens, and it has to return the same on each.
+  // It must not call the engine.
   std::function<bool(const DrawnToken&)> on_token = {};
   // Whether on_prompt() is called with each token of the prompt, before
-  // on_token(): with the logprob that the tokens before it give it, NaN for the
-  // first one, and their `likeliest`. Such a prompt is computed whole, also if
-  // its beginning is in the cache. The logits stay split over the ranks.
+  // on_token(). It gets the token's logprob given the tokens before it (NaN for
+  // the first token), and the `likeliest` tokens in its place. The whole prompt
+  // is then computed, even if its beginning is in the cache. The logits stay
+  // split over the ranks.
   bool scores_prompt = false;
   std::function<void(const DrawnToken&)> on_prompt = {};
 };
@@ -76,23 +78,26 @@ class Engine {
   int64_t longest() const;
   // Throws Error if check() does. Returns the number of the request.
   int64_t add(TextRequest);
-  // Ends a request, if there is one that is not finished. Its callback is not
-  // called again.
+  // Ends a request that waits or runs, with Finish::kCallback; does nothing for
+  // others. Its callback is not called again.
   void cancel(int64_t request);
   // Runs the model once: one token for each running text, and a part of the
   // prompts that are not yet in the cache. Returns false if there is nothing to
   // do.
   bool step();
 
-  // Why a request ended, and the numbers of those that wait and run.
+  // Why a request ended; kRunning if it waits or runs. Throws Error for a
+  // number that add() did not return or that was forgotten.
   Finish finish(int64_t request) const;
-  // finish() no longer knows a request that has ended, so that an engine can go
-  // on for ever.
+  // Forgets a request that has ended, so that an engine can run for ever
+  // without filling memory. Throws Error if it has not ended.
   void forget(int64_t request);
+  // The numbers of requests that wait and that run.
   int64_t waiting() const { return std::ssize(waiting_); }
   int64_t running() const { return std::ssize(running_); }
-  // The tokens of prompts that were in the cache when their texts began: of
-  // one request that finish() knows, and of all. They are not computed again.
+  // The tokens of prompts that were in the cache when their texts began, and
+  // were not computed again: of one request (throws Error as finish() does),
+  // and of all requests so far.
   int64_t cached_tokens(int64_t request) const;
   int64_t cached_tokens() const { return cached_tokens_; }
   const KvCache& cache() const { return cache_; }
@@ -112,18 +117,20 @@ class Engine {
   };
   const State& state(int64_t request) const;
   void admit();
-  // Whether a running text is reading a prompt that begins as this one does,
-  // and will have more of it in the cache than there is.
+  // Whether a running text is reading a prompt with the same beginning, and
+  // will have put more of this prompt into the cache than there is now.
   bool shares_soon(const TextRequest&) const;
-  // The next tokens of these requests, from the rows of the logits; the first
-  // `gathered` are drawn from the whole vocabulary.
+  // Draws the next token of each request from its row of the logits. The first
+  // `gathered` of these rows are gathered; requests with later rows take the
+  // likeliest token.
   void draw_all(std::span<const int64_t> requests, int64_t gathered,
                 const DistTensor& logits);
   // A text whose tokens [first, first + rows) have rows in the logits.
   struct Scored {
     int64_t text, first, rows;
   };
-  // Calls on_prompt() of these texts, whose rows follow each other from `row`.
+  // Calls on_prompt() of these texts. Their rows of the logits begin at `row`
+  // and follow each other.
   void score(std::span<const Scored>, int64_t row, const DistTensor& logits);
   Text& running_text(int64_t request);
   void append(Text&, DrawnToken);

@@ -17,8 +17,9 @@ struct Sampling {
   // this if they are positive, and multiplied if not (Keskar et al., arXiv
   // 1909.05858). 1: no penalty.
   double repetition_penalty = 1;
-  // For generated tokens only: subtracted once for each token that occurs, and
-  // for each occurrence.
+  // Subtracted from the logits of the tokens that were generated (a prompt's do
+  // not count): the first once for each such token, the second for each of its
+  // occurrences.
   double presence_penalty = 0, frequency_penalty = 0;
   std::map<int64_t, double> logit_bias = {};  // added to the logits
   double temperature = 1;  // 0: always take the likeliest token
@@ -42,16 +43,17 @@ bool takes_likeliest(const Sampling&);
 struct DrawnToken {
   int64_t id = 0;
   // The logarithm of its probability in the model's own distribution, before
-  // all of the above.
+  // `Sampling` changes the logits.
   double logprob = 0;
-  // The likeliest tokens of that distribution with theirs, the likeliest first.
+  // The likeliest tokens of that distribution and their logprobs, the likeliest
+  // first.
   std::vector<std::pair<int64_t, double>> likeliest = {};
 };
 
 // Draws token number `position` of the generated ones from `logits` [vocab].
-// `text` is the prompt, of `prompt` tokens, and the tokens that were drawn
-// before. Returns the `likeliest` likeliest tokens, too. If all logits are NaN,
-// token 0 is drawn.
+// `text` is the prompt, of `prompt` tokens, followed by the tokens that were
+// drawn before. DrawnToken::likeliest gets `likeliest` tokens. If all logits
+// are NaN, token 0 is drawn.
 DrawnToken draw(std::span<const double> logits, const Sampling&,
                 std::span<const int64_t> text, int64_t prompt, int64_t position,
                 int64_t likeliest = 0);
