@@ -88,7 +88,8 @@ Architecture llama() {
           .unread = {"*.rotary_emb.inv_freq"}};
 }
 
-// A row like another one's, whose config lacks these keys.
+// A copy of a row with another name, class and type, and without these keys of
+// the config.
 Architecture like(Architecture a, std::string_view name, const char* class_name,
                   const char* type,
                   std::initializer_list<std::string_view> without = {}) {
@@ -107,7 +108,8 @@ Architecture mistral() {
   return a;
 }
 
-// One tensor for each expert in a file; all of a layer's here.
+// Files have one tensor for each expert; the model has one for all experts of a
+// layer.
 std::vector<NameInFile> expert_names(const char* gate, const char* up,
                                      const char* down) {
   return {{".mlp.experts.gate_proj", gate, As::kByExperts},
@@ -325,7 +327,7 @@ std::deque<Architecture> make_all() {
           gpt_neox(), bert(false), bert(true)};
 }
 
-// A deque, so that rows stay where they are.
+// A deque, so that rows stay in place when others are added.
 std::deque<Architecture>& all() {
   static auto* rows = new std::deque<Architecture>(make_all());
   return *rows;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The architectures of language models: everything that depends on a model's
-// name. A new one is a row in architecture.cc, or a program's own.
+// name. architecture.cc has a row for each, and programs can add their own.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -15,18 +15,19 @@
 
 namespace dtensor::nn {
 
-// A member of transformers' config.json, and the number that it stands for.
+// A member of transformers' config.json, and the member of ModelConfig that it
+// sets.
 struct ConfigKey {
   const char* key;
   std::variant<int64_t ModelConfig::*, double ModelConfig::*,
                bool ModelConfig::*, std::optional<bool> ModelConfig::*>
       number;
-  bool required = true;  // otherwise validate() knows a default
+  bool required = true;  // if not, a missing one leaves ModelConfig's default
 };
 
-// A member of config.json whose value does not vary, as JSON texts. The first
-// is written. When a file is read, all of them are accepted (any text, if there
-// are none), and so is a missing member.
+// A member of config.json for which this library knows only these values (JSON
+// texts). The first is written. When a file is read, each of them is accepted
+// (any value, if there are none), and so is a missing member.
 struct ConfigConstant {
   enum class Use : uint8_t { kBoth, kRead, kWritten };
   const char* key;
@@ -35,29 +36,30 @@ struct ConfigConstant {
 };
 
 // Where files keep parameters whose names contain `ours`, if that is not under
-// their own name: `theirs` replaces `ours`.
+// their own names: in the file, `theirs` replaces `ours`.
 struct NameInFile {
   enum class As : uint8_t {
     kItself,
-    // The rows of several parameters, one after the other in the order of the
-    // table: all that have the same `theirs`.
+    // One tensor holds the rows of all parameters with the same `theirs`, one
+    // after the other in the order of the table.
     kConcatenated,
-    // The same with the rows of each head together: q0 k0 v0 q1 k1 v1 ...
+    // Like kConcatenated, but the rows of each head are together: q0 k0 v0 q1
+    // k1 v1 ...
     kByHeads,
-    // Each expert's part is a tensor of its own; "{}" in `theirs` is its
-    // number.
+    // Each expert's part is a tensor of its own; "{}" in `theirs` stands for
+    // its number.
     kByExperts
   };
   const char* ours;
   const char* theirs;
   As as = As::kItself;
-  bool transposed = false;  // matrices are [in, out]
+  bool transposed = false;  // matrices are [in, out] in the file
 };
 
 struct Architecture {
   enum class Mlp : uint8_t { kPlain, kGated, kExperts };
-  // Layers with a sliding window: as the config's layer_types say or, if that
-  // is missing, in none, all, every other, or max_window_layers and above.
+  // The layers with a sliding window, if the config has no layer_types: none,
+  // all, every other one, or those from max_window_layers on.
   enum class Windows : uint8_t { kNone, kAll, kEven, kUpper };
   enum class Head : uint8_t {
     kNone,   // features only
@@ -82,11 +84,11 @@ struct Architecture {
   bool mlp_bias = false;
   bool scaled_embedding = false;  // embeddings are multiplied by sqrt(hidden)
   Head head_kind = Head::kPlain;
-  bool tied = false;      // unless the config says: the head is the embedding
-  bool parallel = false;  // unless the config says: x + attention + mlp
+  bool tied = false;         // the default of ModelConfig::tied
+  bool parallel = false;     // the default of ModelConfig::parallel
   bool norm_of_sum = false;  // x = norm(x + attention(x)), and so on
-  // ---- Names of submodules; null: there is none. Those of blocks are below
-  // "BLOCKS.N." ----
+  // ---- Names of submodules; null: there is none. "BLOCKS.N." comes before
+  // those of a block ----
   const char* embedding = "model.embed_tokens";
   const char* positions = nullptr;
   const char* token_types = nullptr;  // all tokens are of type 0
@@ -106,14 +108,16 @@ struct Architecture {
       model_types;  // of "model_type"; the first is written
   std::vector<ConfigKey> keys;
   std::vector<ConfigConstant> constants;
-  // The members for rope.theta, and for the part of a head that is rotated.
+  // The config's members for rope.theta, and for the part of a head that is
+  // rotated.
   const char* rope_theta = "rope_theta";
   const char* rope_part = "partial_rotary_factor";
   double rotated_part = 1;             // if the config does not say
-  std::vector<NameInFile> names = {};  // the first that fits counts
-  // A beginning of all names that some files leave out.
+  std::vector<NameInFile> names = {};  // the first that fits is used
+  // The prefix of names in files that some files leave out.
   const char* optional_prefix = "";
-  // Tensors that some files have, too, and that are not read: patterns.
+  // Patterns of the names of tensors that some files have, but that are not
+  // read.
   std::vector<const char*> unread = {};
 
   bool experts() const { return mlp == Mlp::kExperts; }
@@ -123,13 +127,15 @@ struct Architecture {
 
 const std::deque<Architecture>& architectures();
 // Adds a row of the program's own, for make_model(), from_pretrained() and
-// save_pretrained(). Its texts must live as long as the program. Call it before
-// ranks run. Throws Error if it lacks a name, a class or a type of files, or if
-// another row has the name, or files of the same type and class.
+// save_pretrained(). Its strings must live as long as the program. Throws Error
+// if a rank calls it (call it before run()); if the row lacks a name, a class
+// or a type of files; or if another row has the name, or files of the same type
+// and class.
 void add_architecture(const Architecture&);
-// Throws Error, which lists the names, if there is none.
+// Throws Error, which lists the names, if there is no such architecture.
 const Architecture& architecture(std::string_view name);
-// "gpt, llama, mixtral or qwen2": the names of those that `which` accepts.
+// "gpt, llama, mixtral or qwen2": the names of the architectures that `which`
+// accepts (null: all).
 std::string architecture_names(bool (*which)(const Architecture&) = nullptr);
 
 }  // namespace dtensor::nn

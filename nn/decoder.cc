@@ -68,9 +68,9 @@ DecoderBlock::DecoderBlock(const Scope& at, const ModelConfig& c, int64_t layer)
   after_2_ = norm(a.after_2);
 }
 
-// The residual stream continues with the x that the norm returns. A partial sum
-// is thus reduced only once, and the norm's backward pass adds the stream's
-// gradient in its own pass.
+// The residual stream continues with the x that the norm returns. So a partial
+// sum is reduced only once, and the norm's backward pass also adds the gradient
+// that comes back along the stream.
 Mixed DecoderBlock::run(const DistTensor& x, const Attend& attention) const {
   const auto normed = [](const Child<Norm>& norm, const DistTensor& a,
                          const DistTensor& b) {
@@ -85,7 +85,8 @@ Mixed DecoderBlock::run(const DistTensor& x, const Attend& attention) const {
     mixed.y = normed(norm_2_, y, mixed.y).y;
     return mixed;
   }
-  // Its result is not held while the MLP runs.
+  // Returns a temporary, so that attention's result is not held while the MLP
+  // runs (except in a parallel block).
   const auto attended = [&](const DistTensor& y) {
     const DistTensor a = attention(y);
     return architecture_.after_1 ? after_1_(a) : a;

@@ -12,8 +12,8 @@
 namespace dtensor::nn {
 
 // A transformer block. With norms before attention and the MLP, as in GPT-2 and
-// Llama, it is x + attention(norm(x)), then x + mlp(norm(x)). Architecture says
-// where norms stand otherwise. Submodules: attention, mlp, and the norms.
+// Llama, it is x + attention(norm(x)), then x + mlp(norm(x)). For other places
+// of the norms, see Architecture. Submodules: attention, mlp, and the norms.
 class DecoderBlock : public Module {
  public:
   // Block `layer` of the model.
@@ -69,8 +69,8 @@ class Decoder : public LanguageModel {
   DistTensor pooled(const DistTensor& features) const;
   std::vector<const Attention*> attention_layers() const override;
   DistTensor decode(const CacheStep&, const KvCache&) const override;
-  // If config.router_loss is not 0, the results after the activations are the
-  // summed loads of the blocks so far (chosen, probability).
+  // If config.router_loss is not 0, the activations are followed by the sums of
+  // the loads of the blocks so far (chosen, probability).
   std::vector<DistTensor> train_block(
       int64_t i, const std::vector<DistTensor>& x) const override;
   DistTensor train_loss(const DistTensor& cross_entropy,

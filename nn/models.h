@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Language models: by name, from files, and sampled.
+// Makes language models by name, loads and saves them, and generates texts.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -22,13 +22,13 @@ namespace dtensor::nn {
 std::unique_ptr<LanguageModel> make_model(const ModelConfig&, const Mesh&,
                                           const ParallelPlan&,
                                           uint64_t seed = 0);
-// With default_plan(config, mesh).
+// The same with default_plan(config, mesh).
 std::unique_ptr<LanguageModel> make_model(const ModelConfig&, const Mesh&,
                                           uint64_t seed = 0);
 
 namespace internal {
-// make_model(). If `empty`, its parameters have no values yet; see Scope for
-// int8_weights.
+// make_model() as above. If `empty`, the parameters have no values yet; see
+// Scope for int8_weights.
 std::unique_ptr<LanguageModel> make_model(const ModelConfig&, const Mesh&,
                                           const ParallelPlan&, uint64_t seed,
                                           bool empty,
@@ -39,14 +39,15 @@ std::unique_ptr<LanguageModel> make_model(const ModelConfig&, const Mesh&,
 
 // Writes dir/config.json and dir/model.safetensors in the form of the model's
 // class in transformers (GPT2LMHeadModel, LlamaForCausalLM, ...), which opens
-// them; Architecture::names says where they differ from the parameters. Makes
-// the folder if it is missing. Every rank writes what it holds, box by box;
-// nothing is gathered, and a value that several ranks hold is written by one of
-// them. At any time the folder holds the complete old model, no model, or the
-// complete new one: old weights with another config are removed first, and the
-// new weights get their name last. Collective over the model's mesh. Does
-// nothing in a dry run. Throws Error with the path and the system's reason if
-// writing fails.
+// them; Architecture::names maps the parameters to the file's tensors. Makes
+// the folder if it is missing. Every rank writes what it holds, box by box, and
+// a value that several ranks hold is written by one of them. Nothing is
+// gathered, except that a pipeline's parameters are replicated over the mesh,
+// one at a time. At any time the folder holds the complete old model, no model,
+// or the complete new one: old weights with another config are removed first,
+// and the new weights get their name last. Collective over the model's mesh.
+// Does nothing in a dry run. Throws Error with the path and the system's reason
+// if writing fails.
 void save_pretrained(const LanguageModel&, const std::string& dir);
 
 struct LoadOptions {
@@ -55,9 +56,9 @@ struct LoadOptions {
   // The weights of all Linear layers become int8 as they are read, each row
   // with a scale (to_int8() of ops/contraction.h); so does a head that is not
   // the embedding. Embeddings, norms, biases, routers and experts stay floats.
-  // One parameter after the other is converted; meanwhile that one is there
-  // twice in f32, too. On a GPU this saves memory, not time.
-  // Such a model can be run, but not trained or saved.
+  // One parameter is converted at a time; meanwhile there are two more copies
+  // of it in f32. On a GPU this saves memory, not time. Such a model can be
+  // run, but not trained or saved.
   bool int8_weights = false;
 };
 
@@ -80,11 +81,11 @@ struct GenerateOptions {
   std::vector<int64_t> prompt = {'\n'};
   Sampling sampling = {};
   std::vector<int64_t> stop = {};  // tokens that end the text
-  // As TextRequest::on_token, of engine.h.
+  // See TextRequest::on_token in engine.h.
   std::function<bool(const DrawnToken&)> on_token = {};
-  // Keep the keys and values of the text (kv_cache.h), instead of computing the
-  // text again for each token. A model that cannot do that, and a text that
-  // becomes longer than config().seq, go without.
+  // Whether to keep the keys and values of the text (kv_cache.h), instead of
+  // computing the text again for each token. Ignored for a model that cannot do
+  // that, and for a text that becomes longer than config().seq.
   bool cache = true;
 };
 
