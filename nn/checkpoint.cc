@@ -30,8 +30,9 @@ std::string joined(std::string_view a, std::string_view b) {
   return std::string(a) + std::string(b);
 }
 
-// The model knows a parameter by name, although an optimizer that was made of
-// Module::parameters() does not.
+// The tensors of a checkpoint. Optimizer state has the model's name of its
+// parameter, because an optimizer that was made from Module::parameters() has
+// only numbers as names.
 std::vector<NamedTensor> all_of(const Module& model,
                                 const std::vector<OptimizerState>& state) {
   std::vector<NamedTensor> all;
@@ -227,7 +228,7 @@ TrainingState load_checkpoint(const std::string& path, Module& model,
   RandomState random;
   all_or_none("checkpoint", hash_text(path), [&] {
     saved = std::make_unique<CheckpointReader>(path);
-    // Earlier versions saved the names that the optimizer has.
+    // Earlier versions saved state under the optimizer's own names.
     for (size_t i = 0; i < states.size(); ++i) {
       std::string& name = own[parameters + i].name;
       const std::string before = joined(kOptimizer, states[i].name);

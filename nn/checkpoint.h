@@ -29,10 +29,10 @@ struct TrainingState {
 // Saves to DIR/step-STEP: the parameters as "model/NAME", Optimizer::state() as
 // "optimizer/NAME" (with the model's name of the parameter if it has one), the
 // training state, and random_state() of every rank. A run that loads it on the
-// same mesh continues bit for bit. Collective over all ranks of the run, also
-// those outside the model's mesh. Does nothing in a dry run. Throws Error as
-// dtensor::save_checkpoint() does, and if two ranks have drawn from one
-// generator different numbers of times.
+// same mesh continues bit for bit. Collective over all ranks of the run,
+// including those outside the model's mesh. Does nothing in a dry run. Throws
+// Error as dtensor::save_checkpoint() does, and if ranks have different seeds
+// or have not drawn equally often from a generator that they share.
 void save_checkpoint(const std::string& dir, const Module&, const Optimizer&,
                      const TrainingState&, const CheckpointOptions& = {});
 
@@ -40,9 +40,10 @@ void save_checkpoint(const std::string& dir, const Module&, const Optimizer&,
 TrainingState training_state(const CheckpointReader&);
 
 struct CheckpointLoadOptions {
-  // Converts values of another float type. A parameter that was saved as bf16
-  // or f16 with an f32 master, and now has another type, is loaded from that
-  // master. A master that was not saved starts from the saved parameter.
+  // Whether values of another float type are converted. A parameter that was
+  // saved as bf16 or f16 with an f32 master, and now has another type, is then
+  // loaded from that master. A master that was not saved starts from the saved
+  // parameter.
   bool cast = false;
 };
 

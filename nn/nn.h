@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Everything of nn: layers, models and optimizers.
+// Includes what most programs need of nn: layers, models and optimizers.
 #pragma once
 #include "dtensor/nn/checkpoint.h"
 #include "dtensor/nn/config.h"

@@ -7,9 +7,9 @@
 //       {"*.c_proj.weight", {{"tp", Shard(1)}}},  // row-parallel
 //   };
 //
-// A model is written as if for one device; such a list is all that Megatron's
-// tensor parallelism needs. It is applied when a parameter is made, so that no
-// rank ever holds more of it than its part.
+// A model is written as if for one device. Megatron's tensor parallelism needs
+// no more than such a list. The list is applied when a parameter is made, so
+// that no rank ever holds more of the parameter than its part.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -100,7 +100,7 @@ ParallelPlan tensor_parallel(const ModelConfig&, std::string_view axis = "tp");
 ParallelPlan expert_parallel(std::string_view axis = "ep",
                              std::string_view tensor_axis = "");
 
-// A mesh axis that models know by its name, and the things that it splits.
+// The things that a mesh axis splits, as a set of bits.
 enum Splits : uint8_t {
   kSplitsBatch = 1,
   kSplitsParameters = 2,  // with zero(); else they are replicated
@@ -109,6 +109,7 @@ enum Splits : uint8_t {
   kSplitsExperts = 16,
   kSplitsStages = 32,
 };
+// A mesh axis that models know by its name.
 struct ModelAxis {
   std::string_view name;
   int splits;              // Splits
@@ -120,10 +121,10 @@ std::span<const ModelAxis> model_axes();
 // The mesh's first axis that splits such a thing, or -1.
 int axis_that(Splits, const Mesh&);
 
-// The default plan, of make_model() and the example programs: tensor_parallel()
-// and expert_parallel() over the axes that split matrices and experts. Throws
-// Error for an axis that is not in model_axes(), and for one that splits
-// experts with a model that does not have experts.
+// The plan that make_model() and the example programs use by default:
+// tensor_parallel() and expert_parallel() over the axes that split matrices and
+// experts. Throws Error for an axis that is not in model_axes(), and for an
+// axis that splits experts if the model has none.
 ParallelPlan default_plan(const ModelConfig&, const Mesh&);
 
 // The placements of a batch of tokens [b, s], or of any tensor with the batch

@@ -76,7 +76,8 @@ std::vector<PlaceInFile> PlacesInFiles::with_prefix(
   return {{.name = p.name, .shape = shape}};
 }
 
-// The place of a parameter in a tensor that holds others, too.
+// The place of a parameter whose tensor in the file also holds other
+// parameters.
 PlaceInFile PlacesInFiles::beside_others(const NamedParameter& p,
                                          const NameInFile& n) const {
   const Shape& shape = p.tensor.shape();
@@ -94,7 +95,7 @@ PlaceInFile PlacesInFiles::beside_others(const NamedParameter& p,
     t.window.offset[0] = first;
     return t;
   }
-  // [heads, part, rows of a head, ...]
+  // The file's tensor is seen as [heads, part, rows of a head, ...].
   t.viewed = {heads_, 1, shape[0] / heads_};
   t.window.seen_as = {heads_, parts, shape[0] / heads_};
   for (int i = 1; i < shape.size(); ++i) {

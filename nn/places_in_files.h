@@ -10,15 +10,16 @@
 
 namespace dtensor::nn {
 
-// The place of a parameter, or of a part of it: a window of a tensor.
+// The place of a parameter, or of a part of it, in a file: a window of one of
+// the file's tensors.
 struct PlaceInFile {
   std::string name;
   Shape shape;  // of the whole tensor in the file
   SafetensorsWindow window = {};
-  int64_t expert = -1;  // if >= 0, only the part of this expert
+  int64_t expert = -1;  // if >= 0, only the part of this expert lies there
   Shape viewed = {};    // if not empty, the parameter is viewed in this shape
 
-  // The part of the parameter that lies there, on the same ranks.
+  // Returns the part of the parameter that lies there, on the same ranks.
   DistTensor part_of(const DistTensor& parameter) const;
 };
 
@@ -26,11 +27,13 @@ struct PlaceInFile {
 // Parameters that are made on load (weight_scale) have none.
 class PlacesInFiles {
  public:
-  // Files of a model without its head leave out Architecture::optional_prefix.
+  // `without_prefix`: the names in the files lack
+  // Architecture::optional_prefix, as in files of a model without its head.
   PlacesInFiles(const LanguageModel& model, bool without_prefix);
 
   const std::vector<NamedParameter>& parameters() const { return parameters_; }
-  // The parts of one of parameters(), in the order of its first dimension.
+  // The places of one of parameters(). If it has several, each holds a part;
+  // the parts are in the order of the parameter's first dimension.
   std::vector<PlaceInFile> of(const NamedParameter&) const;
 
  private:

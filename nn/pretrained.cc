@@ -55,7 +55,7 @@ std::string text_of(const std::string& path) {
   return {std::istreambuf_iterator<char>(f), {}};
 }
 
-// Brings the names in the folder to the disk. Some file systems cannot do that,
+// Flushes the folder's entries to the disk. Some file systems cannot do that,
 // so errors are ignored.
 void sync_folder(const std::string& dir) {
   const int f = ::open(dir.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -70,7 +70,7 @@ void sync_folder(const std::string& dir) {
 void commit_config(const std::string& dir, const std::string& text) {
   const std::string path = dir + "/config.json", fresh = path + ".tmp";
   const std::string weights = dir + "/model.safetensors";
-  // Left behind by a save that was interrupted.
+  // A save that was interrupted may have left this file behind.
   if (::unlink(fresh.c_str()) != 0 && errno != ENOENT)
     system_error(fresh, "replaced");
   if (text_of(path) == text) return;
@@ -150,7 +150,7 @@ std::unique_ptr<LanguageModel> from_pretrained(const std::string& dir,
                     [&](const char* p) { return matches(p, name); });
     if (!needless) unread.insert(t.name);
   }
-  // A head that is the embedding is in some files, too.
+  // Some files have a tensor for the head, although it is the embedding.
   if (config.is_tied() && of.head)
     unread.erase(std::string(of.head) + ".weight");
   const PlacesInFiles places(*model, bare);
@@ -172,7 +172,7 @@ std::unique_ptr<LanguageModel> from_pretrained(const std::string& dir,
           t.name, files.path(), name(info->dtype));
       const DistTensor part = t.part_of(p.tensor);
       t.window.shape = part.shape();
-      // Mostly, the parameter's own memory can be read to.
+      // Usually, the values can be read directly into the parameter's memory.
       if (part.same_as(p.tensor) && info->dtype == part.dtype()) {
         files.read_into(part, t.name, t.window);
         continue;

@@ -43,7 +43,8 @@ class Members {
   Members(std::string path, json all)
       : path_(std::move(path)), all_(std::move(all)) {}
 
-  // A number, or true or false. Without `otherwise` the member must be present.
+  // Returns a number or a bool. If the member is missing, returns `otherwise`,
+  // or throws Error if that is not set.
   template <class T>
   T number(const char* name, std::optional<T> otherwise = std::nullopt) {
     known_.insert(name);
@@ -67,8 +68,8 @@ class Members {
              "{} has no string \"{}\"", path_, name);
     return all_[name].get<std::string>();
   }
-  // Requires one of these values (any, if there are none); a missing member
-  // means the first.
+  // Refuses the member if it has none of these values. An empty list allows any
+  // value, and the member may be missing.
   void only(const char* name, std::vector<json> values) {
     known_.insert(name);
     if (!all_.contains(name) || values.empty()) return;
@@ -95,7 +96,8 @@ class Members {
   }
   // Refuses members that were not read, since they could change the results.
   void finish() const {
-    // Names, token ids, and members for training or for other heads only.
+    // These do not change results: names, token ids, and members for training
+    // or for other heads only.
     static constexpr std::string_view kNoNumbers[] = {
         "_name_or_path",
         "architectures",
@@ -141,8 +143,8 @@ class Members {
   std::set<std::string, std::less<>> known_;
 };
 
-// The frequencies of rotary embeddings. Newer files have all of it in
-// rope_parameters; older ones have members of their own and rope_scaling.
+// The frequencies of rotary embeddings. Newer files have all numbers in
+// rope_parameters; older ones have rope_scaling and members for the others.
 void read_rotary(Members& m, const Architecture& a, ModelConfig& c) {
   double part = a.rotated_part;
   for (const char* name : {"rope_theta", a.rope_theta})
@@ -180,7 +182,7 @@ void read_rotary(Members& m, const Architecture& a, ModelConfig& c) {
                "original_max_position_embeddings");
     c.rope.original_positions = static_cast<int64_t>(positions);
   }
-  // transformers rounds down, too. 0 would stand for all.
+  // transformers rounds down, too. (Rope::dims = 0 would mean all numbers.)
   const double dims = part * static_cast<double>(c.head_dim());
   DT_CHECK(part <= 1 && dims >= 1, "load",
            "{} rotates {} of the {} numbers of a head; write a part that is "
@@ -212,7 +214,7 @@ void read_windows(Members& m, const Architecture& a, ModelConfig& c) {
       c.windowed.push_back(slides);
     }
   } else if (c.window && (a.windows == kEven || a.windows == kUpper)) {
-    // validate() has not seen it yet.
+    // validate() has not checked the number of layers yet.
     DT_CHECK(c.layers <= 100'000, "load",
              "{} has {} layers; there may be at most 100000", m.path(),
              c.layers);
@@ -235,7 +237,8 @@ void write_windows(const Architecture& a, const ModelConfig& c,
                                                  : "full_attention");
 }
 
-// Newer versions of transformers read rope_parameters, older ones the others.
+// Newer versions of transformers read rope_parameters; older ones read the
+// other members that this writes.
 void write_rotary(const Architecture& a, const ModelConfig& c,
                   ordered_json& json) {
   ordered_json rope = {{"rope_type", "default"}};
@@ -252,7 +255,7 @@ void write_rotary(const Architecture& a, const ModelConfig& c,
   const double part = c.rope.dims ? static_cast<double>(c.rope.dims) /
                                         static_cast<double>(c.head_dim())
                                   : 1;
-  // Where the member has another name, its default differs, too.
+  // An architecture with another name for this member has another default, too.
   if (part != 1 || std::string_view(a.rope_part) != "partial_rotary_factor") {
     json[a.rope_part] = part;
     rope["partial_rotary_factor"] = part;
@@ -284,7 +287,7 @@ ModelConfig read(Members& m, const Architecture& a) {
               return;
             }
             c.*number = m.number<T>(k.key);
-            // 0 would stand for a default.
+            // In ModelConfig, 0 would mean a default.
             DT_CHECK(c.*number > 0, "load", "{} has {} {}; it must be positive",
                      m.path(), k.key, c.*number);
           }
@@ -336,7 +339,8 @@ std::string config_text(const ModelConfig& config) {
   for (const ConfigConstant& k : a.constants)
     if (k.use != ConfigConstant::Use::kRead)
       json[k.key] = ordered_json::parse(k.values[0]);
-  // Null, since a missing id would be the class's default.
+  // Null if there is none: for a missing id, transformers takes the class's
+  // default.
   const auto id = [&](const char* name, std::optional<int64_t> token) {
     json[name] = nullptr;
     if (token) json[name] = *token;
