@@ -65,7 +65,7 @@ class Sums {
                                  .sum = group->second.mutable_data()});
   }
 
-  // Undefined on ranks outside the mesh.
+  // The sum over the whole mesh. Undefined on ranks outside the mesh.
   Tensor total() const {
     if (!has_part(mesh_)) return {};
     std::vector<Tensor> parts;
@@ -86,9 +86,9 @@ class Sums {
 };
 
 // Whether some rank needs the total of a mesh that it is not in. A rank that is
-// in all meshes cannot tell from its own list: the others may list the same
-// meshes, or only those that they are in. It learns it on a mesh that it shares
-// with the rank in need.
+// in all meshes cannot tell from its own list, because other ranks may list the
+// same meshes or only those that they are in. The rank in need tells it, by a
+// reduction on a mesh that both are in.
 bool some_rank_lacks(const std::vector<Sums>& sums,
                      const std::set<int64_t>& ranks) {
   const auto is_in_all = [&](int64_t r) {

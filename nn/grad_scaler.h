@@ -37,8 +37,8 @@ struct GradScalerOptions {
 };
 
 // Every rank constructs one and makes the same calls. All ranks of the
-// gradients' meshes take the same decision: whether the norm of all gradients
-// is finite, which grad_norm() sums over these ranks anyway. (A rank outside
+// gradients' meshes skip the same steps: they decide by the norm of all
+// gradients, which grad_norm() sums over these ranks anyway. (A rank outside
 // all of these meshes does not learn of an overflow.)
 class GradScaler {
  public:
@@ -77,9 +77,9 @@ class GradScaler {
   // TrainingState::values (checkpoint.h). Empty if not enabled, as torch's
   // state_dict() is.
   CheckpointValues state() const;
-  // Reads these from `values`, which may have other entries. Throws Error, with
-  // nothing changed, if one is missing or not a valid number. Does nothing if
-  // not enabled.
+  // Loads what state() returned; `values` may have other entries, too. Throws
+  // Error, with nothing changed, if an entry is missing or not a valid number.
+  // Does nothing if not enabled.
   void load_state(const CheckpointValues&);
 
  private:

@@ -55,8 +55,9 @@ DistTensor master_of(const DistTensor& p) {
                           p.grad_spec()->with(DType::kF32));
 }
 
-// The most bytes at a time: of copies of parameters with a non-contiguous
-// updated part, and of gathered parts on the rank that has the most.
+// The bytes at which a batch is complete: of copies of updated parts that are
+// not contiguous, and of parameters that are gathered together, on the rank
+// that has the most of them.
 constexpr int64_t kBucket = 4 << 20;
 
 std::string listed(const std::set<std::string>& names) {
@@ -74,7 +75,7 @@ class Optimizer::Batches {
   Batches(Optimizer& of, const UpdateOptions& options)
       : of_(of), options_(options) {}
 
-  // `flat` and `grad` are the memory that `part` points to; after the update
+  // `flat` and `grad` are the memory that `part` points to. After the update,
   // `flat` is copied to p if p is not contiguous. `before` is the version of p
   // before the update.
   void add(const kernels::OptimPart& part, Slot& slot, uint64_t before,

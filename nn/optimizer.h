@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SGD and AdamW, as in torch.optim. The update is local: a rank updates the
-// part of each parameter that its gradient's layout gives it
-// (DistTensor::set_grad_layout(); the part that it holds by default), with
+// part of each parameter that it has in the layout of the gradient
+// (DistTensor::set_grad_layout(); by default the parameter's own), with
 // optimizer state in the same layout. A rank outside a parameter's mesh has no
 // part of it and does not update it.
 #pragma once
@@ -29,8 +29,8 @@ struct UpdateOptions {
   // cotangent of s. In f16, gradients below 6e-8 underflow; s prevents that
   // (grad_scaler.h chooses it).
   double grad_scale = 1;
-  Tensor clip = {};  // a further factor, in device memory (GradNorm)
-  // Changes no parameter, no state and no step count. Updated parts are still
+  Tensor clip = {};  // a further factor: GradNorm::clip, in device memory
+  // If true, no parameter, state or step count changes. Updated parts are still
   // sent, so that the messages of a step do not depend on its data.
   bool skip = false;
 };
@@ -43,8 +43,8 @@ struct OptimizerState {
 };
 
 // The parameters may lie on several meshes. Constructors throw Error if a
-// parameter is not a float type, if one is listed twice, if two have the same
-// name, or for an option out of range.
+// parameter is not of a float type, if one is listed twice, if two have the
+// same name, or for an option out of range.
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
@@ -53,11 +53,11 @@ class Optimizer {
 
   // Makes one update. grads[i] is the gradient of parameter i, in the layout of
   // its grad_spec() (as grad() returns it), and in the parameter's type or f32;
-  // throws Error otherwise. Nothing is sent, except for parameters that are
-  // updated in smaller parts than they are held in: their parts are gathered,
-  // several in one exchange, in phase "update", and step() is then collective.
-  // If a program has written to a parameter since the last update (a load),
-  // this update starts from the written value.
+  // throws Error otherwise. Nothing is sent, unless ranks hold more of a
+  // parameter than the part that they update. The parts are then gathered,
+  // those of several parameters in one exchange, in phase "update", and step()
+  // is collective. If a program has written to a parameter since the last
+  // update (a load), this update starts from the written value.
   //
   // In a graph's step (dtensor/graph.h), each replay is one update: it
   // increments the step count and uses the rate of set_replay_lr(), or
@@ -89,14 +89,15 @@ class Optimizer {
             std::vector<std::string> state);
 
   // An update of parameters of one type with gradients of one type. Parts are
-  // contiguous and not empty; `m` is their first state, `v` the second.
+  // contiguous and not empty. OptimPart::m is the first of the `state` tensors,
+  // v the second.
   struct Update {
     DType param, grad;
     std::span<const kernels::OptimPart> parts;
     double grad_scale;
     const double* clip;  // in device memory, or null
   };
-  // Its kernel's name in a record.
+  // The name of the update's kernel in a record (OpRecorder).
   virtual std::string_view kernel_name() const { return "optimizer"; }
   // Applies one update. In a dry run parts have no data.
   virtual void update(const Update&) = 0;
@@ -182,13 +183,13 @@ struct GradNorm {
 //
 // Collective over the ranks of the gradients' meshes. For each mesh, and each
 // set of its axes that splits some gradient, it all-reduces one f64 scalar. If
-// some rank is not in every mesh, each mesh also sends one scalar to all of
-// these ranks. The messages are tagged "grad_norm", phase "clip". Ranks may
-// list different gradients as long as each rank is in all meshes that it lists
-// and lists at least two. (If meshes share only some of their ranks, an
-// extra reduction on each mesh decides whether totals must be sent, and the
-// host waits for it.) Throws Error for a partial gradient, whose parts do not
-// determine its norm.
+// some rank is not in every mesh, each mesh also sends one scalar to the ranks
+// of all meshes. The messages are tagged "grad_norm", phase "clip". Ranks may
+// list different gradients if each rank is in all meshes of the gradients that
+// it lists, and these are at least two meshes. (If meshes share only some of
+// their ranks, an extra reduction on each mesh finds out whether such scalars
+// must be sent, and the host waits for it.) Throws Error for a partial
+// gradient, whose parts do not determine its norm.
 //
 // Both numbers are those of the gradients times grad_scale, to match
 // UpdateOptions::grad_scale. REQUIRES: grad_scale > 0.

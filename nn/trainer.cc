@@ -53,7 +53,7 @@ int64_t block_bytes(const Module& model) {
 
 constexpr const char* kLrSteps = "learning rate steps";
 
-// The value of a checkpoint with this name; null if there is none.
+// The value with this name; null if there is none.
 const CheckpointValue* find(const CheckpointValues& values,
                             const std::string& name) {
   const auto found = values.find(name);
@@ -76,7 +76,7 @@ GradScalerOptions scaler_options(double loss_scale) {
 // The state of a Trainer, and its training step.
 class Trainer::Engine {
  public:
-  // `language` is the model if that is a language model, else null.
+  // `language` is `model` if that is a language model, else null.
   Engine(Module& model, const LanguageModel* language, Loss loss,
          TrainerOptions options);
 
@@ -100,7 +100,8 @@ class Trainer::Engine {
     double share;  // the share of the step's rows, from 0 to 1
   };
   Windows micro_batch(const Batch&, int64_t m) const;
-  // The gradients of the parameters and the loss, over all micro-batches.
+  // Returns the gradients of the parameters, and sets the loss. Both are over
+  // all micro-batches.
   using MicroBatches = std::function<Windows(int64_t m)>;
   std::vector<DistTensor> gradients(const MicroBatches&,
                                     DistTensor& total) const;
@@ -149,8 +150,8 @@ Trainer::Engine::Engine(Module& m, const LanguageModel* lm, Loss l,
       "steps is {}, micro_batches {} and save_every {}; write 1 or more for "
       "each",
       options.steps, options.micro_batches, options.save_every);
-  // The bucket size of PyTorch's DDP; stages 2 and 3 of ZeRO use smaller
-  // buckets, because they are there to save memory.
+  // The bucket size of PyTorch's DDP. Stages 2 and 3 of ZeRO use smaller
+  // buckets, because their purpose is to save memory.
   constexpr int64_t kBucket = 25 << 20;
   bucket_bytes_ = zero() < 2 ? kBucket : std::min(block_bytes(model), kBucket);
   if (language && axis_that(kSplitsStages, mesh) >= 0) make_pipeline();
@@ -206,14 +207,15 @@ std::vector<DistTensor> Trainer::Engine::gradients(
   for (int64_t m = 0; m < micros_; ++m) {
     DistTensor part;
     double share = 0;
-    {  // grad() can free the windows early, because this scope ends before it
+    {  // a scope of its own, so that grad() can free the windows early
       const Windows windows = micro_batches(m);
       const TraceSpan span("forward");
       part = loss(windows.inputs, windows.targets);
       share = windows.share;
     }
     const bool last = m + 1 == micros_;
-    // The gradient is that of the mean over all windows.
+    // The gradients of the micro-batches, weighted by their shares, add up to
+    // the gradient of the mean loss over all rows.
     GradOptions grad_options{.keep_partial = !last,
                              .cotangent = full({}, share * scaler.get_scale(),
                                                mesh, {}, part.dtype()),
@@ -242,7 +244,7 @@ std::vector<DistTensor> Trainer::Engine::pipeline_gradients(
     shares.push_back(windows.share);
     scaled.push_back(windows.share * scaler.get_scale());
   }
-  // Sharded gradients (ZeRO stages 2 and 3) are sent in each micro-batch.
+  // With ZeRO stages 2 and 3, gradients are sent in each micro-batch.
   PipelineResult result =
       pipeline_->run(inputs, scaled,
                      {.wire_dtype = options.wire_dtype,
@@ -389,8 +391,8 @@ std::optional<std::string> Trainer::resume() {
   return last;
 }
 
-// Shows a step to the recorder, if there is one. What comes before and after it
-// is not shown.
+// Shows a step to the recorder, if there is one. The recorder gets nothing from
+// before or after the step.
 template <class Step>
 static void show(OpRecorder* recorder, const Module& model, Step&& step) {
   RankContext& context = RankContext::current();
@@ -542,9 +544,9 @@ Prediction Trainer::predict(const Batches& batches, const OnOp& on_op) {
   return p;
 }
 
-// For each position along pp, the rank with the largest part of a batch: the
-// last of the ranks with the most items of a sequence. (In zig-zag order, this
-// is not always the last rank.)
+// The rank with the largest part of a batch, for each position along pp. If
+// several are equal, it is the last of them. (In zig-zag order, the last rank
+// does not always have the most items of a sequence.)
 static std::vector<int64_t> largest_ranks(const Mesh& mesh,
                                           const Shape& inputs) {
   const Layout windows = inputs.size() == 2

@@ -48,8 +48,8 @@ using Loss = std::function<DistTensor(const DistTensor& inputs,
 
 struct TrainerOptions {
   int64_t steps = 1000;
-  // AdamW's learning rate warms up and then falls, as CosineSchedule says, over
-  // lr_steps (0: `steps`, or as many as the resumed training had).
+  // AdamW's learning rate warms up and then falls, as CosineSchedule says,
+  // within lr_steps. (0: `steps`, or as many as the resumed training had.)
   double lr = 1e-3;
   int64_t lr_steps = 0;
   int64_t warmup = -1;
@@ -61,9 +61,9 @@ struct TrainerOptions {
   std::optional<DType> wire_dtype = {};
   double loss_scale = 0;  // the initial one (GradScaler); 0: none
   // How many bytes of parameters ZeRO stage 3 may hold or gather ahead, besides
-  // those in use; -1: as many as the largest block has, or twice that if blocks
-  // are recomputed. Blocks are numbered in the names of their parameters:
-  // "h.0.".
+  // those in use. -1: as many as the largest block has, or twice that if blocks
+  // are recomputed. (A block has the parameters whose names begin alike, up to
+  // a number: "h.0.".)
   int64_t gather_budget = -1;
   // Whether the third step becomes a graph (dtensor/graph.h), which later steps
   // replay. Leave it off for a pipeline or with a loss scale.
@@ -163,8 +163,8 @@ class Trainer {
   // Throws Error on every rank if the copies of a parameter or of optimizer
   // state differ between ranks. The error lists the ranks that differ.
   void check_copies() const;
-  // Sets RankContext::gather_budget as the constructor does, for a run with
-  // several trainers.
+  // Sets RankContext::gather_budget, as the constructor does. Trainers of one
+  // run share that budget, so call this before another trainer takes over.
   void set_gather_budget() const;
   // Predicts what this rank sends and holds in a step. REQUIRES: a dry run.
   // on_op (may be empty) is called for the operators of the step.
@@ -175,10 +175,10 @@ class Trainer {
   std::unique_ptr<Engine> engine_;
 };
 
-// Predicts by dry runs of one training step: the same code, without data. For
-// each position along pp, one dry run stands for the rank with the largest part
-// of a batch of inputs. `on_rank` makes a model and its trainer, and returns
-// Trainer::predict(). Must not be called inside a run.
+// Predicts by dry runs of one training step: the same code, without data. There
+// is one dry run for each position along pp, as the rank there with the largest
+// part of a batch of inputs. `on_rank` makes a model and its trainer, and
+// returns Trainer::predict(). Must not be called inside a run.
 Prediction predict(const RunOptions&, const Shape& inputs,
                    const std::function<Prediction(Runtime&)>& on_rank);
 // Throws Error unless the training sent what was predicted (step_checks.h).
