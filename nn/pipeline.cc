@@ -88,8 +88,8 @@ Pipeline::Pipeline(PipelineSchedule schedule, std::vector<PipelineStage> stages,
     for (const TimedTask& t : list)
       finished.emplace_back(t.finish, t.task.slot,
                             schedule_.position(t.task.stage), t.task);
-  // The inputs of a task are finished no later than the task, and in an earlier
-  // slot.
+  // This puts a task behind those that make its inputs: they finish no later
+  // than the task does, and have an earlier slot.
   std::sort(finished.begin(), finished.end(), [](const auto& a, const auto& b) {
     return std::tie(std::get<0>(a), std::get<1>(a), std::get<2>(a)) <
            std::tie(std::get<0>(b), std::get<1>(b), std::get<2>(b));
@@ -134,8 +134,8 @@ class Pipeline::Run {
     for (size_t i = 0; i < of_.order_.size(); ++i) {
       const PipelineTask& t = of_.order_[i];
       if (!is_on(stage(t.stage).mesh)) continue;
-      // While this rank computes, its other thread waits for the transfers that
-      // precede this task's result.
+      // Starts all transfers that come before the one of this task's result.
+      // The rank's other thread carries them out while this rank computes.
       post(i);
       work(t);
       post(i + 1);
@@ -154,7 +154,7 @@ class Pipeline::Run {
     Tensors x, y;    // the stage's inputs and outputs
     Tensors gy, gx;  // their gradients
     std::optional<SplitGrad> split;
-    Specs made;  // y's
+    Specs made;  // the specs of y
   };
   struct State {
     std::vector<Micro> micros;
@@ -178,9 +178,10 @@ class Pipeline::Run {
     return spec_onto(mesh, p.use_spec());
   }
 
-  // The borrowed tensor as a parameter like its owner's: operators may move it
-  // as they may move the owner's, and its gradient has the same layout. (One
-  // that was gathered stays as it is.)
+  // Makes the borrowed tensor a parameter like its owner's: operators may move
+  // it as they may move the owner's, and its gradient has the same layout. (If
+  // the owner gathers it on use, it arrives gathered, and operators do not move
+  // it.)
   DistTensor lent(size_t s, size_t k) {
     const DistTensor& p = of_.stages_[s].borrows[k];
     DistTensor b =
@@ -190,8 +191,8 @@ class Pipeline::Run {
     return b;
   }
 
-  // The specs of a stage's outputs for a micro-batch. They are known on the
-  // ranks that ran it; other ranks run it without data.
+  // The specs of a stage's outputs for a micro-batch. Ranks that ran the stage
+  // know them; other ranks run the stage without data.
   const Specs& made(int64_t s, int64_t i) {
     Micro& m = micro(s, i);
     if (!m.made.empty()) return m.made;

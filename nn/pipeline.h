@@ -9,10 +9,10 @@
 //   PipelineResult r = pipe.run(inputs, shares);   // every rank of the run
 //
 // Stage outputs are redistributed to the next mesh, and their gradients back,
-// whatever the layouts there. The rank's other thread does this while the rank
-// computes. Every rank takes part in its transfers in one global order, so that
-// ranks cannot wait for each other in a cycle: the order in which a simulation
-// finishes the tasks that produce the data.
+// whatever the layouts on these meshes. The rank's other thread does this while
+// the rank computes. Each rank starts its transfers in one global order, so
+// that ranks cannot wait for each other in a cycle. This is the order in which
+// a simulation finishes the tasks that produce the data.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -28,9 +28,9 @@
 
 namespace dtensor::nn {
 
-// A stage's function of the previous stage's outputs. For one tensor:
-// DistTensor(const DistTensor& x, int64_t micro, Borrowed). For several: the
-// same with std::vector<DistTensor> as argument and result.
+// A stage's function, from the previous stage's outputs to its own. For one
+// tensor: DistTensor(const DistTensor& x, int64_t micro, Borrowed). For
+// several: the same with std::vector<DistTensor> as argument and result.
 class StageForward {
  public:
   using Tensors = std::vector<DistTensor>;
@@ -55,10 +55,11 @@ class StageForward {
 struct PipelineStage {
   Mesh mesh;
   // Computes the stage for micro-batch `micro`, on its mesh; the last stage
-  // returns its loss, a scalar. `borrowed`: see `borrows`. If it returns
-  // several tensors, all must be floats; all are sent on, and their gradients
-  // come back. Ranks outside the mesh call it too, without data, once for each
-  // new combination of input layouts, to learn the layouts of its outputs.
+  // returns its loss, a scalar. The Borrowed are the tensors of `borrows` on
+  // this mesh. If a stage returns several tensors, all must be floats; all are
+  // sent on, and their gradients come back. Ranks outside the mesh call it too,
+  // without data, once for each new combination of input layouts, to learn the
+  // layouts of its outputs.
   StageForward forward;
   // The parameters, on this mesh; each belongs to only one stage.
   std::vector<DistTensor> parameters;
@@ -81,9 +82,9 @@ struct PipelineOptions {
   // 0: each rank adds its gradients of all micro-batches, unsharded, and sends
   // the sum once at the end. Otherwise the gradients of each micro-batch are
   // sent as soon as this many bytes are complete (GradOptions::bucket_bytes),
-  // and are added where they belong. For sharded gradients a rank then holds no
-  // more than its shards and two buckets, and sends in total as many times the
-  // bytes as there are micro-batches. (ZeRO's stages 2 and 3.)
+  // and are added where they belong. If gradients are sharded (ZeRO's stages 2
+  // and 3), a rank then holds only its shards and two buckets, but the bytes
+  // sent are multiplied by the number of micro-batches.
   int64_t bucket_bytes = 0;
 };
 
@@ -132,7 +133,7 @@ class Pipeline {
 // ---- Times ----
 
 // Times of one rank, in seconds: `span` from the start of its first task to the
-// end of its last one, and `busy` in tasks. In the rest it waits.
+// end of its last one, and `busy` in tasks. For the rest of the span it waits.
 struct PipelineTimes {
   double span = 0, busy = 0;
   double bubble() const { return span > 0 ? 1 - busy / span : 0; }

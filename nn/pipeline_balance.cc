@@ -18,8 +18,8 @@ std::vector<int64_t> balanced_stages(std::span<const double> costs,
   for (size_t i = 0; i < n; ++i)
     DT_CHECK(costs[i] >= 0, "pipeline",
              "layer {} costs {}; write 0 or more for each", i, costs[i]);
-  // best[k][i]: the layers from i on, cut into k + 1 stages: the cost of the
-  // most expensive stage, and the end of the first one.
+  // best[k][i] is the best cut of the layers from i on into k + 1 stages: the
+  // cost of the most expensive stage, and the end of the first one.
   const auto all = static_cast<size_t>(stages);
   constexpr double kNever = std::numeric_limits<double>::infinity();
   struct Cut {

@@ -22,8 +22,9 @@ struct PipelineCut {
   std::vector<int64_t> first_block;  // by stage; then the number of blocks
   int64_t stages() const { return static_cast<int64_t>(meshes.size()); }
   int64_t stage_of_block(int64_t block) const;
-  // The stage of a module or parameter by its path: that of the block it is in
-  // ("transformer.h.3.attn"), the first for embeddings, the last for others.
+  // The stage of a module or parameter with this path: the stage of its block
+  // ("transformer.h.3.attn"); the first stage for embeddings; the last stage
+  // for everything else.
   int64_t stage_of(std::string_view path) const;
 };
 
@@ -46,12 +47,12 @@ ForwardFlops forward_flops(const ModelConfig&);
 // of the inputs, and the gradient of the weights are taken to be equally long.
 std::vector<StageTimes> stage_times(const ModelConfig&, const PipelineCut&);
 
-// The stages of a model, which must outlive them. `targets(m)` returns the
-// targets of micro-batch m, on the last stage's mesh; the inputs are its
-// tokens, on the first stage's mesh. Parameters are in the order of
-// named_parameters(). A tied head borrows the embedding's table. The tensors
-// that blocks sum up for the loss (LanguageModel::train_block()) go from stage
-// to stage with the activations.
+// The stages of a model, which must outlive them. The inputs are tokens, on the
+// first stage's mesh. `targets(m)` returns the targets of micro-batch m, on the
+// last stage's mesh. Parameters are in the order of named_parameters(). A tied
+// head borrows the embedding's table. The tensors that blocks sum up for the
+// loss (LanguageModel::train_block()) go from stage to stage with the
+// activations.
 std::vector<PipelineStage> pipeline_stages(
     const LanguageModel&, const PipelineCut&,
     std::function<DistTensor(int64_t m)> targets);

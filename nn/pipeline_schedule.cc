@@ -107,9 +107,10 @@ void zb_h1(PipelineSchedule& s) {
 }
 
 // In each slot, every position does the first of these that it can: a backward,
-// since others wait for it; a forward, as far as the memory goes; a weight
-// gradient, which nobody waits for. `ahead(r)` is the number of forwards that
-// position r does before its first backward.
+// since other positions wait for it; a forward, if fewer than most_live
+// micro-batches are live; a weight gradient, which no task waits for.
+// `ahead(r)` is the number of forwards that position r does before its first
+// backward.
 template <class Ahead>
 void zero_bubble(PipelineSchedule& s, int64_t most_live, Ahead&& ahead) {
   const auto p = static_cast<size_t>(s.positions);
@@ -145,8 +146,8 @@ void zero_bubble(PipelineSchedule& s, int64_t most_live, Ahead&& ahead) {
   }
 }
 
-// The tasks that wait for each other in a cycle. The search starts at the first
-// position that is not done.
+// Describes the tasks that wait for each other in a cycle. The search starts at
+// the first position that is not done.
 std::string circle(const PipelineSchedule& s, const Done& done,
                    const std::vector<size_t>& next) {
   std::vector<PipelineTask> seen;
