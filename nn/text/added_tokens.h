@@ -17,28 +17,30 @@ struct AddedToken {
   int64_t id;
   std::string content;
   bool special = false;      // decode() may skip it
-  bool single_word = false;  // only where no word goes on beside it
+  bool single_word = false;  // found only if no word goes on beside it
   bool lstrip = false;       // takes the white space before it
-  bool rstrip = false;       // and after it
+  bool rstrip = false;       // takes the white space after it
   bool normalized = false;   // looked for in the normalized text
 };
 
 // Looks for a set of tokens.
 class TokenFinder {
  public:
-  // Looks for the content of a token, or for `as`, its normalized form. The
-  // first of two equal ones counts.
+  // Adds a token. `as` is the text to look for: its content, or the normalized
+  // form of that. The first of two tokens with one text counts. Does nothing if
+  // `as` is empty.
   void add(const AddedToken& token, std::string_view as);
 
-  // Calls found(range, token) for each part of the text in order: with null for
-  // those between tokens. Where several tokens begin, the longest is found.
+  // Calls found(range, token) for each part of the text, in order. A part is a
+  // token, or the text between two tokens; `token` is then null. If several
+  // tokens begin at one place, the longest is found.
   void split(std::string_view text,
              const std::function<void(Range, const AddedToken*)>& found) const;
 
  private:
   std::vector<AddedToken> tokens_;
   Trie trie_;
-  std::array<bool, 256> begins_ = {};  // whether a token begins with a byte
+  std::array<bool, 256> begins_ = {};  // by byte: whether it begins a token
 };
 
 }  // namespace dtensor::nn::text

@@ -12,17 +12,20 @@ namespace dtensor::nn::text {
 
 class Charsmap {
  public:
-  // From base64: the number of bytes of a trie in four bytes, the trie, and
-  // texts that each end in a zero byte.
+  // Reads the table from base64. Its bytes are the size of a trie in bytes (4
+  // bytes), the trie, and the replacements, each ended by a zero byte.
   explicit Charsmap(const Field&);
 
-  // The text with each grapheme, or else each character, replaced that the
-  // table has. As in Hugging Face's reader of it, an entry for the front of a
-  // grapheme replaces the whole grapheme.
+  // Returns the text with replacements from the table. If the table has an
+  // entry for a grapheme of fewer than 6 bytes, it replaces the grapheme;
+  // otherwise, entries replace the characters one by one. As in Hugging Face's
+  // implementation, an entry for the front of a grapheme replaces the whole
+  // grapheme.
   std::string apply(std::string_view text) const;
 
  private:
-  // The replacement of the shortest prefix that the table has; null if none.
+  // The replacement of the shortest prefix of `key` that the table has; null if
+  // there is none.
   const char* find(std::string_view key) const;
 
   std::string place_;

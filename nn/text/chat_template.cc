@@ -21,9 +21,9 @@ using nlohmann::ordered_json;
 
 namespace {
 
-// A template comes with a checkpoint that nobody has read. docs/text.md has
-// these numbers. At these depths, the stack has less than 1 MB, or 4 MB with
-// AddressSanitizer.
+// Limits for templates, because their checkpoints may come from anybody.
+// docs/text.md lists the limits. With these depths, less than 1 MB of stack is
+// used, or 4 MB with AddressSanitizer.
 constexpr size_t kMostSource = size_t{512} << 10;  // bytes
 bool is_interrupted() { return interrupted() != 0; }
 constexpr jinja::limits kReading = {.depth = 200,
@@ -56,8 +56,8 @@ struct Template {
     }
   }
 
-  // The library's messages have lines of the template, with signs for their
-  // ends, and texts of any length and encoding.
+  // Makes one line of a message of the Jinja library, which may have several
+  // lines, and quotes from the template in any length and encoding.
   static std::string one_line(std::string_view text) {
     std::string line;
     std::istringstream words{std::string(text)};
@@ -72,7 +72,8 @@ struct Template {
   jinja::program program;
 };
 
-// Reasoning has several names; as transformers does, both that templates read.
+// Messages have reasoning under one of several names. As in transformers, the
+// template gets it under both names that templates read.
 ordered_json with_reasoning(ordered_json messages) {
   for (ordered_json& message : messages) {
     if (!message.is_object()) continue;
@@ -162,8 +163,8 @@ std::string ChatTemplate::apply(const ordered_json& messages,
     const jinja::budget budget(kRendering);
     jinja::context context(t.source);
     if (options.now) context.current_time = *options.now;
-    // The tokens are the checkpoint's too, and not input that widens the
-    // budget.
+    // The tokens come from the checkpoint, too. Unlike the variables below,
+    // they do not widen the budget.
     for (const auto& [name, token] : parts_->tokens)
       context.set_val(name, jinja::mk_val<jinja::value_string>(token));
     jinja::global_from_json(context, variables, false);

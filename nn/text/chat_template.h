@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages to the text that a model was trained on, by the template that comes
-// with its checkpoint.
+// Turns messages into the form of text that a model was trained on, by the
+// template that comes with its checkpoint.
 #pragma once
 #include <ctime>
 #include <map>
@@ -25,24 +25,24 @@ class ChatTemplate {
                         const std::map<std::string, std::string>& tokens = {});
 
   struct Options {
-    // Ends with the beginning of the assistant's next message.
+    // Whether to end with the beginning of the assistant's next message.
     bool add_generation_prompt = false;
     // Functions that the model may call: a list of JSON schemas, or null.
     const nlohmann::ordered_json* tools = nullptr;
-    // Further variables of the template, such as {"enable_thinking": false}.
-    // They come before the tokens of the same names.
+    // Further variables of the template, such as {"enable_thinking": false}. A
+    // variable overrides the token of the same name.
     const nlohmann::ordered_json* variables = nullptr;
-    // The time that strftime_now() tells; now if there is none.
+    // The time that strftime_now() tells; the current time if not set.
     std::optional<std::time_t> now = std::nullopt;
   };
 
-  // The text of a list of messages, such as {"role": "user", "content": "Hi"};
-  // equal to the text of transformers' apply_chat_template(). As there,
-  // reasoning in a message has the names "reasoning_content" and "thinking". If
-  // there are several templates, the one named "tool_use" is used with tools
-  // and "default" otherwise. Throws Error with the sentence that the template
-  // raises, and for a construct that the library does not know. Any number of
-  // threads may call this.
+  // Returns the text of a list of messages, such as {"role": "user", "content":
+  // "Hi"}. It equals that of transformers' apply_chat_template(). As there, a
+  // template gets the reasoning in a message under the names
+  // "reasoning_content" and "thinking". If there are several templates, the one
+  // named "tool_use" is used with tools and "default" otherwise. Throws Error
+  // with the sentence that the template raises, and for a construct that the
+  // library does not know. Any number of threads may call this.
   std::string apply(const nlohmann::ordered_json& messages,
                     const Options&) const;
   std::string apply(const nlohmann::ordered_json& messages) const {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A bound on the work and the memory that a tokenizer.json causes, which comes
-// with a checkpoint that nobody has read: both are in proportion to the input.
+// Bounds the work and the memory that a tokenizer.json causes, in proportion to
+// the input. The file belongs to a checkpoint, which may come from anybody.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -11,10 +11,10 @@ namespace dtensor::nn::text {
 class Effort {
  public:
   explicit Effort(size_t input_bytes) : input_(input_bytes) {}
-  // More input has come.
+  // Adds to the size of the input.
   void widen(size_t bytes) { input_ += bytes; }
 
-  // While an object exists, an effort counts what its thread does.
+  // While a Scope exists, its Effort counts the work of the Scope's thread.
   class Scope {
    public:
     explicit Scope(Effort& effort) : outer_(current_) { current_ = &effort; }
@@ -27,7 +27,8 @@ class Effort {
   };
 
   // Counts steps through a table or a pattern. Throws Error, beginning with
-  // `where`, beyond 4 million and 1,000 for each byte of the input.
+  // `where`, if there are more than 4 million, plus 1,000 for each byte of the
+  // input.
   static void take(uint64_t steps, std::string_view where) {
     if (!current_) return;
     current_->steps_ += steps;
@@ -36,18 +37,18 @@ class Effort {
   }
 
   // Called now and then while a pattern is looked for. Throws Error, beginning
-  // with `where`, if the thread has worked for longer than 1 s and 20 us for
-  // each byte of the input since the first call.
+  // with `where`, if the thread has used more than 1 s of processor time since
+  // the first call, plus 20 us for each byte of the input.
   static void check_time(std::string_view where) {
     if (current_) current_->compare_time(where);
   }
 
-  // Counts bytes that a step wrote. Throws Error, beginning with `where`,
-  // beyond 64 KiB and 256 for each byte of the input.
+  // Counts bytes that a step wrote. Throws Error, beginning with `where`, if
+  // there are more than 64 KiB, plus 256 for each byte of the input.
   static void write(size_t bytes, std::string_view where) {
     if (current_) current_->count(bytes, where);
   }
-  // The same for this effort.
+  // Like write(), but counts for this object, not for that of a Scope.
   void count(size_t bytes, std::string_view where) {
     bytes_ += bytes;
     if (bytes_ > kBytes + 256 * input_) [[unlikely]]

@@ -14,18 +14,19 @@
 
 namespace dtensor::nn::text {
 
-// A whole file; throws Error, headed by `where`, if it cannot be read.
+// Returns a whole file. Throws Error, headed by `where`, if it cannot be read.
 std::string read_file(std::string_view where, const std::string& path);
 // Reads a file; throws Error if it is not JSON, or if lists and objects nest
 // more than 64 deep.
 nlohmann::json read_json(const std::string& path);
 
-// A text of a file as an error shows it: in UTF-8, and no longer than `most`
-// bytes and "...".
+// A text from a file as errors show it: in UTF-8, cut after `most` bytes, with
+// "..." if it was cut.
 std::string shortened(std::string_view text, size_t most = 1000);
 
-// A value of a file, with its place: "DIR/tokenizer.json: decoder.type". The
-// file's json outlives it.
+// A value of a JSON file, with its place for errors: "DIR/tokenizer.json:
+// decoder.type". The file's json must outlive it. The functions throw Error if
+// the value is not of the kind that they return.
 class Field {
  public:
   Field(const nlohmann::json& value, std::string place)
@@ -35,24 +36,25 @@ class Field {
   const std::string& place() const { return place_; }
   bool is_null() const { return value_->is_null(); }
 
-  // A member, null if the file has none.
+  // The member with this name; a null value if there is none.
   Field at(const std::string& name) const;
   std::vector<Field> list() const;
   std::string text() const;
   std::string text_or(const std::string& otherwise) const;
   bool flag_or(bool otherwise) const;
   int64_t number() const;
-  // The character of a text of one character.
+  // The only character of a string.
   char32_t character() const;
-  // {"String": ...} or {"Regex": ...}.
+  // Reads {"String": ...} or {"Regex": ...}.
   Regex pattern() const;
 
   std::string type() const { return at("type").text(); }
-  // Refuses members other than `type` and these.
+  // Throws Error if there are members other than "type" and these.
   void only(std::initializer_list<std::string_view> names) const;
+  // Throws Error: the library reads only `want` here.
   [[noreturn]] void refuse(std::string_view want) const;
-  // Refuses this step of a normalizer, pre-tokenizer or decoder that has so
-  // many already, if those are 64.
+  // Throws Error unless before < 64. `before` is how many steps the normalizer,
+  // pre-tokenizer or decoder of this step has already.
   void check_steps(size_t before) const;
 
  private:

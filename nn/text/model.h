@@ -12,23 +12,23 @@
 
 namespace dtensor::nn::text {
 
-// Whether an id is one that a file may give: ids have gaps, but memory for
-// each.
+// Whether a file may give a token this id. The ids of a file may have gaps, but
+// a Vocabulary takes memory for these, too.
 inline bool is_id(int64_t id) { return id >= 0 && id < int64_t{1} << 22; }
 
 // Tokens by id and ids by token.
 class Vocabulary {
  public:
-  // The last of a token's ids counts. Throws Error, beginning with `where`, if
-  // the id is taken, or is_id() is false for it.
+  // If a token is added several times, id() returns the last id. Throws Error,
+  // beginning with `where`, if the id is taken or is_id() is false for it.
   void add(std::string token, int64_t id, const std::string& where);
 
-  // -1 for a token that there is not.
+  // -1 if there is no such token.
   int32_t id(std::string_view token) const {
     const auto found = ids_.find(token);
     return found == ids_.end() ? -1 : found->second;
   }
-  // Null for an id that there is not.
+  // Null if no token has this id.
   const std::string* token(int64_t id) const;
   size_t count() const { return ids_.size(); }
 
@@ -36,7 +36,7 @@ class Vocabulary {
   Vocabulary(const Vocabulary&) = delete;
   Vocabulary& operator=(const Vocabulary&) = delete;
 
-  // Its entries: pairs of a token and its id.
+  // The entries: pairs of a token and its id.
   auto begin() const { return ids_.begin(); }
   auto end() const { return ids_.end(); }
 
@@ -59,8 +59,8 @@ class Model {
  protected:
   explicit Model(std::shared_ptr<const Vocabulary> v)
       : vocabulary_(std::move(v)) {}
-  // The tokens "<0x00>" to "<0xFF>" of a text's bytes; false if the model lacks
-  // one of them.
+  // Appends the tokens "<0x00>" to "<0xFF>" of a text's bytes. Returns false,
+  // and appends nothing, if the model lacks one of them.
   bool encode_bytes(std::string_view text, std::vector<int32_t>& ids) const;
 
  private:
@@ -73,15 +73,15 @@ void trim(std::vector<T>& scratch) {
   if (scratch.capacity() > size_t{1} << 16) std::vector<T>().swap(scratch);
 }
 
-// From the member "model".
+// Reads the member "model".
 std::unique_ptr<Model> read_model(const Field&);
 
-// The readers of the kinds, which read_model() chooses from.
+// Each reads one kind of model. read_model() calls the right one.
 std::unique_ptr<Model> read_bpe(const Field&);
 std::unique_ptr<Model> read_unigram(const Field&);
 std::unique_ptr<Model> read_word_piece(const Field&);
 
-// The member "vocab", an object of ids.
+// Reads the member "vocab": an object with the ids of the tokens.
 std::shared_ptr<Vocabulary> read_vocabulary(const Field&);
 
 }  // namespace dtensor::nn::text

@@ -13,8 +13,8 @@ namespace dtensor::nn::text {
 // A text on its way to the model.
 struct Draft {
   std::string text;
-  // Whether its first character was the first of the whole input: only there do
-  // some pre-tokenizers add a space.
+  // Whether the text begins with the first character of the whole input. Some
+  // pre-tokenizers add a space only there.
   bool first = false;
 };
 
@@ -31,12 +31,11 @@ class Normalizer {
   std::vector<std::function<void(Draft&)>> steps_;
 };
 
-// The bytes of a text as the characters that byte-level tokenizers use for
-// them:
-// "\u0120" for a space.
+// The bytes of a text as byte-level tokenizers write them, each as one
+// character: "\u0120" for a space.
 std::string bytes_as_characters(std::string_view bytes);
 
-// The reverse; a text with another character stays as it is.
+// The reverse. A text with a character that stands for no byte stays as it is.
 std::string characters_as_bytes(std::string_view text);
 
 }  // namespace dtensor::nn::text

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A hash table from 64-bit keys to 64-bit values, for the tables that a
-// tokenizer asks for each byte: merges of two tokens, and the edges of a trie.
+// A hash table from 64-bit keys to 64-bit values, for the tables in which a
+// tokenizer looks something up for each byte: merges of two tokens, and the
+// edges of a trie.
 #pragma once
 #include <bit>
 #include <cstdint>

@@ -17,7 +17,7 @@ struct Piece {
   bool first;  // as in Draft
 };
 
-// Pieces of a text, and the texts of those that a step has changed.
+// Pieces of a text. `owned` has the texts that a step has changed.
 struct Pieces {
   std::vector<Piece> list;
   std::deque<std::string> owned;
@@ -30,13 +30,15 @@ class PreTokenizer {
 
   void operator()(Pieces&) const;
 
-  // Whether the model's input are the characters of the pieces' bytes
-  // (bytes_as_characters()). The pieces themselves remain as they are, so that
-  // words which have been seen are found without it.
+  // Whether the model gets the bytes of each piece as characters
+  // (bytes_as_characters()). The pieces themselves stay bytes, so that a piece
+  // that is in a cache is found without this conversion.
   bool ends_with_bytes() const { return ends_with_bytes_; }
 
  private:
-  // The place of the matches of the pattern that splits a text.
+  // The treatment of the matches of a pattern that splits a text: each is
+  // removed, a piece of its own, or joined to the piece before it, to the one
+  // after it, or to matches beside it.
   enum class Keep { kRemoved, kIsolated, kPrevious, kNext, kContiguous };
   using Step = std::function<void(Pieces&)>;
 
