@@ -13,11 +13,11 @@
 namespace dtensor::nn::text {
 namespace {
 
-// A token of the piece, in a list of those that are left.
+// A token of the piece, in a linked list of the tokens that are left.
 struct Symbol {
   int32_t id;
   int32_t before, after;  // -1 at the ends
-  bool merged = false;    // it is now part of the one before
+  bool merged = false;    // it is now part of the one before it
 };
 
 // A merge that was possible when it was found.
@@ -48,7 +48,7 @@ class Bpe : public Model {
     fuse_ = f.at("fuse_unk").flag_or(false);
     bytes_ = f.at("byte_fallback").flag_or(false);
     whole_ = f.at("ignore_merges").flag_or(false);
-    // GPT-2's file has an empty one.
+    // GPT-2's file has an empty unk_token.
     const Field unk = f.at("unk_token");
     if (!unk.text_or("").empty()) {
       unknown_ = vocabulary->id(unk.text());
@@ -77,7 +77,7 @@ class Bpe : public Model {
     if (!f.value().is_array()) f.refuse("a list");
     uint64_t rank = 0;
     for (const nlohmann::json& x : f.value()) {
-      // "a b" or, from newer versions, ["a", "b"].
+      // A merge is "a b" or, in newer files, ["a", "b"].
       std::string a, b;
       if (x.is_string()) {
         const auto& both = x.get_ref<const std::string&>();
@@ -96,16 +96,16 @@ class Bpe : public Model {
                "{}[{}] is {}, but the vocabulary lacks one of the two tokens "
                "or their union",
                f.place(), rank, shortened(x.dump(), 200));
-      // The last of two merges of one pair counts.
+      // If a pair has two merges, the last one counts.
       merges_.set(pair(left, right),
                   rank++ << 32 | static_cast<uint32_t>(result));
     }
   }
 
-  // The tokens of the characters.
+  // Appends the tokens of the piece's characters, before any merge.
   void characters(std::string_view piece, std::vector<int32_t>& ids) const {
-    bool unknown =
-        false;  // an unknown token waits, in case another one follows
+    // An unknown token waits, in case another one follows.
+    bool unknown = false;
     std::string decorated;
     for (size_t at = 0; at < piece.size();) {
       const size_t begin = at;

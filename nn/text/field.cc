@@ -18,8 +18,8 @@ namespace {
 constexpr size_t kMostSteps = 64;
 constexpr int kDeepest = 64;
 
-// Readers of nested values, and even the JSON library where it writes them,
-// recurse.
+// Nesting has a limit because the readers of nested values recurse, and so does
+// the JSON library when it writes them.
 void check_depth(std::string_view text, const std::string& path) {
   int depth = 0;
   bool in_string = false;

@@ -66,8 +66,8 @@ void apart(char32_t c, std::string& result) {
 
 void lower(Draft& draft) { draft.text = lowercase(draft.text); }
 
-// The characters of bytes: those that print stand for themselves, and the
-// others are numbered from U+0100 (GPT-2's bytes_to_unicode).
+// The characters that stand for bytes: printable bytes stand for themselves,
+// and the others are numbered from U+0100 (GPT-2's bytes_to_unicode).
 struct ByteTable {
   std::array<std::string, 256> text;
   std::array<int, 0x144> byte;

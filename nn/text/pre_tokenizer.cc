@@ -11,7 +11,7 @@
 namespace dtensor::nn::text {
 namespace {
 
-// GPT-2's words.
+// GPT-2's pattern for words.
 constexpr std::string_view kWords =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 constexpr std::string_view kPunctuation = R"([!-/:-@\[-`{-~\p{P}])";
@@ -69,7 +69,8 @@ void PreTokenizer::add_split(const Regex& regex, Keep keep, bool invert) {
           ((keep == Keep::kContiguous && match == after_match) ||
            (keep == Keep::kPrevious && match && !after_match) ||
            (keep == Keep::kNext && !match && parts.back().match));
-      // For kNext, a match that takes what follows is complete.
+      // A match that kNext has joined with the part after it takes no further
+      // one.
       if (joins) {
         parts.back() = {{parts.back().range.begin, end}, false};
       } else if (!match || keep != Keep::kRemoved) {
@@ -141,7 +142,7 @@ void PreTokenizer::add_metaspace(const Field& f) {
 void PreTokenizer::add(const Field& f) {
   f.check_steps(steps_.size());
   const std::string type = f.type();
-  // Bytes become characters for the step after ByteLevel, if there is one.
+  // If a step follows ByteLevel, that step needs the bytes as characters.
   if (std::exchange(ends_with_bytes_, false))
     steps_.push_back(each(
         [](const Piece& piece) {

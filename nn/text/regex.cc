@@ -14,24 +14,26 @@ namespace {
 
 constexpr size_t kMostBytes = 8192;
 constexpr uint32_t kMostGroups = 256;
-// PCRE2 counts how often a match goes back and tries something else. Words of
-// good patterns take fewer tries than the first limit; each of the next is
-// eight times the one before it. A try counts as several steps of an effort, as
-// it may read many characters. Tries within the first limit do not count, and a
-// lookahead that fails is none: the time is looked at between the windows of
-// kStarts bytes in which a match may begin.
+// PCRE2 counts tries: how often a match goes back and tries something else.
+// Words of good patterns take fewer than kFirstTries tries, and these do not
+// count. After that, the limit grows eightfold at a time, and each try counts
+// as several steps of an Effort, since a try may read many characters. PCRE2
+// does not count a lookahead that fails. Therefore a search goes through
+// windows of kStarts bytes in which a match may begin, and the time is checked
+// after each window without a match.
 constexpr size_t kStarts = 64;
 constexpr uint32_t kFirstTries = 128;
 constexpr uint32_t kMostTries = kFirstTries << 21;
 constexpr uint64_t kStepsOfTry = 16;
 constexpr uint32_t kMostHeap = 65536;  // KiB
 
-// Word characters of Oniguruma: Unicode's and, below U+0100, six numerals. The
-// ones of PCRE2 lack marks.
+// Word characters of Oniguruma: Unicode's and, below U+0100, six numerals.
+// PCRE2's word characters lack marks.
 constexpr std::string_view kWord =
     R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{B2}\x{B3}\x{B9}\x{BC}-\x{BE})";
 
-// Translates an escape of Oniguruma to PCRE2; returns it if both agree.
+// Translates an escape of Oniguruma to PCRE2. Returns it unchanged if both
+// agree.
 std::string escape(char c, bool in_class, const std::string& where) {
   const std::string word = fmt::format("[{}]", kWord);
   switch (c) {
@@ -60,8 +62,10 @@ std::string escape(char c, bool in_class, const std::string& where) {
   }
 }
 
-// \p{Han} with its characters, rather than those that Han texts may use too,
-// which PCRE2 means by it.
+// The property in braces as PCRE2 has to read it. In Oniguruma, {Han} means the
+// characters of the script. In PCRE2, it also means other characters that Han
+// texts may use; {sc:Han} leaves them out. `name` is returned if it is not a
+// script.
 std::string property(std::string_view name) {
   const std::string script =
       fmt::format(R"({{sc:{}}})", name.substr(1, name.size() - 2));
@@ -141,7 +145,7 @@ class Matcher {
   Matcher(const Matcher&) = delete;
   Matcher& operator=(const Matcher&) = delete;
 
-  // Calls match() with limits that grow while it needs more tries.
+  // Calls match(), each time with a higher limit, until it needs no more tries.
   template <class Match>
   int match_harder(const Match& match, const std::string& where) {
     int found = PCRE2_ERROR_MATCHLIMIT;
@@ -221,7 +225,8 @@ std::optional<Range> Regex::find(std::string_view text, size_t from) const {
                          matcher.data, matcher.limits);
     };
     const int found = with(0);
-    // The compiled pattern's stack is small; the interpreter's is the heap.
+    // Compiled code has a small stack. If that is too small, the interpreter
+    // matches, whose stack is on the heap.
     return found == PCRE2_ERROR_JIT_STACKLIMIT ? with(PCRE2_NO_JIT) : found;
   };
   int found = 0;

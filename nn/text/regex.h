@@ -14,7 +14,8 @@ struct Range {
   size_t begin, end;
 };
 
-// A word's characters in the other library that tokenizers use, Rust's.
+// The characters of words in Rust's regular expressions, which `tokenizers`
+// uses in some steps instead of Oniguruma's.
 inline constexpr std::string_view kRustWord =
     R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{200C}\x{200D})";
 
@@ -22,17 +23,17 @@ inline constexpr std::string_view kRustWord =
 class Regex {
  public:
   // A pattern in the syntax of Oniguruma, which Hugging Face's tokenizers use.
-  // \s, \w and \b mean Unicode's properties, as there. Throws Error, beginning
-  // with `where`, for a pattern that PCRE2 would read otherwise or not at all,
-  // that has more than 8,192 bytes, or more than 256 groups.
+  // \s, \w and \b mean Unicode's properties, as in Oniguruma. Throws Error,
+  // beginning with `where`, for a pattern that PCRE2 would read otherwise or
+  // not at all, or that has more than 8,192 bytes or more than 256 groups.
   Regex(std::string_view pattern, const std::string& where);
 
   // A pattern that matches exactly this text, of at most 8,192 bytes.
   static Regex literal(std::string_view text, const std::string& where);
 
   // Calls found(match) for each match in order. A match may be empty, but not
-  // where the one before it ends. The text is valid UTF-8. Matching is part of
-  // the thread's Effort.
+  // where the one before it ends. The text is valid UTF-8. Matching counts
+  // towards the thread's Effort.
   template <class Found>
   void each(std::string_view text, const Found& found) const {
     size_t from = 0, last = ~size_t{0};
@@ -50,7 +51,8 @@ class Regex {
     return find(text, 0).has_value();
   }
 
-  // The text with each match replaced, which the thread's Effort bounds.
+  // The text with each match replaced by `by`. The thread's Effort limits its
+  // size.
   std::string replace(std::string_view text, std::string_view by) const;
 
  private:

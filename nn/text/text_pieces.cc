@@ -37,7 +37,7 @@ TextPiece TextPieces::add(const std::string& text) {
     stopped_ = true;
     return take(first);
   }
-  // The longest end that is the beginning of a stop string.
+  // The length of the longest end of held_ with which a stop string begins.
   size_t keep = 0;
   for (const std::string& s : stop_)
     for (size_t n = std::min(s.size() - 1, held_.size()); n > keep; --n)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The text of generated tokens, which ends before the first of some strings.
+// Turns generated tokens into text, which ends before the first stop string.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -12,39 +12,40 @@
 
 namespace dtensor::nn {
 
-// Text that is sure, with the tokens that it consists of.
+// Text that later tokens do not change, with the tokens that begin in it.
 struct TextPiece {
   std::string text = {};
   std::vector<DrawnToken> tokens = {};
 };
 
-// For one text. All pieces joined are the text of the tokens up to a stop
-// string: the first to be complete. Text that may become one is held back.
+// Makes the pieces of one text. All pieces joined are the text of the tokens up
+// to the stop string that is complete first. Text that may be the beginning of
+// a stop string is held back.
 class TextPieces {
  public:
   // Stop strings must not be empty.
   TextPieces(const Tokenizer& tokenizer, std::vector<std::string> stop)
       : stream_(tokenizer), stop_(std::move(stop)) {}
 
-  // The next token. REQUIRES: !stopped().
+  // Takes the next token. REQUIRES: !stopped().
   TextPiece push(const DrawnToken&);
-  // The same for a token of the prompt, if the text begins with that: no stop
-  // string is looked for.
+  // Takes a token of the prompt, if the text begins with the prompt. No stop
+  // string is looked for in it.
   TextPiece push_prompt(const DrawnToken&);
-  // No tokens follow; returns what was held back.
+  // Ends the text: no tokens follow. Returns the text that was held back.
   TextPiece finish();
   // Whether a stop string has come.
   bool stopped() const { return stopped_; }
 
  private:
-  // Takes this many bytes of held_, and the tokens that begin in them.
+  // Takes the first `bytes` bytes of held_, and the tokens that begin in them.
   TextPiece take(size_t bytes);
   TextPiece add(const std::string& text);
 
   TextStream stream_;
   std::vector<std::string> stop_;
   std::string held_;
-  // Tokens that no piece has, with where they begin in held_.
+  // Tokens that are in no piece yet, with the place in held_ where they begin.
   std::deque<std::pair<size_t, DrawnToken>> tokens_;
   bool stopped_ = false;
 };

@@ -11,7 +11,8 @@
 namespace dtensor::nn::text {
 namespace {
 
-// A step that changes whole tokens, of which it counts those before.
+// A step that changes whole tokens. Its function gets a token and the number of
+// tokens before it.
 class Change : public DecodeStep {
  public:
   using Function = std::function<std::string(std::string, size_t before)>;
@@ -31,7 +32,7 @@ class Change : public DecodeStep {
   size_t before_ = 0;
 };
 
-// Makes all tokens one: Fuse or, with bytes that characters stand for,
+// Joins all tokens into one: Fuse or, if their characters stand for bytes,
 // ByteLevel.
 class Join : public DecodeStep {
  public:
@@ -63,9 +64,9 @@ class Join : public DecodeStep {
   std::string token_, waiting_;
 };
 
-// Tokens such as <0xE2> are bytes. Neighbours are text if they are valid UTF-8
-// together; otherwise each becomes U+FFFD. Therefore they wait for a token that
-// is not a byte.
+// Tokens such as <0xE2> are bytes. Consecutive ones are text if they are valid
+// UTF-8 together; otherwise each becomes U+FFFD. Therefore they wait for a
+// token that is not a byte.
 class ByteFallback : public DecodeStep {
  public:
   std::unique_ptr<DecodeStep> fresh() const override {
@@ -102,7 +103,8 @@ class ByteFallback : public DecodeStep {
   std::string token_, bytes_;
 };
 
-// Removes up to so many of a character at both ends of a token.
+// Removes the character `sign` at both ends of a token: at most `front` times
+// and `back` times.
 class Strip : public DecodeStep {
  public:
   Strip(std::string sign, int64_t front, int64_t back)
@@ -118,7 +120,7 @@ class Strip : public DecodeStep {
       begin += sign_.size();
     text.erase(0, begin);
     if (!text.empty()) left_ = 0;
-    // Signs at the end wait, since the token may go on.
+    // Signs at the end of a chunk wait, since the token may go on.
     text.insert(0, std::exchange(waiting_, {}));
     for (int64_t i = 0; i < back_ && text.ends_with(sign_); i++) {
       text.resize(text.size() - sign_.size());
@@ -134,7 +136,8 @@ class Strip : public DecodeStep {
   std::string waiting_;
 };
 
-// The end of a word becomes a space, except in the last token.
+// Replaces the suffix that ends words by a space, or by nothing in the last
+// token.
 class BpeDecoder : public DecodeStep {
  public:
   explicit BpeDecoder(Regex suffix) : suffix_(std::move(suffix)) {}
@@ -155,7 +158,8 @@ class BpeDecoder : public DecodeStep {
   std::optional<std::string> last_;
 };
 
-// English without the spaces before signs, in the order of Hugging Face's.
+// Removes the spaces before punctuation and the like in English, by Hugging
+// Face's rules in their order.
 std::string cleaned(std::string text) {
   const auto known = [](const char* sign) {
     return Regex::literal(sign, "decoder");
@@ -269,14 +273,15 @@ TokenDecoder TokenDecoder::fresh() const {
 }
 
 void TokenDecoder::run(size_t i, Chunk chunk, std::string& text) {
-  // The token itself is input.
+  // Step 0 gets the token itself, which is input and does not count.
   if (i > 0) effort_.count(chunk.text.size(), place_);
   if (i == steps_.size()) {
     text += chunk.text;
     return;
   }
   const auto next = [&](Chunk c) { run(i + 1, std::move(c), text); };
-  // A reference fits into a Sink, which would allocate memory for `next`.
+  // A Sink stores a reference in itself, but would allocate memory for a copy
+  // of `next`.
   steps_[i]->push(std::move(chunk), std::cref(next));
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The decoders of tokenizer.json: from tokens to text, a token at a time.
+// The decoders of tokenizer.json: they turn tokens into text, one at a time.
 #pragma once
 #include <functional>
 #include <memory>
@@ -11,9 +11,9 @@
 
 namespace dtensor::nn::text {
 
-// A part of a token on its way to text. Most steps work on whole tokens; after
+// A part of a token on its way to text. Most steps work on whole tokens. After
 // a step that joins all tokens, the rest of the text is one token in many
-// parts.
+// chunks. `begins` and `ends`: whether the token does so with this chunk.
 struct Chunk {
   std::string text;
   bool begins = true, ends = true;
@@ -21,41 +21,41 @@ struct Chunk {
 
 using Sink = std::function<void(Chunk)>;
 
-// One step, with the state of one text.
+// One step of a decoder, with its state for one text.
 class DecodeStep {
  public:
   virtual ~DecodeStep() = default;
   // A step of the same kind for another text, at its beginning.
   virtual std::unique_ptr<DecodeStep> fresh() const = 0;
-  // Takes a chunk and gives the next step each that later ones do not change.
+  // Takes a chunk. Gives `next` every chunk that later ones do not change.
   virtual void push(Chunk, const Sink& next) = 0;
-  // Gives the rest.
+  // Ends the text, and gives the Sink the rest.
   virtual void finish(const Sink&) {}
 };
 
 // The steps of a decoder, in order.
 class TokenDecoder {
  public:
-  // From the member "decoder"; if it is null, spaces join the tokens.
+  // Reads the member "decoder". If it is null, spaces join the tokens.
   explicit TokenDecoder(const Field&);
 
-  // For another text.
+  // The same decoder at the beginning of another text.
   TokenDecoder fresh() const;
 
-  // Returns the text that is sure now.
+  // Takes a token. Returns the text that later tokens do not change.
   std::string push(std::string token);
-  // Returns the rest of the text.
+  // Ends the text, and returns the rest of it.
   std::string finish();
 
  private:
   explicit TokenDecoder(std::string place) : place_(std::move(place)) {}
   void add(const Field&);
-  // Gives a chunk to step i, or to the text behind the last step.
+  // Gives a chunk to step i, or appends it to `text` if there is no step i.
   void run(size_t i, Chunk, std::string& text);
 
   std::string place_;
   std::vector<std::unique_ptr<DecodeStep>> steps_;
-  Effort effort_{0};  // of all tokens
+  Effort effort_{0};  // for all tokens of the text together
 };
 
 }  // namespace dtensor::nn::text

@@ -26,8 +26,9 @@ using nlohmann::json;
 
 namespace {
 
-// Ids of pieces that were seen before. A piece has one slot, and takes it from
-// another one, so that the memory has a bound.
+// The ids of pieces that were seen before. The hash of a piece chooses its
+// slot. The last piece in a slot replaces the one before it, which bounds the
+// memory.
 class WordCache {
  public:
   struct Slot {
@@ -44,7 +45,8 @@ class WordCache {
   std::vector<Slot> slots_ = std::vector<Slot>(size_t{1} << 14);
 };
 
-// As many caches as there were calls at one time, up to a limit.
+// Lends a cache to each call. Keeps as many as calls ran at one time, up to
+// kMost.
 class CachePool {
  public:
   std::unique_ptr<WordCache> take() {
@@ -65,7 +67,7 @@ class CachePool {
   std::vector<std::unique_ptr<WordCache>> free_;
 };
 
-// Tokens around a text.
+// The tokens that the post-processor puts before and after a text.
 struct Around {
   std::vector<int64_t> before, after;
 };
@@ -141,7 +143,7 @@ AddedToken read_added_token(const Field& f, int64_t id) {
 }  // namespace
 
 struct Tokenizer::Parts {
-  // `config` and `map` are null for files that there are not.
+  // `config` and `map` are null if their files do not exist.
   Parts(const Field& file, const Field& config, const Field& map)
       : normalizer(file.at("normalizer")),
         pre_tokenizer(file.at("pre_tokenizer")),
@@ -160,7 +162,8 @@ struct Tokenizer::Parts {
         longest = std::max(longest, token.size());
   }
 
-  // An entry is {"ID": {token}, ...}; most repeat the other file.
+  // Reads {"ID": {token}, ...}. Skips tokens that tokenizer.json has, as most
+  // are.
   void add_tokens_of(const Field& f) {
     if (f.is_null()) return;
     if (!f.value().is_object()) f.refuse("an object");
@@ -211,7 +214,7 @@ struct Tokenizer::Parts {
     return id < 0 ? std::nullopt : std::optional<int64_t>(id);
   }
 
-  // Null for an id that there is not.
+  // Null if no token has this id.
   const std::string* token(int64_t id) const {
     const auto normal = normalized.find(id);
     if (normal != normalized.end()) return &normal->second;
@@ -261,9 +264,9 @@ struct Tokenizer::Parts {
   std::unique_ptr<Model> model;
   TokenDecoder decoder;
   Vocabulary added_ids;
-  std::map<int64_t, std::string> normalized;  // texts of such added tokens
-  std::set<std::string> special;      // by text: a model may have one twice
-  TokenFinder finder, normal_finder;  // in the text as it is, and normalized
+  std::map<int64_t, std::string> normalized;  // id -> normalized content
+  std::set<std::string> special;      // by text, which may have several ids
+  TokenFinder finder, normal_finder;  // before; after normalization
   Around around;
   size_t longest = 0;  // bytes of a token
   std::optional<int64_t> bos, eos;

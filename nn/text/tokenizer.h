@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Text to token ids and back, by the files that come with a checkpoint.
+// Turns text into token ids and back, by the files that come with a checkpoint.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -12,18 +12,18 @@
 namespace dtensor::nn {
 
 struct EncodeOptions {
-  // Adds the tokens that the file puts around a text, such as <s>.
+  // Whether to add the tokens that the file puts around a text, such as <s>.
   bool add_special = true;
 };
 
 struct DecodeOptions {
-  // Leaves out special tokens, such as </s>.
+  // Whether to leave out special tokens, such as </s>.
   bool skip_special = true;
 };
 
-// A tokenizer of Hugging Face. The ids are those of the Python package
-// `tokenizers`, and so is the text of decode(). Objects are cheap to copy, and
-// any number of threads may use one.
+// A tokenizer of Hugging Face. Its ids, and the text of decode(), are those of
+// the Python package `tokenizers`. Objects are cheap to copy, and any number of
+// threads may use one.
 class Tokenizer {
  public:
   // Reads DIR/tokenizer.json: byte-level or SentencePiece BPE, unigram or
@@ -35,21 +35,21 @@ class Tokenizer {
   // library does not know.
   static Tokenizer from_pretrained(const std::string& dir);
 
-  // Ids of a text. Bytes that are not UTF-8 count as U+FFFD.
+  // The ids of a text. Bytes that are not UTF-8 count as U+FFFD.
   std::vector<int64_t> encode(std::string_view text, EncodeOptions = {}) const;
 
-  // Text of ids. An id that there is not has none: models pad their vocabulary.
+  // The text of ids. Skips ids without a token: models pad their vocabulary.
   std::string decode(std::span<const int64_t> ids, DecodeOptions = {}) const;
 
   // The number of tokens, added ones included. Ids may have gaps.
   int64_t vocab_size() const;
 
-  // The most bytes of a token, as token() writes it.
+  // The size in bytes of the longest token, as the files write it.
   size_t longest_token() const;
 
-  // A token as the file writes it: "\u0120the", "<0x0A>" or "<s>"; an added
-  // token that is looked for in normalized text, in that form. Throws Error for
-  // an id that there is not.
+  // A token as the file writes it: "\u0120the", "<0x0A>" or "<s>". An added
+  // token that is looked for in normalized text is returned in its normalized
+  // form. Throws Error if no token has this id.
   const std::string& token(int64_t id) const;
   std::optional<int64_t> id(std::string_view token) const;
   bool is_special(int64_t id) const;
@@ -75,8 +75,8 @@ class TextStream {
   TextStream& operator=(TextStream&&) noexcept;
   ~TextStream();
 
-  // Returns the text that is sure by now; it is empty while a character lacks
-  // bytes, and for an id that there is not.
+  // Returns the text that later tokens do not change. It is empty while a
+  // character lacks bytes, and for an id without a token.
   std::string push(int64_t id);
 
   // Returns the text that was held back. The stream is then at its end.

@@ -12,7 +12,8 @@ namespace dtensor::nn::text {
 
 class Trie {
  public:
-  // Adds a text that is not empty, unless it is there.
+  // Adds a text with its number; keeps the first number of a text that is added
+  // twice. REQUIRES: the text is not empty.
   void insert(std::string_view text, int32_t id) {
     uint32_t node = 0;
     for (char c : text) {
@@ -43,7 +44,7 @@ class Trie {
     return text.size();
   }
 
-  // The place of a prefix in the tree, if a text has it.
+  // The node of a prefix; nullopt if no text begins with the prefix.
   std::optional<uint32_t> node(std::string_view prefix) const {
     uint32_t node = 0;
     for (char c : prefix) {

@@ -21,8 +21,8 @@ struct Sequence {
   bool valid, cut;  // cut: more bytes could make it valid
 };
 
-// The longest sequence at the front that is a character or begins one
-// (table 3-7 of the Unicode standard).
+// The longest sequence at the front of `bytes` that is a character or the
+// beginning of one (table 3-7 of the Unicode standard).
 Sequence first_sequence(std::string_view bytes) {
   const auto byte = [&](size_t i) { return static_cast<uint8_t>(bytes[i]); };
   const uint8_t lead = byte(0);

@@ -6,17 +6,18 @@
 
 namespace dtensor::nn::text {
 
-// The character at `at`, which moves behind it. The text is valid UTF-8.
+// Returns the character that begins at `at`, and moves `at` behind the
+// character. The text is valid UTF-8.
 char32_t next_char(std::string_view text, size_t& at);
 
 void append(std::string& text, char32_t c);
 
-// The number of leading bytes whose reading no later byte changes: all but a
+// The number of leading bytes that later bytes cannot change: all, or all but a
 // character that is cut off at the end.
 size_t decided_bytes(std::string_view bytes);
 
-// The bytes as UTF-8, with U+FFFD for each maximal part that is none: as
-// Rust's from_utf8_lossy and Python's errors="replace" do.
+// The bytes as UTF-8. Each maximal part that is not UTF-8 becomes one U+FFFD,
+// as in Rust's from_utf8_lossy and Python's errors="replace".
 std::string valid_utf8(std::string_view bytes);
 
 // Calls change(c, result) for each character and returns the result.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A unigram model (Kudo 2018): the tokens whose scores have the largest sum.
+// A unigram model (Kudo 2018) chooses the tokens whose scores have the largest
+// sum.
 #include <algorithm>
 
 #include "dtensor/nn/text/effort.h"
@@ -10,7 +11,8 @@
 namespace dtensor::nn::text {
 namespace {
 
-// The cost of an unknown character, added to the worst token's (SentencePiece).
+// The score of an unknown character is this much below the worst token's, as in
+// SentencePiece.
 constexpr double kUnknownPenalty = 10;
 
 class Unigram : public Model {
@@ -42,7 +44,8 @@ class Unigram : public Model {
 
   void encode(std::string_view piece,
               std::vector<int32_t>& ids) const override {
-    // The best tokens that end at each byte: the last of them, and their sum.
+    // For each byte, the best tokens that end there: their sum, and the last
+    // token.
     struct Best {
       double score = 0;
       size_t begin = kNowhere;

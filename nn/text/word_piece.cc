@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// WordPiece (Schuster and Nakajima 2012, as in BERT): the longest token that
-// the rest of the word begins with, again and again.
+// WordPiece (Schuster and Nakajima 2012, as in BERT) takes the longest token
+// that the rest of the word begins with, again and again.
 #include "dtensor/nn/text/effort.h"
 #include "dtensor/nn/text/model.h"
 #include "dtensor/nn/text/trie.h"
@@ -54,7 +54,7 @@ class WordPiece : public Model {
  private:
   std::string place_;
   Trie trie_;
-  std::optional<uint32_t> inside_;  // where tokens within a word begin
+  std::optional<uint32_t> inside_;  // the node where tokens within a word begin
   int64_t most_ = 100;
   int32_t unknown_;
 };
