@@ -150,7 +150,7 @@ Architecture qwen3_moe() {
   Architecture a = like(qwen3(), "qwen3-moe", "Qwen3MoeForCausalLM",
                         "qwen3_moe", {"intermediate_size"});
   a.mlp = A::Mlp::kExperts;
-  // Older files say num_experts.
+  // Newer files say num_local_experts, older ones num_experts.
   a.keys.insert(a.keys.end(), {{"moe_intermediate_size", &C::ffn},
                                {"num_experts", &C::experts, false},
                                {"num_local_experts", &C::experts, false},
@@ -198,7 +198,7 @@ Architecture gemma2() {
                  {"final_logit_softcapping", &C::logit_soft_cap, false}});
   a.constants = {
       {"hidden_activation", {"\"gelu_pytorch_tanh\"", "null"}},
-      // Older files have it, and the model does not use it.
+      // Older files have this member, but the model does not use it.
       {"hidden_act", {"\"gelu_pytorch_tanh\"", "\"gelu\""}, Use::kRead},
       {"cache_implementation", {"\"hybrid\""}, Use::kRead},
       {"use_bidirectional_attention", {"null", "false"}, Use::kRead},
@@ -265,7 +265,7 @@ Architecture gpt_neox() {
                  "*.rotary_emb.inv_freq"}};
 }
 
-// The encoder, and the encoder with the head of the masked language model.
+// BERT: the encoder alone, or with the head of the masked language model.
 Architecture bert(bool masked) {
   return {
       .name = masked ? "bert-mlm" : "bert",

@@ -95,9 +95,9 @@ class Engine {
   // The numbers of requests that wait and that run.
   int64_t waiting() const { return std::ssize(waiting_); }
   int64_t running() const { return std::ssize(running_); }
-  // The tokens of prompts that were in the cache when their texts began, and
-  // were not computed again: of one request (throws Error as finish() does),
-  // and of all requests so far.
+  // How many tokens of prompts were in the cache when their texts began, so
+  // that they were not computed again: of one request (throws Error as finish()
+  // does), and of all requests so far.
   int64_t cached_tokens(int64_t request) const;
   int64_t cached_tokens() const { return cached_tokens_; }
   const KvCache& cache() const { return cache_; }
@@ -125,7 +125,7 @@ class Engine {
   // likeliest token.
   void draw_all(std::span<const int64_t> requests, int64_t gathered,
                 const DistTensor& logits);
-  // A text whose tokens [first, first + rows) have rows in the logits.
+  // A text with rows of logits after its tokens [first, first + rows).
   struct Scored {
     int64_t text, first, rows;
   };

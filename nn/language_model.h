@@ -96,11 +96,11 @@ class LanguageModel : public Module {
   virtual DistTensor decode(const CacheStep& step, const KvCache&) const;
 
   // Takes effect from the next features() or loss(); the default is kNone.
-  // Losses and gradients are the same for each choice, bit for bit. The second
-  // run repeats the communication inside the blocks (an all-reduce after o_proj
-  // and one after the MLP, if those are split), as events of the phase
-  // "recompute". The model and its modules must exist until the gradient has
-  // been taken.
+  // Losses and gradients are the same for each choice, bit for bit.
+  // Recomputation repeats the communication inside the blocks (an all-reduce
+  // after o_proj and one after the MLP, if those are split), as events of the
+  // phase "recompute". The model and its modules must exist until the gradient
+  // has been taken.
   void set_recompute(Recompute what) { recompute_ = what; }
   Recompute recompute() const { return recompute_; }
 

@@ -94,7 +94,7 @@ template <class M>
 class Child {
  public:
   Child() = default;  // empty; to be assigned before use
-  // A handle to a module of a derived class.
+  // Converts a handle to a module of a derived class.
   template <std::derived_from<M> D>
   Child(const Child<D>& derived) : slot_(derived.slot_) {}
   const M* operator->() const { return static_cast<const M*>(slot_->get()); }

@@ -11,11 +11,11 @@
 
 namespace dtensor::nn {
 
-// Hands out pages 0, 1, ... Each of several ranks has a range of them, as a
-// balanced split has its parts (placement/split.h). A page that no text uses is
-// free, and keeps its tokens until it is taken again. Free pages without known
-// tokens are taken first, then the page that was released first. Equal calls
-// give equal pages, so ranks that make the same calls need not communicate.
+// Hands out pages 0, 1, ... Each of several ranks has a range of them: its part
+// of a balanced split (placement/split.h). A page that no text uses is free,
+// and keeps its tokens until it is taken again. Free pages without known tokens
+// are taken first, then the page that was released first. Equal calls give
+// equal pages, so ranks that make the same calls need not communicate.
 class PagePool {
  public:
   PagePool() = default;
@@ -30,7 +30,7 @@ class PagePool {
   // after the one that the last call with -1 tried first. Ranks without a free
   // page are skipped. REQUIRES: free() > 0.
   int64_t take(int64_t after);
-  // One more text uses the page, or one less.
+  // Says that one more text uses the page, or that one text no longer does.
   void use(int64_t page);
   void release(int64_t page);
 

@@ -13,7 +13,7 @@ namespace dtensor::nn {
 // Names are dotted: "transformer.h.0.mlp.c_fc.weight".
 using NamedParameter = NamedTensor;
 
-// Options that a group's parameters do not share with the others, as in torch.
+// Parameters with options of their own, as in torch.
 struct ParameterGroup {
   std::vector<NamedParameter> parameters;
   double lr_scale = 1;                      // multiplies the learning rate

@@ -58,7 +58,7 @@ std::string to_string(const PipelineTask&);
 const std::vector<std::string>& schedule_names();
 bool is_schedule_name(std::string_view);
 
-// The largest product of positions, chunks and micro-batches.
+// The largest product of positions, chunks and micro-batches that is allowed.
 inline constexpr int64_t kMostScheduled = 1'000'000;
 
 // Makes the schedule of this name, checked.

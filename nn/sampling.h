@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Choosing the next token from a model's logits.
+// Chooses the next token by a model's logits.
 #pragma once
 #include <cstdint>
 #include <map>

@@ -20,7 +20,7 @@ struct Draft {
 
 class Normalizer {
  public:
-  // From the member "normalizer", which may be null.
+  // Reads the member "normalizer", which may be null.
   explicit Normalizer(const Field&);
 
   void operator()(Draft&) const;

@@ -48,7 +48,7 @@ class PairMap {
       if (key != kNone) set(key, value);
   }
 
-  std::vector<std::pair<uint64_t, uint64_t>> slots_;  // a power of two of them
+  std::vector<std::pair<uint64_t, uint64_t>> slots_;  // size: a power of two
   size_t count_ = 0;
 };
 

@@ -25,7 +25,7 @@ struct Pieces {
 
 class PreTokenizer {
  public:
-  // From the member "pre_tokenizer", which may be null.
+  // Reads the member "pre_tokenizer", which may be null.
   explicit PreTokenizer(const Field&);
 
   void operator()(Pieces&) const;
