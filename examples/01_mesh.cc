@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A mesh: ranks along named axes, and the groups that talk to each other.
+// Shows a mesh: ranks along named axes, and the groups that ranks communicate
+// in.
 //
 //   bazel run //examples:01_mesh -- --mesh dp=2,tp=3
 #include "dtensor/dtensor.h"
@@ -31,7 +32,8 @@ void example(Runtime& rt) {
                "the coordinate of rank {} belongs to another rank", rank);
     }
   }
-  // A collective over one axis: every rank counts the ranks of its group.
+  // A collective over one axis: every rank of a group adds 1, so the sum is the
+  // number of ranks in the group.
   const std::string axis = mesh.axis_name(mesh.num_axes() - 1);
   const int64_t size = mesh.axis_size(mesh.num_axes() - 1);
   const DistTensor one = DistTensor::from_local(

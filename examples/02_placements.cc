@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One value in several layouts: the part that each rank holds, and the steps
-// from one layout to another.
+// Shows one tensor in several layouts: the part that each rank holds, and the
+// steps from one layout to another.
 //
 //   bazel run //examples:02_placements -- --mesh a=2,b=2
 #include "dtensor/dtensor.h"
@@ -19,7 +19,8 @@ std::string ranges(const Region& region) {
 void example(Runtime& rt) {
   const Mesh mesh = rt.mesh();
   const bool is_rank_0 = rt.rank() == 0;
-  // 5 rows do not divide by 2: part i of p is [floor(5i/p), floor(5(i+1)/p)).
+  // 5 rows cannot be split evenly in 2: part i of p has the rows from
+  // floor(5i/p) to floor(5(i+1)/p), without the last.
   const DistTensor whole = view(arange(10, mesh, {}, DType::kF32), {5, 2});
   for (const char* text : {"R,R", "S0,R", "S0,S1", "S0,S0"}) {
     const DistTensor x =
@@ -35,7 +36,8 @@ void example(Runtime& rt) {
         DT_CHECK(x.full().at(i) == static_cast<double>(i), "02_placements",
                  "element {} of layout {} is {}", i, text, x.full().at(i));
   }
-  // A partial sum: every rank along axis a holds a term.
+  // The sum over rows that are split along axis a is a partial value: every
+  // rank along the axis holds a summand.
   const DistTensor rows = whole.redistribute("S0,R");
   const DistTensor columns_of_sums = sum(rows, {0});
   if (is_rank_0) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Megatron's MLP without parallel layers: the first matrix is split by columns,
-// the second by rows, and the output is replicated. One all-reduce in the
-// forward pass and one in the backward pass follow from that.
+// the second by rows, and the output is replicated. These layouts alone cause
+// one all-reduce in the forward pass and one in the backward pass.
 //
 //   bazel run //examples:03_tp_mlp -- --mesh tp=4
 #include "dtensor/dtensor.h"
@@ -30,7 +30,7 @@ void example(Runtime& rt) {
       matmul(gelu(matmul(x, w1)), w2).redistribute(Placements{});
   const auto g = grad(mean(square(y)), {x, w1, w2});
 
-  // The events of one rank; they are the same on every rank.
+  // This rank's collectives; every other rank records the same ones.
   const std::span<const CommEvent> events = record.events();
   if (rt.rank() == 0) {
     fmt::print("y: {}\n", y.spec()->to_string());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A training loop on a two-dimensional mesh: the batch is split over dp, the
-// matrices over tp. The loop is the one that a single device would run.
+// Trains on a two-dimensional mesh: the batch is split over dp, the matrices
+// over tp. The loop is the one that a single device would run.
 //
 //   bazel run //examples:04_dp_tp_train -- --mesh dp=2,tp=2
 #include "dtensor/dtensor.h"

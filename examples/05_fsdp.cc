@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Fully sharded data parallelism (ZeRO's stage 3) as two layouts of a matrix:
-// it is stored split by rows, and operators see it whole. The example compares
-// the bytes sent in a step and held by a rank with formulas.
+// each matrix is stored split by rows, and operators see it whole. The example
+// compares the bytes that a rank receives and holds with formulas.
 //
 //   bazel run //examples:05_fsdp -- --mesh dp=4
 #include "dtensor/allocator.h"
@@ -38,8 +38,8 @@ void example(Runtime& rt) {
     DistTensor y = x;
     for (const DistTensor& w : weights) y = gelu(matmul(y, w));
     const DistTensor loss = mean(square(sub(y, x)));
-    // Each gradient is sent as soon as it is complete, during the backward
-    // pass.
+    // Buckets of one byte send each gradient as soon as it is complete, during
+    // the backward pass.
     const auto grads =
         grad(loss, weights, {.release_graph = true, .bucket_bytes = 1});
     optimizer.step(grads, {.lr = 1e-3});
@@ -56,9 +56,9 @@ void example(Runtime& rt) {
     return static_cast<double>(memory.of(k).peak_bytes);
   };
   fmt::print("{:<32} {:>12} {:>12}\n", "bytes per rank", "found", "formula");
-  // Two gathers are saved: the last matrix is still held when the backward pass
-  // begins, and the first one is not needed again, since the gradient of x is
-  // not asked for.
+  // Each pass gathers every matrix, except for two gathers: the last matrix is
+  // still held when the backward pass begins, and the backward pass does not
+  // need the first one, since no gradient of x is asked for.
   row("gathered, forward and back", static_cast<double>(gathered),
       (2 * all - 2 * one) * (p - 1) / p);
   row("gradients scattered", static_cast<double>(scattered), all * (p - 1) / p);

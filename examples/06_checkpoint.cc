@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A training run that is saved in the background and resumed on another mesh.
+// Saves a training run in the background, and resumes it on another mesh.
 //
 //   bazel run //examples:06_checkpoint -- --mesh dp=2,tp=2
 #include <unistd.h>
@@ -28,7 +28,8 @@ struct Training {
     optimizer->step(grad(loss, model->parameters()), {.lr = 1e-2});
     return loss.item();
   }
-  // The bytes of the parameters and the optimizer's state, each element once.
+  // The bytes of the parameters and the optimizer's state on all ranks
+  // together, with each element counted once.
   int64_t bytes() const {
     int64_t n = 0;
     const auto add = [&](const DistTensor& x) {
@@ -42,7 +43,7 @@ struct Training {
 
 void example(Runtime& rt) {
   const bool print = rt.rank() == 0;
-  // All ranks use one folder, named after the process of rank 0.
+  // All ranks use one folder, whose name has the process id of rank 0.
   const fs::path dir =
       fs::temp_directory_path() /
       fmt::format("06_checkpoint.{}", all_gather("process", getpid())[0]);
@@ -68,7 +69,7 @@ void example(Runtime& rt) {
   if (print) fs::remove_all(dir);
   const double again = second.step();
   DT_CHECK(std::abs(next - again) < 1e-5 && written >= first.bytes() &&
-               written < first.bytes() * 5 / 4,  // with the files' headers
+               written < first.bytes() * 5 / 4,  // room for the files' headers
            "06_checkpoint",
            "the losses of step 6 are {} and {}, or the bytes differ; expected "
            "them to be equal",

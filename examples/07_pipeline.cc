@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A pipeline with one layer on each rank: the example compares the bytes sent
-// and the idle time with formulas. Layers sleep, so that ranks can share a
-// core.
+// Runs a pipeline with one layer on each rank, and compares the bytes sent and
+// the idle time with formulas. Each layer sleeps for a fixed time, so that the
+// idle time can be measured even if the ranks share a core.
 //
 //   bazel run //examples:07_pipeline -- --mesh pp=4
 #include <chrono>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention on one sequence that is split over ranks in zig-zag order, as a
-// ring and as an all-to-all by heads: the example compares the bytes that each
-// receives with the formula, and shows how even the work is.
+// Computes attention on one sequence that is split over ranks in zig-zag order,
+// once with a ring and once with an all-to-all by heads. Compares the bytes
+// that a rank receives with formulas, and prints how even the work is.
 //
 //   bazel run //examples:08_ring_attention -- --mesh cp=4
 #include "dtensor/dtensor.h"
@@ -16,7 +16,8 @@ void row(std::string_view how, const char* pass, double found, double formula) {
   fmt::print("{:<11}{:<9} {:>13.0f} {:>9.0f}\n", how, pass, found, formula);
 }
 
-// Calls fn; returns the bytes that this rank received meanwhile.
+// Calls fn; returns the bytes that this rank received in its collectives or,
+// in a dry run, would have received.
 double received(bool dry_run, const std::function<void()>& fn) {
   const CommRecord record;
   fn();
@@ -29,7 +30,7 @@ double received(bool dry_run, const std::function<void()>& fn) {
 void example(Runtime& rt) {
   const Mesh mesh = rt.mesh();
   const auto p = static_cast<double>(mesh.num_ranks());
-  // Rank r has chunk r and chunk 2p - 1 - r of 2p chunks.
+  // The sequence has 2p chunks; rank r has chunks r and 2p - 1 - r.
   const Dim order = zigzag(kTokens, mesh, mesh.axis("cp"));
   const Shape shape{1, kTokens, kHeads, kHeadSize};
   Layout layout = Layout::replicated(shape);
@@ -53,9 +54,9 @@ void example(Runtime& rt) {
     const double backward = received(dry, [&] {
       grad(y, {q, k, v}, {.cotangent = seed});
     });
-    // The ring receives p - 1 blocks of keys and values, and in the backward
-    // pass also their gradients. The all-to-all receives all but 1/p of a
-    // rank's q, k, v and result, and of their gradients.
+    // With the ring, a rank receives p - 1 blocks of keys and values, and in
+    // the backward pass also their gradients. With the all-to-all, it receives
+    // all but 1/p of its q, k, v and result, or of their gradients.
     const double once = others * (ring ? 2 * one : 4 * one / p);
     if (!is_rank_0) continue;
     row(name(how), "forward", forward, once);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A mixture of experts: every token is sent to the ranks of the experts that
 // its router chose, and the experts' results are sent back. The example
-// compares the bytes that a rank receives with the formula.
+// compares the bytes that a rank receives with a formula.
 //
 //   bazel run //examples:09_experts -- --mesh ep=3
 #include "dtensor/dtensor.h"
@@ -13,8 +13,8 @@ namespace {
 constexpr int64_t kTokens = 50, kHidden = 32, kFfn = 48, kExperts = 7,
                   kTopK = 2;
 
-// The part of `all` that index i is in, with as many parts as the axis has
-// ranks.
+// The part that index i is in, if `all` indices are split into as many parts as
+// there are ranks.
 int64_t owner(int64_t i, int64_t all, int64_t ranks) {
   return ((i + 1) * ranks - 1) / all;
 }

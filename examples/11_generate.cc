@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A checkpoint, loaded on any mesh, continues a prompt, and the text is printed
-// as it grows. The checkpoint is a small Llama that the example makes: it has
-// learned one sentence, with a token for each character.
+// Loads a checkpoint on any mesh, continues a prompt with it, and prints the
+// text as it grows. The example makes the checkpoint itself: a small Llama,
+// trained on one sentence, with a token for each character.
 //
 //   bazel run //examples:11_generate -- --mesh tp=3
 #include <unistd.h>
@@ -51,7 +51,7 @@ void make_checkpoint(const fs::path& dir, const Mesh& mesh, bool writes) {
 
 void example(Runtime& rt) {
   const bool print = rt.rank() == 0;
-  // All ranks use one folder, named after the process of rank 0.
+  // All ranks use one folder, whose name has the process id of rank 0.
   const fs::path dir =
       fs::temp_directory_path() /
       fmt::format("11_generate.{}", all_gather("process", getpid())[0]);

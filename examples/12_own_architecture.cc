@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// A family of models that the library does not have, as a row of the program's
-// own: StarCoder2 (https://arxiv.org/abs/2402.19173). It reads a folder of
-// transformers, and continues a text on any mesh.
+// Adds a family of models that the library does not have: StarCoder2
+// (https://arxiv.org/abs/2402.19173), as an nn::Architecture of the program's
+// own. Reads a checkpoint folder in the format of transformers (Hugging Face),
+// and continues a text on any mesh.
 //
 //   bazel run //examples:12_own_architecture -- --model DIR --mesh tp=3
 //
-// To check such a row, tools/golden_models.py writes a small DIR with the
-// logits that transformers computes, and the example compares its own. Without
-// --model, it makes a checkpoint itself.
+// To check the architecture, tools/golden_models.py writes a small DIR with the
+// logits that transformers computes, and the example compares its own logits
+// with them. Without --model, the example makes a checkpoint itself.
 #include <unistd.h>
 
 #include <filesystem>
@@ -20,8 +21,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// It differs from Llama by layer norms, biases, a plain MLP with gelu, and the
-// names of some members of config.json.
+// StarCoder2 differs from Llama by layer norms, biases, a plain MLP with gelu,
+// and the names of some members of config.json.
 nn::Architecture starcoder2() {
   using C = nn::ModelConfig;
   using Use = nn::ConfigConstant::Use;
