@@ -10,15 +10,15 @@
 
 namespace dtensor::examples {
 
-// Idle shares (0 to 1) of the position with the longest span
-// (PipelineSimulation::span).
+// The bubble as a share from 0 to 1: of the position that takes longest from
+// its first task to its last (PipelineSimulation::span).
 struct BubbleReport {
   std::optional<double> formula;  // if all stages take the same time
-  double simulated = 0;           // with the times of nn::stage_times()
+  double simulated = 0;           // if stages take their nn::stage_times()
   std::optional<double> measured;
 };
-// `measured` is TrainingReport::pipeline; by default nothing was measured.
-// REQUIRES: the mesh has an axis pp.
+// `measured` is TrainingReport::pipeline; the default means that nothing was
+// measured. REQUIRES: the mesh has an axis pp.
 BubbleReport bubble_report(const TrainConfig&, const Mesh&,
                            const nn::PipelineTimes& measured = {});
 nlohmann::ordered_json bubble_json(const BubbleReport&);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Times collectives on this machine, and fits the prices that other programs
-// read with --cost.
+// Times collectives on this machine, and fits prices to the times. Other
+// programs read the prices with --cost.
 #include <nlohmann/json.hpp>
 
 #include "dtensor/placement/error.h"

@@ -15,7 +15,7 @@ namespace dtensor::examples {
 struct Series {
   StepKind kind;
   AxisMask axes;
-  LinkCost cost;  // fitted: one rate within the cache, and one beyond it
+  LinkCost cost;  // fitted: a rate within the cache, and maybe one beyond it
   struct Point {
     int64_t bytes;
     double measured_us, fitted_us;
@@ -30,20 +30,21 @@ struct Calibration {
   Mesh mesh;
   std::vector<Series> series;
   // Prices for each axis of more than one rank, and for all of these axes
-  // together. A kind that was not measured gets the price of an exchange.
-  // one_shot_bytes is the largest size up to which one-shot all-reduces were
-  // always faster.
+  // together. A kind of collective that was not measured gets the price of an
+  // exchange. One-shot all-reduces were faster than others at every measured
+  // size up to one_shot_bytes.
   CostTable cost;
 };
 
-// Fits the times of the probes, in microseconds. The result is rounded to the
-// digits of a cost file, so that it equals the file when read back.
+// Fits prices to the times of the probes, in microseconds. The prices are
+// rounded to the digits that a cost file has, so reading the file back gives
+// the same prices.
 Calibration calibrate(const std::vector<Probe>&, const std::vector<double>& us);
 
 std::string to_text(const Calibration&);
 nlohmann::ordered_json to_json(const Calibration&);
-// An SVG file's content: time against bytes, on logarithmic scales. Dots are
-// measured, lines are fitted.
+// An SVG file's content: time against bytes, on logarithmic scales. The dots
+// are measured times, the lines are fitted.
 std::string calibration_svg(const Calibration&);
 
 }  // namespace dtensor::examples

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Draws a calibration.
+// Draws a Calibration as plots of time against bytes.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -24,7 +24,7 @@ std::string line_colour(StepKind kind) {
   return std::string(colours[static_cast<size_t>(kind)]);
 }
 
-// A logarithmic axis of `length` pixels.
+// A logarithmic axis of `length` pixels, from `least` to `most`.
 struct Scale {
   double least, most, length;
   double at(double x) const {
@@ -126,7 +126,8 @@ class Plots {
     }
   }
 
-  // The price as text, with the second rate if there is one.
+  // The price of a collective as a formula, with the rate beyond the cache if
+  // there is one.
   static std::string formula(const LinkCost& cost) {
     std::string text = fmt::format("{:.4g} \xc2\xb5s + bytes / {:.4g} GB/s",
                                    static_cast<double>(cost.alpha_ps) / 1e6,
@@ -173,7 +174,7 @@ class Plots {
                          s.cost.bytes_ps(std::llround(bytes))) /
                         1e6;
       const double up = y_.at(us);
-      if (up < 0 || up > kPlotHeight) continue;  // out of the picture
+      if (up < 0 || up > kPlotHeight) continue;  // outside of the plot
       points +=
           fmt::format("{:.1f},{:.1f} ", x + x_.at(bytes), y + kPlotHeight - up);
     }

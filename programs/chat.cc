@@ -39,7 +39,8 @@ constexpr const char* kCommands =
 
 volatile std::sig_atomic_t stop_answer = 0;
 
-// While one exists, SIGINT sets stop_answer instead of ending the program.
+// While an object exists, SIGINT sets stop_answer instead of ending the
+// program; a SIGINT that the process ignores stays ignored.
 class AnswerStops {
  public:
   AnswerStops() {
@@ -62,7 +63,7 @@ class AnswerStops {
 // Lines of standard input.
 class Lines {
  public:
-  // The next line; none at the end of input, or if the run has failed.
+  // The next line; nullopt at the end of input, or if the run has failed.
   std::optional<std::string> next(const RequestQueue& queue) {
     while (true) {
       if (const size_t end = held_.find('\n'); end != held_.npos || ended_) {
@@ -71,7 +72,8 @@ class Lines {
         held_.erase(0, end == held_.npos ? end : end + 1);
         return line;
       }
-      // Ranks that fail, and signals, are seen while nothing is typed.
+      // Wait 100 ms at a time, to notice a run that fails while nothing is
+      // typed.
       pollfd input = {.fd = STDIN_FILENO, .events = POLLIN, .revents = 0};
       if (poll(&input, 1, 100) > 0) {
         char bytes[4096];
@@ -88,17 +90,17 @@ class Lines {
   bool ended_ = false;
 };
 
-// The main process's side of a conversation.
+// A conversation between standard input and the model, in the main process.
 class Conversation {
  public:
   Conversation(const Args& args, RequestQueue& queue)
       : args_(args), queue_(queue), model_(ServedModel::read(args.model.dir)) {
     reset();
-    // Errors of the template show before the model is loaded.
+    // Throw before the model is loaded if it has no usable chat template.
     if (!model_.chat) throw Error(model_.why_no_chat);
   }
 
-  // Until /quit or the end of input, or until the run has failed.
+  // Answers lines until /quit, the end of input, or the failure of the run.
   void talk() {
     fmt::print(stderr, "A conversation with {}. {}\n", model_.name, kCommands);
     const bool is_terminal = isatty(STDIN_FILENO);
@@ -127,7 +129,8 @@ class Conversation {
     messages_.push_back({{"role", role}, {"content", text}});
   }
 
-  // A message that has no answer does not stay.
+  // Answers a line. If there is no answer, the line is removed from the
+  // conversation.
   void answer(const std::string& line) {
     say("user", line);
     std::string text;
@@ -143,7 +146,7 @@ class Conversation {
       say("assistant", text);
   }
 
-  // Prints the answer to the messages, and returns it.
+  // Asks for the answer to the messages so far. Prints it and returns it.
   std::string stream() {
     nn::TextRequest request = args_.text.request(model_.defaults);
     request.prompt = model_.prompt(model_.rendered(messages_));
@@ -182,7 +185,8 @@ void chat(const Args& a, Program& program) {
   const ServedCheckpoint from{a.model.dir, a.model.load(), a.engine};
   if (program.dry_run())
     return predict_generation(program, from.dir, from.load, a.engine, a.dry);
-  // An answer that was ended early may run for one more step beside the next.
+  // Room for two texts: one whose answer was stopped early may still run for a
+  // step when the next one begins.
   RequestQueue queue(2);
   std::optional<Conversation> conversation;
   if (program.is_main_process()) conversation.emplace(a, queue);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The flags of programs that load a checkpoint: its folder, and its types.
+// The flags of programs that load a checkpoint: its folder, and the types of
+// its tensors.
 #pragma once
 #include <string>
 #include <string_view>
@@ -14,11 +15,11 @@ struct CheckpointFlags {
   bool int8() const { return weights_ == "int8"; }
   nn::LoadOptions load() const;
 
-  // Declares --model, --dtype and --weights. `files` says what the folder needs
-  // beside config.json.
+  // Declares --model, --dtype and --weights. `files`, for the help text, names
+  // the files that the folder needs beside config.json.
   void add_to(Program&, std::string_view files);
-  // Makes `dir` a path of the person who calls the program (caller_path()).
-  // Throws Error if it is missing.
+  // Replaces `dir` by caller_path(dir), relative to the folder that the user
+  // called the program in. Throws Error if --model is missing.
   void check();
   // Throws Error if a prompt and `tokens` more are longer than the model's
   // longest sequence, or if the model is an encoder.

@@ -39,7 +39,7 @@ std::optional<int64_t> number(std::string_view text) {
   return n;
 }
 
-// The words of a strategy, with their numbers where given.
+// The words of a strategy, each with its number if it has one.
 using Words = std::map<std::string_view, std::optional<int64_t>>;
 
 Words parse_words(std::string_view text) {
@@ -94,15 +94,15 @@ Mesh mesh_of(const Words& words, int64_t ranks) {
     dp /= size;
     if (size > 1) axes.push_back({std::string(a.name), size});
   }
-  // The remaining ranks split the batch, within the stages.
+  // The remaining ranks split the batch. As in model_axes(), dp comes after pp.
   if (dp > 1 || dp == ranks)
     axes.insert(axes.begin() + (!axes.empty() && axes[0].name == "pp"),
                 {"dp", dp});
   return Mesh(axes);
 }
 
-// `base` without the flags of axes that the mesh does not have, and with the
-// words of the strategy.
+// `base` with the words of the strategy, and without the values of flags for
+// axes that the mesh does not have.
 TrainConfig config_of(TrainConfig base, const Words& words, const Mesh& mesh) {
   for (const AxisFlag& f : axis_flags())
     if (nn::axis_that(f.splits, mesh) < 0) f.reset(base);
@@ -116,7 +116,8 @@ TrainConfig config_of(TrainConfig base, const Words& words, const Mesh& mesh) {
   return base;
 }
 
-// Calls fn(); an Error becomes the reason why the strategy does not fit.
+// Calls fn(). If it throws Error, notes that as the reason to refuse the
+// strategy. Does nothing for a strategy that has already been refused.
 template <class Fn>
 void trying(Strategy& s, Fn&& fn) {
   if (!s.refused.empty()) return;
@@ -127,7 +128,8 @@ void trying(Strategy& s, Fn&& fn) {
   }
 }
 
-// A flag that no strategy uses would have no effect.
+// Throws Error for a flag that would have no effect, as no strategy has its
+// axis. A strategy whose mesh could not be made might have it.
 void check_flags_of_axes(std::string_view text, const TrainConfig& base,
                          const std::vector<Strategy>& all) {
   for (const AxisFlag& f : axis_flags())

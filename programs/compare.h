@@ -19,18 +19,19 @@ struct Strategy {
   std::string name;  // as the user wrote it
   Mesh mesh;
   TrainConfig config;
-  // The reason why the model cannot be trained like this on these ranks; "" if
-  // it can.
+  // Why the model cannot be trained with this strategy on these ranks; "" if it
+  // can.
   std::string refused = {};
 };
 
 // Parses "dp,zero1,zero3+tp=2+accumulate=4": strategies separated by commas.
-// Each is a list of words joined by "+", each word at most once: dp, zero1,
-// zero2, zero3; tp, cp, ep and pp (over all ranks, or tp=N over N of them); sp
-// (sequence parallelism over tp), micro-batches=N, recompute (blocks), and
-// accumulate=N. The ranks that tp, cp, ep and pp do not use split the batch.
+// Each is a list of words joined by "+", with each word at most once: dp; zero0
+// to zero3; tp, cp, ep, fsdp and pp (over all ranks; tp=N is over N of them);
+// sp (sequence parallelism over tp), micro-batches=N, recompute (blocks), and
+// accumulate=N. The ranks that tp, cp, ep, fsdp and pp leave over are the axis
+// dp, which splits the batch.
 //
-// `base` gives all other settings. Its settings for pp, tp or cp only
+// `base` gives all other settings. Its settings that are for pp, tp or cp only
 // (schedule, micro-batches, chunks; sequence parallelism; context) apply to the
 // strategies with that axis, and at least one strategy must have it. Throws
 // Error, which names the strategy and the word, for an unknown word.
@@ -41,19 +42,19 @@ struct Compared {
   Strategy strategy;
   nn::Prediction prediction;
   Predicted step = {};
-  double bubble = 0;  // of a pipeline, simulated (bubble.h)
+  double bubble = 0;  // the simulated bubble of a pipeline (bubble.h); else 0
 };
 // Dry-runs one step of each strategy, with the prices and the recorder that
-// `options_of` returns for it. For a strategy that cannot be trained, only
-// Strategy::refused is set. Throws Error if none can be trained.
+// `options_of` returns for it. For a strategy that cannot be trained, sets only
+// Strategy::refused. Throws Error if no strategy can be trained.
 std::vector<Compared> compare(
     const std::vector<Strategy>&,
     const std::function<RunOptions(const Strategy&)>& options_of);
 
 std::string compare_table(const std::vector<Compared>&);
 nlohmann::ordered_json compare_json(const std::vector<Compared>&);
-// An SVG file's content: bars of the memory that a rank holds, by kind, and of
-// the bytes that it receives.
+// An SVG file's content: for each strategy, bars of the memory that a rank
+// holds, by kind, and of the bytes that a rank receives.
 std::string compare_svg(const std::vector<Compared>&);
 
 }  // namespace dtensor::examples

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Draws a comparison.
+// Draws a comparison of strategies.
 #include <fmt/format.h>
 
 #include <algorithm>

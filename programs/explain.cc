@@ -57,9 +57,9 @@ nlohmann::ordered_json explain_model(const TrainConfig& config,
       {"peak_bytes", p.memory.peak}};
 }
 
-// Adds what is of all strategies to the record of the first that can be
-// trained: a picture, and the reasons of those that cannot. These have no
-// record.
+// Describes the comparison in the record of the first strategy that can be
+// trained: adds a picture of all strategies, and the reasons why others were
+// refused. Discards the records of refused strategies.
 void describe(const std::map<std::string, std::shared_ptr<Record>>& records,
               const std::vector<Compared>& all) {
   Record* first = nullptr;
@@ -131,7 +131,8 @@ int explain_main(int argc, char** argv) {
   program.add("--vocab", &flags.train.model.vocab,
               "the number of tokens that --model knows", 1);
   nlohmann::ordered_json result;
-  // Nothing here runs on data, so every error is an error of the input.
+  // The work is done while flags are checked. No data are computed, so every
+  // Error means that the input is wrong (Program::main()).
   const auto explain = [&] {
     DT_CHECK(
         program.given("--op") != program.given("--model"), "explain",

@@ -73,10 +73,10 @@ OpInput parse_input(const std::string& text, DType dtype, const Mesh& mesh) {
 
 // The results of running the operator and its gradient dry.
 struct DryAnswer {
-  std::vector<Choice> choices;  // cheapest first; none without a rule
+  std::vector<Choice> choices;  // cheapest first; empty if there is no rule
   Decision decision;
   std::vector<CommEvent> forward, backward;
-  std::vector<SpecRef> gradients;  // null for inputs without one
+  std::vector<SpecRef> gradients;  // by input; null if it has no gradient
   Decisions backward_ops;
 };
 
@@ -121,8 +121,8 @@ void run_forward(const OpQuestion& q, RankContext& context,
 void run_backward(RankContext& context, const std::vector<DistTensor>& inputs,
                   const DistTensor& output, DryAnswer& answer) {
   if (!output.requires_grad()) return;
-  // The cotangent that a consumer would return: for a partial value, every part
-  // receives the whole cotangent.
+  // Pass the cotangent that a consumer of the output would return. A partial
+  // value's cotangent is whole: every summand has the same gradient.
   Layout layout = output.layout();
   layout.partials.clear();
   GradOptions options;
@@ -246,7 +246,8 @@ OpQuestion parse_question(const std::string& name,
   DT_CHECK(!ins.empty(), "--in",
            "no inputs of {} were given; write --in 8192x1024:S0,R for each",
            name);
-  // The sample says which inputs are floats, row indices or bools.
+  // The operator's sample says which inputs are indices, bools or int8; the
+  // others have `dtype`.
   Sample sample;
   if (op) {
     const std::vector<Sample> samples = op->samples();

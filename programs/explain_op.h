@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Explains how an operator chooses its layouts.
+// Explains how an operator chooses its layouts, for --op of //:explain.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -15,22 +15,22 @@ namespace dtensor::examples {
 // One operator on given inputs.
 struct OpQuestion {
   std::string op;               // a name, or an einsum: "mk,kn->mn"
-  std::vector<OpInput> inputs;  // their specs
+  std::vector<OpInput> inputs;  // specs, and whether each is a parameter
   Attrs attrs;
 };
 
 // Parses a question. `ins` are texts such as "8192x1024:S0,R", with
-// ":parameter" for an input that stays in its layout. `args`, such as
-// "dim=1,keep=false", override the arguments of the operator's own sample.
-// Throws Error if something does not exist or does not fit.
+// ":parameter" at the end for an input that stays in its layout. `args`, such
+// as "dim=1,keep=false", override the arguments of one of the operator's
+// samples. Throws Error for an unknown name and for values that do not fit.
 OpQuestion parse_question(const std::string& op,
                           const std::vector<std::string>& ins,
                           const std::string& args, DType, const Mesh&);
 
-// Collects the operators that ran, and counts equal ones together.
+// Collects the calls of operators, and counts calls with equal decisions.
 class Decisions {
  public:
-  // Adds a call, on the rank that runs it.
+  // Adds a call. REQUIRES: this thread is the rank that makes the call.
   void add(const Op&, const Decision&);
   std::string table() const;
   nlohmann::ordered_json json() const;
@@ -43,9 +43,9 @@ class Decisions {
   std::vector<Row> rows_;
 };
 
-// Prints the answer and returns it as JSON: `rule`, `assignments`,
-// `collectives`, `backward`, and for a product of two matrices on several ranks
-// `ways`. The operator and its gradient run dry.
+// Runs the operator and its gradient dry. Prints the answer, and returns it as
+// JSON: `rule`, `assignments`, `collectives`, `backward`, and `ways` for a
+// product of two matrices on several ranks.
 nlohmann::ordered_json explain_op(const OpQuestion&, const RunOptions&);
 
 }  // namespace dtensor::examples

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Serves a page on which a person asks what explain and plan know, and sees the
-// answers while typing.
+// Serves a page on which a person asks the questions that //:explain and
+// //:plan answer, and sees the answers while typing.
 #include <nlohmann/json.hpp>
 
 #include "dtensor/program/explore/playground.h"
