@@ -45,7 +45,7 @@ FittedLine fit(std::span<const TimedBytes> points) {
 }
 
 FittedBend fit_bent(std::span<const TimedBytes> points) {
-  constexpr size_t kLeast = 2;  // points on either side of the bend
+  constexpr size_t kLeast = 2;  // the fewest points on either side of the bend
   const FittedBend straight{fit(points)};
   FittedBend best = straight;
   double least = error(straight, points);
@@ -62,7 +62,7 @@ FittedBend fit_bent(std::span<const TimedBytes> points) {
         best = bend;
       }
     };
-    // The time of a point above the line.
+    // How far a point's time is above the line.
     const auto above = [&](const TimedBytes& p) {
       return p.us - line.alpha_us - line.us_per_byte * p.bytes;
     };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compares the files of the flight recorder: the last collective of each rank,
-// where ranks diverge, and the ranks that never arrived.
+// Compares the files that the flight recorder wrote for the ranks of a run:
+// each rank's last collective, where ranks diverge, and which never arrived.
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string_view>
@@ -25,8 +25,8 @@ bool is_flight(const std::string& path) {
   }
 }
 
-// With "--json DIR/*.json", --json would take the first flight file as its
-// output.
+// The shell expands "--json DIR/*.json" so that --json would overwrite the
+// first file to read. Throws Error instead.
 void check_json(int argc, char** argv) {
   for (int i = 1; i + 1 < argc; ++i)
     DT_CHECK(std::string_view(argv[i]) != "--json" || !is_flight(argv[i + 1]),

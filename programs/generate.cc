@@ -42,7 +42,7 @@ struct Prompts {
 struct Continued {
   std::vector<int64_t> ids = {};
   std::string text = {};
-  std::optional<nn::TextPieces> pieces = {};  // with a tokenizer
+  std::optional<nn::TextPieces> pieces = {};  // if there is a tokenizer
 };
 
 Ids rows_of(const Tensor& ids) {
@@ -73,14 +73,14 @@ Prompts read_prompts(const Args& args) {
   else if (!args.ids.empty())
     p.rows = rows_of(
         read_token_ids(args.ids, nn::read_config(dir + "/config.json").vocab));
-  // Without a cache, texts may leave the sequence behind.
+  // Without a cache, a text may be longer than the model's sequence.
   if (!args.no_cache)
     args.model.check_length(args.text.tokens,
                             std::max(longest_of(p.rows), args.dry.prompt));
   return p;
 }
 
-// A cache for prompts of at most so many tokens, and their continuations.
+// Options for prompts of at most `longest` tokens, and their continuations.
 nn::EngineOptions engine_options(const Args& args, int64_t prompts,
                                  int64_t longest) {
   return {.texts = std::min(args.texts, prompts),
@@ -88,7 +88,7 @@ nn::EngineOptions engine_options(const Args& args, int64_t prompts,
           .chunk = args.chunk};
 }
 
-// Continues all texts at once, and calls shown() with the text of the first.
+// Continues all prompts. Calls shown() with each new piece of the first text.
 std::vector<Continued> continue_all(
     const nn::LanguageModel& model, const Args& args, const Ids& prompts,
     const nn::GenerationConfig& defaults, const nn::Tokenizer* tokenizer,

@@ -33,9 +33,9 @@ Layout split(const Shape& shape, int dim, const std::vector<int>& axes) {
   return layout;
 }
 
-// Two specs, `scale` times as large as the smallest ones, between which one
-// collective of this kind over these axes moves a tensor; nullopt if there are
-// none.
+// Two specs between which one collective of this kind over these axes moves a
+// tensor; nullopt if there are none. The tensor is `scale` times as long in
+// each dimension as the smallest one.
 std::optional<Move> ends(StepKind kind, const Mesh& mesh,
                          const std::vector<int>& axes, int64_t scale) {
   int64_t p = 1;
@@ -63,7 +63,7 @@ std::optional<Move> ends(StepKind kind, const Mesh& mesh,
       return move(split(line, 0, axes), split(line, 0, backwards));
     }
     case StepKind::kExchange: {
-      // From equal parts to parts that grow: 1, 3, 5, ...
+      // From equal parts to parts of growing sizes: 1, 3, 5, ... times `scale`.
       const Shape longer = {p * p * scale};
       std::vector<int64_t> points;
       for (int64_t i = 0; i <= p; ++i) points.push_back(i * i * scale);
@@ -89,8 +89,8 @@ std::optional<Move> ends(StepKind kind, const Mesh& mesh,
   return std::nullopt;
 }
 
-// The probe with about this many bytes, if its plan is a single collective of
-// this kind.
+// Makes a probe of about this many bytes. Returns nullopt if the plan of such a
+// move is not a single collective of this kind.
 std::optional<Probe> probe(StepKind kind, const Mesh& mesh,
                            const std::vector<int>& axes, int64_t bytes) {
   const CostTable prices = prices_for(kind, mesh);
@@ -113,7 +113,7 @@ std::optional<Probe> probe(StepKind kind, const Mesh& mesh,
   return at_scale(std::max<int64_t>(1, std::llround(scale)));
 }
 
-// The maximum over ranks of each element. Collective over the mesh.
+// Returns the maximum of each element over the ranks. Collective over the mesh.
 std::vector<double> largest(const Mesh& mesh, const std::vector<double>& mine) {
   const auto n = static_cast<int64_t>(mine.size());
   const Shape shape = {mesh.num_ranks(), n};
@@ -149,11 +149,11 @@ class Timer {
         static_cast<int64_t>(std::clamp(std::ceil(kRound / once), 1.0, 50.0));
   }
 
-  // The repeats make the resolution of the clock, and ranks that start late,
-  // matter little.
+  // A round repeats the collective, so that the resolution of the clock and
+  // ranks that start late matter little.
   void round() { times_.push_back(time(repeats_)); }
 
-  // The median of the times of the slowest ranks.
+  // For each round, takes the time of the slowest rank; returns the median.
   double result() const { return median(largest(mesh_, times_)); }
 
  private:
@@ -194,7 +194,8 @@ std::vector<Probe> probes(const Mesh& mesh, int64_t max_bytes) {
       int64_t last = 0;
       for (int64_t bytes = kLeastBytes; bytes <= max_bytes; bytes *= kGrowth) {
         const auto p = probe(static_cast<StepKind>(k), mesh, axes, bytes);
-        // If the smallest tensor is larger, several sizes give the same probe.
+        // The smallest tensor may be larger than several sizes, which then have
+        // the same probe.
         if (!p || p->bytes <= last) continue;
         last = p->bytes;
         list.push_back(*p);
@@ -216,7 +217,7 @@ std::vector<double> measure(const std::vector<Probe>& probes,
   if (probes.empty()) return times;
   Progress progress(static_cast<int64_t>(probes.size()) * rounds);
   const Mesh mesh = probes[0].from->mesh();
-  // The prices are set when ranks start, so each kind needs its own run.
+  // Prices are options of a run, so each kind of collective needs its own run.
   for (size_t first = 0; first < probes.size();) {
     size_t end = first;
     while (end < probes.size() && probes[end].kind == probes[first].kind &&

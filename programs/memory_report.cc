@@ -8,7 +8,7 @@
 namespace dtensor::examples {
 namespace {
 
-// fn(name, predicted, measured) for each row.
+// Calls fn(name, predicted, measured) for each row of the report.
 template <class Fn>
 void for_rows(const nn::MemoryUse& predicted, const nn::MemoryUse* measured,
               Fn&& fn) {

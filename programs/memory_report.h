@@ -8,8 +8,8 @@
 
 namespace dtensor::examples {
 
-// A row for each kind of memory and one for the total, in bytes of the rank
-// that holds the most. `measured` may be null.
+// A row for each kind of memory, and one for the peak of all kinds together, in
+// bytes of the rank that holds the most. `measured` may be null.
 std::string memory_table(const nn::MemoryUse& predicted,
                          const nn::MemoryUse* measured);
 // {"parameters": {"predicted": 1, "measured": 1}, ..., "peak": {...}}.

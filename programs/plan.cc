@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Plans how a tensor changes its layout or its mesh: the steps, the bytes sent
-// and held, and how far they are above the lower bound. With --schedule it
-// shows what a pipeline's ranks do when. Nothing runs.
+// and held, and how far the bytes are above the lower bound. With --schedule,
+// shows which tasks a pipeline's ranks do when. No ranks run.
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -30,7 +30,8 @@ struct Flags {
   int64_t stages = 0, micros = 0, chunks = 0;
 };
 
-// The flags of each of the two questions.
+// The flags that only one of the two questions has: how a tensor moves, and how
+// a pipeline is scheduled (--schedule).
 const std::vector<std::string> kOfLayouts = {
     "--mesh",         "--shape", "--from", "--to",   "--to-mesh",
     "--assign-ranks", "--dtype", "--cost", "--html", "--record"};
@@ -78,7 +79,7 @@ report::ScheduleReport make_schedule_report(const Flags& flags) {
       stage_times(flags.times));
 }
 
-// A picture with more ranks is larger than the record.
+// A picture with more ranks than this would be larger than the whole record.
 constexpr size_t kMostPicturedRanks = 64;
 
 void add_to(Record& record, const report::PlanReport& r) {
@@ -90,7 +91,7 @@ void add_to(Record& record, const report::PlanReport& r) {
                        report::plan_svg(r));
 }
 
-// A flag of the other question would have no effect.
+// Throws Error for a flag of the other question, which would have no effect.
 void check_question(const Program& program) {
   const bool schedule = program.given("--schedule");
   for (const std::string& name : schedule ? kOfLayouts : kOfSchedules)
@@ -135,7 +136,8 @@ int plan_main(int argc, char** argv) {
   program.add("--svg", &flags.svg, "the file for a picture", TextKind::kFile);
   std::optional<report::PlanReport> result;
   std::optional<report::ScheduleReport> schedule;
-  // Nothing here runs on data, so every error is an error of the input.
+  // The work is done while flags are checked. No data are computed, so every
+  // Error means that the input is wrong (Program::main()).
   const auto check = [&] {
     check_question(program);
     if (program.given("--schedule")) {

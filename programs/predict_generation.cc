@@ -30,8 +30,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Larger meshes are not tried to find one whose memory suffices, nor more of
-// them, nor some with more times as many ranks.
+// Limits of the search for a larger mesh whose memory suffices: the ranks of a
+// mesh, the meshes to try, and how many times the memory may be exceeded.
 constexpr int64_t kMostRanks = 1024, kMostTries = 6, kMostTimes = 64;
 
 struct Question {
@@ -41,18 +41,18 @@ struct Question {
   int64_t prompt;
 };
 
-// The bytes that one rank holds all the time.
+// The bytes that one rank holds as long as the engine exists.
 struct Held {
   int64_t rank = 0, weights = 0, cache = 0;
   int64_t bytes() const { return weights + cache; }
 };
 
-// A step, or all steps of a prompt.
+// A part of the prediction: one step, or all steps of a prompt.
 struct Part {
   std::string name;
   int64_t texts = 1, tokens = 1;  // tokens of all texts together
   std::vector<std::vector<CommEvent>> events = {};  // by simulated rank
-  int64_t work_ps = 0;  // of the stages, one after the other
+  int64_t work_ps = 0;  // the sum over the stages, which work one by one
   std::shared_ptr<Record> record = nullptr;
 
   std::vector<CommEvent> all_events() const { return merge_events(events); }
@@ -69,7 +69,7 @@ struct Needs {
   int64_t peak = 0;
 };
 
-// The bytes of the tensors' parts on each rank of the run.
+// Returns the bytes of the tensors' parts, by rank of the run.
 std::vector<int64_t> bytes_by_rank(int64_t world,
                                    const std::vector<DistTensor>& tensors) {
   std::map<const Spec*, int64_t> count;  // most parameters are alike
@@ -93,7 +93,7 @@ std::vector<DistTensor> cached_in(const nn::LanguageModel& model,
   return all;
 }
 
-// Runs fn(), and adds what it sends and computes on this rank to `part`.
+// Runs fn(), and adds the collectives and the work of this rank to `part`.
 void observe(const nn::LanguageModel& model, Part& part,
              const std::function<void()>& fn) {
   RankContext& context = RankContext::current();
@@ -111,7 +111,7 @@ void observe(const nn::LanguageModel& model, Part& part,
   part.events.emplace_back(record.events().begin(), record.events().end());
 }
 
-// Calls fn() on a rank of a dry run, with the model.
+// Makes the model on one rank of a dry run, and calls fn() with it.
 void on_rank(const RunOptions& options, const Mesh& mesh, int64_t rank,
              const Question& q,
              const std::function<void(const nn::LanguageModel&)>& fn) {
@@ -121,7 +121,8 @@ void on_rank(const RunOptions& options, const Mesh& mesh, int64_t rank,
   });
 }
 
-// For each stage of a pipeline, the rank that holds the most; then the peaks.
+// Predicts by dry runs of one rank of each stage of a pipeline: the rank that
+// holds the most.
 class Prediction {
  public:
   Prediction(const RunOptions& options, const Mesh& mesh, const Question& q)
@@ -142,8 +143,8 @@ class Prediction {
   const nn::ModelConfig& config() const { return config_; }
   int64_t parameters() const { return parameters_; }
 
-  // A step with as many tokens as there can be: parts of prompts, and one token
-  // of each other text.
+  // The memory of a step with as many tokens as possible: `chunk` tokens of
+  // prompts, and one token of each text whose prompt has no room left.
   Needs needs() const {
     Needs most;
     for (const Held& held : stages_)
@@ -168,7 +169,7 @@ class Prediction {
     return most;
   }
 
-  // The steps of a prompt, and a token of a text alone.
+  // Observes the steps of a prompt, and the step of one token of a single text.
   void alone(Part& of_prompt, Part& of_token) const {
     nn::EngineOptions one = q_.engine;
     one.texts = 1;
@@ -192,7 +193,7 @@ class Prediction {
               });
   }
 
-  // The next token of all texts.
+  // Observes a step with the next token of all texts.
   void together(Part& of_token) const {
     for (const Held& held : stages_)
       on_rank(options_, mesh_, held.rank, q_,
@@ -241,8 +242,9 @@ RunOptions dry_options(const Program& program, const Mesh& mesh) {
   return options;
 }
 
-// A mesh with more ranks of tp, the other axes as they are, on which a rank
-// needs at most `memory` bytes, and these bytes; nullopt if none was found.
+// Finds a mesh on which a rank needs at most `memory` bytes: with more ranks
+// along tp, and other axes as they are. Returns it and the bytes that a rank
+// needs there; nullopt if none of the tried meshes suffices.
 std::optional<std::pair<Mesh, int64_t>> larger_mesh(const Program& program,
                                                     const Question& q,
                                                     int64_t needed,
@@ -255,7 +257,8 @@ std::optional<std::pair<Mesh, int64_t>> larger_mesh(const Program& program,
                          [](const MeshAxis& a) { return a.name == "tp"; });
   if (tp == axes.end()) tp = axes.insert(tp, {"tp", 1});
   const int64_t others = mesh.num_ranks() / tp->size;
-  // Some parameters, such as norms, are on every rank and do not shrink.
+  // Start at the size that would suffice if all memory shrank with tp. Norms,
+  // for example, are on every rank and do not shrink.
   const double times =
       static_cast<double>(needed) / static_cast<double>(memory);
   if (times > kMostTimes) return {};
@@ -274,7 +277,7 @@ std::optional<std::pair<Mesh, int64_t>> larger_mesh(const Program& program,
 
 double seconds(int64_t ps) { return static_cast<double>(ps) / 1e12; }
 
-// Each prints a table, or a line, and adds the same to the JSON.
+// Each report function prints a table, or a line, and adds the same to `json`.
 void report_memory(const Needs& needs, Json& json) {
   const int64_t activations = needs.peak - needs.most.bytes();
   TextTable memory("lr", {"memory of a rank", "bytes"});
