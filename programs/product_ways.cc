@@ -21,14 +21,14 @@ struct Sizes3 {
   double m, k, n;
 };
 
-// The elements that a rank receives if it needs `elements` of them, and they
-// are split over so many ranks.
+// The elements that a rank receives if it needs `elements` elements, which are
+// split evenly over `ranks` ranks, itself included.
 double others(double elements, int64_t ranks) {
   return elements * static_cast<double>(ranks - 1) / static_cast<double>(ranks);
 }
 
-// The elements that a rank of an x by y by z grid receives, with a copy of a
-// and b at each of the z places.
+// The elements that a rank of an x by y by z grid receives in summa(). Each of
+// the z layers has a copy of a and b.
 double summa_elements(const Sizes3& s, int64_t x, int64_t y, int64_t z) {
   const auto [p, q, c] = std::array{
       static_cast<double>(x), static_cast<double>(y), static_cast<double>(z)};
@@ -36,8 +36,9 @@ double summa_elements(const Sizes3& s, int64_t x, int64_t y, int64_t z) {
          others(s.m * s.n / p / q, z);
 }
 
-// The grid of two axes (or three, with `copies`) that receives least; among
-// equal ones the one closest to a square. x is 0 if there is none.
+// The grid of two axes (of three, with `copies`) on which a rank receives
+// least; among equal ones, the one closest to a square. x is 0 if there is no
+// grid.
 struct GridOfRanks {
   int64_t x = 0, y = 0, z = 1;
 };

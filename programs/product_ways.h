@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compares the ways to split one matrix product over the ranks, and the bytes
-// that each sends.
+// Compares ways to split one matrix product over the ranks, by the bytes that a
+// rank receives.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
@@ -11,20 +11,21 @@
 
 namespace dtensor::examples {
 
-// One way to compute c = a [m, k] times b [k, n]. Every rank holds an equal
-// part of a, b and c (with `copies` copies of a and b).
+// One way to compute c = a [m, k] times b [k, n], with the layouts of a, b and
+// c on `mesh`. Every rank holds an equal part of c, and of `copies` copies of a
+// and b.
 struct ProductWay {
   std::string name, mesh, a, b, c;
-  std::string formula;  // of the elements that a rank receives
+  std::string formula;  // for the elements that a rank receives
   int64_t copies = 1;
   double formula_bytes = 0;  // received by a rank, by the formula
   int64_t bytes = 0;         // received by a rank, by a dry run
 };
 
-// The possible ways. 1-D: one of the three matrices is gathered or reduced. 2-D
-// and 2.5-D: summa() on the grid of two or three axes longer than 1 that
-// minimizes the formula. They are left out if the ranks do not form such a
-// grid.
+// Returns the possible ways. 1-D: one of the three matrices is gathered or
+// reduced. 2-D and 2.5-D: summa() on a grid of two or three axes, all longer
+// than 1; of all such grids, the one for which the formula is least. The list
+// lacks 2-D or 2.5-D if the ranks do not form such a grid.
 std::vector<ProductWay> product_ways(int64_t m, int64_t k, int64_t n,
                                      int64_t ranks, DType);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The programs that other programs contain: main() of each, without its name.
+// The programs that //:explore contains: the main() of each, with another name.
 #pragma once
 
 namespace dtensor::examples {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Describes a training in a program's record.
+// Describes a training in the record that --html and --record write.
 #pragma once
 #include "dtensor/program/record.h"
 #include "programs/train_config.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// //:score: the logits, loss and gradients of a checkpoint of transformers, for
-// comparison with other programs.
+// //:score: writes the logits, loss and gradients of a checkpoint of
+// transformers, to compare them with those of other programs.
 #include <fmt/format.h>
 
 #include <vector>
@@ -30,7 +30,7 @@ struct Args {
   bool gradients = false;
 };
 
-// A tensor of the file that is written: a value, or a part of one.
+// A tensor of the output file: the whole tensor, or a window of it.
 struct Output {
   std::string name;
   Shape shape;
@@ -38,7 +38,8 @@ struct Output {
   SafetensorsWindow window = {};
 };
 
-// The targets of each position: the token after it, and none for the last.
+// The target of each position is the next token. The last position of a row has
+// none: text_loss() ignores -100.
 Tensor next_of(const Tensor& ids) {
   const int64_t n = ids.numel(), s = ids.shape()[1];
   std::vector<int64_t> next(static_cast<size_t>(n), -100);

@@ -21,8 +21,9 @@ namespace dtensor::examples {
 namespace {
 
 constexpr size_t kMostBody = 8 << 20;
-// Clients should not wait long for a rank that does not answer. Loading takes
-// some ranks longer than others, so that it has the limit of other programs.
+// Clients should not wait long for a rank that does not answer. Until the model
+// is loaded, the limit of other programs holds, as ranks load at different
+// speeds.
 constexpr std::chrono::seconds kTimeout{10};
 constexpr double kLongestDrain = 1e6;  // seconds
 
@@ -40,8 +41,8 @@ void serve(const Args& a, Program& program) {
   if (program.dry_run())
     return predict_generation(program, a.model.dir, a.model.load(), a.engine,
                               a.dry);
-  // Bodies and prompts of megabytes go back to the system, rather than stay in
-  // the arenas of the threads. (Tensors have an allocator of their own.)
+  // Bodies and prompts of megabytes are freed to the system, rather than kept
+  // in the arenas of the threads. (Tensors have an allocator of their own.)
   mallopt(M_MMAP_THRESHOLD, 1 << 20);
   RequestQueue queue(a.most);
   std::optional<Server> server;
@@ -54,7 +55,8 @@ void serve(const Args& a, Program& program) {
     http.emplace(
         a.host, static_cast<int>(a.port),
         [&](explore::HttpRequest r) { return server->answer(std::move(r)); },
-        // Beyond the requests: those that are refused, /health, /metrics.
+        // 64 connections more than texts: for requests that will be refused,
+        // /health and /metrics.
         explore::HttpOptions{.connections = static_cast<size_t>(a.most) + 64,
                              .body = kMostBody,
                              .hosts = a.hosts,

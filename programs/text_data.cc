@@ -14,8 +14,8 @@
 namespace dtensor::examples {
 namespace {
 
-// Row r has the n bytes at offset(r) as inputs, and the n bytes from the next
-// one on as targets.
+// The inputs of row r are the n bytes from offset(r) on, its targets the n
+// bytes from offset(r) + 1 on.
 nn::Batch make_batch(const std::string& bytes, int64_t rows, int64_t n,
                      const std::function<int64_t(int64_t)>& offset) {
   const Shape shape = {rows, n};

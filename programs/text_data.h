@@ -8,8 +8,8 @@
 
 namespace dtensor::examples {
 
-// In its batches, inputs[r] and targets[r] are windows of n bytes, both tensors
-// [rows, n] in i64. The target of a byte is the next one.
+// Its batches have tensors `inputs` and `targets` [rows, n] in i64. Each row is
+// a window of n bytes, and the target of a byte is the byte after it.
 class TextData {
  public:
   // Reads a file. Throws Error if it cannot be read.
@@ -17,7 +17,7 @@ class TextData {
   // The texts of GPL-3, LGPL-3, Apache-2.0 and MPL-2.0, which every Debian
   // system has. Throws Error if one cannot be read.
   static TextData licences();
-  // For a dry run, in which batches have no data.
+  // An empty text for a dry run, whose batches have no data.
   static TextData none() { return {"", ""}; }
 
   const std::string& bytes() const { return bytes_; }
@@ -36,8 +36,8 @@ class TextData {
   nn::Batch windows(int64_t rows, int64_t seq, uint64_t seed,
                     int64_t step) const;
   // Cuts the text into consecutive windows of seq bytes, and returns `rows` of
-  // them from window `first` on. The targets of a window are its bytes 2 to
-  // seq.
+  // them from window `first` on. The inputs of a window are all bytes but its
+  // last, the targets all but its first.
   nn::Batch consecutive(int64_t first, int64_t rows, int64_t seq) const;
 
  private:

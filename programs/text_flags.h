@@ -15,20 +15,21 @@ namespace dtensor::examples {
 class TextFlags {
  public:
   explicit TextFlags(int64_t tokens) : tokens(tokens) {}
-  // Declares --tokens, whose help is `tokens_help`, --stop, --ignore-eos, and a
-  // flag for each member of nn::Sampling but logit_bias.
+  // Declares --tokens, with the help text `tokens_help` and the least value
+  // `fewest`; --stop, --ignore-eos, and a flag for each member of nn::Sampling
+  // except logit_bias.
   void add_to(Program&, std::string_view tokens_help, int64_t fewest);
-  // Throws Error for values that the flags themselves accept.
+  // Throws Error for values that are wrong, but that the flags accept.
   void check() const;
-  // A request with what the flags say. For those that are not given, the
-  // defaults count.
+  // Makes a request without a prompt from the flags. A flag that is not given
+  // has the value of `defaults`.
   nn::TextRequest request(const nn::GenerationConfig& defaults) const;
 
   int64_t tokens;
-  std::vector<std::string> stop = {};  // strings
+  std::vector<std::string> stop = {};  // the text ends before one of these
 
  private:
-  // Negative: the defaults count.
+  // A negative value means that the flag was not given.
   double temperature_ = -1, top_p_ = -1, min_p_ = -1, repetition_penalty_ = -1,
          presence_penalty_ = 0, frequency_penalty_ = 0;
   int64_t top_k_ = -1, seed_ = 0;

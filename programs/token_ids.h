@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Token ids in files.
+// Reads token ids from files.
 #pragma once
 #include <string>
 
@@ -8,8 +8,9 @@
 namespace dtensor::examples {
 
 // Reads input_ids [batch, sequence] of a safetensors file, as i64. Call it
-// outside of a run, since a dry run has no values. Throws Error if they are not
-// integers of that shape, or not in the vocabulary.
+// outside of run(): in a dry run the tensor would have no values. Throws Error
+// if input_ids does not have this shape, is not of i64 or i32, or has an id
+// outside the vocabulary.
 Tensor read_token_ids(const std::string& path, int64_t vocab);
 
 }  // namespace dtensor::examples

@@ -51,16 +51,16 @@ struct ParameterRow {
   int64_t bytes;
 };
 
-// The results of the training, collected by rank 0.
+// The results of a training, which only rank 0 fills in.
 struct Report {
   nn::TrainingReport training;
-  std::vector<ParameterRow> parameters;  // rank 0's
+  std::vector<ParameterRow> parameters;  // with the parts of rank 0
   BubbleReport bubble;
   double eval_loss = 0;
   std::string sample;
 };
 
-// A number of each step.
+// Returns one number of each step's result.
 std::vector<double> each(const Report& report, double nn::StepResult::*number) {
   std::vector<double> all;
   for (const nn::StepResult& r : report.training.steps)
@@ -83,7 +83,8 @@ std::string dimensions(const Shape& s) {
 std::vector<ParameterRow> parameter_rows(const nn::LanguageModel& model) {
   std::vector<ParameterRow> rows;
   for (const nn::NamedParameter& p : model.named_parameters()) {
-    // In a pipeline, the layout on the first rank of its stage.
+    // In a pipeline, other stages' parameters have no part on rank 0: take the
+    // layout on the first rank of the parameter's stage.
     const Spec* spec = p.tensor.spec();
     const Shape part = spec->local_shape(spec->mesh().coordinate(0));
     rows.push_back({p.name, spec->shape(), part,
@@ -134,7 +135,7 @@ nn::TrainingReport train_steps(Runtime& rt, const Flags& flags,
   return trainer.train(config.batches(text));
 }
 
-// The mean cross-entropy of the text, in windows of seq bytes.
+// Returns the mean cross-entropy of the text, cut into windows of seq bytes.
 double evaluate(const nn::Trainer& trainer, const TrainConfig& config,
                 const TextData& text) {
   const int64_t windows = text.size() / config.model.seq, rows = config.batch;
@@ -216,7 +217,8 @@ Json to_json(const Report& report, const Flags& flags, const Mesh& mesh,
   return json;
 }
 
-// Fails before the training, not after it.
+// Makes a flag's folder and checks that it can be written to, so that errors
+// show before the training and not after it.
 void make_folder(std::string_view flag, const std::string& folder) {
   const std::string path = caller_path(folder);
   std::error_code error;
@@ -227,9 +229,9 @@ void make_folder(std::string_view flag, const std::string& folder) {
            error.message());
 }
 
-// Throws Error if this training cannot resume from the checkpoint. If the flags
-// do not say over how many steps the learning rate falls, takes the number from
-// the checkpoint.
+// Throws Error if this training cannot resume from the checkpoint. If no flag
+// gives the number of steps over which the learning rate falls, takes the
+// number from the checkpoint.
 void check_goes_on(const std::string& checkpoint, TrainConfig& config,
                    const TextData& text) {
   nn::TrainerOptions options = config.trainer_options(text);
@@ -273,7 +275,7 @@ void check_checkpoint_flags(const Program& program, Flags& flags,
   if (last) check_goes_on(*last, flags.train, text);
 }
 
-// Refuses a training that would run out of memory and be killed.
+// Throws Error if the training would run out of memory and be killed.
 void check_memory(const nn::Prediction& p, int64_t ranks) {
   struct sysinfo info;
   if (sysinfo(&info) != 0) return;
@@ -297,7 +299,8 @@ void print_header(const Flags& flags, const Mesh& mesh, const TextData& text,
              text.name(), grouped(text.size()), text.entropy());
 }
 
-// Notes how bytes that depend on the data were counted in a table.
+// If `rows` has bytes that depend on the data (of experts), prints how they
+// were counted.
 void note_data(std::span<const CommRow> rows, std::string_view of) {
   for (const CommRow& r : rows)
     if (data_decide_bytes(r.op))
@@ -307,7 +310,7 @@ void note_data(std::span<const CommRow> rows, std::string_view of) {
 void train(Program& program, const Flags& flags, const TextData& text,
            const TextData* eval, const nn::Prediction& prediction) {
   RunOptions options = program.run_options();
-  options.record = false;  // the report has the events of a step
+  options.record = false;  // the report already has the events of a step
   options.finish = {};
   options.recorder = program.another_record(
       flags.train.title(program.mesh()) + ", rank 0 of the run",
@@ -400,9 +403,10 @@ int train_main(int argc, char** argv) {
     if (!flags.save.empty() && !program.dry_run())
       make_folder("--save", flags.save);
     check_checkpoint_flags(program, flags, *text);
-    // This finds everything that does not fit together, before any rank starts.
+    // The prediction finds everything that does not fit together, before any
+    // rank starts.
     const RunOptions options = program.run_options();
-    // (A dry run has no devices, and no graphs.)
+    // (Dry runs accept --cuda-graph, but have no device and make no graph.)
     DT_CHECK(!config.cuda_graph || options.device || program.dry_run(),
              "--cuda-graph",
              "it is for --device cuda, but this is --device cpu; leave it out");

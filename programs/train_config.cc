@@ -128,7 +128,7 @@ std::string_view axis_name_of(nn::Splits splits) {
       ->name;
 }
 
-// The axis of --zero: one that splits parameters, or else the batch.
+// The axis that --zero splits over: one for parameters, or else for the batch.
 static std::string_view zero_axis(const Mesh& mesh) {
   int axis = nn::axis_that(nn::kSplitsParameters, mesh);
   if (axis < 0) axis = nn::axis_that(nn::kSplitsBatch, mesh);
@@ -226,7 +226,7 @@ void TrainConfig::validate_pipeline(const Mesh& mesh) {
              "{}, or a larger --batch",
              micro_batches, batch, batch);
   };
-  fits();  // before the schedule makes a task for each of them
+  fits();  // before make_schedule() makes tasks for each micro-batch
   const int64_t places = mesh.axis_size(nn::axis_that(nn::kSplitsStages, mesh));
   pipeline_ =
       report::read_schedule(schedule, places,

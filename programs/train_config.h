@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The flags of train and explain that describe a training, and that training.
+// The flags of //:train and //:explain that describe a training, and the
+// training that they describe.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -34,9 +35,9 @@ struct TrainConfig {
   int64_t zero = 0;            // ZeRO's stage, over fsdp, dp or ep
   int64_t gather_budget = -1;  // bytes; -1: as nn::TrainerOptions
   int64_t accumulate = 1;      // micro-batches in a step
-  // For a mesh with an axis pp. micro_batches 0: twice the axis's size, at most
-  // the batch. chunks 0: one, or as the schedule's file says. The schedule is a
-  // name or a file.
+  // For a mesh with an axis pp. micro_batches 0: twice the size of pp, but at
+  // most `batch`. chunks 0: one, or as the schedule's file says. `schedule` is
+  // the name of a schedule or of a file.
   int64_t micro_batches = 0, chunks = 0;
   std::string schedule;            // "": 1f1b
   std::string recompute = "none";  // see nn::Recompute
@@ -44,21 +45,21 @@ struct TrainConfig {
   bool sequence_parallel = false;  // over tp
   std::string context = "auto";    // over cp; see ContextParallel
   int64_t context_memory = 0;      // bytes that "auto" may hold; 0: any
-  double router_loss = -1;         // for mixtral; -1: 0.001
-  std::string wire;  // the type that gradients are sent in; "": their own
+  double router_loss = -1;         // of a mixtral; -1: 0.001
+  std::string wire;  // the dtype that gradients are sent in; "": their own
   // The initial loss scale (nn::GradScaler). 0: the loss is not scaled; -1:
   // 65536 in f16, else 0.
   double loss_scale = -1;
 
   // Throws Error unless the model can be made and trained on the mesh. Sets
-  // model.dtype, model.router_loss and loss_scale. With an axis pp it also
-  // reads the schedule, whose file is not read again later, and sets chunks and
-  // micro_batches.
+  // model.dtype, model.router_loss and loss_scale. With an axis pp, also reads
+  // the schedule, whose file is not read again later, and sets schedule, chunks
+  // and micro_batches.
   void validate(const Mesh&);
-  // The plan: `layouts` first, then nn::default_plan(), with ZeRO and the
-  // settings for split sequences.
+  // The plan of the model's layouts: `layouts` first, then nn::default_plan(),
+  // with ZeRO and the settings for split sequences applied.
   nn::ParallelPlan plan(const Mesh&) const;
-  // The schedule that validate() has read. REQUIRES: validate() was called with
+  // The schedule that validate() has read. REQUIRES: validate() was called for
   // a mesh with an axis pp.
   const nn::PipelineSchedule& pipeline() const { return *pipeline_; }
   // The strategy as text: "dp=2,tp=2, zero 3, accumulate 4".
@@ -68,8 +69,8 @@ struct TrainConfig {
     return model.name + " on " + strategy(mesh);
   }
 
-  // The training on a text, which has to outlive it. REQUIRES: validate() was
-  // called.
+  // The model and the trainer's arguments for training on a text, which has to
+  // outlive the Batches. REQUIRES: validate() was called.
   std::unique_ptr<nn::LanguageModel> make_model(const Mesh&) const;
   nn::TrainerOptions trainer_options(const TextData&) const;
   nn::Batches batches(const TextData&) const;
@@ -79,19 +80,19 @@ struct TrainConfig {
   std::optional<nn::PipelineSchedule> pipeline_;
 };
 
-// A flag that has an effect only on a mesh with an axis that splits something.
+// A flag that has an effect only on a mesh with an axis that splits `splits`.
 struct AxisFlag {
   std::string_view flag;
   nn::Splits splits;
-  bool (*given)(const TrainConfig&);  // it is not the default
-  void (*reset)(TrainConfig&);        // to the default
+  bool (*given)(const TrainConfig&);  // whether it differs from the default
+  void (*reset)(TrainConfig&);        // sets the default
 };
 std::span<const AxisFlag> axis_flags();
-// The name of the axis that splits such a thing.
+// The name of the first axis in model_axes() that splits such a thing.
 std::string_view axis_name_of(nn::Splits);
 
-// Predicts one training step; `on_op` (may be empty) is called for its
-// operators.
+// Predicts one training step by a dry run. `on_op` (may be empty) is called for
+// each operator of the step.
 nn::Prediction predict(const TrainConfig&, const RunOptions&,
                        const nn::OnOp& on_op = {});
 
