@@ -20,13 +20,14 @@
 namespace dtensor::examples {
 namespace {
 
-// Clients read their last event in this time after a failure, in seconds.
+// The seconds that clients get to read their last event after a failure.
 constexpr double kFarewell = 1;
 
 using Clock = std::chrono::steady_clock;
 
-// While one exists, the first SIGTERM after begin() is noted. Others, and
-// let_go(), do what SIGTERM did before. One may exist at a time.
+// While an object exists, the first SIGTERM after begin() is only noted. An
+// earlier SIGTERM, a second one, and let_go() do what SIGTERM did before the
+// object existed. One may exist at a time.
 class NotedTerm {
  public:
   NotedTerm() {
@@ -64,7 +65,7 @@ class NotedTerm {
 // The engine of one rank.
 class Loop {
  public:
-  // queue: null for other ranks than the main one.
+  // `queue` is null on all ranks but rank 0.
   Loop(const nn::LanguageModel& model, const nn::EngineOptions& options,
        RequestQueue* queue, const ServingTimes& times)
       : engine_(model, options), queue_(queue), times_(times) {
@@ -77,7 +78,8 @@ class Loop {
   Loop(const Loop&) = delete;
   Loop& operator=(const Loop&) = delete;
 
-  // Returns false at the end of the queue.
+  // Runs one step on this rank, together with all other ranks; rank 0 waits up
+  // to `idle` seconds for work. Returns false after the end of the queue.
   bool step(double idle) {
     check_interrupted();
     std::string mine;
@@ -87,7 +89,7 @@ class Loop {
     else if (tells)
       mine = {reinterpret_cast<const char*>(&numbers_), sizeof numbers_};
     const auto all = all_gather_bytes("serve", hash_text("serve"), mine);
-    // All ranks have loaded the model.
+    // The all-gather has ended, so all ranks have loaded the model.
     if (times_.timeout && !met_) context_.backend->set_timeout(*times_.timeout);
     met_ = true;
     if (queue_) hear(all, tells);
@@ -98,7 +100,8 @@ class Loop {
     const CommRecord record;
     busy_ = engine_.step();
     for (const CommEvent& e : record.events()) numbers_.received += e.counted;
-    // Before a client learns that its text has ended, and asks for the counts.
+    // Update the counts before a client learns that its text has ended, since
+    // it may ask for the counts then.
     if (queue_) queue_->stepped(engine_, busy_);
     for (auto r = requests_.begin(); r != requests_.end();) {
       const nn::Finish why = engine_.finish(r->second);
@@ -114,7 +117,8 @@ class Loop {
   }
 
  private:
-  // Ends the run when it has been asked to end and no text is left.
+  // Drains the queue once a process has been asked to end. Ends the run when no
+  // text is left or the time to drain is over.
   void drain() {
     if (!drains_until_ && (ends_ || is_to_end())) {
       queue_->drain();
@@ -130,7 +134,8 @@ class Loop {
   }
   bool is_to_end() const { return times_.drain > 0 && NotedTerm::noted(); }
 
-  // Once a second. Then numbers_ are those of now.
+  // Returns true once a second, and at once when this process is asked to end.
+  // Then numbers_ has been brought up to date.
   bool is_time_to_tell() {
     const auto now = Clock::now();
     if (is_to_end() && !numbers_.ends)
@@ -144,7 +149,8 @@ class Loop {
     numbers_.cache = engine_.cache().bytes();
     return true;
   }
-  // Takes the numbers of the ranks that have told theirs.
+  // Passes the ranks' numbers to the queue: rank 0's if it `tells`, and those
+  // that other ranks sent.
   void hear(const std::vector<std::string>& all, bool tells) {
     if (tells) queue_->heard(0, numbers_);
     for (size_t r = 1; r < all.size(); ++r) {
@@ -175,14 +181,14 @@ class Loop {
 
   nn::Engine engine_;
   RequestQueue* const queue_;
-  std::map<int64_t, int64_t> requests_;  // the engine's numbers, by ours
+  std::map<int64_t, int64_t> requests_;  // engine's number, by queue's number
   bool busy_ = false;
   const RankContext& context_ = RankContext::current();
   RankNumbers numbers_;
   Clock::time_point told_ = {};
   const ServingTimes& times_;
-  bool met_ = false;   // the other ranks
-  bool ends_ = false;  // another process has been asked to end
+  bool met_ = false;   // whether all ranks have met in a collective
+  bool ends_ = false;  // whether another process has been asked to end
   std::optional<Clock::time_point> drains_until_;
 };
 
@@ -192,7 +198,7 @@ void serve_on(Runtime& rt, const ServedCheckpoint& from, RequestQueue& queue,
   const auto model = nn::from_pretrained(from.dir, rt.mesh(), from.load);
   const bool is_main = rt.rank() == 0;
   Loop loop(*model, from.engine, is_main ? &queue : nullptr, times);
-  // Clients have the sentence before the queue is closed.
+  // Clients must get the error before ~Loop() closes the queue.
   try {
     if (is_main) ready();
     while (loop.step(idle)) {
@@ -208,13 +214,13 @@ void serve_on(Runtime& rt, const ServedCheckpoint& from, RequestQueue& queue,
 void serve_requests(RunOptions options, const ServedCheckpoint& from,
                     RequestQueue& queue, const std::function<void()>& ready,
                     const ServingTimes& times) {
-  options.report = {};  // ranks that wait for requests are not slow
-  // Ranks meet more often than a collective may last.
+  options.report = {};  // ranks that wait for requests are not reported as slow
+  // Idle ranks meet several times within the time that a collective may last.
   const double timeout =
       std::chrono::duration<double>(times.timeout.value_or(options.timeout))
           .count();
   const double idle = timeout > 0 ? std::min(0.5, timeout / 4) : 0.5;
-  // The run would take SIGTERM for itself.
+  // Otherwise, the run would handle SIGTERM itself, and end at once.
   std::optional<StopOnSignals> signals;
   std::optional<NotedTerm> noted;
   if (times.drain > 0) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs the engine on every rank, with the requests of the main rank's queue.
+// Runs an engine on every rank, which continues the texts of rank 0's queue.
 #pragma once
 #include <chrono>
 #include <functional>
@@ -19,19 +19,20 @@ struct ServedCheckpoint {
 };
 
 struct ServingTimes {
-  // How long a rank waits for others once all have loaded the checkpoint,
-  // instead of RunOptions::timeout.
+  // How long ranks wait for each other once all have loaded the checkpoint. If
+  // it has no value, and until then, RunOptions::timeout counts.
   std::optional<std::chrono::milliseconds> timeout = {};
-  // The seconds after SIGTERM in which texts may go on. The queue drains()
-  // then, and the signal takes effect when it is empty or they are over. A
-  // second SIGTERM takes effect at once. It is enough if one process gets it.
+  // The seconds after a SIGTERM in which texts may go on. No texts are accepted
+  // then (RequestQueue::drain()). The signal takes effect when the queue is
+  // empty or the time is over; a second SIGTERM takes effect at once. It is
+  // enough that one process of the run gets the signal.
   double drain = 0;
 };
 
-// Loads the checkpoint on every rank of a run, calls ready() on rank 0, and
-// continues the texts of the queue, which only rank 0 uses, until its end().
-// Throws Error if a signal arrives or a rank fails; clients get its sentence,
-// and a second to read it. Not for a dry run.
+// Loads the checkpoint on every rank of a run, and calls ready() on rank 0.
+// Then continues the texts of the queue, which only rank 0 uses, until end() of
+// the queue is called. Throws Error if a signal arrives or a rank fails; the
+// clients get its message, and one second to read it. REQUIRES: not a dry run.
 void serve_requests(RunOptions, const ServedCheckpoint&, RequestQueue&,
                     const std::function<void()>& ready,
                     const ServingTimes& = {});

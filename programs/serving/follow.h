@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The answer to a request as text.
+// Turns the events of a ticket into the text that its client sees.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -13,20 +13,20 @@ namespace dtensor::examples {
 // The tokens of an answer so far.
 struct AnswerTokens {
   int64_t generated = 0;
-  // For each text that has begun, the tokens of its prompt that were not
-  // computed again.
+  // For each text that has begun, the tokens of its prompt that were in the
+  // cache (Engine::cached_tokens()).
   std::vector<int64_t> cached = {};
 };
 
-// Called with a piece of a text, and null or, with its last piece, the reason
-// why it ends: "stop" or "length". Returns whether to go on.
+// Called with a piece of a text. `finish` is null, or with the last piece why
+// the text ends: "stop" or "length". Returns whether to go on.
 using ShowPiece =
     std::function<bool(size_t text, const nn::TextPiece&, const char* finish)>;
 
-// Shows every piece of all texts of a ticket until they have ended. `pieces`
-// has one for each text. Counts the tokens. Returns false if goes_on() does,
-// which is asked at least every 50 ms, or if shown() does; the texts then still
-// run. Throws Error if the run has failed.
+// Shows every piece of all texts of a ticket, until all of them have ended.
+// `pieces` has an object for each text. Counts the tokens. Returns false if
+// goes_on(), which is called at least every 50 ms, or shown() does; texts then
+// go on in the engine. Throws Error if the run has failed.
 bool follow(Ticket&, std::vector<nn::TextPieces>& pieces, AnswerTokens&,
             const std::function<bool()>& goes_on, const ShowPiece& shown);
 

@@ -49,7 +49,7 @@ Json OpenAiAnswer::head(const char* object) const {
 }
 
 Json OpenAiAnswer::usage(const AnswerTokens& tokens) const {
-  int64_t cached = 0;  // a prompt counts once, however many texts it has
+  int64_t cached = 0;  // of each prompt once, though it has n texts
   for (size_t i = 0; i < tokens.cached.size(); i += request_.n)
     cached += tokens.cached[i];
   return {{"prompt_tokens", request_.prompt_tokens},
@@ -88,7 +88,7 @@ Json OpenAiAnswer::logprobs(const std::vector<nn::DrawnToken>& tokens,
               {"top_logprobs", Json::array()},
               {"text_offset", Json::array()}};
   for (const nn::DrawnToken& t : tokens) {
-    // The first token of a prompt follows nothing.
+    // The first token of a prompt has no logprob: no token is before it.
     const bool known = !std::isnan(t.logprob);
     out["tokens"].push_back(text(t.id));
     out["token_logprobs"].push_back(known ? Json(t.logprob) : Json());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Answers of OpenAI's HTTP interface.
+// Makes the answers of OpenAI's HTTP interface as JSON.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json.hpp>
@@ -12,28 +12,29 @@
 
 namespace dtensor::examples {
 
-// Bytes that are not UTF-8 become U+FFFD.
+// The JSON as text. In its strings, bytes that are not UTF-8 become U+FFFD.
 std::string text_of(const nlohmann::ordered_json&);
 nlohmann::ordered_json error_json(const ApiError&);
 
-// The answer to one request: whole, or chunks of a stream.
+// Makes the answer to one request: as a whole, or as the chunks of a stream.
 class OpenAiAnswer {
  public:
   OpenAiAnswer(const OpenAiRequest&, const ServedModel&, int64_t number);
 
-  // The first chunk of a chat's text.
+  // The first chunk of a choice in a chat: it has the role, and no text.
   nlohmann::ordered_json begin(size_t choice) const;
-  // `finish` is null, or the reason why the text ends with this piece.
+  // Returns the next chunk. `finish` is null, or the reason why the text ends
+  // with this piece.
   nlohmann::ordered_json chunk(size_t choice, const nn::TextPiece&,
                                const char* finish);
   nlohmann::ordered_json usage_chunk(const AnswerTokens&) const;
 
-  // Collects a piece for whole().
+  // Adds a piece to the answer that whole() returns.
   void add(size_t choice, const nn::TextPiece&, const char* finish);
   nlohmann::ordered_json whole(const AnswerTokens&) const;
 
  private:
-  // The place at which the next token begins.
+  // Where the next token begins: the text before it, and its characters.
   struct Place {
     nn::TextStream before;
     int64_t characters = 0;
@@ -41,14 +42,15 @@ class OpenAiAnswer {
   struct Choice {
     nn::TextPiece all = {};
     const char* finish = nullptr;
-    Place place;  // behind the chunks before
+    Place place;  // the end of the chunks made so far
   };
   nlohmann::ordered_json head(const char* object) const;
   nlohmann::ordered_json chunk_of(size_t choice, nlohmann::ordered_json delta,
                                   nlohmann::ordered_json logprobs,
                                   nlohmann::ordered_json finish) const;
   nlohmann::ordered_json usage(const AnswerTokens&) const;
-  // The logprobs of tokens, the first of which begins there.
+  // The logprobs of these tokens. The first token begins at the place, which is
+  // moved to their end.
   nlohmann::ordered_json logprobs(const std::vector<nn::DrawnToken>&,
                                   Place&) const;
   nlohmann::ordered_json one(int64_t id, double logprob) const;

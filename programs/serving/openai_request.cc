@@ -25,17 +25,18 @@ template <class... Args>
                  std::string(param));
 }
 
-// Refuses a body that would fill the stack, which writing a value as text uses
-// for each level, or take minutes, as finding a member looks at all of an
-// object. Json's own callback would not do: with it, each object that ends
-// looks at all of the list that it is in.
+// Refuses a body that nests too deeply, since writing a value as text takes
+// stack for each level; and one with too many members, since finding a member
+// looks at all members of an object, so that reading could take minutes. Json's
+// own parser callback would be too slow: with it, the end of each object looks
+// at all of the list that the object is in.
 void check_shape(std::string_view body) {
   int depth = 0, members = 0;
   bool in_text = false;
   for (size_t i = 0; i < body.size(); ++i) {
     const char c = body[i];
     if (in_text && c == '\\')
-      ++i;  // what follows is part of the text
+      ++i;  // the next character is part of the string
     else if (c == '"')
       in_text = !in_text;
     else if (in_text)
@@ -55,7 +56,7 @@ void check_shape(std::string_view body) {
   }
 }
 
-// The members that change nothing here.
+// Members that are accepted, but have no effect.
 constexpr std::array kIgnored = {
     "user",         "metadata",          "store",
     "service_tier", "safety_identifier", "prompt_cache_key"};
@@ -82,7 +83,8 @@ constexpr std::array kOfChat = {"messages", "top_logprobs",
                                 "response_format"};
 constexpr std::array kOfText = {"prompt", "echo"};
 
-// Whether a member that is not supported has a value that asks for nothing.
+// Whether the value of an unsupported member asks for nothing, so that the
+// request can be accepted.
 bool asks_for_nothing(const std::string& name, const Json& value) {
   if (value.is_null()) return true;
   if (name == "tools" || name == "functions")
@@ -130,7 +132,7 @@ class Reader {
     out.echo = boolean("echo", false);
     text.scores_prompt = out.echo && out.logprobs;
     longest_ = longest;
-    // An answer that is the prompt alone has no continuation.
+    // With echo, "max_tokens": 0 is allowed: the answer is the prompt alone.
     least_ =
         out.echo && member("max_tokens") && *member("max_tokens") == 0 ? 0 : 1;
     const int64_t n = integer("n", 1, 1, kMostChoices);
@@ -162,13 +164,14 @@ class Reader {
             size, longest_, model_.most_bytes(longest_)),
         chat_ ? "messages" : "prompt", "context_length_exceeded");
   }
-  // Before much is done for a text that is far too long.
+  // Returns the text. Refuses one that is far too long, before it is split into
+  // tokens.
   const std::string& short_enough(const std::string& text) const {
     if (text.size() > model_.most_bytes(longest_))
       refuse_length(fmt::format("{} bytes", text.size()));
     return text;
   }
-  // Null if it is missing or null.
+  // Null if the request lacks the member, or has null for it.
   const Json* member(const char* name) const {
     const auto found = json_.find(name);
     return found == json_.end() || found->is_null() ? nullptr : &*found;
@@ -297,7 +300,7 @@ class Reader {
     return n;
   }
 
-  // Before any of the texts is made.
+  // Checks the number of texts before any of them is made.
   void check_count(int64_t n, int64_t most) const {
     const int64_t prompts =
         several_prompts() ? std::ssize(*member("prompt")) : 1;
@@ -316,7 +319,7 @@ class Reader {
     if (!chat_) return plain_prompts();
     return {messages()};
   }
-  // A text, its ids, or a list of either.
+  // The prompts are a text, a list of its token ids, or a list of either.
   std::vector<std::vector<int64_t>> plain_prompts() const {
     const Json* m = member("prompt");
     std::vector<std::vector<int64_t>> out;
@@ -354,7 +357,7 @@ class Reader {
       refuse("chat_template_kwargs", "'chat_template_kwargs' is not an object");
     return model_.prompt(short_enough(model_.rendered(list, variables)));
   }
-  // Joins the parts of a message's content.
+  // Replaces content that is a list of text parts by the joined text.
   static void read_message(Json& message) {
     const bool whole = message.is_object() && message.contains("content") &&
                        message.contains("role") && message["role"].is_string();
@@ -383,7 +386,7 @@ class Reader {
   const ServedModel& model_;
   Json json_;
   int64_t longest_ = 0,
-          least_ = 1;  // tokens of a text, and of its continuation
+          least_ = 1;  // the most tokens of a text; the fewest to generate
 };
 
 }  // namespace

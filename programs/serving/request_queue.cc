@@ -109,7 +109,8 @@ void RequestQueue::wait_for_clients(double seconds) {
   no_tickets_.wait_for(lock, of(seconds), [&] { return tickets_ == 0; });
 }
 
-// Texts are admitted in their order.
+// The engine admits texts by their numbers, which ascend in owners_, so the
+// first `running` texts are those that run.
 std::vector<TextStatus> RequestQueue::texts() const {
   const std::lock_guard lock(mutex_);
   std::vector<TextStatus> all;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Between the threads that talk to clients and the one that runs the engine.
+// Passes requests from the threads that talk to clients to the thread that runs
+// the engine, and tokens back.
 #pragma once
 #include <chrono>
 #include <condition_variable>
@@ -18,44 +19,45 @@ namespace dtensor::examples {
 
 // A new token of one of a client's texts, or its end.
 struct TextEvent {
-  size_t text = 0;  // which one
+  size_t text = 0;  // the text's index in its Ticket
   std::optional<nn::DrawnToken> token = {};
-  bool of_prompt = false;  // the token: see TextRequest::on_prompt
-  int64_t cached = 0;  // with another one: Engine::cached_tokens() of the text
-  std::optional<nn::Finish> finish = {};  // the last event of a text
+  bool of_prompt = false;  // whether `token` is of the prompt (on_prompt())
+  int64_t cached = 0;      // Engine::cached_tokens() of the text; if !of_prompt
+  std::optional<nn::Finish> finish = {};  // set in the last event of a text
 };
 
-// Numbers for /metrics and the page, since the start.
+// Numbers for /metrics and the page: first, counts since the start.
 struct ServingCounts {
-  int64_t requests = 0, refused = 0, cancelled = 0;  // of texts
-  int64_t stopped = 0, full_length = 0;              // texts that ended by
+  int64_t requests = 0, refused = 0, cancelled = 0;  // numbers of texts
+  int64_t stopped = 0, full_length = 0;              // texts, by how they ended
   int64_t prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0, steps = 0;
-  // Now:
+  // Numbers of this moment: texts, and pages of the cache.
   int64_t running = 0, waiting = 0, free_pages = 0, pages = 0;
 };
 
-// A text that has not ended, now.
+// The state of a text that has not ended.
 struct TextStatus {
   int64_t number = 0;
   int64_t prompt = 0, generated = 0, most = 0;  // tokens
   double seconds = 0;                           // since it was submitted
-  bool runs = false;                            // else it waits for room
+  bool runs = false;                            // false: it waits for room
 };
 
-// Bytes of a rank: its memory in use, the most that was in use, its keys and
-// values, and what it has received from other ranks in steps.
+// Numbers of a rank, in bytes: its memory in use, the most that has been in
+// use, its cache of keys and values, and what it has received in steps.
 struct RankNumbers {
   int64_t memory = 0, peak = 0, cache = 0, received = 0;
-  int64_t ends = 0;  // 1: its process has been asked to end
+  int64_t ends = 0;  // not bytes: 1 if its process has been asked to end
 };
 struct RankStatus {
   RankNumbers numbers = {};
-  double heard = 0;  // seconds ago
+  double heard = 0;  // how many seconds ago the numbers arrived
 };
 
 class RequestQueue;
 
-// Texts that one client waits for. Destroying it cancels those that run.
+// The texts of one client's request. The destructor cancels those that have not
+// ended.
 class Ticket {
  public:
   Ticket(RequestQueue& queue, size_t texts) : queue_(queue), ended_(texts) {}
@@ -63,10 +65,10 @@ class Ticket {
   Ticket(const Ticket&) = delete;
   Ticket& operator=(const Ticket&) = delete;
 
-  // Waits for the next event; none after 50 ms. Throws Error with the sentence
-  // of the run if it has failed.
+  // Waits up to 50 ms for the next event; nullopt if there is none. Throws
+  // Error with the message of RequestQueue::fail() if the run has failed.
   std::optional<TextEvent> next();
-  // A text ends here, at one of its stop strings.
+  // Ends a text, because one of its stop strings has come.
   void cancel(size_t text);
 
  private:
@@ -74,51 +76,52 @@ class Ticket {
   RequestQueue& queue_;
   std::condition_variable changed_;
   std::deque<TextEvent> events_;
-  std::vector<bool> ended_;  // no events follow, or are wanted
+  std::vector<bool> ended_;  // by text: no events follow, or are wanted
   int64_t first_ = 0;        // the number of the first text
 };
 
-// Any thread may call these functions.
+// The texts of all clients. Any thread may call these functions.
 class RequestQueue {
  public:
-  // At most so many texts run or wait at once.
+  // At most `most` texts run or wait at once.
   explicit RequestQueue(int64_t most) : most_(most) {}
 
-  // For the clients' threads. submit() returns null if there are too many
-  // texts; it throws Error if the engine's check() does, or if the run has
-  // failed.
+  // For the clients' threads. submit() returns null if there would be too many
+  // texts. It throws Error if the engine's check() does, if the run has failed,
+  // if drains(), or unless open() was called.
   std::shared_ptr<Ticket> submit(std::vector<nn::TextRequest>);
-  std::string failure() const;  // the sentence of fail(), or ""
-  int64_t longest() const;      // see Engine::longest(); 0 unless open()
+  std::string failure() const;  // the message of fail(), or ""
+  int64_t longest() const;      // Engine::longest(); 0 if there is no engine
   ServingCounts counts() const;
   std::vector<TextStatus> texts() const;
   std::vector<RankStatus> ranks() const;
-  // Ends a text that runs or waits, also for its client. Returns false if there
-  // is none of that number.
+  // Ends a text that runs or waits; its client gets that as an event. Returns
+  // false if no such text has this number.
   bool cancel(int64_t number);
-  // No requests follow: the engine ends.
+  // Makes the engine end: no requests follow.
   void end();
-  // From now on drains() is true, and clients should not submit more.
+  // From now on drains() is true, and submit() throws.
   void drain();
   bool drains() const;
   // Whether no text runs or waits, and no client is still being answered.
   bool is_empty() const;
-  // Waits until no tickets are left, or for so many seconds.
+  // Waits until all tickets are destroyed, for at most so many seconds.
   void wait_for_clients(double seconds);
 
-  // For the thread of the main rank's engine. Between open() and close() the
-  // engine exists.
+  // For the thread of the main rank's engine. The engine exists from open() to
+  // close().
   void open(const nn::Engine&);
   void close();
-  // Waits for work until there is some or the time is over.
+  // Waits up to so many seconds until there is work. Returns it, or no work.
   Work take(double seconds);
-  // cached: of its text, as Engine::cached_tokens() says.
+  // Tells the text's client a new token. `cached`: Engine::cached_tokens().
   void token(int64_t number, const nn::DrawnToken&, int64_t cached);
   void prompt_token(int64_t number, const nn::DrawnToken&);
   void finished(int64_t number, nn::Finish);
   void stepped(const nn::Engine&, bool did_something);
   void heard(size_t rank, const RankNumbers&);
-  // All clients get this sentence from now on.
+  // From now on, submit() and all clients' tickets throw Error with this
+  // message.
   void fail(const std::string& sentence);
 
  private:
@@ -139,7 +142,7 @@ class RequestQueue {
   std::condition_variable work_, no_tickets_;
   Work work_to_do_;
   const nn::Engine* engine_ = nullptr;
-  std::map<int64_t, Owned> owners_;  // of the texts that have not ended
+  std::map<int64_t, Owned> owners_;  // by number, of texts that have not ended
   std::vector<std::pair<RankNumbers, Clock::time_point>> ranks_;
   int64_t next_ = 0, tickets_ = 0, active_ = 0;
   std::string failure_;

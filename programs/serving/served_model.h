@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A checkpoint with what its clients need of it: text to tokens and back.
+// A checkpoint's name, tokenizer, chat template and defaults, for its clients.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
@@ -14,27 +14,28 @@
 namespace dtensor::examples {
 
 struct ServedModel {
-  // Reads the files of a folder. Its name is the folder's if `name` is empty.
+  // Reads the files of a folder. If `name` is empty, the folder's name is
+  // taken.
   static ServedModel read(const std::string& dir, std::string name = "");
 
-  // The text that asks for the answer to a list of messages. `variables` of the
-  // template: an object, or null. Throws Error with the reason if the model has
-  // no chat template, or if that refuses the messages.
+  // Makes a prompt from a list of messages with the chat template. `variables`,
+  // an object or null, are passed to the template. Throws Error with the reason
+  // if the model has no chat template, or if the template refuses the messages.
   std::string rendered(const nlohmann::ordered_json& messages,
                        const nlohmann::ordered_json* variables = nullptr) const;
-  // The tokens of such a text.
+  // The tokens of a text that rendered() returned.
   std::vector<int64_t> prompt(const std::string& rendered) const;
-  // More bytes than a text of so many tokens has: four for each byte of the
-  // longest token, since a tokenizer may shorten a character of four bytes to
-  // one. (Only a text that is mostly dropped, such as spaces that a tokenizer
-  // joins, may have more.)
+  // An upper bound of the bytes of a text of so many tokens: four for each byte
+  // of the longest token, since a tokenizer may turn a character of four bytes
+  // into one byte. (Only a text that the tokenizer mostly drops, such as spaces
+  // that it joins, may have more bytes.)
   size_t most_bytes(int64_t tokens) const;
 
   std::string name;
   nn::Tokenizer tokenizer;
   std::optional<nn::ChatTemplate> chat = {};
   std::string why_no_chat = {};
-  nn::GenerationConfig defaults = {};  // for what a request leaves out
+  nn::GenerationConfig defaults = {};  // for members that a request leaves out
 };
 
 }  // namespace dtensor::examples

@@ -29,7 +29,7 @@ HttpAnswer refusal(const ApiError& e) {
   return a;
 }
 
-// A request that is being answered.
+// A request of text that is being answered.
 struct Open {
   Open(OpenAiRequest r, const ServedModel& model, int64_t number)
       : request(std::move(r)), answer(request, model, number) {
@@ -40,13 +40,15 @@ struct Open {
   OpenAiRequest request;
   OpenAiAnswer answer;
   std::vector<nn::TextPieces> pieces;
-  // The prompts with which the texts begin, unless the engine tells them.
+  // By text: the prompt to show first. Empty without echo, and with logprobs,
+  // for which the engine tells the prompt's tokens.
   std::vector<std::vector<int64_t>> echoes;
   AnswerTokens tokens;
   std::shared_ptr<Ticket> ticket;
 };
 
-// follow(), until the client leaves, behind the prompts if they are echoed.
+// Shows the echoed prompts, if any, and then the texts with follow(), until
+// they end or the client leaves.
 bool show(Open& open, int socket, const ShowPiece& shown) {
   for (size_t i = 0; i < open.echoes.size(); ++i) {
     nn::TextPiece prompt;
@@ -66,11 +68,11 @@ HttpAnswer whole(Open& open, int socket) {
              open.answer.add(i, piece, finish);
              return true;
            });
-  if (!all) return {.status = 499};  // nobody reads it
+  if (!all) return {.status = 499};  // the client has left
   return {.body = text_of(open.answer.whole(open.tokens))};
 }
 
-// Server-sent events.
+// Sends the answer as server-sent events.
 void stream(Open& open, int socket, const HttpAnswer::Send& send) {
   const auto event = [&](const Json& json) {
     return send("data: " + text_of(json) + "\n\n");
@@ -96,7 +98,8 @@ void stream(Open& open, int socket, const HttpAnswer::Send& send) {
   }
 }
 
-// Takes a time that does not depend on where the texts differ.
+// Compares two texts in a time that does not depend on where they differ, so
+// that nobody can guess the key byte by byte.
 bool equal(std::string_view a, std::string_view b) {
   unsigned char differs = a.size() != b.size();
   for (size_t i = 0; i < a.size() && i < b.size(); ++i)
@@ -118,9 +121,9 @@ HttpAnswer Server::answer(HttpRequest r) noexcept {
 
 struct Server::Path {
   std::string_view path;
-  std::string_view method;  // HEAD goes with GET
+  std::string_view method;  // GET stands for HEAD, too
   HttpAnswer (Server::*answer)(HttpRequest&);
-  bool is_open = false;  // without the key
+  bool is_open = false;  // whether no key is needed
 };
 
 HttpAnswer Server::route(HttpRequest& r) {
@@ -184,7 +187,7 @@ HttpAnswer Server::complete(HttpRequest& r) {
   check_own(r);
   const bool chat = r.path == "/v1/chat/completions";
   const int64_t longest = check_ready();
-  // The request is at fault, unless the run has ended meanwhile.
+  // An Error is the request's fault, unless the run has ended meanwhile.
   const auto wrong = [&](const std::exception& e) {
     check_ready();
     return ApiError(400, e.what());
@@ -208,7 +211,8 @@ HttpAnswer Server::complete(HttpRequest& r) {
                                     most_));
   if (!open->request.stream) {
     HttpAnswer a = whole(*open, r.socket);
-    a.held = std::move(open);  // a queue that drains waits until it is sent
+    a.held = std::move(open);  // keeps the ticket until the answer is sent, so
+                               // that a queue that drains waits for it
     return a;
   }
   return {.type = "text/event-stream",
@@ -293,7 +297,7 @@ HttpAnswer Server::cancel(HttpRequest& r) {
   if (r.body.size() > kMost)
     throw ApiError(413,
                    "the body has more than 1,024 bytes; send {\"id\": ID}");
-  // Not Json, which finds a member by walking over all.
+  // nlohmann::json, since the ordered Json finds a member by a linear search.
   const auto json = nlohmann::json::parse(r.body, nullptr, false);
   const auto id = json.is_object() ? json.find("id") : json.end();
   if (id == json.end() || !id->is_number_integer())
@@ -306,7 +310,7 @@ HttpAnswer Server::cancel(HttpRequest& r) {
   return {.body = "{}"};
 }
 
-// https://prometheus.io/docs/instrumenting/exposition_formats
+// The format: https://prometheus.io/docs/instrumenting/exposition_formats
 HttpAnswer Server::metrics(HttpRequest&) {
   const ServingCounts c = queue_.counts();
   std::string text;

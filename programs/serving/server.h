@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The paths of the server: OpenAI's, /health, /metrics, a page, and /status and
-// /cancel for it.
+// Answers HTTP requests: the paths of OpenAI's interface, /health, /metrics, a
+// page at /, and /status and /cancel, which the page uses.
 #pragma once
 #include <atomic>
 #include <nlohmann/json_fwd.hpp>
@@ -16,9 +16,9 @@ namespace dtensor::examples {
 
 class Server {
  public:
-  // api_key: what requests other than those of / and /health have to
-  // know; "": nothing.
-  // `most` is the most texts at once, for a sentence.
+  // `api_key` is the key that requests must have, except those of / and
+  // /health; "": no key is needed. `most` is the most texts at once, for an
+  // error's message.
   Server(ServedModel model, RequestQueue& queue, std::string api_key,
          int64_t most)
       : model_(std::move(model)),
@@ -27,7 +27,7 @@ class Server {
         most_(most),
         turns_(std::thread::hardware_concurrency() > 1 ? 2 : 1) {}
 
-  // Any number of threads may call it.
+  // Answers one request. Any number of threads may call it.
   explore::HttpAnswer answer(explore::HttpRequest) noexcept;
 
  private:
@@ -35,7 +35,8 @@ class Server {
   explore::HttpAnswer route(explore::HttpRequest&);
   void check_key(const explore::HttpRequest&) const;
   static void check_own(const explore::HttpRequest&);
-  // Returns RequestQueue::longest(). Throws ApiError if there is no engine.
+  // Returns RequestQueue::longest(). Throws ApiError if there is no engine, if
+  // the run has failed, or if the queue drains.
   int64_t check_ready() const;
   explore::HttpAnswer complete(explore::HttpRequest&);
   explore::HttpAnswer page(explore::HttpRequest&);
@@ -53,7 +54,8 @@ class Server {
   const std::string api_key_;
   const int64_t most_;
   std::atomic<int64_t> next_{0};
-  // For large bodies, which take many times their bytes while they are read.
+  // Limits how many large bodies are read at once, since reading one takes many
+  // times its bytes.
   std::counting_semaphore<> turns_;
 };
 

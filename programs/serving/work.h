@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The requests that the main rank hands to all ranks before a step.
+// The requests that rank 0 sends to all ranks before a step.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -11,14 +11,14 @@
 namespace dtensor::examples {
 
 struct Work {
-  // By the number that the main rank gave them; their callbacks are not sent.
+  // Requests with the numbers that rank 0 gave them. Callbacks are not sent.
   std::vector<std::pair<int64_t, nn::TextRequest>> added = {};
   std::vector<int64_t> cancelled = {};
-  bool end = false;  // nothing follows
+  bool end = false;  // whether this is the last work
   bool empty() const { return added.empty() && cancelled.empty() && !end; }
 };
 
-// "" for no work. Numbers arrive with all their bits.
+// Returns "" for no work. Floating-point numbers arrive unchanged.
 std::string to_bytes(const Work&);
 // Throws Error for bytes that to_bytes() did not write.
 Work work_from(const std::string& bytes);
