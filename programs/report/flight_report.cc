@@ -18,7 +18,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr const char* kThreads[] = {"own", "async"};
 
-// "0-3,5".
+// Ascending ranks as text: "0-3,5".
 std::string ranges(const std::vector<int64_t>& ranks) {
   std::string text;
   for (size_t i = 0, end; i < ranks.size(); i = end) {
@@ -31,7 +31,7 @@ std::string ranges(const std::vector<int64_t>& ranks) {
   return text;
 }
 
-// "rank 2", "ranks 0-2,5".
+// Ranks with a noun: "rank 2", or "ranks 0-2,5".
 std::string named(const std::vector<int64_t>& ranks) {
   return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", ranges(ranks));
 }
@@ -112,7 +112,7 @@ FlightFile parse_file(const Json& json) {
   return file;
 }
 
-// The states of members in a collective: "ended 0-2; never arrived 3".
+// The states of a collective's members: "ended 0-2; never arrived 3".
 std::string states(const FlightRow& row) {
   std::map<std::string, std::vector<int64_t>> by_state;
   for (const FlightRow::Member& m : row.members)
@@ -205,7 +205,7 @@ FlightReport::FlightReport(std::vector<FlightFile> given)
   for (const auto& [key, made] : calls) {
     FlightRow row;
     std::tie(row.lane, row.ranks, row.sequence) = key;
-    bool complete = false;  // some member saw that all had arrived
+    bool complete = false;  // whether some member saw that all had arrived
     for (const auto& [rank, call] : made) {
       complete |= call->state == "agreed" || call->state == "ended";
       row.parts |= call->fingerprint != made.begin()->second->fingerprint;

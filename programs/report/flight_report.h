@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Compares the files of the flight recorder (dtensor/flight.h) of several
-// ranks: where ranks diverge, and which ones never arrived.
+// ranks: where ranks diverge, and which ranks never arrived.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
@@ -10,13 +10,13 @@
 namespace dtensor::report {
 
 // A collective as one rank called it. Times are ns since 1970, from a clock
-// that advances every few milliseconds.
+// that advances only every few milliseconds.
 struct FlightCall {
   std::vector<int64_t> ranks;  // of the group
-  int64_t number = 0;          // counts the thread's collectives, from 1
-  int64_t sequence = 0;        // counts the group's collectives, from 1
-  // "waits": some member had not arrived; "agreed": it was running; "ended";
-  // "threw": it threw an Error.
+  int64_t number = 0;          // among the thread's collectives, from 1
+  int64_t sequence = 0;        // among the group's collectives, from 1
+  // "waits": some member had not arrived; "agreed": all had, and it was
+  // running; "ended"; "threw": it threw an Error.
   std::string state;
   std::string kind, op, reduce, dtype;  // reduce, dtype: "" if none
   int64_t tensors = 0, bytes = 0;
@@ -30,30 +30,31 @@ struct FlightCall {
 // The content of one file.
 struct FlightFile {
   int64_t rank = 0, world = 0;
-  std::string why;           // the reason for writing it
-  std::string state, error;  // "runs", "left", "failed" with the error
+  std::string why;           // the reason why the file was written
+  std::string state, error;  // "runs", "left", or "failed" with its error
   int64_t written_ns = 0;
-  std::vector<FlightCall> lanes[2];  // of the rank's thread, and its other one
+  std::vector<FlightCall> lanes[2];  // 0: of the rank's own thread, 1: async
 };
 
 // Parses a file. Throws Error, headed by "flight" and with the path, if the
 // text is damaged or is not a file of the flight recorder.
 FlightFile parse_flight(const std::string& path, const std::string& text);
 
-// The calls that ranks made as one collective.
+// One collective: the calls of all ranks that have the same group and sequence
+// number.
 struct FlightRow {
   int lane = 0;
   std::vector<int64_t> ranks;  // of the group
   int64_t sequence = 0;
   struct Member {
     int64_t rank = 0;
-    const FlightCall* call = nullptr;  // null: not among the rank's last calls
+    const FlightCall* call = nullptr;  // null: not in the rank's file
   };
-  std::vector<Member> members;  // those with a file
+  std::vector<Member> members;  // the members of the group that have a file
   int64_t first_ns = 0;         // when the first member arrived
-  // Whether members made different calls.
+  // Whether the members diverge: their fingerprints differ.
   bool parts = false;
-  // Members that did not arrive while others waited for them.
+  // Members with a file that did not arrive while others waited for them.
   std::vector<int64_t> missing;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Draws the last collectives of all ranks.
+// Draws the last collectives of all ranks as a table.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -8,11 +8,12 @@
 
 namespace dtensor::report {
 
-// Returns an SVG file's content: a row for each rank (and each other thread
-// that communicated), and a column for each of the last `most` collectives, in
-// the order in which they began. A bar is a member's call: in one colour if all
-// made the same call, hollow while some member had not arrived, and dashed red
-// if it never arrived.
+// Returns an SVG file's content: a row for each rank (and for each asynchronous
+// thread that communicated), and a column for each of the last `most`
+// collectives, in the order in which they began. A bar is a member's call.
+// Members that made another call than the first member have another colour. A
+// bar is hollow if the call waited for members that had not arrived, and dashed
+// red if the member itself never arrived.
 std::string flight_svg(const FlightReport&, int64_t most);
 
 }  // namespace dtensor::report

@@ -10,7 +10,7 @@
 namespace dtensor::report {
 namespace {
 
-constexpr double kMatrix = 264;  // the largest width
+constexpr double kMatrix = 264;  // the largest width of all cells together
 constexpr std::string_view kGrey = "#68727f";
 
 class Drawing {
@@ -105,7 +105,7 @@ class Drawing {
                     text_on_shade(0.1 + 0.9 * x_shade));
   }
 
-  // Writes "32 KiB", or "32K", or nothing, whichever fits.
+  // Writes "32 KiB" or, if that is too wide, "32K" or nothing.
   void number_within(double width, double x, double y, int64_t bytes,
                      std::string_view fill) {
     std::string text = short_bytes(bytes);

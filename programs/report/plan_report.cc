@@ -16,7 +16,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Computes PlanReport::ranks.
+// Returns PlanReport::ranks.
 std::vector<int64_t> all_ranks(const Spec* from, const Spec* to) {
   std::vector<int64_t> ranks;
   if (from->mesh().num_ranks() + to->mesh().num_ranks() > kMostListedRanks)
@@ -35,8 +35,8 @@ std::vector<int64_t> received(const Step& step,
   const int64_t item = size_of(step.from->dtype());
   std::vector<int64_t> bytes(group.size(), 0);
   if (step.kind == StepKind::kAllReduce) {
-    // The other ranks' summands of its own chunk, and then their reduced
-    // chunks.
+    // Each member reduces one chunk. This rank receives the others' summands of
+    // its own chunk, and then their reduced chunks.
     const Mesh& mesh = step.from->mesh();
     const Coord at = mesh.coordinate(mesh.mesh_rank_of(group[self]));
     const int64_t n = numel(step.from->local_shape(at));
@@ -81,7 +81,7 @@ int64_t most_sent(const std::vector<Flow>& flows) {
 
 double microseconds(int64_t ps) { return static_cast<double>(ps) / 1e6; }
 
-// The median time of planning in us, measured for about a tenth of a second.
+// The median time of plan() in us, measured for about a tenth of a second.
 double planning_time(const Spec* from, const Spec* to, const CostTable& cost) {
   using Clock = std::chrono::steady_clock;
   constexpr size_t kMost = 1001;
@@ -100,8 +100,8 @@ double planning_time(const Spec* from, const Spec* to, const CostTable& cost) {
   return *middle;
 }
 
-// The prices of the steps that send something, each once; the whole table's if
-// no step does.
+// The prices of the kinds of steps that send something, each once. If no step
+// does, the prices of the whole table.
 std::string prices_of(const Plan& plan, const CostTable& cost) {
   std::vector<std::string> all;
   for (const Step& s : plan.steps) {
@@ -135,11 +135,13 @@ PlanReport plan_report(const Spec* from, const Spec* to,
   r.plan = plan(from, to, cost);
   r.prices = prices_of(r.plan, cost);
   r.ranks = all_ranks(from, to);
-  // A tensor that does not move is its own source and destination.
+  // A tensor that does not move is both source and destination, and is held
+  // once.
   if (r.plan.steps.empty()) r.plan.peak_bytes = from->largest_part_bytes();
   r.lower_bound = lower_bound_bytes(from, to);
   r.planning_us = planning_time(from, to, cost);
-  // A step between two meshes has no axes; its cost is the remainder.
+  // A step between two meshes has no axes to look up prices for. Its time is
+  // what the other steps leave of the plan's time.
   int64_t rest = r.plan.time_ps;
   for (const Step& s : r.plan.steps) {
     const LinkCost link = cost.link(s.kind, s.axes);

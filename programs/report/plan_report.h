@@ -11,15 +11,15 @@
 
 namespace dtensor::report {
 
-// The bytes that one rank of the run receives from another, or keeps, in a
-// step.
+// The bytes that one rank of the run receives from another in a step; or, if
+// `from` is `to`, the bytes that it keeps.
 struct Flow {
   int64_t from, to, bytes;
 };
 
-// With more ranks than this, flows are not computed.
+// PlanReport::flows are not computed for more ranks than this.
 inline constexpr int64_t kMostFlowRanks = 1024;
-// With more ranks than this, counted on both meshes, ranks are not listed.
+// PlanReport::ranks are not listed if the two meshes have more ranks together.
 inline constexpr int64_t kMostListedRanks = 1 << 20;
 
 struct PlanReport {
@@ -28,22 +28,22 @@ struct PlanReport {
   // The ranks of the run that are in either mesh, ascending; empty if there are
   // more than kMostListedRanks.
   std::vector<int64_t> ranks;
-  std::vector<int64_t> step_ps;  // by step, for all chunks together
-  // By step, in the order of the receivers; empty unless `has_flows`.
+  std::vector<int64_t> step_ps;  // by step, for all chunks of the plan together
+  // By step, ordered by receiver; empty unless `has_flows`.
   std::vector<std::vector<Flow>> flows;
   bool has_flows = false;
-  // The sum over the steps of the most that one rank sends.
-  std::optional<int64_t> bytes_sent;  // unknown without flows
+  // For each step, the most bytes that one rank sends, summed over the steps.
+  std::optional<int64_t> bytes_sent;  // nullopt without flows
   std::optional<int64_t> lower_bound;
-  double planning_us = 0;  // the median time of planning
-  std::string prices;      // under which the plan is the cheapest
+  double planning_us = 0;  // the median time of plan()
+  std::string prices;      // the prices that the plan's time comes from
 };
 
-// Plans the redistribution, several times to measure planning. Throws Error if
-// there is no plan.
+// Plans the redistribution, several times to measure how long planning takes.
+// Throws Error if there is no plan.
 PlanReport plan_report(const Spec* from, const Spec* to, const CostTable&);
 
-// "1.00 times the lower bound"; "" if there is no bound.
+// "1.00 times the lower bound"; "" if there is no lower bound.
 std::string ratio_to_bound(const PlanReport&);
 
 std::string to_text(const PlanReport&);

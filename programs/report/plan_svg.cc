@@ -16,8 +16,8 @@ namespace {
 
 constexpr double kWidth = 1180, kMargin = 30;
 constexpr double kPanel = 250;  // a tensor's width, and its largest height
-constexpr double kLeast = 56;   // its smallest height
-constexpr double kTicks = 48, kArrow = 70;  // left of a tensor; between two
+constexpr double kLeast = 56;   // a tensor's smallest height
+constexpr double kTicks = 48, kArrow = 70;  // left of a tensor; between tensors
 constexpr std::string_view kGrey = "#68727f";
 
 std::string range(int dim, int64_t lo, int64_t hi) {
@@ -143,7 +143,7 @@ class Picture {
                               static_cast<double>(report_.step_ps[i]) / 1e6);
   }
 
-  // Draws a step, or the whole plan if it has no steps.
+  // Draws a step; or the whole plan if it has no steps, and `step` is nullopt.
   void block(const std::string& title, const Spec* from,
              const std::string& before, const Spec* to,
              const std::string& after, std::optional<size_t> step) {
@@ -191,7 +191,8 @@ class Picture {
     return std::clamp(kPanel * rows / columns, 2 * kLeast, kPanel);
   }
 
-  // Calls at(position, text) for the numbers along a side that fit.
+  // Calls at(position, text) for the numbers along a side. Leaves out numbers
+  // for which there is no room(text) beside others.
   template <class Room, class At>
   static void ticks(const std::vector<int64_t>& cuts, double length,
                     Room&& room, At&& at) {

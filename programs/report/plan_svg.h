@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Draws a plan.
+// Draws a plan step by step.
 #pragma once
 #include <string>
 
@@ -7,11 +7,12 @@
 
 namespace dtensor::report {
 
-// Returns an SVG file's content. For each step it shows the tensor before and
-// after, in boxes coloured by the ranks that hold them, and a table of the
-// bytes that ranks send to each other. Of a tensor with more than two
-// dimensions it shows two at the first index of the others, and says so; more
-// than 16 ranks share colours and rows. REQUIRES: the report lists its ranks.
+// Returns an SVG file's content. For each step, it shows the tensor before and
+// after, in boxes coloured by the ranks that hold them, and a matrix of the
+// bytes that ranks send to each other. If a tensor has more than two
+// dimensions, the picture shows two of them at the first index of the others,
+// and says so. If there are more than 16 ranks, several share a colour and a
+// row. REQUIRES: the report lists its ranks.
 std::string plan_svg(const PlanReport&);
 
 }  // namespace dtensor::report

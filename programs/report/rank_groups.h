@@ -9,14 +9,14 @@ namespace dtensor::report {
 
 class RankGroups {
  public:
-  // Makes at most `most` groups, whose sizes differ by at most one; one group
-  // for each rank if there are no more ranks than that. REQUIRES: `ranks`
+  // Makes at most `most` groups, whose sizes differ by at most one. If there
+  // are at most so many ranks, each has its own group. REQUIRES: `ranks`
   // ascend, are not empty, and outlive this object.
   explicit RankGroups(std::span<const int64_t> ranks, size_t most = 16);
 
   size_t size() const { return groups_; }
   bool shared() const { return groups_ < ranks_.size(); }
-  // The group of a rank. REQUIRES: it is one of the ranks.
+  // The group of a rank. REQUIRES: `rank` is one of the ranks.
   size_t of(int64_t rank) const;
   std::string text(size_t group) const;    // "3", or "8-15"
   std::string colour(size_t group) const;  // "#a0c4ff"

@@ -17,14 +17,15 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int64_t kMost = 100000;  // of micro-batches, and of chunks
+constexpr int64_t kMost = 100000;  // the most micro-batches, or chunks
 
 class Reader {
  public:
   explicit Reader(std::string path) : path_(std::move(path)) {}
 
   nn::PipelineSchedule read() {
-    // The parser would take the last of several entries with one name.
+    // The parser keeps the last of several entries of the same name, so note
+    // the names while it reads.
     std::set<std::string> names;
     std::string twice;
     const auto see = [&](int depth, Json::parse_event_t event, Json& parsed) {
@@ -85,7 +86,7 @@ class Reader {
     return it->get<int64_t>();
   }
 
-  // "F3" or "F3.1".
+  // Parses a task: "F3" or, with its chunk, "F3.1".
   nn::PipelineTask task(const Json& json, int64_t position,
                         const nn::PipelineSchedule& s) const {
     const std::string text = json.is_string() ? json.get<std::string>() : "";

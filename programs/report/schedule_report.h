@@ -13,20 +13,20 @@ namespace dtensor::report {
 struct ScheduleReport {
   nn::PipelineSchedule schedule;
   nn::PipelineSimulation run;
-  std::optional<double> formula;  // the bubble in theory (bubble_formula())
+  std::optional<double> formula;  // the theoretical bubble (bubble_formula())
 };
 
-// Simulates the schedule; every stage takes these times. REQUIRES: a checked
-// schedule.
+// Simulates the schedule with the same times for every stage. REQUIRES: the
+// schedule is from checked().
 ScheduleReport schedule_report(nn::PipelineSchedule, const nn::StageTimes&);
 
-// "interleaved: 4 positions of 2 chunks, 8 micro-batches".
+// A title: "interleaved: 4 positions of 2 chunks, 8 micro-batches".
 std::string title(const nn::PipelineSchedule&);
 
-// The bubble next to its formula: "27.3 %, equal to the formula".
+// The simulated bubble next to the formula: "27.3 %, equal to the formula".
 std::string bubble_text(const ScheduleReport&);
 
-// A line for each position, with its tasks in their slots.
+// The schedule as text: a line for each position, with each task in its slot.
 std::string to_text(const ScheduleReport&);
 nlohmann::ordered_json to_json(const ScheduleReport&);
 

@@ -11,13 +11,13 @@ namespace dtensor::report {
 namespace {
 
 constexpr double kMargin = 30, kLabel = 90, kLive = 130, kLane = 34;
-// The least width of a unit of time; the usual limit for all units; the limit
-// of any picture.
+// In pixels: the least width of the shortest task; the usual largest width of
+// all tasks; the largest width of any picture.
 constexpr double kLeast = 16, kMost = 1600, kWidest = 20000;
 constexpr std::string_view kGrey = "#68727f";
 
-// Forwards are blue, backwards green, weight gradients orange; a position's
-// later chunks are darker.
+// The colour of a task: forwards are blue, backwards green, weight gradients
+// orange. Later chunks of a position are darker.
 std::string fill(const nn::PipelineTask& t, const nn::PipelineSchedule& s) {
   constexpr const char* kColours[3][3] = {{"#a9cdf5", "#6fa8e8", "#4384d0"},
                                           {"#b5e3b5", "#7cc67f", "#4fa356"},

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Draws a pipeline's schedule: a line for each position, time to the right, at
-// most 20,000 px wide.
+// Draws a pipeline's schedule: a line for each position, with time to the
+// right. A picture is at most 20,000 px wide.
 #pragma once
 #include <string>
 

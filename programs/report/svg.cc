@@ -11,7 +11,7 @@
 namespace dtensor::report {
 namespace {
 
-// UTF-8 continuation bytes do not begin a letter.
+// Whether a byte begins a UTF-8 character; continuation bytes do not.
 bool begins_letter(char c) {
   return (static_cast<unsigned char>(c) & 0xc0) != 0x80;
 }
@@ -42,7 +42,7 @@ std::string tooltip(std::string_view element, std::string_view tip) {
   return fmt::format("><title>{}</title></{}>\n", escape(tip), element);
 }
 
-// One channel of linear light as sRGB.
+// Encodes one channel of linear light for sRGB, from 0 to 255.
 int channel(double light) {
   light = std::clamp(light, 0.0, 1.0);
   const double x = light <= 0.0031308
@@ -51,7 +51,8 @@ int channel(double light) {
   return static_cast<int>(std::lround(255 * x));
 }
 
-// OKLCH: equal lightness looks equally light in every hue.
+// Converts OKLCH to "#rrggbb". In OKLCH, colours of equal lightness look
+// equally light in every hue.
 std::string oklch(double lightness, double chroma, double degrees) {
   const double hue = degrees * std::numbers::pi / 180;
   const double a = chroma * std::cos(hue), b = chroma * std::sin(hue);
