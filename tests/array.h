@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whole values as plain numbers, which tests compute and compare.
+// Tensors as plain arrays of numbers, for tests to compute with and compare.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace dtensor::testing {
 
-// Row-major. Exact for every type but for integers beyond 2^53.
+// A tensor's values in row-major order. Exact, except for integers beyond 2^53.
 struct Array {
   Shape shape;
   std::vector<double> v;
@@ -28,17 +28,17 @@ inline Array zeros_like(const Shape& shape, DType t = DType::kF64) {
   return {shape, std::vector<double>(static_cast<size_t>(numel(shape))), t};
 }
 
-// On the calling rank's device.
+// A tensor with these values in type t, on the calling rank's device.
 inline Tensor tensor_of(const Array& a, DType t) {
   return visit_stored(t, [&]<class T>() {
-    // vector<bool> has no data().
+    // Not a std::vector: vector<bool> has no data().
     const auto values = std::make_unique<T[]>(a.v.size() + 1);
     for (size_t i = 0; i < a.v.size(); ++i)
       if constexpr (is_half<T>)
         values[i] = T(static_cast<float>(a.v[i]));
       else if constexpr (std::is_floating_point_v<T>)
         values[i] = static_cast<T>(a.v[i]);
-      else  // what is beyond T wraps around
+      else  // values beyond the range of T wrap around
         values[i] = static_cast<T>(static_cast<int64_t>(a.v[i]));
     return Tensor::from(a.shape, values.get());
   });
@@ -51,7 +51,7 @@ inline Array array_of(const Tensor& t) {
 
 // The values of a tensor, in row-major order.
 inline std::vector<double> values(const Tensor& t) { return t.to_doubles(); }
-// The values of the whole tensor. Collective.
+// The values of the whole tensor. Every rank of its mesh calls this.
 inline std::vector<double> values(const DistTensor& x) {
   return x.full().to_doubles();
 }

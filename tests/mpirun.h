@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How tests start programs as several processes.
+// Starts programs as several processes with mpirun, for tests.
 #pragma once
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -14,7 +14,7 @@
 #include "dtensor/comm/mpi.h"
 
 #ifdef __SANITIZE_THREAD__
-// What the thread sanitizer finds in Open MPI's own start.
+// A deadlock that the thread sanitizer reports in Open MPI's own start.
 extern "C" [[gnu::used]] inline const char* __tsan_default_suppressions() {
   return "deadlock:mca_btl_tcp_add_procs\n";
 }
@@ -22,7 +22,7 @@ extern "C" [[gnu::used]] inline const char* __tsan_default_suppressions() {
 
 namespace dtensor::testing {
 
-// Why there are none: "" where there are.
+// Why tests cannot use MPI; "" if they can.
 inline std::string no_mpi() {
   if (!mpi_is_built()) return "no MPI: this is built without";
   if (std::system("command -v mpirun >/dev/null") != 0)
@@ -35,10 +35,10 @@ inline std::string temporary_output() {
   return std::string(folder ? folder : "/tmp") + "/mpirun.log";
 }
 
-// Where Open MPI's jobs of this process have what their processes share. Its
-// names of files are made of the number of mpirun's process, which in Bazel's
-// sandboxes counts from 1: jobs of two tests at once would have the same ones.
-// (Sockets have short names.)
+// A temporary folder for the files that the processes of an Open MPI job share.
+// Open MPI names these files after mpirun's process number, which counts from 1
+// in each of Bazel's sandboxes, so jobs of two tests would use the same names.
+// The folder's name is short, since names of sockets must be.
 inline const std::string& job_folder() {
   static const struct Folder {
     std::string path;
@@ -60,7 +60,7 @@ inline const std::string& job_folder() {
   } folder;
   return folder.path;
 }
-// The variables that say so.
+// Environment variables that tell Open MPI to use that folder.
 constexpr const char* kJobFolders[] = {"TMPDIR",
                                        "OMPI_MCA_btl_vader_backing_directory",
                                        "OMPI_MCA_osc_sm_backing_directory"};
@@ -72,8 +72,9 @@ inline std::string asan_options() {
   return std::string(given ? given : "") + ":detect_leaks=0";
 }
 
-// Of a test whose programs are started by FAULTS_LAUNCHER (tests/faults/ran.h):
-// skips all of it where that is mpirun, and there is none.
+// For a test that starts its programs with FAULTS_LAUNCHER
+// (tests/faults/ran.h): skips the whole test if the launcher is mpirun and
+// there is no MPI. Sets the environment for mpirun.
 class NeedsItsLauncher : public ::testing::Environment {
  public:
   void SetUp() override {
@@ -85,9 +86,9 @@ class NeedsItsLauncher : public ::testing::Environment {
   }
 };
 
-// What goes in front of a command that so many processes are to run; as many
-// as a test likes, by whoever runs it. What Open MPI writes while it runs goes
-// to `folder`.
+// The beginning of a command line that runs a program in so many processes,
+// also more than there are cores, and also as root. Open MPI's files go to
+// `folder`.
 inline std::string mpirun(int64_t processes,
                           const std::string& folder = job_folder()) {
   std::string folders;
@@ -100,10 +101,11 @@ inline std::string mpirun(int64_t processes,
          std::to_string(processes) + " ";
 }
 
-// A test program some of whose tests, those that begin with "Mpi/", are run by
-// the processes of a job, and the others by one process: its main(), and what
-// those others call to have that job run so many ranks in each process: of one,
-// which is what a run has by itself, nothing is said.
+// main() of a test program whose tests "Mpi/..." run in the processes of an MPI
+// job, and whose other tests run in one process. Another test calls
+// run_mpi_tests(), which starts this program again as the job, with `ranks`
+// ranks in each process. One rank is the default, which is tested by leaving
+// DTENSOR_RANKS_PER_PROCESS unset.
 inline int main_with_mpi_tests(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
   if (std::string& filter = ::testing::GTEST_FLAG(filter);
@@ -118,7 +120,7 @@ inline void run_mpi_tests(int64_t processes, int64_t ranks,
   if (!no_mpi().empty()) GTEST_SKIP() << no_mpi();
   char self[4096] = "";
   ASSERT_GT(readlink("/proc/self/exe", self, sizeof(self) - 1), 0);
-  // (Of what Bazel says only one process may take notice.)
+  // (Bazel's variables are for one process only.)
   const std::string command =
       mpirun(processes) +
       "env -u XML_OUTPUT_FILE -u TEST_PREMATURE_EXIT_FILE "

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// For a program with an operator new of its own, in one of its sources: the one
-// that does not throw, by that. A sanitizer has one that calls no other, and
-// what is freed would be of another allocator.
+// The nothrow operator new, for a program that replaces operator new in one of
+// its sources: it calls the replacement. A sanitizer's nothrow operator new
+// would not, and memory would be freed by another allocator than its own.
 #pragma once
 #include <cstddef>
 #include <new>

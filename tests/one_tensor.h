@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collectives of one tensor, whose schedule is made here.
+// Collectives of one tensor, for tests that call a Communicator themselves.
 #pragma once
 #include <span>
 
@@ -25,7 +25,8 @@ inline Transfer transfer_of(const Schedule& schedule, DType dtype,
           .dst_strides = dst.strides};
 }
 
-// `has` and `wants` list what each member holds and will hold. They return the
+// Calls Communicator::exchange() with a schedule for one tensor. `has` and
+// `wants` are the regions that each member holds and will hold. Returns the
 // bytes read from other members.
 inline int64_t exchange(Communicator& c, const Call& call, Stream stream,
                         DType dtype, const Part& src,

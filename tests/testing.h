@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tests of every folder share.
+// Helpers that tests of every folder use.
 #pragma once
 #include <string>
 #include <utility>
@@ -8,7 +8,7 @@
 
 namespace dtensor::testing {
 
-// The text of the Error that fn() throws, "no error" when it throws none.
+// The text of the Error that fn() throws; "no error" if it throws none.
 template <class Fn>
 std::string error_of(Fn&& fn) {
   try {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs a function on every rank of a mesh and brings values out.
+// Runs a function on every rank of a mesh, and returns rank 0's result.
 #pragma once
 #include <functional>
 #include <string>
@@ -13,7 +13,7 @@ namespace dtensor {
 
 using testing::values;
 
-// fn(mesh) on every rank; returns what rank 0 returned.
+// Calls fn(mesh) on every rank of the mesh; returns the result of rank 0.
 template <class T>
 T on_mesh(const std::string& text, const std::function<T(const Mesh&)>& fn) {
   T result{};
@@ -25,7 +25,7 @@ T on_mesh(const std::string& text, const std::function<T(const Mesh&)>& fn) {
   return result;
 }
 
-// The meshes on which everything must come out as on one rank.
+// Meshes on which results must be the same as on one rank.
 inline const std::vector<std::string>& test_meshes() {
   static const std::vector<std::string> meshes = {
       "dp=2", "tp=2", "tp=3", "tp=4", "dp=2,tp=2", "dp=3,tp=2"};

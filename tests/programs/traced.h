@@ -15,8 +15,9 @@
 
 namespace dtensor::testing {
 
-// One file has all ranks, equally many spans of each, and arrows between spans
-// of different processes, and it tells which rank was waited for.
+// Expects one file for all ranks: each rank has as many steps, arrows lead
+// between spans of different processes, and the result tells which rank the
+// others waited for.
 inline void expect_one_trace(const std::string& path, int64_t ranks,
                              int64_t ranks_per_process,
                              const nlohmann::json& result) {
@@ -25,7 +26,7 @@ inline void expect_one_trace(const std::string& path, int64_t ranks,
   EXPECT_FALSE(std::filesystem::exists(path + ".1"));
   const Json trace = Json::parse(read_file(path));
   std::map<int64_t, int64_t> steps;
-  std::map<int64_t, int64_t> from;  // of an arrow: the process
+  std::map<int64_t, int64_t> from;  // an arrow's id -> the rank it begins at
   std::set<int64_t> between;
   for (const Json& e : trace["traceEvents"]) {
     EXPECT_GE(e.value("ts", 0.0), 0);
@@ -45,7 +46,7 @@ inline void expect_one_trace(const std::string& path, int64_t ranks,
   EXPECT_EQ(result["waiting"][0]["collectives"].get<int64_t>() % ranks, 0);
 }
 
-// A run that has failed: a file of each process.
+// Expects that a failed run has left a trace of each process: of one rank.
 inline void expect_own_traces(const std::string& path, int64_t processes) {
   for (int64_t p = 0; p < processes; ++p) {
     const std::string own = p ? path + "." + std::to_string(p) : path;

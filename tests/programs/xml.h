@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Is a text XML? Of the kind that pictures are: elements, attributes, text.
+// Checks XML of the kind that pictures consist of: elements, attributes, text.
 #pragma once
 #include <string>
 
 namespace dtensor::testing {
 
-// "" when it is well-formed, else what is wrong and where.
+// "" if the text is well-formed XML; otherwise what is wrong, and where.
 std::string xml_error(const std::string& text);
 
-// "" when an SVG file is well-formed, and its texts lie within it and on no
-// other text; else what is wrong.
+// "" if an SVG file is well-formed, and has texts, which lie within it and do
+// not overlap; otherwise what is wrong.
 std::string picture_error(const std::string& svg);
 
-// How often `part` occurs.
+// How many times `part` occurs in `text`.
 int occurrences(const std::string& text, const std::string& part);
 
 }  // namespace dtensor::testing
