@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// NCCL as its manual words it, among ranks whose devices are recording ones:
-// calls return before they are settled, streams carry out what all members have
-// called, and what does not fit together, where NCCL would hang, is an Error.
-// The largest and smallest f32 are found without NaNs. abort() returns when no
-// other link of its device has a call under way, and when no graph holds one of
-// its own.
+// A stand-in for NCCL that does what NCCL's manual says, among ranks with
+// recording devices. Calls return before they are settled, and streams carry
+// out what all members have called. Calls that do not fit together, for which
+// NCCL would hang, throw Error. Reductions to the largest or smallest f32
+// ignore NaNs. abort() waits until no other link of its device has a call under
+// way, and no graph holds a call of its own link.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -18,33 +18,33 @@ namespace dtensor::testing {
 
 class FakeNccl : public NcclLibrary {
  public:
-  // Its members are thread ranks, whose devices reach each other's memory.
+  // Makes links between thread ranks, whose devices reach each other's memory.
   static std::unique_ptr<FakeNccl> make();
-  // Its members may be in several processes of this machine. What they give a
-  // call, others read in files of the folder, which is there, and empty at
-  // first. gpu_of() gives a stream's GPU as all processes know it. In the
-  // environment, FILE_NCCL_KILL="MEMBER CALL" kills the process of that member
-  // where it makes that call of a link, from 1.
+  // Makes links between ranks that may be in several processes of this machine.
+  // Members exchange the arguments of calls in files of the folder, which has
+  // to exist and be empty at first. gpu_of() identifies a stream's GPU, in the
+  // same way in all processes. In the environment, FILE_NCCL_KILL="MEMBER CALL"
+  // kills the process of that member when its link makes that call, from 1.
   static std::unique_ptr<FakeNccl> make(std::string folder,
                                         std::function<Gpu(Stream)> gpu_of);
 
-  // Its members wait for each other's events, as threads do, unless told that
-  // no collectives are captured.
+  // From now on joins_streams() is false. Otherwise it is true for thread
+  // ranks, since their streams wait for each other's events in collectives.
   virtual void captures_no_collectives() = 0;
-  // What was called so far, of all members.
+  // The numbers of calls so far, by all members together.
   struct Counts {
     int64_t links = 0, all_gathers = 0, reduce_scatters = 0, all_reduces = 0,
             sends = 0, aborts = 0;
-    int64_t groups = 0;  // begun and not ended
-    int64_t stuck = 0;   // aborts that would have waited for ever
+    int64_t groups = 0;  // groups that have begun and not ended
+    int64_t stuck = 0;   // calls of abort() that would have waited for ever
   };
   virtual Counts counts() const = 0;
-  // Call `call` of that member's link, from 1, fails when it is to settle.
+  // Makes settled() throw Error for call number `call`, from 1, of the member's
+  // link.
   virtual void fail(int member, int64_t call) = 0;
-  // What that member's link is to send, receive or reduce in such a call is
-  // refused at once.
+  // Makes that call itself throw Error: send(), all_reduce() and so on.
   virtual void refuse(int member, int64_t call) = 0;
-  // It never settles.
+  // Makes that call never settle.
   virtual void hang(int member, int64_t call) = 0;
 };
 

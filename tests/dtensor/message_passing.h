@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks that share no memory, in one process: a run of several processes whose
-// job has queues of byte buffers for messages. What passes on it needs nothing
-// that only threads have.
+// Makes ranks that share no memory, in one process: a run of several processes,
+// whose job passes messages through queues of byte buffers. Code that works on
+// it needs nothing that only threads of one process have.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -13,21 +13,21 @@
 
 namespace dtensor::testing {
 
-// For RunOptions::backend: each rank is a process of its own. Reductions give
-// the same bits as on thread ranks.
+// Makes a backend for RunOptions::backend: each rank is a process of its own.
+// Reductions give the same bits as on thread ranks.
 std::shared_ptr<Backend> message_passing_backend(int64_t world);
-// Two ranks are threads of each process.
+// The same, but two ranks are threads of each process.
 std::shared_ptr<Backend> processes_of_2(int64_t world);
 
-// Makes the backend of a process, from the arguments of HostBackend; empty: a
-// HostBackend.
+// A function that makes the backend of one process, from the arguments of
+// HostBackend's constructor. An empty function makes a HostBackend.
 using MakeBackend = std::function<std::shared_ptr<Backend>(
     int64_t world, int64_t ranks_per_process, ProcessJob*)>;
 std::shared_ptr<Backend> backend_over_messages(int64_t world,
                                                int64_t ranks_per_process,
                                                const MakeBackend&);
 
-// The processes of a run, by their jobs, which outlive it.
+// Makes the backend of a run from its processes' jobs, which must outlive it.
 std::shared_ptr<Backend> all_processes(int64_t world, int64_t ranks_per_process,
                                        const std::vector<ProcessJob*>&,
                                        const MakeBackend& = {});

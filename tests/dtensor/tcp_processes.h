@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Processes that are connected over TCP, all of which are this one.
+// Jobs that are connected over TCP as if they were processes, in this process.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -12,19 +12,19 @@
 
 namespace dtensor::testing {
 
-// Nobody listens there, at 127.0.0.1, for now.
+// A port of 127.0.0.1 at which nobody listens right now.
 uint16_t free_port();
 
-// work(i) in a thread each, for i from 0 to below n.
+// Runs work(i) for i from 0 to n - 1, each in a thread. Returns when all end.
 void in_threads(int n, const std::function<void(int)>& work);
 
-// So many, that have met on the loopback device.
+// Makes the jobs of so many processes, which have met on the loopback device.
 std::vector<std::unique_ptr<TcpJob>> tcp_jobs(int processes);
-// They say goodbye to each other.
+// Destroys the jobs, in a thread each, since they say goodbye to each other.
 void part(std::vector<std::unique_ptr<TcpJob>>&);
 
-// As those of message_passing.h: each rank is a process of its own, or two are
-// threads of each process.
+// Backends over TCP like those of message_passing.h: each rank is a process of
+// its own, or two ranks are threads of each process.
 std::shared_ptr<Backend> over_tcp(int64_t world);
 std::shared_ptr<Backend> over_tcp_of_2(int64_t world);
 std::shared_ptr<Backend> backend_over_tcp(int64_t world,

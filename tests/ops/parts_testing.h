@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every rank's part of a tensor against the whole value, and small tensors in
-// every kind of layout.
+// Compares every rank's part of a tensor with the whole tensor, and makes
+// layouts of every kind for small tensors.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@
 
 namespace dtensor::testing {
 
-// 1, 2, 3, ... in row-major order: no two elements alike.
+// 1, 2, 3, ... in row-major order, so that all elements are different.
 inline Array counted(const Shape& shape, int from = 1) {
   Array a = zeros_like(shape);
   for (int64_t i = 0; i < numel(shape); ++i)
@@ -28,8 +28,8 @@ inline DistTensor put(const Array& a, const Mesh& mesh, const Layout& layout) {
   return DistTensor::from_global(tensor_of(a, DType::kF64), mesh, layout);
 }
 
-// What the layout says of this rank's part is what the part holds. Collective
-// when x is partial: then the sum is looked at.
+// Expects that this rank's part has the elements of `want` that its layout
+// says. If x is partial, it is summed first, and every rank has to call this.
 inline void expect_parts(const DistTensor& x, const Array& want,
                          const std::string& what) {
   ASSERT_EQ(to_string(x.shape()), to_string(want.shape)) << what;
@@ -45,10 +45,10 @@ inline void expect_parts(const DistTensor& x, const Array& want,
         << what << ": local element " << i << " of " << x.spec()->to_string();
 }
 
-// Layouts of `shape`: every way in which each mesh axis does one thing of R,
-// S(d) and, if asked for, P; the same with the axes of a dimension in the other
-// order; and of the dimensions that are split those with empty parts, and as
-// trees of both kinds.
+// Makes layouts of `shape`. First, every layout in which each mesh axis does
+// one of R, S(d) and, if asked for, P. Then variants of these, for each
+// dimension that is split: with its axes in the other order, with empty parts,
+// and as a concatenation and a product (Dim).
 inline std::vector<Layout> every_layout(const Mesh& mesh, const Shape& shape,
                                         bool partials = true) {
   std::vector<Layout> all;
@@ -80,7 +80,8 @@ inline std::vector<Layout> every_layout(const Mesh& mesh, const Shape& shape,
       };
       const Split split = Split::over(list);
       const int64_t parts = split.parts(mesh);
-      // All at the last rank, and none at the first and the last.
+      // Splits with empty parts: the last rank has all, or the first and the
+      // last have none.
       std::vector<int64_t> last(static_cast<size_t>(parts), 0), middle = last;
       for (size_t i = 2; i < middle.size(); ++i) middle[i] = n;
       last.push_back(n), middle.push_back(n);
@@ -99,7 +100,7 @@ inline std::vector<Layout> every_layout(const Mesh& mesh, const Shape& shape,
   return all;
 }
 
-// The gradient of x in y, for the cotangent `dy`.
+// The gradient of y with respect to x, for the cotangent `dy`.
 inline DistTensor gradient_of(const DistTensor& y, const DistTensor& x,
                               const DistTensor& dy) {
   GradOptions options;
@@ -107,7 +108,7 @@ inline DistTensor gradient_of(const DistTensor& y, const DistTensor& x,
   return grad(y, {x}, options)[0];
 }
 
-// A cotangent with the values `a` that lies as y does.
+// A cotangent with the values `a` in y's layout, without partials.
 inline DistTensor cotangent_like(const DistTensor& y, const Array& a) {
   Layout l = y.layout();
   l.partials.clear();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Comparing text with a file in the tree that a reviewer reads.
+// Compares text with a file of expected results in the source tree.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -11,8 +11,10 @@
 
 namespace dtensor::proof {
 
-// `path` is relative to the root of the tree, which is where Bazel starts
-// tests. `target` is the test that compares it.
+// Expects that the file at `path` has this text. With UPDATE_GOLDEN in the
+// environment, writes the file instead. `path` is relative to the root of the
+// source tree, where Bazel starts tests. `target` is the Bazel target of the
+// test, for the message.
 inline void expect_golden(const std::string& text, const std::string& path,
                           const std::string& target) {
   const char* tree = std::getenv("BUILD_WORKSPACE_DIRECTORY");
@@ -28,7 +30,7 @@ inline void expect_golden(const std::string& text, const std::string& path,
   std::ostringstream golden;
   golden << in.rdbuf();
   if (golden.str() == text) return;
-  // What only one of the two has, line by line.
+  // Print the lines that only one of the two texts has.
   auto lines = [](const std::string& t) {
     std::multiset<std::string> all;
     std::istringstream s(t);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parts of the proof driver: what it runs, and what one rank gives.
+// Internals of the proof driver: one evaluation of an operator, and the results
+// of one rank that others are compared with.
 #pragma once
 #include <functional>
 #include <string>
@@ -11,42 +12,42 @@
 
 namespace dtensor::proof {
 
-inline constexpr double kTolerance = 1e-11;        // against one rank
-inline constexpr double kF32Tolerance = 1e-5;      // of its f64
-inline constexpr double kHalfTolerance = 2e-2;     // of that, too
-inline constexpr double kSecondTolerance = 1e-10;  // composed of many operators
-inline constexpr double kDifferences = 1e-6;       // against differences
+inline constexpr double kTolerance = 1e-11;     // f64, compared with one rank
+inline constexpr double kF32Tolerance = 1e-5;   // f32, with one rank's f64
+inline constexpr double kHalfTolerance = 2e-2;  // bf16 and f16, with f64
+inline constexpr double kSecondTolerance = 1e-10;  // many operators, composed
+inline constexpr double kDifferences = 1e-6;       // one rank, with differences
 
 inline bool has_gradient(const SampleInput& in) {
   return in.values == SampleInput::Values::kAny ||
          in.values == SampleInput::Values::kPositive;
 }
 
-// What is asked for: outputs; their gradients; the gradients of the gradients'
-// products with fixed vectors. Gradients are those of the first output: what
-// others there are serve the backward pass.
+// How much to evaluate: outputs; their gradients, too; and also the gradients
+// of the gradients' products with fixed vectors. Gradients are those of the
+// first output, since any other outputs only serve the backward pass.
 enum class Level { kValues, kGradients, kSecond };
 
 struct Evaluated {
   std::vector<DistTensor> out;
-  std::vector<DistTensor> grads;   // of the floating inputs
-  std::vector<DistTensor> second;  // of these, and of the cotangent
+  std::vector<DistTensor> grads;   // by floating input
+  std::vector<DistTensor> second;  // by floating input; then the cotangent's
 };
 Evaluated evaluate(const Op&, const Sample&, const Assignment*,
                    std::vector<DistTensor> in,
                    const std::function<DistTensor(const Spec*)>& cotangent,
                    const std::vector<DistTensor>& probes, Level);
 
-// This rank's part of a whole value; without data in a dry run.
+// This rank's part of a whole tensor under a spec; without data in a dry run.
 DistTensor place(const Array& whole, const Spec*, int which = 0);
 
-// What one rank gives, as the values that meshes have to come to: in their
-// dtype, though no number is rounded to it but those of `in`, the cotangent and
-// the probes.
+// The results of one rank, with which meshes are compared. They have the dtype
+// of the mesh's results, but were computed in f64: only `in`, the cotangent and
+// the probes are rounded to the dtype.
 struct Reference {
-  std::string text;  // "0", "0 (ties)"
+  std::string text;  // names the sample: "0", or "0 (ties)"
   Sample sample;
-  bool ties = false;  // on values of which many are equal
+  bool ties = false;  // whether many of the inputs' values are equal
   std::vector<Array> in, out;
   Array cotangent;
   std::vector<Array> probes;  // by floating input
@@ -54,7 +55,7 @@ struct Reference {
   Level level = Level::kValues;
 };
 
-// All runs of an operator on a mesh.
+// Runs an operator on a mesh in all ways, and compares it with the references.
 void prove_on_mesh(const Op&, const Options&, const std::string& mesh,
                    const std::vector<Reference>& references, Report&);
 

@@ -48,14 +48,14 @@ void cross_entropy(int64_t rows, int64_t n, const double* x,
                    const int64_t* targets, double smoothing,
                    const double* scale, double* loss, double* dx);
 
-// As the kernels, but computes whole matrices of scores. The gradient does not
-// read out and lse.
+// Compute the same as the kernels, but with whole matrices of scores. The
+// gradient does not read `out` and `lse`.
 void attention(const AttentionForward&);
 void attention_backward(const AttentionBackward&);
 
 void rotary(const Rotary&);
 
-// For one part, all in f64, without a master copy or rates.
+// Update one part of a parameter, all in f64, without a master copy or rates.
 void adamw(const AdamW&, const OptimPart&);
 void sgd(const Sgd&, const OptimPart&);
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Running an operator on many meshes and layouts against a naive reference.
+// Runs an operator on many meshes and layouts, and compares it with a naive
+// reference.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -19,7 +20,7 @@
 
 namespace dtensor::testing {
 
-// Values of both signs, without symmetry and of no zero mean.
+// Values of both signs, without symmetry, and with a mean that is not zero.
 inline Array values(const Shape& shape, int seed, double scale = 1) {
   Array a = zeros_like(shape);
   for (int64_t i = 0; i < numel(shape); ++i)
@@ -33,7 +34,8 @@ inline Array integers(const Shape& shape, const std::vector<double>& v,
   return {shape, v, t};
 }
 
-// `floats` is the type that f64 arrays get. "R" replicates on any mesh.
+// Lays out an array on a mesh. `floats` is the type that f64 arrays get. "R"
+// replicates on any mesh.
 inline DistTensor put(const Array& a, const Mesh& mesh,
                       const std::string& layout = "",
                       DType floats = DType::kF64) {
@@ -42,7 +44,8 @@ inline DistTensor put(const Array& a, const Mesh& mesh,
       Placements(layout == "R" ? "" : layout));
 }
 
-// Within `tolerance` of the larger of 1 and the wanted value.
+// Expects that got is `want`, within `tolerance` times the larger of 1 and the
+// wanted value.
 inline void expect_near(const Array& got, const Array& want, double tolerance,
                         const std::string& what) {
   ASSERT_EQ(to_string(got.shape), to_string(want.shape)) << what;
@@ -64,7 +67,7 @@ struct Case {
 };
 
 struct Problem {
-  std::vector<Array> inputs;  // those of f64 are differentiated
+  std::vector<Array> inputs;  // f64 inputs are differentiated
   Function function;
   Reference reference;
   bool second_order = true;
@@ -76,7 +79,7 @@ inline double dot(const Array& a, const Array& b) {
   return s;
 }
 
-// d f / d inputs[i] by central differences.
+// The derivative of f by inputs[i], by central differences.
 inline Array differences(
     std::vector<Array> inputs, size_t i,
     const std::function<double(const std::vector<Array>&)>& f) {
@@ -94,15 +97,15 @@ inline Array differences(
   return d;
 }
 
-// What one run of the library gives.
+// The results of one evaluation by the library, as whole tensors.
 struct Results {
   Array value;
   std::vector<Array> grads, grads_composed, second;
 };
 
-// The function's value; its gradients for the cotangent `weights`, from the
-// fused operators and composed; and the gradients of their dot product with
-// values(), all whole.
+// Evaluates the function's value; its gradients for the cotangent `weights`,
+// by fused operators and by composed ones; and the gradients of the dot product
+// of its gradients with values().
 inline Results evaluate(const Problem& p, const std::vector<Array>& inputs,
                         const Mesh& mesh,
                         const std::vector<std::string>& layouts,
@@ -136,15 +139,15 @@ inline Results evaluate(const Problem& p, const std::vector<Array>& inputs,
   return r;
 }
 
-// Runs `fn` on as many thread ranks as the mesh has.
+// Runs `fn` on the ranks of a mesh, as threads.
 inline void on_mesh(const std::string& mesh,
                     const std::function<void(const Mesh&)>& fn) {
   const Mesh m = Mesh::parse(mesh);
   run(m.num_ranks(), [&](Runtime&) { fn(m); });
 }
 
-// The problem on one rank against the reference and its differences, then all
-// cases against the one rank; each also as a dry run.
+// Compares the problem on one rank with the reference and its differences, and
+// then all cases with the one rank. Also runs each case dry.
 inline void check_problem(const Problem& p, const std::vector<Case>& cases) {
   const Array want = p.reference(p.inputs);
   const Array weights = values(want.shape, 91);
@@ -209,7 +212,8 @@ inline void check_problem(const Problem& p, const std::vector<Case>& cases) {
   }
 }
 
-// The value in f32, bf16 and f16 on two ranks.
+// Compares the value in f32, bf16 and f16 on two ranks, and checks the
+// gradients' types.
 inline void check_types(const Problem& p, const std::vector<std::string>& at) {
   const Array want = p.reference(p.inputs);
   for (DType t : {DType::kF32, DType::kBF16, DType::kF16}) {
@@ -238,7 +242,7 @@ inline void check_types(const Problem& p, const std::vector<std::string>& at) {
   }
 }
 
-// The message of the Error that fn throws on a mesh of that many ranks.
+// The message of the Error that fn throws on a mesh of `world` ranks.
 inline std::string error_of(int64_t world,
                             const std::function<void(const Mesh&)>& fn) {
   try {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels that somebody else runs: each call is given to one function.
+// A base class for Kernels that gives each call to one function, given():
 //
 //   class Counted final : public GivenKernels<Counted> {
 //    public:

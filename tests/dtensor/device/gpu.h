@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// For tests that need a GPU, and are skipped where there is none:
+// For tests that need a GPU, and are skipped if there is none:
 //
 //   if (!gpu()) GTEST_SKIP() << no_gpu();
 #pragma once
@@ -10,7 +10,7 @@
 
 namespace dtensor {
 
-// Why there is none; "" when there is one.
+// Why tests cannot use a GPU; "" if they can.
 inline std::string no_gpu() {
   try {
     cuda_devices();
@@ -20,7 +20,7 @@ inline std::string no_gpu() {
   }
 }
 
-// cuda:0; null when there is none.
+// The GPU cuda:0; null if there is none.
 inline Device* gpu() { return no_gpu().empty() ? &cuda(0) : nullptr; }
 
 }  // namespace dtensor

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The devices whose memory the host may not touch and whose work runs late, for
-// tests that hold on each:
+// The devices whose memory the host may not touch and whose work runs later,
+// for tests that must pass on each of them:
 //
 //   class OnDevice : public testing::TestWithParam<LateDevice> {};
 //   TEST_P(OnDevice, ...) {
@@ -30,7 +30,7 @@ inline std::string name(LateDevice d) {
   return d == LateDevice::kGpu ? "Gpu" : "Recording";
 }
 
-// Null for a GPU where there is none.
+// Makes the device; null for kGpu if there is no GPU.
 inline std::shared_ptr<Device> make_device(LateDevice d) {
   if (d == LateDevice::kGpu) return {std::shared_ptr<void>(), gpu()};
   return RecordingDevice::make(int64_t{1} << 32);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The members of a plain struct, without a list of their names:
+// Visits the members of a plain struct without a list of their names:
 //
 //   for_members(x, [](auto& member) { ... });  // in the order of declaration
 //

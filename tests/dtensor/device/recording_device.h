@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// A device that behaves like one whose memory is elsewhere and whose work runs
-// later, for tests that have none.
+// A device for tests that behaves like a GPU: its memory is elsewhere, and its
+// work runs later.
 //
 // The host may not touch its memory: reading or writing it ends the process,
-// with a sentence. What a stream is given is kept, and runs as late as it may,
-// when the host asks for a result (to_host, synchronize) or another stream that
-// waits for it runs: in the order of the stream, and with nothing done to the
-// others that was not waited for. New memory is full of NaNs. A missing wait
-// thus computes with what is not there yet. Several reach each other's memory,
-// but for cannot_reach().
+// with a message. A stream's work is kept and runs as late as possible: when
+// the host asks for a result (to_host(), synchronize()), or when another stream
+// that waits for it runs. Work runs in the order of its stream, and runs work
+// of other streams only if it waits for that work. New memory is full of NaNs,
+// so a missing wait computes with NaNs or old values. Several recording devices
+// reach each other's memory, except after cannot_reach().
 //
-// Captures have CUDA's rules, and what breaks one throws Error. What is
-// replayed runs as late, and with as little order, as what is given.
+// Captures follow CUDA's rules; breaking a rule throws Error. A replay runs as
+// late as other work, and in no more order than its waits ask for.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -23,28 +23,28 @@ namespace dtensor {
 
 class RecordingDevice : public Device {
  public:
-  // Has this much memory. `host` computes what it is given, at once and in the
-  // host's memory.
+  // Makes a device with so much memory. Its work computes with the kernels of
+  // `host`, when it runs.
   static std::unique_ptr<RecordingDevice> make(int64_t bytes = int64_t{1} << 32,
                                                Device& host = cpu());
 
-  // Gives work to a stream.
+  // Adds work to a stream.
   virtual void later(Stream, std::function<void()>) = 0;
-  // What the host gave so far: a replay is one.
+  // The number of works that streams were given so far. A replay counts as one.
   virtual int64_t given() const = 0;
-  // What ran so far.
+  // The number of works that have run. A replay counts each of its works.
   virtual int64_t works() const = 0;
-  // Given and not run yet.
+  // The number of works that were given and have not run.
   virtual int64_t waiting() const = 0;
-  // Whether the stream is one of its.
+  // Whether the stream belongs to this device.
   virtual bool has(Stream) const = 0;
-  // How often the host waited for a stream, other than for bytes.
+  // How often the host has called synchronize().
   virtual int64_t synchronized() const = 0;
 
   bool can_access_peer(const Device& d) const override {
     return &d != unreachable_;
   }
-  // That one's memory, from now on.
+  // From now on this device cannot access d's memory.
   void cannot_reach(const Device& d) { unreachable_ = &d; }
 
  private:

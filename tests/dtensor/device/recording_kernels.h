@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels of the host's memory, given to a recording device's streams.
+// Kernels that compute with `host` when a recording device's stream runs them.
 #pragma once
 #include <memory>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tests of checkpoints share: values whose every bit counts, runs, a
-// folder that goes away.
+// Helpers for the tests of checkpoints: values in which every bit matters,
+// runs, and a folder that is removed.
 #pragma once
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -22,7 +22,7 @@ namespace dtensor::testing {
 
 namespace fs = std::filesystem;
 
-// A folder of this process, empty at first.
+// A folder of this process, empty at first. The destructor removes it.
 class Folder {
  public:
   explicit Folder(const std::string& name)
@@ -51,8 +51,8 @@ inline RunOptions of_ranks(int64_t world) {
   return options;
 }
 
-// The whole of it as bytes that follow from `seed` and the position; all bits
-// count but those of a bool.
+// The bytes of a whole tensor. Every byte follows from `seed` and its position,
+// and may have any bits, except that a bool is 0 or 1.
 inline std::vector<char> random_bytes(const Shape& shape, DType t,
                                       uint64_t seed) {
   std::vector<char> v(static_cast<size_t>(numel(shape) * size_of(t)));
@@ -90,7 +90,7 @@ struct Sample {
   }
 };
 
-// Does this rank hold of `x` what it holds of the sample?
+// Expects that this rank's part of `x` is its part of the sample in `layout`.
 inline void expect_is(const DistTensor& x, const Sample& s,
                       const std::string& layout, uint64_t seed) {
   ASSERT_EQ(x.dtype(), s.dtype);
