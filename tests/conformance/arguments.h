@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The arguments of a case, as an entry of the call table asks for them.
+// The arguments of a case, as the entries of the call table read them.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -15,8 +15,8 @@
 
 namespace dtensor::conformance {
 
-// Thrown by an entry for a form of the operator that the library does not
-// have. The case counts as skipped, with these words.
+// An entry of the call table throws this for a form of the operator that the
+// library does not have. The case counts as skipped, with this text as reason.
 class NotHere : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -24,8 +24,8 @@ class NotHere : public std::runtime_error {
 
 using Tensors = std::map<std::string, DistTensor>;
 
-// Every argument has a position and a name, as in torch; `at` beyond the last
-// one (kNamed) is a name alone. A null counts as not given.
+// As in torch, an argument has a position `at` and a name. An argument that has
+// only a name has the position kNamed. A null counts as not given.
 inline constexpr size_t kNamed = 1000;
 
 class Arguments {
@@ -40,8 +40,8 @@ class Arguments {
   bool is_list(size_t at, std::string_view name = "") const;
   bool is_text(size_t at, std::string_view name = "") const;
 
-  // Throw Error when the argument is missing or something else. The second
-  // form: `otherwise` when it is not given.
+  // These throw Error if the argument is missing or has another type. The forms
+  // with `otherwise` return that if it is missing.
   DistTensor tensor(size_t at, std::string_view name = "") const;
   double number(size_t at, std::string_view name = "") const;
   double number(size_t at, std::string_view name, double otherwise) const;
@@ -51,18 +51,20 @@ class Arguments {
   std::string text(size_t at, std::string_view name,
                    std::string_view otherwise) const;
   DType dtype(size_t at, std::string_view name, DType otherwise) const;
-  // A list, or one alone.
+  // A list of integers; a single integer counts as a list.
   std::vector<int64_t> integers(size_t at, std::string_view name = "") const;
-  // "dim": a list, one alone, or not given: all of them, as {}.
+  // "dim" of a reduction: a list, or a single integer; {}, which means all
+  // dimensions, if it is not given.
   std::vector<int> dims(size_t at, std::string_view name) const;
   std::vector<DistTensor> tensors(size_t at, std::string_view name = "") const;
-  // From the position on, a list or as many arguments as there are: reshape(x,
-  // [2, 3]) and reshape(x, 2, 3).
+  // The shape from position `at` on: a list, as in reshape(x, [2, 3]), or all
+  // arguments that follow, as in reshape(x, 2, 3).
   Shape shape(size_t at) const;
   const nlohmann::json& raw(size_t at, std::string_view name = "") const;
   DistTensor to_tensor(const nlohmann::json&) const;
 
-  // What the entry never asked for; an entry that drops an argument is wrong.
+  // The arguments that the entry has not read. An entry that ignores an
+  // argument is wrong.
   std::vector<std::string> unread() const;
 
  private:
@@ -77,7 +79,7 @@ class Arguments {
 };
 
 using Call = std::function<std::vector<DistTensor>(const Arguments&)>;
-// By torch's name of the operator.
+// Entries by torch's name of the operator.
 using CallTable = std::map<std::string, Call, std::less<>>;
 
 }  // namespace dtensor::conformance

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the library's public functions are called in torch.
+// Calls the library's public functions by the names that torch gives them.
 #pragma once
 #include "tests/conformance/arguments.h"
 
 namespace dtensor::conformance {
 
-// Every operator of torch that the library has. An entry only says which
-// public function it is and which argument goes where.
+// A table with every operator of torch that the library has. An entry only says
+// which public function it is, and which argument goes where.
 CallTable all_calls();
 
 void add_pointwise_calls(CallTable&);

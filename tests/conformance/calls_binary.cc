@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Functions of several tensors, element by element.
+// The calls of functions of several tensors, element by element.
 #include <string>
 
 #include "dtensor/ops/pointwise.h"
@@ -19,7 +19,8 @@ T rounded_division(A a) {
                             : div(x, y)};
 }
 
-// other * alpha + input, and the like.
+// Returns x times the argument `name`, for functions such as add(), which
+// computes input + alpha * other.
 DistTensor scaled(A a, const DistTensor& x, std::string_view name) {
   const double by = a.number(kNamed, name, 1);
   return by == 1 ? x : mul(x, by);
@@ -69,7 +70,7 @@ void add_binary_calls(CallTable& t) {
     return {
         pow(cast(a.tensor(0), DType::kF64), cast(a.tensor(1), DType::kF64))};
   };
-  // x.where(condition, other).
+  // The cases call x.where(condition, other), so the condition comes second.
   t["where"] = [](A a) -> T {
     return {where(a.tensor(1), a.tensor(0), a.tensor(2))};
   };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Normalisations, losses, attention: what a model is made of.
+// The calls of layers: normalizations, losses, attention.
 #include "dtensor/ops/attention.h"
 #include "dtensor/ops/create.h"
 #include "dtensor/ops/embedding.h"
@@ -19,7 +19,7 @@ using T = std::vector<DistTensor>;
 template <DistTensor (*f)(const DistTensor&, int)>
 T along(A a) {
   DistTensor x = a.tensor(0);
-  // torch converts the input first, too.
+  // As in torch, the input is converted first.
   x = cast(x, a.dtype(kNamed, "dtype", x.dtype()));
   return {f(x, static_cast<int>(a.integer(1, "dim")))};
 }
@@ -52,18 +52,18 @@ T loss(A a) {
         a.has(kNamed, "weight") ? a.tensor(kNamed, "weight") : DistTensor())};
 }
 
-// torch's [b, h, s, d] (or [h, s, d]) is our [b, s, h, d].
+// torch's inputs are [b, h, s, d] or [h, s, d], the library's are [b, s, h, d].
 T attention_call(A a) {
   if (a.number(5, "dropout_p", 0) != 0)
     throw NotHere("dropout, whose draws are torch's own");
-  a.flag(kNamed, "enable_gqa", false);  // ours needs no permission
+  a.flag(kNamed, "enable_gqa", false);  // the library always allows it
   DistTensor in[] = {a.tensor(0), a.tensor(1), a.tensor(2)};
   const bool single = in[1].ndim() == 3;
   for (DistTensor& x : in) {
     if (x.ndim() == 3) x = unsqueeze(x, 0);
     x = transpose(x, 1, 2);
   }
-  // torch broadcasts the batch.
+  // torch broadcasts the batch of q.
   const int64_t batch = in[1].size(0);
   if (in[0].size(0) != batch) in[0] = expand(in[0], {batch, -1, -1, -1});
   AttentionOptions options;
@@ -72,7 +72,7 @@ T attention_call(A a) {
   return {single ? squeeze(y, 0) : y};
 }
 
-// Over the trailing dimensions, as one.
+// Normalizes over the trailing dimensions, flattened into one.
 T norm_call(A a, bool centred) {
   const DistTensor x = a.tensor(0);
   const auto last = a.integers(1, "normalized_shape");
@@ -83,7 +83,7 @@ T norm_call(A a, bool centred) {
     if (!a.has(at, name))
       return full({numel(trailing)}, otherwise, x.mesh(), {}, x.dtype());
     const DistTensor w = a.tensor(at, name);
-    // Sizes that do not fit are the library's to refuse.
+    // If the sizes do not fit, the library has to refuse them.
     return w.shape() == trailing ? flatten(w) : w;
   };
   const bool fits = n <= x.ndim() && [&] {
@@ -113,7 +113,7 @@ void add_layer_calls(CallTable& t) {
     return {index_select(a.tensor(0), dim(a), a.tensor(2))};
   };
   t["index_add"] = [](A a) -> T {
-    // torch's alpha of bools is a bool.
+    // In torch, the alpha of bools is a bool.
     const bool truth =
         a.has(kNamed, "alpha") && a.raw(kNamed, "alpha").is_boolean();
     const Number alpha = truth ? Number(a.flag(kNamed, "alpha", true))
@@ -131,7 +131,7 @@ void add_layer_calls(CallTable& t) {
     if (a.is_tensor(3)) return {scatter(x, dim(a), index, a.tensor(3))};
     return {scatter(x, dim(a), index, a.number(3))};
   };
-  // Classes are torch's dimension 1 and our last one.
+  // Classes are dimension 1 in torch, and the last dimension in the library.
   t["nn.functional.cross_entropy"] = [](A a) -> T {
     if (a.has(kNamed, "weight")) throw NotHere("weight");
     const DistTensor x = a.tensor(0), targets = a.tensor(1);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tensors from nothing, and masks.
+// The calls that make tensors, and those of masks.
 #include "dtensor/ops/create.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/reduce.h"
@@ -14,7 +14,7 @@ using T = std::vector<DistTensor>;
 template <DistTensor (*f)(const DistTensor&)>
 T like(A a) {
   const DistTensor x = a.tensor(0);
-  // Converted first, which is cheaper than last.
+  // Converts the input, which is cheaper than to convert the result.
   return {f(cast(x, a.dtype(kNamed, "dtype", x.dtype())))};
 }
 
@@ -64,7 +64,7 @@ void add_making_calls(CallTable& t) {
   t["nn.functional.one_hot"] = [](A a) -> T {
     const DistTensor x = a.tensor(0);
     int64_t classes = a.integer(1, "num_classes");
-    // torch's -1 takes the number from the data.
+    // If this is -1, torch takes the number from the data.
     if (classes < 0) classes = amax(x).item<int64_t>() + 1;
     return {one_hot(x, classes)};
   };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Functions of one tensor, element by element.
+// The calls of functions of one tensor, element by element.
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,7 +13,8 @@ namespace {
 using A = const Arguments&;
 using T = std::vector<DistTensor>;
 
-// call(0, 1, ...) with as many as there are parameters.
+// Calls call(0, 1, ..., n - 1), where n, from `least` to `most`, is the number
+// of given parameters.
 template <int least, int most, class Call>
 DistTensor by_count(size_t given, Call call) {
   if constexpr (least < most)
@@ -23,14 +24,14 @@ DistTensor by_count(size_t given, Call call) {
   (std::make_integer_sequence<int, least>());
 }
 
-// The parameters of a function, by position and name as in torch; null counts
-// as not given. `at`: the position of the first.
+// The parameters of a function, by position and name as in torch. A null counts
+// as not given. The first parameter has the position `at`.
 std::vector<Number> parameters(A a, const fn::Function& f, size_t at) {
   std::vector<Number> list;
   for (int i = 0; i < f.num_params; ++i) {
     const size_t position = at + static_cast<size_t>(i);
     if (!a.has(position, f.params[i].name)) continue;
-    while (static_cast<int>(list.size()) < i)  // those before it
+    while (static_cast<int>(list.size()) < i)  // the parameters before it
       list.push_back(f.params[list.size()].fallback);
     const auto& raw = a.raw(position, f.params[i].name);
     if (raw.is_boolean())
@@ -43,7 +44,7 @@ std::vector<Number> parameters(A a, const fn::Function& f, size_t at) {
   return list;
 }
 
-// A function under the names that torch's modules could have for it.
+// Adds a function under all names that it could have in torch's modules.
 void add(CallTable& t, std::string_view name, Call call) {
   for (const char* module : {"", "nn.functional.", "special."})
     t[module + std::string(name)] = call;

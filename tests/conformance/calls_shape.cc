@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The same elements in another shape or order, windows on them, and tensors
-// put together.
+// The calls that give the same elements another shape or order, take windows of
+// a tensor, or put tensors together.
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/view.h"
 #include "tests/conformance/calls.h"
@@ -22,7 +22,7 @@ T split_call(A a) {
   return split(x, a.integer(1), dim);
 }
 
-// Pieces along the dimension that torch's function is named after.
+// Splits along the dimension that the name of torch's function stands for.
 Call split_along(int dim) {
   return [dim](A a) -> T {
     const DistTensor x = a.tensor(0);
@@ -40,7 +40,7 @@ template <DistTensor (*f)(const DistTensor&)>
 T of_one(A a) {
   return {f(a.tensor(0))};
 }
-// One tensor, or a list of them.
+// Applies f to a tensor, or to each of a list of tensors.
 template <DistTensor (*f)(const DistTensor&)>
 T of_each(A a) {
   if (!a.is_list(0)) return {f(a.tensor(0))};
@@ -74,7 +74,8 @@ T repeat_interleave_call(A a) {
   return {repeat_interleave(x, times, dim_of(a, 2, "dim", 0))};
 }
 
-// Indices that are integers and slices, one for each dimension from the first.
+// Indices that are integers or slices, one for each dimension from the first
+// on.
 T getitem_call(A a) {
   DistTensor x = a.tensor(0);
   const nlohmann::json& list = a.raw(1);
@@ -105,8 +106,8 @@ T pad_call(A a) {
 }  // namespace
 
 void add_shape_calls(CallTable& t) {
-  // Views of a layout that does not say the shape are an Error by design, and
-  // torch's view() is where ours is reshape().
+  // The library's view() throws Error, by design, if the layout cannot be
+  // expressed in the new shape. So reshape() stands for torch's view().
   t["reshape"] =
       t["view"] = [](A a) -> T { return {reshape(a.tensor(0), a.shape(1))}; };
   t["reshape_as"] = t["view_as"] = [](A a) -> T {

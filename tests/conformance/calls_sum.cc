@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products and reductions.
+// The calls of products and reductions.
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/reduce.h"
@@ -28,7 +28,8 @@ T added(A a) {
             a.number(kNamed, "alpha", 1))};
 }
 
-// unbiased, in its place or by name, is another way to say a correction of 1.
+// The correction of a variance. `unbiased`, by position or by name, is another
+// way to say that it is 1.
 double correction(A a) {
   if (a.has(kNamed, "unbiased"))
     return a.flag(kNamed, "unbiased", true) ? 1 : 0;
@@ -39,7 +40,8 @@ template <class F>
 Call spread(F f) {
   return [f](A a) -> T {
     const DistTensor x = a.tensor(0);
-    // var(x, False): the second argument is the dimension, or unbiased.
+    // var(x, False): the second argument is a dimension or, if it is a bool,
+    // `unbiased`.
     if (a.count() == 2 && a.raw(1).is_boolean())
       return f(x, {}, a.flag(1, "unbiased", true) ? 1 : 0, false);
     const auto dims = a.dims(1, "dim");
@@ -49,7 +51,7 @@ Call spread(F f) {
 
 T both(std::pair<DistTensor, DistTensor> p) { return {p.first, p.second}; }
 
-// max() and min(): of two tensors, or of all elements.
+// max() and min(), of two tensors or of all elements of one.
 template <DistTensor (*two)(const DistTensor&, const DistTensor&),
           DistTensor (*one)(const DistTensor&, std::vector<int>, bool)>
 T extremum(A a) {
@@ -58,7 +60,8 @@ T extremum(A a) {
   return {one(a.tensor(0), {}, false)};
 }
 
-// Equal elements keep their order, whether `stable` asks for that or not.
+// The library always keeps the order of equal elements, so `stable` has no
+// effect.
 TopK sort_call(A a) {
   a.flag(kNamed, "stable", false);
   const DistTensor x = a.tensor(0);

@@ -86,7 +86,7 @@ Value read_value(DType dtype, const Shape& shape, const char* data) {
   return a;
 }
 
-// The part's share of a value: times c_i along every axis of the sum.
+// The factor of a rank's part: the product of c_i over the axes of the sum.
 int64_t coefficient(const Spec* spec, const Coord& c, int which) {
   int64_t product = 1;
   for (const Partial& p : spec->layout().partials) {
@@ -107,7 +107,8 @@ int64_t coefficient(const Spec* spec, const Coord& c, int which) {
   return product;
 }
 
-// Calls fn(index into the whole) for every element of a part, in its order.
+// Calls fn(index in the whole tensor) for every element of a part, in the
+// part's order.
 void each_index(const Region& region, const Shape& shape,
                 const std::function<void(size_t)>& fn, int dim = 0,
                 int64_t base = 0) {
@@ -199,7 +200,7 @@ Value part_of(const Value& whole, const Spec* spec, const Coord& c, int which) {
   const int64_t times = coefficient(spec, c, which);
   each_index(region, whole.shape, [&](size_t i) {
     part.v.push_back(whole.v[i] * static_cast<double>(times));
-    // Wraps around, and so does the sum of the parts.
+    // The products wrap around, and so does the sum of the parts.
     if (!whole.integers.empty())
       part.integers.push_back(
           static_cast<int64_t>(static_cast<uint64_t>(whole.integers[i]) *
@@ -219,7 +220,7 @@ std::string difference(const Value& got, const Value& want, double rtol,
   std::string text;
   double largest = 0;
   auto differs = [&](size_t i, double g, double w, double error) {
-    if (!(error <= largest)) {  // the first NaN stays
+    if (!(error <= largest)) {  // keeps the first NaN
       largest =
           std::isnan(error) ? std::numeric_limits<double>::infinity() : error;
       text = fmt::format("element {} is {}, not {}", i, g, w);

@@ -10,7 +10,7 @@
 namespace dtensor::conformance {
 namespace {
 
-// FNV-1a: the same on every machine, which std::hash is not.
+// The FNV-1a hash, which is the same on every machine, unlike std::hash.
 uint64_t hash_of(std::string_view text, uint64_t seed) {
   uint64_t h = 14695981039346656037u ^ seed;
   for (char c : text) {
@@ -24,7 +24,7 @@ std::vector<std::string> choices(const Array& a) {
   std::vector<std::string> list{"R"};
   for (int d = 0; d < a.shape.size(); ++d)
     list.push_back("S" + std::to_string(d));
-  // A sum of parts can be exact if all numbers are finite.
+  // The parts of a sum can add up exactly only if all numbers are finite.
   if (a.dtype != DType::kBool &&
       std::ranges::all_of(a.v, [](double x) { return std::isfinite(x); }))
     list.push_back("P");
@@ -45,7 +45,7 @@ std::vector<Combination> combinations(const Cases& cases, const Case& c,
     if (auto it = c.cotangents.find(name); it != c.cotangents.end())
       tensors.push_back(choices(cases.tensor(it->second)));
 
-  // One digit per input and axis.
+  // A combination is a number with one digit for each input and axis.
   std::vector<size_t> bases;
   double count = 1;
   for (size_t t = 0; t < inputs; ++t)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which layouts a case's inputs are given.
+// Chooses the layouts of a case's inputs.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -11,16 +11,16 @@
 
 namespace dtensor::conformance {
 
-// The inputs' layouts of one call, as text ("S0,P"), in the case's order; after
-// them one for the cotangent of every output that has one.
+// The layouts for one call, as text ("S0,P"): of the inputs in the case's
+// order, and then of the cotangent of every output that has one.
 using Combination = std::vector<std::string>;
 
-// Every combination of {R, S(d) for each dimension, P} per mesh axis and input,
-// or, when there are more than `most`, that many different ones, drawn by a
-// generator seeded with the case's id, the mesh and `seed`. Booleans and
-// tensors that are not finite are never partial. Cotangents' layouts are always
-// drawn. No two equal combinations of inputs; one for a case without inputs,
-// or on one rank.
+// Returns every combination of {R, S(d) for each dimension, P} for each input
+// and mesh axis. If there are more than `most`, returns so many different ones,
+// drawn by a generator that is seeded with the case's id, the mesh and `seed`.
+// Bools, and tensors with infinities or NaNs, are never partial. Cotangents'
+// layouts are always drawn. The inputs' layouts differ in all combinations.
+// There is one combination for a case without inputs, or on one rank.
 std::vector<Combination> combinations(const Cases&, const Case&, const Mesh&,
                                       int64_t most, uint64_t seed);
 

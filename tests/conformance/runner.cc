@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operators against cases with a known answer, on one rank and on meshes.
+// Runs operators on cases with known answers, on one rank and on meshes.
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
@@ -34,7 +34,7 @@ struct Row {
           native = 0, refused = 0;
 };
 
-// What became of a case, over all of its attempts.
+// The verdict on a case, from all of its attempts.
 struct Verdict {
   bool failed = false;
   std::string not_here;
@@ -93,7 +93,7 @@ class Report {
     return it != verdicts_.end() && !it->second.not_here.empty();
   }
 
-  // Prints the table and writes --json; the exit code.
+  // Prints the table and writes --json. Returns the exit code.
   int finish(const std::vector<Mesh>& meshes) {
     for (const auto& [c, verdict] : verdicts_) {
       Row& row = rows_[c->op];
@@ -182,7 +182,7 @@ class Report {
   std::map<std::string, Row> rows_;
   std::map<const Case*, Verdict> verdicts_;
   std::map<std::string, std::set<std::string>> why_;
-  std::map<std::string, std::string> skipped_;  // case -> why
+  std::map<std::string, std::string> skipped_;  // by case: the reason
   std::map<std::string, int> shown_;
   std::vector<Attempt> fail_layouts_;
 };
@@ -213,7 +213,7 @@ int conform(const Options& options) {
   std::vector<Mesh> meshes{Mesh({{"ranks", 1}})};
   for (const std::string& text : split(options.meshes)) {
     const Mesh mesh = Mesh::parse(text);
-    // A case always runs on one rank first.
+    // One rank is already the first mesh.
     if (mesh.num_ranks() > 1 || mesh.num_axes() > 1) meshes.push_back(mesh);
   }
 

@@ -12,7 +12,7 @@
 namespace dtensor::conformance {
 namespace {
 
-// What one rank saw of an attempt.
+// The result of an attempt on one rank.
 struct Seen {
   std::string error, wrong, not_here;
   double worst = 0;
@@ -66,7 +66,7 @@ class OneRank {
       throw NotHere(fmt::format("{}", fmt::join(dropped, ", ")));
     if (case_.throws) {
       for (const DistTensor& y : outputs) y.full();
-      // A device that works later says what is wrong with data here.
+      // A device that computes later reports wrong data here.
       ones({}, attempt_.mesh).item();
       seen_.wrong = "did not throw";
       return;
@@ -88,7 +88,7 @@ class OneRank {
         const ExplicitOnly strict;
         return (*attempt_.call)(arguments);
       } catch (const Error&) {
-        // Allowed where the next call communicates.
+        // It may refuse only if the next call communicates (judge()).
         seen_.refused = true;
         context_.events.clear();
       }
@@ -104,8 +104,8 @@ class OneRank {
   void check(const DistTensor& got, const std::string& want,
              std::string_view what) {
     const Value whole = value_of(got.full());
-    // Cases of booleans and integers ask for exact outputs, which only an
-    // output of such a type can be.
+    // A case of bools and integers has tolerance 0, which is only right for an
+    // output of such a type. A float gets a tolerance.
     double rtol = case_.rtol, atol = case_.atol;
     if (is_float(whole.dtype) && rtol == 0) {
       rtol = whole.dtype == DType::kF64 ? 1e-9 : 1e-5;
@@ -192,8 +192,8 @@ void judge(Attempt& a, const std::vector<Seen>& ranks, bool strict) {
     a.failure = "refused to communicate, and then did without";
 }
 
-// All ranks have to come here: one that still waits inside an attempt gets an
-// Error, and so do those that came.
+// Makes ranks meet after each attempt. If a rank still waits inside the
+// attempt, it and the ranks that came here get an Error.
 void meet(const Mesh& mesh) {
   Layout sum = Layout::replicated({});
   for (int a = 0; a < mesh.num_axes(); ++a)
@@ -212,7 +212,8 @@ void walk(const Cases& cases, std::vector<Attempt>& attempts,
   const auto world = static_cast<size_t>(mesh.num_ranks());
   std::atomic<size_t> at = 0;
   while (at < attempts.size()) {
-    // Two in turn: a rank may be one attempt ahead of the one that judges.
+    // Even and odd attempts have results of their own, since a rank may be one
+    // attempt ahead of rank 0, which judges.
     std::vector<Seen> seen[2] = {std::vector<Seen>(world),
                                  std::vector<Seen>(world)};
     const size_t first = at;

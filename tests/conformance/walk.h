@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs cases on a mesh: one run of thread ranks that walks all of them.
+// Runs cases on a mesh, in one run of thread ranks.
 #pragma once
 #include <functional>
 #include <string>
@@ -13,31 +13,31 @@
 
 namespace dtensor::conformance {
 
-// One call of a case, and what became of it.
+// One call of a case, and its result.
 struct Attempt {
   const Case* of = nullptr;
   const Call* call = nullptr;
   Mesh mesh;
   Combination layouts;
 
-  std::string failure;  // empty: passed
+  std::string failure;  // "" if it passed
   double worst = 0;     // the largest error
-  // No input was gathered along an axis that split it.
+  // Whether there was no all-gather along an axis that splits an input.
   bool native = true;
-  bool refused = false;  // with `strict`: it cannot do without communication
-  std::string not_here;  // a form that the library does not have
+  bool refused = false;  // if `strict`: whether it cannot avoid communication
+  std::string not_here;  // the reason of a NotHere, which skips the case
 };
 
 struct WalkOptions {
   bool gradients = true;
   bool strict = false;
-  Device* device = nullptr;  // of all ranks; null: the CPU
+  Device* device = nullptr;  // the device of all ranks; null: the CPU
 };
 
-// Fills the attempts, which are all of one mesh. An Error in one does not
-// spoil the next; should ranks ever disagree about one, that one has failed
-// and the others go on in a run of their own. `progress` is told how many are
-// done, by one rank.
+// Runs the attempts, which all have the same mesh, and fills in their results.
+// An Error in one attempt does not disturb the next. If ranks disagree in an
+// attempt, it has failed, and the remaining attempts go on in another run. One
+// rank calls progress() with the number of attempts that are done.
 void walk(const Cases&, std::vector<Attempt>&, const WalkOptions&,
           const std::function<void(size_t)>& progress);
 
