@@ -31,7 +31,7 @@ Child::Child(const std::string& command) {
   pid_ = fork();
   if (pid_ == 0) {
     setpgid(0, 0);
-    // Under the thread sanitizer every exit takes a second otherwise.
+    // Otherwise, every exit takes a second under the thread sanitizer.
     const char* sanitizer = std::getenv("TSAN_OPTIONS");
     setenv("TSAN_OPTIONS",
            ((sanitizer ? sanitizer : "") + std::string(" atexit_sleep_ms=0"))

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program as a child process: started, signalled, waited for, read.
+// Runs a program as a child process, sends it signals, and reads its output.
 #pragma once
 #include <sys/types.h>
 
@@ -9,19 +9,20 @@ namespace dtensor::testing {
 
 class Child {
  public:
-  // Through the shell, in a process group of its own, with both outputs kept
-  // apart from those of other children.
+  // Starts a shell command in a process group of its own. Both outputs go to
+  // files of this child alone.
   explicit Child(const std::string& command);
-  ~Child();  // ends it, when it has not ended
+  ~Child();  // kills the child if it has not ended
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
 
   void send(int signal) const;
-  // The exit code, 128 + n for signal n; 137 when it had not ended after so
-  // many seconds, and was killed with all that it had started.
+  // Waits until the child has ended. Returns its exit code; 128 + n if signal n
+  // ended it. After so many seconds, kills it and all that it has started; the
+  // code is then 137.
   int wait(double seconds);
-  // Until standard error holds the text; false when it has ended without, or
-  // after 20 s.
+  // Waits until standard error contains the text. Returns false if the child
+  // ends without it, or after 20 s.
   bool says(const std::string& text) const;
   std::string out() const;
   std::string err() const;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A fault at every collective of a training step in turn: whatever is on its
-// way, the run ends, in time, with the right text.
+// Makes a fault at every collective of a training step in turn. Whatever else
+// is under way then, the run must end in time, and with the right error.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -22,7 +22,8 @@ constexpr int64_t kRanks = 4;
 struct Kind {
   std::string fault;
   std::string flags;
-  // What the program's sentence and each rank's error hold one of.
+  // The program's message and each rank's error must contain one of these
+  // texts.
   std::vector<std::string> says;
 };
 
@@ -42,7 +43,7 @@ void expect_ended(const Kind& kind, int64_t odd, const FaultyRun& run) {
   EXPECT_EQ(run.ends.size(), static_cast<size_t>(kRanks - killed)) << run.all;
   EXPECT_LE(run.told_after(), kind.fault == "stall" ? 2.5 : 1) << run.all;
   for (const auto& [rank, end] : run.ends) {
-    // Who waits for nobody any more may be done.
+    // A rank that waits for no other rank any more may have ended well.
     if (end.text == "done") continue;
     if (kind.fault == "leave" && rank == odd && end.text == "left") continue;
     EXPECT_TRUE(holds(end.text, kind.says)) << "rank " << rank << "\n"
@@ -56,10 +57,11 @@ void sweep(const std::string& which, const Kind& kind) {
   const FaultyRun whole = run_faulty(flags, kRanks);
   ASSERT_EQ(whole.code, 0) << whole.all;
   int64_t faults = 0;
-  // (Starting processes takes long: some of them, unless all are asked for.)
+  // (Starting processes takes long, so only some collectives are tried if ranks
+  // are processes, unless FAULTS_ALL is set.)
   const bool all = !ranks_are_processes() || std::getenv("FAULTS_ALL");
   const int64_t stride = all ? 1 : 17;
-  // A rank that stalls does little else.
+  // Runs with a stall mostly sleep, so several can run at the same time.
   const int64_t at_once = kind.fault == "stall" ? 4 : 1;
   bool over = false;
   for (int64_t at = 1; at < 1000 && !over;) {
@@ -69,14 +71,14 @@ void sweep(const std::string& which, const Kind& kind) {
       environments.push_back("FAULT=" + kind.fault +
                              " FAULT_AT=" + std::to_string(at) +
                              " FAULT_RANK=" + std::to_string(at % kRanks) +
-                             // Longer than the timeout of 1 s; a process that
+                             // Longer than the timeout of 1 s. A process that
                              // does not answer within another second is ended.
                              (ranks_are_processes() ? " FAULT_SECONDS=1.5"
                                                     : " FAULT_SECONDS=0.8"));
     at = first;
     for (const FaultyRun& run : run_faulty(flags, kRanks, environments)) {
       SCOPED_TRACE(which + " " + kind.fault + " at " + std::to_string(at));
-      if (run.fault_at == 0) {  // there are not so many
+      if (run.fault_at == 0) {  // the step has fewer collectives
         EXPECT_EQ(run.code, 0) << run.all;
         over = true;
       } else {
@@ -88,7 +90,7 @@ void sweep(const std::string& which, const Kind& kind) {
       if (::testing::Test::HasFailure()) return;
     }
   }
-  // Of a step that communicates at all.
+  // The step must have collectives at all, for the test to mean anything.
   EXPECT_GE(faults, 20 / stride);
 }
 
@@ -97,7 +99,7 @@ class SweepTest : public ::testing::TestWithParam<const char*> {};
 TEST_P(SweepTest, Crash) {
   sweep(GetParam(), {"crash", "", {"crashes at its"}});
 }
-// (A rank's second thread cannot leave, and crashes.)
+// (A rank's second thread cannot leave the run, and throws instead.)
 TEST_P(SweepTest, Leave) {
   sweep(GetParam(), {"leave", "", {"has left the program", "crashes at its"}});
 }
@@ -107,14 +109,15 @@ TEST_P(SweepTest, OtherType) {
 TEST_P(SweepTest, OtherFingerprint) {
   sweep(GetParam(), {"fingerprint", "", {"disagree about collective"}});
 }
-// (Several jobs of processes run at once, so that a rank that does not stall
-// may wait long for a processor.)
+// (Several jobs of processes run at once, so a rank that does not stall may
+// have to wait long for a processor.)
 TEST_P(SweepTest, Stall) {
   const char* flags = ranks_are_processes() ? "--timeout 1" : "--timeout 0.3";
   sweep(GetParam(), {"stall", flags, {"did not come"}});
 }
 
-// 9: the others outlive it only where it is a process of its own.
+// Case 9: the other ranks outlive the odd one only if it is a process of its
+// own.
 void sweep_ends(const std::string& which, const std::string& how) {
   if (!ranks_are_processes())
     GTEST_SKIP() << "ranks are threads; set FAULTS_LAUNCHER";

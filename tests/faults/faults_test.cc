@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The faults that a run survives or says, one after the other: what one rank
-// does wrong, and what everybody hears of it, in time. See faulty.cc for what
-// each does. Ranks are threads; the same table is for ranks that are processes
-// (ran.h).
+// Makes one rank go wrong in each way that a run has to survive or report, and
+// checks what every rank hears of it, in time. faulty.cc has the cases. Ranks
+// are threads, or processes if FAULTS_LAUNCHER is set (ran.h).
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <signal.h>
@@ -32,15 +31,16 @@ namespace {
     ::testing::AddGlobalTestEnvironment(new NeedsItsLauncher);
 
 struct Fault {
-  std::string name;  // the number of the case, and what
+  std::string name;  // the number of the fault's kind, and a description
   std::string flags;
   int64_t ranks;
   int code;
-  // Of the program's sentence.
+  // Texts that the program's error message contains.
   std::vector<std::string> says;
-  // How the others end, and how the odd one does: how the text begins.
+  // The beginnings of the text with which each rank ends (Ending): the other
+  // ranks, and the odd one.
   std::string others, odd;
-  double within;  // seconds, from the fault on
+  double within;  // the seconds from the fault until all ranks have ended
   int64_t odd_rank = 1;
 };
 void PrintTo(const Fault& f, std::ostream* out) { *out << f.name; }
@@ -180,7 +180,7 @@ const Fault kFaults[] = {
      2,
      1,
      {"faulty: [run] rank 1 threw: no luck\n"},
-     "done",  // what it hears is for run() alone
+     "done",  // it hears of the fault only in run(), after it has ended
      "threw no luck",
      1},
     {"17: other placements",
@@ -228,8 +228,8 @@ const Fault kFaults[] = {
      2},
 };
 
-// A rank that does not come in time is ended by a signal if ranks are
-// processes, however late the signal is on a busy machine.
+// If ranks are processes, SIGTERM ends a rank that does not come in time. The
+// rank waits for the signal for long, since it may be late on a busy machine.
 Fault where_it_runs(Fault f) {
   if (ranks_are_processes() && f.name == "7: a rank that does not come") {
     f.flags = "--case later --timeout 1";
@@ -247,8 +247,8 @@ TEST_P(FaultsTest, EndsAsItShould) {
   for (const std::string& text : fault.says)
     EXPECT_NE(run.sentence.find(text), std::string::npos) << text << "\n"
                                                           << run.all;
-  // One sentence, once. A run that is slow because the machine is busy says why
-  // stragglers are not named.
+  // A failed run prints one sentence, once. So does a run that is slow because
+  // the machine is busy: it says why stragglers are not named.
   const bool crowded = fault.code == 0 &&
                        run.sentence.find(" ranks share ") != std::string::npos;
   EXPECT_EQ(std::count(run.sentence.begin(), run.sentence.end(), '\n'),
@@ -261,7 +261,7 @@ TEST_P(FaultsTest, EndsAsItShould) {
   }
   for (const auto& [rank, said] : run.said)
     for (const std::string& text : said) EXPECT_NE(text, "touched") << rank;
-  // In time, but for what else runs on the machine.
+  // The limit may be missed if the machine is busy, so try up to three times.
   double after = run.told_after();
   for (int again = 0; again < 2 && after > fault.within; ++again)
     after = run_faulty(fault.flags, fault.ranks).told_after();
@@ -277,7 +277,8 @@ INSTANTIATE_TEST_SUITE_P(Cases, FaultsTest, ::testing::ValuesIn(kFaults),
                            return "Case" + name;
                          });
 
-// While it lives, this process and those that it starts may use `count` cores.
+// While an object exists, this process and those that it starts may use `count`
+// cores.
 class OnCores {
  public:
   explicit OnCores(int count) {
@@ -290,7 +291,7 @@ class OnCores {
     sched_setaffinity(0, sizeof(some), &some);
   }
   ~OnCores() { sched_setaffinity(0, sizeof(before_), &before_); }
-  bool has() const { return has_; }  // there are so many
+  bool has() const { return has_; }  // whether there are so many cores
 
  private:
   cpu_set_t before_;
@@ -311,7 +312,7 @@ TEST(StragglerTest, IsNamedInTheEnd) {
   EXPECT_NE(out.find("\"rank\": 1"), out.npos) << out;
 }
 
-// For 3 ranks on one core.
+// Expects that no straggler is named among 3 ranks on one core.
 void expect_nobody_named(const std::string& err, const std::string& out) {
   EXPECT_NE(err.find("faulty: 3 ranks share 1 core, so waiting for a rank "
                      "cannot be told from waiting for a core\n"),
@@ -321,7 +322,7 @@ void expect_nobody_named(const std::string& err, const std::string& out) {
   EXPECT_EQ(out.find("\"stragglers\""), out.npos) << out;
 }
 
-// It is asleep, and needs no core.
+// The straggler is named, since it sleeps, and does not wait for a core.
 TEST(StragglerTest, IsNamedWhereRanksShareCores) {
   const OnCores one(1);
   Child child(faulty("--case straggler --odd 2 --json", 3));
@@ -335,7 +336,7 @@ TEST(StragglerTest, IsNamedWhereRanksShareCores) {
   EXPECT_NE(out.find("\"rank\": 2"), out.npos) << out;
 }
 
-// A rank that waits for a core is late, too, but not by itself.
+// A rank that waits for a core is late, but not by its own fault.
 TEST(StragglerTest, IsNotNamedForWaitingForACore) {
   const OnCores one(1);
   Child child(faulty("--case crowded --odd 2 --json", 3));
@@ -343,8 +344,8 @@ TEST(StragglerTest, IsNotNamedForWaitingForACore) {
   expect_nobody_named(child.err(), child.out());
 }
 
-// 10: for three seconds, and then it goes on.
-// That is no time that anybody has waited.
+// Case 10: a process is stopped for three seconds, and then goes on. Time in
+// which it is stopped does not count as waiting for another rank.
 TEST(StragglerTest, AProcessThatIsStoppedGoesOn) {
   for (const char* flags :
        {"--case stopped", "--case stopped-waiting --timeout 2"}) {
@@ -358,7 +359,8 @@ TEST(StragglerTest, AProcessThatIsStoppedGoesOn) {
   }
 }
 
-// 9: whose process it was is said also when nobody waits for it any more.
+// Case 9: the rank whose process was killed is named even if no rank waits for
+// it any more.
 TEST(KilledTest, IsNamedByThoseThatAreDone) {
   if (!ranks_are_processes())
     GTEST_SKIP() << "ranks are threads; set FAULTS_LAUNCHER";
@@ -379,9 +381,9 @@ TEST(KilledTest, IsNamedByThoseThatAreDone) {
   }
 }
 
-// mpirun ends the others as soon as one is killed, by SIGTERM and a second
-// later for good: by then the first one that is left has said whose death it
-// was.
+// When one process is killed, mpirun ends the others: by SIGTERM, and a second
+// later by SIGKILL. By then, the first rank that is left has printed whose
+// process died.
 TEST(KilledTest, IsNamedBeforeTheLauncherEndsTheOthers) {
   const char* backend = std::getenv("FAULTS_BACKEND");
   if (!backend || std::string(backend) != "mpi")
@@ -404,8 +406,8 @@ TEST(KilledTest, IsNamedBeforeTheLauncherEndsTheOthers) {
     }
 }
 
-// A failed rank gives up its requests once: MPI ends a job that frees a request
-// again, and then nobody says why the run has failed.
+// A failed rank must free its requests only once: MPI ends a job that frees a
+// request twice, and then no error is printed.
 TEST(GivenUpTest, TheErrorIsSaidWhereMpiHasTheMessages) {
   const char* backend = std::getenv("FAULTS_BACKEND");
   if (!backend || std::string(backend) != "mpi")
@@ -416,8 +418,8 @@ TEST(GivenUpTest, TheErrorIsSaidWhereMpiHasTheMessages) {
   EXPECT_EQ(run.sentence, "faulty: [run] rank 1 threw: no luck\n") << run.all;
 }
 
-// A connection breaks between two processes that live on: every rank hears of
-// it at once, and nobody says that a process is dead.
+// If a connection between two processes breaks and both live on, every rank
+// hears of it at once, and no error says that a process is dead.
 TEST(CutTest, IsToldAsWhatItIs) {
   const char* backend = std::getenv("FAULTS_BACKEND");
   if (!backend || std::string(backend) != "tcp")
@@ -436,18 +438,18 @@ TEST(CutTest, IsToldAsWhatItIs) {
   }
 }
 
-// 11: asleep at once where there are more ranks than cores.
+// Case 11: if there are more ranks than cores, ranks that wait sleep at once.
 TEST(ManyRanksTest, ABarrierIsShort) {
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
   constexpr double kMost = 500;
 #else
-  // (Processes poll in turn, and send; over TCP by calls of the system.)
+  // (Processes poll in turn and send messages; over TCP with system calls.)
   const char* backend = std::getenv("FAULTS_BACKEND");
   const bool tcp = backend && std::string(backend) == "tcp";
   const double kMost = tcp ? 1500 : ranks_are_processes() ? 500 : 50;
 #endif
   for (const int64_t ranks : {4, 8}) {
-    // The best of three runs: somebody else may have the cores for a while.
+    // The best of three runs: other programs may use the cores for a while.
     double best = std::numeric_limits<double>::infinity();
     for (int i = 0; i < 3 && best > kMost; ++i) {
       const FaultyRun run = run_faulty("--case many", ranks);
@@ -462,7 +464,7 @@ TEST(ManyRanksTest, ABarrierIsShort) {
   }
 }
 
-// 12: one thread at a time, and only a rank's.
+// Case 12: only one thread at a time may use a communicator, and only a rank's.
 TEST(ThreadsTest, ACommunicatorIsForOneAtATime) {
   const FaultyRun run = run_faulty("--case two-threads", 2);
   ASSERT_EQ(run.said.size(), 2u) << run.all;
@@ -475,7 +477,8 @@ TEST(ThreadsTest, ACommunicatorIsForOneAtATime) {
   EXPECT_EQ(odd[0].find("[run] this thread is not a rank"), 0u) << run.all;
 }
 
-// 23: whoever waits for whom, and in whatever pieces gradients travel.
+// Case 23: results have the same bits, whichever rank waits for which, and in
+// whatever buckets gradients are sent.
 TEST(BitsTest, AreTheSame) {
   std::string bits;
   for (const char* flags : {"--case step3", "--case step3",
@@ -495,7 +498,7 @@ TEST(BitsTest, AreTheSame) {
   }
 }
 
-// 29: processes that meet at a file.
+// Case 29: processes that meet at a file.
 class MeetTest : public ::testing::Test {
  protected:
   MeetTest() {
@@ -514,7 +517,7 @@ class MeetTest : public ::testing::Test {
 };
 
 TEST_F(MeetTest, GarbageHasNoEffect) {
-  // The second one is as long as what the first process writes.
+  // The second text is as long as the text that the first process writes.
   for (const size_t bytes : {26, 32}) {
     leave("meet",
           std::string("\0\xff\n\n9223372036854775808 -1......16 more", bytes));
@@ -552,7 +555,8 @@ TEST_F(MeetTest, AnotherWorldAndARankThatIsNone) {
   }
 }
 
-// 30: said before any rank starts.
+// Case 30: errors of the environment and of flags. All but the last are printed
+// before any rank starts.
 TEST(EnvironmentTest, WhatIsMissing) {
   struct Missing {
     std::string flags;

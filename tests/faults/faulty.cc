@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program of which one rank goes wrong in one of many ways, for
-// faults_test.cc: --case says which, --odd who. Takes whatever programs take
-// (--mesh, --backend, --timeout), and FAULT_AT; see inject.h.
+// A program in which one rank goes wrong in one of many ways, for
+// faults_test.cc: --case names the way, and --odd the rank. It has the flags of
+// all programs (--mesh, --backend, --timeout), and FAULT_AT; see inject.h.
 #include <netinet/in.h>
 #include <sched.h>
 #include <sys/resource.h>
@@ -75,14 +75,14 @@ DistTensor rows(const Mesh& mesh) {
   return DistTensor::from_global(counting({8, 4}), mesh, "S0");
 }
 
-// All are there, and the odd one does something from now on.
+// All ranks meet. Then the odd rank, which goes wrong next, says "fault".
 void fault_now(Runtime& rt) {
   barrier(everybody(rt), "start");
   if (odd(rt)) say(rt.rank(), "fault");
 }
 
-// What the others do, and what the odd one does, with numbers that an error
-// must leave alone.
+// The collective that the other ranks call, and the one that the odd rank
+// calls. The numbers that it gets must not change if it throws.
 using Act = std::function<void(Communicator&, float*)>;
 void different(Runtime& rt, const Act& right, const Act& wrong) {
   fault_now(rt);
@@ -111,13 +111,13 @@ void gather(Communicator& c, float* x) {
                     {&mine, {1}, &parts[me]}, parts, {x, {1}, &all[me]}, all);
 }
 
-// Two in one order here, in the other there.
+// Calls two collectives, in one order or in the other.
 void in_order(Communicator& c, float* x, bool swapped) {
   all_reduce(c, x, swapped ? "second" : "first");
   all_reduce(c, x, swapped ? "first" : "second");
 }
 
-// Everybody waits for the next one, in three groups of two.
+// Every rank waits for the next one, in three groups of two ranks.
 void circle(Runtime& rt) {
   fault_now(rt);
   const std::vector<int64_t> groups[] = {{0, 1}, {1, 2}, {0, 2}};
@@ -127,8 +127,8 @@ void circle(Runtime& rt) {
     barrier(group(rt, groups[g]), "circle");
 }
 
-// One training step of a tiny model; says the collectives of each rank and, in
-// a hash, every bit of the parameters.
+// Makes one training step of a tiny model. Each rank says a hash of every bit
+// of the loss and the parameters.
 void step(Runtime& rt, int stage, int64_t bucket) {
   const Mesh mesh = rt.mesh();
   nn::ModelConfig config;
@@ -158,7 +158,7 @@ void step(Runtime& rt, int stage, int64_t bucket) {
   say(rt.rank(), fmt::format("bits {:016x}", bits));
 }
 
-// On two cores, whatever there is.
+// Times barriers. main() leaves the program only two cores for this case.
 void many_ranks(Runtime& rt) {
   Communicator& all = everybody(rt);
   const auto round = [&] {
@@ -171,7 +171,7 @@ void many_ranks(Runtime& rt) {
   if (rt.rank() == 0) say(0, fmt::format("barrier {:.1f} us", best * 1e6));
 }
 
-// Where the rank's own thread waits, another one calls.
+// Another thread makes calls while the rank's own thread waits in a barrier.
 void two_threads(Runtime& rt) {
   Communicator& all = everybody(rt);
   const auto says = [&](const std::function<void()>& fn) {
@@ -191,7 +191,7 @@ void two_threads(Runtime& rt) {
   if (odd(rt)) sleep(0.6);
   barrier(all, "mine");
   another.join();
-  barrier(all, "mine");  // it goes on
+  barrier(all, "mine");  // the communicator still works
 }
 
 void check_columns(const DistTensor& y) {
@@ -201,7 +201,8 @@ void check_columns(const DistTensor& y) {
              "element {} is {}", i, whole.at(i));
 }
 
-// The source is let go of, and written to, while it is on its way.
+// The source of an asynchronous move is destroyed, or written to, while the
+// move is under way.
 void freed_or_written(Runtime& rt) {
   for (int i = 0; i < 20; ++i) {
     DistTensor y;
@@ -210,7 +211,7 @@ void freed_or_written(Runtime& rt) {
       if (odd(rt)) sleep(0.005);
       y = x.redistribute_async("S1");
     }
-    DistTensor other = rows(rt.mesh());  // in the memory that it had, if free
+    DistTensor other = rows(rt.mesh());  // may get the memory that x had
     const DistTensor z = other.redistribute_async("S1");
     other.assign(Tensor::full(other.local().shape(), DType::kF32, -1));
     check_columns(y);
@@ -240,7 +241,7 @@ void replica(Runtime& rt) {
   check_replicas(all);
 }
 
-// What one rank has no memory for.
+// One rank has no memory for a tensor.
 void memory(Runtime& rt) {
   fault_now(rt);
   if (odd(rt)) Tensor::empty({int64_t{1} << 58}, DType::kF32);
@@ -258,7 +259,7 @@ void compute(Runtime& rt, bool waits) {
   compute_on(rt);
 }
 
-// While nobody waits for it, or looks whether there was a signal.
+// A rank's process is killed while no rank waits for it or checks for signals.
 void dies(Runtime& rt, bool others_compute) {
   fault_now(rt);
   sleep(0.3);
@@ -267,7 +268,7 @@ void dies(Runtime& rt, bool others_compute) {
   sleep(30);
 }
 
-// Shuts the connection to process 0, which has listened at MASTER_PORT.
+// Shuts down the connection to process 0, which has listened at MASTER_PORT.
 void cut_from_the_first() {
   const int port = std::atoi(std::getenv("MASTER_PORT"));
   for (int fd = 3; fd < 1024; ++fd) {
@@ -286,7 +287,7 @@ void late(Runtime& rt, double seconds) {
   barrier(everybody(rt), "late");
 }
 
-// A process of its own: MEET is the path, of rank --odd of MEET_WORLD.
+// A process that meets others at the file MEET: rank --odd of MEET_WORLD.
 void meet() {
   tcp_rendezvous({.process = static_cast<int>(odd_rank),
                   .processes = std::stoi(std::getenv("MEET_WORLD")),
@@ -347,13 +348,13 @@ const std::map<std::string, std::function<void(Runtime&)>>& cases() {
        }},
       {"circle", circle},
       {"late", [](Runtime& rt) { late(rt, 2.5); }},
-      // A process is interrupted long before.
+      // A rank that is a process is interrupted long before.
       {"later", [](Runtime& rt) { late(rt, 30); }},
       {"dies",
        [](Runtime& rt) {
          fault_now(rt);
          if (!odd(rt)) return;
-         sleep(0.3);  // the others are done
+         sleep(0.3);  // until the others are done
          raise(SIGKILL);
        }},
       {"dies-while-others-compute", [](Runtime& rt) { dies(rt, true); }},
@@ -389,9 +390,9 @@ const std::map<std::string, std::function<void(Runtime&)>>& cases() {
          if (odd(rt)) sleep(1.5);
          barrier(everybody(rt), "at last");
        }},
-      // All ranks compute equally long, but one hardly gets a core before the
-      // others are done. (With a niceness of 19 it would hardly get one
-      // afterwards either, on a machine with other work.)
+      // All ranks compute equally long, but the odd one hardly gets a core
+      // until the others are done. (With a niceness of 19, it would hardly get
+      // a core even then, on a machine with other work.)
       {"crowded",
        [](Runtime& rt) {
          fault_now(rt);
@@ -406,7 +407,7 @@ const std::map<std::string, std::function<void(Runtime&)>>& cases() {
          }
          barrier(everybody(rt), "at last");
        }},
-      // The process is stopped meanwhile.
+      // The test stops the process in the meantime.
       {"stopped",
        [](Runtime& rt) {
          fault_now(rt);
@@ -420,7 +421,7 @@ const std::map<std::string, std::function<void(Runtime&)>>& cases() {
            go = of[0];
          }
        }},
-      // The same, while the others wait for one that is not done yet.
+      // The test stops the process while the others wait for the odd rank.
       {"stopped-waiting",
        [](Runtime& rt) {
          fault_now(rt);
@@ -475,7 +476,7 @@ const std::map<std::string, std::function<void(Runtime&)>>& cases() {
   return all;
 }
 
-// fn, which says how the rank ends.
+// Calls fn, and says how the rank ends.
 void tell(Runtime& rt, const std::function<void(Runtime&)>& fn) {
   const int64_t me = rt.rank();
   try {
@@ -506,7 +507,7 @@ int main(int argc, char** argv) {
       cpu_set_t two;
       CPU_ZERO(&two);
       CPU_SET(0, &two), CPU_SET(1, &two);
-      sched_setaffinity(0, sizeof(two), &two);  // where there are two
+      sched_setaffinity(0, sizeof(two), &two);  // fails if there are not two
     }
     RunOptions options = program.run_options();
     options.backend = with_fault(options.backend);

@@ -27,8 +27,8 @@ std::string environment(const char* name, const char* otherwise) {
 constexpr int64_t kMostRanks = 64;
 std::atomic<int64_t> begun[kMostRanks];
 
-// Calls what the others call, through a communicator of the real backend, but
-// for once.
+// Passes all calls on to a communicator of the real backend, except for the
+// rank's collective that has the fault.
 class FaultyCommunicator final : public Communicator {
  public:
   FaultyCommunicator(std::unique_ptr<Communicator> real, int64_t me, int lane)
@@ -39,7 +39,7 @@ class FaultyCommunicator final : public Communicator {
   bool needs_serves() const override { return real_->needs_serves(); }
 
  protected:
-  void agree(const Collective&) override {}  // the real one does
+  void agree(const Collective&) override {}  // the real communicator agrees
 
   void do_move(const Collective& c) override {
     with_types(*c.call, c.transfers,
@@ -71,8 +71,8 @@ class FaultyCommunicator final : public Communicator {
   }
 
  private:
-  // work(the call to make, whether what it sends is of another type), which it
-  // may have.
+  // Calls work(call, other) with the call to make. `other` is true if the call
+  // has to send another type; this requires `has_type`.
   template <class Work>
   void each(const Call& call, Work&& work, bool has_type = true) {
     real_->set_device(device());
@@ -85,7 +85,7 @@ class FaultyCommunicator final : public Communicator {
     const std::string where = fmt::format("collective {}", n);
     if (kind == "kill") raise(SIGKILL);
     if (kind == "exit") _exit(3);
-    // (Its other thread cannot return from the function.)
+    // (A rank's second thread cannot return from the run's function.)
     if (kind == "leave" && lane_ == 0) throw Leave{};
     if (kind == "crash" || kind == "leave")
       fail("fault", "rank {} crashes at its {}", me_, where);
@@ -100,7 +100,7 @@ class FaultyCommunicator final : public Communicator {
     work(other, kind == "dtype" && has_type);
   }
 
-  // The same of what has types.
+  // The same for collectives of tensors, which may have another type.
   template <class Tensor, class Work>
   void with_types(const Call& call, std::span<Tensor> tensors, Work&& work) {
     const bool has = std::any_of(
@@ -116,7 +116,7 @@ class FaultyCommunicator final : public Communicator {
         },
         has);
   }
-  // Of the same size; of bool there is none.
+  // Another type of the same size; t itself if there is none, as for bool.
   static DType other_type(DType t) {
     using enum DType;
     for (const auto& [a, b] :
@@ -186,7 +186,7 @@ void say(int64_t rank, std::string_view text) {
   const double now = std::chrono::duration<double>(
                          std::chrono::steady_clock::now().time_since_epoch())
                          .count();
-  // In one piece: others write too.
+  // Print the line in one piece, since other processes print, too.
   fmt::print(stderr, "{}",
              fmt::format("@ {:.6f} rank {}: {}\n", now, rank, text));
 }

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks that do something else than the others at their n-th collective, on any
-// backend. The environment says what:
-//   FAULT_AT=n        of this rank's collectives, from 1, also of those of its
-//                     second thread; without it there is no fault
-//   FAULT=...         crash: throws, as without it; leave: returns from the
-//                     run's function; stall: sleeps, and goes on; dtype,
-//                     fingerprint: sends something else; kill, exit: the
-//                     process ends, by SIGKILL or by itself
-//   FAULT_RANK=r      1 unless set
-//   FAULT_SECONDS=s   of stall, 0.8 unless set
+// Makes a rank do something else than the others at its n-th collective, on any
+// backend. Environment variables say what:
+//   FAULT_AT=n        n counts the rank's collectives from 1, on both of its
+//                     threads; there is no fault if this is not set
+//   FAULT=...         crash: the rank throws (the default); leave: it returns
+//                     from the run's function; stall: it sleeps, and goes on;
+//                     dtype, fingerprint: it sends another type or fingerprint;
+//                     kill, exit: its process ends, by SIGKILL or by _exit()
+//   FAULT_RANK=r      the rank; 1 if this is not set
+//   FAULT_SECONDS=s   how long stall sleeps; 0.8 if this is not set
 #pragma once
 #include <cstdint>
 
@@ -16,17 +16,18 @@
 
 namespace dtensor::testing {
 
-// Thrown by `leave`: to be caught where the run's function can return.
+// The fault `leave` throws this. The function that run() calls must catch it
+// and return.
 struct Leave {};
 
-// The backend, with the fault. The communicators are of more than one member.
+// A backend that adds the fault to communicators of more than one member.
 BackendFactory with_fault(BackendFactory);
 
-// How many collectives the rank has begun; of the last run.
+// The number of collectives that the rank has begun in the last run.
 int64_t collectives_of(int64_t rank);
 
-// A line on standard error that a test reads: "@ SECONDS rank R: text", with
-// the machine's monotonic clock.
+// Writes a line to standard error for tests to read: "@ SECONDS rank R: text",
+// with the time of the machine's monotonic clock.
 void say(int64_t rank, std::string_view text);
 
 }  // namespace dtensor::testing

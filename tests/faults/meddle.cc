@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Linked into a program, meddles with one of its processes, MEDDLE_PROCESS, at
-// its MEDDLE_AT-th send: MEDDLE=stop stops the process there, MEDDLE=flip flips
-// one bit of what it sends. Sends are those on TCP sockets, or, with
-// MEDDLE_CALLS=mpi, the calls of MPI that other processes wait for. At its end
-// a process with MEDDLE=count says how many there were: "@sends N".
+// If this is linked into a program, it meddles with one of the program's
+// processes, MEDDLE_PROCESS, at its MEDDLE_AT-th send: MEDDLE=stop stops the
+// process there, and MEDDLE=flip flips one bit of the data. Sends are those on
+// TCP sockets or, with MEDDLE_CALLS=mpi, the calls of MPI that other processes
+// wait for. With MEDDLE=count, a process prints the number of its sends when it
+// ends: "@sends N".
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -19,7 +20,7 @@
 #include <vector>
 
 #if __has_include(<mpi.h>)
-#define OMPI_SKIP_MPICXX  // the C interface will do
+#define OMPI_SKIP_MPICXX  // only the C interface is needed
 #include <mpi.h>
 #endif
 
@@ -42,7 +43,8 @@ struct Meddling {
   ~Meddling() {
     if (how == "count") std::fprintf(stderr, "@sends %ld\n", sends.load());
   }
-  // Whether a bit of this send is to be flipped.
+  // Counts a send, and stops the process if it has to. Returns whether a bit of
+  // the send has to be flipped.
   bool comes() {
     if (!here || ++sends != at) return false;
     std::fprintf(stderr, "@ %s at send %ld\n", how.c_str(), at);
@@ -51,8 +53,8 @@ struct Meddling {
   }
 };
 
-// As long as a process lives, it shares a lock on the file MEDDLE_LOCK, and the
-// file has a byte of it.
+// While a process lives, it shares a lock on the file MEDDLE_LOCK. Each process
+// appends a byte to the file when it starts.
 [[maybe_unused]] const bool kLives = [] {
   const int fd = open(variable("MEDDLE_LOCK").c_str(),
                       O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
@@ -72,7 +74,7 @@ bool is_tcp(int fd) {
          (domain == AF_INET || domain == AF_INET6);
 }
 
-// Another bit for each send.
+// Flips one bit, which depends on the number of the send.
 void flip(char* data, size_t bytes) {
   const size_t bit =
       static_cast<size_t>(meddling().at) * 2654435761u % (8 * bytes);
@@ -114,7 +116,7 @@ ssize_t sendmsg(int fd, const msghdr* message, int flags) {
 
 #ifdef MPI_VERSION
 
-// An MPI function before whose calls the process may be stopped.
+// Defines an MPI function that may stop the process before the real call.
 #define MEDDLE_WITH(name, parameters, ...)  \
   int name parameters {                     \
     if (meddling().mpi) meddling().comes(); \
@@ -145,7 +147,7 @@ MEDDLE_WITH(MPI_Finalize, (), )
 int MPI_Isend(const void* data, int n, MPI_Datatype type, int to, int tag,
               MPI_Comm comm, MPI_Request* request) {
   if (n > 0 && meddling().mpi && meddling().comes()) {
-    char* other = new char[static_cast<size_t>(n)];  // the request keeps it
+    char* other = new char[static_cast<size_t>(n)];  // never freed
     std::memcpy(other, data, static_cast<size_t>(n));
     flip(other, static_cast<size_t>(n));
     data = other;

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// One process of several is stopped at each of its sends in turn, from the
-// first to the last: no other process hangs, and each that ends by itself says
-// why. Or one bit of a send is flipped: with --checksum, no value is ever
-// wrong.
+// Stops one of several processes at each of its sends in turn, from the first
+// to the last: no other process may hang, and each that ends by itself must say
+// why. Or flips one bit of a send: with --checksum, no value may ever be wrong.
 //
-// Over TCP, or, with MEDDLE_CALLS=mpi, over MPI. FAULTS_ALL=1 tries every send,
-// otherwise some of them are tried: starting processes takes long.
+// Processes use TCP or, with MEDDLE_CALLS=mpi, MPI. FAULTS_ALL=1 tries every
+// send; otherwise only some are tried, since starting processes takes long.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/file.h>
@@ -38,7 +37,8 @@ bool over_mpi() {
   return calls && std::string(calls) == "mpi";
 }
 
-// The talking processes: over TCP each is a child, over MPI mpirun is.
+// The processes of talker.cc. Over TCP each is a child; over MPI, mpirun is the
+// only child.
 class Talk {
  public:
   Talk(int processes, int meddled, const std::string& how, int64_t at,
@@ -55,8 +55,8 @@ class Talk {
                                 " --json " + files + ".json --trace " + files +
                                 ".trace " + flags;
     if (over_mpi()) {
-      // Jobs that share a folder may remove it while another one begins: that
-      // one's mpirun then fails in session_dir.c, and hangs.
+      // Jobs that share a folder may remove it while another one begins. The
+      // mpirun of that job would fail in session_dir.c, and hang.
       const std::string folder = job_folder() + "/" + std::to_string(number);
       std::filesystem::create_directory(folder);
       all_.push_back(std::make_unique<Child>(
@@ -69,7 +69,8 @@ class Talk {
           " WORLD_SIZE=" + std::to_string(processes) + " " + command + program +
           " --rendezvous " + files + ".meet"));
   }
-  // Waits for all but a process that is stopped, which then is ended.
+  // Waits for all processes; if one is `stopped`, for all others, and kills it
+  // in the end.
   void wait(bool stopped) {
     const auto start = Clock::now();
     const auto since = [&] {
@@ -91,13 +92,13 @@ class Talk {
       sentence = err.substr(at, err.find('\n', at) - at);
   }
 
-  std::vector<int> codes;     // of those waited for
-  double seconds = 0;         // until they ended; over MPI, not mpirun
-  std::string err, sentence;  // the first of them
-  bool ended = false;         // over MPI: all processes, whatever mpirun does
+  std::vector<int> codes;  // exit codes of the processes waited for
+  double seconds = 0;      // until they ended; over MPI, without mpirun's end
+  std::string err, sentence;  // standard error, and the first message in it
+  bool ended = false;         // over MPI: whether all processes have ended
 
  private:
-  // Whether all have begun and ended, also the one that is stopped: meddle.cc.
+  // Whether all processes have begun and ended, even a stopped one (meddle.cc).
   bool have_ended() const {
     const int fd = open(lock_.c_str(), O_RDONLY | O_CLOEXEC);
     if (fd < 0) return false;
@@ -127,7 +128,7 @@ int64_t sends_of(int processes, const std::string& flags) {
   return most;
 }
 
-// A sentence without its numbers, for counting.
+// The beginning of a message without its numbers, for counting its kind.
 std::string kind_of(std::string sentence) {
   std::string kind;
   for (char c : sentence.substr(0, sentence.find("checksum ", 12)))
@@ -135,7 +136,8 @@ std::string kind_of(std::string sentence) {
   return kind.substr(0, 100);
 }
 
-// Tries some at once, since each of them waits most of the time.
+// Tries meddling at every send, or with a stride, and check()s each try. Makes
+// some tries at once, since each of them waits most of the time.
 template <class Check>
 void sweep(int processes, const std::string& how, const std::string& flags,
            int64_t stride, const Check& check) {
@@ -160,9 +162,9 @@ void sweep(int processes, const std::string& how, const std::string& flags,
                  std::to_string(t.at) + "\n" + t.talk->err);
     const bool hangs =
         std::count(t.talk->codes.begin(), t.talk->codes.end(), 137) > 0;
-    // mpirun itself may hang when its processes end before MPI has begun; and
-    // that of Open MPI 4.1.4 may not return from its PMIx_server_finalize (seen
-    // with gdb, in 2 of 560 tries).
+    // mpirun itself may hang if its processes end before MPI has begun. The
+    // mpirun of Open MPI 4.1.4 may also not return from PMIx_server_finalize
+    // (seen with gdb, in 2 of 560 tries).
     EXPECT_TRUE(!hangs || t.talk->ended) << "it hangs";
     check(*t.talk);
     ++tries;
@@ -172,7 +174,7 @@ void sweep(int processes, const std::string& how, const std::string& flags,
   };
   for (int64_t at = 1; at <= sends; at += step)
     for (int meddled = 0; meddled < processes; ++meddled) {
-      // With a stride, each process has other sends.
+      // With a stride, different processes are stopped at different sends.
       const int64_t its = at + (step > 1 ? meddled : 0);
       running.push_back(
           {meddled, its,
@@ -190,7 +192,8 @@ void sweep(int processes, const std::string& how, const std::string& flags,
 bool reached(const Talk& talk) { return talk.err.find("@ ") != talk.err.npos; }
 
 void expect_ended(const Talk& talk) {
-  // On a busy machine a deadline may pass before that send.
+  // On a busy machine, a deadline may pass before the process gets to that
+  // send.
   const bool ends = reached(talk) || !talk.sentence.empty();
   EXPECT_EQ(ends, !talk.sentence.empty());
   for (int code : talk.codes) EXPECT_EQ(code != 0, ends);
@@ -214,7 +217,7 @@ TEST_F(MeddleTest, OneOfThreeIsStopped) {
 }
 
 TEST_F(MeddleTest, AFlippedBitIsNoWrongValue) {
-  setenv("DTENSOR_MPI_SHARED_MEMORY", "0", 1);  // all messages are sent
+  setenv("DTENSOR_MPI_SHARED_MEMORY", "0", 1);  // MPI sends all messages
   int named = 0;
   sweep(2, "flip", "--checksum", 5, [&](const Talk& talk) {
     EXPECT_EQ(talk.err.find("a wrong value"), std::string::npos);
@@ -223,7 +226,8 @@ TEST_F(MeddleTest, AFlippedBitIsNoWrongValue) {
         talk.err.find(" of ranks 0,1)") != talk.err.npos;
     const bool done = talk.codes == std::vector<int>(talk.codes.size(), 0);
     EXPECT_NE(done, !talk.sentence.empty());
-    // Processes that meet may also close the connection, and try again.
+    // If bytes are wrong while processes meet, they may also close the
+    // connection, and try again.
     EXPECT_TRUE(done || talk.err.find("damaged") != talk.err.npos ||
                 talk.err.find("talker: [tcp] RANK ") != talk.err.npos);
   });

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs tests/faults:faulty and reads what its ranks said.
+// Runs tests/faults:faulty, and reads the lines that its ranks print.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -8,8 +8,8 @@
 
 namespace dtensor::testing {
 
-// What a rank said last of how it ended, and when, in seconds of the machine's
-// clock: "done", "left", "PeerFailed 1: ...", "threw ...".
+// The last line in which a rank says how it ended: "done", "left", "PeerFailed
+// 1: ..." or "threw ..."; and when, in seconds of the machine's clock.
 struct Ending {
   std::string text;
   double at = 0;
@@ -17,28 +17,28 @@ struct Ending {
 
 struct FaultyRun {
   int code = 0;
-  double seconds = 0;    // all of it
-  std::string sentence;  // what the program itself says: "faulty: ..."
-  std::string all;       // standard error
+  double seconds = 0;    // how long the program ran
+  std::string sentence;  // the lines of the program itself: "faulty: ..."
+  std::string all;       // all of standard error
   std::map<int64_t, Ending> ends;
-  std::map<int64_t, std::vector<std::string>> said;  // everything else
-  double fault_at = 0;                               // 0: there was none
-  // From the fault until the last rank threw.
+  std::map<int64_t, std::vector<std::string>> said;  // the ranks' other lines
+  double fault_at = 0;                               // 0: there was no fault
+  // The seconds from the fault until the last rank ended other than "done".
   double told_after() const;
 };
 
-// The command line: faulty with these flags, on the backend under test.
-// FAULTS_BACKEND names it (threads unless set); FAULTS_LAUNCHER goes in front,
-// "{ranks}" in it replaced: "mpirun -n {ranks}".
+// The command line that runs faulty with these flags on the backend under test,
+// which FAULTS_BACKEND names (default: threads). FAULTS_LAUNCHER is put before
+// the program, with "{ranks}" replaced by the number: "mpirun -n {ranks}".
 std::string faulty(const std::string& flags, int64_t ranks,
                    const std::string& environment = "");
-// Are ranks processes of their own there?
+// Whether each rank is a process of its own there.
 bool ranks_are_processes();
 
 FaultyRun parsed(int code, double seconds, const std::string& err);
 FaultyRun run_faulty(const std::string& flags, int64_t ranks,
                      const std::string& environment = "", double limit = 20);
-// One in each environment, all at the same time.
+// Runs the program once in each environment, all at the same time.
 std::vector<FaultyRun> run_faulty(const std::string& flags, int64_t ranks,
                                   const std::vector<std::string>& environments);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Programs that are told to stop.
+// Sends SIGINT and SIGTERM to programs.
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -21,7 +21,8 @@ struct Stop {
   int64_t ranks;
 };
 
-// Lone operators; those, while the others wait; collectives.
+// Programs in which ranks only compute; one computes and the others wait; and
+// all call collectives.
 const Stop kStops[] = {{"--case compute --odd 0", 1},
                        {"--case compute-and-wait", 3},
                        {"--case talk", 3}};
@@ -35,12 +36,12 @@ TEST(SignalsTest, EndARunWithASentence) {
       std::this_thread::sleep_for(std::chrono::milliseconds(300));
       const auto start = Clock::now();
       child.send(signal);
-      child.send(signal);  // some senders do it twice in a row
+      child.send(signal);  // some senders send a signal twice
       EXPECT_EQ(child.wait(20), code) << stop.flags << "\n" << child.err();
       EXPECT_LT(Clock::now() - start, std::chrono::seconds(1)) << stop.flags;
       const std::string err = child.err(),
                         text = std::string("[run] interrupted by ") + name;
-      // Without the time that a straggler has cost.
+      // The message ends here: it does not name a straggler.
       EXPECT_NE(err.find("faulty: " + text + "\n"), err.npos) << err;
       const FaultyRun run = parsed(code, 0, err);
       EXPECT_EQ(run.ends.size(), static_cast<size_t>(stop.ranks)) << err;
@@ -60,7 +61,8 @@ TEST(SignalsTest, ASecondOneEndsItAtOnce) {
   EXPECT_LT(Clock::now() - start, std::chrono::milliseconds(500));
 }
 
-// nohup, and shells that start a program in the background.
+// nohup makes a program ignore signals; so do shells that start it in the
+// background.
 TEST(SignalsTest, WhatIsIgnoredStaysIgnored) {
   Child child("sh -c 'trap \"\" INT; exec " + faulty("--case deaf", 2) + "'");
   ASSERT_TRUE(child.says("fault")) << child.err();

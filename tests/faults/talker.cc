@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program whose processes do all that processes do together: they meet,
-// compare their flags, run twice, send short and long messages, agree how they
-// fare, collect their traces, and leave. meddle.cc is linked into it.
+// A program whose processes do all that processes of a run do together: they
+// meet, compare their flags, run twice, send short and long messages, agree on
+// how the run ends, collect their traces, and leave. meddle.cc is linked into
+// it.
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -15,7 +16,7 @@
 namespace dtensor::testing {
 namespace {
 
-// Sums up 1, 2, ... of each rank, and compares with the plain sum.
+// Sums i + rank over the ranks, for each i below n, and checks the sums.
 void sum(Communicator& all, int64_t n) {
   std::vector<double> x(static_cast<size_t>(n));
   for (int64_t i = 0; i < n; ++i)
