@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compares random programs on meshes of thread ranks with plain loops. Makes a
-// program that fails smaller, and prints it.
+// Compares random programs on meshes of thread ranks with plain loops. If a
+// program fails, makes it smaller as long as it fails, and prints it.
 #include <poll.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -26,9 +26,9 @@ struct Options {
   Running running;
 };
 
-// Runs the subjects in a child process, so that one that crashes or never ends
-// counts as a failure too. Returns the failure of each. The list ends after one
-// that ended the process.
+// Runs the subjects in a child process, so that a subject that crashes or never
+// ends counts as a failure, too. Returns the failure of each ("": none). The
+// list is shorter if a subject ended the process: it is then the last.
 std::vector<std::string> failures_of(std::span<const Subjects::value_type> list,
                                      const Running& running) {
   int ends[2];
@@ -54,7 +54,7 @@ std::vector<std::string> failures_of(std::span<const Subjects::value_type> list,
   std::vector<std::string> failures;
   std::string text, end = "it ends its process";
   for (pollfd ready{ends[0], POLLIN, 0};;) {
-    // The library's timeout does not end a rank that computes for ever.
+    // A rank that computes for ever is not ended by the library's timeout.
     const auto patience = 3 * running.timeout + std::chrono::seconds(10);
     if (poll(&ready, 1, static_cast<int>(patience.count())) == 0) {
       end = "it does not end";
@@ -82,7 +82,8 @@ std::vector<std::string> failures_of(std::span<const Subjects::value_type> list,
   return failures;
 }
 
-// Prints the subject of that seed, which fails, made as small as possible.
+// Makes the subject of this seed, which has failed, as small as possible, and
+// prints it.
 void report(int64_t seed, Subjects::value_type subject, std::string failure,
             const Options& options) {
   std::fprintf(stderr, "seed %ld fails (%s), being made smaller\n", seed,
@@ -114,7 +115,8 @@ void report(int64_t seed, Subjects::value_type subject, std::string failure,
   std::fflush(stdout);
 }
 
-// Returns how many failed.
+// Runs the subjects of all seeds, up to kMostFailed failures. Returns how many
+// failed.
 int64_t run_all(const Options& options) {
   constexpr int64_t kBatch = 50, kMostFailed = 5;
   using Clock = std::chrono::steady_clock;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random pipelines on thread ranks: stages tanh(x w) on meshes of their own, in
-// a random order of tasks. The reference is the same chain as a Program.
+// Runs random pipelines on thread ranks: each stage computes tanh(x w) on a
+// mesh of its own, and tasks are in a random order. The reference is the same
+// chain of operators as a Program.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -24,21 +25,21 @@ using testing::Array;
 struct Stage {
   enum : int { kPlain, kMove, kGatherOnUse, kGathered };
   Lay weight;
-  int keep = kPlain;  // kGathered: gather_on_use()
-  Lay grad = {};      // set_grad_layout(), where defined
-  Lay input = {};     // PipelineStage::input, where defined
+  int keep = kPlain;  // kGathered: gather_on_use() is called
+  Lay grad = {};      // if defined, set_grad_layout() is called with it
+  Lay input = {};     // if defined, it is PipelineStage::input
 };
 
 struct Pipe {
-  // A name that make_schedule() knows, or "random": the order of seed `order`.
+  // A name that make_schedule() knows; or "random", with `order` as its seed.
   std::string schedule;
   int64_t positions = 1, chunks = 1, micros = 1;
-  bool weight_tasks = false;  // of "random"
+  bool weight_tasks = false;  // only for "random"
   uint64_t order = 0;
-  int64_t ranks = 1;      // of each position
-  bool two_axes = false;  // of its mesh, the first of size 1
+  int64_t ranks = 1;      // the number of ranks of each position's mesh
+  bool two_axes = false;  // whether the mesh has two axes, the first of size 1
   int64_t batch = 1;
-  std::vector<int64_t> widths;  // of what enters each stage, and of the last's
+  std::vector<int64_t> widths;  // of the stages' inputs, then of the output
   bool tied = false;            // the last stage borrows the first weight
   int64_t bucket_bytes = 0;
   uint64_t numbers = 0;  // seed of weights and inputs
@@ -53,7 +54,7 @@ struct Pipe {
 
 double share(size_t micro) { return 0.25 + static_cast<double>(micro); }
 
-// Draws the next task among all that could run, until none is left.
+// Draws the next task among all tasks that could run, until none is left.
 nn::PipelineSchedule random_order(const Pipe& p) {
   nn::PipelineSchedule s;
   s.name = p.schedule;
@@ -93,7 +94,7 @@ nn::PipelineSchedule schedule_of(const Pipe& p) {
   return nn::make_schedule(p.schedule, p.positions, p.micros, p.chunks);
 }
 
-// Weights, then inputs.
+// The numbers of all weights, then of all inputs.
 std::vector<Array> numbers_of(const Pipe& p) {
   Random r(p.numbers);
   std::vector<Array> all;
@@ -107,7 +108,8 @@ std::vector<Array> numbers_of(const Pipe& p) {
   return all;
 }
 
-// The same computation as a program; `losses` are the steps that make them.
+// The same computation as a Program. `losses` gets the indices of the steps
+// that compute the losses.
 Program program_of(const Pipe& p, std::vector<size_t>& losses) {
   Program out{{{"x", 1}}, {}};
   auto add = [&](Step step) {
@@ -138,7 +140,8 @@ Program program_of(const Pipe& p, std::vector<size_t>& losses) {
   return out;
 }
 
-// The losses, then the gradients of the weights; on rank 0 alone.
+// Returns the losses, then the gradients of the weights; on other ranks than
+// rank 0, nothing.
 std::vector<Array> run_on_rank(const Pipe& p, Runtime& rt) {
   std::vector<Mesh> meshes;
   for (int64_t i = 0; i < p.positions; ++i) {
@@ -224,7 +227,7 @@ class RandomPipeline : public Subject {
     std::vector<Array> wants;
     for (size_t i : losses) wants.push_back(expected.values[i]);
     for (Array g : expected.gradients) {
-      // A Program's loss takes its values times cos(1).
+      // A Program's loss is the sum of its results times cos(1).
       for (double& x : g.v) x /= std::cos(1.0);
       wants.push_back(g);
     }

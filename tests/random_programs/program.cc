@@ -19,7 +19,8 @@ namespace {
 using testing::Array;
 
 // Each operator with the names of its arguments; the last name stands for all
-// that are left. Operators that move parts stand here more often than others.
+// arguments that are left. Operators that move parts occur more often, so that
+// they are drawn more often.
 constexpr char kOperators[] = R"(
 neg; relu; square; exp; sqrt; tanh; gelu; sigmoid
 add; add; sub; mul; mul; div; maximum; hypot; where_positive
@@ -59,7 +60,7 @@ const std::vector<Operator>& operators() {
   return all;
 }
 
-// An operand beside the first one: numbers, or ids below `rows`.
+// An operand beside the first one: numbers or, with `rows`, ids below `rows`.
 struct Other {
   Shape shape;
   int64_t rows = 0;
@@ -67,7 +68,7 @@ struct Other {
 struct Drawn {
   Ints args = {};
   std::vector<Other> others = {};
-  size_t position = 0;  // of the first operand among all
+  size_t position = 0;  // the position of the first operand among all
 };
 
 // A shape that broadcasts with s.
@@ -94,7 +95,7 @@ Drawn draw_matmul(Random& r, const Shape& s) {
   return {{}, {{other}}, left ? 0u : 1u};
 }
 
-// Two neighbours are joined, or the prime factors are dealt out in order.
+// Joins two neighbouring dimensions, or deals out the prime factors in order.
 Ints draw_shape(Random& r, const Shape& s) {
   Ints to{s.begin(), s.end()};
   if (to.size() > 1 && r.chance(50)) {
@@ -196,17 +197,17 @@ std::optional<Drawn> draw(Random& r, const std::string& op, const Shape& s) {
   return rows.contains(op) ? Drawn{{dim}} : Drawn{};
 }
 
-// Makes the leaf a parameter, in one of the ways there are.
+// Makes the leaf a parameter, in one of the possible ways.
 void make_parameter(Random& r, Step& leaf) {
   const Shape& s = leaf.value.shape;
   const size_t axes = leaf.lay.axes.size();
   leaf.lay = random_lay(r, axes, s, Partials::kNone);
-  // An operator may refuse a parameter that stays where it is.
+  // An operator may refuse to move a parameter that stays where it is.
   leaf.keep = static_cast<int>(r.chance(50) ? Keep::kMove : Keep::kGatherOnUse);
   if (r.chance(40)) {
     leaf.use.axes.assign(axes, Lay::kWhole);
     // A gather takes the innermost axis away. Listed boundaries and trees would
-    // be drawn anew for the axes that stay.
+    // be drawn anew for the axes that are left.
     const Lay& lay = leaf.lay;
     if (axes == 2 && !lay.uneven && !lay.tree && !lay.reversed && r.chance(50))
       leaf.use.axes[0] = lay.axes[0];
@@ -275,7 +276,7 @@ class Builder {
     return add(std::move(leaf));
   }
 
-  // An earlier value of that shape, or a new leaf.
+  // The index of an earlier value of that shape, or of a new leaf.
   size_t operand(const Other& o) {
     std::vector<size_t> fits;
     for (size_t i = 0; i < values_.size(); ++i)
@@ -289,7 +290,7 @@ class Builder {
         r_.between(0, static_cast<int64_t>(list.size()) - 1))];
   }
 
-  // Returns whether the operator that was drawn fitted.
+  // Draws an operator. Returns whether it fitted.
   bool add_operator() {
     const std::string& op =
         operators()[static_cast<size_t>(r_.between(
@@ -328,12 +329,12 @@ class Builder {
   Random& r_;
   Program p_;
   std::vector<Array> values_;
-  // A parameter that operators may not move, or a view of one: they could not
-  // sum it up, were it partial.
+  // By step: whether it is a parameter that operators may not move, or a view
+  // of one. Such a value must not become partial, since it could not be summed.
   std::vector<bool> kept_;
 };
 
-// The program without step i, whose place `instead` takes.
+// The program without step i. Steps that used it use step `instead`.
 Program without(Program p, size_t i, size_t instead) {
   p.steps.erase(p.steps.begin() + static_cast<int64_t>(i));
   for (Step& s : p.steps)
@@ -344,8 +345,8 @@ Program without(Program p, size_t i, size_t instead) {
   return p;
 }
 
-// The program with `to` for every size `from` of its leaves and of the shapes
-// that it asks for.
+// The program with `to` in place of every size `from` of its leaves, and of the
+// shapes that its steps ask for.
 Program resized(Program p, int64_t from, int64_t to) {
   for (Step& s : p.steps) {
     if (s.op == "reshape" || s.op == "expand")
@@ -506,7 +507,7 @@ std::vector<Program> smaller(const Program& p) {
       list.push_back(p);
       list.back().steps[i] = leaf;
     }
-  // The rest changes one thing in place.
+  // The remaining candidates change one thing in place.
   auto change = [&](auto&& fn) { fn(list.emplace_back(p)); };
   for (size_t a = 0; a < p.axes.size(); ++a) {
     if (p.axes.size() > 1)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A random program: leaves and operators over earlier values. It is data: it
-// can be printed, run on a mesh (run.h), computed on plain numbers
-// (reference.h) and made smaller.
+// A random program: leaves, and operators on earlier values. It is data: tests
+// can print it, run it on a mesh (run.cc), compute it on plain numbers
+// (reference.h), and make it smaller.
 #pragma once
 #include <cstdint>
 #include <random>
@@ -17,7 +17,7 @@ namespace dtensor::random_programs {
 
 using Ints = std::vector<int64_t>;
 
-// Draws the same numbers everywhere, which std's distributions do not promise.
+// Draws the same numbers on every machine, unlike the distributions of std.
 class Random {
  public:
   explicit Random(uint64_t seed) : bits_(seed) {}
@@ -31,13 +31,13 @@ class Random {
   std::mt19937_64 bits_;
 };
 
-// A layout that still means something when the shape or the mesh gets smaller.
+// A layout that stays valid if the shape or the mesh gets smaller.
 struct Lay {
   enum : int { kWhole = -1, kSum = -2, kAvg = -3, kMax = -4 };
-  std::vector<int> axes;  // for each mesh axis one of these, or the dimension
-  bool reversed = false;  // axes of one dimension, the last one outermost
-  uint64_t uneven = 0;    // seed of listed boundaries; 0: balanced
-  uint64_t tree = 0;      // seed of segments and products; 0: none
+  std::vector<int> axes;  // by mesh axis: one of these, or the split dimension
+  bool reversed = false;  // whether a dimension's last axis is the outermost
+  uint64_t uneven = 0;    // seed of the boundaries of splits; 0: balanced
+  uint64_t tree = 0;      // seed of concatenations and products; 0: none
   Layout on(const Mesh&, const Shape&) const;
   bool defined() const { return !axes.empty(); }
 };
@@ -46,49 +46,52 @@ struct Lay {
 enum class Partials { kNone, kSums, kAny };
 Lay random_lay(Random&, size_t axes, const Shape&, Partials);
 
-// Beside the operators of the library a step may be
-//   leaf               numbers that are given
-//   redistribute       to `lay`; redistribute_async the same
-//   neg_given          to `lay`, of a negative that nobody else holds
-//   neg_elsewhere      to a mesh "z" of args[0] ranks, the first of which is
-//                      rank args[1], in the layout `lay`; negated there and
-//                      brought back
+// A step has the name of an operator of the library, or of one of these:
+//   leaf               given numbers
+//   redistribute       moves a value to `lay`; so does redistribute_async
+//   neg_given          moves the negative of a value to `lay`; no other tensor
+//                      shares the negative's memory
+//   neg_elsewhere      moves a value to a mesh "z" of args[0] ranks, the first
+//                      of which is rank args[1], in the layout `lay`; negates
+//                      it there, and brings it back
 struct Step {
   std::string op;
   std::vector<size_t> in = {};
   Ints args = {};
-  Lay lay = {};               // of a leaf, and where a move goes
-  testing::Array value = {};  // of a leaf
-  bool wants_grad = false;    // a leaf
-  // A leaf that is a parameter: as_parameter() with this, if it is at least 0.
+  Lay lay = {};               // the layout of a leaf, or to which a move goes
+  testing::Array value = {};  // the numbers of a leaf
+  bool wants_grad = false;    // only for leaves
+  // If at least 0, the leaf is a parameter: as_parameter(Keep(keep)) is called.
   int keep = -1;
-  Lay use = {};   // gather_on_use(), where defined
-  Lay grad = {};  // set_grad_layout(), where defined
-  // Consecutive operators of which this is true are one checkpoint().
+  Lay use = {};   // if defined, gather_on_use() is called with it
+  Lay grad = {};  // if defined, set_grad_layout() is called with it
+  // Consecutive operators for which this is true run in one checkpoint().
   bool recomputed = false;
 };
 
-// The loss is the sum over all values that nothing uses, but leaves, of
+// The loss is the sum, over all values of operators that no step uses, of
 // element i times cos(i + 1).
 struct Program {
   std::vector<MeshAxis> axes;
   std::vector<Step> steps;
-  bool keeps_products = false;     // RecomputeOptions::save of "matmul"
-  std::vector<bool> used() const;  // by a later step
+  bool keeps_products = false;     // whether checkpoints save "matmul"
+  std::vector<bool> used() const;  // by step: whether a later step uses it
 };
 
-// Does a step of that name end in the layout Step::lay?
+// Whether a step of this name ends in the layout Step::lay.
 bool moves(std::string_view op);
-// The mesh of a step neg_elsewhere in a program on that mesh.
+// The mesh of a neg_elsewhere step in a program on `mesh`.
 Mesh elsewhere(const Step&, const Mesh&);
 
-// REQUIRES: the reference fits (reference.h).
+// The program as text, for error messages. REQUIRES: reference() does not
+// throw.
 std::string to_text(const Program&);
 
-// The random program of a seed. Its reference fits.
+// The random program of a seed. reference() does not throw for it.
 Program random_program(uint64_t seed);
 
-// Programs with one thing less, the largest cuts first. Some do not fit.
+// Programs that lack one thing of this one, with the largest cuts first. Some
+// are Unfit (reference.h).
 std::vector<Program> smaller(const Program&);
 
 }  // namespace dtensor::random_programs

@@ -10,8 +10,8 @@
 namespace dtensor::random_programs {
 namespace {
 
-// A number nearer than this to a jump does not fit: the library adds up in
-// another order, and could end on the other side.
+// A number that is nearer to a jump than this is Unfit: the library adds in
+// another order, so its result could be on the other side of the jump.
 constexpr double kNear = 1e-4;
 constexpr int64_t kMostElements = 240;
 
@@ -55,13 +55,14 @@ Dual gelu(Dual x) {
   return {x.v * below, x.d * (below + x.v * bell)};
 }
 
-// Row-major numbers; `ids` if they are integers.
+// A tensor of row-major numbers; with `ids`, the numbers are integers.
 struct Value {
   Shape shape;
   std::vector<Dual> at;
   bool ids = false;
 
-  // The element at an index that broadcasts, aligned at the right.
+  // The element at an index. Dimensions are aligned at the right, and those of
+  // size 1 are broadcast.
   Dual operator()(const Ints& index) const {
     int64_t flat = 0;
     const size_t skip = index.size() - static_cast<size_t>(shape.size());
@@ -74,7 +75,7 @@ struct Value {
 using Values = std::vector<const Value*>;
 using Row = std::vector<Dual>;
 
-template <class Fn>  // Dual(Ints index)
+template <class Fn>  // Fn: Dual(Ints index)
 Value make(const Shape& shape, Fn&& fn) {
   fit(std::all_of(shape.begin(), shape.end(), [](auto n) { return n >= 0; }));
   fit(shape.size() <= 5 && numel(shape) <= kMostElements);
@@ -163,7 +164,7 @@ const std::map<std::string, Dual (*)(Dual, Dual), std::less<>> kBinary = {
     {"maximum", larger},
     {"hypot", [](Dual a, Dual b) { return sqrt(a * a + b * b); }},
 };
-// Reductions of all elements along the dimensions given.
+// Reductions of all elements along the given dimensions, by name.
 const std::map<std::string, Dual (*)(const Row&), std::less<>> kReduce = {
     {"sum", total},
     {"mean", mean},
@@ -176,7 +177,7 @@ const std::map<std::string, Dual (*)(const Row&), std::less<>> kReduce = {
        return squares(centred(r)) / Dual{static_cast<double>(r.size() - 1)};
      }},
 };
-// Functions of the elements along one dimension.
+// Functions of the elements along one dimension, by name.
 const std::map<std::string, Row (*)(Row, const Ints&), std::less<>> kRows = {
     {"softmax",
      [](Row r, const Ints&) {
@@ -228,8 +229,8 @@ Value reduce(const Value& x, const Ints& a, Dual (*fn)(const Row&)) {
     else
       shape.push_back(x.shape[d]);
   for (size_t i = 1; i < a.size(); ++i) dim_of(x, a[i]);
-  // Like torch, the library refuses the maximum over an empty dimension even
-  // where the result has no elements.
+  // Like torch, the library refuses the maximum over an empty dimension, even
+  // if the result has no elements.
   fit(fn == total || numel(inner) > 0);
   Value out = make(kept, [&](const Ints& i) {
     Row all;
@@ -281,7 +282,7 @@ Value matmul(Value a, Value b) {
   return out;
 }
 
-// q [b, s, h, d], k and v [b, t, g, d].
+// Shapes: q is [b, s, h, d]; k and v are [b, t, g, d], where g divides h.
 Value attention(const Value& q, const Value& k, const Value& v, bool causal,
                 int64_t window, int64_t soft_cap) {
   fit(q.shape.size() == 4 && k.shape.size() == 4 && v.shape == k.shape);
@@ -315,8 +316,9 @@ Value attention(const Value& q, const Value& k, const Value& v, bool causal,
   });
 }
 
-// Element i of the result is that of x at from(i), or `outside`.
-template <class From>  // bool(Ints&)
+// Makes a tensor whose element i is the element of x at the index from(i). If
+// from(i) returns false, the element is `outside`.
+template <class From>  // From: bool(Ints& index)
 Value moved(const Value& x, const Shape& shape, From&& from,
             double outside = 0) {
   return make(shape, [&](Ints i) { return from(i) ? x(i) : Dual{outside}; });
@@ -465,7 +467,8 @@ Value next(const Step& step, const std::vector<Value>& values) {
   return computed(step.op, in, step.args);
 }
 
-// All values, with their derivatives by element `e` of leaf `leaf`.
+// All values, with their derivatives by element `e` of leaf `leaf`. The values
+// of operator `wrong` are made wrong.
 std::vector<Value> along(const Program& p, size_t leaf, size_t e,
                          std::string_view wrong) {
   std::vector<Value> values;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Computes a program by loops over row-major numbers, without any layout.
 //
-// Gradients are taken in forward mode, by one element of one leaf at a time, on
-// numbers that carry their derivative (Dual). So each operator stands here
-// once, for value and derivative, and shares nothing with the backward rules of
-// the library, which this is to judge.
+// Computes gradients in forward mode, by one element of one leaf at a time, on
+// numbers that carry their derivative (Dual). So each operator has one
+// implementation for value and derivative, and it shares nothing with the
+// library's backward rules, which it tests.
 #pragma once
 #include <string>
 #include <vector>
@@ -13,22 +13,22 @@
 
 namespace dtensor::random_programs {
 
-// Thrown for a program that does not say what it computes: shapes that do not
-// go together, or numbers where rounding decides (near a jump,
+// Thrown for a program whose results are not defined: shapes that do not fit
+// together, or numbers for which rounding decides the result (near a jump, or
 // ill-conditioned).
 struct Unfit {};
 
 struct Expected {
-  std::vector<testing::Array> values;     // of each step
-  std::vector<testing::Array> gradients;  // of leaves that want one
-  bool differentiable = false;            // the loss depends on one of those
+  std::vector<testing::Array> values;     // by step
+  std::vector<testing::Array> gradients;  // of leaves with wants_grad, in order
+  bool differentiable = false;            // whether any gradient is not 0
 };
 
-// With `wrong`, the values of that operator come out wrong, to see that this is
-// noticed.
+// Computes the expected results. The values of the operator `wrong` get wrong
+// on purpose, to test that the comparison notices it. Throws Unfit.
 Expected reference(const Program&, std::string_view wrong = "");
 
-// The value of one more step. `values` are those of the steps before it.
+// The value of a step. `values` are those of the steps before it. Throws Unfit.
 testing::Array value_of(const Step&, const std::vector<testing::Array>& values);
 
 }  // namespace dtensor::random_programs

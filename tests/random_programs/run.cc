@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random programs on thread ranks, compared with their references.
+// Runs random programs on thread ranks, and compares them with reference().
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -101,8 +101,9 @@ DistTensor leaf(const Step& s, size_t i, const Mesh& mesh, Runtime& rt) {
   return x;
 }
 
-// Runs steps [from, to), but leaves, as one checkpoint. Parameters and leaves
-// that want a gradient are captured, other values are its inputs.
+// Runs the operators of steps [from, to) as one checkpoint(). Parameters and
+// leaves that want a gradient are captured by the function; other values from
+// outside are its inputs.
 void recompute(const Program& p, size_t from, size_t to,
                std::vector<DistTensor>& values) {
   std::set<size_t> outside;
@@ -135,14 +136,14 @@ void recompute(const Program& p, size_t from, size_t to,
   for (size_t i = 0; i < block.size(); ++i) values[block[i]] = outputs[i];
 }
 
-// A part of a value that one rank holds, the whole value, and its layout.
+// The part of a value that one rank holds, with the whole value and its layout.
 struct Held {
   Array whole, part;
   Region region;
-  SpecRef spec;  // it outlives the rank's thread
+  SpecRef spec;  // keeps the spec after the rank's thread has ended
 };
 
-// All values, then the gradients of leaves that want one.
+// Returns the values of all steps, then the gradients of leaves that want one.
 std::vector<Held> run_on_rank(const Case& c, Runtime& rt) {
   const Program& p = c.program;
   const Mesh mesh(p.axes);
@@ -190,7 +191,7 @@ bool same_bits(const Array& a, const Array& b) {
                                      a.v.size() * sizeof(double)) == 0);
 }
 
-// Empty when all ranks hold what is expected and copies have the same bits.
+// "" if all ranks hold the expected values, and copies have the same bits.
 std::string compare(const Case& c, const std::vector<std::vector<Held>>& all) {
   std::vector<Array> wants = c.expected.values;
   std::vector<std::string> names;
@@ -223,8 +224,8 @@ std::string compare(const Case& c, const std::vector<std::vector<Held>>& all) {
   return "";
 }
 
-// Empty when every collective moved as many bytes as the plans said: the rank
-// with the most, and all ranks together.
+// "" if every collective moved as many bytes as its plan predicted: to the rank
+// that receives most, and to all ranks together.
 std::string compare_bytes(std::span<const std::vector<CommEvent>> ranks) {
   int64_t predicted = 0, counted = 0;
   for (const std::vector<CommEvent>& events : ranks)
