@@ -52,7 +52,7 @@ double rate_beyond(const LinkCost& cost) {
 // the probe of the same all-reduce that is not one-shot; 0 if there is none.
 int64_t crossing(const std::vector<Probe>& probes,
                  const std::vector<double>& us) {
-  std::map<int64_t, bool> faster;  // by the bytes of the part
+  std::map<int64_t, bool> faster;  // by part size: all were faster
   for (size_t i = 0; i < probes.size(); ++i) {
     if (!probes[i].one_shot) continue;
     for (size_t k = 0; k < i; ++k) {
@@ -72,7 +72,7 @@ int64_t crossing(const std::vector<Probe>& probes,
   return bytes;
 }
 
-// The price of kinds that were not measured.
+// The price for kinds of collectives that were not measured.
 LinkCost common_price(const AxisCost& cost) {
   for (StepKind kind : {StepKind::kExchange, StepKind::kAllToAll})
     if (const auto& own = cost.kinds[static_cast<size_t>(kind)]) return *own;

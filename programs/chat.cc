@@ -60,7 +60,7 @@ class AnswerStops {
   struct sigaction before_ = {};
 };
 
-// Lines of standard input.
+// Reads lines from standard input.
 class Lines {
  public:
   // The next line; nullopt at the end of input, or if the run has failed.

@@ -151,7 +151,7 @@ class Prediction {
       on_rank(options_, mesh_, held.rank, q_,
               [&](const nn::LanguageModel& model) {
                 nn::EngineOptions options = q_.engine;
-                options.share = false;  // equal prompts are all computed
+                options.share = false;  // so that each prompt is computed
                 nn::Engine engine(model, options);
                 RankContext& context = RankContext::current();
                 context.allocator->reset_peak();
@@ -300,7 +300,7 @@ void report_speed(std::span<const Part, 3> parts, const CostTable& cost,
   for (size_t i = 0; i < parts.size(); ++i) {
     const Part& p = parts[i];
     const std::vector<CommEvent> events = p.all_events();
-    // The stages work one after the other.
+    // The stages work one after the other, so their times add up.
     const Predicted time{most_received(events), p.work_ps,
                          p.communication_ps(cost)};
     const double rate =

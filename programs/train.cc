@@ -131,7 +131,7 @@ nn::TrainingReport train_steps(Runtime& rt, const Flags& flags,
         "the learning rate falls over {} steps (as saved, or as --lr-steps "
         "says), but --steps is {}\n\n",
         config.lr_steps, config.steps);
-  std::fflush(stdout);  // before the progress lines, also through a pipe
+  std::fflush(stdout);  // so that it precedes the progress lines
   return trainer.train(config.batches(text));
 }
 

@@ -33,7 +33,7 @@ struct TrainConfig {
   double clip = 1;
   int64_t seed = 0;
   int64_t zero = 0;            // ZeRO's stage, over fsdp, dp or ep
-  int64_t gather_budget = -1;  // bytes; -1: as nn::TrainerOptions
+  int64_t gather_budget = -1;  // bytes; -1: TrainerOptions' default
   int64_t accumulate = 1;      // micro-batches in a step
   // For a mesh with an axis pp. micro_batches 0: twice the size of pp, but at
   // most `batch`. chunks 0: one, or as the schedule's file says. `schedule` is

@@ -61,14 +61,14 @@ struct FlightRow {
 struct FlightReport {
   std::vector<FlightFile> files;  // by rank
   std::vector<int64_t> without;   // ranks of the run without a file
-  // By lane and group, then sequence number.
+  // Sorted by lane, then group, then sequence number.
   std::vector<FlightRow> rows;
   // Indices of `rows`, by time: for each group the first row at which members
   // diverge or a member is missing.
   std::vector<size_t> faults;
 
-  // Throws Error if the files are from different runs, or two are from one
-  // rank.
+  // Throws Error if there are no files, if they are from runs of different
+  // sizes, or if two are from the same rank.
   explicit FlightReport(std::vector<FlightFile>);
   FlightReport(const FlightReport&) = delete;
   FlightReport& operator=(const FlightReport&) = delete;

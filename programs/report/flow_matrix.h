@@ -13,8 +13,8 @@
 namespace dtensor::report {
 
 struct FlowSums {
-  std::vector<int64_t> bytes;  // row by row; on the diagonal, between the
-                               // ranks of a group
+  std::vector<int64_t> bytes;  // by senders' and receivers' group, row by row;
+                               // the diagonal is between ranks of a group
   std::vector<int64_t> kept;   // by group: bytes that its ranks keep
   std::vector<int64_t> sent, received;  // by group, without the bytes kept
   int64_t most = 0;                     // the maximum of `bytes`

@@ -191,7 +191,7 @@ std::string short_bytes(int64_t bytes) {
   constexpr std::array units = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
   double x = static_cast<double>(bytes);
   size_t unit = 0;
-  // 1023.5 and more would be printed as 1.02e+03.
+  // {:.3g} would print 999.5 and more as 1e+03.
   for (; x >= 999.5 && unit + 1 < units.size(); ++unit) x /= 1024;
   return fmt::format("{:.3g} {}", x, units[unit]);
 }

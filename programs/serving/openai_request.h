@@ -30,7 +30,7 @@ class ApiError : public std::runtime_error {
 ApiError no_model(const std::string& name, const ServedModel&);
 
 struct OpenAiRequest {
-  bool chat = false;  // else a completion of plain text
+  bool chat = false;  // false: a completion of plain text
   bool stream = false, include_usage = false, logprobs = false;
   // Whether answers begin with their prompts. With logprobs, the prompts'
   // tokens come from the engine (TextRequest::on_prompt).

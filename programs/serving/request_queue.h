@@ -17,7 +17,7 @@
 
 namespace dtensor::examples {
 
-// A new token of one of a client's texts, or its end.
+// A new token of one of a client's texts, or the end of the text.
 struct TextEvent {
   size_t text = 0;  // the text's index in its Ticket
   std::optional<nn::DrawnToken> token = {};

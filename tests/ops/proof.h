@@ -12,7 +12,6 @@
 // The driver does the same for inputs in arbitrary layouts, for which the
 // operator chooses. A dry run must give the same specs and collectives, and
 // must predict the bytes that are counted.
-// there must be those that are counted.
 #pragma once
 #include <cstdint>
 #include <string>

@@ -36,9 +36,9 @@ class GivenKernels : public Kernels {
 // later.
 class HostArrays {
  public:
-  // Makes the spans of a struct refer to copies, which last as long as any copy
-  // of this. Calls pointer(p) for each pointer (to device memory) in the struct
-  // and in these arrays.
+  // Makes the spans of a struct refer to copies, which last as long as a copy
+  // of this object. Calls pointer(p) for each pointer (to device memory) in the
+  // struct and in these arrays.
   template <class T, class F>
   void keep(T& x, F&& pointer) {
     if constexpr (std::is_pointer_v<T>) {
