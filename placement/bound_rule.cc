@@ -12,7 +12,8 @@ namespace {
 int64_t product(int64_t a, int64_t b, const Rule& rule) {
   int64_t n;
   DT_CHECK(!__builtin_mul_overflow(a, b, &n), "rule",
-           "a dimension of the rule {} has more indices than 64 bits can count",
+           "a dimension of the rule {} has more indices than 64 bits can "
+           "count; use smaller sizes",
            rule.to_string());
   return n;
 }
@@ -24,8 +25,9 @@ BoundRule::BoundRule(const Rule& rule, const std::vector<Shape>& shapes,
                      const std::vector<std::pair<char, int64_t>>& extra)
     : rule_(rule.expand(shapes, op)), sizes_(rule_.factors().size(), -1) {
   const auto& in = rule_.inputs();
-  DT_CHECK(shapes.size() == in.size(), op, "takes {} inputs, but got {}",
-           in.size(), shapes.size());
+  DT_CHECK(shapes.size() == in.size(), op,
+           "takes {} inputs, but got {}; pass {}", in.size(), shapes.size(),
+           in.size());
   for (auto [letter, n] : extra) {
     int f = rule_.factor(letter);
     if (f >= 0) sizes_[static_cast<size_t>(f)] = n;
@@ -37,28 +39,26 @@ BoundRule::BoundRule(const Rule& rule, const std::vector<Shape>& shapes,
     return t;
   };
   for (size_t i = 0; i < in.size(); ++i) {
-    DT_CHECK(
-        static_cast<int>(in[i].size()) == shapes[i].size(), op,
-        "shapes {} do not fit the rule {}: input {} has {} dimensions, not "
-        "{}",
-        all(), rule_.to_string(), i, shapes[i].size(), in[i].size());
+    DT_CHECK(static_cast<int>(in[i].size()) == shapes[i].size(), op,
+             "shapes {} do not fit the rule {}: input {} has {} dimensions; "
+             "pass one with {}",
+             all(), rule_.to_string(), i, shapes[i].size(), in[i].size());
     for (size_t d = 0; d < in[i].size(); ++d) {
       int64_t n = shapes[i][static_cast<int>(d)];
       if (in[i][d].empty()) {
         DT_CHECK(n == 1, op,
-                 "shapes {} do not fit the rule {}: dimension {} of "
-                 "input {} is {}, not 1",
+                 "shapes {} do not fit the rule {}: dimension {} of input {} "
+                 "has size {}; pass one of size 1",
                  all(), rule_.to_string(), d, i, n);
         continue;
       }
       if (in[i][d].size() != 1) continue;
       int64_t& known = sizes_[static_cast<size_t>(in[i][d][0])];
-      DT_CHECK(
-          known < 0 || known == n, op,
-          "shapes {} do not fit together: '{}' of the rule {} is both {} and "
-          "{}",
-          all(), rule_.factors()[static_cast<size_t>(in[i][d][0])].letter,
-          rule_.to_string(), known, n);
+      DT_CHECK(known < 0 || known == n, op,
+               "shapes {} do not fit together: '{}' of the rule {} is both {} "
+               "and {}; give these dimensions the same size",
+               all(), rule_.factors()[static_cast<size_t>(in[i][d][0])].letter,
+               rule_.to_string(), known, n);
       known = n;
     }
   }
@@ -80,12 +80,15 @@ BoundRule::BoundRule(const Rule& rule, const std::vector<Shape>& shapes,
         rest *= n / rest;
       }
       DT_CHECK(rest == n, op,
-               "dimension {} of input {} is {}, which is not the product of "
-               "its factors in the rule {}",
+               "dimension {} of input {} has size {}, which is not the product "
+               "of the sizes of its factors in the rule {}; change its size or "
+               "those of the factors",
                d, i, n, rule_.to_string());
     }
   for (size_t f = 0; f < sizes_.size(); ++f)
-    DT_CHECK(sizes_[f] >= 0, op, "the size of '{}' in the rule {} is unknown",
+    DT_CHECK(sizes_[f] >= 0, op,
+             "no input gives the size of '{}' in the rule {}; write the letter "
+             "in an input of the rule, or have the operator pass its size",
              rule_.factors()[f].letter, rule_.to_string());
   for (size_t i = 0; i < rule_.outputs().size(); ++i)
     numel(output_shape(static_cast<int>(i)));

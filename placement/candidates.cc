@@ -55,9 +55,9 @@ Choice choose(std::span<const Candidate> candidates,
     listed += (listed.empty() ? "" : ", ") + in.spec->to_string() +
               (in.keep != Keep::kMove ? " (parameter)" : "");
   fail(op,
-       "no way to compute on {} without sending a parameter; redistribute it "
-       "first, or call set_requires_grad() instead of as_parameter() if it may "
-       "be sent",
+       "there is no way to compute on {} without sending a parameter; "
+       "redistribute an input first, or call set_requires_grad() instead of "
+       "as_parameter() on a parameter that may be sent",
        listed);
 }
 

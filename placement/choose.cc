@@ -516,9 +516,9 @@ Choice choose(const BoundRule& rule, std::span<const OpInput> inputs,
       listed += (listed.empty() ? "" : ", ") + in.spec->to_string() +
                 (in.keep == Keep::kMove ? "" : " (parameter)");
     fail(op,
-         "no way to compute on {} without sending a parameter; redistribute "
-         "one of them first, or call set_requires_grad() instead of "
-         "as_parameter() on one that may be sent",
+         "there is no way to compute on {} without sending a parameter; "
+         "redistribute an input first, or call set_requires_grad() instead of "
+         "as_parameter() on a parameter that may be sent",
          listed);
   }
   if (!forward_only) return std::move(*best);

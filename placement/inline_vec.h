@@ -47,7 +47,10 @@ class InlineVec {
   InlineVec& operator=(const InlineVec&) = delete;
 
   T& push_back(T x) {
-    DT_CHECK(size_ < N, "inline_vec", "there are more than {} elements", N);
+    DT_CHECK(size_ < N, "inline_vec",
+             "a list of at most {} elements gets one more, which is an error "
+             "in dtensor; report it",
+             N);
     return *new (data() + size_++) T(std::move(x));
   }
   void resize(size_t n) {

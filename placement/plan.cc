@@ -88,7 +88,9 @@ Plan plan_between(const Spec* from, const Spec* to, const CostTable& cost) {
 
 void check_same_tensor(const Spec* from, const Spec* to) {
   DT_CHECK(from->shape() == to->shape() && from->dtype() == to->dtype(),
-           "redistribute", "{} cannot become {}: only the layout may change",
+           "redistribute",
+           "{} cannot become {}, because a move changes only the layout and "
+           "the mesh; keep the shape and the dtype",
            from->to_string(), to->to_string());
 }
 

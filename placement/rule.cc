@@ -41,7 +41,8 @@ std::optional<ReduceOp> PartialNote::pass(ReduceOp op) const {
 }
 
 void FactorList::too_long() {
-  fail("rule", "a dimension has more than {} factors", kMost);
+  fail("rule", "a dimension has more than {} factors; write at most {}", kMost,
+       kMost);
 }
 
 int Rule::factor(char letter) const {
@@ -82,8 +83,9 @@ int dim_of(const Rule::Term& t, int f) {
 
 Rule Rule::expand(const std::vector<Shape>& shapes, std::string_view op) const {
   if (!has_ellipsis()) return *this;
-  DT_CHECK(shapes.size() == in_.size(), op, "takes {} inputs, but got {}",
-           in_.size(), shapes.size());
+  DT_CHECK(shapes.size() == in_.size(), op,
+           "takes {} inputs, but got {}; pass {}", in_.size(), shapes.size(),
+           in_.size());
   const DimFactors dots{kEllipsis};
   // The broadcast shape of the batch dimensions, for which "..." stands.
   Shape batch;
@@ -93,9 +95,10 @@ Rule Rule::expand(const std::vector<Shape>& shapes, std::string_view op) const {
     if (at == in_[i].end()) continue;
     int fixed = static_cast<int>(in_[i].size()) - 1;
     int extra = shapes[i].size() - fixed;
-    DT_CHECK(extra >= 0, op,
-             "input {} of shape {} has {} dimensions; at least {} are needed",
-             i, dtensor::to_string(shapes[i]), shapes[i].size(), fixed);
+    DT_CHECK(
+        extra >= 0, op,
+        "input {} of shape {} has {} dimensions; pass one with at least {}", i,
+        dtensor::to_string(shapes[i]), shapes[i].size(), fixed);
     int start = static_cast<int>(at - in_[i].begin());
     for (int d = 0; d < extra; ++d) own[i].push_back(shapes[i][start + d]);
     batch = broadcast_shapes(batch, own[i], op);
@@ -151,7 +154,8 @@ Rule Rule::expand(const std::vector<Shape>& shapes, std::string_view op) const {
 
 Rule Rule::gradient(int i) const {
   DT_CHECK(out_.size() == 1, "rule",
-           "{} has several outputs; only a rule with one has a gradient",
+           "{} has several outputs, but only a rule with one output has a "
+           "gradient; write a rule with one output",
            to_string());
   Rule r = *this;
   std::swap(r.in_[static_cast<size_t>(i)], r.out_[0]);

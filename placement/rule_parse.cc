@@ -142,7 +142,7 @@ class RuleParser {
     std::string_view word = s.substr(0, space), rest = s.substr(space + 1);
     if (word == "link") {
       if (rest.size() != 3 || rest[1] != ' ')
-        bad("links other than two letters");
+        bad("has a 'link' that does not name two letters");
       rule_.links_.push_back({known(rest[0]), known(rest[2])});
       return;
     }

@@ -122,8 +122,9 @@ Schedule exchange_schedule(const Region& wants, std::span<const Region> sources,
   std::vector<Region> left;
   s.pieces = exchange_pieces(s.wants.ascending(), s.has, self, left);
   DT_CHECK(left.empty(), where,
-           "member {} needs {}, which none of the {} members has", self,
-           left.empty() ? "" : first_box(left[0]), sources.size());
+           "member {} needs {}, but none of the {} members has it, which is an "
+           "error in dtensor; report it",
+           self, left.empty() ? "" : first_box(left[0]), sources.size());
   return s;
 }
 

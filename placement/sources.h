@@ -116,11 +116,12 @@ struct Sources {
     int64_t found = 0;
     for (const SourceDim::Part& part : result.parts)
       found += length(part.ranges);
-    DT_CHECK(
-        found == length(wants), "exchange",
-        "in dimension {} of {} a rank needs {} indices, but the ranks that "
-        "differ from it in {} have only {} of them",
-        d, spec.to_string(), length(wants), mesh.axes_to_string(group), found);
+    DT_CHECK(found == length(wants), "exchange",
+             "in dimension {} of {} a rank needs {} indices, but the ranks "
+             "that differ from it in {} have only {} of them, which is an "
+             "error in dtensor; report it",
+             d, spec.to_string(), length(wants), mesh.axes_to_string(group),
+             found);
     return result;
   }
 };

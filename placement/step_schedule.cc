@@ -121,16 +121,21 @@ StepSchedule::StepSchedule(const Step& step, int64_t world_rank,
       turns_{onto_, 0} {
   const std::string_view where = name(step.kind);
   DT_CHECK(sends(step.kind) && step.kind != StepKind::kAllReduce, where,
-           "{} has no schedule", to_string(step));
+           "{} has no schedule, which is an error in dtensor; report it",
+           to_string(step));
   DT_CHECK(!across_ || !from_.partial_axes(), where,
            "{} is partial; combine its parts before they leave their mesh",
            from_.to_string());
   DT_CHECK(from_rank_ >= 0 || to_rank_ >= 0, where,
-           "rank {} does not take part in {}", world_rank, to_string(step));
+           "rank {} does not take part in {}, which is an error in dtensor; "
+           "report it",
+           world_rank, to_string(step));
   const size_t ndim = static_cast<size_t>(from_.ndim());
   DT_CHECK(panel.empty() || panel.size() == ndim + (from_.components() > 1),
-           where, "a panel of {} dimensions does not fit {}", panel.size(),
-           from_.to_string());
+           where,
+           "a panel of {} dimensions does not fit {}, which is an error in "
+           "dtensor; report it",
+           panel.size(), from_.to_string());
   const AxisMask group = sources_.group, split = from_.split_axes();
   for (const Partial& p : from_.layout().partials)
     if ((group & bit(p.axis)) && to_.layout().partial_on(p.axis) != p.op)

@@ -246,11 +246,11 @@ TEST(EinsumOrder, LeavesParametersWhereTheyAre) {
     EXPECT_EQ(error_of([&] {
                 einsum("ab,bc,cd->ad", {v, w, u});
               }),
-              "[einsum] no order of pairs is possible: [einsum] no way to "
-              "compute on f64[4, 6](S1) (parameter), f64[6, 2](S1) "
-              "(parameter) without sending a parameter; redistribute one of "
-              "them first, or call set_requires_grad() instead of "
-              "as_parameter() on one that may be sent");
+              "[einsum] no order of pairs is possible: [einsum] there is no "
+              "way to compute on f64[4, 6](S1) (parameter), f64[6, 2](S1) "
+              "(parameter) without sending a parameter; redistribute an input "
+              "first, or call set_requires_grad() instead of as_parameter() on "
+              "a parameter that may be sent");
   });
 }
 

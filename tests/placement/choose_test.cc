@@ -168,10 +168,10 @@ TEST(Choose, GatherOnUseGathersAndNothingElse) {
 TEST(Choose, RefusesWhenAParameterWouldHaveToMove) {
   Case c("n!->n", "tp=2", {"8:S0!"});
   EXPECT_EQ(testing::error_of([&] { c.choose(); }),
-            "[test] no way to compute on f32[8](S0) (parameter) without "
-            "sending a parameter; redistribute one of them first, or call "
-            "set_requires_grad() instead of as_parameter() on one that may be "
-            "sent");
+            "[test] there is no way to compute on f32[8](S0) (parameter) "
+            "without sending a parameter; redistribute an input first, or call "
+            "set_requires_grad() instead of as_parameter() on a parameter that "
+            "may be sent");
   EXPECT_EQ(Case("n!->n", "tp=2", {"8:S0"}).choose().out[0]->to_string(),
             "f32[8](R)");
 }

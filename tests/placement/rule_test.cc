@@ -193,8 +193,8 @@ TEST(Rule, ErrorsSayWhatIsWrong) {
       {"m->m | linear 0;", "has the unknown note ''"},
       {"m->m | m:most", "names an unknown reduction in 'm:most'"},
       {"m->m | k:max", "names 'k' in a note, but has no such factor"},
-      {"m->m | link m", "links other than two letters"},
-      {"m->m | link m,n", "links other than two letters"},
+      {"m->m | link m", "has a 'link' that does not name two letters"},
+      {"m->m | link m,n", "has a 'link' that does not name two letters"},
       {"m->m | link m k", "names 'k' in a note, but has no such factor"},
   };
   for (auto [text, what] : cases) {
@@ -248,10 +248,11 @@ TEST(Rule, ExpandBroadcasts) {
   auto error = [&](const char* text, const std::vector<Shape>& shapes) {
     return error_of([&] { expanded(text, shapes); });
   };
-  EXPECT_EQ(error(kMatmul, {{3, 4}}), "[test] takes 2 inputs, but got 1");
-  EXPECT_EQ(error(kMatmul, {{3, 4}, {4}}),
-            "[test] input 1 of shape [4] has 1 dimensions; at least 2 are "
-            "needed");
+  EXPECT_EQ(error(kMatmul, {{3, 4}}),
+            "[test] takes 2 inputs, but got 1; pass 2");
+  EXPECT_EQ(
+      error(kMatmul, {{3, 4}, {4}}),
+      "[test] input 1 of shape [4] has 1 dimensions; pass one with at least 2");
   EXPECT_NE(error(kMatmul, {{2, 3, 4}, {3, 4, 5}}).find("[test]"),
             std::string::npos);
   EXPECT_EQ(error("...Z->...", {{3, 4}}),
@@ -278,22 +279,26 @@ TEST(BoundRule, SizesFromShapes) {
   auto error = [&](const char* text, const std::vector<Shape>& shapes) {
     return error_of([&] { bind(text, shapes); });
   };
-  EXPECT_EQ(error("mk,kn->mn", {{3, 4}}), "[test] takes 2 inputs, but got 1");
-  EXPECT_EQ(error("mk,kn->mn", {{3, 4}, {5, 6}}),
-            "[test] shapes [3, 4] and [5, 6] do not fit together: 'k' of the "
-            "rule mk,kn->mn is both 4 and 5");
+  EXPECT_EQ(error("mk,kn->mn", {{3, 4}}),
+            "[test] takes 2 inputs, but got 1; pass 2");
+  EXPECT_EQ(
+      error("mk,kn->mn", {{3, 4}, {5, 6}}),
+      "[test] shapes [3, 4] and [5, 6] do not fit together: 'k' of the rule "
+      "mk,kn->mn is both 4 and 5; give these dimensions the same size");
   EXPECT_EQ(error("mk,kn->mn", {{3, 4}, {4}}),
             "[test] shapes [3, 4] and [4] do not fit the rule mk,kn->mn: input "
-            "1 has 1 dimensions, not 2");
+            "1 has 1 dimensions; pass one with 2");
   EXPECT_EQ(error("m1->m", {{3, 2}}),
             "[test] shapes [3, 2] do not fit the rule m1->m: dimension 1 of "
-            "input 0 is 2, not 1");
+            "input 0 has size 2; pass one of size 1");
+  EXPECT_EQ(error("b(hd),d->bh", {{2, 10}, {4}}),
+            "[test] dimension 1 of input 0 has size 10, which is not the "
+            "product of the sizes of its factors in the rule b(hd),d->bh; "
+            "change its size or those of the factors");
   EXPECT_EQ(
-      error("b(hd),d->bh", {{2, 10}, {4}}),
-      "[test] dimension 1 of input 0 is 10, which is not the product of its "
-      "factors in the rule b(hd),d->bh");
-  EXPECT_EQ(error("m->mn", {{2}}),
-            "[test] the size of 'n' in the rule m->mn is unknown");
+      error("m->mn", {{2}}),
+      "[test] no input gives the size of 'n' in the rule m->mn; write the "
+      "letter in an input of the rule, or have the operator pass its size");
   int64_t big = int64_t{1} << 40;
   EXPECT_NE(error("m,n->mn", {{big}, {big}}), "no error");
 }

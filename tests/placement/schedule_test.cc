@@ -638,8 +638,8 @@ TEST(RegionsTest, HashSaysWhatIsHeld) {
   EXPECT_EQ(testing::error_of([&] {
               exchange_schedule({{{2, 9}}}, a, 1, "move");
             }),
-            "[move] member 1 needs [6, 9), which none of the 2 members "
-            "has");
+            "[move] member 1 needs [6, 9), but none of the 2 members has it, "
+            "which is an error in dtensor; report it");
 }
 
 // --- Balance ----------------------------------------------------------------

@@ -303,14 +303,14 @@ TEST(ThreadsErrorTest, OwnMistakes) {
     const std::vector<Region> all(2, Region{{{0, 6}}});
     const testing::Part src{x, {1}, &sources[static_cast<size_t>(me)]};
     float y[6];
-    EXPECT_EQ(error_of([&] {
-                testing::exchange(comm, call(StepKind::kAllGather), {},
-                                  DType::kF32, src, sources, {y, {1}, &all[0]},
-                                  all);
-              }),
-              fmt::format("[all-gather] member {} needs [2, 4), which none of "
-                          "the 2 members has",
-                          me));
+    EXPECT_EQ(
+        error_of([&] {
+          testing::exchange(comm, call(StepKind::kAllGather), {}, DType::kF32,
+                            src, sources, {y, {1}, &all[0]}, all);
+        }),
+        fmt::format("[all-gather] member {} needs [2, 4), but none of the 2 "
+                    "members has it, which is an error in dtensor; report it",
+                    me));
     // A schedule of another member, memory that is not there, strides.
     Schedule s = exchange_schedule(sources[1], sources, 1, "x");
     auto exchange = [&](const void* from, Shape strides) {
