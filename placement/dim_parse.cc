@@ -43,8 +43,8 @@ std::optional<int64_t> written_size(const WrittenDim& n) {
 void read_details(Cursor& c, WrittenDim& leaf) {
   if (c.peek() != '/' && c.peek() != '@') return;
   DT_CHECK(leaf.granule == 0 && leaf.points.empty(), "layout",
-           "'{}' is cut twice, now by '{}'; write the granule or the "
-           "boundaries once, at the first axis",
+           "'{}' already has a granule or boundaries, but '{}' starts others; "
+           "write them once, at the first axis",
            leaf.text, c.peek());
   if (c.take('/')) {
     leaf.granule = c.number();
@@ -73,14 +73,14 @@ void read_axes(Cursor& c, const Mesh& mesh, WrittenDim& leaf) {
     if (c.peek() != '}') c.expect(',');
   }
   DT_CHECK(!leaf.axes.empty() || (c.peek() != '/' && c.peek() != '@'), "layout",
-           "no axis cuts '{}', but '{}' says where; write the axis in the "
-           "braces, as in {{x}}/64",
+           "'{}' is not split, but a '{}' follows it; write the axis that "
+           "splits it in the braces, as in {{x}}/64",
            leaf.text, c.peek());
   read_details(c, leaf);
   DT_CHECK(leaf.points.empty() || (c.peek() != '{' && c.peek() != '='),
            "layout",
-           "boundaries before another segment need brackets; write "
-           "8{{x}}@(0|3|8)|4{{x}} for '{}...'",
+           "the boundaries of '{}' need brackets, because another segment "
+           "follows them; write them as in 8{{x}}@(0|3|8)|4{{x}}",
            leaf.text);
 }
 
@@ -152,7 +152,7 @@ WrittenDim& find_leaf(WrittenDim& tree, std::string_view name) {
     if (p.name == name) found = &p;
   });
   DT_CHECK(found, "layout",
-           "'{}' has no part named {}; it names {}: write {}=<size> for the "
+           "'{}' has no part named {} (it names {}); write {}=<size> for the "
            "part that is split",
            tree.text, name, leaves.empty() ? "none" : leaves, name);
   DT_CHECK(found->kind == Dim::Kind::kLeaf, "layout",
@@ -180,8 +180,9 @@ Dim make_dim(const WrittenDim& n, int64_t size, const std::string& where,
     }
     int64_t granule = std::max<int64_t>(n.granule, 1);
     DT_CHECK(size % granule == 0, "layout",
-             "a granule of {} does not divide '{}': {}; write one that does",
-             granule, n.text, where);
+             "{}, which is not a multiple of the granule {} of '{}'; write a "
+             "granule that divides the size",
+             where, granule, n.text);
     return Dim(size, Split::over(n.axes, granule));
   }
   bool is_product = n.kind == Dim::Kind::kProduct;

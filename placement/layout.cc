@@ -32,7 +32,8 @@ Dim Dim::product(std::vector<Dim> parts) {
   d.kind_ = Kind::kProduct;
   for (const Dim& p : parts)
     DT_CHECK(!__builtin_mul_overflow(d.size_, p.size_, &d.size_), "layout",
-             "a product of sizes {} has more indices than 64 bits can count",
+             "a product of sizes {} has more indices than 64 bits can count; "
+             "write smaller sizes",
              sizes_text(parts));
   d.parts_ = std::move(parts);
   return d;
@@ -43,7 +44,8 @@ Dim Dim::concat(std::vector<Dim> segments) {
   d.kind_ = Kind::kConcat;
   for (const Dim& p : segments)
     DT_CHECK(!__builtin_add_overflow(d.size_, p.size_, &d.size_), "layout",
-             "segments of sizes {} have more indices than 64 bits can count",
+             "segments of sizes {} have more indices than 64 bits can count; "
+             "write smaller sizes",
              sizes_text(segments));
   d.parts_ = std::move(segments);
   return d;
@@ -185,8 +187,8 @@ Layout Layout::canonical(const Mesh& mesh) const {
   AxisMask used = 0;
   auto use = [&](AxisMask& known, AxisMask more) {
     DT_CHECK(!(known & more), "layout",
-             "axis {} of mesh {} is used twice; let it split one dimension, or "
-             "be partial, once",
+             "a layout uses axis {} of mesh {} twice; use it once, to split "
+             "one dimension or for one partial",
              mesh.axes_to_string(known & more), mesh.to_string());
     known |= more;
   };
@@ -207,7 +209,8 @@ Layout Layout::canonical(const Mesh& mesh) const {
   }
   for (const Partial& p : partials) {
     DT_CHECK(p.axis >= 0 && p.axis < mesh.num_axes(), "layout",
-             "mesh {} has no axis {}", mesh.to_string(), p.axis);
+             "mesh {} has no axis {}; it has {} axes, numbered from 0",
+             mesh.to_string(), p.axis, mesh.num_axes());
     use(used, AxisMask{1} << p.axis);
     if (mesh.axis_size(p.axis) > 1 || p.op == ReduceOp::kMean)
       l.partials.push_back(p);

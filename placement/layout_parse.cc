@@ -188,18 +188,20 @@ class PerAxis {
       WrittenDim tree = read_group(c, nullptr);
       check_names(tree);
       DT_CHECK(dim.axes.empty(), "layout",
-               "an axis before '{}' splits all of dimension {}; write the tree "
-               "at the first axis that splits it",
+               "a placement before '{}' splits dimension {} without a tree; "
+               "write the tree at the first axis that splits the dimension",
                item, d);
-      DT_CHECK(!has_tree || same_tree(dim, tree), "layout",
-               "'{}' and '{}' are different trees of dimension {}; write the "
-               "first again, or only what this axis splits, as in S{}(:h)",
-               dim.text, tree.text, d, d);
+      DT_CHECK(
+          !has_tree || same_tree(dim, tree), "layout",
+          "'{}' and '{}' are different trees of dimension {}; write the first "
+          "again, or only the part that this axis splits, as in S{}(:h)",
+          dim.text, tree.text, d, d);
       if (!has_tree) dim = std::move(tree);
     }
     DT_CHECK(dim.kind != Dim::Kind::kLeaf, "layout",
-             "'{}' is the first placement that splits dimension {}; let it say "
-             "how the dimension is divided, as in S{}(3 h=4 8:h)",
+             "'{}' is the first placement that splits dimension {}, so it has "
+             "to say how the dimension is divided; write the sizes of the "
+             "parts, as in S{}(3 h=4 8:h)",
              item, d, d);
     if (!c.take(':')) c.wrong("':' and the name of the part that is split");
     do {

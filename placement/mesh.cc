@@ -43,7 +43,9 @@ std::vector<int64_t> parse_ranks(std::string_view list) {
     int64_t x = 0;
     auto [next, ec] = std::from_chars(p, end, x);
     DT_CHECK(ec == std::errc() && (next == end || *next == ','), "mesh",
-             "'{}' is not a list of ranks; write dp=2{}1,0", list, kOfRanks);
+             "'{}' is not a list of ranks; write numbers and commas, as in "
+             "dp=2{}1,0",
+             list, kOfRanks);
     ranks.push_back(x);
     if (next == end) return ranks;
     p = next;
@@ -53,11 +55,12 @@ std::vector<int64_t> parse_ranks(std::string_view list) {
 }  // namespace
 
 Mesh::Mesh(std::vector<MeshAxis> axes, std::vector<int64_t> ranks) {
-  DT_CHECK(axes.size() <= kMaxAxes, "mesh", "{} has {} axes; at most {} fit",
+  DT_CHECK(axes.size() <= kMaxAxes, "mesh", "{} has {} axes; write at most {}",
            describe(axes), axes.size(), kMaxAxes);
   int64_t n = 1;
   for (size_t i = 0; i < axes.size(); ++i) {
-    DT_CHECK(!axes[i].name.empty(), "mesh", "axis {} of {} has no name", i,
+    DT_CHECK(!axes[i].name.empty(), "mesh",
+             "axis {} of {} has no name; give it one, such as dp", i,
              describe(axes));
     for (char c : axes[i].name)
       DT_CHECK(std::isalnum(static_cast<unsigned char>(c)) || c == '_' ||
@@ -65,32 +68,35 @@ Mesh::Mesh(std::vector<MeshAxis> axes, std::vector<int64_t> ranks) {
                "mesh",
                "'{}' cannot name an axis; write letters, digits, _, - and .",
                axes[i].name);
-    DT_CHECK(axes[i].size >= 1, "mesh",
-             "axis {} has size {}; a mesh axis has at least 1 rank",
+    DT_CHECK(axes[i].size >= 1, "mesh", "axis {} has size {}; write 1 or more",
              axes[i].name, axes[i].size);
     for (size_t j = 0; j < i; ++j)
       DT_CHECK(axes[j].name != axes[i].name, "mesh",
                "{} names axis {} twice; give each axis its own name",
                describe(axes), axes[i].name);
     DT_CHECK(!__builtin_mul_overflow(n, axes[i].size, &n) && n <= (1 << 30),
-             "mesh", "{} has more ranks than the limit of 2^30",
+             "mesh", "{} has more than 2^30 ranks; write smaller sizes",
              describe(axes));
   }
   if (!ranks.empty()) {
     DT_CHECK(static_cast<int64_t>(ranks.size()) == n, "mesh",
-             "{} has {} ranks, but {} were listed", describe(axes), n,
-             ranks.size());
+             "{} has {} ranks, but the list has {}; list one rank for each "
+             "place in the mesh",
+             describe(axes), n, ranks.size());
     bool identity = true;
     for (size_t i = 0; i < ranks.size(); ++i) {
       identity &= ranks[i] == static_cast<int64_t>(i);
-      DT_CHECK(ranks[i] >= 0, "mesh", "rank {} is negative", ranks[i]);
+      DT_CHECK(ranks[i] >= 0, "mesh",
+               "rank {} is negative; number ranks from 0", ranks[i]);
       DT_CHECK(ranks[i] < (1 << 30), "mesh",
-               "rank {} is beyond the limit of 2^30", ranks[i]);
+               "rank {} is not below 2^30; number ranks from 0 to 2^30 - 1",
+               ranks[i]);
     }
     std::vector<int64_t> sorted = ranks;
     std::sort(sorted.begin(), sorted.end());
     auto twice = std::adjacent_find(sorted.begin(), sorted.end());
-    DT_CHECK(twice == sorted.end(), "mesh", "{} lists rank {} twice",
+    DT_CHECK(twice == sorted.end(), "mesh",
+             "the list for {} has rank {} twice; list each rank once",
              describe(axes), *twice);
     if (identity) ranks.clear();
   }
@@ -164,8 +170,8 @@ bool Mesh::has_axis(std::string_view name) const {
 int Mesh::axis(std::string_view name) const {
   for (int i = 0; i < num_axes(); ++i)
     if (axis_name(i) == name) return i;
-  fail("mesh", "there is no axis '{}'; mesh {} has the axes {}", name,
-       to_string(), axes_to_string(all_axes()));
+  fail("mesh", "there is no axis '{}' in mesh {}; write one of its axes, {}",
+       name, to_string(), axes_to_string(all_axes()));
 }
 
 int64_t Mesh::size_of(AxisMask axes) const {

@@ -32,7 +32,9 @@ Dim owned(int64_t size, const Mesh& mesh, AxisMask axes,
   std::vector<Run> runs;
   for (size_t j = 0; j < ranks; ++j) {
     DT_CHECK(ascends(parts[j]), "owned",
-             "the index ranges of rank {} do not ascend; order them", j);
+             "the index ranges of rank {} overlap or do not ascend; order "
+             "them, and list each index once",
+             j);
     for (const Interval& r : parts[j]) runs.push_back({r, j});
   }
   std::sort(runs.begin(), runs.end(),
@@ -41,7 +43,7 @@ Dim owned(int64_t size, const Mesh& mesh, AxisMask axes,
   int64_t at = 0;
   for (const Run& run : runs) {
     DT_CHECK(run.range.lo == at, "owned",
-             "index {} of {} has {}; every index has one owner",
+             "index {} of {} has {}; list every index for exactly one rank",
              std::min(at, run.range.lo), size,
              run.range.lo < at ? "two owners" : "no owner");
     at = run.range.hi;
@@ -52,7 +54,9 @@ Dim owned(int64_t size, const Mesh& mesh, AxisMask axes,
                           Split::at(axes_in(axes), std::move(points), mesh));
   }
   DT_CHECK(at == size, "owned",
-           "index {} of {} has no owner; every index has one", at, size);
+           "the lists of indices end at {}, but the dimension has size {}; "
+           "list every index of the dimension for exactly one rank",
+           at, size);
   if (segments.empty()) return Dim(0);
   return Dim::concat(std::move(segments)).canonical(mesh);
 }

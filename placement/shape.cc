@@ -9,7 +9,10 @@
 namespace dtensor {
 
 void Shape::too_long() {
-  fail("shape", "a tensor has at most {} dimensions", kMaxDims);
+  fail("shape",
+       "a shape has more than {} dimensions, the most that a tensor may have; "
+       "write fewer",
+       kMaxDims);
 }
 
 Shape Shape::filled(int n, int64_t value) {
@@ -32,13 +35,16 @@ int64_t numel(const Shape& s) {
   int64_t n = 1;
   bool overflow = false, zero = false;
   for (int64_t x : s) {
-    DT_CHECK(x >= 0, "shape", "{} has a negative size", to_string(s));
+    DT_CHECK(x >= 0, "shape", "{} has a negative size; write 0 or more",
+             to_string(s));
     if (x == 0) zero = true;
     overflow |= __builtin_mul_overflow(n, x == 0 ? 1 : x, &n);
   }
   int64_t bytes;
   overflow |= __builtin_mul_overflow(n, int64_t{8}, &bytes);
-  DT_CHECK(!overflow, "shape", "{} has more elements than 64 bits can count",
+  DT_CHECK(!overflow, "shape",
+           "the sizes of {} are too large, since those that are not 0 multiply "
+           "to 2^60 or more; write smaller sizes",
            to_string(s));
   return zero ? 0 : n;
 }
@@ -80,6 +86,10 @@ Shape parse_shape(std::string_view text, std::string_view where) {
 }
 
 int normalize_dim(int64_t dim, int ndim, std::string_view where) {
+  DT_CHECK(ndim > 0, where,
+           "dimension {} is out of range, because a scalar has no dimensions; "
+           "pass a tensor that has some",
+           dim);
   DT_CHECK(
       dim >= -ndim && dim < ndim, where,
       "dimension {} is out of range for a tensor of {} dimensions; write {} "
@@ -95,7 +105,8 @@ Shape broadcast_shapes(const Shape& a, const Shape& b, std::string_view where) {
     int ia = i - (n - a.size()), ib = i - (n - b.size());
     int64_t x = ia < 0 ? 1 : a[ia], y = ib < 0 ? 1 : b[ib];
     DT_CHECK(x == y || x == 1 || y == 1, where,
-             "shapes {} and {} do not broadcast: dimension {} is {} and {}",
+             "shapes {} and {} do not broadcast: dimension {} is {} and {}; "
+             "make them equal, or one of them 1",
              to_string(a), to_string(b), i - n, x, y);
     r[i] = x == 1 ? y : x;
   }

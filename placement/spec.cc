@@ -131,18 +131,20 @@ const Spec* Spec::get(const Mesh& mesh, const Shape& shape,
     return asked.spec;
   }
 
-  DT_CHECK(mesh.valid(), "spec", "a tensor needs a mesh");
+  DT_CHECK(mesh.valid(), "spec",
+           "a tensor needs a mesh, but this one is empty; pass a mesh with "
+           "axes, such as Mesh::parse(\"dp=2\")");
   DT_CHECK(static_cast<int>(layout.dims.size()) == shape.size(), "spec",
-           "a layout of {} dimensions does not fit shape {}",
-           layout.dims.size(), dtensor::to_string(shape));
+           "a layout of {} dimensions does not fit shape {}; write one of {} "
+           "dimensions",
+           layout.dims.size(), dtensor::to_string(shape), shape.size());
   numel(shape);
   for (int d = 0; d < shape.size(); ++d)
-    DT_CHECK(
-        layout.dims[static_cast<size_t>(d)].size() == shape[d], "spec",
-        "dimension {} has size {} in the layout, but in the shape {} it has "
-        "{}",
-        d, layout.dims[static_cast<size_t>(d)].size(),
-        dtensor::to_string(shape), shape[d]);
+    DT_CHECK(layout.dims[static_cast<size_t>(d)].size() == shape[d], "spec",
+             "dimension {} has size {} in the layout, but in the shape {} it "
+             "has {}; write both with the same size",
+             d, layout.dims[static_cast<size_t>(d)].size(),
+             dtensor::to_string(shape), shape[d]);
   Layout canonical = layout.canonical(mesh);
   h = hash_of(canonical);
 

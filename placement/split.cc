@@ -29,9 +29,11 @@ Split Split::over(const std::vector<int>& axes, int64_t granule) {
            granule);
   s.granule_ = axes.empty() ? 1 : granule;
   for (int a : axes) {
-    DT_CHECK(a >= 0 && a < kMaxAxes, "split", "there is no mesh axis {}", a);
+    DT_CHECK(a >= 0 && a < kMaxAxes, "split",
+             "there is no mesh axis {}; write a number from 0 to {}", a,
+             kMaxAxes - 1);
     DT_CHECK(!(s.mask() >> a & 1), "split",
-             "mesh axis {} splits the same dimension twice", a);
+             "mesh axis {} splits the same dimension twice; list it once", a);
     s.axes_[s.count_++] = static_cast<uint8_t>(a);
   }
   return s;
@@ -43,8 +45,9 @@ Split Split::at(const std::vector<int>& axes, std::vector<int64_t> points,
   s.check_axes(mesh);
   int64_t p = s.parts(mesh);
   DT_CHECK(static_cast<int64_t>(points.size()) == p + 1, "split",
-           "{} parts need {} boundaries, but {} were listed: {}", p, p + 1,
-           points.size(), listed(points));
+           "{} parts need {} boundaries, but '{}' has {}; list 0, the start of "
+           "each further part, and the size",
+           p, p + 1, listed(points), points.size());
   DT_CHECK(points[0] == 0 && std::is_sorted(points.begin(), points.end()),
            "split", "the boundaries {} must start at 0 and not decrease",
            listed(points));
@@ -61,8 +64,9 @@ void Split::wrong_end(int64_t n) const {
 
 void Split::check_axes(const Mesh& m) const {
   for (int i = 0; i < count_; ++i)
-    DT_CHECK(axis(i) < m.num_axes(), "split", "mesh {} has no axis {}",
-             m.to_string(), axis(i));
+    DT_CHECK(axis(i) < m.num_axes(), "split",
+             "mesh {} has no axis {}; it has {} axes, numbered from 0",
+             m.to_string(), axis(i), m.num_axes());
 }
 
 AxisMask Split::mask() const {
@@ -161,13 +165,13 @@ Split Split::canonical(const Mesh& m, int64_t n) const {
   std::fill(s.axes_.begin() + s.count_, s.axes_.end(), uint8_t{0});
   check_end(n);
   DT_CHECK(granule_ == 1 || n % granule_ == 0, "split",
-           "a dimension of {} cannot be split in granules of {}: they do not "
-           "divide it",
+           "a dimension of size {} is not a multiple of the granule {}; write "
+           "a granule that divides the size",
            n, granule_);
   int64_t p = s.parts(m);
   DT_CHECK(!points_ || static_cast<int64_t>(points_->size()) == p + 1, "split",
-           "the boundaries {} were listed for another mesh: over mesh {} there "
-           "are {} parts",
+           "the boundaries {} were listed for another mesh, but over mesh {} "
+           "there are {} parts; list the boundaries of these parts",
            listed(*points_), m.to_string(), p);
   if (s.count_ == 0) return {};
   if (points_) {

@@ -288,13 +288,13 @@ TEST(DimErrorTest, Construction) {
               Dim::product({Dim(n), Dim(n)});
             }),
             "[layout] a product of sizes 1099511627776, 1099511627776 has more "
-            "indices than 64 bits can count");
+            "indices than 64 bits can count; write smaller sizes");
   int64_t most = std::numeric_limits<int64_t>::max();
   EXPECT_EQ(error_of([&] {
               Dim::concat({Dim(most), Dim(1)});
             }),
             "[layout] segments of sizes 9223372036854775807, 1 have more "
-            "indices than 64 bits can count");
+            "indices than 64 bits can count; write smaller sizes");
   EXPECT_EQ(error_of([&] {
               Dim b = leaf(4, {kB});
               (void)Dim::product({b, b}).canonical(grid());
@@ -304,8 +304,8 @@ TEST(DimErrorTest, Construction) {
   EXPECT_EQ(error_of([&] {
               Dim::product({Dim(2), leaf(9, {kA}, 2)}).canonical(grid());
             }),
-            "[split] a dimension of 9 cannot be split in granules of 2: they "
-            "do not divide it");
+            "[split] a dimension of size 9 is not a multiple of the granule 2; "
+            "write a granule that divides the size");
 }
 
 TEST(ReduceOpTest, NamesAndComponents) {
@@ -380,8 +380,8 @@ TEST(LayoutTest, HashTellsLayoutsApart) {
 
 TEST(LayoutErrorTest, AnAxisUsedTwice) {
   const std::string want =
-      "[layout] axis b of mesh a=2,b=2,c=3,one=1 is used twice; let it split "
-      "one dimension, or be partial, once";
+      "[layout] a layout uses axis b of mesh a=2,b=2,c=3,one=1 twice; use it "
+      "once, to split one dimension or for one partial";
   Dim b4 = leaf(4, {kB}), ba = leaf(4, {kB, kA});
   for (const Layout& l :
        {layout({b4, b4}), layout({b4}, {{kB, kSum}}),
@@ -396,11 +396,13 @@ TEST(LayoutErrorTest, AnAxisUsedTwice) {
 
 TEST(LayoutErrorTest, NoSuchAxis) {
   EXPECT_EQ(error_of([] { (void)layout({leaf(4, {5})}).canonical(grid()); }),
-            "[split] mesh a=2,b=2,c=3,one=1 has no axis 5");
+            "[split] mesh a=2,b=2,c=3,one=1 has no axis 5; it has 4 axes, "
+            "numbered from 0");
   EXPECT_EQ(error_of([] {
               (void)layout({}, {{5, kSum}}).canonical(grid());
             }),
-            "[layout] mesh a=2,b=2,c=3,one=1 has no axis 5");
+            "[layout] mesh a=2,b=2,c=3,one=1 has no axis 5; it has 4 axes, "
+            "numbered from 0");
 }
 
 // Views. ---------------------------------------------------------------------

@@ -306,18 +306,19 @@ TEST(LayoutTextErrorTest, Cuts) {
             "[layout] 'S0/0' has a granule of 0; write 1 or more");
   EXPECT_EQ(error("[{a}/-2,{}]"),
             "[layout] '[{a}/-2,{}]' has a granule of -2; write 1 or more");
-  EXPECT_EQ(error("S0/4,R"),
-            "[layout] a granule of 4 does not divide 'S0/4': dimension 0 of "
-            "[18, 4] has size 18; write one that does");
+  EXPECT_EQ(
+      error("S0/4,R"),
+      "[layout] dimension 0 of [18, 4] has size 18, which is not a multiple of "
+      "the granule 4 of 'S0/4'; write a granule that divides the size");
   EXPECT_EQ(error("R,S0(2 h=9:h/2)"),
-            "[layout] a granule of 2 does not divide 'h=9': 'h=9' has size 9; "
-            "write one that does");
+            "[layout] 'h=9' has size 9, which is not a multiple of the granule "
+            "2 of 'h=9'; write a granule that divides the size");
   EXPECT_EQ(error("S0/2,S0/3"),
-            "[layout] 'S0/2' is cut twice, now by '/'; write the granule or "
-            "the boundaries once, at the first axis");
+            "[layout] 'S0/2' already has a granule or boundaries, but '/' "
+            "starts others; write them once, at the first axis");
   EXPECT_EQ(error("S0(2 h=9:h/3),S0(:h@0|1)"),
-            "[layout] 'h=9' is cut twice, now by '@'; write the granule or the "
-            "boundaries once, at the first axis");
+            "[layout] 'h=9' already has a granule or boundaries, but '@' "
+            "starts others; write them once, at the first axis");
   // Also where the boundaries are those of a balanced split of another size.
   for (const char* points : {"0|1|5", "0|2|5"})
     EXPECT_EQ(error(std::string("S0@") + points + ",R"),
@@ -332,16 +333,17 @@ TEST(LayoutTextErrorTest, Cuts) {
   EXPECT_EQ(error("[{a}@1|2|18,{}]"),
             "[split] the boundaries 1|2|18 must start at 0 and not decrease");
   EXPECT_EQ(error("S0@0|18,R"),
-            "[split] 2 parts need 3 boundaries, but 2 were listed: 0|18");
+            "[split] 2 parts need 3 boundaries, but '0|18' has 2; list 0, the "
+            "start of each further part, and the size");
   EXPECT_EQ(error("S0@0|99999999999999999999|18,R"),
             "[layout] 99999999999999999999 in 'S0@0|99999999999999999999|18' "
-            "does not fit into 64 bits; write a smaller number");
+            "does not fit into 64 bits; write a number from -2^63 to 2^63 - 1");
   EXPECT_EQ(error("[{}@0|18,{}]"),
-            "[layout] no axis cuts '[{}@0|18,{}]', but '@' says where; write "
-            "the axis in the braces, as in {x}/64");
+            "[layout] '[{}@0|18,{}]' is not split, but a '@' follows it; write "
+            "the axis that splits it in the braces, as in {x}/64");
   EXPECT_EQ(error("[(9{a}@0|1|9|9{a}),{}]"),
-            "[layout] boundaries before another segment need brackets; write "
-            "8{x}@(0|3|8)|4{x} for '9...'");
+            "[layout] the boundaries of '9' need brackets, because another "
+            "segment follows them; write them as in 8{x}@(0|3|8)|4{x}");
 }
 
 TEST(LayoutTextErrorTest, Trees) {
@@ -375,10 +377,10 @@ TEST(LayoutTextErrorTest, Trees) {
             "[layout] the sizes of h and k in 'q=(2 h)|k' are both unknown; "
             "write h=<size>");
   EXPECT_EQ(error("S0(3 h=4 2:d),R"),
-            "[layout] '3 h=4 2' has no part named d; it names h: write "
+            "[layout] '3 h=4 2' has no part named d (it names h); write "
             "d=<size> for the part that is split");
   EXPECT_EQ(error("S0(3 4 2:h),R"),
-            "[layout] '3 4 2' has no part named h; it names none: write "
+            "[layout] '3 4 2' has no part named h (it names none); write "
             "h=<size> for the part that is split");
   EXPECT_EQ(error("S0(3 4 2:4),R"),
             "[layout] in 'S0(3 4 2:4)' there is '4)' where the name of a part "
@@ -397,18 +399,20 @@ TEST(LayoutTextErrorTest, Trees) {
             "[layout] in 'S0(3 h=8)' there is ')' where ':' and the name of "
             "the part that is split should be");
   EXPECT_EQ(error("S0(:h),R"),
-            "[layout] 'S0(:h)' is the first placement that splits dimension 0; "
-            "let it say how the dimension is divided, as in S0(3 h=4 8:h)");
+            "[layout] 'S0(:h)' is the first placement that splits dimension 0, "
+            "so it has to say how the dimension is divided; write the sizes of "
+            "the parts, as in S0(3 h=4 8:h)");
   EXPECT_EQ(error("S0(3 h=8:h),S0"),
             "[layout] 'S0' does not say which part of '3 h=8' it splits; write "
             "S0(:h) with the name of the part");
-  EXPECT_EQ(error("S0,S0(3 h=8:h)"),
-            "[layout] an axis before 'S0(3 h=8:h)' splits all of dimension 0; "
-            "write the tree at the first axis that splits it");
-  EXPECT_EQ(error("S0(3 h=8:h),S0(h=8 3:h)"),
-            "[layout] '3 h=8' and 'h=8 3' are different trees of dimension 0; "
-            "write the first again, or only what this axis splits, as in "
-            "S0(:h)");
+  EXPECT_EQ(
+      error("S0,S0(3 h=8:h)"),
+      "[layout] a placement before 'S0(3 h=8:h)' splits dimension 0 without a "
+      "tree; write the tree at the first axis that splits the dimension");
+  EXPECT_EQ(
+      error("S0(3 h=8:h),S0(h=8 3:h)"),
+      "[layout] '3 h=8' and 'h=8 3' are different trees of dimension 0; write "
+      "the first again, or only the part that this axis splits, as in S0(:h)");
   EXPECT_EQ(error("S0(h=2 4|16:h),R"),
             "[layout] 'h=2 4|' mixes | and spaces; put the product in "
             "brackets, as in ((2 4)|8)");
@@ -434,7 +438,7 @@ TEST(LayoutTextErrorTest, Trees) {
             "more than 64 bits can count; write smaller ones");
   EXPECT_EQ(error("[(9223372036854775808 4{a}),{}]"),
             "[layout] 9223372036854775808 in '[(9223372036854775808 4{a}),{}]' "
-            "does not fit into 64 bits; write a smaller number");
+            "does not fit into 64 bits; write a number from -2^63 to 2^63 - 1");
 }
 
 TEST(LayoutTextErrorTest, PerDimension) {
@@ -449,15 +453,17 @@ TEST(LayoutTextErrorTest, PerDimension) {
             "[layout] '[{a},{},{}]' has 3 dimensions, but shape [18, 4] has 2; "
             "write {} for each that is whole");
   EXPECT_EQ(error("[{q},{}]"),
-            "[mesh] there is no axis 'q'; mesh a=2,b=3 has the axes a,b");
+            "[mesh] there is no axis 'q' in mesh a=2,b=3; write one of its "
+            "axes, a,b");
   EXPECT_EQ(error("[{a},{}] P{q}"),
-            "[mesh] there is no axis 'q'; mesh a=2,b=3 has the axes a,b");
+            "[mesh] there is no axis 'q' in mesh a=2,b=3; write one of its "
+            "axes, a,b");
   EXPECT_EQ(error("[{a,a},{}]"),
             "[layout] '[{a,a},{}]' names axis a twice in one pair of braces; "
             "write it once");
   std::string twice =
-      "[layout] axis a of mesh a=2,b=3 is used twice; let it split one "
-      "dimension, or be partial, once";
+      "[layout] a layout uses axis a of mesh a=2,b=3 twice; use it once, to "
+      "split one dimension or for one partial";
   EXPECT_EQ(error("[{a},{a}]"), twice);
   EXPECT_EQ(error("[(2{a} 9{a}),{}]"), twice);
   EXPECT_EQ(error("S0(x=2 y=9:x,y),R"), twice);
@@ -491,8 +497,9 @@ TEST(LayoutTextErrorTest, ShapesThatOverflow) {
   EXPECT_EQ(error_of([&] {
               parse_layout("S0", two(), {n, n});
             }),
-            "[shape] [1099511627776, 1099511627776] has more elements than 64 "
-            "bits can count");
+            "[shape] the sizes of [1099511627776, 1099511627776] are too "
+            "large, since those that are not 0 multiply to 2^60 or more; write "
+            "smaller sizes");
 }
 
 }  // namespace

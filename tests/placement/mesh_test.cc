@@ -197,14 +197,18 @@ TEST(MeshTextTest, ReadsBackItsRanks) {
     EXPECT_EQ(
         error_of([&] { Mesh::parse("a=2 of ranks " + std::string(list)); }),
         "[mesh] '" + std::string(list) +
-            "' is not a list of ranks; write dp=2 of ranks 1,0");
+            "' is not a list of ranks; write numbers and commas, as in dp=2 of "
+            "ranks 1,0");
   auto error = [](const char* text) {
     return error_of([&] { Mesh::parse(text); });
   };
   EXPECT_EQ(error("a=2 of ranks 1"),
-            "[mesh] a=2 has 2 ranks, but 1 were listed");
-  EXPECT_EQ(error("a=2 of ranks 1,1"), "[mesh] a=2 lists rank 1 twice");
-  EXPECT_EQ(error("a=2 of ranks 0,-1"), "[mesh] rank -1 is negative");
+            "[mesh] a=2 has 2 ranks, but the list has 1; list one rank for "
+            "each place in the mesh");
+  EXPECT_EQ(error("a=2 of ranks 1,1"),
+            "[mesh] the list for a=2 has rank 1 twice; list each rank once");
+  EXPECT_EQ(error("a=2 of ranks 0,-1"),
+            "[mesh] rank -1 is negative; number ranks from 0");
   EXPECT_EQ(error("a=2 of rank 1,0"),
             "[mesh] 'a=2 of rank 1,0' is not a mesh; write dp=2,tp=4 or 2x4");
   EXPECT_THROW(Mesh::parse(" of ranks 0"), Error);
@@ -240,17 +244,17 @@ TEST(MeshErrorTest, Axes) {
   };
   EXPECT_EQ(error({{"a", 2}, {"a", 3}}),
             "[mesh] a=2,a=3 names axis a twice; give each axis its own name");
-  EXPECT_EQ(error({{"a", 2}, {"", 3}}), "[mesh] axis 1 of a=2,=3 has no name");
-  EXPECT_EQ(error({{"a", 0}}),
-            "[mesh] axis a has size 0; a mesh axis has at least 1 rank");
-  EXPECT_EQ(error({{"a", -2}}),
-            "[mesh] axis a has size -2; a mesh axis has at least 1 rank");
-  EXPECT_EQ(error(std::vector<MeshAxis>(9, {"a", 1})),
-            "[mesh] a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1 has 9 axes; at most 8 "
-            "fit");
+  EXPECT_EQ(error({{"a", 2}, {"", 3}}),
+            "[mesh] axis 1 of a=2,=3 has no name; give it one, such as dp");
+  EXPECT_EQ(error({{"a", 0}}), "[mesh] axis a has size 0; write 1 or more");
+  EXPECT_EQ(error({{"a", -2}}), "[mesh] axis a has size -2; write 1 or more");
+  EXPECT_EQ(
+      error(std::vector<MeshAxis>(9, {"a", 1})),
+      "[mesh] a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1 has 9 axes; write at most 8");
   int64_t k20 = 1 << 20;
   EXPECT_EQ(error({{"a", k20}, {"b", k20}}),
-            "[mesh] a=1048576,b=1048576 has more ranks than the limit of 2^30");
+            "[mesh] a=1048576,b=1048576 has more than 2^30 ranks; write "
+            "smaller sizes");
   EXPECT_THROW(Mesh({{"a", int64_t{1} << 62}, {"b", 4}}), Error);
   // Or "a=2,b=3" would be one axis, and the mesh another one's equal.
   EXPECT_EQ(
@@ -264,17 +268,24 @@ TEST(MeshErrorTest, Ranks) {
   auto error = [](std::vector<int64_t> ranks) {
     return error_of([&] { Mesh({{"a", 2}}, ranks); });
   };
-  EXPECT_EQ(error({1}), "[mesh] a=2 has 2 ranks, but 1 were listed");
-  EXPECT_EQ(error({0, 1, 2}), "[mesh] a=2 has 2 ranks, but 3 were listed");
-  EXPECT_EQ(error({-1, 0}), "[mesh] rank -1 is negative");
-  EXPECT_EQ(error({3, 3}), "[mesh] a=2 lists rank 3 twice");
+  EXPECT_EQ(error({1}),
+            "[mesh] a=2 has 2 ranks, but the list has 1; list one rank for "
+            "each place in the mesh");
+  EXPECT_EQ(error({0, 1, 2}),
+            "[mesh] a=2 has 2 ranks, but the list has 3; list one rank for "
+            "each place in the mesh");
+  EXPECT_EQ(error({-1, 0}), "[mesh] rank -1 is negative; number ranks from 0");
+  EXPECT_EQ(error({3, 3}),
+            "[mesh] the list for a=2 has rank 3 twice; list each rank once");
   EXPECT_EQ(error({0, int64_t{1} << 62}),
-            "[mesh] rank 4611686018427387904 is beyond the limit of 2^30");
+            "[mesh] rank 4611686018427387904 is not below 2^30; number ranks "
+            "from 0 to 2^30 - 1");
 }
 
 TEST(MeshErrorTest, NoSuchAxis) {
   EXPECT_EQ(error_of([] { (void)Mesh::parse("dp=2,tp=4").axis("pp"); }),
-            "[mesh] there is no axis 'pp'; mesh dp=2,tp=4 has the axes dp,tp");
+            "[mesh] there is no axis 'pp' in mesh dp=2,tp=4; write one of its "
+            "axes, dp,tp");
 }
 
 }  // namespace

@@ -63,19 +63,23 @@ TEST(OwnedTest, Errors) {
   EXPECT_EQ(error_of([&] {
               owned(4, mesh, 1, {{{0, 2}}, {{3, 4}}});
             }),
-            "[owned] index 2 of 4 has no owner; every index has one owner");
+            "[owned] index 2 of 4 has no owner; list every index for exactly "
+            "one rank");
   EXPECT_EQ(error_of([&] {
               owned(4, mesh, 1, {{{0, 3}}, {{2, 4}}});
             }),
-            "[owned] index 2 of 4 has two owners; every index has one owner");
+            "[owned] index 2 of 4 has two owners; list every index for exactly "
+            "one rank");
   EXPECT_EQ(error_of([&] {
               owned(4, mesh, 1, {{{0, 2}}, {{2, 3}}});
             }),
-            "[owned] index 3 of 4 has no owner; every index has one");
+            "[owned] the lists of indices end at 3, but the dimension has size "
+            "4; list every index of the dimension for exactly one rank");
   EXPECT_EQ(error_of([&] {
               owned(4, mesh, 1, {{{2, 4}, {0, 2}}, {}});
             }),
-            "[owned] the index ranges of rank 0 do not ascend; order them");
+            "[owned] the index ranges of rank 0 overlap or do not ascend; "
+            "order them, and list each index once");
 }
 
 TEST(ZigzagTest, ARankHasAChunkFromEitherEnd) {

@@ -75,7 +75,9 @@ TEST(ShapeTest, InsertAndErase) {
 }
 
 TEST(ShapeTest, AtMostMaxDims) {
-  const std::string want = "[shape] a tensor has at most 8 dimensions";
+  const std::string want =
+      "[shape] a shape has more than 8 dimensions, the most that a tensor may "
+      "have; write fewer";
   Shape full = Shape::filled(kMaxDims, 1);
   EXPECT_EQ(error_of([&] { Shape(full).push_back(1); }), want);
   EXPECT_EQ(error_of([&] { Shape(full).insert(0, 1); }), want);
@@ -96,7 +98,7 @@ TEST(NumelTest, NegativeSize) {
   EXPECT_EQ(error_of([] {
               numel({2, -1});
             }),
-            "[shape] [2, -1] has a negative size");
+            "[shape] [2, -1] has a negative size; write 0 or more");
   EXPECT_THROW(numel({0, -1}), Error);
 }
 
@@ -112,11 +114,12 @@ TEST(NumelTest, Overflow) {
   // 2^64 elements wrap to 0, 2^64 + 2^32 to a number that looks harmless.
   EXPECT_THROW(numel({int64_t{1} << 32, int64_t{1} << 32}), Error);
   EXPECT_THROW(numel({int64_t{1} << 32, (int64_t{1} << 32) + 1}), Error);
-  EXPECT_EQ(error_of([] {
-              numel({k30, k30});
-            }),
-            "[shape] [1073741824, 1073741824] has more elements than 64 bits "
-            "can count");
+  EXPECT_EQ(
+      error_of([] {
+        numel({k30, k30});
+      }),
+      "[shape] the sizes of [1073741824, 1073741824] are too large, since "
+      "those that are not 0 multiply to 2^60 or more; write smaller sizes");
 }
 
 // A size of 0 does not hide the others: their strides would overflow.
@@ -202,7 +205,7 @@ TEST(BroadcastTest, Mismatch) {
               broadcast_shapes({4, 2, 3}, {5, 3}, "add");
             }),
             "[add] shapes [4, 2, 3] and [5, 3] do not broadcast: dimension -2 "
-            "is 2 and 5");
+            "is 2 and 5; make them equal, or one of them 1");
   EXPECT_THROW(broadcast_shapes({2}, {3}, "t"), Error);
   EXPECT_THROW(broadcast_shapes({0}, {2}, "t"), Error);
 }

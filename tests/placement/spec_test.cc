@@ -206,36 +206,37 @@ TEST(SpecErrorTest, WhatDoesNotFit) {
   EXPECT_EQ(error_of([&] {
               Spec::get(Mesh(), {4, 6}, l, kF32);
             }),
-            "[spec] a tensor needs a mesh");
+            "[spec] a tensor needs a mesh, but this one is empty; pass a mesh "
+            "with axes, such as Mesh::parse(\"dp=2\")");
   EXPECT_EQ(error_of([&] { Spec::get(grid(), {4}, l, kF32); }),
-            "[spec] a layout of 2 dimensions does not fit shape [4]");
-  EXPECT_EQ(
-      error_of([&] {
-        Spec::get(grid(), {4, 7}, l, kF32);
-      }),
-      "[spec] dimension 1 has size 6 in the layout, but in the shape [4, 7] "
-      "it has 7");
+            "[spec] a layout of 2 dimensions does not fit shape [4]; write one "
+            "of 1 dimensions");
+  EXPECT_EQ(error_of([&] {
+              Spec::get(grid(), {4, 7}, l, kF32);
+            }),
+            "[spec] dimension 1 has size 6 in the layout, but in the shape [4, "
+            "7] it has 7; write both with the same size");
   int64_t k40 = int64_t{1} << 40;
   EXPECT_EQ(error_of([&] {
               Spec::replicated(grid(), {k40, k40}, kF32);
             }),
-            "[shape] [1099511627776, 1099511627776] has more elements than 64 "
-            "bits can count");
+            "[shape] the sizes of [1099511627776, 1099511627776] are too "
+            "large, since those that are not 0 multiply to 2^60 or more; write "
+            "smaller sizes");
   EXPECT_EQ(error_of([&] { Spec::replicated(grid(), {-1}, kF32); }),
-            "[shape] [-1] has a negative size");
+            "[shape] [-1] has a negative size; write 0 or more");
   Dim split(6, Split::over({0}));
-  EXPECT_EQ(
-      error_of([&] {
-        Spec::get(grid(), {6, 6}, Layout{{split, split}, {}}, kF32);
-      }),
-      "[layout] axis dp of mesh dp=2,tp=3 is used twice; let it split one "
-      "dimension, or be partial, once");
+  EXPECT_EQ(error_of([&] {
+              Spec::get(grid(), {6, 6}, Layout{{split, split}, {}}, kF32);
+            }),
+            "[layout] a layout uses axis dp of mesh dp=2,tp=3 twice; use it "
+            "once, to split one dimension or for one partial");
   EXPECT_EQ(
       error_of([&] {
         Spec::get(grid(), {6}, Layout{{Dim(6, Split::over({0}, 4))}, {}}, kF32);
       }),
-      "[split] a dimension of 6 cannot be split in granules of 4: they "
-      "do not divide it");
+      "[split] a dimension of size 6 is not a multiple of the granule 4; write "
+      "a granule that divides the size");
 }
 
 }  // namespace
