@@ -115,7 +115,7 @@ std::string not_all_came(std::string_view call, std::span<const int64_t> ranks,
   if (missing.size() > kMost) who += fmt::format(", ... ({})", missing.size());
   return fmt::format(
       "rank{} {} waited for {} s in {} of ranks {}, and these did not come: "
-      "{}; find out what keeps them, or let the others wait longer with "
+      "{}; find out what delays them, or let the others wait longer with "
       "--timeout SECONDS (RunOptions::timeout)",
       arrived.size() == 1 ? "" : "s", ranks_to_string(arrived),
       std::chrono::duration<double>(timeout).count(), call,
@@ -136,7 +136,8 @@ void disagree(std::span<const int64_t> ranks, uint64_t sequence,
   while (m < all.size() && all[m].whole == all[0].whole) ++m;
   if (m == all.size())
     fail(name(all[0].kind),
-         "ranks {} disagree about a collective of other ranks",
+         "ranks {} disagree about a collective of other ranks; let every rank "
+         "run the same operators on the same layouts in the same order",
          ranks_to_string(ranks));
   Statement &first = all[0], &other = all[m];
   const bool alike = first.text == other.text;

@@ -16,7 +16,10 @@ namespace {
 
 // Throws unless the function implements this kind of collective.
 void check_kind(const Call& call, bool fits, std::string_view function) {
-  DT_CHECK(fits, name(call.kind), "is not a kind of {}()", function);
+  DT_CHECK(fits, name(call.kind),
+           "{}() does not make this kind of collective; call the function of "
+           "Communicator that does",
+           function);
 }
 
 // Checks that one thread at a time uses the communicator. Two threads that
@@ -75,12 +78,15 @@ void Communicator::check(const Call& call, Transfer& t, bool in_place) const {
   const std::string_view where = name(call.kind);
   t.counted = 0;
   DT_CHECK(static_cast<int>(s.has.size()) == size_ && s.self == rank_, where,
-           "a schedule for member {} of {} was given to member {} of {}",
+           "a schedule for member {} of {} was given to member {} of {}; pass "
+           "each member its own",
            s.self, s.has.size(), rank_, size_);
   const int ndim = static_cast<int>(s.wants.ascending().size());
   for (const Shape* strides : {&t.src_strides, &t.dst_strides})
-    DT_CHECK(strides->size() == ndim, where,
-             "a part of {} dimensions has {} strides", ndim, strides->size());
+    DT_CHECK(
+        strides->size() == ndim, where,
+        "a part of {} dimensions has {} strides; pass one for each dimension",
+        ndim, strides->size());
   DT_CHECK(t.src != nullptr || s.held == 0, where,
            "the source of {} elements is null; pass its memory", s.held);
   DT_CHECK(t.dst != nullptr || s.pieces.empty() || in_place, where,
@@ -113,8 +119,10 @@ void Communicator::exchange_in_place(const Call& call, Stream stream,
                                      size_t which, const ReadSources& read) {
   check_kind(call, moves_alone(call.kind), "exchange_in_place");
   DT_CHECK(reads_in_place() && size_ > 1, name(call.kind),
-           "sources cannot be read in place in a group of {} that {}", size_,
-           reads_in_place() ? "is one rank" : "does not share its memory");
+           "the sources of a group of {} cannot be read in place, because it "
+           "{}; call exchange()",
+           size_,
+           reads_in_place() ? "has one rank" : "does not share its memory");
   run_transfers({.call = &call,
                  .transfers = transfers,
                  .in_place = which,
@@ -141,7 +149,7 @@ void Communicator::all_reduce(const Call& call, Stream stream,
     DT_CHECK(b.n >= 0, name(call.kind),
              "the number of elements is {}; pass 0 or more", b.n);
     DT_CHECK(b.data != nullptr || b.n == 0 || !has_memory(), name(call.kind),
-             "{} elements have no memory", b.n);
+             "the buffer of {} elements is null; pass its memory", b.n);
   }
   if (!has_memory()) return;
   if (size_ == 1 || !reads_sources())
@@ -154,7 +162,8 @@ void Communicator::all_reduce(const Call& call, Stream stream,
 void Communicator::all_gather_bytes(const Call& call, const void* in,
                                     int64_t bytes, void* out) {
   check_kind(call, call.kind == StepKind::kAllGatherBytes, "all_gather_bytes");
-  DT_CHECK(bytes >= 0, name(call.kind), "{} bytes", bytes);
+  DT_CHECK(bytes >= 0, name(call.kind),
+           "the number of bytes is {}; pass 0 or more", bytes);
   Collective c{.call = &call, .bytes = in, .num_bytes = bytes, .out = out};
   if (!has_memory()) return do_all_gather_bytes(c);
   if (size_ == 1) {

@@ -56,7 +56,7 @@ std::string no_answer_text(std::string_view whom, std::string_view phase,
                            const Patience& patience) {
   return fmt::format(
       "[run] nothing came from {} for {} s, while the processes {}; find out "
-      "what stops or keeps it, or let the others wait longer with {}",
+      "what stops or delays it, or let the others wait longer with {}",
       whom, std::chrono::duration<double>(patience.time).count(), phase,
       patience.setting);
 }

@@ -49,8 +49,9 @@ void HostCommunicator::agree_and_show(const Collective& c, const void* mine,
                                       int64_t bytes) {
   constexpr int64_t kMostRanks = Message::kPayload / kMost;
   DT_CHECK(bytes <= limit_, "communicator",
-           "each process has {} ranks, but at most {} can agree on what they "
-           "send through NCCL; write --ranks-per-process {} or less",
+           "a process has {} ranks of this group, but with NCCL at most {} "
+           "ranks of a process can agree on what they send; write "
+           "--ranks-per-process {} or less",
            group_.most_members, kMostRanks, kMostRanks);
   begin(c);
   const bool gathers = c.num_bytes >= 0;
@@ -63,8 +64,8 @@ void HostCommunicator::agree(const Collective& c) {
   const bool on_host = device().kind() == Device::Kind::kCpu;
   const bool on_stream = !(c.transfers.empty() && c.buffers.empty());
   DT_CHECK(on_host || !on_stream || group_.peers.empty(), name(c.call->kind),
-           "processes send only data in CPU memory; write --device cpu, or use "
-           "the backend nccl for GPUs");
+           "this backend sends only data in CPU memory between processes; "
+           "write --device cpu, or --backend nccl for GPUs");
   begin(c);
   later_ = !on_host && on_stream;
   if (later_) {
@@ -204,8 +205,9 @@ void HostCommunicator::differ(const Collective& c) {
     std::vector<Statement> theirs;
     unpack(texts[i], theirs);
     DT_CHECK(theirs.size() == odd[i]->members.size(), "communicator",
-             "a process describes {} calls for its {} members", theirs.size(),
-             odd[i]->members.size());
+             "a process describes {} calls for its {} members, which is an "
+             "error in dtensor; report it",
+             theirs.size(), odd[i]->members.size());
     for (size_t k = 0; k < odd[i]->members.size(); ++k) {
       Statement& s = all[index(odd[i]->members[k])] = theirs[k];
       if (s.text.ends_with(of_group))

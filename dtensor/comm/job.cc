@@ -285,7 +285,8 @@ JobVerdict ProcessJob::settle_as_other(int64_t matter, const JobVerdict& here,
   }
   if (gave_up_ && last.code == 0)
     last = {code_of_wait(),
-            "[run] this process no longer waits for the others"};
+            "[run] this process no longer waits for the others, because an "
+            "earlier wait failed; look for that error"};
   std::lock_guard lock(mutex_);
   is_main_ = is_main;
   return last;
@@ -296,9 +297,10 @@ JobVerdict ProcessJob::settle_as_other(int64_t matter, const JobVerdict& here,
 JobVerdict ProcessJob::gone(int process) {
   const auto t = told(kGathers, process);
   if (t && t->text.starts_with(kFailed)) return {1, t->text.substr(1)};
-  return {1, fmt::format("[run] process {} has ended before the others (it was "
-                         "killed, or crashed)",
-                         process)};
+  return {1,
+          fmt::format("[run] process {} has ended before the others; look for "
+                      "the error in its output, or for a signal that killed it",
+                      process)};
 }
 
 // The verdict when another process ends the whole job: that process has printed
@@ -367,8 +369,8 @@ std::string ProcessJob::hear_from(int process, Wait wait) {
       return std::move(t->text);
     }
     DT_CHECK(!nobody && ended_with() == 0, "gather",
-             "process {} ended before it sent its data; look for the error in "
-             "its output",
+             "process {} does not answer, because it or another process has "
+             "ended; look for the error in their output",
              process);
     // A request for the clock is answered soon, so at first there is no sleep.
     if (Clock::now() - start < 2ms) {
@@ -398,7 +400,10 @@ void ProcessJob::gather(std::string_view phase, std::string_view here,
       const auto theirs = number_in<int64_t>(
           answer(kTime), std::numeric_limits<int64_t>::min());
       const int64_t answered = now(), half = (answered - asked + 1) / 2;
-      DT_CHECK(theirs, "gather", "process {} sends no time", p);
+      DT_CHECK(
+          theirs, "gather",
+          "process {} sent no time, which is an error in dtensor; report it",
+          p);
       if (half < g.within) {
         g.within = half;
         g.behind = asked + half - *theirs;
@@ -407,8 +412,10 @@ void ProcessJob::gather(std::string_view phase, std::string_view here,
     for (size_t bytes = kPartBytes; bytes == kPartBytes;) {
       beat();
       const std::string part = answer(kMore);
-      DT_CHECK(part.starts_with(kPart), "gather", "process {} sends no text",
-               p);
+      DT_CHECK(
+          part.starts_with(kPart), "gather",
+          "process {} sent no text, which is an error in dtensor; report it",
+          p);
       g.text += part.substr(1);
       bytes = part.size() - 1;
     }

@@ -99,8 +99,8 @@ class ProcessJob {
   // Returns why the process that lost_in_run() returned has ended, as far as is
   // known.
   virtual std::string why_lost(int /*process*/) {
-    return "its process has ended in the middle of the run (it was killed, or "
-           "crashed)";
+    return "its process has ended in the middle of the run; look for the error "
+           "in its output, or for a signal that killed it";
   }
   // Called when the run is over in this process. `clean`: the run has succeeded
   // in every process, and no message is under way.

@@ -37,7 +37,8 @@ std::vector<int> members_in(const std::vector<int64_t>& ranks,
     if (ranks[m] / ranks_per_process == process)
       members.push_back(static_cast<int>(m));
   DT_CHECK(members.size() <= Barrier::kMaxMembers, "communicator",
-           "{} thread ranks do not fit into one group of at most {}",
+           "{} ranks of one process do not fit into a group, which takes at "
+           "most {} of them; run fewer ranks in a process",
            members.size(), Barrier::kMaxMembers);
   return members;
 }
@@ -122,7 +123,8 @@ Group::Group(std::vector<int64_t> world_ranks, int64_t ranks_per_process,
 Group& Membership::members(const std::vector<int64_t>& ranks, int lane_number) {
   for (int64_t r : ranks)
     DT_CHECK(r >= 0 && r < world_, "communicator",
-             "rank {} is not in a run of {} ranks", r, world_);
+             "rank {} is not in a run of {} ranks; name ranks from 0 to {}", r,
+             world_, world_ - 1);
   std::lock_guard lock(mutex_);
   Lane& l = lane(lane_number);
   if (const auto it = l.groups.find(ranks); it != l.groups.end())
@@ -325,7 +327,9 @@ void Membership::released(const Group& group, size_t place) {
     if (gone(r, group.lane))
       throw PeerLeft(name(me.kind), r, rank,
                      call_to_string(me.kind, me.sequence, me.op));
-  fail(name(me.kind), "the group of ranks {} is broken",
+  fail(name(me.kind),
+       "the group of ranks {} has stopped, but no error says why, which is an "
+       "error in dtensor; report it",
        ranks_to_string(group.ranks));
 }
 

@@ -29,7 +29,9 @@ void unpack(std::string_view text, T&... values) {
     size_t i = 0;
     (all.at(i++).get_to(values), ...);
   } catch (const nlohmann::json::exception& e) {
-    fail("communicator", "a message of another process is damaged: {}",
+    fail("communicator",
+         "a message from another process is damaged: {}; look for faulty "
+         "memory or a faulty network",
          e.what());
   }
 }

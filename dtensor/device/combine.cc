@@ -164,9 +164,9 @@ double identity(ReduceOp op) {
 
 void check_reducible(ReduceOp op, DType dtype, std::string_view where) {
   if (dtype == DType::kI8) refuse_i8();
-  DT_CHECK(
-      op != ReduceOp::kMean, where,
-      "a (sum, count) pair is reduced by summing both; write sum, then divide");
+  DT_CHECK(op != ReduceOp::kMean, where,
+           "a mean reduces pairs of a sum and a count, which have to be added; "
+           "reduce both with sum, then divide");
   if (op == ReduceOp::kAny || op == ReduceOp::kAll)
     DT_CHECK(dtype == DType::kBool, where,
              "{} reduces bool, not {}; compare with 0 first", name(op),

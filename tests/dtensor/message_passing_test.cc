@@ -293,9 +293,10 @@ TEST(BackendTest, ByName) {
   if (mpi_is_built()) {
     EXPECT_TRUE(backend_named("mpi", 2));
   } else {
-    EXPECT_EQ(testing::error_of([&] { backend_named("mpi"); }),
-              "[run] this program is built without MPI; write threads, or "
-              "build it where MPI is installed (./setup.sh installs Open MPI)");
+    EXPECT_EQ(
+        testing::error_of([&] { backend_named("mpi"); }),
+        "[run] this program is built without MPI; write --backend threads, or "
+        "build it where MPI is installed (./setup.sh installs Open MPI)");
   }
 }
 

@@ -60,28 +60,28 @@ std::string error_of_all(int64_t world, milliseconds timeout,
 TEST(TimeoutTest, ARankThatIsLate) {
   const auto start = Clock::now();
   Clock::time_point told;
-  EXPECT_EQ(error_of_all(4, milliseconds(300),
-                         [&](Runtime& rt) {
-                           Communicator& all = members(rt, {0, 1, 2, 3});
-                           barrier(all, "first");
-                           Communicator& pair = members(
-                               rt, rt.rank() < 2 ? std::vector<int64_t>{0, 1}
-                                                 : std::vector<int64_t>{2, 3});
-                           if (rt.rank() > 1) barrier(pair, "pair");
-                           if (rt.rank() == 3)
-                             std::this_thread::sleep_for(milliseconds(900));
-                           try {
-                             barrier(all, "second");
-                           } catch (...) {
-                             if (rt.rank() == 0) told = Clock::now();
-                             throw;
-                           }
-                         }),
-            "[barrier] ranks 0,1,2 waited for 0.3 s in barrier #2 for second "
-            "of ranks 0,1,2,3, and these did not come: rank 3 (its last "
-            "collective was barrier #1 for pair of ranks 2,3); find out what "
-            "keeps them, or let the others wait longer with --timeout SECONDS "
-            "(RunOptions::timeout)");
+  EXPECT_EQ(
+      error_of_all(4, milliseconds(300),
+                   [&](Runtime& rt) {
+                     Communicator& all = members(rt, {0, 1, 2, 3});
+                     barrier(all, "first");
+                     Communicator& pair = members(
+                         rt, rt.rank() < 2 ? std::vector<int64_t>{0, 1}
+                                           : std::vector<int64_t>{2, 3});
+                     if (rt.rank() > 1) barrier(pair, "pair");
+                     if (rt.rank() == 3)
+                       std::this_thread::sleep_for(milliseconds(900));
+                     try {
+                       barrier(all, "second");
+                     } catch (...) {
+                       if (rt.rank() == 0) told = Clock::now();
+                       throw;
+                     }
+                   }),
+      "[barrier] ranks 0,1,2 waited for 0.3 s in barrier #2 for second of "
+      "ranks 0,1,2,3, and these did not come: rank 3 (its last collective was "
+      "barrier #1 for pair of ranks 2,3); find out what delays them, or let "
+      "the others wait longer with --timeout SECONDS (RunOptions::timeout)");
   EXPECT_LT(told - start, milliseconds(800));
   EXPECT_GE(told - start, milliseconds(300));
 }
@@ -95,12 +95,12 @@ TEST(TimeoutTest, RanksThatWaitElsewhereOrHaveCalledNothing) {
                                        : std::vector<int64_t>{1, 2}),
             "x");
   });
-  EXPECT_EQ(text,
-            "[barrier] rank 0 waited for 0.7 s in barrier #1 for x of ranks "
-            "0,1,2, and these did not come: rank 1 (it waits in barrier #1 for "
-            "x of ranks 1,2), rank 2 (it has called none); find out what keeps "
-            "them, or let the others wait longer with --timeout SECONDS "
-            "(RunOptions::timeout)");
+  EXPECT_EQ(
+      text,
+      "[barrier] rank 0 waited for 0.7 s in barrier #1 for x of ranks 0,1,2, "
+      "and these did not come: rank 1 (it waits in barrier #1 for x of ranks "
+      "1,2), rank 2 (it has called none); find out what delays them, or let "
+      "the others wait longer with --timeout SECONDS (RunOptions::timeout)");
 }
 
 // What the second threads of ranks wait for.
@@ -116,7 +116,7 @@ TEST(TimeoutTest, ARankThatDoesNotRedistribute) {
             "[all-gather] rank 0 waited for 0.3 s in all-gather #1 for "
             "redistribute (redistribute_async) of ranks 0,1, and these did not "
             "come: rank 1 (its last collective was barrier #1 for ahead of "
-            "ranks 0,1); find out what keeps them, or let the others wait "
+            "ranks 0,1); find out what delays them, or let the others wait "
             "longer with --timeout SECONDS (RunOptions::timeout)");
 }
 
@@ -131,8 +131,9 @@ TEST(TimeoutTest, WithoutOneNobodyIsLate) {
               "no error");
   RunOptions negative;
   negative.timeout = milliseconds(-5);
-  EXPECT_EQ(error_of([&] { run(negative, [](Runtime&) {}); }),
-            "[run] the timeout is -5 ms; write 0 for none");
+  EXPECT_EQ(
+      error_of([&] { run(negative, [](Runtime&) {}); }),
+      "[run] the timeout is -5 ms; write 0 for no limit, or a positive number");
 }
 
 TEST(TimeoutTest, ManyThatDoNotComeAreNotAllNamed) {

@@ -148,7 +148,7 @@ const Fault kFaults[] = {
      1,
      {"ranks 0,2,3 waited for 1 s in barrier #2 for late of ranks 0,1,2,3, and "
       "these did not come: rank 1 (its last collective was barrier #1 for "
-      "start of ranks 0,1,2,3); find out what keeps them, or let the others "
+      "start of ranks 0,1,2,3); find out what delays them, or let the others "
       "wait longer with --timeout SECONDS (RunOptions::timeout)"},
      "threw [barrier] ranks 0,2,3 waited for 1 s",
      "threw [barrier] ranks 0,2,3 waited for 1 s",
@@ -372,7 +372,7 @@ TEST(KilledTest, IsNamedByThoseThatAreDone) {
               std::string::npos)
         << run.all;
     EXPECT_NE(run.sentence.find("its process has ended in the middle of the "
-                                "run (it was killed, "),
+                                "run; look for the error in its output"),
               std::string::npos)
         << run.all;
     EXPECT_EQ(run.ends.size(), 3u) << run.all;
@@ -396,8 +396,8 @@ TEST(KilledTest, IsNamedBeforeTheLauncherEndsTheOthers) {
       EXPECT_NE(run.code, 0) << run.all;
       EXPECT_EQ(run.sentence.find("faulty: [run] rank " + rank +
                                   " failed: its process has ended in the "
-                                  "middle of the run (it was killed, or "
-                                  "crashed)"),
+                                  "middle of the run; look for the error in "
+                                  "its output, or for a signal that killed it"),
                 0u)
           << others << "\n"
           << run.all;

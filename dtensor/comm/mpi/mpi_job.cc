@@ -151,7 +151,9 @@ class MpiPendingMessages final : public PendingMessages {
     Ring::Slot& s = p.ring->slot(p.message);
     if (s.turn.load(std::memory_order_acquire) != p.message + 1) return false;
     DT_CHECK(s.bytes <= p.bytes, "mpi",
-             "a message of {} bytes came for a buffer of {}", s.bytes, p.bytes);
+             "a message of {} bytes came for a buffer of {}, which is an error "
+             "in dtensor; report it",
+             s.bytes, p.bytes);
     if (p.bytes <= Ring::kShort)
       std::memcpy(p.in, s.data, static_cast<size_t>(s.bytes));
     else
@@ -310,7 +312,9 @@ void MpiJob::open_run(int64_t, int64_t ranks_per_process) {
   DT_MPI(MPI_Comm_get_attr, data_, MPI_TAG_UB, &most, &there);
   DT_CHECK(
       there && ranks_per_process * ranks_per_process * Backend::kLanes <= *most,
-      "mpi", "{} ranks in a process are too many for this MPI's tags",
+      "mpi",
+      "{} ranks in a process are too many for this MPI's tags; start more "
+      "processes, with fewer ranks in each",
       ranks_per_process);
   const bool clean = std::exchange(clean_, false);
   if (clean && rings_for_ == ranks_per_process) return;
@@ -351,8 +355,8 @@ void MpiJob::listen() {
                                            std::numeric_limits<int64_t>::min());
     DT_CHECK(matter && space != text.npos, "mpi",
              "a control message of {} bytes from process {} to process {} is "
-             "damaged: it names no matter; look for faulty memory or a faulty "
-             "network between the two",
+             "damaged, because it does not begin with a number; look for "
+             "faulty memory or a faulty network between the two",
              size, status.MPI_SOURCE, process());
     deliver(*matter, {status.MPI_SOURCE, text.substr(space + 1)});
   }

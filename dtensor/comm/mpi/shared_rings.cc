@@ -45,7 +45,8 @@ void check_mpi(int code, std::string_view function) {
   char text[MPI_MAX_ERROR_STRING] = "";
   int size = 0;
   MPI_Error_string(code, text, &size);
-  fail("mpi", "{} failed: {}", function, std::string_view(text));
+  fail("mpi", "{} failed: {}; look for the cause in MPI's output", function,
+       std::string_view(text));
 }
 
 SharedRings::SharedRings(MPI_Comm all, int64_t ranks_per_process)
@@ -149,8 +150,10 @@ void SharedRings::read(int64_t rank, void* to, const void* there,
                        int64_t bytes) const {
   DT_CHECK(
       read_process(neighbour(rank)->pid, to, there, static_cast<size_t>(bytes)),
-      "mpi", "the memory of rank {}'s process cannot be read: {}", rank,
-      std::strerror(errno));
+      "mpi",
+      "the memory of rank {}'s process cannot be read: {}; set "
+      "DTENSOR_MPI_SHARED_MEMORY=0 to send all messages through MPI",
+      rank, std::strerror(errno));
 }
 
 }  // namespace dtensor

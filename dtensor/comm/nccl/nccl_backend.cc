@@ -23,10 +23,9 @@ namespace {
 void check_queues() {
   const char* queues = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
   DT_CHECK(!queues || std::string_view(queues) != "1", "nccl",
-           "CUDA_DEVICE_MAX_CONNECTIONS is 1: the GPU has one queue for all "
-           "streams, so redistribute_async can wait behind a collective that "
-           "waits for a peer, while the peer's collective waits behind the "
-           "peer's redistribute_async; unset it, or set it to 8");
+           "CUDA_DEVICE_MAX_CONNECTIONS is 1, so the GPU has one queue for all "
+           "streams, and ranks that call redistribute_async() may wait for "
+           "each other forever; unset it, or set it to 8");
 }
 
 class NcclBackend final : public HostBackend {
@@ -96,9 +95,9 @@ class NcclBackend final : public HostBackend {
       const auto kind = link->overdue(SafeLink::Clock::now());
       if (!kind) return {};
       return fmt::format(
-          "[{}] its GPU has been running it for {} s: another GPU, or a "
-          "network "
-          "between them, does not answer; NCCL_DEBUG=INFO shows which",
+          "[{}] the rank's GPU has been running this collective for {} s: "
+          "another GPU, or a network between them, does not answer; "
+          "NCCL_DEBUG=INFO shows which",
           name(*kind), std::chrono::duration<double>(timeout()).count());
     } catch (const std::exception& e) {
       return e.what();  // the device has failed

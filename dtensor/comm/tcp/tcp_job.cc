@@ -148,7 +148,8 @@ class TcpJob::Connection {
   }
   void say(uint32_t kind, int64_t matter, std::string text) {
     DT_CHECK(std::ssize(text) <= kMostText, "tcp",
-             "a control message has {} bytes, and at most {} can be sent",
+             "a control message has {} bytes, but at most {} can be sent, "
+             "which is an error in dtensor; report it",
              text.size(), kMostText);
     add({.frame = {.run = matter, .kind = kind},
          .left = std::ssize(text),
@@ -435,8 +436,9 @@ class TcpJob::Messages final : public PendingMessages {
     const bool all = batch_.left.load(std::memory_order_acquire) == 0;
     const int64_t most = batch_.refused;
     DT_CHECK(most == 0, "tcp",
-             "a message of more than {} bytes came for a buffer of {}", most,
-             most);
+             "a message of more than {} bytes came for a buffer of {}, which "
+             "is an error in dtensor; report it",
+             most, most);
     return all;
   }
   std::vector<int64_t> awaited() const override {
@@ -527,8 +529,9 @@ std::string TcpJob::why_lost(int process) {
   std::lock_guard lock(mutex_);
   const Connection& c = *all_[static_cast<size_t>(process)];
   if (!c.damage.empty()) return c.damage + " (a message of its process)";
-  return "the connection to its process has ended in the middle of the run (it "
-         "was killed, it crashed, or the network was cut)";
+  return "the connection to its process has ended in the middle of the run; "
+         "look for the error in its output, for a signal that killed it, or "
+         "for a fault of the network";
 }
 
 void TcpJob::abort(int code) noexcept {

@@ -388,9 +388,10 @@ class Rendezvous {
         if (!peer(p).readable()) return false;
         const auto said = hear(peer(p), note_.token, kMostText, end_);
         if (!said)
-          give_up(fmt::format(
-              "RANK {} of WORLD_SIZE {} has ended before all had met", p,
-              place_.processes));
+          give_up(
+              fmt::format("RANK {} of WORLD_SIZE {} has ended before all had "
+                          "met; look for the error in its output",
+                          p, place_.processes));
         if (said->kind != Kind::kReady) give_up(said->text);
         return true;
       });
@@ -449,7 +450,9 @@ class Rendezvous {
     SocketAddress here = local_address(first);
     here.v4.sin_port = 0;
     listener_ = listen_at(here);
-    DT_CHECK(listener_, "tcp", "RANK {} cannot listen at {}: {}",
+    DT_CHECK(listener_, "tcp",
+             "RANK {} cannot listen at {}: {}; see that programs may open a "
+             "port at this address",
              place_.process, here.to_string(), std::strerror(errno));
     note_.port = local_address(listener_).port();
     say(first, note_, Kind::kJoin, "", end_);
@@ -504,8 +507,10 @@ class Rendezvous {
       auto come = door.next(end_, peer(0));
       if (!come && Clock::now() < end_) await_go();  // throws the reason
       if (!come)
-        lament(fmt::format("{} ranks above RANK {} did not connect to it", left,
-                           place_.process));
+        lament(
+            fmt::format("{} ranks above RANK {} did not connect to it; see "
+                        "that their machines reach each other at any port",
+                        left, place_.process));
       const int p = come->note.process;
       if (p <= place_.process || p >= place_.processes || peer(p)) continue;
       say(come->socket, mine, Kind::kReady, "", end_);
@@ -541,7 +546,9 @@ class Rendezvous {
   }
   void await_go() {
     const auto said = hear(peer(0), note_.token, kMostText, end_ + kTell);
-    DT_CHECK(said, "tcp", "RANK 0 has ended before all had met");
+    DT_CHECK(said, "tcp",
+             "RANK 0 has ended before all had met; look for the error in its "
+             "output");
     if (said->kind != Kind::kGo) throw NotMet(said->text, true);
   }
 
@@ -572,8 +579,8 @@ std::vector<Socket> tcp_rendezvous(const TcpPlace& place) {
                place.processes <= kMostProcesses &&
                (place.process == 0 || place.processes > 1),
            "tcp",
-           "RANK is {} and WORLD_SIZE {}; count ranks from 0 to below "
-           "WORLD_SIZE, which is at most {}",
+           "RANK is {} and WORLD_SIZE {}; number ranks from 0 to WORLD_SIZE - "
+           "1, and let WORLD_SIZE be at most {}",
            place.process, place.processes, kMostProcesses);
   if (place.processes == 1) return std::vector<Socket>(1);
   try {

@@ -285,8 +285,8 @@ TEST(ThreadsErrorTest, OwnMistakes) {
                 comm.all_reduce(call(StepKind::kAllReduce), {}, ReduceOp::kMean,
                                 DType::kF32, x, 8);
               }),
-              "[all-reduce] a (sum, count) pair is reduced by summing both; "
-              "write sum, then divide");
+              "[all-reduce] a mean reduces pairs of a sum and a count, which "
+              "have to be added; reduce both with sum, then divide");
     EXPECT_EQ(error_of([&] {
                 comm.all_reduce(call(StepKind::kAllReduce), {}, ReduceOp::kSum,
                                 DType::kBool, x, 8);
@@ -322,18 +322,19 @@ TEST(ThreadsErrorTest, OwnMistakes) {
     if (me == 0) {
       EXPECT_EQ(exchange(x, {1}),
                 "[exchange] a schedule for member 1 of 2 was given to member 0 "
-                "of 2");
+                "of 2; pass each member its own");
     } else {
       EXPECT_EQ(exchange(nullptr, {1}),
                 "[exchange] the source of 2 elements is null; pass its memory");
       EXPECT_EQ(exchange(x, {1, 1}),
-                "[exchange] a part of 1 dimensions has 2 strides");
+                "[exchange] a part of 1 dimensions has 2 strides; pass one for "
+                "each dimension");
     }
     EXPECT_EQ(error_of([&] {
                 comm.all_reduce(call(StepKind::kAllReduce), {}, ReduceOp::kSum,
                                 DType::kF32, nullptr, 8);
               }),
-              "[all-reduce] 8 elements have no memory");
+              "[all-reduce] the buffer of 8 elements is null; pass its memory");
     comm.barrier(call(StepKind::kBarrier));
   });
 }

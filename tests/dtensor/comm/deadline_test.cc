@@ -24,7 +24,7 @@ TEST(Patience, ComesFromTheEnvironmentAndFromTheRun) {
   EXPECT_EQ(join_patience().time, 250ms);
   EXPECT_EQ(no_answer_text("process 1", "compare their flags", join_patience()),
             "[run] nothing came from process 1 for 0.25 s, while the processes "
-            "compare their flags; find out what stops or keeps it, or let the "
+            "compare their flags; find out what stops or delays it, or let the "
             "others wait longer with DTENSOR_JOIN_TIMEOUT=SECONDS");
   EXPECT_EQ(run_patience(3s).time, 3s);
   EXPECT_EQ(run_patience(3s).setting,

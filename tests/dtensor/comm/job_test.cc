@@ -66,8 +66,8 @@ TEST(JobTest, TheLowestProcessThatRunsPrintsThatProcess0HasEnded) {
     const JobVerdict all = job.agree({});
     EXPECT_EQ(all.code, 1);
     EXPECT_EQ(all.text,
-              "[run] process 0 has ended before the others (it was killed, or "
-              "crashed)");
+              "[run] process 0 has ended before the others; look for the error "
+              "in its output, or for a signal that killed it");
     EXPECT_EQ(job.is_main_process(), with_1);
   }
 }
@@ -77,7 +77,7 @@ TEST(JobTest, ProcessesThatSayNothingAreGivenUp) {
   const auto text = [](const char* whom, const char* phase) {
     return std::string("[run] nothing came from ") + whom +
            " for 0.05 s, while the processes " + phase +
-           "; find out what stops or keeps it, or let the others wait longer "
+           "; find out what stops or delays it, or let the others wait longer "
            "with --timeout SECONDS (RunOptions::timeout)";
   };
   for (int process : {0, 2}) {

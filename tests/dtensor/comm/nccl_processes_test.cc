@@ -264,10 +264,10 @@ TEST_P(NcclProcesses, ARankThatFailsReleasesTheOthers) {
       DistTensor::from_global(numbers({64, 50}), rt.mesh(), "S1")
           .redistribute("R");
   });
-  EXPECT_NE(all[2].what.find("no memory for"), std::string::npos);
+  EXPECT_NE(all[2].what.find("no memory left for"), std::string::npos);
   for (size_t r : {0, 1}) {
-    EXPECT_EQ(all[r].what.find("[all-gather] rank 2 failed: [all-gather] no "
-                               "memory"),
+    EXPECT_EQ(all[r].what.find("[all-gather] rank 2 failed: [all-gather] the "
+                               "device has no memory left"),
               0u)
         << all[r].what;
     EXPECT_LT(all[r].when - all[2].when, 1s);
@@ -359,7 +359,9 @@ TEST_P(NcclProcesses, WorkThatDoesNotEndInTime) {
       std::this_thread::sleep_for(1500ms);
     });
   });
-  EXPECT_NE(late.find("its GPU has been running it for 0.5 s"), late.npos)
+  EXPECT_NE(
+      late.find("the rank's GPU has been running this collective for 0.5 s"),
+      late.npos)
       << late;
 }
 
@@ -407,11 +409,12 @@ TEST(NcclProcess, HasSoManyRanks) {
     World world({"messages", ranks}, 20);
     const std::string error =
         error_of([&] { world.run([](Runtime& rt) { gather(rt, {40}); }); });
-    EXPECT_EQ(error, ranks == 18
-                         ? "no error"
-                         : "[communicator] each process has 19 ranks, but at "
-                           "most 18 can agree on what they send through NCCL; "
-                           "write --ranks-per-process 18 or less");
+    EXPECT_EQ(error,
+              ranks == 18
+                  ? "no error"
+                  : "[communicator] a process has 19 ranks of this group, but "
+                    "with NCCL at most 18 ranks of a process can agree on what "
+                    "they send; write --ranks-per-process 18 or less");
   }
 }
 

@@ -257,7 +257,7 @@ TEST(NcclTest, NotInTheBackgroundOfOneQueue) {
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "8", 1);
   const std::string with_8 = run();
   unsetenv("CUDA_DEVICE_MAX_CONNECTIONS");
-  EXPECT_EQ(error.find("[nccl] CUDA_DEVICE_MAX_CONNECTIONS is 1: "), 0u)
+  EXPECT_EQ(error.find("[nccl] CUDA_DEVICE_MAX_CONNECTIONS is 1, "), 0u)
       << error;
   EXPECT_EQ(with_8, "no error");
 }
@@ -399,9 +399,11 @@ TEST(NcclTest, ARankThatFailsAheadOfItsCallReleasesTheOthers) {
   // messages.
   World world(3, 39000);
   const auto [others, own] = errors(world, 2);
-  EXPECT_NE(own.find("no memory for"), own.npos) << own;
+  EXPECT_NE(own.find("no memory left for"), own.npos) << own;
   for (const std::string& e : others)
-    EXPECT_EQ(e.find("[all-gather] rank 2 failed: [all-gather] no memory"), 0u)
+    EXPECT_EQ(e.find("[all-gather] rank 2 failed: [all-gather] the device has "
+                     "no memory left"),
+              0u)
         << e;
   EXPECT_EQ(world.nccl->counts().aborts, 3);
 }
@@ -491,7 +493,8 @@ TEST(NcclTest, WorkThatDoesNotEndInTime) {
   for (bool graph : {false, true}) {
     EXPECT_EQ(run(true, graph), "no error");
     const std::string late = run(false, graph);
-    EXPECT_NE(late.find("failed: [all-gather] its GPU has been running it for "
+    EXPECT_NE(late.find("failed: [all-gather] the rank's GPU has been running "
+                        "this collective for "
                         "0.2 s: another GPU, or a network between them, does "
                         "not answer; NCCL_DEBUG=INFO shows which"),
               late.npos)

@@ -51,7 +51,7 @@ TEST(PackTest, ADamagedTextIsAnError) {
        {std::string(), text.substr(0, text.size() - 1), text + "x",
         pack("left"), pack(3, "left")})
     EXPECT_EQ(testing::error_of([&] { unpack(damaged, what, rank); })
-                  .find("[communicator] a message of another process is "
+                  .find("[communicator] a message from another process is "
                         "damaged: "),
               0u)
         << damaged;

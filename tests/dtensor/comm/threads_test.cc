@@ -900,13 +900,12 @@ TEST(ThreadsInPlaceTest, RefusedWhereNothingIsShared) {
   options.backend = testing::message_passing_backend;
   run(options, [&](Runtime& rt) {
     EXPECT_FALSE(world_of(rt).reads_in_place());
-    EXPECT_EQ(
-        error_of([&] {
-          world_of(rt).exchange_in_place(call(StepKind::kAllGather), stream(),
-                                         {}, 0, {});
-        }),
-        "[all-gather] sources cannot be read in place in a group of 2 that "
-        "does not share its memory");
+    EXPECT_EQ(error_of([&] {
+                world_of(rt).exchange_in_place(call(StepKind::kAllGather),
+                                               stream(), {}, 0, {});
+              }),
+              "[all-gather] the sources of a group of 2 cannot be read in "
+              "place, because it does not share its memory; call exchange()");
   });
 }
 
@@ -939,7 +938,8 @@ TEST(ThreadsDeviceTest, AMemberWithoutMemoryFailsAlone) {
           ++good;
         });
       }),
-      "[all-reduce] no memory for 4096 bytes");
+      "[all-reduce] the device has no memory left for 4096 bytes; use a "
+      "smaller batch, or split the tensors over more ranks");
   EXPECT_EQ(good, 1);
 }
 

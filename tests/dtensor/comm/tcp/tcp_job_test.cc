@@ -162,9 +162,9 @@ TEST(TcpTransport, AMessageThatIsTooLong) {
     std::this_thread::sleep_for(20ms);
     pair.told(1);  // it comes
     if (!first) in->receive(kThere, got.data(), std::ssize(got));
-    EXPECT_EQ(
-        error_of([&] { finish(*in, 1s); }),
-        "[tcp] a message of more than 99999 bytes came for a buffer of 99999");
+    EXPECT_EQ(error_of([&] { finish(*in, 1s); }),
+              "[tcp] a message of more than 99999 bytes came for a buffer of "
+              "99999, which is an error in dtensor; report it");
     EXPECT_EQ(got, as_it_was);
   }
 }
@@ -516,12 +516,12 @@ TEST(TcpJob, GathersNothingWithoutTheOthers) {
   }
   auto jobs = testing::tcp_jobs(2);
   std::jthread leaves([&] { jobs[1] = nullptr; });
-  EXPECT_EQ(
-      error_of([&] {
-        jobs[0]->gather("compare texts", "x", [](ProcessJob::Gathered) {});
-      }),
-      "[gather] process 1 ended before it sent its data; look for the error in "
-      "its output");
+  EXPECT_EQ(error_of([&] {
+              jobs[0]->gather("compare texts", "x",
+                              [](ProcessJob::Gathered) {});
+            }),
+            "[gather] process 1 does not answer, because it or another process "
+            "has ended; look for the error in their output");
   jobs[0] = nullptr;
 }
 
@@ -590,8 +590,8 @@ TEST(TcpJob, AgreesWithoutThoseThatAreGone) {
         EXPECT_EQ(all[p].code, 1);
         EXPECT_EQ(all[p].text,
                   "[run] process " + std::to_string(gone) +
-                      " has ended before the others (it was killed, or "
-                      "crashed)");
+                      " has ended before the others; look for the error in its "
+                      "output, or for a signal that killed it");
       }
     EXPECT_LT(Clock::now() - start, 1s);
     EXPECT_TRUE(rest[gone == 0 ? 1 : 0]->is_main_process());

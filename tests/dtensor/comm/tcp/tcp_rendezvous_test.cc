@@ -481,7 +481,9 @@ TEST(TcpRendezvous, ListensThereAlone) {
   }
   first.close();
   rest.join();
-  expect_all(met, "[tcp] RANK 2 of WORLD_SIZE 3 has ended before all had met");
+  expect_all(met,
+             "[tcp] RANK 2 of WORLD_SIZE 3 has ended before all had met; look "
+             "for the error in its output");
 }
 
 TEST(TcpRendezvous, ByAFile) {
