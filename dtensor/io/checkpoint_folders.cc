@@ -33,7 +33,8 @@ std::vector<std::string> those(const std::string& dir, const Wanted& wanted) {
     if (const std::string name = i->path().filename().string(); wanted(name))
       names.push_back(name);
   DT_CHECK(!e || e == std::errc::no_such_file_or_directory, "checkpoint",
-           "{} cannot be listed: {}", dir, e.message());
+           "{} cannot be listed: {}; name a folder that you may read", dir,
+           e.message());
   // More digits mean a later step.
   std::sort(names.begin(), names.end(),
             [](const std::string& a, const std::string& b) {

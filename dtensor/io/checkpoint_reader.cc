@@ -68,8 +68,10 @@ CheckpointReader::CheckpointReader(std::string path) : path_(std::move(path)) {
                expected.header, path, checksum_text(sum), name,
                checksum_text(expected.sum));
     } catch (const Error& e) {
-      fail("checkpoint", "{} is not complete: {}; that file has {}", path_,
-           e.what(), index.content(rank));
+      fail("checkpoint",
+           "{} cannot be read completely: {}; that file has {}; load another "
+           "checkpoint",
+           path_, e.what(), index.content(rank));
     }
   }
   contents_ = std::move(contents);
@@ -146,9 +148,9 @@ void CheckpointReader::Contents::read_part(const std::string& path,
       sum.add(to + at, n);
     }
     DT_CHECK(sum.value() == p.sum, "checkpoint",
-             "{} is damaged: of {}, box {} (bytes {} to {}) has the checksum "
-             "{}, but {} was saved",
-             file->path(), entry.info.name, to_string(p.box), start + p.offset,
+             "{} is damaged: box {} of {} (bytes {} to {}) has the checksum "
+             "{}, but the box that was saved had {}; load another checkpoint",
+             file->path(), to_string(p.box), entry.info.name, start + p.offset,
              start + p.offset + p.bytes, checksum_text(sum.value()),
              checksum_text(p.sum));
     if (!on_host)
@@ -167,7 +169,9 @@ std::vector<DistTensor> CheckpointReader::read(
   std::vector<const Index::Entry*> tensors;
   for (const CheckpointRequest& r : requests) {
     const Index::Entry* found = contents_->index.find(r.name);
-    DT_CHECK(found, "checkpoint", "{} has no tensor {}", path_, r.name);
+    DT_CHECK(found, "checkpoint",
+             "{} has no tensor {}; tensors() lists those that it has", path_,
+             r.name);
     const TensorInfo& info = found->info;
     const Spec* spec =
         Spec::get(r.mesh, info.shape, r.placements.resolve(r.mesh, info.shape),

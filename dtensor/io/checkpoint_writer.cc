@@ -440,7 +440,8 @@ void save_checkpoint(const std::string& dir, int64_t step,
                      const std::vector<NamedTensor>& tensors,
                      const CheckpointValues& values,
                      const CheckpointOptions& options) {
-  DT_CHECK(step >= 0, "checkpoint", "step {} is negative", step);
+  DT_CHECK(step >= 0, "checkpoint", "step {} is negative; write 0 or more",
+           step);
   DT_CHECK(options.keep >= 0, "checkpoint",
            "{} checkpoints cannot be kept; write 1 or more, or 0 to keep all",
            options.keep);

@@ -21,7 +21,10 @@ namespace {
 
 [[noreturn]] void refused(const std::string& path, std::string_view what,
                           int error) {
-  fail("file", "{} cannot be {}: {}", path, what, std::strerror(error));
+  fail(
+      "file",
+      "{} cannot be {}: {}; check the path, its permissions and the free space",
+      path, what, std::strerror(error));
 }
 
 std::string folder_above(const std::string& path) {
@@ -101,7 +104,9 @@ void File::read(void* to, int64_t bytes, int64_t at) const {
     const ssize_t n = ::pread(file_, p, static_cast<size_t>(bytes), at);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) refused(path_, fmt::format("read at byte {}", at), errno);
-    DT_CHECK(n > 0, "file", "{} cannot be read at byte {}: it ends there",
+    DT_CHECK(n > 0, "file",
+             "{} cannot be read at byte {}, because the file ends there; copy "
+             "or save it again",
              path_, at);
     p += n, at += n, bytes -= n;
   }

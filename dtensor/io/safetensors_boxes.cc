@@ -27,21 +27,25 @@ SafetensorsWindow checked(SafetensorsWindow w, const Shape& value,
     for (int i = 0; i < n; ++i) w.order.push_back(i);
   if (w.offset.empty()) w.offset = Shape::filled(n, 0);
   if (n != file.size() || w.order.size() != n || w.offset.size() != n) {
-    refuse("the numbers of dimensions differ");
+    refuse(
+        "the numbers of dimensions differ; write the shape, the order and the "
+        "offset for the tensor's dimensions");
     return w;
   }
   uint32_t seen = 0;
   for (int i = 0; i < n; ++i) {
     const int64_t d = w.order[i];
     if (d < 0 || d >= n || (seen >> d & 1)) {
-      refuse("its order " + to_string(w.order) + " is not a permutation");
+      refuse("its order " + to_string(w.order) +
+             " is not a permutation; name each dimension once");
       return w;
     }
     seen |= 1u << d;
     if (w.offset[i] < 0 || w.offset[i] > file[i] - value[static_cast<int>(d)])
-      refuse(fmt::format(
-          "with order {} and offset {} it does not fit into the tensor",
-          to_string(w.order), to_string(w.offset)));
+      refuse(
+          fmt::format("with order {} and offset {} it does not fit into the "
+                      "tensor; write a smaller shape or offset",
+                      to_string(w.order), to_string(w.offset)));
   }
   return w;
 }
@@ -51,7 +55,7 @@ Shape seen_as(const SafetensorsWindow& window, const Shape& file, int n,
   if (!window.seen_as.empty()) {
     if (numel(window.seen_as) != numel(file))
       refuse("seen as " + to_string(window.seen_as) +
-             ", it would have another number of elements");
+             ", it would have another number of elements; keep the number");
     return window.seen_as;
   }
   Shape seen;

@@ -33,7 +33,8 @@ SafetensorsFolder::SafetensorsFolder(const std::string& dir)
   };
   if (!json.is_object() || !json.contains("weight_map") ||
       !json["weight_map"].is_object())
-    bad("is not a JSON object with an object \"weight_map\"");
+    bad("is not a JSON object with an object \"weight_map\"; download or save "
+        "the files again");
   std::map<std::string, size_t> files;
   for (const auto& [name, value] : json["weight_map"].items()) {
     const std::string in = value.is_string() ? value.get<std::string>() : "";
@@ -45,8 +46,10 @@ SafetensorsFolder::SafetensorsFolder(const std::string& dir)
     if (files.emplace(in, files_.size()).second) open(dir + "/" + in);
     const auto found = at_.find(name);
     if (found == at_.end() || found->second.second != files[in])
-      bad(fmt::format("has {} in {}, but that file does not have it", name,
-                      in));
+      bad(
+          fmt::format("has {} in {}, but that file does not have it; download "
+                      "or save the files again",
+                      name, in));
   }
 }
 
@@ -56,7 +59,9 @@ void SafetensorsFolder::open(const std::string& path) {
     const bool fresh =
         at_.emplace(t.name, std::pair(tensors_.size(), files_.size() - 1))
             .second;
-    DT_CHECK(fresh, "safetensors", "{} is in two files of {}; the second is {}",
+    DT_CHECK(fresh, "safetensors",
+             "{} is in two files of {}, the second of which is {}; remove it "
+             "from one of them",
              t.name, path_, path);
     tensors_.push_back(t);
   }
@@ -70,7 +75,8 @@ const TensorInfo* SafetensorsFolder::find(std::string_view name) const {
 const SafetensorsReader& SafetensorsFolder::file_of(
     std::string_view name) const {
   const auto found = at_.find(name);
-  DT_CHECK(found != at_.end(), "safetensors", "{} has no tensor {}", path_,
+  DT_CHECK(found != at_.end(), "safetensors",
+           "{} has no tensor {}; tensors() lists those that it has", path_,
            name);
   return *files_[found->second.second];
 }

@@ -29,8 +29,10 @@ void read_exactly(int file, void* to, int64_t bytes, int64_t at,
   while (bytes > 0) {
     const ssize_t n = ::pread(file, p, static_cast<size_t>(bytes), at);
     if (n < 0 && errno == EINTR) continue;
-    DT_CHECK(n > 0, "safetensors", "{} cannot be read at byte {}: {}", path, at,
-             n < 0 ? std::strerror(errno) : "the file ends");
+    DT_CHECK(
+        n > 0, "safetensors",
+        "{} cannot be read at byte {}: {}; download or save the file again",
+        path, at, n < 0 ? std::strerror(errno) : "the file ends");
     p += n, at += n, bytes -= n;
   }
 }
@@ -73,22 +75,27 @@ class KeysOnce : public nlohmann::json_sax<json> {
 SafetensorsReader::SafetensorsReader(std::string path)
     : path_(std::move(path)) {
   file_ = ::open(path_.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-  DT_CHECK(file_ >= 0, "safetensors", "{} cannot be opened: {}", path_,
-           std::strerror(errno));
+  DT_CHECK(
+      file_ >= 0, "safetensors",
+      "{} cannot be opened: {}; name a file that exists and that you may read",
+      path_, std::strerror(errno));
   try {
     const int64_t size = ::lseek(file_, 0, SEEK_END);
-    DT_CHECK(size >= 0, "safetensors", "{} is not a regular file: {}", path_,
+    DT_CHECK(size >= 0, "safetensors",
+             "{} is not a regular file: {}; name one that is", path_,
              std::strerror(errno));
     DT_CHECK(size >= 8, "safetensors",
-             "{} has {} bytes, too few for the length of a header", path_,
-             size);
+             "{} has {} bytes, too few for the length of a header; download or "
+             "save the file again",
+             path_, size);
     uint64_t length = 0;
     read_exactly(file_, &length, 8, 0, path_);
-    DT_CHECK(length <= kMaxHeader && static_cast<int64_t>(length) <= size - 8,
-             "safetensors",
-             "{} declares a header of {} bytes, but only {} bytes follow the "
-             "length, and a header may have at most {}",
-             path_, length, size - 8, kMaxHeader);
+    DT_CHECK(
+        length <= kMaxHeader && static_cast<int64_t>(length) <= size - 8,
+        "safetensors",
+        "{} declares a header of {} bytes, but {} bytes follow the length, and "
+        "a header may have at most {}; download or save the file again",
+        path_, length, size - 8, kMaxHeader);
     std::string header(length, '\0');
     read_exactly(file_, header.data(), std::ssize(header), 8, path_);
     data_start_ = 8 + std::ssize(header);
@@ -103,7 +110,9 @@ SafetensorsReader::~SafetensorsReader() { ::close(file_); }
 
 void SafetensorsReader::parse(std::string_view header, int64_t data_bytes) {
   const auto bad = [&](std::string_view what) {
-    fail("safetensors", "{} has a bad header: {}", path_, what);
+    fail("safetensors",
+         "{} has a bad header: {}; download or save the file again", path_,
+         what);
   };
   const json all = json::parse(header.begin(), header.end(), nullptr, false);
   if (!all.is_object()) bad("it is not a JSON object");
@@ -130,8 +139,8 @@ void SafetensorsReader::parse(std::string_view header, int64_t data_bytes) {
       std::vector<int64_t> out;
       if (!value.contains(what) || !value[what].is_array() ||
           value[what].size() > at_most)
-        bad(fmt::format("{} of {} is not a list of at most {}", what, key,
-                        at_most));
+        bad(fmt::format("{} of {} is not a list of at most {} numbers", what,
+                        key, at_most));
       for (const json& x : value[what]) {
         if (!x.is_number_unsigned() ||
             x.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX))
@@ -149,9 +158,17 @@ void SafetensorsReader::parse(std::string_view header, int64_t data_bytes) {
         std::find_if(std::begin(kNames), std::end(kNames),
                      [&](const auto& p) { return p.second == dtype; });
     if (known == std::end(kNames))
-      bad(key + " has dtype " + dtype +
-          ", not one of F32, F64, BF16, F16, I32, I64, BOOL, I8");
+      fail("safetensors",
+           "{} stores {} as {}, which this library does not read; convert it "
+           "to F32, F64, BF16, F16, I32, I64, BOOL or I8",
+           path_, key, dtype);
     f.info.dtype = known->first;
+    DT_CHECK(!value.contains("shape") || !value["shape"].is_array() ||
+                 value["shape"].size() <= kMaxDims,
+             "safetensors",
+             "{} stores {} with {} dimensions, but a tensor has at most {}; "
+             "store it with fewer",
+             path_, key, value["shape"].size(), kMaxDims);
     f.info.shape = Shape(list("shape", kMaxDims));
     const std::vector<int64_t> offsets = list("data_offsets", 2);
     if (offsets.size() != 2) bad(key + " does not have two data_offsets");
@@ -191,7 +208,8 @@ bool SafetensorsReader::contains(std::string_view name) const {
 
 size_t SafetensorsReader::find(std::string_view name) const {
   const auto found = at_.find(name);
-  DT_CHECK(found != at_.end(), "safetensors", "{} has no tensor {}", path_,
+  DT_CHECK(found != at_.end(), "safetensors",
+           "{} has no tensor {}; tensors() lists those that it has", path_,
            name);
   return found->second;
 }
@@ -246,7 +264,9 @@ DistTensor SafetensorsReader::read(std::string_view name, const Mesh& mesh,
       const int64_t to = d < window.order.size() ? window.order[d] : d;
       const int64_t from = d < window.offset.size() ? window.offset[d] : 0;
       if (to < 0 || to >= shape.size() || from < 0 || from > info.shape[d])
-        refuse(i, {}, "its order or offset is outside the tensor");
+        refuse(i, {},
+               "its order or offset is outside the tensor; keep both within "
+               "its dimensions");
       shape[static_cast<int>(to)] = info.shape[d] - from;
     }
   }
@@ -278,7 +298,9 @@ void SafetensorsReader::read_into(const DistTensor& to, std::string_view name,
   const size_t i = find(name);
   const Spec* spec = to.spec();
   if (spec->dtype() != tensors_[i].dtype)
-    refuse(i, spec->shape(), "the types differ");
+    refuse(i, spec->shape(),
+           fmt::format("the value has type {}; give it the file's, then cast",
+                       dtensor::name(spec->dtype())));
   if (spec->partial_axes())
     refuse(i, spec->shape(), "the layout is partial; write R or S<dim>");
   const SafetensorsWindow w = fitted(i, spec->shape(), window);

@@ -34,12 +34,14 @@ SafetensorsWriter::SafetensorsWriter(const Mesh& mesh, std::string path,
   int64_t at = 0;
   for (TensorInfo& info : tensors) {
     DT_CHECK(!header.contains(info.name), "safetensors",
-             "tensor {} is declared twice", info.name);
+             "tensor {} is declared twice; declare it once", info.name);
     const int64_t bytes = bytes_of(info.shape, info.dtype);
     int64_t end = 0;
     DT_CHECK(bytes >= 0 && !__builtin_add_overflow(at, bytes, &end),
-             "safetensors", "the size of {} {} overflows", info.name,
-             to_string(info.shape));
+             "safetensors",
+             "the tensors up to {} {} have more bytes than 64 bits can count; "
+             "write smaller tensors",
+             info.name, to_string(info.shape));
     ordered_json shape = ordered_json::array();
     for (int64_t s : info.shape) shape.push_back(s);
     header[info.name] = {{"dtype", safetensors_name(info.dtype)},
@@ -102,8 +104,8 @@ void SafetensorsWriter::write(std::string_view name, const DistTensor& x,
   const auto entry =
       std::find_if(entries_.begin(), entries_.end(),
                    [&](const Entry& e) { return e.info.name == name; });
-  DT_CHECK(entry != entries_.end(), "safetensors", "tensor {} is not declared",
-           name);
+  DT_CHECK(entry != entries_.end(), "safetensors",
+           "tensor {} is not declared; list it in the constructor", name);
   const TensorInfo& info = entry->info;
   const Spec* spec = x.spec();
   const Refuse refuse = [&](std::string_view why) {
@@ -112,9 +114,10 @@ void SafetensorsWriter::write(std::string_view name, const DistTensor& x,
          to_string(info.shape), why);
   };
   if (!(spec->mesh() == mesh_))
-    refuse("the file is written by mesh " + mesh_.to_string());
+    refuse("the file is written by mesh " + mesh_.to_string() +
+           "; redistribute it to that mesh");
   if (spec->partial_axes()) refuse("it is partial; redistribute it first");
-  if (spec->dtype() != info.dtype) refuse("the types differ");
+  if (spec->dtype() != info.dtype) refuse("the types differ; cast it first");
   const Shape file = seen_as(window, info.shape, spec->shape().size(), refuse);
   const auto [order, offset, shape, seen] =
       checked(window, spec->shape(), file, refuse);
@@ -138,8 +141,9 @@ void SafetensorsWriter::write(std::string_view name, const DistTensor& x,
 void SafetensorsWriter::finish(const std::function<void()>& commit) {
   for (const Entry& e : entries_)
     DT_CHECK(e.written == numel(e.info.shape), "safetensors",
-             "{} of the {} elements of {} were written to {}", e.written,
-             numel(e.info.shape), e.info.name, path_);
+             "{} elements of {} were written to {}, but the tensor has {}; "
+             "write each element once",
+             e.written, e.info.name, path_, numel(e.info.shape));
   if (!active_) {
     finished_ = true;
     return;
@@ -201,8 +205,10 @@ void SafetensorsWriter::barrier() {
 }
 
 void SafetensorsWriter::system_error(std::string_view what) const {
-  fail("safetensors", "{} cannot be {}: {}", temporary_, what,
-       std::strerror(errno));
+  fail(
+      "safetensors",
+      "{} cannot be {}: {}; check the path, its permissions and the free space",
+      temporary_, what, std::strerror(errno));
 }
 
 }  // namespace dtensor

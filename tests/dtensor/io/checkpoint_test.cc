@@ -325,7 +325,7 @@ TEST(Checkpoint, MisuseIsRefusedAlikeOnEveryRank) {
   expect_error("which is partial", [&](Runtime&) {
     save_checkpoint(dir.path(), 1, {{"x", x("P")}}, {});
   });
-  expect_error("step -1 is negative",
+  expect_error("step -1 is negative; write 0 or more",
                [&](Runtime&) { save_checkpoint(dir.path(), -1, {}, {}); });
   expect_error("is not UTF-8", [&](Runtime&) {
     save_checkpoint(dir.path(), 1, {{"x\xff", x("S0")}}, {});

@@ -28,7 +28,9 @@ TEST(File, TheEndAfterAnInterruptedRead) {
               errno = EINTR;
               file.read(to, 4, 0);
             }),
-            "[file] " + path + " cannot be read at byte 3: it ends there");
+            "[file] " + path +
+                " cannot be read at byte 3, because the file ends there; copy "
+                "or save it again");
   remove_file(path);
 }
 
@@ -41,7 +43,9 @@ TEST(File, IsRegular) {
   EXPECT_EQ(error(pipe), "[file] " + pipe + " is a pipe; name a regular file");
   EXPECT_EQ(error("/dev/zero"),
             "[file] /dev/zero is a device; name a regular file");
-  EXPECT_EQ(error("/"), "[file] / cannot be read as a file: Is a directory");
+  EXPECT_EQ(error("/"),
+            "[file] / cannot be read as a file: Is a directory; check the "
+            "path, its permissions and the free space");
   remove_file(pipe);
 }
 
