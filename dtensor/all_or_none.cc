@@ -25,7 +25,9 @@ std::string error_of(std::string_view op, int64_t rank,
     return fmt::format("[{}] rank {} threw: {}", op, rank, e.what());
   } catch (...) {
     return fmt::format(
-        "[{}] rank {} threw something that is not a std::exception", op, rank);
+        "[{}] rank {} threw something that is not a std::exception; throw one, "
+        "so that its text can be shown",
+        op, rank);
   }
 }
 

@@ -77,7 +77,8 @@ class CachingAllocator final
 
   void* allocate(int64_t bytes, Stream stream, std::string_view tag,
                  MemoryKind kind) override {
-    DT_CHECK(bytes >= 0, "allocate", "'{}' asks for {} bytes", tag, bytes);
+    DT_CHECK(bytes >= 0, "allocate",
+             "'{}' asks for {} bytes; ask for 0 or more", tag, bytes);
     std::lock_guard lock(mutex_);
     void* block = nullptr;
     if (has_memory_) {

@@ -92,17 +92,18 @@ DistTensor DistTensor::wrap(Tensor local, const Spec* spec) {
     return DistTensor(std::move(impl));
   }
   DT_CHECK(local.defined(), "dist_tensor",
-           "an undefined local part does not fit {}", spec->to_string());
-  const Shape want = spec->local_shape(*at);
-  DT_CHECK(
-      local.shape() == want, "dist_tensor",
-      "a local part of shape {} does not fit {}, whose part here has shape "
-      "{}",
-      dtensor::to_string(local.shape()), spec->to_string(),
-      dtensor::to_string(want));
-  DT_CHECK(local.dtype() == spec->dtype(), "dist_tensor",
-           "a local part of type {} does not fit {}", name(local.dtype()),
+           "the local part of {} is an undefined Tensor; pass the part that "
+           "this rank holds",
            spec->to_string());
+  const Shape want = spec->local_shape(*at);
+  DT_CHECK(local.shape() == want, "dist_tensor",
+           "a local part of shape {} does not fit {}, whose part here has "
+           "shape {}; pass a part of that shape",
+           dtensor::to_string(local.shape()), spec->to_string(),
+           dtensor::to_string(want));
+  DT_CHECK(local.dtype() == spec->dtype(), "dist_tensor",
+           "a local part of type {} does not fit {}; pass a part of type {}",
+           name(local.dtype()), spec->to_string(), name(spec->dtype()));
   // (Tensors of a dry run have no memory, so that the device does not matter.)
   DT_CHECK(&local.device() == ctx.device || ctx.dry_run, "dist_tensor",
            "a local part of {} is on {}, but rank {} computes on {}; write "
@@ -191,7 +192,8 @@ DistTensor DistTensor::from_global(const Tensor& global, const Mesh& mesh,
 }
 
 const Spec* DistTensor::spec() const {
-  DT_CHECK(defined(), "dist_tensor", "an undefined tensor was used");
+  DT_CHECK(defined(), "dist_tensor",
+           "an undefined tensor was used; assign one to it first");
   return impl_->spec;
 }
 
@@ -224,7 +226,8 @@ void DistTensor::Impl::note_version() {
 bool DistTensor::Impl::untouched() { return version() == made_version; }
 
 const Tensor& DistTensor::local() const {
-  DT_CHECK(defined(), "dist_tensor", "an undefined tensor was used");
+  DT_CHECK(defined(), "dist_tensor",
+           "an undefined tensor was used; assign one to it first");
   const Tensor& part = impl_->part();
   if (!part.defined()) [[unlikely]]
     check_here(*this, "local");
@@ -299,8 +302,10 @@ bool integral(DType t) { return t == DType::kI32 || t == DType::kI64; }
 
 template <class T>
 T DistTensor::item() const {
-  DT_CHECK(numel(shape()) == 1, "item", "{} has {} elements, not one",
-           spec()->to_string(), numel(shape()));
+  DT_CHECK(
+      numel(shape()) == 1, "item",
+      "{} has {} elements, not one; reduce it first, for example with sum()",
+      spec()->to_string(), numel(shape()));
   check_here(*this, "item");
   const Tensor t = full();
   if (t.device().kind() == Device::Kind::kNone) return {};
@@ -316,9 +321,9 @@ T DistTensor::item() const {
     exact = item < T{0x1p63} && static_cast<int64_t>(item) == value;
   else if constexpr (!std::is_same_v<T, bool>)
     exact = item == value;
-  DT_CHECK(exact, "item", "{} is {}, which a {} cannot hold exactly; write {}",
+  DT_CHECK(exact, "item", "{} is {}, which {} cannot hold exactly; write {}",
            spec()->to_string(), value,
-           std::is_floating_point_v<T> ? "floating point number" : "int32",
+           std::is_floating_point_v<T> ? "a floating point number" : "an int32",
            "item<int64_t>()");
   return item;
 }
@@ -389,9 +394,10 @@ bool DistTensor::requires_grad() const {
 Keep DistTensor::keep() const { return defined() ? impl_->keep : Keep::kMove; }
 
 DistTensor& DistTensor::set_requires_grad(bool wanted) {
-  DT_CHECK(defined(), "set_requires_grad", "an undefined tensor was used");
+  DT_CHECK(defined(), "set_requires_grad",
+           "an undefined tensor was used; assign one to it first");
   DT_CHECK(!wanted || is_float(dtype()), "set_requires_grad",
-           "{} has no gradient; only f32, f64, bf16 and f16 have one",
+           "{} cannot have a gradient; cast it to f32, f64, bf16 or f16",
            spec()->to_string());
   DT_CHECK(!impl_->node || impl_->node->inputs.empty(), "set_requires_grad",
            "{} was made by {}; call detach() first", spec()->to_string(),
@@ -401,7 +407,8 @@ DistTensor& DistTensor::set_requires_grad(bool wanted) {
 }
 
 DistTensor& DistTensor::as_parameter(Keep keep) {
-  DT_CHECK(defined(), "as_parameter", "an undefined tensor was used");
+  DT_CHECK(defined(), "as_parameter",
+           "an undefined tensor was used; assign one to it first");
   DT_CHECK(keep != Keep::kGatherOnUse || !spec()->partial_axes(),
            "as_parameter",
            "{} is partial, and gathering does not combine its parts; "
@@ -417,14 +424,15 @@ DistTensor& DistTensor::as_parameter(Keep keep) {
 }
 
 DistTensor& DistTensor::gather_on_use(const Placements& use) {
-  DT_CHECK(defined(), "gather_on_use", "an undefined tensor was used");
+  DT_CHECK(defined(), "gather_on_use",
+           "an undefined tensor was used; assign one to it first");
   const Spec* to = spec()->with(use.resolve(mesh(), shape()));
   DT_CHECK(
       only_gathers(RankContext::current().planner.plan(spec(), to)) &&
           !to->partial_axes() && !spec()->partial_axes(),
       "gather_on_use",
-      "{} cannot become {} by slicing and gathering alone; split it as where "
-      "it is used, and then further by other axes",
+      "{} cannot become {} by slicing and gathering alone; place the parameter "
+      "in the layout in which it is used, split further over other axes",
       spec()->to_string(), to->to_string());
   as_parameter(Keep::kGatherOnUse);
   impl_->use = to;
@@ -436,10 +444,12 @@ const Spec* DistTensor::use_spec() const {
 }
 
 DistTensor& DistTensor::set_grad_layout(const Placements& layout) {
-  DT_CHECK(defined(), "set_grad_layout", "an undefined tensor was used");
+  DT_CHECK(defined(), "set_grad_layout",
+           "an undefined tensor was used; assign one to it first");
   const Spec* to = spec()->with(layout.resolve(mesh(), shape()));
   DT_CHECK(!to->partial_axes(), "set_grad_layout",
-           "the gradient of {} cannot stay {}; write R or S<dim>",
+           "the gradient of {} cannot be laid out as {}, which is partial; "
+           "write R or S<dim>",
            spec()->to_string(), to->to_string());
   impl_->grad = to;
   return *this;
@@ -455,11 +465,13 @@ const Spec* DistTensor::grad_spec() const {
 
 void DistTensor::assign(const Tensor& src) {
   DT_CHECK(src.shape() == local().shape() && src.dtype() == dtype(), "assign",
-           "{} of shape {} does not fit the part of {}, whose shape is {}",
+           "{} of shape {} does not fit the part of {}, whose shape is {}; "
+           "pass a part of that type and shape",
            name(src.dtype()), dtensor::to_string(src.shape()),
            spec()->to_string(), dtensor::to_string(local().shape()));
   DT_CHECK(!grad_enabled() || !requires_grad(), "assign",
-           "{} is being recorded; write to it inside a NoGrad scope",
+           "{} requires a gradient, which assign() would make wrong; assign "
+           "inside a NoGrad scope",
            spec()->to_string());
   impl_->local.copy_from(src);
 }

@@ -77,7 +77,8 @@ Execution::Execution(RankContext& ctx, std::span<const Move> moves, Plan plan)
     const Step& s = plan_.steps[i];
     Path& path = paths[static_cast<size_t>(s.tensor)];
     DT_CHECK(s.from == path.memory, "redistribute",
-             "a plan continues from {}, but its steps so far lead to {}",
+             "a plan continues from {}, but its steps so far lead to {}, which "
+             "is an error in dtensor; report it",
              s.from->to_string(), path.memory->to_string());
     path.memory = s.to;
     ++path.steps;
@@ -88,8 +89,10 @@ Execution::Execution(RankContext& ctx, std::span<const Move> moves, Plan plan)
   }
   for (size_t t = 0; t < moves.size(); ++t)
     DT_CHECK(paths[t].memory == moves[t].to, "redistribute",
-             "the plan of {} -> {} ends at {}", moves[t].from->to_string(),
-             moves[t].to->to_string(), paths[t].memory->to_string());
+             "the plan of {} -> {} ends at {}, which is an error in dtensor; "
+             "report it",
+             moves[t].from->to_string(), moves[t].to->to_string(),
+             paths[t].memory->to_string());
   std::vector<std::vector<Region>> lists(moves.size());
   if (plan_.chunks > 1)
     lists = panels(plan_, static_cast<int>(moves.size()),

@@ -133,7 +133,9 @@ FlightRecorder& FlightRecorders::of(int64_t rank) const {
   const auto at = std::find_if(all_.begin(), all_.end(), [&](const auto& one) {
     return one->rank() == rank;
   });
-  DT_CHECK(at != all_.end(), "flight", "rank {} is not in this process", rank);
+  DT_CHECK(at != all_.end(), "flight",
+           "rank {} is not in this process; ask the process that runs it",
+           rank);
   return **at;
 }
 

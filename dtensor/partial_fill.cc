@@ -66,8 +66,8 @@ Fill fill_of(const Step& step, const Coord& at) {
     DT_CHECK((p.op != ReduceOp::kAvg && p.op != ReduceOp::kMean) ||
                  !(fresh & bit(p.axis)),
              "redistribute",
-             "{} cannot become {}: an average needs the whole value on every "
-             "rank; replicate {} first",
+             "{} cannot become {}, because an average needs the whole value on "
+             "every rank; replicate it over {} first",
              from->to_string(), to->to_string(),
              from->mesh().axis_name(p.axis));
   const Owners owners(*from, at, fresh);

@@ -88,8 +88,9 @@ Communicator& RankContext::communicator(const Mesh& mesh, AxisMask axes) {
     if (c.mesh == mesh && c.axes == axes) return *c.communicator;
   const Coord& at = coordinate(mesh);
   DT_CHECK((axes & ~mesh.all_axes()) == 0, "communicator",
-           "mesh {} has no axes beyond {}", mesh.to_string(),
-           mesh.num_axes() - 1);
+           "the axes go beyond those of mesh {}, the last of which has number "
+           "{}; use only axes of the mesh",
+           mesh.to_string(), mesh.num_axes() - 1);
   std::vector<int64_t> ranks = mesh.group(axes, at);
   for (int64_t& r : ranks) r = mesh.world_rank(r);
   Communicator& made = communicator(ranks);

@@ -350,8 +350,10 @@ DistTensor redistribute(const DistTensor& x, const Spec* to,
 void relayout(std::span<DistTensor> x, std::span<const SpecRef> to,
               const RelayoutOptions& options) {
   RankContext& ctx = RankContext::current();
-  DT_CHECK(x.size() == to.size(), "redistribute",
-           "there are {} tensors, but {} layouts", x.size(), to.size());
+  DT_CHECK(
+      x.size() == to.size(), "redistribute",
+      "there are {} tensors, but {} layouts; pass one layout for each tensor",
+      x.size(), to.size());
   // The moves from one mesh to one mesh. Batches are in the order in which
   // their pairs of meshes first appear.
   struct Batch {
@@ -469,11 +471,10 @@ void record_event(RankContext& ctx, const Mesh& mesh, AxisMask axes,
 
 void spend_budget(RankContext& ctx, int64_t bytes, std::string_view why) {
   if (ctx.comm_budget < 0 || bytes == 0) return;
-  DT_CHECK(
-      bytes <= ctx.comm_budget, ctx.op.empty() ? "redistribute" : ctx.op,
-      "{} needs {} bytes of communication, but the budget has {} left; raise "
-      "it, or redistribute outside its scope",
-      why, bytes, ctx.comm_budget);
+  DT_CHECK(bytes <= ctx.comm_budget, ctx.op.empty() ? "redistribute" : ctx.op,
+           "{} needs {} bytes of communication, but the budget has {} left; "
+           "raise the budget, or redistribute outside its scope",
+           why, bytes, ctx.comm_budget);
   ctx.comm_budget -= bytes;
 }
 

@@ -50,7 +50,7 @@ std::string listed(const std::vector<int64_t>& ranks, uint64_t sum) {
   if (majority)
     fail("check_replicas",
          "the copies of {} {} differ: {} against {} (XXH3); load a checkpoint, "
-         "or copy a part from one of the latter",
+         "or copy the part from a rank of the majority",
          name, spec, odd, listed(most->second, most->first));
   fail("check_replicas",
        "the copies of {} {} differ, and none has a majority: {} (XXH3); load a "

@@ -131,7 +131,9 @@ std::exception_ptr explained(int64_t rank) noexcept {
       throw Error(fmt::format("[run] rank {} threw: {}", rank, e.what()));
     } catch (...) {
       throw Error(fmt::format(
-          "[run] rank {} threw something that is not a std::exception", rank));
+          "[run] rank {} threw something that is not a std::exception; throw "
+          "one, so that its text can be shown",
+          rank));
     }
   } catch (...) {
     return std::current_exception();
@@ -316,10 +318,11 @@ Mesh Runtime::mesh() {
 }
 
 void run(const RunOptions& options, const std::function<void(Runtime&)>& fn) {
-  DT_CHECK(options.world >= 1, "run", "{} ranks; write 1 or more",
-           options.world);
+  DT_CHECK(options.world >= 1, "run",
+           "the number of ranks is {}; write 1 or more", options.world);
   DT_CHECK(options.timeout.count() >= 0, "run",
-           "the timeout is {} ms; write 0 for none", options.timeout.count());
+           "the timeout is {} ms; write 0 for no limit, or a positive number",
+           options.timeout.count());
   if (!options.mesh.empty()) Mesh::parse(options.mesh);  // report errors once
   if (!options.flight.empty()) make_flight_folder("run", options.flight);
   std::optional<StopOnSignals> signals;

@@ -167,14 +167,15 @@ Tensor Tensor::view(const Shape& shape, const Shape& strides,
 
 Tensor Tensor::permute(const Shape& order) const {
   DT_CHECK(order.size() == ndim(), "permute",
-           "the order {} does not have {} dimensions", to_string(order),
-           ndim());
+           "the order {} does not have {} dimensions; name each dimension once",
+           to_string(order), ndim());
   Shape shape, strides;
   uint32_t used = 0;
   for (int64_t o : order) {
     const int d = normalize_dim(o, ndim(), "permute");
     DT_CHECK(!(used >> d & 1), "permute",
-             "the order {} names dimension {} twice", to_string(order), d);
+             "the order {} names dimension {} twice; name each dimension once",
+             to_string(order), d);
     used |= uint32_t{1} << d;
     shape.push_back(shape_[d]);
     strides.push_back(strides_[d]);
@@ -208,15 +209,16 @@ Tensor Tensor::slice(int d, int64_t lo, int64_t hi, int64_t step) const {
 
 Tensor Tensor::expand(const Shape& to) const {
   const int added = to.size() - ndim();
-  DT_CHECK(added >= 0, "expand", "{} cannot become {}, with fewer dimensions",
-           to_string(shape_), to_string(to));
+  DT_CHECK(added >= 0, "expand",
+           "{} cannot become {}, which has fewer dimensions; write at least {}",
+           to_string(shape_), to_string(to), ndim());
   Shape strides = Shape::filled(to.size(), 0);
   for (int i = 0; i < ndim(); ++i) {
     const int64_t want = to[added + i];
-    DT_CHECK(
-        want == shape_[i] || shape_[i] == 1, "expand",
-        "{} cannot become {}: dimension {} is {}, and only a 1 can be repeated",
-        to_string(shape_), to_string(to), i, shape_[i]);
+    DT_CHECK(want == shape_[i] || shape_[i] == 1, "expand",
+             "{} cannot become {}, because dimension {} is {} and only a "
+             "dimension of size 1 can be repeated; keep its size",
+             to_string(shape_), to_string(to), i, shape_[i]);
     if (want == shape_[i]) strides[added + i] = strides_[i];
   }
   return view(to, strides, 0);
@@ -225,24 +227,26 @@ Tensor Tensor::expand(const Shape& to) const {
 Tensor Tensor::as_strided(const Shape& shape, const Shape& strides,
                           int64_t offset) const {
   DT_CHECK(shape.size() == strides.size(), "as_strided",
-           "{} dimensions have {} strides", shape.size(), strides.size());
+           "{} dimensions have {} strides; pass one stride for each dimension",
+           shape.size(), strides.size());
   int64_t lowest = offset_ + offset, highest = lowest;
   for (int i = 0; i < shape.size(); ++i) {
     int64_t reach;
     const bool overflow =
         __builtin_mul_overflow(shape[i] - 1, strides[i], &reach) ||
         __builtin_add_overflow(reach < 0 ? lowest : highest, reach, &reach);
-    DT_CHECK(!overflow, "as_strided", "shape {} with strides {} overflows",
+    DT_CHECK(!overflow, "as_strided",
+             "shape {} with strides {} reaches more elements than 64 bits can "
+             "count; write smaller ones",
              to_string(shape), to_string(strides));
     (strides[i] < 0 ? lowest : highest) = reach;
   }
   const int64_t held = storage_->bytes() / size_of(dtype_);
-  DT_CHECK(
-      dtensor::numel(shape) == 0 || (lowest >= 0 && highest < held),
-      "as_strided",
-      "shape {} with strides {} at {} reaches elements {} to {} of a storage "
-      "of {}",
-      to_string(shape), to_string(strides), offset, lowest, highest, held);
+  DT_CHECK(dtensor::numel(shape) == 0 || (lowest >= 0 && highest < held),
+           "as_strided",
+           "shape {} with strides {} at {} reaches elements {} to {}, but the "
+           "storage has {}, numbered from 0; choose a view inside the storage",
+           to_string(shape), to_string(strides), offset, lowest, highest, held);
   return view(shape, strides, offset);
 }
 
@@ -252,9 +256,10 @@ bool Tensor::can_view(const Shape& to) const {
 }
 
 Tensor Tensor::reshape(const Shape& to) const {
-  DT_CHECK(dtensor::numel(to) == numel_, "reshape",
-           "{} has {} elements, but {} has {}", to_string(shape_), numel_,
-           to_string(to), dtensor::numel(to));
+  DT_CHECK(
+      dtensor::numel(to) == numel_, "reshape",
+      "{} has {} elements, but {} has {}; write a shape with as many elements",
+      to_string(shape_), numel_, to_string(to), dtensor::numel(to));
   if (contiguous_) return view(to, contiguous_strides(to), 0);
   const std::optional<Shape> strides = view_strides(shape_, strides_, to);
   if (strides) return view(to, *strides, 0);
@@ -272,8 +277,9 @@ Tensor Tensor::clone() const {
 
 void Tensor::copy_from(const Tensor& src) const {
   DT_CHECK(src.shape_ == shape_ && src.dtype_ == dtype_, "copy",
-           "{}{} is not {}{}; cast or expand it first", name(src.dtype_),
-           to_string(src.shape_), name(dtype_), to_string(shape_));
+           "{}{} cannot be copied to {}{}; cast or expand it first",
+           name(src.dtype_), to_string(src.shape_), name(dtype_),
+           to_string(shape_));
   check_writable(*this, "copy");
   // Two views of one storage may overlap: copy src, so that no element is read
   // after it has been written.
@@ -313,7 +319,8 @@ std::vector<double> Tensor::to_doubles() const {
 
 std::vector<int64_t> Tensor::to_integers() const {
   DT_CHECK(dtype_ == DType::kI32 || dtype_ == DType::kI64, "to_integers",
-           "a tensor of type {} has no integers", name(dtype_));
+           "a tensor of type {} has no integers; call to_doubles()",
+           name(dtype_));
   return to_host_as<int64_t>(DType::kI64);
 }
 
@@ -328,15 +335,21 @@ Tensor Tensor::to_rank() const {
 }
 
 double Tensor::item() const {
-  DT_CHECK(numel_ == 1, "item", "a tensor of shape {} has {} elements",
+  DT_CHECK(numel_ == 1, "item",
+           "a tensor of shape {} has {} elements, not one; reduce it first, or "
+           "call at()",
            to_string(shape_), numel_);
   return to_doubles()[0];
 }
 
 int64_t Tensor::position(int64_t i) const {
-  DT_CHECK(i >= 0 && i < numel_, "at",
-           "there is no element {} in a tensor of {}", i, numel_);
-  DT_CHECK(data() != nullptr, "at", "a tensor of a dry run has no values");
+  DT_CHECK(
+      i >= 0 && i < numel_, "at",
+      "there is no element {}: the tensor has {} elements, numbered from 0", i,
+      numel_);
+  DT_CHECK(data() != nullptr, "at",
+           "a tensor of a dry run has no values; read them only in a real run: "
+           "if (!rt.dry_run())");
   int64_t element = 0;
   for (int d = ndim() - 1; d >= 0; --d) {
     element += i % shape_[d] * strides_[d];
@@ -347,7 +360,7 @@ int64_t Tensor::position(int64_t i) const {
 
 int64_t Tensor::integer_at(int64_t i) const {
   DT_CHECK(dtype_ == DType::kI32 || dtype_ == DType::kI64, "at",
-           "a tensor of type {} has no integers", name(dtype_));
+           "a tensor of type {} has no integers; call at()", name(dtype_));
   const int64_t element = position(i);
   if (dtype_ == DType::kI32) {
     int32_t value;

@@ -31,8 +31,8 @@ std::string caller_path(const std::string& path) {
 
 void check_may_use_files(std::string_view where) {
   DT_CHECK(!where.starts_with("--") || !std::getenv("DTENSOR_NO_FILES"), where,
-           "a question of the playground cannot name a file; leave it out, or "
-           "run the program itself");
+           "a program that a playground runs cannot use files; leave the flag "
+           "out, or run the program itself");
 }
 
 std::string read_text_file(std::string_view where, const std::string& path) {
@@ -45,8 +45,9 @@ std::string read_text_file(std::string_view where, const std::string& path) {
   std::array<char, 1 << 16> chunk;
   while (size_t n = std::fread(chunk.data(), 1, chunk.size(), file.get()))
     text.append(chunk.data(), n);
-  DT_CHECK(!std::ferror(file.get()), where, "cannot read {}: {}; name a file",
-           path, std::strerror(errno));
+  DT_CHECK(!std::ferror(file.get()), where,
+           "cannot read {}: {}; name a regular file", path,
+           std::strerror(errno));
   return text;
 }
 

@@ -40,7 +40,8 @@ int64_t Trace::now() {
 }
 
 Trace::Trace(int64_t most_events) : most_(most_events), start_(now()) {
-  DT_CHECK(most_events >= 0, "trace", "{} events", most_events);
+  DT_CHECK(most_events >= 0, "trace",
+           "the number of events to keep is {}; write 0 or more", most_events);
 }
 Trace::~Trace() = default;
 

@@ -59,7 +59,8 @@ class Tracer::Packed {
  private:
   const char* take(size_t size) {
     DT_CHECK(size <= bytes_.size() - at_, "trace",
-             "the trace of another process is truncated: {} of {} bytes",
+             "the trace of another process is truncated: it has {} of {} "
+             "bytes, which is an error in dtensor; report it",
              bytes_.size() - at_, size);
     return bytes_.data() + std::exchange(at_, at_ + size);
   }

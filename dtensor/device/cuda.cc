@@ -70,9 +70,10 @@ Library find() {
   const std::string why = dlerror();
   if (!why.starts_with(path + ": cannot open")) cannot_load(path, why);
   fail("cuda",
-       "this program is built without CUDA: {} is in none of {}, nor where the "
-       "system looks for libraries; build with --define=dtensor_cuda=1 where "
-       "nvcc is installed (./setup.sh --cuda), or run with --device cpu",
+       "{} is in none of {}, nor where the system looks for libraries, so this "
+       "program was built without CUDA or moved without that file; build it "
+       "with --define=dtensor_cuda=1 where nvcc is installed (./setup.sh "
+       "--cuda), or run with --device cpu",
        kFile, fmt::join(looked, ", "));
 }
 
@@ -112,8 +113,9 @@ int cuda_devices() {
 Device& cuda(int index) {
   const int n = cuda_devices();
   DT_CHECK(0 <= index && index < n, "cuda",
-           "cuda:{} does not exist: this machine has {}, {}", index, n,
-           n == 1 ? "cuda:0" : fmt::format("cuda:0 to cuda:{}", n - 1));
+           "cuda:{} does not exist, because this process sees {} {}; write {}",
+           index, n, n == 1 ? "GPU" : "GPUs",
+           n == 1 ? "cuda:0" : fmt::format("one of cuda:0 to cuda:{}", n - 1));
   return plugin().device(index);
 }
 

@@ -122,8 +122,8 @@ INSTANTIATE_TEST_SUITE_P(
               "CUDA 13.0; install a newer driver, or build with CUDA 12 or "
               "older"},
         Wrong{"not_there", "--mesh dp=2 --device cuda:5", "", 2,
-              "[cuda] cuda:5 does not exist: this machine has 2, cuda:0 to "
-              "cuda:1"},
+              "[cuda] cuda:5 does not exist, because this process sees 2 GPUs; "
+              "write one of cuda:0 to cuda:1"},
         Wrong{"too_few", "--mesh dp=2,tp=2", "", 2,
               "4 ranks, 1 per GPU from cuda:0 on, need 4 GPUs"},
         Wrong{"one_for_two", "--mesh dp=2 --ranks-per-gpu 2 --backend nccl", "",

@@ -134,7 +134,8 @@ TEST(AllocatorTest, TooMuch) {
     }
     return "no error";
   };
-  EXPECT_EQ(error_of(-1), "[allocate] 'matmul' asks for -1 bytes");
+  EXPECT_EQ(error_of(-1),
+            "[allocate] 'matmul' asks for -1 bytes; ask for 0 or more");
   EXPECT_EQ(error_of(int64_t{1} << 62),
             "[allocate] 4194304.0 TiB for 'matmul' cannot be allocated: 0 "
             "bytes are in use and 0 bytes were cached; use a smaller batch, "

@@ -286,8 +286,8 @@ TEST(Gather, WhatCannotBeIsRefused) {
     DistTensor w = numbers({4, 4}, mesh, "S0", 1);
     EXPECT_EQ(error_of([&] { w.gather_on_use("S1"); }),
               "[gather_on_use] f64[4, 4](S0) cannot become f64[4, 4](S1) by "
-              "slicing and gathering alone; split it as where it is used, and "
-              "then further by other axes");
+              "slicing and gathering alone; place the parameter in the layout "
+              "in which it is used, split further over other axes");
     EXPECT_EQ(w.keep(), Keep::kMove);  // nothing was done
     DistTensor partial = numbers({4}, mesh, "P", 1);
     EXPECT_NE(error_of([&] {
@@ -295,12 +295,14 @@ TEST(Gather, WhatCannotBeIsRefused) {
               }).find("and gathering alone"),
               std::string::npos);
     EXPECT_EQ(error_of([&] { w.set_grad_layout("P"); }),
-              "[set_grad_layout] the gradient of f64[4, 4](S0) cannot stay "
-              "f64[4, 4](P); write R or S<dim>");
-    EXPECT_EQ(error_of([&] { DistTensor().gather_on_use({}); }),
-              "[gather_on_use] an undefined tensor was used");
+              "[set_grad_layout] the gradient of f64[4, 4](S0) cannot be laid "
+              "out as f64[4, 4](P), which is partial; write R or S<dim>");
+    EXPECT_EQ(
+        error_of([&] { DistTensor().gather_on_use({}); }),
+        "[gather_on_use] an undefined tensor was used; assign one to it first");
     EXPECT_EQ(error_of([&] { DistTensor().set_grad_layout({}); }),
-              "[set_grad_layout] an undefined tensor was used");
+              "[set_grad_layout] an undefined tensor was used; assign one to "
+              "it first");
   });
 }
 
@@ -321,7 +323,7 @@ TEST(Gather, CountsAgainstTheBudgetOfTheScope) {
     const NoComm nothing;
     EXPECT_EQ(error_of([&] { matmul(x, w); }),
               "[gather] gathering its parameters needs 576 bytes of "
-              "communication, but the budget has 0 left; raise it, or "
+              "communication, but the budget has 0 left; raise the budget, or "
               "redistribute outside its scope");
   });
 }

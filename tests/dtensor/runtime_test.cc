@@ -325,7 +325,8 @@ TEST(FailureTest, OtherExceptionsBecomeErrors) {
             0u)
       << no_memory;
   EXPECT_EQ(error_of([] { run(1, [](Runtime&) { throw 3; }); }),
-            "[run] rank 0 threw something that is not a std::exception");
+            "[run] rank 0 threw something that is not a std::exception; throw "
+            "one, so that its text can be shown");
   struct Mine : Error {
     using Error::Error;
   };

@@ -305,8 +305,9 @@ TEST(TensorTest, IntegersAreReadExactly) {
   EXPECT_EQ(Tensor::full({2}, DType::kI32, -3).to_integers(),
             (std::vector<int64_t>{-3, -3}));
   EXPECT_TRUE(Tensor::empty({0}, DType::kI64).to_integers().empty());
-  EXPECT_EQ(error_of([] { Tensor::full({2}, DType::kF32, 1).to_integers(); }),
-            "[to_integers] a tensor of type f32 has no integers");
+  EXPECT_EQ(
+      error_of([] { Tensor::full({2}, DType::kF32, 1).to_integers(); }),
+      "[to_integers] a tensor of type f32 has no integers; call to_doubles()");
 }
 
 TEST(TensorTest, WritesRaiseTheVersion) {
@@ -334,23 +335,26 @@ TEST(TensorTest, Errors) {
   EXPECT_EQ(error_of([&] {
               t.permute({0, 0});
             }),
-            "[permute] the order [0, 0] names dimension 0 twice");
+            "[permute] the order [0, 0] names dimension 0 twice; name each "
+            "dimension once");
   EXPECT_THROW(t.permute({0}), Error);
   EXPECT_THROW(t.permute({0, 2}), Error);
   EXPECT_THROW(t.transpose(0, 2), Error);
   EXPECT_EQ(error_of([&] {
               t.expand({2, 6});
             }),
-            "[expand] [2, 3] cannot become [2, 6]: dimension 1 is 3, and only "
-            "a 1 can be repeated");
+            "[expand] [2, 3] cannot become [2, 6], because dimension 1 is 3 "
+            "and only a dimension of size 1 can be repeated; keep its size");
   EXPECT_THROW(t.expand({3}), Error);
   EXPECT_EQ(error_of([&] { t.reshape({4}); }),
-            "[reshape] [2, 3] has 6 elements, but [4] has 4");
+            "[reshape] [2, 3] has 6 elements, but [4] has 4; write a shape "
+            "with as many elements");
   EXPECT_EQ(error_of([&] {
               t.as_strided({2, 2}, {5, 1}, 0);
             }),
             "[as_strided] shape [2, 2] with strides [5, 1] at 0 reaches "
-            "elements 0 to 6 of a storage of 6");
+            "elements 0 to 6, but the storage has 6, numbered from 0; choose a "
+            "view inside the storage");
   EXPECT_THROW(t.as_strided({2}, {-1}, 0), Error);
   EXPECT_THROW(t.as_strided({2, 2}, {int64_t{1} << 62, int64_t{1} << 62}, 0),
                Error);
@@ -364,14 +368,16 @@ TEST(TensorTest, Errors) {
   EXPECT_EQ(error_of([&] {
               t.copy_from(iota({3, 2}));
             }),
-            "[copy] f64[3, 2] is not f64[2, 3]; cast or expand it first");
+            "[copy] f64[3, 2] cannot be copied to f64[2, 3]; cast or expand it "
+            "first");
   EXPECT_THROW(t.copy_from(iota({2, 3}, DType::kI32)), Error);
   Tensor repeated = iota({1}).expand({4});
   EXPECT_EQ(error_of([&] { repeated.fill(0); }),
             "[fill] a tensor of shape [4] repeats its elements along dimension "
             "0; write to a clone() of it");
-  EXPECT_EQ(error_of([&] { t.at(6); }),
-            "[at] there is no element 6 in a tensor of 6");
+  EXPECT_EQ(
+      error_of([&] { t.at(6); }),
+      "[at] there is no element 6: the tensor has 6 elements, numbered from 0");
 }
 
 // A rank's tensors come from its allocator, under the running op's name, and

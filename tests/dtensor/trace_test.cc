@@ -280,7 +280,8 @@ TEST(Trace, KeepsTheFirstEvents) {
   EXPECT_EQ(t.json["otherData"]["events not kept"], 2 * kEach - kMost);
   // Waiting is counted all the same.
   EXPECT_EQ(t.trace->waiting()[0].collectives, 2 * kEach);
-  EXPECT_EQ(error_of([] { Trace none(-1); }), "[trace] -1 events");
+  EXPECT_EQ(error_of([] { Trace none(-1); }),
+            "[trace] the number of events to keep is -1; write 0 or more");
 }
 
 // A second run goes on on the same tracks.

@@ -362,8 +362,8 @@ TEST_F(Pretrained, Int8WeightsAreNotTrainedOrSaved) {
     EXPECT_EQ(error_of([&] {
                 model->parameter("lm_head.weight").set_requires_grad();
               }),
-              "[set_requires_grad] i8[17, 24](S0) has no gradient; only f32, "
-              "f64, bf16 and f16 have one");
+              "[set_requires_grad] i8[17, 24](S0) cannot have a gradient; cast "
+              "it to f32, f64, bf16 or f16");
     return 0;
   });
 }

@@ -170,8 +170,9 @@ TEST(Keep, WhatCannotBeIsRefused) {
     EXPECT_EQ(partial.keep(), Keep::kMove);
     EXPECT_FALSE(partial.requires_grad());
     EXPECT_EQ(partial.as_parameter().keep(), Keep::kStay);
-    EXPECT_EQ(error_of([&] { DistTensor().as_parameter(); }),
-              "[as_parameter] an undefined tensor was used");
+    EXPECT_EQ(
+        error_of([&] { DistTensor().as_parameter(); }),
+        "[as_parameter] an undefined tensor was used; assign one to it first");
   });
 }
 

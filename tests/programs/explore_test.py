@@ -156,7 +156,7 @@ class Answers(unittest.TestCase):
                 ("explain", {"model": "gpt", "record": NEW})):
             status, answer = self.server.ask(command, query)
             self.assertEqual(status, 400, answer)
-            self.assertRegex(answer["error"], "cannot name a file|cannot be asked here")
+            self.assertRegex(answer["error"], "cannot use files|cannot be asked here")
         self.assertFalse(os.path.exists(NEW))
         self.assertEqual(self.server.ask("explain", {"model": "gpt", "mesh": "dp=8",
                                                      "cost": "h100"})[0], 200)

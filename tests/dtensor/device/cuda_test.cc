@@ -73,14 +73,15 @@ TEST_F(CudaTest, WhereItIsLookedFor) {
     fs::remove(place);
   }
   const std::string bin = (root_ / "bin").string();
-  EXPECT_EQ(run(environment),
-            "[cuda] this program is built without CUDA: libdtensor_cuda.so is "
-            "in none of " +
-                bin + ", " + bin + "/probe.runfiles/dtensor/ops/cuda_plugin, " +
-                (root_ / "lib").string() +
-                ", nor where the system looks for libraries; build with "
-                "--define=dtensor_cuda=1 where nvcc is installed (./setup.sh "
-                "--cuda), or run with --device cpu\n");
+  EXPECT_EQ(
+      run(environment),
+      "[cuda] libdtensor_cuda.so is in none of " + bin + ", " + bin +
+          "/probe.runfiles/dtensor/ops/cuda_plugin, " +
+          (root_ / "lib").string() +
+          ", nor where the system looks for libraries, so this program was "
+          "built without CUDA or moved without that file; build it with "
+          "--define=dtensor_cuda=1 where nvcc is installed (./setup.sh "
+          "--cuda), or run with --device cpu\n");
 }
 
 TEST_F(CudaTest, WhatCannotBeLoaded) {
@@ -128,15 +129,15 @@ TEST_F(CudaTest, DevicesThatAreNotThere) {
   EXPECT_EQ(run("FAKE_CUDA=none"),
             "[cuda] there is no CUDA device here: cudaErrorNoDevice (no "
             "CUDA-capable device is detected); run with --device cpu\n");
-  EXPECT_EQ(
-      run("FAKE_CUDA=one", 3),
-      "1 devices\n[cuda] cuda:3 does not exist: this machine has 1, cuda:0\n");
+  EXPECT_EQ(run("FAKE_CUDA=one", 3),
+            "1 devices\n[cuda] cuda:3 does not exist, because this process "
+            "sees 1 GPU; write cuda:0\n");
   EXPECT_EQ(run("", 2),
-            "2 devices\n[cuda] cuda:2 does not exist: this machine has 2, "
-            "cuda:0 to cuda:1\n");
+            "2 devices\n[cuda] cuda:2 does not exist, because this process "
+            "sees 2 GPUs; write one of cuda:0 to cuda:1\n");
   EXPECT_EQ(run("", -1),
-            "2 devices\n[cuda] cuda:-1 does not exist: this machine has 2, "
-            "cuda:0 to cuda:1\n");
+            "2 devices\n[cuda] cuda:-1 does not exist, because this process "
+            "sees 2 GPUs; write one of cuda:0 to cuda:1\n");
 }
 
 }  // namespace
