@@ -28,8 +28,10 @@ DistTensor flatten(const DistTensor& x, int start, int end) {
   if (x.ndim() == 0) return reshape(x, {1});
   const int lo = normalize_dim(start, x.ndim(), "flatten"),
             hi = normalize_dim(end, x.ndim(), "flatten");
-  DT_CHECK(lo <= hi, "flatten", "dimension {} comes after {} in {}", start, end,
-           x.spec()->to_string());
+  DT_CHECK(lo <= hi, "flatten",
+           "the start dimension {} comes after the end dimension {} in {}; "
+           "swap them",
+           start, end, x.spec()->to_string());
   Shape shape;
   int64_t size = 1;
   for (int d = 0; d < x.ndim(); ++d) {
@@ -59,8 +61,10 @@ DistTensor unflatten(const DistTensor& x, int dim, const Shape& sizes) {
       shape.push_back(n == -1 && known > 0 ? x.size(d) / known : n);
       all *= shape.back();
     }
-    DT_CHECK(all == x.size(d), "unflatten", "dimension {} of {} is not {}", dim,
-             x.spec()->to_string(), to_string(sizes));
+    DT_CHECK(
+        all == x.size(d), "unflatten",
+        "dimension {} of {} cannot become {}; write sizes whose product is {}",
+        dim, x.spec()->to_string(), to_string(sizes), x.size(d));
   }
   return reshape(x, shape);
 }
@@ -78,9 +82,10 @@ DistTensor movedim(const DistTensor& x, const std::vector<int>& from,
     const int source = normalize_dim(from[i], x.ndim(), "movedim"),
               target = normalize_dim(to[i], x.ndim(), "movedim");
     DT_CHECK(!moved[static_cast<size_t>(source)], "movedim",
-             "dimension {} is moved twice", from[i]);
+             "dimension {} is moved twice; name it once", from[i]);
     DT_CHECK(order[static_cast<size_t>(target)] < 0, "movedim",
-             "two dimensions are moved to position {}", to[i]);
+             "two dimensions are moved to position {}; give each its own",
+             to[i]);
     moved[static_cast<size_t>(source)] = true;
     order[static_cast<size_t>(target)] = source;
   }
@@ -96,7 +101,7 @@ DistTensor movedim(const DistTensor& x, const std::vector<int>& from,
 DistTensor transpose(const DistTensor& x) {
   check_defined("transpose", x);
   DT_CHECK(x.ndim() <= 2, "transpose",
-           "{} has more than two dimensions; write permute",
+           "{} has more than two dimensions; write permute()",
            x.spec()->to_string());
   return x.ndim() == 2 ? transpose(x, 0, 1) : alias(x);
 }
@@ -185,7 +190,8 @@ std::vector<DistTensor> meshgrid(TensorList list, bool xy) {
   auto place = [&](int i) { return swap && i < 2 ? 1 - i : i; };
   for (int i = 0; i < n; ++i) {
     const DistTensor& x = list[static_cast<size_t>(i)];
-    DT_CHECK(x.ndim() <= 1, "meshgrid", "{} is not a vector",
+    DT_CHECK(x.ndim() <= 1, "meshgrid",
+             "{} is not a vector; pass tensors of at most one dimension",
              x.spec()->to_string());
     all[place(i)] = numel(x.shape());
   }
@@ -210,7 +216,7 @@ DistTensor repeat(const DistTensor& x, const std::vector<int64_t>& times) {
     const int64_t by = times[static_cast<size_t>(d)];
     const int own = d - (n - x.ndim());
     const int64_t size = own < 0 ? 1 : x.shape()[own];
-    DT_CHECK(by >= 0, "repeat", "times is {}; write 0 or more", by);
+    DT_CHECK(by >= 0, "repeat", "times[{}] is {}; write 0 or more", d, by);
     if (by != 1 && own >= 0) {
       thin.push_back(1);
       wide.push_back(by);
@@ -253,7 +259,8 @@ DistTensor repeat_interleave(const DistTensor& x,
   std::vector<int64_t> index;
   for (int64_t i = 0; i < x.size(d); ++i) {
     const int64_t n = times[static_cast<size_t>(i)];
-    DT_CHECK(n >= 0, "repeat_interleave", "times is {}; write 0 or more", n);
+    DT_CHECK(n >= 0, "repeat_interleave", "times[{}] is {}; write 0 or more", i,
+             n);
     index.insert(index.end(), static_cast<size_t>(n), i);
   }
   return index_select(
@@ -297,8 +304,9 @@ DistTensor pad(const DistTensor& x, const std::vector<int64_t>& widths,
     const int d = x.ndim() - 1 - static_cast<int>(i / 2);
     const int64_t lo = widths[i], hi = widths[i + 1];
     DT_CHECK(lo + hi + x.size(d) >= 0, "pad",
-             "widths {} and {} cut more than dimension {} of {} has", lo, hi, d,
-             x.spec()->to_string());
+             "widths {} and {} cut more than dimension {} of {} has; write "
+             "larger ones",
+             lo, hi, d, x.spec()->to_string());
     // Adds padding before it cuts. So, as in torch, a negative width also cuts
     // the padding that the dimension's other width added.
     auto border = [&](int64_t n) {

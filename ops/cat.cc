@@ -105,7 +105,8 @@ class Cat : public IndexOp {
       bool fits = a.size() == b.size();
       if (fits) a[static_cast<int>(dim)] = b[static_cast<int>(dim)];
       DT_CHECK(fits && a == b, name(),
-               "{} and {} may differ only in dimension {}",
+               "{} and {} differ in more than dimension {}; make their other "
+               "dimensions equal",
                in[0].spec->to_string(), piece.spec->to_string(), dim);
       DT_CHECK(in[0].spec->dtype() == piece.spec->dtype(), name(),
                "{} and {} have different types; cast them to one",

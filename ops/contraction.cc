@@ -40,9 +40,10 @@ static const OpFamily kFamily("contraction", [] {
 DistTensor matmul(const DistTensor& a, const DistTensor& b) {
   const DistTensor both[] = {a, b};
   check_defined("matmul", both);
-  DT_CHECK(a.ndim() >= 1 && b.ndim() >= 1, "matmul",
-           "shapes {} and {} need at least one dimension each",
-           to_string(a.shape()), to_string(b.shape()));
+  DT_CHECK(
+      a.ndim() >= 1 && b.ndim() >= 1, "matmul",
+      "one of the shapes {} and {} is that of a scalar; multiply with mul()",
+      to_string(a.shape()), to_string(b.shape()));
   check_types("matmul", both);
   if (a.ndim() > 1 && b.ndim() > 1) return apply1(matmul_op(), both);
   return apply1(product_op("matmul", b.ndim() > 1   ? "k,...kn->...n"
@@ -70,7 +71,7 @@ DistTensor sum(const DistTensor& x, std::vector<int> dims, bool keepdim) {
     // As in torch, a scalar has a dimension 0.
     if (x.ndim() == 0 && (d == 0 || d == -1)) continue;
     auto at = static_cast<size_t>(normalize_dim(d, x.ndim(), "sum"));
-    DT_CHECK(!gone[at], "sum", "dimension {} is named twice", d);
+    DT_CHECK(!gone[at], "sum", "dimension {} is named twice; name it once", d);
     gone[at] = true;
   }
   for (size_t d = 0; d < in.size(); ++d) {
@@ -101,8 +102,9 @@ DistTensor expand(const DistTensor& x, const Shape& wanted) {
   check_defined("expand", x);
   Shape shape = wanted;
   int extra = shape.size() - x.ndim();
-  DT_CHECK(extra >= 0, "expand", "shape {} has fewer dimensions than {}",
-           to_string(shape), x.spec()->to_string());
+  DT_CHECK(extra >= 0, "expand",
+           "shape {} has fewer dimensions than {}; write at least {}",
+           to_string(shape), x.spec()->to_string(), x.ndim());
   for (int d = extra; d < shape.size(); ++d)
     if (shape[d] == -1) shape[d] = x.shape()[d - extra];
   std::string out = letters(shape.size()), in;
@@ -114,8 +116,8 @@ DistTensor expand(const DistTensor& x, const Shape& wanted) {
     if (d < extra) continue;
     int64_t n = x.shape()[d - extra];
     DT_CHECK(n == shape[d] || n == 1, "expand",
-             "{} cannot become {}: dimension {} has size {}, and only a "
-             "dimension of size 1 can be repeated",
+             "{} cannot become {}, because dimension {} has size {} and only a "
+             "dimension of size 1 can be repeated; keep its size",
              x.spec()->to_string(), to_string(shape), d - extra, n);
     same &= n == shape[d];
     in += n == shape[d] ? out[static_cast<size_t>(d)] : '1';
@@ -134,8 +136,10 @@ DistTensor sum_to(const DistTensor& x, const Shape& shape) {
   bool fits = extra >= 0;
   for (int d = std::max(0, extra); d < x.ndim(); ++d)
     fits = fits && (shape[d - extra] == x.shape()[d] || shape[d - extra] == 1);
-  DT_CHECK(fits, "sum_to", "{} does not broadcast to {}", to_string(shape),
-           x.spec()->to_string());
+  DT_CHECK(fits, "sum_to",
+           "{} does not broadcast to {}; write a shape whose sizes are 1 or "
+           "those of the tensor",
+           to_string(shape), x.spec()->to_string());
   for (int d = extra; d < x.ndim(); ++d)
     out += shape[d - extra] == x.shape()[d] ? in[static_cast<size_t>(d)] : '1';
   return apply1(product_op("sum", in + "->" + out), x);

@@ -34,7 +34,9 @@ DistTensor number(double value, const DistTensor& like) {
 DistTensor triangle(std::string_view op, const DistTensor& x, int64_t diagonal,
                     bool lower) {
   check_defined(op, x);
-  DT_CHECK(x.ndim() >= 2, op, "{} is not a matrix", x.spec()->to_string());
+  DT_CHECK(x.ndim() >= 2, op,
+           "{} is not a matrix; pass a tensor of at least two dimensions",
+           x.spec()->to_string());
   const auto [column, row] =
       numbers(x.size(-2), x.size(-1), x.mesh(), &x.layout());
   const DistTensor last =
@@ -97,7 +99,9 @@ DistTensor triu(const DistTensor& x, int64_t diagonal) {
 
 DistTensor trace(const DistTensor& x) {
   check_defined("trace", x);
-  DT_CHECK(x.ndim() == 2, "trace", "{} is not a matrix", x.spec()->to_string());
+  DT_CHECK(x.ndim() == 2, "trace",
+           "{} is not a matrix; pass a tensor of two dimensions",
+           x.spec()->to_string());
   const auto [column, row] =
       numbers(x.size(0), x.size(1), x.mesh(), &x.layout());
   return sum(where(eq(column, row), x, number(0, x)));
@@ -108,7 +112,8 @@ DistTensor masked_fill(const DistTensor& x, const DistTensor& mask,
   check_defined("masked_fill", {x, mask, value});
   DT_CHECK(mask.dtype() == DType::kBool, "masked_fill",
            "the mask is {}; write one of bool", mask.spec()->to_string());
-  DT_CHECK(value.ndim() == 0, "masked_fill", "the value is {}, not a scalar",
+  DT_CHECK(value.ndim() == 0, "masked_fill",
+           "the value is {}, not a scalar; pass a tensor without dimensions",
            value.spec()->to_string());
   return where(mask, cast(value, x.dtype()), x);
 }

@@ -255,11 +255,13 @@ DistTensor einsum(std::string_view text, TensorList operands) {
   if (take_diagonals(t, own)) return einsum(t, own);
   const Rule& rule = product_rule(t);
   DT_CHECK(rule.inputs().size() == operands.size(), "einsum",
-           "'{}' is for {} operands, but got {}", text, rule.inputs().size(),
-           operands.size());
+           "'{}' is for {} operands, but got {}; pass {}", text,
+           rule.inputs().size(), operands.size(), rule.inputs().size());
   const std::string alone = only_in_output(rule);
   DT_CHECK(alone.empty(), "einsum",
-           "'{}' has the index '{}' only in its output", text, alone[0]);
+           "'{}' has the index '{}' only in its output; give it to an operand, "
+           "or leave it out",
+           text, alone[0]);
   check_types("einsum", operands);
   if (operands.size() <= 2) return apply1(product_op("einsum", t), operands);
   DT_CHECK(operands.size() <= 64, "einsum",

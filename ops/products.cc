@@ -31,7 +31,8 @@ DistTensor combined(std::string_view op, const DistTensor& input,
   bool fits = input.ndim() <= to.size();
   for (int d = 1; fits && d <= input.ndim(); ++d)
     fits = input.size(-d) == 1 || input.size(-d) == to[to.size() - d];
-  DT_CHECK(fits, op, "{} does not broadcast to the product's {}",
+  DT_CHECK(fits, op,
+           "{} does not broadcast to the product's {}; expand or slice it",
            input.spec()->to_string(), to_string(to));
   const DistTensor scaled = times(product, alpha);
   return beta == 0 ? scaled : add(times(input, beta), scaled);
@@ -49,7 +50,8 @@ DistTensor dot(const DistTensor& a, const DistTensor& b) {
   check_defined("dot", {a, b});
   check_ndim("dot", a, 1);
   check_ndim("dot", b, 1);
-  DT_CHECK(a.size(0) == b.size(0), "dot", "{} and {} have different sizes",
+  DT_CHECK(a.size(0) == b.size(0), "dot",
+           "{} and {} have different sizes; pass vectors of one size",
            a.spec()->to_string(), b.spec()->to_string());
   return einsum("k,k->", {a, b});
 }
@@ -85,9 +87,11 @@ DistTensor tensordot(const DistTensor& first, const DistTensor& second,
                      const std::vector<int>& dims_b) {
   check_defined("tensordot", {first, second});
   DistTensor a = first, b = second;
-  DT_CHECK(dims_a.size() == dims_b.size(), "tensordot",
-           "{} dimensions of {} do not pair with {} of {}", dims_a.size(),
-           a.spec()->to_string(), dims_b.size(), b.spec()->to_string());
+  DT_CHECK(
+      dims_a.size() == dims_b.size(), "tensordot",
+      "{} dimensions of {} do not pair with {} of {}; name as many of each",
+      dims_a.size(), a.spec()->to_string(), dims_b.size(),
+      b.spec()->to_string());
   std::string in_a = letters(a.ndim(), 'a'), in_b = letters(b.ndim(), 'n'),
               out_a = in_a, out_b = in_b;
   for (size_t i = 0; i < dims_a.size(); ++i) {
@@ -97,8 +101,9 @@ DistTensor tensordot(const DistTensor& first, const DistTensor& second,
     if (a.size(d) == 1 && b.size(e) != 1) b = sum(b, {e}, true);
     if (b.size(e) == 1 && a.size(d) != 1) a = sum(a, {d}, true);
     DT_CHECK(a.size(d) == b.size(e), "tensordot",
-             "dimension {} of {} and {} of {} have different sizes", d,
-             a.spec()->to_string(), e, b.spec()->to_string());
+             "dimension {} of {} and {} of {} have different sizes; name "
+             "dimensions of one size",
+             d, a.spec()->to_string(), e, b.spec()->to_string());
     const char letter = in_a[static_cast<size_t>(d)];
     std::erase(out_a, letter);
     std::erase(out_b, in_b[static_cast<size_t>(e)]);
@@ -110,8 +115,9 @@ DistTensor tensordot(const DistTensor& first, const DistTensor& second,
 DistTensor tensordot(const DistTensor& a, const DistTensor& b, int dims) {
   check_defined("tensordot", {a, b});
   DT_CHECK(dims >= 0 && dims <= a.ndim() && dims <= b.ndim(), "tensordot",
-           "{} and {} cannot be contracted over {} dimensions",
-           a.spec()->to_string(), b.spec()->to_string(), dims);
+           "{} and {} cannot be contracted over {} dimensions; write 0 to {}",
+           a.spec()->to_string(), b.spec()->to_string(), dims,
+           std::min(a.ndim(), b.ndim()));
   std::vector<int> last, first;
   for (int i = 0; i < dims; ++i) {
     last.push_back(a.ndim() - dims + i);

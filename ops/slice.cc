@@ -177,7 +177,9 @@ class Pad : public IndexOp {
     const auto indices = Indices::of_call<PadArgs>(attrs);
     DT_CHECK(indices.dim < s->ndim() && indices.hi <= size &&
                  indices.count() == s->shape()[indices.dim],
-             name(), "{} does not fit the indices [{}, {}) of {}",
+             name(),
+             "{} does not fit the indices [{}, {}) of {}, which is an error in "
+             "dtensor; report it",
              s->to_string(), indices.lo, indices.hi, size);
     auto dim = static_cast<size_t>(indices.dim);
     Dim padded(size);
@@ -296,8 +298,9 @@ DistTensor narrow(const DistTensor& x, int dim, int64_t start, int64_t length) {
   int d = normalize_dim(dim, x.ndim(), "narrow");
   int64_t n = x.size(d), lo = start < 0 ? start + n : start;
   DT_CHECK(lo >= 0 && length >= 0 && lo <= n && length <= n - lo, "narrow",
-           "{} indices from {} on are not in dimension {} of {}", length, start,
-           dim, x.spec()->to_string());
+           "{} indices from {} on are not in dimension {} of {}; write a start "
+           "and a length within its {} indices",
+           length, start, dim, x.spec()->to_string(), n);
   return window(x, d, lo, lo + length);
 }
 
@@ -321,8 +324,8 @@ void check_into(const DistTensor& x, const DistTensor& rows, int d, bool fit,
            rows.spec()->to_string(), x.spec()->to_string());
   DT_CHECK(!grad_enabled() || !(x.requires_grad() || rows.requires_grad()),
            "copy_into",
-           "{} or {} is being recorded; write inside a NoGrad "
-           "scope",
+           "{} or {} requires a gradient, which copy_into() does not compute; "
+           "call it inside a NoGrad scope",
            x.spec()->to_string(), rows.spec()->to_string());
 }
 
@@ -445,8 +448,9 @@ DistTensor select(const DistTensor& x, int dim, int64_t index) {
   int d = normalize_dim(dim, x.ndim(), "select");
   int64_t n = x.size(d), i = index < 0 ? index + n : index;
   DT_CHECK(i >= 0 && i < n, "select",
-           "index {} is out of range for dimension {} of {}", index, dim,
-           x.spec()->to_string());
+           "index {} is out of range for dimension {} of {}; write an index in "
+           "[-{}, {})",
+           index, dim, x.spec()->to_string(), n, n);
   return squeeze(window(x, d, i, i + 1), d);
 }
 
@@ -476,8 +480,9 @@ DistTensor select_scatter(const DistTensor& x, const DistTensor& src, int dim,
   const int d = normalize_dim(dim, x.ndim(), "select_scatter");
   const int64_t n = x.size(d), i = index < 0 ? index + n : index;
   DT_CHECK(i >= 0 && i < n, "select_scatter",
-           "index {} is out of range for dimension {} of {}", index, dim,
-           x.spec()->to_string());
+           "index {} is out of range for dimension {} of {}; write an index in "
+           "[-{}, {})",
+           index, dim, x.spec()->to_string(), n, n);
   return slice_scatter(x, unsqueeze(src, d), d, i, i + 1);
 }
 
@@ -491,8 +496,9 @@ std::vector<DistTensor> split(const DistTensor& x,
     total += s;
   }
   DT_CHECK(total == x.size(d), "split",
-           "pieces of {} elements in all do not make up dimension {} of {}",
-           total, dim, x.spec()->to_string());
+           "pieces of {} elements in all do not make up dimension {} of {}; "
+           "write sizes that add up to {}",
+           total, dim, x.spec()->to_string(), x.size(d));
   std::vector<DistTensor> pieces;
   int64_t at = 0;
   for (int64_t s : sizes) {

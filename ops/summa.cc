@@ -31,8 +31,8 @@ Grid grid(const Spec* a, const Spec* b) {
            "summa", "shapes are {} and {}; write matrices [m, k] and [k, n]",
            to_string(a->shape()), to_string(b->shape()));
   DT_CHECK(a->mesh() == b->mesh(), "summa",
-           "{} and {} are on different meshes; move them to one",
-           a->to_string(), b->to_string());
+           "inputs are on two meshes, {} and {}; move one to the other's mesh",
+           a->mesh().to_string(), b->mesh().to_string());
   const Mesh& mesh = a->mesh();
   Grid g{a->layout().dims[0], b->layout().dims[1], {}};
   const AxisMask both = g.m.axes() & g.n.axes();

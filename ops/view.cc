@@ -188,9 +188,10 @@ class Permute : public IndexOp {
                                     const Attrs& attrs) const override {
     const Spec* s = settled(in[0].spec);
     const Shape& order = attrs.as<PermuteArgs>().order;
-    DT_CHECK(order.size() == s->ndim(), name(),
-             "an order of {} dimensions does not fit {}", order.size(),
-             s->to_string());
+    DT_CHECK(
+        order.size() == s->ndim(), name(),
+        "an order of {} dimensions does not fit {}; name each dimension once",
+        order.size(), s->to_string());
     Layout l;
     Shape shape;
     l.partials = s->layout().partials;
@@ -231,7 +232,8 @@ Shape resolve_shape(const DistTensor& x, const Shape& shape,
   int open = -1;
   for (int d = 0; d < s.size(); ++d) {
     if (s[d] == -1) {
-      DT_CHECK(open < 0, op, "{} has more than one -1", to_string(shape));
+      DT_CHECK(open < 0, op, "{} has more than one -1; write -1 once",
+               to_string(shape));
       open = d;
     } else {
       known *= s[d];
@@ -242,8 +244,9 @@ Shape resolve_shape(const DistTensor& x, const Shape& shape,
   bool fits = open < 0 || known > 0;
   for (int64_t size : s) fits &= size >= 0;
   DT_CHECK(fits && numel(s) == n, op,
-           "{} has {} elements, which do not fill {}", x.spec()->to_string(), n,
-           to_string(shape));
+           "{} has {} elements, which do not fill {}; write a shape with as "
+           "many elements",
+           x.spec()->to_string(), n, to_string(shape));
   return s;
 }
 
@@ -270,15 +273,17 @@ DistTensor reshape(const DistTensor& x, const Shape& shape) {
 
 DistTensor permute(const DistTensor& x, const std::vector<int>& order) {
   check_defined("permute", x);
-  DT_CHECK(static_cast<int>(order.size()) == x.ndim(), "permute",
-           "an order of {} dimensions does not fit {}", order.size(),
-           x.spec()->to_string());
+  DT_CHECK(
+      static_cast<int>(order.size()) == x.ndim(), "permute",
+      "an order of {} dimensions does not fit {}; name each dimension once",
+      order.size(), x.spec()->to_string());
   PermuteArgs args;
   uint32_t seen = 0;
   bool identity = true;
   for (int d : order) {
     int at = normalize_dim(d, x.ndim(), "permute");
-    DT_CHECK(!(seen >> at & 1), "permute", "dimension {} is named twice", d);
+    DT_CHECK(!(seen >> at & 1), "permute",
+             "dimension {} is named twice; name it once", d);
     seen |= 1u << at;
     identity &= at == args.order.size();
     args.order.push_back(at);

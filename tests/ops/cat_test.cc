@@ -302,10 +302,12 @@ TEST(Cat, WrongUseIsASentence) {
   auto x = [](const Mesh& mesh, const Shape& s, const char* l = "S0") {
     return put(counted(s), mesh, l);
   };
-  says("[cat] f64[4, 6](S0) and f64[4, 5](S0) may differ only in dimension 0",
-       [&](const Mesh& m) {
-         cat({x(m, {4, 6}), x(m, {4, 5})});
-       });
+  says(
+      "[cat] f64[4, 6](S0) and f64[4, 5](S0) differ in more than dimension 0; "
+      "make their other dimensions equal",
+      [&](const Mesh& m) {
+        cat({x(m, {4, 6}), x(m, {4, 5})});
+      });
   says("[cat]", [&](const Mesh& m) { cat({x(m, {4}), x(m, {4, 5})}); });
   says("[cat] got an empty list", [&](const Mesh&) { cat({}); });
   says("[cat] f64[4](S0) and i64[4](S0) have different types; cast them to one",

@@ -36,18 +36,23 @@ TEST(ComposedErrors, SayWhatToWrite) {
         {[&] { smooth_l1_loss(x, x, mean, -1); },
          "[smooth_l1_loss] beta is -1; write 0 or more"},
         {[&] { nll_loss(x, x); }, "[nll_loss] targets f32[",
-         "do not fit f32[2, 3](R)"},
+         "do not fit f32[2, 3](R); pass targets without the dimension of the "
+         "classes"},
         {[&] { nll_loss(one, one); }, "[nll_loss] targets f32[",
-         "do not fit f32[](R)"},
+         "do not fit f32[](R); pass targets without the dimension of the "
+         "classes"},
         {[&] { var(ids); }, "[var] i64[", "has no variance; cast it to f32"},
         {[&] { vector_norm(ids); }, "[vector_norm] i64[",
          "has no norm; cast it to f32"},
         {[&] { flatten(cube, 2, 1); },
-         "[flatten] dimension 2 comes after 1 in f32["},
+         "[flatten] the start dimension 2 comes after the end dimension 1 in "
+         "f32[",
+         "swap them"},
         {[&] {
            unflatten(x, 1, {2, 2});
          },
-         "[unflatten] dimension 1 of f32[", "is not [2, 2]"},
+         "[unflatten] dimension 1 of f32[",
+         "cannot become [2, 2]; write sizes whose product is 3"},
         {[&] {
            movedim(cube, {0, 1}, {0});
          },
@@ -56,25 +61,27 @@ TEST(ComposedErrors, SayWhatToWrite) {
         {[&] {
            movedim(cube, {0, 0}, {0, 1});
          },
-         "[movedim] dimension 0 is moved twice"},
+         "[movedim] dimension 0 is moved twice; name it once"},
         {[&] {
            movedim(cube, {0, 1}, {2, -1});
          },
-         "[movedim] two dimensions are moved to position -1"},
+         "[movedim] two dimensions are moved to position -1; give each its "
+         "own"},
         {[&] { transpose(cube); }, "[transpose] f32[",
-         "has more than two dimensions; write permute"},
+         "has more than two dimensions; write permute()"},
         {[&] { tensor_split(x, 0); },
          "[tensor_split] sections is 0; write at least 1"},
         {[&] {
            meshgrid({v, x});
          },
-         "[meshgrid] f32[", "is not a vector"},
+         "[meshgrid] f32[",
+         "is not a vector; pass tensors of at most one dimension"},
         {[&] { repeat(x, {2}); }, "[repeat] got 1 numbers for f32[",
          "write one for each dimension"},
         {[&] {
            repeat(x, {2, -1});
          },
-         "[repeat] times is -1; write 0 or more"},
+         "[repeat] times[1] is -1; write 0 or more"},
         {[&] {
            roll(x, {1, 1}, {0});
          },
@@ -92,20 +99,22 @@ TEST(ComposedErrors, SayWhatToWrite) {
         {[&] { mv(x, one); }, "[mv] f32[", "has to have 1 dimensions"},
         {[&] { mv(v, v); }, "[mv] f32[", "has to have 2 dimensions"},
         {[&] { dot(v, x); }, "[dot] f32[", "has to have 1 dimensions"},
-        {[&] { dot(v, zeros({2})); }, "[dot] f32[", "have different sizes"},
+        {[&] { dot(v, zeros({2})); }, "[dot] f32[",
+         "have different sizes; pass vectors of one size"},
         {[&] {
            addmm(zeros({5}), x, zeros({3, 4}));
          },
-         "[addmm] f32[", "does not broadcast to the product's [2, 4]"},
+         "[addmm] f32[",
+         "does not broadcast to the product's [2, 4]; expand or slice it"},
         {[&] {
            tensordot(x, v, {0, 1}, {0});
          },
          "[tensordot] 2 dimensions of f32["},
         {[&] { tensordot(x, v, {0}, {0}); }, "[tensordot] dimension 0 of f32["},
         {[&] { tensordot(x, v, 2); }, "[tensordot] f32[",
-         "cannot be contracted over 2 dimensions"},
+         "cannot be contracted over 2 dimensions; write 0 to 1"},
         {[&] { tensordot(x, v, -1); }, "[tensordot] f32[",
-         "cannot be contracted over -1 dimensions"},
+         "cannot be contracted over -1 dimensions; write 0 to 1"},
         {[&] { multi_dot({x}); },
          "[multi_dot] got 1 matrices; pass at least 2 and at most 51"},
         {[&] {
@@ -121,11 +130,13 @@ TEST(ComposedErrors, SayWhatToWrite) {
         {[&] {
            cat({x, v});
          },
-         "[cat] f32[", "may differ only in dimension 0"},
+         "[cat] f32[",
+         "differ in more than dimension 0; make their other dimensions equal"},
         {[&] {
            cat({x, zeros({2, 2})});
          },
-         "[cat] f32[", "may differ only in dimension 0"},
+         "[cat] f32[",
+         "differ in more than dimension 0; make their other dimensions equal"},
         {[&] {
            cat({x, zeros({2, 3}, DType::kF64)});
          },
@@ -136,8 +147,10 @@ TEST(ComposedErrors, SayWhatToWrite) {
            stack({x, zeros({3, 2})});
          },
          "[stack] f32[", "expand or slice one of them"},
-        {[&] { tril(v); }, "[tril] f32[", "is not a matrix"},
-        {[&] { trace(v); }, "[trace] f32[", "is not a matrix"},
+        {[&] { tril(v); }, "[tril] f32[",
+         "is not a matrix; pass a tensor of at least two dimensions"},
+        {[&] { trace(v); }, "[trace] f32[",
+         "is not a matrix; pass a tensor of two dimensions"},
         {[&] { arange(0, 4, 0, rt.mesh()); },
          "[arange] cannot count from 0 to 4 in steps of 0; write finite "
          "numbers and a step other than 0"},
@@ -146,7 +159,8 @@ TEST(ComposedErrors, SayWhatToWrite) {
          "other sign"},
         {[&] { masked_fill(x, x, 1); }, "[masked_fill] the mask is f32["},
         {[&] { masked_fill(x, gt(x, 0), v); },
-         "[masked_fill] the value is f32[", "not a scalar"},
+         "[masked_fill] the value is f32[",
+         "not a scalar; pass a tensor without dimensions"},
         {[&] { one_hot(ids, 0); }, "[one_hot] classes is 0; write at least 1"},
         {[&] { one_hot(cast(ids, DType::kF32), 2); },
          "[one_hot] the indices are f32; write cast(indices, DType::kI64)"},

@@ -321,11 +321,12 @@ TEST(EinsumRule, ErrorsBeforeAnythingIsSent) {
     EXPECT_EQ(error_of([&] {
                 einsum("ab,bc,cd->ad", {a, b});
               }),
-              "[einsum] 'ab,bc,cd->ad' is for 3 operands, but got 2");
+              "[einsum] 'ab,bc,cd->ad' is for 3 operands, but got 2; pass 3");
     EXPECT_EQ(error_of([&] {
                 einsum("ab,bc,cd->adx", {a, b, c});
               }),
-              "[einsum] 'ab,bc,cd->adx' has the index 'x' only in its output");
+              "[einsum] 'ab,bc,cd->adx' has the index 'x' only in its output; "
+              "give it to an operand, or leave it out");
     EXPECT_EQ(error_of([&] {
                 einsum("ab,bc,cd->ad", {a, elsewhere, c});
               }),

@@ -286,8 +286,10 @@ TEST(Slice, WrongUseIsASentence) {
     EXPECT_NE(m.find(part), m.npos) << m;
   };
   using X = const DistTensor&;
-  says("[narrow] 3 indices from 2 on are not in dimension 0 of f64[4, 6](S0)",
-       [](X x) { narrow(x, 0, 2, 3); });
+  says(
+      "[narrow] 3 indices from 2 on are not in dimension 0 of f64[4, 6](S0); "
+      "write a start and a length within its 4 indices",
+      [](X x) { narrow(x, 0, 2, 3); });
   says("[narrow]", [](X x) { narrow(x, 0, 5, 0); });
   says("[narrow]", [](X x) { narrow(x, 0, 0, -1); });
   says("[narrow]", [](X x) { narrow(x, 2, 0, 1); });

@@ -293,15 +293,21 @@ TEST(View, SizesAreChecked) {
     EXPECT_NE(m.find(part), m.npos) << m;
   };
   using X = const DistTensor&;
-  says("[view] f64[4, 6](S0) has 24 elements, which do not fill [5, 5]",
-       [](X x) {
-         view(x, {5, 5});
-       });
-  says("[reshape] f64[4, 6](S0) has 24 elements, which do not fill [-1, 5]",
-       [](X x) {
-         reshape(x, {-1, 5});
-       });
-  says("[view] [-1, -1] has more than one -1", [](X x) { view(x, {-1, -1}); });
+  says(
+      "[view] f64[4, 6](S0) has 24 elements, which do not fill [5, 5]; write a "
+      "shape with as many elements",
+      [](X x) {
+        view(x, {5, 5});
+      });
+  says(
+      "[reshape] f64[4, 6](S0) has 24 elements, which do not fill [-1, 5]; "
+      "write a shape with as many elements",
+      [](X x) {
+        reshape(x, {-1, 5});
+      });
+  says("[view] [-1, -1] has more than one -1; write -1 once", [](X x) {
+    view(x, {-1, -1});
+  });
   says("[view]", [](X x) { view(x, {-2, -12}); });
   says("[permute]", [](X x) { permute(x, {0, 0}); });
   on_mesh("x=2", [](const Mesh& mesh) {
