@@ -509,7 +509,9 @@ ContextParallel parse_context(std::string_view text) {
   for (ContextParallel c : {ContextParallel::kAuto, ContextParallel::kRing,
                             ContextParallel::kAllToAll})
     if (text == name(c)) return c;
-  fail("context", "there is no \"{}\"; write auto, ring or all-to-all", text);
+  fail("context",
+       "there is no context parallelism \"{}\"; write auto, ring or all-to-all",
+       text);
 }
 
 std::string_view name(ContextParallel c) {
@@ -547,8 +549,9 @@ DistTensor attention(const DistTensor& q, const DistTensor& k,
             length >= (options.causal ? std::max<int64_t>(q.size(1), 1) : 1) &&
             !ids.defined(),
         "attention",
-        "length is {} for q {} and k {}{}; write at most the number of "
-        "keys, at least that of causal queries, and no documents",
+        "length is {} for q {} and k {}{}; write at most the number of keys "
+        "and, if the attention is causal, at least the number of queries, and "
+        "pass no documents with it",
         length, to_string(q.shape()), to_string(k.shape()),
         ids.defined() ? " with documents" : "");
   const DistTensor y = apply(attention_op(), in, args_of(options))[0];

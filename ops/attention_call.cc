@@ -103,8 +103,8 @@ BoundRule attention_rule(std::string_view op, const std::vector<Shape>& shapes,
       "kv_heads, d]",
       to_string(q), to_string(k));
   DT_CHECK(k[2] > 0 && q[2] % k[2] == 0, op,
-           "q has {} heads, and k and v have {}; pass a q with a multiple of "
-           "the heads of k and v",
+           "q has {} heads, and k and v have {}; pass k and v with a number of "
+           "heads that divides those of q",
            q[2], k[2]);
   // s~ gives every query to one rank. If several ranks held the same query,
   // each would add up the blocks in a different order, and their results would

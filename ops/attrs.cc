@@ -49,7 +49,8 @@ std::string Attrs::to_string() const {
 
 void Attrs::set(std::string_view name, std::string_view text,
                 std::string_view where) {
-  DT_CHECK(type_, where, "there are no arguments, so '{}' cannot be set", name);
+  DT_CHECK(type_, where,
+           "there are no arguments, so '{}' cannot be set; leave it out", name);
   for (size_t i = 0; i < type_->fields->size(); ++i)
     if ((*type_->fields)[i].name == name)
       return type_->read(bytes_, i, text, where);
@@ -58,7 +59,9 @@ void Attrs::set(std::string_view name, std::string_view text,
 }
 
 void Attrs::wrong_type(const Type& asked) const {
-  fail("attributes", "{} were asked for, but {} were given",
+  fail("attributes",
+       "the operator reads the attributes {}, but {} were given; pass a struct "
+       "of the type that it reads",
        list_of(*asked.fields), type_ ? list_of(*type_->fields) : "none");
 }
 
@@ -82,7 +85,7 @@ void Attrs::read(double& x, std::string_view text, std::string_view where) {
 void Attrs::read(bool& x, std::string_view text, std::string_view where) {
   x = text == "true" || text == "1";
   DT_CHECK(x || text == "false" || text == "0", where,
-           "'{}' is neither true nor false", text);
+           "'{}' is neither true nor false; write one of them", text);
 }
 void Attrs::read(DType& x, std::string_view text, std::string_view) {
   x = parse_dtype(text);

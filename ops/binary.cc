@@ -156,7 +156,8 @@ InputGradients Binary::of_value(const GradientCall& g) const {
 InputGradients Binary::of_slope(const GradientCall& g) const {
   DT_CHECK(fn::order_of(by_) < fn::kMaxOrder || !(g.needed[0] || g.needed[1]),
            name(),
-           "fourth derivatives are not available; detach() a gradient before");
+           "fourth derivatives are not available; call detach() on a gradient "
+           "first");
   InputGradients grads(3);
   const auto add_to = [&](size_t i, const DistTensor& x) {
     grads[i] = grads[i].defined() ? add(grads[i], x) : x;
@@ -263,7 +264,10 @@ DistTensor binary(std::string_view function, const DistTensor& a,
   for (int i = 0; i < fn::kNumBinary; ++i)
     if (fn::binary_function(i).name == function)
       return internal::binary(i, a, b, numbers);
-  fail("binary", "there is no function '{}' of two arguments", function);
+  fail("binary",
+       "there is no function '{}' of two arguments; write the name of one, "
+       "such as atan2",
+       function);
 }
 
 }  // namespace dtensor

@@ -48,7 +48,7 @@ void CallInputs::check_allowed(const Op& op, const Decision& d) const {
   }
   DT_CHECK(ctx_.comm_budget < 0 || d.bytes <= ctx_.comm_budget, op.name(),
            "needs {} bytes of communication, but the budget has {} left; raise "
-           "it, or redistribute its inputs outside of the scope",
+           "the budget, or redistribute its inputs outside of the scope",
            d.bytes, ctx_.comm_budget);
 }
 

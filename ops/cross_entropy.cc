@@ -34,7 +34,9 @@ const Shape kSampleLogits[] = {{3, 5}, {5, 7}, {2, 3, 5}, {7}, {5, 1}};
 
 void check_targets(std::string_view op, const std::vector<Shape>& shapes) {
   Shape rows = shapes[0];
-  DT_CHECK(!rows.empty(), op, "the logits are a scalar, not [..., classes]");
+  DT_CHECK(!rows.empty(), op,
+           "the logits are a scalar, not [..., classes]; pass at least one "
+           "dimension");
   rows.pop_back();
   DT_CHECK(
       shapes[1] == rows, op,
@@ -252,7 +254,7 @@ class CrossEntropy : public Op {
                  vocabulary, ignore_index, [=](int64_t target) {
                    return fmt::format(
                        "target {} is not in [0, {}), and not the ignore_index "
-                       "{}",
+                       "{}; write one of these",
                        target, vocabulary, ignore_index);
                  });
   }

@@ -275,7 +275,8 @@ const Op& backward_op(Kind kind) {
 }
 
 void check_vector(std::string_view op, const DistTensor& index) {
-  DT_CHECK(index.ndim() <= 1, op, "the indices {} are not a vector",
+  DT_CHECK(index.ndim() <= 1, op,
+           "the indices {} are not a vector; flatten() them",
            index.spec()->to_string());
 }
 

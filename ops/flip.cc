@@ -96,7 +96,8 @@ DistTensor flip(const DistTensor& x, const std::vector<int>& dims) {
     const int d = normalize_dim(dim, x.ndim(), "flip");
     DT_CHECK(
         std::find(args.dims.begin(), args.dims.end(), d) == args.dims.end(),
-        "flip", "dimension {} of {} is named twice", d, x.spec()->to_string());
+        "flip", "dimension {} of {} is named twice; name it once", d,
+        x.spec()->to_string());
     args.dims.push_back(d);
   }
   std::sort(args.dims.begin(), args.dims.end());

@@ -264,12 +264,12 @@ struct Indexed {
     dim = normalize_dim(dim_, x.ndim(), op);
     DT_CHECK(x.ndim() == index.ndim(), op,
              "the indices {} and the tensor {} have different numbers of "
-             "dimensions; they must have the same one",
+             "dimensions; pass indices with as many as the tensor",
              indices.spec()->to_string(), tensor.spec()->to_string());
     for (int d = 0; d < x.ndim(); ++d)
       DT_CHECK(d == dim || index.size(d) <= x.size(d), op,
-               "dimension {} of the indices {} is larger than that of {}; "
-               "only dimension {} may be",
+               "dimension {} of the indices {} is larger than that of {}; pass "
+               "fewer indices there, since only dimension {} may be larger",
                d, indices.spec()->to_string(), tensor.spec()->to_string(), dim);
     index = to_last(index, dim);
     x = to_last(x, dim);

@@ -45,12 +45,15 @@ void check_options(TensorList inputs, const GradOptions& o) {
   DT_CHECK(o.add_to.empty() || o.add_to.size() == inputs.size(), "grad",
            "add_to has {} gradients for {} inputs; pass one for each, or none",
            o.add_to.size(), inputs.size());
-  DT_CHECK(o.add_arrived.empty() || (o.add_arrived.size() == inputs.size() &&
-                                     !o.keep_partial && !o.create_graph),
+  DT_CHECK(o.add_arrived.empty() || o.add_arrived.size() == inputs.size(),
            "grad",
            "add_arrived has {} gradients for {} inputs; pass one for each, or "
-           "none, without create_graph and keep_partial",
+           "none",
            o.add_arrived.size(), inputs.size());
+  DT_CHECK(o.add_arrived.empty() || (!o.keep_partial && !o.create_graph),
+           "grad",
+           "add_arrived cannot be combined with create_graph or keep_partial; "
+           "leave these out");
 }
 
 // Moves complete gradients to the layouts in which they are wanted.

@@ -11,8 +11,10 @@ namespace dtensor {
 
 IdSentence no_index(int64_t n, int64_t dim) {
   return [n, dim](int64_t id) {
-    return fmt::format("index {} is not in [0, {}), dimension {} of the tensor",
-                       id, n, dim);
+    return fmt::format(
+        "index {} is not in [0, {}), the indices of dimension {} of the "
+        "tensor; pass indices in that range",
+        id, n, dim);
   };
 }
 

@@ -33,7 +33,9 @@ DistTensor output_of(const Op& op, RankContext& ctx, const Decision& d,
   if (d.here)
     DT_CHECK(part.defined() && part.shape() == d.out_local[o] &&
                  part.dtype() == d.out[o]->dtype(),
-             op.name(), "computed a part of shape {} for output {}, {}",
+             op.name(),
+             "computed a part of shape {} for output {}, {}; let compute() "
+             "write a part of that output's shape and type",
              to_string(part.shape()), o, d.out[o]->to_string());
   auto impl = std::make_shared<DistTensor::Impl>();
   impl->spec = d.out[o];
@@ -119,12 +121,15 @@ void run_op(const Op& op, std::span<const DistTensor> given, const Attrs& asked,
 }  // namespace
 
 BoundRule Op::bind(const std::vector<Shape>&, const Attrs&) const {
-  fail(name_, "has no rule");
+  fail(name_,
+       "declares a rule, but does not implement bind(); implement it, or "
+       "declare has_rule = false");
 }
 
 std::vector<Candidate> Op::candidates(std::span<const OpInput>,
                                       const Attrs&) const {
-  fail(name_, "has neither a rule nor a list of layouts");
+  fail(name_,
+       "has neither a rule nor a list of layouts; implement candidates()");
 }
 
 std::vector<DType> Op::out_dtypes(std::span<const DType> in,

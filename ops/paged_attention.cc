@@ -224,7 +224,8 @@ class PagedAttentionOp : public Op {
         "v as [slots, kv_heads, d]",
         to_string(q), to_string(k), to_string(shape(2)));
     DT_CHECK(args.page > 0 && k[0] % args.page == 0, name(),
-             "k has {} slots, and a page has {}; write a multiple of a page",
+             "k has {} slots, which are not whole pages of {}; write a "
+             "multiple of the page size",
              k[0], args.page);
     const Shape row{q[0]};
     DT_CHECK(pages.size() == 2 && shape(4) == row && shape(5) == row, name(),
@@ -258,8 +259,8 @@ DistTensor paged_attention(const DistTensor& q, const DistTensor& k,
     if (in[i].dtype() == DType::kI32) in[i] = cast(in[i], DType::kI64);
   for (const DistTensor& x : {q, k, v})
     DT_CHECK(!grad_enabled() || !x.requires_grad(), "paged_attention",
-             "{} is being recorded, and there is no gradient; call it inside a "
-             "NoGrad scope, or attention()",
+             "{} requires a gradient, which paged_attention() does not "
+             "compute; call it inside a NoGrad scope, or call attention()",
              x.spec()->to_string());
   return apply1(paged_op(), in,
                 PagedArgs{o.kv_heads, o.page, o.scale, o.window, o.soft_cap});
@@ -268,8 +269,8 @@ DistTensor paged_attention(const DistTensor& q, const DistTensor& k,
 KvHeads kv_heads_of(int64_t heads, int64_t kv_heads, const Split& split,
                     const Mesh& mesh) {
   DT_CHECK(kv_heads > 0 && heads % kv_heads == 0, "kv_heads_of",
-           "{} heads of queries are no multiple of {} heads of keys; write a "
-           "multiple",
+           "{} query heads are not a multiple of {} key heads; write a number "
+           "of key heads (kv_heads) that divides the query heads",
            heads, kv_heads);
   KvHeads r;
   std::vector<int64_t> points = {0};

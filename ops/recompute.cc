@@ -73,9 +73,10 @@ class CheckpointNode final : public Node {
   void backward(std::span<const DistTensor> cotangents,
                 std::span<const bool> needed,
                 std::span<DistTensor> gradients) override {
-    DT_CHECK(!released_, "checkpoint",
-             "its gradient was taken before, with release_graph; compute it "
-             "again, or take all gradients at once");
+    DT_CHECK(
+        !released_, "checkpoint",
+        "its gradient was taken before with release_graph, which freed what it "
+        "needs; run the forward pass again, or take all gradients at once");
     check_untouched();
     SecondRun run(kept_, captured_, sequence);
     std::vector<DistTensor> outputs, arrived, wanted;

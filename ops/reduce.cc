@@ -173,15 +173,17 @@ DistTensor extremum(bool max, const DistTensor& x, std::vector<int> dims,
     if (x.ndim() == 0 && (r == 0 || r == -1)) continue;
     const int d = normalize_dim(r, x.ndim(), op.name());
     DT_CHECK(++times[static_cast<size_t>(d)] == 1, op.name(),
-             "dimension {} of {} is named twice", d, x.spec()->to_string());
+             "dimension {} of {} is named twice; name it once", d,
+             x.spec()->to_string());
   }
   for (int d = 0; d < x.ndim(); ++d) {
     const bool reduced = times[static_cast<size_t>(d)] > 0;
     if (!reduced) continue;
     args.dims.push_back(d);
     DT_CHECK(x.size(d) > 0, op.name(),
-             "dimension {} of {} is empty, so its {} is not defined", d,
-             x.spec()->to_string(), max ? "maximum" : "minimum");
+             "dimension {} of {} is empty, so its {} is not defined; pass a "
+             "tensor with elements",
+             d, x.spec()->to_string(), max ? "maximum" : "minimum");
     kept[d] = 1;
   }
   if (args.dims.empty()) return alias(x);

@@ -211,8 +211,9 @@ DistTensor multinomial(const DistTensor& weights, int64_t n, bool replacement,
                        Generator g) {
   check_defined("multinomial", weights);
   DT_CHECK(weights.ndim() > 0 && n >= 0, "multinomial",
-           "cannot draw {} indices from {}; write 0 or more of a vector", n,
-           weights.spec()->to_string());
+           "cannot draw {} indices from {}; pass a vector of weights, and draw "
+           "0 or more",
+           n, weights.spec()->to_string());
   DistTensor w = weights.detach();
   w = cast(w, w.dtype() == DType::kF64 ? DType::kF64 : DType::kF32);
   if (replacement) {

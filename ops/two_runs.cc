@@ -129,20 +129,19 @@ std::vector<Tensor> SecondRun::take(const Op& op, const Attrs& attrs,
       k.specs[0]->to_string());
   for (size_t i = 0; i < k.parts.size(); ++i)
     DT_CHECK(version_of(k.parts[i]) == k.versions[i], "checkpoint",
-             "output {} of {}, {}, was changed in place after it was kept; "
-             "change a copy of it instead",
+             "output {} of {}, {}, was changed in place after checkpoint() "
+             "kept it for its second run; change a copy of it instead",
              i, op.name(), k.specs[i]->to_string());
   return k.parts;
 }
 
 void SecondRun::check_complete() const {
   for (const DistTensor& x : captured_)
-    DT_CHECK(
-        met_.at(x.impl().get()), "checkpoint",
-        "the function used {} in its first run, but not in its second; use "
-        "the same tensors in both runs, and make none inside that want a "
-        "gradient of their own",
-        x.spec()->to_string());
+    DT_CHECK(met_.at(x.impl().get()), "checkpoint",
+             "the function used {} in its first run, but not in its second; "
+             "use the same tensors in both runs, and make no tensors inside "
+             "that require a gradient",
+             x.spec()->to_string());
   DT_CHECK(next_ == kept_.size(), "checkpoint",
            "the function makes {} calls of operators with kept outputs in its "
            "second run, but made {} in its first; run the same operators in "

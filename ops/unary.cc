@@ -94,7 +94,8 @@ InputGradients Unary::gradient(const GradientCall& g) const {
   if (f_.affine()) return {dy};
   if (f_.linear()) return {apply1(*this, dy, g.attrs)};
   DT_CHECK(order_ < fn::kMaxOrder || !g.needed[0], name(),
-           "fourth derivatives are not available; detach() a gradient before");
+           "fourth derivatives are not available; call detach() on a gradient "
+           "first");
   if (order_ == 0)
     return {apply1(unary_op(index_, 1), {g.inputs[0], dy}, g.attrs)};
   InputGradients grads(g.inputs.size());
@@ -160,7 +161,10 @@ DistTensor unary(std::string_view function, const DistTensor& x,
   for (int i = 0; i < fn::kNumUnary; ++i)
     if (fn::unary_function(i).name == function)
       return internal::unary(i, x, numbers);
-  fail("unary", "there is no function '{}' of one argument", function);
+  fail("unary",
+       "there is no function '{}' of one argument; write the name of one, such "
+       "as exp",
+       function);
 }
 
 }  // namespace dtensor

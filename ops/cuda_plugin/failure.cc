@@ -47,7 +47,7 @@ void refused(const Failure& f) {
            ? "; build libdtensor_cuda.so for this GPU too: "
              "DTENSOR_CUDA_ARCHS=86-real,90 covers compute capability 8.6, and "
              "9.0 and later"
-           : "");
+           : "; look up this code in CUDA's manual");
 }
 
 void failed_later(const Failure& f, const std::vector<std::string>& given) {

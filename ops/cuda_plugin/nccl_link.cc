@@ -21,7 +21,7 @@ constexpr std::chrono::seconds kGoodbye{10};
 // NCCL's calls return at once. A call that is still in progress has not failed.
 void check(ncclResult_t result, ncclComm_t comm, std::string_view what) {
   if (result == ncclSuccess || result == ncclInProgress) return;
-  fail("nccl", "{}: {} ({}); NCCL_DEBUG=INFO shows more", what,
+  fail("nccl", "{} failed: NCCL says {} ({}); NCCL_DEBUG=INFO shows more", what,
        ncclGetErrorString(result), ncclGetLastError(comm));
 }
 
@@ -64,7 +64,10 @@ ncclRedOp_t op_of(ReduceOp op, DType dtype) {
     case ReduceOp::kAll:
       return ncclMin;
     default:
-      fail("nccl", "NCCL has no reduction {}", name(op));
+      fail("nccl",
+           "NCCL has no reduction {}; write sum, avg, max, min, prod, any or "
+           "all",
+           name(op));
   }
 }
 

@@ -8,7 +8,7 @@
 namespace dtensor {
 
 void kernels::no_kernel(std::string_view where, DType t) {
-  fail(where, "does not take {} on this device", name(t));
+  fail(where, "does not take {} on this device; cast to another type", name(t));
 }
 
 void kernels::check_gradient_type(std::string_view where, DType param,

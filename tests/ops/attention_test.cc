@@ -305,8 +305,8 @@ TEST(AttentionTest, Errors) {
     });
   };
   EXPECT_EQ(with({1, 2, 6, 4}, {1, 2, 4, 4}, {2, 2}),
-            "[attention] q has 6 heads, and k and v have 4; pass a q with a "
-            "multiple of the heads of k and v");
+            "[attention] q has 6 heads, and k and v have 4; pass k and v with "
+            "a number of heads that divides those of q");
   EXPECT_EQ(with({1, 2, 6, 4}, {1, 2, 2, 4}, {3, 2}),
             "[attention] dimension 0 of the mask, whose shape is [3, 2], does "
             "not broadcast to [b, h, s, t] = [1, 6, 2, 2]; pass a mask whose "

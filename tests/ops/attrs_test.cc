@@ -90,9 +90,10 @@ TEST(Attrs, OnlyWhatDecidesIsCompared) {
 
 TEST(Attrs, MisuseIsASentence) {
   Attrs a = One{1};
-  EXPECT_EQ(error_of([&] { a.as<Args>(); }),
-            "[attributes] dim, keep, to, shape, scale were asked for, but x "
-            "were given");
+  EXPECT_EQ(
+      error_of([&] { a.as<Args>(); }),
+      "[attributes] the operator reads the attributes dim, keep, to, shape, "
+      "scale, but x were given; pass a struct of the type that it reads");
   EXPECT_EQ(error_of([&] { a.set("y", "1", "--args"); }),
             "[--args] there is no argument 'y'; write one of x");
   EXPECT_EQ(error_of([&] { a.set("x", "1,", "--args"); }),
@@ -101,7 +102,7 @@ TEST(Attrs, MisuseIsASentence) {
   EXPECT_EQ(error_of([&] { b.set("dim", "0.5", "--args"); }),
             "[--args] '0.5' is not a whole number; write one, like 4");
   EXPECT_EQ(error_of([&] { b.set("keep", "yes", "--args"); }),
-            "[--args] 'yes' is neither true nor false");
+            "[--args] 'yes' is neither true nor false; write one of them");
 }
 
 }  // namespace

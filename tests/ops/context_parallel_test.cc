@@ -571,7 +571,8 @@ TEST(ContextParallelTest, BadDocuments) {
 TEST(ContextParallelTest, Names) {
   for (ContextParallel how : kAll) EXPECT_EQ(parse_context(name(how)), how);
   EXPECT_EQ(error_of(1, [](const Mesh&) { parse_context("rings"); }),
-            "[context] there is no \"rings\"; write auto, ring or all-to-all");
+            "[context] there is no context parallelism \"rings\"; write auto, "
+            "ring or all-to-all");
 }
 
 // Positions are those of the sequence, whatever ranges a rank has.

@@ -190,7 +190,7 @@ TEST(CrossEntropyTest, Errors) {
       "cast(targets, DType::kI64)");
   EXPECT_EQ(with(values({2, 3}, 1), integers({2}, {0, 3}), 0),
             "[cross_entropy] target 3 is not in [0, 3), and not the "
-            "ignore_index -100");
+            "ignore_index -100; write one of these");
   // No double is 2^53 + 1.
   EXPECT_EQ(
       error_of(
@@ -201,11 +201,11 @@ TEST(CrossEntropyTest, Errors) {
             };
             cross_entropy(put(values({2, 3}, 1), m), whole(0x1p53) + whole(1));
           }),
-      "[cross_entropy] target 9007199254740993 is not in [0, 3), and not "
-      "the ignore_index -100");
+      "[cross_entropy] target 9007199254740993 is not in [0, 3), and not the "
+      "ignore_index -100; write one of these");
   EXPECT_EQ(with(values({2, 3}, 1), integers({2}, {0, -0x1p63}), 0),
             "[cross_entropy] target -9223372036854775808 is not in [0, 3), and "
-            "not the ignore_index -100");
+            "not the ignore_index -100; write one of these");
   EXPECT_EQ(with(values({2, 3}, 1), integers({2}, {0, 0}), 2),
             "[cross_entropy] label_smoothing is 2; write a number in [0, 1]");
 }

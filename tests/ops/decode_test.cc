@@ -189,12 +189,12 @@ TEST(Decode, RefusesIndicesThatDoNotExist) {
                                rt.mesh()));
       });
     };
-    EXPECT_EQ(
-        error({2}, {0, 5}),
-        "[copy_into] index 5 is not in [0, 5), dimension 0 of the tensor");
+    EXPECT_EQ(error({2}, {0, 5}),
+              "[copy_into] index 5 is not in [0, 5), the indices of dimension "
+              "0 of the tensor; pass indices in that range");
     EXPECT_EQ(error({2}, {-2, 0}),
-              "[copy_into] index -2 is not in [0, 5), dimension 0 of the "
-              "tensor");
+              "[copy_into] index -2 is not in [0, 5), the indices of dimension "
+              "0 of the tensor; pass indices in that range");
     EXPECT_EQ(
         error({3}, {0, 1, 2}),
         "[copy_into] f64[2, 3](R) does not fit into dimension 0 of f64[5, "

@@ -216,7 +216,9 @@ TEST(Indexing, EveryRankHearsOfABadIndex) {
                            i = put(integers({1, 3}, {1, bad, 0}), mesh, layout),
                            src = put(values({1, 3}, 2), mesh, of_x);
           const std::string range = fmt::format(
-              "index {} is not in [0, 3), dimension 1 of the tensor", bad);
+              "index {} is not in [0, 3), the indices of dimension 1 of the "
+              "tensor; pass indices in that range",
+              bad);
           EXPECT_EQ(error_of([&] { gather(x, 1, i); }), "[gather] " + range);
           EXPECT_EQ(error_of([&] { scatter_add(x, 1, i, src); }),
                     "[scatter_add] " + range);
@@ -233,7 +235,8 @@ TEST(Indexing, Errors) {
     });
   };
   const std::string range =
-      "index 4 is not in [0, 4), dimension 1 of the tensor";
+      "index 4 is not in [0, 4), the indices of dimension 1 of the tensor; "
+      "pass indices in that range";
   EXPECT_EQ(error([](const auto& x, const auto& i) { gather(x, 1, i); }),
             "[gather] " + range);
   EXPECT_EQ(
@@ -253,7 +256,8 @@ TEST(Indexing, Errors) {
               gather(x, 1, select(i, 0, 0));
             }),
             "[gather] the indices i64[2](S0) and the tensor f64[3, 4](S1) have "
-            "different numbers of dimensions; they must have the same one");
+            "different numbers of dimensions; pass indices with as many as the "
+            "tensor");
 }
 
 // A lookup in a table was priced as if it read the whole table, and computed

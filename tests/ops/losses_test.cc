@@ -40,8 +40,8 @@ TEST(BadTarget, IsAnErrorOnEveryRankAtTheSameStep) {
           const DistTensor targets = targets_of(mesh, bad, targets_at);
           EXPECT_EQ(
               testing::error_of([&] { cross_entropy(logits, targets, r); }),
-              fmt::format("[cross_entropy] target {} is not in [0, 3), "
-                          "and not the ignore_index -100",
+              fmt::format("[cross_entropy] target {} is not in [0, 3), and not "
+                          "the ignore_index -100; write one of these",
                           bad));
           // Nobody is a step ahead.
           EXPECT_EQ(sum(ones({4}, mesh, targets_at)).item(), 4);

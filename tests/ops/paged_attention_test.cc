@@ -194,9 +194,10 @@ TEST(PagedAttention, HeadsOfKeysThatRanksNeed) {
   EXPECT_EQ(few.heads, (std::vector<int64_t>{0, 0}));
   EXPECT_EQ(few.dim.largest(three), 1);
   EXPECT_EQ(kv_heads_of(6, 3, {}, two).dim, Dim(3));
-  EXPECT_EQ(error_of(1, [](const Mesh& m) { kv_heads_of(6, 4, {}, m); }),
-            "[kv_heads_of] 6 heads of queries are no multiple of 4 heads of "
-            "keys; write a multiple");
+  EXPECT_EQ(
+      error_of(1, [](const Mesh& m) { kv_heads_of(6, 4, {}, m); }),
+      "[kv_heads_of] 6 query heads are not a multiple of 4 key heads; write a "
+      "number of key heads (kv_heads) that divides the query heads");
 }
 
 // The first step decides, and the others neither decide nor send anything.
@@ -317,8 +318,8 @@ TEST(PagedAttention, Errors) {
   call = {""};
   call.options.page = 3;
   EXPECT_EQ(error(call),
-            "[paged_attention] k has 8 slots, and a page has 3; write a "
-            "multiple of a page");
+            "[paged_attention] k has 8 slots, which are not whole pages of 3; "
+            "write a multiple of the page size");
   call.options = {.kv_heads = 2, .page = kPage, .window = -1};
   EXPECT_EQ(error(call),
             "[paged_attention] window is -1; write the number of keys that a "
@@ -346,8 +347,9 @@ TEST(PagedAttention, Errors) {
   call = {""};
   call.gradient = true;
   EXPECT_EQ(error(call),
-            "[paged_attention] f64[2, 4, 2](S1) is being recorded, and there "
-            "is no gradient; call it inside a NoGrad scope, or attention()");
+            "[paged_attention] f64[2, 4, 2](S1) requires a gradient, which "
+            "paged_attention() does not compute; call it inside a NoGrad "
+            "scope, or call attention()");
   const auto missing = [](const char* what, int id, int n) {
     return fmt::format(
         "[paged_attention] {} {} is not in [0, {}); write one that exists, or "

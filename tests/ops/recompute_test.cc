@@ -647,8 +647,8 @@ TEST(Checkpoint, AFunctionThatDoesSomethingElseTheSecondTime) {
     EXPECT_EQ(
         error([w](const DistTensor& v) { return Tensors{v * w}; }, square_of),
         "[checkpoint] the function used f64[4](S0) in its first run, but not "
-        "in its second; use the same tensors in both runs, and make none "
-        "inside that want a gradient of their own");
+        "in its second; use the same tensors in both runs, and make no tensors "
+        "inside that require a gradient");
     EXPECT_EQ(
         error(square_of,
               [=](const DistTensor& v) { return Tensors{v * used_before}; }),
@@ -749,7 +749,8 @@ TEST(Checkpoint, KeptOutputs) {
     }
     EXPECT_EQ(error_of([&] { grad(loss, {x}); }),
               "[checkpoint] output 0 of tanh, f64[4, 6](S1), was changed in "
-              "place after it was kept; change a copy of it instead");
+              "place after checkpoint() kept it for its second run; change a "
+              "copy of it instead");
   });
 }
 

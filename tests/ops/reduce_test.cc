@@ -88,13 +88,13 @@ TEST(ReduceTest, Errors) {
                      [&](const Mesh& m) {
                        amax(put(x, m), {0, -2});
                      }),
-            "[amax] dimension 0 of f64[2, 3](R) is named twice");
+            "[amax] dimension 0 of f64[2, 3](R) is named twice; name it once");
   EXPECT_EQ(error_of(2,
                      [&](const Mesh& m) {
                        amin(zeros({0, 3}, m), {0});
                      }),
             "[amin] dimension 0 of f32[0, 3](R) is empty, so its minimum is "
-            "not defined");
+            "not defined; pass a tensor with elements");
 }
 
 // The sum of i32 wrapped around in i32; torch's is i64.

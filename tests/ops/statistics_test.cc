@@ -80,7 +80,8 @@ TEST(Bincount, CountsAndWeights) {
                      [](const Mesh& m) {
                        bincount(put(integers({2}, {1, -1}), m, "S0"));
                      }),
-            "[index_add] index -1 is not in [0, 2), dimension 0 of the tensor");
+            "[index_add] index -1 is not in [0, 2), the indices of dimension 0 "
+            "of the tensor; pass indices in that range");
   for (const int64_t n : {0, 2})
     EXPECT_EQ(error_of(2,
                        [&](const Mesh& m) {

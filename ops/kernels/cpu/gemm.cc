@@ -133,7 +133,9 @@ void gemm2d(int64_t m, int64_t n, int64_t k, Mat<const T> a, Mat<const T> b,
           const auto status = dnnl_sgemm(
               a.transposed ? 'T' : 'N', b.transposed ? 'T' : 'N', m, n, k, 1.0f,
               a.p, a.ld, b.p, b.ld, accumulate ? 1.0f : 0.0f, c, ldc);
-          DT_CHECK(status == dnnl_success, "gemm", "dnnl_sgemm failed: {}",
+          DT_CHECK(status == dnnl_success, "gemm",
+                   "oneDNN's dnnl_sgemm failed with status {}, which is an "
+                   "error in dtensor; report it",
                    static_cast<int>(status));
         } else {
           gemm_f64(a.transposed, b.transposed, m, n, k, a.p, a.ld, b.p, b.ld,
@@ -322,7 +324,7 @@ void multiply(const Gemm& g) {
     case DType::kI8:
       break;
   }
-  fail("gemm", "does not take {}", name(g.type));
+  fail("gemm", "does not take {}; cast to another type", name(g.type));
 }
 
 }  // namespace
@@ -330,8 +332,10 @@ void multiply(const Gemm& g) {
 void CpuKernels::run(Stream s, const Gemm& g) const {
   DT_CHECK(
       g.type == g.c_type || (is_half_float(g.type) && g.c_type == DType::kF32),
-      "gemm", "does not take {} with a result of {}", name(g.type),
-      name(g.c_type));
+      "gemm",
+      "does not take {} with a result of {}, which is an error in dtensor; "
+      "report it",
+      name(g.type), name(g.c_type));
   multiply(g);
   if (g.epilogue.kind != Epilogue::kNone) run(s, FinishGemm{g});
 }

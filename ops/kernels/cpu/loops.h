@@ -126,7 +126,7 @@ inline void visit_float(DType t, const char* where, F&& f) {
     case DType::kF16:
       return f.template operator()<f16>();
     default:
-      fail(where, "does not take {}", name(t));
+      fail(where, "does not take {}; cast to f32, f64, bf16 or f16", name(t));
   }
 }
 

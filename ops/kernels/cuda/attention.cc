@@ -59,8 +59,9 @@ fe::DataType_t type_of(DType t) {
 
 [[noreturn]] void fail_with(std::string_view words, const AttentionGraph& g) {
   fail(kWhere,
-       "cuDNN failed: {}; the {} has type {}, q [{}, {}, {}, {}] and k "
-       "[{}, {}, {}, {}]",
+       "cuDNN failed: {}; set CUDNN_LOGLEVEL_DBG=2 and "
+       "CUDNN_LOGDEST_DBG=stdout to see more about the call (the {} has type "
+       "{}, q [{}, {}, {}, {}] and k [{}, {}, {}, {}])",
        words, g.backward ? "gradient" : "attention", name(g.type), g.b, g.hq,
        g.s, g.d, g.b, g.hkv, g.t, g.d);
 }

@@ -38,7 +38,8 @@ constexpr size_t kPlans = 4096;  // plans to keep
 
 void check_lt(cublasStatus_t status, const char* what) {
   DT_CHECK(status == CUBLAS_STATUS_SUCCESS, "gemm",
-           "cuBLASLt failed with {} for {}; its version is {}",
+           "cuBLASLt failed with {} for {} (version {}); set "
+           "CUBLASLT_LOG_LEVEL=5 to see the calls",
            cublasLtGetStatusString(status), what, cublasLtGetVersion());
 }
 
@@ -93,7 +94,7 @@ class Library {
   cublasLtHandle_t handle(int device) {
     std::lock_guard lock(mutex_);
     cublasLtHandle_t& handle = handles_[device];
-    if (!handle) check_lt(cublasLtCreate(&handle), "its handle");
+    if (!handle) check_lt(cublasLtCreate(&handle), "a handle");
     return handle;
   }
   // One for each stream, because products of two streams run at the same time.
@@ -265,7 +266,7 @@ std::vector<cublasLtMatmulAlgo_t> candidates(cublasLtHandle_t handle,
   if (status == CUBLAS_STATUS_NOT_SUPPORTED ||
       status == CUBLAS_STATUS_INVALID_VALUE)
     return algorithms;
-  check_lt(status, "its choice of algorithms");
+  check_lt(status, "the choice of algorithms");
   for (int i = 0; i < found; ++i)
     if (results[i].state == CUBLAS_STATUS_SUCCESS)
       algorithms.push_back(results[i].algo);

@@ -61,13 +61,14 @@ TEST(FailureTest, SaysWhatCudaSays) {
                        "matmul"});
             }),
             "[cuda] launch failed on cuda:1 for 'matmul': CUDA says "
-            "cudaErrorInvalidValue (invalid argument)");
+            "cudaErrorInvalidValue (invalid argument); look up this code in "
+            "CUDA's manual");
   EXPECT_EQ(
       message([] {
         refused({"cudaErrorInvalidValue", "invalid argument", 0, "copy", ""});
       }),
       "[cuda] copy failed on cuda:0: CUDA says cudaErrorInvalidValue (invalid "
-      "argument)");
+      "argument); look up this code in CUDA's manual");
   EXPECT_EQ(message([] {
               refused({"cudaErrorNoKernelImageForDevice", "no kernel image", 0,
                        "launch", "randn"});
