@@ -344,20 +344,19 @@ void add_architecture(const Architecture& a) {
            "a class and at least one type",
            a.name, a.class_name ? a.class_name : "", a.model_types.size());
   DT_CHECK(!RankContext::current_or_null(), "architecture",
-           "a rank adds \"{}\"; add it before run()", a.name);
+           "architecture \"{}\" is added inside run(); add it before", a.name);
   for (const Architecture& other : all()) {
     DT_CHECK(other.name != a.name, "architecture",
              "there is a \"{}\" already; give the new one another name",
              a.name);
     for (const std::string_view type : a.model_types)
-      DT_CHECK(
-          other.class_name != std::string_view(a.class_name) ||
-              std::find(other.model_types.begin(), other.model_types.end(),
-                        type) == other.model_types.end(),
-          "architecture",
-          "\"{}\" and \"{}\" both read the files of a {} of type {}; leave "
-          "one out",
-          other.name, a.name, a.class_name, type);
+      DT_CHECK(other.class_name != std::string_view(a.class_name) ||
+                   std::find(other.model_types.begin(), other.model_types.end(),
+                             type) == other.model_types.end(),
+               "architecture",
+               "\"{}\" and \"{}\" both read the files of class {} and type {}; "
+               "leave one out",
+               other.name, a.name, a.class_name, type);
   }
   all().push_back(a);
 }

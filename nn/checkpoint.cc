@@ -152,9 +152,11 @@ std::vector<std::string> sources(const std::string& path,
   list(wrong, {unread.begin(), unread.end()}, "unknown");
   list(wrong, shapes, "of another shape");
   list(wrong, types,
-       cast ? "of another kind" : "of another type, which .cast would convert");
+       cast ? "of another kind"
+            : "of another type, which .cast converts if both are floats");
   DT_CHECK(wrong.empty(), "checkpoint",
-           "{} does not fit this model and optimizer: {}; nothing was loaded",
+           "{} does not fit this model and optimizer: {}; load it into those "
+           "with which it was saved (nothing was loaded)",
            path, wrong);
   return from;
 }

@@ -64,14 +64,20 @@ void ModelConfig::validate() const {
            "hidden {} is not a multiple of heads {}; write hidden {}", hidden,
            heads, around(hidden, heads));
   DT_CHECK(of.grouped || !kv_heads, "model",
-           "kv-heads {} is not for {}, which has as many as heads ({})",
+           "kv-heads {} is not for {}, which has as many as heads ({}); leave "
+           "it out",
            kv_heads, name, heads);
   DT_CHECK(heads % kv() == 0, "model",
            "heads {} is not a multiple of kv-heads {}; write kv-heads 1 or {}",
            heads, kv_heads, heads);
+  DT_CHECK(
+      !of.rotary || !head_size || head_size % 2 == 0, "model",
+      "{} rotates pairs of numbers, but the head size is {}, which is odd; "
+      "write an even head size",
+      name, head_size);
   DT_CHECK(!of.rotary || head_dim() % 2 == 0, "model",
-           "{} rotates pairs of numbers, but the head size hidden {} / heads "
-           "{} = {} is odd; write hidden {}",
+           "{} rotates pairs of numbers, but a head has {} / {} = {} of them "
+           "(hidden / heads), which is odd; write hidden {}",
            name, hidden, heads, head_dim(), around(hidden, 2 * heads));
   DT_CHECK(rope.dims % 2 == 0 && rope.dims >= 0 && rope.dims <= head_dim(),
            "model",

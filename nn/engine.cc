@@ -32,8 +32,9 @@ CacheOptions cache_of(const LanguageModel& model, const EngineOptions& o) {
   DT_CHECK(o.texts <= EngineOptions::kMostTexts &&
                (o.cache_tokens || o.texts <= kMost / length),
            "generate",
-           "{} texts of {} tokens are more than a cache can have; write fewer",
-           o.texts, length);
+           "{} texts of {} tokens are more than a cache can have; write at "
+           "most {} texts, and at most {} tokens in all",
+           o.texts, length, EngineOptions::kMostTexts, kMost);
   DT_CHECK(o.cache_tokens >= 0 && o.cache_tokens <= kMost, "generate",
            "a cache of {} tokens is asked for; write 0 to {}", o.cache_tokens,
            kMost);
@@ -79,8 +80,9 @@ void Engine::check(const TextRequest& request) const {
            "{} tokens are to be generated; write at least 0", request.tokens);
   for (const int64_t t : request.prompt)
     DT_CHECK(t >= 0 && t < config.vocab, "generate",
-             "token {} of the prompt is not in the vocabulary of {}", t,
-             config.vocab);
+             "token {} of the prompt is not in the vocabulary of {}; write "
+             "tokens from 0 to {}",
+             t, config.vocab, config.vocab - 1);
   // Subtractions, because sums could overflow.
   const CacheOptions cache = cache_of(model_, options_);
   const int64_t length = cache.length, capacity = cache.tokens;
@@ -115,7 +117,9 @@ void Engine::cancel(int64_t request) {
 
 const Engine::State& Engine::state(int64_t request) const {
   const auto found = states_.find(request);
-  DT_CHECK(found != states_.end(), "generate", "there is no request {}",
+  DT_CHECK(found != states_.end(), "generate",
+           "there is no request {}; pass a number that add() returned and that "
+           "was not forgotten",
            request);
   return found->second;
 }

@@ -48,11 +48,14 @@ std::vector<int64_t> generate(const LanguageModel& model,
            "the prompt is empty; start with a token, such as the newline 10");
   for (const int64_t t : options.prompt)
     DT_CHECK(t >= 0 && t < config.vocab, "generate",
-             "token {} of the prompt is not in the vocabulary of {}", t,
-             config.vocab);
+             "token {} of the prompt is not in the vocabulary of {}; write "
+             "tokens from 0 to {}",
+             t, config.vocab, config.vocab - 1);
   check_sampling(options.sampling, config.vocab);
   DT_CHECK(architecture(config.name).causal, "generate",
-           "a {} is an encoder, which cannot continue a text", config.name);
+           "a {} is an encoder, which cannot continue a text; use a decoder, "
+           "such as a gpt",
+           config.name);
   if (options.tokens <= 0) return {};
   std::vector<int64_t> text = options.prompt;
   const bool fits = options.tokens <= config.seq - prompt;

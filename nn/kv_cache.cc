@@ -43,7 +43,8 @@ int axis_of_pages(const Attention& a) {
 KvCache::KvCache(const LanguageModel& model, const CacheOptions& options)
     : options_(options) {
   const std::vector<const Attention*> layers = model.attention_layers();
-  DT_CHECK(!layers.empty(), "cache", "a {} cannot be continued token by token",
+  DT_CHECK(!layers.empty(), "cache",
+           "a {} cannot be continued token by token; call logits()",
            model.config().name);
   DT_CHECK(options.page >= 1 && options.tokens >= 1 && options.texts >= 1 &&
                options.step >= 1,
@@ -154,7 +155,8 @@ int64_t KvCache::shared(std::span<const int64_t> prompt) const {
 
 KvCache::Text& KvCache::text(int64_t number) {
   const auto found = texts_.find(number);
-  DT_CHECK(found != texts_.end(), "cache", "there is no text {}", number);
+  DT_CHECK(found != texts_.end(), "cache",
+           "there is no text {}; pass a number that add() returned", number);
   return found->second;
 }
 
@@ -226,8 +228,8 @@ void KvCache::drop_behind_window(Text& t) {
 
 CacheStep KvCache::step(std::span<const CacheStep::Part> parts) {
   DT_CHECK(std::ssize(parts) <= options_.texts, "cache",
-           "a step has {} texts, but the cache is for {}", parts.size(),
-           options_.texts);
+           "a step has {} texts, but the cache is for {}; pass at most as many",
+           parts.size(), options_.texts);
   CacheStep s;
   s.texts_ = options_.texts;
   s.places_.resize(kinds_.size());
@@ -238,10 +240,11 @@ CacheStep KvCache::step(std::span<const CacheStep::Part> parts) {
   for (const CacheStep::Part& part : parts) {
     Text& t = text(part.text);
     const auto n = std::ssize(part.tokens);
-    DT_CHECK(n >= 1 && n <= options_.step && t.length + n <= t.most, "cache",
-             "text {} has {} tokens, and {} more do not fit; at most {} were "
-             "reserved, and a step takes 1 to {}",
-             part.text, t.length, n, t.most, options_.step);
+    DT_CHECK(
+        n >= 1 && n <= options_.step && t.length + n <= t.most, "cache",
+        "text {} has {} tokens, and {} more do not fit, because at most {} "
+        "were reserved and a step takes 1 to {}; pass a number that fits",
+        part.text, t.length, n, t.most, options_.step);
     drop_behind_window(t);
     for (const int64_t id : part.tokens) {
       s.ids_.push_back(id);

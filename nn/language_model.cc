@@ -13,7 +13,9 @@ Recompute parse_recompute(std::string_view text) {
   for (Recompute r :
        {Recompute::kNone, Recompute::kBlock, Recompute::kAttention})
     if (text == name(r)) return r;
-  fail("recompute", "there is no \"{}\"; write none, block or attention", text);
+  fail("recompute",
+       "there is no recomputation \"{}\"; write none, block or attention",
+       text);
 }
 
 std::string_view name(Recompute what) {

@@ -37,7 +37,9 @@ DistTensor Module::add_parameter(std::string_view name, const Shape& shape,
 DistTensor Module::adopt_parameter(std::string_view name, const DistTensor& p) {
   const std::string full = (scope_ / name).path;
   for (const NamedParameter& other : own_)
-    DT_CHECK(other.name != full, "module", "parameter {} exists already", full);
+    DT_CHECK(other.name != full, "module",
+             "parameter {} exists already; give the new one another name",
+             full);
   own_.push_back({full, p});
   return p;
 }
@@ -66,7 +68,7 @@ Module::Slot& Module::slot(std::string_view path) const {
   if (Slot* s = find((scope_ / path).path)) return *s;
   std::vector<std::string> paths;
   list_paths(paths);
-  fail("module", "there is no module \"{}\"; there are {}",
+  fail("module", "there is no module \"{}\"; write one of {}",
        (scope_ / path).path, fmt::join(paths, ", "));
 }
 
@@ -105,7 +107,7 @@ DistTensor Module::parameter(std::string_view name) const {
     if (p.name == name) return p.tensor;
     known += (known.empty() ? "" : ", ") + p.name;
   }
-  fail("module", "there is no parameter \"{}\"; there are {}", name, known);
+  fail("module", "there is no parameter \"{}\"; write one of {}", name, known);
 }
 
 void check_plan(const ParallelPlan& plan, const Module& module) {
@@ -127,8 +129,8 @@ void check_plan(const ParallelPlan& plan, const Module& module) {
       if (std::find(names.begin(), names.end(), name) == names.end())
         names.push_back(name);
     }
-    fail("plan", "\"{}\" matches no parameter; there are {}", pattern,
-         fmt::join(names, ", "));
+    fail("plan", "\"{}\" matches no parameter; write a pattern for one of {}",
+         pattern, fmt::join(names, ", "));
   }
 }
 

@@ -331,7 +331,7 @@ void Optimizer::load_state(const std::vector<OptimizerState>& values) {
   std::map<std::string, const DistTensor*> given;
   for (const OptimizerState& s : values)
     DT_CHECK(given.emplace(s.name, &s.value).second, "optimizer",
-             "the state {} is given twice", s.name);
+             "the state {} is given twice; pass it once", s.name);
   const std::vector<OptimizerState> own = state();
   std::set<std::string> missing, unknown;
   for (const auto& [name, value] : given) unknown.insert(name);

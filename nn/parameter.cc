@@ -11,7 +11,8 @@ namespace dtensor::nn {
 void assign(const DistTensor& parameter, const DistTensor& value) {
   const Spec* to = parameter.spec();
   DT_CHECK(value.shape() == parameter.shape(), "assign",
-           "the value {} does not have the shape of the parameter {}",
+           "the value {} does not have the shape of the parameter {}; pass a "
+           "value of that shape",
            value.spec()->to_string(), to->to_string());
   const NoGrad no_grad;
   const DistTensor there = relayout(value, to->with(value.dtype()));

@@ -281,7 +281,8 @@ class Pipeline::Run {
         t.stage, schedule_.stages(), m.y.size());
     for (const DistTensor& y : m.y)
       DT_CHECK(y.mesh() == stage(t.stage).mesh, "pipeline",
-               "stage {} returns {} on mesh {}, but the stage is on {}",
+               "stage {} returns {} on mesh {}, but the stage is on {}; "
+               "redistribute it to that mesh",
                t.stage, y.spec()->to_string(), y.mesh().to_string(),
                stage(t.stage).mesh.to_string());
     m.made = of_.made_[{t.stage, specs_of(m.x)}] = specs_of(m.y);
@@ -417,7 +418,8 @@ PipelineResult Pipeline::run(const std::vector<DistTensor>& inputs,
            inputs.size(), shares.size(), schedule_.micros);
   for (const DistTensor& x : inputs)
     DT_CHECK(x.mesh() == stages_[0].mesh, "pipeline",
-             "an input is {} on mesh {}, but the first stage is on {}",
+             "an input is {} on mesh {}, but the first stage is on {}; "
+             "redistribute it to that mesh",
              x.spec()->to_string(), x.mesh().to_string(),
              stages_[0].mesh.to_string());
   return Run(*this, inputs, shares, options).run();

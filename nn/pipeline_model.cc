@@ -38,8 +38,11 @@ PipelineCut cut_pipeline(const ModelConfig& config, const Mesh& mesh,
            "mesh {} has no axis pp for stages; make one with pp=2 or the like",
            mesh.to_string());
   const int64_t places = mesh.axis_size(axis), stages = places * chunks;
+  DT_CHECK(chunks >= 1, "pipeline",
+           "there are {} chunks at each place along pp; write 1 or more",
+           chunks);
   DT_CHECK(
-      chunks >= 1 && stages <= config.layers, "pipeline",
+      stages <= config.layers, "pipeline",
       "{} stages ({} along pp, {} chunks each) need at least as many "
       "blocks, but there are {}; write --layers {} or more, or fewer stages",
       stages, places, chunks, config.layers, stages);

@@ -182,12 +182,12 @@ std::string circle(const PipelineSchedule& s, const Done& done,
 
 void check_sizes(const PipelineSchedule& s, std::string_view where) {
   DT_CHECK(s.positions >= 1 && s.chunks >= 1 && s.micros >= 1, where,
-           "{} positions of {} chunks with {} micro-batches; write 1 or more "
-           "of each",
+           "the schedule has {} positions of {} chunks and {} micro-batches; "
+           "write 1 or more of each",
            s.positions, s.chunks, s.micros);
   DT_CHECK(s.positions <= kMostScheduled / s.chunks / s.micros, where,
-           "{} positions of {} chunks with {} micro-batches; write numbers "
-           "whose product is {} or less",
+           "the schedule has {} positions of {} chunks and {} micro-batches; "
+           "write numbers whose product is {} or less",
            s.positions, s.chunks, s.micros, kMostScheduled);
 }
 
@@ -200,11 +200,13 @@ void check_tasks(const PipelineSchedule& s, std::string_view where) {
   std::set<std::tuple<int64_t, int64_t, PipelineWork>> seen;
   for (int64_t r = 0; r < s.positions; ++r)
     for (const PipelineTask& t : s.tasks[static_cast<size_t>(r)]) {
-      DT_CHECK(t.stage >= 0 && t.stage < s.stages(), where,
-               "the schedule lists {}, but the stages are 0 to {}",
-               to_string(t), s.stages() - 1);
+      DT_CHECK(
+          t.stage >= 0 && t.stage < s.stages(), where,
+          "the schedule lists {}, but the stages are 0 to {}; list only these",
+          to_string(t), s.stages() - 1);
       DT_CHECK(t.micro >= 0 && t.micro < s.micros, where,
-               "the schedule lists {}, but the micro-batches are 0 to {}",
+               "the schedule lists {}, but the micro-batches are 0 to {}; list "
+               "only these",
                to_string(t), s.micros - 1);
       DT_CHECK(s.position(t.stage) == r, where,
                "{} is in the list of position {}, but the stage is at {}; "
@@ -214,7 +216,8 @@ void check_tasks(const PipelineSchedule& s, std::string_view where) {
                "{} is in a schedule without weight tasks; leave it out",
                to_string(t));
       const bool first = seen.insert({t.stage, t.micro, t.work}).second;
-      DT_CHECK(first, where, "{} is there twice; write it once", to_string(t));
+      DT_CHECK(first, where, "{} is in the schedule twice; write it once",
+               to_string(t));
     }
   for (int64_t stage = 0; stage < s.stages(); ++stage)
     for (int64_t i = 0; i < s.micros; ++i)

@@ -29,7 +29,10 @@ namespace dtensor::nn {
 namespace {
 
 [[noreturn]] void system_error(const std::string& path, const char* what) {
-  fail("save", "{} cannot be {}: {}", path, what, std::strerror(errno));
+  fail(
+      "save",
+      "{} cannot be {}: {}; check the path, its permissions and the free space",
+      path, what, std::strerror(errno));
 }
 
 // Writes a new file, which is on the disk when this returns. If that fails,
@@ -109,9 +112,10 @@ void save_pretrained(const LanguageModel& model, const std::string& dir) {
   if (first) {
     std::error_code e;
     std::filesystem::create_directories(dir, e);
-    DT_CHECK(std::filesystem::is_directory(dir), "save",
-             "{} is not a folder and cannot be created: {}", dir,
-             e ? e.message() : "a file of that name exists");
+    DT_CHECK(
+        std::filesystem::is_directory(dir), "save",
+        "{} is not a folder and cannot be created: {}; name another folder",
+        dir, e ? e.message() : "a file of that name exists");
   }
   SafetensorsWriter writer(mesh, dir + "/model.safetensors",
                            std::move(tensors));
@@ -159,17 +163,20 @@ std::unique_ptr<LanguageModel> from_pretrained(const std::string& dir,
     for (PlaceInFile& t : places.of(p)) {
       unread.erase(t.name);
       const TensorInfo* info = files.find(t.name);
-      DT_CHECK(info, "load", "{} has no tensor {}, which the model needs",
+      DT_CHECK(info, "load",
+               "{} has no tensor {}, which the model needs; check that "
+               "config.json belongs to these weights",
                files.path(), t.name);
       DT_CHECK(info->shape == t.shape, "load",
-               "{} of {} is {}, but the config says {}", t.name, files.path(),
-               to_string(info->shape), to_string(t.shape));
-      DT_CHECK(
-          is_float(info->dtype), "load",
-          "{} of {} is {}; weights that are stored as integers are not "
-          "read. Write a checkpoint of floats, which int8_weights (--weights "
-          "int8) converts",
-          t.name, files.path(), name(info->dtype));
+               "{} of {} has shape {}, but config.json says {}; check that it "
+               "belongs to these weights",
+               t.name, files.path(), to_string(info->shape),
+               to_string(t.shape));
+      DT_CHECK(is_float(info->dtype), "load",
+               "{} of {} is {}, but only weights that are stored as floats are "
+               "read; save them as floats, which int8_weights (--weights int8) "
+               "converts",
+               t.name, files.path(), name(info->dtype));
       const DistTensor part = t.part_of(p.tensor);
       t.window.shape = part.shape();
       // Usually, the values can be read directly into the parameter's memory.
@@ -192,7 +199,8 @@ std::unique_ptr<LanguageModel> from_pretrained(const std::string& dir,
     assign(model->parameter(p.name + "_scale"), q.scale);
   }
   DT_CHECK(unread.empty(), "load",
-           "{} has {} tensors that a {} does not have; the first is {}",
+           "{} has {} tensors that a {} does not have, the first of which is "
+           "{}; check that config.json belongs to these weights",
            files.path(), unread.size(), config.name, *unread.begin());
   return model;
 }

@@ -49,7 +49,9 @@ class Members {
   T number(const char* name, std::optional<T> otherwise = std::nullopt) {
     known_.insert(name);
     if (!has(name)) {
-      DT_CHECK(otherwise.has_value(), "load", "{} has no \"{}\"", path_, name);
+      DT_CHECK(otherwise.has_value(), "load",
+               "{} has no \"{}\"; add it, or download the file again", path_,
+               name);
       return *otherwise;
     }
     const json& value = all_[name];
@@ -65,7 +67,8 @@ class Members {
   std::string text(const char* name) {
     known_.insert(name);
     DT_CHECK(all_.contains(name) && all_[name].is_string(), "load",
-             "{} has no string \"{}\"", path_, name);
+             "{} has no string \"{}\"; add it, or download the file again",
+             path_, name);
     return all_[name].get<std::string>();
   }
   // Refuses the member if it has none of these values. An empty list allows any
@@ -90,8 +93,8 @@ class Members {
   const std::string& path() const { return path_; }
   [[noreturn]] void refuse(const char* name, const std::string& want) const {
     fail("load",
-         "{} says \"{}\": {}, but this library's model has {} there; its "
-         "results would differ",
+         "{} says \"{}\": {}, but this library's models have only {} there; "
+         "load another model, or correct the file",
          path_, name, all_[name].dump(), want);
   }
   // Refuses members that were not read, since they could change the results.
@@ -360,12 +363,13 @@ namespace {
 json read_object(const std::string& path) {
   std::error_code reason;
   DT_CHECK(std::filesystem::is_regular_file(path, reason), "load",
-           "{} is not a regular file{}", path,
-           reason ? ": " + reason.message() : "");
+           "{} is not a regular file{}; name the folder of a model that has it",
+           path, reason ? ": " + reason.message() : "");
   std::ifstream file(path, std::ios::binary);
-  DT_CHECK(file.good(), "load", "{} cannot be opened", path);
+  DT_CHECK(file.good(), "load", "{} cannot be opened; make it readable", path);
   json all = json::parse(file, nullptr, false);
-  DT_CHECK(all.is_object(), "load", "{} is not a JSON object", path);
+  DT_CHECK(all.is_object(), "load",
+           "{} is not a JSON object; download it again", path);
   return all;
 }
 

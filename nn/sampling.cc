@@ -127,8 +127,9 @@ void check_sampling(const Sampling& s, int64_t vocab) {
            "top_k is {}; write a number of tokens, or 0 for all", s.top_k);
   for (const auto& [token, bias] : s.logit_bias) {
     DT_CHECK(token >= 0 && token < vocab, "generate",
-             "logit_bias has the token {}, but the vocabulary is {}", token,
-             vocab);
+             "logit_bias has the token {}, which is not in the vocabulary of "
+             "{}; write tokens from 0 to {}",
+             token, vocab, vocab - 1);
     range("a value of logit_bias", bias, -1e6, 1e6);
   }
 }

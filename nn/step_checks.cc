@@ -21,7 +21,8 @@ int64_t received(std::span<const CommEvent> events) {
 void check_agreement(std::span<const CommRow> predicted,
                      std::span<const CommRow> ran) {
   DT_CHECK(predicted.size() == ran.size(), "train",
-           "{} kinds of collectives were predicted, but {} ran",
+           "{} kinds of collectives were predicted, but {} ran, which is an "
+           "error in dtensor; report it",
            predicted.size(), ran.size());
   const auto same_kind = [](const CommRow& p, const CommRow& r) {
     return p.axis == r.axis && p.kind == r.kind && p.op == r.op &&
@@ -35,15 +36,15 @@ void check_agreement(std::span<const CommRow> predicted,
         std::find_if(predicted.begin(), predicted.end(),
                      [&](const CommRow& p) { return same_kind(p, r); });
     const CommRow& p = found == predicted.end() ? predicted[i] : *found;
-    DT_CHECK(
-        same_kind(p, r) && p.count == r.count &&
-            (p.predicted == r.predicted || data_decide_bytes(r.op)) &&
-            r.predicted == r.counted,
-        "train",
-        "predicted: {} x {} on {} for {} ({}) with {} bytes; but {} x {} on {} "
-        "for {} ({}) ran, with {} bytes planned and {} counted",
-        p.count, p.kind, p.axis, p.op, p.phase, p.predicted, r.count, r.kind,
-        r.axis, r.op, r.phase, r.predicted, r.counted);
+    DT_CHECK(same_kind(p, r) && p.count == r.count &&
+                 (p.predicted == r.predicted || data_decide_bytes(r.op)) &&
+                 r.predicted == r.counted,
+             "train",
+             "{} x {} on {} for {} ({}) with {} bytes were predicted, but {} x "
+             "{} on {} for {} ({}) ran, with {} bytes planned and {} counted, "
+             "which is an error in dtensor; report it",
+             p.count, p.kind, p.axis, p.op, p.phase, p.predicted, r.count,
+             r.kind, r.axis, r.op, r.phase, r.predicted, r.counted);
   }
 }
 

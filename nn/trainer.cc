@@ -601,8 +601,8 @@ void check_resume(std::string_view where, const std::string& checkpoint,
   for (const auto& [name, now] : options.data) {
     const CheckpointValue* before = find(saved, name);
     DT_CHECK(before && *before == now, where,
-             "{} was saved with {} {}, but this training has {}; only the mesh "
-             "and the strategy may differ",
+             "{} was saved with {} {}, but this training has {}; pass what it "
+             "was saved with, since only the mesh and the strategy may differ",
              checkpoint, name, to_text(before), to_text(&now));
   }
   if (options.lr_steps) return;

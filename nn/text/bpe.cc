@@ -42,7 +42,7 @@ class Bpe : public Model {
             "ignore_merges"});
     if (const Field dropout = f.at("dropout");
         !dropout.is_null() && dropout.value() != 0.0)
-      dropout.refuse("null: a text has one encoding");
+      dropout.refuse("null");
     prefix_ = f.at("continuing_subword_prefix").text_or("");
     suffix_ = f.at("end_of_word_suffix").text_or("");
     fuse_ = f.at("fuse_unk").flag_or(false);
@@ -94,7 +94,7 @@ class Bpe : public Model {
       const int32_t result = vocabulary().id(a + tail);
       DT_CHECK(left >= 0 && right >= 0 && result >= 0, "tokenizer",
                "{}[{}] is {}, but the vocabulary lacks one of the two tokens "
-               "or their union",
+               "or their union; use another file",
                f.place(), rank, shortened(x.dump(), 200));
       // If a pair has two merges, the last one counts.
       merges_.set(pair(left, right),

@@ -51,7 +51,8 @@ struct Template {
     } catch (const jinja::budget_exceeded& e) {
       fail("chat_template", "{}", e.what());
     } catch (const std::exception& e) {
-      fail("chat_template", "the template is not Jinja: {}",
+      fail("chat_template",
+           "the template is not Jinja: {}; correct it, or use another template",
            one_line(e.what()));
     }
   }
@@ -151,7 +152,9 @@ std::string ChatTemplate::apply(const ordered_json& messages,
   auto chosen = options.tools ? all.find("tool_use") : all.end();
   if (chosen == all.end()) chosen = all.find("default");
   DT_CHECK(chosen != all.end(), "chat_template",
-           "none of the {} templates has the name \"default\"", all.size());
+           "none of the {} templates has the name \"default\"; give it to one "
+           "of them",
+           all.size());
   ordered_json variables = ordered_json::object();
   if (options.variables) variables.update(*options.variables);
   variables["messages"] = with_reasoning(messages);

@@ -45,7 +45,9 @@ std::string escape(char c, bool in_class, const std::string& where) {
       return in_class ? std::string(kWord) : word;
     case 'W':
       DT_CHECK(!in_class, "tokenizer",
-               "{} has \\W within [...], which is not supported", where);
+               "{} has \\W within [...], which is not supported; use a pattern "
+               "without it",
+               where);
       return fmt::format("[^{}]", kWord);
     case 'b':
       if (in_class) return R"(\x08)";
@@ -56,7 +58,9 @@ std::string escape(char c, bool in_class, const std::string& where) {
     case 'X':
     case 'K':
     case 'G':
-      fail("tokenizer", "{} has \\{}, which is not supported", where, c);
+      fail("tokenizer",
+           "{} has \\{}, which is not supported; use a pattern without it",
+           where, c);
     default:
       return {'\\', c};
   }
@@ -97,11 +101,13 @@ std::string translated(std::string_view pattern, const std::string& where) {
     const bool posix = pattern.substr(i, 2) == "[:";
     DT_CHECK(!in_class || posix || (c != '[' && pattern.substr(i, 2) != "&&"),
              "tokenizer",
-             "{} is {}, but a class within a class and && are not supported",
+             "{} is {}, but a class within a class and && are not supported; "
+             "use a pattern without them",
              where, pattern);
     if (in_class && posix) {
       const size_t end = pattern.find(":]", i);
-      DT_CHECK(end != pattern.npos, "tokenizer", "{} has [: without :]", where);
+      DT_CHECK(end != pattern.npos, "tokenizer",
+               "{} has [: without :]; write both", where);
       result += pattern.substr(i, end + 2 - i);
       i = end + 1;
       continue;
@@ -167,7 +173,8 @@ class Matcher {
 pcre2_code* compiled(std::string_view pattern, uint32_t options,
                      std::string_view shown, const std::string& where) {
   DT_CHECK(shown.size() <= kMostBytes, "tokenizer",
-           "{} has {} bytes, but this library reads patterns of at most {}",
+           "{} has {} bytes, but this library reads patterns of at most {}; "
+           "use a shorter one",
            where, shown.size(), kMostBytes);
   int error = 0;
   size_t at = 0;
@@ -175,7 +182,8 @@ pcre2_code* compiled(std::string_view pattern, uint32_t options,
       reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
       options | PCRE2_USE_OFFSET_LIMIT, &error, &at, nullptr);
   if (!code) {
-    fail("tokenizer", "{} is {}, which PCRE2 does not read: {}", where,
+    fail("tokenizer",
+         "{} is {}, which PCRE2 does not read: {}; use another pattern", where,
          shortened(shown), message_of(error));
   }
   uint32_t groups = 0;
@@ -183,7 +191,8 @@ pcre2_code* compiled(std::string_view pattern, uint32_t options,
   if (groups > kMostGroups) {
     pcre2_code_free(code);
     fail("tokenizer",
-         "{} has {} groups, but this library reads patterns with at most {}",
+         "{} has {} groups, but this library reads patterns with at most {}; "
+         "use fewer",
          where, groups, kMostGroups);
   }
   // Without a compiler for this processor, PCRE2 interprets the pattern.
@@ -241,7 +250,9 @@ std::optional<Range> Regex::find(std::string_view text, size_t from) const {
     if (last == text.size()) return std::nullopt;
     Effort::check_time(code_->where);
   }
-  DT_CHECK(found >= 0, "tokenizer", "{} fails on a text of {} bytes: {}",
+  DT_CHECK(found >= 0, "tokenizer",
+           "{} fails on a text of {} bytes: {}; use a simpler pattern, or a "
+           "shorter text",
            code_->where, text.size(), message_of(found));
   const size_t* ends = pcre2_get_ovector_pointer(matcher.data);
   return Range{ends[0], ends[1]};

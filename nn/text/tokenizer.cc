@@ -337,7 +337,7 @@ size_t Tokenizer::longest_token() const { return parts_->longest; }
 const std::string& Tokenizer::token(int64_t id) const {
   const std::string* token = parts_->token(id);
   DT_CHECK(token, "tokenizer",
-           "there is no token {}; ids are those of {} tokens", id,
+           "there is no token {}; write the id of one of the {} tokens", id,
            parts_->count());
   return *token;
 }

@@ -26,8 +26,8 @@ class Unigram : public Model {
     for (const nlohmann::json& x : list.value()) {
       DT_CHECK(
           x.is_array() && x.size() == 2 && x[0].is_string() && x[1].is_number(),
-          "tokenizer", "{}[{}] is {}, but an entry is [token, score]",
-          list.place(), scores_.size(), shortened(x.dump(), 200));
+          "tokenizer", "{}[{}] is {}; write [token, score]", list.place(),
+          scores_.size(), shortened(x.dump(), 200));
       auto token = x[0].get<std::string>();
       const auto id = static_cast<int32_t>(scores_.size());
       if (!token.empty()) trie_.insert(token, id);
@@ -98,7 +98,8 @@ class Unigram : public Model {
       ids.push_back(id);
     } else if (!(bytes_ && encode_bytes(part, ids))) {
       DT_CHECK(unknown_ >= 0, "tokenizer",
-               "\"{}\" is not in the vocabulary, and the model has no unk_id",
+               "\"{}\" is not in the vocabulary, and the model has no unk_id; "
+               "write an unk_id into the file, or use another text",
                part);
       ids.push_back(unknown_);
     }

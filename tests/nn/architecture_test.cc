@@ -45,15 +45,16 @@ TEST(Architecture, RowsThatCannotBe) {
             "another name");
   a.name = "other";
   EXPECT_EQ(error(),
-            "[architecture] \"llama\" and \"other\" both read the files of a "
-            "LlamaForCausalLM of type llama; leave one out");
+            "[architecture] \"llama\" and \"other\" both read the files of "
+            "class LlamaForCausalLM and type llama; leave one out");
   a.class_name = nullptr;
   EXPECT_EQ(error(),
             "[architecture] \"other\" has the class \"\" and 1 types of files; "
             "give it a name, a class and at least one type");
   a.class_name = "Other";
   EXPECT_EQ(on_mesh<std::string>("dp=1", [&](const Mesh&) { return error(); }),
-            "[architecture] a rank adds \"other\"; add it before run()");
+            "[architecture] architecture \"other\" is added inside run(); add "
+            "it before");
 }
 
 }  // namespace

@@ -249,9 +249,10 @@ TEST(TrainingCheckpoint, OfAnotherModel) {
   expect_error(config("gpt", DType::kF32), true, false,
                {"are missing (optimizer/", ".momentum_buffer",
                 "are unknown (optimizer/"});
-  expect_error(config("gpt", DType::kF64), false, false,
-               {"of another type, which .cast would convert (model/",
-                "saved f32, wanted f64"});
+  expect_error(
+      config("gpt", DType::kF64), false, false,
+      {"of another type, which .cast converts if both are floats (model/",
+       "saved f32, wanted f64"});
   expect_error(config("gpt", DType::kBF16), false, false,
                {"missing (", "weight.master", "saved f32, wanted bf16"});
 

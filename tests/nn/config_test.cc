@@ -43,15 +43,18 @@ TEST(Config, ErrorsSayWhatToWrite) {
             "or 104");
   EXPECT_EQ(error_of({.hidden = 4, .heads = 8}),
             "[model] hidden 4 is not a multiple of heads 8; write hidden 8");
-  EXPECT_EQ(
-      error_of({.kv_heads = 2}),
-      "[model] kv-heads 2 is not for gpt, which has as many as heads (8)");
+  EXPECT_EQ(error_of({.kv_heads = 2}),
+            "[model] kv-heads 2 is not for gpt, which has as many as heads "
+            "(8); leave it out");
   EXPECT_EQ(error_of({.name = "llama", .kv_heads = 3}),
             "[model] heads 8 is not a multiple of kv-heads 3; write kv-heads 1 "
             "or 8");
   EXPECT_EQ(error_of({.name = "llama", .hidden = 24, .heads = 8}),
-            "[model] llama rotates pairs of numbers, but the head size hidden "
-            "24 / heads 8 = 3 is odd; write hidden 16 or 32");
+            "[model] llama rotates pairs of numbers, but a head has 24 / 8 = 3 "
+            "of them (hidden / heads), which is odd; write hidden 16 or 32");
+  EXPECT_EQ(error_of({.name = "llama", .head_size = 15}),
+            "[model] llama rotates pairs of numbers, but the head size is 15, "
+            "which is odd; write an even head size");
   EXPECT_EQ(error_of({.layers = 0}),
             "[model] layers is 0; it must be at least 1");
   EXPECT_EQ(error_of({.seq = -1}), "[model] seq is -1; it must be at least 1");

@@ -651,7 +651,8 @@ TEST(Engine, StopsAndCancels) {
     EXPECT_EQ(some, Ids(all.begin(), all.begin() + 3));
     engine.forget(refused);
     EXPECT_EQ(error_of([&] { engine.finish(refused); }),
-              "[generate] there is no request 4");
+              "[generate] there is no request 4; pass a number that add() "
+              "returned and that was not forgotten");
     const int64_t runs = add({});
     EXPECT_EQ(error_of([&] { engine.forget(runs); }),
               "[generate] request 5 has not ended; cancel it first");
@@ -702,13 +703,15 @@ TEST(Engine, RefusesWhatDoesNotFit) {
     EXPECT_EQ(
         error_of([&] { Engine(*model, {.texts = INT64_MAX}); }),
         "[generate] 9223372036854775807 texts of 64 tokens are more than a "
-        "cache can have; write fewer");
+        "cache can have; write at most 1048576 texts, and at most "
+        "1099511627776 tokens in all");
     EXPECT_EQ(error_of([&] {
                 Engine(*model, {.texts = EngineOptions::kMostTexts + 1,
                                 .cache_tokens = 40});
               }),
               "[generate] 1048577 texts of 64 tokens are more than a cache can "
-              "have; write fewer");
+              "have; write at most 1048576 texts, and at most 1099511627776 "
+              "tokens in all");
     for (const int64_t tokens : {int64_t{-1}, EngineOptions::kMostTokens + 1})
       EXPECT_EQ(error_of([&] { Engine(*model, {.cache_tokens = tokens}); }),
                 "[generate] a cache of " + std::to_string(tokens) +
@@ -731,7 +734,7 @@ TEST(Engine, RefusesWhatDoesNotFit) {
         << error({.prompt = {}});
     EXPECT_EQ(error({.prompt = {251}}),
               "[generate] token 251 of the prompt is not in the vocabulary of "
-              "251");
+              "251; write tokens from 0 to 250");
     EXPECT_EQ(
         error({.prompt = Ids(60, 1), .tokens = 5}),
         "[generate] the prompt has 60 tokens, and 5 more are asked for, but "
@@ -747,12 +750,13 @@ TEST(Engine, RefusesWhatDoesNotFit) {
     engine.cancel(99);  // of none
     EXPECT_NE(error_of([&] { engine.finish(99); }), "no error");
     const auto encoder = from_pretrained("tests/nn/data/bert", m);
-    EXPECT_EQ(error_of([&] { Engine(*encoder, {}); }),
-              "[cache] a bert cannot be continued token by token");
+    EXPECT_EQ(
+        error_of([&] { Engine(*encoder, {}); }),
+        "[cache] a bert cannot be continued token by token; call logits()");
     const auto masked = from_pretrained("tests/nn/data/bert-mlm", m);
     EXPECT_EQ(error_of([&] { generate(*masked, {.prompt = {1}}); }),
               "[generate] a bert-mlm is an encoder, which cannot continue a "
-              "text");
+              "text; use a decoder, such as a gpt");
     return 0;
   });
 }

@@ -202,7 +202,8 @@ TEST(Recompute, HasNames) {
     EXPECT_EQ(name(parse_recompute(text)), text);
   EXPECT_EQ(parse_recompute("block"), Recompute::kBlock);
   EXPECT_EQ(error_of([] { parse_recompute("all"); }),
-            "[recompute] there is no \"all\"; write none, block or attention");
+            "[recompute] there is no recomputation \"all\"; write none, block "
+            "or attention");
 }
 
 }  // namespace

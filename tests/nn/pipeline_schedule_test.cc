@@ -213,17 +213,17 @@ TEST(PipelineSchedule, RefusesTables) {
             "[mine] the backward of micro-batch 1 at stage 0 is missing; add "
             "B1 to the list of position 0");
   EXPECT_EQ(error({{kF, 0, 0}, {kF, 0, 0}}),
-            "[mine] the forward of micro-batch 0 at stage 0 is there twice; "
-            "write it once");
+            "[mine] the forward of micro-batch 0 at stage 0 is in the schedule "
+            "twice; write it once");
   EXPECT_EQ(error({{kF, 1, 0}}),
             "[mine] the forward of micro-batch 0 at stage 1 is in the list of "
             "position 0, but the stage is at 1; write it there");
   EXPECT_EQ(error({{kF, 2, 0}}),
             "[mine] the schedule lists the forward of micro-batch 0 at stage "
-            "2, but the stages are 0 to 1");
+            "2, but the stages are 0 to 1; list only these");
   EXPECT_EQ(error({{kF, 0, 2}}),
             "[mine] the schedule lists the forward of micro-batch 2 at stage "
-            "0, but the micro-batches are 0 to 1");
+            "0, but the micro-batches are 0 to 1; list only these");
   EXPECT_EQ(error({{kW, 0, 0}}),
             "[mine] the weight gradient of micro-batch 0 at stage 0 is in a "
             "schedule without weight tasks; leave it out");
@@ -291,12 +291,12 @@ TEST(PipelineSchedule, RefusesSizes) {
             "[pipeline] there is no schedule '2f2b'; write one of gpipe, 1f1b, "
             "interleaved, zb-h1, zb-h2");
   EXPECT_EQ(error_of([] { make_schedule("1f1b", 0, 2); }),
-            "[pipeline] 0 positions of 1 chunks with 2 micro-batches; write 1 "
-            "or more of each");
+            "[pipeline] the schedule has 0 positions of 1 chunks and 2 "
+            "micro-batches; write 1 or more of each");
   // Said before any of it is made.
   EXPECT_EQ(error_of([] { make_schedule("1f1b", 4096, 100000); }),
-            "[pipeline] 4096 positions of 1 chunks with 100000 micro-batches; "
-            "write numbers whose product is 1000000 or less");
+            "[pipeline] the schedule has 4096 positions of 1 chunks and 100000 "
+            "micro-batches; write numbers whose product is 1000000 or less");
   const int64_t huge = int64_t{1} << 62;
   for (const auto& [p, m, v] :
        {std::tuple(huge, huge, huge), std::tuple(int64_t{1}, huge, int64_t{4}),
@@ -310,8 +310,8 @@ TEST(PipelineSchedule, RefusesSizes) {
   PipelineSchedule many = table({kFirst, kSecond});
   many.micros = kMostScheduled;
   EXPECT_EQ(error_of([&] { checked(many, "mine"); }),
-            "[mine] 2 positions of 1 chunks with 1000000 micro-batches; write "
-            "numbers whose product is 1000000 or less");
+            "[mine] the schedule has 2 positions of 1 chunks and 1000000 "
+            "micro-batches; write numbers whose product is 1000000 or less");
   EXPECT_EQ(error_of([] { make_schedule("1f1b", 2, 2, 2); }),
             "[pipeline] 2 chunks at each position need another schedule than "
             "1f1b; write interleaved");

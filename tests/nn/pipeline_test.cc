@@ -504,7 +504,7 @@ TEST(Pipeline, Refuses) {
               "give one of each");
     EXPECT_EQ(error_of([&] { pipe.run(model.targets, model.shares); }),
               "[pipeline] an input is f64[5, 7](R) on mesh dp=1 of ranks 1, "
-              "but the first stage is on dp=1");
+              "but the first stage is on dp=1; redistribute it to that mesh");
   });
 }
 

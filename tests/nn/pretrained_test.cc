@@ -241,7 +241,7 @@ TEST_F(Pretrained, RefusesWhatItDoesNotCompute) {
   for (const auto& [model, member, value] : refused)
     EXPECT_NE(error_with(model, member, value)
                   .find(std::string("says \"") + member + "\": " + value +
-                        ", but this library's model has "),
+                        ", but this library's models have only "),
               std::string::npos)
         << error_with(model, member, value);
   EXPECT_NE(error_with("gpt", "n_embd_of_old", "24")
@@ -511,8 +511,8 @@ TEST_F(Pretrained, RefusesWeightsOfIntegers) {
     for (const bool int8 : {false, true})
       EXPECT_NE(
           error_of([&] { from_pretrained(to, m, {.int8_weights = int8}); })
-              .find("is i8; weights that are stored as integers are not "
-                    "read. Write a checkpoint of floats"),
+              .find("is i8, but only weights that are stored as floats are "
+                    "read; save them as floats"),
           std::string::npos);
     return 0;
   });

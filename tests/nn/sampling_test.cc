@@ -106,7 +106,8 @@ TEST(Sampling, OutOfRange) {
   EXPECT_EQ(error({.top_p = 1.5}),
             "[generate] top_p is 1.5; write a number from 0 to 1");
   EXPECT_EQ(error({.logit_bias = {{8, 1}}}),
-            "[generate] logit_bias has the token 8, but the vocabulary is 8");
+            "[generate] logit_bias has the token 8, which is not in the "
+            "vocabulary of 8; write tokens from 0 to 7");
   EXPECT_EQ(error({.top_k = -1}),
             "[generate] top_k is -1; write a number of tokens, or 0 for all");
   EXPECT_EQ(error({}), "no error");

@@ -389,7 +389,8 @@ TEST(Trainer, ResumesAsIfItHadNotStopped) {
   EXPECT_EQ(error_of([&] { check_resume("here", last, asks); }),
             "[here] " + last +
                 " was saved with shuffle (none), but this training has yes; "
-                "only the mesh and the strategy may differ");
+                "pass what it was saved with, since only the mesh and the "
+                "strategy may differ");
   options.data = {{"seed", int64_t{8}}};
   EXPECT_NE(error_of([&] {
               saved_losses("dp=2", 0, options, true);

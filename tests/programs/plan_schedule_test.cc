@@ -155,8 +155,9 @@ TEST(PlanSchedule, BadFiles) {
       "plan: [--schedule FILE] the backward of micro-batch 1 at stage 0 is "
       "missing; add B1 to the list of position 0\n");
   EXPECT_EQ(of(R"({"micro_batches": 100000, "chunks": 100000, "tasks": [[]]})"),
-            "plan: [--schedule FILE] 1 positions of 100000 chunks with 100000 "
-            "micro-batches; write numbers whose product is 1000000 or less\n");
+            "plan: [--schedule FILE] the schedule has 1 positions of 100000 "
+            "chunks and 100000 micro-batches; write numbers whose product is "
+            "1000000 or less\n");
   EXPECT_EQ(of(R"({"micro_batches": 1, "tasks": [["B0", "F0"]]})"),
             "plan: [--schedule FILE] the order deadlocks: the backward of "
             "micro-batch 0 at stage 0 waits for the forward of micro-batch 0 "
@@ -182,9 +183,10 @@ TEST(PlanSchedule, BadFlags) {
             "plan: [pipeline] interleaved needs at least as many micro-batches "
             "as positions, 4, but there are 2; cut the batch into more, or "
             "write 1f1b\n");
-  EXPECT_EQ(error("--schedule 1f1b --stages 4096 --micro 100000"),
-            "plan: [pipeline] 4096 positions of 1 chunks with 100000 "
-            "micro-batches; write numbers whose product is 1000000 or less\n");
+  EXPECT_EQ(
+      error("--schedule 1f1b --stages 4096 --micro 100000"),
+      "plan: [pipeline] the schedule has 4096 positions of 1 chunks and 100000 "
+      "micro-batches; write numbers whose product is 1000000 or less\n");
   EXPECT_NE(error("--schedule 3f3b --stages 4 --micro 2").find("3f3b"),
             std::string::npos);
 }

@@ -493,7 +493,7 @@ TEST(HostileTokenizers, TakeNoMoreStepsThanTheirBudget) {
   expect_refused("recursion", split("(?R)"), "pre_tokenizer.pattern fails on");
   expect_refused("a long pattern", split(repeated("a", 8193)),
                  "pre_tokenizer.pattern has 8193 bytes, but this library reads "
-                 "patterns of at most 8192");
+                 "patterns of at most 8192; use a shorter one");
   expect_refused("groups", split(repeated("(a?)", 257)),
                  "pre_tokenizer.pattern has 257 groups");
   expect_refused("a pattern that grows",

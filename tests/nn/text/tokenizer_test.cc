@@ -235,9 +235,11 @@ TEST(TokenizerTest, KnowsItsTokens) {
   EXPECT_FALSE(t.is_special(t.id("<tool>").value()));
   EXPECT_EQ(t.bos(), std::nullopt);
   EXPECT_EQ(error_of([&] { t.token(908); }),
-            "[tokenizer] there is no token 908; ids are those of 908 tokens");
+            "[tokenizer] there is no token 908; write the id of one of the 908 "
+            "tokens");
   EXPECT_EQ(error_of([&] { t.token(-1); }),
-            "[tokenizer] there is no token -1; ids are those of 908 tokens");
+            "[tokenizer] there is no token -1; write the id of one of the 908 "
+            "tokens");
 }
 
 // As `tokenizers` does: the vocabulary of a model may be padded.
@@ -298,13 +300,13 @@ TEST(TokenizerTest, RefusesMembersThatItDoesNotKnow) {
             "tokenizer.json: normalizer.type is \"Nmt\", but this library "
             "reads only NFC, NFD, NFKC, NFKD, Lowercase, StripAccents, "
             "BertNormalizer, Prepend, Replace, Strip, Precompiled, ByteLevel "
-            "and Sequence there");
+            "and Sequence there; use another file");
   EXPECT_EQ(error("word_piece", {{"normalizer", {{"fold", true}}}}),
             "tokenizer.json: normalizer.fold is true, but this library does "
-            "not know that member");
+            "not know that member; use another file");
   EXPECT_EQ(error("byte_level", {{"model", {{"dropout", 0.1}}}}),
             "tokenizer.json: model.dropout is 0.1, but this library reads only "
-            "null: a text has one encoding there");
+            "null there; use another file");
   const auto split = [](const char* regex) {
     return json{{"pre_tokenizer",
                  {{"type", "Split"},
@@ -317,16 +319,17 @@ TEST(TokenizerTest, RefusesMembersThatItDoesNotKnow) {
     file["decoder"] = {{"type", type}, {"glue", true}};
     EXPECT_NE(error_of([&] { tokenizer_from(file); })
                   .find("decoder.glue is true, but this library does not know "
-                        "that member"),
+                        "that member; use another file"),
               std::string::npos)
         << type;
   }
-  EXPECT_EQ(error("byte_level", split("[a&&b]")),
-            "tokenizer.json: pre_tokenizer.pattern is [a&&b], but a class "
-            "within a class and && are not supported");
+  EXPECT_EQ(
+      error("byte_level", split("[a&&b]")),
+      "tokenizer.json: pre_tokenizer.pattern is [a&&b], but a class within a "
+      "class and && are not supported; use a pattern without them");
   EXPECT_EQ(error("byte_level", split("(a")),
             "tokenizer.json: pre_tokenizer.pattern is (a, which PCRE2 does not "
-            "read: missing closing parenthesis");
+            "read: missing closing parenthesis; use another pattern");
   for (const char* member :
        {"pre_tokenizer", "post_processor", "decoder", "model"}) {
     json file = json_of(kData + "byte_level.json");
@@ -337,9 +340,9 @@ TEST(TokenizerTest, RefusesMembersThatItDoesNotKnow) {
         << text;
   }
   EXPECT_NE(
-      error_of([] {
-        Tokenizer::from_pretrained("/nowhere");
-      }).find("cannot read /nowhere/tokenizer.json: No such file or directory"),
+      error_of([] { Tokenizer::from_pretrained("/nowhere"); })
+          .find("cannot read /nowhere/tokenizer.json: No such file or "
+                "directory; name a file that exists and that you may read"),
       std::string::npos);
 }
 
