@@ -48,8 +48,10 @@ AxisChoice taken(const ChoiceMade& made, const Choice& c, int axis) {
     if (std::is_permutation(factors.begin(), factors.end(), a.factors.begin(),
                             a.factors.end()))
       return a;
-  fail("choice", "{} is not among the choices of {}", made.split(c),
-       made.mesh().axis_name(axis));
+  fail("choice",
+       "the choice '{}' splits what axis {} may not split, which is an error "
+       "in dtensor; report it with the command that you ran",
+       made.split(c), made.mesh().axis_name(axis));
 }
 
 // Says why the axis may not take this alternative, beyond Reach::kMoved.
@@ -145,9 +147,11 @@ std::string why_not(const ChoiceMade& made, const Choice& c) {
   if (rank(c) < rank(best) || c.beyond)
     if (const std::string text = out_of_reach(made, c); !text.empty())
       return text;
-  DT_CHECK(rank(c) >= rank(best), "choice",
-           "{} is cheaper than {}, which was chosen, and nothing forbids it",
-           made.split(c), made.split(best));
+  DT_CHECK(
+      rank(c) >= rank(best), "choice",
+      "{} is cheaper than {}, which was chosen, and nothing forbids it, which "
+      "is an error in dtensor; report it with the command that you ran",
+      made.split(c), made.split(best));
   if (c.comm_ps > best.comm_ps) return "it costs the same, but sends more now";
   if (c.steps > best.steps) return "it costs the same, but takes more steps";
   return "it costs the same, but comes later in the order of the rule";

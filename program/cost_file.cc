@@ -230,8 +230,10 @@ class Reader {
     if (json.is_object()) {
       for (const auto& [name, value] : json.items()) {
         if (!mesh_.has_axis(name))
-          wrong("axes has an entry '{}'; mesh {} has the axes {}", name,
-                mesh_.to_string(), mesh_.axes_to_string(mesh_.all_axes()));
+          wrong(
+              "axes has an entry '{}', which is not an axis of mesh {}; write "
+              "one of {}",
+              name, mesh_.to_string(), mesh_.axes_to_string(mesh_.all_axes()));
         const int axis = mesh_.axis(name);
         read_axis(value, axis, axes[static_cast<size_t>(axis)]);
       }
@@ -253,9 +255,11 @@ class Reader {
     if (value.is_number_unsigned() &&
         value.get<uint64_t>() < static_cast<uint64_t>(mesh_.num_axes()))
       return AxisMask{1} << value.get<uint64_t>();
-    wrong("{} has an axis {}; mesh {} has the axes {}, counted from 0", what,
-          value.dump(), mesh_.to_string(),
-          mesh_.axes_to_string(mesh_.all_axes()));
+    wrong(
+        "{} has an axis {}, which mesh {} does not have; write one of {}, or "
+        "its number, counted from 0",
+        what, value.dump(), mesh_.to_string(),
+        mesh_.axes_to_string(mesh_.all_axes()));
   }
 
   void read_groups(const Json& json, CostTable& table) const {

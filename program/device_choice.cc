@@ -36,8 +36,8 @@ std::function<Device&(int64_t)> devices_for(const DeviceChoice& choice,
   const int64_t needed = choice.index(ranks - 1) + 1, there = cuda_devices();
   DT_CHECK(
       needed <= there, "--device",
-      "{} ranks, {} per GPU from cuda:{} on, need {} GPUs, but this "
-      "machine has {} in all; write --ranks-per-gpu {}, or run fewer ranks",
+      "{} ranks, {} per GPU from cuda:{} on, need {} GPUs, but this process "
+      "sees {} in all; write --ranks-per-gpu {}, or run fewer ranks",
       ranks, choice.ranks_per_gpu, choice.first, needed - choice.first, there,
       (ranks - 1) / (there - choice.first) + 1);
   return [choice](int64_t rank) -> Device& {
@@ -48,8 +48,8 @@ std::function<Device&(int64_t)> devices_for(const DeviceChoice& choice,
 int64_t gpu_of_first(const DeviceChoice& choice, const ProcessRanks& ranks,
                      int64_t there, bool chosen_for_it) {
   DT_CHECK(choice.first < there, "--device",
-           "cuda:{} does not exist: this machine has {} in all; write --device "
-           "cuda, which begins with cuda:0",
+           "cuda:{} does not exist, because this process sees {} in all; write "
+           "--device cuda, which begins with cuda:0",
            choice.first, there == 1 ? "1 GPU" : fmt::format("{} GPUs", there));
   const auto [index, count] = ranks.here;
   // If the number of processes is unknown, count those up to this one.
@@ -59,8 +59,8 @@ int64_t gpu_of_first(const DeviceChoice& choice, const ProcessRanks& ranks,
   if (chosen_for_it && there == own && there < needed) return choice.first;
   DT_CHECK(needed <= there, "--device",
            "{}{} of the run's ranks are on this machine, {} per process, and "
-           "need {} GPUs from cuda:{} on, but it has {} in all; start fewer "
-           "processes here",
+           "need {} GPUs from cuda:{} on, but this process sees {} in all; "
+           "start fewer processes here",
            count ? "" : "at least ", processes * ranks.count, ranks.count,
            needed - choice.first, choice.first, there);
   return choice.index(index * ranks.count);

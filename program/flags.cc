@@ -19,7 +19,7 @@ T parse_number(const std::string& flag, const std::string& text) {
   auto [p, ec] = std::from_chars(text.data(), end, x);
   constexpr bool whole = std::is_integral_v<T>;
   DT_CHECK(ec != std::errc::result_out_of_range, flag,
-           "{} is too large; write a number that fits into 64 bits", text);
+           "{} does not fit into 64 bits; write a number that does", text);
   DT_CHECK(ec == std::errc() && p == end, flag,
            "'{}' is not a {}; write one, like {} {}", text,
            whole ? "whole number" : "number", flag, whole ? "4" : "0.001");

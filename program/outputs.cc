@@ -42,8 +42,9 @@ void write_all(std::string_view flag, int fd, std::string_view text) {
   while (!text.empty()) {
     const ssize_t n = write(fd, text.data(), text.size());
     if (n < 0 && errno == EINTR) continue;
-    DT_CHECK(n > 0, flag, "cannot write standard output: {}",
-             std::strerror(errno));
+    DT_CHECK(n > 0, flag,
+             "standard output cannot be written: {}; write {} FILE",
+             std::strerror(errno), flag);
     text.remove_prefix(static_cast<size_t>(n));
   }
 }
@@ -117,7 +118,8 @@ void Outputs::open(const std::string& program, std::span<char* const> words,
   program_ = program;
   machine_ = cost.empty() ? "CPU ranks" : cost;
   command_ = command_text(program, words, kFlags);
-  DT_CHECK(html_ != "-", "--html", "a page is written to a file; name it");
+  DT_CHECK(html_ != "-", "--html",
+           "a page cannot be written to standard output; name a file");
   DT_CHECK(json_ != "-" || record_ != "-", "--record",
            "standard output is for --json; name a file for one of them");
   const auto ready = [&](const char* flag, std::string& path) {

@@ -71,10 +71,12 @@ void check_question(const Flags& flags, const Mesh& mesh) {
 void check_ranks_of_question(std::string_view flag, const Mesh& mesh) {
   const auto text = variable(explore::kMostRanks);
   const auto most = number_in<int64_t>(text.value_or(""), 1);
-  DT_CHECK(!most || mesh.num_ranks() <= *most, flag,
-           "{} has {} ranks, but a question of the playground may have {}; "
-           "write a smaller mesh, or start the playground with --ranks {}",
-           mesh.to_string(), mesh.num_ranks(), *most, mesh.num_ranks());
+  DT_CHECK(
+      !most || mesh.num_ranks() <= *most, flag,
+      "{} has {} ranks, but this page takes at most {}; write a smaller "
+      "mesh, run the program itself, as a dry run with --html FILE, or, if "
+      "the page is that of //:explore, start it with --ranks {}",
+      mesh.to_string(), mesh.num_ranks(), *most, mesh.num_ranks());
 }
 
 }  // namespace dtensor

@@ -139,8 +139,10 @@ struct Program::State {
     if (given) process = over ? std::max<int64_t>(0, over->process()) : 0;
     if (process > 0) discard_stdout();
     DT_CHECK(over || !flags.given("--ranks-per-process"), "--ranks-per-process",
-             "it is for --backend {}, but this is --backend {}; leave it out",
-             backend_names(" and "), named);
+             "it is for a run of several processes (--backend {}), but this "
+             "run, with --backend {}, is in one process; leave it out, or "
+             "start several processes with mpirun or torchrun",
+             backend_names(" or "), named);
     DT_CHECK((over && over->meets_by_file) || !flags.given("--rendezvous") ||
                  is_dry(),
              "--rendezvous",
@@ -227,7 +229,8 @@ struct Program::State {
     for (int a = 0; !options.axes.empty() && a < mesh.num_axes(); ++a)
       DT_CHECK(std::count(options.axes.begin(), options.axes.end(),
                           mesh.axis_name(a)) == 1,
-               "--mesh", "{} has an axis {}; {} knows only {}",
+               "--mesh",
+               "{} has the axis {}, but {} knows only {}; write only these",
                mesh.to_string(), mesh.axis_name(a), name, joined(options.axes));
     for (const std::string& axis : options.axes)
       DT_CHECK(mesh.has_axis(axis), "--mesh",
@@ -545,7 +548,9 @@ int Program::main(int argc, char** argv, const std::function<void()>& check,
   const JobVerdict traced = s.attempt(1, [&] {
     fared.code == 0 ? s.finish_trace() : s.write_trace();
     DT_CHECK(std::fflush(stdout) == 0 && !std::ferror(stdout), s.name,
-             "standard output cannot be written: {}", std::strerror(errno));
+             "standard output cannot be written: {}; check where it goes, and "
+             "the free space",
+             std::strerror(errno));
   });
   if (traced.code != 0 && fared.code != 0)
     fared.text += fmt::format("; and {}", traced.text);

@@ -246,9 +246,10 @@ Record::State Record::state_of(const RankContext& context) {
 
 void Record::add(Run& run, Json op, const State& state) {
   DT_CHECK(!bound_ || std::ssize(run.operators) < *bound_, "operators",
-           "this program runs more than {} operators, which is the most for a "
-           "question of the playground; write fewer layers, or start the "
-           "playground with more --operators",
+           "this program runs more than {} operators, the most that this page "
+           "takes; ask for fewer layers or micro-batches, run the program "
+           "itself, as a dry run with --html FILE, or, if the page is that of "
+           "//:explore, start it with a larger --operators",
            *bound_);
   if (std::ssize(run.operators) >= most_) {
     ++run.dropped;

@@ -581,19 +581,21 @@ class HttpServer::State final : public httplib::Server {
     }
     if (mine->refused == 413)
       return refuse(
-          413, fmt::format("the body is longer than {} bytes", options_.body));
+          413,
+          fmt::format("the body is longer than {} bytes; send a shorter one",
+                      options_.body));
     const std::string name = name_of(request.get_header_value("Host"));
     if (request.get_header_value_count("Host") != 1 ||
         (!names_.contains(name) && !is_address(name)))
       return refuse(
-          403,
-          fmt::format("the Host header names \"{}\", but this server answers "
-                      "addresses, {}; open http://localhost:{}/{}",
-                      name, fmt::join(names_, ", "), port_,
-                      options_.host_flag.empty()
-                          ? ""
-                          : fmt::format(", or start it with {} {}",
-                                        options_.host_flag, name)));
+          403, fmt::format(
+                   "the Host header names \"{}\", but this server answers only "
+                   "to IP addresses and {}; open http://localhost:{}/{}",
+                   name, fmt::join(names_, ", "), port_,
+                   options_.host_flag.empty()
+                       ? ""
+                       : fmt::format(", or start it with {} {}",
+                                     options_.host_flag, name)));
     HttpRequest r;
     r.method = request.method;
     r.path = request.path;

@@ -120,7 +120,9 @@ class Server {
     for (const PlaygroundCommand& c : p_.commands) {
       if (c.path != request.path) continue;
       if (!request.is_own)
-        return refusal(403, "another site's page sent this question");
+        return refusal(403,
+                       "another site's page sent this question; ask it on this "
+                       "server's own page");
       try {
         return ask(c, request);
       } catch (const Error& e) {
@@ -193,8 +195,9 @@ class Server {
       case How::kOutput:
         return beyond(fmt::format("{} bytes of answer", p_.limits.output));
       case How::kSignal:
-        return refusal(
-            500, fmt::format("the program was ended by signal {}", end.code));
+        return refusal(500, fmt::format("the program was ended by signal {}; "
+                                        "ask for less, or report it",
+                                        end.code));
       case How::kExited:
         break;
     }

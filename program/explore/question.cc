@@ -36,7 +36,7 @@ std::string decoded(std::string_view text) {
       c = static_cast<char>(16 * high + low);
       i += 2;
     }
-    DT_CHECK(c != '\0', kWhere, "it has a zero byte; leave it out");
+    DT_CHECK(c != '\0', kWhere, "the query has a zero byte; leave it out");
     out += c;
   }
   return out;
@@ -53,7 +53,7 @@ bool is_name(std::string_view text) {
 
 Question read_question(std::string_view query) {
   DT_CHECK(query.size() <= kLongest, kWhere,
-           "it has {} bytes; write at most {}", query.size(), kLongest);
+           "the query has {} bytes; write at most {}", query.size(), kLongest);
   Question q;
   while (!query.empty()) {
     const std::string_view part = query.substr(0, query.find('&'));
@@ -75,7 +75,7 @@ Question read_question(std::string_view query) {
         std::find(kOfServer.begin(), kOfServer.end(), name) == kOfServer.end(),
         "--" + name, "it cannot be asked here; leave it out");
     DT_CHECK(q.flags.size() < kMostFlags, kWhere,
-             "it has more than {} flags; write fewer", kMostFlags);
+             "the query has more than {} flags; write fewer", kMostFlags);
     // (CLI11 takes an empty value only as an argument of its own.)
     q.flags.push_back("--" + name + (value.empty() ? "" : "=" + value));
     if (has_value && value.empty()) q.flags.emplace_back();

@@ -571,8 +571,9 @@ TEST(EnvironmentTest, WhatIsMissing) {
            Missing{"--case many --timeout -1", 2, "--timeout"},
            Missing{"--case many --timeout 1e300", 2, "[--timeout] 1e+300 s"},
            Missing{"--case many --timeout soon", 2, "--timeout"},
-           Missing{"--case many --mesh ranks=2 --json >/dev/full", 1,
-                   "faulty: [--json] cannot write standard output: No space"},
+           Missing{
+               "--case many --mesh ranks=2 --json >/dev/full", 1,
+               "faulty: [--json] standard output cannot be written: No space"},
        }) {
     Child child("tests/faults/faulty " + m.flags);
     EXPECT_EQ(child.wait(20), m.code) << m.flags << "\n" << child.err();

@@ -200,7 +200,8 @@ TEST(CostFile, EveryMistakeIsOneSentence) {
       {R"({"axes": [{}, {}, {}, {}]})", "axes has 4 entries"},
       {R"({"axes": [{}, 5, {}]})", "axis tp is 5; write an object"},
       {R"({"axes": {"ep": {}}})",
-       "axes has an entry 'ep'; mesh dp=2,tp=4,pp=3 has the axes dp,tp,pp"},
+       "axes has an entry 'ep', which is not an axis of mesh dp=2,tp=4,pp=3; "
+       "write one of dp,tp,pp"},
       {R"({"axes": {"tp": {"beta": 1}}})",
        "axis tp has an unknown entry 'beta'"},
       {R"({"axes": {"tp": {"alpha_us": -2}}})", "alpha_us of axis tp is -2"},

@@ -82,12 +82,12 @@ TEST(DeviceChoice, MoreProcessesThanGpus) {
   // Also those processes say it that have one.
   EXPECT_EQ(error("cuda", {{0, 4}, 0, 1}, 3),
             "[--device] 4 of the run's ranks are on this machine, 1 per "
-            "process, and need 4 GPUs from cuda:0 on, but it has 3 in all; "
-            "start fewer processes here");
+            "process, and need 4 GPUs from cuda:0 on, but this process sees 3 "
+            "in all; start fewer processes here");
   EXPECT_EQ(error("cuda:2", {{2, 0}, 4, 2}, 7),
             "[--device] at least 6 of the run's ranks are on this machine, 2 "
-            "per process, and need 6 GPUs from cuda:2 on, but it has 7 in all; "
-            "start fewer processes here");
+            "per process, and need 6 GPUs from cuda:2 on, but this process "
+            "sees 7 in all; start fewer processes here");
   EXPECT_NE(error("cuda", {{0, 4}, 0, 1}, 1), "no error");
   EXPECT_NE(error("cuda", {{0, 4}, 0, 1}, 2, true), "no error");
   EXPECT_EQ(error("cuda", {{0, 4}, 0, 1}, 1, true), "no error");
@@ -97,8 +97,8 @@ TEST(DeviceChoice, ProcessesBeginWithAGpuThatExists) {
   EXPECT_EQ(testing::error_of([] {
               gpu_of_first(parse_device("cuda:3"), {{0, 2}, 0, 1}, 3, true);
             }),
-            "[--device] cuda:3 does not exist: this machine has 3 GPUs in all; "
-            "write --device cuda, which begins with cuda:0");
+            "[--device] cuda:3 does not exist, because this process sees 3 "
+            "GPUs in all; write --device cuda, which begins with cuda:0");
 }
 
 // A context of each process would take memory of the first GPU. The fake has

@@ -222,13 +222,13 @@ class Bounds(unittest.TestCase):
             self.assertEqual(server.ask("explain", query | {"mesh": "dp=64"})[0], 200)
             status, answer = server.ask("explain", query | {"mesh": "dp=128"})
             self.assertEqual(status, 400)
-            self.assertIn("may have 64", answer["error"])
+            self.assertIn("this page takes at most 64", answer["error"])
             move = {"shape": "256", "from": "R", "to": "S0", "mesh": "64", "to-mesh": "64"}
             self.assertEqual(server.ask("plan", move)[0], 200)
             status, answer = server.ask("plan", move | {"to-mesh": "65"})
             self.assertEqual(status, 400)
             self.assertIn("[--to-mesh] a0=65 has 65 ranks", answer["error"])
-            self.assertIn("may have 64", answer["error"])
+            self.assertIn("this page takes at most 64", answer["error"])
 
     def test_memory(self):
         with open(EXPLORE, "rb") as f:

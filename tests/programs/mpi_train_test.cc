@@ -192,8 +192,9 @@ TEST_F(MpiProgram, RefusesBadInputOnce) {
       {2, "--mesh dp=2 --no-such-flag", "there is no flag --no-such-flag"},
       {2, "--mesh dp=2 --ranks-per-process 0", "0 is too small"},
       {2, "--mesh dp=2 --backend threads --ranks-per-process 2",
-       "[--ranks-per-process] it is for --backend mpi and tcp, but this is "
-       "--backend threads"},
+       "[--ranks-per-process] it is for a run of several processes (--backend "
+       "mpi or tcp), but this run, with --backend threads, is in one process; "
+       "leave it out, or "},
       {2, "--mesh dp=2 --json /no/such/folder/x.json",
        "cannot write /no/such/folder/x.json"},
   };
