@@ -88,9 +88,10 @@ Mesh mesh_of(const Words& words, int64_t ranks) {
     const auto found = words.find(a.name);
     if (found == words.end() || a.name == "dp") continue;
     const int64_t size = found->second.value_or(ranks);
-    DT_CHECK(dp % size == 0, "--compare",
-             "it needs groups of {} out of {} ranks; write a divisor of {}",
-             size, dp, dp);
+    DT_CHECK(
+        dp % size == 0, "--compare",
+        "groups of {} do not fit evenly into {} ranks; write a divisor of {}",
+        size, dp, dp);
     dp /= size;
     if (size > 1) axes.push_back({std::string(a.name), size});
   }

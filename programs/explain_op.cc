@@ -255,13 +255,15 @@ OpQuestion parse_question(const std::string& name,
     for (const Sample& s : samples)
       if (s.inputs.size() == ins.size() && sample.inputs.size() != ins.size())
         sample = s;
-    DT_CHECK(sample.inputs.size() == ins.size(), "--in",
-             "{} takes {} inputs, but {} were given", name,
-             sample.inputs.size(), ins.size());
+    DT_CHECK(
+        sample.inputs.size() == ins.size(), "--in",
+        "{} takes {} inputs, but {} were given; write --in once for each input",
+        name, sample.inputs.size(), ins.size());
     q.attrs = sample.attrs;
     read_args(q.attrs, args);
   } else {
-    DT_CHECK(args.empty(), "--args", "an einsum has no arguments");
+    DT_CHECK(args.empty(), "--args",
+             "an einsum has no arguments; leave --args out");
   }
   for (size_t i = 0; i < ins.size(); ++i) {
     DType t = dtype;

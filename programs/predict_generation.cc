@@ -375,7 +375,8 @@ int64_t parse_memory(const std::string& text) {
   const auto unit = kUnits.find(text.substr(std::min(end, text.size())));
   const double bytes = unit == kUnits.end() ? 0 : number * unit->second;
   DT_CHECK(end > 0 && bytes >= 1 && bytes < 0x1p62, "--memory",
-           "{} is no amount of memory; write one such as 80GB or 512MiB", text);
+           "{} is not an amount of memory; write one such as 80GB or 512MiB",
+           text);
   return static_cast<int64_t>(bytes);
 }
 
@@ -391,7 +392,8 @@ void predict_generation(Program& program, const std::string& dir,
       dir, load, engine,
       flags.prompt ? flags.prompt : std::min<int64_t>(512, (length + 1) / 2)};
   DT_CHECK(q.prompt <= length, "--prompt-tokens",
-           "a prompt of {} tokens is longer than a text, which has at most {}",
+           "a prompt of {} tokens is longer than a text, which has at most {}; "
+           "write fewer tokens",
            q.prompt, length);
   const Prediction prediction(options, mesh, q);
   const nn::ModelConfig& config = prediction.config();

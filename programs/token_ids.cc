@@ -18,11 +18,10 @@ Tensor read_token_ids(const std::string& path, int64_t vocab) {
   std::vector<int64_t> values;
   for (int64_t i = 0; i < ids.numel(); ++i) {
     values.push_back(ids.integer_at(i));
-    DT_CHECK(
-        values.back() >= 0 && values.back() < vocab, "ids",
-        "input_ids of {} has the token {}, but the vocabulary of the model "
-        "is {}",
-        path, values.back(), vocab);
+    DT_CHECK(values.back() >= 0 && values.back() < vocab, "ids",
+             "input_ids of {} has the token {}, but the vocabulary of the "
+             "model is {}; write tokens from 0 to {}",
+             path, values.back(), vocab, vocab - 1);
   }
   return Tensor::from<int64_t>(ids.shape(), values.data());
 }

@@ -94,8 +94,8 @@ FlightFile parse_file(const Json& json) {
   file.rank = not_negative(json, "rank");
   file.world = not_negative(json, "world");
   if (file.rank >= file.world)
-    throw std::runtime_error(
-        fmt::format("rank {} of {}", file.rank, file.world));
+    throw std::runtime_error(fmt::format(
+        "its rank {} is not below its world {}", file.rank, file.world));
   file.why = json.at("why").get<std::string>();
   file.state = one_of(json, "state", {"runs", "left", "failed"});
   file.error = json.at("error").get<std::string>();
@@ -128,7 +128,7 @@ std::string states(const FlightRow& row) {
 const FlightCall& any_call(const FlightRow& row) {
   for (const FlightRow::Member& m : row.members)
     if (m.call) return *m.call;
-  fail("flight", "a row without a call");
+  fail("flight", "a row has no call, which is an error in dtensor; report it");
 }
 
 }  // namespace

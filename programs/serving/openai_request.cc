@@ -102,7 +102,8 @@ class Reader {
       : chat_(chat), model_(model) {
     check_shape(body);
     json_ = Json::parse(body, nullptr, false);
-    if (!json_.is_object()) refuse("", "the body is not a JSON object");
+    if (!json_.is_object())
+      refuse("", "the body is not a JSON object; send one");
     const auto has = [](const auto& names, const std::string& name) {
       return std::find(names.begin(), names.end(), name) != names.end();
     };
@@ -120,7 +121,7 @@ class Reader {
     if (const Json* options = member("stream_options")) {
       if (!options->is_object() || !out.stream)
         refuse("stream_options",
-               "'stream_options' is an object, and only for "
+               "'stream_options' must be an object, and is only for "
                "\"stream\": true");
       out.include_usage = options->value("include_usage", Json(false)) == true;
     }
@@ -179,7 +180,8 @@ class Reader {
   bool boolean(const char* name, bool otherwise) const {
     const Json* m = member(name);
     if (!m) return otherwise;
-    if (!m->is_boolean()) refuse(name, "'{}' is not true or false", name);
+    if (!m->is_boolean())
+      refuse(name, "'{}' is not true or false; write one of them", name);
     return m->get<bool>();
   }
   int64_t integer(const char* name, int64_t otherwise, int64_t min,
@@ -253,7 +255,8 @@ class Reader {
         number("repetition_penalty", s.repetition_penalty, 1e-3, 1e3);
     const Json* bias = member("logit_bias");
     if (bias && !bias->is_object())
-      refuse("logit_bias", "'logit_bias' is not an object");
+      refuse("logit_bias",
+             "'logit_bias' is not an object; write {{\"ID\": BIAS}}");
     if (bias)
       for (const auto& [token, value] : bias->items()) {
         const bool digits = !token.empty() && token.size() < 10 &&
@@ -279,7 +282,9 @@ class Reader {
       out.logprobs = boolean("logprobs", false);
       text.likeliest = integer("top_logprobs", 0, 0, kMostLikeliest);
       if (text.likeliest > 0 && !out.logprobs)
-        refuse("top_logprobs", "'top_logprobs' is only for \"logprobs\": true");
+        refuse("top_logprobs",
+               "'top_logprobs' is only for \"logprobs\": true; add that, or "
+               "leave it out");
     } else {
       out.logprobs = member("logprobs");
       text.likeliest = integer("logprobs", 0, 0, kMostLikeliest);
@@ -293,8 +298,8 @@ class Reader {
     const int64_t n = integer(name, otherwise, least_, INT64_MAX);
     if (n > room)
       throw ApiError(400,
-                     fmt::format("'{}' is {}, but behind this prompt there is "
-                                 "room for {}",
+                     fmt::format("'{}' is {}, but this prompt leaves room for "
+                                 "only {} tokens; write at most that",
                                  name, n, room),
                      name, "context_length_exceeded");
     return n;
@@ -354,7 +359,8 @@ class Reader {
     for (Json& message : list) read_message(message);
     const Json* variables = member("chat_template_kwargs");
     if (variables && !variables->is_object())
-      refuse("chat_template_kwargs", "'chat_template_kwargs' is not an object");
+      refuse("chat_template_kwargs",
+             "'chat_template_kwargs' is not an object; write one");
     return model_.prompt(short_enough(model_.rendered(list, variables)));
   }
   // Replaces content that is a list of text parts by the joined text.
@@ -376,7 +382,9 @@ class Reader {
                            part.value("type", Json()) == "text" &&
                            part.value("text", Json()).is_string();
       if (!is_text)
-        refuse("messages", "this server only reads parts of type \"text\"");
+        refuse("messages",
+               "this server only reads parts of type \"text\"; leave out the "
+               "others");
       text += part["text"].get<std::string>();
     }
     content = text;
@@ -394,8 +402,9 @@ class Reader {
 ApiError no_model(const std::string& name, const ServedModel& model) {
   return ApiError(
       404,
-      fmt::format("there is no model \"{}\"; this server has \"{}\"", name,
-                  model.name),
+      fmt::format(
+          "there is no model \"{}\"; this server has \"{}\", so write that",
+          name, model.name),
       "model", "model_not_found");
 }
 

@@ -151,7 +151,10 @@ HttpAnswer Server::route(HttpRequest& r) {
     if (!p.is_open) check_key(r);
     return (this->*p.answer)(r);
   }
-  throw ApiError(404, fmt::format("there is nothing at {}", r.path));
+  throw ApiError(
+      404,
+      fmt::format("there is nothing at {}; docs/serving.md lists the paths",
+                  r.path));
 }
 
 void Server::check_key(const HttpRequest& r) const {
@@ -163,7 +166,10 @@ void Server::check_key(const HttpRequest& r) const {
 }
 
 void Server::check_own(const HttpRequest& r) {
-  if (!r.is_own) throw ApiError(403, "another site's page sent this request");
+  if (!r.is_own)
+    throw ApiError(403,
+                   "another site's page sent this request; send it from this "
+                   "server's own page, or from a program");
 }
 
 HttpAnswer Server::page(HttpRequest&) {
@@ -301,11 +307,14 @@ HttpAnswer Server::cancel(HttpRequest& r) {
   const auto json = nlohmann::json::parse(r.body, nullptr, false);
   const auto id = json.is_object() ? json.find("id") : json.end();
   if (id == json.end() || !id->is_number_integer())
-    throw ApiError(400, "the body is not an object with the 'id' of a text",
-                   "id");
+    throw ApiError(
+        400, "the body is not an object with the 'id' of a text; send one",
+        "id");
   if (!queue_.cancel(id->get<int64_t>()))
     throw ApiError(
-        404, fmt::format("no text with the id {} runs or waits", id->dump()),
+        404,
+        fmt::format("no text with the id {} runs or waits; it may have ended",
+                    id->dump()),
         "id");
   return {.body = "{}"};
 }

@@ -316,8 +316,10 @@ TEST(Explain, ShowsTheStrategiesThatFit) {
       "",
       "[--sequence-parallel] mesh dp=4 has no axis tp; write --mesh tp=2 or "
       "the like, or leave --sequence-parallel out",
-      "[--compare] it needs groups of 3 out of 4 ranks; write a divisor of 4",
-      "[--compare] it needs groups of 2 out of 1 ranks; write a divisor of 1",
+      "[--compare] groups of 3 do not fit evenly into 4 ranks; write a divisor "
+      "of 4",
+      "[--compare] groups of 2 do not fit evenly into 1 ranks; write a divisor "
+      "of 1",
       ""};
   const Ran r = run_program("explain", flags);
   ASSERT_EQ(r.code, 0) << r.err;

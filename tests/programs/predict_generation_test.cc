@@ -251,7 +251,7 @@ TEST(PredictGeneration, RefusesWhatItCannotRead) {
        {"", "GB", "5 parsecs", "-1GB", "0", "nan", "inf", "1e40GB", "8GBx"})
     EXPECT_NE(error_of([&] {
                 parse_memory(bad);
-              }).find("is no amount of memory; write one such as 80GB"),
+              }).find("is not an amount of memory; write one such as 80GB"),
               std::string::npos)
         << bad;
   const std::string model = " --model " + config_only();
@@ -260,7 +260,7 @@ TEST(PredictGeneration, RefusesWhatItCannotRead) {
     EXPECT_EQ(r.code, 2);
     EXPECT_NE(r.err.find(why), r.err.npos) << r.err;
   };
-  refused("--dry-run --prompt-tokens 5 --memory x", "no amount of memory");
+  refused("--dry-run --prompt-tokens 5 --memory x", "not an amount of memory");
   refused("--prompt-tokens 5", "add --dry-run");
   refused("--dry-run", "--prompt-tokens N");
   refused("--dry-run --prompt-tokens 60 --tokens 5",

@@ -518,7 +518,7 @@ class Refuses(unittest.TestCase):
                     ({"prompt": {"a": 1}}, "'prompt' must be"),
                     ({"prompt": [999]}, "token 999 of the prompt"),
                     ({"prompt": "x" * 64}, "the prompt has 64 tokens"),
-                    ({"prompt": "x" * 60, "max_tokens": 5}, "'max_tokens' is 5, but behind")):
+                    ({"prompt": "x" * 60, "max_tokens": 5}, "'max_tokens' is 5, but this prompt leaves room")):
                 status, error = server.error(body=body)
                 self.assertEqual(status, 400, body)
                 self.assertIn(sentence, error["message"])

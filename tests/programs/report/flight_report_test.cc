@@ -270,7 +270,7 @@ TEST(ParseFlight, RefusesOtherFiles) {
   for (const auto& [path, value, says] :
        std::vector<std::tuple<const char*, Json, const char*>>{
            {"/rank", -1, "its rank is -1"},
-           {"/rank", 2, "rank 2 of 2"},
+           {"/rank", 2, "its rank 2 is not below its world 2"},
            {"/rank", "zero", "its rank is \"zero\""},
            {"/state", "asleep", "its state is \"asleep\""},
            {"/lanes", Json::array(), "it has 0 lanes"},
