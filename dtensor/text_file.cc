@@ -31,7 +31,7 @@ std::string caller_path(const std::string& path) {
 
 void check_may_use_files(std::string_view where) {
   DT_CHECK(!where.starts_with("--") || !std::getenv("DTENSOR_NO_FILES"), where,
-           "a program that a playground runs cannot use files; leave the flag "
+           "a program that this page starts cannot use files; leave the flag "
            "out, or run the program itself");
 }
 

@@ -75,7 +75,7 @@ Layout cut_further(const Layout& use, const Mesh& mesh, int axis) {
 ParallelPlan zero(ParallelPlan plan, int stage, std::string_view axis) {
   DT_CHECK(stage >= 0 && stage <= 3, "zero",
            "stage is {}; write 1 (shard the optimizer's state), 2 (gradients "
-           "too), 3 (parameters too), or 0",
+           "too), 3 (parameters too), or 0 (nothing)",
            stage);
   plan.zero_stage = stage;
   plan.zero_axis = stage ? axis : "";

@@ -91,7 +91,7 @@ class Search {
     Way best = attempt(1, kNever);
     DT_CHECK(best.found, "redistribute",
              "{} cannot become {}, because no sequence of steps leads to the "
-             "partials of the latter; write a layout without partials",
+             "partials of the second layout; write a layout without partials",
              from_->to_string(), to_->to_string());
     const int64_t needed = best.between / block + (best.between % block != 0);
     if (needed > 1) {

@@ -102,7 +102,9 @@ class Reader {
       wrong("holds a number that is too large; write a smaller one");
     }
     if (!json.is_object())
-      wrong("holds no JSON object; write {{\"alpha_us\": 5}} or the like");
+      wrong(
+          "the file is not a JSON object; write {{\"alpha_us\": 5}} or the "
+          "like");
     return json;
   }
 

@@ -250,9 +250,9 @@ struct Program::State {
     device = parse_device(device_text);
     for (const char* flag :
          {"--ranks-per-gpu", "--tf32", "--tune-gemm", "--deterministic"})
-      DT_CHECK(
-          device.cuda || !flags.given(flag), flag,
-          "it is for --device cuda, but this is --device cpu; leave it out");
+      DT_CHECK(device.cuda || !flags.given(flag), flag,
+               "it is for --device cuda, but this is --device cpu; leave it "
+               "out, or write --device cuda");
     device.ranks_per_gpu = ranks_per_gpu;
     DT_CHECK(
         device.cuda || !nccl, "--backend",

@@ -409,7 +409,8 @@ int train_main(int argc, char** argv) {
     // (Dry runs accept --cuda-graph, but have no device and make no graph.)
     DT_CHECK(!config.cuda_graph || options.device || program.dry_run(),
              "--cuda-graph",
-             "it is for --device cuda, but this is --device cpu; leave it out");
+             "it is for --device cuda, but this is --device cpu; leave it out, "
+             "or write --device cuda");
     describe(program.record().get(), config, program.mesh());
     prediction = predict(config, options);
     // A GPU's allocator itself throws if the memory does not suffice.

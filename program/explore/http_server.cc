@@ -562,13 +562,14 @@ class HttpServer::State final : public httplib::Server {
     };
     if (request.method != "GET" && options_.body == 0) {
       response.set_header("Allow", "GET");
-      return refuse(405, "this server only answers GET");
+      return refuse(405, "this server only answers GET; send a GET");
     }
     if (mine->refused == 400)
-      return refuse(400,
-                    "the length of the body is wrong: the Content-Length is "
-                    "not a number, or a chunk has no size, or both are there, "
-                    "or a line of the head is not NAME: VALUE");
+      return refuse(
+          400,
+          "the length of the body is wrong: the Content-Length is not a "
+          "number, or a chunk has no size, or both are there, or a line of the "
+          "head is not NAME: VALUE; send a correct one");
     if (mine->refused == 501)
       return refuse(501,
                     "the Transfer-Encoding is not chunked; send the body as "

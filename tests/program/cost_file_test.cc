@@ -147,8 +147,8 @@ TEST(CostFile, EveryMistakeIsOneSentence) {
   const Mistake mistakes[] = {
       {"", "invalid JSON from line 1 on"},
       {"{\"alpha_us\": 5,\n\n!}", "invalid JSON from line 3 on"},
-      {"[]", "holds no JSON object"},
-      {"5", "holds no JSON object"},
+      {"[]", "the file is not a JSON object"},
+      {"5", "the file is not a JSON object"},
       {R"({"alpha": 5})",
        "the file has an unknown entry 'alpha'; write one of axes, "},
       {R"({"gb_per_s": 5})", "gbytes_per_s"},

@@ -166,7 +166,7 @@ TEST(TcpProgram, RefusesBadInputOnce) {
        "01_mesh: [tcp] RANK 0 cannot listen at 192.0.2.1:12345: "},
       {2, "TCPRUN_BARE=1 ", "--mesh dp=2",
        "01_mesh: [--backend] the environment has RANK, WORLD_SIZE, but not "
-       "MASTER_ADDR, MASTER_PORT: set all four"},
+       "MASTER_ADDR, MASTER_PORT; set all four"},
   };
   for (const Bad& bad : all) {
     const Ran r = run_program("01_mesh", bad.flags,
@@ -248,7 +248,7 @@ TEST(TcpProgram, SaysWhatIsMissing) {
        "[--rendezvous] it is for --backend tcp, but this is --backend threads; "
        "leave it out");
   says("RANK=0 WORLD_SIZE=2 MASTER_ADDR=localhost", "--mesh dp=2",
-       "but not MASTER_PORT: set all four");
+       "but not MASTER_PORT; set all four");
   EXPECT_EQ(run_program("01_mesh", "--mesh dp=2 --backend threads",
                         "RANK=0 WORLD_SIZE=2")
                 .code,

@@ -81,11 +81,11 @@ bool started() {
   const auto [there, missing] =
       variables({"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"});
   if (there.empty()) return false;
-  DT_CHECK(missing.empty(), "--backend",
-           "the environment has {}, but not {}: set all four for processes "
-           "that connect over TCP, as torchrun does, or none, or write "
-           "--backend threads",
-           fmt::join(there, ", "), fmt::join(missing, ", "));
+  DT_CHECK(
+      missing.empty(), "--backend",
+      "the environment has {}, but not {}; set all four for processes that "
+      "connect over TCP, as torchrun does, or none, or write --backend threads",
+      fmt::join(there, ", "), fmt::join(missing, ", "));
   return variable("WORLD_SIZE") != "1";
 }
 

@@ -617,7 +617,7 @@ TEST_F(TcpEnvironment, APartIsAnError) {
   set({{"RANK", "1"}, {"MASTER_ADDR", "localhost"}});
   EXPECT_EQ(testing::error_of([] { tcp_backend().started(); }),
             "[--backend] the environment has RANK, MASTER_ADDR, but not "
-            "WORLD_SIZE, MASTER_PORT: set all four for processes that connect "
+            "WORLD_SIZE, MASTER_PORT; set all four for processes that connect "
             "over TCP, as torchrun does, or none, or write --backend threads");
   EXPECT_EQ(testing::error_of([] { tcp_place_by_environment(); }),
             "[--backend] for tcp the environment has to set RANK, WORLD_SIZE, "
