@@ -53,9 +53,7 @@ void example(Runtime& rt) {
              comm_table(events, true));
     DT_CHECK(events[0].predicted ==
                  4 * all_reduce_elements(kTokens * kHidden, ranks),
-             "03_tp_mlp", "the all-reduce moves {} bytes; expected {}",
-             events[0].predicted,
-             4 * all_reduce_elements(kTokens * kHidden, ranks));
+             "03_tp_mlp", "the all-reduce moves {} bytes", events[0].predicted);
   }
   if (rt.dry_run()) return;
 
@@ -67,9 +65,7 @@ void example(Runtime& rt) {
   for (int64_t i = 0; i < z.local().numel(); ++i)
     most = std::max(most, std::abs(z.local().at(i) - y.local().at(i)));
   DT_CHECK(most < 1e-5, "03_tp_mlp",
-           "y differs from the replicated computation by up to {}; expected "
-           "less than 1e-5",
-           most);
+           "y differs from the replicated computation by up to {}", most);
   if (rt.rank() == 0)
     fmt::print("equal to the replicated computation, within {:.1g}\n", most);
 }

@@ -229,8 +229,7 @@ struct Program::State {
     for (int a = 0; !options.axes.empty() && a < mesh.num_axes(); ++a)
       DT_CHECK(std::count(options.axes.begin(), options.axes.end(),
                           mesh.axis_name(a)) == 1,
-               "--mesh",
-               "{} has the axis {}, but {} knows only {}; write only these",
+               "--mesh", "{} has axis {}, but {} knows only {}; write these",
                mesh.to_string(), mesh.axis_name(a), name, joined(options.axes));
     for (const std::string& axis : options.axes)
       DT_CHECK(mesh.has_axis(axis), "--mesh",
@@ -548,9 +547,7 @@ int Program::main(int argc, char** argv, const std::function<void()>& check,
   const JobVerdict traced = s.attempt(1, [&] {
     fared.code == 0 ? s.finish_trace() : s.write_trace();
     DT_CHECK(std::fflush(stdout) == 0 && !std::ferror(stdout), s.name,
-             "standard output cannot be written: {}; check where it goes, and "
-             "the free space",
-             std::strerror(errno));
+             "standard output cannot be written: {}", std::strerror(errno));
   });
   if (traced.code != 0 && fared.code != 0)
     fared.text += fmt::format("; and {}", traced.text);

@@ -51,8 +51,7 @@ struct Template {
     } catch (const jinja::budget_exceeded& e) {
       fail("chat_template", "{}", e.what());
     } catch (const std::exception& e) {
-      fail("chat_template",
-           "the template is not Jinja: {}; correct it, or use another template",
+      fail("chat_template", "the template is not Jinja: {}; correct it",
            one_line(e.what()));
     }
   }
@@ -152,9 +151,7 @@ std::string ChatTemplate::apply(const ordered_json& messages,
   auto chosen = options.tools ? all.find("tool_use") : all.end();
   if (chosen == all.end()) chosen = all.find("default");
   DT_CHECK(chosen != all.end(), "chat_template",
-           "none of the {} templates has the name \"default\"; give it to one "
-           "of them",
-           all.size());
+           "none of {} templates is \"default\"; name one so", all.size());
   ordered_json variables = ordered_json::object();
   if (options.variables) variables.update(*options.variables);
   variables["messages"] = with_reasoning(messages);

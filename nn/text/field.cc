@@ -31,8 +31,7 @@ void check_depth(std::string_view text, const std::string& path) {
       in_string = !in_string;
     else if (!in_string && (c == '[' || c == '{'))
       DT_CHECK(++depth <= kDeepest, "tokenizer",
-               "{} nests lists and objects more than {} deep; use another file",
-               path, kDeepest);
+               "{} nests lists and objects more than {} deep", path, kDeepest);
     else if (!in_string && (c == ']' || c == '}'))
       depth--;
   }
@@ -42,9 +41,8 @@ void check_depth(std::string_view text, const std::string& path) {
 
 std::string read_file(std::string_view where, const std::string& path) {
   std::ifstream file(path, std::ios::binary);
-  DT_CHECK(file.good(), where,
-           "cannot read {}: {}; name a file that exists and that you may read",
-           path, std::strerror(errno));
+  DT_CHECK(file.good(), where, "cannot read {}: {}; name another file", path,
+           std::strerror(errno));
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
@@ -54,8 +52,7 @@ json read_json(const std::string& path) {
   try {
     return json::parse(text);
   } catch (const json::exception& e) {
-    fail("tokenizer", "{} is not JSON: {}; download it again", path,
-         shortened(e.what()));
+    fail("tokenizer", "{} is not JSON: {}", path, shortened(e.what()));
   }
 }
 
@@ -122,22 +119,19 @@ void Field::only(std::initializer_list<std::string_view> names) const {
   if (!value_->is_object()) refuse("an object");
   for (const auto& [name, value] : value_->items())
     DT_CHECK(name == "type" || std::ranges::count(names, name), "tokenizer",
-             "{}.{} is {}, but this library does not know that member; use "
-             "another file",
+             "{}.{} is {}, which this library does not know; use another file",
              place_, name, shortened(value.dump(), 200));
 }
 
 void Field::refuse(std::string_view want) const {
-  fail("tokenizer",
-       "{} is {}, but this library reads only {} there; use another file",
-       place_, shortened(value_->dump(), 200), want);
+  fail("tokenizer", "{} is {}, but this library reads only {} there", place_,
+       shortened(value_->dump(), 200), want);
 }
 
 void Field::check_steps(size_t before) const {
   DT_CHECK(before < kMostSteps, "tokenizer",
-           "{} is one step too many, since this library reads at most {}; use "
-           "another file",
-           place_, kMostSteps);
+           "{} is one step too many; use a file with at most {}", place_,
+           kMostSteps);
 }
 
 }  // namespace dtensor::nn::text

@@ -19,8 +19,7 @@ void Vocabulary::add(std::string token, int64_t id, const std::string& where) {
            shortened(token, 200), id);
   const auto at = static_cast<size_t>(id);
   if (at >= tokens_.size()) tokens_.resize(at + 1);
-  DT_CHECK(!tokens_[at], "tokenizer",
-           "{} gives the id {} to \"{}\" and \"{}\"; give each token its own",
+  DT_CHECK(!tokens_[at], "tokenizer", "{} gives the id {} to \"{}\" and \"{}\"",
            where, id, shortened(*tokens_[at], 200), shortened(token, 200));
   const auto entry =
       ids_.insert_or_assign(std::move(token), static_cast<int32_t>(id)).first;

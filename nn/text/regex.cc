@@ -45,9 +45,7 @@ std::string escape(char c, bool in_class, const std::string& where) {
       return in_class ? std::string(kWord) : word;
     case 'W':
       DT_CHECK(!in_class, "tokenizer",
-               "{} has \\W within [...], which is not supported; use a pattern "
-               "without it",
-               where);
+               "{} has \\W in [...], which is not supported; omit it", where);
       return fmt::format("[^{}]", kWord);
     case 'b':
       if (in_class) return R"(\x08)";
@@ -58,9 +56,7 @@ std::string escape(char c, bool in_class, const std::string& where) {
     case 'X':
     case 'K':
     case 'G':
-      fail("tokenizer",
-           "{} has \\{}, which is not supported; use a pattern without it",
-           where, c);
+      fail("tokenizer", "{} has the unsupported \\{}; omit it", where, c);
     default:
       return {'\\', c};
   }
@@ -101,13 +97,11 @@ std::string translated(std::string_view pattern, const std::string& where) {
     const bool posix = pattern.substr(i, 2) == "[:";
     DT_CHECK(!in_class || posix || (c != '[' && pattern.substr(i, 2) != "&&"),
              "tokenizer",
-             "{} is {}, but a class within a class and && are not supported; "
-             "use a pattern without them",
+             "{} is {}, whose && or nested class is not supported; omit it",
              where, pattern);
     if (in_class && posix) {
       const size_t end = pattern.find(":]", i);
-      DT_CHECK(end != pattern.npos, "tokenizer",
-               "{} has [: without :]; write both", where);
+      DT_CHECK(end != pattern.npos, "tokenizer", "{} has [: without :]", where);
       result += pattern.substr(i, end + 2 - i);
       i = end + 1;
       continue;
@@ -173,8 +167,7 @@ class Matcher {
 pcre2_code* compiled(std::string_view pattern, uint32_t options,
                      std::string_view shown, const std::string& where) {
   DT_CHECK(shown.size() <= kMostBytes, "tokenizer",
-           "{} has {} bytes, but this library reads patterns of at most {}; "
-           "use a shorter one",
+           "{} has {} bytes, but a pattern may have {}; use a shorter one",
            where, shown.size(), kMostBytes);
   int error = 0;
   size_t at = 0;
@@ -182,17 +175,14 @@ pcre2_code* compiled(std::string_view pattern, uint32_t options,
       reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
       options | PCRE2_USE_OFFSET_LIMIT, &error, &at, nullptr);
   if (!code) {
-    fail("tokenizer",
-         "{} is {}, which PCRE2 does not read: {}; use another pattern", where,
-         shortened(shown), message_of(error));
+    fail("tokenizer", "{} is {}, which PCRE2 does not read: {}; correct it",
+         where, shortened(shown), message_of(error));
   }
   uint32_t groups = 0;
   pcre2_pattern_info(code, PCRE2_INFO_CAPTURECOUNT, &groups);
   if (groups > kMostGroups) {
     pcre2_code_free(code);
-    fail("tokenizer",
-         "{} has {} groups, but this library reads patterns with at most {}; "
-         "use fewer",
+    fail("tokenizer", "{} has {} groups, but a pattern may have {}; use fewer",
          where, groups, kMostGroups);
   }
   // Without a compiler for this processor, PCRE2 interprets the pattern.
@@ -250,9 +240,7 @@ std::optional<Range> Regex::find(std::string_view text, size_t from) const {
     if (last == text.size()) return std::nullopt;
     Effort::check_time(code_->where);
   }
-  DT_CHECK(found >= 0, "tokenizer",
-           "{} fails on a text of {} bytes: {}; use a simpler pattern, or a "
-           "shorter text",
+  DT_CHECK(found >= 0, "tokenizer", "{} fails on {} bytes: {}; simplify it",
            code_->where, text.size(), message_of(found));
   const size_t* ends = pcre2_get_ovector_pointer(matcher.data);
   return Range{ends[0], ends[1]};

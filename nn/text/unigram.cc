@@ -98,8 +98,7 @@ class Unigram : public Model {
       ids.push_back(id);
     } else if (!(bytes_ && encode_bytes(part, ids))) {
       DT_CHECK(unknown_ >= 0, "tokenizer",
-               "\"{}\" is not in the vocabulary, and the model has no unk_id; "
-               "write an unk_id into the file, or use another text",
+               "\"{}\" is not in the vocabulary, and no unk_id is set; set it",
                part);
       ids.push_back(unknown_);
     }

@@ -562,14 +562,13 @@ class HttpServer::State final : public httplib::Server {
     };
     if (request.method != "GET" && options_.body == 0) {
       response.set_header("Allow", "GET");
-      return refuse(405, "this server only answers GET; send a GET");
+      return refuse(405, "this server only answers GET");
     }
     if (mine->refused == 400)
-      return refuse(
-          400,
-          "the length of the body is wrong: the Content-Length is not a "
-          "number, or a chunk has no size, or both are there, or a line of the "
-          "head is not NAME: VALUE; send a correct one");
+      return refuse(400,
+                    "the length of the body is wrong: the Content-Length is "
+                    "not a number, or a chunk has no size, or both are there, "
+                    "or a line of the head is not NAME: VALUE");
     if (mine->refused == 501)
       return refuse(501,
                     "the Transfer-Encoding is not chunked; send the body as "
@@ -581,10 +580,8 @@ class HttpServer::State final : public httplib::Server {
                     "later");
     }
     if (mine->refused == 413)
-      return refuse(
-          413,
-          fmt::format("the body is longer than {} bytes; send a shorter one",
-                      options_.body));
+      return refuse(413, fmt::format("the body has over {} bytes; send fewer",
+                                     options_.body));
     const std::string name = name_of(request.get_header_value("Host"));
     if (request.get_header_value_count("Host") != 1 ||
         (!names_.contains(name) && !is_address(name)))

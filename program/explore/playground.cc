@@ -120,9 +120,7 @@ class Server {
     for (const PlaygroundCommand& c : p_.commands) {
       if (c.path != request.path) continue;
       if (!request.is_own)
-        return refusal(403,
-                       "another site's page sent this question; ask it on this "
-                       "server's own page");
+        return refusal(403, "another site's page sent this question");
       try {
         return ask(c, request);
       } catch (const Error& e) {
@@ -195,8 +193,7 @@ class Server {
       case How::kOutput:
         return beyond(fmt::format("{} bytes of answer", p_.limits.output));
       case How::kSignal:
-        return refusal(500, fmt::format("the program was ended by signal {}; "
-                                        "ask for less, or report it",
+        return refusal(500, fmt::format("signal {} ended the run; ask for less",
                                         end.code));
       case How::kExited:
         break;

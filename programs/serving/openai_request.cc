@@ -102,8 +102,7 @@ class Reader {
       : chat_(chat), model_(model) {
     check_shape(body);
     json_ = Json::parse(body, nullptr, false);
-    if (!json_.is_object())
-      refuse("", "the body is not a JSON object; send one");
+    if (!json_.is_object()) refuse("", "the body is not a JSON object");
     const auto has = [](const auto& names, const std::string& name) {
       return std::find(names.begin(), names.end(), name) != names.end();
     };
@@ -180,8 +179,7 @@ class Reader {
   bool boolean(const char* name, bool otherwise) const {
     const Json* m = member(name);
     if (!m) return otherwise;
-    if (!m->is_boolean())
-      refuse(name, "'{}' is not true or false; write one of them", name);
+    if (!m->is_boolean()) refuse(name, "'{}' is not true or false", name);
     return m->get<bool>();
   }
   int64_t integer(const char* name, int64_t otherwise, int64_t min,
@@ -255,8 +253,7 @@ class Reader {
         number("repetition_penalty", s.repetition_penalty, 1e-3, 1e3);
     const Json* bias = member("logit_bias");
     if (bias && !bias->is_object())
-      refuse("logit_bias",
-             "'logit_bias' is not an object; write {{\"ID\": BIAS}}");
+      refuse("logit_bias", "'logit_bias' must be an object");
     if (bias)
       for (const auto& [token, value] : bias->items()) {
         const bool digits = !token.empty() && token.size() < 10 &&
@@ -282,9 +279,7 @@ class Reader {
       out.logprobs = boolean("logprobs", false);
       text.likeliest = integer("top_logprobs", 0, 0, kMostLikeliest);
       if (text.likeliest > 0 && !out.logprobs)
-        refuse("top_logprobs",
-               "'top_logprobs' is only for \"logprobs\": true; add that, or "
-               "leave it out");
+        refuse("top_logprobs", "'top_logprobs' is only for \"logprobs\": true");
     } else {
       out.logprobs = member("logprobs");
       text.likeliest = integer("logprobs", 0, 0, kMostLikeliest);
@@ -359,8 +354,7 @@ class Reader {
     for (Json& message : list) read_message(message);
     const Json* variables = member("chat_template_kwargs");
     if (variables && !variables->is_object())
-      refuse("chat_template_kwargs",
-             "'chat_template_kwargs' is not an object; write one");
+      refuse("chat_template_kwargs", "'chat_template_kwargs' is not an object");
     return model_.prompt(short_enough(model_.rendered(list, variables)));
   }
   // Replaces content that is a list of text parts by the joined text.
@@ -382,9 +376,7 @@ class Reader {
                            part.value("type", Json()) == "text" &&
                            part.value("text", Json()).is_string();
       if (!is_text)
-        refuse("messages",
-               "this server only reads parts of type \"text\"; leave out the "
-               "others");
+        refuse("messages", "this server only reads parts of type \"text\"");
       text += part["text"].get<std::string>();
     }
     content = text;
@@ -402,9 +394,8 @@ class Reader {
 ApiError no_model(const std::string& name, const ServedModel& model) {
   return ApiError(
       404,
-      fmt::format(
-          "there is no model \"{}\"; this server has \"{}\", so write that",
-          name, model.name),
+      fmt::format("there is no model \"{}\"; this server has \"{}\"", name,
+                  model.name),
       "model", "model_not_found");
 }
 

@@ -151,10 +151,7 @@ HttpAnswer Server::route(HttpRequest& r) {
     if (!p.is_open) check_key(r);
     return (this->*p.answer)(r);
   }
-  throw ApiError(
-      404,
-      fmt::format("there is nothing at {}; docs/serving.md lists the paths",
-                  r.path));
+  throw ApiError(404, fmt::format("there is nothing at {}; open /", r.path));
 }
 
 void Server::check_key(const HttpRequest& r) const {
@@ -166,10 +163,7 @@ void Server::check_key(const HttpRequest& r) const {
 }
 
 void Server::check_own(const HttpRequest& r) {
-  if (!r.is_own)
-    throw ApiError(403,
-                   "another site's page sent this request; send it from this "
-                   "server's own page, or from a program");
+  if (!r.is_own) throw ApiError(403, "another site's page sent this request");
 }
 
 HttpAnswer Server::page(HttpRequest&) {
@@ -307,14 +301,11 @@ HttpAnswer Server::cancel(HttpRequest& r) {
   const auto json = nlohmann::json::parse(r.body, nullptr, false);
   const auto id = json.is_object() ? json.find("id") : json.end();
   if (id == json.end() || !id->is_number_integer())
-    throw ApiError(
-        400, "the body is not an object with the 'id' of a text; send one",
-        "id");
+    throw ApiError(400, "the body is not an object with the 'id' of a text",
+                   "id");
   if (!queue_.cancel(id->get<int64_t>()))
     throw ApiError(
-        404,
-        fmt::format("no text with the id {} runs or waits; it may have ended",
-                    id->dump()),
+        404, fmt::format("no text with the id {} runs or waits", id->dump()),
         "id");
   return {.body = "{}"};
 }

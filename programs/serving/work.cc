@@ -68,10 +68,7 @@ Work work_from(const std::string& bytes) {
     all.at(1).get_to(work.cancelled);
     all.at(2).get_to(work.end);
   } catch (const Json::exception& e) {
-    fail("serve",
-         "requests of the main rank are damaged: {}; look for faulty memory or "
-         "a faulty network",
-         e.what());
+    fail("serve", "requests arrive damaged: {}; report it", e.what());
   }
   return work;
 }
