@@ -14,10 +14,9 @@ namespace dtensor::nn {
 struct CacheLayer;
 struct CacheTokens;
 
-// A product with weight [out, in], as in PyTorch. Column-parallel is S0.
-// Row-parallel is S1; the product is then a partial sum, and the bias is added
-// to one part of it. With Scope::int8_weights, the weight is i8 with a
-// parameter weight_scale [out], and forward() is int8_linear().
+// x times weight [out, in], as in PyTorch. Column-parallel is S0; row-parallel
+// is S1, whose product is a partial sum, with the bias added to one part. With
+// Scope::int8_weights: i8, with a parameter weight_scale [out]; int8_linear().
 class Linear : public Module {
  public:
   Linear(const Scope& at, int64_t in, int64_t out, bool bias = true);
@@ -26,8 +25,7 @@ class Linear : public Module {
   Linear(const Scope& at, const DistTensor& weight, const DistTensor& bias);
   // x [..., in] -> [..., out].
   virtual DistTensor forward(const DistTensor& x) const;
-  // Applies `then` to forward(x). If the weight is of floats, this is one
-  // operator, unless the object's class is derived from Linear.
+  // The activation of forward(x), in one operator where there is one.
   DistTensor forward(const DistTensor& x, Activation then) const;
   const DistTensor& weight() const { return weight_; }
   const DistTensor& bias() const { return bias_; }  // undefined if none
@@ -78,9 +76,8 @@ class LayerNorm : public Norm {
 
 class RMSNorm : public Norm {
  public:
-  // If plus_one, the normalized x is multiplied by 1 + weight instead of the
-  // weight, as in Gemma. 1 + weight is rounded to the weight's type, and the
-  // weight begins at 0.
+  // If plus_one, multiplies the normalized x by 1 + weight, in the weight's
+  // type, as in Gemma. The weight then begins at 0.
   RMSNorm(const Scope& at, int64_t hidden, double eps = 1e-6,
           bool plus_one = false);
   Normed normed(const DistTensor& x, const DistTensor& residual) const override;
@@ -109,8 +106,7 @@ struct Mixed {
   RouterLoad load;
 };
 
-// Blocks call mixed(). The load that it returns is undefined if the layer has
-// no router.
+// Blocks call mixed(). The load is undefined if the layer has no router.
 class FeedForward : public Module {
  public:
   using Module::Module;
@@ -131,8 +127,7 @@ class MLP : public FeedForward {
   Act activation_;
 };
 
-// down_proj(act(gate_proj(x)) * up_proj(x)), [..., hidden] -> [..., hidden].
-// Llama's activation is silu.
+// down_proj(act(gate_proj(x)) * up_proj(x)) of [..., hidden]. Llama: silu.
 class GatedMLP : public FeedForward {
  public:
   GatedMLP(const Scope& at, int64_t hidden, int64_t ffn, bool bias = false,
@@ -171,9 +166,8 @@ class Attention : public Module {
   Attention(const Scope& at, const AttentionConfig&);
   // [b, s, hidden] -> [b, s, hidden].
   virtual DistTensor forward(const DistTensor& x) const;
-  // Attention in a step of a cache (kv_cache.h). x [1, t, hidden] are the
-  // step's tokens. Writes their keys and values to the CacheLayer. Each token
-  // attends to the keys of its own text there, up to its own position.
+  // For the tokens x [1, t, hidden] of a step (kv_cache.h): caches their keys
+  // and values. Each attends to its own text up to itself.
   virtual DistTensor cached(const DistTensor& x, const CacheTokens&,
                             const CacheLayer&) const;
   // The config with head_size filled in: it is never 0.

@@ -51,12 +51,10 @@ class Membership : public Backend {
   }
   bool is_here(int64_t rank) const { return first_ <= rank && rank < last_; }
 
-  // Returns the group of these ranks in this order, the same object for all
-  // members in this process.
+  // The group of these ranks, in this order. Members in this process share it.
   Group& members(const std::vector<int64_t>& ranks, int lane);
 
-  // The following functions are called by a member in this process, on its own
-  // thread.
+  // Called by a member in this process, on its own thread.
   //
   // Waits for the members in this process. Throws the Error that says why some
   // will not come.
@@ -97,8 +95,7 @@ class Membership : public Backend {
     // Some thread calls this once per lane, when a rank of any process has
     // failed. The failure lives as long as the Membership.
     std::function<void(int lane, const RankFailure&)> failed;
-    // Called now and then. Returns the ranks of this process whose work does
-    // not end in time.
+    // Called at intervals. Returns the ranks here that are overdue.
     std::function<std::vector<RankFailure>()> overdue;
   };
   void observe(Observer);
@@ -130,16 +127,14 @@ class Membership : public Backend {
   };
   struct Lane {
     std::atomic<bool> failed = false;
-    // This and the members below are guarded by mutex_. `failure` never changes
-    // once `failed` is set.
+    // Guarded by mutex_, as those below. Never changes once `failed` is set.
     RankFailure failure;
     Clock::time_point since;
     std::map<std::vector<int64_t>, std::unique_ptr<Group>> groups;
   };
   struct Rank {
     std::array<std::atomic<bool>, kLanes> gone = {};
-    // For a rank of another process: how long ranks here have waited for its
-    // messages. Guarded by waiting_.
+    // How long ranks here waited for one of another process; needs waiting_.
     Waited waited_for;
   };
   class Waiting;
@@ -192,9 +187,8 @@ class Membership : public Backend {
   void follow(Id, const Awaited*, Search);
   void found(const Search&);
   // membership_processes.cc
-  // Sends the text that text() returns to all other processes. A process that
-  // cannot be told (none can, if there is no memory for the text) waits in vain
-  // for messages, and notices that.
+  // Sends what text() returns to all other processes. A process that cannot be
+  // told (none, without memory for the text) notices that it waits in vain.
   template <class Text>
   void tell_all(const Text& text) noexcept {
     for (int p = 0; p < processes(); ++p) try {
@@ -239,12 +233,10 @@ class Membership : public Backend {
   // question and the rank that the answer is about.
   std::map<std::pair<uint64_t, int64_t>, Answer> answers_;
   uint64_t questions_ = 0;
-  // How the ranks of each process ended, as far as known: complete only in
-  // process 0, which decides.
+  // How each process's ranks ended, as far as known. Process 0 hears of all.
   std::map<int, std::optional<Failure>> ended_;
   int lost_ = -1;  // a process that ended before the run did
-  // Whether lost_ ended before a rank of another process failed, and before a
-  // signal asked this process to end.
+  // Whether lost_ ended before any rank failed and before a signal came.
   bool lost_first_ = false;
   // When a signal that asks this process to end was first seen.
   Clock::time_point asked_ = Clock::time_point::max();

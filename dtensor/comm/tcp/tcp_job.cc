@@ -30,11 +30,9 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = Socket::Clock;
 
-// The most bytes that are sent of one message before another message gets its
-// turn.
+// The most bytes of a message that are sent before another one gets its turn.
 constexpr int64_t kPiece = 128 << 10;
-// The most bytes that are sent or received on one connection before another
-// connection gets its turn.
+// The most bytes on one connection before another connection gets its turn.
 constexpr int64_t kMostAtOnce = 512 << 10;
 constexpr int64_t kMostText = 16 << 20;
 // How long the others may take to say goodbye in a job that has failed.
@@ -71,8 +69,7 @@ static_assert(sizeof(Frame) == 56);
 // The sends and receives of one thread.
 struct Batch {
   std::atomic<int64_t> left = 0;  // how many are not done
-  // The size of a receive for which a longer message has come; 0 if there is
-  // none.
+  // The size of a receive for which a longer message has come; 0: none.
   std::atomic<int64_t> refused = 0;
 
   void begin() { left.fetch_add(1, std::memory_order_relaxed); }
@@ -199,8 +196,7 @@ class TcpJob::Connection {
       for (const Wanted& w : box.wanted)
         if (w.batch == &batch) ranks.push_back(key.from);
   }
-  // Drops messages of earlier runs, both those that have come and those still
-  // to come.
+  // Drops messages of earlier runs, including those that are still to come.
   void begin_run(int64_t run) {
     run_ = run;
     drop([&](const Coming& c) {
@@ -227,8 +223,7 @@ class TcpJob::Connection {
   // Reads as much as possible without waiting, up to kMostAtOnce.
   void read() {
     for (int64_t some = 0; some < kMostAtOnce && !ended;) {
-      // Reads the rest of a piece straight to its place, and what follows into
-      // stage_.
+      // The rest of a piece goes to its place, the following bytes to stage_.
       iovec parts[] = {{into_ ? into_->to : nullptr,
                         into_ ? static_cast<size_t>(in_left_) : 0},
                        {stage_ + staged_, sizeof(stage_) - staged_}};
@@ -265,8 +260,7 @@ class TcpJob::Connection {
     s.data += piece;
     s.left -= piece;
   }
-  // Called when a piece has been sent. Texts stay in front until they are sent
-  // completely, and so keep their order.
+  // Texts stay in front until all their pieces are sent, to keep their order.
   void end_piece() {
     const Sending& s = queue_.front();
     const Key key = s.frame.key();
@@ -278,8 +272,7 @@ class TcpJob::Connection {
     if (is_data) end_turn(key);
     if (!queue_.empty()) begin_piece();
   }
-  // Puts the messages of this channel behind those of other channels, in their
-  // order.
+  // Puts this channel's messages behind those of other channels, in order.
   void end_turn(const Key& key) {
     std::list<Sending> later;
     for (auto it = queue_.begin(); it != queue_.end();) {
@@ -295,8 +288,7 @@ class TcpJob::Connection {
     if (into_ && which(*into_)) into_ = nullptr;
     std::erase_if(coming_, [&](const auto& c) { return which(c.second); });
   }
-  // Gives the message to that receive. Returns false if the message is too long
-  // for it.
+  // Gives the message to that receive; false if the message is too long.
   static bool take(Inbox& box, Coming& c, const Wanted& w) {
     if (c.frame.total > w.most) {
       w.batch->refused = w.most;
@@ -612,8 +604,7 @@ bool TcpJob::rest(std::chrono::microseconds most) {
     std::lock_guard lock(mutex_);
     progress();
   }
-  // Wakes the resting threads: the data may be for them, and one of them must
-  // poll next.
+  // The data may be for a resting thread, and one of them must poll next.
   looks.unlock();
   if (resting_ > 0) looked_.notify_all();
   return true;
