@@ -317,7 +317,7 @@ TEST(EinsumRule, ErrorsBeforeAnythingIsSent) {
               }),
               "[einsum] shapes [3, 3] and [3, 4] and [3, 3] do not fit "
               "together: 'c' of the rule ab,bc,cd->ad | linear 0; linear 1; "
-              "linear 2 is both 4 and 3");
+              "linear 2 is both 4 and 3; give these dimensions the same size");
     EXPECT_EQ(error_of([&] {
                 einsum("ab,bc,cd->ad", {a, b});
               }),

@@ -375,9 +375,10 @@ TEST(PipelineProgram, CompareKnowsThem) {
   EXPECT_LT(parameters(2), 0.75 * parameters(1));
   const Ran bad = run_program("explain", sizes + "pp=3");
   EXPECT_EQ(bad.code, 2);
-  EXPECT_NE(bad.err.find("'pp=3' was refused: [--compare] it needs groups of 3 "
-                         "out of 4 ranks"),
-            std::string::npos)
+  EXPECT_NE(
+      bad.err.find("'pp=3' was refused: [--compare] groups of 3 do not fit "
+                   "evenly into 4 ranks"),
+      std::string::npos)
       << bad.err;
 }
 
