@@ -24,11 +24,11 @@ struct CommEvent {
   std::string phase;  // "forward", "backward", ...
   int64_t predicted;  // the most bytes that a rank receives
   int64_t counted;    // bytes that this rank received; 0 in a dry run
-  // Tensors that move in one collective have an event each, with the same
-  // `collective` number. An event with 0 shares its collective with no other.
-  // The collective ran `times` times, each time on another part of the tensors.
-  // (Or the event is the sum of `times` collectives: see ~CommRecord().)
+  // The number of the collective. If several tensors move in it, each has its
+  // own event with this number. It is 0 if the event is the only one.
   int64_t collective = 0;
+  // How often the collective ran, each time on another part of the tensors. In
+  // an event that ~CommRecord() made, the number of collectives in its sums.
   int64_t times = 1;
   // If a plan's step made the event: the execution of the plan, and the index
   // of the event in Execution::sent(). Otherwise null and 0.

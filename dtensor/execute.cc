@@ -286,7 +286,8 @@ void Run::record() {
   ctx.collectives += e_.collectives();
 }
 
-// Whether the execution is a single all-gather that does not move panels.
+// Whether the execution is a single all-gather of whole tensors, rather than of
+// one panel after another (placement/panels.h).
 bool gathers_at_once(const Execution& e) {
   return e.rounds().size() == 1 && e.passes() == 1 &&
          e.rounds()[0].kind == StepKind::kAllGather &&

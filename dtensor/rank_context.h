@@ -114,7 +114,7 @@ struct RankContext {
   // Like coordinate(), but returns null if the rank is not in the mesh.
   const Coord* coordinate_or_null(const Mesh&);
 
-  // Set by run().
+  // Set by run(), or by async.cc for the context of a rank's second thread.
   uint64_t run_id = 0;               // unique within the process
   std::shared_ptr<Backend> backend;  // makes the groups, records their calls
   int lane = 0;                      // 0: main thread, 1: second thread

@@ -354,8 +354,8 @@ void relayout(std::span<DistTensor> x, std::span<const SpecRef> to,
       x.size() == to.size(), "redistribute",
       "there are {} tensors, but {} layouts; pass one layout for each tensor",
       x.size(), to.size());
-  // The moves from one mesh to one mesh. Batches are in the order in which
-  // their pairs of meshes first appear.
+  // The moves from mesh `from` to mesh `to`, which run together. Batches are in
+  // the order of their first moves.
   struct Batch {
     Mesh from, to;
     std::vector<Move> moves;
@@ -417,8 +417,9 @@ void relayout(std::span<DistTensor> x, std::span<const SpecRef> to,
   Scoped<std::string_view> op(ctx.op, ctx.op.empty() ? "redistribute" : ctx.op);
   for (Batch& b : batches) {
     for (size_t i : b.places) {
-      // Drop the reference of an x[i] that has no other handle: only parts that
-      // nobody else holds may be overwritten.
+      // A move may overwrite a part only if nothing else refers to it. So drop
+      // x[i]'s own reference to its part, unless x[i] shares it with another
+      // handle.
       Tensor part = x[i].impl()->part();
       if (x[i].impl().use_count() == 1) x[i].impl()->local = Tensor();
       b.parts.push_back(std::move(part));

@@ -85,10 +85,10 @@ class Sums {
   std::vector<std::pair<AxisMask, Tensor>> groups_;
 };
 
-// Whether some rank needs the total of a mesh that it is not in. A rank that is
-// in all meshes cannot tell from its own list, because other ranks may list the
-// same meshes or only those that they are in. The rank in need tells it, by a
-// reduction on a mesh that both are in.
+// Whether some rank needs the total of a mesh to which it does not belong. A
+// rank that belongs to all meshes in `sums` cannot tell, because another rank's
+// `sums` may have all these meshes or only its own. So the ranks of each mesh
+// reduce a flag that says whether one of them lacks a total.
 bool some_rank_lacks(const std::vector<Sums>& sums,
                      const std::set<int64_t>& ranks) {
   const auto is_in_all = [&](int64_t r) {

@@ -54,10 +54,11 @@ struct OtherFactors {
   std::string before, after;
 };
 
-// The assignment of the call for the rule of its gradient. Among the factors of
-// a table with `ndim` dimensions, v comes at position `dim` in the rule of
-// Embedding, and last in that of EmbeddingBackward. `forward` says whether the
-// call is one of Embedding.
+// Returns the call's assignment in the form that the rule of its gradient
+// needs. The rules order the factors of the table, which has `ndim` dimensions,
+// differently: v, the factor of the rows that ids name, is at position `dim` in
+// the rule of Embedding, and last in that of EmbeddingBackward. `forward` is
+// true if the call is an Embedding.
 Assignment turned(const GradientCall& c, int ndim, int64_t dim, bool forward) {
   Assignment a = inherited(c);
   const auto first = a.dims.begin() + dim, end = a.dims.begin() + ndim;

@@ -36,11 +36,15 @@ DistTensor expand(const DistTensor&, const Shape&);
 
 // ---- Windows ----
 //
-// They send nothing: every rank keeps its part of the window, which may be
-// empty. Gradients return to the input's layout without sending, too. Two calls
-// are exceptions, and gather. select() gathers if it leaves a scalar, because
-// no layout can put a scalar on one rank only. A slice gathers if its step does
-// not fit the sub-dimensions of a split dimension.
+// A window is the part of a tensor with some indices of one dimension. Taking
+// one sends nothing, and neither does its gradient: every rank keeps its part
+// of the window, which may be empty. There are exceptions:
+// - select() gathers if its result is a scalar, because no layout can put a
+//   scalar on one rank only.
+// - slice() gathers if its step does not fit the sub-dimensions of a split
+//   dimension.
+// - A partial mean is combined first.
+// - Functions that write a window may move what they write, but never x.
 
 // The indices lo, lo + step, ... below hi of a dimension. lo and hi are
 // clamped, and count from the end if negative, as in Python. Throws Error if

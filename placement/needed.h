@@ -14,9 +14,10 @@
 
 namespace dtensor {
 
-// A tensor's spec under an assignment, and the move that is priced: from where
-// an input is to where it is needed, or from where an output is left to where
-// it would be settled.
+// A tensor's spec under an assignment, and the move whose price counts. An
+// input moves from its present spec to the one that the operator needs. An
+// output moves from the spec in which the operator leaves it to the one after
+// the communication that needed_output() describes.
 struct Needed {
   SpecRef spec, from, to;
 };

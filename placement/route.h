@@ -87,9 +87,10 @@ class Route {
   // Whether some cut may leave a rank without an index.
   bool some_part_empty() const { return some_part_empty_; }
 
-  // Whether the parts of cut a that differ only in axes which cut b lacks make
-  // up a part of b. Always false unless some part may be empty: without empty
-  // parts, common_prefix() tells this.
+  // Whether joining the parts of cut a over the axes that cut b lacks gives the
+  // parts of b. Always false if b has an axis that a lacks, or if a cut is a
+  // tree. Also false if no part can be empty (some_part_empty()), because
+  // common_prefix() is enough then.
   bool merges(int d, int a, int b) const;
 
   // The number of leading axes of cut a that cut dimension d exactly as the

@@ -109,9 +109,10 @@ class Search {
         if (k == needed) break;
         k = std::min(2 * k, needed);
       }
-      // With chunks, some way always fits. Without chunks, none may fit if
-      // partials of several kinds lie within each other; the best way then
-      // takes the memory that it needs.
+      // With chunks, some way always fits: the best way does in `needed`
+      // chunks. Without chunks, it can happen that no way fits, for example if
+      // nested partials have different reductions. Then the best way is kept
+      // although it exceeds `block`.
       if (fits.found) best = std::move(fits);
     }
     return finished(std::move(best));
@@ -235,7 +236,7 @@ class Search {
     return a.steps < b.steps;
   }
   Node& node(int i) { return nodes_[static_cast<size_t>(i)]; }
-  // The longest time of a way that is of use.
+  // The search drops every way that takes longer than this.
   int64_t bound() { return best_ < 0 ? most_ : node(best_).time; }
   bool less(int a, int b) {
     Node &x = node(a), &y = node(b);
@@ -308,9 +309,10 @@ class Search {
         // Every rank that needs an index receives it, even if it holds one of
         // its summands.
         lack = route_.largest(goal);
-        // An index is received q - 1 times before some rank knows its total,
-        // and then once by each further holder. This is averaged over the
-        // ranks.
+        // Ranks receive q - 1 summands of each index before one rank knows the
+        // sum, and the other holders then receive the sum. So each index is
+        // received at least q + holders - 2 times, and some rank receives at
+        // least the average over all ranks.
         if (!(n.partial & keep_)) {
           int64_t holders =
               mesh_.size_of(mesh_.all_axes() & ~route_.axes(goal));

@@ -71,9 +71,10 @@ struct Sources {
                                 mesh.axis_size(a));
   }
 
-  // Calls fn(list, offset) for every holder of dimension d (see SourceDim). The
-  // list has the indices of the holder, in local order, and the offset is its
-  // summand in a rank's number. Only indices in `panel` count; null means all.
+  // Calls fn(list, offset) for every holder of dimension d (see SourceDim).
+  // `list` has the holder's indices in `panel`, in local order; a null panel
+  // has all indices. `offset` is the amount that the holder's coordinates add
+  // to a rank's number.
   template <class Fn>
   void each_holder(int d, const IntervalList* panel, Fn&& fn) const {
     const Dim& tree = spec.dim(d);

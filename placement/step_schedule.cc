@@ -58,8 +58,10 @@ class StepSchedule {
  private:
   Region in_memory(Region) const;
   int index_of(int64_t world_rank) const;  // in ranks_
-  // The number of the rank that gives the first term of a piece: of the product
-  // of the parts part[d] of every dimension d. Sets holder_.
+  // Returns the number of the rank from which this rank takes a piece; if the
+  // piece is a sum over several ranks, the first of them. The piece is the
+  // product of one part of each dimension: d contributes
+  // dims_[d].parts[part[d]]. Sets holder_ to the holder of each of these parts.
   int64_t giver(const std::vector<size_t>& part);
   int64_t turn(const std::vector<size_t>& part, int64_t number) const;
   // Cuts the wanted indices by their holders; each(d, add) must call add(list,

@@ -135,11 +135,11 @@ void* PackedMessages::whole_from(int m) const {
   return whole(from_[index(m)], destination());
 }
 
-// A schedule consists of pieces from member to member. all_gather() and
-// reduce_scatter() recognize the schedules for which a library such as NCCL has
-// a single collective: equal parts that lie one after the other in the order of
-// the members. These need no packing, and the library has faster ways than
-// messages from each member to each other one.
+// all_gather() and reduce_scatter() detect schedules that a library such as
+// NCCL can run as one collective: the pieces of all members have one size and
+// lie in memory one after another, in the order of the members. Such a
+// collective needs no packing, and it is faster than a message between every
+// two members.
 std::optional<PackedMessages::Even> PackedMessages::all_gather() const {
   const int p = static_cast<int>(to_.size()), self = s_->self;
   const int other = (self + 1) % p;

@@ -44,8 +44,9 @@ struct Failure {
 
 // Throws the Error for a call that CUDA rejected.
 [[noreturn]] void refused(const Failure&);
-// Throws the Error for earlier work that failed, which the call `what` noticed.
-// `given` are the operators noted for the device's streams.
+// Throws the Error for work that failed before the call Failure::what. CUDA
+// reports such a failure only in a later call. `given` has the operators whose
+// work may have failed (see Given::names()).
 [[noreturn]] void failed_later(const Failure&,
                                const std::vector<std::string>& given);
 

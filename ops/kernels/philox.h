@@ -13,8 +13,9 @@
 
 namespace dtensor::kernels {
 
-// Four 32-bit words. W is uint32_t; or a vector of uint64_t, whose elements
-// hold the words of different blocks.
+// A block of four 32-bit random words. If W is uint32_t, this is one block. If
+// W is a vector of uint64_t, these are several blocks, one for each element of
+// the vector.
 template <class W>
 struct PhiloxWords {
   W x[4];

@@ -30,8 +30,8 @@ class NcclLink {
   // out = the `bytes` bytes of every member, in member order. `in` may be this
   // member's part of `out`.
   virtual void all_gather(Stream, const void* in, void* out, int64_t bytes) = 0;
-  // out = this member's n elements of the reduction of p * n elements per
-  // member.
+  // Reduces the p * n elements at `in` over all p members. `out` receives this
+  // member's n elements of the result.
   virtual void reduce_scatter(Stream, ReduceOp, DType, const void* in,
                               void* out, int64_t n) = 0;
   virtual void all_reduce(Stream, ReduceOp, DType, void* data, int64_t n) = 0;

@@ -103,8 +103,8 @@ struct Heard {
   Frame frame;
   std::string text;
 };
-// The receives of a channel that wait for messages, or the numbers of messages
-// that wait for receives.
+// The receiving side of one channel: receives whose messages have not arrived,
+// and the numbers of messages in coming_ that came before their receives.
 struct Inbox {
   std::deque<Wanted> wanted;
   std::deque<uint32_t> kept;

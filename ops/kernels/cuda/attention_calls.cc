@@ -110,7 +110,10 @@ bool set_strides(AttentionGraph& g) {
   return true;
 }
 
-// Cuts the deterministic backward pass into runs; false if it cannot be cut.
+// Shrinks the graph to one run (b batches, hkv heads) of the deterministic
+// backward pass, because the memory of a run grows with both. Returns false if
+// the smallest run needs too much memory, or if the lse of a run would not be
+// aligned.
 bool cut(AttentionGraph& g) {
   const int64_t group = g.hq / g.hkv, b = g.b, hkv = g.hkv;
   const int64_t bytes =

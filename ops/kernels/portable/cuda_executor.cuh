@@ -240,8 +240,9 @@ class Row {
   template <class F, class... R>
   __device__ std::invoke_result_t<F&, compute_t<std::remove_const_t<R>>&...>
   update_sum(int64_t n, F f, R*... rows) {
-    // Rows that f changes are in fast memory. The width of the loads is chosen
-    // for the other rows, which come from far away.
+    // The rows that f changes lie in fast (shared) memory. The other rows lie
+    // in global memory, where narrow loads cost more, so only their types
+    // choose the width of the loads.
     constexpr int W = kPack<std::conditional_t<std::is_const_v<R>, R, char>...>;
     using A = std::invoke_result_t<F&, compute_t<std::remove_const_t<R>>&...>;
     const auto plus = [](const A& a, const A& b) { return a + b; };

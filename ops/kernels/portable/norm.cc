@@ -266,9 +266,10 @@ template <class S, class C = compute_t<S>>
 void whole_backward(Stream s, const Typed<S>& t, S* dx, C* dgamma, C* dbeta) {
   if (t.n == 0) return;
   if (dgamma || dbeta) {
-    // kFast: the most bytes of fast memory per block with which several blocks
-    // of a GPU run at once. kSummed: the most elements in all parts, few
-    // compared with dy.
+    // kFast: the most bytes of fast memory per block with which a
+    // multiprocessor of a GPU can run several blocks at once. kLeastRows:
+    // about the fewest rows that a part sums. kSummed: the most sums that all
+    // parts store, which limits the scratch memory.
     constexpr int64_t kFast = 36 << 10, kSummed = int64_t{1} << 21,
                       kLeastRows = 4;
     const auto bytes = 2 * t.n * static_cast<int64_t>(sizeof(C));

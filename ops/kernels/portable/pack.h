@@ -32,8 +32,8 @@ DT_HD inline void store(T* p, const Pack<T, W>& pack) {
   *reinterpret_cast<Pack<T, W>*>(p) = pack;
 }
 
-// A copy of n <= kMost elements that are `step` apart, contiguous and as T.
-// of() returns p itself if its elements are so already.
+// Converts n <= kMost elements that lie `step` apart to a contiguous array of
+// T. of() returns p itself if p already is such an array.
 template <class T>
 struct Piece {
   static constexpr int64_t kMost = 512;
