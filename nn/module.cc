@@ -107,7 +107,9 @@ DistTensor Module::parameter(std::string_view name) const {
     if (p.name == name) return p.tensor;
     known += (known.empty() ? "" : ", ") + p.name;
   }
-  fail("module", "there is no parameter \"{}\"; write one of {}", name, known);
+  fail("module", "there is no parameter \"{}\"; {}", name,
+       known.empty() ? "this module has none, so ask another one"
+                     : "write one of " + known);
 }
 
 void check_plan(const ParallelPlan& plan, const Module& module) {

@@ -311,9 +311,9 @@ PipelineSchedule make_schedule(std::string_view name, int64_t positions,
   check_sizes(s, "pipeline");
   s.tasks.resize(static_cast<size_t>(positions));
   DT_CHECK(chunks == 1 || name == "interleaved", "pipeline",
-           "{} chunks at each position need another schedule than {}; write "
-           "interleaved",
-           chunks, name);
+           "the schedule {} cannot have {} chunks at each position; write the "
+           "schedule interleaved, or 1 chunk",
+           name, chunks);
   DT_CHECK(name != "interleaved" || micros >= positions, "pipeline",
            "interleaved needs at least as many micro-batches as positions, {}, "
            "but there are {}; cut the batch into more, or write 1f1b",

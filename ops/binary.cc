@@ -188,7 +188,9 @@ namespace internal {
 
 static void check_operand(const fn::Function& f, int i, const DistTensor& x) {
   DT_CHECK(x.defined(), f.name,
-           "input {} of 2 is an undefined tensor; assign it a value first", i);
+           "input {} of 2, counted from 0, is an undefined tensor; assign it a "
+           "value first",
+           i);
 }
 
 DistTensor binary(int index, const DistTensor& a, const DistTensor& b,

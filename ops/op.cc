@@ -143,9 +143,11 @@ InputGradients Op::gradient(const GradientCall&) const {
 
 void check_defined(std::string_view op, TensorList inputs) {
   for (size_t i = 0; i < inputs.size(); ++i)
-    DT_CHECK(inputs[i].defined(), op,
-             "input {} of {} is an undefined tensor; assign it a value first",
-             i, inputs.size());
+    DT_CHECK(
+        inputs[i].defined(), op,
+        "input {} of {}, counted from 0, is an undefined tensor; assign it "
+        "a value first",
+        i, inputs.size());
 }
 
 std::vector<DistTensor> apply(const Op& op, TensorList inputs,

@@ -267,7 +267,8 @@ DistTensor where(const DistTensor& condition, const DistTensor& a, Number b) {
 }
 DistTensor where(const DistTensor& condition, Number a, const DistTensor& b) {
   DT_CHECK(b.defined(), "where",
-           "input 2 of 3 is an undefined tensor; assign it a value first");
+           "input 2 of 3, counted from 0, is an undefined tensor; assign it a "
+           "value first");
   const DType t = promote(a.dtype, Weight::kNumber, b.dtype(), weight_of(b));
   return where(condition, constant_like(b, a, t), cast(b, t));
 }

@@ -12,9 +12,9 @@ namespace {
 int64_t product(int64_t a, int64_t b, const Rule& rule) {
   int64_t n;
   DT_CHECK(!__builtin_mul_overflow(a, b, &n), "rule",
-           "a dimension of the rule {} has more indices than 64 bits can "
-           "count; use smaller sizes",
-           rule.to_string());
+           "in the rule {}, sizes {} and {} of one dimension multiply to more "
+           "than 2^63 - 1; use smaller sizes",
+           rule.to_string(), a, b);
   return n;
 }
 

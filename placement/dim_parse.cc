@@ -156,7 +156,9 @@ WrittenDim& find_leaf(WrittenDim& tree, std::string_view name) {
            "part that is split",
            tree.text, name, leaves.empty() ? "none" : leaves, name);
   DT_CHECK(found->kind == Dim::Kind::kLeaf, "layout",
-           "'{}' is a group; name one of its parts", found->text);
+           "'{}' is a group, which is not split as a whole; name one of its "
+           "parts after the ':'",
+           found->text);
   return *found;
 }
 

@@ -119,10 +119,10 @@ void Communicator::exchange_in_place(const Call& call, Stream stream,
                                      size_t which, const ReadSources& read) {
   check_kind(call, moves_alone(call.kind), "exchange_in_place");
   DT_CHECK(reads_in_place() && size_ > 1, name(call.kind),
-           "the sources of a group of {} cannot be read in place, because it "
-           "{}; call exchange()",
-           size_,
-           reads_in_place() ? "has one rank" : "does not share its memory");
+           "the sources of a group of {} ranks cannot be read in place: that "
+           "takes two or more, all threads of one process that compute on the "
+           "CPU; call exchange()",
+           size_);
   run_transfers({.call = &call,
                  .transfers = transfers,
                  .in_place = which,

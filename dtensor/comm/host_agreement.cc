@@ -64,8 +64,9 @@ void HostCommunicator::agree(const Collective& c) {
   const bool on_host = device().kind() == Device::Kind::kCpu;
   const bool on_stream = !(c.transfers.empty() && c.buffers.empty());
   DT_CHECK(on_host || !on_stream || group_.peers.empty(), name(c.call->kind),
-           "this backend sends only data in CPU memory between processes; "
-           "write --device cpu, or --backend nccl for GPUs");
+           "this backend sends only data in CPU memory between processes, but "
+           "this rank computes on a GPU; leave RunOptions::device empty, or "
+           "write the backend nccl");
   begin(c);
   later_ = !on_host && on_stream;
   if (later_) {

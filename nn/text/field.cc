@@ -52,7 +52,10 @@ json read_json(const std::string& path) {
   try {
     return json::parse(text);
   } catch (const json::exception& e) {
-    fail("tokenizer", "{} is not JSON: {}", path, shortened(e.what()));
+    fail("tokenizer",
+         "{} cannot be read as JSON: {}; download the file again, or name "
+         "another folder",
+         path, shortened(e.what()));
   }
 }
 
@@ -129,9 +132,11 @@ void Field::refuse(std::string_view want) const {
 }
 
 void Field::check_steps(size_t before) const {
-  DT_CHECK(before < kMostSteps, "tokenizer",
-           "{} is one step too many; use a file with at most {}", place_,
-           kMostSteps);
+  DT_CHECK(
+      before < kMostSteps, "tokenizer",
+      "{} comes after {} steps, but this library takes at most {} (one entry "
+      "can be several steps); use a file with fewer",
+      place_, before, kMostSteps);
 }
 
 }  // namespace dtensor::nn::text

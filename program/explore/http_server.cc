@@ -514,7 +514,7 @@ class HttpServer::State final : public httplib::Server {
     port_ = port == 0 ? bind_to_any_port(host)
                       : (bind_to_port(host, port) ? port : -1);
     DT_CHECK(port_ > 0, "http",
-             "cannot listen at {}:{}; write another --port or --host", host,
+             "cannot listen at {}:{}; choose another port or address", host,
              port);
     ::listen(svr_sock_, kBacklog);  // more than httplib's
     thread_ = std::thread([this] { accept_all(); });

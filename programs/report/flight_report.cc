@@ -185,10 +185,11 @@ FlightReport::FlightReport(std::vector<FlightFile> given)
       [](const FlightFile& a, const FlightFile& b) { return a.rank < b.rank; });
   const int64_t world = files[0].world;
   for (size_t i = 0; i < files.size(); ++i) {
-    DT_CHECK(files[i].world == world, "flight",
-             "the file of rank {} is from a run of {} ranks, but that of rank "
-             "{} is from one of {}; name the files of one run",
-             files[0].rank, world, files[i].rank, files[i].world);
+    DT_CHECK(
+        files[i].world == world, "flight",
+        "a file of rank {} is from a run of {} ranks, and a file of rank {} "
+        "from a run of {}; name the files of one run",
+        files[0].rank, world, files[i].rank, files[i].world);
     DT_CHECK(i == 0 || files[i].rank != files[i - 1].rank, "flight",
              "two files are from rank {}; name the files of one run",
              files[i].rank);

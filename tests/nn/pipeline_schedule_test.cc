@@ -313,8 +313,8 @@ TEST(PipelineSchedule, RefusesSizes) {
             "[mine] the schedule has 2 positions of 1 chunks and 1000000 "
             "micro-batches; write numbers whose product is 1000000 or less");
   EXPECT_EQ(error_of([] { make_schedule("1f1b", 2, 2, 2); }),
-            "[pipeline] 2 chunks at each position need another schedule than "
-            "1f1b; write interleaved");
+            "[pipeline] the schedule 1f1b cannot have 2 chunks at each "
+            "position; write the schedule interleaved, or 1 chunk");
   EXPECT_EQ(error_of([] { make_schedule("interleaved", 4, 3, 2); }),
             "[pipeline] interleaved needs at least as many micro-batches as "
             "positions, 4, but there are 3; cut the batch into more, or write "

@@ -18,7 +18,7 @@ using testing::error_of;
 std::string sentence(const std::string& op, int input, int of) {
   return "[" + op + "] input " + std::to_string(input) + " of " +
          std::to_string(of) +
-         " is an undefined tensor; assign it a value first";
+         ", counted from 0, is an undefined tensor; assign it a value first";
 }
 
 TEST(UndefinedInput, NamesTheOperatorAndTheInput) {

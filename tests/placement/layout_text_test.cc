@@ -386,7 +386,8 @@ TEST(LayoutTextErrorTest, Trees) {
             "[layout] in 'S0(3 4 2:4)' there is '4)' where the name of a part "
             "should be");
   EXPECT_EQ(error("S0(q=(h=2 4)|16:q),R"),
-            "[layout] 'q=(h=2 4)' is a group; name one of its parts");
+            "[layout] 'q=(h=2 4)' is a group, which is not split as a whole; "
+            "name one of its parts after the ':'");
   EXPECT_EQ(error("[(q=(2 4){a}|16),{}]"),
             "[layout] 'q=(2 4)' is a group; write the axes after one of its "
             "parts");

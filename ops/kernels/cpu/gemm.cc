@@ -324,7 +324,10 @@ void multiply(const Gemm& g) {
     case DType::kI8:
       break;
   }
-  fail("gemm", "does not take {}; cast to another type", name(g.type));
+  fail("gemm",
+       "there is no matrix product of {}; cast its inputs to i32, i64 or a "
+       "float type",
+       name(g.type));
 }
 
 }  // namespace

@@ -904,8 +904,9 @@ TEST(ThreadsInPlaceTest, RefusedWhereNothingIsShared) {
                 world_of(rt).exchange_in_place(call(StepKind::kAllGather),
                                                stream(), {}, 0, {});
               }),
-              "[all-gather] the sources of a group of 2 cannot be read in "
-              "place, because it does not share its memory; call exchange()");
+              "[all-gather] the sources of a group of 2 ranks cannot be read "
+              "in place: that takes two or more, all threads of one process "
+              "that compute on the CPU; call exchange()");
   });
 }
 

@@ -443,15 +443,15 @@ TEST(HostileTokenizers, NestNoDeeperThanTheStack) {
                  "ab"),
       "ab");
   expect_refused("steps", {{"normalizer", sequence("normalizers", nfc, 65)}},
-                 "normalizer.normalizers[64] is one step too many");
+                 "normalizer.normalizers[64] comes after 64 steps");
   expect_refused(
       "steps of a pre-tokenizer",
       {{"pre_tokenizer",
         sequence("pretokenizers", {{"type", "WhitespaceSplit"}}, 65)}},
-      "pre_tokenizer.pretokenizers[64] is one step too many");
+      "pre_tokenizer.pretokenizers[64] comes after 64 steps");
   expect_refused("steps of a decoder",
                  {{"decoder", sequence("decoders", {{"type", "Fuse"}}, 65)}},
-                 "decoder.decoders[64] is one step too many");
+                 "decoder.decoders[64] comes after 64 steps");
 }
 
 TEST(HostileTokenizers, WriteNoMoreThanTheirBudget) {
@@ -571,7 +571,8 @@ TEST(HostileTokenizers, AreRefusedInShortSentences) {
   json file = file_with(json::object());
   file["model"]["merges"] = {much};
   expect_refused("a merge", file, "model.merges[0] is \"\u00e9");
-  expect_refused("text that is not JSON", "{\"" + much, "is not JSON");
+  expect_refused("text that is not JSON", "{\"" + much,
+                 "cannot be read as JSON");
   json model = {{"type", "Unigram"}, {"vocab", {{much}}}};
   expect_refused("a score", {{"model", model}}, "model.vocab[0] is [\"\u00e9");
 }

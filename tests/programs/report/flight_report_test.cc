@@ -218,9 +218,9 @@ TEST(FlightReport, GivesTheReasonOfTheFirstRank) {
       error_of([&] {
         report_of({file(0, 3, calls), file(1, 3, calls), file(2, 4, calls)});
       }),
-      "[flight] the file of rank 0 is from a run of 3 ranks, but that of rank "
+      "[flight] a file of rank 0 is from a run of 3 ranks, and a file of rank "
       "2 "
-      "is from one of 4; name the files of one run");
+      "from a run of 4; name the files of one run");
 }
 
 TEST(FlightReport, RefusesFilesOfTwoRuns) {
@@ -228,8 +228,8 @@ TEST(FlightReport, RefusesFilesOfTwoRuns) {
   EXPECT_EQ(error_of([&] {
               report_of({file(0, 2, calls), file(1, 3, calls)});
             }),
-            "[flight] the file of rank 0 is from a run of 2 ranks, but that of "
-            "rank 1 is from one of 3; name the files of one run");
+            "[flight] a file of rank 0 is from a run of 2 ranks, and a file of "
+            "rank 1 from a run of 3; name the files of one run");
   EXPECT_EQ(error_of([&] {
               report_of({file(1, 2, calls), file(1, 2, calls)});
             }),
