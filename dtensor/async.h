@@ -35,7 +35,7 @@ struct BeginOptions {
   // parts[0]. Unless that call had `continues`, begin_moves() waits for it.
   std::shared_ptr<Pending> after = nullptr;
   bool continues = false;  // a later call may take the only result as `after`
-  bool consume = false;    // may overwrite parts that nobody else holds
+  bool consume = false;    // may overwrite parts that nothing else refers to
 };
 
 // Begins moves[i] with this rank's parts[i], which is undefined if the rank is

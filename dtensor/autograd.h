@@ -56,7 +56,7 @@ class Node {
   uint64_t sequence;
 
  private:
-  std::shared_ptr<Node> next_;  // in the destructor's list of nodes
+  std::shared_ptr<Node> next_;  // ~Node() lists the nodes that it destroys
 };
 
 // Returns the edge to a tensor's node, or an empty edge if the tensor does not

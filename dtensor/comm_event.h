@@ -25,10 +25,10 @@ struct CommEvent {
   int64_t predicted;  // the most bytes that a rank receives
   int64_t counted;    // bytes that this rank received; 0 in a dry run
   // The number of the collective. If several tensors move in it, each has its
-  // own event with this number. It is 0 if the event is the only one.
+  // own event with this number. It is 0 in a sum of events (see `times`).
   int64_t collective = 0;
   // How often the collective ran, each time on another part of the tensors. In
-  // an event that ~CommRecord() made, the number of collectives in its sums.
+  // a sum of events, which ~CommRecord() makes, the total of its collectives.
   int64_t times = 1;
   // If a plan's step made the event: the execution of the plan, and the index
   // of the event in Execution::sent(). Otherwise null and 0.

@@ -52,7 +52,7 @@ MemoryUse memory_use(const Allocator&);
 struct Totals {
   std::vector<CommEvent> events;
   MemoryUse memory = {};
-  int64_t work_ps = 0;  // time of a rank's operators, by their prices
+  int64_t work_ps = 0;  // the price of the local work of a rank's operators
 };
 // Merges the totals of several ranks: their events are merged, and each other
 // number is the largest of any rank.

@@ -19,12 +19,11 @@ namespace dtensor {
 
 struct DataCheck {
   std::string op;
-  // This rank's findings: contiguous i64 on the device. judge() gets the
-  // maximum of each element over the ranks that differ only in `axes`.
-  Tensor found;
+  Tensor found;  // this rank's findings: contiguous i64 on the device
   Mesh mesh;
   AxisMask axes = 0;
-  // Throws Error if the values are bad: the same error on every rank.
+  // Gets the maximum of each element of `found` over the ranks that differ only
+  // in `axes`. Throws Error if a maximum is bad: the same on every rank.
   std::function<void(std::span<const int64_t>)> judge;
 };
 
@@ -34,9 +33,9 @@ struct DataCheck {
 // runs.
 void check(RankContext&, DataCheck);
 
-// Makes the checks that were kept for `mesh`, and returns the values of a float
-// tensor (an empty list for an undefined one). Waits for the device only once.
-// Collective over the mesh if there are such checks.
+// Makes the checks that were kept for `mesh`, and returns the values of the
+// tensor, which has a float type or is undefined (then the list is empty).
+// Waits for the device only once. Collective over the mesh if there are checks.
 std::vector<double> read_checked(RankContext&, const Mesh& mesh, const Tensor&);
 
 // A hash of up to 64 elements, evenly spaced, of a value that should be the

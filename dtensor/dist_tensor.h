@@ -98,7 +98,7 @@ class DistTensor {
   static DistTensor from_global(const Tensor&, const Mesh&, const Placements&);
   // Makes a tensor from each rank's own part `local`, which is undefined on a
   // rank outside the mesh. Throws Error if its shape, type or device does not
-  // fit.
+  // fit the spec.
   static DistTensor wrap(Tensor local, const Spec*);
   // A tensor with uninitialised values.
   static DistTensor empty(const Spec*);
@@ -134,8 +134,8 @@ class DistTensor {
   //
   // Differentiable. The cotangent is redistributed to the source's layout, with
   // two exceptions. On axes where the source is partial, the cotangent is
-  // replicated. If source and result have the same mesh, a cotangent that is a
-  // partial sum or average on axes where the source is replicated stays so.
+  // replicated. If source and result have the same mesh, partial sums and
+  // averages of cotangents stay partial on axes where the source is replicated.
   DistTensor redistribute(const Placements&,
                           const RedistributeOptions& = {}) const&;
   DistTensor redistribute(const Mesh& to, const Placements&,
@@ -212,7 +212,7 @@ class DistTensor {
   Keep keep() const;
   // Copies `local` into this rank's part, as a parameter update does, and
   // raises the storage's version. Throws Error if the shape or type differs, or
-  // while autograd records this tensor's uses.
+  // if this tensor requires a gradient (unless inside NoGrad).
   void assign(const Tensor& local);
 
   bool same_as(const DistTensor& o) const { return impl_ == o.impl_; }

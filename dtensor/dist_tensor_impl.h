@@ -25,7 +25,7 @@ struct DistTensor::Impl {
   Keep keep = Keep::kMove;
   SpecRef use;      // set by gather_on_use()
   SpecRef grad;     // set by set_grad_layout()
-  int awaited = 0;  // gradients to come that need it gathered (gather.h)
+  int awaited = 0;  // SavedInputs that may still read it gathered (gather.h)
   std::shared_ptr<Node> node;  // the node that made it, or a leaf's own node
   int output = 0;              // which output of that node
   // Redistributed copies of this value, for later consumers that need the same
@@ -43,8 +43,8 @@ struct DistTensor::Impl {
   // outside the mesh.
   const Tensor& part();
   uint64_t version();
-  // For a copy: note_version() remembers the version of its storage when it was
-  // made, and untouched() says whether nothing has written to it since.
+  // For the tensor of a Copy. note_version() sets made_version to the version
+  // of its storage. untouched() tells whether it still has that version.
   void note_version();
   bool untouched();
   uint64_t made_version = 0;

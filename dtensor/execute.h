@@ -12,9 +12,9 @@
 
 namespace dtensor {
 
-// The boxes of the members' memory from which a tensor's part would be
-// gathered. Empty unless the whole execution is a single all-gather and this
-// rank can read the other members' memory.
+// The boxes of the group members' memory from which execute() would gather the
+// part of tensor number `tensor`. Empty unless the execution is a single
+// all-gather and this rank can read the other members' memory.
 std::vector<SourceBox> boxes_in_place(RankContext&, const Execution&,
                                       size_t tensor);
 // Makes execute() read tensor number `which` in place instead of gathering it:
@@ -32,12 +32,12 @@ struct ReadInPlace {
 // mesh; the caller drops the result on ranks outside the destination's mesh.
 // Collective over the groups of the plan's steps. Records one event per
 // collective and tensor. If the plan only slices, the result is a view. With
-// `consume`, parts whose memory nobody else holds may be overwritten.
+// `consume`, it may overwrite parts whose memory nothing else refers to.
 void execute(RankContext&, const Execution&, std::span<Tensor> parts,
              bool consume = false, const ReadInPlace* in_place = nullptr);
 
-// Called after events have been added: if the whole run is recorded, sums up
-// its events when they are many (see ~CommRecord()).
+// Called after events have been added. If they are many, sums them up, unless a
+// CommRecord or an OpRecorder still needs each of them (see ~CommRecord()).
 inline void bound_record(const RankContext& ctx) {
   constexpr size_t kLong = 4096;
   if (ctx.record && !ctx.recorder && ctx.events.size() >= kLong) CommRecord();

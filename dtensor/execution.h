@@ -33,11 +33,11 @@ class Execution : public std::enable_shared_from_this<Execution> {
     bool divides = false;   // divides (sum, count) pairs afterwards
     bool receives = true;   // this rank is in the destination's mesh
     Shape shape;            // of the memory that it writes
-    Shape divided;          // the same after the division
+    Shape divided;          // of the memory after the division
     DType dtype = DType::kF32;
     ReduceOp op = ReduceOp::kSum;
-    Region has, wants;  // global indices held before and after
-    Region which;       // indices that a copy or a fill copies
+    Region has, wants;  // global indices that this rank holds before and after
+    Region which;       // global indices that a copy or a fill copies
     Fill fill;
     bool pairs = false;  // the result of a fill has (sum, count) pairs
     Schedule schedule;
@@ -93,13 +93,14 @@ class Execution : public std::enable_shared_from_this<Execution> {
  private:
   // One tensor while its actions are built.
   struct Path {
-    size_t steps = 0, made = 0;  // made: the last step that makes memory, or 0
-    // In the current pass:
-    size_t done = 0;
-    const Spec* memory = nullptr;   // the spec of the current memory ...
-    const Region* panel = nullptr;  // ... limited to this panel if `cut`
-    bool cut = false, own = false;  // own: the plan made the memory
-    bool ended = false;             // the destination has the panel
+    size_t steps = 0, made = 0;  // made: steps up to the last that makes memory
+    // The state in the current pass:
+    size_t done = 0;                // steps so far
+    const Spec* memory = nullptr;   // the spec of the memory with the values
+    const Region* panel = nullptr;  // the panel of this pass; null: all indices
+    // cut: the memory has only the panel. own: the plan made the memory.
+    bool cut = false, own = false;
+    bool ended = false;  // the destination has the panel
   };
 
   void add_pass(RankContext&, std::vector<Path>&,

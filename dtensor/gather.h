@@ -42,17 +42,18 @@ inline bool gathers(const DistTensor& x) {
 // will set.
 void see_inputs(std::span<const DistTensor> x, std::span<DistTensor> seen);
 
-// An input that need not be gathered if will_do() accepts the boxes of it that
-// the members hold. In that case, read() is called with the members' memory
-// once the other inputs are complete, and the input's part stays undefined.
+// Lets an operator read one input directly in the other ranks' memory, without
+// gathering it. will_do() gets the boxes of the input that the ranks hold. If
+// it returns true, the input's part stays undefined, and read() is called with
+// the ranks' memory once the other inputs are complete.
 struct ReadInput {
   size_t input;
   std::function<bool(std::span<const SourceBox>)> will_do;
   Communicator::ReadSources read;
 };
 // Sets the parts of the inputs that are gathered on use, after gathering the
-// missing copies together. The input of `read` is left out if it can be read
-// directly; returns whether it was. Collective over the mesh.
+// missing copies together. Returns true if it left out the input of `read`,
+// which has been read directly. Collective over the mesh.
 bool gather_inputs(RankContext&, std::span<const DistTensor> x,
                    std::span<DistTensor> seen, const ReadInput* = nullptr);
 

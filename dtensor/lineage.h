@@ -20,13 +20,12 @@ namespace dtensor {
 
 struct Lineage {
   uint64_t hash = 0;  // the same in every process
-  // The operator that made the value (its name lives as long as the process;
-  // empty if none did), the module that called it (the rank keeps its path
-  // until the run ends), and the number of operators that the module called
-  // before.
+  // The operator that made the value; "" if none did. Valid until the process
+  // ends.
   std::string_view op = {};
+  // The module that called the operator. Valid until the run ends.
   std::string_view path = {};
-  int64_t ordinal = 0;
+  int64_t ordinal = 0;  // how many operators the module had called before
 
   // "mean, operator 4 of gpt.loss"; "" if no operator made the value.
   std::string to_string() const;

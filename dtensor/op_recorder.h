@@ -54,8 +54,8 @@ class OpRecorder {
   // Called after a collective of an operator, or of a move outside of
   // operators, has been added to RankContext::events.
   virtual void sent(RankContext&) = 0;
-  // Called when the step to be shown begins; the work before it was
-  // preparation. The step changes these parameters. Need not be called.
+  // Called when the step begins that the record is to show; the work before it
+  // was preparation. The step changes these parameters. Need not be called.
   virtual void step_begins(RankContext&,
                            std::span<const NamedTensor> parameters) = 0;
   // Called when the step has ended, and when the rank's function has returned.

@@ -17,8 +17,8 @@ struct Fill {
   struct Identity {
     Region where;
     ReduceOp op;
-    // The count of a (sum, count) pair: the identity of `op` if this reduction
-    // combines pairs, else 1, the count of a single value.
+    // The count, if the part has (sum, count) pairs: the identity of `op` if
+    // this reduction combines pairs, else 1.
     double count = 1;
   };
   std::vector<Identity> identities;

@@ -87,7 +87,7 @@ struct RankContext {
 
   Capture* capture = nullptr;  // the active capture of a graph (graph.h)
 
-  // Filled while `record` is set.
+  // Whether this rank adds its collectives to `events`.
   bool record = false;
   std::vector<CommEvent> events;
   int64_t collectives = 0;  // the number of the latest collective

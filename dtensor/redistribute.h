@@ -23,13 +23,12 @@ namespace dtensor {
 Tensor redistribute_local(const Tensor& local, const Spec* from,
                           const Spec* to);
 
-// Does the work of DistTensor::redistribute() and redistribute_async(). The
-// result has memory of its own. With `consume`, it may take over the memory of
-// x if x is the only handle.
 struct MoveMode {
-  bool async = false;
-  bool consume = false;
+  bool async = false;    // see DistTensor::redistribute_async()
+  bool consume = false;  // may reuse the memory of x if x is the only handle
 };
+// Does the work of DistTensor::redistribute() and redistribute_async(). The
+// result has memory of its own.
 DistTensor redistribute(const DistTensor& x, const Spec* to,
                         const RedistributeOptions&, MoveMode = {});
 
@@ -43,9 +42,9 @@ struct RelayoutOptions {
   // effect in a dry run, under a communication budget, or if several meshes are
   // involved.)
   bool async = false;
-  // Uses the copies that earlier calls made, and leaves the new ones for later
-  // calls. A tensor that several x[i] share is moved to a layout only once. Not
-  // with `async`.
+  // Reuses copies that earlier calls made, and keeps new ones for later calls.
+  // A tensor that is in x several times moves only once to the same layout.
+  // Not with `async`.
   bool copies = false;
   // Unless null, the caller's cache of the execution that moves all x[i] whose
   // layout differs from to[i]. relayout() uses *execution, and sets it first if
@@ -54,10 +53,10 @@ struct RelayoutOptions {
 };
 
 // Replaces each x[i] by the same value in layout to[i], as relayout() of one
-// tensor does. The moves from one mesh to another (or within one) are planned
-// together, so that steps of one kind over the same axes become one collective.
-// Parts that nobody else holds may be overwritten, so keep a handle of an x[i]
-// that is still needed.
+// tensor does. Moves with the same source mesh and the same destination mesh
+// are planned together: steps of one kind over the same axes become one
+// collective. Parts that nothing else refers to may be overwritten, so keep a
+// handle of an x[i] that is still needed.
 void relayout(std::span<DistTensor> x, std::span<const SpecRef> to,
               const RelayoutOptions& = {});
 

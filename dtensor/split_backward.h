@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A backward pass in two parts. The first part computes the cotangents that
 // other pipeline stages wait for. The second part may come later: it computes
-// the cotangents that lead to one leaf each, the gradients of weights. Pipeline
-// schedules without bubbles need this (Qi et al., arXiv 2401.10241).
+// the gradients of weights, for which no stage waits. Pipeline schedules
+// without bubbles need this (Qi et al., arXiv 2401.10241).
 //
 // The first part goes back through the graph like backward_pass(), but stops at
 // edges that lead to one of the `later` inputs and to no other wanted input:

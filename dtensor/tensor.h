@@ -24,8 +24,8 @@ class Allocator;
 class StorageReader {
  public:
   virtual ~StorageReader() = default;
-  // Waits: after the return, new work of the rank's stream runs behind the
-  // read.
+  // Waits. Work that is enqueued on the rank's stream after finish() has
+  // returned runs after the read.
   virtual void finish() = 0;
 };
 
@@ -86,8 +86,8 @@ class Storage {
   // Once the storage is destroyed, later work of this stream may reuse the
   // memory.
   Stream stream() const { return stream_; }
-  // The stream for the calling thread's work on the memory: its rank's stream,
-  // or the storage's own on threads without a rank on this device.
+  // The stream for the calling thread's work on the memory: the stream of the
+  // thread's rank, or stream() if the thread has no rank on this device.
   Stream stream_here() const;
   // Sets stream(). REQUIRES: the new stream has waited for the earlier work on
   // the memory.

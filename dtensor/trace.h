@@ -93,7 +93,8 @@ class Trace {
   // that collective.
   struct Arrow;
   std::vector<Arrow> arrows() const;
-  int64_t take(int64_t events);  // reserves up to this many events to keep
+  // Returns how many of the next `events` events the caller may keep.
+  int64_t take(int64_t events);
 
   const int64_t most_;
   int64_t start_;  // like now()

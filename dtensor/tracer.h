@@ -80,7 +80,7 @@ class Tracer final : public Watch {
   std::unordered_map<std::string_view, uint32_t> text_numbers_;
   std::unordered_map<uint64_t, uint32_t> layout_texts_;
   std::unordered_map<uint64_t, Wait> waits_;  // by op and phase
-  std::vector<std::vector<int64_t>> groups_;  // copied from the flight ring
+  std::vector<std::vector<int64_t>> groups_;  // ranks, by Event::group
   int64_t begin_ = 0, agreed_ = -1;           // of the current collective
 };
 
