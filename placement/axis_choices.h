@@ -22,17 +22,17 @@ enum class Reach : uint8_t {
   // any factor, because that input has to move anyway.
   kMoved,
   // The factors of an input that is partial over the axis and must be reduced,
-  // because no note lets the partial pass. Factors marked "~" are left out,
-  // because their collectives may have no price.
+  // because no note of the rule (rule.h) lets the partial pass. Factors marked
+  // "~" are left out, because their collectives may have no price.
   kReduced,
   kAll  // any factor, even if no input uses the axis
 };
 
 // The role of one mesh axis in an assignment: it splits factors, lets the
-// partials of a note's inputs pass, or does neither.
+// partials of the inputs of one note (Rule::notes()) pass, or does neither.
 struct AxisChoice {
   FactorList factors;            // the factors that the axis splits
-  int note = -1;                 // the note whose partials pass; -1: none
+  int note = -1;                 // index of that note; -1: no partials pass
   ReduceOp op = ReduceOp::kSum;  // the reduction of these partials
   Reach reach = Reach::kMoved;   // the first value that allows this choice
 };

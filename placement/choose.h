@@ -55,7 +55,7 @@ struct OpInput {
 // sends itself.
 struct OpWork {
   double flops_per_point = 1;  // 2 for a contraction
-  // The messages that compute() sends between the ranks that split the factor
+  // The messages that Op::compute() sends between the ranks that split factor
   // `over`: `times` all-to-alls. `over` is 0 if it sends nothing, or only a few
   // numbers, which have no price here. In each all-to-all, the ranks
   // redistribute a tensor of the factors `of` ("*": all factors) in the first
@@ -81,7 +81,7 @@ struct OpWork {
 enum class Basis : uint8_t {
   kPrice,         // it is the cheapest
   kForwardPrice,  // it is the cheapest, and no gradient follows: see choose()
-  kGiven,  // the caller gave it: a gradient takes the choice of its forward
+  kGiven,  // the caller gave it; a gradient takes that of its forward operator
   kWay     // it is the cheapest for one of the operator's algorithms, which
            // was chosen first
 };

@@ -2,12 +2,12 @@
 // The coordinates that hold each index of a dimension, independent of the tree
 // that describes it.
 //
-// For each mesh axis this is a function of the index: the one coordinate that
-// holds the index, or any. (A rank holds an index if its coordinate on every
-// axis does.) Two trees describe the same parts exactly if these functions are
-// equal. A dimension of outer * inner indices is a product of two dimensions
-// exactly if each function depends on the outer index alone or on the inner
-// index alone.
+// Each mesh axis has a function that maps an index to the one coordinate on the
+// axis that holds it, or to "any". (A rank holds an index if its coordinate on
+// every axis does.) Two trees describe the same parts exactly if they have the
+// same functions. A dimension of outer * inner indices is a product of two
+// dimensions exactly if each function depends on the outer index alone or on
+// the inner index alone.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -19,8 +19,9 @@
 
 namespace dtensor {
 
-// The function of one axis, as runs that repeat until the end of the dimension.
-// The period is the shortest one; it is 1 if the function is constant.
+// The function of one axis: its values in the first period, as runs of equal
+// values. The period, which repeats until the end of the dimension, is the
+// shortest possible one; it is 1 if the function is constant.
 struct Wave {
   // The coordinate `label` (every coordinate if it is kAny) holds the indices
   // from the previous run's end up to `end`.

@@ -102,7 +102,8 @@ enum class ReduceOp : uint8_t {
 std::string_view name(ReduceOp);
 // The number of values for each element: 2 for kMean, else 1.
 constexpr int components(ReduceOp op) { return op == ReduceOp::kMean ? 2 : 1; }
-// Whether two neighbouring partials of a list may change places.
+// Whether neighbouring partials of a list may change places if their reductions
+// are these two.
 bool commute(ReduceOp a, ReduceOp b);
 
 struct Partial {

@@ -25,8 +25,8 @@ struct Needed {
 Needed needed_input(const BoundRule&, std::span<const OpInput>,
                     const Assignment& legal, size_t i);
 
-// The move is the communication that is put off: combining partials, and
-// gathering an output along axes that split no input.
+// The move is the communication that the operator leaves to later operators:
+// combining partials, and gathering the output along axes that split no input.
 Needed needed_output(const BoundRule&, std::span<const OpInput>,
                      const Assignment& legal, size_t o, DType);
 

@@ -17,10 +17,10 @@ bool makes_memory(const Step&);
 
 struct Panels {
   // The panels, as ascending regions. Every index is in exactly one of them.
-  // Every rank's part is cut evenly, so that all ranks have work in each panel.
+  // Every rank's part is cut evenly: if it is large enough, the rank has about
+  // the same work in each panel.
   std::vector<Region> regions;
-  // The most bytes of one panel that a rank holds between source and
-  // destination.
+  // The most bytes that a rank holds of one panel's intermediate layouts.
   int64_t between_bytes = 0;
   // True if cutting more panels would not make them smaller.
   bool finest = false;

@@ -98,8 +98,8 @@ bool only_gathers(const Plan&);
 // No sequence of steps moves fewer. nullopt if either spec has a partial.
 std::optional<int64_t> lower_bound_bytes(const Spec* from, const Spec* to);
 
-// Whether an all-reduce of the tensor is one-shot. All ranks get the same
-// answer, whatever the sizes of their parts.
+// Whether an all-reduce of the tensor is one-shot (CostTable::one_shot_bytes).
+// All ranks get the same answer, whatever the sizes of their parts.
 bool one_shot(const Spec* from, const CostTable&);
 
 // "all-reduce on tp: f32[8](P) -> f32[8](R), 64 bytes".

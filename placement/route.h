@@ -17,12 +17,13 @@ namespace dtensor {
 
 // One way to cut a dimension.
 struct Cut {
-  // The axes, 4 bits each (axis + 1), the outermost in the lowest bits.
+  // The axes, 4 bits each (axis + 1), the outermost in the lowest bits. A tree
+  // has all bits set.
   uint64_t order = 0;
   AxisMask axes = 0;
   int num_axes = 0;
   std::array<uint8_t, kMaxAxes> axis{};
-  std::array<int64_t, kMaxAxes> stride{};  // of the axis in the part's number
+  std::array<int64_t, kMaxAxes> stride{};  // of axis[k]; see part_of()
   int64_t parts = 1;
   int64_t largest = 0;  // elements of the largest part
   int64_t least = 0;    // a lower bound of the elements of any part
@@ -33,8 +34,8 @@ struct Cut {
   int64_t units = 0, granule = 1;
   const std::vector<int64_t>* points = nullptr;
   const Dim* tree = nullptr;
-  // The position of the probed ranks' bounds in Route::bounds_; -1: not
-  // computed yet.
+  // Where this cut's entries in Route::bounds_ begin (see Route::bounds()); -1:
+  // not computed yet.
   mutable int64_t bounds = -1;
 
   int64_t begin(int64_t i) const {
@@ -132,8 +133,8 @@ class Route {
   int64_t part(const Cut&, const Coord&, Interval&, IntervalList& many) const;
   int64_t lack_of(const int* dims, int count, const Cuts& from, const Cuts& to,
                   int64_t summands) const;
-  // The bounds of the probed ranks' parts: first where each begins, then where
-  // each ends.
+  // The bounds of the parts of the ranks in probes_: first where each part
+  // begins, then where each ends.
   const double* bounds(const Cut&) const;
 
   Mesh mesh_;

@@ -21,9 +21,9 @@
 // must hold one range of the factor. A mark may stand at any occurrence of the
 // factor; two marks stand at two occurrences ("n~->n^").
 //
-// A factor that the outputs lack leaves them partial: a sum, unless "k:max"
-// gives another reduction. "link h g": an axis that splits h may split g too; g
-// is never split without h.
+// If a factor is split, an output that lacks it becomes partial: a sum, unless
+// "k:max" gives another reduction. "link h g": an axis that splits h may split
+// g too; g is never split without h.
 //
 // A note tells how the operator treats partial inputs. i counts inputs from 0;
 // the inputs of one note are partial together over an axis, and all other
@@ -129,9 +129,9 @@ class Rule {
   // do not fit.
   Rule expand(const std::vector<Shape>& shapes, std::string_view op) const;
 
-  // The rule of the gradient with respect to input i. It is a sum of products
-  // too, in which the output's cotangent takes the place of input i. Throws
-  // Error if there are several outputs. REQUIRES: a contraction (plain factors,
+  // The rule of the gradient with respect to input i: a contraction in which
+  // the output's cotangent takes the place of input i. Throws Error if there
+  // are several outputs. REQUIRES: this rule is a contraction (plain factors,
   // all inputs linear).
   Rule gradient(int i) const;
 

@@ -38,7 +38,7 @@ struct Schedule {
   std::vector<Piece> serves;
   int64_t held = 0;   // elements that this member holds
   int64_t terms = 1;  // the divisor of an average
-  uint64_t hash = 0;  // of the metadata; equal on all members
+  uint64_t hash = 0;  // of the metadata that all members share
   // The number of elements that come from other members.
   int64_t received() const;
 };
@@ -49,8 +49,8 @@ struct Schedule {
 Schedule exchange_schedule(const Region& wants, std::span<const Region> sources,
                            int self, std::string_view where);
 
-// Each index comes from all members that have it; the list is empty for a piece
-// that no member has. An average divides by the number of all members.
+// Each index comes from all members that have it. Piece::members is empty for a
+// piece that no member has. An average divides by the number of all members.
 Schedule reduce_schedule(const Region& wants, std::span<const Region> sources,
                          int self);
 
@@ -65,8 +65,9 @@ struct SourceBox {
 // a dimension. REQUIRES: a schedule of an exchange.
 std::optional<std::vector<SourceBox>> source_boxes(const Schedule&);
 
-// Fill `serves` of a schedule from exchange_schedule() or reduce_schedule().
-// Every member m must make its own schedule from wants[m] and the same sources.
+// These fill `serves` of a schedule from exchange_schedule() or
+// reduce_schedule(), given the `wants` of all members. REQUIRES: each member m
+// made its own schedule from wants[m] and the same sources.
 void serve_exchange(Schedule&, std::span<const Region> wants);
 void serve_reduction(Schedule&, std::span<const Region> wants);
 

@@ -16,9 +16,9 @@ namespace dtensor {
 // A rank holds at most `block` bytes between source and destination. If
 // `may_chunk` is set, the tensor may be moved in parts, one after the other, to
 // keep this limit (Plan::chunks). Without chunks, a rank may hold more if no
-// way keeps the limit (partials of several kinds, one within the other). Throws
-// Error if no steps lead to the destination. REQUIRES: the specs differ in
-// layout only, and the tensor has elements.
+// way keeps the limit (for example, if partials of several kinds are nested).
+// Throws Error if no steps lead to the destination. REQUIRES: the specs differ
+// in layout only, and the tensor has elements.
 Plan search(const Spec* from, const Spec* to, const CostTable&, int64_t block,
             bool may_chunk);
 QuickPlan quick_search(const Spec* from, const Spec* to, const CostTable&,

@@ -19,8 +19,10 @@ namespace dtensor {
 // combination of coordinates on those axes of the group that cut the dimension.
 struct SourceDim {
   std::vector<IntervalList> lists;  // by holder: the indices that it has
-  std::vector<int64_t> offsets;     // by holder: its summand in a rank's number
-  int64_t own = 0;                  // the offset of the receiver itself
+  // By holder: the amount that its coordinates add to a rank's number, as
+  // Sources counts ranks.
+  std::vector<int64_t> offsets;
+  int64_t own = 0;  // the same amount for the receiver's coordinates
   // The wanted indices, grouped by the holders that have them.
   struct Part {
     IntervalList ranges;
@@ -48,7 +50,7 @@ struct Sources {
   const Mesh& mesh;
   AxisMask group;
   Coord at;
-  std::array<int64_t, kMaxAxes> stride{};  // of a coordinate in the number
+  std::array<int64_t, kMaxAxes> stride{};  // of each axis in a rank's number
 
   Sources(const Spec& s, AxisMask axes, const Coord& c)
       : spec(s), mesh(s.mesh()), group(axes), at(c) {

@@ -63,8 +63,8 @@ class Spec {
   std::string to_string() const;
   uint64_t hash() const { return hash_; }
 
-  // The least number of other specs that get() returns to a thread before it
-  // drops its own hold on a spec.
+  // get() holds a spec that it returned at least until it has returned this
+  // many others to the same thread.
   static constexpr size_t kHeldLately = 1024;
   // Statistics of the process's table of specs. When the table is full, the
   // specs that nothing holds are freed; if more than half are held, its limit

@@ -10,9 +10,9 @@ namespace dtensor {
 
 enum class StepKind : uint8_t {
   kSlice,           // keep a part of the local data; nothing is sent
-  kFill,            // partial-fill: coordinate 0 keeps the value, the others
-                    // take the identity; nothing is sent
-  kAllGather,       // pop the last axes of splits
+  kFill,            // partial-fill: makes it partial. One rank keeps the value
+                    // of an index, others take the identity; nothing is sent
+  kAllGather,       // remove the last axes of splits
   kAllReduce,       // partial -> whole
   kReduceScatter,   // partial -> split
   kAllToAll,        // axes move from the end of one split to that of another
