@@ -36,7 +36,7 @@ struct CommRow {
 std::vector<CommEvent> merge_events(
     std::span<const std::vector<CommEvent>> ranks);
 
-// The same for all ranks of the run: each passes its own events, and all get
+// Merges the events of all ranks of the run: each passes its own, and all get
 // the same list. Collective over all ranks of the run. In a dry run, the list
 // has only the caller's events.
 std::vector<CommEvent> merge_events(std::span<const CommEvent> mine);
@@ -57,7 +57,7 @@ struct Totals {
 // Merges the totals of several ranks: their events are merged, and each other
 // number is the largest of any rank.
 Totals merge(std::span<const Totals> ranks);
-// The same for all ranks of the run: each passes its own totals, and all get
+// Merges the totals of all ranks of the run: each passes its own, and all get
 // the same result. Collective over all ranks of the run. In a dry run, the
 // result has only the caller's totals.
 Totals merge(const Totals& mine);
@@ -73,7 +73,7 @@ int64_t most_received(std::span<const CommEvent> merged);
 
 // The time in ps of an event under these prices. Tensors that are moved
 // together in one collective pay its latency once: `paid` has the numbers of
-// the collectives whose latency is counted already, and gets this event's.
+// the collectives whose latency is counted already. Adds this event's to it.
 int64_t price(const CommEvent&, const CostTable&, std::set<int64_t>& paid);
 // The time in ps that the collectives take on the rank where they take longest,
 // as if nothing overlapped.

@@ -84,7 +84,7 @@ class Execution : public std::enable_shared_from_this<Execution> {
   // tensor.
   size_t passes() const { return passes_; }
   // in_panels(): whether tensor t is moved panel by panel. end_shape(): the
-  // shape of its destination's part on this rank.
+  // shape of this rank's part of tensor t at the destination.
   bool in_panels(size_t t) const { return in_panels_[t]; }
   const Shape& end_shape(size_t t) const { return end_shapes_[t]; }
   int64_t collectives() const { return collectives_; }  // per pass

@@ -7,8 +7,8 @@
 // held as long as they fit into half of RankContext::gather_budget; the least
 // recently used are freed first. (The latest operator's copies are held even if
 // they do not fit.) So the copies of the last parameters of the forward pass
-// are still there when the backward pass begins. Only the order of uses
-// decides, so that all ranks hold the same copies.
+// are still there when the backward pass begins. The order of uses alone
+// determines which copies are held, so all ranks hold the same ones.
 //
 // The other half of the budget is for prefetching: the rank's second thread
 // gathers ahead, in the order in which the previous step gathered. (A step lies
@@ -37,9 +37,8 @@ inline bool gathers(const DistTensor& x) {
   return x.defined() && x.impl()->use != nullptr;
 }
 
-// Sets seen[i] to x[i] as operators see it: x[i] itself, or, if x[i] is
-// gathered on use, a tensor with its use_spec(), whose part gather_inputs()
-// will set.
+// Sets seen[i] to x[i] or, if x[i] is gathered on use, to a tensor with the
+// spec x[i].use_spec(). gather_inputs() later sets the part of such a tensor.
 void see_inputs(std::span<const DistTensor> x, std::span<DistTensor> seen);
 
 // Lets an operator read one input directly in the other ranks' memory, without

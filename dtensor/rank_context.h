@@ -77,9 +77,9 @@ struct RankContext {
   std::string_view gradient_of = "";
   MemoryKind memory_kind = MemoryKind::kActivations;  // of new memory
 
-  // For a collective on the value with the lineage `about`. lineage() is its
-  // Call::lineage. about_text() ends a sentence about the value, for example
-  // with ", made by mean, operator 4 of gpt.loss".
+  // lineage() is the hash of `about`, for the Call (comm/communicator.h) of a
+  // collective. about_text() ends a sentence about the value, for example with
+  // ", made by mean, operator 4 of gpt.loss".
   uint64_t lineage() const { return about ? about->hash : 0; }
   std::string about_text() const;
   // A copy of `path` that lives until the run ends.
@@ -128,8 +128,8 @@ struct RankContext {
   enum class InputCheck : uint8_t { kNone, kSample, kAll };
   InputCheck input_check = InputCheck::kSample;
 
-  // Caches that every step of every operator looks up. They have so few entries
-  // that a linear search is fastest.
+  // Caches of communicator() and coordinate(), which every step of every
+  // operator calls. A linear search of the short vectors is fastest.
   struct CachedCommunicator {
     Mesh mesh;
     AxisMask axes;

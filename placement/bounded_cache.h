@@ -75,7 +75,7 @@ class BoundedCache {
     return &kept;
   }
 
-  // REQUIRES: the key is not there.
+  // REQUIRES: the key is not in the cache.
   Value& insert(Key key, Value value, size_t weight = 1) {
     make_room(weight);
     Value& kept =

@@ -92,8 +92,8 @@ struct Choice {
   int64_t comm_ps = 0, work_ps = 0, reduce_ps = 0;
   int steps = 0;         // redistribution steps before the op
   bool feasible = true;  // false if an input's Keep forbids its move
-  // The axes that split factors beyond Reach::kMoved. Only choose() and
-  // all_choices() set it.
+  // The axes that split factors beyond Reach::kMoved (axis_choices.h). Only
+  // choose() and all_choices() set it.
   AxisMask beyond = 0;
   Basis basis = Basis::kPrice;
   int64_t total_ps() const { return comm_ps + work_ps + reduce_ps; }

@@ -37,9 +37,9 @@ bool copies_lie_alike(const Dim&, const Mesh&);
 std::optional<Dim> every(const Dim&, const Mesh&, int64_t step);
 
 // The indices that the rank at `at` has, in local order, without those that an
-// earlier rank of its group also has. The group is over those of `axes` that
-// split the Dim. So a segment that several ranks hold whole counts for the
-// first of them only.
+// earlier rank of its group also has. The ranks of the group differ only in
+// those of `axes` that split the Dim. So if several ranks hold a segment whole,
+// only the first of them gets it.
 IntervalList first_held(const Dim&, const Mesh&, const Coord& at,
                         AxisMask axes);
 

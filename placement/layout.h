@@ -54,7 +54,8 @@ class Dim {
 
   // Appends the index ranges of the rank at this coordinate, in local order.
   void intervals(const Mesh&, const Coord&, IntervalList& out) const;
-  // The number of these indices, on this rank and on the rank with the most.
+  // local_size(): the number of indices of the rank at this coordinate.
+  // largest(): the number on the rank that has the most.
   int64_t local_size(const Mesh&, const Coord&) const;
   int64_t largest(const Mesh&) const;
 

@@ -10,7 +10,7 @@
 // four axes and more than 256 ranks, or of three axes and more than 1,024
 // ranks, and for tensors of more than four dimensions on four axes,
 // intermediate layouts cut a dimension only as the source or the destination
-// does, or over the first of their axes. (Axes of size 1 do not count.)
+// does, or without the last axes of that cut. (Axes of size 1 do not count.)
 //
 // Every step between two layouts with the same partials sends each rank exactly
 // what it needs and does not have. If these transfers are an all-gather, an
@@ -75,11 +75,10 @@ struct Plan {
 // differ in more than layout and mesh.
 Plan plan(const Spec* from, const Spec* to, const CostTable&);
 
-// The plan, if it is found without a search, and a lower bound of the time of
-// any plan: the plan's own time, if there is one.
+// The result of planning without a search.
 struct QuickPlan {
-  std::optional<Plan> plan;
-  int64_t least_ps = 0;
+  std::optional<Plan> plan;  // nullopt if it needs a search
+  int64_t least_ps = 0;      // a lower bound of the time of any plan
 };
 QuickPlan quick_plan(const Spec* from, const Spec* to, const CostTable&);
 
@@ -90,8 +89,8 @@ QuickPlan quick_plan(const Spec* from, const Spec* to, const CostTable&);
 // has its share of the block for memory in between, and nothing runs in chunks.
 Plan plan(std::span<const Move>, const CostTable&);
 
-// Whether slices and all-gathers alone can lead from the plan's source to its
-// destination. (The plan itself may have other steps, if they are cheaper.)
+// Whether all-gathers and steps that send nothing can lead from the plan's
+// source to its destination. (The plan itself may have cheaper other steps.)
 bool only_gathers(const Plan&);
 
 // The most bytes that one rank needs under `to` and does not have under `from`.

@@ -18,7 +18,7 @@
 
 namespace dtensor {
 
-// A part of the wanted indices that the same members have throughout.
+// A part of the wanted indices. The same members have each of these indices.
 struct Piece {
   Region region;             // ascending
   std::vector<int> members;  // ascending; exactly one in an exchange
