@@ -20,7 +20,7 @@ namespace dtensor {
 class Allocator;
 
 // The sum of all collectives of one kind over the same axes, for one operator
-// in one phase. Each number is that of the rank where it is largest.
+// in one phase. Each number is the largest that any rank has.
 struct CommRow {
   std::string axis;  // "tp", "dp,tp" (over both axes), or "between meshes"
   std::string kind, op, phase;

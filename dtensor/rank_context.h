@@ -55,9 +55,9 @@ struct RankContext {
   std::unique_ptr<Memory> save;
   // Checks to be made at the next item() (data_check.cc).
   std::unique_ptr<Memory> checks;
-  // Parameters gathered on use (gather.cc), and how many bytes of copies may be
-  // held besides those that the running operator needs.
+  // The copies of parameters that are gathered on use (gather.cc).
   std::unique_ptr<Memory> gathered;
+  // The most bytes of these copies besides those that an operator now needs.
   int64_t gather_budget = 0;
 
   // These are set for the duration of a scope (scopes.h, scoped.h).
@@ -70,9 +70,8 @@ struct RankContext {
   // that is being moved. While it is null, collectives compare no lineages.
   const Lineage* about = nullptr;
   std::string phase = "forward";
-  // The running module ("blocks.3.mlp"), and how many operators it has called.
-  std::string_view path = "";
-  int64_t ordinal = 0;
+  std::string_view path = "";  // the running module ("blocks.3.mlp")
+  int64_t ordinal = 0;         // how many operators that module has called
   // The module whose operator's gradient is being taken.
   std::string_view gradient_of = "";
   MemoryKind memory_kind = MemoryKind::kActivations;  // of new memory
@@ -123,7 +122,7 @@ struct RankContext {
   OpRecorder* recorder = nullptr;    // observes the operators
   std::string mesh_text;             // --mesh
   // How from_global() compares the values of ranks. run() does not choose
-  // samples if ranks have devices of their own: then the same value may lie in
+  // kSample if ranks have devices of their own: then the same value may lie in
   // host memory on some ranks only, and others cannot take a sample.
   enum class InputCheck : uint8_t { kNone, kSample, kAll };
   InputCheck input_check = InputCheck::kSample;

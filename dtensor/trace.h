@@ -51,8 +51,8 @@ class Trace {
   // the first process. Processes on one machine share a clock. The clock of
   // another machine is compared with the first one's now, by messages; its
   // times are off by at most half the time of the fastest exchange, plus the
-  // drift of the clocks since the run. Waits between two machines that are
-  // shorter than that are left out.
+  // drift of the clocks since the run. Waits between two machines are left out
+  // if they are shorter than this error.
   void gather(ProcessJob&);
   // For tests: as if this process had a clock of this name, `ahead` ns ahead of
   // the machine's own. Processes that pass the same name share a clock.
@@ -77,7 +77,7 @@ class Trace {
     double seconds = 0;       // the sum over ranks
     double longest = 0;       // seconds, a single wait
     double share = 0;         // of the ranks' total time, 0 to 1
-    int64_t last = -1;        // the rank waited for the longest; -1: unknown
+    int64_t last = -1;        // the rank that caused most waiting; -1: unknown
   };
   std::vector<Waiting> waiting() const;
   // waiting_table() is an aligned table of the first 12 rows and a total.

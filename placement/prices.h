@@ -43,7 +43,7 @@ class Prices {
     return of_axis_[static_cast<size_t>(a)];
   }
   // A lower bound of the price of any sequence of steps that moves `bytes` to
-  // some rank, `crossing` of them over an axis with these prices.
+  // some rank, `crossing` of them over an axis whose prices are `axis`.
   int64_t least(int64_t bytes, double crossing, const LinkCost& axis) const;
   int64_t least(int64_t bytes) const { return least(bytes, 0, least_); }
 

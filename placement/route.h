@@ -116,7 +116,8 @@ class Route {
  private:
   struct Table {
     int64_t n = 0, granule = 1;
-    bool balanced = false;  // both ends are balanced, with this granule
+    // Whether the cuts of source and destination are balanced, with `granule`.
+    bool balanced = false;
     std::vector<Cut> cuts;
     // The dims of unbalanced cuts, by number. A deque: Cut::tree points into
     // it.
