@@ -26,13 +26,13 @@ void check_reducible(ReduceOp, DType, std::string_view where);
 // at the end. f16 and bf16 are accumulated in f32 and rounded once. One of the
 // sources may be dst itself (with the same strides). Without sources, dst is
 // filled with the identity. Returns the bytes read from each source, counted
-// row by row. REQUIRES: check_reducible() accepts the operation.
+// while they are read. REQUIRES: check_reducible() accepts the operation.
 int64_t reduce_strided(ReduceOp, DType, Sizes shape, void* dst,
                        Sizes dst_strides, std::span<const Operand> srcs,
                        int64_t count);
 
-// Reduces n contiguous elements into every one of `dsts`, which may be among
-// the sources. Each source is read once, in place.
+// As reduce_strided(), for n contiguous elements. Writes the result to each of
+// `dsts`, which may be among the sources. Reads each source only once.
 int64_t reduce_into_all(ReduceOp, DType, int64_t n, std::span<char* const> dsts,
                         std::span<const char* const> srcs, int64_t count);
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copies and fills of strided boxes in CPU memory.
 //
-// Shapes and strides are spans (a Shape converts). Strides are in elements and
-// may be negative; those of a source may also be 0. At most kMaxLoops
-// dimensions. A destination shares no memory with a source unless the function
-// says that it may.
+// Shapes and strides are spans, to which a Shape converts. Strides are in
+// elements and may be negative; those of a source may also be 0. A box has at
+// most kMaxLoops dimensions (device.h). A destination shares no memory with a
+// source unless the function says that it may.
 #pragma once
 #include <cstdint>
 
@@ -14,7 +14,7 @@
 
 namespace dtensor {
 
-// dst = src. Returns the bytes copied, counted row by row.
+// dst = src. Returns the bytes copied, counted while they are copied.
 int64_t copy_strided(int64_t item_size, Sizes shape, void* dst,
                      Sizes dst_strides, const void* src, Sizes src_strides);
 

@@ -3,15 +3,15 @@
 // with it, and the order of that work.
 //
 // Calls that take a Stream enqueue their work, which may run after the call has
-// returned: after all earlier work of that stream, and in no order with other
-// streams, except through record() and wait(). The host reads memory of a
-// device only through to_host(). Errors that depend on arguments are thrown by
-// the call.
+// returned. It runs after all earlier work of that stream. Work of different
+// streams has no order, except through record() and wait(). The host reads
+// memory of a device only through to_host(). If an argument is wrong, the call
+// itself throws the Error.
 //
-// Shapes and strides are spans (a Shape converts), which are read before the
-// call returns. Strides are in elements and may be negative; those of a source
-// may also be 0. At most kMaxLoops dimensions. A destination shares no memory
-// with a source unless the function says that it may.
+// Shapes and strides are spans, to which a Shape converts; a call reads them
+// before it returns. Strides are in elements and may be negative; those of a
+// source may also be 0. A box has at most kMaxLoops dimensions. A destination
+// shares no memory with a source unless the function says that it may.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -44,6 +44,7 @@ struct Event {
 inline constexpr int kMaxLoops = 2 * kMaxDims;
 using Sizes = std::span<const int64_t>;
 
+// One source of a reduction.
 struct Operand {
   const void* data;
   Sizes strides;
@@ -88,8 +89,8 @@ class Device {
     int64_t free = 0, total = 0;
   };
   virtual Memory memory() const { return {}; }
-  // Whether its work can read and write memory that another device of its kind
-  // allocates.
+  // Whether this device's work can read and write the memory of that other
+  // device, which is of the same kind.
   virtual bool can_access_peer(const Device&) const { return true; }
 
   // dst = src. Returns the bytes copied.

@@ -16,8 +16,8 @@ using GraphMemory = std::function<void*(int64_t bytes, Stream)>;
 // constructor of a Graph (graph.h), which sets it.
 const GraphMemory*& current_graph_memory();
 
-// Calls that function; returns null if there is none. Throws Error if the
-// device is out of memory.
+// Allocates with the function of current_graph_memory(); returns null if there
+// is none. Throws Error if the device is out of memory.
 void* graph_memory(int64_t bytes, Stream);
 
 }  // namespace dtensor

@@ -29,8 +29,8 @@ int simplify_loops(int loops, int64_t* n, int64_t* steps, Arrays arrays) {
     for (int a = 0; a < arrays; ++a)
       std::swap(steps[i * arrays + a], steps[j * arrays + a]);
   };
-  // Adds loop `from` to the `kept` first loops, fused with the last of them if
-  // possible. Returns the new number of kept loops.
+  // Adds loop `from` behind the first `kept` loops, or fuses it with the last
+  // of these if possible. Returns the new number of kept loops.
   const auto add = [&](int from, int kept) {
     bool one = kept > 0;
     if (one)
@@ -66,8 +66,8 @@ int simplify_loops(int loops, int64_t* n, int64_t* steps, Arrays arrays) {
   return fused;
 }
 
-// Nested loops over a box: built from the shape, and from the strides of each
-// array by set(). simplify() applies simplify_loops() to them.
+// Nested loops over a box. The constructor takes the shape; then set() takes
+// the strides of each array, and simplify() applies simplify_loops().
 class Nest {
  public:
   Nest(Sizes shape, int arrays) : arrays_(arrays) {

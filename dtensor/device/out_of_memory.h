@@ -27,11 +27,11 @@ std::string out_of_memory_text();
 
 // While an object lives, it holds two reserves for operator new. When operator
 // new fails for the first time, it frees one reserve and tries again. The next
-// failure frees the other reserve and throws std::bad_alloc: that memory is for
-// the error's text, and for destructors that allocate (that of a JSON value
-// does). The reserves are addresses only, not memory. If a destructor fails
-// nevertheless, the process prints the error text and exits with code 1. Only
-// one object may live at a time.
+// failure frees the other reserve and throws std::bad_alloc. The memory of that
+// reserve is for the error's text, and for destructors that allocate, such as
+// that of a JSON value. The reserves occupy address space, but no memory. If a
+// destructor runs out of memory nevertheless, the process prints the error text
+// and exits with code 1. Only one object may live at a time.
 class MemoryReserve {
  public:
   MemoryReserve();

@@ -14,7 +14,7 @@ int64_t running_rank();
 
 // Sets the calling thread's rank, and the address at which running_op() finds
 // the name of the thread's operator from now on (null: there is none). Since
-// only the address is kept, running an operator costs nothing.
+// operators only change the name there, running_op() costs them nothing.
 void keep_running_op(const std::string_view* name, int64_t rank = -1);
 
 }  // namespace dtensor

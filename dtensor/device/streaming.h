@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stores that bypass the cache. Output larger than the cache would be evicted
-// before anybody reads it, and each of its lines would be read from memory
-// before being overwritten.
+// Stores that bypass the cache. With ordinary stores, output larger than the
+// cache is evicted before anyone reads it, and the processor reads each cache
+// line from memory before it overwrites the line.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -12,8 +12,8 @@
 
 namespace dtensor {
 
-// Streaming stores pay for a call whose output has at least this size, even if
-// the output is read next (measured; below 4 MiB they cost time).
+// Streaming stores save time if the output of a call has at least this size,
+// even if it is read next (measured; below 4 MiB they cost time).
 inline constexpr int64_t kStreamedBytes = int64_t{8} << 20;
 
 // Copies s to d, which do not overlap. Call streaming_fence() before another

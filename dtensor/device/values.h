@@ -16,7 +16,7 @@
 #endif
 #endif
 
-// Before a loop: how many iterations the GPU code unrolls.
+// DT_UNROLL(n) before a loop: GPU code unrolls n iterations.
 #ifdef __CUDA_ARCH__
 #define DT_PRAGMA(text) _Pragma(#text)
 #define DT_UNROLL(n) DT_PRAGMA(unroll n)
@@ -46,7 +46,7 @@ DT_HD inline T rounded(compute_t<T> x) {
   return static_cast<T>(x);
 }
 
-// Two results of a function.
+// Two results of one function, such as two sums.
 template <class T>
 struct Two {
   T first{}, second{};

@@ -30,11 +30,11 @@
 namespace dtensor {
 
 struct CheckpointOptions {
-  // Whether to return after copying this rank's data to the host; a thread of
-  // the rank then writes the data. The checkpoint exists when all ranks have
-  // written. finish_saves(), the next save and the end of run() wait for that
-  // and throw the errors of the save. If the run fails, an unfinished save is
-  // given up, unless all ranks complete their files shortly afterwards.
+  // Whether save_checkpoint() returns once it has copied this rank's data to
+  // the host. A thread of the rank then writes the data. The checkpoint exists
+  // when all ranks have written. finish_saves(), the next save and the end of
+  // run() wait for that and throw the errors of the save. If the run fails, the
+  // save is given up unless all ranks complete their files shortly afterwards.
   bool background = false;
   // How many checkpoints to keep in DIR, including this one. After the save,
   // the ones with the smallest steps are removed; checkpoints of later steps
@@ -75,9 +75,9 @@ void finish_saves();
 std::vector<std::string> list_checkpoints(const std::string& dir);
 // The last path of list_checkpoints(), or nullopt if that is empty.
 std::optional<std::string> latest_checkpoint(const std::string& dir);
-// The paths of incomplete checkpoints, which saves (or removals) that were cut
-// short have left. Nothing reads them, and they may be removed. A save of the
-// same step replaces one that ends in ".tmp".
+// The paths of incomplete checkpoints, left by saves or removals that were cut
+// short. Nothing reads them, and they may be removed. A save of the same step
+// replaces an incomplete checkpoint whose path ends in ".tmp".
 std::vector<std::string> unfinished_checkpoints(const std::string& dir);
 
 // A tensor to read, and the mesh and layout for it.
@@ -104,13 +104,13 @@ class CheckpointReader {
   bool contains(std::string_view name) const;
 
   // Reads tensors into new memory, on meshes of this run and in any layouts
-  // without partial axes. A rank reads as a whole every box of which it needs
-  // some element, since each box (of up to 4 MiB, usually) has one checksum.
-  // The ranks exchange only their success or failure. Collective over all ranks
-  // of the run. Throws Error on every rank if a name does not exist, a layout
-  // is partial, a file cannot be read, or a checksum is wrong (then the Error
-  // names the file, tensor, box and both checksums). Reads nothing in a dry
-  // run.
+  // without partial axes. The files hold tensors in boxes, usually of up to 4
+  // MiB, with one checksum each. A rank that needs any element of a box reads
+  // the whole box. The ranks exchange only their success or failure. Collective
+  // over all ranks of the run. Throws Error on every rank if a name does not
+  // exist, a layout is partial, a file cannot be read, or a checksum is wrong
+  // (then the Error names the file, tensor, box and both checksums). Reads
+  // nothing in a dry run.
   std::vector<DistTensor> read(const std::vector<CheckpointRequest>&) const;
   DistTensor read(std::string_view name, const Mesh&, const Placements&) const;
 

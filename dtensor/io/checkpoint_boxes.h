@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Assigns the boxes of a checkpoint's tensors to the ranks that write them, and
-// finds boxes in a rank's part. Pure functions of specs. Not for users.
+// Cuts the tensors of a checkpoint into boxes, assigns each box to the rank
+// that writes it, and finds boxes in a rank's part. Not for users.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -25,8 +25,9 @@ struct OwnedBox {
   int64_t bytes;
 };
 
-// Larger boxes are cut, since each box has one checksum and is read into one
-// buffer. (Boxes of very large checkpoints are larger, to limit their number.)
+// Boxes of more bytes are cut, since each box has one checksum and is read into
+// one buffer. (Very large checkpoints have larger boxes, to limit their
+// number.)
 inline constexpr int64_t kBoxBytes = int64_t{4} << 20;
 // If the ranks that hold a box would each write less of it than this, one of
 // them writes it all.
@@ -41,11 +42,11 @@ std::vector<std::vector<OwnedBox>> boxes_by_rank(std::span<const Spec* const>,
                                                  int64_t world);
 
 // A piece that a rank's part and a box share: where it begins in the part and
-// in the box, and its size. windows() returns all pieces that a box shares with
-// a part that holds `held`.
+// in the box, and its size.
 struct Window {
   Shape in_part, in_box, size;
 };
+// Returns all pieces that the box shares with a part that holds `held`.
 std::vector<Window> windows(const Region& held, const Box&);
 
 }  // namespace dtensor::checkpoint

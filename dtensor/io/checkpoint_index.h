@@ -44,8 +44,8 @@ inline constexpr const char* kIndexNameOfVersion1 = "index";
 // The checksum of the bytes [from, to) of a file, read piece by piece.
 uint64_t checksum_of(const io::File&, int64_t from, int64_t to);
 
-// Returns the header of the file with these boxes of these tensors, including
-// the eight bytes that hold the header's length.
+// Returns the header of a safetensors file with these boxes of these tensors,
+// including the eight bytes that hold the header's length.
 std::string header_of(std::span<const OwnedBox>, std::span<const TensorInfo>);
 
 // A box, the place of its bytes in a rank's file, and their checksum.
@@ -100,7 +100,7 @@ class Index {
   struct Stored {
     int64_t offset;
     uint64_t sum;
-    size_t box;  // the start of its numbers in boxes_
+    size_t box;  // where the numbers of its Box begin in boxes_
     uint32_t rank;
   };
   const Entry& owner(size_t piece) const;
@@ -110,8 +110,8 @@ class Index {
 
   std::deque<Entry> tensors_;
   std::vector<uint32_t> by_name_;  // indices of tensors_
-  // Deques grow without copying, and small numbers take one byte. So an index
-  // takes no more memory than its text.
+  // Deques grow without copying, and boxes_ encodes numbers below 128 in one
+  // byte. So an index takes no more memory than its text.
   std::deque<Stored> stored_;
   std::deque<uint8_t> boxes_;
 };

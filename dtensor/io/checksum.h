@@ -29,7 +29,7 @@ class Checksum {
   std::unique_ptr<State> state_;
 };
 
-// Sixteen hexadecimal digits, as in files and errors.
+// The checksum as sixteen hexadecimal digits, for files and errors.
 std::string checksum_text(uint64_t);
 
 }  // namespace dtensor

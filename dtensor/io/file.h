@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files and folders, by system calls. If a call fails, the functions throw an
-// Error with the file, the byte and the system's reason. Not for users.
+// Files and folders, through system calls. If a call fails, the functions throw
+// an Error with the path, the byte and the system's reason. Not for users.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -50,8 +50,8 @@ class File {
 // disk.
 void make_folders(const std::string& path);
 void make_folder(const std::string& path);
-// Returns when the names in the folder are on disk. (On file systems that do
-// not support this, returns at once.)
+// Flushes the names of the files in the folder to disk, and returns when they
+// are there. (Returns at once on file systems that do not support this.)
 void sync_folder(const std::string& path);
 void rename_file(const std::string& from, const std::string& to);
 // Does nothing if the file does not exist: another process may have removed it.

@@ -15,19 +15,20 @@
 
 namespace dtensor {
 
-// Maps a value to a part of the file's tensor: dimension i of the file is
-// dimension order[i] of the value (empty: i), and the value begins at index
-// offset[i] (empty: 0). For example, order {1, 0} is a transpose, and offsets
-// 0, h and 2h of the last dimension are q, k and v in a concatenation. If the
-// value has more dimensions than the file's tensor, the latter gets dimensions
-// of size 1 in front: [3, 4] becomes [1, 3, 4].
+// Maps a value to a part of a tensor in the file. Dimension i of the file's
+// tensor is dimension order[i] of the value (i if `order` is empty), and the
+// value begins there at index offset[i] (0 if `offset` is empty). For example,
+// order {1, 0} is a transpose; if q, k and v of size h are concatenated in the
+// last dimension, their offsets there are 0, h and 2h. If the value has more
+// dimensions than the file's tensor, the file's tensor gets dimensions of size
+// 1 in front: [3, 4] becomes [1, 3, 4].
 struct SafetensorsWindow {
   Shape order, offset;
   // The shape of the value, for reading. Empty: up to the end of the file's
   // tensor.
   Shape shape = {};
-  // The shape in which the file's tensor is seen, with the same number of
-  // elements. Empty: its own.
+  // The shape as which the file's tensor is viewed, with the same number of
+  // elements. Empty: the tensor's own shape.
   Shape seen_as = {};
 };
 
@@ -56,9 +57,9 @@ class SafetensorsWriter {
   void write(std::string_view name, const DistTensor&,
              const SafetensorsWindow& = {});
 
-  // Flushes the file to disk and gives it its name; in between, mesh rank 0
-  // calls `commit` if it is set. Throws Error unless every declared tensor has
-  // been written in full.
+  // Flushes the file to disk and then renames it to its path. Before the
+  // rename, rank 0 of the mesh calls `commit` if it is set. Throws Error unless
+  // every declared tensor has been written in full.
   void finish(const std::function<void()>& commit = {});
 
  private:
@@ -94,7 +95,7 @@ class SafetensorsReader {
   SafetensorsReader(const SafetensorsReader&) = delete;
   SafetensorsReader& operator=(const SafetensorsReader&) = delete;
 
-  // In the order of their data in the file.
+  // The tensors in the order of their data in the file.
   const std::vector<TensorInfo>& tensors() const { return tensors_; }
   const std::map<std::string, std::string>& metadata() const {
     return metadata_;

@@ -39,9 +39,10 @@ Shape seen_as(const SafetensorsWindow&, const Shape& file, int n,
 // Returns the region with its dimensions in the file's order.
 Region reordered(const Region&, const Shape& order);
 
-// Calls fn(box, element) for every box of `region`, which `local` holds; both
-// have their dimensions in the file's order. `box` is a view of the box, and
-// `element` the number of its first element in the file's tensor.
+// Calls fn(box, element) for every box of `region`. `local` holds the elements
+// of `region`; both have their dimensions in the file's order. `box` is a view
+// of `local`, and `element` is the number of its first element in the file's
+// tensor, whose shape is `file`. Index i of `region` is index offset + i there.
 template <class Fn>
 void each_box(const Tensor& local, const Region& region, const Shape& offset,
               const Shape& file, Fn&& fn) {

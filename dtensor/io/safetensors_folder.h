@@ -27,7 +27,7 @@ class SafetensorsFolder {
   const std::string& path() const { return path_; }
   // The tensors of all files, each file's in the order of its data.
   const std::vector<TensorInfo>& tensors() const { return tensors_; }
-  // Null if there is no such tensor.
+  // The tensor of that name; null if there is none.
   const TensorInfo* find(std::string_view name) const;
   // Like SafetensorsReader::read() and read_into().
   DistTensor read(std::string_view name, const Mesh&, const Placements&,
