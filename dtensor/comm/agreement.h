@@ -21,7 +21,7 @@ struct Collective {
   uint64_t fingerprint = 0;  // of the whole call: fingerprint_of()
   // The data; the fields that the kind does not use are empty.
   std::span<Transfer> transfers = {};
-  // Set if a transfer is read in place: see exchange_in_place().
+  // In exchange_in_place(): which transfer read() reads in place.
   size_t in_place = 0;
   const Communicator::ReadSources* read = nullptr;
   std::span<Buffer> buffers = {};

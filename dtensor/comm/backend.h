@@ -41,13 +41,11 @@ class Backend {
   virtual std::pair<int64_t, int64_t> local_ranks(int64_t world) const {
     return {0, world};
   }
-  // How one rank failed. If several ranks of a process failed, it reports the
-  // lowest one that failed by itself, or else the lowest one. `own` is false if
-  // the rank did not fail by itself, but only reports the failure of another
-  // rank.
+  // How one rank failed. If several ranks of a process failed, the process
+  // reports the lowest one whose failure is its own, or else the lowest one.
   struct Failure {
     int64_t rank;
-    bool own;
+    bool own;  // false: the rank only reports the failure of another rank
     std::string text;
   };
   // Whether collectives make the streams of different ranks in a process wait

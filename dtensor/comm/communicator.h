@@ -103,9 +103,9 @@ class FlightRing;   // flight_ring.h
 class Watch {
  public:
   virtual ~Watch() = default;
-  // begins() is called before the members agree, and ends() when the collective
-  // is over, also if it throws.
+  // Called before the members agree.
   virtual void begins(const Collective&) = 0;
+  // Called when the collective is over, also if it throws.
   virtual void ends(const Collective&) noexcept = 0;
   // Called between begins() and ends(), once all members have agreed.
   virtual void agreed(const Collective&) noexcept {}
@@ -145,15 +145,15 @@ class Communicator {
   void reduce(const Call&, Stream, std::span<Transfer>);
 
   // Reduces every buffer into `data`, with the same bits on every member. With
-  // p members, member i reduces elements [floor(i*n/p), floor((i+1)*n/p)) in
-  // member order (kAvg divides by p), and every member then collects the other
-  // chunks: it reads (p-1) * own + n - own elements. With `one_shot`, each
-  // member reduces all elements itself: it reads (p-1) * n elements, but in one
-  // step of latency.
+  // p members, member i reduces its chunk, [floor(i*n/p), floor((i+1)*n/p)), in
+  // member order (kAvg divides by p), and then collects the other chunks. If
+  // its chunk has c elements, it reads (p-1) * c + n - c elements. With
+  // `one_shot`, each member reduces all elements itself: it reads (p-1) * n
+  // elements, but in one step of latency.
   void all_reduce(const Call&, Stream, std::span<Buffer>);
 
   // Gathers `bytes` bytes of each member's host memory at `in`; those of member
-  // m go to out + m * bytes. For small facts: the bytes are not counted.
+  // m go to out + m * bytes. Use it for a few bytes only: they are not counted.
   void all_gather_bytes(const Call&, const void* in, int64_t bytes, void* out);
   void barrier(const Call&);
 
@@ -161,7 +161,7 @@ class Communicator {
   int64_t all_reduce(const Call&, Stream, ReduceOp, DType, void* data,
                      int64_t n);
 
-  // Whether schedules for this communicator need `serves` filled.
+  // Whether this communicator needs schedules with Schedule::serves filled in.
   virtual bool needs_serves() const { return false; }
   // Whether all_reduce() reads Buffer::from in place; else the input is copied
   // to `data` first.
@@ -169,9 +169,9 @@ class Communicator {
   // Whether this member's kernels can read the other members' sources, so that
   // exchange_in_place() may be called.
   virtual bool reads_in_place() const { return false; }
-  // Set the device that the calls use (by default the CPU), and the observer of
-  // the calls (by default none). Both outlive the communicator.
+  // Sets the device of the calls, by default the CPU. It outlives this object.
   void set_device(Device& device) { device_ = &device; }
+  // Sets the observer of the calls, by default none. It outlives this object.
   void set_watch(Watch* watch) { watch_ = watch; }
   // Records this communicator's collectives in `ring`. `group` is the number
   // that ring.add_group() has returned. The ring outlives the communicator.
@@ -191,13 +191,13 @@ class Communicator {
   // Otherwise all members throw: the Error of disagree(), or one that says why
   // some members will not come. Not called in a group of one.
   virtual void agree(const Collective&) = 0;
-  // These functions move the data, after the agreement. An implementation must
-  // not throw before every other member has finished reading this member's
-  // memory. All `counted` fields are 0 on entry. do_move() exchanges or reduces
-  // transfers, as the kind says. In a group of one, do_all_reduce() is not
-  // called, and do_all_gather_bytes() only in a dry run.
+  // The functions below move the data, after the agreement. They must not throw
+  // before every other member has finished reading this member's memory. All
+  // `counted` fields are 0 on entry. do_move() exchanges or reduces transfers,
+  // as Call::kind says.
   virtual void do_move(const Collective&) = 0;
-  virtual void do_all_reduce(const Collective&) = 0;
+  virtual void do_all_reduce(const Collective&) = 0;  // not in a group of one
+  // In a group of one, called only in a dry run.
   virtual void do_all_gather_bytes(const Collective&) = 0;
   virtual void do_barrier(const Collective&) {}  // the agreement is the barrier
 

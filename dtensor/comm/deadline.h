@@ -14,10 +14,10 @@
 
 namespace dtensor {
 
-// How long a process waits for another one from which nothing comes. `setting`
-// is what errors tell the user to write for a longer time: "--timeout SECONDS".
+// How long a process waits for another one from which nothing comes.
 struct Patience {
   std::chrono::milliseconds time{0};  // 0: no limit
+  // The setting that errors tell the user to raise: "--timeout SECONDS".
   std::string_view setting;
 };
 // The patience until the timeout of a run is known: the environment's

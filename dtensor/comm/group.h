@@ -31,12 +31,12 @@ struct alignas(64) Message {
 };
 
 // The memory through which a member shows its call to the other members of its
-// process. Each member has two slots and uses them alternately. When it
-// rewrites one of them, all members have met for the call in the other one, and
-// so have finished reading the first.
+// process. Each member has two slots and uses them alternately. By the time
+// that it rewrites a slot, all members have met for the call in its other slot,
+// and therefore have finished reading this one.
 struct alignas(64) Slot {
-  // One event before the other members' memory is read, and one at the end of
-  // the collective.
+  // A member records one event before the others read its memory, and one at
+  // the end of the collective.
   static constexpr int kEvents = 2;
 
   uint64_t fingerprint;
@@ -80,7 +80,7 @@ struct Group {
   Slot& slot(size_t place, uint64_t sequence) const {
     return slots[2 * place + sequence % 2];
   }
-  // Says that the member has come to that collective.
+  // Says that the member has come to the collective with that number.
   void come(size_t place, uint64_t sequence) const {
     slot(place, sequence).sequence.store(sequence, std::memory_order_release);
   }

@@ -136,8 +136,8 @@ class ProcessJob {
   // and look().
   class Wait {
    public:
-    // `phase` is that of gather(). The limit is `most` if it is given, else
-    // patience().
+    // `phase` completes the words "the processes ..." in the text of NoAnswer.
+    // The limit is `most` if it is given, else patience().
     Wait(ProcessJob&, std::string_view phase,
          std::optional<std::chrono::milliseconds> most = {});
     // Call it in each round of the loop. Now and then it calls awaited(), which
@@ -173,13 +173,13 @@ class ProcessJob {
   // that has arrived. Throws the Errors of deliver().
   virtual void listen() = 0;
   void deliver(int64_t matter, Told);
-  // Whether this job has failed: if so, its end waits for the others only
-  // briefly.
+  // Whether this job has failed. If so, this process waits only briefly for the
+  // others at the end of the program.
   bool failed() const { return failed_; }
-  // As agree(), but about `matter`, which is one of these two or an
-  // agreement's.
+  // Matters for settle(): a run begins, and the processes leave the program.
   static constexpr int64_t kBegins = std::numeric_limits<int64_t>::min() + 1,
                            kLeaves = kBegins + 1;
+  // As agree(), but about that matter, with that phase for NoAnswer's text.
   JobVerdict settle(int64_t matter, const JobVerdict& here,
                     std::string_view phase);
 

@@ -54,10 +54,9 @@ class Membership : public Backend {
   // The group of these ranks, in this order. Members in this process share it.
   Group& members(const std::vector<int64_t>& ranks, int lane);
 
-  // Called by a member in this process, on its own thread.
-  //
-  // Waits for the members in this process. Throws the Error that says why some
-  // will not come.
+  // A member in this process calls the next functions on its own thread. This
+  // one waits for the members in this process. It throws the Error that says
+  // why some of them will not come.
   void meet(Group&, size_t place);
   // As meet(), for members that have met already and so are certain to come.
   void meet_again(Group& group, size_t place) {
@@ -121,20 +120,20 @@ class Membership : public Backend {
     uint64_t last = 0;
     bool stays = false;
     TimeWaited waited;
-    // Guarded by listening_. For each thread that has begun searches: the
-    // number of the last of these that passed through this thread.
+    // For each thread that has begun searches: the number of its last search
+    // that passed through this thread. Guarded by listening_.
     std::map<Id, uint64_t> searches = {};
   };
   struct Lane {
     std::atomic<bool> failed = false;
-    // Guarded by mutex_, as those below. Never changes once `failed` is set.
+    // Never changes once `failed` is set. mutex_ guards it and what follows.
     RankFailure failure;
     Clock::time_point since;
     std::map<std::vector<int64_t>, std::unique_ptr<Group>> groups;
   };
   struct Rank {
     std::array<std::atomic<bool>, kLanes> gone = {};
-    // How long ranks here waited for one of another process; needs waiting_.
+    // How long ranks here waited for this rank, if it is in another process.
     Waited waited_for;
   };
   class Waiting;
@@ -187,8 +186,8 @@ class Membership : public Backend {
   void follow(Id, const Awaited*, Search);
   void found(const Search&);
   // membership_processes.cc
-  // Sends what text() returns to all other processes. A process that cannot be
-  // told (none, without memory for the text) notices that it waits in vain.
+  // Sends what text() returns to all other processes. If there is no memory for
+  // the text, the others are not told, and wait until their deadline.
   template <class Text>
   void tell_all(const Text& text) noexcept {
     for (int p = 0; p < processes(); ++p) try {
@@ -216,7 +215,7 @@ class Membership : public Backend {
   bool checksum_ = false;
   std::vector<Thread> threads_;
   std::vector<Rank> ranks_;  // of the run
-  std::mutex waiting_;
+  std::mutex waiting_;       // guards Rank::waited_for
 
   // Held during the calls of observer_. Locked before mutex_.
   std::mutex telling_;

@@ -8,8 +8,8 @@ namespace dtensor {
 
 bool mpi_is_built();
 
-// Returns the row of this backend. It knows the launchers of Open MPI, PMI,
-// PMIx and Slurm.
+// Returns the row of --backend mpi in the table of process_backend.h. It knows
+// the environment variables of Open MPI, PMI, PMIx and Slurm.
 ProcessBackend mpi_backend();
 
 // The first call initializes MPI and compares the facts of all processes; MPI

@@ -3,10 +3,11 @@
 // threads of one process or of several, and agree on their calls as the ranks
 // of a HostBackend do. The data never passes through the host.
 //
-// Even all-gathers and reduce-scatters of contiguous parts, and all-reduces,
-// use NCCL's own collectives, which add in an order of their own. Uneven
-// transfers, and the max or min of floats (where NCCL drops NaNs), are sent
-// between members, packed if not contiguous, and reduced in member order.
+// NCCL's own collectives do all-reduces, and those all-gathers and
+// reduce-scatters whose parts are contiguous and of one size. NCCL adds in an
+// order of its own. Other transfers, and the max or min of floats (where NCCL
+// drops NaNs), are sent between members, packed if they are not contiguous, and
+// reduced in member order.
 //
 // The members of a group are linked by their first collective that moves data.
 // This call must not be captured into a graph (graph.h), so a step runs once
@@ -21,8 +22,8 @@
 
 namespace dtensor {
 
-// The first three arguments are those of HostBackend. Without a library, the
-// backend uses the real NCCL; if this machine has no GPUs that it can use,
+// The first three arguments are those of Membership's constructor. Without a
+// library, the backend uses the real NCCL; if this machine has no GPUs for it,
 // throws an Error that says why. The job and the library outlive the backend.
 // The timeout also limits how long NCCL may take to accept a call, and how long
 // a GPU may take to complete a call once it has begun; after that, the run

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// One member's part in the data movement of one transfer: it reads pieces in
-// the memory of members with which it shares memory, and in messages from the
-// other members. A message from one member to another holds the pieces of the
-// schedule one after another, each packed in row-major order. Members that
-// share memory with each other may receive one message together, from which
-// each of them reads its pieces.
+// Moves the data of one transfer, on the side of one member. The member reads
+// pieces from the memory of the members with which it shares memory, and from
+// the messages of the other members. A message holds the pieces that the
+// schedule names, one after another, each packed in row-major order. Members
+// that share memory may receive one message together, from which each of them
+// reads its pieces.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -32,8 +32,8 @@ class PackedMessages {
  public:
   PackedMessages() = default;
   explicit PackedMessages(const Transfer& t) { reset(t); }
-  // Prepares the messages of `t`, whose schedule must have `serves` filled. `t`
-  // must live until the next reset() or the end of this object.
+  // Prepares the messages of `t`, in whose schedule Schedule::serves must be
+  // filled in. `t` must live until the next reset() or the end of this object.
   void reset(const Transfer&);
   // Prepares messages to `peers` peers instead of to members. Peer p stands for
   // the members m with peer_of[m] = p; a member with -1 is sent nothing. A

@@ -19,13 +19,14 @@ struct ProcessBackend {
   // how to get that, "MPI; build it where MPI is installed".
   std::string_view lacks = {};
 
-  // These read the environment. started(): whether a launcher started this
-  // process as one of several; throws an Error that names the missing variables
-  // if only some are set. alone(): whether a launcher started it as the only
-  // one; the pointer is null if launchers do not say. process(): this process's
-  // number if it is one of several, else -1.
+  // Whether the environment says that a launcher started this process as one of
+  // several. Throws an Error that names the missing variables if only some are
+  // set.
   bool (*started)();
+  // Called if started() is false: whether a launcher started this process, as
+  // the only one. Null if launchers do not say.
   bool (*alone)() = nullptr;
+  // This process's number if it is one of several, else -1.
   int64_t (*process)();
   // The names of two environment variables: the index of this process among the
   // job's processes on its machine, and their count.

@@ -12,11 +12,12 @@
 namespace dtensor {
 
 // Thrown if the processes cannot connect. All processes that were told the
-// reason throw the same text. `heard`: the first process has the reason, too.
+// reason throw the same text.
 class NotMet : public Error {
  public:
+  // `heard` says whether the first process knows the reason, too.
   NotMet(const std::string& text, bool heard) : Error(text), first_(heard) {}
-  // Whether the first process also reports it.
+  // Whether the first process throws this text as well.
   bool first_says_it() const { return first_; }
 
  private:

@@ -25,8 +25,8 @@ class Staging {
     used_ += n;
     return &blocks_.back().data[used_ - n];
   }
-  // Takes all pieces back. If they filled several blocks, one block that holds
-  // as much replaces these.
+  // Takes all pieces back. Replaces several blocks by one block of their total
+  // size.
   void reset() {
     if (blocks_.size() > 1) {
       size_t all = 0;

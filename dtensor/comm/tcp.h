@@ -21,15 +21,16 @@
 
 namespace dtensor {
 
-// Returns the row of this backend. A process counts as started as one of
-// several if RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are all set and
-// WORLD_SIZE is not 1. Its number is RANK if RANK and WORLD_SIZE are numbers.
+// Returns the row of --backend tcp in the table of process_backend.h. Its
+// started() returns true if RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are
+// all set and WORLD_SIZE is not 1. Its process() returns RANK if RANK and
+// WORLD_SIZE are numbers and WORLD_SIZE is at least 2.
 ProcessBackend tcp_backend();
 
-// Returns the place that the environment describes. If `path` names a file for
-// the rendezvous, MASTER_PORT is not needed, and MASTER_ADDR is needed only for
-// several machines. Throws an Error that names the variable that is missing or
-// is not a number.
+// Returns the place for tcp_rendezvous() that the environment describes. If
+// `path` names a file for the rendezvous, MASTER_PORT is not needed, and
+// MASTER_ADDR is needed only for several machines. Throws an Error that names
+// the variable that is missing or is not a number.
 TcpPlace tcp_place_by_environment(
     const std::string& path = "",
     const JobFacts& facts = JobFacts::of_process());

@@ -23,8 +23,8 @@ class NcclLink {
  public:
   virtual ~NcclLink() = default;
 
-  // Whether the host has finished the last call, or the creation of the link.
-  // Also throws errors of running work.
+  // Whether the host has finished the last call or, if there was none, the
+  // creation of the link. Also throws errors of running work.
   virtual bool settled() = 0;
 
   // out = the `bytes` bytes of every member, in member order. `in` may be this

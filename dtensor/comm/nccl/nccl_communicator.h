@@ -44,9 +44,9 @@ class NcclCommunicator final : public HostCommunicator {
 
   NcclLibrary& library_;
   const std::shared_ptr<SafeLink> link_;
-  // The packed messages of each transfer in the current collective, and the
-  // even collective that replaces them if all members can take part in it.
+  // The messages of each transfer in the current collective.
   std::vector<PackedMessages> packed_;
+  // The collective of NCCL that replaces them if all members can make it.
   std::vector<std::optional<PackedMessages::Even>> even_;
 };
 

@@ -60,8 +60,8 @@ class SafeLink {
   // Another thread calls this periodically. Returns the kind of work that the
   // GPU began longer than the timeout ago and has not finished, if any.
   std::optional<StepKind> overdue(Clock::time_point now);
-  // Aborts the link because of that failure, which outlives the link. Does not
-  // wait: see NcclLink::abort().
+  // Aborts the link because of that failure, which must outlive this object.
+  // Does not wait for NcclLink::abort(), which another thread calls.
   void abort(const RankFailure&) noexcept;
   // Frees the link; if an abort has begun, waits for it. The link's member
   // calls this when it does not use the link again and has no graphs.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// TCP sockets with the operations that a rendezvous needs. Only addresses_of()
-// (for the system's resolver) and calls that take an end time wait.
+// TCP sockets with the operations that a rendezvous needs. No call waits, apart
+// from addresses_of(), which asks the system's resolver, and the calls that
+// take the time at which they have to end.
 #pragma once
 #include <netinet/in.h>
 

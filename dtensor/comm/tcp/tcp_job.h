@@ -83,9 +83,9 @@ class TcpJob final : public ProcessJob {
   std::vector<std::unique_ptr<Connection>> all_;
   std::vector<pollfd> polled_;
   std::string damage_;              // an error that listen() has not thrown yet
-  std::condition_variable looked_;  // notified when a thread polled for all
+  std::condition_variable looked_;  // notified after each poll of rest()
   std::atomic<int> resting_ = 0;    // threads that wait for looked_
-  std::mutex looks_;                // held by the thread that polls
+  std::mutex looks_;                // held by the thread that polls in rest()
 };
 
 }  // namespace dtensor
