@@ -18,26 +18,28 @@ struct ChoiceMade {
   std::span<const OpInput> in;  // the inputs from which it was made
   std::span<const Choice> all;  // all_choices(), the cheapest first
 
-  // Whether `all` has the chosen assignment. It may lack that of a gradient,
-  // which takes over the assignment of its forward.
+  // Whether `all` has the chosen assignment. It may lack the assignment of a
+  // gradient, because a gradient takes over that of its forward operator.
   bool chosen_is_listed() const;
   const Mesh& mesh() const { return chosen.in[0]->mesh(); }
   // The factors and the axes that split them: "m: dp; k: tp".
   std::string split(const Choice&) const;
 };
 
-// The layouts alone: "S0,R | R,S1".
+// The layouts of these specs: "S0,R | R,S1".
 std::string layouts_text(std::span<const SpecRef>);
 
 // "chosen: m: dp, at 1.50 us. The next, k: tp, costs 2.00 us more ...".
 std::string why(const ChoiceMade&);
 
 // Says why one of `all` was not chosen: "it costs 2.00 us more", or, if it is
-// cheaper, "no input is split or partial over tp". "" for the chosen one.
+// cheaper, such as "no input is split or partial over tp". "" for the choice
+// that was made.
 std::string why_not(const ChoiceMade&, const Choice&);
 
-// The first `most` choices, and the chosen one: [{"split", "in", "out",
-// "comm_us", "work_us", "reduce_us", "chosen", "feasible", "why_not"}, ...].
+// The first `most` of ChoiceMade::all, and the chosen one: [{"split", "in",
+// "out", "comm_us", "work_us", "reduce_us", "chosen", "feasible", "why_not"},
+// ...].
 nlohmann::ordered_json choices_json(const ChoiceMade&, size_t most);
 
 }  // namespace dtensor

@@ -6,11 +6,12 @@
 //              "kinds": {"reduce_scatter": {"alpha_us": 3}}},
 //             {"alpha_us": 5.0}],
 //    "groups": [{"axes": ["dp", "tp"], "alpha_us": 8.0}],
-//    "gflop_per_s": 100, "local_gbytes_per_s": 10, "block_bytes": 1048576}
+//    "gflop_per_s": 100, "local_gbytes_per_s": 10, "block_bytes": 1048576,
+//    "one_shot_bytes": 65536}
 //
 // A collective takes alpha_us plus n / gbytes_per_s (1e9 bytes per second),
 // where n is the largest number of bytes that a rank receives. The first
-// "bytes" of "beyond" fit into caches; further bytes have its lower rate.
+// "bytes" of "beyond" fit into caches; further bytes have the rate in "beyond".
 //
 // "axes" is a list with an entry per mesh axis, or an object of some axes by
 // name: {"tp": {...}}. "kinds" lists the kinds of collectives that have a
@@ -21,7 +22,8 @@
 // 20 GB/s. A gbytes_per_s without "beyond" holds for all bytes.
 //
 // Rates are at least 0.001 and latencies at most 1e7 us. block_bytes is at
-// least 64, and large enough for 64 GiB in blocks to take less than a week.
+// least 64. It must be so large that the latencies of 64 GiB, sent in blocks,
+// add up to less than a week. (CostTable describes the last three entries.)
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 #include <string>

@@ -39,9 +39,9 @@ struct ProcessRanks {
 // fewer than all processes of the machine need, the process uses all of them.
 std::function<Device&(int64_t rank)> devices_for(const DeviceChoice&,
                                                  const ProcessRanks&);
-// The GPU that devices_for() gives the process's first rank if `there` GPUs are
-// visible. `chosen_for_it` says whether CUDA_VISIBLE_DEVICES is set. Throws
-// Error if there are too few GPUs.
+// The GPU that devices_for() gives to the first rank of a process that sees
+// `there` GPUs. `chosen_for_it` says whether CUDA_VISIBLE_DEVICES is set.
+// Throws Error if there are too few GPUs.
 int64_t gpu_of_first(const DeviceChoice&, const ProcessRanks&, int64_t there,
                      bool chosen_for_it);
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The playground of a program (--explore): its flags as a form, and what a
-// question may ask.
+// The playground of a program (--explore): a form with the program's flags, and
+// limits for questions. A question is a request of the page with a filled-in
+// form; a child process answers it (explore/playground.h).
 #pragma once
 #include <cstddef>
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A dry run predicts the bytes that a rank receives, and for how long it works
-// and communicates, by the prices in use (CostTable). Every program that makes
+// A dry run predicts how many bytes a rank receives, and for how long the rank
+// works and communicates at the prices of a CostTable. Every program that makes
 // a prediction prints and writes it with these functions.
 #pragma once
 #include <cstdint>
@@ -35,8 +35,8 @@ std::string to_string(const Predicted&, const CostTable&);
 // {"work_us", "communication_us", "us"}.
 nlohmann::ordered_json to_json(const Predicted&);
 
-// Sums up the work of a rank's operators. Passes every call on to `next`, which
-// may be null.
+// Sums up the work of a rank's operators. Passes every call on to the recorder
+// `next`, which may be null.
 class WorkCounter final : public OpRecorder {
  public:
   explicit WorkCounter(std::shared_ptr<OpRecorder> next)

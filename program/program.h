@@ -22,12 +22,12 @@
 //                      bits in every run
 //   --backend mpi      how ranks communicate. threads: they read each other's
 //                      memory. mpi, tcp and the like: messages between
-//                      processes that a launcher started (process_backend.h);
-//                      the default in such processes, as threads is elsewhere.
+//                      processes that a launcher started (process_backend.h).
 //                      nccl: between the GPUs of threads or of such processes.
-//                      Processes with GPUs always use NCCL between them; each
-//                      process uses the GPUs matching its local rank
-//                      (local_process.h)
+//                      The default is the launcher's backend in such processes,
+//                      else threads. Processes with GPUs always use NCCL
+//                      between them; each process uses the GPUs that match its
+//                      local rank (local_process.h)
 //   --ranks-per-process 2
 //                      the number of ranks in each process; 1 by default
 //   --rendezvous PATH  with --backend tcp: a file through which the processes
@@ -37,9 +37,10 @@
 //                      program fails; 60 by default, 0: no limit
 //   --checksum         each message between processes carries a checksum, and
 //                      one that arrives damaged fails the run
-//   --flight DIR       a folder for the last collectives of each rank, in
-//                      rank-N.json, for //:flight. Written if the run fails,
-//                      and at SIGUSR1 (to the current folder without the flag)
+//   --flight DIR       the folder for rank-N.json, which has the last
+//                      collectives of rank N, for //:flight. Written if the run
+//                      fails, and at SIGUSR1 (without the flag, then to the
+//                      current folder)
 //   --trace FILE       a timeline of every rank, for Perfetto and Chrome; also
 //                      prints which ranks waited for which
 //   --check-inputs     compare the values that the ranks pass to from_global()
@@ -121,7 +122,7 @@ class Program {
 
   // Adds a flag "--name VALUE" that sets *value. The current *value is the
   // default, which --help shows (for a number, only if it is in range). Numbers
-  // must be finite and in [min, max].
+  // on the command line must be finite and in [min, max].
   void add(std::string_view name, int64_t* value, std::string_view help,
            int64_t min = 0, int64_t max = std::numeric_limits<int64_t>::max());
   void add(std::string_view name, double* value, std::string_view help,

@@ -29,9 +29,9 @@ class Record final : public OpRecorder {
   using Json = nlohmann::ordered_json;
   // A rank's operators beyond this number are counted, but not recorded.
   static constexpr int64_t kMostOperators = 200'000;
-  // The most candidates that a call lists, not counting the chosen one; and the
-  // most that all_choices() finds for it: meshes of four axes have thousands.
+  // The most candidates that a call lists, not counting the chosen one.
   static constexpr size_t kMostCandidates = 12;
+  // The limit for all_choices(). On a mesh of four axes there are thousands.
   static constexpr int kMostPriced = 64;
 
   // A record of a run on that mesh, under those prices.
@@ -56,7 +56,7 @@ class Record final : public OpRecorder {
     extra_[member] = std::move(value);
   }
   bool empty() const { return runs_.empty(); }
-  // Drops all recorded runs, so that nobody sees them.
+  // Drops all recorded runs.
   void discard();
   // Adds a move that no rank ran, with this plan.
   void add_move(const Move&, const Plan&);
@@ -74,9 +74,9 @@ class Record final : public OpRecorder {
   size_t call(RankContext&, const OpRan&);
   void describe_choice(RankContext&, const OpRan&, Json& call);
   std::vector<size_t> moves_of(RankContext&, const OpRan&);
-  // Adds events [begin, end) of the rank to the run's totals. Adds those in
-  // which the rank takes part to the operator `op`: each one to "sends", and
-  // its move to "moves" unless the operator `name` itself asked for the move.
+  // Adds RankContext::events [begin, end) to the run's totals. Adds those in
+  // which the rank takes part to "sends" of the operator `op`, and their moves
+  // to its "moves", except moves for which the operator `name` itself asked.
   void add_sends(Run&, Json& op, std::string_view name, size_t begin,
                  size_t end);
   size_t move_of(const CommEvent&);

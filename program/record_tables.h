@@ -32,7 +32,7 @@ class RecordTables {
   size_t path(std::string_view);
   size_t phase(std::string_view);
 
-  // The function of placement/received.h, computed once for equal steps.
+  // As the function in placement/received.h, but computed once for equal steps.
   int64_t received_by_all(const Step&, const CostTable&);
 
   // Adds the tables to a record: "meshes", "dims", "specs", "moves", "events",

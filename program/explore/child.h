@@ -7,7 +7,8 @@
 
 namespace dtensor::explore {
 
-// A request, from any thread, that something ends. It cannot be taken back.
+// A request, from any thread, to end a child process or the wait for one. It
+// cannot be taken back.
 class Stop {
  public:
   Stop();
@@ -36,9 +37,9 @@ struct ChildEnd {
   enum class How : uint8_t {
     kExited,   // `code` is the exit code
     kSignal,   // `code` is the signal's number
-    kSeconds,  // run_child() ended it: it passed ChildLimits::seconds ...
-    kOutput,   // ... or ChildLimits::output ...
-    kStopped,  // ... or `stop` was requested or the client left
+    kSeconds,  // run_child() ended it, as it passed ChildLimits::seconds
+    kOutput,   // run_child() ended it, as it passed ChildLimits::output
+    kStopped,  // run_child() ended it: `stop` was requested or the client left
   };
   How how = How::kExited;
   int code = 0;
@@ -46,12 +47,13 @@ struct ChildEnd {
   std::string err;  // standard error; only the end of a long one
 };
 
-// Runs /proc/self/exe as a child with the arguments (the first is its name) and
-// with `variables` ("NAME=value") added to the environment. The child leads a
-// process group, whose processes have all ended when this function returns. It
-// inherits no open files of this process, and cannot write files. Ends it when
-// it passes a limit, when `stop` is requested, or when the other end of the
-// socket `client` (-1: none) leaves. Throws Error if no process can be started.
+// Runs this program (/proc/self/exe) as a child with the arguments, of which
+// the first is its name, and with `variables` ("NAME=value") added to the
+// environment. The child leads a process group, whose processes have all ended
+// when this function returns. It inherits no open files, and cannot write
+// files. Ends the child when it passes a limit, when `stop` is requested, or
+// when the client at the other end of the socket `client` (-1: none) leaves.
+// Throws Error if no process can be started.
 ChildEnd run_child(const std::vector<std::string>& arguments,
                    const std::vector<std::string>& variables,
                    const ChildLimits&, const Stop& stop, int client);

@@ -2,13 +2,13 @@
 // An HTTP server for a program. It answers GET and, if the program wants them,
 // requests with a body.
 //
-// It is cpp-httplib (Debian's 0.11) with a stream of our own below it, which
-// bounds what a client can take: the bytes and the time of a request, the time
-// without progress of an answer, and the number of connections. A connection
-// stays open for the client's next request. If too many are open, new ones wait
-// in the listen queue until an open one ends. To make room, the server closes
-// connections that have waited for their client for a quarter of a second. A
-// client that has not sent its first request then gets status 503.
+// It is cpp-httplib (Debian's 0.11) on top of a stream of our own, which limits
+// clients: the bytes and the time of a request, the time for which an answer
+// makes no progress, and the number of connections. A connection stays open for
+// the client's next request. If too many are open, new ones wait in the listen
+// queue until an open one ends. To make room, the server closes connections
+// that have waited for their client for a quarter of a second. A client that
+// has not sent its first request then gets status 503.
 #pragma once
 #include <functional>
 #include <memory>
@@ -64,8 +64,8 @@ class HttpServer {
   // Listens at the port (0: one that is free) of the host, an address or a
   // name. Throws Error if it cannot. Answers only requests whose Host header,
   // without its port, is an address, "localhost", `host` or one of
-  // HttpOptions::hosts, in any case, so that no other site's name can be made
-  // to point here.
+  // HttpOptions::hosts, in upper or lower case. So a site whose name somebody
+  // makes point here gets no answer.
   HttpServer(const std::string& host, int port, Handler, HttpOptions = {});
   // Closes all connections, and waits for handlers to return.
   ~HttpServer();

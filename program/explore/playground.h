@@ -15,11 +15,11 @@
 
 namespace dtensor::explore {
 
-// Environment variables that limit a child: its flags may not name files, and
-// the most ranks of its mesh and operators of its run. text_file.h and class
-// Program obey them.
+// Environment variables that limit a child. text_file.h and class Program obey
+// them. kNoFiles: the child's flags may not name files.
 inline constexpr const char* kNoFiles = "DTENSOR_NO_FILES";
-inline constexpr const char* kMostRanks = "DTENSOR_MOST_RANKS";
+inline constexpr const char* kMostRanks = "DTENSOR_MOST_RANKS";  // of its mesh
+// The most operators of the child's run.
 inline constexpr const char* kMostOperators = "DTENSOR_MOST_OPERATORS";
 
 // GET `path`?FLAGS runs this program with `before`, the flags and `after`.

@@ -20,8 +20,9 @@ struct Question {
 };
 
 // Throws Error for a query that is not of this form, is too long, or names a
-// flag that says where a program's output goes (--help, --json and the like).
-// Other flags are left to the program, which knows them.
+// flag that the server sets itself or with which the program would print
+// something other than an answer (--dry-run, --record, --help and the like).
+// Does not check other flags: the program, which knows them, does.
 Question read_question(std::string_view query);
 
 }  // namespace dtensor::explore
