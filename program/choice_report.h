@@ -32,9 +32,9 @@ std::string layouts_text(std::span<const SpecRef>);
 // "chosen: m: dp, at 1.50 us. The next, k: tp, costs 2.00 us more ...".
 std::string why(const ChoiceMade&);
 
-// Says why one of `all` was not chosen: "it costs 2.00 us more", or, if it is
-// cheaper, such as "no input is split or partial over tp". "" for the choice
-// that was made.
+// Says why one of `all` was not chosen, such as "it costs 2.00 us more" or, if
+// it is cheaper, "no input is split or partial over tp". Returns "" for the
+// choice that was made.
 std::string why_not(const ChoiceMade&, const Choice&);
 
 // The first `most` of ChoiceMade::all, and the chosen one: [{"split", "in",

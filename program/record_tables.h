@@ -27,7 +27,8 @@ class RecordTables {
   // The move of tensor number `tensor` of the plan.
   size_t move(const Move&, const Plan&, size_t tensor, const CostTable&);
   // `us` is the price of the event. (Only the first of several tensors that
-  // move together pays the latency.) `counted`: whether to write e.counted.
+  // move together pays the latency.) `counted` says whether the entry has
+  // CommEvent::counted.
   size_t event(const CommEvent&, double us, bool counted);
   size_t path(std::string_view);
   size_t phase(std::string_view);

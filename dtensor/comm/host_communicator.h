@@ -91,7 +91,7 @@ class HostCommunicator : public Communicator {
     for (int k = 1; k < size(); ++k)
       if (const int m = (rank() + k) % size(); !is_local(m)) fn(m);
   }
-  // Rounds the size of a part of short data up, so that the next part is
+  // Rounds up the size of a part of short data, so that the next part is
   // aligned.
   static int64_t padded(int64_t bytes) { return (bytes + 15) / 16 * 16; }
   static int64_t bytes_of(const Buffer& b) { return b.n * size_of(b.dtype); }

@@ -112,16 +112,17 @@ class ProcessJob {
   // ---- Control messages ----
 
   // Control messages are short texts, each about a numbered matter: 1, 2, ...
-  // for the runs, -1, -2, ... for the agreements, and 0 for gather(). tell()
-  // sends a text to another process and never waits. told() returns the next
-  // text about a matter that has come from process `from` (-1: from any), or
-  // nothing. Texts from one process keep their order. Each carries a checksum;
-  // told() throws Error, once, if a text about any matter has arrived damaged.
+  // for the runs, -1, -2, ... for the agreements, 0 for gather(), and those of
+  // settle(). Texts from one process keep their order. Each carries a checksum.
   struct Told {
     int from;
     std::string text;
   };
+  // Sends a text to another process, and never waits.
   void tell(int64_t matter, int process, std::string_view text);
+  // Returns the next text about the matter that has come from process `from`
+  // (-1: from any), or nothing. Throws Error, once, if a text about any matter
+  // has arrived damaged.
   std::optional<Told> told(int64_t matter, int from = -1);
   // Tells the processes that may be waiting for this one that it is alive,
   // unless it has done so a short time ago. Call it now and then while they may

@@ -10,9 +10,9 @@
 namespace dtensor {
 
 // The messages of one channel, from one sender to one receiver. Message t lies
-// in slot t % kSlots, whose `turn` says what happens there next: with t, the
-// slot is free for message t; with t + 1, message t is there; with t + kSlots,
-// message t has been read.
+// in slot t % kSlots. If the slot's `turn` is t, it is free for message t; if
+// `turn` is t + 1, message t is there; if `turn` is t + kSlots, message t has
+// been read, and the slot is free for message t + kSlots.
 struct Ring {
   static constexpr uint64_t kSlots = 8;
   static constexpr int64_t kShort = 4096;  // bytes

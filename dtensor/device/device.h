@@ -80,8 +80,8 @@ class Device {
   // on; null if there is none left (always on kNone). Ranks allocate through
   // allocator.h. REQUIRES: bytes >= 1.
   virtual void* allocate(int64_t bytes, Stream) = 0;
-  // Frees a block, behind the earlier work of the stream, which may still use
-  // it.
+  // Frees a block once the stream's earlier work, which may still use it, is
+  // done. Does not wait for that.
   virtual void release(void* block, int64_t bytes, Stream) noexcept = 0;
   // The device's memory in bytes, and how much of it is unused. A total of 0
   // means unknown.

@@ -51,7 +51,7 @@ class SafetensorsWriter {
   SafetensorsWriter(const SafetensorsWriter&) = delete;
   SafetensorsWriter& operator=(const SafetensorsWriter&) = delete;
 
-  // Writes a value to a declared tensor, or a part of it. Throws Error if the
+  // Writes a value to a declared tensor or to a part of it. Throws Error if the
   // name is not declared, the dtypes differ, the window does not fit the
   // tensor, or the value is partial or on another mesh.
   void write(std::string_view name, const DistTensor&,
@@ -68,9 +68,9 @@ class SafetensorsWriter {
     int64_t offset;   // in the file, bytes
     int64_t written;  // elements, by all ranks
   };
-  // open() makes the file, of `bytes` bytes, under its temporary name. close()
-  // closes the file, and removes it unless finish() has given it its name.
+  // Makes the file, of `bytes` bytes, under its temporary name.
   void open(const std::string& header, int64_t bytes);
+  // Closes the file, and removes it unless finish() has renamed it.
   void close();
   void put(const Tensor& packed, int64_t at);
   void put(const void*, int64_t bytes, int64_t at);

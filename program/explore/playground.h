@@ -47,9 +47,10 @@ struct Playground {
 //
 // A good answer has status 200 and is the child's standard output. Any other
 // answer is {"error": "a sentence"}. The sentence is the program's own for bad
-// input (400) and for a failed run (422), or it says that the question passed a
-// bound (422), that a newer one of the same client replaced it (409), that too
-// many questions wait (503), or that the child crashed (500).
+// input (400) and for a failed run (422). Or it says that the question passed a
+// bound (422), that a newer one of the same client replaced it (409), that a
+// page of another site sent it (403), that too many questions wait (503), or
+// that the child crashed (500).
 void serve(const Playground&);
 
 }  // namespace dtensor::explore

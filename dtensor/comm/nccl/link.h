@@ -49,9 +49,9 @@ class NcclLink {
   virtual void receive(Stream, void* data, int64_t bytes, int from) = 0;
 
   // Ends running work. Any thread may call it while no other call runs; the
-  // link is not used again. It may return late: NCCL frees a link only when the
-  // GPU has no work left, so the GPU's other links must end as well, and when
-  // no graph that contains calls of the link exists any more.
+  // link is not used again. It may return late, because NCCL frees a link only
+  // when the GPU has no work left and no graph contains calls of the link. So
+  // the other links of the GPU must end as well.
   virtual void abort() noexcept = 0;
 };
 
