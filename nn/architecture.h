@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The architectures of language models: everything that depends on a model's
-// name. architecture.cc has a row for each, and programs can add their own.
+// name. architecture.cc has a table of them, and programs can add their own.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -22,12 +22,13 @@ struct ConfigKey {
   std::variant<int64_t ModelConfig::*, double ModelConfig::*,
                bool ModelConfig::*, std::optional<bool> ModelConfig::*>
       number;
-  bool required = true;  // if not, a missing one leaves ModelConfig's default
+  bool required = true;  // false: without it, ModelConfig's default stays
 };
 
-// A member of config.json for which this library knows only these values (JSON
-// texts). The first is written. When a file is read, each of them is accepted
-// (any value, if there are none), and so is a missing member.
+// A member of config.json for which this library knows only the JSON texts
+// `values`. Files are written with the first of them. Files are read if they
+// have any of them (any value, if `values` is empty) or lack the member. `use`:
+// whether the constant counts for reading, for writing, or for both.
 struct ConfigConstant {
   enum class Use : uint8_t { kBoth, kRead, kWritten };
   const char* key;
@@ -35,13 +36,13 @@ struct ConfigConstant {
   Use use = Use::kBoth;
 };
 
-// Where files keep parameters whose names contain `ours`, if that is not under
-// their own names: in the file, `theirs` replaces `ours`.
+// Says that parameters whose names contain `ours` have other names in the files
+// of transformers: there, `theirs` replaces `ours`.
 struct NameInFile {
   enum class As : uint8_t {
     kItself,
     // One tensor holds the rows of all parameters with the same `theirs`, one
-    // after the other in the order of the table.
+    // after the other in the order of Architecture::names.
     kConcatenated,
     // Like kConcatenated, but the rows of each head are together: q0 k0 v0 q1
     // k1 v1 ...
@@ -58,8 +59,8 @@ struct NameInFile {
 
 struct Architecture {
   enum class Mlp : uint8_t { kPlain, kGated, kExperts };
-  // The layers with a sliding window, if the config has no layer_types: none,
-  // all, every other one, or those from max_window_layers on.
+  // The layers that have a sliding window, if config.json has no layer_types:
+  // none, all, 0, 2, 4 and so on, or those from its max_window_layers on.
   enum class Windows : uint8_t { kNone, kAll, kEven, kUpper };
   enum class Head : uint8_t {
     kNone,   // features only
@@ -86,9 +87,9 @@ struct Architecture {
   Head head_kind = Head::kPlain;
   bool tied = false;         // the default of ModelConfig::tied
   bool parallel = false;     // the default of ModelConfig::parallel
-  bool norm_of_sum = false;  // x = norm(x + attention(x)), and so on
-  // ---- Names of submodules; null: there is none. "BLOCKS.N." comes before
-  // those of a block ----
+  bool norm_of_sum = false;  // x = norm(x + attention(x)); same for the MLP
+  // ---- Names of submodules; null: there is none. In block N, the names of
+  // norms and attention follow "BLOCKS.N.", where BLOCKS is `blocks` ----
   const char* embedding = "model.embed_tokens";
   const char* positions = nullptr;
   const char* token_types = nullptr;  // all tokens are of type 0
@@ -101,36 +102,35 @@ struct Architecture {
   const char* after_2 = nullptr;  // a norm of the MLP's result
   const char* last_norm = "model.norm";
   const char* head = "lm_head";
-  const char* pooler = nullptr;  // of a whole text, from its first token
+  const char* pooler = nullptr;  // see Decoder::pooled()
   // ---- Files of transformers ----
   const char* class_name;  // "LlamaForCausalLM"
   std::vector<const char*>
-      model_types;  // of "model_type"; the first is written
+      model_types;  // values of "model_type" in files; the first is written
   std::vector<ConfigKey> keys;
   std::vector<ConfigConstant> constants;
-  // The config's members for rope.theta, and for the part of a head that is
-  // rotated.
-  const char* rope_theta = "rope_theta";
+  const char* rope_theta = "rope_theta";  // config.json's name of rope.theta
+  // config.json's name of the share of a head's numbers that is rotated.
   const char* rope_part = "partial_rotary_factor";
-  double rotated_part = 1;             // if the config does not say
+  double rotated_part = 1;             // that share if the config lacks it
   std::vector<NameInFile> names = {};  // the first that fits is used
-  // The prefix of names in files that some files leave out.
+  // A prefix of the names in files. Some files leave it out.
   const char* optional_prefix = "";
   // Patterns of the names of tensors that some files have, but that are not
   // read.
   std::vector<const char*> unread = {};
 
   bool experts() const { return mlp == Mlp::kExperts; }
-  // The matrices [hidden, ffn] of a feed-forward layer, or of an expert.
+  // The number of matrices of a feed-forward layer, or of each expert.
   int64_t matrices() const { return mlp == Mlp::kPlain ? 2 : 3; }
 };
 
 const std::deque<Architecture>& architectures();
-// Adds a row of the program's own, for make_model(), from_pretrained() and
-// save_pretrained(). Its strings must live as long as the program. Throws Error
-// if a rank calls it (call it before run()); if the row lacks a name, a class
-// or a type of files; or if another row has the name, or files of the same type
-// and class.
+// Adds an architecture of the program's own, for make_model(),
+// from_pretrained() and save_pretrained(). Its strings must live as long as the
+// program. Throws Error inside run(); if `name`, `class_name` or `model_types`
+// is not set; or if another architecture has the same name, or the same class
+// name and one of the same model types.
 void add_architecture(const Architecture&);
 // Throws Error, which lists the names, if there is no such architecture.
 const Architecture& architecture(std::string_view name);

@@ -40,9 +40,10 @@ void save_checkpoint(const std::string& dir, const Module&, const Optimizer&,
 TrainingState training_state(const CheckpointReader&);
 
 struct CheckpointLoadOptions {
-  // Whether values of another float type are converted. A parameter that was
-  // saved as bf16 or f16 with an f32 master, and now has another type, is then
-  // loaded from that master. A master that was not saved starts from the saved
+  // Whether to convert saved values to the float types of the model. The
+  // optimizer has an f32 copy of each bf16 or f16 parameter, its master. A
+  // parameter of another type than the saved one is loaded from the saved
+  // master, if there is one. A master that was not saved starts from the saved
   // parameter.
   bool cast = false;
 };

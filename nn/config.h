@@ -39,13 +39,12 @@ struct ModelConfig {
   DType dtype = DType::kF32;
   Rope rope = {};       // if the architecture rotates queries and keys
   double norm_eps = 0;  // 0: the architecture's
-  // Sliding windows, as AttentionOptions::window (0: none), in the layers for
-  // which `windowed` is true, or in all layers if `windowed` is empty.
-  int64_t window = 0;
+  int64_t window = 0;   // AttentionOptions::window; 0: no sliding window
+  // By layer: whether it has the window. If empty, all layers have it.
   std::vector<bool> windowed = {};
   // Attention multiplies scores by 1 / sqrt(query_scalar). 0: head_dim().
   int64_t query_scalar = 0;
-  double attention_soft_cap = 0;  // of AttentionOptions
+  double attention_soft_cap = 0;  // AttentionOptions::soft_cap
   // If not 0, a logit x becomes logit_soft_cap * tanh(x / logit_soft_cap).
   double logit_soft_cap = 0;
   // Biases in addition to those of the architecture.
@@ -57,8 +56,8 @@ struct ModelConfig {
   // Whether attention and the MLP of a block read the same input; the
   // architecture's choice if not set.
   std::optional<bool> parallel = {};
-  // Tokens that begin, pad and end a text. No layer uses them; they are kept
-  // for files.
+  // Tokens that begin, pad and end a text. No layer uses them; they are here to
+  // be written to config.json.
   std::optional<int64_t> bos = {}, pad = {};
   std::vector<int64_t> eos = {};
 

@@ -31,7 +31,7 @@ class DecoderBlock : public Module {
 
   const Architecture& architecture_;
   bool parallel_;
-  Child<Norm> norm_1_, after_1_;  // as in Architecture; some are empty
+  Child<Norm> norm_1_, after_1_;  // empty if null in Architecture
   Child<Attention> attention_;
   Child<Norm> norm_2_, after_2_;
   Child<FeedForward> mlp_;
@@ -69,8 +69,8 @@ class Decoder : public LanguageModel {
   DistTensor pooled(const DistTensor& features) const;
   std::vector<const Attention*> attention_layers() const override;
   DistTensor decode(const CacheStep&, const KvCache&) const override;
-  // If config.router_loss is not 0, the activations are followed by the sums of
-  // the loads of the blocks so far (chosen, probability).
+  // If config.router_loss is not 0, x[1] and x[2] are RouterLoad::chosen and
+  // probability, summed over the blocks before block i (none before block 0).
   std::vector<DistTensor> train_block(
       int64_t i, const std::vector<DistTensor>& x) const override;
   DistTensor train_loss(const DistTensor& cross_entropy,

@@ -15,7 +15,7 @@
 namespace dtensor::nn {
 
 struct EngineOptions {
-  // Limits of `texts`, and of the tokens of a cache: beyond them, sizes in
+  // The largest `texts`, and the most tokens of a cache. Beyond them, sizes in
   // bytes would overflow.
   static constexpr int64_t kMostTexts = int64_t{1} << 20,
                            kMostTokens = int64_t{1} << 40;
@@ -28,9 +28,9 @@ struct EngineOptions {
   // The most tokens of prompts in one step. A longer prompt takes several
   // steps, and other texts continue between these.
   int64_t chunk = 256;
-  // Whether texts share the beginnings that are in the cache (kv_cache.h). A
-  // request then also waits while a running text is still reading a longer
-  // beginning of the request's prompt than the cache has.
+  // Whether texts with the same beginning share its pages (kv_cache.h). A
+  // request then waits while a running text reads a prompt that begins like the
+  // request's, so that the common beginning is computed only once.
   bool share = true;
 };
 
@@ -41,9 +41,9 @@ struct TextRequest {
   Sampling sampling = {};
   std::vector<int64_t> stop = {};  // tokens that end the text, and belong to it
   int64_t likeliest = 0;           // see draw()
-  // Whether on_token() gets logprobs; if not, they may be 0. If this is false,
-  // `likeliest` is 0 and takes_likeliest(sampling) is true, the logits stay
-  // split over the ranks.
+  // Whether on_token() gets logprobs; otherwise they may be 0. Each of these
+  // needs the logits on all ranks, so that they are gathered: logprobs,
+  // `likeliest` above 0, and sampling for which takes_likeliest() is false.
   bool logprobs = false;
   // Called with each generated token; returns whether the text continues. Every
   // rank calls it with the same tokens, and it has to return the same on each.
@@ -51,9 +51,9 @@ struct TextRequest {
   std::function<bool(const DrawnToken&)> on_token = {};
   // Whether on_prompt() is called with each token of the prompt, before
   // on_token(). It gets the token's logprob given the tokens before it (NaN for
-  // the first token), and the `likeliest` tokens in its place. The whole prompt
-  // is then computed, even if its beginning is in the cache. The logits stay
-  // split over the ranks.
+  // the first token), and the `likeliest` tokens at that position. The whole
+  // prompt is then computed, even if its beginning is in the cache. The logits
+  // of the prompt are not gathered.
   bool scores_prompt = false;
   std::function<void(const DrawnToken&)> on_prompt = {};
 };
@@ -71,15 +71,15 @@ class Engine {
 
   // Throws Error if the prompt is empty or has a token outside the vocabulary;
   // if prompt and tokens together are longer than longest(); or if
-  // check_sampling() does. One rank, and any thread, may call it.
+  // check_sampling() does. Any thread may call it, and not all ranks have to.
   void check(const TextRequest&) const;
   // The most tokens of a text: the options' length, or fewer if the cache is
   // smaller.
   int64_t longest() const;
   // Throws Error if check() does. Returns the number of the request.
   int64_t add(TextRequest);
-  // Ends a request that waits or runs, with Finish::kCallback; does nothing for
-  // others. Its callback is not called again.
+  // Ends a request that waits or runs, with Finish::kCallback; its callbacks
+  // are not called again. Does nothing for a request that has ended.
   void cancel(int64_t request);
   // Runs the model once: one token for each running text, and a part of the
   // prompts that are not yet in the cache. Returns false if there is nothing to
@@ -95,10 +95,11 @@ class Engine {
   // The numbers of requests that wait and that run.
   int64_t waiting() const { return std::ssize(waiting_); }
   int64_t running() const { return std::ssize(running_); }
-  // How many tokens of prompts were in the cache when their texts began, so
-  // that they were not computed again: of one request (throws Error as finish()
-  // does), and of all requests so far.
+  // The number of tokens of a request's prompt that were in the cache when the
+  // request began to run, so that they were not computed again. Throws Error as
+  // finish() does.
   int64_t cached_tokens(int64_t request) const;
+  // The sum of these numbers over all requests so far.
   int64_t cached_tokens() const { return cached_tokens_; }
   const KvCache& cache() const { return cache_; }
 
@@ -118,14 +119,15 @@ class Engine {
   const State& state(int64_t request) const;
   void admit();
   // Whether a running text is reading a prompt with the same beginning, and
-  // will have put more of this prompt into the cache than there is now.
+  // will put more pages of that beginning into the cache than it has now.
   bool shares_soon(const TextRequest&) const;
   // Draws the next token of each request from its row of the logits. The first
   // `gathered` of these rows are gathered; requests with later rows take the
   // likeliest token.
   void draw_all(std::span<const int64_t> requests, int64_t gathered,
                 const DistTensor& logits);
-  // A text with rows of logits after its tokens [first, first + rows).
+  // A text for which a step computes the logits after each of its tokens first
+  // to first + rows - 1, one row for each token.
   struct Scored {
     int64_t text, first, rows;
   };

@@ -66,11 +66,12 @@ class GradScaler {
   // same scale.
   void step(Optimizer&, const std::vector<DistTensor>& grads, UpdateOptions,
             const GradNorm& norm = {});
-  // Call it after all step()s. Multiplies the scale by backoff_factor if one of
-  // them was skipped, or by growth_factor after growth_interval updates in a
-  // row without a skip, unless f32 cannot hold the result. If `new_scale` is
-  // given, sets the scale to it; it must be positive. Throws Error if there was
-  // no step() or unscale_() since the last update() and no new_scale is given.
+  // Call it after all step()s. If one of them was skipped, multiplies the scale
+  // by backoff_factor. After growth_interval updates in a row without a skip,
+  // multiplies it by growth_factor, unless f32 cannot hold the product. If
+  // `new_scale` is given, the scale is set to it instead; it must be positive.
+  // Without new_scale, throws Error if there was no step() or unscale_() since
+  // the last update().
   void update(std::optional<double> new_scale = {});
 
   // The scale and the number of finite updates in a row, for

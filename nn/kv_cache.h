@@ -18,9 +18,9 @@ class LanguageModel;
 struct CacheOptions {
   int64_t tokens = 0;  // the capacity, of all texts together
   int64_t page = 32;   // tokens in a page
-  // `texts` and `step` are the most texts and the most tokens of one text in a
-  // step. `length` is the most tokens of a text; 0: the model's longest
-  // sequence.
+  // `texts`: the most texts to which one step appends tokens. `length`: the
+  // most tokens of a text; 0: the model's longest sequence. `step`: the most
+  // tokens that one step appends to a text.
   int64_t texts = 1, length = 0, step = 256;
   bool share = true;  // whether texts share the pages of equal beginnings
 };
@@ -31,8 +31,8 @@ class CacheStep {
   struct Part {
     int64_t text;  // from KvCache::add()
     std::vector<int64_t> tokens;
-    bool wanted = true;   // the logits after the last token are wanted
-    bool scored = false;  // those after each token, too, in further rows
+    bool wanted = true;   // whether the logits after the last token are wanted
+    bool scored = false;  // whether those after each token are wanted
   };
 
   // The step's tensors on a mesh. Every rank of the run calls it.
@@ -85,17 +85,18 @@ class KvCache {
   int64_t length(int64_t text) const;
 
   // Makes a step that appends these tokens, with at most one part for each
-  // text. If there are more than 32 tokens, or wanted logits, their number is
-  // padded by less than a quarter, so that layouts are decided for few shapes.
-  // Throws Error if there are too many parts, or if one has more tokens than a
-  // step takes or than its text has reserved.
+  // text. The number of tokens and the number of rows of wanted logits are
+  // rounded up with padding, by less than a quarter, if they are above 32: the
+  // fewer shapes there are, the less often layouts have to be decided. Throws
+  // Error if there are too many parts, or if one has more tokens than a step
+  // takes or than its text has reserved.
   CacheStep step(std::span<const CacheStep::Part>);
 
   const CacheLayer& layer(int64_t i) const {
     return layers_[static_cast<size_t>(i)];
   }
-  // The embedding table on the mesh of the last layer, for a head that shares
-  // it; else undefined.
+  // The embedding table on the mesh of the last layer, if the head shares it;
+  // otherwise undefined.
   const DistTensor& table() const { return table_; }
   // The number of pages that no text uses or has reserved. Layers with
   // different windows have separate pages; the smallest count is returned.

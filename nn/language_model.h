@@ -61,9 +61,9 @@ class LanguageModel : public Module {
   // embed(), train_block(), last_norm(), project() and train_loss().
   DistTensor loss(const DistTensor& tokens, const DistTensor& targets) const;
 
-  // The parts of features() and head(). embed: tokens -> [b, s, hidden]; block
-  // i and the last norm: [b, s, hidden] -> [b, s, hidden].
+  // The parts of features(). The embedding: tokens [b, s] -> [b, s, hidden].
   virtual DistTensor embed(const DistTensor& tokens) const = 0;
+  // Block i, and the norm after the last block. x, result: [b, s, hidden].
   virtual DistTensor block(int64_t i, const DistTensor& x) const = 0;
   virtual DistTensor last_norm(const DistTensor& x) const = 0;
   // The head: features [b, s, hidden] -> [b, s, vocab]. `table` is tied()
@@ -105,9 +105,9 @@ class LanguageModel : public Module {
   Recompute recompute() const { return recompute_; }
 
  protected:
-  // Brings given[0], the activations, to the layout of sequence_parallel().
-  // Then returns block(given), which the backward pass recomputes as
-  // set_recompute() says.
+  // Brings given[0], the activations, to the layout of sequence_parallel(), and
+  // returns block() of `given` with it. The backward pass recomputes those
+  // parts of the block that set_recompute() selected.
   std::vector<DistTensor> run_recomputed(
       const Recomputed& block, const std::vector<DistTensor>& given) const;
   // Throws Error unless tokens is [b, s] with s <= seq.
@@ -119,7 +119,8 @@ class LanguageModel : public Module {
 
   ModelConfig config_;
   Recompute recompute_ = Recompute::kNone;
-  std::string sequence_axis_;  // of sequence_parallel(); on every stage's mesh
+  // The axis of sequence_parallel(), or "". Every stage's mesh has it.
+  std::string sequence_axis_;
 };
 
 }  // namespace dtensor::nn

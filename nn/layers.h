@@ -14,9 +14,10 @@ namespace dtensor::nn {
 struct CacheLayer;
 struct CacheTokens;
 
-// x times weight [out, in], as in PyTorch. Column-parallel is S0; row-parallel
-// is S1, whose product is a partial sum, with the bias added to one part. With
-// Scope::int8_weights: i8, with a parameter weight_scale [out]; int8_linear().
+// y = x weight^T + bias, with weight [out, in] as in PyTorch. A weight in S0 is
+// column-parallel. A weight in S1 is row-parallel: y is then a partial sum, and
+// the bias is added to one part. With Scope::int8_weights, the weight is i8 and
+// has a parameter weight_scale [out]; see int8_linear().
 class Linear : public Module {
  public:
   Linear(const Scope& at, int64_t in, int64_t out, bool bias = true);
@@ -25,7 +26,7 @@ class Linear : public Module {
   Linear(const Scope& at, const DistTensor& weight, const DistTensor& bias);
   // x [..., in] -> [..., out].
   virtual DistTensor forward(const DistTensor& x) const;
-  // The activation of forward(x), in one operator where there is one.
+  // then(forward(x)): one operator, except with int8 or in a derived class.
   DistTensor forward(const DistTensor& x, Activation then) const;
   const DistTensor& weight() const { return weight_; }
   const DistTensor& bias() const { return bias_; }  // undefined if none
@@ -166,8 +167,8 @@ class Attention : public Module {
   Attention(const Scope& at, const AttentionConfig&);
   // [b, s, hidden] -> [b, s, hidden].
   virtual DistTensor forward(const DistTensor& x) const;
-  // For the tokens x [1, t, hidden] of a step (kv_cache.h): caches their keys
-  // and values. Each attends to its own text up to itself.
+  // forward() for the tokens x [1, t, hidden] of a step (kv_cache.h). Caches
+  // their keys and values. Each token attends to its own text up to itself.
   virtual DistTensor cached(const DistTensor& x, const CacheTokens&,
                             const CacheLayer&) const;
   // The config with head_size filled in: it is never 0.
@@ -240,11 +241,10 @@ class MixtureOfExperts : public FeedForward {
 };
 
 // The auxiliary loss of the Switch Transformer (Fedus et al., arXiv 2101.03961,
-// equation 4) over all layers together, as Hugging Face transformers computes
-// it, from the summed load of `layers` layers: average `chosen` and
-// `probability` over them, then multiply the number of experts by the sum over
-// experts of chosen * probability. Returns a scalar, which is k if all experts
-// are used equally.
+// equation 4), as Hugging Face transformers computes it. `sum` has the loads of
+// `layers` layers, added up. From their average, computes the number of experts
+// times the sum over experts of chosen * probability. This scalar is k if all
+// experts are used equally.
 DistTensor load_balancing_loss(const RouterLoad& sum, int64_t layers);
 
 }  // namespace dtensor::nn

@@ -53,9 +53,10 @@ void save_pretrained(const LanguageModel&, const std::string& dir);
 struct LoadOptions {
   std::optional<DType> dtype = {};        // the config's if not set
   std::optional<ParallelPlan> plan = {};  // default_plan() if not set
-  // The weights of all Linear layers become int8 as they are read, each row
-  // with a scale (to_int8() of ops/contraction.h); so does a head that is not
-  // the embedding. Embeddings, norms, biases, routers and experts stay floats.
+  // Whether the weights of all Linear layers, and of a head that is not the
+  // embedding, become int8 as they are read, with a scale for each row
+  // (to_int8() in ops/contraction.h). All other parameters stay floats:
+  // embeddings, norms, biases, routers and experts.
   // One parameter is converted at a time; meanwhile there are two more copies
   // of it in f32. On a GPU this saves memory, not time. Such a model can be
   // run, but not trained or saved.
@@ -84,8 +85,8 @@ struct GenerateOptions {
   // See TextRequest::on_token in engine.h.
   std::function<bool(const DrawnToken&)> on_token = {};
   // Whether to keep the keys and values of the text (kv_cache.h), instead of
-  // computing the text again for each token. Ignored for a model that cannot do
-  // that, and for a text that becomes longer than config().seq.
+  // computing the text again for each token. Ignored if attention_layers() of
+  // the model is empty, or if the text becomes longer than config().seq.
   bool cache = true;
 };
 

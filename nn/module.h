@@ -55,7 +55,7 @@ struct Init {
 };
 
 // Creates a parameter in its layout: no rank ever holds more than its part. The
-// random stream is the hash of the full name. Numbers are drawn in f32 for
+// hash of the full name selects the random stream. Numbers are drawn in f32 for
 // every dtype, so that f64, bf16 and f16 models start from the values of the
 // f32 model.
 DistTensor make_parameter(std::string_view name, const Shape&, const Mesh&,
@@ -87,9 +87,10 @@ class Module;
 // A handle to a submodule, such as "model.layers.0.mlp". Module::replace can
 // put another module of the same kind behind it.
 //
-// child(x) runs the submodule's forward with its path as OpCall::path, so that
-// the operators in it are attributed to it. Calls through -> are attributed to
-// the calling module. To call another function than forward, use call().
+// child(x) runs the submodule's forward. Its operators are attributed to the
+// submodule: OpCall::path is the submodule's path. In a call through ->, they
+// are attributed to the calling module. For a function other than forward, use
+// call().
 template <class M>
 class Child {
  public:

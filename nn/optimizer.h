@@ -25,9 +25,9 @@ namespace dtensor::nn {
 // Options that may change from one update to the next.
 struct UpdateOptions {
   double lr = 1e-3;
-  // Every gradient is multiplied by it: pass 1 / s if grad() was given a
-  // cotangent of s. In f16, gradients below 6e-8 underflow; s prevents that
-  // (grad_scaler.h chooses it).
+  // Every gradient is multiplied by this number. Pass 1 / s if grad() started
+  // from a cotangent of s. A large s keeps gradients below 6e-8 from
+  // underflowing in f16; grad_scaler.h chooses s.
   double grad_scale = 1;
   Tensor clip = {};  // a further factor: GradNorm::clip, in device memory
   // If true, no parameter, state or step count changes. Updated parts are still
@@ -89,8 +89,8 @@ class Optimizer {
             std::vector<std::string> state);
 
   // An update of parameters of one type with gradients of one type. Parts are
-  // contiguous and not empty. OptimPart::m is the first of the `state` tensors,
-  // v the second.
+  // contiguous and not empty. The constructor's `state` has the names of the
+  // tensors in OptimPart::m (the first) and OptimPart::v (the second).
   struct Update {
     DType param, grad;
     std::span<const kernels::OptimPart> parts;
@@ -112,7 +112,7 @@ class Optimizer {
     double lr_scale, weight_decay;
     std::vector<DistTensor> state;
     DistTensor master;     // the f32 copy of a bf16 or f16 parameter
-    uint64_t version = 0;  // of the parameter when the master was last equal
+    uint64_t version = 0;  // the parameter's, when the master last equalled it
     int64_t step = 0;
   };
   // Copies the parameter to its master if a program has written to the
@@ -185,10 +185,10 @@ struct GradNorm {
 // set of its axes that splits some gradient, it all-reduces one f64 scalar. If
 // some rank is not in every mesh, each mesh also sends one scalar to the ranks
 // of all meshes. The messages are tagged "grad_norm", phase "clip". Ranks may
-// list different gradients if each rank is in all meshes of the gradients that
-// it lists, and these are at least two meshes. (If meshes share only some of
-// their ranks, an extra reduction on each mesh finds out whether such scalars
-// must be sent, and the host waits for it.) Throws Error for a partial
+// list different gradients if every rank lists only gradients on meshes to
+// which it belongs, and these are at least two meshes. (If meshes share only
+// some of their ranks, an extra reduction on each mesh finds out whether such
+// scalars must be sent, and the host waits for it.) Throws Error for a partial
 // gradient, whose parts do not determine its norm.
 //
 // Both numbers are those of the gradients times grad_scale, to match

@@ -30,8 +30,9 @@ class PagePool {
   // after the one that the last call with -1 tried first. Ranks without a free
   // page are skipped. REQUIRES: free() > 0.
   int64_t take(int64_t after);
-  // Says that one more text uses the page, or that one text no longer does.
+  // Records that one more text uses the page.
   void use(int64_t page);
+  // Records that one text no longer uses the page.
   void release(int64_t page);
 
   // The beginning of a text, in whole pages: a number that identifies it, and
@@ -54,7 +55,7 @@ class PagePool {
   struct Page {
     int64_t users = 0, freed = 0;
     bool kept = false;
-    Beginnings::iterator tokens = {};  // if `kept`
+    Beginnings::iterator tokens = {};  // the page's entry, if `kept`
   };
   Page& page(int64_t i) { return pages_[static_cast<size_t>(i)]; }
   size_t rank_of(int64_t page) const;

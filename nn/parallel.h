@@ -51,11 +51,11 @@ struct ParallelPlan : std::vector<std::pair<std::string, Placements>> {
 //   stage 3      The parameters are sharded too (DistTensor::gather_on_use()):
 //                fully sharded data parallelism.
 // Stage 0 changes nothing. Shards may differ in size and may be empty; nothing
-// is padded. A parameter is cut along the dimension that makes the largest
-// shard smallest, after the axes that already split it. If the batch is also
-// split over another axis, along which parameters are replicated, the result is
-// hybrid sharding. Throws Error for another stage; an axis that the mesh does
-// not have is an Error when a parameter is made.
+// is padded. A parameter is cut along the dimension for which the largest shard
+// is smallest; if other axes split that dimension already, `axis` splits their
+// parts. If the batch is also split over another axis, along which parameters
+// are replicated, the result is hybrid sharding. Throws Error for another
+// stage. A mesh without the axis is an Error when a parameter is made.
 ParallelPlan zero(ParallelPlan, int stage, std::string_view axis = "dp");
 
 // Adds sequence parallelism (Korthikanti et al., arXiv 2205.05198) to a plan:
@@ -77,8 +77,8 @@ bool matches(std::string_view pattern, std::string_view name);
 Layout layout_of(const ParallelPlan&, std::string_view name, const Mesh&,
                  const Shape&);
 
-// The layouts under zero(): `rest` between uses, `use` as operators see the
-// parameter, and `update` for its gradient and optimizer state.
+// The layouts of a parameter under zero(). `rest`: between uses. `use`: as
+// operators see it. `update`: of its gradient and its optimizer state.
 struct ParameterLayouts {
   Layout rest, use, update;
 };

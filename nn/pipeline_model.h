@@ -30,14 +30,14 @@ struct PipelineCut {
 
 // Cuts the blocks into stages along the mesh axis "pp", `chunks` stages at each
 // position, so that the most expensive stage costs least (by forward_flops()).
-// A stage's mesh keeps all axes, with "pp" of size 1, so that tables of prices
-// apply to it unchanged. Throws Error if there are more stages than blocks, or
-// if the mesh has no axis for stages.
+// A stage's mesh keeps all axes, with "pp" of size 1, so that a CostTable for
+// the whole mesh also applies to it. Throws Error if there are more stages than
+// blocks, or if the mesh has no axis "pp".
 PipelineCut cut_pipeline(const ModelConfig&, const Mesh&, int64_t chunks = 1);
 
 // Floating-point operations of the forward pass of a block, and of the head,
-// for one token in a window of config.seq. For a mixtral, they include only the
-// experts that a token is sent to.
+// for one token in a text of config.seq tokens. In a model with experts, only
+// the experts that the token is sent to count.
 struct ForwardFlops {
   double block, head;
 };

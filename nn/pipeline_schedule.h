@@ -47,8 +47,9 @@ struct PipelineSchedule {
   int64_t position(int64_t stage) const { return stage % positions; }
 };
 
-// "F3" for stages 0 to positions - 1, "F3.1" for the next chunk; likewise B and
-// W. Schedule files use these names (programs/report/schedule_file.h).
+// "F3" for the forward of micro-batch 3 in the first chunk (at stages 0 to
+// positions - 1), "F3.1" in the next one; B for backward, W for weight.
+// Schedule files use these names (programs/report/schedule_file.h).
 std::string short_name(const PipelineTask&, const PipelineSchedule&);
 // "the forward of micro-batch 3 at stage 1".
 std::string to_string(const PipelineTask&);
@@ -68,8 +69,8 @@ inline constexpr int64_t kMostScheduled = 1'000'000;
 //                2104.04473)
 //   interleaved  1f1b with `chunks` stages at each position, which divides the
 //                bubble by `chunks`; needs at least `positions` micro-batches
-//   zb-h1        1f1b with weight gradients computed where it would wait, in
-//                the memory of 1f1b (Qi et al., arXiv 2401.10241)
+//   zb-h1        1f1b, but where it would wait, a position computes weight
+//                gradients; no more memory than 1f1b (Qi et al., 2401.10241)
 //   zb-h2        zb-h1 with up to 2 positions - 1 micro-batches at a position,
 //                and without a bubble if all tasks take equally long
 // Throws Error for another name, sizes below 1 or above kMostScheduled, several
@@ -112,8 +113,9 @@ struct PipelineSimulation {
   // that starts later may end its step later.
   double span = 0, busy = 0;
   double bubble() const { return span > 0 ? 1 - busy / span : 0; }
-  // By position: the most micro-batches (counted for each of its stages) that
-  // are live at a time, from their forward to the end of their last task there.
+  // By position: the most micro-batches that are live at a time, each counted
+  // once for every stage where it is live. A micro-batch is live at a stage
+  // from its forward to the end of its last task there.
   std::vector<int64_t> live;
   int64_t peak_live() const;
 };
@@ -131,9 +133,9 @@ PipelineSimulation simulate(const PipelineSchedule&,
 //   zb-h1                      (p - 1) (F + B) - min(p - 1, m - 1) W
 //   zb-h2                      (p - 1) (F + B) - min(2 p - 2, m - 1) W
 // (Narayanan et al., 2104.04473, section 2; Qi et al., 2401.10241, table 2, for
-// large m. The last two hold for our schedules if F, B and W are equal; for
-// other times, an order made for these times reaches them.) nullopt for other
-// names, such as a schedule from a file.
+// large m. The zb-h1 and zb-h2 of make_schedule() reach the last two if F, B
+// and W are equal. For other times, a schedule must be made for these times to
+// reach them.) nullopt for other names, such as a schedule from a file.
 std::optional<double> bubble_formula(const PipelineSchedule&,
                                      const StageTimes& = {});
 

@@ -17,9 +17,9 @@ struct Sampling {
   // this if they are positive, and multiplied if not (Keskar et al., arXiv
   // 1909.05858). 1: no penalty.
   double repetition_penalty = 1;
-  // Subtracted from the logits of the tokens that were generated (a prompt's do
-  // not count): the first once for each such token, the second for each of its
-  // occurrences.
+  // Both are subtracted from the logits of generated tokens (a prompt's do not
+  // count): presence_penalty once for a token, and frequency_penalty as often
+  // as the token was generated.
   double presence_penalty = 0, frequency_penalty = 0;
   std::map<int64_t, double> logit_bias = {};  // added to the logits
   double temperature = 1;  // 0: always take the likeliest token
@@ -37,7 +37,8 @@ struct Sampling {
 // vocabulary of this size.
 void check_sampling(const Sampling&, int64_t vocab);
 
-// Whether draw() takes the likeliest token of the model's own distribution.
+// Whether draw() always takes the token of the largest logit, because this
+// Sampling neither changes logits nor draws at random.
 bool takes_likeliest(const Sampling&);
 
 struct DrawnToken {

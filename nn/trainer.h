@@ -48,11 +48,11 @@ using Loss = std::function<DistTensor(const DistTensor& inputs,
 
 struct TrainerOptions {
   int64_t steps = 1000;
-  // AdamW's learning rate warms up and then falls, as CosineSchedule says,
-  // within lr_steps. (0: `steps`, or as many as the resumed training had.)
+  // AdamW's largest learning rate. The rate warms up to it and then falls, as
+  // CosineSchedule (optimizer.h) says for these three members.
   double lr = 1e-3;
-  int64_t lr_steps = 0;
-  int64_t warmup = -1;
+  int64_t lr_steps = 0;  // 0: `steps`, or those of a training that is resumed
+  int64_t warmup = -1;   // steps; -1: see CosineSchedule::warmup
   double weight_decay = 0.01;  // of matrices; see decay_matrices()
   double clip = 1;             // the largest norm of the gradient; 0: no limit
   // A step cuts its batch into this many parts and adds their gradients.
@@ -81,10 +81,10 @@ struct TrainerOptions {
   // Values that decide the data of a step, such as the seed of a shuffle. They
   // are saved, and a training with other values is not resumed.
   CheckpointValues data = {};
-  // Steps between two calls of check_copies() in train(); 0: none.
+  // train() calls check_copies() once in so many steps; 0: never.
   int64_t check_copies_every = 0;
-  // Whether train() counts what it sends; see train(). Turn it off if batches
-  // differ in their shapes.
+  // Whether train() checks the bytes that each step receives. Turn it off if
+  // batches differ in their shapes.
   bool check_bytes = true;
   bool progress = true;  // on rank 0, on standard error
 };
@@ -93,7 +93,7 @@ struct StepResult {
   double loss;        // before the update
   double grad_norm;   // global, before clipping
   double loss_scale;  // for the next step; 1 without scaling
-  bool replayed;      // from a graph, so that its collectives were not counted
+  bool replayed;      // ran as a graph, so that its bytes were not counted
   // Whether the loss scaler skipped the update, because grad_norm is not
   // finite.
   bool skipped;
@@ -175,10 +175,10 @@ class Trainer {
   std::unique_ptr<Engine> engine_;
 };
 
-// Predicts by dry runs of one training step: the same code, without data. There
-// is one dry run for each position along pp, as the rank there with the largest
-// part of a batch of inputs. `on_rank` makes a model and its trainer, and
-// returns Trainer::predict(). Must not be called inside a run.
+// Predicts by dry runs of one training step: the same code, without data. For
+// each position along the mesh axis pp, one dry run takes the place of the rank
+// that has the largest part of a batch of inputs. `on_rank` makes a model and
+// its trainer, and returns Trainer::predict(). Must not be called inside a run.
 Prediction predict(const RunOptions&, const Shape& inputs,
                    const std::function<Prediction(Runtime&)>& on_rank);
 // Throws Error unless the training sent what was predicted (step_checks.h).
