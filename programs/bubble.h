@@ -10,8 +10,8 @@
 
 namespace dtensor::examples {
 
-// The bubble as a share from 0 to 1: of the position that takes longest from
-// its first task to its last (PipelineSimulation::span).
+// The bubble as a share from 0 to 1, at the position of the pipeline that takes
+// longest from its first task to its last (PipelineSimulation::span).
 struct BubbleReport {
   std::optional<double> formula;  // if all stages take the same time
   double simulated = 0;           // if stages take their nn::stage_times()

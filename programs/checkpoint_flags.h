@@ -21,8 +21,8 @@ struct CheckpointFlags {
   // Replaces `dir` by caller_path(dir), relative to the folder that the user
   // called the program in. Throws Error if --model is missing.
   void check();
-  // Throws Error if a prompt and `tokens` more are longer than the model's
-  // longest sequence, or if the model is an encoder.
+  // Throws Error if a prompt of `prompt` tokens and `tokens` more are longer
+  // than the model's longest sequence, or if the model is an encoder.
   void check_length(int64_t tokens, int64_t prompt = 0) const;
 
  private:

@@ -28,13 +28,14 @@ struct Strategy {
 // Each is a list of words joined by "+", with each word at most once: dp; zero0
 // to zero3; tp, cp, ep, fsdp and pp (over all ranks; tp=N is over N of them);
 // sp (sequence parallelism over tp), micro-batches=N, recompute (blocks), and
-// accumulate=N. The ranks that tp, cp, ep, fsdp and pp leave over are the axis
-// dp, which splits the batch.
+// accumulate=N. The other ranks (all, divided by tp, cp, ep, fsdp and pp) are
+// the axis dp, which splits the batch.
 //
-// `base` gives all other settings. Its settings that are for pp, tp or cp only
-// (schedule, micro-batches, chunks; sequence parallelism; context) apply to the
-// strategies with that axis, and at least one strategy must have it. Throws
-// Error, which names the strategy and the word, for an unknown word.
+// `base` gives all other settings. Some of them need an axis: schedule,
+// micro-batches and chunks need pp, sequence parallelism tp, and context cp.
+// They apply to the strategies with that axis, and at least one strategy must
+// have it. Throws Error, which names the strategy and the word, for an unknown
+// word.
 std::vector<Strategy> parse_strategies(std::string_view text,
                                        const TrainConfig& base, int64_t ranks);
 

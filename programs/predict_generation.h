@@ -11,8 +11,8 @@
 
 namespace dtensor::examples {
 
-// The flags of dry runs of //:generate, //:chat and //:serve, with their
-// defaults.
+// Flags of //:generate, //:chat and //:serve that are for dry runs only, with
+// their defaults.
 struct GenerationFlags {
   int64_t prompt = 0;  // tokens of a prompt; 0: 512, or half of a short text
   std::string memory;  // of a rank, such as "80GB"; "": do not check memory
@@ -32,8 +32,9 @@ int64_t parse_memory(const std::string&);
 // needs the most. Also prints the bytes that a rank receives and the time,
 // under the prices of --cost: for a prompt, for a token of one text, and for a
 // token of all texts. Writes the same to --json, and a record of each of the
-// three to --record and --html. Times are those of texts that fill the cache.
-// `dir` needs only config.json. Throws Error as the run would.
+// three to --record and --html. The times are for texts that fill the cache.
+// `dir` needs only config.json. Throws Error for settings for which a real run
+// would throw.
 void predict_generation(Program&, const std::string& dir,
                         const nn::LoadOptions&, const nn::EngineOptions&,
                         const GenerationFlags& flags);

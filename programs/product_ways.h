@@ -24,8 +24,8 @@ struct ProductWay {
 
 // Returns the possible ways. 1-D: one of the three matrices is gathered or
 // reduced. 2-D and 2.5-D: summa() on a grid of two or three axes, all longer
-// than 1; of all such grids, the one for which the formula is least. The list
-// lacks 2-D or 2.5-D if the ranks do not form such a grid.
+// than 1. If the ranks form several such grids, the one with the smallest
+// formula is used; if they form none, the list lacks 2-D or 2.5-D.
 std::vector<ProductWay> product_ways(int64_t m, int64_t k, int64_t n,
                                      int64_t ranks, DType);
 

@@ -19,17 +19,19 @@ class TextFlags {
   // `fewest`; --stop, --ignore-eos, and a flag for each member of nn::Sampling
   // except logit_bias.
   void add_to(Program&, std::string_view tokens_help, int64_t fewest);
-  // Throws Error for values that are wrong, but that the flags accept.
+  // Throws Error for values that Program accepts, but that are out of range.
   void check() const;
-  // Makes a request without a prompt from the flags. A flag that is not given
-  // has the value of `defaults`.
+  // Makes a request without a prompt from the flags. The flags --temperature,
+  // --top-k, --top-p, --min-p and --repetition-penalty, where they are not
+  // given, have the values of `defaults`; so do the tokens that end a text,
+  // unless --ignore-eos is given.
   nn::TextRequest request(const nn::GenerationConfig& defaults) const;
 
   int64_t tokens;
   std::vector<std::string> stop = {};  // the text ends before one of these
 
  private:
-  // A negative value means that the flag was not given.
+  // -1 means that the flag was not given.
   double temperature_ = -1, top_p_ = -1, min_p_ = -1, repetition_penalty_ = -1,
          presence_penalty_ = 0, frequency_penalty_ = 0;
   int64_t top_k_ = -1, seed_ = 0;

@@ -35,11 +35,11 @@ struct TrainConfig {
   int64_t zero = 0;            // ZeRO's stage, over fsdp, dp or ep
   int64_t gather_budget = -1;  // bytes; -1: TrainerOptions' default
   int64_t accumulate = 1;      // micro-batches in a step
-  // For a mesh with an axis pp. micro_batches 0: twice the size of pp, but at
-  // most `batch`. chunks 0: one, or as the schedule's file says. `schedule` is
-  // the name of a schedule or of a file.
+  // For a mesh with an axis pp. micro_batches 0: as the schedule's file says,
+  // or else twice the size of pp, but at most `batch`. chunks 0: as the
+  // schedule's file says, or else one.
   int64_t micro_batches = 0, chunks = 0;
-  std::string schedule;            // "": 1f1b
+  std::string schedule;            // its name or its file; "": 1f1b
   std::string recompute = "none";  // see nn::Recompute
   bool cuda_graph = false;         // replay steps as a graph, on a GPU
   bool sequence_parallel = false;  // over tp
@@ -88,7 +88,7 @@ struct AxisFlag {
   void (*reset)(TrainConfig&);        // sets the default
 };
 std::span<const AxisFlag> axis_flags();
-// The name of the first axis in model_axes() that splits such a thing.
+// The name of the first axis in model_axes() that splits this.
 std::string_view axis_name_of(nn::Splits);
 
 // Predicts one training step by a dry run. `on_op` (may be empty) is called for

@@ -17,7 +17,7 @@ struct AddedToken {
   int64_t id;
   std::string content;
   bool special = false;      // decode() may skip it
-  bool single_word = false;  // found only if no word goes on beside it
+  bool single_word = false;  // found only if no word character is beside it
   bool lstrip = false;       // takes the white space before it
   bool rstrip = false;       // takes the white space after it
   bool normalized = false;   // looked for in the normalized text
@@ -26,9 +26,9 @@ struct AddedToken {
 // Looks for a set of tokens.
 class TokenFinder {
  public:
-  // Adds a token. `as` is the text to look for: its content, or the normalized
-  // form of that. The first of two tokens with one text counts. Does nothing if
-  // `as` is empty.
+  // Adds a token. `as` is the text to look for: the token's content, or the
+  // normalized form of the content. If two tokens have the same text, the first
+  // one is found. Does nothing if `as` is empty.
   void add(const AddedToken& token, std::string_view as);
 
   // Calls found(range, token) for each part of the text, in order. A part is a

@@ -28,9 +28,9 @@ class Charsmap {
   // there is none.
   const char* find(std::string_view key) const;
 
-  std::string place_;
+  std::string place_;           // Field::place(), for errors
   std::vector<uint32_t> trie_;  // a double array, in darts-clone's layout
-  std::string texts_;
+  std::string texts_;           // the replacements
 };
 
 }  // namespace dtensor::nn::text

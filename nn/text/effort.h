@@ -48,7 +48,7 @@ class Effort {
   static void write(size_t bytes, std::string_view where) {
     if (current_) current_->count(bytes, where);
   }
-  // Like write(), but counts for this object, not for that of a Scope.
+  // Like write(), but always counts for this object; needs no Scope.
   void count(size_t bytes, std::string_view where) {
     bytes_ += bytes;
     if (bytes_ > kBytes + 256 * input_) [[unlikely]]

@@ -53,8 +53,8 @@ class Field {
   void only(std::initializer_list<std::string_view> names) const;
   // Throws Error: the library reads only `want` here.
   [[noreturn]] void refuse(std::string_view want) const;
-  // Throws Error unless before < 64. `before` is how many steps the normalizer,
-  // pre-tokenizer or decoder of this step has already.
+  // For a field that adds a step to a normalizer, pre-tokenizer or decoder,
+  // which has `before` steps already. Throws Error if these are 64 or more.
   void check_steps(size_t before) const;
 
  private:

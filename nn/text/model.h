@@ -12,8 +12,8 @@
 
 namespace dtensor::nn::text {
 
-// Whether a file may give a token this id. The ids of a file may have gaps, but
-// a Vocabulary takes memory for these, too.
+// Whether a file may give a token this id. There is a limit because the ids of
+// a file may have gaps, and a Vocabulary takes memory for these, too.
 inline bool is_id(int64_t id) { return id >= 0 && id < int64_t{1} << 22; }
 
 // Tokens by id and ids by token.

@@ -35,7 +35,8 @@ class Normalizer {
 // character: "\u0120" for a space.
 std::string bytes_as_characters(std::string_view bytes);
 
-// The reverse. A text with a character that stands for no byte stays as it is.
+// The reverse of bytes_as_characters(). If any character stands for no byte,
+// returns the whole text unchanged.
 std::string characters_as_bytes(std::string_view text);
 
 }  // namespace dtensor::nn::text

@@ -36,9 +36,9 @@ class PreTokenizer {
   bool ends_with_bytes() const { return ends_with_bytes_; }
 
  private:
-  // The treatment of the matches of a pattern that splits a text: each is
-  // removed, a piece of its own, or joined to the piece before it, to the one
-  // after it, or to matches beside it.
+  // How to treat the matches of a pattern that splits a text. Each match is
+  // removed, becomes a piece of its own, or is joined to the piece before it,
+  // to the piece after it, or to the matches beside it.
   enum class Keep { kRemoved, kIsolated, kPrevious, kNext, kContiguous };
   using Step = std::function<void(Pieces&)>;
 

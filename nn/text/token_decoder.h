@@ -11,9 +11,9 @@
 
 namespace dtensor::nn::text {
 
-// A part of a token on its way to text. Most steps work on whole tokens. After
-// a step that joins all tokens, the rest of the text is one token in many
-// chunks. `begins` and `ends`: whether the token does so with this chunk.
+// A part of a token on its way to text. Most steps produce whole tokens. A step
+// that joins all tokens makes one long token, which comes in many chunks.
+// `begins`, `ends`: whether this chunk is the first, the last of its token.
 struct Chunk {
   std::string text;
   bool begins = true, ends = true;
@@ -29,7 +29,7 @@ class DecodeStep {
   virtual std::unique_ptr<DecodeStep> fresh() const = 0;
   // Takes a chunk. Gives `next` every chunk that later ones do not change.
   virtual void push(Chunk, const Sink& next) = 0;
-  // Ends the text, and gives the Sink the rest.
+  // Ends the text. Gives the Sink the chunks that this step has held back.
   virtual void finish(const Sink&) {}
 };
 

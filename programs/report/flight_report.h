@@ -15,8 +15,8 @@ struct FlightCall {
   std::vector<int64_t> ranks;  // of the group
   int64_t number = 0;          // among the thread's collectives, from 1
   int64_t sequence = 0;        // among the group's collectives, from 1
-  // "waits": some member had not arrived; "agreed": all had, and it was
-  // running; "ended"; "threw": it threw an Error.
+  // When the file was written: "waits": some member had not arrived; "agreed":
+  // all had arrived, and the collective ran; "ended"; "threw": it threw Error.
   std::string state;
   std::string kind, op, reduce, dtype;  // reduce, dtype: "" if none
   int64_t tensors = 0, bytes = 0;
@@ -33,7 +33,7 @@ struct FlightFile {
   std::string why;           // the reason why the file was written
   std::string state, error;  // "runs", "left", or "failed" with its error
   int64_t written_ns = 0;
-  std::vector<FlightCall> lanes[2];  // 0: of the rank's own thread, 1: async
+  std::vector<FlightCall> lanes[2];  // calls: 0: own thread, 1: async thread
 };
 
 // Parses a file. Throws Error, headed by "flight" and with the path, if the
@@ -52,7 +52,7 @@ struct FlightRow {
   };
   std::vector<Member> members;  // the members of the group that have a file
   int64_t first_ns = 0;         // when the first member arrived
-  // Whether the members diverge: their fingerprints differ.
+  // Whether the members diverge: their FlightCall::fingerprints differ.
   bool parts = false;
   // Members with a file that did not arrive while others waited for them.
   std::vector<int64_t> missing;
@@ -63,8 +63,8 @@ struct FlightReport {
   std::vector<int64_t> without;   // ranks of the run without a file
   // Sorted by lane, then group, then sequence number.
   std::vector<FlightRow> rows;
-  // Indices of `rows`, by time: for each group the first row at which members
-  // diverge or a member is missing.
+  // Indices in `rows`, ordered by time. For each group, the first row in which
+  // members diverge or a member is missing.
   std::vector<size_t> faults;
 
   // Throws Error if there are no files, if they are from runs of different

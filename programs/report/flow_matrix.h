@@ -13,8 +13,8 @@
 namespace dtensor::report {
 
 struct FlowSums {
-  std::vector<int64_t> bytes;  // by senders' and receivers' group, row by row;
-                               // the diagonal is between ranks of a group
+  std::vector<int64_t> bytes;  // [senders' group, receivers' group]; on the
+                               // diagonal: between the ranks of one group
   std::vector<int64_t> kept;   // by group: bytes that its ranks keep
   std::vector<int64_t> sent, received;  // by group, without the bytes kept
   int64_t most = 0;                     // the maximum of `bytes`
@@ -24,7 +24,7 @@ FlowSums sum_flows(std::span<const Flow>, const RankGroups&);
 
 struct FlowMatrix {
   double bottom;  // the y coordinate of the matrix's lower end
-  bool keeps;     // whether it has hatched boxes, for bytes that ranks keep
+  bool keeps;     // whether it has hatched cells, for bytes that ranks keep
 };
 // Draws the matrix with its upper left corner at x, y.
 FlowMatrix draw_flow_matrix(Svg&, double x, double y, std::span<const Flow>,

@@ -20,13 +20,16 @@ struct View {
 // REQUIRES: both specs have the same shape.
 View choose_view(const Spec* from, const Spec* to);
 
-// If a dimension has more boxes than this, it is drawn as this many boxes.
+// If the ranks' parts cut a dimension into more boxes than this, it is drawn as
+// this many boxes of about equal size.
 inline constexpr size_t kMostCuts = 64;
 
 struct Holding {
   std::vector<int64_t> rows, columns;         // starts of boxes, then the end
   std::vector<std::vector<int64_t>> holders;  // mesh ranks, by row and column
-  bool sampled = false;  // whether boxes have only their first index's holders
+  // Whether there are kMostCuts boxes in place of more. Then `holders` has, for
+  // each box, only the ranks that hold its first index.
+  bool sampled = false;
   const std::vector<int64_t>& at(size_t r, size_t c) const {
     return holders[r * (columns.size() - 1) + c];
   }

@@ -32,8 +32,8 @@ struct PlanReport {
   // By step, ordered by receiver; empty unless `has_flows`.
   std::vector<std::vector<Flow>> flows;
   bool has_flows = false;
-  // For each step, the most bytes that one rank sends, summed over the steps.
-  std::optional<int64_t> bytes_sent;  // nullopt without flows
+  // The most bytes that one rank sends in a step, summed over the steps.
+  std::optional<int64_t> bytes_sent;  // nullopt unless `has_flows`
   std::optional<int64_t> lower_bound;
   double planning_us = 0;  // the median time of plan()
   std::string prices;      // the prices that the plan's time comes from

@@ -10,7 +10,7 @@ namespace dtensor::report {
 class RankGroups {
  public:
   // Makes at most `most` groups, whose sizes differ by at most one. If there
-  // are at most so many ranks, each has its own group. REQUIRES: `ranks`
+  // are no more than `most` ranks, each has its own group. REQUIRES: `ranks`
   // ascend, are not empty, and outlive this object.
   explicit RankGroups(std::span<const int64_t> ranks, size_t most = 16);
 

@@ -25,8 +25,8 @@ std::string schedule_of(const std::string& text);
 // schedule_names(), or else a file. The numbers come from the program's other
 // flags, and are 0 for flags that were not given. A named schedule needs
 // `positions` and `micros`; a file has these numbers itself. Throws Error, with
-// the file, the problem and a fix; also if a file contradicts the flags or has
-// the same entry twice.
+// the file, the problem and a fix, if there is no such file, or if its schedule
+// is wrong, contradicts the flags or has the same entry twice.
 nn::PipelineSchedule read_schedule(const std::string& name_or_path,
                                    int64_t positions, int64_t micros,
                                    int64_t chunks);

@@ -19,8 +19,8 @@ struct ServedCheckpoint {
 };
 
 struct ServingTimes {
-  // How long ranks wait for each other once all have loaded the checkpoint. If
-  // it has no value, and until then, RunOptions::timeout counts.
+  // How long ranks wait for each other after all have loaded the checkpoint.
+  // RunOptions::timeout counts before that, and always if this has no value.
   std::optional<std::chrono::milliseconds> timeout = {};
   // The seconds after a SIGTERM in which texts may go on. No texts are accepted
   // then (RequestQueue::drain()). The signal takes effect when the queue is
@@ -30,9 +30,10 @@ struct ServingTimes {
 };
 
 // Loads the checkpoint on every rank of a run, and calls ready() on rank 0.
-// Then continues the texts of the queue, which only rank 0 uses, until end() of
-// the queue is called. Throws Error if a signal arrives or a rank fails; the
-// clients get its message, and one second to read it. REQUIRES: not a dry run.
+// Then continues the texts of the queue, which only rank 0 uses, until the
+// queue's end() is called. Throws Error if a signal arrives or a rank fails.
+// The clients get the Error's message, and have one second to read it.
+// REQUIRES: not a dry run.
 void serve_requests(RunOptions, const ServedCheckpoint&, RequestQueue&,
                     const std::function<void()>& ready,
                     const ServingTimes& = {});

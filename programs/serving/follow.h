@@ -10,23 +10,24 @@
 
 namespace dtensor::examples {
 
-// The tokens of an answer so far.
+// The numbers of tokens of an answer so far.
 struct AnswerTokens {
   int64_t generated = 0;
-  // For each text that has begun, the tokens of its prompt that were in the
-  // cache (Engine::cached_tokens()).
+  // For each text, the tokens of its prompt that were in the cache
+  // (Engine::cached_tokens()); 0 before its first generated token.
   std::vector<int64_t> cached = {};
 };
 
-// Called with a piece of a text. `finish` is null, or with the last piece why
-// the text ends: "stop" or "length". Returns whether to go on.
+// Called with a piece of a text. For the last piece, `finish` says why the text
+// ends, "stop" or "length"; otherwise it is null. Returns whether to go on.
 using ShowPiece =
     std::function<bool(size_t text, const nn::TextPiece&, const char* finish)>;
 
-// Shows every piece of all texts of a ticket, until all of them have ended.
-// `pieces` has an object for each text. Counts the tokens. Returns false if
-// goes_on(), which is called at least every 50 ms, or shown() does; texts then
-// go on in the engine. Throws Error if the run has failed.
+// Calls shown() with every piece of all texts of a ticket, until all of them
+// have ended. `pieces` has an object for each text. Counts the tokens. Returns
+// false as soon as shown() or goes_on(), which is called at least every 50 ms,
+// does; the engine then continues the texts until the ticket is destroyed.
+// Throws Error if the run has failed.
 bool follow(Ticket&, std::vector<nn::TextPieces>& pieces, AnswerTokens&,
             const std::function<bool()>& goes_on, const ShowPiece& shown);
 

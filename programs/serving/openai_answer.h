@@ -34,10 +34,10 @@ class OpenAiAnswer {
   nlohmann::ordered_json whole(const AnswerTokens&) const;
 
  private:
-  // Where the next token begins: the text before it, and its characters.
+  // Where the next token begins.
   struct Place {
-    nn::TextStream before;
-    int64_t characters = 0;
+    nn::TextStream before;   // has decoded the tokens before it
+    int64_t characters = 0;  // of the text before it
   };
   struct Choice {
     nn::TextPiece all = {};
@@ -49,8 +49,8 @@ class OpenAiAnswer {
                                   nlohmann::ordered_json logprobs,
                                   nlohmann::ordered_json finish) const;
   nlohmann::ordered_json usage(const AnswerTokens&) const;
-  // The logprobs of these tokens. The first token begins at the place, which is
-  // moved to their end.
+  // The logprobs of these tokens. The first token begins at the Place; moves
+  // the Place to the end of the last one.
   nlohmann::ordered_json logprobs(const std::vector<nn::DrawnToken>&,
                                   Place&) const;
   nlohmann::ordered_json one(int64_t id, double logprob) const;

@@ -43,9 +43,9 @@ struct OpenAiRequest {
 };
 
 // Reads the body of POST /v1/chat/completions (`chat`) or /v1/completions.
-// `longest` is the most tokens of a prompt and its continuation together, and
-// `most` is the most texts of a request. Throws ApiError for a member that is
-// unknown, wrong or not supported.
+// `longest`: the most tokens of a prompt and its continuation together. `most`:
+// the most texts of a request. Throws ApiError for a member that is unknown,
+// wrong or not supported.
 OpenAiRequest read_request(std::string_view body, bool chat, const ServedModel&,
                            int64_t longest, int64_t most);
 

@@ -26,12 +26,13 @@ struct TextEvent {
   std::optional<nn::Finish> finish = {};  // set in the last event of a text
 };
 
-// Numbers for /metrics and the page: first, counts since the start.
+// Numbers for /metrics and the page. All but the last line count since the
+// server started.
 struct ServingCounts {
   int64_t requests = 0, refused = 0, cancelled = 0;  // numbers of texts
   int64_t stopped = 0, full_length = 0;              // texts, by how they ended
   int64_t prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0, steps = 0;
-  // Numbers of this moment: texts, and pages of the cache.
+  // At this moment: texts that run or wait, and the pages of the cache.
   int64_t running = 0, waiting = 0, free_pages = 0, pages = 0;
 };
 
@@ -44,7 +45,7 @@ struct TextStatus {
 };
 
 // Numbers of a rank, in bytes: its memory in use, the most that has been in
-// use, its cache of keys and values, and what it has received in steps.
+// use, its cache of keys and values, and the bytes it has received in steps.
 struct RankNumbers {
   int64_t memory = 0, peak = 0, cache = 0, received = 0;
   int64_t ends = 0;  // not bytes: 1 if its process has been asked to end
@@ -65,8 +66,9 @@ class Ticket {
   Ticket(const Ticket&) = delete;
   Ticket& operator=(const Ticket&) = delete;
 
-  // Waits up to 50 ms for the next event; nullopt if there is none. Throws
-  // Error with the message of RequestQueue::fail() if the run has failed.
+  // Waits up to 50 ms for the next event; nullopt if there is none. If the run
+  // has failed and no events are left, throws Error with the message of
+  // RequestQueue::fail().
   std::optional<TextEvent> next();
   // Ends a text, because one of its stop strings has come.
   void cancel(size_t text);
@@ -88,7 +90,7 @@ class RequestQueue {
 
   // For the clients' threads. submit() returns null if there would be too many
   // texts. It throws Error if the engine's check() does, if the run has failed,
-  // if drains(), or unless open() was called.
+  // after drain(), and while there is no engine (before open()).
   std::shared_ptr<Ticket> submit(std::vector<nn::TextRequest>);
   std::string failure() const;  // the message of fail(), or ""
   int64_t longest() const;      // Engine::longest(); 0 if there is no engine
@@ -98,7 +100,7 @@ class RequestQueue {
   // Ends a text that runs or waits; its client gets that as an event. Returns
   // false if no such text has this number.
   bool cancel(int64_t number);
-  // Makes the engine end: no requests follow.
+  // Makes the engine's loop end.
   void end();
   // From now on drains() is true, and submit() throws.
   void drain();
@@ -112,16 +114,16 @@ class RequestQueue {
   // close().
   void open(const nn::Engine&);
   void close();
-  // Waits up to so many seconds until there is work. Returns it, or no work.
+  // Waits up to so many seconds for work. Returns it, or else empty Work.
   Work take(double seconds);
-  // Tells the text's client a new token. `cached`: Engine::cached_tokens().
+  // Gives a text's new token to its client. `cached`: Engine::cached_tokens().
   void token(int64_t number, const nn::DrawnToken&, int64_t cached);
   void prompt_token(int64_t number, const nn::DrawnToken&);
   void finished(int64_t number, nn::Finish);
   void stepped(const nn::Engine&, bool did_something);
   void heard(size_t rank, const RankNumbers&);
-  // From now on, submit() and all clients' tickets throw Error with this
-  // message.
+  // From now on, submit() throws Error with this message, and so does next() of
+  // all tickets after their last event.
   void fail(const std::string& sentence);
 
  private:

@@ -14,8 +14,8 @@
 namespace dtensor::examples {
 
 struct ServedModel {
-  // Reads the files of a folder. If `name` is empty, the folder's name is
-  // taken.
+  // Reads the files of a folder. If `name` is empty, the model gets the name of
+  // the folder.
   static ServedModel read(const std::string& dir, std::string name = "");
 
   // Makes a prompt from a list of messages with the chat template. `variables`,

@@ -16,9 +16,9 @@ namespace dtensor::examples {
 
 class Server {
  public:
-  // `api_key` is the key that requests must have, except those of / and
-  // /health; "": no key is needed. `most` is the most texts at once, for an
-  // error's message.
+  // `api_key`: requests must have this key, except those of / and /health; "":
+  // they need no key. `most`: the most texts of one request, and the number in
+  // the error for too many texts at once.
   Server(ServedModel model, RequestQueue& queue, std::string api_key,
          int64_t most)
       : model_(std::move(model)),
