@@ -22,7 +22,7 @@ struct ConfigKey {
   std::variant<int64_t ModelConfig::*, double ModelConfig::*,
                bool ModelConfig::*, std::optional<bool> ModelConfig::*>
       number;
-  bool required = true;  // false: without it, ModelConfig's default stays
+  bool required = true;  // false: ModelConfig's default if a file lacks it
 };
 
 // A member of config.json for which this library knows only the JSON texts

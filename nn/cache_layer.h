@@ -10,7 +10,7 @@
 namespace dtensor::nn {
 
 // The keys k and values v of one layer: [slots, heads, d]. Each slot is for one
-// token; `page` slots in a row are a page. Heads are split as the query heads
+// token; `page` successive slots are a page. Heads are split as the query heads
 // are, and pages over an axis that splits sequences. If query heads of several
 // ranks use one kv head, k and v may have several copies of it (KvHeads in
 // ops/paged_attention.h). `heads` [heads] then has the number of the model's kv

@@ -29,8 +29,8 @@ struct EngineOptions {
   // steps, and other texts continue between these.
   int64_t chunk = 256;
   // Whether texts with the same beginning share its pages (kv_cache.h). A
-  // request then waits while a running text reads a prompt that begins like the
-  // request's, so that the common beginning is computed only once.
+  // request then also waits while a running text still reads a beginning that
+  // their prompts share, so that this beginning is computed only once.
   bool share = true;
 };
 
@@ -41,9 +41,9 @@ struct TextRequest {
   Sampling sampling = {};
   std::vector<int64_t> stop = {};  // tokens that end the text, and belong to it
   int64_t likeliest = 0;           // see draw()
-  // Whether on_token() gets logprobs; otherwise they may be 0. Each of these
-  // needs the logits on all ranks, so that they are gathered: logprobs,
-  // `likeliest` above 0, and sampling for which takes_likeliest() is false.
+  // Whether on_token() gets logprobs; otherwise they may be 0. The logits are
+  // gathered to all ranks if this is true, if `likeliest` is above 0, or if
+  // takes_likeliest(sampling) is false.
   bool logprobs = false;
   // Called with each generated token; returns whether the text continues. Every
   // rank calls it with the same tokens, and it has to return the same on each.

@@ -26,7 +26,8 @@ class Linear : public Module {
   Linear(const Scope& at, const DistTensor& weight, const DistTensor& bias);
   // x [..., in] -> [..., out].
   virtual DistTensor forward(const DistTensor& x) const;
-  // then(forward(x)): one operator, except with int8 or in a derived class.
+  // Applies `then` to forward(x), in the same operator if the weight is not i8
+  // and this is no derived class.
   DistTensor forward(const DistTensor& x, Activation then) const;
   const DistTensor& weight() const { return weight_; }
   const DistTensor& bias() const { return bias_; }  // undefined if none
@@ -241,10 +242,9 @@ class MixtureOfExperts : public FeedForward {
 };
 
 // The auxiliary loss of the Switch Transformer (Fedus et al., arXiv 2101.03961,
-// equation 4), as Hugging Face transformers computes it. `sum` has the loads of
-// `layers` layers, added up. From their average, computes the number of experts
-// times the sum over experts of chosen * probability. This scalar is k if all
-// experts are used equally.
+// equation 4), as Hugging Face transformers computes it. With the average load
+// sum / layers, it is the number of experts times the sum over experts of
+// chosen * probability: a scalar, which is k if all experts are used equally.
 DistTensor load_balancing_loss(const RouterLoad& sum, int64_t layers);
 
 }  // namespace dtensor::nn

@@ -89,8 +89,8 @@ class Optimizer {
             std::vector<std::string> state);
 
   // An update of parameters of one type with gradients of one type. Parts are
-  // contiguous and not empty. The constructor's `state` has the names of the
-  // tensors in OptimPart::m (the first) and OptimPart::v (the second).
+  // contiguous and not empty. OptimPart::m and v point to the first and the
+  // second of the tensors that the constructor's `state` names.
   struct Update {
     DType param, grad;
     std::span<const kernels::OptimPart> parts;

@@ -28,13 +28,13 @@ struct Strategy {
 // Each is a list of words joined by "+", with each word at most once: dp; zero0
 // to zero3; tp, cp, ep, fsdp and pp (over all ranks; tp=N is over N of them);
 // sp (sequence parallelism over tp), micro-batches=N, recompute (blocks), and
-// accumulate=N. The other ranks (all, divided by tp, cp, ep, fsdp and pp) are
-// the axis dp, which splits the batch.
+// accumulate=N. The axis dp, which splits the batch, has as many ranks as the
+// axes tp, cp, ep, fsdp and pp leave over.
 //
 // `base` gives all other settings. Some of them need an axis: schedule,
 // micro-batches and chunks need pp, sequence parallelism tp, and context cp.
-// They apply to the strategies with that axis, and at least one strategy must
-// have it. Throws Error, which names the strategy and the word, for an unknown
+// Each applies to the strategies with its axis; there must be at least one such
+// strategy. Throws Error, which names the strategy and the word, for an unknown
 // word.
 std::vector<Strategy> parse_strategies(std::string_view text,
                                        const TrainConfig& base, int64_t ranks);

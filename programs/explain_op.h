@@ -21,8 +21,9 @@ struct OpQuestion {
 
 // Parses a question. `ins` are texts such as "8192x1024:S0,R", with
 // ":parameter" at the end for an input that stays in its layout. `args`, such
-// as "dim=1,keep=false", override the arguments of one of the operator's
-// samples. Throws Error for an unknown name and for values that do not fit.
+// as "dim=1,keep=false", override the arguments of one of the examples that the
+// operator's samples() returns. Throws Error for an unknown name and for values
+// that do not fit.
 OpQuestion parse_question(const std::string& op,
                           const std::vector<std::string>& ins,
                           const std::string& args, DType, const Mesh&);

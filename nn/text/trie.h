@@ -30,8 +30,10 @@ class Trie {
   }
 
   // Calls found(length, id) for each text of the tree that `text` begins with,
-  // shortest first. `node` is where to start: the root, or the result of
-  // node(). Returns the number of bytes that it has looked at.
+  // shortest first. If `node` is the result of node(prefix), does so for the
+  // texts that the prefix and `text` together begin with, and that are longer
+  // than the prefix; `length` does not count the prefix. Returns the number of
+  // bytes of `text` that it has looked at.
   template <class Found>
   size_t prefixes(std::string_view text, const Found& found,
                   uint32_t node = 0) const {

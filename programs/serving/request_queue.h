@@ -22,7 +22,7 @@ struct TextEvent {
   size_t text = 0;  // the text's index in its Ticket
   std::optional<nn::DrawnToken> token = {};
   bool of_prompt = false;  // whether `token` is of the prompt (on_prompt())
-  int64_t cached = 0;      // Engine::cached_tokens() of the text; if !of_prompt
+  int64_t cached = 0;      // Engine::cached_tokens(), with a generated token
   std::optional<nn::Finish> finish = {};  // set in the last event of a text
 };
 
@@ -78,7 +78,7 @@ class Ticket {
   RequestQueue& queue_;
   std::condition_variable changed_;
   std::deque<TextEvent> events_;
-  std::vector<bool> ended_;  // by text: no events follow, or are wanted
+  std::vector<bool> ended_;  // by text: whether it has ended or was cancelled
   int64_t first_ = 0;        // the number of the first text
 };
 
