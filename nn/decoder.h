@@ -78,7 +78,8 @@ class Decoder : public LanguageModel {
 
  private:
   Mixed run(int64_t i, const DistTensor& x) const;
-  // Token embeddings [b, s, hidden] plus those of their positions.
+  // The input of block 0, [b, s, hidden]: token embeddings plus `positions`,
+  // the embeddings of positions (not used if the architecture has none).
   DistTensor embedded(const DistTensor& tokens,
                       const DistTensor& positions) const;
 

@@ -154,7 +154,7 @@ struct AttentionConfig {
   HeadNorm norm = HeadNorm::kNone;  // q_norm and k_norm
   double norm_eps = 1e-6;
   bool causal = true;
-  // As in AttentionOptions. 0: its default scale, no cap, no window.
+  // As in AttentionOptions. If 0: its default scale, no cap, no window.
   double scale = 0, soft_cap = 0;
   int64_t window = 0;
 };

@@ -107,10 +107,10 @@ struct TimedTask {
 struct PipelineSimulation {
   std::vector<std::vector<TimedTask>> tasks;  // by position, in order
   double makespan = 0;                        // until the last task is finished
-  // The longest time that any position takes from its first task's start to its
-  // last task's finish; and the time that this position computes. The rest of
-  // the span is the bubble. Qi et al. measure it this way, since a position
-  // that starts later may end its step later.
+  // `span`: the longest time that any position takes from its first task's
+  // start to its last task's finish. `busy`: the part of the span in which this
+  // position computes. The rest is the bubble, which Qi et al. measure in this
+  // way because a position that starts its step later may also end it later.
   double span = 0, busy = 0;
   double bubble() const { return span > 0 ? 1 - busy / span : 0; }
   // By position: the most micro-batches that are live at a time, each counted

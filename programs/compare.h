@@ -33,9 +33,9 @@ struct Strategy {
 //
 // `base` gives all other settings. Some of them need an axis: schedule,
 // micro-batches and chunks need pp, sequence parallelism tp, and context cp.
-// Each applies to the strategies with its axis; there must be at least one such
-// strategy. Throws Error, which names the strategy and the word, for an unknown
-// word.
+// Each applies to the strategies with its axis. Throws Error for a setting that
+// is not the default if no strategy has its axis; and for an unknown word, with
+// the strategy and the word.
 std::vector<Strategy> parse_strategies(std::string_view text,
                                        const TrainConfig& base, int64_t ranks);
 

@@ -17,7 +17,7 @@ struct Piece {
   bool first;  // as in Draft
 };
 
-// Pieces of a text. `owned` has the texts that a step has changed.
+// Pieces of a text. `owned` has the texts of pieces that a step has changed.
 struct Pieces {
   std::vector<Piece> list;
   std::deque<std::string> owned;
