@@ -20,9 +20,9 @@ class OpFamily {
   OpFamily(std::string_view name, OpList (*make)());
 };
 
-// All operators, in a fixed order. The proof driver, explain and
-// tests/ops/rules.golden iterate over it. For einsum, the shape operators and
-// the derivatives of element-wise functions, the list has a few example rules.
+// All operators, in a fixed order: for the tests that check every operator, and
+// for the explain program. For einsum, the shape operators and the derivatives
+// of element-wise functions, the list has only a few example rules.
 const OpList& all_ops();
 // The operators of one family; empty if there is no family of that name.
 OpList op_family(std::string_view name);

@@ -38,9 +38,10 @@ struct AttentionOptions {
   // 0: no limit.
   int64_t memory_bytes = 0;
   // If not 0, only the first `length` of the keys exist, and the queries are
-  // the last ones of these positions: query i is at length - s + i. This is for
-  // keys and values with room for more (copy_into() in view.h): the decision is
-  // the same for all lengths, and the other keys are not read.
+  // the last ones of these positions: with s queries, query i is at length - s
+  // + i. This is for k and v that have room for more keys (copy_into() in
+  // view.h). The layouts are chosen once for all lengths, and keys from
+  // `length` on are not read. Not together with `documents`.
   int64_t length = 0;
   // Document ids [b, s] (i32 or i64) for self-attention on packed sequences: a
   // query attends only to keys with the same id. May be undefined.
@@ -73,16 +74,16 @@ DistTensor attention(const DistTensor& q, const DistTensor& k,
 
 // The bytes that attention() and its gradient need beyond q, k and v, on the
 // rank that needs most. 0 if q, k and v are not split along the sequence over
-// the same axes, or are not [b, s, heads, d].
-//   kRing        the result, its cotangent and three gradients; two blocks of
-//                keys and values, and two of their gradients; sums of the
-//                gradients, two for each of keys and values
+// the same axes, or are not [b, s, heads, d]. Counts these tensors:
+//   kRing        the result, its cotangent, and the gradients of q, k and v;
+//                two received blocks each of k and v and of their gradients;
+//                sums of gradients: one for q, two each for k and v
 //   kAllToAll    q, k, v, the result and the gradients of all four with heads
 //                split and the whole sequence. This is as much as in their own
 //                layouts if there are enough heads for all ranks. (It includes
 //                the gradients of k and v before their reduction.) Also the
 //                result and its cotangent in their own layouts.
-//   kAuto        the value for the one that is chosen
+//   kAuto        those of the algorithm that is chosen
 int64_t context_bytes(const Spec* q, const Spec* k, const Spec* v,
                       const AttentionOptions&);
 
@@ -92,11 +93,12 @@ struct Rope {
   // Only the first `dims` numbers of each head are rotated; the others stay as
   // they are. Even; 0: all numbers.
   int64_t dims = 0;
-  // If not 0, `factor` divides all frequencies (linear scaling). With
-  // original_positions it divides only the low frequencies, like "llama3" in
-  // transformers: those with fewer than low_freq_factor turns in that many
-  // positions. Frequencies with more than high_freq_factor turns stay, and
-  // those in between are interpolated.
+  // If not 0, `factor` divides all frequencies (linear scaling). If
+  // original_positions is not 0 either, the scaling is that of "llama3" in
+  // transformers: it depends on a frequency's turns in original_positions
+  // positions. With fewer than low_freq_factor turns, the frequency is divided
+  // by `factor`; with more than high_freq_factor turns, it stays; those in
+  // between are interpolated.
   double factor = 0, low_freq_factor = 0, high_freq_factor = 0;
   int64_t original_positions = 0;
 };
@@ -105,8 +107,8 @@ struct Rope {
 // the pairs (x[i], x[i + dims/2]) of each head of x [b, s, h, d] by
 // position * theta^(-2i/dims), scaled as Rope says. Positions start at `offset`
 // and run along s, or are given as `positions` [b, s], i32 or i64. Every rank
-// of the mesh calls it. Throws Error if d or dims is odd, or if the scaling is
-// incomplete.
+// of the mesh calls it. Throws Error if d or dims is odd, if dims is more than
+// d, or if the scaling is incomplete.
 DistTensor rotary(const DistTensor& x, const Rope&, int64_t offset = 0);
 DistTensor rotary(const DistTensor& x, const Rope&,
                   const DistTensor& positions);

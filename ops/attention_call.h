@@ -34,10 +34,11 @@ struct AttentionArgs {
   }
 };
 
-// The rule for q, k, v, or, if `backward`, for q, k, v, out, lse and dout. More
-// shapes are those of a mask, or of the ids of queries and of keys. In a ring,
-// factor t is the sequence of keys as split over the ranks, and u is the
-// sequence of a mask's columns or of key ids, which every rank has in full.
+// The rule for the inputs q, k and v, or, if `backward`, for q, k, v, out, lse
+// and dout. `shapes` may have one more, the mask's, or two more, those of the
+// document ids of queries and of keys. In a ring, factor t is the sequence of
+// keys, which the ranks split, and factor u is the sequence of the mask's
+// columns or of the ids of keys, which every rank has in full.
 BoundRule attention_rule(std::string_view op, const std::vector<Shape>& shapes,
                          const AttentionArgs&, bool backward);
 
@@ -47,8 +48,8 @@ void check_window_and_cap(std::string_view op, int64_t window, double soft_cap);
 
 // The tensor itself if its last stride is 1, else a contiguous copy.
 Tensor with_unit_rows(const Tensor&);
-// The memory of a local [b, s, h, d], with strides in the order of the kernels,
-// [b, h, s, d].
+// The memory and strides of a local tensor [b, s, h, d] as the kernels take
+// them: with dimensions in the order [b, h, s, d]. No copy is made.
 kernels::HeadsIn heads_in(const Tensor&);
 kernels::HeadsOut heads_out(const Tensor&);
 
@@ -114,7 +115,7 @@ class AttentionCall {
   // attend.
   Interval seen(size_t query, const Block&, size_t key) const;
   // The kernel's arguments for range `query` of this rank's queries and the
-  // keys that it sees of range `key` of the block.
+  // keys that seen(query, block, key) returns.
   kernels::Attention call(size_t query, const Block&, size_t key);
   void set_mask(kernels::Attention&, size_t query, Interval keys);
 

@@ -9,8 +9,9 @@
 
 namespace dtensor::internal {
 
-// A sum that is accumulated in the type of statistics (kernels::stat_of()). The
-// memory of a part that was added may be overwritten.
+// A sum that is accumulated in the type of statistics (kernels::stat_of()).
+// add() keeps or overwrites the memory of `part`, so the caller must not use
+// `part` afterwards.
 struct Sum {
   Tensor total;
   void add(Compute&, const Tensor& part);
@@ -18,15 +19,15 @@ struct Sum {
   Tensor as(DType type, const Shape& shape) const;
 };
 
-// Concatenates the sums for the ranges of a block of this shape,
-// [b, t, heads, d].
+// Concatenates the sums along dimension 1 of a tensor of this shape,
+// [b, t, heads, d]. parts[i] is the sum for the indices in ranges[i].
 Tensor joined(const std::vector<Sum>& parts, const IntervalList& ranges,
               const Shape& shape, DType type);
 
-// The attention of a range of queries to the keys so far. add() adds the result
-// for more keys, and may overwrite the memory of a part that was added. out
-// [b, s, h, d] is the mean of the values under weights that sum to exp(lse);
-// lse is [b, h, s].
+// The attention of a range of queries to the keys so far. out [b, s, h, d] is
+// the mean of the values, weighted by the exponentials of the scores; lse [b,
+// h, s] is the log of the sum of these exponentials. add() merges the result
+// for more keys; the caller must not use `part` afterwards.
 struct Online {
   Tensor out, lse;
   void add(Compute&, const Tensor& part, const Tensor& part_lse);

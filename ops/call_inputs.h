@@ -23,9 +23,10 @@ class CallInputs {
   // parameter that is gathered on use (gather.h) is seen in the gathered
   // layout.
   std::span<const DistTensor> seen() const { return seen_; }
-  // Gathers the parameters and moves all inputs to the decided layouts. If one
-  // input can be read in place instead (in_boxes.h), runs compute() on it, so
-  // that c.out is set, and returns true. `record`: there will be a gradient.
+  // Gathers the parameters, moves all inputs to the decided layouts, and
+  // returns false. But if one input can be read in place from other ranks
+  // (in_boxes.h), runs the operator's compute(), which sets c.out, and returns
+  // true. `record`: there will be a gradient.
   bool bring(Compute& c, bool record);
   // Only moves the inputs, for the gradient of a call whose outputs are known.
   void move(const Op&, const Decision&);

@@ -79,11 +79,11 @@ class Compute {
   bool first_of(char factor) const;
   // The size of a factor over all ranks.
   int64_t global_size(char factor) const;
-  // For the rank at a coordinate: rows_at() returns its number of rows (see
-  // reduce_rows()). place_of() returns the position of its range of the factor,
-  // from 0, among the ranks that split the factor. REQUIRES for place_of():
-  // each of these ranks has one range ("^").
+  // The number of rows (see reduce_rows()) of the rank at a coordinate.
   int64_t rows_at(char factor, const Coord&) const;
+  // How many of the ranks that split the factor have ranges of it before that
+  // of the rank at a coordinate. REQUIRES: each of these ranks has at most one
+  // range, as with the mark "^" in the rule (placement/rule.h).
   int64_t place_of(char factor, const Coord&) const;
 
   // Collectives inside the operator. Every rank of the mesh calls the same ones

@@ -29,9 +29,9 @@ const Op& contraction_op(std::string_view name, const Rule&);
 // contraction_op(name, product_rule(text)).
 const Op& product_op(std::string_view name, std::string_view text);
 
-// The operator that computes the gradient of one operand, with its arguments.
-// It multiplies the cotangent, in the operand's place, by the other operand.
-// Callers keep it for each decision.
+// A call that computes the gradient of one operand: its inputs are those of the
+// forward pass, with the cotangent in the place of that operand. Callers keep
+// it in Decision::memo.
 struct ProductGradient {
   const Op* op;
   Attrs attrs;

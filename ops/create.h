@@ -11,7 +11,8 @@
 
 namespace dtensor {
 
-// Tensors of x's shape and dtype, split as x is, and whole where x is partial.
+// Tensors of x's shape and dtype, split as x is. They are replicated over mesh
+// axes over which x is partial.
 DistTensor zeros_like(const DistTensor& x);
 DistTensor ones_like(const DistTensor& x);
 DistTensor full_like(const DistTensor& x, double value);
@@ -32,8 +33,8 @@ DistTensor tril(const DistTensor& x, int64_t diagonal = 0);
 DistTensor triu(const DistTensor& x, int64_t diagonal = 0);
 // The sum of the diagonal of a matrix.
 DistTensor trace(const DistTensor& x);
-// Copies x, with `value`, which has no dimensions, where the mask is true. x
-// and the mask (bool) broadcast to one shape.
+// Returns x with `value` in the places where the mask is true. x and the mask
+// (bool) broadcast to one shape; a tensor `value` must have no dimensions.
 DistTensor masked_fill(const DistTensor& x, const DistTensor& mask,
                        const DistTensor& value);
 DistTensor masked_fill(const DistTensor& x, const DistTensor& mask,
@@ -72,12 +73,13 @@ inline constexpr Generator kGlobalGenerator{0, 0, true};
 // Restarts the run's own generators with this seed (0 before the first call).
 // Every rank calls it.
 void manual_seed(uint64_t seed);
-// The state of the run's own generators on this rank: the seed, and the number
-// of draws by each set of ranks (key 0 for all ranks of the run, else a hash of
-// the set). If all ranks restore a state with set_random_state(), they draw the
-// numbers that they drew after random_state() had returned it.
+// The state of the run's own generators on this rank. If all ranks restore a
+// state with set_random_state(), they draw the numbers that they drew after
+// random_state() had returned it.
 struct RandomState {
   uint64_t seed = 0;
+  // The number of draws by each set of ranks. The key is 0 for all ranks of the
+  // run, else a hash of the set.
   std::map<uint64_t, uint64_t> times;
   bool operator==(const RandomState&) const = default;
 };

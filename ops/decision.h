@@ -27,12 +27,10 @@ struct Decision : Choice {
   // inputs' specs. It is part of the outputs' lineage (lineage.h).
   uint64_t lineage = 0;
 
-  // The indices of the inputs that have to move, their moves, which are made
-  // together, and the bytes that a rank receives for them.
-  std::vector<size_t> moved;
-  std::vector<Move> moves;
-  bool communicates = false;
-  int64_t bytes = 0;
+  std::vector<size_t> moved;  // indices of the inputs that have to move
+  std::vector<Move> moves;    // their moves, which are made together
+  bool communicates = false;  // whether the moves send anything
+  int64_t bytes = 0;          // that a rank receives in the moves
 
   // A decision belongs to one rank. The members below are cached with it, and
   // each is made when it is first needed.
@@ -40,16 +38,18 @@ struct Decision : Choice {
     virtual ~Memo() = default;
   };
   mutable std::shared_ptr<const Execution> execution;  // of `moves`
+  // The collectives inside compute() (compute.h), in order.
   mutable std::vector<std::shared_ptr<InnerExchange>> inner;
   mutable std::shared_ptr<Memo> memo;  // for the operator's own use
 };
 
 // Returns the decision of apply() for a call with these inputs. It depends on
-// the operator, on the inputs' specs and Keep, on the arguments that affect
-// decisions, and on whether a gradient may follow (see choose()). Each rank
-// caches it. Sends nothing. If `assignment` is given, it is used unless it
-// would move an input that must stay. The decision stays valid while the caller
-// holds it. REQUIRES: the operator lives as long as the process.
+// the operator, on the specs of the inputs and how they may move
+// (placement/keep.h), on the arguments that affect decisions, and on whether a
+// gradient may follow (see choose()). Each rank caches it. Sends nothing. If
+// `assignment` is given, it is used unless it would move an input that must
+// stay. The decision stays valid while the caller holds it. REQUIRES: the
+// operator lives as long as the process.
 std::shared_ptr<const Decision> decide(const Op&,
                                        std::span<const OpInput> inputs,
                                        const Attrs& = {},

@@ -2,8 +2,8 @@
 // Rows and elements by index. If the indexed dimension is split, every rank
 // answers the indices in its own range. The result is then a partial sum, and
 // nothing is gathered. The gradients go to the rows or elements that were read.
-// Every rank of the mesh calls these functions. Throws Error on every rank if
-// an index does not exist; if the indices are split, the ranks exchange 16
+// Every rank of the mesh calls these functions. They throw Error on every rank
+// if an index does not exist; if the indices are split, the ranks exchange 16
 // bytes to find out (id_range.h). Indices are i32 or i64.
 #pragma once
 
@@ -24,7 +24,8 @@ DistTensor embedding(const DistTensor& table, const DistTensor& ids,
 // Returns the slices of x along `dim` at these indices, which are a vector.
 DistTensor index_select(const DistTensor& x, int dim, const DistTensor& index);
 // Returns x with alpha times slice i of src added to slice index[i] of x, along
-// `dim`. src has x's type, and x's shape except in `dim`. For bools: "or".
+// `dim`. src has x's type, and x's shape except in `dim`. Bools are combined by
+// "or" instead of added.
 DistTensor index_add(const DistTensor& x, int dim, const DistTensor& index,
                      const DistTensor& src, Number alpha = 1);
 
@@ -33,7 +34,8 @@ DistTensor index_add(const DistTensor& x, int dim, const DistTensor& index,
 //
 // gather() gives y[i, j] = x[index[i, j], j] for dim = 0; y has index's shape.
 DistTensor gather(const DistTensor& x, int dim, const DistTensor& index);
-// Returns x with src[i, j] added to x[index[i, j], j]. For bools: "or".
+// Returns x with src[i, j] added to x[index[i, j], j]. Bools are combined by
+// "or" instead of added.
 DistTensor scatter_add(const DistTensor& x, int dim, const DistTensor& index,
                        const DistTensor& src);
 // Returns x with src[i, j], or the number, at x[index[i, j], j]. If indices are

@@ -17,10 +17,11 @@ namespace dtensor {
 //
 // If a mesh axis splits the experts, it also splits the tokens, and tokens are
 // sent to their experts. The ranks first exchange their token counts per expert
-// (8 bytes a number, which no event counts). Then one row of x is sent for each
-// (token, choice) with an expert on another rank, and the results return. The
-// backward pass sends rows of y's gradient, and returns rows of x's gradient.
-// Each of the four exchanges brings a rank this many rows of `hidden` elements:
+// (8 bytes for each count; events do not include them). Then one row of x is
+// sent for each pair (token, choice) whose expert is on another rank, and the
+// results return. The backward pass sends rows of y's gradient, and returns
+// rows of x's gradient. In both passes, a rank receives this many rows of
+// `hidden` elements:
 //   to the experts:  the rows from other ranks for this rank's experts
 //   back:            the rows of this rank's tokens with experts elsewhere
 // There is no capacity limit: tokens are neither dropped nor padded. A rank may

@@ -87,12 +87,13 @@ struct RecomputeOptions {
   std::function<bool(std::string_view op)> save = {};
 };
 
-// Computes fn(inputs), like torch.utils.checkpoint. Every rank that has to call
-// fn calls it. Values and gradients (second ones, too) are bit-identical to
-// those of fn(inputs), with one exception: the gradients of a tensor that is
-// used both inside and outside of fn are added in another order. Other tensors
-// that fn uses, such as parameters, get gradients, too. Under NoGrad, or if
-// nothing that fn uses wants a gradient, this is just fn(inputs).
+// Computes fn(inputs), like torch.utils.checkpoint. All ranks that would have
+// to call fn call it. Values and gradients (second ones, too) are identical to
+// those of fn(inputs), bit by bit, with one exception: if a tensor is used both
+// inside and outside of fn, its gradients are added in another order. Tensors
+// other than `inputs` that fn uses, such as parameters, get gradients, too.
+// Under NoGrad, or if nothing that fn uses wants a gradient, this is just
+// fn(inputs).
 //
 // fn is kept until the gradient is taken with release_graph, or until the graph
 // is dropped. It must capture by value everything that does not live that long,

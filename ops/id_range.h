@@ -22,8 +22,8 @@ IdSentence no_index(int64_t n, int64_t dim);
 void check_ids_in(RankContext&, std::string_view op, const Tensor& ids,
                   const Spec& layout, int64_t n, std::optional<int64_t> ignored,
                   IdSentence);
-// Like check_ids_in(), but gets the ends of this rank's ids, i64 [2], from a
-// kernel that found them while it used the ids (see kernels::CeRange).
+// Like check_ids_in(), but takes `ends`, i64 [2], from a kernel that looked for
+// the largest and the smallest id, such as kernels::TakeRows or CeRange.
 void check_id_ends(RankContext&, std::string_view op, const Tensor& ends,
                    const Spec& layout, int64_t n, IdSentence);
 

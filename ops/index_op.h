@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Operators that only rename indices (views and windows); no rule describes
-// their layouts. Partials of every kind pass through. An output made from a
-// parameter may be moved only as the parameter itself (OpFacts::renames).
+// their layouts. Partials of every kind but the mean pass through (settled()).
+// If the input is a parameter, the limits on how operators may move it hold for
+// the output, too (OpFacts::renames).
 #pragma once
 #include <string>
 #include <utility>
@@ -19,8 +20,8 @@ class IndexOp : public Op {
                              .renames = true}) {}
 
  protected:
-  // The spec in which the operator can take this input. Partials that are
-  // (sum, count) pairs have an additional dimension, so they are divided first.
+  // The spec in which the operator can take this input. A partial mean holds a
+  // sum and a count, in an additional dimension, so it is combined first.
   static const Spec* settled(const Spec* s) {
     if (s->components() == 1) return s;
     Layout l = s->layout();

@@ -10,8 +10,8 @@
 
 namespace dtensor {
 
-// It is made once from a rule without "..." and groups, and runs on parts of
-// any sizes and strides.
+// A LocalProduct is made once from a rule that has neither "..." nor groups. It
+// runs on parts of any sizes and strides.
 class LocalProduct {
  public:
   // For a product of the only input, or of the first two.
@@ -24,7 +24,8 @@ class LocalProduct {
   // with an epilogue: the first operand lacks exactly one factor of the output,
   // the n of kernels::Epilogue.
   bool run(Compute& c, const kernels::Epilogue& = {}) const;
-  // True for one operand of which nothing is summed: the output is its view.
+  // Whether there is one operand, and nothing is summed. The output is then a
+  // view of the operand.
   static bool views(const Rule&);
 
  private:
@@ -48,17 +49,18 @@ class LocalProduct {
 
   void one_operand(Compute& c) const;
   bool two_operands(Compute& c, const kernels::Epilogue&) const;
-  // Fills the list. Returns false if a factor has size 0: nothing to add up.
+  // Fills the list. Returns false if a factor has size 0, so that there is
+  // nothing to add up.
   bool loops(const Tensor& a, const Tensor& b, const Tensor& out,
              Loops& list) const;
   bool multiply(Compute& c, const Loops&, const Tensor& out,
                 const kernels::Epilogue&) const;
 
   bool single_;
-  // For one operand: bit d of reduced_ is set if dimension d is summed over.
-  // from_[d] is the dimension of the sum that becomes dimension d of the
-  // output, or -1 if the sum is repeated along d.
+  // For one operand: bit d is set if its dimension d is summed over.
   uint32_t reduced_ = 0;
+  // For one operand: from_[d] is the dimension of the sum that becomes
+  // dimension d of the output, or -1 if the sum is repeated along d.
   std::vector<int> from_;
   bool in_order_ = true;  // the output is the sum itself
   // For two operands: the factors, in an order that lets loops be joined. The

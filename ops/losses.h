@@ -61,8 +61,8 @@ DistTensor normalize(const DistTensor& x, double p = 2, int dim = 1,
 // i64), in f32 (in f64 for f64 logits). Targets equal to ignore_index are
 // skipped, also in the mean. label_smoothing e gives the target the weight 1-e
 // and spreads e evenly over all classes. Every rank of the mesh calls it. A
-// target outside of [0, v) throws Error on every rank; if targets are split,
-// the ranks first exchange 16 bytes to find out.
+// target outside of [0, v), unless it is ignore_index, throws Error on every
+// rank; if targets are split, the ranks first exchange 16 bytes to find out.
 DistTensor cross_entropy(const DistTensor& logits, const DistTensor& targets,
                          Reduction = Reduction::kMean,
                          int64_t ignore_index = -100,

@@ -52,13 +52,13 @@ struct SampleInput {
   enum class Values : uint8_t {
     kAny,       // positive and negative, mean not zero
     kPositive,  // at least 0.2
-    kIndex,     // i64 in [0, bound); some may be out of range
+    kIndex,     // i64 in [0, bound); the operator may reject or skip some
     kBool,
     kInt8
   };
   Shape shape;
   Values values = Values::kAny;
-  int64_t bound = 0;
+  int64_t bound = 0;  // for kIndex
   // The range of the values if `values` is kAny.
   double lo = -2, hi = 3;
   bool zeros = false;  // every third element is 0
@@ -138,9 +138,9 @@ class Op {
   // unless input i has the outputs' dtype and the rule has no groups.
   enum class InBoxes : uint8_t {
     kNo,
-    kContiguous,  // if the slice of each output is contiguous
-    kStrided,     // with any strides
-    kAdded  // also if several tiles add to one slice (Compute::accumulate)
+    kContiguous,  // only if the slice of each output is contiguous
+    kStrided,     // slices of the outputs may have any strides
+    kAdded        // and several tiles may add to one (Compute::accumulate)
   };
   virtual InBoxes in_boxes(size_t /*i*/, DType) const { return InBoxes::kNo; }
   // Computes the outputs that are not stored (OpFacts::stored_outputs) from the
@@ -168,8 +168,8 @@ class Op {
 // Runs an operator. Collective over the mesh of the inputs. On ranks outside of
 // the mesh the outputs have specs and graph nodes, but no data. Throws Error if
 // the inputs are on different meshes. If `assignment` is given, it is used
-// instead of a chosen one, as decide() says: a gradient passes its forward's
-// assignment. It is copied.
+// instead of a chosen one, as decide() says: a gradient passes the assignment
+// of its forward pass. apply() copies it.
 std::vector<DistTensor> apply(const Op&, TensorList inputs, const Attrs& = {},
                               const Assignment* assignment = nullptr);
 // apply() for operators with one output.

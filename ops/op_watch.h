@@ -17,7 +17,8 @@ class OpWatch {
   OpWatch(RankContext&, const Op&, std::span<const DistTensor> given);
   // The recomputation that kept the outputs of this call; null if none did.
   OpCaptures* kept() const { return kept_; }
-  // Tells all observers that the call has run. Advances the rank's ordinal.
+  // Tells all observers that the call has run. Increments
+  // RankContext::ordinal, the number of calls in the current PathScope.
   void ran(const Attrs&, const Decision&, std::span<const DistTensor> outputs);
 
  private:

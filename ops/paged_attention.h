@@ -49,16 +49,17 @@ DistTensor paged_attention(const DistTensor& q, const DistTensor& k,
 
 // The heads of a cache for paged_attention().
 struct KvHeads {
-  std::vector<int64_t> heads;  // for each of them, the model's head of k and v
-  Dim dim;                     // their layout
+  // Head i of the cache is head heads[i] of the model's k and v.
+  std::vector<int64_t> heads;
+  Dim dim;  // the layout of the cache's heads
 };
 
-// The heads of a cache for `heads` query heads that are split like this. Each
-// rank holds the heads of k and v that its query heads use. If several ranks
-// need the same head, the cache has it several times: with 6 query heads and 2
-// of k and v, three ranks hold heads {0}, {0, 1} and {1}. If no head is shared,
-// the heads are 0, 1, ... kv_heads - 1. Throws Error if kv_heads does not
-// divide `heads`.
+// The heads of a cache for `heads` query heads that the Split divides among
+// ranks. Each rank holds the heads of k and v that its query heads use. If
+// several ranks need the same head, the cache has it several times: with 6
+// query heads and 2 of k and v, three ranks hold heads {0}, {0, 1} and {1}. If
+// no two ranks need the same head, the heads are 0, 1, ... kv_heads - 1. Throws
+// Error if kv_heads does not divide `heads`.
 KvHeads kv_heads_of(int64_t heads, int64_t kv_heads, const Split&, const Mesh&);
 
 }  // namespace dtensor

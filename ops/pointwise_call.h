@@ -76,9 +76,9 @@ SampleInput sample_operand(const fn::Function&, int i, const Shape&);
 // The dtype in which a function computes operands of dtype t. Throws Error if
 // the function does not take t.
 DType type_for(const fn::Function&, DType t);
-// Sets p to the parameters of a call for operands of dtype t: to the numbers,
-// and then to defaults. Throws Error if there are too few or too many numbers,
-// or if one does not fit the dtype.
+// Sets p to the parameters of a call for operands of dtype t: the given
+// numbers, and the function's defaults for those not given. Throws Error if
+// there are too few or too many numbers, or if one does not fit the dtype.
 void numbers_for(const fn::Function&, DType t, std::span<const Number>,
                  double* p);
 // Sets p to the parameters that the proof driver uses.

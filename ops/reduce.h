@@ -45,8 +45,8 @@ DistTensor log_softmax(const DistTensor&, int dim);
 // They reduce the given dimensions (all if empty), which are removed unless
 // keepdim. Every rank of the mesh calls these functions.
 
-// Whether any element is, or all elements are, nonzero, as bool. For an empty
-// set, any() is false and all() is true.
+// any() says whether some element is nonzero, and all() whether all are, as
+// bools. For an empty set, any() is false and all() is true.
 DistTensor any(const DistTensor&, std::vector<int> dims = {},
                bool keepdim = false);
 DistTensor all(const DistTensor&, std::vector<int> dims = {},
@@ -115,9 +115,9 @@ TopK topk(const DistTensor&, int64_t k, int dim = -1, bool largest = true);
 TopK sort(const DistTensor&, int dim = -1, bool descending = false);
 DistTensor argsort(const DistTensor&, int dim = -1, bool descending = false);
 // The index of the largest or smallest element along a dimension, which is
-// removed unless keepdim, or in the flat tensor. The first of equal elements is
-// taken. A NaN counts as both largest and smallest. Only the best element of
-// each rank is sent. Throws Error if there is no element.
+// removed unless keepdim, or, without a dimension, in the flat tensor. The
+// first of equal elements is taken. A NaN counts as both largest and smallest.
+// Ranks send only their best elements. Throws Error if there is no element.
 DistTensor argmax(const DistTensor&, int dim, bool keepdim = false);
 DistTensor argmin(const DistTensor&, int dim, bool keepdim = false);
 DistTensor argmax(const DistTensor&);
@@ -125,10 +125,10 @@ DistTensor argmin(const DistTensor&);
 
 // Draws n indices with probabilities proportional to the weights [..., m];
 // returns [..., n] in i64. Without replacement, it takes the indices of the n
-// largest weight / -log(uniform) (Efraimidis and Spirakis, 2006). With
-// replacement, it takes the index of the largest one n times, from new random
-// numbers. An index whose weight is not positive is drawn only after all
-// others. Throws Error if n > m without replacement.
+// largest numbers weight / -log(uniform) (Efraimidis and Spirakis, 2006). With
+// replacement, it takes the index of the largest of these numbers, n times,
+// with new random numbers each time. An index whose weight is not positive is
+// drawn only after all others. Throws Error if n > m without replacement.
 DistTensor multinomial(const DistTensor& weights, int64_t n,
                        bool replacement = false, Generator = kGlobalGenerator);
 

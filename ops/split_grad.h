@@ -13,9 +13,9 @@ namespace dtensor {
 
 // Computes d output / d inputs in two parts. The constructor computes the
 // gradients of `now`, and everything that they share with the gradients of
-// `later`. later() computes the products that only single inputs of `later`
-// need (dtensor/split_backward.h). The graph is released. Every rank of the
-// mesh makes these calls.
+// `later`. later() computes the products that are left, each for only one input
+// of `later` (dtensor/split_backward.h). The graph is released. Every rank of
+// the mesh makes these calls.
 class SplitGrad {
  public:
   // `cotangent`: see GradOptions::cotangent. Throws Error as grad() does.

@@ -25,9 +25,9 @@ namespace dtensor {
 struct KeptCall {
   const Op* op;
   Attrs attrs;
-  std::vector<SpecRef> specs;
-  std::vector<Tensor> parts;
-  std::vector<uint64_t> versions;
+  std::vector<SpecRef> specs;  // of all outputs
+  std::vector<Tensor> parts;   // undefined if Op::restore() computes the output
+  std::vector<uint64_t> versions;  // of the parts, to detect later changes
 };
 
 // The tensors that a run uses. While it runs, tensors may cache moved copies

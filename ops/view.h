@@ -89,9 +89,9 @@ DistTensor select_scatter(const DistTensor& x, const DistTensor& src, int dim,
 
 // ---- Concatenation ----
 //
-// Nothing is sent if the layouts agree in all other dimensions. In the
-// concatenated dimension, every rank keeps its own parts of all tensors, end to
-// end.
+// In the dimension of the concatenation, every rank keeps its own parts of all
+// tensors, end to end. So nothing is sent if the layouts agree in all other
+// dimensions.
 
 // Concatenates along a dimension, in which the sizes may differ. If the layouts
 // of other dimensions differ, tensors are moved, at the least cost. An empty
