@@ -192,7 +192,7 @@ struct Heaviside {  // 0 below 0, 1 above, b at 0; derivative by a is 0
                   select(a == a, select(a < V(0), V(0), V(1)), a));
   }
 };
-// a + weight (b - a). Exactly a and b for the weights 0 and 1.
+// a + weight (b - a). For finite b - a, exactly a and b at weights 0 and 1.
 struct Lerp {
   static constexpr const char* name = "lerp";
   static constexpr const char* notes = "linear 0,1";

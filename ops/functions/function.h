@@ -61,8 +61,9 @@ constexpr bool takes_bools(Takes t) {
 }
 
 // The range from which the proof driver samples an operand: inside the
-// function's domain, away from its ends. A slope may be infinite at an end, so
-// slopes of a function that declares a domain take no partial sums.
+// function's domain, away from its ends. The slope may be infinite at an end,
+// so the derivatives of a function that declares a domain do not take the
+// cotangent as a partial sum.
 struct Domain {
   double lo = -2, hi = 3;
 };
@@ -155,8 +156,8 @@ inline constexpr int kMaxParams = 4;
 inline constexpr int kMaxOrder = 3;
 
 // --- Derivatives ------------------------------------------------------------
-// x in n nested dual numbers. Number k has the derivative 1 if bit k of `moves`
-// is set, else 0.
+// Returns x as n nested dual numbers. Number k (0 is the innermost) has the
+// derivative 1 if bit k of `moves` is set, else 0.
 template <int n, class V>
 DT_HD inline auto nested(const V& x, [[maybe_unused]] int moves) {
   if constexpr (n == 0) {
@@ -207,8 +208,8 @@ constexpr int times_b(By by) {
   constexpr By kFirst[] = {By::kNone, By::kA, By::kAA, By::kAAA};
   return static_cast<int>(by) - static_cast<int>(kFirst[order_of(by)]);
 }
-// `by`, and then once more by a, or by b if `b`. Not for kBoth or the highest
-// order.
+// The derivative of the derivative `by`: by the operand b if `b`, else by a.
+// Not for kBoth or the highest order.
 constexpr By also_by(By by, bool b) {
   return static_cast<By>(static_cast<int>(by) + (by == By::kNone ? 1 : 3) +
                          (b ? 1 : 0));

@@ -21,7 +21,7 @@ struct Attention {
   double scale = 1;
   // If not 0, a score s becomes soft_cap tanh(s / soft_cap).
   double soft_cap = 0;
-  // If set, query i attends only to keys j <= i + query_offset.
+  // If `causal`, query i attends only to keys j <= i + query_offset.
   bool causal = false;
   int64_t query_offset = 0;
   // If not 0, and `causal`, also only to keys j > i + query_offset - window.

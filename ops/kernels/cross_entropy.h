@@ -37,8 +37,9 @@ struct CeRange {
 
 // dlogits = scale (softmax - (1 - smoothing) [column = target] - smoothing /
 // vocabulary), where softmax = exp(logit - max - log_sum), and log_sum is the
-// log of the whole row's sum of exp(logit - max). Rows with scale 0 (ignored
-// ones) get zeros. dlogits has a row stride of its own, and may be the logits.
+// log of the whole row's sum of exp(logit - max). max, log_sum and scale have
+// one number per row. Rows with scale 0 (ignored ones) get zeros. dlogits has a
+// row stride of its own, and may be the logits.
 struct CeBackward {
   Matrix logits;
   const void* max = nullptr;

@@ -59,8 +59,9 @@ struct FoldedGemm {
   }
 
  private:
-  // If the dimension (size dn, strides d1 and d2) continues a factor m, n or k
-  // (n, s1, s2), merges it into the factor. Returns whether it did.
+  // Merges a batch dimension (size dn, strides d1 and d2) into one of the
+  // dimensions m, n and k (size n, strides s1 and s2) if it continues that
+  // dimension's strides. Returns whether it did.
   static bool join(int64_t& n, int64_t& s1, int64_t& s2, int64_t dn, int64_t d1,
                    int64_t d2) {
     if (n == 1) {
@@ -95,8 +96,8 @@ inline Reduce sum_of_b(const Gemm& g) {
   return r;
 }
 
-// Calls fn(a, b, c, first) for each product of a batch, with the offsets of its
-// matrices. `first` is true for the first product with this offset in c.
+// Calls fn(a, b, c, first) for each product of a batch. a, b and c are the
+// offsets of its matrices. `first` is true if no earlier product has this c.
 template <class Fn>
 void for_each_product(std::span<const GemmBatch> batch, Fn&& fn) {
   int64_t index[kMaxDims] = {}, a = 0, b = 0, c = 0;

@@ -20,7 +20,8 @@ struct Epilogue {
   Kind kind = kNone;
   const void* bias = nullptr;  // [n]; kGeluTanh: may be null
   void* aux = nullptr;         // laid out as c
-  void* b_sum = nullptr;       // [n]; b must not vary along c's batch
+  // [n]. REQUIRES: b has stride 0 in batch dimensions in which c's is not 0.
+  void* b_sum = nullptr;
 };
 
 // c[batch, m, n] = sum over k of a[batch, m, k] b[batch, k, n].

@@ -3,9 +3,10 @@
 //
 //   kernels_of(device).run(stream, kernels::Softmax{.x = x, .y = y});
 //
-// A kernel is a struct of its arguments, with its contract, in the header of
-// its family, and an entry in the list below. The list declares the kernel for
-// all devices, so that a program with a device that lacks it does not link.
+// A kernel consists of a struct of its arguments, in the header of its family,
+// whose comment is the kernel's contract, and of an entry in the list below.
+// The list declares the kernel for all devices, so that a program with a device
+// that lacks the kernel does not link.
 #pragma once
 #include "dtensor/ops/kernels/attention.h"
 #include "dtensor/ops/kernels/cross_entropy.h"

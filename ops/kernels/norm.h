@@ -21,8 +21,8 @@ struct Norm {
   void* sum = nullptr;
   // For the gradients: the cotangent of y.
   Matrix dy = {};
-  // For NormBackward and NormBackwardApply: the cotangent of `sum`, which is
-  // added to dx, unless it has no data. dx may be dsum.
+  // For NormBackward and NormBackwardApply: the cotangent of `sum`. If it has
+  // data, it is added to dx. dx may be dsum.
   Matrix dsum = {};
 };
 

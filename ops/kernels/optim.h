@@ -12,7 +12,7 @@ namespace dtensor::kernels {
 
 // One parameter of a step, with n contiguous elements. m, v and master have the
 // type stat_of(the parameter's type). If there is a master copy (for half
-// types), it is updated, and param becomes the master, rounded.
+// types), the step updates the master, and then rounds it to param.
 struct OptimPart {
   int64_t n = 0;
   void* param = nullptr;

@@ -26,8 +26,8 @@ struct Pointwise {
 };
 
 // A function of fn::UnaryFunctions, by index. Order 0: out = f(in[0]). Orders 1
-// to 3: out = f'(in[0]) in[1], or the same with f'' or f''', for functions that
-// are neither linear nor affine. Takes the types that the function takes.
+// to 3: out = in[1] times the first to third derivative at in[0], for functions
+// that are neither linear nor affine. Takes the types that the function takes.
 // REQUIRES: at least as many `params` as the function has.
 struct Unary {
   int index = 0, order = 0;

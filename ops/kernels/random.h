@@ -29,8 +29,9 @@ enum class Distribution : uint8_t {
   kBits,
 };
 
-// Selects the numbers by seed and stream. If `at` is not null, these are the
-// pair {seed, stream} that is there, in device memory, when the work runs.
+// Selects the numbers by seed and stream. If `at` is not null, the members
+// `seed` and `stream` are ignored, and the kernel reads the pair {seed, stream}
+// at this address in device memory when it runs.
 struct RandomKey {
   uint64_t seed = 0, stream = 0;
   const uint64_t* at = nullptr;

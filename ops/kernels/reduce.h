@@ -39,10 +39,10 @@ struct SumSquares {
 
 // Running sums of rows, or running maxima, minima or products. out[j] = the
 // row's carry plus the sum of the elements up to j (with `reverse`, from j on).
-// total = the sum of the whole row, with the carry. All but x is contiguous.
-// carry and total [rows] have type scan_type_of(x.type). carry, out and total
-// may be null. Takes all dtypes but bool. Integer sums and products wrap
-// around. A NaN acts as in Reduce.
+// total = the row's carry plus the sum of the whole row. All but x is
+// contiguous. carry and total [rows] have type scan_type_of(x.type). carry, out
+// and total may be null. Takes all dtypes but bool. Integer sums and products
+// wrap around. Maxima and minima are NaN from a NaN on.
 struct ScanRows {
   ReduceKind kind = ReduceKind::kSum;
   Matrix x;

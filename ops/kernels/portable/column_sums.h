@@ -12,12 +12,13 @@
 namespace dtensor::kernels {
 inline namespace DT_PORTABLE {
 
-// How columns are cut: into `parts` parts of `height` rows each.
+// How columns are cut: into `parts` parts of `height` rows; the last may have
+// fewer.
 struct ColumnParts {
   int64_t height, parts;
-  // On the CPU, there is one part. Otherwise each part has at least
-  // `least_rows` rows, and parts * n is at most `most`: by default, as many as
-  // the threads that a large GPU runs at once. REQUIRES: n > 0.
+  // On the CPU, there is one part. On a GPU, there are as many as possible with
+  // height >= least_rows and parts * n <= most. By default, `most` is about the
+  // number of threads that a large GPU runs at once. REQUIRES: n > 0.
   ColumnParts(int64_t rows, int64_t n, int64_t least_rows = 16,
               int64_t most = int64_t{1} << 18) {
     const int64_t wanted =
@@ -29,9 +30,9 @@ struct ColumnParts {
   }
 };
 
-// Each row of `out` becomes the sum of `segment` rows of `in` [parts, n]. A row
-// of lanes has kColumns columns, which it reads side by side, and several lanes
-// for each column; the sums of these lanes are added in fast memory.
+// Each row of `out` becomes the sum of `segment` rows of `in` [parts, n]. The
+// lanes of a portable::Row compute kColumns neighbouring columns of one row of
+// `out`. Each column has several lanes, whose sums are added in fast memory.
 template <class C, class Out>
 void add_segments(Stream s, int64_t parts, int64_t segment, int64_t n,
                   const C* in, Out* out) {

@@ -11,7 +11,7 @@
 //     row.map(n, out + r * n, [&](auto x) { return x * scale; }, in + r * n);
 //   });
 //
-// A row has these functions, of n elements:
+// A Row has these functions. n is the number of elements that they work on.
 // - each(n, f, in...): calls f(j, in[j]...) for all j in [0, n).
 // - reduce(n, zero, op, f, in...): combines f(j, in[j]...), starting with the
 //   identity of op. Every lane gets the result.
@@ -25,9 +25,9 @@
 // - sync(): call it between a read of an element and a change of the element.
 // - fast<T>(): the row's fast memory, of the size passed to rows(), 16-byte
 //   aligned. It contains whatever the previous row left there.
-// The f of map, map_two, sum and the updates is generic: x is the value of an
-// element, in its compute type, on a GPU, and a register of such values (vec.h)
-// on the CPU. Only GPUs have map_at(n, out, f, in...), whose f gets j first.
+// The f of map, map_two, sum and the updates is generic: on a GPU, x is the
+// value of an element, in its compute type; on the CPU, a register of such
+// values (vec.h). Only GPUs have map_at(n, out, f, in...): its f gets j first.
 //
 // A body is a lambda that captures by value, and only what can be a kernel
 // argument: numbers, pointers to the device's memory, and plain structs of

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Portable kernels on the host: they run in the calling thread, immediately. A
-// function of values gets a register of elements at a time, and at the end of a
-// row a register that is partly filled.
+// Portable kernels on the host: they run in the calling thread, immediately.
+// Functions that a kernel passes to a Row's map() or sum() get a register of
+// elements at a time. The register at the end of a row may be partly filled.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -176,7 +176,8 @@ class Scratch {
 };
 
 // An array of n elements that fill(T*) writes. Each thread keeps its last
-// array, and does not call fill() if the next key is the same.
+// array. If the next Kept has the same key, it uses that array, and does not
+// call fill().
 template <class T, class Key>
 class Kept {
  public:
@@ -225,8 +226,8 @@ void rows(Stream s, int64_t count, int64_t /*n*/, Body body,
   for (int64_t r = 0; r < count; ++r) body(row, r);
 }
 
-// As rows(), for rows that are short for every input and do much work per
-// element: on a GPU, a lane has fewer registers, so that more rows run at once.
+// Like rows(), for rows that are short in every call and need much work per
+// element. On a GPU, a lane gets fewer registers, so more rows run at once.
 template <class Body>
 void short_rows(Stream s, int64_t count, Body body, int64_t fast_bytes = 0) {
   rows(s, count, 1, body, fast_bytes);

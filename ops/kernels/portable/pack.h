@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Packs of elements that are moved at once, which is fastest on GPUs.
+// Packs of elements that one instruction loads or stores, which is fastest on
+// GPUs.
 #pragma once
 #include <algorithm>
 #include <cstdint>

@@ -18,8 +18,8 @@ using Launch = void (*)(Stream, const double* params, const Pointwise&);
 
 // unary_launch(): fn::UnaryFunctions[index], or its k-th derivative times
 // in[1]. binary_launch(): fn::BinaryFunctions[index], or its derivative `by`
-// times in[2]. Null if there is no such kernel. M is a float type; or, for
-// functions only, int32_t, int64_t or uint8_t (a bool).
+// times in[2]. Null if there is no such kernel. M is a float type or, unless a
+// derivative is meant, int32_t, int64_t or uint8_t (a bool).
 template <class M, int k>
 Launch unary_launch(int index);
 template <class M, fn::By by>

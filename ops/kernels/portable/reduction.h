@@ -48,7 +48,8 @@ DT_HD constexpr A identity() {
     return A(std::is_same_v<Op, Prod>);
 }
 
-// Itself and Square convert an element for reduction, result() one for storage.
+// Itself and Square convert an element to the type A of the reduction; result()
+// converts a result to the storage type S.
 struct Itself {
   template <class A, class S>
   DT_HD static A get(S x) {

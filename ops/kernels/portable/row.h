@@ -11,7 +11,8 @@ namespace dtensor::kernels {
 
 inline namespace DT_PORTABLE {
 
-// The largest of some ids, and ~ of the smallest (see CeRange).
+// The largest of some ids, and ~ of the smallest (see CeRange). Wider combines
+// two of them.
 struct Ends {
   int64_t largest = portable::lowest<int64_t>(), inverted = largest;
   static DT_HD Ends of(int64_t id) { return {id, ~id}; }
@@ -24,7 +25,7 @@ struct Wider {
   }
 };
 
-// exp(x) of one x <= 0, with the bits that it has for an element of a row.
+// exp(x) of one x <= 0, bit by bit the same as for the elements of a softmax.
 template <class C>
 DT_HD C exp_softmax(C x) {
 #ifdef __CUDACC__
@@ -34,9 +35,10 @@ DT_HD C exp_softmax(C x) {
 #endif
 }
 
-// A row of a matrix whose rows lie side by side: its elements are `step` apart.
-// On a GPU, one thread computes it. On the host, a Column is as many such rows
-// as a register has elements, which `at` reads. It has functions of Row.
+// A row of a matrix whose rows lie side by side (Matrix::inner): its elements
+// are `step` apart. `at` reads an element. On a GPU, one thread computes a
+// Column. On the host, a Column is as many neighbouring rows as a register has
+// elements, and `at` reads a register. It has some of the functions of Row.
 template <class At>
 struct Column {
   int64_t step;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Loops over one contiguous row, a register at a time.
 //
-// Callables get a reader `at`: at(p) is the register of row p at the current
-// position, in the compute type; at(p, rest) has `rest` beyond the end.
+// The loops call f(at) at each position. at(p) returns the register of the row
+// that begins at p, at this position, in the compute type. at(p, rest) has
+// `rest` in the places beyond the end of the row; at(p) has 0 there.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -64,9 +65,9 @@ inline void each_two(int64_t n, S* first, S* second, F&& f) {
   });
 }
 
-// Returns f(r...), where each r is the register of one of the rows at `at`, and
-// stores the registers of rows that are not const again. With `nulls`, a row
-// may be null: it reads as zeros, and is not stored.
+// Returns f(r...), where r... are the registers of `rows` at this position. f
+// may change them: registers of rows that are not const are stored afterwards.
+// With `nulls`, a row may be null: it reads as zeros, and is not stored.
 template <class T, bool nulls = true, class At, class F, class... R>
 inline auto updated(At at, F&& f, R*... rows) {
   const auto back = [&]<class S>(S* p, const Vec<T>& r) {
@@ -80,7 +81,7 @@ inline auto updated(At at, F&& f, R*... rows) {
   }((!nulls || rows ? at(rows) : Vec<T>(0))...);
 }
 
-// r, with zeros for the elements beyond the end of the row.
+// Returns r with zeros in the places beyond the end of the row.
 template <class T>
 inline Vec<T> cut(AtFull, Vec<T> r) {
   return r;
@@ -124,7 +125,7 @@ inline A combine(int64_t begin, int64_t end, A identity, F&& f, Op&& op) {
 // Long sums are made of sums of this many elements, which are added in f64.
 inline constexpr int64_t kPiece = 4096;
 
-// The sum of f(at). Each piece has four registers of partial sums.
+// The sum of f(at) over n elements, taken piece by piece (kPiece).
 template <class T, class F>
 inline auto total(int64_t n, F&& f) {
   using A = decltype(f(AtFull{0}));

@@ -11,9 +11,10 @@
 namespace dtensor::kernels {
 inline namespace DT_PORTABLE {
 
-// Fill unsorted_keys() and unsorted_places(), the latter with 0, 1, ..., and
-// call sort(). Then keys() and places() have the places with the same key next
-// to each other, in ascending order. The memory is Scratch of the stream.
+// Fill unsorted_keys() with the keys and unsorted_places() with 0, 1, ..., and
+// call sort(). Then keys() are in ascending order, and places() has the place
+// of each. Places with the same key are in ascending order, too. The memory is
+// Scratch of the stream.
 class SortedPlaces {
  public:
   SortedPlaces(Stream s, int64_t count)

@@ -17,21 +17,23 @@
 namespace dtensor::portable {
 inline namespace DT_PORTABLE {
 
-// For elements of `item` bytes: the edge of a tile; the pitch of its rows,
-// which is one word of fast memory longer, so that lanes going down a column
-// use different banks (there are 32, of 4-byte words); and how many elements a
-// lane moves at once.
+// The rows and columns of a tile of elements of `item` bytes.
 constexpr int tile_edge(int64_t item) { return item < 4 ? 64 : 32; }
+// The distance of a tile's rows in fast memory, in elements. It is one word
+// longer than a row, so that lanes that go down a column use different banks
+// (fast memory has 32 banks, of 4-byte words).
 constexpr int tile_pitch(int64_t item) {
   return tile_edge(item) + (item < 4 ? 4 / static_cast<int>(item) : 1);
 }
+// How many elements of a tile a lane moves.
 constexpr int tile_batch(int64_t item) { return item < 4 ? 16 : 4; }
 
 // How a box is cut into tiles. Kernels get a copy of it.
 class Tiles {
  public:
-  // nullopt if walking in the order of the destination is as fast. Strides are
-  // in elements of `item` bytes; `item` must be a size for which tiles exist.
+  // Returns nullopt if tiles would not be faster than copying in the order of
+  // the destination. The strides `dst` and `src` are in elements of `item`
+  // bytes.
   static std::optional<Tiles> of(int64_t item, Sizes shape, Sizes dst,
                                  Sizes src) {
     // A memory access has at least kSector bytes: lanes that share a sector are
@@ -83,8 +85,8 @@ class Tiles {
         step_{{nest.step(along, 0), nest.step(along, 1)},
               {nest.step(last, 0), nest.step(last, 1)}},
         walk_(cut(nest, along, last, edge)) {}
-  // The tiles are walked as a box, too, of four arrays: the offsets in the last
-  // two are the positions of a tile along i and j.
+  // Returns a walk over the tiles. Its four offsets are those of a tile in the
+  // destination and in the source, and the tile's first i and first j.
   static Walk<4> cut(const Nest& nest, int along, int last, int64_t edge) {
     const auto loops = static_cast<size_t>(nest.loops());
     std::array<int64_t, kMaxLoops> n{}, steps[4]{};

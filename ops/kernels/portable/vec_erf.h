@@ -7,9 +7,9 @@
 #if defined(__AVX512F__)
 namespace dtensor::simd {
 
-// erf(k/4 + d) = sum over i of kErf[i][k] d^i for |d| <= 1/8. Minimax
-// polynomials of the relative error, whose coefficients are rounded one after
-// the other. The polynomial of the last k ends at 1.
+// erf(k/4 + d) = sum over i of kErf[i][k] d^i for |d| <= 1/8. The polynomials
+// minimize the largest relative error. (Their coefficients were rounded one
+// after the other.) The last one reaches 1 at the end of its range.
 alignas(64) inline constexpr float kErf[6][16] = {
     {0, 0.276326388f, 0.520499885f, 0.711155653f, 0.842700779f, 0.92290014f,
      0.966105163f, 0.986671686f, 0.995322287f, 0.998537302f, 0.999593019f,

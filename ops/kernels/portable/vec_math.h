@@ -2,8 +2,8 @@
 // Functions of registers. Transcendental ones come from glibc's libmvec (at
 // most 4 ulp, exact at special values), or element by element from <cmath>
 // where libmvec has none. exp of floats is our own, because it matters most,
-// and libmvec's is slow for the -inf of a masked softmax. So is erf of floats
-// (vec_erf.h).
+// and libmvec's is slow for the -inf of a masked softmax. With AVX-512, erf of
+// floats is our own, too (vec_erf.h).
 #pragma once
 #include <cmath>
 

@@ -108,7 +108,7 @@ class Walk {
   }
 
   int loops_;
-  bool narrow_;  // element numbers have 31 bits; by_ is set from 1 on
+  bool narrow_;  // on a GPU: element numbers fit 31 bits, so by_[1...] are set
   int64_t count_;
   int64_t n_[kMaxLoops];
   Divisor by_[kMaxLoops];
@@ -124,7 +124,7 @@ struct MapWalk {
   Walk<A> walk;
   F f;
   Out* out[outputs];
-  const void* in[A];  // one entry more, so that there may be no inputs
+  const void* in[A];  // has a spare entry, because an array of 0 is not allowed
   int64_t packs;
 
   DT_HD void operator()(int64_t i) const {
@@ -187,8 +187,9 @@ void map_outputs(Stream s, const Walk<1 + sizeof...(In)>& walk,
   each(s, walk.count() - packs * (W - 1), body);
 }
 
-// map() below, for one thread: f gets the elements of contiguous pieces, so
-// that the compiler makes a vectorized loop of it. `out` is contiguous.
+// map() below, for one thread. Pieces of strided inputs are copied to
+// contiguous arrays, so that the compiler vectorizes the loop that calls f.
+// `out` is contiguous.
 template <class Out, class F, class... In, int... k>
 void map_runs(const Walk<1 + sizeof...(In)>& walk, Out* out, F f,
               std::integer_sequence<int, k...>, const In*... in) {
