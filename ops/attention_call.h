@@ -56,8 +56,9 @@ kernels::HeadsOut heads_out(const Tensor&);
 // The operator of rotary(), for the list of operators in attention.cc.
 const Op& rotary_operator();
 
-// The layout of keys after `steps` steps of the ring: every rank has the part
-// that the rank `steps` further along the axes of the keys had at first.
+// The layout of keys after `steps` steps of the ring. The ranks are in order
+// along the mesh axes that split the keys: each one has the part that the rank
+// `steps` places after it had at first.
 Dim passed_on(const Dim& keys, const Mesh&, size_t steps);
 
 // The steps of the ring that are carried out: step 0, and each step at which

@@ -90,7 +90,7 @@ class Compute {
   // in the same order in every call of compute(). The first call under a
   // decision prepares them, from facts that all ranks know; later calls reuse
   // the preparation. They are recorded and counted like any other collective.
-  // If they are not allowed, every rank throws Error.
+  // If ExplicitOnly or CommBudget does not allow them, every rank throws Error.
 
   // Combines `per_row` numbers per row over the ranks that split `factor`, in
   // place. Does nothing if no axis splits it. The first input has one row for

@@ -32,10 +32,10 @@ DistTensor bmm(const DistTensor&, const DistTensor&);
 // (placement/choose.h). Up to 6 operands, all orders compete (dynamic
 // programming: Pfeifer et al., Physical Review E 90, 033315, 2014). If there
 // are more, the cheapest pair is contracted until 6 are left (greedy: Smith and
-// Gray, opt_einsum, Journal of Open Source Software 3, 753, 2018). An index of
-// one operand that no other term has is summed first, and a product keeps no
-// index that is not needed later. The order depends only on specs and prices,
-// so it is the same on all ranks.
+// Gray, opt_einsum, Journal of Open Source Software 3, 753, 2018). An index
+// that only one operand has, and not the output, is summed first, and a product
+// keeps no index that is not needed later. The order depends only on specs and
+// prices, so it is the same on all ranks.
 DistTensor einsum(std::string_view rule, TensorList);
 
 // Sum or mean over the given dimensions (all if empty), which are removed

@@ -12,8 +12,9 @@ namespace dtensor {
 
 // ---- Shape and order ----
 //
-// Only reshape() and squeeze() may send anything. They do so if the layout
-// cannot be expressed in the new shape.
+// Only reshape() and squeeze() may send anything, if the layout cannot be
+// expressed in the new shape. A partial mean is an exception: view() and
+// unsqueeze() throw Error for it, and the other views combine it first.
 
 // A view in another shape; one size may be -1. Throws Error if the layout
 // cannot be expressed in that shape; the message names a redistribute() that

@@ -126,8 +126,8 @@ struct Relu6 {  // clamps to [0, 6]
     return select(x <= V(0), V(0), select(x >= V(6), V(6), x));
   }
 };
-// relu6(x + 3) / 6. The slope is dy / 6, rounded once; PyTorch multiplies by
-// 1/6 rounded to f32.
+// relu6(x + 3) / 6. Inside, the gradient is dy / 6, rounded once; PyTorch
+// multiplies dy by 1/6 rounded to f32.
 struct Hardsigmoid {
   static constexpr const char* name = "hardsigmoid";
   static constexpr const char* notes = "up 0";

@@ -120,7 +120,7 @@ DT_INFIX(Add, "add", "linear 0,1", Takes::kAll, +)
 DT_INFIX(Sub, "sub", "linear 0,1", Takes::kNumbers, -)
 // A product with a partial sum multiplies its parts. If the other operand has
 // values that are not finite, parts of both signs give NaN; redistribute the
-// sum first to avoid that. (A plain number that is not finite does so itself.)
+// sum first to avoid that. (mul() does it if a plain number is not finite.)
 DT_INFIX(Mul, "mul", "linear 0; linear 1", Takes::kAll, *)
 // Not linear in a partial sum: parts -3 and 1 over 0 would give NaN, not -inf.
 struct Div {

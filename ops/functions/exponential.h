@@ -29,8 +29,9 @@ struct Square {
     return x * x;
   }
 };
-// x ^ p[0]. For integers, by squaring; p[0] is at least 0. For floats, C's pow,
-// except that 0.5 is the square root (NaN, not inf, at -inf).
+// x ^ p[0]. For integers, by squaring; pow_scalar() throws Error if p[0] < 0.
+// For floats, C's pow. For p[0] = 0.5, the CPU takes sqrt: NaN, not inf, at
+// -inf.
 struct PowScalar {
   static constexpr const char* name = "pow_scalar";
   static constexpr Param params[] = {{"exponent", NAN, -0.7}};

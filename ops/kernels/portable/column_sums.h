@@ -16,9 +16,10 @@ inline namespace DT_PORTABLE {
 // fewer.
 struct ColumnParts {
   int64_t height, parts;
-  // On the CPU, there is one part. On a GPU, there are as many as possible with
-  // height >= least_rows and parts * n <= most. By default, `most` is about the
-  // number of threads that a large GPU runs at once. REQUIRES: n > 0.
+  // On the CPU, there is one part. On a GPU, there are at least one, and as
+  // many as `least_rows` rows per part and parts * n <= `most` allow. The
+  // default of `most` is about the number of threads that a large GPU runs at
+  // once. REQUIRES: n > 0.
   ColumnParts(int64_t rows, int64_t n, int64_t least_rows = 16,
               int64_t most = int64_t{1} << 18) {
     const int64_t wanted =

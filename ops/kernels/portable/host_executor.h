@@ -19,8 +19,8 @@
 namespace dtensor::portable {
 inline namespace on_host {
 
-// Whether one thread computes a row, which its caches hold: another pass over
-// the row is then cheaper than more work for each element.
+// Whether one thread computes a whole row. The row then stays in its cache, so
+// that another pass over the row is cheaper than more work for each element.
 inline constexpr bool kManyPasses = true;
 
 // Whether the elements of these types are computed in registers of one width.
@@ -145,8 +145,9 @@ struct Block {
   }
 };
 
-// Memory while the object lives. A thread keeps it for its next object at the
-// same depth of nesting. REQUIRES: a thread has at most kMost objects at once.
+// Memory for as long as the object lives. The thread keeps the memory for its
+// next Scratch at the same depth of nesting. REQUIRES: a thread has at most
+// kMost objects at once.
 class Scratch {
  public:
   Scratch(Stream, int64_t bytes) : block_(blocks()[depth() % kMost]) {

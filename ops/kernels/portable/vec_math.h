@@ -35,7 +35,7 @@ inline F32v times_power_of_2(F32v p, F32v k) {
 #else
   const I32v n = __builtin_convertvector(k, I32v);
   if constexpr (normal) return p * (F32v)((n + 127) << 23);
-  // Two factors, for results near the ends of the range.
+  // Two factors, because 2^k alone may overflow or be denormal.
   const I32v half = n >> 1;
   return p * (F32v)((half + 127) << 23) * (F32v)((n - half + 127) << 23);
 #endif
