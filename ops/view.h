@@ -122,7 +122,7 @@ DistTensor atleast_1d(const DistTensor&);
 DistTensor atleast_2d(const DistTensor&);
 DistTensor atleast_3d(const DistTensor&);
 
-// One tensor for each index of a dimension, which is removed.
+// Returns one tensor, without the dimension, for each index of the dimension.
 std::vector<DistTensor> unbind(const DistTensor&, int dim = 0);
 // Like numpy.array_split: splits into `sections` pieces, the first of which may
 // be larger by one. The form with indices cuts in front of each index.

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Activations of neural networks, by their names in torch.nn.functional.
 //
-// Where a derivative jumps, it has the value of its left branch, as in PyTorch:
-// relu'(0) = 0. relu(-0.0) is 0.0. gelu, gelu_tanh, silu and mish are NaN at
-// -inf (-inf times 0).
+// Where a derivative jumps, it is 0 if the function is flat on one side, as in
+// PyTorch: relu'(0) = 0. Otherwise it has the value of the left side, except
+// that hardswish'(3) = 1. relu(-0.0) is 0.0. gelu, gelu_tanh, silu and mish are
+// NaN at -inf (-inf times 0).
 #pragma once
 #include "dtensor/ops/functions/function.h"
 

@@ -62,7 +62,7 @@ struct Fmod {  // a - b trunc(a / b), exact; has the sign of a
       return fmod(a, b);
   }
 };
-struct Remainder {  // a - b floor(a / b), exact; sign of b, as Python's %
+struct Remainder {  // a - b floor(a / b), rounded once; b's sign, as Python's %
   static constexpr const char* name = "remainder";
   static constexpr Takes takes = Takes::kNumbers;
   static constexpr Domain domain_b{4, 8};
