@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The pieces of memory that a warm call asks for.
+// Counts the allocations (operator new) of calls whose decisions are cached.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -22,14 +22,15 @@ void* operator new(size_t bytes) {
   if (void* p = std::malloc(bytes ? bytes : 1)) return p;
   throw std::bad_alloc();
 }
-// Inlined on its own, GCC takes it for the free() of another operator new.
+// noinline: if GCC inlines only this delete, it warns that free() gets memory
+// that another operator new allocated.
 [[gnu::noinline]] void operator delete(void* p) noexcept { std::free(p); }
 void operator delete(void* p, size_t) noexcept { operator delete(p); }
 
 namespace dtensor {
 namespace {
 
-// Those of one call of fn, after some that make decisions.
+// The allocations of one call of fn, after three calls that fill the caches.
 template <class Fn>
 int64_t allocations_of(Fn&& fn) {
   for (int i = 0; i < 3; ++i) fn();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Values are compared in tests/conformance, errors in composed_errors_test.cc.
+// Shapes and bytes sent of functions that rearrange tensors. tests/conformance
+// compares values, composed_errors_test.cc tests errors.
 #include <gtest/gtest.h>
 
 #include "dtensor/ops/create.h"
@@ -11,7 +12,8 @@
 namespace dtensor {
 namespace {
 
-// torch: atleast_3d puts dimensions of size 1 around, and leaves three alone.
+// As in torch, atleast_3d adds dimensions of size 1 around one or two
+// dimensions.
 TEST(Arrange, AtLeastSoManyDimensions) {
   run(2, [](Runtime& rt) {
     const auto ones_of = [&](const Shape& shape) {

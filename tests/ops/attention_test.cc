@@ -19,7 +19,8 @@
 namespace dtensor::testing {
 namespace {
 
-// [b, s, h, d] and [b, t, g, d]; a query that may attend to nothing gives 0.
+// Attention by its definition. q is [b, s, h, d], k and v are [b, t, g, d]. The
+// output of a query that may attend to nothing is 0.
 Array reference(const Array& q, const Array& k, const Array& v,
                 const Array* mask, bool causal, double scale,
                 int64_t window = 0, double soft_cap = 0) {
@@ -124,8 +125,8 @@ TEST(AttentionTest, GroupedQueries) {
                    {"x=2,y=3", {"S1,S2", "R,S2", "R,S2"}}});
 }
 
-// Of eight query heads a rank has 0, 1, 4 and 5, which use heads 0 and 2 of k
-// and v.
+// Of eight query heads, the first of two ranks has 0, 1, 4 and 5. These use
+// heads 0 and 2 of k and v.
 TEST(AttentionTest, HeadsInSeveralRanges) {
   const std::string q = "S2(2 h=4:h)", kv = "S2(2 h=2:h)";
   check_problem(problem({1, 2, 3, 8, 4, 2}, false), {{"x=2", {q, kv, kv}},
@@ -160,7 +161,7 @@ TEST(AttentionTest, Masks) {
   check_problem(problem({1, 2, 4, 6, 2, 2}, false, &may), cases);
   check_problem(problem({1, 2, 4, 6, 2, 2}, true, &may), cases);
 
-  // Numbers, of which the gradient is wanted too.
+  // Masks of numbers, whose gradients are compared too.
   for (const Shape& shape :
        {Shape{2, 4}, Shape{6, 1, 4}, Shape{1, 1, 2, 1}, Shape{4}}) {
     const Array bias = values(shape, 4);
@@ -170,8 +171,8 @@ TEST(AttentionTest, Masks) {
   }
 }
 
-// Heads that fall unevenly, queries without keys beside them, and the gradient
-// of a mask, which is added after the cap.
+// Heads that are split unevenly, some queries without keys, and the gradient of
+// a mask, which is added after the cap.
 TEST(AttentionTest, WindowsAndSoftCaps) {
   const std::vector<Case> cases = {{"x=2", {"S2", "S2", "S2"}},
                                    {"x=4", {"S2", "S2", "S2"}},
@@ -198,7 +199,7 @@ TEST(AttentionTest, WindowsAndSoftCaps) {
               {"S2", "S2", "S2"});
 }
 
-// Minus infinity forbids, and has a gradient of 0.
+// A mask of minus infinity forbids attention, and its gradient is 0.
 TEST(AttentionTest, InfiniteMask) {
   Problem p = problem({1, 2, 3, 2, 1, 2}, false);
   Array bias = values({2, 3}, 4);
@@ -228,7 +229,7 @@ TEST(AttentionTest, InfiniteMask) {
 TEST(AttentionTest, DefaultScaleAndTransposedMemory) {
   const Array q = values({2, 3, 2, 4}, 1), k = values({2, 5, 2, 4}, 2);
   on_mesh("x=2", [&](const Mesh& mesh) {
-    // Made as [b, h, s, d], and turned around.
+    // The memory is in the order [b, h, s, d]; the tensor is a transposed view.
     auto turned = [&](const Array& a) {
       Tensor t = tensor_of(a, DType::kF64).transpose(1, 2).to_contiguous();
       return DistTensor::from_local(t.transpose(1, 2), mesh, "R", a.shape);
@@ -244,8 +245,9 @@ TEST(AttentionTest, Types) {
   check_types(problem({2, 3, 3, 4, 2, 2}, true, &bias), {"S1", "R", "R", "S0"});
 }
 
-// 6 query heads on 4 ranks are 1, 2, 1, 2, and 2 heads of k and v are 0, 1, 0,
-// 1: ranks fetch the one that they need, and hold no other.
+// 4 ranks have 1, 2, 1 and 2 of 6 query heads, and 0, 1, 0 and 1 of 2 heads of
+// k and v. Each rank fetches the head of k and v that it needs, and holds no
+// other.
 TEST(AttentionTest, NoRankHoldsMoreKvHeadsThanItNeeds) {
   const int64_t t = 128, d = 4;
   run(4, [&](Runtime& rt) {
@@ -330,7 +332,8 @@ TEST(AttentionTest, Errors) {
             "f64");
 }
 
-// Position i / h % s + offset, or the one that a second array gives.
+// rotary() by its definition. Row i has the position i / h % s + offset, or the
+// one in in[1].
 Array rotated(const std::vector<Array>& in, const Rope& r, int64_t offset) {
   const Array& x = in[0];
   const int64_t b = x.shape[0], s = x.shape[1], h = x.shape[2], d = x.shape[3];
@@ -363,7 +366,8 @@ Array rotated(const std::vector<Array>& in, const Rope& r, int64_t offset) {
   return y;
 }
 
-// Squared, so that there is a second derivative. A second input is positions.
+// rotary(), squared so that it has a second derivative. The second input, if
+// there is one, gives the positions.
 Problem rotary_problem(std::vector<Array> inputs, const Rope& r) {
   return {std::move(inputs),
           [r](const auto& x) {
@@ -392,8 +396,8 @@ TEST(RotaryTest, Layouts) {
   check_types(p, {"S1"});
 }
 
-// One frequency stays, one is interpolated and one is divided; two numbers of a
-// head pass.
+// Of the three frequencies, one stays, one is interpolated and one is divided.
+// The last two numbers of a head are not rotated.
 const Rope kLlama3 = {.theta = 50,
                       .dims = 6,
                       .factor = 8,
@@ -479,7 +483,8 @@ TEST(AttentionTest, WindowsAndSoftCapsThatAreRefused) {
                   "; write the largest absolute score, or 0 (no cap)");
 }
 
-// Against counting, and the balance that zig-zag order is for.
+// Compares score_pairs() with counting. In zig-zag order, which is made for
+// this, all ranks have about the same number of pairs.
 TEST(ScorePairsTest, AreCountedAndBalanced) {
   const IntervalList queries = {{1, 4}, {6, 7}}, keys = {{0, 2}, {3, 8}};
   for (bool causal : {false, true})
@@ -514,8 +519,8 @@ TEST(ScorePairsTest, AreCountedAndBalanced) {
   }
 }
 
-// Attention refused keys or queries of which several ranks hold an index,
-// though it computes on one owner of each.
+// Attention refused keys or queries with an index that several ranks hold,
+// though only one owner computes on each index.
 
 using Values = std::vector<std::vector<double>>;
 

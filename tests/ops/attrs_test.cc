@@ -47,7 +47,7 @@ TEST(Attrs, HoldsPrintsAndReads) {
   a.set("scale", "1e-3", "test");
   EXPECT_EQ(a.to_string(),
             "dim=7, keep=false, to=i64, shape=4x5x6, scale=0.001");
-  // What is printed is read back.
+  // Every argument can be read back from the printed text.
   for (const Op* op : all_ops())
     for (const Sample& s : op->samples()) {
       const std::string text = s.attrs.to_string();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tensors put together: every rank's parts end to end, with nothing sent.
+// cat(): every rank joins its own parts end to end; most layouts send nothing.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -38,7 +38,8 @@ Array joined(const std::vector<Array>& pieces, int dim) {
   return all;
 }
 
-// Of the same mesh axes at the same place but for dimension `dim`?
+// True if a and b agree in everything but dimension `dim`, and the axes that
+// split `dim` do nothing else in either. cat() along `dim` then sends nothing.
 bool agree(const Layout& a, const Layout& b, int dim) {
   AxisMask others = 0, along = 0;
   for (size_t d = 0; d < a.dims.size(); ++d) {
@@ -52,8 +53,8 @@ bool agree(const Layout& a, const Layout& b, int dim) {
   return a.partials == b.partials && !((others | a.partial_axes()) & along);
 }
 
-// Every pair of layouts: values, gradients, and, where they agree but for the
-// dimension in question, not a byte sent in either direction.
+// Checks values and gradients for every pair of layouts. If agree() is true of
+// the pair, nothing is sent forward or backward.
 TEST(Cat, EveryPairOfLayouts) {
   for (const char* text : kMeshes)
     on_mesh(text, [](const Mesh& mesh) {
@@ -88,8 +89,8 @@ TEST(Cat, EveryPairOfLayouts) {
     });
 }
 
-// The local part of the result is the local parts of the pieces, end to end,
-// also when the pieces lie as trees.
+// The local part of the result is the pieces' local parts, end to end, even if
+// the pieces' dims are concatenations or products.
 TEST(Cat, LocalPartsEndToEnd) {
   for (const char* text : kMeshes)
     on_mesh(text, [](const Mesh& mesh) {
@@ -107,14 +108,14 @@ TEST(Cat, LocalPartsEndToEnd) {
         DistTensor y = cat(pieces);
         expect_near(array_of(y.local()), joined(parts, 0), 0,
                     y.spec()->to_string());
-        // What is made of it stays there too, and so do its pieces.
+        // Results computed from y, and chunks of these, have y's layout.
         DistTensor z = cat({y * 2.0, y + y});
         for (const DistTensor& p : chunk(z, 2)) EXPECT_EQ(p.spec(), y.spec());
       }
     });
 }
 
-// The operators that follow take such a tensor where it lies.
+// Operators take the result of cat() in the layout that it has.
 TEST(Cat, WhatFollowsSendsNothing) {
   for (const char* text : kMeshes)
     on_mesh(text, [](const Mesh& mesh) {
@@ -140,7 +141,7 @@ TEST(Cat, WhatFollowsSendsNothing) {
           }
           EXPECT_EQ(grads[0].spec(), a.spec());
           EXPECT_EQ(grads[1].spec(), b.spec());
-          // The same on one rank's worth of data, everywhere.
+          // The same computation with whole tensors on every rank.
           DistTensor u = put(all, mesh, "R").set_requires_grad();
           DistTensor v = gelu((u + u) * bias);
           DistTensor du = gradient_of(v, u, put(dz, mesh, "R"));
@@ -149,7 +150,8 @@ TEST(Cat, WhatFollowsSendsNothing) {
           expect_near(
               joined({array_of(grads[0].full()), array_of(grads[1].full())}, 1),
               array_of(du.local()), 1e-14, what);
-          // Sums over it, a row's softmax, a product: with their collectives.
+          // A sum, a softmax and a product over the joined dimension, with
+          // their collectives.
           expect_near(array_of(sum(y, {1}).full()),
                       array_of(sum(u, {1}).local()), 1e-13, what + " sum");
           expect_near(array_of(softmax(y, 1).full()),
@@ -166,8 +168,8 @@ TEST(Cat, WhatFollowsSendsNothing) {
     });
 }
 
-// Pitfall 13 (#168134): [0..4] in segments of 3 and 2, each cut in chunks of
-// two, is 0, 1, 3, 4 and 2.
+// Pitfall 13 (PyTorch #168134): [0..4] in segments of 3 and 2 elements, each
+// cut into two chunks. One rank has 0, 1, 3 and 4, the other has 2.
 TEST(Cat, InterleavedUneven) {
   on_mesh("x=2", [](const Mesh& mesh) {
     NoComm none;
@@ -214,7 +216,8 @@ TEST(Cat, PartialsTogether) {
       EXPECT_EQ(y.spec()->partial_axes(),
                 put(a, mesh, l).spec()->partial_axes());
     }
-    // Of which one is partial: a sum that is already one is no partial sum.
+    // Only one piece is partial. The other one must not be summed over the
+    // ranks.
     DistTensor y = cat({put(a, mesh, "P,R"), put(b, mesh, "R,R")});
     expect_parts(y, want, "P and R");
     expect_parts(cat({put(a, mesh, "P,S0"), put(b, mesh, "P(max),S0")}), want,
@@ -224,8 +227,9 @@ TEST(Cat, PartialsTogether) {
   });
 }
 
-// An axis that splits this dimension of one piece and another dimension of the
-// other: the smaller one moves, by one exchange of what it lacks.
+// An axis splits the joined dimension of one piece, and another dimension of
+// the other piece. The smaller piece moves, in one exchange of the elements
+// that a rank lacks.
 TEST(Cat, ClashingAxesMeetAtTheLargest) {
   on_mesh("x=2", [](const Mesh& mesh) {
     const Array a = counted({64, 4}), b = counted({2, 4}, 500);
@@ -323,8 +327,8 @@ TEST(Cat, WrongUseIsASentence) {
   });
 }
 
-// The layout of cat() depended on whether an empty piece wanted a gradient when
-// it ran, so that checkpoint() refused the second run.
+// The layout of cat() depended on whether an empty piece required a gradient.
+// In checkpoint()'s second run it does, so checkpoint() refused that run.
 
 TEST(RecomputedCat, OfAnEmptyPieceHasOneLayout) {
   run(2, [](Runtime& rt) {

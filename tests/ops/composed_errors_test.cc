@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Functions made of several operators refuse bad input, in their own words.
+// Functions made of several operators check their input themselves, so that an
+// error names the function that the user called.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -27,7 +28,7 @@ TEST(ComposedErrors, SayWhatToWrite) {
     const Reduction mean = Reduction::kMean;
     const struct {
       std::function<void()> call;
-      const char *begin, *end = "";  // of its sentence
+      const char *begin, *end = "";  // of the error's text
     } refused[] = {
         {[&] { huber_loss(x, x, mean, 0); },
          "[huber_loss] delta is 0; write a number above 0"},

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention whose queries, keys and values are split along the sequence: in a
-// ring, and by an all-to-all to heads.
+// Attention whose queries, keys and values are split along the sequence,
+// computed in a ring, or after an all-to-all that splits heads instead.
 #include "dtensor/allocator.h"
 #include "dtensor/comm_event.h"
 #include "dtensor/ops/attention.h"
@@ -16,7 +16,7 @@ struct Sizes {
   int64_t b, s, h, g, d;
 };
 
-// Options of attention() besides those that tests of a ring always give.
+// The options of attention() that only some of these tests set.
 struct More {
   int64_t window = 0;
   double soft_cap = 0;
@@ -77,8 +77,8 @@ Problem problem(const Sizes& n, bool causal, ContextParallel how,
   return p;
 }
 
-// The text of [b, s, heads, d] with s in zig-zag order over the first axis and
-// heads over the second, if there is one.
+// The text of the layout of [b, s, heads, d] with s in zig-zag order over the
+// first axis, and heads split over the second axis, if there is one.
 std::string zig(const std::string& mesh_text, const Shape& shape) {
   const Mesh mesh = Mesh::parse(mesh_text);
   Layout layout = Layout::replicated(shape);
@@ -114,7 +114,7 @@ TEST(ContextParallelTest, EveryOrderOfTheSequence) {
                      {"cp=2", {"R", "S1", "S1"}},
                      {"cp=2", {"S1", "R", "S1"}},
                      {"cp=2", {"P", "S1", "P"}},
-                     // Values that lie in another way.
+                     // v has another layout than k.
                      {"cp=3", {"S1", "S1", "P"}},
                      {"cp=2", {"S1", "S1", "S0"}},
                      {"cp=2", {"S1", "S1", "S2"}},
@@ -153,7 +153,7 @@ TEST(ContextParallelTest, WindowsAndSoftCaps) {
   }
 }
 
-// More ranks than heads of k and v, and than heads; heads that fall unevenly.
+// More ranks than heads of k and v, or than any heads; heads split unevenly.
 TEST(ContextParallelTest, WithHeadsSplitToo) {
   const Sizes n{1, 6, 6, 2, 2};
   for (ContextParallel how : kAll) {
@@ -181,7 +181,7 @@ TEST(ContextParallelTest, RanksWithoutAPart) {
 
 TEST(ContextParallelTest, Documents) {
   const Sizes n{2, 7, 2, 1, 2};
-  // The last one appears twice, apart.
+  // Ids 5 and 0 appear in two places of their rows.
   const Array ids =
       integers({2, 7}, {5, 5, 5, -1, -1, 5, 5, 0, 1, 1, 1, 1, 1, 0});
   for (ContextParallel how : kAll)
@@ -196,7 +196,8 @@ TEST(ContextParallelTest, Documents) {
     }
 }
 
-// More queries than the mask of ids is made for at once: what a mask says.
+// The mask of document ids is made for a limited number of queries at once.
+// With more queries, the results are still those of one whole mask.
 TEST(ContextParallelTest, LongDocuments) {
   const int64_t s = 600;
   Array ids = zeros_like({1, s}, DType::kI32);
@@ -248,7 +249,7 @@ TEST(ContextParallelTest, Masks) {
         std::vector<Array> now{array_of(y.full())};
         for (const DistTensor& g : grad(sum(square(y)), x))
           now.push_back(array_of(g.full()));
-        // Without the mask's gradient: the fused one.
+        // Without the mask's gradient, the fused backward kernel is used.
         for (const DistTensor& g :
              grad(sum(square(attention(x[0], x[1], x[2],
                                        {true, 0.6, ContextParallel::kRing},
@@ -277,7 +278,8 @@ DistTensor input_on(const std::string& mesh, int64_t s, int64_t heads, int seed,
       .set_requires_grad();
 }
 
-// What a pass sends, of such tensors on p ranks.
+// The bytes that each pass sends for tensors of input_on() on p ranks, and the
+// number of collectives.
 struct Sent {
   int64_t forward = 0, backward = 0, events = 0;
 };
@@ -322,8 +324,8 @@ Sent sent(int64_t p, int64_t s, int64_t h, int64_t g, ContextParallel how,
   return all;
 }
 
-// Forward (p-1) blocks of keys and of values; backward these again, and their
-// gradients, which are sent home.
+// Forward, a rank sends p-1 blocks of keys and of values. Backward, it sends
+// these again, and their gradients, which return to their owners.
 TEST(ContextParallelTest, ARingSendsItsBlocks) {
   for (int64_t p : {2, 3, 4})
     for (bool dry : {false, true}) {
@@ -351,8 +353,8 @@ TEST(ContextParallelTest, ARingSendsWhatWindowsReach) {
     }
 }
 
-// q, k, v and the result, of each of which a rank keeps 1/p; backward the
-// cotangent and three gradients.
+// Forward sends q, k, v and the result, of each of which a rank keeps 1/p.
+// Backward would send the cotangent and three gradients.
 TEST(ContextParallelTest, AnAllToAllSendsEachTensorOnce) {
   for (int64_t p : {2, 4})
     for (bool dry : {false, true}) {
@@ -363,7 +365,7 @@ TEST(ContextParallelTest, AnAllToAllSendsEachTensorOnce) {
     }
 }
 
-// The ring where heads are too few; where they suffice, what is cheaper.
+// kAuto takes the ring if heads are too few, and the cheaper way otherwise.
 TEST(ContextParallelTest, TheCheaperOneIsChosen) {
   const auto same = [](const Sent& a, const Sent& b) {
     return a.forward == b.forward && a.events == b.events;
@@ -377,8 +379,9 @@ TEST(ContextParallelTest, TheCheaperOneIsChosen) {
     EXPECT_NE(ring, heads);
     return ring ? "ring" : "all-to-all";
   };
-  // Long sequences hide what a ring sends; one head cannot be split; short
-  // ones are over before a ring has gone round.
+  // A ring hides its messages behind the work on long sequences. One head
+  // cannot be split. Work on short sequences ends before the ring has gone
+  // round.
   EXPECT_STREQ(chosen(4, 16384, 8), "ring");
   EXPECT_STREQ(chosen(4, 4096, 1), "ring");
   EXPECT_STREQ(chosen(4, 64, 8), "all-to-all");
@@ -401,8 +404,8 @@ TEST(ContextParallelTest, AWindowIsPriced) {
   EXPECT_STREQ(chosen(1024, 2, true), "all-to-all");
 }
 
-// Besides its own part a rank holds two blocks of keys and of values at most;
-// gathered they would be p.
+// Besides its own part, a rank of a ring holds at most two blocks of keys and
+// of values. With gathered keys it would hold p.
 TEST(ContextParallelTest, MemoryOfARing) {
   const int64_t p = 4, s = 4096, d = 16;
   const std::string text = "cp=4";
@@ -422,7 +425,7 @@ TEST(ContextParallelTest, MemoryOfARing) {
       return allocator.stats().peak_bytes - before;
     };
     const AttentionOptions ring{true, 0, ContextParallel::kRing};
-    // Out, what is merged (two of its size, and a product), and four blocks.
+    // The output, three temporaries of its size for merging, and four blocks.
     DistTensor y;
     EXPECT_LE(peak([&] { y = attention(q, k, v, ring); }), 9 * block);
     const DistTensor seed = DistTensor::wrap(y.local().clone(), y.spec());
@@ -433,7 +436,8 @@ TEST(ContextParallelTest, MemoryOfARing) {
   });
 }
 
-// Of f64 on p ranks, in zig-zag order; and what a dry run holds beyond q, k, v.
+// The bytes that attention() on p ranks holds beyond q, k and v, which are f64
+// in zig-zag order: by context_bytes(), and measured in a dry run.
 struct Held {
   int64_t counted = 0, measured = 0;
 };
@@ -472,7 +476,8 @@ TEST(ContextParallelTest, HoldsWhatIsCounted) {
       }
 }
 
-// The cheaper one of those that fit; where one does not, what holds less.
+// kAuto takes the cheaper of the ways that fit into the limit. If none fits, it
+// takes the one that holds less memory.
 TEST(ContextParallelTest, ALimitOfMemoryDecides) {
   const auto chosen = [](int64_t s, int64_t h, int64_t limit) {
     AttentionOptions options{true, 0, ContextParallel::kAuto, limit};
@@ -486,14 +491,14 @@ TEST(ContextParallelTest, ALimitOfMemoryDecides) {
   const auto bytes = [](int64_t s, int64_t h, ContextParallel how) {
     return held(4, s, h, h, {true, 0, how}).counted;
   };
-  // A ring is cheaper, and holds more blocks.
+  // The ring is cheaper, and holds more memory.
   const int64_t s = 16384, ring = bytes(s, 8, ContextParallel::kRing);
   EXPECT_GT(ring, bytes(s, 8, ContextParallel::kAllToAll));
   EXPECT_STREQ(chosen(s, 8, 0), "ring");
   EXPECT_STREQ(chosen(s, 8, ring), "ring");
   EXPECT_STREQ(chosen(s, 8, ring - 1), "all-to-all");
   EXPECT_STREQ(chosen(s, 8, 1), "all-to-all");
-  // The rank that has the one head has all of its sequence.
+  // After an all-to-all, the rank with the only head holds its whole sequence.
   const int64_t few = bytes(64, 1, ContextParallel::kAllToAll);
   EXPECT_GT(few, bytes(64, 1, ContextParallel::kRing));
   EXPECT_STREQ(chosen(64, 1, 0), "all-to-all");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums of products against a plain loop over all indices: values and
-// gradients, of random rules, sizes and layouts.
+// Compares einsum() with a plain loop over all indices: values and gradients,
+// for random rules, sizes and layouts.
 #include "dtensor/ops/contraction.h"
 
 #include <fmt/format.h>
@@ -34,7 +34,7 @@ struct Problem {
   std::map<char, int64_t> sizes;
   std::vector<Array> operands;
   Array cotangent;
-  // What a plain loop makes of them.
+  // The results of a plain loop.
   Array value;
   std::vector<Array> gradients;
 
@@ -176,9 +176,9 @@ TEST(EinsumOracle, ValuesAndGradients) {
   }
 }
 
-// oneDNN's cache handed the primitives of one rank's bf16 products to the other
-// ranks, without their leave: a race that the thread sanitizer reports where
-// oneDNN is 2.6, and TensorFlow had seen memory corrupted by.
+// oneDNN's cache shared the primitives of one rank's bf16 products with the
+// other ranks' threads. That is a race: the thread sanitizer reports it with
+// oneDNN 2.6, and it had corrupted memory in TensorFlow.
 
 TEST(SharedPrimitives, AreNone) {
   dnnl::set_primitive_cache_capacity(1024);  // as it is by default

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies of one element differed by an ulp where ranks hold it in parts of
-// different sizes, as the kernels round by the size: full() differed by rank.
+// The ranks' copies of an element differed by an ulp if the ranks hold it in
+// parts of different sizes, because a kernel's rounding depends on the size. So
+// full() differed between ranks.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -30,7 +31,7 @@ constexpr Where kWheres[] = {
     {"b=3,a=2", "[(39{a}@(0|0|39)|1),(15{b}@(0|0|1|15)|49)]"},
 };
 
-// The bytes of each result's full() on all ranks.
+// Expects that each result's full() has the same bytes on all ranks.
 void expect_copies_agree(const char* name, const Program& program) {
   for (const Where& where : kWheres)
     for (const DType type : {DType::kF32, DType::kF64, DType::kBF16}) {

@@ -43,7 +43,8 @@ TEST(Cumsum, ByValueInEveryLayout) {
                          .detach();
       EXPECT_EQ(values(cumsum(x, 0)), listed(kAlong0)) << layout;
       EXPECT_EQ(values(cumsum(x, -1)), listed(kAlong1)) << layout;
-      // dx[i] = how many sums have x[i], weighted: here by 1.
+      // dx[i] is the sum of the cotangents, all 1, of the sums that contain
+      // x[i].
       x.set_requires_grad();
       GradOptions options;
       options.cotangent = ones(shape, mesh, {}, DType::kF64);
@@ -70,7 +71,7 @@ TEST(Cumsum, GathersNothing) {
   });
 }
 
-// Of [1, 4] over 2 x 2 two ranks have no row to add up.
+// Two of the 2 x 2 ranks have no row of [1, 4].
 TEST(Cumsum, NoRows) {
   const Mesh mesh = Mesh::parse("a=2,b=2");
   run(4, [&](Runtime&) {
@@ -136,7 +137,7 @@ TEST(Cumprod, GradientWithZeros) {
       });
 }
 
-// As torch: of equal elements the last one, and every NaN.
+// As in torch, the last of equal maxima counts, and every NaN is a new maximum.
 TEST(Cummax, EqualElementsAndNaN) {
   const double given[] = {1, 3, 3, 2, std::nan(""), 9, std::nan("")};
   for (const char* layout : {"R", "S0"})

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A number that no decision depends on makes no decision: a program with a new
-// factor at every step kept 2.7 KB for each. And the others are bounded.
+// A number that no decision depends on makes no new decision: a program with a
+// new factor at every step kept 2.7 KB for each. Other caches are bounded.
 #include "dtensor/ops/decision.h"
 
 #include <gtest/gtest.h>
@@ -43,7 +43,7 @@ TEST(Decisions, DoNotGrowWithNumbers) {
     for (int i = 1; i < 50; ++i) step(i);
     EXPECT_EQ(decision_use(rt.context()).entries, before);
     EXPECT_GE(decision_use(rt.context()).hits, 49 * 6);
-    // The number is taken all the same.
+    // The result depends on the number all the same.
     EXPECT_DOUBLE_EQ((x * 3.0).local().at(0), 3 * x.local().at(0));
   });
 }
@@ -70,7 +70,7 @@ TEST(Executions, AreBounded) {
   options.dry_run = true;
   run(options, [](Runtime& rt) {
     const Mesh mesh = rt.mesh({{"x", 2}});
-    // Together, so that each list is heavy.
+    // Moves 16 tensors in one call, so that each cached execution is heavy.
     const auto move = [&](int64_t n) {
       std::vector<DistTensor> list;
       std::vector<SpecRef> to;
@@ -89,14 +89,14 @@ TEST(Executions, AreBounded) {
     const CacheUse after = execution_use(rt.context());
     EXPECT_LE(after.weight, after.limit);
     EXPECT_GE(after.weight, after.limit / 3);
-    // The latest is known.
+    // The newest execution is still in the cache.
     move(1 + moves);
     EXPECT_EQ(execution_use(rt.context()).misses, after.misses);
   });
 }
 
-// A program whose lengths grow keeps no more for it: specs were never freed,
-// and a program with a new length at every step kept 1 KB for each of its
+// A program whose lengths grow holds only as many specs as the caches do. Specs
+// were never freed, and a new length at every step kept 1 KB for each of its
 // specs.
 
 TEST(GrowingLengths, KeepNoMoreThanTheCachesHold) {
@@ -112,17 +112,17 @@ TEST(GrowingLengths, KeepNoMoreThanTheCachesHold) {
     for (int64_t n = 1; n <= kLengths; ++n) slice(kept, 0, 0, n);
     const CacheUse decisions = decision_use(rt.context());
     EXPECT_LE(decisions.entries, decisions.limit);
-    // The caches and the thread hold less than half of this, and the table is
-    // at most half free.
+    // The caches and the thread hold less than half as many specs, and at most
+    // half of the table's entries can be freed.
     EXPECT_LE(Spec::use().entries, size_t{kLengths * 3 / 4});
-    // A tensor that stayed has its spec still.
+    // A tensor that still exists keeps its spec.
     EXPECT_EQ(Spec::replicated(mesh, {kLengths + 1, 7}, DType::kF32), spec);
     EXPECT_EQ(spec->shape()[0], kLengths + 1);
   });
 }
 
-// A view, window, permutation or concatenation of a parameter is one as far as
-// moving it goes, and no operator moves it, whatever its prices say.
+// A view, window, permutation or concatenation of a parameter counts as a
+// parameter: no operator moves it, whatever the prices are.
 
 DistTensor numbers(const Shape& s, const Mesh& m, const Placements& p,
                    uint64_t stream = 1) {
@@ -180,7 +180,8 @@ TEST(ParametersStay, UnderAForcedAssignment) {
   run(2, [&](Runtime& rt) {
     const DistTensor x = numbers({4, 6}, mesh, "R");
     const DistTensor w = numbers({6, 8}, mesh, "S1").as_parameter();
-    // One that splits the rows, which would gather the weight.
+    // An assignment that splits the rows of x, for which the weight is
+    // gathered.
     const OpInput split[] = {
         {x.spec()->with(parse_layout("S0", mesh, x.shape()))},
         {w.spec()->with(Layout::replicated(w.shape()))}};

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A decode loop: keys and values in tensors with room, one more at every step.
+// A decode loop: tensors have room for more keys and values; each step adds
+// one.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -31,7 +32,7 @@ void expect_near(const DistTensor& a, const DistTensor& b) {
   for (size_t i = 0; i < x.size(); ++i) EXPECT_NEAR(x[i], y[i], 1e-9);
 }
 
-// Sequence whole, split and listed, heads split unevenly.
+// The sequence is whole, split in balance or at points; heads split unevenly.
 TEST(Decode, TakesNoNewDecisionAfterTheSecondStep) {
   for (const char* cache : {"S2,R", "R,S1", "S1@0|3|10000,S2"}) {
     const int64_t steps = std::string_view(cache) == "S2,R" ? 10000 : 300;
@@ -66,8 +67,8 @@ TEST(Decode, TakesNoNewDecisionAfterTheSecondStep) {
   }
 }
 
-// A window does not read older keys, nor those that do not exist yet: they may
-// be anything.
+// With a window, older keys and those that do not exist yet are not read, so
+// they may have any values.
 TEST(Decode, ReadsTheWindowOnly) {
   constexpr int64_t kRoom = 40, kWindow = 5;
   for (const char* cache : {"R,R", "S2,R", "R,S1", "S1@0|3|40,S2"})
@@ -121,7 +122,7 @@ TEST(Decode, CopiesIntoEveryPart) {
       });
 }
 
-// Rows at indices of their own, in no order; -1 is none.
+// Row i goes to the i-th index. The indices are in no order; -1 drops a row.
 TEST(Decode, CopiesRowsToTheirIndices) {
   for (int dim : {0, 1, 2})
     for (const char* layout : {"R,R", "S0,R", "S1,S0", "S2@0|1|4,S1", "S0,S0",

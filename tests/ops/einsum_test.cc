@@ -29,7 +29,7 @@ namespace {
 using testing::error_of;
 using testing::values;
 
-// The results, the bytes and the price of the operators of a scope.
+// Records the rules, bytes and price of the operators that run while it lives.
 class Steps {
  public:
   Steps() {
@@ -101,7 +101,7 @@ TEST(EinsumOrder, CountsBytesBesideOperations) {
     });
 }
 
-// The least price of all orders of pairs, each computed.
+// The least price of all orders of contracting pairs, by running each order.
 int64_t least_price(const std::vector<std::string>& terms,
                     const std::vector<DistTensor>& x, const std::string& out,
                     int64_t so_far) {
@@ -195,8 +195,8 @@ TEST(EinsumOrder, IsTheCheapestOfAll) {
     }
 }
 
-// With more than six operands, the cheapest pair comes first: the vector takes
-// up one matrix after the other.
+// With more than six operands, the cheapest pair is contracted first: here the
+// vector is multiplied by one matrix after the other.
 TEST(EinsumOrder, IsGreedyForManyOperands) {
   for (const char* layout : {"R", "S0"})
     run(2, [&](Runtime& rt) {

@@ -144,8 +144,8 @@ int64_t sent(Fn&& fn) {
   return bytes;
 }
 
-// Nobody needs another rank's part to answer, or to sum, the indices in its own
-// range.
+// A rank looks up, or sums, the indices in its own range without another rank's
+// part.
 TEST(Indexing, SplitDimensionsSendNothing) {
   on_mesh("x=2", [](const Mesh& mesh) {
     const DistTensor x = put(values({4, 7}, 1), mesh, "S1").as_parameter();
@@ -168,7 +168,7 @@ TEST(Indexing, SplitDimensionsSendNothing) {
   });
 }
 
-// A rank that holds two ranges of the dimension sums what each answers.
+// A rank that holds two ranges of the dimension adds up the results of both.
 TEST(Indexing, TwoRangesOfTheDimension) {
   on_mesh("x=2", [](const Mesh& mesh) {
     Layout l;
@@ -206,7 +206,7 @@ TEST(Indexing, TheLastOfEqualIndicesWinsInEveryLayout) {
       });
 }
 
-// Also a rank that has no part of x, or no index.
+// Every rank throws, even if it has no part of x, or no index.
 TEST(Indexing, EveryRankHearsOfABadIndex) {
   for (double bad : {3, -1})
     for (const char* of_x : {"R", "S0", "S1"})

@@ -22,7 +22,8 @@ struct Sizes {
   int64_t tokens, hidden, k, experts, ffn;
 };
 
-// Uneven on purpose: expert 0 gets the most, the last none, one id is none.
+// The choices are uneven: expert 0 gets the most, the last one none. Two ids
+// name no expert.
 std::vector<double> choices(const Sizes& n) {
   std::vector<double> ids;
   for (int64_t t = 0; t < n.tokens; ++t)
@@ -78,7 +79,7 @@ TEST(Experts, AgainstTheNaiveOne) {
        {"ep=2,tp=3", {"S0,R", "S0,R", "S0,R", "S0,S1", "S0,S1", "S0,S2"}},
        {"dp=2,ep=3", {"S0,S0", "S0,S0", "S0,S0", "R,S0", "R,S0", "R,S0"}},
        {"dp=2,ep=2", {"S0,R", "R,R", "R,P", "R,S0", "R,S0", "R,S0"}},
-       // Linear in both of these, each is summed all the same: see the rule.
+       // Linear in either, but the rule does not say so: partials are summed.
        {"tp=2", {"", "", "P", "", "", ""}},
        {"tp=2", {"", "", "", "", "", "P"}}});
 }
@@ -93,9 +94,10 @@ TEST(Experts, RanksWithoutAny) {
                 {{"ep=2", {"S0", "S0", "S0", "S0", "S0", "S0"}}});
 }
 
-// Where every rank has all experts, no row travels: to read fewer of them would
-// be less than the way there and back. (Of experts that are much larger than
-// all rows it would not; nobody has these on every rank.)
+// If every rank has all experts, no row travels: reading fewer experts would
+// save less than sending the rows there and back costs. (That changes if
+// experts are much larger than all rows, but then nobody has all experts on
+// every rank.)
 TEST(Experts, DataParallelSendsNothing) {
   on_mesh("dp=4", [](const Mesh& mesh) {
     const Problem p = problem({32, 16, 2, 8, 42});
@@ -114,8 +116,9 @@ TEST(Experts, Types) {
   check_types(problem({7, 3, 2, 5, 4}), {"S0", "S0", "S0", "S0", "S0", "S0"});
 }
 
-// The rows that a rank of ep gets, from the ids: for its experts from
-// elsewhere, and of its own tokens with experts elsewhere.
+// The numbers of rows that a rank of ep receives, according to the ids: `there`
+// for its experts, from other ranks; `back` for its own tokens, from experts
+// elsewhere.
 struct Rows {
   int64_t there = 0, back = 0;
 };
@@ -200,8 +203,8 @@ TEST(Experts, ADryRunSpreadsThemEvenly) {
   });
 }
 
-// Calls that are alike share their decision, and no call the routing of
-// another: two are made before the gradients of either are taken.
+// Equal calls share their decision but not their routing: two calls are made
+// before the gradient of either is taken.
 TEST(Experts, ACallKeepsItsOwn) {
   const Sizes n{7, 3, 2, 5, 4};
   on_mesh("ep=2", [&](const Mesh& mesh) {
@@ -227,7 +230,7 @@ TEST(Experts, ACallKeepsItsOwn) {
   });
 }
 
-// The decision on a call stays, and with it nothing that the call has made.
+// The decision on a call stays cached, but nothing that the call has computed.
 TEST(Experts, WhatACallKeptIsFreedWithIt) {
   const Sizes n{7, 3, 2, 5, 4};
   on_mesh("ep=2", [&](const Mesh& mesh) {
@@ -280,7 +283,8 @@ TEST(Experts, ScopesRefuseTheExchange) {
             std::string::npos);
 }
 
-// Also where only some would send: of dp=0 all tokens stay, of dp=1 none.
+// All ranks throw, even if only some would send: with dp=0 all tokens stay on
+// their rank, with dp=1 none do.
 TEST(Experts, ScopesRefuseOnAllRanksAlike) {
   Problem p = problem({8, 3, 1, 2, 4});
   p.inputs[1].v = {0, 0, 1, 1, 1, 1, 0, 0};
@@ -297,11 +301,11 @@ TEST(Experts, ScopesRefuseOnAllRanksAlike) {
   for (const std::string& e : errors) EXPECT_EQ(e, errors[0]);
 }
 
-// The gradient of experts() went by where the forward pass had sent the rows,
-// also where several ranks have a token: the forward pass computes it on each
-// of them, the gradient on one.
+// The gradient of experts() relied on where the forward pass had sent the rows,
+// even if several ranks hold a token. But the forward pass computes such a
+// token on each of these ranks, and the gradient on one.
 
-// The gradients' values, when the tokens lie so and the experts are whole.
+// The values of all gradients with this layout of the tokens and whole experts.
 std::vector<std::vector<double>> gradients(const Mesh& mesh,
                                            const std::string& tokens) {
   const auto random = [&](const Shape& shape, uint64_t n,
@@ -332,7 +336,7 @@ TEST(ExpertsOfSharedTokens, GradientsAreThoseOfWholeTokens) {
   run(3, [](Runtime&) {
     const Mesh mesh = Mesh::parse("a=3");
     const auto want = gradients(mesh, "R");
-    // The first token is somebody's, the others everybody's; and others.
+    // One token is split and four are on all ranks; the reverse; all are split.
     for (const char* tokens : {"S0(a=1|4:a)", "S0(a=4|1:a)", "S0"}) {
       const auto got = gradients(mesh, tokens);
       ASSERT_EQ(got.size(), want.size());

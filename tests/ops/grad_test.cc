@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// grad(): what is asked for inside the graph, and what is not in it.
+// grad(): gradients of tensors inside the graph, and of tensors outside of it.
 #include "dtensor/ops/grad.h"
 
 #include <gtest/gtest.h>
@@ -30,7 +30,7 @@ using testing::error_of;
 
 constexpr DType kF64 = DType::kF64;
 
-// A gradient goes to a tensor in the middle, and through it.
+// A tensor inside the graph gets a gradient, which also flows on through it.
 TEST(Grad, OfATensorInsideTheGraph) {
   const Mesh m = Mesh::parse("a=2");
   run(2, [&](Runtime&) {
@@ -48,8 +48,8 @@ TEST(Grad, OfATensorInsideTheGraph) {
   });
 }
 
-// What a tensor is used for arrives from all sides before it goes on: y is used
-// by the sum and, one step earlier, by the product.
+// A tensor's gradient is complete before it flows on: y is used by the sum and,
+// one step earlier, by the product.
 TEST(Grad, OfATensorThatIsUsedAtSeveralDepths) {
   const Mesh m = Mesh::parse("a=2");
   run(2, [&](Runtime&) {
@@ -105,7 +105,8 @@ TEST(Grad, OfSeveralOutputs) {
   });
 }
 
-// What may not change the gradients, however they are brought home.
+// The size of the buckets, or summing over two halves of the rows, does not
+// change the gradients.
 TEST(Grad, InBucketsAndAddedUp) {
   const Mesh m = Mesh::parse("dp=2");
   run(2, [&](Runtime& rt) {
@@ -168,7 +169,7 @@ TEST(Grad, InBucketsAndAddedUp) {
       EXPECT_NEAR(r, e, 0.02 * std::abs(e) + 1e-3);
       EXPECT_NE(r, e);
     }
-    // The last alone.
+    // Only the last gradient is sent as bf16.
     const auto last =
         grad(loss(x), w, {.wire_dtype = DType::kBF16, .wire_from = 3});
     for (size_t i = 0; i < w.size(); ++i)
@@ -317,8 +318,8 @@ TEST(GradientsOfEachInput, AreCounted) {
   });
 }
 
-// Asking a fresh tensor for its gradient looked up the operator that made it,
-// of which there is none, for an error message that was not needed.
+// set_requires_grad() on a fresh tensor looked up the operator that made it,
+// which does not exist, for an error message that was not needed.
 
 TEST(LeafRequiresGrad, OfATensorThatNoOperatorMade) {
   run(1, [&](Runtime& rt) {
@@ -358,8 +359,8 @@ TEST(SavedOutputs, AreChecked) {
   });
 }
 
-// A write through a tensor's local part is seen as any other write in place: a
-// gradient that needs what was there says so.
+// A write to a tensor's local part counts as a write in place: a gradient that
+// needs the old values throws.
 
 // A pointer for reading cannot be written through by mistake.
 static_assert(std::is_same_v<decltype(Tensor().ptr<double>()), const double*>);
@@ -404,8 +405,8 @@ TEST(LocalWrites, ReadingIsNone) {
   });
 }
 
-// A view that changes nothing was the tensor itself, so that its gradient took
-// in what was made of the source directly.
+// A view that changes nothing was the tensor itself, so that its gradient
+// included that of other results made from the tensor.
 
 TEST(IdentityViewGradient, CountsWhatWasMadeOfTheViewAlone) {
   const Mesh m = Mesh::parse("a=1");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients in bf16 and f16 by value, against formulas in f64: the other tests
-// compare gradients in f64 alone.
+// Compares gradients in bf16 and f16 with formulas in f64. The other tests
+// compare gradients in f64 only.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -25,7 +25,8 @@ namespace {
 
 class HalfGradients : public ::testing::TestWithParam<DType> {};
 
-// Within what the type rounds to, a few times, on the scale of the largest.
+// The error may be a few roundings of the type, at the scale of this element
+// and of the largest one.
 void expect_gradient(const DistTensor& got, DType t, const Array& want,
                      const std::string& what) {
   ASSERT_EQ(name(got.dtype()), name(t));
@@ -39,7 +40,7 @@ void expect_gradient(const DistTensor& got, DType t, const Array& want,
         << what << ", element " << i;
 }
 
-// Numbers that both have.
+// Numbers that both types represent exactly.
 Array coarse(const Shape& shape, int seed) {
   Array a = values(shape, seed, 2);
   for (double& v : a.v) v = std::round(16 * v) / 16;
@@ -113,7 +114,7 @@ TEST_P(HalfGradients, Norms) {
         expect_gradient(got[1], GetParam(), dgamma, what + " gamma");
         if (centred) expect_gradient(got[2], GetParam(), dbeta, what + " beta");
 
-        // Of a sum that has a cotangent of its own.
+        // The sum, which is the second output, has a cotangent of its own.
         const DistTensor zero = in(zeros_like(x.shape), layout);
         const Normed out = centred ? add_layer_norm(a, zero, g, b, eps)
                                    : add_rms_norm(a, zero, g, eps);
@@ -139,10 +140,11 @@ INSTANTIATE_TEST_SUITE_P(Types, HalfGradients,
                            return std::string(name(info.param));
                          });
 
-// Gradients by value where they were compared in f64 alone: a factor that only
-// f32 or a half had, an input that wants none, a sum over many indices.
+// Compares the gradients of all operators in f32 and halves with those in f64.
+// Cases that were wrong: a factor that only f32 or a half had, an input that
+// requires none, a sum over many indices.
 
-// Values that bf16 has exactly.
+// Values that bf16 represents exactly.
 DistTensor values(const SampleInput& in, DType t, const Mesh& mesh,
                   uint64_t seed) {
   std::vector<double> v(static_cast<size_t>(numel(in.shape)));
@@ -179,7 +181,7 @@ DistTensor values(const SampleInput& in, DType t, const Mesh& mesh,
   return cast(DistTensor::from_global(wide, mesh, {}), t);
 }
 
-// The gradients of output 0; none when the operator has none.
+// The gradients of output 0; empty if the operator has none.
 std::vector<std::vector<double>> gradients(const Op& op, const Sample& sample,
                                            DType t, const Mesh& mesh) {
   std::vector<DistTensor> in, wanted;
@@ -264,8 +266,8 @@ TEST(GradientsByValue, OfSixIndicesThatCannotJoin) {
     const Shape shape = Shape::filled(6, 2);
     DistTensor x = values({shape}, DType::kF64, mesh, 1);
     const DistTensor y = values({shape}, DType::kF64, mesh, 2);
-    // Each index walks x and y in opposite orders: one is k, five are batches,
-    // of which the kernel takes four.
+    // x and y have the indices in opposite orders. One index is k; five are
+    // batches, of which the kernel takes only four.
     double expected = 0;
     for (int64_t i = 0; i < 64; ++i) {
       int64_t reversed = 0;
@@ -287,8 +289,8 @@ TEST(GradientsByValue, OfAPartialOperandSendNothing) {
     GradOptions options;
     options.cotangent = values({{4, 3}}, DType::kF64, mesh, 3);
     rt.context().record = true;
-    // The cotangent of a partial is whole, and so is that of its operand: what
-    // passed forward does not pass back.
+    // The cotangent of a partial value is whole, and so is that of the partial
+    // operand, though the value stayed partial in the forward pass.
     const DistTensor g = grad(y, {x}, options)[0];
     EXPECT_TRUE(rt.context().events.empty());
     EXPECT_EQ(g.layout().to_string(mesh), "R");

@@ -13,7 +13,7 @@ namespace {
 
 using testing::error_of;
 
-// What each of four ranks hears.
+// The error message on each of four ranks.
 std::vector<std::string> heard(const std::vector<int64_t>& ids,
                                const std::string& table_layout,
                                const std::string& ids_layout, int64_t rows) {
@@ -29,7 +29,7 @@ std::vector<std::string> heard(const std::vector<int64_t>& ids,
         ids_layout.c_str());
     all[static_cast<size_t>(rt.rank())] =
         error_of([&] { (void)embedding(table, x); });
-    // The ranks go on alike.
+    // All ranks continue in step after the error.
     EXPECT_EQ(sum(ones({4}, mesh)).item(), 4);
   });
   return all;

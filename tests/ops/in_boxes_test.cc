@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operands that are read where they lie: the same values as of gathered ones,
-// the same bytes, and no memory for them.
+// Operands that an operator reads in the other ranks' memory: values and bytes
+// are those of gathered operands, and no memory is used for a gathered copy.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -27,7 +27,7 @@ DistTensor numbers(const Shape& s, const Mesh& m, const Placements& p,
   return randn(s, m, p, t, {5, stream});
 }
 
-// What a call makes, sends, and takes for gathered parameters at its most.
+// A call's result, the bytes that it sends, and its peak of gathered memory.
 struct Seen {
   std::vector<double> values;
   std::string layout;
@@ -133,7 +133,7 @@ TEST_P(InBoxes, AsIfGathered) {
   });
 }
 
-// A parameter that an operator gathers where that is cheapest.
+// A parameter that the operator gathers because that is cheapest.
 TEST_P(InBoxes, OfAParameterThatMoves) {
   const int64_t ranks = GetParam();
   const Mesh mesh = Mesh::parse("dp=" + std::to_string(ranks));
@@ -161,7 +161,7 @@ TEST_P(InBoxes, OfAParameterThatMoves) {
 
 INSTANTIATE_TEST_SUITE_P(Ranks, InBoxes, ::testing::Values(2, 3));
 
-// Every rank adds up in the same order: copies of the result are equal.
+// Every rank adds up in the same order, so copies of the result are equal.
 TEST(InBoxesOnTwoAxes, ReplicasAreEqual) {
   const Mesh mesh = Mesh::parse("dp=2,tp=2");
   run(4, [&](Runtime&) {
@@ -179,7 +179,7 @@ TEST(InBoxesOnTwoAxes, ReplicasAreEqual) {
   });
 }
 
-// It is gathered as before when a gradient will need it.
+// The parameter is gathered, not read in place, if a gradient will need it.
 TEST(InBoxesWithGradients, HeldForTheGradient) {
   const Mesh mesh = Mesh::parse("dp=2");
   run(2, [&](Runtime& rt) {
@@ -203,7 +203,8 @@ TEST(InBoxesWithGradients, HeldForTheGradient) {
   });
 }
 
-// The ranks that a value of another run lies with are gone.
+// A value that another run left cannot be read: the ranks that hold its parts
+// are gone.
 TEST(InBoxesOfAnotherRun, IsRefused) {
   const Mesh mesh = Mesh::parse("dp=2");
   std::vector<DistTensor> kept(2);
