@@ -19,7 +19,7 @@
 namespace dtensor::testing {
 namespace {
 
-// By plain loops; torch's formula of gelu_tanh.
+// linear() by plain loops, with torch's formula of gelu_tanh.
 Array reference(const Array& x, const Array& w, const Array* b,
                 Activation then) {
   const int64_t n = w.shape[0], k = w.shape[1],
@@ -134,7 +134,7 @@ TEST(LinearTest, NoRows) {
     });
 }
 
-// In any strides, as many dimensions as a tensor may have.
+// x has as many dimensions as a tensor may have, with strides in any order.
 TEST(LinearTest, StridesThatAreOneProductEach) {
   for (Activation then : kActivations)
     on_mesh("x=1", [&](const Mesh& mesh) {
@@ -167,7 +167,7 @@ TEST(LinearTest, StridesThatAreOneProductEach) {
     });
 }
 
-// What comes to the value and what comes to its gradient add up.
+// The derivatives through the value and through its gradient add up.
 TEST(LinearTest, AValueAndItsGradientTogether) {
   on_mesh("x=2", [&](const Mesh& mesh) {
     std::vector<DistTensor> in;
@@ -269,8 +269,8 @@ struct Sent {
   std::vector<std::string> operators;
 };
 
-// Of a layer with such layouts of x [8, 16], weight [32, 16] and bias [32],
-// which do not move.
+// Runs a layer with these layouts of x [8, 16], weight [32, 16] and bias [32],
+// forward and backward. Weight and bias are parameters, which do not move.
 Sent send(const std::string& x, const std::string& w, const std::string& b,
           Activation then, bool composed = false) {
   Sent sent;
@@ -355,7 +355,7 @@ TEST(LinearTest, IsOneOperatorForwardAndAFewBack) {
 // --- Two layers
 // -----------------------------------------------------------------------------
 
-// x, w1, w2, b2 and, with `bias`, b1.
+// Two layers. `in` is x, w1, w2, b2 and, if `bias` is set, b1.
 DistTensor feed_forward(const std::vector<DistTensor>& in, bool bias) {
   const DistTensor y =
       linear(in[0], in[1], bias ? in[4] : DistTensor(), Activation::kGeluTanh);
@@ -415,7 +415,7 @@ TEST(TwoLayersTest, OtherUsesOfWhatTheActivationMade) {
     p.function = [=](const auto& in) {
       const DistTensor y = linear(in[0], in[1], bias ? in[4] : DistTensor(),
                                   Activation::kGeluTanh);
-      // Of two layers, and of one that is none.
+      // Two more layers use the activation's result, and so does a sum.
       const DistTensor sums =
           sum(y * put(more, y.mesh()), std::vector<int>{2}, true);
       return linear(y, in[2], in[3]) + linear(y, in[2] * 0.5, in[3]) * 2 + sums;
@@ -468,7 +468,7 @@ TEST(LinearTest, SaysWhatDoesNotFit) {
       "[linear] the weight is f64[2, 5, 4](R); it has to be [n, k] or [k]");
 }
 
-// Of one type, where they are promoted nowhere.
+// apply() does not promote types, so it refuses operands of two types.
 TEST(LinearTest, AnOperatorTakesOneType) {
   for (const Op* op : op_family("linear")) {
     const std::vector<SampleInput> inputs = op->samples()[0].inputs;
@@ -588,9 +588,9 @@ TEST(Int8LinearTest, TypesThatDoNotFitAreSentences) {
   });
 }
 
-// A row-parallel product plus its bias was all-reduced at once, because the sum
-// of a partial and a whole tensor had two ways of one price; so it could not be
-// reduce-scattered into a sequence-parallel layout any more.
+// A row-parallel product plus its bias was all-reduced at once, because two
+// ways to add a partial and a whole tensor had the same price. So it could not
+// be reduce-scattered later, into a sequence-parallel layout.
 
 DistTensor numbers(const Shape& s, const Mesh& m, const Placements& p,
                    uint64_t stream) {

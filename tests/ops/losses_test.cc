@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A target that is no class was an Error on the ranks that held it alone: the
-// others went on to the next step, and waited there.
+// A target that is no class was an Error only on the ranks that held it. The
+// other ranks went on, and waited for them in the next step.
 #include "dtensor/ops/losses.h"
 
 #include <fmt/format.h>
@@ -43,7 +43,7 @@ TEST(BadTarget, IsAnErrorOnEveryRankAtTheSameStep) {
               fmt::format("[cross_entropy] target {} is not in [0, 3), and not "
                           "the ignore_index -100; write one of these",
                           bad));
-          // Nobody is a step ahead.
+          // No rank is a step ahead of the others.
           EXPECT_EQ(sum(ones({4}, mesh, targets_at)).item(), 4);
         }
       const DistTensor good = targets_of(mesh, 2, targets_at);
@@ -52,7 +52,7 @@ TEST(BadTarget, IsAnErrorOnEveryRankAtTheSameStep) {
   }
 }
 
-// The ranks agree on what is no data: budgets do not count it.
+// The ranks' exchange of whether a target is bad counts as no communication.
 TEST(BadTarget, AgreementIsFree) {
   run(2, [](Runtime& rt) {
     const Mesh mesh = rt.mesh();

@@ -13,7 +13,7 @@
 namespace dtensor::testing {
 namespace {
 
-// Layer norm of rows of n, or RMS norm where `beta` is null.
+// Layer norm of rows of n elements, or RMS norm if `beta` is null.
 Array reference(const Array& x, const Array& gamma, const Array* beta,
                 double eps) {
   const int64_t n = x.shape.back(),
@@ -47,8 +47,8 @@ Problem rms_problem(const Shape& x, double eps = 1e-2) {
       [=](const auto& in) { return reference(in[0], in[1], nullptr, eps); }};
 }
 
-// Both outputs, with cotangents that differ: y + 0.7 x^2 for x = a + b. RMS
-// norm where `layer` is false.
+// y + 0.7 x^2 for x = a + b, so that both outputs are used and their cotangents
+// differ. RMS norm if `layer` is false.
 Problem sum_problem(bool layer, const Shape& shape, double eps = 1e-2) {
   const Shape n{shape.back()};
   Problem p;
@@ -70,7 +70,7 @@ Problem sum_problem(bool layer, const Shape& shape, double eps = 1e-2) {
   return p;
 }
 
-// The same for x = a.
+// The problem of sum_problem() for x = a, without b.
 Problem through_problem(bool layer, const Shape& shape, double eps = 1e-2) {
   Problem p = sum_problem(layer, shape, eps);
   p.inputs.erase(p.inputs.begin() + 1);
@@ -100,7 +100,7 @@ const std::vector<Case> kCases = {{"x=2", {"R", "R", "R"}},
 TEST(LayerNormTest, Layouts) { check_problem(layer_problem({5, 7}), kCases); }
 TEST(RmsNormTest, Layouts) { check_problem(rms_problem({5, 7}), kCases); }
 
-// Of the two that are added, and the parameters.
+// Layouts of the two summands, and of the parameters.
 const std::vector<Case> kSumCases = {
     {"x=2", {"R", "R", "R", "R"}},
     {"x=2", {"S0", "S0", "R", "R"}},
@@ -143,8 +143,8 @@ TEST(NormThroughTest, LayoutsAndTypes) {
   }
 }
 
-// What the norm alone would have to reduce is reduced once, and what goes on is
-// what was reduced: forward and backward send what x + y, norm(x + y) did.
+// A partial summand is reduced once, for both outputs. So forward and backward
+// send what separate calls of x + y and norm(x + y) would.
 TEST(AddNormTest, ReducesOnce) {
   const auto collectives = [](const std::string& a, const std::string& b) {
     std::string text;
@@ -157,7 +157,7 @@ TEST(AddNormTest, ReducesOnce) {
       const Normed out = add_rms_norm(x, r, gamma);
       EXPECT_EQ(out.x.spec()->to_string(), "f64[4, 8](R)");
       EXPECT_EQ(out.y.spec(), out.x.spec());
-      // The cotangents come as a column-parallel layer leaves them.
+      // The cotangents of both outputs are whole.
       grad(sum(out.y * put(values({4, 8}, 4), mesh) + out.x * out.y), {x, r});
       if (rt.rank() == 0)
         for (const CommEvent& e : rt.context().events) {
@@ -174,7 +174,7 @@ TEST(AddNormTest, ReducesOnce) {
   EXPECT_EQ(collectives("R", "R"), "");
 }
 
-// Saved are the sum, y and the statistics: neither of what was added.
+// The sum, y and the statistics are saved, but neither of the summands.
 TEST(AddNormTest, SavesTheSumAlone) {
   run(1, [](Runtime& rt) {
     const Mesh mesh = rt.mesh();
@@ -195,7 +195,7 @@ TEST(AddNormTest, SavesTheSumAlone) {
   });
 }
 
-// Each output alone has its cotangent.
+// Only one of the two outputs has a cotangent.
 TEST(AddNormTest, OneOutput) {
   on_mesh("x=2", [](const Mesh& mesh) {
     DistTensor a = put(values({4, 8}, 1), mesh, "S0").set_requires_grad();

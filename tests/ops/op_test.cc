@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What apply() does for every operator alike.
+// The behaviour of apply() that all operators share.
 #include "dtensor/ops/op.h"
 
 #include <gtest/gtest.h>
@@ -40,7 +40,7 @@ TEST(OpTest, ExplicitOnlyNamesTheRedistribute) {
     EXPECT_NE(m.find("[matmul] would have to communicate"), m.npos) << m;
     EXPECT_NE(m.find("x.redistribute(\"R\")"), m.npos) << m;
     EXPECT_TRUE(rt.context().events.empty());
-    // What it asks for works.
+    // The redistribute() that the message asks for makes the call work.
     EXPECT_EQ(matmul(a, b.redistribute("R")).layout().to_string(mesh), "S0");
     m = error_of([&] { softmax(b, 0); });
     EXPECT_NE(m.find("[softmax] would have to communicate"), m.npos) << m;
@@ -125,7 +125,7 @@ TEST(OpTest, DecisionsAreRemembered) {
   });
 }
 
-// Prices under which work is dear.
+// Prices at which computation is expensive.
 RunOptions with_dear_work(int64_t world) {
   RunOptions options;
   options.world = world;
@@ -159,8 +159,8 @@ class Mirrored final : public RuleOp {
   }
 };
 
-// Rows that are split inside go to where whole rows are, and every rank
-// computes its share of them.
+// Rows are split along the pinned factor n. They move to where whole rows are,
+// and every rank computes its share of the rows.
 TEST(OpTest, AnAxisOfAPinnedFactorSplitsTheWork) {
   static const Mirrored op;
   const Mesh mesh = Mesh::parse("x=3");
@@ -182,7 +182,8 @@ TEST(OpTest, AnAxisOfAPinnedFactorSplitsTheWork) {
   });
 }
 
-// The sum of 1 x v and 2 x v is reduced into parts where no gradient follows.
+// x is partial: one rank has v, the other 2 v. Without gradients, it is reduced
+// into parts, not to a whole value on each rank.
 TEST(OpTest, WithoutGradientsAPartialInputIsSplitIfTheWorkPays) {
   const Mesh mesh = Mesh::parse("tp=2");
   run(with_dear_work(2), [&](Runtime& rt) {
@@ -214,7 +215,8 @@ TEST(OpTest, WithoutGradientsAPartialInputIsSplitIfTheWorkPays) {
       EXPECT_EQ(y.layout().to_string(mesh), "S0");
       check(y);
     }
-    // A function that runs again records gradients then.
+    // checkpoint() runs the function again with gradients recorded, so its
+    // first run must choose the same layout.
     x = partial().set_requires_grad();
     const auto twice = [](const std::vector<DistTensor>& in) {
       return std::vector{softmax(in[0], 1)};

@@ -41,7 +41,8 @@ double slot_of(double request, double position) {
          static_cast<double>(p % kPage);
 }
 
-// The tokens of a step, and the keys that they are the last of.
+// The tokens of a step. Token i belongs to request row[i], or to none if that
+// is -1, and attends to the keys up to position[i].
 struct Tokens {
   std::vector<double> row, position;
   int64_t size() const { return std::ssize(row); }
@@ -235,8 +236,8 @@ TEST(PagedAttention, LaterStepsAreWarmAndSendNothing) {
   });
 }
 
-// Ranks that share the pages exchange one number of each query and head; the
-// rest is a partial sum, which goes on as any other.
+// Ranks that share the pages exchange one number for each query and head. The
+// result stays a partial sum, which is reduced later like any other.
 TEST(PagedAttention, SplitPagesGivePartialSums) {
   run(6, [](Runtime& rt) {
     const NoGrad no_grad;
@@ -262,7 +263,7 @@ TEST(PagedAttention, SplitPagesGivePartialSums) {
   });
 }
 
-// -1 in the table: keys that a window has left behind.
+// -1 in the table stands for a page whose keys a window has left behind.
 TEST(PagedAttention, PagesThatAreGone) {
   on_mesh("tp=2", [](const Mesh& mesh) {
     const NoGrad no_grad;

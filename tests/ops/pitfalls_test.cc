@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What other libraries got wrong, and had to mend in public, about layouts and
-// redistribution. Views are in view_test.cc, slices in slice_test.cc, and
-// cotangents in tests/dtensor/autograd_test.cc; numbers of issues are pytorch's
-// unless a project is named.
+// Bugs about layouts and redistribution that other libraries have fixed. Views
+// are in view_test.cc, slices in slice_test.cc, and cotangents in
+// tests/dtensor/autograd_test.cc. Issue numbers are PyTorch's unless the
+// comment names another project.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -95,7 +95,7 @@ TEST(Pitfalls, NoRowIsLostOnTheWayToFull) {
     });
 }
 
-// The collectives of every change on one axis.
+// Each change of the layout on one axis takes at most one collective.
 TEST(Pitfalls, OneCollectiveForOneChange) {
   const struct {
     const char *from, *to, *sends;
@@ -133,7 +133,7 @@ TEST(Pitfalls, ReplicatedToPartialKeepsEveryBit) {
   });
 }
 
-// #131210; and the split over (a0, a1) is not the one over a1. oneflow#6292.
+// #131210, oneflow#6292: the split over (a0, a1) is not the one over a1.
 TEST(Pitfalls, TwoAxesOnOneDimension) {
   const struct {
     const char *from, *to, *sends;
@@ -155,7 +155,7 @@ TEST(Pitfalls, TwoAxesOnOneDimension) {
     });
 }
 
-// #144109: 2, 3, 4 and 5 columns are 14, and nobody guesses otherwise.
+// #144109: parts of 2, 3, 4 and 5 columns are 14 columns; no size is guessed.
 TEST(Pitfalls, ColumnsAsTheyCome) {
   run(4, [](Runtime& rt) {
     Mesh mesh = rt.mesh({{"a0", 4}});
@@ -174,7 +174,7 @@ TEST(Pitfalls, ColumnsAsTheyCome) {
   });
 }
 
-// #143372: a part without rows is a part.
+// #143372: a part without rows is a part like any other.
 TEST(Pitfalls, EmptyPartsAreOrdinary) {
   run(4, [](Runtime& rt) {
     Mesh mesh = rt.mesh({{"a0", 4}});
@@ -199,7 +199,7 @@ TEST(Pitfalls, MeanOfUnevenParts) {
     });
 }
 
-// #166598: a contracted dimension that the operands split in other orders.
+// #166598: the operands split a contracted dimension in different axis orders.
 TEST(Pitfalls, OperandsOfDifferentAxisOrders) {
   run(4, [](Runtime& rt) {
     Mesh mesh = rt.mesh({{"a0", 2}, {"a1", 2}});
@@ -217,7 +217,8 @@ TEST(Pitfalls, OperandsOfDifferentAxisOrders) {
   });
 }
 
-// #150433: what differs between ranks is an error on all of them, not a hang.
+// #150433: types that differ between ranks are an error on all of them, not a
+// hang.
 TEST(Pitfalls, TypesThatDifferBetweenRanks) {
   try {
     run(2, [](Runtime& rt) {
@@ -235,7 +236,7 @@ TEST(Pitfalls, TypesThatDifferBetweenRanks) {
   }
 }
 
-// The layouts, too.
+// So are layouts that differ between ranks.
 TEST(Pitfalls, LayoutsThatDifferBetweenRanks) {
   EXPECT_THROW(run(2,
                    [](Runtime& rt) {
@@ -247,8 +248,8 @@ TEST(Pitfalls, LayoutsThatDifferBetweenRanks) {
                Error);
 }
 
-// Megatron#1754: a vocabulary that the ranks do not divide. tt-mlir#9317: nor a
-// reduce-scatter's dimension.
+// Megatron#1754: the number of ranks does not divide the vocabulary.
+// tt-mlir#9317: nor the dimension of a reduce-scatter.
 TEST(Pitfalls, SizesThatRanksDoNotDivide) {
   run(2, [](Runtime& rt) {
     Mesh mesh = rt.mesh({{"tp", 2}});
@@ -270,7 +271,7 @@ TEST(Pitfalls, SizesThatRanksDoNotDivide) {
   });
 }
 
-// Text of an error: the operator, every operand's spec, and the mesh.
+// An error's text has the operator, every operand's spec, and the mesh.
 TEST(Pitfalls, ErrorsShowTheOperands) {
   try {
     run(2, [](Runtime& rt) {

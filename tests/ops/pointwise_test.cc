@@ -35,7 +35,7 @@ DistTensor tensor(const Mesh& mesh, const Values& v, DType t) {
 double tolerance(DType t) {
   return t == DType::kF64 ? 1e-13 : t == DType::kF32 ? 3e-6 : 1.0 / 64;
 }
-// On the larger of 1 and the value.
+// The tolerance is relative to the larger of 1 and the value.
 void expect_near(const DistTensor& got, const Values& want,
                  const std::string& what) {
   const Values v = values(got);
@@ -159,7 +159,7 @@ TEST(Pointwise, UnaryFunctionsGiveWhatCmathGives) {
   on_one_rank([](const Mesh& m) {
     for (const Unary& f : unary_functions())
       for (DType t : {DType::kF64, DType::kF32, DType::kBF16, DType::kF16}) {
-        Values in;  // multiples of 1/64 are the same in every type
+        Values in;  // multiples of 1/32, which halves round below
         for (int i = 0; i < 37; ++i)
           in.push_back(std::floor((f.lo + (f.hi - f.lo) * i / 36) * 32) / 32);
         Values want;
@@ -177,7 +177,7 @@ struct Binary {
   const char* name;
   std::function<DistTensor(const DistTensor&, const DistTensor&)> call;
   std::function<double(double, double)> want;
-  double lo = -3.25, hi = 3.5;  // of both
+  double lo = -3.25, hi = 3.5;  // of both operands
 };
 #define CALL2(f) \
 #f, [](const DistTensor& a, const DistTensor& b) { return f(a, b); }
@@ -223,7 +223,7 @@ std::vector<Binary> binary_functions() {
   };
 }
 
-// Quarters and halves, some equal, none 0 in the second.
+// Multiples of 1/8. Some elements of b equal those of a, and none are 0.
 void operands(const Binary& f, Values& a, Values& b) {
   for (int i = 0; i < 41; ++i) {
     const double x = std::fmax(f.lo, -3.25 + 0.25 * (i * 7 % 27));
@@ -348,7 +348,7 @@ TEST(Pointwise, SpecialValues) {
   });
 }
 
-// The gate's sigmoid in libm's words.
+// The reference computes the gate's sigmoid with libm.
 TEST(Pointwise, SwiGluIsTheGatedProduct) {
   on_one_rank([](const Mesh& m) {
     for (DType t : {DType::kF32, DType::kF64}) {
@@ -510,7 +510,7 @@ TEST(PointwiseNumbers, GradientsOfMaximum) {
   });
 }
 
-// -2 as -3 + 1 and the like.
+// A partial value with `mine` on the first rank: for example, -2 as -3 + 1.
 DistTensor partial(const Mesh& m, double mine, double other, DType t) {
   const bool first = RankContext::current().coordinate(m)[0] == 0;
   return DistTensor::wrap(Tensor::full({1}, t, first ? mine : other),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of matrices and vectors beside torch's cases (tests/conformance).
+// Products of matrices and vectors that torch's cases (tests/conformance) lack.
 #include <gtest/gtest.h>
 
 #include "dtensor/ops/contraction.h"
@@ -10,7 +10,7 @@ namespace {
 
 using Values = std::vector<double>;
 
-// A dimension of size 1 meets any other, which is summed up, as in torch.
+// As in torch, size 1 can be contracted with any size: the latter is summed.
 TEST(Tensordot, ADimensionOfSizeOne) {
   const Array a{{2, 3}, {1, 2, 3, 4, 5, 6}}, b{{1, 2}, {10, 100}};
   for (const char* layout : {"R", "S0", "S1", "P"})
@@ -34,7 +34,7 @@ TEST(Tensordot, ADimensionOfSizeOne) {
     });
 }
 
-// torch: y = a W b for each row, and a and b have the same rows.
+// As in torch, y = a W b for each row, so a and b must have the same rows.
 TEST(Bilinear, RowsMustBeEqual) {
   const Array a{{2, 1, 2}, {1, 2, 3, 4}}, b{{2, 1, 1}, {10, 100}},
       one{{1, 1, 1}, {10}}, w{{1, 2, 1}, {1, -1}};

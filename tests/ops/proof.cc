@@ -21,8 +21,8 @@ constexpr double kStep = 1.0 / (1 << 14);  // of a difference
 
 class OneRank {
  public:
-  // With `ties`, on few values, of which many are equal, some where a function
-  // has no derivative: there one rank's gradient is what has to be met.
+  // With `ties`, the inputs have few values, many of them equal and some where
+  // a function has no derivative. There, meshes must match one rank's gradient.
   OneRank(const Op& op, const Sample& sample, bool ties)
       : op_(op), mesh_(Mesh::parse("1")) {
     r_.sample = sample;
@@ -60,7 +60,8 @@ class OneRank {
             make_values({r_.in[i].shape}, 20 + int(i), false), options.dtype));
     r_.level = Level::kGradients;
     r_.grads = arrays(eval(r_.in, Level::kGradients).grads);
-    // Differences of functions of f64 at these values say nothing new.
+    // A function may have no derivative at ties, and the proof in f64 has
+    // compared the same values.
     if (r_.ties || options.dtype != DType::kF64) return;
     compare_differences(
         report, "gradient", r_.in, r_.grads, 1, [&](const auto& in) {
@@ -84,7 +85,8 @@ class OneRank {
         });
   }
 
-  // The values are what a mesh has to come to whose floats are of this type.
+  // Gives the reference's arrays the dtypes that they have on a mesh whose
+  // floats are `dtype`.
   void retype(DType dtype) {
     const auto of = [&](Array& a) {
       if (is_float(a.dtype)) a.dtype = dtype;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A sample of the proof of every operator on devices whose memory the host may
-// not touch and whose work runs late: no operator touches that memory, or
-// counts on work that it has not waited for, and what they compute with is
-// right in every type.
+// Runs a sample of the proof of every operator on devices whose memory the host
+// may not touch and whose work runs late. No operator may touch that memory, or
+// use results before it has waited for them, and all results must be right in
+// every type.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,9 +20,9 @@
 namespace dtensor {
 namespace {
 
-// Of a row's statistics, which are f32 beside halves, the proof knows nothing:
-// what takes them runs as the gradient of what makes them. What comes next to a
-// half is not what comes next to an f64.
+// The proof cannot make a row's statistics, which are f32 even for halves. The
+// operators that take them run as gradients of those that make them.
+// (nextafter's result in a half is not that in f64.)
 constexpr std::string_view kNotOfHalves[] = {"attention_backward",
                                              "cross_entropy_backward",
                                              "layer_norm_backward",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The runs of an operator on a mesh.
+// Runs an operator on a mesh in the ways that proof.h describes.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -28,7 +28,7 @@ struct Job {
   Level level;
 };
 
-// What one rank has of a job's results.
+// One rank's results of a job.
 struct Published {
   std::vector<SpecRef> specs;
   std::vector<Array> parts;
@@ -42,7 +42,7 @@ struct Published {
   }
 };
 
-// What a rank has found, for those of other processes.
+// Packs a rank's results to send them to other processes.
 std::string pack(const Published& p) {
   std::string bytes;
   const auto put = [&](const auto& x) {
@@ -72,7 +72,8 @@ std::string pack(const Published& p) {
   return bytes;
 }
 
-// Specs are those of `mine` where they are the same.
+// The inverse of pack(). A spec is that of `mine` if the hashes agree, and null
+// otherwise.
 Published unpack(std::string_view bytes, const Published& mine) {
   const auto get = [&](auto& x) {
     std::memcpy(&x, bytes.data(), sizeof(x));
@@ -115,8 +116,8 @@ Published unpack(std::string_view bytes, const Published& mine) {
   return p;
 }
 
-// A dimension of n over these axes as a tree: two segments, of which one may be
-// whole, or sub-dimensions; a leaf where that is impossible.
+// Splits a dimension of n over these axes as a tree: two segments, of which one
+// may be whole, or sub-dimensions. Returns a leaf if that is impossible.
 Dim random_tree(int64_t n, const std::vector<int>& axes, std::mt19937& gen) {
   auto below = [&](size_t k) { return static_cast<size_t>(gen() % k); };
   auto cut = [&](int64_t size, const std::vector<int>& over) {
@@ -216,8 +217,8 @@ class OnMesh {
     for (const Array& a : ref.in) shapes.push_back(a.shape);
     auto add = [&](std::optional<Assignment> a, std::string text,
                    std::vector<SpecRef> in) {
-      // Second derivatives of some: they are made of operators that have proofs
-      // of their own.
+      // Only some jobs check second derivatives. These consist of operators
+      // that have proofs of their own.
       Level level = ref.level;
       if (level == Level::kSecond && jobs_.size() % every)
         level = Level::kGradients;
@@ -250,13 +251,13 @@ class OnMesh {
         ++report_.chosen;
       }
     }
-    // More where nothing else covers an operator.
+    // An operator without assignments gets more random layouts.
     const bool alone = jobs_.size() == before;
     const int chosen = options_.chosen * (alone ? 6 : 1);
     for (int k = 0; k < chosen; ++k) {
       std::vector<SpecRef> in;
       for (size_t i = 0; i < shapes.size(); ++i) {
-        // An operator that decides itself may want some to lie side by side.
+        // Such an operator may require some inputs in the same layout.
         const auto same = std::find_if(in.begin(), in.end(), [&](auto& s) {
           return s->shape() == shapes[i] && s->dtype() == ref.in[i].dtype;
         });
@@ -331,8 +332,8 @@ class OnMesh {
     }
   }
 
-  // For some of the assignments one in which the factors are split over the
-  // same axes as trees.
+  // Adds, for some of the assignments, one that splits the factors over the
+  // same axes, but as trees.
   void add_trees(const BoundRule& rule, std::vector<Assignment>& all) {
     for (size_t i = 0, n = all.size(); i < n; ++i) {
       if (gen_() % 3) continue;
@@ -341,7 +342,7 @@ class OnMesh {
         if (d.whole()) continue;
         Dim tree =
             random_tree(d.size(), d.split().axes(), gen_).canonical(mesh_);
-        // A linked factor is split over no axis that its partner is not.
+        // A linked factor may only be split over axes that split its partner.
         if (tree.axes() == d.axes()) d = std::move(tree);
       }
       a = rule.legal(std::move(a), mesh_);
@@ -349,7 +350,7 @@ class OnMesh {
     }
   }
 
-  // A random `most` of them.
+  // Keeps at most `most` of the assignments, chosen at random.
   void sample_of(std::vector<Assignment>& all, int most) {
     for (size_t i = all.size(); i > 1; --i)
       std::swap(all[i - 1], all[gen_() % i]);
@@ -397,7 +398,7 @@ class OnMesh {
     }
   }
 
-  // Each rank's to all processes.
+  // Sends this rank's results to the ranks of all processes.
   void share(std::vector<Published>& ranks, int64_t rank) {
     const Published& mine = ranks[static_cast<size_t>(rank)];
     const std::vector<std::string> all =
@@ -421,8 +422,9 @@ class OnMesh {
     report_.failures.push_back(where + ": " + what);
   }
 
-  // What was sent: the same steps on all ranks and in the dry run, and as many
-  // bytes as predicted; and where data do not decide, as many as there.
+  // Checks that all ranks and the dry run have the same steps, that the bytes
+  // counted are those predicted, and that the dry run predicts the same bytes,
+  // unless data decide them.
   void examine_events(const Job& job, const std::vector<Published>& ranks,
                       const Published& dry) {
     for (const Published& p : ranks)
@@ -500,7 +502,7 @@ class OnMesh {
       group("second derivative", r.second, kSecondTolerance, report_.second);
   }
 
-  // The layouts that the rule promises are those that the outputs have.
+  // Checks that the outputs have the layouts that the rule promises.
   void check_outputs(const Job& job, const Published& first) {
     std::vector<Shape> shapes;
     for (const Array& a : job.ref->in) shapes.push_back(a.shape);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Strategies that an operator's rule could have, and has not.
+// Finds strategies that an operator's rule could offer, but does not.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,8 +16,8 @@ namespace {
 
 constexpr double kTolerance = 1e-11;
 
-// Whether parts of these shapes are to the operator what the whole is: a part
-// of size 1 would broadcast where the whole does not.
+// True if the operator has the same rule for parts of these shapes as for the
+// whole. A part of size 1 would broadcast where the whole does not.
 bool same_rule(const Op& op, const Attrs& attrs,
                const std::vector<Shape>& shapes,
                const std::vector<Shape>& local) {
@@ -28,7 +28,7 @@ bool same_rule(const Op& op, const Attrs& attrs,
   }
 }
 
-// The operator on one rank.
+// Runs the operator on one rank. Returns nullopt if it throws.
 std::optional<std::vector<Array>> run_whole(const Op& op, const Attrs& attrs,
                                             const std::vector<Array>& in) {
   static const Mesh mesh = Mesh::parse("1");
@@ -45,7 +45,7 @@ std::optional<std::vector<Array>> run_whole(const Op& op, const Attrs& attrs,
   }
 }
 
-// The placement of `whole` of which a and b are the parts, or "".
+// The placement under which two ranks' parts of `whole` are a and b, or "".
 std::string placement_of(const Array& a, const Array& b, const Array& whole) {
   std::string why;
   if (distance(a, whole, why) <= kTolerance &&

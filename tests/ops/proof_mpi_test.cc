@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The proof again, of a sample, over processes; see tests/mpirun.h.
+// Runs a sample of the proof over several processes; see tests/mpirun.h.
 #include <gtest/gtest.h>
 
 #include <cstdlib>

@@ -28,7 +28,7 @@ TEST_P(Proof, EveryAssignmentGivesWhatOneRankGives) {
   for (const std::string& f : report.failures) ADD_FAILURE() << f;
 }
 
-// A sample of it over ranks that only send and receive bytes.
+// A sample of the proof over a backend that only sends and receives bytes.
 TEST_P(Proof, AlsoOverMessages) {
   const Op& op = *GetParam().second;
   proof::Options options;
@@ -45,8 +45,8 @@ TEST_P(Proof, AlsoOverMessages) {
 INSTANTIATE_TEST_SUITE_P(Ops, Proof, ::testing::ValuesIn(proof::named_ops()),
                          [](const auto& info) { return info.param.first; });
 
-// What rules do not offer though it works: a rule to add, or luck. The file
-// has those that are known and accepted:
+// Strategies that rules do not offer although they work: either a rule should
+// offer them, or they work by chance. The golden file lists the accepted ones:
 //   - derivatives that do not depend on x (neg', sign'), and square', which is
 //     bilinear: they serve gradients alone, where x is not partial;
 //   - norms and attention, linear in an input of which their second output
@@ -68,12 +68,13 @@ TEST(MissingRules, AsInTheGoldenFile) {
 }
 
 // ---------------------------------------------------------------------------
-// The driver finds what is wrong: operators with one thing changed.
+// The driver finds operators with one planted fault.
 
 // `base` with another rule.
 class WithRule : public Op {
  public:
-  // A gradient may count on its own rule's order of factors.
+  // Not differentiable by default: a gradient may rely on the order of factors
+  // in the base's own rule.
   WithRule(std::string_view base, std::string rule, bool differentiable = false)
       : Op(std::string(base), {.differentiable = differentiable}),
         base_(*find_op(base)),
@@ -145,8 +146,8 @@ TEST(Mutations, WrongRulesAreFound) {
   }
 }
 
-// A replicated gradient taken for one part of a sum: too large by the number of
-// ranks.
+// Returns a replicated gradient as if it were one part of a sum, so that it is
+// too large by the number of ranks.
 class WrongGradient : public WithRule {
  public:
   WrongGradient() : WithRule("exp", "...->... | up 0", true) {}

@@ -45,8 +45,8 @@ void each_element(const Spec* spec, const Coord& c, Fn&& fn) {
   }
 }
 
-// What the part `i` of `p` of a sum is: v times a number, and a number more, in
-// every input different ones. They add up to v.
+// The i-th of p summands that add up to v. It is a multiple of v plus a
+// constant, which differ for every input (`which`).
 double summand(double v, int64_t i, int64_t p, int64_t salt, int which) {
   auto times = [&](int64_t k) {
     double c = static_cast<double>(k + 3 + which);
@@ -93,8 +93,8 @@ double share(double v, size_t index, const Spec* spec, const Coord& c,
   return v;
 }
 
-// The value of an index, its partials from `level` on combined, innermost
-// first.
+// The value of an element, after combining the partials from `level` on,
+// innermost first.
 double combined(const Spec* spec, const std::vector<std::vector<double>>& whole,
                 size_t index, size_t level, Coord c) {
   const auto& partials = spec->layout().partials;
@@ -120,8 +120,8 @@ double combined(const Spec* spec, const std::vector<std::vector<double>>& whole,
   return p.op == ReduceOp::kAvg ? v / static_cast<double>(size) : v;
 }
 
-// The error of one number, on the scale of the largest; of halves, whose sums
-// may cancel, at least on that of what is summed.
+// The worst error, relative to the largest value. That counts as at least 1 for
+// halves, whose sums may cancel.
 struct Comparison {
   const Array& want;
   std::string& why;
@@ -179,8 +179,8 @@ Array make_values(const SampleInput& in, int which, bool coarse) {
     double odd = (2 * order[i] + 1) / 64.0;
     a.v[i] = in.values == Values::kPositive ? odd / 2 + 0.25 : odd - 2;
     a.v[i] += which / 512.0;
-    // Elsewhere: from a little above lo, where a slope may be infinite, to
-    // beyond the middle.
+    // If the domain is not [-2, 3]: values from a little above lo, where a
+    // slope may be infinite, to beyond the middle.
     const double width = in.hi - in.lo;
     const bool elsewhere =
         in.values == Values::kAny && (in.lo != -2 || width != 5);
@@ -253,9 +253,9 @@ double distance(const Spec* spec, const std::vector<Array>& parts,
   Comparison compare(want, why);
   std::vector<double> seen(n, std::nan(""));
   std::vector<bool> found(n, false);
-  // Copies are equal bit by bit, except where parts of different sizes share an
-  // index, as in the whole segment of a tree: kernels round by where in a
-  // vector an element lies.
+  // Copies must be equal bit by bit, unless parts of different sizes hold the
+  // same index, as in the whole segment of a tree. There, a kernel's rounding
+  // depends on an element's place in a vector.
   double rounding = 0;
   for (const Dim& d : spec->layout().dims)
     if (d.kind() != Dim::Kind::kLeaf)

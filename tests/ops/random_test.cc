@@ -25,7 +25,7 @@ const std::vector<Case> kLayouts = {{"x=1", {"R"}},
 
 using Maker = std::function<DistTensor(const Mesh&, const Placements&)>;
 
-// The same values on every mesh and layout, with nothing sent.
+// Expects the same values on every mesh and in every layout; nothing is sent.
 Array check_everywhere(const Maker& make, double tolerance = 0) {
   Array first;
   for (const Case& c : kLayouts) {
@@ -83,7 +83,7 @@ TEST(FactoryTest, Arange) {
         expect_near(array_of(x.full()), {{5}, {0, 1, 2, 3, 4}, DType::kF64}, 0,
                     layout);
       });
-  // Part of [0, 2) [4, 6) ... per rank.
+  // Rank 0 has [0, 2), [4, 6) and [8, 10); rank 1 has the rest.
   on_mesh("x=2", [](const Mesh& m) {
     Layout l;
     l.dims = {Dim::product({Dim(3), Dim(4, Split::over({0}))})};
@@ -226,7 +226,7 @@ TEST(DropoutTest, Share) {
   });
 }
 
-// What was drawn behind a state is drawn behind it again.
+// Setting an earlier random_state() repeats the numbers drawn after it.
 TEST(RandomTest, TheStateOfTheRunsOwnGenerators) {
   on_mesh("x=2,y=2", [&](const Mesh& mesh) {
     const Mesh half({{"z", 2}}, {0, 1});
@@ -340,7 +340,8 @@ TEST(RandomWithoutGenerator, GivenGeneratorsAreApart) {
   });
 }
 
-// Ranks that draw for themselves still agree with the others afterwards.
+// Ranks that draw on a mesh of their own still agree with the others
+// afterwards.
 TEST(RandomWithoutGenerator, SubMeshesHaveTheirOwn) {
   const auto want = on_one_rank();
   run(3, [&](Runtime& rt) {

@@ -39,14 +39,14 @@ std::vector<Values> values(const Tensors& list) {
   return out;
 }
 
-// A tensor of that layout whose gradient is wanted, the same on every mesh.
+// A tensor that requires a gradient, with the same values on every mesh.
 DistTensor leaf(const Shape& shape, const Mesh& m, const Placements& layout,
                 uint64_t stream) {
   return randn(shape, m, layout, kF64, {7, stream}).set_requires_grad();
 }
 
-// How often each operator has run since, on this rank; of any phase, or of one:
-// "recompute exp".
+// Counts how often each operator has run on this rank since construction: in
+// any phase ("exp"), and in each phase ("recompute exp").
 class Calls {
  public:
   Calls() {
@@ -182,8 +182,8 @@ TEST(Checkpoint, Nested) {
   });
 }
 
-// Under NoGrad, and where nothing wants a gradient, the function runs once and
-// the results have no place in a graph.
+// Under NoGrad, or if no tensor requires a gradient, the function runs once and
+// the results require no gradient.
 TEST(Checkpoint, WithoutGradients) {
   const Mesh m = Mesh::parse("a=2");
   run(2, [&](Runtime&) {
@@ -195,14 +195,14 @@ TEST(Checkpoint, WithoutGradients) {
     }
     EXPECT_FALSE(checkpoint(f, x.detach()).requires_grad());
     EXPECT_TRUE(checkpoint(f, x).requires_grad());
-    // A gradient that is not recorded either.
+    // The function returns a gradient that is not recorded.
     const DistTensor square = sum(x * x);
     EXPECT_FALSE(
         checkpoint(
             [&](const Tensors&) { return Tensors{exp(grad(square, {x})[0])}; },
             {x})[0]
             .requires_grad());
-    // A scope inside of the function that records nothing.
+    // A scope inside the function records nothing.
     const DistTensor y = checkpoint(
         [&](const DistTensor& h) {
           const NoGrad no_grad;
@@ -240,11 +240,11 @@ TEST(Checkpoint, InputsAndResultsOfAllSorts) {
     const auto loss = [](const Tensors& r) {
       return sum(r[0] * r[1] * r[2] + r[6] * r[7]);
     };
-    // Shares from inside and outside are added in another order.
+    // With a checkpoint, a gradient's summands are added in another order.
     expect_near(values(grad(loss(out), {x, w, unused})),
                 values(grad(loss(plain), {x, w, unused})), 1e-14);
     EXPECT_EQ(values(grad(sum(out[5]), {w})), values(grad(sum(plain[5]), {w})));
-    // Of w alone: x's share is not computed.
+    // If only w's gradient is asked for, x's is not computed.
     Calls calls;
     grad(sum(out[5]), {w});
     const int mine = calls["mul"];
@@ -304,7 +304,7 @@ TEST(Checkpoint, KindOfMemory) {
     }
     DistTensor x = leaf({4}, m, "S0", 1);
     grad(y + sum(x), {x});
-    EXPECT_EQ(kinds.size(), 1u);  // x is no input of it
+    EXPECT_EQ(kinds.size(), 1u);  // x is no input of f
     y = sum(checkpoint(f, x));
     {
       const Scoped<MemoryKind> kind(ctx.memory_kind, MemoryKind::kGradients);
@@ -360,7 +360,7 @@ TEST(Checkpoint, PathsOrdinalsAndPhases) {
   });
 }
 
-// Limits hold where the gradient is taken as they hold for any operator there.
+// Limits on communication also apply to the second run.
 TEST(Checkpoint, LimitsOnWhatIsSent) {
   const Mesh m = Mesh::parse("a=2");
   run(2, [&](Runtime&) {
@@ -388,7 +388,8 @@ TEST(Checkpoint, LimitsOnWhatIsSent) {
   });
 }
 
-// What the function's operators moved is not remembered by its inputs.
+// Inputs keep no copies that the function's operators made when they moved
+// them.
 TEST(Checkpoint, KeepsNothingOfWhatItMoved) {
   const Mesh m = Mesh::parse("a=2");
   run(2, [&](Runtime&) {
@@ -468,7 +469,7 @@ TEST(Checkpoint, PeakOfActivations) {
     const auto [held, most, g] = peak(false);
     const auto [held_less, most_less, same] = peak(true);
     EXPECT_EQ(g, same);
-    // x was there before, and the last step's result nobody needs.
+    // x existed before, and no step needs the last result.
     EXPECT_NEAR(held, 4 * kSteps - 1, 0.1);
     EXPECT_NEAR(held_less, kSteps - 1, 0.1);
     EXPECT_GT(most, 4 * kSteps);
@@ -477,8 +478,8 @@ TEST(Checkpoint, PeakOfActivations) {
   });
 }
 
-// Going back through a function's graph gives its tensors back one by one,
-// while gradients come.
+// The backward pass frees the tensors of a function's graph one by one, as
+// gradients take their place.
 TEST(Checkpoint, PeakOfGradients) {
   const Mesh m = Mesh::parse("a=2");
   constexpr int64_t kSize = 64 * 1024, kBytes = kSize / 2 * 8;
@@ -495,10 +496,10 @@ TEST(Checkpoint, PeakOfGradients) {
     const DistTensor y = sum(checkpoint(f, x));
     a.reset_peak();
     const Tensors g = grad(y, w, {.release_graph = true});
-    // Five products and the result; a gradient for each product that goes; and
-    // the cotangents of the result and of the product that is at hand, each as
-    // it comes and as it goes on. With all products until the end it would be
-    // four more.
+    // At the peak: five products and the result, of which a gradient replaces
+    // each that is freed; and, for the result and the current product, the
+    // incoming and the outgoing cotangent. If all products stayed until the
+    // end, there would be four more.
     EXPECT_LE(a.stats().of(MemoryKind::kActivations).peak_bytes - before,
               (6 + 4) * kBytes + 1024);
   });
@@ -552,7 +553,7 @@ TEST(Checkpoint, AFunctionThatThrows) {
   });
 }
 
-// A long chain ends without exhausting the stack.
+// A long chain of checkpoints does not exhaust the stack.
 TEST(Checkpoint, ManyInARow) {
   const Mesh m = Mesh::parse("a=1");
   run(1, [&](Runtime&) {
@@ -589,7 +590,7 @@ TEST(Checkpoint, ChangedInPlaceSince) {
     EXPECT_EQ(changed(w, f), expected);
     EXPECT_EQ(changed(constant, f), expected);
     EXPECT_EQ(changed(running, f), "no error");  // f does not use it
-    // By the function itself, behind its use.
+    // The function itself changes the tensor after it has used it.
     EXPECT_EQ(changed(unrelated,
                       [running](const DistTensor& v) mutable {
                         const DistTensor y = v * running;
@@ -600,7 +601,7 @@ TEST(Checkpoint, ChangedInPlaceSince) {
   });
 }
 
-// What the function made itself it makes again.
+// The second run makes results that the function creates anew.
 TEST(Checkpoint, ResultsMayBeChangedInPlace) {
   const Mesh m = Mesh::parse("a=2");
   run(2, [&](Runtime&) {
@@ -621,7 +622,8 @@ TEST(Checkpoint, AFunctionThatDoesSomethingElseTheSecondTime) {
     const DistTensor x = leaf({4}, m, "S0", 1), w = leaf({4}, m, "S0", 2),
                      used_before = leaf({4}, m, "S0", 3);
     exp(used_before);
-    // first(v) when it runs first, second(v) then.
+    // The function calls first(v) in its first run, and second(v) in later
+    // ones.
     const auto error = [&](auto first, auto second,
                            const RecomputeOptions& o = {}) {
       auto runs = std::make_shared<int>(0);
@@ -686,16 +688,16 @@ TEST(Checkpoint, AFunctionThatDoesSomethingElseTheSecondTime) {
   });
 }
 
-// Outputs that are kept are not computed again, in nested checkpoints neither,
-// and inputs that only they needed are not moved again.
+// Kept outputs are not computed again, not even in nested checkpoints, and
+// inputs that only these outputs needed are not moved again.
 TEST(Checkpoint, KeptOutputs) {
   const Mesh m = Mesh::parse("a=2");
   run(2, [&](Runtime&) {
     RankContext& ctx = RankContext::current();
     const DistTensor x = leaf({4, 6}, m, "S1", 1), w = leaf({6, 4}, m, "S0", 2),
                      b = leaf({4, 4}, m, "R", 3);
-    // A partial sum, which has to be whole where 1 is added; the gradient does
-    // not need it.
+    // A partial sum, which is reduced before 1 is added. The gradient does not
+    // need it.
     const auto f = [=](const DistTensor& v) {
       return dropout(matmul(tanh(v), w) + 1.0, 0.5);
     };
@@ -727,7 +729,7 @@ TEST(Checkpoint, KeptOutputs) {
       EXPECT_EQ(calls["recompute tanh"], how == 2 ? 2 : 1);
       EXPECT_EQ(values(g), values(expected)) << how;
     }
-    // Where the gradient needs an input, it is moved: w, for x.
+    // An input that the gradient needs is moved again: w, for x's gradient.
     ctx.record = true;
     ctx.events.clear();
     const DistTensor rows = leaf({4, 6}, m, "S0", 1);
@@ -738,7 +740,7 @@ TEST(Checkpoint, KeptOutputs) {
     std::vector<std::string> phases;
     for (const CommEvent& e : ctx.events) phases.push_back(e.phase);
     EXPECT_EQ(phases, (std::vector<std::string>{"forward", "recompute"}));
-    // One that is handed out may not be written to.
+    // A kept output that is also a result may not be written to.
     const DistTensor y = checkpoint([](const DistTensor& v) { return tanh(v); },
                                     x, {[](std::string_view) { return true; }});
     const DistTensor loss = sum(y * 2.0);

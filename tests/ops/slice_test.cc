@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Windows keep their owners: against one device, with nothing sent.
+// Slices stay with the ranks that own the elements: nothing is sent.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -43,7 +43,7 @@ Array padded(const Array& dy, const Shape& shape, int dim, int64_t lo,
   return dx;
 }
 
-// A step through sub-dimensions is the one thing that may gather.
+// Only a step through sub-dimensions or segments may gather.
 bool may_gather(const DistTensor& x, int dim, int64_t step) {
   return step > 1 && x.spec()->dim(dim).kind() != Dim::Kind::kLeaf;
 }
@@ -130,8 +130,8 @@ TEST(Slice, FiveRowsOverFourRanks) {
     });
 }
 
-// Pitfall 17: columns of 2, 3, 4 and 5 over four ranks are 14 columns, and
-// windows on them, also those of which some ranks have nothing, are right.
+// Pitfall 17: columns of 2, 3, 4 and 5 over four ranks are 14 columns. Slices
+// of them are right, even if some ranks have no part of a slice.
 TEST(Slice, UnevenColumnsRoundTrip) {
   on_mesh("x=4", [](const Mesh& mesh) {
     const Array whole = counted({2, 14});
@@ -148,7 +148,6 @@ TEST(Slice, UnevenColumnsRoundTrip) {
   });
 }
 
-// Indexing a dimension that is split (oneflow#7020), and one that is not.
 // Two ranges that lie apart in the tensor may touch in a rank's memory; a slice
 // of both is a view.
 TEST(Slice, OfNeighboursInMemoryIsAView) {
@@ -164,6 +163,7 @@ TEST(Slice, OfNeighboursInMemoryIsAView) {
   });
 }
 
+// Indexes a dimension that is split (oneflow#7020), and one that is not.
 TEST(Slice, SelectKeepsItsOwner) {
   for (const char* text : kMeshes)
     on_mesh(text, [](const Mesh& mesh) {
@@ -194,7 +194,7 @@ TEST(Slice, SelectKeepsItsOwner) {
           }
         }
       }
-      // The only element of a rank is everyone's.
+      // item() of one selected element works on every rank.
       DistTensor v = put(counted({5}), mesh, every_layout(mesh, {5})[0]);
       for (int64_t i = 0; i < 5; ++i)
         EXPECT_EQ(select(v, 0, i).item(), static_cast<double>(i + 1));
@@ -225,8 +225,8 @@ TEST(Slice, PiecesAsInPyTorch) {
   });
 }
 
-// What the pieces of a tensor are added up to in its gradient lies where the
-// tensor does: no piece is moved, however many there are.
+// The gradient of a tensor is the sum of its pieces' gradients, and lies where
+// the tensor does. No piece is moved, however many there are.
 TEST(Slice, GradientsOfAllPiecesAddUpInPlace) {
   for (const char* text : kMeshes)
     on_mesh(text, [](const Mesh& mesh) {
@@ -260,7 +260,7 @@ TEST(Slice, GradientsOfAllPiecesAddUpInPlace) {
     });
 }
 
-// Pieces of one tensor lie differently, and meet at the largest of them.
+// Pieces of one tensor have different layouts. An operator on two moves one.
 TEST(Slice, OperandsMeetAtTheLargest) {
   on_mesh("x=3", [](const Mesh& mesh) {
     const Array whole = counted({8, 2});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sorted rows that ranks share, against std::stable_sort.
+// Compares sort() of rows that are split over ranks with std::stable_sort.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -105,8 +105,9 @@ TEST(Sort, LargeIntegers) {
   });
 }
 
-// Every element is sent once, with its index, apart from a few at the ends of
-// the ranges; a gathered row would be three quarters of all elements.
+// A rank receives its share of the elements once, with their indices, and a few
+// more at the ends of the ranges. A gathered row would be three quarters of all
+// elements.
 TEST(Sort, ARankReceivesItsShare) {
   for (const bool equal : {false, true})
     on_mesh("x=4", [&](const Mesh& mesh) {

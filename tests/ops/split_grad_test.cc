@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients in two parts.
+// SplitGrad: now() returns some gradients, later() the others.
 #include "dtensor/ops/split_grad.h"
 
 #include <gtest/gtest.h>
@@ -38,7 +38,7 @@ struct Layer {
     unused = leaf(5, {2}, "R,R");
   }
   std::vector<DistTensor> weights() const { return {w1, b1, w2, gain, unused}; }
-  // The weight w2 counts twice, once below others.
+  // w2 is used twice; `unused` is not used.
   DistTensor operator()() const {
     const DistTensor h = gelu(linear(rms_norm(x, gain, 1e-5), w1, b1));
     return sum(x + linear(h, w2) * linear(h, w2));
@@ -65,7 +65,7 @@ TEST(SplitGrad, IsTheGradient) {
     const auto rest = settle(layer.weights(), split.later());
     ASSERT_EQ(rest.size(), 5u);
     for (size_t i = 0; i < rest.size(); ++i) expect_near(rest[i], whole[i + 1]);
-    // Nothing of it is recorded, even where it is added to a leaf.
+    // The gradients are not recorded, even if they are added to leaves.
     SplitGrad again(layer(), {}, {layer.x}, layer.weights());
     for (const DistTensor& g : again.later({.add_arrived = layer.weights()}))
       EXPECT_FALSE(g.requires_grad());
@@ -81,7 +81,8 @@ TEST(SplitGrad, AddsMicroBatchesBeforeItSendsThem) {
     SplitGrad first(layer(), half, {layer.x}, layer.weights());
     SplitGrad second(layer(), half, {layer.x}, layer.weights());
     auto sum = second.later({.keep_partial = true, .add_to = first.later()});
-    // The batch is split over dp: a weight's gradient is a sum over it.
+    // The batch is split over dp, so a weight's gradient is a partial sum over
+    // dp.
     EXPECT_EQ(sum[0].layout().partials.size(), 1u);
     rt.context().record = true;
     const auto settled = settle(layer.weights(), sum);
@@ -94,7 +95,7 @@ TEST(SplitGrad, AddsMicroBatchesBeforeItSendsThem) {
   });
 }
 
-// The second part's gradients go home one after the other, in buckets.
+// later() sends its gradients in buckets.
 TEST(SplitGrad, SendsBucketsMeanwhile) {
   const Mesh m = Mesh::parse("dp=2,tp=2");
   run(4, [&](Runtime& rt) {
@@ -115,7 +116,7 @@ TEST(SplitGrad, SendsBucketsMeanwhile) {
   });
 }
 
-// Two outputs are one with their sum as its value.
+// Two outputs with cotangents 1 and 2 are like their weighted sum.
 TEST(SplitGrad, OfSeveralOutputs) {
   const Mesh m = Mesh::parse("dp=2,tp=2");
   run(4, [&](Runtime&) {
@@ -133,8 +134,8 @@ TEST(SplitGrad, OfSeveralOutputs) {
   });
 }
 
-// Products are counted: the first part has those with weights, the second
-// those with what the forward pass saved.
+// Counts products: the first part has those with weights, the second those with
+// values that the forward pass saved.
 TEST(SplitGrad, WhatOnlyWeightsNeedComesLater) {
   run(1, [&](Runtime& rt) {
     const Layer layer(Mesh::parse("dp=1,tp=1"));
@@ -160,8 +161,8 @@ TEST(SplitGrad, WhatOnlyWeightsNeedComesLater) {
   });
 }
 
-// Of nothing that is wanted now, what the weights have in common is still
-// computed first.
+// No gradient is wanted from now(), but it still computes the part that the
+// weights' gradients have in common.
 TEST(SplitGrad, OfTheFirstLayers) {
   run(1, [&](Runtime&) {
     const Mesh m = Mesh::parse("a=1");

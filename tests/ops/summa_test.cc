@@ -59,9 +59,9 @@ TEST(SummaTest, EmptyParts) {
   check_problem(problem(0, 2, 3, 64), {{"x=2,y=2", {"S0,S1", "S0,S1"}}});
 }
 
-// The bytes that a rank receives, by the formula of summa(): forward, and in
-// the whole of a step: both are gathered again, and the gradients go back as
-// they came.
+// Compares the bytes that a rank receives with the formula of summa(). The
+// backward pass receives twice as many: it gathers a and b again, and sends
+// their gradients back the same way.
 TEST(SummaTest, Bytes) {
   struct Layouts {
     std::string mesh, a, b;
@@ -100,7 +100,8 @@ TEST(SummaTest, Bytes) {
         options.cotangent = DistTensor::from_global(tensor_of(dc, DType::kF64),
                                                     mesh, Placements(whole));
         grad(c, {x, y}, options);
-        // With copies, each has a share of the gradient's sum to fetch.
+        // If several ranks have a copy, each also fetches a share of a
+        // gradient's sum.
         if (at.copies == 1) {
           EXPECT_EQ(counted(), 2 * wanted) << at.mesh;
         }
@@ -108,7 +109,7 @@ TEST(SummaTest, Bytes) {
     }
 }
 
-// Never more of a and b than the panels, beside what is there and the result.
+// Besides a, b and the result, a rank holds only panels of a and b.
 TEST(SummaTest, Memory) {
   const Mesh mesh = Mesh::parse("x=2,y=2");
   const int64_t n = 128, block = n / 2 * n / 2 * 8;
@@ -124,13 +125,13 @@ TEST(SummaTest, Memory) {
     };
     // Both gathered, and the result.
     EXPECT_GE(peak(0), 5 * block);
-    // A panel; the sum so far, one more, and their sum.
+    // A panel, the sum so far, one more product, and the sum of both.
     EXPECT_LE(peak(block / 4), 3 * block + block / 2);
   });
 }
 
-// Where copies share panels that are narrower than they are many, no copy takes
-// more of them than another, to an index.
+// Ranks with copies share the work on a panel, even if it has fewer columns
+// than there are copies. No copy takes over one column more than another.
 TEST(SummaTest, NarrowPanelsAreShared) {
   const Mesh mesh = Mesh::parse("r=4,c=2");
   const int64_t n = 64, column = n * 8;
@@ -144,7 +145,8 @@ TEST(SummaTest, NarrowPanelsAreShared) {
     memory.reset_peak();
     ctx.record = true;
     const DistTensor c = summa(a, b, {.panel_bytes = 2 * column});
-    // A column, a row, and the results: a panel's, the sum, the next.
+    // A column of a, a row of b, and three results: a product, the sum, the
+    // next sum.
     EXPECT_LE(memory.stats().peak_bytes - before,
               2 * column + 3 * c.local().bytes());
     for (const CommEvent& e : ctx.events)

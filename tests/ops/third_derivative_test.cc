@@ -80,8 +80,8 @@ TEST(ThirdDerivative, FourthPower) {
   });
 }
 
-// Both operands move: atan2(x, x^2), which is atan(1 / x), and
-// x / (1 + x^2), whose third derivative is -6 (x^4 - 6 x^2 + 1) / (1 + x^2)^4.
+// Both operands depend on x: atan2(x, x^2), which is atan(1 / x), and x / (1 +
+// x^2), whose third derivative is -6 (x^4 - 6 x^2 + 1) / (1 + x^2)^4.
 TEST(ThirdDerivative, FunctionsOfTwoOperands) {
   each([](const Mesh& mesh, const Placements& p) {
     double quotient = 0, angle = 0;
@@ -101,7 +101,7 @@ TEST(ThirdDerivative, FunctionsOfTwoOperands) {
   });
 }
 
-// (w.x)^3: 6 (w.v)^3.
+// The third derivative of (w.x)^3 along v is 6 (w.v)^3.
 TEST(ThirdDerivative, Products) {
   each([](const Mesh& mesh, const Placements& p) {
     double wv = 0;

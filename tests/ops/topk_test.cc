@@ -77,7 +77,7 @@ TEST(TopK, GradientGoesWhereTheyWere) {
   p.inputs = {kX};
   p.function = [](const std::vector<DistTensor>& x) {
     const DistTensor best = topk(x[0], 2).values;
-    return best * best;  // so that a second derivative takes them, too
+    return best * best;  // so that there is a second derivative
   };
   p.reference = [](const std::vector<Array>& x) {
     Array y = zeros_like({2, 2});
@@ -97,7 +97,7 @@ TEST(TopK, GradientGoesWhereTheyWere) {
                     {"x=2", {"P"}}});
 }
 
-// A candidate and its place for each row and rank, not the rows.
+// Ranks exchange their candidates and the places of these, not the rows.
 TEST(TopK, SplitRowsAreNotGathered) {
   on_mesh("a=4", [](const Mesh& mesh) {
     const DistTensor x = randn({7, 400}, mesh, "S1", DType::kF32, {1, 1});
@@ -127,8 +127,8 @@ TEST(TopK, BadInput) {
 
 const double kNaN = std::nan("");
 
-// As torch: a NaN counts as largest and as smallest; of equal elements the
-// first one; sorted last.
+// As in torch, argmax and argmin find a NaN, or the first of equal elements.
+// sort() puts NaNs last.
 TEST(TopK, NaNsAndEqualElements) {
   const Array x{{6}, {2, 5, kNaN, 5, -1, -1}}, y{{6}, {2, 5, 0, 5, -1, -1}};
   for (const char* layout : {"R,R", "S0,R", "R,S0", "S0,S0"})
@@ -148,7 +148,7 @@ TEST(TopK, NaNsAndEqualElements) {
     });
 }
 
-// The flat index, without a rank that has the flat tensor.
+// argmax() returns an index into the flat tensor, which no rank gathers.
 TEST(TopK, ArgmaxOfAllSendsOneElementOfEachRow) {
   on_mesh("a=4", [](const Mesh& mesh) {
     const DistTensor x = randn({7, 400}, mesh, "S1", DType::kF32, {1, 1});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rules that torch has and this library had not: one bound of clamp, types that
-// where and matmul refuse, diagonals of einsum, the transpose of a number.
+// Rules of torch that this library did not follow: clamp with one bound, types
+// that where and matmul refuse, diagonals of einsum, the transpose of a number.
 #include <gtest/gtest.h>
 
 #include <cstdint>

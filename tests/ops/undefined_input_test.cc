@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An undefined tensor is told with the operator that got it and the number of
-// the input, and norms do without their weights, as torch's do.
+// An error about an undefined tensor names the operator that got it and the
+// number of the input. As in torch, norms do without their weights.
 #include <gtest/gtest.h>
 
 #include <functional>

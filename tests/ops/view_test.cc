@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shapes: free where the new one can say the layout, refused or moved where it
-// cannot; against one device.
+// Views and reshapes: free if the new shape can express the layout; otherwise
+// view() throws and reshape() moves the tensor. Compared with one device.
 #include "dtensor/ops/view.h"
 
 #include <algorithm>
@@ -27,8 +27,8 @@ Array seen_as(Array a, const Shape& shape) {
   return a;
 }
 
-// Every shape of n elements in at most three dimensions, none of size 1 but in
-// the first two.
+// Every shape of n elements in at most three dimensions. Only [n, 1] and [1, n]
+// have a dimension of size 1.
 std::vector<Shape> shapes_of(int64_t n) {
   std::vector<Shape> all{{n}, {n, 1}, {1, n}};
   for (int64_t a = 2; a < n; ++a) {
@@ -40,8 +40,8 @@ std::vector<Shape> shapes_of(int64_t n) {
   return all;
 }
 
-// Whether an index set of `shape` is the product of one set for each dimension:
-// what a rank holds under any layout is.
+// True if these indices of `shape` are the product of one set for each
+// dimension, as a rank's part is under any layout.
 bool is_product(const std::vector<int64_t>& held, const Shape& shape) {
   std::vector<std::set<int64_t>> seen(static_cast<size_t>(shape.size()));
   for (int64_t i : held) {
@@ -72,9 +72,9 @@ std::string advice(const std::string& message) {
              : message.substr(at + before.size(), end - at - before.size());
 }
 
-// All layouts of small shapes, seen as all others: a view sends nothing and
-// copies nothing, or is refused with a redistribute that helps; a reshape
-// gives the same values and gradients always.
+// Every layout of small shapes, viewed as every other shape. A view sends
+// nothing and copies nothing, or throws with a redistribute() that helps. A
+// reshape always gives the same values and gradients.
 TEST(View, EveryLayoutAsEveryShape) {
   int64_t freely = 0, refused = 0, unsaid = 0;
   for (const char* text : kMeshes)
@@ -139,8 +139,9 @@ TEST(View, EveryLayoutAsEveryShape) {
     });
   EXPECT_GT(freely, 5000);
   EXPECT_GT(refused, 1000);
-  // Index sets that are products, but of which one axis would have to cut two
-  // dimensions: the columns of [3, 4] in 1, 1 and 2, as [6, 2].
+  // A layout cannot say some index sets that are products, because one axis
+  // would have to cut two dimensions: the columns of [3, 4] in 1, 1 and 2, as
+  // [6, 2].
   EXPECT_LT(unsaid, 200);
 }
 
@@ -163,8 +164,8 @@ TEST(View, EmptyShapes) {
     });
 }
 
-// Pitfall 12 (#166483): a flattening of [2, 4] with the 4 split sends nothing,
-// and comes apart again.
+// Pitfall 12 (#166483): to flatten [2, 4] with the 4 split, and to view it as
+// [2, 4] again, sends nothing.
 TEST(View, FlattenedInnerSplitIsInterleaved) {
   on_mesh("x=2", [](const Mesh& mesh) {
     NoComm none;
@@ -197,8 +198,8 @@ TEST(View, InterleavedUneven) {
   });
 }
 
-// Pitfall 12, and idea I of the design: what no tree says is refused, with the
-// sizes and what to write.
+// Pitfall 12: a view that no tree (Dim) can express is refused. The error gives
+// the sizes and what to write.
 TEST(View, ImpossibleOnesAreSentences) {
   on_mesh("x=3", [](const Mesh& mesh) {
     DistTensor x = put(counted({6}), mesh, "S0");
@@ -216,8 +217,8 @@ TEST(View, ImpossibleOnesAreSentences) {
   });
 }
 
-// pytorch#179502: the columns of [12, 8] as [16, 6] have to move; they do so
-// without anybody having everything.
+// pytorch#179502: the columns of [12, 8] as [16, 6] have to move, but no rank
+// gathers the whole tensor.
 TEST(View, SplitColumnsCutAcross) {
   on_mesh("x=2", [](const Mesh& mesh) {
     const Array whole = counted({12, 8});
@@ -254,8 +255,8 @@ TEST(View, SqueezeByTheGlobalSize) {
   });
 }
 
-// Pitfall 23 (tt-metal #52331, #50657, #38371, #35362): what the layout says
-// after each of these is what the ranks hold.
+// Pitfall 23 (tt-metal #52331, #50657, #38371, #35362): after each of these
+// operators, the ranks hold what the layout says.
 TEST(View, LayoutsTellTheTruth) {
   for (const char* text : kMeshes)
     on_mesh(text, [](const Mesh& mesh) {
@@ -327,8 +328,8 @@ int64_t counted(const RankContext& ctx) {
   return bytes;
 }
 
-// An all-reduce of `n` elements of f64, or what is left of one where the
-// gradient stays split.
+// The bytes of an all-reduce of an f64 tensor of `shape`, or of the part of one
+// that remains if the gradient stays split.
 int64_t reduction(RankContext& ctx, const Mesh& mesh, const Shape& shape,
                   const char* from, const char* to) {
   const auto spec = [&](const char* text) {
@@ -364,8 +365,8 @@ TEST(GradientOfExpand, SumsBeforeItSends) {
   }
 }
 
-// view() never communicates: what cannot be seen where it lies is refused, on
-// every rank, with the redistribute that helps.
+// view() never communicates. If the layout does not allow a view, it throws on
+// every rank and names the redistribute() that helps.
 
 TEST(Views, SendNothing) {
   struct {
