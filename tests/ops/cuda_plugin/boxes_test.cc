@@ -34,7 +34,8 @@ struct Box {
   const void* at(int64_t item) const { return bytes.data() + first * item; }
 };
 
-// Equal bits, or neither a number: whose bits each processor chooses.
+// True if the bits are equal or both are NaN. Processors choose the bits of a
+// NaN.
 testing::AssertionResult same(DType t, const Box& got, const Box& want) {
   return visit_stored(t, [&]<class T>() -> testing::AssertionResult {
     for (size_t i = 0; i + sizeof(T) <= want.bytes.size(); i += sizeof(T)) {
@@ -62,7 +63,7 @@ class BoxesTest : public testing::Test {
     stream_ = device_->open_stream();
   }
 
-  // A copy of a box where the code under test runs, for the length of a call.
+  // A copy of a box on the device. The destructor copies it back.
   class There {
    public:
     There(BoxesTest& test, Box& box)
@@ -99,8 +100,8 @@ class BoxesTest : public testing::Test {
     return all;
   }
 
-  // In some order of the dimensions, some with gaps, some backwards; what is a
-  // source may repeat its elements.
+  // A box with its dimensions in any order in memory, some with gaps, some
+  // backwards. If it is a `source`, it may repeat elements.
   Box box(const std::vector<int64_t>& shape, int64_t item, bool source) {
     std::vector<size_t> order(shape.size());
     for (size_t i = 0; i < order.size(); ++i) order[i] = i;
@@ -122,7 +123,7 @@ class BoxesTest : public testing::Test {
     return a;
   }
 
-  // Values of the type; of floats some that are no numbers.
+  // Random values of the type. A few floats are NaN or infinite.
   void fill(Box& a, DType t) {
     const int64_t n = static_cast<int64_t>(a.bytes.size()) / size_of(t);
     visit_stored(t, [&]<class T>() {
@@ -162,8 +163,8 @@ TEST_F(BoxesTest, CopiesAsTheCpu) {
   }
 }
 
-// Boxes whose source runs along another dimension than their destination: by
-// tiles, of which the last ones are not whole; against a plain loop.
+// Compares copies between transposed boxes with a plain loop. Such copies work
+// by tiles; the last tiles may not be full.
 TEST_F(BoxesTest, Transposes) {
   struct Case {
     std::vector<int64_t> shape;
@@ -265,7 +266,7 @@ TEST_F(BoxesTest, CastsAsTheCpu) {
       }
 }
 
-// Also a byte that is no bool.
+// Includes bytes that are no bool.
 TEST_F(BoxesTest, CastsAnyByteAsTheCpu) {
   const std::vector<int64_t> n = {4}, unit = {1};
   Box src{unit, 0, {0, 1, 2, '\xff'}}, got{unit, 0, std::vector<char>(16)},
@@ -312,8 +313,8 @@ TEST_F(BoxesTest, DividesAsTheCpu) {
   }
 }
 
-// All operators and types; operands of one layout and of several, more than one
-// pass takes, one of them the destination itself.
+// All operators and types. The operands have one layout or several, are
+// sometimes more than one pass takes, and may include the destination.
 TEST_F(BoxesTest, ReducesAsTheCpu) {
   for (int op = 0; op <= static_cast<int>(ReduceOp::kMean); ++op)
     for (DType t : kTypes)
@@ -366,8 +367,9 @@ TEST_F(BoxesTest, ReducesAsTheCpu) {
       }
 }
 
-// Into one place and several, more than one kernel writes, some of which are
-// sources or not aligned; more sources than one pass takes.
+// Reduces into one place or several, sometimes more than one kernel writes.
+// Some are not aligned, or are sources too; sometimes there are more sources
+// than one pass takes.
 TEST_F(BoxesTest, ReducesIntoAllAsTheCpu) {
   for (DType t : {DType::kF32, DType::kBF16, DType::kI64})
     for (int round = 0; round < 24; ++round) {

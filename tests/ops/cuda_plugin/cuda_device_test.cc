@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A GPU as a Device. What it does with boxes is in boxes_test.cc.
+// A GPU as a Device. boxes_test.cc tests its operations on boxes.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -91,7 +91,7 @@ TEST_F(CudaDeviceTest, GoesOnWhenThereIsNoMore) {
   device_->release(x, 400, stream_);
 }
 
-// It is there when that one's work is done.
+// Memory that another stream released can be allocated once its work is done.
 TEST_F(CudaDeviceTest, TakesWhatOtherStreamsFreed) {
   const Stream other = device_->open_stream();
   const int64_t most = device_->memory().free / 3 * 2;
@@ -104,7 +104,8 @@ TEST_F(CudaDeviceTest, TakesWhatOtherStreamsFreed) {
   device_->release(block, most, stream_);
 }
 
-// Who looks for memory then waits for no stream that is captured: it goes on.
+// An allocation that fails does not wait for a stream that is being captured,
+// so the capture continues.
 TEST_F(CudaDeviceTest, HasNoMoreWhileItIsCaptured) {
   const Stream other = device_->open_stream();
   const int64_t total = device_->memory().total;
@@ -159,10 +160,11 @@ TEST_F(CudaDeviceTest, ManySmallCopiesWaitForNothing) {
   device_->release(x, kCopies * 4, stream_);
 }
 
-// What another stream does behind an event sees all that was before it.
+// Work of another stream after an event sees all work before that event.
 TEST_F(CudaDeviceTest, EventsOrderStreams) {
   const Stream other = device_->open_stream();
-  // What takes a GPU a while: some thousandths of its memory.
+  // So many elements (some thousandths of its memory) keep a GPU busy for a
+  // while.
   const int64_t elements = device_->memory().total / 1024;
   int32_t *x = block(elements), *y = block(elements);
   device_->synchronize(stream_);
@@ -179,7 +181,7 @@ TEST_F(CudaDeviceTest, EventsOrderStreams) {
   device_->release(y, elements * 4, stream_);
 }
 
-// More of them than there are buffers for copies.
+// More threads than there are buffers for copies.
 TEST_F(CudaDeviceTest, ThreadsCopyAtOnce) {
   std::vector<std::thread> threads;
   for (int32_t t = 0; t < 12; ++t)
@@ -214,7 +216,7 @@ TEST_F(CudaDeviceTest, RefusesWhatIsWrong) {
             0u);
 }
 
-// In a process of its own, for the device takes no more work of this one.
+// Runs in a process of its own: the device accepts no work from it afterwards.
 TEST_F(CudaDeviceTest, WorkThatFailsLaterNamesTheOperators) {
   testing::FLAGS_gtest_death_test_style = "threadsafe";
   EXPECT_EXIT(

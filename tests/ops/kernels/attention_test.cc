@@ -141,8 +141,8 @@ TEST(AttentionTest, MatchesTheReference) {
     }
 }
 
-// Windows that end inside of blocks of keys, hide whole blocks, and hide all
-// keys; caps that scores reach.
+// Windows that end inside blocks of keys, hide whole blocks, or hide all keys;
+// and caps that scores reach.
 TEST(AttentionTest, WindowsAndSoftCaps) {
   static const int kv_head[] = {1, 0, 1};
   const Case cases[] = {
@@ -181,8 +181,8 @@ TEST(AttentionTest, WindowsAndSoftCaps) {
     }
 }
 
-// Blocks of keys outside of all windows are skipped: keys and values may be
-// anything there, and their gradients are 0.
+// Blocks of keys outside of all windows are skipped: their keys and values may
+// have any values, and their gradients are 0.
 TEST(AttentionTest, BlocksOutsideOfTheWindowAreNotRead) {
   const int64_t s = 40, t = 700, d = 8, first = 561;
   for (DType type : kFloats) {
@@ -228,8 +228,8 @@ TEST(AttentionTest, BlocksOutsideOfTheWindowAreNotRead) {
   }
 }
 
-// More heads than fit into a kernel's arguments, in no order, and one of k and
-// v that nobody uses; and heads that are longer than any.
+// More heads than fit into a kernel's arguments, whose heads of k and v are in
+// no order, one of them unused; and heads of more elements than usual.
 TEST(AttentionTest, ManyHeadsAndLongOnes) {
   std::vector<int> kv_head;
   for (int h = 0; h < 300; ++h) kv_head.push_back(h * 7 % 11 % 3);
@@ -324,7 +324,7 @@ TEST(RotaryTest, MatchesTheReferenceAndInverts) {
         r.x.data = x.data(), r.out.data = y.data();
         run(r);
         EXPECT_TRUE(near(y, y64.doubles()));
-        // And back, in place.
+        // Rotates back, in place.
         r.x = {r.out.data, r.out.strides};
         r.inverse = !inverse;
         run(r);
@@ -336,8 +336,8 @@ TEST(RotaryTest, MatchesTheReferenceAndInverts) {
   EXPECT_THROW(run(Rotary{.d = 2, .of = {.dims = 4}}), Error);
 }
 
-// Whatever was rotated before, by a table of its own that may be kept: calls
-// that differ in one thing from the one before, and the same one again.
+// A call may keep its table of angles for the next one. Calls that differ in
+// one thing from the call before, or in nothing, are right.
 TEST(RotaryTest, TurnsByItsOwnAngles) {
   struct Call {
     DType type;
@@ -370,8 +370,8 @@ TEST(RotaryTest, TurnsByItsOwnAngles) {
   }
 }
 
-// A rank that has a part of the sequence computes what one that has it all
-// does: the same bits, wherever the part begins.
+// A rank that has a part of the sequence computes the same bits as a rank that
+// has the whole, wherever the part begins.
 TEST(RotaryTest, PartsOfASequenceHaveTheBitsOfTheWhole) {
   constexpr int64_t kS = 50, kD = 8;
   for (DType t : kFloats)

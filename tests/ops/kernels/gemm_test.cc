@@ -15,8 +15,8 @@
 namespace dtensor::kernels {
 namespace {
 
-// Runs the kernel and the reference on the same memory contents. The strides in
-// `g` are taken as they are; the pointers are filled in here.
+// Runs the kernel and the reference on the same memory contents, with the
+// strides in `g`. Fills in the pointers.
 void expect_matches(DType in, DType out, Gemm g, int64_t a_size, int64_t b_size,
                     int64_t c_size, unsigned seed = 1) {
   const bool whole = !is_float(in);
@@ -89,7 +89,7 @@ TEST(GemmTest, SizesAndTranspositions) {
       {40, 40, 0},
       {0, 5, 5},
       {5, 0, 5},
-      // A few rows: in the cache, and times a matrix that is larger.
+      // Few rows times a matrix that fits the cache, and a larger one.
       {7, 41, 37},
       {3, 703, 385}};
   for (DType t : kTypes)
@@ -98,7 +98,7 @@ TEST(GemmTest, SizesAndTranspositions) {
         for (int kb = 0; kb < 4; ++kb)
           for (int kc = 0; kc < 4; ++kc)
             for (bool accumulate : {false, true}) {
-              // All of a, b, c at once only where it is cheap.
+              // Combine all layouts of a, b and c only if the product is cheap.
               if (s[0] * s[1] * s[2] > 100000 && ka && kb && kc) continue;
               Gemm g;
               g.m = s[0];
@@ -119,7 +119,8 @@ TEST(GemmTest, SizesAndTranspositions) {
             }
 }
 
-// Every number of rows that is cut into other tiles, and a few that are many.
+// All numbers of rows that are cut into tiles differently, and some larger
+// ones.
 TEST(GemmTest, FewRowsTimesATranspose) {
   for (DType t : kFloats)
     for (int64_t m = 1; m <= 35; ++m)
@@ -225,7 +226,7 @@ TEST(GemmTest, TheGradientOfAWeightSumsItsBatchInOneProduct) {
   }
 }
 
-// Such a b is packed at once, each time.
+// The kernel packs such a b as a whole, at every call.
 TEST(GemmTest, LargeProductsOfBf16) {
   for (const bool wide : {false, true}) {
     Gemm g;
@@ -244,7 +245,8 @@ TEST(GemmTest, LargeProductsOfBf16) {
   }
 }
 
-// Few elements of many products each, of a batch that does not continue k.
+// c is small and each element sums many products; the batch does not continue
+// k.
 TEST(GemmTest, LongSumsOverTheBatch) {
   const int64_t m = 3, n = 5, k = 700;
   for (DType t : kTypes)
@@ -296,8 +298,8 @@ TEST(GemmTest, NaNAndInfinityReachTheResult) {
 
 // --- Epilogues --------------------------------------------------------------
 
-// The kernel's c, aux and sums against the reference's, elements of padding
-// included.
+// Compares the kernel's c, aux and sums with the reference's, including the
+// elements of padding.
 void expect_finished(DType t, Gemm g, int64_t a_size, int64_t b_size,
                      int64_t c_size, bool with_bias = true) {
   const Elements a = Elements::random(t, a_size, -1, 1, 1),
@@ -369,7 +371,8 @@ TEST(EpilogueTest, Batches) {
       Gemm g;
       g.m = 4, g.n = n, g.k = 3;
       g.a_m = 3, g.a_k = 1, g.b_k = 1, g.b_n = 3;
-      // [2, 3, 4, n], of which the first two are exchanged in c: a weight.
+      // c is [2, 3, 4, n] with the first two dimensions exchanged; b is one
+      // weight.
       g.batch = {2, 3};
       g.a_batch_strides = {36, 12};
       g.b_batch_strides = {0, 0};
@@ -401,8 +404,7 @@ TEST(EpilogueTest, RefusesIntegers) {
                Error);
 }
 
-// Compares a product with a loop. x begins at element of_x, and the weights at
-// element skew.
+// Compares a product with a loop. x begins at element of_x, w at element skew.
 void expect_int8_linear(DType t, int64_t m, int64_t n, int64_t k, int64_t skew,
                         int64_t of_x, bool with_bias) {
   const DType wide = stat_of(t);
@@ -438,8 +440,8 @@ void expect_int8_linear(DType t, int64_t m, int64_t n, int64_t k, int64_t skew,
                                   << " from " << skew << ", " << of_x;
 }
 
-// Few rows and many; ends of registers; more weights than are widened at once;
-// x or the weights in the middle of a register.
+// Few rows and many, sizes that do not fill registers, more weights than are
+// widened at once, and x or w that begins in the middle of a register.
 TEST(Int8LinearTest, IsALoop) {
   for (DType t : kFloats)
     for (int64_t m : {1, 2, 3, 4, 5, 8, 9, 16, 17, 33})
@@ -460,9 +462,9 @@ TEST(Int8LinearTest, IsALoop) {
         }
 }
 
-// A thread keeps the memory for widened weights, so a new thread alone shows
-// whether it takes enough. Writing past the end of too little damages the heap,
-// and the allocation that follows ends the process.
+// A thread keeps the memory for widened weights, so only a new thread shows
+// whether it allocates enough. A write past the end damages the heap, and the
+// next allocation ends the process.
 TEST(Int8LinearTest, NewThreadsTakeMemoryForWideWeights) {
   for (DType t : {DType::kBF16, DType::kF16})
     std::thread([&] {
@@ -483,8 +485,8 @@ TEST(GemmTest, RefusesWhatItDoesNotHave) {
   EXPECT_THROW(run(g), Error);
 }
 
-// A product of halves whose batches are summed up is made in f32 first, and its
-// epilogue was done there, too: b's sum was written as f32, beyond its end.
+// A product of halves that is summed over its batch is computed in f32 first.
+// Its epilogue ran in f32 too, so b's sum was written as f32, beyond its end.
 
 template <class T>
 void expect_sum_alone() {
@@ -496,7 +498,7 @@ void expect_sum_alone() {
   g.batch = {kBatches};
   g.m = kM, g.n = kN, g.k = kK;
   g.a = a.data(), g.a_batch_strides = {kM * kK}, g.a_m = 1, g.a_k = kM;
-  // Not a k of more: the batch does not continue it.
+  // With these strides, the batch does not continue k.
   g.b = b.data(), g.b_batch_strides = {kN}, g.b_k = kBatches * kN, g.b_n = 1;
   g.c = c.data(), g.c_batch_strides = {0}, g.c_m = kN, g.c_n = 1;
   g.epilogue.kind = Epilogue::kSumB;

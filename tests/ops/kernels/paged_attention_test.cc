@@ -19,17 +19,18 @@ struct Case {
   std::vector<int64_t> row, position;
   int64_t window = 0;
   double soft_cap = 0;
-  // The heads of all ranks together, and the first heads of this call.
+  // The numbers of heads on all ranks together, and the first heads of this
+  // call.
   int64_t heads = 0, kv_heads = 0, first_head = 0, first_kv_head = 0;
   // The pages of this call.
   int64_t first_page = 0, pages = kPages;
-  // Elements ahead of the first head of q, of k and of v, and behind each of k
-  // and v.
+  // Elements before the first head of q, k and v, and after each head of k and
+  // v.
   int64_t skew[3] = {0, 0, 0}, gap = 0;
 };
 
-// Pages in no order; requests 1 and 2 share their first two, and request 3 has
-// none in the middle.
+// The pages of each request, in no order. Requests 1 and 2 share their first
+// two pages; request 3 has no pages in the middle (negative numbers).
 std::vector<int64_t> pages() {
   std::vector<int64_t> list;
   for (int64_t r = 0; r < kRequests; ++r)
@@ -41,7 +42,8 @@ std::vector<int64_t> pages() {
   return list;
 }
 
-// lse: those of the queries, as the kernel stores them. Heads begin at `skew`.
+// Sets `lse` to those of the queries, as the kernel does. Heads begin at
+// `skew`.
 std::vector<double> reference(const PagedAttention& a, const Elements& q,
                               const Elements& k, const Elements& v,
                               const int64_t (&skew)[3],
@@ -140,14 +142,14 @@ TEST(PagedAttentionTest, MatchesTheReference) {
       {3, 2, 33, 8, rows, positions, 0, 0, 6, 2, 2, 0},
       {2, 1, 33, 8, rows, positions, 0, 0, 6, 2, 4, 1},
       {5, 1, 8, 16, {3, 3, 3}, {150, 151, 152}, 7, 3},
-      // Chunks of a prompt, among others.
+      // Chunks of a prompt.
       {4, 2, 16, 8, repeated(1, 70), range(20, 70)},
       {4, 1, 24, 8, repeated(3, 41), range(30, 41), 12, 4},
       {2, 2, 16, 33, repeated(2, 390), range(0, 390)},
       {300, 3, 4, 8, repeated(0, 6), {30, 29, 2, 31, 95, 0}},
       {0, 0, 4, 8, rows, positions},
       {2, 2, 4, 8, {}, {}},
-      // Some of the pages, and one query without a key among them.
+      // Only some of the pages, so that a query may have no key.
       {4, 2, 16, 8, rows, positions, 0, 0, 0, 0, 0, 0, 7, 9},
       {4, 1, 24, 8, repeated(1, 41), range(30, 41), 12, 4, 0, 0, 0, 0, 15, 9},
       {2, 1, 8, 4, repeated(0, 6), range(0, 6), 0, 0, 0, 0, 0, 0, 20, 4},
@@ -161,7 +163,7 @@ TEST(PagedAttentionTest, MatchesTheReference) {
     }
 }
 
-// Several parts of keys, and heads of keys with any number of query heads.
+// Keys in several parts, and heads of keys that 1 to 8 query heads share.
 TEST(PagedAttentionTest, GroupsOfHeadsAreTheReference) {
   const std::vector<int64_t> rows = {1, 0, -1, 2, 3, -1},
                              positions = {100, 0, 7, 64, 190, -1};
@@ -192,7 +194,7 @@ TEST(PagedAttentionTest, RowsMayBeginAnywhere) {
       }
 }
 
-// More keys, and more queries, than are computed at once.
+// More keys, or more queries, than the kernel computes at once.
 TEST(PagedAttentionTest, LongTextsAreTheReference) {
   const Case cases[] = {
       {4, 2, 8, 400, {0, 3, 1}, {4790, 4799, 63}},

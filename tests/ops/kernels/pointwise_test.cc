@@ -21,7 +21,7 @@ namespace {
 constexpr double kInf = std::numeric_limits<double>::infinity();
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
-// The parameters that the proof uses.
+// The values of a function's parameters that the proof uses.
 struct Parameters {
   explicit Parameters(const fn::Function& f) {
     for (int i = 0; i < f.num_params; ++i)
@@ -75,7 +75,7 @@ TEST(UnaryTest, MatchesTheReferenceInEveryLayout) {
       }
 }
 
-// A few ulp: f32 relative 8e-7 against f64 std::.
+// Errors of a few ulp against std:: in f64: for f32, a relative error of 8e-7.
 TEST(UnaryTest, IsAccurate) {
   const int64_t n = 4001;
   const std::string_view close[] = {
@@ -107,7 +107,7 @@ TEST(UnaryTest, IsAccurate) {
             std::fabs(y[i] - want) / std::fmax(std::fabs(want), 1e-3);
         if (e > worst) worst = e, at = x[i];
       }
-      // Of a rounded argument of exp().
+      // gelu_tanh rounds the argument of exp().
       const double scale = facts.name == "gelu_tanh" ? 2 : 1;
       EXPECT_LT(worst, scale * (t == DType::kF32 ? 8e-7 : 1.5e-15))
           << facts.name << " " << name(t) << " at " << at;
@@ -211,7 +211,7 @@ TEST(UnaryTest, DerivativesMatchFiniteDifferences) {
     }
 }
 
-// Differences of the second derivative, which the test above compares.
+// Compares with differences of second derivatives, which the test above checks.
 TEST(UnaryTest, ThirdDerivativesMatchFiniteDifferences) {
   const int64_t n = 101;
   for (int f = 0; f < fn::kNumUnary; ++f) {
@@ -394,7 +394,7 @@ bool same_bits(const Elements& a, const Elements& b) {
                      static_cast<size_t>(a.size() * size_of(a.type()))) == 0;
 }
 
-// Every value and derivative of a row, and of each of its elements alone.
+// All values and derivatives of a row have the bits of each element alone.
 TEST(UnaryTest, ValuesDoNotDependOnTheirPosition) {
   constexpr int64_t n = 67;
   for (DType t : kFloats)
@@ -473,7 +473,8 @@ TEST(BinaryTest, MatchesTheReferenceInEveryLayout) {
           const std::vector<double> wb = gathered(b, l.shape, bs);
           for (size_t i = 0; i < want.size(); ++i) {
             want[i] = reference::binary(f, t, want[i], wb[i], d.p);
-            // In the type: the next f32 is not the next f64.
+            // The reference must be in the type: the next f32 is not the next
+            // f64.
             if (f == fn::index_of<fn::Nextafter> && t == DType::kF32)
               want[i] = static_cast<float>(want[i]);
           }
@@ -482,8 +483,8 @@ TEST(BinaryTest, MatchesTheReferenceInEveryLayout) {
     }
 }
 
-// Short rows and columns that repeat, and transposed matrices, of so many
-// elements that the CPU copies them in blocks.
+// Short rows and columns that are broadcast, and transposed matrices with so
+// many elements that the CPU copies them in blocks.
 TEST(BinaryTest, RowsColumnsAndTransposedMatrices) {
   constexpr int f = fn::index_of<fn::Sub>;
   for (DType t : {DType::kF32, DType::kF64, DType::kBF16, DType::kI32})
@@ -515,7 +516,7 @@ TEST(BinaryTest, RowsColumnsAndTransposedMatrices) {
     }
 }
 
-// Derivatives by each operand, and the second ones, against differences of the
+// Compares first and second derivatives by each operand with differences of the
 // reference.
 TEST(BinaryTest, DerivativesMatchFiniteDifferences) {
   const int64_t n = 101;
@@ -560,7 +561,7 @@ TEST(BinaryTest, DerivativesMatchFiniteDifferences) {
     }
 }
 
-// Differences of the second derivatives, which the test above compares.
+// Compares with differences of second derivatives, which the test above checks.
 TEST(BinaryTest, ThirdDerivativesMatchFiniteDifferences) {
   const int64_t n = 101;
   for (int f = 0; f < fn::kNumBinary; ++f)
@@ -633,8 +634,8 @@ TEST(BinaryTest, ValuesDoNotDependOnTheirPosition) {
       }
 }
 
-// Both derivatives at once are those by one and by the other, in every layout
-// and type, also where an operand was.
+// Both derivatives at once are those by one operand and by the other, in every
+// layout and type, even if a result overwrites an operand.
 TEST(BinaryTest, BothDerivativesAtOnce) {
   for (DType t : kFloats)
     for (int f = 0; f < fn::kNumBinary; ++f) {
@@ -788,7 +789,7 @@ TEST(CastTest, Saturates) {
   for (DType from : kFloats) {
     const Elements x(from,
                      {kNaN, kInf, -kInf, 1e30, -1e30, 2147483648.0, -0.5});
-    // What f16 has instead is infinite.
+    // 1e30 and 2147483648 are infinite in f16.
     const double beyond = from == DType::kF16 ? 0x1p63 : 0x1p31;
     const auto cast_to = [&](DType to) {
       Elements y(to, 7);
@@ -836,12 +837,12 @@ TEST(FunctionsTest, WhatThereIsNotIsRefused) {
   };
   refused(-1, fn::By::kNone, DType::kF32);
   refused(fn::kNumBinary, fn::By::kNone, DType::kF32);
-  // Of a type that it does not take.
+  // Types that the functions do not take.
   refused(fn::index_of<fn::Gcd>, fn::By::kNone, DType::kF64);
   refused(fn::index_of<fn::Atan2>, fn::By::kNone, DType::kI64);
   refused(fn::index_of<fn::Nextafter>, fn::By::kNone, DType::kBF16);
   refused(fn::index_of<fn::Nextafter>, fn::By::kA, DType::kBF16);
-  // Without derivatives, in any type.
+  // Functions without derivatives, in any type.
   for (DType t : {DType::kF32, DType::kI32, DType::kBool}) {
     refused(fn::index_of<fn::Add>, fn::By::kA, t);
     refused(fn::index_of<fn::Lt>, fn::By::kAB, t);

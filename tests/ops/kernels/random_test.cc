@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a device has to give the CPU's bits: random numbers, so that a program
-// is the same wherever it runs.
+// A device's random numbers must have the CPU's bits, so that a program has the
+// same results wherever it runs.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -18,7 +18,8 @@ constexpr uint64_t kStream = 0xfedcba9876543210u;
 
 Elements draw(const Kernels& kernels, Distribution d, DType t, double p0,
               double p1) {
-  // From within a block on, in rows that begin anywhere in one.
+  // Begin inside a block of random numbers, with rows that begin anywhere in
+  // one.
   const Shape size = {3, 1001};
   Elements a(t, numel(size));
   kernels.run({}, RandomBox{.distribution = d,
@@ -59,8 +60,9 @@ TEST(AgreeTest, RandomBits) {
     }
 }
 
-// Two units in the last place: sines and logarithms are each device's own. In
-// bf16 and f32 they are rounded from f64, nearly always to the same.
+// Normal numbers may differ by two ulp, because each device has its own sine
+// and logarithm. In bf16 and f32 they are rounded from f64, nearly always to
+// the same number.
 TEST(AgreeTest, NormalNumbers) {
   for (DType t : kFloats) {
     const int digits = t == DType::kF64 ? 53 : t == DType::kF32 ? 24 : 8;

@@ -40,7 +40,7 @@ TEST(ReduceTest, EverySetOfDimensionsInEveryLayout) {
   all.push_back({{7, 5000}, {5000, 1}});
   all.push_back({{3, 70, 11, 2}, {1540, 22, 2, 1}});
   all.push_back({{2, 3, 600}, {1, 1200, 2}});
-  // Results between reduced dimensions, and the other way round.
+  // Kept dimensions between reduced ones, and the other way round.
   all.push_back({{4, 3, 200}, {600, 200, 1}});
   all.push_back({{3, 200, 5}, {1000, 5, 1}});
   for (DType t : kAll)
@@ -63,7 +63,8 @@ TEST(ReduceTest, EverySetOfDimensionsInEveryLayout) {
           reference::reduce(kind, l.shape,
                             static_cast<const double*>(x64.data()), l.strides,
                             dims, static_cast<double*>(want.data()));
-          // Integers and bool have lowest and highest values, no infinities.
+          // An empty reduction of integers gives their lowest or highest value,
+          // not infinity.
           if (!is_float(t) && n > 0 && numel(l.shape) == 0) continue;
           reduce(kind, t, l.shape, x.data(), l.strides, dims, y.data());
           ASSERT_TRUE(
@@ -132,7 +133,7 @@ TEST(ReduceTest, LongSumsAreAccurate) {
   }
 }
 
-// Of rows long enough to be reduced in pieces, whose last is shorter.
+// Rows so long that they are reduced in pieces, of which the last is shorter.
 TEST(ReduceTest, LongRowsAreWhole) {
   const int64_t n = 40007;
   for (DType t : {DType::kF64, DType::kBF16, DType::kI32})
@@ -172,7 +173,7 @@ TEST(SumSquaresTest, EveryFloat) {
     }
 }
 
-// The naive reference: each sum from its beginning.
+// The naive reference sums from the beginning for each element.
 double naive_scan(const Elements& x, int64_t row, int64_t stride, int64_t n,
                   int64_t at, bool reverse, double carry) {
   double sum = carry;
@@ -211,7 +212,7 @@ TEST(ScanRowsTest, AgainstTheNaiveOne) {
         }
 }
 
-// Rows long enough to be summed in segments, and those in segments again.
+// Rows so long that they are summed in segments, and these in segments again.
 TEST(ScanRowsTest, LongRows) {
   constexpr int64_t kRows = 2;
   for (DType t : {DType::kF32, DType::kI32})

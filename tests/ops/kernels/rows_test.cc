@@ -24,7 +24,7 @@ std::vector<double> zeros(int64_t n) {
   return std::vector<double>(static_cast<size_t>(n));
 }
 
-// The rows of a matrix with a row stride, without what lies between.
+// The rows of a matrix with a row stride, without the elements between rows.
 std::vector<double> dense(const Elements& x, int64_t rows, int64_t n,
                           int64_t stride) {
   return gathered(x, {rows, n}, {stride, 1});
@@ -92,7 +92,8 @@ TEST(SoftmaxTest, ForwardAndBackward) {
       }
 }
 
-// As the rows of two matrices [n, inner], which lie side by side.
+// The rows are the columns of two matrices [n, inner], so they lie side by
+// side.
 TEST(SoftmaxTest, RowsSideBySide) {
   for (DType t : kFloats)
     for (int64_t inner : {3, 16, 37})
@@ -134,7 +135,7 @@ TEST(SoftmaxTest, RowsSideBySide) {
                               .log = log});
           EXPECT_TRUE(same(dx, dx_rows));
 
-          // In steps.
+          // In two steps.
           run(RowMaxSum{beside(x, stride), max.data(), sum.data()});
           run(RowMaxSum{matrix(x_rows, rows, n), max_rows.data(),
                         sum_rows.data()});
@@ -248,7 +249,8 @@ TEST(SoftmaxTest, PiecesOfSplitRowsGiveTheWhole) {
   }
 }
 
-// What is masked counts for nothing, also where that is all of a part.
+// Masked elements (-inf) do not count. If a whole part is masked, its maximum
+// is -inf, so that its sum does not count either.
 TEST(SoftmaxTest, SumsOfMaskedParts) {
   for (DType t : kFloats) {
     const double inf = INFINITY;
@@ -260,7 +262,7 @@ TEST(SoftmaxTest, SumsOfMaskedParts) {
   }
 }
 
-// Also if a GPU loads masked elements together with others.
+// Masked elements do not count even if a GPU loads them together with others.
 TEST(SoftmaxTest, SumsOfLongRowsWithInfinities) {
   constexpr double kInf = INFINITY;
   constexpr int64_t kN = 43;
@@ -381,7 +383,8 @@ TEST(NormTest, ForwardAndBackwardWholeAndInPieces) {
             const auto more = dense(dsum, rows, n, stride);
             for (int64_t i = 0; i < size; ++i) dx64[i] += more[i];
           }
-          // n = 1: rstd is 1 / sqrt(eps), and dx a difference of equals.
+          // If n is 1, rstd is 1 / sqrt(eps), and dx is a difference of equal
+          // numbers.
           const double scale = c.rms || n > 1 ? 1 : 40;
 
           Elements mean(st, rows), rstd(st, rows), y(t, size), dx(t, size),
@@ -412,7 +415,7 @@ TEST(NormTest, ForwardAndBackwardWholeAndInPieces) {
           EXPECT_TRUE(near(dgamma, dgamma64, sum_tol));
           EXPECT_TRUE(near(dbeta, dbeta64, sum_tol));
 
-          // In pieces.
+          // The same in pieces, by the kernels for split rows.
           Elements sums(st, rows), sq(st, rows), m2(st, rows), r2(st, rows),
               s1(st, rows), s2(st, rows);
           run(RowSum{a.x, sums.data()});
@@ -450,7 +453,7 @@ TEST(NormTest, ForwardAndBackwardWholeAndInPieces) {
         }
 }
 
-// So many rows that a GPU sums its sums of them more than once.
+// So many rows that a GPU sums over them in more than one pass.
 TEST(NormTest, ParametersOfManyRows) {
   constexpr DType t = DType::kF64;
   const int64_t rows = 4200, n = 33, size = rows * n;
@@ -476,7 +479,7 @@ TEST(NormTest, ParametersOfManyRows) {
   EXPECT_TRUE(near(dbeta, dbeta64, 1e-11));
 }
 
-// The sum in the place of what was added, and dx in that of its cotangent.
+// The sum overwrites a summand, and dx overwrites the sum's cotangent.
 TEST(NormTest, SumsInPlace) {
   const int64_t rows = 5, n = 100, size = rows * n;
   for (DType t : kFloats)
@@ -644,7 +647,7 @@ TEST(WriteRowsTest, WritesTheRowsThatHaveAPlace) {
       }
 }
 
-// Rows of the table that are asked for once, and ever more often.
+// Ids that appear once, and others that appear more and more often.
 TEST(EmbeddingTest, AddsAllThatAskedForARow) {
   const int64_t times[] = {1, 2, 3, 0, 4, 5, 8, 17, 100, 1};
   const int64_t h = 3, table_rows = std::ssize(times);
@@ -721,7 +724,7 @@ TEST(CrossEntropyTest, SplitVocabularyMatchesTheWhole) {
                       1e-5);
         }
         EXPECT_EQ(picked[4], 0);
-        // In place of the logits.
+        // The gradient overwrites the logits.
         Elements y(t, x64);
         CeBackward b{.logits = matrix(y, kRows, v), .target_type = it};
         b.dlogits = y.data(), b.dlogits_stride = v;

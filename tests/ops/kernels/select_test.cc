@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Largest elements, and elements by index, against naive ones.
+// Compares the largest elements, and elements by index, with naive references.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -36,7 +36,7 @@ TEST(TopKRows, AgainstAFullSort) {
       for (int64_t k : {int64_t{0}, int64_t{1}, std::min<int64_t>(n, 5), n})
         for (bool largest : {true, false}) {
           const int64_t stride = n + 3;
-          // Of few values, so that many are equal.
+          // Few different values, so that many are equal.
           Elements x = Elements::random(t, kRows * stride, -4, 4);
           for (int64_t i = 0; i < x.size(); ++i) x.set(i, std::floor(x[i]));
           if (is_float(t) && n > 2) x.set(1, kNaN);
@@ -81,7 +81,7 @@ TEST(TopKRows, IdsOfTheirOwn) {
   EXPECT_EQ(got, (std::vector<int64_t>{3, 9, 1, 2}));
 }
 
-// All of many elements, which are sorted.
+// Takes all of many elements, which sorts them.
 TEST(TopKRows, IdsOfTheirOwnSorted) {
   constexpr int64_t kN = 200;
   const Elements x(DType::kI32, 2 * kN, 3);
@@ -100,7 +100,7 @@ TEST(TopKRows, IdsOfTheirOwnSorted) {
 
 TEST(TakeRows, ElementsOrZero) {
   for (DType t : kAll) {
-    const Elements x(t, {1, 0, 1, 9, 0, 1, 0, 9});  // rows of 3, and one beyond
+    const Elements x(t, {1, 0, 1, 9, 0, 1, 0, 9});  // rows of 3, stride 4
     const std::vector<int64_t> index{5, 4, 7, 8, 6, 6, -1, 8};
     Elements out(t, 8, 1);
     std::vector<int64_t> ends(2, 5);
@@ -141,7 +141,7 @@ TEST(PutRows, AddsWhatMeets) {
   }
 }
 
-// Many elements that meet, of which the order shows in the bits.
+// Many elements are added at the same place; their order shows in the bits.
 TEST(PutRows, AddsInOrder) {
   constexpr int64_t kRows = 5, kEach = 200, kStride = 203, kLo = 2, kHi = 19;
   std::vector<int64_t> index(kRows * kEach);
@@ -192,7 +192,7 @@ TEST(LastPlaces, OfManyAgainstALoop) {
 }
 
 TEST(LastPlaces, TheLastOfEqualIndicesWins) {
-  // Rows of 3, and one beyond.
+  // Rows of 3, with a stride of 4.
   const std::vector<int64_t> index{2, 2, 0, 9, 1, 9, 1, 9};
   std::vector<int64_t> places(6, -1);
   LastPlaces last{.rows = 2,

@@ -16,7 +16,7 @@ namespace dtensor::kernels {
 
 // The kernels that the test is linked with.
 const Kernels& under_test();
-// Runs one of them.
+// Runs a kernel of under_test().
 template <class Kernel>
 void run(const Kernel& kernel) {
   under_test().run({}, kernel);
@@ -65,7 +65,7 @@ class Elements {
   std::vector<char> raw_;
 };
 
-// n of every `stride` elements, as rows.
+// Rows of n elements, which begin `stride` elements apart.
 inline Matrix matrix(const Elements& x, int64_t rows, int64_t n,
                      int64_t stride) {
   return {x.type(), rows, n, x.data(), stride};
@@ -74,8 +74,8 @@ inline Matrix matrix(const Elements& x, int64_t rows, int64_t n) {
   return matrix(x, rows, n, n);
 }
 
-// Every element within tol of the expected one (relative above 1); NaN and
-// infinities as they are.
+// Expects each element within tol times the larger of 1 and the wanted value.
+// NaN and infinities must match.
 testing::AssertionResult near(const Elements& got,
                               const std::vector<double>& want, double tol);
 inline testing::AssertionResult near(const Elements& got,
@@ -93,7 +93,7 @@ inline int64_t span_of(const Shape& shape, const Shape& strides) {
   return r;
 }
 
-// f(offset in each of the strides' arrays) over the shape, row-major.
+// Calls f(i, offset) for the i-th element of the shape in row-major order.
 template <class F>
 void for_elements(const Shape& shape, const Shape& strides, F&& f) {
   Shape index = Shape::filled(shape.size(), 0);

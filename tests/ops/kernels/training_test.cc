@@ -147,9 +147,9 @@ TEST(SgdTest, RefusesOtherGradients) {
       "cast it to f32");
 }
 
-// Parameters of all sizes, more than one launch takes, each with a rate, a
-// decay and a step of its own: all as if it were alone, to the bit, and nothing
-// beyond them is touched.
+// Parameters of many sizes, more than one launch takes, each with a rate, a
+// decay and a step of its own. Each is updated to the bit as if it were alone,
+// and no memory beyond it is touched.
 class PartsTest : public ::testing::Test {
  protected:
   struct Arrays {
@@ -249,7 +249,7 @@ TEST_F(PartsTest, SgdTakesManyAtOnce) {
     });
 }
 
-// What lies where no pack may be loaded is updated all the same.
+// Parameters at addresses where a pack may not be loaded are updated, too.
 TEST_F(PartsTest, AnyAlignment) {
   for (DType t : kFloats) {
     const int64_t n = 37;
@@ -275,7 +275,7 @@ TEST_F(PartsTest, AnyAlignment) {
   }
 }
 
-// Numbers of the device are as those that the host gives.
+// Rates that the kernel reads from memory have the effect of given ones.
 TEST_F(PartsTest, RatesInMemory) {
   const int64_t n = 100;
   const double lr = 0.02, scale = 3;
@@ -382,7 +382,7 @@ TEST(RandomTest, AnyBoxHoldsTheSameNumbers) {
       const Elements all = draw(d, t, global, {0, 0, 0}, global, 0.25, p1);
       for (const Shape& lo : {Shape{0, 0, 0}, Shape{1, 3, 5}, Shape{4, 0, 8}})
         for (const Shape& size : {Shape{1, 4, 1}, Shape{1, 0, 1}}) {
-          // Into a transposed, strided place.
+          // The output is transposed and strided.
           const Shape strides = {1, 3, 20};
           Elements part(t, 60);
           run(RandomBox{.distribution = d,

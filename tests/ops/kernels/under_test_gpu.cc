@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A GPU's kernels, on the memory of the tests: for each call, what it reads and
-// writes goes to the device and comes back. Tests are skipped where there is no
+// Runs a GPU's kernels on the tests' memory: for each call, the memory that it
+// reads and writes is copied to the device and back. Skips tests if there is no
 // GPU.
 #include <algorithm>
 #include <cstdlib>
@@ -21,8 +21,8 @@
 namespace dtensor::kernels {
 namespace {
 
-// What there is of the heap, by its first byte: a call names memory by a
-// pointer to anywhere in it, and says nowhere how much there is.
+// All blocks of the heap, by first byte: a call has pointers to anywhere in a
+// block, and does not say how long the block is.
 class Heap {
  public:
   struct Block {
@@ -38,7 +38,8 @@ class Heap {
     std::lock_guard lock(mutex_);
     blocks_.erase(static_cast<char*>(p));
   }
-  // That which p points into, or to the end of.
+  // The block that p points into, or to the end of. Throws Error if there is
+  // none.
   Block find(const void* p) {
     const Block block = last_before(static_cast<const char*>(p));
     DT_CHECK(block.begin && p <= block.begin + block.size, "kernels_under_test",
@@ -48,7 +49,8 @@ class Heap {
   }
 
  private:
-  // Of memory that is not in the heap itself.
+  // An allocator that does not use operator new, so that its memory is not in
+  // the Heap.
   template <class T>
   struct Aside {
     using value_type = T;
@@ -77,14 +79,14 @@ class Heap {
       blocks_;
 };
 
-// Lives for ever: static variables are freed late.
+// Never destroyed, because other static variables are freed late.
 Heap& heap() {
   alignas(Heap) static char place[sizeof(Heap)];
   static Heap* const heap = new (place) Heap;
   return *heap;
 }
 
-// The device's copies of what a call names.
+// The device's copies of the blocks that a call points into.
 class Copies {
  public:
   Copies(Device& device, Stream s) : device_(device), stream_(s) {}

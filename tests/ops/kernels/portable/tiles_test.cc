@@ -23,27 +23,27 @@ TEST(TilesTest, AreForBoxesThatAreTransposed) {
       {8, {100, 100}, {100, 1}, {-1, 100}, true},
       {2, {4, 100, 9}, {900, 9, 1}, {900, 1, 100}, true},
       {2, {100, 4, 90}, {360, 90, 1}, {1, 9000, 100}, true},
-      // The destination's order is the order of the walk.
+      // The walk is in the order of the destination's memory.
       {4, {100, 100}, {1, 100}, {100, 1}, true},
-      // Both along one dimension, whatever the others do.
+      // Source and destination are contiguous along the same dimension.
       {4, {100, 100}, {100, 1}, {100, 1}, false},
       {4, {100, 5, 100}, {500, 100, 1}, {100, 10000, 1}, false},
       {4, {100, 100}, {100, 1}, {200, -1}, false},
-      // One element for all.
+      // The source repeats elements along a dimension.
       {4, {100, 100}, {100, 1}, {1, 0}, false},
       {4, {100, 100}, {100, 1}, {0, 100}, false},
-      // Neighbours that share a sector all the same.
+      // Neighbours of the source still share a sector.
       {1, {31, 100}, {100, 1}, {1, 31}, false},
       {1, {32, 100}, {100, 1}, {1, 32}, true},
       {4, {7, 100}, {100, 1}, {1, 7}, false},
-      // Too few of them.
+      // Too few rows or columns for tiles, and just enough.
       {4, {7, 100}, {100, 1}, {1, 50}, false},
       {4, {8, 100}, {100, 1}, {1, 50}, true},
       {4, {100, 7}, {7, 1}, {1, 100}, false},
       {4, {100, 8}, {8, 1}, {1, 100}, true},
-      // Nothing is along a dimension of the source.
+      // The source is not contiguous along any dimension.
       {4, {100, 100}, {100, 1}, {8, 800}, false},
-      // Nothing at all.
+      // No elements, or no dimensions.
       {4, {100, 0}, {0, 1}, {1, 100}, false},
       {4, {}, {}, {}, false},
   };
@@ -52,7 +52,7 @@ TEST(TilesTest, AreForBoxesThatAreTransposed) {
         << "case " << &c - cases;
 }
 
-// Each element is in one of them, once.
+// Each element is in one tile, once.
 TEST(TilesTest, CoverTheBox) {
   const Shape shape = {70, 3, 41}, dst = {123, 41, 1}, src = {1, 80, 240};
   const auto tiles = Tiles::of(4, shape, dst, src);

@@ -93,7 +93,7 @@ TEST(WalkTest, RunsBeginAtEveryInnermostLoop) {
 }
 
 TEST(WalkTest, SixteenLoops) {
-  // Each of two rounds, and none that fuses with its neighbour.
+  // Each loop has two rounds, and none can be fused with its neighbour.
   std::vector<int64_t> shape(kMaxLoops, 2), dst, src;
   for (int d = kMaxLoops - 1; d >= 0; --d) {
     dst.push_back(int64_t{1} << d);
@@ -124,7 +124,7 @@ TEST(WalkTest, MoreElementsThanFitInto32Bits) {
       EXPECT_EQ(at[1], i / shape[1] + i % shape[1] * shape[0]);
     }
   }
-  // The last that do.
+  // The largest number of elements that fits into 32 bits.
   const Walk<2> walk(Shape{1, INT32_MAX / 3, 3},
                      {Shape{0, 3, 1}, Shape{0, 1, INT32_MAX}});
   int64_t at[2];
@@ -132,7 +132,7 @@ TEST(WalkTest, MoreElementsThanFitInto32Bits) {
   EXPECT_EQ(at[1], INT32_MAX / 3 - 1 + int64_t{2} * INT32_MAX);
 }
 
-// Packs and single elements, of several types, aligned and not.
+// Walks by packs and by single elements, of several types, aligned or not.
 TEST(WalkTest, MapsWhateverTheStridesAndTheAlignment) {
   struct Case {
     Shape shape, strides;
