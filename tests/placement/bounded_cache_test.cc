@@ -90,7 +90,7 @@ struct Hash {
   }
 };
 
-// A look-up by something else than a key builds no key.
+// A look-up by another type than the key's builds no key.
 TEST(BoundedCache, LooksUpTransparently) {
   BoundedCache<std::string, int, Hash> cache("test", 8);
   cache.insert("a", 1);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which assignment an operator takes.
+// choose(): which assignment an operator takes.
 #include "dtensor/placement/choose.h"
 
 #include <gtest/gtest.h>
@@ -24,8 +24,8 @@ constexpr const char* kMatmul = "mk,kn->mn | linear 0; linear 1";
 constexpr const char* kAdd = "...,...->... | linear 0,1";
 constexpr const char* kMul = "...,...->... | linear 0; linear 1";
 
-// "8192x1024:S0,R", a parameter when it ends in '!', one that is gathered where
-// it is used when it ends in '*'.
+// Parses "8192x1024:S0,R". A '!' at the end makes it a parameter that stays, a
+// '*' one that is gathered on use.
 OpInput input(const Mesh& mesh, std::string_view text) {
   Keep keep = text.back() == '!'   ? Keep::kStay
               : text.back() == '*' ? Keep::kGatherOnUse
@@ -87,7 +87,7 @@ TEST(Choose, ColumnParallelMovesNothing) {
   EXPECT_EQ(best.in[0], c.in[0].spec);
   EXPECT_EQ(best.in[1], c.in[1].spec);
   EXPECT_EQ(best.out[0]->to_string(), "f32[8192, 4096](S0,S1)");
-  // A parameter or not: it is the cheapest either way.
+  // The same choice is the cheapest if the weight may move.
   Case free(kMatmul, "dp=2,tp=4", {"8192x1024:S0,R", "1024x4096:R,S1"});
   EXPECT_EQ(free.text(free.choose()), "m: dp; n: tp");
 }
@@ -150,8 +150,8 @@ TEST(Choose, GatherOnUseGathersAndNothingElse) {
   // A parameter that stays makes the tokens move instead.
   Case stays(kMatmul, "dp=4", {"65536x64:S0", "64x64:S0!"});
   EXPECT_EQ(stays.text(stays.choose()), "k: dp");
-  // It is never sent in another way, though that were cheaper: here w is to be
-  // split by columns.
+  // It is never sent in another way, even if that is cheaper: here, by an
+  // all-to-all that splits w by columns.
   Case across(kMatmul, "tp=4", {"8x4096:R", "4096x4096:S0*"});
   for (const Choice& choice : across.all()) {
     const Plan& plan = across.planner.plan(across.in[1].spec, choice.in[1]);
@@ -194,7 +194,7 @@ TEST(Choose, AddOfPartialsStaysPartial) {
   Choice best = c.choose();
   EXPECT_EQ(best.comm_ps, 0);
   EXPECT_EQ(best.out[0]->to_string(), "f32[64, 64](S0,P)");
-  // Of different kinds: none can pass with the other.
+  // Partials of different kinds cannot pass together.
   Case mixed(kAdd, "tp=4", {"64x64:P", "64x64:P(max)"});
   EXPECT_FALSE(mixed.choose().out[0]->partial_axes() &&
                mixed.choose().comm_ps == 0);
@@ -207,7 +207,7 @@ TEST(Choose, ProductOfPartialsNeverPasses) {
         << c.text(choice);
   Choice best = c.choose();
   EXPECT_FALSE(best.in[0]->partial_axes() & best.in[1]->partial_axes());
-  // Each alone may: (P,R) and (R,P), also on different axes.
+  // On each axis, one operand may be partial: here (P,R) and (R,P).
   Case apart(kMul, "2x2", {"64x64:P,R", "64x64:R,P"});
   EXPECT_EQ(apart.choose().out[0]->to_string(), "f32[64, 64](P,P)");
   EXPECT_EQ(apart.choose().comm_ps, 0);
@@ -232,13 +232,14 @@ TEST(Choose, MonotoneFunctionsKeepExtremaAndReduceSums) {
 }
 
 TEST(Choose, WholeInputsStayWhole) {
-  // No axis is used by an input, so none is taken, whatever the work saved.
+  // No input is split over an axis, so no factor is, whatever work that would
+  // save.
   Case c(kMatmul, "2x2", {"512x512:R,R", "512x512:R,R"});
   EXPECT_EQ(c.text(c.choose()), "R");
 }
 
-// A dimension of which every rank needs the whole has to move. It goes to where
-// another one is split, rather than to every rank.
+// If every rank needs a split dimension whole, the input has to move. It moves
+// to where another dimension is split, rather than to every rank.
 TEST(Choose, AnAxisOfAPinnedFactorSplitsAnother) {
   const char* kFft = "mn!c!->mnc | linear 0";
   Case c(kFft, "x=3", {"300x210x2:S1"});
@@ -251,13 +252,14 @@ TEST(Choose, AnAxisOfAPinnedFactorSplitsAnother) {
   EXPECT_EQ(best.reduce_ps,
             cost.collective_ps(StepKind::kAllGather, 1, 200 * 210 * 2 * 4));
   EXPECT_EQ(best.beyond, 0u);
-  // Few numbers: the second latency is dearer than the work.
+  // For few numbers, a second latency costs more than the work that it saves.
   Case few(kFft, "x=3", {"3x6x2:S1"});
   EXPECT_EQ(few.text(few.choose()), "R");
-  // The axis of the other dimension stays with it.
+  // The axis that splits the other dimension stays there.
   Case both(kFft, "x=3,y=2", {"300x210x2:S1,S0"});
   EXPECT_EQ(both.text(both.choose()), "m: y,x");
-  // In a dimension of two factors, the pinned one alone asks for others.
+  // If a dimension is two factors, only a split of the pinned one (d) has to go
+  // to another factor.
   for (const auto& [split, beyond] : {std::pair("d", 0u), std::pair("h", 1u)}) {
     Case c("b(hd!),d->bhd", "x=2",
            {fmt::format("4x64:S1(h=8 d=8:{})", split), "8:R"});
@@ -295,11 +297,12 @@ TEST(Choose, APartialInputIsSplitIfTheWorkSavedPays) {
   // Where a note lets the partial pass, nothing has to be reduced.
   Case passes("mn,n->mn | linear 0", "tp=4", {"4096x1024:P", "1024:R"});
   EXPECT_EQ(passes.text(passes.choose(true)), "P(sum) over tp in 0");
-  // An operator's own way to split a dimension may send what has no price.
+  // A split of n~, for which the operator communicates itself, has no price
+  // here, so it is not taken.
   Case inside("mn~,n->mn", "tp=4", {"4096x1024:P", "1024:R"});
   EXPECT_EQ(inside.text(inside.all()[0]), "n: tp");
   EXPECT_EQ(inside.text(inside.choose(true)), "m: tp");
-  // An input that is partial asks for none of another input's factors.
+  // A partial input asks for no split of another input's factors.
   CostTable slow;
   slow.ps_per_local_byte = 1e4;
   Case other("m,n->mn", "tp=4", {"2:P", "65536:R"}, slow);
@@ -308,7 +311,7 @@ TEST(Choose, APartialInputIsSplitIfTheWorkSavedPays) {
 }
 
 TEST(Choose, OutputFollowsItsLargestOperand) {
-  // Boundaries from a slice: the others come to where the large one is.
+  // The large operand is split at listed boundaries; the small one moves there.
   Case c(kAdd, "2", {"9:S0", "4x9:S1@0|2|9"});
   Choice best = c.choose();
   EXPECT_EQ(best.in[1], c.in[1].spec);
@@ -328,7 +331,7 @@ TEST(Choose, OutputFollowsItsLargestOperand) {
 }
 
 TEST(Choose, PriceCountsThePostponedGather) {
-  // Split although no input was: the gather is on the bill.
+  // The output is split although no input was, so the price includes a gather.
   Case c("n->n", "2", {"64:P"});
   Assignment a{{Dim(64, Split::over({0}))}, {}};
   Choice split = price(c.rule, c.in, c.dtypes, c.work, a, c.planner);
@@ -349,8 +352,8 @@ TEST(Choose, WorkIsTheLargestShare) {
   EXPECT_EQ(best.work_ps, int64_t{167} * 64 * 64 * 2 * 10);
 }
 
-// Where memory is what takes time, what is written counts as what is read: an
-// outer product, whose output is all.
+// If memory takes the time, bytes written count as much as bytes read: here, an
+// outer product, whose output has nearly all bytes.
 TEST(Choose, WorkCountsTheBytesOfOutputs) {
   Case c("m,n->mn | linear 0; linear 1", "2", {"1024:S0", "512:R"});
   Choice best = c.choose();
@@ -362,13 +365,14 @@ TEST(Choose, WorkCountsTheBytesOfOutputs) {
   EXPECT_EQ(both.choose().work_ps, (24 + 24 + 4) * 4 * 7);
 }
 
-// Operands that lie in one tree are computed on where they lie.
+// Operands that are split by one tree are computed on without a move.
 TEST(Choose, TreesStay) {
   Mesh mesh = Mesh::parse("2x2");
   auto cut = [](int64_t n, std::vector<int> axes) {
     return Dim(n, Split::over(axes));
   };
-  // Of both axes; on the second one alone; and one of which rank 0 has nothing.
+  // A tree over both axes, a tree over the second alone, and a split that gives
+  // rank 0 nothing.
   const Dim qk = Dim::concat({cut(6, {1, 0}), cut(4, {1, 0})});
   const Dim inner = Dim::product({Dim(2), cut(5, {1})});
   const Dim late = Dim(10, Split::at({0}, {0, 0, 10}, mesh));
@@ -389,7 +393,7 @@ TEST(Choose, TreesStay) {
       EXPECT_EQ(c.in[1]->layout().dims.back(), x.spec->dim(1));
       EXPECT_EQ(c.comm_ps, 0);
     }
-    // A contraction over it, as a sum of the ranks' parts.
+    // A contraction over this dimension gives a partial sum.
     OpInput w{Spec::get(mesh, {10, 2}, Layout{{d, Dim(2)}, {}}, t)};
     std::vector<OpInput> in{x, w};
     BoundRule rule(Rule(kMatmul), {{3, 10}, {10, 2}}, "test");
@@ -398,7 +402,7 @@ TEST(Choose, TreesStay) {
     EXPECT_EQ(c.out[0]->partial_axes(), d.axes());
     EXPECT_EQ(c.comm_ps, 0);
   }
-  // One of whose segments every rank has: that is sliced, not sent.
+  // Every rank has all of one segment; that segment is sliced, not sent.
   Layout l{{Dim::concat({Dim(4), cut(6, {0})})}, {}};
   OpInput x{Spec::get(mesh, {10}, l, t)};
   BoundRule sum(Rule("m->"), {{10}}, "test");
@@ -409,7 +413,7 @@ TEST(Choose, TreesStay) {
   EXPECT_EQ(planner.plan(x.spec, c.in[0]).bytes, 0);
 }
 
-// Does every axis split only factors that it splits in some input?
+// True if every axis splits only factors that it splits in some input.
 bool spreads_nothing(const Case& c, const Assignment& a) {
   for (size_t f = 0; f < a.dims.size(); ++f) {
     AxisMask there = 0;
@@ -423,8 +427,8 @@ bool spreads_nothing(const Case& c, const Assignment& a) {
   return true;
 }
 
-// The chosen one is the cheapest of all that split by an axis only what it
-// splits in some input, whatever was planned before, and the same each time.
+// The choice is the cheapest of those in which an axis splits only what it
+// splits in some input. It is the same each time, whatever was planned before.
 TEST(Choose, CheapestAndDeterministic) {
   std::mt19937 gen(3);
   auto pick = [&](const std::vector<std::string>& of) {
@@ -456,8 +460,8 @@ TEST(Choose, CheapestAndDeterministic) {
   }
 }
 
-// A sum of a whole and a partial operand stays partial, at every size: what
-// follows says whether it is wanted whole or in parts.
+// A sum of a whole and a partial operand stays partial at every size: only the
+// operator that follows knows whether it needs it whole or in parts.
 TEST(Choose, AResidualStaysPartial) {
   for (const char* size : {"8x6", "1024x256", "65536x4096"})
     for (bool first : {true, false}) {
@@ -474,14 +478,14 @@ TEST(Choose, AResidualStaysPartial) {
     EXPECT_EQ(c.choose().comm_ps, 0);
     EXPECT_EQ(c.choose().out[0]->to_string(), "f32[1024, 256](S0,P)");
   }
-  // Where the product and the bias are one operator.
+  // The same if one operator does the product and adds the bias.
   Case addmm("mk,kn,n->mn | linear 0,2; linear 1,2", "tp=4",
              {"64x256:S1", "256x32:S0!", "32:R!"});
   EXPECT_EQ(addmm.choose().comm_ps, 0);
   EXPECT_EQ(addmm.choose().out[0]->to_string(), "f32[64, 32](P)");
 }
 
-// Every combination, one after the other.
+// Prices all combinations, and sorts them.
 std::vector<Choice> brute_force(Case& c, Reach reach) {
   FactorDims dims(c.rule, c.in);
   std::vector<Choice> all;
@@ -535,8 +539,8 @@ CostTable random_prices(std::mt19937& gen, int axes) {
   return t;
 }
 
-// Rows that travel to where the other factor lies: of a rank's 4 x 8 numbers
-// the other rank's half, there and back.
+// The operator sends rows to where the other factor lies: half of a rank's 4 x
+// 8 numbers go to the other rank, and results come back.
 TEST(Choose, WhatAnOperatorSendsHasAPrice) {
   Case c("th!,e~fh->th | link t e", "ep=2", {"8x8:S0", "2x3x8:S0!"});
   EXPECT_EQ(c.choose().comm_ps, 0);
@@ -549,7 +553,7 @@ TEST(Choose, WhatAnOperatorSendsHasAPrice) {
   whole.work.exchange = {'e', "th", 2};
   EXPECT_EQ(whole.text(whole.choose()), "t: ep");
   EXPECT_EQ(whole.choose().comm_ps, 0);
-  // Where both are whole, or nothing stays, it may be dearer than a gather.
+  // If both inputs may move, the exchange may cost more than a gather.
   for (const auto& [ps, chosen] :
        {std::pair{1e-3, "t: ep; e: ep"}, std::pair{1e6, "t: ep"}}) {
     CostTable cost;
@@ -564,7 +568,7 @@ TEST(Choose, WhatAnOperatorSendsHasAPrice) {
   }
 }
 
-// A sum of each row from every other rank: less than the rows themselves.
+// The operator sends a sum of each row to every other rank: less than the rows.
 TEST(Choose, SumsOfRowsHaveAPrice) {
   Case c("mn~->mn^", "tp=4", {"6x64:S1"});
   EXPECT_EQ(c.choose().comm_ps, 0);
@@ -575,10 +579,9 @@ TEST(Choose, SumsOfRowsHaveAPrice) {
   expect_same(c.choose(), brute_force(c, Reach::kMoved)[0]);
 }
 
-// choose() and all_choices() against the full product: many rules, layouts,
-// meshes of one to four axes, and prices.
-// Of a dimension that is two factors either may be split: where it lies, one of
-// three, costs nothing to reach and a third more to compute.
+// A dimension is two factors, either of which may be split. The factor that is
+// split already, three indices over two ranks, needs no move, but a third more
+// work.
 TEST(Choose, WhatLiesInPlaceIsNotTakenWhenAnotherFactorIsCheaper) {
   CostTable cost;
   for (double ps_per_flop : {1e-3, 1e6}) {
@@ -590,6 +593,8 @@ TEST(Choose, WhatLiesInPlaceIsNotTakenWhenAnotherFactorIsCheaper) {
   }
 }
 
+// Compares choose() and all_choices() with the full product, for many rules,
+// layouts, meshes of one to four axes, and prices.
 TEST(Choose, BranchAndBoundFindsWhatTheFullProductHolds) {
   const RuleCase rules[] = {
       {kMatmul, {"6x10", "10x7"}},
@@ -611,7 +616,7 @@ TEST(Choose, BranchAndBoundFindsWhatTheFullProductHolds) {
   int compared = 0, refused = 0, paid = 0;
   for (int trial = 0; trial < 400; ++trial) {
     const RuleCase& r = rules[gen() % std::size(rules)];
-    // Four axes are the point, and take the product long.
+    // Meshes of four axes matter most, but the full product takes long on them.
     const char* meshes[] = {"4", "2x3", "2x2x2", "2x2", "3x1x2", "2x2x2x2"};
     const Mesh mesh = Mesh::parse(meshes[gen() % (trial % 8 ? 5 : 6)]);
     std::vector<std::string> in;
@@ -631,7 +636,7 @@ TEST(Choose, BranchAndBoundFindsWhatTheFullProductHolds) {
                  in[0] + " " + (in.size() > 1 ? in[1] : ""));
     Case c(r.rule, mesh.to_string().c_str(), in,
            random_prices(gen, mesh.num_axes()));
-    // Some send while they compute.
+    // Some operators communicate while they compute.
     const auto& factors = c.rule.rule().factors();
     if (trial % 3 == 0)
       c.work.exchange = {factors[gen() % factors.size()].letter, "mnth",
@@ -643,7 +648,7 @@ TEST(Choose, BranchAndBoundFindsWhatTheFullProductHolds) {
       ++refused;
       continue;
     }
-    // What is already planned changes nothing.
+    // Earlier plans change nothing.
     expect_same(c.choose(), all[0]);
     c.planner = Planner(c.planner.cost());
     expect_same(c.choose(), all[0]);
@@ -672,13 +677,13 @@ TEST(Choose, TiesGoToFewerStepsThenToTheFirst) {
   CostTable free;
   free.axes = {{0, 0}};
   free.ps_per_flop = free.ps_per_local_byte = 0;
-  // All prices are 0. Fewest steps: as it is.
+  // All prices are 0, so the fewest steps decide: no step at all.
   Case c(kMul, "2", {"64:S0", "64:S0"}, free);
   EXPECT_EQ(c.text(c.choose()), "Z: a0");
   // No step is saved by splitting: whole comes first.
   Case d(kMul, "2", {"64:S0", "64:R"}, free);
   EXPECT_EQ(d.text(d.choose()), "R");
-  // Either operand may pass: the first note.
+  // Either partial may pass; the first note is taken.
   Case e(kMul, "2", {"64:P", "64:P"}, free);
   EXPECT_EQ(e.text(e.choose()), "P(sum) over a0 in 0");
 }
@@ -707,7 +712,7 @@ TEST(Enumerate, EveryChoiceOnEveryAxis) {
                    const Mesh& mesh) {
     return enumerate(BoundRule(Rule(rule), shapes, "test"), mesh, ops).size();
   };
-  // None, m, k, n; sum and avg in either operand.
+  // No split, m, k or n; a partial sum or average in either operand.
   EXPECT_EQ(count(kMatmul, {{5, 3}, {3, 4}}, one), 8u);
   EXPECT_EQ(count(kMatmul, {{5, 3}, {3, 4}}, two), 64u);
   EXPECT_EQ(count(kAdd, {{5, 3}, {3}}, one), 5u);
@@ -739,7 +744,7 @@ TEST(Planner, RemembersPlans) {
   EXPECT_EQ(p.plan_use().misses, 1);
   EXPECT_EQ(p.plan(b.spec, a.spec).bytes, 0);
   EXPECT_EQ(p.plan_use().misses, 2);
-  // A list is a plan of its own, in this order.
+  // A list of moves has a plan of its own, which depends on the list's order.
   const Move moves[] = {{a.spec, b.spec}, {b.spec, a.spec}};
   const Move turned[] = {moves[1], moves[0]};
   const Plan* list = &p.plan(moves);

@@ -55,7 +55,7 @@ TEST(InlineVec, DestroysItsElements) {
     EXPECT_EQ(counted.use_count(), 3);
   }
   EXPECT_EQ(counted.use_count(), 1);
-  // Also those that it took from a list which is too long.
+  // Elements copied from a list that is too long are destroyed, too.
   EXPECT_THROW((InlineVec<std::shared_ptr<int>, 1>{counted, counted}), Error);
   EXPECT_EQ(counted.use_count(), 1);
 }

@@ -57,14 +57,14 @@ TEST(DimTest, Interleaved) {
 }
 
 TEST(DimTest, GroupedQueries) {
-  // q of 8 heads, k and v of 2 each, 4 apart.
+  // q has 8 heads of 4 numbers, k and v have 2 heads each.
   Dim d = Dim::concat({leaf(32, {0}, 4), leaf(8, {0}, 4), leaf(8, {0}, 4)});
   EXPECT_EQ(d.size(), 48);
   EXPECT_EQ(list_of(d, two(), first(1)),
             (IntervalList{{16, 32}, {36, 40}, {44, 48}}));
   EXPECT_EQ(d.local_size(two(), first(1)), 24);
   EXPECT_EQ(d.largest(two()), 24);
-  // Rank 0's ranges of neighbours in the concat are one range where they touch.
+  // The second rank has all of the first segment, and half of each other one.
   Dim touch = Dim::concat(
       {Dim(4, Split::at({0}, {0, 0, 4}, two())), leaf(4, {0}), leaf(4, {0})});
   EXPECT_EQ(list_of(touch, two(), first(1)),
@@ -89,7 +89,7 @@ TEST(DimCanonicalTest, SimplerTrees) {
   EXPECT_EQ(canonical(Dim::product({Dim(2), Dim(3), Dim(4)})), Dim(24));
   EXPECT_EQ(canonical(Dim::concat({Dim(2), Dim(3)})), Dim(5));
   EXPECT_EQ(canonical(Dim::product({Dim(2), leaf(3, {kOne})})), Dim(6));
-  // Sub-dimensions of size 1 and empty segments go.
+  // Sub-dimensions of size 1 and empty segments disappear.
   EXPECT_EQ(canonical(Dim::product({Dim(1), a4, Dim(1)})), a4);
   EXPECT_EQ(canonical(Dim::concat({Dim(0), a4, Dim(0)})), a4);
   // A split outer part times a whole one has a granule, or listed boundaries.
@@ -101,22 +101,23 @@ TEST(DimCanonicalTest, SimplerTrees) {
   EXPECT_EQ(canonical(Dim::product(
                 {Dim(5, Split::at({kA}, {0, 1, 5}, grid())), Dim(2)})),
             Dim(10, Split::at({kA}, {0, 2, 10}, grid())));
-  // One outer index each: [2, 4] over (a, b) is 8 over both.
+  // With one outer index for each, [2, 4] over (a, b) is 8 over both axes.
   EXPECT_EQ(canonical(Dim::product({leaf(2, {kA}), leaf(4, {kB})})),
             leaf(8, {kA, kB}));
-  // Two each: that is no leaf.
+  // With two outer indices for each, it is not a leaf.
   EXPECT_EQ(canonical(Dim::product({a4, leaf(4, {kB})})).kind(),
             Dim::Kind::kProduct);
-  // Nested ones are one.
+  // Nested products become one product, nested concats one concat.
   EXPECT_EQ(canonical(Dim::product({Dim(2), Dim::product({Dim(3), a4})})),
             Dim::product({Dim(6), a4}));
   EXPECT_EQ(canonical(Dim::concat({Dim::concat({a4, a6}), Dim(2), Dim(1)})),
             Dim::concat({a4, a6, Dim(3)}));
-  // h|h is "(2 h)", whoever says it.
+  // h|h is the product (2 h), however it is written.
   EXPECT_EQ(canonical(Dim::concat({a6, a6, a6})), Dim::product({Dim(3), a6}));
   EXPECT_EQ(canonical(Dim::concat({Dim::product({Dim(2), a6}), a6})),
             Dim::product({Dim(3), a6}));
-  // The end of one part beside its continuation is one part.
+  // Two segments of which the second continues the first one's parts are a
+  // leaf.
   Dim head(4, Split::at({kA}, {0, 3, 4}, grid()));
   Dim tail(2, Split::at({kA}, {0, 0, 2}, grid()));
   EXPECT_EQ(canonical(Dim::concat({head, tail})), a6);
@@ -130,23 +131,23 @@ TEST(DimCanonicalTest, SimplerTrees) {
       Dim::product({Dim::concat({leaf(48, {kA}), leaf(16, {kA})}), c3}));
 }
 
-// Trees of which every rank has the same are the same when canonical.
+// Trees under which every rank holds the same have one canonical form.
 TEST(DimCanonicalTest, OneTreeForOneLayout) {
   auto same = [](const Dim& a, const Dim& b) {
     EXPECT_EQ(a.canonical(grid()), b.canonical(grid()));
     return a.canonical(grid());
   };
   Dim a4 = leaf(4, {kA}), a6 = leaf(6, {kA}), c3 = leaf(3, {kC});
-  // A product is found in its segments,
+  // A repeated run of segments is recognized as a product,
   EXPECT_EQ(same(Dim::concat({a4, Dim(3), a4, Dim(3)}),
                  Dim::product({Dim(2), Dim::concat({a4, Dim(3)})})),
             Dim::product({Dim(2), Dim::concat({a4, Dim(3)})}));
-  // also where it is a segment,
+  // also if the product is a segment itself,
   EXPECT_EQ(
       same(Dim::concat({a4, c3, a4, c3, a6}),
            Dim::concat({Dim::product({Dim(2), Dim::concat({a4, c3})}), a6})),
       Dim::concat({Dim::product({Dim(2), Dim::concat({a4, c3})}), a6}));
-  // and with the outer part split.
+  // and if its outer part is split.
   Dim low(3, Split::at({kA}, {0, 3, 3}, grid()));
   Dim high(3, Split::at({kA}, {0, 0, 3}, grid()));
   Dim lows = Dim(6, Split::at({kA, kC}, {0, 2, 4, 6, 6, 6, 6}, grid()));
@@ -155,11 +156,12 @@ TEST(DimCanonicalTest, OneTreeForOneLayout) {
                  Dim::product({a4, leaf(6, {kC})})),
             Dim::product({a4, leaf(6, {kC})}));
   EXPECT_EQ(same(Dim::concat({low, high}), a6), a6);
-  // A split of one index: only its last part has it, in whatever order.
+  // In a split of one index, the last part has it, whatever the axes' order.
   EXPECT_EQ(same(leaf(1, {kB, kA}), leaf(1, {kA, kB})), leaf(1, {kA, kB}));
   EXPECT_NE(leaf(2, {kB, kA}).canonical(grid()),
             leaf(2, {kA, kB}).canonical(grid()));
-  // Fewer indices than parts: a balanced split, and no list of boundaries.
+  // With fewer indices than parts, the split is balanced, without a list of
+  // boundaries.
   std::vector<int> axes = {kA, kB, kC};
   do {
     for (int64_t n = 1; n < 12; ++n)
@@ -261,15 +263,15 @@ TEST(DimTest, Unflatten) {
 TEST(DimTest, UnflattenAcrossSegments) {
   using Dims = std::vector<Dim>;
   Dim a4 = leaf(4, {kA});
-  // 0 0 1 1 | 1 1, and 2 of size 1 that only the second has.
+  // The indices' owners are 0 0 1 1, then 1 1, then 1, then 1.
   Dim d = Dim::concat({a4, leaf(2, {kA}, 2), leaf(1, {kA}), leaf(1, {kA})});
   EXPECT_EQ(d.unflatten(grid(), {4, 2}),
             (Dims{Dim(4, Split::at({kA}, {0, 1, 4}, grid())), Dim(2)}));
-  // 3 whole, and then 0 0 1 1 . . . 0 0 1 1: the second row is the first's.
+  // The owners are . . . 0 0 1 1 twice ('.' is every rank): two equal rows.
   Dim s = Dim::concat({Dim(3), a4, Dim(3), a4});
   EXPECT_EQ(s.unflatten(grid(), {2, 7}),
             (Dims{Dim(2), Dim::concat({Dim(3), a4})}));
-  // One axis cuts the rows, another each of them; of odd segments.
+  // One axis splits the rows, another the columns; segments have odd sizes.
   Dim up(3, Split::at({kA, kC}, {0, 1, 2, 3, 3, 3, 3}, grid()));
   Dim down(3, Split::at({kA, kC}, {0, 0, 0, 0, 1, 2, 3}, grid()));
   EXPECT_EQ(Dim::concat({up, up, down}).unflatten(grid(), {3, 3}),
@@ -277,7 +279,7 @@ TEST(DimTest, UnflattenAcrossSegments) {
 }
 
 TEST(DimErrorTest, Construction) {
-  // Also where the boundaries are those of a balanced split.
+  // The boundaries are those of a balanced split, but of another size.
   EXPECT_EQ(error_of([] {
               Dim(7, Split::at({0}, {0, 2, 5}, two()));
             }),
@@ -354,11 +356,11 @@ TEST(LayoutTest, PartialsInOneOrder) {
   EXPECT_EQ(partials({{kB, kMax}, {kA, kSum}}), (List{{kB, kMax}, {kA, kSum}}));
   EXPECT_EQ(partials({{kC, kSum}, {kB, kMax}, {kA, kSum}}),
             (List{{kC, kSum}, {kB, kMax}, {kA, kSum}}));
-  // An axis of size 1 combines nothing, but a (sum, count) is still one.
+  // An axis of size 1 combines nothing, but a mean over it is a (sum, count).
   EXPECT_EQ(partials({{kOne, kSum}}), List{});
   EXPECT_EQ(partials({{kOne, kMax}}), List{});
   EXPECT_EQ(partials({{kOne, kMean}}), (List{{kOne, kMean}}));
-  // And then what stood around it are neighbours.
+  // Without it, the partials before and after it are neighbours.
   EXPECT_EQ(partials({{kB, kSum}, {kOne, kMax}, {kA, kSum}}),
             (List{{kA, kSum}, {kB, kSum}}));
 }
@@ -390,7 +392,7 @@ TEST(LayoutErrorTest, AnAxisUsedTwice) {
         layout({Dim::concat({Dim(2), Dim::product({b4, b4})})}),
         layout({Dim::concat({ba, b4}), b4})})
     EXPECT_EQ(error_of([&] { (void)l.canonical(grid()); }), want);
-  // Segments share their axes.
+  // Segments, unlike sub-dimensions, may share axes.
   EXPECT_NO_THROW((void)layout({Dim::concat({b4, ba})}).canonical(grid()));
 }
 
@@ -415,7 +417,7 @@ std::string view(const char* text, const Mesh& m, const Shape& from,
 
 TEST(ViewTest, KnownCases) {
   Mesh three = Mesh::parse("3"), pair = Mesh::parse("2x2");
-  // Rank 1 would hold (0, 2) and (1, 0).
+  // Rank 1 would hold (0, 2) and (1, 0), which no layout can say.
   EXPECT_EQ(view("S0", three, {6}, {2, 3}), "refused");
   EXPECT_EQ(view("S0", three, {6}, {3, 2}), "S0");
   EXPECT_EQ(view("S1", two(), {12, 8}, {16, 6}), "refused");

@@ -43,7 +43,7 @@ TEST(OwnedTest, EveryRankHasWhatWasSaid) {
                                            {{6, 9}}, {{1, 3}}, {{9, 11}}};
   const Dim d = owned(11, mesh, 3, parts);
   EXPECT_EQ(parts_of(d, mesh), parts);
-  // Over one axis of several: the same along the other.
+  // Over one axis of two, all ranks along the other axis have the same.
   const std::vector<IntervalList> two = {{{1, 2}, {3, 5}}, {{0, 1}, {2, 3}}};
   const Dim e = owned(5, mesh, 1, two);
   for (int64_t r = 0; r < 6; ++r)
@@ -88,7 +88,7 @@ TEST(ZigzagTest, ARankHasAChunkFromEitherEnd) {
   const std::vector<IntervalList> want = {
       {{0, 2}, {10, 12}}, {{2, 4}, {8, 10}}, {{4, 8}}};
   EXPECT_EQ(parts_of(d, mesh), want);
-  // It is a layout: it has a text, and is read back.
+  // A zig-zag layout has a text, which can be read back.
   const Spec* spec = Spec::get(
       mesh, {4, 12}, {{Dim(4, Split::over({0})), d}, {}}, DType::kI64);
   const std::string text = spec->layout().to_string(mesh);
@@ -117,7 +117,7 @@ TEST(SubdividedTest, CutsWhatARankHas) {
               std::vector<int64_t>(whole.begin() + i * n / 3,
                                    whole.begin() + (i + 1) * n / 3));
   }
-  // Of an even split it is one more axis.
+  // To subdivide an even split adds an axis to it.
   EXPECT_EQ(subdivided(Dim(13, Split::over({0})), mesh, 1),
             Dim(13, Split::over({0, 1})));
   EXPECT_EQ(error_of([&] { subdivided(d, mesh, 0); }),

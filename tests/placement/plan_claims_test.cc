@@ -32,11 +32,11 @@ TEST(PlanClaims, BetweenMeshesTheCheapestWayIsTaken) {
   EXPECT_EQ(p.steps[1].kind, StepKind::kExchange);
   EXPECT_EQ(p.steps[1].bytes, 16 * 64 * 4);
   EXPECT_EQ(p.time_ps, 2 * 5000000 + 50 * (3 * 16 * 64 * 4 + 16 * 64 * 4));
-  // Not when latency is all that it costs: then they are equal.
+  // (If only latencies had a price, both ways would cost the same.)
   EXPECT_EQ(p.bytes, 4 * 16 * 64 * 4);
 }
 
-// The rank that lacks the most is found, wherever it is.
+// The lower bound is that of the rank that lacks the most.
 TEST(PlanClaims, TheLowerBoundLooksAtEveryRank) {
   const Mesh mesh = Mesh::parse("13x7");
   for (const Shape& shape : {Shape{101, 3}, Shape{97, 101}, Shape{40, 23}})
@@ -72,8 +72,8 @@ int64_t together(const std::vector<Plan>& plans, const CostTable& cost) {
   return time;
 }
 
-// Eight tensors that move alike share each latency, so that what is worth two
-// collectives for all of them is not for one alone.
+// Eight equal moves share each latency, so that two collectives may pay for all
+// of them together, but not for one alone.
 TEST(PlanClaims, TensorsThatMoveTogetherShareTheirLatencies) {
   const Mesh mesh = Mesh::parse("2x4");
   CostTable cost;
@@ -94,7 +94,7 @@ TEST(PlanClaims, TensorsThatMoveTogetherShareTheirLatencies) {
   EXPECT_GT(two_for_all, 0);
 }
 
-// Alphas are paid in every chunk.
+// A plan in chunks pays its latencies in every chunk.
 TEST(PlanClaims, ChunksPayTheirLatencies) {
   const Mesh mesh = Mesh::parse("2x2");
   CostTable cost;
@@ -121,8 +121,8 @@ TEST(PlanClaims, ChunksPayTheirLatencies) {
   EXPECT_GT(chunked, 0);
 }
 
-// The search tries every order of the axes if they are few; an axis of one rank
-// is not one of them.
+// The search tries every order of the axes if they are few; axes of one rank do
+// not count.
 TEST(PlanClaims, AxesOfOneRankHideNoWay) {
   const Shape shape{120, 120};
   const auto time = [&](const char* mesh, const std::string& rest) {
@@ -133,8 +133,9 @@ TEST(PlanClaims, AxesOfOneRankHideNoWay) {
   EXPECT_EQ(time("2x3x1x1x1", ",R,R,R"), time("2x3", ""));
 }
 
-// Of ways of one price the one with the fewest collectives: without latencies a
-// gather over two axes costs as much as one over each after the other.
+// Among ways of one price, the plan has the fewest collectives. Without
+// latencies, a gather over two axes costs as much as gathers over one axis
+// after the other.
 TEST(PlanClaims, TiesGoToFewerCollectives) {
   CostTable cost;
   for (const char* text : {"2x2", "2x3", "4x2", "2x2x2"}) {
@@ -152,8 +153,8 @@ TEST(PlanClaims, TiesGoToFewerCollectives) {
   }
 }
 
-// The same of every pair of layouts: a latency of 1 ps, less than any byte
-// costs, decides nothing but ties.
+// The same for every pair of layouts. A latency of 1 ps costs less than any
+// byte, so it decides only ties.
 TEST(PlanClaims, TiesOfAllPairsGoToFewerCollectives) {
   const auto collectives = [](const Plan& p) {
     return std::count_if(p.steps.begin(), p.steps.end(),

@@ -15,7 +15,7 @@
 namespace dtensor {
 namespace {
 
-// An element of a temporary is a value.
+// operator[] of a temporary returns a value, not a reference.
 static_assert(std::is_same_v<decltype(Region()[0]), IntervalList>);
 static_assert(
     std::is_same_v<decltype(std::declval<Region&>()[0]), IntervalList&>);
@@ -31,7 +31,7 @@ TEST(RegionTest, Counts) {
   EXPECT_EQ(volume(r), 16);
   EXPECT_EQ(local_shape(r), (Shape{4, 4}));
   EXPECT_EQ(overlap(r, Region{b, b}), 8);
-  // A scalar: one element, and everybody's.
+  // A scalar has one element, which every rank holds.
   EXPECT_EQ(volume(Region{}), 1);
   EXPECT_EQ(overlap(Region{}, Region{}), 1);
   EXPECT_EQ(local_shape(Region{}), Shape{});
@@ -60,7 +60,7 @@ std::vector<int64_t> indices_of(const IntervalList& list, int64_t n) {
   return testing::indices({list}, {n});
 }
 
-// Against the same with one index after the other.
+// Compares list operations with the same on one index after the other.
 TEST(RegionTest, ListsIndexByIndex) {
   std::mt19937 rng(3);
   for (int round = 0; round < 2000; ++round) {
@@ -104,7 +104,7 @@ TEST(RegionTest, SubtractedRegionsAreDisjoint) {
   EXPECT_TRUE(subtract(Region{}, Region{}).empty());
 }
 
-// Where each range lies in memory that follows another order.
+// A HeldRegion knows where each range lies in memory, which has another order.
 TEST(RegionTest, HeldRegionKnowsWhereRangesLie) {
   const HeldRegion held({{{6, 10}, {0, 4}}, {{1, 2}}});
   EXPECT_EQ(held.ascending(), (Region{{{0, 4}, {6, 10}}, {{1, 2}}}));
