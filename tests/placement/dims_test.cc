@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dims made from Dims, against sets of indices.
+// Compares functions that make Dims from Dims with sets of indices.
 #include "dtensor/placement/dims.h"
 
 #include <gtest/gtest.h>
@@ -57,7 +57,7 @@ class Trees {
   std::mt19937 gen_{5};
 };
 
-// By mesh rank, the indices that it has, in local order.
+// The indices that each mesh rank has, in local order.
 std::vector<std::vector<int64_t>> held(const Dim& d, const Mesh& mesh) {
   std::vector<std::vector<int64_t>> all;
   for (int64_t r = 0; r < mesh.num_ranks(); ++r) {
@@ -115,7 +115,7 @@ TEST(Dims, RestrictedKeepsWhatWasThere) {
       EXPECT_EQ(kept, d);
     }
   });
-  // What follows a dropped axis goes with it.
+  // If an axis of a split is dropped, the axes after it are dropped, too.
   Mesh mesh = Mesh::parse("2x2");
   Dim d =
       Dim::concat({Dim(8, Split::over({0, 1})), Dim(8, Split::over({1, 0}))});
@@ -123,8 +123,8 @@ TEST(Dims, RestrictedKeepsWhatWasThere) {
             Dim::concat({Dim(8, Split::over({0})), Dim(8)}));
 }
 
-// Of the ranks that differ in these axes of the split, the first that has an
-// index and no other.
+// Among ranks that differ only in these axes of the split, the first one that
+// has an index keeps it, and no other.
 TEST(Dims, FirstHeldIsWhatNoEarlierRankHas) {
   int64_t shared = 0;
   for_random([&](const Dim& d, const Mesh& mesh, Trees& trees) {
@@ -155,8 +155,8 @@ TEST(Dims, FirstHeldIsWhatNoEarlierRankHas) {
   EXPECT_GT(shared, 1000);
 }
 
-// Every index has as many owners as there are ranks over each of which the
-// dimension is not split, and nobody gets more.
+// Every index has one owner for each combination of coordinates on the axes
+// that do not split the dimension. No rank gets an index that it did not have.
 TEST(Dims, PartitionedHasOneOwner) {
   int64_t shared = 0;
   for_random([&](const Dim& d, const Mesh& mesh, Trees&) {

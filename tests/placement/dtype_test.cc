@@ -136,8 +136,8 @@ TEST(BF16Test, TiesGoToEven) {
   EXPECT_EQ(round_trip(1 + 3 * 0x1p-8f - 0x1p-23f), 1 + 0x1p-7f);
 }
 
-// Against the definition: of the two neighbours the nearer one, of two equally
-// near ones the even one. What would follow the largest value is infinity.
+// By the definition: a number is rounded to the nearer of its two neighbours,
+// or, between equally near ones, to the even one. Infinity follows the largest.
 TEST(BF16Test, RoundsToNearest) {
   auto value = [](uint32_t b) {  // of a positive bf16; infinity as 2^128
     return b == 0x7f80 ? 0x1p128 : double{from_bits(b << 16)};
@@ -225,8 +225,8 @@ TEST(F16Test, EveryValueSurvivesTheRoundTrip) {
   }
 }
 
-// Against the definition, as bf16 above: between two neighbours, and on and
-// beside the middle. What would follow the largest value is infinity.
+// By the definition, as for bf16: numbers between two neighbours, in the middle
+// and beside it. Infinity follows the largest value.
 TEST(F16Test, RoundsToNearest) {
   auto value = [](uint32_t b) {  // of a positive one; infinity as 2^16
     return b == 0x7c00 ? 0x1p16f : static_cast<float>(f16_of(b));
@@ -273,7 +273,7 @@ TEST(F16Test, NaNStaysNaN) {
   }
 }
 
-// The compiler has the type too.
+// Compares with the compiler's own type, if it has one.
 #ifdef __FLT16_MAX__
 TEST(F16Test, IsTheCompilers) {
   for (uint32_t b = 0; b < 0x10000; ++b) {

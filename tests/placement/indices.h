@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a region is, index by index: for tests to compare with.
+// Lists a region's indices one by one, for tests to compare with.
 #pragma once
 #include <cstdint>
 #include <vector>

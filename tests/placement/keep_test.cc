@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What operators do with a parameter, by what as_parameter() says they may.
+// How operators treat a parameter, as the argument of as_parameter() allows.
 #include "dtensor/placement/keep.h"
 
 #include <gtest/gtest.h>
@@ -34,7 +34,7 @@ DistTensor numbers(const Shape& s, const Mesh& m, const Placements& p,
   return randn(s, m, p, DType::kF64, {3, stream});
 }
 
-// What was sent since the last time.
+// The collectives since the last call.
 std::vector<StepKind> sent(Runtime& rt) {
   std::vector<StepKind> kinds;
   for (const CommEvent& e : rt.context().events) kinds.push_back(e.kind);
@@ -88,7 +88,7 @@ TEST(Keep, WhatIsGatheredOnUseIsGatheredByEveryUse) {
       rt.context().record = true;
       EXPECT_EQ(matmul(p.x, p.w).layout().to_string(mesh), "S0");
       EXPECT_EQ(sent(rt), kGather) << keep;
-      // Of another tensor the second operator takes the first one's copy.
+      // A second product takes the first one's copy of w if w may move.
       matmul(p.x * 2.0, p.w);
       EXPECT_EQ(sent(rt), keep == Keep::kMove ? kNothing : kGather) << keep;
       rt.context().record = false;
@@ -123,7 +123,7 @@ TEST(Keep, NothingButAGather) {
   const Mesh mesh = Mesh::parse("tp=2");
   run(2, [&](Runtime& rt) {
     const DistTensor stays = numbers({4, 4}, mesh, "S1").as_parameter();
-    // An all-to-all would bring the one to the other.
+    // An all-to-all would bring w to the layout of `stays`.
     DistTensor w = numbers({4, 4}, mesh, "S0", 2).as_parameter(Keep::kMove);
     EXPECT_EQ(add(stays, w).layout().to_string(mesh), "S1");
     w.as_parameter(Keep::kGatherOnUse);
@@ -166,7 +166,7 @@ TEST(Keep, WhatCannotBeIsRefused) {
               "[as_parameter] f64[4](P) is partial, and gathering does not "
               "combine its parts; redistribute it first, or write Keep::kStay "
               "instead of kGatherOnUse");
-    // Nothing of it was done.
+    // The calls that failed changed nothing.
     EXPECT_EQ(partial.keep(), Keep::kMove);
     EXPECT_FALSE(partial.requires_grad());
     EXPECT_EQ(partial.as_parameter().keep(), Keep::kStay);

@@ -110,13 +110,13 @@ TEST(PerAxisTest, Trees) {
   EXPECT_EQ(read("S0(q=9|k=4:q@0|3|9,k)", 13),
             Dim::concat({Dim(9, Split::at({0}, {0, 3, 9}, two())), h4})
                 .canonical(two()));
-  // Grouped queries: 4 heads of 8, k and v of 2 groups.
+  // Grouped queries: q has 5 heads of 8 numbers, k and v have 3 heads each.
   EXPECT_EQ(read("S0(q=(h=5 8)|k=(g=3 8)|v=(g2=3 8):h,g,g2)", 88),
             Dim::concat({leaf(40, {0}, 8), leaf(24, {0}, 8), leaf(24, {0}, 8)})
                 .canonical(two()));
   EXPECT_EQ(read("S0(q=(5 d)|k=10:d)", 30),
             Dim::concat({Dim::product({Dim(5), h4}), Dim(10)}));
-  // Where axes are one, two or none of a part.
+  // Named parts that one axis, two axes or no axis splits.
   auto of = [](const char* text, int64_t n) {
     Layout l = parse_layout(text, grid(), {n});
     EXPECT_EQ(parse_layout(l.to_string(grid()), grid(), {n}), l) << text;
@@ -203,7 +203,7 @@ TEST(LayoutTextTest, PrintsTheShorter) {
     EXPECT_EQ(parse_layout(t, m, l.shape()), l.canonical(m)) << t;
     return t;
   };
-  // No tree: per axis where that says it.
+  // Layouts without trees: the form per axis, if it can express them.
   EXPECT_EQ(text(layout({leaf(6, {0}), Dim(2)})), "S0,R");
   EXPECT_EQ(text(layout({leaf(6, {1})})), "R,S0");
   EXPECT_EQ(text(layout({leaf(6, {1, 0}), Dim(2)})), "[{tp,dp},{}]");
@@ -213,7 +213,7 @@ TEST(LayoutTextTest, PrintsTheShorter) {
   EXPECT_EQ(text(layout({Dim(2)}, {{1, kMax}, {0, kSum}})),
             "[{}] P{tp:max} P{dp}");
   EXPECT_EQ(text(layout({}, {{1, kMean}, {0, kSum}})), "[] P{tp:mean} P{dp}");
-  // Trees.
+  // Layouts with trees.
   EXPECT_EQ(
       text(layout({Dim::product({Dim(3), leaf(6, {1})}), Dim(2)}, {{0, kSum}})),
       "P,S0(3 a=6:a)");
@@ -317,8 +317,8 @@ TEST(LayoutTextErrorTest, Cuts) {
             "[layout] 'S0/2' already has a granule or boundaries, but '/' "
             "starts others; write them once, at the first axis");
   EXPECT_EQ(error("S0(2 h=9:h/3),S0(:h@0|1)"),
-            "[layout] 'h=9' already has a granule or boundaries, but '@' "
-            "starts others; write them once, at the first axis");
+            "[layout] 'h=9' is cut twice, now by '@'; write the granule or the "
+            "boundaries once, at the first axis");
   // Also where the boundaries are those of a balanced split of another size.
   for (const char* points : {"0|1|5", "0|2|5"})
     EXPECT_EQ(error(std::string("S0@") + points + ",R"),

@@ -79,7 +79,7 @@ TEST(MeshTest, EqualMeshesAreOne) {
   EXPECT_EQ(hashes.size(), others.size());
 }
 
-// Other processes compute it too: a change of it is a change of the protocol.
+// Processes of a job compare hashes, so a new hash is a new protocol.
 TEST(MeshTest, HashIsThatOfEveryProcess) {
   EXPECT_EQ(Mesh::parse("dp=2,tp=4").hash(), 4670386529855858364u);
 }
@@ -256,7 +256,7 @@ TEST(MeshErrorTest, Axes) {
             "[mesh] a=1048576,b=1048576 has more than 2^30 ranks; write "
             "smaller sizes");
   EXPECT_THROW(Mesh({{"a", int64_t{1} << 62}, {"b", 4}}), Error);
-  // Or "a=2,b=3" would be one axis, and the mesh another one's equal.
+  // Otherwise this axis would have the text of two axes, "a=2,b=3".
   EXPECT_EQ(
       error({{"a=2,b", 3}}),
       "[mesh] 'a=2,b' cannot name an axis; write letters, digits, _, - and .");

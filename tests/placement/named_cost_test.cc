@@ -19,7 +19,7 @@ TEST(NamedCost, OtherNamesHaveNone) {
     EXPECT_FALSE(named_cost(name, mesh)) << name;
 }
 
-// One node: 6.6 us and 0.6 a step, 360 GB/s; all of its GPUs reduce at 476.
+// In a node: 6.6 us and 0.6 us a step at 360 GB/s, or 476 if all GPUs reduce.
 TEST(NamedCost, AxesOfANode) {
   const CostTable t = *named_cost("h100", Mesh({{"dp", 2}, {"tp", 4}}));
   EXPECT_NEAR(us(link(t, StepKind::kAllGather, 1)), 7.2, 1e-9);
@@ -37,14 +37,15 @@ TEST(NamedCost, AxesOfANode) {
             1'000'000);
 }
 
-// Four nodes: across them each GPU has its card, all of a node's have all.
+// Across four nodes, a group has the network card (47 GB/s) of each of its
+// GPUs.
 TEST(NamedCost, AxesAcrossNodes) {
   const CostTable t = *named_cost("h100", Mesh({{"dp", 4}, {"tp", 8}}));
   EXPECT_NEAR(rate(link(t, StepKind::kAllGather, 1)), 47, 1e-9);
   EXPECT_NEAR(us(link(t, StepKind::kAllGather, 1)), 6.6 + 3 * 2.7, 1e-9);
   EXPECT_NEAR(us(link(t, StepKind::kAllToAll, 1)), 6.6 + 2.7, 1e-9);
   EXPECT_NEAR(rate(link(t, StepKind::kAllReduce, 2)), 476, 1e-9);
-  EXPECT_NEAR(rate(link(t, StepKind::kAllReduce, 3)), 360, 1e-9);  // 8 x 47
+  EXPECT_NEAR(rate(link(t, StepKind::kAllReduce, 3)), 360, 1e-9);  // < 8 x 47
   EXPECT_NEAR(us(link(t, StepKind::kAllReduce, 3)),
               6.6 + 2 * (28 * 0.6 + 3 * 2.7), 1e-9);
   // Two ranks of each node.
@@ -52,7 +53,7 @@ TEST(NamedCost, AxesAcrossNodes) {
   EXPECT_NEAR(rate(link(u, StepKind::kAllGather, 1 | 4)), 94, 1e-9);
 }
 
-// It is where the ranks are that counts, not their order in the mesh.
+// The nodes of the ranks count, not the ranks' order in the mesh.
 TEST(NamedCost, RanksInAnOrderOfTheirOwn) {
   std::vector<int64_t> ranks;
   for (int64_t i = 0; i < 8; ++i) ranks.insert(ranks.end(), {i, i + 8});

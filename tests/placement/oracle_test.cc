@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The layout types against brute force: every mesh of up to 8 ranks, every size
-// up to 24; trees, boundaries and texts by a sample of them. What a rank owns
-// is enumerated here index by index, from the text of the design alone; nothing
-// of the code under test takes part in it.
+// The layout types against brute force: every mesh of up to 8 ranks and every
+// size up to 24; trees, boundaries and texts are sampled. The indices that a
+// rank owns are enumerated here one by one, from the definition alone; no code
+// under test takes part in that.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -270,7 +270,7 @@ List flat(const Region& region, const Shape& shape) {
   return out;
 }
 
-// Per rank.
+// The indices of each rank.
 using Owners = std::vector<List>;
 
 Owners owners(const Tree& t, const Grid& g) {
@@ -294,11 +294,11 @@ std::string text(const Owners& o) {
 }
 
 // ---------------------------------------------------------------------------
-// One form for what is equal, and texts.
+// Canonical forms and texts.
 
-// The tree that says who owns what index by index: one segment for each, of
-// which one part is not empty. nullopt when none does: the ranks that own an
-// index are not all those with some coordinates in common.
+// The tree that says who owns what index by index: one segment for each index,
+// with one part that is not empty. nullopt if there is no such tree: the owners
+// of an index are not all ranks with some coordinates in common.
 std::optional<Dim> index_by_index(const Owners& o, const Grid& g, int n) {
   std::vector<Dim> segments;
   for (int x = 0; x < n; ++x) {
@@ -330,8 +330,8 @@ std::optional<Dim> index_by_index(const Owners& o, const Grid& g, int n) {
   return Dim::concat(segments);
 }
 
-// Whatever says the same has this canonical form, since the owners alone give
-// it.
+// Checks that d has the canonical form of index_by_index(), which depends only
+// on the owners. So all trees with the same owners have one form.
 void check_one_form(const Dim& d, const Owners& o, const Grid& g,
                     Tally& tally) {
   if (d.size() == 0) return;
@@ -347,7 +347,7 @@ void check_one_form(const Dim& d, const Owners& o, const Grid& g,
                 "equal owners, equal canonical forms", describe);
 }
 
-// Do the axes of every leaf, and the partials, come in mesh order?
+// True if the axes of every leaf come in mesh order.
 bool in_mesh_order(const Dim& d) {
   bool rises = true;
   for (int i = 1; i < d.split().num_axes(); ++i)
@@ -384,14 +384,14 @@ void check_text(const Layout& l, const Grid& g, Tally& tally) {
 }
 
 // ---------------------------------------------------------------------------
-// Can any tree say who owns what? `o` holds flat indices of `shape`. Sub-trees
-// of different dimensions use different axes, and a concat of single indices
-// says all that one dimension's tree can: so exactly if, for some distribution
-// of the axes to the dimensions,
-//   - what a rank has is the product of one list per dimension, in local order,
+// True if some tree has these owners. `o` holds flat indices of `shape`.
+// Sub-trees of different dimensions use different axes, and a concat of single
+// indices can say all that one dimension's tree can. So there is a tree exactly
+// if, for some distribution of the axes to the dimensions,
+//   - a rank has the product of one list per dimension, in local order,
 //   - the list depends on the dimension's axes alone,
-//   - the ranks that have one index agree in some of its axes, and those that
-//     do are all of them.
+//   - the ranks that have an index are all those with certain coordinates on
+//     some of the dimension's axes.
 bool any_tree_says(const Owners& o, const Grid& g, const List& shape) {
   size_t dims = shape.size(), num_axes = g.sizes.size();
   std::vector<std::vector<List>> lists(o.size());  // [rank][dim], not if empty
@@ -552,7 +552,7 @@ void check_push(const Split& s, const Tree& t, const Grid& g, int axis,
     for (int x : have)
       if (r.lo <= x && x < r.hi) part.push_back(x);
     tally.check(expand({r}) == part, "pushed slices inside", describe);
-    // Inside a listed part, and inside a whole dimension, it is balanced.
+    // pushed() splits a listed part, or a whole dimension, in balance.
     if (s.points() || (s.whole() && t.granule == 1)) {
       List mine;
       int len = static_cast<int>(have.size());
@@ -562,7 +562,7 @@ void check_push(const Split& s, const Tree& t, const Grid& g, int axis,
       tally.check(part == mine, "pushed cuts each part evenly", describe);
     }
   }
-  // One behind the other they are what they slice.
+  // The new parts, one after the other, are the part that they slice.
   for (const List& at : g.ranks) {
     List all, moving = at;
     for (int v = 0; v < b; ++v) {
@@ -723,7 +723,8 @@ TEST(OracleTest, CommonPrefix) {
         if (axes.empty()) continue;
         List points = random_points(n, parts_of(axes, g), rng);
         trees.push_back(leaf_at(axes, points));
-        // The same over the first axis alone, and behind a part moved.
+        // Boundaries with the same union over the first axis, and others within
+        // it.
         if (axes.size() > 1) {
           points[1] = points[0];
           trees.push_back(leaf_at(axes, points));
@@ -877,8 +878,8 @@ struct Views {
   int64_t asked = 0, refused = 0;
 };
 
-// view_layout, both ways: what it returns has the same flat elements in the
-// same order; what it refuses no tree can say.
+// Checks view_layout() both ways: a view has the same flat elements in the same
+// order; if it is refused, no tree has these owners.
 std::optional<Layout> check_view(const Layout& from, const Owners& want,
                                  const Grid& g, const List& to, Views& count,
                                  Tally& tally) {
@@ -958,7 +959,7 @@ TEST(OracleTest, ProductsAndViews) {
             if (g.thin && rng() % 3 != 0) continue;
             check_view(layout, want, g, shape, direct, tally);
             auto v = check_view(*line, want, g, shape, again, tally);
-            // And from there back.
+            // And back to the shape before.
             if (v)
               tally.check(
                   check_view(*v, want, g, sizes, again, tally).has_value(),
@@ -976,7 +977,7 @@ TEST(OracleTest, ProductsAndViews) {
   RecordProperty("refused", std::to_string(direct.refused + again.refused));
 }
 
-// A random tree of `size` indices over some of `axes`, which it takes.
+// A random tree of `size` indices over some of `axes`.
 Tree random_tree(int size, const List& axes, const Grid& g, int depth,
                  std::mt19937& rng) {
   auto pick = [&](size_t n) { return static_cast<size_t>(rng() % n); };
@@ -1208,7 +1209,8 @@ TEST(OracleTest, BruteForceKnowsTheKnownCases) {
   EXPECT_TRUE(any_tree_says(owners(leaf(6, {0}), three), three, {3, 2}));
   EXPECT_TRUE(any_tree_says(owners(interleaved, two), two, {4, 2}));
   EXPECT_FALSE(any_tree_says(owners(interleaved, two), two, {8, 2}));
-  // One element each: every rank's set is a product, but no axis cuts [2, 2].
+  // One element each: every rank's set is a product, but one axis cannot split
+  // [2, 2].
   EXPECT_FALSE(any_tree_says(owners(leaf(4, {0}), four), four, {2, 2}));
   EXPECT_TRUE(any_tree_says(owners(leaf(4, {0, 1}), pair), pair, {2, 2}));
   EXPECT_EQ(all_grids().size(), 66u);

@@ -51,7 +51,7 @@ TEST(Panels, HaveEveryIndexOnceAndFillEvenly) {
       for (const auto& [index, times] : seen) EXPECT_EQ(times, 1) << index;
       EXPECT_EQ(p.between_bytes, most * 4);
       EXPECT_EQ(p.finest, p.regions.size() < static_cast<size_t>(count));
-      // About as little as so many panels can give.
+      // The largest panel is about as small as this number of panels allows.
       int64_t whole = 0;
       for (int64_t rank = 0; rank < 6; ++rank)
         whole =
@@ -88,7 +88,7 @@ TEST(Panels, OfNothingAndOfOneElement) {
   }
 }
 
-// More panels than the plan says, where parts are too uneven for so few.
+// There are more panels than plan.chunks if parts are too uneven for so few.
 TEST(Panels, FitIntoABlockWhereTheyCan) {
   const Mesh mesh = Mesh::parse("a=2,b=3");
   const Shape shape{5, 7, 3};

@@ -109,13 +109,13 @@ class World {
     return set;
   }
 
-  // Does s become t by writing identities alone?
+  // True if s becomes t by only writing identities.
   bool fills(const State& s, const State& t) const {
     if (s.partial & ~t.partial) return false;
     AxisMask fresh = t.partial & ~s.partial;
     for (int64_t r = 0; r < mesh_.num_ranks(); ++r) {
-      // Over the fresh axes either everything everywhere, or disjoint parts of
-      // what t has.
+      // Over the new partial axes, the ranks hold all that t has, or disjoint
+      // parts of it.
       Coord at = mesh_.coordinate(r);
       AxisMask cut = 0;
       for (int a = 0; a < mesh_.num_axes(); ++a)
@@ -134,8 +134,8 @@ class World {
     return true;
   }
 
-  // Can every rank have its part of t from those that differ from it in
-  // `group` alone? It needs the summands of the combined axes.
+  // True if every rank can get its part of t from ranks that differ from it
+  // only in `group`. It needs the summands of the combined axes.
   bool serves(const State& s, const State& t, AxisMask group) const {
     AxisMask combined = s.partial & ~t.partial;
     if (combined & ~group) return false;
@@ -189,7 +189,7 @@ class World {
         }
       }
     }
-    // Of the groups that serve only those of which no part does.
+    // Try only groups of which no subset serves.
     int64_t best = kFar;
     std::vector<AxisMask> serving;
     for (AxisMask group = 1; group <= mesh_.all_axes(); ++group) {
@@ -221,7 +221,7 @@ CostTable table(std::vector<std::pair<int64_t, double>> axes) {
     c.ps_per_byte = rate;
     t.axes.push_back(c);
   }
-  // What lies between may be as large as it likes.
+  // The tensors between two steps may have any size.
   t.block_bytes = std::numeric_limits<int64_t>::max();
   return t;
 }
@@ -248,8 +248,8 @@ void compare(const char* mesh, const Shape& shape, const CostTable& cost,
             << several << " of them by several collectives\n";
 }
 
-// Prices of messages that small tensors feel, that none feels, and of axes
-// that differ.
+// Latencies of nothing, of about as much as a small tensor's bytes, and of much
+// more; and axes with different prices.
 std::vector<CostTable> prices(int axes) {
   auto n = static_cast<size_t>(axes);
   std::vector<CostTable> all;
@@ -322,7 +322,7 @@ TEST(PlanSearch, SmallTensorsTakeFewerMessagesAndLargeOnesFewerBytes) {
   }
 }
 
-// What many bytes cost more.
+// Bytes that do not fit into a cache cost more.
 TEST(PlanSearch, PricesOfBytesBeyondACache) {
   CostTable c = table({{1000, 20}, {500, 30}});
   c.axes[0].cached_bytes = 64;
@@ -344,10 +344,10 @@ TEST(PlanSearch, PricesOfGroups) {
   compare("2x2", {5, 7}, c);
 }
 
-// A partial that is combined and comes back, on a dimension whose boundaries
-// are listed or in a tree, so that no axis can be added to its split, or in a
-// scalar: the search had no destination to measure its way to, and returned no
-// step.
+// A partial is combined and comes back, in a scalar, or on a dimension that is
+// a tree or has listed boundaries, so that no axis can be added to its split.
+// The search had no destination to which it could measure the way, and returned
+// no step.
 
 TEST(FillOfListedBoundaries, ThePlanArrives) {
   Mesh mesh = Mesh::parse("2x2x2");

@@ -24,7 +24,7 @@ constexpr int64_t kItem = 4;  // bytes of an f32
 
 int64_t identity_of(ReduceOp op) { return op == ReduceOp::kMax ? -100000 : 0; }
 
-// Averages are of numbers that divide.
+// The sum of an average's parts must be a multiple of their number.
 int64_t combine(ReduceOp op, const Values& parts) {
   if (op == ReduceOp::kMax)
     return *std::max_element(parts.begin(), parts.end());
@@ -35,8 +35,8 @@ int64_t combine(ReduceOp op, const Values& parts) {
   return sum / p;
 }
 
-// What the ranks hold of each index: 1 where a rank has it. Balanced splits are
-// computed here from the axes alone.
+// For each rank, 1 for every index that it holds, and 0 for the others.
+// Balanced splits are computed here from the axes alone.
 const std::vector<Values>& held_by(const Spec* spec) {
   static auto* cache = new std::map<SpecRef, std::vector<Values>>;
   auto [it, fresh] = cache->try_emplace(spec);
@@ -76,9 +76,9 @@ int64_t count(const Values& v) {
   return std::count(v.begin(), v.end(), int64_t{1});
 }
 
-// One number as parts whose combination it is: v = 3v - 2v = 3v - 4v + 2v, and
-// for max the others are smaller, the winner's place depending on the index and
-// on what is further out, so that maxima of sums are not sums of maxima.
+// The parts of a number combine to it: v = 3v - 2v = 3v - 4v + 2v. For max, one
+// part is v and the others are smaller. Which part is v depends on the index
+// and on the outer partials, so that maxima of sums are not sums of maxima.
 int64_t part_of(int64_t v, size_t index, const std::vector<Partial>& partials,
                 const Mesh& mesh, const Coord& c) {
   auto salt = static_cast<int64_t>(index);
@@ -129,7 +129,7 @@ class Simulator {
     }
   }
 
-  // "" when all is well.
+  // Returns "" if the plan is right.
   std::string run(const Plan& plan) {
     const Spec* at = from_;
     int64_t bytes = 0;
@@ -209,7 +209,7 @@ class Simulator {
         if (s.kind == StepKind::kFill) {
           out = filled(s, c, i);
         } else if (reduces) {
-          // Of copies, in trees, one is taken.
+          // Trees may hold several copies; take one of them.
           std::map<std::vector<int>, int64_t> summand;
           for (int64_t m : group) {
             if (!old_held[size_t(m)][i]) continue;
@@ -257,15 +257,17 @@ class Simulator {
     return "";
   }
 
-  // What a rank holds after a partial-fill: the value where it is the owner,
-  // else the identity of the outermost new partial in which it is not. The
-  // parts of an average are all the value.
+  // The value that a rank holds after a partial-fill: the value if it is the
+  // owner, else the identity of the outermost new partial in which it is not.
+  // The parts of an average are all the value.
   int64_t filled(const Step& s, const Coord& c, size_t i) {
     const auto& partials = s.to->layout().partials;
     AxisMask fresh = s.to->partial_axes() & ~s.from->partial_axes();
     for (const Partial& p : partials)
       if (p.op == ReduceOp::kAvg) fresh &= ~(AxisMask{1} << p.axis);
-    // Where a part stays among identities, there is one identity.
+    // If a part stays among other ranks' identities, these must be one
+    // identity.
+    // identity.
     for (const Partial& p : partials)
       for (const Partial& q : partials)
         if ((fresh & s.from->split_axes()) && (fresh >> p.axis & 1) &&
@@ -338,7 +340,7 @@ void every_pair(const char* mesh_text, const char* shape_text) {
   for (const std::string& t : texts)
     specs.push_back(spec(mesh_text, shape_text, t));
   int bad = 0;
-  // Of three axes a fifth of the 46,656 pairs.
+  // On meshes of three axes, a fifth of the 46,656 pairs.
   size_t step = mesh.num_axes() > 2 ? 5 : 1, at = 0;
   for (const Spec* from : specs)
     for (const Spec* to : specs) {
@@ -402,7 +404,7 @@ TEST(Plan, ArbitraryLayouts) {
   }
 }
 
-// Trees: what views of split dimensions leave behind.
+// Trees, as views of split dimensions make them.
 TEST(Plan, ProductsAndConcatsMeetTheLowerBound) {
   Mesh mesh = Mesh::parse("2x2");
   std::vector<Dim> dims = {
@@ -418,7 +420,7 @@ TEST(Plan, ProductsAndConcatsMeetTheLowerBound) {
   std::vector<SpecRef> specs;
   for (const Dim& d : dims) {
     specs.push_back(Spec::get(mesh, {12, 3}, {{d, Dim(3)}, {}}, DType::kF32));
-    // With partials on the axes that it leaves free.
+    // With partials on the axes that do not split it.
     for (int a : {0, 1})
       for (ReduceOp op : {ReduceOp::kSum, ReduceOp::kMax})
         if (!(d.axes() >> a & 1))
@@ -459,7 +461,7 @@ TEST(Plan, CasesThatOthersGetWrong) {
   EXPECT_EQ(kinds("2x2", "5x3", "S0,S0", "R,S0"), "exchange@a0,a1");
   EXPECT_EQ(kinds("2x2", "5x3", "S0,S0", "S0,R"), "all-gather@a1");
   EXPECT_EQ(kinds("2x2", "5x3", "S0,P", "S0,S0"), "reduce-scatter@a1");
-  // Neighbours of one kind in one collective, others never.
+  // Neighbouring partials of one kind are combined together, others never.
   EXPECT_EQ(kinds("2x2", "5x3", "P,P", "R,R"), "all-reduce@a0,a1");
   EXPECT_EQ(kinds("2x2", "5x3", "P,P(max)", "R,R"),
             "all-reduce@a1 all-reduce@a0");
@@ -490,8 +492,8 @@ TEST(Plan, TimeIsThePriceOfItsCollectives) {
   EXPECT_EQ(plan(spec("2", "4", "R"), spec("2", "4", "S0"), cost).time_ps, 0);
 }
 
-// One that is found without a search is the best one; the bound of any other
-// holds for the best one.
+// A plan that quick_plan() finds without a search is the best one. If it finds
+// none, its bound holds for the best one.
 TEST(Plan, QuickPlansAndTheirBounds) {
   const CostTable cost;
   int quick = 0, bounded = 0;
@@ -582,8 +584,9 @@ TEST(Plan, OneByteIsSent) {
   EXPECT_EQ(p.time_ps, LinkCost{}.alpha_ps + 50);
 }
 
-// Sums of maxima take two steps, and what lies between them more than a share
-// of so small a block: alone in chunks, with others all the same.
+// Sums of maxima take two steps, and the tensor between them is too large for
+// so small a block. Alone, the move is cut into chunks; a list of moves is not,
+// but still has a plan.
 TEST(Plan, WhatNeedsTwoStepsFindsItsWayWithOthers) {
   CostTable cost;
   cost.block_bytes = 64;

@@ -49,7 +49,7 @@ TEST(Rule, TextRoundTrips) {
     EXPECT_EQ(r.to_string(), text);
     EXPECT_EQ(Rule(r.to_string()), r) << text;
   }
-  // Spaces, and a mark at a later occurrence, are one way to write the same.
+  // Spaces, and a mark at a later occurrence of a letter, change only the text.
   EXPECT_EQ(Rule(" m k , k n -> m n|linear 0 ; linear 1 ").to_string(),
             "mk,kn->mn | linear 0; linear 1");
   EXPECT_EQ(Rule("mk,k~n->mn").to_string(), "mk~,kn->mn");
@@ -57,7 +57,7 @@ TEST(Rule, TextRoundTrips) {
   EXPECT_EQ(Rule("(h d)->h d").to_string(), "(hd)->hd");
 }
 
-// More inputs than digits.
+// A rule with more than ten inputs.
 TEST(Rule, NotesNameInputsByNumber) {
   const Rule r(",,,,,,,,,,,m->m | linear 11; linear 0,10");
   EXPECT_EQ(r.notes()[0].inputs, std::vector<int>{11});
@@ -65,8 +65,8 @@ TEST(Rule, NotesNameInputsByNumber) {
   EXPECT_EQ(Rule(r.to_string()), r);
 }
 
-// A text that a fuzzer found: a letter was taken for the number of an input,
-// of which there were enough.
+// A fuzzer found this text: a letter was taken for an input's number, and there
+// were enough inputs for that number.
 TEST(Rule, ALetterIsNoInput) {
   const std::string text = std::string(29, ',') + "ilka,bc^->|affine 0,,,A0";
   EXPECT_NE(error_of([&] { Rule r(text); }).find("has no input ''"),
@@ -77,8 +77,8 @@ TEST(Rule, ALetterIsNoInput) {
             std::string::npos);
 }
 
-// Whatever the text: an Error, or a rule that its own text gives again and that
-// can be bound to sizes, or refuses them.
+// Any text is an Error, or a rule that its own text gives again and that can be
+// bound to sizes, or refuses them.
 TEST(Rule, MutatedTextsAreErrorsOrRules) {
   const std::vector<std::string> seeds = {
       "mk,kn->mn | linear 0; linear 1",
@@ -237,7 +237,7 @@ TEST(Rule, ExpandBroadcasts) {
             "Y1mk,Zkn->YZmn | linear 0; linear 1");
   EXPECT_EQ(expanded("...,...->...", {{1, 3}, {2, 1}}), "1Z,Y1->YZ");
   EXPECT_EQ(expanded("...,...->...", {{}, {2, 1}}), ",YZ->YZ");
-  // 1 in all of them is a factor of size 1.
+  // A dimension that is 1 in all inputs is a factor of size 1.
   EXPECT_EQ(expanded("...,...->...", {{1}, {1}}), "Z,Z->Z");
   EXPECT_EQ(expanded("...,...->...", {{1, 0}, {3, 1}}), "1Z,Y1->YZ");
   EXPECT_EQ(expanded("m...n,n->m...", {{2, 3, 5, 4}, {4}}), "mYZn,n->mYZ");
@@ -268,7 +268,7 @@ TEST(BoundRule, SizesFromShapes) {
   EXPECT_EQ(r.output_shape(0), (Shape{2, 7, 3, 5}));
   EXPECT_EQ(r.points(), 2 * 7 * 3 * 4 * 5);
   EXPECT_EQ(r.size(r.rule().factor('k')), 4);
-  // A group gives the one unknown factor what the known ones leave.
+  // In a group, the size of one unknown factor follows from the known ones.
   BoundRule g = bind("b(hd),d->bh", {{2, 12}, {4}});
   EXPECT_EQ(g.output_shape(0), (Shape{2, 3}));
   BoundRule extra(Rule("b(hd)->bhd"), {{2, 12}}, "test", {{'h', 3}});
@@ -363,7 +363,7 @@ void each_point(const Point& sizes, Fn&& fn) {
   }
 }
 
-// Where a term keeps the element of a point.
+// The offset at which a term stores the element of a point.
 size_t offset(const Rule::Term& term, const Point& p, const Point& sizes) {
   int64_t at = 0;
   for (const auto& dim : term)
@@ -467,7 +467,7 @@ TEST(Rule, GradientOfAContraction) {
   EXPECT_NE(error_of([] { Rule("m->m,m").gradient(0); }), "no error");
 }
 
-// The part of a factor that a rank has, from the design's text alone.
+// The part of a factor that a rank has, by the definition of Split alone.
 Interval part(const Split& s, const Mesh& mesh, int64_t n, const Coord& c) {
   int64_t i = 0, p = 1, g = s.granule();
   for (int a : s.axes()) {
@@ -477,10 +477,10 @@ Interval part(const Split& s, const Mesh& mesh, int64_t n, const Coord& c) {
   return {i * (n / g) / p * g, (i + 1) * (n / g) / p * g};
 }
 
-// Random assignments, also with orders of axes and granules that enumerate()
-// does not make: every input's and output's region holds exactly the elements
-// of the factors' parts, and the local contractions, combined over the partial
-// axes, are the whole one.
+// Random assignments, including orders of axes and granules that enumerate()
+// does not make. The region of every input and output holds exactly the
+// elements of the factors' parts. The local contractions, combined over the
+// partial axes, are the whole one.
 TEST(BoundRule, LayoutsAgainstBruteForce) {
   std::mt19937 gen(11);
   auto below = [&](size_t n) { return static_cast<size_t>(gen() % n); };
@@ -579,7 +579,8 @@ TEST(BoundRule, LayoutsAgainstBruteForce) {
         ASSERT_NO_FATAL_FAILURE(check_region(l, r.rule().inputs()[i]));
       }
       ASSERT_NO_FATAL_FAILURE(check_region(out, r.rule().outputs()[0]));
-      // Partial inputs: parts that add up to one.
+      // The parts of a partial input are the whole times factors that add up to
+      // 1.
       in = whole;
       bool owner = true;
       for (int axis = 0; axis < mesh.num_axes(); ++axis) {
@@ -633,8 +634,8 @@ TEST(BoundRule, TreesHaveOneOwnerWherePartsAreCombined) {
   EXPECT_EQ(legal("m~n->mn", shared), owned);
   EXPECT_EQ(legal("mn->n", owned), owned);
   EXPECT_EQ(legal("m^n->mn", owned), Dim(6, Split::over({0})));
-  // Beside parts that are combined, copies that lie alike are computed twice;
-  // those that do not have one owner.
+  // In an operator that combines parts, copies that lie alike are computed
+  // twice; other copies get one owner.
   EXPECT_EQ(legal("mn->m", shared), shared);
   const Dim uneven = Dim::concat({Dim(1, Split::over({0})), Dim(5)});
   EXPECT_EQ(legal("mn->mn", uneven), uneven);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every schedule against a brute force over all indices.
+// Compares every schedule with a brute force over all indices.
 #include "dtensor/placement/schedule.h"
 
 #include <gtest/gtest.h>
@@ -47,7 +47,7 @@ std::set<int64_t> set_of(const Region& region, const Shape& shape) {
   return {all.begin(), all.end()};
 }
 
-// What lies inside the panel, in the list's own order.
+// The part of a region that is in the panel, in the region's order.
 Region clipped(const Region& region, const Region& panel) {
   if (panel.empty()) return region;
   Region result;
@@ -156,7 +156,7 @@ Region memory_region(const Spec* spec, bool pairs, int64_t world_rank) {
   return r;
 }
 
-// Which part of the sum a rank's values are: its coordinates on the axes whose
+// The number of the summand that a rank has: its coordinates on the axes whose
 // partials the step combines.
 int64_t term_of(const Step& step, int64_t world_rank) {
   const Mesh& mesh = step.from->mesh();
@@ -176,8 +176,7 @@ int64_t num_terms(const Step& step) {
   return n;
 }
 
-// What a member serves is what the others take from it: no more, no less, and
-// the same pieces.
+// A member serves exactly the pieces that the others take from it.
 using Served = std::map<std::pair<int, int>, std::vector<Region>>;
 
 void note_served(const Schedule& s, Served& taken, Served& served) {
@@ -236,7 +235,8 @@ void expect_boxes(const Schedule& s) {
   EXPECT_EQ(n, 0);
 }
 
-// One rank's schedule; adds to sent[member].
+// Checks one rank's schedule. Adds what it takes from each member to
+// sent[member].
 void check(const Step& step, int64_t rank, const Region& panel,
            std::vector<int64_t>& sent) {
   SCOPED_TRACE(fmt::format("rank {} of {} to {}", rank, step.from->to_string(),
@@ -301,7 +301,8 @@ void check(const Step& step, int64_t rank, const Region& panel,
   if (moves_alone(step.kind)) expect_boxes(s);
 }
 
-// All ranks' schedules of a step, and the traffic that follows from them.
+// Checks all ranks' schedules of a step, and the traffic that follows from
+// them.
 void check(const Step& step, const Region& panel = {}) {
   std::set<int64_t> ranks;
   for (const Mesh& m : {step.from->mesh(), step.to->mesh()})
@@ -392,7 +393,7 @@ TEST(ScheduleTest, ThreeAxes) {
     const Spec* from = specs[rng() % specs.size()];
     const Spec* to = specs[rng() % specs.size()];
     if (from == to || !combines_alone(from, to)) continue;
-    // Any further axes may take part, but for partial ones that stay.
+    // Any further axes may take part, except partial ones that stay.
     const AxisMask needed = needed_axes(from, to);
     const AxisMask more = rng() & mesh.all_axes() & ~from->partial_axes();
     check(step_of(from, to, needed | more));
@@ -644,9 +645,10 @@ TEST(RegionsTest, HashSaysWhatIsHeld) {
 
 // --- Balance ----------------------------------------------------------------
 
-// The least that the busiest sender can send when every rank receives what it
-// lacks, once: for some set of ranks, what only they hold, spread evenly; and,
-// as a receiver asks one rank for what several hold, the largest such piece.
+// A lower bound of what the busiest sender sends, if every rank receives what
+// it lacks once. Any set of ranks sends at least the elements that only they
+// hold, spread evenly. And a receiver asks one rank for all that the same ranks
+// hold, so the largest such piece is a bound, too.
 double least_largest_send(const Step& step) {
   const Mesh& mesh = step.from->mesh();
   const size_t p = static_cast<size_t>(mesh.num_ranks());
@@ -730,8 +732,8 @@ TEST(BalanceTest, ReceiversTakeTurns) {
 }
 
 TEST(BalanceTest, WhoHasAPieceItselfTakesNoTurn) {
-  // Of four rows of a column block one of four receivers has them already: the
-  // other three times four blocks fall evenly on the four who hold the rows.
+  // One of the four receivers of a column block has its four rows already. The
+  // four ranks that hold these rows serve the other three receivers evenly.
   const Mesh mesh = Mesh::parse("4x4");
   const Shape shape{16, 16};
   const Spec* from =
@@ -743,7 +745,7 @@ TEST(BalanceTest, WhoHasAPieceItselfTakesNoTurn) {
 }
 
 TEST(BalanceTest, WholeSegmentsComeFromAll) {
-  // All four sources have the first eight indices, and each two of the others.
+  // All four sources have the first eight indices; each has two of the others.
   const Mesh sources({{"a", 4}}), targets({{"b", 4}}, {4, 5, 6, 7});
   const Layout l{{Dim::concat({Dim(8), Dim(8, Split::over({0}))})}, {}};
   const Spec* from = Spec::get(sources, {16}, l, DType::kF32);

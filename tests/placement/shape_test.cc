@@ -102,7 +102,7 @@ TEST(NumelTest, NegativeSize) {
   EXPECT_THROW(numel({0, -1}), Error);
 }
 
-// Elements are counted, and so are the bytes of 8-byte elements.
+// Neither the elements nor their bytes, at 8 bytes each, may overflow.
 TEST(NumelTest, Overflow) {
   constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
   constexpr int64_t k30 = int64_t{1} << 30;

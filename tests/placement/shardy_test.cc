@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The reshards that Shardy's own tests list, planned here: what a plan moves
-// against what any plan has to move. A sub-axis ("y:(2)4") is an axis of the
-// mesh declared with y factored; a device order is a mesh with its ranks
-// listed.
+// Plans the reshards that Shardy's own tests list, and compares the bytes that
+// a plan moves with the least that any plan has to move. A sub-axis ("y:(2)4")
+// is an axis of the mesh declared with y factored; a device order is a mesh
+// with its ranks listed.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -32,8 +32,8 @@ std::vector<std::string> split(const std::string& s, const std::string& by) {
   }
 }
 
-// [pre, pre * size) of an axis: its digit between those two strides from the
-// top. A whole axis has pre 1 and its own size.
+// A sub-axis, as in Shardy: `pre` is the product of the sizes of the sub-axes
+// before it. A whole axis has pre 1 and its own size.
 struct SubAxis {
   std::string axis;
   int64_t pre = 1, size = 0;

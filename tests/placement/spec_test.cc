@@ -60,7 +60,7 @@ TEST(SpecTest, FreesWhatNothingHolds) {
   const size_t before = Spec::use().entries;
   for (int64_t n = 0; n < 20000; ++n) {
     const Spec* s = spec("S0,R", {5000 + n, 3});
-    // A thread need not hold what it asked for lately.
+    // A spec that this thread got 1000 calls ago still exists without a holder.
     if (n >= 1000) {
       EXPECT_EQ(spec("S0,R", {4000 + n, 3})->shape()[0], 4000 + n);
     }
@@ -152,7 +152,7 @@ TEST(SpecTest, DifferentSpecsDiffer) {
   EXPECT_EQ(hashes.size(), all.size());
 }
 
-// Other processes compute it too: a change of it is a change of the protocol.
+// Processes of a job compare hashes, so a new hash is a new protocol.
 TEST(SpecTest, HashIsThatOfEveryProcess) {
   EXPECT_EQ(spec("S0/3,P(max)", {9, 6}, kBF16)->hash(), 11479774947038950861u);
 }

@@ -74,7 +74,7 @@ TEST(SplitTest, TheFirstAxisIsOutermost) {
   EXPECT_EQ(s.range(grid(), 6, c), (Interval{4, 5}));
 }
 
-// The sizes that fit memory times any number of ranks.
+// The largest size that fits memory, times the number of ranks.
 TEST(SplitTest, HugeSizesDoNotOverflow) {
   int64_t n = std::numeric_limits<int64_t>::max() / 8;
   Split s = Split::over({kA, kB, kC});
@@ -91,7 +91,7 @@ TEST(SplitTest, PointsThatABalancedSplitHasBecomeIt) {
   };
   EXPECT_EQ(canonical({kA, kB}, {0, 1, 2, 3, 5}), Split::over({kA, kB}));
   EXPECT_EQ(canonical({kA}, {0, 0, 0}), Split::over({kA}));
-  // 3 granules of 4: only the granule says it.
+  // 3 granules of 4: only a split with that granule has these boundaries.
   Split s = canonical({kA}, {0, 4, 12});
   EXPECT_EQ(s, Split::over({kA}, 4));
   EXPECT_EQ(s.granule(), 4);
@@ -142,7 +142,7 @@ TEST(SplitTest, PopAndPush) {
   EXPECT_EQ(bounds(ragged.pushed(grid(), 8, kC), 8),
             (Points{0, 0, 0, 1, 3, 5, 8}));
   EXPECT_EQ(ragged.pushed(grid(), 8, kC).popped(grid()), ragged);
-  // Every second boundary; then what is left is balanced again.
+  // Popping keeps every second boundary. The result may be balanced again.
   Split four = Split::at({kA, kB}, {0, 3, 4, 4, 8}, grid());
   EXPECT_EQ(four.popped(grid()), Split::over({kA}));
   EXPECT_EQ(Split::at({kA, kB}, {0, 3, 3, 3, 8}, grid()).popped(grid()),
@@ -225,7 +225,7 @@ TEST(SplitErrorTest, Canonical) {
             }),
             "[split] the boundaries 0|1|5 end at 5, but the dimension has "
             "size 6; let the last be 6");
-  // Also where a balanced split has the same.
+  // The boundaries are refused even if a balanced split of size 5 has them.
   EXPECT_EQ(error_of([] {
               (void)Split::at({kA}, {0, 2, 5}, grid()).canonical(grid(), 7);
             }),

@@ -65,8 +65,8 @@ TEST(StepBetween, IsCalledWhatItIs) {
   }
 }
 
-// Over all pairs of these layouts, also with unequal and empty parts. It is
-// worth having only if it is often above zero.
+// The bound for all pairs of these layouts, including unequal and empty parts.
+// It is useful only if it is often above zero.
 TEST(StepBetween, ABoundFromSizesIsNeverAboveWhatIsReceived) {
   const char* layouts[] = {"R,R",   "S0,R",  "R,S0",    "S0,S0",
                            "S0,S1", "S1,S0", "S1,S1",   "P,R",
@@ -105,7 +105,7 @@ TEST(StepBetween, IsNoSliceWhereOneRankOfManyLacks) {
 }
 
 TEST(StepBetween, PartialsAreCombinedInTheirOrder) {
-  // The innermost first; the outer one alone cannot be.
+  // The innermost partial is combined first; the outer one alone cannot be.
   EXPECT_TRUE(Direct("2x2", {8, 8}, "P(max),P", "P(max),R").there);
   EXPECT_FALSE(Direct("2x2", {8, 8}, "P(max),P", "R,P").there);
   EXPECT_FALSE(Direct("2x2", {8, 8}, "P(max),P", "R,R").there);
