@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which attention cuDNN is given, and as what graph. Needs neither.
+// Which calls of attention cuDNN gets, and as what graph. Needs no cuDNN or
+// GPU.
 #include "dtensor/ops/kernels/cuda/attention_calls.h"
 
 #include <gtest/gtest.h>
@@ -23,7 +24,7 @@ std::array<int64_t, 4> bshd(int64_t h, int64_t s, int64_t d) {
   return {h * s * d, d, h * d, 1};
 }
 
-// A call, its memory [b, s, h, d]. Nobody reads it.
+// A call with operands in [b, s, h, d]. Its memory is not read.
 struct Call {
   Attention a{.type = DType::kBF16};
   AttentionBackward g;
@@ -173,7 +174,8 @@ TEST(AttentionCallsTest, LeavesHopperNoUncoveredHalfOfKeys) {
     EXPECT_TRUE(all.forward());
     EXPECT_FALSE(all.backward(kHopper)) << t;
     EXPECT_TRUE(all.backward(kAmpere)) << t;
-    // The diagonal covers it, unless queries go on below.
+    // A diagonal covers the half tile of keys, unless more queries follow
+    // below.
     EXPECT_TRUE(Call(2, 4, 4, t, t, 64).causal(0).backward()) << t;
     EXPECT_TRUE(Call(2, 4, 4, t - 8, t, 64).causal(8).backward()) << t;
     EXPECT_FALSE(Call(2, 4, 4, t + 8, t, 64).causal(0).backward()) << t;
@@ -198,7 +200,8 @@ TEST(AttentionCallsTest, DiagonalsAreTheCalls) {
         SCOPED_TRACE("s " + std::to_string(s) + " t " + std::to_string(t) +
                      " offset " + std::to_string(offset));
         const auto g = Call(1, 1, 1, s, t, 8).causal(offset).forward();
-        // A query has no key, or the diagonal meets no corner of what is seen.
+        // A query has no key, or the diagonal meets no corner of the keys that
+        // are seen.
         const bool inside = offset > 0 && offset < t - 1 && s + offset > t;
         ASSERT_EQ(g.has_value(), offset >= 0 && !inside);
         if (!g) continue;
@@ -296,7 +299,7 @@ TEST(AttentionCallsTest, BackwardRunsInPartsThatFit) {
   }
 }
 
-// cuDNN's tiles are whole: 64 queries, 128 keys.
+// cuDNN computes whole tiles of 64 queries and 128 keys.
 TEST(AttentionCallsTest, BackwardRunsAreOfTiles) {
   struct {
     int64_t s, t, at_once;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention through cuDNN, on a GPU, beside the CPU's in f64.
+// Compares attention through cuDNN, on a GPU, with the CPU's in f64.
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
 
@@ -20,7 +20,7 @@
 
 namespace dtensor {
 
-// One device, and no errors of other ranks: all that is needed of the plugin's.
+// Replaces the plugin's functions, for one device and without other ranks.
 cudaStream_t cuda::enter(Stream s) {
   check(cudaSetDevice(0), "enter");
   return static_cast<cudaStream_t>(s.handle);
@@ -49,7 +49,7 @@ class OnGpu {
     check(cudaMalloc(&data_, bytes()), "cudaMalloc");
     check(cudaMemcpy(data_, x.data(), bytes(), cudaMemcpyHostToDevice), "copy");
   }
-  // What no kernel leaves behind.
+  // Fills the memory with bytes that no kernel writes.
   explicit OnGpu(size_t n) : n_(n) {
     check(cudaMalloc(&data_, bytes()), "cudaMalloc");
     check(cudaMemset(data_, 0xff, bytes()), "memset");
@@ -132,7 +132,7 @@ void set_sizes(const Case& c, AttentionBackward& g) {
       strides_of(c.layout, c.hkv, c.t, c.d);
 }
 
-// Of the largest of what is expected.
+// The tolerance is relative to the largest expected value.
 void expect_near(const char* what, const std::vector<double>& got,
                  const std::vector<double>& want, double tolerance) {
   ASSERT_EQ(got.size(), want.size());
@@ -187,7 +187,8 @@ class AttentionGpuTest : public testing::Test {
     options = CudaOptions();
   }
 
-  // Both passes; the second one only where cuDNN is to take it.
+  // Runs both passes. Expects that cuDNN takes the second exactly if
+  // c.backward.
   Results run(const Case& c, const Inputs& in) {
     const Sizes n(c);
     AttentionBackward g;
@@ -289,8 +290,8 @@ TEST_F(AttentionGpuTest, SeesNoKeyBeyondTheLastQuery) {
   }
 }
 
-// exp(-lse) is more than a float can be: what lies outside of q and k must not
-// be taken for scores of 0.
+// exp(-lse) is more than a float can hold, so elements outside of q and k must
+// not count as scores of 0.
 TEST_F(AttentionGpuTest, ScoresFarBelowZero) {
   for (int64_t s : {128, 192, 200, 256, 1000}) {
     compare({1, 2, 2, s, s, 64, true, 0, true, -110});
@@ -316,7 +317,7 @@ TEST_F(AttentionGpuTest, SameBitsEveryTimeAndInEveryThread) {
       EXPECT_TRUE(same_bits(r.dv, first.dv));
     };
     for (int i = 0; i < 5; ++i) expect_same(run(c, in));
-    // One after the other, then two at once.
+    // One thread alone, then two at once.
     std::thread([&] { expect_same(run(c, in)); }).join();
     std::thread a([&] { expect_same(run(c, in)); });
     std::thread b([&] { expect_same(run(c, in)); });
@@ -325,7 +326,7 @@ TEST_F(AttentionGpuTest, SameBitsEveryTimeAndInEveryThread) {
   }
 }
 
-// A call that is cut into runs, beside one of the last of them alone.
+// Compares a call that is cut into runs with one call for the last run.
 TEST_F(AttentionGpuTest, RunsInPartsAreTheWhole) {
   options = CudaOptions{.deterministic = true};
   const Case whole = {2,    16, 4,    8192, 8192,         64,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs a test of GPUs on the emulated plugin; see emulated.bzl, which says
-// which. Further arguments are for that one.
+// Runs a GPU test on the emulated plugin. emulated.bzl says which test. Further
+// arguments go to that test.
 #include <sys/wait.h>
 
 #include <cstdio>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What cuda_kernels.cc is without the libraries of products and attention, that
-// are no part of the emulation.
+// Replaces cuda_kernels.cc, without the libraries for products and attention,
+// which are not emulated.
 #include "dtensor/ops/kernels/cuda/cuda_kernels.h"
 #include "dtensor/ops/kernels/portable/portable_kernels.h"
 

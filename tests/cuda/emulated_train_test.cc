@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// //programs:train on GPUs where there are none: the plugin's own host code, on
-// the emulation of CUDA and NCCL. Losses are those of the CPU, whatever ranks
-// share, send through, and replay.
+// //programs:train on GPUs, without any: the plugin's own host code on the
+// emulation of CUDA and NCCL. Losses are the CPU's, whether ranks share a GPU,
+// send through the host, or replay a graph.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -30,7 +30,7 @@ std::string gpus(int n) {
   return "CUDA_EMULATION_DEVICES=" + std::to_string(n);
 }
 
-// What the CPU gives; run once.
+// The CPU's result. Each set of flags runs once.
 const Json& on_cpu(const std::string& flags) {
   static std::map<std::string, Json> all;
   Json& result = all[flags];
@@ -91,7 +91,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"nccl_zero", kBoth + " --zero 3 --recompute block", kNccl, 4}),
     [](const auto& info) { return info.param.name; });
 
-// What is said when it cannot be.
+// Flags or failures that stop the run, and the message.
 struct Wrong {
   std::string name, flags, environment;
   int code;
@@ -128,7 +128,7 @@ INSTANTIATE_TEST_SUITE_P(
               "4 ranks, 1 per GPU from cuda:0 on, need 4 GPUs"},
         Wrong{"one_for_two", "--mesh dp=2 --ranks-per-gpu 2 --backend nccl", "",
               2, "[--backend] nccl takes one rank per GPU"},
-        // Nobody waits for ever.
+        // If a GPU fails, no rank waits for ever.
         Wrong{"a_gpu_fails", "--mesh dp=2 --ranks-per-gpu 2",
               "CUDA_EMULATION_FAILS=0:700", 1,
               "earlier work of cuda:0 has failed: CUDA says "

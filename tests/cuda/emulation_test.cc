@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The emulation of CUDA's runtime: what the manual says of each call, and what
-// it makes of those who do not keep to that.
+// The emulation of CUDA's runtime: calls do what the manual says, and programs
+// that do not keep to the manual fail.
 //
 // Three GPUs of 64 MiB, of which 0 and 2 do not reach each other's memory.
 #include <cuda_runtime.h>
@@ -90,7 +90,7 @@ class Emulation : public testing::Test {
     EXPECT_EQ(cudaMallocAsync(&p, bytes, s), cudaSuccess);
     return static_cast<int*>(p);
   }
-  // The last of x's values, as that stream finds it now.
+  // The last value of x, as that stream sees it now.
   int value(cudaStream_t s, const int* x) {
     std::memset(pinned_, 0, sizeof(int));
     EXPECT_EQ(cudaMemcpyAsync(pinned_, x + kN - 1, sizeof(int),
@@ -163,7 +163,7 @@ TEST_F(Emulation, WhatNobodyWaitsForRunsAfterAWhile) {
   OK(cudaFreeAsync(x, a_));
 }
 
-// The record that counts is the last one before the wait.
+// A wait counts for the last record before it.
 TEST_F(Emulation, EventsAreOfTheirLastRecord) {
   int* x = block(a_);
   const cudaEvent_t e = event();
@@ -215,13 +215,13 @@ TEST_F(Emulation, FreedMemoryIsTheStreamsAtOnceAndOthersLater) {
   OK(cudaFreeAsync(again, a_));
   OK(cudaStreamSynchronize(a_));
   OK(cudaFreeAsync(other, b_));
-  // Also it is spoilt.
+  // The memory is spoilt for other streams, too.
   EXPECT_EQ(value(b_, other = block(b_)), -1);
   OK(cudaFreeAsync(other, b_));
 }
 
-// Of what one stream took from the system and left over, another has what is
-// spoilt already.
+// If another stream gets the rest of memory that one stream took from the
+// system, that rest has been spoilt before.
 TEST_F(Emulation, NewMemoryIsSpoiltBeforeAnybodyElseHasIt) {
   int *x = block(a_, 3 * kMiB), *y = block(b_);
   OK(run(b_, set, y, 3));
@@ -249,7 +249,7 @@ TEST_F(Emulation, MemoryEnds) {
   OK(cudaFreeAsync(x, a_));
   OK(cudaFreeAsync(y, a_));
   EXPECT_EQ(attribute(cudaMemPoolAttrUsedMemCurrent), 0u);
-  // Another stream gets it when this one is there.
+  // Another stream can have the memory once this one has come to the release.
   FAILS(cudaMallocAsync(&none, 50 * kMiB, b_), cudaErrorMemoryAllocation);
   OK(cudaDeviceSynchronize());
   EXPECT_EQ(attribute(cudaMemPoolAttrReservedMemCurrent), 60 * kMiB);
@@ -359,7 +359,7 @@ TEST_F(Emulation, ThereAreSeveral) {
   FAILS(run(a_, set, x, 1), cudaErrorInvalidResourceHandle);
   const cudaEvent_t of_1 = event();
   FAILS(cudaEventRecord(of_1, a_), cudaErrorInvalidResourceHandle);
-  // A stream waits for those of others.
+  // A stream may wait for events of another device.
   const cudaStream_t on_1 = stream();
   OK(run(on_1, set, block(on_1), 1));
   OK(cudaEventRecord(of_1, on_1));
@@ -390,7 +390,7 @@ TEST_F(Emulation, WhatIsNotFreedIsTold) {
       testing::ExitedWithCode(0), "cuda:0 has 1024 bytes that nobody freed");
 }
 
-// It fails for good, at whatever comes next.
+// The GPU has failed for good: every call that follows returns the error.
 void expect_failed(cudaStream_t s) {
   if (cudaStreamSynchronize(s) != cudaErrorIllegalAddress) std::_Exit(1);
   if (cudaGetLastError() != cudaErrorIllegalAddress) std::_Exit(2);
@@ -412,7 +412,7 @@ TEST_F(Emulation, AGpuFailsOfWhatIsNotThere) {
 }
 
 #ifdef __SANITIZE_ADDRESS__
-// What CUDA's own sanitizer sees of a GPU.
+// With the address sanitizer, what CUDA's own sanitizer finds on a GPU.
 TEST_F(Emulation, TheSanitizerSeesWhatIsNotAllocated) {
   int* const y = block(a_);
   const auto dies = [&](const int* x) {
@@ -426,7 +426,7 @@ TEST_F(Emulation, TheSanitizerSeesWhatIsNotAllocated) {
   int *const whole = block(a_), *const small = block(a_, kN * sizeof(int) - 1);
   dies(whole + 1);
   dies(small);
-  // What takes the place of another block, at once, and some time later.
+  // A block that takes the place of another one, at once, and some time later.
   OK(cudaFreeAsync(whole, a_));
   int* again = block(a_, kN * sizeof(int) - 1);
   EXPECT_EQ(again, whole);
@@ -520,7 +520,7 @@ TEST_F(Capturing, RunsWhenItIsLaunched) {
   for (int i = 0; i < 3; ++i) OK(cudaGraphLaunch(exec_, a_));
   // x, y = 1, 1; 2, 3; 5, 8; 13, 21.
   EXPECT_EQ(value(a_, x_), 13);
-  // The next launch comes behind the last one, also in another stream.
+  // The next launch runs after the last one, even in another stream.
   OK(cudaGraphLaunch(exec_, a_));
   OK(cudaGraphLaunch(exec_, b_));
   EXPECT_EQ(value(b_, x_), 89);
@@ -554,7 +554,7 @@ TEST_F(Capturing, IsLeftWhole) {
   OK(run(b_, set, x_, 5));
   EXPECT_EQ(end(a_), cudaErrorStreamCaptureUnjoined);
   EXPECT_EQ(end(a_), cudaErrorIllegalState);
-  // Who waits and does nothing is no work that others miss.
+  // A stream that only waits has no work that is lost if it does not join.
   begin(a_);
   OK(run(a_, set, x_, 5));
   wait(b_, a_);
@@ -569,7 +569,7 @@ TEST_F(Capturing, WaitsForNothingOutside) {
   OK(cudaEventRecord(e, b_));
   FAILS(cudaStreamWaitEvent(a_, e), cudaErrorStreamCaptureIsolation);
   EXPECT_EQ(end(a_), cudaErrorStreamCaptureInvalidated);
-  // And nobody for an event of it: of two captures neither goes on.
+  // Another capture may not wait for a capture's event: both are invalidated.
   begin(a_);
   begin(b_);
   OK(cudaEventRecord(e, b_));
@@ -604,7 +604,7 @@ TEST_F(Capturing, IsNotWaitedFor) {
         cudaErrorIllegalState);
   OK(cudaMemcpyAsync(x_ + kN - 1, pinned_ + 1, sizeof(int),
                      cudaMemcpyHostToDevice, a_));
-  // What other streams do is no part of it.
+  // Work of other streams is no part of the capture.
   EXPECT_EQ(value(b_, y_), 1);
   OK(end(a_));
   pinned_[1] = 77;
@@ -627,7 +627,8 @@ TEST_F(Capturing, MemoryIsTheGraphs) {
   EXPECT_EQ(value(a_, x_), 1 + 2 * 3);
   EXPECT_EQ(value(a_, y_), 1 - 2);
   OK(cudaGraphExecDestroy(exec_));
-  // What a graph does not free, is there once.
+  // Memory that a graph does not free exists once, so it cannot be launched
+  // again.
   begin(a_);
   block(a_);
   OK(end(a_));
@@ -635,7 +636,7 @@ TEST_F(Capturing, MemoryIsTheGraphs) {
   FAILS(cudaGraphLaunch(exec_, a_), cudaErrorInvalidValue);
 }
 
-// CUDA does not keep them apart.
+// CUDA does not protect a capture from two threads that allocate in it at once.
 TEST_F(Capturing, TwoThreadsMustNotTakeMemoryAtOnce) {
   begin(a_);
   wait(b_, a_);

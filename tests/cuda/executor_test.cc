@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// portable/cuda_executor.cuh on the emulation of this folder: what its lanes
-// share, the packs of 16 bytes, and what does not fill them.
+// portable/cuda_executor.cuh on the emulation in this folder: memory that lanes
+// share, packs of 16 bytes, and lengths that do not fill them.
 #define DT_CUDA_EMULATED
 #include "dtensor/ops/kernels/portable/executor.h"
 
@@ -31,7 +31,7 @@ void* allocate_scratch(cudaStream_t s, int64_t bytes) {
 void release(void* data, cudaStream_t s) noexcept {
   EXPECT_EQ(cudaFreeAsync(data, s), cudaSuccess);
 }
-// The memory of all graphs.
+// The memory that graphs allocate.
 static std::deque<std::vector<char>>* graphs = nullptr;
 void* graph_memory(cudaStream_t, int64_t bytes) {
   return graphs ? graphs->emplace_back(static_cast<size_t>(bytes)).data()
@@ -43,12 +43,12 @@ void* graph_memory(cudaStream_t, int64_t bytes) {
 namespace dtensor::portable {
 namespace {
 
-// Lengths around a pack, a warp, and what makes the lanes of a row more.
+// Lengths around a pack, a warp, and the limits at which a row gets more lanes.
 constexpr int64_t kLengths[] = {0,   1,   3,   4,   5,    31,   32,  33,
                                 127, 129, 512, 513, 1025, 8192, 8193};
 
-// n elements, the first of them `shift` elements behind 16 aligned bytes, and a
-// guard behind the last.
+// n elements. The first is `shift` elements behind an address that is aligned
+// to 16 bytes. A guard follows the last.
 template <class T>
 class Shifted {
  public:
@@ -117,7 +117,7 @@ TEST(CudaExecutorTest, RowsReduceAndMap) {
         const double all = row.reduce(
             n, 0.0, Sum(), [](int64_t, float v) { return double{v}; },
             in + r * stride);
-        // Twice in a row, of a type of another size.
+        // A second reduction, of a type of another size, follows at once.
         const int64_t most = row.reduce(
             n, int64_t{-1000}, Max(),
             [](int64_t, float v) { return static_cast<int64_t>(v); },
@@ -128,7 +128,7 @@ TEST(CudaExecutorTest, RowsReduceAndMap) {
               return v + static_cast<float>(most + j);
             },
             in + r * stride);
-        // Sees what the other lanes wrote.
+        // This lane sees what the other lanes wrote.
         row.each(1, [&](int64_t) {
           sum[r] = all + (n > 0 ? out[r * stride + n - 1] : 0);
         });
@@ -152,8 +152,8 @@ TEST(CudaExecutorTest, RowsReduceAndMap) {
     }
 }
 
-// Each row that is not const is stored, at every length and alignment, and none
-// behind its end. A null row has zeros.
+// Stores each row that is not const, at every length and alignment, and nothing
+// after its end. A null row counts as zeros.
 TEST(CudaExecutorTest, UpdatesAndSums) {
   for (const int64_t n : kLengths)
     for (const bool second : {false, true})
@@ -202,8 +202,7 @@ int fills(int stream, int key) {
   return times;
 }
 
-// A thread fills elements again for another key or stream, and for no other
-// reason.
+// A thread fills the elements again only for another key or stream.
 TEST(CudaExecutorTest, KeepsTheLastElements) {
   EXPECT_EQ(fills(0, 5), 1);
   EXPECT_EQ(fills(0, 5), 0);
@@ -237,8 +236,8 @@ TEST(CudaExecutorTest, ACaptureKeepsItsElements) {
   at_once_capture = 0;
 }
 
-// Of the same values wherever they lie, and in every lane, also by operators
-// that tell their operands apart.
+// Equal values give the same bits in every lane, however they are aligned, even
+// with an operator that is not symmetric.
 TEST(CudaExecutorTest, ReducesToTheSameBits) {
   struct Add {
     float operator()(float a, float b) const { return a + b * (1 + 0x1p-23f); }
@@ -261,7 +260,7 @@ TEST(CudaExecutorTest, ReducesToTheSameBits) {
   }
 }
 
-// A pair travels whole.
+// Lanes exchange a struct as a whole.
 TEST(CudaExecutorTest, ReducesStructs) {
   struct Best {
     double value;
@@ -292,8 +291,9 @@ TEST(CudaExecutorTest, ReducesStructs) {
   }
 }
 
-// Strided and broadcast operands, in packs where they fill some and one by one
-// where they do not; rows of whole packs, too, of which only a part counts.
+// Strided and broadcast operands are mapped in packs if they fill some, and one
+// by one otherwise. Rows may be padded to whole packs, of which only a part
+// counts.
 TEST(CudaExecutorTest, MapsStridedBoxes) {
   for (int64_t n : {1, 3, 8, 40})
     for (bool transposed : {false, true})
@@ -317,7 +317,7 @@ TEST(CudaExecutorTest, MapsStridedBoxes) {
       }
 }
 
-// Each row has its own.
+// Each row has fast memory of its own.
 TEST(CudaExecutorTest, FastMemoryIsTheRows) {
   for (int64_t n : {20, 600}) {
     constexpr int64_t kRows = 11;
@@ -336,8 +336,8 @@ TEST(CudaExecutorTest, FastMemoryIsTheRows) {
   }
 }
 
-// Which have a warp each, and fast memory of their own; the sum is every
-// lane's.
+// Short rows have a warp each, and fast memory of their own. Every lane gets
+// the sum.
 TEST(CudaExecutorTest, ShortRows) {
   for (int64_t n : {0, 1, 20, 33, 100})
     for (int64_t bytes : {800, 8000}) {
@@ -360,13 +360,13 @@ TEST(CudaExecutorTest, ShortRows) {
     }
 }
 
-// An element that tells which warp reads or writes it, and its sectors.
+// Records, for each access of a warp to Watched elements, the sectors touched.
 struct Seen {
   using Request = std::pair<unsigned, int>;  // a warp of a block, its how many
   std::map<Request, std::set<uintptr_t>> sectors[2];
   std::map<std::pair<unsigned, unsigned>, int> requests[2];  // of a thread
   const char *begin[2], *end[2];
-  // How many of 32 bytes a request of a warp touches at most.
+  // The most sectors of 32 bytes that one access of a warp touches.
   size_t most(int of) const {
     size_t most = 0;
     for (const auto& [request, touched] : sectors[of])
@@ -395,8 +395,8 @@ struct Watched {
   }
 };
 
-// Sectors that a warp touches at once, read and written, of a transposed copy
-// of elements of this size; less than twice as many as they fill.
+// Counts the sectors that a warp touches at once when it reads and writes in a
+// transposed copy of such elements: at most one more than they fill.
 template <class T>
 void expect_neighbours() {
   constexpr int64_t kRows = 192, kColumns = 128;
@@ -435,8 +435,8 @@ TEST(CudaExecutorTest, TilesTouchNeighbours) {
   expect_neighbours<uint64_t>();
 }
 
-// Lanes that go down a column of a tile are in banks of their own: those of a
-// warp, or of the half of one that moves 8 bytes each.
+// Lanes that read a column of a tile use different banks. The lanes are those
+// of a warp, or of half a warp if each moves 8 bytes.
 TEST(CudaExecutorTest, ColumnsOfTilesAreInBanksOfTheirOwn) {
   for (int64_t item : {1, 2, 4, 8}) {
     const int64_t lanes = item == 8 ? 16 : 32;

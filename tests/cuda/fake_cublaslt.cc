@@ -71,7 +71,7 @@ void set(void* p, int64_t i, cudaDataType type, double x) {
   }
 }
 
-// Stands in for the device's.
+// Replace the functions of the CUDA device.
 cudaStream_t cuda::enter(Stream s) {
   return static_cast<cudaStream_t>(s.handle);
 }
@@ -213,7 +213,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t product,
   if ((ta ? la.cols : la.rows) != lc.rows ||
       (tb ? lb.rows : lb.cols) != lc.cols || (tb ? lb.cols : lb.rows) != k)
     return CUBLAS_STATUS_INVALID_VALUE;
-  // What the manual says of epilogues.
+  // The manual's conditions for epilogues.
   const auto aligned = [](const void* p) {
     return p && reinterpret_cast<uintptr_t>(p) % 16 == 0;
   };
@@ -259,7 +259,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t product,
           sum = dtensor::kernels::reference::gelu_tanh(sum);
         }
         const int64_t at = i * lc.next + m + n * lc.ld;
-        // Where nothing is kept nothing is read.
+        // If beta is 0, c is not read.
         const double old = keep == 0 ? 0 : keep * get(c, at, lc.type);
         dtensor::set(d, at, ld.type, one * sum + old);
       }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Another cuBLASLt in its place: it multiplies on the host, and its algorithms
-// take the time that a test gives them. It refuses what the manual says is
-// refused, and proposes what cuBLASLt 13.1 proposed on an H200: at most 8
-// algorithms however many are asked for, and epilogues for all types, but no
-// sum of an operand where only the left one is transposed.
+// Replaces cuBLASLt: multiplies on the host, and its algorithms take the time
+// that a test gives them. It refuses what the manual says is refused, and
+// proposes what cuBLASLt 13.1 proposed on an H200: at most 8 algorithms however
+// many are asked for, and epilogues for all types, but no sum of an operand
+// where only the left one is transposed.
 #pragma once
 #include <cublasLt.h>
 
@@ -15,7 +15,7 @@
 namespace dtensor {
 
 struct World {
-  // Of each algorithm; 0: it fails when it is run.
+  // The time of each algorithm; one with 0 fails when it is run.
   std::vector<float> times = {3, 1, 0, 2};
   bool capturing = false;
   bool memory = true;

@@ -14,7 +14,7 @@
 namespace dtensor::kernels::cuda {
 namespace {
 
-// What a library of column-major matrices does.
+// Does what a library for column-major matrices does with a call.
 void run_call(const GemmCall& call, const double* left, const double* right,
               double* c, bool accumulate) {
   const auto at = [](const ColumnMajor& x, int64_t i, int64_t j) {
@@ -45,7 +45,7 @@ void run(const GemmCalls& calls, const Gemm& g) {
   });
 }
 
-// What the library demands of a matrix.
+// The library's conditions for a matrix.
 void expect_valid(const ColumnMajor& x) {
   EXPECT_GE(x.rows, 1);
   EXPECT_GE(x.cols, 1);
@@ -87,15 +87,15 @@ TEST(GemmCallsTest, AreTheProduct) {
     reference::gemm(g);
     ASSERT_EQ(got, want) << "case " << i;
   }
-  // Each kind was there, often.
+  // Each kind of call came up often.
   EXPECT_GT(taken, kCases / 8);
   EXPECT_LT(taken, kCases);
   for (int n : {swapped, strided, repeated, summed, shared})
     EXPECT_GT(n, kCases / 100);
 }
 
-// A contiguous [m, k] x [k, n], each as it is or as a transpose, is one call
-// without a copy.
+// A product of contiguous matrices, each transposed or not, is one call without
+// a copy.
 TEST(GemmCallsTest, AnyTransposesAreOneCall) {
   for (int i = 0; i < 8; ++i) {
     const bool at = i & 1, bt = i & 2, ct = i & 4;
@@ -113,8 +113,9 @@ TEST(GemmCallsTest, AnyTransposesAreOneCall) {
   }
 }
 
-// Heads of [s, h, d] tensors: one call, with a stride from head to head; two
-// dimensions of which neither continues the other: the larger in one call.
+// The heads of [s, h, d] tensors are one call, with a stride from head to head.
+// Of two batch dimensions that do not continue each other, the larger is in one
+// call.
 TEST(GemmCallsTest, BatchesAreOneCallWhereOneStrideLeadsThrough) {
   Gemm g;
   g.m = g.n = 10, g.k = 4;
@@ -161,7 +162,7 @@ TEST(GemmCallsTest, NothingForWhatTheLibraryCannotTake) {
   EXPECT_FALSE(gemm_calls(FoldedGemm(g)));
 }
 
-// Of a contiguous [6, 16] of 16-bit floats, and what changes that.
+// Epilogues of a contiguous [6, 16] of 16-bit floats, with some changes.
 TEST(GemmCallsTest, EpiloguesWhereTheyLieAsTheLibraryWantsThem) {
   alignas(16) static char memory[64];
   const auto takes = [](Epilogue::Kind kind, auto&& change) {
@@ -202,7 +203,7 @@ TEST(GemmCallsTest, EpiloguesWhereTheyLieAsTheLibraryWantsThem) {
   const auto padded = [](Gemm& g) { g.c_m = 20; };
   EXPECT_FALSE(takes(Epilogue::kGeluTanh, padded));
   EXPECT_TRUE(takes(Epilogue::kBias, padded));
-  // A batch that c lacks and k does not continue: several products.
+  // c lacks the batch, which does not continue k either: several products.
   EXPECT_FALSE(takes(Epilogue::kSumB, [](Gemm& g) {
     g.batch = {2};
     g.a_batch_strides = {100}, g.b_batch_strides = {200},

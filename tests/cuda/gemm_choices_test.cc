@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Choices that processes keep for each other, and files that are damaged.
+// GemmChoices: choices that processes keep for each other, and damaged files.
 #include "dtensor/ops/kernels/cuda/gemm_choices.h"
 
 #include <fcntl.h>
@@ -75,7 +75,8 @@ TEST_F(GemmChoicesTest, WithoutAFolderTheProcessKeepsThem) {
   EXPECT_EQ(choices.find("p", 8), 4);
 }
 
-// Each keeps products of its own, and its own choice of a common one.
+// Each process keeps products of its own, and a different choice of a common
+// one.
 TEST_F(GemmChoicesTest, ProcessesAgreeAndLoseNothing) {
   constexpr int kProcesses = 6, kProducts = 20;
   const auto own = [](int process, int i) {
@@ -112,7 +113,7 @@ TEST_F(GemmChoicesTest, ProcessesAgreeAndLoseNothing) {
     EXPECT_EQ(left.path(), file_);
 }
 
-// Wherever the damage is, a choice is right, or it is not found and said so.
+// Wherever the damage is, no wrong choice is found, and an error says so.
 TEST_F(GemmChoicesTest, ADamagedFileIsReportedAndReplaced) {
   GemmChoices first(folder_);
   first.keep("bf16 [3, 4]", 5, 8);
@@ -137,7 +138,7 @@ TEST_F(GemmChoicesTest, ADamagedFileIsReportedAndReplaced) {
     ASSERT_EQ(choice, std::nullopt) << size;
     ASSERT_EQ(said.empty(), size == 0 || whole[size - 1] == '\n') << size;
   }
-  // Said once, and then it is whole again.
+  // The error is printed once, and then the file is replaced by a whole one.
   write(whole + "x");
   testing::internal::CaptureStderr();
   GemmChoices again(folder_);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What cuBLASLt is told.
+// The calls to cuBLASLt, and the choice among its algorithms.
 #include "dtensor/ops/kernels/cuda/gemm.h"
 
 #include <fmt/format.h>
@@ -26,7 +26,7 @@
 namespace dtensor::kernels::cuda {
 namespace {
 
-// Choices are kept in a folder of this run, not in the user's.
+// Keeps choices in a folder of this test, not in the user's cache.
 const bool kOwnCache = [] {
   std::string folder = testing::TempDir() + "/gemm_test.XXXXXX";
   return mkdtemp(folder.data()) &&
@@ -48,7 +48,7 @@ struct Tuned {
 
 Stream stream(uintptr_t i) { return {reinterpret_cast<void*>(i)}; }
 
-// n x n x n of f32, contiguous, on memory of its own.
+// A product of n x n matrices of f32, contiguous, in memory of its own.
 struct Square {
   explicit Square(int64_t n)
       : a(static_cast<size_t>(n * n + 1), 1),
@@ -120,7 +120,7 @@ TEST_F(CublasLtTest, IsTheProduct) {
 constexpr Epilogue::Kind kEpilogues[] = {Epilogue::kBias, Epilogue::kGeluTanh,
                                          Epilogue::kSumB};
 
-// Of whole numbers, so that any type has their sums.
+// Compares whole numbers, whose sums are exact in any type.
 TEST_F(CublasLtTest, EpiloguesAreDoneOrLeftAlone) {
   std::mt19937 rng(3);
   int taken = 0, left_alone = 0;
@@ -149,7 +149,7 @@ TEST_F(CublasLtTest, EpiloguesAreDoneOrLeftAlone) {
     }
     a.add(g.m, g.a_m), a.add(g.k, g.a_k);
     b.add(g.k, g.b_k), b.add(g.n, g.b_n);
-    // Mostly as an operator's output lies.
+    // Usually c lies as an operator's output does.
     c.push_back({g.m, &g.c_m}), c.push_back({g.n, &g.c_n});
     if (rng() % 4 == 0) std::shuffle(c.begin(), c.end(), rng);
     int64_t c_size = 1;
@@ -166,7 +166,7 @@ TEST_F(CublasLtTest, EpiloguesAreDoneOrLeftAlone) {
                bias = values(g.n);
     std::vector<double> c64(static_cast<size_t>(c_size), 7),
         aux64 = c64, sum64(static_cast<size_t>(g.n), 7);
-    // At an address that is a multiple of 16, or is not.
+    // `off` decides whether the address is a multiple of 16.
     const auto as = [&](const std::vector<double>& v, const int64_t off) {
       std::vector<double> bytes(v.size() + 2);
       for (size_t j = 0; j < v.size(); ++j)
@@ -222,8 +222,8 @@ TEST_F(CublasLtTest, EpiloguesAreDoneOrLeftAlone) {
                       CUBLASLT_EPILOGUE_BGRADB}));
 }
 
-// A layer of a model, [64, 32] times [32, 128], contiguous; for a sum, that of
-// the gradient of its weights, whose operands are both transposed.
+// A layer of a model, [64, 32] times [32, 128], contiguous. For a sum, the
+// gradient of the layer's weights, whose operands are both transposed.
 struct Layer {
   explicit Layer(Epilogue::Kind kind, bool row_major = true) {
     g.m = 64, g.n = 128, g.k = 32;
@@ -247,7 +247,8 @@ TEST_F(CublasLtTest, ALayerOfAModelIsOneCall) {
     for (Epilogue::Kind kind : kEpilogues) EXPECT_TRUE(Layer(kind).run(t));
   EXPECT_TRUE(Layer(Epilogue::kBias).run(DType::kF32));
   EXPECT_TRUE(Layer(Epilogue::kSumB).run(DType::kF32));
-  // The bias of a column; an approximation of gelu; no kernels.
+  // A bias along columns, a gelu that cuBLASLt only approximates, and f64, for
+  // which there are no kernels.
   EXPECT_FALSE(Layer(Epilogue::kBias, false).run(DType::kBF16));
   EXPECT_FALSE(Layer(Epilogue::kGeluTanh).run(DType::kF32));
   EXPECT_FALSE(Layer(Epilogue::kBias).run(DType::kF64));
@@ -257,7 +258,7 @@ TEST_F(CublasLtTest, ALayerOfAModelIsOneCall) {
   EXPECT_EQ(world.products, 1);
 }
 
-// As cuBLASLt 13.1 answers on an H200.
+// cuBLASLt 13.1 answers like this on an H200.
 TEST_F(CublasLtTest, ASumIsDeclinedWhereOnlyTheLeftIsTransposed) {
   for (DType t : {DType::kF32, DType::kBF16, DType::kF16}) {
     Layer layer(Epilogue::kSumB);
@@ -285,7 +286,7 @@ TEST_F(CublasLtTest, WithoutAnAlgorithmForTheEpilogueTheProductIsLeft) {
   EXPECT_TRUE(layer.run(DType::kBF16));
 }
 
-// So that all runs, GPUs and processes have the same bits.
+// The first proposal gives all runs, GPUs and processes the same bits.
 TEST_F(CublasLtTest, TheFirstProposalIsTakenUnlessOneIsTimed) {
   Square square(16);
   ASSERT_TRUE(square.run());
@@ -314,8 +315,8 @@ TEST_F(CublasLtTest, TheFastestIsKeptForAllStreams) {
   EXPECT_EQ(world.workspaces.size(), 2u) << "one for each stream";
 }
 
-// Another process, which computes such a product in a world like this one: it
-// exits with 0 if it takes this algorithm after so many waits.
+// Computes such a product in another process, with a World like this one. The
+// process exits with 0 if it takes this algorithm after this many waits.
 void expect_elsewhere(int64_t n, int algorithm, int syncs, bool adds = false) {
   const auto run = [&] {
     const Tuned tuned;
@@ -335,13 +336,14 @@ TEST_F(CublasLtTest, TheFastestIsKeptForLaterProcesses) {
   world.times = {1, 9, 9, 9};
   expect_elsewhere(20, 3, 0);
   expect_elsewhere(21, 0, 1);
-  // Also for one that captures a graph, and has no time to measure.
+  // A process that captures a graph takes a kept choice, too, but measures
+  // none.
   world.capturing = true;
   expect_elsewhere(20, 3, 0);
   expect_elsewhere(22, 0, 0);
   world.capturing = false;
   expect_elsewhere(22, 0, 1);
-  // Not for other GPUs, versions, or proposals.
+  // A choice does not count for other GPUs, versions or proposals.
   for (const auto& change :
        {+[] { world.gpu = "NVIDIA H100"; }, +[] { world.multiprocessors = 66; },
         +[] { world.version = 130200; },
@@ -354,7 +356,7 @@ TEST_F(CublasLtTest, TheFastestIsKeptForLaterProcesses) {
     expect_elsewhere(20, 0, 0);
     world = before;
   }
-  // This process has measured none.
+  // This process takes the kept choice without measuring.
   const Tuned tuned;
   Square square(20);
   ASSERT_TRUE(square.run());
@@ -391,7 +393,7 @@ TEST_F(CublasLtTest, ADamagedFileIsMeasuredAgain) {
   expect_elsewhere(26, 0, 0);
 }
 
-// However many are asked for.
+// cuBLASLt proposes at most eight, however many are asked for.
 TEST_F(CublasLtTest, AtMostEightAreProposed) {
   world.times = {9, 9, 9, 9, 9, 9, 2, 9, 1, 1, 1, 1, 1, 1, 1, 1};
   const Tuned tuned;
@@ -407,7 +409,7 @@ TEST_F(CublasLtTest, WhatIsAddedToIsAddedToOnce) {
   ASSERT_TRUE(square.run());
   EXPECT_EQ(world.syncs, 1);
   EXPECT_EQ(square.c[0], 5 + 11);
-  // Without memory to try it on: not timed.
+  // Without memory for a copy of c, algorithms are not timed.
   world.memory = false;
   Square other(12);
   other.g.accumulate = true;
@@ -452,7 +454,7 @@ TEST_F(CublasLtTest, IsToldHowTheMatricesLie) {
   EXPECT_EQ(world.alignment[2], 16u);
   EXPECT_EQ(world.alignment[3], 16u);
   EXPECT_EQ(world.schemes, uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
-  // Of a batch: all of its matrices.
+  // In a batch, the alignment is that of all matrices.
   g.a = memory[0];
   g.batch = {2};
   g.a_batch_strides = {258}, g.b_batch_strides = {256},

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Saves what plans of this GPU's work depend on, so that they can be made later
-// without it:
+// Saves the facts about this GPU that plans of its work depend on, so that
+// plans can be made later without it:
 //
 //   gpu_properties DIR
 //
@@ -78,7 +78,7 @@ struct Product {
   bool transpose_a, transpose_b;
 };
 
-// The benchmark's: squares, two layers of GPT-2, and a layer of Llama.
+// The benchmark's products: squares, two layers of GPT-2, and a layer of Llama.
 std::vector<Product> products() {
   static constexpr std::array<int64_t, 3> kSizes[] = {
       {2048, 2048, 2048},    {4096, 4096, 4096}, {8192, 8192, 8192},
@@ -117,7 +117,7 @@ class Algorithms {
   Algorithms(const Algorithms&) = delete;
   Algorithms& operator=(const Algorithms&) = delete;
 
-  // A line of JSON.
+  // Describes a product's algorithms in a line of JSON.
   std::string describe(const Product& p) {
     cublasLtMatmulDescOpaque_t product;
     check(cublasLtMatmulDescInit(&product, CUBLAS_COMPUTE_32F, CUDA_R_32F),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// CUDA's plugin as a program finds it. Needs nvcc when it is built, and no GPU.
+// CUDA's plugin as a program finds it. The build needs nvcc, but no GPU.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@ namespace {
 
 const char* const kPlugin = "ops/cuda_plugin/libdtensor_cuda.so";
 
-// What the command prints, line by line.
+// The output of the command, line by line.
 std::vector<std::string> lines_of(const std::string& command) {
   const std::unique_ptr<FILE, int (*)(FILE*)> pipe(
       popen((command + " 2>&1").c_str(), "r"), pclose);
@@ -45,10 +45,10 @@ class PluginTest : public testing::Test {
 
 TEST_F(PluginTest, ExportsItsEntryAndNothingElse) {
   auto symbols = lines_of(std::string("nm -D --defined-only -P ") + kPlugin);
-  // The C++ library's templates, which NVIDIA's libraries ask for: whoever
-  // loads the plugin has its own, which come first. And static variables in
-  // functions of templates, which the linker lists although nothing outside can
-  // see them.
+  // Ignore templates of the C++ library, which NVIDIA's libraries ask for:
+  // whoever loads the plugin has its own, which come first. Also ignore static
+  // variables in template functions, which the linker lists although nothing
+  // outside sees them.
   std::erase_if(symbols, [](const std::string& line) {
     return (line.starts_with("_ZNSt") &&
             line.find(" W ") != std::string::npos) ||

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Small products with strides of all kinds.
+// Small random products with strides of all kinds.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -11,13 +11,13 @@
 
 namespace dtensor::kernels {
 
-// Dimensions of one operand, laid out one after the other in any order, with
-// gaps here and there; the strides of those that it has not are 0.
+// Lays out the dimensions of one operand in any order, with some gaps. The
+// strides of dimensions that it does not have stay 0.
 class OperandLayout {
  public:
   OperandLayout(std::mt19937& rng) : rng_(rng) {}
   void add(int64_t size, int64_t& stride) { dims_.push_back({size, &stride}); }
-  // Sets the strides; returns the elements.
+  // Sets the strides; returns the number of elements.
   int64_t lay_out() {
     std::shuffle(dims_.begin(), dims_.end(), rng_);
     int64_t next = rng_() % 8 == 0 ? 2 : 1;
@@ -33,7 +33,7 @@ class OperandLayout {
   std::vector<std::pair<int64_t, int64_t*>> dims_;
 };
 
-// Up to three batch dimensions, in two of the operands or in all.
+// A product with up to three batch dimensions, each in two operands or in all.
 struct RandomGemm {
   Gemm g;
   int64_t a_size, b_size, c_size;

@@ -267,7 +267,6 @@ class Simulator {
       if (p.op == ReduceOp::kAvg) fresh &= ~(AxisMask{1} << p.axis);
     // If a part stays among other ranks' identities, these must be one
     // identity.
-    // identity.
     for (const Partial& p : partials)
       for (const Partial& q : partials)
         if ((fresh & s.from->split_axes()) && (fresh >> p.axis & 1) &&
