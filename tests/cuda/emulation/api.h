@@ -9,7 +9,7 @@ namespace emulation {
 
 using Lock = std::unique_lock<std::mutex>;
 
-// The calling thread's device, and what a call says: kept as its last error.
+// The calling thread's device; and say(), which keeps an error as the last one.
 int current_device();
 cudaError_t say(cudaError_t);
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels on the host: block after block, each of whose threads runs until it
+// Kernels on the host, block after block. Each thread of a block runs until it
 // meets a barrier of its warp or its block, and then waits on a stack of its
-// own. The order in which they go on turns around at every barrier, so that
-// what counts on an order, or on a barrier that is not there, computes with
-// what is not there yet.
+// own. Every barrier reverses the order in which threads run, so that a kernel
+// that relies on an order, or lacks a barrier, computes with values that do not
+// exist yet.
 //
-// For the two emulations of CUDA's runtime: that which runs a launch later
-// (cuda_runtime.h), and that of the calling thread (at_once/cuda_runtime.h),
-// which defines EMULATION_LOCAL.
+// Both emulations of CUDA's runtime use it: the one that runs a launch later
+// (cuda_runtime.h), and the one that runs it in the calling thread
+// (at_once/cuda_runtime.h), which defines EMULATION_LOCAL.
 #pragma once
 #include <setjmp.h>
 #include <ucontext.h>
@@ -25,8 +25,9 @@
 #include <sanitizer/tsan_interface.h>
 #endif
 
-// Where several threads of the host run kernels, each has its own. Else there
-// is one for ever: GPUs work on while the program ends.
+// If several threads of the host run kernels, each has its own block. Otherwise
+// there is one, which is never destroyed: GPUs still work while the program
+// ends.
 #ifdef EMULATION_LOCAL
 #define EMULATION_BLOCK(name) static EMULATION_LOCAL Block name
 #else
@@ -54,16 +55,17 @@ namespace emulation {
 
 inline constexpr unsigned kWarp = 32;
 
-// Tells the sanitizers which stack is jumped to: of two stacks each says
-// leave() of the other, or of its own end, and arrive() when it is back.
+// Tells the sanitizers about jumps between stacks. The old stack calls leave()
+// with the new one before a jump; arrive() is called on the old one when a jump
+// returns to it.
 class Switched {
  public:
 #if defined __SANITIZE_ADDRESS__
   void leave(const Switched& to) {
     __sanitizer_start_switch_fiber(&fake_, to.bottom_, to.bytes_);
   }
-  // From that one, whose bounds are then known; the first time, where this one
-  // begins.
+  // The jump came from `from`, whose bounds are then known. When a stack runs
+  // for the first time, it calls this where it begins.
   void arrive(Switched& from) {
     __sanitizer_finish_switch_fiber(fake_, &from.bottom_, &from.bytes_);
   }
@@ -80,7 +82,7 @@ class Switched {
   ~Switched() {
     if (made_) __tsan_destroy_fiber(fiber_);
   }
-  // (As a function of its own it would end on the other stack.)
+  // (Inlined, because a function of its own would return on the other stack.)
   [[gnu::always_inline]] void leave(const Switched& to) {
     if (!made_) fiber_ = __tsan_get_current_fiber();
     __tsan_switch_to_fiber(to.fiber_, 0);
@@ -109,7 +111,7 @@ class Block {
     return block;
   }
 
-  // body() in each of so many threads, block after block.
+  // Runs body() in this number of threads, block after block.
   void run(unsigned blocks, unsigned threads, size_t shared,
            const std::function<void()>& body) {
     gridDim = dim3(blocks);
@@ -122,14 +124,14 @@ class Block {
       while (go_on()) forward_ = !forward_;
     }
   }
-  // Ahead of a jump out of run(), by what runs.
+  // Called by the running thread before it jumps out of run().
   void jump() {
     if (!running_) return;
     running_->switched.leave(switched_);
     switched_.arrive(running_->switched);
     running_ = nullptr;
   }
-  // Behind it: nothing of what ran goes on.
+  // Called after such a jump: no thread of the block continues.
   void drop() {
     threads_.clear();
     idle_.clear();
@@ -183,8 +185,8 @@ class Block {
     s.switched.lies(s.bytes, kStack);
     makecontext(&s.begin, &live, 0);
   }
-  // What happens on a stack: a thread from its beginning to its end, and the
-  // next ones of the warp as long as none has begun.
+  // The code that a stack runs: a thread from beginning to end, and then the
+  // next threads of the warp, until one has begun already.
   static void live() {
     Block& block = here();
     block.running_->switched.arrive(block.switched_);
@@ -208,7 +210,8 @@ class Block {
     threadIdx.x = t;
     return true;
   }
-  // Jumps are what is cheap: a context's signal mask is a system call.
+  // Switches by jumps, which are cheap: to switch contexts also sets the signal
+  // mask, by a system call.
   void leave(Stack& s) {
     if (_setjmp(s.at) == 0) {
       s.switched.leave(switched_);
@@ -234,9 +237,9 @@ class Block {
     leave(*self.on);
   }
 
-  // Each warp runs as far as it can get ahead of the others; then the block's
-  // barrier opens. False when everybody has left. A barrier that some will not
-  // come to would wait for ever: the process ends.
+  // Runs each warp as far as it can get without the others, and then opens the
+  // block's barrier. False if all threads have left. If some never come to the
+  // barrier, the others would wait for ever, so the process aborts.
   bool go_on() {
     const auto threads = static_cast<unsigned>(threads_.size());
     const unsigned warps = (threads + kWarp - 1) / kWarp;

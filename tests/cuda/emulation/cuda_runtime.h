@@ -1,37 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
-// CUDA's runtime on the host, where there is no GPU and no toolkit: as much of
-// it as dtensor's plugin and its kernels use, with what NVIDIA's manual says
-// of each call. In the environment:
-//   CUDA_EMULATION_DEVICES=n     so many GPUs; 2 unless set
-//   CUDA_EMULATION_MEMORY=bytes  of each; 2 GiB unless set
-//   CUDA_EMULATION_DRIVER=12080  knows CUDA 12.8; what there is unless set
-//   CUDA_EMULATION_FAILS=1:500   GPU 1 fails at the 500th thing that it does
-//   CUDA_EMULATION_APART=01,10   0 reaches not the memory of 1, nor 1 that of 0
+// CUDA's runtime on the host, without a GPU or a toolkit. It has as much as
+// dtensor's plugin and kernels use, and each call does what NVIDIA's manual
+// says. Environment variables:
+//   CUDA_EMULATION_DEVICES=n     the number of GPUs; 2 unless set
+//   CUDA_EMULATION_MEMORY=bytes  the memory of each GPU; 2 GiB unless set
+//   CUDA_EMULATION_DRIVER=12080  the driver knows CUDA 12.8; CUDART_VERSION
+//                                unless set
+//   CUDA_EMULATION_FAILS=1:500   GPU 1 fails at its 500th piece of work
+//   CUDA_EMULATION_APART=01,10   GPU 0 does not reach the memory of GPU 1, and
+//                                GPU 1 does not reach that of GPU 0
 //
-// What a stream is given runs later, in its order, and as late as it may: when
-// the host waits for it, or another stream does that the host waits for, or
-// when the host has given nothing for a while. So a wait that is missing
-// computes with what is not there yet. New memory and memory that was freed is
-// full of NaNs, from when the stream gets there.
+// A stream's work runs in order, and as late as possible: when the host waits
+// for the stream, or for another stream that waits for it, or when the host has
+// given nothing for a while. So if a wait is missing, a program computes with
+// results that do not exist yet. New and freed memory is full of NaNs from when
+// the stream gets to that point.
 //
-// What a program that ends has not freed, it says on standard error, and what
-// it frees that is not there.
+// A program prints on standard error, at its end, what it has not freed, and
+// before, each free of memory that it does not have.
 //
-// While nothing runs, the host that touches memory of a GPU dies, with a
-// sentence; and a GPU that touches memory of another one whose pool grants it
-// no access, or that is none, has failed, with cudaErrorIllegalAddress.
+// While no work runs, a host that touches a GPU's memory dies with a message. A
+// GPU that touches memory of another GPU whose pool grants it no access, or
+// memory that does not exist, has failed with cudaErrorIllegalAddress.
 //
-// What this does not see:
-// - the host's touching memory of a GPU while that one, or one that reaches its
+// The emulation does not notice:
+// - a host that touches a GPU's memory while that GPU, or one that reaches its
 //   memory, runs something (one piece of work runs at a time);
-// - a GPU's touching memory of the host, pinned or not;
-// - its touching memory of its own that is not allocated, but for the NaNs
-//   (of more than 64 MiB only the first ones are filled); --config=asan does;
-// - two pieces of work that should be ordered, are not, and come in the right
-//   order nevertheless; that which comes is always the same one for the same
-//   calls of one thread;
-// - what a GPU's own memory model, caches, limits of registers and (but with
-//   --config=ubsan) alignment make of a kernel.
+// - a GPU that touches memory of the host, pinned or not;
+// - a GPU that touches its own memory where none is allocated, except by the
+//   NaNs (of which only the first 64 MiB are filled); --config=asan does;
+// - a missing order of two pieces of work that run in the right order all the
+//   same (equal calls of one thread always give the same order);
+// - the effects of a GPU's memory model, caches, limits of registers and (but
+//   with --config=ubsan) alignment on a kernel.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -196,7 +197,7 @@ namespace emulation {
 
 cudaError_t launch(const cudaLaunchConfig_t&, const void* kernel,
                    std::function<void()> body);
-// What runs as a kernel, without threads of its own.
+// Runs `body` as a kernel without threads of its own.
 cudaError_t launch(cudaStream_t, std::function<void()> body);
 
 }  // namespace emulation

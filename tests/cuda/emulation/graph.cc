@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// CUDA's functions of graphs.
+// CUDA's functions for graphs.
 #include <algorithm>
 #include <utility>
 
@@ -24,7 +24,7 @@ namespace {
 
 Machine& machine() { return Machine::get(); }
 
-// Is all that the streams were given ahead of where the first one is?
+// True if all work of the captured streams comes before the origin's next work.
 bool joined(const Capture& c) {
   std::vector<bool> ahead(c.nodes.size());
   std::vector<size_t> todo = c.origin->last;
@@ -42,7 +42,7 @@ bool joined(const Capture& c) {
 }  // namespace
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t s, cudaStreamCaptureMode mode) {
-  // Others forbid what the whole process does meanwhile.
+  // Other modes forbid calls of the whole process during the capture.
   if (mode != cudaStreamCaptureModeRelaxed) return say(cudaErrorNotSupported);
   Lock lock(machine().mutex);
   if (const cudaError_t e = failed(s->device)) return say(e);
@@ -84,7 +84,7 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t s,
   return say(failed(s->device));
 }
 
-// The id is that of an active capture only.
+// Sets the id only if the capture is active.
 cudaError_t cudaStreamGetCaptureInfo(cudaStream_t s,
                                      cudaStreamCaptureStatus* status,
                                      unsigned long long* id) {
@@ -96,7 +96,7 @@ cudaError_t cudaStreamGetCaptureInfo(cudaStream_t s,
 
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph,
                                  unsigned long long) {
-  // What allocates memory is there once.
+  // A graph that allocates memory can be instantiated only once.
   if (graph->instantiated && !graph->memory->blocks.empty())
     return say(cudaErrorNotSupported);
   graph->instantiated = true;
@@ -120,7 +120,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t s) {
   Lock lock(machine().mutex);
   if (const cudaError_t e = failed(s->device)) return say(e);
   if (s->capture) return say(cudaErrorNotSupported);
-  // What the last launch has allocated and not freed, would be lost.
+  // Memory that the last launch has allocated and not freed would be lost.
   if (exec->launched && !exec->memory->kept.empty())
     return say(cudaErrorInvalidValue);
   exec->launched = true;

@@ -13,7 +13,7 @@
 namespace emulation {
 namespace {
 
-// When the host asks for nothing, GPUs go on after this.
+// If the host asks for nothing, GPUs continue after this time.
 constexpr std::chrono::milliseconds kWhile{5};
 
 int64_t number(const char* name, int64_t otherwise) {
@@ -21,7 +21,7 @@ int64_t number(const char* name, int64_t otherwise) {
   return text && *text ? std::atoll(text) : otherwise;
 }
 
-// Which GPU does not reach the memory of which.
+// True if GPU a does not reach the memory of GPU b.
 bool apart(int a, int b) {
   static const std::string pairs = [] {
     const char* text = std::getenv("CUDA_EMULATION_APART");
@@ -32,7 +32,8 @@ bool apart(int a, int b) {
   return pairs.find(pair) != std::string::npos;
 }
 
-// At its how manieth piece of work a GPU fails: 0, at none.
+// The number of the piece of work at which a GPU fails, from 1; 0 if it does
+// not.
 int64_t fails_at(int device) {
   static const auto [who, when] = [] {
     std::pair<int, int64_t> said{-1, 0};
@@ -44,7 +45,7 @@ int64_t fails_at(int device) {
   return device == who ? when : 0;
 }
 
-// What the program leaves behind when it ends.
+// Prints the memory that the program has not freed when it ends.
 void tell_leaks() {
   Machine& machine = Machine::get();
   for (int d = 0; d < std::ssize(machine.devices); ++d) {
@@ -130,8 +131,8 @@ bool Machine::carry_out(int device, const std::function<void()>& fn) {
   return false;
 }
 
-// The machine's thread. As long as the host waits for something, nothing else
-// is done than what that takes.
+// The machine's thread. While the host waits for something, it does only the
+// work that this takes.
 void Machine::live() {
   bool idle = false;
   for (Lock lock(mutex);;) {
@@ -155,7 +156,8 @@ void Machine::live() {
   }
 }
 
-// Who waits and need not any longer, may look at memory that it must not.
+// Closes the memory before it wakes the host, which may look at what it must
+// not.
 void Machine::tell() {
   for (const Point& p : asked_)
     if (p.passed() || of(p.stream).failed != cudaSuccess) {
@@ -183,7 +185,7 @@ bool Machine::serve_any(Lock& lock) {
   return false;
 }
 
-// Does a piece of what the stream, or one that it waits for, has to do next.
+// Does a piece of the stream's next work, or of a stream's that it waits for.
 bool Machine::advance(Lock& lock, cudaStream_t s) {
   if (s->entries.empty() || std::ranges::count(tried_, s)) return false;
   tried_.push_back(s);
@@ -203,7 +205,7 @@ bool Machine::advance(Lock& lock, cudaStream_t s) {
   return false;
 }
 
-// Of those nodes that may run, the last.
+// Does the last of those nodes that may run.
 bool Machine::advance(Lock& lock, Replay& r) {
   for (size_t i = r.nodes->size(); i-- > 0;) {
     const Node& node = (*r.nodes)[i];
@@ -225,7 +227,7 @@ bool Machine::advance(Lock& lock, Replay& r) {
   return false;
 }
 
-// A device that has failed does nothing any more.
+// A device that has failed drops its work.
 Machine::Did Machine::perform(Lock& lock, int device,
                               const std::function<void()>& run,
                               Meeting* meeting) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the emulated GPUs have to do, and who does it: one thread for all of
-// them, a piece of work at a time.
+// The work of the emulated GPUs, and the one thread that does it for all of
+// them, a piece at a time.
 #pragma once
 #include <condition_variable>
 #include <cstdint>
@@ -18,28 +18,28 @@
 
 namespace emulation {
 
-// Work that runs when others of its kind have come to theirs.
+// Work that runs when the streams that take part have all come to it.
 class Meeting {
  public:
   virtual ~Meeting() = default;
-  // Its stream is at it. True when it can run; then, of those that meet, one
-  // run()s and end()s it, and all are over.
+  // Called when the stream has come to it. True if it can run. Then one of
+  // those that meet run()s and end()s it, and is thereby done for all.
   virtual bool come() = 0;
-  // Who has not come, has yet to do this.
+  // The streams that members who have not come must advance first.
   virtual std::vector<cudaStream_t> behind() = 0;
-  virtual void run() = 0;  // the only one without the machine's mutex
+  virtual void run() = 0;  // called without the machine's mutex
   virtual void end() = 0;
   bool over = false;
 };
 
 struct Work {
   int device = 0;
-  // One of the two. The second makes what meets, for this stream.
+  // One of the two is set. `meet` makes the Meeting for a stream.
   std::function<void()> run;
   std::function<std::shared_ptr<Meeting>(cudaStream_t)> meet;
 };
 
-// Of a graph: behind others of these numbers.
+// Work of a graph, which runs after the nodes with these numbers.
 struct Node {
   Work work;
   std::vector<size_t> behind;
@@ -62,7 +62,7 @@ struct Capture {
   std::shared_ptr<OfGraph> memory = std::make_shared<OfGraph>();
 };
 
-// Where a stream is when it has done so much.
+// The state of a stream that has done this many entries.
 struct Point {
   cudaStream_t stream = nullptr;
   int64_t until = 0;
@@ -77,7 +77,7 @@ struct Replay {
   size_t left = 0;
 };
 
-// What a stream was given: one of these.
+// Something that a stream was given to do. One member after `device` is set.
 struct Entry {
   int device = 0;
   std::function<void()> run = {};
@@ -92,14 +92,14 @@ struct CUstream_st {
   int device;
   std::deque<emulation::Entry> entries;
   int64_t given = 0, done = 0;
-  // While it is captured: what it is given next comes behind these.
+  // While the stream is captured: its next work runs after the nodes `last`.
   std::shared_ptr<emulation::Capture> capture;
   std::vector<size_t> last;
 };
 
 struct CUevent_st {
   int device;
-  // What was recorded last, if anything: in a stream, or in a capture.
+  // The last record, if there was one: in a stream, or in a capture.
   emulation::Point at;
   std::shared_ptr<emulation::Capture> capture;
   std::vector<size_t> last;
@@ -109,7 +109,7 @@ namespace emulation {
 
 class Machine {
  public:
-  // For ever.
+  // Never destroyed.
   static Machine& get();
 
   struct Device {
@@ -123,21 +123,22 @@ class Machine {
   Device& of(cudaStream_t s) { return devices[static_cast<size_t>(s->device)]; }
 
   void append(cudaStream_t, Entry);
-  // As a node where the stream is captured.
+  // If the stream is captured, adds a node to the capture.
   cudaError_t give(cudaStream_t, Work);
   cudaError_t give(cudaStream_t s, int device, std::function<void()> run) {
     return give(s, Work{device, std::move(run), {}});
   }
-  // Something has changed that work may have waited for.
+  // Says that something has changed for which work may have waited.
   void poke() {
     changed_ = true;
     given_.notify_one();
   }
   Point now(cudaStream_t s) const { return {s, s->given}; }
-  // By a thread of the host. Returns also when the device has failed.
+  // Called by a thread of the host. Also returns if the device has failed.
   void wait(std::unique_lock<std::mutex>&, const std::vector<Point>&);
-  // By what the machine's thread runs: fn, with what this one may touch. False
-  // when it touched something else: then the device has failed.
+  // Called by what the machine's thread runs. Runs fn with access to the memory
+  // that the device may touch. False if fn touched other memory: then the
+  // device has failed.
   bool carry_out(int device, const std::function<void()>& fn);
 
  private:

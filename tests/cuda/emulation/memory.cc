@@ -22,16 +22,16 @@ namespace emulation {
 namespace {
 
 constexpr size_t kAlignment = 512, kChunk = 2 << 20, kMostSpoiled = 64 << 20;
-// More addresses than memory: what was given back is not used again.
+// More addresses than memory: one that was given back is not used again.
 constexpr size_t kAddresses = 16;
 
 size_t rounded(size_t bytes, size_t to) { return (bytes + to - 1) / to * to; }
-// Of a block that somebody asks for: none is empty.
+// The size of the block for a request. No block is empty.
 size_t block_of(size_t bytes) {
   return rounded(std::max<size_t>(bytes, 1), kAlignment);
 }
 
-// What the handler of faults reads.
+// The variables that the fault handler reads.
 constexpr int kMost = 16;
 struct Arena {
   const char *base, *end;
@@ -76,7 +76,7 @@ void on_fault(int number, siginfo_t* info, void* context) {
     before.sa_sigaction(number, info, context);
     return;
   }
-  // The same instruction again, without this handler.
+  // The same instruction faults again, without this handler.
   std::signal(number, SIG_DFL);
 }
 
@@ -94,7 +94,7 @@ void protect(char* from, const char* to, int how) {
   std::abort();
 }
 
-// The address sanitizer sees who touches what is not allocated.
+// Tells the address sanitizer which memory is not allocated.
 #ifdef __SANITIZE_ADDRESS__
 constexpr bool kChecked = true;
 void forbid(const void* p, size_t n) { __asan_poison_memory_region(p, n); }
@@ -124,7 +124,7 @@ Memory::Memory(int devices, size_t bytes_of_each, Reaches reaches)
     device.end = device.base + addresses;
     device.grants.resize(static_cast<size_t>(devices));
     device.grants[static_cast<size_t>(d)] = true;
-    // Changing what may be touched is a matter of pages.
+    // Access changes by page, so large pages make that faster.
     madvise(base, addresses, MADV_HUGEPAGE);
     arenas[d] = {device.base, device.end};
   }
@@ -152,7 +152,7 @@ char* Memory::take_addresses(Device& device, size_t bytes) {
   return block;
 }
 
-// Beside its neighbours.
+// Joins the range with its free neighbours.
 void Memory::put(Device& device, Range r) {
   if (r.bytes == 0) return;
   auto next = device.ready.lower_bound(r.at);
@@ -170,7 +170,7 @@ void Memory::put(Device& device, Range r) {
   device.ready.emplace(r.at, r.bytes);
 }
 
-// What this stream released last comes first: whoever still uses it is seen.
+// Takes what this stream released last, so that a use after the release shows.
 char* Memory::take(Device& device, const void* stream, size_t bytes,
                    size_t asked) {
   for (auto it = device.released.rbegin(); it != device.released.rend(); ++it) {
@@ -292,7 +292,7 @@ __attribute__((no_sanitize_address))
 void Memory::spoil(Range r) {
   const size_t bytes = std::min(r.bytes, kMostSpoiled);
   if (!kChecked) std::memset(r.at, 0xff, bytes);
-  // Of what the sanitizer forbids, too.
+  // Writes even where the sanitizer forbids it.
   for (size_t i = 0; kChecked && i < bytes; ++i)
     static_cast<volatile char*>(r.at)[i] = '\xff';
 }

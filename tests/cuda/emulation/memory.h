@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The emulated GPUs' memory: addresses for each, of which those that a GPU may
-// not touch are closed while it works, and all of them while none does.
+// The emulated GPUs' memory: a range of addresses for each. While a GPU works,
+// the addresses that it may not touch are closed; while none works, all are.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -20,42 +20,44 @@ class Memory {
     size_t bytes = 0;
     char* end() const { return at + bytes; }
   };
-  // What a stream has given back, or taken first, and may not have come to: it
-  // is spoilt there. `left` is what the stream has not taken since, and others
-  // may take from then on; `taken`, what it has.
+  // Memory that a stream has released, or has taken as the first. The memory is
+  // spoilt when the stream comes to that point. `taken` is what the stream has
+  // taken of it since; `left` is the rest, which others may take afterwards.
   struct Released {
     Range all, left;
     std::vector<Range> taken;
   };
 
-  // Of GPU a and b: may a use the memory of b, if b's pool lets it?
+  // Whether GPU a can use the memory of b, if b's pool grants access.
   using Reaches = std::function<bool(int a, int b)>;
   Memory(int devices, size_t bytes_of_each, Reaches);
 
   size_t total() const { return total_; }
   bool reaches(int a, int b) const { return a == b || reaches_(a, b); }
-  // That of the pool of `owner` is open to `device`, or no longer. False where
-  // it cannot reach it.
+  // Opens the memory of owner's pool to `device`, or ends that. False if the
+  // device cannot reach the memory.
   bool grant(int owner, int device, bool open);
   bool granted(int owner, int device) const;
 
-  // For work of that stream, as from its device's pool; `fresh` becomes what
-  // nobody had before, if it is of that. Null when there is no more.
+  // Allocates from the device's pool for work of that stream. If the memory is
+  // new to the pool, sets `fresh`, for come_to(). Returns null if memory is
+  // short.
   void* allocate(int device, const void* stream, size_t bytes,
                  std::shared_ptr<Released>& fresh);
-  // For a graph, until free_of_graph().
+  // Allocates for a graph, until free_of_graph().
   void* allocate_for_graph(int device, size_t bytes);
   void free_of_graph(void*);
   bool is_of_graph(const void*) const;
-  // Whose it is, -1 if it is no GPU's; whether so many bytes are allocated.
+  // The GPU of an address, or -1; and whether so many bytes are allocated
+  // there.
   int device_of(const void*) const;
   bool has(const void*, size_t bytes) const;
   size_t bytes_of(const void* block) const;
-  // Null: there is no such block of a pool.
+  // Returns null if the pool has no such block.
   std::shared_ptr<Released> release(void*, const void* stream);
-  // By the stream.
+  // Called when the stream gets to that point.
   void come_to(int device, const std::shared_ptr<Released>&);
-  // Fills it with what is no number.
+  // Fills the memory with NaNs.
   static void spoil(Range);
 
   struct Sizes {
@@ -64,7 +66,8 @@ class Memory {
   };
   Sizes sizes(int device) const;
   void set_threshold(int device, uint64_t);
-  // Gives back what nobody has, but for so many bytes of the pool.
+  // Gives unused memory back to the system, but keeps this many bytes in the
+  // pool.
   void trim(int device, uint64_t keep);
 
   // Memory of the host that GPUs copy to and from.
@@ -72,10 +75,11 @@ class Memory {
   bool unpin(void*);
   bool is_pinned(const void*, size_t bytes) const;
 
-  // By the thread that works for the GPUs: what this one may touch is open.
+  // Called by the thread that works for the GPUs. Opens what the device may
+  // touch.
   void open(int device);
   void close();
-  // Calls fn; false when it touched what it may not.
+  // Calls fn. False if it touched memory that the device may not touch.
   bool guarded(int device, const std::function<void()>& fn);
 
  private:

@@ -39,7 +39,7 @@ struct Op {
 
 class Call;
 
-// Of all members, guarded by the machine's mutex.
+// The state that all members share, guarded by the machine's mutex.
 struct Room {
   struct Member {
     int device = -1;  // once it has come
@@ -65,7 +65,7 @@ struct Room {
   std::vector<Member> members;
 };
 
-// What one member gives a stream as one call.
+// The operations that one member gives a stream as one call.
 class Call final : public Meeting {
  public:
   Call(std::shared_ptr<Room> room, size_t rank,
@@ -105,7 +105,7 @@ class Call final : public Meeting {
   }
 
  private:
-  // What somebody gets.
+  // The bytes that a member gets.
   struct Result {
     size_t rank;
     void* to;
@@ -118,7 +118,7 @@ class Call final : public Meeting {
     me.planned.erase(std::ranges::find(me.planned, stream_));
     me.current = nullptr;
   }
-  // Whom it needs, and whom they do.
+  // Finds the members that this call needs, and those that their calls need.
   void find() {
     with_ = {rank_};
     for (size_t i = 0; i < with_.size(); ++i) {
@@ -134,7 +134,7 @@ class Call final : public Meeting {
   const std::vector<Op>& of(size_t m) const {
     return *room_->members[m].current->ops_;
   }
-  // Its k-th work of this kind with that peer; null: there is none.
+  // Member m's k-th operation of this kind with that peer, or null.
   const Op* kth(size_t m, Op::What what, int peer, size_t k) const {
     for (const Op& op : of(m))
       if (op.collective() == (peer < 0) &&
@@ -142,7 +142,7 @@ class Call final : public Meeting {
         return &op;
     return nullptr;
   }
-  // How many such works come before it.
+  // The number of such operations of member m before `op`.
   size_t before(size_t m, const Op& op) const {
     size_t n = 0;
     for (const Op& o : of(m)) {
@@ -163,7 +163,7 @@ class Call final : public Meeting {
   std::vector<size_t> with_;
 };
 
-// As that member's GPU reads it; through the host where it cannot.
+// Reads as that member's GPU, or through the host if the GPU cannot reach it.
 std::vector<char> Call::read(size_t rank, size_t from, const void* data,
                              size_t bytes) const {
   const int own = room_->members[rank].device,
@@ -174,7 +174,7 @@ std::vector<char> Call::read(size_t rank, size_t from, const void* data,
   return copy;
 }
 
-// What a member gets of one of its works; false when the others' do not fit.
+// Adds what a member gets by an operation. False if the others' do not fit.
 bool Call::add(size_t rank, const Op& op, std::vector<Result>& results) const {
   const size_t k = before(rank, op);
   if (!op.collective()) {
@@ -206,7 +206,7 @@ bool Call::add(size_t rank, const Op& op, std::vector<Result>& results) const {
   return true;
 }
 
-// All read before anybody writes: some results lie where operands do.
+// Reads everything before it writes: some results overwrite operands.
 void Call::run() {
   std::vector<Result> results;
   for (const size_t m : with_)
@@ -225,7 +225,7 @@ void Call::run() {
     }
 }
 
-// By the number that their ids have.
+// The rooms by the number in their ids.
 std::map<int64_t, std::shared_ptr<Room>>& rooms() {
   static auto* const all = new std::map<int64_t, std::shared_ptr<Room>>;
   return *all;
@@ -249,7 +249,7 @@ struct ncclComm {
   std::shared_ptr<Room> room;
   size_t rank;
   int device;
-  // The call that is being made, and how often it was asked for.
+  // The call in progress, and how often its state was asked for.
   std::vector<Op> ops;
   cudaStream_t stream = nullptr;
   bool called = false;
@@ -285,7 +285,7 @@ ncclResult_t add(ncclComm_t c, cudaStream_t s, const Op& op) {
   return ncclSuccess;
 }
 
-// Gives the stream what was called.
+// Gives the call to the stream.
 ncclResult_t hand_over(ncclComm_t c) {
   c->called = false;
   const auto ops =

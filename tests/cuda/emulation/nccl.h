@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// NCCL, on the emulation of CUDA's runtime: as much of it as link.cc uses, of
-// members that are threads of one process, a GPU each. Calls do not block: they
-// are ncclInProgress until everybody has been asked twice, and only then work
-// of their stream. That runs when the others' work is there, on the operands
-// where they lie: a GPU that reaches another one's memory reads it itself, and
-// what it may not touch it may not touch here.
+// NCCL on the emulation of CUDA's runtime, as much of it as link.cc uses. The
+// members are threads of one process, with a GPU each. Calls do not block: a
+// communicator is ncclInProgress until it has been asked twice, and only then
+// does its stream get the work. The work runs when the other members' work is
+// there, on the operands where they lie: a GPU that reaches another GPU's
+// memory reads it itself, and may not touch here what it may not touch
+// elsewhere.
 //
-// What does not fit together, where NCCL would hang or mix things up, is told
-// by all members as ncclInvalidUsage.
+// If calls do not fit together, where NCCL would hang or mix things up, all
+// members return ncclInvalidUsage.
 #pragma once
 #include <cuda_runtime.h>
 

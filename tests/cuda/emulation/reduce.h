@@ -45,7 +45,7 @@ struct Bfloat16 {
   }
 };
 
-// Item by item, the last part first: no order is promised.
+// Reduces item by item, the last part first: NCCL promises no order.
 template <class T>
 std::vector<char> reduced(ncclRedOp_t op,
                           const std::vector<std::vector<char>>& parts) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// CUDA's functions, but for those of graphs.
+// CUDA's functions, except those for graphs.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -66,7 +66,7 @@ const Name& find(cudaError_t error) {
   return it == std::end(kNames) ? kNone : *it;
 }
 
-// What waiting for a device's work has as a consequence.
+// A wait for a device's work gives unused memory back to the system.
 void give_back(int device) {
   const uint64_t keep = machine().memory().sizes(device).threshold;
   machine().memory().trim(device, keep);
@@ -87,7 +87,7 @@ cudaError_t say(cudaError_t error) {
   return error;
 }
 
-// Of a stream that takes kernels of the calling thread.
+// The stream must belong to the calling thread's device.
 cudaError_t launch(cudaStream_t s, std::function<void()> body) {
   if (!s || s->device != current) return say(cudaErrorInvalidResourceHandle);
   Lock lock(machine().mutex);
@@ -260,9 +260,9 @@ cudaError_t cudaMemPoolSetAccess(cudaMemPool_t pool,
 
 namespace {
 
-// CUDA does not keep apart threads that add nodes of memory to one capture: the
-// graph is then not valid, or writes where there is no memory. So the calls
-// take a while here, and two at once end the capture.
+// CUDA does not protect a capture from two threads that add memory nodes to it:
+// the graph is then not valid, or writes where there is no memory. So these
+// calls take a while here, and two at once end the capture.
 class MemoryCall {
  public:
   MemoryCall(Lock& lock, cudaStream_t s) : capture_(s->capture) {
@@ -284,7 +284,7 @@ class MemoryCall {
   const std::shared_ptr<Capture> capture_;
 };
 
-// In a capture it is the graph's, from when that gets there until it is freed.
+// In a capture, the block is the graph's: from its node on, until it is freed.
 cudaError_t allocate_in_graph(Lock& lock, cudaStream_t s, size_t bytes,
                               void** block) {
   const MemoryCall alone(lock, s);
@@ -361,8 +361,8 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes,
         machine().give(s, s->device, [=] { std::memcpy(to, from, bytes); }));
   if (s->capture)
     return say(break_capture(*s->capture, cudaErrorStreamCaptureUnsupported));
-  // The host's bytes are read now, behind what was given; written, when the
-  // call returns.
+  // The host's bytes are read now, after the stream's earlier work, or written
+  // before the call returns.
   machine().wait(lock, {machine().now(s)});
   if (!down) {
     const char* const bytes_now = static_cast<const char*>(from);
@@ -379,7 +379,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes,
 // Streams and events.
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* s, unsigned flags) {
-  // There is no default stream, which others would be ordered with.
+  // The emulation has no default stream, which would order the others.
   if (flags != cudaStreamNonBlocking) return say(cudaErrorInvalidValue);
   Lock lock(machine().mutex);
   if (const cudaError_t e = failed(current)) return say(e);

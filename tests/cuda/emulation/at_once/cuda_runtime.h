@@ -26,7 +26,8 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* c,
 }
 
 inline cudaError_t cudaMallocAsync(void** data, size_t bytes, cudaStream_t) {
-  // Of no more than that many, which the address sanitizer then sees.
+  // Exactly as many bytes, so that the address sanitizer sees accesses behind
+  // them.
   if (posix_memalign(data, 256, bytes) == 0) return cudaSuccess;
   return cudaErrorMemoryAllocation;
 }

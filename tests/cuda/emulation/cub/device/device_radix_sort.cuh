@@ -11,7 +11,7 @@
 namespace cub {
 
 struct DeviceRadixSort {
-  // Without temporary memory: how much it takes.
+  // Without temporary memory, returns in `bytes` how much it takes.
   template <class Key, class Value>
   static cudaError_t SortPairs(void* temporary, size_t& bytes, const Key* keys,
                                Key* sorted_keys, const Value* values,
@@ -32,7 +32,7 @@ struct DeviceRadixSort {
       std::iota(order.begin(), order.end(), size_t{0});
       std::stable_sort(order.begin(), order.end(),
                        [&](size_t a, size_t b) { return key(a) < key(b); });
-      // Where the real one would have intermediate results.
+      // The real one writes intermediate results there.
       std::fill_n(static_cast<char*>(temporary), needed, '\xff');
       for (size_t i = 0; i < order.size(); ++i) {
         sorted_keys[i] = keys[order[i]];
