@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which calls of attention cuDNN gets, and as what graph. Needs no cuDNN or
-// GPU.
+// Tests which calls of attention cuDNN gets, and as what graph. It needs
+// neither cuDNN nor a GPU.
 #include "dtensor/ops/kernels/cuda/attention_calls.h"
 
 #include <gtest/gtest.h>

@@ -114,7 +114,7 @@ TEST(GemmCallsTest, AnyTransposesAreOneCall) {
 }
 
 // The heads of [s, h, d] tensors are one call, with a stride from head to head.
-// Of two batch dimensions that do not continue each other, the larger is in one
+// If two batch dimensions do not continue each other, the larger one is in one
 // call.
 TEST(GemmCallsTest, BatchesAreOneCallWhereOneStrideLeadsThrough) {
   Gemm g;

@@ -113,7 +113,7 @@ TEST_F(GemmChoicesTest, ProcessesAgreeAndLoseNothing) {
     EXPECT_EQ(left.path(), file_);
 }
 
-// Wherever the damage is, no wrong choice is found, and an error says so.
+// Wherever the damage is, no choice is found, and an error says why.
 TEST_F(GemmChoicesTest, ADamagedFileIsReportedAndReplaced) {
   GemmChoices first(folder_);
   first.keep("bf16 [3, 4]", 5, 8);

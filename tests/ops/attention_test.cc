@@ -125,7 +125,7 @@ TEST(AttentionTest, GroupedQueries) {
                    {"x=2,y=3", {"S1,S2", "R,S2", "R,S2"}}});
 }
 
-// Of eight query heads, the first of two ranks has 0, 1, 4 and 5. These use
+// The first of two ranks has 0, 1, 4 and 5 of eight query heads. These use
 // heads 0 and 2 of k and v.
 TEST(AttentionTest, HeadsInSeveralRanges) {
   const std::string q = "S2(2 h=4:h)", kv = "S2(2 h=2:h)";
@@ -396,7 +396,7 @@ TEST(RotaryTest, Layouts) {
   check_types(p, {"S1"});
 }
 
-// Of the three frequencies, one stays, one is interpolated and one is divided.
+// One of three frequencies stays, one is interpolated and one is divided.
 // The last two numbers of a head are not rotated.
 const Rope kLlama3 = {.theta = 50,
                       .dims = 6,

@@ -155,7 +155,7 @@ TEST(EinsumOracle, ValuesAndGradients) {
   for (const char* text : {"x=1", "x=2", "x=3", "x=2,y=2"}) {
     const Mesh mesh = Mesh::parse(text);
     run(mesh.num_ranks(), [&](Runtime&) {
-      std::mt19937 layouts(7);  // alike on all ranks
+      std::mt19937 layouts(7);  // the same on all ranks
       for (const Problem& p : problems) {
         std::vector<DistTensor> x;
         std::string what = p.text() + " on " + text;

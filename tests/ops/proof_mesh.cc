@@ -295,7 +295,7 @@ class OnMesh {
           }
         });
       } catch (const std::exception& e) {
-        // Go on behind the last job that a rank failed in, on fresh ranks.
+        // Continue after the last job that a rank failed in, on fresh ranks.
         bool found = false;
         for (size_t j = jobs_.size(); j-- > from && !found;)
           for (Published& p : results_[j]) {

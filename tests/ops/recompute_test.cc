@@ -143,7 +143,7 @@ TEST_P(Recompute, SecondDerivatives) {
       manual_seed(5);
       const Mlp mlp(GetParam());
       const Recomputed f = mlp.fn();
-      // A checkpoint in a checkpoint, and one behind it.
+      // A checkpoint in a checkpoint, and one after it.
       const Recomputed both = [=](const Tensors& in) {
         return called(recompute, f, {tanh(in[0])});
       };

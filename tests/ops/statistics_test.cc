@@ -33,7 +33,7 @@ TEST(AnyAndAll, OfNothing) {
   });
 }
 
-// As torch's: a row is shifted by its maximum unless that is infinite.
+// As in torch, a row is shifted by its maximum unless that is infinite.
 TEST(LogSumExp, OfTheLargestNumbers) {
   constexpr double kInf = std::numeric_limits<double>::infinity(),
                    kMost = std::numeric_limits<float>::max();

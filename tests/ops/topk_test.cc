@@ -181,7 +181,7 @@ TEST(Multinomial, DrawsInProportion) {
           // Three standard deviations are 0.024.
           EXPECT_NEAR(times[r][j], p, p == 0 ? 0 : 0.03) << layout;
         }
-      // Without replacement: all that can be drawn, each once.
+      // Without replacement, each index that can be drawn is drawn once.
       std::vector<int64_t> few =
           multinomial(w, 2, false, {3, 6}).full().to_integers();
       std::sort(few.begin() + 2, few.end());

@@ -98,7 +98,7 @@ TEST(View, EveryLayoutAsEveryShape) {
                 DistTensor back = view(y, from);
                 EXPECT_EQ(y.local().storage(), x.local().storage()) << what;
                 EXPECT_EQ(back.spec()->split_axes(), x.spec()->split_axes());
-                // The gradient goes back to where x lies, for nothing.
+                // The gradient gets x's layout, and nothing is sent.
                 if (x.spec()->partial_axes() == 0) {
                   DistTensor dx =
                       gradient_of(y, x, cotangent_like(y, values(to, 3)));

@@ -119,7 +119,7 @@ TEST(AssignRanks, IsAsGoodAsTheBestOfAllPermutations) {
   EXPECT_GT(better, 20);
 }
 
-// From 0, 1, 2 to 2, 0, 1 no exchange of two ranks gains enough by itself: each
+// To get from 0, 1, 2 to 2, 0, 1, an exchange of two ranks is not enough: each
 // rank has to move on by one.
 TEST(AssignRanks, FindsCyclesOfThree) {
   const Mesh from = Mesh::parse("a=3");
@@ -129,8 +129,8 @@ TEST(AssignRanks, FindsCyclesOfThree) {
   EXPECT_EQ(moved(source, to, layout), 9);
   EXPECT_EQ(assign_ranks(source, to, layout), from);
 
-  // Ragged parts of which each rank has most of its neighbour's: exchanging any
-  // two ranks of the given order makes it worse.
+  // The same with listed boundaries: after an exchange of any two ranks, some
+  // elements still have to move.
   const Spec* ragged = Spec::get(
       from, {12}, Layout{{Dim(12, Split::at({0}, {0, 4, 8, 12}, from))}, {}},
       DType::kF32);

@@ -27,7 +27,7 @@ TEST(BoundedCache, FindsWhatWasInserted) {
   EXPECT_EQ(cache.use().weight, 0u);
 }
 
-// Whatever is asked for: never more than the limit, never a wrong value.
+// The cache never holds more than its limit, nor returns a wrong value.
 TEST(BoundedCache, NeverHoldsMoreThanItsLimit) {
   std::mt19937 gen(5);
   BoundedCache<int, int> cache("test", 64);
@@ -52,7 +52,7 @@ TEST(BoundedCache, WhatIsUsedIsKept) {
     cache.insert(i, i);
     ASSERT_NE(cache.find(-1), nullptr) << i;
   }
-  // What was never asked for again is gone; the newest is there.
+  // An entry that was not looked up again is gone; the newest is there.
   EXPECT_EQ(cache.find(0), nullptr);
   EXPECT_NE(cache.find(999), nullptr);
 }

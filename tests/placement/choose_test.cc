@@ -294,7 +294,7 @@ TEST(Choose, APartialInputIsSplitIfTheWorkSavedPays) {
   Case quick(kNorm, "tp=4", {"4096x1024:P", "1024:R"}, fast);
   EXPECT_EQ(quick.text(quick.all()[0]), "m: tp");
   EXPECT_EQ(quick.text(quick.choose(true)), "R");
-  // Where a note lets the partial pass, nothing has to be reduced.
+  // If a note lets the partial pass, nothing has to be reduced.
   Case passes("mn,n->mn | linear 0", "tp=4", {"4096x1024:P", "1024:R"});
   EXPECT_EQ(passes.text(passes.choose(true)), "P(sum) over tp in 0");
   // A split of n~, for which the operator communicates itself, has no price

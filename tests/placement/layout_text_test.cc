@@ -317,9 +317,9 @@ TEST(LayoutTextErrorTest, Cuts) {
             "[layout] 'S0/2' already has a granule or boundaries, but '/' "
             "starts others; write them once, at the first axis");
   EXPECT_EQ(error("S0(2 h=9:h/3),S0(:h@0|1)"),
-            "[layout] 'h=9' is cut twice, now by '@'; write the granule or the "
-            "boundaries once, at the first axis");
-  // Also where the boundaries are those of a balanced split of another size.
+            "[layout] 'h=9' already has a granule or boundaries, but '@' "
+            "starts others; write them once, at the first axis");
+  // The boundaries may be those of a balanced split of another size.
   for (const char* points : {"0|1|5", "0|2|5"})
     EXPECT_EQ(error(std::string("S0@") + points + ",R"),
               "[layout] the boundaries of 'S0@" + std::string(points) +

@@ -165,7 +165,7 @@ TEST(MeshTest, Submesh) {
   Mesh m = Mesh::parse("dp=2,tp=2,pp=2");
   Mesh tp = m.submesh({"tp"}, at({1, 0, 1}));
   EXPECT_EQ(tp.to_string(), "tp=2 of ranks 5,7");
-  // In the order given, not the mesh's.
+  // The axes are in the order given, not the mesh's.
   Mesh two = m.submesh({"pp", "dp"}, at({0, 1, 0}));
   EXPECT_EQ(two.to_string(), "pp=2,dp=2 of ranks 2,6,3,7");
   EXPECT_EQ(m.submesh({"dp", "tp", "pp"}, {}), m);

@@ -481,7 +481,7 @@ void check_split(const Split& s, const Tree& t, const Grid& g, Tally& tally) {
   const Mesh& m = g.mesh;
   int p = parts_of(t.axes, g), largest = 0;
   tally.check(s.parts(m) == p, "parts", describe);
-  // The parts lie one behind the other, from 0 to n.
+  // The parts follow one another, from 0 to n.
   List seen, sizes;
   for (int i = 0; i < p; ++i) {
     Interval r = s.part(m, t.n, i);
@@ -959,7 +959,7 @@ TEST(OracleTest, ProductsAndViews) {
             if (g.thin && rng() % 3 != 0) continue;
             check_view(layout, want, g, shape, direct, tally);
             auto v = check_view(*line, want, g, shape, again, tally);
-            // And back to the shape before.
+            // View it again in its first shape.
             if (v)
               tally.check(
                   check_view(*v, want, g, sizes, again, tally).has_value(),

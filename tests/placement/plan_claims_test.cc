@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What plan.h promises beyond the right values: the cheapest between meshes,
+// Promises of plan.h besides right values: the cheapest way between meshes,
 // bounds over all ranks, shared latencies, chunks, and ties.
 #include <gtest/gtest.h>
 

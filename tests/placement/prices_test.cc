@@ -28,7 +28,7 @@ TEST(Prices, NothingIsBelowTheLeast) {
   Prices p(table, Mesh::parse("2x2"), 1);
   EXPECT_TRUE(p.differ());
   EXPECT_EQ(p.least(10), 5 + 30);
-  // Of ten bytes six have to cross the second axis.
+  // Six of ten bytes have to cross the second axis.
   EXPECT_EQ(p.least(10, 6, p.of_axis(1)), 5 + 6 * 11 + 4 * 3);
 }
 

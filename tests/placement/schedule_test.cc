@@ -67,7 +67,7 @@ Region clipped(const Region& region, const Region& panel) {
   return result;
 }
 
-// Where each index of a held region lies along a dimension's memory.
+// The position of each index of a held region in a dimension's memory.
 std::vector<int64_t> positions(const HeldRegion& held, size_t d) {
   std::vector<int64_t> at;
   const IntervalList& list = held.ascending()[d];
@@ -341,8 +341,8 @@ bool same_partials(const Spec* a, const Spec* b) {
   return a->layout().partials == b->layout().partials;
 }
 
-// Axes that a step cannot do without: those that cut the source, and those
-// whose partials it combines.
+// The axes that a step needs: those that split the source, and those whose
+// partials it combines.
 AxisMask needed_axes(const Spec* from, const Spec* to) {
   AxisMask axes = from->split_axes();
   for (const Partial& p : from->layout().partials)

@@ -16,7 +16,7 @@ struct CUgraph_st {
 struct CUgraphExec_st {
   std::shared_ptr<const std::vector<Node>> nodes;
   std::shared_ptr<OfGraph> memory;
-  Point last;  // its last launch, which the next one comes behind
+  Point last;  // its last launch; the next one runs after it
   bool launched = false;
 };
 

@@ -49,14 +49,14 @@ struct Node {
 struct OfGraph {
   ~OfGraph();
   std::vector<void*> blocks;
-  std::set<void*> kept;  // those that it does not free itself
+  std::set<void*> kept;  // blocks that it does not free itself
 };
 
 struct Capture {
   cudaStream_t origin = nullptr;
   bool broken = false, ended = false;
   unsigned long long id = 0;
-  int in_memory_calls = 0;  // threads that allocate or free its memory now
+  int in_memory_calls = 0;  // threads that now allocate or free in it
   std::vector<Node> nodes;
   std::vector<cudaStream_t> streams;
   std::shared_ptr<OfGraph> memory = std::make_shared<OfGraph>();

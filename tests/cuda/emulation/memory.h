@@ -85,7 +85,7 @@ class Memory {
  private:
   struct Device {
     char *base = nullptr, *end = nullptr, *next = nullptr;
-    std::map<char*, size_t> ready;  // that nobody has
+    std::map<char*, size_t> ready;  // memory that is free
     std::vector<std::pair<const void*, std::shared_ptr<Released>>> released;
     size_t reserved = 0, used = 0, of_graphs = 0;
     uint64_t threshold = 0;

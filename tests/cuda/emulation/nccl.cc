@@ -46,8 +46,8 @@ struct Room {
     bool gone = false, aborted = false;
     ncclResult_t error = ncclSuccess;
     std::string why;
-    Call* current = nullptr;           // that its stream has come to
-    std::deque<cudaStream_t> planned;  // those of its calls that are not over
+    Call* current = nullptr;           // its stream has come to this one
+    std::deque<cudaStream_t> planned;  // streams of its unfinished calls
   };
   explicit Room(int size) : members(static_cast<size_t>(size)) {}
   bool all_came() const {

@@ -169,7 +169,7 @@ TEST_F(BoxesTest, Transposes) {
   struct Case {
     std::vector<int64_t> shape;
     std::vector<size_t> order;   // of the source's dimensions in memory
-    int64_t gap = 0, first = 0;  // elements behind a row; ahead of all
+    int64_t gap = 0, first = 0;  // elements after a row; before all
     int backwards = -1;          // this dimension, in the source
   };
   const Case cases[] = {

@@ -82,7 +82,7 @@ TEST(AdamWTest, FirstStepIsTheSign) {
   EXPECT_TRUE(near(p, {decay - 0.01, -2 * decay + 0.01, 3 * decay}, 1e-6));
 }
 
-// As torch.nn.utils.clip_grad_norm_.
+// The result is that of torch.nn.utils.clip_grad_norm_.
 TEST(ClipTest, BringsTheNormDown) {
   const auto clipped = [](double squares, double max_norm) {
     const std::vector<double> in = {squares};
