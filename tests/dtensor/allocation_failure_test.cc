@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every allocation of a run made to fail in turn: no failed allocation may do
-// more than fail the run. Each position is a process of its own, which has to
-// end by itself, in time, with a result or with one Error.
+// Makes each allocation of a run fail in turn, each in a child process of its
+// own. A failed allocation must do no more than fail the run: the child must
+// end by itself, in time, with a result or with an exception.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -26,7 +26,9 @@
 
 namespace {
 
-// Allocations until one fails: of the threads that take part, or of all.
+// The number of allocations that succeed before one fails; negative if none
+// fails. Counts allocations of threads with `takes_part`, or of all if
+// `everybody` is set.
 std::atomic<int64_t> left{-1};
 std::atomic<bool> everybody{false};
 thread_local bool takes_part = false;
@@ -45,7 +47,8 @@ void* operator new(size_t bytes) {
   return p;
 }
 void* operator new[](size_t bytes) { return operator new(bytes); }
-// Inlined on its own, GCC takes it for the free() of another operator new.
+// Not inlined: otherwise GCC would warn that free() does not match operator
+// new.
 [[gnu::noinline]] void operator delete(void* p) noexcept { std::free(p); }
 void operator delete[](void* p) noexcept { operator delete(p); }
 void operator delete(void* p, size_t) noexcept { operator delete(p); }
@@ -56,14 +59,13 @@ namespace {
 
 using Program = std::function<void(Runtime&)>;
 
-// (None is what a sanitizer ends with.)
+// The exit statuses of a child. (Sanitizers exit with other ones.)
 constexpr int kDone = 0, kFailed = 11, kNeverFailed = 12;
 
-// In a process of its own: allocation `at` of rank 1 fails (or, with `any`, of
-// whichever thread comes to it).
+// Runs `program` in a child process and makes allocation `at` of rank 1 fail;
+// with `any`, of all threads. Returns the exit status.
 int child(const Program& program, int64_t at, bool any) {
   alarm(20);
-  // What the process says is not of interest.
   if (!std::freopen("/dev/null", "w", stderr)) std::_Exit(1);
   everybody = any;
   bool failed = false;
@@ -131,7 +133,8 @@ void operators(Runtime& rt) {
   grad(loss, {w})[0].full();
 }
 
-// The error itself needs no memory, but a copy of its text does.
+// A rank fails without memory: its Error needs none, but a copy of the text for
+// the other ranks does.
 TEST(AllocationFailure, ARankThatCannotSayWhyItFailedSaysThat) {
   RunOptions options;
   options.world = 2;
@@ -163,7 +166,7 @@ TEST(AllocationFailure, Redistribute) {
 }
 TEST(AllocationFailure, RedistributeAsync) {
   fail_each_in_turn(redistributes_async, false, 1);
-  // Also of the threads that carry them out.
+  // Also make allocations of the threads that carry out the moves fail.
   fail_each_in_turn(redistributes_async, true, 1);
 }
 TEST(AllocationFailure, Operators) {

@@ -55,9 +55,8 @@ TEST(AllocatorTest, FreedBlocksServeTheirSizeClass) {
   a->release(q, 960, kStream);
 }
 
-// A class holds every size that maps to it: blocks of one size, freed, serve
-// all others without the system noticing, and are never too short (the address
-// sanitizer watches the writes).
+// A freed block serves every size of its class, and is never too short for it
+// (the address sanitizer watches the writes).
 TEST(AllocatorTest, EverySizeFitsItsBlock) {
   auto a = Allocator::on(cpu());
   for (int64_t bytes = 0; bytes < 5000; ++bytes) {
@@ -93,7 +92,7 @@ TEST(AllocatorTest, Counts) {
                                                          {"add", 50}}));
   a->release(p, 30, kStream);
   a->release(q, 50, kStream);
-  // Counts are copies of their own: tags outlive nothing.
+  // Stats copy the tags, so a tag may be destroyed after the call.
   std::string tag = "long-lived-tag-that-allocates";
   a->release(a->allocate(7, kStream, tag), 7, kStream);
   tag = "another";
@@ -142,7 +141,7 @@ TEST(AllocatorTest, TooMuch) {
             "split the tensors over more ranks (--mesh), or, in training, "
             "split the optimizer's state (ZeRO) or recompute activations");
   EXPECT_EQ(a->stats().allocations, 0);
-  void* p = a->allocate(64, kStream, "t");  // and goes on
+  void* p = a->allocate(64, kStream, "t");  // the allocator still works
   a->release(p, 64, kStream);
 }
 
@@ -179,7 +178,8 @@ TEST(AllocatorTest, OthersMayRelease) {
   EXPECT_EQ(a->stats().allocations, kThreads * kEach + kEach);
 }
 
-// A thread that makes what another one lets go of does not hoard it.
+// One stream allocates blocks that another one uses last. The blocks go back to
+// the device and do not pile up in a cache.
 TEST(AllocatorTest, BlocksThatEndOnAnotherStreamGoBack) {
   const auto device = RecordingDevice::make(4 << 20);
   auto a = Allocator::on(*device);
@@ -188,7 +188,7 @@ TEST(AllocatorTest, BlocksThatEndOnAnotherStreamGoBack) {
     void* p = a->allocate(1 << 20, one, "t");
     a->release_behind(p, 1 << 20, one, two, MemoryKind::kActivations);
     EXPECT_EQ(a->stats().current_bytes, 0);
-    // Not before the stream's work is done.
+    // The device gets the block only when the work of `two` is done.
     EXPECT_EQ(device->waiting(), 1);
     device->synchronize(two);
   }
@@ -222,18 +222,19 @@ TEST(AllocatorTest, ACaptureHasMemoryOfItsOwn) {
   EXPECT_NE(mine, dropped);  // the graph may read it
   put(mine, kStream);
   void* const others = get(other);
-  EXPECT_NE(others, mine);  // of another stream's work
+  EXPECT_NE(others, mine);  // blocks are reused on their own stream only
   EXPECT_EQ(get(kStream), mine);
   put(mine, kStream);
   put(others, other);
-  // What is written ahead of a replay, nothing in it writes.
+  // The captured work must not overwrite memory that is written before a
+  // replay.
   a->set_unused_only(true);
   void* const written = get(kStream);
   EXPECT_NE(written, mine);
   a->set_unused_only(false);
   put(written, kStream);
   a->end_capture();
-  // None of it is anybody else's while the graph lives.
+  // No allocation gets a block of the capture while the graph lives.
   std::set<void*> seen = {dropped, mine, others, result, kept};
   std::vector<void*> later;
   for (int i = 0; i < 8; ++i) {
@@ -243,7 +244,8 @@ TEST(AllocatorTest, ACaptureHasMemoryOfItsOwn) {
   for (int i = 0; i < 8; ++i)
     put(later[static_cast<size_t>(i)], i % 2 ? other : kStream);
   EXPECT_EQ(a->stats().current_bytes, 2000);
-  // What is held is a block like others when the graph is gone.
+  // A block that is in use outlives the graph, and is then a block like any
+  // other.
   std::memset(result, 1, 1000);
   memory = nullptr;
   std::memset(result, 2, 1000);
@@ -254,7 +256,7 @@ TEST(AllocatorTest, ACaptureHasMemoryOfItsOwn) {
   EXPECT_EQ(a->stats().current_bytes, 0);
 }
 
-// Two at a time, and one that dies while the other is made.
+// The first capture's memory is destroyed during the second capture.
 TEST(AllocatorTest, Captures) {
   auto a = Allocator::on(cpu());
   std::shared_ptr<void> first = a->begin_capture(kStream);
@@ -267,7 +269,7 @@ TEST(AllocatorTest, Captures) {
   first = nullptr;
   a->release(q, 64, kStream);
   EXPECT_EQ(a->allocate(64, kStream, "t"), q);
-  second = nullptr;  // not made, after all
+  second = nullptr;  // the capture is given up
   a->release(q, 64, kStream);
   EXPECT_EQ(a->allocate(64, kStream, "t"), q);
   a->release(q, 64, kStream);

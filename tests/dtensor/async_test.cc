@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Redistributions that return at once.
+// redistribute_async(): moves that return before they are carried out.
 #include "dtensor/async.h"
 
 #include <gtest/gtest.h>
@@ -52,7 +52,7 @@ void expect_columns(const DistTensor& y, int64_t first = 0) {
   }
 }
 
-// On the CPU, and on a device whose work runs later.
+// Each test runs on the CPU, and on a RecordingDevice, whose work runs later.
 class AsyncTest : public ::testing::TestWithParam<bool> {
  protected:
   AsyncTest() {
@@ -91,7 +91,8 @@ TEST_P(AsyncTest, ReturnsAtOnceAndCompletesOnFirstUse) {
   });
 }
 
-// The order among all calls may differ between ranks; that of each kind not.
+// Ranks may mix redistribute() and redistribute_async() in different orders, if
+// the calls of each have the same order on all ranks.
 TEST_P(AsyncTest, NeverMixesWithTheRanksOwnCollectives) {
   const Mesh mesh = Mesh::parse("a=2");
   run(2, [&](Runtime& rt) {
@@ -128,14 +129,15 @@ TEST_P(AsyncTest, ManyAtOnceAndOneAfterTheOther) {
   });
 }
 
-// Nor does the host, in the thread that carries them out.
+// No thread of the host waits for the device, not even the one that carries out
+// the moves.
 TEST_P(AsyncTest, NobodyWaitsForTheDevice) {
   const Mesh mesh = Mesh::parse("a=2");
   run(2, [&](Runtime&) {
     for (int64_t i = 0; i < 20; ++i) {
       const DistTensor y = rows(mesh, i).redistribute_async("S1");
       const DistTensor z = rows(mesh, i).redistribute_async("R");
-      // The sources are gone, and their memory is taken again at once.
+      // The sources are gone, and their memory is reused at once.
       const DistTensor other = rows(mesh, -1000 * i);
       expect_columns(y.redistribute_async("R").redistribute("S1"), i);
       expect_columns(z.redistribute("S1"), i);
@@ -167,7 +169,7 @@ TEST_P(AsyncTest, AWriteToTheSourceWaits) {
       DistTensor x = rows(mesh);
       if (rt.rank() == 1) std::this_thread::sleep_for(milliseconds(50));
       DistTensor source = x;
-      // Of what is under way itself, too.
+      // The source may be the result of a move that is still under way.
       if (how == 2)
         source = DistTensor::from_global(counting({4, 4}), mesh, "S1")
                      .redistribute_async("S0");
@@ -178,13 +180,13 @@ TEST_P(AsyncTest, AWriteToTheSourceWaits) {
         source.assign(Tensor::full(source.local().shape(), DType::kI64, -1));
       expect_columns(y);
       EXPECT_EQ(source.local().at(0), -1);
-      // What was made of the old values is not handed out again.
+      // A move of the old values is not reused.
       EXPECT_EQ(source.redistribute("S1").full().integer_at(0), -1);
     }
   });
 }
 
-// Rank 0 would need more memory than there is.
+// Moves a tensor to a layout in which rank 0 needs more memory than there is.
 DistTensor too_large(const Mesh& mesh, bool async) {
   constexpr int64_t n = int64_t{1} << 46;
   const Layout mine{{Dim(n, Split::at({0}, {0, 1, n}, mesh))}, {}};
@@ -210,7 +212,8 @@ TEST_P(AsyncTest, AFailureIsThrownOnFirstUseOnEveryRank) {
     }
     EXPECT_NE(error_of([&] { after.local(); }).find("[allocate]"),
               std::string::npos);
-    // The rank's own thread goes on.
+    // The ranks' own threads can still redistribute; later asynchronous moves
+    // fail.
     expect_columns(rows(mesh).redistribute("S1"));
     EXPECT_NE(error_of([&] {
                 rows(mesh).redistribute_async("S1").local();
@@ -246,7 +249,8 @@ TEST_P(AsyncTest, ARankThatFailsReleasesTheOthers) {
   EXPECT_EQ(seen.begin()->find("rank 1 failed: [test] rank 1 gives up"), 0u);
 }
 
-// Rank 0 waits for its move, whose peer waits for rank 0.
+// Rank 0 waits for its move, the move for rank 1, and rank 1 for rank 0 in a
+// barrier.
 TEST_P(AsyncTest, RanksThatWaitInACircleAreTold) {
   const Mesh mesh = Mesh::parse("a=2");
   for (bool use : {true, false}) {
@@ -271,8 +275,8 @@ TEST_P(AsyncTest, RanksThatWaitInACircleAreTold) {
   }
 }
 
-// Slow is not dead: the ranks' threads wait for their moves, which take a
-// while to begin.
+// All ranks' threads wait for moves that take a while to begin. That is no
+// circle.
 TEST_P(AsyncTest, ManyRanksThatWaitForTheirMovesAreNoCircle) {
   const Mesh mesh = Mesh::parse("a=4");
   run(4, [&](Runtime& rt) {
@@ -320,7 +324,7 @@ TEST(AsyncDryRunTest, IsDoneAtOnce) {
   });
 }
 
-// Several in one collective, of which some were where they are to be.
+// Several tensors move in one collective, and one has its layout already.
 TEST_P(AsyncTest, SeveralTogether) {
   const Mesh mesh = Mesh::parse("a=2");
   run(2, [&](Runtime& rt) {
@@ -337,7 +341,7 @@ TEST_P(AsyncTest, SeveralTogether) {
     ASSERT_EQ(events.size(), 2u);
     EXPECT_EQ(events[0].collective, events[1].collective);
     EXPECT_EQ(events[0].counted, events[0].predicted);
-    // Under a limit, at once.
+    // Under a communication budget, the move is carried out at once.
     const CommBudget budget(1000);
     DistTensor now = x;
     relayout({&now, 1}, {to, 1}, {.async = true});
@@ -345,8 +349,9 @@ TEST_P(AsyncTest, SeveralTogether) {
   });
 }
 
-// A source that others hold is read alone, even when they let go of it while
-// the move waits for its turn.
+// With `consume`, a move may overwrite its source. It must not if others hold
+// the source when it begins, even if they release it while the move waits for
+// its turn.
 TEST_P(AsyncTest, WhatIsSharedIsNotOverwritten) {
   const Mesh mesh = Mesh::parse("a=2");
   run(2, [&](Runtime& rt) {
@@ -366,7 +371,7 @@ TEST_P(AsyncTest, WhatIsSharedIsNotOverwritten) {
       EXPECT_NE(done.storage(), other.storage());
       EXPECT_EQ(other.integer_at(3), 3 + rt.rank());
     }
-    // Held by nobody else in the end.
+    // The other handle is released while the move waits.
     std::vector<Tensor> held;
     for (int i = 0; i < 50; ++i) {
       Tensor part = counting({4}, rt.rank());
@@ -385,9 +390,10 @@ TEST_P(AsyncTest, BetweenMeshes) {
   });
 }
 
-// A move in the background of what was not there yet began with whatever the
-// first of the moves under way made: also where several were begun together,
-// and where it was none, but a parameter that is gathered when it is read.
+// A redistribute_async() of a tensor that was itself under way started from the
+// result of the first move of its batch, whichever move made the tensor. That
+// was wrong if the batch had several moves, and if the tensor was a parameter
+// that is gathered when it is read, which is no move.
 
 std::vector<double> from(double first) {
   std::vector<double> all(4);
@@ -430,8 +436,8 @@ TEST(AsyncAfterOthers, AParameterThatIsGatheredWhenItIsRead) {
   });
 }
 
-// Moves that nobody waited for piled up with the tensors that they read, as a
-// rank could begin any number of them ahead of what was carried out.
+// A rank could begin any number of moves ahead of those that were carried out.
+// The moves piled up, together with the tensors that they read.
 
 TEST(MovesBegunAhead, AreBounded) {
   constexpr int kMoves = 2000;
@@ -440,7 +446,7 @@ TEST(MovesBegunAhead, AreBounded) {
   run(2, [&](Runtime& rt) {
     const Mesh mesh = Mesh::parse("a=2");
     const DistTensor x = randn({128, 64}, mesh, "S0");
-    // The other one cannot carry out anything alone.
+    // Rank 0's moves cannot be carried out without rank 1.
     if (rt.rank() == 1)
       std::this_thread::sleep_for(std::chrono::milliseconds(300));
     for (int i = 0; i < kMoves; ++i) (x + i).redistribute_async("R");

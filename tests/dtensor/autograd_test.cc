@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Redistributions under differentiation: where cotangents go, what they are,
-// and how few collectives bring gradients home.
+// Differentiates redistributions: the layouts and values of cotangents, and the
+// number of collectives that combine gradients.
 #include "dtensor/autograd.h"
 
 #include <gtest/gtest.h>
@@ -36,7 +36,8 @@ DistTensor add_up(const DistTensor& a, const DistTensor& b) {
   return add(a, b);
 }
 
-// The cotangent of x when y = f(x) has that of the given layout.
+// Moves x from layout `source` to layout `to`, with relayout() if `lazy`, and
+// returns the layout of its cotangent if that of the result has `cotangent`.
 std::string cotangent_layout(const Mesh& mesh, const char* source,
                              const char* to, const char* cotangent,
                              bool lazy = false) {
@@ -47,7 +48,7 @@ std::string cotangent_layout(const Mesh& mesh, const char* source,
   const DistTensor g = numbers({4, 6}, mesh, cotangent, 7);
   const std::vector<DistTensor> back =
       backward_pass({&y, 1}, {&g, 1}, {&x, 1}, {}, add_up);
-  // Whatever the layout, it is the same value.
+  // The cotangent keeps its value, whatever the layout.
   const Tensor got = back[0].full(), want = g.full();
   for (int64_t i = 0; i < want.numel(); ++i)
     EXPECT_NEAR(got.at(i), want.at(i), 1e-12);
@@ -88,14 +89,16 @@ TEST(RedistributeGrad, OnTwoAxesEachGoesItsOwnWay) {
   });
 }
 
-// What an operator inserts passes cotangents as they come.
+// relayout(), which operators insert, leaves a cotangent in the layout that it
+// has.
 TEST(RedistributeGrad, OperatorsLeaveTheMoveToTheConsumer) {
   const Mesh mesh = Mesh::parse("a=2");
   run(2, [&](Runtime& rt) {
     rt.context().record = true;
     EXPECT_EQ(cotangent_layout(mesh, "S0", "R", "R", true), "R");
     EXPECT_EQ(cotangent_layout(mesh, "P", "R", "S1", true), "S1");
-    // Both ways of asking for one layout share what was sent, no memory.
+    // relayout() and redistribute() to one layout send the data once, but their
+    // results share no memory.
     rt.context().events.clear();
     DistTensor x = numbers({4, 6}, mesh, "S0").set_requires_grad();
     const DistTensor lazy =
@@ -107,7 +110,7 @@ TEST(RedistributeGrad, OperatorsLeaveTheMoveToTheConsumer) {
   });
 }
 
-// Against differences of the same function of the whole value on one rank.
+// Compares gradients with finite differences of the same function on one rank.
 TEST(RedistributeGrad, OfEveryPartialMatchesDifferences) {
   const Mesh mesh = Mesh::parse("a=2");
   const Shape shape{3, 2};
@@ -190,7 +193,7 @@ TEST(RedistributeGrad, OtherTypesOnTheWire) {
     for (int64_t i = 0; i < all.numel(); ++i)
       EXPECT_EQ(got.at(i), static_cast<double>(static_cast<float>(
                                bf16(static_cast<float>(all.at(i))))));
-    // Back: bf16 partial sums travel as f64 and end as f32.
+    // Backward: bf16 partial sums are sent as f64, and the gradient is f32.
     const DistTensor g = randn({4, 8}, mesh, "P", DType::kBF16, {3, 5});
     ctx.events.clear();
     const DistTensor back =
@@ -289,7 +292,7 @@ TEST(RedistributeGrad, Asynchronous) {
   });
 }
 
-// A value that is made in another way: its cotangent is the source's.
+// No operator makes `whole` of x, but the cotangent of y becomes that of x.
 TEST(RedistributeGrad, PassesAsItComes) {
   const Mesh mesh = Mesh::parse("x=2");
   run(2, [&](Runtime&) {

@@ -53,7 +53,8 @@ TEST(CommRecordTest, Nests) {
   });
 }
 
-// The rank of an outer recording, such as that of a program with --json.
+// A CommRecord leaves an outer recording of the rank as it was, such as that of
+// a program with --json.
 TEST(CommRecordTest, LeavesRecordingAsItWas) {
   RunOptions options;
   options.world = 2;
@@ -82,8 +83,9 @@ TEST(CommRecordTest, CountsNothingInADryRun) {
   });
 }
 
-// A run that records from the beginning keeps sums, whether its parts are
-// recorded too or not; the records of the parts have each event.
+// A run with RunOptions::record keeps sums of its events, whether its steps
+// have CommRecords or not, so that it needs little memory. The CommRecord of a
+// step has each event.
 TEST(CommRecordTest, TheRecordOfALongRunIsShort) {
   RunOptions options;
   options.world = 2;
@@ -100,7 +102,8 @@ TEST(CommRecordTest, TheRecordOfALongRunIsShort) {
       const auto step = [&](int i) {
         std::optional<CommRecord> record;
         if (steps) record.emplace();
-        // Two tensors that move in one collective, and perhaps one alone.
+        // Two tensors move in one collective, and in every second step one
+        // moves alone.
         std::vector<DistTensor> both = {x, y};
         relayout(both, to);
         if (i % 2) gather(mesh);

@@ -19,7 +19,7 @@ CommEvent event(AxisMask axes, const char* op, int64_t predicted,
 }
 
 TEST(CommTable, TakesTheMostOfAnyRankEventByEvent) {
-  // Summing first and taking the most afterwards would give 14 and 13.
+  // The maximum of the ranks' sums would be 16 predicted and 13 counted bytes.
   const std::vector<std::vector<CommEvent>> ranks = {
       {event(1, "a", 8, 8), event(1, "a", 6, 3)},
       {event(1, "a", 7, 4), event(1, "a", 9, 9)}};
@@ -59,7 +59,7 @@ TEST(CommTable, TensorsThatMoveTogetherAreOneCollective) {
     e.times = times;
     return e;
   };
-  // Rank 1 numbers otherwise, and has one more.
+  // Rank 1 numbers its collectives differently, and has one more.
   const std::vector<std::vector<CommEvent>> ranks = {
       {numbered("a", 1), numbered("a", 1), numbered("b", 2, 3)},
       {numbered("a", 7), numbered("a", 7), numbered("b", 8, 3),
@@ -70,8 +70,9 @@ TEST(CommTable, TensorsThatMoveTogetherAreOneCollective) {
                             {"dp", "all-reduce", "b", "forward", 3, 4, 4}}));
 }
 
-// Three stages of two ranks each: what is the same on all of them, what two
-// have, and what comes to one alone.
+// Three stages of two ranks each: all stages send in "norm", the first two in
+// "matmul", the last two receive in "pipeline". A row has the most bytes of a
+// stage.
 TEST(CommTable, WhatStagesReceiveIsNotAddedUp) {
   const auto on = [](int64_t stage, AxisMask axes, const char* op,
                      int64_t bytes, int64_t collective = 0) {
@@ -101,7 +102,8 @@ TEST(CommTable, WhatStagesReceiveIsNotAddedUp) {
   EXPECT_EQ(rows[1],
             (CommRow{"tp", "exchange", "matmul", "forward", 2, 90, 90}));
   EXPECT_EQ(rows[2].predicted, 8);
-  // The last stage has most bytes, the first two most collectives.
+  // The most collectives are those of the first two stages, the most bytes
+  // those of the last stage.
   const std::string table = comm_table(merged, true);
   const std::string last = table.substr(table.rfind("maximum of a rank"));
   EXPECT_EQ(last.substr(last.find_first_of("0123456789")),
@@ -148,7 +150,8 @@ TEST(CommTime, ACollectivePaysItsLatencyOnce) {
   EXPECT_EQ(ps({}), 0);
   EXPECT_EQ(ps({event(1, 100, 0, 1)}), 1000 + 300);
   EXPECT_EQ(ps({event(2, 100, 0, 1)}), 20000 + 700);
-  // Two of their own; two tensors in one; one that is made three times.
+  // Two separate collectives, one of two tensors, and one that runs three
+  // times.
   EXPECT_EQ(ps({event(1, 100, 0, 1), event(1, 10, 0, 1)}), 2 * 1000 + 330);
   EXPECT_EQ(ps({event(1, 100, 5, 1), event(1, 10, 5, 1)}), 1000 + 330);
   EXPECT_EQ(ps({event(1, 100, 5, 1), event(1, 10, 6, 1)}), 2 * 1000 + 330);
@@ -156,7 +159,7 @@ TEST(CommTime, ACollectivePaysItsLatencyOnce) {
   EXPECT_EQ(ps({event(1, 100, 5, 3), event(1, 10, 5, 3)}), 3 * 1000 + 330);
 }
 
-// Stages of a pipeline send at the same time.
+// Pipeline stages send at the same time, so only the slowest rank counts.
 TEST(CommTime, OfTheRankThatIsAtItLongest) {
   CostTable cost;
   cost.axes = {{{1000, 3.0}, {}}};

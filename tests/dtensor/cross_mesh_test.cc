@@ -86,8 +86,9 @@ TEST(CrossMesh, EveryLayoutToEveryOther) {
   });
 }
 
-// Behind a split segment stands one that every rank has whole: several ranks
-// have the same indices, and several copies of each are asked.
+// The dimension has a segment that `a` splits and one that every rank has
+// whole: several ranks can send an index of the latter, and several ranks ask
+// for it.
 TEST(CrossMesh, SegmentsThatSeveralRanksHave) {
   const Mesh from = Mesh::parse("a=2,b=2");
   run(7, [&](Runtime&) {
@@ -109,8 +110,8 @@ TEST(CrossMesh, SegmentsThatSeveralRanksHave) {
   });
 }
 
-// What is counted in the copying loops is what was planned, and that the least
-// that will do: what a rank has it does not ask for.
+// The bytes that are counted while copying are the planned ones, and those are
+// the lower bound: no rank receives what it has.
 TEST(CrossMesh, MovesWhatIsMissingAndNoMore) {
   const Shape shape{6, 4};
   std::mutex mutex;
@@ -142,7 +143,7 @@ TEST(CrossMesh, MovesWhatIsMissingAndNoMore) {
     EXPECT_EQ(counted[i], predicted[i]) << i;
     EXPECT_EQ(counted[i], bounds[i]) << i;
   }
-  // Ranks of neither mesh do not.
+  // Rank 4 is in neither mesh and takes no part.
   EXPECT_EQ(took_part, (std::set<int64_t>{0, 1, 2, 3}));
 }
 
@@ -150,7 +151,8 @@ TEST(CrossMesh, PartialsAreCombinedWhereTheyAre) {
   const Mesh from = Mesh::parse("a=2,b=2");
   const Mesh to({{"x", 2}}, {3, 4});
   run(5, [&](Runtime& rt) {
-    // Every rank of b has a part of the sum, which is 3 times the value.
+    // The summands along b are -4 and 5 times the value, so the sum is the
+    // value.
     Tensor part;
     const Spec* spec = Spec::get(
         from, {5, 4}, parse_layout("S0,P", from, {5, 4}), DType::kI64);
@@ -216,7 +218,8 @@ TEST(CrossMesh, AssigningRanksMovesLeast) {
   EXPECT_EQ(best, 0);
 }
 
-// Blocks far smaller than the tensor: nothing lies between, so nothing changes.
+// A move between meshes needs no memory besides its source and its result, even
+// if blocks are far smaller than the tensor.
 TEST(CrossMesh, MemoryStaysAtSourceAndDestination) {
   const Mesh from = Mesh::parse("a=2,b=2");
   const Mesh to({{"x", 3}}, {1, 3, 4});
@@ -256,7 +259,8 @@ TEST(CrossMesh, RanksWithoutAPartSaySo) {
                 m.npos)
           << m;
     }
-    // The error names what was called, which itself calls full().
+    // to_string() calls full(), but the error names the function that was
+    // called.
     EXPECT_EQ(error_of([&] { x.to_string(); }).find("[to_string] rank 1 of "),
               0u);
     const DistTensor one = DistTensor::from_global(counting({1}), mesh, "R");
@@ -309,11 +313,11 @@ TEST(CrossMesh, ATensorOfAnotherRunIsRefused) {
   EXPECT_EQ(refused, 8);
 }
 
-// A move between meshes that sends nothing left the ranks outside of the first
-// mesh without a part, or with one of another type, where the layout gives them
-// nothing of the tensor.
+// After a move between meshes that sent nothing, ranks outside of the first
+// mesh had no part, or a part of another type, if the layout gave them no
+// elements.
 
-// Each rank's part fits the layout, and operators accept it.
+// Checks that each rank's part fits the layout, and that operators accept it.
 void check(const DistTensor& y, const std::vector<double>& values) {
   const std::string text = y.spec()->to_string();
   if (!y.here()) return;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks that passed different values to from_global() got a result and no word.
+// If ranks passed different values to from_global(), they got a result and no
+// error.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -21,7 +22,7 @@ Tensor counting(int64_t n, int64_t at, double other) {
   return Tensor::from({n}, v.data());
 }
 
-// A batch that each rank has loaded by itself, replicated along tp.
+// Each rank has loaded another batch, although x is replicated along tp.
 TEST(DifferentInputs, TheNextCollectiveSaysSo) {
   std::vector<std::string> errors(4);
   run(4, [&](Runtime& rt) {
@@ -55,7 +56,7 @@ TEST(DifferentInputs, AMoveSaysSoToo) {
   });
 }
 
-// Equal values in other strides, and all types.
+// Equal values are accepted in all types, even if the ranks' strides differ.
 TEST(DifferentInputs, EqualOnesPass) {
   run(2, [](Runtime& rt) {
     const Mesh mesh = rt.mesh({{"tp", 2}});
@@ -81,7 +82,8 @@ TEST(DifferentInputs, CheckInputsComparesAllOfThem) {
     std::vector<std::string> errors(3);
     run(options, [&](Runtime& rt) {
       const Mesh mesh = rt.mesh({{"tp", 3}});
-      // Element 1 is not in the sample.
+      // Without check_inputs, ranks compare a sample of the elements, which
+      // element 1 is not in.
       errors[static_cast<size_t>(rt.rank())] = error_of([&] {
         const auto x = DistTensor::from_global(
             counting(1000, 1, rt.rank() == 1 ? 7 : 1), mesh, "S0");

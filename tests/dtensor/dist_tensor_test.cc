@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// An undefined Tensor given to from_global() ended the process; from_local()
-// refused a rank outside of the mesh; item() and to_string() rounded integers;
-// a loop over region()[0] dangled.
+// Guards against these faults: an undefined Tensor given to from_global() ended
+// the process; from_local() refused a rank outside of the mesh; item() and
+// to_string() rounded integers; a loop over region()[0] read freed memory.
 #include <gtest/gtest.h>
 
 #include "dtensor/autograd.h"
@@ -43,7 +43,7 @@ TEST(DistTensorEdges, APartOutsideOfTheMeshIsNone) {
   });
 }
 
-// Where a rank had nothing to serve, its part stayed when it left the mesh.
+// A rank that left the mesh kept its part if it had nothing to send.
 TEST(DistTensorEdges, WhoLeavesTheMeshKeepsNoPart) {
   const Mesh from = Mesh::parse("a=3"), to = Mesh::parse("a=2 of ranks 2,0");
   run(3, [&](Runtime& rt) {
@@ -109,9 +109,9 @@ TEST(DistTensorEdges, IntegersAreExact) {
   });
 }
 
-// redistribute() returned a window on its source, or the copy that the source
-// keeps for its next consumer, or the tensor of the call before: a write to one
-// changed the others, and they shared gradients and flags.
+// redistribute() returned a view of its source, or the copy that the source
+// keeps for its next consumer, or the result of the previous call. A write to
+// one of these tensors changed the others, and they shared gradients and flags.
 
 constexpr DType kF64 = DType::kF64;
 
@@ -121,7 +121,7 @@ void expect_all(const DistTensor& x, double value, const std::string& what) {
     EXPECT_EQ(t.at(i), value) << what << ", element " << i;
 }
 
-// Layouts between which something is sent, is only sliced, and nothing is done.
+// Pairs of layouts: some moves send data, some only slice, and some do nothing.
 const std::pair<const char*, const char*> kMoves[] = {
     {"S1", "S0"}, {"S0", "R"},  {"R", "S0"}, {"R", "S1"},
     {"R", "R"},   {"S0", "S0"}, {"R", "P"},  {"P", "R"}};
@@ -155,7 +155,7 @@ TEST(RedistributeAliases, AWriteStaysWhereItWasMade) {
     for (const auto& [from, to] : kMoves) {
       const std::string what = std::string(from) + " -> " + to;
       const DistTensor x = ones({2, 2}, m, from, kF64);
-      // An operator has made such a copy before, or will have to.
+      // With `used`, an operator has already made a copy of x in that layout.
       for (bool used : {false, true}) {
         const DistTensor there = zeros({2, 2}, m, to, kF64);
         if (used) expect_all(add(there, x), 1, what);
@@ -166,7 +166,7 @@ TEST(RedistributeAliases, AWriteStaysWhereItWasMade) {
         expect_all(add(there, x), 1, what);
         expect_all(x.redistribute(to), 1, what);
       }
-      // Nor does a write to the source reach what was made of it.
+      // A write to the source does not change an earlier result.
       DistTensor source = ones({2, 2}, m, from, kF64);
       const DistTensor before = source.redistribute(to);
       source.assign(Tensor::full(source.local().shape(), kF64, 5));
@@ -175,7 +175,7 @@ TEST(RedistributeAliases, AWriteStaysWhereItWasMade) {
   });
 }
 
-// A view of the copy that an operator made for itself is written to.
+// The test changes the copies of x that an operator made for later operators.
 TEST(RedistributeAliases, TheCopyOfAnOperatorIsNotTakenAgainWhenItWasChanged) {
   const Mesh m = Mesh::parse("a=2");
   run(2, [&](Runtime&) {
@@ -214,8 +214,8 @@ TEST(RedistributeAliases, AsynchronousResultsToo) {
   });
 }
 
-// What is of no use to anybody else is not kept, and has no gaps: an optimizer
-// takes it.
+// A part that is sliced out of its source has memory of just its size, without
+// gaps, so that optimizers accept it.
 TEST(RedistributeAliases, APartThatWasCutOutIsContiguous) {
   const Mesh m = Mesh::parse("a=2");
   run(2, [&](Runtime&) {

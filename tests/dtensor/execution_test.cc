@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plans as ranks carry them out: what is predicted is what is counted and what
-// is held, also in parts, of means, and of collectives of several tensors.
+// Carries out plans: the bytes and the memory that a plan predicts must be
+// those that are counted, also if the plan works in parts or combines means.
 #include "dtensor/execution.h"
 
 #include <gtest/gtest.h>
@@ -22,8 +22,9 @@
 namespace dtensor {
 namespace {
 
-// All-reduces next to nothing, everything else dear: plans all-reduce first
-// and slice then, in parts that fit into a small block.
+// All-reduces cost next to nothing, and everything else is dear. Plans
+// therefore all-reduce first and slice then, in parts that fit into a small
+// block.
 CostTable all_reduces_cost_nothing(int axes) {
   CostTable cost;
   cost.block_bytes = 96;
@@ -34,8 +35,8 @@ CostTable all_reduces_cost_nothing(int axes) {
   return cost;
 }
 
-// The parts are all-reduced one by one, and theirs are not the chunks of the
-// whole.
+// Each part is all-reduced alone, in chunks of its own, which are not those of
+// an all-reduce of the whole. The predicted bytes must take that into account.
 TEST(ExecutionTest, PredictsAnAllReduceInParts) {
   for (bool messages : {false, true})
     for (int64_t one_shot : {0, 1 << 20}) {
@@ -77,15 +78,16 @@ TEST(ExecutionTest, PredictsAnAllReduceInParts) {
       });
       for (const CommEvent& e : merge_events(events))
         EXPECT_EQ(e.predicted, e.counted) << messages << one_shot;
-      // Else nothing was shown.
+      // Otherwise the parts would send what the whole sends, and show nothing.
       if (!one_shot) {
         EXPECT_GT(other, 0);
       }
     }
 }
 
-// (sum, count) pairs are freed as soon as the values are made of them, and the
-// source when nobody else holds it; the plan says how much that is at most.
+// The (sum, count) pairs of a mean are freed as soon as the values are made of
+// them, and so is the source if nobody else holds it. The plan predicts the
+// peak.
 TEST(ExecutionTest, MemoryOfAMean) {
   for (const char* to_text : {"R", "S0"})
     for (bool held : {true, false})
@@ -118,8 +120,8 @@ std::set<int64_t> numbers(const std::vector<CommEvent>& events) {
   return all;
 }
 
-// Every collective has a number of its own, whoever carries it out, and the
-// table counts them.
+// Every collective has its own number, whichever thread carries it out, and the
+// table counts these numbers.
 TEST(ExecutionTest, CollectivesHaveNumbersOfTheirOwn) {
   run(2, [](Runtime& rt) {
     RankContext& ctx = rt.context();
@@ -137,18 +139,18 @@ TEST(ExecutionTest, CollectivesHaveNumbersOfTheirOwn) {
     for (const DistTensor& t : {a, b, c}) t.local();
     y.redistribute("R").local();
     EXPECT_EQ(numbers(ctx.events).size(), ctx.events.size());
-    // What was moved so before is not moved again.
+    // Two of the six moves repeat an earlier one, whose result is used again.
     EXPECT_EQ(ctx.events.size(), 4u);
     int64_t rows = 0;
     for (const CommRow& r : comm_rows(ctx.events)) rows += r.count;
     EXPECT_EQ(rows, static_cast<int64_t>(ctx.events.size()));
-    // Also among ranks.
+    // The same holds for the merged events of several ranks.
     const std::vector<std::vector<CommEvent>> ranks{ctx.events, ctx.events};
     EXPECT_EQ(numbers(merge_events(ranks)).size(), ctx.events.size());
   });
 }
 
-// An execution does not change when it runs: one may run while another one of
+// Running an execution does not change it. So it can run while another one of
 // the same rank is under way, and again after a failure.
 TEST(ExecutionTest, IsTheSameAfterwards) {
   run(2, [](Runtime& rt) {

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// GPUs for programs that run as several processes where there are none: what a
-// program is linked with instead of device/cuda.cc. They are devices whose work
-// runs later, and their NCCL is files. In the environment:
-//   FAKE_GPUS=n           of this machine, 4 unless set, of which
-//   CUDA_VISIBLE_DEVICES  "2,0" shows some
-//   FAKE_HOST=n           which machine this is, 0 unless set
-//   FILE_NCCL=DIR         the folder of FakeNccl::make(), see there
+// Fake GPUs for programs that run as several processes on machines without
+// GPUs. Such a program is linked with this file instead of device/cuda.cc. The
+// GPUs are RecordingDevices, whose work runs later, and their NCCL exchanges
+// data in files. Environment variables:
+//   FAKE_GPUS=n           the number of GPUs of this machine; 4 if unset
+//   CUDA_VISIBLE_DEVICES  the GPUs that are shown, such as "2,0"; all if unset
+//   FAKE_HOST=n           the number of this machine; 0 if unset
+//   FILE_NCCL=DIR         the folder for FakeNccl::make()
 #include <charconv>
 #include <cstdlib>
 #include <map>
@@ -28,7 +29,7 @@ std::string variable(const char* name, const char* otherwise) {
   return text && *text ? text : otherwise;
 }
 
-// Those that are shown, by their numbers of all.
+// The numbers of the GPUs that are shown.
 const std::vector<int>& gpus() {
   static const std::vector<int> all = [] {
     std::vector<int> shown;

@@ -35,14 +35,15 @@ struct Work {
   What what;
   const void* in;
   void* out;
-  int64_t n;  // bytes, of reductions elements
+  int64_t n;  // bytes; for reductions, elements
   int peer = -1;
   ReduceOp op = ReduceOp::kSum;
   DType dtype = DType::kF32;
 };
 
-// One call of all members: what they gave it, from when on that is there, and
-// when they have read it.
+// One call by all members. For each member: its works, the event when their
+// data is ready, and the event when it has read all members' data. `came`,
+// `read` and `left` count the members that have called, read and returned.
 struct Round {
   explicit Round(size_t members)
       : works(members), ready(members), done(members) {}
@@ -62,7 +63,7 @@ class FakeLink;
 
 struct Shared {
   std::mutex mutex;
-  std::set<const FakeLink*> links;  // that there are
+  std::set<const FakeLink*> links;  // all that are alive
   FakeNccl::Counts counts;
   int64_t ids = 0;
   std::map<int64_t, std::shared_ptr<Room>> rooms;
@@ -70,8 +71,8 @@ struct Shared {
   int64_t fails_at = 0, refuses_at = 0, hangs_at = 0;
 };
 
-// The arguments that members of a group in several processes give a call, each
-// in a file CALL.MEMBER of the group's folder.
+// Exchanges the works of a call between members in several processes. Those of
+// each member are a file CALL.MEMBER in the group's folder.
 class Files {
  public:
   explicit Files(std::string folder) : folder_(std::move(folder)) {
@@ -104,7 +105,7 @@ class Files {
 
 class FakeLink final : public NcclLink {
  public:
-  // With files, the room is this member's alone.
+  // If there are files, no other member uses the room.
   FakeLink(Shared& shared, std::shared_ptr<Room> room,
            std::unique_ptr<Files> files, int rank, Stream stream)
       : shared_(shared),
@@ -152,7 +153,8 @@ class FakeLink final : public NcclLink {
       copy(work.out, result.data(), work.n * size_of(work.dtype));
     results_.clear();
     received_.clear();
-    // All have read what this member gave the call before.
+    // All members are in this call, so they have read the files of the previous
+    // one.
     if (files_) files_->remove(call_ - 1, rank_);
     open_ = read_ = false;
     if (++r.left == room_->size) room_->rounds.erase(call_);
@@ -243,13 +245,13 @@ class FakeLink final : public NcclLink {
     if (files_) write(r.works[rank_]);
     auto* const recording = dynamic_cast<RecordingDevice*>(&device_);
     if (!recording || !device_.is_captured(stream_)) return;
-    // As long as what was captured is there.
+    // The graph holds the token as long as it lives. abort() waits for that.
     auto token = captured_.lock();
     if (!token) captured_ = token = std::make_shared<char>();
     recording->later(stream_, [token] {});
   }
 
-  // The bytes of a work that other members read.
+  // The number of bytes in w.in that other members read.
   int64_t bytes_in(const Work& w) const {
     const auto p = static_cast<int64_t>(room_->size);
     switch (w.what) {
@@ -283,7 +285,8 @@ class FakeLink final : public NcclLink {
     }
     files_->write(call_, rank_, text);
   }
-  // The others' works, with operands in this member's memory.
+  // Reads the other members' works and copies their data to this member's
+  // memory.
   void read(Round& r) {
     for (size_t m = 0; m < room_->size; ++m) {
       if (m == rank_) continue;
@@ -308,14 +311,14 @@ class FakeLink final : public NcclLink {
     const int64_t shape[] = {bytes}, unit[] = {1};
     device_.copy(stream_, 1, shape, to, unit, from, unit);
   }
-  // Member m's k-th work of this kind to or from a peer.
+  // Member m's k-th work of kind `what`, to or from `peer`; k counts from 0.
   static const Work& kth(const Round& r, size_t m, Work::What what, int peer,
                          size_t k) {
     for (const Work& w : r.works[m])
       if (w.what == what && w.peer == peer && k-- == 0) return w;
     fail("nccl", "a send without a receive, or the other way round");
   }
-  // How many such works came before this one.
+  // The number of works of the same kind and peer before this member's work i.
   size_t before(const Round& r, size_t i) const {
     const std::vector<Work>& works = r.works[rank_];
     return static_cast<size_t>(std::count_if(
@@ -367,7 +370,7 @@ class FakeLink final : public NcclLink {
                    static_cast<int64_t>(room_->size));
   }
 
-  // As it finds the largest and smallest float.
+  // Reduces to the largest or smallest f32. Like NCCL, it ignores NaNs.
   void drop_nans(const Work& work, void* to,
                  const std::vector<Operand>& operands) {
     const auto reduce = [=, n = work.n, max = work.op == ReduceOp::kMax] {

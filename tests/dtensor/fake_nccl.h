@@ -42,7 +42,7 @@ class FakeNccl : public NcclLibrary {
   // Makes settled() throw Error for call number `call`, from 1, of the member's
   // link.
   virtual void fail(int member, int64_t call) = 0;
-  // Makes that call itself throw Error: send(), all_reduce() and so on.
+  // Makes send(), all_reduce() and so on themselves throw Error in that call.
   virtual void refuse(int member, int64_t call) = 0;
   // Makes that call never settle.
   virtual void hang(int member, int64_t call) = 0;

@@ -26,7 +26,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 using testing::error_of;
 
-// A folder of the running test's own, which is not there yet.
+// The path of a folder for the running test, which does not exist yet.
 std::string fresh_folder(const std::string& name) {
   const char* base = std::getenv("TEST_TMPDIR");
   const std::string path = std::string(base ? base : "/tmp") + "/" + name;
@@ -43,7 +43,7 @@ Json file_of(const std::string& folder, int64_t rank) {
   return read_json(folder + "/rank-" + std::to_string(rank) + ".json");
 }
 
-// One that a ring can be told of.
+// A made-up collective to pass to a FlightRing.
 struct Made {
   explicit Made(uint64_t sequence, std::string_view op = "add",
                 int64_t elements = 2)
@@ -101,7 +101,7 @@ TEST(FlightRing, SaysHowFarItIs) {
   ring.ended();
   EXPECT_TRUE(last().agreed && last().ended);
   EXPECT_FALSE(last().threw);
-  EXPECT_EQ(last().over, 0);  // not measured
+  EXPECT_EQ(last().over, 0);  // only large ones are timed
   ring.begun(large.collective);
   EXPECT_FALSE(last().agreed || last().ended);
   ring.agreed();
@@ -143,7 +143,7 @@ TEST(FlightRing, KeepsTheLast) {
     EXPECT_EQ(entries[i].sequence, calls - FlightRing::kEntries + 1 + i);
 }
 
-// Every entry that is read is one that was written.
+// Every entry that is read is one that was written, never a mix of two.
 TEST(FlightRing, IsReadWhileItIsWritten) {
   FlightRing ring;
   ring.add_group({0, 1});
@@ -174,7 +174,7 @@ TEST(FlightRing, IsReadWhileItIsWritten) {
   }
 }
 
-// Of a run of four ranks, with those of both threads.
+// A rank's file has the collectives of both of its threads, a lane for each.
 TEST(Flight, HasEveryCollectiveOfARun) {
   RunOptions options;
   options.world = 4;
@@ -210,7 +210,7 @@ TEST(Flight, HasEveryCollectiveOfARun) {
   const Json &own = mine["lanes"][0], &other = mine["lanes"][1];
   EXPECT_EQ(other["collectives"].size(), 1u);
   EXPECT_EQ(other["collectives"][0]["kind"], "all_gather");
-  // (One move came after the events were counted.)
+  // (The move to S0,S1 came after the events were counted.)
   EXPECT_EQ(own["collectives"].size() + other["collectives"].size(),
             numbers[3].size() + 1);
   for (const Json& lane : {own, other}) {
@@ -258,14 +258,14 @@ TEST(Flight, IsWrittenWhenARunFails) {
     EXPECT_NE(file["error"].get<std::string>().find("rank 1 failed"),
               std::string::npos);
   }
-  // Nothing else is left there.
+  // The folder has no other file.
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(options.flight),
                           std::filesystem::directory_iterator()),
             3);
 }
 
-// The first rank that fails writes for all, and the next one does not write
-// again; the run does, when all have come back.
+// The first rank that fails writes the files of all ranks, and the next rank
+// does not write them again. The run does, when all ranks have returned.
 TEST(Flight, IsWrittenByTheFirstThatFails) {
   RunOptions options;
   options.world = 3;
@@ -300,7 +300,7 @@ TEST(Flight, IsWrittenByTheFirstThatFails) {
   EXPECT_TRUE(there());
 }
 
-// One value a line; bytes that are no UTF-8 do not spoil the file.
+// The file has one value a line, and it is valid even if an error is not UTF-8.
 TEST(Flight, IsReadByPeople) {
   RunOptions options;
   options.flight = fresh_folder("people");
@@ -323,7 +323,7 @@ TEST(Flight, IsNotWrittenWhenARunDoesNot) {
   EXPECT_TRUE(std::filesystem::is_empty(options.flight));
 }
 
-// Whoever waits is not needed for it.
+// The files are written without the help of ranks that wait.
 TEST(Flight, IsWrittenWhileRanksWait) {
   RunOptions options;
   options.world = 2;
@@ -353,7 +353,8 @@ TEST(Flight, IsWrittenWhileRanksWait) {
   EXPECT_EQ(write_flights(folder, "a test"), 0);  // nobody runs
 }
 
-// Between the agreement and the end, while the data moves.
+// Writes the file between a collective's agreement and its end, while data
+// moves.
 TEST(Flight, TellsThatAllMembersAgreed) {
   struct Writer : Watch {
     explicit Writer(const std::string& f) : folder(f) {}
@@ -391,7 +392,8 @@ TEST(Flight, NeedsAFolderThatCanBeWritten) {
       << error;
 }
 
-// What cannot be written is said beside what went wrong.
+// If the files cannot be written, the error says so after the reason of the
+// failure.
 TEST(Flight, SaysThatItCannotBeWritten) {
   RunOptions options;
   options.flight = fresh_folder("vanishes");
