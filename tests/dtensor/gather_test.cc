@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parameters that rest in parts: what operators see of them, what is sent for
-// it, and how long it is held.
+// Parameters that are gathered on use: what operators see of them, what is
+// sent, and how long gathered copies are held.
 #include "dtensor/gather.h"
 
 #include <gtest/gtest.h>
@@ -52,7 +52,7 @@ struct Sent {
     context.events.clear();
   }
   ~Sent() { context.record = false; }
-  // Of gathers since the last time.
+  // The number of gathers of a whole weight since the last call.
   int64_t gathers() {
     int64_t n = 0;
     for (const CommEvent& e : context.events)
@@ -80,12 +80,13 @@ TEST(Gather, OperatorsSeeItWhole) {
     const DistTensor y = matmul(x, whole), z = matmul(x, parts);
     EXPECT_EQ(z.spec(), y.spec());
     EXPECT_EQ(z.to_string(), y.to_string());
-    // Cotangents meet where it rests.
+    // The gradient has the layout in which the parameter rests.
     const DistTensor g = grad(sum(square(z)), {parts})[0];
     EXPECT_EQ(g.spec(), parts.spec());
     EXPECT_EQ(g.full().to_doubles(),
               grad(sum(square(y)), {whole})[0].full().to_doubles());
-    // Views and slices of it are of what was gathered; as_parameter() ends it.
+    // Views and slices are of the gathered copy. as_parameter() ends gathering
+    // on use.
     EXPECT_EQ(transpose(parts, 0, 1).layout().to_string(mesh), "R,S0");
     EXPECT_EQ(slice(parts, 0, 0, 5).layout().to_string(mesh), "R,S1");
     EXPECT_EQ(mul(parts, parts).full().to_doubles(),
@@ -95,13 +96,14 @@ TEST(Gather, OperatorsSeeItWhole) {
   });
 }
 
-// When there is no room for all of them, the least recently used one goes.
+// If the budget has no room for all copies, the least recently used one is
+// freed.
 TEST(Gather, TheLatestUsedStay) {
   const Mesh mesh = Mesh::parse("dp=2");
   run(2, [&](Runtime& rt) {
     auto ws = weights(mesh, 3);
     for (DistTensor& w : ws) w.gather_on_use({});
-    rt.context().gather_budget = 4 * kBytes;  // half of it to hold two
+    rt.context().gather_budget = 4 * kBytes;  // half of it: two copies
     Sent sent(rt);
     DistTensor x = numbers({6, kN}, mesh, "S0", 1);
     const auto use = [&](size_t i) {
@@ -126,7 +128,7 @@ TEST(Gather, FreedBehindTheOperator) {
     rt.context().gather_budget = 100 * kBytes;
     Sent sent(rt);
     {
-      // Nobody will need it again.
+      // Without a graph, no backward pass will need the copies.
       const NoGrad no_grad;
       through(ws, x);
       EXPECT_EQ(sent.held(), 0);
@@ -147,7 +149,8 @@ TEST(Gather, FreedBehindTheOperator) {
   });
 }
 
-// Half of the budget is for what will be needed again, the last one always.
+// Half of the budget is for copies that the backward pass needs. The last copy
+// is always held.
 TEST(Gather, HeldAsTheBudgetAllows) {
   const Mesh mesh = Mesh::parse("dp=2");
   run(2, [&](Runtime& rt) {
@@ -174,8 +177,8 @@ TEST(Gather, HeldAsTheBudgetAllows) {
   });
 }
 
-// The other half is for what comes next, in the order of the step before. It
-// changes when something is sent, not what.
+// The other half is for gathers ahead of use, in the order of the previous
+// step. They change when something is sent, but not what.
 TEST(Gather, AheadIsTheSameEarlier) {
   const Mesh mesh = Mesh::parse("dp=2");
   run(2, [&](Runtime& rt) {
@@ -197,14 +200,16 @@ TEST(Gather, AheadIsTheSameEarlier) {
     const double first = step(false);
     const int64_t gathers = sent.gathers();
     EXPECT_EQ(gathers, 6 + 5);
-    // Two at most ahead, one held.
+    // Half of the budget holds two copies, the other half is for two gathers
+    // ahead.
     rt.context().gather_budget = 4 * kBytes;
     step(false);
     EXPECT_EQ(sent.gathers(), 6 + 4);
-    // Another way than expected: nothing ahead, nor where it meets the old one.
+    // A step with another order gathers nothing ahead, not even when it uses
+    // the weight that the previous order has next.
     rt.context().allocator->reset_peak();
     const double other = step(true);
-    EXPECT_EQ(sent.gathers(), 2);  // which are held
+    EXPECT_EQ(sent.gathers(), 2);  // both copies are held
     EXPECT_EQ(
         rt.context().allocator->stats().of(MemoryKind::kGathered).peak_bytes,
         2 * kBytes);
@@ -236,8 +241,8 @@ TEST(Gather, ChangedValuesAreGatheredAgain) {
   });
 }
 
-// Without a layout to gather into, it is gathered where that is cheapest; the
-// graph holds the part then, too.
+// Without a layout to gather into, the parameter is gathered where that is
+// cheapest. The graph holds the part then too, and not the copy.
 TEST(Gather, TheGraphHoldsTheParts) {
   const Mesh mesh = Mesh::parse("dp=2");
   run(2, [&](Runtime& rt) {
@@ -306,8 +311,8 @@ TEST(Gather, WhatCannotBeIsRefused) {
   });
 }
 
-// Under a limit on what is sent nothing runs ahead, and what goes beyond it is
-// refused.
+// Under a CommBudget nothing is gathered ahead, and a gather beyond it throws
+// Error.
 TEST(Gather, CountsAgainstTheBudgetOfTheScope) {
   const Mesh mesh = Mesh::parse("dp=2");
   run(2, [&](Runtime&) {
@@ -328,10 +333,9 @@ TEST(Gather, CountsAgainstTheBudgetOfTheScope) {
   });
 }
 
-// A parameter that is gathered on use could not be made if a sequence of other
-// steps was cheaper than the gather, as between nodes of GPUs: a group of all
-// ranks uses the network cards of all of them, and one of a rank of each node a
-// single card.
+// gather_on_use() failed if other steps were cheaper than a gather. That
+// happens between nodes of GPUs: a group of all ranks uses the network cards of
+// all of them, and a group of one rank a node uses a single card.
 
 CostTable between_nodes() {
   CostTable cost;
@@ -353,7 +357,8 @@ void check(bool dry) {
                   parse_layout("[{tp,fsdp},{}]", mesh, {64, 32}), DType::kF32);
     DistTensor w = reshape(arange(0, 64 * 32, 1, mesh), {64, 32})
                        .redistribute("[{tp,fsdp},{}]");
-    // Otherwise the test shows nothing.
+    // The plan has steps other than gathers. Otherwise the test would show
+    // nothing.
     const Plan plan = rt.context().planner.plan(
         at, at->with(parse_layout("R,S0", mesh, {64, 32})));
     EXPECT_TRUE(
@@ -374,7 +379,7 @@ void check(bool dry) {
 TEST(GatherUnderPrices, InADryRun) { check(true); }
 TEST(GatherUnderPrices, OnRanks) { check(false); }
 
-// It may still not be re-split, whatever the plan for that looks like.
+// A parameter still cannot be re-split on use, whatever the plan for that is.
 TEST(GatherUnderPrices, OtherMovesAreRefused) {
   RunOptions options;
   options.world = 4;
@@ -388,8 +393,8 @@ TEST(GatherUnderPrices, OtherMovesAreRefused) {
                Error);
 }
 
-// An operator that could read one parameter in place, since it moved, did not
-// gather another one that is gathered on use, and computed on nothing.
+// If an operator moved one of its parameters, it did not gather another one
+// that is gathered on use, and computed without its values.
 
 constexpr int64_t kRows = 512, kIn = 256, kOut = 128;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A training step that is given to the device once and replayed gives, bit for
-// bit, what the step gives that is given each time.
+// Replays of a captured training step give, bit for bit, what steps give that
+// are enqueued each time.
 #include "dtensor/graph.h"
 
 #include <gtest/gtest.h>
@@ -41,8 +41,8 @@ struct Case {
 
 struct Trained {
   Values values;               // losses and norms, and the parameters
-  std::vector<int64_t> waits;  // of the host, in each step
-  std::vector<int64_t> given;  // to the device, in each step
+  std::vector<int64_t> waits;  // how often the host waits in each step
+  std::vector<int64_t> given;  // works that the device gets in each step
 };
 
 std::unique_ptr<Optimizer> make_optimizer(const std::string& name,
@@ -53,7 +53,7 @@ std::unique_ptr<Optimizer> make_optimizer(const std::string& name,
                                SGDOptions{.momentum = 0.9, .nesterov = true});
 }
 
-// With a rate, tokens and dropped elements of its own in every step.
+// Trains for kSteps steps. Each has its own rate, tokens and dropped elements.
 Trained train(const Mesh& mesh, const Case& c, RecordingDevice* device,
               bool graphs) {
   ModelConfig config{.name = "gpt",
@@ -96,12 +96,13 @@ Trained train(const Mesh& mesh, const Case& c, RecordingDevice* device,
     const auto stream = static_cast<uint64_t>(2 * i + 2);
     Tensor(tokens.local()).copy_from(draw(stream).local());
     Tensor(targets.local()).copy_from(draw(stream + 1).local());
-    // Somebody changes a parameter.
+    // Between two steps, the program changes a parameter.
     if (i == kBefore || i == 5) {
       DistTensor p = model->parameters()[1];
       assign(p, p * 0.5);
     }
-    // That a batch was bad is found out in any step.
+    // The rate of the capture is never used: set_replay_lr() sets that of each
+    // replay.
     if (graphs && !graph && i == kBefore)
       graph = std::make_unique<Graph>([&] { step(1e9); });
     const int64_t waits = device ? device->waits() : 0,
@@ -125,7 +126,7 @@ Trained train(const Mesh& mesh, const Case& c, RecordingDevice* device,
   for (const OptimizerState& s : optimizer->state())
     for (const double v : converted(s.value.full(), DType::kF64).to_doubles())
       result.values.push_back(v);
-  // What is drawn next is what would have been.
+  // The generator must go on as it does without a graph.
   for (const double v : uniform({3}, mesh).full().to_doubles())
     result.values.push_back(v);
   return result;
@@ -173,7 +174,7 @@ TEST(Graph, ReplaysComputeAgainWhatIsNotSaved) {
   check("tp=2", {.recompute = Recompute::kBlock});
 }
 
-// Buckets of gradients, and what is gathered ahead, are the other thread's work
+// Buckets of gradients and gathers ahead are work of the rank's other thread,
 // on a stream of its own, which joins the capture.
 TEST(Graph, ReplaysMoveAsTheStepsDo) {
   check("dp=2", {.bucket_bytes = 4096});
@@ -182,8 +183,8 @@ TEST(Graph, ReplaysMoveAsTheStepsDo) {
       check(mesh, {.stage = stage, .bucket_bytes = stage > 1 ? 4096 : 0});
 }
 
-// The host gives a step as one piece of work, beside the numbers that it
-// writes, and waits once.
+// A replay is one work for the device, besides the numbers that the host
+// writes, and the host waits once.
 TEST(Graph, AReplayIsOneLaunch) {
   const Trained r = run_case("dp=1", {}, true, true);
   const auto steps = static_cast<size_t>(kSteps);
@@ -191,12 +192,12 @@ TEST(Graph, AReplayIsOneLaunch) {
   for (size_t i = kBefore; i < steps; ++i) {
     EXPECT_EQ(r.waits[i], 1) << i;
     EXPECT_LT(r.given[i], 20) << i;
-    // A master that is made anew is more.
+    // All replays are the same, also the one after a change of a parameter.
     EXPECT_EQ(r.given[i], r.given[kBefore]) << i;
   }
 }
 
-// What fn throws on a mesh, on such a device or the CPU.
+// Returns what fn() throws on a mesh, on a RecordingDevice or the CPU.
 std::string error_of(const char* mesh, bool recording,
                      const std::function<void(const Mesh&)>& fn) {
   RunOptions options;
@@ -262,7 +263,7 @@ TEST(Graph, AStepThatFailsOnOneRank) {
             "[test] no more");
 }
 
-// The leader's stream computes again after a step that failed.
+// The stream computes again after a step that failed during its capture.
 TEST(Graph, AStepThatFailedIsOver) {
   EXPECT_EQ(error_of("dp=1", true,
                      [](const Mesh& mesh) {
@@ -278,7 +279,8 @@ TEST(Graph, AStepThatFailedIsOver) {
             "");
 }
 
-// A bad target of a replay is told when it is read, and only then.
+// A bad target of a replay throws when that replay's loss is read, and not
+// later.
 TEST(Graph, ChecksAreMadeOfEachReplay) {
   std::string told;
   error_of("dp=2", true, [&](const Mesh& mesh) {
@@ -307,7 +309,7 @@ TEST(Graph, ChecksAreMadeOfEachReplay) {
   EXPECT_EQ(told, "good bad good bad ");
 }
 
-// Memory comes back, but for what is held.
+// Graphs give their memory back, except that of tensors that are still held.
 TEST(Graph, GivesItsMemoryBack) {
   const auto device = RecordingDevice::make(1 << 22);
   RunOptions options;

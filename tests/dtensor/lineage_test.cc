@@ -36,7 +36,7 @@ TEST(RanksReduceDifferentValues, AValueReadByOneRankAlone) {
   });
 }
 
-// Another operator of the same shapes, in a module.
+// One rank runs another operator of the same shapes, in a module.
 TEST(RanksReduceDifferentValues, AnotherOperator) {
   run(2, [](Runtime& rt) {
     const Mesh mesh = Mesh::parse("tp=2");
@@ -51,7 +51,8 @@ TEST(RanksReduceDifferentValues, AnotherOperator) {
   });
 }
 
-// One operator more ahead of the collective, or another number.
+// One rank runs one operator more before the collective, or passes another
+// number.
 TEST(RanksReduceDifferentValues, OneOperatorMore) {
   for (const double number : {0.0, 1.0, 3.0})
     run(2, [&](Runtime& rt) {
@@ -68,7 +69,7 @@ TEST(RanksReduceDifferentValues, OneOperatorMore) {
     });
 }
 
-// An argument that decides more than a number: which elements are taken.
+// An argument of one rank differs that is no number: which elements are taken.
 TEST(RanksReduceDifferentValues, AnotherArgument) {
   run(2, [](Runtime& rt) {
     const Mesh mesh = Mesh::parse("tp=2");
@@ -79,7 +80,7 @@ TEST(RanksReduceDifferentValues, AnotherArgument) {
   });
 }
 
-// An operator that communicates names itself.
+// A collective inside an operator (softmax) compares how its input was made.
 TEST(RanksReduceDifferentValues, InputsOfAnOperator) {
   run(2, [](Runtime& rt) {
     const Mesh mesh = Mesh::parse("tp=2");
@@ -95,7 +96,7 @@ TEST(RanksReduceDifferentValues, InputsOfAnOperator) {
   });
 }
 
-// Gradients, and moves that the rank's other thread makes.
+// Gradients, and moves on the ranks' other threads, are compared too.
 TEST(RanksReduceDifferentValues, AGradient) {
   run(2, [](Runtime& rt) {
     const Mesh mesh = Mesh::parse("dp=2");
@@ -140,7 +141,7 @@ TEST(RanksReduceDifferentValues, OneRankMayComputeAlone) {
   });
 }
 
-// Values that come from another mesh were made by operators that others ran.
+// Values from another mesh may be made by operators that only some ranks ran.
 TEST(RanksReduceDifferentValues, AcrossMeshesRanksKnowTheirOwnOperators) {
   run(2, [](Runtime& rt) {
     const Mesh first = Mesh::parse("a=1 of ranks 0"),

@@ -44,7 +44,7 @@ struct Queue {
   }
 };
 
-// What all processes share.
+// The state that all processes share.
 struct Post {
   explicit Post(int processes)
       : told_mutex(static_cast<size_t>(processes)),
@@ -57,7 +57,7 @@ struct Post {
   std::mutex mutex;
   std::map<std::tuple<int64_t, int64_t, int>, Queue> queues;
   std::vector<std::mutex> told_mutex;
-  // By process; each with the matter that it is about.
+  // The texts for each process, each with the number of its matter (job.h).
   std::vector<std::deque<std::pair<int64_t, ProcessJob::Told>>> told;
 };
 
@@ -74,7 +74,7 @@ class QueuePendingMessages final : public PendingMessages {
   bool done() override {
     for (size_t i = 0; i < pending_.size(); ++i) {
       Pending& p = pending_[i];
-      // Those of one channel in their order.
+      // Messages of one channel are received in order.
       bool before = false;
       for (size_t k = 0; k < i; ++k)
         before |= !pending_[k].done && pending_[k].queue == p.queue;
@@ -134,7 +134,7 @@ class QueueJob final : public ProcessJob {
   const std::shared_ptr<Post> post_;
 };
 
-// All processes of the run are this one.
+// The backend of a run whose processes are all in this one.
 class AllProcesses final : public Backend {
  public:
   AllProcesses(int64_t world, int64_t ranks_per_process,
@@ -183,7 +183,7 @@ class AllProcesses final : public Backend {
   std::vector<std::shared_ptr<Backend>> processes_;
 };
 
-// The processes of one run, whose backend ends first.
+// The jobs of one run. The backend is destroyed before them.
 struct Queued {
   std::vector<std::unique_ptr<QueueJob>> jobs;
   std::shared_ptr<Backend> backend;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What else a run needs of a backend: tensors that move in the background and
-// between meshes, and ranks that fail, leave, wait in a circle, disagree.
+// Runs of several processes: tensors that move in the background and between
+// meshes, and ranks that fail, leave, wait in a circle or disagree.
 #include "tests/dtensor/message_passing.h"
 
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@
 namespace dtensor {
 namespace {
 
-// Over queues, and over TCP.
+// Makes a backend of several processes: over queues, or over TCP.
 struct Kind {
   const char* name;
   std::shared_ptr<Backend> (*make)(int64_t world);
@@ -137,7 +137,7 @@ void barrier_of(Runtime& rt, const std::vector<int64_t>& ranks) {
   rt.context().communicator(ranks).barrier({StepKind::kBarrier, "test"});
 }
 
-// Ranks that wait for each other hear it without a deadline.
+// Ranks that wait for each other get an error, without any timeout.
 TEST_P(MessagePassing, ACircleIsFound) {
   const std::string e = error_of(3, [](Runtime& rt) {
     const int64_t me = rt.rank(), next = (me + 1) % 3;
@@ -150,7 +150,7 @@ TEST_P(MessagePassing, ACircleIsFound) {
             "run the same operators in the same order");
 }
 
-// The others compute, or wait for one of the circle.
+// The ranks outside of the circle compute, or wait for a rank in it.
 TEST_P(MessagePassing, ACircleOfSomeRanksIsFound) {
   std::atomic<bool> over = false;
   const std::string e = error_of(6, [&](Runtime& rt) {
@@ -178,7 +178,7 @@ TEST_P(MessagePassing, ACircleOfSomeRanksIsFound) {
             "run the same operators in the same order");
 }
 
-// Rank 1 waits for its move, whose peer waits for rank 1.
+// Rank 1 waits for its move, the move for rank 2, and rank 2 for rank 1.
 TEST_P(MessagePassing, ACircleThroughAMoveIsFound) {
   const std::string e = error_of(3, [](Runtime& rt) {
     const Mesh mesh({{"a", 2}}, {1, 2});
@@ -197,8 +197,8 @@ TEST_P(MessagePassing, ACircleThroughAMoveIsFound) {
             "order");
 }
 
-// Each is late in turn, for longer than a search takes: others wait for it, in
-// both of their groups and for their moves.
+// Each rank in turn is late, for longer than a search for circles takes. The
+// others wait for it in both of their groups and for their moves.
 TEST_P(MessagePassing, LateRanksAreNoCircle) {
   run_messages(6, [](Runtime& rt) {
     const Mesh mesh = rt.mesh({{"a", 3}, {"b", 2}});
@@ -227,7 +227,7 @@ TEST_P(MessagePassing, DisagreementsAreThoseOfThreadRanks) {
             rt.rank() == odd ? ReduceOp::kMax : ReduceOp::kSum, DType::kF32, x,
             4);
       } catch (const PeerFailed& e) {
-        ADD_FAILURE() << e.what();  // it is everybody's error
+        ADD_FAILURE() << e.what();  // every rank must have an error of its own
       } catch (const Error&) {
         for (float v : x) EXPECT_EQ(v, 7);
         throw;
@@ -243,7 +243,7 @@ TEST_P(MessagePassing, DisagreementsAreThoseOfThreadRanks) {
   }
 }
 
-// --- What every backend is told and shown -----------------------------------
+// --- Watches, and backends by name ------------------------------------------
 
 struct Told : Watch {
   explicit Told(std::vector<std::string>& list) : list(list) {}

@@ -33,8 +33,9 @@ double combine(ReduceOp op, double a, double b) {
   }
 }
 
-// One index of a tensor, by mesh rank: combined over the partials, the
-// innermost (the last) first. `first` is any rank of the group.
+// Combines the values that ranks hold of one index (`held`, by mesh rank) over
+// the partials from `depth` on, the innermost (the last) first. `at` is the
+// coordinate of any rank of the group.
 double combined(const Mesh& mesh, const std::vector<Partial>& partials,
                 const std::map<int64_t, double>& held, Coord at,
                 size_t depth = 0) {
@@ -49,8 +50,7 @@ double combined(const Mesh& mesh, const std::vector<Partial>& partials,
   return all;
 }
 
-// The values that ranks hold of index i under `to`, when those under `from` are
-// `before`.
+// The values of index i that ranks hold after the step, if they held `before`.
 std::map<int64_t, double> filled(const Step& step, const Shape& shape,
                                  int64_t i,
                                  const std::map<int64_t, double>& before) {
@@ -84,7 +84,7 @@ void check(const std::string& from_text, const std::string& to_text) {
   step.to = spec(to_text);
   const AxisMask parts = step.from->partial_axes();
   for (int64_t i = 0; i < shape[0]; ++i) {
-    // Ranks that differ in a partial have parts of their own.
+    // Ranks that differ on a partial axis hold different values.
     std::map<int64_t, double> before;
     int64_t holder = -1;
     for (int64_t r = 0; r < mesh.num_ranks(); ++r) {
@@ -131,7 +131,8 @@ TEST(PartialFillTest, InsideOrOutsideOfPartials) {
   check("[{a0,a2}] P{a1}", "[{}] P{a0:max} P{a1} P{a2:prod}");
 }
 
-// A segment that is whole is held by several ranks: one of them gives it.
+// Several ranks hold a segment that is not split; only one of them keeps its
+// values.
 TEST(PartialFillTest, OfConcatenations) {
   check("S0(3|a=4:a),R,R", "P,R,R");
   check("R,S0(3|a=4:a),R", "P(prod),P,R");
@@ -155,13 +156,14 @@ TEST(MixedPartialsFill, KeepsTheValue) {
   });
 }
 
-// A value that becomes partial on several axes, with different reductions: the
-// ranks of other terms have to hold the identity of the innermost reduction to
-// which they are not the first. They held the outermost one's: -3 as P(prod),P
-// read -6, as P(max),P(prod) inf, the i64 5 as P(min),P -2. And of a whole
-// segment of a concatenation that several ranks hold, one of them gives it.
+// A value becomes partial on several axes, with different reductions. A rank
+// that holds another term must hold the identity of the innermost reduction in
+// which it is not the first rank. Ranks held the identity of the outermost one:
+// -3 became -6 as P(prod),P and inf as P(max),P(prod), and the i64 5 became -2
+// as P(min),P. Also, if several ranks hold a whole segment of a concatenation,
+// one of them keeps it.
 
-// -3, -2, ... 2, 3, 5 and so on: no zeros, of both signs.
+// -3, -2, -1, 5, 1, 2, 3, -3 and so on: no zeros, and both signs.
 Tensor numbers(const Shape& shape, DType dtype) {
   Tensor t = Tensor::empty(shape, dtype);
   visit(dtype, [&]<class T>() {
@@ -185,7 +187,8 @@ void expect_equal(const Tensor& got, const Tensor& expected,
   });
 }
 
-// Per axis one of the kinds, and the partials in both orders.
+// All layouts with one of `kinds` on each axis, and with partials in both
+// orders.
 std::vector<Layout> layouts(const Mesh& mesh, const Shape& shape,
                             const std::vector<const char*>& kinds) {
   std::vector<Layout> all;
@@ -252,7 +255,7 @@ TEST(MixedPartialsIdentity, ThreeAxesAndMeans) {
         try {
           y = DistTensor::from_global(value, mesh, from).redistribute(to);
         } catch (const Error& e) {
-          // An average of a split axis, and what no layout may say.
+          // Only layouts with a mean or an average may be refused.
           const std::string what = e.what();
           EXPECT_TRUE(what.find("mean") != std::string::npos ||
                       what.find("average") != std::string::npos)

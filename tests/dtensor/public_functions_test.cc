@@ -60,7 +60,8 @@ TEST(PublicFunctions, Converted) {
   });
 }
 
-// Split as the tensor is; a sum stays partial where the tensor is whole.
+// A cotangent is split as its tensor is; sums stay partial where that is
+// replicated.
 TEST(PublicFunctions, CotangentSpec) {
   const Mesh mesh = Mesh::parse("x=2,y=2");
   auto spec = [&](const char* text) {

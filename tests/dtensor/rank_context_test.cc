@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Each mesh with a new name left the specs of all tensors on it, 4 KB, when its
-// run had ended, and an entry in lists that every operator searches.
+// After a run, each mesh with a new name left 4 KB behind, the specs of all
+// tensors on it, and an entry in lists that every operator searches.
 #include "dtensor/rank_context.h"
 
 #include <gtest/gtest.h>
@@ -57,13 +57,14 @@ TEST(MeshesEnd, ARankRemembersABoundedNumber) {
       ASSERT_LE(ctx.coordinates.size(), 200u);
       ASSERT_LE(ctx.communicators.size(), 200u);
     }
-    // One that was forgotten is found again.
+    // A mesh that was forgotten can be used again.
     EXPECT_EQ(sum(x.redistribute("S1")).item(), 16);
     EXPECT_EQ(x.mesh(), numbered(-1));
   });
 }
 
-// One mesh is asked for as its place in the list becomes old.
+// The coordinate of the oldest mesh in the list stays valid when others are
+// added.
 TEST(MeshesEnd, ACoordinateOutlivesTheNextOne) {
   run(2, [&](Runtime& rt) {
     RankContext& ctx = rt.context();

@@ -25,14 +25,13 @@
 namespace dtensor {
 namespace {
 
-// Every way to give each axis one of {R, S0, S1, S2, P}, and the axes of one
-// dimension any order.
+// All layouts that give each axis one of {R, S0, S1, S2, P}, with the axes of a
+// dimension in their natural order and in reverse.
 std::vector<Layout> all_layouts(const Mesh& mesh, const Shape& shape) {
   const int n = mesh.num_axes();
   std::vector<int> order;
   for (int a = 0; a < n; ++a) order.push_back(a);
   std::vector<Layout> all;
-  // (Of three axes, the natural and the reverse order.)
   bool reversed = false;
   do {
     std::vector<int> choice(static_cast<size_t>(n), 0);
@@ -62,7 +61,8 @@ std::vector<Layout> all_layouts(const Mesh& mesh, const Shape& shape) {
 
 int64_t value(int64_t i) { return (i * 7) % 23 - 9; }
 
-// Partial sums: of p ranks all but the last have -2 times the value.
+// The factor of this rank's partial sum: on each partial axis, all ranks but
+// the last have -2 times the value, and the last rank has what is missing.
 int64_t share(const Spec* spec, const Coord& at) {
   int64_t scale = 1;
   for (const Partial& p : spec->layout().partials) {
@@ -88,7 +88,7 @@ Tensor part_of(const Shape& local, const Region& region, const Shape& shape,
 }
 
 using Bytes = std::vector<char>;
-// The tensor's bytes, in memory that is kept.
+// Copies the tensor's bytes to `in`, whose memory is reused, and returns it.
 const Bytes& bytes_of(const Tensor& t, Bytes& in) {
   in.resize(static_cast<size_t>(t.bytes()));
   t.to_host(in.data());
@@ -113,14 +113,16 @@ struct Case {
 // All pairs take some minutes: --test_env=DTENSOR_EVERY_PAIR=1.
 bool every_pair() { return std::getenv("DTENSOR_EVERY_PAIR") != nullptr; }
 
-// What the ranks tell of one pair.
+// The results of all ranks for one pair: the bytes of each collective, the
+// memory beyond the bound, the number of wrong parts, and the number of
+// collectives.
 struct Seen {
   static constexpr size_t kSteps = 12;
   std::array<std::atomic<int64_t>, kSteps> counted{}, predicted{};
   std::atomic<int64_t> beyond{0}, wrong{0}, steps{0};
 };
 
-// What all ranks tell, in every process.
+// Combines the results of all processes, in every process.
 void gather(std::vector<Seen>& seen) {
   struct Told {
     int64_t counted[Seen::kSteps], predicted[Seen::kSteps], beyond, wrong,
@@ -203,7 +205,7 @@ TEST_P(RedistributePairs, AreExactAndWithinBounds) {
           k.dtype == DType::kF32 ? part_of<float> : part_of<int64_t>;
       return make(s->local_shape(at), s->region(at), k.shape, scale);
     };
-    // Parts of the value, and of its sums, made when first needed.
+    // This rank's part of the value times `scale`. Parts with scale 1 are kept.
     std::map<SpecRef, Tensor> parts;
     auto part = [&](const Spec* s, int64_t scale) {
       if (scale != 1) return part_of_value(s, scale);
@@ -250,7 +252,8 @@ TEST_P(RedistributePairs, AreExactAndWithinBounds) {
           ++s.wrong;
         continue;
       }
-      // The ranks of the sum add up each other's parts, one share each.
+      // The ranks of a sum add up each other's parts, each for its share of the
+      // elements.
       bytes_of(moved, exhibits[rank]);
       if (k.over == Over::kMpi) {
         const std::vector<std::string> shown = all_gather_bytes(
@@ -327,9 +330,9 @@ TEST_P(RedistributePairs, AreExactAndWithinBounds) {
 
 constexpr int64_t kMiB = 1 << 20, kKiB = 1 << 10;
 
-// All pairs on two axes, and of small tensors on three; a sample of them for
-// what takes long: a large tensor in small blocks or on three axes, and plans
-// without a price for messages on three axes.
+// All pairs on two axes, and of small tensors on three axes. Cases that take
+// long have a sample of the pairs: large tensors in small blocks or on three
+// axes, and messages without latency on three axes.
 std::vector<Case> all_pairs() {
   std::vector<Case> list;
   for (const char* mesh : {"2x3", "2x4", "4x4", "2x2x2"}) {
@@ -377,7 +380,7 @@ INSTANTIATE_TEST_SUITE_P(Recording, RedistributePairs,
 INSTANTIATE_TEST_SUITE_P(Gpu, RedistributePairs,
                          ::testing::ValuesIn(sampled(Over::kGpu)));
 
-// The tests "Mpi/" run under mpirun alone, as Mpirun starts them.
+// The tests "Mpi/" run only under mpirun, which the tests "Mpirun." start.
 std::vector<Case> of_four() {
   std::vector<Case> list;
   for (const Shape& shape : {Shape{5, 7, 3}, {1, 9, 2}, {0, 4, 4}})

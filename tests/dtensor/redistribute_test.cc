@@ -35,8 +35,8 @@ std::vector<std::string> layouts(int axes) {
 // Whole numbers of both signs, so that sums are exact in any order.
 double value(int64_t i) { return static_cast<double>((i * 7) % 23 - 9); }
 
-// This rank's part: of partial sums one that no other rank has, of which the
-// sum is the value; of partial maxima the value or less.
+// This rank's part. Partial sums differ on all ranks, and add up to the value.
+// Partial maxima are the value on one rank and less on the others.
 Tensor part(const Spec* spec, const Coord& at) {
   Tensor t = Tensor::empty(spec->local_shape(at), DType::kF64);
   Region region = spec->region(at);
@@ -57,8 +57,8 @@ Tensor part(const Spec* spec, const Coord& at) {
   return t;
 }
 
-// Max of sums is not the sum of maxima: parts whose partials are of both kinds
-// are built for one order, with nonnegative scales.
+// True if the partials are of both kinds. part() cannot make such parts, since
+// the maximum of sums is not the sum of maxima.
 bool mixed(const Spec* s) {
   const auto& p = s->layout().partials;
   for (size_t i = 1; i < p.size(); ++i)
@@ -66,14 +66,15 @@ bool mixed(const Spec* s) {
   return false;
 }
 
-// The value at each index of `whole`-to-be, put together from all ranks.
+// Combines the rank's part with those of other ranks into `out`, the whole
+// tensor.
 void combine(const Spec* spec, const Coord& at, const Tensor& local,
              std::vector<double>& out) {
   Region region = spec->region(at);
   bool max =
       spec->partial_axes() && spec->layout().partials[0].op == ReduceOp::kMax;
   int64_t cols = spec->shape()[1], k = 0;
-  // Replicated axes: the first rank speaks.
+  // On replicated axes, only the first rank's part counts.
   AxisMask used = spec->split_axes() | spec->partial_axes();
   bool speaks = true;
   for (int a = 0; a < spec->mesh().num_axes(); ++a)
@@ -164,7 +165,8 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"a=2,b=3", {4, 5}}, Case{"a=2,b=2", {1, 3}},
                       Case{"a=2,b=2", {0, 4}}, Case{"a=1,b=2", {3, 3}}));
 
-// (sum, count) pairs wait like any other partial, and settle to the mean.
+// (sum, count) pairs are kept like any other partial, and become the mean
+// later.
 TEST(RedistributeTest, AMeanOfUnevenPartsIsASumAndACount) {
   Mesh mesh = Mesh::parse("a=3");
   run(3, [&](Runtime& rt) {
@@ -177,7 +179,7 @@ TEST(RedistributeTest, AMeanOfUnevenPartsIsASumAndACount) {
     Tensor mean = t.full();
     EXPECT_DOUBLE_EQ(mean.at(0), (0 + 20 + 60) / 6.0);
     EXPECT_DOUBLE_EQ(mean.at(1), -(0 + 2 + 6) / 6.0);
-    // And back: the first rank keeps (value, 1), the others (0, 0).
+    // Back to pairs: the first rank has (value, 1), the others (0, 0).
     DistTensor again = t.redistribute("R").redistribute("P(mean)");
     EXPECT_EQ(again.local().at(2), rt.rank() == 0 ? 1 : 0);
     EXPECT_DOUBLE_EQ(again.full().at(0), mean.at(0));
@@ -213,7 +215,7 @@ TEST(RedistributeTest, TwoConsumersOfOneLayoutShareTheMove) {
   });
 }
 
-// One collective for each kind of step and group, the bytes of each by itself.
+// Steps of one kind over one group become one collective, and the bytes add up.
 TEST(RedistributeTest, SeveralTensorsMoveTogether) {
   const Mesh mesh = Mesh::parse("a=2,b=2");
   run(4, [&](Runtime& rt) {
@@ -262,12 +264,12 @@ TEST(RedistributeTest, SeveralTensorsMoveTogether) {
       }
       ctx.record = true;
     }
-    // The list was planned once, and what full() needed.
+    // The whole list is one new plan; full() needs four.
     EXPECT_LE(ctx.planner.plan_use().misses - misses, 1 + 4);
   });
 }
 
-// What nobody else holds is reduced where it lies; what somebody does is not.
+// Parts that nobody else holds are reduced in place, and others are not.
 TEST(RedistributeTest, OwnPartsAreReducedInPlace) {
   const Mesh mesh = Mesh::parse("a=2");
   run(2, [&](Runtime&) {
@@ -291,7 +293,8 @@ TEST(RedistributeTest, OwnPartsAreReducedInPlace) {
   });
 }
 
-// What is given away is not copied, unless something else holds it.
+// A tensor that is moved away is overwritten, unless somebody else holds its
+// part.
 TEST(RedistributeTest, AValueThatIsGivenAwayGivesItsMemory) {
   run(2, [](Runtime& rt) {
     const Mesh mesh = rt.mesh();
@@ -315,7 +318,8 @@ TEST(RedistributeTest, AValueThatIsGivenAwayGivesItsMemory) {
       EXPECT_EQ(y.local().at(7), 3);
     }
     {
-      // A second handle, a part that somebody keeps: nothing is overwritten.
+      // If there is a second handle or the part is held, nothing is
+      // overwritten.
       DistTensor x = made("P", mine), same = x;
       EXPECT_EQ(std::move(x).redistribute("R").local().at(7), 3);
       DistTensor other = made("P", mine);
@@ -325,7 +329,8 @@ TEST(RedistributeTest, AValueThatIsGivenAwayGivesItsMemory) {
       EXPECT_EQ(kept.at(7), mine);
     }
     {
-      // Less than it had takes less memory; what it is already is itself.
+      // A smaller result takes less memory. A tensor in its own layout is not
+      // copied, unless somebody holds its part.
       const DistTensor half = made("R", 5).redistribute("S0");
       EXPECT_EQ(stats().current_bytes, before + bytes / 2);
       EXPECT_EQ(half.local().at(7), 5);
@@ -338,7 +343,7 @@ TEST(RedistributeTest, AValueThatIsGivenAwayGivesItsMemory) {
       EXPECT_NE(z.local().data(), kept.data());
     }
     {
-      // An earlier result stays what it is.
+      // The result of an earlier call does not change.
       DistTensor x = made("P", mine);
       const DistTensor first = x.redistribute("R");
       DistTensor second = std::move(x).redistribute("R");
@@ -347,7 +352,7 @@ TEST(RedistributeTest, AValueThatIsGivenAwayGivesItsMemory) {
       EXPECT_EQ(first.local().at(7), 3);
     }
     {
-      // Bad input loses nothing.
+      // A call that throws leaves the tensor as it was.
       DistTensor x = made("P", mine);
       const std::string e = testing::error_of(
           [&] { std::move(x).redistribute(x.spec()->with(DType::kF32)); });

@@ -27,7 +27,7 @@ RunOptions of_ranks(int64_t world) {
   return options;
 }
 
-// What every rank's fn() threw, by rank.
+// Runs fn() on every rank, and returns what it threw, by rank.
 std::vector<std::string> errors_on(RunOptions options,
                                    const std::function<void(Runtime&)>& fn) {
   std::vector<std::string> errors(static_cast<size_t>(options.world));
@@ -57,7 +57,7 @@ void flip(const DistTensor& x, int64_t byte) {
 }
 
 TEST(Checksum, IsXxh3) {
-  // Of the reference implementation's sanity checks: the empty input.
+  // From the sanity checks of the reference implementation: the empty input.
   EXPECT_EQ(checksum("", 0), 0x2d06800538d394c2u);
   const std::string text(100'000, 'x');
   Checksum c;
@@ -90,7 +90,7 @@ TEST(AllOrNone, EveryRankThrowsTheSentenceOfTheLowest) {
     EXPECT_EQ(fails_on(2, 2), all("[test] rank 2 threw: odd"));
     EXPECT_EQ(fails_on(1, 2), all("[test] rank 1 fails (2 of 3 ranks failed)"));
     EXPECT_EQ(fails_on(3, 0), all("no error"));
-    // What they have to agree on.
+    // The ranks must pass the same fingerprint.
     for (const std::string& e : errors_on(options, [](Runtime& rt) {
            all_or_none("test", rt.rank() == 2, [] {});
          }))
@@ -105,7 +105,7 @@ TEST(Replicas, TheOddRankIsNamed) {
     if (kind == "messages") options.backend = testing::message_passing_backend;
     if (kind == "device")
       options.device = [&](int64_t) -> Device& { return *device; };
-    // The part [0,3) of ranks 0, 2 and 4, of which rank 2 has another one.
+    // Ranks 0, 2 and 4 have copies of rows [0,2) of b. Rank 2 changes its copy.
     const Mesh mesh = Mesh::parse("dp=3,tp=2");
     const auto errors = errors_on(options, [&](Runtime& rt) {
       const auto x = [&](const char* name, const char* layout) {
@@ -115,7 +115,7 @@ TEST(Replicas, TheOddRankIsNamed) {
       const std::vector<NamedTensor> all = {x("a", "R,R"), x("b", "R,S0"),
                                             x("c", "S0,S1"), x("d", "P,S0")};
       check_replicas(all);
-      // No copies: none of the others'.
+      // No other rank has copies of these parts of c and d.
       if (rt.rank() == 2) flip(all[2].tensor, 1);
       if (rt.rank() == 2) flip(all[3].tensor, 1);
       check_replicas(all);

@@ -41,7 +41,7 @@ void all_reduce(Communicator& c, std::string_view op = "matmul") {
                x, 2);
 }
 
-// Runs fn with error texts kept per rank.
+// Wraps fn so that the text of each rank's error is kept.
 struct Texts {
   explicit Texts(int64_t world) : of(static_cast<size_t>(world)) {}
   template <class Fn>
@@ -244,8 +244,8 @@ TEST(FailureTest, WaitingRanksHearWhoFailed) {
   }
 }
 
-// Also those that wait for a rank that waits for the one that failed, and those
-// that come long after.
+// A failure also reaches ranks that wait for a rank that waits for the failed
+// one, and ranks that come long after it.
 TEST(FailureTest, ReachesOtherGroups) {
   Texts texts(4);
   const std::string thrown = error_of([&] {
@@ -266,7 +266,7 @@ TEST(FailureTest, ReachesOtherGroups) {
               "collective)");
 }
 
-// What a user catches says which rank, and why.
+// The exception that a user catches has the rank that failed, and why.
 TEST(FailureTest, APeerHasANameAndACause) {
   std::atomic<int> caught{0};
   EXPECT_EQ(error_of([&] {
@@ -363,7 +363,7 @@ TEST(FailureTest, ARankThatLeavesEarly) {
   }
 }
 
-// The group does not exist yet when its member leaves.
+// Rank 1 leaves before rank 0 makes their group.
 TEST(FailureTest, ARankThatLeftLongAgo) {
   EXPECT_EQ(error_of([] {
               run(2, [](Runtime& rt) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a collective inside an operator costs is the most that any rank moves,
-// not what this one does: with uneven parts a budget would be spent on some
-// ranks alone, and these would throw while the others wait.
+// On every rank, a collective inside an operator costs the bytes of the rank
+// that receives most. If each rank paid its own, uneven parts could exceed the
+// budget on some ranks only, and these would throw while the others wait.
 #include "dtensor/scopes.h"
 
 #include <gtest/gtest.h>
@@ -21,7 +21,8 @@
 namespace dtensor {
 namespace {
 
-// 5 rows over 2, so 3 and 2 of them; the columns over the other axis.
+// The 5 rows are split over `a`, so ranks have 2 or 3 of them, and the columns
+// over b.
 constexpr int64_t kInside = 3 * 8 * 2;  // bytes: 2 sums of 3 rows over 2 ranks
 
 TEST(Budgets, ReachEveryRankAlike) {

@@ -9,7 +9,7 @@
 namespace dtensor::testing {
 namespace {
 
-// Of one run.
+// The jobs and the backend of one run.
 struct Processes {
   explicit Processes(int count) : jobs(tcp_jobs(count)) {}
   ~Processes() {

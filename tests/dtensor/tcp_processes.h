@@ -18,7 +18,7 @@ uint16_t free_port();
 // Runs work(i) for i from 0 to n - 1, each in a thread. Returns when all end.
 void in_threads(int n, const std::function<void(int)>& work);
 
-// Makes the jobs of so many processes, which have met on the loopback device.
+// Makes the jobs of a run, which are connected over the loopback device.
 std::vector<std::unique_ptr<TcpJob>> tcp_jobs(int processes);
 // Destroys the jobs, in a thread each, since they say goodbye to each other.
 void part(std::vector<std::unique_ptr<TcpJob>>&);

@@ -30,7 +30,7 @@ Tensor iota(const Shape& shape, DType dtype = DType::kF64) {
   return t;
 }
 
-// Row-major position of every index of `shape`, fn(index).
+// Calls fn(index) for every index of `shape`, in row-major order.
 template <class Fn>
 void for_each_index(const Shape& shape, Fn fn) {
   const int64_t n = numel(shape);
@@ -228,7 +228,7 @@ TEST(TensorTest, ViewsAgainstBruteForce) {
         ASSERT_EQ(t.at(i), m.v[static_cast<size_t>(i)]);
     }
   }
-  // The walk met both.
+  // The walk reshaped to views and to copies.
   EXPECT_GT(views, 50);
   EXPECT_GT(copies, 50);
 }
@@ -295,7 +295,7 @@ TEST(TensorTest, BorrowedMemoryIsNotFreed) {
 }
 
 TEST(TensorTest, IntegersAreReadExactly) {
-  // Of these no double is the first, and the last is the smallest there is.
+  // No double equals the first of these, and the last is the smallest int64_t.
   const int64_t v[] = {(int64_t{1} << 53) + 1, -7,
                        std::numeric_limits<int64_t>::min()};
   const Tensor x = Tensor::from({3}, v);
@@ -359,7 +359,7 @@ TEST(TensorTest, Errors) {
   EXPECT_THROW(t.as_strided({2, 2}, {int64_t{1} << 62, int64_t{1} << 62}, 0),
                Error);
   EXPECT_EQ(values(t.as_strided({2}, {-1}, 1)), (std::vector<double>{1, 0}));
-  // Entries that a shape has lost do not count.
+  // Entries beyond the size of a shape are ignored.
   Shape shape{2, 9}, strides{3, 9};
   shape.pop_back();
   strides.pop_back();
@@ -403,8 +403,8 @@ TEST(TensorTest, RanksAllocateFromTheirOwn) {
   EXPECT_TRUE(watch.expired());
 }
 
-// What is allocated counts as what the rank says that it is for; it may be
-// found out later.
+// Memory counts as the rank's current memory_kind, and its kind may be changed
+// later.
 TEST(TensorTest, MemoryHasAKind) {
   RankContext context;
   context.allocator = Allocator::on(cpu());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files that are written: a result that cannot be written whole leaves the one
-// before it, links are not followed, and nobody waits for a pipe.
+// Files that are written: a result that cannot be written whole leaves the old
+// file, links are not followed, and nobody waits for a pipe.
 #include "dtensor/text_file.h"
 
 #include <gtest/gtest.h>
@@ -48,7 +48,7 @@ class FilesWritten : public ::testing::Test {
                            ("files_written" + std::to_string(getpid()));
 };
 
-// No file grows beyond 4 KiB while it lives.
+// While this object lives, no file grows beyond 4 KiB.
 class SmallFiles {
  public:
   SmallFiles() {

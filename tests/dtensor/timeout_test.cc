@@ -28,7 +28,7 @@ Communicator& members(Runtime& rt, const std::vector<int64_t>& ranks) {
   return rt.context().communicator(ranks);
 }
 
-// What run() and the ranks throw, all of them the same.
+// Returns what run() throws. Checks that all ranks throw the same.
 std::string error_of_all(int64_t world, milliseconds timeout,
                          const std::function<void(Runtime&)>& fn) {
   RunOptions options;
@@ -56,7 +56,7 @@ std::string error_of_all(int64_t world, milliseconds timeout,
   return thrown;
 }
 
-// It computes, or whatever, and comes much later: too late.
+// Rank 3 comes to the second barrier after the timeout.
 TEST(TimeoutTest, ARankThatIsLate) {
   const auto start = Clock::now();
   Clock::time_point told;
@@ -88,7 +88,7 @@ TEST(TimeoutTest, ARankThatIsLate) {
 
 TEST(TimeoutTest, RanksThatWaitElsewhereOrHaveCalledNothing) {
   const std::string text = error_of_all(3, milliseconds(700), [&](Runtime& rt) {
-    // Rank 2 is in nobody's way for ever, but for longer than that.
+    // Rank 2 comes, but only after the timeout.
     if (rt.rank() == 2) std::this_thread::sleep_for(milliseconds(1500));
     if (rt.rank() == 1) std::this_thread::sleep_for(milliseconds(300));
     barrier(members(rt, rt.rank() == 0 ? std::vector<int64_t>{0, 1, 2}
@@ -103,7 +103,7 @@ TEST(TimeoutTest, RanksThatWaitElsewhereOrHaveCalledNothing) {
       "the others wait longer with --timeout SECONDS (RunOptions::timeout)");
 }
 
-// What the second threads of ranks wait for.
+// The timeout also holds for the ranks' second threads, which move tensors.
 TEST(TimeoutTest, ARankThatDoesNotRedistribute) {
   const std::string text = error_of_all(2, milliseconds(300), [&](Runtime& rt) {
     const DistTensor x = DistTensor::from_global(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Traces of a run whose ranks are in several processes, put together.
+// Gathers the traces of a run whose ranks are in several processes.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -27,8 +27,8 @@ using namespace std::chrono_literals;
 
 constexpr int64_t kSecond = 1'000'000'000;
 
-// A run of four ranks, two in each of two processes, in which rank 3 is late,
-// and then rank 0; the second process's clock is ahead of the first one's.
+// Two runs of four ranks, two in each of two processes. First rank 3 is late,
+// then rank 0. The second process's clock is ahead of the first one's.
 struct Traced {
   explicit Traced(const std::vector<std::string>& clocks, int64_t ahead = 0) {
     auto jobs = testing::tcp_jobs(2);
@@ -66,9 +66,9 @@ struct Traced {
     if (rt.rank() == 0) std::this_thread::sleep_for(100ms);
     all.barrier({StepKind::kBarrier, "first"});
   }
-  // Arrows from the collective of that name: by rank, where they end.
+  // The ranks where arrows from the collectives `op` end, one for each arrow.
   std::multiset<int64_t> ends(const std::string& op) const {
-    std::map<int64_t, double> starts;  // of arrows from such a one
+    std::map<int64_t, double> starts;  // of those arrows, by id
     std::multiset<int64_t> ranks;
     for (const Json& e : json["traceEvents"])
       if (e["ph"] == "s")
@@ -93,7 +93,7 @@ struct Traced {
   Json json;
 };
 
-// Of both runs, from the late one to all others.
+// Checks that both runs have arrows from the late rank to all others.
 void expect_arrows(const Traced& t) {
   EXPECT_EQ(t.ends("third"), (std::multiset<int64_t>{0, 0, 1, 1, 2, 2}));
   EXPECT_EQ(t.ends("first"), (std::multiset<int64_t>{1, 1, 2, 2, 3, 3}));
@@ -119,15 +119,15 @@ TEST(TraceGather, HasAllRanksAndArrowsBetweenThem) {
   expect_arrows(t);
 }
 
-// Clocks of two machines, of which one is 5 s ahead.
+// The clocks of two machines, one of them 5 s ahead, are compared.
 TEST(TraceGather, ComparesClocks) {
   for (const int64_t ahead : {5 * kSecond, -5 * kSecond})
     expect_arrows(Traced({"one", "another"}, ahead));
-  // Nobody knows whether it is the same.
+  // Clocks without a name may be different ones.
   expect_arrows(Traced({"", ""}, 5 * kSecond));
 }
 
-// Of one name they are one clock, whatever messages say.
+// Clocks with the same name are one clock, so the 5 s stay in the trace.
 TEST(TraceGather, OneClockIsNotCompared) {
   const Traced t({"one", "one"}, 5 * kSecond);
   EXPECT_NEAR(t.times(2)[0] - t.times(0)[0], 5e6, 0.3e6);

@@ -32,7 +32,7 @@ std::string path_of(const std::string& name) {
   return std::string(base ? base : "/tmp") + "/" + name;
 }
 
-// What a trace writes.
+// The JSON that a trace writes.
 Json written(const Trace& trace) {
   const std::string path = path_of("trace.json");
   trace.write(path);
@@ -51,7 +51,8 @@ struct Traced {
     json = written(*trace);
     for (const Json& e : json["traceEvents"]) events.push_back(e);
   }
-  // Those of a sort ("operator", ...) and name ("": all) on a rank's track.
+  // The events of category `sort` with that name ("": any name) on a rank's
+  // track.
   std::vector<Json> of(int64_t rank, const std::string& sort,
                        const std::string& name = "", int thread = 0) const {
     std::vector<Json> found;
@@ -70,8 +71,8 @@ int64_t ns(const Json& micros) {
   return static_cast<int64_t>(std::llround(micros.get<double>() * 1000));
 }
 
-// What the viewers ask of a file: ids of arrows in pairs, times in order and
-// spans that lie within each other, or beside, on every track.
+// Checks what viewers require of a file: each arrow has two ends, and on every
+// track, times are in order and spans are nested or do not overlap.
 void expect_well_formed(const Traced& t) {
   std::map<std::pair<int64_t, int64_t>, int64_t> last;
   std::map<std::pair<int64_t, int64_t>, std::vector<int64_t>> open;
@@ -110,7 +111,7 @@ void expect_well_formed(const Traced& t) {
       ASSERT_TRUE(ph == "s" || ph == "f") << e;
       EXPECT_EQ(e.value("bp", ""), ph == "f" ? "e" : "");
       arrows[e["id"].get<int64_t>()] += ph;
-      // It lies on a collective.
+      // Both ends of an arrow lie within collectives.
       bool within = false;
       for (const auto& [begin, end] : collectives[track])
         within |= begin <= at && at <= end;
@@ -169,7 +170,8 @@ TEST(Trace, ShowsOperatorsAndWhatTheySend) {
   }
 }
 
-// As many as RankContext::events counts, of as many bytes.
+// The trace has as many collectives as RankContext::events, with the same
+// bytes.
 TEST(Trace, HasEveryCollective) {
   std::vector<std::vector<CommEvent>> events(3);
   const Traced t(3, [&](Runtime& rt) {
@@ -228,7 +230,7 @@ TEST(Trace, ShowsWhoWasWaitedFor) {
   EXPECT_FALSE(rows[0].other_thread);
   EXPECT_EQ(rows[0].collectives, 3);
   EXPECT_EQ(rows[0].last, 1);
-  // Two ranks waited for that long, but for what it takes to begin.
+  // Two ranks waited for almost as long as rank 1 was late.
   EXPECT_GT(rows[0].seconds, 0.4);
   EXPECT_GT(rows[0].longest, 0.2);
   EXPECT_LE(rows[0].longest, rows[0].seconds);
@@ -243,7 +245,7 @@ TEST(Trace, ShowsWhoWasWaitedFor) {
   EXPECT_EQ(json[0]["collectives"], 3);
 }
 
-// The first twelve rows, the others in one, and all.
+// The table has the first twelve rows, the sum of the others, and the total.
 TEST(Trace, TheTableSumsAllRows) {
   constexpr int kOps = 15;
   std::vector<std::string> ops;
@@ -284,7 +286,7 @@ TEST(Trace, KeepsTheFirstEvents) {
             "[trace] the number of events to keep is -1; write 0 or more");
 }
 
-// A second run goes on on the same tracks.
+// A second run continues on the same tracks.
 TEST(Trace, ShowsRunsOneAfterTheOther) {
   RunOptions options;
   options.world = 2;
@@ -301,7 +303,7 @@ TEST(Trace, ShowsRunsOneAfterTheOther) {
   EXPECT_EQ(barriers, 4);
 }
 
-// A failed run has one, with what went wrong.
+// A run that fails has a trace too, which shows the failure.
 TEST(Trace, ShowsWhatFailed) {
   RunOptions options;
   options.world = 2;
@@ -324,7 +326,7 @@ TEST(Trace, ShowsWhatFailed) {
             std::string::npos);
 }
 
-// The rank's Watch is told as without a trace.
+// With a trace, the rank's Watch is called as without one.
 TEST(Trace, TellsTheWatch) {
   struct Count : Watch {
     explicit Count(int& c) : calls(c) {}
