@@ -29,7 +29,7 @@ Call call(StepKind kind, std::string_view op = "test", uint64_t fingerprint = 1,
   return {kind, op, fingerprint, text ? +describe : nullptr, text};
 }
 
-// fn(comm, rank) on every rank of a group that is the whole run.
+// Calls fn(comm, rank) on every rank, with the group of the whole run.
 void on_ranks(int64_t world,
               const std::function<void(Communicator&, int)>& fn) {
   run(world, [&](Runtime& rt) {
@@ -41,7 +41,8 @@ void on_ranks(int64_t world,
   });
 }
 
-// A collective on a buffer of 12 that a mismatch must leave alone.
+// Calls a collective on 12 elements. A disagreement must leave them as they
+// are.
 using Act = std::function<void(Communicator&, float*)>;
 
 Act reduce_of(ReduceOp op, DType t, int64_t n,
@@ -87,7 +88,7 @@ void expect_disagreement(int64_t world, const Act& right, const Act& wrong,
         if (round == 0) errors[static_cast<size_t>(me)] = e.what();
       }
       for (float v : x) EXPECT_EQ(v, 7.f);
-      // The group goes on.
+      // The group can still be used.
       int32_t one = 1;
       comm.all_reduce(call(StepKind::kAllReduce), {}, ReduceOp::kSum,
                       DType::kI32, &one, 1);
@@ -136,7 +137,7 @@ TEST(DisagreementTest, SpecsOfAnExchange) {
     expect_disagreement(world, gather_of(1, false), gather_of(2, false), 1);
     expect_disagreement(world, gather_of(1, false),
                         gather_of(1, false, DType::kI32), 0);
-    // Even under one fingerprint: who holds what is compared too.
+    // The fingerprints are the same, but the members' sources are compared too.
     expect_disagreement(world, gather_of(1, false), gather_of(1, true), 1);
   }
 }
@@ -205,7 +206,7 @@ TEST(DisagreementTest, SeveralTensors) {
                         "calls exchange #1 (0 tensors)");
     expect_disagreement(world, right, exchange_of({{kF32, 3}, {kF32, 2}}), 0,
                         "(2 tensors: f32, f32)");
-    // The same, and yet another schedule.
+    // The types are the same, but the second schedule differs.
     expect_disagreement(world, right, exchange_of({{kF32, 3}, {kI32, 3}}), 0);
   }
 }
@@ -252,7 +253,7 @@ TEST(DisagreementTest, LargeBuffers) {
   EXPECT_EQ(errors[1], errors[0]);
 }
 
-// Two calls in two orders.
+// The ranks make the same two calls in different orders.
 TEST(DisagreementTest, Order) {
   std::atomic<int> errors{0};
   on_ranks(2, [&](Communicator& comm, int me) {
@@ -311,7 +312,7 @@ TEST(ThreadsErrorTest, OwnMistakes) {
         fmt::format("[all-gather] member {} needs [2, 4), but none of the 2 "
                     "members has it, which is an error in dtensor; report it",
                     me));
-    // A schedule of another member, memory that is not there, strides.
+    // Passes a schedule of another member, null memory, and too many strides.
     Schedule s = exchange_schedule(sources[1], sources, 1, "x");
     auto exchange = [&](const void* from, Shape strides) {
       return error_of([&] {

@@ -70,7 +70,7 @@ TEST_F(EndsInTimeDeathTest, EndsACallAfterASignal) {
       "processes begin a run");
 }
 
-// With a limit that has not passed, without one, and when the call is over.
+// EndsInTime does nothing before its limit, without a limit, or after the call.
 TEST_F(EndsInTimeDeathTest, LetsTheOthersReturn) {
   EXPECT_EXIT(
       {

@@ -18,7 +18,8 @@
 namespace dtensor {
 namespace {
 
-// Process 1 of 2. Process 0 is alive, but has said only this and says no more.
+// Process 1 of 2. Process 0 is alive, but has said only `told` and says no
+// more.
 class Silent : public ProcessJob {
  public:
   explicit Silent(const std::vector<std::string>& told) : ProcessJob(1, 2) {
@@ -41,7 +42,8 @@ class Silent : public ProcessJob {
   bool is_made_ = false;
 };
 
-// Rank 1 ends like this, after rank 0 has said `told`.
+// Ends the run on rank 1 with the failure `here`, after process 0 has said
+// `told`.
 void conclude(const std::vector<std::string>& told,
               const std::optional<Backend::Failure>& here) {
   alarm(20);  // instead of waiting forever
@@ -65,7 +67,8 @@ TEST(HostBackendTest, TheReasonIsThatOfTheLaneThatFailed) {
         << lane;
 }
 
-// Whichever thread reads it: the one that waits here, or the one that watches.
+// Whichever thread reads the message: the one that waits in conclude(), or the
+// one that watches.
 TEST(HostBackendTest, ADamagedMessageFailsTheRun) {
   const std::string whole = pack("failed", 0, 0, 0, false, "for a reason");
   for (const std::string& text :

@@ -35,8 +35,8 @@ class Alone : public ProcessJob {
 
   std::set<int> lost_;
   int ended_with_ = 0;
-  std::vector<std::pair<int64_t, Told>> come_;  // as they travel
-  std::string sent_;                            // the last one
+  std::vector<std::pair<int64_t, Told>> come_;  // from others, as sent
+  std::string sent_;                            // the last text of this process
 
  protected:
   void send(int64_t, int, std::string text) override {
@@ -88,7 +88,7 @@ TEST(JobTest, ProcessesThatSayNothingAreGivenUp) {
     EXPECT_EQ(all.code, 1);
     EXPECT_EQ(all.text, text(whom, "agree how they fare"));
     EXPECT_TRUE(job.is_main_process());
-    // It waits once. What it has to say itself goes first.
+    // It does not wait again, and its own failure comes first.
     job.set_patience(run_patience(std::chrono::minutes(10)));
     EXPECT_EQ(job.agree({3, "no disk"}).text, "no disk");
     EXPECT_TRUE(job.is_main_process());
@@ -145,7 +145,7 @@ TEST(JobTest, ADamagedTextIsAnErrorOnce) {
   EXPECT_NE(testing::error_of([&] { job.told(8); }), "no error");
   job.come_ = {{7, {0, job.sent_}}};
   EXPECT_EQ(job.told(7)->text, "text");
-  // An agreement ends with it.
+  // A damaged text ends an agreement.
   job.come_ = {{-1, {0, job.sent_}}};
   const JobVerdict all = job.agree({});
   EXPECT_EQ(all.code, 1);

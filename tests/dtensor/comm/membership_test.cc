@@ -55,8 +55,9 @@ TEST(TimeWaitedTest, StoppedTimeDoesNotCount) {
   EXPECT_EQ(waited.look(start + milliseconds(60'001)), milliseconds(651));
 }
 
-// More ranks than cores, each late in turn for longer than a wait is looked
-// at: the others are seen waiting in rounds that end meanwhile.
+// More ranks than cores. In each round one rank is late, for longer than a
+// search for circles takes, so the search sees ranks wait in calls that end
+// meanwhile.
 TEST(MembershipTest, LateRanksAreNoCircle) {
   constexpr int64_t kRanks = 24;
   run(kRanks, [](Runtime& rt) {

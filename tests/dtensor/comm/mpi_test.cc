@@ -21,7 +21,7 @@ std::atomic<int64_t> bytes_read, refused;
 bool forbidden() { return std::getenv("MAY_NOT_READ") != nullptr; }
 }  // namespace
 
-// In place of the C library's.
+// Replaces the function of the C library.
 extern "C" ssize_t process_vm_readv(pid_t pid, const iovec* to,
                                     unsigned long to_count, const iovec* from,
                                     unsigned long from_count,
@@ -38,7 +38,7 @@ extern "C" ssize_t process_vm_readv(pid_t pid, const iovec* to,
 namespace dtensor {
 namespace {
 
-// The tests "Mpi/" run under mpirun alone, as Mpirun starts them.
+// The tests "Mpi/" run only under mpirun, which the tests "Mpirun." start.
 class Memory : public ::testing::TestWithParam<int64_t> {};
 
 TEST_P(Memory, IsReadByTheOtherProcess) {
@@ -48,7 +48,8 @@ TEST_P(Memory, IsReadByTheOtherProcess) {
   run(2, [&](Runtime& rt) {
     const Tensor all = Tensor::from({2 * n}, values.data());
     const DistTensor x = DistTensor::from_global(all, rt.mesh(), "S0");
-    // (By now the processes have tried whether they may.)
+    // (By now the processes have tried whether they may read each other's
+    // memory.)
     bytes_read = 0;
     const Tensor whole = x.redistribute("R").local();
     EXPECT_EQ(whole.to_doubles(), all.to_doubles());
@@ -59,7 +60,7 @@ TEST_P(Memory, IsReadByTheOtherProcess) {
 
 INSTANTIATE_TEST_SUITE_P(Mpi, Memory, ::testing::Values(1 << 18));
 
-// (Open MPI itself reads in the same way.)
+// (Otherwise Open MPI itself may read memory in this way.)
 const char kNotByMpi[] = "OMPI_MCA_btl_vader_single_copy_mechanism=none";
 
 TEST(Mpirun, MemoryIsRead) { testing::run_mpi_tests(2, 1, kNotByMpi); }

@@ -64,7 +64,8 @@ TEST_F(NcclGpu, AMemberAloneKeepsWhatItHas) {
   device.release(b, bytes, s);
 }
 
-// Of two processes that say so NCCL takes one GPU for two.
+// NCCL takes one GPU for two if two processes say that they are on different
+// hosts.
 TEST_F(NcclGpu, AnotherHostHasOtherGpus) {
   const Stream s = gpu()->open_stream();
   const auto of_host = [&](const char* name) {
@@ -79,7 +80,8 @@ TEST_F(NcclGpu, AnotherHostHasOtherGpus) {
   EXPECT_NE(of_host("a"), of_host("b"));
 }
 
-// Numbers that every order of summands gives exactly.
+// Moves a tensor between all layouts, with a rank on each GPU. Its sums are
+// exact in any order.
 void move_on_each(const BackendFactory& backend) {
   const int64_t n = cuda_devices();
   constexpr const char* kLayouts[] = {"R", "S0", "S1", "P", "P(max)"};
@@ -112,7 +114,7 @@ TEST_F(NcclGpu, ARankOnEachMovesAsTheCpuDoes) {
       [](int64_t world) { return nccl_backend(world, world, nullptr); });
 }
 
-// They agree by messages, as processes do.
+// The ranks agree by messages, as ranks of different processes do.
 TEST_F(NcclGpu, AsDoProcesses) {
   move_on_each([](int64_t world) {
     return testing::backend_over_messages(

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// NCCL between ranks of several processes, which are all this one, each with a
-// backend of its own: they move what thread ranks move, and fail together. And
-// processes of mpirun, of which each has GPUs of fake_gpus.cc.
+// NCCL between ranks of several processes: they move what thread ranks move,
+// and fail together. The processes are all this one, each with a backend of its
+// own. The tests "Mpirun." start real processes with the GPUs of fake_gpus.cc.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -38,7 +38,7 @@ using testing::error_of;
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-// How many ranks each process has, 0: all are threads of this one.
+// The number of ranks of a process; 0: all ranks are threads of one process.
 struct Kind {
   const char* name;
   int64_t ranks;
@@ -51,7 +51,7 @@ constexpr Kind kKinds[] = {{"messages", 1},
                            {"tcp", 1, true},
                            {"tcp_of_2", 2, true}};
 
-// Ranks with a GPU each, of which the last one has so much memory.
+// Ranks with a GPU each. The last GPU has `last_has` bytes of memory.
 struct World {
   World(const Kind& kind, int64_t ranks, int64_t last_has = int64_t{1} << 32) {
     options.world = ranks;
@@ -74,8 +74,7 @@ struct World {
   void run(const std::function<void(Runtime&)>& fn) {
     dtensor::run(options, fn);
   }
-  // What each rank throws in fn(), "no error" if nothing, and how long after
-  // the first one that does.
+  // What a rank throws in fn(), or "no error", and when it throws.
   struct Thrown {
     std::string what;
     Clock::time_point when;
@@ -121,8 +120,8 @@ INSTANTIATE_TEST_SUITE_P(Kinds, NcclProcesses, ::testing::ValuesIn(kKinds),
 
 using Results = std::vector<std::vector<std::vector<double>>>;  // by rank
 
-// Between all layouts of a mesh whose axes are groups within and across
-// processes, even and not, on both threads of a rank.
+// Moves tensors, even and uneven, between all layouts, on both threads of a
+// rank. The axes of the mesh are groups within and across processes.
 Results moves(World& world) {
   constexpr const char* kLayouts[] = {"R,R",      "S0,R",  "S0,S1", "P,S1",
                                       "P(max),P", "S1,S0", "S0,S0"};
@@ -149,7 +148,7 @@ TEST_P(NcclProcesses, MoveWhatThreadsMove) {
   World threads(kThreads, 4), processes(GetParam(), 4);
   const Results want = moves(threads);
   EXPECT_TRUE(want == moves(processes));
-  // By the same calls of NCCL, some of which are its own.
+  // Both make the same NCCL calls, and some of them are NCCL's collectives.
   const auto a = threads.nccl->counts(), b = processes.nccl->counts();
   EXPECT_GT(b.all_gathers, 0);
   EXPECT_GT(b.reduce_scatters, 0);
@@ -163,7 +162,7 @@ TEST_P(NcclProcesses, MoveWhatThreadsMove) {
   EXPECT_EQ(b.aborts, 0);
 }
 
-// What a graph replays, nobody agrees on again.
+// Ranks do not agree again about collectives that a graph replays.
 TEST_P(NcclProcesses, ReplayAGraph) {
   World world(GetParam(), 2);
   world.run([](Runtime& rt) {
@@ -178,8 +177,8 @@ TEST_P(NcclProcesses, ReplayAGraph) {
   });
 }
 
-// One member's memory has gaps: then no member calls NCCL's own. Of a hundred
-// tensors, more than fit into a word.
+// A hundred tensors, more than fit into a word. One member's memory for one of
+// them has gaps, so no member calls NCCL's all-gather for it.
 TEST_P(NcclProcesses, EvenIsWhatAllMembersSay) {
   constexpr int64_t kTensors = 100, kOdd = 70;
   World world(GetParam(), 3);
@@ -275,7 +274,7 @@ TEST_P(NcclProcesses, ARankThatFailsReleasesTheOthers) {
   EXPECT_EQ(world.nccl->counts().aborts, 3);
 }
 
-// It fails in the one lane, and the others wait in NCCL in both.
+// Rank 3 fails in one lane, while the others wait in NCCL in both lanes.
 TEST_P(NcclProcesses, AFailureReachesBothLanes) {
   World world(GetParam(), 4);
   world.nccl->hang(3, 1);
@@ -324,7 +323,7 @@ TEST_P(NcclProcesses, ACallThatIsNotTakenInTime) {
         << t.what;
 }
 
-// The others wait for it in an agreement.
+// The other ranks wait for rank 2 in an agreement.
 TEST_P(NcclProcesses, ThatDoNotComeInTime) {
   World world(GetParam(), 4);
   world.options.timeout = 800ms;
@@ -345,8 +344,8 @@ TEST_P(NcclProcesses, ThatDoNotComeInTime) {
   }
 }
 
-// A GPU does not end what it has begun: the run fails though all hosts are busy
-// with something else.
+// A GPU does not end a collective in time. The run fails, though all hosts are
+// busy with something else.
 TEST_P(NcclProcesses, WorkThatDoesNotEndInTime) {
   World world(GetParam(), 4);
   world.options.timeout = 500ms;
@@ -354,7 +353,7 @@ TEST_P(NcclProcesses, WorkThatDoesNotEndInTime) {
     world.run([](Runtime& rt) {
       const DistTensor x =
           DistTensor::from_global(numbers({8, 4}), rt.mesh(), "S0");
-      x.local().to_doubles();  // nothing is ahead of what follows
+      x.local().to_doubles();  // the stream is idle
       const DistTensor y = x.redistribute("R");
       std::this_thread::sleep_for(1500ms);
     });
@@ -365,7 +364,7 @@ TEST_P(NcclProcesses, WorkThatDoesNotEndInTime) {
       << late;
 }
 
-// Groups that have their members in one process, in several, or alone.
+// Groups whose members are in one process, in several, or alone.
 TEST_P(NcclProcesses, EveryGroupHasItsLink) {
   World world(GetParam(), 4);
   world.run([](Runtime& rt) {
@@ -389,7 +388,7 @@ TEST_P(NcclProcesses, EveryGroupHasItsLink) {
       EXPECT_EQ(sum({3, 1, 0}), 7);
       EXPECT_EQ(sum({3, 1, 0}), 7);
     }
-    // Few bytes and many, of both threads' numbers.
+    // Gathers few bytes and many.
     for (const size_t n : {1u, 3000u}) {
       std::vector<int64_t> mine(n, me), all(4 * n);
       ctx.communicator({0, 1, 2, 3})
@@ -399,11 +398,12 @@ TEST_P(NcclProcesses, EveryGroupHasItsLink) {
         EXPECT_EQ(all[i], static_cast<int64_t>(i / n));
     }
   });
-  // 2 + 2 + 2 + 2 of pairs, 4 and 3.
+  // The four pairs have 2 links each, the group of four has 4, and the last one
+  // 3.
   EXPECT_EQ(world.nccl->counts().links, 15);
 }
 
-// As many to a process as can show each other what they have to.
+// At most 18 ranks of a process can agree on what they send.
 TEST(NcclProcess, HasSoManyRanks) {
   for (const int64_t ranks : {18, 19}) {
     World world({"messages", ranks}, 20);
@@ -418,7 +418,7 @@ TEST(NcclProcess, HasSoManyRanks) {
   }
 }
 
-// What a program says that has no flags.
+// A program without flags names the backend.
 class OfAJob : public ::testing::TestWithParam<int64_t> {};
 TEST_P(OfAJob, TheBackendIsNamed) {
   const char* text = std::getenv("DTENSOR_RANKS_PER_PROCESS");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is NCCL's alone: which calls become its own, and ranks that fail. (The
-// collectives themselves: threads_test.cc.)
+// What only the NCCL backend does: which moves become NCCL's collectives, and
+// how ranks fail. (threads_test.cc tests the collectives themselves.)
 #include "dtensor/comm/nccl.h"
 
 #include <gtest/gtest.h>
@@ -32,7 +32,7 @@ namespace {
 using Counts = testing::FakeNccl::Counts;
 using testing::error_of;
 
-// Ranks with a device each, of which the last one has so much memory.
+// Ranks with a device each. The last device has `last_has` bytes of memory.
 struct World {
   explicit World(int64_t ranks, int64_t last_has = int64_t{1} << 32) {
     options.world = ranks;
@@ -60,7 +60,7 @@ Tensor numbers(const Shape& shape) {
   return Tensor::from(shape, values.data());
 }
 
-// What it takes to move a tensor of this shape between layouts of two ranks.
+// The NCCL calls of two ranks that move a tensor of this shape between layouts.
 Counts moved(const Shape& shape, const char* from, const char* to) {
   World world(2);
   world.run([&](Runtime& rt) {
@@ -71,7 +71,7 @@ Counts moved(const Shape& shape, const char* from, const char* to) {
         .to_doubles();
   });
   const Counts all = world.nccl->counts();
-  // Without what full() took.
+  // Subtract the calls of full().
   World again(2);
   again.run([&](Runtime& rt) {
     const DistTensor y = DistTensor::from_global(numbers(shape), rt.mesh(), to);
@@ -98,7 +98,7 @@ TEST(NcclTest, EvenCollectivesAreItsOwn) {
 }
 
 TEST(NcclTest, TheOthersGoFromMemberToMember) {
-  // Uneven; not contiguous; no collective of NCCL's.
+  // Parts are uneven or not contiguous, or NCCL has no such collective.
   EXPECT_EQ(moved({5, 3}, "S0", "R").all_gathers, 0);
   EXPECT_EQ(moved({5, 3}, "S0", "R").sends, 2);
   EXPECT_EQ(moved({4, 6}, "S1", "R").sends, 2);
@@ -107,8 +107,8 @@ TEST(NcclTest, TheOthersGoFromMemberToMember) {
   EXPECT_EQ(moved({4, 6}, "S0", "S1").sends, 2);
 }
 
-// The largest is a NaN where one is, on whichever rank, as on other backends:
-// of all members' numbers, and of a part of them.
+// As on other backends, the largest and the smallest number are NaN if any
+// rank's is, in an all-reduce ("R") and in a reduce-scatter ("S0").
 TEST(NcclTest, ANanIsTheLargestAndTheSmallest) {
   const auto nan = std::numeric_limits<double>::quiet_NaN();
   for (const char* op : {"P(max)", "P(min)"})
@@ -116,7 +116,7 @@ TEST(NcclTest, ANanIsTheLargestAndTheSmallest) {
       World world(ranks);
       const bool max = op == std::string("P(max)");
       world.run([&](Runtime& rt) {
-        // A NaN of each rank's, at its own number, and none in the rest.
+        // Each rank has one NaN, at its own index. The second half has none.
         std::vector<double> want;
         std::vector<float> mine;
         for (int64_t i = 0; i < 2 * ranks; ++i) {
@@ -140,7 +140,7 @@ TEST(NcclTest, ANanIsTheLargestAndTheSmallest) {
     }
 }
 
-// One member's memory has gaps: then no member calls NCCL's own.
+// One member's memory has gaps, so no member calls NCCL's all-gather.
 TEST(NcclTest, EvenIsWhatAllMembersSay) {
   World world(2);
   world.run([&](Runtime& rt) {
@@ -174,13 +174,13 @@ TEST(NcclTest, OneLinkPerGroupAndMember) {
   world.run([&](Runtime& rt) {
     for (int i = 0; i < 3; ++i)
       DistTensor::from_global(numbers({4}), rt.mesh(), "S0").redistribute("R");
-    // What moves no data needs none.
+    // A collective that moves no data needs no link.
     rt.context().communicator({1, 0}).barrier({StepKind::kBarrier, "test"});
   });
   EXPECT_EQ(world.nccl->counts().links, 2);
 }
 
-// NCCL would make it in the middle of what is kept, of threads of its own.
+// NCCL would make the link during the capture, with threads of its own.
 TEST(NcclTest, NoLinkIsOpenedInACapture) {
   World world(3);
   std::vector<std::string> errors(3);
@@ -202,8 +202,8 @@ TEST(NcclTest, NoLinkIsOpenedInACapture) {
   EXPECT_EQ(world.nccl->counts().links, 0);
 }
 
-// Whatever one launch for all GPUs waits for, the others' threads have given
-// theirs.
+// Ranks share a graph if collectives join their streams. NCCL's kernels wait
+// for each other, so each thread has to launch a graph of its own.
 TEST(NcclTest, EachRankHasAGraphOfItsOwn) {
   for (const bool own : {false, true}) {
     World world(2);
@@ -222,7 +222,8 @@ TEST(NcclTest, EachRankHasAGraphOfItsOwn) {
       graph.replay();
       EXPECT_EQ(y.local().to_doubles()[1], 4 * rt.rank() + 2);
     });
-    // A replay; or, of two ranks, that and a wait, and two waits.
+    // A replay each; or rank 0 has a wait and the replay, and rank 1 has a
+    // wait.
     const std::vector<int64_t> want =
         own ? std::vector<int64_t>{1, 1} : std::vector<int64_t>{2, 1};
     EXPECT_EQ(given, want) << own;
@@ -240,7 +241,8 @@ TEST(NcclTest, InTheBackgroundToo) {
   EXPECT_EQ(world.nccl->counts().links, 4);
 }
 
-// Of one queue, what is in the background may not get past what waits for it.
+// With one hardware queue, a move in the background may be stuck behind work
+// that waits for it.
 TEST(NcclTest, NotInTheBackgroundOfOneQueue) {
   const auto run = [] {
     return error_of([] {
@@ -376,12 +378,13 @@ TEST(NcclTest, AnErrorOfItsOwnReleasesAll) {
                      "error"),
               0u)
         << e;
-  // All links, once.
+  // Every link is aborted once.
   EXPECT_EQ(world.nccl->counts().aborts, 3);
 }
 
-// What it refuses within a group ends that: it is one of the thread, which
-// lets go of other links, and may have further runs.
+// If NCCL refuses a call within a group, the group has to end. It belongs to
+// the thread, which still destroys other links and may take part in further
+// runs.
 TEST(NcclTest, ARefusalEndsItsGroup) {
   World world(2);
   world.nccl->refuse(1, 2);
@@ -417,14 +420,14 @@ TEST(NcclTest, ACallThatIsNotTakenInTime) {
       own,
       "[all-gather] NCCL has not accepted the call in 0.1 s: a GPU or a "
       "network between them does not answer; NCCL_DEBUG=INFO shows which");
-  // Which waits for that one, until it has waited as long itself.
+  // Rank 0 waits for rank 1, until it has waited that long itself.
   EXPECT_NE(others[0].find("NCCL has not accepted the call in 0.1 s"),
             std::string::npos)
       << others[0];
 }
 
-// Both of a GPU's links have calls under way: neither may be waited for before
-// the other one is told.
+// Both links of a GPU have calls under way, and abort() of one waits for the
+// other. So both must be told to abort before either is waited for.
 TEST(NcclTest, AbortsOfOneGpuDoNotWaitForEachOther) {
   World world(2);
   world.options.timeout = std::chrono::seconds(1);
@@ -442,8 +445,8 @@ TEST(NcclTest, AbortsOfOneGpuDoNotWaitForEachOther) {
   EXPECT_EQ(world.nccl->counts().stuck, 0);
 }
 
-// A link whose calls are in a graph goes when that has: by a thread that hears
-// of the failure where it waits for the link.
+// abort() of a link waits until no graph holds the link's calls. So the thread
+// that has the graph must hear of the failure while it waits for the link.
 TEST(NcclTest, AbortsDoNotKeepThoseWhoHaveGraphs) {
   World world(2);
   world.nccl->fail(1, 3);
@@ -463,15 +466,16 @@ TEST(NcclTest, AbortsDoNotKeepThoseWhoHaveGraphs) {
   EXPECT_EQ(world.nccl->counts().stuck, 0);
 }
 
-// What a device was given begins, and does not end as long as nobody waits for
-// it: the run fails though the host is busy with something else.
+// The devices' work does not end until somebody waits for it. A collective that
+// does not end in time fails the run, though the host is busy with something
+// else.
 TEST(NcclTest, WorkThatDoesNotEndInTime) {
   World world(2);
   world.options.timeout = std::chrono::milliseconds(200);
   const auto run = [&](bool waits, bool graph) {
     return error_of([&] {
       world.run([&](Runtime& rt) {
-        // What a graph calls is not looked for.
+        // Calls within a graph are not watched.
         if (graph) {
           const DistTensor x =
               DistTensor::from_global(numbers({6, 4}), rt.mesh(), "S0");
@@ -483,7 +487,7 @@ TEST(NcclTest, WorkThatDoesNotEndInTime) {
         }
         const DistTensor x =
             DistTensor::from_global(numbers({6, 4}), rt.mesh(), "S0");
-        x.local().to_doubles();  // nothing is ahead of what follows
+        x.local().to_doubles();  // the stream is idle
         const DistTensor y = x.redistribute("R");
         if (waits) y.local().to_doubles();
         std::this_thread::sleep_for(std::chrono::milliseconds(900));

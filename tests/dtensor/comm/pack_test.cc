@@ -15,7 +15,7 @@ namespace dtensor {
 namespace {
 
 TEST(PackTest, ValuesComeBack) {
-  // Neither a number nor a text that is allowed in JSON.
+  // Bytes that JSON does not allow in a text.
   const std::string bytes("\xff\0 \n\"", 5);
   const std::string text =
       pack("ended", ~uint64_t{0}, int64_t{-1}, true, bytes,

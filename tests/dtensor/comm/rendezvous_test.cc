@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The file alone; processes meet by it in tcp_rendezvous_test.cc and
-// faults_test.cc.
+// Tests RendezvousFile alone. Processes meet by such a file in
+// tcp_rendezvous_test.cc and faults_test.cc.
 #include "dtensor/comm/rendezvous.h"
 
 #include <gtest/gtest.h>

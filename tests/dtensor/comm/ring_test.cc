@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that MPI shares between processes began anywhere, 8 bytes behind a
-// cache line say, and rings that have to begin with one were made there.
+// Memory that MPI shares between processes may begin anywhere, such as 8 bytes
+// behind the begin of a cache line. Rings have to begin with a cache line, and
+// did not.
 #include "dtensor/comm/ring.h"
 
 #include <gtest/gtest.h>

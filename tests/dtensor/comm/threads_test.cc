@@ -45,11 +45,11 @@ Call call(StepKind kind, std::string_view op = "test",
   return {kind, op, fingerprint};
 }
 
-// Ranks, and how they reach each other: as threads on the CPU, through
-// messages, in processes of two ranks, the same over TCP, as threads on one
-// device whose work runs later or on one each, through NCCL, the same in
-// processes of one rank, and over TCP of two; and with memory that NCCL knows,
-// in which of a call all operands are, some, or none.
+// A number of ranks, and how they reach each other: as threads on the CPU, by
+// messages between processes of one rank or of two, over TCP between such
+// processes, as threads on one recording device or on one each, or through NCCL
+// between threads, between processes of one rank, or over TCP between processes
+// of two.
 struct World {
   int64_t ranks;
   std::string_view backend = "threads";
@@ -92,13 +92,13 @@ void run_on(const World& world, const std::function<void(Runtime&)>& fn) {
   for (const auto& d : devices) EXPECT_EQ(d->synchronized(), 0);
 }
 
-// Of the rank that asks.
+// Of the calling rank.
 Stream stream() { return RankContext::current().stream; }
 Device& device() { return *RankContext::current().device; }
 bool on_host() { return device().kind() == Device::Kind::kCpu; }
 
-// Bytes of a test as the rank's work sees them: on the CPU these, elsewhere a
-// copy.
+// Bytes of a test in memory that the rank's work can use: on the CPU the bytes
+// themselves, elsewhere a copy on the device.
 class There {
  public:
   There() = default;
@@ -114,7 +114,7 @@ class There {
     std::swap(data_, o.data_);
     return *this;
   }
-  // Freed at once, as far as the host can tell: the device may use it still.
+  // The host frees the copy at once, though the device may still use it.
   ~There() {
     if (data_ != host_) device().release(data_, bytes_, stream());
   }
@@ -122,7 +122,7 @@ class There {
   void fetch() const {
     if (data_ != host_) device().to_host(stream(), host_, data_, bytes_);
   }
-  // Overwrites it, as work that comes next.
+  // Overwrites the bytes with junk, as later work of the stream could.
   void spoil() const {
     const std::vector<char> junk(static_cast<size_t>(bytes_), 0x55);
     device().from_host(stream(), data_, junk.data(), bytes_);
@@ -134,7 +134,7 @@ class There {
   void* data_ = nullptr;
 };
 
-// fn(comm, rank) on every rank of a group that is the whole run.
+// Calls fn(comm, rank) on every rank, with the group of the whole run.
 void on_ranks(const World& world,
               const std::function<void(Communicator&, int)>& fn) {
   run_on(world, [&](Runtime& rt) {
@@ -179,8 +179,8 @@ Region whole(const Shape& shape) {
   return r;
 }
 
-// [0, n) of dimension d in parts, some of them empty; as product dimensions
-// are split when `inner` > 1: part i of every group of `inner`.
+// Splits dimension d into parts, some of them empty. If `inner` > 1, d is split
+// as a product dimension: part i has its indices in every group of `inner`.
 std::vector<Region> split(Rng& rng, const Shape& shape, int d, int parts,
                           int64_t inner) {
   const int64_t n = shape[d];
@@ -205,7 +205,7 @@ std::vector<Region> split(Rng& rng, const Shape& shape, int d, int parts,
   return regions;
 }
 
-// fn(position in row-major local order, row-major global index).
+// Calls fn(local index, row-major global index) in row-major local order.
 template <class Fn>
 void for_each_element(const Region& region, const Shape& shape, Fn fn) {
   std::vector<std::vector<int64_t>> indices;
@@ -244,7 +244,7 @@ struct Memory {
       strides[order[i]] = next;
       next *= std::max<int64_t>(shape[order[i]], 1) + below(rng, 3) / 2;
     }
-    // Not std::vector<bool>.
+    // Bytes, since std::vector<bool> has no array of bool.
     bytes.resize(static_cast<size_t>(next) * sizeof(T));
     fill(dtype_of<T>, next, bytes.data(), kUntouched);
     size = next;
@@ -256,7 +256,7 @@ struct Memory {
     for (int d = 0; d < local.size(); ++d) i += local[d] * strides[d];
     return data()[i];
   }
-  // As it is now, where the rank computes.
+  // Copies the values to where the rank computes.
   testing::Part part() {
     there = There(bytes.data(), static_cast<int64_t>(bytes.size()));
     return {volume(region) ? there.data() : nullptr, strides, &region};
@@ -286,7 +286,7 @@ double number(T x) {
     return static_cast<double>(x);
 }
 
-// Member m's value at a global index, so that no two are alike by design.
+// Member m's value at a global index: a hash, so that values differ.
 template <class T>
 T value(int m, int64_t index, Rng::result_type salt) {
   const uint64_t h = hash_mix(hash_mix(salt, static_cast<uint64_t>(m)),
@@ -304,8 +304,8 @@ struct Setting {
   std::vector<Region> sources, dests;
 };
 
-// Members' sources and destinations; with `cover` together the sources hold
-// everything.
+// Draws the members' sources and destinations. With `cover`, the sources
+// together hold every index.
 Setting random_setting(Rng& rng, int p, bool cover) {
   Setting s;
   const int ndim = static_cast<int>(below(rng, 4));
@@ -352,7 +352,7 @@ void check_exchange(Communicator& comm, Rng::result_type seed) {
   const int64_t counted = testing::exchange(
       comm, call(StepKind::kAllToAll, "test", seed), stream(), dtype_of<T>,
       src.part(), s.sources, dst.part(), s.dests);
-  // What comes next may overwrite what was read.
+  // Later work may overwrite the source.
   const bool spoil = below(rng, 2);
   spoil ? src.there.spoil() : src.there.fetch();
   dst.there.fetch();
@@ -381,7 +381,7 @@ std::vector<ReduceOp> ops_of(DType t) {
   return {kSum, kMax, kMin, kProd};
 }
 
-// The reduction of values in member order, as the contract words it.
+// Reduces values in member order, as Communicator promises.
 template <class T>
 T reduced(ReduceOp op, const std::vector<T>& v, int p) {
   using A = std::conditional_t<is_half<T>, float, T>;
@@ -469,7 +469,7 @@ void check_all_reduce(Communicator& comm, ReduceOp op, int64_t n) {
              .from = from};
     comm.all_reduce(call(StepKind::kAllReduce), stream(), {&b, 1});
     if (on_host()) return b.counted;
-    // What is read comes before what is overwritten.
+    // Read the result on the stream before later work overwrites it.
     std::vector<char> kept(bytes.size());
     const There copy(kept.data(), static_cast<int64_t>(kept.size()));
     const int64_t shape[] = {static_cast<int64_t>(bytes.size())}, unit[] = {1};
@@ -497,8 +497,8 @@ void check_all_reduce(Communicator& comm, ReduceOp op, int64_t n) {
   all_reduce(chunked, false);
   EXPECT_EQ(all_reduce(bytes, true), (p - 1) * n * size_of(dtype_of<T>));
   EXPECT_EQ(bytes, chunked);
-  // From elsewhere, by some members alone: the same bits, and the source is as
-  // it was.
+  // All members but one pass another source: the bits are the same, and the
+  // source does not change.
   std::vector<char> source(bytes.size());
   T* s = reinterpret_cast<T*>(source.data());
   for (int64_t i = 0; i < n; ++i) s[i] = value<T>(me, i, 5);
@@ -667,7 +667,7 @@ TEST_P(CommunicatorTest, SeveralTensorsInOneCollective) {
 TEST_P(CommunicatorTest, SeveralBuffersInOneAllReduce) {
   on_ranks(GetParam(), [](Communicator& comm, int me) {
     const int p = comm.size();
-    // Together they fit into what a small all-reduce may have, or not.
+    // The buffers together fit into a small all-reduce, or they do not.
     for (const auto& [n, one_shot] : std::vector<std::pair<int64_t, bool>>{
              {0, false}, {3, true}, {60, false}, {100, true}, {5000, true}}) {
       std::vector<float> a(static_cast<size_t>(n));
@@ -707,7 +707,8 @@ TEST_P(CommunicatorTest, SeveralBuffersInOneAllReduce) {
   });
 }
 
-// The parts of an average are those that a step combines, not all members.
+// An average divides by the number of parts that a step combines, not by that
+// of all members.
 TEST(ThreadsScheduleTest, StepsOfEveryKind) {
   on_ranks({4}, [](Communicator& comm, int me) {
     const Mesh mesh = Mesh::parse("2x2");
@@ -742,7 +743,8 @@ TEST(ThreadsScheduleTest, StepsOfEveryKind) {
       const Region has = from->region(at), wants = to->region(at);
       std::vector<double> x(static_cast<size_t>(volume(has)));
       std::vector<double> y(static_cast<size_t>(volume(wants)));
-      // Of every index, what depends on the axis of the partial.
+      // The term that is added to every element depends on the partial's
+      // coordinate.
       double term = 0, combined = 0;
       for (const Partial& p : from->layout().partials) {
         term = 100 * (at[p.axis] + 1);
@@ -799,7 +801,7 @@ TEST_P(CommunicatorTest, AllGatherBytesAndBarrier) {
   });
 }
 
-// Peers may free or overwrite what was read as soon as they return.
+// When a call returns, its memory may be freed or overwritten at once.
 TEST_P(CommunicatorTest, MemoryIsFreeAfterwards) {
   on_ranks(GetParam(), [](Communicator& comm, int me) {
     for (int round = 0; round < 50; ++round) {
@@ -818,15 +820,14 @@ TEST_P(CommunicatorTest, MemoryIsFreeAfterwards) {
   });
 }
 
-// A member that fails in the middle takes nothing from the others: what they
-// read of its memory is there until they have.
+// The group of all ranks of the run.
 Communicator& world_of(Runtime& rt) {
   const Mesh mesh = rt.mesh();
   return rt.context().communicator(mesh, mesh.all_axes());
 }
 
-// Some members read where it lies what others copy; what goes wrong with
-// reading is the reader's own affair.
+// Some members read sources in place, and others copy them. A member that fails
+// to read fails alone: the others can read its memory until they have all.
 TEST(ThreadsInPlaceTest, SourcesAreReadWhereTheyLie) {
   constexpr int64_t kRanks = 3, kRows = 8, kColumns = 5;
   run(kRanks, [&](Runtime& rt) {
@@ -912,7 +913,7 @@ TEST(ThreadsInPlaceTest, RefusedWhereNothingIsShared) {
 
 TEST(ThreadsDeviceTest, AMemberWithoutMemoryFailsAlone) {
   constexpr int64_t kBytes = 4096, kN = kBytes / 4;
-  // For the buffers of both, and for the result of one.
+  // Memory for the buffers of both ranks, and for the result of one.
   const auto device = RecordingDevice::make(3 * kBytes);
   RunOptions options;
   options.world = 2;
@@ -930,7 +931,7 @@ TEST(ThreadsDeviceTest, AMemberWithoutMemoryFailsAlone) {
             comm.all_reduce(call(StepKind::kAllReduce), stream(), {&b, 1});
           } catch (const Error&) {
             there.spoil();
-            // Runs it.
+            // Runs the work that overwrites the buffer.
             there.fetch();
             throw;
           }
@@ -944,7 +945,7 @@ TEST(ThreadsDeviceTest, AMemberWithoutMemoryFailsAlone) {
   EXPECT_EQ(good, 1);
 }
 
-// Ranks read each other's memory, so that their devices have to.
+// Ranks read each other's memory, so their devices must be able to.
 TEST(ThreadsDeviceTest, DevicesThatCannotReachEachOtherAreRefused) {
   const auto first = RecordingDevice::make(), third = RecordingDevice::make();
   third->cannot_reach(*first);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages over TCP, and what processes do that find the others gone.
+// Messages over TCP, and what a process does when others are gone.
 #include "dtensor/comm/tcp/tcp_job.h"
 
 #include <gtest/gtest.h>
@@ -62,7 +62,7 @@ struct Pair {
 
 const Channel kThere{0, 1, 0}, kBack{1, 0, 0}, kOtherLane{0, 1, 1};
 
-// Of every size, in their order; in both directions at once.
+// Messages of any size arrive in order, in both directions at once.
 TEST(TcpTransport, SendsAnySize) {
   Pair pair;
   const int64_t sizes[] = {1,      47,     48,      4095,   4096, 16336,
@@ -96,7 +96,7 @@ TEST(TcpTransport, SendsAnySize) {
   });
 }
 
-// What nobody has asked for yet does not hold up what is asked for.
+// A message that nobody receives yet does not hold up one in another lane.
 TEST(TcpTransport, AnotherLaneIsNotHeldUp) {
   Pair pair;
   const auto lane0 = pair[0].pending_messages(),
@@ -117,7 +117,8 @@ TEST(TcpTransport, AnotherLaneIsNotHeldUp) {
   EXPECT_TRUE(both(*lane0, *in0));
   EXPECT_EQ(got_small, small);
   EXPECT_FALSE(in1->done() && got_large == large);
-  // Part of it has come: the rest goes where it is wanted.
+  // Part of the large message has come. The rest goes into the receiver's
+  // buffer.
   in1->receive(kOtherLane, got_large.data(), std::ssize(got_large));
   EXPECT_TRUE(both(*lane1, *in1));
   EXPECT_EQ(got_large, large);
@@ -155,12 +156,12 @@ TEST(TcpTransport, AMessageThatIsTooLong) {
     std::vector<char> got(99999, 'x'), as_it_was = got;
     if (first) {
       in->receive(kThere, got.data(), std::ssize(got));
-      EXPECT_FALSE(in->done());  // so that it hears of what comes later
+      EXPECT_FALSE(in->done());  // it waits for the message
     }
     out->send(kThere, sent.data(), std::ssize(sent));
     EXPECT_TRUE(finish(*out));
     std::this_thread::sleep_for(20ms);
-    pair.told(1);  // it comes
+    pair.told(1);  // reads from the socket
     if (!first) in->receive(kThere, got.data(), std::ssize(got));
     EXPECT_EQ(error_of([&] { finish(*in, 1s); }),
               "[tcp] a message of more than 99999 bytes came for a buffer of "
@@ -169,7 +170,8 @@ TEST(TcpTransport, AMessageThatIsTooLong) {
   }
 }
 
-// Whatever a failed run has on its way, the next one is not told of it.
+// Messages of a failed run that are still on their way do not reach the next
+// run.
 TEST(TcpTransport, AFailedRunLeavesNothing) {
   Pair pair;
   for (int round = 0; round < 6; ++round) {
@@ -235,7 +237,7 @@ TEST(TcpTransport, TellsInOrder) {
   std::vector<std::string> texts = {"", "a", std::string(3 << 20, 'b'), "",
                                     "c"};
   for (const std::string& t : texts) pair.tell(1, t);
-  // (Who tells makes no progress by itself, when there is more than fits.)
+  // (If a text does not fit, the sender has to call told() to send the rest.)
   for (const std::string& text : texts) {
     std::optional<ProcessJob::Told> told;
     for (const auto end = Clock::now() + 10s; !told && Clock::now() < end;) {
@@ -249,7 +251,7 @@ TEST(TcpTransport, TellsInOrder) {
   EXPECT_FALSE(pair.told(0));
 }
 
-// Who rests wakes up when something comes, for whichever thread.
+// All threads in rest() wake up when something comes, whichever it is for.
 TEST(TcpTransport, RestsUntilSomethingComes) {
   Pair pair;
   const auto resting = [&] {
@@ -276,9 +278,9 @@ TEST(TcpTransport, RestsUntilSomethingComes) {
   EXPECT_EQ(pair.told(1)->text, "wake up");
 }
 
-// ---- Those that are gone ----
+// ---- Lost processes ----
 
-// A process whose other end is in the hands of the test.
+// Process 0, which is connected to a socket of the test.
 struct Half {
   Socket other;
   std::unique_ptr<TcpJob> job;
@@ -303,7 +305,7 @@ TEST(TcpTransport, AProcessThatDiesIsLost) {
   EXPECT_EQ(half.job->lost_in_run(), 1);
   EXPECT_TRUE(half.job->lost(1));
   EXPECT_FALSE(half.job->lost(0));
-  // What is sent there is never done, and can be given up.
+  // A message to a lost process is never done, and can be given up.
   const auto messages = half.job->pending_messages();
   char c = 0;
   messages->send(kThere, &c, 1);
@@ -311,7 +313,7 @@ TEST(TcpTransport, AProcessThatDiesIsLost) {
   messages->give_up();
 }
 
-// As it travels.
+// The header of a message as it is sent.
 struct Frame {
   int64_t run = 0, from = 0, to = 0, total = 0;
   int32_t lane = 0;
@@ -332,7 +334,7 @@ TEST(TcpTransport, WhoSaysGoodbyeIsLostToTheNextRun) {
   const Frame goodbye = sealed({.run = 1});
   half.other.send(&goodbye, sizeof(goodbye), Clock::now() + 1s);
   half.other.close();
-  for (int i = 0; i < 3; ++i) half.told();  // that, and the end
+  for (int i = 0; i < 3; ++i) half.told();  // goodbye, and the end
   EXPECT_EQ(half.job->lost_in_run(), -1);
   EXPECT_TRUE(half.job->lost(1));
   half.job->end_run(true);
@@ -350,10 +352,10 @@ void expect_damage(const Half& half, const std::string& text) {
                        text),
             0u)
       << error;
-  half.told();  // once
+  half.told();  // does not throw again
   EXPECT_EQ(half.job->lost_in_run(), 1);
   EXPECT_NE(half.job->why_lost(1).find("is damaged"), std::string::npos);
-  // The other one still hears what this one says of it.
+  // The other process still gets what this one tells it.
   half.job->tell(1, 1, "damaged");
   Frame said;
   EXPECT_TRUE(half.other.receive(&said, sizeof(said), Clock::now() + 1s));
@@ -364,7 +366,7 @@ TEST(TcpTransport, WhatMakesNoSenseIsAnEnd) {
   for (const bool huge : {false, true}) {
     Half half;
     half.job->begin_run(1);
-    // A piece of data, but for its size.
+    // The header of a piece of data with impossible sizes.
     const Frame piece =
         sealed({.run = 1, .total = -1, .kind = 1, .bytes = ~0u});
     if (huge) half.other.send(&piece, sizeof(piece), Clock::now() + 1s);
@@ -378,7 +380,7 @@ TEST(TcpTransport, WhatMakesNoSenseIsAnEnd) {
 TEST(TcpTransport, EveryFlippedBitIsNoticed) {
   std::string text = "12345678go on";
   {
-    // As the other process would say it.
+    // Check that `text` is what a process sends for "go on".
     Half half;
     half.job->begin_run(1);
     half.job->tell(1, 1, "go on");
@@ -442,8 +444,8 @@ TEST(TcpJob, AgreesOnTheLowestThatFails) {
 
 int64_t steady() { return Clock::now().time_since_epoch() / 1ns; }
 
-// The first one gets what is longer than one message, and how far the others'
-// clocks are from its own; twice.
+// Process 0 gets texts, some longer than one message, and how far the other
+// processes' clocks are from its own; twice.
 TEST(TcpJob, Gathers) {
   auto jobs = testing::tcp_jobs(3);
   const int64_t sizes[][3] = {{7, 0, 5'000'001}, {0, 3 << 20, 1 << 20}};
@@ -475,7 +477,7 @@ TEST(TcpJob, Gathers) {
   testing::part(jobs);
 }
 
-// Who fails instead, says why to those that wait.
+// A process that fails and does not gather tells the others why.
 TEST(TcpJob, GathersNothingWhenOneHasFailed) {
   for (const int odd : {0, 1, 2}) {
     auto jobs = testing::tcp_jobs(3);
@@ -490,7 +492,7 @@ TEST(TcpJob, GathersNothingWhenOneHasFailed) {
         });
     });
     for (int p = 0; p < 3; ++p) {
-      // (Those before have said all.)
+      // (Those between process 0 and the odd one have sent all.)
       const bool waits = p != odd && (p == 0 || odd == 0 || p > odd);
       EXPECT_EQ(errors[static_cast<size_t>(p)],
                 waits ? "no more disks" : "no error");
@@ -499,7 +501,7 @@ TEST(TcpJob, GathersNothingWhenOneHasFailed) {
   }
 }
 
-// What the first one cannot use, and a process that is gone.
+// Process 0 refuses what it gets; then a process is gone.
 TEST(TcpJob, GathersNothingWithoutTheOthers) {
   {
     auto jobs = testing::tcp_jobs(3);
@@ -572,7 +574,7 @@ TEST(TcpJob, LeavesAProcessThatSaysNothing) {
                 .find("[run] nothing came from process 1 for 0.05 s, while the "
                       "processes leave the program; "),
             0u);
-  half.job->leave();  // once
+  half.job->leave();  // does not throw again
 }
 
 TEST(TcpJob, AgreesWithoutThoseThatAreGone) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Processes that find each other among strangers.
+// Processes find each other, although strangers connect to their ports.
 #include "dtensor/comm/tcp/tcp_rendezvous.h"
 
 #include <gtest/gtest.h>
@@ -33,21 +33,22 @@ using Clock = Socket::Clock;
 using testing::free_port;
 using testing::in_threads;
 
-// As it travels: who changes this, changes the version.
+// A note as it is sent. Another layout needs another version.
 struct Note {
   uint64_t magic = 0x31706374'736e6574ull;
   uint32_t version = 4;
   uint32_t kind = 0;  // 0: I join; 1: I meet you; 2: the table; 3: ready
   std::array<uint64_t, 2> token = {hash_text("job", 0),
                                    hash_text("job", ~0ull)};
-  uint64_t facts = 0;  // with which it was started
+  uint64_t facts = 0;  // hash of how the process was started
   int32_t process = 1, processes = 2;
   uint32_t port = 1, bytes = 0;
   uint64_t text_sum = checksum("", 0), sum = 0;
 };
 static_assert(sizeof(Note) == 72);
 
-// A process that meets another one shows that it knows the addresses of all.
+// The token of a process that meets another one: it proves that the process
+// knows the addresses of all.
 template <size_t n>
 std::array<uint64_t, 2> key_of(const SocketAddress (&places)[n]) {
   const std::string_view table(reinterpret_cast<const char*>(places),
@@ -93,7 +94,8 @@ TcpPlace place(int process, int processes, uint16_t port,
   return p;
 }
 
-// Each in a thread: "" when it has met the others, or why not.
+// The results of processes that meet, each in a thread: "" or the text of its
+// Error, and its sockets.
 struct Met {
   std::vector<std::string> texts;
   std::vector<std::vector<Socket>> sockets;
@@ -122,7 +124,7 @@ std::vector<TcpPlace> places(int processes, uint16_t port) {
   return all;
 }
 
-// Every connection ends where it should.
+// Checks that every connection leads to the right process.
 void expect_connected(const Met& met) {
   ASSERT_TRUE(met.all()) << met.texts[0];
   const int n = static_cast<int>(met.sockets.size());
@@ -167,7 +169,8 @@ TEST(TcpRendezvous, TheFirstMayBeLate) {
   EXPECT_TRUE(others.all()) << others.texts[0];
 }
 
-// A process has the whole time to come, and then again to reach the others.
+// A process has all its patience to join, and again to reach the other
+// processes.
 TEST(TcpRendezvous, BothPartsMayTakeAsLong) {
   const uint16_t port = free_port();
   Met first;
@@ -187,7 +190,7 @@ TEST(Sockets, AddressesOfBothFamilies) {
   EXPECT_EQ(addresses_of("::1", 29500).at(0).to_string(), "[::1]:29500");
 }
 
-// Whatever else knocks, before the others come and while they do.
+// Strangers connect before and while the other processes join.
 TEST(TcpRendezvous, StrangersHaveNoEffect) {
   const uint16_t port = free_port();
   Met first;
@@ -219,7 +222,7 @@ TEST(TcpRendezvous, StrangersHaveNoEffect) {
   for (const Socket* s :
        {&web, &garbage, &version, &token, &large, &kind, &damaged})
     EXPECT_TRUE(hangs_up(*s, 500ms));
-  // Part of what is right, and no more.
+  // A stranger that sends part of a right note, and no more.
   const Socket loris = connected(port);
   const Note right{.processes = 3};
   loris.send(&right, 20, Clock::now() + 1s);
@@ -245,14 +248,14 @@ TEST(TcpRendezvous, WhoIsSilentIsHungUpOn) {
       << first.texts[0];
 }
 
-// The others have doors of their own, for those above them.
+// The other processes listen too, for processes with higher numbers.
 TEST(TcpRendezvous, StrangersAtTheOtherDoors) {
   const uint16_t port = free_port();
   Met met;
   std::jthread rest([&] {
     met = meet({place(0, 4, port), place(1, 4, port), place(2, 4, port)});
   });
-  // This is process 3.
+  // The test is process 3.
   const Socket first = connected(port);
   say(first, Note{.process = 3, .processes = 4});
   struct {
@@ -290,7 +293,7 @@ TEST(TcpRendezvous, StrangersAtTheOtherDoors) {
   EXPECT_TRUE(met.all()) << met.texts[0] << met.texts[1] << met.texts[2];
 }
 
-// Somebody else answers where the first one is to be.
+// Something else answers where process 0 should be.
 TEST(TcpRendezvous, AStrangerInsteadOfTheFirst) {
   const uint16_t port = free_port();
   Met other;
@@ -333,7 +336,7 @@ TEST(TcpRendezvous, WhoGoesMayComeAgain) {
   EXPECT_TRUE(others.all()) << others.texts[0];
 }
 
-// Everybody hears of it, with the same words.
+// Checks that every process throws this text.
 void expect_all(const Met& met, const std::string& text) {
   for (size_t i = 0; i < met.texts.size(); ++i)
     EXPECT_EQ(met.texts[i], text) << "the " << i << "th";
@@ -397,8 +400,8 @@ TEST(TcpRendezvous, AnotherJob) {
       << met.texts[1];
 }
 
-// One of the same token that was started with other flags is taken for another
-// job's when the right one comes, and for its own when none does.
+// A process with the same token, but started with other flags, counts as one of
+// another job if the right process comes, and of this job if none comes.
 TEST(TcpRendezvous, OtherFacts) {
   const uint16_t port = free_port();
   TcpPlace zero = place(0, 2, port), right = place(1, 2, port),
@@ -430,7 +433,8 @@ TEST(TcpRendezvous, ThePortIsTaken) {
                  "processes, or write --rendezvous PATH");
 }
 
-// The system keeps an ended connection of this port for a minute.
+// The system keeps an ended connection of this port for a minute. The next run
+// must still be able to listen there.
 TEST(TcpRendezvous, ThePortOfTheLastRunIsNotTaken) {
   Socket listener = listen_at(at(0)), here;
   const SocketAddress place = local_address(listener);
@@ -438,7 +442,7 @@ TEST(TcpRendezvous, ThePortOfTheLastRunIsNotTaken) {
   Socket there = connect_to(place, end);
   while (!here && Clock::now() < end) here = accept_from(listener);
   ASSERT_TRUE(here);
-  here.close();  // first: the end that closes first keeps it
+  here.close();  // the end that closes first is kept
   ASSERT_TRUE(hangs_up(there, 5s));
   there.close();
   listener.close();
@@ -471,7 +475,7 @@ TEST(TcpRendezvous, ListensThereAlone) {
   } table;
   ASSERT_TRUE(first.receive(&table, sizeof(Note) + sizeof(table.places),
                             Clock::now() + 5s));
-  // The others, where they have reached it from.
+  // Process 1 listens only at the address from which it has reached process 0.
   const SocketAddress door = table.places[1];
   const std::string where = door.to_string();
   for (const int last : {1, 2, 3}) {
@@ -503,7 +507,7 @@ TEST(TcpRendezvous, ByAFile) {
       << t0;
   EXPECT_NE(t0.find("(see " + path + ") in 0.3 s"), t0.npos) << t0;
   expect_all(met, t0);
-  // Nobody writes the file.
+  // Without process 0, nobody writes the file.
   EXPECT_FALSE(std::ifstream(path)) << "it stays";
   EXPECT_EQ(meet({all[1]}).texts[0],
             "[tcp] RANK 1 of WORLD_SIZE 4 has waited 0.3 s for RANK 0 at " +
