@@ -93,7 +93,7 @@ TEST(CopyTest, OddStrides) {
   check_copy(4, {}, {}, {});
   check_copy(16, {}, {}, {});
   check_copy(4, {3, 0, 2}, {2, 2, 1}, {2, 2, 1});
-  // More loops than a tensor has dimensions.
+  // More dimensions than a tensor can have.
   const std::vector<int64_t> two(12, 2);
   std::vector<int64_t> ds, ss;
   for (int i = 0; i < 12; ++i) {
@@ -201,7 +201,7 @@ TEST(CastTest, Strided) {
   EXPECT_EQ(same, src);
 }
 
-// What fill() makes of identity() changes nothing.
+// Combining a value with identity(), as fill() writes it, does not change it.
 TEST(FillTest, Identities) {
   using enum ReduceOp;
   for (int t = 0; t < kNumDTypes; ++t)
@@ -235,7 +235,7 @@ TEST(FillTest, Strided) {
   EXPECT_EQ(x[2], 9);
 }
 
-// Any number of sources, from the left, with one of them in place.
+// Reduces any number of sources from the left, with one of them in place.
 TEST(ReduceTest, ManySourcesInPlace) {
   for (int64_t k : {1, 2, 3, 4, 5, 9})
     for (int64_t n : {1, 7, 64, 1023, 1024, 2500})
@@ -269,8 +269,8 @@ TEST(ReduceTest, ManySourcesInPlace) {
         }
 }
 
-// In f32, rounded once: sums on the way may be beyond the type.
-// As many bytes as are written past the cache, to and from odd addresses.
+// So many bytes that they are written past the cache, to and from odd
+// addresses.
 TEST(StreamingTest, CopiesRuns) {
   constexpr int64_t kRows = 2101, kRow = 4099, kGap = 5, kOff = 3;
   std::vector<char> src(kRows * kRow + kOff),
@@ -334,6 +334,7 @@ TEST(StreamingTest, ReducesTheSameBits) {
     }
 }
 
+// In f32, rounded once: intermediate sums may be too large for f16.
 TEST(ReduceTest, HalvesMeetInF32) {
   for (int64_t n : {1, 40, 3000})
     for (int64_t k : {2, 3, 4, 7}) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// For cuda_test: prints what a program gets that asks for the device of this
-// number; with "tf32", "tuned" or "deterministic" behind it, after asking
-// for that.
+// A program that cuda_test runs: asks for the CUDA device with the number
+// argv[1] and prints what it gets. If argv[2] is "tf32", "tuned" or
+// "deterministic", it sets that option before.
 #include <cstdio>
 #include <cstdlib>
 #include <string_view>

@@ -52,8 +52,8 @@ class CudaTest : public testing::Test {
                  program_ = root_ / "bin" / "probe";
 };
 
-// One after the other is taken away. What the library throws is caught as the
-// program's own Error; it knows the operator that the program runs.
+// Removes the library from one place after the other. What the library throws
+// is caught as the program's own Error, and it knows the operator that runs.
 TEST_F(CudaTest, WhereItIsLookedFor) {
   const fs::path places[] = {
       put_fake(root_ / "named"),

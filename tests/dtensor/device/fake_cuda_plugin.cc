@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// libdtensor_cuda.so as cuda_test needs it: without CUDA. $FAKE_CUDA says what
-// it is like.
+// A fake libdtensor_cuda.so for cuda_test, without CUDA. $FAKE_CUDA may be
+// "old" (its version), "none" or "one" (its devices).
 #include <dlfcn.h>
 
 #include <cstdlib>
@@ -16,7 +16,8 @@ const CudaHost* host = nullptr;
 
 CudaOptions options;
 
-// All it has are Errors: of which file, and during what.
+// Makes no device: throws an Error with this file, the running op and the
+// options.
 Device& device(int index) {
   Dl_info info;
   dladdr(&host, &info);

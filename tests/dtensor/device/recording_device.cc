@@ -21,7 +21,8 @@
 namespace dtensor {
 namespace {
 
-// Ranges that end the process with a sentence instead of a bare signal.
+// Memory of devices. If the host touches it, a sentence is printed before the
+// signal ends the process.
 struct Forbidden {
   char* base = nullptr;
   int64_t bytes = 0;
@@ -42,18 +43,20 @@ void on_fault(int, siginfo_t* info, void*) {
 
 struct Captured;
 
-// A stream: what it was given, of which `done` pieces ran.
+// A stream. `work` has not run yet. Counts the works that it was given and that
+// ran.
 struct Queue {
   std::deque<std::function<void()>> work;
   int64_t given = 0, done = 0;
   std::shared_ptr<Captured> capture;  // while it is captured
 };
 
-// What the streams of a capture were given.
+// The works that the streams of a capture were given, in a lane for each
+// stream.
 struct Captured final : CapturedWork {
   struct Piece {
     std::function<void()> fn;
-    Queue* other = nullptr;  // waits for what that one was given, up to
+    Queue* other = nullptr;  // if set, waits for its first `until`
     size_t until = 0;
   };
   struct Lane {
@@ -62,7 +65,8 @@ struct Captured final : CapturedWork {
   };
   ~Captured() override { give_back(); }
 
-  // A lane's pieces below `until`, each ahead of it what it waits for.
+  // Calls fn() for a lane's pieces below `until`, and before a piece that
+  // waits, for those that it waits for.
   template <class Fn>
   void walk(Queue* q, size_t until, Fn&& fn) {
     Lane& lane = lanes[q];
@@ -168,7 +172,7 @@ class Recording final : public RecordingDevice {
     }
     return block;
   }
-  // Behind the work that may still use it.
+  // The block becomes free behind the work that may still use it.
   void release(void* block, int64_t bytes, Stream stream) noexcept override {
     std::lock_guard lock(mutex_);
     const auto free = [this, block, bytes] {
@@ -375,8 +379,8 @@ class Recording final : public RecordingDevice {
     int64_t given;
     std::shared_ptr<Captured> capture;  // if it was recorded in one
   };
-  // The memory may be touched, of all devices: work of one may read that of
-  // another. The caller holds the mutex.
+  // As long as it lives, the memory of all devices may be touched, since work
+  // of one may read memory of another. The caller holds the mutex.
   class Open {
    public:
     Open() {
@@ -422,7 +426,8 @@ class Recording final : public RecordingDevice {
     queue(s).work.push_back(std::move(fn));
     ++queue(s).given;
   }
-  // The caller holds the mutex, which those that the work calls take again.
+  // Runs works of q until `until` have run. The caller holds the mutex, and
+  // functions that works call lock it again.
   void run(Queue& q, int64_t until) {
     if (q.done >= until) return;
     const Open open;
@@ -438,7 +443,7 @@ class Recording final : public RecordingDevice {
   const int64_t bytes_;
   Device& host_;
   const std::unique_ptr<const Kernels> kernels_;
-  // Of all devices, since they wait for each other.
+  // One for all devices, since they wait for each other.
   static inline std::recursive_mutex mutex_;
   static inline std::vector<const Recording*> all_;
   static inline int open_ = 0;

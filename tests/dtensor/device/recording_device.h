@@ -11,7 +11,7 @@
 // reach each other's memory, except after cannot_reach().
 //
 // Captures follow CUDA's rules; breaking a rule throws Error. A replay runs as
-// late as other work, and in no more order than its waits ask for.
+// late as other work, and only its waits order the works of its streams.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -23,8 +23,8 @@ namespace dtensor {
 
 class RecordingDevice : public Device {
  public:
-  // Makes a device with so much memory. Its work computes with the kernels of
-  // `host`, when it runs.
+  // Makes a device with so many bytes of memory. Its work computes with the
+  // kernels of `host`, when it runs.
   static std::unique_ptr<RecordingDevice> make(int64_t bytes = int64_t{1} << 32,
                                                Device& host = cpu());
 

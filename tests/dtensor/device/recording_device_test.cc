@@ -87,7 +87,7 @@ TEST_F(RecordingDeviceTest, TheHostMayNotTouchItsMemory) {
                "the host touches memory of the device");
 }
 
-// A planted missing wait, and the same with it.
+// Without a wait, stream b copies memory that stream a has not filled yet.
 TEST_F(RecordingDeviceTest, StreamsAreOrderedByEventsAlone) {
   const Stream a = context_.stream, b = device_->open_stream();
   for (bool waits : {false, true}) {
@@ -102,7 +102,7 @@ TEST_F(RecordingDeviceTest, StreamsAreOrderedByEventsAlone) {
   }
 }
 
-// What the stream was given after the event need not have run.
+// Work that the stream was given after the event need not have run.
 TEST_F(RecordingDeviceTest, AnEventIsAPoint) {
   const Stream a = context_.stream, b = device_->open_stream();
   float *x = block(a), *y = block(b);
@@ -115,8 +115,8 @@ TEST_F(RecordingDeviceTest, AnEventIsAPoint) {
   EXPECT_EQ(device_->waiting(), 1);
 }
 
-// Memory that one stream frees is not another one's while the first may still
-// use it.
+// A block that one stream frees does not go to another one while the first may
+// still use it.
 TEST_F(RecordingDeviceTest, FreedMemoryStaysWithItsStream) {
   const auto allocator = context_.allocator;
   const Stream a = context_.stream, b = device_->open_stream();
@@ -137,7 +137,8 @@ TEST_F(RecordingDeviceTest, FreedMemoryStaysWithItsStream) {
   allocator->release(again, 64, a);
 }
 
-// Nothing that is given to a stream waits for it; what the host reads does.
+// The host does not wait when it gives work to a stream, but when it reads a
+// result.
 TEST_F(RecordingDeviceTest, WaitsAreCounted) {
   const Stream s = context_.stream;
   float* x = block(s);
@@ -187,7 +188,7 @@ TEST_F(RecordingDeviceTest, ACaptureRunsWhenItIsReplayed) {
   EXPECT_EQ(read(a, z), 5);
 }
 
-// What one stream gave in a capture is seen by another only if it waited.
+// In a capture, a stream sees what another one wrote only if it waited.
 TEST_F(RecordingDeviceTest, CapturedStreamsAreOrderedByEventsAlone) {
   const Stream a = context_.stream, b = device_->open_stream();
   float *x = block(a), *y = block(a);
@@ -233,7 +234,7 @@ TEST_F(RecordingDeviceTest, RulesOfCaptures) {
   device_->synchronize(c);
 }
 
-// Memory that a captured stream takes and gives back is the capture's.
+// Memory that a captured stream allocates and releases belongs to the capture.
 TEST_F(RecordingDeviceTest, MemoryOfACapture) {
   const Stream a = context_.stream;
   float* y = block(a);
@@ -279,7 +280,7 @@ TEST_F(RecordingDeviceTest, WhatHasTheMemoryWhenThereIsNoMore) {
         "training, split the optimizer's state (ZeRO) or recompute "
         "activations");
   }
-  // What was cached has gone back.
+  // The cached blocks have gone back to the device.
   little->synchronize(s);
   EXPECT_EQ(little->memory().free, (1 << 20) - (320 << 10) - 64 - 256);
 }

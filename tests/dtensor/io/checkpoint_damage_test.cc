@@ -16,7 +16,7 @@
 #include "tests/dtensor/io/checkpoint_testing.h"
 #include "tests/nothrow_new.h"
 
-// How much memory there is at once.
+// The bytes of memory in use, and their maximum.
 static std::atomic<int64_t> in_use{0}, most_in_use{0};
 
 void* operator new(size_t bytes) {
@@ -61,7 +61,7 @@ class Damage : public ::testing::Test {
     index_ = text_of(path_ + "/index.json");
   }
 
-  // What both ranks say when they read all of it.
+  // Returns what both ranks throw when they read the whole checkpoint.
   std::string error() const {
     const Mesh mesh = Mesh::parse("a=2");
     const auto errors = errors_on(of_ranks(2), [&](Runtime&) {
@@ -76,12 +76,12 @@ class Damage : public ::testing::Test {
   }
 
   void expect_every_byte_counts() const;
-  // What opening it says. (The same of fewer threads.)
+  // Returns what opening the checkpoint throws. Needs no run.
   std::string error_of_opening() const {
     return error_of([&] { CheckpointReader saved(path_); });
   }
 
-  // An index with this text after a first line that fits it.
+  // Writes an index: `rest`, after a first line with its size and checksum.
   void write_rest(const std::string& rest) const {
     const int64_t bytes = std::ssize(rest);
     write_text(
@@ -91,7 +91,7 @@ class Damage : public ::testing::Test {
                     "\n{}",
                     bytes, checksum_text(checksum(rest.data(), bytes)), rest));
   }
-  // An index with these objects, one per line.
+  // Writes an index with these objects, one per line.
   void write_lines(const std::string& objects) const {
     std::string rest;
     for (size_t from = 0, to = 0; from < objects.size(); from = to) {
@@ -100,7 +100,7 @@ class Damage : public ::testing::Test {
     }
     write_rest(rest + "]\n");
   }
-  // The objects after the first.
+  // The saved index's objects after the first, one per line.
   std::string lines() const {
     std::istringstream text(index_.substr(index_.find('\n') + 1));
     std::string objects;
@@ -114,7 +114,7 @@ class Damage : public ::testing::Test {
                        "\n",
                        rank, bytes, checksum_text(checksum("", 0)));
   }
-  // With the first `from` replaced.
+  // Returns `text` with the first `from` replaced.
   static std::string edited(std::string text, const std::string& from,
                             const std::string& to) {
     const size_t at = text.find(from);
@@ -144,8 +144,8 @@ TEST_F(Damage, NoneAtFirst) {
   EXPECT_EQ(text_of(path_ + "/index.json"), index_);
 }
 
-// Case 25: every byte of every file, flipped; every length that is shorter; one
-// byte more. All of it is noticed.
+// Changes every byte of every file, cuts every file at every length, and
+// appends a byte. All of it must be noticed.
 void Damage::expect_every_byte_counts() const {
   for (const std::string& name : names_in(path_)) {
     const std::string file = path_ + "/" + name, good = text_of(file);
@@ -173,7 +173,8 @@ void Damage::expect_every_byte_counts() const {
 
 TEST_F(Damage, EveryByteCounts) { expect_every_byte_counts(); }
 
-// The library wrote it with the same tensors, before it wrote index.json.
+// A checkpoint of the same tensors, which the library wrote before it had
+// index.json.
 TEST_F(Damage, OfVersion1) {
   path_ = dir_ / "version1";
   fs::copy("tests/dtensor/io/data/version1", path_);
@@ -199,7 +200,7 @@ TEST_F(Damage, OfVersion1) {
   expect_every_byte_counts();
 }
 
-// What is said of it: file, tensor, box, both checksums.
+// The error has the file, the tensor, the box and both checksums.
 TEST_F(Damage, TheErrorSaysWhere) {
   const std::string line = line_with("\"box\":[0,0]");
   const std::string sum = line.substr(line.find("xxh3") + 7, 16);
@@ -211,7 +212,6 @@ TEST_F(Damage, TheErrorSaysWhere) {
                        "but", "was saved"});
 }
 
-// Case 26.
 TEST_F(Damage, AMissingFile) {
   fs::remove(path_ + "/rank-00001.safetensors");
   expect_has(error(), {"rank-00001.safetensors", "No such file",
@@ -232,7 +232,7 @@ TEST_F(Damage, HolesAndOverlaps) {
   expect_error(edited(all, last, ""), {"matrix", "[4:9, 3:6] are in no box"});
   expect_error(edited(all, box, box + box),
                {"matrix", "boxes [0:4, 0:3] and [0:4, 0:3] overlap"});
-  // As many elements as before, elsewhere.
+  // A box of as many elements, in another place.
   expect_error(edited(all, "\"box\":[0,3]", "\"box\":[0,2]"),
                {"matrix", "[0:4, 5:6] are in no box",
                 "boxes [0:4, 0:3] and [0:4, 2:5] overlap"});
@@ -249,8 +249,8 @@ TEST_F(Damage, HolesAndOverlaps) {
                {"that rank has no file"});
 }
 
-// Case 28: an index that somebody wrote to do harm, with the checksum that fits
-// it. An Error, within a second, in little memory.
+// An index that somebody wrote to do harm, with the checksum that fits it,
+// gives an Error within a second and in little memory.
 TEST_F(Damage, HostileIndices) {
   const auto expect_refused = [&](const std::string& name,
                                   bool refused = true) {
@@ -303,7 +303,7 @@ TEST_F(Damage, HostileIndices) {
       all + "{\"value\":\"\\ud800\",\"u64\":1}\n",
       all + tensor,  // a name twice
       all + "{\"tensor\":\"\xed\xa0\x80\",\"dtype\":\"f32\",\"shape\":[0]}\n",
-      edited(all, tensor, ""),  // boxes of nothing
+      edited(all, tensor, ""),  // boxes of no tensor
       edited(all, "\"f32\"", "\"f33\""), edited(all, "\"f32\"", "\"f64\""),
       edited(all, "\"f32\"", "32"),
       edited(all, "\"shape\":[9,6]", "\"shape\":[9,-6]"),
@@ -330,7 +330,7 @@ TEST_F(Damage, HostileIndices) {
       edited(all, box, edited(box, "\"xxh3\":\"", "\"xxh3\":\"0x")),
       edited(all, "{\"rank\":0,", "{\"rank\":-1,"),
       edited(all, "{\"rank\":0,", "{\"rank\":4294967296,"), all + file(0, 0),
-      all + file(9, 1), all + file(9, 0),  // there is none
+      all + file(9, 1), all + file(9, 0),  // no rank 9
       all + "{\"rank\":0,\"bytes\":0}\n",
       all + edited(file(9, 0), "9", "\"../../x\""),
       edited(all, "\"header\":", "\"header\":1"),
@@ -390,7 +390,7 @@ TEST_F(Damage, HostileIndices) {
   }
   write_rest(rest);
   expect_refused("the list as it was", false);
-  // As large, and good: the limits are no others.
+  // Indices of that size are accepted if they are good.
   const std::string good =
       edited(single, "\"box\":[0,5],\"size\":[1,1],\"rank\":0,\"offset\":77777",
              "\"box\":[0,77777],\"size\":[1,1],\"rank\":0,\"offset\":77777");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checkpoints whose writer is killed, or told no by the system, at any call
-// that it makes. The calls are this file's own: they count, and then fail, end
-// the process, or ask the system.
+// Saves checkpoints while each system call in turn fails or kills the process.
+// This file replaces open(), pwrite() and so on of the C library: they count
+// calls, make the fault, or else call the system.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -25,9 +25,9 @@
 namespace {
 
 enum class Fault {
-  kKill,   // SIGKILL, of a write in the middle
+  kKill,   // SIGKILL, in the middle if it is a write
   kOnce,   // this call fails
-  kFull,   // so do all later ones that take space
+  kFull,   // it fails, as do later ones that take space
   kShort,  // a write takes half
 };
 std::atomic<int> calls_left{-1};  // before the fault; negative: none
@@ -36,7 +36,7 @@ Fault fault = Fault::kOnce;
 int error_number = EIO;
 std::atomic<int64_t> bytes_read{0};
 
-// What was called, when somebody wants to know: "write PATH", ...
+// If not null, gets the calls in order: "write PATH", ...
 std::mutex log_mutex;
 std::vector<std::string>* calls = nullptr;
 void note(const std::string& call) {
@@ -50,10 +50,10 @@ void note(const char* call, int file) {
   note(std::string(call) + " " + path);
 }
 
-// Is this call the one?
+// True if this call has the fault.
 bool is_now() { return calls_left.load() >= 0 && calls_left.fetch_sub(1) == 0; }
 
-// Does this call fail? A write says how to do half of it.
+// True if this call fails. For kKill, half() does half of a write.
 template <class Half>
 bool fails(bool takes_space, const Half& half) {
   if (full && takes_space) {
@@ -131,7 +131,7 @@ const std::vector<Sample>& samples() {
   return all;
 }
 
-// Step 1 or 2, whose values differ.
+// Saves step 1 or step 2, whose values differ.
 void save(const std::string& dir, int64_t step, bool background) {
   const Mesh mesh = Mesh::parse("a=2");
   run(2, [&](Runtime&) {
@@ -172,7 +172,7 @@ class Faults : public ::testing::Test {
   }
 };
 
-// Case 24: kill -9 at every write, fsync, rename, open, mkdir, unlink.
+// Kills the process at every write, fsync, rename, open, mkdir and unlink.
 TEST_F(Faults, KilledAtEveryCall) {
   for (const bool background : {false, true}) {
     int old_ones = 0, new_ones = 0, left_over = 0;
@@ -193,7 +193,7 @@ TEST_F(Faults, KilledAtEveryCall) {
       done = WIFEXITED(status);
       ASSERT_TRUE(done ? WEXITSTATUS(status) == 0
                        : WTERMSIG(status) == SIGKILL);
-      // The one before is as it was; this one is complete, or not there.
+      // Step 1 is as it was. Step 2 is complete, or not there.
       const auto list = list_checkpoints(dir.path());
       ASSERT_FALSE(list.empty());
       expect_saved(path_of(dir, 1), 1);
@@ -201,7 +201,7 @@ TEST_F(Faults, KilledAtEveryCall) {
       EXPECT_EQ(latest_checkpoint(dir.path()), list.back());
       EXPECT_TRUE(!done || list.size() == 2);
       ++(list.size() == 2 ? new_ones : old_ones);
-      // What is left over is listed, and nobody removed it.
+      // Unfinished checkpoints are listed, and nobody has removed them.
       const auto rest = unfinished_checkpoints(dir.path());
       EXPECT_EQ(names_in(dir.path()).size(), list.size() + rest.size());
       left_over += !rest.empty();
@@ -212,14 +212,16 @@ TEST_F(Faults, KilledAtEveryCall) {
     }
     EXPECT_GT(old_ones, 10);
     EXPECT_GT(left_over, 10);
-    // Also one that was killed after the rename. (In the background the calls
-    // come in another order each time, and that one may be missed.)
+    // Step 2 is complete if the process was killed after the rename. (In the
+    // background the calls come in another order each time, and may miss that
+    // case.)
     EXPECT_GT(new_ones, background ? 0 : 1);
   }
 }
 
-// A machine that stops loses what is not on the disk: before the folder gets
-// its name everything in it is, and the name itself is when the save returns.
+// A machine that stops loses what is not on the disk. So all files are synced
+// before their folder gets its name, and the name is synced before the save
+// returns.
 TEST_F(Faults, EverythingIsOnTheDiskBeforeItHasItsName) {
   for (const bool background : {false, true}) {
     const Folder dir("order");
@@ -245,8 +247,8 @@ TEST_F(Faults, EverythingIsOnTheDiskBeforeItHasItsName) {
   }
 }
 
-// Case 30, and what the disk may say in the middle: one sentence on every rank,
-// nothing lost, nothing left.
+// If a call fails, all ranks throw the same Error, step 1 is not lost, and
+// nothing is left of step 2.
 TEST_F(Faults, TheSystemSaysNoAtEveryCall) {
   for (const bool background : {false, true})
     for (const Fault f : {Fault::kOnce, Fault::kFull})
@@ -287,7 +289,7 @@ TEST_F(Faults, TheSystemSaysNoAtEveryCall) {
       }
 }
 
-// Here no other rank removes the files of a save that failed.
+// With one rank, no other rank removes the files of a failed save.
 TEST_F(Faults, OneRankLeavesNothingEither) {
   bool hit = true;
   for (int call = 0; hit; ++call) {
@@ -321,7 +323,7 @@ TEST_F(Faults, ShortWritesAreContinued) {
   }
 }
 
-// An error is told at the next save, and at the end of the run.
+// The next save or the end of the run throws an error of the background.
 TEST_F(Faults, WhoIsToldOfAnErrorInTheBackground) {
   const Mesh mesh = Mesh::parse("a=2");
   for (const bool next : {false, true}) {
@@ -358,7 +360,7 @@ TEST_F(Faults, AFileInPlaceOfTheFolder) {
   EXPECT_EQ(text_of(dir / "x"), "not a folder");
 }
 
-// A rank whose disk fails while all read: all learn which file it was.
+// If one rank's disk fails while all read, all ranks throw which file it was.
 TEST_F(Faults, ReadErrors) {
   const Folder dir("reads");
   save(dir.path(), 1, false);

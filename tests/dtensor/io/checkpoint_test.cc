@@ -60,7 +60,7 @@ void save(const RunOptions& how, const Mesh& mesh, const std::string& dir,
   });
 }
 
-// Reads all of it onto the mesh, twice: in its layouts, and whole.
+// Reads all tensors on the mesh, twice: in their layouts, and whole.
 void expect_saved(const RunOptions& how, const Mesh& mesh,
                   const std::string& path, int64_t step) {
   run(how, [&](Runtime&) {
@@ -80,7 +80,7 @@ void expect_saved(const RunOptions& how, const Mesh& mesh,
   });
 }
 
-// Case 27: saved on any mesh and loaded on any other, bit for bit.
+// A checkpoint that is saved on any mesh loads on any other, bit for bit.
 TEST(Checkpoint, EveryMeshReadsWhatEveryMeshWrote) {
   const std::vector<std::string> meshes = {"a=2,b=4", "a=3", "a=1,b=6",
                                            "a=1",     "a=7", "a=2,b=2"};
@@ -199,7 +199,7 @@ TEST(Checkpoint, WhatTheReaderSays) {
     EXPECT_NE(e.find("has no tensor Twice"), e.npos) << e;
 }
 
-// Every element once, and all ranks about as much.
+// Every element is written once, and all ranks write about as much.
 TEST(Checkpoint, RanksShareTheWork) {
   const Folder dir("share");
   const Mesh mesh = Mesh::parse("dp=4,tp=2");
@@ -336,7 +336,7 @@ TEST(Checkpoint, MisuseIsRefusedAlikeOnEveryRank) {
   expect_error("bytes in the index", [&](Runtime&) {
     save_checkpoint(dir.path(), 1, {}, {{"v", std::string(300'000, 'x')}});
   });
-  // They have to ask for the same.
+  // All ranks have to pass the same values.
   expect_error("checkpoint", [&](Runtime& rt) {
     save_checkpoint(dir.path(), 1, {},
                     {{"rank", static_cast<int64_t>(rt.rank())}});
@@ -374,7 +374,8 @@ TEST(Checkpoint, InTheBackground) {
       (void)tensors[0].tensor.redistribute("R,R").full();
     finish_saves();
     EXPECT_EQ(latest_checkpoint(dir.path()), dir / "step-00000001");
-    // The next save waits for the one before it, the end of the run for both.
+    // The next save waits for the previous one, and the end of the run for
+    // both.
     const auto later = tensors_on(mesh, 2), last = tensors_on(mesh, 3);
     save_checkpoint(dir.path(), 2, later, {}, {.background = true});
     save_checkpoint(dir.path(), 3, last, {}, {.background = true});
@@ -419,7 +420,7 @@ TEST(Checkpoint, KeepsTheLastOnes) {
             std::string::npos);
 }
 
-// It is there when it is there, without anybody waiting for it.
+// A save in the background ends without a call that waits for it.
 TEST(Checkpoint, InTheBackgroundByItself) {
   const Folder dir("by_itself");
   const Mesh mesh = Mesh::parse("a=3");

@@ -49,7 +49,7 @@ TEST(File, IsRegular) {
   remove_file(pipe);
 }
 
-// Another rank's clean-up may have been quicker.
+// Another rank may already have removed the file.
 TEST(File, MayBeGoneWhenItIsRemoved) {
   const std::string path = ::testing::TempDir() + "/gone";
   File::create(path).write("abc", 3, 0);
@@ -74,7 +74,7 @@ TEST(File, MayBeNumberZero) {
   close(input);
 }
 
-// A list moves its later files forward when it erases one.
+// A vector that erases a file moves the later ones forward by assignment.
 TEST(File, KeepsItsPathWhenItIsAssigned) {
   const std::string path = ::testing::TempDir() + "/kept";
   File file = File::create(::testing::TempDir() + "/replaced");

@@ -54,11 +54,11 @@ TEST(RemovedWhileSaved, EndsTheRunWithASentence) {
       << said;
 }
 
-// Another process that saves to the folder says whether it was refused.
+// True if another process is refused when it saves to the folder.
 bool another_job_is_refused(const std::string& dir) {
   const pid_t child = fork();
   if (child == 0) {
-    // Nothing of the parent's is held by a program of its own.
+    // exec() closes the parent's files, so the child holds no lock of it.
     const std::string flag = "--save=" + dir;
     execl("/proc/self/exe", "another_job", flag.c_str(), nullptr);
     _exit(127);
@@ -77,7 +77,7 @@ TEST(FolderOfCheckpoints, IsOneJobs) {
   run(2, [&](Runtime&) { claim_checkpoints(own.path()); });
   EXPECT_TRUE(another_job_is_refused(own.path()));
   EXPECT_TRUE(list_checkpoints(own.path()).empty());
-  // It is this job's still, and saving asks for no second claim.
+  // The folder is still this job's, and a save does not claim it again.
   save_on_two_ranks(own.path(), false);
   save_on_two_ranks(other / "below", true);
   EXPECT_TRUE(another_job_is_refused(other / "below"));

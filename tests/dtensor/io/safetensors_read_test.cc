@@ -36,7 +36,7 @@ class SafetensorsRead : public ::testing::Test {
   static void on(const Mesh& mesh, const std::function<void()>& fn) {
     run(mesh.smallest_world(), [&](Runtime&) { fn(); });
   }
-  // A file of one tensor "x".
+  // Writes a file with one tensor, "x".
   void write(const std::string& dtype, const std::string& shape,
              const void* data, size_t bytes) const {
     std::string header = "{\"x\":{\"dtype\":\"" + dtype +
@@ -116,7 +116,7 @@ TEST_F(SafetensorsRead, ARankReadsItsPartAlone) {
       const DistTensor x = r.read("x", m, layout);
       const int64_t after = bytes_read();
       if (before >= 0) {
-        // What asking cost is counted, too.
+        // (The bytes of /proc/thread-self/io are counted too.)
         EXPECT_LT(after - before, 64 * 5000 + 4096) << layout;
       }
       EXPECT_EQ(x.full().at(64 * 5000 - 1), 64 * 5000 - 1);

@@ -131,7 +131,7 @@ TEST_F(Safetensors, EveryDtypeAndOddShapes) {
   });
 }
 
-// Rows larger than the buffer, whole and cut.
+// Rows that are larger than the buffer, whole and cut.
 TEST_F(Safetensors, LargeTensorsInSmallPieces) {
   const Shape shape = {3, 700'000};
   on("a=2", [&](const Mesh& m) {
@@ -198,7 +198,7 @@ TEST_F(Safetensors, MisuseIsRefusedAndLeavesNothing) {
                Error);
 }
 
-// Rank 0 removes its file where no other rank is there to do it.
+// Without other ranks, rank 0 removes its file itself.
 TEST_F(Safetensors, AWriterThatIsGivenUpLeavesNothing) {
   on("a=1", [&](const Mesh& m) {
     SafetensorsWriter w(m, path_, {{"t", DType::kF32, {4}}});
@@ -225,7 +225,7 @@ TEST_F(Safetensors, BadFilesAreRefused) {
   };
   const std::string ok =
       R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})";
-  EXPECT_NE(error(), "");  // there is none
+  EXPECT_NE(error(), "");  // no file
   file(ok, 8);
   EXPECT_EQ(error(), "");
   file(ok, 8, 1 << 20);
