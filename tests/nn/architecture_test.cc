@@ -12,7 +12,8 @@ namespace {
 
 using dtensor::testing::error_of;
 
-// A program's own row is one among the others, which stay where they are.
+// A program's own row is added to the others, and references to those stay
+// valid.
 TEST(Architecture, AProgramAddsItsOwn) {
   const Architecture& llama = architecture("llama");
   const size_t before = architectures().size();

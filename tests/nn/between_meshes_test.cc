@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a stage takes from another one lies there as it lay here.
+// onto(): moves a tensor to the mesh of another pipeline stage, in the same
+// layout if the axes are the same.
 #include "dtensor/nn/between_meshes.h"
 
 #include <gtest/gtest.h>
@@ -29,7 +30,7 @@ std::vector<double> numbers(int64_t n) {
   return v;
 }
 
-// On every rank of the run.
+// The values of x, on every rank of the run.
 std::vector<double> everywhere(Runtime& rt, const DistTensor& x) {
   const Mesh all = rt.mesh({{"all", rt.world_size()}});
   return values(x.redistribute(all, Placements("R")));
@@ -63,7 +64,7 @@ TEST(BetweenMeshes, TheLayoutStaysWhereItCan) {
   });
 }
 
-// The value and, on the way back, the gradient.
+// The value moves to the other mesh, and its gradient moves back.
 TEST(BetweenMeshes, ValuesAndGradientsTravel) {
   for (const char* axes : {"dp=2", "tp=3"}) {
     const Mesh from = stage("dp=2", 0), to = stage(axes, 2);

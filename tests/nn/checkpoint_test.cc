@@ -33,8 +33,9 @@ ModelConfig config(const std::string& name, DType dtype, int64_t hidden = 24) {
   return c;
 }
 
-// A model and its optimizer. What it learns from is drawn from the run's own
-// generator, which is therefore part of what a run continues with.
+// A model and its optimizer. They learn from numbers that the run's own
+// generator draws, so a run also has to continue with the state of that
+// generator.
 struct Training {
   std::unique_ptr<LanguageModel> model;
   std::unique_ptr<Optimizer> optimizer;
@@ -60,7 +61,8 @@ struct Training {
     ++at.step;
     at.data_position += 20;
   }
-  // Everything that it is, by name, as this rank holds it or as a whole.
+  // Parameters and optimizer state by name: this rank's parts, or the whole
+  // tensors.
   std::map<std::string, std::vector<char>> bits(bool whole = false) const {
     std::map<std::string, std::vector<char>> all;
     const auto add = [&](const std::string& name, const DistTensor& x) {
@@ -132,9 +134,9 @@ TEST(TrainingCheckpoint, AResumedRunContinuesBitForBit) {
   }
 }
 
-// Case 27, of all that an optimizer knows: moments, f32 masters, steps.
-// The file has the model's names, whichever the optimizer has: a position in
-// parameters(), and other places in the next program's list.
+// A checkpoint names moments, f32 masters and steps after the model's
+// parameters. The optimizer's own names may be positions in parameters(), which
+// differ in the next program's list.
 TEST(TrainingCheckpoint, NamesAreThoseOfTheModel) {
   const Folder dir("names"), before("names_before");
   run(of_ranks(2), [&](Runtime& rt) {
@@ -163,12 +165,12 @@ TEST(TrainingCheckpoint, NamesAreThoseOfTheModel) {
                   (want.at({p.tensor.impl().get(), state})))
             << p.name << state;
       }
-    // And into one that has no names, again.
+    // An optimizer without names can load it as well.
     Training third(config("gpt", DType::kBF16), mesh, 3);
     third.optimizer = std::make_unique<AdamW>(third.model->parameters());
     load_checkpoint(path, *third.model, *third.optimizer);
     EXPECT_EQ(third.optimizer->steps(), 1);
-    // A file of an earlier version, which has the optimizer's names.
+    // Earlier versions wrote the optimizer's names to the file.
     std::vector<NamedTensor> all;
     for (const NamedParameter& p : saved.model->named_parameters())
       all.push_back({"model/" + p.name, p.tensor});
@@ -210,7 +212,8 @@ TEST(TrainingCheckpoint, AnyMeshTakesItOnBitForBit) {
   }
 }
 
-// Case 27: another model. The names are listed, and nothing has changed.
+// If the model is another one, the Error lists the names, and nothing has
+// changed.
 TEST(TrainingCheckpoint, OfAnotherModel) {
   const Folder dir("another");
   const Mesh mesh = Mesh::parse("tp=2");
@@ -256,13 +259,13 @@ TEST(TrainingCheckpoint, OfAnotherModel) {
   expect_error(config("gpt", DType::kBF16), false, false,
                {"missing (", "weight.master", "saved f32, wanted bf16"});
 
-  // A checkpoint that is no model's.
+  // A checkpoint without a model.
   run(2, [&](Runtime&) { dtensor::save_checkpoint(dir.path(), 2, {}, {}); });
   fs::rename(dir / "step-00000002/index.json", path + "/index.json");
   expect_error(config("gpt", DType::kF32), false, false, {"are missing"});
 }
 
-// Case 25 and 26 once more: damage is found before anything has changed.
+// Damage is found before anything has changed.
 TEST(TrainingCheckpoint, DamageChangesNothing) {
   const Folder dir("damaged");
   const Mesh mesh = Mesh::parse("tp=2");
@@ -315,7 +318,7 @@ TEST(TrainingCheckpoint, CastsWhenAsked) {
         load_checkpoint(path, *t.model, *t.optimizer, {.cast = true});
         const CheckpointReader saved(path);
         const std::string name = "transformer.h.0.mlp.c_fc.weight";
-        // What was saved most exactly is what both copies are made of.
+        // Both copies are made from the most exact copy that was saved.
         const bool master = is_half_float(from) && to != from;
         const DistTensor w = t.model->parameter(name);
         const Tensor was = saved
@@ -335,7 +338,7 @@ TEST(TrainingCheckpoint, CastsWhenAsked) {
                              : to == DType::kF16 ? 1. / 2048
                              : to == DType::kF32 ? 1e-7
                                                  : 0;
-        // f16 has multiples of 2^-24 alone.
+        // Small f16 numbers are multiples of 2^-24.
         expect_near(w.local(), from == to ? 0 : exact,
                     from != to && to == DType::kF16 ? 0x1p-25 : 0);
         if (is_half_float(to) && from != to)
@@ -359,7 +362,7 @@ TEST(TrainingCheckpoint, ADryRunDoesNothing) {
   EXPECT_TRUE(names_in(dir.path()).empty());
 }
 
-// A generator that ranks have not used alike.
+// Ranks whose generators differ cannot save.
 TEST(TrainingCheckpoint, RanksThatDrewOtherwise) {
   const Folder dir("drew");
   const Mesh mesh = Mesh::parse("tp=2");

@@ -14,7 +14,7 @@
 namespace dtensor::nn {
 namespace {
 
-// Gradients in all the layouts that a mesh of up to two axes has.
+// Gradients in all layouts that a mesh of axes dp and tp has.
 std::vector<DistTensor> gradients(const Mesh& m, DType dtype) {
   std::vector<DistTensor> out;
   uint64_t stream = 0;
@@ -52,7 +52,7 @@ TEST(Clip, EveryElementCountsOnceOnEveryMesh) {
   }
 }
 
-// What stays on the device is what the host is told.
+// The numbers that stay on the device are those that the host gets.
 TEST(Clip, NumbersOfTheDevice) {
   for (const std::string& mesh : test_meshes())
     on_mesh<int>(mesh, [](const Mesh& m) {
@@ -78,7 +78,7 @@ TEST(Clip, OneScalarPerSetOfAxes) {
     context.record = true;
     global_norm(grads);
     context.record = false;
-    // tp, dp, and both; nothing for the replicated one.
+    // One for tp, one for dp and one for both; replicated gradients need none.
     EXPECT_EQ(context.events.size(), 3u);
     for (const CommEvent& e : context.events) {
       EXPECT_EQ(e.kind, StepKind::kAllReduce);
@@ -101,7 +101,8 @@ TEST(Clip, NothingMoreWhereNoRankLacksAMesh) {
     const int64_t before = context.collectives,
                   plans = context.planner.plan_use().misses;
     const double norm = global_norm(grads);
-    // Three of the first mesh (see above), one of the other.
+    // Three over axes of the first mesh (see above), and one over the other
+    // mesh.
     EXPECT_EQ(context.collectives - before, 4);
     EXPECT_EQ(context.planner.plan_use().misses - plans, 4);
     double sum = 0;
@@ -127,8 +128,8 @@ TEST(Clip, Scale) {
   EXPECT_DOUBLE_EQ(clip_scale(4, 0), 1);
 }
 
-// The norm of tensors whose meshes differ by rank, rows and columns of a
-// square, ended with every rank waiting for another one.
+// The norm of tensors whose meshes differ by rank (rows and columns of a square
+// of ranks) ended in an error, since every rank waited for another one.
 
 double squares(const DistTensor& x) {
   double sum = 0;
@@ -154,8 +155,9 @@ TEST(GlobalNorm, OfTheRankSOwnRowAndColumn) {
   });
 }
 
-// Where all ranks list the same, each has the norm of all, also what it has no
-// part of, and what lies on one mesh of several that share a rank.
+// If all ranks list the same tensors, each rank has the norm of all of them:
+// also of those that it has no part of, and of tensors on one of several meshes
+// that share a rank.
 TEST(GlobalNorm, OfMeshesThatShareARank) {
   const Mesh first = Mesh::parse("a=2 of ranks 0,1"),
              second = Mesh::parse("b=3 of ranks 3,0,2"),
@@ -175,8 +177,8 @@ TEST(GlobalNorm, OfMeshesThatShareARank) {
     });
 }
 
-// A dry run runs the last rank. It counts what is sent to ranks that lack a
-// part, even where that rank lacks none.
+// A dry run runs the last rank. It also counts what is sent to ranks that lack
+// a part, though the last rank lacks none.
 TEST(GlobalNorm, OfADryRunIsThatOfAllRanks) {
   RunOptions dry;
   dry.world = 4;

@@ -26,7 +26,7 @@ TEST(Config, Defaults) {
   EXPECT_EQ(gpt.ffn_size(), 1024);
   ModelConfig llama{.name = "llama", .hidden = 256};
   EXPECT_EQ(error_of(llama), "");
-  EXPECT_EQ(llama.ffn_size(), 688);  // 682.67, up to a multiple of 8
+  EXPECT_EQ(llama.ffn_size(), 688);  // rounded up to a multiple of 8
   llama.hidden = 24;
   EXPECT_EQ(llama.ffn_size(), 64);  // 64 exactly
   llama.hidden = 4096;

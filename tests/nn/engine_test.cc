@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Texts that are continued with a cache of keys and values, alone and with
+// Texts that are continued with a cache of keys and values, alone and beside
 // others, against models that compute the whole text for each token.
 #include "dtensor/nn/engine.h"
 
@@ -43,7 +43,7 @@ std::vector<std::string> families() {
   return all;
 }
 
-// The likeliest tokens, one after the other.
+// The likeliest tokens after the prompt, computed without a cache.
 Ids without_cache(const std::string& dir, const Ids& prompt, int64_t tokens) {
   return on_mesh<Ids>("dp=1", [&](const Mesh& m) {
     return generate(*from_pretrained(dir, m, kF64),
@@ -91,9 +91,9 @@ TEST(Engine, TheSameTokensFromInt8WeightsOnEveryMesh) {
   for (const char* mesh : {"tp=2", "tp=3"}) EXPECT_EQ(of(mesh), want) << mesh;
 }
 
-// Prompts of several lengths, some with equal beginnings, in chunks of 4 and
-// pages of 3, three texts at a time: the same tokens as each alone without a
-// cache, on every mesh.
+// Prompts of several lengths, some with equal beginnings, in chunks of 4, with
+// pages of 3 and three texts at a time, give the tokens that each gives alone
+// without a cache, on every mesh.
 TEST(Engine, TheSameTokensAsWithoutACache) {
   const std::vector<Ids> prompts = {{7, 3, 11, 2, 9, 4, 8, 1, 30, 22},
                                     {5},
@@ -117,10 +117,9 @@ TEST(Engine, TheSameTokensAsWithoutACache) {
   }
 }
 
-// In bf16, ranks that split a sum round it otherwise than one rank does, so
-// that the tokens may differ. Those of one mesh are the same in every run and
-// beside other texts, and those of meshes that split no sum are those of one
-// rank.
+// In bf16, ranks that split a sum round it differently than one rank does, so
+// that the tokens may differ. On one mesh, tokens are the same in every run and
+// beside other texts. On meshes that split no sum, they are those of one rank.
 TEST(Engine, TheSameTokensInBF16OnOneMesh) {
   std::vector<Ids> prompts;
   for (int64_t i = 0; i < 8; ++i)
@@ -208,11 +207,11 @@ TEST(Engine, EqualPromptsAreComputedOnce) {
   };
   EXPECT_EQ(pages("tests/nn/data/llama", false), 4 * 6);
   EXPECT_EQ(pages("tests/nn/data/llama", true), 6 + 3 * 1);
-  // A window of 7.
+  // The window is 7, so texts use fewer pages.
   EXPECT_EQ(pages("tests/nn/data/mistral", true), 4 * 5);
 }
 
-// A text that has ended is still there for one that continues it, as in a chat.
+// The pages of a text that has ended are still there for one that continues it.
 TEST(Engine, ChatsGoOnWithTheirPages) {
   on_mesh<int>("tp=2", [&](const Mesh& m) {
     const auto model = from_pretrained("tests/nn/data/llama", m, kF64);
@@ -233,7 +232,8 @@ TEST(Engine, ChatsGoOnWithTheirPages) {
     EXPECT_EQ(text.size(), 17u);
     const Ids first = text;
     EXPECT_EQ(go_on(text, 4), 16);
-    // Others need the pages: the end of the text goes before its beginning.
+    // Other texts need pages: those of the text's end are taken before those of
+    // its beginning.
     EXPECT_EQ(go_on(Ids(1, 60), 25), 0);
     EXPECT_EQ(go_on(first, 1), 12);
     EXPECT_EQ(go_on(Ids(1, 61), 39), 0);
@@ -274,8 +274,8 @@ TEST(Engine, RanksOfCpShareThePages) {
   EXPECT_EQ(bytes("cp=3"), whole / 3);
 }
 
-// The first step takes the prompt, and the second one token. After it, no
-// layout is decided.
+// The first step computes the prompt, and the second one a token. Later steps
+// decide no layout.
 TEST(Engine, StepsAreWarm) {
   for (const double temperature : {0, 1})
     on_mesh<int>("tp=3", [&](const Mesh& m) {
@@ -304,8 +304,8 @@ ModelConfig small_llama(DType dtype) {
           .dtype = dtype};
 }
 
-// Texts of several lengths and kinds that come and go leave nothing behind: no
-// page, no memory of tensors, and no decision.
+// While texts of several lengths and kinds come and go, memory does not grow,
+// and no layout is decided.
 TEST(Engine, MemoryIsConstant) {
   on_mesh<int>("tp=2", [&](const Mesh& m) {
     const auto model = make_model(small_llama(DType::kF32), m);
@@ -334,8 +334,9 @@ TEST(Engine, MemoryIsConstant) {
   });
 }
 
-// Requests of every kind in one batch: the likeliest token found by all ranks
-// together is that of the gathered logits, also if some of them are NaN.
+// Requests of every kind in one batch. The ranks find the likeliest token
+// together, and it is that of the gathered logits, also if some of these are
+// NaN.
 TEST(Engine, TheLikeliestTokenNeedsNoLogits) {
   const auto tokens_of = [](const std::string& mesh, DType dtype, bool nan,
                             bool logprobs) {
@@ -377,7 +378,7 @@ TEST(Engine, TheLikeliestTokenNeedsNoLogits) {
       EXPECT_EQ(tokens_of(mesh, DType::kF64, nan, false), want)
           << mesh << (nan ? ", NaN" : "");
   }
-  // Logits in bf16 are often equal.
+  // Logits in bf16 are often equal, so ties are common.
   EXPECT_EQ(tokens_of("tp=3", DType::kBF16, false, false),
             tokens_of("tp=3", DType::kBF16, false, true));
 }
@@ -419,9 +420,9 @@ TEST(Engine, AStepSendsTheFormula) {
       });
 }
 
-// The mean of the logprobs of prompts is the loss that transformers computes
-// for them, and the likeliest tokens are those of the logits of whole texts.
-// Other texts go on beside them.
+// The mean of the prompts' logprobs is the loss that transformers computes, and
+// the likeliest tokens are those of the logits of whole texts. Another text is
+// generated in the same batch.
 TEST(Engine, ScoresPrompts) {
   for (const std::string& dir : families()) {
     const SafetensorsReader expected(dir + "/expected.safetensors");
@@ -517,8 +518,9 @@ TEST(Engine, ScoresPrompts) {
   }
 }
 
-// Clients tell by equal numbers whether a text is what the model would have
-// written.
+// If a token is the likeliest one, its logprob equals that of the likeliest
+// exactly. Clients compare the two to see if the model would have written a
+// text.
 TEST(Engine, ALikeliestTokenHasTheLogprobOfTheLikeliest) {
   for (const char* mesh : {"dp=1", "tp=2", "tp=3"})
     for (const DType dtype : {DType::kF32, DType::kBF16})
@@ -549,8 +551,8 @@ TEST(Engine, ALikeliestTokenHasTheLogprobOfTheLikeliest) {
       });
 }
 
-// A prompt may fill the model's longest sequence, and its beginning is computed
-// again if another text has it in the cache.
+// A prompt may fill the model's longest sequence. To score it, its beginning is
+// computed again even if the cache has it.
 TEST(Engine, ScoresWholePrompts) {
   on_mesh<int>("tp=2", [&](const Mesh& m) {
     const auto model = from_pretrained("tests/nn/data/llama", m, kF64);
@@ -572,7 +574,8 @@ TEST(Engine, ScoresWholePrompts) {
       EXPECT_EQ(out->size(), 64u);
     }
     EXPECT_TRUE(std::equal(first.begin() + 1, first.end(), second.begin() + 1));
-    // Nothing is drawn, and a text that is only read shares the beginning.
+    // A text that is read without scores shares the beginning. No token is
+    // drawn.
     const int64_t read = engine.add(
         {.prompt = prompt, .tokens = 0, .on_token = [](const DrawnToken&) {
            ADD_FAILURE();
@@ -660,7 +663,8 @@ TEST(Engine, StopsAndCancels) {
   });
 }
 
-// Also in the middle of a prompt, and of pages that others share.
+// Texts are also cancelled in the middle of a prompt, and while they share
+// pages.
 TEST(Engine, CancelledTextsGiveTheirPagesBack) {
   for (const char* dir : {"tests/nn/data/llama", "tests/nn/data/gemma2"})
     on_mesh<int>("tp=2", [&](const Mesh& m) {
@@ -747,7 +751,7 @@ TEST(Engine, RefusesWhatDoesNotFit) {
     EXPECT_NE(
         error({.prompt = {1}, .tokens = kMost}).find("ask for at most 63"),
         std::string::npos);
-    engine.cancel(99);  // of none
+    engine.cancel(99);  // no such request
     EXPECT_NE(error_of([&] { engine.finish(99); }), "no error");
     const auto encoder = from_pretrained("tests/nn/data/bert", m);
     EXPECT_EQ(

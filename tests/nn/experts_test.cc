@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The layer's parts against formulas and loops; the whole is in goldens_test.
+// Parts of the layer against formulas and loops. goldens_test compares whole
+// models.
 #include <gtest/gtest.h>
 
 #include "dtensor/nn/config.h"
@@ -16,8 +17,8 @@ struct Loads {
   std::vector<std::vector<double>> chosen, probability;
 };
 
-// Experts times the sum over them of the mean share of the tokens that chose
-// one, times its mean probability.
+// The number of experts times the sum over them of two means over the layers:
+// of the share of tokens that chose the expert, and of its probability.
 double reference(const Loads& l) {
   const size_t layers = l.chosen.size(), experts = l.chosen[0].size();
   double loss = 0;
@@ -37,7 +38,7 @@ TEST(LoadBalancingLoss, IsTheFormula) {
       {{{0.5, 1, 0.5}}, {{0.2, 0.7, 0.1}}},
       {{{0.5, 1, 0.5}, {0, 1, 1}}, {{0.2, 0.7, 0.1}, {0.3, 0.3, 0.4}}},
       {{{2.0 / 3, 2.0 / 3, 2.0 / 3}}, {{1.0 / 3, 1.0 / 3, 1.0 / 3}}}};
-  EXPECT_NEAR(reference(all[2]), 2, 1e-12);  // k, when all is even
+  EXPECT_NEAR(reference(all[2]), 2, 1e-12);  // k, if all is even
   for (const Loads& l : all)
     run(2, [&](Runtime&) {
       const Mesh mesh = Mesh::parse("dp=2");
@@ -54,7 +55,8 @@ TEST(LoadBalancingLoss, IsTheFormula) {
       for (size_t i = 1; i < layers.size(); ++i) sum = sum + layers[i];
       const DistTensor loss = load_balancing_loss(sum, std::ssize(layers));
       EXPECT_NEAR(values(loss)[0], reference(l), 1e-12);
-      // Of a layer's probabilities: experts / layers times the mean share.
+      // The gradient of a layer's probabilities: experts / layers times the
+      // mean share.
       const auto g = grad(loss, probabilities);
       for (size_t e = 0; e < 3; ++e) {
         double share = 0;
@@ -76,7 +78,7 @@ TEST(ExpertParallel, Layouts) {
   EXPECT_EQ(text(expert_parallel("ep"), "m.experts.down_proj"), "S0,R");
   EXPECT_EQ(text(expert_parallel("tp"), "m.experts.gate_proj"), "R,S0");
   EXPECT_EQ(text(expert_parallel(), "m.gate.weight"), "R,R");
-  // As the programs have it.
+  // The plan that the programs use.
   EXPECT_EQ(text(default_plan({.name = "mixtral"}, mesh),
                  "model.layers.0.mlp.experts.down_proj"),
             "S0,S2");

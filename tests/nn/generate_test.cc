@@ -52,8 +52,8 @@ TEST(Generate, TemperatureZeroTakesTheLikeliest) {
                    {.tokens = 8, .sampling = {.temperature = 0, .seed = 2}}));
 }
 
-// The padding behind the text must not be seen: a longer prompt whose end is
-// the same window gives the same next token.
+// A longer prompt with the same last tokens gives the same next token, so the
+// padding behind the text is not seen.
 TEST(Generate, OnlyTheLastTokensCount) {
   const GenerateOptions a{.tokens = 1,
                           .prompt = {1, 2, 3, 4, 5, 6},

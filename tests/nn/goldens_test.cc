@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models against transformers: logits, loss and the gradient of every parameter
-// (of an encoder: the last hidden state) in f64, on one rank and on meshes. The
-// files are described in tests/nn/data/README.md; DTENSOR_MODELS names a folder
-// with more of them.
+// Models against transformers in f64, on one rank and on meshes: logits, loss
+// and the gradient of every parameter, or the last hidden state of an encoder.
+// The files are described in tests/nn/data/README.md; DTENSOR_MODELS names a
+// folder with more of them.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -39,7 +39,7 @@ uint64_t splitmix64(uint64_t x) {
   return x ^ (x >> 31);
 }
 
-// As tools/golden_sketch.py has it.
+// The sketch of tools/golden_sketch.py.
 Values sketch(const Values& v) {
   Values s(9, 0);
   for (size_t i = 0; i < v.size(); ++i) {
@@ -51,8 +51,8 @@ Values sketch(const Values& v) {
   return s;
 }
 
-// What transformers gives for a tensor of a file: also for an expert's
-// matrices, which it keeps in two tensors for all experts.
+// What transformers has for a tensor of our files. It keeps the matrices of all
+// experts in two tensors.
 Values expected_of(const SafetensorsReader& expected, const std::string& name) {
   if (name == "grad.embed_out.weight" && !expected.contains(name))
     return values(expected.read("grad.lm_head.weight"));
@@ -74,7 +74,7 @@ Values expected_of(const SafetensorsReader& expected, const std::string& name) {
   return values(one.slice(1, w == 1 ? 0 : ffn, w == 1 ? ffn : 2 * ffn));
 }
 
-// Is `got` the tensor of that name, or does it have its sketch?
+// Compares `got` with the tensor of that name, or its sketch with the sketch.
 void compare(const SafetensorsReader& expected, const std::string& name,
              Values got, double tolerance, const std::string& where) {
   std::string as = name;
@@ -87,7 +87,7 @@ void compare(const SafetensorsReader& expected, const std::string& name,
   double scale = 0;
   for (double w : want) scale = std::max(scale, std::abs(w));
   EXPECT_GT(scale, 0) << name;
-  // The gradient of a bias of keys is 0 but for rounding.
+  // The gradient of a bias of keys is 0, except for rounding.
   scale = std::max(scale, 1e-6);
   for (size_t i = 0; i < want.size(); ++i)
     ASSERT_NEAR(got[i], want[i], tolerance * scale)
@@ -102,8 +102,8 @@ void check_model(const fs::path& dir, const std::string& mesh) {
   const Architecture& of =
       architecture(read_config((dir / "config.json").string()).name);
   const bool encoder = of.head_kind == Architecture::Head::kNone;
-  // Elsewhere, transformers has computed RMS norms, rotary tables and softmax
-  // in f32.
+  // For the files of that folder, transformers has computed RMS norms, rotary
+  // tables and softmax in f32.
   const double tolerance = std::getenv("DTENSOR_MODELS") ? 1e-6 : 1e-10;
   Values logits;
   double loss = 0;
@@ -112,8 +112,7 @@ void check_model(const fs::path& dir, const std::string& mesh) {
     const auto model = from_pretrained(dir.string(), m, options);
     const SafetensorsReader expected(dir.string() + "/expected.safetensors");
     const Tensor ids = expected.read("input_ids");
-    // Token t + 1 is what comes after the tokens up to t; nothing after the
-    // last.
+    // The target of token t is token t + 1; the last token has none.
     std::vector<int64_t> next(static_cast<size_t>(ids.numel()), -100);
     const int64_t s = ids.shape()[1];
     for (int64_t i = 0; i + 1 < ids.numel(); ++i)
@@ -131,7 +130,8 @@ void check_model(const fs::path& dir, const std::string& mesh) {
         tokens, spread(Tensor::from<int64_t>(ids.shape(), next.data())));
     const double value = mean.item();
     const auto grads = grad(mean, model->parameters());
-    // In the form of the file: gradients saved as if they were a model.
+    // Saves the gradients as if they were a model, to have them in the file's
+    // form.
     const auto as_saved = from_pretrained(dir.string(), m, options);
     for (size_t i = 0; i < grads.size(); ++i)
       assign(as_saved->parameters()[i], grads[i]);

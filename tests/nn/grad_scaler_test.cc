@@ -21,7 +21,7 @@ namespace {
 
 constexpr int64_t kSize = 7, kSteps = 15;
 constexpr float kInf = std::numeric_limits<float>::infinity();
-// Steps whose gradient is not finite in one element, of one rank's part.
+// Step -> element and value: the gradients that are not finite, in one element.
 const std::map<int64_t, std::pair<int64_t, float>> kBad = {
     {1, {5, kInf}},
     {2, {0, std::numeric_limits<float>::quiet_NaN()}},
@@ -30,8 +30,8 @@ const std::map<int64_t, std::pair<int64_t, float>> kBad = {
 
 // PyTorch 2.15's numbers on one CPU: SGD(lr=0.1, momentum=0.9) from w[j] = 0.1
 // (j + 1) under GradScaler("cpu", init_scale=16, growth_interval=3), with the
-// gradients below. The scale after each update(), and w in the end, which is
-// (j + 1) times its first element; with clip_grad_norm_(0.5), too.
+// gradients below: the scale after each update(), and w[0] in the end, without
+// clipping and with clip_grad_norm_(0.5). w[j] is (j + 1) w[0].
 const std::vector<double> kScales = {16, 8, 4, 4, 4, 8, 8, 4,
                                      4,  4, 8, 8, 8, 4, 4};
 constexpr double kLast = -0.9748697876930237, kLastClipped = -0.10386357456;
@@ -50,7 +50,7 @@ std::vector<float> multiples(float first) {
   return v;
 }
 
-// The gradient of step t as backward() gives it: times the scale.
+// The gradient of step t, times the scale, as backward() gives it.
 std::vector<float> scaled_gradient(int64_t t, double scale) {
   std::vector<float> g =
       multiples(static_cast<float>(scale * static_cast<double>(t % 3 + 1) / 8));
@@ -75,7 +75,7 @@ void check_as_torch(const Case& c, Clip clip) {
     const Mesh mesh = c.stages ? Mesh({{"tp", std::ssize(half)}}, half) : all;
     DistTensor w = on(mesh, c.held, multiples(0.1f));
     w.as_parameter().set_grad_layout(c.grad);
-    // Another parameter, of all ranks, whose gradient is always finite.
+    // Another parameter, on all ranks, whose gradient is always finite.
     DistTensor other = on(all, {}, {1});
     other.as_parameter();
     SGD sgd({w, other}, {.momentum = 0.9});
@@ -124,7 +124,7 @@ TEST(GradScaler, ScalesAndParametersAreTorchs) {
       check_as_torch(c, clip);
 }
 
-// f16 holds nothing below 6e-8.
+// Without a scale, this gradient is 0 in f16: it is below 6e-8.
 TEST(GradScaler, KeepsSmallGradientsOfF16) {
   on_mesh<int>("tp=2", [](const Mesh& m) {
     const Placements split = {{"tp", Shard(0)}};
@@ -149,7 +149,7 @@ TEST(GradScaler, KeepsSmallGradientsOfF16) {
   });
 }
 
-// A step that is skipped sends what other steps send.
+// A skipped step makes as many collectives as other steps.
 TEST(GradScaler, SkippedUpdatesSendWhatOthersDo) {
   on_mesh<int>("dp=3", [](const Mesh& m) {
     const Placements split = {{"dp", Shard(0)}};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The places that a cache gives to tokens, without a model that computes.
+// The places that a cache gives to tokens. No model computes.
 #include "dtensor/nn/kv_cache.h"
 
 #include <gtest/gtest.h>
@@ -19,8 +19,8 @@ using Ids = std::vector<int64_t>;
 
 constexpr int64_t kPage = 3, kTokens = 45;
 
-// Random texts with few different tokens. A slot stands for the tokens up to
-// the one whose keys were put there.
+// Random texts with few different tokens. Instead of keys, a slot holds the
+// tokens up to the one whose keys would be there.
 class Texts {
  public:
   explicit Texts(const LanguageModel& model)
@@ -51,8 +51,8 @@ class Texts {
     texts_.push_back({number, tokens});
   }
 
-  // A few more tokens of some texts: each finds the keys of all tokens that it
-  // attends to, whatever other texts do.
+  // Takes a few more tokens of some texts. Each token finds the keys of all
+  // tokens that it attends to, whatever other texts do.
   void step() {
     std::vector<CacheStep::Part> parts;
     std::vector<const Ids*> all;
@@ -95,7 +95,7 @@ class Texts {
     }
   }
 
-  // Some of those that are complete end; or all.
+  // Ends some of the texts that are complete, or all texts.
   void end(bool all) {
     std::erase_if(texts_, [&](const Text& t) {
       const bool ends =
@@ -146,7 +146,8 @@ TEST(KvCache, TextsFindTheKeysOfTheirTokens) {
     });
 }
 
-// No row is computed for nothing while products take as long as they have rows.
+// Products take time for each row, so a step has few rows that stand for no
+// token.
 TEST(KvCache, AStepHasFewMoreRowsThanTokens) {
   on_mesh<int>("dp=1", [&](const Mesh& m) {
     const auto model = from_pretrained("tests/nn/data/llama", m);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What language models recompute: the same losses and gradients from less
-// memory, and what that sends.
+// Models that recompute activations: the same losses and gradients from less
+// memory, and what the recomputation sends.
 #include "dtensor/nn/language_model.h"
 
 #include <fmt/format.h>
@@ -40,8 +40,8 @@ ModelConfig tiny(const std::string& name) {
 struct Step {
   double loss = 0;
   std::vector<std::vector<double>> grads;
-  int64_t held = 0, peak = 0;  // bytes of activations: behind the loss, at most
-  // Calls of operators, and collectives, by phase.
+  int64_t held = 0, peak = 0;  // bytes of activations: after the loss; peak
+  // The number of operator calls, and of collectives, by phase.
   std::map<std::string, std::map<std::string, int>> calls;
   std::map<std::string, int> sent;
 };
@@ -105,7 +105,7 @@ TEST_P(Recomputing, LossAndGradientsAreEqualBitForBit) {
       EXPECT_EQ(s.sent["forward"], none.sent["forward"]) << where;
       EXPECT_EQ(s.sent["backward"], none.sent["backward"]) << where;
       EXPECT_LT(s.peak, none.peak) << where;
-      // After o_proj and after the MLP, of three blocks.
+      // The all-reduces after o_proj and after the MLP, in three blocks.
       if (mesh == std::string("dp=2,tp=2")) {
         EXPECT_EQ(s.sent["recompute"], 2 * 3) << where;
       }
@@ -120,19 +120,20 @@ TEST_P(Recomputing, HoldsWhatItSays) {
   const Step none = step("dp=1", GetParam(), Recompute::kNone);
   const Step block = step("dp=1", GetParam(), Recompute::kBlock);
   const Step attention = step("dp=1", GetParam(), Recompute::kAttention);
-  // The inputs of the blocks, of the last norm and of the head, and the logits;
-  // beside them statistics, a few numbers for each row.
+  // Held: the inputs of the blocks, of the last norm and of the head, and the
+  // logits, besides statistics of a few numbers for each row.
   const int64_t inputs = (c.layers + 2) * hidden + rows * c.vocab;
   EXPECT_GE(block.held, inputs);
   EXPECT_LE(block.held, inputs + 8 * rows);
-  // The same and q, k, v, o_proj, and what goes into the MLP and comes out.
+  // In addition: q, k, v, the output of o_proj, and the inputs and products of
+  // the MLP.
   const int64_t products = 2 * hidden + 2 * kv + hidden +
                            (GetParam() == std::string("gpt") ? 1 : 2) * ffn;
   EXPECT_EQ(attention.held - block.held, c.layers * products);
   EXPECT_LT(attention.held, none.held * 7 / 10);
-  // What all blocks would hold is held for one at a time, with its result and
-  // its cotangent; GPT's gelu is an operator with the layer before it, whose
-  // gradient is made while the one that came in is there.
+  // What all blocks would hold is held for one block at a time, with its result
+  // and its cotangent. GPT's gelu is one operator with the linear layer before
+  // it; its gradient is made while the incoming one is still there.
   const int64_t one = (none.held - block.held) / c.layers,
                 cotangents = GetParam() == std::string("gpt") ? 3 : 2;
   EXPECT_GE(block.peak, block.held + one);
@@ -140,10 +141,10 @@ TEST_P(Recomputing, HoldsWhatItSays) {
                             cotangents * hidden + rows);
 }
 
-// Parameters in parts: gathered, freed, and gathered again for the second run.
-// Of kept products the gradient alone gathers them.
+// Parameters in parts are gathered, freed, and gathered again when the block is
+// computed again. If products are kept, only the gradient gathers them again.
 TEST_P(Recomputing, WithParametersInParts) {
-  // The weights, and GPT's biases, which are added in the products' kernels.
+  // The weights, and GPT's biases, which the products' kernels add.
   const int parameters = GetParam() == std::string("gpt") ? 2 * 6 : 7;
   for (const char* mesh : {"dp=2", "dp=2,tp=2"}) {
     Step none = step(mesh, GetParam(), Recompute::kNone, 3);

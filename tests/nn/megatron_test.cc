@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A tensor-parallel block moves what Megatron-LM moves (Shoeybi et al., arXiv
-// 1909.08053, figure 4): two all-reduces of the activations forward, two
-// backward, and nothing else; found by the chooser, not programmed. And no
-// rank ever holds what it should not.
+// 1909.08053, figure 4): two all-reduces of the activations forward and two
+// backward. The chooser finds that; it is not programmed. No rank holds a
+// gathered weight or the whole logits.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -27,7 +27,7 @@ struct Traffic {
   std::vector<CommEvent> events;
   Allocator::Stats memory;
 
-  // Collectives over `axis` in `phase`, and their bytes.
+  // The number of collectives over `axis` in `phase`, and their bytes.
   std::pair<int64_t, int64_t> over(const std::string& axis,
                                    const std::string& phase) const {
     int64_t count = 0, bytes = 0;
@@ -40,7 +40,7 @@ struct Traffic {
   }
 };
 
-// One forward and backward pass, as the last rank sees it.
+// Makes one forward and backward pass. Returns what the last rank sees.
 Traffic train_once(const nn::ModelConfig& config, const Mesh& mesh,
                    const nn::ParallelPlan& plan, bool dry_run) {
   Traffic result;
@@ -74,7 +74,7 @@ nn::ModelConfig tiny(const std::string& name, int64_t layers) {
   return c;
 }
 
-// What a model of `layers` sends over tp beyond one of no blocks more.
+// The collectives over tp, and their bytes, of one more block.
 std::pair<int64_t, int64_t> per_block(const std::string& name,
                                       const std::string& phase,
                                       const Mesh& mesh) {
@@ -104,7 +104,7 @@ TEST(MegatronTest, ABlockHasTwoAllReducesForwardAndTwoBackward) {
       }
 }
 
-// At sizes where local work is dear, splitting it must not tempt the chooser.
+// At this size local work is dear, but the chooser must not split it.
 TEST(MegatronTest, SoItIsAtTheDefaultSize) {
   Mesh mesh = Mesh::parse("dp=2,tp=2");
   for (const char* name : {"gpt", "llama"})
@@ -143,7 +143,7 @@ TEST(MegatronTest, RowThenColumnCostsMore) {
   EXPECT_GT(bytes[1], bytes[0]);
 }
 
-// The largest request under any tag, from the first allocation on.
+// The largest single request so far, and its tag.
 int64_t largest(const Allocator::Stats& stats, std::string* tag) {
   int64_t most = 0;
   for (const auto& [name, bytes] : stats.largest_by_tag)
@@ -186,7 +186,8 @@ TEST(MegatronTest, AForcedGatherIsSeen) {
   });
 }
 
-// Sequence so long that keys and values dominate: 8 query heads share 2.
+// The sequence is so long that keys and values dominate. 8 query heads share 2
+// of them.
 TEST(MegatronTest, ARankHoldsOnlyTheHeadsThatItsQueriesName) {
   Mesh mesh = Mesh::parse("tp=4");
   run(4, [&](Runtime& rt) {
@@ -201,8 +202,8 @@ TEST(MegatronTest, ARankHoldsOnlyTheHeadsThatItsQueriesName) {
         randn({1, kSeq, 2, kDim}, mesh, {{"tp", Shard(2)}}, DType::kF32, {1, 3})
             .set_requires_grad();
     grad(sum(attention(q, k, v, {.causal = true})), {q, k, v});
-    // Two of eight query heads; the one head of k, and of v, they share is
-    // half of that.
+    // A rank has two of eight query heads. They share one head of k and of v,
+    // which is half as large.
     std::string tag;
     EXPECT_LE(largest(rt.context().allocator->stats(), &tag),
               kSeq * 2 * kDim * 4)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Training steps over ranks that only send and receive bytes: the same bits as
-// over thread ranks, and every predicted byte is one that a message carried.
+// Training steps on ranks that only send and receive bytes: they have the bits
+// of thread ranks, and every predicted byte is one that a message carried.
 #include <gtest/gtest.h>
 
 #include <mutex>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a Mixtral is trained for besides the text, against its definition.
+// The router loss of Mixtral, which balances its experts, against its
+// definition.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,7 +19,7 @@ namespace {
 
 constexpr int64_t kExperts = 5, kChosen = 2;
 
-// What a layer is given, and its router's weights.
+// The input of a layer, and its router's weights.
 struct Seen {
   std::vector<double> tokens, weight;
 };
@@ -37,8 +38,9 @@ class Spy : public MixtureOfExperts {
   std::vector<Seen>* seen_;
 };
 
-// experts * sum over them of (share of the tokens that chose one) * (its mean
-// probability), both averaged over the layers.
+// The number of experts times the sum over them of the share of the tokens that
+// chose the expert and its mean probability, multiplied; both are means over
+// the layers.
 double balance_of(const std::vector<Seen>& layers, int64_t hidden) {
   std::vector<double> chosen(kExperts), probability(kExperts);
   double n = 0;
@@ -105,7 +107,7 @@ TEST(Mixtral, TheLossBalancesExpertsOverAllLayers) {
     });
 }
 
-// The sum of the loads says as much as all of them.
+// The loss needs only the sum of the layers' loads.
 TEST(Mixtral, LoadsOfLayersAddUp) {
   on_mesh<int>("a=1", [&](const Mesh& m) {
     const auto load = [&](double a, double b) {
@@ -116,7 +118,7 @@ TEST(Mixtral, LoadsOfLayersAddUp) {
               Tensor::from<double>({2}, std::vector{b, 1 - b}.data()), m, {})};
     };
     const RouterLoad first = load(0.5, 0.25), second = load(1.5, 0.75);
-    // Averages (1, 1) and (1/2, 1/2).
+    // The means are (1, 1) and (1/2, 1/2).
     EXPECT_NEAR(load_balancing_loss(first + second, 2).item(), 2, 1e-15);
     EXPECT_NEAR(load_balancing_loss(first, 1).item(), 2 * (0.125 + 1.125),
                 1e-15);

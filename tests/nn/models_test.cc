@@ -88,7 +88,7 @@ INSTANTIATE_TEST_SUITE_P(All, Models,
 
 TEST_P(Models, LossAndGradientsAreEqualOnEveryMesh) {
   const ModelConfig config = tiny(GetParam());
-  // Three rows: dp=2 gets 1 and 2.
+  // Three rows: the ranks of dp=2 get one and two.
   const Gradients one = gradients("dp=1", config, 3);
   EXPECT_NEAR(one.loss, std::log(17.), 1);
   for (const std::string& mesh : test_meshes())
@@ -140,7 +140,7 @@ TEST_P(Models, TrainingIsEqualOnEveryMesh) {
   }
 }
 
-// For a few steps: at this learning rate each multiplies what rounding did.
+// Only a few steps: at this learning rate, each multiplies the rounding errors.
 TEST_P(Models, HalvesFollowF32) {
   const Curve f32 = train("dp=1", tiny(GetParam(), DType::kF32), 5);
   for (const char* mesh : {"dp=1", "dp=2,tp=2"})

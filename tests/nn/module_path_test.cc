@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// By its path a hook tells which module called an operator.
+// The path of a module tells a hook which module called an operator.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,7 +20,7 @@
 namespace dtensor::nn {
 namespace {
 
-// A path is not copied, so one that is gone after the line does not compile.
+// PathScope does not copy the path, so it must not take a temporary string.
 static_assert(std::is_constructible_v<PathScope, const char*>);
 static_assert(std::is_constructible_v<PathScope, const std::string&>);
 static_assert(!std::is_constructible_v<PathScope, std::string>);
@@ -45,7 +45,7 @@ class Block : public Module {
     const DistTensor y = square(x);
     return y + mlp_(y);
   }
-  // Counts as this module's own.
+  // By -> instead of operator(), the call has the path of this module.
   DistTensor by_arrow(const DistTensor& x) const { return mlp_->forward(x); }
 
  private:
@@ -70,7 +70,7 @@ class Net : public Module {
   std::vector<Child<Block>> blocks_;
 };
 
-// The operators that fn() calls: "path: name ordinal".
+// The operators that fn() calls, as "path: name ordinal".
 template <class Fn>
 std::vector<std::string> calls(Runtime& rt, Fn&& fn) {
   std::vector<std::string> list;
@@ -130,8 +130,8 @@ TEST(ModulePath, AnExceptionLeavesIt) {
   });
 }
 
-// In the models that come with the library: who uses a parameter has its path.
-// A second step is told apart by the same paths and ordinals.
+// In the library's models, an operator that uses a parameter has the
+// parameter's path. A second step has the same paths and ordinals.
 TEST(ModulePath, OfTheModels) {
   const Mesh mesh = Mesh::parse("dp=2,tp=2");
   for (const char* name : {"gpt", "llama"}) {
