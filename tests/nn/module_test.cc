@@ -216,8 +216,8 @@ TEST(Module, ADryRunMakesTheSpecsWithoutMemory) {
   });
 }
 
-// A low-rank adapter in the place of a linear layer: W x + b + B A x, of which
-// A and B alone learn.
+// A low-rank adapter that replaces a linear layer: W x + b + B A x. Only A and
+// B learn.
 class Lora : public Linear {
  public:
   Lora(const Scope& at, const Linear& base, int64_t rank)
@@ -251,7 +251,7 @@ TEST(Module, AnAdapterTakesThePlaceOfALinearLayer) {
         own.plan = nullptr;  // small: on every rank
         return std::make_unique<Lora>(own, dynamic_cast<const Linear&>(old), 2);
       });
-      // It starts where the layer was.
+      // At first it computes what the layer computed.
       EXPECT_EQ(values(model->logits(tokens)), before);
       const DistTensor b = model->parameter(path + ".lora_b");
       const auto g = grad(model->loss(tokens, tokens), {b});
@@ -293,7 +293,7 @@ TEST(Module, APatternThatMatchesNothingIsAnErrorWithTheNames) {
         << error;
     EXPECT_NE(error.find("transformer.h.*.mlp.c_fc.weight"), error.npos)
         << error;
-    // As of a model that is there.
+    // check_plan() with a model throws the same.
     const auto model = make_model(tiny("gpt"), m);
     EXPECT_EQ(dtensor::testing::error_of([&] {
                 check_plan({{"*.c_fx.weight", "S0"}}, *model);

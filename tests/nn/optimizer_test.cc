@@ -103,7 +103,7 @@ void check_updates(
   });
 }
 
-// What f32 keeps and halves round once: their parameters follow the master.
+// Halves are rounded once, from their f32 master.
 double tolerance(DType t) {
   if (t == DType::kF64) return 1e-14;
   return t == DType::kF32 ? 1e-6 : t == DType::kF16 ? 1. / 2048 : 1. / 256;
@@ -165,7 +165,7 @@ TEST(Optimizer, SgdIsTorchs) {
 
 TEST(Optimizer, SmallUpdatesAddUpInTheMasterCopy) {
   on_mesh<int>("tp=2", [](const Mesh& m) {
-    // 1 - lr rounds to 1; eight of them do not.
+    // 1 - lr rounds to 1, but eight updates add up.
     for (const auto& [t, lr, want] : {std::tuple{DType::kBF16, 1e-3, 0.9921875},
                                       {DType::kF16, 2e-4, 0.99853515625}}) {
       DistTensor p = ones({8}, m, {{"tp", Shard(0)}}, t);
@@ -179,8 +179,9 @@ TEST(Optimizer, SmallUpdatesAddUpInTheMasterCopy) {
   });
 }
 
-// More than one launch takes, of all sizes and types, some with gradients of
-// f32, some updated in parts that do not lie together, of which one is large.
+// More parameters than one launch takes, of all sizes and types. Some have
+// gradients of f32, some are updated in parts that do not lie together, and one
+// of those is large.
 TEST(Optimizer, ManyParametersAtOnce) {
   on_mesh<int>("tp=2", [](const Mesh& m) {
     const DType types[] = {DType::kF32, DType::kBF16, DType::kF64, DType::kF16};
@@ -263,7 +264,8 @@ TEST(Optimizer, DecayOfMatricesAlone) {
   });
 }
 
-// Parameters and gradients of one step of a run of three.
+// Makes an optimizer that continues with the state of `before`, unless that is
+// null, and makes the steps from `from` to 2.
 std::unique_ptr<Optimizer> three_steps(const std::string& kind,
                                        const Problem& p, size_t from,
                                        const Optimizer* before) {
@@ -286,7 +288,7 @@ TEST(Optimizer, StateResumesOnAnotherMesh) {
       on_mesh<int>("tp=3", [&](const Mesh& m) {
         const Problem whole = problem(m, t);
         three_steps(kind, whole, 0, nullptr);
-        // Two steps here, and the third there.
+        // Two steps on this mesh, and the third one on another mesh.
         const Problem first = problem(m, t);
         std::vector<NamedParameter> named = {{"layer.0", first.parameters[0]},
                                              {"layer.1", first.parameters[1]}};
@@ -343,7 +345,7 @@ TEST(Optimizer, StateHasNames) {
   });
 }
 
-// An optimizer of a user's own.
+// What an optimizer of a user's own calls.
 TEST(Optimizer, AssignWritesAnUpdateInPlace) {
   on_mesh<int>("tp=2", [](const Mesh& m) {
     DistTensor w = ones({4}, m, {{"tp", Shard(0)}}, DType::kBF16);
@@ -385,13 +387,14 @@ TEST(Optimizer, Errors) {
   });
 }
 
-// An optimizer over a parameter that the rank has no part of, or that lies on
-// another mesh, threw on these ranks; the norm of such gradients did, too. A
-// bf16 parameter that was written to went back to the old master copy. AdamW
-// decayed no vectors, where torch does. A part that is not contiguous was
-// refused. A NaN norm left the gradients as they were. A segment that is whole
-// where another is split was counted once per rank. A tensor that was listed
-// twice was updated twice.
+// Guards against these faults. An optimizer over a parameter that the rank has
+// no part of, or that lies on another mesh, threw on these ranks, and so did
+// the norm of such gradients. A bf16 parameter that was written to went back to
+// the old master copy. AdamW did not decay vectors, as torch does. A part that
+// is not contiguous was refused. A NaN norm left the gradients as they were. If
+// one segment of a dimension is split and another is whole, the norm counted
+// the whole one once per rank. A tensor that was listed twice was updated
+// twice.
 
 TEST(OptimizerIssue, ParametersOfTwoMeshes) {
   const Mesh a = Mesh::parse("a=2"), b = Mesh::parse("a=2 of ranks 2,3");
@@ -408,11 +411,10 @@ TEST(OptimizerIssue, ParametersOfTwoMeshes) {
       EXPECT_EQ(w.here() ? w.local().at(0) : 0.75, 0.75);
     }
     EXPECT_EQ(optimizer.steps(), 1);
-    EXPECT_EQ(optimizer.state().size(), 2u);  // the steps
+    EXPECT_EQ(optimizer.state().size(), 2u);  // two numbers of steps
   });
 }
 
-// It was updated twice.
 TEST(OptimizerIssue, ATensorIsListedOnce) {
   const Mesh m = Mesh::parse("a=1");
   run(1, [&](Runtime&) {
@@ -477,7 +479,7 @@ TEST(ClipIssue, NaNIsNoNormToGoOnWith) {
   EXPECT_THROW(clip_scale(nan, 1, true), Error);
   EXPECT_THROW(clip_scale(inf, 0, true), Error);
   EXPECT_EQ(clip_scale(0.5, 1, true), 1);
-  // All ranks see it, whichever has the NaN.
+  // The norm is NaN on all ranks, whichever rank has the NaN.
   const Mesh m = Mesh::parse("a=3");
   run(3, [&](Runtime& rt) {
     const double mine = rt.rank() == 1 ? nan : 1;

@@ -9,7 +9,7 @@ namespace {
 
 using Tokens = std::vector<int64_t>;
 
-// 7 pages on 3 ranks: [0, 2), [2, 4) and [4, 7).
+// 7 pages on 3 ranks, which have pages [0, 2), [2, 4) and [4, 7).
 TEST(PagePool, TakesFromOneRankAfterTheOther) {
   PagePool pool(7, 3);
   EXPECT_EQ(pool.size(), 7);

@@ -78,7 +78,7 @@ TEST(Parallel, AxesByWhatTheySplit) {
   const Mesh mesh = Mesh::parse("tp=2,fsdp=2,dp=2");
   EXPECT_EQ(axis_that(kSplitsMatrices, mesh), 0);
   EXPECT_EQ(axis_that(kSplitsParameters, mesh), 1);
-  EXPECT_EQ(axis_that(kSplitsBatch, mesh), 2);  // the table's first
+  EXPECT_EQ(axis_that(kSplitsBatch, mesh), 2);  // first in model_axes()
   EXPECT_EQ(axis_that(kSplitsStages, mesh), -1);
   // Every axis has a name and something to split, and no two are alike.
   std::set<std::string_view> names;

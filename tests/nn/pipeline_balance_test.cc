@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layers in stages.
+// Divides layers into stages of about the same cost.
 #include "dtensor/nn/pipeline_balance.h"
 
 #include <gtest/gtest.h>
@@ -33,14 +33,14 @@ TEST(PipelineBalance, Cuts) {
   EXPECT_EQ(balanced_stages(even, 1), (Starts{0, 7}));
   EXPECT_EQ(balanced_stages(even, 2), (Starts{0, 4, 7}));
   EXPECT_EQ(balanced_stages(even, 7), (Starts{0, 1, 2, 3, 4, 5, 6, 7}));
-  // A head as dear as three blocks has a stage of its own.
+  // A head that costs as much as three blocks gets a stage of its own.
   const std::vector<double> model = {0, 1, 1, 1, 1, 1, 1, 3};
   EXPECT_EQ(balanced_stages(model, 3), (Starts{0, 4, 7, 8}));
   const std::vector<double> free(3, 0);
   EXPECT_EQ(balanced_stages(free, 3), (Starts{0, 1, 2, 3}));
 }
 
-// Against all cuts there are.
+// Tries all cuts.
 TEST(PipelineBalance, NoCutIsBetter) {
   std::mt19937 random(7);
   std::uniform_int_distribution<int> cost(0, 9);

@@ -49,7 +49,8 @@ Tensor numbers(int64_t stream, const ModelConfig& c) {
   return Tensor::from<int64_t>({kRows, c.seq}, values.data());
 }
 
-// By products alone: a block is 1, the head what it is of one.
+// Counts the flops of matrix products only. A block takes 1, the head its flops
+// divided by those of a block.
 TEST(PipelineModel, StageTimes) {
   const ModelConfig config = config_of("gpt");
   const PipelineCut cut = cut_pipeline(config, Mesh::parse("pp=3"));
@@ -74,7 +75,7 @@ struct Values {
   std::map<std::string, std::vector<double>> grads;
 };
 
-// The rows of a micro-batch, and their share of all.
+// The rows of a micro-batch. share() is their part of all rows.
 struct Rows {
   int64_t lo, hi;
   double share() const { return static_cast<double>(hi - lo) / kRows; }
@@ -83,7 +84,8 @@ Rows rows_of(int64_t i, int64_t micros) {
   return {i * kRows / micros, (i + 1) * kRows / micros};
 }
 
-// A mixtral's experts are balanced in each micro-batch by itself.
+// Computes each micro-batch by itself, as a mixtral balances its experts in
+// each.
 Values on_one_rank(const ModelConfig& config, int64_t micros = 1) {
   Values v;
   run(1, [&](Runtime&) {
@@ -216,7 +218,7 @@ TEST(PipelineModel, Experts) {
   check(unbalanced, on_one_rank(unbalanced), "pp=3,ep=2", "1f1b", 2);
 }
 
-// What ZeRO splits is split on each stage's mesh.
+// ZeRO splits the parameters of each stage on the stage's mesh.
 TEST(PipelineModel, Zero) {
   for (const char* name : {"gpt", "llama"}) {
     const ModelConfig config = config_of(name);
@@ -236,7 +238,7 @@ TEST(PipelineModel, Zero) {
         Recompute::kNone, 3);
 }
 
-// The model is one as any other, whoever uses it.
+// Without a schedule, a model in stages can be used like any other.
 TEST(PipelineModel, WithoutASchedule) {
   for (const char* name : {"gpt", "llama", "mixtral"}) {
     const ModelConfig config = config_of(name);
@@ -277,12 +279,14 @@ TEST(PipelineModel, Cuts) {
   cut = cut_pipeline(config, Mesh::parse("pp=2"), 2);
   EXPECT_EQ(cut.meshes[3].to_string(), "pp=1 of ranks 1");
   EXPECT_EQ(cut.stages(), 4);
-  // A head as dear as many blocks leaves its stage one.
+  // If the head costs as much as many blocks, its stage has one block.
   const ForwardFlops flops = forward_flops(config);
-  // q, o: 12 x 12; k, v: 12 x 12; two of 12 x 10; scores over 3 on average.
+  // q, k, v, o: 12 x 12 each; two products of 12 x 10; scores over 3 keys on
+  // average.
   EXPECT_EQ(flops.block, 2 * (4 * 144 + 2 * 120) + 2 * 2 * 3 * 12);
   EXPECT_EQ(flops.head, 2 * 12);
-  // Of five experts a token goes to two, of three matrices each; one kv head.
+  // A token uses two of five experts, of three matrices each; there is one kv
+  // head.
   EXPECT_EQ(forward_flops(config_of("mixtral")).block,
             2 * (2 * 144 + 2 * 12 * 4 + 2 * 3 * 120 + 12 * 5) + 2 * 6 * 12);
   config.vocab = 10000;

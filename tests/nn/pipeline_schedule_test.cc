@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Schedules of pipelines, and what they take.
+// Schedules of pipelines, and the time and memory that they take.
 #include "dtensor/nn/pipeline_schedule.h"
 
 #include <gtest/gtest.h>
@@ -33,7 +33,7 @@ TEST(PipelineSchedule, GPipe) {
   EXPECT_EQ(s.tasks[0][3].slot, 5);
 }
 
-// Figure 4 of Narayanan et al., above; its micro-batches count from 1.
+// Narayanan et al., figure 4, upper half; its micro-batches count from 1.
 TEST(PipelineSchedule, OneForwardOneBackward) {
   const PipelineSchedule s = make_schedule("1f1b", 4, 8);
   EXPECT_EQ(row(s, 0), "F0 F1 F2 F3 B0 F4 B1 F5 B2 F6 B3 F7 B4 B5 B6 B7");
@@ -41,7 +41,7 @@ TEST(PipelineSchedule, OneForwardOneBackward) {
   EXPECT_EQ(row(s, 3), "F0 B0 F1 B1 F2 B2 F3 B3 F4 B4 F5 B5 F6 B6 F7 B7");
 }
 
-// Figure 4 below: two chunks, eight micro-batches.
+// Narayanan et al., figure 4, lower half: two chunks, eight micro-batches.
 TEST(PipelineSchedule, Interleaved) {
   const PipelineSchedule s = make_schedule("interleaved", 4, 8, 2);
   EXPECT_EQ(row(s, 0),
@@ -52,12 +52,12 @@ TEST(PipelineSchedule, Interleaved) {
             "F6 B2 F7 B3 F4.1 B4.1 F5.1 B5.1 F6.1 B6.1 F7.1 B7.1 B4 B5 B6 B7");
   EXPECT_EQ(s.stages(), 8);
   EXPECT_EQ(s.tasks[3][4].stage, 7);
-  // Figure 4 takes 4 slots to fill, of a forward of half a position's.
+  // A slot is a forward of one chunk, half of a position's layers.
   EXPECT_EQ(s.tasks[3][0].slot, 3);
 }
 
-// Figure 3 of Qi et al.: the first position does a weight gradient after each
-// backward, the last one keeps its first three for later.
+// Qi et al., figure 3: the first position computes a weight gradient after each
+// backward, and the last position keeps its first three for later.
 TEST(PipelineSchedule, ZeroBubbleH1) {
   const PipelineSchedule s = make_schedule("zb-h1", 4, 8);
   EXPECT_EQ(row(s, 0),
@@ -68,8 +68,8 @@ TEST(PipelineSchedule, ZeroBubbleH1) {
             "W5 W6 W7");
 }
 
-// An earlier finish than any of the tasks allow is impossible, two at a time
-// too: told by start times alone.
+// Checks that a position does one task at a time, and that no task begins
+// before the tasks that it needs have finished.
 void check_times(const PipelineSchedule& s, const PipelineSimulation& run,
                  const StageTimes& times) {
   std::map<std::string, TimedTask> at;
@@ -140,14 +140,14 @@ TEST(PipelineSimulation, TheFormulasInNumbers) {
     }
   EXPECT_DOUBLE_EQ(bubble("interleaved", 2, {2, 3, 1}).first, 3 / 19.0);
   EXPECT_NEAR(bubble("interleaved", 2, {2, 3, 1}).second, 3 / 19.0, 1e-12);
-  // (p - 1) (F + B - W), and with 2 W.
+  // (p - 1) (F + B - W), and for zb-h2 (p - 1) (F + B - 2 W).
   EXPECT_DOUBLE_EQ(bubble("zb-h1", 1, {}).first, 3 / 27.0);
   EXPECT_NEAR(bubble("zb-h1", 1, {}).second, 3 / 27.0, 1e-12);
   EXPECT_EQ(bubble("zb-h2", 1, {}).first, 0);
   EXPECT_NEAR(bubble("zb-h2", 1, {}).second, 0, 1e-12);
 }
 
-// A position holds a micro-batch until its weight gradient is there.
+// A position holds a micro-batch until its weight gradient is computed.
 TEST(PipelineSimulation, WhatEachPositionHolds) {
   using Live = std::vector<int64_t>;
   const auto live = [](const char* name) {
@@ -236,7 +236,8 @@ TEST(PipelineSchedule, RefusesTables) {
   EXPECT_EQ(error_of([] { checked(table({kFirst}), "mine"); }),
             "[mine] there are 1 lists of tasks for 2 positions; write one list "
             "for each position");
-  // Position 0 wants a gradient first for which 1 needs another activation.
+  // Position 0 waits for a gradient before it sends the second activation,
+  // which position 1 needs before that gradient.
   EXPECT_EQ(error({{kF, 0, 0}, {kB, 0, 0}, {kF, 0, 1}, {kB, 0, 1}},
                   {{kF, 1, 0}, {kF, 1, 1}, {kB, 1, 0}, {kB, 1, 1}}),
             "[mine] the order deadlocks: the backward of micro-batch 0 at "
@@ -251,7 +252,7 @@ TEST(PipelineSchedule, RefusesTables) {
             "order");
 }
 
-// What is waited for may be what its position would do next.
+// A task in a circle may be the next one of its position.
 TEST(PipelineSchedule, ACircleOfTasksThatComeNext) {
   PipelineSchedule s = table({{{kF, 0, 0},
                                {kF, 2, 1},
@@ -293,7 +294,7 @@ TEST(PipelineSchedule, RefusesSizes) {
   EXPECT_EQ(error_of([] { make_schedule("1f1b", 0, 2); }),
             "[pipeline] the schedule has 0 positions of 1 chunks and 2 "
             "micro-batches; write 1 or more of each");
-  // Said before any of it is made.
+  // Sizes are checked before anything is made.
   EXPECT_EQ(error_of([] { make_schedule("1f1b", 4096, 100000); }),
             "[pipeline] the schedule has 4096 positions of 1 chunks and 100000 "
             "micro-batches; write numbers whose product is 1000000 or less");

@@ -30,7 +30,7 @@ using testing::values;
 constexpr DType kF64 = DType::kF64;
 constexpr int64_t kHidden = 5, kFfn = 7;
 
-// What a layer does: x + gelu(x up^T + b) down^T.
+// A layer computes x + gelu(x up^T + b) down^T.
 struct Layer {
   DistTensor up, bias, down;
   Layer(const Mesh& m, uint64_t number) {
@@ -50,15 +50,15 @@ struct Layer {
   }
 };
 
-// Stages of one layer each; the last one also has a head, which is the first
-// layer's `up`, if that is tied.
+// Stages of one layer each. The last stage also has a head if `tied`: the `up`
+// of the first layer.
 struct Case {
   int64_t stages = 1, micros = 1, rows = 11;
   bool tied = false;
-  // Besides what a layer makes, the sum of the layers' squares goes on, and a
-  // number that depends on nothing; both are in the loss.
+  // Besides its result, a stage passes on the sum of the squares so far, and a
+  // number that depends on nothing. Both are in the loss.
   bool beside = false;
-  bool in_parts = false;  // gradients, over dp
+  bool in_parts = false;  // gradients are split over dp
 };
 
 DistTensor batch(const Mesh& m, const char* layout, int64_t rows,
@@ -122,7 +122,7 @@ Mesh stage_mesh(const Mesh& mesh, int64_t position) {
   return mesh.submesh(rest, at);
 }
 
-// The pipeline's stages, and what they are made of.
+// The stages of the pipeline, with their layers, inputs and targets.
 struct Model {
   Case c;
   std::vector<Mesh> meshes;
@@ -220,7 +220,7 @@ void expect_equal(const PipelineResult& r, const Model& model, const Values& v,
     }
 }
 
-// A schedule with the stages of a case on a mesh.
+// Runs a schedule with the stages of a case on a mesh.
 void check(const std::string& name, const std::string& mesh_text, Case c,
            int64_t chunks, const Values& expected,
            const PipelineOptions& options = {}) {
@@ -232,11 +232,11 @@ void check(const std::string& name, const std::string& mesh_text, Case c,
     const Model model(c, mesh, positions);
     Pipeline pipe(make_schedule(name, positions, c.micros, chunks),
                   model.stages());
-    // What the first run finds out the second one knows.
+    // The second run uses what the first one has found out.
     for (int time = 0; time < 2; ++time) {
       const PipelineResult r = pipe.run(model.inputs, model.shares, options);
       expect_equal(r, model, expected, what);
-      // The slots that the simulation has, in the order in which they ran.
+      // The tasks ran in the schedule's order.
       const int32_t position = mesh.coordinate(rt.rank())[mesh.axis("pp")];
       std::vector<PipelineTask> ran;
       for (const TimedTask& t : r.tasks) ran.push_back(t.task);
@@ -265,7 +265,7 @@ TEST(Pipeline, Interleaved) {
     }
 }
 
-// Batches and matrices that do not divide, on the stages' meshes.
+// Batches and matrices that the ranks of a stage's mesh do not divide evenly.
 TEST(Pipeline, WithDataAndTensorParallelism) {
   for (int64_t m : {1, 3, 7}) {
     const Case c{.stages = 2, .micros = m, .rows = 9, .tied = true};
@@ -277,7 +277,7 @@ TEST(Pipeline, WithDataAndTensorParallelism) {
   check("interleaved", "dp=3,pp=2", c, 2, on_one_rank(c));
 }
 
-// Several tensors go on, of which one wants no gradient in the first stage.
+// Stages pass on several tensors. In the first stage, one needs no gradient.
 TEST(Pipeline, StagesThatHandOnSeveral) {
   for (int64_t m : {1, 3}) {
     Case c{.stages = 3, .micros = m, .rows = 9, .beside = true};
@@ -292,7 +292,8 @@ TEST(Pipeline, StagesThatHandOnSeveral) {
   check("interleaved", "dp=2,pp=2", c, 2, on_one_rank(c));
 }
 
-// Of gradients that lie in parts: in the end, or in each micro-batch.
+// Gradients in parts are reduced at the end, or in buckets for each
+// micro-batch.
 TEST(Pipeline, GradientsInParts) {
   for (const bool tied : {false, true}) {
     const Case c{
@@ -305,7 +306,8 @@ TEST(Pipeline, GradientsInParts) {
   }
 }
 
-// In buckets, every micro-batch's gradients are sent; else their sum, once.
+// With buckets, the gradients of every micro-batch are sent; without, their
+// sum.
 TEST(Pipeline, BucketsSendEachMicroBatch) {
   for (const char* name : {"1f1b", "zb-h1"}) {
     std::vector<int64_t> sent;
@@ -329,7 +331,8 @@ TEST(Pipeline, BucketsSendEachMicroBatch) {
   }
 }
 
-// A table of nobody's, in which the last stage takes a micro-batch later.
+// A table that no schedule has: the stages take the micro-batches in other
+// orders.
 TEST(Pipeline, ATable) {
   const Case c{.stages = 2, .micros = 3};
   const Values expected = on_one_rank(c);
@@ -354,7 +357,7 @@ TEST(Pipeline, ATable) {
     Pipeline pipe(table, model.stages());
     const PipelineResult r = pipe.run(model.inputs, model.shares);
     expect_equal(r, model, expected, "a table");
-    // In the table's order.
+    // The tasks ran in the table's order.
     const auto& mine = table.tasks[static_cast<size_t>(rt.rank())];
     ASSERT_EQ(r.tasks.size(), mine.size());
     for (size_t i = 0; i < mine.size(); ++i) {
@@ -364,7 +367,8 @@ TEST(Pipeline, ATable) {
   });
 }
 
-// Stages on meshes of different sizes, which say how the input comes.
+// Stages on meshes of different sizes have to say in which layout they get
+// inputs.
 TEST(Pipeline, MeshesThatDiffer) {
   const Case c{.stages = 2, .micros = 2};
   const Values expected = on_one_rank(c);
@@ -392,7 +396,7 @@ TEST(Pipeline, MeshesThatDiffer) {
   });
 }
 
-// Each activation goes to the next stage once, its gradient back once.
+// Each activation is sent to the next stage once, and its gradient back once.
 TEST(Pipeline, BytesAreTheActivations) {
   const Case c{.stages = 3, .micros = 4, .rows = 10};
   const Mesh mesh = Mesh::parse("pp=3,dp=2");
@@ -415,7 +419,7 @@ TEST(Pipeline, BytesAreTheActivations) {
       const int64_t mine = at == 1 ? most : hi - lo - most;
       const int64_t ways = position == 1 ? 2 : 1;  // from both neighbours
       received += ways * mine * kHidden * 8;
-      // With each neighbour there and back.
+      // To and from each neighbour.
       predicted -= 2 * ways * most * kHidden * 8;
     }
     EXPECT_EQ(counted, received);
@@ -424,7 +428,8 @@ TEST(Pipeline, BytesAreTheActivations) {
   });
 }
 
-// What the first position holds at most beyond its weights and inputs.
+// The most that the first position holds beyond its weights and inputs, in
+// bytes.
 int64_t peak_activations(const char* name, int64_t micros) {
   int64_t bytes = 0;
   run(3, [&](Runtime& rt) {
@@ -448,7 +453,7 @@ TEST(Pipeline, HoldsWhatTheScheduleSays) {
   const auto held = [&](const char* name, int64_t micros) {
     return static_cast<double>(peak_activations(name, micros)) / one;
   };
-  // What one micro-batch needs in passing counts once: between 0 and 1.
+  // `one` also has what a micro-batch needs for a short time; that counts once.
   for (const char* name : {"gpipe", "1f1b", "zb-h1", "zb-h2"})
     for (const int64_t m : {6, 9}) {
       const auto live =
@@ -508,8 +513,8 @@ TEST(Pipeline, Refuses) {
   });
 }
 
-// A pipeline borrowed a tied parameter as one that operators may not move,
-// though its owner lets them: a program that runs without stages was refused.
+// A stage borrowed a tied parameter as one that operators may not move, even if
+// its owner lets them. So a program was refused that runs without stages.
 
 DistTensor tied_loss(const DistTensor& x, const DistTensor& w) {
   return sum(square(matmul(x, transpose(w, 0, 1))));

@@ -7,7 +7,7 @@
 namespace dtensor::nn {
 namespace {
 
-// Two tasks of 2 and 3, 4 apart.
+// Two tasks that take 2 and 3, with a pause of 4 between them.
 std::vector<TimedTask> tasks(double begin) {
   return {{{}, begin, begin + 2}, {{}, begin + 6, begin + 9}};
 }
@@ -21,7 +21,8 @@ TEST(PipelineTimes, WorkAndWaiting) {
   EXPECT_EQ(PipelineTimes().bubble(), 0);
 }
 
-// Not of the one that works most, or ends last.
+// The rank with the longest span counts, not the one that works most or ends
+// last.
 TEST(PipelineTimes, OfTheRankThatIsAtItLongest) {
   run(3, [](Runtime& rt) {
     const PipelineTimes all[] = {{9, 8}, {10, 4}, {5, 5}};

@@ -81,7 +81,8 @@ TEST_F(Pretrained, TheSameFilesFromEveryMesh) {
   }
 }
 
-// Each expert is a tensor of its own there; stages and ep have some of them.
+// In a file, each expert is a tensor of its own. Stages and ranks of ep have
+// some of them.
 TEST_F(Pretrained, ExpertsFromEveryMesh) {
   ModelConfig config = tiny("mixtral");
   config.experts = 3;
@@ -169,7 +170,7 @@ TEST_F(Pretrained, LlamasTensors) {
   EXPECT_TRUE(json["eos_token_id"].is_null());
 }
 
-// What is written is what was meant.
+// A config that is written and read is the same.
 TEST_F(Pretrained, ConfigsComeBack) {
   for (const Architecture& a : architectures()) {
     const std::string name(a.name);
@@ -201,8 +202,9 @@ TEST_F(Pretrained, ConfigsComeBack) {
   }
 }
 
-// A member that says that the model computes something else, or that nobody
-// knows; not one that changes no number, or that says what is meant without it.
+// Refuses a member that makes the model compute something else, or that it does
+// not know. Accepts members that change no number, or that say what is the
+// default.
 TEST_F(Pretrained, RefusesWhatItDoesNotCompute) {
   const std::string path = (dir_ / "other").string();
   const auto error_with = [&](const char* model, const char* member,
@@ -277,7 +279,7 @@ TEST_F(Pretrained, RefusesWhatItDoesNotCompute) {
   EXPECT_EQ(read_config(path).ffn_size(), 96);
 }
 
-// transformers names the types of its own.
+// The file has the names that transformers has for types.
 TEST_F(Pretrained, ComesBackInItsType) {
   const std::pair<DType, const char*> types[] = {{DType::kF32, "float32"},
                                                  {DType::kF64, "float64"},
@@ -303,8 +305,9 @@ TEST_F(Pretrained, ComesBackInItsType) {
   }
 }
 
-// A model with int8 weights is the model of floats whose matrices are multiples
-// of the scales; on every mesh, and however files keep matrices.
+// A model with int8 weights computes what the same model computes if its
+// matrices are rounded to multiples of the scales. That holds on every mesh,
+// and whichever way files keep matrices.
 TEST_F(Pretrained, Int8WeightsStandForFloats) {
   for (const char* name : {"llama", "gpt", "gpt-neox", "mixtral", "bert-mlm"}) {
     const std::string dir = save("dp=1", tiny(name));
@@ -406,7 +409,7 @@ TEST_F(Pretrained, ADryRunNeedsOnlyTheConfig) {
   };
   load(true);
   EXPECT_THROW(load(false), Error);
-  // A dry run reads the headers of files that are there.
+  // A dry run reads the header of a file if it is there.
   std::ofstream(only / "model.safetensors") << "no header";
   EXPECT_THROW(load(true), Error);
 }
@@ -450,8 +453,7 @@ TEST_F(Pretrained, ConfigsOfOlderFilesAndMixedWindows) {
             std::string::npos);
 }
 
-// Checkpoints of transformers come back, tensor by tensor, under the same
-// names.
+// A checkpoint of transformers that is read and written has the same tensors.
 TEST_F(Pretrained, EveryFamilyIsWrittenBack) {
   int families = 0;
   for (const auto& entry : fs::directory_iterator("tests/nn/data")) {
@@ -472,12 +474,12 @@ TEST_F(Pretrained, EveryFamilyIsWrittenBack) {
       EXPECT_EQ(got.tensors().size(), want.tensors().size()) << from;
       return 0;
     });
-    // All members that decide what is computed are read alike.
+    // All members that decide what is computed are the same.
     const ModelConfig one = read_config(from + "/config.json"),
                       two = read_config(to + "/config.json");
     EXPECT_EQ(config_text(one), config_text(two)) << from;
-    // transformers reads them alike, too. Null stands for a default. Dropout
-    // and the router's loss are for its training only.
+    // The members that transformers reads are the same, too. Null stands for a
+    // default. Dropout and the router's loss matter only to its training.
     auto theirs = nlohmann::json::parse(bytes(from + "/config.json"));
     const auto ours = nlohmann::json::parse(bytes(to + "/config.json"));
     if (theirs.contains("rope_parameters") &&
@@ -492,8 +494,7 @@ TEST_F(Pretrained, EveryFamilyIsWrittenBack) {
   EXPECT_GE(families, 14);
 }
 
-// A large model is in several files.
-// Its numbers would be taken for weights, and its scales would be missing.
+// The integers would be taken for weights, and their scales would be missing.
 TEST_F(Pretrained, RefusesWeightsOfIntegers) {
   const std::string from = save("dp=1", tiny("llama")),
                     to = (dir_ / "integers").string();
