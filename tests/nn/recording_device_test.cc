@@ -29,8 +29,8 @@ namespace {
 
 using Values = std::vector<double>;
 
-// Runs fn on every rank, on a device that all share, and returns what rank 0
-// returned.
+// Runs fn on every rank, on a device that all ranks share. Returns the result
+// of rank 0.
 Values on(Device& device, const std::string& mesh,
           const std::function<Values(const Mesh&)>& fn) {
   Values result;
@@ -45,7 +45,7 @@ Values on(Device& device, const std::string& mesh,
   EXPECT_EQ(device.waits() > before, device.kind() != Device::Kind::kCpu);
   return result;
 }
-// On the CPU, or on a recording device.
+// Runs fn on the CPU, or on a recording device.
 Values on(bool recording, const std::string& mesh,
           const std::function<Values(const Mesh&)>& fn) {
   if (!recording) return on(cpu(), mesh, fn);
@@ -56,7 +56,8 @@ void add(Values& all, const DistTensor& x) {
   for (double v : x.full().to_doubles()) all.push_back(v);
 }
 
-// The loss and the norm of each step's gradients, and all that there is then.
+// Returns the loss and gradient norm of each step, the parameters after all
+// steps, and some generated tokens.
 Values train(const Mesh& mesh, const std::string& name, DType dtype,
              int stage = 0, uint64_t steps = 2) {
   ModelConfig c{.name = name,
@@ -138,8 +139,8 @@ INSTANTIATE_TEST_SUITE_P(Devices, LateTraining, testing::ValuesIn(kLateDevices),
                            return dtensor::name(info.param);
                          });
 
-// What is gathered ahead, and the buckets of gradients, are the other thread's
-// work on a stream of its own.
+// Gathers ahead and buckets of gradients are work of the rank's other thread,
+// on a stream of its own.
 TEST(RecordingDevice, TrainsInPartsAsTheCpuDoes) {
   for (const char* name : {"gpt", "llama"})
     for (const char* mesh : {"dp=2", "dp=2,tp=2"})
@@ -152,8 +153,8 @@ TEST(RecordingDevice, TrainsInPartsAsTheCpuDoes) {
       }
 }
 
-// A bad target, which one rank holds, is nobody's matter until the host waits
-// anyway: then it is every rank's.
+// A bad target, which one dp rank holds, is an error of all ranks, but only
+// when the host waits for the device anyway.
 TEST(RecordingDevice, BadTargetsAreToldAtTheNextRead) {
   for (bool reads : {true, false}) {
     std::atomic<int> told = 0, went_on = 0;
@@ -180,15 +181,14 @@ TEST(RecordingDevice, BadTargetsAreToldAtTheNextRead) {
       EXPECT_EQ(went_on, 4);
     } else {
       EXPECT_THROW(on(true, "dp=2,tp=2", fn), Error);
-      // When two ranks that share the targets are done, the run has failed:
-      // others may not have come so far.
+      // When the two ranks that have the bad target end, the run has failed.
+      // Other ranks may not have come so far.
       EXPECT_GE(went_on, 2);
     }
   }
 }
 
-// Between layouts, with the work of two threads of each rank on streams of
-// their own.
+// Moves between layouts, on both threads of each rank and their streams.
 TEST(RecordingDevice, MovesAsTheCpuDoes) {
   const char* layouts[] = {"S0,R",      "R,S1", "S1,S0",   "P,R",
                            "P(max),S0", "R,R",  "P,P(avg)"};
@@ -209,8 +209,7 @@ TEST(RecordingDevice, MovesAsTheCpuDoes) {
   EXPECT_EQ(on(true, "a=2,b=2", fn), on(false, "a=2,b=2", fn));
 }
 
-// A model that is written from such a device and read back to it.
-// Made outside of the run, by the host.
+// The part is made by the host, outside of the run.
 TEST(RecordingDevice, APartOfAnotherDeviceIsRefused) {
   const Tensor part = Tensor::full({4}, DType::kF32, 1);
   std::atomic<int> told = 0;

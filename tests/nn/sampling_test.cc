@@ -22,7 +22,7 @@ const Values kPlain = {0.133296297118, 0.006636431858, 0.029742424123,
                        0.362336902257, 0.120611477318, 0.001480788103,
                        0.018039692125, 0.327855987097};
 
-// The share of each token in many draws is its probability.
+// Expects that each token's share in many draws is its probability.
 void expect_shares(const Sampling& s, const Values& probability,
                    int64_t prompt = 4) {
   constexpr int64_t kDraws = 20'000;
@@ -69,8 +69,8 @@ TEST(Sampling, Penalties) {
                  .min_p = 0.2},
                 {0.212884614951, 0, 0.078315873182, 0.261354705663,
                  0.199155044292, 0, 0, 0.248289761912});
-  // The penalties are for generated tokens: 3 twice, 7 once. A bias that takes
-  // them back leaves the probabilities as they were.
+  // Penalties are for generated tokens: 3 occurs twice, 5 and 7 once. A bias
+  // that takes the penalties back gives the plain probabilities.
   expect_shares({.presence_penalty = 0.5,
                  .frequency_penalty = 0.25,
                  .logit_bias = {{3, 1.0}, {7, 0.75}, {5, 0.75}}},
@@ -91,7 +91,7 @@ TEST(Sampling, TheLikeliestWithTheirLogarithms) {
     EXPECT_NEAR(t.likeliest[i].second,
                 std::log(kPlain[static_cast<size_t>(order[i])]), 1e-9);
   }
-  // Equal logits: the smaller token. NaN: the first.
+  // If logits are equal, the smaller token; if they are NaN, the first.
   EXPECT_EQ(draw(Values{1, 2, 2}, {.temperature = 0}, {}, 0, 0).id, 1);
   const double nan = std::numeric_limits<double>::quiet_NaN();
   EXPECT_EQ(draw(Values{nan, nan}, {}, {}, 0, 0).id, 0);

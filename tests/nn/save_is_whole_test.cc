@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A save that was killed between its two renames left the config of one model
 // beside the weights of another. Here a process saves over an older model and
-// is ended before its 1st, 2nd, ... call that changes what is on the disk.
+// is ended before its 1st, 2nd, ... call that changes the disk.
 #include <gtest/gtest.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -20,9 +20,9 @@
 
 namespace {
 
-std::atomic<int> calls_left{-1};  // until the end; negative: no end
+std::atomic<int> calls_left{-1};  // until the process ends; negative: never
 
-// The calls of a save on one rank: "unlink config.json.tmp".
+// If not null, gets the calls of a save on one rank: "unlink config.json.tmp".
 std::vector<std::string>* calls_made = nullptr;
 
 void on_call(const char* call, const std::filesystem::path& path) {
@@ -33,7 +33,7 @@ void on_call(const char* call, const std::filesystem::path& path) {
 
 }  // namespace
 
-// In place of the system library's.
+// Replace functions of the C library.
 extern "C" int rename(const char* from, const char* to) noexcept {
   on_call("rename to", to);
   return static_cast<int>(syscall(SYS_rename, from, to));
@@ -54,7 +54,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The weights of a model say by their seed whose config they belong to.
+// The seed of the weights tells to which config they belong.
 struct Model {
   double eps;
   uint64_t seed;
@@ -78,8 +78,8 @@ void save(const Model& model, const std::string& dir,
   });
 }
 
-// The seed of the weights when the folder holds a model that is whole and has
-// its own config; 0 when it holds none.
+// The seed of the weights if the folder has a whole model with its own config;
+// 0 if it has no model.
 uint64_t saved(const std::string& dir, const std::vector<Model>& known) {
   return on_mesh<uint64_t>("tp=1", [&](const Mesh& m) -> uint64_t {
     std::unique_ptr<LanguageModel> model;
@@ -129,22 +129,22 @@ TEST(SaveIsWhole, WhereverItEnds) {
       EXPECT_TRUE(!done || seed == after.seed);
       kept += seed == before.seed;
       gone += seed == 0;
-      // The next save cleans up.
+      // The next save removes what is left over.
       save(after, dir);
       EXPECT_EQ(saved(dir, {before, after}), after.seed);
       for (const auto& entry : fs::directory_iterator(dir))
         EXPECT_NE(entry.path().extension(), ".tmp") << entry.path();
     }
     EXPECT_GT(kept, 0);
-    // Weights of another config cannot stay.
+    // If the config changes, the old weights must go first.
     EXPECT_EQ(gone > 0, after.eps != before.eps);
   }
   fs::remove_all(dir);
 }
 
-// A power failure keeps what was synced, and any part of what was not. So a
-// file is synced before it takes its name, and the folder after each change of
-// its names that later ones rely on.
+// After a power failure, what was synced is on the disk, and any part of what
+// was not. So a file is synced before it gets its name, and the folder after
+// each change of its names that later changes rely on.
 TEST(SaveIsWhole, EvenOnTheDisk) {
   const std::string name = "synced_" + std::to_string(::getpid()),
                     dir = (fs::path(::testing::TempDir()) / name).string();

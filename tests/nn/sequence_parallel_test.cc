@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sequences split over ranks: between blocks (sequence parallelism) and
-// throughout (context parallelism). The model is the same, and so are its loss
-// and gradients; what is sent, and held, is the theory's.
+// throughout (context parallelism). The loss and the gradients do not change,
+// and what is sent and held is what the theory says.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -63,7 +63,7 @@ struct Gradients {
   std::vector<Values> values;
 };
 
-// Of sequences shorter than the model's by one.
+// The sequences are shorter than the model's longest by one.
 Gradients gradients(const Strategy& s, const ModelConfig& config) {
   return on_mesh<Gradients>(s.mesh, [&](const Mesh& m) {
     const auto model = make_model(config, m, plan_of(config, m, s), 1);
@@ -124,7 +124,7 @@ TEST_P(Sequences, LossAndGradientsAreThoseOfOneRank) {
 
 struct Pass {
   int64_t forward = 0, backward = 0;  // bytes sent
-  int64_t kept = 0;                   // of activations, for the gradient
+  int64_t kept = 0;                   // activations that the gradient needs
   int64_t peak = 0;
 };
 
@@ -141,7 +141,7 @@ ModelConfig even(const std::string& name, int64_t seq) {
 
 constexpr int64_t kRows = 4;
 
-// One forward and backward pass of a rank.
+// Makes one forward and backward pass. Returns what rank 0 sees.
 Pass pass(ModelConfig c, int64_t layers, const Strategy& s, bool dry) {
   Pass p;
   c.layers = layers;
@@ -176,16 +176,17 @@ Pass pass(ModelConfig c, int64_t layers, const Strategy& s, bool dry) {
   return p;
 }
 
-// What a block more does.
+// What one more block adds.
 Pass per_block(const ModelConfig& c, const Strategy& s, bool dry) {
   const Pass two = pass(c, 2, s, dry), three = pass(c, 3, s, dry);
   return {three.forward - two.forward, three.backward - two.backward,
           three.kept - two.kept, three.peak - two.peak};
 }
 
-// An all-gather and a reduce-scatter for each all-reduce; and in the backward
-// pass the gradients of what is added or multiplied behind a reduction: of a
-// block's two norms and, in gpt, of the biases of two products.
+// An all-gather and a reduce-scatter replace each all-reduce. The backward pass
+// also reduces the gradients of parameters that are added or multiplied behind
+// a reduction: of a block's two norms and, in gpt, of the biases of two
+// products.
 TEST_P(Sequences, SequenceParallelSendsWhatTensorParallelDoes) {
   for (const char* text : {"tp=2", "tp=4", "dp=2,tp=2"})
     for (bool dry : {false, true}) {
@@ -194,7 +195,7 @@ TEST_P(Sequences, SequenceParallelSendsWhatTensorParallelDoes) {
       const ModelConfig c = even(GetParam(), 8);
       const Pass tensor = per_block(c, {text}, dry);
       const Pass sequence = per_block(c, {text, true}, dry);
-      // Among all ranks, instead of those of dp alone.
+      // These gradients are summed over all ranks, not over those of dp alone.
       const auto all_reduce = [&](int64_t ranks) {
         return 2 * (ranks - 1) * (c.hidden / ranks) * 4;
       };
@@ -207,9 +208,10 @@ TEST_P(Sequences, SequenceParallelSendsWhatTensorParallelDoes) {
     }
 }
 
-// What is kept for the gradient: the stream ahead of attention and behind it,
-// and the statistics of the norms, are parts. What a block's matrices multiply
-// is whole, or split as they are; and the norms keep their part of it.
+// For the gradient, a rank keeps parts of the stream before and after
+// attention, and of the norms' statistics. The inputs of a block's matrices are
+// kept whole, or split as the matrices are; and the norms keep their part of
+// these inputs.
 TEST_P(Sequences, SequenceParallelKeepsParts) {
   for (int64_t p : {2, 4})
     for (bool dry : {false, true}) {
@@ -225,8 +227,8 @@ TEST_P(Sequences, SequenceParallelKeepsParts) {
     }
 }
 
-// Nothing of a block's activations is whole: a rank keeps 1/p of them. (An
-// all-to-all keeps attention's result in both of its layouts.)
+// A rank keeps 1/p of all of a block's activations. (With all-to-all, it keeps
+// attention's result in both of its layouts.)
 TEST_P(Sequences, ContextParallelKeepsAPart) {
   for (ContextParallel how :
        {ContextParallel::kRing, ContextParallel::kAllToAll})
@@ -243,7 +245,7 @@ TEST_P(Sequences, ContextParallelKeepsAPart) {
     }
 }
 
-// Forward a block sends what its attention does, and nothing else.
+// In the forward pass, only a block's attention sends.
 TEST_P(Sequences, ContextParallelSendsKeysAndValues) {
   for (int64_t p : {2, 4})
     for (bool dry : {false, true}) {
@@ -257,7 +259,8 @@ TEST_P(Sequences, ContextParallelSendsKeysAndValues) {
     }
 }
 
-// Of the batch dp has rows, and of each row cp has a chunk from either end.
+// dp splits the rows of a batch. A rank of cp has a chunk from either end of a
+// row.
 TEST(SequenceParallelTest, ABatchInZigzagOrder) {
   const Mesh mesh = Mesh::parse("dp=2,cp=2,tp=3");
   const Layout layout = batch_layout(mesh, {4, 11});

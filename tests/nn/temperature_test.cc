@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is drawn at a temperature, from known logits.
+// Draws at a temperature from known logits.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace {
 
 const std::vector<double> kLogits = {0.5, -1, 2, 1, -0.25};
 
-// A model that says the same of every text.
+// A model that gives the same logits for every text.
 class Fixed : public LanguageModel {
  public:
   explicit Fixed(const Mesh& m)
@@ -48,7 +48,8 @@ TEST(Temperature, DividesTheLogits) {
       const double seen =
           static_cast<double>(std::count(drawn.begin(), drawn.end(), k)) /
           kDraws;
-      // Five standard deviations. Halving or doubling t is 20 of them away.
+      // The tolerance is five standard deviations; with t halved or doubled it
+      // would be 20.
       EXPECT_NEAR(seen, p, 5 * std::sqrt(p * (1 - p) / kDraws))
           << "temperature " << t << ", token " << k;
     }

@@ -38,7 +38,7 @@ std::string fresh_folder(const std::string& name) {
   return folder;
 }
 
-// ---- Of a language model ----
+// ---- Trainers of a language model ----
 
 std::unique_ptr<LanguageModel> tiny_gpt(const Mesh& mesh, int stage,
                                         DType dtype = DType::kF32) {
@@ -61,7 +61,7 @@ Batch tokens(int64_t step) {
   return {Tensor::from({4, 8}, in.data()), Tensor::from({4, 8}, out.data())};
 }
 
-// One bit of one copy, on one rank of three.
+// One rank of three changes one element of its copy.
 TEST(Trainer, CopiesThatDifferAreFound) {
   for (const int stage : {0, 1}) {
     std::mutex mutex;
@@ -86,8 +86,8 @@ TEST(Trainer, CopiesThatDifferAreFound) {
   }
 }
 
-// Losses and norms of a training that looks at its copies and begins anew from
-// a checkpoint on its way, on a device that has graphs.
+// The losses and norms of a training, on a device that has graphs. It compares
+// the copies, saves, and begins again from the checkpoint on its way.
 std::vector<double> trained(const Mesh& mesh, int stage, DType dtype,
                             const TrainerOptions& options) {
   std::vector<double> values;
@@ -136,7 +136,7 @@ TEST(Trainer, ReplaysItsSteps) {
     }
 }
 
-// Without a schedule it is 1F1B, with as many micro-batches as the options say.
+// Without a schedule, the pipeline runs 1F1B with options.micro_batches.
 TEST(Trainer, APipelineTrainsAsOneRankDoes) {
   const auto losses = [](const char* name) {
     std::vector<double> all;
@@ -157,7 +157,7 @@ TEST(Trainer, APipelineTrainsAsOneRankDoes) {
   for (size_t i = 0; i < 3; ++i) EXPECT_NEAR(two[i], one[i], 1e-12);
 }
 
-// ---- Of a module of one's own ----
+// ---- Trainers of a module of one's own ----
 
 constexpr int64_t kRows = 7, kIn = 3, kWide = 5;
 
@@ -191,7 +191,7 @@ Loss loss_of(const Net& net) {
   };
 }
 
-// The rows of a step, as plain numbers.
+// The rows of a step's batch, as plain numbers.
 struct Rows {
   std::vector<double> x, y;
 };
@@ -250,7 +250,7 @@ struct Plain {
     }
     return sum;
   }
-  // {loss, norm} of step i (from 0).
+  // Makes step i, from 0. Returns {loss, norm}.
   std::pair<double, double> step(int64_t i, double lr, double decay,
                                  double clip) {
     std::vector<std::vector<double>> g;
@@ -275,7 +275,7 @@ struct Plain {
   }
 };
 
-// With 6 steps, 2 of them to warm up, towards a tenth.
+// The rate of step i of 6: two steps warm up, and the rate falls to a tenth.
 double rate(int64_t i) {
   if (i < 2) return 0.05 * static_cast<double>(i + 1) / 2;
   return 0.05 * (0.1 + 0.45 * (1 + std::cos(std::numbers::pi *
@@ -315,7 +315,8 @@ TEST(Trainer, TrainsAsPlainLoopsDo) {
             for (size_t k = 0; k < now.size(); ++k)
               EXPECT_NEAR(now[k], plain.p[j][k], 1e-11) << j << " " << k;
           }
-          // Seven rows and one: the mean is over rows, not over batches.
+          // A batch of seven rows and one of one row: the mean is over rows,
+          // not over batches.
           double want = 0;
           for (const int64_t i : {0, 1})
             want += plain.loss(rows_of(i, i ? 1 : 7), nullptr) * (i ? 1 : 7);
@@ -326,8 +327,8 @@ TEST(Trainer, TrainsAsPlainLoopsDo) {
         });
 }
 
-// The losses of a training of 12 steps, which saves every 4, from its first
-// step here.
+// The losses of a training that may resume and that saves, from the first step
+// of this call on.
 std::vector<double> saved_losses(const std::string& mesh, int stage,
                                  const TrainerOptions& options, bool resumes) {
   std::vector<double> losses;
@@ -369,7 +370,7 @@ TEST(Trainer, ResumesAsIfItHadNotStopped) {
   for (size_t i = 0; i < end.size(); ++i)
     EXPECT_NEAR(elsewhere[i], end[i], 1e-12) << i;
   forget_the_last();
-  // The rate falls as it did when the training was saved.
+  // The rate goes on falling as in the training that was saved.
   TrainerOptions longer = options;
   longer.steps = 14;
   const std::vector<double> more = saved_losses("dp=2,tp=2", 1, longer, true);
@@ -403,7 +404,7 @@ TEST(Trainer, ResumesAsIfItHadNotStopped) {
             std::string::npos);
 }
 
-// Trains three steps on dp=2,tp=2, with batches(context, step).
+// What three steps of training on dp=2,tp=2 throw, with batches(context, step).
 std::string error_of_training(
     const std::function<Batch(RankContext&, int64_t)>& batches,
     const TrainerOptions& options) {
@@ -423,7 +424,7 @@ void send_more() {
   ones({4}, mesh, {{"dp", Shard(0)}}).redistribute("R,R");
 }
 
-// A loss scale that has fallen does not rise again because a training resumes.
+// If the loss scale has fallen, it is still low when a training resumes.
 TEST(Trainer, TheLossScaleIsSaved) {
   const std::string folder = fresh_folder("scaled");
   for (const bool resumes : {false, true})
@@ -460,7 +461,7 @@ TEST(Trainer, BytesThatWereNotPlannedAreAnError) {
   };
   EXPECT_EQ(error_of_training(at_step(-1, false), options), "no error");
   EXPECT_EQ(error_of_training(at_step(0, false), {.steps = 1}), "no error");
-  // The plan says 8 bytes.
+  // The plan has 8 bytes.
   EXPECT_NE(error_of_training(at_step(0, true), {.steps = 1})
                 .find("with 8 bytes planned and 16 counted"),
             std::string::npos)
@@ -483,7 +484,7 @@ TEST(Trainer, ARecordHasTheCollectivesOfAllSteps) {
       const size_t of_a_step = record.events().size();
       EXPECT_GT(of_a_step, 0u);
       trainer.train(examples);
-      // And those with which the ranks compare their reports.
+      // More than the steps' collectives: ranks also compare their reports.
       EXPECT_GE(record.events().size(), 3 * of_a_step);
     });
 }
@@ -518,7 +519,8 @@ TEST(Trainer, ADryRunPredictsTheStep) {
       EXPECT_NE(error_of([&] { trainer.predict(examples); }).find("dry run"),
                 std::string::npos);
     });
-    // A program that trains can run dry as it is; nothing is loaded or saved.
+    // A program that trains can run dry without changes. It loads and saves
+    // nothing then.
     options.dry_run = true;
     run(options, [&](Runtime& rt) {
       const auto net = make_net(rt.mesh(), stage);

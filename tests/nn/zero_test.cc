@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ZeRO: what is sent and what is held are the formulas of Rajbhandari et al.
-// (arXiv 1910.02054), to the byte, and the updates are those of one rank.
+// ZeRO sends and holds, to the byte, what the formulas of Rajbhandari et al.
+// (arXiv 1910.02054) say, and its updates are those of one rank.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -27,7 +27,7 @@ using dtensor::testing::error_of;
 
 constexpr int64_t kLayers = 5;
 
-// Square matrices, one behind the other.
+// A stack of square matrices.
 class Stack : public Module {
  public:
   Stack(const Scope& at, int64_t width) : Module(at) {
@@ -48,7 +48,7 @@ class Stack : public Module {
 struct Seen {
   std::vector<CommEvent> events;
   Allocator::Stats memory;
-  std::vector<double> after;  // the parameters, all of them
+  std::vector<double> after;  // all parameters
   int64_t bytes(std::string_view phase = "") const {
     int64_t sum = 0;
     for (const CommEvent& e : events)
@@ -94,7 +94,7 @@ Seen train(const Setting& s) {
       optimizer.step(grads, {.lr = 1e-2});
       context.record = false;
     }
-    // The loss is an all-reduce of one number.
+    // Leave out the loss, which is an all-reduce of one number.
     std::erase_if(context.events,
                   [](const CommEvent& e) { return e.predicted < 64; });
     for (const CommEvent& e : context.events) seen.events.push_back(e);
@@ -114,8 +114,8 @@ TEST(Zero, PlansSayWhereParametersLie) {
     Shape shape;
     int stage;
   };
-  // Of two cuts that are alike the first dimension's; heads are few, and are
-  // left whole; a vector of 2 has a rank without a part.
+  // If two dimensions can be cut equally well, the first one is cut. Heads are
+  // few, and stay whole. A vector of 2 leaves one rank without a part.
   const Case cases[] = {
       {"col", "R,S0", "R,S0", "[{tp,dp},{}]", {12, 6}, 1},
       {"col", "R,S0", "R,S0", "[{tp,dp},{}]", {12, 6}, 2},
@@ -160,13 +160,14 @@ TEST(Zero, BytesAreTheFormulas) {
       EXPECT_EQ(z.bytes("backward"), psi) << stage;
       EXPECT_EQ(z.bytes("update"), psi) << stage;
     }
-    // Three times: but for the first matrix, since nothing in front of it wants
-    // a gradient, and the last one, which the gradient begins with.
+    // Each matrix is sent three times. The backward pass gathers neither the
+    // first one, since its input wants no gradient, nor the last one, with
+    // which it begins.
     const Seen z = train({mesh, 3});
     EXPECT_EQ(z.bytes(), 3 * psi - 2 * one);
     EXPECT_EQ(z.bytes("forward"), psi);
     EXPECT_EQ(z.bytes("backward"), 2 * psi - 2 * one);
-    // All of them held, and three.
+    // With a budget that holds all matrices, and one that holds three.
     const int64_t each = 96 * 96 * 4;
     EXPECT_EQ(train({mesh, 3, 96, DType::kF32, 2 * kLayers * each}).bytes(),
               2 * psi);
@@ -178,8 +179,8 @@ TEST(Zero, BytesAreTheFormulas) {
 }
 
 TEST(Zero, BytesOfPartsThatDiffer) {
-  // 50 columns on 4 ranks: 12, 13, 12, 13. What a rank lacks of the gathered,
-  // and what it is sent of its part.
+  // 50 columns on 4 ranks: 12, 13, 12, 13. A rank receives the rest of the
+  // matrix in a gather, and its part from three other ranks in a reduction.
   const int64_t row = 50 * 4;
   const Seen z = train({"dp=4", 3, 50});
   EXPECT_EQ(z.bytes("forward"), kLayers * row * (50 - 12));
@@ -187,8 +188,8 @@ TEST(Zero, BytesOfPartsThatDiffer) {
             (kLayers - 2) * row * (50 - 12) + kLayers * row * 3 * 13);
 }
 
-// 16 bytes per parameter, in f32 as 4 + 4 + 8 and in halves as 2 + 2 + 12, of
-// which each stage splits more.
+// 16 bytes per parameter for the parameter, its gradient and the state: 4 + 4 +
+// 8 in f32, and 2 + 2 + 12 in halves. Each stage splits more of them.
 TEST(Zero, MemoryIsTheFormulas) {
   const int64_t p = 4, elements = 96 * 96;
   const auto most = [](const Seen& s, MemoryKind k) {
@@ -205,18 +206,18 @@ TEST(Zero, MemoryIsTheFormulas) {
                                                  (stage ? p : 1));
       const int64_t gradients = most(s, MemoryKind::kGradients);
       if (stage >= 2) {
-        // All parts, and a bucket (here, one matrix) that fills while another
-        // one is on its way.
+        // All parts, a bucket (one matrix) that fills, and one that is on its
+        // way.
         EXPECT_GE(gradients, psi / p);
         EXPECT_LE(gradients, psi / p + 2 * each);
       } else {
-        // In stage 1 the parts, too, when they are made.
+        // Stage 1 also has the parts when they are made.
         EXPECT_GE(gradients, psi);
         EXPECT_LE(gradients, stage ? psi + psi / p : psi);
       }
       const int64_t gathered = most(s, MemoryKind::kGathered);
       if (stage == 3) {
-        // One, and one on its way to the operator.
+        // The gathered copy in use, and one on its way.
         EXPECT_GE(gathered, each);
         EXPECT_LE(gathered, 2 * each);
       } else {
@@ -254,7 +255,7 @@ TEST(Zero, UpdatesAreThoseOfOneRank) {
   }
 }
 
-// The same sums in the same order: halves with their f32 masters, too.
+// The sums have the same order, so the bits are the same, also of f32 masters.
 TEST(Zero, EveryStageIsDataParallelBitForBit) {
   for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16})
     for (const char* mesh : {"dp=2", "dp=3", "dp=2,tp=2", "dp=9"}) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compares texts with those of transformers' apply_chat_template(), of which
-// tools/chat_template_goldens.py has written hashes.
+// Compares texts with those of transformers' apply_chat_template(), whose
+// hashes tools/chat_template_goldens.py has written.
 #include "dtensor/nn/text/chat_template.h"
 
 #include <fmt/format.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Chat templates and tokenizer.json files that want to crash the process, fill
-// its memory or never end: each ends with a sentence, or with a text.
+// Chat templates and tokenizer.json files that would crash the process, fill
+// its memory or never end. Each gives an Error in one sentence, or a text.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -35,8 +35,8 @@ std::string within(const std::string& open, const std::string& inner,
   return repeated(open, count) + inner + repeated(close, count);
 }
 
-// The error of fn(), or else its result. No case may take longer than templates
-// are allowed to, nor more memory than several of their budgets.
+// Returns the error of fn(), or its result. Expects that it takes no more time
+// than templates may take, and no more memory than several of their budgets.
 template <class Fn>
 std::string outcome(const Fn& fn) {
   const auto seconds = [] {
@@ -192,7 +192,7 @@ TEST(HostileTemplates, MakeNoMoreThanTheirBudget) {
         "{% set x = range(60000) | list %}{% for i in range(9000) %}"
         "{% set y = x.pop(0) %}{% endfor %}"}},
       "steps for these messages");
-  // Each round copies all variables.
+  // Each round of the outer loop copies all variables.
   std::string variables;
   for (int i = 0; i < 3000; i++)
     variables += fmt::format("{{% set v{} = 1 %}}", i);
@@ -232,7 +232,7 @@ TEST(HostileTemplates, ThatAreOnlyOddGiveATextAndFreeIt) {
   EXPECT_EQ(rendered("{{ '' * 9000000000 }}"), "");
   EXPECT_EQ(rendered("{{ '1\n2' | indent(-5) }}"), "1\n2");
   EXPECT_EQ(rendered("{{ ('a' + 'bC') | capitalize }}"), "Abc");
-  // An order that contradicts itself: no number is less than NaN, nor more.
+  // The order contradicts itself: no number is less than NaN, nor more.
   EXPECT_EQ(rendered("{% set x = [] %}{% for i in range(99) %}"
                      "{% set y = x.append(0.0 * i / 0 if i % 3 else 9 - i) %}"
                      "{% endfor %}{{ x | sort | length }}"),
@@ -244,12 +244,13 @@ TEST(HostileTemplates, ThatAreOnlyOddGiveATextAndFreeIt) {
   EXPECT_EQ(rendered("{% set c = 'b' * 3000000 ~ 'a' %}"
                      "{{ ('a' * 3000000).strip(c) | length }}"),
             "0");
-  // Nobody but itself holds it.
+  // The list holds only itself.
   EXPECT_EQ(rendered("{% set a = [] %}{% set b = a.append(a) %}{{ a|length }}"),
             "1");
   EXPECT_EQ(rendered("{% set n = namespace() %}{% set n.x = {'n': n} %}ok"),
             "ok");
-  // Freed from the inside, this would fill the stack.
+  // If each list freed the one within it by recursion, the stack would
+  // overflow.
   EXPECT_EQ(rendered("{% set n = namespace(x=[]) %}{% for i in range(60000) %}"
                      "{% set n.x = [n.x] %}{% endfor %}ok",
                      2000),
@@ -277,7 +278,7 @@ TEST(HostileTemplates, LeaveTheNextRequestAlone) {
   EXPECT_EQ(t.apply(conversation(2)), "01");
 }
 
-// Budgets are in proportion to the messages.
+// Budgets grow with the messages.
 TEST(HostileTemplates, RenderLongConversations) {
   constexpr size_t kCount = 3000;
   std::string wanted;
@@ -307,7 +308,7 @@ TEST(HostileTemplates, EndWhenTheProgramDoes) {
 
 // ---- Tokenizers ----
 
-// A tokenizer of single bytes, with other members.
+// A tokenizer of single bytes, with `members` added or replaced.
 json file_with(const json& members) {
   json vocabulary = {{"<unk>", 0}};
   for (char c = ' '; c < '~'; c++)
@@ -321,7 +322,7 @@ json file_with(const json& members) {
   return file;
 }
 
-// The outcome of reading this file, and of a text to ids and back.
+// The outcome of reading this file, and of encoding and decoding a text.
 std::string round_trip(const std::string& file, const std::string& text) {
   const std::string dir = ::testing::TempDir() + "/hostile";
   std::filesystem::create_directories(dir);
@@ -332,7 +333,7 @@ std::string round_trip(const std::string& file, const std::string& text) {
   });
 }
 
-// The text has words, and ends in a long one.
+// A text of words, with a long one at the end.
 const std::string kText = repeated("aaaaaaaaaaaaaaaaaaaaaaaaaaaa! ", 500) +
                           repeated("a", 10'000) + "!";
 
@@ -367,8 +368,8 @@ json split(const std::string& regex) {
 }
 
 TEST(HostileTokenizers, EndAtTheirTime) {
-  // Failing alternatives are no tries of PCRE2, and a lookahead reads the rest
-  // of the text at each place.
+  // PCRE2's limit does not count alternatives that fail, and a lookahead reads
+  // the rest of the text at each place.
   expect_refused(
       "lookaheads", split("[^0](?:" + repeated("(?=.*+[xy])|", 600) + "(?!))"),
       "pre_tokenizer.pattern takes longer than 1 s", repeated("a", 8'000));
@@ -391,7 +392,7 @@ TEST(HostileTokenizers, EndAtTheirTime) {
   expect_refused("a long prefix", prefixed.dump(), "takes more than ");
 }
 
-// Matches far from the beginning, between characters of several bytes.
+// Matches are found far from the beginning, behind characters of several bytes.
 TEST(HostileTokenizers, PatternsAreFoundFarFromTheBeginning) {
   for (const char* filler : {"a", "\u00e9", "\u20ac", "\U0001f600"})
     for (const size_t count : {0, 1, 16, 21, 32, 63, 64, 65, 300}) {
@@ -422,7 +423,7 @@ TEST(HostileTokenizers, NestNoDeeperThanTheStack) {
   expect_refused("decoder", nested("decoder", "decoders"), deep);
   expect_refused("lists", repeated("[", 1'000'000), deep);
   expect_refused("objects", repeated("{\"a\":", 1'000'000), deep);
-  // The file itself is the first level.
+  // The file's object is the first level.
   const auto deep_member = [](size_t levels) {
     const std::string list = within("[", "", "]", levels);
     return file_with({{"other", json::parse(list)}}).dump();
@@ -520,7 +521,7 @@ TEST(HostileTokenizers, TakeNoMoreStepsThanTheirBudget) {
                         {"max_input_chars_per_word", 1'000'000'000'000},
                         {"vocab", pieces}}),
                  "model takes more than", run);
-  // Near to each of the text's characters begins an added token.
+  // An added token nearly begins at each of the text's characters.
   const std::string error = round_trip(
       file_with({{"added_tokens",
                   {{{"id", 1000}, {"content", repeated("a", 9999) + "c"}}}}})
@@ -561,7 +562,7 @@ TEST(HostileTokenizers, GiveIdsThatFitInMemory) {
   EXPECT_EQ(round_trip(file_with(template_with(36)).dump(), "a"), "C a");
 }
 
-// However long the text of a file is that an error shows.
+// Errors are short, however long the text is that they show.
 TEST(HostileTokenizers, AreRefusedInShortSentences) {
   const std::string much = repeated("\u00e9", 500'000);
   expect_refused("a member", {{"normalizer", {{"type", "NFC"}, {"x", much}}}},

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Text that ends before a stop string, piece by piece, against find() in the
-// whole text.
+// Text that ends before a stop string, given piece by piece, against find() in
+// the whole text.
 #include "dtensor/nn/text/text_pieces.h"
 
 #include <gtest/gtest.h>
@@ -13,8 +13,7 @@
 namespace dtensor::nn {
 namespace {
 
-// Tokens are "a", "b", "ab", "bba", the two bytes of "é", and one without a
-// text.
+// The tokens are "a", "b", "ab", "bba" and the two bytes of "é".
 Tokenizer tiny() {
   const std::string dir = ::testing::TempDir() + "/text_pieces";
   std::filesystem::create_directories(dir);
@@ -32,9 +31,8 @@ struct Pushed {
   bool stopped = false;
 };
 
-// Every piece is right when it comes: the pieces before it and it are the text
-// so far, except what may become a stop string, with the tokens that begin in
-// it.
+// Checks every piece as it comes: all pieces are the text so far, except an end
+// that may become a stop string, with the tokens that begin in them.
 Pushed pushed(const Tokenizer& tokenizer, const std::vector<int64_t>& ids,
               const std::vector<std::string>& stop) {
   TextPieces pieces(tokenizer, stop);
@@ -93,7 +91,7 @@ TEST(TextPieces, EndBeforeTheFirstStopString) {
     EXPECT_EQ(p.stopped, first != all.npos);
     if (p.stopped) {
       ++stopped;
-      // It stopped as soon as the stop string was there.
+      // It stopped as soon as the text had the stop string.
       size_t sooner = all.npos;
       const std::string before =
           tokenizer.decode(std::span(ids).first(p.taken - 1));

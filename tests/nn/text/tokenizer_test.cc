@@ -31,8 +31,8 @@ std::string bytes_of(const std::string& path) {
 
 json json_of(const std::string& path) { return json::parse(bytes_of(path)); }
 
-// The lines of tools/tokenizer_goldens.py: fragments and characters, drawn by a
-// linear congruential generator that begins with the line's number.
+// The lines of tools/tokenizer_goldens.py: fragments and characters that a
+// linear congruential generator draws. The line's number is its first state.
 class Lines {
  public:
   Lines() {
@@ -91,8 +91,8 @@ uint32_t hash_of(const Ids& ids) {
   return hash_of(bytes);
 }
 
-// An object's members replace or add to those of the value; an object with a
-// type replaces the value.
+// Patches a value: an object's members replace the value's members or are added
+// to them. An object with a type, or another value, replaces the value.
 json patched(const json& value, const json& patch) {
   if (!patch.is_object() || !value.is_object() || patch.contains("type"))
     return patch;
@@ -129,7 +129,7 @@ std::string streamed(const Tokenizer& t, const Ids& ids,
   std::string text;
   for (int64_t id : ids) {
     const std::string part = stream.push(id);
-    // No part of a character leaves the stream.
+    // A part that is given out has no incomplete character.
     EXPECT_NO_THROW((void)json(part).dump()) << id;
     text += part;
   }
@@ -200,7 +200,7 @@ TEST(TokenizerTest, StreamsRandomIdsAsItDecodesThem) {
 TEST(TokenizerTest, HoldsBackBytesOfACharacter) {
   const Tokenizer t = tokenizer_of("byte_level");
   const Ids ids = t.encode("\U000411ff!", {.add_special = false});
-  ASSERT_EQ(ids.size(), 5u);  // four bytes and a sign
+  ASSERT_EQ(ids.size(), 5u);  // four bytes and "!"
   TextStream stream(t);
   for (size_t i = 0; i < 3; i++) EXPECT_EQ(stream.push(ids[i]), "");
   EXPECT_EQ(stream.push(ids[3]), "\U000411ff");
@@ -227,7 +227,7 @@ TEST(TokenizerTest, HoldsBackTokensOfBytes) {
 TEST(TokenizerTest, KnowsItsTokens) {
   const Tokenizer t = tokenizer_of("byte_level");
   EXPECT_EQ(t.vocab_size(), 908);
-  EXPECT_EQ(t.longest_token(), 52u);  // four people, in characters of bytes
+  EXPECT_EQ(t.longest_token(), 52u);  // an emoji of four people
   EXPECT_EQ(t.id("<|im_start|>"), 901);
   EXPECT_EQ(t.token(901), "<|im_start|>");
   EXPECT_EQ(t.id("no such token"), std::nullopt);
@@ -242,7 +242,8 @@ TEST(TokenizerTest, KnowsItsTokens) {
             "tokens");
 }
 
-// As `tokenizers` does: the vocabulary of a model may be padded.
+// Ids without a token are skipped, as `tokenizers` does: a model's vocabulary
+// may be padded.
 TEST(TokenizerTest, SkipsIdsWithoutAToken) {
   const Tokenizer t = tokenizer_of("byte_level");
   const Ids ids = t.encode("\U000411ff!", {.add_special = false});
@@ -345,7 +346,7 @@ TEST(TokenizerTest, RefusesMembersThatItDoesNotKnow) {
             std::string::npos);
 }
 
-// A word that is a token, and whose merges give two others.
+// The word "abc" is a token, but its merges give two other tokens.
 TEST(TokenizerTest, IgnoresMergesIfTheFileSaysSo) {
   json file = {
       {"model",
