@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // main() of the benches that use Google Benchmark.
 //
-// Debian compiles that library with -O2 and without NDEBUG, whereupon its
-// console report warns of a debug build. What is timed is in the bench, which
-// is compiled as .bazelrc says.
+// Debian compiles that library with -O2 and without NDEBUG, so its console
+// report warns of a debug build. But the timed code is in the bench, which is
+// compiled with the options of .bazelrc, so the warning is left out.
 #include <benchmark/benchmark.h>
 
 #include <iostream>

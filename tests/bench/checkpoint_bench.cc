@@ -4,8 +4,8 @@
 //
 //   bazel run -c opt //tests/bench:checkpoint_bench -- --help
 //
-// Both sides alternate, in rounds, and a ratio is of one round. What was
-// written is on the disk (fsync), and what is read is no longer in memory.
+// Both sides take turns, and a ratio is of one round. Written files are synced
+// to the disk, and files are read when the system no longer has them in memory.
 // Rounds in which the machine gave its cores to others (steal) do not count.
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -42,7 +42,7 @@ struct Options {
   std::string dir = (fs::temp_directory_path() / "checkpoint_bench").string();
 };
 
-// Of all cores, in clock ticks since the machine was started.
+// Clock ticks of all cores since the machine was started.
 struct Ticks {
   int64_t all = 0, stolen = 0;
 };
@@ -83,7 +83,7 @@ class RawFile {
                "{} cannot be read", path_);
     }
   }
-  // Out of the system's memory.
+  // Drops the file from the system's memory.
   void forget() { (void)::posix_fadvise(file_, 0, 0, POSIX_FADV_DONTNEED); }
 
  private:

@@ -19,7 +19,7 @@
 
 namespace dtensor {
 
-// The library has no such switch.
+// Turns the agreement off, which no public function of the library does.
 struct WithoutAgreement {
   explicit WithoutAgreement(Communicator& c) : comm(c) { comm.agrees_ = false; }
   ~WithoutAgreement() { comm.agrees_ = true; }
@@ -82,8 +82,8 @@ std::function<double()> repeated(int64_t times, Fn fn) {
   };
 }
 
-// d[i] = a[i] + b[i], and in a second place, if there is one; past the cache
-// where that is what a copy would gain from.
+// d[i] = a[i] + b[i], and the same in `second` unless it is null. If
+// `streamed`, it writes past the cache, as copies of so many bytes do.
 void add(float* d, float* second, const float* a, const float* b, int64_t n,
          bool streamed) {
   alignas(64) float block[kLeastBlock];
@@ -101,7 +101,7 @@ void add(float* d, float* second, const float* a, const float* b, int64_t n,
   }
 }
 
-// What a case's ranks work on.
+// What the ranks of a case work on.
 struct State {
   Layouts layout;
   Tensor src, dst, other, least[4];
@@ -109,8 +109,8 @@ struct State {
 };
 
 // Each rank's share of reading every input once and writing every output once,
-// blocks that stay in the cache, nobody waited for. (What all ranks read and
-// write in all is the same however they share it.)
+// in blocks that stay in the cache and without waiting for anybody. (How the
+// ranks share that does not change the total.)
 void least(State& s, const CommCase& c) {
   const int64_t n = c.elements() / c.ranks;
   const bool streamed = s.dst.bytes() >= kStreamedBytes;
@@ -177,12 +177,12 @@ std::vector<Contender> contenders(const CommCase& c, Communicator& comm) {
                         comm.exchange({kind, "benchmark"}, {}, {&t, 1});
                     })});
   }
-  // Of a value that is new: what was moved before is found, not sent.
+  // Each time a new tensor: the result of an earlier move would be reused.
   list.push_back(
       {"redistribute", repeated(c.repeats, [s] {
          DistTensor::wrap(s->src, s->layout.from).redistribute(s->layout.to);
        })});
-  // Of one that is given away, as a product that is summed up at once.
+  // The tensor is given away, as a product is that is summed up at once.
   if (whole)
     list.push_back({"redistribute in place", repeated(c.repeats, [s] {
                       s->src =
@@ -347,7 +347,7 @@ void compare_agreement(int64_t rounds) {
         const WithoutAgreement none(comm);
         return once();
       };
-      // Each once as the first of its pair.
+      // Each of the two comes first once, so that the order does not matter.
       Turns turns = take_rounds(comm,
                                 {{"with", once},
                                  {"without", without},

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The collectives of thread ranks, each through the public redistribute() and
-// through the Communicator, against the least that memory allows and whoever
-// else can do the same.
+// The collectives of thread ranks, through redistribute() and through the
+// Communicator, against the least traffic that memory allows and against rivals
+// such as MPI.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -24,9 +24,9 @@ struct CommCase {
   };
   Kind kind;
   int64_t ranks;
-  // f32 elements of the global tensor; of a turn n x n.
+  // f32 elements of the global tensor; for a turn, it is n x n.
   int64_t n = 0;
-  int64_t repeats = 1;  // so many times for one measurement
+  int64_t repeats = 1;  // calls per measurement
 
   std::string name() const;
   int64_t elements() const;  // of the global tensor
@@ -34,17 +34,17 @@ struct CommCase {
 
 std::vector<CommCase> comm_cases();
 
-// Others that do the same, if they can, made by every rank of the run of
-// c.ranks; what they hold is given back with them, before the run ends.
+// Makes contenders that do the same by other means, if there are any. Every
+// rank of a run of c.ranks calls it. They are destroyed before the run ends.
 using Rivals =
     std::function<std::vector<Contender>(const CommCase& c, Runtime&)>;
 
-// Prints every case as a table. `only`: cases whose name has this.
+// Prints a table of the cases whose name contains `only`.
 void compare_collectives(int64_t rounds, const std::string& only,
                          const Rivals& rivals);
 void compare_agreement(int64_t rounds);
-// A product of 1024 x 1024 matrices on two ranks, whose second operand is split
-// or whole: what it takes beyond the product alone.
+// Times a product of 1024 x 1024 matrices on two ranks, with a second operand
+// that is split and one that is whole, against the product alone.
 void compare_matmul(int64_t rounds);
 
 }  // namespace dtensor

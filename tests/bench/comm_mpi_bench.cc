@@ -5,9 +5,9 @@
 //   bazel build //tests/bench:comm_mpi_bench
 //   mpirun --bind-to none -n 2 bazel-bin/tests/bench/comm_mpi_bench
 //
-// Process 0 also runs the thread ranks, and the others sleep meanwhile; while
-// MPI runs, the threads sleep. Contenders take turns in one run. Cases of
-// another number of ranks than there are processes have no MPI rows.
+// Process 0 also runs the thread ranks, while the other processes sleep. While
+// MPI runs, the threads sleep. Contenders take turns in one run. If a case
+// needs another number of ranks than there are processes, it has no MPI rows.
 #define OMPI_SKIP_MPICXX  // the C interface will do
 #include <mpi.h>
 
@@ -33,7 +33,7 @@ struct RawCall {
   std::function<void()> call;
 };
 
-// Those that do what the case does.
+// The MPI calls that do what the case does.
 std::vector<RawCall> raw_calls(const CommCase& c) {
   struct Memory {
     std::vector<float> src, dst;
@@ -82,13 +82,14 @@ class Raw {
  public:
   explicit Raw(const CommCase& c) : calls_(raw_calls(c)), repeats_(c.repeats) {}
 
-  // What the other processes do until process 0 has had enough.
+  // Makes the calls that process 0 tells, until it tells the end. For other
+  // processes.
   void serve() {
     take_part(end(), [&](int call) { time(static_cast<size_t>(call)); });
   }
-  // By process 0: the seconds of a call's repeats.
+  // Process 0 calls it. Returns the seconds that the call's repeats take.
   double run(size_t call) {
-    // The thread ranks that wait spin for a while before they sleep.
+    // Thread ranks that wait spin for a while before they sleep: wait for that.
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
     tell_others(static_cast<int>(call));
     return time(call);
@@ -110,7 +111,7 @@ class Raw {
   const int64_t repeats_;
 };
 
-// Process 0's thread ranks, of which rank 0 speaks for MPI.
+// The MPI contenders. Rank 0 of process 0's thread ranks makes the calls.
 std::vector<Contender> rivals(const CommCase& c, Runtime& rt) {
   if (c.ranks != processes()) return {};
   std::shared_ptr<Raw> raw;

@@ -58,7 +58,7 @@ void AddOp(benchmark::State& state) {
 }
 BENCHMARK(AddOp);
 
-// The same, noted in a trace.
+// The same with a trace, which notes each operator.
 void AddOpTraced(benchmark::State& state) {
   RunOptions options;
   options.trace = std::make_shared<Trace>(100'000'000);
@@ -95,7 +95,7 @@ void MatmulOp(benchmark::State& state) {
 }
 BENCHMARK(MatmulOp);
 
-// x w^T + b, as one operator and as those that it is made of.
+// x w^T + b, as one operator, and as a product and a sum.
 void LinearOp(benchmark::State& state) {
   on_one_rank(state, [&](const Mesh& mesh) {
     const DistTensor x = operand(mesh, 1), w = operand(mesh, 2),
@@ -124,8 +124,8 @@ void SumOfProductAndGradient(benchmark::State& state) {
 }
 BENCHMARK(SumOfProductAndGradient);
 
-// An operator on layouts that were not met before: what it takes to decide. In
-// a dry run on four ranks, so that nothing else is done.
+// The time to decide on layouts that an operator has not met before. It is a
+// dry run on four ranks, so that nothing else is done.
 constexpr int kCold = 500;
 
 void on_new_layouts(

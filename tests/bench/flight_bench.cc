@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a collective costs to be noted by the flight recorder, and the clocks
-// that it could read.
-//
-//   bazel run -c opt //tests/bench:flight_bench
+// The time that the flight recorder takes to note a collective, and that of the
+// clocks that it could read.
 #include <benchmark/benchmark.h>
 
 #include <chrono>

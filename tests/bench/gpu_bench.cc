@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What operators reach of what the device does at its best, measured in turns
-// in one run: the fastest of cuBLASLt's algorithms, a copy of as many bytes, or
-// the same kernels called bare. gpu_bench.py beside it takes torch's times of
-// the same cases, which have the same names there.
+// Compares operators with the best that the device can do: the fastest of
+// cuBLASLt's algorithms, a copy of as many bytes, or the bare kernels. Both
+// take turns in one run. gpu_bench.py beside this file takes torch's times of
+// the same cases, under the same names.
 //
 //   bazel run -c opt //tests/bench:gpu_bench -- --help
 #include <dlfcn.h>
@@ -62,8 +62,8 @@ class Bench;
 
 struct Case {
   std::string_view name;  // "G3/swiglu"
-  // The time of the best, divided by ours, is to be at least this; 0: only
-  // torch's time says what is good.
+  // The goal for the best's time divided by ours; 0 if there is none and only
+  // torch's time tells what is good.
   double goal;
   void (*run)(Bench&);
   double tuned_goal = goal;  // with --tune-gemm
@@ -96,7 +96,7 @@ std::string_view name(Best best) {
   return {};
 }
 
-// One rank's bench: what it computes on, and how it takes the time.
+// One rank's bench: makes the operands and takes the time.
 class Bench {
  public:
   Bench(Runtime& rt, const Flags& flags, const Case& c, Json& rows)
@@ -109,17 +109,17 @@ class Bench {
 
   const Mesh mesh;
   const DType dtype;
-  // That a call generates, if it generates some.
+  // The number of tokens that a call generates; 0 if it generates none.
   int64_t tokens = 0;
 
-  // A size, divided for devices that are slow.
+  // A size, divided by --divide, for slow devices.
   int64_t size(int64_t n) const {
     return std::max<int64_t>(8, n / flags_.divide);
   }
   DistTensor random(const Shape& shape, const Placements& p = {}) {
     return randn(shape, mesh, p, dtype, {1, stream_++});
   }
-  // One that gradients are taken of.
+  // A random tensor that gradients are computed for.
   DistTensor parameter(const Shape& shape, const Placements& p = {}) {
     DistTensor x = random(shape, p);
     return x.set_requires_grad();
@@ -130,7 +130,8 @@ class Bench {
   const Kernels& kernels() const { return kernels_of(*context_.device); }
   Stream stream() const { return context_.stream; }
 
-  // Both take turns; `work` is in flops, or in bytes for a copy. Prints a row.
+  // Times both in turn and prints a row. `work` is in flops, or in bytes for a
+  // copy.
   void compare(double work, Best against, const std::function<void()>& ours,
                const std::function<void()>& best) {
     Communicator& all = context_.communicator(mesh, mesh.all_axes());
@@ -144,7 +145,7 @@ class Bench {
     for (auto& [what, n] : declined)
       if (before_all.contains(what)) n -= before_all.at(what);
     std::erase_if(declined, [](const auto& d) { return d.second == 0; });
-    time(best, 1);  // what is kept is there
+    time(best, 1);  // makes what is made only once
     context_.allocator->reset_peak();
     const int64_t before = context_.allocator->stats().current_bytes;
     const int64_t of_ours = often(all, ours);
@@ -210,7 +211,7 @@ class Bench {
     };
   }
 
-  // Of so many bytes, read and written together.
+  // A copy that reads and writes `bytes` bytes in all.
   std::function<void()> copy(double bytes) {
     const int64_t half = std::max<int64_t>(16, static_cast<int64_t>(bytes / 2));
     const Tensor from = Tensor::full({half / 4}, DType::kF32, 1),
@@ -224,12 +225,13 @@ class Bench {
   }
 
  private:
-  // By the libraries of a GPU.
+  // Calls that the GPU's libraries have declined so far, by kind.
   std::map<std::string, int64_t> declined_so_far() const {
     if (!is_gpu()) return {};
     return cuda_declined();
   }
-  // Of one call, when there are so many, and the device does what they gave it.
+  // The seconds that one of `times` calls takes, together with its work on the
+  // device.
   double time(const std::function<void()>& fn, int64_t times) const {
     const auto start = Clock::now();
     for (int64_t i = 0; i < times; ++i) fn();
@@ -237,8 +239,8 @@ class Bench {
     return std::chrono::duration<double>(Clock::now() - start).count() /
            static_cast<double>(times);
   }
-  // How many calls take long enough to be timed. The first rank says so for
-  // all, whose collectives have to meet.
+  // The number of calls that take long enough to be timed. The first rank
+  // decides for all ranks, since their collectives have to meet.
   int64_t often(Communicator& all, const std::function<void()>& fn) const {
     const Call call{StepKind::kAllGatherBytes, "benchmark"};
     std::vector<char> enough(static_cast<size_t>(all.size()));
@@ -257,7 +259,7 @@ class Bench {
   uint64_t stream_ = 1;
 };
 
-// c = a b, bare.
+// The kernel of c = a b, without an operator.
 std::function<void()> product(Bench& b, const Tensor& x, const Tensor& w) {
   kernels::Gemm g{.type = x.dtype(), .c_type = x.dtype()};
   g.m = x.shape()[0], g.k = x.shape()[1], g.n = w.shape()[1];
@@ -271,7 +273,7 @@ std::function<void()> product(Bench& b, const Tensor& x, const Tensor& w) {
   };
 }
 
-// GPT-2's two layers.
+// The two linear layers of GPT-2's MLP.
 void feed_forward(Bench& b) {
   const int64_t s = b.size(8192), h = b.size(2048), ffn = 4 * h;
   const DistTensor x = b.parameter({s, h}), w1 = b.parameter({ffn, h}),
@@ -323,11 +325,11 @@ void linear(Bench& b) {
       b.tuned([&] { forward(), dx(), dw(); }));
 }
 
-// The driver's launches of a kernel that does nothing, without the plugin and
+// Launches a kernel that does nothing, by the driver: without the plugin and
 // CUDA's runtime.
 class BareLaunch {
  public:
-  // On the calling thread's GPU, which has done some work already.
+  // Uses the calling thread's GPU, which must have done some work already.
   BareLaunch() {
     driver_ = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
     DT_CHECK(driver_, "bare launch", "CUDA's driver does not load: {}",
@@ -364,22 +366,22 @@ class BareLaunch {
              status);
   }
 
-  void *driver_, *nothing_ = nullptr;  // as long as the process
+  void *driver_, *nothing_ = nullptr;  // never freed
   Launch* launch_ = nullptr;
 };
 
-// The host's time of an operator that computes next to nothing.
+// The time that the host takes for an operator which computes next to nothing.
 void host_cost(Bench& b) {
   if (!b.is_gpu()) return b.skip("the device has no launches");
   const DistTensor x = b.random({8, 8}), y = b.random({8, 8});
   const NoGrad no_grad;
-  x + y;  // the GPU is this thread's
+  x + y;  // makes the GPU this thread's
   const BareLaunch launch;
   b.compare(
       64.0, Best::kLaunch, [&] { x + y; }, [&] { launch(b.stream().handle); });
 }
 
-// A small model's training step, replayed and as it is.
+// A small model's training step: replays of a graph against steps without one.
 void small_step(Bench& b) {
   if (!b.has_graphs()) return b.skip("the device has no CUDA graphs");
   nn::ModelConfig c{.name = "gpt",
@@ -409,7 +411,7 @@ void small_step(Bench& b) {
   double parameters = 0;
   for (const DistTensor& p : eager.model->parameters())
     parameters += static_cast<double>(numel(p.shape()));
-  // What is made once is there.
+  // These steps make all that is made only once.
   for (int i = 0; i < 2; ++i) captured.step();
   Graph graph([&] { captured.step(); });
   b.compare(
@@ -417,7 +419,7 @@ void small_step(Bench& b) {
       [&] { graph.replay(); }, [&] { eager.step(); });
 }
 
-// Two inputs of a function of rows, and the bytes of one.
+// Two inputs of a function that works on rows, and the bytes of one input.
 struct Rows {
   explicit Rows(Bench& b)
       : rows(b.size(16384)),
@@ -474,7 +476,7 @@ void sdpa(Bench& b) {
   const Shape shape = {1, heads, s, d};
   const DistTensor q = b.parameter(shape), k = b.parameter(shape),
                    v = b.parameter(shape), dy = b.random(shape);
-  // Two products, half of whose elements count.
+  // Two products. The causal mask leaves half of the elements.
   const double flops = 2 * 2 * 0.5 * static_cast<double>(heads) *
                        static_cast<double>(s) * static_cast<double>(s) *
                        static_cast<double>(d);
@@ -524,7 +526,7 @@ void sdpa(Bench& b) {
       });
 }
 
-// A layer of Llama against its products and its attention alone.
+// A layer of Llama against the kernels of its products and its attention alone.
 void layer(Bench& b) {
   const int64_t h = b.size(4096), s = b.size(4096), heads = 32,
                 d = std::max<int64_t>(2, h / heads);
@@ -591,8 +593,8 @@ void adamw(Bench& b) {
       bytes, Best::kCopy, [&] { optimizer.step({g}, {}); }, b.copy(bytes));
 }
 
-// An MLP split over ranks that may share the device, against the whole of it on
-// the first one.
+// An MLP that is split over ranks, which may share the device, against the
+// whole MLP on the first rank.
 void tensor_parallel(Bench& b) {
   const int64_t s = b.size(4096), h = b.size(4096);
   const std::string axis = b.mesh.axis_name(0);
@@ -624,8 +626,8 @@ void tensor_parallel(Bench& b) {
       whole);
 }
 
-// What ranks that share the device move, against the first one's copy of as
-// many bytes as all of them have to read and write.
+// Moves between ranks that share the device, against a copy by the first rank
+// of as many bytes as all ranks have to read and write.
 struct Shared {
   explicit Shared(Bench& b)
       : axis(b.mesh.axis_name(0)),
@@ -653,24 +655,24 @@ struct Shared {
   DistTensor whole;
 };
 
-// Each reads all and writes all.
+// Each rank reads all and writes all.
 void all_gather(Bench& b) {
   const Shared s(b);
   s.move(b, s.part(), Placements{}, 2 * s.ranks * s.bytes);
 }
-// Each reads its part of all and writes that.
+// Each rank reads its part of every summand, and writes its part.
 void reduce_scatter(Bench& b) {
   const Shared s(b);
   s.move(b, s.terms(), {{s.axis, Shard(0)}}, (s.ranks + 1) * s.bytes);
 }
-// The same, and then all but the part that is there.
+// As a reduce-scatter; then each rank reads and writes all but its own part.
 void all_reduce(Bench& b) {
   const Shared s(b);
   s.move(b, s.terms(), Placements{}, (3 * s.ranks - 1) * s.bytes);
 }
 
-// The next token of several texts, whose keys and values are kept: a step reads
-// all weights once.
+// Generates the next token of several texts, whose keys and values are cached.
+// A step reads all weights once.
 template <int64_t kTexts>
 void generation(Bench& b) {
   const nn::ModelConfig c{
@@ -700,7 +702,8 @@ void generation(Bench& b) {
       b.copy(bytes));
 }
 
-// A query of each of 32 texts, to the keys and values of 4096 positions.
+// Attention of one query of each of 32 texts to the keys and values of 4096
+// positions.
 void paged(Bench& b) {
   constexpr int64_t kTexts = 32, kPage = 32, kHeads = 32, kKvHeads = 8;
   const int64_t d = b.size(128), pages = b.size(4096) / kPage + 1,
@@ -768,7 +771,7 @@ constexpr Case kCases[] = {
     {"G9/paged-attention", 0.5, paged},
     {"G9/int8-linear", 0.5, int8_weights}};
 
-// Those of "G1,G3/swiglu", in the order that they have here.
+// The cases of a text such as "G1,G3/swiglu", in the order of kCases.
 std::vector<const Case*> chosen(const std::string& text) {
   std::vector<const Case*> all;
   std::istringstream in(text);
