@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages of more than 2^31 bytes, and of more than 2^31 elements, from one
-// rank to another: about 13 GB of memory, and a minute. By hand:
+// Sends messages of more than 2^31 bytes, and of more than 2^31 elements, from
+// one rank to another. It takes about 13 GB of memory and a minute. Start it by
+// hand:
 //
 //   bazel build -c opt //tests/bench:large_messages
 //   mpirun -n 2 bazel-bin/tests/bench/large_messages
@@ -23,10 +24,10 @@ namespace {
 
 constexpr int64_t kBytes = (int64_t{1} << 31) + 4097;
 
-// Another one in the same place of every piece.
+// A pattern of bytes that differs between the pieces of a message.
 uint8_t byte_at(int64_t i) { return static_cast<uint8_t>(i % 251 & 1); }
 
-// From rank 0, which has it, to rank 1.
+// Sends bytes from rank 0, which has them, to rank 1.
 void sends(Communicator& c) {
   const Region all{IntervalList{{0, kBytes}}}, none{IntervalList{}};
   const Region has[] = {all, none}, wants[] = {none, all};
@@ -44,11 +45,12 @@ void sends(Communicator& c) {
              memory[i]);
 }
 
-// Each rank reduces half of it, and sends and receives the other half twice.
+// All-reduces: each rank reduces half, and sends and receives the other half
+// twice.
 void reduces(Communicator& c) {
-  constexpr int64_t n = kBytes;  // of two bytes each
+  constexpr int64_t n = kBytes;  // elements of two bytes
   const auto memory = std::make_unique<uint16_t[]>(n);
-  // The upper halves of floats: 1 and 2 in another order in each rank.
+  // The upper halves of the floats 1 and 2, in another order on each rank.
   const auto bits = [](int64_t i, int64_t rank) -> uint16_t {
     return (i + rank) % 251 & 1 ? 0x3f80 : 0x4000;
   };

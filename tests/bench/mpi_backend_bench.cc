@@ -36,12 +36,12 @@ struct Case {
   std::function<void()> ours, through_redistribute, raw;
 };
 
-// What all cases of a rank read and write.
+// The operands of all cases of a rank.
 struct Memory {
   std::vector<float> src, dst;
 };
 
-// Between these layouts a tensor of n elements moves.
+// The layouts between which a tensor of n elements moves.
 struct Move {
   const Spec *from, *to;
   Move(Kind kind, const Mesh& mesh, int64_t n) {
@@ -55,7 +55,8 @@ struct Move {
   }
 };
 
-// The call itself: its schedule was made before, as that of a plan is.
+// The call of the Communicator, with a schedule that was made before, as in a
+// plan.
 std::function<void()> through_communicator(Kind kind, const Move& move,
                                            Communicator& comm, Memory& m) {
   const int64_t n = move.to->shape()[0];
@@ -116,7 +117,7 @@ Case make_case(Kind kind, Communicator& comm, Memory& m, const Mesh& mesh,
   const Move move(kind, mesh, n);
   const Coord me = mesh.coordinate(comm.rank());
   const Tensor part = Tensor::full(move.from->local_shape(me), DType::kF32, 1);
-  // Of a value that is new: what was moved before is found, not sent.
+  // Each time a new tensor: the result of an earlier move would be reused.
   return {
       kNames[static_cast<size_t>(kind)],
       through_communicator(kind, move, comm, m),
@@ -142,14 +143,14 @@ void compare(Runtime& rt, int64_t rounds, const std::vector<int64_t>& sizes) {
                                "redistribute us", "ours / raw, quartiles",
                                "redistribute / raw", "rounds"});
   Memory m;
-  // Of the largest size, rounded up to parts of all ranks.
+  // The elements of the largest size, rounded up to equal parts on all ranks.
   const auto most = (size_t{4} << 20) + static_cast<size_t>(comm.size());
   m.src.assign(most, 1);
   m.dst.assign(most, 0);
   for (const Kind kind :
        {Kind::kAllReduce, Kind::kAllGather, Kind::kReduceScatter})
     for (const int64_t bytes : sizes) {
-      // Equal parts, as the raw calls want them.
+      // Equal parts, as the raw calls need them.
       const int64_t n =
           (bytes / 4 + comm.size() - 1) / comm.size() * comm.size();
       const Case c = make_case(kind, comm, m, mesh, n);
@@ -190,7 +191,7 @@ int main(int argc, char** argv) {
   const char* about =
       "Collectives of --backend mpi against raw MPI calls; start it with "
       "mpirun --bind-to none -n 2.";
-  // The backend refuses a lower level than this.
+  // The backend refuses a lower thread level.
   return parse_and_run_over_mpi(
       MPI_THREAD_MULTIPLE, flags, about, argc, argv, [&](int) {
         dtensor::RunOptions options;

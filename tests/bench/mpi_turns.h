@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Benchmarks in several MPI processes, of which process 0 has the others make
-// MPI calls with it, while its thread ranks take turns with them.
+// For benchmarks of several MPI processes. Process 0 tells the other processes
+// when to make MPI calls with it, in turns with its own thread ranks.
 #pragma once
 #define OMPI_SKIP_MPICXX  // the C interface will do
 #include <mpi.h>
@@ -28,9 +28,9 @@ inline int processes() {
   return count;
 }
 
-// parse_and_run() of several processes, which gives fn() the level that MPI
-// provides. Process 0 alone prints the help and the errors of the flags; an
-// error of fn() ends all processes.
+// parse_and_run() for several processes. Passes the thread level that MPI
+// provides to fn(). Only process 0 prints the help and the errors of the flags.
+// An error of fn() ends all processes.
 inline int parse_and_run_over_mpi(int level, Flags& flags,
                                   std::string_view about, int argc, char** argv,
                                   const std::function<int(int level)>& fn) {
@@ -47,8 +47,8 @@ inline int parse_and_run_over_mpi(int level, Flags& flags,
   return code;
 }
 
-// Whether the processes or their cores are too few to take turns with threads;
-// process 0 says so.
+// True if there are too few processes or cores to take turns with threads, or
+// the thread level is too low. Process 0 then prints that.
 inline bool refuse(bool enough_processes, int level) {
   cpu_set_t cpus;
   CPU_ZERO(&cpus);
@@ -64,14 +64,14 @@ inline bool refuse(bool enough_processes, int level) {
   return true;
 }
 
-// By process 0: the others call take_part()'s function with `what`.
+// Process 0 calls it. The other processes, in take_part(), call `call(what)`.
 inline void tell_others(int what) {
   for (int p = 1; p < processes(); ++p)
     MPI_Send(nullptr, 0, MPI_CHAR, p, what, MPI_COMM_WORLD);
 }
 
-// By the others, until they are told `end`. (They leave the processors to the
-// thread ranks in between.)
+// The other processes call it; it returns when process 0 tells `end`. (They
+// sleep between calls, so that the thread ranks have the cores.)
 inline void take_part(int end, const std::function<void(int what)>& call) {
   for (;;) {
     int come = 0;

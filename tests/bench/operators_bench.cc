@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Times single operators on one rank, for operators_bench.py, which lets torch
-// do the same in turn:
+// Times single operators on one rank for operators_bench.py, which times
+// torch's in turn:
 //
 //   bazel build -c opt //tests/bench:operators_bench
 //   python3 tests/bench/operators_bench.py
 //   bazel-bin/tests/bench/operators_bench
 //
 // Reads the name of a case from each line of its standard input, and answers
-// with the processor seconds that one call took; with --list it prints all
+// with the processor seconds that one call took. With --list it prints all
 // names.
 #include <cstdint>
 #include <ctime>
@@ -41,7 +41,7 @@ struct Inputs {
 using Make = std::function<Call(const Inputs&)>;
 using Cases = std::map<std::string, Make>;
 
-// f of one and of two inputs.
+// Cases of a function of one and of two inputs.
 using One = DistTensor (*)(const DistTensor&);
 using Two = DistTensor (*)(const DistTensor&, const DistTensor&);
 Make one(One f, const Shape& s = {1024, 1024}, DType t = DType::kF32) {
@@ -54,7 +54,7 @@ Make two(Two f, const Shape& a = {1024, 1024}, const Shape& b = {1024, 1024},
     return [f, x = in.x(a, t), y = in.x(b, t)] { f(x, y); };
   };
 }
-// The gradient of f, by itself.
+// A case of the gradient of f alone.
 Make slope(One f, const Shape& s = {1024, 1024}) {
   return [=](const Inputs& in) -> Call {
     DistTensor x = in.x(s);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How long the ranks of a pipeline wait, beside the formula: stages that sleep,
-// so that ranks that share a core do not wait for that.
+// How long the ranks of a pipeline wait, against the formula. The stages sleep
+// instead of computing, so that ranks that share a core do not wait for the
+// core.
 //
 //   bazel run -c opt //tests/bench:pipeline_bench -- --help
 #include <fmt/format.h>
@@ -30,7 +31,7 @@ void rest(const Mesh& mesh, double seconds) {
     std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
 }
 
-// Passes x on; the gradients of x and of the weight take as long each.
+// Passes x on. The gradients of x and of the weights take `seconds` each.
 class Sleep final : public Node {
  public:
   Sleep(const DistTensor& x, const std::vector<DistTensor>& weights,
@@ -71,15 +72,15 @@ DistTensor sleeping(const DistTensor& x, const std::vector<DistTensor>& weights,
   return y;
 }
 
-// The idle share of the position that is at it longest.
+// The idle share of the position with the longest span.
 double measured(nn::Pipeline& pipe, const std::vector<DistTensor>& inputs) {
   const std::vector<double> shares(inputs.size(), 1);
   return nn::longest(nn::pipeline_times(pipe.run(inputs, shares).tasks))
       .bubble();
 }
 
-// False when one of them is further from the formula than `tolerance` of it, or
-// where that is 0, of the step.
+// False if the measured share of a schedule is off by more than `tolerance`:
+// relative to the formula or, if that is 0, to the step.
 bool compare(int64_t positions, int64_t micros, double milliseconds,
              double tolerance) {
   TextTable table("lrrrr",
@@ -103,8 +104,8 @@ bool compare(int64_t positions, int64_t micros, double milliseconds,
         std::vector<DistTensor> w(3);
         for (DistTensor& leaf : w) leaf = ones({2}, mesh).as_parameter();
         const bool last = i + 1 == s.stages();
-        // What lies below the layer has weights of its own, so that the first
-        // stage's gradient of its input is wanted too.
+        // A layer that takes no time has weights below this one, so that the
+        // first stage also needs the gradient of its input.
         stages.push_back({mesh,
                           [=](const DistTensor& x, int64_t, auto) {
                             const DistTensor h = sleeping(x, {w[0], w[1]}, 0);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How long plan() takes: over all pairs of placements {R, S0, S1, S2, P} on
-// some meshes, uncached, and found again in a rank's cache. Then how long
-// choose() takes for an operator, nothing of which is planned yet.
+// How long plan() takes over all pairs of placements {R, S0, S1, S2, P} on some
+// meshes, without a cache and with a rank's cache. Then how long choose() takes
+// for an operator if nothing is planned yet.
 //
 //   bazel run -c opt //tests/bench:plan_bench
 #include <fmt/format.h>
@@ -19,7 +19,8 @@
 namespace dtensor {
 namespace {
 
-// Every placement of every axis; axes that share a dimension in mesh order.
+// All combinations of the axes' placements. Axes that share a dimension are in
+// mesh order.
 std::vector<SpecRef> layouts(const Mesh& mesh, const Shape& shape) {
   std::vector<std::string> texts{""};
   for (int a = 0; a < mesh.num_axes(); ++a) {
@@ -36,8 +37,8 @@ std::vector<SpecRef> layouts(const Mesh& mesh, const Shape& shape) {
   return specs;
 }
 
-// The default prices, those of bytes alone, or each axis four times as fast as
-// the one before it.
+// The default prices; prices of bytes without latency; or prices with which
+// each axis is four times as fast as the one before it.
 CostTable prices(const std::string& kind, int axes) {
   CostTable t;
   t.axes.resize(static_cast<size_t>(axes));

@@ -3,9 +3,9 @@
 //
 //   bazel run -c opt //tests/bench:redistribute_bench -- --help
 //
-// Contenders take turns in one run; the table has medians, and what they are
-// times the memcpy. On a busy machine read the ratios, and "fastest", which
-// compares the fastest round of each.
+// Contenders take turns in one run. The table has medians, and their ratios to
+// the memcpy. On a busy machine read the ratios, and "fastest", which compares
+// the fastest round of each.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -45,7 +45,7 @@ void run_cases(int64_t n, int64_t rounds) {
   std::fputs(table.to_string().c_str(), stdout);
 }
 
-// What one rank of a large mesh computes.
+// Times the schedule that one rank of a large mesh makes.
 void schedules() {
   const Mesh mesh = Mesh::parse("128x128");
   const Shape shape{32768, 32768};

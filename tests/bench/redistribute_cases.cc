@@ -11,7 +11,7 @@
 namespace dtensor {
 namespace {
 
-// Copies rows of a constant or variable length.
+// Copies `rows` rows of `bytes` bytes.
 void copy_rows(int64_t rows, char* dst, int64_t dst_step, const char* src,
                int64_t src_step, int64_t bytes) {
   for (int64_t i = 0; i < rows; ++i)
@@ -25,7 +25,7 @@ const Spec* spec(const Mesh& mesh, DType dtype, Dim rows, Dim columns,
   return Spec::get(mesh, shape, {{rows, columns}, std::move(partials)}, dtype);
 }
 
-// Rows to columns on two ranks, or back.
+// Moves from rows to columns on two ranks, or back.
 RedistributeCase turn(std::string name, DType dtype, int64_t n, bool back) {
   const Mesh mesh = Mesh::parse("2");
   const Dim whole(n), cut(n, Split::over({0}));
@@ -83,7 +83,7 @@ RedistributeCase grid(int64_t n) {
           direct};
 }
 
-// Blocks of 32 dealt in turn.
+// Moves blocks of 32 that are dealt to the ranks in turn.
 RedistributeCase blocks(int64_t n) {
   const Mesh mesh = Mesh::parse("2x2");
   auto dealt = [n](std::vector<int> axes) {
@@ -132,7 +132,7 @@ std::vector<Contender> redistribute_contenders(const RedistributeCase& c,
                                                Communicator& comm) {
   struct State {
     Tensor src, other;
-    Tensor dst[3];  // each contender has its own, and so equally cold
+    Tensor dst[3];  // one for each contender, so all are equally cold
     std::vector<const char*> sources;
     Step step;
     Schedule schedule;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Redistributions among thread ranks, each against a copy of as many bytes and
-// the same reads written out by hand.
+// Redistributions among thread ranks, against a copy of as many bytes and
+// against the same reads written by hand.
 #pragma once
 #include <functional>
 #include <string>
@@ -17,9 +17,10 @@ struct RedistributeCase {
   std::string name;
   int64_t ranks;
   const Spec *from, *to;
-  // The bytes that it has to read and write, as a multiple of those it writes.
+  // The bytes that the case has to read and write, divided by those that it
+  // writes.
   int passes = 2;
-  // dst = what `rank` needs, read from every rank's source.
+  // Reads what `rank` needs from every rank's source, and writes it to dst.
   std::function<void(int rank, const std::vector<const char*>& src, char* dst)>
       direct;
   int repeats = 1;  // in one measurement

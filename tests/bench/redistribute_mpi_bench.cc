@@ -26,9 +26,9 @@
 namespace dtensor {
 namespace {
 
-constexpr int kGo = 1, kEnd = 2;  // what process 0 tells process 1, as tags
+constexpr int kGo = 1, kEnd = 2;  // tags: what process 0 tells
 
-// Half of a matrix of n x n: rows become columns, or columns rows.
+// Exchanges half of a matrix of n x n: rows become columns, or columns rows.
 class PackedExchange {
  public:
   PackedExchange(int64_t n, int64_t item, bool back)
@@ -41,14 +41,15 @@ class PackedExchange {
     in_.resize(bytes / 2);
   }
 
-  // Packs what the other process needs, exchanges it, unpacks; what stays is
-  // copied. The seconds that process 0 measures between two barriers.
+  // Packs what the other process needs, exchanges it, unpacks it, and copies
+  // what stays. Returns the seconds that process 0 measures between two
+  // barriers.
   double run() {
     MPI_Barrier(MPI_COMM_WORLD);
     const double start = MPI_Wtime();
     const int64_t h = n_ / 2 * item_, quarter = n_ / 2 * h;
     const int other = 1 - me_;
-    // Of rows, each half is a part of every row; of columns, rows side by side.
+    // A half is a part of every row, or whole rows.
     auto at = [&](std::vector<char>& x, int part, bool whole_rows) {
       return x.data() + part * (whole_rows ? quarter : h);
     };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Causal attention in a ring against attention of one rank, per score that a
-// rank computes, in turns; and how much of what is sent nothing hides.
+// Causal attention in a ring against attention on one rank: the time per score
+// that a rank computes, in turns, and how much of the communication is not
+// hidden by work.
 //
 //   bazel run -c opt //tests/bench:ring_bench -- --help
 #include <fmt/format.h>
@@ -46,7 +47,7 @@ struct Sequence {
     seed = randn(shape, mesh, layout, DType::kF32, {3, 9});
   }
 
-  // Seconds of a forward and a backward pass.
+  // Returns the seconds of a forward and a backward pass.
   double time() {
     RankContext& context = RankContext::current();
     const Scoped<bool> record(context.record, true);
@@ -67,7 +68,8 @@ struct Sequence {
 void compare(int64_t ranks, int64_t rounds, int64_t tokens) {
   run(ranks, [&](Runtime& rt) {
     const Mesh all = rt.mesh({{"cp", ranks}});
-    // As many scores on one rank: every rank has a sequence of its own.
+    // A sequence on one rank with as many scores as a rank of the ring
+    // computes. Every rank has its own.
     const auto alone = static_cast<int64_t>(
         std::sqrt(static_cast<double>(tokens) * static_cast<double>(tokens) /
                   static_cast<double>(ranks)));
@@ -114,7 +116,7 @@ int main(int argc, char** argv) {
   int64_t rounds = 15, ranks = 2, tokens = 4096;
   flags.add("--rounds", &rounds, "how often each runs", 1, 100000);
   flags.add("--ranks", &ranks, "of the ring", 1, 64);
-  // Every chunk of every rank has some.
+  // With 128 tokens, every chunk of every rank has some.
   flags.add("--tokens", &tokens, "of the ring's sequence", 128, 1 << 20);
   return parse_and_run(flags, "Causal attention in a ring against one rank's.",
                        argc, argv, [&] {

@@ -13,9 +13,9 @@
 namespace dtensor {
 namespace {
 
-// Rises when others take the machine: time that other virtual machines steal,
-// of all cores (0 where nobody counts it), and, while each of `ranks` has a
-// core of its own, how often another process took one from this one.
+// A count that rises when others use the machine: the time on all cores that
+// other virtual machines steal (0 if nobody counts it) and, if each of `ranks`
+// has a core of its own, how often another process took a core from this one.
 long disturbances(int ranks) {
   long sum = 0;
   if (std::FILE* file = std::fopen("/proc/stat", "r")) {

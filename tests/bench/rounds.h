@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Contenders that do the same work and take turns, so that what else the
-// machine does meanwhile happens to all of them.
+// Times contenders that do the same work. They take turns, so that other work
+// of the machine affects all of them.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -12,7 +12,7 @@
 
 namespace dtensor {
 
-// A run of thread ranks, also in a process that mpirun has started.
+// Runs fn() on thread ranks, even in a process that mpirun has started.
 void run_threads(int64_t ranks, const std::function<void(Runtime&)>& fn);
 
 struct Contender {
@@ -23,18 +23,18 @@ struct Contender {
   std::function<double()> run;
 };
 
-// Every contender `rounds` times, in turn. Collective; only rank 0 gets
-// anything.
+// The times of `rounds` rounds, in each of which every contender runs once.
+// take_rounds() is collective; only rank 0 gets times.
 struct Turns {
-  // Seconds, by contender and round, of the rounds in which nobody else took a
-  // core that a rank had: another virtual machine (the steal of /proc/stat) or
-  // another process. Of all rounds when none was so.
+  // Seconds, by contender and round. Has only the rounds in which nobody took a
+  // core from a rank: no other virtual machine (the steal of /proc/stat), and
+  // no other process. If there are none, it has all rounds.
   std::vector<std::vector<double>> times;
-  int64_t dropped = 0;  // rounds
+  int64_t dropped = 0;  // rounds left out
 };
 Turns take_rounds(Communicator&, const std::vector<Contender>&, int64_t rounds);
 
-// The times alone, by contender, ascending.
+// take_rounds() without the counts: the times by contender, ascending.
 std::vector<std::vector<double>> take_turns(Communicator&,
                                             const std::vector<Contender>&,
                                             int64_t rounds);

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Times values of few bytes beside their collective: an all-reduce of one,
-// alone and behind an operator, and the operator alone.
+// Times collectives of a few bytes: an all-reduce alone, one behind an
+// operator, and the operator alone.
 //
 //   bazel run //tests/bench:small_bench -- --backend threads --mesh ranks=2
 //
-// Prints nanoseconds: the median of all batches, and the fastest, which is that
-// of a moment when nobody else had the cores. To compare two versions, let
-// their programs take turns: one run is as fast as where its threads lie.
+// Prints nanoseconds: the median of all batches, and the fastest batch, during
+// which probably nobody else had the cores. To compare two versions, run their
+// programs in turn: the speed of a run depends on the cores that its threads
+// are on.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -24,7 +25,7 @@
 namespace dtensor {
 namespace {
 
-// Each batch's, ascending.
+// Nanoseconds of one call, by batch, ascending.
 std::vector<double> nanoseconds(int64_t batches, int64_t repeats,
                                 const std::function<void()>& fn) {
   using Clock = std::chrono::steady_clock;
@@ -44,7 +45,7 @@ void measure(Runtime& rt, int64_t batches, int64_t repeats) {
   rt.context().grad_enabled = false;
   for (const int64_t n : {1, 256}) {
     const Tensor part = Tensor::full({n}, DType::kF32, 1);
-    // (A value remembers its all-reduce, so each time it is a new one.)
+    // (A tensor keeps its all-reduced copy, so each call needs a new tensor.)
     const auto fresh = [&] {
       return DistTensor::from_local(part, mesh, "P", {n});
     };

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prints the tokens of a text and how many a second of CPU time are encoded and
-// decoded: tokenizer_bench DIR TEXT. The text is cut into pieces of 1,000
-// bytes. tools/bench_tokenizers.py runs it beside Hugging Face's library.
+// tokenizer_bench DIR TEXT: prints the number of tokens of a text, and how many
+// tokens a second of CPU time encodes and decodes. The text is cut into pieces
+// of 1,000 bytes. tools/bench_tokenizers.py runs it beside Hugging Face's
+// library.
 #include <cstdio>
 #include <ctime>
 #include <fstream>

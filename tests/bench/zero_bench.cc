@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Training steps of ZeRO's stages against those of stage 1, which take turns in
+// Training steps of ZeRO's stages against those of stage 1. They take turns in
 // one run.
 //
 //   bazel run -c opt //tests/bench:zero_bench -- --help
@@ -35,7 +35,7 @@ struct Stage {
   std::vector<double> exposed = {};
 };
 
-// Seconds of a step, behind one that learns in which order it gathers.
+// Returns the seconds of a step. A step before learns the order of the gathers.
 double time_steps(Stage& s, const examples::TextData& text) {
   constexpr int kSteps = 3;
   RankContext& context = RankContext::current();

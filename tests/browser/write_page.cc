@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// write_page OUT RECORD...: writes the page that shows these files' records.
+// write_page OUT RECORD...: writes the page that shows the records in these
+// files.
 #include <fmt/core.h>
 
 #include <exception>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The numbered examples: what they print. They check themselves as well.
+// What the numbered examples print. They also check themselves.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -46,8 +46,8 @@ TEST(Numbered, TensorParallelMlp) {
       {"y: f32[64, 32](R)", "dw1: f32[32, 128](S1)", "dw2: f32[128, 32](S0)",
        "forward", "all-reduce", "8,192", "backward", "all-reduce", "8,192",
        "16,384   16,384", "equal to the replicated computation"});
-  // 128 columns do not divide by 3. The sums are in another order, and rounded
-  // otherwise, but no more than that.
+  // 3 does not divide 128 columns. The sums have another order, and differ only
+  // by rounding.
   const Ran uneven = run_program("03_tp_mlp", "--mesh tp=3");
   const std::string equal = "equal to the replicated computation, within ";
   expect_prints(uneven, {equal});
@@ -76,7 +76,7 @@ TEST(Numbered, FullyShardedDataParallel) {
 }
 
 TEST(Numbered, RingAttention) {
-  // 960 tokens of 12 heads of 16 f32: 737,280 bytes a tensor.
+  // 960 tokens of 12 heads of 16 f32 numbers: 737,280 bytes a tensor.
   expect_prints(run_program("08_ring_attention", "--mesh cp=4"),
                 {"ring       forward         1105920   1105920",
                  "ring       backward        2211840   2211840",
@@ -99,7 +99,8 @@ TEST(Numbered, Checkpoint) {
 }
 
 TEST(Numbered, Pipeline) {
-  // 8 micro-batches of 32 x 64 f32, over 3 borders or one, there and back.
+  // 8 micro-batches of 32 x 64 f32, sent forward and back over 3 borders, or
+  // over one.
   expect_prints(
       run_program("07_pipeline", "--mesh pp=4"),
       {"gpipe: 393216 bytes sent, formula 393216; idle 0.",
@@ -115,7 +116,7 @@ TEST(Numbered, Experts) {
   const Ran r = run_program("09_experts", "");
   expect_prints(r, {"tokens to their experts", "results back",
                     "gradients of the results", "gradients of the tokens"});
-  // Rows of 32 floats, some of them.
+  // The bytes are whole rows of 32 floats; their number depends on the data.
   size_t at = r.out.find("experts");
   const int64_t bytes = std::stoll(r.out.substr(at + 7));
   EXPECT_GT(bytes, 0);
@@ -129,8 +130,8 @@ TEST(Numbered, Generate) {
                   {"a tensor is split over ranks\n"});
 }
 
-// The checkpoint and its logits are those of tools/golden_models.py, and the
-// tokens are those of transformers.
+// tools/golden_models.py made the checkpoint and its logits, and transformers
+// generated the tokens.
 TEST(Numbered, OwnArchitecture) {
   const std::string model = "--model tests/examples/data/starcoder2 --mesh ";
   for (const char* mesh : {"tp=1", "tp=3", "tp=5", "dp=3,tp=2", "pp=2", "cp=2"})
@@ -154,7 +155,8 @@ TEST(Numbered, DryRunsOfAnyMesh) {
   for (const Json& row : json["collectives"]) {
     EXPECT_EQ(row["kind"], "all-reduce");
     EXPECT_EQ(row["axis"], "tp");
-    // (p - 1) chunks of n / p, and the n - n / p that the others reduce.
+    // A rank receives the p - 1 summands of its chunk of n / p, and then the
+    // other n - n / p.
     EXPECT_EQ(row["bytes_predicted"], 4 * 2 * (2048 - 2048 / 64));
   }
   EXPECT_GT(json["peak_bytes"].get<int64_t>(), 0);
