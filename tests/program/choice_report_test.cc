@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The reasons that are given for layouts that were not chosen, beside the
-// facts.
+// The reasons that are given why a layout was not chosen must be true.
 #include "dtensor/program/choice_report.h"
 
 #include <gtest/gtest.h>
@@ -23,7 +22,7 @@
 namespace dtensor {
 namespace {
 
-// A choice with all that it refers to.
+// A choice, together with all that it refers to.
 struct Made {
   std::vector<OpInput> in;
   std::vector<SpecRef> held = {};
@@ -31,7 +30,7 @@ struct Made {
   Choice chosen = {};
   std::vector<Choice> all = {};
   ChoiceMade made() const { return {rule, chosen, in, all}; }
-  // The first that is split so.
+  // The first choice with this split.
   const Choice& row(const std::string& split) const {
     for (const Choice& c : all)
       if (made().split(c) == split) return c;
@@ -72,7 +71,7 @@ TEST(ChoiceReport, GivesEachRowAReason) {
   EXPECT_EQ(m.why_not("m: dp; k: tp"), "no input is split or partial over dp");
   EXPECT_EQ(m.why_not("R").substr(0, 9), "it costs ");
   const auto listed = choices_json(m.made(), 3);
-  ASSERT_EQ(listed.size(), 4u);  // the chosen one comes later
+  ASSERT_EQ(listed.size(), 4u);  // the chosen one is appended
   EXPECT_EQ(listed[0]["why_not"], why_not(m.made(), m.all[0]));
   EXPECT_EQ(listed[3]["chosen"], true);
   EXPECT_EQ(listed[3]["why_not"], "");
@@ -80,7 +79,7 @@ TEST(ChoiceReport, GivesEachRowAReason) {
   EXPECT_EQ(few.why_not("n: tp").substr(0, 9), "it costs ");
   EXPECT_EQ(why(few.made()).substr(0, 12), "chosen: R, a");
 
-  // A split of another factor than the inputs'.
+  // The chosen split is over another factor than that of the inputs.
   CostTable slow;
   slow.ps_per_local_byte = 1e6;
   const Made other =
@@ -90,7 +89,7 @@ TEST(ChoiceReport, GivesEachRowAReason) {
   EXPECT_EQ(other.why_not("m: tp; n: dp"),
             "no input is split or partial over dp");
 
-  // A parameter.
+  // A parameter that must stay.
   const Made stays =
       choose_among("n->n", mesh, {{{640}, "R,S0"}}, {}, false, Keep::kStay);
   EXPECT_EQ(stays.why_not("R"), "it would send a parameter, which must stay");
@@ -132,7 +131,7 @@ TEST(ChoiceReport, SaysThatOthersChose) {
   EXPECT_EQ(m.why_not("n: tp"),
             "the operator has several algorithms, and chose one by its own "
             "price before");
-  // A cheaper one that nothing forbids would be a mistake of choose().
+  // If a choice is cheaper and nothing forbids it, choose() has made a mistake.
   m.chosen.basis = Basis::kPrice;
   EXPECT_NE(testing::error_of([&] {
               m.why_not("n: tp");
@@ -140,7 +139,7 @@ TEST(ChoiceReport, SaysThatOthersChose) {
             std::string::npos);
 }
 
-// Whether the axis splits a dimension of the input that has one of the factors.
+// True if the axis splits a dimension of input i that has one of these factors.
 bool splits(const Made& m, size_t i, int axis, const std::string& letters) {
   const Rule::Term& term = m.rule.rule().inputs()[i];
   for (size_t d = 0; d < term.size(); ++d)
@@ -152,7 +151,7 @@ bool splits(const Made& m, size_t i, int axis, const std::string& letters) {
   return false;
 }
 
-// Checks all that the reason says, and counts its kind.
+// Checks that the reason is true, and counts its kind.
 void check_facts(const Made& m, const Choice& row, const Mesh& mesh,
                  std::map<std::string, int>& kinds) {
   const std::string text = dtensor::why_not(m.made(), row);
@@ -204,7 +203,7 @@ void check_facts(const Made& m, const Choice& row, const Mesh& mesh,
        [&](const auto&) { EXPECT_EQ(m.chosen.basis, Basis::kForwardPrice); });
 }
 
-// A layout of a tensor of this shape.
+// A random layout of a tensor of this shape.
 std::string any_layout(std::mt19937& gen, const Shape& shape, int axes,
                        bool partial) {
   std::string text;
@@ -219,7 +218,7 @@ std::string any_layout(std::mt19937& gen, const Shape& shape, int axes,
   return text;
 }
 
-// Samples of all operators, in layouts drawn at random.
+// Samples of all operators, in random layouts.
 TEST(ChoiceReport, ReasonsAreTrue) {
   const Mesh mesh = Mesh::parse("x=2,y=3");
   std::mt19937 gen(5);

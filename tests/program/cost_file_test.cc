@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a cost file says, and what it may not say.
+// What a cost file may say, and what it may not.
 #include "dtensor/program/cost_file.h"
 
 #include <gtest/gtest.h>
@@ -51,7 +51,7 @@ TEST(CostFile, AnEntryPerAxis) {
   ASSERT_EQ(t.axes.size(), 3u);
   EXPECT_EQ(t.link(StepKind::kAllToAll, 1), (LinkCost{1'000'000, 50}));
   EXPECT_EQ(t.link(StepKind::kReduceScatter, 1), (LinkCost{3'000'000, 125}));
-  // The rate is the axis's own.
+  // The all-gather has its own latency, but the axis's rate.
   EXPECT_EQ(t.link(StepKind::kAllGather, 1), (LinkCost{0, 50}));
   EXPECT_EQ(t.link(StepKind::kReduceScatter, 2), (LinkCost{0, 25}));
   EXPECT_EQ(t.link(StepKind::kPermute, 4), kDefault);
@@ -76,16 +76,16 @@ TEST(CostFile, Groups) {
       "groups": [{"axes": ["tp", "dp"], "gbytes_per_s": 5,
                   "kinds": {"exchange": {"alpha_us": 9}}},
                  {"axes": [0, 2], "alpha_us": 0}]})");
-  // What is missing is the dearest of its axes.
+  // A price that a group lacks is the highest of its axes.
   EXPECT_EQ(t.link(StepKind::kAllToAll, 0b011), (LinkCost{2'000'000, 200}));
   EXPECT_EQ(t.link(StepKind::kExchange, 0b011), (LinkCost{9'000'000, 200}));
   EXPECT_EQ(t.link(StepKind::kExchange, 0b101), (LinkCost{0, 100}));
-  // A group without an entry, and an axis of one that has.
+  // A group without an entry, and a single axis of a group with an entry.
   EXPECT_EQ(t.link(StepKind::kExchange, 0b111), (LinkCost{5'000'000, 100}));
   EXPECT_EQ(t.link(StepKind::kExchange, 0b001), (LinkCost{1'000'000, 100}));
 }
 
-// 50 ps a byte, and 200 from the 1001st on.
+// The first 1000 bytes cost 50 ps each, and further ones 200 ps.
 TEST(CostFile, BytesBeyondACache) {
   const char* text = R"({"axes": {
     "dp": {"alpha_us": 1, "beyond": {"bytes": 1000, "gbytes_per_s": 5},
@@ -96,9 +96,9 @@ TEST(CostFile, BytesBeyondACache) {
   EXPECT_EQ(t.collective_ps(StepKind::kPermute, 1, 1000), 1'050'000);
   EXPECT_EQ(t.collective_ps(StepKind::kPermute, 1, 3000), 1'450'000);
   EXPECT_EQ(t.collective_ps(StepKind::kAllGather, 1, 3000), 2'450'000);
-  // Another rate is one of all bytes.
+  // If a kind has its own rate, that is the rate of all bytes.
   EXPECT_EQ(t.collective_ps(StepKind::kExchange, 1, 3000), 1'300'000);
-  // Of two axes the dearest of everything.
+  // Two axes have the higher price of each kind.
   EXPECT_EQ(t.collective_ps(StepKind::kPermute, 3, 3000), 3'600'000);
   EXPECT_EQ(cost_json(read(cost_json(t, mesh()).dump()), mesh()),
             cost_json(t, mesh()));
@@ -135,7 +135,7 @@ TEST(CostFile, ReadsWhatItWrites) {
       EXPECT_NEAR(back.link(kind, axes).ps_per_byte,
                   t.link(kind, axes).ps_per_byte, 1e-9);
     }
-  // Once written it is read and written as it is.
+  // A second time it is written as it was read.
   EXPECT_EQ(cost_json(back, mesh()), cost_json(t, mesh()));
 }
 
@@ -250,9 +250,9 @@ TEST(CostFile, EveryMistakeIsOneSentence) {
   }
 }
 
-// A cost file with a rate of 1e-06 GB/s or with blocks of one byte: a price no
-// longer fitted into 64 bits, and the cheapest plan was any plan. What a file
-// may say now can be computed with, for tensors of 64 GiB.
+// With a rate of 1e-06 GB/s or blocks of one byte, a price did not fit into 64
+// bits, and any plan was the cheapest. Such files are refused, and with all
+// others the prices of tensors of 64 GiB can be computed.
 
 CostTable read(const std::string& text, const Mesh& mesh) {
   return read_cost_file(testing::write_file("cost.json", text), mesh);

@@ -22,7 +22,7 @@ TEST(Crowd, OneProcess) {
   EXPECT_EQ(c.cores, cores());
 }
 
-// Processes of one machine share its cores, and their ranks add up.
+// Processes of one machine share its cores, so their ranks are added up.
 TEST(Crowd, ProcessesOfOneMachine) {
   auto jobs = testing::tcp_jobs(2);
   testing::in_threads(2, [&](int p) {

@@ -53,17 +53,17 @@ TEST(DeviceChoice, MoreThanThereAre) {
   EXPECT_THROW(devices_for(c, 1), Error);
 }
 
-// Of two machines with four GPUs each.
+// The GPUs of processes on two machines with four GPUs each.
 TEST(DeviceChoice, ProcessesTakeTheirMachinesTurns) {
   const DeviceChoice all = parse_device("cuda");
   EXPECT_EQ(gpu_of_first(all, {{0, 4}, 4, 1}, 4, false), 0);
   EXPECT_EQ(gpu_of_first(all, {{3, 4}, 7, 1}, 4, false), 3);
-  // Two ranks to a process; where nobody says how many processes there are;
-  // from another GPU on.
+  // With two ranks per process; with an unknown number of processes; and
+  // beginning with another GPU.
   EXPECT_EQ(gpu_of_first(all, {{1, 2}, 6, 2}, 4, false), 2);
   EXPECT_EQ(gpu_of_first(all, {{3, 0}, 3, 1}, 4, false), 3);
   EXPECT_EQ(gpu_of_first(parse_device("cuda:1"), {{1, 3}, 1, 1}, 4, false), 2);
-  // Not those that are chosen for one process.
+  // GPUs that were chosen for one process are all its own.
   EXPECT_EQ(gpu_of_first(all, {{3, 4}, 3, 1}, 1, true), 0);
   EXPECT_EQ(gpu_of_first(all, {{1, 2}, 2, 2}, 2, true), 0);
   EXPECT_EQ(gpu_of_first(all, {{1, 2}, 2, 2}, 4, true), 2);
@@ -79,7 +79,7 @@ TEST(DeviceChoice, MoreProcessesThanGpus) {
       return e.what();
     }
   };
-  // Also those processes say it that have one.
+  // Processes that have a GPU say it too.
   EXPECT_EQ(error("cuda", {{0, 4}, 0, 1}, 3),
             "[--device] 4 of the run's ranks are on this machine, 1 per "
             "process, and need 4 GPUs from cuda:0 on, but this process sees 3 "
@@ -101,9 +101,9 @@ TEST(DeviceChoice, ProcessesBeginWithAGpuThatExists) {
             "GPUs in all; write --device cuda, which begins with cuda:0");
 }
 
-// A context of each process would take memory of the first GPU. The fake has
-// two GPUs, and throws when one is made. (The program is started anew, since it
-// loads the library once.)
+// A process must make only its own GPUs: a context of each process would take
+// memory of the first GPU. The fake library has two GPUs, and throws when it
+// makes one. (The program is started again, since it loads the library once.)
 TEST(DeviceChoiceDeathTest, AProcessMakesItsOwnGpusAlone) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(
@@ -119,7 +119,7 @@ TEST(DeviceChoiceDeathTest, AProcessMakesItsOwnGpusAlone) {
       ::testing::ExitedWithCode(0), "^.fake. cuda:1 of ");
 }
 
-// Who has started a process says which one of its machine it is.
+// The launcher tells a process which one of its machine's processes it is.
 class LocalProcessTest : public ::testing::Test {
  protected:
   LocalProcessTest() { clear(); }
@@ -159,7 +159,8 @@ TEST_F(LocalProcessTest, AsEachStarterSays) {
   setenv("OMPI_COMM_WORLD_LOCAL_SIZE", "5", 1);
   expect("mpi", 3, 5);
   expect("tcp", 3, 5);
-  // That of torchrun, which may itself be started by one of these.
+  // torchrun's variables win for tcp, since one of these may have started
+  // torchrun.
   setenv("LOCAL_RANK", "0", 1);
   setenv("LOCAL_WORLD_SIZE", "2", 1);
   expect("mpi", 3, 5);

@@ -50,13 +50,14 @@ struct Parsed {
   }
 };
 
-// The line of --help about a flag.
+// The line of the help text about a flag.
 std::string line_of(const std::string& help, const std::string& flag) {
   const size_t at = help.find("  " + flag + " ");
   return at == help.npos ? "" : help.substr(at, help.find('\n', at) - at);
 }
 
-// A help text that mentions a profile or a folder is no path for that.
+// Kinds of values are declared. A text whose help mentions a profile or a
+// folder is not taken for a path.
 TEST(Flags, HelpCallsATextWhatItStandsFor) {
   const Parsed p({});
   const std::string help = p.flags.help("program", "About it.");
@@ -146,7 +147,8 @@ TEST(Flags, ErrorsSayWhatToWrite) {
             "[--folder] a value is missing; write --folder DIR");
 }
 
-// Words belong to no flag, wherever they stand; what looks like a flag is one.
+// Words without a flag may stand anywhere. A word that looks like a flag is a
+// flag.
 TEST(Flags, TakesWordsWhereThereMayBeAny) {
   const auto parsed = [](std::vector<std::string> args) {
     Flags flags;

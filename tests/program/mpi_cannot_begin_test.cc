@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program whose MPI cannot be used says why and ends with 2; it once asked
-// the other processes through that MPI how they fared, and was terminated.
+// A program that cannot use its MPI says why and ends with 2. It once used that
+// MPI to ask the other processes how they fared, and was terminated.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -22,7 +22,7 @@ int run_program() {
   return program.main(3, argv, {}, [] {});
 }
 
-// MPI begins in processes of its own.
+// Each test begins MPI in a child process.
 class MpiCannotBegin : public ::testing::Test {
  protected:
   void SetUp() override {

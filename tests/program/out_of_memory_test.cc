@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program without memory said neither how much it was nor what to try, or
-// ended in std::terminate: the destructor of a JSON value allocates.
+// A program without memory said neither how much it needed nor what to try, or
+// it ended in std::terminate, since the destructor of a JSON value allocates.
 #include "dtensor/device/out_of_memory.h"
 
 #include <gtest/gtest.h>
@@ -31,7 +31,8 @@ struct Ended {
   std::string text;
 };
 
-// A program of this body in a process that may use so much more memory.
+// Runs a program with this body in a child process that may use `more` bytes
+// more memory.
 Ended run_limited(int64_t more, const std::function<void(Program&)>& body) {
   int ends[2];
   if (pipe(ends) != 0) return {-1, "no pipe"};
@@ -103,9 +104,9 @@ TEST_F(OutOfMemory, OtherMemoryOfARank) {
   EXPECT_EQ(e.text.find("uses 0 bytes"), std::string::npos) << e.text;
 }
 
-// Each has a stack of its own, and the ranks that run hear of it. Stacks are
-// large and there is one heap, so that the fourth stack does not fit while the
-// ranks that run have enough memory.
+// If a thread cannot start, the ranks that run hear of it. Each thread has a
+// large stack, and there is one heap, so the fourth stack does not fit while
+// those ranks have enough memory.
 TEST_F(OutOfMemory, ThreadsOfRanks) {
   constexpr int64_t kStack = 128 * kMiB;
   const Ended e =
@@ -140,7 +141,7 @@ TEST_F(OutOfMemory, WhileJsonIsBuilt) {
   }
 }
 
-// It used to leave no handler at all.
+// MemoryReserve used to remove the handler that was there before.
 TEST(MemoryReserve, LeavesTheHandlersThatWereThere) {
   const auto others = [] { throw std::bad_alloc(); };
   const std::new_handler before = std::set_new_handler(others);

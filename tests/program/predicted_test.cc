@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The predicted time of a dry run, beside a sum of its parts by hand.
+// The predicted time of a dry run, compared with a sum of its parts by hand.
 #include "dtensor/program/predicted.h"
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@
 namespace dtensor {
 namespace {
 
-// 7 ps a flop, 11 ps a byte of memory, and 3 us and 13 ps a byte of messages.
+// 7 ps per flop, 11 ps per byte of memory; messages: 3 us, and 13 ps per byte.
 CostTable prices() {
   CostTable cost;
   cost.ps_per_flop = 7;
@@ -42,8 +42,8 @@ TEST(Predicted, AddsOperatorsAndCollectives) {
     events = rt.context().events;
   });
   const Predicted step = predicted({events, {}, work->work_ps()}, options.cost);
-  // A product of 64 x 16 and 16 x 48; then an all-reduce, of which a rank
-  // receives a half twice.
+  // A product of 64 x 16 and 16 x 48, and an all-reduce, in which a rank
+  // receives half of the result twice.
   EXPECT_EQ(step.bytes, 64 * 48 * 4);
   EXPECT_EQ(step.work_ps, 2 * 64 * 16 * 48 * 7);
   EXPECT_EQ(step.communication_ps, 3'000'000 + 64 * 48 * 4 * 13);
@@ -65,7 +65,7 @@ TEST(Predicted, SaysItsUnitsAndPrices) {
             R"({"work_us":2500.0,"communication_us":500.0,"us":3000.0})");
 }
 
-// Another observer hears all that the counter hears.
+// The counter passes everything on to another observer.
 TEST(Predicted, PassesOnWhatItIsTold) {
   struct Heard : OpRecorder {
     std::string text;

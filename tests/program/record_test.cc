@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The record of a dry run, beside a run of the same on threads.
+// The record of a dry run, compared with a run of the same step on threads.
 #include "dtensor/program/record.h"
 
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ namespace {
 
 using Json = Record::Json;
 
-// A training step with clipping on a mesh.
+// One training step with clipping.
 void train(const Mesh& mesh, int stage, DType dtype = DType::kF32) {
   nn::ModelConfig config;
   config.layers = 2;
@@ -79,8 +79,8 @@ TEST(RecordInProcess, SaysWhatAllRanksReceive) {
   }
 }
 
-// Adam reads and writes parameters and two states, and reads gradients; of a
-// type of 16 bits, also a copy in f32.
+// Adam reads gradients, and reads and writes parameters and two states; for
+// types of 16 bits also an f32 copy.
 TEST(RecordInProcess, HasTheOptimizersKernels) {
   const Mesh mesh = Mesh::parse("dp=2");
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
@@ -112,8 +112,8 @@ TEST(RecordInProcess, HasTheOptimizersKernels) {
   }
 }
 
-// All operators count for the totals, and the first ones are listed as if there
-// were no others.
+// The totals have all operators, and the first ones are listed as without a
+// limit.
 TEST(RecordInProcess, KeepsTheFirstOperators) {
   const Mesh mesh = Mesh::parse("dp=2,tp=2");
   const auto step = [&](Runtime&) { train(mesh, 0); };

@@ -24,7 +24,7 @@ double seconds_since(Clock::time_point begun) {
   return std::chrono::duration<double>(Clock::now() - begun).count();
 }
 
-// Runs this program as play() says.
+// Runs this program as a child that does what play() has for `part`.
 ChildEnd run(const std::string& part, const ChildLimits& limits = {},
              const Stop& stop = Stop(), int client = -1) {
   return run_child({"child", "--play", part}, {"SPOKEN=word"}, limits, stop,
@@ -40,7 +40,7 @@ int play(const std::string& part) {
   if (part == "abort") std::abort();
   if (part == "spin")
     while (true) getppid();
-  if (part == "silent") {  // with no output that could be waited for
+  if (part == "silent") {  // closes its output, and stays
     for (int fd : {1, 2}) close(fd);
     pause();
   }
@@ -66,7 +66,7 @@ int play(const std::string& part) {
          std::filesystem::directory_iterator("/proc/self/fd"))
       std::printf("%s ", entry.path().filename().c_str());
   }
-  if (part == "leave") {  // a process of its own behind
+  if (part == "leave") {  // leaves a process behind
     if (fork() == 0) {
       pause();
       _exit(0);
@@ -124,7 +124,7 @@ TEST(Child, MemoryIsBounded) {
   EXPECT_EQ(run("grow", {.memory = int64_t{16} << 30}).code, 0);
 }
 
-// From its first instruction on.
+// The limit holds from the child's first instruction on.
 TEST(Child, WritesNoFiles) {
   if (kSanitized) GTEST_SKIP() << "the thread sanitizer writes a file";
   for (int i = 0; i < 20; ++i) EXPECT_EQ(run("write").code, 5);

@@ -21,7 +21,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kSanitized = true;  // slow, and keeps memory that is freed
+constexpr bool kSanitized = true;  // slow; keeps freed memory
 #else
 constexpr bool kSanitized = false;
 #endif
@@ -45,8 +45,8 @@ class Client {
   void send(std::string_view text) {
     ::send(fd_, text.data(), text.size(), MSG_NOSIGNAL);
   }
-  // Until the server closes, for so many seconds without a byte, or until the
-  // text ends with `last`.
+  // Receives until the server closes, until no byte comes for `seconds`, or
+  // until the text ends with `last`.
   std::string receive(int seconds = 20, const std::string& last = "") {
     std::string all;
     char some[4096];
@@ -63,7 +63,7 @@ class Client {
     return all;
   }
   bool connected;
-  bool closed = false;  // by the server, as receive() has seen
+  bool closed = false;  // the server has closed
 
  private:
   int fd_;
@@ -91,8 +91,8 @@ class HttpServerTest : public ::testing::Test {
   std::string get(const std::string& target, const std::string& more = "") {
     return answer(request_of(server.port(), target, more));
   }
-  // Answers a request before slow clients are closed, which is after five
-  // seconds, whatever else goes on.
+  // True if a request is answered in time, whatever else goes on: before the
+  // five seconds after which slow clients are closed.
   bool is_well() {
     const auto begun = Clock::now();
     const bool good = get("/well").ends_with("\r\n\r\n/well  own");
@@ -119,7 +119,7 @@ TEST_F(HttpServerTest, TellsItsOwnPagesFromOthers) {
   EXPECT_TRUE(get("/", "Sec-Fetch-Site: none\r\n").ends_with(" own"));
   EXPECT_TRUE(get("/", "Sec-Fetch-Site: cross-site\r\n").ends_with(" other"));
   EXPECT_TRUE(get("/", "Sec-Fetch-Site: same-site\r\n").ends_with(" other"));
-  // Browsers send this alone to an address without TLS on another machine.
+  // Without TLS, browsers send a server on another machine only Origin.
   const std::string own = "http://127.0.0.1:" + std::to_string(server.port());
   EXPECT_TRUE(get("/", "Origin: " + own + "\r\n").ends_with(" own"));
   for (const std::string other : {"http://evil.example", "null"})
@@ -132,7 +132,7 @@ TEST_F(HttpServerTest, RefusesOtherHosts) {
         .substr(9, 3);
   };
   const std::string port = ":" + std::to_string(server.port());
-  // A forwarded port, or none for 80, is no other server.
+  // Another port (it may be forwarded) or none (80) is accepted.
   for (const std::string& end : {port, std::string(":9000"), std::string()}) {
     for (const std::string host : {"127.0.0.1", "localhost", "LocalHost",
                                    "[::1]", "10.0.0.7", "Model.example"})
@@ -224,7 +224,7 @@ class PostTest : public ::testing::Test {
     return c.receive();
   }
   static inline std::atomic<bool> left{false};
-  static inline std::atomic<int> late{0};                // where /late is
+  static inline std::atomic<int> late{0};                // how far /late is
   static constexpr std::chrono::milliseconds pause{20};  // of /slow
   HttpServer server{"127.0.0.1",
                     0,
@@ -280,7 +280,7 @@ TEST_F(PostTest, ReadsABodyInChunks) {
                            "5\r\nhello0\r\n\r\n", "5\r\nhello!\r\n"})
     EXPECT_EQ(status(body), "400") << body;
   EXPECT_EQ(status("0\r\n" + std::string(50000, 'x') + "\r\n\r\n"), "400");
-  // Servers that read such requests differently would see different ones.
+  // Servers that read such requests differently would see different requests.
   EXPECT_EQ(post("/", "Transfer-Encoding: chunked\r\nContent-Length: 5\r\n",
                  "0\r\n\r\n")
                 .substr(9, 3),
@@ -302,7 +302,7 @@ TEST_F(PostTest, ReadsABodyInChunks) {
         << coding;
 }
 
-// The next request begins behind the body.
+// The next request begins right behind the body.
 TEST_F(PostTest, KeepsAConnectionBehindABody) {
   const std::string head = "POST / HTTP/1.1\r\nHost: localhost\r\n";
   Client c(server.port());
@@ -332,7 +332,8 @@ TEST_F(PostTest, ADifferentMethodIsTheHandlers) {
             std::string::npos);
 }
 
-// Three bodies of 80,000 bytes are held at once, not four; small ones are.
+// The server holds three bodies of 80,000 bytes at once, but not four. It
+// accepts small bodies meanwhile.
 TEST_F(PostTest, BoundsTheBytesOfAllBodies) {
   const std::string head =
       "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 80000\r\n\r\n";
@@ -359,7 +360,8 @@ TEST_F(PostTest, BoundsTheBytesOfAllBodies) {
   EXPECT_TRUE(post("/", "Content-Length: 80000\r\n", body).ends_with(body));
 }
 
-// More clients than connections: all are answered, in turn.
+// There are more clients than connections. All are answered in turn, or told to
+// retry.
 TEST_F(PostTest, AnswersManyAtOnce) {
   std::vector<std::unique_ptr<Client>> clients;
   for (int i = 0; i < 60; ++i)
@@ -395,7 +397,7 @@ TEST_F(PostTest, AClientThatSendsNothingIsToldToComeBack) {
   EXPECT_EQ(told, 1);
 }
 
-// Connections that wait for their next request give way.
+// New connections replace those that wait for their next request.
 TEST_F(PostTest, IdleConnectionsGiveWay) {
   std::vector<std::unique_ptr<Client>> idle;
   for (int i = 0; i < 8; ++i) {
@@ -419,7 +421,7 @@ TEST_F(PostTest, RefusesALengthThatIsNoNumber) {
                   .ends_with("\r\n\r\nPOST  hello"));
 }
 
-// A stream whose first piece takes long is not a slow client.
+// A client whose stream has no first piece yet is not a slow client.
 TEST_F(PostTest, KeepsAStreamThatHasNothingToSendYet) {
   Client waiting(server.port());
   waiting.send(request_of(server.port(), "/late"));
@@ -456,7 +458,8 @@ TEST_F(PostTest, EndsAStreamThatNobodyReads) {
   EXPECT_TRUE(left);
 }
 
-// Ranges would multiply an answer, and compression would take seconds.
+// Ranges would multiply an answer, and compression would take seconds, so the
+// server ignores both headers.
 TEST_F(HttpServerTest, SendsAnAnswerWholeAndAsItIs) {
   const std::string text =
       get("/a", "Range: bytes=0-,0-,0-\r\nAccept-Encoding: br, gzip\r\n");
@@ -498,8 +501,8 @@ TEST_F(HttpServerTest, GivesASlowRequestFiveSeconds) {
   EXPECT_TRUE(is_well());
 }
 
-// Clients that send nothing, little, or nothing but headers, and that do not
-// read what they asked for, take the place of nobody else.
+// Clients that send nothing, little or only headers, and clients that do not
+// read their answer, do not block others.
 TEST_F(HttpServerTest, ManySlowClientsDoNotBlockAQuickOne) {
   std::vector<std::unique_ptr<Client>> clients;
   const auto add = [&](int many) {
@@ -572,7 +575,7 @@ TEST_F(HttpServerTest, AThousandHostileRequestsTakeNoMemory) {
         Client c(server.port());
         ASSERT_TRUE(c.connected);
         c.send(text);
-        if (i % 2) c.receive(0);  // else leave at once
+        if (i % 2) c.receive(0);  // else leave
       }
   };
   attack(10);

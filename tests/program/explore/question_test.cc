@@ -22,7 +22,7 @@ TEST(Question, ParametersAreFlagsInTheirOrder) {
   EXPECT_TRUE(read_question("").flags.empty());
 }
 
-// Neither does a value become a flag, nor does a flag take the next one as its
+// A value never becomes a flag, and a flag never takes the next flag as its
 // value.
 TEST(Question, ValuesAreNeverFlags) {
   EXPECT_EQ(read_question("op=--svg&x=-1").flags,

@@ -10,7 +10,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// The texts of the page's scripts with records.
+// The texts of the scripts that hold the page's records.
 std::vector<std::string> records_in(const std::string& html) {
   const std::string open =
       "<script type=\"application/json\" class=\"record\">";
