@@ -30,7 +30,7 @@ TEST_P(BadInput, IsOneSentence) {
   EXPECT_NE(r.err.find(c.says), r.err.npos) << c.args << "\n" << r.err;
 }
 
-// Small, so that what is accepted by mistake ends soon.
+// A small training, so that it ends soon if bad input is accepted by mistake.
 const char kTiny[] =
     " --layers 1 --hidden 8 --heads 2 --seq 8 --batch 2 --steps 1 --sample 0 ";
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What calibrate measures, and that others read it.
+// What calibrate measures. Other programs can read its prices.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -33,7 +33,7 @@ Calibrated calibrate(const std::string& mesh) {
           Json::parse(read_file(out), nullptr, false), read_file(svg)};
 }
 
-// Bytes over 1e9 bytes per second are thousandths of a microsecond.
+// The price of so many bytes. (A byte takes 1e-3 us at 1 GB/s.)
 double price_us(const Json& price, double bytes) {
   const double cached =
       price.contains("beyond") ? price["beyond"]["bytes"].get<double>() : bytes;
@@ -78,7 +78,8 @@ TEST(Calibrate, TableFileAndPlanAgree) {
   ASSERT_TRUE(c.file.is_object()) << c.file;
   const Json& kinds = c.file["axes"][0]["kinds"];
   EXPECT_EQ(kinds.size(), 5u);
-  // Lines "all-gather  a0  1.234  5.678  ...": the fits, behind the points.
+  // The lines of the fits, "all-gather  a0  1.234  5.678  ...", follow those of
+  // the points.
   std::istringstream lines(c.table.substr(c.table.find("\n\n")));
   std::map<std::string, std::pair<double, double>> fits;
   for (std::string line; std::getline(lines, line);) {
@@ -95,7 +96,7 @@ TEST(Calibrate, TableFileAndPlanAgree) {
     EXPECT_EQ(price["alpha_us"].get<double>(), fits[kind].first) << kind;
     EXPECT_EQ(price["gbytes_per_s"].get<double>(), fits[kind].second) << kind;
   }
-  // What has no price of its own costs what an exchange does.
+  // A kind without its own price has that of an exchange.
   EXPECT_EQ(c.file["axes"][0]["alpha_us"], kinds["exchange"]["alpha_us"]);
 
   const Ran r = run_program("plan",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Training runs that are saved, killed, and go on.
+// Training runs that are saved, killed and resumed.
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -33,8 +33,8 @@ Json train(const std::string& flags) {
   return Json::parse(r.out, nullptr, false);
 }
 
-// The most by which losses and norms differ, relatively, from those of the
-// whole run at the same steps.
+// The largest relative difference of losses and norms between a part of a run
+// and the same steps of the whole run.
 double worst(const Json& part, const Json& whole) {
   const size_t begin = part["first_step"];
   double most = 0;
@@ -44,7 +44,7 @@ double worst(const Json& part, const Json& whole) {
     for (size_t i = 0; i < a.size(); ++i) {
       const Json &x = a[i], &y = b[i + begin];
       if (x.is_null() != y.is_null()) return 1e9;
-      if (x.is_null()) continue;  // of a step that f16 skipped
+      if (x.is_null()) continue;  // f16 skipped this step
       most = std::max(most, std::abs(x.get<double>() / y.get<double>() - 1));
     }
   }
@@ -84,7 +84,7 @@ TEST(TrainCheckpoint, KeepsTheLastOnes) {
   EXPECT_TRUE(fs::exists(saved + "/step-00000012"));
 }
 
-// With its masters and moments a run of halves goes on bit for bit.
+// With its masters and moments, a run in 16 bits continues bit for bit.
 TEST(TrainCheckpoint, GoesOnBitForBit) {
   for (const char* dtype : {"f32", "bf16", "f16"}) {
     const std::string flags =
@@ -100,8 +100,8 @@ TEST(TrainCheckpoint, GoesOnBitForBit) {
   }
 }
 
-// The scale of f16's loss goes on as it was, in whose first steps gradients
-// overflow.
+// A resumed run continues with the saved loss scale. With this one, the
+// gradients of the first steps overflow.
 TEST(TrainCheckpoint, LossScaleGoesOnAsItWasSaved) {
   const std::string f16 = "--dtype f16 --steps 24 --loss-scale 1e9 ";
   for (const std::string mesh :
@@ -134,7 +134,7 @@ TEST(TrainCheckpoint, SavedWithoutLossScale) {
   EXPECT_EQ(run_program("train", on + " --loss-scale 0").code, 0);
 }
 
-// Ended by SIGKILL somewhere, again and again, until it is through.
+// A training is killed and resumed until it ends by itself.
 TEST(TrainCheckpoint, KilledAndResumed) {
   const std::string flags =
       "--dtype f64 --steps 150 --mesh dp=2 --zero 3 --every 3 --checkpoint ";
@@ -144,7 +144,7 @@ TEST(TrainCheckpoint, KilledAndResumed) {
   Ran r{137, "", ""};
   int kills = 0;
   for (int i = 0; i < 200 && r.code == 137; ++i) {
-    // Killed behind the last save there would be nothing left to do.
+    // If it were killed after the last save, nothing would be left to do.
     fs::remove_all(often + "/step-00000150");
     r = run_and_kill("train", kTiny + flags + often + " --resume --json -",
                      0.1 + 0.02 * i);
@@ -155,7 +155,8 @@ TEST(TrainCheckpoint, KilledAndResumed) {
   EXPECT_EQ(worst(Json::parse(r.out), whole), 0);
 }
 
-// Told to stop, it says so, and what it was saving is a checkpoint or gone.
+// A training that is told to stop says so. What it was saving is a checkpoint,
+// or gone.
 TEST(TrainCheckpoint, StoppedAndResumed) {
   const std::string flags =
       "--dtype f64 --steps 150 --mesh dp=2 --zero 3 --every 3 --checkpoint ";
@@ -168,7 +169,7 @@ TEST(TrainCheckpoint, StoppedAndResumed) {
     fs::remove_all(often + "/step-00000150");
     r = run_and_kill("train", kTiny + flags + often + " --resume --json -",
                      0.1 + 0.02 * i, SIGTERM);
-    // (Before the run it ends as any program does.)
+    // (Before the run begins, it ends without that sentence.)
     stops += r.err.find("[run] interrupted by SIGTERM\n") != r.err.npos;
     if (!fs::exists(often)) continue;
     for (const auto& entry : fs::directory_iterator(often))
@@ -181,7 +182,8 @@ TEST(TrainCheckpoint, StoppedAndResumed) {
   EXPECT_EQ(worst(Json::parse(r.out), whole), 0);
 }
 
-// More steps do not stretch the learning rate's fall unless they are asked to.
+// With more steps, the learning rate still falls as before, unless --lr-steps
+// changes that.
 TEST(TrainCheckpoint, LearningRateGoesOnAsItWasSaved) {
   const std::string f64 = "--dtype f64 --mesh dp=2 ";
   const std::string saved = fresh_folder("schedule");
@@ -197,7 +199,7 @@ TEST(TrainCheckpoint, LearningRateGoesOnAsItWasSaved) {
   EXPECT_GT(worst(on(" --lr-steps 12"), kept), 1e-6);
 }
 
-// Standard output and standard error in one pipe, in the order of the run.
+// Writes standard output and standard error to one pipe, to see their order.
 TEST(TrainCheckpoint, SaysFirstWhereItGoesOn) {
   const std::string saved = fresh_folder("said");
   train("--steps 2 --mesh dp=2 --checkpoint " + saved);
@@ -234,7 +236,7 @@ TEST(TrainCheckpoint, OtherTrainingsAreRefused) {
     EXPECT_EQ(r.code, c.code) << c.flags << "\n" << r.err;
     EXPECT_NE(r.err.find(c.says), r.err.npos) << c.flags << "\n" << r.err;
   }
-  // A byte of a box.
+  // Damages a byte of a box.
   const std::string file = saved + "/step-00000004/rank-00001.safetensors";
   std::string bytes = read_file(file);
   bytes[bytes.size() / 2] ^= 1;
@@ -248,7 +250,7 @@ TEST(TrainCheckpoint, OtherTrainingsAreRefused) {
   EXPECT_NE(r.err.find("rank-00001.safetensors"), r.err.npos) << r.err;
 }
 
-// What cannot go on is not saved.
+// No step is saved after the one that went wrong.
 TEST(TrainCheckpoint, NothingIsSavedOfAStepThatWentWrong) {
   const std::string saved = fresh_folder("wrong");
   const Ran r = run_program(

@@ -35,8 +35,8 @@ int64_t bytes(const Json& rows, const std::string& axis = "") {
   return sum;
 }
 
-// What is sent is what the formulas say, and the best way another one for
-// square matrices than for tall ones.
+// Ways send what the formulas say. The best way for square matrices is not the
+// best for tall ones.
 TEST(Explain, WaysToSplitAProduct) {
   const auto ways = [](const std::string& m, const std::string& k,
                        const std::string& n) {
@@ -63,7 +63,7 @@ TEST(Explain, WaysToSplitAProduct) {
   EXPECT_EQ(square[3]["bytes"], 2 * 4096LL * 4096 / 4 * 4 * 3 / 4);
   EXPECT_EQ(square[4]["mesh"], "x=2,y=2,z=4");
   EXPECT_EQ(least(square), "2-D, summa");
-  // A gradient of weights: many rows, which are summed up.
+  // A gradient of weights: the sum over many rows.
   EXPECT_EQ(least(ways("64", "65536", "64")), "1-D, c reduced");
   // Few ranks, and parts that are not equal.
   const Json three =
@@ -97,8 +97,8 @@ TEST(Explain, PricesEveryAssignment) {
   EXPECT_NEAR(best["work_us"].get<double>(), 2.0 * 8192 * 1024 * 4096 / 8 / 1e5,
               1e-3);
   EXPECT_TRUE(json["collectives"].empty());
-  // dA is partial over tp, dB over dp: an all-reduce of n bytes brings a rank
-  // 2 (p-1)/p n.
+  // dA is partial over tp, and dB over dp. In an all-reduce of n bytes, a rank
+  // receives 2 (p-1)/p n.
   EXPECT_EQ(bytes(json["backward"], "tp"), 4 * 4096 * 1024 * 2 * 3 / 4);
   EXPECT_EQ(bytes(json["backward"], "dp"), 4 * 1024 * 1024);
 }
@@ -115,7 +115,8 @@ TEST(Explain, PrintsTheAnswer) {
 
 TEST(Explain, KeepsParametersInPlace) {
   const std::string ins = "--op matmul --mesh tp=4 --in 64x32:S1 ";
-  // Few numbers against a large matrix, which would be gathered otherwise.
+  // A few activations and a large matrix: without "parameter", the matrix would
+  // be gathered.
   const Json json = explain(ins + "--in 32x8:S1:parameter");
   for (const Json& a : json["assignments"])
     if (a["chosen"]) {
@@ -155,7 +156,7 @@ TEST(Explain, AgreesWithADryRunOnAnyMesh) {
   }
 }
 
-// "22,805,048" as the page has it, in MB with one decimal: "22.8", and "0".
+// "22,805,048" bytes in MB, as the page shows them: "22.8"; "0" stays "0".
 std::string in_mb(std::string bytes) {
   std::erase(bytes, ',');
   char text[32];
@@ -163,7 +164,7 @@ std::string in_mb(std::string bytes) {
   return bytes == "0" ? bytes : text;
 }
 
-// The command for the table of docs/strategies.md, and its rows.
+// Runs the command for the table of docs/strategies.md, and compares its rows.
 TEST(Explain, PrintsTheTableOfStrategies) {
   const std::string page = read_file("docs/strategies.md"),
                     begin = "bazel run -c opt //:explain -- ";
@@ -194,8 +195,8 @@ TEST(Explain, PrintsTheTableOfStrategies) {
   EXPECT_EQ(rows, 9) << flags << "\n" << r.out;
 }
 
-// The papers' table for a model of one's own: what it says is what the dry run
-// of each strategy says.
+// --compare prints the papers' table for any model, with what the dry run of
+// each strategy says.
 TEST(Explain, ComparesStrategies) {
   const std::string model =
       "--model llama --layers 2 --hidden 64 --heads 4 --batch 8 --seq 16 ";
@@ -226,7 +227,8 @@ TEST(Explain, ComparesStrategies) {
   const auto held = [&](size_t i, const char* kind) {
     return all["strategies"][i]["memory"][kind]["predicted"].get<int64_t>();
   };
-  // ZeRO's table: f32 parameters, gradients, and a state of twice as much.
+  // ZeRO's table: f32 parameters, gradients, and a state that is twice as
+  // large.
   const int64_t psi = held(0, "parameters");
   EXPECT_EQ(held(0, "state"), 2 * psi);
   EXPECT_EQ(held(1, "state"), psi / 2);
@@ -241,7 +243,7 @@ TEST(Explain, ComparesStrategies) {
     EXPECT_NE(picture.find(text), picture.npos) << text;
 }
 
-// A stage between two others receives an activation and a gradient of the
+// A stage between two others receives the activations and the gradients of the
 // batch, however many stages there are.
 TEST(Explain, AStageReceivesWhatItsNeighboursSend) {
   const Json all = explain(
@@ -255,13 +257,13 @@ TEST(Explain, AStageReceivesWhatItsNeighboursSend) {
     // The loss, and a norm from each stage.
     const int64_t little = 4 + 8 * stages;
     EXPECT_GE(received, 2 * batch / share + little) << s;
-    // With dp=2 an all-reduce of the gradients of two blocks.
+    // dp=2 adds an all-reduce of the gradients of two blocks.
     EXPECT_LE(
         received,
         2 * batch / share + little +
             (share - 1) * s["memory"]["parameters"]["predicted"].get<int64_t>())
         << s;
-    // A message each for 8 micro-batches, there and back, at 5 us.
+    // 8 micro-batches are a message each, forward and back, at 5 us.
     const double us = s["communication_us"].get<double>();
     EXPECT_GT(us, 5 * (16 + 1 + stages));
     EXPECT_LT(us, 5 * (16 + 1 + stages + 20 * (share - 1)) + 100);
@@ -272,7 +274,7 @@ const char kSmall[] =
     "--model llama --layers 4 --hidden 24 --heads 4 --batch 8 --seq 16 --mesh "
     "4 ";
 
-// What is for one axis alone is for the strategies that have it.
+// A flag for one axis applies to the strategies that have this axis.
 TEST(Explain, StrategiesTakeTheFlagsOfTheirAxes) {
   const Json all = explain(
       std::string(kSmall) +
@@ -305,7 +307,7 @@ TEST(Explain, SaysTheBubbleOfEachStrategy) {
   EXPECT_NE(r.out.find(percent), r.out.npos) << r.out;
 }
 
-// A strategy that does not fit has a row that says why.
+// A strategy that does not fit has a row with the reason.
 TEST(Explain, ShowsTheStrategiesThatFit) {
   const std::string svg = temporary("fit.svg");
   const std::string flags =
@@ -333,7 +335,7 @@ TEST(Explain, ShowsTheStrategiesThatFit) {
     EXPECT_NE(picture.find(rows[i]["strategy"].get<std::string>()),
               picture.npos);
   }
-  // Alone, they show what they show beside the others.
+  // A strategy alone has the same row as beside others.
   EXPECT_EQ(rows[4],
             explain(std::string(kSmall) + "--compare tp")["strategies"][0]);
 }
@@ -394,14 +396,15 @@ TEST(Explain, KnowsOtherOperators) {
   EXPECT_TRUE(add["collectives"].empty()) << add;
 }
 
-// The sums that ranks send each other inside the operator have their price.
+// cumsum has the price of the sums that ranks send each other inside the
+// operator.
 TEST(Explain, PricesWhatCumsumSends) {
   const std::string file =
       write_file("cumsum_cost.json",
                  R"({"alpha_us": 50, "axes": {"tp": {"gbytes_per_s": 1}}})");
   const Json json = explain(
       "--op cumsum --mesh tp=4 --in 64x1024:S1 --args dim=1 --cost " + file);
-  // The sums of 64 rows, of three ranks.
+  // A rank receives the sums of 64 rows from three ranks.
   EXPECT_EQ(bytes(json["collectives"]), 64 * 3 * 8);
   int chosen = 0;
   for (const Json& a : json["assignments"]) {
@@ -412,7 +415,7 @@ TEST(Explain, PricesWhatCumsumSends) {
   EXPECT_EQ(chosen, 1);
 }
 
-// 0 is 1 / sqrt(d).
+// scale=0 stands for 1 / sqrt(d).
 TEST(Explain, AttentionHasItsDefaultScale) {
   for (const char* inputs : {"", " --in 8x8", " --in 2x8 --in 2x8"}) {
     const std::string args =

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program whose ranks do not do the same: --fault says how. For tests.
+// A program for tests. --fault says what rank 2 does that the other ranks do
+// not do.
 #include <chrono>
 #include <nlohmann/json.hpp>
 #include <thread>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fifty updates on every mesh are the same fifty updates: losses, and gradient
-// norms, which AdamW would otherwise hide an error in.
+// Fifty updates give the same losses and gradient norms on every mesh. (AdamW
+// would hide an error in the size of gradients from the losses.)
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -68,8 +68,8 @@ TEST_P(FiftySteps, HalvesStayNearF32) {
 
 INSTANTIATE_TEST_SUITE_P(Models, FiftySteps, ::testing::Values("gpt", "llama"));
 
-// Experts on their ranks, and each over tp; five of them, so that some ranks
-// have more, and with ep=6 one has none.
+// Experts that are split over ep, and each of them over tp. There are five, so
+// some ranks have more than others, and with ep=6 one rank has none.
 const char* const kExpertMeshes[] = {
     "--mesh dp=2",
     "--mesh tp=3",
@@ -106,7 +106,7 @@ void compare_experts(const std::string& dtype, double loss, double norm) {
   };
   const Json one = train("--mesh dp=1");
   for (const char* flags : kExpertMeshes) compare(one, flags);
-  // Experts are balanced in each micro-batch by itself.
+  // Each micro-batch balances its own experts.
   const Json two = train("--mesh dp=1 --accumulate 2");
   compare(two, "--mesh ep=2,tp=2 --accumulate 2");
   for (const char* flags : {"--mesh pp=2,ep=2", "--mesh pp=2,tp=2",
@@ -117,8 +117,9 @@ void compare_experts(const std::string& dtype, double loss, double norm) {
 TEST(FiftyStepsOfExperts, InF64) { compare_experts("f64", 1e-11, 1e-10); }
 TEST(FiftyStepsOfExperts, InF32) { compare_experts("f32", 2e-5, 1e-4); }
 
-// What is held in parts, computed again, or in several goes. No width divides,
-// and of the smallest model some ranks have no part.
+// Strategies that split what is held, recompute it, or work in several passes.
+// They divide no width evenly, and with the smallest model some ranks have no
+// part.
 const char* const kStrategies[] = {
     "--mesh dp=2 --zero 1",
     "--mesh dp=3 --zero 1",
@@ -156,7 +157,7 @@ const char* const kStrategies[] = {
 
 class FiftyStepsOf : public ::testing::TestWithParam<const char*> {
  protected:
-  // Eleven heads of two: llama's have to be even.
+  // Eleven heads of size two, since llama needs an even size.
   Json train(const std::string& dtype, const std::string& flags,
              const std::string& sizes = "--hidden 22 --heads 11 --ffn 37") {
     const Ran r = run_program(
@@ -191,9 +192,9 @@ TEST_P(FiftyStepsOf, RanksWithoutAPart) {
   }
 }
 
-// The updates are bit for bit data parallelism's (tests/nn/zero_test.cc), but
-// for the norm that clips them, which is summed in another order; bf16 makes
-// much of that.
+// The updates are those of data parallelism bit for bit
+// (tests/nn/zero_test.cc), except that the norm for clipping is summed in
+// another order. bf16 enlarges that difference.
 TEST_P(FiftyStepsOf, Bf16) {
   const Json dp = train("bf16", "--mesh dp=2");
   for (const char* zero : {"1", "2", "3"}) {

@@ -46,12 +46,13 @@ TEST(Fit, OnePointOffPullsNothing) {
 }
 
 TEST(Fit, NeitherNumberIsNegative) {
-  // Faster than proportional: a line through them would begin below 0.
+  // The times grow faster than the bytes: a line through them would begin below
+  // 0.
   FittedLine line =
       fit(std::vector<TimedBytes>{{100, 1}, {200, 4}, {400, 16}, {800, 64}});
   EXPECT_GE(line.alpha_us, 0);
   EXPECT_GT(line.us_per_byte, 0);
-  // Falling.
+  // The times fall.
   line = fit(std::vector<TimedBytes>{{100, 9}, {200, 8}, {400, 7}});
   EXPECT_EQ(line.us_per_byte, 0);
   EXPECT_EQ(line.alpha_us, 8);
@@ -73,18 +74,19 @@ TEST(Fit, BendsWhereTheRateFalls) {
   EXPECT_NEAR(bend.line.us_per_byte, 1e-4, 1e-9);
   EXPECT_EQ(bend.cached_bytes, at);
   EXPECT_NEAR(bend.extra_us_per_byte, 3e-4, 1e-9);
-  // Also between two points.
+  // The bend may be between two points.
   const double between = 2.5 * at;
   points = on_a_line(2, 1e-4);
   for (TimedBytes& p : points) p.us += std::max(0.0, p.bytes - between) * 3e-4;
   bend = fit_bent(points);
   EXPECT_NEAR(bend.cached_bytes, between, 1);
   EXPECT_NEAR(bend.extra_us_per_byte, 3e-4, 1e-9);
-  // The other way it takes the straight line: a price never rises less.
+  // If the rate rises, the fit is a straight line: a price never grows more
+  // slowly.
   points = on_a_line(2, 4e-4);
   for (TimedBytes& p : points) p.us -= std::max(0.0, p.bytes - at) * 3e-4;
   EXPECT_EQ(fit_bent(points).extra_us_per_byte, 0);
-  // One point alone is no line.
+  // A single point behind a bend gives no second line.
   EXPECT_EQ(fit_bent(std::vector<TimedBytes>{{64, 1}, {256, 1}, {1024, 9}})
                 .extra_us_per_byte,
             0);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// --flight, SIGUSR1, --trace and //:flight, as users have them: on a program
-// that goes wrong, and on training.
+// --flight, SIGUSR1, --trace and //:flight, as users use them: with a program
+// that goes wrong, and with training.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Beside the programs of examples/.
+// Relative to the folder of the programs.
 const char kFaulty[] = "../tests/programs/faulty";
 const char kTiny[] =
     " --layers 1 --hidden 8 --heads 2 --seq 8 --batch 2 --sample 0 ";
@@ -27,7 +27,7 @@ std::string fresh_folder(const std::string& name) {
   return path;
 }
 
-// What a program left there, lined up.
+// Runs //:flight on the files that a program left in the folder.
 Ran lined_up(const std::string& folder, const std::string& before = "",
              const std::string& behind = "") {
   return run_program("flight", before + " " + folder + "/*.json " + behind);
@@ -52,7 +52,8 @@ TEST(FlightProgram, SaysWhereARankCallsSomethingElse) {
       << r.out;
 }
 
-// The README's pair: a training whose learning rate is far too high.
+// The README's two commands: a training whose learning rate is far too high,
+// and flight.
 TEST(FlightProgram, ReadsWhatATrainingLeavesThatFails) {
   const std::string dir = fresh_folder("diverges");
   const Ran bad = run_program(
@@ -68,7 +69,7 @@ TEST(FlightProgram, ReadsWhatATrainingLeavesThatFails) {
   EXPECT_NE(r.out.find("because of a failure"), r.out.npos) << r.out;
 }
 
-// Two sums in another order: the same call, of other sizes.
+// Rank 2 swaps two sums, so the calls differ only in their size.
 TEST(FlightProgram, SaysWhereCallsAreSwapped) {
   const std::string dir = fresh_folder("swapped");
   EXPECT_EQ(run_program(kFaulty, "--fault swapped --flight " + dir).code, 1);
@@ -113,10 +114,11 @@ TEST(FlightProgram, DrawsIt) {
   EXPECT_EQ(lined_up(dir, "--svg " + svg).code, 0);
   const std::string picture = read_file(svg);
   EXPECT_EQ(picture_error(picture), "");
-  // Three calls of four ranks, one of three, and one that never came.
+  // Three calls by four ranks, and one by three ranks, which rank 2 never
+  // reached.
   EXPECT_EQ(occurrences(picture, ": all-reduce #"), 3 * 4 + 3);
   EXPECT_EQ(occurrences(picture, "rank 2 never reached all-reduce #4"), 1);
-  // The title of the column with the fault stands out, and no other.
+  // Only the title of the column with the fault is bold.
   ASSERT_EQ(occurrences(picture, "bold"), 1);
   const size_t bold = picture.find("bold");
   EXPECT_EQ(picture.substr(picture.find('>', bold), 14), ">all-reduce #4");
@@ -129,7 +131,7 @@ TEST(FlightProgram, LeavesNothingWithoutAFailure) {
   EXPECT_TRUE(std::filesystem::is_empty(dir));
 }
 
-// While rank 2 sleeps the others wait for it; the run goes on.
+// While rank 2 sleeps, the other ranks wait for it. Then the run goes on.
 TEST(FlightProgram, AnswersSigusr1) {
   const std::string dir = fresh_folder("asked");
   const Ran r = run_and_ask(kFaulty, "--fault late --flight " + dir, 2,
@@ -151,7 +153,7 @@ TEST(FlightProgram, AnswersSigusr1) {
       << early.out;
 }
 
-// Without a flag it is to the current folder.
+// Without --flight, the files are written to the current folder.
 TEST(FlightProgram, AnswersSigusr1Anywhere) {
   const std::string dir = fresh_folder("current");
   std::filesystem::create_directories(dir);
@@ -186,7 +188,8 @@ TEST(FlightProgram, RefusesWhatItCannotRead) {
   EXPECT_EQ(help.out.find("--mesh"), help.out.npos);
 }
 
-// As many collectives as training counts, of as many bytes.
+// The trace has as many collectives, of as many bytes, as the table of
+// training.
 TEST(TraceOfTraining, AgreesWithItsTable) {
   const std::string path = temporary("train.json");
   const Ran r = run_program("train", kTiny +
@@ -215,7 +218,7 @@ TEST(TraceOfTraining, AgreesWithItsTable) {
   EXPECT_EQ(spans["forward"], 12);
   EXPECT_EQ(spans["backward"], 12);
   EXPECT_EQ(spans["update"], 12);
-  // The table is of one step, of tensors' collectives alone.
+  // The table is of one step, and has only collectives of tensors.
   for (const Json& e : trace["traceEvents"]) {
     if (e["ph"] != "X" || e["cat"] != "collective") continue;
     if (e["name"] == "barrier" || e["name"] == "all-gather-bytes") continue;
@@ -229,7 +232,7 @@ TEST(TraceOfTraining, AgreesWithItsTable) {
   int64_t most = 0;
   for (const auto& [rank, n] : bytes_by_rank) most = std::max(most, n);
   EXPECT_EQ(most, bytes);
-  // Who waited, as a table and in the result.
+  // The table of waits, and the same in the result.
   EXPECT_NE(r.err.find("waiting for the last rank of a collective"), r.err.npos)
       << r.err;
   ASSERT_FALSE(result["waiting"].empty());

@@ -25,8 +25,8 @@ TEST(Probes, CoverEveryKindAndAxis) {
   for (AxisMask axes : {0b001u, 0b100u, 0b101u})
     for (int k = 0; k < kNumStepKinds; ++k) {
       const auto kind = static_cast<StepKind>(k);
-      // Over one axis there is nothing to permute, and a reduction that also
-      // moves what is split needs a second axis.
+      // A permute needs more than one axis. A reduction that also moves what is
+      // split needs a second one.
       const bool expected =
           sends(kind) && (axes == 0b101 || (kind != StepKind::kPermute &&
                                             kind != StepKind::kReduceExchange));
@@ -49,7 +49,7 @@ TEST(Probes, GoFromSmallToLarge) {
     }
 }
 
-// Two ranks receive as much either way.
+// Groups of two ranks have no one-shot probes: they receive as much either way.
 TEST(Probes, AllReducesOfMoreThanTwoRanksAreThereTwice) {
   for (const auto& [mesh, groups] :
        {std::pair("2", 0), {"2x2", 1}, {"3x2", 2}, {"3x4", 3}}) {
@@ -74,14 +74,15 @@ TEST(Probes, AllReducesOfMoreThanTwoRanksAreThereTwice) {
   }
 }
 
-// As long as it was the faster way for all groups, from the smallest on.
+// one_shot_bytes is the size up to which one-shot was faster for all groups,
+// for all smaller sizes too.
 TEST(Calibration, OneShotUpToTheCrossing) {
   const auto list = probes(Mesh::parse("3x4"), 1 << 16);
   const auto crossing = [&](auto&& faster) {
     std::vector<double> us;
     for (const Probe& p : list) us.push_back(p.one_shot && faster(p) ? 1 : 2);
     const CostTable cost = calibrate(list, us).cost;
-    // The prices are those of the others.
+    // The prices are those of the chunked all-reduces.
     EXPECT_EQ(cost.link(StepKind::kAllReduce, 1).alpha_ps, 2'000'000);
     return cost.one_shot_bytes;
   };
@@ -99,7 +100,7 @@ TEST(Calibration, OneShotUpToTheCrossing) {
   EXPECT_LT(crossing([](const Probe& p) { return p.axes == 1; }), most);
 }
 
-// The most that a rank receives, from what the layouts say alone.
+// The most that a rank receives, computed from the layouts alone.
 TEST(Probes, CountBytesAsPlansDo) {
   for (const Probe& p : probes(Mesh::parse("a=2,b=3"), 1 << 14)) {
     const Mesh& mesh = p.from->mesh();
@@ -130,7 +131,7 @@ TEST(Measure, TakesLongerForMore) {
   const std::vector<double> us = measure(list, options, 3);
   ASSERT_EQ(us.size(), list.size());
   for (double x : us) EXPECT_GT(x, 0);
-  // 16 MiB take longer than 64 bytes on whatever machine.
+  // 16 MiB take longer than 64 bytes on any machine.
   EXPECT_GT(us.back(), us.front());
 }
 

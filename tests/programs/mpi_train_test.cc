@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The same training by processes: losses, bytes, samples, files and exit codes
-// are those of thread ranks.
+// Training by processes of MPI has the losses, bytes, samples, files and exit
+// codes of training by thread ranks.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -55,7 +55,8 @@ class MpiTrain : public ::testing::TestWithParam<Job> {
   }
 };
 
-// As on threads (the same sums, in the same order), and as on one rank.
+// The sums have the order of thread ranks, so they are equal. On one rank they
+// are near.
 TEST_P(MpiTrain, IsThatOfThreads) {
   const Job& job = GetParam();
   const std::string flags = " --dtype f64 --steps 5 --sample 12 --json -";
@@ -67,7 +68,7 @@ TEST_P(MpiTrain, IsThatOfThreads) {
   EXPECT_EQ(a["losses"], b["losses"]);
   EXPECT_EQ(a["grad_norms"], b["grad_norms"]);
   EXPECT_EQ(a["sample"], b["sample"]);
-  // Bytes, as counted, and memory, as measured.
+  // Counted bytes and measured memory.
   EXPECT_EQ(a["collectives"], b["collectives"]);
   EXPECT_EQ(a["parameters"], b["parameters"]);
   EXPECT_NE(mpi.err.find("predicted and counted bytes agree"),
@@ -94,7 +95,7 @@ INSTANTIATE_TEST_SUITE_P(
         Job{2, 3, "dp=2,tp=3", " --zero 1"}, Job{2, 3, "dp=6", " --zero 3"},
         Job{4, 1, "dp=2,tp=2", " --zero 3", "DTENSOR_MPI_SHARED_MEMORY=0 "},
         Job{2, 2, "dp=2,tp=2", "", "DTENSOR_MPI_SHARED_MEMORY=0 "},
-        // Messages in pieces, as those of more than 2^30 bytes are.
+        // Messages in pieces, as if they had more than 2^30 bytes.
         Job{4, 1, "dp=2,tp=2", " --zero 1",
             "DTENSOR_MPI_SHARED_MEMORY=0 DTENSOR_MPI_PIECE=4096 "},
         Job{2, 2, "dp=2,tp=2", "",
@@ -107,7 +108,8 @@ class MpiProgram : public ::testing::Test {
   }
 };
 
-// What processes save, threads go on from on another mesh, and the other way.
+// Threads on another mesh continue what processes have saved, and the other way
+// round.
 TEST_F(MpiProgram, CheckpointsAreForBoth) {
   const std::string flags = " --dtype f64 --steps 6 --sample 0 --json -";
   const Ran whole = train({1, 1, "dp=1", ""}, flags, true);
@@ -123,7 +125,7 @@ TEST_F(MpiProgram, CheckpointsAreForBoth) {
       const Job other{3, 1, "dp=3", " --zero 2"};
       const Ran begun = train(job, flags + keep, first_threads);
       ASSERT_EQ(begun.code, 0) << begun.err;
-      // As if it had been stopped behind the third step.
+      // As if the run had been stopped after the third step.
       int64_t removed = 0;
       for (const auto& f : std::filesystem::directory_iterator(dir))
         if (f.path().filename().string().ends_with("6"))
@@ -152,7 +154,7 @@ int64_t lines(const std::string& text) {
   return std::count(text.begin(), text.end(), '\n');
 }
 
-// One process speaks for all.
+// One process prints for all.
 TEST_F(MpiProgram, SaysEverythingOnce) {
   const Ran help = run_program("train", "--help", mpirun(3));
   EXPECT_EQ(help.code, 0) << help.err;
@@ -176,7 +178,8 @@ TEST_F(MpiProgram, SaysEverythingOnce) {
   EXPECT_EQ(lines(checkpoint.out), 2) << checkpoint.out;
 }
 
-// Bad input is said once, with the exit code of a single process.
+// The error of bad input is printed once, with the exit code of a single
+// process.
 TEST_F(MpiProgram, RefusesBadInputOnce) {
   struct Bad {
     int64_t processes;
@@ -215,7 +218,7 @@ TEST_F(MpiProgram, RefusesBadInputOnce) {
       << alone.err;
 }
 
-// Nothing is left behind, whether the run went well or not.
+// No file is left behind, whether the run went well or not.
 TEST_F(MpiProgram, LeavesNothing) {
   const auto shared = [] {
     std::set<std::string> names;
@@ -234,7 +237,7 @@ TEST_F(MpiProgram, LeavesNothing) {
                         mpirun(2, folder))
                 .code,
             1);
-  // What other programs have there now goes when they end.
+  // Other programs' files that came meanwhile go when those programs end.
   std::set<std::string> left = shared();
   std::erase_if(left, [&](const auto& name) { return before.count(name); });
   for (int i = 0; i < 300 && !left.empty(); ++i) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Training by processes that have a GPU each, where there are none: devices
-// whose work runs later, and files for NCCL (tests/dtensor/fake_gpus.cc).
-// Losses and bytes are those of thread ranks on the CPU.
+// Training by processes that have a GPU each, on machines without GPUs: the
+// GPUs are devices whose work runs later, and NCCL exchanges files
+// (tests/dtensor/fake_gpus.cc). Losses and bytes are those of thread ranks on
+// the CPU.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -38,7 +39,7 @@ class NcclTrain : public ::testing::TestWithParam<Starter> {
     std::filesystem::remove_all(folder_);
     std::filesystem::create_directories(folder_);
   }
-  // The starter's processes, with these flags.
+  // The command that starts the processes, with these flags.
   std::string command(const std::string& flags,
                       const std::string& environment = "") const {
     return "env FILE_NCCL=" + folder_ + " " + environment + " " +
@@ -48,7 +49,8 @@ class NcclTrain : public ::testing::TestWithParam<Starter> {
   const std::string folder_ = temporary("nccl");
 };
 
-// What a starter says to processes of two machines, each of which has two.
+// Sets what a launcher sets for four processes on two machines with two
+// processes each.
 const std::string kTwoMachines =
     "tests/tcprun.sh 4 sh -c 'LOCAL_RANK=$((RANK % 2)) LOCAL_WORLD_SIZE=2 "
     "FAKE_HOST=$((RANK / 2)) FAKE_GPUS=${FAKE_GPUS-2} exec $0 \"$@\"' ";
@@ -90,7 +92,7 @@ TEST_P(NcclTrain, TooFewGpus) {
     EXPECT_NE(child.err().find(text), std::string::npos) << child.err();
 }
 
-// Every process is shown as many GPUs as it needs: the same, as it turns out.
+// Each process is shown as many GPUs as it needs, but they are the same ones.
 TEST_P(NcclTrain, OneGpuForTwo) {
   const bool pairs = GetParam().name.ends_with("_of_2");
   Child child(
@@ -102,7 +104,7 @@ TEST_P(NcclTrain, OneGpuForTwo) {
       << child.err();
 }
 
-// One is killed where it calls NCCL, while the others wait there for it.
+// A process is killed in a call of NCCL, in which the others wait for it.
 TEST_P(NcclTrain, OneIsKilled) {
   const auto begun = std::chrono::steady_clock::now();
   Child child(command(" --mesh dp=4 --device cuda", "FILE_NCCL_KILL='3 2'"));
@@ -111,7 +113,7 @@ TEST_P(NcclTrain, OneIsKilled) {
       << "nobody has noticed\n"
       << child.err();
   if (GetParam().name.starts_with("mpi")) return;  // mpirun has its own words
-  // Its connections end with it, and that is all that the others know.
+  // Its connections end with it, and the other processes know only that.
   EXPECT_NE(child.err().find(!GetParam().name.ends_with("_of_2")
                                  ? "rank 3 failed: the connection to its "
                                  : "rank 2 failed: the connection to its "),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program of one's own that uses class Program (with_flags.cc) reports what
-// its runs send and hold, as one that calls run(argc, argv, ...) does.
+// A program that uses class Program itself (with_flags.cc) reports what its
+// runs send and hold, as one does that calls run(argc, argv, ...).
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -25,7 +25,7 @@ Json result(const std::string& args) {
 TEST(OwnProgram, DryRunPrintsWhatIsSentAndHeld) {
   const Ran r = run_program(kProgram, "--dry-run --rows 32 --mesh tp=4");
   EXPECT_EQ(r.code, 0) << r.err;
-  // (p - 1) quarters that the others reduce, and as many that come back.
+  // In an all-reduce of 8 KiB on 4 ranks, a rank receives 3/4 of that twice.
   for (const char* part :
        {"all-reduce", "12,288", "peak memory of a rank", "predicted time: ",
         "as if nothing overlapped, by these prices: alpha 5 us"})
@@ -47,7 +47,7 @@ TEST(OwnProgram, JsonHasItToo) {
   EXPECT_FALSE(real.contains("time"));
 }
 
-// An all-reduce that takes a second is made of other collectives.
+// If an all-reduce takes a second, other collectives replace it.
 TEST(OwnProgram, PricesDecideWhatItSends) {
   const std::string cost = write_file(
       "cost.json",

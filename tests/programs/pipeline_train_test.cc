@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fifty updates in a pipeline are the fifty updates of one rank, in every
-// schedule; and what the program says of them.
+// Fifty updates in a pipeline are those of one rank, with every schedule. Also
+// what the program says of pipelines.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
@@ -86,7 +86,8 @@ TEST_P(PipelineTrain, EveryScheduleAndNumber) {
   compare("f64", 1e-11, 1e-10, all, 2);
 }
 
-// Parts of gradients, and of parameters, on the ranks of each stage.
+// Gradients, and with --zero 3 parameters, are split over the ranks of each
+// stage.
 TEST_P(PipelineTrain, Zero) {
   std::vector<std::string> all;
   for (const char* zero : {" --zero 2", " --zero 3"})
@@ -106,7 +107,7 @@ TEST_P(PipelineTrain, Zero) {
 INSTANTIATE_TEST_SUITE_P(Models, PipelineTrain,
                          ::testing::Values("gpt", "llama"));
 
-// Experts are balanced in each micro-batch by itself, over all stages' layers.
+// Each micro-batch balances its own experts, over the layers of all stages.
 TEST(PipelineOfExperts, TenSteps) {
   const std::string common =
       "--model mixtral --experts 5 --top-k 2 --router-loss 0.1 --dtype f64 "
@@ -126,8 +127,8 @@ TEST(PipelineOfExperts, TenSteps) {
   }
 }
 
-// Behind the activations, a number of each expert twice: how many chose it, and
-// its probability.
+// Besides activations, stages send two numbers for each expert: how many tokens
+// chose it, and its probability.
 TEST(PipelineOfExperts, BytesAreTheFormulas) {
   const Json json = train(
       "--model mixtral --experts 5 --dtype f32 --steps 2 --mesh pp=3,dp=1 "
@@ -143,11 +144,12 @@ TEST(PipelineOfExperts, BytesAreTheFormulas) {
                                                    {"forward", one}}));
 }
 
-// Activations [b, s, h] between neighbours, whatever the cut of the batch.
+// Stages send activations [b, s, h] to their neighbours, however the batch is
+// cut.
 TEST(PipelineProgram, BytesAreTheFormulas) {
   const Json json = train(
       "--model llama --dtype f32 --steps 2 --mesh pp=3,dp=1 --micro-batches 4");
-  const int64_t one = 7 * 7 * 18 * 4;  // the batch's, once
+  const int64_t one = 7 * 7 * 18 * 4;  // of the whole batch
   int64_t forward = 0, backward = 0;
   for (const Json& row : json["collectives"]) {
     if (row["op"] != "pipeline") continue;
@@ -156,12 +158,13 @@ TEST(PipelineProgram, BytesAreTheFormulas) {
     (row["phase"] == "forward" ? forward : backward) +=
         row["bytes_counted"].get<int64_t>();
   }
-  // Of a rank: the first stage receives nothing, the last no gradient.
+  // Per rank: the first stage receives no activation, and the last one no
+  // gradient.
   EXPECT_EQ(forward, one);
   EXPECT_EQ(backward, one);
 }
 
-// A tied table goes to the last stage and its gradient back, once each.
+// A tied table is sent to the last stage once, and its gradient back once.
 TEST(PipelineProgram, ATiedTableTravelsOnce) {
   for (const int64_t micros : {1, 5}) {
     const Json json = train("--model gpt --dtype f32 --steps 1 --mesh pp=3" +
@@ -180,7 +183,7 @@ TEST(PipelineProgram, SaysTheBubble) {
   const Json json = train(
       "--model gpt --steps 3 --mesh pp=5 --schedule gpipe --micro-batches 5");
   EXPECT_DOUBLE_EQ(json["bubble"]["formula"].get<double>(), 4.0 / 9);
-  // The last stage has the head too.
+  // The last stage also has the head.
   EXPECT_GT(json["bubble"]["simulated"].get<double>(), 4.0 / 9);
   EXPECT_GT(json["bubble"]["measured"].get<double>(), 0);
   EXPECT_LT(json["bubble"]["measured"].get<double>(), 1);
@@ -205,8 +208,8 @@ TEST(PipelineProgram, PeakMemory) {
     EXPECT_GT(gpipe[of].get<double>(), 1.8 * one[of].get<double>()) << of;
 }
 
-// Of a stage's gradients, and of its parameters, a rank of four holds a
-// quarter; what is gathered is gathered in each micro-batch and direction.
+// A rank of four holds a quarter of a stage's gradients and parameters. Gathers
+// happen in each micro-batch and direction.
 TEST(PipelineProgram, ZeroHoldsParts) {
   const auto run = [](const std::string& zero, const std::string& micros) {
     const Ran r = run_program(
@@ -247,7 +250,7 @@ TEST(PipelineProgram, ZeroHoldsParts) {
   EXPECT_GT(gathered("8"), 1.5 * static_cast<double>(gathered("4")));
 }
 
-// Predicted and counted agree, or the program fails.
+// If predicted and counted bytes differ, the program fails.
 TEST(PipelineProgram, ZeroSendsWhatIsPredicted) {
   for (const char* schedule : {"1f1b", "zb-h1"})
     for (const char* zero : {"2", "3"}) {
@@ -273,8 +276,8 @@ TEST(PipelineProgram, AScheduleFromAFile) {
   EXPECT_TRUE(json["bubble"]["formula"].is_null());
 }
 
-// A file is read once: it may be gone when the training ends, or no file at
-// all.
+// A schedule file is read once: it may be gone when the training ends, or it
+// may be a pipe.
 TEST(PipelineProgram, AScheduleIsReadOnce) {
   const std::string pipe = temporary("schedule.fifo");
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
@@ -291,7 +294,7 @@ TEST(PipelineProgram, AScheduleIsReadOnce) {
   EXPECT_EQ(std::remove(pipe.c_str()), 0);
 }
 
-// Sums of gradients that lie whole are reduced where they lie.
+// Sums of gradients that every rank has whole are reduced in place.
 TEST(PipelineProgram, GradientsAreHeldOnce) {
   const Json json =
       train("--model llama --steps 2 --mesh pp=2,dp=2 --micro-batches 3");
@@ -301,7 +304,8 @@ TEST(PipelineProgram, GradientsAreHeldOnce) {
         << of;
 }
 
-// In zig-zag order another rank than the last may have the most of a sequence.
+// In zig-zag order, the rank with the most of a sequence may not be the last
+// one.
 TEST(PipelineProgram, PredictsTheRankThatHoldsMost) {
   for (const char* flags : {"--mesh cp=2 --seq 5", "--mesh cp=3 --seq 11",
                             "--mesh pp=2,cp=2 --micro-batches 2 --seq 9"}) {
@@ -315,8 +319,8 @@ TEST(PipelineProgram, PredictsTheRankThatHoldsMost) {
   }
 }
 
-// The model is saved, evaluated and asked for text as any other; what is saved
-// on one mesh goes on on another.
+// A model in a pipeline is saved, evaluated and sampled like any other. A run
+// that was saved on one mesh continues on another.
 TEST(PipelineProgram, SavesAndGoesOn) {
   const std::string dir = temporary("pipeline_checkpoints"),
                     saved = temporary("pipeline_saved"),
@@ -347,7 +351,8 @@ TEST(PipelineProgram, ExplainKnowsThem) {
       " --mesh pp=2 --micro-batches 1 --json -");
   ASSERT_EQ(r.code, 0) << r.err;
   const Json json = Json::parse(r.out);
-  // An activation or its gradient, the loss, and a norm from each stage.
+  // Four messages: an activation or its gradient, the loss, and a norm from
+  // each stage.
   EXPECT_GT(json["communication_us"].get<double>(), 4 * 5);
   EXPECT_LT(json["communication_us"].get<double>(), 4 * 5 + 0.1);
 }
@@ -367,7 +372,8 @@ TEST(PipelineProgram, CompareKnowsThem) {
   EXPECT_EQ(all[3]["mesh"], "pp=2,tp=2");
   EXPECT_EQ(all[0]["bubble"], 0);
   EXPECT_GT(all[1]["bubble"].get<double>(), 0);
-  // A stage has fewer parameters than the model, and a rank less to do.
+  // A stage has fewer parameters than the model, and more stages have less
+  // each.
   const auto parameters = [&](size_t i) {
     return all[i]["memory"]["parameters"]["predicted"].get<double>();
   };

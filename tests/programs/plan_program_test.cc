@@ -43,7 +43,7 @@ TEST(PlanProgram, AllToAll) {
   EXPECT_EQ(step["axes"], Json({"x"}));
   EXPECT_EQ(step["from"], "S0");
   EXPECT_EQ(step["to"], "S1");
-  // 3 rows of 2 columns from the other rank, 4 bytes each.
+  // 3 rows of 2 columns of 4 bytes from the other rank.
   EXPECT_EQ(step["bytes"], 24);
   EXPECT_EQ(json["bytes_received_max"], 24);
   EXPECT_EQ(json["bytes_sent_max"], 24);
@@ -87,7 +87,8 @@ TEST(PlanProgram, NothingIsSent) {
 }
 
 TEST(PlanProgram, RaggedPartsAndOrders) {
-  // Rank 1 has [3, 5) of [4, 9): it lacks 4 elements, rank 0 one.
+  // Rank 1 has [3, 5) and needs [4, 9), so it lacks 4 elements. Rank 0 lacks
+  // one.
   const Json ragged = plan(
       "--mesh 3 --shape 14 --from '[{a0}@0|3|5|14]' "
       "--to S0");
@@ -112,7 +113,7 @@ TEST(PlanProgram, BetweenMeshes) {
   EXPECT_EQ(away["bytes_lower_bound"], 16);
   EXPECT_NEAR(away["time_us"].get<double>(), 5 + 16 / 20e3, 1e-9);
   EXPECT_EQ(away["steps"][0]["time_us"], away["time_us"]);
-  // Who has what is known before ranks are assigned.
+  // Ranks are assigned to the new mesh by what they have.
   const std::string turned =
       "--mesh x=2,y=2 --shape 8,8 --from S0,S1 --to-mesh "
       "'a=2,b=2 of ranks 3,0,1,2' --to S0,S1";
@@ -187,8 +188,9 @@ TEST(PlanPicture, ShowsEveryRank) {
   const std::string svg =
       picture("--mesh 4x4 --shape 64,100 --from S0,S1 --to S1,S0");
   EXPECT_EQ(occurrences(svg, ">f32[64, 100]: "), 1) << "no heading";
-  // Once in each tensor, and at a row and a column of who sends whom; 0 also
-  // where the tensors' sides begin.
+  // A rank's number is once in each of the two tensors, and at a row and a
+  // column of the matrix of sends. 0 also stands where the tensors' sides
+  // begin.
   for (int rank = 0; rank < 16; ++rank) {
     const std::string number = std::to_string(rank);
     EXPECT_EQ(occurrences(svg, ">" + number + "</text>"), rank == 0 ? 8 : 4)
@@ -215,8 +217,8 @@ TEST(PlanPicture, SaysWhoSendsWhom) {
 }
 
 TEST(PlanPicture, SumsWhatAllReducesSend) {
-  // Each of 3 ranks sends its summands of the others' chunks of 5 (1, 2 and 2
-  // elements), and then its chunk to them.
+  // Each of 3 ranks sends the summands of the others' chunks of 5 elements (1,
+  // 2 and 2), and then its own chunk to the others.
   const std::string svg = picture("--mesh 3 --shape 5 --from P --to R");
   EXPECT_EQ(occurrences(svg, ">0 to 1: 12 bytes"), 1);
   EXPECT_EQ(occurrences(svg, ">1 to 2: 16 bytes"), 1);
@@ -226,7 +228,7 @@ TEST(PlanPicture, SumsWhatAllReducesSend) {
   EXPECT_GE(occurrences(svg, ">0 + 1 + 2<"), 1);
 }
 
-// The notes below a picture are of what it shows.
+// The notes below a picture explain only what it shows.
 TEST(PlanPicture, ExplainsItsStripes) {
   const struct {
     const char* args;

@@ -72,14 +72,15 @@ TEST(PlanSchedule, PicturesAreWellFormed) {
               0);
     const std::string svg = read_file(file);
     EXPECT_EQ(picture_error(svg), "") << args;
-    // Drawn, and told to who cannot see.
+    // The text is drawn, and is there again for people who cannot see.
     EXPECT_EQ(occurrences(svg, " micro-batches, bubble "), 2);
     EXPECT_NE(svg.find("the forward of micro-batch 0 at stage 0"),
               std::string::npos);
   }
 }
 
-// However long one task takes beside another.
+// A picture has a largest width, however long one task takes compared with
+// another.
 TEST(PlanSchedule, PicturesHaveAnEnd) {
   const auto width = [](const std::string& args) {
     const std::string file = temporary("long.svg");
