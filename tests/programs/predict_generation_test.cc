@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dry runs of //:generate and //:serve, from config.json alone, against runs of
-// the same texts.
+// Dry runs of //:generate and //:serve, which need only config.json, against
+// runs of the same texts.
 #include "programs/predict_generation.h"
 
 #include <gtest/gtest.h>
@@ -28,7 +28,7 @@ using testing::run_program;
 
 const char kModel[] = "tests/nn/data/llama";
 
-// A folder with nothing but that model's config.json.
+// Makes a folder that has only the config.json of that model.
 std::string config_only() {
   const std::string folder = testing::temporary("config_only");
   std::filesystem::create_directories(folder);
@@ -58,7 +58,7 @@ int64_t received(std::span<const CommEvent> events, size_t from) {
   return sum;
 }
 
-// The texts of the prediction, run: 3 of 5 + 7 tokens.
+// Runs the texts of the prediction: 3 texts of 5 + 7 tokens.
 Counted counted(const std::string& mesh_text) {
   const Mesh mesh = Mesh::parse(mesh_text);
   std::vector<Counted> ranks(static_cast<size_t>(mesh.num_ranks()));
@@ -93,7 +93,7 @@ Counted counted(const std::string& mesh_text) {
     for (const int64_t prompt : {5, 1, 1}) add(engine, prompt, 2);
     engine.step();
     c.peak = memory_use(*rt.context().allocator).peak;
-    engine.step();  // the first one's last token of the prompt
+    engine.step();  // the last token of the first prompt
     while (engine.step()) {
     }
     for (const int64_t prompt : {1, 1, 1}) add(engine, prompt, 1);
@@ -111,7 +111,8 @@ Counted counted(const std::string& mesh_text) {
   return most;
 }
 
-// Nothing follows the first token.
+// With one token, no step follows the first token, but the prediction has its
+// bytes.
 TEST(PredictGeneration, OneTokenIsEnough) {
   const Json json = predicted("--prompt-tokens 5 --tokens 1 --mesh tp=2");
   EXPECT_EQ(json["length"], 6);
@@ -120,7 +121,7 @@ TEST(PredictGeneration, OneTokenIsEnough) {
       predicted("--prompt-tokens 5 --tokens 7 --mesh tp=2")["token"]["bytes"]);
 }
 
-// On three ranks, with 2 heads of keys, the second one has the largest cache.
+// With 2 heads of keys on three ranks, the second rank has the largest cache.
 TEST(PredictGeneration, IsWhatARunHoldsAndSends) {
   for (const char* mesh : {"tp=1", "tp=2", "tp=3", "dp=2,tp=2"}) {
     const Json json =
@@ -138,8 +139,8 @@ TEST(PredictGeneration, IsWhatARunHoldsAndSends) {
   }
 }
 
-// Short prompts of several texts fill a step. They are all computed, although
-// they are equal.
+// The short prompts of several texts fill a step. All of them are computed,
+// since they differ.
 TEST(PredictGeneration, PeaksWithPartsOfSeveralPrompts) {
   const Json json = predicted(
       "--prompt-tokens 8 --tokens 4 --batch 6 --chunk 32 --mesh tp=2");
@@ -156,13 +157,13 @@ TEST(PredictGeneration, PeaksWithPartsOfSeveralPrompts) {
     const int64_t mine = memory_use(*rt.context().allocator).peak;
     if (rt.rank() == 0) peak = mine;
   });
-  // Its last two texts have a token each: 34 tokens, not 32.
+  // In the prediction, the last two texts have a token each: 34 tokens, not 32.
   EXPECT_GE(json["peak_bytes"].get<int64_t>(), peak);
   EXPECT_LT(json["peak_bytes"].get<double>(), 1.5 * static_cast<double>(peak));
 }
 
-// Work takes as long as the memory takes to read weights and cache, and in a
-// pipeline one stage works after the other.
+// Work takes as long as the memory takes to read weights and cache. In a
+// pipeline, the stages work one after the other.
 TEST(PredictGeneration, TimesFollowThePrices) {
   const std::string slow = testing::write_file(
       "slow.json", R"({"gflop_per_s": 1e6, "local_gbytes_per_s": 1})");
@@ -183,7 +184,7 @@ TEST(PredictGeneration, TimesFollowThePrices) {
   EXPECT_NEAR(one["token"]["tokens_per_second"].get<double>() *
                   one["token"]["seconds"].get<double>(),
               1, 1e-9);
-  // Alone, a text has a cache of its own.
+  // A text alone has only its own cache to read.
   EXPECT_EQ(seconds(predicted(
                 "--prompt-tokens 5 --tokens 7 --batch 30 --cost " + slow)),
             seconds(one));
@@ -209,7 +210,7 @@ TEST(PredictGeneration, SaysWhetherItFits) {
       json["fits_on"]["peak_bytes"],
       predicted(
           "--prompt-tokens 5 --tokens 7 --batch 2 --mesh tp=2")["peak_bytes"]);
-  // Norms are on every rank.
+  // So little memory is never enough: every rank has the norms.
   const Json never =
       predicted("--prompt-tokens 5 --tokens 7 --memory 0.000001GB");
   EXPECT_EQ(never["fits"], false);
@@ -223,8 +224,8 @@ TEST(PredictGeneration, ServeHasItsOwnFlags) {
   EXPECT_EQ(json["texts"], 4);
   EXPECT_EQ(json["length"], 16);
   EXPECT_EQ(json["cache_tokens"], 40);
-  // 64 slots in pages of 32, of 1 head of 8 numbers on a rank, in f32; keys and
-  // values of 2 layers.
+  // 64 slots in pages of 32, each with 1 head of 8 f32 numbers on a rank; keys
+  // and values; 2 layers.
   EXPECT_EQ(json["memory"]["cache"], 64 * 8 * 4 * 2 * 2);
   EXPECT_EQ(predicted("", "serve")["length"], 64);
 }

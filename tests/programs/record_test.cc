@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The record of a program says what its JSON says and what its run counts.
+// A program's record has what its JSON says and what its run counts.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -32,7 +32,7 @@ Outputs dry(const std::string& program, const std::string& args) {
           Json::parse(r.out, nullptr, false)};
 }
 
-// Rows of collectives with the number of bytes of that member.
+// The bytes in `member` of the rows of collectives.
 std::map<std::string, int64_t> bytes_of(const Json& rows,
                                         const std::string& member) {
   std::map<std::string, int64_t> bytes;
@@ -43,8 +43,8 @@ std::map<std::string, int64_t> bytes_of(const Json& rows,
   return bytes;
 }
 
-// Checks that every index is one of an entry, and what `calls` and `runs` say
-// of each other.
+// Checks that every index has an entry, and that `calls` and `runs` fit each
+// other.
 void check_tables(const Json& record) {
   const auto below = [&](const Json& index, const char* table) {
     EXPECT_LT(index.get<size_t>(), record[table].size()) << table;
@@ -86,8 +86,8 @@ void check_tables(const Json& record) {
     }
 }
 
-// An operator sends for itself, or gathers parameters; outputs take no more
-// memory than there is.
+// Checks that an operator sends only for itself or to gather parameters, and
+// that outputs take no more memory than is in use.
 void check_operators(const Json& record, const Json& run) {
   const Json& ops = run["operators"];
   for (size_t i = 0; i < ops.size(); ++i) {
@@ -106,7 +106,7 @@ void check_operators(const Json& record, const Json& run) {
           if (f[0].get<size_t>() <= i) held -= f[1].get<int64_t>();
       }
     for (const Json& kind : ops[i]["memory"]) in_use += kind.get<int64_t>();
-    // No operator makes parameters, nor the optimizer's state.
+    // No operator makes parameters or the optimizer's state.
     EXPECT_LE(held, in_use - ops[i]["memory"][1].get<int64_t>() -
                         ops[i]["memory"][3].get<int64_t>())
         << "operator " << i;
@@ -114,7 +114,7 @@ void check_operators(const Json& record, const Json& run) {
   }
 }
 
-// The totals are those of the run with the most, and of all ranks.
+// Checks the totals: the maximum of the runs, and the sum over all ranks.
 void check_sums(const Json& record) {
   int64_t most = 0, by_all = 0;
   double longest = 0;
@@ -138,7 +138,7 @@ void check_sums(const Json& record) {
               1e-6 * longest);
 }
 
-// Small models of every kind on every kind of mesh.
+// Trains small models of every kind on meshes of every kind.
 const char* const kTrainings[] = {
     "--model gpt --mesh dp=4",
     "--model gpt --mesh dp=2,tp=2",
@@ -191,8 +191,8 @@ TEST_P(RecordOf, ATrainingSaysWhatIsCounted) {
             bytes_of(Json::parse(ran.out)["collectives"], "bytes_counted"));
 }
 
-// Reads a dimension's parts as docs/record.md says, and compares them with the
-// library's.
+// Reads a dimension's parts as docs/record.md says, and compares them with
+// those of the library.
 TEST(Record, DimensionsAreThoseOfTheirLayouts) {
   const struct {
     const char *mesh, *shape, *layout;
@@ -273,7 +273,7 @@ TEST(Record, OfAnOperatorItsGradientAndItsWhy) {
   EXPECT_EQ(call["split"], "m: dp; k: tp");
   EXPECT_EQ(call["keep"], Json({"", "parameter"}));
   EXPECT_NE(call["why"].get<std::string>().find("The next"), std::string::npos);
-  // Its candidates are the first of those that the program prints.
+  // The candidates are the first assignments that the program prints.
   const Json& all = json["assignments"];
   for (size_t i = 0; i < call["candidates"].size(); ++i)
     EXPECT_EQ(call["candidates"][i], all[i]);
@@ -298,7 +298,7 @@ TEST(Record, OfAMove) {
   EXPECT_EQ(record["specs"][move["to"].get<size_t>()]["layout"], "S0,R");
 }
 
-// A row-parallel product leaves a sum, which the next operator takes.
+// A row-parallel product leaves a sum to the next operator.
 TEST(Record, SaysWhereASumWasMade) {
   const Json record =
       dry("train",
@@ -329,8 +329,8 @@ TEST(Record, SaysWhereASumWasMade) {
           << Json(makers);
 }
 
-// The moves of gradients and of gathered parameters are there, though no
-// operator makes them.
+// The record has moves of gradients and of gathered parameters, which no
+// operator makes.
 TEST(Record, OfMovesThatNoOperatorMakes) {
   const auto [record, json] =
       dry("train", "--mesh dp=3 --zero 3 --layers 2 --steps 1 --dry-run");
@@ -348,7 +348,7 @@ TEST(Record, OfMovesThatNoOperatorMakes) {
   EXPECT_GT(reduced, 10);
 }
 
-// A training has two records: of what was predicted, and of what rank 0 did.
+// A training has two records: of the prediction, and of what rank 0 did.
 TEST(Record, OfARunThatCounts) {
   for (const char* flags :
        {"--mesh dp=2,tp=2 --zero 1", "--mesh pp=2 --schedule gpipe"}) {
@@ -361,7 +361,8 @@ TEST(Record, OfARunThatCounts) {
     check_tables(ran);
     ASSERT_EQ(ran["runs"].size(), 1u);
     EXPECT_EQ(ran["runs"][0]["rank"], 0);
-    // The first run is that of rank 0's stage, or of a rank like it.
+    // The first run of the prediction is that of rank 0's stage, or of a rank
+    // like it.
     const auto steps = [](const Json& record) {
       std::vector<std::string> names;
       for (const Json& op : record["runs"][0]["operators"])
@@ -374,13 +375,13 @@ TEST(Record, OfARunThatCounts) {
     EXPECT_EQ(steps(ran), steps(expected)) << flags;
     EXPECT_FALSE(expected["events"][0].contains("counted"));
     for (const Json& e : ran["events"]) {
-      const bool of_another = e["op"] == "grad_norm";  // which receives more
+      const bool of_another = e["op"] == "grad_norm";  // another rank gets more
       EXPECT_TRUE(of_another || e["counted"] == e["bytes"]) << e;
     }
   }
 }
 
-// One record for each strategy that can be trained.
+// There is a record for each strategy that can be trained.
 TEST(Record, OfStrategies) {
   const auto [records, json] = dry(
       "explain", "--model gpt --layers 2 --compare dp,zero3,tp=3,pp --mesh 4");
@@ -392,7 +393,8 @@ TEST(Record, OfStrategies) {
   }
   EXPECT_EQ(titles,
             (std::vector<std::string>{"gpt on dp=4", "gpt on dp=4, zero 3"}));
-  // The first one has the reasons of those that cannot, and the picture of all.
+  // The first record has the reasons of the refused strategies, and the picture
+  // of all.
   size_t i = 0;
   Json refused = Json::array();
   for (const Json& s : json["strategies"]) {
@@ -423,7 +425,7 @@ TEST(Record, OfAPipelineHasARunForEachStageAndItsSchedule) {
             2u * 2 * record["schedule"]["micro_batches"].get<size_t>());
 }
 
-// Memory that an operator makes is in use until the operator that is named.
+// What an operator makes is in use until the operator that `until` names.
 TEST(Record, TensorsLiveAsLongAsTheyAreHeld) {
   const auto [record, json] =
       dry("explain", "--op matmul --mesh x=2 --in 8x4:S0 --in 4x6:R");
@@ -433,8 +435,8 @@ TEST(Record, TensorsLiveAsLongAsTheyAreHeld) {
   const auto [view, unused] =
       dry("explain", "--op view --args shape=30 --mesh x=2 --in 6x5:S0");
   EXPECT_FALSE(view["runs"][0]["operators"][0].contains("makes"));
-  // The forward pass of a model keeps some of its values for the backward pass
-  // and frees others at the next operator.
+  // In a model, the forward pass keeps some values for the backward pass, and
+  // frees others at the next operator.
   const auto [model, prediction] = dry("explain", "--model gpt --mesh dp=2");
   const Json& all = model["runs"][0]["operators"];
   size_t next = 0, later = 0;
@@ -474,7 +476,7 @@ TEST(RecordsOfProcesses, AreWrittenByTheMainProcess) {
       mpirun(2));
   ASSERT_EQ(r.code, 0) << r.err;
   const auto records = nlohmann::json::parse(r.out, nullptr, false);
-  ASSERT_EQ(records.size(), 2u);  // what was predicted, and what rank 0 did
+  ASSERT_EQ(records.size(), 2u);  // the prediction, and rank 0's run
   EXPECT_EQ(records[1]["runs"][0]["rank"], 0);
 }
 

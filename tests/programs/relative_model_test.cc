@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Programs that `bazel run` starts in its own folder read a checkpoint at a
-// path that is relative to the folder of the person.
+// Programs that `bazel run` starts in another folder read a checkpoint whose
+// path is relative to the folder of the person who started them.
 #include <gtest/gtest.h>
 
 #include <filesystem>

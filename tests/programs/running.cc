@@ -35,7 +35,7 @@ std::string path_of(const std::string& name) {
   return (numbered ? "examples/" : "programs/") + name;
 }
 
-// Of a command that ends with the program.
+// Runs a command that ends with the program's name and arguments.
 Ran ran(const std::string& command, const std::string& behind) {
   const std::string out = temporary("stdout"), err = temporary("stderr");
   const std::string all =

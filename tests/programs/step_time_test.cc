@@ -10,7 +10,7 @@ TEST(StepTime, TheFirstTwoStepsWarmUp) {
   EXPECT_DOUBLE_EQ(tokens_per_second({100, 50, 3, 1, 2}, 12), 6);
   EXPECT_DOUBLE_EQ(tokens_per_second({100, 50, 3, 1}, 12), 6);
   EXPECT_DOUBLE_EQ(tokens_per_second({100, 50, 4}, 12), 3);
-  // Of two at most, there are no others.
+  // With two steps or fewer, all of them count.
   EXPECT_DOUBLE_EQ(tokens_per_second({2, 4}, 12), 4);
   EXPECT_DOUBLE_EQ(tokens_per_second({2}, 12), 6);
 }

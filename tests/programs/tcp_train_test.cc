@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The same training by processes that meet over TCP: losses, bytes, samples and
-// exit codes are those of thread ranks.
+// Training by processes that meet over TCP has the losses, bytes, samples and
+// exit codes of training by thread ranks.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -25,8 +25,8 @@ using Json = nlohmann::json;
 const std::string kModel =
     " --layers 2 --hidden 22 --heads 11 --ffn 37 --seq 13 --batch 5 --lr 1e-3";
 
-// What goes in front of a command that so many processes are to run; their exit
-// codes are in codes().
+// The beginning of a command that so many processes run. Then codes() has their
+// exit codes.
 std::string tcprun(int64_t processes, const std::string& more = "") {
   return more + "TCPRUN_CODES=" + temporary("codes") + " tests/tcprun.sh " +
          std::to_string(processes) + " ";
@@ -79,7 +79,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Job{2, 2, "dp=2,tp=2", " --zero 1"},
                       Job{3, 1, "tp=3", ""}, Job{2, 1, "pp=2", ""}));
 
-// With nothing of an address in the environment.
+// Without an address in the environment, the processes meet by a file.
 TEST(TcpProgram, MeetsByAFile) {
   const std::string path = temporary("meet");
   write_file("meet", "what another run has left");
@@ -89,7 +89,8 @@ TEST(TcpProgram, MeetsByAFile) {
   EXPECT_FALSE(std::filesystem::exists(path));
 }
 
-// What processes have saved, threads go on from on another mesh, and back.
+// Threads on another mesh continue what processes have saved, and the other way
+// round.
 TEST(TcpProgram, CheckpointsAreForBoth) {
   const Job two{2, 1, "tp=2", ""}, three{3, 1, "dp=3", " --zero 3"};
   const Json whole =
@@ -101,7 +102,7 @@ TEST(TcpProgram, CheckpointsAreForBoth) {
     const Ran begun = tcp_first ? by_processes(two, keep)
                                 : run_program("train", flags_of(two) + keep);
     ASSERT_EQ(begun.code, 0) << begun.err;
-    // As if it had been stopped behind the second step.
+    // As if the run had been stopped after the second step.
     ASSERT_GT(std::filesystem::remove_all(dir + "/step-00000004"), 0u);
     const Ran ended = tcp_first ? run_program("train", flags_of(three) + keep)
                                 : by_processes(three, keep);
@@ -115,7 +116,7 @@ TEST(TcpProgram, CheckpointsAreForBoth) {
   }
 }
 
-// torchrun's own store is at the port that it names.
+// torchrun's own store listens at the port that it names.
 TEST(TcpProgram, LeavesThePortToTorchrun) {
   const Ran r = run_program(
       "01_mesh", "--mesh dp=2",
@@ -123,7 +124,7 @@ TEST(TcpProgram, LeavesThePortToTorchrun) {
   EXPECT_EQ(r.code, 0) << r.err;
 }
 
-// One process speaks for all.
+// One process prints for all.
 TEST(TcpProgram, SaysEverythingOnce) {
   EXPECT_EQ(run_program("train", "--help", tcprun(3)).out,
             run_program("train", "--help").out);
@@ -131,15 +132,16 @@ TEST(TcpProgram, SaysEverythingOnce) {
   for (const char* more : {"", " --dry-run"})
     EXPECT_EQ(run_program("01_mesh", mesh + more, tcprun(4)).out,
               run_program("01_mesh", mesh + more).out);
-  // Each by itself, and all say the same.
+  // With --backend threads, each process runs by itself and prints the same.
   const Ran alone = run_program("01_mesh", mesh + " --backend threads");
   EXPECT_EQ(run_program("01_mesh", mesh + " --backend threads", tcprun(2)).out,
             alone.out + alone.out);
-  // One process is no job of several.
+  // A single process is no job of several.
   EXPECT_EQ(run_program("01_mesh", mesh, tcprun(1)).out, alone.out);
 }
 
-// Bad input is said once, and all end with the exit code of a single process.
+// The error of bad input is printed once, and all end with the exit code of a
+// single process.
 TEST(TcpProgram, RefusesBadInputOnce) {
   struct Bad {
     int64_t processes;
@@ -179,15 +181,16 @@ TEST(TcpProgram, RefusesBadInputOnce) {
   }
 }
 
-// A command that process 1 runs with other words, or another environment.
+// The beginning of a command that process 1 runs with other words or in another
+// environment.
 std::string odd_one(const std::string& words, const std::string& others = "",
                     const std::string& environment = "") {
   return "sh -c 'if [ $RANK = 1 ]; then exec env " + environment + " \"$@\" " +
          words + "; else exec \"$@\" " + others + "; fi' sh ";
 }
 
-// A flag that differs is told by its name with both values, before anything is
-// computed, and all end with the code of bad input.
+// If a flag differs, the error has its name and both values. It comes before
+// anything is computed, and all processes end with the code of bad input.
 TEST(TcpProgram, RefusesFlagsThatDiffer) {
   struct Differs {
     std::string job, command, says;
@@ -204,7 +207,8 @@ TEST(TcpProgram, RefusesFlagsThatDiffer) {
       {token, odd_one("", "", "DTENSOR_OF_MINE=7"),
        "train: [DTENSOR_OF_MINE] rank 1 was started with DTENSOR_OF_MINE=7, "
        "and rank 0 with no DTENSOR_OF_MINE; "},
-      // Without a token it may be another job's, but the right one never comes.
+      // Without a token, process 1 may be one of another job; but the right
+      // process never comes.
       {"", odd_one("--lr 0.5", "--lr 0.25"),
        "train: [--lr] rank 1 was started with --lr 0.5, and rank 0 with --lr "
        "0.25; "},
@@ -221,7 +225,7 @@ TEST(TcpProgram, RefusesFlagsThatDiffer) {
     EXPECT_LT(std::chrono::steady_clock::now() - start,
               std::chrono::seconds(10));
   }
-  // Files of their own are the processes' own.
+  // Flags that name a process's own files may differ.
   const Ran r =
       run_program("01_mesh", "--mesh dp=2",
                   tcprun(2) + odd_one("--flight " + temporary("odd"),
@@ -229,7 +233,7 @@ TEST(TcpProgram, RefusesFlagsThatDiffer) {
   EXPECT_EQ(r.code, 0) << r.err;
 }
 
-// Without a launcher.
+// The program is started without a launcher.
 TEST(TcpProgram, SaysWhatIsMissing) {
   const auto says = [](const std::string& environment, const std::string& flags,
                        const std::string& text) {
@@ -255,7 +259,7 @@ TEST(TcpProgram, SaysWhatIsMissing) {
             0);
 }
 
-// Who comes, says who does not.
+// A process that comes says which ones do not.
 TEST(TcpProgram, SaysWhoDoesNotCome) {
   const std::string both =
       "DTENSOR_JOIN_TIMEOUT=0.5 WORLD_SIZE=3 MASTER_ADDR=127.0.0.1 "
@@ -276,8 +280,8 @@ TEST(TcpProgram, SaysWhoDoesNotCome) {
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
 }
 
-// Without anything that says where the others are, each would be a run of its
-// own; one says that it is none.
+// Without anything that tells tasks of srun where the others are, each would be
+// a run of its own. One of them says that they are no job.
 TEST(TcpProgram, SrunAloneIsNoJob) {
   const std::string two = "SLURM_STEP_NUM_TASKS=2 SLURM_PROCID=";
   const Ran first = run_program("01_mesh", "--mesh dp=2", two + "0");
@@ -311,7 +315,7 @@ TEST(TcpProgram, WritesOneTrace) {
   }
 }
 
-// All end with the code of the one that fails.
+// All processes end with the code of the one that fails.
 TEST(TcpProgram, AFailedRunHasOneCode) {
   const std::string path = temporary("trace.json");
   const Ran r = run_program("train",

@@ -10,7 +10,7 @@
 namespace dtensor::examples {
 namespace {
 
-// Bytes that say where they are: 0, 1, ..., 249.
+// A text of the bytes 0, 1, ..., 249, which tell their own position.
 TextData counting() {
   std::string bytes;
   for (int i = 0; i < 250; ++i) bytes += static_cast<char>(i);
@@ -34,7 +34,7 @@ TEST(TextData, TheTargetOfAByteIsTheNext) {
       }
     }
   }
-  // A hundred draws of 242.
+  // A hundred draws from 242 starts.
   EXPECT_GT(starts.size(), 60u);
   EXPECT_LT(*starts.begin(), 30);
   EXPECT_GT(*starts.rbegin(), 210);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Small training runs: equal on every mesh, predicted as counted.
+// Small training runs: the results are the same on every mesh, and counted as
+// predicted.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -83,8 +84,8 @@ TEST(Train, OtherTypesRun) {
   }
 }
 
-// All ranks skip a step in which one of them has a gradient that overflows,
-// whoever holds it; what they send stays what was predicted.
+// If one rank has a gradient that overflows, all ranks skip the step, and they
+// send what was predicted.
 TEST(Train, F16SkipsStepsThatOverflow) {
   for (const std::string mesh :
        {"--mesh dp=1", "--mesh dp=2,tp=2 --zero 2 --accumulate 2",
@@ -151,7 +152,7 @@ TEST(Train, HasTheFieldsOfTheResult) {
   EXPECT_GT(json["tokens_per_second"].get<double>(), 0);
 }
 
-// None without collectives, and never more than the steps took.
+// There is none without collectives, and never more than the steps took.
 TEST(Train, ReportsExposedCommunication) {
   const auto exposed = [](const std::string& flags) {
     const Json json = train(flags);
@@ -189,7 +190,7 @@ TEST(Train, DryRunSaysWhatTheRunSends) {
   }
 }
 
-// Generating text is no forward pass of a step.
+// Generating text does not count as a forward pass of a step.
 TEST(Train, TraceSaysWhatIsTheSample) {
   const Json json =
       train("--mesh tp=2 --sample 20 --trace " + temporary("sample.json"));
@@ -202,7 +203,8 @@ TEST(Train, TraceSaysWhatIsTheSample) {
   EXPECT_TRUE(phases.contains("sample")) << json["waiting"];
 }
 
-// Where ep alone splits the batch, it holds copies of all but the experts.
+// If only ep splits the batch, its ranks hold copies of everything except the
+// experts.
 TEST(Train, ZeroOverExpertsAlone) {
   const std::string flags =
       "--model mixtral --experts 4 --top-k 2 --heads 2 --mesh ";
@@ -218,13 +220,14 @@ TEST(Train, ZeroOverExpertsAlone) {
   }
 }
 
-// It takes no device, and says the same for one.
+// A dry run for a GPU makes no device, and says the same as one for the CPU.
 TEST(Train, DryRunsForGpusNeedNone) {
   const std::string flags = "--mesh dp=2,tp=2 --dry-run";
   EXPECT_EQ(train(flags + " --device cuda --cuda-graph"), train(flags));
 }
 
-// What runs beside the rank's thread may hold less than predicted, never more.
+// What is measured may be less than predicted, as the rank's second thread
+// works beside the first one, but never more.
 TEST(Train, MemoryIsWhatTheDryRunSays) {
   for (const char* flags :
        {"--mesh dp=2,tp=2", "--mesh dp=3 --zero 1", "--mesh dp=3 --zero 2",
@@ -242,7 +245,7 @@ TEST(Train, MemoryIsWhatTheDryRunSays) {
       if (fixed) {
         EXPECT_EQ(bytes["measured"], bytes["predicted"]) << flags;
       }
-      // Not more than what is on its way.
+      // What is still on its way makes the only difference.
       EXPECT_GE(bytes["measured"].get<double>(),
                 0.8 * bytes["predicted"].get<double>())
           << flags << " " << kind;
@@ -250,7 +253,8 @@ TEST(Train, MemoryIsWhatTheDryRunSays) {
   }
 }
 
-// f64 gradients in a quarter of their bytes, and nearly the same training.
+// f64 gradients are sent in a quarter of their bytes, and the training is
+// nearly the same.
 TEST(Train, GradientsTravelAsAskedFor) {
   const auto sent = [](const Json& json) {
     int64_t bytes = 0;
@@ -267,8 +271,8 @@ TEST(Train, GradientsTravelAsAskedFor) {
   }
 }
 
-// What earlier micro-batches left is held once, and a matrix more while it is
-// added to.
+// The gradients of earlier micro-batches are held once, and one matrix more
+// while it is added up.
 TEST(Train, GradientsOfMicroBatchesAreHeldOnce) {
   const Json memory = train("--mesh dp=2 --accumulate 3")["memory"];
   const int64_t parameters = memory["parameters"]["measured"],
@@ -293,7 +297,7 @@ TEST(Train, SamplesAreTheSameOnEveryMesh) {
   }
 }
 
-// The numbers of a file of f64, by name.
+// The values of the tensors in a file of f64, by name.
 std::map<std::string, std::vector<double>> read_model(const std::string& path) {
   const std::string file = read_file(path);
   uint64_t size = 0;
@@ -340,13 +344,13 @@ TEST(Train, SavesTheSameModelFromEveryMesh) {
   }
 }
 
-// 7 windows of 10 bytes, and a rest that is none. Whatever the batch, and
-// however short the last one is, each window counts once.
+// 7 windows of 10 bytes, and a rest that is no window. Each window counts once,
+// whatever the batch is, and even if the last batch is short.
 TEST(Train, EvaluatesEveryWindowOnce) {
   std::string varied;
   for (int i = 0; i < 75; ++i) varied += static_cast<char>(' ' + i * i % 90);
   const std::string text = write_file("eval", varied);
-  // Updates of size 0 leave the model as it was made, whatever the batch.
+  // With a learning rate of 0, the model does not change.
   const auto loss = [&](const std::string& args) {
     return train("--lr 0 --steps 1 --eval " + text + " " + args)["eval_loss"]
         .get<double>();
@@ -410,7 +414,7 @@ TEST(Train, FailedRunIsExitOne) {
   EXPECT_NE(r.err.find("try a smaller lr or clip"), r.err.npos) << r.err;
 }
 
-// Of a long sequence a ring is cheaper, and holds more blocks.
+// For a long sequence, a ring is cheaper, but it holds more blocks.
 TEST(Train, AttentionWithinMemory) {
   const auto sent = [](const std::string& flags) {
     const Ran r = run_program(
@@ -425,7 +429,8 @@ TEST(Train, AttentionWithinMemory) {
              heads = sent("--context all-to-all");
   EXPECT_NE(ring, heads);
   EXPECT_EQ(sent(""), ring);
-  // Of queries, keys and values of 1 MiB each, 18 and 12 (attention.h).
+  // Queries, keys and values have 1 MiB each. Besides these, a ring needs
+  // 18 MiB, and all-to-all 12 (context_bytes()).
   EXPECT_EQ(sent("--context-memory 18874368"), ring);
   EXPECT_EQ(sent("--context-memory 18874367"), heads);
   EXPECT_EQ(sent("--context-memory 1"), heads);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One version: of the library, of every program, and of the module.
+// The library, every program and the module have the same version.
 #include "dtensor/version.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program with a flag of its own, which starts its ranks itself. For tests.
+// A program for tests, with flags of its own. It starts its ranks itself.
 #include "dtensor/dtensor.h"
 
 using namespace dtensor;

@@ -59,7 +59,8 @@ class Reader {
     }
   }
 
-  // Text up to one of `ends`; false at what may not be there.
+  // Skips text up to one of `ends`. Returns false at a character that may not
+  // be there.
   bool characters(const char* ends) {
     while (at_ < text_.size() && !std::strchr(ends, text_[at_])) {
       const char c = text_[at_];
@@ -130,7 +131,8 @@ double number(const std::string& svg, size_t at, const char* name) {
   return text.empty() ? 0 : std::stod(text);
 }
 
-// Its letters take no more than this, whatever the font.
+// A text of the picture, and a box around it. In any font, its letters take no
+// more.
 Text text_at(const std::string& svg, size_t at) {
   const size_t begin = svg.find('>', at) + 1;
   Text t{svg.substr(begin, svg.find('<', begin) - begin), 0, 0, 0, 0};

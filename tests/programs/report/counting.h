@@ -6,7 +6,7 @@
 
 namespace dtensor::report {
 
-// How often a picture's text has `what`.
+// The number of times that `what` occurs in the text.
 inline size_t count(const std::string& text, const std::string& what) {
   size_t n = 0;
   for (size_t at = text.find(what); at != text.npos;

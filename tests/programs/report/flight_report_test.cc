@@ -83,7 +83,7 @@ TEST(FlightReport, SaysThatNothingIsWrong) {
   EXPECT_NE(text.find("all-reduce #2 (sum, f32, 4,096 bytes) for add"),
             text.npos)
       << text;
-  // The last one alone.
+  // to_text(1) has only the last collective.
   EXPECT_EQ(r.to_text(1).find("#1 (sum"), text.npos);
 }
 
@@ -123,7 +123,7 @@ TEST(FlightReport, CountsMillisecondsBelowASecond) {
   }
 }
 
-// What looks the same is told apart by the fingerprint.
+// If calls look the same, the text has their fingerprints.
 TEST(FlightReport, ShowsFingerprintsOfWhatLooksTheSame) {
   const FlightReport r = report_of({file(0, 2, {call(1, 1, "threw", "a1")}),
                                     file(1, 2, {call(1, 1, "threw", "b1")})});
@@ -163,7 +163,7 @@ TEST(FlightReport, SaysWhyARankNeverCame) {
       << text;
 }
 
-// What a rank has forgotten, others know that it took part in.
+// Rank 1 has dropped its entry of call 1, but it must have taken part in it.
 TEST(FlightReport, BlamesNobodyForOldEntries) {
   const FlightReport r = report_of(
       {file(0, 2, {call(1, 1, "ended", "a1"), call(2, 2, "ended", "a2")}),
@@ -171,7 +171,7 @@ TEST(FlightReport, BlamesNobodyForOldEntries) {
   EXPECT_TRUE(r.faults.empty());
 }
 
-// Of ranks without a file nothing is said but that.
+// If a rank has no file, the report says only that.
 TEST(FlightReport, SaysWhoHasNoFile) {
   const FlightReport r = report_of({file(0, 3, {call(1, 1, "waits", "a1")}),
                                     file(2, 3, {call(1, 1, "waits", "a1")})});
@@ -182,7 +182,7 @@ TEST(FlightReport, SaysWhoHasNoFile) {
   EXPECT_NE(text.find("no file of rank 1\n"), text.npos) << text;
 }
 
-// Each group for itself, the earlier fault first; both threads.
+// Groups and threads are compared separately. The earlier fault comes first.
 TEST(FlightReport, KnowsGroupsAndThreads) {
   const auto with_pair = [](int64_t rank, Json own, Json other) {
     Json f = file(rank, 4, Json::array());
@@ -205,7 +205,7 @@ TEST(FlightReport, KnowsGroupsAndThreads) {
       << text;
 }
 
-// Each rank has its own reason; the report gives that of the lowest rank.
+// Files may have different reasons; the report gives that of the lowest rank.
 TEST(FlightReport, GivesTheReasonOfTheFirstRank) {
   const Json calls = Json::array();
   Json other = file(1, 3, calls);
@@ -237,7 +237,7 @@ TEST(FlightReport, RefusesFilesOfTwoRuns) {
   EXPECT_EQ(error_of([&] { report_of({}); }),
             "[flight] no files were given; name the files rank-N.json of "
             "one --flight DIR");
-  // And shows what may be two.
+  // The report says so if the files may be from two runs.
   Json old = file(0, 2, calls);
   old["written_ns"] = kWritten - 300 * kSecond;
   const std::string text = report_of({old, file(1, 2, calls)}).to_text(5);

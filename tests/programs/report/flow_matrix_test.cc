@@ -31,7 +31,7 @@ TEST(FlowMatrix, NeighboursShareARow) {
   EXPECT_EQ(groups.text(0), "100-103");
   EXPECT_EQ(groups.text(1), "104-107");
   EXPECT_NE(groups.colour(0), groups.colour(1));
-  // What stays within a group was sent all the same.
+  // Bytes that stay within a group are still sent between its ranks.
   const std::vector<Flow> flows = {{100, 101, 8}, {103, 104, 1}};
   const FlowSums s = sum_flows(flows, groups);
   EXPECT_EQ(s.bytes, (std::vector<int64_t>{8, 1, 0, 0}));

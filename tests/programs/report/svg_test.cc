@@ -27,7 +27,7 @@ TEST(Svg, TextIsMadeToFit) {
   for (int i = 0; i < 100; ++i) longest += arrow;
   svg.text_within(200, 0, 0, 12, longest);
   const std::string text = svg.finish(50);
-  // Cut between letters, not within one.
+  // The text is cut between letters, not within the bytes of one.
   const size_t shown = count(text, arrow);
   EXPECT_GT(shown, 10u);
   EXPECT_LT(shown, 60u);
