@@ -390,10 +390,10 @@ TEST_P(AsyncTest, BetweenMeshes) {
   });
 }
 
-// A redistribute_async() of a tensor that was itself under way started from the
-// result of the first move of its batch, whichever move made the tensor. That
-// was wrong if the batch had several moves, and if the tensor was a parameter
-// that is gathered when it is read, which is no move.
+// Guards a fix: a redistribute_async() of a tensor that was itself under way
+// started from the result of the first move of its batch, whichever move made
+// the tensor. That was wrong if the batch had several moves, and if the tensor
+// was a parameter that is gathered when it is read, which is no move.
 
 std::vector<double> from(double first) {
   std::vector<double> all(4);
@@ -436,8 +436,8 @@ TEST(AsyncAfterOthers, AParameterThatIsGatheredWhenItIsRead) {
   });
 }
 
-// A rank could begin any number of moves ahead of those that were carried out.
-// The moves piled up, together with the tensors that they read.
+// Guards a fix: a rank could begin any number of moves ahead of those that were
+// carried out. The moves piled up, together with the tensors that they read.
 
 TEST(MovesBegunAhead, AreBounded) {
   constexpr int kMoves = 2000;

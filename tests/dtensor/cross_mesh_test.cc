@@ -313,9 +313,9 @@ TEST(CrossMesh, ATensorOfAnotherRunIsRefused) {
   EXPECT_EQ(refused, 8);
 }
 
-// After a move between meshes that sent nothing, ranks outside of the first
-// mesh had no part, or a part of another type, if the layout gave them no
-// elements.
+// Guards a fix: after a move between meshes that sent nothing, ranks outside of
+// the first mesh had no part, or a part of another type, if the layout gave
+// them no elements.
 
 // Checks that each rank's part fits the layout, and that operators accept it.
 void check(const DistTensor& y, const std::vector<double>& values) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// If ranks passed different values to from_global(), they got a result and no
-// error.
+// Guards a fix: if ranks passed different values to from_global(), they got a
+// result and no error.
 #include <gtest/gtest.h>
 
 #include <algorithm>

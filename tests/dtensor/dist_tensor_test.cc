@@ -43,7 +43,8 @@ TEST(DistTensorEdges, APartOutsideOfTheMeshIsNone) {
   });
 }
 
-// A rank that left the mesh kept its part if it had nothing to send.
+// Guards a fix: a rank that left the mesh kept its part if it had nothing to
+// send.
 TEST(DistTensorEdges, WhoLeavesTheMeshKeepsNoPart) {
   const Mesh from = Mesh::parse("a=3"), to = Mesh::parse("a=2 of ranks 2,0");
   run(3, [&](Runtime& rt) {
@@ -59,7 +60,7 @@ TEST(DistTensorEdges, WhoLeavesTheMeshKeepsNoPart) {
   });
 }
 
-// A loop over region()[0] read memory that was freed.
+// Guards a fix: a loop over region()[0] read memory that was freed.
 TEST(DistTensorEdges, TheRegionOfATemporaryLives) {
   const Mesh m = Mesh::parse("a=2");
   run(3, [&](Runtime& rt) {
@@ -109,9 +110,10 @@ TEST(DistTensorEdges, IntegersAreExact) {
   });
 }
 
-// redistribute() returned a view of its source, or the copy that the source
-// keeps for its next consumer, or the result of the previous call. A write to
-// one of these tensors changed the others, and they shared gradients and flags.
+// Guards a fix: redistribute() returned a view of its source, or the copy that
+// the source keeps for its next consumer, or the result of the previous call. A
+// write to one of these tensors changed the others, and they shared gradients
+// and flags.
 
 constexpr DType kF64 = DType::kF64;
 

@@ -333,9 +333,10 @@ TEST(Gather, CountsAgainstTheBudgetOfTheScope) {
   });
 }
 
-// gather_on_use() failed if other steps were cheaper than a gather. That
-// happens between nodes of GPUs: a group of all ranks uses the network cards of
-// all of them, and a group of one rank a node uses a single card.
+// Guards a fix: gather_on_use() failed if other steps were cheaper than a
+// gather. That happens between nodes of GPUs: a group of all ranks uses the
+// network cards of all of them, and a group of one rank a node uses a single
+// card.
 
 CostTable between_nodes() {
   CostTable cost;
@@ -393,8 +394,8 @@ TEST(GatherUnderPrices, OtherMovesAreRefused) {
                Error);
 }
 
-// If an operator moved one of its parameters, it did not gather another one
-// that is gathered on use, and computed without its values.
+// Guards a fix: if an operator moved one of its parameters, it did not gather
+// another one that is gathered on use, and computed without that one's values.
 
 constexpr int64_t kRows = 512, kIn = 256, kOut = 128;
 

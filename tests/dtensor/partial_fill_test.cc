@@ -141,9 +141,9 @@ TEST(PartialFillTest, OfConcatenations) {
   check("[(3{a1}|4{a1,a0})] P{a2}", "[{}] P{a1:prod} P{a0:max} P{a2}");
 }
 
-// A value that becomes a sum of maxima: the ranks of the second term have to
-// hold the identity of the sum, whatever that of the maximum is. They held
-// -inf, and the whole became -inf.
+// Guards a fix. If a value becomes a sum of maxima, the ranks of the second
+// term have to hold the identity of the sum, whatever that of the maximum is.
+// They held -inf, and the whole became -inf.
 
 TEST(MixedPartialsFill, KeepsTheValue) {
   const Mesh mesh = Mesh::parse("a=2,b=2");
@@ -156,12 +156,12 @@ TEST(MixedPartialsFill, KeepsTheValue) {
   });
 }
 
-// A value becomes partial on several axes, with different reductions. A rank
-// that holds another term must hold the identity of the innermost reduction in
-// which it is not the first rank. Ranks held the identity of the outermost one:
-// -3 became -6 as P(prod),P and inf as P(max),P(prod), and the i64 5 became -2
-// as P(min),P. Also, if several ranks hold a whole segment of a concatenation,
-// one of them keeps it.
+// Guards a fix. A value becomes partial on several axes, with different
+// reductions. A rank that holds another term must hold the identity of the
+// innermost reduction in which it is not the first rank. Ranks held the
+// identity of the outermost one: -3 became -6 as P(prod),P and inf as
+// P(max),P(prod), and the i64 5 became -2 as P(min),P. Also, if several ranks
+// hold a whole segment of a concatenation, one of them keeps it.
 
 // -3, -2, -1, 5, 1, 2, 3, -3 and so on: no zeros, and both signs.
 Tensor numbers(const Shape& shape, DType dtype) {

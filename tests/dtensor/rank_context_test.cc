@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// After a run, each mesh with a new name left 4 KB behind, the specs of all
-// tensors on it, and an entry in lists that every operator searches.
+// Guards a fix: after a run, each mesh with a new name left 4 KB behind, the
+// specs of all tensors on it, and an entry in lists that every operator
+// searches.
 #include "dtensor/rank_context.h"
 
 #include <gtest/gtest.h>

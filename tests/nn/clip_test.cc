@@ -128,8 +128,9 @@ TEST(Clip, Scale) {
   EXPECT_DOUBLE_EQ(clip_scale(4, 0), 1);
 }
 
-// The norm of tensors whose meshes differ by rank (rows and columns of a square
-// of ranks) ended in an error, since every rank waited for another one.
+// Guards a fix: the norm of tensors whose meshes differ by rank (rows and
+// columns of a square of ranks) ended in an error, since every rank waited for
+// another one.
 
 double squares(const DistTensor& x) {
   double sum = 0;

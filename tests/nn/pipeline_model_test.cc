@@ -298,8 +298,8 @@ TEST(PipelineModel, Cuts) {
             "stages");
 }
 
-// cut_pipeline() on a mesh without an axis for stages read the size of an axis
-// that does not exist.
+// Guards a fix: cut_pipeline() on a mesh without an axis for stages read the
+// size of an axis that does not exist.
 
 TEST(PipelineCutWithoutStages, IsRefused) {
   EXPECT_EQ(

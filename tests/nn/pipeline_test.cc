@@ -513,8 +513,9 @@ TEST(Pipeline, Refuses) {
   });
 }
 
-// A stage borrowed a tied parameter as one that operators may not move, even if
-// its owner lets them. So a program was refused that runs without stages.
+// Guards a fix: a stage borrowed a tied parameter as one that operators may not
+// move, even if its owner lets them. So a program was refused that runs without
+// stages.
 
 DistTensor tied_loss(const DistTensor& x, const DistTensor& w) {
   return sum(square(matmul(x, transpose(w, 0, 1))));

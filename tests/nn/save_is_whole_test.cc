@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A save that was killed between its two renames left the config of one model
-// beside the weights of another. Here a process saves over an older model and
-// is ended before its 1st, 2nd, ... call that changes the disk.
+// Guards a fix: a save that was killed between its two renames left the config
+// of one model beside the weights of another. Here a process saves over an
+// older model and is ended before its 1st, 2nd, ... call that changes the disk.
 #include <gtest/gtest.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>

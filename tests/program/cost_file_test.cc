@@ -250,9 +250,9 @@ TEST(CostFile, EveryMistakeIsOneSentence) {
   }
 }
 
-// With a rate of 1e-06 GB/s or blocks of one byte, a price did not fit into 64
-// bits, and any plan was the cheapest. Such files are refused, and with all
-// others the prices of tensors of 64 GiB can be computed.
+// Guards a fix: with a rate of 1e-06 GB/s or blocks of one byte, a price did
+// not fit into 64 bits, and any plan was the cheapest. Such files are refused,
+// and with all others the prices of tensors of 64 GiB can be computed.
 
 CostTable read(const std::string& text, const Mesh& mesh) {
   return read_cost_file(testing::write_file("cost.json", text), mesh);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program without memory said neither how much it needed nor what to try, or
-// it ended in std::terminate, since the destructor of a JSON value allocates.
+// Guards a fix: a program without memory said neither how much it needed nor
+// what to try, or it ended in std::terminate, since the destructor of a JSON
+// value allocates.
 #include "dtensor/device/out_of_memory.h"
 
 #include <gtest/gtest.h>

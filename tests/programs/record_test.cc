@@ -464,8 +464,9 @@ TEST(Record, BadInput) {
           "[--record] it has no effect with --schedule");
 }
 
-// Every process of a job wrote the records of --html and --record, and the last
-// one to finish won; with --record - all but the main one failed.
+// Guards a fix: every process of a job wrote the records of --html and
+// --record, and the last one to finish won; with --record - all but the main
+// one failed.
 
 TEST(RecordsOfProcesses, AreWrittenByTheMainProcess) {
   if (!no_mpi().empty()) GTEST_SKIP() << no_mpi();
@@ -480,7 +481,8 @@ TEST(RecordsOfProcesses, AreWrittenByTheMainProcess) {
   EXPECT_EQ(records[1]["runs"][0]["rank"], 0);
 }
 
-// With --record, the totals counted the events of rank 0 a second time.
+// Guards a fix: with --record, the totals counted the events of rank 0 a second
+// time.
 TEST(RecordsOfProcesses, LeaveTheTotalsAlone) {
   const auto totals = [](const std::string& flags) {
     const Ran r =

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that MPI shares between processes may begin anywhere, such as 8 bytes
-// behind the begin of a cache line. Rings have to begin with a cache line, and
-// did not.
+// Guards a fix: memory that MPI shares between processes may begin anywhere,
+// such as 8 bytes after the beginning of a cache line. Rings have to begin with
+// a cache line, and did not.
 #include "dtensor/comm/ring.h"
 
 #include <gtest/gtest.h>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A save in the background waited for ever when somebody else removed what its
-// ranks had written, and a second job could save to the same folder.
+// Guards a fix: a save in the background waited for ever when somebody else
+// removed what its ranks had written, and a second job could save to the same
+// folder.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
