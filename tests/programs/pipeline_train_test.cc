@@ -417,8 +417,8 @@ TEST(PipelineProgram, BadInput) {
             "train: [--accumulate] the micro-batches of a pipeline are "
             "--micro-batches; write --micro-batches 2 instead\n");
   EXPECT_EQ(error("--mesh pp=2 --chunks 2"),
-            "train: [pipeline] 2 chunks at each position need another schedule "
-            "than 1f1b; write interleaved\n");
+            "train: [pipeline] the schedule 1f1b cannot have 2 chunks at each "
+            "position; write the schedule interleaved, or 1 chunk\n");
   const std::string file = write_file(
       "dead.json",
       R"({"micro_batches": 1, "tasks": [["B0", "F0"], ["F0", "B0"]]})");
