@@ -489,6 +489,29 @@ TEST(ClipIssue, NaNIsNoNormToGoOnWith) {
   });
 }
 
+TEST(Optimizer, OptionsOutOfRange) {
+  on_mesh<int>("tp=1", [](const Mesh& m) {
+    const DistTensor p = ones({2}, m);
+    const auto refused = [](const std::string& what, const auto& make) {
+      EXPECT_EQ(testing::error_of(make).rfind("[optimizer] " + what, 0), 0u)
+          << what;
+    };
+    const ParameterGroup all{.parameters = {{"p", p}}};
+    ParameterGroup scaled = all, decayed = all;
+    scaled.lr_scale = -1;
+    decayed.weight_decay = -2;
+    refused("lr_scale is -1; it must be at least 0", [&] { SGD({scaled}); });
+    refused("weight decay is -2", [&] { SGD({decayed}); });
+    refused("weight decay is -3", [&] { AdamW({all}, {.weight_decay = -3}); });
+    refused("momentum is 1; it must be at least 0 and below 1",
+            [&] { SGD({all}, {.momentum = 1}); });
+    refused("beta1 is 1", [&] { AdamW({all}, {.beta1 = 1}); });
+    refused("beta2 is -0.5", [&] { AdamW({all}, {.beta2 = -0.5}); });
+    refused("eps is -1", [&] { AdamW({all}, {.eps = -1}); });
+    return 0;
+  });
+}
+
 TEST(ClipIssue, AWholeSegmentCountsOnce) {
   const std::pair<const char*, const char*> cases[] = {
       {"tp=2", "S0(q=4|kv=4:q)"},
