@@ -94,9 +94,15 @@ inline bool planted(int k) {{
 
 
 def repository():
-    here = os.path.dirname(os.path.abspath(__file__))
-    return subprocess.check_output(
-        ["git", "-C", here, "rev-parse", "--show-toplevel"], text=True).strip()
+    return os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+
+def listed(root, *options):
+    """The files that git lists. The checkout may belong to another user."""
+    files = subprocess.check_output(
+        ["git", "-C", root, "-c", f"safe.directory={root}", "ls-files", "-z",
+         *options], text=True)
+    return [f for f in files.split("\0") if f]
 
 
 def ranges(text):
@@ -164,9 +170,7 @@ def copy_tree(root, to):
         os.makedirs(to, exist_ok=True)
         with open(mark, "w") as f:
             f.write("{}")
-    files = subprocess.check_output(
-        ["git", "-C", root, "ls-files", "-co", "--exclude-standard", "-z"])
-    wanted = {f for f in files.decode().split("\0") if f}
+    wanted = set(listed(root, "-co", "--exclude-standard"))
     for file in wanted:
         source, target = os.path.join(root, file), os.path.join(to, file)
         if not os.path.isfile(source):
@@ -527,11 +531,9 @@ def main():
 
 
 def drawn(root, options, parser):
-    files = subprocess.check_output(
-        ["git", "-C", root, "ls-files", "-z"], text=True).split("\0")
     bugs = random_bugs.draw(
-        random_bugs.sources(root, files, options.folder or ""), options.random,
-        options.seed)
+        random_bugs.sources(root, listed(root), options.folder or ""),
+        options.random, options.seed)
     if not 1 <= options.random < MOST_BUGS or len(bugs) < options.random:
         parser.error(f"--random is {options.random}; write 1 to {MOST_BUGS - 1}, "
                      "and not more bugs than the sources allow, here "
