@@ -246,6 +246,12 @@ def how_to_run(rule):
     return arguments, environment
 
 
+def can_be_built(rule):
+    """False for a test of something that this machine lacks, such as CUDA."""
+    return not any("platforms//:incompatible" in label.get("value") for label in
+                   rule.findall("list[@name='target_compatible_with']/label"))
+
+
 def size_of(rule):
     size = rule.find("string[@name='size']")
     return size.get("value") if size is not None else "medium"
@@ -295,12 +301,12 @@ class Tests:
              "(kind('cc_test rule', //tests/...) union attr(args, "
              "'location|rootpath', kind('sh_test rule', //tests/...))) "
              "except attr(tags, manual, //tests/...)"], cwd=tree))
-        self.how = {rule.get("name"): how_to_run(rule)
-                    for rule in rules.iter("rule")}
+        rules = [rule for rule in rules.iter("rule") if can_be_built(rule)]
+        self.how = {rule.get("name"): how_to_run(rule) for rule in rules}
         # The seconds of each test: a guess until it has run.
         seconds = measured(root)
         self.seconds = {rule.get("name"): seconds[path_of(rule.get("name"))]
-                        or GUESSES[size_of(rule)] for rule in rules.iter("rule")}
+                        or GUESSES[size_of(rule)] for rule in rules}
         self.labels = list(self.how)
         self.locks = {label: threading.Lock() for label in self.labels}
         self.mark_lock = threading.Lock()
