@@ -50,7 +50,7 @@ FAMILIES = {
                   dict(GROUPED, head_dim=8, num_local_experts=5,
                        num_experts_per_tok=3, moe_intermediate_size=20,
                        norm_topk_prob=False)),
-    # Of examples/12_own_architecture.cc, in tests/examples/data.
+    # The model of examples/12_own_architecture.cc, in tests/examples/data.
     "starcoder2": ("Starcoder2ForCausalLM", dict(GROUPED, sliding_window=7)),
 }
 

@@ -702,7 +702,7 @@ leg_2() {
     item "train $mesh f32, processes in graphs" 40 processes "$mesh" --cuda-graph
   done
   item "a killed process" 40 killed_process
-  # Of each test, only the half that uses the GPU.
+  # Only the half of each test that uses the GPU.
   item proof 180 shards 4 ops.proof_device_test --gtest_filter='*Gpu*'
   # Without what needs an mpirun that fits the bundle's libraries.
   item "NCCL" 60 test_of dtensor.comm.nccl_gpu_test --gtest_filter='-*AsDoProcesses*'

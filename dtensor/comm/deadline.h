@@ -28,7 +28,7 @@ Patience join_patience();
 Patience run_patience(std::chrono::milliseconds timeout);
 
 // Measures how long a thread has waited. The thread calls look() now and then.
-// Of the time between two calls, at most kMost counts, so that the time for
+// Counts at most kMost of the time between two calls, so that the time for
 // which the process was stopped (SIGSTOP) does not count.
 class TimeWaited {
  public:

@@ -101,7 +101,7 @@ void add(float* d, float* second, const float* a, const float* b, int64_t n,
   }
 }
 
-// What the ranks of a case work on.
+// The tensors and the schedule of a case.
 struct State {
   Layouts layout;
   Tensor src, dst, other, least[4];

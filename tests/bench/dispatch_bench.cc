@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an operator costs beyond its kernel, on operands so small that the
-// kernel is almost nothing. Each pair runs the kernel alone and the operator on
-// the same 8x8 operands; the overhead is the difference.
+// Measures the time of an operator beyond its kernel, on operands so small that
+// the kernel is almost nothing. Each pair runs the kernel alone and the
+// operator on the same 8x8 operands; the overhead is the difference.
 //
 //   bazel run -c opt //tests/bench:dispatch_bench
 #include <benchmark/benchmark.h>

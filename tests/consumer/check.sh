@@ -48,7 +48,7 @@ find . -name '*.h' -printf '#include "%P"\n' | sort -r >"$work/headers.cc"
 c++ -std=c++20 -Wall -Wextra -fsyntax-only "${flags[@]}" "$work/headers.cc"
 echo "$(wc -l <"$work/headers.cc") headers"
 
-# What is older than C++20 hears it in a sentence.
+# A compiler for an older standard than C++20 gets a sentence.
 if c++ -std=c++17 -fsyntax-only -I"$here" "$here/main.cc" "${flags[@]}" \
   2>"$work/log"; then
   echo "C++17 compiles" && exit 1

@@ -213,7 +213,7 @@ def run_commands(pages):
                     compared += 1
                     while c.output and not c.output[-1].strip():
                         c.output.pop()
-                    # What people see is both, in an order that varies.
+                    # A terminal shows both, in an order that varies.
                     wrong = [differs(text.rstrip("\n").split("\n"), c.output)
                              for text in (got.stdout, got.stderr,
                                           got.stdout + got.stderr)]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every rank holds after a partial-fill, combined index by index as the
-// layout says, is the value that was there before.
+// The parts of all ranks after a partial-fill, combined index by index as the
+// layout says, give the value that was there before.
 #include "dtensor/partial_fill.h"
 
 #include <gtest/gtest.h>

@@ -405,8 +405,8 @@ TEST(FailureTest, RanksThatWaitInACircle) {
     const std::string thrown = error_of([&] {
       run(world, texts.keep([&](Runtime& rt) {
         if (rt.rank() == 3) return;
-        // Of the pairs of three ranks, 0 starts with (0,1), 1 with (1,2), 2
-        // with (2,0).
+        // Rank 0 starts with the pair (0,1), rank 1 with (1,2), rank 2 with
+        // (2,0).
         const int64_t a = rt.rank(), b = (a + 1) % 3;
         Mesh pair({{"x", 2}}, {a, b});
         all_reduce(group(rt, pair, 1), "");

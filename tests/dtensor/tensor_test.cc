@@ -45,7 +45,7 @@ void for_each_index(const Shape& shape, Fn fn) {
   }
 }
 
-// What a tensor should be: its values in row-major order.
+// The expected values of a tensor, in row-major order.
 struct Model {
   Shape shape;
   std::vector<double> v;

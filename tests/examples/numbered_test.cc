@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the numbered examples print. They also check themselves.
+// Tests the output of the numbered examples. They also check themselves.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>

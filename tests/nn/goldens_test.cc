@@ -51,8 +51,8 @@ Values sketch(const Values& v) {
   return s;
 }
 
-// What transformers has for a tensor of our files. It keeps the matrices of all
-// experts in two tensors.
+// Returns transformers' values for a tensor of our files. Transformers keeps
+// the matrices of all experts in two tensors.
 Values expected_of(const SafetensorsReader& expected, const std::string& name) {
   if (name == "grad.embed_out.weight" && !expected.contains(name))
     return values(expected.read("grad.lm_head.weight"));

@@ -131,8 +131,8 @@ TEST_P(Recomputing, HoldsWhatItSays) {
                            (GetParam() == std::string("gpt") ? 1 : 2) * ffn;
   EXPECT_EQ(attention.held - block.held, c.layers * products);
   EXPECT_LT(attention.held, none.held * 7 / 10);
-  // What all blocks would hold is held for one block at a time, with its result
-  // and its cotangent. GPT's gelu is one operator with the linear layer before
+  // One block at a time holds its activations, with its result and its
+  // cotangent. GPT's gelu is one operator with the linear layer before
   // it; its gradient is made while the incoming one is still there.
   const int64_t one = (none.held - block.held) / c.layers,
                 cotangents = GetParam() == std::string("gpt") ? 3 : 2;

@@ -345,7 +345,7 @@ TEST(Optimizer, StateHasNames) {
   });
 }
 
-// What an optimizer of a user's own calls.
+// A user's own optimizer calls assign().
 TEST(Optimizer, AssignWritesAnUpdateInPlace) {
   on_mesh<int>("tp=2", [](const Mesh& m) {
     DistTensor w = ones({4}, m, {{"tp", Shard(0)}}, DType::kBF16);

@@ -176,7 +176,7 @@ Pass pass(ModelConfig c, int64_t layers, const Strategy& s, bool dry) {
   return p;
 }
 
-// What one more block adds.
+// The bytes and the memory that one more block adds.
 Pass per_block(const ModelConfig& c, const Strategy& s, bool dry) {
   const Pass two = pass(c, 2, s, dry), three = pass(c, 3, s, dry);
   return {three.forward - two.forward, three.backward - two.backward,

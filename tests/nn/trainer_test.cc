@@ -404,7 +404,8 @@ TEST(Trainer, ResumesAsIfItHadNotStopped) {
             std::string::npos);
 }
 
-// What three steps of training on dp=2,tp=2 throw, with batches(context, step).
+// The error of three steps of training on dp=2,tp=2, with batches(context,
+// step).
 std::string error_of_training(
     const std::function<Batch(RankContext&, int64_t)>& batches,
     const TrainerOptions& options) {

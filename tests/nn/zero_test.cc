@@ -44,7 +44,7 @@ class Stack : public Module {
   std::vector<Child<Linear>> layers_;
 };
 
-// What rank 0 saw of a step.
+// The events and the memory of a step on rank 0.
 struct Seen {
   std::vector<CommEvent> events;
   Allocator::Stats memory;

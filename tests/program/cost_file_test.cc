@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a cost file may say, and what it may not.
+// Tests which cost files are read, and which are refused.
 #include "dtensor/program/cost_file.h"
 
 #include <gtest/gtest.h>

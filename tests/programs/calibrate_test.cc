@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What calibrate measures. Other programs can read its prices.
+// Tests the prices that calibrate measures, and that other programs read them.
 #include <gtest/gtest.h>
 
 #include <algorithm>

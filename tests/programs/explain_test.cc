@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What explain says of operators and models.
+// Tests the output of explain for operators and models.
 #include <gtest/gtest.h>
 
 #include <algorithm>

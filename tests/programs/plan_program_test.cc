@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the plan program says.
+// Tests the output of the plan program.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the plan program says of pipelines.
+// Tests the output of the plan program for pipelines.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>

@@ -425,7 +425,7 @@ TEST(Record, OfAPipelineHasARunForEachStageAndItsSchedule) {
             2u * 2 * record["schedule"]["micro_batches"].get<size_t>());
 }
 
-// What an operator makes is in use until the operator that `until` names.
+// The outputs of an operator are in use until the operator that `until` names.
 TEST(Record, TensorsLiveAsLongAsTheyAreHeld) {
   const auto [record, json] =
       dry("explain", "--op matmul --mesh x=2 --in 8x4:S0 --in 4x6:R");

@@ -226,7 +226,7 @@ TEST(Train, DryRunsForGpusNeedNone) {
   EXPECT_EQ(train(flags + " --device cuda --cuda-graph"), train(flags));
 }
 
-// What is measured may be less than predicted, as the rank's second thread
+// The measured memory may be less than predicted, as the rank's second thread
 // works beside the first one, but never more.
 TEST(Train, MemoryIsWhatTheDryRunSays) {
   for (const char* flags :
@@ -245,7 +245,7 @@ TEST(Train, MemoryIsWhatTheDryRunSays) {
       if (fixed) {
         EXPECT_EQ(bytes["measured"], bytes["predicted"]) << flags;
       }
-      // What is still on its way makes the only difference.
+      // Only tensors that are still on their way make a difference.
       EXPECT_GE(bytes["measured"].get<double>(),
                 0.8 * bytes["predicted"].get<double>())
           << flags << " " << kind;

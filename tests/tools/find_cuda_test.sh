@@ -66,8 +66,8 @@ for part in cudnn nccl; do
   mv wheels/cu13/lib64/lib$part.so.* wheels/$part/lib
 done
 want wheels 0 'wheels/cu13/../cudnn/lib/libcudnn.so.9$' at wheels/cu13
-# What setup.sh has brought, and the nvcc on PATH before it (unless there is one
-# in /usr/local/cuda, which comes first).
+# Finds the toolkit that setup.sh has installed, and the nvcc on PATH before it
+# (unless there is one in /usr/local/cuda, which comes first).
 if [[ ! -e /usr/local/cuda ]]; then
   toolkit data/dtensor/cuda 13.0.88
   want installed 0 "^nvcc=$PWD/data/dtensor/cuda/bin/nvcc$" find_cuda /usr/bin:/bin

@@ -286,7 +286,7 @@ want torch-hung-first 0 '^torch G4/case +failed +[3-9]\..*  ran for over 4 s: ha
   in_archive 3 table.txt
 run() { b/run.sh "$@"; }
 
-# What fails is told, and the rest runs.
+# A failure is reported, and the rest runs.
 export FAKE_GPU=right
 program cuda.attention_gpu_test <<'SH'
 printf '[       OK ] A.B (0 ms)\n[       OK ] A.C (0 ms)\na.cc:7: Failure\n[  PASSED  ] 3 tests.\n[  FAILED  ] 1 test, listed below:\n'

@@ -71,8 +71,8 @@ SharedRings::SharedRings(MPI_Comm all, int64_t ranks_per_process)
   DT_MPI(MPI_Win_allocate_shared, static_cast<MPI_Aint>(bytes_of_rings(rings)),
          1, MPI_INFO_NULL, machine, &memory, &window);
   Ring* const own = first_ring(memory);
-  // What each process tells the others: its number, its pid, and the address of
-  // its `sign`.
+  // Each process tells the others its number, its pid, and the address of its
+  // `sign`.
   struct Card {
     int process;
     pid_t pid;

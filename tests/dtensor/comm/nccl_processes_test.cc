@@ -74,7 +74,7 @@ struct World {
   void run(const std::function<void(Runtime&)>& fn) {
     dtensor::run(options, fn);
   }
-  // What a rank throws in fn(), or "no error", and when it throws.
+  // The error that a rank throws in fn(), or "no error", and the time.
   struct Thrown {
     std::string what;
     Clock::time_point when;

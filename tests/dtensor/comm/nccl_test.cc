@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What only the NCCL backend does: which moves become NCCL's collectives, and
+// Tests the NCCL backend's own part: which moves become NCCL's collectives, and
 // how ranks fail. (threads_test.cc tests the collectives themselves.)
 #include "dtensor/comm/nccl.h"
 
@@ -348,8 +348,8 @@ TEST(NcclTest, OfGpusAlone) {
             "the backend threads");
 }
 
-// What the ranks other than `failing` throw while they move tensors, and what
-// the run throws.
+// The errors of the ranks other than `failing` while they move tensors, and the
+// error of the run.
 std::pair<std::vector<std::string>, std::string> errors(World& world,
                                                         int64_t failing) {
   std::vector<std::string> others(static_cast<size_t>(world.options.world));

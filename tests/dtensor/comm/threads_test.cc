@@ -92,7 +92,7 @@ void run_on(const World& world, const std::function<void(Runtime&)>& fn) {
   for (const auto& d : devices) EXPECT_EQ(d->synchronized(), 0);
 }
 
-// Of the calling rank.
+// The stream and the device of the calling rank.
 Stream stream() { return RankContext::current().stream; }
 Device& device() { return *RankContext::current().device; }
 bool on_host() { return device().kind() == Device::Kind::kCpu; }

@@ -34,7 +34,7 @@ class CudaTest : public testing::Test {
     return to;
   }
 
-  // What the probe prints, in this environment.
+  // Returns the output of the probe in this environment.
   std::string run(const std::string& environment, int index = 0,
                   const std::string& more = "") {
     const std::string command = "env -i " + environment + " " +
