@@ -72,7 +72,7 @@ TEST_P(EmulatedTrain, LosesWhatTheCpuLoses) {
 
 const std::string kDp = "--mesh dp=2", kTp = "--mesh tp=2",
                   kBoth = "--mesh dp=2,tp=2", kNccl = " --backend nccl",
-                  kGraph = " --cuda-graph";
+                  kGraph = " --cuda-graph", kLlama = " --model llama";
 
 INSTANTIATE_TEST_SUITE_P(
     Runs, EmulatedTrain,
@@ -83,6 +83,10 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"from_gpu_1", kTp, " --device cuda:1", 3},
         Case{"graph", kBoth, kGraph, 4},
         Case{"graph_on_one", kTp, kGraph + " --ranks-per-gpu 2", 1},
+        // Rotary keeps its table in memory of the graph.
+        Case{"graph_of_llama", kTp + kLlama, kGraph},
+        Case{"graph_of_llama_on_one", kTp + kLlama,
+             kGraph + " --ranks-per-gpu 2", 1},
         Case{"nccl_dp", kDp, kNccl}, Case{"nccl_tp", kTp, kNccl},
         Case{"nccl_dp_tp", kBoth, kNccl, 4},
         Case{"nccl_graph", kBoth, kNccl + kGraph, 4},
