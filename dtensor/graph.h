@@ -2,7 +2,7 @@
 // CUDA graphs: captures a part of a program, such as a training step, and
 // replays it any number of times by one call.
 //
-//   for (int i = 0; i < 2; ++i) step();  // makes all that is made only once
+//   for (int i = 0; i < 2; ++i) step();  // warm-up: does the one-time work
 //   Graph graph(step);                   // captures; runs nothing
 //   for (;;) {
 //     assign(inputs, ...);               // write what the step reads

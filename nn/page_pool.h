@@ -25,10 +25,10 @@ class PagePool {
   int64_t size() const { return std::ssize(pages_); }
   int64_t free() const;
 
-  // Takes a free page for one text, which then uses it. The page is on the rank
-  // after the one that has page `after`. If `after` is -1, it is on the rank
-  // after the one that the last call with -1 tried first. Ranks without a free
-  // page are skipped. REQUIRES: free() > 0.
+  // Takes a free page for one text, which then uses it. The first choice is the
+  // rank after the one that has page `after`. If `after` is -1, it is rank 0 in
+  // the first such call, and the next rank in each further one. Ranks without a
+  // free page are skipped. REQUIRES: free() > 0.
   int64_t take(int64_t after);
   // Records that one more text uses the page.
   void use(int64_t page);

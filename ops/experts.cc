@@ -291,8 +291,8 @@ void for_each_expert(const Routing& r, Fn&& fn) {
     fn(static_cast<int64_t>(e), r.begins[e], r.begins[e + 1]);
 }
 
-// Returns {silu(gate) up, undefined}. With dy, returns the derivatives of
-// silu(gate) up by gate and by up, each times dy.
+// Returns {silu(gate) * up, undefined}. With dy, returns dy times the
+// derivatives of silu(gate) * up with respect to gate and to up.
 std::pair<Tensor, Tensor> swiglu_rows(Compute& c, const Kept& kept,
                                       const Tensor& dy = {}) {
   const Shape& shape = kept.gate.shape();

@@ -14,7 +14,8 @@
 
 namespace dtensor::internal {
 
-// The parameters of F as named arguments. They do not affect decisions.
+// The parameters of F as arguments of an operator. They are value()s
+// (ops/fields.h): calls that differ only in them share a choice of layouts.
 template <class F, int n = fn::facts<F>().num_params>
 struct FunctionArgs;
 template <class F>

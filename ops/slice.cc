@@ -61,8 +61,8 @@ struct Indices {
 
   int64_t count() const { return (hi - lo + step - 1) / step; }
 
-  // The Dim of the slice of a dimension with Dim d; nullopt if there is none
-  // that describes it.
+  // Returns the Dim of the slice that these indices take from a dimension with
+  // Dim d. Returns nullopt if no Dim describes that slice.
   std::optional<Dim> of(const Dim& d, const Mesh& mesh) const {
     return every(*d.slice(mesh, lo, hi - lo), mesh, step);
   }

@@ -32,8 +32,8 @@ std::vector<IntervalList> parts_of(const Dim&, const Mesh&);
 Dim zigzag(int64_t size, const Mesh&, int axis);
 
 // Cuts the part of each rank (see parts_of()) evenly among the ranks of one
-// more axis, in local order; that axis becomes the last one. Throws Error if
-// the axis already splits the dimension.
+// more axis, in the order of the part's local indices. The new axis is inside
+// the Dim's other axes. Throws Error if it already splits the dimension.
 Dim subdivided(const Dim&, const Mesh&, int axis);
 
 }  // namespace dtensor

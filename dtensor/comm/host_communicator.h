@@ -56,8 +56,8 @@ class HostCommunicator : public Communicator {
   // The most bytes that a member may show with its call.
   static constexpr int64_t kMost = 224;
   // Agrees as agree() does. Each member shows the others `bytes` bytes from
-  // `mine`; all members pass the same number, which is 0 for an
-  // all_gather_bytes.
+  // `mine`; all members pass the same number. For an all_gather_bytes, pass 0:
+  // its own bytes are shown instead, if they are short.
   void agree_and_show(const Collective&, const void* mine, int64_t bytes);
   // The bytes that member m has shown, 8-byte aligned; valid until the next
   // collective.

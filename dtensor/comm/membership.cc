@@ -253,7 +253,8 @@ bool Membership::done(PendingMessages& messages, const Group& group,
 // At first, polls without looking at the clock, since most messages arrive
 // within microseconds, and a look at the clock costs as much as a poll. Then
 // yields to other ranks of this machine between polls, and after 2 ms sleeps
-// between them: 50 us more do not matter to a wait of that length.
+// between them: 50 us more do not matter to a wait of that length. With more
+// ranks than processors, sleeps from the start if the job can (rest()).
 void Membership::wait(PendingMessages& messages, const Group& group,
                       size_t place) {
   constexpr int kQuick = 200, kOften = 64;

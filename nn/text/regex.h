@@ -32,8 +32,8 @@ class Regex {
   static Regex literal(std::string_view text, const std::string& where);
 
   // Calls found(match) for each match in order. A match may be empty, but not
-  // where the one before it ends. The text is valid UTF-8. Matching counts
-  // towards the thread's Effort.
+  // where the one before it ends. The text is valid UTF-8. The work counts
+  // towards the limits of the thread's Effort (effort.h).
   template <class Found>
   void each(std::string_view text, const Found& found) const {
     size_t from = 0, last = ~size_t{0};

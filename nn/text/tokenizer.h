@@ -75,8 +75,9 @@ class TextStream {
   TextStream& operator=(TextStream&&) noexcept;
   ~TextStream();
 
-  // Returns the text that later tokens do not change. It is empty while a
-  // character lacks bytes, and for an id without a token.
+  // Returns the new text that later tokens cannot change. A character whose
+  // bytes have not all come is held back. Empty for an id without a token, and
+  // for a special token that is skipped.
   std::string push(int64_t id);
 
   // Returns the text that was held back. The stream is then at its end.

@@ -37,7 +37,8 @@ bool is_nonspacing_mark(char32_t);  // category Mn
 enum class Form { kNfc, kNfd, kNfkc, kNfkd };
 std::string normal_form(std::string_view text, Form);
 
-// Each character's own lower case, wherever it stands in its word.
+// Lower-cases each character without regard to its neighbours: a sigma at the
+// end of a word is no exception.
 std::string lowercase(std::string_view text);
 
 // The end of the grapheme cluster (a letter with its marks, an emoji with its

@@ -39,13 +39,13 @@ inline unsigned long long capture_of(cudaStream_t stream) {
 // work may free memory. Returns null if there is still too little.
 void* allocate(cudaStream_t, int64_t bytes,
                std::atomic<int64_t>* waits = nullptr);
-// Like allocate(), but for use within one function, and throws an Error with
-// the missing size instead of returning null. Free the memory in the same
-// stream, after the work that uses it.
+// Like allocate(), but for use within one function. Instead of returning null,
+// throws an Error with the requested size. Free the memory in the same stream,
+// after the work that uses it.
 void* allocate_scratch(cudaStream_t, int64_t bytes);
-// Returns memory for captured work of the stream, which lasts as long as the
-// graph: dtensor/device/graph_memory.h. Null if the calling thread makes no
-// Graph.
+// Returns memory for work of the stream that is captured into a Graph. The
+// memory lasts as long as the Graph (dtensor/device/graph_memory.h). Null if
+// the calling thread is not making a Graph.
 void* graph_memory(cudaStream_t, int64_t bytes);
 // Frees memory from allocate() or allocate_scratch() after the stream's earlier
 // work. If that work has failed, the memory stays allocated.

@@ -71,11 +71,11 @@ struct Domain {
 // The facts of a function.
 struct Function {
   std::string_view name;
-  // The effect on partial inputs: the notes of a rule (placement/rule.h). For a
-  // unary function, "linear 0" says that f(x) = c x, and "affine 0" that f(x) =
-  // x + c. Gradients of linear functions are made of operators, so that
-  // partials pass there, too. The only linear binary functions are add, sub,
-  // mul and lerp.
+  // How the function acts on partial inputs: the notes of a rule
+  // (placement/rule.h). For a unary function, "linear 0" says that f(x) = c x,
+  // and "affine 0" that f(x) = x + c. The gradient of a linear function uses
+  // only operators that let partials pass, too. The only linear binary
+  // functions are add, sub, mul and lerp.
   std::string_view notes = "";
   Takes takes = Takes::kFloats;
   // The output is bool, and there is no derivative.

@@ -88,8 +88,8 @@ template <int K>
 class Blocks {
  public:
   explicit Blocks(const Pointwise& a, int64_t item) : a_(a), item_(item) {
-    // kLong: a block has at least a cache line of rows, and must fit in a
-    // cache.
+    // kLong: the longest row of a transposed operand. A block has at least as
+    // many rows as a cache line has items, and must fit in a cache.
     constexpr int64_t kShort = 128, kShortColumn = 16, kLong = 1 << 14,
                       kLeast = 4096;
     const int dims = a.shape.size();

@@ -160,8 +160,8 @@ DT_HD void products(int64_t d, const S* x, const Few<T, W>* few, T (&sums)[W]) {
   for (; e < d; ++e) add(widened(x[e]), few[e]);
 }
 
-// sums[w] += the sum over the n elements j of a block of x[j * stride]
-// few[j].of[w].
+// Adds to each sums[w] the sum of x[j * stride] * few[j].of[w] over the n
+// elements j of a block.
 template <class S, class T, int W>
 DT_HD void add_block(int64_t n, const S* x, int64_t stride,
                      const Few<T, W>* few, Few<T, W>& sums) {

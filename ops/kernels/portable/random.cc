@@ -206,7 +206,8 @@ constexpr int64_t kLanes = simd::kVecBytes / 8;
 
 // Draws the words of n blocks, a register of blocks at a time: the blocks that
 // contain the indices first, first + step, ..., with `per` indices in a block.
-// `words` has room for n rounded up to whole registers.
+// `words` has room for four words per block, with n rounded up to a multiple
+// of kLanes.
 template <int64_t per>
 void draw_words(const Box& b, int64_t first, int64_t step, int64_t n,
                 uint32_t* words) {
