@@ -2,3 +2,6 @@
 #include "dtensor/ops/kernels/portable/pointwise_launch.h"
 
 DT_BINARY_LAUNCHES(bf16, fn::By::kNone)
+DT_BINARY_LAUNCHES(bf16, fn::By::kA)
+DT_BINARY_LAUNCHES(bf16, fn::By::kB)
+DT_BINARY_LAUNCHES(bf16, fn::By::kBoth)

@@ -47,12 +47,16 @@ struct Value {
 template <class F, auto which, class M>
 struct Slope {
   double p[fn::kMaxParams];
-  DT_HD M operator()(M x, M dy) const {
+  template <class... X>
+  DT_HD M operator()(X... x) const {
+    return of(p, x...);
+  }
+  DT_HD static M of(const double* p, M x, M dy) {
     return portable::rounded<M>(
         fn::derivative<F, which>(portable::widened(x), p) *
         portable::widened(dy));
   }
-  DT_HD M operator()(M a, M b, M dy) const {
+  DT_HD static M of(const double* p, M a, M b, M dy) {
     return portable::rounded<M>(fn::derivative<F, which>(portable::widened(a),
                                                          portable::widened(b),
                                                          p) *
@@ -72,6 +76,39 @@ struct Slopes {
   }
 };
 
+template <class F, class M, int order>
+constexpr bool is_here() {
+  return has_kernel<F, portable::compute_t<M>, order>() &&
+         (fn::facts<F>().rounds || !portable::is_half<M>);
+}
+
+// Derivative `which`, of an order from 2 on, of the function at `index` of a
+// list. One kernel serves all functions: there are a thousand such derivatives,
+// few programs compute one, and a kernel for each would take a quarter of the
+// time in which nvcc compiles the plugin.
+template <class M, auto which, int order, class List>
+struct AnySlope;
+template <class M, auto which, int order, class... F>
+struct AnySlope<M, which, order, fn::FunctionList<F...>> {
+  int index;
+  double p[fn::kMaxParams];
+  template <class... X>
+  DT_HD M operator()(X... x) const {
+    M y{};
+    (void)((fn::index_of<F> == index && (y = slope<F>(x...), true)) || ...);
+    return y;
+  }
+
+ private:
+  template <class G, class... X>
+  DT_HD M slope([[maybe_unused]] X... x) const {
+    if constexpr (is_here<G, M, order>())
+      return Slope<G, which, M>::of(p, x...);
+    else
+      return {};
+  }
+};
+
 template <class F, class M>
 void launch_slopes(Stream s, const double* params, const Pointwise& a) {
   Slopes<F, M> item{};
@@ -81,33 +118,42 @@ void launch_slopes(Stream s, const double* params, const Pointwise& a) {
                     static_cast<M*>(a.second), item, x(0), x(1), x(2));
 }
 
+// Each thread of a GPU computes W elements.
+template <int W, class Out, class M, int K, class Item>
+void launch_item(Stream s, const Item& item, const Pointwise& a) {
+  [&]<int... k>(std::integer_sequence<int, k...>) {
+    portable::map_packs<W>(s, walk_of<K>(a), static_cast<Out*>(a.out), item,
+                           static_cast<const M*>(a.in[k])...);
+  }
+  (std::make_integer_sequence<int, K>());
+}
+
 template <class F, class Item, class Out, class M, int K>
 void launch(Stream s, const double* params, const Pointwise& a) {
   Item item{};
   std::copy_n(params, fn::facts<F>().num_params, item.p);
-  const auto walk = walk_of<K>(a);
-  auto* out = static_cast<Out*>(a.out);
-  const auto x = [&](int k) { return static_cast<const M*>(a.in[k]); };
-  if constexpr (K == 1) portable::map(s, walk, out, item, x(0));
-  if constexpr (K == 2) portable::map(s, walk, out, item, x(0), x(1));
-  if constexpr (K == 3) portable::map(s, walk, out, item, x(0), x(1), x(2));
+  launch_item<portable::kPack<Out, M>, Out, M, K>(s, item, a);
 }
 
-template <class F, class M, int order>
-constexpr bool is_here() {
-  return has_kernel<F, portable::compute_t<M>, order>() &&
-         (fn::facts<F>().rounds || !portable::is_half<M>);
+template <class F, class M, auto which, int order, int K, class List>
+void launch_any(Stream s, const double* params, const Pointwise& a) {
+  AnySlope<M, which, order, List> item{fn::index_of<F>, {}};
+  std::copy_n(params, fn::facts<F>().num_params, item.p);
+  launch_item<1, M, M, K>(s, item, a);
 }
+
 template <auto which>
 inline constexpr bool gives_two = false;
 template <>
 inline constexpr bool gives_two<fn::By::kBoth> = true;
-template <class F, class M, auto which, int order, int operands>
+template <class F, class M, auto which, int order, int operands, class List>
 constexpr Launch launch_of() {
   if constexpr (!is_here<F, M, order>()) {
     return nullptr;
   } else if constexpr (gives_two<which>) {
     return &launch_slopes<F, M>;
+  } else if constexpr (order > 1) {
+    return &launch_any<F, M, which, order, operands + 1, List>;
   } else if constexpr (order > 0) {
     return &launch<F, Slope<F, which, M>, M, M, operands + 1>;
   } else {
@@ -117,14 +163,15 @@ constexpr Launch launch_of() {
 }
 
 template <class M, int k, class... F>
-Launch find_unary(fn::FunctionList<F...>, int index) {
-  static constexpr Launch all[] = {launch_of<F, M, k, k, 1>()...};
+Launch find_unary(fn::FunctionList<F...> list, int index) {
+  static constexpr Launch all[] = {
+      launch_of<F, M, k, k, 1, decltype(list)>()...};
   return all[index];
 }
 template <class M, fn::By by, class... F>
-Launch find_binary(fn::FunctionList<F...>, int index) {
+Launch find_binary(fn::FunctionList<F...> list, int index) {
   static constexpr Launch all[] = {
-      launch_of<F, M, by, fn::order_of(by), 2>()...};
+      launch_of<F, M, by, fn::order_of(by), 2, decltype(list)>()...};
   return all[index];
 }
 

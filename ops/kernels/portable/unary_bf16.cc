@@ -2,3 +2,4 @@
 #include "dtensor/ops/kernels/portable/pointwise_launch.h"
 
 DT_UNARY_LAUNCHES(bf16, 0)
+DT_UNARY_LAUNCHES(bf16, 1)

@@ -2,3 +2,4 @@
 #include "dtensor/ops/kernels/portable/pointwise_launch.h"
 
 DT_UNARY_LAUNCHES(f16, 0)
+DT_UNARY_LAUNCHES(f16, 1)

@@ -118,9 +118,9 @@ class Walk {
 // The body of map() below: index i stands for a pack of W elements, or, after
 // all packs, for one of the remaining elements. There are one or two outputs of
 // the same layout.
-template <int outputs, class Out, class F, class... In>
+template <int W, int outputs, class Out, class F, class... In>
 struct MapWalk {
-  static constexpr int W = kPack<Out, In...>, A = 1 + sizeof...(In);
+  static constexpr int A = 1 + sizeof...(In);
   Walk<A> walk;
   F f;
   Out* out[outputs];
@@ -136,10 +136,10 @@ struct MapWalk {
   DT_HD void run(int64_t i, std::integer_sequence<int, k...>) const {
     int64_t at[A];
     walk.at(i < packs ? i * W : i + packs * (W - 1), at);
-    if (i < packs)
-      pack<W>(at[0], get<In>(k, at)...);
-    else
-      pack<1>(at[0], Pack<In, 1>{{*operand<In>(k, at)}}...);
+    if constexpr (W > 1) {
+      if (i < packs) return pack<W>(at[0], get<In>(k, at)...);
+    }
+    pack<1>(at[0], Pack<In, 1>{{*operand<In>(k, at)}}...);
   }
   template <class T>
   DT_HD const T* operand(int k, const int64_t (&at)[A]) const {
@@ -172,13 +172,12 @@ struct MapWalk {
   }
 };
 
-template <int outputs, class Out, class F, class... In>
+template <int W, int outputs, class Out, class F, class... In>
 void map_outputs(Stream s, const Walk<1 + sizeof...(In)>& walk,
                  Out* const (&out)[outputs], F f, const In*... in) {
-  using Body = MapWalk<outputs, Out, F, In...>;
-  constexpr int W = Body::W;
+  using Body = MapWalk<W, outputs, Out, F, In...>;
   int a = 0;
-  bool together = true;
+  bool together = W > 1;
   for (Out* p : out) together &= walk.packs(0, p, W);
   ((together &= walk.packs(++a, in, W)), ...);
   const int64_t packs = together ? walk.count() / W : 0;
@@ -210,18 +209,25 @@ void map_runs(const Walk<1 + sizeof...(In)>& walk, Out* out, F f,
 
 // out = f(in...) for each element of the walk over the arrays out, in.... out
 // may be one of the inputs if its item size and strides are the same. On a GPU,
-// 16 bytes are moved at a time where the strides allow it; on the host, `out`
+// W elements are moved at a time where the strides allow it; on the host, `out`
 // has to be contiguous.
-template <class Out, class F, class... In>
-void map(Stream s, const Walk<1 + sizeof...(In)>& walk, Out* out, F f,
-         const In*... in) {
+template <int W, class Out, class F, class... In>
+void map_packs(Stream s, const Walk<1 + sizeof...(In)>& walk, Out* out, F f,
+               const In*... in) {
   if constexpr (kManyPasses) {
     map_runs(walk, out, f, std::make_integer_sequence<int, sizeof...(In)>(),
              in...);
   } else {
     Out* const all[] = {out};
-    map_outputs(s, walk, all, f, in...);
+    map_outputs<W>(s, walk, all, f, in...);
   }
+}
+
+// As map_packs(), with 16 bytes at a time.
+template <class Out, class F, class... In>
+void map(Stream s, const Walk<1 + sizeof...(In)>& walk, Out* out, F f,
+         const In*... in) {
+  map_packs<kPack<Out, In...>>(s, walk, out, f, in...);
 }
 
 // As map(), for an f that returns Two<Out>; `second` has the layout of `first`.
@@ -229,7 +235,7 @@ template <class Out, class F, class... In>
 void map_two(Stream s, const Walk<1 + sizeof...(In)>& walk, Out* first,
              Out* second, F f, const In*... in) {
   Out* const all[] = {first, second};
-  map_outputs(s, walk, all, f, in...);
+  map_outputs<kPack<Out, In...>>(s, walk, all, f, in...);
 }
 
 }  // namespace DT_PORTABLE

@@ -1,6 +1,0 @@
-// SPDX-License-Identifier: Apache-2.0
-#include "dtensor/ops/kernels/portable/pointwise_launch.h"
-
-DT_BINARY_LAUNCHES(f16, fn::By::kA)
-DT_BINARY_LAUNCHES(f16, fn::By::kB)
-DT_BINARY_LAUNCHES(f16, fn::By::kBoth)

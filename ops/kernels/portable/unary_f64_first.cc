@@ -1,4 +1,0 @@
-// SPDX-License-Identifier: Apache-2.0
-#include "dtensor/ops/kernels/portable/pointwise_launch.h"
-
-DT_UNARY_LAUNCHES(double, 1)
