@@ -10,6 +10,8 @@
 #include "dtensor/local_part.h"
 #include "dtensor/nn/optimizer.h"
 #include "dtensor/ops/kernels/kernels.h"
+#include "dtensor/ops/kernels/optim.h"
+#include "dtensor/ops/kernels/reduce.h"
 #include "dtensor/placement/dims.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/rank_context.h"

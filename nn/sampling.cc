@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "dtensor/ops/kernels/kernels.h"
+#include "dtensor/ops/kernels/random.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/placement/hash.h"
 

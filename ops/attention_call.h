@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "dtensor/ops/compute.h"
+#include "dtensor/ops/kernels/attention.h"
 #include "dtensor/ops/op.h"
 #include "dtensor/placement/region.h"
 

@@ -2,6 +2,7 @@
 #include "dtensor/ops/attention_merge.h"
 
 #include "dtensor/ops/functions/lists.h"
+#include "dtensor/ops/kernels/pointwise.h"
 #include "dtensor/redistribute.h"
 
 namespace dtensor::internal {

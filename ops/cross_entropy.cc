@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "dtensor/ops/kernels/cross_entropy.h"
+
 #include <algorithm>
 #include <vector>
 
@@ -7,7 +9,8 @@
 #include "dtensor/ops/create.h"
 #include "dtensor/ops/functions/lists.h"
 #include "dtensor/ops/id_range.h"
-#include "dtensor/ops/kernels/kernels.h"
+#include "dtensor/ops/kernels/operands.h"
+#include "dtensor/ops/kernels/rows.h"
 #include "dtensor/ops/losses.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/reduce.h"

@@ -7,7 +7,7 @@
 #include "dtensor/ops/all_ops.h"
 #include "dtensor/ops/functions/lists.h"
 #include "dtensor/ops/id_range.h"
-#include "dtensor/ops/kernels/kernels.h"
+#include "dtensor/ops/kernels/embedding.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/rows.h"
 #include "dtensor/ops/view.h"

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "dtensor/data_check.h"
+#include "dtensor/ops/kernels/cross_entropy.h"
 #include "dtensor/ops/kernels/kernels.h"
 #include "dtensor/placement/error.h"
 

@@ -4,7 +4,7 @@
 #include "dtensor/autograd.h"
 #include "dtensor/ops/all_ops.h"
 #include "dtensor/ops/contraction.h"
-#include "dtensor/ops/kernels/kernels.h"
+#include "dtensor/ops/kernels/gemm.h"
 #include "dtensor/ops/op.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/reduce.h"

@@ -3,7 +3,8 @@
 
 #include <algorithm>
 
-#include "dtensor/ops/kernels/kernels.h"
+#include "dtensor/ops/kernels/gemm.h"
+#include "dtensor/ops/kernels/reduce.h"
 
 namespace dtensor {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "dtensor/ops/all_ops.h"
 #include "dtensor/ops/functions/lists.h"
-#include "dtensor/ops/kernels/kernels.h"
+#include "dtensor/ops/kernels/pointwise.h"
 #include "dtensor/ops/op.h"
 #include "dtensor/ops/pointwise.h"
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rotary position embedding.
+#include "dtensor/ops/kernels/rotary.h"
+
 #include "dtensor/ops/attention.h"
 #include "dtensor/ops/attention_call.h"
-#include "dtensor/ops/kernels/kernels.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/rows.h"
 #include "dtensor/placement/error.h"

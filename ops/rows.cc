@@ -2,7 +2,7 @@
 #include "dtensor/ops/rows.h"
 
 #include "dtensor/ops/functions/lists.h"
-#include "dtensor/ops/kernels/kernels.h"
+#include "dtensor/ops/kernels/pointwise.h"
 #include "dtensor/placement/error.h"
 
 namespace dtensor {

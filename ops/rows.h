@@ -2,6 +2,7 @@
 // Shared by operators that work row by row: local tensors as rows, and
 // arithmetic on a few numbers per row.
 #pragma once
+#include "dtensor/ops/kernels/operands.h"
 #include "dtensor/ops/op.h"
 
 namespace dtensor {

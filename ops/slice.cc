@@ -6,6 +6,7 @@
 #include "dtensor/ops/create.h"
 #include "dtensor/ops/id_range.h"
 #include "dtensor/ops/index_op.h"
+#include "dtensor/ops/kernels/embedding.h"
 #include "dtensor/ops/kernels/kernels.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/view.h"

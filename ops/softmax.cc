@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dtensor/ops/all_ops.h"
 #include "dtensor/ops/contraction.h"
-#include "dtensor/ops/kernels/kernels.h"
+#include "dtensor/ops/kernels/rows.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/reduce.h"
 #include "dtensor/ops/rows.h"

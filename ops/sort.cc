@@ -7,7 +7,8 @@
 
 #include "dtensor/ops/all_ops.h"
 #include "dtensor/ops/gather_op.h"
-#include "dtensor/ops/kernels/kernels.h"
+#include "dtensor/ops/kernels/operands.h"
+#include "dtensor/ops/kernels/select.h"
 #include "dtensor/ops/reduce.h"
 #include "dtensor/ops/rows.h"
 

@@ -4,7 +4,7 @@
 
 #include "dtensor/ops/all_ops.h"
 #include "dtensor/ops/gather_op.h"
-#include "dtensor/ops/kernels/kernels.h"
+#include "dtensor/ops/kernels/select.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/reduce.h"
 #include "dtensor/ops/rows.h"

@@ -33,6 +33,8 @@
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/create.h"
 #include "dtensor/ops/grad.h"
+#include "dtensor/ops/kernels/attention.h"
+#include "dtensor/ops/kernels/gemm.h"
 #include "dtensor/ops/kernels/kernels.h"
 #include "dtensor/ops/losses.h"
 #include "dtensor/ops/norm.h"

@@ -6,7 +6,12 @@
 #include <cstdint>
 
 #include "dtensor/ops/functions/lists.h"
-#include "dtensor/ops/kernels/kernels.h"
+#include "dtensor/ops/kernels/attention.h"
+#include "dtensor/ops/kernels/gemm.h"
+#include "dtensor/ops/kernels/optim.h"
+#include "dtensor/ops/kernels/random.h"
+#include "dtensor/ops/kernels/reduce.h"
+#include "dtensor/ops/kernels/rotary.h"
 
 namespace dtensor::kernels::reference {
 

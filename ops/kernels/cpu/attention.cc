@@ -7,6 +7,7 @@
 #include <limits>
 #include <type_traits>
 
+#include "dtensor/ops/kernels/attention.h"
 #include "dtensor/ops/kernels/cpu/cpu_kernels.h"
 #include "dtensor/ops/kernels/cpu/gemm.h"
 #include "dtensor/ops/kernels/cpu/loops.h"

@@ -16,6 +16,7 @@
 #include "dtensor/ops/kernels/cpu/loops.h"
 #include "dtensor/ops/kernels/cpu/small_product.h"
 #include "dtensor/ops/kernels/folded_gemm.h"
+#include "dtensor/ops/kernels/gemm.h"
 
 namespace dtensor::kernels {
 namespace cpu {

@@ -7,6 +7,7 @@
 #include "dtensor/ops/kernels/cpu/cpu_kernels.h"
 #include "dtensor/ops/kernels/cpu/loops.h"
 #include "dtensor/ops/kernels/cpu/pointwise_loops.h"
+#include "dtensor/ops/kernels/pointwise.h"
 
 namespace dtensor::kernels {
 namespace {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dtensor/ops/functions/math.h"
+#include "dtensor/ops/kernels/cross_entropy.h"
 #include "dtensor/ops/kernels/portable/floats.h"
 #include "dtensor/ops/kernels/portable/portable_kernels.h"
 #include "dtensor/ops/kernels/portable/row.h"

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "dtensor/ops/kernels/embedding.h"
 #include "dtensor/ops/kernels/portable/floats.h"
 #include "dtensor/ops/kernels/portable/portable_kernels.h"
 #include "dtensor/ops/kernels/portable/row.h"

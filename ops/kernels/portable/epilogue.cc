@@ -2,9 +2,11 @@
 // The epilogues of matrix products, each in one pass over the product.
 #include "dtensor/ops/functions/activation.h"
 #include "dtensor/ops/kernels/folded_gemm.h"
+#include "dtensor/ops/kernels/gemm.h"
 #include "dtensor/ops/kernels/portable/floats.h"
 #include "dtensor/ops/kernels/portable/portable_kernels.h"
 #include "dtensor/ops/kernels/portable/walk.h"
+#include "dtensor/ops/kernels/reduce.h"
 
 namespace dtensor::kernels {
 inline namespace DT_PORTABLE {

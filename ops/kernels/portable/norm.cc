@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dtensor/ops/functions/math.h"
+#include "dtensor/ops/kernels/norm.h"
 #include "dtensor/ops/kernels/norm_rows.h"
 #include "dtensor/ops/kernels/portable/column_sums.h"
 #include "dtensor/ops/kernels/portable/floats.h"

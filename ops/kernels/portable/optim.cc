@@ -5,6 +5,7 @@
 
 #include "dtensor/ops/functions/math.h"
 #include "dtensor/ops/kernels/clip.h"
+#include "dtensor/ops/kernels/optim.h"
 #include "dtensor/ops/kernels/portable/floats.h"
 #include "dtensor/ops/kernels/portable/portable_kernels.h"
 

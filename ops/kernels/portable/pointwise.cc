@@ -2,6 +2,7 @@
 // Element-wise functions: the dispatch to their kernels.
 #include <utility>
 
+#include "dtensor/ops/kernels/pointwise.h"
 #include "dtensor/ops/kernels/portable/pointwise_launch.h"
 #include "dtensor/ops/kernels/portable/portable_kernels.h"
 

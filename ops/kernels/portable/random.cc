@@ -8,6 +8,7 @@
 #include "dtensor/ops/kernels/portable/floats.h"
 #include "dtensor/ops/kernels/portable/portable_kernels.h"
 #include "dtensor/ops/kernels/portable/walk.h"
+#include "dtensor/ops/kernels/random.h"
 
 namespace dtensor::kernels {
 inline namespace DT_PORTABLE {

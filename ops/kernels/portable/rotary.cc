@@ -2,6 +2,7 @@
 #include "dtensor/ops/functions/math.h"
 #include "dtensor/ops/kernels/portable/floats.h"
 #include "dtensor/ops/kernels/portable/portable_kernels.h"
+#include "dtensor/ops/kernels/rotary.h"
 
 namespace dtensor::kernels {
 inline namespace DT_PORTABLE {

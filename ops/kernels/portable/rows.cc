@@ -3,6 +3,7 @@
 #include "dtensor/ops/kernels/portable/floats.h"
 #include "dtensor/ops/kernels/portable/portable_kernels.h"
 #include "dtensor/ops/kernels/portable/row.h"
+#include "dtensor/ops/kernels/rows.h"
 
 namespace dtensor::kernels {
 inline namespace DT_PORTABLE {

@@ -5,6 +5,7 @@
 #include "dtensor/ops/kernels/portable/floats.h"
 #include "dtensor/ops/kernels/portable/portable_kernels.h"
 #include "dtensor/ops/kernels/portable/reduction.h"
+#include "dtensor/ops/kernels/reduce.h"
 
 namespace dtensor::kernels {
 inline namespace DT_PORTABLE {

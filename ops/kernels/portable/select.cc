@@ -6,6 +6,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "dtensor/ops/kernels/cross_entropy.h"
 #include "dtensor/ops/kernels/portable/floats.h"
 #include "dtensor/ops/kernels/portable/portable_kernels.h"
 #include "dtensor/ops/kernels/portable/row.h"

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention and the rotary embedding.
+#include "dtensor/ops/kernels/attention.h"
+
 #include <gtest/gtest.h>
 
 #include <array>
@@ -7,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "dtensor/ops/kernels/kernels.h"
+#include "dtensor/ops/kernels/rotary.h"
 #include "dtensor/placement/error.h"
 #include "tests/ops/kernels/testing.h"
 #include "tests/ops/reference.h"

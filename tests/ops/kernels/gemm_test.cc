@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "dtensor/ops/kernels/gemm.h"
+
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention to pages of a cache, against a plain loop.
+#include "dtensor/ops/kernels/paged_attention.h"
+
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <cstdint>
 #include <vector>
 
-#include "dtensor/ops/kernels/kernels.h"
+#include "dtensor/ops/kernels/operands.h"
 #include "tests/ops/kernels/testing.h"
 
 namespace dtensor::kernels {

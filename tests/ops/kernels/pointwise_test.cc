@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "dtensor/ops/kernels/pointwise.h"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,7 +12,6 @@
 #include <utility>
 
 #include "dtensor/ops/functions/lists.h"
-#include "dtensor/ops/kernels/kernels.h"
 #include "dtensor/placement/error.h"
 #include "tests/ops/kernels/testing.h"
 #include "tests/ops/reference.h"

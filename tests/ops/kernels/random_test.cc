@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A device's random numbers must have the CPU's bits, so that a program has the
 // same results wherever it runs.
+#include "dtensor/ops/kernels/random.h"
+
 #include <gtest/gtest.h>
 
 #include <cmath>

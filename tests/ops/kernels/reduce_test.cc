@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "dtensor/ops/kernels/reduce.h"
+
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
 #include <numeric>
 
-#include "dtensor/ops/kernels/kernels.h"
 #include "dtensor/placement/error.h"
 #include "tests/ops/kernels/testing.h"
 #include "tests/ops/reference.h"

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Softmax, norms, embedding, cross entropy: kernels on rows.
+#include "dtensor/ops/kernels/rows.h"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,7 +11,10 @@
 #include <random>
 #include <vector>
 
-#include "dtensor/ops/kernels/kernels.h"
+#include "dtensor/ops/kernels/cross_entropy.h"
+#include "dtensor/ops/kernels/embedding.h"
+#include "dtensor/ops/kernels/norm.h"
+#include "dtensor/ops/kernels/operands.h"
 #include "dtensor/placement/error.h"
 #include "tests/ops/kernels/testing.h"
 #include "tests/ops/reference.h"

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Compares the largest elements, and elements by index, with naive references.
+#include "dtensor/ops/kernels/select.h"
+
 #include <algorithm>
 #include <cmath>
 #include <limits>

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "dtensor/ops/kernels/kernels.h"
+#include "dtensor/ops/kernels/operands.h"
 #include "dtensor/placement/dtype.h"
 #include "dtensor/placement/shape.h"
 

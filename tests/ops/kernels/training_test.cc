@@ -8,8 +8,9 @@
 #include <utility>
 #include <vector>
 
-#include "dtensor/ops/kernels/kernels.h"
+#include "dtensor/ops/kernels/optim.h"
 #include "dtensor/ops/kernels/philox.h"
+#include "dtensor/ops/kernels/random.h"
 #include "dtensor/placement/error.h"
 #include "tests/ops/kernels/testing.h"
 #include "tests/ops/reference.h"
