@@ -8,10 +8,10 @@ namespace {
 
 class NoKernels final : public Kernels {
  public:
-#define DT_NOTHING(A) \
-  void run(Stream, const kernels::A&) const override {}
-  DT_KERNELS(DT_NOTHING)
-#undef DT_NOTHING
+  bool has(const KernelName&) const override { return true; }
+
+ private:
+  void start(const KernelName&, Stream, const void*) const override {}
 };
 
 }  // namespace
@@ -32,7 +32,10 @@ const Kernels& kernels_of(const Device& device) {
     case Device::Kind::kCuda:
       break;
   }
-  fail("kernels", "this build has no kernels for CUDA; run on the CPU");
+  fail("kernels",
+       "{} is of kind kCuda, but has no kernels; return them from its "
+       "own_kernels()",
+       device.name());
 }
 
 }  // namespace dtensor

@@ -3,76 +3,47 @@
 //
 //   kernels_of(device).run(stream, kernels::Softmax{.x = x, .y = y});
 //
-// A kernel consists of a struct of its arguments, in the header of its family,
-// whose comment is the kernel's contract, and of an entry in the list below.
-// The list declares the kernel for all devices, so that a program with a device
-// that lacks the kernel does not link.
+// A kernel is a struct of its arguments, in the header of its family
+// (ops/kernels/rows.h and so on), whose comment is the kernel's contract, and a
+// function for each kind of device (portable/portable_kernels.h). Include the
+// header of the family, too.
 #pragma once
-#include "dtensor/ops/kernels/attention.h"
-#include "dtensor/ops/kernels/cross_entropy.h"
-#include "dtensor/ops/kernels/embedding.h"
-#include "dtensor/ops/kernels/gemm.h"
-#include "dtensor/ops/kernels/norm.h"
-#include "dtensor/ops/kernels/optim.h"
-#include "dtensor/ops/kernels/paged_attention.h"
-#include "dtensor/ops/kernels/pointwise.h"
-#include "dtensor/ops/kernels/random.h"
-#include "dtensor/ops/kernels/reduce.h"
-#include "dtensor/ops/kernels/rotary.h"
-#include "dtensor/ops/kernels/rows.h"
-#include "dtensor/ops/kernels/select.h"
+#include <cstddef>
+#include <typeinfo>
 
-// Each kernel, as X(the struct of its arguments).
-#define DT_KERNELS(X)      \
-  X(Gemm)                  \
-  X(FinishGemm)            \
-  X(Int8Linear)            \
-  X(Unary)                 \
-  X(Binary)                \
-  X(Where)                 \
-  X(Reduce)                \
-  X(SumSquares)            \
-  X(ScanRows)              \
-  X(Softmax)               \
-  X(SoftmaxBackward)       \
-  X(RowMaxSum)             \
-  X(RowSum)                \
-  X(RowDot)                \
-  X(TopK)                  \
-  X(TakeRows)              \
-  X(PutRows)               \
-  X(LastPlaces)            \
-  X(NormForward)           \
-  X(NormBackward)          \
-  X(RowCenteredSumSquares) \
-  X(NormApply)             \
-  X(NormBackwardSums)      \
-  X(NormBackwardApply)     \
-  X(Embedding)             \
-  X(EmbeddingBackward)     \
-  X(WriteRows)             \
-  X(CePick)                \
-  X(CeRange)               \
-  X(CeBackward)            \
-  X(AttentionForward)      \
-  X(AttentionBackward)     \
-  X(PagedAttention)        \
-  X(Rotary)                \
-  X(AdamW)                 \
-  X(Sgd)                   \
-  X(Clip)                  \
-  X(RandomBox)
+#include "dtensor/device/device.h"
 
 namespace dtensor {
 
-struct Kernels : KernelTable {
-  virtual ~Kernels() = default;
-#define DT_KERNEL(A) virtual void run(Stream, const kernels::A&) const = 0;
-  DT_KERNELS(DT_KERNEL)
-#undef DT_KERNEL
+// Names a kernel. Libraries that are linked apart, as the CUDA plugin is, agree
+// on it.
+struct KernelName {
+  size_t hash = 0;           // of the type, 0 for none
+  const char* mangled = "";  // the type's name
+  bool operator==(const KernelName& o) const { return hash == o.hash; }
 };
-// The declaration of one kernel in the class of a device.
-#define DT_OVERRIDE(A) void run(Stream, const kernels::A&) const override;
+// The name of the kernel with these arguments.
+template <class Args>
+const KernelName& kernel_name() {
+  static const KernelName name{typeid(Args).hash_code(), typeid(Args).name()};
+  return name;
+}
+
+class Kernels : public KernelTable {
+ public:
+  virtual ~Kernels() = default;
+  // Runs a kernel. Throws Error if the device has none for these arguments.
+  template <class Args>
+  void run(Stream s, const Args& args) const {
+    start(kernel_name<Args>(), s, &args);
+  }
+  // Whether the device has the kernel.
+  virtual bool has(const KernelName&) const = 0;
+
+ private:
+  // `args` points to the struct of this name.
+  virtual void start(const KernelName&, Stream, const void* args) const = 0;
+};
 
 // The CPU's kernels, and those of a dry run, which do nothing.
 const Kernels& cpu_kernels();

@@ -6,9 +6,6 @@
 
 namespace dtensor {
 
-const Kernels& cuda_kernels() {
-  static const kernels::PortableKernels kernels;
-  return kernels;
-}
+const Kernels& cuda_kernels() { return kernels::defined_kernels(); }
 
 }  // namespace dtensor

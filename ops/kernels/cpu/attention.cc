@@ -2,15 +2,16 @@
 // Attention over blocks of queries and keys. The forward pass keeps a running
 // maximum and sum, and the backward pass recomputes the scores, so that scratch
 // does not grow with s times t.
+#include "dtensor/ops/kernels/attention.h"
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <type_traits>
 
-#include "dtensor/ops/kernels/attention.h"
-#include "dtensor/ops/kernels/cpu/cpu_kernels.h"
 #include "dtensor/ops/kernels/cpu/gemm.h"
 #include "dtensor/ops/kernels/cpu/loops.h"
+#include "dtensor/ops/kernels/portable/portable_kernels.h"
 #include "dtensor/ops/kernels/portable/rows.h"
 
 namespace dtensor::kernels {
@@ -346,11 +347,13 @@ void backward(const AttentionBackward& g) {
 
 }  // namespace
 
-void CpuKernels::run(Stream, const AttentionForward& a) const {
+DT_KERNEL(AttentionForward)
+void run(Stream, const AttentionForward& a) {
   visit_float(a.of.type, "attention", [&]<class S>() { forward<S>(a); });
 }
 
-void CpuKernels::run(Stream, const AttentionBackward& a) const {
+DT_KERNEL(AttentionBackward)
+void run(Stream, const AttentionBackward& a) {
   visit_float(a.of.type, "attention", [&]<class S>() { backward<S>(a); });
 }
 

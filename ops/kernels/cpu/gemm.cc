@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "dtensor/device/copy.h"
-#include "dtensor/ops/kernels/cpu/cpu_kernels.h"
 #include "dtensor/ops/kernels/cpu/dots.h"
 #include "dtensor/ops/kernels/cpu/gemm_bf16.h"
 #include "dtensor/ops/kernels/cpu/gemm_f64.h"
@@ -17,6 +16,7 @@
 #include "dtensor/ops/kernels/cpu/small_product.h"
 #include "dtensor/ops/kernels/folded_gemm.h"
 #include "dtensor/ops/kernels/gemm.h"
+#include "dtensor/ops/kernels/portable/portable_kernels.h"
 
 namespace dtensor::kernels {
 namespace cpu {
@@ -290,7 +290,7 @@ void gemm_rounding_once(const Gemm& g) {
   }
   wide.c = sum.data();
   wide.c_type = DType::kF32;
-  cpu_kernels().run({}, wide);
+  defined_kernels().run({}, wide);
   narrow(sum.data(), static_cast<int64_t>(count), rounded.data());
   copy_strided(2, sizes, g.c, strides, rounded.data(), dense);
 }
@@ -333,7 +333,8 @@ void multiply(const Gemm& g) {
 
 }  // namespace
 
-void CpuKernels::run(Stream s, const Gemm& g) const {
+DT_KERNEL(Gemm)
+void run(Stream s, const Gemm& g) {
   DT_CHECK(
       g.type == g.c_type || (is_half_float(g.type) && g.c_type == DType::kF32),
       "gemm",
@@ -341,7 +342,8 @@ void CpuKernels::run(Stream s, const Gemm& g) const {
       "report it",
       name(g.type), name(g.c_type));
   multiply(g);
-  if (g.epilogue.kind != Epilogue::kNone) run(s, FinishGemm{g});
+  if (g.epilogue.kind != Epilogue::kNone)
+    defined_kernels().run(s, FinishGemm{g});
 }
 
 }  // namespace dtensor::kernels

@@ -8,10 +8,10 @@
 #include <cmath>
 #include <vector>
 
-#include "dtensor/ops/kernels/cpu/cpu_kernels.h"
 #include "dtensor/ops/kernels/cpu/dots.h"
 #include "dtensor/ops/kernels/cpu/gemm.h"
 #include "dtensor/ops/kernels/cpu/loops.h"
+#include "dtensor/ops/kernels/portable/portable_kernels.h"
 #include "dtensor/ops/kernels/portable/rows.h"
 
 namespace dtensor::kernels {
@@ -250,7 +250,8 @@ class Paged {
 
 }  // namespace
 
-void CpuKernels::run(Stream, const PagedAttention& a) const {
+DT_KERNEL(PagedAttention)
+void run(Stream, const PagedAttention& a) {
   visit_float(a.type, "paged attention", [&]<class S>() { Paged<S>(a).run(); });
 }
 

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "dtensor/ops/kernels/pointwise.h"
+
 #include <algorithm>
 #include <array>
 #include <utility>
 
 #include "dtensor/device/copy.h"
-#include "dtensor/ops/kernels/cpu/cpu_kernels.h"
 #include "dtensor/ops/kernels/cpu/loops.h"
 #include "dtensor/ops/kernels/cpu/pointwise_loops.h"
-#include "dtensor/ops/kernels/pointwise.h"
+#include "dtensor/ops/kernels/portable/portable_kernels.h"
 
 namespace dtensor::kernels {
 namespace {
@@ -205,7 +206,8 @@ void check(const fn::Function& f, bool exists, DType t, int order) {
 
 }  // namespace
 
-void CpuKernels::run(Stream, const Unary& a) const {
+DT_KERNEL(Unary)
+void run(Stream, const Unary& a) {
   const int index = a.index, order = a.order;
   const DType t = a.of.type;
   const double* const params = a.params.data();
@@ -234,7 +236,8 @@ void CpuKernels::run(Stream, const Unary& a) const {
   run_float<1>(loop, params, a.of, b);
 }
 
-void CpuKernels::run(Stream, const Binary& a) const {
+DT_KERNEL(Binary)
+void run(Stream, const Binary& a) {
   const int index = a.index;
   const fn::By by = a.by;
   const DType t = a.of.type;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// nvcc compiles this file, because its PortableKernels are those of CUDA.
+// nvcc compiles this file, because its portable kernels are those of CUDA.
 #include "dtensor/ops/kernels/cuda/cuda_kernels.h"
 
 #include "dtensor/ops/kernels/cuda/attention.h"
@@ -7,34 +7,49 @@
 #include "dtensor/ops/kernels/portable/portable_kernels.h"
 
 namespace dtensor {
+namespace kernels {
+inline namespace DT_PORTABLE {
+
+// The portable kernels.
+void run(Stream, const Gemm&);
+void run(Stream, const FinishGemm&);
+void run(Stream, const AttentionForward&);
+void run(Stream, const AttentionBackward&);
+
 namespace {
 
-// The portable kernels, or those of libraries where these are faster.
-class CudaKernels final : public kernels::PortableKernels {
- public:
-  using PortableKernels::run;
-  void run(Stream s, const kernels::Gemm& g) const override {
-    if (kernels::cuda::cublaslt_gemm(s, g)) return;
-    if (g.epilogue.kind == kernels::Epilogue::kNone)
-      return PortableKernels::run(s, g);
-    kernels::Gemm product = g;
-    product.epilogue = {};
-    run(s, product);
-    run(s, kernels::FinishGemm{g});
-  }
-  void run(Stream s, const kernels::AttentionForward& a) const override {
-    if (!kernels::cuda::cudnn_attention(s, a)) PortableKernels::run(s, a);
-  }
-  void run(Stream s, const kernels::AttentionBackward& a) const override {
-    if (!kernels::cuda::cudnn_attention(s, a)) PortableKernels::run(s, a);
-  }
-};
+// Kernels of libraries where these are faster, otherwise the portable ones.
+void gemm(Stream s, const Gemm& g) {
+  if (cuda::cublaslt_gemm(s, g)) return;
+  if (g.epilogue.kind == Epilogue::kNone) return run(s, g);
+  Gemm product = g;
+  product.epilogue = {};
+  gemm(s, product);
+  run(s, FinishGemm{g});
+}
+template <class Args>
+void attention(Stream s, const Args& a) {
+  if (!cuda::cudnn_attention(s, a)) run(s, a);
+}
+
+template <class Args, void (*fn)(Stream, const Args&)>
+void replace() {
+  defined_kernels().set(kernel_name<Args>(), &run_kernel<Args, fn>);
+}
 
 }  // namespace
+}  // namespace DT_PORTABLE
+}  // namespace kernels
 
 const Kernels& cuda_kernels() {
-  static const CudaKernels kernels;
-  return kernels;
+  static const Kernels& all = [] -> const Kernels& {
+    using namespace kernels;
+    replace<Gemm, gemm>();
+    replace<AttentionForward, attention>();
+    replace<AttentionBackward, attention>();
+    return defined_kernels();
+  }();
+  return all;
 }
 
 }  // namespace dtensor

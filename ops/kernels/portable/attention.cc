@@ -474,11 +474,13 @@ void run_backward(Stream s, const AttentionBackward& g) {
 
 }  // namespace
 
-void PortableKernels::run(Stream s, const AttentionForward& a) const {
+DT_KERNEL(AttentionForward)
+void run(Stream s, const AttentionForward& a) {
   visit_float(a.of.type, "attention", [&]<class S>() { run_forward<S>(s, a); });
 }
 
-void PortableKernels::run(Stream s, const AttentionBackward& a) const {
+DT_KERNEL(AttentionBackward)
+void run(Stream s, const AttentionBackward& a) {
   visit_float(a.of.type, "attention",
               [&]<class S>() { run_backward<S>(s, a); });
 }

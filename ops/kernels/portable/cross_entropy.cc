@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "dtensor/ops/functions/math.h"
 #include "dtensor/ops/kernels/cross_entropy.h"
+
+#include "dtensor/ops/functions/math.h"
 #include "dtensor/ops/kernels/portable/floats.h"
 #include "dtensor/ops/kernels/portable/portable_kernels.h"
 #include "dtensor/ops/kernels/portable/row.h"
@@ -81,18 +82,21 @@ void backward(Stream s, const CeBackward& a) {
 
 }  // namespace
 
-void PortableKernels::run(Stream s, const CePick& a) const {
+DT_KERNEL(CePick)
+void run(Stream s, const CePick& a) {
   visit_ids(a.target_type, "cross entropy", [&]<class I>() {
     visit_float(a.logits.type, "cross entropy",
                 [&]<class S>() { pick<S, I>(s, a); });
   });
 }
 
-void PortableKernels::run(Stream s, const CeRange& a) const {
+DT_KERNEL(CeRange)
+void run(Stream s, const CeRange& a) {
   visit_ids(a.target_type, "cross entropy", [&]<class I>() { range<I>(s, a); });
 }
 
-void PortableKernels::run(Stream s, const CeBackward& a) const {
+DT_KERNEL(CeBackward)
+void run(Stream s, const CeBackward& a) {
   visit_ids(a.target_type, "cross entropy", [&]<class I>() {
     visit_float(a.logits.type, "cross entropy",
                 [&]<class S>() { backward<S, I>(s, a); });

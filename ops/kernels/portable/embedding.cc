@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dtensor/ops/kernels/embedding.h"
+
 #include "dtensor/ops/kernels/portable/floats.h"
 #include "dtensor/ops/kernels/portable/portable_kernels.h"
 #include "dtensor/ops/kernels/portable/row.h"
@@ -189,13 +190,15 @@ void backward(Stream s, const EmbeddingBackward& a) {
 
 }  // namespace
 
-void PortableKernels::run(Stream s, const Embedding& a) const {
+DT_KERNEL(Embedding)
+void run(Stream s, const Embedding& a) {
   visit_ids(a.ids_type, "embedding", [&]<class I>() {
     visit(a.table.type, [&]<class T>() { gather<T, I>(s, a); });
   });
 }
 
-void PortableKernels::run(Stream s, const EmbeddingBackward& a) const {
+DT_KERNEL(EmbeddingBackward)
+void run(Stream s, const EmbeddingBackward& a) {
   const DType t = a.dy.type;
   if (a.dtable_type != t && !(is_float(t) && a.dtable_type == stat_of(t)))
     no_kernel("embedding backward", a.dtable_type);
@@ -207,7 +210,8 @@ void PortableKernels::run(Stream s, const EmbeddingBackward& a) const {
   });
 }
 
-void PortableKernels::run(Stream s, const WriteRows& a) const {
+DT_KERNEL(WriteRows)
+void run(Stream s, const WriteRows& a) {
   visit_ids(a.ids_type, "write rows", [&]<class I>() {
     visit_stored(a.type, [&]<class T>() { write<T, I>(s, a); });
   });

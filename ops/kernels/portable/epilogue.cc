@@ -77,9 +77,11 @@ void finish(Stream s, const Gemm& g) {
 
 }  // namespace
 
-void PortableKernels::run(Stream s, const FinishGemm& a) const {
+DT_KERNEL(FinishGemm)
+void run(Stream s, const FinishGemm& a) {
   const Gemm& g = a.of;
-  if (g.epilogue.kind == Epilogue::kSumB) return run(s, sum_of_b(g));
+  if (g.epilogue.kind == Epilogue::kSumB)
+    return defined_kernels().run(s, sum_of_b(g));
   visit_float(g.type, "gemm", [&]<class S>() { finish<S>(s, g); });
 }
 

@@ -190,9 +190,11 @@ void multiply(Stream s, const Gemm& g) {
 
 }  // namespace
 
-void PortableKernels::run(Stream s, const Gemm& g) const {
+DT_KERNEL(Gemm)
+void run(Stream s, const Gemm& g) {
   multiply(s, g);
-  if (g.epilogue.kind != Epilogue::kNone) run(s, FinishGemm{g});
+  if (g.epilogue.kind != Epilogue::kNone)
+    defined_kernels().run(s, FinishGemm{g});
 }
 
 }  // namespace DT_PORTABLE

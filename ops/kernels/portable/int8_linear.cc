@@ -140,7 +140,7 @@ void finish(Stream s, const Int8Linear& a, int64_t j0, int64_t n, const T* p) {
 }
 
 template <class S>
-void multiply(Stream s, const Kernels& kernels, const Int8Linear& a) {
+void multiply(Stream s, const Int8Linear& a) {
   using T = compute_t<S>;
 #ifdef __CUDACC__
   if (few_rows<S>(s, a)) return;
@@ -179,17 +179,17 @@ void multiply(Stream s, const Kernels& kernels, const Int8Linear& a) {
     widen(s, n, k, w, copy->template as<S>());
     g.n = g.c_m = n;
     g.b = copy->template as<S>();
-    kernels.run(s, g);
+    defined_kernels().run(s, g);
     finish<S>(s, a, j, n, p);
   }
 }
 
 }  // namespace
 
-void PortableKernels::run(Stream s, const Int8Linear& a) const {
+DT_KERNEL(Int8Linear)
+void run(Stream s, const Int8Linear& a) {
   if (a.m == 0 || a.n == 0) return;
-  visit_float(a.type, "int8_linear",
-              [&]<class S>() { multiply<S>(s, *this, a); });
+  visit_float(a.type, "int8_linear", [&]<class S>() { multiply<S>(s, a); });
 }
 
 }  // namespace DT_PORTABLE

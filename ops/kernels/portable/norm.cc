@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "dtensor/ops/functions/math.h"
 #include "dtensor/ops/kernels/norm.h"
+
+#include "dtensor/ops/functions/math.h"
 #include "dtensor/ops/kernels/norm_rows.h"
 #include "dtensor/ops/kernels/portable/column_sums.h"
 #include "dtensor/ops/kernels/portable/floats.h"
@@ -290,7 +291,8 @@ void whole_backward(Stream s, const Typed<S>& t, S* dx, C* dgamma, C* dbeta) {
 
 }  // namespace
 
-void PortableKernels::run(Stream s, const NormForward& a) const {
+DT_KERNEL(NormForward)
+void run(Stream s, const NormForward& a) {
   visit_float(a.of.x.type, "norm", [&]<class S>() {
     using C = compute_t<S>;
     forward(s, Typed<S>(a.of), static_cast<sum_t<C>>(a.eps),
@@ -299,7 +301,8 @@ void PortableKernels::run(Stream s, const NormForward& a) const {
   });
 }
 
-void PortableKernels::run(Stream s, const NormBackward& a) const {
+DT_KERNEL(NormBackward)
+void run(Stream s, const NormBackward& a) {
   visit_float(a.of.x.type, "norm backward", [&]<class S>() {
     using C = compute_t<S>;
     whole_backward(s, Typed<S>(a.of), static_cast<S*>(a.dx),
@@ -307,25 +310,29 @@ void PortableKernels::run(Stream s, const NormBackward& a) const {
   });
 }
 
-void PortableKernels::run(Stream s, const RowCenteredSumSquares& a) const {
+DT_KERNEL(RowCenteredSumSquares)
+void run(Stream s, const RowCenteredSumSquares& a) {
   visit_float(a.x.type, "row_centered_sumsq",
               [&]<class S>() { sumsq_rows<S>(s, a); });
 }
 
-void PortableKernels::run(Stream s, const NormApply& a) const {
+DT_KERNEL(NormApply)
+void run(Stream s, const NormApply& a) {
   visit_float(a.of.x.type, "norm", [&]<class S>() {
     apply_rows(s, Typed<S>(a.of), static_cast<S*>(a.y));
   });
 }
 
-void PortableKernels::run(Stream s, const NormBackwardSums& a) const {
+DT_KERNEL(NormBackwardSums)
+void run(Stream s, const NormBackwardSums& a) {
   visit_float(a.of.x.type, "norm backward", [&]<class S>() {
     using C = compute_t<S>;
     sums_rows(s, Typed<S>(a.of), static_cast<C*>(a.s1), static_cast<C*>(a.s2));
   });
 }
 
-void PortableKernels::run(Stream s, const NormBackwardApply& a) const {
+DT_KERNEL(NormBackwardApply)
+void run(Stream s, const NormBackwardApply& a) {
   visit_float(a.of.x.type, "norm backward", [&]<class S>() {
     using C = compute_t<S>;
     apply_backward(s, Typed<S>(a.of), static_cast<const C*>(a.s1),

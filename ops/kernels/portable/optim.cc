@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Optimizer steps: many parameters in one launch, and all arrays of a parameter
 // in one pass.
+#include "dtensor/ops/kernels/optim.h"
+
 #include <cmath>
 
 #include "dtensor/ops/functions/math.h"
 #include "dtensor/ops/kernels/clip.h"
-#include "dtensor/ops/kernels/optim.h"
 #include "dtensor/ops/kernels/portable/floats.h"
 #include "dtensor/ops/kernels/portable/portable_kernels.h"
 
@@ -209,7 +210,8 @@ void visit_pair(DType param, DType grad, std::string_view where, F&& f) {
 
 }  // namespace
 
-void PortableKernels::run(Stream s, const AdamW& o) const {
+DT_KERNEL(AdamW)
+void run(Stream s, const AdamW& o) {
   visit_pair(o.param_type, o.grad_type, "adamw", [&]<class S, class G>() {
     each_launch<S, G>(
         s, o.parts,
@@ -225,7 +227,8 @@ void PortableKernels::run(Stream s, const AdamW& o) const {
   });
 }
 
-void PortableKernels::run(Stream s, const Sgd& o) const {
+DT_KERNEL(Sgd)
+void run(Stream s, const Sgd& o) {
   visit_pair(o.param_type, o.grad_type, "sgd", [&]<class S, class G>() {
     each_launch<S, G>(s, o.parts, part_of,
                       SgdUpdateOf<compute_t<S>>{
@@ -233,7 +236,8 @@ void PortableKernels::run(Stream s, const Sgd& o) const {
   });
 }
 
-void PortableKernels::run(Stream s, const Clip& a) const {
+DT_KERNEL(Clip)
+void run(Stream s, const Clip& a) {
   each(
       s, 1, DT_BODY(int64_t) {
         *a.norm = fn::sqrt(*a.squares);

@@ -411,7 +411,8 @@ void attend(Stream s, const PagedAttention& a) {
 
 }  // namespace
 
-void PortableKernels::run(Stream s, const PagedAttention& a) const {
+DT_KERNEL(PagedAttention)
+void run(Stream s, const PagedAttention& a) {
   visit_float(a.type, "paged attention", [&]<class S>() { attend<S>(s, a); });
 }
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Element-wise functions: the dispatch to their kernels.
+#include "dtensor/ops/kernels/pointwise.h"
+
 #include <utility>
 
-#include "dtensor/ops/kernels/pointwise.h"
 #include "dtensor/ops/kernels/portable/pointwise_launch.h"
 #include "dtensor/ops/kernels/portable/portable_kernels.h"
 
@@ -58,7 +59,8 @@ Launch binary_of(int index, fn::By by) {
 }  // namespace
 }  // namespace pointwise
 
-void PortableKernels::run(Stream s, const Unary& a) const {
+DT_KERNEL(Unary)
+void run(Stream s, const Unary& a) {
   const fn::Function& f = checked_unary(a.index, a.order);
   const auto launch = visit(a.of.type, [&]<class S>() {
     return pointwise::unary_of<pointwise::stored_t<S>>(a.index, a.order);
@@ -67,7 +69,8 @@ void PortableKernels::run(Stream s, const Unary& a) const {
   launch(s, a.params.data(), a.of);
 }
 
-void PortableKernels::run(Stream s, const Binary& a) const {
+DT_KERNEL(Binary)
+void run(Stream s, const Binary& a) {
   const fn::Function& f = checked_binary(a.index);
   const auto launch = visit(a.of.type, [&]<class S>() {
     return pointwise::binary_of<pointwise::stored_t<S>>(a.index, a.by);

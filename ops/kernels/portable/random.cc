@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Random numbers: each block of Philox (philox.h) serves several indices.
+#include "dtensor/ops/kernels/random.h"
+
 #include <algorithm>
 #include <cmath>
 
@@ -8,7 +10,6 @@
 #include "dtensor/ops/kernels/portable/floats.h"
 #include "dtensor/ops/kernels/portable/portable_kernels.h"
 #include "dtensor/ops/kernels/portable/walk.h"
-#include "dtensor/ops/kernels/random.h"
 
 namespace dtensor::kernels {
 inline namespace DT_PORTABLE {
@@ -297,7 +298,8 @@ void fill_box(Stream, const Box& b, const Make& make, S* out) {
 
 }  // namespace
 
-void PortableKernels::run(Stream s, const RandomBox& a) const {
+DT_KERNEL(RandomBox)
+void run(Stream s, const RandomBox& a) {
   const Box box(a);
   visit(a.type, [&]<class S>() {
     auto* to = static_cast<S*>(a.out);

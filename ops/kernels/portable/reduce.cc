@@ -482,7 +482,8 @@ void reduce_kind(Stream s, ReduceKind kind, const Reduce& a) {
 
 }  // namespace
 
-void PortableKernels::run(Stream s, const Reduce& a) const {
+DT_KERNEL(Reduce)
+void run(Stream s, const Reduce& a) {
   if (a.type == DType::kBool && a.kind == ReduceKind::kSum)
     no_kernel("reduce", a.type);
   visit(a.type, [&]<class S>() {
@@ -495,7 +496,8 @@ void PortableKernels::run(Stream s, const Reduce& a) const {
   });
 }
 
-void PortableKernels::run(Stream s, const SumSquares& a) const {
+DT_KERNEL(SumSquares)
+void run(Stream s, const SumSquares& a) {
   visit_float(a.type, "sum_squares", [&]<class S>() {
     sum_of_squares(s, a.n, static_cast<const S*>(a.x),
                    static_cast<double*>(a.sum));

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "dtensor/ops/kernels/rotary.h"
+
 #include "dtensor/ops/functions/math.h"
 #include "dtensor/ops/kernels/portable/floats.h"
 #include "dtensor/ops/kernels/portable/portable_kernels.h"
-#include "dtensor/ops/kernels/rotary.h"
 
 namespace dtensor::kernels {
 inline namespace DT_PORTABLE {
@@ -110,7 +111,8 @@ void rotate(Stream stream, const Rotary& a) {
 
 }  // namespace
 
-void PortableKernels::run(Stream s, const Rotary& a) const {
+DT_KERNEL(Rotary)
+void run(Stream s, const Rotary& a) {
   check_rotary(a);
   if (a.d == 0 || a.s == 0 || a.b == 0) return;
   visit_float(a.type, "rotary", [&]<class S>() { rotate<S>(s, a); });

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "dtensor/ops/kernels/rows.h"
+
 #include "dtensor/ops/functions/math.h"
 #include "dtensor/ops/kernels/portable/floats.h"
 #include "dtensor/ops/kernels/portable/portable_kernels.h"
 #include "dtensor/ops/kernels/portable/row.h"
-#include "dtensor/ops/kernels/rows.h"
 
 namespace dtensor::kernels {
 inline namespace DT_PORTABLE {
@@ -184,24 +185,29 @@ void dots(Stream s, const RowDot& a) {
 
 }  // namespace
 
-void PortableKernels::run(Stream s, const Softmax& a) const {
+DT_KERNEL(Softmax)
+void run(Stream s, const Softmax& a) {
   visit_float(a.x.type, "softmax", [&]<class S>() { softmax<S>(s, a); });
 }
 
-void PortableKernels::run(Stream s, const SoftmaxBackward& a) const {
+DT_KERNEL(SoftmaxBackward)
+void run(Stream s, const SoftmaxBackward& a) {
   visit_float(a.dy.type, "softmax backward",
               [&]<class S>() { backward<S>(s, a); });
 }
 
-void PortableKernels::run(Stream s, const RowMaxSum& a) const {
+DT_KERNEL(RowMaxSum)
+void run(Stream s, const RowMaxSum& a) {
   visit_float(a.x.type, "row_max_sum", [&]<class S>() { max_sums<S>(s, a); });
 }
 
-void PortableKernels::run(Stream s, const RowSum& a) const {
+DT_KERNEL(RowSum)
+void run(Stream s, const RowSum& a) {
   visit_float(a.x.type, "row_sum", [&]<class S>() { sums<S>(s, a); });
 }
 
-void PortableKernels::run(Stream s, const RowDot& a) const {
+DT_KERNEL(RowDot)
+void run(Stream s, const RowDot& a) {
   visit_float(a.y.type, "row_dot", [&]<class S>() { dots<S>(s, a); });
 }
 

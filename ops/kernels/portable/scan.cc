@@ -161,7 +161,8 @@ void scan_kind(Stream s, const ScanRows& a) {
 
 }  // namespace
 
-void PortableKernels::run(Stream s, const ScanRows& a) const {
+DT_KERNEL(ScanRows)
+void run(Stream s, const ScanRows& a) {
   switch (a.kind) {
     case ReduceKind::kSum:
       return scan_kind<Sum>(s, a);

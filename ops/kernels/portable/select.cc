@@ -344,7 +344,8 @@ CeRange outside(const Kernel& a, int64_t n) {
 
 }  // namespace
 
-void PortableKernels::run(Stream s, const TopK& a) const {
+DT_KERNEL(TopK)
+void run(Stream s, const TopK& a) {
   visit_numbers(a.x.type, "topk", [&]<class S>() {
     if constexpr (portable::kManyPasses)
       topk_by_index<S>(s, a);
@@ -355,8 +356,10 @@ void PortableKernels::run(Stream s, const TopK& a) const {
   });
 }
 
-void PortableKernels::run(Stream s, const TakeRows& a) const {
-  if (!portable::kManyPasses && a.ends) run(s, outside(a, a.x.rows * a.k));
+DT_KERNEL(TakeRows)
+void run(Stream s, const TakeRows& a) {
+  if (!portable::kManyPasses && a.ends)
+    defined_kernels().run(s, outside(a, a.x.rows * a.k));
   visit(a.x.type, [&]<class S>() {
     if constexpr (portable::kManyPasses)
       take_in_order<S>(a);
@@ -365,8 +368,10 @@ void PortableKernels::run(Stream s, const TakeRows& a) const {
   });
 }
 
-void PortableKernels::run(Stream s, const PutRows& a) const {
-  if (!portable::kManyPasses && a.ends) run(s, outside(a, a.dy.rows * a.dy.n));
+DT_KERNEL(PutRows)
+void run(Stream s, const PutRows& a) {
+  if (!portable::kManyPasses && a.ends)
+    defined_kernels().run(s, outside(a, a.dy.rows * a.dy.n));
   visit_numbers(a.dy.type, "scatter_add", [&]<class S>() {
     if constexpr (portable::kManyPasses)
       put_in_order<S>(a);
@@ -375,7 +380,8 @@ void PortableKernels::run(Stream s, const PutRows& a) const {
   });
 }
 
-void PortableKernels::run(Stream s, const LastPlaces& a) const {
+DT_KERNEL(LastPlaces)
+void run(Stream s, const LastPlaces& a) {
   if constexpr (!portable::kManyPasses) return last_sorted(s, a);
   each(
       s, a.rows, DT_BODY(int64_t r) {

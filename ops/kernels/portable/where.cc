@@ -18,7 +18,8 @@ void where(Stream s, const portable::Walk<4>& walk, const Pointwise& a) {
 
 }  // namespace
 
-void PortableKernels::run(Stream s, const Where& where_of) const {
+DT_KERNEL(Where)
+void run(Stream s, const Where& where_of) {
   const Pointwise& a = where_of.of;
   const portable::Walk<4> walk(
       a.shape,

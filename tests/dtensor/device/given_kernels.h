@@ -17,19 +17,24 @@
 #include <vector>
 
 #include "dtensor/ops/kernels/kernels.h"
+#include "dtensor/placement/error.h"
+#include "tests/dtensor/device/all_kernels.h"
 #include "tests/dtensor/device/members.h"
 
 namespace dtensor::kernels {
 
 template <class Self>
 class GivenKernels : public Kernels {
- public:
-#define DT_GIVE(A)                               \
-  void run(Stream s, const A& a) const final {   \
-    static_cast<const Self&>(*this).given(s, a); \
-  }
-  DT_KERNELS(DT_GIVE)
+ private:
+  void start(const KernelName& name, Stream s, const void* args) const final {
+    const auto& self = static_cast<const Self&>(*this);
+#define DT_GIVE(A)              \
+  if (name == kernel_name<A>()) \
+    return self.given(s, *static_cast<const A*>(args));
+    DT_KERNELS(DT_GIVE)
 #undef DT_GIVE
+    fail("given_kernels", "all_kernels.h lacks the kernel {}", name.mangled);
+  }
 };
 
 // Copies of the arrays in host memory that a call reads, so that it can be run

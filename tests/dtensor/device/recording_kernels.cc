@@ -11,6 +11,7 @@ class RecordingKernels final : public kernels::GivenKernels<RecordingKernels> {
   RecordingKernels(RecordingDevice& device, const Kernels& host)
       : device_(device), host_(host) {}
 
+  bool has(const KernelName& name) const override { return host_.has(name); }
   template <class Kernel>
   void given(Stream s, Kernel kernel) const {
     kernels::HostArrays arrays;

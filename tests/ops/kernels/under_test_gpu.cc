@@ -143,6 +143,7 @@ class OnGpu final : public GivenKernels<OnGpu> {
         kernels_(kernels_of(device)),
         stream_(device.open_stream()) {}
 
+  bool has(const KernelName& name) const override { return kernels_.has(name); }
   template <class Kernel>
   void given(Stream, Kernel kernel) const {
     Copies copies(device_, stream_);
