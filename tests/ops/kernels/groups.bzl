@@ -4,6 +4,7 @@
 KERNEL_GROUPS = [
     "attention",
     "gemm",
+    "kernel_set",
     "paged_attention",
     "pointwise",
     "reduce",
