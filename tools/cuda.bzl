@@ -34,16 +34,18 @@ _FLAGS = [
 ]
 
 # $1 gets what nvcc prints, and the terminal gets it without the lines in which
-# ptxas describes kernels.
+# ptxas describes kernels. $2 gets those of the headers listed in $3 that nvcc
+# did not read: Bazel does not compile again when they change.
 #
 # nvcc names its temporary files by its process id, which is the same in every
 # sandbox, and all sandboxes share /tmp. Bazel sets an action's TMPDIR itself, so
 # the folder of its own is made here.
 _LOGGED = """
-log=$1; shift
+log=$1 unused=$2 headers=$3; shift 3
 export TMPDIR=$(mktemp -d)
-"$@" 2>"$log"
+"$@" -MD -MF "$TMPDIR/read" 2>"$log"
 status=$?
+tr -s ' \\\\' '\\n' <"$TMPDIR/read" | grep -vxFf - "$headers" >"$unused"
 rm -rf "$TMPDIR"
 grep -v -e "^ptxas info" -e "bytes stack frame" "$log" >&2
 exit $status
@@ -63,6 +65,11 @@ def _objects(ctx):
         for c in contexts
         for folders in [c.includes, c.quote_includes, c.system_includes]
     ])
+    listed = ctx.actions.declare_file(ctx.label.name + "/headers")
+    lines = ctx.actions.args()
+    lines.add_all(headers)
+    lines.set_param_file_format("multiline")
+    ctx.actions.write(listed, lines)
     objects, logs = [], []
     for source in ctx.files.srcs:
         # Named by the whole path, since two folders may have a file of the same
@@ -75,8 +82,11 @@ def _objects(ctx):
             "%s/%s.ptxas" % (ctx.label.name, source.owner.name),
         )
         logs.append(log)
+        unused = ctx.actions.declare_file(
+            "%s/%s.unused" % (ctx.label.name, source.owner.name),
+        )
         arguments = ctx.actions.args()
-        arguments.add(log)
+        arguments.add_all(["-c", _LOGGED, "nvcc", log, unused, listed])
         arguments.add(NVCC)
         arguments.add_all(_FLAGS + ARCHITECTURES)
         arguments.add("-ccbin", compiler.compiler_executable)
@@ -86,12 +96,13 @@ def _objects(ctx):
         arguments.add_all(ctx.attr.copts)
         arguments.add("-c", source)
         arguments.add("-o", object)
-        ctx.actions.run_shell(
-            command = _LOGGED,
+        ctx.actions.run(
+            executable = "/bin/bash",
             arguments = [arguments],
-            inputs = depset([source], transitive = [headers]),
+            inputs = depset([source, listed], transitive = [headers]),
+            unused_inputs_list = unused,
             tools = compiler.all_files,
-            outputs = [object, log],
+            outputs = [object, log, unused],
             # NVCC_VERSION makes a new toolkit in the same place another
             # compiler.
             env = {
