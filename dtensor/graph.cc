@@ -158,8 +158,9 @@ struct Graph::Impl {
 Graph::Graph(const std::function<void()>& step) {
   const RankContext& context = RankContext::current();
   DT_CHECK(context.device->has_graphs(), "cuda graph",
-           "this rank's device cannot capture graphs; run on --device cuda, or "
-           "call the step itself each time");
+           "{} cannot capture graphs; run on --device cuda without --dry-run, "
+           "or call the step itself each time",
+           context.dry_run ? "a dry run" : "this rank's device");
   DT_CHECK(!context.capture, "cuda graph",
            "a graph cannot be made within the step of another graph; make them "
            "one after the other");

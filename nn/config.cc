@@ -120,11 +120,12 @@ void ModelConfig::validate() const {
       "the weight of the router's loss is {}; write a number from 0 to 1e300",
       router_loss);
   DT_CHECK(of.experts() || router_loss == 0, "model",
-           "the router's loss {} is for {} only, but this model is a {}; leave "
-           "it out, or write --model {}",
-           router_loss, with_experts, name, with_experts);
+           "router_loss is {}, but this model is a {}, which has no router; "
+           "set router_loss to 0, or name to {}",
+           router_loss, name, with_experts);
   DT_CHECK(is_float(dtype), "model",
-           "dtype {} cannot be trained; write f32, f64, bf16 or f16",
+           "dtype {} is not a float type; write f32, f64, bf16 or f16, and for "
+           "int8 weights load with int8_weights",
            dtensor::name(dtype));
   DT_CHECK(rope.theta > 0 && rope.theta <= 1e300, "model",
            "rope theta is {}; it must be a positive number", rope.theta);

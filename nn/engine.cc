@@ -80,8 +80,8 @@ void Engine::check(const TextRequest& request) const {
            "{} tokens are to be generated; write at least 0", request.tokens);
   for (const int64_t t : request.prompt)
     DT_CHECK(t >= 0 && t < config.vocab, "generate",
-             "token {} of the prompt is not in the vocabulary of {}; write "
-             "tokens from 0 to {}",
+             "the prompt has the token {}, which is not in the vocabulary of "
+             "{}; write tokens from 0 to {}",
              t, config.vocab, config.vocab - 1);
   // Subtractions, because sums could overflow.
   const CacheOptions cache = cache_of(model_, options_);

@@ -48,8 +48,8 @@ std::vector<int64_t> generate(const LanguageModel& model,
            "the prompt is empty; start with a token, such as the newline 10");
   for (const int64_t t : options.prompt)
     DT_CHECK(t >= 0 && t < config.vocab, "generate",
-             "token {} of the prompt is not in the vocabulary of {}; write "
-             "tokens from 0 to {}",
+             "the prompt has the token {}, which is not in the vocabulary of "
+             "{}; write tokens from 0 to {}",
              t, config.vocab, config.vocab - 1);
   check_sampling(options.sampling, config.vocab);
   DT_CHECK(architecture(config.name).causal, "generate",

@@ -12,6 +12,7 @@
 #include "dtensor/gather.h"
 #include "dtensor/op_recorder.h"
 #include "dtensor/ops/kernels/kernels.h"
+#include "dtensor/ops/kernels/optim.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/rank_context.h"
 #include "dtensor/redistribute.h"
@@ -196,7 +197,8 @@ void Optimizer::step(const std::vector<DistTensor>& grads,
   DT_CHECK(!options.clip.defined() || (options.clip.dtype() == DType::kF64 &&
                                        options.clip.numel() == 1),
            "optimizer",
-           "clip is {}{}; pass one f64 number, as grad_norm() returns it",
+           "clip is {}{}, but it must be a factor in f64; pass "
+           "grad_norm(grads, max_norm).clip",
            name(options.clip.dtype()), to_string(options.clip.shape()));
   RankContext& context = RankContext::current();
   const Scoped<std::string> phase(context.phase, "update");

@@ -43,8 +43,9 @@ PipelineCut cut_pipeline(const ModelConfig& config, const Mesh& mesh,
            chunks);
   DT_CHECK(
       stages <= config.layers, "pipeline",
-      "{} stages ({} along pp, {} chunks each) need at least as many "
-      "blocks, but there are {}; write --layers {} or more, or fewer stages",
+      "{} stages ({} along pp, times {} for chunks) need as many blocks, but "
+      "the model has {}; make pp or the number of chunks smaller, or train a "
+      "model with {} blocks",
       stages, places, chunks, config.layers, stages);
   PipelineCut cut;
   std::vector<MeshAxis> axes;

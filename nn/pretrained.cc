@@ -174,8 +174,8 @@ std::unique_ptr<LanguageModel> from_pretrained(const std::string& dir,
                to_string(t.shape));
       DT_CHECK(is_float(info->dtype), "load",
                "{} of {} is {}, but only weights that are stored as floats are "
-               "read; save them as floats, which int8_weights (--weights int8) "
-               "converts",
+               "read; save them as floats; for int8 in memory, also set "
+               "int8_weights (--weights int8)",
                t.name, files.path(), name(info->dtype));
       const DistTensor part = t.part_of(p.tensor);
       t.window.shape = part.shape();

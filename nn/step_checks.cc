@@ -21,8 +21,9 @@ int64_t received(std::span<const CommEvent> events) {
 void check_agreement(std::span<const CommRow> predicted,
                      std::span<const CommRow> ran) {
   DT_CHECK(predicted.size() == ran.size(), "train",
-           "{} kinds of collectives were predicted, but {} ran, which is an "
-           "error in dtensor; report it",
+           "{} kinds of collectives were predicted, but {} were recorded; "
+           "predict the training that runs, leave it a step to run, and set "
+           "check_bytes; if all is so, report this as an error in dtensor",
            predicted.size(), ran.size());
   const auto same_kind = [](const CommRow& p, const CommRow& r) {
     return p.axis == r.axis && p.kind == r.kind && p.op == r.op &&
@@ -41,8 +42,9 @@ void check_agreement(std::span<const CommRow> predicted,
                  r.predicted == r.counted,
              "train",
              "{} x {} on {} for {} ({}) with {} bytes were predicted, but {} x "
-             "{} on {} for {} ({}) ran, with {} bytes planned and {} counted, "
-             "which is an error in dtensor; report it",
+             "{} on {} for {} ({}) ran, with {} bytes planned and {} counted; "
+             "predict the training that runs; if that is so, report this as an "
+             "error in dtensor",
              p.count, p.kind, p.axis, p.op, p.phase, p.predicted, r.count,
              r.kind, r.axis, r.op, r.phase, r.predicted, r.counted);
   }
@@ -53,8 +55,8 @@ void check_same_step(int64_t step, int64_t rank,
                      std::span<const CommEvent> now) {
   DT_CHECK(
       now.size() == first.size() && received(now) == received(first), "train",
-      "step {} received {} bytes in {} collectives on rank {}, but step "
-      "0 received {} in {}; every step has to send the same",
+      "step {} received {} bytes in {} collectives on rank {}, but the first "
+      "step received {} in {}; every step has to send the same",
       step, received(now), now.size(), rank, received(first), first.size());
 }
 

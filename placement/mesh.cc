@@ -66,7 +66,8 @@ Mesh::Mesh(std::vector<MeshAxis> axes, std::vector<int64_t> ranks) {
       DT_CHECK(std::isalnum(static_cast<unsigned char>(c)) || c == '_' ||
                    c == '-' || c == '.',
                "mesh",
-               "'{}' cannot name an axis; write letters, digits, _, - and .",
+               "'{}' cannot name an axis; write only ASCII letters, digits, "
+               "'_', '-' and '.'",
                axes[i].name);
     DT_CHECK(axes[i].size >= 1, "mesh", "axis {} has size {}; write 1 or more",
              axes[i].name, axes[i].size);

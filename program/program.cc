@@ -233,8 +233,8 @@ struct Program::State {
                mesh.to_string(), mesh.axis_name(a), name, joined(options.axes));
     for (const std::string& axis : options.axes)
       DT_CHECK(mesh.has_axis(axis), "--mesh",
-               "{} has no axis {}; write --mesh {},{}=1", mesh.to_string(),
-               axis, mesh.to_string(), axis);
+               "{} has no axis {}; add {}=1 to its axes", mesh.to_string(),
+               axis, axis);
     DT_CHECK(is_dry() || is_job() || mesh.num_ranks() <= kMostThreads, "--mesh",
              "{} has {} ranks, but at most {} run as threads; add --dry-run",
              mesh.to_string(), mesh.num_ranks(), kMostThreads);

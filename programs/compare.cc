@@ -187,7 +187,7 @@ std::vector<Compared> compare(
     return !c.strategy.refused.empty();
   });
   DT_CHECK(!none, "--compare",
-           "no strategy can be trained; '{}' was refused: {}",
+           "all strategies are refused; the first, '{}': {}",
            all[0].strategy.name, all[0].strategy.refused);
   return all;
 }

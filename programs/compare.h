@@ -47,7 +47,7 @@ struct Compared {
 };
 // Dry-runs one step of each strategy, with the prices and the recorder that
 // `options_of` returns for it. For a strategy that cannot be trained, sets only
-// Strategy::refused. Throws Error if no strategy can be trained.
+// Strategy::refused. Throws Error if all strategies are refused.
 std::vector<Compared> compare(
     const std::vector<Strategy>&,
     const std::function<RunOptions(const Strategy&)>& options_of);

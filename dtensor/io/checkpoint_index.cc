@@ -43,12 +43,15 @@ std::string line_of(const Json& object) {
     line = object.dump();
   } catch (const nlohmann::json::exception&) {
     fail("checkpoint",
-         "{} is not UTF-8; write names and values of the checkpoint in UTF-8",
-         object.dump(-1, ' ', true, Json::error_handler_t::replace));
+         "{}... is not UTF-8; write names and values of the checkpoint in "
+         "UTF-8, and other bytes as hexadecimal digits",
+         object.dump(-1, ' ', true, Json::error_handler_t::replace)
+             .substr(0, 80));
   }
   DT_CHECK(std::ssize(line) < kLine, "checkpoint",
-           "{}... takes {} bytes in the index; shorten it to at most {}",
-           line.substr(0, 80), line.size(), kLine - 1);
+           "a line of the index, {}..., has {} bytes, but may have {}; shorten "
+           "the name or value in it",
+           object.dump(-1, ' ', true).substr(0, 80), line.size(), kLine - 1);
   return line;
 }
 

@@ -144,9 +144,9 @@ ChatTemplate ChatTemplate::from_pretrained(const std::string& dir) {
 std::string ChatTemplate::apply(const ordered_json& messages,
                                 const Options& options) const {
   DT_CHECK(messages.is_array(), "chat_template",
-           "messages are {}; pass a list of objects with \"role\" and "
-           "\"content\"",
-           messages.dump());
+           "messages are of the JSON type {}; pass a list of objects with "
+           "\"role\" and \"content\"",
+           messages.type_name());
   const auto& all = parts_->templates;
   auto chosen = options.tools ? all.find("tool_use") : all.end();
   if (chosen == all.end()) chosen = all.find("default");

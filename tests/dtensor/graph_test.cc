@@ -246,7 +246,8 @@ TEST(Graph, WhatAStepMayNotDo) {
 TEST(Graph, TheCpuHasNone) {
   EXPECT_EQ(error_of("dp=2", false, [](const Mesh&) { Graph graph([] {}); }),
             "[cuda graph] this rank's device cannot capture graphs; run on "
-            "--device cuda, or call the step itself each time");
+            "--device cuda without --dry-run, or call the step itself each "
+            "time");
 }
 
 // A rank that fails in the step releases those that wait for it.

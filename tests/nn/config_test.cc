@@ -90,9 +90,8 @@ TEST(Config, Experts) {
             "[model] the weight of the router's loss is 1e+301; write a number "
             "from 0 to 1e300");
   EXPECT_EQ(error_of({.router_loss = 0.5}),
-            "[model] the router's loss 0.5 is for mixtral or qwen3-moe only, "
-            "but this model is a gpt; leave it out, or write --model mixtral "
-            "or qwen3-moe");
+            "[model] router_loss is 0.5, but this model is a gpt, which has no "
+            "router; set router_loss to 0, or name to mixtral or qwen3-moe");
   EXPECT_EQ(of([](ModelConfig& c) {
               c.layers = 10, c.experts = 1000000;
               c.hidden = c.ffn = int64_t{1} << 20, c.heads = 1;

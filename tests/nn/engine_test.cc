@@ -737,8 +737,8 @@ TEST(Engine, RefusesWhatDoesNotFit) {
               std::string::npos)
         << error({.prompt = {}});
     EXPECT_EQ(error({.prompt = {251}}),
-              "[generate] token 251 of the prompt is not in the vocabulary of "
-              "251; write tokens from 0 to 250");
+              "[generate] the prompt has the token 251, which is not in the "
+              "vocabulary of 251; write tokens from 0 to 250");
     EXPECT_EQ(
         error({.prompt = Ids(60, 1), .tokens = 5}),
         "[generate] the prompt has 60 tokens, and 5 more are asked for, but "

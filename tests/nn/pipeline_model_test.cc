@@ -293,9 +293,9 @@ TEST(PipelineModel, Cuts) {
   cut = cut_pipeline(config, Mesh::parse("pp=2"));
   EXPECT_EQ(cut.first_block, (std::vector<int64_t>{0, 6, 7}));
   EXPECT_EQ(error_of([&] { cut_pipeline(config, Mesh::parse("pp=4"), 2); }),
-            "[pipeline] 8 stages (4 along pp, 2 chunks each) need at least as "
-            "many blocks, but there are 7; write --layers 8 or more, or fewer "
-            "stages");
+            "[pipeline] 8 stages (4 along pp, times 2 for chunks) need as many "
+            "blocks, but the model has 7; make pp or the number of chunks "
+            "smaller, or train a model with 8 blocks");
 }
 
 // Guards a fix: cut_pipeline() on a mesh without an axis for stages read the

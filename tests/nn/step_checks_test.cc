@@ -81,9 +81,10 @@ TEST(StepChecks, EveryStepReceivesWhatTheFirstDid) {
       {event(8), event(17)}, {event(7), event(16)}, {event(24)}, {}};
   for (const auto& now : others)
     EXPECT_THROW(check_same_step(3, 1, first, now), Error);
-  EXPECT_EQ(testing::error_of([&] { check_same_step(3, 1, first, others[0]); }),
-            "[train] step 3 received 25 bytes in 2 collectives on rank 1, "
-            "but step 0 received 24 in 2; every step has to send the same");
+  EXPECT_EQ(
+      testing::error_of([&] { check_same_step(3, 1, first, others[0]); }),
+      "[train] step 3 received 25 bytes in 2 collectives on rank 1, "
+      "but the first step received 24 in 2; every step has to send the same");
 }
 
 }  // namespace

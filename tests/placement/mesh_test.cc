@@ -259,7 +259,8 @@ TEST(MeshErrorTest, Axes) {
   // Otherwise this axis would have the text of two axes, "a=2,b=3".
   EXPECT_EQ(
       error({{"a=2,b", 3}}),
-      "[mesh] 'a=2,b' cannot name an axis; write letters, digits, _, - and .");
+      "[mesh] 'a=2,b' cannot name an axis; write only ASCII letters, digits, "
+      "'_', '-' and '.'");
   EXPECT_THROW(Mesh({{"a b", 3}}), Error);
   EXPECT_THROW(Mesh::parse("d}p=2"), Error);
 }

@@ -353,12 +353,12 @@ TEST(Explain, SaysWhichStrategyIsWrong) {
             "explain: [--compare] 'zero3' in 'zero1+zero3' comes after "
             "'zero1'; write only one of them\n");
   EXPECT_EQ(error("--compare sp"),
-            "explain: [--compare] no strategy can be trained; 'sp' was "
-            "refused: [--sequence-parallel] mesh dp=4 has no axis tp; write "
+            "explain: [--compare] all strategies are refused; the first, "
+            "'sp': [--sequence-parallel] mesh dp=4 has no axis tp; write "
             "--mesh tp=2 or the like, or leave --sequence-parallel out\n");
   EXPECT_EQ(error("--compare pp=2,pp=4 --batch 3 --micro-batches 4"),
-            "explain: [--compare] no strategy can be trained; 'pp=2' was "
-            "refused: [--micro-batches] there are 4 "
+            "explain: [--compare] all strategies are refused; the first, "
+            "'pp=2': [--micro-batches] there are 4 "
             "micro-batches, but only 3 windows; write at most 3, or a larger "
             "--batch\n");
   EXPECT_EQ(error("--compare dp,tp --schedule gpipe"),

@@ -381,10 +381,9 @@ TEST(PipelineProgram, CompareKnowsThem) {
   EXPECT_LT(parameters(2), 0.75 * parameters(1));
   const Ran bad = run_program("explain", sizes + "pp=3");
   EXPECT_EQ(bad.code, 2);
-  EXPECT_NE(
-      bad.err.find("'pp=3' was refused: [--compare] groups of 3 do not fit "
-                   "evenly into 4 ranks"),
-      std::string::npos)
+  EXPECT_NE(bad.err.find("'pp=3': [--compare] groups of 3 do not fit "
+                         "evenly into 4 ranks"),
+            std::string::npos)
       << bad.err;
 }
 
@@ -395,9 +394,9 @@ TEST(PipelineProgram, BadInput) {
     return r.err;
   };
   EXPECT_EQ(error("--mesh pp=6"),
-            "train: [pipeline] 6 stages (6 along pp, 1 chunks each) need at "
-            "least as many blocks, but there are 5; write --layers 6 or more, "
-            "or fewer stages\n");
+            "train: [pipeline] 6 stages (6 along pp, times 1 for chunks) need "
+            "as many blocks, but the model has 5; make pp or the number of "
+            "chunks smaller, or train a model with 6 blocks\n");
   EXPECT_EQ(
       error("--mesh pp=3 --schedule interleaved --micro-batches 2"),
       "train: [pipeline] interleaved needs at least as many micro-batches "

@@ -150,10 +150,11 @@ void SharedRings::read(int64_t rank, void* to, const void* there,
                        int64_t bytes) const {
   DT_CHECK(
       read_process(neighbour(rank)->pid, to, there, static_cast<size_t>(bytes)),
-      "mpi",
-      "the memory of rank {}'s process cannot be read: {}; set "
-      "DTENSOR_MPI_SHARED_MEMORY=0 to send all messages through MPI",
-      rank, std::strerror(errno));
+      "mpi", "the memory of rank {}'s process cannot be read: {}; {}", rank,
+      std::strerror(errno),
+      errno == ESRCH
+          ? "the process has ended, so look for its error"
+          : "set DTENSOR_MPI_SHARED_MEMORY=0 to send all messages through MPI");
 }
 
 }  // namespace dtensor

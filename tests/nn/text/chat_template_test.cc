@@ -76,8 +76,8 @@ TEST(ChatTemplateTest, SaysWhatATemplateRaises) {
   EXPECT_EQ(error_of([] { ChatTemplate("{% if x %}"); }).substr(0, 43),
             "[chat_template] the template is not Jinja: ");
   EXPECT_EQ(error_of([&] { t.apply("Hi"); }),
-            "[chat_template] messages are \"Hi\"; pass a list of objects with "
-            "\"role\" and \"content\"");
+            "[chat_template] messages are of the JSON type string; pass a list "
+            "of objects with \"role\" and \"content\"");
 }
 
 TEST(ChatTemplateTest, ReadsTheFilesOfACheckpoint) {
