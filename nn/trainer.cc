@@ -92,6 +92,8 @@ class Trainer::Engine {
   AdamW optimizer;
   GradScaler scaler;
   int64_t next = 0, data_position = 0;
+  // Whether the latest checkpoint of the folder is of this training.
+  bool continues = false;
   int64_t items = 0;  // tokens, or rows, of the latest step
 
  private:
@@ -388,6 +390,7 @@ std::optional<std::string> Trainer::resume() {
   if (!last) return last;
   check_resume("resume", *last, e.options);
   load(*last);
+  e.continues = true;
   return last;
 }
 
@@ -407,7 +410,7 @@ TrainingReport Trainer::train(const Batches& batches) {
   const TrainerOptions& o = e.options;
   RankContext& context = RankContext::current();
   const bool saves = !o.checkpoints.empty() && !context.dry_run;
-  if (saves && e.next == 0)
+  if (saves && e.next == 0 && !e.continues)
     if (const auto last = latest_checkpoint(o.checkpoints))
       fail("train",
            "{} exists from an earlier training; call resume() to continue from "
@@ -487,7 +490,7 @@ double Trainer::evaluate(int64_t count, const Batches& batches) const {
 }
 
 void Trainer::save() const {
-  const Engine& e = *engine_;
+  Engine& e = *engine_;
   CheckpointValues values = e.options.data;
   values[kLrSteps] = e.options.lr_steps ? e.options.lr_steps : e.options.steps;
   values.merge(e.scaler.state());
@@ -496,6 +499,7 @@ void Trainer::save() const {
                    .data_position = e.data_position,
                    .values = std::move(values)},
                   {.background = true, .keep = e.options.keep});
+  e.continues = true;
 }
 
 void Trainer::load(const std::string& checkpoint) {

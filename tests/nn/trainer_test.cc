@@ -17,6 +17,7 @@
 
 #include "dtensor/comm_event.h"
 #include "dtensor/io/checkpoint.h"
+#include "dtensor/nn/checkpoint.h"
 #include "dtensor/nn/layers.h"
 #include "dtensor/nn/models.h"
 #include "dtensor/ops/create.h"
@@ -343,6 +344,37 @@ std::vector<double> saved_losses(const std::string& mesh, int stage,
     for (const StepResult& r : report.steps) losses.push_back(r.loss);
   });
   return losses;
+}
+
+// Step 0 was taken for an earlier training's, even after resume().
+TEST(Trainer, TrainsOnFromItsOwnStep0) {
+  const TrainerOptions options{.steps = 2,
+                               .lr = 0.05,
+                               .checkpoints = fresh_folder("step_0"),
+                               .save_every = 2,
+                               .progress = false};
+  for (const bool resumes : {false, true}) {
+    std::filesystem::remove_all(options.checkpoints + "/step-00000002");
+    run(2, [&](Runtime&) {
+      const Mesh on = Mesh::parse("dp=2");
+      const auto net = make_net(on, 0);
+      Trainer trainer(*net, loss_of(*net), options);
+      if (resumes)
+        EXPECT_TRUE(trainer.resume());
+      else
+        trainer.save();
+      EXPECT_EQ(trainer.next_step(), 0);
+      EXPECT_EQ(trainer.train(examples).steps.size(), 2u);
+      finish_saves();
+    });
+    const auto position = [&](const std::string& step) {
+      return training_state(CheckpointReader(options.checkpoints + step))
+          .data_position;
+    };
+    EXPECT_EQ(position("/step-00000000"), 0);
+    EXPECT_EQ(position("/step-00000002"),
+              examples(0).inputs.shape()[0] + examples(1).inputs.shape()[0]);
+  }
 }
 
 TEST(Trainer, ResumesAsIfItHadNotStopped) {
