@@ -29,6 +29,8 @@ TEST(Schedule, ShortRunsWarmUpForATenthOfTheSteps) {
 TEST(Schedule, AWarmUpAsLongAsTheRunEndsAtTheFullRate) {
   const CosineSchedule s{.lr = 1, .steps = 4, .warmup = 8};
   EXPECT_DOUBLE_EQ(s.at(3), 0.5);
+  // The full rate is reached only behind the last step.
+  EXPECT_DOUBLE_EQ((CosineSchedule{.lr = 1, .steps = 8, .warmup = 8}.at(8)), 1);
 }
 
 }  // namespace

@@ -203,6 +203,23 @@ void check_facts(const Made& m, const Choice& row, const Mesh& mesh,
        [&](const auto&) { EXPECT_EQ(m.chosen.basis, Basis::kForwardPrice); });
 }
 
+// Checks that the parts of the next choice's price add up.
+void check_parts(const Made& m, std::map<std::string, int>& kinds) {
+  const std::string text = why(m.made());
+  static const std::regex whole("costs ([0-9.]+) us more \\((.*)\\)\\. "),
+      part("[a-z ]+ ([-+][0-9.]+)");
+  std::smatch said;
+  if (!std::regex_search(text, said, whole)) return;
+  const std::string parts = said[2];
+  double sum = 0;
+  for (std::sregex_iterator it(parts.begin(), parts.end(), part), end;
+       it != end; ++it)
+    sum += std::stod((*it)[1]);
+  // Each number is rounded to 0.01.
+  EXPECT_NEAR(sum, std::stod(said[1]), 0.021) << text;
+  ++kinds["parts"];
+}
+
 // A random layout of a tensor of this shape.
 std::string any_layout(std::mt19937& gen, const Shape& shape, int axes,
                        bool partial) {
@@ -266,6 +283,7 @@ TEST(ChoiceReport, ReasonsAreTrue) {
         }
         m.all = all_choices(m.rule, in, out, work, planner, 64);
         for (const Choice& row : m.all) check_facts(m, row, mesh, kinds);
+        check_parts(m, kinds);
         ++choices;
       }
   }
@@ -274,7 +292,7 @@ TEST(ChoiceReport, ReasonsAreTrue) {
        {"it would send ", "no input is split or partial over (\\w+)",
         "(\\w+) splits no input by (\\w+)", "the price of a gradient",
         "(\\w+) splits no input by \\w+: input (\\d)",
-        "the work saved does not pay"})
+        "the work saved does not pay", "parts"})
     EXPECT_GT(kinds[kind], 0) << kind;
 }
 

@@ -145,6 +145,7 @@ TEST(Flags, ErrorsSayWhatToWrite) {
             "[flags] 'word' belongs to no flag; --help lists the flags");
   EXPECT_EQ(error({"--folder"}),
             "[--folder] a value is missing; write --folder DIR");
+  EXPECT_EQ(one_line("a\nb\n"), "a b ");
 }
 
 // Words without a flag may stand anywhere. A word that looks like a flag is a

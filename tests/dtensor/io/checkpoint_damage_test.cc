@@ -212,6 +212,14 @@ TEST_F(Damage, TheErrorSaysWhere) {
                        "but", "was saved"});
 }
 
+TEST_F(Damage, TheErrorNumbersTheLine) {
+  write_text(path_ + "/index.json", "[{\"format\":\"another\"}\n]\n");
+  expect_has(error_of_opening(), {"line 1 of ", "/index.json is wrong: ",
+                                  "it is not the index of a checkpoint"});
+  write_lines("[]\n");
+  expect_has(error_of_opening(), {"line 2 of ", "it is not a JSON object"});
+}
+
 TEST_F(Damage, AMissingFile) {
   fs::remove(path_ + "/rank-00001.safetensors");
   expect_has(error(), {"rank-00001.safetensors", "No such file",

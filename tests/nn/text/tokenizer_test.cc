@@ -331,6 +331,11 @@ TEST(TokenizerTest, RefusesMembersThatItDoesNotKnow) {
   EXPECT_EQ(error("byte_level", split("(a")),
             "tokenizer.json: pre_tokenizer.pattern is (a, which PCRE2 does not "
             "read: missing closing parenthesis; correct it");
+  json more = split(" ");
+  more["pre_tokenizer"]["glue"] = true;
+  EXPECT_EQ(error("byte_level", more),
+            "tokenizer.json: pre_tokenizer.glue is true, which this library "
+            "does not know; use another file");
   for (const char* member :
        {"pre_tokenizer", "post_processor", "decoder", "model"}) {
     json file = json_of(kData + "byte_level.json");
