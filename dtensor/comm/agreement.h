@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The call that members of a group have to agree on before anything is sent,
-// and the Errors that all of them throw if they do not. Independent of the
-// backend.
+// The call on which the members of a group have to agree before any of them
+// writes its outputs, and the Errors that all members throw if their calls
+// differ. Nothing here depends on the backend.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -32,24 +32,27 @@ struct Collective {
   uint32_t group = 0;      // the group's number in the flight ring, if any
 };
 
-// Hashes the caller's fingerprint together with the kind, the operator, dtypes,
-// sizes and what each member holds. So even if a caller's fingerprint is wrong,
-// no member reads memory that another one does not have.
+// Hashes the caller's fingerprint and lineage together with the call's number,
+// kind, operator, dtypes and sizes, and with the indices that each member holds
+// (Schedule::hash). So even if a caller's fingerprint is wrong, no member reads
+// memory that another one does not have.
 uint64_t fingerprint_of(const Collective&);
 
 // How a member describes its call when fingerprints differ.
 struct Statement {
   uint64_t whole;        // fingerprint_of()
-  uint64_t fingerprint;  // the caller's own
+  uint64_t fingerprint;  // Call::fingerprint ^ Call::lineage
   StepKind kind;
   std::string text;  // "all-reduce #3 (sum, f32, 8 elements) for add: ..."
 };
 Statement statement_of(const Collective&);
 
-// "0,1,5"; a long list is cut, with its length at the end.
+// Returns "0,1,5". After 16 ranks, the text is cut: "...,15,... (40)" is the
+// end of a list of 40 ranks.
 std::string ranks_to_string(std::span<const int64_t> world_ranks);
 
-// "all-reduce #3 for add": a call, with its number in its group.
+// Returns "all-reduce #3 for add": a call's kind, its number in its group, and
+// the operator that makes it; "all-reduce #3" if `op` is "".
 std::string call_to_string(StepKind, uint64_t sequence, std::string_view op);
 
 // A member for which others wait in vain.
@@ -57,15 +60,18 @@ struct Missing {
   int64_t rank;      // of the run
   std::string last;  // text such as "its last collective was barrier #2", or ""
 };
-// The error text for all ranks of a run when a collective has waited longer
-// than the timeout: which members of the group arrived, and which did not.
+// Returns the error text for all ranks of a run when a rank has waited in a
+// collective for longer than the timeout. The text says which members of the
+// group arrived, and which did not.
 std::string not_all_came(std::string_view call,
                          std::span<const int64_t> world_ranks,
                          std::span<const int64_t> arrived,
                          std::span<const Missing>,
                          std::chrono::milliseconds timeout);
 
-// Throws the Error for the first member whose call differs from member 0's.
+// Throws the Error for the first member whose call differs from member 0's. If
+// no call differs, the Error says that the members disagree about a collective
+// of other ranks.
 [[noreturn]] void disagree(std::span<const int64_t> world_ranks,
                            uint64_t sequence, std::vector<Statement> by_member);
 

@@ -67,17 +67,19 @@ class Backend {
   virtual std::unique_ptr<Communicator> group(std::span<const int64_t> ranks,
                                               int64_t me, int lane) = 0;
 
-  // Returns the total time for which other ranks waited in collectives of lane
-  // 0 until this rank came. Waits too short for sleeping do not count. Call it
-  // when all ranks have left.
+  // Returns the total time for which ranks of this process waited in
+  // collectives of lane 0 until that rank came. Short waits do not count: those
+  // of at most 2 ms for a rank of another process, and those for a rank of this
+  // process in which nobody sleeps. Call it when all ranks have left.
   virtual std::chrono::nanoseconds waited_for(int64_t /*rank*/) { return {}; }
 
   // Called when this rank's thread in `lane` fails. All ranks that wait in the
-  // lane, now or later, throw a PeerFailed that says `what`.
+  // lane, now or later, throw a PeerFailed with the `what` of the lane's first
+  // failure.
   virtual void failed(int64_t rank, int lane,
                       std::string_view what) noexcept = 0;
-  // Called just before a rank finishes. Throws if the run has failed and the
-  // rank has not noticed, because it called no collective since then.
+  // Called just before a rank finishes. Throws if the run has failed: a rank
+  // that has called no collective since the failure has not noticed it.
   virtual void check() {}
   // Called when a rank has finished without an error. Ranks that wait for it,
   // now or later, throw a PeerLeft.
@@ -99,11 +101,11 @@ class Backend {
 // Makes the backend of a run with `world` ranks.
 using BackendFactory = std::function<std::shared_ptr<Backend>(int64_t world)>;
 
-// Returns the factory of the backend with this name: "threads", "nccl", or a
-// row of process_backend.h, such as "mpi". Throws Error for an unknown name.
-// "threads" ignores ranks_per_process. "nccl" runs over the backend of the
-// launcher that started this process, and looks for GPUs when the factory is
-// called.
+// Returns the factory of the backend with this name: "threads", "nccl", or the
+// name of a row of process_backend.h, such as "mpi". Throws Error for an
+// unknown name. "threads" ignores ranks_per_process. The ranks of "nccl" are
+// threads of the processes of backend_by_launcher(); GPUs are looked for when
+// the factory is called.
 BackendFactory backend_named(std::string_view name,
                              int64_t ranks_per_process = 1);
 // Returns the backend of a dry run. Its only rank knows the size of its groups

@@ -7,9 +7,9 @@
 //   if (!barrier.wait(waited)) return;  // a member has failed
 //   use(parts);
 //
-// Everything that the members wrote before they called wait() is visible to
-// each of them after it has returned true. The barrier outlives all calls: its
-// owner joins the threads before it destroys the barrier.
+// Everything that the members wrote before they called wait() is visible to a
+// member once its own wait() has returned true. The barrier outlives all calls:
+// its owner joins the threads before it destroys the barrier.
 //
 // One 32-bit word holds the round, the number of arrivals, and whether the
 // barrier is broken. One compare-and-swap completes a round or finds it broken,

@@ -11,21 +11,22 @@
 // On the CPU, a call's outputs are complete when the call returns; on a GPU,
 // they are complete for work that is enqueued on the call's Stream afterwards.
 // Each member reads what the others wrote to their sources before their calls.
-// After its own call, or in later work of the Stream, a member may overwrite
-// its sources: by then all others have read them.
+// After its own call (on a GPU, in later work of the Stream), a member may
+// overwrite its sources: by then all others have read them.
 //
 // Every call is collective: all members make the same calls in the same order.
 // Each call carries a fingerprint (see Call). When the fingerprints of two
 // members differ, all members throw the same Error, which shows both calls,
 // before any output is written. When a member fails instead of making the call,
 // the others throw an Error that names it. One thread at a time may use a
-// communicator; if the group has several members, a concurrent call by another
-// thread throws Error.
+// communicator. If the group has several members, a concurrent call by another
+// thread throws Error, unless both begin within a few nanoseconds.
 //
 // Data is described by Regions: each member's source holds some index ranges of
 // a global tensor, and its destination wants some. If members share memory,
 // each copies the intersections straight from the other members' strided
-// memory; else they are packed into messages. Nothing is ever padded.
+// memory; else they are packed into messages. Parts of different sizes are
+// never padded to one size.
 //
 // The public calls check their arguments, agree with the other members and
 // notify the Watch. Each backend implements the protected functions. Calls that
@@ -53,8 +54,8 @@ namespace dtensor {
 struct Call {
   StepKind kind;             // must fit the member function, else Error
   std::string_view op = {};  // the operator that needs it: "matmul"
-  uint64_t fingerprint = 0;  // a hash of the specs, reduce op and dtype; the
-                             // call's number in the group is mixed in
+  uint64_t fingerprint = 0;  // a hash of the specs, reduce op and dtype;
+                             // fingerprint_of() mixes in the call's number
   // If set, describe(what) returns the text for the error, such as "f32[8](S0)
   // -> f32[8](R)". Called only if the members' calls differ.
   std::string (*describe)(const void*) = nullptr;
@@ -147,9 +148,10 @@ class Communicator {
   // Reduces every buffer into `data`, with the same bits on every member. With
   // p members, member i reduces its chunk, [floor(i*n/p), floor((i+1)*n/p)), in
   // member order (kAvg divides by p), and then collects the other chunks. If
-  // its chunk has c elements, it reads (p-1) * c + n - c elements. With
-  // `one_shot`, each member reduces all elements itself: it reads (p-1) * n
-  // elements, but in one step of latency.
+  // the chunk has c elements, member i reads (p-1) * c + n - c elements. With
+  // `one_shot`, each member reduces all n elements itself: it reads (p-1) * n
+  // elements, but in one step of latency. Backends may work otherwise (NCCL
+  // adds in its own order, see nccl.h), but they count these elements.
   void all_reduce(const Call&, Stream, std::span<Buffer>);
 
   // Gathers `bytes` bytes of each member's host memory at `in`; those of member

@@ -29,7 +29,7 @@ Patience run_patience(std::chrono::milliseconds timeout);
 
 // Measures how long a thread has waited. The thread calls look() now and then.
 // Counts at most kMost of the time between two calls, so that the time for
-// which the process was stopped (SIGSTOP) does not count.
+// which the process was stopped (SIGSTOP) hardly counts.
 class TimeWaited {
  public:
   using Clock = std::chrono::steady_clock;
@@ -74,9 +74,9 @@ std::string interrupted_wait_text(std::string_view whom,
 // Limits a library's call that waits for other processes and cannot be
 // interrupted. If the object still exists at the deadline, its thread ends this
 // process with no_answer_text() and exit code 1. If the object still exists
-// half a second after a signal that StopOnSignals has noticed, the thread ends
-// the process with interrupted_wait_text() and code 128 + the signal's number;
-// with `heeds_signals` false, it ignores signals.
+// half a second after a signal that StopOnSignals (interrupt.h) has noticed,
+// the thread ends the process with interrupted_wait_text() and code 128 + the
+// signal's number; if `heeds_signals` is false, it ignores signals.
 class EndsInTime {
  public:
   EndsInTime(std::string whom, std::string_view phase, const Patience&,

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Records the last collectives that one thread made. Errors name the newest
-// one, and the flight recorder writes them all to a file when something goes
-// wrong. The ring is always on, so an entry costs as little as possible.
+// Records the last collectives that one thread made, the ring's own thread.
+// Errors name the newest one, and the flight recorder writes them all to a file
+// when something goes wrong. The ring is always on, so an entry costs as little
+// as possible.
 //
 // A precise clock would cost more than everything else in an entry (23 ns for
 // rdtsc on the virtual machine where this was written). Therefore begin times
@@ -39,7 +40,7 @@ struct FlightEntry {
   ReduceOp reduce_op;  // of the first tensor, if the kind reduces
   DType dtype;         // of the first tensor, if there is one
   uint32_t tensors;
-  int64_t bytes;   // of this member's buffers, sources or shown bytes
+  int64_t bytes;   // of this member's buffers or sources, or that it gathers
   std::string op;  // its first FlightRing::kOpLetters letters
   int64_t begun;
   bool agreed, ended, threw;  // ended: also by an exception

@@ -16,13 +16,14 @@ namespace dtensor {
 class HostCommunicator;
 
 // The message by which a process tells another one that its members have come
-// to a collective. It is small enough to be a short message of any transport
-// (Ring::kShort).
+// to a collective. Its receiver does not know its size, only the most: 4096
+// bytes. That is a short message of a Ring (ring.h), and one piece of MPI
+// (mpi/mpi_job.cc).
 struct alignas(64) Message {
   struct Header {
     uint64_t print;       // a hash of the call and the group
     uint64_t agreed;      // 1: all members of the process make this call
-    uint64_t has_packed;  // 1: the payload is packed transfers
+    uint64_t has_packed;  // 1: the payload is packed transfers; 0: shown data
     uint64_t unused;      // aligns the payload
   };
   static constexpr int64_t kPayload = 4096 - sizeof(Header);
@@ -44,7 +45,7 @@ struct alignas(64) Slot {
   // it at any time.
   std::atomic<uint64_t> sequence = 0;
   const Device* device = nullptr;
-  // These two may be read only until all members have met at the end of the
+  // These two may be read only until the last meeting of the members in the
   // collective: after that, the owner may destroy both.
   const Collective* collective;
   const HostCommunicator* member;
@@ -95,7 +96,7 @@ struct Group {
 
   const std::vector<int64_t> ranks;  // including those of other processes
   const int lane;
-  const std::vector<int> members;  // in this process, ascending
+  const std::vector<int> members;  // of this process: indices in `ranks`
   std::vector<Peer> peers;         // in the order of processes
   std::vector<int> peer_of;  // by member: index in peers; -1: in this process
   // By member: its place among the members of its process.

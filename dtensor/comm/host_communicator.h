@@ -11,12 +11,13 @@
 // Members of different processes send each other messages, from CPU memory
 // only. The first member in each process agrees with the other processes on
 // behalf of all members there. It sends its fingerprint to every other process
-// before it waits for any, and gives up only if an awaited process is gone. So
-// either all members pass or none does.
+// before it waits for any, and gives up only if an awaited rank is gone or the
+// run fails. So unless the run fails, either all members pass or none does.
 //
-// Members show short data together with the call; the collective then needs no
-// other message and no meeting at its end. If no two members share a process,
-// short transfers travel with the fingerprint, and need no other message.
+// Members may show short buffers and bytes together with the call; the
+// collective then needs no other message and no meeting at its end. If no two
+// members share a process, short transfers travel with the fingerprint, and
+// need no other message.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -139,9 +140,9 @@ class HostCommunicator : public Communicator {
 
   void prepare(std::span<const Transfer>);
   // Runs send() and then read(). In send(), each member exchanges messages with
-  // other processes; it is left out if all members are in this process. In
-  // read(), the members here read each other's memory. They meet after send()
-  // and after read(), even if one of these throws.
+  // other processes; if there are none, send() is left out. In read(), the
+  // members here read each other's memory. They meet after send() and after
+  // read(), even if one of these throws.
   template <class Send, class Read>
   void in_two(Stream, const Send& send, const Read& read);
   void travel(const Collective&);

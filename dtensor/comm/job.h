@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // The job to which this process belongs: processes that a launcher started
-// together. Programs call the functions before "Runs"; the backend of a run
-// calls those after it, which are all that it needs from MPI or TCP. Several
-// threads may call them at once.
+// together. Programs call the functions above the heading "Runs". The backend
+// of a run calls those below it, and needs nothing else from MPI or TCP.
+// Several threads may call these functions at once.
 //
 // Calls that wait for other processes have a deadline, patience(). If nothing
 // comes from another process for that long, the call throws an Error that names
-// the process and says what the processes were doing. A process that waits
-// tells the others now and then that it is alive. If a message arrives damaged,
-// its receiver throws an Error and tells the other processes.
+// the process and says what the processes were doing; only agree() returns the
+// text instead. A process that waits tells the others now and then that it is
+// alive. If a message arrives damaged, its receiver throws an Error and tells
+// the other processes.
 #pragma once
 #include <atomic>
 #include <chrono>
@@ -48,16 +49,18 @@ class ProcessJob {
   void set_patience(const Patience&);
 
   // All processes call this the same number of times; `here` says how this
-  // process fares. Returns as soon as one process fails or all have called,
-  // with the verdict of the lowest process that failed, the same in every
-  // process. If process 0, which decides, gives no answer, the call returns
-  // `here` if this process has failed, or else the reason why no answer came.
+  // process fares. Returns when all have called, or 50 ms after the first has
+  // failed. The verdict, the same in every process, is that of the lowest
+  // process that has failed by then. Process 0 decides. If it gives no answer,
+  // the call returns `here` if this process has failed, or else the reason why
+  // no answer came.
   JobVerdict agree(const JobVerdict& here);
   // All processes call this once, before anything else. If their facts differ,
   // every process throws the same Error, which names what differs.
   void compare(const JobFacts& here);
-  // Whether this process is the one that prints what was agreed: process 0, or
-  // the lowest process that still runs if process 0 has ended.
+  // Whether this process has to print what was agreed: process 0 has to, or, if
+  // it has ended, the lowest process that still runs. A process whose wait for
+  // process 0 has failed prints, too.
   bool is_main_process();
 
   // Sends the text `here` of every other process to process 0, which calls
@@ -111,9 +114,10 @@ class ProcessJob {
 
   // ---- Control messages ----
 
-  // Control messages are short texts, each about a numbered matter: 1, 2, ...
-  // for the runs, -1, -2, ... for the agreements, 0 for gather(), and those of
-  // settle(). Texts from one process keep their order. Each carries a checksum.
+  // Control messages are texts, each about a numbered matter: 1, 2, ... for the
+  // runs, -1, -2, ... for the agreements, 0 for gather(), and the constants
+  // below for settle(). Texts from one process about one matter keep their
+  // order. Each carries a checksum.
   struct Told {
     int from;
     std::string text;

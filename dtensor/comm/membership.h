@@ -54,9 +54,9 @@ class Membership : public Backend {
   // The group of these ranks, in this order. Members in this process share it.
   Group& members(const std::vector<int64_t>& ranks, int lane);
 
-  // A member in this process calls the next functions on its own thread. This
-  // one waits for the members in this process. It throws the Error that says
-  // why some of them will not come.
+  // A member calls meet() and the next four functions on its own thread. meet()
+  // waits until all members in this process have called it, or throws the Error
+  // that says why some will not come.
   void meet(Group&, size_t place);
   // As meet(), for members that have met already and so are certain to come.
   void meet_again(Group& group, size_t place) {
@@ -91,10 +91,10 @@ class Membership : public Backend {
   // The functions that a derived backend registers. When observe() returns,
   // those registered earlier are no longer called.
   struct Observer {
-    // Some thread calls this once per lane, when a rank of any process has
-    // failed. The failure lives as long as the Membership.
+    // Some thread calls this at a lane's first failure, also if the rank is in
+    // another process. The failure lives as long as the Membership.
     std::function<void(int lane, const RankFailure&)> failed;
-    // Called at intervals. Returns the ranks here that are overdue.
+    // Called at intervals. Returns ranks here whose work exceeds the timeout.
     std::function<std::vector<RankFailure>()> overdue;
   };
   void observe(Observer);
@@ -235,7 +235,8 @@ class Membership : public Backend {
   // How each process's ranks ended, as far as known. Process 0 hears of all.
   std::map<int, std::optional<Failure>> ended_;
   int lost_ = -1;  // a process that ended before the run did
-  // Whether lost_ ended before any rank failed and before a signal came.
+  // Whether lost_ ended before a rank of another process failed, and not more
+  // than 200 ms after a signal.
   bool lost_first_ = false;
   // When a signal that asks this process to end was first seen.
   Clock::time_point asked_ = Clock::time_point::max();

@@ -12,10 +12,10 @@ bool mpi_is_built();
 // the environment variables of Open MPI, PMI, PMIx and Slurm.
 ProcessBackend mpi_backend();
 
-// The first call initializes MPI and compares the facts of all processes; MPI
-// is finalized at the end of the program. A program that initialized MPI itself
-// also finalizes it. Throws Error if MPI is not built in or cannot be used, or
-// if the facts differ.
+// The first call initializes MPI, unless the program has done so, and compares
+// the facts of all processes. MPI is finalized at the end of the program; a
+// program that initialized MPI itself has to finalize it. Throws Error if MPI
+// is not built in or cannot be used, or if the facts differ.
 ProcessJob& mpi_job(const JobFacts&);
 
 }  // namespace dtensor

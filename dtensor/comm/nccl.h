@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ranks that each compute on one GPU and communicate through NCCL. They are
 // threads of one process or of several, and agree on their calls as the ranks
-// of a HostBackend do. The data never passes through the host.
+// of a HostBackend do. The data of tensors never passes through the host.
 //
 // NCCL's own collectives do all-reduces, and those all-gathers and
 // reduce-scatters whose parts are contiguous and of one size. NCCL adds in an
@@ -10,8 +10,8 @@
 // reduced in member order.
 //
 // The members of a group are linked by their first collective that moves data.
-// This call must not be captured into a graph (graph.h), so a step runs once
-// before it is captured.
+// That collective must not be captured into a graph (graph.h), so run a step
+// once before it is captured.
 #pragma once
 #include <cstdint>
 #include <memory>

@@ -65,8 +65,9 @@ class PackedMessages {
 
   // An ordinary collective with `bytes` contiguous bytes per member: an
   // all-gather from `in` to `out`, or a reduce-scatter from one chunk per
-  // member at `in` to `out`. These functions return it if this member's pieces
-  // allow it. The members may use it only if all of them get one.
+  // member at `in` to `out`. all_gather() and reduce_scatter() return nullopt
+  // if this member's pieces do not allow such a collective. The members may use
+  // it only if all of them get one.
   struct Even {
     const void* in;
     void* out;

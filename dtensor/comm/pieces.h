@@ -24,10 +24,10 @@ inline char* advance(const void* data, int64_t elements, int64_t item) {
 }
 
 // Divides a piece into boxes, for several arrays that each hold the piece: in
-// each array, a box is a strided block. Ranges at equal distances in all arrays
-// become one box with an additional loop. Therefore one box is enough if a
-// dimension was flattened from several, one of which is split. An object can be
-// reused for many pieces and keeps its memory.
+// each array, a box is a strided block. Ranges of one length that lie at equal
+// distances in each array become one box with one more dimension. Therefore one
+// box is enough if a dimension was flattened from several, one of which is
+// split. An object can be reused for many pieces and keeps its memory.
 class Boxes {
  public:
   Boxes() = default;
@@ -75,8 +75,9 @@ class Boxes {
   std::vector<int64_t> at_, step_;
   std::vector<size_t> ends_;      // where the runs of each dimension end
   std::vector<int64_t> strides_;  // by array, then by dimension
-  // While runs are built: the current range of each array, where that range
-  // starts in memory, and where the next range of the piece lies.
+  // While the runs of a dimension are built, by array: the number of the
+  // array's current range, where that range begins, and where the next range of
+  // the piece begins, both counted in indices that the array holds.
   std::vector<size_t> range_;
   std::vector<int64_t> start_, next_;
   // The current box.

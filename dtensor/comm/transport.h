@@ -24,8 +24,8 @@ class PendingMessages {
   // true.
   virtual void send(const Channel&, const void* data, int64_t bytes) = 0;
   virtual void receive(const Channel&, void* data, int64_t bytes) = 0;
-  // Returns whether everything begun so far is done; never waits. Once it has
-  // returned true, later sends and receives form a new batch.
+  // Returns whether all sends and receives begun so far are done; never waits.
+  // Once it has returned true, later sends and receives form a new batch.
   virtual bool done() = 0;
   // Returns the ranks from which messages of this batch are still to come. A
   // rank may occur several times.

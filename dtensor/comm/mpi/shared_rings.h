@@ -48,7 +48,7 @@ class SharedRings {
  private:
   struct Neighbour {
     pid_t pid;
-    Ring* rings;  // its incoming rings: by its rank, sender and lane
+    Ring* rings;  // to its ranks, in order of receiver, sender and lane
   };
   const Neighbour* neighbour(int64_t rank) const;
 

@@ -14,9 +14,9 @@
 namespace dtensor {
 
 // One member's connection to the other GPUs of its group. Calls that take a
-// Stream enqueue work on it, in the same order on all members. Nothing here
-// waits: after each call, settled() must return true before the next call is
-// made.
+// Stream enqueue work on it, in the same order on all members. No function but
+// abort() waits: after each call, settled() must return true before the next
+// call is made.
 //
 // Every function except abort() throws NCCL's errors as Error.
 class NcclLink {

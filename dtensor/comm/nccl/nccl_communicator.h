@@ -44,9 +44,10 @@ class NcclCommunicator final : public HostCommunicator {
 
   NcclLibrary& library_;
   const std::shared_ptr<SafeLink> link_;
-  // The messages of each transfer in the current collective.
+  // By transfer of the current collective: its messages.
   std::vector<PackedMessages> packed_;
-  // The collective of NCCL that replaces them if all members can make it.
+  // By transfer: the collective of NCCL that replaces its messages, if all
+  // members can make it.
   std::vector<std::optional<PackedMessages::Even>> even_;
 };
 

@@ -61,10 +61,11 @@ class SafeLink {
   // GPU began longer than the timeout ago and has not finished, if any.
   std::optional<StepKind> overdue(Clock::time_point now);
   // Aborts the link because of that failure, which must outlive this object.
-  // Does not wait for NcclLink::abort(), which another thread calls.
+  // Does not wait for NcclLink::abort(), which a new thread calls (unless no
+  // thread can be made).
   void abort(const RankFailure&) noexcept;
   // Frees the link; if an abort has begun, waits for it. The link's member
-  // calls this when it does not use the link again and has no graphs.
+  // calls this when it no longer uses the link and no graph contains its calls.
   void close() noexcept;
 
  private:

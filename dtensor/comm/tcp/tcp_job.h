@@ -10,7 +10,7 @@
 // receive, or kept until that receive begins.
 //
 // The job has no thread of its own. The threads that wait move the messages,
-// and so does the listening thread of each run. An additional thread would have
+// and so does the thread of each run's Membership. An additional one would have
 // to wake up for each message and then wake the waiting thread, which has the
 // processor already.
 #pragma once
@@ -47,8 +47,8 @@ class TcpJob final : public ProcessJob {
   std::string launcher(int64_t processes) const override;
   std::unique_ptr<PendingMessages> pending_messages() override;
   bool rest(std::chrono::microseconds most) override;
-  // Returns a process whose connection has ended before it said that it
-  // completed this run, or -1.
+  // Returns a process whose connection has ended before the process said that
+  // it has completed this run, or -1.
   int lost_in_run() override;
   std::string why_lost(int process) override;
   void end_run(bool) override { over_ = run_; }
