@@ -17,8 +17,8 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Statement, whole, fingerprint, kind, text)
 // Begins a collective: chooses this member's slot and fills it in.
 void HostCommunicator::begin(const Collective& c) {
   sequence_ = c.sequence;
-  // If the group is broken, which it stays forever, others may still read the
-  // slot of this member, so it fills in a spare one.
+  // A broken group stays broken, and its members no longer wait for each other.
+  // Others may then still read this member's slot, so it fills in a spare one.
   if (group_.barrier.broken() && !spare_) spare_ = std::make_unique<Slot>();
   mine_ = spare_ ? spare_.get() : &group_.slot(place_, sequence_);
   mine_->fingerprint = c.fingerprint;
@@ -31,8 +31,8 @@ void HostCommunicator::begin(const Collective& c) {
   packed_ = {};
 }
 
-// Decides whether the collective's data is short enough to be shown with the
-// call. Returns the decision.
+// Decides whether the collective's data, of that many bytes, is short enough to
+// be shown with the call. Returns the decision.
 bool HostCommunicator::offer(int64_t bytes) {
   small_ = bytes <= limit_;
   shown_bytes_ = small_ ? bytes : 0;
@@ -73,9 +73,9 @@ void HostCommunicator::agree(const Collective& c) {
     events_shown_ = events_waited_ = 0;
     show_event(c.stream);
   }
-  // Members that are all in this process reduce buffers in chunks, unless they
-  // are one-shot. But two members show them: both ways move the same number of
-  // bytes. limit_ + 1 means too long.
+  // If all members are in this process, buffers are reduced in chunks unless
+  // they are one-shot: limit_ + 1 bytes are too many to show. Two members show
+  // their buffers if they are short, since that moves no more bytes.
   int64_t bytes = std::max<int64_t>(c.num_bytes, 0);
   for (const Buffer& b : c.buffers)
     bytes += b.one_shot || size() == 2 || !group_.peers.empty()
@@ -104,7 +104,7 @@ void HostCommunicator::meet(const Collective& c) {
   if (group_.peers.empty()) {
     const std::exception_ptr error = settle(c);
     if (!error) return;
-    run_.meet_again(group_, place_);  // others may still read this call
+    run_.meet_again(group_, place_);  // until then, others may read this call
     std::rethrow_exception(error);
   }
   if (place_ == 0) group_.verdict = settle(c);
@@ -128,8 +128,8 @@ std::exception_ptr HostCommunicator::settle(const Collective& c) noexcept {
   }
 }
 
-// Returns whether the members of all processes make this call. `agreed` says so
-// of the members in this process.
+// Returns whether the members of all processes make this call. `agreed` says
+// whether those of this process do.
 bool HostCommunicator::exchange_headers(const Collective& c, bool agreed) {
   const uint64_t print = hash_mix(c.fingerprint, group_.hash);
   for (size_t i = 0; i < group_.peers.size(); ++i) {
@@ -170,8 +170,8 @@ int64_t HostCommunicator::put_packed(int peer, char* to) {
   return bytes;
 }
 
-// Throws the Error of disagree(). The processes that disagree first send each
-// other descriptions of their members' calls.
+// Throws the Error of disagree(). Before that, each process exchanges
+// descriptions of the members' calls with every process that disagrees with it.
 void HostCommunicator::differ(const Collective& c) {
   const std::string of_group =
       fmt::format(" of ranks {}", ranks_to_string(group_.ranks));
@@ -220,8 +220,9 @@ void HostCommunicator::differ(const Collective& c) {
   disagree(group_.ranks, c.sequence, std::move(all));
 }
 
-// Checks, in the first collective, that the members' devices reach each other's
-// memory. Every member checks all pairs, so all throw the same Error.
+// Called in the first collective, if all members are in this process. Checks
+// that their devices reach each other's memory. Every member checks all pairs,
+// so all throw the same Error.
 void HostCommunicator::connect() {
   for (int a = 0; a < size(); ++a)
     for (int b = 0; b < size(); ++b) {

@@ -14,9 +14,9 @@ namespace {
 
 const Place kHere{cpu(), {}};
 constexpr int64_t kUnit[] = {1};
-// The most bytes of data that threads of one process show with their calls.
-// Larger buffers take less time if they are reduced in chunks, or if they are
-// not copied into the slot.
+// The most bytes that each member shows with its call if all members are in one
+// process. Larger buffers take less time if they are reduced in chunks, or if
+// they are not copied into the slot.
 constexpr int64_t kThreads = 1024;
 
 int index_in(std::span<const int64_t> ranks, int64_t me) {
@@ -107,7 +107,7 @@ void HostCommunicator::wait_for_events(Stream stream) {
 
 // ---- Transfers ----
 
-// Sends and receives packed messages.
+// Sends and receives the packed messages of all transfers.
 void HostCommunicator::travel(const Collective& c) {
   received_.assign(packed_.size() * group_.ranks.size(), nullptr);
   std::vector<const PackedMessages*> takers(group_.members.size());
@@ -196,8 +196,8 @@ void HostCommunicator::do_all_reduce(const Collective& c) {
           for (size_t i = 0; i < c.buffers.size(); ++i)
             collect_chunks(i, c.buffers[i]);
         });
-  // Counts the bytes that all_reduce() promises to read, not those of the
-  // messages.
+  // With several processes, counts the bytes that the description of
+  // all_reduce() says, not those of the messages.
   if (!group_.peers.empty())
     for (Buffer& b : c.buffers) b.counted = all_reduce_bytes(b);
 }
@@ -276,8 +276,8 @@ void HostCommunicator::push_chunk(Stream stream, size_t i, Buffer& b) {
     from_.push_back(is_local(m)
                         ? source(of(m).buffers[i], mine.lo)
                         : static_cast<const char*>(received_[at(i, m)]));
-  // Its own result first, and the others in an order that differs between
-  // members.
+  // to_ has this member's result first, and the other results in an order that
+  // differs between members, so that they do not all write to the same one.
   const size_t here = group_.members.size();
   const auto buffer = [&](size_t k) -> Buffer& {
     return group_.slot((place_ + k) % here, sequence_).buffers[i];
@@ -291,9 +291,10 @@ void HostCommunicator::push_chunk(Stream stream, size_t i, Buffer& b) {
                    std::memory_order_relaxed);
 }
 
-// For members in several processes: sends every remote member its chunk of this
-// member's input, reduces this member's chunk, and sends the result to every
-// other process once. The results of remote members arrive in the same way.
+// For members in several processes: sends every remote member, of another
+// process, its chunk of this member's input; reduces this member's chunk; and
+// sends the result to every other process once. The results of remote members
+// arrive in the same way.
 void HostCommunicator::send_chunks(const Collective& c) {
   received_.assign(c.buffers.size() * group_.ranks.size(), nullptr);
   for (size_t i = 0; i < c.buffers.size(); ++i) {

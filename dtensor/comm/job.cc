@@ -26,11 +26,11 @@ constexpr auto kPause = 100us;
 // How often a wait looks at its clocks, and how long it may go on after a
 // signal that asks this process to end.
 constexpr auto kLook = 5ms, kAfterSignal = 500ms;
-// How many times within its patience a process hears from each one that is
-// alive.
+// How many times within its patience a process hears from each live process for
+// which it may wait.
 constexpr int kBeats = 4;
-// After one process has failed, the others get this time to report failures of
-// their own.
+// After one process has failed, the others get this much time to report their
+// failures, too: the verdict is that of the lowest process.
 constexpr auto kAlso = 50ms;
 // For gather(): its matter, the bytes of each part of a text except the last
 // part, and how many times each process is asked for its clock.
@@ -182,8 +182,8 @@ std::optional<ProcessJob::Told> ProcessJob::told(int64_t matter, int from) {
   return next;
 }
 
-// Throws the first Error of told() again, if there was one: told() throws it
-// only once, and a run that is over may have caught it.
+// Throws the first Error of told() again, if there was one: told() throws an
+// Error only once, and a run that is over may have caught it.
 void ProcessJob::check_damage() const {
   std::lock_guard lock(mutex_);
   if (!damage_.empty()) throw Error(damage_);
@@ -194,8 +194,7 @@ int64_t ProcessJob::begin_run(int64_t ranks_per_process) {
   {
     std::lock_guard lock(mutex_);
     run = ++runs_;
-    // Drops messages about runs that are over (agreements have negative
-    // numbers).
+    // Drops messages about runs that are over: matters from 1 to run - 1.
     told_.erase(told_.upper_bound(0), told_.lower_bound(run));
   }
   open_run(run, ranks_per_process);
@@ -257,8 +256,8 @@ void ProcessJob::compare(const JobFacts& here) {
 
 JobVerdict ProcessJob::settle_as_other(int64_t matter, const JobVerdict& here,
                                        Wait wait) {
-  // After an Error, this process no longer hears from the others, so it prints
-  // the text itself.
+  // After an Error, this process no longer hears from the others, so is_main
+  // stays true: it prints the text itself.
   JobVerdict last = here;
   bool is_main = true;
   try {

@@ -22,12 +22,13 @@ using namespace std::chrono_literals;
 constexpr auto kListen = 5ms, kLook = 100ms;
 // How long a waiting thread sleeps between checks if nothing arrives.
 constexpr auto kRest = 500us;
-// How long a message may arrive after the news that its sender is gone.
+// For how long a rank still waits for a message after the news that the
+// message's sender is gone.
 constexpr auto kStraggles = 20ms;
-// When some rank has failed, a rank that waits for others goes on waiting for
-// this long.
+// For how long a rank still waits for messages after the failure of a rank that
+// does not send any of them.
 constexpr auto kGrace = 500ms;
-// How long other processes may take to say where their ranks are.
+// How long other processes may take to answer whether their ranks have come.
 constexpr auto kAnswer = 300ms;
 
 std::vector<int> members_in(const std::vector<int64_t>& ranks,
@@ -162,9 +163,9 @@ std::pair<FlightEntry, std::vector<int64_t>> Membership::last_call(int64_t rank,
 }
 
 // Returns what keeps a rank of this process from a collective in a lane, or ""
-// if the rank has called none. A rank's second thread comes once its first
-// thread has given it work, so what keeps an idle second thread is what keeps
-// the first.
+// if the rank has called no collective. An idle second thread (lane 1) comes
+// only when the rank's first thread gives it work, so the answer is what keeps
+// the first thread.
 std::string Membership::what_keeps(int64_t rank, int lane) {
   const Thread& t = thread(rank, lane);
   const auto [last, ranks] = last_call(rank, lane);
@@ -298,7 +299,8 @@ void Membership::wait(PendingMessages& messages, const Group& group,
     }
     if (interrupted()) {
       messages.give_up();
-      // mpirun signals all processes when one was killed: which one was it?
+      // mpirun signals all processes when one was killed. listen() learns which
+      // one, so that the error names it.
       listen();
       check_failed(group, place);
       check_interrupted();
@@ -355,8 +357,8 @@ void Membership::watch(const std::stop_token& stop) {
 }
 
 // Ends the waits of ranks here that would not end by themselves. A rank that
-// waits, and has the same last call as at the last look, has waited since then;
-// so ranks need not note the time of each wait.
+// waits, with the same last call as at the previous look, has waited all the
+// time in between; so ranks need not note when each wait begins.
 void Membership::look() {
   for (int64_t rank = first_; rank < last_; ++rank)
     for (int l = 0; l < kLanes; ++l) {
@@ -435,8 +437,8 @@ void Membership::failed(int64_t rank, int lane_number,
   }
   fail_lane(lane_number, std::move(failure));
   mark_gone(rank, lane_number);
-  // The other processes are told the lane's first failure, which no longer
-  // changes.
+  // The other processes are told the lane's first failure, which may be that of
+  // another rank and no longer changes.
   const RankFailure& first = lane(lane_number).failure;
   tell_all([&] {
     return pack("failed", rank, lane_number, first.rank, first.of_all,

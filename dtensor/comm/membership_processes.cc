@@ -13,9 +13,9 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// After a rank has failed: how soon the process that decides obeys a signal to
-// end, and about how long a process waits for the ranks of the other processes
-// to end.
+// After a rank has failed: for how long the process that decides still ignores
+// a signal to end, and for about how long process 0 waits for the ranks of the
+// other processes to end. (Other processes wait longer.)
 constexpr auto kGrace = 500ms, kEnd = 1000ms;
 // A process may see a launcher's signal at most this long before the death of
 // the process that caused it.
@@ -124,9 +124,9 @@ void Membership::hear(const ProcessJob::Told& told) {
   }
 }
 
-// Decides the verdict in process 0, once all processes have ended: it is the
-// failure of the lowest rank that failed by itself, or else of the lowest rank
-// that failed.
+// Decides the verdict in process 0, once the ranks of all processes have ended:
+// it is the failure of a lost process, or else of the lowest rank that failed
+// by itself, or else of the lowest rank that failed.
 void Membership::decide() {
   std::optional<Failure> worst;
   {
@@ -166,9 +166,8 @@ std::optional<Backend::Failure> Membership::conclude(
       bool any = here.has_value();
       for (const Lane& l : lanes_) any |= l.failed;
       if (any && !failed) failed = Clock::now();
-      // After process 0 has reported the failure, a signal may ask the other
-      // processes to end. These wait longer, since the failure is already
-      // reported.
+      // Process 0 reports the failure first, and a launcher may then signal the
+      // other processes. These wait longer, so as not to report it again.
       const bool told = interrupted() && process() > 0;
       const bool late = failed && Clock::now() - *failed >
                                       kEnd + (process() + told) * 2 * kEnd;

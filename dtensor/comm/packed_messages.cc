@@ -48,8 +48,8 @@ void PackedMessages::reset(const Transfer& t, std::span<const int> peer_of,
       Pieces& to = to_[index(peer_of[index(m)])];
       if (to.empty() || to.back() != &p) to.push_back(&p);
     }
-  // A receiver takes from a sender the same pieces that the sender has in
-  // `serves`; they are sorted into the same order here.
+  // The pieces that a receiver takes from a sender are in the sender's
+  // `serves`, which is sorted in this order, too (schedule.h).
   std::sort(order_.begin(), order_.end(), [](const Piece* a, const Piece* b) {
     return comes_first(a->region, b->region);
   });
@@ -65,8 +65,8 @@ void PackedMessages::reset(const Transfer& t, std::span<const int> peer_of,
 }
 
 // The message of member m to this process has each region once, in the order of
-// comes_first(). So the pieces of all takers together say where those of one
-// taker lie.
+// comes_first(). So the list of all takers' pieces, in that order, shows where
+// the pieces of one taker lie in the message.
 int64_t PackedMessages::share(int m,
                               std::span<const PackedMessages* const> takers) {
   Pieces all;
@@ -182,9 +182,8 @@ std::optional<PackedMessages::Even> PackedMessages::reduce_scatter() const {
   return Even{first, out, n};
 }
 
-// Returns where member m's elements of the piece lie. It counts the pieces
-// taken from each message in next_, so it must be called in the order of
-// order_.
+// Returns where member m's elements of the piece lie. next_ counts the pieces
+// taken from each message, so call this for the pieces in the order of order_.
 HeldArray PackedMessages::array(const Piece& p, int m,
                                 std::span<const void* const> in,
                                 const Readable& readable) {

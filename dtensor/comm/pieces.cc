@@ -53,8 +53,8 @@ void Boxes::add(int64_t length) {
     Run& run = runs_.back();
     int64_t* at = at_.data() + at_.size() - arrays;
     int64_t* step = step_.data() + step_.size() - arrays;
-    // Does the range lie where the run would continue: directly after the only
-    // range, or one step after the last?
+    // Can the range be added to the last run? It can if in every array it lies
+    // directly after the run's only range or one step after its last range.
     bool longer = run.count == 1;
     bool further = run.length == length;
     for (size_t a = 0; a < arrays; ++a) {

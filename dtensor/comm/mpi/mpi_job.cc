@@ -36,10 +36,10 @@ constexpr auto kEnd = 1s;
 // The least patience at the end of the program. All work is done by then, so a
 // long wait does no harm, and the launcher may be stopped for a while.
 constexpr auto kLeastEnd = 10s;
-// MPI counts in int, so longer messages are sent in pieces. Both ends count the
-// same number of pieces, because such a message has exactly the size of its
-// receive buffer. Tests use smaller pieces: DTENSOR_MPI_PIECE bytes, the same
-// in every process.
+// MPI counts in int, so messages of more than this many bytes are sent in
+// pieces. Both ends count the same number of pieces, because such a message has
+// exactly the size of its receive buffer. Tests use smaller pieces:
+// DTENSOR_MPI_PIECE bytes, the same in every process.
 constexpr int64_t kPiece = int64_t{1} << 30;
 // The least piece. Only a receive of up to this many bytes may get a shorter
 // message, and such a receive is one piece.
@@ -224,7 +224,7 @@ class MpiJob final : public ProcessJob {
 
   MPI_Comm data_, control_;
   std::unique_ptr<SharedRings> rings_;
-  int64_t rings_for_ = 0;  // ranks in each process
+  int64_t rings_for_ = 0;  // ranks in each process, as rings_ was made for
   bool clean_ = true;      // no message of an earlier run is under way
 
   struct Sent {

@@ -17,9 +17,9 @@
 namespace dtensor {
 namespace {
 
-// A rank's second lane has a stream of its own, and the order of its calls
-// among those of the first lane differs between ranks. So the kernels of both
-// lanes must be able to wait for peers at the same time.
+// A rank's second lane has a stream of its own, and the two lanes' calls may
+// interleave differently on each rank. So the kernels of both lanes must be
+// able to wait for peers at the same time.
 void check_queues() {
   const char* queues = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
   DT_CHECK(!queues || std::string_view(queues) != "1", "nccl",

@@ -26,7 +26,7 @@ struct NcclCommunicator::Shown {
   // Transfers beyond this number always go in packed messages.
   static constexpr size_t kMost = 512;
 
-  // One bit per transfer: this member can make an even collective of it.
+  // One bit per transfer: this member has a PackedMessages::Even for it.
   std::array<uint64_t, kMost / 64> even;
   uint16_t has_gpu, captured;
   NcclLibrary::Gpu gpu;
@@ -70,7 +70,7 @@ void NcclCommunicator::agree(const Collective& c) {
   if (!linked) open_link(c);
 }
 
-// Fills in the facts that the other members need before the group is linked.
+// Fills in what the other members need to know before the group is linked.
 void NcclCommunicator::introduce(Shown& mine, Stream stream) {
   mine.has_gpu = device().kind() == Device::Kind::kCuda;
   mine.gpu = mine.has_gpu ? library_.gpu(stream) : NcclLibrary::Gpu{};
@@ -241,7 +241,8 @@ void NcclCommunicator::do_all_reduce(const Collective& c) {
       for (const Chunked& x : chunked)
         if (!x.buffer.one_shot) x.gather(link, stream);
     });
-  // Counts the bytes that all_reduce() promises to read, however NCCL reduces.
+  // Counts the bytes that the description of all_reduce() says, however NCCL
+  // reduces.
   for (Buffer& b : buffers) b.counted = all_reduce_bytes(b);
 }
 

@@ -17,8 +17,8 @@ namespace dtensor {
 namespace {
 
 constexpr int kMostProcesses = 1 << 16;
-// How long a process with other facts is thought to belong to another job
-// (TcpPlace::doubt).
+// For how long a process whose facts differ from those of the first process is
+// thought to belong to another job (TcpPlace::doubt).
 constexpr auto kDoubt = std::chrono::seconds(2);
 
 std::optional<int> whole(const char* name, int least,
@@ -45,8 +45,8 @@ std::string token() {
   if (const auto own = variable("DTENSOR_JOB_TOKEN")) return *own;
   const auto run = variable("TORCHELASTIC_RUN_ID");
   if (!run) return "";
-  // With the restart count, processes left over from an earlier attempt have
-  // another token.
+  // The restart count gives processes left over from an earlier attempt another
+  // token.
   return *run + "/" + variable("TORCHELASTIC_RESTART_COUNT").value_or("0");
 }
 

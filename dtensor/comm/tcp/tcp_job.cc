@@ -79,18 +79,18 @@ struct Batch {
 // An outgoing message.
 struct Sending {
   Frame frame;
-  const char* data = nullptr;  // what is in no piece yet: `left` bytes
+  const char* data = nullptr;  // the `left` bytes that are in no piece yet
   int64_t left = 0;
-  Batch* batch = nullptr;  // null: a text, which owns its bytes
+  Batch* batch = nullptr;  // null: a text, whose bytes are in `own`
   std::string own = {};
 };
 
-// An incoming message, until it is complete and received.
+// An incoming message, until it is complete and a receive has taken it.
 struct Coming {
   Frame frame;
   char* to = nullptr;  // where its next bytes go
   int64_t got = 0;
-  std::unique_ptr<char[]> kept = nullptr;  // holds it until it is received
+  std::unique_ptr<char[]> kept = nullptr;  // its bytes while `batch` is null
   Batch* batch = nullptr;                  // of its receive; null: none yet
 };
 struct Wanted {
@@ -108,7 +108,7 @@ struct Heard {
 struct Inbox {
   std::deque<Wanted> wanted;
   std::deque<uint32_t> kept;
-  bool dead = false;  // its receiver has given up: all wait in vain
+  bool dead = false;  // its receiver has given up: messages are dropped
 };
 
 }  // namespace
@@ -204,7 +204,7 @@ class TcpJob::Connection {
     });
     std::erase_if(boxes_, [&](const auto& box) { return box.first.run < run; });
   }
-  // Drops the batch: none of its memory is read or written afterwards.
+  // Drops the batch: no memory of its sends and receives is used afterwards.
   void give_up(const Batch& batch) noexcept {
     const auto is_in = [&](const auto& x) { return x.batch == &batch; };
     for (auto& [key, box] : boxes_)
@@ -339,7 +339,7 @@ class TcpJob::Connection {
     in_left_ = in_.bytes;
     return !into_ || in_left_ <= into_->frame.total - into_->got;
   }
-  // Called when that many bytes of the piece have come.
+  // Called when that many more bytes of the current piece have come.
   void filled(size_t bytes) {
     in_left_ -= static_cast<int64_t>(bytes);
     if (!into_) return;
@@ -604,7 +604,7 @@ bool TcpJob::rest(std::chrono::microseconds most) {
     std::lock_guard lock(mutex_);
     progress();
   }
-  // The data may be for a resting thread, and one of them must poll next.
+  // The data may be for a thread that rests above; one of those must poll next.
   looks.unlock();
   if (resting_ > 0) looked_.notify_all();
   return true;

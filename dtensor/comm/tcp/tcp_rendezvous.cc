@@ -36,7 +36,8 @@ constexpr uint32_t kVersion = 4;
 // closed.
 constexpr auto kSilence = 3s;
 constexpr size_t kMostSilent = 128;
-// How long processes that arrive after an error are still told about it.
+// For how long after an error the first process still waits for others, to tell
+// them about it.
 constexpr auto kTell = 2s;
 // How long to try again to listen at a port that is in use.
 constexpr auto kBusy = 1s;
@@ -50,7 +51,8 @@ enum class Kind : uint32_t {
   kJoin,    // to the first process: the sender is here
   kMeet,    // to another process, which answers kReady
   kTable,   // from the first process: all addresses
-  kReady,   // to another process: connected; to the first: with all
+  kReady,   // to the first process: the sender is connected to all others;
+            // to another process: the answer to kMeet
   kGo,      // from the first process: everyone is connected
   kFailed,  // in both directions: why the processes cannot meet
 };
@@ -75,8 +77,8 @@ Token token_of(std::string_view text, uint64_t more = 0) {
   return {hash_text(text, more), hash_text(text, ~more)};
 }
 
-// The token of processes that meet: it shows that they know the table of all
-// addresses.
+// The token of kMeet and its answer. It shows that the sender knows the table
+// of all addresses.
 Token key_of(std::string_view table, const Token& job) {
   return {hash_text(table, job[0]), hash_text(table, job[1])};
 }
@@ -142,8 +144,8 @@ class Door {
     Clock::time_point since = Clock::now();
   };
 
-  // Accepts only some connections at a time, so that next() looks at each of
-  // them before it may be closed.
+  // Accepts at most kMostSilent / 2 connections at a time, so that next() looks
+  // at each of them before a later call may close it.
   void accept() {
     errno = 0;
     for (size_t i = 0; i < kMostSilent / 2; ++i) {
@@ -203,8 +205,8 @@ struct Said {
   Kind kind;
   std::string text;
 };
-// Empty if the connection ended, `end` passed, or the message is damaged or
-// makes no sense.
+// Returns the next message, with a text of at most `most` bytes. Empty if the
+// connection ended, `end` passed, or the message is damaged or makes no sense.
 std::optional<Said> hear(const Socket& s, const Token& token, int64_t most,
                          Clock::time_point end) {
   Note n;
@@ -301,8 +303,8 @@ class Rendezvous {
     note_.token = token_of(place_.token, card.number);
   }
 
-  // Waits for the other processes. Those that come soon after an error are
-  // still told about it.
+  // Waits for the other processes. After an error, waits a little longer, so
+  // that those that come soon are told about it, too.
   void gather() {
     Socket listener = opened();
     const SocketAddress where = local_address(listener);
@@ -367,8 +369,8 @@ class Rendezvous {
                             : Clock::now() + place_.doubt;
     return "";
   }
-  // Whether the process that came as p was started with other facts, and the
-  // right one may still come.
+  // Whether the process that came as p was started with other facts than this
+  // one, and a process p with the right facts may still come.
   bool doubted(int p) const {
     return Clock::now() < doubted_until_[static_cast<size_t>(p)];
   }
