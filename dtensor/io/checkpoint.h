@@ -36,9 +36,9 @@ struct CheckpointOptions {
   // run() wait for that and throw the errors of the save. If the run fails, the
   // save is given up unless all ranks complete their files shortly afterwards.
   bool background = false;
-  // How many checkpoints to keep in DIR, including this one. After the save,
-  // the ones with the smallest steps are removed; checkpoints of later steps
-  // and other files stay. 0 keeps all.
+  // How many checkpoints of steps up to this one to keep in DIR, including this
+  // one. After the save, the ones with the smallest steps are removed.
+  // Checkpoints of later steps and other files stay. 0 keeps all.
   int64_t keep = 0;
 };
 
@@ -51,27 +51,28 @@ struct CheckpointOptions {
 // the same arguments. Throws Error, the same on every rank, if a name occurs
 // twice, if a tensor is partial, if that step has been saved already, if
 // another job saves to DIR, or if a system call fails. Then nothing has been
-// saved, and no files are left. (If only the removal of an older checkpoint
-// fails, the new one exists nevertheless.) Does nothing in a dry run.
+// saved, and the files are removed again if possible. (If only the removal of
+// an older checkpoint fails, the new one exists nevertheless.) Does nothing in
+// a dry run.
 void save_checkpoint(const std::string& dir, int64_t step,
                      const std::vector<NamedTensor>&, const CheckpointValues&,
                      const CheckpointOptions& = {});
 
-// Claims DIR, which is made if it is missing, for the checkpoints of this job:
-// until the process of rank 0 ends, another job that saves there gets an Error.
-// save_checkpoint() claims DIR, too; call this when a job begins, so that a
+// Claims DIR for the checkpoints of this job; makes DIR if it is missing. Until
+// the process of rank 0 ends, another job that claims DIR gets an Error.
+// save_checkpoint() claims DIR, too. Call this when a job begins, so that a
 // second job fails before it has computed anything. Collective over all ranks
 // of the run. Throws Error if another job has claimed DIR. Does nothing in a
 // dry run.
 void claim_checkpoints(const std::string& dir);
 
-// Waits for the background save of this run, and throws its error. Collective
-// over all ranks of the run.
+// If a background save of this run is unfinished, waits for it, and throws its
+// error if it fails. Collective over all ranks of the run.
 void finish_saves();
 
 // The paths of the complete checkpoints in a folder, by ascending step; empty
-// if the folder does not exist. Ignores other names, and folders without an
-// index.
+// if the folder does not exist. Ignores names other than step-STEP, and folders
+// without an index.
 std::vector<std::string> list_checkpoints(const std::string& dir);
 // The last path of list_checkpoints(), or nullopt if that is empty.
 std::optional<std::string> latest_checkpoint(const std::string& dir);

@@ -10,8 +10,8 @@
 namespace dtensor::checkpoint {
 namespace {
 
-// Large boxes are cut into at most about this many, since the index lists every
-// box.
+// If cuts at kBoxBytes would make more boxes than about this many, boxes are
+// cut at more bytes instead, since the index lists every box.
 constexpr int64_t kManyBoxes = 1 << 16;
 
 int64_t bytes_of(const Shape& size, DType t) {
@@ -82,8 +82,8 @@ class Sharing {
     if (n == 1 || d == box.size.size() ||
         bytes_of(box.size, t) < n * kShareBytes)
       return give(tensor, box, t, holders[0]);
-    // The parts' sizes differ by at most one index; the ranks with the fewest
-    // bytes so far get the larger parts.
+    // The parts' sizes along d differ by at most one index; the ranks with the
+    // fewest bytes so far get the larger parts.
     std::vector<Box> parts;
     for (int64_t i = 0; i < n; ++i) parts.push_back(part_of(box, d, i, n));
     std::stable_sort(
@@ -160,7 +160,7 @@ std::vector<Window> windows(const Region& held, const Box& box) {
     const int64_t lo = box.lo[static_cast<int>(d)],
                   hi = lo + box.size[static_cast<int>(d)];
     std::vector<Window> next;
-    int64_t start = 0;  // where the range begins in the part
+    int64_t start = 0;  // where the range r begins in the part
     for (const Interval& r : held[d]) {
       const int64_t from = std::max(lo, r.lo), to = std::min(hi, r.hi);
       if (from < to)

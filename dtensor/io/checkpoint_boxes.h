@@ -29,15 +29,15 @@ struct OwnedBox {
 // one buffer. (Very large checkpoints have larger boxes, to limit their
 // number.)
 inline constexpr int64_t kBoxBytes = int64_t{4} << 20;
-// If the ranks that hold a box would each write less of it than this, one of
-// them writes it all.
+// If the ranks that hold a box would each write fewer bytes of it than this,
+// one of them writes the whole box.
 inline constexpr int64_t kShareBytes = int64_t{64} << 10;
 
-// Returns the boxes of each rank of the run, in the order of its file. Every
-// element of every tensor is in exactly one box, of a rank that holds it. Boxes
-// that several ranks hold are divided among them, and small ones go to the rank
-// with the fewest bytes so far, so that all ranks write about the same amount.
-// REQUIRES: no spec is partial.
+// Returns the boxes that each rank of the run writes, in the order of the
+// rank's file. Every element of every tensor is in exactly one box, of a rank
+// that holds the element. Boxes that several ranks hold are divided among these
+// ranks, or go to the one with the fewest bytes so far if they are small, so
+// that all ranks write about the same amount. REQUIRES: no spec is partial.
 std::vector<std::vector<OwnedBox>> boxes_by_rank(std::span<const Spec* const>,
                                                  int64_t world);
 

@@ -23,7 +23,7 @@ bool is_step(const std::string& name) {
                      [](unsigned char c) { return std::isdigit(c); });
 }
 
-// Returns the paths of those files in the folder for which wanted(name) is
+// Returns the paths of the files and folders in `dir` for which wanted(name) is
 // true, by ascending step.
 template <class Wanted>
 std::vector<std::string> those(const std::string& dir, const Wanted& wanted) {
@@ -35,7 +35,7 @@ std::vector<std::string> those(const std::string& dir, const Wanted& wanted) {
   DT_CHECK(!e || e == std::errc::no_such_file_or_directory, "checkpoint",
            "{} cannot be listed: {}; name a folder that you may read", dir,
            e.message());
-  // More digits mean a later step.
+  // A name with more digits is that of a later step.
   std::sort(names.begin(), names.end(),
             [](const std::string& a, const std::string& b) {
               return a.size() != b.size() ? a.size() < b.size() : a < b;

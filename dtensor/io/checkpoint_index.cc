@@ -548,11 +548,11 @@ const Index::Entry* Index::find(std::string_view name) const {
 }
 
 void Index::check_cover(const std::string& path) const {
-  // The weight of a box is the product over its dimensions of f(end) - f(begin)
-  // for a random function f. The weights of boxes that hold every element
-  // exactly once add up to the weight of the whole tensor; those of any other
-  // boxes do so with a probability of about 2^-58. The check is linear in the
-  // number of boxes.
+  // The weight of a box is the product over its dimensions d of
+  // f(d, end) - f(d, begin), for a random function f. The weights of boxes that
+  // hold every element exactly once add up to the weight of the whole tensor;
+  // those of any other boxes do so with a probability of about 2^-58. The time
+  // is linear in the number of boxes.
   for (const Entry& e : tensors_) {
     const Box whole{Shape::filled(e.info.shape.size(), 0), e.info.shape};
     uint64_t sum = 0;

@@ -59,11 +59,12 @@ class Index {
  public:
   struct Entry {
     TensorInfo info;
-    size_t first = 0, pieces = 0;  // its boxes: first to first + pieces - 1
+    // The numbers of its boxes, for piece(): first to first + pieces - 1.
+    size_t first = 0, pieces = 0;
   };
 
   struct RankFile {
-    int64_t header, bytes;  // the bytes of the header and of the boxes
+    int64_t header, bytes;  // how many bytes the header and the boxes have
     uint64_t sum;           // the checksum of the header
   };
 
@@ -92,8 +93,8 @@ class Index {
   // The tensor of that name in an index from read(); null if there is none.
   const Entry* find(std::string_view name) const;
   StoredBox piece(const Entry&, size_t number) const;
-  // The contents of a rank's file: "[0:2, 4:6] of w, [2:4, 4:6] of w and 3
-  // more".
+  // Says which boxes a rank's file has: "[0:2, 4:6] of w, [2:4, 4:6] of w". If
+  // there are seven, names four, and adds " and 3 more".
   std::string content(int64_t rank) const;
 
  private:
@@ -110,8 +111,8 @@ class Index {
 
   std::deque<Entry> tensors_;
   std::vector<uint32_t> by_name_;  // indices of tensors_
-  // Deques grow without copying, and boxes_ encodes numbers below 128 in one
-  // byte. So an index takes no more memory than its text.
+  // Deques grow without copying their contents, and boxes_ encodes a number
+  // below 128 in one byte. So an index takes no more memory than its text.
   std::deque<Stored> stored_;
   std::deque<uint8_t> boxes_;
 };

@@ -22,7 +22,7 @@ namespace {
 // Files are read in steps of this many bytes. The checksum of a step is
 // computed while its bytes are in the cache.
 constexpr int64_t kStep = 1 << 20;
-// The number of boxes that the system prefetches.
+// The number of boxes, including the current one, that the system prefetches.
 constexpr size_t kAhead = 4;
 
 std::string path_of(const std::string& dir, const std::string& name) {
@@ -108,7 +108,7 @@ void CheckpointReader::Contents::read_part(const std::string& path,
   // Only one file is open at a time: a checkpoint of many ranks might have more
   // files than the limit of open files.
   std::optional<io::File> file;
-  int64_t rank = -1, start = 0;  // of the file; its first box is at `start`
+  int64_t rank = -1, start = 0;  // whose file it is; where its boxes begin
   std::vector<StoredBox> needed;
   for (size_t i = entry.first; i < entry.first + entry.pieces; ++i)
     if (const StoredBox p = index.piece(entry, i);

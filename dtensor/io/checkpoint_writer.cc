@@ -35,14 +35,15 @@ using namespace checkpoint;
 
 namespace {
 
-// Files are written in steps of this many bytes, while the bytes are in the
-// cache from computing their checksum. Also the size at which collected small
-// boxes are written.
+// Boxes are written in steps of this many bytes, while the bytes are in the
+// cache from computing their checksum. Collected small boxes are written when
+// they have this many bytes.
 constexpr int64_t kStep = 1 << 20;
-// Smaller boxes are collected before they are written.
+// Boxes of fewer bytes than this are collected before they are written.
 constexpr int64_t kDirect = 256 << 10;
 
-// Returns the bytes of box number i, row-major; valid until the next call.
+// Returns the address of the bytes of box number i of this rank, in row-major
+// order; valid until the next call.
 using BytesOf = std::function<const char*(size_t i)>;
 
 // Locks the folder for this job; called by rank 0. Folders stay locked until
@@ -106,7 +107,8 @@ class Save {
     const std::string header = header_of(own(), infos_);
     std::vector<char> small(header.begin(), header.end());
     int64_t end = 0;
-    // Let the disk work while the next checksums are computed.
+    // Writes at `end`, and lets the disk work while the next checksums are
+    // computed.
     const auto append = [&](const char* from, int64_t bytes) {
       file.write(from, bytes, end);
       file.begin_sync(end, bytes);
@@ -137,8 +139,8 @@ class Save {
     }
     flush();
     file.sync();
-    // The last number is a checksum of the others: without it, the file is not
-    // yet complete.
+    // The last number is the checksum of the others. It shows that the file is
+    // complete.
     sums.push_back(checksum(sums.data(), std::ssize(sums) * 8));
     io::File::create(in_folder(sums_name(rank_)))
         .write(sums.data(), std::ssize(sums) * 8, 0);
@@ -154,8 +156,8 @@ class Save {
     return std::move(*all);
   }
 
-  // The checksums of all ranks with boxes; nullopt until the files of all these
-  // ranks are complete.
+  // The checksums of all boxes, by rank; nullopt until the .sums files of all
+  // ranks with boxes are complete.
   std::optional<std::vector<std::vector<uint64_t>>> sums() const {
     std::vector<std::vector<uint64_t>> all(boxes_.size());
     for (size_t r = 0; r < boxes_.size(); ++r) {
@@ -174,7 +176,7 @@ class Save {
     return all;
   }
 
-  // Called by rank 0, with the result of sums().
+  // Makes the checkpoint. Called by rank 0, with the result of sums().
   void commit(const std::vector<std::vector<uint64_t>>& sums) {
     const std::string text = index_with(sums).text();
     {
@@ -202,8 +204,8 @@ class Save {
   // that fails, they stay, but they are not a checkpoint.)
   void discard() noexcept {
     if (!begun_) return;
-    // Retry if another rank has just made a file there; a rank makes at most
-    // two.
+    // Removal fails if another rank makes a file there meanwhile, so retry. A
+    // rank makes at most two files.
     std::error_code e;
     for (int i = 0; i < 3; ++i) {
       std::filesystem::remove_all(temporary_, e);
@@ -389,8 +391,8 @@ class Background final : public RankContext::Memory {
   }
 
   // The interval at which rank 0 looks for the files of other ranks, and how
-  // often it still looks after a failure, since other ranks may be about to
-  // finish.
+  // many more times it looks once the save is given up, since other ranks may
+  // be about to finish.
   static constexpr std::chrono::milliseconds kLook{10};
   static constexpr int kLastLooks = 30;
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Files and folders, through system calls. If a call fails, the functions throw
-// an Error with the path, the byte and the system's reason. Not for users.
+// an Error with the path and the system's reason, and, if they read or write,
+// the byte. The hints and is_at() do not throw. Not for users.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -9,7 +10,7 @@
 
 namespace dtensor::io {
 
-// An open file, or a folder that is locked. The destructor closes it.
+// An open file or a locked folder, which the destructor closes or unlocks.
 class File {
  public:
   // Creates the file, which must not exist. `mode` is the permissions, as for

@@ -35,9 +35,9 @@ struct SafetensorsWindow {
 // Writes one file from all ranks of a mesh. Each rank writes the indices that
 // it holds, box by box, directly to their places in the file. If several ranks
 // hold the same indices, the one with coordinate 0 on every axis that does not
-// split the value writes them. Nothing is sent, and a rank needs memory only
-// for its part and buffers of a few MiB. The file is called path + ".tmp" until
-// finish().
+// split the value writes them. The ranks send each other no elements, and a
+// rank needs memory only for its part and buffers of a few MiB. Until finish(),
+// the file is called path + ".tmp".
 //
 // Every member is collective over the mesh, and writes nothing in a dry run. If
 // a system call fails, the Error names the file and the system's reason.
@@ -46,7 +46,7 @@ class SafetensorsWriter {
   // Declares every tensor of the file; all ranks pass the same list. Throws
   // Error if a name occurs twice or the sizes overflow.
   SafetensorsWriter(const Mesh&, std::string path, std::vector<TensorInfo>);
-  // Removes the temporary file unless finish() returned.
+  // Removes the temporary file unless finish() has renamed it.
   ~SafetensorsWriter();
   SafetensorsWriter(const SafetensorsWriter&) = delete;
   SafetensorsWriter& operator=(const SafetensorsWriter&) = delete;
@@ -59,16 +59,17 @@ class SafetensorsWriter {
 
   // Flushes the file to disk and then renames it to its path. Before the
   // rename, rank 0 of the mesh calls `commit` if it is set. Throws Error unless
-  // every declared tensor has been written in full.
+  // as many elements have been written to each declared tensor as it has.
   void finish(const std::function<void()>& commit = {});
 
  private:
   struct Entry {
     TensorInfo info;
-    int64_t offset;   // in the file, bytes
-    int64_t written;  // elements, by all ranks
+    int64_t offset;   // bytes from the start of the file to the tensor
+    int64_t written;  // elements of the values that write() was given
   };
-  // Makes the file, of `bytes` bytes, under its temporary name.
+  // Opens the file under its temporary name, after rank 0 has made it, with
+  // `bytes` bytes and the header.
   void open(const std::string& header, int64_t bytes);
   // Closes the file, and removes it unless finish() has renamed it.
   void close();
@@ -113,7 +114,7 @@ class SafetensorsReader {
                   const SafetensorsWindow& = {}) const;
   // Like read() onto a mesh, but into the memory of `to`. The shape of the
   // value is that of `to`; SafetensorsWindow::shape is ignored. Throws Error
-  // also if the types differ.
+  // also if `to` and the file's tensor have different dtypes.
   void read_into(const DistTensor& to, std::string_view name,
                  const SafetensorsWindow& = {}) const;
 
@@ -135,8 +136,8 @@ class SafetensorsReader {
   int file_ = -1;
   int64_t data_start_ = 0;
   std::vector<TensorInfo> tensors_;
-  std::vector<int64_t> begins_;                    // in the data, bytes
-  std::map<std::string, size_t, std::less<>> at_;  // the index in tensors_
+  std::vector<int64_t> begins_;  // by tensor: bytes of data before it
+  std::map<std::string, size_t, std::less<>> at_;  // by name: index in tensors_
   std::map<std::string, std::string> metadata_;
 };
 

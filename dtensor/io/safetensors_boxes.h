@@ -42,7 +42,8 @@ Region reordered(const Region&, const Shape& order);
 // Calls fn(box, element) for every box of `region`. `local` holds the elements
 // of `region`; both have their dimensions in the file's order. `box` is a view
 // of `local`, and `element` is the number of its first element in the file's
-// tensor, whose shape is `file`. Index i of `region` is index offset + i there.
+// tensor, whose shape is `file`. Index i of `region` in dimension d is index
+// offset[d] + i of that tensor.
 template <class Fn>
 void each_box(const Tensor& local, const Region& region, const Shape& offset,
               const Shape& file, Fn&& fn) {
@@ -50,7 +51,7 @@ void each_box(const Tensor& local, const Region& region, const Shape& offset,
   const Shape strides = contiguous_strides(file);
   // The number of the current interval in each dimension.
   std::vector<size_t> which(static_cast<size_t>(n), 0);
-  Shape start = Shape::filled(n, 0);  // of these intervals in `local`
+  Shape start = Shape::filled(n, 0);  // where these intervals begin in `local`
   for (;;) {
     Tensor box = local;
     int64_t at = 0;

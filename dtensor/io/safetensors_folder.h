@@ -16,7 +16,7 @@ namespace dtensor {
 // model.safetensors, or the files that model.safetensors.index.json lists.
 class SafetensorsFolder {
  public:
-  // Whether the folder has such a file or such an index.
+  // Whether the folder has model.safetensors or model.safetensors.index.json.
   static bool exists(const std::string& dir);
   // Opens the files and reads their headers. Throws Error if one is missing or
   // wrong, or if the index names a file outside the folder, or lists a tensor
@@ -25,7 +25,7 @@ class SafetensorsFolder {
 
   // The path of model.safetensors, or of the index if that was read.
   const std::string& path() const { return path_; }
-  // The tensors of all files, each file's in the order of its data.
+  // The tensors of all files, file by file, in the order of their data.
   const std::vector<TensorInfo>& tensors() const { return tensors_; }
   // The tensor of that name; null if there is none.
   const TensorInfo* find(std::string_view name) const;

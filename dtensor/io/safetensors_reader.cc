@@ -258,7 +258,7 @@ DistTensor SafetensorsReader::read(std::string_view name, const Mesh& mesh,
   const TensorInfo& info = tensors_[i];
   Shape shape = window.shape;
   if (shape.empty()) {
-    // The value is the rest of the file's tensor from the offset on.
+    // The value is the rest of the file's tensor, from the window's offset on.
     shape = info.shape;
     for (int d = 0; d < info.shape.size(); ++d) {
       const int64_t to = d < window.order.size() ? window.order[d] : d;

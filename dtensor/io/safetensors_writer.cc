@@ -168,7 +168,7 @@ void SafetensorsWriter::finish(const std::function<void()>& commit) {
   barrier();
 }
 
-// Copies through a host buffer, a few MiB at a time.
+// Copies to the file through a host buffer of at most kMost bytes.
 void SafetensorsWriter::put(const Tensor& packed, int64_t at) {
   constexpr int64_t kMost = int64_t{4} << 20;
   std::vector<char> host(static_cast<size_t>(std::min(kMost, packed.bytes())));
