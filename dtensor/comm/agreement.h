@@ -21,7 +21,7 @@ struct Collective {
   uint64_t fingerprint = 0;  // of the whole call: fingerprint_of()
   // The data; the fields that the kind does not use are empty.
   std::span<Transfer> transfers = {};
-  // In exchange_in_place(): which transfer read() reads in place.
+  // In exchange_in_place(): the index of the transfer that read() reads.
   size_t in_place = 0;
   const Communicator::ReadSources* read = nullptr;
   std::span<Buffer> buffers = {};
@@ -47,8 +47,8 @@ struct Statement {
 };
 Statement statement_of(const Collective&);
 
-// Returns "0,1,5". After 16 ranks, the text is cut: "...,15,... (40)" is the
-// end of a list of 40 ranks.
+// Returns "0,1,5". Names at most 16 ranks: a list of 40 ranks ends in
+// ",... (40)" after the sixteenth.
 std::string ranks_to_string(std::span<const int64_t> world_ranks);
 
 // Returns "all-reduce #3 for add": a call's kind, its number in its group, and

@@ -53,7 +53,7 @@ namespace dtensor {
 // How a member describes its call to the other members.
 struct Call {
   StepKind kind;             // must fit the member function, else Error
-  std::string_view op = {};  // the operator that needs it: "matmul"
+  std::string_view op = {};  // the operator that makes the call: "matmul"
   uint64_t fingerprint = 0;  // a hash of the specs, reduce op and dtype;
                              // fingerprint_of() mixes in the call's number
   // If set, describe(what) returns the text for the error, such as "f32[8](S0)

@@ -41,7 +41,7 @@ struct FlightEntry {
   DType dtype;         // of the first tensor, if there is one
   uint32_t tensors;
   int64_t bytes;   // of this member's buffers or sources, or that it gathers
-  std::string op;  // its first FlightRing::kOpLetters letters
+  std::string op;  // the operator's first FlightRing::kOpLetters letters
   int64_t begun;
   bool agreed, ended, threw;  // ended: also by an exception
   int64_t over;               // end time; 0: not measured

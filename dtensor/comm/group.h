@@ -49,8 +49,8 @@ struct alignas(64) Slot {
   // collective: after that, the owner may destroy both.
   const Collective* collective;
   const HostCommunicator* member;
-  // Pointers of the collective, copied here so that other members read one
-  // cache line less.
+  // Pointers of the collective, copied here so that other members have to read
+  // one cache line fewer.
   Transfer* transfers;
   Buffer* buffers;
   // The owner copies short data here; the collective then needs no meeting at
@@ -81,7 +81,8 @@ struct Group {
   Slot& slot(size_t place, uint64_t sequence) const {
     return slots[2 * place + sequence % 2];
   }
-  // Says that the member has come to the collective with that number.
+  // Says that the member at that place (see place_of) has come to the
+  // collective with that number.
   void come(size_t place, uint64_t sequence) const {
     slot(place, sequence).sequence.store(sequence, std::memory_order_release);
   }

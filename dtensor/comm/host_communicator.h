@@ -60,8 +60,8 @@ class HostCommunicator : public Communicator {
   // `mine`; all members pass the same number. For an all_gather_bytes, pass 0:
   // its own bytes are shown instead, if they are short.
   void agree_and_show(const Collective&, const void* mine, int64_t bytes);
-  // The bytes that member m has shown, 8-byte aligned; valid until the next
-  // collective.
+  // The bytes that member m has shown, valid until the next collective; 8-byte
+  // aligned if their number is a multiple of 8.
   const char* shown(int m) const;
   const std::vector<int64_t>& ranks() const { return group_.ranks; }
   int64_t world(int m) const { return ranks()[index(m)]; }
@@ -177,8 +177,8 @@ class HostCommunicator : public Communicator {
   bool small_ = false;  // its data is short
   int64_t shown_bytes_ = 0;
   std::span<PackedMessages> packed_;  // one per transfer, in kept_
-  // Messages that this member received, also for other members here. By
-  // transfer or buffer, and by sender: see at().
+  // The messages that this member has received, for itself and for other
+  // members here, by transfer or buffer and by sender: see at().
   std::vector<void*> received_;
   bool failed_ = false;  // this member did not receive everything
   bool later_ = false;   // its work on streams runs asynchronously

@@ -139,7 +139,7 @@ class Membership : public Backend {
   class Waiting;
   bool done(PendingMessages&, const Group&, size_t place);
   // A search for a circle of threads that wait for each other: the thread that
-  // began it, and the ranks on its path so far.
+  // began it, the ranks on its path so far, and a text about their calls.
   struct Search {
     Id first;
     uint64_t number = 0;  // number among the searches of this process
@@ -220,8 +220,8 @@ class Membership : public Backend {
   // Held during the calls of observer_. Locked before mutex_.
   std::mutex telling_;
   Observer observer_;
-  // Held by the one thread that handles control messages, so that they keep
-  // their order, or searches for circles. Locked before the other mutexes.
+  // Held by the thread that handles control messages or searches for circles;
+  // the messages so keep their order. Locked before the other mutexes.
   std::mutex listening_;
   uint64_t searches_ = 0;
   std::mutex mutex_;
@@ -232,7 +232,7 @@ class Membership : public Backend {
   // question and the rank that the answer is about.
   std::map<std::pair<uint64_t, int64_t>, Answer> answers_;
   uint64_t questions_ = 0;
-  // How each process's ranks ended, as far as known. Process 0 hears of all.
+  // By process: how its ranks ended, as far as known. Process 0 is told of all.
   std::map<int, std::optional<Failure>> ended_;
   int lost_ = -1;  // a process that ended before the run did
   // Whether lost_ ended before a rank of another process failed, and not more

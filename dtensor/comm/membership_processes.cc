@@ -17,8 +17,8 @@ using namespace std::chrono_literals;
 // a signal to end, and for about how long process 0 waits for the ranks of the
 // other processes to end. (Other processes wait longer.)
 constexpr auto kGrace = 500ms, kEnd = 1000ms;
-// A process may see a launcher's signal at most this long before the death of
-// the process that caused it.
+// A launcher that sees a process die signals the others. These may see the
+// signal at most this long before they notice the death.
 constexpr auto kSignals = 200ms;
 
 // Returns the text of a message. `what` is "ended", for the ranks of one

@@ -124,7 +124,7 @@ class PackedMessages {
   mutable Boxes boxes_;
   std::vector<HeldArray> arrays_;
   std::vector<Operand> operands_;
-  std::vector<size_t> next_;  // by member: index of the next one in at_
+  std::vector<size_t> next_;  // by member: index in at_ of its next piece
   Shape strides_;             // of the piece that array() has last returned
 };
 

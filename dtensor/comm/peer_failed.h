@@ -13,10 +13,10 @@ namespace dtensor {
 // is not a failure of their own: run() reports that of the failed rank.
 class PeerFailed : public Error {
  public:
-  // "[where] rank 3 failed: cause".
+  // The text is "[where] rank 3 failed: cause".
   PeerFailed(std::string_view where, int64_t rank, const std::string& cause)
       : PeerFailed(where, rank, "failed: ", cause) {}
-  // The rank of the run that failed.
+  // The number, in the run, of the rank that failed or has left.
   int64_t rank() const { return rank_; }
   // The failed rank's own error, and the last collective that it called.
   const std::string& cause() const { return cause_; }
@@ -38,7 +38,8 @@ class PeerFailed : public Error {
 // too.
 class PeerLeft final : public PeerFailed {
  public:
-  // "[where] rank 3 has left the program while rank 0 waits in `call`; ...".
+  // The text is "[where] rank 3 has left the program while rank 0 waits in
+  // `call`; ...".
   PeerLeft(std::string_view where, int64_t rank, int64_t waiting,
            std::string_view call)
       : PeerFailed(where, rank, "",

@@ -58,9 +58,9 @@ class Boxes {
   }
 
  private:
-  // `count` ranges of `length` elements. In array a, the first range lies at
-  // at_[arrays * run + a], and each further one lies step_[arrays * run + a]
-  // after the one before.
+  // `count` ranges of `length` indices of one dimension. With A arrays, the
+  // first range of run r begins at index at_[A * r + a] of array a, and each
+  // further range begins step_[A * r + a] after the one before.
   struct Run {
     int64_t count, length;
   };

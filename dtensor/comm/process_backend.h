@@ -13,7 +13,7 @@
 namespace dtensor {
 
 struct ProcessBackend {
-  std::string_view name;      // of --backend
+  std::string_view name;      // the choice of --backend: "mpi"
   std::string_view launched;  // for --help, after "as processes": "of mpirun"
   // If the program is built without this backend: the library that it lacks and
   // how to get that, "MPI; build it where MPI is installed".

@@ -54,7 +54,7 @@ class Staging {
   }
 
   std::vector<Block> blocks_;
-  size_t used_ = 0;  // lines of the last block
+  size_t used_ = 0;  // how many lines of the last block are handed out
 };
 
 }  // namespace dtensor

@@ -22,7 +22,7 @@ void SafeLink::settle(StepKind kind) {
            "NCCL has not accepted the call in {} s: a GPU or a network between "
            "them does not answer; NCCL_DEBUG=INFO shows which",
            std::chrono::duration<double>(patience_).count());
-    // Usually it settles soon; making a link takes longer.
+    // A call usually settles soon; making a link takes longer.
     if (i < 100)
       std::this_thread::yield();
     else

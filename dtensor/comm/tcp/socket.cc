@@ -81,8 +81,8 @@ SocketAddress address_by(decltype(getsockname)& get, const Socket& s) {
   return a;
 }
 
-// Sets the options of a new connection. Its messages are short and must not
-// wait to be combined with later ones.
+// Sets the options of a new connection. Short messages must not wait to be
+// combined with later ones.
 Socket prepared(Socket s) {
   if (!s) return s;
   const auto set = [&](int level, int option, int value) {

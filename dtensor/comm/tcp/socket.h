@@ -37,8 +37,8 @@ class Socket {
   bool receive(void* data, int64_t bytes, Clock::time_point end) const;
   // Whether there are bytes to read, or the connection has ended.
   bool readable() const;
-  // Whether the other end has closed the connection and nothing is left to
-  // read.
+  // Whether the connection is broken, or the other end has closed it and
+  // nothing is left to read.
   bool ended() const;
 
  private:
@@ -71,7 +71,7 @@ SocketAddress peer_address(const Socket&);
 Socket listen_at(const SocketAddress&);
 // Returns the next incoming connection; empty if there is none.
 Socket accept_from(const Socket& listener);
-// On failure the socket is empty, and errno says why.
+// Connects by `end`. On failure the socket is empty, and errno says why.
 Socket connect_to(const SocketAddress&, Socket::Clock::time_point end);
 
 }  // namespace dtensor

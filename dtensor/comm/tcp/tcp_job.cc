@@ -32,7 +32,7 @@ using Clock = Socket::Clock;
 
 // The most bytes of a message that are sent before another one gets its turn.
 constexpr int64_t kPiece = 128 << 10;
-// The most bytes on one connection before another connection gets its turn.
+// After this many bytes on one connection, another connection gets its turn.
 constexpr int64_t kMostAtOnce = 512 << 10;
 constexpr int64_t kMostText = 16 << 20;
 // How long the others may take to say goodbye in a job that has failed.

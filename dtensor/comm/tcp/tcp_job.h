@@ -75,7 +75,7 @@ class TcpJob final : public ProcessJob {
   void end_with(int code);
 
   int64_t run_ = 0, over_ = 0;  // the last run, and the last one that is over
-  int64_t per_process_ = 1;     // ranks of the run
+  int64_t per_process_ = 1;     // how many ranks of the run a process has
   bool has_left_ = false;
   std::atomic<int> code_ = 0;  // exit code with which another process ends all
 

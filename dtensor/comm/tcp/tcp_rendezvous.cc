@@ -27,8 +27,8 @@ using namespace std::chrono_literals;
 using Clock = Socket::Clock;
 using Token = std::array<uint64_t, 2>;
 
-// The first bytes of every message. They are compared as a number, which also
-// detects another byte order.
+// The first bytes of every message: a number in the sender's byte order, so
+// that a machine with another byte order is detected, too.
 constexpr uint64_t kMagic = 0x31706374'736e6574ull;
 constexpr uint32_t kVersion = 4;
 // How long a new connection may take to identify itself, and how many
@@ -162,7 +162,8 @@ class Door {
       silent_.pop_front();
   }
 
-  // Looks at the note of a connection, or at the part of it that has come.
+  // Reads the note of a connection into n, as far as it has come, and judges
+  // the connection by it.
   Guest judge(const Silent& s, Note& n) const {
     const ssize_t got =
         recv(s.socket.fd(), &n, sizeof(n), MSG_PEEK | MSG_DONTWAIT);
@@ -315,7 +316,7 @@ class Rendezvous {
     Clock::time_point end = end_;
     for (; !missing.empty() && Clock::now() < end; missing = absent()) {
       auto come = door.next(std::min(end, Clock::now() + kRetry));
-      // A process that has ended may be started again.
+      // A process that has ended may be started again, and may then come again.
       for (Socket& s : peers_)
         if (s && s.ended()) s.close();
       const std::string what = come ? admit(*come, door) : "";
@@ -356,7 +357,7 @@ class Rendezvous {
           "one its own",
           p, place_.processes);
     if (!wrong.empty()) {
-      peers_.push_back(std::move(a.socket));  // told with the others
+      peers_.push_back(std::move(a.socket));  // so that give_up() tells it, too
       return wrong;
     }
     const auto i = static_cast<size_t>(p);
