@@ -74,7 +74,7 @@ class Index {
   // Ranks without boxes have no file.
   std::map<int64_t, RankFile> files;
 
-  // "rank-00003.safetensors".
+  // "rank-00003.safetensors" for rank 3, or "rank-00003.bin" in version 1.
   std::string file_name(int64_t rank) const;
 
   void add(TensorInfo);

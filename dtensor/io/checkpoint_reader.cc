@@ -128,7 +128,7 @@ void CheckpointReader::Contents::read_part(const std::string& path,
         file->will_need(start + needed[ahead].offset, needed[ahead].bytes);
     const std::vector<Window> shared = windows(held, p.box);
     // Read into the part if the whole box is contiguous there, else into a
-    // buffer.
+    // tensor of its own. (Data for a GPU is read into `buffer` first.)
     Tensor box;
     if (shared.size() == 1 && shared[0].size == p.box.size)
       box = window(part, shared[0].in_part, shared[0].size);

@@ -16,16 +16,16 @@
 namespace dtensor {
 
 // Maps a value to a part of a tensor in the file. Dimension i of the file's
-// tensor is dimension order[i] of the value (i if `order` is empty), and the
-// value begins there at index offset[i] (0 if `offset` is empty). For example,
-// order {1, 0} is a transpose; if q, k and v of size h are concatenated in the
-// last dimension, their offsets there are 0, h and 2h. If the value has more
-// dimensions than the file's tensor, the file's tensor gets dimensions of size
-// 1 in front: [3, 4] becomes [1, 3, 4].
+// tensor is dimension order[i] of the value (i if `order` is empty). In that
+// dimension of the file's tensor, the value begins at index offset[i] (0 if
+// `offset` is empty). For example, order {1, 0} is a transpose; if q, k and v,
+// of size h, are concatenated in the last dimension, their offsets in it are 0,
+// h and 2h. If the value has more dimensions than the file's tensor, the file's
+// tensor gets dimensions of size 1 in front: [3, 4] becomes [1, 3, 4].
 struct SafetensorsWindow {
   Shape order, offset;
   // The shape of the value, for reading. Empty: up to the end of the file's
-  // tensor.
+  // tensor in its own shape; set it if `seen_as` is set.
   Shape shape = {};
   // The shape as which the file's tensor is viewed, with the same number of
   // elements. Empty: the tensor's own shape.
@@ -43,8 +43,8 @@ struct SafetensorsWindow {
 // a system call fails, the Error names the file and the system's reason.
 class SafetensorsWriter {
  public:
-  // Declares every tensor of the file; all ranks pass the same list. Throws
-  // Error if a name occurs twice or the sizes overflow.
+  // Makes the file, with all tensors in this list, which is the same on all
+  // ranks. Throws Error if a name occurs twice or the sizes overflow.
   SafetensorsWriter(const Mesh&, std::string path, std::vector<TensorInfo>);
   // Removes the temporary file unless finish() has renamed it.
   ~SafetensorsWriter();
