@@ -7,8 +7,8 @@
 namespace dtensor {
 namespace {
 
-// How long to poll: longer than ranks with the same work usually differ, but so
-// short that the lost core time does not matter.
+// How long to poll: for longer than the arrivals of ranks with the same work
+// usually differ, but so briefly that the lost core time does not matter.
 constexpr std::chrono::microseconds kSpin{100};
 
 void pause() {

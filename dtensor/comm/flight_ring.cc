@@ -60,7 +60,7 @@ bool FlightRing::read(const Slot& s, FlightEntry& e) {
 FlightEntry FlightRing::newest() const {
   for (FlightEntry e;;) {
     const uint64_t number = number_.load(std::memory_order_acquire);
-    // The thread may have rewritten the slot meanwhile.
+    // The thread may have rewritten the slot meanwhile; then try again.
     if (number == 0 ||
         (read(slots_[number % kEntries], e) && e.number == number))
       return number == 0 ? FlightEntry() : e;
@@ -73,7 +73,7 @@ FlightRing::Snapshot FlightRing::snapshot() const {
   all.groups = groups_;
   for (size_t i = 0; slots_ && i < kEntries; ++i) {
     FlightEntry e;
-    // If the slot is being rewritten, it is soon complete.
+    // A slot that is being rewritten is soon complete, so try more than once.
     for (int attempt = 0; attempt < 100; ++attempt)
       if (read(slots_[i], e)) {
         all.entries.push_back(std::move(e));

@@ -40,7 +40,7 @@ struct FlightEntry {
   ReduceOp reduce_op;  // of the first tensor, if the kind reduces
   DType dtype;         // of the first tensor, if there is one
   uint32_t tensors;
-  int64_t bytes;   // of this member's buffers or sources, or that it gathers
+  int64_t bytes;   // of this member's data: buffers, sources or gathered bytes
   std::string op;  // the operator's first FlightRing::kOpLetters letters
   int64_t begun;
   bool agreed, ended, threw;  // ended: also by an exception

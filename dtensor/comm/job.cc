@@ -38,8 +38,9 @@ constexpr int64_t kGathers = 0, kPartBytes = 1 << 20;
 constexpr int kAsks = 16;
 // The matter of texts that only say that their sender is alive.
 constexpr int64_t kAlive = std::numeric_limits<int64_t>::min();
-// The two requests of process 0 to another one. Answers begin with kFailed if
-// the process has failed, and with kPart if they carry a part of the text.
+// The two requests of process 0 to another one in gather(): for the time, and
+// for the next part of the text. Answers begin with kFailed if the process has
+// failed, and with kPart if they carry a part of the text.
 constexpr std::string_view kTime = "time", kMore = "more";
 constexpr char kFailed = '!', kPart = ':';
 

@@ -109,7 +109,8 @@ void Membership::found(const Search& s) {
           ? fmt::format("ranks {} wait for each other",
                         ranks_to_string(std::vector(in.begin(), in.end())))
           : "every rank waits for another one";
-  // The first thread's own call, or that of the rank's other thread.
+  // The last call of the search's first thread, or, if that has made no call,
+  // of the rank's other thread.
   const auto [rank, lane] = s.first;
   FlightEntry first = thread(rank, lane).flight.newest();
   if (first.number == 0) first = thread(rank, 1 - lane).flight.newest();

@@ -165,7 +165,7 @@ std::optional<PackedMessages::Even> PackedMessages::reduce_scatter() const {
   if (p == 1 || order_.size() != 1 ||
       (t_->op == ReduceOp::kAvg && s_->terms != p))
     return {};
-  // All members must hold the one piece.
+  // All members must hold the one piece that this member wants.
   for (const Pieces& from : from_)
     if (from != order_) return {};
   const int64_t n = bytes(order_);

@@ -10,7 +10,7 @@ namespace dtensor {
 namespace {
 
 // Returns the value of the first of these variables that is a number of at
-// least 0, or -1.
+// least 0; -1 if there is no such variable.
 int64_t first_of(std::initializer_list<const char*> names) {
   for (const char* name : names)
     if (const auto n = number_in<int64_t>(variable(name).value_or(""), 0))

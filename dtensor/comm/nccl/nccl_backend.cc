@@ -75,7 +75,7 @@ class NcclBackend final : public HostBackend {
   }
 
   // Finds work that a GPU does not finish in time. The rank that enqueued it
-  // may be waiting for the GPU, and then does not check.
+  // cannot do so itself while it waits for the GPU.
   std::vector<RankFailure> overdue() {
     std::vector<RankFailure> found;
     std::lock_guard lock(mutex_);

@@ -98,8 +98,8 @@ class Door {
   Door(Socket listener, Kind kind, const Token& token)
       : listener_(std::move(listener)), kind_(kind), token_(token) {}
 
-  // Waits for the next identified connection. Returns nothing at `end`, or if
-  // `also` can be read.
+  // Waits for the next connection that sends a valid note. Returns nothing at
+  // `end`, or if `also` can be read.
   std::optional<Arrival> next(Clock::time_point end, const Socket& also = {}) {
     for (;;) {
       check_interrupted();
@@ -521,8 +521,8 @@ class Rendezvous {
       --left;
     }
   }
-  // Connects to process p. Tries again if p closed the connection because too
-  // many strangers had connected to it.
+  // Connects to process p. Tries again if that fails: p closes connections if
+  // too many strangers connect to it.
   Socket met(int p, const SocketAddress& at, const Note& mine) {
     for (;; std::this_thread::sleep_for(kRetry)) {
       Socket s = connect_to(at, end_);

@@ -42,8 +42,8 @@ struct TcpPlace {
 };
 
 // Connects all processes. Returns the connections by process; the entry of this
-// process is empty. Called by all processes. Throws NotMet, which names ranks
-// that are missing, duplicated, or use another WORLD_SIZE.
+// process is empty. Called by all processes. If they cannot meet, throws NotMet
+// with the reason, such as ranks that are missing or duplicated.
 std::vector<Socket> tcp_rendezvous(const TcpPlace&);
 
 }  // namespace dtensor
