@@ -25,7 +25,7 @@ namespace {
 
 constexpr int64_t kLine = 256 << 10;  // bytes
 constexpr int64_t kFirstLine = 4096;
-// The limit of the safetensors library, in bytes.
+// The most bytes of a header that the safetensors library accepts.
 constexpr int64_t kHeader = 100'000'000;
 constexpr size_t kTensors = 1 << 16, kFiles = 1 << 16, kValues = 10'000;
 // Errors explain what is wrong with a tensor's boxes only if it has at most

@@ -20,7 +20,7 @@ using nlohmann::json;
 
 namespace {
 
-// The limit of the format's reference implementation.
+// The most bytes of a header that the reference implementation accepts.
 constexpr int64_t kMaxHeader = 100'000'000;
 
 void read_exactly(int file, void* to, int64_t bytes, int64_t at,
