@@ -11,9 +11,9 @@ namespace dtensor {
 // to `layout` on the new mesh receives the fewest bytes, summed over the ranks.
 // (Partials of `from` count as if they were combined in place.) Among equally
 // good orders, it prefers those that leave more ranks where `to` has them. The
-// result is optimal, and takes O(n^3) time for n ranks: swapping ranks two at a
-// time would miss a cycle of three. Throws Error if the shape of the layout is
-// not that of `from`.
+// result is optimal, and takes O(n^3) time for n ranks. (Swapping ranks two at
+// a time would miss improvements that move three ranks in a cycle.) Throws
+// Error if the shape of the layout is not that of `from`.
 Mesh assign_ranks(const Spec* from, const Mesh& to, const Layout& layout);
 
 }  // namespace dtensor

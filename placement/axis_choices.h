@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The alternatives that choose() compares: for each mesh axis, the factors that
-// it splits or the partials that pass over it; and the assignment that results
-// when each axis takes one of them.
+// The alternatives that choose() compares. Each mesh axis has a list of
+// choices: factors to split, or partials to let pass. One choice for each axis
+// makes an assignment.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -18,12 +18,12 @@ namespace dtensor {
 // Which factors an axis may split. Each value also allows the factors of the
 // values before it.
 enum class Reach : uint8_t {
-  // The factors that the axis splits in some input. If one of these is pinned,
-  // any factor, because that input has to move anyway.
+  // The factors of the dimensions that the axis splits in some input. If the
+  // axis splits a pinned factor, any factor: that input has to move anyway.
   kMoved,
   // The factors of an input that is partial over the axis and must be reduced,
   // because no note of the rule (rule.h) lets the partial pass. Factors marked
-  // "~" are left out, because their collectives may have no price.
+  // "~" are left out: the operator's messages for them may have no price.
   kReduced,
   kAll  // any factor, even if no input uses the axis
 };
@@ -37,8 +37,9 @@ struct AxisChoice {
   Reach reach = Reach::kMoved;   // the first value that allows this choice
 };
 
-// The choices by axis, in the order that breaks ties. An axis that no input
-// uses has only the empty choice, unless the reach is kAll.
+// The choices by axis. Among equally good choices, the earlier one wins. An
+// axis over which no input is split or partial has only the empty choice,
+// unless the reach is kAll.
 std::vector<std::vector<AxisChoice>> axis_choices(const BoundRule&,
                                                   std::span<const OpInput>,
                                                   Reach);
@@ -49,10 +50,10 @@ class FactorDims {
  public:
   FactorDims(const BoundRule&, std::span<const OpInput>);
   // The factor's Dim over exactly the axes of `mask`, made legal (see
-  // BoundRule::legal). It is the Dim of the first operand, in operand_order(),
-  // that is split over exactly these axes. If no operand is, the leading axes
-  // come from the first operand that is split over some of them, and the other
-  // axes follow in mesh order.
+  // BoundRule::legal). It is the factor's Dim in the first input, in
+  // operand_order(), that splits the factor over exactly these axes. If no
+  // input does, the Dim takes its leading axes from the first input that splits
+  // the factor by axes of `mask` first; the other axes follow in mesh order.
   const Dim& operator()(int factor, AxisMask mask) {
     return of(factor, mask).dim;
   }

@@ -30,10 +30,10 @@ struct Assignment {
 // A rule whose factors have sizes. Only the assignment is still to be chosen.
 class BoundRule {
  public:
-  // `extra` gives the sizes, as (letter, size), of factors that only outputs
-  // have. Throws Error if a factor has two sizes or none, if an input has
-  // another number of dimensions than its term, or if a product of sizes
-  // overflows.
+  // `extra` lists (letter, size) for factors whose sizes do not follow from the
+  // input shapes. Throws Error if a factor has two sizes or none, if the inputs
+  // or their dimensions are not as many as in the rule, or if a product of
+  // sizes overflows.
   BoundRule(const Rule& rule, const std::vector<Shape>& shapes,
             std::string_view op,
             const std::vector<std::pair<char, int64_t>>& extra = {});

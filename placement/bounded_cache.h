@@ -2,11 +2,11 @@
 // A cache of bounded weight.
 //
 // Every entry has a weight (bytes, or 1). There are two generations, each of at
-// most half of the limit. New entries go to the newer one, and an entry that is
-// found in the older one moves to the newer one. When the newer one is full it
-// becomes the older one, and all that is left in the older one is dropped. So a
-// cache never holds more than its limit (or one entry that is larger), an entry
-// that is used regularly is not dropped, and a hit in the newer generation is
+// most half of the limit (or one larger entry). New entries go to the newer
+// one, and an entry that is found in the older one moves to the newer one. When
+// the newer one is full, it replaces the older one, whose entries are dropped.
+// So a cache never holds more than its limit (or one larger entry), an entry
+// that is used in every generation stays, and a hit in the newer generation is
 // one look-up.
 #pragma once
 #include <cstddef>
@@ -53,7 +53,8 @@ class BoundedCache {
       : name_(name), limit_(limit) {}
 
   // Returns null on a miss. The value stays at its address at least until
-  // entries that weigh half of the limit have been inserted.
+  // entries that weigh half of the limit have been inserted, or found in the
+  // older generation. (A value that weighs more than half may go earlier.)
   template <class K>
   Value* find(const K& key) {
     if (auto it = newer_.map.find(key); it != newer_.map.end()) {

@@ -28,7 +28,7 @@ struct Candidate {
 // local work, other_ps, and the reductions that partial outputs put off. Ties
 // go to fewer steps, then to the first. Stores the index of the cheapest
 // candidate in `*which`, unless that is null. Throws Error if every candidate
-// would send an input that has to stay (see Keep).
+// would move an input in a way that its Keep forbids.
 Choice choose(std::span<const Candidate>, std::span<const OpInput>,
               const OpWork&, Planner&, std::string_view op,
               size_t* which = nullptr);

@@ -1,30 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 // Chooses the assignment that an operator computes under.
 //
-// For every mesh axis that some input uses, the axis may split one factor, let
-// the partials of some inputs pass, or do neither. An operator does not spread
-// work over an axis that no input is split over: the factor is one that the
-// axis splits in some input, or, if the axis splits a pinned factor, any
-// factor. (See Reach in axis_choices.h. The comment on choose() says when a
-// partial input also lets an axis split a factor.) The price of an assignment,
-// in picoseconds of the cost table, is the sum of
+// An axis over which some input is split or partial may split one factor (or a
+// linked pair), let the partials of some inputs pass, or do neither. It may
+// split a factor of a dimension that it splits in some input; if it splits a
+// pinned factor, it may split any factor. So an operator does not spread work
+// over an axis that splits no input. (See Reach in axis_choices.h. The comment
+// on choose() names an exception for partial inputs.) The price of an
+// assignment, in picoseconds of the cost table, is the sum of
 //   comm    the redistribution of the inputs, and the operator's own
 //           messages (see OpWork)
 //   work    the largest rank's share of the local work
 //   reduce  the work that is put off: the reduction of a partial output, and
-//           the gather of an output along an axis that split no input
-// The cheapest assignment wins. Ties go to the lowest comm price (so P + R
-// stays partial, since the next operator may want it reduced into parts), then
-// to the fewest steps of redistribution, then to the first in a fixed order
-// (whole before split, factors in the rule's order). The choice depends on
-// specs and prices alone, so every rank makes the same one.
+//           the gather of an output along an axis that splits no input
+// The cheapest assignment wins. Ties go to the lowest comm price (so the sum of
+// a partial and a replicated tensor stays partial, since the next operator may
+// want it reduced into parts), then to the fewest steps of redistribution, then
+// to the first in a fixed order (whole before split, factors in the rule's
+// order). It depends on specs and prices alone, so every rank chooses the same.
 //
 // If every input already lies where it is needed, and no other factor could be
 // split, the assignment that moves nothing is the cheapest, and nothing is
 // searched. Otherwise branch and bound over the axes finds the cheapest. The
-// bound is the sum, over inputs and outputs, of the price of the cheapest
-// layout that agrees with the choices for the first axes. For most layouts, a
-// lower bound of the price is enough, which needs no search for a plan.
+// bound is the least work plus, for each input and output, the price of the
+// cheapest layout that agrees with the choices for the first axes. For most
+// layouts, a lower bound of the price is enough, which needs no search.
 //
 // An input that stays (a parameter) is never sent or gathered: assignments that
 // would do so are not candidates. An input that is gathered on use may be
@@ -57,11 +57,11 @@ struct OpWork {
   double flops_per_point = 1;  // 2 for a contraction
   // The messages that Op::compute() sends between the ranks that split factor
   // `over`: `times` all-to-alls. `over` is 0 if it sends nothing, or only a few
-  // numbers, which have no price here. In each all-to-all, the ranks
-  // redistribute a tensor of the factors `of` ("*": all factors) in the first
-  // input's type, of which each rank sends an equal share to each rank. If `of`
-  // is empty, each rank instead receives from every other rank a sum of 8 bytes
-  // for each index of all factors but `over`.
+  // numbers, which have no price here. If `of` names factors ("*": all), each
+  // all-to-all moves a tensor of these factors in the first input's type, and
+  // each rank sends an equal share of its part to each rank. If `of` is empty,
+  // each rank receives 8 bytes (a sum) from every other rank for each
+  // combination of its indices of the other factors.
   struct Exchange {
     char over = 0;
     std::string_view of = {};
@@ -109,15 +109,15 @@ Choice price(const BoundRule&, std::span<const OpInput>,
              std::span<const DType> out_dtypes, const OpWork&,
              const Assignment&, Planner&);
 
-// The best assignment. Throws Error if every assignment would move an input
-// that has to stay.
+// The best assignment. Throws Error if every assignment would move an input in
+// a way that its Keep forbids.
 //
 // If `forward_only` is set, no gradient of the outputs will be taken. Then an
 // axis may also split a factor of an input that is partial over it, so that a
-// reduce-scatter takes the place of an all-reduce. This is chosen if its total
-// price is below the work and reduce prices of the best assignment without it:
-// the saved work has to pay for all that is sent. (docs/layouts.md has the
-// reason.)
+// reduce-scatter takes the place of an all-reduce. Such an assignment wins if
+// its total price is below the sum of the work and reduce prices of the best
+// other one: the saved work has to pay for all that is sent. (docs/layouts.md
+// has the reason.)
 Choice choose(const BoundRule&, std::span<const OpInput>,
               std::span<const DType> out_dtypes, const OpWork&, Planner&,
               std::string_view op, bool forward_only = false);

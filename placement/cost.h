@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Prices, in integer picoseconds, so that every rank computes the same ones.
 //
-// A collective costs alpha plus the most bytes that one rank receives divided
-// by the rate. An all-reduce counts as the reduce-scatter and the all-gather
-// that it equals; bytes that a ring forwards are not priced. The rate may be
-// lower for bytes that no longer fit into a cache. Local work costs its flops
-// over the rank's rate or its bytes over the memory's rate, whichever takes
-// longer.
+// A collective costs alpha + bytes / rate, where `bytes` is the most that one
+// rank receives. An all-reduce that is not one-shot counts as the
+// reduce-scatter and the all-gather that it equals; bytes that a ring forwards
+// are not priced. The rate may be lower for bytes that no longer fit into a
+// cache. Local work costs max(flops / rate of the rank, bytes / rate of its
+// memory).
 #pragma once
 #include <array>
 #include <cstdint>
@@ -21,8 +21,8 @@
 namespace dtensor {
 
 // The most elements that one rank receives in an all-reduce of n local
-// elements: member i of p receives (p-1)*c(i) + n - c(i), where c(i) is its
-// chunk of n. In a one-shot all-reduce it is (p-1)*n.
+// elements. Member i of p receives (p-1)*c(i) + n - c(i), where c(i) is the
+// size of its chunk of the n; in a one-shot all-reduce, (p-1)*n.
 int64_t all_reduce_elements(int64_t n, int64_t p, bool one_shot = false);
 // The elements that all p members receive together.
 int64_t all_reduce_elements_of_all(int64_t n, int64_t p, bool one_shot);
@@ -43,7 +43,8 @@ struct LinkCost {
       ps += static_cast<double>(bytes - cached_bytes) * extra_ps_per_byte;
     return ps;
   }
-  // Whether every number of bytes costs at most what it costs with `c`.
+  // If true, no number of bytes costs more than with `c`. (The members are
+  // compared one by one, so the result may be false nevertheless.)
   bool never_above(const LinkCost& c) const {
     return alpha_ps <= c.alpha_ps && ps_per_byte <= c.ps_per_byte &&
            (extra_ps_per_byte == 0 ||
@@ -101,7 +102,7 @@ struct CostTable {
   // `bytes`; 0 without axes.
   int64_t collective_ps(StepKind, AxisMask axes, int64_t bytes) const;
   int64_t work_ps(double flops, double bytes) const;
-  // "alpha 5 us, 20 GB/s, 100 GFLOP/s per rank".
+  // "alpha 5 us, 20 GB/s, 100 GFLOP/s per rank", with the prices of axis 0.
   std::string to_string() const;
 };
 

@@ -16,7 +16,7 @@ inline bool is_letter(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
 }
 
-// A position in a text. Every read skips the spaces before it.
+// A position in a text. Every read first skips spaces.
 class Cursor {
  public:
   explicit Cursor(std::string_view text) : text_(text) {}

@@ -24,7 +24,7 @@ struct WrittenDim {
   std::vector<int64_t> points;
 };
 
-// Reads "/64", "@0|3|8" or "@(0|3|8)", if one follows.
+// Reads a granule ("/64") or boundaries ("@0|3|8", "@(0|3|8)") if they follow.
 void read_details(Cursor&, WrittenDim& leaf);
 // Reads "{y,z}/64" into a leaf. In a concat, boundaries that another segment
 // follows must be in brackets, since "|" separates segments too.

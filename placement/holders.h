@@ -40,7 +40,7 @@ struct Wave {
   bool constant() const { return runs.size() == 1; }
   // Whether the axis has no effect on the dimension.
   bool any() const { return constant() && runs[0].label == kAny; }
-  // The greatest common divisor of the places where the function changes.
+  // The greatest common divisor of the ends of the runs, so of the period too.
   int64_t grain() const;
 
   // append() builds the function run by run; shorten() then finds the shortest

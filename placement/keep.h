@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether operators may move a tensor that is not where they need it.
+// How operators may move a tensor that is not where they need it.
 #pragma once
 #include <cstdint>
 
 namespace dtensor {
 
-// Says how an operator may move an input to the layout that it computes on. The
-// order matters: a view of several tensors (their concatenation) gets the
-// smallest of their values.
+// How an operator may move an input to the layout that it computes on. A view
+// of several tensors (their concatenation) gets the smallest of their values,
+// so the order of these values matters.
 enum class Keep : uint8_t {
   kMove,         // it may send the input
   kStay,         // it may only slice the input: a parameter

@@ -69,7 +69,7 @@ class Mesh {
   int64_t smallest_world() const;
   // The mesh rank of this world rank, or -1.
   int64_t mesh_rank_of(int64_t world_rank) const;
-  // Whether the rank of the run is in the mesh: mesh.contains(rt.rank()).
+  // Whether the rank of the run with this number is in the mesh.
   bool contains(int64_t world_rank) const {
     return mesh_rank_of(world_rank) >= 0;
   }

@@ -11,8 +11,8 @@
 
 namespace dtensor {
 
-// Whether a step writes new memory. A step that only keeps a part of the
-// tensor, or only gives it another layout, uses the memory that is there.
+// Whether a step writes new memory. A slice, and a partial-fill that changes no
+// value, use the memory that is there.
 bool makes_memory(const Step&);
 
 struct Panels {
@@ -30,10 +30,10 @@ struct Panels {
 // REQUIRES: at least one step.
 Panels cut_panels(std::span<const Step> steps, int64_t count);
 
-// Cuts panels for several tensors (by Step::tensor): about plan.chunks, and
-// more until the memory between source and destination fits into block_bytes or
-// panels cannot get smaller. Returns one list for each tensor. Lists may differ
-// in length, and a tensor that needs no memory in between has an empty list.
+// Cuts each of several tensors (see Step::tensor) into about plan.chunks
+// panels, or more until the memory between source and destination fits into
+// block_bytes or panels cannot get smaller. Returns a list for each tensor, of
+// any length; it is empty for a tensor that needs no memory in between.
 std::vector<std::vector<Region>> panels(const Plan&, int tensors,
                                         int64_t block_bytes);
 

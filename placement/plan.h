@@ -6,9 +6,10 @@
 // all-gathers, all-reduces, reduce-scatters, all-to-alls, permutes,
 // partial-fills and box exchanges. One collective may be over several axes.
 // plan() returns the cheapest sequence under the cost table that fits into
-// memory (see CostTable::block_bytes). On meshes of more than four axes, of
-// four axes and more than 256 ranks, or of three axes and more than 1,024
-// ranks, and for tensors of more than four dimensions on four axes,
+// memory (see CostTable::block_bytes). But it searches fewer layouts on meshes
+// of more than four axes, of four axes and more than 256 ranks, or of three
+// axes and more than 1,024 ranks, for tensors of more than four dimensions on
+// four axes, and for dimensions with trees, points or unequal granules. There,
 // intermediate layouts cut a dimension only as the source or the destination
 // does, or without the last axes of that cut. (Axes of size 1 do not count.)
 //
@@ -46,8 +47,8 @@ struct Step {
   AxisMask axes;
   SpecRef from, to;
   ReduceOp op = ReduceOp::kSum;  // of a reduction
-  // The most bytes that one rank receives. An all-reduce counts as the
-  // reduce-scatter and the all-gather that it equals.
+  // The most bytes that one rank receives. An all-reduce that is not one-shot
+  // counts as the reduce-scatter and the all-gather that it equals.
   int64_t bytes = 0;
   int tensor = 0;  // index among the tensors that move together
   // Steps of the same round are one collective (of several tensors). They have
@@ -77,7 +78,7 @@ Plan plan(const Spec* from, const Spec* to, const CostTable&);
 
 // The result of planning without a search.
 struct QuickPlan {
-  std::optional<Plan> plan;  // nullopt if it needs a search
+  std::optional<Plan> plan;  // nullopt between two meshes, or if it needs one
   int64_t least_ps = 0;      // a lower bound of the time of any plan
 };
 QuickPlan quick_plan(const Spec* from, const Spec* to, const CostTable&);

@@ -106,8 +106,9 @@ class Route {
   // The most elements that a rank lacks: `summands` times the elements of its
   // part under `to`, less those elements of that part that it has under `from`.
   // On meshes of more than 64 ranks with unequal parts, this looks only at
-  // ranks at the ends and in the middle of every axis, unless `exact` is set;
-  // on more than 2^20 ranks, even if `exact` is set.
+  // ranks at the ends and in the middle of every axis, so the result may be too
+  // small; not if a cut is a tree, nor if `exact` is set and there are at most
+  // 2^20 ranks.
   int64_t lack(const Cuts& from, const Cuts& to, int64_t summands,
                bool exact = false) const;
   // A lower bound of lack() that looks at no rank.

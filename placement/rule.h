@@ -57,8 +57,8 @@ struct Factor {
   bool pinned = false;                  // "!"
   bool inside = false;                  // "~"
   bool one_range = false;               // "^"
-  ReduceOp reduction = ReduceOp::kSum;  // if the outputs lack it
-  bool contracted = false;              // the outputs lack it
+  ReduceOp reduction = ReduceOp::kSum;  // of an output that lacks it
+  bool contracted = false;              // no output has it
   bool operator==(const Factor&) const = default;
 };
 

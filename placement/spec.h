@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A tensor's global description: mesh, layout, shape and dtype. Specs are
-// interned: equal specs share one pointer, so comparing them, or looking up
-// decisions about them, compares pointers. Different processes compare hashes
-// instead.
+// interned: equal specs share one pointer, so comparing specs, or finding them
+// in a cache, compares pointers. Different processes compare hashes instead.
 //
-// A spec lives while a SpecRef holds it; tensors and caches have SpecRefs.
+// A spec lives at least while a SpecRef holds it; tensors and caches have them.
 // get() also holds the spec that it returns, until the calling thread has asked
 // for kHeldLately other specs, or ends. So a function needs no SpecRef for a
 // spec that it uses at once. Code that keeps a spec longer, or reads it after
@@ -67,8 +66,8 @@ class Spec {
   // many others to the same thread.
   static constexpr size_t kHeldLately = 1024;
   // Statistics of the process's table of specs. When the table is full, the
-  // specs that nothing holds are freed; if more than half are held, its limit
-  // grows.
+  // specs that nothing holds are freed. The limit becomes twice the number of
+  // the specs that are left, but at least 4096.
   static CacheUse use();
 
  private:

@@ -40,8 +40,8 @@ class Split {
   // repeated or the granule is below 1.
   static Split over(const std::vector<int>& axes, int64_t granule = 1);
   // A split with boundaries 0 = points[0] <= ... <= points[parts] = n, for
-  // dimensions of size n only. Throws Error if the points do not start at 0,
-  // decrease, or do not match the number of parts.
+  // dimensions of size n only. Throws Error if the first point is not 0, if a
+  // point is less than the one before it, or if there are not parts + 1 points.
   static Split at(const std::vector<int>& axes, std::vector<int64_t> points,
                   const Mesh& mesh);
 

@@ -54,9 +54,9 @@ class Steps {
   int64_t held(const Waypoint& s, bool is_source, const Waypoint& t,
                bool is_destination, const StepBetween&) const;
 
-  // Takes s as far toward t as slices can, which are free: cuts s further in
-  // every dimension in which t only cuts further, over axes that s does not
-  // use.
+  // Takes s as far toward t as slices can, which are free: returns s with the
+  // cut of t in every dimension in which t has the cut of s and then only axes
+  // that s does not use.
   Waypoint sliced(const Waypoint& s, const Waypoint& t) const;
   // Adds to the group of an exchange the axes that cut t but over which s is
   // replicated, if that raises no price: ranks that differ in these axes can
@@ -79,8 +79,8 @@ class Steps {
 
 // The axes of the destination's partials that can be filled from a tensor that
 // is split over them: every rank keeps its part and sets the rest to the
-// identity. Averages have no identity, and never qualify. The other partials
-// must have the same identity, so none of them qualifies if their kinds differ.
+// reduction's identity. Averages have no identity, and never qualify. If the
+// other partials are of several kinds, with different identities, none does.
 AxisMask fillable(std::span<const Partial> want);
 
 }  // namespace dtensor

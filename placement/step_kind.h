@@ -10,8 +10,8 @@ namespace dtensor {
 
 enum class StepKind : uint8_t {
   kSlice,           // keep a part of the local data; nothing is sent
-  kFill,            // partial-fill: makes it partial. One rank keeps the value
-                    // of an index, others take the identity; nothing is sent
+  kFill,            // partial-fill: whole or split -> partial. One rank keeps a
+                    // value, others take the identity; nothing is sent
   kAllGather,       // remove the last axes of splits
   kAllReduce,       // partial -> whole
   kReduceScatter,   // partial -> split
