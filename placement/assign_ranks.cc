@@ -10,13 +10,14 @@
 namespace dtensor {
 namespace {
 
-// Elements times ranks may exceed 64 bits.
+// A number of elements times a number of ranks, which may exceed 64 bits.
 using Cost = __int128;
 
-// Returns the row of every column such that the sum of cost(row, column) is
-// minimal. Rows are added one by one, each along the shortest augmenting path
-// under reduced costs (Kuhn, The Hungarian method for the assignment problem,
-// 1955; Jonker and Volgenant, A shortest augmenting path algorithm, 1987).
+// Pairs n rows with n columns so that the sum of cost[row * n + column] is
+// minimal. Returns the row of each column. Rows are added one by one, each
+// along the shortest augmenting path under reduced costs (Kuhn, The Hungarian
+// method for the assignment problem, 1955; Jonker and Volgenant, A shortest
+// augmenting path algorithm, 1987).
 std::vector<size_t> assign(size_t n, const std::vector<Cost>& cost) {
   constexpr Cost kFar = std::numeric_limits<Cost>::max() / 4;
   // Column n holds the row that is being added.

@@ -107,7 +107,7 @@ Shape BoundRule::shape_of(const Rule::Term& t) const {
 namespace {
 
 // Whether the factor is the second one of a link. Such a factor does not count
-// in the work: every index of the first factor meets only one of its indices.
+// in the work: an index of the first factor meets only one index of the second.
 bool is_linked(const Rule& rule, size_t factor) {
   for (auto [h, g] : rule.links())
     if (static_cast<size_t>(g) == factor) return true;

@@ -39,8 +39,8 @@ using AxisChoices = std::vector<std::vector<AxisChoice>>;
 //   - Combinations that do the same to an input move it in the same way. So
 //     there are few different moves (Leaf), and each is planned once.
 //   - A price is a sum. Once the first axes have their choices, no combination
-//     of the other axes costs less than the sum of each term's cheapest leaf
-//     plus the work of a rank if all other axes split the work.
+//     of the other axes costs less than the cheapest leaf of each input and
+//     output, plus the work of a rank if all other axes split the work.
 // Until a move's exact price matters, quick_plan()'s lower bound stands for it:
 // settle() plans moves only for the combination that is the cheapest so far.
 //
@@ -105,8 +105,8 @@ class Candidates {
     double bytes;
   };
   // An input or an output. Choices of an axis that do the same to it have the
-  // same effect. One effect for each axis, as the digits of a number, names a
-  // leaf. The first digits alone name all leaves that begin with these effects.
+  // same effect. A number with one effect for each axis as its digits stands
+  // for a leaf; its first digits alone, for all leaves that begin with them.
   struct Term {
     std::array<uint16_t, kMaxAxes> effects{};  // by axis, the number of effects
     std::vector<uint16_t> effect;              // by axis and choice, see at()
@@ -140,7 +140,7 @@ class Candidates {
     uint64_t factors = 0;
     for (int f : c.factors) {
       // A factor that an output lacks leaves the output partial, unless the
-      // operator combines it.
+      // operator itself combines the parts ("~" in the rule).
       const bool matters =
           contains(rule_term(t), f) ||
           (!is_input(t) && !rule_.rule().factors()[size_t(f)].inside);
@@ -219,7 +219,8 @@ class Candidates {
     made.bytes = static_cast<double>(spec->largest_part_bytes()) *
                  (is_input(t) ? work_.reads(t) : work_.writes());
     if (plan) finish(t, made, *plan);
-    // A move with a price sends something, which an input that stays must not.
+    // A move with a price sends something, but an input that stays must not be
+    // sent.
     if (is_input(t) && inputs_[t].keep == Keep::kStay && made.ps > 0)
       made.allowed = false;
     return term.leaves.emplace(n, made).first->second;

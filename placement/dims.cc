@@ -106,8 +106,9 @@ bool copies_lie_alike(const Dim& d, const Mesh& mesh) {
   std::sort(pieces.begin(), pieces.end(),
             [](const Piece& x, const Piece& y) { return x.lo < y.lo; });
   // Pieces that overlap must lie alike. If any earlier piece overlaps the next
-  // one, so does the earlier piece that ends last, and the two are known to
-  // agree. So comparing each piece with that one is enough.
+  // one, so does the earlier piece that ends last. The two earlier pieces also
+  // overlap each other and are known to agree, so it is enough to compare each
+  // piece with the one that ends last.
   const Piece* last = nullptr;
   for (const Piece& p : pieces) {
     if (last && p.lo < last->hi &&

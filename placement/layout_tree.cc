@@ -247,9 +247,9 @@ bool no_part_empty(const Split& s, const Mesh& mesh, int64_t n) {
   return std::adjacent_find(p.begin(), p.end()) == p.end();
 }
 
-// The canonical form of a product of whole parts and one leaf, without the
-// search. This is the usual case. nullopt for other products, or if a part of
-// the leaf is empty. REQUIRES: d.size() > 0.
+// The canonical form of a product of whole parts and at most one split leaf,
+// the usual case, found without build(). nullopt for other products, or if a
+// part of the leaf is empty. REQUIRES: d.size() > 0.
 std::optional<Dim> simple_product(const Dim& d, const Mesh& mesh) {
   const Dim* leaf = nullptr;
   int64_t before = 1, after = 1;
@@ -303,8 +303,8 @@ Dim cut_out(const Dim& d, const Mesh& mesh, int64_t lo, int64_t n) {
     }
     return Dim::concat(std::move(kept));
   }
-  // A concat of the end of one outer index, whole outer indices, and the start
-  // of another outer index.
+  // Keeps a range within one outer index, or up to three segments: the end of
+  // one outer index, whole outer indices, and the start of another one.
   const Dim& outer = d.parts()[0];
   Dim rest = Dim::product({d.parts().begin() + 1, d.parts().end()});
   auto keep = [&](int64_t first, int64_t count, int64_t from, int64_t to) {

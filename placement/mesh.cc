@@ -24,7 +24,7 @@ std::string describe(const std::vector<MeshAxis>& axes) {
   return t;
 }
 
-// Separates the axes of a mesh from its ranks.
+// Separates the axes of a mesh from its ranks in the mesh's text.
 constexpr std::string_view kOfRanks = " of ranks ";
 
 int64_t parse_number(std::string_view digits, std::string_view text) {

@@ -28,9 +28,10 @@ std::vector<Interval> refinement(std::span<const Spec* const> specs, int d) {
   return ranges;
 }
 
-// Cuts every range into `count` pieces; panel k has the k-th piece of each.
-// Piece k ends at floor((size * (k + 1) + phase) / count). The phase makes
-// ranges that are too short for `count` pieces use different panels.
+// Cuts every range into `count` pieces; panel k (from 0) has piece k of each.
+// Piece k of a range of n indices ends at floor((n * (k + 1) + phase) / count).
+// The phase is the start of the range modulo `count`. It makes ranges that are
+// too short for `count` pieces use different panels.
 std::vector<IntervalList> cut(const std::vector<Interval>& ranges,
                               int64_t count) {
   std::vector<IntervalList> panels(static_cast<size_t>(count));
@@ -83,8 +84,8 @@ std::vector<std::vector<Between>> held_between(std::span<const Step> steps) {
     const Step& s = steps[i];
     if (!makes_memory(s)) continue;
     std::vector<Between> both = now;
-    // The last step that makes memory writes to the destination, if no slice
-    // follows and it is not an all-reduce, which needs contiguous memory.
+    // A step that makes memory writes to the destination if it is the last of
+    // all steps, except for an all-reduce, which needs contiguous memory.
     const bool to_end =
         i == last && i + 1 == steps.size() && s.kind != StepKind::kAllReduce;
     const int sent = sends(s.kind) ? s.from->components() : 1;

@@ -38,7 +38,7 @@ Plan plan_one(const Spec* from, const Spec* to, const CostTable&, int64_t block,
 
 // Combines partials on the first mesh, moves everything in one exchange, and
 // fills partials on the second. To combine, it tries an all-reduce and, for
-// each dimension, a reduce-scatter.
+// each dimension that is a leaf, a reduce-scatter.
 Plan plan_between(const Spec* from, const Spec* to, const CostTable& cost) {
   const Spec* arrives = to->with(without_partials(to));
   std::vector<Layout> settled{without_partials(from)};
@@ -208,8 +208,8 @@ bool only_gathers(const Plan& plan) {
     });
   };
   if (gathers(plan)) return true;
-  // If all axes have the same prices, no sequence is cheaper than the direct
-  // step.
+  // With equal prices for all axes, no sequence is cheaper than the direct
+  // step, so the plan is an all-gather if one can make the move.
   CostTable even;
   even.block_bytes = std::numeric_limits<int64_t>::max();
   return gathers(

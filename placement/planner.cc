@@ -4,7 +4,7 @@
 namespace dtensor {
 namespace {
 
-// The bytes of a plan in a cache, with its key and the overhead of the map.
+// About the bytes of a plan in a cache, with its key and the map's overhead.
 size_t footprint(const Plan& p) {
   return sizeof(Plan) + p.steps.size() * sizeof(Step) + 64;
 }

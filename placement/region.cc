@@ -11,8 +11,9 @@ namespace {
 
 bool before(const Interval& a, const Interval& b) { return a.lo < b.lo; }
 
-// The first range of an ascending list that ends after `lo`. The search starts
-// at `at`, where the last one ended, or anew if `lo` is smaller now.
+// The index of the first range of an ascending list that ends after `lo`. The
+// search starts at `at`, the result of the previous call, or anew if that range
+// is too late because `lo` is smaller now.
 size_t ends_behind(const IntervalList& list, int64_t lo, size_t at) {
   if (at > 0 && list[at - 1].hi > lo)
     return static_cast<size_t>(

@@ -9,7 +9,8 @@ namespace {
 
 constexpr size_t kLanes = 4;
 // On meshes of more than kAll ranks, lack() looks at some ranks only, unless
-// the result must be exact. On more than kMost ranks, it always does.
+// the result must be exact; on more than kMost ranks, even then. (It looks at
+// all ranks if a cut is a tree.)
 constexpr int64_t kAll = 64;
 constexpr int64_t kMost = int64_t{1} << 20;
 
@@ -271,8 +272,8 @@ int64_t Route::lack_of(const int* dims, int count, const Cuts& from,
     even &= x.even && y.even;
   }
   // With equal parts, the overlap of two ranges falls with the distance of
-  // their starts, which is linear in the coordinates; so the minimum is at an
-  // end of every axis.
+  // their starts, which is linear in the coordinates; so some rank at the ends
+  // of all axes has the least overlap, and lacks the most.
   int64_t most = 0;
   thread_local IntervalList many_a, many_b;
   sweep(mesh_, axes, even ? 2 : mesh_.num_ranks(), [&](const Coord& c) {

@@ -18,7 +18,7 @@ constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 
 AxisMask bit(int axis) { return AxisMask{1} << axis; }
 
-// An intermediate layout.
+// The source, the destination or an intermediate layout.
 struct Node : Waypoint {
   bool goal = false;   // the destination, or a partial-fill away from it
   int64_t to_go = -1;  // a lower bound of the price to a goal; -1: not known
@@ -34,8 +34,8 @@ struct Node : Waypoint {
 struct Way {
   Plan plan;
   int64_t between = 0;
-  // The time that the search found, which slices before a step may still
-  // reduce, and the alphas in it.
+  // The time that the search found, and the alphas in it. (plan.time_ps may be
+  // less, since trace() also tries slices before exchanges.)
   int64_t time = 0, alphas = 0;
   bool found = false;
 };
@@ -118,8 +118,8 @@ class Search {
     return finished(std::move(best));
   }
 
-  // The plan if no way is cheaper than the direct step; else only a lower bound
-  // of the time of any plan.
+  // The plan if no way is cheaper than the direct step and that step keeps the
+  // limit `block`; else only a lower bound of the time of any plan.
   QuickPlan quick(int64_t block) {
     Way way = attempt(1, kNever, kNever, /*only_direct=*/true);
     QuickPlan quick;
@@ -186,8 +186,8 @@ class Search {
         goals_.push_back(n.cuts);
       n.to_go = -1;
     }
-    // Only the source leads to a layout that does not fit, by a slice. (Two
-    // slices in a row are one.)
+    // A layout that does not fit can only be a slice of the source, which needs
+    // no memory. (A slice of a slice is also a slice of the source.)
     all_.clear();
     fit_.clear();
     for (int t = 1; t < static_cast<int>(nodes_.size()); ++t) {

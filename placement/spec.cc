@@ -107,8 +107,8 @@ const Spec* Spec::get(const Mesh& mesh, const Shape& shape,
       return turn++;
     }
   };
-  // Frees unused specs when a thread ends, so that the specs of a run end with
-  // its threads, and do not stay until the table is full.
+  // Frees unused specs when a thread ends. Without this, the specs of a run
+  // would outlive its threads until the table is full.
   struct Ending {
     ~Ending() {
       Table& table = Table::get();

@@ -10,7 +10,7 @@
 namespace dtensor {
 namespace {
 
-// floor(i*n/p), without overflow for sizes that fit into memory.
+// floor(i * n / p). The product has 128 bits, so it does not overflow.
 int64_t balanced(int64_t n, int64_t p, int64_t i) {
   return static_cast<int64_t>(static_cast<__int128>(n) * i / p);
 }

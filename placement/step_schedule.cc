@@ -89,9 +89,9 @@ class StepSchedule {
   std::span<const int64_t> ranks_;  // the members, between two meshes
   // The axes of the source by their role. The index that is wanted decides the
   // coordinates on split axes. A reduction reads from all coordinates on
-  // `terms_`. On `choice_` there are copies, of which one is chosen. On `kept_`
-  // a receiver reads from its own coordinate: the destination is replicated
-  // there too, so each copy serves its own coordinate. The receivers of one
+  // `terms_`. On `choice_` there are copies, of which one is chosen. On the
+  // axes `kept_`, source and destination have copies at every coordinate, and a
+  // receiver reads from the copy at its own coordinate. The receivers of one
   // index differ in `turns_`.
   AxisMask terms_ = 0, kept_ = 0;
   Digits choice_, turns_;
@@ -353,7 +353,8 @@ void StepSchedule::takes(int from, const Region& has,
   });
 }
 
-// The step's members, if the schedule needs them.
+// The members of a step between two meshes. Empty for any other step, whose
+// schedule does not need the list.
 std::vector<int64_t> members_across(const Step& step, int64_t world_rank) {
   return crosses(step) ? members(step, world_rank) : std::vector<int64_t>();
 }
