@@ -7,8 +7,8 @@
 
 namespace dtensor {
 
-// Returns `to` with its ranks permuted so that a move of the tensor from `from`
-// to `layout` on the new mesh receives the fewest bytes, summed over the ranks.
+// Returns `to` with its ranks permuted so that they receive the fewest bytes in
+// all when the tensor moves from `from` to `layout` on the returned mesh.
 // (Partials of `from` count as if they were combined in place.) Among equally
 // good orders, it prefers those that leave more ranks where `to` has them. The
 // result is optimal, and takes O(n^3) time for n ranks. (Swapping ranks two at

@@ -134,8 +134,8 @@ class Candidates {
                        : rule_.rule().outputs()[t - inputs_.size()];
   }
 
-  // The factors of the choice that matter to a term, and the partial that the
-  // choice gives it (-1: none).
+  // The factors of the choice that matter to a term (bit f: factor f), and the
+  // ReduceOp of the partial that the choice gives the term (-1: none).
   std::pair<uint64_t, int> effect_of(size_t t, const AxisChoice& c) const {
     uint64_t factors = 0;
     for (int f : c.factors) {
@@ -340,8 +340,8 @@ class Candidates {
       rank.steps += l.steps;
     }
     rank.comm += sends(open);
-    // Another combination may have planned a shared move since this one was
-    // queued, which may have raised its price.
+    // Since this combination was queued, another one may have planned a move
+    // that both make. If that raised the price, queue this one again.
     if (const int64_t now = price_of(open); now > open.least) return push(open);
     auto at = std::upper_bound(
         found_.begin(), found_.end(), rank,
@@ -439,7 +439,7 @@ std::optional<Choice> in_place(const BoundRule& rule,
 }
 
 // The cheapest choice within this reach; nullopt if every choice would move an
-// input that has to stay.
+// input in a way that its Keep forbids.
 std::optional<Choice> cheapest(const BoundRule& rule,
                                std::span<const OpInput> inputs,
                                std::span<const DType> dtypes,

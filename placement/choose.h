@@ -100,8 +100,8 @@ struct Choice {
 };
 
 // The inputs' indices in the order in which operators prefer to leave them in
-// place: first those that have to stay, then the others from the largest to the
-// smallest.
+// place: first those with Keep::kStay, then the others, both from the largest
+// to the smallest.
 std::vector<size_t> operand_order(std::span<const OpInput>);
 
 // The price and the specs of one assignment, after it is made legal.

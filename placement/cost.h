@@ -98,8 +98,8 @@ struct CostTable {
   bool operator==(const CostTable&) const = default;
 
   LinkCost link(StepKind, AxisMask axes) const;
-  // The price of one collective over `axes` in which one rank receives at most
-  // `bytes`; 0 without axes.
+  // The price of one collective over `axes` in which no rank receives more than
+  // `bytes`. 0 without axes.
   int64_t collective_ps(StepKind, AxisMask axes, int64_t bytes) const;
   int64_t work_ps(double flops, double bytes) const;
   // "alpha 5 us, 20 GB/s, 100 GFLOP/s per rank", with the prices of axis 0.

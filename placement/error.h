@@ -3,8 +3,8 @@
 // from it.
 //
 // A message is one sentence: "[op] what is wrong", with every value, and what
-// to write instead. A call with wrong arguments throws before anything is sent,
-// from facts that all ranks share, so that all ranks throw the same Error.
+// to write instead. A call with wrong arguments throws before anything is sent.
+// It checks only facts that all ranks share, so all ranks throw the same Error.
 #pragma once
 #include <fmt/format.h>
 

@@ -6,7 +6,7 @@
 
 namespace dtensor {
 
-// Folds `x` into `h` (the finaliser of splitmix64).
+// Folds `x` into `h`: Boost's hash_combine, then the finaliser of splitmix64.
 constexpr uint64_t hash_mix(uint64_t h, uint64_t x) {
   h ^= x + 0x9e3779b97f4a7c15ull + (h << 6) + (h >> 2);
   h ^= h >> 30;

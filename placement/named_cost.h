@@ -5,7 +5,7 @@
 // "h100", "h200": nodes of 8 such GPUs (SXM) on NVLink, with one 400 Gb/s
 // network card for each GPU. Ranks 0..7 are on the first node, and so on.
 // Computation is in bf16, and collectives are NCCL's. The numbers:
-//  - products: 780 TFLOP/s, measured on an H200 with cuBLAS at
+//  - matrix products: 780 TFLOP/s, measured on an H200 with cuBLAS at
 //    4224 x 2048 x 8192 (the datasheets' peak of both GPUs is 989);
 //  - memory: 3,350 and 4,800 GB/s, from NVIDIA's datasheets;
 //  - NVLink: 360 GB/s received by a GPU while all send, which NCCL's authors

@@ -9,9 +9,10 @@
 // memory (see CostTable::block_bytes). But it searches fewer layouts on meshes
 // of more than four axes, of four axes and more than 256 ranks, or of three
 // axes and more than 1,024 ranks, for tensors of more than four dimensions on
-// four axes, and for dimensions with trees, points or unequal granules. There,
-// intermediate layouts cut a dimension only as the source or the destination
-// does, or without the last axes of that cut. (Axes of size 1 do not count.)
+// four axes, and for dimensions with trees, listed boundaries or two granules.
+// There, intermediate layouts cut a dimension only as the source or the
+// destination does, or without the last axes of that cut. (Axes of size 1 do
+// not count.)
 //
 // Every step between two layouts with the same partials sends each rank exactly
 // what it needs and does not have. If these transfers are an all-gather, an
@@ -78,8 +79,9 @@ Plan plan(const Spec* from, const Spec* to, const CostTable&);
 
 // The result of planning without a search.
 struct QuickPlan {
-  std::optional<Plan> plan;  // nullopt between two meshes, or if it needs one
-  int64_t least_ps = 0;      // a lower bound of the time of any plan
+  // nullopt if only a search finds the plan, and always between two meshes.
+  std::optional<Plan> plan;
+  int64_t least_ps = 0;  // a lower bound of the time of any plan
 };
 QuickPlan quick_plan(const Spec* from, const Spec* to, const CostTable&);
 

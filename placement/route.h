@@ -64,8 +64,9 @@ class Route {
   // Starts anew, with only the cuts of the source and of the destination.
   void reset(const Spec* from, const Spec* to);
   // Adds more cuts for each dimension. If `all` is set, and the cuts of source
-  // and destination are balanced with the same granule, it adds every order of
-  // every subset of the axes. Otherwise it adds the prefixes of both cuts.
+  // and destination are balanced with a common granule, it adds every order of
+  // every subset of the axes. Otherwise it adds the whole dimension and the
+  // prefixes of the two cuts (a tree has none).
   void expand(bool all);
 
   // Whether expand() added every order of every subset of the axes to every

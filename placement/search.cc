@@ -95,8 +95,8 @@ class Search {
              from_->to_string(), to_->to_string());
     const int64_t needed = best.between / block + (best.between % block != 0);
     if (needed > 1) {
-      // The best way fits in `needed` chunks, which only adds alphas. So
-      // nothing that takes longer is of use.
+      // The best way fits in `needed` chunks, which only adds alphas. So no way
+      // that takes longer than the best way in chunks is of use.
       const int64_t more_alphas = saturated_ps(
           static_cast<double>(best.alphas) * static_cast<double>(needed - 1));
       const int64_t most = may_chunk ? best.time + more_alphas : kNever;
@@ -370,8 +370,8 @@ class Search {
     return steps_->held(s, s.collectives == 0, t, arrived(t), e) * item_;
   }
 
-  // Whether there is memory for a step of that kind. A slice, which a new
-  // StepBetween is, needs the least.
+  // Whether the limit leaves memory for this step. (A new StepBetween is a
+  // slice, which needs the least.)
   bool holds(int from, int to, const StepBetween& e) {
     return limit_ == kNever || between(from, to, e) <= limit_;
   }

@@ -3,11 +3,11 @@
 // interned: equal specs share one pointer, so comparing specs, or finding them
 // in a cache, compares pointers. Different processes compare hashes instead.
 //
-// A spec lives at least while a SpecRef holds it; tensors and caches have them.
-// get() also holds the spec that it returns, until the calling thread has asked
-// for kHeldLately other specs, or ends. So a function needs no SpecRef for a
-// spec that it uses at once. Code that keeps a spec longer, or reads it after
-// the thread has ended, needs a SpecRef instead of a `const Spec*`.
+// A spec lives at least while a SpecRef holds it; tensors and caches use
+// SpecRefs. get() also holds the spec that it returns, until the calling thread
+// has asked for kHeldLately other specs, or ends. So a function needs no
+// SpecRef for a spec that it uses at once. Code that keeps a spec longer, or
+// reads it after the thread has ended, needs one instead of a `const Spec*`.
 #pragma once
 #include <array>
 #include <atomic>

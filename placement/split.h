@@ -4,17 +4,18 @@
 // Part i of p of a dimension of n is [boundary(i), boundary(i+1)) with
 //     boundary(i) = floor(i * (n/g) / p) * g,        g the granule (often 1).
 // Several axes form ONE split over the product of their sizes, the first axis
-// outermost. Since floor(i*B*n / (A*B)) = floor(i*n / A), the split over (a,b)
-// refines the split over (a) exactly, for every n. So popping the last axis is
-// a gather among its ranks, and pushing a last axis is a slice, even if sizes
-// do not divide. Dropping an earlier axis is an exchange.
+// outermost. For axes a and b of sizes A and B, floor(i*B*n / (A*B)) =
+// floor(i*n / A), so the split over (a,b) refines the split over (a) exactly,
+// for every n. So popping the last axis is a gather among its ranks, and
+// pushing a last axis is a slice, even if sizes do not divide n. Dropping an
+// earlier axis is an exchange.
 //
 // Example: n = 5 over a=2,b=2 is [0,1) [1,2) [2,3) [3,5); over a it is [0,2)
 // [2,5).
 //
 // Instead, a split may list its boundaries (points), for ragged data and for
 // layouts from elsewhere. Popping an axis of size B keeps every B-th point;
-// pushing one cuts each part [lo,hi) at lo + floor(j*(hi-lo)/B).
+// pushing one cuts each part [lo,hi) at lo + floor(j*(hi-lo)/B), 0 < j < B.
 #pragma once
 #include <array>
 #include <cstdint>

@@ -209,8 +209,8 @@ int64_t StepSchedule::turn(const std::vector<size_t>& part,
       }
       at += r.size();
     }
-    // Assumes pieces of about the same size, or ranges of the same size dealt
-    // in turn.
+    // Assumes that the pieces have about the same size, or that ranges of one
+    // size were dealt to the pieces in turn.
     const int64_t size = ranges[0].size();
     piece = piece * ((all + mine - 1) / mine) + (at + size / 2) / size;
   }
