@@ -17,7 +17,7 @@
 // a partial and a replicated tensor stays partial, since the next operator may
 // want it reduced into parts), then to the fewest steps of redistribution, then
 // to the first in a fixed order (whole before split, factors in the rule's
-// order). It depends on specs and prices alone, so every rank chooses the same.
+// order). Only specs and prices count, so every rank makes the same choice.
 //
 // If every input already lies where it is needed, and no other factor could be
 // split, the assignment that moves nothing is the cheapest, and nothing is

@@ -133,9 +133,10 @@ Panels cut_panels(std::span<const Step> steps, int64_t count) {
       longest.back() = std::max(longest.back(), r.size());
   }
 
-  // Cut one dimension: the outermost that has a range of `count` indices. If
-  // none has, cut several, those with the longest ranges first. The second
-  // round also allows panels of which some ranks have no part.
+  // Cut one dimension: the outermost that has a range of at least `count`
+  // indices. If there is none, cut several, those with the longest ranges
+  // first. The second round also allows panels of which some ranks have no
+  // part.
   std::vector<int64_t> counts(static_cast<size_t>(ndim), 1);
   int64_t left = std::max<int64_t>(count, 1);
   for (int round = 0; round < 2 && left > 1; ++round) {

@@ -34,8 +34,8 @@ struct Node : Waypoint {
 struct Way {
   Plan plan;
   int64_t between = 0;
-  // The time that the search found, and the alphas in it. (plan.time_ps may be
-  // less, since trace() also tries slices before exchanges.)
+  // The time that the search found, and the alphas of the steps. (plan.time_ps
+  // may differ: trace() counts exactly, and tries slices before exchanges.)
   int64_t time = 0, alphas = 0;
   bool found = false;
 };
