@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The list of all operators, to which each source file adds its own.
+// The list of all operators. Each source file adds those that it defines.
 #pragma once
 #include <string_view>
 #include <vector>
@@ -29,7 +29,7 @@ OpList op_family(std::string_view name);
 // The first operator with this name, or null.
 const Op* find_op(std::string_view name);
 
-// The operator that matmul() calls for two matrices.
+// The operator that matmul() calls unless an operand is a vector.
 const Op& matmul_op();
 
 }  // namespace dtensor

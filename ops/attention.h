@@ -12,9 +12,10 @@ namespace dtensor {
 // sequence over the same mesh axes (context parallelism).
 enum class ContextParallel : uint8_t {
   // The cheaper of kRing and kAllToAll under the rank's cost table, for the
-  // forward and backward pass together. A ring hides what it sends behind
-  // computation. The all-to-all does not, and ranks without a head idle. If one
-  // exceeds AttentionOptions::memory_bytes, the one that needs less is taken.
+  // forward and backward pass together. A ring sends while it computes. An
+  // all-to-all does not, and with fewer heads than ranks some ranks idle. If
+  // either exceeds AttentionOptions::memory_bytes, takes the one that needs
+  // less memory.
   kAuto,
   // Blocks of keys and values go around the ranks (Liu et al., arXiv
   // 2310.01889). Each of p ranks receives p-1 blocks of k and of v in the
@@ -37,11 +38,11 @@ struct AttentionOptions {
   // For kAuto: the bytes that a rank may hold, as context_bytes() counts them.
   // 0: no limit.
   int64_t memory_bytes = 0;
-  // If not 0, only the first `length` of the keys exist, and the queries are
-  // the last ones of these positions: with s queries, query i is at length - s
-  // + i. This is for k and v that have room for more keys (copy_into() in
-  // view.h). The layouts are chosen once for all lengths, and keys from
-  // `length` on are not read. Not together with `documents`.
+  // If not 0, only the first `length` keys are used: k and v are caches that
+  // are not full yet (copy_into() in view.h). The s queries are at the last of
+  // these positions: query i is at position length - s + i. The layouts are
+  // chosen once for all lengths, and keys from `length` on are not read. Not
+  // together with `documents`.
   int64_t length = 0;
   // Document ids [b, s] (i32 or i64) for self-attention on packed sequences: a
   // query attends only to keys with the same id. May be undefined.
@@ -56,33 +57,34 @@ struct AttentionOptions {
   double soft_cap = 0;
 };
 
-// softmax(scale q k^T + mask) v. q is [b, s, h, d]; k and v are [b, t, g, d],
-// where g divides h; query head i uses head i * g / h of k and v. `mask` (may
-// be undefined) broadcasts to [b, h, s, t]: bools (true: may attend) or numbers
-// of q's type that are added. Every rank of the mesh calls it. Throws Error if
-// shapes or types do not fit, or if both a mask and documents are given.
+// Computes softmax(scale * q k^T + mask) v. q is [b, s, h, d]; k and v are [b,
+// t, g, d], where g divides h; query head i uses head floor(i * g / h) of k and
+// v. `mask` (may be undefined) broadcasts to [b, h, s, t]: bools (true: may
+// attend) or numbers of q's type that are added. Every rank of the mesh calls
+// it. Throws Error if shapes or types do not fit, or if both a mask and
+// documents are given.
 //
 // Heads may be split over any number of ranks: a rank fetches the heads of k
 // and v that its query heads use. The sequence may be split in any way; for
 // causal attention, zig-zag order (placement/owned.h) balances the work.
-// Positions are those in the whole sequence. The full matrix of scores is never
-// stored, except for the gradient of a mask of numbers, and for second
-// gradients.
+// Options count positions in the whole sequence, not in a rank's part. The full
+// matrix of scores is stored only by the gradient, and only under create_graph,
+// for the gradient of a mask of numbers, or with AttentionOptions::length.
 DistTensor attention(const DistTensor& q, const DistTensor& k,
                      const DistTensor& v, const AttentionOptions& = {},
                      const DistTensor& mask = {});
 
 // The bytes that attention() and its gradient need beyond q, k and v, on the
-// rank that needs most. 0 if q, k and v are not split along the sequence over
-// the same axes, or are not [b, s, heads, d]. Counts these tensors:
+// rank that needs most. 0 unless some mesh axis splits both q and k along the
+// sequence, or if q, k or v is not [b, s, heads, d]. Counts these tensors:
 //   kRing        the result, its cotangent, and the gradients of q, k and v;
-//                two received blocks each of k and v and of their gradients;
-//                sums of gradients: one for q, two each for k and v
-//   kAllToAll    q, k, v, the result and the gradients of all four with heads
-//                split and the whole sequence. This is as much as in their own
-//                layouts if there are enough heads for all ranks. (It includes
-//                the gradients of k and v before their reduction.) Also the
-//                result and its cotangent in their own layouts.
+//                two received blocks of k, of v and of each of their gradients;
+//                sums of gradients: one for q, two for k and two for v
+//   kAllToAll    in the layout that splits the heads instead of the sequence:
+//                q, k, v, the result, the gradients of these four, and those of
+//                k and v before their reduction. (In this layout, a tensor is
+//                as large as in its own if there are enough heads for all
+//                ranks.) In their own layouts: the result and its cotangent.
 //   kAuto        those of the algorithm that is chosen
 int64_t context_bytes(const Spec* q, const Spec* k, const Spec* v,
                       const AttentionOptions&);
@@ -91,7 +93,7 @@ int64_t context_bytes(const Spec* q, const Spec* k, const Spec* v,
 struct Rope {
   double theta = 10000;
   // Only the first `dims` numbers of each head are rotated; the others stay as
-  // they are. Even; 0: all numbers.
+  // they are. Must be even. 0 rotates all numbers.
   int64_t dims = 0;
   // If not 0, `factor` divides all frequencies (linear scaling). If
   // original_positions is not 0 either, the scaling is that of "llama3" in

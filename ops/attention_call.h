@@ -36,10 +36,10 @@ struct AttentionArgs {
 };
 
 // The rule for the inputs q, k and v, or, if `backward`, for q, k, v, out, lse
-// and dout. `shapes` may have one more, the mask's, or two more, those of the
-// document ids of queries and of keys. In a ring, factor t is the sequence of
-// keys, which the ranks split, and factor u is the sequence of the mask's
-// columns or of the ids of keys, which every rank has in full.
+// and dout. After their shapes, `shapes` may have that of the mask, or those of
+// the document ids of the queries and of the keys. In a ring, two factors stand
+// for the sequence of keys: t in k and v, where the ranks split it, and u in
+// the mask or the ids of the keys, of which every rank has all.
 BoundRule attention_rule(std::string_view op, const std::vector<Shape>& shapes,
                          const AttentionArgs&, bool backward);
 
@@ -47,7 +47,8 @@ BoundRule attention_rule(std::string_view op, const std::vector<Shape>& shapes,
 // is finite.
 void check_window_and_cap(std::string_view op, int64_t window, double soft_cap);
 
-// The tensor itself if its last stride is 1, else a contiguous copy.
+// Returns the tensor itself if each of its rows (along the last dimension) is
+// contiguous, else a contiguous copy.
 Tensor with_unit_rows(const Tensor&);
 // The memory and strides of a local tensor [b, s, h, d] as the kernels take
 // them: with dimensions in the order [b, h, s, d]. No copy is made.
@@ -57,23 +58,24 @@ kernels::HeadsOut heads_out(const Tensor&);
 // The operator of rotary(), for the list of operators in attention.cc.
 const Op& rotary_operator();
 
-// The layout of keys after `steps` steps of the ring. The ranks are in order
-// along the mesh axes that split the keys: each one has the part that the rank
-// `steps` places after it had at first.
+// The layout of the keys after `steps` steps of the ring. The ranks form the
+// ring in their order along the mesh axes that split the keys: each rank has
+// the part that the rank `steps` places after it had at first.
 Dim passed_on(const Dim& keys, const Mesh&, size_t steps);
 
-// The steps of the ring that are carried out: step 0, and each step at which
-// the window lets some rank's queries attend to keys of the block that the rank
-// has then. Blocks of other steps are not sent.
+// The steps of the ring that are carried out. Without a window, or if other
+// mesh axes split the queries than the keys, these are all steps. Otherwise
+// they are step 0, and each step at which some rank has a block with keys to
+// which its queries may attend. The ring skips the other steps.
 std::vector<size_t> ring_steps(const Dim& queries, const Dim& keys, const Mesh&,
                                const AttentionArgs&);
 
-// Computes this rank's queries, which are ranges of the sequence, against
-// blocks of keys: only its own, or in a ring (Liu et al., arXiv 2310.01889) the
-// blocks of all ranks that share the sequence, in turn. Each rank sends blocks
-// to the rank before it. The rank's other thread passes a block on and receives
-// the next one while the current one is computed. A rank holds at most two
-// blocks besides its own.
+// Computes the attention of this rank's queries, which are ranges of the
+// sequence, to blocks of keys: only to this rank's block, or in a ring (Liu et
+// al., arXiv 2310.01889) to the blocks of all ranks that share the sequence, in
+// turn. Each rank sends blocks to the rank before it. The rank's other thread
+// passes a block on and receives the next one while the current one is
+// computed. A rank holds at most two blocks besides its own.
 class AttentionCall {
  public:
   // `fixed`: the number of inputs before a mask or ids.
@@ -112,9 +114,9 @@ class AttentionCall {
 
   // True if this is the ring's only block, and its keys are one range.
   bool one_block(const Block&);
-  // The keys of range `key` of the block that exist (see
-  // AttentionOptions::length) and to which any query of range `query` may
-  // attend.
+  // The part of the block's range `key` to which at least one query of range
+  // `query` may attend. It ends before AttentionOptions::length, if that is
+  // set.
   Interval seen(size_t query, const Block&, size_t key) const;
   // The kernel's arguments for range `query` of this rank's queries and the
   // keys that seen(query, block, key) returns.

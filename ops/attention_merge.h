@@ -33,9 +33,10 @@ struct Online {
   void add(Compute&, const Tensor& part, const Tensor& part_lse);
 };
 
-// For a softmax whose keys several ranks hold: the share of rank `which`, which
-// is exp(all[which]) divided by the sum of exp(all[i]), or 0 if there are no
-// keys. all[i] is the lse of rank i's keys; `all` is [ranks, ...].
+// Returns exp(all[which]) / sum_i exp(all[i]), or 0 where all[i] is -inf for
+// every i. all[i] is the lse of the keys that rank i holds; `all` is [ranks,
+// ...]. The result weights the attention to rank `which`'s keys in the
+// attention to the keys of all ranks.
 Tensor share_of_rank(Compute&, const Tensor& all, int64_t which);
 // Multiplies out [b, s, h, d] by weight [b, h, s], in place.
 void scale_rows(Compute&, const Tensor& out, const Tensor& weight);

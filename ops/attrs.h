@@ -43,14 +43,15 @@ class Attrs {
   }
   bool empty() const { return type_ == nullptr; }
 
-  // True if calls with these arguments and with `o` have the same decision.
+  // True if a call with these arguments and one with `o` share a decision (the
+  // cached choice of layouts, decision.h), if all else is the same.
   bool decide_as(const Attrs& o) const {
     return type_ == o.type_ && like == o.like &&
            (!type_ || type_->same(bytes_, o.bytes_));
   }
-  uint64_t hash() const;  // of the arguments that affect decisions
-  // Folds the arguments that affect decisions into h, or those that do not if
-  // `decides` is false. Unlike hash(), this is equal in all processes.
+  uint64_t hash() const;  // of what decide_as() compares
+  // Folds into h the arguments that affect decisions or, if `decides` is false,
+  // those that do not. Unlike hash(), this is equal in all processes.
   uint64_t fold_into(uint64_t h, bool decides) const {
     return type_ && (decides || type_->has_values)
                ? type_->hash(bytes_, h, decides)
@@ -67,8 +68,8 @@ class Attrs {
   void set(std::string_view name, std::string_view text,
            std::string_view where);
 
-  // For a gradient that returns to the layout of the forward pass's input: the
-  // spec of that input. It affects the decision.
+  // For an operator whose output is a gradient that gets the layout of an input
+  // of the forward pass: the spec of that input. It affects the decision.
   SpecRef like;
   // The seed and stream of random numbers, new at every call. They do not
   // affect the decision.

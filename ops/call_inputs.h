@@ -13,8 +13,8 @@ namespace dtensor {
 
 class CallInputs {
  public:
-  // `known`: a recomputation kept the call's outputs, so that only a gradient
-  // may need the inputs.
+  // `known`: checkpoint() (grad.h) has kept the call's outputs. Only a gradient
+  // may then read the inputs.
   CallInputs(RankContext&, std::span<const DistTensor> given, bool known);
   CallInputs(const CallInputs&) = delete;
   CallInputs& operator=(const CallInputs&) = delete;
@@ -23,10 +23,10 @@ class CallInputs {
   // parameter that is gathered on use (gather.h) is seen in the gathered
   // layout.
   std::span<const DistTensor> seen() const { return seen_; }
-  // Gathers the parameters, moves all inputs to the decided layouts, and
-  // returns false. But if one input can be read in place from other ranks
-  // (in_boxes.h), runs the operator's compute(), which sets c.out, and returns
-  // true. `record`: there will be a gradient.
+  // Gathers the parameters that are gathered on use, moves all inputs to the
+  // layouts of c.decision, and returns false. But if one input can be read in
+  // place from other ranks (in_boxes.h), runs the operator's compute(), which
+  // sets c.out, and returns true. `record`: there will be a gradient.
   bool bring(Compute& c, bool record);
   // Only moves the inputs, for the gradient of a call whose outputs are known.
   void move(const Op&, const Decision&);

@@ -31,8 +31,8 @@ class Compute {
   const Attrs& attrs;
   const Decision& decision;
   RankContext& context;
-  // The kernels of this rank's device. All work on data goes through them. They
-  // do nothing in a dry run.
+  // The kernels of this rank's device. (Copies and fills are functions of the
+  // device itself.) They do nothing in a dry run.
   const Kernels& k;
   Stream stream;
   // Runs a kernel on this rank's device.
@@ -62,8 +62,8 @@ class Compute {
   // True if compute() must add to the values in `out` (see Op::in_boxes).
   bool accumulate = false;
 
-  // Sets `out` to new tensors if the operator allocates, else to undefined
-  // ones.
+  // Sets `out` to new tensors. They are undefined if compute() sets them
+  // (OpFacts::allocates), or on a rank outside of the mesh.
   void allocate_outputs();
 
   const Mesh& mesh() const { return decision.in[0]->mesh(); }
@@ -72,18 +72,21 @@ class Compute {
   Tensor scratch(const Shape& shape, DType t) {
     return Tensor::empty(shape, t);
   }
-  // The mesh axes that split a factor, and this rank's ranges of the factor.
+  // The mesh axes that split a factor, and this rank's ranges of the factor. A
+  // factor is a letter of the operator's rule (placement/rule.h).
   AxisMask axes_of(char factor) const;
   IntervalList ranges_of(char factor) const;
-  // Whether this rank has the first part of a factor, or all of it.
+  // Whether this rank's coordinate is 0 on all axes that split the factor. True
+  // if no axis splits it.
   bool first_of(char factor) const;
   // The size of a factor over all ranks.
   int64_t global_size(char factor) const;
   // The number of rows (see reduce_rows()) of the rank at a coordinate.
   int64_t rows_at(char factor, const Coord&) const;
-  // How many of the ranks that split the factor have ranges of it before that
-  // of the rank at a coordinate. REQUIRES: each of these ranks has at most one
-  // range, as with the mark "^" in the rule (placement/rule.h).
+  // The place of the rank at a coordinate among the ranks that split the
+  // factor, if they are sorted by their ranges (those without a range last).
+  // REQUIRES: each of these ranks has at most one range, as with the mark "^"
+  // in the rule (placement/rule.h).
   int64_t place_of(char factor, const Coord&) const;
 
   // Collectives inside the operator. Every rank of the mesh calls the same ones
@@ -101,10 +104,10 @@ class Compute {
   // Moves overlapping boxes of a tensor between the ranks that differ only in
   // `axes`. In global indices, the rank at coordinate c has the region holds(c)
   // and needs the region wants(c). `part` is this rank's data; the result is
-  // the region that this rank needs. Only the first call under a decision
-  // evaluates holds() and wants(): for all ranks of the mesh, or, if `depend`
-  // gives the axes on which the indices of each dimension depend, once for all
-  // ranks that agree in these axes.
+  // the region that this rank needs. depend[d], if given, has the axes on which
+  // the indices of dimension d in both regions depend. Only the first call
+  // under a decision evaluates holds() and wants(): for all ranks of the mesh,
+  // or with `depend`, for one of those that agree in these axes.
   using RegionOf = std::function<Region(const Coord&)>;
   using AxesOfDims = std::span<const AxisMask>;
   Tensor fetch(const Tensor& part, AxisMask axes, const RegionOf& holds,
@@ -136,7 +139,7 @@ class Compute {
   InnerExchange* next_exchange();
   Tensor move_boxes(const Tensor& part, InnerExchange&, const char* what);
 
-  size_t exchanges_ = 0;  // made by this call
+  size_t exchanges_ = 0;  // collectives of this call so far
 };
 
 }  // namespace dtensor

@@ -145,7 +145,7 @@ Int8Weight to_int8(const DistTensor& weight);
 // its rows of b. No rank ever holds a whole matrix. A rank receives (y-1)/y of
 // its rows of a and (x-1)/x of its columns of b:
 //
-//   mk/x (y-1)/y + kn/y (x-1)/x   elements.
+//   m*k/x * (y-1)/y  +  k*n/y * (x-1)/x   elements.
 //
 // A single all-gather of each matrix would receive as much. The size of the
 // panels limits the memory.
@@ -162,12 +162,12 @@ struct SummaOptions {
   int64_t panel_bytes = 0;
 };
 
-// a [m, k] times b [k, n], as matmul(a, b). The result's rows are split as a's
-// rows and its columns as b's columns; it is partial over the other axes. In
-// the backward pass the panels are gathered again, and the gradients return to
-// the layouts of a and b panel by panel. Every rank of the mesh calls it.
-// Throws Error if an axis splits both the rows of a and the columns of b, or if
-// one column of a and one row of b take more than panel_bytes.
+// Multiplies a [m, k] by b [k, n], as matmul(a, b). The result's rows are split
+// as a's rows and its columns as b's columns; it is partial over the other
+// axes. In the backward pass the panels are gathered again, and the gradients
+// return to the layouts of a and b panel by panel. Every rank of the mesh calls
+// it. Throws Error if an axis splits both the rows of a and the columns of b,
+// or if one column of a and one row of b take more than panel_bytes.
 DistTensor summa(const DistTensor& a, const DistTensor& b,
                  const SummaOptions& = {});
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The decision for a call of an operator, which all similar calls share.
+// The decision for a call of an operator: the layouts that it computes on, and
+// what follows from them. decide() tells which calls share one.
 #pragma once
 #include <memory>
 #include <optional>
@@ -30,7 +31,7 @@ struct Decision : Choice {
   std::vector<size_t> moved;  // indices of the inputs that have to move
   std::vector<Move> moves;    // their moves, which are made together
   bool communicates = false;  // whether the moves send anything
-  int64_t bytes = 0;          // that a rank receives in the moves
+  int64_t bytes = 0;          // the most that one rank receives in the moves
 
   // A decision belongs to one rank. The members below are cached with it, and
   // each is made when it is first needed.

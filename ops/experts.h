@@ -8,8 +8,8 @@
 
 namespace dtensor {
 
-// y[t] = sum over j of weights[t, j] expert(ids[t, j])(x[t]), where expert e is
-// down[e] (silu(gate[e] x) * (up[e] x)), the SwiGLU of Shazeer (arXiv
+// Returns y[t] = sum_j weights[t, j] * f(ids[t, j], x[t]). Expert e is f(e, x)
+// = down[e] (silu(gate[e] x) * (up[e] x)), the SwiGLU of Shazeer (arXiv
 // 2002.05202).
 //   x [tokens, hidden]; ids, i64, and weights [tokens, k]
 //   gate and up [experts, ffn, hidden]; down [experts, hidden, ffn]

@@ -11,8 +11,9 @@
 // are at most Fields::kMost members.
 //
 // A number that only compute() needs, such as a temperature, is listed as
-// value("temperature"). Calls that differ only in such numbers share a
-// decision, so a program may pass a new number at every step.
+// value("temperature"). Calls that differ only in such numbers share a decision
+// (the cached choice of layouts, decision.h), so a program may pass a new
+// number at every step.
 #pragma once
 #include <array>
 #include <bit>
@@ -137,8 +138,8 @@ inline bool same(double a, double b) { return hash_of(a) == hash_of(b); }
 
 }  // namespace internal
 
-// Hashes the members that affect decisions, or those that do not if `decides`
-// is false.
+// Folds into h the members that affect decisions or, if `decides` is false,
+// those that do not.
 template <Arguments A>
 uint64_t hash_fields(const A& a, uint64_t h, bool decides = true) {
   size_t i = 0;

@@ -24,9 +24,9 @@ struct GradOptions {
   // Release each node's saved tensors once the pass has used them. The graph
   // cannot be differentiated again.
   bool release_graph = false;
-  // Whenever gradients of this many bytes are complete (each counts with its
-  // largest part on any rank), the rank's other thread sends them in one
-  // exchange, while the pass goes on. 0: all gradients are sent together after
+  // Whenever the gradients that wait have at least this many bytes (each counts
+  // with its largest part on any rank), the rank's other thread sends them in
+  // one exchange, while the pass goes on. 0: all are sent together after
   // the pass. Cannot be combined with create_graph; no effect with
   // keep_partial.
   int64_t bucket_bytes = 0;

@@ -8,9 +8,9 @@
 
 namespace dtensor {
 
-// The text of the error about an id that is out of range.
+// Returns the text of the Error about an id that is out of range.
 using IdSentence = std::function<std::string(int64_t id)>;
-// Makes the text for an index `id` that dimension `dim`, of size n, lacks.
+// The IdSentence for ids that are indices of dimension `dim`, which has size n.
 IdSentence no_index(int64_t n, int64_t dim);
 
 // Throws Error with the text of sentence(id) if an id is outside of [0, n) and
@@ -22,8 +22,9 @@ IdSentence no_index(int64_t n, int64_t dim);
 void check_ids_in(RankContext&, std::string_view op, const Tensor& ids,
                   const Spec& layout, int64_t n, std::optional<int64_t> ignored,
                   IdSentence);
-// Like check_ids_in(), but takes `ends`, i64 [2], from a kernel that looked for
-// the largest and the smallest id, such as kernels::TakeRows or CeRange.
+// Like check_ids_in(), but takes what a kernel such as kernels::TakeRows or
+// CeRange has found. `ends`, i64 [2], has the largest id, and ~ of the smallest
+// one.
 void check_id_ends(RankContext&, std::string_view op, const Tensor& ends,
                    const Spec& layout, int64_t n, IdSentence);
 

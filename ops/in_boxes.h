@@ -29,8 +29,9 @@ std::optional<size_t> to_read(const Op&, const Decision&, bool record,
 // read_moved() is for the only input that moves. If it returns false, it has
 // sent nothing.
 bool read_moved(Compute& c, size_t which, std::span<const DistTensor> inputs);
-// read_gathered() is for a parameter. It always calls gather_inputs(), with
-// these `given` and `seen`. `ready` are the seen inputs in the decided layouts.
+// read_gathered() is for a parameter that is gathered on use. It always calls
+// gather_inputs() (gather.h) with these `given` and `seen`. `ready` are the
+// inputs in the decided layouts.
 bool read_gathered(Compute& c, size_t which, std::span<const DistTensor> given,
                    std::span<DistTensor> seen,
                    std::span<const DistTensor> ready);

@@ -14,7 +14,7 @@ namespace dtensor {
 // runs on parts of any sizes and strides.
 class LocalProduct {
  public:
-  // For a product of the only input, or of the first two.
+  // The operands are the rule's first two inputs, or its only one.
   explicit LocalProduct(const Rule&);
   // Sets c.out[0] to the contraction of c.in, or adds it to c.out[0] if
   // c.accumulate (only with two operands, and if no factor occurs only in the

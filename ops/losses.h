@@ -23,9 +23,9 @@ DistTensor huber_loss(const DistTensor& x, const DistTensor& y,
 DistTensor smooth_l1_loss(const DistTensor& x, const DistTensor& y,
                           Reduction = Reduction::kMean, double beta = 1);
 
-// -(y log p + (1 - y) log(1 - p)), with logarithms of at least -100. The form
-// with logits takes x, where p = sigmoid(x), and does not overflow. `weight`
-// (may be undefined) multiplies each term.
+// -(y * log(p) + (1 - y) * log(1 - p)). A logarithm below -100 counts as -100.
+// The form with logits takes x, where p = sigmoid(x), and does not overflow.
+// `weight` (may be undefined) multiplies each term.
 DistTensor binary_cross_entropy(const DistTensor& p, const DistTensor& y,
                                 Reduction = Reduction::kMean,
                                 const DistTensor& weight = {});
@@ -34,18 +34,20 @@ DistTensor binary_cross_entropy_with_logits(const DistTensor& x,
                                             Reduction = Reduction::kMean,
                                             const DistTensor& weight = {});
 
-// y (log y - x) for log-probabilities x. With log_target, y is given as log y.
+// y * (log(y) - x) for log-probabilities x. With log_target, the argument y is
+// log(y).
 DistTensor kl_div(const DistTensor& x, const DistTensor& y,
                   Reduction = Reduction::kMean, bool log_target = false);
 
-// -weight[target] x[target] for log-probabilities x [n, classes, ...] and
-// targets [n, ...]. The mean is weighted. Targets equal to ignore_index are
-// skipped. `weight` [classes] may be undefined.
+// -weight[target] * x[target] for log-probabilities x [n, classes, ...] and
+// targets [n, ...]. The mean divides by the sum of the targets' weights.
+// Targets equal to ignore_index are skipped. `weight` [classes] may be
+// undefined.
 DistTensor nll_loss(const DistTensor& x, const DistTensor& targets,
                     Reduction = Reduction::kMean, const DistTensor& weight = {},
                     int64_t ignore_index = -100);
 
-// a . b / (max(|a|, eps) max(|b|, eps)) along a dimension.
+// (a . b) / (max(|a|, eps) * max(|b|, eps)) along a dimension.
 DistTensor cosine_similarity(const DistTensor& a, const DistTensor& b,
                              int dim = 1, double eps = 1e-8);
 // x / max(|x|_p, eps) along a dimension.
