@@ -27,7 +27,7 @@ using internal::AttentionArgs;
 using Values = SampleInput::Values;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-// Used instead of minus infinity, since a row of that has the softmax NaN.
+// Used instead of minus infinity: the softmax of a row of infinities is NaN.
 constexpr double kLowest = -1e30;
 // The products q k^T and p v take a multiplication and an addition each.
 constexpr double kFlopsPerPoint = 4;
@@ -222,9 +222,9 @@ struct InContext {
                       Planner& planner) const {
     const auto [q, k, v] = in;
     const Mesh& mesh = q->mesh();
-    // c.points counts a rank's batches and heads. In the operator's OpWork, a
-    // point stands for 2 products. The two passes have 2 + 5, 3.5 times as
-    // many.
+    // c.points counts only one rank's batches and heads. In the operator's
+    // OpWork, a point stands for the 2 products of the forward pass. Both
+    // passes have 2 + 5 products, 3.5 times as many.
     Candidate c;
     c.points = 3.5 * static_cast<double>(q->shape()[1]) *
                static_cast<double>(k->shape()[1]) *
@@ -342,7 +342,8 @@ class AttentionOp : public Op {
 
 // `allowed` is true where a query may attend to a key, and `added` is added to
 // the scores. Both broadcast to the scores [b, g, r, s, t], with r query heads
-// for each of g key heads. Undefined if nothing is forbidden, or added.
+// for each of g key heads. `allowed` is undefined if nothing is forbidden, and
+// `added` if nothing is added.
 struct Masks {
   DistTensor allowed, added;
 };

@@ -106,9 +106,10 @@ BoundRule attention_rule(std::string_view op, const std::vector<Shape>& shapes,
            "q has {} heads, and k and v have {}; pass k and v with a number of "
            "heads that divides those of q",
            q[2], k[2]);
-  // s~ gives every query to one rank. If several ranks held the same query,
-  // each would add up the blocks in a different order, and their results would
-  // differ. The backward pass needs no mark on s, because dk and dv sum over s.
+  // The mark of "s~" gives every query to one rank (BoundRule::legal()). If
+  // several ranks held a query, each would add up the blocks in a different
+  // order, and their results would differ. The backward pass needs no mark on
+  // s: as dk and dv sum over s, every query is on one rank anyway.
   std::string rule = !args.ring ? "bs^hd!,bt!gd,btgd"
                      : backward ? "bshd!,bt~gd,btgd"
                                 : "bs~hd!,bt~gd,btgd";
@@ -245,10 +246,10 @@ AttentionCall::AttentionCall(Compute& c, size_t fixed)
     }
 }
 
-// Query head i uses key head floor(i kv_heads / heads). If both kinds of heads
-// are split, a rank may use key heads that another rank holds. With more ranks
-// than key heads, several ranks use the same one. used_of() fetches the key
-// heads, and held_of() sends their gradients back.
+// Query head i uses key head floor(i * kv_heads / heads). If both kinds of
+// heads are split, a rank may use key heads that another rank holds. With more
+// ranks than key heads, several ranks use the same one. used_of() fetches the
+// key heads, and held_of() sends their gradients back.
 IntervalList AttentionCall::used_heads(const Coord& at) const {
   IntervalList list;
   const Region queries = c_.decision.in[0]->region(at);
@@ -274,7 +275,8 @@ Region AttentionCall::used(const Coord& at, size_t step) const {
   return r;
 }
 
-// The axes on which the indices of each dimension of held() and used() depend.
+// For each dimension, the mesh axes on which its indices in held() and used()
+// depend.
 std::array<AxisMask, 4> AttentionCall::depend(size_t step) const {
   const auto* ring = static_cast<const Ring*>(c_.decision.memo.get());
   const Spec* spec = step ? ring->k[step] : c_.decision.in[1];

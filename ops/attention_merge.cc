@@ -43,8 +43,8 @@ Tensor finite_of(Compute& c, const Tensor& lse) {
   return y;
 }
 
-// A view of `weight` [b, h, s] in the shape of x [b, s, h, d]: it repeats along
-// the rows of x.
+// A view of `weight` [b, h, s] in the shape of x [b, s, h, d]. Along d, it
+// repeats one number.
 Tensor for_rows(const Tensor& weight, const Tensor& x) {
   const Shape& w = weight.strides();
   return weight.as_strided(x.shape(), {w[0], w[2], w[1], 0});

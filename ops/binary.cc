@@ -23,15 +23,16 @@ const internal::ArgsAccess& args_of(int index) {
   return internal::args_of(fn::BinaryFunctions(), index);
 }
 
-// Whether f is a sum of multiples of its operands. Its gradient then needs only
-// the operands' shapes, which the decision has.
+// Whether the function is a sum of multiples of its operands. Its gradient then
+// needs only the operands' shapes, which the decision has.
 bool is_sum(int index) {
   return index == fn::index_of<fn::Add> || index == fn::index_of<fn::Sub> ||
          index == fn::index_of<fn::Lerp>;
 }
 
-// Computes f(a, b). With `by`, it takes (a, b, u) and computes u times the
-// derivative of f by those operands; kBoth gives the two first derivatives.
+// Computes f(a, b). Unless `by` is kNone, takes (a, b, u) and computes u times
+// the derivative of f with respect to the operands that `by` names; kBoth gives
+// two outputs, u times each first derivative.
 class Binary : public RuleOp {
  public:
   Binary(int index, By by) : Binary(fn::binary_function(index), index, by) {}
@@ -125,7 +126,7 @@ const Binary& binary_op(int index, By by = By::kNone) {
   return *(*table)[size_t(index)][size_t(by)];
 }
 
-// The gradients of a sum or product, made of operators that let partials pass.
+// The gradients of a linear function, made of operators that let partials pass.
 InputGradients Binary::of_linear(const GradientCall& g) const {
   const DistTensor& dy = g.cotangents[0];
   InputGradients grads(2);
@@ -209,8 +210,9 @@ DistTensor binary(int index, const DistTensor& a, const DistTensor& b,
     return apply1(binary_op(index), both);
   double p[fn::kMaxParams];
   numbers_for(f, t, numbers, p);
-  // With an infinite or NaN weight, the results for the parts of a partial sum
-  // could not be added. mul_scalar() reduces the partial sum first.
+  // With a weight that is not finite, the parts of a partial sum could become
+  // infinities of both signs, whose sum is NaN. mul_scalar() reduces the
+  // partial sum first for such a number.
   if (index == fn::index_of<fn::Lerp> && !std::isfinite(p[0])) {
     const DistTensor way = sub(both[1], both[0]);
     return p[0] < 0 ? add(both[0], mul_scalar(way, p[0]))

@@ -24,11 +24,12 @@ class Cat : public IndexOp {
 
   // For each candidate, one piece is the model: all pieces get its layout,
   // except in the dimension to concatenate. There, a piece keeps those of its
-  // axes that the model does not use otherwise (kKept), is split evenly over
-  // the axes that split the model there (kCut), or is split that way only if it
-  // could not keep all of its axes (kCutIfTaken). The models follow
-  // operand_order(). A model's candidates end with the first that moves no
-  // piece, even if a later one would save communication afterwards.
+  // axes that the model uses neither for another dimension nor for a partial
+  // (kKept), is split evenly over the axes that split the model there (kCut),
+  // or is split that way only if it could not keep all of its axes
+  // (kCutIfTaken). Every piece is the model once, in operand_order(). A model's
+  // candidates end with the first that moves no piece, even if a later one
+  // would save communication afterwards.
   std::vector<Candidate> candidates(std::span<const OpInput> in,
                                     const Attrs& attrs) const override {
     const auto dim = static_cast<size_t>(

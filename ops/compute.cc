@@ -66,11 +66,12 @@ std::vector<Region> of_group(const Compute& c, AxisMask axes,
   return regions;
 }
 
-// A rank receives `all` - `own` elements. Returns the largest such number of
-// any rank, and the sum over all ranks. `own` is a product over the dimensions,
-// and `all` is such a product times `copies`. For dimensions whose indices
-// depend on common axes (DimsTogether), measure(dims, axes, c) returns their
-// factors of `all` and `own` at coordinate c.
+// A rank receives `all` - `own` elements: `all` that it needs but the `own`
+// ones that it has. Returns the largest such number of any rank, and the sum
+// over all ranks. `own` is a product over the dimensions, and `all` is such a
+// product times `copies`. For dimensions whose indices depend on common axes
+// (DimsTogether, received.h), measure(dims, axes, c) returns their factors of
+// `all` and `own` at coordinate c.
 struct Lack {
   int64_t most = 0, by_all = 0;
 };
@@ -208,8 +209,8 @@ void Compute::reduce_rows(const Tensor& t, char factor, ReduceOp reduce_op,
         hash_mix(hash_text(op.name()), static_cast<uint64_t>(reduce_op));
     e.communicator = &context.communicator(mesh(), axes);
   }
-  // Small messages use the one-shot algorithm, so the largest number of rows
-  // need not have the largest cost.
+  // Small messages use the one-shot algorithm, in which a rank may receive more
+  // bytes than for a larger message. So all numbers of rows are looked at.
   const int64_t item = size_of(t.dtype());
   const auto one_shot = [&](int64_t n) {
     return n * item <= context.planner.cost().one_shot_bytes;

@@ -92,9 +92,9 @@ DistTensor mean(const DistTensor& x, std::vector<int> dims, bool keepdim) {
     n = static_cast<double>(numel(x.shape()));
   else
     for (int d : dims) n *= static_cast<double>(x.size(d));
-  // The count follows from the global shape. So the result is a partial sum
-  // even if the parts are uneven, and needs no (sum, count) pairs
-  // (ReduceOp::kMean).
+  // The count follows from the global shape. So the result can stay a partial
+  // sum even if the ranks' parts have different sizes, and needs no (sum,
+  // count) pairs (ReduceOp::kMean).
   return div(sum(x, std::move(dims), keepdim), n);
 }
 

@@ -78,9 +78,10 @@ InputGradients Contraction::gradient(const GradientCall& call) const {
     DistTensor operands[2];
     for (size_t k = 0; k < grads.size(); ++k)
       operands[k] = k == i ? call.cotangents[0] : call.inputs[k];
-    // If the forward pass repeated the operand, its assignment does not help:
-    // every rank made all copies, wherever they were used afterwards. The
-    // layout of the cotangent shows how to split the sum.
+    // If the forward pass repeated an operand along new dimensions, its
+    // assignment may leave these whole, even if only a part of the copies was
+    // used afterwards. The layout of the cotangent shows better how to split
+    // the sum over them, so no assignment is given.
     grads[i] = apply1(*g->op, {operands, grads.size()}, g->attrs,
                       only_in_output_.empty() ? &g->assignment : nullptr);
   }
@@ -145,8 +146,8 @@ ProductGradient product_gradient(std::string_view name, const BoundRule& bound,
     args.sizes.push_back(bound.size(bound.rule().factor(letter)));
   ProductGradient g{&contraction_op(name, rule), {}, forward};
   if (!args.sizes.empty()) g.attrs = args;
-  // If this operand is partial, so is the output. The cotangent is then
-  // replicated over these axes, so the passes are left out.
+  // Over axes on which this operand is partial, so is the output. The cotangent
+  // is replicated over these axes, so their Assignment::passes are left out.
   std::erase_if(g.assignment.passes, [&](const Assignment::Pass& p) {
     return p.note == static_cast<int>(operand);
   });

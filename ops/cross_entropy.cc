@@ -216,8 +216,9 @@ class CrossEntropy : public Op {
     const Tensor valid = p.valid(c), zero = Tensor::full(p.rows, p.stat, 0);
     using namespace fn;
     row_unary(c, index_of<Log>, exp_sum, log_sum);
-    // The loss is (1 - e) (max - picked) + e (max - mean) + log_sum, where e is
-    // the label smoothing. Taking the differences first avoids cancellation
+    // The loss is (1 - e) * (max - picked) + e * (max - mean) + log_sum, where
+    // e is the label smoothing, `picked` the target's logit, and `mean` the
+    // mean of the logits. Taking the differences first avoids cancellation
     // between large logits.
     row_binary(c, index_of<Sub>, max, picked, loss);
     if (smoothing != 0) {
@@ -246,10 +247,10 @@ class CrossEntropy : public Op {
   }
 
  private:
-  // Throws Error on every rank if any rank holds a target that is not a class,
-  // which would give a meaningless loss: before anything else is sent on the
-  // CPU, later on other devices (id_range.h). Budgets and ExplicitOnly do not
-  // apply to the exchange that this takes.
+  // Throws Error on every rank if any rank holds a target that is neither a
+  // class nor ignore_index. On the CPU, throws before anything else is sent; on
+  // other devices, later (id_range.h). Budgets and ExplicitOnly do not apply to
+  // the exchange that this takes.
   static void check_range(Compute& c, const Part& p) {
     const int64_t ignore_index = c.attrs.as<Args>().ignore_index,
                   vocabulary = c.global_size('v');
@@ -262,8 +263,9 @@ class CrossEntropy : public Op {
                  });
   }
 
-  // Computes dlogits = dloss (softmax - (1 - e) [target] - e / V) with
-  // differentiable operators.
+  // Computes dlogits = dloss * (softmax - (1 - e) * one_hot(target) - e / V)
+  // with differentiable operators; e is the label smoothing, V the number of
+  // classes.
   static DistTensor composed(const DistTensor& logits,
                              const DistTensor& targets, const DistTensor& dloss,
                              const Attrs& attrs) {

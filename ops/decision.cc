@@ -113,8 +113,9 @@ uint64_t lineage_of(const Op& op, std::span<const OpInput> inputs,
   return attrs.like ? hash_mix(h, attrs.like->hash()) : h;
 }
 
-// Returns the arguments of the cheapest way. Sets `way` to the choice, and the
-// specs of `inputs` to its layouts, which `way` holds.
+// Chooses the cheapest of the ways (Op::ways()) and returns its arguments. Sets
+// `way` to the choice, and the specs of `inputs` to those of the chosen
+// layouts. `way` must outlive `inputs`, because it owns these specs.
 Attrs cheapest(std::vector<Way> ways, std::vector<OpInput>& inputs, Choice& way,
                const Op& op, Planner& planner) {
   std::vector<Candidate> layouts;

@@ -26,17 +26,18 @@ namespace {
 
 using Values = SampleInput::Values;
 
-// The inputs, in this order; the backward operator has kDy, too.
+// The inputs, in this order. Only the backward operator has kDy.
 enum Input : size_t { kX, kIds, kWeights, kGate, kUp, kDown, kDy };
 constexpr size_t kFloats[] = {kX, kWeights, kGate, kUp, kDown};
 
 // The rows of one call, and where they go. There is one row for each (token,
-// choice). A rank's rows are ordered by expert, and the experts by the rank
-// that holds them.
+// choice). The ranks along `axes` (a group) exchange rows. The list of all rows
+// of the group is ordered by expert, and the experts by the rank that holds
+// them. So are the rows of each rank.
 struct Routing {
-  AxisMask axes = 0;  // ranks along these exchange rows; none: no exchange
-  std::vector<Region> out;  // by member: rows of its tokens in the group's list
-  std::vector<Region> in;   // by member: rows for its experts in the list
+  AxisMask axes = 0;        // 0: no exchange
+  std::vector<Region> out;  // by member: where in the list its tokens' rows are
+  std::vector<Region> in;   // by member: where its experts' rows are
   // For each row of this rank's tokens, in i64: the index of the token, and
   // that of the (token, choice) in the flat ids [tokens, k].
   Tensor tokens, choices;
@@ -52,7 +53,7 @@ struct Kept {
   std::vector<const Spec*> in;
   Routing routing;
   Tensor x, gate, up;  // for the rows of this rank's experts
-  Tensor y;            // the results of this rank's tokens
+  Tensor y;            // the results for the rows of this rank's tokens
 
   // Whether the forward pass kept its data, and the inputs of c have its specs.
   bool serves(const Compute& c) const {
@@ -216,7 +217,8 @@ void put(Compute& c, const Tensor& rows, const Tensor& index,
                                    .dtable = to.mutable_data()});
 }
 
-// rows[i] factor[i], for contiguous rows [n, m] and factor [n, 1].
+// Returns rows[i] * factor[i] for each i, for contiguous rows [n, m] and factor
+// [n, 1].
 Tensor scaled(Compute& c, const Tensor& rows, const Tensor& factor) {
   const Tensor out = c.scratch(rows.shape(), rows.dtype());
   c.run(kernels::Binary{.index = fn::index_of<fn::Mul>,
@@ -469,12 +471,14 @@ const Op& backward_op() {
 // note for them. If `down` were partial, so would be the y that the forward
 // pass keeps, from which the gradient of the weights is computed. Partial
 // weights would be correct, but do not occur, because routers normalize them.
-// With a note for the weights, the proof would also meet results whose copies
-// differ in the last bit. The operator is not the cause, but a cotangent in a
-// layout such as S1(1|a=1:a). The ranks compute its whole segment in parts of
-// different sizes, which kernels round differently, and each rank keeps its own
-// copy of the segment when the split segment is gathered. A plain product does
-// the same.
+// With a note for the weights, the proof (tests/ops/proof.h) would also meet
+// results whose copies differ in the last bit. The cause is not the operator,
+// but a cotangent in a layout such as S1(1|a=1:a): of the two segments of
+// dimension 1, every rank has the first, and the axis splits the second. Each
+// rank computes the first one together with its piece of the second. These
+// pieces differ in size, so kernels round differently, and each rank keeps its
+// own copy of the first segment when the second one is gathered. A plain
+// product does the same.
 class Experts : public Op {
  public:
   // The work per point: three products, with a multiplication and an addition

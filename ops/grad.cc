@@ -69,7 +69,8 @@ class Gradients {
     places_.reserve(inputs.size());
   }
 
-  // Adds the complete gradient of input i.
+  // Takes the complete gradient of input i, which then waits to be sent. Sends
+  // the waiting gradients if they fill a bucket.
   void add(size_t i, DistTensor g) {
     if (!earlier_.empty() && earlier_[i].defined())
       g = dtensor::add(std::exchange(earlier_[i], {}), g);

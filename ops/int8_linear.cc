@@ -45,7 +45,7 @@ class Int8Linear : public RuleOp {
     a.n = weight.shape()[0], a.k = weight.shape()[1];
     a.m = a.n ? c.out[0].numel() / a.n : 0;
     a.x = x.data(), a.weight = weight.ptr<int8_t>(), a.scale = scale.data();
-    // If the sum over i is split, only its first part adds the bias.
+    // If ranks split the sum over i, only one of them adds the bias.
     Tensor bias;
     if (c.in.size() > 3 && c.first_of('i')) {
       bias = c.in[3].to_contiguous();

@@ -113,8 +113,8 @@ const Op& weight_gradient_op() {
   return op;
 }
 // Whether LinearWeightGradient may compute the gradients of weight and bias
-// together: the bias then gets the layout that a separate sum over dy would
-// give.
+// together. It may only if the gradient of the bias gets the layout that a
+// separate sum over dy would give it.
 bool sums_in_passing(const GradientCall& g, const DistTensor& dy) {
   const Spec* out = g.decision->out[0];
   return !grad_enabled() && g.needed[1] && g.needed[2] && dy.spec() == out &&
@@ -148,7 +148,7 @@ class Linear : public RuleOp {
                {.work = {2}}) {}
 
   void compute(Compute& c) const override {
-    // If the sum over i is split, only its first part adds the bias.
+    // If ranks split the sum over i, only one of them adds the bias.
     if (!c.first_of('i')) {
       memo(c.decision).local.run(c);
       return;
