@@ -85,9 +85,10 @@ void divide_items(Stream s, int64_t n, void* dst, const void* a,
 // more.
 constexpr int kOperands = 64, kStrides = 4, kResults = 64;
 
-// Combines the operands of one pass for element i of the walk. The walk's
-// arrays are the destinations and one array for each of N different strides.
-// Unless it is the last pass, the result goes unrounded to `partial`.
+// Combines the operands of one pass. Call i combines pack i of W elements or,
+// after the packs, one element. Array 0 of the walk is a destination, and array
+// 1 + k an operand with the k-th of N different strides. All passes but the
+// last write the unrounded result to `partial`.
 template <class T, class Op, int N>
 struct Combine {
   using C = compute_t<T>;

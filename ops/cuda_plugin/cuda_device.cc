@@ -94,8 +94,8 @@ class CudaDevice final : public Device {
           "memory pool");
     // By default, an allocation may make its stream wait for a block that
     // another stream has freed. Ranks that share a GPU would then wait for each
-    // other. A kernel that a NCCL collective needs would wait for a kernel that
-    // waits for a peer.
+    // other. With NCCL, that can deadlock: a kernel of one rank waits for a
+    // peer, whose work waits for a block that is freed behind that kernel.
     int wait = 0;
     check(cudaMemPoolSetAttribute(
               pool_, cudaMemPoolReuseAllowInternalDependencies, &wait),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes the Errors for CUDA failures. It includes no CUDA header, so that its
-// test also runs where CUDA is not installed.
+// Makes the Errors for CUDA failures. Includes no CUDA header, so that the test
+// of this file also runs where CUDA is not installed.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -12,8 +12,8 @@
 namespace dtensor::cuda {
 
 // The operators that enqueued work on a stream since the host last waited for
-// the stream; only the last ones, if there are many. If work fails, CUDA says
-// so later, and not which work it was. May be used by several threads.
+// the stream (the last kNames at most). If work fails, CUDA says so later, and
+// does not say which work it was. May be used by several threads.
 class Given {
  public:
   void note(std::string_view op);

@@ -159,10 +159,11 @@ void synchronize_all() {
     if (!captured(stream)) check(cudaStreamSynchronize(stream), "allocate");
 }
 
-// In a capture, allocations become nodes of the graph. Several threads may
-// record work for one capture at once, but no allocations: the graph would be
-// invalid, or its replays would write to addresses that do not exist (seen on
-// an H200 with driver 580.159). Allocations outside of captures need no lock.
+// Makes allocations in captures one at a time. In a capture, an allocation
+// becomes a node of the graph. If two threads recorded allocations for one
+// capture at once, the graph would be invalid, or its replays would write to
+// addresses that do not exist (seen on an H200 with driver 580.159). Outside of
+// captures, takes no lock.
 std::unique_lock<std::mutex> lock_capture(cudaStream_t stream) noexcept {
   static auto* const mutex = new std::mutex;
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;

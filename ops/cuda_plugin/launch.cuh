@@ -14,8 +14,9 @@ namespace dtensor::cuda {
 // current device.
 cudaStream_t enter(Stream);
 
-// Throws an Error with CUDA's text about `what` ("copy") unless the code is
-// cudaSuccess. See failure.h for errors of work that failed later.
+// Throws Error with CUDA's text and `what` (the request, "copy") unless the
+// code is cudaSuccess. If the code reports that work of an earlier call has
+// failed, the text says so (failure.h).
 void check(cudaError_t, const char* what);
 
 // Whether the stream's work is recorded for a graph instead of run.
@@ -24,8 +25,8 @@ inline bool captured(cudaStream_t stream) {
   check(cudaStreamIsCapturing(stream, &status), "querying a capture");
   return status != cudaStreamCaptureStatusNone;
 }
-// The number of the capture that records the stream's work, which no other
-// capture of this process has; 0 if the work is run.
+// CUDA's id of the capture that records the stream's work; every capture in
+// this process has a different one. 0 if the work is run.
 inline unsigned long long capture_of(cudaStream_t stream) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   unsigned long long id = 0;
@@ -35,8 +36,8 @@ inline unsigned long long capture_of(cudaStream_t stream) {
 
 // Allocates from the pool of the stream's device, for work of that stream. If
 // the pool has too little left, adds 1 to `waits`, and lets the host wait for
-// the work of all streams of the device, except captured ones, because that
-// work may free memory. Returns null if there is still too little.
+// the work of the device's streams (not for captured ones), after which their
+// freed memory is available. Returns null if there is still too little.
 void* allocate(cudaStream_t, int64_t bytes,
                std::atomic<int64_t>* waits = nullptr);
 // Like allocate(), but for use within one function. Instead of returning null,
@@ -51,10 +52,10 @@ void* graph_memory(cudaStream_t, int64_t bytes);
 // work. If that work has failed, the memory stays allocated.
 void release(void*, cudaStream_t) noexcept;
 
-// Allows launches of the kernel with `bytes` bytes of dynamic shared memory. A
-// kernel must request more than 48 KiB from CUDA; this includes its static
-// shared memory, at most kOwnShared bytes. Throws Error if the device does not
-// have that much.
+// Allows launches of the kernel with `bytes` bytes of dynamic shared memory.
+// CUDA requires this if dynamic and static shared memory together exceed 48
+// KiB. REQUIRES: the kernel has at most kOwnShared bytes of static shared
+// memory. Throws Error if the device does not have that much.
 inline constexpr int64_t kOwnShared = 4 << 10;
 void allow_shared_memory(const void* kernel, int64_t bytes);
 

@@ -47,8 +47,8 @@ class Staging {
     }
     explicit operator bool() const { return buffer_ != nullptr; }
     char* data() const { return buffer_->data; }
-    // Leaves the buffer to the stream's work so far. It becomes free after that
-    // work. Until then nobody touches it, even if the piece is destroyed.
+    // Leaves the buffer to the stream's work so far. Until that work is done,
+    // nobody else gets the buffer, even if the piece is destroyed.
     void give(cudaStream_t);
     // Waits for the work to which give() left the buffer.
     void wait();
@@ -59,8 +59,9 @@ class Staging {
   };
 
   int64_t bytes() const { return bytes_; }
-  // take() waits if all buffers are in use. A thread that holds a piece must
-  // call try_take() instead, because others may wait for that piece.
+  // take() waits if all buffers are in use. try_take() returns none then. A
+  // thread that holds a piece must call try_take(), because threads that wait
+  // for each other's pieces would wait forever.
   Piece take();
   Piece try_take();
 
@@ -74,7 +75,9 @@ class Staging {
   std::mutex mutex_;
   std::condition_variable put_;
   std::vector<std::unique_ptr<Buffer>> all_;
-  std::deque<Buffer*> free_;  // held by nobody; the one given first is first
+  // The buffers that no piece holds: first those that are not `given`, then the
+  // others in the order in which their pieces were destroyed.
+  std::deque<Buffer*> free_;
 };
 
 }  // namespace dtensor::cuda

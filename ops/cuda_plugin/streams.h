@@ -10,8 +10,9 @@ struct CudaHost;
 
 namespace cuda {
 
-// Sets the functions of the program, which must outlive the library. Call it
-// before anything else.
+// Sets the functions of the program that this library calls
+// (device/cuda_plugin.h). The CudaHost is never copied, so it must outlive the
+// library. Call this before anything else.
 void set_host(const CudaHost*);
 
 // Makes this device the calling thread's current device.

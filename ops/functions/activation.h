@@ -55,15 +55,16 @@ struct Selu {
     return select(x <= V(0), below * expm1(low), scale * x);
   }
 };
-struct Gelu {  // x/2 (1 + erf(x / sqrt 2)): x Phi(x)
+struct Gelu {  // x/2 * (1 + erf(x / sqrt(2))) = x * Phi(x)
   static constexpr const char* name = "gelu";
   template <class V>
   DT_HD static V value(const V& x, const double*) {
     return V(0.5) * x * (V(1) + erf(x * V(0.70710678118654752)));
   }
 };
-// x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), written as an equal sigmoid,
-// which takes one exp and one division. torch: gelu(x, approximate="tanh").
+// x/2 * (1 + tanh(z)) for z = sqrt(2/pi) * (x + 0.044715 * x^3), computed as
+// x * sigmoid(2 z), which takes one exp and one division. In torch:
+// gelu(x, approximate="tanh").
 struct GeluTanh {
   static constexpr const char* name = "gelu_tanh";
   template <class V>
@@ -96,8 +97,8 @@ struct LogSigmoid {
     return -softplus(-x);
   }
 };
-// log(1 + exp(beta x)) / beta, and x itself if beta x > threshold. At the
-// threshold the value drops a little, so the function is not monotone.
+// log(1 + exp(beta * x)) / beta, or x itself if beta * x > threshold. There the
+// value drops a little, so the function is not monotone and lacks "up 0".
 struct Softplus {
   static constexpr const char* name = "softplus";
   static constexpr Param params[] = {{"beta", 1}, {"threshold", 20}};
@@ -127,8 +128,8 @@ struct Relu6 {  // clamps to [0, 6]
     return select(x <= V(0), V(0), select(x >= V(6), V(6), x));
   }
 };
-// relu6(x + 3) / 6. Inside, the gradient is dy / 6, rounded once; PyTorch
-// multiplies dy by 1/6 rounded to f32.
+// relu6(x + 3) / 6. Between -3 and 3, the gradient is dy times 1/6, which is
+// rounded to the type of the computation; PyTorch rounds it to f32.
 struct Hardsigmoid {
   static constexpr const char* name = "hardsigmoid";
   static constexpr const char* notes = "up 0";
@@ -189,7 +190,7 @@ struct Threshold {  // p[1] for x <= p[0]
   }
 };
 
-struct SwiGlu {  // silu(a) b: a is the gate of b
+struct SwiGlu {  // silu(a) * b: a is the gate of b
   static constexpr const char* name = "swiglu";
   template <class V>
   DT_HD static V value(const V& a, const V& b, const double*) {

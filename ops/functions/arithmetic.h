@@ -122,7 +122,8 @@ DT_INFIX(Sub, "sub", "linear 0,1", Takes::kNumbers, -)
 // values that are not finite, parts of both signs give NaN; redistribute the
 // sum first to avoid that. (mul() does it if a plain number is not finite.)
 DT_INFIX(Mul, "mul", "linear 0; linear 1", Takes::kAll, *)
-// Not linear in a partial sum: parts -3 and 1 over 0 would give NaN, not -inf.
+// Not linear in a partial sum: for a = -3 + 1 and b = 0, the sum of the parts'
+// quotients is NaN, but a / b is -inf.
 struct Div {
   static constexpr const char* name = "div";
   static constexpr Domain domain{0.25, 2.75}, domain_b{0.25, 2.75};
@@ -192,7 +193,8 @@ struct Heaviside {  // 0 below 0, 1 above, b at 0; derivative by a is 0
                   select(a == a, select(a < V(0), V(0), V(1)), a));
   }
 };
-// a + weight (b - a). For finite b - a, exactly a and b at weights 0 and 1.
+// a + weight * (b - a). If b - a is finite, exactly a for weight 0, and exactly
+// b for weight 1.
 struct Lerp {
   static constexpr const char* name = "lerp";
   static constexpr const char* notes = "linear 0,1";

@@ -94,8 +94,8 @@ DT_DUAL(acosh, V(1) / sqrt(v * v - V(1)))
 DT_DUAL(atanh, V(1) / (V(1) - v * v))
 DT_DUAL(erf, V(1.1283791670955126) * exp(-(v * v)))  // 2 / sqrt(pi)
 DT_DUAL(erfc, V(-1.1283791670955126) * exp(-(v * v)))
-// These have rules of their own: differentiating their code would give inf /
-// inf.
+// These have rules of their own: where exp(-v) overflows, the derivative of
+// sigmoid's code would be NaN.
 DT_DUAL(sigmoid, y*(V(1) - y))
 DT_DUAL(softplus, sigmoid(v))
 #undef DT_DUAL

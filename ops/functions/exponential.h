@@ -29,9 +29,9 @@ struct Square {
     return x * x;
   }
 };
-// x ^ p[0]. For integers, by squaring; pow_scalar() throws Error if p[0] < 0.
-// For floats, C's pow. For p[0] = 0.5, the CPU takes sqrt: NaN, not inf, at
-// -inf.
+// x ^ p[0]. Integers are squared repeatedly, and pow_scalar() throws Error if
+// p[0] < 0. Floats use C's pow(); but if p[0] is 0.5, vectors on the CPU use
+// sqrt(), which is NaN at -inf, where pow() is inf.
 struct PowScalar {
   static constexpr const char* name = "pow_scalar";
   static constexpr Param params[] = {{"exponent", NAN, -0.7}};
@@ -53,7 +53,7 @@ struct Ndtr {  // Phi, the distribution function of the standard normal
     return V(0.5) * erfc(x * V(-0.70710678118654752));
   }
 };
-struct Entr {  // -x log x; 0 at 0, -inf below
+struct Entr {  // -x * log(x); 0 for x = 0, -inf for x < 0
   static constexpr const char* name = "entr";
   static constexpr Domain domain{0.25, 2.75};
   template <class V>
@@ -75,8 +75,9 @@ struct Logit {
   }
 };
 
-// a ^ b. For integers, a negative b gives 0, unless a is 1 or -1. The slopes at
-// a = 0 are PyTorch's: by a it is 0 if b = 0, and by b it is 0 if b >= 0.
+// a ^ b. For integers, a negative b gives 0, unless a is 1 or -1. At a = 0, the
+// derivatives are PyTorch's: the one by a is 0 if b = 0, and the one by b is 0
+// if b >= 0.
 struct Pow {
   static constexpr const char* name = "pow";
   static constexpr Takes takes = Takes::kNumbers;
@@ -86,7 +87,7 @@ struct Pow {
     return pow(a, b);
   }
 };
-struct Ldexp {  // a 2^b
+struct Ldexp {  // a * 2^b
   static constexpr const char* name = "ldexp";
   template <class V>
   DT_HD static V value(const V& a, const V& b, const double*) {
@@ -108,7 +109,7 @@ struct LogAddExp2 {  // log2(2^a + 2^b)
     return logaddexp(a * log_2, b * log_2) / log_2;
   }
 };
-struct XLogY {  // a log(b); 0 where a = 0
+struct XLogY {  // a * log(b); 0 where a = 0, unless b is NaN
   static constexpr const char* name = "xlogy";
   static constexpr Domain domain_b{0.25, 2.75};
   template <class V>
@@ -116,7 +117,7 @@ struct XLogY {  // a log(b); 0 where a = 0
     return xlogy(a, b);
   }
 };
-struct XLog1pY {  // a log(1 + b); 0 where a = 0
+struct XLog1pY {  // a * log(1 + b); 0 where a = 0, unless b is NaN
   static constexpr const char* name = "xlog1py";
   static constexpr Domain domain_b{-0.75, 2.75};
   template <class V>

@@ -13,10 +13,11 @@
 //
 // A binary function takes (const V& a, const V& b, const double* p). It is
 // enough to write the struct and its line in the list at the end of its
-// family's header. The function then exists on every device, for every type,
-// with three derivatives, as an operator with a rule that the proof driver
-// checks, and as a public function (DT_FUNCTION: f(x), DT_FUNCTION_P: with
-// parameters). tests/ops/rules.golden will show its rule.
+// family's header. The function then exists on every device, for every type in
+// `takes`, with its first three derivatives, as an operator with a rule that
+// the proof driver (tests/ops/proof.h) checks, and as a public function
+// (DT_FUNCTION: f(x), DT_FUNCTION_P: with parameters). tests/ops/rules.golden
+// has to list its rule.
 //
 // `value` is generic in V, which is a scalar, a vector register, an Int, or a
 // Dual of one of them (math.h, dual.h). Write every constant as V(c); a plain
@@ -60,9 +61,9 @@ constexpr bool takes_bools(Takes t) {
   return t == Takes::kAll || t == Takes::kBits;
 }
 
-// The range from which the proof driver samples an operand: inside the
-// function's domain, away from its ends. The slope may be infinite at an end,
-// so the derivatives of a function that declares a domain do not take the
+// A range within the function's domain, from which the proof driver samples an
+// operand (not at its ends). At an end of the domain the slope may be infinite,
+// so the derivatives of a function that declares a Domain do not take the
 // cotangent as a partial sum.
 struct Domain {
   double lo = -2, hi = 3;
@@ -127,8 +128,8 @@ constexpr Function facts() {
   return f;
 }
 
-// Defines a function of one operand that is elementary (math.h), from its name
-// and one fact, such as `Domain domain{-1, 1}`.
+// Defines a function of one operand that math.h has under the same name, from
+// this name and one fact, such as `Domain domain{-1, 1}`.
 #define DT_ELEMENTARY(F, function, ...)               \
   struct F {                                          \
     static constexpr const char* name = #function;    \
@@ -168,7 +169,7 @@ DT_HD inline auto nested(const V& x, [[maybe_unused]] int moves) {
     return Dual<D>(inner, D(moves >> (n - 1) & 1 ? 1.0 : 0.0));
   }
 }
-// The derivative by all n numbers of nested().
+// The mixed derivative with respect to all n numbers of nested().
 template <int n, class D>
 DT_HD inline auto innermost(const D& x) {
   if constexpr (n == 0)
@@ -184,8 +185,9 @@ DT_HD inline V derivative(const V& x, const double* p) {
   return innermost<k>(F::value(nested<k>(x, (1 << k) - 1), p));
 }
 
-// The operands of a binary function by which it is differentiated. kBoth: the
-// first derivatives by a and by b, together.
+// With respect to which operands a binary function is differentiated: kAAB is
+// the third derivative, twice by a and once by b. kBoth: both first derivatives
+// together.
 enum class By : uint8_t {
   kNone,
   kA,
@@ -208,8 +210,8 @@ constexpr int times_b(By by) {
   constexpr By kFirst[] = {By::kNone, By::kA, By::kAA, By::kAAA};
   return static_cast<int>(by) - static_cast<int>(kFirst[order_of(by)]);
 }
-// The derivative of the derivative `by`: by the operand b if `b`, else by a.
-// Not for kBoth or the highest order.
+// `by`, differentiated once more: with respect to the operand b if `b` is true,
+// else to a. Not for kBoth or the highest order.
 constexpr By also_by(By by, bool b) {
   return static_cast<By>(static_cast<int>(by) + (by == By::kNone ? 1 : 3) +
                          (b ? 1 : 0));

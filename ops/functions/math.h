@@ -196,7 +196,7 @@ DT_HD inline V logaddexp(const V& a, const V& b) {
   const V gap = select(a == b, V(0), abs(a - b));  // avoids inf - inf
   return max(a, b) + log1p(exp(-gap));
 }
-// a log(b); 0 if a = 0, unless b is NaN.
+// a * log(b); 0 if a = 0, unless b is NaN.
 template <class V>
 DT_HD inline V xlogy(const V& a, const V& b) {
   return select((a == V(0)) & (b == b), V(0), a * log(b));

@@ -49,7 +49,7 @@ struct Frac {  // x - trunc(x)
   }
 };
 
-// For integers, division by 0 gives 0.
+// In the functions below, dividing an integer by 0 gives 0.
 struct Fmod {  // a - b trunc(a / b), exact; has the sign of a
   static constexpr const char* name = "fmod";
   static constexpr Takes takes = Takes::kNumbers;
