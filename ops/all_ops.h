@@ -9,7 +9,7 @@ namespace dtensor {
 class Op;
 using OpList = std::vector<const Op*>;
 
-// The operators of a source file, which registers them with an object at
+// Registers the operators of a source file. The file defines an object at
 // namespace scope:
 //
 //   static const OpFamily kFamily("cat", [] { return OpList{&cat_op()}; });
@@ -20,9 +20,9 @@ class OpFamily {
   OpFamily(std::string_view name, OpList (*make)());
 };
 
-// All operators, in a fixed order: for the tests that check every operator, and
-// for the explain program. For einsum, the shape operators and the derivatives
-// of element-wise functions, the list has only a few example rules.
+// All operators, in a fixed order, for the tests that check every operator, and
+// for the explain program. The list has only a few example rules of einsum, of
+// the shape operators, and of the derivatives of element-wise functions.
 const OpList& all_ops();
 // The operators of one family; empty if there is no family of that name.
 OpList op_family(std::string_view name);

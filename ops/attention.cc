@@ -237,8 +237,9 @@ struct InContext {
       if (const int64_t whole = q->dim(2).largest(mesh))
         c.share = static_cast<double>(heads[0]->dim(2).largest(mesh)) /
                   static_cast<double>(whole);
-      // The result returns to the layout of q. In the backward pass, the
-      // gradients of q, k, v and the result make the reverse moves.
+      // choose() adds the price of the moves to c.in. The result returns to the
+      // layout of q. In the backward pass, the gradients of q, k, v and the
+      // result make the reverse moves.
       c.other_ps = 2 * planner.plan(heads[0], q).time_ps;
       for (size_t i = 0; i < in.size(); ++i)
         c.other_ps += planner.plan(in[i], heads[i]).time_ps;
@@ -407,7 +408,7 @@ InputGradients AttentionOp::composed(const GradientCall& c) {
       masks_of(c, {qs[0], ks[2], qs[2] / ks[2], qs[1], ks[1]}, stat);
 
   DistTensor score = einsum("bsgrd,btgd->bgrst", {q, k}) * scale;
-  DistTensor slope;  // the derivative of the capped scores
+  DistTensor slope;  // of the cap: the derivative of y * cap by the score
   if (const double cap = c.attrs.as<AttentionArgs>().soft_cap; cap != 0) {
     const DistTensor y = tanh(score * (1 / cap));
     score = y * cap;

@@ -52,8 +52,8 @@ struct AttentionOptions {
   // time of a call is proportional to `window`. A ring does not pass blocks
   // that no rank's queries attend to.
   int64_t window = 0;
-  // If not 0, a score s becomes soft_cap tanh(s / soft_cap) before the mask is
-  // added (Gemma 2's attn_logit_softcapping).
+  // If not 0, a score s becomes soft_cap * tanh(s / soft_cap) before the mask
+  // is added (Gemma 2's attn_logit_softcapping).
   double soft_cap = 0;
 };
 
@@ -97,10 +97,10 @@ struct Rope {
   int64_t dims = 0;
   // If not 0, `factor` divides all frequencies (linear scaling). If
   // original_positions is not 0 either, the scaling is that of "llama3" in
-  // transformers: it depends on a frequency's turns in original_positions
-  // positions. With fewer than low_freq_factor turns, the frequency is divided
-  // by `factor`; with more than high_freq_factor turns, it stays; those in
-  // between are interpolated.
+  // transformers: it depends on how many turns a frequency makes in
+  // original_positions positions. With fewer than low_freq_factor turns, the
+  // frequency is divided by `factor`; with more than high_freq_factor turns, it
+  // stays; those in between are interpolated.
   double factor = 0, low_freq_factor = 0, high_freq_factor = 0;
   int64_t original_positions = 0;
 };

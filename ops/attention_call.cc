@@ -185,7 +185,8 @@ const AttentionCall::Ring& AttentionCall::ring() {
 }
 
 // Throws Error before anything is sent if the ring is not allowed
-// (ExplicitOnly), or if the whole of it exceeds the budget (CommBudget).
+// (ExplicitOnly), or if all of its steps together exceed the budget
+// (CommBudget).
 void AttentionCall::check_allowed(const Ring& ring, bool backward) const {
   const RankContext& ctx = c_.context;
   if (ring.k.size() == 1 || (!ctx.explicit_only && ctx.comm_budget < 0)) return;

@@ -9,9 +9,9 @@
 
 namespace dtensor::internal {
 
-// A sum that is accumulated in the type of statistics (kernels::stat_of()).
-// add() keeps or overwrites the memory of `part`, so the caller must not use
-// `part` afterwards.
+// A sum that is accumulated in f32, or in f64 for parts in f64
+// (kernels::stat_of()). add() keeps or overwrites the memory of `part`, so the
+// caller must not use `part` afterwards.
 struct Sum {
   Tensor total;
   void add(Compute&, const Tensor& part);

@@ -130,9 +130,9 @@ DistTensor cat(TensorList all, int dim) {
   DT_CHECK(!all.empty(), "cat", "got an empty list; pass at least one tensor");
   // An empty vector [0] adds nothing to tensors of any number of dimensions. If
   // it has the result's float type, it stays in the list, so that autograd
-  // records that the result depends on it. Its requires_grad must not decide
-  // this: that may differ between the two runs of a checkpoint(), but the
-  // layout must not.
+  // records that the result depends on it. Its requires_grad is not looked at:
+  // that may differ between the two runs of a checkpoint(), which must give the
+  // result the same layout.
   const auto full =
       std::find_if(all.begin(), all.end(),
                    [](const DistTensor& x) { return x.shape() != Shape{0}; });

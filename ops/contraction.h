@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sums of products: everything that einsum can express.
 //
-// C[m,n] = sum_k A[m,k] B[k,n] is the rule "...mk,...kn->...mn"; shape,
+// C[m,n] = sum_k A[m,k] * B[k,n] is the rule "...mk,...kn->...mn"; shape,
 // layouts, flops and gradient follow from it. sum and expand are contractions
 // of one operand.
 #pragma once

@@ -20,8 +20,9 @@ std::string only_in_output(const Rule&);
 // Throws Error if the operands of a product have different types.
 void check_types(std::string_view op, TensorList);
 
-// The rule that the text states, with notes that it is linear in each operand.
-// Each thread parses a text once. Throws Error if the text is not a rule.
+// The rule that the text states, with the notes "linear 0", "linear 1", ...
+// (placement/rule.h), one for each operand. Each thread parses a text once.
+// Throws Error if the text is not a rule.
 const Rule& product_rule(std::string_view text);
 
 // The operator with this name and rule. It lives as long as the process.

@@ -73,9 +73,9 @@ inline constexpr Generator kGlobalGenerator{0, 0, true};
 // Restarts the run's own generators with this seed (0 before the first call).
 // Every rank calls it.
 void manual_seed(uint64_t seed);
-// The state of the run's own generators on this rank. If all ranks restore a
-// state with set_random_state(), they draw the numbers that they drew after
-// random_state() had returned it.
+// The state of the run's own generators on this rank. If all ranks restore it
+// with set_random_state(), the calls from then on draw the same numbers as the
+// calls after random_state().
 struct RandomState {
   uint64_t seed = 0;
   // The number of draws by each set of ranks. The key is 0 for all ranks of the

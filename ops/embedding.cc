@@ -31,7 +31,7 @@ struct EmbeddingArgs {
 
 struct EmbeddingBackwardArgs {
   static constexpr Fields kFields = {"vocabulary", "checked", "dim"};
-  int64_t vocabulary;  // rows of the table
+  int64_t vocabulary;  // the table's number of rows
   bool checked;        // an id that names no row is an Error
   int64_t dim;
 };

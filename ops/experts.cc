@@ -49,7 +49,7 @@ struct Routing {
 // Data of the forward pass that the gradient needs.
 struct Kept {
   // The inputs' specs in the forward pass. They may differ in the backward
-  // pass, where only one rank may hold a token.
+  // pass, which sums over the tokens, so that only one rank may hold a token.
   std::vector<const Spec*> in;
   Routing routing;
   Tensor x, gate, up;  // for the rows of this rank's experts
@@ -260,7 +260,7 @@ Matrix matrix_of(const Tensor& t, int64_t e) {
           t.strides()[2]};
 }
 
-// Sets `out` to the product a b, or adds the product to `out`.
+// Sets `out` to the matrix product a * b, or adds it to `out` if `add`.
 void product(Compute& c, const Matrix& a, const Matrix& b, const Matrix& out,
              bool add = false) {
   if (out.rows * out.cols == 0) return;

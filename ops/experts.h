@@ -17,7 +17,7 @@ namespace dtensor {
 //
 // If a mesh axis splits the experts, it also splits the tokens, and tokens are
 // sent to their experts. The ranks first exchange their token counts per expert
-// (8 bytes for each count; events do not include them). Then one row of x is
+// (8 bytes for each count; no communication event). Then one row of x is
 // sent for each pair (token, choice) whose expert is on another rank, and the
 // results return. The backward pass sends rows of y's gradient, and returns
 // rows of x's gradient. In both passes, a rank receives this many rows of
@@ -29,10 +29,10 @@ namespace dtensor {
 // sum.
 //
 // The sizes of these exchanges depend on the data. A dry run assumes that every
-// rank's choices are spread evenly over the experts; in a run, the predictions
-// of events use the actual counts. Under create_graph, the gradient passes
-// every token through every expert. Every rank of the mesh calls it. Throws
-// Error if shapes or types do not fit.
+// rank's choices are spread evenly over the experts; in a run, an event's
+// predicted bytes follow from the actual counts. Under create_graph, the
+// gradient passes every token through every expert. Every rank of the mesh
+// calls it. Throws Error if shapes or types do not fit.
 DistTensor experts(const DistTensor& x, const DistTensor& ids,
                    const DistTensor& weights, const DistTensor& gate,
                    const DistTensor& up, const DistTensor& down);

@@ -41,10 +41,10 @@ void check_indices(std::string_view op, DType t) {
            name(t));
 }
 
-// Calls fn(ends), which writes the output. If `checked`, fn's kernels write the
-// ends of the indices (input 1) to `ends`, as TakeRows does, and every rank
-// throws Error for a bad index before the host can read the output. Otherwise
-// `ends` is null.
+// Calls fn(ends), which writes the output. If `checked`, fn's kernels also find
+// the largest and the smallest index of input 1 (TakeRows::ends). If one of
+// them is out of range, every rank throws Error before the host can read the
+// output. If not `checked`, `ends` is null.
 template <class Fn>
 void with_check(Compute& c, bool checked, int64_t dim, Fn&& fn) {
   if (!checked) return fn(nullptr);

@@ -47,11 +47,11 @@ struct GradOptions {
 
 // Returns d output / d inputs, with zeros for inputs that the output does not
 // depend on. Each gradient has its input's layout, or that of
-// set_grad_layout(). It is replicated where that layout is partial. All
-// gradients are moved to their layouts together, with one collective for each
-// kind and group. Every rank of the mesh calls it. Throws Error if create_graph
-// is combined with release_graph, bucket_bytes or wire_dtype, if wire_dtype is
-// not a float type, or if other options do not fit the inputs.
+// set_grad_layout(). It is replicated where that layout is partial. Unless
+// bucket_bytes is set, all gradients are moved together, with one collective
+// for each kind and group. Every rank of the mesh calls it. Throws Error if
+// create_graph is combined with release_graph, bucket_bytes or wire_dtype, if
+// wire_dtype is not a float type, or if other options do not fit the inputs.
 //
 // The gradient of a partial input refers to its combined value. For a partial
 // sum, each rank's part has the same gradient. For a partial average, the

@@ -23,8 +23,8 @@ void check_ids_in(RankContext&, std::string_view op, const Tensor& ids,
                   const Spec& layout, int64_t n, std::optional<int64_t> ignored,
                   IdSentence);
 // Like check_ids_in(), but takes what a kernel such as kernels::TakeRows or
-// CeRange has found. `ends`, i64 [2], has the largest id, and ~ of the smallest
-// one.
+// CeRange has found. `ends`, i64 [2], has the largest id and ~ of the smallest
+// one (without ids that the kernel knows to be in range).
 void check_id_ends(RankContext&, std::string_view op, const Tensor& ends,
                    const Spec& layout, int64_t n, IdSentence);
 

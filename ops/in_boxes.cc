@@ -112,8 +112,8 @@ bool takes_boxes(const Op& op, const Decision& d, size_t i,
   return how != Op::InBoxes::kNo && fits(d, i, how, boxes);
 }
 
-// Runs compute() once for each box of input i, which is read in the memory of
-// the member that holds it.
+// Runs compute() once for each box of input i, and lets it read the box in the
+// memory of the member that holds the box.
 void compute_in_boxes(Compute& c, size_t i, std::span<const SourceBox> boxes,
                       Communicator::Sources sources) {
   const Rule& rule = c.decision.rule->rule();
@@ -174,8 +174,8 @@ std::optional<size_t> to_read(const Op& op, const Decision& d, bool record,
     if (may_be(i) &&
         (!best || numel(d.in[i]->shape()) > numel(d.in[*best]->shape())))
       best = i;
-  // read_gathered() gathers only after the moves. So nothing is read in place
-  // if an input has to be gathered and then moved.
+  // If a parameter is read in place, read_gathered() gathers the others, after
+  // the moves. That is too late if one of them has to be gathered, then moved.
   for (size_t i : d.moved)
     if (gathers(given[i])) return {};
   return best;

@@ -5,7 +5,8 @@
 //
 // All ranks agree on whether a call may do this (to_read()), because their
 // collectives must keep one order. Each rank then decides for itself whether to
-// do it. The other ranks do not notice: it takes part in the gather either way.
+// do it. The others do not notice: the rank takes part in the gather either
+// way.
 #pragma once
 #include <cstddef>
 #include <optional>

@@ -15,9 +15,9 @@ DistTensor mse_loss(const DistTensor& x, const DistTensor& y,
                     Reduction = Reduction::kMean);
 DistTensor l1_loss(const DistTensor& x, const DistTensor& y,
                    Reduction = Reduction::kMean);
-// huber_loss() is d^2 / 2 for d = |x - y| <= delta, else delta (d - delta / 2).
-// smooth_l1_loss() is huber_loss() with delta = beta, divided by beta; for beta
-// 0 it is l1_loss().
+// With d = |x - y|, huber_loss() is d^2 / 2 if d <= delta, else
+// delta * (d - delta / 2). smooth_l1_loss() is huber_loss() with delta = beta,
+// divided by beta; for beta 0 it is l1_loss().
 DistTensor huber_loss(const DistTensor& x, const DistTensor& y,
                       Reduction = Reduction::kMean, double delta = 1);
 DistTensor smooth_l1_loss(const DistTensor& x, const DistTensor& y,

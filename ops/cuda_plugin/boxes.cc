@@ -194,7 +194,7 @@ void combine(Stream s, Sizes shape, std::span<char* const> dsts,
   using Body = Combine<T, Op, N>;
   std::array<Sizes, 1 + N> strides;
   strides[0] = dst_strides;
-  for (int a = 0; a < N; ++a)  // unused arrays walk like the first one
+  for (int a = 0; a < N; ++a)  // unused arrays walk like the first operand
     strides[Pass::at(1 + a)] =
         pass.strides[Pass::at(a < pass.different ? a : 0)];
   Body body{Walk<1 + N>(shape, strides),

@@ -24,7 +24,7 @@ struct OpenStream {
 };
 
 // All streams. Neither the streams nor this list are ever destroyed, because
-// threads may end after static variables.
+// threads may still run when static variables are destroyed.
 struct Streams {
   std::mutex mutex;
   std::unordered_map<void*, std::unique_ptr<OpenStream>> all;

@@ -85,7 +85,7 @@ class Link final : public NcclLink {
     // Errors are not reported any more: the host has waited for earlier work,
     // or that work has failed. Other members may be gone and not answer. A link
     // that has failed, or has not settled within kGoodbye, is aborted, because
-    // ncclCommDestroy would wait forever or refuse and leak its memory.
+    // ncclCommDestroy() would wait forever, or refuse and leak memory.
     ncclResult_t state = ncclCommFinalize(comm_);
     const auto end = std::chrono::steady_clock::now() + kGoodbye;
     while (state == ncclInProgress && std::chrono::steady_clock::now() < end) {

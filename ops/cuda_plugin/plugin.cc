@@ -18,9 +18,9 @@ namespace dtensor {
 namespace {
 
 // Devices are made on demand, because a device that is only counted must not
-// cost memory. The devices of a program can access each other's memory: thread
-// ranks read their peers' memory, and so does NCCL among the GPUs of one
-// process.
+// cost memory. The devices of a program get access to each other's memory,
+// because ranks that are threads read their peers' memory, and so does NCCL
+// among the GPUs of one process.
 Device& device(int index) {
   static std::mutex mutex;
   static auto* const devices = new std::vector<std::unique_ptr<Device>>;

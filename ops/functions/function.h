@@ -84,7 +84,8 @@ struct Function {
   // Parameters take part in type promotion, as operands do: clamp(i64, 0.5, 2)
   // is f32.
   bool promotes = false;
-  // An infinite parameter stands for the largest finite value of the type.
+  // Infinite parameters stand for the largest and lowest finite value of the
+  // type.
   bool finite = false;
   // The function also takes bf16 and f16. It computes in f32 and rounds.
   bool rounds = true;
