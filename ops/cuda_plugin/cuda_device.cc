@@ -315,8 +315,8 @@ class CudaDevice final : public Device {
   cudaMemPool_t pool_ = nullptr;
   std::atomic<int64_t> waits_{0};
   Events events_;
-  // The buffers of few_ hold the ids, targets and numbers of a step for several
-  // ranks, and those of many_ hold parts of tensors.
+  // Copies that fit into a buffer of few_ use it: the ids, targets and numbers
+  // of a step, of several ranks at a time. Parts of tensors use many_.
   Staging few_{64 << 10, 64, waits_}, many_{4 << 20, 8, waits_};
 };
 

@@ -27,7 +27,7 @@ struct LeakyRelu {
     return select(x <= V(0), V(p[0]) * x, x);
   }
 };
-struct Elu {  // alpha (exp(x) - 1) for x <= 0
+struct Elu {  // alpha * (exp(x) - 1) for x <= 0
   static constexpr const char* name = "elu";
   static constexpr Param params[] = {{"alpha", 1, 1.25}};
   template <class V>
@@ -36,7 +36,7 @@ struct Elu {  // alpha (exp(x) - 1) for x <= 0
     return select(x <= V(0), V(p[0]) * expm1(low), x);
   }
 };
-struct Celu {  // alpha (exp(x / alpha) - 1) for x <= 0
+struct Celu {  // alpha * (exp(x / alpha) - 1) for x <= 0
   static constexpr const char* name = "celu";
   static constexpr Param params[] = {{"alpha", 1, 1.25}};
   template <class V>
@@ -138,7 +138,7 @@ struct Hardsigmoid {
     return select(x <= V(-3), V(0), select(x >= V(3), V(1), (x + V(3)) / V(6)));
   }
 };
-struct Hardswish {  // x hardsigmoid(x)
+struct Hardswish {  // x * hardsigmoid(x)
   static constexpr const char* name = "hardswish";
   template <class V>
   DT_HD static V value(const V& x, const double*) {
@@ -161,7 +161,7 @@ struct Tanhshrink {
     return x - tanh(x);
   }
 };
-struct Softshrink {  // moves x towards 0 by lambd
+struct Softshrink {  // moves x towards 0 by lambd, at most to 0
   static constexpr const char* name = "softshrink";
   static constexpr Param params[] = {{"lambd", 0.5}};
   template <class V>

@@ -55,7 +55,8 @@ DT_COMPARISON(Gt, "gt", >)
 DT_COMPARISON(Ge, "ge", >=)
 #undef DT_COMPARISON
 
-// |a - b| <= atol + rtol |b|, or a == b (for infinities); computed in f64.
+// |a - b| <= atol + rtol * |b| with a finite left side, or a == b, or both NaN
+// if equal_nan is not 0. The difference is computed in f64.
 struct IsClose {
   static constexpr const char* name = "isclose";
   static constexpr Param params[] = {
@@ -123,7 +124,7 @@ DT_INFIX(BitwiseAnd, "bitwise_and", "", Takes::kBits, &)
 DT_INFIX(BitwiseOr, "bitwise_or", "", Takes::kBits, |)
 DT_INFIX(BitwiseXor, "bitwise_xor", "", Takes::kBits, ^)
 // Shifts by a negative amount, or by the type's width or more, shift out all
-// bits.
+// bits: << gives 0, and >> gives 0 or, for a negative number, -1.
 DT_INFIX(ShiftLeft, "bitwise_left_shift", "", Takes::kIntegers, <<)
 DT_INFIX(ShiftRight, "bitwise_right_shift", "", Takes::kIntegers, >>)
 

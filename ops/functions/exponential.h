@@ -30,8 +30,8 @@ struct Square {
   }
 };
 // x ^ p[0]. Integers are squared repeatedly, and pow_scalar() throws Error if
-// p[0] < 0. Floats use C's pow(); but if p[0] is 0.5, vectors on the CPU use
-// sqrt(), which is NaN at -inf, where pow() is inf.
+// p[0] < 0. Floats give what C's pow() gives, except that vectors on the CPU
+// use sqrt() for p[0] = 0.5: NaN at -inf, where pow() is inf.
 struct PowScalar {
   static constexpr const char* name = "pow_scalar";
   static constexpr Param params[] = {{"exponent", NAN, -0.7}};

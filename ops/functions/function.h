@@ -154,7 +154,7 @@ constexpr Function facts() {
 
 // The most parameters that any function has.
 inline constexpr int kMaxParams = 4;
-// The highest derivative of a function.
+// The highest order of a function's derivatives.
 inline constexpr int kMaxOrder = 3;
 
 // --- Derivatives ------------------------------------------------------------
