@@ -139,8 +139,9 @@ std::string name_of(bool layer, Of of) {
          (of == Of::kThrough ? "_through" : "");
 }
 
-// The inputs that the gradient needs. The x that was normalized is not among
-// them if it is an output, too.
+// A bit for each input that the gradient needs. If the x that was normalized is
+// also an output, the gradient takes it from there, and needs only the
+// parameters.
 uint32_t saved_inputs(Of of) {
   return of == Of::kInput ? OpFacts::kAll : ~(of == Of::kSum ? 3u : 1u);
 }

@@ -22,18 +22,19 @@ struct Normed {
   DistTensor x, y;
 };
 // x = a + b, as in a residual stream, and y = norm(x). a and b have equal
-// shapes. The forward pass computes x and y in one pass over the data. The
-// backward pass likewise computes the cotangent, which a and b share. If a and
-// b are partial sums, they are added first and reduced once.
+// shapes. The forward pass computes x and y in one pass over the data, unless
+// the last dimension is split. The backward pass computes one cotangent for
+// both a and b, and adds the cotangent of the returned x to it. If a and b are
+// partial sums, they are added first and reduced once.
 Normed add_layer_norm(const DistTensor& a, const DistTensor& b,
                       const DistTensor& gamma, const DistTensor& beta,
                       double eps = 1e-5);
 Normed add_rms_norm(const DistTensor& a, const DistTensor& b,
                     const DistTensor& gamma, double eps = 1e-6);
 // Return y = norm(x), and x in the layout that the norm used, with partial sums
-// reduced, so that later operators do not reduce it again. The backward pass of
-// the norm adds the cotangent of the returned x in the same pass over the data.
-// The returned x may share memory with the given one.
+// reduced, so that later operators need not reduce them again. The backward
+// pass of the norm adds the cotangent of the returned x in the same pass over
+// the data. The returned x may share memory with the given one.
 Normed layer_norm_through(const DistTensor& x, const DistTensor& gamma,
                           const DistTensor& beta, double eps = 1e-5);
 Normed rms_norm_through(const DistTensor& x, const DistTensor& gamma,

@@ -83,25 +83,26 @@ struct OpFacts {
   // Bit i is set if output i must be stored for gradient(), or for
   // recomputation (grad.h). restore() computes the others from the stored ones.
   uint32_t stored_outputs = kAll;
-  // False for operators with layouts that no rule describes (views). They
-  // override candidates() instead of bind().
+  // False for operators with layouts that no rule describes, such as views.
+  // They override candidates() instead of bind().
   bool has_rule = true;
   // False if compute() sets c.out itself (to a view of an input).
   bool allocates = true;
-  // True if the bytes of the operator's events depend on the data, so that they
-  // differ between steps, and from a dry run.
+  // True if the data decide how many bytes the operator moves. Its CommEvents
+  // (comm_event.h) then differ between steps, and from a dry run.
   bool data_decide_bytes = false;
-  // True if the outputs are the inputs under other indices. An output made from
-  // a parameter then has the parameter's Keep, which limits how it may move.
+  // True if the outputs are the inputs under other indices. An output then has
+  // the input's Keep (keep.h): a slice of a parameter may be moved no more
+  // freely than the parameter.
   bool renames = false;
 
   bool saves_input(size_t i) const { return saved_inputs >> i & 1; }
   bool stores_output(size_t o) const { return stored_outputs >> o & 1; }
 };
 
-// One of several algorithms for a call, such as a ring for attention. It has
-// the layouts of the inputs that the algorithm computes on, their price, and
-// the arguments for which bind() returns its rule.
+// One of several algorithms for a call, such as a ring for attention. `layouts`
+// has the inputs' layouts that the algorithm computes on, and their price.
+// bind() returns the algorithm's rule if it is given `attrs`.
 struct Way {
   Candidate layouts;  // of the inputs; the rule gives the outputs' layouts
   Attrs attrs;
@@ -140,7 +141,7 @@ class Op {
     kNo,
     kContiguous,  // only if the slice of each output is contiguous
     kStrided,     // slices of the outputs may have any strides
-    kAdded        // and several tiles may add to one (Compute::accumulate)
+    kAdded        // as kStrided, and may add to `out` (Compute::accumulate)
   };
   virtual InBoxes in_boxes(size_t /*i*/, DType) const { return InBoxes::kNo; }
   // Computes the outputs that are not stored (OpFacts::stored_outputs) from the
@@ -226,7 +227,8 @@ class RuleOp : public Op {
   BoundRule bind(const std::vector<Shape>&, const Attrs&) const override;
   std::vector<DType> out_dtypes(std::span<const DType>,
                                 const Attrs&) const override;
-  // One sample; the rule's factors have sizes 5, 3, 4, 2, in order, repeated.
+  // One sample. The factors of the rule have the sizes 5, 3, 4, 2, 5, 3, ... in
+  // order; "..." is one dimension of size 3.
   std::vector<Sample> samples() const override;
   const Rule& rule() const { return rule_; }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Notifies the observers of a call: the recomputation that it belongs to
-// (grad.h), op_trace(), the rank's recorder (op_recorder.h), and the timeline
-// of the run (trace.h). Private to ops.
+// Notifies the observers of a call: the checkpoint() that runs the function
+// around it (grad.h), op_trace(), the rank's recorder (op_recorder.h), and the
+// timeline of the run (trace.h). Private to ops.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -12,13 +12,15 @@ namespace dtensor {
 
 class OpWatch {
  public:
-  // Tells the recomputation, if there is one, that the call uses these inputs.
+  // Tells the checkpoint(), if there is one, that the call uses these inputs.
   // REQUIRES: the arguments outlive this object.
   OpWatch(RankContext&, const Op&, std::span<const DistTensor> given);
-  // The recomputation that kept the outputs of this call; null if none did.
+  // The checkpoint()'s observer, if it has kept the outputs of this call; null
+  // if the call must compute them.
   OpCaptures* kept() const { return kept_; }
-  // Tells all observers that the call has run. Increments
-  // RankContext::ordinal, the number of calls in the current PathScope.
+  // Tells the observers that the call has run. op_trace() and the recorder are
+  // not told if its outputs had been kept. Increments RankContext::ordinal, the
+  // number of calls in the current PathScope.
   void ran(const Attrs&, const Decision&, std::span<const DistTensor> outputs);
 
  private:

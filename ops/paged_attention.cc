@@ -120,8 +120,8 @@ class PagedAttentionOp : public Op {
                      index({5}, 2 * page)},
                     PagedArgs{2, page, 0, window, soft_cap}};
     };
-    // Every mesh can split the slots in pages of 1, and some meshes in the
-    // other pages.
+    // Every mesh can split slots into pages of 1; only some meshes divide the
+    // larger pages.
     return {sample(4, 12, 4, 0, 0), sample(4, 7, 1, 0, 0),
             sample(2, 12, 2, 3, 1.5)};
   }
@@ -234,7 +234,7 @@ class PagedAttentionOp : public Op {
              "[requests, m], and two of {}",
              q[0], to_string(pages), to_string(shape(4)), to_string(shape(5)),
              to_string(row));
-    // GPUs find a page without a 64-bit division.
+    // GPU kernels find the page of a position by a division of 32-bit numbers.
     DT_CHECK(pages[1] <= INT32_MAX / args.page, name(),
              "a request has {} pages of {} positions; write fewer than 2^31 "
              "positions",

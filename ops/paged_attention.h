@@ -36,8 +36,9 @@ struct PagedAttentionOptions {
 // some of the pages attends to the keys of these pages alone. The result is
 // then a partial sum over the axes of the slots, and ranks exchange one
 // log-sum-exp for each query and head. Apart from that, only q is sent, if its
-// heads are not split like those of k. The decision does not depend on values.
-// Consecutive queries of a request, in any order, read its keys together.
+// heads are not split like those of k. The layouts do not depend on the values
+// in `pages`, `row` and `position`. Put the queries of a request next to each
+// other, in any order: they then share reads of its keys.
 //
 // Every rank of the mesh calls it. Throws Error if shapes, types or layouts do
 // not fit, if a page, row or position does not exist, or while autograd records

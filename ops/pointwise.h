@@ -113,8 +113,10 @@ DistTensor where(const DistTensor& condition, const DistTensor& a,
                  const DistTensor& b);
 DistTensor where(const DistTensor& condition, const DistTensor& a, Number b);
 DistTensor where(const DistTensor& condition, Number a, const DistTensor& b);
-// Converts to a dtype. A partial sum is reduced first if the conversion rounds
-// (to a narrower float, or from an integer to a float).
+// Converts to a dtype. A partial sum is reduced first if the casts of its parts
+// need not add up to its cast: from a float to an integer, or to a float type
+// that lacks some of its values; from an integer to a float (except i32 to
+// f64); and to bool or i8.
 DistTensor cast(const DistTensor&, DType);
 
 #define DT_OPERATOR(op, name)                                               \

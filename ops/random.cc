@@ -25,8 +25,8 @@ namespace {
 using kernels::Distribution;
 
 // Calls fn(part, lo) for every box of a local tensor that holds `region`:
-// `part` is the box's window of the tensor, and `lo` its first index in the
-// global one.
+// `part` is the box's window of the tensor, and `lo` the index of its first
+// element in the global tensor.
 template <class Fn>
 void for_boxes(const Tensor& t, const Region& region, Fn&& fn, int dim = 0,
                Shape lo = {}) {
@@ -40,8 +40,8 @@ void for_boxes(const Tensor& t, const Region& region, Fn&& fn, int dim = 0,
   }
 }
 
-// Makes a tensor in this layout, which fn(part, region) fills. It is made
-// replicated over the partial axes, and then becomes partial.
+// Makes a tensor in this layout. fn(part, region) fills each rank's part. The
+// tensor is made replicated over the partial axes, and then becomes partial.
 template <class Fn>
 DistTensor make(const Shape& shape, const Mesh& mesh, const Placements& layout,
                 DType t, Fn&& fn) {
@@ -195,7 +195,8 @@ struct DropoutArgs {
   static constexpr Fields kFields = {value("p")};
   double p;
 };
-// attrs.seed is {seed, stream}; or attrs.seed_at points to them.
+// attrs.seed is {seed, stream}. If attrs.seed_at is not null, the kernel reads
+// both there instead (kernels::RandomKey).
 Attrs dropout_attrs(double p, const Generator& g) {
   Attrs attrs = DropoutArgs{p};
   attrs.seed[0] = g.seed;
@@ -204,7 +205,7 @@ Attrs dropout_attrs(double p, const Generator& g) {
   return attrs;
 }
 
-// x with elements dropped.
+// x with elements set to 0 at random, and the others divided by 1 - p.
 class Dropout : public RuleOp {
  public:
   Dropout() : RuleOp("dropout", "...->... | linear 0", {.saved_inputs = 0}) {}

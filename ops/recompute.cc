@@ -150,7 +150,8 @@ class CheckpointNode final : public Node {
   std::vector<DistTensor> given_;
   const Where where_;
   std::vector<DistTensor> captured_;  // in the order of `inputs`
-  // All tensors that the first run used and did not make, with their versions.
+  // The tensors that the first run used, without its results, and their
+  // versions.
   std::vector<Uses::Left> used_;
   std::vector<KeptCall> kept_;
   std::vector<SpecRef> specs_;  // of the results

@@ -98,7 +98,7 @@ class Extremum : public Op {
   bool max_;
 };
 
-// The sum of squares over the last dimensions, which stores no square.
+// The sum of squares over the last dimensions. The squares are not stored.
 class SumSquares : public Op {
  public:
   SumSquares() : Op("sum_squares", {}) {}
@@ -334,11 +334,11 @@ DistTensor last_place(const DistTensor& given, const DistTensor& extreme,
   return scan(Kind::kMax, where(taken, i, -1), dim);
 }
 
-// product_gradient() without a division, so that its own gradient is right with
-// any number of zeros. dx[i] is y[i - 1] times the sum over j >= i of dy[j]
-// times the product of the x[k] with i < k <= j. A sum over n elements is made
-// from two sums over n / 2. No product of consecutive elements may overflow,
-// even if y does not.
+// product_gradient() without a division, so that its result can be
+// differentiated even if x has zeros: dx[i] = y[i - 1] * s[i], where s[i] is
+// the sum of dy[j] * x[i + 1] * ... * x[j] over j >= i. Each step of the loop
+// doubles the number of terms in s. If a product of some consecutive elements
+// of x overflows, the result may be wrong, even if y does not overflow.
 DistTensor differentiable_product_gradient(const DistTensor& x,
                                            const DistTensor& y,
                                            const DistTensor& dy, int dim) {
@@ -357,10 +357,10 @@ DistTensor differentiable_product_gradient(const DistTensor& x,
   return moved(y, -1, 1) * sums;
 }
 
-// The gradient of y = cumprod(x). dx[i] is the sum over j >= i of dy[j] times
-// the product of the x[k] with k <= j other than x[i]. If i lies before the
-// first zero of x, the terms are dy[j] y[j] / x[i]. At the first zero, they are
-// dy[j] times the running product without this zero. After it, they are 0.
+// The gradient of y = cumprod(x). dx[i] is the sum of dy[j] * p[j] over j >= i,
+// where p[j] is the product of all x[k] with k <= j except x[i]. If i lies
+// before the first zero of x, p[j] = y[j] / x[i]. At the first zero, p[j] is
+// the running product without this zero. After it, p[j] = 0.
 DistTensor product_gradient(const DistTensor& x, const DistTensor& y,
                             const DistTensor& dy, int dim) {
   if (RankContext::current().grad_enabled)
@@ -426,8 +426,8 @@ DistTensor sum_squares(const DistTensor& x, const std::vector<int>& dims,
   std::vector<bool> reduced(static_cast<size_t>(x.ndim()), dims.empty());
   for (int d : dims)
     reduced[static_cast<size_t>(normalize_dim(d, x.ndim(), "sum"))] = true;
-  // SumSquares reduces whole rows, so only the last dimensions. It does not
-  // round the squares of half types as sum(square(x)) does.
+  // SumSquares reduces whole rows, so only the last dimensions. Half types are
+  // excluded: sum(square(x)) rounds their squares, but SumSquares would not.
   const bool last = std::is_sorted(reduced.begin(), reduced.end());
   const auto count = std::count(reduced.begin(), reduced.end(), true);
   if (!last || (!dims.empty() && count != std::ssize(dims)) ||

@@ -55,9 +55,9 @@ DistTensor all(const DistTensor&, std::vector<int> dims = {},
 DistTensor count_nonzero(const DistTensor&, std::vector<int> dims = {});
 // Counts how often each of 0, 1, 2, ... occurs in a vector of integers, in i64.
 // With weights, it adds up the weights instead, in f32 if they are f32, else in
-// f64. An empty vector gives i64, as in torch. There are max(x) + 1 numbers,
-// but at least `minlength`; every rank waits for the value of max(x). Throws
-// Error for a negative element.
+// f64. An empty vector gives i64, as in torch. The result has max(x) + 1
+// elements, but at least `minlength`; every rank waits for the value of max(x).
+// Throws Error for a negative element.
 DistTensor bincount(const DistTensor& x, const DistTensor& weights = {},
                     int64_t minlength = 0);
 // Returns {amin, amax}.

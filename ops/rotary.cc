@@ -23,7 +23,7 @@ struct RotaryArgs {
   int64_t offset;
   bool inverse;
   double theta;
-  int64_t dims;  // of Rope, as are theta and the following
+  int64_t dims;  // this and theta, factor, ...: see Rope
   double factor = 0, low_freq_factor = 0, high_freq_factor = 0;
   int64_t original_positions = 0;
 };
@@ -113,7 +113,8 @@ const Op& rotary_op() {
   return op;
 }
 
-// Throws Error if the scaling is incomplete.
+// Throws Error if the members of r that scale the frequencies contradict each
+// other.
 RotaryArgs args_of(const Rope& r, int64_t offset) {
   DT_CHECK(r.factor > 0 || (r.factor == 0 && r.original_positions == 0),
            "rotary",

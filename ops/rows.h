@@ -12,9 +12,10 @@ namespace dtensor {
 struct Rows {
   explicit Rows(const Tensor& x);
   // Rows along dimension `dim`, whose size over all ranks is `size`, for the
-  // kernels of kernels/rows.h. If the dimensions behind `dim` have at least 16
-  // indices, and `size` is at most 4096, the rows lie side by side, as in x
-  // (Matrix::inner). Otherwise `dim` is exchanged with the last dimension.
+  // kernels of kernels/rows.h. If the sizes of the dimensions behind `dim`
+  // multiply to at least 16, and `size` is at most 4096, the rows lie side by
+  // side, as in x (Matrix::inner). Otherwise `dim` is exchanged with the last
+  // dimension.
   Rows(const Tensor& x, int64_t dim, int64_t size);
   const void* data() const { return t.data(); }
   operator kernels::Matrix() const {

@@ -31,8 +31,8 @@ struct PadArgs {
 };
 
 // Replaces SliceArgs or PadArgs for a dimension that every rank has in full. No
-// layout depends on `lo` then, so a loop that moves a window needs only one
-// decision.
+// layout depends on `lo` then, so calls that differ only in `lo` share one
+// choice of layouts (decision.h).
 struct WindowArgs {
   static constexpr Fields kFields = {"dim", value("lo"), "count", "step",
                                      "size"};
@@ -163,9 +163,10 @@ class Slice : public IndexOp {
   }
 };
 
-// The gradient of a slice: the input, surrounded by zeros. The padded dimension
-// has the layout that it has in attrs.like, the slice's input, so that every
-// rank pads the part that it sliced. Without attrs.like it is whole.
+// The gradient of a slice: its cotangent at the indices of the slice, and zeros
+// at the others. The padded dimension has the layout that it has in attrs.like,
+// the slice's input, so that every rank pads the part that it sliced. Without
+// attrs.like, or with WindowArgs, it is whole.
 class Pad : public IndexOp {
  public:
   Pad() : IndexOp("slice_backward") {}
@@ -187,8 +188,8 @@ class Pad : public IndexOp {
     if (attrs.like && !window) padded = attrs.like->dim(indices.dim);
     auto sliced = indices.of(padded, mesh);
     if (!sliced) padded = Dim(padded.size()), sliced = Dim(indices.count());
-    // Other dimensions and partials that use the axes of the padded dimension
-    // give them back to it.
+    // The axes of the padded dimension may not be in use elsewhere: other
+    // dimensions that they split are gathered, and partials over them reduced.
     Layout from = s->layout();
     const AxisMask taken = padded.axes();
     for (size_t k = 0; k < from.dims.size(); ++k)
@@ -360,7 +361,7 @@ DistTensor rows_of_part(const DistTensor& x, const DistTensor& rows, int d) {
 const Tensor* part_to_change(const DistTensor& x, uint64_t how) {
   DistTensor::Impl& impl = *x.impl();
   impl.lineage.hash = fold_lineage(impl.lineage.hash, how);
-  // All ranks drop the copies, even if they write nothing.
+  // All ranks drop the cached moved copies of x, even if they write nothing.
   impl.copies.clear();
   if (!RankContext::current().coordinate_or_null(x.mesh())) return nullptr;
   impl.part().storage()->bump_version();

@@ -133,7 +133,8 @@ class Sort : public Op {
   }
 
  private:
-  // Sorts rows whose element i has the index ids[i] or first + i.
+  // Sorts rows. Element i of row r has the index ids[r, i], or first + i if
+  // `ids` is null.
   static void sort(Compute& c, const kernels::Matrix& x, const int64_t* ids,
                    int64_t first, const Elements& to) {
     c.run(kernels::TopK{.x = x,
@@ -239,7 +240,8 @@ class Sort : public Op {
     const auto count = [&](int64_t m, int64_t r, int64_t d) {
       return counts[static_cast<size_t>((m * members.rows + r) * ranks + d)];
     };
-    // All elements, ordered by destination, row and member.
+    // The parts, before and after the exchange, of a list of all elements that
+    // is ordered by destination, row and member.
     std::vector<Region> holds(members.size(), Region(1)),
         wants(members.size(), Region(1));
     int64_t at = 0;
@@ -307,7 +309,7 @@ class Sort : public Op {
                         const std::vector<int64_t>& counts) {
     const int64_t n = c.global_size('n');
     const size_t ranks = members.size();
-    // The elements of all rows, one row after the other.
+    // Parts of a list of the elements of all rows, one row after the other.
     std::vector<Region> holds(ranks, Region(1)), wants(ranks, Region(1));
     for (int64_t r = 0; r < members.rows; ++r) {
       int64_t at = r * n;

@@ -24,7 +24,7 @@ std::vector<int> known(const DistTensor& x, std::vector<int> dims) {
   return dims;
 }
 
-// The number of elements that are reduced to one.
+// The number of elements of x that are reduced to one element of the result.
 int64_t count(const DistTensor& x, const std::vector<int>& dims) {
   if (dims.empty()) return numel(x.shape());
   int64_t n = 1;

@@ -21,8 +21,8 @@ struct Grid {
   Dim m, n;
   std::vector<int> shares_k;
   int64_t sharers = 1;  // the number of ranks along those axes
-  // Both operands are already split along k, alike and over exactly these axes,
-  // so nothing is gathered.
+  // Both operands are already split along k, alike and over exactly the axes of
+  // shares_k, so nothing is gathered.
   bool in_place = false;
 };
 
@@ -62,10 +62,10 @@ void add_ends(const Dim& dim, const Mesh& mesh, std::set<int64_t>& ends) {
   });
 }
 
-// The Dim of the indices [lo, hi) of k. Each part of them that some rank holds
-// is divided evenly between the ranks that share k, so that all of these
-// receive equally many indices from it, give or take one. Remainders are
-// assigned in turn, so that no rank gets two indices more than another.
+// The Dim of the indices [lo, hi) of k. `ends` cuts them into segments. Each
+// segment is divided between the ranks that share k, evenly up to one index.
+// Remainders are assigned in turn, so that no rank gets two indices more than
+// another.
 Dim shared(const Grid& g, const Mesh& mesh, const std::set<int64_t>& ends,
            int64_t lo, int64_t hi) {
   if (g.shares_k.empty() || lo == hi) return Dim(hi - lo);

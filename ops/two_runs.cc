@@ -64,7 +64,8 @@ std::vector<Tensor> FirstRun::take(const Op& op, const Attrs& attrs,
 void FirstRun::ran(const Op& op, const Attrs& attrs, const Decision& d,
                    std::span<const DistTensor> outputs) {
   if (outer_) outer_->ran(op, attrs, d, outputs);
-  // Outputs that an outer checkpoint has kept cost no memory to keep here, too.
+  // Outputs taken from an outer checkpoint() are always kept: it holds their
+  // memory anyway.
   if (!std::exchange(taken_, false) && (!save_ || !save_(op.name()))) return;
   KeptCall call{&op, attrs, {d.out.begin(), d.out.end()}, {}, {}};
   for (size_t o = 0; o < outputs.size(); ++o) {
@@ -77,8 +78,9 @@ void FirstRun::ran(const Op& op, const Attrs& attrs, const Decision& d,
 
 std::vector<DistTensor> FirstRun::captured() {
   std::vector<DistTensor> result;
-  // Goes back from the latest tensor. One that the run made may own those that
-  // it was made from, so it must be released before they are looked at.
+  // Goes back from the latest tensor. A tensor that the run made may own those
+  // that it was made from, so it must be released before their owners are
+  // counted.
   while (!captured_.empty()) {
     if (captured_.back().impl().use_count() > 1)
       result.push_back(std::move(captured_.back()));

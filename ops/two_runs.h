@@ -71,14 +71,16 @@ class FirstRun final : public OpCaptures {
       : save_(save), outer_(outer) {}
 
   void used(const DistTensor&) override;
-  // In its second run, an outer checkpoint has outputs that it kept.
+  // An outer checkpoint() has kept outputs if this first run is part of its
+  // second run.
   bool has(const Op& op) override { return outer_ && outer_->has(op); }
   std::vector<Tensor> take(const Op&, const Attrs&, const Decision&) override;
   void ran(const Op&, const Attrs&, const Decision&,
            std::span<const DistTensor> outputs) override;
 
   // The used tensors that want a gradient and were made outside of the run.
-  // Call it once, after the run, when no tensor made inside has another owner.
+  // Call it once, after the run, when nothing else owns a tensor that was made
+  // inside and wants a gradient.
   std::vector<DistTensor> captured();
   std::vector<KeptCall> kept() { return std::move(kept_); }
   const Uses& uses() const { return uses_; }

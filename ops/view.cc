@@ -29,8 +29,8 @@ struct PermuteArgs {
 template <class Fn>
 void for_neighbours(const Spec* s, const Shape& to, Fn&& fn) {
   const int n = s->ndim();
-  // An axis, and the dimensions that it may split: its own, none (the number
-  // n), or any other.
+  // An axis, and the dimensions that it may split: the one that it splits in s,
+  // none (the number n), or any other.
   struct Mover {
     int axis;
     std::vector<int> places;
@@ -46,9 +46,10 @@ void for_neighbours(const Spec* s, const Shape& to, Fn&& fn) {
         if (other != d) m.places.push_back(other);
       movers.push_back(std::move(m));
     }
-  // Sets of granules, one for each dimension of s. With those for k, parts
-  // begin at multiples of `unit` elements, as an index of dimension k - 1 of
-  // `to` does. An index of dimension d of s has `below` elements.
+  // Each set has one granule for each dimension of s. With the set for k, all
+  // parts begin at multiples of `unit`, the number of elements in an index of
+  // dimension k - 1 of `to`. `below` is the number of elements in an index of
+  // dimension d of s.
   const std::vector<int64_t> ones(static_cast<size_t>(n), 1);
   std::vector<std::vector<int64_t>> granules{ones};
   for (int64_t unit = 1, k = to.size() - 1; k > 0; --k) {

@@ -56,14 +56,15 @@ DistTensor slice(const DistTensor&, int dim, int64_t lo, int64_t hi,
 // Throws Error if some of them do not exist.
 DistTensor narrow(const DistTensor&, int dim, int64_t start, int64_t length);
 // Writes `rows` into x in place, at the indices of `dim` from `start` on. This
-// is for a cache with room for more, such as keys and values (see
-// AttentionOptions::length). Every rank writes to its part; rows that lie on
-// other ranks are moved. The move does not depend on `start`. Throws Error if
-// the rows do not fit, if x is partial, or while autograd records x or `rows`.
+// is for a cache that is filled step by step, such as keys and values (see
+// AttentionOptions::length). Every rank gets all rows, cut like its part of x
+// in the other dimensions, and writes those within its part. So the move does
+// not depend on `start`. Throws Error if the rows do not fit, if x is partial,
+// or while autograd records x or `rows`.
 void copy_into(const DistTensor& x, const DistTensor& rows, int dim,
                int64_t start);
 // Like the function above, but row i goes to index at[i] (i32 or i64), or
-// nowhere if at[i] is -1. All other indices must be different. The move does
+// nowhere if at[i] is -1. No index may occur twice, except -1. The move does
 // not depend on the indices, even if x is split along `dim`. Throws Error if an
 // index does not exist, as index_select() does.
 void copy_into(const DistTensor& x, const DistTensor& rows, int dim,
@@ -104,7 +105,7 @@ DistTensor stack(TensorList, int dim = 0);
 
 // ---- Rearranging, under torch's names ----
 //
-// Each function makes a few calls of those above, which say when they send
+// Each function calls a few of those above, whose comments say when they send
 // anything. All throw Error if a tensor is undefined or a dimension is missing.
 
 // Merges dimensions start to end. A tensor without dimensions becomes [1].
@@ -142,8 +143,9 @@ DistTensor column_stack(TensorList);
 
 // Expands all tensors to the shape that they broadcast to.
 std::vector<DistTensor> broadcast_tensors(TensorList);
-// Returns one tensor per vector. It varies along the vector's own dimension and
-// repeats along the other ones. `xy` swaps the first two dimensions.
+// Returns one tensor per vector. Tensor i has the values of vector i along
+// dimension i, and repeats them along the other dimensions. `xy` swaps the
+// first two dimensions.
 std::vector<DistTensor> meshgrid(TensorList, bool xy = false);
 
 // Repeats the whole tensor times[d] times along dimension d. Dimensions are
