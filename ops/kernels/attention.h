@@ -33,8 +33,8 @@ struct Attention {
 };
 
 // Writes out, and lse [b, hq, s], contiguous, of the type `stat`: the log of
-// each query's sum of exponentials. Uses no more scratch memory than it needs
-// for one block of queries and one head of k and v.
+// each query's sum of exp(score). Scratch memory does not grow with s * t; on
+// the CPU, it is for one block of queries and one head of k and v.
 struct AttentionForward {
   Attention of;
   HeadsOut out;

@@ -24,10 +24,11 @@ struct Epilogue {
   void* b_sum = nullptr;
 };
 
-// c[batch, m, n] = sum over k of a[batch, m, k] b[batch, k, n].
-// Strides are arbitrary; an operand is not copied if one of its two matrix
-// strides is 1. There are up to 4 batch dimensions. A batch dimension with
-// stride 0 in c is summed over, like k. Takes all dtypes but bool.
+// c[batch, m, n] = sum over k of a[batch, m, k] * b[batch, k, n]. Strides are
+// arbitrary, but the libraries take an operand without a copy only if one of
+// its two matrix strides is 1. There are up to 4 batch dimensions. A batch
+// dimension with stride 0 in c is summed over, like k. Takes all dtypes but
+// bool.
 struct Gemm {
   DType type = DType::kF32;  // of a and b
   // Equal to `type`, or f32 for half types: their products are summed in f32.
@@ -53,9 +54,8 @@ struct FinishGemm {
   Gemm of;
 };
 
-// y[m, n] = scale[n] times the sum over k of x[m, k] weight[n, k], plus
-// bias[n]. Sums are taken in f32 (f64 for f64), and rounded once. All arrays
-// are contiguous.
+// y[m, n] = scale[n] * (sum over k of x[m, k] * weight[n, k]) + bias[n]. Sums
+// are taken in f32 (f64 for f64), and rounded once. All arrays are contiguous.
 struct Int8Linear {
   DType type = DType::kF32;  // of x, bias and y: a float type
   int64_t m = 0, n = 0, k = 0;

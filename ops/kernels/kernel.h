@@ -20,7 +20,9 @@
 //    omp_set_num_threads(1) once in each rank's thread, or oneDNN and OpenMP
 //    start threads of their own. Scratch and oneDNN primitives are per thread.
 //  - A value's bits depend only on its operands (those of reductions and
-//    products also on the sizes), not on its position or on alignment.
+//    products also on the sizes), not on its position or on alignment. There is
+//    one exception: if addresses are aligned to less than 16 bytes, a GPU may
+//    use another algorithm for a product or for attention.
 #pragma once
 #include <cstdint>
 

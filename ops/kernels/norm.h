@@ -5,9 +5,9 @@
 
 namespace dtensor::kernels {
 
-// The operands of a norm: xhat = (x - mean) rstd; y = xhat gamma + beta. `mean`
-// is null for RMS norm, and `beta` for a norm without it. gamma and beta are
-// [n] of x's type; mean and rstd are [rows] of `stat`. Takes floats.
+// The operands of a norm: xhat = (x - mean) * rstd; y = xhat * gamma + beta.
+// `mean` is null for RMS norm, and `beta` for a norm without it. gamma and beta
+// are [n] of x's type; mean and rstd are [rows] of `stat`. Takes floats.
 struct Norm {
   Matrix x;
   const void* gamma = nullptr;
@@ -37,8 +37,8 @@ struct NormForward {
   void* y = nullptr;
 };
 
-// Computes dx (contiguous; may be dy), and dgamma and dbeta, the sums of dy
-// xhat and dy over the rows, [n] of `stat`. Skips those that are null.
+// Computes dx (contiguous; may be dy), and dgamma = sum(dy * xhat) and dbeta =
+// sum(dy) over the rows, [n] of `stat`. Skips those that are null.
 struct NormBackward {
   Norm of;
   void* dx = nullptr;
@@ -60,17 +60,17 @@ struct NormApply {
   void* y = nullptr;
 };
 
-// s1 = sum(dy gamma) and s2 = sum(dy gamma xhat) of each row, in `stat`. RMS
-// norm does not use s1: it becomes 0, and may be null.
+// s1 = sum(dy * gamma) and s2 = sum(dy * gamma * xhat) of each row, in `stat`.
+// RMS norm does not use s1: it becomes 0, and may be null.
 struct NormBackwardSums {
   Norm of;
   void* s1 = nullptr;
   void* s2 = nullptr;
 };
 
-// dx = rstd (dy gamma - (s1 + xhat s2) inv_n) + dsum, without s1 for RMS norm
-// (null mean). inv_n is 1 / the length of the whole row. dx may be dy. dgamma
-// and dbeta come from a NormBackward with a null dx.
+// dx = rstd * (dy * gamma - (s1 + xhat * s2) * inv_n) + dsum, without s1 for
+// RMS norm (null mean). inv_n is 1 / the length of the whole row. dx may be dy.
+// dgamma and dbeta come from a NormBackward with a null dx.
 struct NormBackwardApply {
   Norm of;
   const void* s1 = nullptr;

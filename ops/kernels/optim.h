@@ -21,9 +21,10 @@ struct OptimPart {
   void* master = nullptr;
   double lr = 1e-3, weight_decay = 0;
   int64_t step = 1;  // counts from 1; only adamw reads it
-  // Null, or values in device memory that change at every step, for work that
-  // is captured once and runs many times. lr is multiplied by rates[0]; adamw
-  // takes rates[1] for 1 - beta1^step, and rates[2] for 1 - beta2^step.
+  // Null, or values in device memory that change at every step, for a step that
+  // is captured into a graph once and then runs many times. lr is multiplied by
+  // rates[0]; adamw takes rates[1] for 1 - beta1^step, and rates[2] for 1 -
+  // beta2^step.
   const double* rates = nullptr;
 };
 

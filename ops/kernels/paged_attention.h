@@ -8,8 +8,8 @@
 namespace dtensor::kernels {
 
 // Maps a rank's query heads to its heads of k and v; ranks may split both.
-// Local query head h is head first_head + h of all `heads`. Its local head of k
-// and v is its head of all kv_heads, less first_kv_head.
+// Local query head h is head g = first_head + h of all `heads`. It uses head
+// (g * kv_heads / heads) of all `kv_heads`, whose local number is kv_head(h).
 struct HeadGroups {
   int64_t heads = 1, kv_heads = 1, first_head = 0, first_kv_head = 0;
   DT_HD int64_t kv_head(int64_t h) const {
@@ -24,9 +24,9 @@ struct HeadGroups {
 // not in [0, slots), the key does not exist. A query without keys gets zeros.
 //
 // q and out are [1, hq, t, d]; k and v are [1, hkv, slots, d]. A score is x =
-// scale q k, or soft_cap tanh(x / soft_cap) if soft_cap is not 0. lse [hq, t],
-// of type `stat`, gets the log of each query's sum of exp(score), -inf without
-// keys. It may be null. Takes floats.
+// scale * (q . k), or soft_cap * tanh(x / soft_cap) if soft_cap is not 0. lse
+// [hq, t], of type `stat`, gets the log of each query's sum of exp(score), -inf
+// without keys. It may be null. Takes floats.
 struct PagedAttention {
   DType type = DType::kF32;
   int64_t t = 0, hq = 0, hkv = 0, slots = 0, d = 0;

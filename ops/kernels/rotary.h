@@ -16,11 +16,12 @@ struct Frequencies {
   bool operator==(const Frequencies&) const = default;
 };
 
-// out[i] = x1 cos - x2 sin; out[i + dims/2] = x2 cos + x1 sin, for the halves
-// x1 and x2 of the first `dims` numbers of each head. The other numbers are
-// copied. The angle of pair i is its position times its frequency,
-// theta^(-2i/dims) unless it is scaled. Angles are computed in f64; sines and
-// cosines are rounded to stat_of(x's type).
+// With x1 and x2 for the halves of the first `dims` numbers of a head:
+// out[i] = x1[i] * cos - x2[i] * sin
+// out[i + dims/2] = x2[i] * cos + x1[i] * sin
+// The other numbers are copied. The angle of pair i is the head's position
+// times the frequency of the pair, theta^(-2i/dims) unless it is scaled. Angles
+// are computed in f64; sines and cosines are rounded to stat_of(x's type).
 struct Rotary {
   DType type = DType::kF32;
   int64_t b = 0, h = 0, s = 0, d = 0;

@@ -23,9 +23,9 @@ struct Softmax {
   bool log = false;
 };
 
-// dx = y (dy - sum), where y is the softmax and sum is sum(y dy). With `log`,
-// dx = dy - exp(y) sum, where y is the log-softmax and sum is sum(dy). y and dx
-// are contiguous; dx may be y or dy.
+// dx = y * (dy - sum), where y is the softmax and sum is sum(y * dy). With
+// `log`, dx = dy - exp(y) * sum, where y is the log-softmax and sum is sum(dy).
+// y and dx are contiguous; dx may be y or dy.
 struct SoftmaxBackward {
   Matrix dy;
   const void* y = nullptr;
@@ -48,7 +48,7 @@ struct RowSum {
   void* sum = nullptr;
 };
 
-// dot = sum(y dy) of each row.
+// dot = sum(y * dy) of each row.
 struct RowDot {
   Matrix y, dy;
   void* dot = nullptr;

@@ -10,7 +10,7 @@
 namespace dtensor::kernels::cpu {
 using namespace simd;
 
-// A tile's rows and keys: their products are summed at once, in registers.
+// The most rows and keys of a tile, whose sums are all in registers at once.
 inline constexpr int kTileRows = kVecBytes == 64 ? 4 : 2, kTileKeys = 4;
 
 // Lane i of the result is element at[i] of a, or element at[i] - n of b.

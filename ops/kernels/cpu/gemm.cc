@@ -25,8 +25,9 @@ namespace {
 // Whether few_rows() takes these operands and is faster than the libraries. It
 // reads the transpose of b, [n, k], once from memory. The library is faster for
 // up to three rows of floats while that matrix stays in the cache, and for more
-// than eight rows if sums are short: few_rows() ends each with additions across
-// a register. bf16 has a lower limit: oneDNN takes half as long as for floats.
+// than eight rows if sums are short: few_rows() ends each sum with additions
+// across a register. bf16 has a lower limit of rows: oneDNN takes half as long
+// for it as for floats.
 template <class T, class TC>
 bool is_few(int64_t m, int64_t n, int64_t k, Mat<const T> a, Mat<const T> b,
             Mat<TC> c, bool accumulate) {
@@ -38,7 +39,7 @@ bool is_few(int64_t m, int64_t n, int64_t k, Mat<const T> a, Mat<const T> b,
          (sizeof(T) < sizeof(float) || m >= 4 ||
           n * k * int64_t{sizeof(T)} >= kCached);
 }
-// Up to this m n k, a library call costs more than the product itself.
+// Up to this m * n * k, a library call costs more than the product itself.
 constexpr int64_t kTiny = 4096;
 // Up to this many elements of b, SmallProduct is as fast as oneDNN, and faster
 // than Eigen: both libraries allocate memory in each call.

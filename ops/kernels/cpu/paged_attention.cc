@@ -23,7 +23,8 @@ constexpr int64_t kKeys = 256;  // in a block
 constexpr int64_t kRows = 128;  // of a product: heads times queries
 // For up to this many queries of a request, it is faster not to copy the keys.
 constexpr int64_t kFewQueries = 4;
-// o[r] += the sum over i < K of p[r, i] v[i] for r < R, one value at a time.
+// For each r < R: o[r] += the sum over i < K of p[r, i] * v[i], in the order of
+// i.
 template <int R, int K, class S, class T = compute_t<S>>
 void add_values(int64_t d, const T* p, int64_t step, const S* v, int64_t stride,
                 T* o) {
@@ -98,7 +99,8 @@ class Paged {
   struct Piece {
     int64_t j, position, slot, n;
   };
-  // Makes a block of a request's keys from position p on; returns its end.
+  // Makes a block of a request's keys from position p on. Returns the position
+  // at which the next block begins.
   int64_t gather(int64_t request, int64_t p, int64_t end) {
     pieces_.clear();
     for (keys_ = 0; p < end && keys_ < kKeys;) {

@@ -91,7 +91,8 @@ class SmallProduct {
     for (int i = 0; i < V::n; ++i) store(to + i * to_row, x[i]);
   }
 
-  // Computes R rows of c, of C registers. The last one stores `last` elements.
+  // Computes R rows of c, each of C registers. The last register of a row
+  // stores only `last` elements.
   template <int R, int C>
   static void tile(int64_t k, Mat<const T> a, Mat<const T> b, Mat<T> c,
                    int64_t last, bool accumulate) {

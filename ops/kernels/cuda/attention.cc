@@ -94,8 +94,9 @@ struct Built {
   bool captured = false;
 };
 
-// While it lives, its thread may make CUDA calls that are not allowed while a
-// stream of the process is captured: it declares that they are not captured.
+// While this object lives, its thread may make CUDA calls that are otherwise
+// forbidden while any stream of the process is captured. The calls must not
+// submit work to such a stream.
 class NotCaptured {
  public:
   NotCaptured() { check(cudaThreadExchangeStreamCaptureMode(&mode_), kWhere); }

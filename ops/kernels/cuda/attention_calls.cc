@@ -49,8 +49,8 @@ bool is_grouped(const Attention& a) {
   return true;
 }
 
-// Sets t and diagonal. Returns false if a query may not attend to any key, for
-// which cuDNN gives NaN, or if the diagonal does not begin or end in a corner.
+// Sets t and diagonal. Returns false if some query sees no key (cuDNN would
+// give NaN), or if the diagonal neither begins nor ends in a corner.
 bool set_diagonal(const Attention& a, AttentionGraph& g) {
   const int64_t offset = a.query_offset;
   g.t = a.t;

@@ -9,14 +9,14 @@
 
 namespace dtensor::kernels::cuda {
 
-// Facts, besides the call, on which the decision depends.
+// Facts, besides the call, that decide whether cuDNN computes it.
 struct Cudnn {
   int64_t version = 0;         // 91900 is 9.19.0
   int compute = 0;             // the GPU's major version: 9 is Hopper
   bool deterministic = false;  // CudaOptions::deterministic
 };
 
-// Which of t keys query i of s attends to.
+// The keys j of t that the i-th of s queries attends to.
 enum class Diagonal : uint8_t {
   kNone,        // all
   kTopLeft,     // j <= i

@@ -201,7 +201,8 @@ bool has_aux(cublasLtEpilogue_t e) {
   return e == CUBLASLT_EPILOGUE_GELU_AUX ||
          e == CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
 }
-// Whether the epilogue has a bias, or the gradient of one.
+// Whether the epilogue has a bias, or the gradient of one. REQUIRES: it is not
+// the default epilogue, which has none.
 bool has_bias(cublasLtEpilogue_t e) { return e != CUBLASLT_EPILOGUE_GELU_AUX; }
 void point(Plan& plan, const void* bias, const void* aux) {
   if (bias) set(plan, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
@@ -273,7 +274,8 @@ std::vector<cublasLtMatmulAlgo_t> candidates(cublasLtHandle_t handle,
   return algorithms;
 }
 
-// d = left right, plus c if m.accumulate. d has c's layout, and may be c.
+// d = left * right, or left * right + c with m.accumulate. d has c's layout,
+// and may be c.
 cublasStatus_t multiply(cublasLtHandle_t handle, Plan& plan, DType out,
                         const Matrices& m, void* d, void* workspace,
                         cudaStream_t stream) {
@@ -328,9 +330,9 @@ class Scratch {
   void* data_ = nullptr;
 };
 
-// Times all candidates on this call's matrices and returns the fastest. If c is
-// accumulated to, results go to scratch memory instead; nullopt if there is
-// none.
+// Times all candidates on this call's matrices and returns the index of the
+// fastest. With m.accumulate, the results go to scratch memory, so that c stays
+// as it is. Returns nullopt if that memory cannot be allocated.
 std::optional<size_t> fastest(cublasLtHandle_t handle, const Key& key,
                               Plan plan, const Matrices& m, void* workspace,
                               cudaStream_t stream,
@@ -390,7 +392,7 @@ std::string text_of(const Key& key) {
   return text;
 }
 
-// The candidate to use with --tune-gemm.
+// The index of the candidate to use with CudaOptions::tune_gemm.
 size_t tuned(cublasLtHandle_t handle, const Key& key, const Plan& plan,
              const Matrices& m, cudaStream_t stream,
              const std::vector<cublasLtMatmulAlgo_t>& all) {

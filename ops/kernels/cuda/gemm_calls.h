@@ -19,7 +19,7 @@ struct ColumnMajor {
   bool operator==(const ColumnMajor&) const = default;
 };
 
-// c[i] (+)= left[i] right[i] for i in [0, count); c is not transposed.
+// c[i] (+)= left[i] * right[i] for i in [0, count); c is not transposed.
 struct GemmCall {
   int64_t count = 1;
   ColumnMajor left, right, c;
@@ -44,9 +44,9 @@ struct GemmCalls {
 // is 1, it overlaps itself, or one of its sizes is 0.
 std::optional<GemmCalls> gemm_calls(const FoldedGemm&);
 
-// Whether an epilogue can be part of the calls. cuBLASLt takes a bias only
-// along the columns of column-major matrices, and sums up an operand or c only
-// for a single product. (This does not check the types.)
+// Whether an epilogue can be part of the calls. cuBLASLt adds a bias only along
+// the columns of column-major matrices, and computes b_sum only for a single
+// product. (This does not check the types.)
 bool takes_epilogue(const GemmCalls&, const FoldedGemm&, const Gemm&);
 
 }  // namespace dtensor::kernels::cuda

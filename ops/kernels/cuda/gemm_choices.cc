@@ -106,7 +106,7 @@ int GemmChoices::keep(const std::string& product, int choice, int proposals) {
   return kept < proposals ? kept : choice;
 }
 
-// Adds the file's choices, unless this process has its own.
+// Adds the file's choices for products for which this process has none.
 void GemmChoices::load() {
   if (path_.empty()) return;
   try {

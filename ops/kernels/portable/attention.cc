@@ -143,7 +143,7 @@ DT_HD void clear(Row& row, int64_t d, Few<T, W>* few) {
   row.each(d, [&](int64_t e) { few[e] = {}; });
 }
 
-// sums[w] = the sum over e of x[e] few[e].of[w].
+// sums[w] = the sum over e of x[e] * few[e].of[w].
 template <class S, class T, int W>
 DT_HD void products(int64_t d, const S* x, const Few<T, W>* few, T (&sums)[W]) {
   constexpr int P = portable::kPack<S>;
@@ -256,7 +256,7 @@ struct Gradient {
   HeadsOf<const S> out, dout;
   HeadsOf<S> dq, dk, dv;
   const T* lse;
-  const T* delta;  // for each query, the sum of out dout
+  const T* delta;  // for each query, the sum of out * dout
 
   Gradient(const Problem<S>& problem, const AttentionBackward& g,
            const T* delta)
@@ -439,7 +439,7 @@ class KvHeads {
 };
 
 // kFew: the number of queries (or keys) of a row; they fill 32 bytes. A row has
-// one if heads exceed kLongHead: fast memory would not hold more.
+// only one if heads exceed kLongHead, because fast memory would not hold more.
 template <class S>
 constexpr int kFew = 32 / sizeof(compute_t<S>);
 constexpr int64_t kLongHead = 512;

@@ -51,8 +51,8 @@ __device__ inline void map_lane(int64_t lane, int64_t lanes, int64_t n,
     out[j] = static_cast<Out>(f(j, in[j]...));
 }
 
-// Loads or stores W elements of an array, from `first` on. Only `left` of them
-// exist; the others are skipped. So is a null array.
+// Loads or stores W elements of an array, from `first` on. Skips those from
+// first + left on, which do not exist, and null arrays.
 template <int W, class T>
 __device__ inline void load_some(const T* from, int64_t first, int64_t left,
                                  Pack<T, W>& to) {

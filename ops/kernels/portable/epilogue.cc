@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The epilogues of matrix products, each in one pass over the product.
+// The epilogues of matrix products, as kernels that run after the product.
 #include "dtensor/ops/functions/activation.h"
 #include "dtensor/ops/kernels/folded_gemm.h"
 #include "dtensor/ops/kernels/gemm.h"

@@ -120,8 +120,8 @@ void sumsq_rows(Stream s, const RowCenteredSumSquares& a) {
       });
 }
 
-// Returns s1 and s2 of row r. Adds dy xhat and dy to dgamma and dbeta, [n],
-// unless they are null.
+// Returns s1 and s2 of row r (NormBackwardSums). Adds dy * xhat to dgamma, and
+// dy to dbeta, [n], unless they are null.
 template <class S, class C = compute_t<S>, class W = sum_t<C>>
 DT_HD Two<C> sums_of(Row& row, const Typed<S>& t, int64_t r,
                      C* dgamma = nullptr, C* dbeta = nullptr) {
@@ -151,7 +151,8 @@ DT_HD Two<C> sums_of(Row& row, const Typed<S>& t, int64_t r,
           static_cast<C>(sums.second * static_cast<W>(s))};
 }
 
-// dx = rstd dy gamma - c1 - (x - mean) c2 + dsum.
+// dx = rstd * dy * gamma - c1 - (x - mean) * c2 + dsum, where c1 = rstd * s1 /
+// n and c2 = rstd^2 * s2 / n. `sums` has s1 and s2.
 template <class S, class C = compute_t<S>, class W = sum_t<C>>
 DT_HD void backward(Row& row, const Typed<S>& t, int64_t r, Two<C> sums,
                     W inv_n, S* dx) {
@@ -231,9 +232,9 @@ void in_parts(Stream s, const Typed<S>& t, const ColumnParts& columns,
 }
 
 // Computes dx, and dgamma and dbeta over each `height` rows, [parts, n]; skips
-// those that are null. dy and x are read from memory once. The sums are
-// accumulated in fast memory, at most kRowBlock rows at a time, because two
-// short sums round less than a long one.
+// those that are null. A second pass over a row, for dx, finds dy and x in a
+// cache. The sums are accumulated in fast memory, at most kRowBlock rows at a
+// time, because two short sums round less than a long one.
 template <class S, class C = compute_t<S>>
 void backward_parts(Stream s, const Typed<S>& t, int64_t parts, int64_t height,
                     S* dx, C* dgamma, C* dbeta) {

@@ -43,7 +43,8 @@ constexpr int64_t kMost = 64 << 20;  // bytes of the results of parts
 
 int64_t ceil_div(int64_t n, int64_t by) { return (n + by - 1) / by; }
 
-// Keys [begin, begin + n) of query i: `blocks` of kKeys, and `each` per part.
+// Keys [begin, begin + n) of query i. They are `blocks` blocks of kKeys keys,
+// and a part has `each` blocks.
 struct Keys {
   int64_t begin, n, blocks, each;
   DT_HD Keys(const PagedAttention& a, int64_t i)
@@ -58,8 +59,9 @@ struct Keys {
 }  // namespace
 
 // The results of the parts of queries [first, first + n). For each query, head
-// and part, `values` has `pitch` values without their factor 1 / sum, and
-// `stats` the maximum of the scores and the sum of exp(score - maximum).
+// and part, `values` has `pitch` values, which are not yet divided by the sum,
+// and `stats` has the maximum of the scores and the sum of exp(score -
+// maximum).
 template <class T>
 struct PagedParts {
   int64_t first = 0, n, most, pitch;
@@ -102,7 +104,7 @@ void paged_parts(Stream s, const PagedAttention& a,
   constexpr int kPitch = kLanes + 32 / W;
   using F = Few<T, G>;
   const int64_t packs = ceil_div(a.d, W);
-  const int shift = packs <= 8 ? 3 : packs <= 16 ? 4 : 5;  // lanes of a row
+  const int shift = packs <= 8 ? 3 : packs <= 16 ? 4 : 5;  // log2(lanes)
   const HeadGroups& of = a.groups;
   const int64_t first_kv = of.kv_head(0),
                 kv_heads = of.kv_head(a.hq - 1) + 1 - first_kv,
@@ -162,8 +164,9 @@ void paged_parts(Stream s, const PagedAttention& a,
                   round = groups * kAtOnce;
         const int64_t slice = int64_t{lanes} * W;
 
-        // Calls f(j, pack) for the keys j in [0, n) of a lane's group, with W
-        // elements from e on, or with zeros if key j does not exist.
+        // Calls f(j, pack) for the keys j in [0, n) of a lane's group, and for
+        // some of the keys behind them. `pack` has W elements of key j from e
+        // on, or zeros if key j does not exist.
         const auto each_key = [&](int group, int n, const S* rows,
                                   int64_t stride, int64_t e, auto f) {
           for (int j0 = group; j0 - group < n; j0 += round) {

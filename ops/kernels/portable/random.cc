@@ -258,7 +258,7 @@ requires(!std::is_same_v<S, double>) void make_values(const Normal<S>& make,
 }
 
 // Values are drawn for many blocks at once, and kept for the runs that follow.
-// If a run's indices are not consecutive, each index has a block of its own.
+// If a run's indices are not consecutive, a block is drawn for each index.
 template <class S, class Make>
 void fill_box(Stream, const Box& b, const Make& make, S* out) {
   constexpr int64_t per = Make::kPerBlock;
@@ -266,7 +266,7 @@ void fill_box(Stream, const Box& b, const Make& make, S* out) {
   const bool apart = step != 1;
   uint32_t words[4 * kBlocks + 4 * kLanes];
   S values[4 * kBlocks];
-  int64_t have = 0, have_end = 0;  // the range of `values`, unless apart
+  int64_t have = 0, have_end = 0;  // indices of `values`, unless apart
   b.walk.runs([&](const int64_t(&at)[2]) {
     int64_t i = b.first + at[0];
     S* to = out + at[1];

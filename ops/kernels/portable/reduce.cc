@@ -351,8 +351,9 @@ Plan plan_of(const Reduce& a) {
 }
 
 // Returns the innermost dimension in memory if it is reduced and short, the one
-// next to it is kept, and many elements are reduced in others. These are then
-// reduced first, as columns of whole cache lines. Otherwise returns -1.
+// next to it is kept, and other dimensions with many elements are reduced. The
+// caller then reduces those others first, as columns of whole cache lines.
+// Otherwise returns -1.
 int short_run(const Reduce& a) {
   constexpr int64_t kShort = 32, kLong = 64;
   int inner = -1, next = -1;

@@ -24,7 +24,7 @@ DT_HD double frequency_of(const Frequencies& f, int64_t pair) {
   const double plain = fn::pow(
       f.theta, -2.0 * static_cast<double>(pair) / static_cast<double>(f.dims));
   if (f.factor == 0) return plain;
-  double kept = 0;  // the share that is not divided
+  double kept = 0;  // the share that `factor` does not divide
   if (f.original_positions > 0) {
     constexpr double kTurn = 6.283185307179586;
     const double turns =

@@ -82,8 +82,8 @@ int64_t* sort_digits(int64_t n, const Key* keys, int64_t* from, int64_t* to) {
 }
 
 // For the host: sorts the indices of each row by their keys. If k is small, the
-// row is dealt to groups, and the k-th of the groups' first elements is a
-// limit: elements that come after it are left out.
+// elements of the row are dealt to groups in turn. The k-th best of the groups'
+// best elements is a limit: elements that come after it are left out.
 constexpr int64_t kFew = 32;
 template <class S>
 void topk_by_index(Stream s, const TopK& a) {
@@ -236,7 +236,7 @@ void take_in_order(const TakeRows& a) {
 }
 
 // Adds row r of dy to dx. Returns `outside`, merged with the ends of the row's
-// ids outside of [lo, hi). As a value, it stays in registers.
+// ids outside of [lo, hi). Passed by value, it stays in registers.
 template <class S>
 Ends put_row(const PutRows& a, int64_t r, Ends outside) {
   const S* dy = row_at<S>(a.dy, r);
@@ -281,7 +281,8 @@ inline void sort_by_element(Stream s, const LastPlaces& a, int64_t none,
   sorted.sort(none);
 }
 
-// For GPUs: one thread adds all elements that meet, in the order of their row.
+// For GPUs: one thread adds all elements of dy with one index in dx, in the
+// order of their row.
 template <class S>
 void put_sorted(Stream s, const PutRows& a) {
   const int64_t k = a.dy.n, count = a.dy.rows * k,
@@ -332,7 +333,8 @@ inline void last_sorted(Stream s, const LastPlaces& a) {
       });
 }
 
-// The kernel that finds the ends of n indices: on a GPU, a pass of its own.
+// The kernel that finds the ends of the indices, n in all, that are outside of
+// [lo, hi). Only GPUs run it: it is a second pass over the indices.
 template <class Kernel>
 CeRange outside(const Kernel& a, int64_t n) {
   return {.n = n,

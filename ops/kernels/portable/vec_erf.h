@@ -7,7 +7,7 @@
 #if defined(__AVX512F__)
 namespace dtensor::simd {
 
-// erf(k/4 + d) = sum over i of kErf[i][k] d^i for |d| <= 1/8. The polynomials
+// erf(k/4 + d) = sum over i of kErf[i][k] * d^i for |d| <= 1/8. The polynomials
 // minimize the largest relative error. (Their coefficients were rounded one
 // after the other.) The last one reaches 1 at the end of its range.
 alignas(64) inline constexpr float kErf[6][16] = {

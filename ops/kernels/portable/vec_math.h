@@ -3,7 +3,7 @@
 // most 4 ulp, exact at special values), or element by element from <cmath>
 // where libmvec has none. exp of floats is our own, because it matters most,
 // and libmvec's is slow for the -inf of a masked softmax. With AVX-512, erf of
-// floats is our own, too (vec_erf.h).
+// floats is our own as well (vec_erf.h).
 #pragma once
 #include <cmath>
 
@@ -12,7 +12,7 @@
 
 namespace dtensor::simd {
 
-// exp(x) = 2^k exp(r), |r| <= ln(2) / 2, after Cephes; within 2 ulp. Returns
+// exp(x) = 2^k * exp(r), |r| <= ln(2) / 2, after Cephes; within 2 ulp. Returns
 // exp(r), and sets *k.
 inline F32v exp_reduced(F32v x, F32v* k) {
   using V = Vec<float>;
@@ -27,7 +27,7 @@ inline F32v exp_reduced(F32v x, F32v* k) {
   p = fma(p, r, V(5.0000001201e-1));
   return (fma(p * r, r, r) + V(1)).v;
 }
-// Returns p 2^k, for k from -256 to 254, or with `normal`, from -126 to 127.
+// Returns p * 2^k, for k from -256 to 254, or with `normal`, from -126 to 127.
 template <bool normal>
 inline F32v times_power_of_2(F32v p, F32v k) {
 #if defined(__AVX512F__)
