@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Layer norm (Ba et al., arXiv 1607.06450) and RMS norm (Zhang and Sennrich,
-// arXiv 1910.07467) over the last dimension. If it is split, ranks exchange one
-// or two sums per row, never the rows. Every rank of the mesh calls these
-// functions. They throw Error if shapes or types do not fit.
+// arXiv 1910.07467) over the last dimension. If that dimension is split, ranks
+// exchange one or two sums per row, never the rows. Every rank of the mesh
+// calls these functions. They throw Error if shapes or types do not fit.
 #pragma once
 
 #include "dtensor/dist_tensor.h"

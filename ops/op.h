@@ -52,7 +52,7 @@ struct SampleInput {
   enum class Values : uint8_t {
     kAny,       // positive and negative, mean not zero
     kPositive,  // at least 0.2
-    kIndex,     // i64 in [0, bound); the operator may reject or skip some
+    kIndex,     // random i64 in [0, bound)
     kBool,
     kInt8
   };

@@ -120,8 +120,8 @@ class PagedAttentionOp : public Op {
                      index({5}, 2 * page)},
                     PagedArgs{2, page, 0, window, soft_cap}};
     };
-    // Every mesh can split slots into pages of 1; only some meshes divide the
-    // larger pages.
+    // With pages of 1, every mesh can split the slots; with larger pages, only
+    // some meshes can.
     return {sample(4, 12, 4, 0, 0), sample(4, 7, 1, 0, 0),
             sample(2, 12, 2, 3, 1.5)};
   }

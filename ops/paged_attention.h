@@ -15,13 +15,13 @@ struct PagedAttentionOptions {
   // If not 0: a query attends only to the last `window` positions up to its
   // own.
   int64_t window = 0;
-  // If not 0: a score becomes soft_cap tanh(score / soft_cap).
+  // If not 0: a score becomes soft_cap * tanh(score / soft_cap).
   double soft_cap = 0;
 };
 
-// softmax(scale q k^T) v for t queries of any requests, each with its own keys.
-// q and the result are [t, h, d]; k and v are [slots, heads, d], where `slots`
-// is a multiple of the page. The other tensors are i32 or i64:
+// softmax(scale * q k^T) v for t queries of any requests, each with its own
+// keys. q and the result are [t, h, d]; k and v are [slots, heads, d], where
+// `slots` is a multiple of the page. The other tensors are i32 or i64:
 //   pages     [requests, m]  the pages of each request, in the order of its
 //                            positions; requests may share pages. -1: no page,
 //                            so that its positions have no keys. m pages have

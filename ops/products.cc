@@ -24,7 +24,7 @@ DistTensor times(const DistTensor& x, double by) {
   return mul(x, static_cast<int64_t>(by));
 }
 
-// beta input + alpha product.
+// beta * input + alpha * product.
 DistTensor combined(std::string_view op, const DistTensor& input,
                     const DistTensor& product, double beta, double alpha) {
   const Shape& to = product.shape();

@@ -24,9 +24,9 @@ namespace {
 
 using kernels::Distribution;
 
-// Calls fn(part, lo) for every box of a local tensor that holds `region`:
-// `part` is the box's window of the tensor, and `lo` the index of its first
-// element in the global tensor.
+// Calls fn(part, lo) for every box of `region`, the indices that the local
+// tensor t has of a global one. `part` is the box's window of t, and `lo` the
+// global index of its first element.
 template <class Fn>
 void for_boxes(const Tensor& t, const Region& region, Fn&& fn, int dim = 0,
                Shape lo = {}) {
@@ -115,7 +115,7 @@ class CapturedDraws {
   std::vector<Tensor> blocks_;
 };
 
-// The run's own generators, as this rank has them (a rank is a thread).
+// This rank's state of the run's own generators (create.h). A rank is a thread.
 struct Drawn : RandomState {
   uint64_t run = 0;
   // Set while a graph is captured.

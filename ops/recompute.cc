@@ -60,7 +60,7 @@ class CheckpointNode final : public Node {
     for (const DistTensor& y : results) specs_.push_back(y.spec());
     num_outputs = 0;
   }
-  // Makes result i of the function the node's next output.
+  // Returns y, result i of the function, as the next output of this node, `me`.
   DistTensor output(size_t i, const DistTensor& y, std::shared_ptr<Node> me) {
     DistTensor out = y.detach();
     out.impl()->node = std::move(me);

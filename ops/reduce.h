@@ -65,8 +65,8 @@ std::pair<DistTensor, DistTensor> aminmax(const DistTensor&,
                                           std::vector<int> dims = {},
                                           bool keepdim = false);
 
-// var() is the sum of squared distances from the mean, divided by n -
-// correction (1 for Bessel's correction). stddev() is its square root.
+// var() is the sum of squared distances of n elements from their mean, divided
+// by n - correction (1 for Bessel's correction). stddev() is its square root.
 // var_mean() and std_mean() also return the mean. All throw Error unless x is a
 // float type.
 DistTensor var(const DistTensor&, std::vector<int> dims = {},
@@ -99,12 +99,12 @@ struct TopK {
   DistTensor values, indices;  // best first; indices are i64
 };
 
-// The k largest (or smallest) elements along a dimension. If it is split, the
-// ranks exchange k candidates each, never the rows. A NaN counts as largest. If
-// elements are equal, the first ones are taken, in any layout. Gradients of the
-// values go to the elements taken; the indices have none. Every rank of the
-// mesh calls it. Throws Error if the dimension has fewer than k elements, or
-// for bools.
+// The k largest (or smallest) elements along a dimension. If the dimension is
+// split, the ranks exchange k candidates each, never the rows. A NaN counts as
+// largest. If elements are equal, the first ones are taken, in any layout.
+// Gradients of the values go to the elements taken; the indices have none.
+// Every rank of the mesh calls it. Throws Error if the dimension has fewer than
+// k elements, or for bools.
 TopK topk(const DistTensor&, int64_t k, int dim = -1, bool largest = true);
 
 // All elements along a dimension in order, smallest first, and their indices.

@@ -24,7 +24,8 @@ struct SliceArgs {
   static constexpr Fields kFields = {"dim", "lo", "hi", "step"};
   int64_t dim, lo, hi, step;
 };
-// The reverse: puts a tensor at these indices of a dimension of this size.
+// The reverse of SliceArgs: puts a tensor at these indices of a dimension of
+// size `size`.
 struct PadArgs {
   static constexpr Fields kFields = {"dim", "lo", "hi", "step", "size"};
   int64_t dim, lo, hi, step, size;
@@ -53,7 +54,7 @@ struct Indices {
       : Indices(SliceArgs{
             a.dim, a.lo,
             a.lo + std::max<int64_t>(0, (a.count - 1) * a.step + 1), a.step}) {}
-  // The arguments that Slice or Pad was given.
+  // The indices that a call of Slice or Pad was given.
   template <class Args>
   static Indices of_call(const Attrs& attrs) {
     const auto* window = attrs.get<WindowArgs>();

@@ -24,10 +24,10 @@ OpFacts facts_of(const fn::Function& f, int order) {
 }
 
 // Computes f(x) for order 0. For orders 1 to 3 it takes (x, u) and computes
-// f'(x) u, f''(x) u or f'''(x) u. A "settled" operator takes no partial sums.
-// It is used for a linear function with an infinite or NaN factor, because the
-// results for the parts of a sum could not be added, and for slopes that may be
-// infinite.
+// f'(x) * u, f''(x) * u or f'''(x) * u. A "settled" operator takes no partial
+// sums. It is used for a linear function with an infinite or NaN factor,
+// because the results for the parts of a sum could not be added, and for slopes
+// that may be infinite.
 class Unary : public RuleOp {
  public:
   Unary(int index, int order, bool settled)
@@ -105,7 +105,7 @@ InputGradients Unary::gradient(const GradientCall& g) const {
   return grads;
 }
 
-// Whether the factor c of a linear function f(x) = c x is finite. `number` is
+// Whether the factor c of a linear function f(x) = c * x is finite. `number` is
 // the function's parameter.
 bool finite_slope(int index, double number) {
   if (index == fn::index_of<fn::DivScalar>) number = 1 / number;

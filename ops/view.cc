@@ -70,8 +70,8 @@ void for_neighbours(const Spec* s, const Shape& to, Fn&& fn) {
         if (m.place() == d) now |= AxisMask{1} << m.axis;
       if (now == old && !(recut && old)) continue;
       if (dim.size() % granule[static_cast<size_t>(d)] != 0) return;
-      // First the axes of the dimension's split, if it is a leaf, in their
-      // order. Then other axes that it had, then new ones.
+      // First the axes of the dimension's Split in their order, if its Dim is a
+      // leaf. Then the other axes that split it before, then new ones.
       std::vector<int> order;
       for (int a : dim.split().axes())
         if (now >> a & 1) order.push_back(a);
@@ -95,8 +95,8 @@ void for_neighbours(const Spec* s, const Shape& to, Fn&& fn) {
   }
 }
 
-// The layout of `like`, with the partials of `s`, if a tensor in it has the
-// layout of `s` when it is viewed in the shape of `s`. Otherwise nullopt.
+// If a view of `like` in the shape of `s` has the layout of `s`, returns the
+// layout of `like`, with the partials of `s`. Otherwise returns nullopt.
 std::optional<Layout> returned(const Spec* s, const Spec* like) {
   if (!like) return std::nullopt;
   auto there = view_layout(like->layout(), s->mesh(), s->shape());

@@ -45,7 +45,7 @@ DistTensor expand(const DistTensor&, const Shape&);
 // - slice() gathers if its step does not fit the sub-dimensions of a split
 //   dimension.
 // - A partial mean is combined first.
-// - Functions that write a window may move what they write, but never x.
+// - Functions that write a window may move what they write.
 
 // The indices lo, lo + step, ... below hi of a dimension. lo and hi are
 // clamped, and count from the end if negative, as in Python. Throws Error if
@@ -83,7 +83,8 @@ std::vector<DistTensor> split(const DistTensor&, int64_t size, int dim = 0);
 std::vector<DistTensor> chunk(const DistTensor&, int64_t chunks, int dim = 0);
 // Returns x with `src` in the place of slice(x, dim, lo, hi, step) or of
 // select(x, dim, index), like an assignment to a slice. `src` has the shape of
-// that slice, and x's type. No part of x is sent.
+// that slice, and x's type. Nothing is sent if `src` has the layout of that
+// slice.
 DistTensor slice_scatter(const DistTensor& x, const DistTensor& src, int dim,
                          int64_t lo, int64_t hi, int64_t step = 1);
 DistTensor select_scatter(const DistTensor& x, const DistTensor& src, int dim,

@@ -9,8 +9,8 @@
 namespace dtensor::kernels {
 
 // The operands of attention: out = softmax(scores + mask) v for each batch and
-// query head, where the scores are scale q k^T, limited by soft_cap. q and out
-// are [b, hq, s, d]; k and v are [b, hkv, t, d]. Query head h uses head
+// query head, where the scores are scale * q k^T, limited by soft_cap. q and
+// out are [b, hq, s, d]; k and v are [b, hkv, t, d]. Query head h uses head
 // kv_head[h] of k and v (h * hkv / hq if `kv_head` is empty). A query that may
 // not attend to any key gets zeros, and an lse of -inf. Takes floats.
 struct Attention {
@@ -19,7 +19,7 @@ struct Attention {
   HeadsIn q = {}, k = {}, v = {};
   std::span<const int> kv_head = {};
   double scale = 1;
-  // If not 0, a score s becomes soft_cap tanh(s / soft_cap).
+  // If not 0, a score s becomes soft_cap * tanh(s / soft_cap).
   double soft_cap = 0;
   // If `causal`, query i attends only to keys j <= i + query_offset.
   bool causal = false;

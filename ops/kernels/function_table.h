@@ -12,7 +12,7 @@ namespace dtensor::kernels {
 
 // Whether F, or its derivative of this order, has a kernel that computes in T:
 // float or double, int32_t, int64_t or uint8_t (a bool). Derivatives of linear
-// and affine functions have none: their gradients are made of other operators.
+// and affine functions have no kernel: other operators make their gradients.
 template <class F, class T, int order>
 constexpr bool has_kernel() {
   constexpr fn::Function f = fn::facts<F>();

@@ -20,7 +20,7 @@ struct Epilogue {
   Kind kind = kNone;
   const void* bias = nullptr;  // [n]; kGeluTanh: may be null
   void* aux = nullptr;         // laid out as c
-  // [n]. REQUIRES: b has stride 0 in batch dimensions in which c's is not 0.
+  // [n]. REQUIRES: in each batch dimension, b or c has stride 0.
   void* b_sum = nullptr;
 };
 

@@ -20,7 +20,7 @@ struct Pointwise {
   DType type = DType::kF32;
   Shape shape = {};
   void* out = nullptr;
-  void* second = nullptr;  // for By::kBoth: the derivative by b
+  void* second = nullptr;  // for By::kBoth: the derivative for b
   std::array<const void*, 3> in = {};
   std::array<Shape, 3> strides = {};
 };
@@ -36,9 +36,9 @@ struct Unary {
 };
 
 // A function of fn::BinaryFunctions, by index; or, if `by` is not kNone, its
-// derivative by the operands that `by` names, times in[2]. By::kBoth has two
-// outputs. Outputs, also those of Unary, have the type Pointwise::type, or bool
-// if the function gives bools.
+// derivative with respect to the operands that `by` names, times in[2].
+// By::kBoth has two outputs. Outputs, also those of Unary, have the type
+// Pointwise::type, or bool if the function gives bools.
 struct Binary {
   int index = 0;
   fn::By by = {};  // kNone

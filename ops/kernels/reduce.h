@@ -29,7 +29,8 @@ struct Reduce {
   void* out = nullptr;
 };
 
-// Adds the sum of squares of n contiguous floats, taken in f64, to *sum (f64).
+// Adds the sum of squares of n contiguous floats to *sum (f64). Short pieces
+// may be summed in stat_of(type); their sums are added in f64.
 struct SumSquares {
   DType type = DType::kF32;
   int64_t n = 0;

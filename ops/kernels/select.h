@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Elements of rows, selected by rank or by index.
+// Elements of rows, selected by their order or by an index.
 #pragma once
 #include <cstdint>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dot products of a few rows with many rows, each of which is read once.
+// Dot products of a few rows with many other rows, which are read only once.
 // Private to ops/kernels.
 #pragma once
 #include <algorithm>
@@ -60,8 +60,8 @@ Vec<T> in_register(Vec<T> x) {
 
 // Computes the dot products, over d elements, of R rows of q, `row` apart, with
 // K keys, `stride` apart. Those of row r go to to[r * step + i], i < K. Their
-// bits do not depend on R and K. If `ahead` is not 0, the keys that are so many
-// elements further on are fetched into the second-level cache.
+// bits do not depend on R and K. If `ahead` is not 0, the keys `ahead` elements
+// further on are fetched into the second-level cache.
 template <int R, int K, class S, class T = compute_t<S>>
 void dots(int64_t d, const T* q, int64_t row, const S* k, int64_t stride, T* to,
           int64_t step, int64_t ahead = 0) {
@@ -108,8 +108,9 @@ void by(int64_t n, Fn&& fn, int64_t from = 0) {
   if constexpr (N > 1) by<N / 2>(n, fn, from);
 }
 
-// As by(), but from 0 on, in at most as many steps, whose sizes differ by at
-// most 1: a step of one row has too few sums to keep the multipliers busy.
+// As by(), but from 0 on, in the fewest steps of at most N, whose sizes differ
+// by at most 1: a step of one row has too few sums to keep the multipliers
+// busy.
 template <int N, class Fn>
 void evenly(int64_t n, Fn&& fn) {
   const auto call = [&]<int R>(auto& call, int64_t i, int64_t rows) {

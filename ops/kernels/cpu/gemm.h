@@ -13,7 +13,8 @@ struct Mat {
   Mat transposed() const { return {p, col, row}; }
 };
 
-// c[m,n] (+)= a[m,k] b[k,n], for T = float (oneDNN) and double (Eigen).
+// c[m,n] = a[m,k] * b[k,n], or c += with `accumulate`. T is float or double.
+// oneDNN (float) or Eigen (double) computes most products that are not small.
 template <class T>
 void gemm2d(int64_t m, int64_t n, int64_t k, Mat<const T> a, Mat<const T> b,
             Mat<T> c, bool accumulate);

@@ -11,9 +11,9 @@
 
 namespace dtensor::kernels::cpu {
 
-// c[m,n] (+)= a[m,k] b[k,n], with every sum in the order of k. Only b may be
-// copied, to scratch memory: if its rows are not contiguous, or do not fill
-// registers. REQUIRES: c.col == 1.
+// c[m,n] = a[m,k] * b[k,n], or c +=, with every sum in the order of k. Only b
+// may be copied, to scratch memory: if its rows are not contiguous, or do not
+// fill registers. REQUIRES: c.col == 1.
 template <class T>
 class SmallProduct {
   using V = Vec<T>;

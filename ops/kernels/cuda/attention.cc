@@ -46,7 +46,7 @@ using dtensor::cuda::enter;
 
 constexpr const char* kWhere = "attention";
 
-// The number of graphs kept per device and thread. A model needs a few.
+// The most graphs that a thread keeps per device. A model needs a few.
 constexpr size_t kMostGraphs = 256;
 
 // A tensor's id in a graph.
@@ -271,7 +271,8 @@ Session& session() {
   return *session;
 }
 
-// Scratch memory for the work that is submitted to the stream while this lives.
+// Scratch memory for the work that is submitted to the stream while this object
+// lives.
 class Scratch {
  public:
   Scratch(cudaStream_t stream, int64_t bytes) : stream_(stream) {

@@ -16,8 +16,8 @@ constexpr int64_t kOldest = 90600;
 // at once.
 constexpr int64_t kAlignment = 16;
 
-// cuDNN makes the number of batches, and that of heads, dimensions of a grid of
-// blocks. If one is larger than this, it makes a plan that fails to launch.
+// The most batches, and the most heads, because each number becomes a dimension
+// of a grid of blocks. For more, cuDNN makes a plan that fails to launch.
 constexpr int64_t kMostBlocks = 65535;
 
 // The deterministic backward pass stores one element for each pair of a query

@@ -16,7 +16,7 @@ struct Cudnn {
   bool deterministic = false;  // CudaOptions::deterministic
 };
 
-// The keys j of t that the i-th of s queries attends to.
+// With s queries and t keys: the keys j that query i attends to.
 enum class Diagonal : uint8_t {
   kNone,        // all
   kTopLeft,     // j <= i
@@ -32,8 +32,8 @@ struct AttentionGraph {
   bool deterministic = false;  // of the backward pass
   Diagonal diagonal = Diagonal::kNone;
   float scale = 1;
-  // Sizes of one run of the graph. A call is several runs, which cover all
-  // batches, b at a time, and all heads of k and v, hkv at a time. No query
+  // Sizes of one run of the graph. A call needs one or more runs, which cover
+  // all batches, b at a time, and all heads of k and v, hkv at a time. No query
   // attends to keys from t on.
   int64_t b = 0, hq = 0, hkv = 0, s = 0, t = 0, d = 0;
   // Strides after kOut are for the backward pass, and 0 in the forward pass.

@@ -172,8 +172,8 @@ cublasLtMatrixLayoutOpaque_t layout_of(const ColumnMajor& x, cudaDataType type,
   return layout;
 }
 
-// nullopt if cuBLASLt does not take these types, or is less precise than they
-// allow: its gelu_tanh has 16 bits.
+// nullopt if cuBLASLt does not take these types, or is not precise enough for
+// them: its gelu_tanh is good for 16-bit types only.
 std::optional<cublasLtEpilogue_t> epilogue_of(const Epilogue& e, DType in,
                                               DType out, bool swapped) {
   if (e.kind == Epilogue::kNone) return CUBLASLT_EPILOGUE_DEFAULT;
@@ -416,8 +416,8 @@ Plan plan_of(cublasLtHandle_t handle, const Key& key, const Types& types,
   const auto all = candidates(handle, key, plan);
   plan.possible = !all.empty();
   if (plan.possible) plan.algorithm = all[0];
-  // Not under the library's lock: the stream may have to wait for a peer's
-  // work, and the peer's thread for the lock.
+  // tuned() runs without the library's lock, to avoid a deadlock: the stream
+  // may have to wait for another rank's work, and that rank for the lock.
   if (key.tuned && all.size() > 1)
     plan.algorithm = all[tuned(handle, key, plan, m, stream, all)];
   return library().keep(key, plan);

@@ -11,7 +11,7 @@
 
 namespace dtensor::kernels::cuda {
 
-// A matrix in memory: element [i, j] of rows x cols is at i + j ld.
+// A matrix in memory: element [i, j] of rows x cols is at i + j * ld.
 struct ColumnMajor {
   int64_t rows = 0, cols = 0, ld = 0;
   bool transposed = false;  // the product uses its transpose

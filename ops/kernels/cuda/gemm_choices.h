@@ -10,12 +10,14 @@
 
 namespace dtensor::kernels::cuda {
 
-// Any thread may call it, and any number of processes may use a folder at once.
-// A file that is damaged, or cannot be read or written, is reported on standard
-// error. Its choices are then forgotten, or known to this process only.
+// Any thread may call its functions, and any number of processes may use a
+// folder at once. A file that is damaged, or cannot be read or written, is
+// reported on standard error. The choices in a damaged file are forgotten.
+// Choices that cannot be written are known to this process only.
 class GemmChoices {
  public:
-  // "" keeps no file. The folder is made when the first choice is kept.
+  // If `folder` is "", no file is kept. The folder is made when the first
+  // choice is kept.
   explicit GemmChoices(std::string folder);
   // $XDG_CACHE_HOME/dtensor, ~/.cache/dtensor without it, or "" if the user has
   // no such folder.

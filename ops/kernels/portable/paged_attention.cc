@@ -39,7 +39,7 @@ constexpr int kKeys = 64;            // keys that a block computes at once
 constexpr int kAtOnce = 4;           // rows that a lane loads at once
 constexpr int64_t kMostParts = 64;   // of a query
 constexpr int64_t kBlocks = 4096;    // more are not faster
-constexpr int64_t kMost = 64 << 20;  // bytes of the results of parts
+constexpr int64_t kMost = 64 << 20;  // bytes for results of parts
 
 int64_t ceil_div(int64_t n, int64_t by) { return (n + by - 1) / by; }
 

@@ -299,7 +299,7 @@ struct Plan {
   int64_t count = 1;      // the number of results
   bool empty = false;     // a reduced dimension has no elements
   bool columns = false;   // the innermost dimension is kept
-  bool has_rows = false;  // and d[1] is reduced
+  bool has_rows = false;  // the same, and d[1] is reduced
   bool once = true;       // every result is visited once
   int inner() const { return columns && has_rows ? 2 : 1; }
 };

@@ -22,7 +22,7 @@ struct AtFull {
   Vec<compute_t<S>> operator()(const S* p, compute_t<S> = 0) const {
     return load(p + i);
   }
-  // Writes a register at the reader's position.
+  // Writes r to the row that begins at p, at this position.
   template <class S>
   void put(S* p, Vec<compute_t<S>> r) const {
     store(p + i, r);

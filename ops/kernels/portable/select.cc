@@ -281,8 +281,8 @@ inline void sort_by_element(Stream s, const LastPlaces& a, int64_t none,
   sorted.sort(none);
 }
 
-// For GPUs: one thread adds all elements of dy with one index in dx, in the
-// order of their row.
+// For GPUs: one thread adds all elements of dy that go to one element of dx, in
+// the order of their row.
 template <class S>
 void put_sorted(Stream s, const PutRows& a) {
   const int64_t k = a.dy.n, count = a.dy.rows * k,

@@ -13,7 +13,7 @@ inline namespace DT_PORTABLE {
 
 // Fill unsorted_keys() with the keys and unsorted_places() with 0, 1, ..., and
 // call sort(). Then keys() are in ascending order, and places() has the place
-// of each. Places with the same key are in ascending order, too. The memory is
+// of each. Places with the same key stay in ascending order. The memory is
 // Scratch of the stream.
 class SortedPlaces {
  public:
