@@ -35,9 +35,8 @@ struct CeRange {
   int64_t* ends = nullptr;
 };
 
-// dlogits =
-//   scale * (softmax - (1 - smoothing) * [column = target] -
-//            smoothing / vocabulary)
+// dlogits = scale * (softmax - (1 - smoothing) * [column = target] -
+//                    smoothing / vocabulary)
 // where softmax = exp(logit - max - log_sum), and log_sum is the log of the
 // whole row's sum of exp(logit - max). max, log_sum and scale have one number
 // per row. Rows with scale 0 (ignored ones) get zeros. dlogits may be the

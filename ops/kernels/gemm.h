@@ -25,10 +25,9 @@ struct Epilogue {
 };
 
 // c[batch, m, n] = sum over k of a[batch, m, k] * b[batch, k, n]. Strides are
-// arbitrary, but the libraries take an operand without a copy only if one of
-// its two matrix strides is 1. There are up to 4 batch dimensions. A batch
-// dimension with stride 0 in c is summed over, like k. Takes all dtypes but
-// bool.
+// arbitrary, but libraries need a copy of an operand unless one of its matrix
+// strides is 1. There are up to 4 batch dimensions. A batch dimension with
+// stride 0 in c is summed over, like k. Takes all dtypes but bool.
 struct Gemm {
   DType type = DType::kF32;  // of a and b
   // Equal to `type`, or f32 for half types: their products are summed in f32.
