@@ -17,7 +17,7 @@ DistTensor layer_norm(const DistTensor& x, const DistTensor& gamma = {},
 DistTensor rms_norm(const DistTensor& x, const DistTensor& gamma = {},
                     double eps = 1e-6);
 
-// y = norm(x), and the x that was normalized.
+// y = norm(x), and the x that it was computed from.
 struct Normed {
   DistTensor x, y;
 };

@@ -35,7 +35,7 @@ struct GradientCall {
   const Op& op;
   const Attrs& attrs;
   const std::shared_ptr<const Decision>& decision;
-  // The inputs are in the decided layouts.
+  // The inputs are in the layouts of decision->in.
   std::span<const DistTensor> inputs;      // undefined if not saved
   std::span<const DistTensor> outputs;     // undefined if not saved
   std::span<const DistTensor> cotangents;  // of the outputs; may be undefined
@@ -157,8 +157,8 @@ class Op {
   virtual std::shared_ptr<void> new_state() const { return nullptr; }
   // Returns the cotangents of the inputs. Calls only operators, so that the
   // result can be differentiated again under create_graph (grad_enabled() is
-  // true then). If its fused backward pass is not differentiable, it must call
-  // separate operators in that case.
+  // true then). An operator whose fused backward pass is not differentiable
+  // must call separate operators in that case.
   virtual InputGradients gradient(const GradientCall&) const;
 
  private:

@@ -9,8 +9,9 @@
 // and throws Error for others. Every rank of the mesh calls these functions.
 //
 // Operands of different types are promoted with promote() (dtype.h). A plain
-// number or a tensor without dimensions does not widen a tensor of its kind.
-// Either operand of a binary function may be a number.
+// number or a tensor without dimensions does not widen a tensor of its kind
+// (bool, integer or float). Either operand of a binary function may be a
+// number.
 #pragma once
 #include <cstdint>
 #include <initializer_list>

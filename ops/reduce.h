@@ -23,7 +23,7 @@ DistTensor amin(const DistTensor&, std::vector<int> dims = {},
 // Running sums along one dimension: y[i] = x[0] + ... + x[i]. Integers and
 // bools give i64. Floats are summed in f64 and keep their dtype.
 DistTensor cumsum(const DistTensor&, int dim);
-// Running products, likewise.
+// Running products, in the same types as the sums.
 DistTensor cumprod(const DistTensor&, int dim);
 // Running maxima and minima, and the i64 index of each: the last one of equal
 // elements, as in torch. From a NaN on, the values are NaN. Throws Error for

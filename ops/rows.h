@@ -27,8 +27,8 @@ struct Rows {
 };
 
 // The rule of an operator along dimension `dim` of tensors with `ndim`
-// dimensions. It is made from the rule for the last dimension, in which each
-// tensor is "...n". Throws Error if the dimension does not exist.
+// dimensions. `rule` is the one for the last dimension, in which each tensor is
+// "...n". Throws Error if the dimension does not exist.
 Rule along(std::string_view rule, int ndim, int64_t dim, std::string_view op);
 // A view in which dimension `dim` and the last one are exchanged.
 Tensor with_last(const Tensor&, int64_t dim);

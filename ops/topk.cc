@@ -19,7 +19,7 @@ struct TopKArgs {
   int64_t k;
   bool largest;
 };
-// The candidates of one rank: at most k of each of its ranges.
+// The candidates of one rank: at most k from each of its ranges of indices.
 struct Candidates {
   Tensor values, ids;  // [rows, n]
 };

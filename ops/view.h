@@ -149,8 +149,8 @@ std::vector<DistTensor> broadcast_tensors(TensorList);
 // first two dimensions.
 std::vector<DistTensor> meshgrid(TensorList, bool xy = false);
 
-// Repeats the whole tensor times[d] times along dimension d. Dimensions are
-// aligned at the right. repeat() needs at least one number per dimension; for
+// Repeats the whole tensor times[d] times along dimension d. The last number is
+// for the last dimension. repeat() needs at least one number per dimension; for
 // tile(), missing numbers are 1.
 DistTensor repeat(const DistTensor&, const std::vector<int64_t>& times);
 DistTensor tile(const DistTensor&, const std::vector<int64_t>& times);

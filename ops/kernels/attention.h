@@ -11,8 +11,8 @@ namespace dtensor::kernels {
 // The operands of attention: out = softmax(scores + mask) v for each batch and
 // query head, where the scores are scale * q k^T, limited by soft_cap. q and
 // out are [b, hq, s, d]; k and v are [b, hkv, t, d]. Query head h uses head
-// kv_head[h] of k and v (h * hkv / hq if `kv_head` is empty). A query that may
-// not attend to any key gets zeros, and an lse of -inf. Takes floats.
+// kv_head[h] of k and v (h * hkv / hq if `kv_head` is empty). A query that
+// attends to no key gets zeros, and an lse of -inf. Takes floats.
 struct Attention {
   DType type = DType::kF32;
   int64_t b = 0, hq = 0, hkv = 0, s = 0, t = 0, d = 0;

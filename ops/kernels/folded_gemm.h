@@ -17,7 +17,8 @@ struct GemmBatch {
 };
 
 // A Gemm with the smallest possible batch: batch dimensions that continue the
-// strides of m, n or k are merged into these. The rest is in `batch`, not in g.
+// strides of m, n or k are merged into these. Those that are left are in
+// `batch`, not in g.
 struct FoldedGemm {
   Gemm g;
   GemmBatch batch[kMaxDims];

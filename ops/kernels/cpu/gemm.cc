@@ -254,8 +254,8 @@ void for_each(const FoldedGemm& f, Product&& product) {
                    });
 }
 
-// Whether several products are added to one result. Those of half types are
-// summed in f32 first, so that the result is rounded once.
+// Whether several products are added to one result. If so, products of half
+// types are first summed in f32, so that the result is rounded once.
 bool sums_batches(const FoldedGemm& f) {
   for (int i = 0; i < f.nb; ++i)
     if (f.batch[i].c == 0) return true;

@@ -20,7 +20,7 @@ namespace {
 using namespace cpu;
 
 constexpr int64_t kKeys = 256;  // in a block
-constexpr int64_t kRows = 128;  // of a product: heads times queries
+constexpr int64_t kRows = 128;  // of a product (heads * queries), if possible
 // For up to this many queries of a request, it is faster not to copy the keys.
 constexpr int64_t kFewQueries = 4;
 // For each r < R: o[r] += the sum over i < K of p[r, i] * v[i], in the order of

@@ -24,8 +24,8 @@ template <class S>
 using computed_t =
     std::conditional_t<std::is_same_v<S, bool>, uint8_t, compute_t<S>>;
 
-// Runs a loop that takes contiguous operands of type T on K operands with
-// strides, and of a storage type that may differ from T: in pieces of kChunk
+// Runs `loop`, which takes contiguous operands of type T, on K operands that
+// have strides, and a storage type that may differ from T: in pieces of kChunk
 // elements, through buffers where needed. There are one or two outputs.
 template <class S, int K, int outputs = 1, class T = computed_t<S>>
 void run_block(Loop loop, const double* p, const Pointwise& a,

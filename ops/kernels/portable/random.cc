@@ -17,8 +17,8 @@ namespace {
 
 constexpr double kTwoPi = 6.283185307179586476925286766559;
 
-// Uniform and the types below it make the values of n blocks: kPerBlock for
-// each block, from its four 32-bit words, or two 64-bit words.
+// from() of Uniform and of the types below it makes the values of n blocks:
+// kPerBlock for each block, from its four 32-bit words, or two 64-bit words.
 DT_HD inline uint64_t wide(const uint32_t* w, int64_t i) {
   return w[2 * i] | uint64_t{w[2 * i + 1]} << 32;
 }

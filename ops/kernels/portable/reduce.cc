@@ -84,7 +84,7 @@ void by_threads(Stream s, const Plan& plan, const S* x, int64_t parts,
 }
 
 // Splits the elements of a result into runs of `run` elements, and runs into
-// pieces of `piece`, one row of lanes for each: [results, runs, pieces].
+// pieces of `piece`. A row of lanes reduces each of [results, runs, pieces].
 // `contiguous` says whether each run is contiguous.
 struct Pieces {
   int64_t run, piece;
@@ -193,7 +193,8 @@ Vec<T> combined(Vec<T> a, Vec<T> b) {
     return a + b;
 }
 
-// The type of short sums, which are accumulated in acc_t.
+// The type in which short pieces are reduced. Their results are combined in
+// acc_t.
 template <class Op, class S>
 using part_t = std::conditional_t<portable::is_floating<S>,
                                   portable::compute_t<S>, acc_t<Op, S>>;
