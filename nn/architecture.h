@@ -48,7 +48,7 @@ struct NameInFile {
     // k1 v1 ...
     kByHeads,
     // Each expert's part is a tensor of its own; "{}" in `theirs` stands for
-    // its number.
+    // the expert's number.
     kByExperts
   };
   const char* ours;
@@ -112,8 +112,9 @@ struct Architecture {
   const char* rope_theta = "rope_theta";  // config.json's name of rope.theta
   // config.json's name of the share of a head's numbers that is rotated.
   const char* rope_part = "partial_rotary_factor";
-  double rotated_part = 1;             // that share if the config lacks it
-  std::vector<NameInFile> names = {};  // the first that fits is used
+  double rotated_part = 1;  // that share if the config lacks it
+  // The first one whose `ours` is in a parameter's name is used.
+  std::vector<NameInFile> names = {};
   // A prefix of the names in files. Some files leave it out.
   const char* optional_prefix = "";
   // Patterns of the names of tensors that some files have, but that are not

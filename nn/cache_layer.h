@@ -11,25 +11,28 @@ namespace dtensor::nn {
 
 // The keys k and values v of one layer: [slots, heads, d]. Each slot is for one
 // token; `page` successive slots are a page. Heads are split as the query heads
-// are, and pages over an axis that splits sequences. If query heads of several
-// ranks use one kv head, k and v may have several copies of it (KvHeads in
-// ops/paged_attention.h). `heads` [heads] then has the number of the model's kv
-// head for each head of k and v; otherwise it is undefined.
+// are. Pages are split over an axis that splits sequences, unless that axis
+// also splits heads. If query heads of several ranks use one kv head, k and v
+// may have several copies of it (KvHeads in ops/paged_attention.h). `heads`
+// [heads] then has the number of the model's kv head for each head of k and v;
+// otherwise it is undefined.
 struct CacheLayer {
   DistTensor k, v, heads;
   int64_t page = 0;
   size_t kind = 0;  // the index in CacheTokens::places for the layer's window
 };
 
-// The tokens of one step (CacheStep) on the mesh of a layer, replicated.
+// The tokens of one step (CacheStep in kv_cache.h), replicated over one mesh.
 struct CacheTokens {
   // [1, t]: the id of each token, and its position in its text; 0 for padding.
   DistTensor ids, positions;
   // [t]: the same position, and the row of the token's text in Places::pages.
   // Both are -1 for padding.
   DistTensor position, row;
-  DistTensor wanted;  // [n], the indices of tokens whose logits are wanted
-  // By CacheLayer::kind: layers with different windows have separate pages.
+  // [n]: the indices of the tokens whose logits are wanted; 0 for padding.
+  DistTensor wanted;
+  // One for each CacheLayer::kind: layers with different windows have separate
+  // pages.
   struct Places {
     DistTensor slot;   // [t], for each token's key and value; -1 for padding
     DistTensor pages;  // [texts, pages of a text], numbers of pages; -1: none

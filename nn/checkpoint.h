@@ -27,12 +27,14 @@ struct TrainingState {
 };
 
 // Saves to DIR/step-STEP: the parameters as "model/NAME", Optimizer::state() as
-// "optimizer/NAME" (with the model's name of the parameter if it has one), the
-// training state, and random_state() of every rank. A run that loads it on the
-// same mesh continues bit for bit. Collective over all ranks of the run,
-// including those outside the model's mesh. Does nothing in a dry run. Throws
-// Error as dtensor::save_checkpoint() does, and if ranks have different seeds
-// or have not drawn equally often from a generator that they share.
+// "optimizer/NAME", the training state, and random_state() of every rank. For
+// the state of one of the model's parameters, NAME has the model's name of that
+// parameter, even if the optimizer uses another name. A run that loads the
+// checkpoint on the same mesh continues bit for bit. Collective over all ranks
+// of the run, including those outside the model's mesh. Does nothing in a dry
+// run. Throws Error as dtensor::save_checkpoint() does, and if ranks have
+// different seeds or have not drawn equally often from a generator that they
+// share.
 void save_checkpoint(const std::string& dir, const Module&, const Optimizer&,
                      const TrainingState&, const CheckpointOptions& = {});
 

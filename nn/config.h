@@ -28,7 +28,7 @@ struct ModelConfig {
   int64_t kv_heads = 0;   // 0: as many as heads; see Architecture::grouped
   int64_t head_size = 0;  // of queries, keys and values; 0: hidden / heads
   int64_t ffn = 0;  // 0: 4 x hidden for a plain MLP; else 8/3 x hidden, rounded
-                    // up to a multiple of 8. With experts, the size of each.
+                    // up to a multiple of 8. With experts, each has this size.
   // For architectures with experts only.
   int64_t experts = 0;     // 0: 8
   int64_t top_k = 0;       // experts per token; 0: 2, or 1 if there is only one
@@ -66,7 +66,8 @@ struct ModelConfig {
   // and heads of kv_heads; the number of rotated numbers of a head is even;
   // kv_heads is set for `grouped` architectures only; experts, top_k and
   // router_loss are set for architectures with experts only and are in range;
-  // windowed has a value for each layer; and dtype is a float type.
+  // windowed has a value for each layer or none; dtype is a float type; and
+  // window, rope.theta and norm_eps are in range.
   void validate() const;
 
   // The members with the defaults filled in. REQUIRES: validate() passes.

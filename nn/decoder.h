@@ -12,15 +12,18 @@
 namespace dtensor::nn {
 
 // A transformer block. With norms before attention and the MLP, as in GPT-2 and
-// Llama, it is x + attention(norm(x)), then x + mlp(norm(x)). For other places
-// of the norms, see Architecture. Submodules: attention, mlp, and the norms.
+// Llama, it computes y = x + attention(norm(x)) and returns y + mlp(norm(y)).
+// For other places of the norms, see Architecture. Submodules: attention, mlp,
+// and the norms.
 class DecoderBlock : public Module {
  public:
   // Block `layer` of the model.
   DecoderBlock(const Scope& at, const ModelConfig&, int64_t layer);
-  // [b, s, hidden] -> [b, s, hidden], with the load if the mlp has experts.
+  // [b, s, hidden] -> [b, s, hidden], with the RouterLoad if the mlp has
+  // experts.
   virtual Mixed forward(const DistTensor& x) const;
-  // The same for the tokens of a step of a cache; see Attention::cached().
+  // The same for the tokens that a step adds to a cache; see
+  // Attention::cached().
   virtual DistTensor cached(const DistTensor& x, const CacheTokens&,
                             const CacheLayer&) const;
   const Attention& attention() const { return *attention_; }
@@ -31,7 +34,8 @@ class DecoderBlock : public Module {
 
   const Architecture& architecture_;
   bool parallel_;
-  Child<Norm> norm_1_, after_1_;  // empty if null in Architecture
+  // A norm whose name in Architecture is null is empty.
+  Child<Norm> norm_1_, after_1_;
   Child<Attention> attention_;
   Child<Norm> norm_2_, after_2_;
   Child<FeedForward> mlp_;
@@ -70,7 +74,8 @@ class Decoder : public LanguageModel {
   std::vector<const Attention*> attention_layers() const override;
   DistTensor decode(const CacheStep&, const KvCache&) const override;
   // If config.router_loss is not 0, x[1] and x[2] are RouterLoad::chosen and
-  // probability, summed over the blocks before block i (none before block 0).
+  // probability, summed over the blocks before block i. (For block 0, x has
+  // only x[0].)
   std::vector<DistTensor> train_block(
       int64_t i, const std::vector<DistTensor>& x) const override;
   DistTensor train_loss(const DistTensor& cross_entropy,

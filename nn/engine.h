@@ -26,7 +26,7 @@ struct EngineOptions {
   int64_t cache_tokens = 0;  // of all texts; 0: texts x length
   int64_t page = 32;         // tokens in a page of the cache
   // The most tokens of prompts in one step. A longer prompt takes several
-  // steps, and other texts continue between these.
+  // steps. Each of these also draws a token for every text that has been read.
   int64_t chunk = 256;
   // Whether texts with the same beginning share its pages (kv_cache.h). A
   // request then also waits while a running text still reads a beginning that
@@ -65,8 +65,8 @@ enum class Finish : uint8_t { kRunning, kLength, kStopToken, kCallback };
 // never interrupted. In a dry run all tokens are 0.
 class Engine {
  public:
-  // Throws Error if the model cannot be continued (kv_cache.h), or if the
-  // length is more than config().seq.
+  // Throws Error if the model cannot be continued (kv_cache.h), or for options
+  // out of range, such as a length above config().seq.
   Engine(const LanguageModel&, const EngineOptions&);
 
   // Throws Error if the prompt is empty or has a token outside the vocabulary;
@@ -119,15 +119,15 @@ class Engine {
   const State& state(int64_t request) const;
   void admit();
   // Whether a running text is reading a prompt with the same beginning, and
-  // will put more pages of that beginning into the cache than it has now.
+  // will put more pages of that beginning into the cache than are there now.
   bool shares_soon(const TextRequest&) const;
   // Draws the next token of each request from its row of the logits. The first
   // `gathered` of these rows are gathered; requests with later rows take the
   // likeliest token.
   void draw_all(std::span<const int64_t> requests, int64_t gathered,
                 const DistTensor& logits);
-  // A text for which a step computes the logits after each of its tokens first
-  // to first + rows - 1, one row for each token.
+  // A text whose prompt a step scores. The step reads the text's tokens `first`
+  // to first + rows - 1, and computes a row of logits after each of them.
   struct Scored {
     int64_t text, first, rows;
   };

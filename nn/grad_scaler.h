@@ -47,20 +47,21 @@ class GradScaler {
 
   // The loss times get_scale(), in the type of the loss.
   DistTensor scale(const DistTensor& loss) const;
-  // Rounded to f32, as in torch. 1 if not enabled.
+  // The scale, rounded to f32 as in torch; 1 if not enabled.
   double get_scale() const;
   bool is_enabled() const { return options_.enabled; }
 
   // Divides this optimizer's gradients by the scale, for a program that reads
   // them before step(). bf16 and f16 gradients become f32, since f16 could not
-  // hold the small ones. Collective as grad_norm() is. Throws Error if it was
-  // called for this optimizer since the last update(), or after its step().
+  // hold the small ones. Collective as grad_norm() is. Throws Error if
+  // unscale_() or step() was called for this optimizer since the last update().
   void unscale_(const Optimizer&, std::vector<DistTensor>& grads);
   // Calls optimizer.step(grads, options), with the gradients divided by the
   // scale unless unscale_() did so. If a gradient is not finite, it sets
-  // options.skip. `norm` is the norm of these gradients, if the caller has it
-  // (with any grad_scale); otherwise grad_norm() runs here, unless unscale_()
-  // has already called it. The host waits for the norm. Collective as
+  // options.skip. Pass `norm` if grad_norm() was called for these gradients,
+  // with any grad_scale: step() only looks whether it is finite. Otherwise
+  // step() calls grad_norm(), unless unscale_() did. The host waits for the
+  // norm. Collective as
   // grad_norm() is. Throws Error for a second call for one optimizer without an
   // update() between, and in a graph's step, because every replay would use the
   // same scale.

@@ -62,21 +62,22 @@ class CacheStep {
 // Layers with a sliding window keep only the pages that the window reaches.
 // Layers with different windows have separate pages.
 //
-// Texts with the same beginning share its whole pages. The pages of a removed
-// text can be shared until they are taken for another text (page_pool.h). A
-// shared page is never written: each text has a page of its own for its last
-// tokens.
+// Texts with the same beginning share the pages that this beginning fills. The
+// pages of a removed text can be shared until they are taken for another text
+// (page_pool.h). A shared page is never written: each text has a page of its
+// own for its last tokens.
 class KvCache {
  public:
-  // Throws Error if the model cannot be continued: see
-  // LanguageModel::attention_layers().
+  // Throws Error for options out of range, and if the model cannot be
+  // continued: see LanguageModel::attention_layers().
   KvCache(const LanguageModel&, const CacheOptions&);
 
   // Begins a text of at most `tokens` tokens, and reserves its pages. Returns
   // the number of the text, or -1 if too few pages are free. If the cache has
   // whole pages with the first tokens of `prompt`, the text starts with those
-  // pages; its length() is the number of these tokens, and less than the
-  // prompt's. Throws Error if `tokens` is not from 1 to CacheOptions::length.
+  // pages; its length() is the number of these tokens. That is always less than
+  // the length of the prompt. Throws Error if `tokens` is not from 1 to
+  // CacheOptions::length.
   int64_t add(int64_t tokens, std::span<const int64_t> prompt = {});
   // The length() that add() would give a text with this prompt.
   int64_t shared(std::span<const int64_t> prompt) const;
@@ -85,11 +86,10 @@ class KvCache {
   int64_t length(int64_t text) const;
 
   // Makes a step that appends these tokens, with at most one part for each
-  // text. The number of tokens and the number of rows of wanted logits are
-  // rounded up with padding, by less than a quarter, if they are above 32: the
-  // fewer shapes there are, the less often layouts have to be decided. Throws
-  // Error if there are too many parts, or if one has more tokens than a step
-  // takes or than its text has reserved.
+  // text. Layouts have to be decided for every new shape, so a number of tokens
+  // or of wanted rows above 32 is rounded up with padding, by less than a
+  // quarter. Throws Error if there are too many parts, or if one is empty or
+  // has more tokens than a step takes or than its text has reserved.
   CacheStep step(std::span<const CacheStep::Part>);
 
   const CacheLayer& layer(int64_t i) const {
@@ -108,12 +108,12 @@ class KvCache {
   int64_t bytes() const;
 
  private:
-  // The layers with one window, and their pages.
+  // The layers that have the same window share a pool of pages.
   struct Kind {
     int64_t window;
     PagePool pool;
   };
-  // The pages that a text has of one kind.
+  // The pages that a text has in the pool of one Kind.
   struct Held {
     std::vector<int64_t> pages;  // in the order of its tokens; -1: released
     int64_t beginning = 0;       // the Beginning::number of its whole pages

@@ -80,8 +80,8 @@ class LanguageModel : public Module {
   // last train_block(). x[0] has been used by then and is ignored.
   virtual DistTensor train_loss(const DistTensor& cross_entropy,
                                 const std::vector<DistTensor>& x) const;
-  // The embedding table that the head shares; undefined if the head has its
-  // own.
+  // The embedding table that the head shares; undefined if the head has a
+  // table of its own, or if there is no head.
   virtual DistTensor tied() const { return {}; }
 
   // The attention of each layer, for continuing texts token by token
@@ -106,8 +106,8 @@ class LanguageModel : public Module {
 
  protected:
   // Brings given[0], the activations, to the layout of sequence_parallel(), and
-  // returns block() of `given` with it. The backward pass recomputes those
-  // parts of the block that set_recompute() selected.
+  // returns what `block` makes of these tensors. The backward pass recomputes
+  // those parts of the block that set_recompute() selected.
   std::vector<DistTensor> run_recomputed(
       const Recomputed& block, const std::vector<DistTensor>& given) const;
   // Throws Error unless tokens is [b, s] with s <= seq.

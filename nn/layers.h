@@ -14,10 +14,10 @@ namespace dtensor::nn {
 struct CacheLayer;
 struct CacheTokens;
 
-// y = x weight^T + bias, with weight [out, in] as in PyTorch. A weight in S0 is
-// column-parallel. A weight in S1 is row-parallel: y is then a partial sum, and
-// the bias is added to one part. With Scope::int8_weights, the weight is i8 and
-// has a parameter weight_scale [out]; see int8_linear().
+// y = x * weight^T + bias, with weight [out, in] as in PyTorch. A weight in
+// Shard(0) is column-parallel. A weight in Shard(1) is row-parallel: y is then
+// a partial sum, and the bias is added to one part. With Scope::int8_weights,
+// the weight is i8 and has a parameter weight_scale [out]; see int8_linear().
 class Linear : public Module {
  public:
   Linear(const Scope& at, int64_t in, int64_t out, bool bias = true);
@@ -78,8 +78,8 @@ class LayerNorm : public Norm {
 
 class RMSNorm : public Norm {
  public:
-  // If plus_one, multiplies the normalized x by 1 + weight, in the weight's
-  // type, as in Gemma. The weight then begins at 0.
+  // If plus_one, multiplies the normalized x by 1 + weight, as in Gemma (added
+  // in the weight's type). The weight then begins at 0.
   RMSNorm(const Scope& at, int64_t hidden, double eps = 1e-6,
           bool plus_one = false);
   Normed normed(const DistTensor& x, const DistTensor& residual) const override;
@@ -95,7 +95,7 @@ class RMSNorm : public Norm {
 // How a router distributed a batch, for the load-balancing loss. Both tensors
 // are [experts] in f32 (f64 for f64).
 struct RouterLoad {
-  // The share of the tokens that chose each expert; the shares sum to k.
+  // The share of the tokens that chose each expert; sums to TopKRouter's k.
   DistTensor chosen;
   DistTensor probability;  // the router's softmax, averaged over tokens
 };
@@ -104,7 +104,7 @@ struct RouterLoad {
 RouterLoad operator+(const RouterLoad&, const RouterLoad&);
 
 struct Mixed {
-  DistTensor y;  // in the shape of x
+  DistTensor y;  // in the shape of the input
   RouterLoad load;
 };
 
@@ -129,7 +129,7 @@ class MLP : public FeedForward {
   Act activation_;
 };
 
-// down_proj(act(gate_proj(x)) * up_proj(x)) of [..., hidden]. Llama: silu.
+// down_proj(act(gate_proj(x)) * up_proj(x)), with x [..., hidden]. Llama: silu.
 class GatedMLP : public FeedForward {
  public:
   GatedMLP(const Scope& at, int64_t hidden, int64_t ffn, bool bias = false,
@@ -242,9 +242,9 @@ class MixtureOfExperts : public FeedForward {
 };
 
 // The auxiliary loss of the Switch Transformer (Fedus et al., arXiv 2101.03961,
-// equation 4), as Hugging Face transformers computes it. With the average load
-// sum / layers, it is the number of experts times the sum over experts of
-// chosen * probability: a scalar, which is k if all experts are used equally.
+// equation 4), as Hugging Face transformers computes it: E * sum_e(chosen[e] *
+// probability[e]) for E experts, with the average load sum / layers. This
+// scalar is TopKRouter's k if all experts are used equally.
 DistTensor load_balancing_loss(const RouterLoad& sum, int64_t layers);
 
 }  // namespace dtensor::nn

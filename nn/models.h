@@ -95,8 +95,8 @@ struct GenerateOptions {
 // so that every mesh draws the same. The context is the last config().seq
 // tokens. Collective over the model's mesh; only the logits of the last
 // position are gathered. In a dry run all tokens are 0. Throws Error for an
-// empty prompt, a token outside the vocabulary, or sampling that is out of
-// range. For several texts at once, see engine.h.
+// encoder, an empty prompt, a token outside the vocabulary, or sampling that is
+// out of range. For several texts at once, see engine.h.
 std::vector<int64_t> generate(const LanguageModel&, const GenerateOptions&);
 
 }  // namespace dtensor::nn

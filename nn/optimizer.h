@@ -39,7 +39,8 @@ struct UpdateOptions {
 struct OptimizerState {
   std::string name;
   DistTensor value;
-  DistTensor parameter = {};  // whose state it is; load_state() ignores it
+  // The parameter whose state `value` is. load_state() ignores this member.
+  DistTensor parameter = {};
 };
 
 // The parameters may lie on several meshes. Constructors throw Error if a
@@ -111,8 +112,9 @@ class Optimizer {
     std::string name;
     double lr_scale, weight_decay;
     std::vector<DistTensor> state;
-    DistTensor master;     // the f32 copy of a bf16 or f16 parameter
-    uint64_t version = 0;  // the parameter's, when the master last equalled it
+    DistTensor master;  // the f32 copy of a bf16 or f16 parameter
+    // The parameter's version when the master last equalled the parameter.
+    uint64_t version = 0;
     int64_t step = 0;
   };
   // Copies the parameter to its master if a program has written to the
@@ -185,8 +187,8 @@ struct GradNorm {
 // set of its axes that splits some gradient, it all-reduces one f64 scalar. If
 // some rank is not in every mesh, each mesh also sends one scalar to the ranks
 // of all meshes. The messages are tagged "grad_norm", phase "clip". Ranks may
-// list different gradients if every rank lists only gradients on meshes to
-// which it belongs, and these are at least two meshes. (If meshes share only
+// list different gradients if each rank lists only gradients on meshes to which
+// it belongs, and lists gradients on two meshes or more. (If meshes share only
 // some of their ranks, an extra reduction on each mesh finds out whether such
 // scalars must be sent, and the host waits for it.) Throws Error for a partial
 // gradient, whose parts do not determine its norm.
@@ -216,9 +218,10 @@ struct CosineSchedule {
   int64_t warmup = -1;  // steps; -1: min(10, steps / 10)
   double floor = 0.1;
 
-  // The rate at step 0, 1, ..., steps - 1: lr (step + 1) / warmup while step <
-  // warmup, then lr (floor + (1 - floor) (1 + cos(pi t)) / 2) with t = (step -
-  // warmup) / (steps - warmup).
+  // The rate at step 0, 1, ..., steps - 1:
+  //   step < warmup   lr * (step + 1) / warmup
+  //   afterwards      lr * (floor + (1 - floor) * (1 + cos(pi * t)) / 2), with
+  //                   t = (step - warmup) / (steps - warmup)
   double at(int64_t step) const;
 };
 

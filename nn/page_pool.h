@@ -55,7 +55,7 @@ class PagePool {
   struct Page {
     int64_t users = 0, freed = 0;
     bool kept = false;
-    Beginnings::iterator tokens = {};  // the page's entry, if `kept`
+    Beginnings::iterator tokens = {};  // in beginnings_, if `kept`
   };
   Page& page(int64_t i) { return pages_[static_cast<size_t>(i)]; }
   size_t rank_of(int64_t page) const;

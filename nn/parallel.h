@@ -95,8 +95,8 @@ ParallelPlan tensor_parallel(const ModelConfig&, std::string_view axis = "tp");
 
 // Distributes the experts of a mixture over `axis`, which also splits the
 // batch. If tensor_axis is not empty, each expert is also split over it as in
-// tensor_parallel(). Put these entries before those of another plan. Ranks
-// without an expert are fine.
+// tensor_parallel(). Put these entries before those of another plan, because
+// the first pattern that matches counts. Ranks without an expert are fine.
 ParallelPlan expert_parallel(std::string_view axis = "ep",
                              std::string_view tensor_axis = "");
 
@@ -116,9 +116,10 @@ struct ModelAxis {
   std::string_view about;  // what it does, for errors
 };
 // pp, dp, fsdp, ep, cp and tp, in the order that a mesh should have them: the
-// last ones communicate most.
+// last axes communicate most, and their ranks have adjacent numbers.
 std::span<const ModelAxis> model_axes();
-// The mesh's first axis that splits such a thing, or -1.
+// The number, in the mesh, of the first of model_axes() that the mesh has and
+// that splits such a thing; -1 if there is none.
 int axis_that(Splits, const Mesh&);
 
 // The plan that make_model() and the example programs use by default:

@@ -9,10 +9,10 @@
 //   PipelineResult r = pipe.run(inputs, shares);   // every rank of the run
 //
 // Stage outputs are redistributed to the next mesh, and their gradients back,
-// whatever the layouts on these meshes. The rank's other thread does this while
-// the rank computes. Each rank starts its transfers in one global order, so
-// that ranks cannot wait for each other in a cycle. This is the order in which
-// a simulation finishes the tasks that produce the data.
+// whatever the layouts on these meshes. A second thread of each rank does this
+// while the rank computes. Each rank starts its transfers in one global order,
+// so that ranks cannot wait for each other in a cycle. This is the order in
+// which a simulation finishes the tasks that produce the data.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -30,7 +30,8 @@ namespace dtensor::nn {
 
 // A stage's function, from the previous stage's outputs to its own. For one
 // tensor: DistTensor(const DistTensor& x, int64_t micro, Borrowed). For
-// several: the same with std::vector<DistTensor> as argument and result.
+// several: the same with std::vector<DistTensor> as argument and result. The
+// parameters are explained at PipelineStage::forward.
 class StageForward {
  public:
   using Tensors = std::vector<DistTensor>;
@@ -109,10 +110,11 @@ class Pipeline {
   Pipeline(PipelineSchedule, std::vector<PipelineStage>,
            const std::vector<StageTimes>& times = {{}});
 
-  // Computes the gradients of sum_m shares[m] loss_m. inputs[m] are on the
-  // first stage's mesh. Every rank of the run calls it. Throws Error unless
-  // there is an input and a share for each of the schedule's micro-batches, and
-  // if an input is on another mesh.
+  // Computes the gradients of the sum over m of shares[m] * loss_m, where
+  // loss_m is the loss of micro-batch m. inputs[m] is on the first stage's
+  // mesh. Every rank of the run calls it. Throws Error unless there is an input
+  // and a share for each of the schedule's micro-batches, and if an input is on
+  // another mesh.
   PipelineResult run(const std::vector<DistTensor>& inputs,
                      std::span<const double> shares,
                      const PipelineOptions& = {});

@@ -7,10 +7,11 @@
 // batch is cut into micro-batches, each of which goes forward through all
 // stages and backward through them again. A task needs
 //   forward   the same micro-batch's forward at the stage before
-//   backward  its own forward, and the backward at the stage after
-//   weight    its own backward, which then computes only the gradient of the
-//             stage's input (zero bubble). Without weight tasks, a backward
-//             computes both gradients.
+//   backward  its forward at the same stage, and its backward at the next stage
+//   weight    its backward at the same stage
+// With weight tasks (zero bubble), a backward computes only the gradient of the
+// stage's input, and the weight task that of the weights. Without them, a
+// backward computes both gradients.
 // A schedule is pure data and knows no tensors. (placement/schedule.h is about
 // the pieces of a collective.)
 #pragma once
@@ -30,8 +31,8 @@ struct PipelineTask {
   PipelineWork work = PipelineWork::kForward;
   int64_t stage = 0;
   int64_t micro = 0;  // which micro-batch
-  // The slot in which the task runs if every task takes one slot and starts as
-  // soon as it can. Set by checked().
+  // The time slot in which the task runs, if every task takes one slot and
+  // starts as soon as it can. Set by checked().
   int64_t slot = -1;
   bool operator==(const PipelineTask&) const = default;
 };
@@ -71,8 +72,8 @@ inline constexpr int64_t kMostScheduled = 1'000'000;
 //                bubble by `chunks`; needs at least `positions` micro-batches
 //   zb-h1        1f1b, but where it would wait, a position computes weight
 //                gradients; no more memory than 1f1b (Qi et al., 2401.10241)
-//   zb-h2        zb-h1 with up to 2 positions - 1 micro-batches at a position,
-//                and without a bubble if all tasks take equally long
+//   zb-h2        zb-h1 with up to 2 * positions - 1 micro-batches at a
+//                position, and, if all tasks take equally long, no bubble
 // Throws Error for another name, sizes below 1 or above kMostScheduled, several
 // chunks in a schedule other than interleaved, and too few micro-batches.
 PipelineSchedule make_schedule(std::string_view name, int64_t positions,
@@ -121,17 +122,18 @@ struct PipelineSimulation {
 };
 
 // Every position does its tasks in order, each as soon as it can. `times` has
-// one entry for all stages or one for each. Throws Error if it has another
+// one entry for all stages or one for each. Throws Error if `times` has another
 // number of entries or a negative time. REQUIRES: a schedule from checked().
 PipelineSimulation simulate(const PipelineSchedule&,
                             const std::vector<StageTimes>& times = {{}});
 
-// The theoretical share of the bubble in a step, idle / (idle + V m (F + B +
-// W)), if all stages take the same times F, B, W and sending takes none; with m
-// micro-batches, p positions, V chunks. The idle time is
-//   gpipe, 1f1b, interleaved   (p - 1) (F + B + W)
-//   zb-h1                      (p - 1) (F + B) - min(p - 1, m - 1) W
-//   zb-h2                      (p - 1) (F + B) - min(2 p - 2, m - 1) W
+// The theoretical share of the bubble in a step, with p positions, V chunks and
+// m micro-batches, if the tasks of every stage take the times F, B and W, and
+// sending takes none: idle / (idle + V * m * (F + B + W)). The idle time is
+//   gpipe, 1f1b, interleaved   (p - 1) * (F + B + W)
+//   zb-h1                      (p - 1) * (F + B) - min(p - 1, m - 1) * W
+//   zb-h2                      (p - 1) * (F + B) - min(2 * p - 2, m - 1) * W
+// and 0 if that is negative.
 // (Narayanan et al., 2104.04473, section 2; Qi et al., 2401.10241, table 2, for
 // large m. The zb-h1 and zb-h2 of make_schedule() reach the last two if F, B
 // and W are equal. For other times, a schedule must be made for these times to

@@ -27,8 +27,8 @@ struct Sampling {
   // Keep the likeliest tokens until their probabilities sum to top_p (Holtzman
   // et al., arXiv 1904.09751).
   double top_p = 1;
-  // Keep tokens whose probability is at least this share of the likeliest's
-  // (Nguyen et al., arXiv 2407.01082).
+  // Keep tokens whose probability is at least min_p times that of the likeliest
+  // token (Nguyen et al., arXiv 2407.01082).
   double min_p = 0;
   uint64_t seed = 0;
 };

@@ -10,15 +10,15 @@
 namespace dtensor::nn {
 
 // Throws Error unless `predicted` and `ran` have the same collectives with the
-// same predicted bytes, and the bytes counted in `ran` equal those predicted
-// there. If the bytes of an operator depend on the data (ops/experts.h), its
+// same predicted bytes, and each row of `ran` has as many counted as predicted
+// bytes. If the bytes of an operator depend on the data (ops/experts.h), its
 // predicted bytes are not compared. REQUIRES: the bytes of `ran` were counted.
 void check_agreement(std::span<const CommRow> predicted,
                      std::span<const CommRow> ran);
 
 // Throws Error unless this rank took part in as many collectives in step `step`
-// as in the first step, and received as many bytes in them. Leaves out the
-// bytes of operators for which they depend on the data.
+// as in the first step, and received as many bytes in them. The bytes of an
+// operator are left out if they depend on the data.
 void check_same_step(int64_t step, int64_t rank,
                      std::span<const CommEvent> first,
                      std::span<const CommEvent> now);

@@ -111,7 +111,7 @@ struct TrainingReport {
   std::vector<CommEvent> events;  // of all ranks in the first of these steps
   MemoryUse memory;               // the largest values of any rank
   // The times of the rank with the longest span, summed over all steps but the
-  // first, which makes the plans.
+  // first, which makes the plans (or over the first if it is the only one).
   PipelineTimes pipeline;
 };
 
@@ -133,20 +133,21 @@ class Trainer {
   Trainer(Module&, Loss, TrainerOptions = {});
   // Trains with the model's loss(). Inputs and targets are tokens [rows, s],
   // whose sequences are split over cp (batch_layout()). On a mesh with an axis
-  // pp it runs as a pipeline.
+  // pp, a step runs as a pipeline.
   Trainer(LanguageModel&, TrainerOptions = {});
   ~Trainer();
   Trainer(Trainer&&) noexcept;
 
   // Loads the last checkpoint of the folder, if there is one, and returns its
-  // path. It may come from another mesh and other layouts. Throws Error as
-  // check_resume() does.
+  // path. The checkpoint may come from another mesh and other layouts. Does
+  // nothing in a dry run. Throws Error if options().checkpoints is empty, and
+  // as check_resume() does.
   std::optional<std::string> resume();
-  // Trains up to options().steps. Throws Error on every rank if a loss or norm
-  // is not finite (except in steps that the loss scaler skips), if a step
-  // does not receive as many bytes as its plans predicted and as the first step
-  // received, or if the folder has checkpoints from which the training was not
-  // resumed.
+  // Trains up to options().steps. Throws Error on every rank if a loss is not
+  // finite; if a gradient norm is not finite (unless the loss scaler skips that
+  // step, and its scale is at least 1e-4); if options().check_bytes is set and
+  // a step receives other bytes than planned or than the first step; or if the
+  // folder has checkpoints from which the training was not resumed.
   TrainingReport train(const Batches&);
 
   // Trains the next step. Loss and norm are 0 in a dry run.
@@ -157,7 +158,7 @@ class Trainer {
   // language model its text_loss().
   double evaluate(int64_t count, const Batches&) const;
   // Saves the parameters, the optimizer and the scaler in the background, as
-  // step-N of the options' folder for the next step N.
+  // step-N in the options' folder, with N = next_step().
   void save() const;
   void load(const std::string& checkpoint);
   // Throws Error on every rank if the copies of a parameter or of optimizer

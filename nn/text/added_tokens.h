@@ -32,8 +32,8 @@ class TokenFinder {
   void add(const AddedToken& token, std::string_view as);
 
   // Calls found(range, token) for each part of the text, in order. A part is a
-  // token, or the text between two tokens; `token` is then null. If several
-  // tokens begin at one place, the longest is found.
+  // token, or the text between two tokens. For text between tokens, `token` is
+  // null. If several tokens begin at one place, the longest is found.
   void split(std::string_view text,
              const std::function<void(Range, const AddedToken*)>& found) const;
 

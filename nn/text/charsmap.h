@@ -16,9 +16,9 @@ class Charsmap {
   // bytes), the trie, and the replacements, each ended by a zero byte.
   explicit Charsmap(const Field&);
 
-  // Returns the text with replacements from the table. If the table has an
-  // entry for a grapheme of fewer than 6 bytes, it replaces the grapheme;
-  // otherwise, entries replace the characters one by one. As in Hugging Face's
+  // Returns the text with replacements from the table. If a grapheme has fewer
+  // than 6 bytes and an entry in the table, the entry replaces the grapheme.
+  // Otherwise, entries replace its characters one by one. As in Hugging Face's
   // implementation, an entry for the front of a grapheme replaces the whole
   // grapheme.
   std::string apply(std::string_view text) const;

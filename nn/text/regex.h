@@ -51,8 +51,8 @@ class Regex {
     return find(text, 0).has_value();
   }
 
-  // The text with each match replaced by `by`. The thread's Effort limits its
-  // size.
+  // The text with each match replaced by `by`. The thread's Effort (effort.h)
+  // limits the size of the result.
   std::string replace(std::string_view text, std::string_view by) const;
 
  private:

@@ -12,7 +12,7 @@
 
 namespace dtensor::nn {
 
-// Text that later tokens do not change, with the tokens that begin in it.
+// New text that later tokens cannot change, with the tokens that begin in it.
 struct TextPiece {
   std::string text = {};
   std::vector<DrawnToken> tokens = {};

@@ -13,7 +13,7 @@ namespace dtensor::nn::text {
 
 // A part of a token on its way to text. Most steps produce whole tokens. A step
 // that joins all tokens makes one long token, which comes in many chunks.
-// `begins`, `ends`: whether this chunk is the first, the last of its token.
+// `begins`: whether this chunk is the first of its token. `ends`: the last.
 struct Chunk {
   std::string text;
   bool begins = true, ends = true;
@@ -27,7 +27,7 @@ class DecodeStep {
   virtual ~DecodeStep() = default;
   // A step of the same kind for another text, at its beginning.
   virtual std::unique_ptr<DecodeStep> fresh() const = 0;
-  // Takes a chunk. Gives `next` every chunk that later ones do not change.
+  // Takes a chunk. Gives `next` the new chunks that later ones cannot change.
   virtual void push(Chunk, const Sink& next) = 0;
   // Ends the text. Gives the Sink the chunks that this step has held back.
   virtual void finish(const Sink&) {}
@@ -42,7 +42,7 @@ class TokenDecoder {
   // The same decoder at the beginning of another text.
   TokenDecoder fresh() const;
 
-  // Takes a token. Returns the text that later tokens do not change.
+  // Takes a token. Returns the new text that later tokens cannot change.
   std::string push(std::string token);
   // Ends the text, and returns the rest of it.
   std::string finish();
