@@ -88,8 +88,8 @@ Architecture llama() {
           .unread = {"*.rotary_emb.inv_freq"}};
 }
 
-// A copy of a row with another name, class and type, and without these keys of
-// the config.
+// A copy of an architecture with another name, class and type, and without
+// these keys of the config.
 Architecture like(Architecture a, std::string_view name, const char* class_name,
                   const char* type,
                   std::initializer_list<std::string_view> without = {}) {
@@ -327,7 +327,7 @@ std::deque<Architecture> make_all() {
           gpt_neox(), bert(false), bert(true)};
 }
 
-// A deque, so that rows stay in place when others are added.
+// A deque, so that references stay valid when architectures are added.
 std::deque<Architecture>& all() {
   static auto* rows = new std::deque<Architecture>(make_all());
   return *rows;

@@ -10,8 +10,9 @@ namespace dtensor::nn {
 // Whether both meshes have axes of the same names and sizes, in the same order.
 bool same_axes(const Mesh&, const Mesh&);
 
-// The spec of x on another mesh, without partial sums: in the layout of x if
-// both meshes have the same axes, and replicated if not.
+// The spec that a tensor with spec x gets on another mesh: in the layout of x,
+// without partial sums, if both meshes have the same axes, and replicated if
+// not.
 const Spec* spec_onto(const Mesh&, const Spec* x);
 // Moves x to the mesh in the layout of spec_onto(); returns x itself if it is
 // on that mesh already. Collective over both meshes; differentiable.

@@ -34,7 +34,7 @@ struct CacheTokens {
   // One for each CacheLayer::kind: layers with different windows have separate
   // pages.
   struct Places {
-    DistTensor slot;   // [t], for each token's key and value; -1 for padding
+    DistTensor slot;   // [t], where each token's k and v go; -1 for padding
     DistTensor pages;  // [texts, pages of a text], numbers of pages; -1: none
   };
   std::vector<Places> places;

@@ -88,8 +88,8 @@ RandomState random_state_of_all() {
   return state;
 }
 
-// Appends names with one kind of problem to an error: "2 are missing (a, b)".
-// Appends nothing if there are none.
+// Appends the names that have one kind of problem to the text of an error: "2
+// are missing (a, b)". Appends nothing if `names` is empty.
 void list(std::string& text, const std::vector<std::string>& names,
           std::string_view what) {
   if (names.empty()) return;

@@ -231,7 +231,7 @@ bool Engine::step() {
   const CacheStep step = cache_.step(parts);
   const DistTensor logits = model_.decode(step, cache_);
   // In this order, because score() needs its texts in running_, and draw_all()
-  // removes those that end.
+  // removes texts that end from there.
   if (!scored.empty()) score(scored, std::ssize(drawing), logits);
   if (!drawing.empty()) draw_all(drawing, gathered, logits);
   for (const int64_t number : read) end(number, Finish::kLength);
@@ -303,15 +303,15 @@ void Engine::draw_all(std::span<const int64_t> drawing, int64_t gathered,
   if (gathered < std::ssize(drawing)) {
     const TopK best = topk(logits, 1);
     likeliest = values_of(model_, best.indices);
-    // topk() takes a NaN for the largest logit, but draw() does not. If there
-    // is one, all rows are gathered for draw().
+    // topk() takes a NaN for the largest logit, but draw() does not. If a row
+    // has a NaN, all rows are gathered for draw().
     for (const double x : values_of(model_, best.values))
       if (std::isnan(x)) gathered = std::ssize(drawing);
   }
   std::vector<double> rows;
   if (gathered > 0) {
     // Rounded up, so that few shapes occur: KvCache::step() rounds the number
-    // of all rows, but not of these.
+    // of all rows, but not the number of those that are gathered.
     const auto n =
         static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(gathered)));
     rows = values_of(model_, slice(logits, 0, 0, std::min(n, logits.size(0))));

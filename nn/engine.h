@@ -23,14 +23,14 @@ struct EngineOptions {
   int64_t texts = 8;  // the most that are continued at once
   // The most tokens of a text, prompt included; 0: config().seq.
   int64_t length = 0;
-  int64_t cache_tokens = 0;  // of all texts; 0: texts x length
+  int64_t cache_tokens = 0;  // the cache's capacity; 0: texts x length
   int64_t page = 32;         // tokens in a page of the cache
   // The most tokens of prompts in one step. A longer prompt takes several
   // steps. Each of these also draws a token for every text that has been read.
   int64_t chunk = 256;
-  // Whether texts with the same beginning share its pages (kv_cache.h). A
-  // request then also waits while a running text still reads a beginning that
-  // their prompts share, so that this beginning is computed only once.
+  // Whether texts with the same beginning share its pages (kv_cache.h). If so,
+  // a request also waits while a running text is reading a beginning that both
+  // prompts have, so that this beginning is computed only once.
   bool share = true;
 };
 

@@ -13,16 +13,16 @@
 namespace dtensor::nn {
 namespace {
 
-// The logits that follow the last config().seq tokens of the text, without a
-// cache; none in a dry run.
+// The logits of the token after the text, computed without a cache from the
+// text's last config().seq tokens; empty in a dry run.
 std::vector<double> logits_after(const LanguageModel& model,
                                  const std::vector<int64_t>& text) {
   const NoGrad no_grad;
   const int64_t seq = model.config().seq;
   const int64_t n = std::min<int64_t>(std::ssize(text), seq);
   // Rounding up to a power of two leaves few shapes, so that layouts are
-  // decided only for those. Attention is causal: the padding after n is not
-  // seen.
+  // decided only for those. Attention is causal: no token of the text sees the
+  // padding behind it.
   const int64_t padded =
       std::min(seq, static_cast<int64_t>(std::bit_ceil(uint64_t(n))));
   std::vector<int64_t> window(static_cast<size_t>(padded), 0);

@@ -91,9 +91,10 @@ size_t KvCache::kind_of(int64_t window, int64_t ranks) {
     if (kinds_[i].window == window) return i;
   Kind& kind = kinds_.emplace_back(Kind{window, {}});
   int64_t pages = pages_for(options_.tokens);
-  // Texts never read behind their windows, so they need no more pages. The
-  // price: a beginning that is longer than such a pool soon loses its pages
-  // here, and can then not be shared in the layers of other kinds, either.
+  // Texts never read behind their windows, so the pool needs only the pages
+  // that `texts` texts can have at one time. The price: a beginning that is
+  // longer than the pool soon loses its pages here. Then it cannot be shared in
+  // the layers of other kinds, either.
   if (window)
     pages = std::min(pages, options_.texts * most_pages(kind, options_.length));
   kind.pool = PagePool(pages, ranks);
@@ -101,8 +102,8 @@ size_t KvCache::kind_of(int64_t window, int64_t ranks) {
 }
 
 // With a window, step() first releases the pages behind it. So a text has at
-// most the pages of the window and of one step, and one more because these
-// tokens need not begin with a page.
+// most the pages for the tokens of the window and of one step, and one more
+// because these tokens need not begin where a page begins.
 int64_t KvCache::most_pages(const Kind& kind, int64_t tokens) const {
   const int64_t all = pages_for(tokens);
   if (!kind.window) return all;
@@ -111,8 +112,9 @@ int64_t KvCache::most_pages(const Kind& kind, int64_t tokens) const {
 
 // Without a window, a text keeps the pages that it has, so it reserves only
 // those that it lacks, and a page that several texts share counts once. With a
-// window, a text needs another page once it has left a shared one behind, while
-// other texts still use that. So every text reserves the most that it can have.
+// window, a text that leaves a shared page behind needs another page, while
+// other texts still use the shared one. So every text reserves the most pages
+// that it can have at one time.
 int64_t KvCache::free_pages() const {
   int64_t fewest = std::numeric_limits<int64_t>::max();
   for (size_t i = 0; i < kinds_.size(); ++i) {

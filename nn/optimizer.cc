@@ -56,9 +56,9 @@ DistTensor master_of(const DistTensor& p) {
                           p.grad_spec()->with(DType::kF32));
 }
 
-// The bytes at which a batch is complete: of copies of updated parts that are
-// not contiguous, and of parameters that are gathered together, on the rank
-// that has the most of them.
+// A batch ends once it has this many bytes: in an update, bytes of copies of
+// parts that are not contiguous; in gather_updated(), bytes of parameters on
+// the rank that has the most of each.
 constexpr int64_t kBucket = 4 << 20;
 
 std::string listed(const std::set<std::string>& names) {
@@ -250,8 +250,8 @@ void Optimizer::refresh_master(Slot& slot, const DistTensor& p,
   slot.version = version;
 }
 
-// The device memory from which the captured work reads the rates of its
-// replays: one row for each parameter.
+// Returns device memory from which each replay of a graph reads its rates: one
+// row for each parameter.
 Tensor Optimizer::rates_of_replays(double lr) {
   const Tensor rates = Capture::written_before_replay(
       {std::ssize(slots_), static_cast<int64_t>(kRates)}, DType::kF64);
@@ -316,7 +316,7 @@ std::vector<OptimizerState> Optimizer::state() const {
           {slot.name + "." + state_names_[k], slot.state[k], parameters_[i]});
     if (slot.master.defined()) {
       // The master lacks values that a program has written to the parameter
-      // since.
+      // since the last update.
       DistTensor master = slot.master;
       if (slot.version != parameters_[i].impl()->version())
         master = master_of(parameters_[i]);

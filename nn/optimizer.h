@@ -202,10 +202,11 @@ GradNorm grad_norm(const std::vector<DistTensor>& grads, double max_norm = 0,
 double global_norm(const std::vector<DistTensor>& grads);
 
 // The factor that limits the norm of the gradients to max_norm: min(1, max_norm
-// / (norm + 1e-6)), as in torch.nn.utils.clip_grad_norm_; 1 if max_norm is 0. A
-// NaN norm gives NaN, which then makes every gradient NaN on every rank. With
-// error_if_nonfinite it throws Error for a norm that is NaN or infinite, on
-// every rank, since all ranks have the same norm. REQUIRES: max_norm >= 0.
+// / (norm + 1e-6)), as in torch.nn.utils.clip_grad_norm_. If max_norm is 0, the
+// factor is 1. Otherwise a NaN norm gives NaN, which then makes every gradient
+// NaN on every rank. With error_if_nonfinite it throws Error for a norm that is
+// NaN or infinite, on every rank, since all ranks have the same norm. REQUIRES:
+// max_norm >= 0.
 double clip_scale(double norm, double max_norm,
                   bool error_if_nonfinite = false);
 

@@ -14,8 +14,8 @@ int64_t PagePool::free() const {
   return n;
 }
 
-// The rank i of n whose range [floor(i pages / n), floor((i + 1) pages / n))
-// has the page.
+// The rank i of n whose pages, floor(i * size() / n) to before floor((i + 1) *
+// size() / n), include this page.
 size_t PagePool::rank_of(int64_t page) const {
   return static_cast<size_t>(((page + 1) * std::ssize(free_) - 1) / size());
 }

@@ -135,13 +135,13 @@ class Pipeline::Run {
       const PipelineTask& t = of_.order_[i];
       if (!is_on(stage(t.stage).mesh)) continue;
       // Starts all transfers that come before the one of this task's result.
-      // The rank's other thread carries them out while this rank computes.
+      // The rank's second thread carries them out while this one computes.
       post(i);
       work(t);
       post(i + 1);
     }
     post(of_.order_.size());
-    // Waits for the rest of what this rank sent.
+    // Waits until everything that this rank sent has left.
     for (const DistTensor& x : on_their_way_) x.impl()->part();
     return finish();
   }
@@ -178,10 +178,10 @@ class Pipeline::Run {
     return spec_onto(mesh, p.use_spec());
   }
 
-  // Makes the borrowed tensor a parameter like its owner's: operators may move
-  // it as they may move the owner's, and its gradient has the same layout. (If
-  // the owner gathers it on use, it arrives gathered, and operators do not move
-  // it.)
+  // Makes the received copy of a borrowed tensor a parameter like the owner's:
+  // operators may move the copy if they may move the owner's, and its gradient
+  // has the same layout. (If the owner's is gathered on use, the copy arrives
+  // gathered, and operators do not move it.)
   DistTensor lent(size_t s, size_t k) {
     const DistTensor& p = of_.stages_[s].borrows[k];
     DistTensor b =

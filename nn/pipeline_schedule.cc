@@ -51,9 +51,9 @@ void gpipe(PipelineSchedule& s) {
         s.tasks[static_cast<size_t>(r)].push_back({w, r, i});
 }
 
-// Cuts the micro-batches into even groups of at least `positions` (all of them,
-// if there are fewer). A group passes one chunk at every position before it
-// comes to the next chunk. With one chunk this is 1F1B.
+// Cuts the micro-batches into even groups of at least `positions` (a single
+// group if there are fewer micro-batches). A group passes one chunk at every
+// position before it comes to the next chunk. With one chunk this is 1F1B.
 void one_forward_one_backward(PipelineSchedule& s) {
   std::vector<std::pair<int64_t, int64_t>> chunk_and_micro;
   const int64_t p = s.positions, m = s.micros;
@@ -90,9 +90,9 @@ void one_forward_one_backward(PipelineSchedule& s) {
   }
 }
 
-// 1F1B in which position r computes its weight gradients r micro-batches later,
-// so that tasks that earlier positions wait for come first. No position holds
-// more than `positions` micro-batches.
+// 1F1B in which position r computes the weight gradient of micro-batch i after
+// the backward of micro-batch i + r, so that tasks that earlier positions wait
+// for come first. No position holds more than `positions` micro-batches.
 void zb_h1(PipelineSchedule& s) {
   for (int64_t r = 0; r < s.positions; ++r) {
     auto& list = s.tasks[static_cast<size_t>(r)];

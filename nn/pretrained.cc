@@ -154,7 +154,7 @@ std::unique_ptr<LanguageModel> from_pretrained(const std::string& dir,
                     [&](const char* p) { return matches(p, name); });
     if (!needless) unread.insert(t.name);
   }
-  // Some files have a tensor for the head, although it is the embedding.
+  // Some files have a tensor for the head, although the model's head is tied.
   if (config.is_tied() && of.head)
     unread.erase(std::string(of.head) + ".weight");
   const PlacesInFiles places(*model, bare);

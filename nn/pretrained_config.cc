@@ -342,8 +342,8 @@ std::string config_text(const ModelConfig& config) {
   for (const ConfigConstant& k : a.constants)
     if (k.use != ConfigConstant::Use::kRead)
       json[k.key] = ordered_json::parse(k.values[0]);
-  // Null if there is none: for a missing id, transformers takes the class's
-  // default.
+  // Writes null if there is no such token: for a missing member, transformers
+  // takes the default of the class.
   const auto id = [&](const char* name, std::optional<int64_t> token) {
     json[name] = nullptr;
     if (token) json[name] = *token;
@@ -388,8 +388,8 @@ std::vector<int64_t> end_tokens(const json& all, const std::string& path) {
   return ids;
 }
 
-// The row for the config's model_type. If several rows have it, the one for the
-// class of the model, or else the first.
+// The architecture with the config's model_type. If several have that type, the
+// one whose class_name the config lists first, or else the first of them.
 const Architecture& architecture_of(Members& members) {
   const std::string type = members.text("model_type");
   std::string class_name;

@@ -153,7 +153,7 @@ DrawnToken draw(std::span<const double> logits, const Sampling& s,
     const double total = std::accumulate(weights.begin(), weights.end(), 0.0);
     const double u = uniform_at(s.seed, position);
     double sum = 0;
-    // If rounding or NaN leaves no such token, the likeliest stays.
+    // If rounding or NaN lets no sum exceed u * total, the likeliest stays.
     for (size_t i = 0; i < weights.size(); ++i)
       if ((sum += weights[i]) > u * total) {
         drawn.id = static_cast<int64_t>(i);

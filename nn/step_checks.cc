@@ -31,8 +31,8 @@ void check_agreement(std::span<const CommRow> predicted,
   };
   for (size_t i = 0; i < ran.size(); ++i) {
     const CommRow& r = ran[i];
-    // Collectives of the rank's other thread may be recorded later than
-    // predicted, so rows are matched by kind, not by position.
+    // Collectives of a rank's second thread (of a pipeline, for example) may be
+    // recorded later than predicted, so rows are matched by kind, not position.
     const auto found =
         std::find_if(predicted.begin(), predicted.end(),
                      [&](const CommRow& p) { return same_kind(p, r); });

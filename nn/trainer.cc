@@ -36,8 +36,9 @@
 namespace dtensor::nn {
 namespace {
 
-// The bytes of the largest transformer block, as operators see it, on the rank
-// that has the most of it. Blocks are numbered: "transformer.h.0.".
+// The bytes of the parameters of the largest transformer block, as operators
+// see them (gathered, in the case of gather_on_use()), with each parameter on
+// the rank that has the most of it. Blocks are numbered: "transformer.h.0.".
 int64_t block_bytes(const Module& model) {
   std::map<std::string, int64_t> blocks;
   for (const NamedParameter& p : model.named_parameters()) {
@@ -548,8 +549,8 @@ Prediction Trainer::predict(const Batches& batches, const OnOp& on_op) {
   return p;
 }
 
-// The rank with the largest part of a batch, for each position along pp. If
-// several are equal, it is the last of them. (In zig-zag order, the last rank
+// The rank with the largest part of a batch, for each position along pp. Of
+// ranks with equally large parts, the last. (In zig-zag order, the last rank
 // does not always have the most items of a sequence.)
 static std::vector<int64_t> largest_ranks(const Mesh& mesh,
                                           const Shape& inputs) {

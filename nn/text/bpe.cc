@@ -17,7 +17,7 @@ namespace {
 struct Symbol {
   int32_t id;
   int32_t before, after;  // -1 at the ends
-  bool merged = false;    // it is now part of the one before it
+  bool merged = false;    // it is now part of the symbol before it
 };
 
 // A merge that was possible when it was found.
@@ -104,7 +104,7 @@ class Bpe : public Model {
 
   // Appends the tokens of the piece's characters, before any merge.
   void characters(std::string_view piece, std::vector<int32_t>& ids) const {
-    // An unknown token waits, in case another one follows.
+    // An unknown token waits, because fuse_ joins it with those that follow.
     bool unknown = false;
     std::string decorated;
     for (size_t at = 0; at < piece.size();) {

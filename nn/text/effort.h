@@ -36,15 +36,16 @@ class Effort {
       current_->refuse_steps(where);
   }
 
-  // Called now and then while a pattern is looked for. Throws Error, beginning
+  // Call it now and then while a pattern is looked for. Throws Error, beginning
   // with `where`, if the thread has used more than 1 s of processor time since
   // the first call, plus 20 us for each byte of the input.
   static void check_time(std::string_view where) {
     if (current_) current_->compare_time(where);
   }
 
-  // Counts bytes that a step wrote. Throws Error, beginning with `where`, if
-  // there are more than 64 KiB, plus 256 for each byte of the input.
+  // Counts bytes that a step of the tokenizer wrote. Throws Error, beginning
+  // with `where`, if there are more than 64 KiB, plus 256 bytes for each byte
+  // of the input.
   static void write(size_t bytes, std::string_view where) {
     if (current_) current_->count(bytes, where);
   }

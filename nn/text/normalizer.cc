@@ -11,7 +11,7 @@
 namespace dtensor::nn::text {
 namespace {
 
-// A step that rewrites each character, perhaps to nothing.
+// A step that replaces each character by what change() appends, if anything.
 template <class Change>
 auto each(Change change) {
   return [change](Draft& draft) {

@@ -69,8 +69,8 @@ void PreTokenizer::add_split(const Regex& regex, Keep keep, bool invert) {
           ((keep == Keep::kContiguous && match == after_match) ||
            (keep == Keep::kPrevious && match && !after_match) ||
            (keep == Keep::kNext && !match && parts.back().match));
-      // A match that kNext has joined with the part after it takes no further
-      // one.
+      // A match that kNext has joined with the part after it is not joined with
+      // a further part.
       if (joins) {
         parts.back() = {{parts.back().range.begin, end}, false};
       } else if (!match || keep != Keep::kRemoved) {

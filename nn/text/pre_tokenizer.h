@@ -14,7 +14,7 @@ namespace dtensor::nn::text {
 
 struct Piece {
   std::string_view text;
-  bool first;  // as in Draft
+  bool first;  // as Draft::first in normalizer.h
 };
 
 // Pieces of a text. `owned` has the texts of pieces that a step has changed.
@@ -31,8 +31,8 @@ class PreTokenizer {
   void operator()(Pieces&) const;
 
   // Whether the model gets the bytes of each piece as characters
-  // (bytes_as_characters()). The pieces themselves stay bytes, so that a piece
-  // that is in a cache is found without this conversion.
+  // (bytes_as_characters() in normalizer.h). The pieces themselves stay bytes,
+  // so that the tokenizer's cache of pieces can be asked without a conversion.
   bool ends_with_bytes() const { return ends_with_bytes_; }
 
  private:

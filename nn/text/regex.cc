@@ -145,7 +145,7 @@ class Matcher {
   Matcher(const Matcher&) = delete;
   Matcher& operator=(const Matcher&) = delete;
 
-  // Calls match(), each time with a higher limit, until it needs no more tries.
+  // Calls match(), each time with a higher limit, until the limit suffices.
   template <class Match>
   int match_harder(const Match& match, const std::string& where) {
     int found = PCRE2_ERROR_MATCHLIMIT;

@@ -14,8 +14,9 @@ struct Range {
   size_t begin, end;
 };
 
-// The characters of words in Rust's regular expressions, which `tokenizers`
-// uses in some steps instead of Oniguruma's.
+// The characters of words, for use inside [...]. They are those of Rust's
+// regular expressions, which `tokenizers` uses in some steps instead of
+// Oniguruma's.
 inline constexpr std::string_view kRustWord =
     R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{200C}\x{200D})";
 

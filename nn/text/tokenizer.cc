@@ -45,8 +45,8 @@ class WordCache {
   std::vector<Slot> slots_ = std::vector<Slot>(size_t{1} << 14);
 };
 
-// Lends a cache to each call. Keeps as many as calls ran at one time, up to
-// kMost.
+// Lends a cache to each call. Keeps at most kMost caches that calls have given
+// back.
 class CachePool {
  public:
   std::unique_ptr<WordCache> take() {
@@ -162,8 +162,8 @@ struct Tokenizer::Parts {
         longest = std::max(longest, token.size());
   }
 
-  // Reads {"ID": {token}, ...}. Skips tokens that tokenizer.json has, as most
-  // are.
+  // Reads {"ID": {token}, ...}. Skips the tokens, usually most of them, that
+  // tokenizer.json has.
   void add_tokens_of(const Field& f) {
     if (f.is_null()) return;
     if (!f.value().is_object()) f.refuse("an object");
@@ -266,7 +266,7 @@ struct Tokenizer::Parts {
   Vocabulary added_ids;
   std::map<int64_t, std::string> normalized;  // id -> normalized content
   std::set<std::string> special;      // by text, which may have several ids
-  TokenFinder finder, normal_finder;  // before; after normalization
+  TokenFinder finder, normal_finder;  // for raw text; for normalized text
   Around around;
   size_t longest = 0;  // bytes of a token
   std::optional<int64_t> bos, eos;

@@ -29,11 +29,11 @@ class Trie {
     if (ids_[node] < 0) ids_[node] = id;
   }
 
-  // Calls found(length, id) for each text of the tree that `text` begins with,
-  // shortest first. If `node` is the result of node(prefix), does so for the
-  // texts that the prefix and `text` together begin with, and that are longer
-  // than the prefix; `length` does not count the prefix. Returns the number of
-  // bytes of `text` that it has looked at.
+  // Calls found(length, id) for each text of the tree with which `text` begins,
+  // shortest first. If `node` is the result of node(prefix), calls it for each
+  // text, longer than the prefix, with which prefix + text begins; `length`
+  // does not count the prefix. Returns the number of bytes of `text` that were
+  // looked at.
   template <class Found>
   size_t prefixes(std::string_view text, const Found& found,
                   uint32_t node = 0) const {

@@ -44,8 +44,8 @@ class Unigram : public Model {
 
   void encode(std::string_view piece,
               std::vector<int32_t>& ids) const override {
-    // For each byte, the best tokens that end there: the sum of their scores,
-    // and the last of them.
+    // By position: the best sequence of tokens from the beginning of the piece
+    // to there, as the sum of its scores and its last token.
     struct Best {
       double score = 0;
       size_t begin = kNowhere;
