@@ -60,7 +60,8 @@ struct NameInFile {
 struct Architecture {
   enum class Mlp : uint8_t { kPlain, kGated, kExperts };
   // The layers that have a sliding window, if config.json has no layer_types:
-  // none, all, 0, 2, 4 and so on, or those from its max_window_layers on.
+  // none; all; layers 0, 2, 4 and so on; or those from number max_window_layers
+  // (a member of the file) on.
   enum class Windows : uint8_t { kNone, kAll, kEven, kUpper };
   enum class Head : uint8_t {
     kNone,   // features only

@@ -40,7 +40,7 @@ struct TextRequest {
   int64_t tokens = 16;  // the most to generate; 0: the prompt is only read
   Sampling sampling = {};
   std::vector<int64_t> stop = {};  // tokens that end the text, and belong to it
-  int64_t likeliest = 0;           // see draw()
+  int64_t likeliest = 0;           // the size of DrawnToken::likeliest
   // Whether on_token() gets logprobs; otherwise they may be 0. The logits are
   // gathered to all ranks if this is true, if `likeliest` is above 0, or if
   // takes_likeliest(sampling) is false.
@@ -81,9 +81,9 @@ class Engine {
   // Ends a request that waits or runs, with Finish::kCallback; its callbacks
   // are not called again. Does nothing for a request that has ended.
   void cancel(int64_t request);
-  // Runs the model once: one token for each running text, and a part of the
-  // prompts that are not yet in the cache. Returns false if there is nothing to
-  // do.
+  // Runs the model once: reads a part of the prompts that are not yet in the
+  // cache, and draws a token for each running text whose prompt is then there.
+  // Returns false if there is nothing to do.
   bool step();
 
   // Why a request ended; kRunning if it waits or runs. Throws Error for a

@@ -198,9 +198,9 @@ struct Routed {
   RouterLoad load;
 };
 
-// Computes softmax(x W^T) over all experts, chooses the k largest and, if
-// `normalize`, scales their weights to sum to one. Parameter: weight [experts,
-// hidden].
+// Computes softmax(x * weight^T) over all experts, takes the k largest as the
+// weights of their experts and, if `normalize`, scales these to sum to one.
+// Parameter: weight [experts, hidden].
 class TopKRouter : public Module {
  public:
   // Throws Error unless 1 <= k <= experts.

@@ -76,7 +76,9 @@ class Optimizer {
   // parameter, in its gradient's layout, torch's "exp_avg" and "exp_avg_sq"
   // (AdamW) or "momentum_buffer" (SGD), in f64 for f64 and else in f32;
   // "master", the f32 copy of a bf16 or f16 parameter; and "step", an i64
-  // scalar. The tensors are the optimizer's own: the next update changes them.
+  // scalar. The next update changes these tensors, which are the optimizer's
+  // own. Only "step", and the master of a parameter that a program has written
+  // to since the last update, are copies.
   std::vector<OptimizerState> state() const;
   // Loads state values in any layout, on any mesh of the run, and of any float
   // type. Throws Error, which lists the names, with nothing changed, if one is

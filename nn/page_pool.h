@@ -13,9 +13,10 @@ namespace dtensor::nn {
 
 // Hands out pages 0, 1, ... Each of several ranks has a range of them: its part
 // of a balanced split (placement/split.h). A page that no text uses is free,
-// and keeps its tokens until it is taken again. Free pages without known tokens
-// are taken first, then the page that was released first. Equal calls give
-// equal pages, so ranks that make the same calls need not communicate.
+// and keeps its tokens until it is taken again. Of a rank's free pages, those
+// without known tokens are taken first, then the one that was released first.
+// Equal calls give equal pages, so ranks that make the same calls need not
+// communicate.
 class PagePool {
  public:
   PagePool() = default;

@@ -51,8 +51,8 @@ Layout layout_of(const ParallelPlan& plan, std::string_view name,
 
 namespace {
 
-// `use`, split over one more axis: in the dimension that makes the largest part
-// smallest. Unchanged if the axis splits it already.
+// Splits the layout `use` over one more axis, in the dimension for which the
+// largest part is smallest. Returns `use` if the axis splits it already.
 Layout cut_further(const Layout& use, const Mesh& mesh, int axis) {
   if ((use.split_axes() >> axis) & 1) return use;
   Layout best = use;

@@ -112,7 +112,7 @@ enum Splits : uint8_t {
 // A mesh axis that models know by its name.
 struct ModelAxis {
   std::string_view name;
-  int splits;              // Splits
+  int splits;              // a set of Splits
   std::string_view about;  // what it does, for errors
 };
 // pp, dp, fsdp, ep, cp and tp, in the order that a mesh should have them: the

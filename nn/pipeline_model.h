@@ -23,8 +23,8 @@ struct PipelineCut {
   int64_t stages() const { return static_cast<int64_t>(meshes.size()); }
   int64_t stage_of_block(int64_t block) const;
   // The stage of a module or parameter with this path: the stage of its block
-  // ("transformer.h.3.attn"); the first stage for embeddings; the last stage
-  // for everything else.
+  // ("transformer.h.3.attn"); the first stage for embeddings and the norm that
+  // follows them; the last stage for everything else.
   int64_t stage_of(std::string_view path) const;
 };
 

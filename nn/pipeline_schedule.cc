@@ -74,10 +74,10 @@ void one_forward_one_backward(PipelineSchedule& s) {
       const auto& [c, i] = chunk_and_micro[static_cast<size_t>(k)];
       list.push_back({kB, (s.chunks - 1 - c) * p + r, i});
     };
-    // With one chunk, position r does p - 1 - r forwards before it alternates.
-    // With several, a group first passes all chunks but the last; then come two
-    // more forwards for each position after r, one for the way there and one
-    // for the way back.
+    // The number of forwards that position r does before it alternates. With
+    // one chunk: p - 1 - r. With several: those of a group in all chunks but
+    // the last, and two for each position after r, one for the way there and
+    // one for the way back.
     const int64_t ahead =
         s.chunks == 1 ? p - 1 - r : 2 * (p - 1 - r) + (s.chunks - 1) * largest;
     const int64_t warm = std::min(ahead, total);

@@ -25,10 +25,10 @@ struct GenerationConfig {
   Sampling sampling = {.temperature = 0};
   std::vector<int64_t> stop = {};  // tokens that end a text
 };
-// Reads dir/generation_config.json, if there is one. If it has no
-// "eos_token_id", `stop` is that of config.json. Other members of transformers
-// are ignored. Throws Error for a member of the wrong type; check_sampling()
-// checks the ranges.
+// Reads dir/generation_config.json, if there is one. If that file or its
+// "eos_token_id" is missing, `stop` is that of config.json. Other members of
+// transformers are ignored. Throws Error for a member of the wrong type;
+// check_sampling() checks the ranges.
 GenerationConfig read_generation_config(const std::string& dir);
 
 }  // namespace dtensor::nn

@@ -28,7 +28,7 @@ double uniform_at(uint64_t seed, int64_t position) {
   return u;
 }
 
-// Adds penalties and biases to the logits.
+// Applies the penalties and biases of `s` to the logits.
 void adjust(std::vector<double>& logits, const Sampling& s,
             std::span<const int64_t> text, int64_t prompt) {
   const auto at = [&](int64_t token) -> double& {

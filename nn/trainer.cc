@@ -103,8 +103,8 @@ class Trainer::Engine {
     double share;  // the share of the step's rows, from 0 to 1
   };
   Windows micro_batch(const Batch&, int64_t m) const;
-  // Returns the gradients of the parameters, and sets the loss. Both are over
-  // all micro-batches.
+  // Returns the gradients of the parameters, and sets `total` to the loss. Both
+  // are over all micro-batches.
   using MicroBatches = std::function<Windows(int64_t m)>;
   std::vector<DistTensor> gradients(const MicroBatches&,
                                     DistTensor& total) const;
@@ -153,8 +153,8 @@ Trainer::Engine::Engine(Module& m, const LanguageModel* lm, Loss l,
       "steps is {}, micro_batches {} and save_every {}; write 1 or more for "
       "each",
       options.steps, options.micro_batches, options.save_every);
-  // The bucket size of PyTorch's DDP. Stages 2 and 3 of ZeRO use smaller
-  // buckets, because their purpose is to save memory.
+  // The bucket size of PyTorch's DDP. With ZeRO's stages 2 and 3, a bucket has
+  // at most the bytes of a block, because their purpose is to save memory.
   constexpr int64_t kBucket = 25 << 20;
   bucket_bytes_ = zero() < 2 ? kBucket : std::min(block_bytes(model), kBucket);
   if (language && axis_that(kSplitsStages, mesh) >= 0) make_pipeline();
@@ -329,7 +329,8 @@ StepResult Trainer::Engine::step(const Batches& batches) {
   const Tensor report =
       replays ? replay(batch, lr)
               : run([&](int64_t m) { return micro_batch(batch, m); }, lr);
-  // The host waits for the device once in a step: here.
+  // Here the host waits for the device. (With a loss scale, it has waited for
+  // the norm already.)
   const Scoped<std::string> phase(context.phase, "report");
   const std::vector<double> values = read_checked(context, mesh, report);
   ++next;

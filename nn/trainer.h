@@ -65,8 +65,8 @@ struct TrainerOptions {
   // are recomputed. (A block has the parameters whose names begin alike, up to
   // a number: "h.0.".)
   int64_t gather_budget = -1;
-  // Whether the third step becomes a graph (dtensor/graph.h), which later steps
-  // replay. Leave it off for a pipeline or with a loss scale.
+  // Whether the trainer's third step becomes a graph (dtensor/graph.h), which
+  // later steps replay. Leave it off for a pipeline or with a loss scale.
   bool cuda_graph = false;
   // The schedule of a language model on a mesh with an axis pp. Its number of
   // micro-batches replaces `micro_batches`. The default is 1F1B.
@@ -154,8 +154,8 @@ class Trainer {
   StepResult step(const Batches&);
   int64_t next_step() const;
   const TrainerOptions& options() const;
-  // The mean loss over the rows of `count` batches, without gradients; for a
-  // language model its text_loss().
+  // The mean loss over the rows of batches 0 to count - 1, without gradients;
+  // for a language model its text_loss().
   double evaluate(int64_t count, const Batches&) const;
   // Saves the parameters, the optimizer and the scaler in the background, as
   // step-N in the options' folder, with N = next_step().
@@ -167,8 +167,9 @@ class Trainer {
   // Sets RankContext::gather_budget, as the constructor does. Trainers of one
   // run share that budget, so call this before another trainer takes over.
   void set_gather_budget() const;
-  // Predicts what this rank sends and holds in a step. REQUIRES: a dry run.
-  // on_op (may be empty) is called for the operators of the step.
+  // Predicts what this rank sends and holds in a step. Throws Error unless this
+  // is a dry run. on_op (may be empty) is called for each operator of the step
+  // that this rank runs.
   Prediction predict(const Batches&, const OnOp& on_op = {});
 
  private:

@@ -20,7 +20,8 @@ struct Symbol {
   bool merged = false;    // it is now part of the symbol before it
 };
 
-// A merge that was possible when it was found.
+// A merge that was possible when it was found. Another merge may have taken one
+// of its two symbols since.
 struct Merge {
   uint32_t rank, at;
   int32_t result;
@@ -143,7 +144,7 @@ class Bpe : public Model {
     const auto symbol = [&](int32_t i) -> Symbol& {
       return symbols[static_cast<size_t>(i)];
     };
-    // The merge of a symbol and the one after it, if there is one.
+    // The merge of symbol i with the symbol after it; null if there is none.
     const auto merge_at = [&](int32_t i) -> const uint64_t* {
       if (i < 0 || symbol(i).after < 0) return nullptr;
       return merges_.find(pair(symbol(i).id, symbol(symbol(i).after).id));

@@ -66,7 +66,7 @@ class Effort {
   static inline constinit thread_local Effort* current_ = nullptr;
   size_t input_, bytes_ = 0;
   uint64_t steps_ = 0;
-  double begun_ = -1;  // processor time, in seconds
+  double begun_ = -1;  // processor time at the first check_time(), in seconds
 };
 
 }  // namespace dtensor::nn::text

@@ -268,7 +268,7 @@ struct Tokenizer::Parts {
   std::set<std::string> special;      // by text, which may have several ids
   TokenFinder finder, normal_finder;  // for raw text; for normalized text
   Around around;
-  size_t longest = 0;  // bytes of a token
+  size_t longest = 0;  // bytes of the longest token
   std::optional<int64_t> bos, eos;
   mutable CachePool caches;
 };

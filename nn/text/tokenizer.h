@@ -41,7 +41,8 @@ class Tokenizer {
   // The text of ids. Skips ids without a token: models pad their vocabulary.
   std::string decode(std::span<const int64_t> ids, DecodeOptions = {}) const;
 
-  // The number of tokens, added ones included. Ids may have gaps.
+  // The number of tokens, added ones included. An id may be larger, because
+  // the ids of a file may have gaps.
   int64_t vocab_size() const;
 
   // The size in bytes of the longest token, as the files write it.

@@ -63,7 +63,7 @@ class Trie {
   }
 
   PairMap edges_;
-  std::vector<int32_t> ids_ = {-1};  // of each node; -1 for none
+  std::vector<int32_t> ids_ = {-1};  // by node; -1 if no text ends there
 };
 
 }  // namespace dtensor::nn::text
