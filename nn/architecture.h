@@ -110,8 +110,8 @@ struct Architecture {
       model_types;  // values of "model_type" in files; the first is written
   std::vector<ConfigKey> keys;
   std::vector<ConfigConstant> constants;
-  const char* rope_theta = "rope_theta";  // config.json's name of rope.theta
-  // config.json's name of the share of a head's numbers that is rotated.
+  const char* rope_theta = "rope_theta";  // rope.theta's name in config.json
+  // The name in config.json of the share of a head's numbers that is rotated.
   const char* rope_part = "partial_rotary_factor";
   double rotated_part = 1;  // that share if the config lacks it
   // The first one whose `ours` is in a parameter's name is used.

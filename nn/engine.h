@@ -76,7 +76,7 @@ class Engine {
   // The most tokens of a text: the options' length, or fewer if the cache is
   // smaller.
   int64_t longest() const;
-  // Throws Error if check() does. Returns the number of the request.
+  // Adds a request, and returns its number. Throws Error if check() does.
   int64_t add(TextRequest);
   // Ends a request that waits or runs, with Finish::kCallback; its callbacks
   // are not called again. Does nothing for a request that has ended.

@@ -69,7 +69,7 @@ class Optimizer {
   void set_replay_lr(double lr) { replay_lr_ = lr; }
   // The parameters, group after group.
   const std::vector<DistTensor>& parameters() const { return parameters_; }
-  // The number of updates so far, including those before a load_state().
+  // The number of updates so far. load_state() sets it to that of the state.
   int64_t steps() const { return steps_; }
 
   // The state that the next update depends on besides the parameters: for each

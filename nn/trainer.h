@@ -188,7 +188,8 @@ void check_agreement(const Prediction&, const TrainingReport&);
 
 // Throws Error, headed by `where`, if a training with these options cannot
 // resume from the checkpoint, because it was saved with other `data`. If
-// lr_steps is 0, takes it from the checkpoint. Any thread may call it.
+// lr_steps is 0, takes it from the checkpoint; throws Error if that lacks it.
+// Any thread may call this.
 void check_resume(std::string_view where, const std::string& checkpoint,
                   TrainerOptions&);
 

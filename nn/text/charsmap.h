@@ -12,8 +12,8 @@ namespace dtensor::nn::text {
 
 class Charsmap {
  public:
-  // Reads the table from base64. Its bytes are the size of a trie in bytes (4
-  // bytes), the trie, and the replacements, each ended by a zero byte.
+  // Reads the table from base64. The decoded bytes are 4 bytes with the size of
+  // a trie in bytes, the trie, and the replacements, each ended by a zero byte.
   explicit Charsmap(const Field&);
 
   // Returns the text with replacements from the table. If a grapheme has fewer

@@ -59,8 +59,8 @@ class Model {
  protected:
   explicit Model(std::shared_ptr<const Vocabulary> v)
       : vocabulary_(std::move(v)) {}
-  // Appends the tokens "<0x00>" to "<0xFF>" of a text's bytes. Returns false,
-  // and appends nothing, if the model lacks one of them.
+  // Appends a token, "<0x00>" to "<0xFF>", for each byte of a text. Returns
+  // false, and appends nothing, if the model lacks one of these tokens.
   bool encode_bytes(std::string_view text, std::vector<int32_t>& ids) const;
 
  private:
