@@ -54,7 +54,8 @@ AxisChoice taken(const ChoiceMade& made, const Choice& c, int axis) {
        made.split(c), made.mesh().axis_name(axis));
 }
 
-// Says why the axis may not take this alternative, beyond Reach::kMoved.
+// Says why the axis may not take this alternative, whose reach is beyond
+// Reach::kMoved (axis_choices.h).
 std::string out_of_reach(const ChoiceMade& made, const AxisChoice& c,
                          int axis) {
   const std::string& name = made.mesh().axis_name(axis);
@@ -81,8 +82,9 @@ std::string out_of_reach(const ChoiceMade& made, const AxisChoice& c,
                     partial);
 }
 
-// Says why axes beyond Reach::kMoved keep a cheaper choice from being taken; ""
-// if no axis does. If some of them are Reach::kAll, it names only these.
+// Says why a cheaper choice was not taken: which axes split factors beyond
+// Reach::kMoved. Returns "" if none does. If some of these axes need
+// Reach::kAll, names only these.
 std::string out_of_reach(const ChoiceMade& made, const Choice& c) {
   for (const Reach reach : {Reach::kAll, Reach::kReduced}) {
     std::string text;

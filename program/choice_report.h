@@ -15,11 +15,12 @@ namespace dtensor {
 struct ChoiceMade {
   const BoundRule& rule;
   const Choice& chosen;
-  std::span<const OpInput> in;  // the inputs from which it was made
+  std::span<const OpInput> in;  // the inputs that it was made for
   std::span<const Choice> all;  // all_choices(), the cheapest first
 
-  // Whether `all` has the chosen assignment. It may lack the assignment of a
-  // gradient, because a gradient takes over that of its forward operator.
+  // Whether `all` has the chosen assignment. It may not: a gradient takes the
+  // assignment of its forward operator, and all_choices() may be called with a
+  // limit.
   bool chosen_is_listed() const;
   const Mesh& mesh() const { return chosen.in[0]->mesh(); }
   // The factors and the axes that split them: "m: dp; k: tp".

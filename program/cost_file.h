@@ -10,11 +10,12 @@
 //    "one_shot_bytes": 65536}
 //
 // A collective takes alpha_us plus n / gbytes_per_s (1e9 bytes per second),
-// where n is the largest number of bytes that a rank receives. The first
-// "bytes" of "beyond" fit into caches; further bytes have the rate in "beyond".
+// where n is the largest number of bytes that a rank receives. In "beyond",
+// "bytes" is the number of bytes that fit into caches, and "gbytes_per_s" the
+// rate of all bytes after these.
 //
-// "axes" is a list with an entry per mesh axis, or an object of some axes by
-// name: {"tp": {...}}. "kinds" lists the kinds of collectives that have a
+// "axes" is a list with an entry per mesh axis, or an object with entries for
+// some axes: {"tp": {...}}. "kinds" lists the kinds of collectives that have a
 // different price. "groups" is for collectives over several axes at once; the
 // axes are named or counted from 0. A missing entry keeps its default: for a
 // kind, the price of its axis or group; for a group, the highest price of its
@@ -23,7 +24,8 @@
 //
 // Rates are at least 0.001 and latencies at most 1e7 us. block_bytes is at
 // least 64. It must be so large that the latencies of 64 GiB, sent in blocks,
-// add up to less than a week. (CostTable describes the last three entries.)
+// add up to less than a week. (See CostTable in placement/cost.h for
+// block_bytes and one_shot_bytes.)
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -37,8 +39,9 @@ namespace dtensor {
 // the file cannot be read, is not JSON, or does not have this form.
 CostTable read_cost_file(const std::string& path, const Mesh&);
 
-// The value of a program's --cost: a machine of named_cost.h, or else a file.
-// Throws Error if it is neither. cost_help() is the flag's help text.
+// Reads the value of a program's --cost: the name of a machine in named_cost.h,
+// or else the path of a file. Throws Error if it is neither. cost_help() is the
+// flag's help text.
 CostTable read_cost(const std::string& name_or_path, const Mesh&);
 std::string cost_help();
 

@@ -18,8 +18,8 @@ struct Machine {
   std::set<int> cores;
 };
 
-// "RANKS MACHINE CORE CORE ..." of this process. These are the cores that it
-// may run on, because mpirun may have bound it to one.
+// Returns "RANKS MACHINE CORE CORE ..." for this process. It lists the cores
+// that the process may run on, since mpirun may have bound it to a single core.
 std::string here(int64_t ranks) {
   std::string machine = "?";
   std::ifstream("/proc/sys/kernel/random/boot_id") >> machine;

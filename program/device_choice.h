@@ -36,7 +36,8 @@ struct ProcessRanks {
 // The same for one process of a job. The processes of a machine use its GPUs in
 // order of their local rank: the first process uses the first GPUs. If
 // CUDA_VISIBLE_DEVICES selects exactly as many GPUs as the process needs, and
-// fewer than all processes of the machine need, the process uses all of them.
+// fewer than all processes of the machine need, the process uses these,
+// whatever its local rank.
 std::function<Device&(int64_t rank)> devices_for(const DeviceChoice&,
                                                  const ProcessRanks&);
 // The GPU that devices_for() gives to the first rank of a process that sees

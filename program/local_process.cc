@@ -13,8 +13,8 @@
 namespace dtensor {
 namespace {
 
-// Slurm writes "4" or "4(x2)" if each machine has the same number of processes.
-// The numbers of "4,2" differ, so that the function returns nothing.
+// Returns the number of processes on each machine: 4 if Slurm writes "4", or
+// "4(x2)" for two machines. Returns nothing for "4,2", where it differs.
 std::optional<int64_t> count_in(std::string_view text) {
   if (text.ends_with(")"))
     if (const size_t at = text.find("(x"); at != text.npos)

@@ -19,8 +19,8 @@ struct LocalProcess {
 // throws an Error that says what to set.
 LocalProcess local_process(const ProcessBackend&);
 
-// The number of tasks that srun has started with this process, and its number
-// among them; 1 and 0 without srun.
+// The number of tasks that srun has started, of which this process is one, and
+// this process's number among them; 1 and 0 without srun.
 std::pair<int64_t, int64_t> tasks_of_srun();
 
 }  // namespace dtensor

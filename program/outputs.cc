@@ -77,7 +77,7 @@ std::string command_text(const std::string& name, std::span<char* const> words,
   return text;
 }
 
-// Writes to the path, or to the descriptor for "-".
+// Writes to the file at `path` or, if `path` is "-", to the descriptor `fd`.
 void write(std::string_view flag, const std::string& path, int fd,
            std::string_view text) {
   if (path == "-") return write_all(flag, fd, text);

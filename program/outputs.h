@@ -23,10 +23,10 @@ class Outputs {
  public:
   // Adds --json, and for a program with ranks --record and --html.
   void add_flags(Flags&, bool has_ranks);
-  // Checks, on the main process, that the outputs can be written, and throws
-  // Error if not, before the run instead of after it. With "-" for --json or
-  // --record, the program's other prints go to standard error from now on.
-  // `words` is the command line, `cost` the value of --cost.
+  // Call it in the main process, before the run. Throws Error if an output
+  // cannot be written. With "-" for --json or --record, the program's other
+  // prints go to standard error from now on. `words` is the command line
+  // without its first word, `cost` the value of --cost.
   void open(const std::string& program, std::span<char* const> words,
             const std::string& cost);
 

@@ -13,8 +13,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Whether the flag names only files. --cost also takes the name of a machine;
-// read_text_file() refuses its files.
+// Whether the flag can only name a file. --cost may name a machine; if it names
+// a file, read_text_file() refuses that.
 bool names_files(const Flags::Flag& f) {
   return (f.type == "FILE" || f.type == "DIR") && f.name != "--cost";
 }

@@ -16,8 +16,9 @@
 namespace dtensor {
 
 // The form of one program, as page/playground.js reads it: --mesh, --cost and
-// the program's own flags, which begin at index `own`, except flags that name
-// files. The form is filled in with the values on the command line.
+// the program's own flags, which begin at index `own` of Flags::all(), except
+// flags that name files. The form is filled in with the values on the command
+// line.
 nlohmann::ordered_json form_of(const std::string& program, const Flags&,
                                size_t own);
 

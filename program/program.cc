@@ -64,12 +64,12 @@ struct Program::State {
   Flags flags;
   std::string mesh_text, device_text = "cpu", backend = "threads", rendezvous;
   bool nccl = false;  // between GPUs; `backend` connects the processes
-  const ProcessBackend* over = nullptr;  // the row of `backend`; null: threads
+  const ProcessBackend* over = nullptr;  // named by `backend`; null: threads
   int64_t ranks_per_process = 1;
   int64_t process = 0, processes = 1;  // this process, and how many there are
   ProcessJob* job = nullptr;           // set once join() has connected it
   Crowd crowd;                         // of a job
-  bool alone = false;  // reports an error of join(): the main process cannot
+  bool alone = false;  // prints an error of join(), as the main process cannot
   std::string flight, trace_path, cost;
   Outputs outputs;
   DeviceChoice device;
@@ -177,7 +177,7 @@ struct Program::State {
     }
   }
 
-  // The facts of this process that have to agree with the other processes.
+  // The facts of this process that have to equal those of the other processes.
   JobFacts facts() const {
     JobFacts facts = JobFacts::of_process();
     for (const auto& [flag, value] : flags.all_given())
@@ -282,9 +282,9 @@ struct Program::State {
   // Collects events and peaks at the end of a run. Collective over its ranks.
   void record(Runtime& rt) {
     RankContext& context = rt.context();
-    // Rank 0's recorder has ended. With one, CommRecord() would not sum up.
+    // Rank 0's recorder has ended. ~CommRecord() sums up only without one.
     if (!rt.dry_run()) context.recorder = nullptr;
-    CommRecord();  // sums up events, so that merge() finds equal ones on ranks
+    CommRecord();  // sums up events, so that merge() finds equal ones on all
     context.record = false;
     const Totals all = merge(
         {.events = context.events, .memory = memory_use(*context.allocator)});
@@ -517,7 +517,7 @@ bool Program::State::ends(JobVerdict& fared) {
 int Program::main(int argc, char** argv, const std::function<void()>& check,
                   const std::function<void()>& body) {
   State& s = *state_;
-  // Makes write() fail for a file that grows too large, as for a full disk.
+  // A write() past the size limit for files then fails, as on a full disk.
   std::signal(SIGXFSZ, SIG_IGN);
   const MemoryReserve reserve;
   FlightSignal signal;  // before any other thread is started
@@ -557,8 +557,8 @@ int Program::main(int argc, char** argv, const std::function<void()>& check,
   return fared.code;
 }
 
-// Prints the communication of a dry run, and writes it as the result unless the
-// program has written its own.
+// Prints the communication of a dry run. After any run, writes the
+// communication as the result unless the program has written its own.
 void Program::report_runs() const {
   const State& s = *state_;
   const CostTable prices = cost(s.mesh);

@@ -8,9 +8,10 @@
 //     }, {.mesh = "dp=2,tp=2"});
 //   }
 //
-// Every program has --json, --version and --help. A program with ranks has all:
-//   --mesh dp=2,tp=4   the mesh, and thereby the number of ranks; or 2x4, or
-//                      "dp=2 of ranks 1,0"
+// Every program has --json, --version and --help. A program with ranks has all
+// of these:
+//   --mesh dp=2,tp=4   the mesh. The product of its sizes is the number of
+//                      ranks. Also 2x4, or "dp=2 of ranks 1,0" (Mesh::parse())
 //   --device cuda      the devices: cpu (the default), cuda, or cuda:1 for the
 //                      GPUs from number 1 on
 //   --ranks-per-gpu 4  the number of ranks that share a GPU; 1 by default
@@ -39,8 +40,8 @@
 //                      one that arrives damaged fails the run
 //   --flight DIR       the folder for rank-N.json, which has the last
 //                      collectives of rank N, for //:flight. Written if the run
-//                      fails, and at SIGUSR1 (without the flag, then to the
-//                      current folder)
+//                      fails, and at SIGUSR1. Without the flag, only SIGUSR1
+//                      writes the files, to the current folder
 //   --trace FILE       a timeline of every rank, for Perfetto and Chrome; also
 //                      prints which ranks waited for which
 //   --check-inputs     compare the values that the ranks pass to from_global()
@@ -127,8 +128,8 @@ class Program {
            int64_t min = 0, int64_t max = std::numeric_limits<int64_t>::max());
   void add(std::string_view name, double* value, std::string_view help,
            double min = 0);
-  // Adds a flag for any text, which --help shows as TEXT, FILE or DIR; or for
-  // one of `choices`.
+  // Adds a flag for a text that is not empty, which --help shows as TEXT, FILE
+  // or DIR; or for one of `choices`.
   void add(std::string_view name, std::string* value, std::string_view help,
            TextKind = TextKind::kText);
   void add(std::string_view name, std::string* value, std::string_view help,

@@ -110,8 +110,8 @@ struct Record::Run {
   // By operator: how many of its outputs' storages are in use.
   std::unordered_map<size_t, int64_t> held = {};
 
-  // Moves the storages that were freed from `made` to `gone`. A new storage may
-  // have the address of a freed one.
+  // Moves the entries of freed storages from `made` to `gone`. Call it before a
+  // look-up in `made`: a new storage may have the address of a freed one.
   void forget_freed() {
     for (const Storage* s : freed->take())
       if (const auto m = made.extract(s); !m.empty()) {

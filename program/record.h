@@ -31,7 +31,8 @@ class Record final : public OpRecorder {
   static constexpr int64_t kMostOperators = 200'000;
   // The most candidates that a call lists, not counting the chosen one.
   static constexpr size_t kMostCandidates = 12;
-  // The limit for all_choices(). On a mesh of four axes there are thousands.
+  // The most candidates that all_choices() returns. On a mesh of four axes
+  // there are thousands.
   static constexpr int kMostPriced = 64;
 
   // A record of a run on that mesh, under those prices.
@@ -51,17 +52,17 @@ class Record final : public OpRecorder {
   // Makes the run fail, with an Error that names the bound, instead of counting
   // operators beyond this number.
   void refuse_beyond(int64_t operators) { bound_ = operators; }
-  // Sets a member of the JSON object that only the calling program knows.
+  // Sets a member of the object that json() returns, whose value only the
+  // calling program knows.
   void set(const std::string& member, Json value) {
     extra_[member] = std::move(value);
   }
   bool empty() const { return runs_.empty(); }
   // Drops all recorded runs.
   void discard();
-  // Adds a move that no rank ran, with this plan.
+  // Adds a run that consists of this move with this plan; no rank has run it.
   void add_move(const Move&, const Plan&);
-  // Adds a picture that the program draws elsewhere too. `svg` is the content
-  // of an SVG file.
+  // Adds a picture to the record. `svg` is the content of an SVG file.
   void add_picture(std::string name, std::string title, std::string svg);
 
   // The totals of all recorded ranks together, as json() has them.

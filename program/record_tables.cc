@@ -87,7 +87,8 @@ size_t RecordTables::dim(const Dim& dim, const Mesh& mesh) {
     entry["axes"] = axes_json(dim.axes());
     entry["parts"] = parts_json(dim, mesh);
   }
-  // "axes" has numbers, which stand for other axes in another mesh.
+  // The numbers in "axes" stand for other axes in another mesh, so the entry of
+  // a Dim of another mesh must differ.
   entry["mesh"] = this->mesh(mesh);
   return dims_.index(std::move(entry));
 }

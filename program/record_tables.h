@@ -48,7 +48,7 @@ class RecordTables {
 
    private:
     Json list_ = Json::array();
-    std::map<std::string, size_t> known_;  // by text
+    std::map<std::string, size_t> known_;  // the index, by the entry's text
   };
   size_t dim(const Dim&, const Mesh&);
   Json step(const Step&, int64_t chunks, const CostTable&);

@@ -7,7 +7,7 @@
 
 namespace dtensor::explore {
 
-// A request, from any thread, to end a child process or the wait for one. It
+// A request, from any thread, to end a child process, or not to start it. It
 // cannot be taken back.
 class Stop {
  public:
@@ -49,11 +49,11 @@ struct ChildEnd {
 
 // Runs this program (/proc/self/exe) as a child with the arguments, of which
 // the first is its name, and with `variables` ("NAME=value") added to the
-// environment. The child leads a process group, whose processes have all ended
-// when this function returns. It inherits no open files, and cannot write
-// files. Ends the child when it passes a limit, when `stop` is requested, or
-// when the client at the other end of the socket `client` (-1: none) leaves.
-// Throws Error if no process can be started.
+// environment. The child leads a process group. Before this function returns,
+// it kills all processes of that group. The child inherits no open files, and
+// cannot write files. Ends the child when it passes a limit, when `stop` is
+// requested, or when the client at the other end of the socket `client` (-1:
+// none) leaves. Throws Error if no process can be started.
 ChildEnd run_child(const std::vector<std::string>& arguments,
                    const std::vector<std::string>& variables,
                    const ChildLimits&, const Stop& stop, int client);

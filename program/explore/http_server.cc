@@ -35,12 +35,12 @@ using std::chrono::milliseconds;
 
 constexpr size_t kMostBytes = 32 << 10;  // of a request's head
 constexpr int kMostRequests = 1000;      // of a connection
-constexpr size_t kSmallBody = 64 << 10;  // bytes; needs no BodyRoom
+constexpr size_t kSmallBody = 64 << 10;  // the longest that takes no BodyRoom
 // The longest times for receiving a request, for the next request to begin, and
 // without progress of an answer.
 constexpr milliseconds kRequestTime{5000}, kIdleTime{30000},
     kStalledTime{10000};
-// How long a connection may wait for its client before it has to make room.
+// A connection that has waited longer for its client may be ended for others.
 constexpr milliseconds kGrace{250};
 // How long drain() reads: normally, and after a body was refused.
 constexpr milliseconds kDrainTime{100}, kRefusedTime{2000};
@@ -131,10 +131,10 @@ std::string to_lower(std::string text) {
   return text;
 }
 
-// The bytes of large bodies for which all connections together have room left.
+// How many more bytes of large bodies all connections together may hold.
 using BodyRoom = std::atomic<int64_t>;
 
-// A connection, which has one request after the other.
+// A connection of a client, which sends one request after the other.
 class Connection final : public httplib::Stream {
  public:
   Connection(int fd, size_t most_body, BodyRoom& room)
@@ -280,7 +280,7 @@ class Connection final : public httplib::Stream {
     refused = status;
     return true;
   }
-  // Reserves room for a body of so many bytes. Returns false if there is none.
+  // Reserves room for a body of so many bytes; false if room_ has less left.
   bool reserve(size_t bytes) {
     if (reserved_ > 0 || bytes <= kSmallBody) return true;
     reserved_ = static_cast<int64_t>(bytes);
@@ -348,7 +348,7 @@ class Connection final : public httplib::Stream {
     hold(std::ssize(body));
     return true;
   }
-  // Reads a line, without its end. False if it does not come, or was refused.
+  // Reads a line without its end. False if none comes, or it is too long.
   bool receive_line(std::string& line, Clock::time_point end) {
     size_t length = 0;
     while ((length = received_.find("\r\n")) == received_.npos) {
@@ -413,7 +413,7 @@ class Connections {
   }
 
  private:
-  // Ends the connection that waits longest for its client, if beyond kGrace.
+  // Ends the connection that waits longest for its client, at least for kGrace.
   void end_oldest() {
     Connection* oldest = nullptr;
     Clock::time_point first = Clock::now() - kGrace;

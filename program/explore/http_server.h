@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An HTTP server for a program. It answers GET and, if the program wants them,
-// requests with a body.
+// An HTTP server for a program. It answers GET and, if HttpOptions::body is not
+// 0, all other methods.
 //
 // It is cpp-httplib (Debian's 0.11) on top of a stream of our own, which limits
 // clients: the bytes and the time of a request, the time for which an answer
@@ -48,8 +48,8 @@ struct HttpOptions {
   // The most bytes of a body, sent whole or in chunks. If it is 0, the handler
   // gets only GET, and other methods are refused; else it gets every method.
   size_t body = 0;
-  // The most bytes of bodies over 64 KiB that are held at once. A request for
-  // which no room is left gets status 503.
+  // The most bytes that all bodies longer than 64 KiB, held at the same time,
+  // may have together. A request whose body would exceed this gets status 503.
   size_t bodies = 64 << 20;
   std::vector<std::string> hosts = {};  // more names of this server
   // The flag that adds a name to `hosts`, for an error's text; "": no flag.
@@ -65,7 +65,7 @@ class HttpServer {
   // name. Throws Error if it cannot. Answers only requests whose Host header,
   // without its port, is an address, "localhost", `host` or one of
   // HttpOptions::hosts, in upper or lower case. So a site whose name somebody
-  // makes point here gets no answer.
+  // makes point here (DNS rebinding) gets no answer.
   HttpServer(const std::string& host, int port, Handler, HttpOptions = {});
   // Closes all connections, and waits for handlers to return.
   ~HttpServer();

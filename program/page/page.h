@@ -12,8 +12,9 @@ namespace dtensor {
 // No text in a record is read as HTML. Invalid UTF-8 is replaced.
 std::string page(const std::vector<nlohmann::ordered_json>& records);
 
-// Returns the page without records, but with a form (playground.js): `form` is
-// what can be asked of the page's own server, the only one that it can reach.
+// Returns the page without records, but with a form (playground.js): `form`
+// says what can be asked of the server that sent the page. The page can reach
+// no other server.
 std::string playground_page(const nlohmann::ordered_json& form);
 
 }  // namespace dtensor
