@@ -17,16 +17,16 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Rounds a price to what a cost file can say: a rate of four digits.
+// Rounds a price so that its rate, which a cost file has, is of four digits.
 double rounded_ps(double us_per_byte) {
-  // If the time does not grow with the bytes, the rate would be infinite. A
-  // file may have at most this rate.
+  // If the time does not grow with the bytes, the rate would be infinite. Take
+  // this one, which a cost file may have.
   constexpr double kMostRate = 1e6;
   const double rate = std::min(kMostRate, 1e-3 / std::max(us_per_byte, 1e-12));
   return 1000 / std::stod(fmt::format("{:.4g}", rate));
 }
 
-// Rounds the latency to nanoseconds, and the rates as a cost file does.
+// Rounds the latency to nanoseconds, and the rates to four digits.
 LinkCost rounded(const FittedBend& fitted) {
   LinkCost cost{.alpha_ps = std::llround(fitted.line.alpha_us * 1e3) * 1000,
                 .ps_per_byte = rounded_ps(fitted.line.us_per_byte)};
@@ -48,8 +48,9 @@ double rate_beyond(const LinkCost& cost) {
   return 1000 / (cost.ps_per_byte + cost.extra_ps_per_byte);
 }
 
-// The largest part, in bytes, up to which every one-shot probe was faster than
-// the probe of the same all-reduce that is not one-shot; 0 if there is none.
+// The largest size of a part, in bytes, up to which every one-shot probe was
+// faster than the probe of the same all-reduce that is not one-shot; 0 if there
+// is none.
 int64_t crossing(const std::vector<Probe>& probes,
                  const std::vector<double>& us) {
   std::map<int64_t, bool> faster;  // by part size: all were faster

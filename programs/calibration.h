@@ -31,14 +31,15 @@ struct Calibration {
   std::vector<Series> series;
   // Prices for each axis of more than one rank, and for all of these axes
   // together. A kind of collective that was not measured gets the price of an
-  // exchange. One-shot all-reduces were faster than others at every measured
-  // size up to one_shot_bytes.
+  // exchange or, if that was not measured, of an all-to-all. One-shot
+  // all-reduces were faster than others at every measured size up to
+  // one_shot_bytes.
   CostTable cost;
 };
 
-// Fits prices to the times of the probes, in microseconds. The prices are
-// rounded to the digits that a cost file has, so reading the file back gives
-// the same prices.
+// Fits prices to the times of the probes, in microseconds. Latencies are
+// rounded to nanoseconds and rates to four digits, so that a cost file written
+// from the prices gives the same prices when it is read back.
 Calibration calibrate(const std::vector<Probe>&, const std::vector<double>& us);
 
 std::string to_text(const Calibration&);

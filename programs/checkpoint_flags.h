@@ -18,8 +18,8 @@ struct CheckpointFlags {
   // Declares --model, --dtype and --weights. `files`, for the help text, names
   // the files that the folder needs beside config.json.
   void add_to(Program&, std::string_view files);
-  // Replaces `dir` by caller_path(dir), relative to the folder that the user
-  // called the program in. Throws Error if --model is missing.
+  // Replaces `dir` by caller_path(dir): a relative path starts in the folder
+  // from which the user called the program. Throws Error if --model is missing.
   void check();
   // Throws Error if a prompt of `prompt` tokens and `tokens` more are longer
   // than the model's longest sequence, or if the model is an encoder.

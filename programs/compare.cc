@@ -130,7 +130,8 @@ void trying(Strategy& s, Fn&& fn) {
 }
 
 // Throws Error for a flag that would have no effect, as no strategy has its
-// axis. A strategy whose mesh could not be made might have it.
+// axis. A strategy whose mesh could not be made counts as one that has the
+// axis.
 void check_flags_of_axes(std::string_view text, const TrainConfig& base,
                          const std::vector<Strategy>& all) {
   for (const AxisFlag& f : axis_flags())

@@ -28,7 +28,8 @@ OpQuestion parse_question(const std::string& op,
                           const std::vector<std::string>& ins,
                           const std::string& args, DType, const Mesh&);
 
-// Collects the calls of operators, and counts calls with equal decisions.
+// Collects the calls of operators. Equal operators that chose equal layouts at
+// equal prices in the same phase are one row, with their number.
 class Decisions {
  public:
   // Adds a call. REQUIRES: this thread is the rank that makes the call.

@@ -121,8 +121,8 @@ void on_rank(const RunOptions& options, const Mesh& mesh, int64_t rank,
   });
 }
 
-// Predicts by dry runs of one rank of each stage of a pipeline: the rank that
-// holds the most.
+// Predicts by dry runs. In each stage of a pipeline, only the rank that holds
+// the most is run.
 class Prediction {
  public:
   Prediction(const RunOptions& options, const Mesh& mesh, const Question& q)

@@ -21,10 +21,10 @@ class TextFlags {
   void add_to(Program&, std::string_view tokens_help, int64_t fewest);
   // Throws Error for values that Program accepts, but that are out of range.
   void check() const;
-  // Makes a request without a prompt from the flags. The flags --temperature,
-  // --top-k, --top-p, --min-p and --repetition-penalty, where they are not
-  // given, have the values of `defaults`; so do the tokens that end a text,
-  // unless --ignore-eos is given.
+  // Makes a request without a prompt from the flags. In place of --temperature,
+  // --top-k, --top-p, --min-p and --repetition-penalty that are not given, it
+  // has the values of `defaults`. The tokens that end a text also come from
+  // `defaults`, unless --ignore-eos is given.
   nn::TextRequest request(const nn::GenerationConfig& defaults) const;
 
   int64_t tokens;

@@ -54,7 +54,7 @@ struct ParameterRow {
 // The results of a training, which only rank 0 fills in.
 struct Report {
   nn::TrainingReport training;
-  std::vector<ParameterRow> parameters;  // with the parts of rank 0
+  std::vector<ParameterRow> parameters;  // parts: of rank 0 of their meshes
   BubbleReport bubble;
   double eval_loss = 0;
   std::string sample;
@@ -84,7 +84,7 @@ std::vector<ParameterRow> parameter_rows(const nn::LanguageModel& model) {
   std::vector<ParameterRow> rows;
   for (const nn::NamedParameter& p : model.named_parameters()) {
     // In a pipeline, other stages' parameters have no part on rank 0: take the
-    // layout on the first rank of the parameter's stage.
+    // part on the first rank of the parameter's stage.
     const Spec* spec = p.tensor.spec();
     const Shape part = spec->local_shape(spec->mesh().coordinate(0));
     rows.push_back({p.name, spec->shape(), part,

@@ -128,7 +128,8 @@ std::string_view axis_name_of(nn::Splits splits) {
       ->name;
 }
 
-// The axis that --zero splits over: one for parameters, or else for the batch.
+// The axis that --zero splits over: one that splits parameters or, if there is
+// none, one that splits the batch.
 static std::string_view zero_axis(const Mesh& mesh) {
   int axis = nn::axis_that(nn::kSplitsParameters, mesh);
   if (axis < 0) axis = nn::axis_that(nn::kSplitsBatch, mesh);

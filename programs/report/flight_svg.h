@@ -11,9 +11,9 @@ namespace dtensor::report {
 // Returns an SVG file's content: a row for each rank (and for each asynchronous
 // thread that communicated), and a column for each of the last `most`
 // collectives, in the order in which they began. A bar is a member's call.
-// Members that made another call than the first member have another colour. A
-// bar is hollow if the call waited for members that had not arrived, and dashed
-// red if the member itself never arrived.
+// Members whose call differs from the first member's have another colour. A bar
+// is hollow if the call waited for members that had not arrived, and dashed red
+// if the member itself never arrived.
 std::string flight_svg(const FlightReport&, int64_t most);
 
 }  // namespace dtensor::report

@@ -15,9 +15,10 @@ struct View {
   int rows = -1, columns = -1;
 };
 
-// Chooses two dimensions: first those that are split, then those that change,
-// then the longest; a tensor with fewer dimensions has -1 in their place.
-// REQUIRES: both specs have the same shape.
+// Chooses two dimensions. Prefers those that are split in `from` or `to`, among
+// these those that change, and then the longest. If the tensor has fewer than
+// two dimensions, the missing ones are -1. REQUIRES: both specs have the same
+// shape.
 View choose_view(const Spec* from, const Spec* to);
 
 // If the ranks' parts cut a dimension into more boxes than this, it is drawn as
@@ -27,15 +28,16 @@ inline constexpr size_t kMostCuts = 64;
 struct Holding {
   std::vector<int64_t> rows, columns;         // starts of boxes, then the end
   std::vector<std::vector<int64_t>> holders;  // mesh ranks, by row and column
-  // Whether there are kMostCuts boxes in place of more. Then `holders` has, for
-  // each box, only the ranks that hold its first index.
+  // Whether a dimension has kMostCuts boxes because the parts cut it into more.
+  // Then `holders` has, for each box, only the ranks that hold its first index.
   bool sampled = false;
   const std::vector<int64_t>& at(size_t r, size_t c) const {
     return holders[r * (columns.size() - 1) + c];
   }
 };
 
-// Returns no boxes if the tensor has no elements.
+// Returns the boxes of a picture and their holders; no boxes if the tensor has
+// no elements.
 Holding holding(const Spec*, const View&);
 
 // Ranks as text, sorted: "0-3 8".

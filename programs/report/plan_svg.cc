@@ -191,8 +191,8 @@ class Picture {
     return std::clamp(kPanel * rows / columns, 2 * kLeast, kPanel);
   }
 
-  // Calls at(position, text) for the numbers along a side. Leaves out numbers
-  // for which there is no room(text) beside others.
+  // Calls at(position, text) for the numbers along a side. room(text) is the
+  // length that a number takes. Leaves out numbers that would overlap others.
   template <class Room, class At>
   static void ticks(const std::vector<int64_t>& cuts, double length,
                     Room&& room, At&& at) {

@@ -27,7 +27,7 @@ using Clock = std::chrono::steady_clock;
 
 // While an object exists, the first SIGTERM after begin() is only noted. An
 // earlier SIGTERM, a second one, and let_go() do what SIGTERM did before the
-// object existed. One may exist at a time.
+// object existed. Only one object may exist at a time.
 class NotedTerm {
  public:
   NotedTerm() {
@@ -220,7 +220,7 @@ void serve_requests(RunOptions options, const ServedCheckpoint& from,
       std::chrono::duration<double>(times.timeout.value_or(options.timeout))
           .count();
   const double idle = timeout > 0 ? std::min(0.5, timeout / 4) : 0.5;
-  // Otherwise, the run would handle SIGTERM itself, and end at once.
+  // With stop_on_signals, the run would handle SIGTERM itself, and end at once.
   std::optional<StopOnSignals> signals;
   std::optional<NotedTerm> noted;
   if (times.drain > 0) {

@@ -20,11 +20,11 @@ struct ServedCheckpoint {
 
 struct ServingTimes {
   // How long ranks wait for each other after all have loaded the checkpoint.
-  // RunOptions::timeout counts before that, and always if this has no value.
+  // Before that, and always if this has no value, RunOptions::timeout holds.
   std::optional<std::chrono::milliseconds> timeout = {};
-  // The seconds after a SIGTERM in which texts may go on. No texts are accepted
-  // then (RequestQueue::drain()). The signal takes effect when the queue is
-  // empty or the time is over; a second SIGTERM takes effect at once. It is
+  // The seconds after a SIGTERM in which texts may go on. New texts are refused
+  // during them (RequestQueue::drain()). The signal takes effect when the queue
+  // is empty or the time is over; a second SIGTERM takes effect at once. It is
   // enough that one process of the run gets the signal.
   double drain = 0;
 };

@@ -26,8 +26,8 @@ struct TextEvent {
   std::optional<nn::Finish> finish = {};  // set in the last event of a text
 };
 
-// Numbers for /metrics and the page. All but the last line count since the
-// server started.
+// Numbers for /metrics and the page. All but those in the last line count since
+// the server started.
 struct ServingCounts {
   int64_t requests = 0, refused = 0, cancelled = 0;  // numbers of texts
   int64_t stopped = 0, full_length = 0;              // texts, by how they ended
@@ -97,8 +97,8 @@ class RequestQueue {
   ServingCounts counts() const;
   std::vector<TextStatus> texts() const;
   std::vector<RankStatus> ranks() const;
-  // Ends a text that runs or waits; its client gets that as an event. Returns
-  // false if no such text has this number.
+  // Ends a text that runs or waits; its client gets its end as an event.
+  // Returns false if no such text has this number.
   bool cancel(int64_t number);
   // Makes the engine's loop end.
   void end();

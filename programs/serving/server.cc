@@ -29,7 +29,7 @@ HttpAnswer refusal(const ApiError& e) {
   return a;
 }
 
-// A request of text that is being answered.
+// A request for texts that is being answered.
 struct Open {
   Open(OpenAiRequest r, const ServedModel& model, int64_t number)
       : request(std::move(r)), answer(request, model, number) {
