@@ -14,7 +14,7 @@
 #include "dtensor/comm/mpi.h"
 
 #ifdef __SANITIZE_THREAD__
-// A deadlock that the thread sanitizer reports in Open MPI's own start.
+// Hides a deadlock that the thread sanitizer reports in Open MPI's own start.
 extern "C" [[gnu::used]] inline const char* __tsan_default_suppressions() {
   return "deadlock:mca_btl_tcp_add_procs\n";
 }

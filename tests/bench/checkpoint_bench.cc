@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Saving and loading a checkpoint against the disk alone: the same bytes, from
-// and to the same memory, in the same number of files.
+// Compares saving and loading a checkpoint with the disk alone: the same bytes,
+// from and to the same memory, in the same number of files.
 //
 //   bazel run -c opt //tests/bench:checkpoint_bench -- --help
 //
-// Both sides take turns, and a ratio is of one round. Written files are synced
-// to the disk, and files are read when the system no longer has them in memory.
-// Rounds in which the machine gave its cores to others (steal) do not count.
+// Both sides take turns, and each ratio compares times of one round. Written
+// files are synced to the disk, and files are read when the system no longer
+// has them in memory. Rounds in which the machine gave its cores to others
+// (steal) do not count.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The collectives of thread ranks against memcpy; comm_mpi_bench adds MPI.
+// Compares collectives of thread ranks with memcpy(); comm_mpi_bench adds MPI.
 //
 //   bazel run //tests/bench:comm_bench -- --help
 #include <algorithm>

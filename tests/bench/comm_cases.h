@@ -43,8 +43,8 @@ using Rivals =
 void compare_collectives(int64_t rounds, const std::string& only,
                          const Rivals& rivals);
 void compare_agreement(int64_t rounds);
-// Times a product of 1024 x 1024 matrices on two ranks, with a second operand
-// that is split and one that is whole, against the product alone.
+// Times a product of 1024 x 1024 matrices on two ranks. Its second operand is
+// split, and is gathered first or read where it lies; or it is whole.
 void compare_matmul(int64_t rounds);
 
 }  // namespace dtensor

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The collectives of thread ranks against raw MPI calls between processes.
+// Compares collectives of thread ranks with raw MPI calls between processes.
 //
 //   apt-get install libopenmpi-dev openmpi-bin
 //   bazel build //tests/bench:comm_mpi_bench

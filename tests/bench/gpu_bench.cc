@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Compares operators with the best that the device can do: the fastest of
-// cuBLASLt's algorithms, a copy of as many bytes, or the bare kernels. Both
+// cuBLASLt's algorithms, a copy of as many bytes, or the bare kernels. The two
 // take turns in one run. gpu_bench.py beside this file takes torch's times of
 // the same cases, under the same names.
 //

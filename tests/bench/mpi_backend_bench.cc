@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The collectives of --backend mpi against the raw MPI calls that do the same,
-// in turns, by the same processes.
+// Compares the collectives of --backend mpi with the raw MPI calls that do the
+// same. Both take turns in the same processes.
 //
 //   bazel build //tests/bench:mpi_backend_bench
 //   mpirun --bind-to none -n 2 bazel-bin/tests/bench/mpi_backend_bench

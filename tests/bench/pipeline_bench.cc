@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How long the ranks of a pipeline wait, against the formula. The stages sleep
-// instead of computing, so that ranks that share a core do not wait for the
-// core.
+// Compares how long the ranks of a pipeline wait with the formula. The stages
+// sleep instead of computing, so that ranks that share a core do not wait for
+// the core.
 //
 //   bazel run -c opt //tests/bench:pipeline_bench -- --help
 #include <fmt/format.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How long plan() takes over all pairs of placements {R, S0, S1, S2, P} on some
-// meshes, without a cache and with a rank's cache. Then how long choose() takes
-// for an operator if nothing is planned yet.
+// Measures how long plan() takes over all pairs of placements {R, S0, S1, S2,
+// P} on some meshes, without a cache and with a rank's cache. Then measures how
+// long choose() takes for an operator if nothing is planned yet.
 //
 //   bazel run -c opt //tests/bench:plan_bench
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Redistribution among thread ranks against the least that it could cost.
+// Compares redistribution among thread ranks with the least that it could cost.
 //
 //   bazel run -c opt //tests/bench:redistribute_bench -- --help
 //

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Thread ranks against a hand-packed MPI_Alltoallv between two processes.
+// Compares redistribution among thread ranks with an MPI_Alltoallv between two
+// processes that pack the data by hand.
 //
 //   apt-get install libopenmpi-dev openmpi-bin
 //   bazel build -c opt //tests/bench:redistribute_mpi_bench

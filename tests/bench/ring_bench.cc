@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Causal attention in a ring against attention on one rank: the time per score
-// that a rank computes, in turns, and how much of the communication is not
-// hidden by work.
+// Compares causal attention in a ring with attention on one rank, in turns, by
+// the time per score that a rank computes. Also measures how much of the
+// communication is not hidden by work.
 //
 //   bazel run -c opt //tests/bench:ring_bench -- --help
 #include <fmt/format.h>

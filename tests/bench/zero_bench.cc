@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Training steps of ZeRO's stages against those of stage 1. They take turns in
-// one run.
+// Compares the training steps of ZeRO's stages with those of stage 1. They take
+// turns in one run.
 //
 //   bazel run -c opt //tests/bench:zero_bench -- --help
 #include <fmt/format.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two layers on a mesh, and the sum and gradient that one can work out by hand;
-// and a chat template.
+// A program of a project that depends on dtensor. Runs two layers on a mesh,
+// whose sum and gradient one can work out by hand, and a chat template.
 #include <nlohmann/json.hpp>
 
 #include "dtensor/dtensor.h"

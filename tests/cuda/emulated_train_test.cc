@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// //programs:train on GPUs, without any: the plugin's own host code on the
+// Runs //programs:train on emulated GPUs: the plugin's own host code on the
 // emulation of CUDA and NCCL. Losses are the CPU's, whether ranks share a GPU,
 // send through the host, or replay a graph.
 #include <gtest/gtest.h>

@@ -33,7 +33,8 @@ class OperandLayout {
   std::vector<std::pair<int64_t, int64_t*>> dims_;
 };
 
-// A product with up to three batch dimensions, each in two operands or in all.
+// A product with up to three batch dimensions. Each is a dimension of two or of
+// all three operands.
 struct RandomGemm {
   Gemm g;
   int64_t a_size, b_size, c_size;

@@ -24,7 +24,8 @@ class FakeNccl : public NcclLibrary {
   // Members exchange the arguments of calls in files of the folder, which has
   // to exist and be empty at first. gpu_of() identifies a stream's GPU, in the
   // same way in all processes. In the environment, FILE_NCCL_KILL="MEMBER CALL"
-  // kills the process of that member when its link makes that call, from 1.
+  // kills the process of member MEMBER when its link makes call number CALL,
+  // counted from 1.
   static std::unique_ptr<FakeNccl> make(std::string folder,
                                         std::function<Gpu(Stream)> gpu_of);
 

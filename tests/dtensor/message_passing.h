@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes ranks that share no memory, in one process: a run of several processes,
-// whose job passes messages through queues of byte buffers. Code that works on
-// it needs nothing that only threads of one process have.
+// Makes a run of several processes, which are all emulated in this one: ranks
+// share no memory, and the job passes messages through queues of byte buffers.
+// Code that works in such a run needs nothing that only threads of one process
+// have.
 #pragma once
 #include <cstdint>
 #include <functional>

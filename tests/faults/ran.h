@@ -32,7 +32,7 @@ struct FaultyRun {
 // the program, with "{ranks}" replaced by the number: "mpirun -n {ranks}".
 std::string faulty(const std::string& flags, int64_t ranks,
                    const std::string& environment = "");
-// Whether each rank is a process of its own there.
+// Whether each rank is a process of its own on the backend under test.
 bool ranks_are_processes();
 
 FaultyRun parsed(int code, double seconds, const std::string& err);

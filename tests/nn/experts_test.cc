@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parts of the layer against formulas and loops. goldens_test compares whole
-// models.
+// Compares parts of the layer of experts with formulas and loops. goldens_test
+// compares whole models.
 #include <gtest/gtest.h>
 
 #include "dtensor/nn/config.h"

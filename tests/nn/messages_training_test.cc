@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Training steps on ranks that only send and receive bytes: they have the bits
-// of thread ranks, and every predicted byte is one that a message carried.
+// Training steps on ranks that only send and receive bytes: the results have
+// the same bits as on thread ranks, and messages carry exactly the predicted
+// bytes.
 #include <gtest/gtest.h>
 
 #include <mutex>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Counts the allocations (operator new) of calls whose decisions are cached.
+// Counts the allocations (operator new) of calls whose Decision
+// (ops/decision.h) is cached.
 #include <gtest/gtest.h>
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shapes and bytes sent of functions that rearrange tensors. tests/conformance
-// compares values, composed_errors_test.cc tests errors.
+// Functions that rearrange tensors: the shapes of results, and the bytes sent.
+// tests/conformance compares values, composed_errors_test.cc tests errors.
 #include <gtest/gtest.h>
 
 #include "dtensor/ops/create.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ranks' copies of an element differed by an ulp if the ranks hold it in
-// parts of different sizes, because a kernel's rounding depends on the size. So
-// full() differed between ranks.
+// Guards a fix: the ranks' copies of an element differed by an ulp if the ranks
+// held it in parts of different sizes, because a kernel's rounding depends on
+// the size. So full() differed between ranks.
 #include <gtest/gtest.h>
 
 #include <functional>

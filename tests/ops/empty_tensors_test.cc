@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cat() dropped pieces of shape [0] together with their place in the graph, so
-// that pad() of an empty tensor, which is made of it, had no gradient.
+// Guards a fix: cat() dropped pieces of shape [0] together with their place in
+// the graph. So pad() of an empty tensor, which calls cat(), had no gradient.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

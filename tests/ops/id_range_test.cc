@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An id that names no row of an embedding's table.
+// An id that names no row of an embedding's table is an Error on every rank.
 #include <gtest/gtest.h>
 
 #include <string>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A target that is no class was an Error only on the ranks that held it. The
-// other ranks went on, and waited for them in the next step.
+// Guards a fix: a target that is no class was an Error only on the ranks that
+// held it. The other ranks went on, and waited for them in the next step.
 #include "dtensor/ops/losses.h"
 
 #include <fmt/format.h>

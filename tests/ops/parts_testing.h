@@ -29,7 +29,7 @@ inline DistTensor put(const Array& a, const Mesh& mesh, const Layout& layout) {
 }
 
 // Expects that this rank's part has the elements of `want` that its layout
-// says. If x is partial, it is summed first, and every rank has to call this.
+// says. If x is partial, it is reduced first, and every rank has to call this.
 inline void expect_parts(const DistTensor& x, const Array& want,
                          const std::string& what) {
   ASSERT_EQ(to_string(x.shape()), to_string(want.shape)) << what;
@@ -80,8 +80,8 @@ inline std::vector<Layout> every_layout(const Mesh& mesh, const Shape& shape,
       };
       const Split split = Split::over(list);
       const int64_t parts = split.parts(mesh);
-      // Splits with empty parts: the last rank has all, or the first and the
-      // last have none.
+      // Splits with empty parts: the last rank has all indices, or the second
+      // one has.
       std::vector<int64_t> last(static_cast<size_t>(parts), 0), middle = last;
       for (size_t i = 2; i < middle.size(); ++i) middle[i] = n;
       last.push_back(n), middle.push_back(n);

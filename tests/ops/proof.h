@@ -2,12 +2,12 @@
 // Proves the rules of operators by running them.
 //
 // For every sample of an operator, on every mesh, and for every assignment of
-// the mesh's axes to factors and partials, the driver lays out the inputs
-// exactly as the assignment says and runs the operator. It puts together
-// outputs and gradients from the ranks' parts (proof_values.h), and compares
-// them with one rank's. It compares one rank's gradients with finite
-// differences. The comparison never asks the rule under test: it reads only
-// specs and data.
+// the mesh's axes to factors and partials (on more than two axes, for some),
+// the driver lays out the inputs exactly as the assignment says and runs the
+// operator. It puts together outputs and gradients from the ranks' parts
+// (proof_values.h), and compares them with one rank's. It compares one rank's
+// gradients with finite differences. The comparison never asks the rule under
+// test: it reads only specs and data.
 //
 // The driver does the same for inputs in arbitrary layouts, for which the
 // operator chooses. A dry run must give the same specs and collectives, and
@@ -27,7 +27,7 @@ namespace dtensor::proof {
 struct Options {
   std::vector<std::string> meshes = {"2", "3", "2x2", "2x3", "2x2x2"};
   int chosen = 8;      // runs with random layouts, for each sample and mesh
-  int sampled = 120;   // of all assignments, those tried on more than two axes
+  int sampled = 120;   // assignments tried on each mesh of more than two axes
   int reported = 5;    // failures that are described; others are only counted
   bool second = true;  // also compares second derivatives
   // The backend of a mesh's ranks; empty: threads of this process.
@@ -60,8 +60,8 @@ inline bool refuses_some(const Op& op) {
   return op.name() == "view" || op.name() == "paged_attention";
 }
 
-// Runs the proof. Reports as a failure what the operator throws, unless the
-// operator refuses_some().
+// Runs the proof. Reports every Error that the operator throws as a failure,
+// unless the operator refuses_some().
 Report prove(const Op&, const Options& = {});
 
 // Finds placements of the first sample's inputs on one axis of two ranks, R,

@@ -23,9 +23,10 @@ inline bool has_gradient(const SampleInput& in) {
          in.values == SampleInput::Values::kPositive;
 }
 
-// How much to evaluate: outputs; their gradients, too; and also the gradients
-// of the gradients' products with fixed vectors. Gradients are those of the
-// first output, since any other outputs only serve the backward pass.
+// How much to evaluate: the outputs; with kGradients, their gradients; with
+// kSecond, also the gradients of dot products of these gradients with fixed
+// vectors (`probes`). Gradients are those of the first output, since any other
+// outputs only serve the backward pass.
 enum class Level { kValues, kGradients, kSecond };
 
 struct Evaluated {
@@ -41,9 +42,9 @@ Evaluated evaluate(const Op&, const Sample&, const Assignment*,
 // This rank's part of a whole tensor under a spec; without data in a dry run.
 DistTensor place(const Array& whole, const Spec*, int which = 0);
 
-// The results of one rank, with which meshes are compared. They have the dtype
-// of the mesh's results, but were computed in f64: only `in`, the cotangent and
-// the probes are rounded to the dtype.
+// The results of one rank, with which meshes are compared. They were computed
+// in f64, although their `dtype` says that of the mesh's results. Only `in`,
+// the cotangent and the probes are rounded to that type.
 struct Reference {
   std::string text;  // names the sample: "0", or "0 (ties)"
   Sample sample;

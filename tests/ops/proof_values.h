@@ -23,12 +23,13 @@ using testing::Array;
 Array make_values(const SampleInput&, int which, bool coarse);
 
 // The part of `whole` that the rank at `c` holds under `spec`. The parts of a
-// partial combine to the value by its own operation, and by no other. A sum's
-// parts are 3 v + a and -2 v - a, or 3 v + a, -4 v + b and the rest, with other
-// numbers in every input. One of a maximum's parts is the value, and the others
-// are smaller; which one depends on the index, the input, and the other axes.
-// All are exact. Types other than f64 could not be exact, so one part of a sum
-// is the value, and the others are 0.
+// partial combine to the value v by the partial's operation, and by no other.
+// On two ranks, the parts of a sum are 3 v + a and -2 v - a; on more, they are
+// 3 v + a, -4 v + b, ..., and what is left of v. Other inputs have other
+// numbers. In a maximum, one rank's part is v, and the others are smaller; the
+// index, the input and the other axes decide which rank that is. All parts are
+// exact in f64. In other types, they would not be, so one part of a sum is v,
+// and the others are 0.
 Array part_of(const Array& whole, const Spec* spec, const Coord& c, int which);
 
 // Rounds f64 values to values that a float of this type has. Integers do not

@@ -60,7 +60,8 @@ void attention_backward(const AttentionBackward&);
 
 void rotary(const Rotary&);
 
-// Update one part of a parameter, all in f64, without a master copy or rates.
+// Update one part of a parameter, all in f64. Ignore OptimPart's `master` and
+// `rates`.
 void adamw(const AdamW&, const OptimPart&);
 void sgd(const Sgd&, const OptimPart&);
 

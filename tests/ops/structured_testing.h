@@ -79,7 +79,7 @@ inline double dot(const Array& a, const Array& b) {
   return s;
 }
 
-// The derivative of f by inputs[i], by central differences.
+// The derivative of f with respect to inputs[i], from central differences.
 inline Array differences(
     std::vector<Array> inputs, size_t i,
     const std::function<double(const std::vector<Array>&)>& f) {
@@ -146,8 +146,8 @@ inline void on_mesh(const std::string& mesh,
   run(m.num_ranks(), [&](Runtime&) { fn(m); });
 }
 
-// Compares the problem on one rank with the reference and its differences, and
-// then all cases with the one rank. Also runs each case dry.
+// Compares the results on one rank with the reference and its differences, and
+// the results of each case with those on one rank. Also runs each case dry.
 inline void check_problem(const Problem& p, const std::vector<Case>& cases) {
   const Array want = p.reference(p.inputs);
   const Array weights = values(want.shape, 91);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rules of torch that this library did not follow: clamp with one bound, types
-// that where and matmul refuse, diagonals of einsum, the transpose of a number.
+// Rules of torch that this library once broke: clamp with one bound, types that
+// where and matmul refuse, diagonals of einsum, the transpose of a number.
 #include <gtest/gtest.h>
 
 #include <cstdint>

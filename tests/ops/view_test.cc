@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Views and reshapes: free if the new shape can express the layout; otherwise
-// view() throws and reshape() moves the tensor. Compared with one device.
+// view() throws and reshape() moves the tensor. Compares results with those on
+// one device.
 #include "dtensor/ops/view.h"
 
 #include <algorithm>

@@ -28,7 +28,8 @@ void combinations(const std::vector<std::vector<AxisChoice>>& per_axis,
   }
 }
 
-// Every assignment of a mesh's axes to factors or passes (of `ops`).
+// Every assignment of a mesh's axes to factors, or to partials that a note of
+// the rule lets pass. The partials have the reductions `ops`.
 inline std::vector<Assignment> enumerate(const BoundRule& rule,
                                          const Mesh& mesh,
                                          std::span<const ReduceOp> ops) {

@@ -15,9 +15,9 @@
 
 namespace dtensor::testing {
 
-// Expects one file for all ranks: each rank has as many steps, arrows lead
-// between spans of different processes, and the result tells which rank the
-// others waited for.
+// Expects one file for all ranks. All ranks have equally many steps, arrows
+// from other processes lead to each process, and the result names the rank that
+// the others waited for.
 inline void expect_one_trace(const std::string& path, int64_t ranks,
                              int64_t ranks_per_process,
                              const nlohmann::json& result) {
@@ -46,7 +46,7 @@ inline void expect_one_trace(const std::string& path, int64_t ranks,
   EXPECT_EQ(result["waiting"][0]["collectives"].get<int64_t>() % ranks, 0);
 }
 
-// Expects that a failed run has left a trace of each process: of one rank.
+// Expects that each process of a failed run has left a trace of its one rank.
 inline void expect_own_traces(const std::string& path, int64_t processes) {
   for (int64_t p = 0; p < processes; ++p) {
     const std::string own = p ? path + "." + std::to_string(p) : path;

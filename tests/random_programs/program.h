@@ -69,8 +69,8 @@ struct Step {
   bool recomputed = false;
 };
 
-// The loss is the sum, over all values of operators that no step uses, of
-// element i times cos(i + 1).
+// The loss is the sum of x[i] * cos(i + 1) over all elements i of every
+// operator's value x that no later step uses.
 struct Program {
   std::vector<MeshAxis> axes;
   std::vector<Step> steps;

@@ -24,8 +24,8 @@ struct Expected {
   bool differentiable = false;            // whether any gradient is not 0
 };
 
-// Computes the expected results. The values of the operator `wrong` get wrong
-// on purpose, to test that the comparison notices it. Throws Unfit.
+// Computes the expected results. The values of the operator `wrong` are made
+// wrong on purpose, to test that the comparison notices it. Throws Unfit.
 Expected reference(const Program&, std::string_view wrong = "");
 
 // The value of a step. `values` are those of the steps before it. Throws Unfit.

@@ -1,3 +1,3 @@
 // SPDX-License-Identifier: Apache-2.0
-// Nobody here includes this, and dtensor's own headers must not find it.
+// The consumer does not include this, and dtensor's headers must not find it.
 #error "this is the consumer's placement/mesh.h, not dtensor's"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A header that dtensor has too, as dtensor/placement/split.h.
+// A header of the consumer. dtensor has one of the same name,
+// dtensor/placement/split.h; neither may hide the other.
 #pragma once
 
 namespace consumer {

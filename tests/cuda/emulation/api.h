@@ -9,7 +9,8 @@ namespace emulation {
 
 using Lock = std::unique_lock<std::mutex>;
 
-// The calling thread's device; and say(), which keeps an error as the last one.
+// The calling thread's device. say() returns its argument, and keeps an error
+// for cudaGetLastError().
 int current_device();
 cudaError_t say(cudaError_t);
 

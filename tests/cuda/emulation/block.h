@@ -277,10 +277,10 @@ class Block {
   std::vector<Stack*> idle_;
   std::vector<Thread> threads_;
   std::vector<Line> shared_;
-  unsigned lo_ = 0, hi_ = 0, at_ = 0;  // the warp that runs, and who of it
+  unsigned lo_ = 0, hi_ = 0, at_ = 0;  // the warp that runs, and its thread
   Stack* running_ = nullptr;
   jmp_buf scheduler_;
-  Switched switched_;  // of whoever calls run()
+  Switched switched_;  // the stack that called run()
   bool forward_ = true;
   const std::function<void()>* body_ = nullptr;
 };

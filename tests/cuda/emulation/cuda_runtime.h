@@ -13,15 +13,15 @@
 // A stream's work runs in order, and as late as possible: when the host waits
 // for the stream, or for another stream that waits for it, or when the host has
 // given nothing for a while. So if a wait is missing, a program computes with
-// results that do not exist yet. New and freed memory is full of NaNs from when
-// the stream gets to that point.
+// results that do not exist yet. New and freed memory is full of NaNs once the
+// stream has reached the allocation or the free.
 //
-// A program prints on standard error, at its end, what it has not freed, and
-// before, each free of memory that it does not have.
+// On standard error, a program prints each free of memory that it does not have
+// and, at its end, what it has not freed.
 //
 // While no work runs, a host that touches a GPU's memory dies with a message. A
 // GPU that touches memory of another GPU whose pool grants it no access, or
-// memory that does not exist, has failed with cudaErrorIllegalAddress.
+// memory that does not exist, fails with cudaErrorIllegalAddress.
 //
 // The emulation does not notice:
 // - a host that touches a GPU's memory while that GPU, or one that reaches its

@@ -22,10 +22,10 @@ namespace emulation {
 class Meeting {
  public:
   virtual ~Meeting() = default;
-  // Called when the stream has come to it. True if it can run. Then one of
-  // those that meet run()s and end()s it, and is thereby done for all.
+  // Called when the stream has come to it. True if it can run. Then run() and
+  // end() are called once, on one of the Meetings, for all that meet.
   virtual bool come() = 0;
-  // The streams that members who have not come must advance first.
+  // The streams of members that have not come, which must advance first.
   virtual std::vector<cudaStream_t> behind() = 0;
   virtual void run() = 0;  // called without the machine's mutex
   virtual void end() = 0;
@@ -77,12 +77,13 @@ struct Replay {
   size_t left = 0;
 };
 
-// Something that a stream was given to do. One member after `device` is set.
+// Something that a stream was given to do. Exactly one member after `device` is
+// set.
 struct Entry {
   int device = 0;
   std::function<void()> run = {};
   std::shared_ptr<Meeting> meeting = {};
-  Point behind = {};  // waits, and is nothing else
+  Point behind = {};  // the stream only waits for this point
   std::shared_ptr<Replay> replay = {};
 };
 
@@ -134,7 +135,8 @@ class Machine {
     given_.notify_one();
   }
   Point now(cudaStream_t s) const { return {s, s->given}; }
-  // Called by a thread of the host. Also returns if the device has failed.
+  // Waits until each point has passed, or its device has failed. Called by a
+  // thread of the host.
   void wait(std::unique_lock<std::mutex>&, const std::vector<Point>&);
   // Called by what the machine's thread runs. Runs fn with access to the memory
   // that the device may touch. False if fn touched other memory: then the
@@ -161,7 +163,7 @@ class Machine {
   std::vector<Point> asked_;  // what the host waits for
   size_t turn_ = 0;
   bool started_ = false, changed_ = false;
-  std::vector<cudaStream_t> tried_;  // on the way to what is asked for
+  std::vector<cudaStream_t> tried_;  // by advance(), each once
   std::vector<Entry> over_;          // to be destroyed without the mutex
 };
 

@@ -20,9 +20,10 @@ class Memory {
     size_t bytes = 0;
     char* end() const { return at + bytes; }
   };
-  // Memory that a stream has released, or has taken as the first. The memory is
-  // spoilt when the stream comes to that point. `taken` is what the stream has
-  // taken of it since; `left` is the rest, which others may take afterwards.
+  // Memory that a stream has released, or is the first to take. spoil() fills
+  // it when the stream reaches the release or that first allocation. `taken` is
+  // what the stream has taken of it since; `left` is the rest, which other
+  // streams may take afterwards.
   struct Released {
     Range all, left;
     std::vector<Range> taken;
@@ -55,7 +56,8 @@ class Memory {
   size_t bytes_of(const void* block) const;
   // Returns null if the pool has no such block.
   std::shared_ptr<Released> release(void*, const void* stream);
-  // Called when the stream gets to that point.
+  // Called when the stream reaches the release, or the allocation that set
+  // `fresh`.
   void come_to(int device, const std::shared_ptr<Released>&);
   // Fills the memory with NaNs.
   static void spoil(Range);

@@ -4,8 +4,7 @@
 // communicator is ncclInProgress until it has been asked twice, and only then
 // does its stream get the work. The work runs when the other members' work is
 // there, on the operands where they lie: a GPU that reaches another GPU's
-// memory reads it itself, and may not touch here what it may not touch
-// elsewhere.
+// memory reads it itself, and fails if it touches memory that it may not touch.
 //
 // If calls do not fit together, where NCCL would hang or mix things up, all
 // members return ncclInvalidUsage.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // NCCL between ranks of several processes: they move what thread ranks move,
-// and fail together. The processes are all this one, each with a backend of its
-// own. The tests "Mpirun." start real processes with the GPUs of fake_gpus.cc.
+// and fail together. One process plays all of them, with a backend for each.
+// The tests "Mpirun." start real processes with the GPUs of fake_gpus.cc.
 #include <gtest/gtest.h>
 
 #include <chrono>

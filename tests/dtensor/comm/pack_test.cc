@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Values in the texts of messages.
+// Values that are packed into the text of a message and read back.
 #include "dtensor/comm/pack.h"
 
 #include <gtest/gtest.h>

@@ -29,7 +29,8 @@ inline constexpr DType kAll[] = {DType::kF32, DType::kF64, DType::kBF16,
                                  DType::kF16, DType::kI32, DType::kI64,
                                  DType::kBool};
 
-// Relative to the larger of 1 and the expected value.
+// The largest error allowed, relative to the larger of 1 and the expected
+// value.
 inline double tolerance(DType t) {
   return t == DType::kF64   ? 1e-12
          : t == DType::kF32 ? 3e-6
@@ -120,7 +121,7 @@ inline std::vector<double> gathered(const Elements& a, const Shape& shape,
 struct Layout {
   Shape shape, strides;
 };
-// Awkward sizes, transposed, strided and broadcast.
+// Layouts with awkward sizes; some are transposed, strided or broadcast.
 inline std::vector<Layout> layouts() {
   return {
       {{}, {}},
