@@ -19,8 +19,8 @@ std::string ranges(const Region& region) {
 void example(Runtime& rt) {
   const Mesh mesh = rt.mesh();
   const bool is_rank_0 = rt.rank() == 0;
-  // 5 rows cannot be split evenly in 2: part i of p has the rows from
-  // floor(5i/p) to floor(5(i+1)/p), without the last.
+  // 5 rows cannot be split evenly in 2: part i of p has the rows in [floor(5 *
+  // i / p), floor(5 * (i + 1) / p)).
   const DistTensor whole = view(arange(10, mesh, {}, DType::kF32), {5, 2});
   for (const char* text : {"R,R", "S0,R", "S0,S1", "S0,S0"}) {
     const DistTensor x =

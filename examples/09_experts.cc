@@ -13,8 +13,8 @@ namespace {
 constexpr int64_t kTokens = 50, kHidden = 32, kFfn = 48, kExperts = 7,
                   kTopK = 2;
 
-// The part that index i is in, if `all` indices are split into as many parts as
-// there are ranks.
+// The rank whose part has index i if `all` indices are split evenly over
+// `ranks` ranks.
 int64_t owner(int64_t i, int64_t all, int64_t ranks) {
   return ((i + 1) * ranks - 1) / all;
 }

@@ -305,8 +305,8 @@ void Record::add_moves(RankContext& context, Run& run, size_t end) {
       ++last;
     Json op = {{"move", all[run.seen].op}};
     add_sends(run, op, "", run.seen, last);
-    // A move of the second thread is recorded when the rank waits for it, in
-    // whichever module that is. Therefore the move gets no path.
+    // A move on the rank's second thread is recorded when the rank waits for
+    // the move, in whichever module. Therefore the move gets no path.
     const auto found = run.after.find(last - 1);
     State after = found != run.after.end() ? found->second : state_of(context);
     if (found == run.after.end()) after.path.clear();

@@ -35,7 +35,7 @@ using Ids = std::vector<std::vector<int64_t>>;
 
 struct Prompts {
   std::optional<nn::Tokenizer> tokenizer = {};  // if the folder has one
-  Ids rows = {};                                // empty in some dry runs
+  Ids rows = {};                                // empty with --prompt-tokens
 };
 
 // A text that is being continued.

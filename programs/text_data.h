@@ -8,8 +8,9 @@
 
 namespace dtensor::examples {
 
-// Its batches have tensors `inputs` and `targets` [rows, n] in i64. Each row is
-// a window of n bytes, and the target of a byte is the byte after it.
+// A text. Its batches have tensors `inputs` and `targets` [rows, n] in i64.
+// Each row is a window of n bytes, and the target of a byte is the byte after
+// it.
 class TextData {
  public:
   // Reads a file. Throws Error if it cannot be read.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Trains a language model on the bytes of a text, on any mesh.
 //
-// A dry run before the first step predicts the bytes that each step sends. The
-// collectives count the bytes that they copy while training runs, and the two
-// must agree.
+// A dry run before the first step predicts the bytes that each step sends.
+// While training runs, the collectives count the bytes that they copy. The
+// counts must equal the prediction.
 #include <sys/sysinfo.h>
 #include <unistd.h>
 

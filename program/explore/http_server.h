@@ -35,7 +35,7 @@ struct HttpRequest {
 struct HttpAnswer {
   int status = 200;
   std::string type = "application/json", body = {};
-  std::vector<std::pair<std::string, std::string>> headers = {};  // further
+  std::vector<std::pair<std::string, std::string>> headers = {};  // additional
   std::shared_ptr<void> held = {};  // released when the answer has been sent
   // If set, it is called instead of sending `body`, and sends the body piece by
   // piece. send() returns false if the client has left or does not read.

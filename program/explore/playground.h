@@ -3,8 +3,8 @@
 //
 // Each question is answered by a child process: a run of this very program with
 // the question's flags, whose standard output is the answer. So an answer that
-// takes too long, needs too much memory or crashes takes nothing else with it,
-// and a question that nobody waits for any more is ended at once.
+// takes too long, needs too much memory or crashes does not disturb other
+// answers, and a question that nobody waits for any more is ended at once.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json.hpp>

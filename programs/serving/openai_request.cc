@@ -28,8 +28,8 @@ template <class... Args>
 // Refuses a body that nests too deeply, since writing a value as text takes
 // stack for each level; and one with too many members, since finding a member
 // looks at all members of an object, so that reading could take minutes. Json's
-// own parser callback would be too slow: with it, the end of each object looks
-// at all of the list that the object is in.
+// own parser callback would be too slow: with it, the parser looks at a whole
+// list at the end of each object in the list.
 void check_shape(std::string_view body) {
   int depth = 0, members = 0;
   bool in_text = false;

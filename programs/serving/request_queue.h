@@ -22,7 +22,7 @@ struct TextEvent {
   size_t text = 0;  // the text's index in its Ticket
   std::optional<nn::DrawnToken> token = {};
   bool of_prompt = false;  // whether `token` is of the prompt (on_prompt())
-  int64_t cached = 0;      // Engine::cached_tokens(), with a generated token
+  int64_t cached = 0;      // if `token` is generated: Engine::cached_tokens()
   std::optional<nn::Finish> finish = {};  // set in the last event of a text
 };
 

@@ -41,7 +41,7 @@ struct Open {
   OpenAiAnswer answer;
   std::vector<nn::TextPieces> pieces;
   // By text: the prompt to show first. Empty without echo, and with logprobs,
-  // for which the engine tells the prompt's tokens.
+  // since the engine then sends the prompt's tokens.
   std::vector<std::vector<int64_t>> echoes;
   AnswerTokens tokens;
   std::shared_ptr<Ticket> ticket;
