@@ -28,7 +28,7 @@ struct Contender {
 struct Turns {
   // Seconds, by contender and round. Has only the rounds in which nobody took a
   // core from a rank: no other virtual machine (the steal of /proc/stat), and
-  // no other process. If there are none, it has all rounds.
+  // no other process. If there are no such rounds, it has all rounds.
   std::vector<std::vector<double>> times;
   int64_t dropped = 0;  // rounds left out
 };

@@ -2,8 +2,7 @@
 // The emulation of CUDA's runtime: calls do what the manual says, and programs
 // that do not keep to the manual fail.
 //
-// There are three GPUs of 64 MiB. GPUs 0 and 2 do not reach each other's
-// memory.
+// There are three GPUs of 64 MiB; 0 and 2 do not reach each other's memory.
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
 #include <nccl.h>

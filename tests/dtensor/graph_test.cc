@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Replays of a captured training step give, bit for bit, what steps give that
-// are enqueued each time.
+// Replays of a Graph, into which a training step was captured, give the same
+// bits as steps whose work is enqueued each time.
 #include "dtensor/graph.h"
 
 #include <gtest/gtest.h>

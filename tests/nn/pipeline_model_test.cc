@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models in a pipeline against the same model on one rank.
+// Compares models in a pipeline with the same models on one rank.
 #include "dtensor/nn/pipeline_model.h"
 
 #include <gtest/gtest.h>

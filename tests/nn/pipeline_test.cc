@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pipelines against the same layers on one rank.
+// Compares pipelines with the same layers on one rank.
 #include "dtensor/nn/pipeline.h"
 
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Draws against the probabilities that the logits processors of transformers
-// 5.24 give for the same logits and settings.
+// Compares draws with the probabilities that the logits processors of
+// transformers 5.24 give for the same logits and settings.
 #include "dtensor/nn/sampling.h"
 
 #include <gtest/gtest.h>

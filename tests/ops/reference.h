@@ -47,8 +47,9 @@ void norm_backward(int64_t rows, int64_t n, const double* x,
                    const double* rstd, const double* dy, double* dx,
                    double* dgamma, double* dbeta);
 
-// Does not reduce over rows: loss[r] = lse - (1 - smoothing) x[target] -
-// smoothing mean(x) for targets >= 0, and dx is its gradient times scale[r].
+// For a row x with a target >= 0, loss[r] = log(sum(exp(x))) - (1 - smoothing)
+// * x[target] - smoothing * mean(x), and dx is the gradient of loss[r], times
+// scale[r]. Does not reduce over rows.
 void cross_entropy(int64_t rows, int64_t n, const double* x,
                    const int64_t* targets, double smoothing,
                    const double* scale, double* loss, double* dx);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels on the host, block after block. Each thread of a block runs until it
-// meets a barrier of its warp or its block, and then waits on a stack of its
-// own. Every barrier reverses the order in which threads run, so that a kernel
-// that relies on an order, or lacks a barrier, computes with values that do not
-// exist yet.
+// Runs kernels on the host, block after block. Each thread of a block runs
+// until it meets a barrier of its warp or its block, and then waits on a stack
+// of its own. Every barrier reverses the order in which threads run, so that a
+// kernel that relies on an order, or lacks a barrier, computes with values that
+// do not exist yet.
 //
 // Both emulations of CUDA's runtime use it: the one that runs a launch later
 // (cuda_runtime.h), and the one that runs it in the calling thread

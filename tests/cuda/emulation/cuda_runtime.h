@@ -27,12 +27,12 @@
 // - a host that touches a GPU's memory while that GPU, or one that reaches its
 //   memory, runs something (one piece of work runs at a time);
 // - a GPU that touches memory of the host, pinned or not;
-// - a GPU that touches its own memory where none is allocated, except by the
-//   NaNs (of which only the first 64 MiB are filled); --config=asan does;
+// - a GPU that touches its own memory where none is allocated, unless NaNs show
+//   it (only the first 64 MiB are filled with them); --config=asan does notice;
 // - a missing order of two pieces of work that run in the right order all the
 //   same (equal calls of one thread always give the same order);
-// - the effects of a GPU's memory model, caches, limits of registers and (but
-//   with --config=ubsan) alignment on a kernel.
+// - the effects of a GPU's memory model, caches, limits of registers and
+//   (except with --config=ubsan) alignment on a kernel.
 #pragma once
 #include <cstddef>
 #include <cstdint>

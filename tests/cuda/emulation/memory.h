@@ -92,7 +92,7 @@ class Memory {
     size_t reserved = 0, used = 0, of_graphs = 0;
     uint64_t threshold = 0;
     std::vector<bool> grants;
-    char* opened = nullptr;  // up to here; null: closed
+    char* opened = nullptr;  // open up to here; null: closed
   };
   struct Block {
     size_t bytes;
