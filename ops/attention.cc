@@ -209,10 +209,8 @@ struct InContext {
   double share_of_pairs(const AttentionArgs& args) const {
     if (!args.window) return args.causal ? 0.5 : 1;
     const int64_t s = in[0]->shape()[1], t = in[1]->shape()[1];
-    // With AttentionOptions::length, the queries are at the end of the keys.
-    const int64_t first = args.length ? std::max<int64_t>(t - s, 0) : 0;
     return static_cast<double>(
-               score_pairs({{first, first + s}}, {{0, t}}, true, args.window)) /
+               score_pairs({{0, s}}, {{0, t}}, true, args.window)) /
            std::max(static_cast<double>(s * t), 1.0);
   }
 

@@ -294,7 +294,7 @@ void Decisions::add(const Op& op, const Decision& d) {
     if (r.phase == row.phase && r.op == row.op && r.rule == row.rule &&
         r.split == row.split && r.inputs == row.inputs &&
         r.outputs == row.outputs && r.comm_ps == row.comm_ps &&
-        r.work_ps == row.work_ps) {
+        r.work_ps == row.work_ps && r.reduce_ps == row.reduce_ps) {
       ++r.count;
       return;
     }
