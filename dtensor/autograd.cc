@@ -41,9 +41,9 @@ class Backward {
     for (const DistTensor& in : inputs) {
       DT_CHECK(
           in.requires_grad(), "grad",
-          "{} does not require a gradient; call set_requires_grad() before "
-          "it is used",
-          in.spec()->to_string());
+          "input {}, counted from 0, is {} and does not require a gradient; "
+          "call set_requires_grad() on it before using it",
+          wanted_.size(), in.spec()->to_string());
       wanted_.push_back(edge_to(in));
       wanted_sequences_.push_back(wanted_.back().node->sequence);
     }

@@ -323,7 +323,9 @@ T DistTensor::item() const {
     exact = item == value;
   DT_CHECK(exact, "item", "{} is {}, which {} cannot hold exactly; write {}",
            spec()->to_string(), value,
-           std::is_floating_point_v<T> ? "a floating point number" : "an int32",
+           std::is_same_v<T, float>    ? "a float"
+           : std::is_same_v<T, double> ? "a double"
+                                       : "an int32",
            "item<int64_t>()");
   return item;
 }
@@ -427,13 +429,15 @@ DistTensor& DistTensor::gather_on_use(const Placements& use) {
   DT_CHECK(defined(), "gather_on_use",
            "an undefined tensor was used; assign one to it first");
   const Spec* to = spec()->with(use.resolve(mesh(), shape()));
-  DT_CHECK(
-      only_gathers(RankContext::current().planner.plan(spec(), to)) &&
-          !to->partial_axes() && !spec()->partial_axes(),
-      "gather_on_use",
-      "{} cannot become {} by slicing and gathering alone; place the parameter "
-      "in the layout in which it is used, split further over other axes",
-      spec()->to_string(), to->to_string());
+  DT_CHECK(only_gathers(RankContext::current().planner.plan(spec(), to)) &&
+               !to->partial_axes() && !spec()->partial_axes(),
+           "gather_on_use",
+           "{} cannot become {} by slicing and gathering alone; {}",
+           spec()->to_string(), to->to_string(),
+           to->partial_axes()
+               ? "write R or S<dim> for the use"
+               : "place the parameter in the layout in which it is used, split "
+                 "further over other axes");
   as_parameter(Keep::kGatherOnUse);
   impl_->use = to;
   return *this;

@@ -2,6 +2,7 @@
 #include "dtensor/rank_context.h"
 
 #include <algorithm>
+#include <bit>
 #include <iterator>
 #include <utility>
 
@@ -88,9 +89,9 @@ Communicator& RankContext::communicator(const Mesh& mesh, AxisMask axes) {
     if (c.mesh == mesh && c.axes == axes) return *c.communicator;
   const Coord& at = coordinate(mesh);
   DT_CHECK((axes & ~mesh.all_axes()) == 0, "communicator",
-           "the axes go beyond those of mesh {}, the last of which has number "
-           "{}; use only axes of the mesh",
-           mesh.to_string(), mesh.num_axes() - 1);
+           "mesh {} has no axis number {}; use numbers below {}",
+           mesh.to_string(), std::countr_zero(axes & ~mesh.all_axes()),
+           mesh.num_axes());
   std::vector<int64_t> ranks = mesh.group(axes, at);
   for (int64_t& r : ranks) r = mesh.world_rank(r);
   Communicator& made = communicator(ranks);

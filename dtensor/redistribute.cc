@@ -97,8 +97,8 @@ class MoveNode : public Node {
 
 void check_run(const RankContext& ctx, const DistTensor& x) {
   DT_CHECK(x.impl()->run == ctx.run_id, "redistribute",
-           "{} belongs to another run(), whose ranks no longer exist; save it "
-           "there and load it here",
+           "{} belongs to another run(), whose ranks this run does not reach; "
+           "save it there and load it here",
            x.spec()->to_string());
 }
 
@@ -332,9 +332,9 @@ DistTensor relayout(const DistTensor& x, const Spec* to) {
 DistTensor redistribute(const DistTensor& x, const Spec* to,
                         const RedistributeOptions& o, MoveMode mode) {
   DT_CHECK(to->dtype() == x.dtype(), "redistribute",
-           "{} cannot become {}: only the layout may change; pass the option "
-           "forward_dtype for another type",
-           x.spec()->to_string(), to->to_string());
+           "{} cannot become {}, because the types differ; pass a spec of type "
+           "{}, and the option forward_dtype for another type",
+           x.spec()->to_string(), to->to_string(), name(x.dtype()));
   DT_CHECK(!o.backward_dtype || is_float(*o.backward_dtype), "redistribute",
            "backward_dtype is {}; write DType::kF32, kF64, kBF16 or kF16",
            name(*o.backward_dtype));

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dtensor/replicas.h"
 
-#include <fmt/ranges.h>
-
 #include <cstring>
 #include <map>
 #include <string>
@@ -10,6 +8,7 @@
 
 #include "dtensor/all_gather_bytes.h"
 #include "dtensor/all_or_none.h"
+#include "dtensor/comm/agreement.h"
 #include "dtensor/dist_tensor_impl.h"
 #include "dtensor/io/checksum.h"
 #include "dtensor/placement/error.h"
@@ -30,7 +29,7 @@ using Held = std::map<uint64_t, std::vector<int64_t>>;
 
 std::string listed(const std::vector<int64_t>& ranks, uint64_t sum) {
   return fmt::format("{} {} {}", ranks.size() == 1 ? "rank" : "ranks",
-                     fmt::join(ranks, ","), checksum_text(sum));
+                     ranks_to_string(ranks), checksum_text(sum));
 }
 
 [[noreturn]] void differ(const NamedTensor& t, const Held& held) {
@@ -41,10 +40,14 @@ std::string listed(const std::vector<int64_t>& ranks, uint64_t sum) {
     if (!most || one.second.size() > most->second.size()) most = &one;
   }
   const bool majority = 2 * most->second.size() > all;
+  constexpr size_t kMost = 8;
+  const size_t odds = held.size() - (majority ? 1 : 0);
+  size_t named = 0;
   std::string odd;
   for (const auto& [sum, ranks] : held)
-    if (!majority || sum != most->first)
+    if ((!majority || sum != most->first) && named++ < kMost)
       odd += (odd.empty() ? "" : ", ") + listed(ranks, sum);
+  if (odds > kMost) odd += fmt::format(", ... ({} values)", odds);
   const std::string_view name = t.name;
   const std::string spec = t.tensor.spec()->to_string();
   if (majority)

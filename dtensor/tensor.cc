@@ -319,8 +319,7 @@ std::vector<double> Tensor::to_doubles() const {
 
 std::vector<int64_t> Tensor::to_integers() const {
   DT_CHECK(dtype_ == DType::kI32 || dtype_ == DType::kI64, "to_integers",
-           "a tensor of type {} has no integers; call to_doubles()",
-           name(dtype_));
+           "the type is {}, not i32 or i64; call to_doubles()", name(dtype_));
   return to_host_as<int64_t>(DType::kI64);
 }
 
@@ -359,8 +358,8 @@ int64_t Tensor::position(int64_t i) const {
 }
 
 int64_t Tensor::integer_at(int64_t i) const {
-  DT_CHECK(dtype_ == DType::kI32 || dtype_ == DType::kI64, "at",
-           "a tensor of type {} has no integers; call at()", name(dtype_));
+  DT_CHECK(dtype_ == DType::kI32 || dtype_ == DType::kI64, "integer_at",
+           "the type is {}, not i32 or i64; call at()", name(dtype_));
   const int64_t element = position(i);
   if (dtype_ == DType::kI32) {
     int32_t value;

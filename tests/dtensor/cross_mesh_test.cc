@@ -308,7 +308,7 @@ TEST(CrossMesh, ATensorOfAnotherRunIsRefused) {
       refused +=
           error_of(fn) ==
           "[redistribute] i64[4](S0) belongs to another run(), whose ranks "
-          "no longer exist; save it there and load it here";
+          "this run does not reach; save it there and load it here";
   });
   EXPECT_EQ(refused, 8);
 }

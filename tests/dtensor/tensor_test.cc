@@ -305,9 +305,8 @@ TEST(TensorTest, IntegersAreReadExactly) {
   EXPECT_EQ(Tensor::full({2}, DType::kI32, -3).to_integers(),
             (std::vector<int64_t>{-3, -3}));
   EXPECT_TRUE(Tensor::empty({0}, DType::kI64).to_integers().empty());
-  EXPECT_EQ(
-      error_of([] { Tensor::full({2}, DType::kF32, 1).to_integers(); }),
-      "[to_integers] a tensor of type f32 has no integers; call to_doubles()");
+  EXPECT_EQ(error_of([] { Tensor::full({2}, DType::kF32, 1).to_integers(); }),
+            "[to_integers] the type is f32, not i32 or i64; call to_doubles()");
 }
 
 TEST(TensorTest, WritesRaiseTheVersion) {
