@@ -173,8 +173,8 @@ void check_reducible(ReduceOp op, DType dtype, std::string_view where) {
              name(dtype));
   else if (dtype == DType::kBool)
     DT_CHECK(op != ReduceOp::kSum && op != ReduceOp::kAvg, where,
-             "the {} of bool is not a bool; write any, or cast to i64 first",
-             name(op));
+             "the {} of bool is not a bool; write any, or cast to {} first",
+             name(op), op == ReduceOp::kSum ? "i64" : "f32");
   else if (!is_float(dtype))
     DT_CHECK(op != ReduceOp::kAvg, where,
              "the avg of {} is not an integer; cast to f32 first", name(dtype));

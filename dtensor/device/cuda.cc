@@ -28,7 +28,8 @@ void* open(const std::string& path) {
 [[noreturn]] void cannot_load(std::string_view path, std::string_view why) {
   fail("cuda",
        "{} cannot be loaded: {}; set LD_LIBRARY_PATH to the folders of the "
-       "CUDA libraries that it needs, or run with --device cpu",
+       "CUDA libraries that it needs, or DTENSOR_CUDA_LIBRARY to the right "
+       "file, or run with --device cpu",
        path, why);
 }
 

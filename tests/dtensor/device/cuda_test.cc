@@ -87,7 +87,8 @@ TEST_F(CudaTest, WhereItIsLookedFor) {
 TEST_F(CudaTest, WhatCannotBeLoaded) {
   const std::string end =
       "; set LD_LIBRARY_PATH to the folders of the CUDA libraries that it "
-      "needs, or run with --device cpu\n";
+      "needs, or DTENSOR_CUDA_LIBRARY to the right file, or run with --device "
+      "cpu\n";
   EXPECT_EQ(run("DTENSOR_CUDA_LIBRARY=/none.so"),
             "[cuda] /none.so cannot be loaded: /none.so: cannot open shared "
             "object file: No such file or directory" +
