@@ -55,11 +55,13 @@ class CheckedMessages final : public PendingMessages {
       const uint64_t sum = fits ? checksum(data, seal.bytes) : 0;
       DT_CHECK(fits && sum == seal.sum, "checksum",
                "a message from rank {} to rank {} is damaged: {} bytes with "
-               "checksum {} were sent, but the bytes that arrived (at most {}) "
-               "have checksum {}; look for faulty memory or a faulty network "
-               "between the machines of these ranks",
+               "checksum {} were sent, but {}; look for faulty memory or a "
+               "faulty network between the machines of these ranks",
                channel.from, channel.to, seal.bytes, checksum_text(seal.sum),
-               most, checksum_text(sum));
+               fits ? fmt::format("the bytes that arrived (at most {}) have "
+                                  "checksum {}",
+                                  most, checksum_text(sum))
+                    : fmt::format("at most {} were expected", most));
     }
 
     Channel channel;

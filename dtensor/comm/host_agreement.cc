@@ -233,9 +233,9 @@ void HostCommunicator::connect() {
                "of device",
                world(a), world(b));
       DT_CHECK(one.can_access_peer(other), "threads",
-               "the GPU of rank {} cannot reach the memory of the GPU of "
-               "rank {}, which thread ranks read directly; run with "
-               "--backend nccl, or with more --ranks-per-gpu",
+               "ranks of one process read each other's memory, but the GPU of "
+               "rank {} cannot reach that of rank {}; run with --backend nccl, "
+               "or put all ranks on one GPU with --ranks-per-gpu",
                world(a), world(b));
     }
   connected_ = true;

@@ -22,8 +22,8 @@ constexpr int64_t kThreads = 1024;
 int index_in(std::span<const int64_t> ranks, int64_t me) {
   const auto at = std::find(ranks.begin(), ranks.end(), me);
   DT_CHECK(at != ranks.end(), "communicator",
-           "rank {} asks for a group of which it is not a member, ranks {}; "
-           "call communicator() only on the members, or add the rank",
+           "rank {} asks for the group of ranks {}, to which it does not "
+           "belong; call communicator() only on these ranks, or add the rank",
            me, ranks_to_string(ranks));
   return static_cast<int>(at - ranks.begin());
 }

@@ -73,7 +73,8 @@ Membership::Membership(int64_t world, int64_t ranks_per_process,
   for (int64_t r = first_; r < last_; ++r) thread(r, 1).idle = true;
   DT_CHECK(world <= processes() * ranks_per_process_, "run",
            "{} ranks do not fit into {} processes of {} each; start more "
-           "processes, or write --ranks-per-process {}",
+           "processes, or set --ranks-per-process or "
+           "DTENSOR_RANKS_PER_PROCESS to {}",
            world, processes(), ranks_per_process,
            (world + processes() - 1) / processes());
   if (job_) number_ = job_->begin_run(ranks_per_process_);

@@ -144,9 +144,8 @@ INSTANTIATE_TEST_SUITE_P(
               "--mesh dp=2 --backend nccl --cuda-graph",
               "CUDA_EMULATION_FAILS=0:1000", 1,
               "an illegal memory access was encountered"},
-        Wrong{
-            "apart", "--mesh dp=2", "CUDA_EMULATION_APART=10", 1,
-            "the GPU of rank 1 cannot reach the memory of the GPU of rank 0"}),
+        Wrong{"apart", "--mesh dp=2", "CUDA_EMULATION_APART=10", 1,
+              "the GPU of rank 1 cannot reach that of rank 0"}),
     [](const auto& info) { return info.param.name; });
 
 }  // namespace

@@ -313,9 +313,11 @@ void MpiJob::open_run(int64_t, int64_t ranks_per_process) {
   DT_CHECK(
       there && ranks_per_process * ranks_per_process * Backend::kLanes <= *most,
       "mpi",
-      "{} ranks in a process are too many for this MPI's tags; start more "
-      "processes, with fewer ranks in each",
-      ranks_per_process);
+      "{} ranks in a process need tags up to {}, but those of this MPI end at "
+      "{}; start more processes, with fewer ranks in each",
+      ranks_per_process,
+      ranks_per_process * ranks_per_process * Backend::kLanes,
+      there ? *most : 0);
   const bool clean = std::exchange(clean_, false);
   if (clean && rings_for_ == ranks_per_process) return;
   const char* const phase = "begin a run";

@@ -82,15 +82,15 @@ void NcclCommunicator::introduce(Shown& mine, Stream stream) {
 void NcclCommunicator::open_link(const Collective& c) {
   for (int m = 0; m < size(); ++m)
     DT_CHECK(facts(m).has_gpu, "nccl",
-             "rank {} does not compute on a GPU; write --device cuda, or the "
-             "backend threads",
+             "rank {} does not compute on a GPU; write --device cuda "
+             "(RunOptions::device), or another backend",
              world(m));
   for (int m = 0; m < size(); ++m)
     for (int before = 0; before < m; ++before)
       DT_CHECK(facts(m).gpu != facts(before).gpu, "nccl",
-               "NCCL takes one rank per GPU, and ranks {} and {} share one; "
-               "run as many ranks as there are GPUs, or write the backend "
-               "threads, whose ranks read each other's memory",
+               "NCCL takes one rank per GPU, but ranks {} and {} share one; "
+               "give each rank its own GPU, or run all ranks in one process "
+               "with the backend threads",
                world(before), world(m));
   for (int m = 0; m < size(); ++m)
     DT_CHECK(!facts(m).captured, "nccl",

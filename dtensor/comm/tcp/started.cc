@@ -84,7 +84,8 @@ bool started() {
   DT_CHECK(
       missing.empty(), "--backend",
       "the environment has {}, but not {}; set all four for processes that "
-      "connect over TCP, as torchrun does, or none, or write --backend threads",
+      "connect over TCP, as torchrun does, or none, or write --backend threads "
+      "(RunOptions::backend)",
       fmt::join(there, ", "), fmt::join(missing, ", "));
   return variable("WORLD_SIZE") != "1";
 }

@@ -292,9 +292,11 @@ class Rendezvous {
       fail("tcp", "RANK 0 cannot listen at {}: {}", all.front().to_string(),
            taken ? "the port is taken; set another MASTER_PORT for all "
                    "processes, or write --rendezvous PATH"
-                 : fmt::format("{}; set MASTER_ADDR to an address of the "
-                               "machine of RANK 0",
-                               std::strerror(why)));
+                 : fmt::format("{}; set {}", std::strerror(why),
+                               why == EACCES
+                                   ? "MASTER_PORT to 1024 or more"
+                                   : "MASTER_ADDR to an address of the machine "
+                                     "of RANK 0"));
     }
   }
   void write_card(const SocketAddress& where) {
@@ -392,8 +394,9 @@ class Rendezvous {
         const auto said = hear(peer(p), note_.token, kMostText, end_);
         if (!said)
           give_up(
-              fmt::format("RANK {} of WORLD_SIZE {} has ended before all had "
-                          "met; look for the error in its output",
+              fmt::format("the connection to RANK {} of WORLD_SIZE {} has "
+                          "broken before all had met; look for the error in "
+                          "its output",
                           p, place_.processes));
         if (said->kind != Kind::kReady) give_up(said->text);
         return true;
@@ -446,7 +449,9 @@ class Rendezvous {
           "--rendezvous)",
           place_.process, place_.processes, seconds(place_.patience),
           first_.empty() ? place_.path : first_.front().to_string() + by_file(),
-          last_.empty() ? "there is no such file" : last_);
+          !last_.empty()   ? last_
+          : first_.empty() ? "no address can be read there"
+                           : "it does not listen");
     }
   }
   bool ask(const Socket& first) {
@@ -511,8 +516,8 @@ class Rendezvous {
       if (!come && Clock::now() < end_) await_go();  // throws the reason
       if (!come)
         lament(
-            fmt::format("{} ranks above RANK {} did not connect to it; see "
-                        "that their machines reach each other at any port",
+            fmt::format("{} of the ranks above RANK {} did not connect to it; "
+                        "see that their machines reach each other at any port",
                         left, place_.process));
       const int p = come->note.process;
       if (p <= place_.process || p >= place_.processes || peer(p)) continue;
@@ -550,8 +555,8 @@ class Rendezvous {
   void await_go() {
     const auto said = hear(peer(0), note_.token, kMostText, end_ + kTell);
     DT_CHECK(said, "tcp",
-             "RANK 0 has ended before all had met; look for the error in its "
-             "output");
+             "RANK 0 has ended or does not answer, so the processes cannot "
+             "meet; look for the error in its output");
     if (said->kind != Kind::kGo) throw NotMet(said->text, true);
   }
 

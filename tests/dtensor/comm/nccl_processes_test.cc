@@ -241,16 +241,16 @@ TEST_P(NcclProcesses, TakeAGpuEach) {
   };
   for (const auto& t : world.thrown([](Runtime& rt) { gather(rt); }))
     EXPECT_EQ(t.what,
-              "[nccl] NCCL takes one rank per GPU, and ranks 1 and 3 share "
-              "one; run as many ranks as there are GPUs, or write the backend "
-              "threads, whose ranks read each other's memory");
+              "[nccl] NCCL takes one rank per GPU, but ranks 1 and 3 share "
+              "one; give each rank its own GPU, or run all ranks in one "
+              "process with the backend threads");
   world.options.device = [&](int64_t rank) -> Device& {
     return rank == 2 ? cpu() : *world.gpus[static_cast<size_t>(rank)];
   };
   for (const auto& t : world.thrown([](Runtime& rt) { gather(rt); }))
     EXPECT_EQ(t.what,
-              "[nccl] rank 2 does not compute on a GPU; write --device cuda, "
-              "or the backend threads");
+              "[nccl] rank 2 does not compute on a GPU; write --device cuda "
+              "(RunOptions::device), or another backend");
 }
 
 // The others have called NCCL, and wait there, when a rank fails on its way.

@@ -330,9 +330,9 @@ TEST(NcclTest, OneRankPerGpu) {
                     .redistribute("R");
               });
             }),
-            "[nccl] NCCL takes one rank per GPU, and ranks 0 and 2 share one; "
-            "run as many ranks as there are GPUs, or write the backend "
-            "threads, whose ranks read each other's memory");
+            "[nccl] NCCL takes one rank per GPU, but ranks 0 and 2 share one; "
+            "give each rank its own GPU, or run all ranks in one process with "
+            "the backend threads");
 }
 
 TEST(NcclTest, OfGpusAlone) {
@@ -344,8 +344,8 @@ TEST(NcclTest, OfGpusAlone) {
                     .redistribute("R");
               });
             }),
-            "[nccl] rank 0 does not compute on a GPU; write --device cuda, or "
-            "the backend threads");
+            "[nccl] rank 0 does not compute on a GPU; write --device cuda "
+            "(RunOptions::device), or another backend");
 }
 
 // The errors of the ranks other than `failing` while they move tensors, and the

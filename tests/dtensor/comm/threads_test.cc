@@ -968,9 +968,9 @@ TEST(ThreadsDeviceTest, DevicesThatCannotReachEachOtherAreRefused) {
     return said[0];
   };
   EXPECT_EQ(refused(*first),
-            "[threads] the GPU of rank 2 cannot reach the memory of the GPU of "
-            "rank 0, which thread ranks read directly; run with --backend "
-            "nccl, or with more --ranks-per-gpu");
+            "[threads] ranks of one process read each other's memory, but the "
+            "GPU of rank 2 cannot reach that of rank 0; run with --backend "
+            "nccl, or put all ranks on one GPU with --ranks-per-gpu");
   EXPECT_EQ(
       refused(cpu()),
       "[threads] ranks 0 and 1 read each other's memory, but one computes on "

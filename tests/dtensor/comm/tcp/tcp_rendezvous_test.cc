@@ -486,8 +486,8 @@ TEST(TcpRendezvous, ListensThereAlone) {
   first.close();
   rest.join();
   expect_all(met,
-             "[tcp] RANK 2 of WORLD_SIZE 3 has ended before all had met; look "
-             "for the error in its output");
+             "[tcp] the connection to RANK 2 of WORLD_SIZE 3 has broken before "
+             "all had met; look for the error in its output");
 }
 
 TEST(TcpRendezvous, ByAFile) {
@@ -512,8 +512,8 @@ TEST(TcpRendezvous, ByAFile) {
   EXPECT_EQ(meet({all[1]}).texts[0],
             "[tcp] RANK 1 of WORLD_SIZE 4 has waited 0.3 s for RANK 0 at " +
                 path +
-                " (there is no such file); start it, with the same MASTER_ADDR "
-                "and MASTER_PORT (or --rendezvous)");
+                " (no address can be read there); start it, with the same "
+                "MASTER_ADDR and MASTER_PORT (or --rendezvous)");
 }
 
 // An earlier job has left the file, and something else listens there now, which
@@ -622,7 +622,8 @@ TEST_F(TcpEnvironment, APartIsAnError) {
   EXPECT_EQ(testing::error_of([] { tcp_backend().started(); }),
             "[--backend] the environment has RANK, MASTER_ADDR, but not "
             "WORLD_SIZE, MASTER_PORT; set all four for processes that connect "
-            "over TCP, as torchrun does, or none, or write --backend threads");
+            "over TCP, as torchrun does, or none, or write --backend threads "
+            "(RunOptions::backend)");
   EXPECT_EQ(testing::error_of([] { tcp_place_by_environment(); }),
             "[--backend] for tcp the environment has to set RANK, WORLD_SIZE, "
             "MASTER_ADDR, MASTER_PORT, as torchrun does, but WORLD_SIZE, "
