@@ -137,6 +137,12 @@ class Lines {
   size_t used_ = 0;
 };
 
+// Returns the beginning of a text, as an error shows it.
+std::string shown(const std::string& text) {
+  return Json(text.substr(0, 120))
+      .dump(-1, ' ', true, Json::error_handler_t::replace);
+}
+
 // A line, parsed as a JSON object. The functions throw Error if the line, or
 // the member that they read, is not as expected.
 class Line {
@@ -151,9 +157,7 @@ class Line {
   [[noreturn]] void bad(std::string_view why) const {
     fail("checkpoint",
          "line {} of {} is wrong: {}; it begins {}; load another checkpoint",
-         number_, path_, why,
-         Json(text_.substr(0, 120))
-             .dump(-1, ' ', true, Json::error_handler_t::replace));
+         number_, path_, why, shown(text_));
   }
   bool has(const char* key) const { return json_.contains(key); }
   const nlohmann::json& member(const char* key) const {
@@ -184,7 +188,13 @@ class Line {
   // the values that it has read. This detects duplicate and unknown members,
   // and numbers in another form.
   void expect(const std::string& made) const {
-    if (made != text_) bad("this library would write it as " + made);
+    if (made == text_) return;
+    const auto at =
+        std::mismatch(made.begin(), made.end(), text_.begin(), text_.end())
+            .first -
+        made.begin();
+    bad(fmt::format("after {} bytes, this library would go on with {}", at,
+                    shown(made.substr(static_cast<size_t>(at)))));
   }
 
  private:
@@ -481,7 +491,7 @@ Index Index::read(const io::File& file) {
         if (__builtin_mul_overflow(bytes, n, &bytes))
           line.bad("its size overflows");
       if (index.tensors_.size() == kTensors)
-        line.bad(fmt::format("it has more than {} tensors", kTensors));
+        line.bad(fmt::format("the index has more than {} tensors", kTensors));
       index.add(std::move(info));
     } else if (line.has("value")) {
       CheckpointValue v = std::string();
@@ -496,7 +506,7 @@ Index Index::read(const io::File& file) {
       if (!index.values.emplace(name, std::move(v)).second)
         line.bad("an earlier line has that value, too");
       if (index.values.size() > kValues)
-        line.bad(fmt::format("it has more than {} values", kValues));
+        line.bad(fmt::format("the index has more than {} values", kValues));
     } else if (line.has("step")) {
       if (index.step >= 0) line.bad("an earlier line has a step, too");
       index.step = line.size("step");
@@ -512,7 +522,7 @@ Index Index::read(const io::File& file) {
         line.bad(
             "an earlier line has that rank, too, or the rank is too large");
       if (index.files.size() > kFiles)
-        line.bad(fmt::format("it has more than {} files", kFiles));
+        line.bad(fmt::format("the index has more than {} files", kFiles));
     }
   }
   DT_CHECK(ended && index.step >= 0, "checkpoint",

@@ -452,8 +452,8 @@ void save_checkpoint(const std::string& dir, int64_t step,
     DT_CHECK(names.insert(t.name).second, "checkpoint",
              "two tensors are called {}; give each its own name", t.name);
     DT_CHECK(t.tensor.spec()->partial_axes() == 0, "checkpoint",
-             "{} is {}, which is partial; save {}.redistribute(\"R\")", t.name,
-             t.tensor.spec()->to_string(), t.name);
+             "{} is {}, which is partial; redistribute it to R or S<dim> first",
+             t.name, t.tensor.spec()->to_string());
   }
   RankContext& context = RankContext::current();
   if (context.dry_run) return;

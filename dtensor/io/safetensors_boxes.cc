@@ -44,7 +44,8 @@ SafetensorsWindow checked(SafetensorsWindow w, const Shape& value,
     if (w.offset[i] < 0 || w.offset[i] > file[i] - value[static_cast<int>(d)])
       refuse(
           fmt::format("with order {} and offset {} it does not fit into the "
-                      "tensor; write a smaller shape or offset",
+                      "tensor; write offsets of at least 0, and a shape that "
+                      "ends within the tensor",
                       to_string(w.order), to_string(w.offset)));
   }
   return w;

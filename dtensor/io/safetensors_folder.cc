@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dtensor/io/safetensors_folder.h"
 
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -27,6 +29,9 @@ SafetensorsFolder::SafetensorsFolder(const std::string& dir)
   }
   path_ = index;
   std::ifstream file(index, std::ios::binary);
+  DT_CHECK(file, "safetensors",
+           "{} cannot be opened: {}; name a folder whose files you may read",
+           index, std::strerror(errno));
   const auto json = nlohmann::json::parse(file, nullptr, false);
   const auto bad = [&](std::string_view why) {
     fail("safetensors", "{} {}", index, why);
@@ -42,7 +47,7 @@ SafetensorsFolder::SafetensorsFolder(const std::string& dir)
       bad(
           fmt::format("has {} in the file {}; write the name of a file in the "
                       "same folder",
-                      name, value.dump()));
+                      name, value.dump(-1, ' ', true).substr(0, 80)));
     if (files.emplace(in, files_.size()).second) open(dir + "/" + in);
     const auto found = at_.find(name);
     if (found == at_.end() || found->second.second != files[in])

@@ -29,10 +29,10 @@ void read_exactly(int file, void* to, int64_t bytes, int64_t at,
   while (bytes > 0) {
     const ssize_t n = ::pread(file, p, static_cast<size_t>(bytes), at);
     if (n < 0 && errno == EINTR) continue;
-    DT_CHECK(
-        n > 0, "safetensors",
-        "{} cannot be read at byte {}: {}; download or save the file again",
-        path, at, n < 0 ? std::strerror(errno) : "the file ends");
+    DT_CHECK(n > 0, "safetensors", "{} cannot be read at byte {}: {}; {}", path,
+             at, n < 0 ? std::strerror(errno) : "the file ends",
+             n < 0 ? "name a file that can be read"
+                   : "download or save the file again");
     p += n, at += n, bytes -= n;
   }
 }
@@ -144,7 +144,8 @@ void SafetensorsReader::parse(std::string_view header, int64_t data_bytes) {
       for (const json& x : value[what]) {
         if (!x.is_number_unsigned() ||
             x.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX))
-          bad(fmt::format("{} of {} has {}, not a size", what, key, x.dump()));
+          bad(fmt::format("{} of {} has {}, not a size", what, key,
+                          x.dump(-1, ' ', true).substr(0, 80)));
         out.push_back(x.get<int64_t>());
       }
       return out;
@@ -265,8 +266,9 @@ DistTensor SafetensorsReader::read(std::string_view name, const Mesh& mesh,
       const int64_t from = d < window.offset.size() ? window.offset[d] : 0;
       if (to < 0 || to >= shape.size() || from < 0 || from > info.shape[d])
         refuse(i, {},
-               "its order or offset is outside the tensor; keep both within "
-               "its dimensions");
+               fmt::format("order {} or offset {} is outside the tensor; keep "
+                           "both within its dimensions",
+                           to_string(window.order), to_string(window.offset)));
       shape[static_cast<int>(to)] = info.shape[d] - from;
     }
   }
