@@ -474,7 +474,7 @@ void spend_budget(RankContext& ctx, int64_t bytes, std::string_view why) {
   if (ctx.comm_budget < 0 || bytes == 0) return;
   DT_CHECK(bytes <= ctx.comm_budget, ctx.op.empty() ? "redistribute" : ctx.op,
            "{} needs {} bytes of communication, but the budget has {} left; "
-           "raise the budget, or redistribute outside its scope",
+           "raise the budget, or communicate outside its scope",
            why, bytes, ctx.comm_budget);
   ctx.comm_budget -= bytes;
 }

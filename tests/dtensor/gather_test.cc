@@ -329,7 +329,7 @@ TEST(Gather, CountsAgainstTheBudgetOfTheScope) {
     EXPECT_EQ(error_of([&] { matmul(x, w); }),
               "[gather] gathering its parameters needs 576 bytes of "
               "communication, but the budget has 0 left; raise the budget, or "
-              "redistribute outside its scope");
+              "communicate outside its scope");
   });
 }
 
