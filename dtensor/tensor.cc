@@ -335,8 +335,7 @@ Tensor Tensor::to_rank() const {
 
 double Tensor::item() const {
   DT_CHECK(numel_ == 1, "item",
-           "a tensor of shape {} has {} elements, not one; reduce it first, or "
-           "call at()",
+           "a tensor of shape {} has {} elements, not one; call to_doubles()",
            to_string(shape_), numel_);
   return to_doubles()[0];
 }

@@ -88,8 +88,10 @@ void TextWriter::commit() {
 }
 
 void TextWriter::refused(int error) const {
-  fail(where_, "cannot write {}: {}; name another file", path_,
-       std::strerror(error));
+  fail(where_, "cannot write {}: {}; {}", path_, std::strerror(error),
+       error == ENOSPC || error == EDQUOT
+           ? "free some space, or name a file on another disk"
+           : "name another file");
 }
 
 void check_writable(std::string_view where, const std::string& path) {

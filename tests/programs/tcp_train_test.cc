@@ -245,7 +245,8 @@ TEST(TcpProgram, SaysWhatIsMissing) {
        "01_mesh: [--backend] for tcp the environment has to set RANK, "
        "WORLD_SIZE, MASTER_ADDR, MASTER_PORT, as torchrun does, but RANK, "
        "WORLD_SIZE, MASTER_ADDR, MASTER_PORT are missing; start the program "
-       "with torchrun, set what is missing, or write --backend threads\n");
+       "with torchrun, set what is missing, or write --backend threads "
+       "(RunOptions::backend)\n");
   says("", "--rendezvous meet",
        "for tcp the environment has to set RANK, WORLD_SIZE, as torchrun does");
   says("", "--backend threads --rendezvous meet",

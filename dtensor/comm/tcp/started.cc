@@ -117,7 +117,7 @@ TcpPlace tcp_place_by_environment(const std::string& path,
   DT_CHECK(missing.empty(), "--backend",
            "for tcp the environment has to set {}, as torchrun does, but {} "
            "{} missing; start the program with torchrun, set what is missing, "
-           "or write --backend threads",
+           "or write --backend threads (RunOptions::backend)",
            fmt::join(names, ", "), fmt::join(missing, ", "),
            missing.size() == 1 ? "is" : "are");
   TcpPlace place;

@@ -628,7 +628,8 @@ TEST_F(TcpEnvironment, APartIsAnError) {
             "[--backend] for tcp the environment has to set RANK, WORLD_SIZE, "
             "MASTER_ADDR, MASTER_PORT, as torchrun does, but WORLD_SIZE, "
             "MASTER_PORT are missing; start the program with torchrun, set "
-            "what is missing, or write --backend threads");
+            "what is missing, or write --backend threads "
+            "(RunOptions::backend)");
   EXPECT_EQ(tcp_backend().process(), -1);
 }
 
