@@ -25,8 +25,8 @@ CacheOptions cache_of(const LanguageModel& model, const EngineOptions& o) {
            o.length, seq);
   const int64_t length = o.length ? o.length : seq;
   DT_CHECK(o.length >= 0 && o.texts >= 1 && o.chunk >= 1, "generate",
-           "{} texts of {} tokens, in steps of {}, are asked for; write at "
-           "least one of each (a length of 0 is the model's)",
+           "texts is {}, length {} and chunk {}; write 1 or more for each, or "
+           "length 0 for the model's longest sequence",
            o.texts, o.length, o.chunk);
   constexpr int64_t kMost = EngineOptions::kMostTokens;
   DT_CHECK(o.texts <= EngineOptions::kMostTexts &&
@@ -75,7 +75,7 @@ void Engine::check(const TextRequest& request) const {
   const ModelConfig& config = model_.config();
   const auto prompt = std::ssize(request.prompt);
   DT_CHECK(prompt > 0, "generate",
-           "the prompt is empty; start with a token, such as the newline 10");
+           "the prompt is empty; pass at least one token");
   DT_CHECK(request.tokens >= 0, "generate",
            "{} tokens are to be generated; write at least 0", request.tokens);
   for (const int64_t t : request.prompt)
@@ -88,14 +88,18 @@ void Engine::check(const TextRequest& request) const {
   const int64_t length = cache.length, capacity = cache.tokens;
   DT_CHECK(request.tokens <= length - prompt, "generate",
            "the prompt has {} tokens, and {} more are asked for, but the "
-           "{} is {}; shorten the prompt, or ask for at most {}",
+           "{} is {}; shorten the prompt{}",
            prompt, request.tokens,
            length == config.seq ? "model's longest sequence" : "longest text",
-           length, std::max<int64_t>(length - prompt, 0));
+           length,
+           prompt < length
+               ? fmt::format(", or ask for at most {}", length - prompt)
+               : "");
   DT_CHECK(request.tokens <= capacity - prompt, "generate",
            "the prompt has {} tokens, and {} more are asked for, but the cache "
-           "is for {}; make a larger one",
-           prompt, request.tokens, capacity);
+           "is for {}; shorten the prompt, ask for fewer tokens, or make a "
+           "cache for {}",
+           prompt, request.tokens, capacity, prompt + request.tokens);
   check_sampling(request.sampling, config.vocab);
 }
 

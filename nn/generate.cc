@@ -45,7 +45,7 @@ std::vector<int64_t> generate(const LanguageModel& model,
   const ModelConfig& config = model.config();
   const auto prompt = std::ssize(options.prompt);
   DT_CHECK(prompt > 0, "generate",
-           "the prompt is empty; start with a token, such as the newline 10");
+           "the prompt is empty; pass at least one token");
   for (const int64_t t : options.prompt)
     DT_CHECK(t >= 0 && t < config.vocab, "generate",
              "the prompt has the token {}, which is not in the vocabulary of "

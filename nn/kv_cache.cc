@@ -44,13 +44,14 @@ KvCache::KvCache(const LanguageModel& model, const CacheOptions& options)
     : options_(options) {
   const std::vector<const Attention*> layers = model.attention_layers();
   DT_CHECK(!layers.empty(), "cache",
-           "a {} cannot be continued token by token; call logits()",
+           "a {} cannot be continued token by token; call features() on whole "
+           "texts, or use a decoder such as a gpt",
            model.config().name);
   DT_CHECK(options.page >= 1 && options.tokens >= 1 && options.texts >= 1 &&
                options.step >= 1,
            "cache",
-           "the cache has {} tokens in pages of {} for {} texts, {} tokens of "
-           "each in a step; write numbers of at least 1",
+           "tokens is {}, page {}, texts {} and step {}; write 1 or more for "
+           "each",
            options.tokens, options.page, options.texts, options.step);
   if (!options_.length) options_.length = model.config().seq;
   table_width_ = pages_for(options_.length);
@@ -158,7 +159,9 @@ int64_t KvCache::shared(std::span<const int64_t> prompt) const {
 KvCache::Text& KvCache::text(int64_t number) {
   const auto found = texts_.find(number);
   DT_CHECK(found != texts_.end(), "cache",
-           "there is no text {}; pass a number that add() returned", number);
+           "there is no text {}; pass a number of at least 0 that add() "
+           "returned and that was not removed",
+           number);
   return found->second;
 }
 
@@ -244,9 +247,9 @@ CacheStep KvCache::step(std::span<const CacheStep::Part> parts) {
     const auto n = std::ssize(part.tokens);
     DT_CHECK(
         n >= 1 && n <= options_.step && t.length + n <= t.most, "cache",
-        "text {} has {} tokens, and {} more do not fit, because at most {} "
-        "were reserved and a step takes 1 to {}; pass a number that fits",
-        part.text, t.length, n, t.most, options_.step);
+        "text {} has {} of the {} tokens that add() reserved, and a step gives "
+        "it {}; pass 1 to {} tokens, and no more than it has left",
+        part.text, t.length, t.most, n, options_.step);
     drop_behind_window(t);
     for (const int64_t id : part.tokens) {
       s.ids_.push_back(id);

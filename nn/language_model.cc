@@ -74,7 +74,9 @@ DistTensor LanguageModel::train_loss(const DistTensor& cross_entropy,
 }
 
 DistTensor LanguageModel::decode(const CacheStep&, const KvCache&) const {
-  fail("model", "a {} cannot be continued token by token; call logits()",
+  fail("model",
+       "a {} cannot be continued token by token; call features() on whole "
+       "texts, or use a decoder such as a gpt",
        config_.name);
 }
 

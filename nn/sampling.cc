@@ -131,7 +131,10 @@ void check_sampling(const Sampling& s, int64_t vocab) {
              "logit_bias has the token {}, which is not in the vocabulary of "
              "{}; write tokens from 0 to {}",
              token, vocab, vocab - 1);
-    range("a value of logit_bias", bias, -1e6, 1e6);
+    DT_CHECK(
+        bias >= -1e6 && bias <= 1e6, "generate",
+        "logit_bias of the token {} is {}; write a number from -1e6 to 1e6",
+        token, bias);
   }
 }
 

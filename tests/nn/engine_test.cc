@@ -722,7 +722,7 @@ TEST(Engine, RefusesWhatDoesNotFit) {
                     " tokens is asked for; write 0 to 1099511627776");
     EXPECT_NE(error_of([&] {
                 Engine(*model, {.length = -1});
-              }).find("8 texts of -1 tokens, in steps of 256, are asked for"),
+              }).find("texts is 8, length -1 and chunk 256; write 1 or more"),
               std::string::npos);
     // A step is never longer than a text.
     const Engine at_once(*model, {.texts = 2, .chunk = INT64_MAX});
@@ -746,7 +746,10 @@ TEST(Engine, RefusesWhatDoesNotFit) {
         "at most 4");
     EXPECT_EQ(error({.prompt = Ids(10, 1), .tokens = 11}),
               "[generate] the prompt has 10 tokens, and 11 more are asked for, "
-              "but the cache is for 20; make a larger one");
+              "but the cache is for 20; shorten the prompt, ask for fewer "
+              "tokens, or make a cache for 21");
+    EXPECT_TRUE(error({.prompt = Ids(64, 1), .tokens = 1})
+                    .ends_with("is 64; shorten the prompt"));
     constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
     EXPECT_NE(
         error({.prompt = {1}, .tokens = kMost}).find("ask for at most 63"),
@@ -756,7 +759,8 @@ TEST(Engine, RefusesWhatDoesNotFit) {
     const auto encoder = from_pretrained("tests/nn/data/bert", m);
     EXPECT_EQ(
         error_of([&] { Engine(*encoder, {}); }),
-        "[cache] a bert cannot be continued token by token; call logits()");
+        "[cache] a bert cannot be continued token by token; call features() "
+        "on whole texts, or use a decoder such as a gpt");
     const auto masked = from_pretrained("tests/nn/data/bert-mlm", m);
     EXPECT_EQ(error_of([&] { generate(*masked, {.prompt = {1}}); }),
               "[generate] a bert-mlm is an encoder, which cannot continue a "
