@@ -355,8 +355,8 @@ void add_architecture(const Architecture& a) {
                              type) == other.model_types.end(),
                "architecture",
                "\"{}\" and \"{}\" both read the files of class {} and type {}; "
-               "leave one out",
-               other.name, a.name, a.class_name, type);
+               "give \"{}\" another class or type",
+               other.name, a.name, a.class_name, type, a.name);
   }
   all().push_back(a);
 }

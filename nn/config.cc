@@ -62,7 +62,7 @@ void ModelConfig::validate() const {
   if (head_size) check_positive("the head size", head_size, kMost);
   DT_CHECK(head_size || hidden % heads == 0, "model",
            "hidden {} is not a multiple of heads {}; write hidden {}", hidden,
-           heads, around(hidden, heads));
+           heads, around(hidden, of.rotary ? 2 * heads : heads));
   DT_CHECK(of.grouped || !kv_heads, "model",
            "kv-heads {} is not for {}, which has as many as heads ({}); leave "
            "it out",
@@ -81,24 +81,24 @@ void ModelConfig::validate() const {
            name, hidden, heads, head_dim(), around(hidden, 2 * heads));
   DT_CHECK(rope.dims % 2 == 0 && rope.dims >= 0 && rope.dims <= head_dim(),
            "model",
-           "{} of the {} numbers of a head are rotated; write an even number "
-           "of at most {}",
+           "rope.dims is {}, but a head has {} numbers, which are rotated in "
+           "pairs; write an even number from 2 to {}, or 0 for all",
            rope.dims, head_dim(), head_dim());
   DT_CHECK(window >= 0 && window <= kMost, "model",
            "the window is {}; write a number of tokens of at most {}, or 0 for "
            "no window",
            window, kMost);
   DT_CHECK(windowed.empty() || std::ssize(windowed) == layers, "model",
-           "there are {} layers, but {} of them say whether they have a "
-           "window; write one for each, or none",
-           layers, windowed.size());
+           "windowed has {} values for {} layers; give it one for each layer, "
+           "or none",
+           windowed.size(), layers);
   for (const auto& [what, n] :
        {std::pair("experts", experts), std::pair("top-k", top_k)})
     DT_CHECK(
         of.experts() || !n, "model",
-        "{} {} is for {} only, but this model is a {}; leave it out, or write "
-        "--model {}",
-        what, n, with_experts, name, with_experts);
+        "{} {} is for {} only, but this model is a {}; leave it out, or use "
+        "one of these",
+        what, n, with_experts, name);
   if (experts) check_positive("experts", experts, 1'000'000);
   if (of.experts()) {
     // The bytes of parameters, gradients and optimizer state must not overflow.
@@ -128,7 +128,8 @@ void ModelConfig::validate() const {
            "int8 weights load with int8_weights",
            dtensor::name(dtype));
   DT_CHECK(rope.theta > 0 && rope.theta <= 1e300, "model",
-           "rope theta is {}; it must be a positive number", rope.theta);
+           "rope theta is {}; it must be above 0 and at most 1e300",
+           rope.theta);
   DT_CHECK(norm_eps >= 0 && norm_eps < 1, "model",
            "norm eps is {}; it must be at least 0 and below 1", norm_eps);
 }

@@ -174,10 +174,9 @@ ParallelPlan default_plan(const ModelConfig& config, const Mesh& mesh) {
     DT_CHECK(std::any_of(model_axes().begin(), model_axes().end(),
                          [&](const ModelAxis& m) { return m.name == axis; }),
              "plan",
-             "mesh {} has an axis \"{}\", but a model knows {}; write dp={} or "
-             "tp={}",
-             mesh.to_string(), axis, known, mesh.axis_size(a),
-             mesh.axis_size(a));
+             "mesh {} has an axis \"{}\", but models use only {}; rename it to "
+             "one of these that the mesh lacks",
+             mesh.to_string(), axis, known);
   }
   const int matrices = axis_that(kSplitsMatrices, mesh),
             experts = axis_that(kSplitsExperts, mesh);
@@ -187,11 +186,10 @@ ParallelPlan default_plan(const ModelConfig& config, const Mesh& mesh) {
   };
   DT_CHECK(
       experts < 0 || architecture(config.name).experts(), "plan",
-      "mesh {} has an axis {}, which splits experts, but a {} has none; write "
-      "--model {}, or dp={}",
-      mesh.to_string(), name(experts), config.name,
-      architecture_names([](const Architecture& a) { return a.experts(); }),
-      mesh.axis_size(experts));
+      "mesh {} has an axis {}, which splits experts, but a {} has none; give "
+      "the ranks of {} to another axis, or use a {}",
+      mesh.to_string(), name(experts), config.name, name(experts),
+      architecture_names([](const Architecture& a) { return a.experts(); }));
   ParallelPlan plan;
   if (experts >= 0) plan = expert_parallel(name(experts), name(matrices));
   if (matrices >= 0)

@@ -12,9 +12,8 @@ std::vector<int64_t> balanced_stages(std::span<const double> costs,
                                      int64_t stages) {
   const size_t n = costs.size();
   DT_CHECK(stages >= 1 && stages <= static_cast<int64_t>(n), "pipeline",
-           "{} stages cannot share {} layers, since each needs one; write 1 to "
-           "{}",
-           stages, n, n);
+           "{} layers cannot be cut into {} stages; write 1 to {} stages", n,
+           stages, n);
   for (size_t i = 0; i < n; ++i)
     DT_CHECK(costs[i] >= 0, "pipeline",
              "layer {} costs {}; write 0 or more for each", i, costs[i]);

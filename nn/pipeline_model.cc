@@ -44,8 +44,8 @@ PipelineCut cut_pipeline(const ModelConfig& config, const Mesh& mesh,
   DT_CHECK(
       stages <= config.layers, "pipeline",
       "{} stages ({} along pp, times {} for chunks) need as many blocks, but "
-      "the model has {}; make pp or the number of chunks smaller, or train a "
-      "model with {} blocks",
+      "the model has {}; make pp or the number of chunks smaller, or use a "
+      "model with at least {} blocks",
       stages, places, chunks, config.layers, stages);
   PipelineCut cut;
   std::vector<MeshAxis> axes;

@@ -316,8 +316,9 @@ PipelineSchedule make_schedule(std::string_view name, int64_t positions,
            name, chunks);
   DT_CHECK(name != "interleaved" || micros >= positions, "pipeline",
            "interleaved needs at least as many micro-batches as positions, {}, "
-           "but there are {}; cut the batch into more, or write 1f1b",
-           positions, micros);
+           "but there are {}; write {} micro-batches or more, or 1f1b with 1 "
+           "chunk",
+           positions, micros, positions);
   if (name == "gpipe") {
     gpipe(s);
   } else if (name == "zb-h1") {

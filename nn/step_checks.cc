@@ -56,7 +56,8 @@ void check_same_step(int64_t step, int64_t rank,
   DT_CHECK(
       now.size() == first.size() && received(now) == received(first), "train",
       "step {} received {} bytes in {} collectives on rank {}, but the first "
-      "step received {} in {}; every step has to send the same",
+      "step received {} in {}; make all batches of one shape, or set "
+      "check_bytes to false",
       step, received(now), now.size(), rank, received(first), first.size());
 }
 

@@ -443,8 +443,8 @@ TrainingReport Trainer::train(const Batches& batches) {
         std::isfinite(r.loss) && (std::isfinite(r.grad_norm) ||
                                   (r.skipped && r.loss_scale >= kLeastScale)),
         "train",
-        "step {} has loss {}, gradient norm {} and loss scale {}; try a "
-        "smaller lr or clip",
+        "step {} has loss {}, gradient norm {} and loss scale {}; check its "
+        "data, or try a smaller lr or clip (clip 0 is no limit)",
         i, r.loss, r.grad_norm, r.loss_scale);
     report.steps.push_back(r);
     if (o.check_copies_every && e.next % o.check_copies_every == 0)
@@ -608,7 +608,7 @@ void check_resume(std::string_view where, const std::string& checkpoint,
     const CheckpointValue* before = find(saved, name);
     DT_CHECK(before && *before == now, where,
              "{} was saved with {} {}, but this training has {}; pass what it "
-             "was saved with, since only the mesh and the strategy may differ",
+             "was saved with, so that training goes on with the same data",
              checkpoint, name, to_text(before), to_text(&now));
   }
   if (options.lr_steps) return;

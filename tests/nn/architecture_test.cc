@@ -47,7 +47,8 @@ TEST(Architecture, RowsThatCannotBe) {
   a.name = "other";
   EXPECT_EQ(error(),
             "[architecture] \"llama\" and \"other\" both read the files of "
-            "class LlamaForCausalLM and type llama; leave one out");
+            "class LlamaForCausalLM and type llama; give \"other\" another "
+            "class or type");
   a.class_name = nullptr;
   EXPECT_EQ(error(),
             "[architecture] \"other\" has the class \"\" and 1 types of files; "

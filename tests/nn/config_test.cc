@@ -43,6 +43,9 @@ TEST(Config, ErrorsSayWhatToWrite) {
             "or 104");
   EXPECT_EQ(error_of({.hidden = 4, .heads = 8}),
             "[model] hidden 4 is not a multiple of heads 8; write hidden 8");
+  EXPECT_EQ(error_of({.name = "llama", .hidden = 100, .heads = 8}),
+            "[model] hidden 100 is not a multiple of heads 8; write hidden 96 "
+            "or 112");
   EXPECT_EQ(error_of({.kv_heads = 2}),
             "[model] kv-heads 2 is not for gpt, which has as many as heads "
             "(8); leave it out");
@@ -63,15 +66,16 @@ TEST(Config, ErrorsSayWhatToWrite) {
   EXPECT_NE(error_of({.dtype = DType::kI32}), "");
   EXPECT_NE(error_of({.name = "llama", .rope = {.theta = -1}}), "");
   EXPECT_EQ(error_of({.name = "llama", .rope = {.dims = 34}}),
-            "[model] 34 of the 32 numbers of a head are rotated; write an even "
-            "number of at most 32");
+            "[model] rope.dims is 34, but a head has 32 numbers, which are "
+            "rotated in pairs; write an even number from 2 to 32, or 0 for "
+            "all");
   EXPECT_EQ(error_of({.name = "mistral", .window = -1}),
             "[model] the window is -1; write a number of tokens of at most "
             "268435456, or 0 for no window");
   EXPECT_NE(error_of({.name = "mistral", .window = int64_t{1} << 62}), "");
   EXPECT_EQ(error_of({.name = "gemma2", .window = 4, .windowed = {true}}),
-            "[model] there are 4 layers, but 1 of them say whether they have a "
-            "window; write one for each, or none");
+            "[model] windowed has 1 values for 4 layers; give it one for each "
+            "layer, or none");
   EXPECT_EQ(error_of({.name = "llama", .hidden = 100, .head_size = 16}), "");
 }
 

@@ -295,7 +295,7 @@ TEST(PipelineModel, Cuts) {
   EXPECT_EQ(error_of([&] { cut_pipeline(config, Mesh::parse("pp=4"), 2); }),
             "[pipeline] 8 stages (4 along pp, times 2 for chunks) need as many "
             "blocks, but the model has 7; make pp or the number of chunks "
-            "smaller, or train a model with 8 blocks");
+            "smaller, or use a model with at least 8 blocks");
 }
 
 // Guards a fix: cut_pipeline() on a mesh without an axis for stages read the

@@ -318,8 +318,8 @@ TEST(PipelineSchedule, RefusesSizes) {
             "position; write the schedule interleaved, or 1 chunk");
   EXPECT_EQ(error_of([] { make_schedule("interleaved", 4, 3, 2); }),
             "[pipeline] interleaved needs at least as many micro-batches as "
-            "positions, 4, but there are 3; cut the batch into more, or write "
-            "1f1b");
+            "positions, 4, but there are 3; write 4 micro-batches or more, or "
+            "1f1b with 1 chunk");
 }
 
 }  // namespace

@@ -422,8 +422,8 @@ TEST(Trainer, ResumesAsIfItHadNotStopped) {
   EXPECT_EQ(error_of([&] { check_resume("here", last, asks); }),
             "[here] " + last +
                 " was saved with shuffle (none), but this training has yes; "
-                "pass what it was saved with, since only the mesh and the "
-                "strategy may differ");
+                "pass what it was saved with, so that training goes on with "
+                "the same data");
   options.data = {{"seed", int64_t{8}}};
   EXPECT_NE(error_of([&] {
               saved_losses("dp=2", 0, options, true);

@@ -396,12 +396,12 @@ TEST(PipelineProgram, BadInput) {
   EXPECT_EQ(error("--mesh pp=6"),
             "train: [pipeline] 6 stages (6 along pp, times 1 for chunks) need "
             "as many blocks, but the model has 5; make pp or the number of "
-            "chunks smaller, or train a model with 6 blocks\n");
+            "chunks smaller, or use a model with at least 6 blocks\n");
   EXPECT_EQ(
       error("--mesh pp=3 --schedule interleaved --micro-batches 2"),
       "train: [pipeline] interleaved needs at least as many micro-batches "
-      "as positions, 3, but there are 2; cut the batch into more, or "
-      "write 1f1b\n");
+      "as positions, 3, but there are 2; write 3 micro-batches or more, "
+      "or 1f1b with 1 chunk\n");
   EXPECT_EQ(error("--mesh pp=2 --micro-batches 1000000000000"),
             "train: [--micro-batches] there are 1000000000000 "
             "micro-batches, but only 7 windows; write at most 7, or a larger "

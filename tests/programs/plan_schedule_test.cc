@@ -182,8 +182,8 @@ TEST(PlanSchedule, BadFlags) {
                   "weight gradient, such as 1,1,1, each from 0 to 1e9\n");
   EXPECT_EQ(error("--schedule interleaved --stages 4 --micro 2 --chunks 2"),
             "plan: [pipeline] interleaved needs at least as many micro-batches "
-            "as positions, 4, but there are 2; cut the batch into more, or "
-            "write 1f1b\n");
+            "as positions, 4, but there are 2; write 4 micro-batches or more, "
+            "or 1f1b with 1 chunk\n");
   EXPECT_EQ(
       error("--schedule 1f1b --stages 4096 --micro 100000"),
       "plan: [pipeline] the schedule has 4096 positions of 1 chunks and 100000 "
