@@ -94,8 +94,8 @@ class Bpe : public Model {
       const int32_t left = vocabulary().id(a), right = vocabulary().id(b);
       const int32_t result = vocabulary().id(a + tail);
       DT_CHECK(left >= 0 && right >= 0 && result >= 0, "tokenizer",
-               "{}[{}] is {}, but the vocabulary lacks one of the two tokens "
-               "or their union; use another file",
+               "{}[{}] is {}, but a merge is two tokens of the vocabulary that "
+               "together are a third; use another file",
                f.place(), rank, shortened(x.dump(), 200));
       // If a pair has two merges, the last one counts.
       merges_.set(pair(left, right),

@@ -51,7 +51,7 @@ struct Template {
     } catch (const jinja::budget_exceeded& e) {
       fail("chat_template", "{}", e.what());
     } catch (const std::exception& e) {
-      fail("chat_template", "the template is not Jinja: {}; correct it",
+      fail("chat_template", "the template cannot be read: {}; correct it",
            one_line(e.what()));
     }
   }
@@ -134,7 +134,7 @@ ChatTemplate ChatTemplate::from_pretrained(const std::string& dir) {
   }
   DT_CHECK(!parts->templates.empty(), "chat_template",
            "{} has neither chat_template.jinja nor \"chat_template\" in "
-           "tokenizer_config.json; pass the text as a plain prompt instead",
+           "tokenizer_config.json; add one of them, or pass a plain prompt",
            dir);
   ChatTemplate result;
   result.parts_ = parts;

@@ -13,7 +13,7 @@ void Effort::compare_time(std::string_view where) {
   const double now = static_cast<double>(t.tv_sec) + 1e-9 * double(t.tv_nsec);
   if (begun_ < 0) begun_ = now;
   DT_CHECK(now - begun_ <= 1 + 20e-6 * static_cast<double>(input_), "tokenizer",
-           "{} takes longer than 1 s, and 20 us for each of {} bytes of input; "
+           "{} takes longer than 1 s plus 20 us for each of {} bytes of input; "
            "use a file with simpler patterns",
            where, input_);
 }
@@ -27,8 +27,8 @@ void Effort::refuse_steps(std::string_view where) const {
 
 void Effort::refuse_bytes(std::string_view where) const {
   fail("tokenizer",
-       "{} makes more than {} bytes of {} bytes of input; use a file that adds "
-       "less text",
+       "{} makes more than {} bytes from {} bytes of input; use a file that "
+       "adds less text",
        where, kBytes + 256 * input_, input_);
 }
 

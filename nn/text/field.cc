@@ -31,7 +31,8 @@ void check_depth(std::string_view text, const std::string& path) {
       in_string = !in_string;
     else if (!in_string && (c == '[' || c == '{'))
       DT_CHECK(++depth <= kDeepest, "tokenizer",
-               "{} nests lists and objects more than {} deep", path, kDeepest);
+               "{} nests lists and objects more than {} deep; use another file",
+               path, kDeepest);
     else if (!in_string && (c == ']' || c == '}'))
       depth--;
   }
@@ -41,7 +42,8 @@ void check_depth(std::string_view text, const std::string& path) {
 
 std::string read_file(std::string_view where, const std::string& path) {
   std::ifstream file(path, std::ios::binary);
-  DT_CHECK(file.good(), where, "cannot read {}: {}; name another file", path,
+  DT_CHECK(file.good(), where,
+           "cannot read {}: {}; make it readable, or name another folder", path,
            std::strerror(errno));
   return {std::istreambuf_iterator<char>(file), {}};
 }
@@ -127,8 +129,9 @@ void Field::only(std::initializer_list<std::string_view> names) const {
 }
 
 void Field::refuse(std::string_view want) const {
-  fail("tokenizer", "{} is {}, but this library reads only {} there", place_,
-       shortened(value_->dump(), 200), want);
+  fail("tokenizer",
+       "{} is {}, but this library reads only {} there; use another file",
+       place_, shortened(value_->dump(), 200), want);
 }
 
 void Field::check_steps(size_t before) const {

@@ -15,12 +15,14 @@ std::string type_of(const Field& f) {
 
 void Vocabulary::add(std::string token, int64_t id, const std::string& where) {
   DT_CHECK(is_id(id), "tokenizer",
-           "{} gives \"{}\" the id {}; ids are from 0 to below 2^22", where,
-           shortened(token, 200), id);
+           "{} gives \"{}\" the id {}, but ids are from 0 to below 2^22; use "
+           "another file",
+           where, shortened(token, 200), id);
   const auto at = static_cast<size_t>(id);
   if (at >= tokens_.size()) tokens_.resize(at + 1);
-  DT_CHECK(!tokens_[at], "tokenizer", "{} gives the id {} to \"{}\" and \"{}\"",
-           where, id, shortened(*tokens_[at], 200), shortened(token, 200));
+  DT_CHECK(!tokens_[at], "tokenizer",
+           "{} gives the id {} to \"{}\" and \"{}\"; use another file", where,
+           id, shortened(*tokens_[at], 200), shortened(token, 200));
   const auto entry =
       ids_.insert_or_assign(std::move(token), static_cast<int32_t>(id)).first;
   tokens_[at] = &entry->first;

@@ -98,10 +98,12 @@ std::string translated(std::string_view pattern, const std::string& where) {
     DT_CHECK(!in_class || posix || (c != '[' && pattern.substr(i, 2) != "&&"),
              "tokenizer",
              "{} is {}, whose && or nested class is not supported; omit it",
-             where, pattern);
+             where, shortened(pattern));
     if (in_class && posix) {
       const size_t end = pattern.find(":]", i);
-      DT_CHECK(end != pattern.npos, "tokenizer", "{} has [: without :]", where);
+      DT_CHECK(end != pattern.npos, "tokenizer",
+               "{} is {}, which has [: without :]; add :]", where,
+               shortened(pattern));
       result += pattern.substr(i, end + 2 - i);
       i = end + 1;
       continue;

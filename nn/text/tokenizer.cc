@@ -169,13 +169,15 @@ struct Tokenizer::Parts {
     if (!f.value().is_object()) f.refuse("an object");
     std::map<int64_t, AddedToken> tokens;
     for (const auto& [name, value] : f.value().items()) {
-      const Field entry = f.at(name);
       int64_t id = 0;
       const auto [end, error] =
           std::from_chars(name.data(), name.data() + name.size(), id);
-      if (error != std::errc() || end != name.data() + name.size())
-        entry.refuse("an id as its name");
-      tokens.emplace(id, read_added_token(entry, id));
+      DT_CHECK(error == std::errc() && end == name.data() + name.size(),
+               "tokenizer",
+               "{} has the member \"{}\", but this library reads only ids as "
+               "names there; use another file",
+               f.place(), shortened(name, 200));
+      tokens.emplace(id, read_added_token(f.at(name), id));
     }
     for (const auto& [id, token] : tokens)
       if (added_ids.id(token.content) < 0) add(token, f);

@@ -129,7 +129,8 @@ std::string normal_form(std::string_view text, Form form) {
   const auto size =
       utf8proc_map(bytes_of(text), static_cast<utf8proc_ssize_t>(text.size()),
                    &result, static_cast<utf8proc_option_t>(options));
-  DT_CHECK(size >= 0, "tokenizer", "utf8proc cannot normalise {} bytes: {}",
+  DT_CHECK(size >= 0, "tokenizer",
+           "utf8proc cannot normalise {} bytes: {}; pass less text",
            text.size(), utf8proc_errmsg(size));
   const std::unique_ptr<utf8proc_uint8_t, decltype(&std::free)> owner(
       result, std::free);

@@ -98,8 +98,8 @@ class Unigram : public Model {
       ids.push_back(id);
     } else if (!(bytes_ && encode_bytes(part, ids))) {
       DT_CHECK(unknown_ >= 0, "tokenizer",
-               "\"{}\" is not in the vocabulary, and no unk_id is set; set it",
-               part);
+               "\"{}\" is not in the vocabulary, and {} has no unk_id; set it",
+               shortened(part, 200), place_);
       ids.push_back(unknown_);
     }
   }

@@ -73,8 +73,8 @@ TEST(ChatTemplateTest, SaysWhatATemplateRaises) {
   EXPECT_EQ(error.substr(0, 16), "[chat_template] ");
   EXPECT_NE(error.find("No system message."), std::string::npos) << error;
   EXPECT_EQ(error.find('\n'), std::string::npos) << error;
-  EXPECT_EQ(error_of([] { ChatTemplate("{% if x %}"); }).substr(0, 43),
-            "[chat_template] the template is not Jinja: ");
+  EXPECT_EQ(error_of([] { ChatTemplate("{% if x %}"); }).substr(0, 45),
+            "[chat_template] the template cannot be read: ");
   EXPECT_EQ(error_of([&] { t.apply("Hi"); }),
             "[chat_template] messages are of the JSON type string; pass a list "
             "of objects with \"role\" and \"content\"");

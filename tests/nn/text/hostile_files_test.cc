@@ -536,7 +536,7 @@ TEST(HostileTokenizers, GiveIdsThatFitInMemory) {
     file["model"]["vocab"]["zz"] = id;
     return file;
   };
-  const std::string range = "ids are from 0 to below 2^22";
+  const std::string range = ", but ids are from 0 to below 2^22; use another";
   for (const int64_t id :
        {int64_t{-1}, int64_t{1} << 22, int64_t{1} << 30, INT64_MAX})
     expect_refused(std::to_string(id), with_id(id), range);

@@ -301,13 +301,13 @@ TEST(TokenizerTest, RefusesMembersThatItDoesNotKnow) {
             "tokenizer.json: normalizer.type is \"Nmt\", but this library "
             "reads only NFC, NFD, NFKC, NFKD, Lowercase, StripAccents, "
             "BertNormalizer, Prepend, Replace, Strip, Precompiled, ByteLevel "
-            "and Sequence there");
+            "and Sequence there; use another file");
   EXPECT_EQ(error("word_piece", {{"normalizer", {{"fold", true}}}}),
             "tokenizer.json: normalizer.fold is true, which this library "
             "does not know; use another file");
   EXPECT_EQ(error("byte_level", {{"model", {{"dropout", 0.1}}}}),
             "tokenizer.json: model.dropout is 0.1, but this library reads only "
-            "null there");
+            "null there; use another file");
   const auto split = [](const char* regex) {
     return json{{"pre_tokenizer",
                  {{"type", "Split"},
@@ -347,7 +347,7 @@ TEST(TokenizerTest, RefusesMembersThatItDoesNotKnow) {
   }
   EXPECT_NE(error_of([] { Tokenizer::from_pretrained("/nowhere"); })
                 .find("cannot read /nowhere/tokenizer.json: No such file or "
-                      "directory; name another file"),
+                      "directory; make it readable, or name another folder"),
             std::string::npos);
 }
 
