@@ -153,7 +153,8 @@ std::vector<std::string> sources(const std::string& path,
   list(wrong, shapes, "of another shape");
   list(wrong, types,
        cast ? "of another kind"
-            : "of another type, which .cast converts if both are floats");
+            : "of another type, which CheckpointLoadOptions::cast converts "
+              "between floats");
   DT_CHECK(wrong.empty(), "checkpoint",
            "{} does not fit this model and optimizer: {}; load it into those "
            "with which it was saved (nothing was loaded)",

@@ -175,8 +175,9 @@ double global_norm(const std::vector<DistTensor>& grads) {
 
 double clip_scale(double norm, double max_norm, bool error_if_nonfinite) {
   DT_CHECK(!error_if_nonfinite || std::isfinite(norm), "clip",
-           "the norm of the gradients is {}; look for the gradient that is not "
-           "finite, or clip without error_if_nonfinite",
+           "the norm of the gradients is {}; look for a gradient that is not "
+           "finite or whose square overflows, or clip without "
+           "error_if_nonfinite",
            norm);
   return kernels::clip_of(norm, max_norm);
 }

@@ -41,7 +41,8 @@ const T& value_of(const CheckpointValues& values, const char* name) {
       found == values.end() ? nullptr : std::get_if<T>(&found->second);
   DT_CHECK(value, kOp,
            "the values lack {}, which GradScaler::state() writes; if the saved "
-           "run had no scaler, load them with .enabled = false",
+           "run had no scaler, set enabled to false, or the loss_scale of a "
+           "Trainer to 0",
            name);
   return *value;
 }

@@ -65,11 +65,15 @@ void Module::list_paths(std::vector<std::string>& out) const {
 }
 
 Module::Slot& Module::slot(std::string_view path) const {
-  if (Slot* s = find((scope_ / path).path)) return *s;
+  const std::string full = (scope_ / path).path;
+  if (Slot* s = find(full)) return *s;
   std::vector<std::string> paths;
   list_paths(paths);
-  fail("module", "there is no module \"{}\"; write one of {}",
-       (scope_ / path).path, fmt::join(paths, ", "));
+  // A path begins at this module.
+  for (std::string& p : paths) p.erase(0, full.size() - path.size());
+  fail("module", "there is no module \"{}\"; {}", path,
+       paths.empty() ? "this one has none inside, so ask another one"
+                     : fmt::format("write one of {}", fmt::join(paths, ", ")));
 }
 
 const Module& Module::module(std::string_view path) const {
@@ -81,10 +85,11 @@ void Module::replace(std::string_view path,
                          const Scope&, const Module& old)>& make) {
   Slot& s = slot(path);
   std::unique_ptr<Module> fresh = make(s.module->scope_, *s.module);
-  DT_CHECK(fresh && s.fits(*fresh), "module",
-           "the replacement for {} is of another class; derive it from the "
-           "class that it replaces",
-           s.module->path());
+  DT_CHECK(
+      fresh && s.fits(*fresh), "module",
+      "the replacement for {} is {}; return the class that it replaces, or "
+      "one derived from that",
+      s.module->path(), fresh ? "of another class" : "null");
   s.module = std::move(fresh);
 }
 

@@ -61,10 +61,21 @@ DistTensor master_of(const DistTensor& p) {
 // the rank that has the most of each.
 constexpr int64_t kBucket = 4 << 20;
 
-std::string listed(const std::set<std::string>& names) {
-  std::string all;
-  for (const std::string& n : names) all += (all.empty() ? "" : ", ") + n;
-  return all;
+// "2 are missing (a, b)", with at most 8 of the names.
+std::string counted(const std::set<std::string>& names, std::string_view what) {
+  constexpr int kShown = 8;
+  std::string list;
+  int n = 0;
+  for (const std::string& name : names) {
+    if (n++ == kShown) {
+      list += ", ...";
+      break;
+    }
+    list += (list.empty() ? "" : ", ") + name;
+  }
+  return fmt::format("{} {} {}{}", names.size(),
+                     names.size() == 1 ? "is" : "are", what,
+                     list.empty() ? "" : " (" + list + ")");
 }
 
 }  // namespace
@@ -159,8 +170,9 @@ Optimizer::Optimizer(const ParameterGroups& groups, double weight_decay,
     check_options("weight decay", decay, 1e300);
     for (const auto& [name, p] : group.parameters) {
       DT_CHECK(is_float(p.dtype()), "optimizer",
-               "parameter {} is {}; it must be of a float type", name,
-               p.spec()->to_string());
+               "parameter {} is {}, but only floats can be updated; leave it "
+               "out, or make it a float",
+               name, p.spec()->to_string());
       DT_CHECK(names.insert(name).second, "optimizer",
                "two parameters are called {}; list each once, under a name of "
                "its own",
@@ -190,9 +202,11 @@ void Optimizer::step(const std::vector<DistTensor>& grads,
     const Spec* p = parameters_[i].grad_spec();
     const Spec* g = grads[i].spec();
     DT_CHECK(g == p || g == p->with(DType::kF32), "optimizer",
-             "the gradient of {} is {}, but it must be {}; write "
-             "gradient.redistribute(parameter.grad_spec()->layout())",
-             slots_[i].name, g->to_string(), p->to_string());
+             "the gradient of {} is {} on {}, but it must be {} on {}, or that "
+             "in f32; redistribute() it to the layout of "
+             "parameter.grad_spec(), or cast() it",
+             slots_[i].name, g->to_string(), g->mesh().to_string(),
+             p->to_string(), p->mesh().to_string());
   }
   DT_CHECK(!options.clip.defined() || (options.clip.dtype() == DType::kF64 &&
                                        options.clip.numel() == 1),
@@ -341,10 +355,9 @@ void Optimizer::load_state(const std::vector<OptimizerState>& values) {
     if (!unknown.erase(s.name)) missing.insert(s.name);
   DT_CHECK(
       missing.empty() && unknown.empty(), "optimizer",
-      "the state does not fit these parameters: {} {} missing and {} {} "
-      "unknown; load the state of an optimizer with the same parameters",
-      missing.size(), missing.empty() ? "are" : "(" + listed(missing) + ")",
-      unknown.size(), unknown.empty() ? "are" : "(" + listed(unknown) + ")");
+      "the state does not fit these parameters: {} and {}; load the state of "
+      "an optimizer of the same class and parameters",
+      counted(missing, "missing"), counted(unknown, "unknown"));
   std::vector<DistTensor> here;
   std::vector<SpecRef> to;
   for (const OptimizerState& s : own) {
@@ -352,8 +365,10 @@ void Optimizer::load_state(const std::vector<OptimizerState>& values) {
     DT_CHECK(v.shape() == s.value.shape() &&
                  is_float(v.dtype()) == is_float(s.value.dtype()) &&
                  v.dtype() != DType::kBool,
-             "optimizer", "the state {} is {}, but it must be {}", s.name,
-             v.spec()->to_string(), s.value.spec()->to_string());
+             "optimizer",
+             "the state {} is {}, but this optimizer has {}; load the state of "
+             "an optimizer with the same parameters",
+             s.name, v.spec()->to_string(), s.value.spec()->to_string());
     here.push_back(v);
     to.push_back(s.value.spec()->with(v.dtype()));
   }

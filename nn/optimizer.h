@@ -81,8 +81,9 @@ class Optimizer {
   // to since the last update, are copies.
   std::vector<OptimizerState> state() const;
   // Loads state values in any layout, on any mesh of the run, and of any float
-  // type. Throws Error, which lists the names, with nothing changed, if one is
-  // missing, unknown, given twice or of another shape. Collective over the run.
+  // type. Throws Error, which lists names (at most 8), with nothing changed, if
+  // one is missing, unknown, given twice or of another shape. Collective over
+  // the run.
   void load_state(const std::vector<OptimizerState>&);
 
  protected:

@@ -274,11 +274,10 @@ class Pipeline::Run {
       for (DistTensor& x : m.x) x.set_requires_grad();
     m.y = stage(t.stage).forward(m.x, t.micro,
                                  state_[static_cast<size_t>(t.stage)].borrowed);
-    DT_CHECK(
-        !m.y.empty() && (m.y.size() == 1 || !is_last(t.stage)), "pipeline",
-        "stage {} of {} returns {} tensors; the last one returns its loss, and "
-        "each other at least one tensor",
-        t.stage, schedule_.stages(), m.y.size());
+    DT_CHECK(!m.y.empty() && (m.y.size() == 1 || !is_last(t.stage)), "pipeline",
+             "stage {} returns {} tensors; {}", t.stage, m.y.size(),
+             is_last(t.stage) ? "the last stage has to return its loss alone"
+                              : "return at least one");
     for (const DistTensor& y : m.y)
       DT_CHECK(y.mesh() == stage(t.stage).mesh, "pipeline",
                "stage {} returns {} on mesh {}, but the stage is on {}; "
@@ -414,7 +413,7 @@ PipelineResult Pipeline::run(const std::vector<DistTensor>& inputs,
                std::ssize(shares) == schedule_.micros,
            "pipeline",
            "there are {} inputs and {} shares for {} micro-batches; give one "
-           "of each",
+           "input and one share for each",
            inputs.size(), shares.size(), schedule_.micros);
   for (const DistTensor& x : inputs)
     DT_CHECK(x.mesh() == stages_[0].mesh, "pipeline",

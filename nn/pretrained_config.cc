@@ -23,6 +23,12 @@ std::string torch_name(DType t) {
   return t == DType::kBF16 ? "bfloat16" : "float32";
 }
 
+// A value as errors show it: in ASCII, cut off if it is long.
+std::string shown(const json& value) {
+  const std::string text = value.dump(-1, ' ', true);
+  return text.size() <= 200 ? text : text.substr(0, 200) + "...";
+}
+
 // The config with all defaults filled in.
 ModelConfig resolved(ModelConfig c) {
   c.kv_heads = c.kv();
@@ -60,7 +66,8 @@ class Members {
     } else {
       const bool fits = std::is_floating_point_v<T> ? value.is_number()
                                                     : value.is_number_integer();
-      if (!fits) refuse(name, "a number");
+      if (!fits)
+        refuse(name, std::is_floating_point_v<T> ? "a number" : "an integer");
     }
     return value.get<T>();
   }
@@ -95,7 +102,7 @@ class Members {
     fail("load",
          "{} says \"{}\": {}, but this library's models have only {} there; "
          "load another model, or correct the file",
-         path_, name, all_[name].dump(), want);
+         path_, name, shown(all_[name]), want);
   }
   // Refuses members that were not read, since they could change the results.
   void finish() const {
@@ -136,7 +143,7 @@ class Members {
       DT_CHECK(harmless, "load",
                "{} says \"{}\": {}, which this library does not know; remove "
                "it if it does not change what the model computes",
-               path_, name, value.dump());
+               path_, name, shown(value));
     }
   }
 
@@ -188,9 +195,9 @@ void read_rotary(Members& m, const Architecture& a, ModelConfig& c) {
   // transformers rounds down, too. (Rope::dims = 0 would mean all numbers.)
   const double dims = part * static_cast<double>(c.head_dim());
   DT_CHECK(part <= 1 && dims >= 1, "load",
-           "{} rotates {} of the {} numbers of a head; write a part that is "
-           "above 0 and at most 1",
-           m.path(), dims, c.head_dim());
+           "{} rotates a part of {}, or {} of the {} numbers of a head; write "
+           "a part that is an even number of them, 2 to {}",
+           m.path(), part, dims, c.head_dim(), c.head_dim());
   c.rope.dims = part == 1 ? 0 : static_cast<int64_t>(dims);
 }
 
@@ -369,7 +376,7 @@ json read_object(const std::string& path) {
   DT_CHECK(file.good(), "load", "{} cannot be opened; make it readable", path);
   json all = json::parse(file, nullptr, false);
   DT_CHECK(all.is_object(), "load",
-           "{} is not a JSON object; download it again", path);
+           "{} is not a JSON object; correct it, or download it again", path);
   return all;
 }
 
@@ -381,8 +388,8 @@ std::vector<int64_t> end_tokens(const json& all, const std::string& path) {
   const json& eos = all["eos_token_id"];
   for (const json& id : eos.is_array() ? eos : json::array({eos})) {
     DT_CHECK(id.is_number_integer(), "load",
-             "{} has \"eos_token_id\": {}; write a token id, or a list", path,
-             eos.dump());
+             "{} has \"eos_token_id\": {}; write a token id, or a list of ids",
+             path, shown(eos));
     ids.push_back(id.get<int64_t>());
   }
   return ids;

@@ -254,7 +254,8 @@ TEST(TrainingCheckpoint, OfAnotherModel) {
                 "are unknown (optimizer/"});
   expect_error(
       config("gpt", DType::kF64), false, false,
-      {"of another type, which .cast converts if both are floats (model/",
+      {"of another type, which CheckpointLoadOptions::cast converts between "
+       "floats (model/",
        "saved f32, wanted f64"});
   expect_error(config("gpt", DType::kBF16), false, false,
                {"missing (", "weight.master", "saved f32, wanted bf16"});

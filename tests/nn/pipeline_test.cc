@@ -475,9 +475,10 @@ TEST(Pipeline, OneLossAlone) {
           .run(model.inputs, model.shares);
     });
   });
-  EXPECT_EQ(e,
-            "[pipeline] stage 1 of 2 returns 3 tensors; the last one returns "
-            "its loss, and each other at least one tensor");
+  EXPECT_EQ(
+      e,
+      "[pipeline] stage 1 returns 3 tensors; the last stage has to return "
+      "its loss alone");
 }
 
 TEST(Pipeline, Refuses) {
@@ -506,7 +507,7 @@ TEST(Pipeline, Refuses) {
               "[pipeline] bucket_bytes is -1; write 0 or more");
     EXPECT_EQ(error_of([&] { pipe.run(model.inputs, {}); }),
               "[pipeline] there are 2 inputs and 0 shares for 2 micro-batches; "
-              "give one of each");
+              "give one input and one share for each");
     EXPECT_EQ(error_of([&] { pipe.run(model.targets, model.shares); }),
               "[pipeline] an input is f64[5, 7](R) on mesh dp=1 of ranks 1, "
               "but the first stage is on dp=1; redistribute it to that mesh");
