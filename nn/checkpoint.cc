@@ -168,8 +168,8 @@ T value_of(const CheckpointReader& saved, const std::string& name) {
   const T* value =
       found == saved.values().end() ? nullptr : std::get_if<T>(&found->second);
   DT_CHECK(value, "checkpoint",
-           "{} has no value {}, which nn::save_checkpoint() writes; read it "
-           "with a CheckpointReader",
+           "{} has no value {}, which nn::save_checkpoint() writes; name a "
+           "checkpoint of a training, or read this one with a CheckpointReader",
            saved.path(), name);
   return *value;
 }

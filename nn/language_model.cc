@@ -27,8 +27,8 @@ LanguageModel::LanguageModel(const Scope& at, const ModelConfig& config)
     : Module(at), config_(config) {
   if (!at.plan || at.plan->sequence_axis.empty()) return;
   DT_CHECK(at.mesh.has_axis(at.plan->sequence_axis), "sequence_parallel",
-           "mesh {} has no axis \"{}\" to split sequences over; name one that "
-           "splits the model",
+           "mesh {} has no axis \"{}\" to split sequences over; name an axis "
+           "that splits the model, or leave sequence_parallel() out",
            at.mesh.to_string(), at.plan->sequence_axis);
   sequence_axis_ = at.plan->sequence_axis;
 }

@@ -92,8 +92,8 @@ ParameterLayouts layouts_of(const ParallelPlan& plan, std::string_view name,
   const Layout use = layout_of(plan, name, mesh, shape);
   if (plan.zero_stage == 0) return {use, use, use};
   DT_CHECK(mesh.has_axis(plan.zero_axis), "zero",
-           "mesh {} has no axis \"{}\" to split over; name one that splits the "
-           "batch",
+           "mesh {} has no axis \"{}\" to split over; name an axis that splits "
+           "the batch, or write stage 0",
            mesh.to_string(), plan.zero_axis);
   const Layout cut = cut_further(use, mesh, mesh.axis(plan.zero_axis));
   return {plan.zero_stage == 3 ? cut : use, use, cut};

@@ -280,7 +280,8 @@ TEST(SequenceParallelTest, AMeshWithoutTheAxis) {
   } catch (const Error& e) {
     EXPECT_EQ(std::string(e.what()),
               "[sequence_parallel] mesh dp=2 has no axis \"tp\" to split "
-              "sequences over; name one that splits the model");
+              "sequences over; name an axis that splits the model, or leave "
+              "sequence_parallel() out");
   }
 }
 

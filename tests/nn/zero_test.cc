@@ -144,8 +144,8 @@ TEST(Zero, WhatCannotBeIsRefused) {
             "[zero] stage is 4; write 1 (shard the optimizer's state), 2 "
             "(gradients too), 3 (parameters too), or 0 (nothing)");
   EXPECT_EQ(error_of([&] { layouts_of(zero({}, 1), "w", mesh, {4}); }),
-            "[zero] mesh tp=2 has no axis \"dp\" to split over; name one that "
-            "splits the batch");
+            "[zero] mesh tp=2 has no axis \"dp\" to split over; name an axis "
+            "that splits the batch, or write stage 0");
 }
 
 TEST(Zero, BytesAreTheFormulas) {
