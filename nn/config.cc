@@ -130,6 +130,10 @@ void ModelConfig::validate() const {
   DT_CHECK(rope.theta > 0 && rope.theta <= 1e300, "model",
            "rope theta is {}; it must be above 0 and at most 1e300",
            rope.theta);
+  DT_CHECK(query_scalar >= 0, "model",
+           "query_scalar is {}; write a positive number, or 0 for the size of "
+           "a head",
+           query_scalar);
   DT_CHECK(norm_eps >= 0 && norm_eps < 1, "model",
            "norm eps is {}; it must be at least 0 and below 1", norm_eps);
 }

@@ -474,6 +474,8 @@ TrainingReport Trainer::train(const Batches& batches) {
 }
 
 double Trainer::evaluate(int64_t count, const Batches& batches) const {
+  DT_CHECK(count > 0, "evaluate",
+           "{} batches are to be evaluated; write 1 or more", count);
   const Engine& e = *engine_;
   const NoGrad no_grad;
   double sum = 0;

@@ -33,6 +33,9 @@ SafetensorsWriter::SafetensorsWriter(const Mesh& mesh, std::string path,
   header["__metadata__"] = {{"format", "pt"}};
   int64_t at = 0;
   for (TensorInfo& info : tensors) {
+    DT_CHECK(info.name != "__metadata__", "safetensors",
+             "a tensor is named __metadata__, which the format keeps for "
+             "itself; give it another name");
     DT_CHECK(!header.contains(info.name), "safetensors",
              "tensor {} is declared twice; declare it once", info.name);
     const int64_t bytes = bytes_of(info.shape, info.dtype);
@@ -55,7 +58,13 @@ SafetensorsWriter::SafetensorsWriter(const Mesh& mesh, std::string path,
   if (!active_) return;
   rank_ = mesh_.rank(context.coordinate(mesh_, "SafetensorsWriter"));
 
-  std::string text = header.dump();
+  std::string text;
+  try {
+    text = header.dump();
+  } catch (const nlohmann::json::exception&) {
+    fail("safetensors",
+         "the name of a tensor is not UTF-8; write names in UTF-8");
+  }
   while (text.size() % 8) text += ' ';  // so that the data is aligned
   const int64_t data = 8 + std::ssize(text);
   for (Entry& e : entries_) e.offset += data;

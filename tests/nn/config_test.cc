@@ -65,6 +65,9 @@ TEST(Config, ErrorsSayWhatToWrite) {
   EXPECT_NE(error_of({.hidden = int64_t{1} << 60}), "");
   EXPECT_NE(error_of({.dtype = DType::kI32}), "");
   EXPECT_NE(error_of({.name = "llama", .rope = {.theta = -1}}), "");
+  EXPECT_EQ(error_of({.name = "gemma2", .query_scalar = -1}),
+            "[model] query_scalar is -1; write a positive number, or 0 for the "
+            "size of a head");
   EXPECT_EQ(error_of({.name = "llama", .rope = {.dims = 34}}),
             "[model] rope.dims is 34, but a head has 32 numbers, which are "
             "rotated in pairs; write an even number from 2 to 32, or 0 for "

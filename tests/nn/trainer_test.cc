@@ -325,6 +325,9 @@ TEST(Trainer, TrainsAsPlainLoopsDo) {
               trainer.evaluate(
                   2, [](int64_t i) { return as_batch(rows_of(i, i ? 1 : 7)); }),
               want / 8, 1e-12);
+          EXPECT_EQ(error_of([&] { (void)trainer.evaluate(0, examples); }),
+                    "[evaluate] 0 batches are to be evaluated; write 1 or "
+                    "more");
         });
 }
 

@@ -13,10 +13,12 @@
 #include "dtensor/rank_context.h"
 #include "dtensor/runtime.h"
 #include "tests/array.h"
+#include "tests/testing.h"
 
 namespace dtensor {
 namespace {
 
+using testing::error_of;
 using testing::values;
 
 namespace fs = std::filesystem;
@@ -188,6 +190,17 @@ TEST_F(Safetensors, MisuseIsRefusedAndLeavesNothing) {
         SafetensorsWriter(m, path_,
                           {{"t", DType::kF32, {int64_t{1} << 40, 1 << 30}}}),
         Error);
+    const auto named = [&](const char* name) {
+      return error_of([&] {
+        SafetensorsWriter(m, path_, {{name, DType::kF32, {1}}});
+      });
+    };
+    EXPECT_EQ(named("t\xff"),
+              "[safetensors] the name of a tensor is not UTF-8; write names in "
+              "UTF-8");
+    EXPECT_EQ(named("__metadata__"),
+              "[safetensors] a tensor is named __metadata__, which the format "
+              "keeps for itself; give it another name");
   });
   EXPECT_FALSE(fs::exists(path_));
   EXPECT_FALSE(fs::exists(path_ + ".tmp"));
