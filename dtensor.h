@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Includes everything that a program needs. Only a program with an operator of
-// its own also needs dtensor/ops/op.h, which includes the kernels.
+// Includes what most programs need. A program that defines an operator also
+// needs dtensor/ops/op.h, which is left out because it includes the kernels.
 #pragma once
 #if !defined(__cplusplus) || __cplusplus < 202002L
 #error "dtensor is C++20: compile with -std=c++20 or later"

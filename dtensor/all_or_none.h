@@ -8,9 +8,9 @@
 
 namespace dtensor {
 
-// Calls work() and returns once every rank has finished its own. If work()
-// throws on some ranks, every rank throws an Error with the message of the
-// lowest rank that failed and the number of ranks that failed. work() must not
+// Calls work(), and returns when every rank has done so. If work() throws on
+// some ranks, every rank throws an Error with the message of the lowest of
+// these ranks and, if there are several, their number. work() must not
 // communicate. Collective over all ranks of the run. `fingerprint` is a hash of
 // what the ranks have to agree on: if two of these hashes differ, all ranks
 // throw Error after the work.

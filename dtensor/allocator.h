@@ -15,8 +15,8 @@
 
 namespace dtensor {
 
-// The allocator of one rank. Thread-safe: both threads of the rank allocate,
-// and the threads of other ranks may release blocks.
+// The allocator of one rank. Thread-safe: the rank's main thread and its second
+// thread (async.h) allocate, and threads of other ranks may release blocks.
 class Allocator {
  public:
   struct Stats {
@@ -68,9 +68,10 @@ class Allocator {
   // own, which the returned handle owns. Until end_capture(), blocks are
   // allocated from that memory and released to it, for later allocations on the
   // same stream. The handle also keeps blocks that were allocated before the
-  // capture and are released during it. When the handle is destroyed, those of
-  // its blocks that are not in use go back to the device, behind the work on
-  // `stream`. Throws Error if a capture is already active.
+  // capture and are released during it. When the handle is destroyed, its
+  // blocks go back to the device once the earlier work on `stream` is done;
+  // blocks that are still in use become ordinary ones. Throws Error if a
+  // capture is already active.
   virtual std::shared_ptr<void> begin_capture(Stream stream) = 0;
   // While this is set, allocate() returns only blocks that the capture has not
   // used. Set it to allocate memory that the host writes before a replay: the

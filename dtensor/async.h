@@ -3,10 +3,11 @@
 //
 // The thread starts with the first redistribution and ends with run(). It has a
 // RankContext of its own, with its own communicators, so that the collectives
-// of the two threads never mix. It owns the tensors of a move until the move is
-// done, so that dropping a tensor never waits. A move is carried out even if
-// its result has been dropped, since other ranks may use their results. A rank
-// with 256 calls of begin_moves() in the queue waits before it adds another.
+// of the two threads never mix. It holds the tensors that a move reads until
+// the move is done, so that the main thread can drop them without waiting. A
+// move is carried out even if its result has been dropped, since other ranks
+// may use their results. While the queue has 256 calls of begin_moves(), the
+// next call waits.
 #pragma once
 #include <memory>
 #include <span>
@@ -31,20 +32,21 @@ class Pending {
 };
 
 struct BeginOptions {
-  // If set, a single move starts from the result of an earlier call instead of
-  // parts[0]. Unless that call had `continues`, begin_moves() waits for it.
+  // If set, there is only one move, and it starts from this result of an
+  // earlier call instead of parts[0]. begin_moves() first waits for the result,
+  // unless the earlier call had `continues`.
   std::shared_ptr<Pending> after = nullptr;
-  bool continues = false;  // a later call may take the only result as `after`
+  bool continues = false;  // there is one move, whose result may be an `after`
   bool consume = false;    // may overwrite parts that nothing else refers to
 };
 
 // Begins moves[i] with this rank's parts[i], which is undefined if the rank is
 // not in the mesh of the move's source. Returns a result for each move. Several
-// moves are planned together and have to be within one mesh. Calls are carried
-// out in the order in which they begin. A part is first converted to the type
-// of its move's source. The moves' events are appended to RankContext::events
-// in the first wait() for any of the results. Collective over the ranks of the
-// moves.
+// moves are planned together; all their sources and destinations are on one
+// mesh. Calls are carried out in the order in which they begin. A part is first
+// converted to the type of its move's source. The moves' events are appended to
+// RankContext::events in the first wait() for any of the results. Collective
+// over the ranks of the moves.
 std::vector<std::shared_ptr<Pending>> begin_moves(RankContext&,
                                                   std::span<const Move>,
                                                   std::vector<Tensor> parts,

@@ -33,15 +33,15 @@ class Node {
   Node(const Node&) = delete;
   Node& operator=(const Node&) = delete;
 
-  // Computes the cotangents of the inputs from those of the outputs. An
-  // output's cotangent is undefined if none arrived. On entry, `gradients` has
-  // an undefined tensor for each input. backward() sets gradients[i] to the
-  // cotangent of input i if needed[i] is true and the input has a gradient.
+  // Computes the cotangents of the inputs from those of the outputs.
+  // cotangents[i] is undefined if no gradient has reached output i. On entry,
+  // gradients[i] is undefined. backward() sets it to the cotangent of input i
+  // if needed[i] is true and the operation can be differentiated by that input.
   virtual void backward(std::span<const DistTensor> cotangents,
                         std::span<const bool> needed,
                         std::span<DistTensor> gradients) = 0;
   virtual std::string_view name() const = 0;
-  // Drops the saved values. backward() is not called afterwards.
+  // Drops the saved values. A backward() that needs them then throws Error.
   virtual void release() {}
 
  protected:
@@ -56,15 +56,15 @@ class Node {
   uint64_t sequence;
 
  private:
-  std::shared_ptr<Node> next_;  // ~Node() lists the nodes that it destroys
+  std::shared_ptr<Node> next_;  // links the nodes that ~Node() destroys
 };
 
 // Returns the edge to a tensor's node, or an empty edge if the tensor does not
 // require a gradient. Makes the node first if the tensor is a leaf without one.
 Node::Edge edge_to(const DistTensor&);
 
-// Observes the tensors that a function uses. RankContext::captures is the
-// active one.
+// Observes the tensors that a function uses. RankContext::captures points to
+// the active observer; null if there is none.
 class Captures {
  public:
   virtual ~Captures() = default;
@@ -79,10 +79,10 @@ struct BackwardOptions {
   bool create_graph = false;    // record the pass itself
   bool release_graph = false;   // nodes drop their saved values after use
   bool stop_at_inputs = false;  // do not go back beyond the inputs
-  // If set, the pass calls this with the cotangent of input i as soon as it is
-  // complete, and then goes on. The function may move from the tensor. It is
-  // not called for undefined cotangents. The pass then returns an empty list.
-  // REQUIRES: no input is listed twice.
+  // If set, the pass calls this function with the cotangent of input i as soon
+  // as the cotangent is complete, and then goes on; at the end, it returns an
+  // empty list. The function may move from the tensor. It is not called for
+  // undefined cotangents. REQUIRES: no input is listed twice.
   std::function<void(size_t i, DistTensor&)> complete = {};
 };
 

@@ -22,8 +22,8 @@ class Capture {
     before_.push_back(std::move(fn));
   }
   // Returns an uninitialised tensor that the functions of before_replay() may
-  // write to. (Tensor::empty() may return memory that the captured step uses,
-  // too, so that the replay would overwrite the values.)
+  // write to. (Tensor::empty() may return memory that earlier work of the
+  // captured step has used and freed. A replay would overwrite the values.)
   static Tensor written_before_replay(const Shape&, DType);
   // Calls fn when the capture has ended or failed. By then, none of the
   // captured work has run.

@@ -22,16 +22,17 @@ struct CommEvent {
   StepKind kind;
   std::string op;     // the operator that needs it
   std::string phase;  // "forward", "backward", ...
-  int64_t predicted;  // the most bytes that a rank receives
+  int64_t predicted;  // the most bytes that any rank receives
   int64_t counted;    // bytes that this rank received; 0 in a dry run
   // The number of the collective. If several tensors move in it, each has its
   // own event with this number. It is 0 in a sum of events (see `times`).
   int64_t collective = 0;
   // How often the collective ran, each time on another part of the tensors. In
-  // a sum of events, which ~CommRecord() makes, the total of its collectives.
+  // a sum of events, which ~CommRecord() makes, the number of collectives.
   int64_t times = 1;
-  // If a plan's step made the event: the execution of the plan, and the index
-  // of the event in Execution::sent(). Otherwise null and 0.
+  // If this rank made the event in a step of a plan: the plan's execution, and
+  // the event's index in Execution::sent(). Null and 0 for a collective inside
+  // an operator, for a sum of events, and after merge_events() (comm_table.h).
   std::shared_ptr<const Execution> execution = nullptr;
   size_t place = 0;
   // For a collective inside an operator: the bytes that all ranks of the mesh

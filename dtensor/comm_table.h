@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Totals of the bytes that ranks receive and hold and of their work, and tables
-// of their communication. Programs print these, write them as JSON (--json),
-// and put them into a record (program/record.h).
+// Totals of the bytes that ranks receive and hold, and of the price of their
+// local work. Tables of their communication. Programs print these, write them
+// as JSON (--json), and put them into a record (program/record.h).
 #pragma once
 #include <array>
 #include <cstdint>
@@ -73,7 +73,8 @@ int64_t most_received(std::span<const CommEvent> merged);
 
 // The time in ps of an event under these prices. Tensors that are moved
 // together in one collective pay its latency once: `paid` has the numbers of
-// the collectives whose latency is counted already. Adds this event's to it.
+// the collectives whose latency is counted already. price() adds the number of
+// this event's collective to it.
 int64_t price(const CommEvent&, const CostTable&, std::set<int64_t>& paid);
 // The time in ps that the collectives take on the rank where they take longest,
 // as if nothing overlapped.
@@ -84,8 +85,9 @@ int64_t communication_ps(std::span<const CommEvent> merged, const CostTable&);
 std::vector<CommRow> comm_rows(std::span<const CommEvent> merged);
 
 // Returns comm_rows() as an aligned table; `counted` adds the column of counted
-// bytes. The last line is the total over all rows, or, if no single rank has
-// the largest numbers of every row, the largest total of any rank.
+// bytes. The last line, "total", adds up the rows. If no rank has that total,
+// because different ranks have the largest numbers of different rows, the line
+// is instead "maximum of a rank": the largest total that any rank has.
 std::string comm_table(std::span<const CommEvent> merged, bool counted);
 
 // Returns [{"axis", "kind", "op", "phase", "count", "bytes_predicted",

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks of values in device memory. They are deferred until the host waits for
-// the device anyway: an operator that finds a bad target, say, continues, and
-// every rank throws Error at the next item(). On the CPU, operators check at
-// once.
+// Checks of values in device memory, such as the targets of a loss. They are
+// deferred until the host waits for the device anyway: an operator continues
+// even if a value is bad, and every rank throws Error at the next item(). On
+// the CPU, operators check at once.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -23,19 +23,20 @@ struct DataCheck {
   Mesh mesh;
   AxisMask axes = 0;
   // Gets the maximum of each element of `found` over the ranks that differ only
-  // in `axes`. Throws Error if a maximum is bad: the same on every rank.
+  // in `axes`. Throws Error if a maximum is bad, so all these ranks throw.
   std::function<void(std::span<const int64_t>)> judge;
 };
 
 // On the CPU, makes the check at once. On other devices, keeps it until the
-// next item() of a tensor on its mesh, or until the end of the run. Collective:
-// all ranks of the mesh make the same checks in the same order. Not for dry
-// runs.
+// next item() of a tensor on its mesh, or until the end of the run. In a
+// captured step (graph.h), every replay makes the check again. Collective: all
+// ranks of the mesh make the same checks in the same order. REQUIRES: this is
+// not a dry run.
 void check(RankContext&, DataCheck);
 
-// Makes the checks that were kept for `mesh`, and returns the values of the
-// tensor, which has a float type or is undefined (then the list is empty).
-// Waits for the device only once. Collective over the mesh if there are checks.
+// Makes the checks that were kept for `mesh`. Returns the values of the tensor,
+// which has a float type; an empty list if the tensor is undefined. Waits for
+// the device only once. Collective over the mesh if there are checks.
 std::vector<double> read_checked(RankContext&, const Mesh& mesh, const Tensor&);
 
 // A hash of up to 64 elements, evenly spaced, of a value that should be the

@@ -93,8 +93,9 @@ class DistTensor {
   // Makes a tensor from a value that every rank has in full; each rank copies
   // its part. Sends nothing. To find ranks that pass different values, the next
   // collective on the tensor, or on a result computed from it, compares a hash
-  // of up to 64 elements and throws Error (not if RunOptions::device is set).
-  // With RunOptions::check_inputs, from_global() compares all elements itself.
+  // of up to 64 elements, and throws Error if the hashes differ (unless
+  // RunOptions::device is set). With RunOptions::check_inputs, from_global()
+  // compares all elements itself.
   static DistTensor from_global(const Tensor&, const Mesh&, const Placements&);
   // Makes a tensor from each rank's own part `local`, which is undefined on a
   // rank outside the mesh. Throws Error if its shape, type or device does not
@@ -141,28 +142,31 @@ class DistTensor {
   DistTensor redistribute(const Mesh& to, const Placements&,
                           const RedistributeOptions& = {}) const&;
   DistTensor redistribute(const Spec*, const RedistributeOptions& = {}) const&;
-  // Overloads for a temporary or std::move(x). The result may reuse the memory
-  // of x if nothing else holds it, so that an all-reduce runs in place.
+  // Overloads for a temporary or std::move(x). If nothing else holds the memory
+  // of x, the result may reuse it, so that an all-reduce runs in place.
   DistTensor redistribute(const Placements&,
                           const RedistributeOptions& = {}) &&;
   DistTensor redistribute(const Mesh& to, const Placements&,
                           const RedistributeOptions& = {}) &&;
   DistTensor redistribute(const Spec*, const RedistributeOptions& = {}) &&;
-  // Like redistribute(), but returns at once. A second thread of the rank
-  // carries these calls out one after another, in the order of the calls, which
-  // has to be the same on all ranks. The first use of the result waits for it.
-  // A call is carried out even if its result is dropped. An in-place write to
-  // the source waits until the source has been read. (In a dry run, or if
-  // nothing has to be sent, redistribute_async() does all the work itself.)
+  // Like redistribute(), but returns at once (unless 256 calls are queued). A
+  // second thread of the rank carries these calls out one after another, in
+  // their order, which has to be the same on all ranks. The first use of the
+  // result waits for it. A call is carried out even if its result is dropped.
+  // An in-place write to the source waits until the source has been read. (In a
+  // dry run, or if nothing has to be sent, redistribute_async() does all the
+  // work itself.)
   DistTensor redistribute_async(const Placements&,
                                 const RedistributeOptions& = {}) const;
   DistTensor redistribute_async(const Mesh& to, const Placements&,
                                 const RedistributeOptions& = {}) const;
   // Returns the whole value on every rank of the mesh. Collective over it.
   Tensor full() const;
-  // Returns the only element. Collective over the mesh. Throws Error if the
-  // number of elements is not 1, or if T cannot hold the integer exactly (then
-  // write item<int64_t>()). T is double, float, int64_t, int32_t or bool.
+  // Returns the only element, or 0 in a dry run. Collective over the mesh.
+  // Throws Error if the number of elements is not 1. Also throws if the tensor
+  // has an integer type and T is a number type that cannot hold the element
+  // exactly (then write item<int64_t>()). T is double, float, int64_t, int32_t
+  // or bool.
   template <class T = double>
   T item() const;
   // Spec and values ("f32[2, 2](S0,R) [[1, 2], [3, 4]]"); long dimensions are
@@ -179,9 +183,9 @@ class DistTensor {
   // Makes this tensor a parameter: its gradient is wanted (unless its type is
   // i8, which has no gradients), and `keep` limits how an operator may bring it
   // to another layout. kStay: operators may slice it, but never send it.
-  // kGatherOnUse: operators may also gather it, if that is cheapest. Such a
-  // copy is not kept for the next operator, but the graph holds it until the
-  // gradient has been computed. kMove: no limit, as for any other tensor.
+  // kGatherOnUse: operators may also gather it, if that is cheapest. The copy
+  // is freed after the operator, and made again if a gradient needs it. kMove:
+  // no limit, as for any other tensor.
   //
   // Data that operators may send is not a parameter: call set_requires_grad()
   // for its gradient.
@@ -207,8 +211,8 @@ class DistTensor {
   // a partial layout.
   DistTensor& set_grad_layout(const Placements&);
   const Spec* grad_spec() const;
-  // kMove, unless this is a parameter, or a view or result for which the `keep`
-  // of as_parameter() holds.
+  // The `keep` of as_parameter(), if that was called for this tensor or holds
+  // for it as a view or result; else kMove.
   Keep keep() const;
   // Copies `local` into this rank's part, as a parameter update does, and
   // raises the storage's version. Throws Error if the shape or type differs, or

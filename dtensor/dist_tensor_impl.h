@@ -25,7 +25,7 @@ struct DistTensor::Impl {
   Keep keep = Keep::kMove;
   SpecRef use;      // set by gather_on_use()
   SpecRef grad;     // set by set_grad_layout()
-  int awaited = 0;  // SavedInputs that may still read it gathered (gather.h)
+  int awaited = 0;  // number of SavedInputs (gather.h) that may still gather it
   std::shared_ptr<Node> node;  // the node that made it, or a leaf's own node
   int output = 0;              // which output of that node
   // Redistributed copies of this value, for later consumers that need the same
@@ -43,8 +43,9 @@ struct DistTensor::Impl {
   // outside the mesh.
   const Tensor& part();
   uint64_t version();
-  // For the tensor of a Copy. note_version() sets made_version to the version
-  // of its storage. untouched() tells whether it still has that version.
+  // note_version() sets made_version to the version of the storage. untouched()
+  // tells whether the storage still has that version, so that the tensor of a
+  // Copy may be used again.
   void note_version();
   bool untouched();
   uint64_t made_version = 0;

@@ -12,16 +12,16 @@
 
 namespace dtensor {
 
-// The boxes of the group members' memory from which execute() would gather the
-// part of tensor number `tensor`. Empty unless the execution is a single
-// all-gather and this rank can read the other members' memory.
+// Returns the boxes in the group members' memory from which execute() would
+// gather this rank's part of tensor number `tensor`. Empty unless the execution
+// is a single all-gather and this rank can read the other members' memory.
 std::vector<SourceBox> boxes_in_place(RankContext&, const Execution&,
                                       size_t tensor);
 // Makes execute() read tensor number `which` in place instead of gathering it:
 // once the other parts are complete, execute() calls read() with every member's
-// source of that tensor, and its part stays undefined. The sources stay valid
-// and unchanged until read() returns. REQUIRES: boxes_in_place() is not empty
-// for that tensor.
+// source of that tensor, and leaves parts[which] undefined. The sources stay
+// valid and unchanged until read() returns. REQUIRES: boxes_in_place() is not
+// empty for that tensor.
 struct ReadInPlace {
   size_t which;
   const Communicator::ReadSources& read;
@@ -32,12 +32,13 @@ struct ReadInPlace {
 // mesh; the caller drops the result on ranks outside the destination's mesh.
 // Collective over the groups of the plan's steps. Records one event per
 // collective and tensor. If the plan only slices, the result is a view. With
-// `consume`, it may overwrite parts whose memory nothing else refers to.
+// `consume`, execute() may overwrite parts whose memory nothing else refers to.
 void execute(RankContext&, const Execution&, std::span<Tensor> parts,
              bool consume = false, const ReadInPlace* in_place = nullptr);
 
-// Called after events have been added. If they are many, sums them up, unless a
-// CommRecord or an OpRecorder still needs each of them (see ~CommRecord()).
+// Called after events have been added to RankContext::events. If the list is
+// long, sums the events up, unless a CommRecord or an OpRecorder still needs
+// each of them (see ~CommRecord()).
 inline void bound_record(const RankContext& ctx) {
   constexpr size_t kLong = 4096;
   if (ctx.record && !ctx.recorder && ctx.events.size() >= kLong) CommRecord();

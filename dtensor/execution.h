@@ -80,8 +80,8 @@ class Execution : public std::enable_shared_from_this<Execution> {
   const std::vector<Move>& moves() const { return moves_; }
   const std::vector<Round>& rounds() const { return rounds_; }  // by pass
   const std::vector<Sent>& sent() const { return sent_; }
-  // The number of passes. The rounds of one pass handle one panel of each
-  // tensor.
+  // The number of passes. The rounds of one pass handle at most one panel of
+  // each tensor.
   size_t passes() const { return passes_; }
   // in_panels(): whether tensor t is moved panel by panel. end_shape(): the
   // shape of this rank's part of tensor t at the destination.
@@ -121,8 +121,8 @@ class Execution : public std::enable_shared_from_this<Execution> {
 // The execution of moves that run together, from this rank's bounded cache.
 // Throws Error if there is no plan for them.
 std::shared_ptr<const Execution> execution(RankContext&, std::span<const Move>);
-// The step of a plan that the event belongs to; null for a collective inside an
-// operator.
+// The step of a plan in which this rank made the event; null if
+// CommEvent::execution is.
 const Step* step_of(const CommEvent&);
 // Statistics of this rank's cache of executions.
 CacheUse execution_use(RankContext&);

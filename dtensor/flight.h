@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The flight recorder: keeps the last collectives of both threads of every
-// rank, and writes them as JSON files, which the program //:flight compares.
-// Recording is always on. Files are written when a run fails
-// (RunOptions::flight) and by write_flights().
+// The flight recorder: keeps the last collectives of every rank's main thread
+// and second thread (async.h), and writes them as JSON files, which the program
+// //:flight compares. It always records, except in a dry run. Files are written
+// when a run fails (RunOptions::flight) and by write_flights().
 #pragma once
 #include <cstdint>
 #include <string>

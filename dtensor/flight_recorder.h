@@ -20,7 +20,8 @@ class FlightRecorder {
   FlightRecorder(int64_t rank, int64_t world, Backend& backend)
       : rank_(rank), world_(world), backend_(backend) {}
   int64_t rank() const { return rank_; }
-  // Notes that the rank has left the run; it failed if `error` is not empty.
+  // Notes that the rank has left the run. If the rank failed, `error` says why;
+  // else it is empty.
   void over(std::string_view error) noexcept;
   // The content of the rank's file. `why` is the reason for writing it: "a
   // failure" or "SIGUSR1".

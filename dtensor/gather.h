@@ -42,9 +42,10 @@ inline bool gathers(const DistTensor& x) {
 void see_inputs(std::span<const DistTensor> x, std::span<DistTensor> seen);
 
 // Lets an operator read one input directly in the other ranks' memory, without
-// gathering it. will_do() gets the boxes of the input that the ranks hold. If
-// it returns true, the input's part stays undefined, and read() is called with
-// the ranks' memory once the other inputs are complete.
+// gathering it. will_do() gets the boxes of the input in the ranks' memory, or
+// no boxes if the input cannot be read there. If will_do() returns true, which
+// it must not do without boxes, the input's part stays undefined, and read() is
+// called with the ranks' memory once the other inputs are complete.
 struct ReadInput {
   size_t input;
   std::function<bool(std::span<const SourceBox>)> will_do;
@@ -64,9 +65,9 @@ DistTensor gathered_when_read(const DistTensor& parameter, const Spec* to);
 // Frees the copy after an operator has used it, unless a gradient will need it.
 void free_gathered(RankContext&, const DistTensor& parameter);
 
-// An operator's input that its gradient will read. For a parameter that is
-// gathered on use, a SavedInput holds the parameter itself. The gathered copy
-// is held only while it fits into the budget.
+// An operator's input that its gradient will read. For a parameter with
+// Keep::kGatherOnUse, a SavedInput holds the parameter itself. The gathered
+// copy is held only after gather_on_use(), and while it fits into the budget.
 class SavedInput {
  public:
   SavedInput() = default;  // saves nothing

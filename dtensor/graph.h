@@ -41,14 +41,14 @@ class Graph {
   // NCCL, each rank has a graph of its own, since the ranks' kernels wait for
   // each other and every thread has to launch its own.
   explicit Graph(const std::function<void()>& step);
-  // Waits for the replays. The rank that made the graph has to destroy it, and
-  // before its run ends.
+  // Waits for the replays. The rank that made the graph has to destroy it
+  // before the run ends.
   ~Graph();
   Graph(const Graph&) = delete;
   Graph& operator=(const Graph&) = delete;
 
-  // Enqueues the captured work behind the earlier work of the ranks' streams;
-  // does not wait for it. Collective over all ranks of the run.
+  // Enqueues the captured work behind the earlier work of the ranks' streams,
+  // and returns before the work is done. Collective over all ranks of the run.
   void replay();
 
  private:

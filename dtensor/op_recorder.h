@@ -44,8 +44,9 @@ struct KernelRan {
   std::array<int64_t, kMemoryKinds> touches = {};
 };
 
-// Observes rank 0, or the ranks of dry runs, one rank after another. The
-// functions are called on the thread of the observed rank.
+// Observes rank 0 of a run. Or observes several dry runs, one after another;
+// each has only one rank. The functions are called on the observed rank's
+// thread.
 class OpRecorder {
  public:
   virtual ~OpRecorder() = default;
@@ -54,8 +55,9 @@ class OpRecorder {
   // Called after a collective of an operator, or of a move outside of
   // operators, has been added to RankContext::events.
   virtual void sent(RankContext&) = 0;
-  // Called when the step begins that the record is to show; the work before it
-  // was preparation. The step changes these parameters. Need not be called.
+  // Called when the step begins that the observer is to show; the work before
+  // it was preparation. `parameters` are those of the model that the step uses.
+  // If there is no such call, all work is shown.
   virtual void step_begins(RankContext&,
                            std::span<const NamedTensor> parameters) = 0;
   // Called when the step has ended, and when the rank's function has returned.

@@ -23,9 +23,10 @@ struct Fill {
   };
   std::vector<Identity> identities;
   bool keeps = true;  // whether the part holds the value, at the indices `own`
-  // The indices at which this rank's part holds the value. If several ranks
-  // hold an index (in whole segments of a concatenation that is split by an
-  // axis that becomes partial), only the first of these ranks has it in `own`.
+  // The indices at which this rank's part holds the value. Along an axis that
+  // splits the source and becomes partial, several ranks may hold the same
+  // segment of a concatenation. Then only the first of them has its indices in
+  // `own`, since a sum would count them several times.
   Region own;
 };
 

@@ -41,7 +41,9 @@ struct RankContext {
   // State that other files keep for this rank.
   struct Memory {
     virtual ~Memory() = default;
-    // Called when the rank's function has returned; may throw a last error.
+    // Completes pending work, and throws its error if it failed. run() calls it
+    // for `checks`, `async` and `save` when the rank's function has returned
+    // without an error.
     virtual void finish() {}
   };
   // The operators' cached decisions (ops/decision.cc).
@@ -57,7 +59,8 @@ struct RankContext {
   std::unique_ptr<Memory> checks;
   // The copies of parameters that are gathered on use (gather.cc).
   std::unique_ptr<Memory> gathered;
-  // The most bytes of these copies besides those that an operator now needs.
+  // The most bytes that these copies may take, half of them for copies that are
+  // gathered ahead. The running operator's copies may exceed it.
   int64_t gather_budget = 0;
 
   // These are set for the duration of a scope (scopes.h, scoped.h).
@@ -77,8 +80,8 @@ struct RankContext {
   MemoryKind memory_kind = MemoryKind::kActivations;  // of new memory
 
   // lineage() is the hash of `about`, for the Call (comm/communicator.h) of a
-  // collective. about_text() ends a sentence about the value, for example with
-  // ", made by mean, operator 4 of gpt.loss".
+  // collective. about_text() says how the value was made, as the end of a
+  // sentence: ", made by mean, operator 4 of gpt.loss", for example.
   uint64_t lineage() const { return about ? about->hash : 0; }
   std::string about_text() const;
   // A copy of `path` that lives until the run ends.

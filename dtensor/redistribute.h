@@ -14,8 +14,8 @@
 
 namespace dtensor {
 
-// Returns this rank's part in layout `to`, given its part `local` in layout
-// `from` (undefined on a rank outside the mesh of `from`). Carries out the
+// Returns this rank's part in layout `to`. `local` is its part in layout
+// `from`, undefined on a rank outside the mesh of `from`. Carries out the
 // planner's plan and records its collectives as events. If the plan only
 // slices, the result is a view. Collective over the groups of the plan's steps.
 // Throws Error, before anything is sent, if the plan exceeds the communication
@@ -42,13 +42,14 @@ struct RelayoutOptions {
   // effect in a dry run, under a communication budget, or if several meshes are
   // involved.)
   bool async = false;
-  // Reuses copies that earlier calls made, and keeps new ones for later calls.
-  // A tensor that is in x several times moves only once to the same layout.
-  // Not with `async`.
+  // Reuses copies that earlier calls made, and keeps new ones for later calls
+  // (except copies of parameters). A tensor that is in x several times moves
+  // only once to the same layout. Not with `async`.
   bool copies = false;
-  // Unless null, the caller's cache of the execution that moves all x[i] whose
-  // layout differs from to[i]. relayout() uses *execution, and sets it first if
-  // it is null and needed.
+  // Unless null, points to the caller's cache of one execution: the one that
+  // moves all x[i] whose layout differs from to[i]. If one execution can do
+  // that, and without `async`, relayout() uses *execution, after setting it if
+  // it is null.
   std::shared_ptr<const Execution>* execution = nullptr;
 };
 
@@ -68,16 +69,18 @@ DistTensor alias(const DistTensor& x);
 // and returns y. Call it if y has the value of x, but no move made y.
 DistTensor passes_as_it_comes(const DistTensor& x, DistTensor y);
 
-// The layout to which a cotangent with spec `g` of a tensor with spec `x` is
-// moved: split as x is, replicated on all other axes, except that sums and
-// averages stay partial on axes where x is replicated.
+// A tensor with spec `x` has a cotangent with spec `g`. Returns the layout to
+// which the cotangent is moved: split as x is, and replicated on all other
+// axes. But if both are on one mesh, sums and averages stay partial on axes
+// where x is replicated.
 const Spec* cotangent_spec(const Spec* x, const Spec* g);
 
 // Converts the elements to another type; returns the tensor itself if they
 // already have it.
 Tensor converted(const Tensor&, DType);
 
-// Appends an event for a collective inside an operator if the rank records.
+// Counts a collective inside an operator, and appends its event if the rank
+// records.
 // `predicted`, `counted` and `by_all` are in bytes, as in CommEvent.
 void record_event(RankContext&, const Mesh&, AxisMask axes, StepKind,
                   int64_t predicted, int64_t counted, int64_t by_all);

@@ -58,8 +58,8 @@ struct RunReport {
 };
 
 // "rank 3 was waited for 4.1 s of 12.0 s (34 %), rank 1 for 2.0 s (17 %)": the
-// ranks for which others waited longer than a second, the longest first. Empty
-// if there are none.
+// ranks for which others waited longer than a second, the longest wait first;
+// at most 8 ranks. Empty if there are none.
 std::string straggler_text(const RunReport&);
 
 struct RunOptions {

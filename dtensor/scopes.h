@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Scopes that limit communication, turn off recording for gradients, or name
-// the running module. Every rank must open the same scopes. Their constructors
+// Scopes that limit communication, turn off autograd's recording, or name the
+// running module. Every rank must open the same scopes. Their constructors
 // throw Error outside run().
 #pragma once
 #include <concepts>
@@ -66,9 +66,9 @@ class NoGrad {
 };
 bool grad_enabled();
 
-// Assigns the operators inside to a module, in which they are numbered from 0.
-// The path has to outlive the scope: it is not copied, because every call of a
-// module opens a scope.
+// Says that the operators inside belong to the module `path`, and numbers them
+// from 0. The path has to outlive the scope: copying it would cost time at
+// every call of a module.
 class PathScope {
  public:
   explicit PathScope(std::string_view path);

@@ -9,7 +9,8 @@
 // the cotangent for such an edge is not computed, and the node keeps its saved
 // values until rest() computes it. For y = x W, with x made by other layers,
 // the first part is the product with W, and the second part the product with x.
-// (A node that computes several inputs' cotangents at once does so twice.)
+// (A node that can only compute the cotangents of several inputs together may
+// do so once in each part.)
 #pragma once
 #include <functional>
 #include <memory>

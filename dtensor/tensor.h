@@ -24,8 +24,8 @@ class Allocator;
 class StorageReader {
  public:
   virtual ~StorageReader() = default;
-  // Waits. Work that is enqueued on the rank's stream after finish() has
-  // returned runs after the read.
+  // Waits until the read has been enqueued. Work that is enqueued on the rank's
+  // stream after finish() has returned runs after the read.
   virtual void finish() = 0;
 };
 
@@ -114,8 +114,9 @@ class Tensor {
   // A contiguous tensor whose elements are uninitialised.
   static Tensor empty(const Shape&, DType);
   static Tensor full(const Shape&, DType, double value);
-  // A view of another owner's memory on this device. The memory must outlive
-  // the tensor, and is only read. Work on it is enqueued on this stream.
+  // A view of another owner's memory on the given device. The memory must
+  // outlive the tensor, and is only read. The stream is for threads without a
+  // rank on that device (see Storage::stream_here()).
   static Tensor borrowed(const void* data, const Shape&, const Shape& strides,
                          DType, Device&, Stream);
   // Copies numel(shape) values from the host, in row-major order.
@@ -141,8 +142,8 @@ class Tensor {
   const T* ptr() const {
     return static_cast<const T*>(data());
   }
-  // Memory to write; null in a dry run. Raises the version, so that a gradient
-  // that needs the old values throws, and waits for another thread's reads.
+  // Memory to write; null in a dry run. Waits for another thread's reads.
+  // Raises the version, so that a gradient that needs the old values throws.
   void* mutable_data() const {
     storage_->bump_version();
     return at_offset();

@@ -8,8 +8,8 @@
 
 namespace dtensor {
 
-// Returns the path of the file that the caller of the program means by `path`.
-// (`bazel run` starts programs in another folder than the caller's, which is in
+// Returns the path of the file that the user of the program means by `path`.
+// (`bazel run` starts programs in a folder of its own. The user's folder is in
 // BUILD_WORKING_DIRECTORY.)
 std::string caller_path(const std::string& path);
 
@@ -22,11 +22,10 @@ void check_may_use_files(std::string_view where);
 // `where`, if it cannot be read.
 std::string read_text_file(std::string_view where, const std::string& path);
 
-// Writes a temporary file beside `path`, which replaces `path` when it is
-// complete, so that a full disk does not destroy the old content. A link at
-// `path` is replaced, not followed. If `path` is not a regular file (a pipe, a
-// terminal), writes to it directly. Throws Error, headed by `where`, if a
-// system call fails.
+// Writes a temporary file beside `path`. commit() renames it to `path`, so that
+// a full disk does not destroy the old content. A link at `path` is replaced,
+// not followed. If `path` is not a regular file (a pipe, a terminal), writes to
+// it directly. Throws Error, headed by `where`, if a system call fails.
 class TextWriter {
  public:
   TextWriter(std::string_view where, const std::string& path);
@@ -37,7 +36,7 @@ class TextWriter {
 
   // Appends the text.
   void put(std::string_view text);
-  // Gives the file its name. Nothing may be appended afterwards.
+  // Completes the file at `path`. Nothing may be appended afterwards.
   void commit();
 
  private:

@@ -58,8 +58,8 @@ class Trace {
   // the machine's own. Processes that pass the same name share a clock.
   void gather(ProcessJob&, const std::string& clock, int64_t ahead);
 
-  // Writes the file, with the first `most_events` events. Throws Error if the
-  // file cannot be written.
+  // Writes the file, with the events that were kept: about the first
+  // `most_events`. Throws Error if the file cannot be written.
   void write(const std::string& path) const;
   // The numbers of events that were kept and dropped, and the time in seconds
   // when the first dropped event began.
@@ -67,9 +67,9 @@ class Trace {
   int64_t dropped() const;
   double dropped_from() const;
 
-  // One row for each operator and phase, the longest first: how long ranks
-  // waited for the last member in the operator's collectives. Counts dropped
-  // events, too.
+  // How long ranks waited for the last member in an operator's collectives.
+  // There is one row for each operator, phase and thread, the longest wait
+  // first. Counts dropped events, too, except in `last`.
   struct Waiting {
     std::string op, phase;
     bool other_thread;        // waits of the thread of redistribute_async()

@@ -66,7 +66,8 @@ class Tracer final : public Watch {
   Trace& trace_;
   RankContext* const context_;  // null for a tracer of another process
   Watch* const next_;
-  // The recorded thread and its run, and when recording began and ended.
+  // The recorded thread, the number of its run in the Trace, and when recording
+  // began and ended, in ns (opened, closed).
   struct Whose {
     int64_t rank, lane, run, opened, closed;
   };
