@@ -143,7 +143,8 @@ class CachingAllocator final
     std::lock_guard lock(mutex_);
     DT_CHECK(!capturing_, "cuda graph",
              "this rank is already capturing one; end that capture first");
-    // Return cached blocks to the device, so that the graph can reuse them.
+    // Return cached blocks to the device, so that the graph can get their
+    // memory.
     drop_cache();
     if (!source_) source_ = device_.open_stream();
     arenas_.push_back(std::make_unique<Arena>());
@@ -208,7 +209,8 @@ class CachingAllocator final
     return block;
   }
 
-  // Keeps a released block that a graph may still use; false if no graph may.
+  // Keeps a released block if a graph may still use it; else returns false.
+  // During a capture, that is any block: the captured work may use it.
   bool keep(void* block, Stream stream, SizeClass c) {
     for (const auto& arena : arenas_) {
       const auto it = arena->blocks.find(block);
@@ -225,7 +227,7 @@ class CachingAllocator final
   void end_arena(Arena* arena, Stream stream) {
     std::lock_guard lock(mutex_);
     if (capturing_ == arena) capturing_ = nullptr;
-    // Blocks that are still held become ordinary blocks.
+    // Blocks that tensors still hold become ordinary blocks.
     for (const auto& [block, b] : arena->blocks) {
       if (b.held) continue;
       unpoison(block, b.size.bytes);

@@ -83,8 +83,8 @@ class Progress final : public StorageReader {
   bool done_ = false, waited_for_ = false;
   bool ordered_ = false;  // stream_ already waits for made_
   Event made_;
-  // Used without mutex_ until done_ is set: by the main thread until it hands
-  // the moves to the worker, then by the worker.
+  // The tensors of hold(). Until done_ is set, used without mutex_: by the main
+  // thread until it hands the moves to the worker, then by the worker.
   std::vector<Tensor> read_;
 };
 
@@ -195,7 +195,7 @@ class AsyncMoves {
   const std::shared_ptr<Progress>& progress() const { return progress_; }
   // Sets the reader of the result. REQUIRES: this is a single move.
   void set_reader(const std::shared_ptr<StorageReader>& r) { reader_ = r; }
-  // The error of the moves, unless a wait() has thrown it.
+  // The error of the moves; null if there is none, or a wait() has thrown it.
   std::exception_ptr unseen_error() const { return seen_ ? nullptr : error_; }
 
  private:
@@ -253,7 +253,8 @@ class Worker final : public RankContext::Memory {
   // A list, so that the thread can splice tasks from queue to queue without
   // allocating nodes.
   using Queue = std::list<Task>;
-  // The longest queue. A queued move holds a few KB and the parts it reads.
+  // The most tasks in the queue. Each holds a few KB and the parts that it
+  // reads.
   static constexpr size_t kMostAhead = 256;
 
  public:
@@ -344,7 +345,7 @@ class Worker final : public RankContext::Memory {
         }
       }
       if (one.front().moves->carry_out(context_)) {
-        one.front().moves = nullptr;  // the pending results keep it alive
+        one.front().moves = nullptr;  // only pending results keep them alive
         reading_.splice(reading_.end(), one);
       } else {
         failed_.splice(failed_.end(), one);

@@ -70,7 +70,8 @@ class Backward {
   // Returns the cotangents of inputs lo to hi - 1. Returns an empty list if
   // options_.complete gives them to the caller.
   std::vector<DistTensor> result(size_t lo, size_t hi) {
-    // These inputs are outputs themselves, or some nodes added nothing to them.
+    // Complete the other inputs: those that are outputs themselves, and those
+    // for which a cotangent never came, because a node on the way got none.
     for (size_t i = lo; i < hi; ++i)
       if (awaited_[i] >= 0) completed(i);
     std::vector<DistTensor> result;
@@ -95,14 +96,16 @@ class Backward {
   // A node that the outputs depend on.
   struct Visit {
     Node* node;
-    uint64_t sequence;  // of the node, which may be gone after first()
-    bool wanted, ends;  // is the node of an input; ends the pass
-    size_t slot;        // of its first output's cotangent in slots_
+    uint64_t sequence;  // of the node, which may be destroyed before rest()
+    // wanted: the node made one of the inputs. ends: the pass does not go back
+    // beyond this node.
+    bool wanted, ends;
+    size_t slot;  // of the node's first output's cotangent in slots_
     int64_t leads = kNone;
     std::shared_ptr<Node> due = nullptr;  // the node, once it has a cotangent
   };
-  // The work at one node that rest() has to do. (Needed is not a vector<bool>,
-  // because that does not convert to a span of bool.)
+  // A node at which rest() has to call backward(), with the arguments. (Needed
+  // is not a vector<bool>, because that does not convert to a span of bool.)
   using Needed = std::unique_ptr<bool[]>;
   struct Put {
     std::shared_ptr<Node> node;
@@ -165,7 +168,8 @@ class Backward {
     }
   }
 
-  // Passes through the nodes that have a cotangent, the latest first.
+  // Calls pass() for the nodes that have a cotangent and lead to a wanted
+  // input, the latest node first.
   void run() {
     for (Visit& v : visits_)
       if (const std::shared_ptr<Node> node = std::exchange(v.due, nullptr);

@@ -112,11 +112,12 @@ std::vector<CommEvent> merge_events(
     std::span<const std::vector<CommEvent>> ranks) {
   std::vector<CommEvent> merged;
   using Sort = decltype(sort_of(merged[0]));
-  std::map<Sort, std::vector<size_t>> places;  // in `merged`, by ordinal
+  // By sort: the index in `merged` of the first such event, the second, ...
+  std::map<Sort, std::vector<size_t>> places;
   int64_t collectives = 0;
   for (const std::vector<CommEvent>& events : ranks) {
     std::map<Sort, size_t> seen;
-    // From this rank's numbers of collectives to those in `merged`.
+    // Maps this rank's numbers of collectives to the numbers in `merged`.
     std::map<int64_t, int64_t> numbers;
     const auto add = [&](const CommEvent& e) {
       merged.push_back(e);

@@ -112,8 +112,8 @@ void check(RankContext& context, DataCheck check) {
   if (!context.checks) context.checks = std::make_unique<Kept>(context);
   auto& kept = static_cast<Kept&>(*context.checks).checks;
   if (!context.capture) return kept.push_back(std::move(check));
-  // Keep the check before each replay, unless it is kept already. The next
-  // item() then judges what the replay finds.
+  // Before each replay, add the check to those that are kept, unless it is
+  // there already. The next item() then judges what the replay finds.
   context.capture->before_replay([&kept, check = std::move(check)] {
     for (const DataCheck& c : kept)
       if (c.found.data() == check.found.data()) return;

@@ -37,8 +37,8 @@ struct Moving {
   Tensor source, now, end;
 };
 
-// Whether an all-reduce can read its input in place; otherwise it is copied
-// first.
+// Whether an all-reduce can read its input `now` in place. If not, make()
+// copies the input first.
 bool reduced_where_it_lies(const Action& a, const Tensor& now) {
   return now.contiguous() && now.shape() == a.shape;
 }
@@ -47,7 +47,7 @@ bool reduced_where_it_lies(const Action& a, const Tensor& now) {
 struct Lists {
   std::vector<Moving> moving;
   std::vector<Tensor> outs;      // of a round's actions
-  std::vector<int64_t> counted;  // bytes, by index in sent()
+  std::vector<int64_t> counted;  // bytes received, by index in sent()
   std::vector<Transfer> transfers;
   std::vector<Buffer> buffers;
 };
@@ -92,8 +92,8 @@ class Run {
   Lists lists_;
 };
 
-// Carries out a local action; prepares the memory of a collective. Returns the
-// memory that the action writes to.
+// Carries out an action that is local; for an action of a collective, only
+// prepares the memory. Returns the memory that the action writes to.
 Tensor Run::make(const Action& a, Moving& m, bool consume) {
   using Do = Action::Do;
   if (a.what == Do::kView) return window(m.now, a.has, a.wants);

@@ -13,7 +13,7 @@
 namespace dtensor {
 namespace {
 
-// Adds the leading dimension that a tensor of (sum, count) pairs has.
+// Adds the leading dimension of (sum, count) pairs if there are two components.
 Region with_pairs(Region r, int components) {
   if (components > 1) r.insert(r.begin(), IntervalList{{0, components}});
   return r;
@@ -41,8 +41,8 @@ Communicator& communicator_of(RankContext& ctx, const Step& step) {
   return ctx.communicator(members(step, ctx.world_rank));
 }
 
-// The largest number of bytes that a rank receives when a step all-reduces
-// panel by panel.
+// The most bytes that any rank receives in a step that all-reduces panel by
+// panel.
 int64_t all_reduce_bytes(const Step& step, const std::vector<Region>& panels,
                          bool one_shot) {
   const Mesh& mesh = step.from->mesh();
@@ -101,8 +101,9 @@ Execution::Execution(RankContext& ctx, std::span<const Move> moves, Plan plan)
   for (Sent& sent : sent_) {
     const Step& s = plan_.steps[sent.step];
     const auto& list = lists[static_cast<size_t>(s.tensor)];
-    // Each panel's all-reduce has chunks of its own, which round separately.
-    // Their bytes may add up to more than those of one all-reduce.
+    // The all-reduce of each panel divides the panel into chunks, one for each
+    // member, and rounds the largest chunk up. So all panels together may take
+    // more bytes than one all-reduce.
     if (s.kind == StepKind::kAllReduce && !list.empty())
       sent.predicted =
           all_reduce_bytes(s, list, one_shot(s.from, ctx.planner.cost()));

@@ -19,7 +19,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// The active runs.
+// The recorders of the active runs; live_mutex guards them.
 std::mutex live_mutex;
 std::vector<const FlightRecorders*>& live() {
   static std::vector<const FlightRecorders*> all;

@@ -28,7 +28,7 @@ int64_t gathered_bytes(const Impl& p) { return p.use->largest_part_bytes(); }
 // A parameter that has been gathered, or is being gathered.
 struct Entry {
   std::weak_ptr<Impl> of;
-  uint64_t version;  // of the parameter
+  uint64_t version;  // of the parameter when it was gathered
   int64_t bytes;
   Tensor part;
   std::shared_ptr<Pending> pending;  // if set, makes the part
@@ -42,7 +42,8 @@ class Entries {
     const auto it = places_.find(&p);
     if (it == places_.end()) return nullptr;
     const auto of = it->second->of.lock();
-    // By now, another tensor may have the address of the entry's parameter.
+    // If the entry's parameter was destroyed, p may be another one at its
+    // address.
     if (of.get() == &p && of->version() == it->second->version)
       return &*it->second;
     erase(p);

@@ -27,9 +27,10 @@ uint64_t process() {
   return token;
 }
 
-// Events of the streams of the ranks that share a graph, by rank. Each rank
-// uses its two events in turn. By the time when it sets an event again, it has
-// met all other ranks after they waited for the old one.
+// The ranks that share a graph show each other how far their streams are: rank
+// r sets events[r][0] and events[r][1] in turn. Before it sets one of them
+// again, all other ranks have waited for the old one, since a meet() lies
+// between.
 struct Shown {
   std::vector<std::array<Event, 2>> events;
 };

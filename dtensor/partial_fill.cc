@@ -54,9 +54,9 @@ double identity_value(ReduceOp op) {
 // the source, each rank keeps its own part instead, and counts as "not first"
 // at all other indices. A new average needs no fill, because an average of
 // equal values is exact. Where a rank is not first, it holds the identity of
-// the innermost reduction in which it is not first. For a product of sums, say,
-// the terms of the second factor have to add up to 1: the first term is 1 and
-// the others are 0. Inner reductions that the source already has count, too.
+// the innermost reduction in which it is not first; that may be one that the
+// source already has. For a product of sums, say, the terms of the second
+// factor have to add up to 1: the first term is 1 and the others are 0.
 Fill fill_of(const Step& step, const Coord& at) {
   const Spec *from = step.from, *to = step.to;
   const auto& list = to->layout().partials;

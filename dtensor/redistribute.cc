@@ -127,8 +127,9 @@ std::vector<DistTensor::Impl::Copy>& copies(DistTensor::Impl& impl,
 }
 
 // Returns the part, contiguous and in memory that nothing else uses; clones it
-// if necessary. `source` is undefined if the move consumed it: then the part
-// may be a view of memory that is larger, or that others hold.
+// if necessary. `source` is the move's source, or an earlier copy, and stays in
+// use. It is undefined if the move consumed the source: then the part may be a
+// view of memory that is larger, or that other tensors hold.
 Tensor own_part(Tensor part, const Tensor& source) {
   if (!part.defined()) return part;
   const bool shares = source.defined()
@@ -139,7 +140,7 @@ Tensor own_part(Tensor part, const Tensor& source) {
   return part.contiguous() ? std::move(part) : part.clone();
 }
 
-// Records y, the moved x, in the graph.
+// Records in the graph that y is the moved x, if uses of x are recorded.
 DistTensor finished(const DistTensor& x, DistTensor y, const How& how) {
   if (records(x)) {
     std::shared_ptr<Node> node;
@@ -365,7 +366,7 @@ void relayout(std::span<DistTensor> x, std::span<const SpecRef> to,
     Lineage lineage;
   };
   std::vector<Batch> batches;
-  // (place, earlier place) for each place whose move equals the earlier one's.
+  // (i, k) if x[i] is the same tensor as an earlier x[k] and moves alike.
   std::vector<std::pair<size_t, size_t>> same;
   bool all = true;  // whether the batches have every tensor that moves
   for (size_t i = 0; i < x.size(); ++i) {

@@ -39,7 +39,8 @@ void use_one_openmp_thread() {
 }
 
 // The backend of the launcher that started this process, such as mpirun or
-// torchrun: all processes of a job share one run. Without a launcher, threads.
+// torchrun: all processes of a job share one run. Without a launcher, the ranks
+// are threads of this process.
 BackendFactory default_backend() {
   const std::string_view name = backend_by_launcher();
   if (name == "threads") return backend_named(name);
@@ -117,8 +118,8 @@ struct Shared {
   mutable std::atomic_flag wrote_flights;
 };
 
-// Turns the exception being handled into an Error that names the rank, if there
-// is memory for the text.
+// Returns the exception that is being handled. If it is not an Error, returns
+// one that names the rank instead, or a bad_alloc if memory lacks for the text.
 std::exception_ptr explained(int64_t rank) noexcept {
   try {
     try {
@@ -159,7 +160,7 @@ void tell(const Shared& shared, int64_t rank, const std::exception_ptr& error) {
   }
 }
 
-// Does the whole work of a rank's thread. Returns every exception as Outcome.
+// Does the whole work of a rank's thread. Any exception goes into the Outcome.
 Outcome run_rank(const Shared& shared, int64_t rank,
                  const std::function<void(Runtime&)>& fn) noexcept {
   const RunOptions& options = shared.options;

@@ -8,7 +8,7 @@
 namespace dtensor {
 namespace {
 
-// The numbers of a rank of which merge() takes the largest instead of a sum.
+// The numbers of one rank's Totals. merge() takes the largest of each.
 struct Largest {
   MemoryUse memory;
   int64_t work_ps;

@@ -33,7 +33,8 @@ constexpr const char* kThreads[] = {"own thread", "redistribute_async"};
 
 struct Trace::Arrow {
   const Tracer *last, *waiter;
-  const Tracer::Event *from, *to;  // of the last member, and of the waiter
+  // The events of the collective: the last member's, and the waiter's.
+  const Tracer::Event *from, *to;
   int64_t ns() const { return from->begin - to->begin; }
 };
 

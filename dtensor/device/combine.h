@@ -19,7 +19,8 @@ double identity(ReduceOp);
 
 // Throws Error, headed by `where`, if the operation cannot reduce values of
 // this type: sum and avg of bool, avg of integers, any and all of types other
-// than bool, and kMean, which reduces (sum, count) pairs.
+// than bool, every operation on i8, and kMean, which reduces (sum, count)
+// pairs. (For i8, the Error is headed by "dtype".)
 void check_reducible(ReduceOp, DType, std::string_view where);
 
 // dst = srcs[0] op srcs[1] op ..., from left to right; kAvg divides by `count`
@@ -32,7 +33,8 @@ int64_t reduce_strided(ReduceOp, DType, Sizes shape, void* dst,
                        int64_t count);
 
 // As reduce_strided(), for n contiguous elements. Writes the result to each of
-// `dsts`, which may be among the sources. Reads each source only once.
+// `dsts`, which may be among the sources. Reads each source only once. Returns
+// the bytes read from each source.
 int64_t reduce_into_all(ReduceOp, DType, int64_t n, std::span<char* const> dsts,
                         std::span<const char* const> srcs, int64_t count);
 

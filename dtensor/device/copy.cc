@@ -75,7 +75,7 @@ struct Runs {
     for (int64_t i = 0; i < count; ++i, d += to_step, s += from_step)
       copy(d, s);
   }
-  // Runs of a length that the compiler knows.
+  // Copies runs of sizeof(T) bytes, a length that the compiler knows.
   template <class T>
   void each_as(char* d, const char* s) const {
     each(d, s, [](char* to, const char* from) { store(to, load<T>(from)); });

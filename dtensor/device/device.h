@@ -39,8 +39,9 @@ struct Event {
   std::shared_ptr<void> handle;
 };
 
-// The most dimensions of a box. An exchange of intervals needs two loops for
-// each dimension of a tensor.
+// The most dimensions of a box. A piece of a collective needs two for each
+// dimension of a tensor that has ranges at equal distances: one over the
+// ranges, and one within them (comm/pieces.h).
 inline constexpr int kMaxLoops = 2 * kMaxDims;
 using Sizes = std::span<const int64_t>;
 
@@ -72,8 +73,8 @@ class Device {
   virtual const KernelTable* own_kernels() const { return nullptr; }
 
   // A stream for one thread of a rank. It lasts as long as the device, because
-  // tensors outlive their rank. If work runs immediately, the stream is null
-  // and shared by all.
+  // tensors may outlive their rank. On a device that runs work immediately, all
+  // threads share the null stream.
   virtual Stream open_stream() { return {}; }
 
   // Returns memory, 64-byte aligned, that work of the stream may use from now
@@ -173,7 +174,7 @@ class Device {
   virtual int64_t waits() const { return 0; }
 };
 
-// These devices are never destroyed.
+// These devices last until the program ends.
 Device& cpu();
 Device& no_device();
 

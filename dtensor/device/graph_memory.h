@@ -12,8 +12,8 @@ namespace dtensor {
 // stream's captured work must write it before reading it.
 using GraphMemory = std::function<void*(int64_t bytes, Stream)>;
 
-// The function that the calling thread uses. Null unless the thread is in the
-// constructor of a Graph (graph.h), which sets it.
+// The function that graph_memory() calls on the calling thread. Null unless the
+// thread is in the constructor of a Graph (graph.h), which sets it.
 const GraphMemory*& current_graph_memory();
 
 // Allocates with the function of current_graph_memory(); returns null if there

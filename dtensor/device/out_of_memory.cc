@@ -68,7 +68,8 @@ void release(std::atomic<void*>& reserve) {
   if (void* p = reserve.exchange(nullptr)) munmap(p, kReserve);
 }
 
-// The new handler: operator new calls it when it fails, and then tries again.
+// The new handler: operator new calls this function if it finds no memory, and
+// tries again when the function returns.
 void give_reserve() {
   if (void* p = reserves[0].exchange(nullptr)) {
     munmap(p, kReserve);
