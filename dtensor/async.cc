@@ -350,7 +350,7 @@ class Worker final : public RankContext::Memory {
       } else {
         failed_.splice(failed_.end(), one);
       }
-      // The device finishes the tasks in this order.
+      // The device finishes the tasks in the order of reading_.
       while (!reading_.empty() && reading_.front().progress->let_go())
         reading_.pop_front();
     }

@@ -277,7 +277,7 @@ class Backward {
   std::pmr::vector<int64_t> awaited_;
   std::pmr::vector<Visit> visits_{&arena_};      // the latest node first
   std::pmr::vector<DistTensor> slots_{&arena_};  // cotangents that arrived
-  bool* now_ = nullptr;                          // for pass(), in arena_
+  bool* now_ = nullptr;  // `needed` of the node that pass() handles
   size_t now_size_ = 0;
   const size_t later_;
   bool splits_;

@@ -17,7 +17,7 @@ class Pending;
 
 struct DistTensor::Impl {
   SpecRef spec;
-  uint64_t run = 0;  // RankContext::run_id of its run
+  uint64_t run = 0;  // RankContext::run_id of the run that made it
   Tensor local;      // undefined on a rank outside the mesh
   Lineage lineage;
   std::shared_ptr<Pending> pending;  // if set, `local` comes from its wait()

@@ -37,9 +37,10 @@ class Graph {
   // or if the device has no graphs. The streams cannot be used after an Error
   // in step(), and the run should end.
   //
-  // Ranks that are threads of one process capture one graph together. With
-  // NCCL, each rank has a graph of its own, since the ranks' kernels wait for
-  // each other and every thread has to launch its own.
+  // Without NCCL, ranks that are threads of one process capture one graph
+  // together. With NCCL, each rank has a graph of its own, since the ranks'
+  // kernels wait for each other, and each thread has to launch those of its
+  // rank.
   explicit Graph(const std::function<void()>& step);
   // Waits for the replays. The rank that made the graph has to destroy it
   // before the run ends.

@@ -93,8 +93,9 @@ struct RankContext {
   bool record = false;
   std::vector<CommEvent> events;
   int64_t collectives = 0;  // the number of the latest collective
-  // The time that this rank's main thread spent in collectives, or waiting for
-  // those of its second thread: communication that no computation hid.
+  // The time that this rank's main thread, while `record` was set, spent in
+  // collectives or waiting for its second thread: communication that no
+  // computation hid.
   int64_t exposed_ns = 0;
 
   // The calling thread's context. current() throws Error outside run().
@@ -139,7 +140,7 @@ struct RankContext {
   };
   struct CachedCoordinate {
     Mesh mesh;
-    std::unique_ptr<const Coord> at;  // null if not in the mesh
+    std::unique_ptr<const Coord> at;  // null if the rank is not in the mesh
   };
   std::vector<CachedCommunicator> communicators;
   std::map<std::vector<int64_t>, std::unique_ptr<Communicator>> groups;

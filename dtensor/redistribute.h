@@ -46,10 +46,9 @@ struct RelayoutOptions {
   // (except copies of parameters). A tensor that is in x several times moves
   // only once to the same layout. Not with `async`.
   bool copies = false;
-  // Unless null, points to the caller's cache of one execution: the one that
-  // moves all x[i] whose layout differs from to[i]. If one execution can do
-  // that, and without `async`, relayout() uses *execution, after setting it if
-  // it is null.
+  // Unless null, points to the caller's cache of an execution. If one execution
+  // moves all x[i] whose layout differs from to[i], and `async` has no effect,
+  // relayout() uses *execution, after setting it if it is null.
   std::shared_ptr<const Execution>* execution = nullptr;
 };
 
@@ -80,8 +79,7 @@ const Spec* cotangent_spec(const Spec* x, const Spec* g);
 Tensor converted(const Tensor&, DType);
 
 // Counts a collective inside an operator, and appends its event if the rank
-// records.
-// `predicted`, `counted` and `by_all` are in bytes, as in CommEvent.
+// records. `predicted`, `counted` and `by_all` are in bytes, as in CommEvent.
 void record_event(RankContext&, const Mesh&, AxisMask axes, StepKind,
                   int64_t predicted, int64_t counted, int64_t by_all);
 

@@ -100,8 +100,9 @@ struct Shared {
     for (int lane = 0; lane < Backend::kLanes; ++lane)
       backend->failed(rank, lane, what);
   }
-  // The first rank that fails writes the flights of this process immediately,
-  // because some rank may never return. If all return, conclude() writes again.
+  // The first rank that fails by itself writes the files of the flight recorder
+  // at once, because some rank may never return. If all ranks of this process
+  // return, conclude() writes the files again.
   void write_flights() const noexcept {
     if (options.flight.empty() || wrote_flights.test_and_set()) return;
     try {

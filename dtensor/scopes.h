@@ -44,7 +44,7 @@ class CommBudget {
   const int64_t outer_, start_;
 };
 
-// Forbids all communication.
+// Forbids all communication of tensors.
 class NoComm : public CommBudget {
  public:
   NoComm() : CommBudget(0) {}

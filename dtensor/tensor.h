@@ -203,7 +203,8 @@ class Tensor {
   }
   template <class T>
   std::vector<T> to_host_as(DType) const;
-  // The offset of element i from data(). Throws Error if there is none.
+  // The offset of element i from data(), in elements. Throws Error if there is
+  // no such element, or in a dry run.
   int64_t position(int64_t i) const;
   // A view of the same storage, `offset` elements further; unchecked.
   Tensor view(const Shape& shape, const Shape& strides, int64_t offset) const;

@@ -40,8 +40,9 @@ class Trace {
   Trace(const Trace&) = delete;
   Trace& operator=(const Trace&) = delete;
 
-  // Called by run() on each rank's thread: makes the tracer of that thread.
-  // `next`, unless null, also observes its collectives.
+  // Makes the tracer of the thread with this context. Called by run() for each
+  // rank's main thread, and by Tracer::other_thread(). `next`, unless null,
+  // also observes the thread's collectives.
   Tracer& open(RankContext&, Watch* next);
 
   // The members below must not be called during a run.
@@ -80,7 +81,8 @@ class Trace {
     int64_t last = -1;        // the rank that caused most waiting; -1: unknown
   };
   std::vector<Waiting> waiting() const;
-  // waiting_table() is an aligned table of the first 12 rows and a total.
+  // waiting_table() is an aligned table of the first 12 rows, the sum of the
+  // other rows, and a total.
   // waiting_json() has all rows, as [{"op", "phase", "thread", "collectives",
   // "seconds", "longest_seconds", "share", "waited_for"}, ...].
   std::string waiting_table() const;

@@ -95,7 +95,7 @@ const CudaPlugin& load() {
   return plugin;
 }
 
-// Loaded once; after a failure the next call tries again.
+// Loads the library once. After a failure, the next call tries again.
 const CudaPlugin& plugin() {
   static const CudaPlugin& loaded = load();
   return loaded;

@@ -4,9 +4,9 @@
 //
 // Calls that take a Stream enqueue their work, which may run after the call has
 // returned. It runs after all earlier work of that stream. Work of different
-// streams has no order, except through record() and wait(). The host reads
-// memory of a device only through to_host(). If an argument is wrong, the call
-// itself throws the Error.
+// streams has no order, except through record() and wait(). The host reads a
+// GPU's memory only through to_host(). If an argument is wrong, the call throws
+// Error at once, not when the work runs.
 //
 // Shapes and strides are spans, to which a Shape converts; a call reads them
 // before it returns. Strides are in elements and may be negative; those of a
