@@ -269,7 +269,7 @@ class Backward {
   BackwardOptions options_;
   const Add add_;
   InlineMemory<1024> arena_;  // for the lists of a small graph
-  std::pmr::vector<Node::Edge> wanted_{&arena_};  // of the inputs
+  std::pmr::vector<Node::Edge> wanted_{&arena_};  // the edges to the inputs
   // The sequence numbers of the inputs' nodes, ascending.
   std::pmr::vector<uint64_t> wanted_sequences_{&arena_};
   // By input: how many cotangents are still to come; -1: the sum is complete

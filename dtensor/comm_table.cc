@@ -79,7 +79,7 @@ void raise(CommRow& most, const CommRow& r) {
   most.counted = std::max(most.counted, r.counted);
 }
 
-// The totals over all rows: each number is the largest of any rank.
+// Adds up the rows of each rank. Each number is the largest sum of any rank.
 CommRow most_of_all(std::span<const CommEvent> merged) {
   CommRow most;
   for (const std::vector<CommEvent>& list : events_by_rank(merged)) {

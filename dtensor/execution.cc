@@ -213,7 +213,7 @@ void Execution::add(RankContext& ctx, Path& path, const Step& step,
   switch (step.kind) {
     case StepKind::kFill:
       a.what = Action::Do::kFill;
-      // Copy only the step's own indices: the memory may hold more.
+      // Copy only the indices in Fill::own: the memory may hold more.
       a.which = std::move(a.fill.own);
       a.pairs = to->components() > 1;
       if (!path.panel) break;

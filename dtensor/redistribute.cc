@@ -366,7 +366,7 @@ void relayout(std::span<DistTensor> x, std::span<const SpecRef> to,
     Lineage lineage;
   };
   std::vector<Batch> batches;
-  // (i, k) if x[i] is the same tensor as an earlier x[k] and moves alike.
+  // (i, k) if x[i] is the same tensor as an earlier x[k], and to[i] is to[k].
   std::vector<std::pair<size_t, size_t>> same;
   bool all = true;  // whether the batches have every tensor that moves
   for (size_t i = 0; i < x.size(); ++i) {

@@ -120,7 +120,8 @@ struct Shared {
 };
 
 // Returns the exception that is being handled. If it is not an Error, returns
-// one that names the rank instead, or a bad_alloc if memory lacks for the text.
+// an Error that names the rank instead (a bad_alloc if there is no memory for
+// the text).
 std::exception_ptr explained(int64_t rank) noexcept {
   try {
     try {

@@ -39,7 +39,7 @@ struct Trace::Arrow {
 };
 
 std::vector<Trace::Arrow> Trace::arrows() const {
-  // Sorts the members' views of one collective next to each other.
+  // One member's event of a collective. All members' events have equal key()s.
   struct View {
     int64_t run, lane;
     const std::vector<int64_t>* ranks;

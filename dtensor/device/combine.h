@@ -19,8 +19,8 @@ double identity(ReduceOp);
 
 // Throws Error, headed by `where`, if the operation cannot reduce values of
 // this type: sum and avg of bool, avg of integers, any and all of types other
-// than bool, every operation on i8, and kMean, which reduces (sum, count)
-// pairs. (For i8, the Error is headed by "dtype".)
+// than bool, any operation on i8 (headed by "dtype"), and kMean, which reduces
+// (sum, count) pairs.
 void check_reducible(ReduceOp, DType, std::string_view where);
 
 // dst = srcs[0] op srcs[1] op ..., from left to right; kAvg divides by `count`

@@ -24,9 +24,8 @@ void cast_strided(Sizes shape, DType dst_dtype, void* dst, Sizes dst_strides,
                   DType src_dtype, const void* src, Sizes src_strides);
 
 // dst = value, for n contiguous elements or for a box. The value is converted
-// as by cast_strided(), except that infinities become the bounds of an integer
-// type (of bool: true and false), so that identity() can be written to any
-// type.
+// as by cast_strided(): infinities become the bounds of an integer type. But
+// for bool, -infinity becomes false. So identity() can be written to any type.
 void fill(DType, int64_t n, void* dst, double value);
 void fill_strided(DType, Sizes shape, void* dst, Sizes dst_strides,
                   double value);

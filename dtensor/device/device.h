@@ -105,9 +105,9 @@ class Device {
                     Sizes dst_strides, DType src_type, const void* src,
                     Sizes src_strides) = 0;
 
-  // dst = value, converted as cast() does, except that infinities become the
-  // bounds of an integer type (of bool: true and false), so that identity() can
-  // be written to any type.
+  // dst = value, converted as cast() does: infinities become the bounds of an
+  // integer type. But for bool, -infinity becomes false. So identity() can be
+  // written to any type.
   virtual void fill(Stream, DType, Sizes shape, void* dst, Sizes dst_strides,
                     double value) = 0;
 
@@ -120,7 +120,7 @@ class Device {
                          Sizes dst_strides, std::span<const Operand> srcs,
                          int64_t count) = 0;
 
-  // Like reduce(), for n contiguous elements that are written to every one of
+  // Like reduce(), for n contiguous elements. Writes the result to each of
   // `dsts`, which may be among the sources.
   virtual int64_t reduce_into_all(Stream, ReduceOp, DType, int64_t n,
                                   std::span<char* const> dsts,

@@ -26,12 +26,13 @@ std::string requester(std::string_view op);
 std::string out_of_memory_text();
 
 // While an object lives, it holds two reserves for operator new. When operator
-// new fails for the first time, it frees one reserve and tries again. The next
-// failure frees the other reserve and throws std::bad_alloc. The memory of that
-// reserve is for the error's text, and for destructors that allocate, such as
-// that of a JSON value. The reserves occupy address space, but no memory. If a
-// destructor runs out of memory nevertheless, the process prints the error text
-// and exits with code 1. Only one object may live at a time.
+// new fails for the first time, the object frees one reserve, and operator new
+// tries again. At the next failure, the object frees the other reserve and
+// throws std::bad_alloc. That reserve is for the error's text, and for
+// destructors that allocate, such as that of a JSON value. The reserves occupy
+// address space, but no memory. If a destructor runs out of memory
+// nevertheless, the process prints the error text and exits with code 1. Only
+// one object may live at a time.
 class MemoryReserve {
  public:
   MemoryReserve();

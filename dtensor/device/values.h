@@ -40,8 +40,7 @@ template <class T>
 DT_HD inline compute_t<T> widened(T x) {
   return static_cast<compute_t<T>>(x);
 }
-// Returns x rounded to type T, to nearest even. (REQUIRES: T is not i8, to
-// which C++ would truncate.)
+// Returns x rounded to type T, to nearest even. Not for i8: C++ would truncate.
 template <class T>
 DT_HD inline T rounded(compute_t<T> x) {
   return static_cast<T>(x);
