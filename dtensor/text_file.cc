@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dtensor/text_file.h"
 
-#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -61,11 +60,9 @@ TextWriter::TextWriter(std::string_view where, const std::string& path)
   if (exists && !S_ISREG(there.st_mode)) return;
   const std::string part = fmt::format("{}.{}.part", path_, getpid());
   unlink(part.c_str());  // left by an earlier process with the same id
-  const int fd =
-      open(part.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  if (fd < 0) refused(errno);
+  file_.reset(std::fopen(part.c_str(), "wbxe"));  // new; closed by exec()
+  if (!file_) refused(errno);
   part_ = part;
-  file_.reset(fdopen(fd, "wb"));
 }
 
 TextWriter::~TextWriter() {
