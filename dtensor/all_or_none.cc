@@ -12,13 +12,14 @@ namespace dtensor {
 namespace {
 
 // Calls work(). Returns the message of its exception, or "" if it threw none.
+// Rethrows a PeerFailed.
 std::string error_of(std::string_view op, int64_t rank,
                      const std::function<void()>& work) {
   try {
     work();
     return {};
   } catch (const PeerFailed&) {
-    throw;  // work() communicated after all, and a peer has failed
+    throw;  // work() communicated, which it must not, and a peer has failed
   } catch (const Error& e) {
     return e.what();
   } catch (const std::exception& e) {

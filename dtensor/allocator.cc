@@ -40,7 +40,7 @@ SizeClass size_class(int64_t bytes) {
     const uint64_t i = (n + kAlignment - 1) / kAlignment;
     return {i - 1, static_cast<int64_t>(i * kAlignment)};
   }
-  // n - 1 is in [2^k, 2^(k+1)), which has eight steps.
+  // n - 1 is in [2^k, 2^(k+1)), divided into eight steps.
   const int k = std::bit_width(n - 1) - 1;
   const uint64_t step = uint64_t{1} << (k - 3);
   const uint64_t eighth = (n - 1) / step + 1;  // 9..16
@@ -164,8 +164,8 @@ class CachingAllocator final
   }
 
  private:
-  // The largest request: the size of an address space. size_class() overflows
-  // only for far larger ones.
+  // The largest request in bytes: the size of an address space. size_class()
+  // overflows only for far larger requests.
   static constexpr int64_t kMost = int64_t{1} << 47;
 
   struct Class {
@@ -184,7 +184,7 @@ class CachingAllocator final
   struct Arena {
     struct Block {
       SizeClass size;
-      bool held;
+      bool held;  // handed out and not released
     };
     std::unordered_map<void*, Block> blocks;
     std::vector<Pool> pools;  // reusable blocks, during the capture
@@ -284,7 +284,8 @@ class CachingAllocator final
     }
     if (!block) return nullptr;
     ++mine.blocks;
-    // allocate() unpoisons the requested bytes; the rest stays poisoned.
+    // allocate() unpoisons the requested bytes; the rest of the block stays
+    // poisoned.
     poison(block, c.bytes);
     return block;
   }

@@ -126,8 +126,9 @@ class AsyncMoves {
       Scoped<bool> record(ctx.record, record_);
       Scoped<MemoryKind> kind(ctx.memory_kind, kind_);
       ctx.device->wait(ctx.stream, ready_);
-      // Parts that nobody else holds are freed once they have been sent. Only
-      // later work of this stream may then reuse their memory.
+      // Parts that only this object holds are freed once they have been sent.
+      // Move them to the worker's stream: only its later work may reuse their
+      // memory.
       for (const Tensor& t : parts_)
         if (t.defined() && !progress_->holds(t))
           t.storage()->move_to(ctx.stream);
@@ -161,9 +162,9 @@ class AsyncMoves {
     return error == nullptr;
   }
 
-  // Waits for result i and returns it. Keeps no reference to it, so that the
-  // caller alone keeps the result alive. With `keep`, the reference stays,
-  // because a later move may begin with the result.
+  // Waits for result i and returns it. Drops this object's reference to the
+  // result, so that the caller alone keeps it alive. `keep`: keeps the
+  // reference, because a later move may begin with the result.
   Tensor wait(size_t i, bool keep) {
     RankContext& ctx = RankContext::current();
     {
@@ -193,7 +194,8 @@ class AsyncMoves {
   uint64_t version(size_t i) const { return versions_[i]; }
 
   const std::shared_ptr<Progress>& progress() const { return progress_; }
-  // Sets the reader of the result. REQUIRES: this is a single move.
+  // Sets the reader that a write to the result has to wait for. REQUIRES: there
+  // is only one move.
   void set_reader(const std::shared_ptr<StorageReader>& r) { reader_ = r; }
   // The error of the moves; null if there is none, or a wait() has thrown it.
   std::exception_ptr unseen_error() const { return seen_ ? nullptr : error_; }
@@ -208,7 +210,7 @@ class AsyncMoves {
   const Lineage about_;
   const MemoryKind kind_;
   const bool record_;
-  const Event ready_;  // the parts are complete
+  const Event ready_;  // passes when the parts are complete
   // Used by the rank's main thread only.
   std::weak_ptr<StorageReader> reader_;
   bool seen_ = false;
@@ -382,8 +384,8 @@ std::vector<std::shared_ptr<Pending>> begin_moves(RankContext& ctx,
   const auto* moving = dynamic_cast<const AsyncPart*>(o.after.get());
   const auto source = moving ? moving->its_move() : nullptr;
   if (o.after && !source) parts[0] = o.after->wait();
-  // Find the parts that must not be overwritten. Do it now, because their other
-  // holders may drop them before the worker carries out the moves.
+  // Find the parts that must not be overwritten. Do it now: another holder may
+  // read its part and drop it before the worker carries out the moves.
   std::vector<Tensor> read;
   for (const Tensor& t : parts)
     if (t.defined() && (!o.consume || t.storage().use_count() > 1))

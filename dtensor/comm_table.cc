@@ -153,7 +153,8 @@ std::vector<std::vector<CommEvent>> events_by_rank(
   for (const CommEvent& e : merged)
     if (known.try_emplace(e.mesh.hash(), meshes.size()).second)
       meshes.push_back(e.mesh);
-  std::map<int64_t, std::vector<bool>> in;  // by rank, its meshes
+  // For each rank, whether it is in each mesh.
+  std::map<int64_t, std::vector<bool>> in;
   for (size_t m = 0; m < meshes.size(); ++m)
     for (int64_t r = 0; r < meshes[m].num_ranks(); ++r) {
       std::vector<bool>& flags = in[meshes[m].world_rank(r)];

@@ -31,7 +31,7 @@ void judge(RankContext& context, const DataCheck& c,
 
 struct Kept : RankContext::Memory {
   explicit Kept(RankContext& c) : context(c) {}
-  // Makes the checks that no item() has made.
+  // Makes the checks that are left at the end of the run.
   void finish() override {
     while (!checks.empty()) run(Mesh(checks.front().mesh), Tensor());
   }
@@ -59,8 +59,8 @@ struct Kept : RankContext::Memory {
     return values;
   }
 
-  // Copies the bits of `also` (as f64), then all findings, to the host. Waits
-  // for the device only once.
+  // Copies the bits of `also`, converted to f64, and then the `found` of each
+  // check to the host. Waits for the device only once.
   static std::vector<int64_t> read(const std::vector<DataCheck>& checks,
                                    const Tensor& also) {
     int64_t n = also.defined() ? also.numel() : 0;

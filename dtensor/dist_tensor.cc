@@ -177,7 +177,8 @@ DistTensor DistTensor::from_global(const Tensor& global, const Mesh& mesh,
   const Spec* whole = Spec::replicated(mesh, global.shape(), global.dtype());
   const Tensor here = global.to_rank();
   Tensor part = redistribute_local(here, whole, to);
-  // Copy it: a view would keep the whole value alive, and share its changes.
+  // Copy the part if it is a view of `global`: the view would keep the whole
+  // value alive and share its changes.
   if (part.storage() == global.storage()) {
     Tensor own = Tensor::empty(part.shape(), part.dtype());
     own.copy_from(part);

@@ -31,8 +31,8 @@ Tensor component(const Tensor& t, int64_t i, bool pairs) {
   return t.slice(0, i, i + 1).reshape(shape);
 }
 
-// One tensor while it moves: its source, its current part, and its destination
-// if that is filled panel by panel.
+// One tensor while it moves. `now` is its current part. `source` and `end`, the
+// destination, are set only if the tensor moves panel by panel.
 struct Moving {
   Tensor source, now, end;
 };
