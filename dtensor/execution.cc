@@ -239,8 +239,9 @@ void Execution::add(RankContext& ctx, Path& path, const Step& step,
         serve(a.schedule, step, ctx.world_rank, panel);
       if (a.into_end) a.schedule.wants = HeldRegion(with_pairs(a.wants, pairs));
       if (memory == from && cut == (path.panel != nullptr)) break;
-      // The members' memory holds more indices than the step's source or the
-      // panel. Tell the schedule which ones, so that it finds the pieces there.
+      // The members' memory may hold more indices than the step's source or the
+      // panel. Tell the schedule which ones, so that it finds the places of
+      // the pieces in that memory.
       const std::vector<int64_t> ranks = members(step, ctx.world_rank);
       for (size_t m = 0; m < ranks.size(); ++m)
         if (!a.schedule.has[m].ascending().empty())

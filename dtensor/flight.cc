@@ -77,7 +77,7 @@ void FlightRecorder::over(std::string_view error) noexcept {
   over_ = true;
   try {
     error_ = error;
-  } catch (...) {  // out of memory: a short text needs none
+  } catch (...) {  // out of memory; a short text needs no allocation
     error_ = "it failed";
   }
 }

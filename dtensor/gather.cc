@@ -98,14 +98,15 @@ class Gathered final : public RankContext::Memory {
   struct Reading {
     std::shared_ptr<Impl> parameter;
     std::function<bool(std::span<const SourceBox>)> will_do;
-    // Called when the other parts are complete.
+    // Called when the parts of the other parameters are complete.
     std::function<void(std::span<const Tensor> parts, Communicator::Sources)>
         read;
     bool done = false;
   };
 
   // Returns each parameter's part under its use_spec(). A part is undefined on
-  // ranks outside its mesh, and for the parameter that was read directly.
+  // ranks outside its mesh, and for the parameter that was read in the other
+  // ranks' memory.
   std::vector<Tensor> take(RankContext& ctx,
                            const std::vector<std::shared_ptr<Impl>>& wanted,
                            Reading* reading = nullptr) {
@@ -243,7 +244,7 @@ class Gathered final : public RankContext::Memory {
   // The parameters that were gathered in the previous step (learned_) and in
   // this one (misses_), in order.
   std::vector<std::weak_ptr<Impl>> learned_, misses_;
-  bool expected_ = true;  // this step has followed the previous one so far
+  bool expected_ = true;  // misses_ has repeated learned_ so far
 };
 
 Gathered& memory(RankContext& ctx) {

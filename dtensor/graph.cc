@@ -98,8 +98,8 @@ struct Graph::Impl {
   void make(const std::function<void()>& step) {
     Device& device = *context.device;
     memory = context.allocator->begin_capture(context.stream);
-    // A captured stream cannot wait for earlier work; and the capture reuses
-    // memory that earlier work has freed.
+    // Wait for earlier work now: a captured stream cannot wait for it later,
+    // and the capture may reuse memory that was freed behind it.
     device.synchronize(context.stream);
     meet();
     try {
@@ -125,8 +125,8 @@ struct Graph::Impl {
     context.allocator->end_capture();
     end();
   }
-  // A block that is held until the capture ends. The captured memory keeps it
-  // from then on.
+  // Allocates a block, and releases it when the capture has ended. From then on
+  // `memory` keeps the block for the captured work.
   void* block(int64_t bytes, Stream stream) {
     void* const data = context.allocator->allocate(bytes, stream, context.op);
     capture.at_end([this, data, bytes, stream] {
@@ -149,7 +149,7 @@ struct Graph::Impl {
   RankContext& context;
   Communicator& all;
   std::shared_ptr<Shown> shown;
-  std::vector<size_t> here;  // the ranks of this graph, in this process
+  std::vector<size_t> here;  // the ranks that share the graph, ascending
   size_t turn = 0;
   Capture capture;
   std::shared_ptr<void> memory;

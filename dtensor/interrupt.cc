@@ -19,8 +19,8 @@ void stop() { throw Error(interrupted_text()); }
 static_assert(std::atomic<int64_t>::is_always_lock_free);
 
 bool is_another(std::atomic<int64_t>& first) {
-  // Signals within this time are one signal: timeout(1), for example, sends one
-  // to its child and then to the child's process group.
+  // Signals within this time of the first count as one signal: timeout(1), for
+  // example, signals its child and then the child's process group.
   constexpr int64_t kOneSignal = 250'000'000;  // nanoseconds
   timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);  // async-signal-safe

@@ -21,8 +21,8 @@ class Owners {
   Owners(const Spec& from, const Coord& at, AxisMask fresh)
       : from_(from), mesh_(from.mesh()), at_(at), fresh_(fresh) {}
 
-  // The indices at which this rank's part, or that of a rank that differs from
-  // it only in axes of `open`, holds the value.
+  // The indices at which this rank's part holds the value, or the part of a
+  // rank that differs from this rank only in axes of `open`.
   Region give(AxisMask open) const {
     Region all;
     for (int d = 0; d < from_.ndim(); ++d) {
@@ -81,8 +81,9 @@ Fill fill_of(const Step& step, const Coord& at) {
     return Fill::Identity{
         {}, list[at].op, pairs ? identity_value(list[at].op) : 1};
   };
-  AxisMask open = fresh;         // splitting axes not yet handled
-  std::optional<size_t> inside;  // the innermost reduction that existed before
+  AxisMask open = fresh;  // splitting axes not yet handled
+  // The innermost reduction of the source in which this rank is not first.
+  std::optional<size_t> inside;
   for (size_t i = list.size(); i-- > 0;) {
     const Partial& p = list[i];
     const bool splits = fresh & bit(p.axis);

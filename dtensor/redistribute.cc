@@ -191,8 +191,8 @@ DistTensor move(const DistTensor& x, const Spec* to, const How& how) {
   RankContext& ctx = RankContext::current();
   check_run(ctx, x);
   DistTensor::Impl& impl = *x.impl();
-  // True if x itself is still pending. Its version is then unknown, and its
-  // copies cannot be used.
+  // True if x is still pending and is not waited for here. The version of x is
+  // then unknown, and its copies cannot be used.
   const bool waits = how.async && impl.pending;
   const uint64_t version = waits ? 0 : impl.version();
   bool found = from == to, sent = false;

@@ -57,7 +57,7 @@ BackendFactory default_backend() {
 // How a rank left fn.
 struct Outcome {
   std::exception_ptr error;
-  bool own = false;  // the rank failed by itself, not because of a peer
+  bool own = false;  // false: the rank only reports another rank's failure
   double waited_for_core = -1;  // seconds; as in RunReport
 };
 
@@ -107,7 +107,7 @@ struct Shared {
     if (options.flight.empty() || wrote_flights.test_and_set()) return;
     try {
       flights.write(options.flight, "a failure");
-    } catch (...) {  // writing again will fail as well, and report it
+    } catch (...) {  // conclude() tries again, and reports the error
     }
   }
 
@@ -250,7 +250,8 @@ void report(const RunOptions& options, const Shared& shared,
   options.report(r);
 }
 
-// Throws the error of the run if a rank failed; the same in every process.
+// Throws if a rank of the run failed. All processes report the same rank's
+// error.
 void conclude(const Shared& shared, const std::vector<Outcome>& outcomes) {
   const int64_t first = shared.ranks.first;
   std::optional<Backend::Failure> here;
@@ -262,8 +263,9 @@ void conclude(const Shared& shared, const std::vector<Outcome>& outcomes) {
     }
   std::optional<Backend::Failure> all = shared.backend->conclude(here);
   if (!all) return;
-  // All ranks of this process have stopped, and their flights are final. (Those
-  // of ranks that succeeded are written, too, so that //:flight can compare.)
+  // All ranks of this process have stopped, so that their flight records are
+  // final. Those of ranks that succeeded are written, too, because the program
+  // //:flight compares the records of all ranks.
   if (!shared.options.flight.empty()) try {
       shared.flights.write(shared.options.flight, "a failure");
     } catch (const Error& e) {

@@ -52,7 +52,8 @@ std::optional<Shape> view_strides(const Shape& from, const Shape& strides,
   return result;
 }
 
-// Throws Error if several indices share an element: a write would be ambiguous.
+// Throws Error if a dimension repeats its elements (stride 0), because a write
+// would be ambiguous. Does not find overlaps that as_strided() can make.
 void check_writable(const Tensor& t, std::string_view where) {
   for (int i = 0; i < t.ndim(); ++i)
     DT_CHECK(
@@ -202,7 +203,8 @@ Tensor Tensor::slice(int d, int64_t lo, int64_t hi, int64_t step) const {
       lo, hi, d, to_string(shape_), shape_[d]);
   Shape shape = shape_, strides = strides_;
   shape[d] = (hi - lo) / step + ((hi - lo) % step != 0);
-  // For at most one index, the stride does not matter, and could overflow.
+  // For at most one index, the stride does not matter, and the product could
+  // overflow.
   if (shape[d] > 1) strides[d] *= step;
   return view(shape, strides, lo * strides_[d]);
 }
@@ -281,7 +283,7 @@ void Tensor::copy_from(const Tensor& src) const {
            name(src.dtype_), to_string(src.shape_), name(dtype_),
            to_string(shape_));
   check_writable(*this, "copy");
-  // Two views of one storage may overlap: copy src, so that no element is read
+  // Two views of one storage may overlap. Clone src, so that no element is read
   // after it has been written.
   const bool shared = src.storage_ == storage_;
   const Tensor from = shared ? src.clone() : src;

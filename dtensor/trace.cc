@@ -14,7 +14,8 @@
 namespace dtensor {
 namespace {
 
-// Threads reserve events in lots of this size, since they share one counter.
+// Threads reserve the right to keep events in lots of this size, so that they
+// seldom change the counter that they share.
 constexpr int64_t kLot = 256;
 
 // The bytes that this member received.

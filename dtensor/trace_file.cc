@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The outputs of a trace: its file and the table of waiting times.
+// The outputs of a trace: its file, and the waiting times as a table and as
+// JSON.
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>

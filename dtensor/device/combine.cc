@@ -16,8 +16,7 @@
 namespace dtensor {
 namespace {
 
-// The size of a block that stays in the first-level cache until it is used
-// again.
+// A block of this size stays in the first-level cache until it is used again.
 constexpr int64_t kBlockBytes = 16 << 10;
 
 // Reduces one row of n elements. The loops carry no dependency (ivdep): a
@@ -43,8 +42,9 @@ struct Row {
           Op::apply(Op::apply(Op::apply(A(a[i]), A(b[i])), A(c[i])), A(d[i])));
   }
 
-  // Any number of sources, in blocks that stay in the first-level cache. The
-  // destination is written last because it may be one of the sources.
+  // Reduces any number of sources, in blocks that stay in the first-level
+  // cache. The destination is written last because it may be one of the
+  // sources.
   static void many(T* d, char* const* s, int k, int64_t n, A divisor) {
     constexpr int64_t kBlock = 1024;
     A acc[kBlock];
@@ -205,7 +205,7 @@ int64_t reduce_strided(ReduceOp op, DType dtype, Sizes shape, void* dst,
     base = many.data();
   }
   base[0] = static_cast<char*>(dst);
-  for (int j = 0; j < k; ++j)  // the nest moves the pointer; it is only read
+  for (int j = 0; j < k; ++j)  // nest moves the pointers; sources are only read
     base[1 + j] = static_cast<char*>(
         const_cast<void*>(srcs[static_cast<size_t>(j)].data));
   int64_t read = 0;

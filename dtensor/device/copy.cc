@@ -144,8 +144,8 @@ int64_t copy_row(char* d, int64_t ds, const char* s, int64_t ss, int64_t n) {
 
 // d[i, j] = s[i, j], where d is contiguous along j and s along i. Works in
 // tiles, so that each cache line of d is written once and each of s is read
-// once. Each tile goes through a small buffer: its lines are often a power of
-// two apart, and would evict each other from the cache.
+// once. Each tile goes through a small buffer: in d and s, its lines are often
+// a power of two bytes apart, and would evict each other from the cache.
 template <class T>
 int64_t transpose(char* d, int64_t d_row, int64_t rows, const char* s,
                   int64_t s_column, int64_t columns) {
