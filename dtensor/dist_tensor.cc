@@ -177,9 +177,10 @@ DistTensor DistTensor::from_global(const Tensor& global, const Mesh& mesh,
   const Spec* whole = Spec::replicated(mesh, global.shape(), global.dtype());
   const Tensor here = global.to_rank();
   Tensor part = redistribute_local(here, whole, to);
-  // Copy the part if it is a view of `global`: the view would keep the whole
-  // value alive and share its changes.
-  if (part.storage() == global.storage()) {
+  // Copy the part if it is a view of `global`, or of a part of `here`: the view
+  // would keep the whole value alive, and share the changes of `global`.
+  if (part.storage() == global.storage() ||
+      (part.storage() == here.storage() && part.numel() < here.numel())) {
     Tensor own = Tensor::empty(part.shape(), part.dtype());
     own.copy_from(part);
     part = own;

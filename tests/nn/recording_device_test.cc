@@ -210,6 +210,28 @@ TEST(RecordingDevice, MovesAsTheCpuDoes) {
 }
 
 // The part is made by the host, outside of the run.
+// A part was a view of a copy of the whole value in the device's memory.
+TEST(RecordingDevice, FromGlobalKeepsThePartAlone) {
+  const auto device = RecordingDevice::make();
+  RunOptions options;
+  options.world = 4;
+  options.device = [&](int64_t) -> Device& { return *device; };
+  const Tensor whole = Tensor::empty({4, 1000}, DType::kF64);
+  whole.fill(2);
+  run(options, [&](Runtime& rt) {
+    const auto used = [] {
+      return RankContext::current().allocator->stats().current_bytes;
+    };
+    const Mesh mesh = Mesh::parse("dp=4");
+    const int64_t before = used();
+    const auto part = DistTensor::from_global(whole, mesh, "S0");
+    EXPECT_LT(used() - before, 2 * 8000) << rt.rank();
+    const auto all = DistTensor::from_global(whole, mesh, "R");
+    EXPECT_LT(used() - before, 6 * 8000) << rt.rank();
+    EXPECT_EQ(part.full().to_doubles(), all.full().to_doubles());
+  });
+}
+
 TEST(RecordingDevice, APartOfAnotherDeviceIsRefused) {
   const Tensor part = Tensor::full({4}, DType::kF32, 1);
   std::atomic<int> told = 0;

@@ -516,7 +516,7 @@ class Refuses(unittest.TestCase):
                     ({"prompt": "x" * 64, "echo": True}, "the prompt has 64 tokens"),
                     ({"prompt": ""}, "no tokens"), ({}, "'prompt' must be"),
                     ({"prompt": {"a": 1}}, "'prompt' must be"),
-                    ({"prompt": [999]}, "token 999 of the prompt"),
+                    ({"prompt": [999]}, "the prompt has the token 999"),
                     ({"prompt": "x" * 64}, "the prompt has 64 tokens"),
                     ({"prompt": "x" * 60, "max_tokens": 5}, "'max_tokens' is 5, but this prompt leaves room")):
                 status, error = server.error(body=body)
