@@ -12,8 +12,9 @@ namespace dtensor {
 
 // Returns every rank's `mine`, indexed by rank; lengths may differ. Collective
 // over all ranks of the run. `op` names the caller in errors. `fingerprint` is
-// a hash of what the ranks have to agree on: all ranks throw Error if two of
-// these hashes differ. In a dry run, returns only the caller's `mine`.
+// a hash of the values on which the ranks have to agree: all ranks throw Error
+// if two of these hashes differ. In a dry run, returns only the caller's
+// `mine`.
 std::vector<std::string> all_gather_bytes(std::string_view op,
                                           uint64_t fingerprint,
                                           std::string_view mine);

@@ -12,8 +12,8 @@ namespace dtensor {
 // some ranks, every rank throws an Error with the message of the lowest of
 // these ranks and, if there are several, their number. work() must not
 // communicate. Collective over all ranks of the run. `fingerprint` is a hash of
-// what the ranks have to agree on: if two of these hashes differ, all ranks
-// throw Error after the work.
+// the values on which the ranks have to agree: if two of these hashes differ,
+// all ranks throw Error after the work.
 void all_or_none(std::string_view op, uint64_t fingerprint,
                  const std::function<void()>& work);
 

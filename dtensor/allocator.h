@@ -53,8 +53,8 @@ class Allocator {
   // Frees a block that was allocated on stream `from` and is used last by work
   // on stream `last`. REQUIRES: `last` has waited for all other work on the
   // block. If the streams differ, the block goes back to the device and not to
-  // a cache: otherwise `from` would keep allocating new memory, which would
-  // pile up in the cache of `last`.
+  // a cache, unless a graph has to keep it (see begin_capture()). In a cache of
+  // `last`, such blocks would pile up, while `from` allocates new ones.
   virtual void release_behind(void* block, int64_t bytes, Stream from,
                               Stream last, MemoryKind) = 0;
   // Counts `bytes` of the memory in use as kind `to` instead of `from`.
@@ -73,9 +73,9 @@ class Allocator {
   // blocks that are still in use become ordinary ones. Throws Error if a
   // capture is already active.
   virtual std::shared_ptr<void> begin_capture(Stream stream) = 0;
-  // While this is set, allocate() returns only blocks that the capture has not
-  // used. Set it to allocate memory that the host writes before a replay: the
-  // captured work must not overwrite that memory.
+  // While this is set, allocate() returns, during a capture, only blocks that
+  // the captured work has not used. Set it to allocate memory that the host
+  // writes before a replay: the captured work must not overwrite that memory.
   virtual void set_unused_only(bool) = 0;
   // Ends the capture, and waits until the device has made the allocations that
   // the capture asked for.

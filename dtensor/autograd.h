@@ -5,7 +5,7 @@
 // consumer redistributes it as needed. Therefore the cotangent of a partial sum
 // is replicated (every part receives the whole cotangent), the cotangent of a
 // replicated value may be a partial sum of its consumers' contributions, and
-// the gradient of redistribution is the identity.
+// redistribution passes the global value of a cotangent on unchanged.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -76,7 +76,7 @@ class Captures {
 bool records(const DistTensor&);
 
 struct BackwardOptions {
-  bool create_graph = false;    // record the pass itself
+  bool create_graph = false;    // record the pass itself in the graph
   bool release_graph = false;   // nodes drop their saved values after use
   bool stop_at_inputs = false;  // do not go back beyond the inputs
   // If set, the pass calls this function with the cotangent of input i as soon
@@ -89,8 +89,8 @@ struct BackwardOptions {
 // Returns the cotangents of `inputs`, given those of `outputs`; undefined for
 // an input that no output depends on. `add` sums two cotangents of one value.
 // Collective over the mesh. (All ranks go through the nodes in the same order,
-// since that depends only on the program.) Throws Error if an input does not
-// require a gradient.
+// since the order depends only on the program.) Throws Error if an input does
+// not require a gradient.
 std::vector<DistTensor> backward_pass(
     std::span<const DistTensor> outputs, std::span<const DistTensor> cotangents,
     std::span<const DistTensor> inputs, const BackwardOptions&,

@@ -36,8 +36,8 @@ struct CommEvent {
   std::shared_ptr<const Execution> execution = nullptr;
   size_t place = 0;
   // For a collective inside an operator: the bytes that all ranks of the mesh
-  // receive together, as if each group of ranks exchanged as much as this
-  // rank's group. (For a plan's step, see placement/received.h.)
+  // receive together, on the assumption that each group of ranks exchanges as
+  // much as this rank's group. (For a plan's step, see placement/received.h.)
   int64_t by_all = 0;
 };
 

@@ -57,8 +57,8 @@ class Placements {
   // Returns the layout of a tensor with this mesh and shape. Throws Error if an
   // axis or a dimension does not exist.
   Layout resolve(const Mesh&, const Shape&) const;
-  // Returns the spec with this layout instead of its own. For a text, the
-  // result is cached, so that the text is seldom parsed again.
+  // Returns the given spec with this layout in place of its own. Caches the
+  // result for a text, so that the text is seldom parsed again.
   const Spec* applied_to(const Spec*) const;
 
  private:
@@ -129,9 +129,10 @@ class DistTensor {
   // of the same run, which may overlap this one. Collective over the ranks of
   // both meshes unless nothing has to be sent. Ranks outside the result's mesh
   // get a tensor without a part. The result shares no memory with this tensor
-  // or with other results: each can be written to, and can become a parameter,
-  // independently. (If keep() is kMove, a repeated call for the same layout
-  // sends nothing, unless the source or the first result has been written to.)
+  // or with other results: writing to one of them, or making it a parameter,
+  // does not affect the others. (If keep() is kMove, a repeated call for the
+  // same layout sends nothing, unless the source or the first result has been
+  // written to.)
   //
   // Differentiable. The cotangent is redistributed to the source's layout, with
   // two exceptions. On axes where the source is partial, the cotangent is
@@ -205,10 +206,10 @@ class DistTensor {
   // The spec that operators see: with the layout of gather_on_use(), or spec()
   // if gather_on_use() was not called.
   const Spec* use_spec() const;
-  // Sets the layout of the gradient, which the optimizer's state and work for
-  // this parameter follow: ZeRO stages 1 and 2. The default is the parameter's
-  // own layout, replicated on the axes where that is partial. Throws Error for
-  // a partial layout.
+  // Sets the layout of the gradient. The optimizer keeps its state for this
+  // parameter, and computes updates, in that layout: ZeRO stages 1 and 2. The
+  // default is the parameter's layout, but replicated on the axes where the
+  // parameter is partial. Throws Error for a partial layout.
   DistTensor& set_grad_layout(const Placements&);
   const Spec* grad_spec() const;
   // The `keep` of as_parameter(), if that was called for this tensor or holds

@@ -27,10 +27,10 @@ struct ReadInPlace {
   const Communicator::ReadSources& read;
 };
 
-// Replaces each part, in the layout of its move's source, by the part in the
-// layout of the destination. A part is undefined on ranks outside the source's
-// mesh; the caller drops the result on ranks outside the destination's mesh.
-// Collective over the groups of the plan's steps. Records one event per
+// Replaces each part, which is in the layout of its move's source, by the part
+// in the layout of the destination. A part is undefined on ranks outside the
+// source's mesh; the caller drops the result on ranks outside the destination's
+// mesh. Collective over the groups of the plan's steps. Records one event per
 // collective and tensor. If the plan only slices, the result is a view. With
 // `consume`, execute() may overwrite parts whose memory nothing else refers to.
 void execute(RankContext&, const Execution&, std::span<Tensor> parts,

@@ -27,17 +27,17 @@ class Execution : public std::enable_shared_from_this<Execution> {
     Do what;
     size_t tensor;
     size_t event = 0;       // index in sent(), for a step that sends
-    bool into_end = false;  // writes a panel of the destination directly
-    bool in_place = false;  // all-reduces memory that the plan itself made
+    bool into_end = false;  // writes a panel directly into the destination
+    bool in_place = false;  // all-reduces memory that an earlier step made
     bool one_shot = false;  // see Communicator::all_reduce()
-    bool divides = false;   // divides (sum, count) pairs afterwards
+    bool divides = false;   // then divides each sum by its count (of pairs)
     bool receives = true;   // this rank is in the destination's mesh
     Shape shape;            // of the memory that it writes
     Shape divided;          // of the memory after the division
     DType dtype = DType::kF32;
     ReduceOp op = ReduceOp::kSum;
     Region has, wants;  // global indices that this rank holds before and after
-    Region which;       // global indices that a copy or a fill copies
+    Region which;       // global indices whose elements a copy or fill copies
     Fill fill;
     bool pairs = false;  // the result of a fill has (sum, count) pairs
     Schedule schedule;
@@ -78,7 +78,8 @@ class Execution : public std::enable_shared_from_this<Execution> {
 
   const Plan& plan() const { return plan_; }
   const std::vector<Move>& moves() const { return moves_; }
-  const std::vector<Round>& rounds() const { return rounds_; }  // by pass
+  // All rounds, in the order in which they run: pass after pass.
+  const std::vector<Round>& rounds() const { return rounds_; }
   const std::vector<Sent>& sent() const { return sent_; }
   // The number of passes. The rounds of one pass handle at most one panel of
   // each tensor.
@@ -88,14 +89,15 @@ class Execution : public std::enable_shared_from_this<Execution> {
   bool in_panels(size_t t) const { return in_panels_[t]; }
   const Shape& end_shape(size_t t) const { return end_shapes_[t]; }
   int64_t collectives() const { return collectives_; }  // per pass
-  size_t weight() const { return weight_; }             // for the cache's limit
+  size_t weight() const { return weight_; }  // counts in the cache's limit
 
  private:
   // One tensor while its actions are built.
   struct Path {
-    size_t steps = 0, made = 0;  // made: steps up to the last that makes memory
+    // The number of steps, and the number up to the last that makes memory.
+    size_t steps = 0, made = 0;
     // The state in the current pass:
-    size_t done = 0;                // steps so far
+    size_t done = 0;                // the number of steps added so far
     const Spec* memory = nullptr;   // the spec of the memory with the values
     const Region* panel = nullptr;  // the panel of this pass; null: all indices
     // cut: the memory has only the panel. own: the plan made the memory.

@@ -2,12 +2,12 @@
 // Sharded parameters that are gathered where operators use them (ZeRO stage 3;
 // see DistTensor::gather_on_use()).
 //
-// A parameter is gathered when an operator needs it, and the copy is freed
-// afterwards unless a gradient will need it again. Copies for gradients are
-// held as long as they fit into half of RankContext::gather_budget; the least
-// recently used are freed first. (The latest operator's copies are held even if
-// they do not fit.) So the copies of the last parameters of the forward pass
-// are still there when the backward pass begins. The order of uses alone
+// A parameter is gathered when an operator needs it, and the gathered copy is
+// freed afterwards unless a gradient will need it again. Copies for gradients
+// are held as long as they fit into half of RankContext::gather_budget; the
+// least recently used are freed first. (The latest operator's copies are held
+// even if they do not fit.) So the copies of the last parameters of the forward
+// pass are still there when the backward pass begins. The order of uses alone
 // determines which copies are held, so all ranks hold the same ones.
 //
 // The other half of the budget is for prefetching: the rank's second thread
@@ -15,9 +15,9 @@
 // between two calls of end_gather_step().) Once a step uses a parameter out of
 // that order, the rest of the step gathers on demand.
 //
-// A copy that would be freed at once is not made if the ranks share memory and
-// the operator can read the other ranks' shards directly. Events count the
-// same bytes either way.
+// Instead of making a copy that would be freed at once, an operator reads the
+// other ranks' shards directly, if it can and the ranks share memory. Events
+// count the same bytes either way.
 #pragma once
 #include <functional>
 #include <span>
@@ -57,9 +57,9 @@ struct ReadInput {
 bool gather_inputs(RankContext&, std::span<const DistTensor> x,
                    std::span<DistTensor> seen, const ReadInput* = nullptr);
 
-// The parameter in layout `to`. Its part is made when it is first read:
-// gathered, or moved if gather_on_use() was not called for the parameter. The
-// first read is collective over the mesh.
+// The parameter in layout `to`. The result's part is made when it is first
+// read: by gathering, or by a redistribution if gather_on_use() was not called
+// for the parameter. The first read is collective over the mesh.
 DistTensor gathered_when_read(const DistTensor& parameter, const Spec* to);
 
 // Frees the copy after an operator has used it, unless a gradient will need it.
@@ -83,7 +83,7 @@ class SavedInput {
   // The input in layout `in`, or an undefined tensor if nothing was saved. A
   // parameter is gathered as by gathered_when_read().
   DistTensor read() const;
-  // Whether the input has not been changed in place since it was saved.
+  // False if the input has been changed in place since it was saved.
   bool untouched() const {
     return !x_.defined() || x_.impl()->version() == version_;
   }
