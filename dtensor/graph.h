@@ -19,8 +19,8 @@
 //
 // A replay uses the memory of the capture. Tensors from before the capture that
 // step() uses must outlive the graph, and new inputs have to be copied into
-// them. Tensors that step() made and that are still held get their values at
-// the first replay, and new ones at each further replay.
+// them. Tensors that step() made and that are still held get their first values
+// at the first replay, and new values at each further replay.
 #pragma once
 #include <functional>
 #include <memory>
@@ -34,8 +34,8 @@ class Graph {
   // (item(), printing), write to it from the host, or begin asynchronous work
   // that it does not wait for. With NCCL, it must not be the first to call a
   // collective on a group of ranks. Throws Error if step() does one of these,
-  // or if the device has no graphs. The streams cannot be used after an Error
-  // in step(), and the run should end.
+  // or if the device has no graphs. After an Error in step(), the run should
+  // end, since the ranks' streams cannot be used any more.
   //
   // Without NCCL, ranks that are threads of one process capture one graph
   // together. With NCCL, each rank has a graph of its own, since the ranks'

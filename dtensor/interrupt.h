@@ -13,9 +13,9 @@ namespace dtensor {
 namespace interrupt_internal {
 extern std::atomic<int> signal;
 [[noreturn]] void stop();
-// Called by signal handlers: whether the first signal came more than 0.25 s
-// ago. The first call returns false and stores its time in `first`, which is 0
-// before.
+// Called by signal handlers. Returns whether the first signal came more than
+// 0.25 s ago. The first call finds 0 in `first`, stores its time there, and
+// returns false.
 bool is_another(std::atomic<int64_t>& first);
 }  // namespace interrupt_internal
 

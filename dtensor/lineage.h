@@ -7,7 +7,7 @@
 // inputs. It does not count calls, since a rank may compute something alone and
 // drop it. Values that no operator made (from_local(), a checkpoint) have the
 // hash of their spec, and so do values from another mesh, whose operators ran
-// on other ranks. Two such values with one spec have the same lineage, and so
+// on other ranks. Two such values with one spec have the same hash, and so
 // do results that the same operators compute from them. The hash of
 // from_global() includes a sample of the values, which are the same on all
 // ranks.

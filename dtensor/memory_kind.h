@@ -8,9 +8,9 @@
 namespace dtensor {
 
 enum class MemoryKind : uint8_t {
-  kActivations,  // and all memory of no other kind
+  kActivations,  // also all memory that is of none of the other kinds
   kParameters,
-  kGradients,  // of parameters, also partial ones
+  kGradients,  // of parameters, also while they are partial
   kState,      // of the optimizer
   kGathered,   // copies of sharded parameters gathered for use
 };

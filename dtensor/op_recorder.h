@@ -27,9 +27,9 @@ struct OpRan {
   std::string args;               // "dim=1, keep=true"; "" if there are none
   const Choice& choice;           // the layouts and their price
   const BoundRule* rule;          // of that choice; null if there is none
-  OpWork work;                    // the work that the choice was priced for
+  OpWork work;                    // the operator's work and messages, as priced
   std::span<const size_t> moved;  // indices of the inputs that were moved
-  std::span<const Move> moves;    // one for each of these
+  std::span<const Move> moves;    // moves[i] is that of input moved[i]
   std::span<const DistTensor> given;  // the inputs, before they were moved
   std::span<const DistTensor> out;
   // RankContext::events from this index on were recorded while it ran.

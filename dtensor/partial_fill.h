@@ -12,13 +12,13 @@ namespace dtensor {
 
 // One rank's part after the step.
 struct Fill {
-  // The identities that the part holds where it does not hold the value. Later
-  // ones overwrite earlier ones. The first one fills the whole part.
+  // The identities that the part holds where it does not hold the value. Where
+  // two of them overlap, the later one counts. The first fills the whole part.
   struct Identity {
     Region where;
     ReduceOp op;
-    // The count, if the part has (sum, count) pairs: the identity of `op` if
-    // this reduction combines pairs, else 1.
+    // The count, if the part has (sum, count) pairs: identity_value(op) if this
+    // reduction combines pairs, else 1.
     double count = 1;
   };
   std::vector<Identity> identities;

@@ -12,7 +12,8 @@ namespace dtensor {
 class Progress {
  public:
   explicit Progress(int64_t steps);
-  // Call it after step `done` of `steps`, counted from 1. `text` is shown, too.
+  // Call it after each step. `done` is the number of steps that are done, and
+  // `text` is shown beside it.
   void show(int64_t done, std::string_view text);
 
  private:

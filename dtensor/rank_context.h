@@ -46,7 +46,7 @@ struct RankContext {
     // without an error.
     virtual void finish() {}
   };
-  // The operators' cached decisions (ops/decision.cc).
+  // The cached choices of operators' layouts (ops/decision.cc).
   std::unique_ptr<Memory> op_memory;
   // The cached executions of plans (execution.cc).
   std::unique_ptr<Memory> executions;
@@ -126,13 +126,13 @@ struct RankContext {
   OpRecorder* recorder = nullptr;    // observes the operators
   std::string mesh_text;             // --mesh
   // How from_global() compares the values of ranks. run() does not choose
-  // kSample if ranks have devices of their own: then the same value may lie in
-  // host memory on some ranks only, and others cannot take a sample.
+  // kSample if RunOptions::device is set: then the same value may lie in host
+  // memory on some ranks only, and the others cannot take a sample.
   enum class InputCheck : uint8_t { kNone, kSample, kAll };
   InputCheck input_check = InputCheck::kSample;
 
   // Caches of communicator() and coordinate(), which every step of every
-  // operator calls. A linear search of the short vectors is fastest.
+  // operator calls. The vectors are so short that a linear search is fastest.
   struct CachedCommunicator {
     Mesh mesh;
     AxisMask axes;

@@ -60,8 +60,8 @@ struct RelayoutOptions {
 void relayout(std::span<DistTensor> x, std::span<const SpecRef> to,
               const RelayoutOptions& = {});
 
-// Returns a separate tensor with the value and memory of x. Its gradient has
-// only the contributions of its own consumers.
+// Returns a separate tensor with the value and memory of x. The gradient of the
+// result has only the contributions of the result's own consumers.
 DistTensor alias(const DistTensor& x);
 
 // Records in the graph that y was made from x, with the identity as gradient,

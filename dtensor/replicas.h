@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks that the copies of a value are still the same. Otherwise a flipped bit
-// in one of them, or an update that only some ranks made, goes unnoticed.
+// Checks that the copies of a value are still the same. Without this check, a
+// flipped bit in one of them, or an update that only some ranks made, goes
+// unnoticed.
 #pragma once
 #include <span>
 

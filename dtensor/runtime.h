@@ -107,7 +107,7 @@ struct RunOptions {
   std::string flight;
   // Records a timeline of every rank (trace.h); may be null.
   std::shared_ptr<Trace> trace;
-  // Observes the operators of rank 0, or of the rank of a dry run
+  // Observes the operators of rank 0, or of a dry run's only rank
   // (op_recorder.h); may be null.
   std::shared_ptr<OpRecorder> recorder;
   // The device of each rank; empty: the CPU. Not called in a dry run.
@@ -115,10 +115,10 @@ struct RunOptions {
 };
 
 // Runs fn on `world` ranks, and returns when all ranks have left fn; the ranks
-// of this process are threads. All processes of a job call run(). If ranks
-// fail, every process throws the Error of the lowest rank that failed by
-// itself. Ranks that wait for a failed rank are released with an Error that
-// names that rank.
+// of this process are threads. All processes of a job call run(). Ranks that
+// wait for a failed rank are released with an Error that names that rank. If
+// ranks fail, every process throws the Error of the lowest rank that failed for
+// another reason than such a release.
 //
 // With dry_run, one thread runs fn as the last rank of the world (which holds
 // the largest part of every balanced split), on tensors without data.

@@ -27,7 +27,7 @@ class ExplicitOnly {
   const bool outer_;
 };
 
-// Limits communication to `bytes`. A collective counts as the largest number of
+// Limits communication to `bytes`. Each collective spends the largest number of
 // bytes that any rank receives in it. A call that would exceed the limit throws
 // Error and sends nothing. Scopes nest: the smaller limit holds, and an inner
 // scope also spends the budget of the outer one.

@@ -41,7 +41,8 @@ class SplitBackward {
   // Call it before rest().
   std::vector<DistTensor> first() const;
   // Does the second part, and returns the cotangents of `later`. If `complete`
-  // is set, it gets them instead, and the list is empty. Call rest() once.
+  // is set, calls it with them instead, and returns an empty list. Call rest()
+  // once.
   std::vector<DistTensor> rest(const Complete& = {});
 
  private:

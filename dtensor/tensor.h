@@ -38,7 +38,7 @@ class Storage {
   // Uninitialised memory from the calling rank's allocator (see allocator.h);
   // counted as RankContext::memory_kind. Throws Error if out of memory.
   static std::shared_ptr<Storage> allocate(int64_t bytes);
-  // Wraps memory of another owner, which may only be read.
+  // Wraps another owner's memory, which must only be read.
   static std::shared_ptr<Storage> borrow(const void* data, int64_t bytes,
                                          Device&, Stream);
   // For allocate() and borrow() only. `from` is null for borrowed memory.
@@ -60,21 +60,21 @@ class Storage {
   // Raised by every in-place write. Autograd saves the version with the values
   // that a gradient will read, and compares it later.
   uint64_t version() const { return version_; }
-  // Called before a write. Waits until other threads that read the storage are
-  // done.
+  // Called before a write. Waits until another thread's read of the storage is
+  // done, then raises the version.
   void bump_version() {
     if (read_) [[unlikely]]
       finish_reader();
     ++version_;
   }
-  // Sets the reader that the next write waits for. REQUIRES: earlier readers
-  // finish before it.
+  // Sets the reader that the next write waits for. REQUIRES: earlier readers of
+  // the storage finish before this one.
   void set_reader(const std::shared_ptr<StorageReader>& r) {
     reader_ = r;
     read_ = true;
   }
-  // Keeps `token` until the memory is freed. Its destructor then runs on the
-  // thread that frees the memory, and can tell an observer. A later call
+  // Keeps `token` until the memory is freed. The token's destructor, which runs
+  // on the thread that frees the memory, can report that. A later call
   // replaces the token.
   void hold_until_freed(std::shared_ptr<const void> token) {
     token_ = std::move(token);

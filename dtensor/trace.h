@@ -33,7 +33,8 @@ struct RankContext;
 // gather().
 class Trace {
  public:
-  // An event takes about 100 bytes of memory, and 300 bytes in the file.
+  // An event takes about 100 bytes of memory, and 300 bytes in the file. Events
+  // beyond `most_events` are dropped.
   static constexpr int64_t kMostEvents = 1'000'000;
   explicit Trace(int64_t most_events = kMostEvents);
   ~Trace();
@@ -62,8 +63,8 @@ class Trace {
   // Writes the file, with the events that were kept: about the first
   // `most_events`. Throws Error if the file cannot be written.
   void write(const std::string& path) const;
-  // The numbers of events that were kept and dropped, and the time in seconds
-  // when the first dropped event began.
+  // The numbers of events that were kept and dropped, and the time when the
+  // first dropped event began, in seconds since the Trace was made; 0 if none.
   int64_t kept() const;
   int64_t dropped() const;
   double dropped_from() const;

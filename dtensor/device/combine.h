@@ -26,7 +26,7 @@ void check_reducible(ReduceOp, DType, std::string_view where);
 // dst = srcs[0] op srcs[1] op ..., from left to right; kAvg divides by `count`
 // at the end. f16 and bf16 are accumulated in f32 and rounded once. One of the
 // sources may be dst itself (with the same strides). Without sources, dst is
-// filled with the identity. Returns the bytes read from each source, counted
+// filled with identity(). Returns the bytes read from each source, counted
 // while they are read. REQUIRES: check_reducible() accepts the operation.
 int64_t reduce_strided(ReduceOp, DType, Sizes shape, void* dst,
                        Sizes dst_strides, std::span<const Operand> srcs,

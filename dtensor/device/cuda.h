@@ -29,10 +29,10 @@ Device& cuda(int index);
 // Sets how all GPUs compute from now on. Throws Error if there are none.
 void cuda_set_options(const CudaOptions&);
 
-// Counts the calls so far that were meant for cuBLASLt or cuDNN, but for which
-// these had no kernel, so that a slower kernel did the work. The keys are kinds
-// of calls, such as "bf16 product with bgrad" (BGRAD is an epilogue of
-// cuBLASLt). Throws Error if there are no GPUs.
+// Returns how many calls so far were meant for cuBLASLt or cuDNN, but found no
+// kernel there, so that a slower kernel did the work. The keys are kinds of
+// calls, such as "bf16 product with bgrad" (BGRAD is an epilogue of cuBLASLt).
+// Throws Error if there are no GPUs.
 std::map<std::string, int64_t> cuda_declined();
 
 // NCCL, which connects the GPUs. Throws Error if there are no GPUs.

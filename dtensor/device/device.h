@@ -82,7 +82,7 @@ class Device {
   // allocator.h. REQUIRES: bytes >= 1.
   virtual void* allocate(int64_t bytes, Stream) = 0;
   // Frees a block once the stream's earlier work, which may still use it, is
-  // done. Does not wait for that.
+  // done. Returns without waiting for that work.
   virtual void release(void* block, int64_t bytes, Stream) noexcept = 0;
   // The device's memory in bytes, and how much of it is unused. A total of 0
   // means unknown.
@@ -169,8 +169,8 @@ class Device {
   virtual void drop_capture(Stream) noexcept {}
   virtual void replay(Stream, const CapturedWork&) {}
 
-  // How often a host thread has waited for work of the device in any function
-  // of this class.
+  // How often, so far, a function of this class has made a host thread wait for
+  // work of the device.
   virtual int64_t waits() const { return 0; }
 };
 

@@ -29,7 +29,7 @@ int simplify_loops(int loops, int64_t* n, int64_t* steps, Arrays arrays) {
     for (int a = 0; a < arrays; ++a)
       std::swap(steps[i * arrays + a], steps[j * arrays + a]);
   };
-  // Adds loop `from` behind the first `kept` loops, or fuses it with the last
+  // Moves loop `from` behind the first `kept` loops, or fuses it with the last
   // of these if possible. Returns the new number of kept loops.
   const auto add = [&](int from, int kept) {
     bool one = kept > 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Errors for failed allocations: how much memory was needed, for what, by which
-// rank, and what to try. Also the memory that is needed to report them.
+// Errors for failed allocations. They say how much memory was needed, for what
+// and by which rank, and what to try. Also reserves memory for reporting them.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -21,8 +21,8 @@ std::string requester(std::string_view op);
 [[noreturn]] void out_of_memory(int64_t bytes, std::string_view what,
                                 std::string_view state = "");
 
-// The error text for a std::bad_alloc of the calling thread, of unknown size:
-// how much memory the process uses, and what to try.
+// The error text for a std::bad_alloc in the calling thread, when the requested
+// size is unknown: how much address space the process uses, and what to try.
 std::string out_of_memory_text();
 
 // While an object lives, it holds two reserves for operator new. When operator

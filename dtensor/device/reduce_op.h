@@ -10,7 +10,8 @@ namespace dtensor::reduce_op {
 
 // The unsigned type of an integer type A, or A itself for other types and bool.
 // Integers are added and multiplied as unsigned, because signed overflow is
-// undefined; the bits are those of a sum or product that wraps around.
+// undefined. The result has the bits of a signed sum or product that wraps
+// around.
 template <class A>
 struct unsigned_of {
   using type = A;

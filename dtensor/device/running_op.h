@@ -13,8 +13,8 @@ std::string_view running_op();
 int64_t running_rank();
 
 // Sets the calling thread's rank, and the address at which running_op() finds
-// the name of the thread's operator from now on (null: there is none). Since
-// operators only change the name there, running_op() costs them nothing.
+// the name of the thread's operator from now on (null: running_op() returns
+// ""). Operators need only change the name at that address.
 void keep_running_op(const std::string_view* name, int64_t rank = -1);
 
 }  // namespace dtensor

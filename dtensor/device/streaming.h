@@ -12,8 +12,8 @@
 
 namespace dtensor {
 
-// Streaming stores save time if the output of a call has at least this size,
-// even if it is read next (measured; below 4 MiB they cost time).
+// Streaming stores save time if the output of a call has at least this size in
+// bytes, even if it is read next (measured; below 4 MiB they cost time).
 inline constexpr int64_t kStreamedBytes = int64_t{8} << 20;
 
 // Copies s to d, which do not overlap. Call streaming_fence() before another

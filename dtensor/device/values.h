@@ -55,7 +55,7 @@ struct Two {
   }
 };
 
-// The lowest and highest values; infinities for floats.
+// The lowest and highest values of T: infinities if T is float or double.
 template <class T>
 DT_HD constexpr T lowest() {
   if constexpr (std::is_floating_point_v<T>)
