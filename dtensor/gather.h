@@ -51,9 +51,9 @@ struct ReadInput {
   std::function<bool(std::span<const SourceBox>)> will_do;
   Communicator::ReadSources read;
 };
-// Sets the parts of the inputs that are gathered on use, after gathering the
-// missing copies together. Returns true if it left out the input of `read`,
-// which has been read directly. Collective over the mesh.
+// Sets the part of seen[i] for each x[i] that is gathered on use. First gathers
+// the copies that are missing, together. Returns true if `read` has read its
+// input directly; that input's part stays undefined. Collective over the mesh.
 bool gather_inputs(RankContext&, std::span<const DistTensor> x,
                    std::span<DistTensor> seen, const ReadInput* = nullptr);
 

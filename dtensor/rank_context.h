@@ -75,7 +75,7 @@ struct RankContext {
   std::string phase = "forward";
   std::string_view path = "";  // the running module ("blocks.3.mlp")
   int64_t ordinal = 0;         // how many operators that module has called
-  // The module whose operator's gradient is being taken.
+  // The module that called the operator whose gradient is being computed.
   std::string_view gradient_of = "";
   MemoryKind memory_kind = MemoryKind::kActivations;  // of new memory
 
@@ -117,7 +117,7 @@ struct RankContext {
   // Like coordinate(), but returns null if the rank is not in the mesh.
   const Coord* coordinate_or_null(const Mesh&);
 
-  // Set by run(), or by async.cc for the context of a rank's second thread.
+  // Set by run(), or by async.cc in the context of a rank's second thread.
   uint64_t run_id = 0;               // unique within the process
   std::shared_ptr<Backend> backend;  // makes the groups, records their calls
   int lane = 0;                      // 0: main thread, 1: second thread

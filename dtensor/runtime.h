@@ -80,7 +80,8 @@ struct RunOptions {
   // Whether each message between processes carries a checksum. If one arrives
   // damaged, every rank throws an Error that names its sender, its receiver and
   // the collective. Covers messages of MPI and TCP, but not NCCL's own; ranks
-  // that read each other's memory send none. All processes pass the same value.
+  // that read each other's memory send no messages. All processes pass the same
+  // value.
   bool checksum = false;
   // Whether the first SIGINT or SIGTERM ends the run, with the Error
   // "interrupted by SIGINT" on every rank at its next operator or collective.

@@ -156,7 +156,7 @@ class Tensor {
   // Views; throw Error if an argument is out of range.
   Tensor permute(const Shape& order) const;
   Tensor transpose(int a, int b) const;
-  // Indices lo, lo+step, ... below hi of dimension d.
+  // Only the indices lo, lo + step, ... below hi of dimension d.
   Tensor slice(int d, int64_t lo, int64_t hi, int64_t step = 1) const;
   // Repeats size-1 dimensions with stride 0, and adds dimensions in front.
   Tensor expand(const Shape&) const;

@@ -48,13 +48,13 @@ class Trace {
 
   // The members below must not be called during a run.
   //
-  // Moves all events to the Trace of the first process; the others are empty
-  // afterwards. Called by all processes. Times are converted to the clock of
-  // the first process. Processes on one machine share a clock. The clock of
-  // another machine is compared with the first one's now, by messages; its
-  // times are off by at most half the time of the fastest exchange, plus the
-  // drift of the clocks since the run. Waits between two machines are left out
-  // if they are shorter than this error.
+  // Moves all events to the Trace of the first process; the other Traces are
+  // empty afterwards. Called by all processes. Times are converted to the clock
+  // of the first process. Processes on one machine share a clock. The clock of
+  // another machine is compared with that of the first during this call, by
+  // messages; its times are off by at most half the time of the fastest message
+  // and reply, plus the drift of the clocks since the run. Waits between two
+  // machines are left out if they are shorter than this error.
   void gather(ProcessJob&);
   // For tests: as if this process had a clock of this name, `ahead` ns ahead of
   // the machine's own. Processes that pass the same name share a clock.

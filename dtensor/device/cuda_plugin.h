@@ -27,7 +27,7 @@ struct CudaPlugin {
   // another version must not read the other members.
   const char* version;
   int devices;
-  const char* why_none;          // CUDA's reason if there are none
+  const char* why_none;          // CUDA's reason if `devices` is 0
   Device& (*device)(int index);  // 0 <= index < devices
   NcclLibrary& (*nccl)();
   void (*set_options)(const CudaOptions&);

@@ -16,7 +16,7 @@ namespace dtensor {
 // destination. Drops loops of length 1, sorts loops so that array 0's steps get
 // smaller inwards, and fuses loops where possible. Returns the number of loops
 // that remain, at least one. For an empty box, one loop of length 0 remains.
-// `arrays` is a constant (std::integral_constant) or an int.
+// `arrays`, the number of arrays, is an int or a std::integral_constant.
 template <class Arrays>
 int simplify_loops(int loops, int64_t* n, int64_t* steps, Arrays arrays) {
   const auto copy = [&](int from, int to) {
