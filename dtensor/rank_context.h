@@ -112,7 +112,8 @@ struct RankContext {
   // list.
   Communicator& communicator(const std::vector<int64_t>& world_ranks);
   // This rank's coordinate. Throws Error if the rank is not in the mesh; the
-  // Error names `function`, the public function that needs the coordinate.
+  // Error names `function`, the public function that needs the coordinate. The
+  // reference stays valid until 32 other meshes have been looked up.
   const Coord& coordinate(const Mesh&, std::string_view function = "mesh");
   // Like coordinate(), but returns null if the rank is not in the mesh.
   const Coord* coordinate_or_null(const Mesh&);
