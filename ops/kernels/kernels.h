@@ -15,17 +15,34 @@
 
 namespace dtensor {
 
+namespace kernels {
+inline namespace on_host {
+// The CPU's source of a kernel defines it (DT_KERNEL). Whoever runs the kernel
+// refers to it, so that a static library gives the program that source, and a
+// program whose CPU lacks the kernel does not link.
+template <class Args>
+void link_kernel();
+}  // namespace on_host
+}  // namespace kernels
+
 // Names a kernel. Libraries that are linked apart, as the CUDA plugin is, agree
 // on it.
 struct KernelName {
   size_t hash = 0;           // of the type, 0 for none
   const char* mangled = "";  // the type's name
+  void (*linked)() = nullptr;
   bool operator==(const KernelName& o) const { return hash == o.hash; }
 };
 // The name of the kernel with these arguments.
 template <class Args>
 const KernelName& kernel_name() {
-  static const KernelName name{typeid(Args).hash_code(), typeid(Args).name()};
+#ifdef __CUDACC__  // the plugin has none of the CPU's kernels
+  void (*const linked)() = nullptr;
+#else
+  void (*const linked)() = &kernels::link_kernel<Args>;
+#endif
+  static const KernelName name{typeid(Args).hash_code(), typeid(Args).name(),
+                               linked};
   return name;
 }
 

@@ -33,4 +33,12 @@ struct DefineKernel {
 //   }
 #define DT_KERNEL(Args)          \
   void run(Stream, const Args&); \
+  DT_LINK_KERNEL(Args)           \
   static const DefineKernel<Args, run> defined_##Args;
+#ifdef __CUDACC__
+#define DT_LINK_KERNEL(Args)
+#else
+#define DT_LINK_KERNEL(Args) \
+  template <>                \
+  void on_host::link_kernel<Args>() {}
+#endif

@@ -9,17 +9,23 @@
 #include "tests/testing.h"
 
 namespace dtensor::kernels {
-namespace {
 
-using testing::error_of;
-
-// A kernel that no device has.
+// Kernels that no device has.
 struct Nothing {
   int* at = nullptr;
 };
 struct Other {
   int* at = nullptr;
 };
+template <>
+void link_kernel<Nothing>() {}
+template <>
+void link_kernel<Other>() {}
+
+namespace {
+
+using testing::error_of;
+
 template <int value>
 void put(Stream, const void* args) {
   *static_cast<const Nothing*>(args)->at = value;
