@@ -296,8 +296,8 @@ DistTensor pad(const DistTensor& x, const std::vector<int64_t>& widths,
   DT_CHECK(
       widths.size() % 2 == 0 && static_cast<int>(widths.size()) <= 2 * x.ndim(),
       "pad",
-      "got {} widths for {}; write two for each dimension, the last "
-      "one first",
+      "got {} widths for {}; write two for each dimension, beginning with the "
+      "last dimension",
       widths.size(), x.spec()->to_string());
   DistTensor y = alias(x);
   for (size_t i = 0; i < widths.size(); i += 2) {

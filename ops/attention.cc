@@ -454,8 +454,8 @@ void check_documents(const DistTensor& q, const DistTensor& k,
                ids.shape() == Shape({q.size(0), q.size(1)}) &&
                (ids.dtype() == DType::kI32 || ids.dtype() == DType::kI64),
            "attention",
-           "documents are {} {} for q {} and k {}; write i32 or i64 [b, s] of "
-           "queries and keys of one length",
+           "documents are {}{}, q is {} and k {}; pass documents of i32 or i64 "
+           "and of shape [b, s], and q and k of the same length s",
            name(ids.dtype()), to_string(ids.shape()), to_string(q.shape()),
            to_string(k.shape()));
 }
@@ -548,11 +548,12 @@ DistTensor attention(const DistTensor& q, const DistTensor& k,
             length >= (options.causal ? std::max<int64_t>(q.size(1), 1) : 1) &&
             !ids.defined(),
         "attention",
-        "length is {} for q {} and k {}{}; write at most the number of keys "
-        "and, if the attention is causal, at least the number of queries, and "
-        "pass no documents with it",
+        "length is {} for q {} and k {}{}; write at least {}{}, and at most "
+        "the number of keys, {}, and pass no documents with it",
         length, to_string(q.shape()), to_string(k.shape()),
-        ids.defined() ? " with documents" : "");
+        ids.defined() ? " with documents" : "",
+        options.causal ? "the number of queries, " : "",
+        options.causal ? std::max<int64_t>(q.size(1), 1) : 1, k.size(1));
   const DistTensor y = apply(attention_op(), in, args_of(options))[0];
   // If the heads were split instead of the sequence, the result is moved to the
   // layout of q.

@@ -200,8 +200,8 @@ void AttentionCall::check_allowed(const Ring& ring, bool backward) const {
   }
   DT_CHECK(!ctx.explicit_only, c_.op.name(),
            "would have to communicate: its keys {} are split along the "
-           "sequence ({} bytes in a ring); write x.redistribute() before it, "
-           "so that the sequence is whole",
+           "sequence ({} bytes in a ring); call redistribute() on k and v "
+           "before it, so that their sequence is whole",
            ring.k[0]->to_string(), bytes);
   if (bytes > ctx.comm_budget)
     spend_budget(c_.context, bytes, "the ring inside " + c_.op.name());

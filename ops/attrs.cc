@@ -12,10 +12,10 @@ template <class T>
 void read_number(T& x, std::string_view text, std::string_view where) {
   const char* end = text.data() + text.size();
   const auto [stop, problem] = std::from_chars(text.data(), end, x);
-  DT_CHECK(problem == std::errc() && stop == end, where, "'{}' is not a {}",
-           text,
-           std::is_integral_v<T> ? "whole number; write one, like 4"
-                                 : "real number; write one, like 0.5");
+  DT_CHECK(
+      problem == std::errc() && stop == end, where, "'{}' is not a {}", text,
+      std::is_integral_v<T> ? "whole number of 64 bits; write one, like 4"
+                            : "real number of 64 bits; write one, like 0.5");
 }
 
 std::string list_of(const Fields& fields) {

@@ -186,12 +186,18 @@ InnerExchange* Compute::next_exchange() {
 // The error begins with "would have to communicate", like that for inputs that
 // have to move (CallInputs::check_allowed).
 void Compute::allow(StepKind kind, int64_t bytes) {
+  const auto inputs = [&] {
+    std::string t;
+    for (const auto& spec : decision.in)
+      t += (t.empty() ? "" : ", ") + spec->to_string();
+    return t;
+  };
   DT_CHECK(
       !context.explicit_only, op.name(),
-      "would have to communicate: its input {} is split along the dimension "
-      "that it computes along ({} bytes inside, {}); write "
-      "x.redistribute() before it, so that this dimension is whole",
-      decision.in[0]->to_string(), bytes, name(kind));
+      "would have to communicate while it computes ({}, {} bytes), because one "
+      "of its inputs, {}, is split along a dimension that it needs whole; call "
+      "redistribute() on that input before it",
+      name(kind), bytes, inputs());
   if (context.comm_budget >= 0)
     spend_budget(context, bytes, "a collective inside " + op.name());
 }

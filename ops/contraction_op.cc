@@ -130,8 +130,8 @@ void check_types(std::string_view op, TensorList operands) {
   for (const DistTensor& x : operands) {
     const DType b = x.dtype();
     DT_CHECK(is_float(a) == is_float(b), op,
-             "the operands are {} and {}; cast the integers to {}", name(a),
-             name(b), name(is_float(a) ? a : b));
+             "the operands are {} and {}; cast the one of {} to {}", name(a),
+             name(b), name(is_float(a) ? b : a), name(is_float(a) ? a : b));
     DT_CHECK(a == b, op,
              "the operands are {} and {}; cast them to one type, such as {}",
              name(a), name(b), name(promote(a, b)));

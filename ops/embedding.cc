@@ -89,10 +89,12 @@ class Embedding : public Op {
   BoundRule bind(const std::vector<Shape>& shapes,
                  const Attrs& attrs) const override {
     const int dims = shapes[0].size();
-    DT_CHECK(kind_ == Kind::kTensor ? dims > 0 : dims == 2, name(),
-             "the table has shape {}; write one with {} dimensions",
-             dtensor::to_string(shapes[0]),
-             kind_ == Kind::kTensor ? "some" : "two");
+    DT_CHECK(
+        kind_ == Kind::kTensor ? dims > 0 : dims == 2, name(),
+        "the {} has shape {}; pass one with {}",
+        kind_ == Kind::kTensor ? "tensor" : "table",
+        dtensor::to_string(shapes[0]),
+        kind_ == Kind::kTensor ? "at least one dimension" : "two dimensions");
     const OtherFactors f(dims, attrs.as<EmbeddingArgs>().dim);
     return BoundRule(Rule(fmt::format("{0}v{1},...->{0}...{1} | linear 0",
                                       f.before, f.after)),

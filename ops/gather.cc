@@ -279,9 +279,9 @@ struct Indexed {
   DistTensor of(std::string_view op, const DistTensor& src) const {
     DistTensor s = src.ndim() == 0 ? reshape(src, {1}) : src;
     DT_CHECK(s.dtype() == x.dtype() && s.ndim() == x.ndim(), op,
-             "the elements {} do not fit the tensor {}; write a tensor of the "
-             "same type and number of dimensions",
-             s.spec()->to_string(), x.spec()->to_string());
+             "the elements {} do not fit the tensor; pass elements of {} with "
+             "{} dimensions, like the tensor",
+             src.spec()->to_string(), name(x.dtype()), x.ndim());
     s = to_last(s, dim);
     for (int d = 0; d < s.ndim(); ++d) {
       DT_CHECK(index.size(d) <= s.size(d), op,

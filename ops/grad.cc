@@ -178,8 +178,8 @@ DistTensor plus(const DistTensor& a, const DistTensor& b) { return add(a, b); }
 DistTensor first_cotangent(RankContext& ctx, const DistTensor& output,
                            DistTensor cotangent, bool create_graph) {
   DT_CHECK(output.requires_grad(), "grad",
-           "{} does not depend on a tensor that requires a gradient; call "
-           "set_requires_grad() on one first",
+           "{} does not require a gradient; compute it, outside of NoGrad and "
+           "in a float type, from a tensor with set_requires_grad()",
            output.spec()->to_string());
   if (!cotangent.defined()) {
     DT_CHECK(numel(output.shape()) == 1, "grad",
@@ -193,7 +193,7 @@ DistTensor first_cotangent(RankContext& ctx, const DistTensor& output,
            to_string(cotangent.shape()), output.spec()->to_string());
   DT_CHECK(cotangent.mesh() == output.mesh(), "grad",
            "the cotangent {} is on mesh {}, and its output {} on {}; write "
-           "cotangent.redistribute(output.mesh(), \"R\")",
+           "cotangent.redistribute(output.mesh(), {{}})",
            cotangent.spec()->to_string(), cotangent.mesh().to_string(),
            output.spec()->to_string(), output.mesh().to_string());
   DT_CHECK(is_float(cotangent.dtype()), "grad",
@@ -219,8 +219,9 @@ struct Start {
           first_cotangent(ctx, all[i], given[i], create_graph));
     }
     DT_CHECK(!outputs.empty(), "grad",
-             "none of the {} outputs depends on a tensor that requires a "
-             "gradient; call set_requires_grad() on one first",
+             "none of the {} outputs requires a gradient; compute one, outside "
+             "of NoGrad and in a float type, from a tensor with "
+             "set_requires_grad()",
              all.size());
   }
   InlineMemory<256> memory;

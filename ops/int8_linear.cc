@@ -31,7 +31,8 @@ class Int8Linear : public RuleOp {
     check_float(name(), in[0]);
     check_float(name(), in[2]);
     DT_CHECK(in[1] == DType::kI8, name(),
-             "the weight is {}; write to_int8(), or linear() for floats",
+             "the weight is {}, but must be i8; make it with to_int8(), or "
+             "call linear()",
              dtensor::name(in[1]));
     if (in.size() > 3) check_one_type(name(), in, 3);
     return {in[0]};

@@ -34,9 +34,13 @@ DistTensor output_of(const Op& op, RankContext& ctx, const Decision& d,
     DT_CHECK(part.defined() && part.shape() == d.out_local[o] &&
                  part.dtype() == d.out[o]->dtype(),
              op.name(),
-             "computed a part of shape {} for output {}, {}; let compute() "
-             "write a part of that output's shape and type",
-             to_string(part.shape()), o, d.out[o]->to_string());
+             "computed {} for output {}, {}; let compute() write a part of "
+             "shape {} and of that output's type",
+             part.defined()
+                 ? fmt::format("a part of shape {} and type {}",
+                               to_string(part.shape()), name(part.dtype()))
+                 : "no part",
+             o, d.out[o]->to_string(), to_string(d.out_local[o]));
   auto impl = std::make_shared<DistTensor::Impl>();
   impl->spec = d.out[o];
   impl->run = ctx.run_id;

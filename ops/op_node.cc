@@ -55,8 +55,9 @@ class OpNode : public Node, public std::enable_shared_from_this<OpNode> {
                 std::span<DistTensor> gradients) override {
     DT_CHECK(
         !released_, op_.name(),
-        "its gradient was taken before with release_graph, which freed what it "
-        "needs; run the forward pass again, or take all gradients at once");
+        "its gradient was taken before, with release_graph or by SplitGrad, "
+        "which freed what it needs; run the forward pass again, or take all "
+        "gradients at once");
     check_untouched();
     InlineVec<DistTensor, Compute::kMostInputs> ins;
     for (const SavedInput& in : ins_) ins.push_back(in.read());

@@ -67,8 +67,9 @@ class PagedAttentionOp : public Op {
                  of_cache == wanted.dim.canonical(mesh),
              name(),
              "k is {} and v is {}, for {} heads of queries and {} of keys; "
-             "write both with the {} heads of kv_heads_of(), split as it says, "
-             "and with the slots whole or split in pages of {}",
+             "pass both as [slots, {}, d], not partial, with the heads split "
+             "as kv_heads_of() says, d whole, and the slots whole or split in "
+             "pages of {}",
              k.to_string(), in[2].spec->to_string(), heads, args.kv_heads,
              wanted.heads.size(), args.page);
     Layout to = Layout::replicated(q.shape());
@@ -225,13 +226,13 @@ class PagedAttentionOp : public Op {
         "v as [slots, kv_heads, d]",
         to_string(q), to_string(k), to_string(shape(2)));
     DT_CHECK(args.page > 0 && k[0] % args.page == 0, name(),
-             "k has {} slots, which are not whole pages of {}; write a "
-             "multiple of the page size",
+             "k has {} slots, and page is {}; write a page of at least 1, and "
+             "a multiple of it for the slots",
              k[0], args.page);
     const Shape row{q[0]};
     DT_CHECK(pages.size() == 2 && shape(4) == row && shape(5) == row, name(),
              "for {} queries, pages has shape {}, row {} and position {}; pass "
-             "[requests, m], and two of {}",
+             "pages as [requests, m], and row and position as {}",
              q[0], to_string(pages), to_string(shape(4)), to_string(shape(5)),
              to_string(row));
     // GPU kernels find the page of a position by a division of 32-bit numbers.

@@ -83,7 +83,10 @@ void numbers_for(const fn::Function& f, DType t,
                  std::span<const Number> numbers, double* p) {
   const int given = static_cast<int>(numbers.size());
   DT_CHECK(given >= f.num_required && given <= f.num_params, f.name,
-           "takes {} to {} numbers, but got {}", f.num_required, f.num_params,
+           "takes {} numbers, but got {}; pass as many as it takes",
+           f.num_required == f.num_params
+               ? fmt::format("{}", f.num_params)
+               : fmt::format("{} to {}", f.num_required, f.num_params),
            given);
   for (int i = 0; i < f.num_params; ++i) {
     double v = f.params[i].fallback;
@@ -91,7 +94,9 @@ void numbers_for(const fn::Function& f, DType t,
       const Number& n = numbers[size_t(i)];
       v = n.value;
       DT_CHECK(is_float(t) || n.exact, f.name,
-               "the number {} is beyond 2^53 and not exact; use a tensor", v);
+               "the integer {} is beyond 2^53 and would be rounded; pass it as "
+               "a tensor of i64",
+               v);
       DT_CHECK(t != DType::kI32 || n.dtype != DType::kI64 ||
                    v == static_cast<double>(static_cast<int32_t>(std::fmin(
                             std::fmax(v, -2147483648.0), 2147483647.0))),
@@ -116,7 +121,9 @@ Weight weight_of(const DistTensor& x) {
 
 DistTensor constant_like(const DistTensor& x, Number n, DType t) {
   DT_CHECK(is_float(t) || n.exact, "full",
-           "the number {} is beyond 2^53 and not exact; use a tensor", n.value);
+           "the integer {} is beyond 2^53 and would be rounded; pass it as a "
+           "tensor of i64",
+           n.value);
   return full({}, n.value, x.mesh(), {}, t);
 }
 

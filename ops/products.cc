@@ -11,8 +11,8 @@ namespace dtensor {
 namespace {
 
 void check_ndim(std::string_view op, const DistTensor& x, int ndim) {
-  DT_CHECK(x.ndim() == ndim, op, "{} has to have {} dimensions",
-           x.spec()->to_string(), ndim);
+  DT_CHECK(x.ndim() == ndim, op, "{} has {} dimensions; pass a tensor with {}",
+           x.spec()->to_string(), x.ndim(), ndim);
 }
 
 // A number times a tensor, in the tensor's type. For integers, as in PyTorch,
@@ -32,7 +32,8 @@ DistTensor combined(std::string_view op, const DistTensor& input,
   for (int d = 1; fits && d <= input.ndim(); ++d)
     fits = input.size(-d) == 1 || input.size(-d) == to[to.size() - d];
   DT_CHECK(fits, op,
-           "{} does not broadcast to the product's {}; expand or slice it",
+           "{} does not broadcast to the product's shape {}; expand or slice "
+           "it",
            input.spec()->to_string(), to_string(to));
   const DistTensor scaled = times(product, alpha);
   return beta == 0 ? scaled : add(times(input, beta), scaled);

@@ -75,8 +75,9 @@ class CheckpointNode final : public Node {
                 std::span<DistTensor> gradients) override {
     DT_CHECK(
         !released_, "checkpoint",
-        "its gradient was taken before with release_graph, which freed what it "
-        "needs; run the forward pass again, or take all gradients at once");
+        "its gradient was taken before, with release_graph or by SplitGrad, "
+        "which freed what it needs; run the forward pass again, or take all "
+        "gradients at once");
     check_untouched();
     SecondRun run(kept_, captured_, sequence);
     std::vector<DistTensor> outputs, arrived, wanted;

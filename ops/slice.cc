@@ -44,9 +44,9 @@ struct Indices {
   explicit Indices(const SliceArgs& a)
       : dim(static_cast<int>(a.dim)), lo(a.lo), hi(a.hi), step(a.step) {
     DT_CHECK(dim >= 0 && 0 <= lo && lo <= hi && step >= 1, "slice",
-             "cannot take every {}-th index of [{}, {}) in dimension {}; write "
-             "0 <= lo <= hi and a step of at least 1",
-             step, lo, hi, dim);
+             "dim is {}, lo {}, hi {} and step {}; write 0 <= lo <= hi, a dim "
+             "of at least 0 and a step of at least 1",
+             dim, lo, hi, step);
   }
   explicit Indices(const PadArgs& a)
       : Indices(SliceArgs{a.dim, a.lo, a.hi, a.step}) {}
@@ -178,12 +178,14 @@ class Pad : public IndexOp {
     const auto* window = attrs.get<WindowArgs>();
     const int64_t size = window ? window->size : attrs.as<PadArgs>().size;
     const auto indices = Indices::of_call<PadArgs>(attrs);
-    DT_CHECK(indices.dim < s->ndim() && indices.hi <= size &&
-                 indices.count() == s->shape()[indices.dim],
-             name(),
-             "{} does not fit the indices [{}, {}) of {}, which is an error in "
-             "dtensor; report it",
-             s->to_string(), indices.lo, indices.hi, size);
+    DT_CHECK(
+        indices.dim < s->ndim() && indices.hi <= size &&
+            indices.count() == s->shape()[indices.dim],
+        name(),
+        "{} does not fit the indices [{}, {}), in steps of {}, of dimension "
+        "{}, which has {}; write as many indices as the tensor has there",
+        s->to_string(), indices.lo, indices.hi, indices.step, indices.dim,
+        size);
     auto dim = static_cast<size_t>(indices.dim);
     Dim padded(size);
     if (attrs.like && !window) padded = attrs.like->dim(indices.dim);
@@ -309,6 +311,15 @@ DistTensor narrow(const DistTensor& x, int dim, int64_t start, int64_t length) {
 
 namespace {
 
+// Throws Error unless t, which the message calls `name`, is on the mesh of x.
+void check_mesh(const DistTensor& x, const DistTensor& t,
+                std::string_view name) {
+  DT_CHECK(x.mesh() == t.mesh(), "copy_into",
+           "the tensor is on mesh {}, but the {} are on {}; move one to the "
+           "other's mesh",
+           x.mesh().to_string(), name, t.mesh().to_string());
+}
+
 // Throws Error unless copy_into() can write `rows` into x along dimension d.
 // `fit` says whether the indices are right; `where` and `remedy` are parts of
 // the message.
@@ -321,10 +332,10 @@ void check_into(const DistTensor& x, const DistTensor& rows, int d, bool fit,
            "{} does not fit into dimension {} of {} {}; pass rows of the same "
            "type and of the same other sizes, {}",
            rows.spec()->to_string(), d, x.spec()->to_string(), where, remedy);
-  DT_CHECK(!x.spec()->partial_axes() && x.mesh() == rows.mesh(), "copy_into",
-           "cannot write {} into {}; write into a tensor of the same mesh that "
-           "is not partial",
-           rows.spec()->to_string(), x.spec()->to_string());
+  DT_CHECK(!x.spec()->partial_axes(), "copy_into",
+           "cannot write into {}, which is partial; redistribute() it first",
+           x.spec()->to_string());
+  check_mesh(x, rows, "rows");
   DT_CHECK(!grad_enabled() || !(x.requires_grad() || rows.requires_grad()),
            "copy_into",
            "{} or {} requires a gradient, which copy_into() does not compute; "
@@ -343,8 +354,9 @@ DistTensor moved_for_copy(const DistTensor& t, const Layout& to,
       !ctx.explicit_only || !ctx.planner.plan(t.spec(), spec).communicates(),
       "copy_into",
       "would have to communicate: the {} are {} and are needed as {}; "
-      "write {}.redistribute() before it",
-      name, t.spec()->to_string(), spec->to_string(), name);
+      "write {}.redistribute(\"{}\") before it",
+      name, t.spec()->to_string(), spec->to_string(), name,
+      spec->layout().to_string(t.mesh()));
   return relayout(t, spec);
 }
 
@@ -378,7 +390,7 @@ void copy_into(const DistTensor& x, const DistTensor& rows, int dim,
   const int64_t n = rows.ndim() == x.ndim() ? rows.size(d) : 0;
   check_into(x, rows, d, start >= 0 && start <= x.size(d) - n,
              fmt::format("from index {} on", start),
-             "which end within the dimension");
+             "which begin and end within the dimension");
   const DistTensor moved = rows_of_part(x, rows, d);
   const Tensor* part = part_to_change(
       x,
@@ -407,11 +419,10 @@ void copy_into(const DistTensor& x, const DistTensor& rows, int dim,
            "the indices are {}; write a vector of i32 or i64, with one index "
            "for each row",
            at.spec()->to_string());
-  check_into(x, rows, d,
-             rows.ndim() == x.ndim() && rows.size(d) == at.size(0) &&
-                 at.mesh() == x.mesh(),
+  check_into(x, rows, d, rows.ndim() == x.ndim() && rows.size(d) == at.size(0),
              fmt::format("at the indices {}", at.spec()->to_string()),
              "one for each index");
+  check_mesh(x, at, "indices");
   const DistTensor moved = rows_of_part(x, rows, d);
   const DistTensor where =
       moved_for_copy(at, Layout::replicated(at.shape()), "indices");

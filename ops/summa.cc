@@ -103,16 +103,18 @@ int64_t summa_panels(const Spec* a, const Spec* b,
                      const SummaOptions& options) {
   const Grid g = grid(a, b);
   DT_CHECK(options.panel_bytes >= 0, "summa",
-           "panel_bytes is {}; write 0 for one panel", options.panel_bytes);
+           "panel_bytes is {}; write the most bytes of a panel, or 0 (no "
+           "limit)",
+           options.panel_bytes);
   const int64_t k = a->shape()[1];
   if (options.panel_bytes == 0 || k == 0 || g.in_place) return 1;
   const Mesh& mesh = a->mesh();
   const int64_t one = g.m.largest(mesh) * size_of(a->dtype()) +
                       g.n.largest(mesh) * size_of(b->dtype());
   DT_CHECK(one <= options.panel_bytes, "summa",
-           "a column of {} and a row of {} take {} bytes on a rank, more than "
-           "panel_bytes {}; write at least that",
-           a->to_string(), b->to_string(), one, options.panel_bytes);
+           "a column of {} and a row of {} take {} bytes on a rank, but "
+           "panel_bytes is {}; write at least {}, or 0 (no limit)",
+           a->to_string(), b->to_string(), one, options.panel_bytes, one);
   if (one == 0) return 1;
   const int64_t most = std::min(k, options.panel_bytes / one);
   const int64_t width = std::min(k, most * g.sharers);

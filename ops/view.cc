@@ -245,9 +245,9 @@ Shape resolve_shape(const DistTensor& x, const Shape& shape,
   bool fits = open < 0 || known > 0;
   for (int64_t size : s) fits &= size >= 0;
   DT_CHECK(fits && numel(s) == n, op,
-           "{} has {} elements, which do not fill {}; write a shape with as "
-           "many elements",
-           x.spec()->to_string(), n, to_string(shape));
+           "{} has {} elements, which do not fill {}; write sizes of at least "
+           "0 whose product is {}",
+           x.spec()->to_string(), n, to_string(shape), n);
   return s;
 }
 

@@ -14,8 +14,8 @@ void kernels::no_kernel(std::string_view where, DType t) {
 void kernels::check_gradient_type(std::string_view where, DType param,
                                   DType grad) {
   DT_CHECK(grad == param || grad == stat_of(param), where,
-           "does not take a gradient of {} with a parameter of {}; cast it to "
-           "{}",
+           "does not take a gradient of {} with a parameter of {}; cast the "
+           "gradient to {}",
            name(grad), name(param), name(param));
 }
 

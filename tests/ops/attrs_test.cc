@@ -97,10 +97,12 @@ TEST(Attrs, MisuseIsASentence) {
   EXPECT_EQ(error_of([&] { a.set("y", "1", "--args"); }),
             "[--args] there is no argument 'y'; write one of x");
   EXPECT_EQ(error_of([&] { a.set("x", "1,", "--args"); }),
-            "[--args] '1,' is not a real number; write one, like 0.5");
+            "[--args] '1,' is not a real number of 64 bits; write one, like "
+            "0.5");
   Attrs b = Args{};
   EXPECT_EQ(error_of([&] { b.set("dim", "0.5", "--args"); }),
-            "[--args] '0.5' is not a whole number; write one, like 4");
+            "[--args] '0.5' is not a whole number of 64 bits; write one, like "
+            "4");
   EXPECT_EQ(error_of([&] { b.set("keep", "yes", "--args"); }),
             "[--args] 'yes' is neither true nor false; write one of them");
 }

@@ -88,25 +88,29 @@ TEST(ComposedErrors, SayWhatToWrite) {
          },
          "[roll] got 2 shifts for 1 dimensions; pass one for each"},
         {[&] { pad(x, {1}); }, "[pad] got 1 widths for f32[",
-         "the last one first"},
+         "beginning with the last dimension"},
         {[&] {
            pad(v, {1, 1, 1, 1});
          },
-         "[pad] got 4 widths for f32[", "the last one first"},
+         "[pad] got 4 widths for f32[", "beginning with the last dimension"},
         {[&] {
            pad(v, {-2, -2});
          },
          "[pad] widths -2 and -2 cut more than dimension 0 of f32["},
-        {[&] { mv(x, one); }, "[mv] f32[", "has to have 1 dimensions"},
-        {[&] { mv(v, v); }, "[mv] f32[", "has to have 2 dimensions"},
-        {[&] { dot(v, x); }, "[dot] f32[", "has to have 1 dimensions"},
+        {[&] { mv(x, one); }, "[mv] f32[",
+         "has 0 dimensions; pass a tensor with 1"},
+        {[&] { mv(v, v); }, "[mv] f32[",
+         "has 1 dimensions; pass a tensor with 2"},
+        {[&] { dot(v, x); }, "[dot] f32[",
+         "has 2 dimensions; pass a tensor with 1"},
         {[&] { dot(v, zeros({2})); }, "[dot] f32[",
          "have different sizes; pass vectors of one size"},
         {[&] {
            addmm(zeros({5}), x, zeros({3, 4}));
          },
          "[addmm] f32[",
-         "does not broadcast to the product's [2, 4]; expand or slice it"},
+         "does not broadcast to the product's shape [2, 4]; expand or slice "
+         "it"},
         {[&] {
            tensordot(x, v, {0, 1}, {0});
          },

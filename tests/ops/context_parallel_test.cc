@@ -519,8 +519,8 @@ TEST(ContextParallelTest, RefusedBeforeAnythingIsSent) {
             }),
             "[attention] would have to communicate: its keys "
             "f64[1, 4, 2, 2](S1) are split along the sequence (128 bytes in a "
-            "ring); write x.redistribute() before it, so that the sequence "
-            "is whole");
+            "ring); call redistribute() on k and v before it, so that their "
+            "sequence is whole");
   EXPECT_EQ(error([&](const DistTensor& x) {
               ExplicitOnly scope;
               return attention(x, x, x, {true, 0, ContextParallel::kAllToAll});
@@ -566,9 +566,9 @@ TEST(ContextParallelTest, BadDocuments) {
             "[attention] got both documents and a mask; pass one of them, or "
             "include the documents in the mask");
   EXPECT_EQ(error({1, 3}, DType::kI64, false),
-            "[attention] documents are i64 [1, 3] for q [1, 4, 2, 2] and k "
-            "[1, 4, 2, 2]; write i32 or i64 [b, s] of queries and keys of one "
-            "length");
+            "[attention] documents are i64[1, 3], q is [1, 4, 2, 2] and k [1, "
+            "4, 2, 2]; pass documents of i32 or i64 and of shape [b, s], and q "
+            "and k of the same length s");
   EXPECT_NE(error({1, 4}, DType::kF64, false).find("documents are f64"),
             std::string::npos);
 }

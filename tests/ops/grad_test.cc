@@ -96,8 +96,9 @@ TEST(Grad, OfSeveralOutputs) {
                 grad(std::vector{constant, constant},
                      std::vector{of_constant, of_constant}, {w});
               }),
-              "[grad] none of the 2 outputs depends on a tensor that requires "
-              "a gradient; call set_requires_grad() on one first");
+              "[grad] none of the 2 outputs requires a gradient; compute one, "
+              "outside of NoGrad and in a float type, from a tensor with "
+              "set_requires_grad()");
     EXPECT_EQ(error_of([&] {
                 grad(std::vector{twice, sums}, std::vector{of_twice}, {w});
               }),
@@ -217,7 +218,7 @@ TEST(Grad, AReleasedGraphIsGone) {
     EXPECT_EQ(grad(loss, {w}, {.release_graph = true})[0].full().at(0), 24);
     EXPECT_LT(rt.context().allocator->stats().current_bytes, before + 4000);
     const std::string e = error_of([&] { grad(loss, {w}); });
-    EXPECT_NE(e.find("its gradient was taken before with release_graph"),
+    EXPECT_NE(e.find("its gradient was taken before, with release_graph"),
               e.npos)
         << e;
   });

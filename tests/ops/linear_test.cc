@@ -561,8 +561,8 @@ TEST(Int8LinearTest, TypesThatDoNotFitAreSentences) {
                      s = full({4}, 1, m), f = full({4, 3}, 1, m);
     EXPECT_EQ(values(int8_linear(x, w, s)), std::vector<double>(8, 6));
     EXPECT_EQ(error_of([&] { int8_linear(x, f, s); }),
-              "[int8_linear] the weight is f32; write to_int8(), or linear() "
-              "for floats");
+              "[int8_linear] the weight is f32, but must be i8; make it with "
+              "to_int8(), or call linear()");
     EXPECT_NE(error_of([&] {
                 int8_linear(cast(x, DType::kI64), w, s);
               }).find("takes f32, f64, bf16 or f16, but got i64"),

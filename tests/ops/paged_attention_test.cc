@@ -306,21 +306,20 @@ TEST(PagedAttention, Errors) {
   EXPECT_EQ(
       error({"", "S0@0|3|8", "S0@0|3|8"}),
       "[paged_attention] k is f64[8, 2, 2](S0@0|3|8) and v is f64[8, 2, "
-      "2](S0@0|3|8), for 4 heads of queries and 2 of keys; write both with the "
-      "2 heads of kv_heads_of(), split as it says, and with the slots whole or "
-      "split in pages of 4");
+      "2](S0@0|3|8), for 4 heads of queries and 2 of keys; pass both as "
+      "[slots, 2, d], not partial, with the heads split as kv_heads_of() says, "
+      "d whole, and the slots whole or split in pages of 4");
   EXPECT_EQ(error({"", "S0", "S0"}), "no error");
   for (const char* v : {"R", "P", "S2"})
     EXPECT_NE(error({"", "S1", v}).find("kv_heads_of()"), std::string::npos);
   Call call{""};
   call.keys = {8, 4, 2};  // more heads than kv_heads_of() says
-  EXPECT_NE(error(call).find("the 2 heads of kv_heads_of()"),
-            std::string::npos);
+  EXPECT_NE(error(call).find("pass both as [slots, 2, d]"), std::string::npos);
   call = {""};
   call.options.page = 3;
   EXPECT_EQ(error(call),
-            "[paged_attention] k has 8 slots, which are not whole pages of 3; "
-            "write a multiple of the page size");
+            "[paged_attention] k has 8 slots, and page is 3; write a page of "
+            "at least 1, and a multiple of it for the slots");
   call.options = {.kv_heads = 2, .page = kPage, .window = -1};
   EXPECT_EQ(error(call),
             "[paged_attention] window is -1; write the number of keys that a "
@@ -341,7 +340,8 @@ TEST(PagedAttention, Errors) {
   call.rows = {2, 1};
   EXPECT_EQ(error(call),
             "[paged_attention] for 2 queries, pages has shape [1, 2], row [2, "
-            "1] and position [2]; pass [requests, m], and two of [2]");
+            "1] and position [2]; pass pages as [requests, m], and row and "
+            "position as [2]");
   call = {""};
   call.q = {2, 4, 3};
   EXPECT_NE(error(call).find("pass q as [t, heads, d]"), std::string::npos);

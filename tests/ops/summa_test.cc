@@ -174,10 +174,11 @@ TEST(SummaTest, BadInput) {
               "columns of f64[6, 2](S1,S0); split them over different axes");
     EXPECT_EQ(error_of([&] { summa(a, b, {.panel_bytes = 23}); }),
               "[summa] a column of f64[4, 6](S0,S1) and a row of f64[6, "
-              "2](S0,S1) take 24 bytes on a rank, more than panel_bytes 23; "
-              "write at least that");
+              "2](S0,S1) take 24 bytes on a rank, but panel_bytes is 23; write "
+              "at least 24, or 0 (no limit)");
     EXPECT_EQ(error_of([&] { summa(a, b, {.panel_bytes = -1}); }),
-              "[summa] panel_bytes is -1; write 0 for one panel");
+              "[summa] panel_bytes is -1; write the most bytes of a panel, or "
+              "0 (no limit)");
     EXPECT_EQ(summa_panels(a.spec(), b.spec(), {.panel_bytes = 24}), 6);
     EXPECT_EQ(summa_panels(a.spec(), b.spec(), {.panel_bytes = 120}), 2);
     EXPECT_EQ(summa_panels(a.spec(), b.spec()), 1);

@@ -64,7 +64,7 @@ TEST(TorchRules, TypesThatAreRefused) {
     EXPECT_EQ(error_of([&] { where(i, 1, x); }),
               "[where] the condition is i64, not bool; write ne(condition, 0)");
     EXPECT_EQ(error_of([&] { matmul(x, i); }),
-              "[matmul] the operands are f32 and i64; cast the integers to "
+              "[matmul] the operands are f32 and i64; cast the one of i64 to "
               "f32");
     const DistTensor half = cast(x, DType::kBF16), n = cast(i, DType::kI32);
     EXPECT_EQ(error_of([&] { matmul(x, half); }),
@@ -84,7 +84,7 @@ TEST(TorchRules, TypesThatAreRefused) {
     EXPECT_EQ(error_of([&] {
                 einsum("ab,bc->ac", {i, x});
               }),
-              "[einsum] the operands are i64 and f32; cast the integers to "
+              "[einsum] the operands are i64 and f32; cast the one of i64 to "
               "f32");
   });
 }

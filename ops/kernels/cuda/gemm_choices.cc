@@ -121,8 +121,8 @@ void GemmChoices::load() {
                               ? parse(line)
                               : std::nullopt;
       DT_CHECK(choice || (number == 1 && line == kHeader), kWhere,
-               "line {} of {} is damaged, so the file is ignored, products "
-               "are measured again, and it is replaced",
+               "line {} of {} is damaged or of another version, so products "
+               "are measured again, and the file is replaced",
                number, path_);
       if (choice) read.insert(*choice);
       rest.remove_prefix(end + 1);

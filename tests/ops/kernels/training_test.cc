@@ -145,7 +145,7 @@ TEST(SgdTest, RefusesOtherGradients) {
   EXPECT_EQ(
       dtensor::testing::error_of([] { run(Sgd{.grad_type = DType::kF64}); }),
       "[sgd] does not take a gradient of f64 with a parameter of f32; "
-      "cast it to f32");
+      "cast the gradient to f32");
 }
 
 // Parameters of many sizes, more than one launch takes, each with a rate, a
