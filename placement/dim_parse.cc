@@ -73,9 +73,9 @@ void read_axes(Cursor& c, const Mesh& mesh, WrittenDim& leaf) {
     if (c.peek() != '}') c.expect(',');
   }
   DT_CHECK(!leaf.axes.empty() || (c.peek() != '/' && c.peek() != '@'), "layout",
-           "'{}' is not split, but a '{}' follows it; write the axis that "
-           "splits it in the braces, as in {{x}}/64",
-           leaf.text, c.peek());
+           "'{}' has a '{}' after empty braces, which split nothing; write an "
+           "axis in the braces, as in {{x}}/64",
+           c.text(), c.peek());
   read_details(c, leaf);
   DT_CHECK(leaf.points.empty() || (c.peek() != '{' && c.peek() != '='),
            "layout",

@@ -84,8 +84,8 @@ Layout parse_per_dimension(std::string_view text, const Mesh& mesh,
     if (c.peek() != ']') c.expect(',');
   }
   DT_CHECK(static_cast<int>(dims.size()) == shape.size(), "layout",
-           "'{}' has {} dimensions, but shape {} has {}; write {{}} for each "
-           "that is whole",
+           "'{}' has {} dimensions, but shape {} has {}; write braces for each "
+           "dimension, {{}} if it is whole",
            text, dims.size(), dtensor::to_string(shape), shape.size());
   std::vector<Partial> partials;
   while (c.take('P')) {

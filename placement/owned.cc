@@ -43,9 +43,11 @@ Dim owned(int64_t size, const Mesh& mesh, AxisMask axes,
   int64_t at = 0;
   for (const Run& run : runs) {
     DT_CHECK(run.range.lo == at, "owned",
-             "index {} of {} has {}; list every index for exactly one rank",
+             "index {} of {} {}; list every index for exactly one rank",
              std::min(at, run.range.lo), size,
-             run.range.lo < at ? "two owners" : "no owner");
+             run.range.lo < 0    ? "does not exist"
+             : run.range.lo < at ? "has two owners"
+                                 : "has no owner");
     at = run.range.hi;
     std::vector<int64_t> points(ranks + 1, 0);
     std::fill(points.begin() + static_cast<int64_t>(run.owner) + 1,

@@ -339,8 +339,8 @@ TEST(LayoutTextErrorTest, Cuts) {
             "[layout] 99999999999999999999 in 'S0@0|99999999999999999999|18' "
             "does not fit into 64 bits; write a number from -2^63 to 2^63 - 1");
   EXPECT_EQ(error("[{}@0|18,{}]"),
-            "[layout] '[{}@0|18,{}]' is not split, but a '@' follows it; write "
-            "the axis that splits it in the braces, as in {x}/64");
+            "[layout] '[{}@0|18,{}]' has a '@' after empty braces, which split "
+            "nothing; write an axis in the braces, as in {x}/64");
   EXPECT_EQ(error("[(9{a}@0|1|9|9{a}),{}]"),
             "[layout] the boundaries of '9' need brackets, because another "
             "segment follows them; write them as in 8{x}@(0|3|8)|4{x}");
@@ -449,10 +449,10 @@ TEST(LayoutTextErrorTest, PerDimension) {
   };
   EXPECT_EQ(error("[{a}]"),
             "[layout] '[{a}]' has 1 dimensions, but shape [18, 4] has 2; write "
-            "{} for each that is whole");
+            "braces for each dimension, {} if it is whole");
   EXPECT_EQ(error("[{a},{},{}]"),
             "[layout] '[{a},{},{}]' has 3 dimensions, but shape [18, 4] has 2; "
-            "write {} for each that is whole");
+            "write braces for each dimension, {} if it is whole");
   EXPECT_EQ(error("[{q},{}]"),
             "[mesh] there is no axis 'q' in mesh a=2,b=3; write one of its "
             "axes, a,b");
