@@ -43,8 +43,10 @@ void CallInputs::check_allowed(const Op& op, const Decision& d) const {
         "would have to communicate: input {} is {} and is needed as {} ({}, "
         "{} bytes); write x.redistribute(\"{}\") before it",
         i, seen_[i].spec()->to_string(), d.in[i]->to_string(),
-        name(p.steps.back().kind), p.bytes,
-        d.in[i]->layout().to_string(d.in[i]->mesh()));
+        name(std::find_if(p.steps.begin(), p.steps.end(),
+                          [](const auto& step) { return sends(step.kind); })
+                 ->kind),
+        p.bytes, d.in[i]->layout().to_string(d.in[i]->mesh()));
   }
   DT_CHECK(ctx_.comm_budget < 0 || d.bytes <= ctx_.comm_budget, op.name(),
            "needs {} bytes of communication, but the budget has {} left; raise "

@@ -360,10 +360,11 @@ BoundRule experts_rule(std::string_view op, std::string_view text,
 }
 
 void check_types(std::string_view op, std::span<const DType> in) {
-  std::vector<DType> floats;
-  for (size_t i : kFloats) floats.push_back(in[i]);
-  if (in.size() > kDy) floats.push_back(in[kDy]);
-  check_one_type(op, floats);
+  check_float(op, in[kX]);
+  for (size_t i = kX; i < in.size(); ++i)
+    DT_CHECK(i == kIds || in[i] == in[kX], op,
+             "input 0 is {} and input {} is {}; cast one to the other's type",
+             name(in[kX]), i, name(in[i]));
   DT_CHECK(in[kIds] == DType::kI64, op,
            "the experts' ids are {}, but must be i64; write cast(ids, "
            "DType::kI64)",

@@ -177,10 +177,12 @@ DistTensor plus(const DistTensor& a, const DistTensor& b) { return add(a, b); }
 // The cotangent that a pass begins with, in the output's dtype.
 DistTensor first_cotangent(RankContext& ctx, const DistTensor& output,
                            DistTensor cotangent, bool create_graph) {
-  DT_CHECK(output.requires_grad(), "grad",
-           "{} does not require a gradient; compute it, outside of NoGrad and "
-           "in a float type, from a tensor with set_requires_grad()",
-           output.spec()->to_string());
+  DT_CHECK(
+      output.requires_grad(), "grad",
+      "{} does not require a gradient; compute it in a float type, outside "
+      "of NoGrad and without detach(), from a tensor with "
+      "set_requires_grad()",
+      output.spec()->to_string());
   if (!cotangent.defined()) {
     DT_CHECK(numel(output.shape()) == 1, "grad",
              "{} is not a scalar; pass a cotangent of its shape, or sum it",
@@ -218,11 +220,12 @@ struct Start {
       cotangents.push_back(
           first_cotangent(ctx, all[i], given[i], create_graph));
     }
-    DT_CHECK(!outputs.empty(), "grad",
-             "none of the {} outputs requires a gradient; compute one, outside "
-             "of NoGrad and in a float type, from a tensor with "
-             "set_requires_grad()",
-             all.size());
+    DT_CHECK(
+        !outputs.empty(), "grad",
+        "none of the {} outputs requires a gradient; compute one in a "
+        "float type, outside of NoGrad and without detach(), from a tensor "
+        "with set_requires_grad()",
+        all.size());
   }
   InlineMemory<256> memory;
   std::pmr::vector<DistTensor> outputs{&memory}, cotangents{&memory};

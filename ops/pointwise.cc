@@ -83,11 +83,10 @@ void numbers_for(const fn::Function& f, DType t,
                  std::span<const Number> numbers, double* p) {
   const int given = static_cast<int>(numbers.size());
   DT_CHECK(given >= f.num_required && given <= f.num_params, f.name,
-           "takes {} numbers, but got {}; pass as many as it takes",
+           "got {} numbers; pass {}", given,
            f.num_required == f.num_params
                ? fmt::format("{}", f.num_params)
-               : fmt::format("{} to {}", f.num_required, f.num_params),
-           given);
+               : fmt::format("{} to {}", f.num_required, f.num_params));
   for (int i = 0; i < f.num_params; ++i) {
     double v = f.params[i].fallback;
     if (i < given) {

@@ -96,9 +96,9 @@ TEST(Grad, OfSeveralOutputs) {
                 grad(std::vector{constant, constant},
                      std::vector{of_constant, of_constant}, {w});
               }),
-              "[grad] none of the 2 outputs requires a gradient; compute one, "
-              "outside of NoGrad and in a float type, from a tensor with "
-              "set_requires_grad()");
+              "[grad] none of the 2 outputs requires a gradient; compute one "
+              "in a float type, outside of NoGrad and without detach(), from a "
+              "tensor with set_requires_grad()");
     EXPECT_EQ(error_of([&] {
                 grad(std::vector{twice, sums}, std::vector{of_twice}, {w});
               }),
