@@ -141,8 +141,10 @@ Mesh Mesh::parse(std::string_view text) {
       DT_CHECK(eq != item.npos ||
                    (!item.empty() &&
                     !std::isdigit(static_cast<unsigned char>(item[0]))),
-               "mesh", "'{}' in '{}' has no name; write dp={} or the like",
-               item, text, item.empty() ? "2" : item);
+               "mesh",
+               "'{}' in '{}' has no name; write NAME=SIZE for each axis, as in "
+               "dp=2,tp=4",
+               item, text);
       DT_CHECK(eq != item.npos, "mesh",
                "'{}' in '{}' has no size; write {}=2 or the like", item, text,
                item);

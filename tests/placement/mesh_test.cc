@@ -233,8 +233,10 @@ TEST(MeshTextTest, ParseErrors) {
                                "' is not a mesh; write dp=2,tp=4 or 2x4");
   EXPECT_EQ(error("dp=2,tp"),
             "[mesh] 'tp' in 'dp=2,tp' has no size; write tp=2 or the like");
-  EXPECT_EQ(error("2,tp=2"),
-            "[mesh] '2' in '2,tp=2' has no name; write dp=2 or the like");
+  EXPECT_EQ(
+      error("2,tp=2"),
+      "[mesh] '2' in '2,tp=2' has no name; write NAME=SIZE for each axis, "
+      "as in dp=2,tp=4");
   EXPECT_THROW(Mesh::parse("dp=2,"), Error);
 }
 

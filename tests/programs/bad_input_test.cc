@@ -40,7 +40,7 @@ std::vector<Case> train_cases() {
       {"--schedule 1f1b", "mesh dp=2,tp=2 has no axis pp; write --mesh pp=2"},
       {"--ranks-per-process 2",
        "it is for a run of several processes (--backend mpi or tcp)"},
-      {"--mesh 2,tp=2", "'2' in '2,tp=2' has no name; write dp=2"},
+      {"--mesh 2,tp=2", "'2' in '2,tp=2' has no name; write NAME=SIZE"},
       {"--schedule 2f1b --mesh pp=2",
        "no schedule of that name; name a file that exists, or one of gpipe, "
        "1f1b"},
