@@ -210,10 +210,13 @@ DistTensor argmin(const DistTensor& x) { return argmax(reversed("argmin", x)); }
 DistTensor multinomial(const DistTensor& weights, int64_t n, bool replacement,
                        Generator g) {
   check_defined("multinomial", weights);
-  DT_CHECK(weights.ndim() > 0 && n >= 0, "multinomial",
-           "cannot draw {} indices from {}; pass a vector of weights, and draw "
-           "0 or more",
-           n, weights.spec()->to_string());
+  DT_CHECK(
+      weights.ndim() > 0 && n >= 0 && (replacement || n <= weights.size(-1)),
+      "multinomial",
+      "cannot draw {} indices from {}{}; pass a vector of weights, and draw 0 "
+      "or more{}",
+      n, weights.spec()->to_string(), replacement ? "" : " without replacement",
+      replacement ? "" : ", but at most one for each weight");
   DistTensor w = weights.detach();
   w = cast(w, w.dtype() == DType::kF64 ? DType::kF64 : DType::kF32);
   if (replacement) {

@@ -90,11 +90,9 @@ int normalize_dim(int64_t dim, int ndim, std::string_view where) {
            "dimension {} is out of range, because a scalar has no dimensions; "
            "pass a tensor that has some",
            dim);
-  DT_CHECK(
-      dim >= -ndim && dim < ndim, where,
-      "dimension {} is out of range for a tensor of {} dimensions; write {} "
-      "to {}",
-      dim, ndim, -ndim, ndim - 1);
+  DT_CHECK(dim >= -ndim && dim < ndim, where,
+           "dimension {} is out of range; write {} to {}", dim, -ndim,
+           ndim - 1);
   return static_cast<int>(dim < 0 ? dim + ndim : dim);
 }
 

@@ -178,8 +178,7 @@ TEST(NormalizeDimTest, CountsFromEitherEnd) {
 
 TEST(NormalizeDimTest, OutOfRange) {
   EXPECT_EQ(error_of([] { normalize_dim(3, 3, "sum"); }),
-            "[sum] dimension 3 is out of range for a tensor of 3 dimensions; "
-            "write -3 to 2");
+            "[sum] dimension 3 is out of range; write -3 to 2");
   EXPECT_THROW(normalize_dim(-4, 3, "t"), Error);
   EXPECT_THROW(normalize_dim(0, 0, "t"), Error);
   EXPECT_THROW(normalize_dim(-1, 0, "t"), Error);
