@@ -7,7 +7,13 @@
 #include <vector>
 
 #include "dtensor/ops/functions/lists.h"
+#include "dtensor/ops/kernels/attention.h"
+#include "dtensor/ops/kernels/gemm.h"
+#include "dtensor/ops/kernels/optim.h"
 #include "dtensor/ops/kernels/philox.h"
+#include "dtensor/ops/kernels/random.h"
+#include "dtensor/ops/kernels/reduce.h"
+#include "dtensor/ops/kernels/rotary.h"
 #include "dtensor/placement/error.h"
 
 namespace dtensor::kernels::reference {

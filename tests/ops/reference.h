@@ -1,17 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 // Plain reference implementations in f64, which tests compare kernels with. The
-// structs have the same meaning as in kernels.h, but all pointers are to
-// double, except for bool masks and targets.
+// structs have the same meaning as for kernels, but all pointers are to double,
+// except for bool masks and targets.
 #pragma once
 #include <cstdint>
 
 #include "dtensor/ops/functions/lists.h"
-#include "dtensor/ops/kernels/attention.h"
-#include "dtensor/ops/kernels/gemm.h"
-#include "dtensor/ops/kernels/optim.h"
-#include "dtensor/ops/kernels/random.h"
-#include "dtensor/ops/kernels/reduce.h"
-#include "dtensor/ops/kernels/rotary.h"
+#include "dtensor/placement/dtype.h"
+#include "dtensor/placement/shape.h"
+
+namespace dtensor::kernels {
+struct AdamW;
+struct AttentionBackward;
+struct AttentionForward;
+enum class Distribution : uint8_t;
+struct Gemm;
+struct OptimPart;
+enum class ReduceKind : uint8_t;
+struct Rotary;
+struct Sgd;
+}  // namespace dtensor::kernels
 
 namespace dtensor::kernels::reference {
 
