@@ -37,7 +37,8 @@ std::function<Device&(int64_t)> devices_for(const DeviceChoice& choice,
   DT_CHECK(
       needed <= there, "--device",
       "{} ranks, {} per GPU from cuda:{} on, need {} GPUs, but this process "
-      "sees {} in all; write --ranks-per-gpu {}, or run fewer ranks",
+      "sees {} in all; run fewer ranks, or write --ranks-per-gpu {} (but not "
+      "with --backend nccl)",
       ranks, choice.ranks_per_gpu, choice.first, needed - choice.first, there,
       (ranks - 1) / (there - choice.first) + 1);
   return [choice](int64_t rank) -> Device& {
@@ -60,9 +61,14 @@ int64_t gpu_of_first(const DeviceChoice& choice, const ProcessRanks& ranks,
   DT_CHECK(needed <= there, "--device",
            "{}{} of the run's ranks are on this machine, {} per process, and "
            "need {} GPUs from cuda:{} on, but this process sees {} in all; "
-           "start fewer processes here",
+           "{}{}",
            count ? "" : "at least ", processes * ranks.count, ranks.count,
-           needed - choice.first, choice.first, there);
+           needed - choice.first, choice.first, there,
+           processes > 1 ? "start fewer processes here"
+                         : "write a smaller --ranks-per-process",
+           processes > 1 && ranks.count > 1
+               ? ", or write a smaller --ranks-per-process"
+               : "");
   return choice.index(index * ranks.count);
 }
 

@@ -12,8 +12,9 @@
 namespace dtensor {
 namespace {
 
+// Parses `text`. The error for a text that is not a number shows `example`.
 template <class T>
-T parse_number(const std::string& flag, const std::string& text) {
+T parse_number(const std::string& flag, const std::string& text, T example) {
   T x{};
   const char* end = text.data() + text.size();
   auto [p, ec] = std::from_chars(text.data(), end, x);
@@ -22,7 +23,7 @@ T parse_number(const std::string& flag, const std::string& text) {
            "{} does not fit into 64 bits; write a number that does", text);
   DT_CHECK(ec == std::errc() && p == end, flag,
            "'{}' is not a {}; write one, like {} {}", text,
-           whole ? "whole number" : "number", flag, whole ? "4" : "0.001");
+           whole ? "whole number" : "number", flag, example);
   if constexpr (!whole)
     DT_CHECK(std::isfinite(x), flag, "{} is not finite; write a finite number",
              text);
@@ -31,7 +32,7 @@ T parse_number(const std::string& flag, const std::string& text) {
 
 int64_t whole_in(const std::string& flag, const std::string& text, int64_t min,
                  int64_t max) {
-  const int64_t x = parse_number<int64_t>(flag, text);
+  const int64_t x = parse_number(flag, text, std::clamp<int64_t>(4, min, max));
   DT_CHECK(x >= min, flag,
            "{} is too small; write a whole number of at least {}", x, min);
   DT_CHECK(x <= max, flag,
@@ -109,7 +110,7 @@ void Flags::add(std::string_view name, double* value, std::string_view help,
   Flag& f = add(name, help, "X");
   if (*value >= min && *value <= max) f.shown = fmt::format("{:g}", *value);
   f.set = [flag = f.name, value, min, max](const std::string& text) {
-    const double x = parse_number<double>(flag, text);
+    const double x = parse_number(flag, text, std::clamp(0.001, min, max));
     DT_CHECK(x >= min, flag, "{} is too small; write a number of at least {}",
              text, min);
     DT_CHECK(x <= max, flag, "{} is too large; write a number of at most {}",
@@ -251,7 +252,8 @@ Flags::Asked Flags::parse(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ArgumentMismatch&) {
-    const std::string last = argv[argc - 1];
+    std::string last = argv[argc - 1];
+    last.erase(std::min(last.find('='), last.size()));
     fail(last, "a value is missing; write {} {}", last,
          find(last) ? find(last)->type : "VALUE");
   } catch (const CLI::ParseError& e) {

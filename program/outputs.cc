@@ -121,7 +121,8 @@ void Outputs::open(const std::string& program, std::span<char* const> words,
   DT_CHECK(html_ != "-", "--html",
            "a page cannot be written to standard output; name a file");
   DT_CHECK(json_ != "-" || record_ != "-", "--record",
-           "standard output is for --json; name a file for one of them");
+           "standard output is for --json here; name a file for --record or "
+           "for --json");
   const auto ready = [&](const char* flag, std::string& path) {
     if (path.empty()) return;
     if (path == "-") {

@@ -116,9 +116,6 @@ struct Program::State {
       case Flags::Asked::kRun:
         break;
     }
-    DT_CHECK(timeout <= kLongestTimeout, "--timeout",
-             "{} s is more than {} s; write 0 for no limit", timeout,
-             kLongestTimeout);
     read_backend();
     read_mesh();
     check_question(flags, mesh);
@@ -141,13 +138,14 @@ struct Program::State {
     DT_CHECK(over || !flags.given("--ranks-per-process"), "--ranks-per-process",
              "it is for a run of several processes (--backend {}), but this "
              "run, with --backend {}, is in one process; leave it out, or "
-             "start several processes with mpirun or torchrun",
+             "start several processes with mpirun or torchrun, without "
+             "--dry-run or --backend threads",
              backend_names(" or "), named);
     DT_CHECK((over && over->meets_by_file) || !flags.given("--rendezvous") ||
                  is_dry(),
              "--rendezvous",
              "it is for --backend tcp, but this is --backend {}; leave it out",
-             named);
+             over ? over->name : named);
     if (is_job()) join();
   }
 
@@ -217,15 +215,15 @@ struct Program::State {
                ? Mesh({{"ranks", processes * ranks_per_process}})
                : Mesh::parse(mesh_text);
     const int64_t started = processes * ranks_per_process;
-    DT_CHECK(!is_job() || mesh.num_ranks() == started, "--mesh",
-             "{} has {} ranks, but there {} of {} each; write {}, or another "
-             "--mesh or --ranks-per-process",
-             mesh.to_string(), mesh.num_ranks(),
-             processes == 1 ? "is 1 process"
-                            : fmt::format("are {} processes", processes),
-             ranks_per_process,
-             job->launcher((mesh.num_ranks() + ranks_per_process - 1) /
-                           ranks_per_process));
+    DT_CHECK(
+        !is_job() || mesh.num_ranks() == started, "--mesh",
+        "{} has {} ranks, but this run has {} (processes: {}, ranks in each: "
+        "{}); write {}another --mesh or --ranks-per-process",
+        mesh.to_string(), mesh.num_ranks(), started, processes,
+        ranks_per_process,
+        mesh.num_ranks() % ranks_per_process
+            ? ""
+            : job->launcher(mesh.num_ranks() / ranks_per_process) + ", or ");
     for (int a = 0; !options.axes.empty() && a < mesh.num_axes(); ++a)
       DT_CHECK(std::count(options.axes.begin(), options.axes.end(),
                           mesh.axis_name(a)) == 1,
@@ -236,7 +234,8 @@ struct Program::State {
                "{} has no axis {}; add {}=1 to its axes", mesh.to_string(),
                axis, axis);
     DT_CHECK(is_dry() || is_job() || mesh.num_ranks() <= kMostThreads, "--mesh",
-             "{} has {} ranks, but at most {} run as threads; add --dry-run",
+             "{} has {} ranks, but at most {} run as threads; write a smaller "
+             "mesh, or add --dry-run",
              mesh.to_string(), mesh.num_ranks(), kMostThreads);
     DT_CHECK(options.any_ranks || mesh.smallest_world() <= mesh.num_ranks(),
              "--mesh",
@@ -261,7 +260,7 @@ struct Program::State {
     nccl = nccl || (device.cuda && over);
     DT_CHECK(!nccl || ranks_per_gpu == 1, "--backend",
              "nccl takes one rank per GPU, but this is --ranks-per-gpu {}; "
-             "write --backend threads, in one process",
+             "write --ranks-per-gpu 1, or --backend threads in one process",
              ranks_per_gpu);
     // Report missing GPUs once, rather than from every rank.
     if (device.cuda && is_job())
@@ -417,7 +416,7 @@ void Program::State::add_rank_flags() {
   s->flags.add("--timeout", &s->timeout,
                "how long a rank waits for others in a collective, or a process "
                "for others between and after runs, in seconds; 0: no limit",
-               0);
+               0, kLongestTimeout);
   s->flags.add("--checksum", &s->checksum,
                "each message between processes carries a checksum, so that one "
                "that arrives damaged is an error; not for NCCL's messages");

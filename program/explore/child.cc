@@ -155,6 +155,7 @@ ChildEnd run_child(const std::vector<std::string>& arguments,
   err.write.close();
   // (C++ cannot use the header of glibc 2.36 that declares pidfd_open().)
   const File process(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
+  const int error = errno;
 
   ChildEnd end;
   std::array<pollfd, 5> all = {{{process.fd(), POLLIN, 0},
@@ -190,8 +191,9 @@ ChildEnd run_child(const std::vector<std::string>& arguments,
   kill(-pid, SIGKILL);
   int status = 0;
   while (waitpid(pid, &status, 0) < 0 && errno == EINTR) continue;
-  DT_CHECK(process.fd() >= 0, "explore",
-           "a child process cannot be watched; use Linux 5.3 or newer");
+  DT_CHECK(process.fd() >= 0, "explore", "pidfd_open() failed: {}; {}",
+           std::strerror(error),
+           error == ENOSYS ? "use Linux 5.3 or newer" : "try again");
   if (end.how != ChildEnd::How::kExited) return end;
   if (WIFSIGNALED(status)) end.how = ChildEnd::How::kSignal;
   end.code = WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status);

@@ -513,9 +513,8 @@ class HttpServer::State final : public httplib::Server {
         });
     port_ = port == 0 ? bind_to_any_port(host)
                       : (bind_to_port(host, port) ? port : -1);
-    DT_CHECK(port_ > 0, "http",
-             "cannot listen at {}:{}; choose another port or address", host,
-             port);
+    DT_CHECK(port_ > 0, "http", "cannot listen at {}:{}; choose another {}",
+             host, port, port ? "port or address" : "address");
     ::listen(svr_sock_, kBacklog);  // more than httplib's
     thread_ = std::thread([this] { accept_all(); });
     while (!is_running()) std::this_thread::sleep_for(milliseconds(1));

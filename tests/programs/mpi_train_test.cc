@@ -187,11 +187,13 @@ TEST_F(MpiProgram, RefusesBadInputOnce) {
   };
   const Bad all[] = {
       {3, "--mesh dp=2,tp=2",
-       "01_mesh: [--mesh] dp=2,tp=2 has 4 ranks, but there are 3 processes of "
-       "1 each; write mpirun -n 4, or another --mesh or --ranks-per-process"},
+       "01_mesh: [--mesh] dp=2,tp=2 has 4 ranks, but this run has 3 "
+       "(processes: "
+       "3, ranks in each: 1); write mpirun -n 4, or another --mesh or "
+       "--ranks-per-process"},
       {2, "--mesh dp=3 --ranks-per-process 2",
-       "dp=3 has 3 ranks, but there are 2 processes of 2 each; write mpirun "
-       "-n 2"},
+       "dp=3 has 3 ranks, but this run has 4 (processes: 2, ranks in each: "
+       "2); write another --mesh or --ranks-per-process"},
       {2, "--mesh dp=2 --no-such-flag", "there is no flag --no-such-flag"},
       {2, "--mesh dp=2 --ranks-per-process 0", "0 is too small"},
       {2, "--mesh dp=2 --backend threads --ranks-per-process 2",
@@ -213,7 +215,8 @@ TEST_F(MpiProgram, RefusesBadInputOnce) {
   const Ran alone = run_program("01_mesh", "--mesh dp=2,tp=2 --backend mpi",
                                 "ASAN_OPTIONS=" + asan_options() + " ");
   EXPECT_EQ(alone.code, 2) << alone.err;
-  EXPECT_NE(alone.err.find("there is 1 process of 1 each; write mpirun -n 4"),
+  EXPECT_NE(alone.err.find("this run has 1 (processes: 1, ranks in each: 1); "
+                           "write mpirun -n 4"),
             std::string::npos)
       << alone.err;
 }

@@ -459,7 +459,7 @@ TEST(Record, BadInput) {
   };
   refused("train", "--dry-run --record /nowhere/x.json", "/nowhere/x.json");
   refused("train", "--dry-run --json --record -",
-          "[--record] standard output is for --json; name a file for one");
+          "[--record] standard output is for --json here; name a file for");
   refused("plan", "--schedule 1f1b --stages 2 --micro 2 --record x.json",
           "[--record] it has no effect with --schedule");
 }

@@ -149,15 +149,15 @@ TEST(TcpProgram, RefusesBadInputOnce) {
   };
   const Bad all[] = {
       {3, "", "--mesh dp=2,tp=2",
-       "01_mesh: [--mesh] dp=2,tp=2 has 4 ranks, but there are 3 processes of "
-       "1 each; write torchrun --nproc-per-node 4 (WORLD_SIZE=4), or another "
-       "--mesh or --ranks-per-process\n"},
+       "01_mesh: [--mesh] dp=2,tp=2 has 4 ranks, but this run has 3 "
+       "(processes: 3, ranks in each: 1); write torchrun --nproc-per-node 4 "
+       "(WORLD_SIZE=4), or another --mesh or --ranks-per-process\n"},
       {2, "", "--mesh dp=2 --no-such-flag", "there is no flag --no-such-flag"},
       {2, "", "--mesh dp=2 --json /no/such/folder/x.json",
        "cannot write /no/such/folder/x.json"},
       {2, "", "--mesh dp=2 --device cuda --ranks-per-gpu 2",
        "[--backend] nccl takes one rank per GPU, but this is --ranks-per-gpu "
-       "2; write --backend threads, in one process\n"},
+       "2; write --ranks-per-gpu 1, or --backend threads in one process\n"},
       {2, "", "--mesh dp=2 --backend nccl",
        "[--backend] nccl is for --device cuda, but this is --device cpu; add "
        "--device cuda\n"},
