@@ -36,6 +36,13 @@ double per_second(double picoseconds) {
   return std::stod(fmt::format("{:.12g}", 1000 / picoseconds));
 }
 
+// The value as JSON, or how it begins.
+std::string shown(const Json& value) {
+  constexpr size_t kMost = 80;
+  const std::string text = value.dump(-1, ' ', true);
+  return text.size() <= kMost ? text : text.substr(0, kMost) + "...";
+}
+
 class Reader {
  public:
   Reader(std::string path, const Mesh& mesh)
@@ -99,7 +106,7 @@ class Reader {
           "invalid JSON from line {} on; write {{\"alpha_us\": 5}} or the like",
           1 + std::count(text.begin(), end, '\n'));
     } catch (const Json::out_of_range&) {
-      wrong("holds a number that is too large; write a smaller one");
+      wrong("a number does not fit into 64 bits; write a smaller one");
     }
     if (!json.is_object())
       wrong(
@@ -108,12 +115,13 @@ class Reader {
     return json;
   }
 
-  // Throws Error if `what` is not an object or has other entries than these.
+  // Throws Error if `what` is not an object, such as `example`, or has other
+  // entries than these.
   void only(const Json& json, std::string_view what,
-            const std::vector<std::string>& names) const {
+            const std::vector<std::string>& names,
+            std::string_view example = "{\"alpha_us\": 5}") const {
     if (!json.is_object())
-      wrong("{} is {}; write an object like {{\"alpha_us\": 5}}", what,
-            json.dump());
+      wrong("{} is {}; write an object like {}", what, shown(json), example);
     for (const auto& [name, value] : json.items())
       if (std::count(names.begin(), names.end(), name) == 0)
         wrong("{} has an unknown entry '{}'; write one of {}", what, name,
@@ -125,7 +133,7 @@ class Reader {
     // A value that is not a number becomes NaN, which fails both comparisons.
     const double x = value.is_number() ? value.get<double>() : NAN;
     if (!(x >= least && x <= most))
-      wrong("{} is {}; write a number from {:g} to {:g}", name, value.dump(),
+      wrong("{} is {}; write a number from {:g} to {:g}", name, shown(value),
             least, most);
     return x;
   }
@@ -136,8 +144,9 @@ class Reader {
 
   int64_t whole(const Json& value, std::string_view name, int64_t least) const {
     if (!value.is_number_integer() || value.get<int64_t>() < least)
-      wrong("{} is {}; write a whole number of at least {}", name, value.dump(),
-            least);
+      wrong(
+          "{} is {}; write a whole number of at least {}, in at most 18 digits",
+          name, shown(value), least);
     return value.get<int64_t>();
   }
 
@@ -159,13 +168,12 @@ class Reader {
   // Reads the cost of the bytes that do not fit into a cache.
   void read_beyond(const Json& json, const std::string& what,
                    LinkCost& cost) const {
-    only(json, what, {"bytes", "gbytes_per_s"});
+    constexpr std::string_view kExample =
+        "{\"bytes\": 1048576, \"gbytes_per_s\": 5}";
+    only(json, what, {"bytes", "gbytes_per_s"}, kExample);
     for (const char* entry : {"bytes", "gbytes_per_s"})
       if (!json.contains(entry))
-        wrong(
-            "{} has no {}; write {{\"bytes\": 1048576, \"gbytes_per_s\": 5}} "
-            "or the like",
-            what, entry);
+        wrong("{} has no {}; write {} or the like", what, entry, kExample);
     cost.cached_bytes = whole(json["bytes"], "bytes of " + what, 0);
     const double beyond = rate(json["gbytes_per_s"], "gbytes_per_s of " + what);
     cost.extra_ps_per_byte = 1000 / beyond - cost.ps_per_byte;
@@ -198,7 +206,7 @@ class Reader {
     if (kinds == json.end()) return;
     if (!kinds->is_object())
       wrong("kinds of {} is {}; write an object like {{\"all_gather\": {{}}}}",
-            what, kinds->dump());
+            what, shown(*kinds));
     for (const auto& [name, value] : kinds->items()) {
       const std::optional<StepKind> kind = parse_kind(name);
       if (!kind || !sends(*kind)) wrong_kind(name, what);
@@ -243,7 +251,7 @@ class Reader {
     }
     if (!json.is_array())
       wrong("axes is {}; write a list with an entry per mesh axis",
-            json.dump());
+            shown(json));
     if (json.size() != axes.size())
       wrong("axes has {} entries, but mesh {} has {} axes; write one for each",
             json.size(), mesh_.to_string(), axes.size());
@@ -260,7 +268,7 @@ class Reader {
     wrong(
         "{} has an axis {}, which mesh {} does not have; write one of {}, or "
         "its number, counted from 0",
-        what, value.dump(), mesh_.to_string(),
+        what, shown(value), mesh_.to_string(),
         mesh_.axes_to_string(mesh_.all_axes()));
   }
 
@@ -269,15 +277,16 @@ class Reader {
       wrong(
           "groups is {}; write a list like [{{\"axes\": [0, 1], "
           "\"alpha_us\": 5}}]",
-          json.dump());
+          shown(json));
     for (size_t g = 0; g < json.size(); ++g) {
       const std::string what = fmt::format("group {}", g);
       only(json[g], what,
-           {"axes", "alpha_us", "gbytes_per_s", "beyond", "kinds"});
+           {"axes", "alpha_us", "gbytes_per_s", "beyond", "kinds"},
+           "{\"axes\": [0, 1], \"alpha_us\": 5}");
       const auto axes = json[g].find("axes");
       if (axes == json[g].end() || !axes->is_array() || axes->size() < 2)
         wrong("axes of {} is {}; write two axes or more, like [0, 1]", what,
-              axes == json[g].end() ? "missing" : axes->dump());
+              axes == json[g].end() ? "missing" : shown(*axes));
       CostTable::Group group{0, {LinkCost{0, 0}, {}}};
       for (const Json& axis : *axes) {
         const AxisMask bit = axis_bit(axis, what);

@@ -19,6 +19,13 @@ using Json = nlohmann::ordered_json;
 
 constexpr int64_t kMost = 100000;  // the most micro-batches, or chunks
 
+// The value as JSON, or how it begins.
+std::string shown(const Json& value) {
+  constexpr size_t kMostShown = 80;
+  const std::string text = value.dump(-1, ' ', true);
+  return text.size() <= kMostShown ? text : text.substr(0, kMostShown) + "...";
+}
+
 class Reader {
  public:
   explicit Reader(std::string path) : path_(std::move(path)) {}
@@ -54,7 +61,7 @@ class Reader {
     for (const Json& list : *tasks) {
       if (!list.is_array())
         wrong("has {} in place of a list of tasks; write [\"F0\", \"B0\"]",
-              list.dump());
+              shown(list));
       auto& of_position = s.tasks.emplace_back();
       for (const Json& one : list) {
         of_position.push_back(
@@ -82,7 +89,7 @@ class Reader {
     if (it == json.end() || !it->is_number_integer() || it->get<double>() < 1 ||
         it->get<double>() > kMost)
       wrong("has {} as \"{}\"; write a whole number from 1 to {}",
-            it == json.end() ? "nothing" : it->dump(), name, kMost);
+            it == json.end() ? "nothing" : shown(*it), name, kMost);
     return it->get<int64_t>();
   }
 
@@ -99,10 +106,10 @@ class Reader {
         dot == text.size() ? 0 : number(std::string_view(text).substr(dot + 1));
     if (work == std::string::npos || !micro || !chunk)
       wrong("has the task {}; write F3, B3 or W3, or F3.1 for chunk 1",
-            json.dump());
+            shown(json));
     if (*chunk >= s.chunks)
       wrong("has the task {}, but its chunks are 0 to {}; write \"chunks\": {}",
-            json.dump(), s.chunks - 1, *chunk + 1);
+            shown(json), s.chunks - 1, *chunk + 1);
     return {static_cast<nn::PipelineWork>(work),
             *chunk * s.positions + position, *micro};
   }

@@ -155,7 +155,7 @@ TEST(CostFile, EveryMistakeIsOneSentence) {
       {R"({"alpha_us": -1})",
        "alpha_us of the file is -1; write a number from 0 to 1e+07"},
       {R"({"alpha_us": 1e10})", "is 10000000000.0; write a number from 0"},
-      {R"({"alpha_us": 1e999})", "a number that is too large"},
+      {R"({"alpha_us": 1e999})", "a number does not fit into 64 bits"},
       {R"({"alpha_us": "5"})", "alpha_us of the file is \"5\""},
       {R"({"alpha_us": null})", "is null"},
       {R"({"alpha_us": true})", "is true"},
