@@ -29,7 +29,8 @@ void example(Runtime& rt) {
                    numbers(mesh.group(AxisMask{1} << axis, at)));
       fmt::print("\n");
       DT_CHECK(mesh.rank(at) == rank, "01_mesh",
-               "the coordinate of rank {} belongs to another rank", rank);
+               "the coordinate of rank {} is that of rank {}", rank,
+               mesh.rank(at));
     }
   }
   // A collective over one axis: every rank of a group adds 1, so the sum is the

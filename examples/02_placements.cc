@@ -34,7 +34,8 @@ void example(Runtime& rt) {
     if (!rt.dry_run())
       for (int64_t i = 0; i < 10; ++i)
         DT_CHECK(x.full().at(i) == static_cast<double>(i), "02_placements",
-                 "element {} of layout {} is {}", i, text, x.full().at(i));
+                 "element {} in layout {} is {}; expected {}", i, text,
+                 x.full().at(i), i);
   }
   // The sum over rows that are split along axis a is a partial value: every
   // rank along the axis holds a summand.

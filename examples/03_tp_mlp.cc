@@ -53,7 +53,9 @@ void example(Runtime& rt) {
              comm_table(events, true));
     DT_CHECK(events[0].predicted ==
                  4 * all_reduce_elements(kTokens * kHidden, ranks),
-             "03_tp_mlp", "the all-reduce moves {} bytes", events[0].predicted);
+             "03_tp_mlp", "the all-reduce moves {} bytes; expected {}",
+             events[0].predicted,
+             4 * all_reduce_elements(kTokens * kHidden, ranks));
   }
   if (rt.dry_run()) return;
 

@@ -30,9 +30,9 @@ void CheckpointFlags::check() {
 void CheckpointFlags::check_length(int64_t tokens, int64_t prompt) const {
   const nn::ModelConfig config = nn::read_config(dir + "/config.json");
   DT_CHECK(nn::architecture(config.name).causal, "generate",
-           "a {} cannot be continued token by token; write the checkpoint of "
-           "a model that generates",
-           config.name);
+           "the model in {} is a {}, which does not generate text; name "
+           "another folder with --model",
+           dir, config.name);
   const int64_t seq = config.seq;
   DT_CHECK(tokens <= seq, "generate",
            "texts of {} tokens are asked for, but the model's longest sequence "

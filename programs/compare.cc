@@ -88,10 +88,12 @@ Mesh mesh_of(const Words& words, int64_t ranks) {
     const auto found = words.find(a.name);
     if (found == words.end() || a.name == "dp") continue;
     const int64_t size = found->second.value_or(ranks);
-    DT_CHECK(
-        dp % size == 0, "--compare",
-        "groups of {} do not fit evenly into {} ranks; write a divisor of {}",
-        size, dp, dp);
+    const bool first = dp == ranks;
+    DT_CHECK(dp % size == 0, "--compare",
+             "{0}={1} does not divide {2}, the number of ranks{3}; write {0}=N "
+             "with a divisor N of {2}{4}",
+             a.name, size, dp, first ? "" : " that the other axes leave",
+             first ? "" : ", or smaller numbers for the other axes");
     dp /= size;
     if (size > 1) axes.push_back({std::string(a.name), size});
   }

@@ -136,11 +136,14 @@ int explain_main(int argc, char** argv) {
   const auto explain = [&] {
     DT_CHECK(
         program.given("--op") != program.given("--model"), "explain",
-        "say what to explain: --op matmul --in 64x32:S0,R --in 32x16:R,S1, "
-        "or --model gpt");
+        "{} given; write either --op matmul --in 64x32:S0,R --in 32x16:R,S1, "
+        "or --model gpt",
+        program.given("--op") ? "both --op and --model are"
+                              : "neither --op nor --model is");
     const RunOptions options = program.run_options();
     DT_CHECK(flags.compare.empty() || program.given("--model"), "--compare",
-             "it is for --model, which was not given; add --model gpt");
+             "it is for --model, but this is --op; leave it out, or write "
+             "--model gpt in place of --op");
     if (program.given("--op")) {
       const OpQuestion question =
           parse_question(flags.op, flags.in, flags.args,

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "programs/explain_op.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <sstream>
 
 #include "dtensor/autograd.h"
@@ -38,13 +41,22 @@ std::string names_of_all_ops() {
   return text;
 }
 
+// The numbers of inputs that the operator may have: "2 or 3".
+std::string input_counts(const std::vector<Sample>& samples) {
+  std::set<size_t> counts;
+  for (const Sample& s : samples) counts.insert(s.inputs.size());
+  return fmt::to_string(fmt::join(counts, " or "));
+}
+
 // Parses "dim=1, step=2" into the attributes of the operator's sample.
 void read_args(Attrs& attrs, const std::string& text) {
   std::stringstream list(text);
   for (std::string item; std::getline(list, item, ',');) {
     const size_t eq = item.find('='), begin = item.find_first_not_of(' ');
-    DT_CHECK(eq != item.npos, "--args", "'{}' is not NAME=VALUE; write {}",
-             item, attrs.empty() ? "none" : attrs.to_string());
+    DT_CHECK(eq != item.npos, "--args", "'{}' is not NAME=VALUE; {}", item,
+             attrs.empty()
+                 ? "leave it out, because the operator has no arguments"
+                 : "write " + attrs.to_string());
     attrs.set(item.substr(begin, eq - begin), item.substr(eq + 1), "--args");
   }
 }
@@ -258,7 +270,7 @@ OpQuestion parse_question(const std::string& name,
     DT_CHECK(
         sample.inputs.size() == ins.size(), "--in",
         "{} takes {} inputs, but {} were given; write --in once for each input",
-        name, sample.inputs.size(), ins.size());
+        name, input_counts(samples), ins.size());
     q.attrs = sample.attrs;
     read_args(q.attrs, args);
   } else {

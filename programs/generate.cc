@@ -206,8 +206,10 @@ int main(int argc, char** argv) {
         const int given = !a.prompt.empty() + !a.ids.empty() +
                           program.given("--prompt-tokens");
         DT_CHECK(given == 1, "--prompt",
-                 "write either --prompt TEXT or --ids FILE, or in a dry run "
-                 "--prompt-tokens N");
+                 "{} of --prompt, --ids and --prompt-tokens are given; write "
+                 "either --prompt TEXT or --ids FILE, or in a dry run "
+                 "--prompt-tokens N",
+                 given);
         prompts = examples::read_prompts(a);
       },
       [&] { examples::generate(a, prompts, program); });

@@ -67,7 +67,7 @@ nn::StageTimes stage_times(const std::string& text) {
                t.forward + t.backward + t.weight > 0,
            "--times",
            "it is '{}'; write the times of a forward, an input gradient and a "
-           "weight gradient, such as 1,1,1, each from 0 to 1e9",
+           "weight gradient, such as 1,1,1, each from 0 to 1e9, and not all 0",
            text);
   return t;
 }
@@ -150,10 +150,11 @@ int plan_main(int argc, char** argv) {
     if (const auto record = program.record()) add_to(*record, *result);
     if (flags.svg.empty()) return;
     DT_CHECK(!result->ranks.empty(), "--svg",
-             "a picture shows at most {} ranks of both meshes together, but {} "
-             "has {}; leave it out",
-             report::kMostListedRanks, program.mesh().to_string(),
-             program.mesh().num_ranks());
+             "{} has {} ranks and {} has {}, but a picture shows at most {} of "
+             "both together; leave it out",
+             result->from->mesh().to_string(), result->from->mesh().num_ranks(),
+             result->to->mesh().to_string(), result->to->mesh().num_ranks(),
+             report::kMostListedRanks);
     write_text_file("--svg", flags.svg, report::plan_svg(*result));
   };
   return program.main(argc, argv, check, [&] {

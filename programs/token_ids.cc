@@ -13,7 +13,8 @@ Tensor read_token_ids(const std::string& path, int64_t vocab) {
   const bool integers =
       ids.dtype() == DType::kI64 || ids.dtype() == DType::kI32;
   DT_CHECK(integers && ids.ndim() == 2 && ids.numel() > 0, "ids",
-           "input_ids of {} is {} {}; write i64 or i32 of [batch, sequence]",
+           "input_ids of {} is {} {}; write i64 or i32 of [batch, sequence], "
+           "neither of them 0",
            path, name(ids.dtype()), to_string(ids.shape()));
   std::vector<int64_t> values;
   for (int64_t i = 0; i < ids.numel(); ++i) {

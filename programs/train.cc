@@ -240,8 +240,8 @@ void check_goes_on(const std::string& checkpoint, TrainConfig& config,
   const nn::TrainingState saved =
       nn::training_state(CheckpointReader(checkpoint));
   DT_CHECK(saved.step < config.steps, "--resume",
-           "{} has {} steps of {}; there is nothing left to do, so write a "
-           "larger --steps",
+           "{} was saved after {} steps, but --steps is {}, so there is "
+           "nothing left to do; write a larger --steps",
            checkpoint, saved.step, config.steps);
   if (config.loss_scale == 0) return;
   for (const auto& [name, value] : nn::GradScaler().state())

@@ -195,12 +195,12 @@ void TrainConfig::validate(const Mesh& mesh) {
            model.name);
   DT_CHECK(loss_scale == 0 || !cuda_graph, "--cuda-graph",
            "the loss scale of {} changes, but a graph always replays the same "
-           "one; leave it out, or write --dtype bf16 or --loss-scale 0",
+           "one; leave it out, or write --loss-scale 0 with --dtype bf16",
            loss_scale);
   const int64_t most = lr_steps ? lr_steps : steps;
   DT_CHECK(warmup <= most, "--warmup",
-           "it is {}, but there are only {} steps; write at most {}", warmup,
-           most, most);
+           "it is {}, but {} is {}; write at most {}", warmup,
+           lr_steps ? "--lr-steps" : "--steps", most, most);
   for (const AxisFlag& f : axis_flags())
     DT_CHECK(!f.given(*this) || nn::axis_that(f.splits, mesh) >= 0, f.flag,
              "mesh {0} has no axis {1}; write --mesh {1}=2 or the like, or "
@@ -221,13 +221,13 @@ void TrainConfig::validate(const Mesh& mesh) {
 
 void TrainConfig::validate_pipeline(const Mesh& mesh) {
   schedule = schedule.empty() ? "1f1b" : report::schedule_of(schedule);
-  const auto fits = [&] {
+  const auto fits = [&](const char* what) {
     DT_CHECK(micro_batches <= batch, "--micro-batches",
-             "there are {} micro-batches, but only {} windows; write at most "
+             "there are {} micro-batches, but only {} windows; write {}at most "
              "{}, or a larger --batch",
-             micro_batches, batch, batch);
+             micro_batches, batch, what, batch);
   };
-  fits();  // before make_schedule() makes tasks for each micro-batch
+  fits("");  // before make_schedule() makes tasks for each micro-batch
   const int64_t places = mesh.axis_size(nn::axis_that(nn::kSplitsStages, mesh));
   pipeline_ =
       report::read_schedule(schedule, places,
@@ -237,11 +237,11 @@ void TrainConfig::validate_pipeline(const Mesh& mesh) {
                             chunks);
   chunks = pipeline_->chunks;
   micro_batches = pipeline_->micros;
-  fits();
+  fits(nn::is_schedule_name(schedule) ? "" : "a --schedule of ");
   DT_CHECK(accumulate == 1, "--accumulate",
-           "the micro-batches of a pipeline are --micro-batches; write "
-           "--micro-batches {} instead",
-           accumulate);
+           "mesh {} has an axis pp, so --micro-batches says how a batch is "
+           "cut; leave this out, or write --micro-batches {} in its place",
+           mesh.to_string(), accumulate);
   DT_CHECK(!cuda_graph, "--cuda-graph",
            "a pipeline cannot be replayed as a graph; leave it out");
   nn::cut_pipeline(model, mesh, chunks);

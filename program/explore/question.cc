@@ -62,8 +62,9 @@ Question read_question(std::string_view query) {
     const size_t equals = part.find('=');
     const std::string name = decoded(part.substr(0, equals));
     DT_CHECK(is_name(name), kWhere,
-             "a parameter is not the name of a flag; write names such as mesh, "
-             "in lower case and without the two hyphens");
+             "the parameter '{}' is not the name of a flag; write names such "
+             "as mesh, in lower case and without the two hyphens",
+             name.substr(0, 40));
     const bool has_value = equals != part.npos;
     const std::string value =
         has_value ? decoded(part.substr(equals + 1)) : std::string();

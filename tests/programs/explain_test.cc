@@ -318,10 +318,11 @@ TEST(Explain, ShowsTheStrategiesThatFit) {
       "",
       "[--sequence-parallel] mesh dp=4 has no axis tp; write --mesh tp=2 or "
       "the like, or leave --sequence-parallel out",
-      "[--compare] groups of 3 do not fit evenly into 4 ranks; write a divisor "
-      "of 4",
-      "[--compare] groups of 2 do not fit evenly into 1 ranks; write a divisor "
-      "of 1",
+      "[--compare] tp=3 does not divide 4, the number of ranks; write tp=N "
+      "with a divisor N of 4",
+      "[--compare] tp=2 does not divide 1, the number of ranks that the other "
+      "axes leave; write tp=N with a divisor N of 1, or smaller numbers for "
+      "the other axes",
       ""};
   const Ran r = run_program("explain", flags);
   ASSERT_EQ(r.code, 0) << r.err;

@@ -381,8 +381,8 @@ TEST(PipelineProgram, CompareKnowsThem) {
   EXPECT_LT(parameters(2), 0.75 * parameters(1));
   const Ran bad = run_program("explain", sizes + "pp=3");
   EXPECT_EQ(bad.code, 2);
-  EXPECT_NE(bad.err.find("'pp=3': [--compare] groups of 3 do not fit "
-                         "evenly into 4 ranks"),
+  EXPECT_NE(bad.err.find("'pp=3': [--compare] pp=3 does not divide 4, the "
+                         "number of ranks; "),
             std::string::npos)
       << bad.err;
 }
@@ -413,8 +413,9 @@ TEST(PipelineProgram, BadInput) {
             "train: [--schedule] mesh dp=2 has no axis pp; write --mesh pp=2 "
             "or the like, or leave --schedule out\n");
   EXPECT_EQ(error("--mesh pp=2 --accumulate 2"),
-            "train: [--accumulate] the micro-batches of a pipeline are "
-            "--micro-batches; write --micro-batches 2 instead\n");
+            "train: [--accumulate] mesh pp=2 has an axis pp, so "
+            "--micro-batches says how a batch is cut; leave this out, or write "
+            "--micro-batches 2 in its place\n");
   EXPECT_EQ(error("--mesh pp=2 --chunks 2"),
             "train: [pipeline] the schedule 1f1b cannot have 2 chunks at each "
             "position; write the schedule interleaved, or 1 chunk\n");

@@ -179,7 +179,8 @@ TEST(PlanSchedule, BadFlags) {
     EXPECT_EQ(error("--schedule gpipe --stages 2 --micro 2 --times " + times),
               "plan: [--times] it is '" + times +
                   "'; write the times of a forward, an input gradient and a "
-                  "weight gradient, such as 1,1,1, each from 0 to 1e9\n");
+                  "weight gradient, such as 1,1,1, each from 0 to 1e9, and "
+                  "not all 0\n");
   EXPECT_EQ(error("--schedule interleaved --stages 4 --micro 2 --chunks 2"),
             "plan: [pipeline] interleaved needs at least as many micro-batches "
             "as positions, 4, but there are 2; write 4 micro-batches or more, "

@@ -135,7 +135,7 @@ class Pretrained(unittest.TestCase):
                 (GENERATE, ["--model", f"{MODELS}/llama", "--prompt", "x"],
                  "tokenizer.json"),
                 (GENERATE, ["--model", f"{MODELS}/bert", "--ids", self.at("few")],
-                 "cannot be continued token by token"),
+                 "is a bert, which does not generate text"),
                 (SCORE, ["--model", f"{MODELS}/llama", "--ids", self.at("ids"),
                          "--out", self.at("out")],
                  "has the token 300, but the vocabulary of the model is 251"),
