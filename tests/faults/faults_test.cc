@@ -569,7 +569,8 @@ TEST(EnvironmentTest, WhatIsMissing) {
            Missing{"--case many --json /no/such/folder/x.json", 2,
                    "faulty: [--json] cannot write /no/such/folder/x.json"},
            Missing{"--case many --timeout -1", 2, "--timeout"},
-           Missing{"--case many --timeout 1e300", 2, "[--timeout] 1e+300 s"},
+           Missing{"--case many --timeout 1e300", 2,
+                   "[--timeout] 1e300 is too large"},
            Missing{"--case many --timeout soon", 2, "--timeout"},
            Missing{
                "--case many --mesh ranks=2 --json >/dev/full", 1,
