@@ -35,7 +35,8 @@ _FLAGS = [
 
 # $1 gets what nvcc prints, and the terminal gets it without the lines in which
 # ptxas describes kernels. $2 gets those of the headers listed in $3 that nvcc
-# did not read: Bazel does not compile again when they change.
+# did not read: Bazel does not compile again when they change. nvcc writes ./
+# in front of what -I. finds.
 #
 # nvcc names its temporary files by its process id, which is the same in every
 # sandbox, and all sandboxes share /tmp. Bazel sets an action's TMPDIR itself, so
@@ -45,7 +46,8 @@ log=$1 unused=$2 headers=$3; shift 3
 export TMPDIR=$(mktemp -d)
 "$@" -MD -MF "$TMPDIR/read" 2>"$log"
 status=$?
-tr -s ' \\\\' '\\n' <"$TMPDIR/read" | grep -vxFf - "$headers" >"$unused"
+tr -s ' \\\\' '\\n' <"$TMPDIR/read" | sed 's|^[.]/||' |
+  grep -vxFf - "$headers" >"$unused"
 rm -rf "$TMPDIR"
 grep -v -e "^ptxas info" -e "bytes stack frame" "$log" >&2
 exit $status
@@ -70,7 +72,7 @@ def _objects(ctx):
     lines.add_all(headers)
     lines.set_param_file_format("multiline")
     ctx.actions.write(listed, lines)
-    objects, logs = [], []
+    objects, logs, unread = [], [], []
     for source in ctx.files.srcs:
         # Named by the whole path, since two folders may have a file of the same
         # name.
@@ -85,6 +87,7 @@ def _objects(ctx):
         unused = ctx.actions.declare_file(
             "%s/%s.unused" % (ctx.label.name, source.owner.name),
         )
+        unread.append(unused)
         arguments = ctx.actions.args()
         arguments.add_all(["-c", _LOGGED, "nvcc", log, unused, listed])
         arguments.add(NVCC)
@@ -114,7 +117,7 @@ def _objects(ctx):
         )
     return [
         DefaultInfo(files = depset(objects)),
-        OutputGroupInfo(ptxas = depset(logs)),
+        OutputGroupInfo(ptxas = depset(logs), unused = depset(unread)),
     ]
 
 _cuda_objects = rule(
@@ -130,7 +133,8 @@ _cuda_objects = rule(
     },
     toolchains = ["@bazel_tools//tools/cpp:toolchain_type"],
     doc = "Object files compiled by nvcc, for a shared library. The output " +
-          "group ptxas has the registers, stacks and spills of their kernels.",
+          "group ptxas has the registers, stacks and spills of their kernels, " +
+          "and unused the headers that nvcc did not read.",
 )
 
 def cuda_objects(name, srcs, hdrs = [], deps = [], visibility = None, **kwargs):
