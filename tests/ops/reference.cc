@@ -96,12 +96,14 @@ void gemm(const Gemm& g) {
     });
   }
   for_indices(g.batch, [&](const Shape& at) {
+    const double* const x = a + offset(at, g.a_batch_strides);
+    const double* const y = b + offset(at, g.b_batch_strides);
     for (int64_t i = 0; i < g.m; ++i)
-      for (int64_t j = 0; j < g.n; ++j)
+      for (int64_t j = 0; j < g.n; ++j) {
+        double& sum = c[offset(at, g.c_batch_strides) + i * g.c_m + j * g.c_n];
         for (int64_t p = 0; p < g.k; ++p)
-          c[offset(at, g.c_batch_strides) + i * g.c_m + j * g.c_n] +=
-              a[offset(at, g.a_batch_strides) + i * g.a_m + p * g.a_k] *
-              b[offset(at, g.b_batch_strides) + p * g.b_k + j * g.b_n];
+          sum += x[i * g.a_m + p * g.a_k] * y[p * g.b_k + j * g.b_n];
+      }
   });
   finish(g);
 }

@@ -9,6 +9,7 @@ namespace dtensor::kernels {
 
 Elements::Elements(DType t, int64_t n, double value)
     : type_(t), n_(n), raw_(static_cast<size_t>(n * size_of(t))) {
+  if (value == 0) return;
   for (int64_t i = 0; i < n; ++i) set(i, value);
 }
 
