@@ -23,7 +23,8 @@ _FLAGS = [
     "-x",
     "cu",
     "-std=c++20",
-    "-O3",
+    # For the host code, which launches kernels. Kernels are optimized in any case.
+    "-O1",
     "--extended-lambda",
     "--expt-relaxed-constexpr",
     # Profilers and compute-sanitizer name lines by it. It costs no time when a
