@@ -22,7 +22,8 @@ want() {  # want COMMAND...: it prints the sum
 echo "-- Bazel"
 CUDA_HOME=no bazel --max_idle_secs=5 build --nosandbox_debug --noshow_progress \
   --strategy=CppCompile=local --features=-supports_dynamic_linker \
-  --features=-supports_pic --symlink_prefix="$work/bazel-" //:consumer
+  --features=-supports_pic --copt=--param=ggc-min-heapsize=524288 \
+  --symlink_prefix="$work/bazel-" //:consumer
 want "$work/bazel-bin/consumer"
 
 cd ../..
