@@ -45,8 +45,9 @@ void into_rows(Compute& c, const Tensor& out, const Rows& rows, int64_t dim,
 }
 
 // out = f(a) and out = f(a, b), where f has this index in fn::UnaryFunctions or
-// fn::BinaryFunctions, and at most one parameter. The tensors are local,
-// contiguous and of one size; out may be an operand.
+// fn::BinaryFunctions. A unary f may have one parameter; a binary f must have
+// none. The tensors are local, contiguous and of one size; out may be an
+// operand.
 void row_unary(Compute&, int index, const Tensor& a, const Tensor& out,
                double parameter = 0);
 void row_binary(Compute&, int index, const Tensor& a, const Tensor& b,

@@ -400,10 +400,11 @@ bool lies_so(const BoundRule& rule, const Assignment& a, size_t i,
   return have.layout().partials.empty();
 }
 
-// The choice that leaves every input in place and puts nothing off, if it is
-// certainly the cheapest; else nullopt. It is certain if each axis can only
-// split the factors that the inputs split over it, or nothing: to split nothing
-// would move an input, without making a part smaller or the work less.
+// Returns the choice that moves no input and postpones no reduction, if it is
+// certainly the cheapest; else nullopt. This is certain only if each axis has
+// no option but to split the factors that the inputs split over it, or nothing.
+// An axis that split nothing would move an input, make no part smaller, and
+// save no work.
 std::optional<Choice> in_place(const BoundRule& rule,
                                std::span<const OpInput> inputs,
                                std::span<const DType> dtypes,

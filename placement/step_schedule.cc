@@ -64,8 +64,9 @@ class StepSchedule {
   // dims_[d].parts[part[d]]. Sets holder_ to the holder of each of these parts.
   int64_t giver(const std::vector<size_t>& part);
   int64_t turn(const std::vector<size_t>& part, int64_t number) const;
-  // Cuts the wanted indices by their holders; each(d, add) must call add(list,
-  // offset) for every holder that may have some.
+  // Fills dims_: in each dimension d of memory, groups the wanted indices by
+  // their holders. each(d, add) must call add(list, offset), with the members
+  // of Holder, for every holder that may have some of these indices.
   template <class Each>
   void cut(const Region& wants, Each&& each);
   // Calls fn(part, number) for every piece, with the number of the rank that

@@ -94,7 +94,8 @@ class Membership : public Backend {
     // Some thread calls this at a lane's first failure, also if the rank is in
     // another process. The failure lives as long as the Membership.
     std::function<void(int lane, const RankFailure&)> failed;
-    // Called at intervals. Returns ranks here whose work exceeds the timeout.
+    // Called at intervals. Returns the ranks of this process whose work exceeds
+    // the timeout, or whose device has failed.
     std::function<std::vector<RankFailure>()> overdue;
   };
   void observe(Observer);

@@ -220,7 +220,8 @@ class Save {
     old.erase(std::find(old.begin(), old.end(), final_), old.end());
     for (int64_t left = std::ssize(old); left >= keep_; --left) {
       const std::string& path = old[size_t(std::ssize(old) - left)];
-      // Rename it first: a partly removed folder is not a checkpoint.
+      // Rename it first. If the removal stops halfway, the folder that is left
+      // must not have a checkpoint's name.
       io::remove_folder(path + kUnfinished);
       io::rename_file(path, path + kUnfinished);
       io::remove_folder(path + kUnfinished);

@@ -46,9 +46,10 @@ struct NormBackward {
   void* dbeta = nullptr;
 };
 
-// For rows that are split over ranks: sum = the sum of (x - mean)^2 of each
-// row, or of x^2 if mean is null. The caller combines it and RowSum over the
-// ranks into mean and rstd, and then calls NormApply.
+// For rows that are split over ranks: sums (x - mean)^2 over this rank's part
+// of each row, or x^2 if mean is null. The caller first computes `mean`, of the
+// whole row, with RowSum. It then combines the ranks' sums into rstd, and calls
+// NormApply.
 struct RowCenteredSumSquares {
   Matrix x;
   const void* mean = nullptr;

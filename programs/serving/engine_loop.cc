@@ -25,9 +25,10 @@ constexpr double kFarewell = 1;
 
 using Clock = std::chrono::steady_clock;
 
-// While an object exists, the first SIGTERM after begin() is only noted. An
-// earlier SIGTERM, a second one, and let_go() do what SIGTERM did before the
-// object existed. Only one object may exist at a time.
+// While an object exists, the first SIGTERM after begin() is only noted, with
+// any that follow within 0.25 s. Earlier and later ones do what SIGTERM did
+// before the object existed, and so does let_go(). Only one object may exist at
+// a time.
 class NotedTerm {
  public:
   NotedTerm() {

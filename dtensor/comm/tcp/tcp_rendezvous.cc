@@ -566,8 +566,8 @@ class Rendezvous {
   std::vector<SocketAddress> table_;  // by process: where it listens
   Note note_;                         // of this process
   std::optional<RendezvousFile> file_;
-  // Used by the first process: until when each of the others may turn out to
-  // belong to another job.
+  // Used by the first process. Another process whose facts differ may belong to
+  // another job. Until this time, one with the right facts may take its place.
   std::vector<Clock::time_point> doubted_until_;
   // Used by the others: where the first process may listen, the number of the
   // card that says so, why the last attempt failed, and where this process
