@@ -52,13 +52,17 @@ std::string listed(const std::vector<int64_t>& ranks, uint64_t sum) {
   const std::string spec = t.tensor.spec()->to_string();
   if (majority)
     fail("check_replicas",
-         "the copies of {} {} differ: {} against {} (XXH3); load a checkpoint, "
-         "or copy the part from a rank of the majority",
+         "the copies of {} {} differ: {} against {} (XXH3 checksums); copy the "
+         "part from a rank of the majority, or load a checkpoint from before "
+         "they differed; if they differ again, look for an update that only "
+         "some ranks make",
          name, spec, odd, listed(most->second, most->first));
-  fail("check_replicas",
-       "the copies of {} {} differ, and none has a majority: {} (XXH3); load a "
-       "checkpoint",
-       name, spec, odd);
+  fail(
+      "check_replicas",
+      "the copies of {} {} differ, and none has a majority: {} (XXH3 "
+      "checksums); load a checkpoint from before they differed; if they differ "
+      "again, look for an update that only some ranks make",
+      name, spec, odd);
 }
 
 }  // namespace

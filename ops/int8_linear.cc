@@ -29,7 +29,10 @@ class Int8Linear : public RuleOp {
   std::vector<DType> out_dtypes(std::span<const DType> in,
                                 const Attrs&) const override {
     check_float(name(), in[0]);
-    check_float(name(), in[2]);
+    DT_CHECK(is_float(in[2]), name(),
+             "the scale is {}, but must be f32, f64, bf16 or f16; make it with "
+             "to_int8()",
+             dtensor::name(in[2]));
     DT_CHECK(in[1] == DType::kI8, name(),
              "the weight is {}, but must be i8; make it with to_int8(), or "
              "call linear()",

@@ -302,14 +302,20 @@ void set_random_state(RandomState state) {
 
 DistTensor randn(const Shape& shape, const Mesh& mesh, const Placements& layout,
                  DType t, Generator g, double mean, double std) {
-  check_float("randn", t);
+  DT_CHECK(is_float(t), "randn",
+           "cannot draw floats of type {}; write DType::kF32, kF64, kBF16 or "
+           "kF16",
+           name(t));
   return draw(Distribution::kNormal, shape, mesh, layout, t, g, mean, std);
 }
 
 DistTensor uniform(const Shape& shape, const Mesh& mesh,
                    const Placements& layout, DType t, Generator g, double lo,
                    double hi) {
-  check_float("uniform", t);
+  DT_CHECK(is_float(t), "uniform",
+           "cannot draw floats of type {}; write DType::kF32, kF64, kBF16 or "
+           "kF16, or call randint() for integers",
+           name(t));
   return draw(Distribution::kUniform, shape, mesh, layout, t, g, lo, hi);
 }
 

@@ -57,8 +57,8 @@ Split Split::at(const std::vector<int>& axes, std::vector<int64_t> points,
 
 void Split::wrong_end(int64_t n) const {
   fail("split",
-       "the boundaries {} end at {}, but the dimension has size {}; let the "
-       "last be {}",
+       "the boundaries {} end at {}, but the dimension has size {}; write "
+       "boundaries from 0 to {}",
        listed(*points_), points_->back(), n, n);
 }
 

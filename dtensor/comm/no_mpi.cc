@@ -8,9 +8,9 @@ bool mpi_is_built() { return false; }
 
 ProcessJob& mpi_job(const JobFacts&) {
   fail("run",
-       "this program is built without MPI; write --backend threads "
-       "(RunOptions::backend), or build it where MPI is installed (./setup.sh "
-       "installs Open MPI)");
+       "this program is built without MPI; build it where MPI is installed "
+       "(./setup.sh installs Open MPI), start it with torchrun and --backend "
+       "tcp, or start one process with --backend threads");
 }
 
 }  // namespace dtensor

@@ -30,8 +30,9 @@ void unpack(std::string_view text, T&... values) {
     (all.at(i++).get_to(values), ...);
   } catch (const nlohmann::json::exception& e) {
     fail("communicator",
-         "a message from another process is damaged: {}; look for faulty "
-         "memory or a faulty network",
+         "a message from another process cannot be read: {}; start the same "
+         "build of the program in every process, or, if it is the same, look "
+         "for faulty memory or a faulty network",
          e.what());
   }
 }

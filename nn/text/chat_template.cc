@@ -51,7 +51,10 @@ struct Template {
     } catch (const jinja::budget_exceeded& e) {
       fail("chat_template", "{}", e.what());
     } catch (const std::exception& e) {
-      fail("chat_template", "the template cannot be read: {}; correct it",
+      if (dynamic_cast<const std::bad_alloc*>(&e)) throw;
+      fail("chat_template",
+           "the template cannot be read: {}; correct it, or leave out what "
+           "only transformers reads",
            one_line(e.what()));
     }
   }
@@ -173,6 +176,7 @@ std::string ChatTemplate::apply(const ordered_json& messages,
         ->as_string()
         .str();
   } catch (const std::exception& e) {
+    if (dynamic_cast<const std::bad_alloc*>(&e)) throw;
     fail("chat_template", "{}", Template::one_line(e.what()));
   }
 }

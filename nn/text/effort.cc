@@ -14,21 +14,21 @@ void Effort::compare_time(std::string_view where) {
   if (begun_ < 0) begun_ = now;
   DT_CHECK(now - begun_ <= 1 + 20e-6 * static_cast<double>(input_), "tokenizer",
            "{} takes longer than 1 s plus 20 us for each of {} bytes of input; "
-           "use a file with simpler patterns",
+           "use a tokenizer.json with simpler patterns",
            where, input_);
 }
 
 void Effort::refuse_steps(std::string_view where) const {
   fail("tokenizer",
-       "{} takes more than {} steps for {} bytes of input; use a file whose "
-       "patterns and tokens repeat less",
+       "{} takes more than {} steps for {} bytes of input; use a "
+       "tokenizer.json whose patterns and tokens repeat less",
        where, kSteps + 1000 * input_, input_);
 }
 
 void Effort::refuse_bytes(std::string_view where) const {
   fail("tokenizer",
-       "{} makes more than {} bytes from {} bytes of input; use a file that "
-       "adds less text",
+       "{} makes more than {} bytes from {} bytes of input; use a "
+       "tokenizer.json that adds less text",
        where, kBytes + 256 * input_, input_);
 }
 

@@ -177,7 +177,8 @@ pcre2_code* compiled(std::string_view pattern, uint32_t options,
       reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
       options | PCRE2_USE_OFFSET_LIMIT, &error, &at, nullptr);
   if (!code) {
-    fail("tokenizer", "{} is {}, which PCRE2 does not read: {}; correct it",
+    fail("tokenizer",
+         "{} is {}, which PCRE2 does not read: {}; write it in PCRE2's syntax",
          where, shortened(shown), message_of(error));
   }
   uint32_t groups = 0;

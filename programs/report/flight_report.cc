@@ -171,7 +171,8 @@ FlightFile parse_flight(const std::string& path, const std::string& text) {
   try {
     return parse_file(json);
   } catch (const std::exception& e) {
-    fail("flight", "{} is damaged: {}; record it again", path, e.what());
+    fail("flight", "{} is damaged: {}; leave it out, or record the run again",
+         path, e.what());
   }
 }
 

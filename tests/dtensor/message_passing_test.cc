@@ -295,9 +295,9 @@ TEST(BackendTest, ByName) {
   } else {
     EXPECT_EQ(
         testing::error_of([&] { backend_named("mpi"); }),
-        "[run] this program is built without MPI; write --backend threads "
-        "(RunOptions::backend), or build it where MPI is installed (./setup.sh "
-        "installs Open MPI)");
+        "[run] this program is built without MPI; build it where MPI is "
+        "installed (./setup.sh installs Open MPI), start it with torchrun and "
+        "--backend tcp, or start one process with --backend threads");
   }
 }
 

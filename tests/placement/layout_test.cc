@@ -284,7 +284,7 @@ TEST(DimErrorTest, Construction) {
               Dim(7, Split::at({0}, {0, 2, 5}, two()));
             }),
             "[split] the boundaries 0|2|5 end at 5, but the dimension has "
-            "size 7; let the last be 7");
+            "size 7; write boundaries from 0 to 7");
   int64_t n = int64_t{1} << 40;
   EXPECT_EQ(error_of([&] {
               Dim::product({Dim(n), Dim(n)});

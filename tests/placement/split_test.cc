@@ -224,18 +224,18 @@ TEST(SplitErrorTest, Canonical) {
               (void)Split::at({kA}, {0, 1, 5}, grid()).canonical(grid(), 6);
             }),
             "[split] the boundaries 0|1|5 end at 5, but the dimension has "
-            "size 6; let the last be 6");
+            "size 6; write boundaries from 0 to 6");
   // The boundaries are refused even if a balanced split of size 5 has them.
   EXPECT_EQ(error_of([] {
               (void)Split::at({kA}, {0, 2, 5}, grid()).canonical(grid(), 7);
             }),
             "[split] the boundaries 0|2|5 end at 5, but the dimension has "
-            "size 7; let the last be 7");
+            "size 7; write boundaries from 0 to 7");
   EXPECT_EQ(error_of([] {
               (void)Split::at({}, {0, 5}, grid()).canonical(grid(), 7);
             }),
             "[split] the boundaries 0|5 end at 5, but the dimension has size "
-            "7; let the last be 7");
+            "7; write boundaries from 0 to 7");
   EXPECT_EQ(error_of([] { (void)Split::over({6}).canonical(grid(), 6); }),
             "[split] mesh a=2,b=2,c=3,one=1 has no axis 6; it has 4 axes, "
             "numbered from 0");

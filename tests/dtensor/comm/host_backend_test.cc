@@ -76,7 +76,7 @@ TEST(HostBackendTest, ADamagedMessageFailsTheRun) {
         pack("failed", 0, "two", 0, false, "for a reason"), pack("left")})
     EXPECT_EXIT(
         conclude({text}, {}), ::testing::ExitedWithCode(1),
-        R"(\[communicator\] a message from another process is damaged: .*\(some ranks)")
+        R"(\[communicator\] a message from another process cannot be read: .*\(some ranks)")
         << text;
 }
 
