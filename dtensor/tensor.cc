@@ -231,24 +231,26 @@ Tensor Tensor::as_strided(const Shape& shape, const Shape& strides,
   DT_CHECK(shape.size() == strides.size(), "as_strided",
            "{} dimensions have {} strides; pass one stride for each dimension",
            shape.size(), strides.size());
-  int64_t lowest = offset_ + offset, highest = lowest;
+  int64_t first = 0;
+  bool overflow = __builtin_add_overflow(offset_, offset, &first);
+  int64_t lowest = first, highest = first;
   for (int i = 0; i < shape.size(); ++i) {
-    int64_t reach;
-    const bool overflow =
-        __builtin_mul_overflow(shape[i] - 1, strides[i], &reach) ||
-        __builtin_add_overflow(reach < 0 ? lowest : highest, reach, &reach);
-    DT_CHECK(!overflow, "as_strided",
-             "shape {} with strides {} reaches more elements than 64 bits can "
-             "count; write smaller ones",
-             to_string(shape), to_string(strides));
-    (strides[i] < 0 ? lowest : highest) = reach;
+    int64_t reach = 0;
+    overflow |= __builtin_mul_overflow(shape[i] - 1, strides[i], &reach);
+    int64_t& end = reach < 0 ? lowest : highest;
+    overflow |= __builtin_add_overflow(end, reach, &end);
   }
+  DT_CHECK(!overflow, "as_strided",
+           "shape {} with strides {} and offset {} reaches more elements than "
+           "64 bits can count; write smaller ones",
+           to_string(shape), to_string(strides), offset);
   const int64_t held = storage_->bytes() / size_of(dtype_);
   DT_CHECK(dtensor::numel(shape) == 0 || (lowest >= 0 && highest < held),
            "as_strided",
-           "shape {} with strides {} at {} reaches elements {} to {}, but the "
-           "storage has {}, numbered from 0; choose a view inside the storage",
-           to_string(shape), to_string(strides), offset, lowest, highest, held);
+           "shape {} with strides {}, from element {} of the storage on, "
+           "reaches elements {} to {}, but the storage has {}, numbered from "
+           "0; choose a view inside the storage",
+           to_string(shape), to_string(strides), first, lowest, highest, held);
   return view(shape, strides, offset);
 }
 

@@ -351,10 +351,11 @@ TEST(TensorTest, Errors) {
   EXPECT_EQ(error_of([&] {
               t.as_strided({2, 2}, {5, 1}, 0);
             }),
-            "[as_strided] shape [2, 2] with strides [5, 1] at 0 reaches "
-            "elements 0 to 6, but the storage has 6, numbered from 0; choose a "
-            "view inside the storage");
+            "[as_strided] shape [2, 2] with strides [5, 1], from element 0 of "
+            "the storage on, reaches elements 0 to 6, but the storage has 6, "
+            "numbered from 0; choose a view inside the storage");
   EXPECT_THROW(t.as_strided({2}, {-1}, 0), Error);
+  EXPECT_THROW(t.as_strided({4, 1}, {-1, -1}, 1), Error);
   EXPECT_THROW(t.as_strided({2, 2}, {int64_t{1} << 62, int64_t{1} << 62}, 0),
                Error);
   EXPECT_EQ(values(t.as_strided({2}, {-1}, 1)), (std::vector<double>{1, 0}));
