@@ -45,8 +45,9 @@ const Spec* arrival(const PipelineStage& stage, const Spec* made, size_t k) {
   if (k > 0) return spec_onto(stage.mesh, made);
   if (!stage.input) {
     DT_CHECK(same_axes(stage.mesh, made->mesh()), "pipeline",
-             "a stage on mesh {} is followed by one on {}, which has other "
-             "axes; give PipelineStage::input",
+             "a stage on mesh {} is followed by one on {}, whose axes have "
+             "other names, sizes or order; set PipelineStage::input of the "
+             "second to the layout in which it receives x, such as \"R\"",
              made->mesh().to_string(), stage.mesh.to_string());
     return spec_onto(stage.mesh, made);
   }
@@ -191,6 +192,24 @@ class Pipeline::Run {
     return b;
   }
 
+  // Runs stage s on x, for micro-batch i.
+  Tensors outputs(int64_t s, const Tensors& x, int64_t i) {
+    const Mesh& mesh = stage(s).mesh;
+    Tensors list =
+        stage(s).forward(x, i, state_[static_cast<size_t>(s)].borrowed);
+    DT_CHECK(!list.empty() && (list.size() == 1 || !is_last(s)), "pipeline",
+             "stage {} returns {} tensors; {}", s, list.size(),
+             is_last(s) ? "the last stage has to return its loss alone"
+                        : "return at least one");
+    for (const DistTensor& y : list)
+      DT_CHECK(y.mesh() == mesh, "pipeline",
+               "stage {} returns {} on mesh {}, but the stage is on {}; "
+               "redistribute it to that mesh",
+               s, y.spec()->to_string(), y.mesh().to_string(),
+               mesh.to_string());
+    return list;
+  }
+
   // The specs of a stage's outputs for a micro-batch. Ranks that ran the stage
   // know them; other ranks run the stage without data.
   const Specs& made(int64_t s, int64_t i) {
@@ -202,8 +221,7 @@ class Pipeline::Run {
       const NoGrad no_grad;
       Tensors x;
       for (const Spec* spec : in) x.push_back(only_spec(spec));
-      known = specs_of(
-          stage(s).forward(x, i, state_[static_cast<size_t>(s)].borrowed));
+      known = specs_of(outputs(s, x, i));
     }
     return m.made = known;
   }
@@ -272,18 +290,7 @@ class Pipeline::Run {
     const TraceSpan span("forward", t.micro);
     if (t.stage > 0)
       for (DistTensor& x : m.x) x.set_requires_grad();
-    m.y = stage(t.stage).forward(m.x, t.micro,
-                                 state_[static_cast<size_t>(t.stage)].borrowed);
-    DT_CHECK(!m.y.empty() && (m.y.size() == 1 || !is_last(t.stage)), "pipeline",
-             "stage {} returns {} tensors; {}", t.stage, m.y.size(),
-             is_last(t.stage) ? "the last stage has to return its loss alone"
-                              : "return at least one");
-    for (const DistTensor& y : m.y)
-      DT_CHECK(y.mesh() == stage(t.stage).mesh, "pipeline",
-               "stage {} returns {} on mesh {}, but the stage is on {}; "
-               "redistribute it to that mesh",
-               t.stage, y.spec()->to_string(), y.mesh().to_string(),
-               stage(t.stage).mesh.to_string());
+    m.y = outputs(t.stage, m.x, t.micro);
     m.made = of_.made_[{t.stage, specs_of(m.x)}] = specs_of(m.y);
     if (is_last(t.stage)) losses_.emplace_back(t.micro, m.y[0].detach());
   }

@@ -386,7 +386,9 @@ TEST(Pipeline, MeshesThatDiffer) {
     std::vector<PipelineStage> stages = model.stages();
     EXPECT_EQ(error_of([&] { pipe(stages); }),
               "[pipeline] a stage on mesh dp=2 is followed by one on x=2 of "
-              "ranks 3,2, which has other axes; give PipelineStage::input");
+              "ranks 3,2, whose axes have other names, sizes or order; set "
+              "PipelineStage::input of the second to the layout in which it "
+              "receives x, such as \"R\"");
     stages[1].input = "P";
     EXPECT_EQ(error_of([&] { pipe(stages); }),
               "[pipeline] PipelineStage::input is a partial sum; write R or "
@@ -479,6 +481,25 @@ TEST(Pipeline, OneLossAlone) {
       e,
       "[pipeline] stage 1 returns 3 tensors; the last stage has to return "
       "its loss alone");
+}
+
+// Guards a fix: only ranks of the stage looked at what it returned. The next
+// stage's ranks gave its function no inputs, and it read the first.
+TEST(Pipeline, EveryRankRefusesAStageWithoutOutputs) {
+  run(2, [&](Runtime&) {
+    const Case c{.stages = 2, .micros = 2};
+    const Model model(c, Mesh::parse("pp=2,dp=1"), 2);
+    auto stages = model.stages();
+    stages[0].forward = [](const std::vector<DistTensor>&, int64_t,
+                           std::span<const DistTensor>) {
+      return std::vector<DistTensor>();
+    };
+    EXPECT_EQ(error_of([&] {
+                Pipeline(make_schedule("1f1b", 2, 2), stages)
+                    .run(model.inputs, model.shares);
+              }),
+              "[pipeline] stage 0 returns 0 tensors; return at least one");
+  });
 }
 
 TEST(Pipeline, Refuses) {
