@@ -26,6 +26,7 @@ Placements::Placements(
 
 Layout Placements::resolve(const Mesh& mesh, const Shape& shape) const {
   if (layout_) return *layout_;
+  if (!mesh.valid()) return {};  // refused by Spec::get()
   if (!text_.empty()) return parse_layout(text_, mesh, shape);
   Layout l;
   std::vector<std::vector<int>> axes(static_cast<size_t>(shape.size()));

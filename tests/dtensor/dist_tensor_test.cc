@@ -31,6 +31,19 @@ TEST(DistTensorEdges, AnUndefinedTensorIsAnError) {
   });
 }
 
+TEST(DistTensorEdges, AnEmptyMeshIsAnError) {
+  run(1, [&](Runtime&) {
+    for (const Placements& p :
+         {Placements(), Placements("S0"), Placements({{"a", Shard(0)}})})
+      EXPECT_EQ(testing::error_of([&] {
+                  DistTensor::from_local(Tensor::full({2}, DType::kF32, 3),
+                                         Mesh(), p, {2});
+                }),
+                "[spec] a tensor needs a mesh, but this one is empty; pass a "
+                "mesh with axes, such as Mesh::parse(\"dp=2\")");
+  });
+}
+
 TEST(DistTensorEdges, APartOutsideOfTheMeshIsNone) {
   const Mesh m = Mesh::parse("a=2");
   run(3, [&](Runtime& rt) {
