@@ -47,7 +47,7 @@ PipelineCut cut_pipeline(const ModelConfig& config, const Mesh& mesh,
       "the model has {}; make pp or the number of chunks smaller, or use a "
       "model with at least {} blocks",
       stages, places, chunks, config.layers, stages);
-  PipelineCut cut;
+  PipelineCut cut{.model = config.name, .meshes = {}, .first_block = {}};
   std::vector<MeshAxis> axes;
   for (int a = 0; a < mesh.num_axes(); ++a)
     axes.push_back({mesh.axis_name(a), a == axis ? 1 : mesh.axis_size(a)});
@@ -72,16 +72,17 @@ int64_t PipelineCut::stage_of_block(int64_t block) const {
 }
 
 int64_t PipelineCut::stage_of(std::string_view path) const {
-  const size_t digit = path.find_first_of("0123456789");
-  if (digit != path.npos) {
+  const Architecture& a = architecture(model);
+  const std::string blocks = std::string(a.blocks) + ".";
+  if (path.starts_with(blocks)) {
     int64_t block = 0;
-    std::from_chars(path.data() + digit, path.data() + path.size(), block);
+    std::from_chars(path.data() + blocks.size(), path.data() + path.size(),
+                    block);
     return stage_of_block(block);
   }
-  for (const Architecture& a : architectures())
-    for (const char* first :
-         {a.embedding, a.positions, a.token_types, a.first_norm})
-      if (first && path.starts_with(first)) return 0;
+  for (const char* first :
+       {a.embedding, a.positions, a.token_types, a.first_norm})
+    if (first && path.starts_with(first)) return 0;
   return stages() - 1;
 }
 

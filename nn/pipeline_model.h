@@ -9,6 +9,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -18,13 +19,15 @@
 namespace dtensor::nn {
 
 struct PipelineCut {
+  std::string model;                 // the name of its architecture
   std::vector<Mesh> meshes;          // by stage
   std::vector<int64_t> first_block;  // by stage; then the number of blocks
   int64_t stages() const { return static_cast<int64_t>(meshes.size()); }
   int64_t stage_of_block(int64_t block) const;
-  // The stage of a module or parameter with this path: the stage of its block
-  // ("transformer.h.3.attn"); the first stage for embeddings and the norm that
-  // follows them; the last stage for everything else.
+  // The stage of a module or parameter with this path, by the architecture's
+  // names: the stage of its block ("transformer.h.3.attn"); the first stage for
+  // embeddings and the norm that follows them; the last stage for everything
+  // else.
   int64_t stage_of(std::string_view path) const;
 };
 

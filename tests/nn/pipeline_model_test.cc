@@ -8,6 +8,7 @@
 #include <map>
 #include <string>
 
+#include "dtensor/nn/architecture.h"
 #include "dtensor/nn/models.h"
 #include "dtensor/ops/create.h"
 #include "dtensor/ops/grad.h"
@@ -274,8 +275,10 @@ TEST(PipelineModel, Cuts) {
   EXPECT_EQ(cut.stage_of("transformer.h.3"), 1);
   EXPECT_EQ(cut.stage_of("transformer.h.5.attn"), 2);
   EXPECT_EQ(cut.stage_of("transformer.ln_f.weight"), 2);
-  EXPECT_EQ(cut.stage_of("model.embed_tokens.weight"), 0);
   EXPECT_EQ(cut.stage_of("lm_head.weight"), 2);
+  EXPECT_EQ(cut_pipeline(config_of("llama"), Mesh::parse("pp=3"))
+                .stage_of("model.embed_tokens.weight"),
+            0);
   cut = cut_pipeline(config, Mesh::parse("pp=2"), 2);
   EXPECT_EQ(cut.meshes[3].to_string(), "pp=1 of ranks 1");
   EXPECT_EQ(cut.stages(), 4);
@@ -300,6 +303,23 @@ TEST(PipelineModel, Cuts) {
 
 // Guards a fix: cut_pipeline() on a mesh without an axis for stages read the
 // size of an axis that does not exist.
+
+// Names of an architecture's own may have digits in front of a block's number.
+TEST(PipelineModel, FindsBlocksByTheArchitecture) {
+  Architecture own = architecture("llama");
+  own.name = "own2", own.class_name = "Own2ForCausalLM";
+  own.model_types = {"own2"};
+  own.embedding = "net2.tokens6";
+  own.blocks = "net2.layers";
+  add_architecture(own);
+  ModelConfig config = config_of("own2", 7);
+  const PipelineCut cut = cut_pipeline(config, Mesh::parse("pp=3"));
+  EXPECT_EQ(cut.first_block, (std::vector<int64_t>{0, 3, 5, 7}));
+  EXPECT_EQ(cut.stage_of("net2.tokens6.weight"), 0);
+  EXPECT_EQ(cut.stage_of("net2.layers.0.mlp"), 0);
+  EXPECT_EQ(cut.stage_of("net2.layers.6.mlp"), 2);
+  EXPECT_EQ(cut.stage_of("model.norm.weight"), 2);
+}
 
 TEST(PipelineCutWithoutStages, IsRefused) {
   EXPECT_EQ(
