@@ -268,6 +268,12 @@ Flags::Asked Flags::parse(int argc, char** argv) {
   for (size_t i = 0; i < flags_.size(); ++i) {
     Flag& f = *flags_[i];
     if (options[i]->count() == 0) continue;
+    if (f.values == 0)
+      for (const std::string& text : f.given)
+        DT_CHECK(text == "true", f.name,
+                 "it takes no value, and '{}' is given; write {}, or leave it "
+                 "out",
+                 text, f.name);
     if (f.values == 0 || f.given.empty()) f.given = {""};
     // If the flag is given several times, its last value counts.
     if (!f.repeats) f.given = {f.given.back()};

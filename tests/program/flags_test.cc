@@ -145,6 +145,10 @@ TEST(Flags, ErrorsSayWhatToWrite) {
             "[flags] 'word' belongs to no flag; --help lists the flags");
   EXPECT_EQ(error({"--folder"}),
             "[--folder] a value is missing; write --folder DIR");
+  EXPECT_EQ(error({"--on=false"}),
+            "[--on] it takes no value, and 'false' is given; write --on, or "
+            "leave it out");
+  EXPECT_EQ(error({"--on=true"}), "");
   EXPECT_EQ(one_line("a\nb\n"), "a b ");
 }
 
