@@ -315,13 +315,14 @@ struct Program::State {
 
   void read_records() {
     const bool dry = is_dry();
+    const char* const other = options.always_dry ? ""
+                              : explores         ? " or --explore"
+                                                 : " or --dry-run";
     DT_CHECK(!dry || flight.empty(), "--flight",
-             "a dry run sends nothing that could be recorded; leave out "
-             "--flight{}",
-             options.always_dry ? "" : " or --dry-run");
+             "a dry run sends nothing to record; leave out --flight{}", other);
     DT_CHECK(!dry || trace_path.empty(), "--trace",
              "a dry run runs nothing that could be timed; leave out --trace{}",
-             options.always_dry ? "" : " or --dry-run");
+             other);
     if (!flight.empty()) {
       flight = caller_path(flight);
       make_flight_folder("--flight", flight);

@@ -144,6 +144,8 @@ int explain_main(int argc, char** argv) {
     DT_CHECK(flags.compare.empty() || program.given("--model"), "--compare",
              "it is for --model, but this is --op; leave it out, or write "
              "--model gpt in place of --op");
+    DT_CHECK(flags.svg.empty() || !flags.compare.empty(), "--svg",
+             "it is for --compare; leave it out");
     if (program.given("--op")) {
       const OpQuestion question =
           parse_question(flags.op, flags.in, flags.args,
@@ -155,11 +157,11 @@ int explain_main(int argc, char** argv) {
       return;
     }
     DT_CHECK(flags.in.empty(), "--in", "it is for --op; leave it out");
+    DT_CHECK(flags.args.empty(), "--args", "it is for --op; leave it out");
     if (!flags.compare.empty()) {
       result = explain_strategies(program, flags);
       return;
     }
-    DT_CHECK(flags.svg.empty(), "--svg", "it is for --compare; leave it out");
     flags.train.validate(program.mesh());
     describe(program.record().get(), flags.train, program.mesh());
     result = explain_model(flags.train, options, program.mesh());
