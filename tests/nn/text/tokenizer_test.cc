@@ -330,7 +330,7 @@ TEST(TokenizerTest, RefusesMembersThatItDoesNotKnow) {
       "class is not supported; omit it");
   EXPECT_EQ(error("byte_level", split("(a")),
             "tokenizer.json: pre_tokenizer.pattern is (a, which PCRE2 does not "
-            "read: missing closing parenthesis; correct it");
+            "read: missing closing parenthesis; write it in PCRE2's syntax");
   json more = split(" ");
   more["pre_tokenizer"]["glue"] = true;
   EXPECT_EQ(error("byte_level", more),
@@ -372,6 +372,21 @@ TEST(TokenizerTest, TakesAnEmptyUnknownTokenForNone) {
       tokenizer_of("byte_level", {{"model", {{"unk_token", ""}}}});
   EXPECT_EQ(t.encode("the", {.add_special = false}),
             tokenizer_of("byte_level").encode("the", {.add_special = false}));
+}
+
+// A normalizer that keeps a piece's first character does not make the piece the
+// first of its text.
+TEST(TokenizerTest, PutsThePrefixOnlyBeforeTheFirstPiece) {
+  const json first = {{"type", "Metaspace"},
+                      {"replacement", "▁"},
+                      {"prepend_scheme", "first"},
+                      {"split", false}};
+  const Tokenizer t = tokenizer_of(
+      "sentencepiece_bpe",
+      {{"normalizer", {{"type", "StripAccents"}}}, {"pre_tokenizer", first}});
+  std::string tokens;
+  for (int64_t id : t.encode("e</s>e")) tokens += t.token(id) + "|";
+  EXPECT_EQ(tokens, "<s>|▁|e|</s>|e|</s>|");
 }
 
 TEST(TokenizerTest, StripsBothEndsOfTokens) {
