@@ -51,8 +51,8 @@ TEST(PackTest, ADamagedTextIsAnError) {
        {std::string(), text.substr(0, text.size() - 1), text + "x",
         pack("left"), pack(3, "left")})
     EXPECT_EQ(testing::error_of([&] { unpack(damaged, what, rank); })
-                  .find("[communicator] a message from another process is "
-                        "damaged: "),
+                  .find("[communicator] a message from another process cannot "
+                        "be read: "),
               0u)
         << damaged;
   EXPECT_NE(testing::error_of([&] { unpack(text, what, rank, more); }),
