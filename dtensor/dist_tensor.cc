@@ -132,9 +132,10 @@ const Spec* spec_on(const DistTensor& x, const Mesh& to,
                     const Placements& placements,
                     const RedistributeOptions& options) {
   const Layout layout = placements.resolve(to, x.shape());
-  return Spec::get(
-      options.assign_ranks ? assign_ranks(x.spec(), to, layout) : to, x.shape(),
-      layout, x.dtype());
+  const Spec* spec = Spec::get(to, x.shape(), layout, x.dtype());
+  if (!options.assign_ranks) return spec;
+  return Spec::get(assign_ranks(x.spec(), to, layout), x.shape(), layout,
+                   x.dtype());
 }
 
 }  // namespace

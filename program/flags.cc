@@ -268,7 +268,7 @@ Flags::Asked Flags::parse(int argc, char** argv) {
   for (size_t i = 0; i < flags_.size(); ++i) {
     Flag& f = *flags_[i];
     if (options[i]->count() == 0) continue;
-    if (f.values == 0)
+    if (f.values == 0)  // CLI11 gives it the value "true"
       for (const std::string& text : f.given)
         DT_CHECK(text == "true", f.name,
                  "it takes no value, and '{}' is given; write {}, or leave it "

@@ -23,7 +23,7 @@ _FLAGS = [
     "-x",
     "cu",
     "-std=c++20",
-    # For the host code, which launches kernels. Kernels are optimized in any case.
+    # For host code, which launches kernels. They are optimized in any case.
     "-O1",
     "--extended-lambda",
     "--expt-relaxed-constexpr",

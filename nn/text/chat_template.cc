@@ -51,7 +51,6 @@ struct Template {
     } catch (const jinja::budget_exceeded& e) {
       fail("chat_template", "{}", e.what());
     } catch (const std::exception& e) {
-      if (dynamic_cast<const std::bad_alloc*>(&e)) throw;
       fail("chat_template",
            "the template cannot be read: {}; correct it, or leave out what "
            "only transformers reads",
@@ -176,7 +175,6 @@ std::string ChatTemplate::apply(const ordered_json& messages,
         ->as_string()
         .str();
   } catch (const std::exception& e) {
-    if (dynamic_cast<const std::bad_alloc*>(&e)) throw;
     fail("chat_template", "{}", Template::one_line(e.what()));
   }
 }

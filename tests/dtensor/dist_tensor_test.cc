@@ -32,6 +32,9 @@ TEST(DistTensorEdges, AnUndefinedTensorIsAnError) {
 }
 
 TEST(DistTensorEdges, AnEmptyMeshIsAnError) {
+  const std::string kNoMesh =
+      "[spec] a tensor needs a mesh, but this one is empty; pass a mesh with "
+      "axes, such as Mesh::parse(\"dp=2\")";
   run(1, [&](Runtime&) {
     for (const Placements& p :
          {Placements(), Placements("S0"), Placements({{"a", Shard(0)}})})
@@ -39,8 +42,14 @@ TEST(DistTensorEdges, AnEmptyMeshIsAnError) {
                   DistTensor::from_local(Tensor::full({2}, DType::kF32, 3),
                                          Mesh(), p, {2});
                 }),
-                "[spec] a tensor needs a mesh, but this one is empty; pass a "
-                "mesh with axes, such as Mesh::parse(\"dp=2\")");
+                kNoMesh);
+    const DistTensor x = DistTensor::from_local(
+        Tensor::full({2}, DType::kF32, 3), Mesh::parse("a=1"), "S0", {2});
+    for (bool assign : {false, true})
+      EXPECT_EQ(testing::error_of([&] {
+                  x.redistribute(Mesh(), "S0", {.assign_ranks = assign});
+                }),
+                kNoMesh);
   });
 }
 

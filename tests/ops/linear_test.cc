@@ -567,6 +567,9 @@ TEST(Int8LinearTest, TypesThatDoNotFitAreSentences) {
                 int8_linear(cast(x, DType::kI64), w, s);
               }).find("takes f32, f64, bf16 or f16, but got i64"),
               std::string::npos);
+    EXPECT_EQ(error_of([&] { int8_linear(x, w, cast(s, DType::kI64)); }),
+              "[int8_linear] the scale is i64, but must be f32, f64, bf16 or "
+              "f16; make it with to_int8()");
     const std::string none =
         "i8 holds weights and has no arithmetic; write cast(x, DType::kF32)";
     const std::function<void()> refused[] = {

@@ -265,6 +265,10 @@ TEST(RandomTest, Errors) {
   EXPECT_NE(error_of(1, [](const Mesh& m) { randn({2}, m, {}, DType::kI32); })
                 .find("[randn] cannot draw floats of type i32"),
             std::string::npos);
+  EXPECT_EQ(
+      error_of(1, [](const Mesh& m) { uniform({2}, m, {}, DType::kI64); }),
+      "[uniform] cannot draw floats of type i64; write DType::kF32, "
+      "kF64, kBF16 or kF16, or call randint() for integers");
 }
 
 // randn() and uniform() without a Generator gave the same numbers at every
