@@ -391,6 +391,9 @@ void Membership::look() {
 
 void Membership::fail_lane(int lane_number, RankFailure failure) noexcept {
   Lane& l = lane(lane_number);
+  // Held from here on: if another rank fails at the same time, it returns, and
+  // may drop what the observer has to abort, only after the observer has run.
+  std::lock_guard telling(telling_);
   {
     std::lock_guard lock(mutex_);
     if (l.failed) return;
@@ -399,7 +402,6 @@ void Membership::fail_lane(int lane_number, RankFailure failure) noexcept {
     l.failed = true;
     for (auto& [ranks, group] : l.groups) group->barrier.break_up();
   }
-  std::lock_guard lock(telling_);
   if (observer_.failed) observer_.failed(lane_number, l.failure);
 }
 
