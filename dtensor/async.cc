@@ -267,7 +267,7 @@ class Worker final : public RankContext::Memory {
     context_.device = rank.device;
     context_.stream = rank.device->open_stream();
     context_.allocator = rank.allocator;
-    context_.planner = Planner(rank.planner.cost());
+    context_.planner = rank.planner.for_another_thread();
     context_.backend = rank.backend;
     context_.lane = 1;
     if (rank.tracer) {

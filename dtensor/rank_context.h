@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <set>
 #include <string>
 #include <string_view>
@@ -46,6 +47,13 @@ struct RankContext {
     // without an error.
     virtual void finish() {}
   };
+  // State that the ranks of the process share; null if it has one rank.
+  struct Common {
+    SharedPlans plans;
+    std::once_flag once;                // the first to need it makes the next
+    std::unique_ptr<Memory> decisions;  // ops/decision.cc
+  };
+  std::shared_ptr<Common> common;
   // The cached choices of operators' layouts (ops/decision.cc).
   std::unique_ptr<Memory> op_memory;
   // The cached executions of plans (execution.cc).

@@ -164,6 +164,7 @@ void tell(const Shared& shared, int64_t rank, const std::exception_ptr& error) {
 
 // Does the whole work of a rank's thread. Any exception goes into the Outcome.
 Outcome run_rank(const Shared& shared, int64_t rank,
+                 std::shared_ptr<RankContext::Common> common,
                  const std::function<void(Runtime&)>& fn) noexcept {
   const RunOptions& options = shared.options;
   Outcome outcome;
@@ -181,7 +182,11 @@ Outcome run_rank(const Shared& shared, int64_t rank,
       context.device = &options.device(rank);
     context.stream = context.device->open_stream();
     context.allocator = Allocator::on(*context.device);
-    context.planner = Planner(options.cost);
+    if (common)
+      context.planner = Planner(options.cost, {common, &common->plans});
+    else
+      context.planner = Planner(options.cost);
+    context.common = std::move(common);
     context.mesh_text = options.mesh;
     using Check = RankContext::InputCheck;
     context.input_check = options.check_inputs ? Check::kAll
@@ -338,7 +343,7 @@ void run(const RunOptions& options, const std::function<void(Runtime&)>& fn) {
     // leaves does not reach the caller.
     Outcome outcome;
     std::thread([&] {
-      outcome = run_rank(Shared(options), options.world - 1, fn);
+      outcome = run_rank(Shared(options), options.world - 1, nullptr, fn);
     }).join();
     if (outcome.error) std::rethrow_exception(outcome.error);
     return;
@@ -349,10 +354,14 @@ void run(const RunOptions& options, const std::function<void(Runtime&)>& fn) {
   std::vector<Outcome> outcomes(static_cast<size_t>(end - begin));
   std::vector<std::thread> threads;
   threads.reserve(outcomes.size());
+  // The ranks own it together. A thread that ends frees the specs that nothing
+  // holds, so the last rank's thread frees those of the common caches.
+  std::shared_ptr<RankContext::Common> common;
+  if (outcomes.size() > 1) common = std::make_shared<RankContext::Common>();
   for (int64_t rank = begin; rank < end; ++rank) {
     try {
-      threads.emplace_back([&, rank, slot = threads.size()] {
-        outcomes[slot] = run_rank(shared, rank, fn);
+      threads.emplace_back([&, rank, common, slot = threads.size()]() mutable {
+        outcomes[slot] = run_rank(shared, rank, std::move(common), fn);
       });
     } catch (...) {
       const std::exception_ptr no_thread = no_thread_for(rank, options.world);
@@ -362,6 +371,7 @@ void run(const RunOptions& options, const std::function<void(Runtime&)>& fn) {
       break;
     }
   }
+  common.reset();
   for (std::thread& t : threads) t.join();
   report(options, shared, outcomes, begun);
   conclude(shared, outcomes);

@@ -8,6 +8,7 @@
 #include "dtensor/placement/candidates.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/placement/hash.h"
+#include "dtensor/placement/shared_cache.h"
 
 namespace dtensor {
 namespace {
@@ -70,6 +71,12 @@ struct Same {
   }
 };
 
+// What the ranks of the process have decided.
+struct CommonDecisions : RankContext::Memory {
+  SharedCache<Key, CommonDecision, HashOf, Same> decisions{
+      "shared decisions", cache_limit::kDecisions};
+};
+
 struct OpMemory : RankContext::Memory {
   BoundedCache<Key, std::shared_ptr<const Decision>, HashOf, Same> decisions{
       "decisions", cache_limit::kDecisions};
@@ -126,7 +133,7 @@ Attrs cheapest(std::vector<Way> ways, std::vector<OpInput>& inputs, Choice& way,
   return ways[which].attrs;
 }
 
-void decide_by_rule(Decision& d, RankContext& ctx, const Op& op,
+void decide_by_rule(CommonDecision& d, RankContext& ctx, const Op& op,
                     std::span<const OpInput> given, const Attrs& asked,
                     const Assignment* assignment, bool forward_only) {
   std::vector<OpInput> inputs(given.begin(), given.end());
@@ -157,26 +164,22 @@ void decide_by_rule(Decision& d, RankContext& ctx, const Op& op,
   if (has_ways) choice.basis = Basis::kWay;
 }
 
-Decision decide_anew(RankContext& ctx, const Op& op,
-                     std::span<const OpInput> inputs, const Attrs& attrs,
-                     const Assignment* assignment, bool forward_only) {
+CommonDecision decide_anew(RankContext& ctx, const Op& op,
+                           std::span<const OpInput> inputs, const Attrs& attrs,
+                           const Assignment* assignment, bool forward_only) {
   const Mesh& mesh = inputs[0].spec->mesh();
   for (const OpInput& in : inputs)
     DT_CHECK(
         in.spec->mesh() == mesh, op.name(),
         "inputs are on two meshes, {} and {}; move one to the other's mesh",
         mesh.to_string(), in.spec->mesh().to_string());
-  Decision d;
+  CommonDecision d;
   d.lineage = lineage_of(op, inputs, attrs);
   if (op.facts().has_rule)
     decide_by_rule(d, ctx, op, inputs, attrs, assignment, forward_only);
   else
     static_cast<Choice&>(d) = choose(op.candidates(inputs, attrs), inputs,
                                      op.facts().work, ctx.planner, op.name());
-  const Coord* at = ctx.coordinate_or_null(mesh);
-  d.here = at != nullptr;
-  for (const Spec* s : d.out)
-    d.out_local.push_back(at ? s->local_shape(*at) : Shape());
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (inputs[i].spec == d.in[i]) continue;
     d.moved.push_back(i);
@@ -189,6 +192,25 @@ Decision decide_anew(RankContext& ctx, const Op& op,
   d.communicates = plan.communicates();
   d.bytes = plan.bytes;
   return d;
+}
+
+// The common part of the decision, made by this rank if no other rank of the
+// process has made it.
+std::shared_ptr<const CommonDecision> common_part(RankContext& ctx,
+                                                  const Question& q) {
+  const auto anew = [&] {
+    return std::make_shared<const CommonDecision>(decide_anew(
+        ctx, *q.op, q.inputs, q.attrs, q.assignment, q.forward_only));
+  };
+  if (!ctx.common) return anew();
+  std::call_once(ctx.common->once, [&] {
+    ctx.common->decisions = std::make_unique<CommonDecisions>();
+  });
+  auto& known = static_cast<CommonDecisions&>(*ctx.common->decisions).decisions;
+  if (auto found = known.find(q)) return found;
+  auto made = anew();
+  known.insert(Key(q), made);
+  return made;
 }
 
 }  // namespace
@@ -205,8 +227,12 @@ std::shared_ptr<const Decision> decide(const Op& op,
       forward_only, hash_of(op, inputs, attrs, assignment, forward_only)};
   auto& known = memory(ctx).decisions;
   if (const auto* found = known.find(q)) return *found;
-  auto made = std::make_shared<const Decision>(
-      decide_anew(ctx, op, inputs, attrs, assignment, forward_only));
+  auto made = std::make_shared<Decision>();
+  static_cast<CommonDecision&>(*made) = *common_part(ctx, q);
+  const Coord* at = ctx.coordinate_or_null(inputs[0].spec->mesh());
+  made->here = at != nullptr;
+  for (const Spec* s : made->out)
+    made->out_local.push_back(at ? s->local_shape(*at) : Shape());
   return known.insert(Key(q), std::move(made));
 }
 

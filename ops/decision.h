@@ -19,11 +19,9 @@ namespace dtensor {
 class Op;
 struct InnerExchange;  // compute.cc
 
-// The choice of layouts, and everything that follows from it.
-struct Decision : Choice {
+// The choice of layouts, and what follows from it on every rank.
+struct CommonDecision : Choice {
   std::optional<BoundRule> rule;  // none if OpFacts::has_rule is false
-  std::vector<Shape> out_local;   // shapes of this rank's parts of the outputs
-  bool here = true;               // false on ranks outside of the mesh
   // A hash of the operator, of the arguments that affect decisions, and of the
   // inputs' specs. It is part of the outputs' lineage (lineage.h).
   uint64_t lineage = 0;
@@ -32,9 +30,15 @@ struct Decision : Choice {
   std::vector<Move> moves;    // their moves, which are made together
   bool communicates = false;  // whether the moves send anything
   int64_t bytes = 0;          // the most that one rank receives in the moves
+};
 
-  // A decision belongs to one rank. The members below are cached with it, and
-  // each is made when it is first needed.
+// A decision belongs to one rank.
+struct Decision : CommonDecision {
+  std::vector<Shape> out_local;  // shapes of this rank's parts of the outputs
+  bool here = true;              // false on ranks outside of the mesh
+
+  // The members below are cached with the decision. Each is made when it is
+  // first needed.
   struct Memo {
     virtual ~Memo() = default;
   };
@@ -47,7 +51,8 @@ struct Decision : Choice {
 // Returns the decision of apply() for a call with these inputs. It depends on
 // the operator, on the specs of the inputs and how they may move
 // (placement/keep.h), on the arguments that affect decisions, and on whether a
-// gradient may follow (see choose()). Each rank caches it. Sends nothing. If
+// gradient may follow (see choose()). Each rank caches it, and takes the common
+// part from another rank of its process that has made it. Sends nothing. If
 // `assignment` is given, it is used unless it would move an input that must
 // stay. The decision stays valid while the caller holds it. REQUIRES: the
 // operator lives as long as the process.

@@ -3,6 +3,7 @@
 #pragma once
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <utility>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "dtensor/placement/cost.h"
 #include "dtensor/placement/hash.h"
 #include "dtensor/placement/plan.h"
+#include "dtensor/placement/shared_cache.h"
 #include "dtensor/placement/spec.h"
 
 namespace dtensor {
@@ -39,10 +41,25 @@ struct SameMoves {
   }
 };
 
+// Plans that planners with the same cost table share. Thread-safe.
+struct SharedPlans {
+  SharedCache<Move, Plan, MoveHash> plans{"shared plans",
+                                          cache_limit::kPlanBytes};
+  SharedCache<std::vector<Move>, Plan, MovesHash, SameMoves> lists{
+      "shared plans of several tensors", cache_limit::kListPlanBytes};
+};
+
 // Each rank has one Planner. Not thread-safe.
 class Planner {
  public:
-  explicit Planner(CostTable cost = {}) : cost_(std::move(cost)) {}
+  // If `shared` is given, the planner takes plans from there, and adds those
+  // that it had to search for. REQUIRES: all planners of `shared` have the same
+  // cost table.
+  explicit Planner(CostTable cost = {},
+                   std::shared_ptr<SharedPlans> shared = nullptr)
+      : cost_(std::move(cost)), shared_(std::move(shared)) {}
+  // A planner with an empty cache of its own, and the same `cost` and `shared`.
+  Planner for_another_thread() const { return Planner(cost_, shared_); }
   const CostTable& cost() const { return cost_; }
   // The plan for one tensor. References stay valid until many other plans have
   // been made (see bounded_cache.h).
@@ -56,11 +73,14 @@ class Planner {
   CacheUse list_use() const { return lists_.use(); }
 
  private:
-  const Plan& keep(const Move&, Plan);
+  const Plan& keep(const Move&, std::shared_ptr<const Plan>);
   CostTable cost_;
-  BoundedCache<Move, Plan, MoveHash> plans_{"plans", cache_limit::kPlanBytes};
-  BoundedCache<std::vector<Move>, Plan, MovesHash, SameMoves> lists_{
-      "plans of several tensors", cache_limit::kListPlanBytes};
+  std::shared_ptr<SharedPlans> shared_;  // null: none
+  BoundedCache<Move, std::shared_ptr<const Plan>, MoveHash> plans_{
+      "plans", cache_limit::kPlanBytes};
+  BoundedCache<std::vector<Move>, std::shared_ptr<const Plan>, MovesHash,
+               SameMoves>
+      lists_{"plans of several tensors", cache_limit::kListPlanBytes};
 };
 
 }  // namespace dtensor

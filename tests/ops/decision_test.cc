@@ -6,6 +6,8 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -62,6 +64,41 @@ TEST(Decisions, AreBounded) {
     EXPECT_LE(decision_use(rt.context()).entries, most);
     EXPECT_LE(most, size_t{1} << 14);
   });
+}
+
+// Counts how often its rule is bound, which is once for each decision made.
+class Counted : public Op {
+ public:
+  Counted() : Op("counted", {}) {}
+  BoundRule bind(const std::vector<Shape>& shapes,
+                 const Attrs&) const override {
+    ++bound;
+    return BoundRule(Rule("ij -> ij"), shapes, name());
+  }
+  void compute(Compute&) const override {}
+  std::vector<Sample> samples() const override { return {}; }
+  mutable std::atomic<int> bound = 0;
+};
+
+TEST(Decisions, AreMadeOnceForTheRanksOfAProcess) {
+  static const Counted op;
+  const Mesh mesh = Mesh::parse("x=3");
+  for (const int before : {0, 1}) {  // each run decides anew
+    std::atomic<int> turn = 0;
+    run(3, [&](Runtime& rt) {
+      while (turn != rt.rank()) std::this_thread::yield();
+      const OpInput in{Spec::get(mesh, {7, 2}, parse_layout("S0", mesh, {7, 2}),
+                                 DType::kF32)};
+      const auto made = decide(op, {&in, 1});
+      ++turn;
+      EXPECT_EQ(op.bound, before + 1);
+      EXPECT_EQ(made->out.at(0), in.spec);
+      // The shapes of a rank's parts are its own.
+      EXPECT_EQ(made->out_local.at(0),
+                in.spec->local_shape(rt.context().coordinate(mesh)));
+      EXPECT_EQ(decide(op, {&in, 1}), made);
+    });
+  }
 }
 
 // The cache of executions is bounded by the weight of what it keeps.

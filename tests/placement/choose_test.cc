@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <memory>
 #include <random>
 #include <string>
 #include <tuple>
@@ -753,6 +754,23 @@ TEST(Planner, RemembersPlans) {
   EXPECT_NE(&p.plan(turned), list);
   EXPECT_EQ(p.list_use().misses, 2);
   EXPECT_EQ(p.list_use().hits, 1);
+}
+
+// A plan that one of the planners has searched for is the other's too.
+TEST(Planner, SharesPlans) {
+  const Mesh mesh = Mesh::parse("2x2");
+  const OpInput a = input(mesh, "8,8:S0,R"), b = input(mesh, "8,8:R,S0");
+  const Move moves[] = {{a.spec, b.spec}, {b.spec, a.spec}};
+  const auto shared = std::make_shared<SharedPlans>();
+  Planner p(CostTable{}, shared), q = p.for_another_thread(), alone;
+  const Plan& one = p.plan(a.spec, b.spec);
+  EXPECT_EQ(&q.plan(a.spec, b.spec), &one);
+  EXPECT_EQ(q.plan_use().misses, 1);
+  const Plan& list = p.plan(moves);
+  EXPECT_EQ(&q.plan(moves), &list);
+  EXPECT_NE(&alone.plan(a.spec, b.spec), &one);
+  EXPECT_NE(&alone.plan(moves), &list);
+  EXPECT_EQ(alone.plan(moves).bytes, list.bytes);
 }
 
 // Ever new shapes, as a server sees them: what the planner holds is bounded.
