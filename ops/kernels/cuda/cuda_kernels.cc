@@ -42,7 +42,7 @@ void replace() {
 }  // namespace kernels
 
 const Kernels& cuda_kernels() {
-  static const Kernels& all = [] -> const Kernels& {
+  static const Kernels& all = []() -> const Kernels& {
     using namespace kernels;
     replace<Gemm, gemm>();
     replace<AttentionForward, attention>();
