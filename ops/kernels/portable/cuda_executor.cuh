@@ -408,23 +408,31 @@ inline unsigned blocks_for(int64_t work, int64_t per_block) {
       std::clamp<int64_t>((work + per_block - 1) / per_block, 1, kMost));
 }
 
+// Prepares a launch; the next function describes the arguments.
+inline cudaLaunchConfig_t prepared(Stream s, const void* kernel,
+                                   unsigned blocks, unsigned threads,
+                                   int64_t shared) {
+  cudaLaunchConfig_t config = {};
+  config.stream = cuda::enter(s);
+  cuda::allow_shared_memory(kernel, shared);
+  config.gridDim = dim3(blocks);
+  config.blockDim = dim3(threads);
+  config.dynamicSmemBytes = static_cast<size_t>(shared);
+  return config;
+}
+
 // Launches kernel(args...) with `blocks` blocks of `threads` threads, each
 // block with `shared` bytes of dynamic shared memory.
 template <class... Parameters, class... Args>
 void run(Stream s, void (*kernel)(Parameters...), unsigned blocks,
-         unsigned threads, int64_t shared, Args... args) {
-  const cudaStream_t stream = cuda::enter(s);
-  cuda::allow_shared_memory(reinterpret_cast<const void*>(kernel), shared);
-  cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(blocks);
-  config.blockDim = dim3(threads);
-  config.dynamicSmemBytes = static_cast<size_t>(shared);
-  config.stream = stream;
+         unsigned threads, int64_t shared, const Args&... args) {
+  const cudaLaunchConfig_t config = prepared(
+      s, reinterpret_cast<const void*>(kernel), blocks, threads, shared);
   cuda::check(cudaLaunchKernelEx(&config, kernel, args...), "launch");
 }
 
 template <class Body>
-void each(Stream s, int64_t n, Body body) {
+void each(Stream s, int64_t n, const Body& body) {
   if (n <= 0) return;
   run(s, &each_kernel<Body>, blocks_for(n, kThreads), kThreads, 0, n, body);
 }

@@ -172,15 +172,22 @@ struct MapWalk {
   }
 };
 
-template <int W, int outputs, class Out, class F, class... In>
-void map_outputs(Stream s, const Walk<1 + sizeof...(In)>& walk,
-                 Out* const (&out)[outputs], F f, const In*... in) {
-  using Body = MapWalk<W, outputs, Out, F, In...>;
+// The number of packs of W elements with which MapWalk begins.
+template <int W, int outputs, class Out, class... In>
+int64_t packs_of(const Walk<1 + sizeof...(In)>& walk,
+                 Out* const (&out)[outputs], const In*... in) {
   int a = 0;
   bool together = W > 1;
   for (Out* p : out) together &= walk.packs(0, p, W);
   ((together &= walk.packs(++a, in, W)), ...);
-  const int64_t packs = together ? walk.count() / W : 0;
+  return together ? walk.count() / W : 0;
+}
+
+template <int W, int outputs, class Out, class F, class... In>
+void map_outputs(Stream s, const Walk<1 + sizeof...(In)>& walk,
+                 Out* const (&out)[outputs], F f, const In*... in) {
+  using Body = MapWalk<W, outputs, Out, F, In...>;
+  const int64_t packs = packs_of<W>(walk, out, in...);
   Body body{walk, f, {}, {in..., nullptr}, packs};
   std::copy_n(out, outputs, body.out);
   each(s, walk.count() - packs * (W - 1), body);

@@ -37,7 +37,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <tuple>
 #include <utility>
 
 #include "tests/cuda/emulation/block.h"
@@ -207,7 +206,7 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* c,
                                void (*kernel)(Parameters...), Args&&... args) {
   return emulation::launch(
       *c, reinterpret_cast<const void*>(kernel),
-      [kernel, all = std::tuple<Parameters...>(std::forward<Args>(args)...)] {
-        std::apply(kernel, all);
+      [kernel, ... all = Parameters(std::forward<Args>(args))] {
+        kernel(all...);
       });
 }
