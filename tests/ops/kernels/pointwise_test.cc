@@ -397,7 +397,7 @@ bool same_bits(const Elements& a, const Elements& b) {
 
 // All values and derivatives of a row have the bits of each element alone.
 TEST(UnaryTest, ValuesDoNotDependOnTheirPosition) {
-  constexpr int64_t n = 67;
+  const int64_t n = vectors_and_more();
   for (DType t : kFloats)
     for (int f = 0; f < fn::kNumUnary; ++f)
       for (int order = 0; order <= 3; ++order) {
@@ -602,7 +602,7 @@ TEST(BinaryTest, ThirdDerivativesMatchFiniteDifferences) {
 }
 
 TEST(BinaryTest, ValuesDoNotDependOnTheirPosition) {
-  constexpr int64_t n = 67;
+  const int64_t n = vectors_and_more();
   for (DType t : kFloats)
     for (int f = 0; f < fn::kNumBinary; ++f)
       for (int k = 0; k < fn::kNumBy; ++k) {

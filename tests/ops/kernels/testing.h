@@ -17,6 +17,9 @@ namespace dtensor::kernels {
 
 // The kernels that the test is linked with.
 const Kernels& under_test();
+// A number of elements that these kernels compute as several vectors, or packs
+// of a GPU's thread, and some elements more.
+int64_t vectors_and_more();
 // Runs a kernel of under_test().
 template <class Kernel>
 void run(const Kernel& kernel) {

@@ -5,4 +5,6 @@ namespace dtensor::kernels {
 
 const Kernels& under_test() { return cpu_kernels(); }
 
+int64_t vectors_and_more() { return 67; }
+
 }  // namespace dtensor::kernels

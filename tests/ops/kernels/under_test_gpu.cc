@@ -176,6 +176,8 @@ const Kernels& under_test() {
   return kernels;
 }
 
+int64_t vectors_and_more() { return 19; }
+
 }  // namespace dtensor::kernels
 
 void* operator new(size_t size) {
