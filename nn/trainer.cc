@@ -36,19 +36,34 @@
 namespace dtensor::nn {
 namespace {
 
-// The bytes of the parameters of the largest transformer block, as operators
-// see them (gathered, in the case of gather_on_use()), with each parameter on
-// the rank that has the most of it. Blocks are numbered: "transformer.h.0.".
+// The path of the block with this parameter: "transformer.h.0" of
+// "transformer.h.0.ln_1.weight". Blocks are the elements of a list, whose names
+// are numbers. Empty if there is none.
+std::string_view block_of(std::string_view parameter) {
+  for (size_t begin = 0, dot;
+       (dot = parameter.find('.', begin)) != parameter.npos; begin = dot + 1) {
+    const std::string_view name = parameter.substr(begin, dot - begin);
+    if (!name.empty() && name.find_first_not_of("0123456789") == name.npos)
+      return parameter.substr(0, dot);
+  }
+  return {};
+}
+
+// The bytes of the parameters of the largest block, as operators see them
+// (gathered, in the case of gather_on_use()), with each parameter on the rank
+// that has the most of it. In a model without lists, each module that owns
+// parameters counts as a block.
 int64_t block_bytes(const Module& model) {
-  std::map<std::string, int64_t> blocks;
+  std::map<std::string, int64_t, std::less<>> blocks, owners;
   for (const NamedParameter& p : model.named_parameters()) {
-    const size_t digit = p.name.find_first_of("0123456789");
-    if (digit == std::string::npos) continue;
-    blocks[p.name.substr(0, p.name.find('.', digit))] +=
-        p.tensor.use_spec()->largest_part_bytes();
+    const int64_t bytes = p.tensor.use_spec()->largest_part_bytes();
+    if (const std::string_view block = block_of(p.name); !block.empty())
+      blocks[std::string(block)] += bytes;
+    owners[p.name.substr(0, p.name.rfind('.'))] += bytes;
   }
   int64_t most = 0;
-  for (const auto& [name, bytes] : blocks) most = std::max(most, bytes);
+  for (const auto& [name, bytes] : blocks.empty() ? owners : blocks)
+    most = std::max(most, bytes);
   return most;
 }
 

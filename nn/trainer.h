@@ -62,8 +62,8 @@ struct TrainerOptions {
   double loss_scale = 0;  // the initial one (GradScaler); 0: none
   // How many bytes of parameters ZeRO stage 3 may hold or gather ahead, besides
   // those in use. -1: as many as the largest block has, or twice that if blocks
-  // are recomputed. (A block has the parameters whose names begin alike, up to
-  // a number: "h.0.".)
+  // are recomputed. (A block is an element of a list, such as "h.0". Without
+  // lists, it is a module that owns parameters.)
   int64_t gather_budget = -1;
   // Whether the trainer's third step becomes a graph (dtensor/graph.h), which
   // later steps replay. Leave it off for a pipeline or with a loss scale.

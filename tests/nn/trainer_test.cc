@@ -525,6 +525,44 @@ TEST(Trainer, ARecordHasTheCollectivesOfAllSteps) {
     });
 }
 
+class Layers : public Module {
+ public:
+  explicit Layers(const Scope& at)
+      : Module(at),
+        first_(add<Linear>("0", 4, 4)),
+        second_(add<Linear>("1", 4, 4)) {}
+
+ private:
+  Child<Linear> first_, second_;
+};
+class Net2 : public Module {
+ public:
+  explicit Net2(const Scope& at)
+      : Module(at),
+        layers_(add<Layers>("net2")),
+        head_(add<Linear>("head", 4, 9)) {}
+
+ private:
+  Child<Layers> layers_;
+  Child<Linear> head_;
+};
+
+// The budget for gathered parameters is a block's bytes: the largest element of
+// a list or, without lists, the largest module. "net2" was taken for a block.
+TEST(Trainer, FindsABlockByTheList) {
+  run(2, [](Runtime& rt) {
+    const Scope at{
+        .mesh = rt.mesh({{"dp", 2}}), .plan = {}, .dtype = DType::kF64};
+    Net2 net2(at);
+    Net net(at);
+    const Loss none = [](const DistTensor& x, const DistTensor&) { return x; };
+    const Trainer of_list(net2, none, {});
+    EXPECT_EQ(rt.context().gather_budget, (4 * 4 + 4) * 8);
+    const Trainer of_modules(net, none, {});
+    EXPECT_EQ(rt.context().gather_budget, (kIn * kWide + kWide) * 8);
+  });
+}
+
 TEST(Trainer, ADryRunPredictsTheStep) {
   for (const int stage : {0, 3}) {
     RunOptions options;
