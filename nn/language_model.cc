@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dtensor/nn/language_model.h"
 
+#include <algorithm>
+
 #include "dtensor/nn/between_meshes.h"
 #include "dtensor/ops/losses.h"
+#include "dtensor/placement/choose.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/placement/owned.h"
 #include "dtensor/redistribute.h"
@@ -105,10 +108,13 @@ std::vector<DistTensor> LanguageModel::run_recomputed(
   if (recompute_ == Recompute::kNone) return block(in);
   RecomputeOptions options;
   if (recompute_ == Recompute::kAttention)
-    // In a block, products with weights are these operators of Linear, and
-    // `experts`, which is recomputed.
-    options.save = [](std::string_view op) {
-      return op == "linear" || op == "linear_gelu_tanh";
+    // Keeps the products with weights, but not `experts`, which does several
+    // things at once.
+    options.save = [](const CheckpointedCall& call) {
+      return call.work.flops_per_point == 2 &&
+             std::any_of(
+                 call.inputs.begin(), call.inputs.end(),
+                 [](const DistTensor& x) { return x.keep() != Keep::kMove; });
     };
   return checkpoint(block, in, options);
 }

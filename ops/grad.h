@@ -4,10 +4,10 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
-#include <string_view>
 #include <vector>
 
 #include "dtensor/dist_tensor.h"
+#include "dtensor/saved_calls.h"
 
 namespace dtensor {
 
@@ -80,11 +80,11 @@ using Recomputed =
     std::function<std::vector<DistTensor>(const std::vector<DistTensor>&)>;
 
 struct RecomputeOptions {
-  // Selects operators by name: all calls of an operator, or none. Their outputs
-  // are kept from the first run. The second run, and checkpoints inside it, do
-  // not compute these outputs again. They move and gather only those inputs of
-  // the calls that a gradient needs. Undefined: keep none.
-  std::function<bool(std::string_view op)> save = {};
+  // The outputs of these calls are kept from the first run. The second run, and
+  // checkpoints inside it, do not compute these outputs again. They move and
+  // gather only those inputs of the calls that a gradient needs. Undefined:
+  // keep none.
+  SavedCalls save = {};
 };
 
 // Computes fn(inputs), like torch.utils.checkpoint. All ranks that would have

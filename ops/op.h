@@ -27,6 +27,7 @@
 #include "dtensor/placement/choose.h"
 #include "dtensor/placement/inline_vec.h"
 #include "dtensor/placement/rule.h"
+#include "dtensor/saved_calls.h"
 
 namespace dtensor {
 
@@ -186,8 +187,13 @@ void check_defined(std::string_view op, TensorList inputs);
 // function runs for the first or for the second time.
 class OpCaptures : public Captures {
  public:
-  // Whether the outputs of the next call, a call of this operator, were kept.
-  virtual bool has(const Op&) = 0;
+  explicit OpCaptures(SavedCalls kept) : kept_calls(std::move(kept)) {}
+  // Selects the calls whose outputs were kept in an earlier run; may be
+  // undefined, if there are none.
+  const SavedCalls kept_calls;
+  bool has(const Op& op, std::span<const DistTensor> inputs) const {
+    return kept_calls && kept_calls({op.name(), op.facts().work, inputs});
+  }
   // Returns this rank's parts of the kept outputs of this call. An output that
   // Op::restore() computes has an undefined part. Throws Error if the kept
   // outputs belong to a different call.
@@ -195,6 +201,7 @@ class OpCaptures : public Captures {
                                    const Decision&) = 0;
   // Notifies the observer that an operator has run, with its outputs.
   virtual void ran(const Op&, const Attrs&, const Decision&,
+                   std::span<const DistTensor> inputs,
                    std::span<const DistTensor> outputs) = 0;
 };
 // Returns RankContext::captures, which is always an OpCaptures. It is null

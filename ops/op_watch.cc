@@ -17,12 +17,12 @@ OpWatch::OpWatch(RankContext& ctx, const Op& op,
       first_event_(ctx.recorder ? ctx.events.size() : 0) {
   if (!captures_) return;
   for (const DistTensor& in : given) captures_->used(in);
-  if (captures_->has(op)) kept_ = captures_;
+  if (captures_->has(op, given)) kept_ = captures_;
 }
 
 void OpWatch::ran(const Attrs& attrs, const Decision& d,
                   std::span<const DistTensor> outputs) {
-  if (captures_) captures_->ran(op_, attrs, d, outputs);
+  if (captures_) captures_->ran(op_, attrs, d, given_, outputs);
   const int64_t ordinal = ctx_.ordinal++;
   if (const auto& trace = op_trace(ctx_); trace && !kept_)
     trace({op_, attrs, d, given_, outputs, ctx_.path, ordinal});

@@ -56,6 +56,7 @@ class CheckpointNode final : public Node {
     captured_ = std::move(captured);
     used_ = run.uses().left(results, made);
     kept_ = run.kept();
+    selected_ = run.selected();
     for (const DistTensor& x : captured_) inputs.push_back(edge_to(x));
     for (const DistTensor& y : results) specs_.push_back(y.spec());
     num_outputs = 0;
@@ -79,7 +80,7 @@ class CheckpointNode final : public Node {
         "which freed what it needs; run the forward pass again, or take all "
         "gradients at once");
     check_untouched();
-    SecondRun run(kept_, captured_, sequence);
+    SecondRun run(selected_, kept_, captured_, sequence);
     std::vector<DistTensor> outputs, arrived, wanted;
     {
       const std::vector<DistTensor> results = run_again(run);
@@ -108,6 +109,7 @@ class CheckpointNode final : public Node {
     captured_.clear();
     used_.clear();
     kept_.clear();
+    selected_ = nullptr;
   }
   std::string_view name() const override { return "checkpoint"; }
 
@@ -155,6 +157,7 @@ class CheckpointNode final : public Node {
   // versions.
   std::vector<Uses::Left> used_;
   std::vector<KeptCall> kept_;
+  SavedCalls selected_;         // selects the calls of kept_
   std::vector<SpecRef> specs_;  // of the results
   std::vector<size_t> places_;  // of the outputs among the results
   bool released_ = false;

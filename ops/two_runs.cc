@@ -62,11 +62,14 @@ std::vector<Tensor> FirstRun::take(const Op& op, const Attrs& attrs,
 }
 
 void FirstRun::ran(const Op& op, const Attrs& attrs, const Decision& d,
+                   std::span<const DistTensor> inputs,
                    std::span<const DistTensor> outputs) {
-  if (outer_) outer_->ran(op, attrs, d, outputs);
+  if (outer_) outer_->ran(op, attrs, d, inputs, outputs);
   // Outputs taken from an outer checkpoint() are always kept: it holds their
   // memory anyway.
-  if (!std::exchange(taken_, false) && (!save_ || !save_(op.name()))) return;
+  if (!std::exchange(taken_, false) &&
+      (!save_ || !save_({op.name(), op.facts().work, inputs})))
+    return;
   KeptCall call{&op, attrs, {d.out.begin(), d.out.end()}, {}, {}};
   for (size_t o = 0; o < outputs.size(); ++o) {
     const bool keep = op.facts().stores_output(o);
@@ -74,6 +77,13 @@ void FirstRun::ran(const Op& op, const Attrs& attrs, const Decision& d,
     call.versions.push_back(version_of(call.parts.back()));
   }
   kept_.push_back(std::move(call));
+}
+
+SavedCalls FirstRun::selected() const {
+  if (!kept_calls || !save_) return kept_calls ? kept_calls : save_;
+  return [a = kept_calls, b = save_](const CheckpointedCall& call) {
+    return a(call) || b(call);
+  };
 }
 
 std::vector<DistTensor> FirstRun::captured() {
@@ -90,10 +100,12 @@ std::vector<DistTensor> FirstRun::captured() {
   return result;
 }
 
-SecondRun::SecondRun(const std::vector<KeptCall>& kept,
+SecondRun::SecondRun(SavedCalls selected, const std::vector<KeptCall>& kept,
                      const std::vector<DistTensor>& captured, uint64_t first)
-    : kept_(kept), captured_(captured), first_(first) {
-  for (const KeptCall& k : kept) kept_ops_.insert(k.op);
+    : OpCaptures(std::move(selected)),
+      kept_(kept),
+      captured_(captured),
+      first_(first) {
   for (const DistTensor& x : captured) met_.emplace(x.impl().get(), false);
 }
 

@@ -66,16 +66,17 @@ class Uses {
 // was active before, or null; it is notified as well.
 class FirstRun final : public OpCaptures {
  public:
-  FirstRun(const std::function<bool(std::string_view op)>& save,
-           OpCaptures* outer)
-      : save_(save), outer_(outer) {}
-
-  void used(const DistTensor&) override;
   // An outer checkpoint() has kept outputs if this first run is part of its
   // second run.
-  bool has(const Op& op) override { return outer_ && outer_->has(op); }
+  FirstRun(SavedCalls save, OpCaptures* outer)
+      : OpCaptures(outer ? outer->kept_calls : SavedCalls()),
+        save_(std::move(save)),
+        outer_(outer) {}
+
+  void used(const DistTensor&) override;
   std::vector<Tensor> take(const Op&, const Attrs&, const Decision&) override;
   void ran(const Op&, const Attrs&, const Decision&,
+           std::span<const DistTensor> inputs,
            std::span<const DistTensor> outputs) override;
 
   // The used tensors that want a gradient and were made outside of the run.
@@ -83,10 +84,13 @@ class FirstRun final : public OpCaptures {
   // inside and wants a gradient.
   std::vector<DistTensor> captured();
   std::vector<KeptCall> kept() { return std::move(kept_); }
+  // Selects the calls of kept(): those to save, and those that the outer
+  // checkpoint() has kept.
+  SavedCalls selected() const;
   const Uses& uses() const { return uses_; }
 
  private:
-  const std::function<bool(std::string_view op)>& save_;
+  const SavedCalls save_;
   OpCaptures* const outer_;
   Uses uses_;
   std::vector<DistTensor> captured_;
@@ -97,15 +101,15 @@ class FirstRun final : public OpCaptures {
 // Observes the second run. Throws Error if it differs from the first run.
 class SecondRun final : public OpCaptures {
  public:
-  // Graph nodes numbered below `first` are older than the first run.
-  SecondRun(const std::vector<KeptCall>& kept,
+  // `selected` selects the calls of `kept`. Graph nodes numbered below `first`
+  // are older than the first run.
+  SecondRun(SavedCalls selected, const std::vector<KeptCall>& kept,
             const std::vector<DistTensor>& captured, uint64_t first);
 
   void used(const DistTensor&) override;
-  bool has(const Op& op) override { return kept_ops_.contains(&op); }
   std::vector<Tensor> take(const Op&, const Attrs&, const Decision&) override;
   void ran(const Op&, const Attrs&, const Decision&,
-           std::span<const DistTensor>) override {}
+           std::span<const DistTensor>, std::span<const DistTensor>) override {}
 
   // Call it after the run. Throws Error if a tensor or a kept call of the first
   // run is missing.
@@ -115,7 +119,6 @@ class SecondRun final : public OpCaptures {
   const std::vector<KeptCall>& kept_;
   const std::vector<DistTensor>& captured_;
   const uint64_t first_;
-  std::unordered_set<const Op*> kept_ops_;
   size_t next_ = 0;  // index in kept_
   // Whether the run has used each tensor of captured_.
   std::unordered_map<const DistTensor::Impl*, bool> met_;

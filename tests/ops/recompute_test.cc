@@ -430,9 +430,9 @@ TEST(Checkpoint, FreesWhatItKept) {
           .current_bytes;
     };
     const int64_t before = bytes(), part = 32 * 64 * 8;
-    const DistTensor y =
-        sum(checkpoint([](const DistTensor& v) { return sum(exp(tanh(v))); }, x,
-                       {[](std::string_view op) { return op == "exp"; }}));
+    const DistTensor y = sum(
+        checkpoint([](const DistTensor& v) { return sum(exp(tanh(v))); }, x,
+                   {[](const CheckpointedCall& c) { return c.op == "exp"; }}));
     EXPECT_GE(bytes() - before, part);
     EXPECT_LT(bytes() - before, 2 * part);
     grad(y, {x}, {.release_graph = true});
@@ -656,8 +656,9 @@ TEST(Checkpoint, AFunctionThatDoesSomethingElseTheSecondTime) {
               [=](const DistTensor& v) { return Tensors{v * used_before}; }),
         "[checkpoint] the function uses f64[4](S0) in its second run, but not "
         "in its first; use the same tensors in both runs");
-    const RecomputeOptions keep{
-        [](std::string_view op) { return op == "exp" || op == "tanh"; }};
+    const RecomputeOptions keep{[](const CheckpointedCall& c) {
+      return c.op == "exp" || c.op == "tanh";
+    }};
     const auto with_exp = [](const DistTensor& v) {
       return Tensors{exp(v) * v};
     };
@@ -707,7 +708,7 @@ TEST(Checkpoint, KeptOutputs) {
     manual_seed(3);
     const Tensors expected = grad(sum(f(x) * b), {x, w, b});
     const RecomputeOptions save{
-        [](std::string_view op) { return op != "tanh"; }};
+        [](const CheckpointedCall& c) { return c.op != "tanh"; }};
     // Without save, with it, and with it around another checkpoint.
     for (int how : {0, 1, 2}) {
       manual_seed(3);
@@ -729,6 +730,20 @@ TEST(Checkpoint, KeptOutputs) {
       EXPECT_EQ(calls["recompute tanh"], how == 2 ? 2 : 1);
       EXPECT_EQ(values(g), values(expected)) << how;
     }
+    // One of two calls of an operator: the product with w, which the policy
+    // knows by its second input.
+    const DistTensor p = w.detach().as_parameter();
+    Calls again;
+    grad(sum(checkpoint(
+             [p, b](const DistTensor& v) {
+               return tanh(matmul(b, matmul(v, p)));
+             },
+             x, {[](const CheckpointedCall& c) {
+               return c.op == "matmul" && c.inputs[1].keep() == Keep::kStay;
+             }})),
+         {x});
+    EXPECT_EQ(again["recompute matmul"], 1);
+    EXPECT_EQ(again["recompute tanh"], 1);
     // An input that the gradient needs is moved again: w, for x's gradient.
     ctx.record = true;
     ctx.events.clear();
@@ -741,8 +756,9 @@ TEST(Checkpoint, KeptOutputs) {
     for (const CommEvent& e : ctx.events) phases.push_back(e.phase);
     EXPECT_EQ(phases, (std::vector<std::string>{"forward", "recompute"}));
     // A kept output that is also a result may not be written to.
-    const DistTensor y = checkpoint([](const DistTensor& v) { return tanh(v); },
-                                    x, {[](std::string_view) { return true; }});
+    const DistTensor y =
+        checkpoint([](const DistTensor& v) { return tanh(v); }, x,
+                   {[](const CheckpointedCall&) { return true; }});
     const DistTensor loss = sum(y * 2.0);
     DistTensor handle = y;
     {
@@ -804,7 +820,8 @@ TEST(Checkpoint, GatheredParameters) {
     EXPECT_EQ(again, rest);
     // A product that is kept needs its parameter for the gradient alone.
     const auto kept =
-        steps(true, true, {[](std::string_view op) { return op == "matmul"; }});
+        steps(true, true,
+              {[](const CheckpointedCall& c) { return c.op == "matmul"; }});
     EXPECT_EQ(gathers("recompute"), 0);
     EXPECT_EQ(gathers("backward"), 3);
     EXPECT_EQ(kept, rest);

@@ -131,7 +131,7 @@ void recompute(const Program& p, size_t from, size_t to,
   };
   RecomputeOptions options;
   if (p.keeps_products)
-    options.save = [](std::string_view op) { return op == "matmul"; };
+    options.save = [](const CheckpointedCall& c) { return c.op == "matmul"; };
   const auto outputs = checkpoint(fn, inputs, options);
   for (size_t i = 0; i < block.size(); ++i) values[block[i]] = outputs[i];
 }

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// Selects the calls whose outputs checkpoint() keeps (ops/grad.h).
+#pragma once
+#include <functional>
+#include <span>
+#include <string_view>
+
+#include "dtensor/dist_tensor.h"
+
+namespace dtensor {
+
+struct OpWork;
+
+// A call of an operator in a function under checkpoint().
+struct CheckpointedCall {
+  std::string_view op;  // the operator's name
+  const OpWork& work;   // placement/choose.h
+  std::span<const DistTensor> inputs;
+};
+// Selects calls, like the policy of torch's selective checkpointing. It is
+// asked in both runs of the function and must answer the same, so it may use an
+// input's spec() and keep(), but not requires_grad().
+using SavedCalls = std::function<bool(const CheckpointedCall&)>;
+
+}  // namespace dtensor
