@@ -73,7 +73,8 @@ DistTensor movedim(const DistTensor& x, const std::vector<int>& from,
                    const std::vector<int>& to) {
   check_defined("movedim", x);
   DT_CHECK(from.size() == to.size(), "movedim",
-           "got {} dimensions, but {} positions; pass one position for each",
+           "the list of dimensions has length {}, but the list of positions "
+           "has length {}; pass one position for each dimension",
            from.size(), to.size());
   const auto n = static_cast<size_t>(x.ndim());
   std::vector<int> order(n, -1);
@@ -82,10 +83,11 @@ DistTensor movedim(const DistTensor& x, const std::vector<int>& from,
     const int source = normalize_dim(from[i], x.ndim(), "movedim"),
               target = normalize_dim(to[i], x.ndim(), "movedim");
     DT_CHECK(!moved[static_cast<size_t>(source)], "movedim",
-             "dimension {} is moved twice; name it once", from[i]);
+             "dimension {} of {} is moved twice; name it once", source,
+             x.spec()->to_string());
     DT_CHECK(order[static_cast<size_t>(target)] < 0, "movedim",
-             "two dimensions are moved to position {}; give each its own",
-             to[i]);
+             "two dimensions of {} are moved to position {}; give each its own",
+             x.spec()->to_string(), target);
     moved[static_cast<size_t>(source)] = true;
     order[static_cast<size_t>(target)] = source;
   }
@@ -204,19 +206,21 @@ std::vector<DistTensor> meshgrid(TensorList list, bool xy) {
   return out;
 }
 
-DistTensor repeat(const DistTensor& x, const std::vector<int64_t>& times) {
-  check_defined("repeat", x);
+// The first `added` numbers of `times` are not from the caller.
+static DistTensor repeated(std::string_view op, const DistTensor& x,
+                           const std::vector<int64_t>& times, int added) {
   const auto n = static_cast<int>(times.size());
-  DT_CHECK(n >= x.ndim(), "repeat",
-           "got {} numbers for {}; write one for each dimension", n,
-           x.spec()->to_string());
+  DT_CHECK(n >= x.ndim(), op,
+           "times has length {}, which is too short for {}; write at least one "
+           "number for each dimension",
+           n, x.spec()->to_string());
   // Views a repeated dimension [d] as [1, d], expands the 1, and merges both.
   Shape thin, wide, out;
   for (int d = 0; d < n; ++d) {
     const int64_t by = times[static_cast<size_t>(d)];
     const int own = d - (n - x.ndim());
     const int64_t size = own < 0 ? 1 : x.shape()[own];
-    DT_CHECK(by >= 0, "repeat", "times[{}] is {}; write 0 or more", d, by);
+    DT_CHECK(by >= 0, op, "times[{}] is {}; write 0 or more", d - added, by);
     if (by != 1 && own >= 0) {
       thin.push_back(1);
       wide.push_back(by);
@@ -228,11 +232,17 @@ DistTensor repeat(const DistTensor& x, const std::vector<int64_t>& times) {
   return reshape(expand(reshape(x, thin), wide), out);
 }
 
+DistTensor repeat(const DistTensor& x, const std::vector<int64_t>& times) {
+  check_defined("repeat", x);
+  return repeated("repeat", x, times, 0);
+}
+
 DistTensor tile(const DistTensor& x, const std::vector<int64_t>& times) {
   check_defined("tile", x);
+  const int added = std::max(0, x.ndim() - static_cast<int>(times.size()));
   std::vector<int64_t> all(times);
-  while (static_cast<int>(all.size()) < x.ndim()) all.insert(all.begin(), 1);
-  return repeat(x, all);
+  all.insert(all.begin(), static_cast<size_t>(added), 1);
+  return repeated("tile", x, all, added);
 }
 
 DistTensor repeat_interleave(const DistTensor& x, int64_t times, int dim) {
@@ -253,9 +263,9 @@ DistTensor repeat_interleave(const DistTensor& x,
   if (times.size() == 1) return repeat_interleave(x, times[0], dim);
   const int d = normalize_dim(dim, x.ndim(), "repeat_interleave");
   DT_CHECK(std::ssize(times) == x.size(d), "repeat_interleave",
-           "got {} numbers for the {} indices of dimension {}; write one for "
-           "each",
-           times.size(), x.size(d), d);
+           "times has length {}, but dimension {} of {} has size {}; write one "
+           "number for each index",
+           times.size(), d, x.spec()->to_string(), x.size(d));
   std::vector<int64_t> index;
   for (int64_t i = 0; i < x.size(d); ++i) {
     const int64_t n = times[static_cast<size_t>(i)];
@@ -277,8 +287,9 @@ DistTensor roll(const DistTensor& x, const std::vector<int64_t>& shifts,
                 const std::vector<int>& dims) {
   check_defined("roll", x);
   DT_CHECK(shifts.size() == dims.size(), "roll",
-           "got {} shifts for {} dimensions; pass one for each", shifts.size(),
-           dims.size());
+           "shifts has length {}, but dims has length {}; pass one shift for "
+           "each dimension",
+           shifts.size(), dims.size());
   DistTensor y = alias(x);
   for (size_t i = 0; i < dims.size(); ++i) {
     const int d = normalize_dim(dims[i], x.ndim(), "roll");
@@ -296,8 +307,8 @@ DistTensor pad(const DistTensor& x, const std::vector<int64_t>& widths,
   DT_CHECK(
       widths.size() % 2 == 0 && static_cast<int>(widths.size()) <= 2 * x.ndim(),
       "pad",
-      "got {} widths for {}; write two for each dimension, beginning with the "
-      "last dimension",
+      "the list of widths has length {} for {}; write two for each dimension, "
+      "beginning with the last dimension",
       widths.size(), x.spec()->to_string());
   DistTensor y = alias(x);
   for (size_t i = 0; i < widths.size(); i += 2) {
@@ -305,8 +316,8 @@ DistTensor pad(const DistTensor& x, const std::vector<int64_t>& widths,
     const int64_t lo = widths[i], hi = widths[i + 1];
     DT_CHECK(lo + hi + x.size(d) >= 0, "pad",
              "widths {} and {} cut more than dimension {} of {} has; write "
-             "larger ones",
-             lo, hi, d, x.spec()->to_string());
+             "widths whose sum is at least {}",
+             lo, hi, d, x.spec()->to_string(), -x.size(d));
     // Adds padding before it cuts. So, as in torch, a negative width also cuts
     // the padding that the dimension's other width added.
     auto border = [&](int64_t n) {

@@ -106,8 +106,8 @@ class Cat : public IndexOp {
       bool fits = a.size() == b.size();
       if (fits) a[static_cast<int>(dim)] = b[static_cast<int>(dim)];
       DT_CHECK(fits && a == b, name(),
-               "{} and {} differ in more than dimension {}; make their other "
-               "dimensions equal",
+               "cannot join {} and {} along dimension {}; give them the same "
+               "number of dimensions, and equal sizes in all others",
                in[0].spec->to_string(), piece.spec->to_string(), dim);
       DT_CHECK(in[0].spec->dtype() == piece.spec->dtype(), name(),
                "{} and {} have different types; cast them to one",

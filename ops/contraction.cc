@@ -42,7 +42,8 @@ DistTensor matmul(const DistTensor& a, const DistTensor& b) {
   check_defined("matmul", both);
   DT_CHECK(
       a.ndim() >= 1 && b.ndim() >= 1, "matmul",
-      "one of the shapes {} and {} is that of a scalar; multiply with mul()",
+      "a scalar has no matrix product, but the shapes are {} and {}; multiply "
+      "with mul()",
       to_string(a.shape()), to_string(b.shape()));
   check_types("matmul", both);
   if (a.ndim() > 1 && b.ndim() > 1) return apply1(matmul_op(), both);
@@ -60,18 +61,19 @@ DistTensor bmm(const DistTensor& a, const DistTensor& b) {
   return matmul(a, b);
 }
 
-DistTensor sum(const DistTensor& x, std::vector<int> dims, bool keepdim) {
-  check_defined("sum", x);
+static DistTensor sum_for(std::string_view op, const DistTensor& x,
+                          const std::vector<int>& dims, bool keepdim) {
   if (!is_float(x.dtype()) && x.dtype() != DType::kI64)
-    return sum(cast(x, DType::kI64), std::move(dims), keepdim);
+    return sum_for(op, cast(x, DType::kI64), dims, keepdim);
   std::string in = letters(x.ndim()), out;
   std::bitset<kMaxDims> gone;
   if (dims.empty()) gone.set();
   for (int d : dims) {
     // As in torch, a scalar has a dimension 0.
     if (x.ndim() == 0 && (d == 0 || d == -1)) continue;
-    auto at = static_cast<size_t>(normalize_dim(d, x.ndim(), "sum"));
-    DT_CHECK(!gone[at], "sum", "dimension {} is named twice; name it once", d);
+    auto at = static_cast<size_t>(normalize_dim(d, x.ndim(), op));
+    DT_CHECK(!gone[at], op, "dimension {} of {} is named twice; name it once",
+             at, to_string(x.shape()));
     gone[at] = true;
   }
   for (size_t d = 0; d < in.size(); ++d) {
@@ -83,6 +85,11 @@ DistTensor sum(const DistTensor& x, std::vector<int> dims, bool keepdim) {
   return apply1(product_op("sum", in + "->" + out), x);
 }
 
+DistTensor sum(const DistTensor& x, std::vector<int> dims, bool keepdim) {
+  check_defined("sum", x);
+  return sum_for("sum", x, dims, keepdim);
+}
+
 DistTensor mean(const DistTensor& x, std::vector<int> dims, bool keepdim) {
   check_defined("mean", x);
   DT_CHECK(is_float(x.dtype()), "mean", "{} has no mean; cast it to f32 first",
@@ -91,11 +98,12 @@ DistTensor mean(const DistTensor& x, std::vector<int> dims, bool keepdim) {
   if (dims.empty() || x.ndim() == 0)
     n = static_cast<double>(numel(x.shape()));
   else
-    for (int d : dims) n *= static_cast<double>(x.size(d));
+    for (int d : dims)
+      n *= static_cast<double>(x.size(normalize_dim(d, x.ndim(), "mean")));
   // The count follows from the global shape. So the result can stay a partial
   // sum even if the ranks' parts have different sizes, and needs no (sum,
   // count) pairs (ReduceOp::kMean).
-  return div(sum(x, std::move(dims), keepdim), n);
+  return div(sum_for("mean", x, dims, keepdim), n);
 }
 
 DistTensor expand(const DistTensor& x, const Shape& wanted) {
@@ -103,8 +111,9 @@ DistTensor expand(const DistTensor& x, const Shape& wanted) {
   Shape shape = wanted;
   int extra = shape.size() - x.ndim();
   DT_CHECK(extra >= 0, "expand",
-           "shape {} has fewer dimensions than {}; write at least {}",
-           to_string(shape), x.spec()->to_string(), x.ndim());
+           "shape {} has fewer dimensions than {}; write a size for each "
+           "dimension",
+           to_string(shape), x.spec()->to_string());
   for (int d = extra; d < shape.size(); ++d)
     if (shape[d] == -1) shape[d] = x.shape()[d - extra];
   std::string out = letters(shape.size()), in;

@@ -60,7 +60,7 @@ DistTensor arange(double start, double end, double step, const Mesh& mesh,
   DT_CHECK(step != 0 && std::isfinite(step) && std::isfinite(end - start),
            "arange",
            "cannot count from {} to {} in steps of {}; write finite numbers "
-           "and a step other than 0",
+           "with a finite difference, and a step other than 0",
            start, end, step);
   const double n = std::ceil((end - start) / step);
   DT_CHECK(
@@ -111,7 +111,7 @@ DistTensor masked_fill(const DistTensor& x, const DistTensor& mask,
                        const DistTensor& value) {
   check_defined("masked_fill", {x, mask, value});
   DT_CHECK(mask.dtype() == DType::kBool, "masked_fill",
-           "the mask is {}; write one of bool", mask.spec()->to_string());
+           "the mask is {}; pass a mask of bool", mask.spec()->to_string());
   DT_CHECK(value.ndim() == 0, "masked_fill",
            "the value is {}, not a scalar; pass a tensor without dimensions",
            value.spec()->to_string());
@@ -127,7 +127,9 @@ DistTensor one_hot(const DistTensor& indices, int64_t classes) {
   check_defined("one_hot", indices);
   DT_CHECK(classes >= 1, "one_hot", "classes is {}; write at least 1", classes);
   DT_CHECK(indices.dtype() == DType::kI32 || indices.dtype() == DType::kI64,
-           "one_hot", "the indices are {}; write cast(indices, DType::kI64)",
+           "one_hot",
+           "the indices are {}, but must be i32 or i64; write cast(indices, "
+           "DType::kI64)",
            name(indices.dtype()));
   return kronecker_delta(unsqueeze(indices, -1),
                          arange(classes, indices.mesh(), {}, DType::kI64));

@@ -117,7 +117,10 @@ class Search {
       list.push_back(sum && sum->term != x->term ? sum : x);
     }
     const Ref best = exact(greedy(list, kMostExact));
-    DT_CHECK(best, "einsum", "no order of pairs is possible: {}", failure_);
+    DT_CHECK(best, "einsum",
+             "found no order in which to contract two operands at a time; the "
+             "last attempt failed: {}",
+             failure_);
     return best;
   }
 
@@ -252,11 +255,12 @@ DistTensor einsum(std::string_view text, TensorList operands) {
         t += c;
   }
   std::vector<DistTensor> own(operands.begin(), operands.end());
-  if (take_diagonals(t, own)) return einsum(t, own);
+  while (take_diagonals(t, own)) operands = own;
   const Rule& rule = product_rule(t);
   DT_CHECK(rule.inputs().size() == operands.size(), "einsum",
-           "'{}' is for {} operands, but got {}; pass {}", text,
-           rule.inputs().size(), operands.size(), rule.inputs().size());
+           "the list of operands has length {}, but '{}' needs length {}; pass "
+           "one operand for each term of the rule",
+           operands.size(), text, rule.inputs().size());
   const std::string alone = only_in_output(rule);
   DT_CHECK(alone.empty(), "einsum",
            "'{}' has the index '{}' only in its output; give it to an operand, "

@@ -17,10 +17,10 @@ namespace dtensor {
 namespace {
 
 void check_ids(std::string_view op, DType ids) {
+  const std::string_view what = op.starts_with("index") ? "indices" : "ids";
   DT_CHECK(ids == DType::kI32 || ids == DType::kI64, op,
-           "the ids are {}, but must be i32 or i64; write cast(ids, "
-           "DType::kI64)",
-           name(ids));
+           "the {} are {}, but must be i32 or i64; write cast({}, DType::kI64)",
+           what, name(ids), what);
 }
 
 struct EmbeddingArgs {
@@ -318,10 +318,11 @@ DistTensor index_add(const DistTensor& x, int dim, const DistTensor& index,
   Shape want = x.shape();
   want[d] = numel(index.shape());
   DT_CHECK(src.shape() == want && src.dtype() == x.dtype(), "index_add",
-           "cannot add {} at {} indices of dimension {} of {}; write a tensor "
-           "of the same type and of shape {}",
-           src.spec()->to_string(), numel(index.shape()), d,
-           x.spec()->to_string(), dtensor::to_string(want));
+           "cannot add {} to {} at the indices {} of dimension {}; pass a "
+           "tensor of {} and of shape {}",
+           src.spec()->to_string(), x.spec()->to_string(),
+           index.spec()->to_string(), d, name(x.dtype()),
+           dtensor::to_string(want));
   const DistTensor scaled =
       alpha.value == 1 ? src : cast(mul(src, alpha), x.dtype());
   const DistTensor sum =

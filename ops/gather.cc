@@ -279,14 +279,15 @@ struct Indexed {
   DistTensor of(std::string_view op, const DistTensor& src) const {
     DistTensor s = src.ndim() == 0 ? reshape(src, {1}) : src;
     DT_CHECK(s.dtype() == x.dtype() && s.ndim() == x.ndim(), op,
-             "the elements {} do not fit the tensor; pass elements of {} with "
-             "{} dimensions, like the tensor",
-             src.spec()->to_string(), name(x.dtype()), x.ndim());
+             "the elements {} do not fit the tensor {}{}; pass elements of the "
+             "same type, with as many dimensions",
+             src.spec()->to_string(), name(x.dtype()),
+             dtensor::to_string(to_last(x, dim).shape()));
     s = to_last(s, dim);
     for (int d = 0; d < s.ndim(); ++d) {
       DT_CHECK(index.size(d) <= s.size(d), op,
-               "there are indices of shape {}, but elements of shape {}; write "
-               "at least one element for each index",
+               "the indices have shape {}, but the elements {}; pass elements "
+               "that are at least as large in every dimension",
                dtensor::to_string(to_last(index, dim).shape()),
                dtensor::to_string(src.shape()));
       s = narrow(s, d, 0, index.size(d));

@@ -77,8 +77,8 @@ DistTensor nll_loss(const DistTensor& x, const DistTensor& targets, Reduction r,
                     const DistTensor& weight, int64_t ignore_index) {
   check_defined("nll_loss", {x, targets});
   DT_CHECK(x.ndim() >= 1 && targets.ndim() == x.ndim() - 1, "nll_loss",
-           "targets {} do not fit {}; pass targets without the dimension of "
-           "the classes",
+           "targets {} do not fit {}; pass log-probabilities [n, classes, ...] "
+           "and targets [n, ...], or [classes] and []",
            targets.spec()->to_string(), x.spec()->to_string());
   const int dim = x.ndim() == 1 ? 0 : 1;
   Shape along = Shape::filled(x.ndim(), 1);

@@ -307,8 +307,8 @@ TEST(Cat, WrongUseIsASentence) {
     return put(counted(s), mesh, l);
   };
   says(
-      "[cat] f64[4, 6](S0) and f64[4, 5](S0) differ in more than dimension 0; "
-      "make their other dimensions equal",
+      "[cat] cannot join f64[4, 6](S0) and f64[4, 5](S0) along dimension 0; "
+      "give them the same number of dimensions, and equal sizes in all others",
       [&](const Mesh& m) {
         cat({x(m, {4, 6}), x(m, {4, 5})});
       });

@@ -37,11 +37,11 @@ TEST(ComposedErrors, SayWhatToWrite) {
         {[&] { smooth_l1_loss(x, x, mean, -1); },
          "[smooth_l1_loss] beta is -1; write 0 or more"},
         {[&] { nll_loss(x, x); }, "[nll_loss] targets f32[",
-         "do not fit f32[2, 3](R); pass targets without the dimension of the "
-         "classes"},
+         "do not fit f32[2, 3](R); pass log-probabilities [n, classes, ...] "
+         "and targets [n, ...], or [classes] and []"},
         {[&] { nll_loss(one, one); }, "[nll_loss] targets f32[",
-         "do not fit f32[](R); pass targets without the dimension of the "
-         "classes"},
+         "do not fit f32[](R); pass log-probabilities [n, classes, ...] and "
+         "targets [n, ...], or [classes] and []"},
         {[&] { var(ids); }, "[var] i64[", "has no variance; cast it to f32"},
         {[&] { vector_norm(ids); }, "[vector_norm] i64[",
          "has no norm; cast it to f32"},
@@ -57,17 +57,17 @@ TEST(ComposedErrors, SayWhatToWrite) {
         {[&] {
            movedim(cube, {0, 1}, {0});
          },
-         "[movedim] got 2 dimensions, but 1 positions; pass one position for "
-         "each"},
+         "[movedim] the list of dimensions has length 2, but the list of "
+         "positions has length 1; pass one position for each dimension"},
         {[&] {
-           movedim(cube, {0, 0}, {0, 1});
+           movedim(cube, {0, -3}, {0, 1});
          },
-         "[movedim] dimension 0 is moved twice; name it once"},
+         "[movedim] dimension 0 of f32[", "is moved twice; name it once"},
         {[&] {
            movedim(cube, {0, 1}, {2, -1});
          },
-         "[movedim] two dimensions are moved to position -1; give each its "
-         "own"},
+         "[movedim] two dimensions of f32[",
+         "are moved to position 2; give each its own"},
         {[&] { transpose(cube); }, "[transpose] f32[",
          "has more than two dimensions; write permute()"},
         {[&] { tensor_split(x, 0); },
@@ -77,26 +77,39 @@ TEST(ComposedErrors, SayWhatToWrite) {
          },
          "[meshgrid] f32[",
          "is not a vector; pass tensors of at most one dimension"},
-        {[&] { repeat(x, {2}); }, "[repeat] got 1 numbers for f32[",
-         "write one for each dimension"},
+        {[&] { repeat(x, {2}); },
+         "[repeat] times has length 1, which is too short for f32[",
+         "write at least one number for each dimension"},
         {[&] {
            repeat(x, {2, -1});
          },
          "[repeat] times[1] is -1; write 0 or more"},
+        {[&] { tile(x, {-1}); }, "[tile] times[0] is -1; write 0 or more"},
         {[&] {
            roll(x, {1, 1}, {0});
          },
-         "[roll] got 2 shifts for 1 dimensions; pass one for each"},
-        {[&] { pad(x, {1}); }, "[pad] got 1 widths for f32[",
+         "[roll] shifts has length 2, but dims has length 1; pass one shift "
+         "for each dimension"},
+        {[&] { pad(x, {1}); }, "[pad] the list of widths has length 1 for f32[",
          "beginning with the last dimension"},
         {[&] {
            pad(v, {1, 1, 1, 1});
          },
-         "[pad] got 4 widths for f32[", "beginning with the last dimension"},
+         "[pad] the list of widths has length 4 for f32[",
+         "beginning with the last dimension"},
         {[&] {
            pad(v, {-2, -2});
          },
-         "[pad] widths -2 and -2 cut more than dimension 0 of f32["},
+         "[pad] widths -2 and -2 cut more than dimension 0 of f32[",
+         "write widths whose sum is at least -3"},
+        {[&] {
+           sum(x, {1, -1});
+         },
+         "[sum] dimension 1 of [2, 3] is named twice; name it once"},
+        {[&] {
+           dtensor::mean(x, {1, -1});
+         },
+         "[mean] dimension 1 of [2, 3] is named twice; name it once"},
         {[&] { mv(x, one); }, "[mv] f32[",
          "has 0 dimensions; pass a tensor with 1"},
         {[&] { mv(v, v); }, "[mv] f32[",
@@ -135,13 +148,15 @@ TEST(ComposedErrors, SayWhatToWrite) {
         {[&] {
            cat({x, v});
          },
-         "[cat] f32[",
-         "differ in more than dimension 0; make their other dimensions equal"},
+         "[cat] cannot join f32[",
+         "along dimension 0; give them the same number of dimensions, and "
+         "equal sizes in all others"},
         {[&] {
            cat({x, zeros({2, 2})});
          },
-         "[cat] f32[",
-         "differ in more than dimension 0; make their other dimensions equal"},
+         "[cat] cannot join f32[",
+         "along dimension 0; give them the same number of dimensions, and "
+         "equal sizes in all others"},
         {[&] {
            cat({x, zeros({2, 3}, DType::kF64)});
          },
@@ -158,7 +173,7 @@ TEST(ComposedErrors, SayWhatToWrite) {
          "is not a matrix; pass a tensor of two dimensions"},
         {[&] { arange(0, 4, 0, rt.mesh()); },
          "[arange] cannot count from 0 to 4 in steps of 0; write finite "
-         "numbers and a step other than 0"},
+         "numbers with a finite difference, and a step other than 0"},
         {[&] { arange(0, 4, -1, rt.mesh()); },
          "[arange] steps of -1 do not lead from 0 to 4; write a step of the "
          "other sign"},
@@ -168,7 +183,8 @@ TEST(ComposedErrors, SayWhatToWrite) {
          "not a scalar; pass a tensor without dimensions"},
         {[&] { one_hot(ids, 0); }, "[one_hot] classes is 0; write at least 1"},
         {[&] { one_hot(cast(ids, DType::kF32), 2); },
-         "[one_hot] the indices are f32; write cast(indices, DType::kI64)"},
+         "[one_hot] the indices are f32, but must be i32 or i64; write "
+         "cast(indices, DType::kI64)"},
     };
     for (const auto& [call, begin, end] : refused) {
       const std::string said = testing::error_of(call);

@@ -246,7 +246,8 @@ TEST(EinsumOrder, LeavesParametersWhereTheyAre) {
     EXPECT_EQ(error_of([&] {
                 einsum("ab,bc,cd->ad", {v, w, u});
               }),
-              "[einsum] no order of pairs is possible: [einsum] there is no "
+              "[einsum] found no order in which to contract two operands at a "
+              "time; the last attempt failed: [einsum] there is no "
               "way to compute on f64[4, 6](S1) (parameter), f64[6, 2](S1) "
               "(parameter) without sending a parameter; redistribute an input "
               "first, or call set_requires_grad() instead of as_parameter() on "
@@ -321,7 +322,8 @@ TEST(EinsumRule, ErrorsBeforeAnythingIsSent) {
     EXPECT_EQ(error_of([&] {
                 einsum("ab,bc,cd->ad", {a, b});
               }),
-              "[einsum] 'ab,bc,cd->ad' is for 3 operands, but got 2; pass 3");
+              "[einsum] the list of operands has length 2, but 'ab,bc,cd->ad' "
+              "needs length 3; pass one operand for each term of the rule");
     EXPECT_EQ(error_of([&] {
                 einsum("ab,bc,cd->adx", {a, b, c});
               }),

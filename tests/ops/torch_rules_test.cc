@@ -117,7 +117,8 @@ TEST(TorchRules, EinsumTakesDiagonals) {
               "[einsum] 'iij->i' takes the diagonal of two dimensions, but "
               "their sizes are 2 and 3; pass equal sizes");
     EXPECT_EQ(error_of([&] { einsum("ii,i->i", {m}); }),
-              "[einsum] 'i,i->i' is for 2 operands, but got 1; pass 2");
+              "[einsum] the list of operands has length 1, but 'ii,i->i' needs "
+              "length 2; pass one operand for each term of the rule");
     EXPECT_NE(error_of([&] { einsum("i->ii", {v}); }), "no error");
     EXPECT_EQ(einsum("ii->i", {cast(m, DType::kI32)}).dtype(), DType::kI32);
   });
