@@ -450,12 +450,13 @@ void check_documents(const DistTensor& q, const DistTensor& k,
   DT_CHECK(!mask.defined(), "attention",
            "got both documents and a mask; pass one of them, or include the "
            "documents in the mask");
-  DT_CHECK(q.size(1) == k.size(1) &&
+  DT_CHECK(q.ndim() >= 2 && k.ndim() >= 2 && q.size(1) == k.size(1) &&
                ids.shape() == Shape({q.size(0), q.size(1)}) &&
                (ids.dtype() == DType::kI32 || ids.dtype() == DType::kI64),
            "attention",
            "documents are {}{}, q is {} and k {}; pass documents of i32 or i64 "
-           "and of shape [b, s], and q and k of the same length s",
+           "and of shape [b, s], q as [b, s, heads, d] and k as [b, s, "
+           "kv_heads, d]",
            name(ids.dtype()), to_string(ids.shape()), to_string(q.shape()),
            to_string(k.shape()));
 }
@@ -542,18 +543,19 @@ DistTensor attention(const DistTensor& q, const DistTensor& k,
     in.insert(in.end(), {ids, ids});
   }
   const int64_t length = options.length;
-  if (length != 0 && q.ndim() == 4 && k.ndim() == 4)
+  if (length != 0 && q.ndim() == 4 && k.ndim() == 4) {
+    DT_CHECK(!ids.defined(), "attention",
+             "got both documents and a length of {}; leave one of them out",
+             length);
+    const int64_t most = k.size(1),
+                  least = options.causal ? std::max<int64_t>(q.size(1), 1) : 1;
     DT_CHECK(
-        length <= k.size(1) &&
-            length >= (options.causal ? std::max<int64_t>(q.size(1), 1) : 1) &&
-            !ids.defined(),
-        "attention",
-        "length is {} for q {} and k {}{}; write at least {}{}, and at most "
-        "the number of keys, {}, and pass no documents with it",
-        length, to_string(q.shape()), to_string(k.shape()),
-        ids.defined() ? " with documents" : "",
-        options.causal ? "the number of queries, " : "",
-        options.causal ? std::max<int64_t>(q.size(1), 1) : 1, k.size(1));
+        least <= length && length <= most, "attention",
+        "length is {} for {}attention of q {} and k {}; write 0 (all keys){}",
+        length, options.causal ? "causal " : "", to_string(q.shape()),
+        to_string(k.shape()),
+        least > most ? "" : fmt::format(", or {} to {}", least, most));
+  }
   const DistTensor y = apply(attention_op(), in, args_of(options))[0];
   // If the heads were split instead of the sequence, the result is moved to the
   // layout of q.

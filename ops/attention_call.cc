@@ -33,8 +33,9 @@ std::string mask_term(const Shape& mask, const Shape& scores,
     const int at = d + 4 - mask.size();
     DT_CHECK(mask[d] == 1 || mask[d] == scores[at], "attention",
              "dimension {} of the mask, whose shape is {}, does not broadcast "
-             "to [b, h, s, t] = {}; pass a mask whose dimension {} is 1 or {}",
-             d, to_string(mask), to_string(scores), d, scores[at]);
+             "to [b, h, s, t] = {}; pass a mask whose dimension {} is 1{}",
+             d, to_string(mask), to_string(scores), d,
+             scores[at] == 1 ? "" : fmt::format(" or {}", scores[at]));
     term += mask[d] == 1 && scores[at] != 1 ? '1' : letters[at];
   }
   return term;
@@ -89,7 +90,8 @@ void check_window_and_cap(std::string_view op, int64_t window,
            "0 (no window)",
            window);
   DT_CHECK(soft_cap >= 0 && std::isfinite(soft_cap), op,
-           "soft_cap is {}; write the largest absolute score, or 0 (no cap)",
+           "soft_cap is {}; write a finite number above 0 to bound the scores, "
+           "or 0 (no cap)",
            soft_cap);
 }
 
@@ -103,8 +105,8 @@ BoundRule attention_rule(std::string_view op, const std::vector<Shape>& shapes,
       "kv_heads, d]",
       to_string(q), to_string(k));
   DT_CHECK(k[2] > 0 && q[2] % k[2] == 0, op,
-           "q has {} heads, and k and v have {}; pass k and v with a number of "
-           "heads that divides those of q",
+           "the number of heads is {} in q and {} in k; pass k and v with a "
+           "number of heads that divides that of q",
            q[2], k[2]);
   // The mark of "s~" gives every query to one rank (BoundRule::legal()). If
   // several ranks held a query, each would add up the blocks in a different
@@ -199,9 +201,10 @@ void AttentionCall::check_allowed(const Ring& ring, bool backward) const {
     if (backward) bytes += c_.context.planner.plan(home).bytes;
   }
   DT_CHECK(!ctx.explicit_only, c_.op.name(),
-           "would have to communicate: its keys {} are split along the "
-           "sequence ({} bytes in a ring); call redistribute() on k and v "
-           "before it, so that their sequence is whole",
+           "would have to communicate, which ExplicitOnly forbids: its keys {} "
+           "are split along the sequence ({} bytes in a ring); call "
+           "redistribute() on k and v before it, so that their sequence is "
+           "whole",
            ring.k[0]->to_string(), bytes);
   if (bytes > ctx.comm_budget)
     spend_budget(c_.context, bytes, "the ring inside " + c_.op.name());

@@ -50,7 +50,8 @@ std::string Attrs::to_string() const {
 void Attrs::set(std::string_view name, std::string_view text,
                 std::string_view where) {
   DT_CHECK(type_, where,
-           "there are no arguments, so '{}' cannot be set; leave it out", name);
+           "the operator has no arguments, so '{}' cannot be set; leave it out",
+           name);
   for (size_t i = 0; i < type_->fields->size(); ++i)
     if ((*type_->fields)[i].name == name)
       return type_->read(bytes_, i, text, where);

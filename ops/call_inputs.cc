@@ -40,8 +40,9 @@ void CallInputs::check_allowed(const Op& op, const Decision& d) const {
     const Plan& p = ctx_.planner.plan(seen_[i].spec(), d.in[i]);
     DT_CHECK(
         !p.communicates(), op.name(),
-        "would have to communicate: input {} is {} and is needed as {} ({}, "
-        "{} bytes); write x.redistribute(\"{}\") before it",
+        "would have to communicate, which ExplicitOnly forbids: input {} is {} "
+        "and is needed as {} ({}, {} bytes); write x.redistribute(\"{}\") "
+        "before it",
         i, seen_[i].spec()->to_string(), d.in[i]->to_string(),
         name(std::find_if(p.steps.begin(), p.steps.end(),
                           [](const auto& step) { return sends(step.kind); })
@@ -50,7 +51,7 @@ void CallInputs::check_allowed(const Op& op, const Decision& d) const {
   }
   DT_CHECK(ctx_.comm_budget < 0 || d.bytes <= ctx_.comm_budget, op.name(),
            "needs {} bytes of communication, but the budget has {} left; raise "
-           "the budget, or redistribute its inputs outside of the scope",
+           "the budget, or redistribute the inputs outside of the CommBudget",
            d.bytes, ctx_.comm_budget);
 }
 

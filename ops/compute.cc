@@ -194,9 +194,9 @@ void Compute::allow(StepKind kind, int64_t bytes) {
   };
   DT_CHECK(
       !context.explicit_only, op.name(),
-      "would have to communicate while it computes ({}, {} bytes), because one "
-      "of its inputs, {}, is split along a dimension that it needs whole; call "
-      "redistribute() on that input before it",
+      "would have to communicate while it computes ({}, {} bytes), which "
+      "ExplicitOnly forbids, because an input is split along a dimension that "
+      "is needed whole; call redistribute() on it first (the inputs are {})",
       name(kind), bytes, inputs());
   if (context.comm_budget >= 0)
     spend_budget(context, bytes, "a collective inside " + op.name());

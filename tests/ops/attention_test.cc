@@ -307,8 +307,8 @@ TEST(AttentionTest, Errors) {
     });
   };
   EXPECT_EQ(with({1, 2, 6, 4}, {1, 2, 4, 4}, {2, 2}),
-            "[attention] q has 6 heads, and k and v have 4; pass k and v with "
-            "a number of heads that divides those of q");
+            "[attention] the number of heads is 6 in q and 4 in k; pass k and "
+            "v with a number of heads that divides that of q");
   EXPECT_EQ(with({1, 2, 6, 4}, {1, 2, 2, 4}, {3, 2}),
             "[attention] dimension 0 of the mask, whose shape is [3, 2], does "
             "not broadcast to [b, h, s, t] = [1, 6, 2, 2]; pass a mask whose "
@@ -480,7 +480,8 @@ TEST(AttentionTest, WindowsAndSoftCapsThatAreRefused) {
     EXPECT_EQ(with({.soft_cap = cap}),
               "[attention] soft_cap is " +
                   std::string(cap < 0 ? "-1.5" : "inf") +
-                  "; write the largest absolute score, or 0 (no cap)");
+                  "; write a finite number above 0 to bound the scores, or 0 "
+                  "(no cap)");
 }
 
 // Compares score_pairs() with counting. In zig-zag order, which is made for

@@ -517,18 +517,18 @@ TEST(ContextParallelTest, RefusedBeforeAnythingIsSent) {
               ExplicitOnly scope;
               return attention(x, x, x, ring);
             }),
-            "[attention] would have to communicate: its keys "
-            "f64[1, 4, 2, 2](S1) are split along the sequence (128 bytes in a "
-            "ring); call redistribute() on k and v before it, so that their "
-            "sequence is whole");
+            "[attention] would have to communicate, which ExplicitOnly "
+            "forbids: its keys f64[1, 4, 2, 2](S1) are split along the "
+            "sequence (128 bytes in a ring); call redistribute() on k and v "
+            "before it, so that their sequence is whole");
   EXPECT_EQ(error([&](const DistTensor& x) {
               ExplicitOnly scope;
               return attention(x, x, x, {true, 0, ContextParallel::kAllToAll});
             }),
-            "[attention] would have to communicate: input 0 is "
-            "f64[1, 4, 2, 2](S1) and is needed as f64[1, 4, 2, 2](S2) "
-            "(all-to-all, 32 bytes); write x.redistribute(\"S2\") before "
-            "it");
+            "[attention] would have to communicate, which ExplicitOnly "
+            "forbids: input 0 is f64[1, 4, 2, 2](S1) and is needed as "
+            "f64[1, 4, 2, 2](S2) (all-to-all, 32 bytes); write "
+            "x.redistribute(\"S2\") before it");
   EXPECT_NE(error([&](const DistTensor& x) {
               CommBudget scope(127);
               return attention(x, x, x, ring);
@@ -567,8 +567,8 @@ TEST(ContextParallelTest, BadDocuments) {
             "include the documents in the mask");
   EXPECT_EQ(error({1, 3}, DType::kI64, false),
             "[attention] documents are i64[1, 3], q is [1, 4, 2, 2] and k [1, "
-            "4, 2, 2]; pass documents of i32 or i64 and of shape [b, s], and q "
-            "and k of the same length s");
+            "4, 2, 2]; pass documents of i32 or i64 and of shape [b, s], q as "
+            "[b, s, heads, d] and k as [b, s, kv_heads, d]");
   EXPECT_NE(error({1, 4}, DType::kF64, false).find("documents are f64"),
             std::string::npos);
 }

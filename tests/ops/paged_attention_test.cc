@@ -326,8 +326,8 @@ TEST(PagedAttention, Errors) {
             "query attends to, or 0 (no window)");
   call.options = {.kv_heads = 2, .page = kPage, .soft_cap = HUGE_VAL};
   EXPECT_EQ(error(call),
-            "[paged_attention] soft_cap is inf; write the largest absolute "
-            "score, or 0 (no cap)");
+            "[paged_attention] soft_cap is inf; write a finite number above 0 "
+            "to bound the scores, or 0 (no cap)");
   call = {""};
   call.q = {2, 0, 2}, call.keys = {8, 0, 2};
   EXPECT_NE(error(call).find("q has shape [2, 0, 2]"), std::string::npos);
