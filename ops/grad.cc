@@ -27,7 +27,8 @@ DistTensor as_type(const DistTensor& x, DType t) {
                                            x.spec()->with(t));
 }
 
-void check_options(TensorList inputs, const GradOptions& o) {
+void check_options(TensorList inputs, const GradOptions& o,
+                   std::string_view op = "grad") {
   DT_CHECK(
       !o.create_graph ||
           (!o.release_graph && o.bucket_bytes == 0 && !o.wire_dtype),
@@ -36,19 +37,20 @@ void check_options(TensorList inputs, const GradOptions& o) {
       "wire_dtype; leave these out");
   DT_CHECK(o.bucket_bytes >= 0, "grad", "bucket_bytes is {}; write 0 or more",
            o.bucket_bytes);
-  DT_CHECK(!o.wire_dtype || is_float(*o.wire_dtype), "grad",
+  DT_CHECK(!o.wire_dtype || is_float(*o.wire_dtype), op,
            "wire_dtype is {}; write DType::kF32, kF64, kBF16 or kF16",
            name(*o.wire_dtype));
   DT_CHECK(o.wire_from <= inputs.size(), "grad",
-           "wire_from is {}, but there are {} inputs; write at most {}",
+           "wire_from is {}, but the number of inputs is {}; write at most {}",
            o.wire_from, inputs.size(), inputs.size());
   DT_CHECK(o.add_to.empty() || o.add_to.size() == inputs.size(), "grad",
-           "add_to has {} gradients for {} inputs; pass one for each, or none",
+           "add_to has length {}, but the number of inputs is {}; pass one "
+           "gradient for each input, or an empty list",
            o.add_to.size(), inputs.size());
   DT_CHECK(o.add_arrived.empty() || o.add_arrived.size() == inputs.size(),
            "grad",
-           "add_arrived has {} gradients for {} inputs; pass one for each, or "
-           "none",
+           "add_arrived has length {}, but the number of inputs is {}; pass "
+           "one gradient for each input, or an empty list",
            o.add_arrived.size(), inputs.size());
   DT_CHECK(o.add_arrived.empty() || (!o.keep_partial && !o.create_graph),
            "grad",
@@ -210,8 +212,11 @@ DistTensor first_cotangent(RankContext& ctx, const DistTensor& output,
 struct Start {
   Start(RankContext& ctx, TensorList all, TensorList given, bool create_graph) {
     DT_CHECK(all.size() == given.size(), "grad",
-             "got {} cotangents for {} outputs; pass one for each",
+             "the number of cotangents is {}, but that of outputs is {}; pass "
+             "one cotangent for each output",
              given.size(), all.size());
+    DT_CHECK(!all.empty(), "grad",
+             "got an empty list of outputs; pass at least one tensor");
     outputs.reserve(all.size());
     cotangents.reserve(all.size());
     for (size_t i = 0; i < all.size(); ++i) {
@@ -308,9 +313,10 @@ std::vector<DistTensor> settle(TensorList inputs,
                                std::optional<DType> wire_dtype) {
   RankContext& ctx = RankContext::current();
   GradOptions options{.wire_dtype = wire_dtype};
-  check_options(inputs, options);
-  DT_CHECK(gradients.size() == inputs.size(), "grad",
-           "got {} gradients for {} inputs; pass one for each",
+  check_options(inputs, options, "settle");
+  DT_CHECK(gradients.size() == inputs.size(), "settle",
+           "the number of gradients is {}, but that of inputs is {}; pass one "
+           "gradient for each input",
            gradients.size(), inputs.size());
   const Scoped<bool> record(ctx.grad_enabled, false);
   const Scoped<std::string> phase(ctx.phase, "backward");

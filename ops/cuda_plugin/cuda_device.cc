@@ -87,11 +87,12 @@ class CudaDevice final : public Device {
   CudaDevice(int index, const KernelTable& kernels)
       : index_(index), kernels_(kernels) {
     use(index_);
-    check(cudaDeviceGetDefaultMemPool(&pool_, index_), "memory pool");
+    check(cudaDeviceGetDefaultMemPool(&pool_, index_),
+          "setting up the memory pool");
     // The pool keeps freed memory for later allocations.
     uint64_t all = std::numeric_limits<uint64_t>::max();
     check(cudaMemPoolSetAttribute(pool_, cudaMemPoolAttrReleaseThreshold, &all),
-          "memory pool");
+          "setting up the memory pool");
     // By default, an allocation may make its stream wait for a block that
     // another stream has freed. Ranks that share a GPU would then wait for each
     // other. With NCCL, that can deadlock: a kernel of one rank waits for a
@@ -99,7 +100,7 @@ class CudaDevice final : public Device {
     int wait = 0;
     check(cudaMemPoolSetAttribute(
               pool_, cudaMemPoolReuseAllowInternalDependencies, &wait),
-          "memory pool");
+          "setting up the memory pool");
   }
 
   Kind kind() const override { return Kind::kCuda; }

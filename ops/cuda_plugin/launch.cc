@@ -156,7 +156,7 @@ void synchronize_all() {
         all.push_back(static_cast<cudaStream_t>(handle));
   }
   for (const cudaStream_t stream : all)
-    if (!captured(stream)) check(cudaStreamSynchronize(stream), "allocate");
+    if (!captured(stream)) check(cudaStreamSynchronize(stream), "allocation");
 }
 
 // Makes allocations in captures one at a time. In a capture, an allocation
@@ -190,25 +190,25 @@ void* allocate(cudaStream_t stream, int64_t bytes,
     if (waits) ++*waits;
     synchronize_all();
     cudaMemPool_t pool = nullptr;
-    check(cudaDeviceGetDefaultMemPool(&pool, device), "allocate");
-    check(cudaMemPoolTrimTo(pool, 0), "allocate");
+    check(cudaDeviceGetDefaultMemPool(&pool, device), "allocation");
+    check(cudaMemPoolTrimTo(pool, 0), "allocation");
     error = malloc_async(&block, size, stream);
     if (error == cudaErrorMemoryAllocation) {
       (void)cudaGetLastError();
       return nullptr;
     }
   }
-  check(error, "allocate");
+  check(error, "allocation");
   return block;
 }
 
 void* allocate_scratch(cudaStream_t stream, int64_t bytes) {
   void* const block = allocate(stream, std::max<int64_t>(bytes, 1));
   DT_CHECK(block, "cuda",
-           "cuda:{} does not have {} bytes left for scratch memory of '{}', "
-           "beside the memory that ranks hold or cache; split the tensor over "
-           "more ranks, or let fewer ranks share a GPU",
-           device, bytes, op());
+           "cuda:{} does not have {} bytes left for scratch memory{}, beside "
+           "the memory that ranks hold or cache; split the tensor over more "
+           "ranks, or let fewer ranks share a GPU",
+           device, bytes, op().empty() ? "" : fmt::format(" of '{}'", op()));
   return block;
 }
 
@@ -233,7 +233,7 @@ void allow_shared_memory(const void* kernel, int64_t bytes) {
   check(
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                            static_cast<int>(bytes)),
-      "shared memory");
+      "a request for shared memory");
   most = bytes;
 }
 

@@ -34,7 +34,8 @@ Staging::Buffer* Staging::free_one() {
   void* data = nullptr;
   check(cudaEventCreateWithFlags(&made->done, cudaEventDisableTiming),
         "creating an event");
-  check(cudaMallocHost(&data, static_cast<size_t>(bytes_)), "pinned memory");
+  check(cudaMallocHost(&data, static_cast<size_t>(bytes_)),
+        "allocation of pinned memory");
   made->data = static_cast<char*>(data);
   all_.push_back(std::move(made));
   return all_.back().get();

@@ -27,7 +27,7 @@ const fn::Function& checked_binary(int index) {
 void no_kernel(const fn::Function& f, int order, DType t) {
   fail(f.name,
        "does not compute derivative {} (0 is the function itself) for {}; cast "
-       "to f32 or f64",
+       "to another type",
        order, name(t));
 }
 

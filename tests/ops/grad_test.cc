@@ -102,7 +102,8 @@ TEST(Grad, OfSeveralOutputs) {
     EXPECT_EQ(error_of([&] {
                 grad(std::vector{twice, sums}, std::vector{of_twice}, {w});
               }),
-              "[grad] got 1 cotangents for 2 outputs; pass one for each");
+              "[grad] the number of cotangents is 1, but that of outputs is 2; "
+              "pass one cotangent for each output");
   });
 }
 
@@ -251,13 +252,14 @@ TEST(Grad, OptionsThatDoNotFitAreRefused) {
               "[grad] add_arrived cannot be combined with create_graph or "
               "keep_partial; leave these out");
     EXPECT_EQ(error_of([&] { grad(loss, {w}, {.wire_from = 2}); }),
-              "[grad] wire_from is 2, but there are 1 inputs; write at most 1");
+              "[grad] wire_from is 2, but the number of inputs is 1; write at "
+              "most 1");
     EXPECT_EQ(
         error_of([&] {
           grad(loss, {w}, {.add_to = {w, w}});
         }),
-        "[grad] add_to has 2 gradients for 1 inputs; pass one for each, or "
-        "none");
+        "[grad] add_to has length 2, but the number of inputs is 1; pass one "
+        "gradient for each input, or an empty list");
   });
 }
 

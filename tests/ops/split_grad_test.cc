@@ -219,14 +219,15 @@ TEST(SplitGrad, Refuses) {
     EXPECT_EQ(
         error_of(
             [&] { split.later({.keep_partial = true, .add_to = {layer.w1}}); }),
-        "[grad] add_to has 1 gradients for 5 inputs; pass one for each, or "
-        "none");
+        "[grad] add_to has length 1, but the number of inputs is 5; pass one "
+        "gradient for each input, or an empty list");
     const auto rest = split.later();
     EXPECT_EQ(error_of([&] { split.later(); }),
               "[grad] later() was called before; call it once, and keep its "
               "result");
     EXPECT_EQ(error_of([&] { settle({layer.x}, rest); }),
-              "[grad] got 5 gradients for 1 inputs; pass one for each");
+              "[settle] the number of gradients is 5, but that of inputs is 1; "
+              "pass one gradient for each input");
   });
 }
 
