@@ -16,6 +16,7 @@ namespace {
 std::vector<DistTensor> each(std::string_view op, TensorList list,
                              DistTensor (*f)(const DistTensor&)) {
   check_defined(op, list);
+  DT_CHECK(!list.empty(), op, "got an empty list; pass at least one tensor");
   std::vector<DistTensor> out;
   for (const DistTensor& x : list) out.push_back(f(x));
   return out;
@@ -161,17 +162,18 @@ DistTensor vstack(TensorList list) {
 }
 DistTensor hstack(TensorList list) {
   const auto thick = each("hstack", list, atleast_1d);
-  return cat(thick, !thick.empty() && thick[0].ndim() == 1 ? 0 : 1);
+  return cat(thick, thick[0].ndim() == 1 ? 0 : 1);
 }
 DistTensor dstack(TensorList list) {
   return cat(each("dstack", list, atleast_3d), 2);
 }
 DistTensor column_stack(TensorList list) {
-  check_defined("column_stack", list);
-  std::vector<DistTensor> columns;
-  for (const DistTensor& x : list)
-    columns.push_back(x.ndim() >= 2 ? x : reshape(x, {numel(x.shape()), 1}));
-  return cat(columns, 1);
+  return cat(
+      each("column_stack", list,
+           [](const DistTensor& x) {
+             return x.ndim() >= 2 ? x : reshape(x, {numel(x.shape()), 1});
+           }),
+      1);
 }
 
 std::vector<DistTensor> broadcast_tensors(TensorList list) {
@@ -280,6 +282,7 @@ DistTensor repeat_interleave(const DistTensor& x,
 }
 
 DistTensor repeat_interleave(const DistTensor& x, int64_t times) {
+  check_defined("repeat_interleave", x);
   return repeat_interleave(flatten(x), times, 0);
 }
 

@@ -554,7 +554,9 @@ DistTensor attention(const DistTensor& q, const DistTensor& k,
         "length is {} for {}attention of q {} and k {}; write 0 (all keys){}",
         length, options.causal ? "causal " : "", to_string(q.shape()),
         to_string(k.shape()),
-        least > most ? "" : fmt::format(", or {} to {}", least, most));
+        least > most    ? ""
+        : least == most ? fmt::format(", or {}", most)
+                        : fmt::format(", or {} to {}", least, most));
   }
   const DistTensor y = apply(attention_op(), in, args_of(options))[0];
   // If the heads were split instead of the sequence, the result is moved to the

@@ -24,8 +24,8 @@ class Contraction : public Op {
         rule_(std::move(rule)),
         only_in_output_(only_in_output(rule_)) {
     DT_CHECK(!rule_.has_groups(), this->name(),
-             "{} has a group, which a contraction cannot take; write one "
-             "letter for each dimension",
+             "{} has a group in parentheses, which a contraction cannot take; "
+             "write one letter for each dimension",
              rule_.to_string());
     DT_CHECK(rule_.inputs().size() <= 2, this->name(),
              "{} has {} operands; contract two at a time", rule_.to_string(),

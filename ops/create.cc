@@ -74,6 +74,7 @@ DistTensor arange(double start, double end, double step, const Mesh& mesh,
 
 DistTensor linspace(double start, double end, int64_t n, const Mesh& mesh,
                     const Placements& layout, DType t) {
+  DT_CHECK(n >= 0, "linspace", "n is {}; write 0 or more", n);
   const DistTensor i = arange(n, mesh, layout, DType::kF64);
   if (n < 2) return cast(add(i, start), t);
   const double step = (end - start) / static_cast<double>(n - 1);
@@ -86,6 +87,8 @@ DistTensor linspace(double start, double end, int64_t n, const Mesh& mesh,
 }
 
 DistTensor eye(int64_t rows, int64_t columns, const Mesh& mesh, DType t) {
+  DT_CHECK(rows >= 0 && columns >= 0, "eye",
+           "rows is {} and columns is {}; write 0 or more", rows, columns);
   const auto [column, row] = numbers(rows, columns, mesh);
   return cast(eq(column, row), t);
 }

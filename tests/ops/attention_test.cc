@@ -484,6 +484,24 @@ TEST(AttentionTest, WindowsAndSoftCapsThatAreRefused) {
                   "(no cap)");
 }
 
+TEST(AttentionTest, LengthsThatAreRefused) {
+  const auto with = [](int64_t queries, bool causal, int64_t length) {
+    return error_of(2, [&](const Mesh& m) {
+      const DistTensor k = put(values({1, 3, 1, 2}, 1), m);
+      attention(put(values({1, queries, 1, 2}, 1), m), k, k,
+                {.causal = causal, .length = length});
+    });
+  };
+  EXPECT_EQ(with(2, true, 1),
+            "[attention] length is 1 for causal attention of q [1, 2, 1, 2] "
+            "and k [1, 3, 1, 2]; write 0 (all keys), or 2 to 3");
+  EXPECT_EQ(with(2, false, 4),
+            "[attention] length is 4 for attention of q [1, 2, 1, 2] and k "
+            "[1, 3, 1, 2]; write 0 (all keys), or 1 to 3");
+  EXPECT_TRUE(with(3, true, 2).ends_with("; write 0 (all keys), or 3"));
+  EXPECT_TRUE(with(4, true, 3).ends_with("; write 0 (all keys)"));
+}
+
 // Compares score_pairs() with counting. In zig-zag order, which is made for
 // this, all ranks have about the same number of pairs.
 TEST(ScorePairsTest, AreCountedAndBalanced) {

@@ -145,6 +145,14 @@ TEST(ComposedErrors, SayWhatToWrite) {
          },
          "[multi_dot] input 0 is f32[", "it has to be a matrix or a vector"},
         {[&] { cat({}); }, "[cat] got an empty list; pass at least one tensor"},
+        {[&] { hstack({}); },
+         "[hstack] got an empty list; pass at least one tensor"},
+        {[&] { column_stack({}); },
+         "[column_stack] got an empty list; pass at least one tensor"},
+        {[&] { linspace(0, 1, -1, rt.mesh()); },
+         "[linspace] n is -1; write 0 or more"},
+        {[&] { eye(-1, 2, rt.mesh()); },
+         "[eye] rows is -1 and columns is 2; write 0 or more"},
         {[&] {
            cat({x, v});
          },

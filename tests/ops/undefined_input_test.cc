@@ -88,6 +88,7 @@ TEST(UndefinedInput, FunctionsThatLookAtTheirInputsFirst) {
         {"stack", 1, 2, [&] { stack(one); }},
         {"repeat", 0, 1, [&] { repeat(none, {2}); }},
         {"tile", 0, 1, [&] { tile(none, {2}); }},
+        {"repeat_interleave", 0, 1, [&] { repeat_interleave(none, 2); }},
         {"roll", 0, 1, [&] { roll(none, {1}, {0}); }},
         {"pad", 0, 1,
          [&] {
