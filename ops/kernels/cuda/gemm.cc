@@ -107,7 +107,7 @@ class Library {
       check(cudaThreadExchangeStreamCaptureMode(&mode), "gemm");
       const cudaError_t error = cudaMalloc(&block, kWorkspaceBytes);
       check(cudaThreadExchangeStreamCaptureMode(&mode), "gemm");
-      check(error, "cuBLASLt's workspace");
+      check(error, "allocation of cuBLASLt's workspace");
     }
     return block;
   }
