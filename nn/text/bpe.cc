@@ -43,7 +43,7 @@ class Bpe : public Model {
             "ignore_merges"});
     if (const Field dropout = f.at("dropout");
         !dropout.is_null() && dropout.value() != 0.0)
-      dropout.refuse("null");
+      dropout.refuse("null and 0");
     prefix_ = f.at("continuing_subword_prefix").text_or("");
     suffix_ = f.at("end_of_word_suffix").text_or("");
     fuse_ = f.at("fuse_unk").flag_or(false);

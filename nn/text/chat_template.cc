@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <ranges>
 #include <sstream>
 
 #include "dtensor/interrupt.h"
@@ -53,7 +54,7 @@ struct Template {
     } catch (const std::exception& e) {
       fail("chat_template",
            "the template cannot be read: {}; correct it, or leave out what "
-           "only transformers reads",
+           "this library does not know",
            one_line(e.what()));
     }
   }
@@ -130,13 +131,16 @@ ChatTemplate ChatTemplate::from_pretrained(const std::string& dir) {
     if (source.value().is_string()) {
       parts->templates.emplace("default", source.text());
     } else {
+      if (!source.value().is_array())
+        source.refuse("a template or a list of them");
       for (const text::Field& f : source.list())
         parts->templates.emplace(f.at("name").text(), f.at("template").text());
     }
   }
   DT_CHECK(!parts->templates.empty(), "chat_template",
-           "{} has neither chat_template.jinja nor \"chat_template\" in "
-           "tokenizer_config.json; add one of them, or pass a plain prompt",
+           "{} has no template, neither in chat_template.jinja nor in "
+           "\"chat_template\" of tokenizer_config.json; add one, or pass a "
+           "plain prompt",
            dir);
   ChatTemplate result;
   result.parts_ = parts;
@@ -153,7 +157,9 @@ std::string ChatTemplate::apply(const ordered_json& messages,
   auto chosen = options.tools ? all.find("tool_use") : all.end();
   if (chosen == all.end()) chosen = all.find("default");
   DT_CHECK(chosen != all.end(), "chat_template",
-           "none of {} templates is \"default\"; name one so", all.size());
+           "no template is named \"default\" (the names are: {}); name one so",
+           text::shortened(
+               fmt::format("{}", fmt::join(std::views::keys(all), ", "))));
   ordered_json variables = ordered_json::object();
   if (options.variables) variables.update(*options.variables);
   variables["messages"] = with_reasoning(messages);

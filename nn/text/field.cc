@@ -70,7 +70,7 @@ std::string shortened(std::string_view text, size_t most) {
 Field Field::at(const std::string& name) const {
   static const json kNull;
   const bool whole_file = place_.ends_with(": ");
-  std::string place = place_ + (whole_file ? "" : ".") + name;
+  std::string place = place_ + (whole_file ? "" : ".") + shortened(name, 200);
   if (!value_->is_object()) refuse("an object");
   const auto found = value_->find(name);
   return {found == value_->end() ? kNull : *found, std::move(place)};
@@ -125,13 +125,14 @@ void Field::only(std::initializer_list<std::string_view> names) const {
   for (const auto& [name, value] : value_->items())
     DT_CHECK(name == "type" || std::ranges::count(names, name), "tokenizer",
              "{}.{} is {}, which this library does not know; use another file",
-             place_, name, shortened(value.dump(), 200));
+             place_, shortened(name, 200), shortened(value.dump(), 200));
 }
 
 void Field::refuse(std::string_view want) const {
   fail("tokenizer",
        "{} is {}, but this library reads only {} there; use another file",
-       place_, shortened(value_->dump(), 200), want);
+       place_.ends_with(": ") ? place_.substr(0, place_.size() - 2) : place_,
+       is_null() ? "null or missing" : shortened(value_->dump(), 200), want);
 }
 
 void Field::check_steps(size_t before) const {

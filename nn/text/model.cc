@@ -21,8 +21,9 @@ void Vocabulary::add(std::string token, int64_t id, const std::string& where) {
   const auto at = static_cast<size_t>(id);
   if (at >= tokens_.size()) tokens_.resize(at + 1);
   DT_CHECK(!tokens_[at], "tokenizer",
-           "{} gives the id {} to \"{}\" and \"{}\"; use another file", where,
-           id, shortened(*tokens_[at], 200), shortened(token, 200));
+           "{} gives the id {} to \"{}\", but \"{}\" has it already; use "
+           "another file",
+           where, id, shortened(token, 200), shortened(*tokens_[at], 200));
   const auto entry =
       ids_.insert_or_assign(std::move(token), static_cast<int32_t>(id)).first;
   tokens_[at] = &entry->first;

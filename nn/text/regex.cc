@@ -169,7 +169,7 @@ class Matcher {
 pcre2_code* compiled(std::string_view pattern, uint32_t options,
                      std::string_view shown, const std::string& where) {
   DT_CHECK(shown.size() <= kMostBytes, "tokenizer",
-           "{} has {} bytes, but a pattern may have {}; use a shorter one",
+           "{} has {} bytes, but a pattern has at most {}; use a shorter one",
            where, shown.size(), kMostBytes);
   int error = 0;
   size_t at = 0;
@@ -178,15 +178,17 @@ pcre2_code* compiled(std::string_view pattern, uint32_t options,
       options | PCRE2_USE_OFFSET_LIMIT, &error, &at, nullptr);
   if (!code) {
     fail("tokenizer",
-         "{} is {}, which PCRE2 does not read: {}; write it in PCRE2's syntax",
+         "{} is {}, which PCRE2 does not read: {}; write it in syntax that "
+         "Oniguruma and PCRE2 share",
          where, shortened(shown), message_of(error));
   }
   uint32_t groups = 0;
   pcre2_pattern_info(code, PCRE2_INFO_CAPTURECOUNT, &groups);
   if (groups > kMostGroups) {
     pcre2_code_free(code);
-    fail("tokenizer", "{} has {} groups, but a pattern may have {}; use fewer",
-         where, groups, kMostGroups);
+    fail("tokenizer",
+         "{} has {} groups, but a pattern has at most {}; use fewer", where,
+         groups, kMostGroups);
   }
   // Without a compiler for this processor, PCRE2 interprets the pattern.
   pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);
@@ -243,8 +245,10 @@ std::optional<Range> Regex::find(std::string_view text, size_t from) const {
     if (last == text.size()) return std::nullopt;
     Effort::check_time(code_->where);
   }
-  DT_CHECK(found >= 0, "tokenizer", "{} fails on {} bytes: {}; simplify it",
-           code_->where, text.size(), message_of(found));
+  DT_CHECK(found >= 0, "tokenizer",
+           "{} fails on a text of {} byte{}: {}; simplify the pattern",
+           code_->where, text.size(), text.size() == 1 ? "" : "s",
+           message_of(found));
   const size_t* ends = pcre2_get_ovector_pointer(matcher.data);
   return Range{ends[0], ends[1]};
 }

@@ -257,8 +257,9 @@ void TokenDecoder::add(const Field& f) {
         }));
   } else if (type == "BPEDecoder") {
     f.only({"suffix"});
+    const Field suffix = f.at("suffix");
     steps_.push_back(std::make_unique<BpeDecoder>(
-        Regex::literal(f.at("suffix").text_or("</w>"), f.place())));
+        Regex::literal(suffix.text_or("</w>"), suffix.place())));
   } else {
     f.at("type").refuse(
         "ByteLevel, Metaspace, WordPiece, ByteFallback, Fuse, Strip, Replace, "

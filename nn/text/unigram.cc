@@ -37,7 +37,7 @@ class Unigram : public Model {
     if (scores_.empty()) list.refuse("a list that is not empty");
     unknown_score_ = std::ranges::min(scores_) - kUnknownPenalty;
     if (const Field unk = f.at("unk_id"); !unk.is_null()) {
-      if (!vocabulary->token(unk.number())) unk.refuse("an id");
+      if (!vocabulary->token(unk.number())) unk.refuse("the id of a token");
       unknown_ = static_cast<int32_t>(unk.number());
     }
   }

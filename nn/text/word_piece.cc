@@ -17,7 +17,10 @@ class WordPiece : public Model {
             "max_input_chars_per_word"});
     const Field unk = f.at("unk_token");
     unknown_ = vocabulary->id(unk.text_or("[UNK]"));
-    if (unknown_ < 0) unk.refuse("a token of the vocabulary");
+    DT_CHECK(unknown_ >= 0, "tokenizer",
+             "{} is \"{}\"{}, which is not in the vocabulary; use another file",
+             unk.place(), shortened(unk.text_or("[UNK]"), 200),
+             unk.is_null() ? " by default" : "");
     if (const Field most = f.at("max_input_chars_per_word"); !most.is_null())
       most_ = most.number();
     const std::string prefix = f.at("continuing_subword_prefix").text_or("##");

@@ -86,7 +86,7 @@ TEST(ChatTemplateTest, ReadsTheFilesOfACheckpoint) {
   std::filesystem::create_directories(dir);
   EXPECT_NE(error_of([&] {
               ChatTemplate::from_pretrained(dir);
-            }).find("has neither chat_template.jinja nor"),
+            }).find("has no template, neither in chat_template.jinja nor"),
             std::string::npos);
   const auto write = [&](const std::string& name, const std::string& text) {
     std::ofstream(dir + "/" + name) << text;

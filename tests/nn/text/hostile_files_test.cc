@@ -493,8 +493,8 @@ TEST(HostileTokenizers, TakeNoMoreStepsThanTheirBudget) {
                    "pre_tokenizer.pattern takes more than");
   expect_refused("recursion", split("(?R)"), "pre_tokenizer.pattern fails on");
   expect_refused("a long pattern", split(repeated("a", 8193)),
-                 "pre_tokenizer.pattern has 8193 bytes, but a pattern may have "
-                 "8192; use a shorter one");
+                 "pre_tokenizer.pattern has 8193 bytes, but a pattern has at "
+                 "most 8192; use a shorter one");
   expect_refused("groups", split(repeated("(a?)", 257)),
                  "pre_tokenizer.pattern has 257 groups");
   expect_refused("a pattern that grows",

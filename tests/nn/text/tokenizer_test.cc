@@ -307,7 +307,7 @@ TEST(TokenizerTest, RefusesMembersThatItDoesNotKnow) {
             "does not know; use another file");
   EXPECT_EQ(error("byte_level", {{"model", {{"dropout", 0.1}}}}),
             "tokenizer.json: model.dropout is 0.1, but this library reads only "
-            "null there; use another file");
+            "null and 0 there; use another file");
   const auto split = [](const char* regex) {
     return json{{"pre_tokenizer",
                  {{"type", "Split"},
@@ -330,7 +330,8 @@ TEST(TokenizerTest, RefusesMembersThatItDoesNotKnow) {
       "class is not supported; omit it");
   EXPECT_EQ(error("byte_level", split("(a")),
             "tokenizer.json: pre_tokenizer.pattern is (a, which PCRE2 does not "
-            "read: missing closing parenthesis; write it in PCRE2's syntax");
+            "read: missing closing parenthesis; write it in syntax that "
+            "Oniguruma and PCRE2 share");
   json more = split(" ");
   more["pre_tokenizer"]["glue"] = true;
   EXPECT_EQ(error("byte_level", more),
