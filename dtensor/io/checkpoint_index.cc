@@ -49,8 +49,8 @@ std::string line_of(const Json& object) {
              .substr(0, 80));
   }
   DT_CHECK(std::ssize(line) < kLine, "checkpoint",
-           "a line of the index, {}..., has {} bytes, but may have {}; shorten "
-           "the name or value in it",
+           "a line of the index, {}..., has {} bytes, but a line has at most "
+           "{}; shorten the name or value in it",
            object.dump(-1, ' ', true).substr(0, 80), line.size(), kLine - 1);
   return line;
 }
@@ -120,8 +120,10 @@ class Lines {
       if (n == 0) {
         DT_CHECK(
             line.empty(), "checkpoint",
-            "{} is damaged: it ends within a line; load another checkpoint",
-            file_.path());
+            "{} is damaged: {}; load another checkpoint", file_.path(),
+            end_ == file_.size()
+                ? "it ends within a line"
+                : fmt::format("its first line has {} bytes or more", end_));
         return false;
       }
       buffer_.resize(static_cast<size_t>(n));
@@ -247,7 +249,7 @@ std::string holes(const Box& whole, const std::vector<Box>& boxes) {
       for (Region& rest : subtract(r, region_of(b)))
         next.push_back(std::move(rest));
     left = std::move(next);
-    if (left.size() > kMost) return "many elements are in no box";
+    if (left.size() > kMost) return "some elements are in no box, or in two";
   }
   std::string text;
   for (size_t i = 0; i < left.size() && i < 4; ++i)
@@ -375,6 +377,7 @@ std::string Index::content(int64_t rank) const {
       if (stored_[i].rank == rank && ++more <= 0)
         text += fmt::format("{}{} of {}", text.empty() ? "" : ", ",
                             to_string(piece(e, i).box), e.info.name);
+  if (text.empty()) return "no box";
   return more > 0 ? fmt::format("{} and {} more", text, more) : text;
 }
 
@@ -382,8 +385,8 @@ std::string Index::text() const {
   DT_CHECK(tensors_.size() <= kTensors && values.size() <= kValues &&
                files.size() <= kFiles,
            "checkpoint",
-           "{} tensors, {} values and {} files do not fit into one checkpoint; "
-           "save at most {}, {} and {}",
+           "the numbers of tensors, values and files are {}, {} and {}, but a "
+           "checkpoint has at most {}, {} and {}; save fewer",
            tensors_.size(), values.size(), files.size(), kTensors, kValues,
            kFiles);
   std::string rest;
@@ -424,7 +427,7 @@ Index Index::read(const io::File& file) {
       first.bad("it is not the index of a checkpoint");
     if (first.size("version") != index.version)
       first.bad(
-          "this library reads version 2 in brackets and version 1 without");
+          "this library reads version 2, with [ in front, and 1, without");
     const int64_t bytes = first.size("bytes");
     const uint64_t sum = first.sum("xxh3");
     first.expect(first_line(index.version, bytes, sum));
@@ -472,7 +475,8 @@ Index Index::read(const io::File& file) {
       if (!inside)
         line.bad(fmt::format("it is not a box of {} {}", info.name,
                              dtensor::to_string(info.shape)));
-      if (!index.files.contains(p.rank)) line.bad("that rank has no file");
+      if (!index.files.contains(p.rank))
+        line.bad("no earlier line has that rank");
       index.add(p);
       if (index.piece(index.tensors_.back(), index.stored_.size() - 1).bytes !=
           p.bytes)
@@ -504,7 +508,7 @@ Index Index::read(const io::File& file) {
       const std::string name = line.text("value");
       line.expect(value_line(name, v));
       if (!index.values.emplace(name, std::move(v)).second)
-        line.bad("an earlier line has that value, too");
+        line.bad("an earlier line has a value of that name");
       if (index.values.size() > kValues)
         line.bad(fmt::format("the index has more than {} values", kValues));
     } else if (line.has("step")) {
@@ -577,9 +581,9 @@ void Index::check_cover(const std::string& path) const {
       why = ": " + holes(whole, boxes) + overlap_of(boxes);
     }
     fail("checkpoint",
-         "the {} boxes of {} {} in {} do not hold every element exactly "
-         "once{}; load another checkpoint",
-         e.pieces, e.info.name, dtensor::to_string(e.info.shape), path, why);
+         "the boxes of {} {} in {}, {} in all, do not hold every element "
+         "exactly once{}; load another checkpoint",
+         e.info.name, dtensor::to_string(e.info.shape), path, e.pieces, why);
   }
 }
 
@@ -598,17 +602,17 @@ void Index::check_files(const std::string& path) const {
       const Entry& e = owner(order[next]);
       const StoredBox p = piece(e, order[next]);
       DT_CHECK(p.offset == end && p.bytes <= bytes - end, "checkpoint",
-               "{} puts {} of {} at bytes {} to {} of {}, which has {} bytes; "
-               "the boxes before it end at {}; load another checkpoint",
+               "{} puts {} of {} at bytes {} to {} of the {} bytes of data in "
+               "{}; the boxes before it end at {}; load another checkpoint",
                path, to_string(p.box), e.info.name, p.offset,
-               static_cast<uint64_t>(p.offset) + uint64_t(p.bytes),
-               file_name(rank), bytes, end);
+               static_cast<uint64_t>(p.offset) + uint64_t(p.bytes), bytes,
+               file_name(rank), end);
       end += p.bytes;
     }
     DT_CHECK(end == bytes, "checkpoint",
-             "{} has boxes in {} up to byte {}, but says that the file has {} "
-             "bytes; load another checkpoint",
-             path, file_name(rank), end, bytes);
+             "the boxes in the data of {} end at byte {}, but {} says that "
+             "this data has {} bytes; load another checkpoint",
+             file_name(rank), end, path, bytes);
   }
 }
 

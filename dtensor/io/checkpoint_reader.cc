@@ -59,7 +59,7 @@ CheckpointReader::CheckpointReader(std::string path) : path_(std::move(path)) {
       const io::File file = io::File::open(path);
       // (The sum of `header` and `bytes` may overflow.)
       DT_CHECK(file.size() - expected.header == expected.bytes, "checkpoint",
-               "{} has {} bytes, but {} says {} and a header of {}", path,
+               "{} has {} bytes, but {} says {} after a header of {}", path,
                file.size(), name, expected.bytes, expected.header);
       if (index.version == 1) continue;
       const uint64_t sum = checksum_of(file, 0, expected.header);
@@ -69,8 +69,8 @@ CheckpointReader::CheckpointReader(std::string path) : path_(std::move(path)) {
                checksum_text(expected.sum));
     } catch (const Error& e) {
       fail("checkpoint",
-           "{} cannot be read completely: {}; that file has {}; load another "
-           "checkpoint",
+           "{} cannot be read completely: {}; that file should have {}; load "
+           "another checkpoint",
            path_, e.what(), index.content(rank));
     }
   }

@@ -150,8 +150,8 @@ class Save {
   std::vector<std::vector<uint64_t>> sums_of_all() const {
     auto all = sums();
     DT_CHECK(all.has_value(), "checkpoint",
-             "{} does not have the files of all ranks; save to a folder that "
-             "all ranks share, and do not remove it",
+             "{} does not have the files of all ranks in full; save to a "
+             "folder that all ranks share, and do not remove it",
              temporary_);
     return std::move(*all);
   }

@@ -24,7 +24,7 @@ namespace {
   fail(
       "file",
       "{} cannot be {}: {}; check the path, its permissions and the free space",
-      path, what, std::strerror(error));
+      path.empty() ? "\"\"" : path, what, std::strerror(error));
 }
 
 std::string folder_above(const std::string& path) {

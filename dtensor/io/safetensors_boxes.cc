@@ -20,6 +20,12 @@ int64_t bytes_of(const Shape& shape, DType t) {
   return n;
 }
 
+std::string shown(std::string_view name) {
+  size_t n = std::min<size_t>(name.size(), 200);
+  while (n > 0 && n < name.size() && (name[n] & 0xC0) == 0x80) --n;
+  return std::string(name.substr(0, n)) + (n < name.size() ? "..." : "");
+}
+
 SafetensorsWindow checked(SafetensorsWindow w, const Shape& value,
                           const Shape& file, const Refuse& refuse) {
   const int n = value.size();
@@ -28,8 +34,9 @@ SafetensorsWindow checked(SafetensorsWindow w, const Shape& value,
   if (w.offset.empty()) w.offset = Shape::filled(n, 0);
   if (n != file.size() || w.order.size() != n || w.offset.size() != n) {
     refuse(
-        "the numbers of dimensions differ; write the shape, the order and the "
-        "offset for the tensor's dimensions");
+        fmt::format("the dimensions of tensor, value, order and offset number "
+                    "{}, {}, {} and {}; make them equal",
+                    file.size(), n, w.order.size(), w.offset.size()));
     return w;
   }
   uint32_t seen = 0;
@@ -55,8 +62,9 @@ Shape seen_as(const SafetensorsWindow& window, const Shape& file, int n,
               const Refuse& refuse) {
   if (!window.seen_as.empty()) {
     if (numel(window.seen_as) != numel(file))
-      refuse("seen as " + to_string(window.seen_as) +
-             ", it would have another number of elements; keep the number");
+      refuse(fmt::format(
+          "seen as {}, the tensor would not keep its number of elements, {}",
+          to_string(window.seen_as), numel(file)));
     return window.seen_as;
   }
   Shape seen;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -21,6 +22,9 @@ inline constexpr std::pair<DType, std::string_view> kNames[] = {
 
 // The size of a tensor in bytes, or -1 if it does not fit into int64.
 int64_t bytes_of(const Shape&, DType);
+
+// A name from a file as errors show it: cut after about 200 bytes.
+std::string shown(std::string_view name);
 
 using Refuse = std::function<void(std::string_view)>;
 

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "dtensor/io/safetensors_boxes.h"
 #include "dtensor/placement/error.h"
 
 namespace dtensor {
@@ -44,17 +45,17 @@ SafetensorsFolder::SafetensorsFolder(const std::string& dir)
   for (const auto& [name, value] : json["weight_map"].items()) {
     const std::string in = value.is_string() ? value.get<std::string>() : "";
     if (in.empty() || in.find('/') != in.npos)
-      bad(
-          fmt::format("has {} in the file {}; write the name of a file in the "
-                      "same folder",
-                      name, value.dump(-1, ' ', true).substr(0, 80)));
+      bad(fmt::format(
+          "puts {} into {}; write the name of a file in the same "
+          "folder",
+          safetensors::shown(name), value.dump(-1, ' ', true).substr(0, 80)));
     if (files.emplace(in, files_.size()).second) open(dir + "/" + in);
     const auto found = at_.find(name);
     if (found == at_.end() || found->second.second != files[in])
       bad(
           fmt::format("has {} in {}, but that file does not have it; download "
                       "or save the files again",
-                      name, in));
+                      safetensors::shown(name), in));
   }
 }
 
@@ -67,7 +68,7 @@ void SafetensorsFolder::open(const std::string& path) {
     DT_CHECK(fresh, "safetensors",
              "{} is in two files of {}, the second of which is {}; remove it "
              "from one of them",
-             t.name, path_, path);
+             safetensors::shown(t.name), path_, path);
     tensors_.push_back(t);
   }
 }

@@ -84,17 +84,18 @@ SafetensorsReader::SafetensorsReader(std::string path)
     DT_CHECK(size >= 0, "safetensors",
              "{} is not a regular file: {}; name one that is", path_,
              std::strerror(errno));
-    DT_CHECK(size >= 8, "safetensors",
-             "{} has {} bytes, too few for the length of a header; download or "
-             "save the file again",
-             path_, size);
+    DT_CHECK(
+        size >= 8, "safetensors",
+        "{} has {} byte{}, too few for a header's length; download or save "
+        "the file again",
+        path_, size, size == 1 ? "" : "s");
     uint64_t length = 0;
     read_exactly(file_, &length, 8, 0, path_);
     DT_CHECK(
         length <= kMaxHeader && static_cast<int64_t>(length) <= size - 8,
         "safetensors",
-        "{} declares a header of {} bytes, but {} bytes follow the length, and "
-        "a header may have at most {}; download or save the file again",
+        "{} declares a {}-byte header, but the rest of the file has {}, and a "
+        "header has at most {} bytes; download or save the file again",
         path_, length, size - 8, kMaxHeader);
     std::string header(length, '\0');
     read_exactly(file_, header.data(), std::ssize(header), 8, path_);
@@ -118,33 +119,33 @@ void SafetensorsReader::parse(std::string_view header, int64_t data_bytes) {
   if (!all.is_object()) bad("it is not a JSON object");
   KeysOnce keys;
   json::sax_parse(header.begin(), header.end(), &keys);
-  if (!keys.twice().empty()) bad(keys.twice() + " occurs twice");
+  if (!keys.twice().empty()) bad(shown(keys.twice()) + " occurs twice");
   struct Found {
     TensorInfo info;
     int64_t begin, end;
   };
   std::vector<Found> found;
   for (const auto& [key, value] : all.items()) {
-    if (!value.is_object()) bad(key + " is not an object");
+    const std::string name = shown(key);
+    if (!value.is_object()) bad(name + " is not an object");
     if (key == "__metadata__") {
       for (const auto& [k, v] : value.items()) {
-        if (!v.is_string()) bad("metadata " + k + " is not a string");
+        if (!v.is_string()) bad("metadata " + shown(k) + " is not a string");
         metadata_[k] = v.get<std::string>();
       }
       continue;
     }
     // Named, because clang before 16 captures no structured binding by itself.
-    const auto list = [&, &key = key, &value = value](const char* what,
-                                                      size_t at_most) {
+    const auto list = [&, &value = value](const char* what, size_t at_most) {
       std::vector<int64_t> out;
       if (!value.contains(what) || !value[what].is_array() ||
           value[what].size() > at_most)
         bad(fmt::format("{} of {} is not a list of at most {} numbers", what,
-                        key, at_most));
+                        name, at_most));
       for (const json& x : value[what]) {
         if (!x.is_number_unsigned() ||
             x.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX))
-          bad(fmt::format("{} of {} has {}, not a size", what, key,
+          bad(fmt::format("{} of {} has {}, not a size", what, name,
                           x.dump(-1, ' ', true).substr(0, 80)));
         out.push_back(x.get<int64_t>());
       }
@@ -153,7 +154,7 @@ void SafetensorsReader::parse(std::string_view header, int64_t data_bytes) {
     Found f;
     f.info.name = key;
     if (!value.contains("dtype") || !value["dtype"].is_string())
-      bad(key + " has no dtype");
+      bad("the dtype of " + name + " is missing, or not a string");
     const std::string dtype = value["dtype"].get<std::string>();
     const auto known =
         std::find_if(std::begin(kNames), std::end(kNames),
@@ -162,23 +163,23 @@ void SafetensorsReader::parse(std::string_view header, int64_t data_bytes) {
       fail("safetensors",
            "{} stores {} as {}, which this library does not read; convert it "
            "to F32, F64, BF16, F16, I32, I64, BOOL or I8",
-           path_, key, dtype);
+           path_, name, shown(dtype));
     f.info.dtype = known->first;
     DT_CHECK(!value.contains("shape") || !value["shape"].is_array() ||
                  value["shape"].size() <= kMaxDims,
              "safetensors",
              "{} stores {} with {} dimensions, but a tensor has at most {}; "
              "store it with fewer",
-             path_, key, value["shape"].size(), kMaxDims);
+             path_, name, value["shape"].size(), kMaxDims);
     f.info.shape = Shape(list("shape", kMaxDims));
     const std::vector<int64_t> offsets = list("data_offsets", 2);
-    if (offsets.size() != 2) bad(key + " does not have two data_offsets");
+    if (offsets.size() != 2) bad(name + " does not have two data_offsets");
     f.begin = offsets[0], f.end = offsets[1];
     const int64_t bytes = bytes_of(f.info.shape, f.info.dtype);
-    if (bytes < 0) bad("the size of " + key + " overflows");
+    if (bytes < 0) bad("the size of " + name + " overflows");
     if (f.begin > f.end || f.end - f.begin != bytes)
-      bad(fmt::format("{} has {} bytes and data_offsets {} to {}", key, bytes,
-                      f.begin, f.end));
+      bad(fmt::format("the bytes of {} are {}, its data_offsets {} to {}", name,
+                      bytes, f.begin, f.end));
     found.push_back(std::move(f));
   }
   std::sort(found.begin(), found.end(), [](const Found& a, const Found& b) {
@@ -191,7 +192,7 @@ void SafetensorsReader::parse(std::string_view header, int64_t data_bytes) {
       bad(fmt::format(
           "{} begins at byte {} of the data, but the tensors before "
           "it end at {}",
-          f.info.name, f.begin, at));
+          shown(f.info.name), f.begin, at));
     at = f.end;
     begins_.push_back(f.begin);
     at_.emplace(f.info.name, tensors_.size());

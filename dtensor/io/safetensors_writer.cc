@@ -42,8 +42,8 @@ SafetensorsWriter::SafetensorsWriter(const Mesh& mesh, std::string path,
     int64_t end = 0;
     DT_CHECK(bytes >= 0 && !__builtin_add_overflow(at, bytes, &end),
              "safetensors",
-             "the tensors up to {} {} have more bytes than 64 bits can count; "
-             "write smaller tensors",
+             "a size of {} {} is negative, or the tensors up to it have 2^63 "
+             "bytes or more; write other sizes",
              info.name, to_string(info.shape));
     ordered_json shape = ordered_json::array();
     for (int64_t s : info.shape) shape.push_back(s);
@@ -62,8 +62,15 @@ SafetensorsWriter::SafetensorsWriter(const Mesh& mesh, std::string path,
   try {
     text = header.dump();
   } catch (const nlohmann::json::exception&) {
-    fail("safetensors",
-         "the name of a tensor is not UTF-8; write names in UTF-8");
+    using Handler = ordered_json::error_handler_t;
+    const auto as = [](const Entry& e, Handler h) {
+      return ordered_json(e.info.name).dump(-1, ' ', true, h);
+    };
+    for (const Entry& e : entries_)
+      DT_CHECK(as(e, Handler::ignore) == as(e, Handler::replace), "safetensors",
+               "the name {} of a tensor is not UTF-8; write names in UTF-8",
+               shown(as(e, Handler::replace)));
+    throw;
   }
   while (text.size() % 8) text += ' ';  // so that the data is aligned
   const int64_t data = 8 + std::ssize(text);
@@ -150,8 +157,8 @@ void SafetensorsWriter::write(std::string_view name, const DistTensor& x,
 void SafetensorsWriter::finish(const std::function<void()>& commit) {
   for (const Entry& e : entries_)
     DT_CHECK(e.written == numel(e.info.shape), "safetensors",
-             "{} elements of {} were written to {}, but the tensor has {}; "
-             "write each element once",
+             "write() got {} of the elements of {} for {}, but the tensor has "
+             "{}; write each element once",
              e.written, e.info.name, path_, numel(e.info.shape));
   if (!active_) {
     finished_ = true;

@@ -254,7 +254,7 @@ TEST_F(Damage, HolesAndOverlaps) {
   expect_error(edited(all, first, edited(first, "\"bytes\":", "\"bytes\":1")),
                {"rank-00000.safetensors"});
   expect_error(edited(all, "{\"rank\":3,", "{\"rank\":4,"),
-               {"that rank has no file"});
+               {"no earlier line has that rank"});
 }
 
 // An index that somebody wrote to do harm, with the checksum that fits it,

@@ -333,9 +333,12 @@ TEST(Checkpoint, MisuseIsRefusedAlikeOnEveryRank) {
   expect_error("is not UTF-8", [&](Runtime&) {
     save_checkpoint(dir.path(), 1, {}, {{"v", std::string("\xc0\x80")}});
   });
-  expect_error("has 300023 bytes, but may have 262143; shorten", [&](Runtime&) {
-    save_checkpoint(dir.path(), 1, {}, {{"v", std::string(300'000, 'x')}});
-  });
+  expect_error(
+      "has 300023 bytes, but a line has at most 262143; "
+      "shorten",
+      [&](Runtime&) {
+        save_checkpoint(dir.path(), 1, {}, {{"v", std::string(300'000, 'x')}});
+      });
   // All ranks have to pass the same values.
   expect_error("checkpoint", [&](Runtime& rt) {
     save_checkpoint(dir.path(), 1, {},

@@ -196,8 +196,8 @@ TEST_F(Safetensors, MisuseIsRefusedAndLeavesNothing) {
       });
     };
     EXPECT_EQ(named("t\xff"),
-              "[safetensors] the name of a tensor is not UTF-8; write names in "
-              "UTF-8");
+              "[safetensors] the name \"t\\ufffd\" of a tensor is not UTF-8; "
+              "write names in UTF-8");
     EXPECT_EQ(named("__metadata__"),
               "[safetensors] a tensor is named __metadata__, which the format "
               "keeps for itself; give it another name");
