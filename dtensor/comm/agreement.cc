@@ -44,7 +44,7 @@ uint64_t hash_of(const Buffer& b) {
 
 // Returns the tensors of a call as the error of a disagreement shows them. One
 // tensor: "sum, f32, 8 elements". Several: "2 tensors: sum f32 8 elements, max
-// i32 1 elements".
+// i32 1 element".
 std::string describe_tensors(const Collective& c) {
   constexpr size_t kMost = 8;
   const size_t count = c.transfers.size() + c.buffers.size();
@@ -55,9 +55,9 @@ std::string describe_tensors(const Collective& c) {
                                                       between, name(t.dtype))
                                         : std::string(name(t.dtype)));
   for (const Buffer& b : c.buffers)
-    all.push_back(fmt::format("{1}{0}{2}{0}{3} elements{4}", between,
-                              name(b.op), name(b.dtype), b.n,
-                              b.one_shot ? between + "one-shot" : ""));
+    all.push_back(fmt::format(
+        "{1}{0}{2}{0}{3} element{4}{5}", between, name(b.op), name(b.dtype),
+        b.n, b.n == 1 ? "" : "s", b.one_shot ? between + "one-shot" : ""));
   std::string text;
   if (count != 1)
     text = fmt::format("{} tensors{}", count, count > 0 ? ": " : "");
@@ -85,7 +85,8 @@ Statement statement_of(const Collective& c) {
   const Call& call = *c.call;
   std::string text = call_to_string(call.kind, c.sequence, {});
   if (c.num_bytes >= 0)
-    text += fmt::format(" ({} bytes)", c.num_bytes);
+    text +=
+        fmt::format(" ({} byte{})", c.num_bytes, c.num_bytes == 1 ? "" : "s");
   else if (call.kind != StepKind::kBarrier)
     text += fmt::format(" ({})", describe_tensors(c));
   if (!call.op.empty()) text += fmt::format(" for {}", call.op);
@@ -114,12 +115,15 @@ std::string not_all_came(std::string_view call, std::span<const int64_t> ranks,
         missing[i].last.empty() ? "it has called none" : missing[i].last);
   if (missing.size() > kMost) who += fmt::format(", ... ({})", missing.size());
   return fmt::format(
-      "rank{} {} waited for {} s in {} of ranks {}, and these did not come: "
-      "{}; find out what delays them, or let the others wait longer with "
-      "--timeout SECONDS (RunOptions::timeout)",
+      "rank{} {} waited for {} s in {} of ranks {}, {}{}; find out what delays "
+      "them, or let the others wait longer with --timeout SECONDS "
+      "(RunOptions::timeout)",
       arrived.size() == 1 ? "" : "s", ranks_to_string(arrived),
       std::chrono::duration<double>(timeout).count(), call,
-      ranks_to_string(ranks), who);
+      ranks_to_string(ranks),
+      missing.empty() ? "and all came, but some of their messages did not"
+                      : "and these did not come: ",
+      who);
 }
 
 std::string ranks_to_string(std::span<const int64_t> ranks) {

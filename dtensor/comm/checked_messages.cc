@@ -53,15 +53,16 @@ class CheckedMessages final : public PendingMessages {
     void check() const {
       const bool fits = seal.bytes >= 0 && seal.bytes <= most;
       const uint64_t sum = fits ? checksum(data, seal.bytes) : 0;
-      DT_CHECK(fits && sum == seal.sum, "checksum",
-               "a message from rank {} to rank {} is damaged: {} bytes with "
-               "checksum {} were sent, but {}; look for faulty memory or a "
-               "faulty network between the machines of these ranks",
-               channel.from, channel.to, seal.bytes, checksum_text(seal.sum),
-               fits ? fmt::format("the bytes that arrived (at most {}) have "
-                                  "checksum {}",
-                                  most, checksum_text(sum))
-                    : fmt::format("at most {} were expected", most));
+      DT_CHECK(
+          fits && sum == seal.sum, "checksum",
+          "a message from rank {} to rank {} is damaged: {} bytes with "
+          "checksum {} were announced, but {}; look for faulty memory or a "
+          "faulty network between the machines of these ranks",
+          channel.from, channel.to, seal.bytes, checksum_text(seal.sum),
+          fits ? fmt::format("the bytes that arrived (at most {}) have "
+                             "checksum {}",
+                             most, checksum_text(sum))
+               : fmt::format("at most {} were expected", most));
     }
 
     Channel channel;

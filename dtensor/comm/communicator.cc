@@ -85,13 +85,16 @@ void Communicator::check(const Call& call, Transfer& t, bool in_place) const {
   for (const Shape* strides : {&t.src_strides, &t.dst_strides})
     DT_CHECK(
         strides->size() == ndim, where,
-        "a part of {} dimensions has {} strides; pass one for each dimension",
-        ndim, strides->size());
+        "the number of strides is {}, and that of the part's dimensions is {}; "
+        "pass one stride for each dimension",
+        strides->size(), ndim);
   DT_CHECK(t.src != nullptr || s.held == 0, where,
-           "the source of {} elements is null; pass its memory", s.held);
+           "the source of {} element{} is null; pass its memory", s.held,
+           s.held == 1 ? "" : "s");
   DT_CHECK(t.dst != nullptr || s.pieces.empty() || in_place, where,
-           "the destination of {} elements is null; pass its memory",
-           volume(s.wants.ascending()));
+           "the destination of {} element{} is null; pass its memory",
+           volume(s.wants.ascending()),
+           volume(s.wants.ascending()) == 1 ? "" : "s");
 }
 
 void Communicator::copy_source(Buffer& b, Stream stream) {
@@ -119,10 +122,10 @@ void Communicator::exchange_in_place(const Call& call, Stream stream,
                                      size_t which, const ReadSources& read) {
   check_kind(call, moves_alone(call.kind), "exchange_in_place");
   DT_CHECK(reads_in_place() && size_ > 1, name(call.kind),
-           "the sources of a group of {} ranks cannot be read in place: that "
+           "the sources of a group of {} rank{} cannot be read in place: that "
            "takes two or more, all threads of one process that compute on the "
            "CPU; call exchange()",
-           size_);
+           size_, size_ == 1 ? "" : "s");
   run_transfers({.call = &call,
                  .transfers = transfers,
                  .in_place = which,
@@ -149,7 +152,8 @@ void Communicator::all_reduce(const Call& call, Stream stream,
     DT_CHECK(b.n >= 0, name(call.kind),
              "the number of elements is {}; pass 0 or more", b.n);
     DT_CHECK(b.data != nullptr || b.n == 0 || !has_memory(), name(call.kind),
-             "the buffer of {} elements is null; pass its memory", b.n);
+             "the buffer of {} element{} is null; pass its memory", b.n,
+             b.n == 1 ? "" : "s");
   }
   if (!has_memory()) return;
   if (size_ == 1 || !reads_sources())

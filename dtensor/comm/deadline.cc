@@ -56,14 +56,14 @@ std::string no_answer_text(std::string_view whom, std::string_view phase,
                            const Patience& patience) {
   return fmt::format(
       "[run] nothing came from {} for {} s, while the processes {}; find out "
-      "what stops or delays it, or let the others wait longer with {}",
+      "why, or let the others wait longer with {}",
       whom, std::chrono::duration<double>(patience.time).count(), phase,
       patience.setting);
 }
 
 std::string interrupted_wait_text(std::string_view whom,
                                   std::string_view phase) {
-  return fmt::format("{} while it waited for {}, as the processes {}",
+  return fmt::format("{} while this process waited for {}, as the processes {}",
                      interrupted_text(), whom, phase);
 }
 

@@ -154,7 +154,8 @@ void ProcessJob::deliver(int64_t matter, Told told) {
            "a control message of {} bytes from process {} to process {} is "
            "damaged: its checksum is {}, and that of its bytes is {}; look for "
            "faulty memory or a faulty network between the two",
-           text.size(), told.from, process(), checksum_text(sum),
+           text.size(), told.from, process(),
+           is_whole ? checksum_text(sum) : "missing",
            checksum_text(sum_of(matter, text)));
   told.text.erase(0, sizeof(sum));
   std::lock_guard lock(mutex_);

@@ -90,16 +90,13 @@ std::string JobFacts::difference(int process, const JobFacts& theirs) const {
   if (names.empty()) return "";
   const std::string more =
       names.size() > kMostNamed
-          ? fmt::format(" ({} more differ)", names.size() - kMostNamed)
+          ? fmt::format(" ({} more {})", names.size() - kMostNamed,
+                        names.size() == kMostNamed + 1 ? "differs" : "differ")
           : "";
-  // With several ranks in each process, the error counts processes instead of
-  // ranks.
-  const char* what = find("--ranks-per-process") ? "process" : "rank";
   return fmt::format(
-      "[{}] {} {} was started with {}, and {} 0 with {}{}; start all processes "
-      "with the same program, flags and environment",
-      names[0], what, process, fmt::join(there, ", "), what,
-      fmt::join(here, ", "), more);
+      "[{}] process {} was started with {}, and process 0 with {}{}; start all "
+      "processes with the same program, flags and environment",
+      names[0], process, fmt::join(there, ", "), fmt::join(here, ", "), more);
 }
 
 }  // namespace dtensor

@@ -18,10 +18,11 @@ class Scratch {
         stream_(stream),
         bytes_(bytes),
         data_(bytes > 0 ? device.allocate(bytes, stream) : nullptr) {
-    DT_CHECK(data_ || bytes == 0, where,
-             "the device has no memory left for {} bytes; use a smaller batch, "
-             "or split the tensors over more ranks",
-             bytes);
+    DT_CHECK(
+        data_ || bytes == 0, where,
+        "the device has no memory left for {} byte{}; use a smaller batch, "
+        "or split the tensors over more ranks",
+        bytes, bytes == 1 ? "" : "s");
   }
   Scratch(Scratch&& o) noexcept
       : device_(o.device_),

@@ -177,7 +177,8 @@ void check_reducible(ReduceOp op, DType dtype, std::string_view where) {
              name(op), op == ReduceOp::kSum ? "i64" : "f32");
   else if (!is_float(dtype))
     DT_CHECK(op != ReduceOp::kAvg, where,
-             "the avg of {} is not an integer; cast to f32 first", name(dtype));
+             "the avg of {} values need not be an integer; cast to f32 first",
+             name(dtype));
 }
 
 int64_t reduce_strided(ReduceOp op, DType dtype, Sizes shape, void* dst,

@@ -53,12 +53,14 @@ char* sentence(char* text) {
   rlimit limit{};
   const bool limited =
       getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+  const int64_t used = process_bytes();
   return fmt::format_to_n(
              text, kMostText,
              "[allocate] there is no more memory{}{}: the process uses {} of "
              "address space{}{}{}; {}",
              rank.empty() ? "" : " for", rank.empty() ? "" : rank.substr(3),
-             amount(process_bytes()), limited ? " and may use " : "",
+             used > 0 ? amount(used) : "an unknown part",
+             limited ? " and may use " : "",
              limited ? amount(static_cast<int64_t>(limit.rlim_cur)) : "",
              limited ? " (ulimit -v)" : "", kTry)
       .out;
@@ -105,7 +107,8 @@ void end() {
 }  // namespace
 
 std::string amount(int64_t bytes) {
-  if (bytes < 1024) return fmt::format("{} bytes", bytes);
+  if (bytes < 1024)
+    return fmt::format("{} byte{}", bytes, bytes == 1 ? "" : "s");
   constexpr const char* kUnits[] = {"KiB", "MiB", "GiB", "TiB"};
   double n = static_cast<double>(bytes) / 1024;
   size_t unit = 0;

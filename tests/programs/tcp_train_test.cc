@@ -198,20 +198,21 @@ TEST(TcpProgram, RefusesFlagsThatDiffer) {
   const std::string token = "DTENSOR_JOB_TOKEN=here ";
   const Differs all[] = {
       {token, odd_one("--lr 0.5", "--lr 0.25"),
-       "train: [--lr] rank 1 was started with --lr 0.5, and rank 0 with --lr "
-       "0.25; start all processes with the same program, flags and "
+       "train: [--lr] process 1 was started with --lr 0.5, and process 0 with "
+       "--lr 0.25; start all processes with the same program, flags and "
        "environment\n"},
       {token, odd_one("--seed 3"),
-       "train: [--seed] rank 1 was started with --seed 3, and rank 0 with no "
-       "--seed; "},
+       "train: [--seed] process 1 was started with --seed 3, and process 0 "
+       "with "
+       "no --seed; "},
       {token, odd_one("", "", "DTENSOR_OF_MINE=7"),
-       "train: [DTENSOR_OF_MINE] rank 1 was started with DTENSOR_OF_MINE=7, "
-       "and rank 0 with no DTENSOR_OF_MINE; "},
+       "train: [DTENSOR_OF_MINE] process 1 was started with DTENSOR_OF_MINE=7, "
+       "and process 0 with no DTENSOR_OF_MINE; "},
       // Without a token, process 1 may be one of another job; but the right
       // process never comes.
       {"", odd_one("--lr 0.5", "--lr 0.25"),
-       "train: [--lr] rank 1 was started with --lr 0.5, and rank 0 with --lr "
-       "0.25; "},
+       "train: [--lr] process 1 was started with --lr 0.5, and process 0 with "
+       "--lr 0.25; "},
   };
   for (const Differs& d : all) {
     const auto start = std::chrono::steady_clock::now();
@@ -220,7 +221,7 @@ TEST(TcpProgram, RefusesFlagsThatDiffer) {
     EXPECT_EQ(r.code, 2) << r.err;
     EXPECT_EQ(codes(), "2 2 2\n") << r.err;
     EXPECT_EQ(r.err.find(d.says), 0u) << r.err;
-    EXPECT_EQ(r.err.find("rank 1 was started", d.says.size()), r.err.npos)
+    EXPECT_EQ(r.err.find("process 1 was started", d.says.size()), r.err.npos)
         << r.err;
     EXPECT_LT(std::chrono::steady_clock::now() - start,
               std::chrono::seconds(10));

@@ -18,10 +18,11 @@ void SafeLink::settle(StepKind kind) {
       if (link_->settled()) return;
     }
     if (watched() && Clock::now() - begun > patience_)
-      fail(name(kind),
-           "NCCL has not accepted the call in {} s: a GPU or a network between "
-           "them does not answer; NCCL_DEBUG=INFO shows which",
-           std::chrono::duration<double>(patience_).count());
+      fail(
+          name(kind),
+          "NCCL has not accepted the call in {} s: a GPU, or a network between "
+          "GPUs, does not answer; NCCL_DEBUG=INFO shows which",
+          std::chrono::duration<double>(patience_).count());
     // A call usually settles soon; making a link takes longer.
     if (i < 100)
       std::this_thread::yield();

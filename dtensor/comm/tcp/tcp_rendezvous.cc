@@ -16,6 +16,7 @@
 #include <thread>
 #include <utility>
 
+#include "dtensor/comm/agreement.h"
 #include "dtensor/interrupt.h"
 #include "dtensor/io/checksum.h"
 #include "dtensor/placement/hash.h"
@@ -81,6 +82,12 @@ Token token_of(std::string_view text, uint64_t more = 0) {
 // of all addresses.
 Token key_of(std::string_view table, const Token& job) {
   return {hash_text(table, job[0]), hash_text(table, job[1])};
+}
+
+// The numbers of the processes, at most 16 of them, so that the text about them
+// fits into kMostText.
+std::string some(const std::vector<int>& all) {
+  return ranks_to_string(std::vector<int64_t>(all.begin(), all.end()));
 }
 
 double seconds(std::chrono::milliseconds t) {
@@ -292,11 +299,13 @@ class Rendezvous {
       fail("tcp", "RANK 0 cannot listen at {}: {}", all.front().to_string(),
            taken ? "the port is taken; set another MASTER_PORT for all "
                    "processes, or write --rendezvous PATH"
-                 : fmt::format("{}; set {}", std::strerror(why),
-                               why == EACCES
-                                   ? "MASTER_PORT to 1024 or more"
-                                   : "MASTER_ADDR to an address of the machine "
-                                     "of RANK 0"));
+                 : fmt::format("{}; {}", std::strerror(why),
+                               why == EACCES ? "set MASTER_PORT to 1024 or more"
+                               : why == EMFILE || why == ENFILE
+                                   ? "close files, or raise the limit of open "
+                                     "files (ulimit -n)"
+                                   : "set MASTER_ADDR to an address of the "
+                                     "machine of RANK 0"));
     }
   }
   void write_card(const SocketAddress& where) {
@@ -329,12 +338,11 @@ class Rendezvous {
     if (!wrong.empty()) give_up(wrong);
     if (!missing.empty())
       give_up(fmt::format(
-          "RANK {} of WORLD_SIZE {} did not come to {} in {} s{}; start them "
-          "all, with the same MASTER_ADDR and MASTER_PORT (or --rendezvous), "
-          "and the same WORLD_SIZE",
-          fmt::join(missing, ","), place_.processes,
-          where.to_string() + by_file(), seconds(place_.patience),
-          door.turned_away()));
+          "RANK {} of WORLD_SIZE {} did not come to {} in {} s{}; start all "
+          "processes, with the same MASTER_ADDR and MASTER_PORT (or "
+          "--rendezvous), and the same WORLD_SIZE",
+          some(missing), place_.processes, where.to_string() + by_file(),
+          seconds(place_.patience), door.turned_away()));
   }
 
   // Takes in a process that has come. Returns the error, or "".
@@ -405,7 +413,7 @@ class Rendezvous {
         give_up(fmt::format(
             "RANK {} of WORLD_SIZE {} did not reach the others in {} s; see "
             "that their machines reach each other at any port",
-            fmt::join(late, ","), place_.processes, seconds(place_.patience)));
+            some(late), place_.processes, seconds(place_.patience)));
     }
   }
 
@@ -588,7 +596,7 @@ std::vector<Socket> tcp_rendezvous(const TcpPlace& place) {
                (place.process == 0 || place.processes > 1),
            "tcp",
            "RANK is {} and WORLD_SIZE {}; number ranks from 0 to WORLD_SIZE - "
-           "1, and let WORLD_SIZE be at most {}",
+           "1, and let WORLD_SIZE be from 1 to {}",
            place.process, place.processes, kMostProcesses);
   if (place.processes == 1) return std::vector<Socket>(1);
   try {

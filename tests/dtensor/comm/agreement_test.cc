@@ -298,8 +298,8 @@ TEST(ThreadsErrorTest, OwnMistakes) {
                 comm.all_reduce(call(StepKind::kAllReduce), {}, ReduceOp::kAvg,
                                 DType::kI32, x, 8);
               }),
-              "[all-reduce] the avg of i32 is not an integer; cast to f32 "
-              "first");
+              "[all-reduce] the avg of i32 values need not be an integer; cast "
+              "to f32 first");
     const std::vector<Region> sources{{{{0, 2}}}, {{{4, 6}}}};
     const std::vector<Region> all(2, Region{{{0, 6}}});
     const testing::Part src{x, {1}, &sources[static_cast<size_t>(me)]};
@@ -328,8 +328,8 @@ TEST(ThreadsErrorTest, OwnMistakes) {
       EXPECT_EQ(exchange(nullptr, {1}),
                 "[exchange] the source of 2 elements is null; pass its memory");
       EXPECT_EQ(exchange(x, {1, 1}),
-                "[exchange] a part of 1 dimensions has 2 strides; pass one for "
-                "each dimension");
+                "[exchange] the number of strides is 2, and that of the part's "
+                "dimensions is 1; pass one stride for each dimension");
     }
     EXPECT_EQ(error_of([&] {
                 comm.all_reduce(call(StepKind::kAllReduce), {}, ReduceOp::kSum,

@@ -24,8 +24,8 @@ TEST(Patience, ComesFromTheEnvironmentAndFromTheRun) {
   EXPECT_EQ(join_patience().time, 250ms);
   EXPECT_EQ(no_answer_text("process 1", "compare their flags", join_patience()),
             "[run] nothing came from process 1 for 0.25 s, while the processes "
-            "compare their flags; find out what stops or delays it, or let the "
-            "others wait longer with DTENSOR_JOIN_TIMEOUT=SECONDS");
+            "compare their flags; find out why, or let the others wait longer "
+            "with DTENSOR_JOIN_TIMEOUT=SECONDS");
   EXPECT_EQ(run_patience(3s).time, 3s);
   EXPECT_EQ(run_patience(3s).setting,
             "--timeout SECONDS (RunOptions::timeout)");
@@ -66,8 +66,8 @@ TEST_F(EndsInTimeDeathTest, EndsACallAfterASignal) {
         for (;;) std::this_thread::sleep_for(1s);
       },
       ::testing::ExitedWithCode(143),
-      "\\[run\\] interrupted by SIGTERM while it waited for process 1, as the "
-      "processes begin a run");
+      "\\[run\\] interrupted by SIGTERM while this process waited for process "
+      "1, as the processes begin a run");
 }
 
 // EndsInTime does nothing before its limit, without a limit, or after the call.

@@ -77,8 +77,9 @@ TEST(JobTest, ProcessesThatSayNothingAreGivenUp) {
   const auto text = [](const char* whom, const char* phase) {
     return std::string("[run] nothing came from ") + whom +
            " for 0.05 s, while the processes " + phase +
-           "; find out what stops or delays it, or let the others wait longer "
-           "with --timeout SECONDS (RunOptions::timeout)";
+           "; find out why, or let the others wait longer with --timeout "
+           "SECONDS "
+           "(RunOptions::timeout)";
   };
   for (int process : {0, 2}) {
     const char* const whom = process == 0 ? "processes 1,2" : "process 0";
@@ -118,10 +119,10 @@ TEST(JobTest, ASignalEndsAWaitWithASentence) {
           std::_Exit(all.code);
         },
         ::testing::ExitedWithCode(143),
-        process == 0 ? "interrupted by SIGTERM while it waited for processes "
-                       "1,2, as the processes agree how they fare"
-                     : "interrupted by SIGTERM while it waited for process 0, "
-                       "as the processes agree how they fare");
+        process == 0 ? "interrupted by SIGTERM while this process waited for "
+                       "processes 1,2, as the processes agree how they fare"
+                     : "interrupted by SIGTERM while this process waited for "
+                       "process 0, as the processes agree how they fare");
 }
 
 // Each text that another process tells carries its checksum.

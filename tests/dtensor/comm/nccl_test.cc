@@ -418,8 +418,8 @@ TEST(NcclTest, ACallThatIsNotTakenInTime) {
   const auto [others, own] = errors(world, 1);
   EXPECT_EQ(
       own,
-      "[all-gather] NCCL has not accepted the call in 0.1 s: a GPU or a "
-      "network between them does not answer; NCCL_DEBUG=INFO shows which");
+      "[all-gather] NCCL has not accepted the call in 0.1 s: a GPU, or a "
+      "network between GPUs, does not answer; NCCL_DEBUG=INFO shows which");
   // Rank 0 waits for rank 1, until it has waited that long itself.
   EXPECT_NE(others[0].find("NCCL has not accepted the call in 0.1 s"),
             std::string::npos)

@@ -370,8 +370,8 @@ TEST(TcpRendezvous, WhoDoesNotComeIsNamed) {
   expect_all(meet({place(0, 5, port, 500ms), place(3, 5, port, 500ms)}),
              "[tcp] RANK 1,2,4 of WORLD_SIZE 5 did not come to " +
                  at(port).to_string() +
-                 " in 0.5 s; start them all, with the same MASTER_ADDR and "
-                 "MASTER_PORT (or --rendezvous), and the same WORLD_SIZE");
+                 " in 0.5 s; start all processes, with the same MASTER_ADDR "
+                 "and MASTER_PORT (or --rendezvous), and the same WORLD_SIZE");
   EXPECT_LT(Clock::now() - start, 2s);
 }
 
