@@ -36,11 +36,14 @@ double per_second(double picoseconds) {
   return std::stod(fmt::format("{:.12g}", 1000 / picoseconds));
 }
 
+// The text, or how it begins.
+std::string shown(std::string text) {
+  constexpr size_t kMost = 80;
+  return text.size() <= kMost ? text : text.substr(0, kMost) + "...";
+}
 // The value as JSON, or how it begins.
 std::string shown(const Json& value) {
-  constexpr size_t kMost = 80;
-  const std::string text = value.dump(-1, ' ', true);
-  return text.size() <= kMost ? text : text.substr(0, kMost) + "...";
+  return shown(value.dump(-1, ' ', true));
 }
 
 class Reader {
@@ -93,20 +96,23 @@ class Reader {
       if (event == Json::parse_event_t::object_end) names.pop_back();
       if (event == Json::parse_event_t::key &&
           !names.back().insert(value.get<std::string>()).second)
-        wrong("'{}' occurs twice; write it once", value.get<std::string>());
+        wrong("'{}' occurs twice in one object; write it once",
+              shown(value.get<std::string>()));
       return true;
     };
     Json json;
     try {
       json = Json::parse(text, check);
     } catch (const Json::parse_error& e) {
+      // e.byte counts the last byte that was read, or one beyond the end.
+      const size_t before = std::max<size_t>(e.byte, 1) - 1;
       const auto end = text.begin() + static_cast<std::ptrdiff_t>(
-                                          std::min(e.byte, text.size()));
+                                          std::min(before, text.size()));
       wrong(
           "invalid JSON from line {} on; write {{\"alpha_us\": 5}} or the like",
           1 + std::count(text.begin(), end, '\n'));
     } catch (const Json::out_of_range&) {
-      wrong("a number does not fit into 64 bits; write a smaller one");
+      wrong("a number does not fit into 64 bits; write one nearer to 0");
     }
     if (!json.is_object())
       wrong(
@@ -124,8 +130,8 @@ class Reader {
       wrong("{} is {}; write an object like {}", what, shown(json), example);
     for (const auto& [name, value] : json.items())
       if (std::count(names.begin(), names.end(), name) == 0)
-        wrong("{} has an unknown entry '{}'; write one of {}", what, name,
-              joined(names));
+        wrong("{} has an unknown entry '{}'; write one of {}", what,
+              shown(name), joined(names));
   }
 
   double number(const Json& value, std::string_view name, double least,
@@ -160,8 +166,9 @@ class Reader {
     if (static_cast<double>(alpha_ps) * static_cast<double>(blocks) >
         kMostPicoseconds / 2)
       wrong(
-          "block_bytes is {}, and a block takes {:g} us: the time of {} GiB is "
-          "too large to compute with; write larger blocks",
+          "block_bytes is {}, and every block takes a latency of up to {:g} "
+          "us, so the time of {} GiB is too large to compute with; write a "
+          "larger block_bytes or a smaller alpha_us",
           block_bytes, static_cast<double>(alpha_ps) / 1e6, kMostBytes >> 30);
   }
 
@@ -226,8 +233,8 @@ class Reader {
     for (int k = 0; k < kNumStepKinds; ++k)
       if (const auto kind = static_cast<StepKind>(k); sends(kind))
         keys.push_back(key(kind));
-    wrong("kinds of {} has an unknown entry '{}'; write one of {}", what, name,
-          joined(keys));
+    wrong("kinds of {} has an unknown entry '{}'; write one of {}", what,
+          shown(name), joined(keys));
   }
 
   void read_axis(const Json& json, int axis, AxisCost& cost) const {
@@ -243,7 +250,8 @@ class Reader {
           wrong(
               "axes has an entry '{}', which is not an axis of mesh {}; write "
               "one of {}",
-              name, mesh_.to_string(), mesh_.axes_to_string(mesh_.all_axes()));
+              shown(name), mesh_.to_string(),
+              mesh_.axes_to_string(mesh_.all_axes()));
         const int axis = mesh_.axis(name);
         read_axis(value, axis, axes[static_cast<size_t>(axis)]);
       }
@@ -253,8 +261,10 @@ class Reader {
       wrong("axes is {}; write a list with an entry per mesh axis",
             shown(json));
     if (json.size() != axes.size())
-      wrong("axes has {} entries, but mesh {} has {} axes; write one for each",
-            json.size(), mesh_.to_string(), axes.size());
+      wrong(
+          "the length of axes is {}, but the number of axes of mesh {} is {}; "
+          "write an entry for each axis",
+          json.size(), mesh_.to_string(), axes.size());
     for (size_t a = 0; a < axes.size(); ++a)
       read_axis(json[a], static_cast<int>(a), axes[a]);
   }
@@ -291,8 +301,8 @@ class Reader {
       for (const Json& axis : *axes) {
         const AxisMask bit = axis_bit(axis, what);
         if (group.axes & bit)
-          wrong("{} names axis {} twice; write it once", what,
-                mesh_.axes_to_string(bit));
+          wrong("{} names axis {} twice; write two or more different axes",
+                what, mesh_.axes_to_string(bit));
         group.axes |= bit;
       }
       for (const CostTable::Group& other : table.groups)

@@ -37,10 +37,10 @@ std::function<Device&(int64_t)> devices_for(const DeviceChoice& choice,
   DT_CHECK(
       needed <= there, "--device",
       "{} ranks, {} per GPU from cuda:{} on, need {} GPUs, but this process "
-      "sees {} in all; run fewer ranks, or write --ranks-per-gpu {} (but not "
-      "with --backend nccl)",
-      ranks, choice.ranks_per_gpu, choice.first, needed - choice.first, there,
-      (ranks - 1) / (there - choice.first) + 1);
+      "sees only {} of these; run fewer ranks, or write --ranks-per-gpu {} "
+      "(but not with --backend nccl)",
+      ranks, choice.ranks_per_gpu, choice.first, needed - choice.first,
+      there - choice.first, (ranks - 1) / (there - choice.first) + 1);
   return [choice](int64_t rank) -> Device& {
     return cuda(static_cast<int>(choice.index(rank)));
   };
@@ -60,10 +60,10 @@ int64_t gpu_of_first(const DeviceChoice& choice, const ProcessRanks& ranks,
   if (chosen_for_it && there == own && there < needed) return choice.first;
   DT_CHECK(needed <= there, "--device",
            "{}{} of the run's ranks are on this machine, {} per process, and "
-           "need {} GPUs from cuda:{} on, but this process sees {} in all; "
-           "{}{}",
+           "need {} GPUs from cuda:{} on, but this process sees only {} of "
+           "these; {}{}",
            count ? "" : "at least ", processes * ranks.count, ranks.count,
-           needed - choice.first, choice.first, there,
+           needed - choice.first, choice.first, there - choice.first,
            processes > 1 ? "start fewer processes here"
                          : "write a smaller --ranks-per-process",
            processes > 1 && ranks.count > 1

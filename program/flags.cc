@@ -20,24 +20,34 @@ T parse_number(const std::string& flag, const std::string& text, T example) {
   auto [p, ec] = std::from_chars(text.data(), end, x);
   constexpr bool whole = std::is_integral_v<T>;
   DT_CHECK(ec != std::errc::result_out_of_range, flag,
-           "{} does not fit into 64 bits; write a number that does", text);
+           "{} does not fit into 64 bits; write another number, like {} {}",
+           text, flag, example);
   DT_CHECK(ec == std::errc() && p == end, flag,
-           "'{}' is not a {}; write one, like {} {}", text,
-           whole ? "whole number" : "number", flag, example);
+           "'{}' cannot be read as a {}, like {} {}", text,
+           whole ? "whole number; write digits alone" : "number; write one",
+           flag, example);
   if constexpr (!whole)
     DT_CHECK(std::isfinite(x), flag, "{} is not finite; write a finite number",
              text);
   return x;
 }
 
+template <class T>
+T number_between(const std::string& flag, const std::string& text, T example,
+                 T min, T max) {
+  using Limits = std::numeric_limits<T>;
+  const T x = parse_number(flag, text, std::clamp(example, min, max));
+  DT_CHECK(x >= min && x <= max, flag, "{} is too {}; write a {} {}", text,
+           x < min ? "small" : "large",
+           Limits::is_integer ? "whole number" : "number",
+           max == (Limits::is_integer ? Limits::max() : Limits::infinity())
+               ? fmt::format("of at least {}", min)
+               : fmt::format("from {} to {}", min, max));
+  return x;
+}
 int64_t whole_in(const std::string& flag, const std::string& text, int64_t min,
                  int64_t max) {
-  const int64_t x = parse_number(flag, text, std::clamp<int64_t>(4, min, max));
-  DT_CHECK(x >= min, flag,
-           "{} is too small; write a whole number of at least {}", x, min);
-  DT_CHECK(x <= max, flag,
-           "{} is too large; write a whole number of at most {}", x, max);
-  return x;
+  return number_between<int64_t>(flag, text, 4, min, max);
 }
 
 void check_choice(const std::string& flag, const std::string& text,
@@ -110,12 +120,7 @@ void Flags::add(std::string_view name, double* value, std::string_view help,
   Flag& f = add(name, help, "X");
   if (*value >= min && *value <= max) f.shown = fmt::format("{:g}", *value);
   f.set = [flag = f.name, value, min, max](const std::string& text) {
-    const double x = parse_number(flag, text, std::clamp(0.001, min, max));
-    DT_CHECK(x >= min, flag, "{} is too small; write a number of at least {}",
-             text, min);
-    DT_CHECK(x <= max, flag, "{} is too large; write a number of at most {}",
-             text, max);
-    *value = x;
+    *value = number_between(flag, text, 0.001, min, max);
   };
 }
 

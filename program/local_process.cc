@@ -42,9 +42,9 @@ LocalProcess local_process(const ProcessBackend& backend) {
     return {*index, count_in(variable(names.count).value_or("")).value_or(0)};
   }
   fail("--device",
-       "no variable says which of the job's processes on this machine this one "
-       "is, which decides the GPU that it takes; set LOCAL_RANK to its number, "
-       "counting from 0, as torchrun does");
+       "no environment variable says which of the job's processes on this "
+       "machine this one is, and so which GPU it takes; set LOCAL_RANK to its "
+       "number, counting from 0, as torchrun does");
 }
 
 std::pair<int64_t, int64_t> tasks_of_srun() {

@@ -56,6 +56,10 @@ std::string writable(std::string_view flag, const std::string& given) {
   return path;
 }
 
+std::string ranks_text(int64_t n) {
+  return n == 1 ? "1 rank" : fmt::format("{} ranks", n);
+}
+
 }  // namespace
 
 struct Program::State {
@@ -137,10 +141,12 @@ struct Program::State {
     if (process > 0) discard_stdout();
     DT_CHECK(over || !flags.given("--ranks-per-process"), "--ranks-per-process",
              "it is for a run of several processes (--backend {}), but this "
-             "run, with --backend {}, is in one process; leave it out, or "
-             "start several processes with mpirun or torchrun, without "
-             "--dry-run or --backend threads",
-             backend_names(" or "), named);
+             "run, with --backend {}, is in one process; leave it out{}",
+             backend_names(" or "), named,
+             options.always_dry
+                 ? ""
+                 : ", or start several processes with mpirun or torchrun, "
+                   "without --dry-run or --backend threads");
     DT_CHECK((over && over->meets_by_file) || !flags.given("--rendezvous") ||
                  is_dry(),
              "--rendezvous",
@@ -217,9 +223,9 @@ struct Program::State {
     const int64_t started = processes * ranks_per_process;
     DT_CHECK(
         !is_job() || mesh.num_ranks() == started, "--mesh",
-        "{} has {} ranks, but this run has {} (processes: {}, ranks in each: "
-        "{}); write {}another --mesh or --ranks-per-process",
-        mesh.to_string(), mesh.num_ranks(), started, processes,
+        "{} has {}, but this run has {} (processes: {}, ranks in each: {}); "
+        "write {}another --mesh or --ranks-per-process",
+        mesh.to_string(), ranks_text(mesh.num_ranks()), started, processes,
         ranks_per_process,
         mesh.num_ranks() % ranks_per_process
             ? ""
@@ -227,8 +233,11 @@ struct Program::State {
     for (int a = 0; !options.axes.empty() && a < mesh.num_axes(); ++a)
       DT_CHECK(std::count(options.axes.begin(), options.axes.end(),
                           mesh.axis_name(a)) == 1,
-               "--mesh", "{} has axis {}, but {} knows only {}; write these",
-               mesh.to_string(), mesh.axis_name(a), name, joined(options.axes));
+               "--mesh",
+               "{} has axis {}, but {} knows only {}; write --mesh "
+               "{} or the like",
+               mesh.to_string(), mesh.axis_name(a), name, joined(options.axes),
+               options.mesh);
     for (const std::string& axis : options.axes)
       DT_CHECK(mesh.has_axis(axis), "--mesh",
                "{} has no axis {}; add {}=1 to its axes", mesh.to_string(),
@@ -239,9 +248,9 @@ struct Program::State {
              mesh.to_string(), mesh.num_ranks(), kMostThreads);
     DT_CHECK(options.any_ranks || mesh.smallest_world() <= mesh.num_ranks(),
              "--mesh",
-             "{} has {} ranks, but one of them is rank {}; name ranks below {}",
-             mesh.to_string(), mesh.num_ranks(), mesh.smallest_world() - 1,
-             mesh.num_ranks());
+             "{} has {}, but one of them is rank {}; name ranks below {}",
+             mesh.to_string(), ranks_text(mesh.num_ranks()),
+             mesh.smallest_world() - 1, mesh.num_ranks());
   }
 
   void read_device() {
@@ -259,8 +268,9 @@ struct Program::State {
     // The backends of a job only send CPU memory, so its GPUs need NCCL.
     nccl = nccl || (device.cuda && over);
     DT_CHECK(!nccl || ranks_per_gpu == 1, "--backend",
-             "nccl takes one rank per GPU, but this is --ranks-per-gpu {}; "
-             "write --ranks-per-gpu 1, or --backend threads in one process",
+             "this run uses nccl, which takes one rank per GPU, but this is "
+             "--ranks-per-gpu {}; write --ranks-per-gpu 1, or --backend "
+             "threads in one process",
              ranks_per_gpu);
     // Report missing GPUs once, rather than from every rank.
     if (device.cuda && is_job())
@@ -546,8 +556,10 @@ int Program::main(int argc, char** argv, const std::function<void()>& check,
   // Write the trace, complete or not, also after an error.
   const JobVerdict traced = s.attempt(1, [&] {
     fared.code == 0 ? s.finish_trace() : s.write_trace();
-    DT_CHECK(std::fflush(stdout) == 0 && !std::ferror(stdout), s.name,
-             "standard output cannot be written: {}", std::strerror(errno));
+    const bool flushed = std::fflush(stdout) == 0;
+    DT_CHECK(flushed && !std::ferror(stdout), s.name,
+             "standard output cannot be written{}; send it to another file",
+             flushed ? "" : fmt::format(": {}", std::strerror(errno)));
   });
   if (traced.code != 0 && fared.code != 0)
     fared.text += fmt::format("; and {}", traced.text);

@@ -565,9 +565,10 @@ class HttpServer::State final : public httplib::Server {
     }
     if (mine->refused == 400)
       return refuse(400,
-                    "the length of the body is wrong: the Content-Length is "
-                    "not a number, or a chunk has no size, or both are there, "
-                    "or a line of the head is not NAME: VALUE");
+                    "the request is malformed: the Content-Length is not a "
+                    "number or comes with a Transfer-Encoding, or the size or "
+                    "the end of a chunk is wrong, or a line of the head is not "
+                    "NAME: VALUE");
     if (mine->refused == 501)
       return refuse(501,
                     "the Transfer-Encoding is not chunked; send the body as "
@@ -579,16 +580,22 @@ class HttpServer::State final : public httplib::Server {
                     "later");
     }
     if (mine->refused == 413)
-      return refuse(413, fmt::format("the body has over {} bytes; send fewer",
-                                     options_.body));
+      return refuse(413,
+                    fmt::format("the body has over {} bytes, or a negative "
+                                "length; send fewer",
+                                options_.body));
+    const size_t hosts = request.get_header_value_count("Host");
+    if (hosts != 1)
+      return refuse(403, fmt::format("the number of Host headers is {}; send "
+                                     "exactly one",
+                                     hosts));
     const std::string name = name_of(request.get_header_value("Host"));
-    if (request.get_header_value_count("Host") != 1 ||
-        (!names_.contains(name) && !is_address(name)))
+    if (!names_.contains(name) && !is_address(name))
       return refuse(
           403, fmt::format(
                    "the Host header names \"{}\", but this server answers only "
-                   "to IP addresses and {}; open http://localhost:{}/{}",
-                   name, fmt::join(names_, ", "), port_,
+                   "to IP addresses and {}; use one of these in the URL{}",
+                   name, fmt::join(names_, ", "),
                    options_.host_flag.empty()
                        ? ""
                        : fmt::format(", or start it with {} {}",

@@ -153,8 +153,8 @@ class Server {
     using Turn = Questions::Turn;
     const Turn turn = questions_.enter(stop, client);
     if (turn == Turn::kFull)
-      return refusal(503, fmt::format("{} questions run and {} wait; ask again "
-                                      "in a few seconds",
+      return refusal(503, fmt::format("questions that run: {}, that wait: {}; "
+                                      "ask again in a few seconds",
                                       p_.children, p_.children + kMostWaiting));
     if (turn == Turn::kStopped) return replaced();
     // Keep the place until the answer is sent, so that few answers are held.
@@ -174,24 +174,26 @@ class Server {
   }
 
   static HttpAnswer replaced() {
-    return refusal(409, "a newer question replaced this one");
+    return refusal(409,
+                   "a newer question replaced this one, or the server ends");
   }
 
   HttpAnswer answer_of(ChildEnd end) const {
     using How = ChildEnd::How;
-    const auto beyond = [](const std::string& bound) {
+    const auto beyond = [](const std::string& bound, const char* more) {
       return refusal(422, fmt::format("the question takes more than {}; ask "
-                                      "about fewer layers or ranks, or start "
-                                      "the program with a higher bound",
-                                      bound));
+                                      "about fewer layers or ranks{}",
+                                      bound, more));
     };
     switch (end.how) {
       case How::kStopped:
         return replaced();
       case How::kSeconds:
-        return beyond(fmt::format("{:g} seconds", p_.limits.seconds));
+        return beyond(fmt::format("{:g} s", p_.limits.seconds),
+                      ", or, if the page is that of //:explore, start it with "
+                      "a larger --seconds");
       case How::kOutput:
-        return beyond(fmt::format("{} bytes of answer", p_.limits.output));
+        return beyond(fmt::format("{} bytes of answer", p_.limits.output), "");
       case How::kSignal:
         return refusal(500, fmt::format("signal {} ended the run; ask for less",
                                         end.code));
@@ -215,7 +217,7 @@ void open_browser(std::string url) {
   pid_t pid;
   if (posix_spawnp(&pid, program.c_str(), nullptr, nullptr, arguments,
                    environ) != 0)
-    fmt::print(stderr, "xdg-open is missing; open {} in a browser\n", url);
+    fmt::print(stderr, "cannot start xdg-open; open {} in a browser\n", url);
 }
 
 }  // namespace

@@ -82,13 +82,13 @@ TEST(DeviceChoice, MoreProcessesThanGpus) {
   // Processes that have a GPU say it too.
   EXPECT_EQ(error("cuda", {{0, 4}, 0, 1}, 3),
             "[--device] 4 of the run's ranks are on this machine, 1 per "
-            "process, and need 4 GPUs from cuda:0 on, but this process sees 3 "
-            "in all; start fewer processes here");
+            "process, and need 4 GPUs from cuda:0 on, but this process sees "
+            "only 3 of these; start fewer processes here");
   EXPECT_EQ(error("cuda:2", {{2, 0}, 4, 2}, 7),
             "[--device] at least 6 of the run's ranks are on this machine, 2 "
             "per process, and need 6 GPUs from cuda:2 on, but this process "
-            "sees 7 in all; start fewer processes here, or write a smaller "
-            "--ranks-per-process");
+            "sees only 5 of these; start fewer processes here, or write a "
+            "smaller --ranks-per-process");
   EXPECT_NE(error("cuda", {{0, 4}, 0, 1}, 1), "no error");
   EXPECT_NE(error("cuda", {{0, 4}, 0, 1}, 2, true), "no error");
   EXPECT_EQ(error("cuda", {{0, 4}, 0, 1}, 1, true), "no error");

@@ -114,7 +114,7 @@ TEST(Flags, LimitsThemselvesAreAllowed) {
   EXPECT_EQ(Parsed({"--x", "0"}).values.x, 0);
   EXPECT_EQ(Parsed({"--x", "2"}).values.x, 2);
   EXPECT_EQ(Parsed({"--x", "-0.5"}).error,
-            "[--x] -0.5 is too small; write a number of at least 0");
+            "[--x] -0.5 is too small; write a number from 0 to 2");
 }
 
 TEST(Flags, ErrorsSayWhatToWrite) {
@@ -122,17 +122,21 @@ TEST(Flags, ErrorsSayWhatToWrite) {
     return Parsed(std::move(args)).error;
   };
   EXPECT_EQ(error({"--n", "0"}),
-            "[--n] 0 is too small; write a whole number of at least 1");
+            "[--n] 0 is too small; write a whole number from 1 to 9");
   EXPECT_EQ(error({"--n", "10"}),
-            "[--n] 10 is too large; write a whole number of at most 9");
+            "[--n] 10 is too large; write a whole number from 1 to 9");
   EXPECT_EQ(error({"--n", "x"}),
-            "[--n] 'x' is not a whole number; write one, like --n 4");
+            "[--n] 'x' cannot be read as a whole number; write digits alone, "
+            "like --n 4");
+  EXPECT_EQ(error({"--n", "99999999999999999999"}),
+            "[--n] 99999999999999999999 does not fit into 64 bits; write "
+            "another number, like --n 4");
   EXPECT_EQ(error({"--x", "2.5"}),
-            "[--x] 2.5 is too large; write a number of at most 2");
+            "[--x] 2.5 is too large; write a number from 0 to 2");
   EXPECT_EQ(error({"--some", "a", "--some", "d"}),
             "[--some] there is no 'd'; write one of a, b, c");
   EXPECT_EQ(error({"--sizes", "10"}),
-            "[--sizes] 10 is too large; write a whole number of at most 9");
+            "[--sizes] 10 is too large; write a whole number from 1 to 9");
   EXPECT_EQ(error({"--x", "nan"}),
             "[--x] nan is not finite; write a finite number");
   EXPECT_EQ(error({"--path", ""}),

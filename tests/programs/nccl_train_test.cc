@@ -87,8 +87,8 @@ TEST_P(NcclTrain, TooFewGpus) {
   const std::string ranks = pair ? "2" : "4", there = pair ? "1" : "3";
   for (const std::string& text :
        {"[--device] " + ranks + " of the run's ranks are on this machine, ",
-        "need " + ranks + " GPUs from cuda:0 on, but this process sees " +
-            there + " in"})
+        "need " + ranks + " GPUs from cuda:0 on, but this process sees only " +
+            there + " of these"})
     EXPECT_NE(child.err().find(text), std::string::npos) << child.err();
 }
 

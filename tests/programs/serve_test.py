@@ -858,7 +858,7 @@ class Flags(unittest.TestCase):
         self.assertIn("[--drain] 10000000 s is more than 1000000 s", done.stderr)
         for flags, why in (
                 (["--batch", "1000000000"],
-                 "[--batch] 1000000000 is too large; write a whole number of at most 1048576"),
+                 "[--batch] 1000000000 is too large; write a whole number from 1 to 1048576"),
                 (["--cache-tokens", "99999999999999"],
                  "[--cache-tokens] 99999999999999 is too large"),
                 (["--json"], "[--json] a server ends by a signal, so it has no result to write"),
