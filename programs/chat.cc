@@ -239,7 +239,7 @@ int main(int argc, char** argv) {
       [&] {
         a.model.check();
         a.text.check();
-        a.model.check_length(a.text.tokens);
+        a.model.check_length("--tokens", a.text.tokens);
         a.dry.check(program);
       },
       [&] { examples::chat(a, program); });

@@ -27,21 +27,23 @@ void CheckpointFlags::check() {
   dir = caller_path(dir);
 }
 
-void CheckpointFlags::check_length(int64_t tokens, int64_t prompt) const {
+void CheckpointFlags::check_length(std::string_view flag, int64_t tokens,
+                                   int64_t prompt) const {
   const nn::ModelConfig config = nn::read_config(dir + "/config.json");
   DT_CHECK(nn::architecture(config.name).causal, "generate",
            "the model in {} is a {}, which does not generate text; name "
            "another folder with --model",
            dir, config.name);
   const int64_t seq = config.seq;
-  DT_CHECK(tokens <= seq, "generate",
-           "texts of {} tokens are asked for, but the model's longest sequence "
-           "is {}; write at most that",
+  DT_CHECK(prompt > 0 || tokens <= seq, flag,
+           "it is {}, but the model's longest sequence is {}; write at most "
+           "that",
            tokens, seq);
-  DT_CHECK(tokens <= seq - prompt, "generate",
-           "a prompt of {} tokens and {} more are asked for, but the model's "
-           "longest sequence is {}; write a shorter prompt or fewer tokens",
-           prompt, tokens, seq);
+  DT_CHECK(tokens <= seq - prompt, flag,
+           "it is {}, and the length of the longest prompt is {}, but the "
+           "model's longest sequence is {}; write a shorter prompt or fewer "
+           "tokens",
+           tokens, prompt, seq);
 }
 
 nn::LoadOptions CheckpointFlags::load() const {

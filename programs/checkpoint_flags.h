@@ -22,8 +22,10 @@ struct CheckpointFlags {
   // from which the user called the program. Throws Error if --model is missing.
   void check();
   // Throws Error if a prompt of `prompt` tokens and `tokens` more are longer
-  // than the model's longest sequence, or if the model is an encoder.
-  void check_length(int64_t tokens, int64_t prompt = 0) const;
+  // than the model's longest sequence, or if the model is an encoder. `flag`
+  // is the one that says `tokens`.
+  void check_length(std::string_view flag, int64_t tokens,
+                    int64_t prompt = 0) const;
 
  private:
   std::string dtype_ = "auto", weights_ = "auto";

@@ -75,7 +75,7 @@ Prompts read_prompts(const Args& args) {
         read_token_ids(args.ids, nn::read_config(dir + "/config.json").vocab));
   // Without a cache, a text may be longer than the model's sequence.
   if (!args.no_cache)
-    args.model.check_length(args.text.tokens,
+    args.model.check_length("--tokens", args.text.tokens,
                             std::max(longest_of(p.rows), args.dry.prompt));
   return p;
 }

@@ -375,7 +375,9 @@ int64_t parse_memory(const std::string& text) {
   const auto unit = kUnits.find(text.substr(std::min(end, text.size())));
   const double bytes = unit == kUnits.end() ? 0 : number * unit->second;
   DT_CHECK(end > 0 && bytes >= 1 && bytes < 0x1p62, "--memory",
-           "{} is not an amount of memory; write one such as 80GB or 512MiB",
+           "'{}' cannot be read as an amount of memory; write a positive "
+           "number of MB, GB, TB, MiB, GiB or TiB, such as 80GB, of at most "
+           "4000000TB",
            text);
   return static_cast<int64_t>(bytes);
 }

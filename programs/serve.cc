@@ -131,7 +131,7 @@ int main(int argc, char** argv) {
                    "a server ends by a signal, so it has no result to write; "
                    "leave out {}, or add --dry-run",
                    flag);
-        a.model.check_length(a.engine.length);
+        a.model.check_length("--length", a.engine.length);
         DT_CHECK(a.drain <= examples::kLongestDrain, "--drain",
                  "{} s is more than {} s; write at most that", a.drain,
                  examples::kLongestDrain);

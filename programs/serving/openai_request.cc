@@ -25,6 +25,13 @@ template <class... Args>
                  std::string(param));
 }
 
+// The value as JSON, or how it begins.
+std::string shown(const Json& value) {
+  constexpr size_t kMost = 80;
+  const std::string text = value.dump(-1, ' ', true);
+  return text.size() <= kMost ? text : text.substr(0, kMost) + "...";
+}
+
 // Refuses a body that nests too deeply, since writing a value as text takes
 // stack for each level; and one with too many members, since finding a member
 // looks at all members of an object, so that reading could take minutes. Json's
@@ -111,7 +118,7 @@ class Reader {
           !(chat ? has(kOfChat, name) : has(kOfText, name)) &&
           !asks_for_nothing(name, value))
         refuse(name, "'{}' is not supported by this server; leave it out",
-               name);
+               name.substr(0, 80));
   }
 
   OpenAiRequest read(int64_t longest, int64_t most) {
@@ -191,7 +198,7 @@ class Reader {
         !(m->is_number_unsigned() && m->get<uint64_t>() > uint64_t{INT64_MAX});
     if (!fits || m->get<int64_t>() < min || m->get<int64_t>() > max)
       refuse(name, "'{}' is {}, but must be an integer from {} to {}", name,
-             m->dump(), min, max);
+             shown(*m), min, max);
     return m->get<int64_t>();
   }
   double number(const char* name, double otherwise, double min,
@@ -201,7 +208,7 @@ class Reader {
     if (!m->is_number() || !(m->get<double>() >= min) ||
         !(m->get<double>() <= max))
       refuse(name, "'{}' is {}, but must be a number from {} to {}", name,
-             m->dump(), min, max);
+             shown(*m), min, max);
     return m->get<double>();
   }
   std::vector<std::string> strings(const char* name) const {
@@ -227,13 +234,14 @@ class Reader {
   void check_model() const {
     const Json* m = member("model");
     if (m && *m != model_.name)
-      throw no_model(m->is_string() ? m->get<std::string>() : m->dump(),
+      throw no_model(m->is_string() ? m->get<std::string>() : shown(*m),
                      model_);
   }
   void check_unsupported() const {
-    if (const Json* m = member("best_of");
-        m && *m != integer("n", 1, 1, kMostChoices))
-      refuse("best_of", "'best_of' must be equal to 'n' here");
+    if (const Json* m = member("best_of"))
+      if (const int64_t n = integer("n", 1, 1, kMostChoices); *m != n)
+        refuse("best_of", "'best_of' is {}, but 'n' is {}; write equal numbers",
+               shown(*m), n);
     const Json* format = member("response_format");
     if (format &&
         (!format->is_object() || format->value("type", Json()) != "text"))
@@ -263,7 +271,7 @@ class Reader {
           refuse("logit_bias",
                  "'logit_bias' has {}: {}; write a token's id and a number "
                  "from -100 to 100",
-                 Json(token).dump(), value.dump());
+                 shown(token), shown(value));
         s.logit_bias[std::stoll(token)] = value.get<double>();
       }
     return s;
@@ -294,7 +302,7 @@ class Reader {
     if (n > room)
       throw ApiError(400,
                      fmt::format("'{}' is {}, but this prompt leaves room for "
-                                 "only {} tokens; write at most that",
+                                 "only {}; write at most that",
                                  name, n, room),
                      name, "context_length_exceeded");
     return n;
@@ -305,11 +313,14 @@ class Reader {
     const int64_t prompts =
         several_prompts() ? std::ssize(*member("prompt")) : 1;
     if (prompts > most / n)
-      refuse(prompts > 1 ? "prompt" : "n",
-             "the request asks for {} texts, 'n' = {} for each of {} prompts, "
-             "but this server continues at most {} at once; write fewer "
-             "prompts or a smaller 'n'",
-             prompts * n, n, prompts, most);
+      refuse(
+          prompts > 1 ? "prompt" : "n",
+          "the request asks for {} texts, as 'n' is {} and the number of "
+          "prompts is {}, but this server takes at most {} at once; write {}",
+          prompts * n, n, prompts, most,
+          prompts == 1 ? "a smaller 'n'"
+          : n == 1     ? "fewer prompts"
+                       : "fewer prompts or a smaller 'n'");
   }
   bool several_prompts() const {
     const Json* m = chat_ ? nullptr : member("prompt");
@@ -336,8 +347,8 @@ class Reader {
         out.push_back(p.get<std::vector<int64_t>>());
       else
         refuse("prompt",
-               "'prompt' must be a text, a list of token ids, or a list of "
-               "several of these");
+               "'prompt' must be a text, a list of at least one token id, or "
+               "a list of several of these");
       if (out.back().empty())
         refuse("prompt", "'prompt' has no tokens; write at least one");
     }
@@ -346,7 +357,8 @@ class Reader {
   std::vector<int64_t> messages() const {
     if (!model_.chat)
       refuse("messages",
-             "this model has no chat template; use /v1/completions");
+             "this model has no chat template that this server can use; use "
+             "/v1/completions");
     const Json* m = member("messages");
     if (!m || !m->is_array() || m->empty())
       refuse("messages", "'messages' must be a list with at least one message");
@@ -363,11 +375,13 @@ class Reader {
                        message.contains("role") && message["role"].is_string();
     if (!whole)
       refuse("messages",
-             "each of 'messages' must be an object with 'role' and 'content'");
+             "each of 'messages' must be an object with 'role' and 'content', "
+             "of which 'role' is a text");
     Json& content = message["content"];
     if (!content.is_array()) {
       if (!content.is_string())
-        refuse("messages", "'content' of a message must be a text");
+        refuse("messages",
+               "'content' of a message must be a text or a list of parts");
       return;
     }
     std::string text;
@@ -376,7 +390,9 @@ class Reader {
                            part.value("type", Json()) == "text" &&
                            part.value("text", Json()).is_string();
       if (!is_text)
-        refuse("messages", "this server only reads parts of type \"text\"");
+        refuse("messages",
+               "this server only reads parts of type \"text\", which must have "
+               "a string 'text'");
       text += part["text"].get<std::string>();
     }
     content = text;
@@ -394,8 +410,8 @@ class Reader {
 ApiError no_model(const std::string& name, const ServedModel& model) {
   return ApiError(
       404,
-      fmt::format("there is no model \"{}\"; this server has \"{}\"", name,
-                  model.name),
+      fmt::format("there is no model \"{}\"; this server has \"{}\"",
+                  name.substr(0, 200), model.name),
       "model", "model_not_found");
 }
 

@@ -206,8 +206,9 @@ HttpAnswer Server::complete(HttpRequest& r) {
     throw wrong(e);
   }
   if (!open->ticket)
-    throw ApiError(429, fmt::format("at most {} texts may run and wait at "
-                                    "once; ask again later",
+    throw ApiError(429, fmt::format("this server takes no more texts at once "
+                                    "than {}, and others run or wait; ask "
+                                    "again later",
                                     most_));
   if (!open->request.stream) {
     HttpAnswer a = whole(*open, r.socket);
@@ -301,7 +302,9 @@ HttpAnswer Server::cancel(HttpRequest& r) {
   const auto json = nlohmann::json::parse(r.body, nullptr, false);
   const auto id = json.is_object() ? json.find("id") : json.end();
   if (id == json.end() || !id->is_number_integer())
-    throw ApiError(400, "the body is not an object with the 'id' of a text",
+    throw ApiError(400,
+                   "the body is not an object with an integer 'id'; send "
+                   "{\"id\": ID} with one of /status",
                    "id");
   if (!queue_.cancel(id->get<int64_t>()))
     throw ApiError(

@@ -252,7 +252,7 @@ TEST(PredictGeneration, RefusesWhatItCannotRead) {
        {"", "GB", "5 parsecs", "-1GB", "0", "nan", "inf", "1e40GB", "8GBx"})
     EXPECT_NE(error_of([&] {
                 parse_memory(bad);
-              }).find("is not an amount of memory; write one such as 80GB"),
+              }).find("cannot be read as an amount of memory; write a "),
               std::string::npos)
         << bad;
   const std::string model = " --model " + config_only();
@@ -261,11 +261,12 @@ TEST(PredictGeneration, RefusesWhatItCannotRead) {
     EXPECT_EQ(r.code, 2);
     EXPECT_NE(r.err.find(why), r.err.npos) << r.err;
   };
-  refused("--dry-run --prompt-tokens 5 --memory x", "not an amount of memory");
+  refused("--dry-run --prompt-tokens 5 --memory x",
+          "[--memory] 'x' cannot be read as an amount of memory");
   refused("--prompt-tokens 5", "add --dry-run");
   refused("--dry-run", "--prompt-tokens N");
   refused("--dry-run --prompt-tokens 60 --tokens 5",
-          "a prompt of 60 tokens and 5 more are asked for");
+          "[--tokens] it is 5, and the length of the longest prompt is 60");
   refused("--dry-run --no-cache --prompt-tokens 5", "--no-cache");
   refused("--prompt x", "tokenizer.json");
 }

@@ -156,10 +156,10 @@ class Pretrained(unittest.TestCase):
                 (GENERATE, llama + ["--prompt", "x", "--top-p", "2"],
                  "top_p is 2; write a number from 0 to 1"),
                 (GENERATE, few + [str(seq - 1)],
-                 f"a prompt of 2 tokens and {seq - 1} more are asked for, but "
-                 f"the model's longest sequence is {seq}"),
+                 f"[--tokens] it is {seq - 1}, and the length of the longest prompt is "
+                 f"2, but the model's longest sequence is {seq}"),
                 (CHAT, llama + ["--tokens", "1000"],
-                 "texts of 1000 tokens are asked for"),
+                 f"[--tokens] it is 1000, but the model's longest sequence is {seq}"),
                 (CHAT, ["--model", "nowhere"],
                  "nowhere/config.json is not a regular file")]:
             done = run(program, *flags)

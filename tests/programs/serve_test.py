@@ -501,11 +501,12 @@ class Refuses(unittest.TestCase):
                     ({"prompt": "a", "n": 0}, "'n' is 0, but must be an integer from 1 to 128"),
                     ({"prompt": "a", "n": "1"}, "'n' is \"1\""),
                     ({"prompt": "a", "temperature": -1}, "'temperature' is -1"),
+                    ({"prompt": "a", "temperature": "x" * 5000}, "'temperature' is \"xxxx"),
                     ({"prompt": "a", "top_p": True}, "'top_p' is true"),
                     ({"prompt": "a", "stop": ""}, "'stop'"),
                     ({"prompt": "a", "stop": [1]}, "'stop'"),
                     ({"prompt": "a", "stop": ["b", "x" * 1025]}, "'stop' has a string of 1025 bytes"),
-                    ({"prompt": "a", "best_of": 2}, "'best_of' must be equal to 'n'"),
+                    ({"prompt": "a", "best_of": 2}, "'best_of' is 2, but 'n' is 1"),
                     ({"prompt": "a", "logprobs": 21}, "'logprobs' is 21"),
                     ({"prompt": "a", "logit_bias": {"x": 1}}, "'logit_bias' has \"x\""),
                     ({"prompt": "a", "logit_bias": {"999": 1}}, "999"),
@@ -636,14 +637,16 @@ class Refuses(unittest.TestCase):
     def test_too_many(self):
         with Serving("--max-requests", "2") as server:
             self.assertEqual(len(server.complete(n=2)["choices"]), 2)
-            for members, count in (({"prompt": "a", "n": 3}, 3), ({"prompt": ["a"] * 3}, 3),
-                                   ({"prompt": ["a", "b"], "n": 2}, 4),
-                                   # It is refused before a prompt is read.
-                                   ({"prompt": ["x" * 99] * 2, "n": 2}, 4)):
+            for members, count, fewer in (
+                    ({"prompt": "a", "n": 3}, 3, "a smaller 'n'"),
+                    ({"prompt": ["a"] * 3}, 3, "fewer prompts"),
+                    ({"prompt": ["a", "b"], "n": 2}, 4, "fewer prompts or a smaller 'n'"),
+                    # It is refused before a prompt is read.
+                    ({"prompt": ["x" * 99] * 2, "n": 2}, 4, "fewer prompts or a smaller 'n'")):
                 status, error = server.error(body=members)
                 self.assertEqual((status, error["type"]), (400, "invalid_request_error"))
                 self.assertIn(f"asks for {count} texts", error["message"])
-                self.assertIn("write fewer prompts or a smaller 'n'", error["message"])
+                self.assertTrue(error["message"].endswith(f"; write {fewer}"), error)
         with Serving("--max-requests", "64", "--batch", "1") as server:
             connection, _ = server.open("POST", "/v1/completions", Ends.LONG)
             status, error = server.error(body={"prompt": "a", "n": 3})
@@ -845,12 +848,14 @@ class Ends(unittest.TestCase):
 
 class Flags(unittest.TestCase):
     def test_bad_input_ends_with_2(self):
-        for program, flags in ((SERVE, ["--length", "65"]), (SERVE, ["--length", "1000000"]),
-                               (GENERATE, ["--prompt", "a", "--tokens", "100000"])):
+        for program, flags, also in (
+                (SERVE, ["--length", "65"], ""), (SERVE, ["--length", "1000000"], ""),
+                (GENERATE, ["--prompt", "a", "--tokens", "100000"],
+                 " and the length of the longest prompt is 1,")):
             done = subprocess.run([program, "--model", MODEL, *flags], capture_output=True,
                                   text=True)
             self.assertEqual(done.returncode, 2, done.stderr)
-            self.assertIn(f"texts of {flags[-1]} tokens are asked for, but the model's longest "
+            self.assertIn(f"[{flags[-2]}] it is {flags[-1]},{also} but the model's longest "
                           "sequence is 64", done.stderr)
         done = subprocess.run([SERVE, "--model", MODEL, "--drain", "1e7"], capture_output=True,
                               text=True)
