@@ -269,7 +269,8 @@ OpQuestion parse_question(const std::string& name,
         sample = s;
     DT_CHECK(
         sample.inputs.size() == ins.size(), "--in",
-        "{} takes {} inputs, but {} were given; write --in once for each input",
+        "the number of inputs that this program takes for {} is {}, not {}; "
+        "write --in once for each",
         name, input_counts(samples), ins.size());
     q.attrs = sample.attrs;
     read_args(q.attrs, args);

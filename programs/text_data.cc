@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cmath>
+#include <filesystem>
 #include <functional>
 #include <vector>
 
@@ -41,9 +42,13 @@ TextData TextData::file(const std::string& path) {
 
 TextData TextData::licences() {
   std::string all;
-  for (const char* name : {"GPL-3", "LGPL-3", "Apache-2.0", "MPL-2.0"})
-    all += read_text_file("text",
-                          std::string("/usr/share/common-licenses/") + name);
+  for (const char* name : {"GPL-3", "LGPL-3", "Apache-2.0", "MPL-2.0"}) {
+    const std::string path = std::string("/usr/share/common-licenses/") + name;
+    DT_CHECK(std::filesystem::exists(path), "text",
+             "there is no {}, a part of the default text; write --text FILE",
+             path);
+    all += read_text_file("text", path);
+  }
   return {"the licence texts of Debian", std::move(all)};
 }
 
@@ -59,10 +64,11 @@ double TextData::entropy() const {
 }
 
 void TextData::require(int64_t n) const {
-  DT_CHECK(size() >= n, "text",
-           "{} has {} bytes, but a window needs {}; take a longer text or a "
-           "smaller --seq",
-           name_, size(), n);
+  DT_CHECK(
+      size() >= n, "text",
+      "a window needs {} bytes, but there are only {} in {}; take a longer "
+      "text or a smaller --seq",
+      n, size(), name_);
 }
 
 nn::Batch TextData::windows(int64_t rows, int64_t seq, uint64_t seed,

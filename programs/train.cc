@@ -240,9 +240,9 @@ void check_goes_on(const std::string& checkpoint, TrainConfig& config,
   const nn::TrainingState saved =
       nn::training_state(CheckpointReader(checkpoint));
   DT_CHECK(saved.step < config.steps, "--resume",
-           "{} was saved after {} steps, but --steps is {}, so there is "
+           "{} was saved after {} step{}, but --steps is {}, so there is "
            "nothing left to do; write a larger --steps",
-           checkpoint, saved.step, config.steps);
+           checkpoint, saved.step, saved.step == 1 ? "" : "s", config.steps);
   if (config.loss_scale == 0) return;
   for (const auto& [name, value] : nn::GradScaler().state())
     DT_CHECK(
@@ -284,9 +284,10 @@ void check_memory(const nn::Prediction& p, int64_t ranks) {
       static_cast<double>(p.memory.peak) * static_cast<double>(ranks);
   DT_CHECK(
       need <= have, "train",
-      "{} ranks need up to {:.1f} GB, but this machine has {:.1f} GB; make "
-      "the model or the batch smaller, or add --dry-run",
-      ranks, need / 1e9, have / 1e9);
+      "{} up to {:.3f} GB, but this machine has {:.3f} GB; make the model or "
+      "the batch smaller, or add --dry-run",
+      ranks == 1 ? "1 rank needs" : fmt::format("{} ranks need", ranks),
+      need / 1e9, have / 1e9);
 }
 
 void print_header(const Flags& flags, const Mesh& mesh, const TextData& text,

@@ -211,23 +211,25 @@ void TrainConfig::validate(const Mesh& mesh) {
            context);
   DT_CHECK(zero == 3 || gather_budget < 0, "--gather-budget",
            "it is for --zero 3, but this is --zero {}; leave it out", zero);
-  DT_CHECK(accumulate <= batch, "--accumulate",
-           "there are {} micro-batches, but only {} windows; write at most {}, "
-           "or a larger --batch",
-           accumulate, batch, batch);
+  DT_CHECK(
+      accumulate <= batch, "--accumulate",
+      "there are {} micro-batches, but --batch is {}; write at most {}, or "
+      "a larger --batch",
+      accumulate, batch, batch);
   plan(mesh);
   if (nn::axis_that(nn::kSplitsStages, mesh) >= 0) validate_pipeline(mesh);
 }
 
 void TrainConfig::validate_pipeline(const Mesh& mesh) {
   schedule = schedule.empty() ? "1f1b" : report::schedule_of(schedule);
-  const auto fits = [&](const char* what) {
-    DT_CHECK(micro_batches <= batch, "--micro-batches",
-             "there are {} micro-batches, but only {} windows; write {}at most "
-             "{}, or a larger --batch",
-             micro_batches, batch, what, batch);
+  const auto fits = [&](const char* flag, const char* of) {
+    DT_CHECK(micro_batches <= batch, flag,
+             "there are {} micro-batches, but --batch is {}; write a larger "
+             "--batch, or {}at most {}",
+             micro_batches, batch, of, batch);
   };
-  fits("");  // before make_schedule() makes tasks for each micro-batch
+  // Before make_schedule() makes tasks for each micro-batch.
+  fits("--micro-batches", "");
   const int64_t places = mesh.axis_size(nn::axis_that(nn::kSplitsStages, mesh));
   pipeline_ =
       report::read_schedule(schedule, places,
@@ -237,7 +239,7 @@ void TrainConfig::validate_pipeline(const Mesh& mesh) {
                             chunks);
   chunks = pipeline_->chunks;
   micro_batches = pipeline_->micros;
-  fits(nn::is_schedule_name(schedule) ? "" : "a --schedule of ");
+  fits("--schedule", "name a file with ");
   DT_CHECK(accumulate == 1, "--accumulate",
            "mesh {} has an axis pp, so --micro-batches says how a batch is "
            "cut; leave this out, or write --micro-batches {} in its place",

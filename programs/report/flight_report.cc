@@ -17,6 +17,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kThreads[] = {"own", "async"};
+constexpr size_t kMostShown = 80;  // bytes of a wrong value in an error
 
 // Ascending ranks as text: "0-3,5".
 std::string ranges(const std::vector<int64_t>& ranks) {
@@ -54,7 +55,8 @@ std::string day_and_time(int64_t ns) {
 int64_t not_negative(const Json& json, const char* name) {
   const Json& value = json.at(name);
   if (!value.is_number_integer() || value.get<int64_t>() < 0)
-    throw std::runtime_error(fmt::format("its {} is {}", name, value.dump()));
+    throw std::runtime_error(
+        fmt::format("its {} is {}", name, value.dump().substr(0, kMostShown)));
   return value.get<int64_t>();
 }
 
@@ -62,7 +64,8 @@ std::string one_of(const Json& json, const char* name,
                    std::initializer_list<std::string_view> choices) {
   const auto value = json.at(name).get<std::string>();
   if (std::find(choices.begin(), choices.end(), value) == choices.end())
-    throw std::runtime_error(fmt::format("its {} is \"{}\"", name, value));
+    throw std::runtime_error(
+        fmt::format("its {} is \"{}\"", name, value.substr(0, kMostShown)));
   return value;
 }
 
@@ -102,7 +105,8 @@ FlightFile parse_file(const Json& json) {
   file.written_ns = not_negative(json, "written_ns");
   const Json& lanes = json.at("lanes");
   if (lanes.size() != 2)
-    throw std::runtime_error(fmt::format("it has {} lanes", lanes.size()));
+    throw std::runtime_error(
+        fmt::format("the number of its lanes is {}, not 2", lanes.size()));
   for (size_t lane = 0; lane < 2; ++lane) {
     const auto groups =
         lanes[lane].at("groups").get<std::vector<std::vector<int64_t>>>();
@@ -165,9 +169,9 @@ FlightFile parse_flight(const std::string& path, const std::string& text) {
            "rank-N.json of one --flight DIR",
            path);
   DT_CHECK(json.value("version", Json()) == Json(1), "flight",
-           "{} has version {}, but this program reads version 1; use the "
-           "//programs:flight of the version that wrote the file",
-           path, json.value("version", Json()).dump());
+           "{} has version {}, but this program reads version 1; use //:flight "
+           "of the dtensor that wrote the file",
+           path, json.value("version", Json()).dump().substr(0, kMostShown));
   try {
     return parse_file(json);
   } catch (const std::exception& e) {
@@ -188,11 +192,12 @@ FlightReport::FlightReport(std::vector<FlightFile> given)
   for (size_t i = 0; i < files.size(); ++i) {
     DT_CHECK(
         files[i].world == world, "flight",
-        "a file of rank {} is from a run of {} ranks, and a file of rank {} "
-        "from a run of {}; name the files of one run",
-        files[0].rank, world, files[i].rank, files[i].world);
+        "the run's number of ranks is {} in a file of rank {}, and {} in a "
+        "file of rank {}; name the files of one run",
+        world, files[0].rank, files[i].world, files[i].rank);
     DT_CHECK(i == 0 || files[i].rank != files[i - 1].rank, "flight",
-             "two files are from rank {}; name the files of one run",
+             "two files are from rank {}; name one file of each rank, all from "
+             "one run",
              files[i].rank);
   }
   for (int64_t r = 0; r < world; ++r)

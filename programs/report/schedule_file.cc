@@ -19,11 +19,14 @@ using Json = nlohmann::ordered_json;
 
 constexpr int64_t kMost = 100000;  // the most micro-batches, or chunks
 
+// The text, or how it begins.
+std::string shown(std::string text) {
+  constexpr size_t kMostShown = 80;
+  return text.size() <= kMostShown ? text : text.substr(0, kMostShown) + "...";
+}
 // The value as JSON, or how it begins.
 std::string shown(const Json& value) {
-  constexpr size_t kMostShown = 80;
-  const std::string text = value.dump(-1, ' ', true);
-  return text.size() <= kMostShown ? text : text.substr(0, kMostShown) + "...";
+  return shown(value.dump(-1, ' ', true));
 }
 
 class Reader {
@@ -44,11 +47,11 @@ class Reader {
     const Json json =
         Json::parse(read_text_file("--schedule", path_), see, false);
     if (!json.is_object()) wrong("is not a JSON object; write {}", example());
-    if (!twice.empty()) wrong("has two entries '{}'; write one", twice);
+    if (!twice.empty()) wrong("has two entries '{}'; write one", shown(twice));
     for (const auto& [name, value] : json.items())
       if (name != "micro_batches" && name != "chunks" && name != "tasks")
         wrong("has an entry '{}'; write only micro_batches, chunks and tasks",
-              name);
+              shown(name));
     nn::PipelineSchedule s;
     s.name = path_;
     s.micros = whole(json, "micro_batches");
@@ -105,11 +108,15 @@ class Reader {
     const std::optional<int64_t> chunk =
         dot == text.size() ? 0 : number(std::string_view(text).substr(dot + 1));
     if (work == std::string::npos || !micro || !chunk)
-      wrong("has the task {}; write F3, B3 or W3, or F3.1 for chunk 1",
-            shown(json));
+      wrong(
+          "has the task {}; write F3, B3 or W3, or F3.1 for chunk 1, with "
+          "numbers from 0 to {}",
+          shown(json), kMost);
     if (*chunk >= s.chunks)
-      wrong("has the task {}, but its chunks are 0 to {}; write \"chunks\": {}",
-            shown(json), s.chunks - 1, *chunk + 1);
+      wrong(
+          "has the task {}, but the number of the last chunk is {}; write "
+          "\"chunks\": {}",
+          shown(json), s.chunks - 1, *chunk + 1);
     return {static_cast<nn::PipelineWork>(work),
             *chunk * s.positions + position, *micro};
   }
@@ -154,14 +161,16 @@ nn::PipelineSchedule read_schedule(const std::string& name_or_path,
            "that exists, or one of {}",
            name_or_path, fmt::join(nn::schedule_names(), ", "));
   nn::PipelineSchedule s = Reader(name_or_path).read();
-  const auto same = [&](const char* what, int64_t here, int64_t there) {
+  const auto same = [&](const char* what, const char* flag, int64_t here,
+                        int64_t there) {
     DT_CHECK(there == 0 || here == there, "--schedule",
-             "{} has {} {}, but the flags ask for {}; write the same number",
-             name_or_path, here, what, there);
+             "the number of {2} in {0} is {1}, but {3} is {4}; write the same "
+             "number",
+             name_or_path, here, what, flag, there);
   };
-  same("positions", s.positions, positions);
-  same("micro-batches", s.micros, micros);
-  same("chunks", s.chunks, chunks);
+  same("positions", "--stages, or axis pp of --mesh,", s.positions, positions);
+  same("micro-batches", "--micro, or --micro-batches,", s.micros, micros);
+  same("chunks", "--chunks", s.chunks, chunks);
   return s;
 }
 

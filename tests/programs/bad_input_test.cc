@@ -98,7 +98,7 @@ std::vector<Case> train_cases() {
        "this is --context ring"},
       {"--accumulate 0", "0 is too small"},
       {"--accumulate 9 --batch 8",
-       "there are 9 micro-batches, but only 8 windows"},
+       "there are 9 micro-batches, but --batch is 8"},
       {"--resume", "there is no --checkpoint"},
       {"--every 3", "there is no --checkpoint"},
       {"--keep 3", "there is no --checkpoint"},

@@ -360,8 +360,8 @@ TEST(Explain, SaysWhichStrategyIsWrong) {
   EXPECT_EQ(error("--compare pp=2,pp=4 --batch 3 --micro-batches 4"),
             "explain: [--compare] all strategies are refused; the first, "
             "'pp=2': [--micro-batches] there are 4 "
-            "micro-batches, but only 3 windows; write at most 3, or a larger "
-            "--batch\n");
+            "micro-batches, but --batch is 3; write a larger --batch, or at "
+            "most 3\n");
   EXPECT_EQ(error("--compare dp,tp --schedule gpipe"),
             "explain: [--schedule] no strategy in 'dp,tp' has an axis pp; add "
             "pp=2 or the like to one, or leave the flag out\n");

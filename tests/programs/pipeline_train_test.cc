@@ -404,11 +404,11 @@ TEST(PipelineProgram, BadInput) {
       "or 1f1b with 1 chunk\n");
   EXPECT_EQ(error("--mesh pp=2 --micro-batches 1000000000000"),
             "train: [--micro-batches] there are 1000000000000 "
-            "micro-batches, but only 7 windows; write at most 7, or a larger "
-            "--batch\n");
+            "micro-batches, but --batch is 7; write a larger --batch, or at "
+            "most 7\n");
   EXPECT_EQ(error("--mesh pp=2 --micro-batches 8"),
-            "train: [--micro-batches] there are 8 micro-batches, but only 7 "
-            "windows; write at most 7, or a larger --batch\n");
+            "train: [--micro-batches] there are 8 micro-batches, but --batch "
+            "is 7; write a larger --batch, or at most 7\n");
   EXPECT_EQ(error("--mesh dp=2 --schedule gpipe"),
             "train: [--schedule] mesh dp=2 has no axis pp; write --mesh pp=2 "
             "or the like, or leave --schedule out\n");
@@ -433,12 +433,12 @@ TEST(PipelineProgram, BadInput) {
       R"({"micro_batches": 1, "tasks": [["F0", "B0"], ["F0", "B0"]]})");
   EXPECT_EQ(
       error("--mesh pp=3 --schedule " + good),
-      "train: [--schedule] " + good +
-          " has 2 positions, but the flags ask for 3; write the same number\n");
-  EXPECT_EQ(
-      error("--mesh pp=2 --chunks 3 --schedule " + good),
-      "train: [--schedule] " + good +
-          " has 1 chunks, but the flags ask for 3; write the same number\n");
+      "train: [--schedule] the number of positions in " + good +
+          " is 2, but --stages, or axis pp of --mesh, is 3; write the same "
+          "number\n");
+  EXPECT_EQ(error("--mesh pp=2 --chunks 3 --schedule " + good),
+            "train: [--schedule] the number of chunks in " + good +
+                " is 1, but --chunks is 3; write the same number\n");
 }
 
 }  // namespace

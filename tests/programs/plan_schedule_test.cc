@@ -108,11 +108,12 @@ TEST(PlanSchedule, AFile) {
   EXPECT_EQ(json["bubble"]["simulated"], 0);
   EXPECT_EQ(
       error("--schedule " + file + " --stages 2"),
-      "plan: [--schedule] " + file +
-          " has 1 positions, but the flags ask for 2; write the same number\n");
+      "plan: [--schedule] the number of positions in " + file +
+          " is 1, but --stages, or axis pp of --mesh, is 2; write the same "
+          "number\n");
   EXPECT_EQ(error("--schedule " + file + " --micro 3"),
-            "plan: [--schedule] " + file +
-                " has 2 micro-batches, but the flags ask for 3; write the same "
+            "plan: [--schedule] the number of micro-batches in " + file +
+                " is 2, but --micro, or --micro-batches, is 3; write the same "
                 "number\n");
 }
 
@@ -143,14 +144,16 @@ TEST(PlanSchedule, BadFiles) {
   EXPECT_EQ(of(R"({"micro_batches": 1, "micro_batches": 2, "tasks": []})"),
             "plan: [--schedule] FILE has two entries 'micro_batches'; write "
             "one\n");
-  for (const std::string task : {"\"X0\"", "\"F\"", "\"\"", "7", "\"F-1\"",
-                                 "\"F0.\"", "\"F0.x\"", "\".1\""})
+  for (const std::string task :
+       {"\"X0\"", "\"F\"", "\"\"", "7", "\"F-1\"", "\"F0.\"", "\"F0.x\"",
+        "\".1\"", "\"F100001\""})
     EXPECT_EQ(of(R"({"micro_batches": 1, "tasks": [[)" + task + "]]}"),
               "plan: [--schedule] FILE has the task " + task +
-                  "; write F3, B3 or W3, or F3.1 for chunk 1\n");
+                  "; write F3, B3 or W3, or F3.1 for chunk 1, with numbers "
+                  "from 0 to 100000\n");
   EXPECT_EQ(of(R"({"micro_batches": 1, "tasks": [["F0.1"]]})"),
-            "plan: [--schedule] FILE has the task \"F0.1\", but its chunks are "
-            "0 to 0; write \"chunks\": 2\n");
+            "plan: [--schedule] FILE has the task \"F0.1\", but the number of "
+            "the last chunk is 0; write \"chunks\": 2\n");
   EXPECT_EQ(
       of(R"({"micro_batches": 2, "tasks": [["F0", "F1", "B0"]]})"),
       "plan: [--schedule FILE] the backward of micro-batch 1 at stage 0 is "

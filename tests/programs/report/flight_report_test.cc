@@ -218,9 +218,8 @@ TEST(FlightReport, GivesTheReasonOfTheFirstRank) {
       error_of([&] {
         report_of({file(0, 3, calls), file(1, 3, calls), file(2, 4, calls)});
       }),
-      "[flight] a file of rank 0 is from a run of 3 ranks, and a file of rank "
-      "2 "
-      "from a run of 4; name the files of one run");
+      "[flight] the run's number of ranks is 3 in a file of rank 0, and 4 in a "
+      "file of rank 2; name the files of one run");
 }
 
 TEST(FlightReport, RefusesFilesOfTwoRuns) {
@@ -228,12 +227,13 @@ TEST(FlightReport, RefusesFilesOfTwoRuns) {
   EXPECT_EQ(error_of([&] {
               report_of({file(0, 2, calls), file(1, 3, calls)});
             }),
-            "[flight] a file of rank 0 is from a run of 2 ranks, and a file of "
-            "rank 1 from a run of 3; name the files of one run");
+            "[flight] the run's number of ranks is 2 in a file of rank 0, and "
+            "3 in a file of rank 1; name the files of one run");
   EXPECT_EQ(error_of([&] {
               report_of({file(1, 2, calls), file(1, 2, calls)});
             }),
-            "[flight] two files are from rank 1; name the files of one run");
+            "[flight] two files are from rank 1; name one file of each rank, "
+            "all from one run");
   EXPECT_EQ(error_of([&] { report_of({}); }),
             "[flight] no files were given; name the files rank-N.json of "
             "one --flight DIR");
@@ -273,7 +273,7 @@ TEST(ParseFlight, RefusesOtherFiles) {
            {"/rank", 2, "its rank 2 is not below its world 2"},
            {"/rank", "zero", "its rank is \"zero\""},
            {"/state", "asleep", "its state is \"asleep\""},
-           {"/lanes", Json::array(), "it has 0 lanes"},
+           {"/lanes", Json::array(), "the number of its lanes is 0, not 2"},
            {"/lanes/0/collectives/0/group", 5, "it has no group 5"},
            {"/lanes/0/collectives/0/state", "gone", "its state is \"gone\""},
            {"/lanes/0/collectives/0/bytes", -8, "its bytes is -8"},
