@@ -190,7 +190,8 @@ std::vector<Compared> compare(
     return !c.strategy.refused.empty();
   });
   DT_CHECK(!none, "--compare",
-           "all strategies are refused; the first, '{}': {}",
+           "all strategies are refused (in a strategy, write axes and flags as "
+           "words, like tp=2+sp); the first, '{}': {}",
            all[0].strategy.name, all[0].strategy.refused);
   return all;
 }

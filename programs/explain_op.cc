@@ -111,7 +111,8 @@ void run_forward(const OpQuestion& q, RankContext& context,
     const Op& op = call.op;
     const Decision& d = call.decision;
     DT_CHECK(first, "explain",
-             "{} consists of several operators; ask for each separately", q.op);
+             "{} has several operators, {} among them; ask for each separately",
+             q.op, op.name());
     first = false;
     answer.decision = d;
     if (!d.rule) return;

@@ -339,7 +339,7 @@ void report_fit(const Program& program, const Question& q, int64_t peak,
     fmt::print("it fits on {}, with {} bytes\n", larger->first.to_string(),
                grouped(larger->second));
   } else {
-    fmt::print("write fewer --batch, a smaller --length, or another mesh\n");
+    fmt::print("take fewer texts at once, shorter texts, or another mesh\n");
   }
 }
 

@@ -302,10 +302,7 @@ HttpAnswer Server::cancel(HttpRequest& r) {
   const auto json = nlohmann::json::parse(r.body, nullptr, false);
   const auto id = json.is_object() ? json.find("id") : json.end();
   if (id == json.end() || !id->is_number_integer())
-    throw ApiError(400,
-                   "the body is not an object with an integer 'id'; send "
-                   "{\"id\": ID} with one of /status",
-                   "id");
+    throw ApiError(400, "the body is not an object with an integer 'id'", "id");
   if (!queue_.cancel(id->get<int64_t>()))
     throw ApiError(
         404, fmt::format("no text with the id {} runs or waits", id->dump()),

@@ -353,15 +353,19 @@ TEST(Explain, SaysWhichStrategyIsWrong) {
   EXPECT_EQ(error("--compare zero1+zero3"),
             "explain: [--compare] 'zero3' in 'zero1+zero3' comes after "
             "'zero1'; write only one of them\n");
-  EXPECT_EQ(error("--compare sp"),
-            "explain: [--compare] all strategies are refused; the first, "
-            "'sp': [--sequence-parallel] mesh dp=4 has no axis tp; write "
-            "--mesh tp=2 or the like, or leave --sequence-parallel out\n");
-  EXPECT_EQ(error("--compare pp=2,pp=4 --batch 3 --micro-batches 4"),
-            "explain: [--compare] all strategies are refused; the first, "
-            "'pp=2': [--micro-batches] there are 4 "
-            "micro-batches, but --batch is 3; write a larger --batch, or at "
-            "most 3\n");
+  EXPECT_EQ(
+      error("--compare sp"),
+      "explain: [--compare] all strategies are refused (in a "
+      "strategy, write axes and flags as words, like tp=2+sp); the first, "
+      "'sp': [--sequence-parallel] mesh dp=4 has no axis tp; write "
+      "--mesh tp=2 or the like, or leave --sequence-parallel out\n");
+  EXPECT_EQ(
+      error("--compare pp=2,pp=4 --batch 3 --micro-batches 4"),
+      "explain: [--compare] all strategies are refused (in a "
+      "strategy, write axes and flags as words, like tp=2+sp); the first, "
+      "'pp=2': [--micro-batches] there are 4 "
+      "micro-batches, but --batch is 3; write a larger --batch, or at "
+      "most 3\n");
   EXPECT_EQ(error("--compare dp,tp --schedule gpipe"),
             "explain: [--schedule] no strategy in 'dp,tp' has an axis pp; add "
             "pp=2 or the like to one, or leave the flag out\n");
