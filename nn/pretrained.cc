@@ -110,10 +110,10 @@ void save_pretrained(const LanguageModel& model, const std::string& dir) {
   const bool first = !context.dry_run && mesh.rank(context.coordinate(
                                              mesh, "save_pretrained")) == 0;
   if (first) {
-    std::error_code e;
+    std::error_code e, ignored;
     std::filesystem::create_directories(dir, e);
     DT_CHECK(
-        std::filesystem::is_directory(dir), "save",
+        std::filesystem::is_directory(dir, ignored), "save",
         "{} is not a folder and cannot be created: {}; name another folder",
         dir, e ? e.message() : "a file of that name exists");
   }

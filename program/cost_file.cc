@@ -354,7 +354,9 @@ std::string cost_help() {
 
 CostTable read_cost(const std::string& name_or_path, const Mesh& mesh) {
   if (auto named = named_cost(name_or_path, mesh)) return *std::move(named);
-  DT_CHECK(std::filesystem::exists(caller_path(name_or_path)), "--cost",
+  std::error_code ignored;
+  DT_CHECK(std::filesystem::exists(caller_path(name_or_path), ignored),
+           "--cost",
            "there is no file {}, and no machine of that name; name an existing "
            "file, or one of {}",
            name_or_path, cost_names());

@@ -65,8 +65,9 @@ int64_t longest_of(const Ids& prompts) {
 Prompts read_prompts(const Args& args) {
   const std::string& dir = args.model.dir;
   Prompts p;
+  std::error_code ignored;
   if (!args.prompt.empty() || !args.text.stop.empty() ||
-      std::filesystem::exists(dir + "/tokenizer.json"))
+      std::filesystem::exists(dir + "/tokenizer.json", ignored))
     p.tokenizer = nn::Tokenizer::from_pretrained(dir);
   if (!args.prompt.empty())
     p.rows = {p.tokenizer->encode(args.prompt)};

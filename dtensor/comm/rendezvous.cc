@@ -15,8 +15,9 @@
 namespace dtensor {
 
 RendezvousFile::RendezvousFile(std::string path) : path_(std::move(path)) {
-  const auto folder = std::filesystem::absolute(path_).parent_path();
-  DT_CHECK(std::filesystem::is_directory(folder), "rendezvous",
+  std::error_code ignored;
+  const auto folder = std::filesystem::absolute(path_, ignored).parent_path();
+  DT_CHECK(std::filesystem::is_directory(folder, ignored), "rendezvous",
            "there is no folder for {}; name another file in --rendezvous",
            path_);
   read();

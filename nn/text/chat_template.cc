@@ -112,12 +112,13 @@ ChatTemplate ChatTemplate::from_pretrained(const std::string& dir) {
   };
   const auto parts = std::make_shared<Parts>();
   const std::string own = path("chat_template.jinja");
-  const bool alone = std::filesystem::exists(own);
+  std::error_code ignored;
+  const bool alone = std::filesystem::exists(own, ignored);
   if (alone)
     parts->templates.emplace("default", text::read_file("chat_template", own));
   for (const char* name :
        {"special_tokens_map.json", "tokenizer_config.json"}) {
-    if (!std::filesystem::exists(path(name))) continue;
+    if (!std::filesystem::exists(path(name), ignored)) continue;
     const json file = text::read_json(path(name));
     const text::Field all(file, path(name) + ": ");
     for (const auto& [member, value] : file.items()) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 
@@ -41,10 +42,12 @@ void check_depth(std::string_view text, const std::string& path) {
 }  // namespace
 
 std::string read_file(std::string_view where, const std::string& path) {
+  std::error_code ignored;
+  const bool folder = std::filesystem::is_directory(path, ignored);
   std::ifstream file(path, std::ios::binary);
-  DT_CHECK(file.good(), where,
+  DT_CHECK(file.good() && !folder, where,
            "cannot read {}: {}; make it readable, or name another folder", path,
-           std::strerror(errno));
+           std::strerror(folder ? EISDIR : errno));
   return {std::istreambuf_iterator<char>(file), {}};
 }
 

@@ -280,7 +280,9 @@ Tokenizer Tokenizer::from_pretrained(const std::string& dir) {
     return (std::filesystem::path(dir) / name).string();
   };
   const auto optional = [&](const char* name) {
-    return std::filesystem::exists(path(name)) ? read_json(path(name)) : json();
+    std::error_code ignored;
+    return std::filesystem::exists(path(name), ignored) ? read_json(path(name))
+                                                        : json();
   };
   const json file = read_json(path("tokenizer.json"));
   Effort effort(std::filesystem::file_size(path("tokenizer.json")));

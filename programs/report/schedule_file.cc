@@ -156,7 +156,9 @@ nn::PipelineSchedule read_schedule(const std::string& name_or_path,
     return nn::make_schedule(name, positions, micros,
                              std::max<int64_t>(chunks, 1));
   }
-  DT_CHECK(std::filesystem::exists(caller_path(name_or_path)), "--schedule",
+  std::error_code ignored;
+  DT_CHECK(std::filesystem::exists(caller_path(name_or_path), ignored),
+           "--schedule",
            "there is no file {}, and no schedule of that name; name a file "
            "that exists, or one of {}",
            name_or_path, fmt::join(nn::schedule_names(), ", "));

@@ -57,6 +57,8 @@ TEST(OwnProgram, PricesDecideWhatItSends) {
   const Ran bad = run_program(kProgram, "--cost h300");
   EXPECT_EQ(bad.code, 2);
   EXPECT_NE(bad.err.find("h100, h200"), bad.err.npos) << bad.err;
+  const Ran too_long = run_program(kProgram, "--cost " + std::string(300, 'a'));
+  EXPECT_NE(too_long.err.find("h100, h200"), bad.err.npos) << too_long.err;
 }
 
 }  // namespace

@@ -61,6 +61,10 @@ TEST_F(RendezvousTest, ChecksThePath) {
   EXPECT_EQ(error_of([] { RendezvousFile("/no/such/folder/meet"); }),
             "[rendezvous] there is no folder for /no/such/folder/meet; name "
             "another file in --rendezvous");
+  const std::string too_long = std::string(300, 'a') + "/meet";
+  EXPECT_EQ(error_of([&] { RendezvousFile file(too_long); }),
+            "[rendezvous] there is no folder for " + too_long +
+                "; name another file in --rendezvous");
   std::filesystem::create_directory(path());
   EXPECT_EQ(error_of([&] { RendezvousFile file(path()); }),
             "[rendezvous] " + path() +

@@ -88,6 +88,18 @@ TEST(ChatTemplateTest, ReadsTheFilesOfACheckpoint) {
               ChatTemplate::from_pretrained(dir);
             }).find("has no template, neither in chat_template.jinja nor"),
             std::string::npos);
+  // A name that is too long for the file system, and a folder instead of a
+  // file.
+  EXPECT_EQ(error_of([&] {
+              ChatTemplate::from_pretrained(std::string(300, 'a'));
+            }).find("[chat_template] "),
+            0u);
+  const std::string folder = dir + "/chat_template.jinja";
+  std::filesystem::create_directories(folder);
+  EXPECT_EQ(error_of([&] { ChatTemplate::from_pretrained(dir); }),
+            "[chat_template] cannot read " + folder +
+                ": Is a directory; make it readable, or name another folder");
+  std::filesystem::remove(folder);
   const auto write = [&](const std::string& name, const std::string& text) {
     std::ofstream(dir + "/" + name) << text;
   };
