@@ -340,9 +340,10 @@ const std::deque<Architecture>& architectures() { return all(); }
 void add_architecture(const Architecture& a) {
   DT_CHECK(!a.name.empty() && a.class_name && !a.model_types.empty(),
            "architecture",
-           "\"{}\" has the class \"{}\" and {} types of files; give it a name, "
-           "a class and at least one type",
-           a.name, a.class_name ? a.class_name : "", a.model_types.size());
+           "the architecture's name is \"{}\", its class_name is {} and the "
+           "size of its model_types is {}; set all three",
+           a.name, a.class_name ? fmt::format("\"{}\"", a.class_name) : "null",
+           a.model_types.size());
   DT_CHECK(!RankContext::current_or_null(), "architecture",
            "architecture \"{}\" is added inside run(); add it before", a.name);
   for (const Architecture& other : all()) {

@@ -79,10 +79,12 @@ RandomState random_state_of_all() {
              r, its[0], all[0][0]);
     for (size_t i = 1; i < its.size(); i += 2) {
       const auto [known, added] = state.times.emplace(its[i], its[i + 1]);
-      DT_CHECK(added || known->second == its[i + 1], "checkpoint",
-               "rank {} has drawn {} times from a generator from which another "
-               "rank has drawn {} times; draw equally often on every rank",
-               r, its[i + 1], known->second);
+      DT_CHECK(
+          added || known->second == its[i + 1], "checkpoint",
+          "the number of draws from one random generator is {} on rank {}, but "
+          "{} on another rank; draw (randn() and the like) equally often on "
+          "all ranks of a mesh",
+          its[i + 1], r, known->second);
     }
   }
   return state;
@@ -156,8 +158,9 @@ std::vector<std::string> sources(const std::string& path,
             : "of another type, which CheckpointLoadOptions::cast converts "
               "between floats");
   DT_CHECK(wrong.empty(), "checkpoint",
-           "{} does not fit this model and optimizer: {}; load it into those "
-           "with which it was saved (nothing was loaded)",
+           "{} does not fit this model and optimizer: of the tensors, {}; load "
+           "it into the model and optimizer with which it was saved (nothing "
+           "was loaded)",
            path, wrong);
   return from;
 }
@@ -168,8 +171,9 @@ T value_of(const CheckpointReader& saved, const std::string& name) {
   const T* value =
       found == saved.values().end() ? nullptr : std::get_if<T>(&found->second);
   DT_CHECK(value, "checkpoint",
-           "{} has no value {}, which nn::save_checkpoint() writes; name a "
-           "checkpoint of a training, or read this one with a CheckpointReader",
+           "{} has no value {} of the type that nn::save_checkpoint() writes; "
+           "name a checkpoint of a training, or read this one with a "
+           "CheckpointReader",
            saved.path(), name);
   return *value;
 }
@@ -183,9 +187,9 @@ RandomState random_state_of(const CheckpointReader& saved) {
     const char *begin = name.data() + kTimes.size(),
                *end = name.data() + name.size();
     DT_CHECK(std::from_chars(begin, end, ranks).ptr == end, "checkpoint",
-             "{} has the value {}, whose name is not that of a random "
-             "generator; load another checkpoint",
-             saved.path(), name);
+             "{} has a value with the name {}, but {} must be followed by a "
+             "number; load another checkpoint",
+             saved.path(), name, kTimes);
     random.times[ranks] = value_of<uint64_t>(saved, name);
   }
   return random;

@@ -128,9 +128,9 @@ GradNorm grad_norm(const std::vector<DistTensor>& grads, double max_norm,
   std::set<int64_t> ranks;  // of all meshes
   for (const DistTensor& g : grads) {
     DT_CHECK(!g.spec()->partial_axes(), "grad_norm",
-             "a gradient is {}, whose parts do not determine its norm; "
+             "gradient {} is {}, whose parts do not determine its norm; "
              "redistribute it to its parameter's layout first",
-             g.spec()->to_string());
+             &g - grads.data(), g.spec()->to_string());
     auto it = std::find_if(sums.begin(), sums.end(),
                            [&](const Sums& s) { return s.mesh() == g.mesh(); });
     if (it == sums.end()) {

@@ -16,8 +16,12 @@ std::string around(int64_t n, int64_t m) {
   return fmt::format("{} or {}", below, below + m);
 }
 
-void check_positive(const char* what, int64_t n, int64_t most) {
-  DT_CHECK(n >= 1, "model", "{} is {}; it must be at least 1", what, n);
+constexpr const char* kOrDefault = ", or 0 for the default";
+
+void check_positive(const char* what, int64_t n, int64_t most,
+                    const char* or_what = "") {
+  DT_CHECK(n >= 1, "model", "{} is {}; it must be at least 1{}", what, n,
+           or_what);
   DT_CHECK(n <= most, "model", "{} is {}; it must be at most {}", what, n,
            most);
 }
@@ -57,18 +61,19 @@ void ModelConfig::validate() const {
   check_positive("heads", heads, kMost);
   check_positive("seq", seq, kMost);
   check_positive("vocab", vocab, kMost);
-  if (ffn) check_positive("ffn", ffn, kMost);
-  if (kv_heads) check_positive("kv-heads", kv_heads, kMost);
-  if (head_size) check_positive("the head size", head_size, kMost);
+  if (ffn) check_positive("ffn", ffn, kMost, kOrDefault);
+  if (kv_heads) check_positive("kv-heads", kv_heads, kMost, kOrDefault);
+  if (head_size) check_positive("the head size", head_size, kMost, kOrDefault);
   DT_CHECK(head_size || hidden % heads == 0, "model",
            "hidden {} is not a multiple of heads {}; write hidden {}", hidden,
            heads, around(hidden, of.rotary ? 2 * heads : heads));
   DT_CHECK(of.grouped || !kv_heads, "model",
-           "kv-heads {} is not for {}, which has as many as heads ({}); leave "
-           "it out",
+           "kv-heads is {}, but a {} has as many kv-heads as heads ({}); leave "
+           "kv-heads out",
            kv_heads, name, heads);
   DT_CHECK(heads % kv() == 0, "model",
-           "heads {} is not a multiple of kv-heads {}; write kv-heads 1 or {}",
+           "heads {} is not a multiple of kv-heads {}; write a divisor of {} "
+           "for kv-heads, such as 1",
            heads, kv_heads, heads);
   DT_CHECK(
       !of.rotary || !head_size || head_size % 2 == 0, "model",
@@ -76,30 +81,30 @@ void ModelConfig::validate() const {
       "write an even head size",
       name, head_size);
   DT_CHECK(!of.rotary || head_dim() % 2 == 0, "model",
-           "{} rotates pairs of numbers, but a head has {} / {} = {} of them "
-           "(hidden / heads), which is odd; write hidden {}",
+           "{} rotates pairs of numbers, but the head size (hidden {} / heads "
+           "{}) is {}, which is odd; write hidden {}",
            name, hidden, heads, head_dim(), around(hidden, 2 * heads));
   DT_CHECK(rope.dims % 2 == 0 && rope.dims >= 0 && rope.dims <= head_dim(),
            "model",
-           "rope.dims is {}, but a head has {} numbers, which are rotated in "
-           "pairs; write an even number from 2 to {}, or 0 for all",
+           "rope.dims is {}, but numbers are rotated in pairs, and the head "
+           "size is {}; write an even number from 0 (for all) to {}",
            rope.dims, head_dim(), head_dim());
   DT_CHECK(window >= 0 && window <= kMost, "model",
            "the window is {}; write a number of tokens of at most {}, or 0 for "
            "no window",
            window, kMost);
   DT_CHECK(windowed.empty() || std::ssize(windowed) == layers, "model",
-           "windowed has {} values for {} layers; give it one for each layer, "
-           "or none",
+           "the size of windowed is {}, but layers is {}; give windowed one "
+           "value for each layer, or none",
            windowed.size(), layers);
   for (const auto& [what, n] :
        {std::pair("experts", experts), std::pair("top-k", top_k)})
     DT_CHECK(
         of.experts() || !n, "model",
-        "{} {} is for {} only, but this model is a {}; leave it out, or use "
-        "one of these",
-        what, n, with_experts, name);
-  if (experts) check_positive("experts", experts, 1'000'000);
+        "{} is {}, but this model is a {}, which has no experts; leave {} out, "
+        "or use a {}",
+        what, n, name, what, with_experts);
+  if (experts) check_positive("experts", experts, 1'000'000, kOrDefault);
   if (of.experts()) {
     // The bytes of parameters, gradients and optimizer state must not overflow.
     const double numbers = 3.0 * static_cast<double>(layers) *
@@ -113,16 +118,17 @@ void ModelConfig::validate() const {
   }
   DT_CHECK(!of.experts() ||
                (chosen_experts() >= 1 && chosen_experts() <= expert_count()),
-           "model", "top-k is {}, but there are {} experts; write 1 to {}",
-           chosen_experts(), expert_count(), expert_count());
-  DT_CHECK(
-      router_loss >= 0 && router_loss <= 1e300, "model",
-      "the weight of the router's loss is {}; write a number from 0 to 1e300",
-      router_loss);
+           "model",
+           "top-k is {}; write a number from 1 to the number of experts, {}",
+           chosen_experts(), expert_count());
   DT_CHECK(of.experts() || router_loss == 0, "model",
            "router_loss is {}, but this model is a {}, which has no router; "
            "set router_loss to 0, or name to {}",
            router_loss, name, with_experts);
+  DT_CHECK(
+      router_loss >= 0 && router_loss <= 1e300, "model",
+      "the weight of the router's loss is {}; write a number from 0 to 1e300",
+      router_loss);
   DT_CHECK(is_float(dtype), "model",
            "dtype {} is not a float type; write f32, f64, bf16 or f16, and for "
            "int8 weights load with int8_weights",

@@ -86,20 +86,18 @@ void Engine::check(const TextRequest& request) const {
   // Subtractions, because sums could overflow.
   const CacheOptions cache = cache_of(model_, options_);
   const int64_t length = cache.length, capacity = cache.tokens;
-  DT_CHECK(request.tokens <= length - prompt, "generate",
-           "the prompt has {} tokens, and {} more are asked for, but the "
-           "{} is {}; shorten the prompt{}",
-           prompt, request.tokens,
-           length == config.seq ? "model's longest sequence" : "longest text",
-           length,
-           prompt < length
-               ? fmt::format(", or ask for at most {}", length - prompt)
-               : "");
+  DT_CHECK(
+      request.tokens <= length - prompt, "generate",
+      "the prompt's length is {} and the number of new tokens {}, but the "
+      "{} is {}; make their sum at most {}{}",
+      prompt, request.tokens,
+      length == config.seq ? "model's longest sequence" : "longest text",
+      length, length,
+      prompt < length ? fmt::format(" (at most {} new)", length - prompt) : "");
   DT_CHECK(request.tokens <= capacity - prompt, "generate",
-           "the prompt has {} tokens, and {} more are asked for, but the cache "
-           "is for {}; shorten the prompt, ask for fewer tokens, or make a "
-           "cache for {}",
-           prompt, request.tokens, capacity, prompt + request.tokens);
+           "the prompt's length is {} and the number of new tokens {}, but the "
+           "cache is for {}; make their sum at most {}, or make a cache for {}",
+           prompt, request.tokens, capacity, capacity, prompt + request.tokens);
   check_sampling(request.sampling, config.vocab);
 }
 

@@ -17,8 +17,9 @@ TopKRouter::TopKRouter(const Scope& at, int64_t hidden, int64_t experts,
       k_(k),
       normalize_(normalize) {
   DT_CHECK(k >= 1 && k <= experts, "router",
-           "k is {}, but there are {} experts; write 1 to {}", k, experts,
-           experts);
+           "k is {} and experts is {}; write 1 or more for k, and at least as "
+           "many experts",
+           k, experts);
 }
 
 Routed TopKRouter::forward(const DistTensor& x) const {

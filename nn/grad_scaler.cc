@@ -40,9 +40,9 @@ const T& value_of(const CheckpointValues& values, const char* name) {
   const T* value =
       found == values.end() ? nullptr : std::get_if<T>(&found->second);
   DT_CHECK(value, kOp,
-           "the values lack {}, which GradScaler::state() writes; if the saved "
-           "run had no scaler, set enabled to false, or the loss_scale of a "
-           "Trainer to 0",
+           "there is no value {} of the type that GradScaler::state() writes; "
+           "if the saved run had no scaler, set enabled to false, or the "
+           "loss_scale of a Trainer to 0",
            name);
   return *value;
 }
@@ -55,7 +55,7 @@ GradScaler::GradScaler(const GradScalerOptions& options)
            "growth_factor is {}; write a number above 1",
            options.growth_factor);
   DT_CHECK(options.backoff_factor > 0 && options.backoff_factor < 1, kOp,
-           "backoff_factor is {}; write a number between 0 and 1",
+           "backoff_factor is {}; write a number above 0 and below 1",
            options.backoff_factor);
   DT_CHECK(options.growth_interval > 0, kOp,
            "growth_interval is {}; write at least 1", options.growth_interval);
@@ -141,7 +141,8 @@ void GradScaler::load_state(const CheckpointValues& values) {
   const char* end = text.data() + text.size();
   DT_CHECK(std::from_chars(text.data(), end, scale).ptr == end && scale > 0 &&
                std::isfinite(scale),
-           kOp, "{} is '{}'; it must be a positive number", kScale, text);
+           kOp, "{} is '{}'; it must be a positive number that f32 can hold",
+           kScale, text);
   growth_tracker_ = value_of<int64_t>(values, kTracker);
   scale_ = scale;
 }

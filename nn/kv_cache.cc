@@ -44,8 +44,9 @@ KvCache::KvCache(const LanguageModel& model, const CacheOptions& options)
     : options_(options) {
   const std::vector<const Attention*> layers = model.attention_layers();
   DT_CHECK(!layers.empty(), "cache",
-           "a {} cannot be continued token by token; call features() on whole "
-           "texts, or use a decoder such as a gpt",
+           "the model \"{}\" cannot be continued token by token; call "
+           "features() on whole texts, or use a decoder that make_model() "
+           "makes, such as a gpt",
            model.config().name);
   DT_CHECK(options.page >= 1 && options.tokens >= 1 && options.texts >= 1 &&
                options.step >= 1,
@@ -167,7 +168,7 @@ KvCache::Text& KvCache::text(int64_t number) {
 
 int64_t KvCache::add(int64_t tokens, std::span<const int64_t> prompt) {
   DT_CHECK(tokens >= 1 && tokens <= options_.length, "cache",
-           "a text of {} tokens does not fit; write 1 to {}", tokens,
+           "a text cannot have {} tokens; write 1 to {}", tokens,
            options_.length);
   Text& t = texts_[next_];
   t.most = tokens;
@@ -233,7 +234,8 @@ void KvCache::drop_behind_window(Text& t) {
 
 CacheStep KvCache::step(std::span<const CacheStep::Part> parts) {
   DT_CHECK(std::ssize(parts) <= options_.texts, "cache",
-           "a step has {} texts, but the cache is for {}; pass at most as many",
+           "a step has {} parts, but CacheOptions::texts is {}; pass at most "
+           "that many parts",
            parts.size(), options_.texts);
   CacheStep s;
   s.texts_ = options_.texts;
@@ -247,8 +249,9 @@ CacheStep KvCache::step(std::span<const CacheStep::Part> parts) {
     const auto n = std::ssize(part.tokens);
     DT_CHECK(
         n >= 1 && n <= options_.step && t.length + n <= t.most, "cache",
-        "text {} has {} of the {} tokens that add() reserved, and a step gives "
-        "it {}; pass 1 to {} tokens, and no more than it has left",
+        "text {} has {} of the length {} that add() reserved, and a step gives "
+        "it {} more; pass at least 1 token, at most {}, and no more than the "
+        "text has left",
         part.text, t.length, t.most, n, options_.step);
     drop_behind_window(t);
     for (const int64_t id : part.tokens) {

@@ -78,8 +78,9 @@ DistTensor LanguageModel::train_loss(const DistTensor& cross_entropy,
 
 DistTensor LanguageModel::decode(const CacheStep&, const KvCache&) const {
   fail("model",
-       "a {} cannot be continued token by token; call features() on whole "
-       "texts, or use a decoder such as a gpt",
+       "the model \"{}\" cannot be continued token by token; call features() "
+       "on whole texts, or use a decoder that make_model() makes, such as a "
+       "gpt",
        config_.name);
 }
 

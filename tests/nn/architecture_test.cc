@@ -51,8 +51,9 @@ TEST(Architecture, RowsThatCannotBe) {
             "class or type");
   a.class_name = nullptr;
   EXPECT_EQ(error(),
-            "[architecture] \"other\" has the class \"\" and 1 types of files; "
-            "give it a name, a class and at least one type");
+            "[architecture] the architecture's name is \"other\", its "
+            "class_name is null and the size of its model_types is 1; set all "
+            "three");
   a.class_name = "Other";
   EXPECT_EQ(on_mesh<std::string>("dp=1", [&](const Mesh&) { return error(); }),
             "[architecture] architecture \"other\" is added inside run(); add "

@@ -47,21 +47,22 @@ TEST(Config, ErrorsSayWhatToWrite) {
             "[model] hidden 100 is not a multiple of heads 8; write hidden 96 "
             "or 112");
   EXPECT_EQ(error_of({.kv_heads = 2}),
-            "[model] kv-heads 2 is not for gpt, which has as many as heads "
-            "(8); leave it out");
+            "[model] kv-heads is 2, but a gpt has as many kv-heads as heads "
+            "(8); leave kv-heads out");
   EXPECT_EQ(error_of({.name = "llama", .kv_heads = 3}),
-            "[model] heads 8 is not a multiple of kv-heads 3; write kv-heads 1 "
-            "or 8");
+            "[model] heads 8 is not a multiple of kv-heads 3; write a divisor "
+            "of 8 for kv-heads, such as 1");
   EXPECT_EQ(error_of({.name = "llama", .hidden = 24, .heads = 8}),
-            "[model] llama rotates pairs of numbers, but a head has 24 / 8 = 3 "
-            "of them (hidden / heads), which is odd; write hidden 16 or 32");
+            "[model] llama rotates pairs of numbers, but the head size (hidden "
+            "24 / heads 8) is 3, which is odd; write hidden 16 or 32");
   EXPECT_EQ(error_of({.name = "llama", .head_size = 15}),
             "[model] llama rotates pairs of numbers, but the head size is 15, "
             "which is odd; write an even head size");
   EXPECT_EQ(error_of({.layers = 0}),
             "[model] layers is 0; it must be at least 1");
   EXPECT_EQ(error_of({.seq = -1}), "[model] seq is -1; it must be at least 1");
-  EXPECT_EQ(error_of({.ffn = -4}), "[model] ffn is -4; it must be at least 1");
+  EXPECT_EQ(error_of({.ffn = -4}),
+            "[model] ffn is -4; it must be at least 1, or 0 for the default");
   EXPECT_NE(error_of({.hidden = int64_t{1} << 60}), "");
   EXPECT_NE(error_of({.dtype = DType::kI32}), "");
   EXPECT_NE(error_of({.name = "llama", .rope = {.theta = -1}}), "");
@@ -69,16 +70,16 @@ TEST(Config, ErrorsSayWhatToWrite) {
             "[model] query_scalar is -1; write a positive number, or 0 for the "
             "size of a head");
   EXPECT_EQ(error_of({.name = "llama", .rope = {.dims = 34}}),
-            "[model] rope.dims is 34, but a head has 32 numbers, which are "
-            "rotated in pairs; write an even number from 2 to 32, or 0 for "
-            "all");
+            "[model] rope.dims is 34, but numbers are rotated in pairs, and "
+            "the head size is 32; write an even number from 0 (for all) to "
+            "32");
   EXPECT_EQ(error_of({.name = "mistral", .window = -1}),
             "[model] the window is -1; write a number of tokens of at most "
             "268435456, or 0 for no window");
   EXPECT_NE(error_of({.name = "mistral", .window = int64_t{1} << 62}), "");
   EXPECT_EQ(error_of({.name = "gemma2", .window = 4, .windowed = {true}}),
-            "[model] windowed has 1 values for 4 layers; give it one for each "
-            "layer, or none");
+            "[model] the size of windowed is 1, but layers is 4; give windowed "
+            "one value for each layer, or none");
   EXPECT_EQ(error_of({.name = "llama", .hidden = 100, .head_size = 16}), "");
 }
 
@@ -92,7 +93,8 @@ TEST(Config, Experts) {
   EXPECT_EQ((ModelConfig{.name = "mixtral", .experts = 1}).chosen_experts(), 1);
   EXPECT_EQ((ModelConfig{.name = "mixtral"}).chosen_experts(), 2);
   EXPECT_EQ(of([](ModelConfig& c) { c.experts = 2, c.top_k = 3; }),
-            "[model] top-k is 3, but there are 2 experts; write 1 to 2");
+            "[model] top-k is 3; write a number from 1 to the number of "
+            "experts, 2");
   EXPECT_EQ(of([](ModelConfig& c) { c.router_loss = 1e301; }),
             "[model] the weight of the router's loss is 1e+301; write a number "
             "from 0 to 1e300");

@@ -698,9 +698,9 @@ TEST(Engine, RefusesWhatDoesNotFit) {
     EXPECT_EQ(shorter.cache().free_pages(), 4);
     EXPECT_EQ(
         error_of([&] { shorter.check({.prompt = Ids(10, 1), .tokens = 11}); }),
-        "[generate] the prompt has 10 tokens, and 11 more are asked for, "
-        "but the longest text is 20; shorten the prompt, or ask for at "
-        "most 10");
+        "[generate] the prompt's length is 10 and the number of new tokens 11, "
+        "but the longest text is 20; make their sum at most 20 (at most 10 "
+        "new)");
     EXPECT_EQ(error_of([&] { Engine(*model, {.length = 65}); }),
               "[generate] texts of 65 tokens are asked for, but the model's "
               "longest sequence is 64; write at most that");
@@ -741,26 +741,26 @@ TEST(Engine, RefusesWhatDoesNotFit) {
               "vocabulary of 251; write tokens from 0 to 250");
     EXPECT_EQ(
         error({.prompt = Ids(60, 1), .tokens = 5}),
-        "[generate] the prompt has 60 tokens, and 5 more are asked for, but "
-        "the model's longest sequence is 64; shorten the prompt, or ask for "
-        "at most 4");
+        "[generate] the prompt's length is 60 and the number of new tokens 5, "
+        "but the model's longest sequence is 64; make their sum at most 64 "
+        "(at most 4 new)");
     EXPECT_EQ(error({.prompt = Ids(10, 1), .tokens = 11}),
-              "[generate] the prompt has 10 tokens, and 11 more are asked for, "
-              "but the cache is for 20; shorten the prompt, ask for fewer "
-              "tokens, or make a cache for 21");
+              "[generate] the prompt's length is 10 and the number of new "
+              "tokens 11, but the cache is for 20; make their sum at most 20, "
+              "or make a cache for 21");
     EXPECT_TRUE(error({.prompt = Ids(64, 1), .tokens = 1})
-                    .ends_with("is 64; shorten the prompt"));
+                    .ends_with("is 64; make their sum at most 64"));
     constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
-    EXPECT_NE(
-        error({.prompt = {1}, .tokens = kMost}).find("ask for at most 63"),
-        std::string::npos);
+    EXPECT_NE(error({.prompt = {1}, .tokens = kMost}).find("at most 63 new"),
+              std::string::npos);
     engine.cancel(99);  // no such request
     EXPECT_NE(error_of([&] { engine.finish(99); }), "no error");
     const auto encoder = from_pretrained("tests/nn/data/bert", m);
     EXPECT_EQ(
         error_of([&] { Engine(*encoder, {}); }),
-        "[cache] a bert cannot be continued token by token; call features() "
-        "on whole texts, or use a decoder such as a gpt");
+        "[cache] the model \"bert\" cannot be continued token by token; call "
+        "features() on whole texts, or use a decoder that make_model() makes, "
+        "such as a gpt");
     const auto masked = from_pretrained("tests/nn/data/bert-mlm", m);
     EXPECT_EQ(error_of([&] { generate(*masked, {.prompt = {1}}); }),
               "[generate] a bert-mlm is an encoder, which cannot continue a "
