@@ -136,8 +136,10 @@ void check_plan(const ParallelPlan& plan, const Module& module) {
       if (std::find(names.begin(), names.end(), name) == names.end())
         names.push_back(name);
     }
-    fail("plan", "\"{}\" matches no parameter; write a pattern for one of {}",
-         pattern, fmt::join(names, ", "));
+    fail("plan", "\"{}\" matches no parameter; {}", pattern,
+         names.empty() ? "leave it out, because the module has none"
+                       : fmt::format("write a pattern for one of {}",
+                                     fmt::join(names, ", ")));
   }
 }
 

@@ -196,15 +196,16 @@ Optimizer::Optimizer(const ParameterGroups& groups, double weight_decay,
 void Optimizer::step(const std::vector<DistTensor>& grads,
                      const UpdateOptions& options) {
   DT_CHECK(grads.size() == parameters_.size(), "optimizer",
-           "there are {} gradients for {} parameters; pass one for each",
+           "the number of gradients is {}, but that of parameters is {}; pass "
+           "one gradient for each parameter",
            grads.size(), parameters_.size());
   for (size_t i = 0; i < grads.size(); ++i) {
     const Spec* p = parameters_[i].grad_spec();
     const Spec* g = grads[i].spec();
     DT_CHECK(g == p || g == p->with(DType::kF32), "optimizer",
              "the gradient of {} is {} on {}, but it must be {} on {}, or that "
-             "in f32; redistribute() it to the layout of "
-             "parameter.grad_spec(), or cast() it",
+             "in f32; pass the gradients in the order of parameters(), and "
+             "redistribute() or cast() this one to parameter.grad_spec()",
              slots_[i].name, g->to_string(), g->mesh().to_string(),
              p->to_string(), p->mesh().to_string());
   }
@@ -355,8 +356,8 @@ void Optimizer::load_state(const std::vector<OptimizerState>& values) {
     if (!unknown.erase(s.name)) missing.insert(s.name);
   DT_CHECK(
       missing.empty() && unknown.empty(), "optimizer",
-      "the state does not fit these parameters: {} and {}; load the state of "
-      "an optimizer of the same class and parameters",
+      "the state does not fit this optimizer: {} and {}; load the state of an "
+      "optimizer of the same class, with the same options and parameters",
       counted(missing, "missing"), counted(unknown, "unknown"));
   std::vector<DistTensor> here;
   std::vector<SpecRef> to;

@@ -151,8 +151,7 @@ std::span<const ModelAxis> model_axes() {
       {"dp", kSplitsBatch, "splits the batch"},
       {"fsdp", kSplitsBatch | kSplitsParameters,
        "splits the batch, and with ZeRO the parameters"},
-      {"ep", kSplitsBatch | kSplitsExperts,
-       "splits the experts of a mixtral, and the batch"},
+      {"ep", kSplitsBatch | kSplitsExperts, "splits experts, and the batch"},
       {"cp", kSplitsSequences, "splits sequences"},
       {"tp", kSplitsMatrices, "splits matrices"}};
   return kAxes;

@@ -47,13 +47,17 @@ const Spec* arrival(const PipelineStage& stage, const Spec* made, size_t k) {
     DT_CHECK(same_axes(stage.mesh, made->mesh()), "pipeline",
              "a stage on mesh {} is followed by one on {}, whose axes have "
              "other names, sizes or order; set PipelineStage::input of the "
-             "second to the layout in which it receives x, such as \"R\"",
-             made->mesh().to_string(), stage.mesh.to_string());
+             "second to the layout in which it receives x, such as \"{}\"",
+             made->mesh().to_string(), stage.mesh.to_string(),
+             Layout::replicated(made->shape()).to_string(stage.mesh));
     return spec_onto(stage.mesh, made);
   }
   const Layout layout = stage.input->resolve(stage.mesh, made->shape());
-  DT_CHECK(layout.partials.empty(), "pipeline",
-           "PipelineStage::input is a partial sum; write R or S<dim>");
+  DT_CHECK(
+      layout.partials.empty(), "pipeline",
+      "PipelineStage::input of the stage on mesh {} is partial; write R or "
+      "S<dim> for each axis",
+      stage.mesh.to_string());
   return Spec::get(stage.mesh, made->shape(), layout, made->dtype());
 }
 
@@ -64,7 +68,8 @@ Pipeline::Pipeline(PipelineSchedule schedule, std::vector<PipelineStage> stages,
     : schedule_(checked(std::move(schedule), "pipeline")),
       stages_(std::move(stages)) {
   DT_CHECK(std::ssize(stages_) == schedule_.stages(), "pipeline",
-           "there are {} stages for a schedule of {}; give one for each",
+           "the number of stages is {}, but that of the schedule is {}; pass "
+           "one PipelineStage for each stage of the schedule",
            stages_.size(), schedule_.stages());
   for (size_t s = 0; s < stages_.size(); ++s) {
     for (const DistTensor& p : stages_[s].parameters)
@@ -79,8 +84,8 @@ Pipeline::Pipeline(PipelineSchedule schedule, std::vector<PipelineStage> stages,
         for (const DistTensor& p : stages_[o].parameters)
           owners += p.same_as(b) && o != s;
       DT_CHECK(owners == 1, "pipeline",
-               "stage {} borrows {}, which is a parameter of {} other stages; "
-               "it must belong to exactly one",
+               "stage {} borrows {}, which the parameters of other stages list "
+               "{} times; list it exactly once, in one other stage",
                s, b.spec()->to_string(), owners);
     }
   }
@@ -419,14 +424,14 @@ PipelineResult Pipeline::run(const std::vector<DistTensor>& inputs,
   DT_CHECK(std::ssize(inputs) == schedule_.micros &&
                std::ssize(shares) == schedule_.micros,
            "pipeline",
-           "there are {} inputs and {} shares for {} micro-batches; give one "
-           "input and one share for each",
+           "the numbers of inputs, shares and micro-batches are {}, {} and {}; "
+           "give one input and one share for each micro-batch",
            inputs.size(), shares.size(), schedule_.micros);
   for (const DistTensor& x : inputs)
     DT_CHECK(x.mesh() == stages_[0].mesh, "pipeline",
-             "an input is {} on mesh {}, but the first stage is on {}; "
+             "input {} is {} on mesh {}, but the first stage is on {}; "
              "redistribute it to that mesh",
-             x.spec()->to_string(), x.mesh().to_string(),
+             &x - inputs.data(), x.spec()->to_string(), x.mesh().to_string(),
              stages_[0].mesh.to_string());
   return Run(*this, inputs, shares, options).run();
 }

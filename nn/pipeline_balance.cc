@@ -12,8 +12,9 @@ std::vector<int64_t> balanced_stages(std::span<const double> costs,
                                      int64_t stages) {
   const size_t n = costs.size();
   DT_CHECK(stages >= 1 && stages <= static_cast<int64_t>(n), "pipeline",
-           "{} layers cannot be cut into {} stages; write 1 to {} stages", n,
-           stages, n);
+           "the number of layers is {} and that of stages {}; write at least 1 "
+           "stage, and at least as many layers as stages",
+           n, stages);
   for (size_t i = 0; i < n; ++i)
     DT_CHECK(costs[i] >= 0, "pipeline",
              "layer {} costs {}; write 0 or more for each", i, costs[i]);

@@ -153,7 +153,9 @@ std::string circle(const PipelineSchedule& s, const Done& done,
   std::vector<PipelineTask> seen;
   const auto head = [&](int64_t position) {
     const auto r = static_cast<size_t>(position);
-    return s.tasks[r][next[r]];
+    PipelineTask t = s.tasks[r][next[r]];
+    t.slot = -1;  // as in needs(); an earlier checked() may have set it
+    return t;
   };
   int64_t r = 0;
   while (next[static_cast<size_t>(r)] == s.tasks[static_cast<size_t>(r)].size())
@@ -182,11 +184,11 @@ std::string circle(const PipelineSchedule& s, const Done& done,
 
 void check_sizes(const PipelineSchedule& s, std::string_view where) {
   DT_CHECK(s.positions >= 1 && s.chunks >= 1 && s.micros >= 1, where,
-           "the schedule has {} positions of {} chunks and {} micro-batches; "
-           "write 1 or more of each",
+           "the schedule has positions {}, chunks {} and micro-batches {}; "
+           "write 1 or more for each",
            s.positions, s.chunks, s.micros);
   DT_CHECK(s.positions <= kMostScheduled / s.chunks / s.micros, where,
-           "the schedule has {} positions of {} chunks and {} micro-batches; "
+           "the schedule has positions {}, chunks {} and micro-batches {}; "
            "write numbers whose product is {} or less",
            s.positions, s.chunks, s.micros, kMostScheduled);
 }
@@ -194,8 +196,8 @@ void check_sizes(const PipelineSchedule& s, std::string_view where) {
 // Checks that every task is there once, in the list of its position.
 void check_tasks(const PipelineSchedule& s, std::string_view where) {
   DT_CHECK(static_cast<int64_t>(s.tasks.size()) == s.positions, where,
-           "there are {} lists of tasks for {} positions; write one list for "
-           "each position",
+           "the number of lists of tasks is {}, but that of positions is {}; "
+           "write one list for each position",
            s.tasks.size(), s.positions);
   std::set<std::tuple<int64_t, int64_t, PipelineWork>> seen;
   for (int64_t r = 0; r < s.positions; ++r)

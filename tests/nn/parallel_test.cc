@@ -96,10 +96,9 @@ TEST(Parallel, UnknownAxesAreRefused) {
                 [] { default_plan({}, Mesh::parse("dp=2,qq=2")); }),
             "[plan] mesh dp=2,qq=2 has an axis \"qq\", but models use only pp "
             "(splits the blocks into stages), dp (splits the batch), fsdp "
-            "(splits the batch, and with ZeRO the parameters), ep (splits the "
-            "experts of a mixtral, and the batch), cp (splits sequences), tp "
-            "(splits matrices); rename it to one of these that the mesh "
-            "lacks");
+            "(splits the batch, and with ZeRO the parameters), ep (splits "
+            "experts, and the batch), cp (splits sequences), tp (splits "
+            "matrices); rename it to one of these that the mesh lacks");
   EXPECT_TRUE(default_plan({}, Mesh::parse("dp=2,pp=2")).empty());
   EXPECT_TRUE(default_plan({}, Mesh::parse("dp=2")).empty());
   EXPECT_FALSE(default_plan({}, Mesh::parse("tp=2")).empty());

@@ -75,8 +75,8 @@ TEST(PipelineBalance, NoCutIsBetter) {
 TEST(PipelineBalance, Refuses) {
   const std::vector<double> costs = {1, -2};
   EXPECT_EQ(error_of([&] { balanced_stages(costs, 3); }),
-            "[pipeline] 2 layers cannot be cut into 3 stages; write 1 to 2 "
-            "stages");
+            "[pipeline] the number of layers is 2 and that of stages 3; write "
+            "at least 1 stage, and at least as many layers as stages");
   EXPECT_EQ(error_of([&] { balanced_stages(costs, 2); }),
             "[pipeline] layer 1 costs -2; write 0 or more for each");
 }

@@ -234,8 +234,8 @@ TEST(PipelineSchedule, RefusesTables) {
       "[mine] the weight gradient of micro-batch 0 at stage 0 is missing; add "
       "W0 to the list of position 0");
   EXPECT_EQ(error_of([] { checked(table({kFirst}), "mine"); }),
-            "[mine] there are 1 lists of tasks for 2 positions; write one list "
-            "for each position");
+            "[mine] the number of lists of tasks is 1, but that of positions "
+            "is 2; write one list for each position");
   // Position 0 waits for a gradient before it sends the second activation,
   // which position 1 needs before that gradient.
   EXPECT_EQ(error({{kF, 0, 0}, {kB, 0, 0}, {kF, 0, 1}, {kB, 0, 1}},
@@ -292,12 +292,13 @@ TEST(PipelineSchedule, RefusesSizes) {
             "[pipeline] there is no schedule '2f2b'; write one of gpipe, 1f1b, "
             "interleaved, zb-h1, zb-h2");
   EXPECT_EQ(error_of([] { make_schedule("1f1b", 0, 2); }),
-            "[pipeline] the schedule has 0 positions of 1 chunks and 2 "
-            "micro-batches; write 1 or more of each");
+            "[pipeline] the schedule has positions 0, chunks 1 and "
+            "micro-batches 2; write 1 or more for each");
   // Sizes are checked before anything is made.
   EXPECT_EQ(error_of([] { make_schedule("1f1b", 4096, 100000); }),
-            "[pipeline] the schedule has 4096 positions of 1 chunks and 100000 "
-            "micro-batches; write numbers whose product is 1000000 or less");
+            "[pipeline] the schedule has positions 4096, chunks 1 and "
+            "micro-batches 100000; write numbers whose product is 1000000 or "
+            "less");
   const int64_t huge = int64_t{1} << 62;
   for (const auto& [p, m, v] :
        {std::tuple(huge, huge, huge), std::tuple(int64_t{1}, huge, int64_t{4}),
@@ -311,8 +312,8 @@ TEST(PipelineSchedule, RefusesSizes) {
   PipelineSchedule many = table({kFirst, kSecond});
   many.micros = kMostScheduled;
   EXPECT_EQ(error_of([&] { checked(many, "mine"); }),
-            "[mine] the schedule has 2 positions of 1 chunks and 1000000 "
-            "micro-batches; write numbers whose product is 1000000 or less");
+            "[mine] the schedule has positions 2, chunks 1 and micro-batches "
+            "1000000; write numbers whose product is 1000000 or less");
   EXPECT_EQ(error_of([] { make_schedule("1f1b", 2, 2, 2); }),
             "[pipeline] the schedule 1f1b cannot have 2 chunks at each "
             "position; write the schedule interleaved, or 1 chunk");

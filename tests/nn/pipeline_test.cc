@@ -391,8 +391,8 @@ TEST(Pipeline, MeshesThatDiffer) {
               "receives x, such as \"R\"");
     stages[1].input = "P";
     EXPECT_EQ(error_of([&] { pipe(stages); }),
-              "[pipeline] PipelineStage::input is a partial sum; write R or "
-              "S<dim>");
+              "[pipeline] PipelineStage::input of the stage on mesh x=2 of "
+              "ranks 3,2 is partial; write R or S<dim> for each axis");
     stages[1].input = "S1";
     expect_equal(pipe(stages), model, expected, "meshes that differ");
   });
@@ -510,12 +510,14 @@ TEST(Pipeline, Refuses) {
     EXPECT_EQ(
         error_of(
             [&] { Pipeline(make_schedule("1f1b", 3, 2), model.stages()); }),
-        "[pipeline] there are 2 stages for a schedule of 3; give one for each");
+        "[pipeline] the number of stages is 2, but that of the schedule is 3; "
+        "pass one PipelineStage for each stage of the schedule");
     auto stages = model.stages();
     stages[1].borrows = {model.layers[1].up};
     EXPECT_EQ(error_of([&] { Pipeline(s, stages); }),
-              "[pipeline] stage 1 borrows f64[7, 5](R), which is a parameter "
-              "of 0 other stages; it must belong to exactly one");
+              "[pipeline] stage 1 borrows f64[7, 5](R), which the parameters "
+              "of other stages list 0 times; list it exactly once, in one "
+              "other stage");
     stages = model.stages();
     stages[0].parameters.push_back(model.layers[1].up);
     EXPECT_EQ(error_of([&] { Pipeline(s, stages); }),
@@ -527,10 +529,10 @@ TEST(Pipeline, Refuses) {
               }),
               "[pipeline] bucket_bytes is -1; write 0 or more");
     EXPECT_EQ(error_of([&] { pipe.run(model.inputs, {}); }),
-              "[pipeline] there are 2 inputs and 0 shares for 2 micro-batches; "
-              "give one input and one share for each");
+              "[pipeline] the numbers of inputs, shares and micro-batches are "
+              "2, 0 and 2; give one input and one share for each micro-batch");
     EXPECT_EQ(error_of([&] { pipe.run(model.targets, model.shares); }),
-              "[pipeline] an input is f64[5, 7](R) on mesh dp=1 of ranks 1, "
+              "[pipeline] input 0 is f64[5, 7](R) on mesh dp=1 of ranks 1, "
               "but the first stage is on dp=1; redistribute it to that mesh");
   });
 }

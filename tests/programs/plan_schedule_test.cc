@@ -159,8 +159,8 @@ TEST(PlanSchedule, BadFiles) {
       "plan: [--schedule FILE] the backward of micro-batch 1 at stage 0 is "
       "missing; add B1 to the list of position 0\n");
   EXPECT_EQ(of(R"({"micro_batches": 100000, "chunks": 100000, "tasks": [[]]})"),
-            "plan: [--schedule FILE] the schedule has 1 positions of 100000 "
-            "chunks and 100000 micro-batches; write numbers whose product is "
+            "plan: [--schedule FILE] the schedule has positions 1, chunks "
+            "100000 and micro-batches 100000; write numbers whose product is "
             "1000000 or less\n");
   EXPECT_EQ(of(R"({"micro_batches": 1, "tasks": [["B0", "F0"]]})"),
             "plan: [--schedule FILE] the order deadlocks: the backward of "
@@ -190,8 +190,8 @@ TEST(PlanSchedule, BadFlags) {
             "or 1f1b with 1 chunk\n");
   EXPECT_EQ(
       error("--schedule 1f1b --stages 4096 --micro 100000"),
-      "plan: [pipeline] the schedule has 4096 positions of 1 chunks and 100000 "
-      "micro-batches; write numbers whose product is 1000000 or less\n");
+      "plan: [pipeline] the schedule has positions 4096, chunks 1 and "
+      "micro-batches 100000; write numbers whose product is 1000000 or less\n");
   EXPECT_NE(error("--schedule 3f3b --stages 4 --micro 2").find("3f3b"),
             std::string::npos);
 }
