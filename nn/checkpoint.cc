@@ -79,12 +79,11 @@ RandomState random_state_of_all() {
              r, its[0], all[0][0]);
     for (size_t i = 1; i < its.size(); i += 2) {
       const auto [known, added] = state.times.emplace(its[i], its[i + 1]);
-      DT_CHECK(
-          added || known->second == its[i + 1], "checkpoint",
-          "the number of draws from one random generator is {} on rank {}, but "
-          "{} on another rank; draw (randn() and the like) equally often on "
-          "all ranks of a mesh",
-          its[i + 1], r, known->second);
+      DT_CHECK(added || known->second == its[i + 1], "checkpoint",
+               "the number of draws from one random generator is {} on rank "
+               "{}, but {} on another; draw (randn() and the like) equally "
+               "often on all ranks of a mesh",
+               its[i + 1], r, known->second);
     }
   }
   return state;
@@ -172,8 +171,7 @@ T value_of(const CheckpointReader& saved, const std::string& name) {
       found == saved.values().end() ? nullptr : std::get_if<T>(&found->second);
   DT_CHECK(value, "checkpoint",
            "{} has no value {} of the type that nn::save_checkpoint() writes; "
-           "name a checkpoint of a training, or read this one with a "
-           "CheckpointReader",
+           "name a checkpoint of a training, or use a CheckpointReader",
            saved.path(), name);
   return *value;
 }

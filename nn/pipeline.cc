@@ -53,11 +53,10 @@ const Spec* arrival(const PipelineStage& stage, const Spec* made, size_t k) {
     return spec_onto(stage.mesh, made);
   }
   const Layout layout = stage.input->resolve(stage.mesh, made->shape());
-  DT_CHECK(
-      layout.partials.empty(), "pipeline",
-      "PipelineStage::input of the stage on mesh {} is partial; write R or "
-      "S<dim> for each axis",
-      stage.mesh.to_string());
+  DT_CHECK(layout.partials.empty(), "pipeline",
+           "PipelineStage::input on mesh {} is partial; write R or S<dim> for "
+           "each axis",
+           stage.mesh.to_string());
   return Spec::get(stage.mesh, made->shape(), layout, made->dtype());
 }
 

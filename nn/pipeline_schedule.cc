@@ -318,8 +318,8 @@ PipelineSchedule make_schedule(std::string_view name, int64_t positions,
            name, chunks);
   DT_CHECK(name != "interleaved" || micros >= positions, "pipeline",
            "interleaved needs at least as many micro-batches as positions, {}, "
-           "but there are {}; write {} micro-batches or more, or 1f1b with 1 "
-           "chunk",
+           "but their number is {}; write {} micro-batches or more, or 1f1b "
+           "with 1 chunk",
            positions, micros, positions);
   if (name == "gpipe") {
     gpipe(s);

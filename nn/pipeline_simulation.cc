@@ -26,9 +26,9 @@ PipelineSimulation simulate(const PipelineSchedule& s,
       times.size(), s.stages());
   for (const StageTimes& t : times)
     DT_CHECK(t.forward >= 0 && t.backward >= 0 && t.weight >= 0, "pipeline",
-             "a stage takes {} forward, {} backward and {} for the gradient of "
-             "the weights; write times of at least 0",
-             t.forward, t.backward, t.weight);
+             "times[{}] has forward {}, backward {} and weight {}; write times "
+             "of at least 0",
+             &t - times.data(), t.forward, t.backward, t.weight);
   // In the order of the slots, a task comes after all tasks that it needs.
   std::vector<PipelineTask> order;
   for (const auto& list : s.tasks)

@@ -10,6 +10,7 @@
 #include <fstream>
 #include <set>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include "dtensor/autograd.h"
@@ -40,12 +41,11 @@ namespace {
 void write_text(const std::string& path, const std::string& text) {
   std::FILE* f = std::fopen(path.c_str(), "wxe");
   if (!f) system_error(path, "written");
-  bool ok = std::fwrite(text.data(), 1, text.size(), f) == text.size();
-  ok = std::fflush(f) == 0 && ok;
-  ok = ::fsync(::fileno(f)) == 0 && ok;
-  ok = std::fclose(f) == 0 && ok;
+  bool ok = std::fwrite(text.data(), 1, text.size(), f) == text.size() &&
+            std::fflush(f) == 0 && ::fsync(::fileno(f)) == 0;
+  int e = errno;  // of the first call that failed
+  if (std::fclose(f) != 0 && std::exchange(ok, false)) e = errno;
   if (ok) return;
-  const int e = errno;
   std::remove(path.c_str());
   errno = e;
   system_error(path, "written");
@@ -199,9 +199,9 @@ std::unique_ptr<LanguageModel> from_pretrained(const std::string& dir,
     assign(model->parameter(p.name + "_scale"), q.scale);
   }
   DT_CHECK(unread.empty(), "load",
-           "{} has {} tensors that a {} does not have, the first of which is "
-           "{}; check that config.json belongs to these weights",
-           files.path(), unread.size(), config.name, *unread.begin());
+           "{} has tensors that a {} does not have: their number is {}, and "
+           "the first is {}; check that config.json belongs to these weights",
+           files.path(), config.name, unread.size(), *unread.begin());
   return model;
 }
 

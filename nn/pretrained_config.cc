@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dtensor/nn/pretrained_config.h"
 
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -56,8 +58,8 @@ class Members {
     known_.insert(name);
     if (!has(name)) {
       DT_CHECK(otherwise.has_value(), "load",
-               "{} has no \"{}\"; add it, or download the file again", path_,
-               name);
+               "{} has no value \"{}\"; add it, or download the file again",
+               path_, name);
       return *otherwise;
     }
     const json& value = all_[name];
@@ -100,8 +102,8 @@ class Members {
   const std::string& path() const { return path_; }
   [[noreturn]] void refuse(const char* name, const std::string& want) const {
     fail("load",
-         "{} says \"{}\": {}, but this library's models have only {} there; "
-         "load another model, or correct the file",
+         "{} says \"{}\": {}, but this library reads only {} there in such a "
+         "file; load another model, or correct the file",
          path_, name, shown(all_[name]), want);
   }
   // Refuses members that were not read, since they could change the results.
@@ -141,9 +143,9 @@ class Members {
       for (std::string_view pattern : kNoNumbers)
         harmless |= matches(pattern, name);
       DT_CHECK(harmless, "load",
-               "{} says \"{}\": {}, which this library does not know; remove "
-               "it if it does not change what the model computes",
-               path_, name, shown(value));
+               "{} says {}: {}, which this library does not know in such a "
+               "file; remove it if it does not change what the model computes",
+               path_, shown(name), shown(value));
     }
   }
 
@@ -188,15 +190,18 @@ void read_rotary(Members& m, const Architecture& a, ModelConfig& c) {
     if (c.rope.high_freq_factor <= c.rope.low_freq_factor || positions < 1 ||
         positions > 1e12)
       m.refuse(name,
-               "low_freq_factor below high_freq_factor, and a positive "
-               "original_max_position_embeddings");
+               "low_freq_factor below high_freq_factor, and an "
+               "original_max_position_embeddings from 1 to 1e12");
     c.rope.original_positions = static_cast<int64_t>(positions);
   }
   // transformers rounds down, too. (Rope::dims = 0 would mean all numbers.)
   const double dims = part * static_cast<double>(c.head_dim());
+  DT_CHECK(c.head_dim() > 0, "load",
+           "{} has the head size {}; it must be positive", m.path(),
+           c.head_dim());
   DT_CHECK(part <= 1 && dims >= 1, "load",
-           "{} rotates a part of {}, or {} of the {} numbers of a head; write "
-           "a part that is an even number of them, 2 to {}",
+           "{} rotates the share {} of a head, which is {} of its {} numbers; "
+           "write a share that makes an even number of them, 2 to {}",
            m.path(), part, dims, c.head_dim(), c.head_dim());
   c.rope.dims = part == 1 ? 0 : static_cast<int64_t>(dims);
 }
@@ -208,13 +213,15 @@ void read_windows(Members& m, const Architecture& a, ModelConfig& c) {
   if (!m.number<bool>("use_sliding_window", a.windows != kUpper)) c.window = 0;
   const auto from = m.number<int64_t>("max_window_layers", int64_t{28});
   if (a.windows == kNone) {
-    if (c.window && c.window < c.seq) m.refuse("sliding_window", "null");
+    if (c.window && c.window < c.seq)
+      m.refuse("sliding_window", fmt::format("null or at least {}", c.seq));
     c.window = 0;
   }
   if (m.has("layer_types")) {
     const json& types = m.at("layer_types");
     if (!types.is_array() || std::ssize(types) != c.layers)
-      m.refuse("layer_types", fmt::format("a list of {} types", c.layers));
+      m.refuse("layer_types",
+               fmt::format("a list with a type for each layer ({})", c.layers));
     for (const json& type : types) {
       const bool slides = type == "sliding_attention";
       if (!slides && type != "full_attention")
@@ -373,7 +380,9 @@ json read_object(const std::string& path) {
            "{} is not a regular file{}; name the folder of a model that has it",
            path, reason ? ": " + reason.message() : "");
   std::ifstream file(path, std::ios::binary);
-  DT_CHECK(file.good(), "load", "{} cannot be opened; make it readable", path);
+  DT_CHECK(file.good(), "load",
+           "{} cannot be opened: {}; name a file that you may read", path,
+           std::strerror(errno));
   json all = json::parse(file, nullptr, false);
   DT_CHECK(all.is_object(), "load",
            "{} is not a JSON object; correct it, or download it again", path);
@@ -416,7 +425,7 @@ const Architecture& architecture_of(Members& members) {
            "{} is the config of a {}, but this library has only {}; add the "
            "architecture in your program, as examples/12_own_architecture.cc "
            "does",
-           members.path(), type, known);
+           members.path(), shown(type), known);
   return *found;
 }
 

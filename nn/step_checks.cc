@@ -21,9 +21,10 @@ int64_t received(std::span<const CommEvent> events) {
 void check_agreement(std::span<const CommRow> predicted,
                      std::span<const CommRow> ran) {
   DT_CHECK(predicted.size() == ran.size(), "train",
-           "{} kinds of collectives were predicted, but {} were recorded; "
-           "predict the training that runs, leave it a step to run, and set "
-           "check_bytes; if all is so, report this as an error in dtensor",
+           "the number of kinds of collectives is {} in the prediction, but {} "
+           "in the record; predict the training that runs, let it run at least "
+           "one step, and set check_bytes; if all is so, report this as an "
+           "error in dtensor",
            predicted.size(), ran.size());
   const auto same_kind = [](const CommRow& p, const CommRow& r) {
     return p.axis == r.axis && p.kind == r.kind && p.op == r.op &&
@@ -36,17 +37,19 @@ void check_agreement(std::span<const CommRow> predicted,
     const auto found =
         std::find_if(predicted.begin(), predicted.end(),
                      [&](const CommRow& p) { return same_kind(p, r); });
-    const CommRow& p = found == predicted.end() ? predicted[i] : *found;
-    DT_CHECK(same_kind(p, r) && p.count == r.count &&
-                 (p.predicted == r.predicted || data_decide_bytes(r.op)) &&
-                 r.predicted == r.counted,
+    const CommRow p = found == predicted.end() ? CommRow() : *found;
+    DT_CHECK(p.count == r.count &&
+                 (p.predicted == r.predicted || data_decide_bytes(r.op)),
              "train",
-             "{} x {} on {} for {} ({}) with {} bytes were predicted, but {} x "
-             "{} on {} for {} ({}) ran, with {} bytes planned and {} counted; "
-             "predict the training that runs; if that is so, report this as an "
-             "error in dtensor",
-             p.count, p.kind, p.axis, p.op, p.phase, p.predicted, r.count,
-             r.kind, r.axis, r.op, r.phase, r.predicted, r.counted);
+             "{} x {} on {} for {} ({}) with {} bytes ran, but the prediction "
+             "has {} of these collectives, with {} bytes; predict the training "
+             "that runs; if that is so, report this as an error in dtensor",
+             r.count, r.kind, r.axis, r.op, r.phase, r.predicted, p.count,
+             p.predicted);
+    DT_CHECK(r.predicted == r.counted, "train",
+             "{} x {} on {} for {} ({}) ran, with {} bytes planned and {} "
+             "counted; report this as an error in dtensor",
+             r.count, r.kind, r.axis, r.op, r.phase, r.predicted, r.counted);
   }
 }
 
@@ -55,10 +58,11 @@ void check_same_step(int64_t step, int64_t rank,
                      std::span<const CommEvent> now) {
   DT_CHECK(
       now.size() == first.size() && received(now) == received(first), "train",
-      "step {} received {} bytes in {} collectives on rank {}, but the first "
-      "step received {} in {}; make all batches of one shape, or set "
-      "check_bytes to false",
-      step, received(now), now.size(), rank, received(first), first.size());
+      "on rank {}, step {} received {} bytes (without those that the data "
+      "decide) and its number of collectives was {}, but the first step "
+      "received {} and its number was {}; make all batches of one shape, or "
+      "set check_bytes to false",
+      rank, step, received(now), now.size(), received(first), first.size());
 }
 
 }  // namespace dtensor::nn

@@ -76,9 +76,14 @@ const CheckpointValue* find(const CheckpointValues& values,
   return found == values.end() ? nullptr : &found->second;
 }
 
+// The value as C++ code, so that values of two types differ.
 std::string to_text(const CheckpointValue* value) {
   if (!value) return "(none)";
-  return std::visit([](const auto& x) { return fmt::format("{}", x); }, *value);
+  constexpr const char* kForms[] = {"{}", "{}u", "\"{}\""};
+  const auto text = [form = kForms[value->index()]](const auto& x) {
+    return fmt::format(fmt::runtime(form), x);
+  };
+  return std::visit(text, *value);
 }
 
 GradScalerOptions scaler_options(double loss_scale) {
@@ -327,9 +332,9 @@ StepResult Trainer::Engine::step(const Batches& batches) {
   const Batch batch = batches(next);
   const int64_t rows = batch.inputs.shape()[0];
   DT_CHECK(rows >= micros_ && rows == batch.targets.shape()[0], "trainer",
-           "the batch of step {} has {} inputs and {} targets for {} "
-           "micro-batches; give each input a target, and each micro-batch an "
-           "input",
+           "in the batch of step {}, the numbers of inputs, targets and "
+           "micro-batches are {}, {} and {}; give each input a target, and "
+           "each micro-batch an input",
            next, rows, batch.targets.shape()[0], micros_);
   const double lr = CosineSchedule{.lr = options.lr,
                                    .steps = options.lr_steps ? options.lr_steps

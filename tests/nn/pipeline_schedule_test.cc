@@ -176,8 +176,8 @@ TEST(PipelineSimulation, UnevenStages) {
   EXPECT_EQ(error_of([&] {
               simulate(s, {{1, -1, 1}});
             }),
-            "[pipeline] a stage takes 1 forward, -1 backward and 1 for the "
-            "gradient of the weights; write times of at least 0");
+            "[pipeline] times[0] has forward 1, backward -1 and weight 1; "
+            "write times of at least 0");
 }
 
 PipelineSchedule table(std::vector<std::vector<PipelineTask>> tasks,
@@ -319,8 +319,8 @@ TEST(PipelineSchedule, RefusesSizes) {
             "position; write the schedule interleaved, or 1 chunk");
   EXPECT_EQ(error_of([] { make_schedule("interleaved", 4, 3, 2); }),
             "[pipeline] interleaved needs at least as many micro-batches as "
-            "positions, 4, but there are 3; write 4 micro-batches or more, or "
-            "1f1b with 1 chunk");
+            "positions, 4, but their number is 3; write 4 micro-batches or "
+            "more, or 1f1b with 1 chunk");
 }
 
 }  // namespace

@@ -391,8 +391,8 @@ TEST(Pipeline, MeshesThatDiffer) {
               "receives x, such as \"R\"");
     stages[1].input = "P";
     EXPECT_EQ(error_of([&] { pipe(stages); }),
-              "[pipeline] PipelineStage::input of the stage on mesh x=2 of "
-              "ranks 3,2 is partial; write R or S<dim> for each axis");
+              "[pipeline] PipelineStage::input on mesh x=2 of ranks 3,2 is "
+              "partial; write R or S<dim> for each axis");
     stages[1].input = "S1";
     expect_equal(pipe(stages), model, expected, "meshes that differ");
   });

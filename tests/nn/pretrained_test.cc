@@ -243,16 +243,16 @@ TEST_F(Pretrained, RefusesWhatItDoesNotCompute) {
   for (const auto& [model, member, value] : refused)
     EXPECT_NE(error_with(model, member, value)
                   .find(std::string("says \"") + member + "\": " + value +
-                        ", but this library's models have only "),
+                        ", but this library reads only "),
               std::string::npos)
         << error_with(model, member, value);
   EXPECT_NE(error_with("gpt", "n_embd_of_old", "24")
                 .find("says \"n_embd_of_old\": 24, which this library does not "
-                      "know; "),
+                      "know in such a file; "),
             std::string::npos);
   const std::string family = error_with("llama", "model_type", "\"mamba\"");
   EXPECT_NE(
-      family.find(" is the config of a mamba, but this library has only "),
+      family.find(" is the config of a \"mamba\", but this library has only "),
       std::string::npos)
       << family;
   EXPECT_TRUE(

@@ -83,9 +83,10 @@ TEST(StepChecks, EveryStepReceivesWhatTheFirstDid) {
     EXPECT_THROW(check_same_step(3, 1, first, now), Error);
   EXPECT_EQ(
       testing::error_of([&] { check_same_step(3, 1, first, others[0]); }),
-      "[train] step 3 received 25 bytes in 2 collectives on rank 1, "
-      "but the first step received 24 in 2; make all batches of one shape, "
-      "or set check_bytes to false");
+      "[train] on rank 1, step 3 received 25 bytes (without those that the "
+      "data decide) and its number of collectives was 2, but the first step "
+      "received 24 and its number was 2; make all batches of one shape, or "
+      "set check_bytes to false");
 }
 
 }  // namespace

@@ -424,9 +424,9 @@ TEST(Trainer, ResumesAsIfItHadNotStopped) {
   asks.data["shuffle"] = "yes";
   EXPECT_EQ(error_of([&] { check_resume("here", last, asks); }),
             "[here] " + last +
-                " was saved with shuffle (none), but this training has yes; "
-                "pass what it was saved with, so that training goes on with "
-                "the same data");
+                " was saved with shuffle (none), but this training has "
+                "\"yes\"; pass what it was saved with, so that training goes "
+                "on with the same data");
   options.data = {{"seed", int64_t{8}}};
   EXPECT_NE(error_of([&] {
               saved_losses("dp=2", 0, options, true);
@@ -619,9 +619,9 @@ TEST(Trainer, OptionsAndBatchesThatDoNotFit) {
   };
   EXPECT_EQ(error({.micro_batches = 3}, 3), "no error");
   EXPECT_EQ(error({.micro_batches = 4}, 3),
-            "[trainer] the batch of step 0 has 3 inputs and 3 targets for 4 "
-            "micro-batches; give each input a target, and each micro-batch an "
-            "input");
+            "[trainer] in the batch of step 0, the numbers of inputs, targets "
+            "and micro-batches are 3, 3 and 4; give each input a target, and "
+            "each micro-batch an input");
   EXPECT_EQ(error({.save_every = 0}, 3),
             "[trainer] steps is 1000, micro_batches 1 and save_every 0; write "
             "1 or more for each");

@@ -400,8 +400,8 @@ TEST(PipelineProgram, BadInput) {
   EXPECT_EQ(
       error("--mesh pp=3 --schedule interleaved --micro-batches 2"),
       "train: [pipeline] interleaved needs at least as many micro-batches "
-      "as positions, 3, but there are 2; write 3 micro-batches or more, "
-      "or 1f1b with 1 chunk\n");
+      "as positions, 3, but their number is 2; write 3 micro-batches or "
+      "more, or 1f1b with 1 chunk\n");
   EXPECT_EQ(error("--mesh pp=2 --micro-batches 1000000000000"),
             "train: [--micro-batches] there are 1000000000000 "
             "micro-batches, but --batch is 7; write a larger --batch, or at "

@@ -186,8 +186,8 @@ TEST(PlanSchedule, BadFlags) {
                   "not all 0\n");
   EXPECT_EQ(error("--schedule interleaved --stages 4 --micro 2 --chunks 2"),
             "plan: [pipeline] interleaved needs at least as many micro-batches "
-            "as positions, 4, but there are 2; write 4 micro-batches or more, "
-            "or 1f1b with 1 chunk\n");
+            "as positions, 4, but their number is 2; write 4 micro-batches or "
+            "more, or 1f1b with 1 chunk\n");
   EXPECT_EQ(
       error("--schedule 1f1b --stages 4096 --micro 100000"),
       "plan: [pipeline] the schedule has positions 4096, chunks 1 and "
