@@ -44,8 +44,8 @@ class Cursor {
     if (ec == std::errc::invalid_argument) wrong("a number");
     at_ += static_cast<size_t>(p - first);
     DT_CHECK(ec == std::errc(), "layout",
-             "{} in '{}' does not fit into 64 bits; write a number from -2^63 "
-             "to 2^63 - 1",
+             "{} in '{}' does not fit into 64 bits; write a number from 0 to "
+             "2^63 - 1",
              std::string_view(first, static_cast<size_t>(p - first)), text_);
     return x;
   }

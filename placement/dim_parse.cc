@@ -48,9 +48,11 @@ void read_details(Cursor& c, WrittenDim& leaf) {
            leaf.text, c.peek());
   if (c.take('/')) {
     leaf.granule = c.number();
-    DT_CHECK(leaf.granule >= 1, "layout",
-             "'{}' has a granule of {}; write 1 or more", leaf.text,
-             leaf.granule);
+    DT_CHECK(
+        leaf.granule >= 1, "layout",
+        "'{}' has a granule of {}; write one of 1 or more that divides the "
+        "size",
+        leaf.text, leaf.granule);
   } else if (c.take('@')) {
     bool bracketed = c.take('(');
     do leaf.points.push_back(c.number());
@@ -79,9 +81,10 @@ void read_axes(Cursor& c, const Mesh& mesh, WrittenDim& leaf) {
   read_details(c, leaf);
   DT_CHECK(leaf.points.empty() || (c.peek() != '{' && c.peek() != '='),
            "layout",
-           "the boundaries of '{}' need brackets, because another segment "
-           "follows them; write them as in 8{{x}}@(0|3|8)|4{{x}}",
-           leaf.text);
+           "in '{}' a '{}' follows boundaries; write a comma between two "
+           "dimensions, and brackets around boundaries that another segment "
+           "follows, as in 8{{x}}@(0|3|8)|4{{x}}",
+           c.text(), c.peek());
 }
 
 WrittenDim read_group(Cursor& c, const Mesh* mesh) {
@@ -92,6 +95,9 @@ WrittenDim read_group(Cursor& c, const Mesh* mesh) {
     if (!group.parts.empty()) {
       bool bar = c.take('|');
       if (group.parts.size() == 1 && bar) group.kind = Dim::Kind::kConcat;
+      if (group.kind == Dim::Kind::kConcat && !bar && !c.at_name() &&
+          !c.at_number() && c.peek() != '(')
+        c.wrong(mesh ? "'|' or ')'" : "'|', ':' or ')'");
       DT_CHECK(bar == (group.kind == Dim::Kind::kConcat), "layout",
                "'{}' mixes | and spaces; put the product in brackets, as in "
                "((2 4)|8)",
@@ -212,9 +218,14 @@ Dim make_dim(const WrittenDim& n, int64_t size, const std::string& where,
               : is_product ? known > 0 && size % known == 0
                            : known <= size;
   DT_CHECK(fits, "layout",
-           "the sizes of '{}' {} {}, but {}; write sizes {} is {}", n.text,
+           "the {}sizes of '{}' {} {}, but {}; write sizes whose {} {} {}",
+           open ? "written " : "", n.text,
            is_product ? "multiply to" : "add up to", known, where,
-           is_product ? "whose product" : "whose sum", size);
+           is_product ? "product" : "sum",
+           !open        ? "is"
+           : is_product ? "divides"
+                        : "is at most",
+           size);
   std::vector<Dim> parts;
   for (const WrittenDim& p : n.parts) {
     auto written = written_size(p);

@@ -20,6 +20,12 @@ class Error : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// "1 axis", "2 axes", for the text of an error.
+inline std::string quantity(size_t n, std::string_view one,
+                            std::string_view several) {
+  return fmt::format("{} {}", n, n == 1 ? one : several);
+}
+
 // Throws Error("[where] ..."), where fmt formats `text` with `args`.
 template <class... Args>
 [[noreturn]] void fail(std::string_view where, fmt::format_string<Args...> text,

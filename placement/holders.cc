@@ -46,8 +46,8 @@ Holders of_product(const Dim& d, const Mesh& mesh) {
   AxisMask used = 0;
   for (const Dim& p : d.parts()) {
     DT_CHECK(!(used & p.axes()), "layout",
-             "axis {} of mesh {} splits two parts of one dimension; let it "
-             "split one of them",
+             "two parts of one dimension are split over {} of mesh {}; split "
+             "only one of them over an axis",
              mesh.axes_to_string(used & p.axes()), mesh.to_string());
     used |= p.axes();
     h = times(std::move(h), holders_of(p, mesh));

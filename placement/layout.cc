@@ -2,6 +2,7 @@
 #include "dtensor/placement/layout.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "dtensor/placement/error.h"
@@ -186,10 +187,12 @@ Layout Layout::canonical(const Mesh& mesh) const {
   l.dims.reserve(dims.size());
   AxisMask used = 0;
   auto use = [&](AxisMask& known, AxisMask more) {
+    const bool one = std::has_single_bit(known & more);
     DT_CHECK(!(known & more), "layout",
-             "a layout uses axis {} of mesh {} twice; use it once, to split "
+             "a layout uses {} {} of mesh {} twice; use {} once, to split "
              "one dimension or for one partial",
-             mesh.axes_to_string(known & more), mesh.to_string());
+             one ? "axis" : "axes", mesh.axes_to_string(known & more),
+             mesh.to_string(), one ? "it" : "each");
     known |= more;
   };
   // Segments of a concat may be split over the same axes; the parts of a
@@ -209,8 +212,8 @@ Layout Layout::canonical(const Mesh& mesh) const {
   }
   for (const Partial& p : partials) {
     DT_CHECK(p.axis >= 0 && p.axis < mesh.num_axes(), "layout",
-             "mesh {} has no axis {}; it has {} axes, numbered from 0",
-             mesh.to_string(), p.axis, mesh.num_axes());
+             "mesh {} has no axis {}; write a number from 0 to {}",
+             mesh.to_string(), p.axis, mesh.num_axes() - 1);
     use(used, AxisMask{1} << p.axis);
     if (mesh.axis_size(p.axis) > 1 || p.op == ReduceOp::kMean)
       l.partials.push_back(p);

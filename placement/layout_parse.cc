@@ -84,9 +84,10 @@ Layout parse_per_dimension(std::string_view text, const Mesh& mesh,
     if (c.peek() != ']') c.expect(',');
   }
   DT_CHECK(static_cast<int>(dims.size()) == shape.size(), "layout",
-           "'{}' has {} dimensions, but shape {} has {}; write braces for each "
-           "dimension, {{}} if it is whole",
-           text, dims.size(), dtensor::to_string(shape), shape.size());
+           "'{}' has {}, but shape {} has {}; write braces for each dimension, "
+           "{{}} if it is whole",
+           text, quantity(dims.size(), "dimension", "dimensions"),
+           dtensor::to_string(shape), shape.size());
   std::vector<Partial> partials;
   while (c.take('P')) {
     c.expect('{');
@@ -110,10 +111,12 @@ class PerAxis {
 
   Layout parse() {
     auto items = split_items();
-    DT_CHECK(
-        static_cast<int>(items.size()) == mesh_.num_axes(), "layout",
-        "'{}' has {} placements, but mesh {} has {} axes; write one for each",
-        text_, items.size(), mesh_.to_string(), mesh_.num_axes());
+    DT_CHECK(static_cast<int>(items.size()) == mesh_.num_axes(), "layout",
+             "'{}' has {}, but mesh {} has {}; write one placement for each "
+             "axis",
+             text_, quantity(items.size(), "placement", "placements"),
+             mesh_.to_string(),
+             quantity(static_cast<size_t>(mesh_.num_axes()), "axis", "axes"));
     for (int axis = 0; axis < mesh_.num_axes(); ++axis)
       placement(items[static_cast<size_t>(axis)], axis);
     return make(dims_, std::move(partials_), mesh_, shape_);
@@ -168,10 +171,11 @@ class PerAxis {
     DT_CHECK(!shape_.empty(), "layout",
              "'{}' splits a scalar, which has no dimension; write R or P",
              item);
-    DT_CHECK(d >= 0 && d < shape_.size(), "layout",
-             "S{} splits a dimension that shape {} does not have; write S0 to "
-             "S{}",
-             d, dtensor::to_string(shape_), shape_.size() - 1);
+    DT_CHECK(
+        d >= 0 && d < shape_.size(), "layout",
+        "S{} splits a dimension that shape {} does not have; write S0{}", d,
+        dtensor::to_string(shape_),
+        shape_.size() == 1 ? "" : fmt::format(" to S{}", shape_.size() - 1));
     WrittenDim& dim = dims_[static_cast<size_t>(d)];
     bool has_tree = dim.kind != Dim::Kind::kLeaf;
     if (!c.take('(')) {
@@ -184,13 +188,13 @@ class PerAxis {
       read_details(c, dim);
       return;
     }
+    DT_CHECK(dim.axes.empty(), "layout",
+             "a placement before '{}' splits dimension {} without a tree; "
+             "write the tree at the first axis that splits the dimension",
+             item, d);
     if (c.peek() != ':') {
       WrittenDim tree = read_group(c, nullptr);
       check_names(tree);
-      DT_CHECK(dim.axes.empty(), "layout",
-               "a placement before '{}' splits dimension {} without a tree; "
-               "write the tree at the first axis that splits the dimension",
-               item, d);
       DT_CHECK(
           !has_tree || same_tree(dim, tree), "layout",
           "'{}' and '{}' are different trees of dimension {}; write the first "

@@ -45,9 +45,10 @@ Split Split::at(const std::vector<int>& axes, std::vector<int64_t> points,
   s.check_axes(mesh);
   int64_t p = s.parts(mesh);
   DT_CHECK(static_cast<int64_t>(points.size()) == p + 1, "split",
-           "{} parts need {} boundaries, but '{}' has {}; list 0, the start of "
-           "each further part, and the size",
-           p, p + 1, listed(points), points.size());
+           "a split into {} needs {} boundaries, but '{}' has {}; list 0, the "
+           "start of each further part, and the size",
+           quantity(static_cast<size_t>(p), "part", "parts"), p + 1,
+           listed(points), points.size());
   DT_CHECK(points[0] == 0 && std::is_sorted(points.begin(), points.end()),
            "split", "the boundaries {} must start at 0 and not decrease",
            listed(points));
@@ -65,8 +66,8 @@ void Split::wrong_end(int64_t n) const {
 void Split::check_axes(const Mesh& m) const {
   for (int i = 0; i < count_; ++i)
     DT_CHECK(axis(i) < m.num_axes(), "split",
-             "mesh {} has no axis {}; it has {} axes, numbered from 0",
-             m.to_string(), axis(i), m.num_axes());
+             "mesh {} has no axis {}; write a number from 0 to {}",
+             m.to_string(), axis(i), m.num_axes() - 1);
 }
 
 AxisMask Split::mask() const {
@@ -165,14 +166,14 @@ Split Split::canonical(const Mesh& m, int64_t n) const {
   std::fill(s.axes_.begin() + s.count_, s.axes_.end(), uint8_t{0});
   check_end(n);
   DT_CHECK(granule_ == 1 || n % granule_ == 0, "split",
-           "a dimension of size {} is not a multiple of the granule {}; write "
-           "a granule that divides the size",
+           "the size {} of a dimension is not a multiple of the granule {}; "
+           "write a granule that divides the size",
            n, granule_);
   int64_t p = s.parts(m);
   DT_CHECK(!points_ || static_cast<int64_t>(points_->size()) == p + 1, "split",
-           "the boundaries {} were listed for another mesh, but over mesh {} "
-           "there are {} parts; list the boundaries of these parts",
-           listed(*points_), m.to_string(), p);
+           "the boundaries {} were listed for another mesh; list {}, because "
+           "on mesh {} the number of parts is {}",
+           listed(*points_), p + 1, m.to_string(), p);
   if (s.count_ == 0) return {};
   if (points_) {
     int64_t g = n;

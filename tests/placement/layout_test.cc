@@ -301,13 +301,13 @@ TEST(DimErrorTest, Construction) {
               Dim b = leaf(4, {kB});
               (void)Dim::product({b, b}).canonical(grid());
             }),
-            "[layout] axis b of mesh a=2,b=2,c=3,one=1 splits two parts of one "
-            "dimension; let it split one of them");
+            "[layout] two parts of one dimension are split over b of mesh "
+            "a=2,b=2,c=3,one=1; split only one of them over an axis");
   EXPECT_EQ(error_of([&] {
               Dim::product({Dim(2), leaf(9, {kA}, 2)}).canonical(grid());
             }),
-            "[split] a dimension of size 9 is not a multiple of the granule 2; "
-            "write a granule that divides the size");
+            "[split] the size 9 of a dimension is not a multiple of the "
+            "granule 2; write a granule that divides the size");
 }
 
 TEST(ReduceOpTest, NamesAndComponents) {
@@ -398,13 +398,13 @@ TEST(LayoutErrorTest, AnAxisUsedTwice) {
 
 TEST(LayoutErrorTest, NoSuchAxis) {
   EXPECT_EQ(error_of([] { (void)layout({leaf(4, {5})}).canonical(grid()); }),
-            "[split] mesh a=2,b=2,c=3,one=1 has no axis 5; it has 4 axes, "
-            "numbered from 0");
+            "[split] mesh a=2,b=2,c=3,one=1 has no axis 5; write a "
+            "number from 0 to 3");
   EXPECT_EQ(error_of([] {
               (void)layout({}, {{5, kSum}}).canonical(grid());
             }),
-            "[layout] mesh a=2,b=2,c=3,one=1 has no axis 5; it has 4 axes, "
-            "numbered from 0");
+            "[layout] mesh a=2,b=2,c=3,one=1 has no axis 5; write a "
+            "number from 0 to 3");
 }
 
 // Views. ---------------------------------------------------------------------

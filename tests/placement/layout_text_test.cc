@@ -237,14 +237,14 @@ TEST(LayoutTextErrorTest, PerAxis) {
     return error_of([&] { parse_layout(text, m, {18, 4}); });
   };
   EXPECT_EQ(error("S0"),
-            "[layout] 'S0' has 1 placements, but mesh a=2,b=3 has 2 axes; "
-            "write one for each");
+            "[layout] 'S0' has 1 placement, but mesh a=2,b=3 has 2 axes; "
+            "write one placement for each axis");
   EXPECT_EQ(error(" "),
             "[layout] ' ' has 0 placements, but mesh a=2,b=3 has 2 axes; "
-            "write one for each");
+            "write one placement for each axis");
   EXPECT_EQ(error("R,R,R"),
             "[layout] 'R,R,R' has 3 placements, but mesh a=2,b=3 has 2 axes; "
-            "write one for each");
+            "write one placement for each axis");
   for (const char* item : {"", "r", "R0", "X", "S", "Sx", "S0x", "S 0", "PP",
                            "p", "Shard(0)", "S0/3/3", "S0 S1", "S(3 h:h)"})
     EXPECT_EQ(error(std::string(item) + ",R"),
@@ -303,9 +303,11 @@ TEST(LayoutTextErrorTest, Cuts) {
     return error_of([&] { parse_layout(text, m, {18, 4}); });
   };
   EXPECT_EQ(error("S0/0,R"),
-            "[layout] 'S0/0' has a granule of 0; write 1 or more");
+            "[layout] 'S0/0' has a granule of 0; write one of 1 or more that "
+            "divides the size");
   EXPECT_EQ(error("[{a}/-2,{}]"),
-            "[layout] '[{a}/-2,{}]' has a granule of -2; write 1 or more");
+            "[layout] '[{a}/-2,{}]' has a granule of -2; write one of 1 or "
+            "more that divides the size");
   EXPECT_EQ(
       error("S0/4,R"),
       "[layout] dimension 0 of [18, 4] has size 18, which is not a multiple of "
@@ -333,17 +335,19 @@ TEST(LayoutTextErrorTest, Cuts) {
   EXPECT_EQ(error("[{a}@1|2|18,{}]"),
             "[split] the boundaries 1|2|18 must start at 0 and not decrease");
   EXPECT_EQ(error("S0@0|18,R"),
-            "[split] 2 parts need 3 boundaries, but '0|18' has 2; list 0, the "
-            "start of each further part, and the size");
+            "[split] a split into 2 parts needs 3 boundaries, but '0|18' has "
+            "2; list 0, the start of each further part, and the size");
   EXPECT_EQ(error("S0@0|99999999999999999999|18,R"),
             "[layout] 99999999999999999999 in 'S0@0|99999999999999999999|18' "
-            "does not fit into 64 bits; write a number from -2^63 to 2^63 - 1");
+            "does not fit into 64 bits; write a number from 0 to 2^63 - 1");
   EXPECT_EQ(error("[{}@0|18,{}]"),
             "[layout] '[{}@0|18,{}]' has a '@' after empty braces, which split "
             "nothing; write an axis in the braces, as in {x}/64");
   EXPECT_EQ(error("[(9{a}@0|1|9|9{a}),{}]"),
-            "[layout] the boundaries of '9' need brackets, because another "
-            "segment follows them; write them as in 8{x}@(0|3|8)|4{x}");
+            "[layout] in '[(9{a}@0|1|9|9{a}),{}]' a '{' follows boundaries; "
+            "write a comma between two dimensions, and brackets around "
+            "boundaries that another segment follows, as in "
+            "8{x}@(0|3|8)|4{x}");
 }
 
 TEST(LayoutTextErrorTest, Trees) {
@@ -361,15 +365,16 @@ TEST(LayoutTextErrorTest, Trees) {
             "[layout] the sizes of '(8{a}|15)' add up to 23, but dimension 0 "
             "of [24, 4] has size 24; write sizes whose sum is 24");
   EXPECT_EQ(error("[(5 h{a}),{}]"),
-            "[layout] the sizes of '(5 h{a})' multiply to 5, but dimension 0 "
-            "of [24, 4] has size 24; write sizes whose product is 24");
+            "[layout] the written sizes of '(5 h{a})' multiply to 5, but "
+            "dimension 0 of [24, 4] has size 24; write sizes whose product "
+            "divides 24");
   EXPECT_EQ(error("[(25|h{a}),{}]"),
-            "[layout] the sizes of '(25|h{a})' add up to 25, but dimension 0 "
-            "of [24, 4] has size 24; write sizes whose sum is 24");
-  EXPECT_EQ(
-      error("[(14|q=(3 h{a})),{}]"),
-      "[layout] the sizes of 'q=(3 h{a})' multiply to 3, but 'q=(3 h{a})' "
-      "has size 10; write sizes whose product is 10");
+            "[layout] the written sizes of '(25|h{a})' add up to 25, but "
+            "dimension 0 of [24, 4] has size 24; write sizes whose sum is at "
+            "most 24");
+  EXPECT_EQ(error("[(14|q=(3 h{a})),{}]"),
+            "[layout] the written sizes of 'q=(3 h{a})' multiply to 3, but "
+            "'q=(3 h{a})' has size 10; write sizes whose product divides 10");
   EXPECT_EQ(error("S0(3 h d:h),R"),
             "[layout] the sizes of h and d in '3 h d' are both unknown; write "
             "h=<size>");
@@ -410,6 +415,9 @@ TEST(LayoutTextErrorTest, Trees) {
       error("S0,S0(3 h=8:h)"),
       "[layout] a placement before 'S0(3 h=8:h)' splits dimension 0 without a "
       "tree; write the tree at the first axis that splits the dimension");
+  EXPECT_EQ(error("S0,S0(:h)"),
+            "[layout] a placement before 'S0(:h)' splits dimension 0 without a "
+            "tree; write the tree at the first axis that splits the dimension");
   EXPECT_EQ(
       error("S0(3 h=8:h),S0(h=8 3:h)"),
       "[layout] '3 h=8' and 'h=8 3' are different trees of dimension 0; write "
@@ -420,6 +428,9 @@ TEST(LayoutTextErrorTest, Trees) {
   EXPECT_EQ(error("S0(4|h=2 16:h),R"),
             "[layout] '4|h=2 ' mixes | and spaces; put the product in "
             "brackets, as in ((2 4)|8)");
+  EXPECT_EQ(error("S0(2|h=16,h),R"),
+            "[layout] in 'S0(2|h=16,h)' there is ',h)' where '|', ':' or ')' "
+            "should be");
   EXPECT_EQ(error("S0(h=-2 16:h),R"),
             "[layout] the size -2 in 'h=-2' is negative; write 0 or more");
   EXPECT_EQ(error("S0(h=,16:h),R"),
@@ -439,7 +450,7 @@ TEST(LayoutTextErrorTest, Trees) {
             "more than 64 bits can count; write smaller ones");
   EXPECT_EQ(error("[(9223372036854775808 4{a}),{}]"),
             "[layout] 9223372036854775808 in '[(9223372036854775808 4{a}),{}]' "
-            "does not fit into 64 bits; write a number from -2^63 to 2^63 - 1");
+            "does not fit into 64 bits; write a number from 0 to 2^63 - 1");
 }
 
 TEST(LayoutTextErrorTest, PerDimension) {
@@ -448,7 +459,7 @@ TEST(LayoutTextErrorTest, PerDimension) {
     return error_of([&] { parse_layout(text, m, {18, 4}); });
   };
   EXPECT_EQ(error("[{a}]"),
-            "[layout] '[{a}]' has 1 dimensions, but shape [18, 4] has 2; write "
+            "[layout] '[{a}]' has 1 dimension, but shape [18, 4] has 2; write "
             "braces for each dimension, {} if it is whole");
   EXPECT_EQ(error("[{a},{},{}]"),
             "[layout] '[{a},{},{}]' has 3 dimensions, but shape [18, 4] has 2; "

@@ -210,7 +210,7 @@ TEST(SpecErrorTest, WhatDoesNotFit) {
             "with axes, such as Mesh::parse(\"dp=2\")");
   EXPECT_EQ(error_of([&] { Spec::get(grid(), {4}, l, kF32); }),
             "[spec] a layout of 2 dimensions does not fit shape [4]; write one "
-            "of 1 dimensions");
+            "of 1 dimension");
   EXPECT_EQ(error_of([&] {
               Spec::get(grid(), {4, 7}, l, kF32);
             }),
@@ -235,8 +235,8 @@ TEST(SpecErrorTest, WhatDoesNotFit) {
       error_of([&] {
         Spec::get(grid(), {6}, Layout{{Dim(6, Split::over({0}, 4))}, {}}, kF32);
       }),
-      "[split] a dimension of size 6 is not a multiple of the granule 4; write "
-      "a granule that divides the size");
+      "[split] the size 6 of a dimension is not a multiple of the granule 4; "
+      "write a granule that divides the size");
 }
 
 }  // namespace

@@ -197,14 +197,14 @@ TEST(SplitErrorTest, At) {
     return error_of([&] { Split::at({kA}, p, grid()); });
   };
   EXPECT_EQ(error({0, 5}),
-            "[split] 2 parts need 3 boundaries, but '0|5' has 2; list 0, the "
-            "start of each further part, and the size");
+            "[split] a split into 2 parts needs 3 boundaries, but '0|5' has 2; "
+            "list 0, the start of each further part, and the size");
   EXPECT_EQ(error({}),
-            "[split] 2 parts need 3 boundaries, but '' has 0; list 0, the "
-            "start of each further part, and the size");
+            "[split] a split into 2 parts needs 3 boundaries, but '' has 0; "
+            "list 0, the start of each further part, and the size");
   EXPECT_EQ(error_of([] { Split::at({}, {}, grid()); }),
-            "[split] 1 parts need 2 boundaries, but '' has 0; list 0, the "
-            "start of each further part, and the size");
+            "[split] a split into 1 part needs 2 boundaries, but '' has 0; "
+            "list 0, the start of each further part, and the size");
   EXPECT_EQ(error({1, 2, 5}),
             "[split] the boundaries 1|2|5 must start at 0 and not decrease");
   EXPECT_EQ(error({0, 6, 5}),
@@ -212,14 +212,14 @@ TEST(SplitErrorTest, At) {
   EXPECT_EQ(error_of([] {
               Split::at({5}, {0, 1}, grid());
             }),
-            "[split] mesh a=2,b=2,c=3,one=1 has no axis 5; it has 4 axes, "
-            "numbered from 0");
+            "[split] mesh a=2,b=2,c=3,one=1 has no axis 5; write a number from "
+            "0 to 3");
 }
 
 TEST(SplitErrorTest, Canonical) {
   EXPECT_EQ(error_of([] { (void)Split::over({kA}, 4).canonical(grid(), 10); }),
-            "[split] a dimension of size 10 is not a multiple of the granule "
-            "4; write a granule that divides the size");
+            "[split] the size 10 of a dimension is not a multiple of the "
+            "granule 4; write a granule that divides the size");
   EXPECT_EQ(error_of([] {
               (void)Split::at({kA}, {0, 1, 5}, grid()).canonical(grid(), 6);
             }),
@@ -237,16 +237,16 @@ TEST(SplitErrorTest, Canonical) {
             "[split] the boundaries 0|5 end at 5, but the dimension has size "
             "7; write boundaries from 0 to 7");
   EXPECT_EQ(error_of([] { (void)Split::over({6}).canonical(grid(), 6); }),
-            "[split] mesh a=2,b=2,c=3,one=1 has no axis 6; it has 4 axes, "
-            "numbered from 0");
+            "[split] mesh a=2,b=2,c=3,one=1 has no axis 6; write a number from "
+            "0 to 3");
   // The points were listed for another mesh.
   EXPECT_EQ(
       error_of([] {
         Split s = Split::at({kA}, {0, 1, 5}, grid());
         (void)s.canonical(Mesh::parse("4"), 5);
       }),
-      "[split] the boundaries 0|1|5 were listed for another mesh, but over "
-      "mesh a0=4 there are 4 parts; list the boundaries of these parts");
+      "[split] the boundaries 0|1|5 were listed for another mesh; list 5, "
+      "because on mesh a0=4 the number of parts is 4");
 }
 
 TEST(SplitErrorTest, Push) {
