@@ -81,9 +81,10 @@ Mesh::Mesh(std::vector<MeshAxis> axes, std::vector<int64_t> ranks) {
   }
   if (!ranks.empty()) {
     DT_CHECK(static_cast<int64_t>(ranks.size()) == n, "mesh",
-             "{} has {} ranks, but the list has {}; list one rank for each "
-             "place in the mesh",
-             describe(axes), n, ranks.size());
+             "{} has {}, but the list has {}; list one rank for each place in "
+             "the mesh",
+             describe(axes), quantity(static_cast<size_t>(n), "rank", "ranks"),
+             ranks.size());
     bool identity = true;
     for (size_t i = 0; i < ranks.size(); ++i) {
       identity &= ranks[i] == static_cast<int64_t>(i);
@@ -138,13 +139,12 @@ Mesh Mesh::parse(std::string_view text) {
     std::string_view item = rest.substr(0, end);
     if (named) {
       size_t eq = item.find('=');
-      DT_CHECK(eq != item.npos ||
-                   (!item.empty() &&
-                    !std::isdigit(static_cast<unsigned char>(item[0]))),
-               "mesh",
-               "'{}' in '{}' has no name; write NAME=SIZE for each axis, as in "
-               "dp=2,tp=4",
-               item, text);
+      DT_CHECK(
+          eq != item.npos || item.find_first_not_of("0123456789") != item.npos,
+          "mesh",
+          "'{}' in '{}' has no name; write NAME=SIZE for each axis, as in "
+          "dp=2,tp=4",
+          item, text);
       DT_CHECK(eq != item.npos, "mesh",
                "'{}' in '{}' has no size; write {}=2 or the like", item, text,
                item);

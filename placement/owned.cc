@@ -22,9 +22,9 @@ Dim owned(int64_t size, const Mesh& mesh, AxisMask axes,
           const std::vector<IntervalList>& parts) {
   const auto ranks = static_cast<size_t>(mesh.size_of(axes));
   DT_CHECK(parts.size() == ranks, "owned",
-           "there are {} lists of indices for the {} ranks of the axes {}; "
-           "pass one for each rank",
-           parts.size(), ranks, mesh.axes_to_string(axes));
+           "got {} for {} along {}; pass one list for each rank",
+           quantity(parts.size(), "list of indices", "lists of indices"),
+           quantity(ranks, "rank", "ranks"), mesh.axes_to_string(axes));
   struct Run {
     Interval range;
     size_t owner;
@@ -42,12 +42,13 @@ Dim owned(int64_t size, const Mesh& mesh, AxisMask axes,
   std::vector<Dim> segments;
   int64_t at = 0;
   for (const Run& run : runs) {
-    DT_CHECK(run.range.lo == at, "owned",
-             "index {} of {} {}; list every index for exactly one rank",
-             std::min(at, run.range.lo), size,
-             run.range.lo < 0    ? "does not exist"
-             : run.range.lo < at ? "has two owners"
-                                 : "has no owner");
+    const int64_t lo = run.range.lo, wrong = at < size ? std::min(at, lo) : lo;
+    DT_CHECK(lo == at, "owned",
+             "index {} of {} {}; list every index for exactly one rank", wrong,
+             size,
+             wrong < 0 || wrong >= size ? "does not exist"
+             : lo < at                  ? "has two owners"
+                                        : "has no owner");
     at = run.range.hi;
     std::vector<int64_t> points(ranks + 1, 0);
     std::fill(points.begin() + static_cast<int64_t>(run.owner) + 1,

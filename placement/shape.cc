@@ -10,8 +10,8 @@ namespace dtensor {
 
 void Shape::too_long() {
   fail("shape",
-       "a shape has more than {} dimensions, the most that a tensor may have; "
-       "write fewer",
+       "a shape, or another list with an entry for each dimension, has more "
+       "than {0} entries, but a tensor has at most {0} dimensions; write fewer",
        kMaxDims);
 }
 

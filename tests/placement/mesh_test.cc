@@ -289,6 +289,8 @@ TEST(MeshErrorTest, NoSuchAxis) {
   EXPECT_EQ(error_of([] { (void)Mesh::parse("dp=2,tp=4").axis("pp"); }),
             "[mesh] there is no axis 'pp' in mesh dp=2,tp=4; write one of its "
             "axes, dp,tp");
+  EXPECT_EQ(error_of([] { Mesh::parse("dp=2,2tp"); }),
+            "[mesh] '2tp' in 'dp=2,2tp' has no size; write 2tp=2 or the like");
 }
 
 }  // namespace

@@ -58,8 +58,8 @@ TEST(OwnedTest, Errors) {
   EXPECT_EQ(error_of([&] {
               owned(4, mesh, 1, {{{0, 4}}});
             }),
-            "[owned] there are 1 lists of indices for the 2 ranks of the axes "
-            "x; pass one for each rank");
+            "[owned] got 1 list of indices for 2 ranks along x; pass one list "
+            "for each rank");
   EXPECT_EQ(error_of([&] {
               owned(4, mesh, 1, {{{0, 2}}, {{3, 4}}});
             }),
@@ -69,6 +69,11 @@ TEST(OwnedTest, Errors) {
               owned(4, mesh, 1, {{{0, 3}}, {{2, 4}}});
             }),
             "[owned] index 2 of 4 has two owners; list every index for exactly "
+            "one rank");
+  EXPECT_EQ(error_of([&] {
+              owned(4, mesh, 1, {{{0, 4}}, {{6, 8}}});
+            }),
+            "[owned] index 6 of 4 does not exist; list every index for exactly "
             "one rank");
   EXPECT_EQ(error_of([&] {
               owned(4, mesh, 1, {{{0, 2}}, {{2, 3}}});

@@ -76,8 +76,8 @@ TEST(ShapeTest, InsertAndErase) {
 
 TEST(ShapeTest, AtMostMaxDims) {
   const std::string want =
-      "[shape] a shape has more than 8 dimensions, the most that a tensor may "
-      "have; write fewer";
+      "[shape] a shape, or another list with an entry for each dimension, has "
+      "more than 8 entries, but a tensor has at most 8 dimensions; write fewer";
   Shape full = Shape::filled(kMaxDims, 1);
   EXPECT_EQ(error_of([&] { Shape(full).push_back(1); }), want);
   EXPECT_EQ(error_of([&] { Shape(full).insert(0, 1); }), want);
