@@ -12,8 +12,8 @@ namespace {
 int64_t product(int64_t a, int64_t b, const Rule& rule) {
   int64_t n;
   DT_CHECK(!__builtin_mul_overflow(a, b, &n), "rule",
-           "in the rule {}, sizes {} and {} of one dimension multiply to more "
-           "than 2^63 - 1; use smaller sizes",
+           "in the rule {}, the factors of one dimension multiply to more than "
+           "2^63 - 1 ({} times {}); use smaller sizes",
            rule.to_string(), a, b);
   return n;
 }
@@ -25,9 +25,8 @@ BoundRule::BoundRule(const Rule& rule, const std::vector<Shape>& shapes,
                      const std::vector<std::pair<char, int64_t>>& extra)
     : rule_(rule.expand(shapes, op)), sizes_(rule_.factors().size(), -1) {
   const auto& in = rule_.inputs();
-  DT_CHECK(shapes.size() == in.size(), op,
-           "takes {} inputs, but got {}; pass {}", in.size(), shapes.size(),
-           in.size());
+  DT_CHECK(shapes.size() == in.size(), op, "takes {}, but got {}; pass {}",
+           quantity(in.size(), "input", "inputs"), shapes.size(), in.size());
   for (auto [letter, n] : extra) {
     int f = rule_.factor(letter);
     if (f >= 0) sizes_[static_cast<size_t>(f)] = n;
@@ -39,17 +38,19 @@ BoundRule::BoundRule(const Rule& rule, const std::vector<Shape>& shapes,
     return t;
   };
   for (size_t i = 0; i < in.size(); ++i) {
-    DT_CHECK(static_cast<int>(in[i].size()) == shapes[i].size(), op,
-             "shapes {} do not fit the rule {}: input {} has {} dimensions; "
-             "pass one with {}",
-             all(), rule_.to_string(), i, shapes[i].size(), in[i].size());
+    DT_CHECK(
+        static_cast<int>(in[i].size()) == shapes[i].size(), op,
+        "input {} of shape {} does not fit the rule {}; pass an input with "
+        "{}",
+        i, dtensor::to_string(shapes[i]), rule_.to_string(),
+        quantity(in[i].size(), "dimension", "dimensions"));
     for (size_t d = 0; d < in[i].size(); ++d) {
       int64_t n = shapes[i][static_cast<int>(d)];
       if (in[i][d].empty()) {
         DT_CHECK(n == 1, op,
-                 "shapes {} do not fit the rule {}: dimension {} of input {} "
-                 "has size {}; pass one of size 1",
-                 all(), rule_.to_string(), d, i, n);
+                 "input {} of shape {} has size {} in dimension {}, but the "
+                 "rule {} needs size 1 there; pass an input with that size",
+                 i, dtensor::to_string(shapes[i]), n, d, rule_.to_string());
         continue;
       }
       if (in[i][d].size() != 1) continue;
@@ -75,20 +76,23 @@ BoundRule::BoundRule(const Rule& rule, const std::vector<Shape>& shapes,
         else
           rest = product(rest, sizes_[static_cast<size_t>(f)], rule_);
       }
+      const int64_t known = rest;
       if (unknown >= 0 && rest > 0) {
         sizes_[static_cast<size_t>(unknown)] = n / rest;
         rest *= n / rest;
       }
       DT_CHECK(rest == n, op,
-               "dimension {} of input {} has size {}, which is not the product "
-               "of the sizes of its factors in the rule {}; change its size or "
-               "those of the factors",
-               d, i, n, rule_.to_string());
+               "dimension {} of input {} has size {}, which is not {}{}, the "
+               "product of the {}sizes of its factors in the rule {}; change "
+               "its size or those of the factors",
+               d, i, n, unknown < 0 ? "" : "a multiple of ", known,
+               unknown < 0 ? "" : "known ", rule_.to_string());
     }
   for (size_t f = 0; f < sizes_.size(); ++f)
     DT_CHECK(sizes_[f] >= 0, op,
              "no input gives the size of '{}' in the rule {}; write the letter "
-             "in an input of the rule, or have the operator pass its size",
+             "as a dimension of its own in an input of the rule, or have the "
+             "operator pass its size",
              rule_.factors()[f].letter, rule_.to_string());
   for (size_t i = 0; i < rule_.outputs().size(); ++i)
     numel(output_shape(static_cast<int>(i)));

@@ -519,8 +519,9 @@ Choice choose(const BoundRule& rule, std::span<const OpInput> inputs,
                 (in.keep == Keep::kMove ? "" : " (parameter)");
     fail(op,
          "there is no way to compute on {} without sending a parameter; "
-         "redistribute an input first, or call set_requires_grad() instead of "
-         "as_parameter() on a parameter that may be sent",
+         "redistribute an input first, or do not call as_parameter() on a "
+         "tensor that may be sent: set_requires_grad() alone asks for a "
+         "gradient",
          listed);
   }
   if (!forward_only) return std::move(*best);

@@ -83,24 +83,34 @@ int dim_of(const Rule::Term& t, int f) {
 
 Rule Rule::expand(const std::vector<Shape>& shapes, std::string_view op) const {
   if (!has_ellipsis()) return *this;
-  DT_CHECK(shapes.size() == in_.size(), op,
-           "takes {} inputs, but got {}; pass {}", in_.size(), shapes.size(),
-           in_.size());
+  DT_CHECK(shapes.size() == in_.size(), op, "takes {}, but got {}; pass {}",
+           quantity(in_.size(), "input", "inputs"), shapes.size(), in_.size());
   const DimFactors dots{kEllipsis};
   // The broadcast shape of the batch dimensions, for which "..." stands.
   Shape batch;
   std::vector<Shape> own(in_.size());
+  bool named = true;
   for (size_t i = 0; i < in_.size(); ++i) {
     auto at = std::find(in_[i].begin(), in_[i].end(), dots);
     if (at == in_[i].end()) continue;
     int fixed = static_cast<int>(in_[i].size()) - 1;
     int extra = shapes[i].size() - fixed;
-    DT_CHECK(
-        extra >= 0, op,
-        "input {} of shape {} has {} dimensions; pass one with at least {}", i,
-        dtensor::to_string(shapes[i]), shapes[i].size(), fixed);
+    DT_CHECK(extra >= 0, op,
+             "input {} of shape {} has too few dimensions; pass an input with "
+             "{} or more",
+             i, dtensor::to_string(shapes[i]), fixed);
     int start = static_cast<int>(at - in_[i].begin());
     for (int d = 0; d < extra; ++d) own[i].push_back(shapes[i][start + d]);
+    // broadcast_shapes() below names both shapes if they are those of inputs.
+    named = named && fixed == 0 && i < 2;
+    for (int d = 1; !named && d <= std::min(extra, batch.size()); ++d) {
+      const int64_t x = batch[batch.size() - d], y = own[i][extra - d];
+      DT_CHECK(x == y || x == 1 || y == 1, op,
+               "input {} of shape {} does not broadcast with the inputs before "
+               "it: size {} of its dimension {} meets size {}; make the two "
+               "equal, or one of them 1",
+               i, dtensor::to_string(shapes[i]), y, start + extra - d, x);
+    }
     batch = broadcast_shapes(batch, own[i], op);
   }
   Rule r;

@@ -138,11 +138,12 @@ class RuleParser {
       bad(fmt::format("names an unknown reduction in '{}'", s));
     }
     size_t space = s.find(' ');
-    if (space == s.npos) bad(fmt::format("has the unknown note '{}'", s));
+    if (space == s.npos) bad(fmt::format("has the incomplete note '{}'", s));
     std::string_view word = s.substr(0, space), rest = s.substr(space + 1);
     if (word == "link") {
       if (rest.size() != 3 || rest[1] != ' ')
-        bad("has a 'link' that does not name two letters");
+        bad("has a 'link' that is not followed by two letters, as in 'link h "
+            "g'");
       rule_.links_.push_back({known(rest[0]), known(rest[2])});
       return;
     }

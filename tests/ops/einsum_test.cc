@@ -250,8 +250,8 @@ TEST(EinsumOrder, LeavesParametersWhereTheyAre) {
               "time; the last attempt failed: [einsum] there is no "
               "way to compute on f64[4, 6](S1) (parameter), f64[6, 2](S1) "
               "(parameter) without sending a parameter; redistribute an input "
-              "first, or call set_requires_grad() instead of as_parameter() on "
-              "a parameter that may be sent");
+              "first, or do not call as_parameter() on a tensor that may be "
+              "sent: set_requires_grad() alone asks for a gradient");
   });
 }
 

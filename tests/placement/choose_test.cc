@@ -170,9 +170,9 @@ TEST(Choose, RefusesWhenAParameterWouldHaveToMove) {
   Case c("n!->n", "tp=2", {"8:S0!"});
   EXPECT_EQ(testing::error_of([&] { c.choose(); }),
             "[test] there is no way to compute on f32[8](S0) (parameter) "
-            "without sending a parameter; redistribute an input first, or call "
-            "set_requires_grad() instead of as_parameter() on a parameter that "
-            "may be sent");
+            "without sending a parameter; redistribute an input first, or do "
+            "not call as_parameter() on a tensor that may be sent: "
+            "set_requires_grad() alone asks for a gradient");
   EXPECT_EQ(Case("n!->n", "tp=2", {"8:S0"}).choose().out[0]->to_string(),
             "f32[8](R)");
 }
