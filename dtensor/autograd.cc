@@ -42,8 +42,11 @@ class Backward {
       DT_CHECK(
           in.requires_grad(), "grad",
           "input {}, counted from 0, is {} and does not require a gradient; "
-          "call set_requires_grad() on it before using it",
-          wanted_.size(), in.spec()->to_string());
+          "{}",
+          wanted_.size(), in.spec()->to_string(),
+          is_float(in.dtype())
+              ? "call set_requires_grad() on it before using it"
+              : "leave it out, because only floats have gradients");
       wanted_.push_back(edge_to(in));
       wanted_sequences_.push_back(wanted_.back().node->sequence);
     }

@@ -152,9 +152,9 @@ void check_same(RankContext& context, const Spec* spec, const Tensor& value) {
           sizeof(mine), all.data());
   for (size_t r = 1; r < all.size(); ++r)
     DT_CHECK(all[r] == all[0], "from_global",
-             "ranks {} and {} pass different values for {} ({} and {}, XXH3); "
-             "pass the same whole value on every rank, or each rank's own part "
-             "to from_local()",
+             "ranks {} and {} pass different values for {} (XXH3 checksums {} "
+             "and {}); pass the same whole value on every rank, or each rank's "
+             "own part to from_local()",
              mesh.world_rank(0), mesh.world_rank(static_cast<int64_t>(r)),
              spec->to_string(), checksum_text(all[0]), checksum_text(all[r]));
 }

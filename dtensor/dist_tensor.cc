@@ -152,8 +152,8 @@ DistTensor DistTensor::from_local(Tensor local, const Mesh& mesh,
                                   const Shape& global_shape) {
   DT_CHECK(
       local.defined(), "from_local",
-      "the part is an undefined Tensor; write Tensor::empty(shape, dtype), "
-      "also on ranks outside mesh {}, where only the type matters",
+      "the part is an undefined Tensor; pass the part that this rank holds, or "
+      "any Tensor of the same type on a rank outside mesh {}",
       mesh.to_string());
   const Spec* spec =
       Spec::get(mesh, global_shape, placements.resolve(mesh, global_shape),
@@ -399,15 +399,25 @@ bool DistTensor::requires_grad() const {
 
 Keep DistTensor::keep() const { return defined() ? impl_->keep : Keep::kMove; }
 
+namespace {
+
+// Throws Error if x cannot have a gradient, or if an operator made it.
+void check_gradient(const DistTensor& x, bool wanted, std::string_view where) {
+  DT_CHECK(!wanted || is_float(x.dtype()), where,
+           "{} cannot have a gradient; cast it to f32, f64, bf16 or f16",
+           x.spec()->to_string());
+  const std::shared_ptr<Node>& node = x.impl()->node;
+  DT_CHECK(!node || node->inputs.empty(), where,
+           "{} was made by {}; call {}() of the tensor that detach() returns",
+           x.spec()->to_string(), node->name(), where);
+}
+
+}  // namespace
+
 DistTensor& DistTensor::set_requires_grad(bool wanted) {
   DT_CHECK(defined(), "set_requires_grad",
            "an undefined tensor was used; assign one to it first");
-  DT_CHECK(!wanted || is_float(dtype()), "set_requires_grad",
-           "{} cannot have a gradient; cast it to f32, f64, bf16 or f16",
-           spec()->to_string());
-  DT_CHECK(!impl_->node || impl_->node->inputs.empty(), "set_requires_grad",
-           "{} was made by {}; call detach() first", spec()->to_string(),
-           impl_->node->name());
+  check_gradient(*this, wanted, "set_requires_grad");
   impl_->requires_grad = wanted;
   return *this;
 }
@@ -421,7 +431,10 @@ DistTensor& DistTensor::as_parameter(Keep keep) {
            "redistribute it first, or write Keep::kStay instead of "
            "kGatherOnUse",
            spec()->to_string());
-  if (dtype() != DType::kI8) set_requires_grad();
+  if (dtype() != DType::kI8) {
+    check_gradient(*this, true, "as_parameter");
+    set_requires_grad();
+  }
   impl_->keep = keep;
   impl_->use = nullptr;
   if (const Tensor& part = impl_->part(); part.defined())
@@ -433,15 +446,16 @@ DistTensor& DistTensor::gather_on_use(const Placements& use) {
   DT_CHECK(defined(), "gather_on_use",
            "an undefined tensor was used; assign one to it first");
   const Spec* to = spec()->with(use.resolve(mesh(), shape()));
+  DT_CHECK(!to->partial_axes(), "gather_on_use",
+           "{} cannot be used as {}, which is partial; write R or S<dim>",
+           spec()->to_string(), to->to_string());
   DT_CHECK(only_gathers(RankContext::current().planner.plan(spec(), to)) &&
-               !to->partial_axes() && !spec()->partial_axes(),
+               !spec()->partial_axes(),
            "gather_on_use",
-           "{} cannot become {} by slicing and gathering alone; {}",
-           spec()->to_string(), to->to_string(),
-           to->partial_axes()
-               ? "write R or S<dim> for the use"
-               : "place the parameter in the layout in which it is used, split "
-                 "further over other axes");
+           "{} cannot become {} by slicing and gathering alone; place the "
+           "parameter in the layout in which it is used, split further over "
+           "other axes",
+           spec()->to_string(), to->to_string());
   as_parameter(Keep::kGatherOnUse);
   impl_->use = to;
   return *this;
@@ -472,10 +486,13 @@ const Spec* DistTensor::grad_spec() const {
 }
 
 void DistTensor::assign(const Tensor& src) {
+  check_here(*this, "assign");
   DT_CHECK(src.shape() == local().shape() && src.dtype() == dtype(), "assign",
-           "{} of shape {} does not fit the part of {}, whose shape is {}; "
+           "{} does not fit the part of {} that this rank holds, of shape {}; "
            "pass a part of that type and shape",
-           name(src.dtype()), dtensor::to_string(src.shape()),
+           src.defined() ? fmt::format("{} of shape {}", name(src.dtype()),
+                                       dtensor::to_string(src.shape()))
+                         : "an undefined Tensor",
            spec()->to_string(), dtensor::to_string(local().shape()));
   DT_CHECK(!grad_enabled() || !requires_grad(), "assign",
            "{} requires a gradient, which assign() would make wrong; assign "

@@ -78,8 +78,8 @@ const Coord& RankContext::coordinate(const Mesh& mesh,
                                      std::string_view function) {
   const Coord* at = coordinate_or_null(mesh);
   DT_CHECK(at != nullptr, function,
-           "rank {} of the run is not in mesh {}; call it on the ranks of that "
-           "mesh only: if (mesh.contains(rt.rank()))",
+           "rank {} of the run is not in mesh {}; make this call on the ranks "
+           "of that mesh only: if (mesh.contains(rt.rank()))",
            world_rank, mesh.to_string());
   return *at;
 }

@@ -168,8 +168,9 @@ Tensor Tensor::view(const Shape& shape, const Shape& strides,
 
 Tensor Tensor::permute(const Shape& order) const {
   DT_CHECK(order.size() == ndim(), "permute",
-           "the order {} does not have {} dimensions; name each dimension once",
-           to_string(order), ndim());
+           "the order {} does not have {}; name each dimension once",
+           to_string(order),
+           quantity(static_cast<size_t>(ndim()), "dimension", "dimensions"));
   Shape shape, strides;
   uint32_t used = 0;
   for (int64_t o : order) {
@@ -229,8 +230,9 @@ Tensor Tensor::expand(const Shape& to) const {
 Tensor Tensor::as_strided(const Shape& shape, const Shape& strides,
                           int64_t offset) const {
   DT_CHECK(shape.size() == strides.size(), "as_strided",
-           "{} dimensions have {} strides; pass one stride for each dimension",
-           shape.size(), strides.size());
+           "shape {} and strides {} differ in length; pass one stride for each "
+           "dimension",
+           to_string(shape), to_string(strides));
   int64_t first = 0;
   bool overflow = __builtin_add_overflow(offset_, offset, &first);
   int64_t lowest = first, highest = first;
@@ -260,10 +262,11 @@ bool Tensor::can_view(const Shape& to) const {
 }
 
 Tensor Tensor::reshape(const Shape& to) const {
-  DT_CHECK(
-      dtensor::numel(to) == numel_, "reshape",
-      "{} has {} elements, but {} has {}; write a shape with as many elements",
-      to_string(shape_), numel_, to_string(to), dtensor::numel(to));
+  DT_CHECK(dtensor::numel(to) == numel_, "reshape",
+           "{} has {}, but {} has {}; write a shape with as many elements",
+           to_string(shape_),
+           quantity(static_cast<size_t>(numel_), "element", "elements"),
+           to_string(to), dtensor::numel(to));
   if (contiguous_) return view(to, contiguous_strides(to), 0);
   const std::optional<Shape> strides = view_strides(shape_, strides_, to);
   if (strides) return view(to, *strides, 0);
@@ -280,11 +283,13 @@ Tensor Tensor::clone() const {
 }
 
 void Tensor::copy_from(const Tensor& src) const {
-  DT_CHECK(src.shape_ == shape_ && src.dtype_ == dtype_, "copy",
-           "{}{} cannot be copied to {}{}; cast or expand it first",
-           name(src.dtype_), to_string(src.shape_), name(dtype_),
-           to_string(shape_));
-  check_writable(*this, "copy");
+  DT_CHECK(src.shape_ == shape_ && src.dtype_ == dtype_, "copy_from",
+           "{} cannot be copied to {}{}; pass a tensor of that type and shape",
+           src.defined()
+               ? fmt::format("{}{}", name(src.dtype_), to_string(src.shape_))
+               : "an undefined Tensor",
+           name(dtype_), to_string(shape_));
+  check_writable(*this, "copy_from");
   // Two views of one storage may overlap. Clone src, so that no element is read
   // after it has been written.
   const bool shared = src.storage_ == storage_;
@@ -344,12 +349,11 @@ double Tensor::item() const {
   return to_doubles()[0];
 }
 
-int64_t Tensor::position(int64_t i) const {
-  DT_CHECK(
-      i >= 0 && i < numel_, "at",
-      "there is no element {}: the tensor has {} elements, numbered from 0", i,
-      numel_);
-  DT_CHECK(data() != nullptr, "at",
+int64_t Tensor::position(int64_t i, std::string_view where) const {
+  DT_CHECK(i >= 0 && i < numel_, where,
+           "there is no element {}: the tensor has {}, numbered from 0", i,
+           quantity(static_cast<size_t>(numel_), "element", "elements"));
+  DT_CHECK(data() != nullptr, where,
            "a tensor of a dry run has no values; read them only in a real run: "
            "if (!rt.dry_run())");
   int64_t element = 0;
@@ -363,7 +367,7 @@ int64_t Tensor::position(int64_t i) const {
 int64_t Tensor::integer_at(int64_t i) const {
   DT_CHECK(dtype_ == DType::kI32 || dtype_ == DType::kI64, "integer_at",
            "the type is {}, not i32 or i64; call at()", name(dtype_));
-  const int64_t element = position(i);
+  const int64_t element = position(i, "integer_at");
   if (dtype_ == DType::kI32) {
     int32_t value;
     device().to_host(stream(), &value, ptr<int32_t>() + element, sizeof(value));
@@ -375,7 +379,7 @@ int64_t Tensor::integer_at(int64_t i) const {
 }
 
 double Tensor::at(int64_t i) const {
-  const int64_t element = position(i);
+  const int64_t element = position(i, "at");
   return visit_stored(dtype_, [&]<class T>() -> double {
     T value;
     device().to_host(stream(), &value, ptr<T>() + element, sizeof(T));

@@ -89,8 +89,9 @@ TEST(DistTensorEdges, TheRegionOfATemporaryLives) {
     const DistTensor x = full({6, 4}, 1, m, "S0");
     if (!m.contains(rt.rank())) {
       const std::string want =
-          "[region] rank 2 of the run is not in mesh a=2; call it on the ranks "
-          "of that mesh only: if (mesh.contains(rt.rank()))";
+          "[region] rank 2 of the run is not in mesh a=2; make this call on "
+          "the "
+          "ranks of that mesh only: if (mesh.contains(rt.rank()))";
       EXPECT_EQ(testing::error_of([&] { x.region(); }), want);
       EXPECT_EQ(testing::error_of([&] { x.region(0); }), want);
       return;

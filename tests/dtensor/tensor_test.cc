@@ -368,8 +368,8 @@ TEST(TensorTest, Errors) {
   EXPECT_EQ(error_of([&] {
               t.copy_from(iota({3, 2}));
             }),
-            "[copy] f64[3, 2] cannot be copied to f64[2, 3]; cast or expand it "
-            "first");
+            "[copy_from] f64[3, 2] cannot be copied to f64[2, 3]; pass a "
+            "tensor of that type and shape");
   EXPECT_THROW(t.copy_from(iota({2, 3}, DType::kI32)), Error);
   Tensor repeated = iota({1}).expand({4});
   EXPECT_EQ(error_of([&] { repeated.fill(0); }),

@@ -1041,8 +1041,8 @@ TEST(ThreadsGroupTest, RanksOutsideTheMesh) {
     }
     EXPECT_EQ(
         testing::error_of([&] { rt.context().communicator(mesh, 1); }),
-        "[mesh] rank 2 of the run is not in mesh x=2; call it on the ranks "
-        "of that mesh only: if (mesh.contains(rt.rank()))");
+        "[mesh] rank 2 of the run is not in mesh x=2; make this call on the "
+        "ranks of that mesh only: if (mesh.contains(rt.rank()))");
   });
 }
 
