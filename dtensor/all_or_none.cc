@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dtensor/all_or_none.h"
 
+#include <new>
 #include <string>
 
 #include "dtensor/all_gather_bytes.h"
 #include "dtensor/comm/peer_failed.h"
+#include "dtensor/device/out_of_memory.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/rank_context.h"
 
@@ -22,6 +24,8 @@ std::string error_of(std::string_view op, int64_t rank,
     throw;  // work() communicated, which it must not, and a peer has failed
   } catch (const Error& e) {
     return e.what();
+  } catch (const std::bad_alloc&) {
+    return out_of_memory_text();
   } catch (const std::exception& e) {
     return fmt::format("[{}] rank {} threw: {}", op, rank, e.what());
   } catch (...) {

@@ -77,8 +77,8 @@ class CachingAllocator final
 
   void* allocate(int64_t bytes, Stream stream, std::string_view tag,
                  MemoryKind kind) override {
-    DT_CHECK(bytes >= 0, "allocate",
-             "'{}' asks for {} bytes; ask for 0 or more", tag, bytes);
+    DT_CHECK(bytes >= 0, "allocate", "{} asks for {} bytes; ask for 0 or more",
+             requester(tag), bytes);
     std::lock_guard lock(mutex_);
     void* block = nullptr;
     if (has_memory_) {
@@ -142,7 +142,7 @@ class CachingAllocator final
   std::shared_ptr<void> begin_capture(Stream stream) override {
     std::lock_guard lock(mutex_);
     DT_CHECK(!capturing_, "cuda graph",
-             "this rank is already capturing one; end that capture first");
+             "this rank is already capturing a graph; end that capture first");
     // Return cached blocks to the device, so that the graph can get their
     // memory.
     drop_cache();

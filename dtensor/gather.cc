@@ -111,6 +111,7 @@ class Gathered final : public RankContext::Memory {
                            const std::vector<std::shared_ptr<Impl>>& wanted,
                            Reading* reading = nullptr) {
     const Scoped<MemoryKind> kind(ctx.memory_kind, MemoryKind::kGathered);
+    const std::string_view caller = ctx.op;
     const Scoped<std::string_view> op(ctx.op, "gather");
     std::vector<Tensor> parts(wanted.size());
     std::vector<size_t> missing;
@@ -144,6 +145,11 @@ class Gathered final : public RankContext::Memory {
       }
       parts[i] = ahead->pending ? ahead->pending->wait() : ahead->part;
       ahead_.erase(*wanted[i]);
+    }
+    if (ctx.comm_budget >= 0 && !now.empty()) {
+      const Scoped<std::string_view> by(ctx.op, caller);
+      spend_budget(ctx, execution(ctx, moves_of(now))->plan().bytes,
+                   "gathering its parameters");
     }
     std::vector<Tensor> made;
     const auto put = [&] {
@@ -192,7 +198,6 @@ class Gathered final : public RankContext::Memory {
                      const Communicator::ReadSources& read) {
     if (list.empty()) return;
     const auto e = execution(ctx, moves_of(list));
-    spend_budget(ctx, e->plan().bytes, "gathering its parameters");
     for (const auto& p : list) parts.push_back(p->part());
     size_t which = list.size();
     if (reading)

@@ -351,10 +351,10 @@ DistTensor redistribute(const DistTensor& x, const Spec* to,
 void relayout(std::span<DistTensor> x, std::span<const SpecRef> to,
               const RelayoutOptions& options) {
   RankContext& ctx = RankContext::current();
-  DT_CHECK(
-      x.size() == to.size(), "redistribute",
-      "there are {} tensors, but {} layouts; pass one layout for each tensor",
-      x.size(), to.size());
+  DT_CHECK(x.size() == to.size(), "redistribute",
+           "got {} for {}; pass one layout for each tensor",
+           quantity(to.size(), "layout", "layouts"),
+           quantity(x.size(), "tensor", "tensors"));
   // The moves from mesh `from` to mesh `to`, which run together. Batches are in
   // the order of their first moves.
   struct Batch {
@@ -405,8 +405,10 @@ void relayout(std::span<DistTensor> x, std::span<const SpecRef> to,
                      batches[0].from == batches[0].to && !ctx.dry_run &&
                      ctx.comm_budget < 0;
   int64_t bytes = 0;
+  size_t moves = 0;
   for (Batch& b : batches) {
     if (async) break;
+    moves += b.moves.size();
     const bool cached = options.execution && all && batches.size() == 1;
     if (cached) b.execution = *options.execution;
     if (!b.execution) b.execution = execution(ctx, b.moves);
@@ -414,7 +416,7 @@ void relayout(std::span<DistTensor> x, std::span<const SpecRef> to,
     bytes += b.execution->plan().bytes;
   }
   if (ctx.comm_budget >= 0)
-    spend_budget(ctx, bytes, fmt::format("moving {} tensors", x.size()));
+    spend_budget(ctx, bytes, "moving " + quantity(moves, "tensor", "tensors"));
   Scoped<std::string_view> op(ctx.op, ctx.op.empty() ? "redistribute" : ctx.op);
   for (Batch& b : batches) {
     for (size_t i : b.places) {
@@ -474,9 +476,10 @@ void record_event(RankContext& ctx, const Mesh& mesh, AxisMask axes,
 void spend_budget(RankContext& ctx, int64_t bytes, std::string_view why) {
   if (ctx.comm_budget < 0 || bytes == 0) return;
   DT_CHECK(bytes <= ctx.comm_budget, ctx.op.empty() ? "redistribute" : ctx.op,
-           "{} needs {} bytes of communication, but the budget has {} left; "
-           "raise the budget, or communicate outside its scope",
-           why, bytes, ctx.comm_budget);
+           "{} needs {} of communication, but the budget has {} left; raise "
+           "the budget, or communicate outside its scope",
+           why, quantity(static_cast<size_t>(bytes), "byte", "bytes"),
+           ctx.comm_budget);
   ctx.comm_budget -= bytes;
 }
 

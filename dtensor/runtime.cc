@@ -310,8 +310,8 @@ bool Runtime::dry_run() const { return context_.dry_run; }
 Mesh Runtime::mesh(std::vector<MeshAxis> axes) {
   Mesh mesh(std::move(axes));
   DT_CHECK(mesh.num_ranks() <= world_size(), "mesh",
-           "{} has {} ranks, but {} run; start more ranks, or make an axis "
-           "smaller",
+           "{} has {} ranks, but the run has {}; start more ranks, or make an "
+           "axis smaller",
            mesh.to_string(), mesh.num_ranks(), world_size());
   return mesh;
 }
@@ -321,8 +321,8 @@ Mesh Runtime::mesh() {
   Mesh mesh = Mesh::parse(context_.mesh_text);
   DT_CHECK(
       mesh.num_ranks() <= world_size(), "mesh",
-      "--mesh {} has {} ranks, but {} run; start more ranks, or make an axis "
-      "smaller",
+      "mesh {} of the run's options has {} ranks, but the run has {}; start "
+      "more ranks, or make an axis smaller",
       context_.mesh_text, mesh.num_ranks(), world_size());
   return mesh;
 }

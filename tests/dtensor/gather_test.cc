@@ -327,7 +327,7 @@ TEST(Gather, CountsAgainstTheBudgetOfTheScope) {
     }
     const NoComm nothing;
     EXPECT_EQ(error_of([&] { matmul(x, w); }),
-              "[gather] gathering its parameters needs 576 bytes of "
+              "[matmul] gathering its parameters needs 576 bytes of "
               "communication, but the budget has 0 left; raise the budget, or "
               "communicate outside its scope");
   });

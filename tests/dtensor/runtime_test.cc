@@ -98,14 +98,14 @@ TEST(RunTest, Meshes) {
     EXPECT_EQ(error_of([&] {
                 rt.mesh({{"x", 5}});
               }),
-              "[mesh] x=5 has 5 ranks, but 4 run; start more ranks, or make an "
-              "axis smaller");
+              "[mesh] x=5 has 5 ranks, but the run has 4; start more ranks, or "
+              "make an axis smaller");
   });
   run(3, [](Runtime& rt) { EXPECT_EQ(rt.mesh().to_string(), "ranks=3"); });
   options.mesh = "dp=3,tp=2";
   EXPECT_EQ(error_of([&] { run(options, [](Runtime& rt) { rt.mesh(); }); }),
-            "[mesh] --mesh dp=3,tp=2 has 6 ranks, but 4 run; start more ranks, "
-            "or make an axis smaller");
+            "[mesh] mesh dp=3,tp=2 of the run's options has 6 ranks, but the "
+            "run has 4; start more ranks, or make an axis smaller");
   options.mesh = "dp=x";
   EXPECT_THROW(run(options, [](Runtime&) { FAIL(); }), Error);
   EXPECT_THROW(run(0, [](Runtime&) { FAIL(); }), Error);
