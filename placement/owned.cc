@@ -32,8 +32,8 @@ Dim owned(int64_t size, const Mesh& mesh, AxisMask axes,
   std::vector<Run> runs;
   for (size_t j = 0; j < ranks; ++j) {
     DT_CHECK(ascends(parts[j]), "owned",
-             "the index ranges of rank {} overlap or do not ascend; order "
-             "them, and list each index once",
+             "the index ranges of list {}, counted from 0, overlap or do not "
+             "ascend; order them, and list each index once",
              j);
     for (const Interval& r : parts[j]) runs.push_back({r, j});
   }

@@ -83,8 +83,8 @@ TEST(OwnedTest, Errors) {
   EXPECT_EQ(error_of([&] {
               owned(4, mesh, 1, {{{2, 4}, {0, 2}}, {}});
             }),
-            "[owned] the index ranges of rank 0 overlap or do not ascend; "
-            "order them, and list each index once");
+            "[owned] the index ranges of list 0, counted from 0, overlap or do "
+            "not ascend; order them, and list each index once");
 }
 
 TEST(ZigzagTest, ARankHasAChunkFromEitherEnd) {
