@@ -39,11 +39,12 @@ class Backward {
         splits_(later < inputs.size()) {
     wanted_.reserve(inputs.size());
     for (const DistTensor& in : inputs) {
+      const size_t i = wanted_.size();
       DT_CHECK(
           in.requires_grad(), "grad",
-          "input {}, counted from 0, is {} and does not require a gradient; "
-          "{}",
-          wanted_.size(), in.spec()->to_string(),
+          "{} {}, counted from 0, is {} and does not require a gradient; {}",
+          i < later_ ? "input" : "later input", i < later_ ? i : i - later_,
+          in.spec()->to_string(),
           is_float(in.dtype())
               ? "call set_requires_grad() on it before using it"
               : "leave it out, because only floats have gradients");

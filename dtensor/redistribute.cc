@@ -104,8 +104,8 @@ void check_run(const RankContext& ctx, const DistTensor& x) {
 
 void check_fits(const RankContext& ctx, const Mesh& mesh) {
   DT_CHECK(mesh.smallest_world() <= ctx.world_size, "redistribute",
-           "mesh {} needs a run of {} ranks or more, but this one has {}; use "
-           "only ranks below {}",
+           "mesh {} needs a run of {} ranks or more, but this one has {}; "
+           "start more ranks, or make a mesh of ranks below {}",
            mesh.to_string(), mesh.smallest_world(), ctx.world_size,
            ctx.world_size);
 }

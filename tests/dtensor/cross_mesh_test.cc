@@ -284,7 +284,8 @@ TEST(CrossMesh, AMeshThatDoesNotFitIsOneSentenceOnEveryRank) {
   EXPECT_EQ(messages,
             (std::set<std::string>{
                 "[redistribute] mesh x=2 of ranks 1,7 needs a run of 8 ranks "
-                "or more, but this one has 3; use only ranks below 3"}));
+                "or more, but this one has 3; start more ranks, or make a "
+                "mesh of ranks below 3"}));
 }
 
 TEST(CrossMesh, ATensorOfAnotherRunIsRefused) {
