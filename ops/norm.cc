@@ -169,7 +169,7 @@ class Norm : public RuleOp {
                  const Attrs& attrs) const override {
     DT_CHECK(
         of_ != Of::kSum || shapes[0] == shapes[1], name(),
-        "adds {} and {}, which must have one shape; expand() the smaller one",
+        "adds {} and {}, which it does not broadcast; pass both in one shape",
         to_string(shapes[0]), to_string(shapes[1]));
     return RuleOp::bind(shapes, attrs);
   }
@@ -324,8 +324,8 @@ bool both_partial(const DistTensor& a, const DistTensor& b) {
 
 // w, or a constant vector if w is not given.
 DistTensor weight_or(const DistTensor& w, double value, const DistTensor& x) {
-  if (w.defined() || !x.defined() || x.ndim() == 0) return w;
-  return full({x.size(-1)}, value, x.mesh(), {}, x.dtype());
+  if (w.defined() || !x.defined()) return w;
+  return full({x.ndim() ? x.size(-1) : 1}, value, x.mesh(), {}, x.dtype());
 }
 
 }  // namespace

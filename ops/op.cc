@@ -182,7 +182,7 @@ std::vector<DType> RuleOp::out_dtypes(std::span<const DType> in,
            dtensor::name(in[0]));
   for (size_t i = 1; i < in.size(); ++i)
     DT_CHECK(in[i] == in[0], name(),
-             "input 0 is {} and input {} is {}; cast one to the other's type",
+             "input 0 is {} and input {} is {}; cast both to one float type",
              dtensor::name(in[0]), i, dtensor::name(in[i]));
   return std::vector<DType>(rule_.outputs().size(), in[0]);
 }

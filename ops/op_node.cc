@@ -55,9 +55,9 @@ class OpNode : public Node, public std::enable_shared_from_this<OpNode> {
                 std::span<DistTensor> gradients) override {
     DT_CHECK(
         !released_, op_.name(),
-        "its gradient was taken before, with release_graph or by SplitGrad, "
-        "which freed what it needs; run the forward pass again, or take all "
-        "gradients at once");
+        "the gradient of this call was taken before, with release_graph or by "
+        "SplitGrad, and the tensors that it needs were freed; run the forward "
+        "pass again, or take all gradients at once");
     check_untouched();
     InlineVec<DistTensor, Compute::kMostInputs> ins;
     for (const SavedInput& in : ins_) ins.push_back(in.read());
@@ -76,8 +76,8 @@ class OpNode : public Node, public std::enable_shared_from_this<OpNode> {
     InputGradients back =
         op_.gradient({op_, attrs_, decision_, ins, outs, cotangents, needed});
     DT_CHECK(back.size() == gradients.size(), op_.name(),
-             "gradient() returned {} gradients for {} inputs; return one for "
-             "each, which may be undefined",
+             "gradient() returned a list of size {}, but the number of inputs "
+             "is {}; return one gradient, which may be undefined, for each",
              back.size(), gradients.size());
     std::move(back.begin(), back.end(), gradients.begin());
   }

@@ -33,6 +33,13 @@ struct PagedArgs {
   double soft_cap;
 };
 
+void check_heads(std::string_view op, int64_t heads, int64_t kv_heads) {
+  DT_CHECK(kv_heads > 0 && heads % kv_heads == 0, op,
+           "the number of query heads is {}, and that of key heads (kv_heads) "
+           "is {}; write a kv_heads of at least 1 that divides the query heads",
+           heads, kv_heads);
+}
+
 // Whether the slots are whole, or cut between pages.
 bool split_in_pages(const Dim& slots, const Mesh& mesh, int64_t page) {
   if (slots.kind() != Dim::Kind::kLeaf) return false;
@@ -66,10 +73,10 @@ class PagedAttentionOp : public Op {
                  split_in_pages(slots, mesh, args.page) && k.dim(2).whole() &&
                  of_cache == wanted.dim.canonical(mesh),
              name(),
-             "k is {} and v is {}, for {} heads of queries and {} of keys; "
-             "pass both as [slots, {}, d], not partial, with the heads split "
-             "as kv_heads_of() says, d whole, and the slots whole or split in "
-             "pages of {}",
+             "k is {} and v is {}, for q with heads = {} and kv_heads = {}; "
+             "pass both in one type and layout as [slots, {}, d], not partial, "
+             "with the heads split as kv_heads_of() says, d whole, and the "
+             "slots whole or split in pages of {}",
              k.to_string(), in[2].spec->to_string(), heads, args.kv_heads,
              wanted.heads.size(), args.page);
     Layout to = Layout::replicated(q.shape());
@@ -222,24 +229,26 @@ class PagedAttentionOp : public Op {
         q.size() == 3 && k.size() == 3 && k == shape(2) && q[2] == k[2] &&
             q[1] > 0,
         name(),
-        "q has shape {}, k {} and v {}; pass q as [t, heads, d], and k and "
-        "v as [slots, kv_heads, d]",
+        "q has shape {}, k {} and v {}; pass q as [t, heads, d] with at least "
+        "one head, and k and v in one shape [slots, heads of keys, d]",
         to_string(q), to_string(k), to_string(shape(2)));
+    check_heads(name(), q[1], args.kv_heads);
     DT_CHECK(args.page > 0 && k[0] % args.page == 0, name(),
-             "k has {} slots, and page is {}; write a page of at least 1, and "
+             "k has shape {}, and page is {}; write a page of at least 1, and "
              "a multiple of it for the slots",
-             k[0], args.page);
+             to_string(k), args.page);
     const Shape row{q[0]};
     DT_CHECK(pages.size() == 2 && shape(4) == row && shape(5) == row, name(),
-             "for {} queries, pages has shape {}, row {} and position {}; pass "
-             "pages as [requests, m], and row and position as {}",
-             q[0], to_string(pages), to_string(shape(4)), to_string(shape(5)),
-             to_string(row));
+             "q has shape {}, pages {}, row {} and position {}; pass pages as "
+             "[requests, m], and row and position as {}",
+             to_string(q), to_string(pages), to_string(shape(4)),
+             to_string(shape(5)), to_string(row));
     // GPU kernels find the page of a position by a division of 32-bit numbers.
-    DT_CHECK(pages[1] <= INT32_MAX / args.page, name(),
-             "a request has {} pages of {} positions; write fewer than 2^31 "
-             "positions",
-             pages[1], args.page);
+    DT_CHECK(
+        pages[1] <= INT32_MAX / args.page, name(),
+        "pages has shape {}, and a page {} positions; pass fewer than 2^31 "
+        "positions for each request",
+        to_string(pages), args.page);
     internal::check_window_and_cap(name(), args.window, args.soft_cap);
   }
 };
@@ -270,10 +279,7 @@ DistTensor paged_attention(const DistTensor& q, const DistTensor& k,
 
 KvHeads kv_heads_of(int64_t heads, int64_t kv_heads, const Split& split,
                     const Mesh& mesh) {
-  DT_CHECK(kv_heads > 0 && heads % kv_heads == 0, "kv_heads_of",
-           "{} query heads are not a multiple of {} key heads; write a number "
-           "of key heads (kv_heads) that divides the query heads",
-           heads, kv_heads);
+  check_heads("kv_heads_of", heads, kv_heads);
   KvHeads r;
   std::vector<int64_t> points = {0};
   for (int64_t i = 0; i < split.parts(mesh); ++i) {

@@ -76,9 +76,9 @@ class CheckpointNode final : public Node {
                 std::span<DistTensor> gradients) override {
     DT_CHECK(
         !released_, "checkpoint",
-        "its gradient was taken before, with release_graph or by SplitGrad, "
-        "which freed what it needs; run the forward pass again, or take all "
-        "gradients at once");
+        "the gradient of this call was taken before, with release_graph or by "
+        "SplitGrad, and the tensors that it needs were freed; run the forward "
+        "pass again, or take all gradients at once");
     check_untouched();
     SecondRun run(selected_, kept_, captured_, sequence);
     std::vector<DistTensor> outputs, arrived, wanted;
@@ -136,8 +136,8 @@ class CheckpointNode final : public Node {
     std::vector<DistTensor> results = fn_(given_);
     DT_CHECK(
         results.size() == specs_.size(), "checkpoint",
-        "the function returned {} results in its second run, but {} in its "
-        "first; return the same in both runs",
+        "the number of the function's results is {} in its second run, but was "
+        "{} in its first; return the same in both runs",
         results.size(), specs_.size());
     for (size_t i = 0; i < results.size(); ++i)
       DT_CHECK(

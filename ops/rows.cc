@@ -111,7 +111,7 @@ void check_one_type(std::string_view op, std::span<const DType> in,
   check_float(op, in[0]);
   for (size_t i = from; i < in.size(); ++i)
     DT_CHECK(in[i] == in[0], op,
-             "input 0 is {} and input {} is {}; cast one to the other's type",
+             "input 0 is {} and input {} is {}; cast both to one float type",
              name(in[0]), i, name(in[i]));
 }
 
@@ -122,7 +122,7 @@ void check_rows(std::string_view op, const std::vector<Shape>& shapes,
   for (size_t i = first; i < shapes.size(); ++i)
     DT_CHECK(shapes[i] == shapes[0] || shapes[i] == rows, op,
              "input {} has shape {}, which is neither the {} of input 0 nor "
-             "its rows, {}; expand it first",
+             "its rows, {}; pass one of these shapes",
              i, to_string(shapes[i]), to_string(shapes[0]), to_string(rows));
 }
 

@@ -223,11 +223,11 @@ TEST(AddNormTest, Errors) {
   };
   for (const char* at : {"", "P"}) {
     EXPECT_EQ(of({2, 3}, {3}, DType::kF64, at),
-              "[add_rms_norm] adds [2, 3] and [3], which must have one shape; "
-              "expand() the smaller one");
+              "[add_rms_norm] adds [2, 3] and [3], which it does not "
+              "broadcast; pass both in one shape");
     EXPECT_EQ(of({2, 3}, {2, 3}, DType::kF32, at),
-              "[add_rms_norm] input 0 is f64 and input 1 is f32; cast one to "
-              "the other's type");
+              "[add_rms_norm] input 0 is f64 and input 1 is f32; cast both to "
+              "one float type");
   }
   EXPECT_EQ(
       error_of(2,
@@ -380,7 +380,7 @@ TEST(NormBackwardTypes, AreOne) {
           std::vector<DistTensor> other = in;
           other[i] = cast(in[i], DType::kBF16);
           const std::string error = error_of([&] { apply(op, other, attrs); });
-          EXPECT_NE(error.find("is bf16; cast one to the other's type"),
+          EXPECT_NE(error.find("is bf16; cast both to one float type"),
                     error.npos)
               << name << " with another input " << i << ": " << error;
         }

@@ -197,8 +197,9 @@ TEST(PagedAttention, HeadsOfKeysThatRanksNeed) {
   EXPECT_EQ(kv_heads_of(6, 3, {}, two).dim, Dim(3));
   EXPECT_EQ(
       error_of(1, [](const Mesh& m) { kv_heads_of(6, 4, {}, m); }),
-      "[kv_heads_of] 6 query heads are not a multiple of 4 key heads; write a "
-      "number of key heads (kv_heads) that divides the query heads");
+      "[kv_heads_of] the number of query heads is 6, and that of key heads "
+      "(kv_heads) is 4; write a kv_heads of at least 1 that divides the query "
+      "heads");
 }
 
 // The first step decides, and the others neither decide nor send anything.
@@ -306,20 +307,22 @@ TEST(PagedAttention, Errors) {
   EXPECT_EQ(
       error({"", "S0@0|3|8", "S0@0|3|8"}),
       "[paged_attention] k is f64[8, 2, 2](S0@0|3|8) and v is f64[8, 2, "
-      "2](S0@0|3|8), for 4 heads of queries and 2 of keys; pass both as "
-      "[slots, 2, d], not partial, with the heads split as kv_heads_of() says, "
-      "d whole, and the slots whole or split in pages of 4");
+      "2](S0@0|3|8), for q with heads = 4 and kv_heads = 2; pass both in one "
+      "type and layout as [slots, 2, d], not partial, with the heads split as "
+      "kv_heads_of() says, d whole, and the slots whole or split in pages of "
+      "4");
   EXPECT_EQ(error({"", "S0", "S0"}), "no error");
   for (const char* v : {"R", "P", "S2"})
     EXPECT_NE(error({"", "S1", v}).find("kv_heads_of()"), std::string::npos);
   Call call{""};
   call.keys = {8, 4, 2};  // more heads than kv_heads_of() says
-  EXPECT_NE(error(call).find("pass both as [slots, 2, d]"), std::string::npos);
+  EXPECT_NE(error(call).find("layout as [slots, 2, d]"), std::string::npos);
   call = {""};
   call.options.page = 3;
-  EXPECT_EQ(error(call),
-            "[paged_attention] k has 8 slots, and page is 3; write a page of "
-            "at least 1, and a multiple of it for the slots");
+  EXPECT_EQ(
+      error(call),
+      "[paged_attention] k has shape [8, 2, 2], and page is 3; write a page of "
+      "at least 1, and a multiple of it for the slots");
   call.options = {.kv_heads = 2, .page = kPage, .window = -1};
   EXPECT_EQ(error(call),
             "[paged_attention] window is -1; write the number of keys that a "
@@ -334,13 +337,13 @@ TEST(PagedAttention, Errors) {
   call = {""};
   call.keys = {0, 2, 2}, call.options.page = int64_t{1} << 30;
   EXPECT_EQ(error(call),
-            "[paged_attention] a request has 2 pages of 1073741824 positions; "
-            "write fewer than 2^31 positions");
+            "[paged_attention] pages has shape [1, 2], and a page 1073741824 "
+            "positions; pass fewer than 2^31 positions for each request");
   call = {""};
   call.rows = {2, 1};
   EXPECT_EQ(error(call),
-            "[paged_attention] for 2 queries, pages has shape [1, 2], row [2, "
-            "1] and position [2]; pass pages as [requests, m], and row and "
+            "[paged_attention] q has shape [2, 4, 2], pages [1, 2], row [2, 1] "
+            "and position [2]; pass pages as [requests, m], and row and "
             "position as [2]");
   call = {""};
   call.q = {2, 4, 3};

@@ -644,8 +644,9 @@ TEST(Checkpoint, AFunctionThatDoesSomethingElseTheSecondTime) {
                     [](const DistTensor& v) {
                       return Tensors{v * v, v};
                     }),
-              "[checkpoint] the function returned 2 results in its second run, "
-              "but 1 in its first; return the same in both runs");
+              "[checkpoint] the number of the function's results is 2 in its "
+              "second run, but was 1 in its first; return the same in both "
+              "runs");
     EXPECT_EQ(
         error([w](const DistTensor& v) { return Tensors{v * w}; }, square_of),
         "[checkpoint] the function used f64[4](S0) in its first run, but not "
@@ -678,9 +679,9 @@ TEST(Checkpoint, AFunctionThatDoesSomethingElseTheSecondTime) {
         "operators in both runs");
     EXPECT_EQ(
         error(with_exp, square_of, keep),
-        "[checkpoint] the function makes 0 calls of operators with kept "
-        "outputs in its second run, but made 1 in its first; run the same "
-        "operators in both runs");
+        "[checkpoint] the number of the function's calls of operators with "
+        "kept outputs is 0 in its second run, but was 1 in its first; run the "
+        "same operators in both runs");
     EXPECT_EQ(error_of([&] {
                 checkpoint([](const Tensors&) { return Tensors(1); }, {x});
               }),
