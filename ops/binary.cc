@@ -235,8 +235,9 @@ DistTensor binary(int index, const DistTensor& a, Number b, Numbers numbers) {
       return add_scalar(a, b);
     }
   }
-  const DType in = type_for(fn::binary_function(index), t);
-  return binary(index, cast(a, in), constant_like(a, b, in), numbers);
+  const fn::Function& f = fn::binary_function(index);
+  const DType in = type_for(f, t);
+  return binary(index, cast(a, in), constant_like(a, b, in, f.name), numbers);
 }
 
 DistTensor binary(int index, Number a, const DistTensor& b, Numbers numbers) {
@@ -247,8 +248,9 @@ DistTensor binary(int index, Number a, const DistTensor& b, Numbers numbers) {
     if (index == fn::index_of<fn::Mul>) return mul_scalar(b, a);
     if (index == fn::index_of<fn::Sub>) return add_scalar(neg(cast(b, t)), a);
   }
-  const DType in = type_for(fn::binary_function(index), t);
-  return binary(index, constant_like(b, a, in), cast(b, in), numbers);
+  const fn::Function& f = fn::binary_function(index);
+  const DType in = type_for(f, t);
+  return binary(index, constant_like(b, a, in, f.name), cast(b, in), numbers);
 }
 
 static const OpFamily kFamily("binary", [] {

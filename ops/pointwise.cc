@@ -65,7 +65,8 @@ DType type_for(const fn::Function& f, DType t) {
   if (t == DType::kI8) refuse_i8();
   if (is_float(t)) {
     DT_CHECK(fn::takes_floats(f.takes), f.name,
-             "takes integers{}, but got {}; write cast(x, DType::kI64)",
+             "takes integers{}, but got {}; write cast(x, DType::kI64) for a "
+             "tensor x of floats, and an integer for a number",
              f.takes == Takes::kBits ? " and bools" : "", name(t));
     DT_CHECK(f.rounds || !is_half_float(t), f.name,
              "is not available in {}; write cast(x, DType::kF32)", name(t));
@@ -83,7 +84,7 @@ void numbers_for(const fn::Function& f, DType t,
                  std::span<const Number> numbers, double* p) {
   const int given = static_cast<int>(numbers.size());
   DT_CHECK(given >= f.num_required && given <= f.num_params, f.name,
-           "got {} numbers; pass {}", given,
+           "the number of parameters is {}; pass {}", given,
            f.num_required == f.num_params
                ? fmt::format("{}", f.num_params)
                : fmt::format("{} to {}", f.num_required, f.num_params));
@@ -92,14 +93,11 @@ void numbers_for(const fn::Function& f, DType t,
     if (i < given) {
       const Number& n = numbers[size_t(i)];
       v = n.value;
-      DT_CHECK(is_float(t) || n.exact, f.name,
-               "the integer {} is beyond 2^53 and would be rounded; pass it as "
-               "a tensor of i64",
-               v);
+      check_exact(n, t, called(f));
       DT_CHECK(t != DType::kI32 || n.dtype != DType::kI64 ||
                    v == static_cast<double>(static_cast<int32_t>(std::fmin(
                             std::fmax(v, -2147483648.0), 2147483647.0))),
-               f.name,
+               called(f),
                "the number {} does not fit {}; write cast(x, DType::kI64)", v,
                name(t));
     }
@@ -118,11 +116,16 @@ Weight weight_of(const DistTensor& x) {
   return x.ndim() == 0 ? Weight::kScalar : Weight::kTensor;
 }
 
-DistTensor constant_like(const DistTensor& x, Number n, DType t) {
-  DT_CHECK(is_float(t) || n.exact, "full",
-           "the integer {} is beyond 2^53 and would be rounded; pass it as a "
-           "tensor of i64",
+void check_exact(Number n, DType t, std::string_view op) {
+  DT_CHECK(is_float(t) || n.exact, op,
+           "an integer near {:.0f} would be rounded, because a number is kept "
+           "as a double; pass it as a tensor of i64, or write it as a float",
            n.value);
+}
+
+DistTensor constant_like(const DistTensor& x, Number n, DType t,
+                         std::string_view op) {
+  check_exact(n, t, op);
   return full({}, n.value, x.mesh(), {}, t);
 }
 
@@ -137,7 +140,7 @@ using internal::weight_of;
 
 // A scalar 0 that broadcasts. (0 * dy would turn infinities into NaN.)
 DistTensor zero_like(const DistTensor& dy) {
-  return constant_like(dy, 0, dy.dtype());
+  return constant_like(dy, 0, dy.dtype(), "where");
 }
 
 class Where : public RuleOp {
@@ -269,14 +272,14 @@ DistTensor where(const DistTensor& condition, const DistTensor& a,
 DistTensor where(const DistTensor& condition, const DistTensor& a, Number b) {
   check_defined("where", {condition, a});
   const DType t = promote(a.dtype(), weight_of(a), b.dtype, Weight::kNumber);
-  return where(condition, cast(a, t), constant_like(a, b, t));
+  return where(condition, cast(a, t), constant_like(a, b, t, "where"));
 }
 DistTensor where(const DistTensor& condition, Number a, const DistTensor& b) {
   DT_CHECK(b.defined(), "where",
            "input 2 of 3, counted from 0, is an undefined tensor; assign it a "
            "value first");
   const DType t = promote(a.dtype, Weight::kNumber, b.dtype(), weight_of(b));
-  return where(condition, constant_like(b, a, t), cast(b, t));
+  return where(condition, constant_like(b, a, t, "where"), cast(b, t));
 }
 
 DistTensor cast(const DistTensor& x, DType t) {

@@ -72,6 +72,10 @@ kernels::Pointwise pointwise_arguments(Compute&, DType);
 // The rule of an element-wise operator, such as "...,...->... | linear 0,1".
 std::string elementwise_rule(int inputs, std::string_view notes,
                              int outputs = 1);
+// The name under which users call a function: "add" for add_scalar.
+constexpr std::string_view called(const fn::Function& f) {
+  return f.name.substr(0, f.name.find("_scalar"));
+}
 // A sample of operand i of a function, for the proof driver.
 SampleInput sample_operand(const fn::Function&, int i, const Shape&);
 // The dtype in which a function computes operands of dtype t. Throws Error if
@@ -86,8 +90,12 @@ void numbers_for(const fn::Function&, DType t, std::span<const Number>,
 void sample_numbers(const fn::Function&, double* p);
 
 Weight weight_of(const DistTensor& x);
-// A tensor without dimensions that holds a number, on x's mesh.
-DistTensor constant_like(const DistTensor& x, Number, DType);
+// Throws Error if an integer of this type would be a rounded number.
+void check_exact(Number, DType, std::string_view op);
+// A tensor without dimensions that holds a number, on x's mesh. Calls
+// check_exact().
+DistTensor constant_like(const DistTensor& x, Number, DType,
+                         std::string_view op);
 
 // f'(x) * u for the function f with this index in fn::UnaryFunctions. REQUIRES:
 // f has no parameters.

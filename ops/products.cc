@@ -11,7 +11,8 @@ namespace dtensor {
 namespace {
 
 void check_ndim(std::string_view op, const DistTensor& x, int ndim) {
-  DT_CHECK(x.ndim() == ndim, op, "{} has {} dimensions; pass a tensor with {}",
+  DT_CHECK(x.ndim() == ndim, op,
+           "the number of dimensions of {} is {}; pass a tensor with {}",
            x.spec()->to_string(), x.ndim(), ndim);
 }
 
@@ -32,8 +33,8 @@ DistTensor combined(std::string_view op, const DistTensor& input,
   for (int d = 1; fits && d <= input.ndim(); ++d)
     fits = input.size(-d) == 1 || input.size(-d) == to[to.size() - d];
   DT_CHECK(fits, op,
-           "{} does not broadcast to the product's shape {}; expand or slice "
-           "it",
+           "{} does not broadcast to the product's shape {}; pass a tensor of "
+           "that shape, or one that broadcasts to it",
            input.spec()->to_string(), to_string(to));
   const DistTensor scaled = times(product, alpha);
   return beta == 0 ? scaled : add(times(input, beta), scaled);
@@ -58,6 +59,7 @@ DistTensor dot(const DistTensor& a, const DistTensor& b) {
 }
 
 DistTensor vecdot(const DistTensor& a, const DistTensor& b, int dim) {
+  check_defined("vecdot", {a, b});
   return sum(mul(a, b), {dim});
 }
 
@@ -76,32 +78,26 @@ DistTensor outer(const DistTensor& a, const DistTensor& b) {
   return mul(unsqueeze(a, 1), unsqueeze(b, 0));
 }
 
-DistTensor inner(const DistTensor& a, const DistTensor& b) {
-  check_defined("inner", {a, b});
-  if (a.ndim() == 0 || b.ndim() == 0) return mul(a, b);
-  return tensordot(a, b, std::vector<int>{a.ndim() - 1},
-                   std::vector<int>{b.ndim() - 1});
-}
-
-DistTensor tensordot(const DistTensor& first, const DistTensor& second,
-                     const std::vector<int>& dims_a,
-                     const std::vector<int>& dims_b) {
-  check_defined("tensordot", {first, second});
-  DistTensor a = first, b = second;
+// tensordot(), whose errors name `op`.
+static DistTensor contracted(std::string_view op, DistTensor a, DistTensor b,
+                             const std::vector<int>& dims_a,
+                             const std::vector<int>& dims_b) {
+  check_defined(op, {a, b});
   DT_CHECK(
-      dims_a.size() == dims_b.size(), "tensordot",
-      "{} dimensions of {} do not pair with {} of {}; name as many of each",
+      dims_a.size() == dims_b.size(), op,
+      "dims_a has size {} for {}, and dims_b has size {} for {}; name equally "
+      "many dimensions in both",
       dims_a.size(), a.spec()->to_string(), dims_b.size(),
       b.spec()->to_string());
   std::string in_a = letters(a.ndim(), 'a'), in_b = letters(b.ndim(), 'n'),
               out_a = in_a, out_b = in_b;
   for (size_t i = 0; i < dims_a.size(); ++i) {
-    const int d = normalize_dim(dims_a[i], a.ndim(), "tensordot"),
-              e = normalize_dim(dims_b[i], b.ndim(), "tensordot");
+    const int d = normalize_dim(dims_a[i], a.ndim(), op),
+              e = normalize_dim(dims_b[i], b.ndim(), op);
     // As in PyTorch, a dimension of size 1 pairs with any size.
     if (a.size(d) == 1 && b.size(e) != 1) b = sum(b, {e}, true);
     if (b.size(e) == 1 && a.size(d) != 1) a = sum(a, {d}, true);
-    DT_CHECK(a.size(d) == b.size(e), "tensordot",
+    DT_CHECK(a.size(d) == b.size(e), op,
              "dimension {} of {} and {} of {} have different sizes; name "
              "dimensions of one size",
              d, a.spec()->to_string(), e, b.spec()->to_string());
@@ -113,11 +109,23 @@ DistTensor tensordot(const DistTensor& first, const DistTensor& second,
   return einsum(in_a + "," + in_b + "->" + out_a + out_b, {a, b});
 }
 
+DistTensor inner(const DistTensor& a, const DistTensor& b) {
+  check_defined("inner", {a, b});
+  if (a.ndim() == 0 || b.ndim() == 0) return mul(a, b);
+  return contracted("inner", a, b, {a.ndim() - 1}, {b.ndim() - 1});
+}
+
+DistTensor tensordot(const DistTensor& a, const DistTensor& b,
+                     const std::vector<int>& dims_a,
+                     const std::vector<int>& dims_b) {
+  return contracted("tensordot", a, b, dims_a, dims_b);
+}
+
 DistTensor tensordot(const DistTensor& a, const DistTensor& b, int dims) {
   check_defined("tensordot", {a, b});
   DT_CHECK(dims >= 0 && dims <= a.ndim() && dims <= b.ndim(), "tensordot",
-           "{} and {} cannot be contracted over {} dimensions; write 0 to {}",
-           a.spec()->to_string(), b.spec()->to_string(), dims,
+           "dims is {}, for {} and {}; write 0 to {}", dims,
+           a.spec()->to_string(), b.spec()->to_string(),
            std::min(a.ndim(), b.ndim()));
   std::vector<int> last, first;
   for (int i = 0; i < dims; ++i) {
@@ -146,7 +154,7 @@ DistTensor kron(const DistTensor& a, const DistTensor& b) {
 DistTensor multi_dot(TensorList matrices) {
   const size_t n = matrices.size();
   DT_CHECK(n >= 2 && n <= 51, "multi_dot",
-           "got {} matrices; pass at least 2 and at most 51", n);
+           "the number of matrices is {}; pass 2 to 51", n);
   check_defined("multi_dot", matrices);
   // "ab,bc,cd->ad" for three matrices. A vector in front has no a, and one at
   // the end no d.

@@ -17,10 +17,12 @@ namespace dtensor {
 namespace {
 
 // Removes dimensions 0 and -1 from the list if x is a scalar. As in torch, a
-// scalar may be reduced over them.
-std::vector<int> known(const DistTensor& x, std::vector<int> dims) {
+// scalar may be reduced over them. Counts the others from the first dimension.
+std::vector<int> known(std::string_view op, const DistTensor& x,
+                       std::vector<int> dims) {
   if (x.ndim() == 0)
     std::erase_if(dims, [](int d) { return d == 0 || d == -1; });
+  for (int& d : dims) d = normalize_dim(d, x.ndim(), op);
   return dims;
 }
 
@@ -57,7 +59,7 @@ DistTensor kept(const DistTensor& x, const std::vector<int>& dims, bool keepdim,
 
 DistTensor any(const DistTensor& x, std::vector<int> dims, bool keepdim) {
   check_defined("any", x);
-  dims = known(x, std::move(dims));
+  dims = known("any", x, std::move(dims));
   const DistTensor is = cast(x, DType::kBool);
   if (empty_rows(x, dims)) return cast(sum(is, dims, keepdim), DType::kBool);
   return amax(is, dims, keepdim);
@@ -65,7 +67,7 @@ DistTensor any(const DistTensor& x, std::vector<int> dims, bool keepdim) {
 
 DistTensor all(const DistTensor& x, std::vector<int> dims, bool keepdim) {
   check_defined("all", x);
-  dims = known(x, std::move(dims));
+  dims = known("all", x, std::move(dims));
   const DistTensor is = cast(x, DType::kBool);
   if (empty_rows(x, dims)) {
     return eq(sum(is, dims, keepdim), 0);
@@ -75,14 +77,16 @@ DistTensor all(const DistTensor& x, std::vector<int> dims, bool keepdim) {
 
 DistTensor count_nonzero(const DistTensor& x, std::vector<int> dims) {
   check_defined("count_nonzero", x);
-  return sum(cast(x, DType::kBool), known(x, std::move(dims)));
+  return sum(cast(x, DType::kBool), known("count_nonzero", x, std::move(dims)));
 }
 
 DistTensor bincount(const DistTensor& x, const DistTensor& weights,
                     int64_t minlength) {
   check_defined("bincount", x);
   DT_CHECK(x.ndim() == 1 && !is_float(x.dtype()) && x.dtype() != DType::kBool,
-           "bincount", "takes a vector of i32 or i64, but got {}",
+           "bincount",
+           "takes a vector of i32 or i64, but got {}; write flatten() and "
+           "cast(x, DType::kI64)",
            x.spec()->to_string());
   DT_CHECK(minlength >= 0, "bincount", "minlength is {}; write 0 or more",
            minlength);
@@ -104,17 +108,20 @@ DistTensor bincount(const DistTensor& x, const DistTensor& weights,
 std::pair<DistTensor, DistTensor> aminmax(const DistTensor& x,
                                           std::vector<int> dims, bool keepdim) {
   check_defined("aminmax", x);
-  dims = known(x, std::move(dims));
+  dims = known("aminmax", x, std::move(dims));
   return {amin(x, dims, keepdim), amax(x, dims, keepdim)};
 }
 
-std::pair<DistTensor, DistTensor> var_mean(const DistTensor& x,
-                                           std::vector<int> dims,
-                                           double correction, bool keepdim) {
-  check_defined("var", x);
-  DT_CHECK(is_float(x.dtype()), "var", "{} has no variance; cast it to f32",
+// var_mean(), whose errors name `op`.
+static std::pair<DistTensor, DistTensor> variance(std::string_view op,
+                                                  const DistTensor& x,
+                                                  std::vector<int> dims,
+                                                  double correction,
+                                                  bool keepdim) {
+  check_defined(op, x);
+  DT_CHECK(is_float(x.dtype()), op, "{} has no variance; cast it to f32",
            x.spec()->to_string());
-  dims = known(x, std::move(dims));
+  dims = known(op, x, std::move(dims));
   const DistTensor middle = mean(x, dims, true);
   const double n =
       std::max(0.0, static_cast<double>(count(x, dims)) - correction);
@@ -122,20 +129,27 @@ std::pair<DistTensor, DistTensor> var_mean(const DistTensor& x,
   return {div(spread, n), kept(x, dims, keepdim, middle)};
 }
 
+std::pair<DistTensor, DistTensor> var_mean(const DistTensor& x,
+                                           std::vector<int> dims,
+                                           double correction, bool keepdim) {
+  return variance("var_mean", x, std::move(dims), correction, keepdim);
+}
+
 DistTensor var(const DistTensor& x, std::vector<int> dims, double correction,
                bool keepdim) {
-  return var_mean(x, std::move(dims), correction, keepdim).first;
+  return variance("var", x, std::move(dims), correction, keepdim).first;
 }
 
 DistTensor stddev(const DistTensor& x, std::vector<int> dims, double correction,
                   bool keepdim) {
-  return sqrt(var(x, std::move(dims), correction, keepdim));
+  return sqrt(
+      variance("stddev", x, std::move(dims), correction, keepdim).first);
 }
 
 std::pair<DistTensor, DistTensor> std_mean(const DistTensor& x,
                                            std::vector<int> dims,
                                            double correction, bool keepdim) {
-  auto [v, m] = var_mean(x, std::move(dims), correction, keepdim);
+  auto [v, m] = variance("std_mean", x, std::move(dims), correction, keepdim);
   return {sqrt(v), m};
 }
 
@@ -143,7 +157,7 @@ DistTensor logsumexp(const DistTensor& in, std::vector<int> dims,
                      bool keepdim) {
   check_defined("logsumexp", in);
   const DistTensor x = floating(in);
-  dims = known(x, std::move(dims));
+  dims = known("logsumexp", x, std::move(dims));
   if (empty_rows(x, dims)) return log(sum(x, dims, keepdim));
   // The difference of infinities is NaN, so rows with an infinite maximum are
   // not shifted.
@@ -160,7 +174,7 @@ DistTensor vector_norm(const DistTensor& x, double p, std::vector<int> dims,
   check_defined("vector_norm", x);
   DT_CHECK(is_float(x.dtype()), "vector_norm", "{} has no norm; cast it to f32",
            x.spec()->to_string());
-  dims = known(x, std::move(dims));
+  dims = known("vector_norm", x, std::move(dims));
   if (p == 0) {
     const DistTensor is = cast(cast(x, DType::kBool), x.dtype());
     return sum(is, dims, keepdim);

@@ -93,7 +93,7 @@ InputGradients Unary::gradient(const GradientCall& g) const {
   const DistTensor& dy = g.cotangents[0];
   if (f_.affine()) return {dy};
   if (f_.linear()) return {apply1(*this, dy, g.attrs)};
-  DT_CHECK(order_ < fn::kMaxOrder || !g.needed[0], name(),
+  DT_CHECK(order_ < fn::kMaxOrder || !g.needed[0], internal::called(f_),
            "fourth derivatives are not available; call detach() on a gradient "
            "first");
   if (order_ == 0)

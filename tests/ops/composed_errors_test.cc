@@ -110,31 +110,31 @@ TEST(ComposedErrors, SayWhatToWrite) {
            dtensor::mean(x, {1, -1});
          },
          "[mean] dimension 1 of [2, 3] is named twice; name it once"},
-        {[&] { mv(x, one); }, "[mv] f32[",
-         "has 0 dimensions; pass a tensor with 1"},
-        {[&] { mv(v, v); }, "[mv] f32[",
-         "has 1 dimensions; pass a tensor with 2"},
-        {[&] { dot(v, x); }, "[dot] f32[",
-         "has 2 dimensions; pass a tensor with 1"},
+        {[&] { mv(x, one); }, "[mv] the number of dimensions of f32[",
+         "is 0; pass a tensor with 1"},
+        {[&] { mv(v, v); }, "[mv] the number of dimensions of f32[",
+         "is 1; pass a tensor with 2"},
+        {[&] { dot(v, x); }, "[dot] the number of dimensions of f32[",
+         "is 2; pass a tensor with 1"},
         {[&] { dot(v, zeros({2})); }, "[dot] f32[",
          "have different sizes; pass vectors of one size"},
         {[&] {
            addmm(zeros({5}), x, zeros({3, 4}));
          },
          "[addmm] f32[",
-         "does not broadcast to the product's shape [2, 4]; expand or slice "
-         "it"},
+         "does not broadcast to the product's shape [2, 4]; pass a tensor of "
+         "that shape, or one that broadcasts to it"},
         {[&] {
            tensordot(x, v, {0, 1}, {0});
          },
-         "[tensordot] 2 dimensions of f32["},
+         "[tensordot] dims_a has size 2 for f32["},
         {[&] { tensordot(x, v, {0}, {0}); }, "[tensordot] dimension 0 of f32["},
-        {[&] { tensordot(x, v, 2); }, "[tensordot] f32[",
-         "cannot be contracted over 2 dimensions; write 0 to 1"},
-        {[&] { tensordot(x, v, -1); }, "[tensordot] f32[",
-         "cannot be contracted over -1 dimensions; write 0 to 1"},
+        {[&] { tensordot(x, v, 2); }, "[tensordot] dims is 2, for f32[",
+         "; write 0 to 1"},
+        {[&] { tensordot(x, v, -1); }, "[tensordot] dims is -1, for f32[",
+         "; write 0 to 1"},
         {[&] { multi_dot({x}); },
-         "[multi_dot] got 1 matrices; pass at least 2 and at most 51"},
+         "[multi_dot] the number of matrices is 1; pass 2 to 51"},
         {[&] {
            multi_dot({x, x});
          },
