@@ -75,7 +75,10 @@ class CapturedDraws {
     const auto found = before_.times.find(ranks);
     const uint64_t first = found == before_.times.end() ? 0 : found->second;
     DT_CHECK(times > first, "cuda graph",
-             "the random state was set during a capture; set it before");
+             "manual_seed(), set_random_state() or the second run of a "
+             "checkpoint() set the random state to one from before the "
+             "capture; call the first two before the capture, and checkpoint() "
+             "within it");
     const auto [use, added] =
         places_.try_emplace({ranks, times - first}, places_.size());
     const size_t block = use->second / kBlock, word = use->second % kBlock;

@@ -126,7 +126,8 @@ RotaryArgs args_of(const Rope& r, int64_t offset) {
           (r.original_positions > 0 && r.low_freq_factor < r.high_freq_factor),
       "rotary",
       "original_positions is {}, low_freq_factor {} and high_freq_factor {}; "
-      "write a number of positions, and a low factor below the high one",
+      "write original_positions = 0, or a number above 0 with a low factor "
+      "below the high one",
       r.original_positions, r.low_freq_factor, r.high_freq_factor);
   return {offset,
           false,

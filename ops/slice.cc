@@ -303,21 +303,37 @@ DistTensor narrow(const DistTensor& x, int dim, int64_t start, int64_t length) {
   int d = normalize_dim(dim, x.ndim(), "narrow");
   int64_t n = x.size(d), lo = start < 0 ? start + n : start;
   DT_CHECK(lo >= 0 && length >= 0 && lo <= n && length <= n - lo, "narrow",
-           "{} indices from {} on are not in dimension {} of {}; write a start "
-           "and a length within its {} indices",
-           length, start, dim, x.spec()->to_string(), n);
+           "start is {} and length is {}, but dimension {} of {} has size {}; "
+           "write a start and a length within it",
+           start, length, dim, x.spec()->to_string(), n);
   return window(x, d, lo, lo + length);
 }
 
 namespace {
 
+// `index`, counted from the start of dimension d of x. Throws Error unless it
+// exists.
+int64_t existing(std::string_view op, const DistTensor& x, int d,
+                 int64_t index) {
+  const int64_t n = x.size(d), i = index < 0 ? index + n : index;
+  DT_CHECK(n > 0, op,
+           "dimension {} of {} is empty, so it has no index {}; pass a tensor "
+           "with elements",
+           d, x.spec()->to_string(), index);
+  DT_CHECK(i >= 0 && i < n, op,
+           "index {} is out of range for dimension {} of {}; write an index in "
+           "[-{}, {})",
+           index, d, x.spec()->to_string(), n, n);
+  return i;
+}
+
 // Throws Error unless t, which the message calls `name`, is on the mesh of x.
 void check_mesh(const DistTensor& x, const DistTensor& t,
                 std::string_view name) {
   DT_CHECK(x.mesh() == t.mesh(), "copy_into",
-           "the tensor is on mesh {}, but the {} are on {}; move one to the "
-           "other's mesh",
-           x.mesh().to_string(), name, t.mesh().to_string());
+           "the tensor x is on mesh {}, but the {} are on {}; write "
+           "{}.redistribute(x.mesh(), {{}})",
+           x.mesh().to_string(), name, t.mesh().to_string(), name);
 }
 
 // Throws Error unless copy_into() can write `rows` into x along dimension d.
@@ -330,7 +346,7 @@ void check_into(const DistTensor& x, const DistTensor& rows, int d, bool fit,
   DT_CHECK(fit && rows.shape() == fits && rows.dtype() == x.dtype(),
            "copy_into",
            "{} does not fit into dimension {} of {} {}; pass rows of the same "
-           "type and of the same other sizes, {}",
+           "type and, in other dimensions, of the same sizes, {}",
            rows.spec()->to_string(), d, x.spec()->to_string(), where, remedy);
   DT_CHECK(!x.spec()->partial_axes(), "copy_into",
            "cannot write into {}, which is partial; redistribute() it first",
@@ -460,11 +476,7 @@ void copy_into(const DistTensor& x, const DistTensor& rows, int dim,
 DistTensor select(const DistTensor& x, int dim, int64_t index) {
   check_defined("select", x);
   int d = normalize_dim(dim, x.ndim(), "select");
-  int64_t n = x.size(d), i = index < 0 ? index + n : index;
-  DT_CHECK(i >= 0 && i < n, "select",
-           "index {} is out of range for dimension {} of {}; write an index in "
-           "[-{}, {})",
-           index, dim, x.spec()->to_string(), n, n);
+  const int64_t i = existing("select", x, d, index);
   return squeeze(window(x, d, i, i + 1), d);
 }
 
@@ -492,11 +504,13 @@ DistTensor select_scatter(const DistTensor& x, const DistTensor& src, int dim,
                           int64_t index) {
   check_defined("select_scatter", {x, src});
   const int d = normalize_dim(dim, x.ndim(), "select_scatter");
-  const int64_t n = x.size(d), i = index < 0 ? index + n : index;
-  DT_CHECK(i >= 0 && i < n, "select_scatter",
-           "index {} is out of range for dimension {} of {}; write an index in "
-           "[-{}, {})",
-           index, dim, x.spec()->to_string(), n, n);
+  const int64_t i = existing("select_scatter", x, d, index);
+  Shape shape = x.shape();
+  shape.erase(d);
+  DT_CHECK(src.shape() == shape && src.dtype() == x.dtype(), "select_scatter",
+           "cannot put {} into dimension {} of {}; write a tensor of the same "
+           "type and of shape {}",
+           src.spec()->to_string(), d, x.spec()->to_string(), to_string(shape));
   return slice_scatter(x, unsqueeze(src, d), d, i, i + 1);
 }
 
@@ -510,8 +524,8 @@ std::vector<DistTensor> split(const DistTensor& x,
     total += s;
   }
   DT_CHECK(total == x.size(d), "split",
-           "pieces of {} elements in all do not make up dimension {} of {}; "
-           "write sizes that add up to {}",
+           "the sizes of the pieces add up to {}, which is not the size of "
+           "dimension {} of {}; write sizes that add up to {}",
            total, dim, x.spec()->to_string(), x.size(d));
   std::vector<DistTensor> pieces;
   int64_t at = 0;

@@ -341,19 +341,27 @@ const Op& sort_op() {
 
 }  // namespace
 
-TopK sort(const DistTensor& x, int dim, bool descending) {
-  check_defined("sort", x);
+// sort(), whose errors name `op`.
+static TopK sorted(std::string_view op, const DistTensor& x, int dim,
+                   bool descending) {
+  check_defined(op, x);
+  values_and_indices(op, x.dtype());
   // As in torch, a scalar is a row of one element.
-  if (x.ndim() == 0) return topk(x, 1, dim, descending);
-  const int d = normalize_dim(dim, x.ndim(), "sort");
+  if (x.ndim() == 0 && (dim == 0 || dim == -1))
+    return topk(x, 1, dim, descending);
+  const int d = normalize_dim(dim, x.ndim(), op);
   const DistTensor rows = to_last(x, d);
   const std::vector<DistTensor> all =
       apply(sort_op(), rows, SortArgs{descending});
   return {to_last(all[0], d), to_last(all[1], d)};
 }
 
+TopK sort(const DistTensor& x, int dim, bool descending) {
+  return sorted("sort", x, dim, descending);
+}
+
 DistTensor argsort(const DistTensor& x, int dim, bool descending) {
-  return sort(x, dim, descending).indices;
+  return sorted("argsort", x, dim, descending).indices;
 }
 
 static const OpFamily kFamily("sort", [] { return OpList{&sort_op()}; });

@@ -37,9 +37,9 @@ Grid grid(const Spec* a, const Spec* b) {
   Grid g{a->layout().dims[0], b->layout().dims[1], {}};
   const AxisMask both = g.m.axes() & g.n.axes();
   DT_CHECK(!both, "summa",
-           "{} splits both the rows of {} and the columns of {}; split them "
-           "over different axes",
-           mesh.axes_to_string(both), a->to_string(), b->to_string());
+           "the rows of {} and the columns of {} are both split over {}; split "
+           "them over different axes",
+           a->to_string(), b->to_string(), mesh.axes_to_string(both));
   AxisMask shares = 0;
   for (int axis = 0; axis < mesh.num_axes(); ++axis)
     if (!((g.m.axes() | g.n.axes()) >> axis & 1) && mesh.axis_size(axis) > 1) {

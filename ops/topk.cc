@@ -34,8 +34,8 @@ class TopKOp : public Op {
     const int64_t k = attrs.as<TopKArgs>().k;
     const int64_t row = shapes[0].empty() ? 0 : shapes[0].back();
     DT_CHECK(!shapes[0].empty() && k >= 0 && k <= row, name(),
-             "k is {}, but a row of {} has {} elements; write 0 to {}", k,
-             dtensor::to_string(shapes[0]), row, row);
+             "k is {}, but the size of the dimension is {}; write 0 to {}", k,
+             row, row);
     return BoundRule(Rule("...n~->...k!,...k!"), shapes, name(), {{'k', k}});
   }
   std::vector<DType> out_dtypes(std::span<const DType> in,
@@ -169,24 +169,36 @@ TopK topk(const DistTensor& x, int64_t k, int dim, bool largest) {
     return {reshape(row.values, {}), reshape(row.indices, {})};
   }
   const int d = normalize_dim(dim, x.ndim(), "topk");
+  DT_CHECK(k >= 0 && k <= x.size(d), "topk",
+           "k is {}, but dimension {} of {} has size {}; write 0 to {}", k, d,
+           x.spec()->to_string(), x.size(d), x.size(d));
   const DistTensor rows = to_last(x, d);
   const std::vector<DistTensor> best =
       apply(topk_op(), rows, TopKArgs{k, largest});
   return {to_last(best[0], d), to_last(best[1], d)};
 }
 
-DistTensor argmax(const DistTensor& x, int dim, bool keepdim) {
-  check_defined("argmax", x);
-  if (x.ndim() == 0) return topk(x, 1, dim).indices;
-  const int d = normalize_dim(dim, x.ndim(), "argmax");
+// argmax(), whose errors name `op`.
+static DistTensor index_of_best(std::string_view op, const DistTensor& x,
+                                int dim, bool keepdim) {
+  check_defined(op, x);
+  values_and_indices(op, x.dtype());
+  if (x.ndim() == 0 && (dim == 0 || dim == -1)) return topk(x, 1, dim).indices;
+  const int d = normalize_dim(dim, x.ndim(), op);
+  DT_CHECK(x.size(d) > 0, op,
+           "dimension {} of {} is empty; pass a tensor with elements", d,
+           x.spec()->to_string());
   const DistTensor best = topk(x.detach(), 1, d).indices;
   return keepdim ? best : squeeze(best, d);
 }
 
 // Reduces one dimension after the other, so that no rank needs the rows of
 // another rank.
-DistTensor argmax(const DistTensor& x) {
-  check_defined("argmax", x);
+static DistTensor index_of_best(std::string_view op, const DistTensor& x) {
+  check_defined(op, x);
+  values_and_indices(op, x.dtype());
+  DT_CHECK(numel(x.shape()) > 0, op, "{} is empty; pass a tensor with elements",
+           x.spec()->to_string());
   DistTensor values = x.detach(), index;
   int64_t stride = 1;
   for (int d = x.ndim() - 1; d >= 0; --d) {
@@ -202,21 +214,29 @@ DistTensor argmax(const DistTensor& x) {
   return x.ndim() == 0 ? argmax(x, 0) : reshape(index, {});
 }
 
-DistTensor argmin(const DistTensor& x, int dim, bool keepdim) {
-  return argmax(reversed("argmin", x), dim, keepdim);
+DistTensor argmax(const DistTensor& x, int dim, bool keepdim) {
+  return index_of_best("argmax", x, dim, keepdim);
 }
-DistTensor argmin(const DistTensor& x) { return argmax(reversed("argmin", x)); }
+DistTensor argmax(const DistTensor& x) { return index_of_best("argmax", x); }
+DistTensor argmin(const DistTensor& x, int dim, bool keepdim) {
+  return index_of_best("argmin", reversed("argmin", x), dim, keepdim);
+}
+DistTensor argmin(const DistTensor& x) {
+  return index_of_best("argmin", reversed("argmin", x));
+}
 
 DistTensor multinomial(const DistTensor& weights, int64_t n, bool replacement,
                        Generator g) {
   check_defined("multinomial", weights);
-  DT_CHECK(
-      weights.ndim() > 0 && n >= 0 && (replacement || n <= weights.size(-1)),
-      "multinomial",
-      "cannot draw {} indices from {}{}; pass a vector of weights, and draw 0 "
-      "or more{}",
-      n, weights.spec()->to_string(), replacement ? "" : " without replacement",
-      replacement ? "" : ", but at most one for each weight");
+  const int64_t m = weights.ndim() > 0 ? weights.size(-1) : 0;
+  DT_CHECK(weights.ndim() > 0 && (m > 0 || !replacement), "multinomial",
+           "there are no weights in the last dimension of {}; pass a tensor "
+           "[..., m] with m of at least {}",
+           weights.spec()->to_string(), replacement ? 1 : 0);
+  DT_CHECK(n >= 0 && (replacement || n <= m), "multinomial",
+           "n is {}, for the weights {}; write {}", n,
+           weights.spec()->to_string(),
+           replacement ? "0 or more" : fmt::format("0 to {}", m));
   DistTensor w = weights.detach();
   w = cast(w, w.dtype() == DType::kF64 ? DType::kF64 : DType::kF32);
   if (replacement) {

@@ -191,8 +191,9 @@ class Permute : public IndexOp {
     const Shape& order = attrs.as<PermuteArgs>().order;
     DT_CHECK(
         order.size() == s->ndim(), name(),
-        "an order of {} dimensions does not fit {}; name each dimension once",
-        order.size(), s->to_string());
+        "the order has size {}, but {} has ndim() = {}; name each dimension "
+        "once",
+        order.size(), s->to_string(), s->ndim());
     Layout l;
     Shape shape;
     l.partials = s->layout().partials;
@@ -245,9 +246,9 @@ Shape resolve_shape(const DistTensor& x, const Shape& shape,
   bool fits = open < 0 || known > 0;
   for (int64_t size : s) fits &= size >= 0;
   DT_CHECK(fits && numel(s) == n, op,
-           "{} has {} elements, which do not fill {}; write sizes of at least "
-           "0 whose product is {}",
-           x.spec()->to_string(), n, to_string(shape), n);
+           "{} cannot take the shape {}; write sizes of at least 0 whose "
+           "product is {}",
+           x.spec()->to_string(), to_string(shape), n);
   return s;
 }
 
@@ -274,10 +275,10 @@ DistTensor reshape(const DistTensor& x, const Shape& shape) {
 
 DistTensor permute(const DistTensor& x, const std::vector<int>& order) {
   check_defined("permute", x);
-  DT_CHECK(
-      static_cast<int>(order.size()) == x.ndim(), "permute",
-      "an order of {} dimensions does not fit {}; name each dimension once",
-      order.size(), x.spec()->to_string());
+  DT_CHECK(static_cast<int>(order.size()) == x.ndim(), "permute",
+           "the order has size {}, but {} has ndim() = {}; name each dimension "
+           "once",
+           order.size(), x.spec()->to_string(), x.ndim());
   PermuteArgs args;
   uint32_t seen = 0;
   bool identity = true;

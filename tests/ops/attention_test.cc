@@ -450,8 +450,8 @@ TEST(RotaryTest, Errors) {
             "above 0 to scale the frequencies, or 0 for both");
   EXPECT_EQ(error({1, 2, 1, 4}, {.factor = 2, .original_positions = 8}),
             "[rotary] original_positions is 8, low_freq_factor 0 and "
-            "high_freq_factor 0; write a number of positions, and a low factor "
-            "below the high one");
+            "high_freq_factor 0; write original_positions = 0, or a number "
+            "above 0 with a low factor below the high one");
   const auto at = [](const Shape& shape, DType t) {
     return error_of(2, [=](const Mesh& m) {
       rotary(put(values({1, 2, 1, 4}, 1), m), {}, put(zeros_like(shape, t), m));

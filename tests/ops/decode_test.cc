@@ -199,8 +199,8 @@ TEST(Decode, RefusesIndicesThatDoNotExist) {
     EXPECT_EQ(
         error({3}, {0, 1, 2}),
         "[copy_into] f64[2, 3](R) does not fit into dimension 0 of f64[5, "
-        "3](S1) at the indices i64[3](R); pass rows of the same type and "
-        "of the same other sizes, one for each index");
+        "3](S1) at the indices i64[3](R); pass rows of the same type and, in "
+        "other dimensions, of the same sizes, one for each index");
     EXPECT_EQ(error({2, 1}, {0, 1}),
               "[copy_into] the indices are i64[2, 1](R); write a vector of i32 "
               "or i64, with one index for each row");

@@ -287,8 +287,8 @@ TEST(Slice, WrongUseIsASentence) {
   };
   using X = const DistTensor&;
   says(
-      "[narrow] 3 indices from 2 on are not in dimension 0 of f64[4, 6](S0); "
-      "write a start and a length within its 4 indices",
+      "[narrow] start is 2 and length is 3, but dimension 0 of f64[4, 6](S0) "
+      "has size 4; write a start and a length within it",
       [](X x) { narrow(x, 0, 2, 3); });
   says("[narrow]", [](X x) { narrow(x, 0, 5, 0); });
   says("[narrow]", [](X x) { narrow(x, 0, 0, -1); });
@@ -296,10 +296,12 @@ TEST(Slice, WrongUseIsASentence) {
   says("[select] index 4 is out of range for dimension 0",
        [](X x) { select(x, 0, 4); });
   says("[slice] step is 0", [](X x) { slice(x, 0, 0, 4, 0); });
-  says("[split] pieces of 5 elements in all do not make up dimension 1",
-       [](X x) {
-         split(x, std::vector<int64_t>{2, 3}, 1);
-       });
+  says(
+      "[split] the sizes of the pieces add up to 5, which is not the size of "
+      "dimension 1",
+      [](X x) {
+        split(x, std::vector<int64_t>{2, 3}, 1);
+      });
   says("[split] cannot split into pieces of size 0",
        [](X x) { split(x, 0, 1); });
   says("[chunk] chunks is 0; write at least 1", [](X x) { chunk(x, 0, 1); });

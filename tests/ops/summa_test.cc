@@ -170,8 +170,9 @@ TEST(SummaTest, BadInput) {
     EXPECT_EQ(error_of([&] {
                 summa(a, matrix({6, 2}, "S1,S0"));
               }),
-              "[summa] x splits both the rows of f64[4, 6](S0,S1) and the "
-              "columns of f64[6, 2](S1,S0); split them over different axes");
+              "[summa] the rows of f64[4, 6](S0,S1) and the columns of f64[6, "
+              "2](S1,S0) are both split over x; split them over different "
+              "axes");
     EXPECT_EQ(error_of([&] { summa(a, b, {.panel_bytes = 23}); }),
               "[summa] a column of f64[4, 6](S0,S1) and a row of f64[6, "
               "2](S0,S1) take 24 bytes on a rank, but panel_bytes is 23; write "

@@ -118,7 +118,8 @@ TEST(TopK, BadInput) {
                      [](const Mesh& m) {
                        topk(full({3, 4}, 0, m), 5);
                      }),
-            "[topk] k is 5, but a row of [3, 4] has 4 elements; write 0 to 4");
+            "[topk] k is 5, but dimension 1 of f32[3, 4](R) has size 4; write "
+            "0 to 4");
   EXPECT_EQ(
       error_of(
           1, [](const Mesh& m) { topk(full({3}, 1, m, {}, DType::kBool), 1); }),

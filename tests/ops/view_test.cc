@@ -296,14 +296,14 @@ TEST(View, SizesAreChecked) {
   };
   using X = const DistTensor&;
   says(
-      "[view] f64[4, 6](S0) has 24 elements, which do not fill [5, 5]; write "
-      "sizes of at least 0 whose product is 24",
+      "[view] f64[4, 6](S0) cannot take the shape [5, 5]; write sizes of at "
+      "least 0 whose product is 24",
       [](X x) {
         view(x, {5, 5});
       });
   says(
-      "[reshape] f64[4, 6](S0) has 24 elements, which do not fill [-1, 5]; "
-      "write sizes of at least 0 whose product is 24",
+      "[reshape] f64[4, 6](S0) cannot take the shape [-1, 5]; write sizes of "
+      "at least 0 whose product is 24",
       [](X x) {
         reshape(x, {-1, 5});
       });
