@@ -75,8 +75,7 @@ DType type_for(const fn::Function& f, DType t) {
   if (f.takes == Takes::kFloats) return DType::kF32;
   if (t != DType::kBool || fn::takes_bools(f.takes)) return t;
   DT_CHECK(f.takes == Takes::kCounts, f.name,
-           "does not take bools, as in PyTorch; write cast(x, "
-           "DType::kI64)");
+           "does not take bools; write cast(x, DType::kI64)");
   return DType::kI64;
 }
 

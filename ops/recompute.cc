@@ -141,10 +141,12 @@ class CheckpointNode final : public Node {
         results.size(), specs_.size());
     for (size_t i = 0; i < results.size(); ++i)
       DT_CHECK(
-          results[i].spec() == specs_[i], "checkpoint",
+          results[i].defined() && results[i].spec() == specs_[i], "checkpoint",
           "result {} of the function is {} in its second run, but was {} in "
           "its first; compute the same in both runs",
-          i, results[i].spec()->to_string(), specs_[i]->to_string());
+          i,
+          results[i].defined() ? results[i].spec()->to_string() : "undefined",
+          specs_[i]->to_string());
     run.check_complete();
     return results;
   }

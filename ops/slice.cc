@@ -183,7 +183,7 @@ class Pad : public IndexOp {
             indices.count() == s->shape()[indices.dim],
         name(),
         "{} does not fit the indices [{}, {}), in steps of {}, of dimension "
-        "{}, which has {}; write as many indices as the tensor has there",
+        "{} of size {}; write as many indices as the tensor has there",
         s->to_string(), indices.lo, indices.hi, indices.step, indices.dim,
         size);
     auto dim = static_cast<size_t>(indices.dim);
