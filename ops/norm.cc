@@ -69,7 +69,9 @@ class NormBackward : public RuleOp {
   // types.
   std::vector<DType> out_dtypes(std::span<const DType> in,
                                 const Attrs&) const override {
-    check_one_type(name(), std::vector{in[0], in[1], in[dy()], in.back()});
+    std::vector<DType> types(in.begin(), in.end());
+    std::fill(&types[2], &types[dy()], in[0]);  // leaves out the statistics
+    check_one_type(name(), types);
     std::vector<DType> out(layer_ ? 3 : 2, kernels::stat_of(in[0]));
     out[0] = in[0];
     return out;
