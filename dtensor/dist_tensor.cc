@@ -487,13 +487,15 @@ const Spec* DistTensor::grad_spec() const {
 
 void DistTensor::assign(const Tensor& src) {
   check_here(*this, "assign");
-  DT_CHECK(src.shape() == local().shape() && src.dtype() == dtype(), "assign",
-           "{} does not fit the part of {} that this rank holds, of shape {}; "
-           "pass a part of that type and shape",
-           src.defined() ? fmt::format("{} of shape {}", name(src.dtype()),
-                                       dtensor::to_string(src.shape()))
-                         : "an undefined Tensor",
-           spec()->to_string(), dtensor::to_string(local().shape()));
+  DT_CHECK(
+      src.defined() && src.shape() == local().shape() && src.dtype() == dtype(),
+      "assign",
+      "{} does not fit the part of {} that this rank holds, of shape {}; "
+      "pass a part of that type and shape",
+      src.defined() ? fmt::format("{} of shape {}", name(src.dtype()),
+                                  dtensor::to_string(src.shape()))
+                    : "an undefined Tensor",
+      spec()->to_string(), dtensor::to_string(local().shape()));
   DT_CHECK(!grad_enabled() || !requires_grad(), "assign",
            "{} requires a gradient, which assign() would make wrong; assign "
            "inside a NoGrad scope",

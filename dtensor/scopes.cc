@@ -18,6 +18,9 @@ CommBudget::CommBudget(int64_t bytes)
     : context_(RankContext::current()),
       outer_(context_.comm_budget),
       start_(outer_ < 0 ? bytes : std::min(bytes, outer_)) {
+  DT_CHECK(bytes >= 0, "CommBudget",
+           "the budget is {} bytes; write 0 or more, or leave the scope out",
+           bytes);
   context_.comm_budget = start_;
 }
 

@@ -283,7 +283,8 @@ Tensor Tensor::clone() const {
 }
 
 void Tensor::copy_from(const Tensor& src) const {
-  DT_CHECK(src.shape_ == shape_ && src.dtype_ == dtype_, "copy_from",
+  DT_CHECK(src.defined() && src.shape_ == shape_ && src.dtype_ == dtype_,
+           "copy_from",
            "{} cannot be copied to {}{}; pass a tensor of that type and shape",
            src.defined()
                ? fmt::format("{}{}", name(src.dtype_), to_string(src.shape_))

@@ -67,6 +67,16 @@ int64_t block_bytes(const Module& model) {
   return most;
 }
 
+int64_t rows_of(const Batch& batch) {
+  for (const Tensor* t : {&batch.inputs, &batch.targets})
+    DT_CHECK(t->shape().size() > 0, "trainer",
+             "the {} of a batch are {}; pass a tensor whose first dimension "
+             "counts the rows",
+             t == &batch.inputs ? "inputs" : "targets",
+             t->defined() ? "a scalar" : "an undefined tensor");
+  return batch.inputs.shape()[0];
+}
+
 constexpr const char* kLrSteps = "learning rate steps";
 
 // The value with this name; null if there is none.
@@ -330,7 +340,7 @@ StepResult Trainer::Engine::step(const Batches& batches) {
   const auto start = Clock::now();
   const int64_t exposed = context.exposed_ns;
   const Batch batch = batches(next);
-  const int64_t rows = batch.inputs.shape()[0];
+  const int64_t rows = rows_of(batch);
   DT_CHECK(rows >= micros_ && rows == batch.targets.shape()[0], "trainer",
            "in the batch of step {}, the numbers of inputs, targets and "
            "micro-batches are {}, {} and {}; give each input a target, and "
@@ -502,7 +512,7 @@ double Trainer::evaluate(int64_t count, const Batches& batches) const {
   int64_t all = 0;
   for (int64_t i = 0; i < count; ++i) {
     const Batch batch = batches(i);
-    const int64_t rows = batch.inputs.shape()[0];
+    const int64_t rows = rows_of(batch);
     const DistTensor inputs = e.spread(batch.inputs, e.mesh),
                      targets = e.spread(batch.targets, e.mesh);
     const DistTensor loss = e.language ? e.language->text_loss(inputs, targets)

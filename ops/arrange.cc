@@ -317,7 +317,7 @@ DistTensor pad(const DistTensor& x, const std::vector<int64_t>& widths,
   for (size_t i = 0; i < widths.size(); i += 2) {
     const int d = x.ndim() - 1 - static_cast<int>(i / 2);
     const int64_t lo = widths[i], hi = widths[i + 1];
-    DT_CHECK(lo + hi + x.size(d) >= 0, "pad",
+    DT_CHECK(static_cast<__int128>(lo) + hi + x.size(d) >= 0, "pad",
              "widths {} and {} cut more than dimension {} of {} has; write "
              "widths whose sum is at least {}",
              lo, hi, d, x.spec()->to_string(), -x.size(d));

@@ -67,6 +67,11 @@ DistTensor arange(double start, double end, double step, const Mesh& mesh,
       n >= 0, "arange",
       "steps of {} do not lead from {} to {}; write a step of the other sign",
       step, start, end);
+  constexpr double kMost = int64_t{1} << 53;  // counted exactly
+  DT_CHECK(n <= kMost, "arange",
+           "{} to {} in steps of {} gives {} numbers; write a step that gives "
+           "at most 2^53",
+           start, end, step, n);
   const DistTensor i =
       arange(static_cast<int64_t>(n), mesh, layout, DType::kF64);
   return cast(add(mul(i, step), start), t);

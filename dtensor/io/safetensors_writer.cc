@@ -38,13 +38,16 @@ SafetensorsWriter::SafetensorsWriter(const Mesh& mesh, std::string path,
              "itself; give it another name");
     DT_CHECK(!header.contains(info.name), "safetensors",
              "tensor {} is declared twice; declare it once", info.name);
+    const bool negative = std::any_of(info.shape.begin(), info.shape.end(),
+                                      [](int64_t s) { return s < 0; });
     const int64_t bytes = bytes_of(info.shape, info.dtype);
     int64_t end = 0;
-    DT_CHECK(bytes >= 0 && !__builtin_add_overflow(at, bytes, &end),
-             "safetensors",
-             "a size of {} {} is negative, or the tensors up to it have 2^63 "
-             "bytes or more; write other sizes",
-             info.name, to_string(info.shape));
+    DT_CHECK(
+        !negative && bytes >= 0 && !__builtin_add_overflow(at, bytes, &end),
+        "safetensors",
+        "a size of {} {} is negative, or the tensors up to it have 2^63 "
+        "bytes or more; write other sizes",
+        info.name, to_string(info.shape));
     ordered_json shape = ordered_json::array();
     for (int64_t s : info.shape) shape.push_back(s);
     header[info.name] = {{"dtype", safetensors_name(info.dtype)},

@@ -162,6 +162,11 @@ std::string ChatTemplate::apply(const ordered_json& messages,
            text::shortened(
                fmt::format("{}", fmt::join(std::views::keys(all), ", "))));
   ordered_json variables = ordered_json::object();
+  DT_CHECK(!options.variables || options.variables->is_object(),
+           "chat_template",
+           "variables are of the JSON type {}; pass an object, such as "
+           "{{\"enable_thinking\": false}}",
+           options.variables->type_name());
   if (options.variables) variables.update(*options.variables);
   variables["messages"] = with_reasoning(messages);
   variables["tools"] = options.tools ? *options.tools : ordered_json();

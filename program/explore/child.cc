@@ -173,7 +173,8 @@ ChildEnd run_child(const std::vector<std::string>& arguments,
   while (runs) {
     const double left =
         std::chrono::duration<double>(deadline - Clock::now()).count();
-    poll(all.data(), all.size(), std::max(0, static_cast<int>(left * 1e3) + 1));
+    poll(all.data(), all.size(),
+         static_cast<int>(std::clamp(left * 1e3 + 1, 0.0, 1e9)));
     runs = false;
     if (all[1].revents || all[2].revents) {
       end.how = ChildEnd::How::kStopped;

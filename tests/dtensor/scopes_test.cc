@@ -41,6 +41,16 @@ TEST(Budgets, ReachEveryRankAlike) {
   }
 }
 
+TEST(Budgets, AreNotNegative) {
+  run(1, [](Runtime&) {
+    const NoComm none;
+    EXPECT_EQ(testing::error_of([] { CommBudget(-1); }),
+              "[CommBudget] the budget is -1 bytes; write 0 or more, or leave "
+              "the scope out");
+    EXPECT_EQ(none.left(), 0);
+  });
+}
+
 TEST(Budgets, PredictTheSameOnEveryRank) {
   const Mesh mesh = Mesh::parse("a=2,b=3");
   std::vector<std::vector<int64_t>> predicted(6), counted(6);

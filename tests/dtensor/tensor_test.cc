@@ -371,6 +371,10 @@ TEST(TensorTest, Errors) {
             "[copy_from] f64[3, 2] cannot be copied to f64[2, 3]; pass a "
             "tensor of that type and shape");
   EXPECT_THROW(t.copy_from(iota({2, 3}, DType::kI32)), Error);
+  EXPECT_EQ(
+      error_of([] { Tensor::full({}, DType::kF32, 0).copy_from(Tensor()); }),
+      "[copy_from] an undefined Tensor cannot be copied to f32[]; pass a "
+      "tensor of that type and shape");
   Tensor repeated = iota({1}).expand({4});
   EXPECT_EQ(error_of([&] { repeated.fill(0); }),
             "[fill] a tensor of shape [4] repeats its elements along dimension "

@@ -617,6 +617,18 @@ TEST(Trainer, OptionsAndBatchesThatDoNotFit) {
       });
     });
   };
+  const std::string scalars = error_of([&] {
+    run(1, [&](Runtime& rt) {
+      const auto net = make_net(rt.mesh({{"dp", 1}}));
+      const Tensor one = Tensor::full({}, DType::kF64, 1);
+      Trainer(*net, loss_of(*net), {}).step([&](int64_t) {
+        return Batch{one, one};
+      });
+    });
+  });
+  EXPECT_EQ(scalars,
+            "[trainer] the inputs of a batch are a scalar; pass a tensor whose "
+            "first dimension counts the rows");
   EXPECT_EQ(error({.micro_batches = 3}, 3), "no error");
   EXPECT_EQ(error({.micro_batches = 4}, 3),
             "[trainer] in the batch of step 0, the numbers of inputs, targets "

@@ -3,6 +3,8 @@
 // tests/conformance compares values, composed_errors_test.cc tests errors.
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "dtensor/ops/create.h"
 #include "dtensor/ops/view.h"
 #include "dtensor/rank_context.h"
@@ -33,6 +35,14 @@ TEST(Arrange, AtLeastSoManyDimensions) {
 }
 
 // Every rank sends its part once, to the rank that mirrors it.
+TEST(Arrange, PadsByNoMoreThanFits) {
+  run(1, [](Runtime& rt) {
+    constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+    const DistTensor x = ones({3}, rt.mesh());
+    EXPECT_NE(testing::error_of([&] { pad(x, {kMost, 1}); }), "no error");
+  });
+}
+
 TEST(Arrange, FlipSendsEachElementOnce) {
   run(4, [](Runtime& rt) {
     const DistTensor x = arange(8, rt.mesh(), "S0");

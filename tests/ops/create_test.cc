@@ -9,6 +9,15 @@
 namespace dtensor::testing {
 namespace {
 
+TEST(Arange, HasACountThatFits) {
+  EXPECT_EQ(error_of(1,
+                     [](const Mesh& mesh) {
+                       arange(0.0, 1e308, 1e-10, mesh, {}, DType::kF64);
+                     }),
+            "[arange] 0 to 1e+308 in steps of 1e-10 gives inf numbers; write a "
+            "step that gives at most 2^53");
+}
+
 TEST(Linspace, HasBothEndsAndEqualDistances) {
   on_mesh("x=2", [](const Mesh& mesh) {
     for (const char* layout : {"R", "S0"}) {

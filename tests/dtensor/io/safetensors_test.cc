@@ -190,6 +190,8 @@ TEST_F(Safetensors, MisuseIsRefusedAndLeavesNothing) {
         SafetensorsWriter(m, path_,
                           {{"t", DType::kF32, {int64_t{1} << 40, 1 << 30}}}),
         Error);
+    EXPECT_THROW(SafetensorsWriter(m, path_, {{"t", DType::kF32, {-1, -1}}}),
+                 Error);
     const auto named = [&](const char* name) {
       return error_of([&] {
         SafetensorsWriter(m, path_, {{name, DType::kF32, {1}}});

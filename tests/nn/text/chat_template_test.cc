@@ -75,6 +75,11 @@ TEST(ChatTemplateTest, SaysWhatATemplateRaises) {
   EXPECT_EQ(error.find('\n'), std::string::npos) << error;
   EXPECT_EQ(error_of([] { ChatTemplate("{% if x %}"); }).substr(0, 45),
             "[chat_template] the template cannot be read: ");
+  const ordered_json list = ordered_json::array({1});
+  EXPECT_EQ(error_of([&] {
+              t.apply(ordered_json::array(), {.variables = &list});
+            }).substr(0, 63),
+            "[chat_template] variables are of the JSON type array; pass an o");
   EXPECT_EQ(error_of([&] { t.apply("Hi"); }),
             "[chat_template] messages are of the JSON type string; pass a list "
             "of objects with \"role\" and \"content\"");
