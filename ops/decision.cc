@@ -175,11 +175,15 @@ CommonDecision decide_anew(RankContext& ctx, const Op& op,
         mesh.to_string(), in.spec->mesh().to_string());
   CommonDecision d;
   d.lineage = lineage_of(op, inputs, attrs);
-  if (op.facts().has_rule)
+  if (op.facts().has_rule) {
     decide_by_rule(d, ctx, op, inputs, attrs, assignment, forward_only);
-  else
+  } else {
+    std::vector<DType> dtypes;
+    for (const OpInput& in : inputs) dtypes.push_back(in.spec->dtype());
+    op.out_dtypes(dtypes, attrs);  // only checks them
     static_cast<Choice&>(d) = choose(op.candidates(inputs, attrs), inputs,
                                      op.facts().work, ctx.planner, op.name());
+  }
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (inputs[i].spec == d.in[i]) continue;
     d.moved.push_back(i);

@@ -397,6 +397,15 @@ const Tensor* part_to_change(const DistTensor& x, uint64_t how) {
   return &impl.part();
 }
 
+void check_source(std::string_view op, const DistTensor& x,
+                  const DistTensor& src) {
+  check_defined(op, {x, src});
+  DT_CHECK(src.mesh() == x.mesh(), op,
+           "src is on mesh {}, but x is on {}; write "
+           "src.redistribute(x.mesh(), {{}})",
+           src.mesh().to_string(), x.mesh().to_string());
+}
+
 }  // namespace
 
 void copy_into(const DistTensor& x, const DistTensor& rows, int dim,
@@ -482,7 +491,7 @@ DistTensor select(const DistTensor& x, int dim, int64_t index) {
 
 DistTensor slice_scatter(const DistTensor& x, const DistTensor& src, int dim,
                          int64_t lo, int64_t hi, int64_t step) {
-  check_defined("slice_scatter", {x, src});
+  check_source("slice_scatter", x, src);
   const int d = normalize_dim(dim, x.ndim(), "slice_scatter");
   const SliceArgs at = clamped("slice_scatter", x, d, lo, hi, step);
   Shape shape = x.shape();
@@ -502,7 +511,7 @@ DistTensor slice_scatter(const DistTensor& x, const DistTensor& src, int dim,
 
 DistTensor select_scatter(const DistTensor& x, const DistTensor& src, int dim,
                           int64_t index) {
-  check_defined("select_scatter", {x, src});
+  check_source("select_scatter", x, src);
   const int d = normalize_dim(dim, x.ndim(), "select_scatter");
   const int64_t i = existing("select_scatter", x, d, index);
   Shape shape = x.shape();

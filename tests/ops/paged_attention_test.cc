@@ -304,6 +304,16 @@ TEST(PagedAttention, Errors) {
     });
   };
   EXPECT_EQ(error({""}), "no error");
+  const std::string types = error_of(2, [](const Mesh& m) {
+    const auto cache = cast(put(values({8, 2, 2}, 1), m, "S1"), DType::kF32);
+    paged_attention(
+        put(values({2, 4, 2}, 1), m, "S1"), cache, cache,
+        put(integers({1, 2}, {1, 0}), m), put(integers({2}, {-1, 0}), m),
+        put(integers({2}, {-1, 3}), m), {.kv_heads = 2, .page = kPage});
+  });
+  EXPECT_EQ(types.substr(0, 18), "[paged_attention] ");
+  EXPECT_NE(types.find("f64"), types.npos) << types;
+  EXPECT_NE(types.find("f32"), types.npos) << types;
   EXPECT_EQ(
       error({"", "S0@0|3|8", "S0@0|3|8"}),
       "[paged_attention] k is f64[8, 2, 2](S0@0|3|8) and v is f64[8, 2, "

@@ -349,6 +349,14 @@ TEST(SliceScatter, PutsSrcInPlaceAndSendsNothing) {
                      }),
             "[slice_scatter] cannot put f64[3, 6](R) into a slice of f64[4, "
             "6](R); write a tensor of the same type and of shape [2, 6]");
+  EXPECT_EQ(error_of(2,
+                     [](const Mesh& m) {
+                       slice_scatter(put(counted({4, 6}), m),
+                                     put(counted({2, 6}), Mesh::parse("y=2")),
+                                     0, 0, 2);
+                     })
+                .substr(0, 42),
+            "[slice_scatter] src is on mesh y=2, but x ");
 }
 
 }  // namespace
