@@ -93,12 +93,6 @@ void numbers_for(const fn::Function& f, DType t,
       const Number& n = numbers[size_t(i)];
       v = n.value;
       check_exact(n, t, called(f));
-      DT_CHECK(t != DType::kI32 || n.dtype != DType::kI64 ||
-                   v == static_cast<double>(static_cast<int32_t>(std::fmin(
-                            std::fmax(v, -2147483648.0), 2147483647.0))),
-               called(f),
-               "the number {} does not fit {}; write cast(x, DType::kI64)", v,
-               name(t));
     }
     if (f.finite && std::isinf(v) && is_float(t)) {
       double most = std::numeric_limits<float>::max();
@@ -120,6 +114,10 @@ void check_exact(Number n, DType t, std::string_view op) {
            "an integer near {:.0f} would be rounded, because a number is kept "
            "as a double; pass it as a tensor of i64, or write it as a float",
            n.value);
+  DT_CHECK(t != DType::kI32 || n.dtype != DType::kI64 ||
+               (n.value >= INT32_MIN && n.value <= INT32_MAX),
+           op, "the number {} does not fit {}; write cast(x, DType::kI64)",
+           n.value, name(t));
 }
 
 DistTensor constant_like(const DistTensor& x, Number n, DType t,

@@ -90,7 +90,8 @@ void numbers_for(const fn::Function&, DType t, std::span<const Number>,
 void sample_numbers(const fn::Function&, double* p);
 
 Weight weight_of(const DistTensor& x);
-// Throws Error if an integer of this type would be a rounded number.
+// Throws Error if an integer of this type would be a rounded number, or does
+// not fit the type.
 void check_exact(Number, DType, std::string_view op);
 // A tensor without dimensions that holds a number, on x's mesh. Calls
 // check_exact().

@@ -332,6 +332,10 @@ DistTensor randint(int64_t lo, int64_t hi, const Shape& shape, const Mesh& mesh,
   DT_CHECK(lo < hi && lo >= -kMost && hi <= kMost, "randint",
            "cannot draw integers from [{}, {}); write -2^53 <= lo < hi <= 2^53",
            lo, hi);
+  DT_CHECK(
+      t == DType::kI64 || (lo >= INT32_MIN && hi <= int64_t{INT32_MAX} + 1),
+      "randint", "integers from [{}, {}) do not fit i32; write DType::kI64", lo,
+      hi);
   return draw(Distribution::kInteger, shape, mesh, layout, t, g,
               static_cast<double>(lo), static_cast<double>(hi));
 }

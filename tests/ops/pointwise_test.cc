@@ -542,5 +542,16 @@ TEST(PointwiseNumbers, PartialSumsSettleBeforeTheyAreLost) {
   });
 }
 
+TEST(Numbers, FitTheTypeOfIntegers) {
+  run(1, [](Runtime& rt) {
+    const DistTensor x = cast(ones({2}, rt.mesh()), DType::kI32);
+    constexpr int64_t kLarge = 3'000'000'000;
+    for (const std::string& e :
+         {error_of([&] { x + kLarge; }), error_of([&] { maximum(x, kLarge); }),
+          error_of([&] { where(gt(x, 0), x, kLarge); })})
+      EXPECT_NE(e.find("the number 3000000000 does not fit i32"), e.npos) << e;
+  });
+}
+
 }  // namespace
 }  // namespace dtensor

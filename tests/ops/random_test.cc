@@ -255,6 +255,12 @@ TEST(RandomTest, Errors) {
       error_of(1, [](const Mesh& m) { randint(3, 3, {2}, m); }),
       "[randint] cannot draw integers from [3, 3); write -2^53 <= lo < hi "
       "<= 2^53");
+  EXPECT_EQ(error_of(1,
+                     [](const Mesh& m) {
+                       randint(0, int64_t{1} << 40, {2}, m, {}, DType::kI32);
+                     }),
+            "[randint] integers from [0, 1099511627776) do not fit i32; write "
+            "DType::kI64");
   EXPECT_EQ(
       error_of(1,
                [](const Mesh& m) { randint(0, 3, {2}, m, {}, DType::kF32); }),
