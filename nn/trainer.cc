@@ -36,30 +36,26 @@
 namespace dtensor::nn {
 namespace {
 
-// The path of the block with this parameter: "transformer.h.0" of
-// "transformer.h.0.ln_1.weight". Blocks are the elements of a list, whose names
-// are numbers. Empty if there is none.
-std::string_view block_of(std::string_view parameter) {
-  for (size_t begin = 0, dot;
-       (dot = parameter.find('.', begin)) != parameter.npos; begin = dot + 1) {
-    const std::string_view name = parameter.substr(begin, dot - begin);
+// "h.0" of "h.0.ln_1.weight", the element of a list; empty if there is none.
+std::string block_of(std::string_view path) {
+  for (size_t begin = 0, dot; (dot = path.find('.', begin)) != path.npos;
+       begin = dot + 1) {
+    const std::string_view name = path.substr(begin, dot - begin);
     if (!name.empty() && name.find_first_not_of("0123456789") == name.npos)
-      return parameter.substr(0, dot);
+      return std::string(path.substr(0, dot));
   }
   return {};
 }
 
-// The bytes of the parameters of the largest block, as operators see them
-// (gathered, in the case of gather_on_use()), with each parameter on the rank
-// that has the most of it. In a model without lists, each module that owns
-// parameters counts as a block.
+// The bytes of the parameters of the largest block (without lists: module), as
+// operators see them (gathered, in the case of gather_on_use()), with each
+// parameter on the rank that has the most of it.
 int64_t block_bytes(const Module& model) {
-  std::map<std::string, int64_t, std::less<>> blocks, owners;
+  std::map<std::string, int64_t> blocks, owners;
   for (const NamedParameter& p : model.named_parameters()) {
-    const int64_t bytes = p.tensor.use_spec()->largest_part_bytes();
-    if (const std::string_view block = block_of(p.name); !block.empty())
-      blocks[std::string(block)] += bytes;
-    owners[p.name.substr(0, p.name.rfind('.'))] += bytes;
+    const std::string block = block_of(p.name), &name = p.name;
+    (block.empty() ? owners[name.substr(0, name.rfind('.'))] : blocks[block]) +=
+        p.tensor.use_spec()->largest_part_bytes();
   }
   int64_t most = 0;
   for (const auto& [name, bytes] : blocks.empty() ? owners : blocks)
@@ -67,14 +63,12 @@ int64_t block_bytes(const Module& model) {
   return most;
 }
 
-int64_t rows_of(const Batch& batch) {
-  for (const Tensor* t : {&batch.inputs, &batch.targets})
-    DT_CHECK(t->shape().size() > 0, "trainer",
-             "the {} of a batch are {}; pass a tensor whose first dimension "
-             "counts the rows",
-             t == &batch.inputs ? "inputs" : "targets",
-             t->defined() ? "a scalar" : "an undefined tensor");
-  return batch.inputs.shape()[0];
+int64_t rows_of(const Batch& b) {
+  DT_CHECK(
+      b.inputs.ndim() > 0 && b.targets.ndim() > 0, "trainer",
+      "inputs have shape {}, and targets {}; give both a dimension of rows",
+      to_string(b.inputs.shape()), to_string(b.targets.shape()));
+  return b.inputs.shape()[0];
 }
 
 constexpr const char* kLrSteps = "learning rate steps";

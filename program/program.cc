@@ -45,8 +45,7 @@ namespace {
 
 // A mesh with more threads than this is probably a mistake.
 constexpr int64_t kMostThreads = 1024;
-// In seconds: about thirty years.
-constexpr double kLongestTimeout = 1e9;
+constexpr double kLongestTimeout = 1e9;  // seconds: about thirty years
 
 // The caller_path() of a file that `flag` names. Throws Error now, rather than
 // after the run, if the file cannot be written.
@@ -54,10 +53,6 @@ std::string writable(std::string_view flag, const std::string& given) {
   std::string path = caller_path(given);
   check_writable(flag, path);
   return path;
-}
-
-std::string ranks_text(int64_t n) {
-  return n == 1 ? "1 rank" : fmt::format("{} ranks", n);
 }
 
 }  // namespace
@@ -139,14 +134,12 @@ struct Program::State {
     if (!is_dry() && (!given || nccl)) choose_backend();
     if (given) process = over ? std::max<int64_t>(0, over->process()) : 0;
     if (process > 0) discard_stdout();
-    DT_CHECK(over || !flags.given("--ranks-per-process"), "--ranks-per-process",
-             "it is for a run of several processes (--backend {}), but this "
-             "run, with --backend {}, is in one process; leave it out{}",
-             backend_names(" or "), named,
-             options.always_dry
-                 ? ""
-                 : ", or start several processes with mpirun or torchrun, "
-                   "without --dry-run or --backend threads");
+    DT_CHECK(
+        over || !flags.given("--ranks-per-process"), "--ranks-per-process",
+        "it is for a run of several processes (--backend {}), but this "
+        "run, with --backend {}, is in one process; leave it out, or start "
+        "several, but not of a dry run, with mpirun or torchrun",
+        backend_names(" or "), named);
     DT_CHECK((over && over->meets_by_file) || !flags.given("--rendezvous") ||
                  is_dry(),
              "--rendezvous",
@@ -225,17 +218,15 @@ struct Program::State {
         !is_job() || mesh.num_ranks() == started, "--mesh",
         "{} has {}, but this run has {} (processes: {}, ranks in each: {}); "
         "write {}another --mesh or --ranks-per-process",
-        mesh.to_string(), ranks_text(mesh.num_ranks()), started, processes,
-        ranks_per_process,
+        mesh.to_string(), quantity(mesh.num_ranks(), "rank", "ranks"), started,
+        processes, ranks_per_process,
         mesh.num_ranks() % ranks_per_process
             ? ""
             : job->launcher(mesh.num_ranks() / ranks_per_process) + ", or ");
     for (int a = 0; !options.axes.empty() && a < mesh.num_axes(); ++a)
       DT_CHECK(std::count(options.axes.begin(), options.axes.end(),
                           mesh.axis_name(a)) == 1,
-               "--mesh",
-               "{} has axis {}, but {} knows only {}; write --mesh "
-               "{} or the like",
+               "--mesh", "{} has axis {}; {} knows only {}; write --mesh {}",
                mesh.to_string(), mesh.axis_name(a), name, joined(options.axes),
                options.mesh);
     for (const std::string& axis : options.axes)
@@ -249,7 +240,7 @@ struct Program::State {
     DT_CHECK(options.any_ranks || mesh.smallest_world() <= mesh.num_ranks(),
              "--mesh",
              "{} has {}, but one of them is rank {}; name ranks below {}",
-             mesh.to_string(), ranks_text(mesh.num_ranks()),
+             mesh.to_string(), quantity(mesh.num_ranks(), "rank", "ranks"),
              mesh.smallest_world() - 1, mesh.num_ranks());
   }
 
@@ -261,16 +252,14 @@ struct Program::State {
                "it is for --device cuda, but this is --device cpu; leave it "
                "out, or write --device cuda");
     device.ranks_per_gpu = ranks_per_gpu;
-    DT_CHECK(
-        device.cuda || !nccl, "--backend",
-        "nccl is for --device cuda, but this is --device cpu; add --device "
-        "cuda");
+    DT_CHECK(device.cuda || !nccl, "--backend",
+             "nccl is for --device cuda, but this is --device cpu; add "
+             "--device cuda");
     // The backends of a job only send CPU memory, so its GPUs need NCCL.
     nccl = nccl || (device.cuda && over);
     DT_CHECK(!nccl || ranks_per_gpu == 1, "--backend",
-             "this run uses nccl, which takes one rank per GPU, but this is "
-             "--ranks-per-gpu {}; write --ranks-per-gpu 1, or --backend "
-             "threads in one process",
+             "nccl, which this run uses, takes one rank per GPU, not {}; write "
+             "--ranks-per-gpu 1, or --backend threads in one process",
              ranks_per_gpu);
     // Report missing GPUs once, rather than from every rank.
     if (device.cuda && is_job())

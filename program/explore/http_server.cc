@@ -565,10 +565,9 @@ class HttpServer::State final : public httplib::Server {
     }
     if (mine->refused == 400)
       return refuse(400,
-                    "the request is malformed: the Content-Length is not a "
-                    "number or comes with a Transfer-Encoding, or the size or "
-                    "the end of a chunk is wrong, or a line of the head is not "
-                    "NAME: VALUE");
+                    "the request is malformed: its Content-Length, a "
+                    "Transfer-Encoding beside it, a chunk, or a line of the "
+                    "head that is not NAME: VALUE");
     if (mine->refused == 501)
       return refuse(501,
                     "the Transfer-Encoding is not chunked; send the body as "
@@ -580,15 +579,10 @@ class HttpServer::State final : public httplib::Server {
                     "later");
     }
     if (mine->refused == 413)
-      return refuse(413,
-                    fmt::format("the body has over {} bytes, or a negative "
-                                "length; send fewer",
-                                options_.body));
-    const size_t hosts = request.get_header_value_count("Host");
-    if (hosts != 1)
-      return refuse(403, fmt::format("the number of Host headers is {}; send "
-                                     "exactly one",
-                                     hosts));
+      return refuse(413, fmt::format("the body has over {} or under 0 bytes",
+                                     options_.body));
+    if (request.get_header_value_count("Host") != 1)
+      return refuse(403, "a request has one Host header; send exactly one");
     const std::string name = name_of(request.get_header_value("Host"));
     if (!names_.contains(name) && !is_address(name))
       return refuse(

@@ -132,7 +132,7 @@ INSTANTIATE_TEST_SUITE_P(
               "4 ranks, 1 per GPU from cuda:0 on, need 4 GPUs"},
         Wrong{"one_for_two", "--mesh dp=2 --ranks-per-gpu 2 --backend nccl", "",
               2,
-              "[--backend] this run uses nccl, which takes one rank per GPU"},
+              "[--backend] nccl, which this run uses, takes one rank per GPU"},
         // If a GPU fails, no rank waits for ever.
         Wrong{"a_gpu_fails", "--mesh dp=2 --ranks-per-gpu 2",
               "CUDA_EMULATION_FAILS=0:700", 1,

@@ -627,8 +627,8 @@ TEST(Trainer, OptionsAndBatchesThatDoNotFit) {
     });
   });
   EXPECT_EQ(scalars,
-            "[trainer] the inputs of a batch are a scalar; pass a tensor whose "
-            "first dimension counts the rows");
+            "[trainer] inputs have shape [], and targets []; give both a "
+            "dimension of rows");
   EXPECT_EQ(error({.micro_batches = 3}, 3), "no error");
   EXPECT_EQ(error({.micro_batches = 4}, 3),
             "[trainer] in the batch of step 0, the numbers of inputs, targets "

@@ -257,7 +257,7 @@ std::vector<Case> other_cases() {
       {"03_tp_mlp", "--mesh dp=2", "dp"},
       {"04_dp_tp_train", "--mesh dp=2", "tp=1"},
       {"04_dp_tp_train", "--mesh 2x2", "a0"},
-      {"05_fsdp", "--mesh tp=2", "knows only dp; write --mesh dp=4 or"},
+      {"05_fsdp", "--mesh tp=2", "knows only dp; write --mesh dp=4"},
       {"08_ring_attention", "--mesh tp=2", "knows only cp"},
       {"04_dp_tp_train", "--steps 3", "--steps"},
   };

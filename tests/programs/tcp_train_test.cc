@@ -156,9 +156,8 @@ TEST(TcpProgram, RefusesBadInputOnce) {
       {2, "", "--mesh dp=2 --json /no/such/folder/x.json",
        "cannot write /no/such/folder/x.json"},
       {2, "", "--mesh dp=2 --device cuda --ranks-per-gpu 2",
-       "[--backend] this run uses nccl, which takes one rank per GPU, but this "
-       "is --ranks-per-gpu 2; write --ranks-per-gpu 1, or --backend threads in "
-       "one process\n"},
+       "[--backend] nccl, which this run uses, takes one rank per GPU, not 2; "
+       "write --ranks-per-gpu 1, or --backend threads in one process\n"},
       {2, "", "--mesh dp=2 --backend nccl",
        "[--backend] nccl is for --device cuda, but this is --device cpu; add "
        "--device cuda\n"},
