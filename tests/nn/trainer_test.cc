@@ -503,7 +503,7 @@ TEST(Trainer, BytesThatWereNotPlannedAreAnError) {
             std::string::npos)
       << error_of_training(at_step(0, true), {.steps = 1});
   EXPECT_NE(error_of_training(at_step(2, false), options)
-                .find("[train] step 2 received "),
+                .find(", step 2 received "),
             std::string::npos);
   options.check_bytes = false;
   EXPECT_EQ(error_of_training(at_step(2, false), options), "no error");
