@@ -325,8 +325,8 @@ TEST(AttentionTest, Errors) {
     });
   };
   EXPECT_EQ(of_types(DType::kF32, DType::kBool),
-            "[attention] input 0 is f64 and input 1 is f32; cast one to the "
-            "other's type");
+            "[attention] input 0 is f64 and input 1 is f32; cast both to "
+            "one float type");
   EXPECT_EQ(of_types(DType::kF64, DType::kF32),
             "[attention] q is f64 and the mask is f32; write a mask of bool or "
             "f64");

@@ -480,8 +480,8 @@ TEST(LinearTest, AnOperatorTakesOneType) {
                          in.size() == 1 ? DType::kF32 : DType::kF64));
       dtensor::apply(*op, in);
     });
-    EXPECT_NE(message.find("input 0 is f64 and input 1 is f32; cast one to the "
-                           "other's type"),
+    EXPECT_NE(message.find("input 0 is f64 and input 1 is f32; cast both to "
+                           "one float type"),
               std::string::npos)
         << message;
   }

@@ -319,8 +319,8 @@ TEST(LayerNormTest, Errors) {
                        rms_norm(put(values({2, 3}, 1), m),
                                 put(values({3}, 1), m, "", DType::kF32));
                      }),
-            "[rms_norm] input 0 is f64 and input 1 is f32; cast one to the "
-            "other's type");
+            "[rms_norm] input 0 is f64 and input 1 is f32; cast both to "
+            "one float type");
   EXPECT_NE(
       error_of(2,
                [](const Mesh& m) {
