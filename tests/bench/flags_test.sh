@@ -13,7 +13,7 @@ for bench in "${benches[@]}"; do
     "^$name: \[flags\] there is no flag --nosuch; --help lists" "$bench" --nosuch
 done
 want "a number out of range" 2 \
-  '^plan_bench: \[--rounds\] 0 is too small; write a whole number of at least 1$' \
+  '^plan_bench: \[--rounds\] 0 is too small; write a whole number from 1 to 2147483647$' \
   "${benches[0]}" --rounds 0
 want "an error of the run" 1 \
   '^checkpoint_bench: \[bench\] /.* is there already; name a new folder$' \
