@@ -438,7 +438,7 @@ TEST_F(Pretrained, ConfigsOfOlderFilesAndMixedWindows) {
     neox["rotary_pct"] = part;
     EXPECT_NE(error_of([&] {
                 read(neox);
-              }).find(" of the 8 numbers of a head; write a part"),
+              }).find(" of its 8 numbers; write a share that makes"),
               std::string::npos)
         << part;
   }

@@ -753,8 +753,8 @@ class Ends(unittest.TestCase):
             self.assertEqual(server.wait_for_metric("running", 0), 0)
             self.assertEqual(server.metrics()["cancelled_total"], 2)
             for body, code, sentence in (({"id": 0}, 404, "no text with the id 0 runs or waits"),
-                                         ({"id": "0"}, 400, "'id' of a text"),
-                                         ("[", 400, "'id' of a text")):
+                                         ({"id": "0"}, 400, "not an object with an integer 'id'"),
+                                         ("[", 400, "not an object with an integer 'id'")):
                 got, error = server.error("/cancel", body)
                 self.assertEqual(got, code)
                 self.assertIn(sentence, error["message"])
