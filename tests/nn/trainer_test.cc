@@ -502,9 +502,9 @@ TEST(Trainer, BytesThatWereNotPlannedAreAnError) {
                 .find("with 8 bytes planned and 16 counted"),
             std::string::npos)
       << error_of_training(at_step(0, true), {.steps = 1});
-  EXPECT_NE(error_of_training(at_step(2, false), options)
-                .find(", step 2 received "),
-            std::string::npos);
+  EXPECT_NE(
+      error_of_training(at_step(2, false), options).find(", step 2 received "),
+      std::string::npos);
   options.check_bytes = false;
   EXPECT_EQ(error_of_training(at_step(2, false), options), "no error");
 }
