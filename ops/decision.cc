@@ -71,7 +71,7 @@ struct Same {
   }
 };
 
-// What the ranks of the process have decided.
+// The decisions of the ranks of this process.
 struct CommonDecisions : RankContext::Memory {
   SharedCache<Key, CommonDecision, HashOf, Same> decisions{
       "shared decisions", cache_limit::kDecisions};

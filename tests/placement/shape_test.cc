@@ -209,5 +209,11 @@ TEST(BroadcastTest, Mismatch) {
   EXPECT_THROW(broadcast_shapes({0}, {2}, "t"), Error);
 }
 
+TEST(ErrorTexts, CountThings) {
+  EXPECT_EQ(quantity(0, "axis", "axes"), "0 axes");
+  EXPECT_EQ(quantity(1, "axis", "axes"), "1 axis");
+  EXPECT_EQ(quantity(2, "axis", "axes"), "2 axes");
+}
+
 }  // namespace
 }  // namespace dtensor
