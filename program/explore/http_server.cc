@@ -565,9 +565,9 @@ class HttpServer::State final : public httplib::Server {
     }
     if (mine->refused == 400)
       return refuse(400,
-                    "the request is malformed: its Content-Length, a "
-                    "Transfer-Encoding beside it, a chunk, or a line of the "
-                    "head that is not NAME: VALUE");
+                    "malformed: the Content-Length is not a number or has a "
+                    "Transfer-Encoding beside it, or a chunk is wrong, or a "
+                    "line of the head is not NAME: VALUE");
     if (mine->refused == 501)
       return refuse(501,
                     "the Transfer-Encoding is not chunked; send the body as "
