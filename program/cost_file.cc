@@ -14,6 +14,7 @@
 #include "dtensor/placement/named_cost.h"
 #include "dtensor/placement/step_kind.h"
 #include "dtensor/program/flags.h"
+#include "dtensor/program/json_text.h"
 #include "dtensor/text_file.h"
 
 namespace dtensor {
@@ -34,16 +35,6 @@ static_assert(1000 / kLeastRate * kMostBytes < kMostPicoseconds / 8);
 // the last digits: the price was computed from a rate, which made them inexact.
 double per_second(double picoseconds) {
   return std::stod(fmt::format("{:.12g}", 1000 / picoseconds));
-}
-
-// The text, or how it begins.
-std::string shown(std::string text) {
-  constexpr size_t kMost = 80;
-  return text.size() <= kMost ? text : text.substr(0, kMost) + "...";
-}
-// The value as JSON, or how it begins.
-std::string shown(const Json& value) {
-  return shown(value.dump(-1, ' ', true));
 }
 
 class Reader {

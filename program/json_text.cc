@@ -43,4 +43,13 @@ std::string json_text(const Json& json) {
   return text + '\n';
 }
 
+std::string shown(std::string text) {
+  constexpr size_t kMost = 80;
+  return text.size() <= kMost ? text : text.substr(0, kMost) + "...";
+}
+
+std::string shown(const Json& value) {
+  return shown(value.dump(-1, ' ', true, Json::error_handler_t::replace));
+}
+
 }  // namespace dtensor

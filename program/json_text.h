@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Formats JSON for result files.
+// Formats JSON for result files and for errors.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -10,5 +10,10 @@ namespace dtensor {
 // line, indented by 2; an array of primitive values stays on one line. Replaces
 // invalid UTF-8. Ends in a newline.
 std::string json_text(const nlohmann::ordered_json&);
+
+// A text, or a value as JSON in ASCII, as errors show it: at most the first 80
+// bytes, and then "...".
+std::string shown(std::string text);
+std::string shown(const nlohmann::ordered_json&);
 
 }  // namespace dtensor

@@ -10,6 +10,7 @@
 #include <set>
 
 #include "dtensor/placement/error.h"
+#include "dtensor/program/json_text.h"
 #include "dtensor/text_file.h"
 
 namespace dtensor::report {
@@ -18,16 +19,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int64_t kMost = 100000;  // the most micro-batches, or chunks
-
-// The text, or how it begins.
-std::string shown(std::string text) {
-  constexpr size_t kMostShown = 80;
-  return text.size() <= kMostShown ? text : text.substr(0, kMostShown) + "...";
-}
-// The value as JSON, or how it begins.
-std::string shown(const Json& value) {
-  return shown(value.dump(-1, ' ', true));
-}
 
 class Reader {
  public:

@@ -9,6 +9,8 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
+#include "dtensor/program/json_text.h"
+
 namespace dtensor::examples {
 namespace {
 
@@ -23,13 +25,6 @@ template <class... Args>
                          fmt::format_string<Args...> text, Args&&... args) {
   throw ApiError(400, fmt::format(text, std::forward<Args>(args)...),
                  std::string(param));
-}
-
-// The value as JSON, or how it begins.
-std::string shown(const Json& value) {
-  constexpr size_t kMost = 80;
-  const std::string text = value.dump(-1, ' ', true);
-  return text.size() <= kMost ? text : text.substr(0, kMost) + "...";
 }
 
 // Refuses a body that nests too deeply, since writing a value as text takes
@@ -271,7 +266,7 @@ class Reader {
           refuse("logit_bias",
                  "'logit_bias' has {}: {}; write a token's id and a number "
                  "from -100 to 100",
-                 shown(token), shown(value));
+                 shown(Json(token)), shown(value));
         s.logit_bias[std::stoll(token)] = value.get<double>();
       }
     return s;

@@ -43,5 +43,14 @@ TEST(JsonText, BrokenTextIsReplaced) {
             "{\n  \"sample\xef\xbf\xbd\": \"\xef\xbf\xbd\"\n}\n");
 }
 
+TEST(JsonText, ErrorsShowTheBeginning) {
+  const std::string long_text(81, 'x');
+  EXPECT_EQ(shown(std::string(80, 'x')), std::string(80, 'x'));
+  EXPECT_EQ(shown(long_text), std::string(80, 'x') + "...");
+  const nlohmann::ordered_json json = {{"a", "\u00e9"}};
+  EXPECT_EQ(shown(json), R"({"a":"\u00e9"})");
+  EXPECT_EQ(shown(nlohmann::ordered_json("\xff")), R"("\ufffd")");
+}
+
 }  // namespace
 }  // namespace dtensor
