@@ -50,7 +50,7 @@ struct RankContext {
   // State that the ranks of the process share; null if it has one rank.
   struct Common {
     SharedPlans plans;
-    std::once_flag once;                // the first to need it makes the next
+    std::once_flag once;                // guards the making of `decisions`
     std::unique_ptr<Memory> decisions;  // ops/decision.cc
   };
   std::shared_ptr<Common> common;

@@ -579,8 +579,8 @@ class HttpServer::State final : public httplib::Server {
                     "later");
     }
     if (mine->refused == 413)
-      return refuse(413, fmt::format("the body has over {} or under 0 bytes",
-                                     options_.body));
+      return refuse(
+          413, fmt::format("the body must have 0 to {} bytes", options_.body));
     if (request.get_header_value_count("Host") != 1)
       return refuse(403, "a request has one Host header; send exactly one");
     const std::string name = name_of(request.get_header_value("Host"));

@@ -408,7 +408,7 @@ inline unsigned blocks_for(int64_t work, int64_t per_block) {
       std::clamp<int64_t>((work + per_block - 1) / per_block, 1, kMost));
 }
 
-// Prepares a launch; the next function describes the arguments.
+// The configuration of a launch by run().
 inline cudaLaunchConfig_t prepared(Stream s, const void* kernel,
                                    unsigned blocks, unsigned threads,
                                    int64_t shared) {
