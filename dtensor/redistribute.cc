@@ -478,8 +478,7 @@ void spend_budget(RankContext& ctx, int64_t bytes, std::string_view why) {
   DT_CHECK(bytes <= ctx.comm_budget, ctx.op.empty() ? "redistribute" : ctx.op,
            "{} needs {} of communication, but the budget has {} left; raise "
            "the budget, or communicate outside its scope",
-           why, quantity(static_cast<size_t>(bytes), "byte", "bytes"),
-           ctx.comm_budget);
+           why, quantity(bytes, "byte", "bytes"), ctx.comm_budget);
   ctx.comm_budget -= bytes;
 }
 

@@ -169,8 +169,7 @@ Tensor Tensor::view(const Shape& shape, const Shape& strides,
 Tensor Tensor::permute(const Shape& order) const {
   DT_CHECK(order.size() == ndim(), "permute",
            "the order {} does not have {}; name each dimension once",
-           to_string(order),
-           quantity(static_cast<size_t>(ndim()), "dimension", "dimensions"));
+           to_string(order), quantity(ndim(), "dimension", "dimensions"));
   Shape shape, strides;
   uint32_t used = 0;
   for (int64_t o : order) {
@@ -264,8 +263,7 @@ bool Tensor::can_view(const Shape& to) const {
 Tensor Tensor::reshape(const Shape& to) const {
   DT_CHECK(dtensor::numel(to) == numel_, "reshape",
            "{} has {}, but {} has {}; write a shape with as many elements",
-           to_string(shape_),
-           quantity(static_cast<size_t>(numel_), "element", "elements"),
+           to_string(shape_), quantity(numel_, "element", "elements"),
            to_string(to), dtensor::numel(to));
   if (contiguous_) return view(to, contiguous_strides(to), 0);
   const std::optional<Shape> strides = view_strides(shape_, strides_, to);
@@ -353,7 +351,7 @@ double Tensor::item() const {
 int64_t Tensor::position(int64_t i, std::string_view where) const {
   DT_CHECK(i >= 0 && i < numel_, where,
            "there is no element {}: the tensor has {}, numbered from 0", i,
-           quantity(static_cast<size_t>(numel_), "element", "elements"));
+           quantity(numel_, "element", "elements"));
   DT_CHECK(data() != nullptr, where,
            "a tensor of a dry run has no values; read them only in a real run: "
            "if (!rt.dry_run())");

@@ -8,6 +8,7 @@
 #pragma once
 #include <fmt/format.h>
 
+#include <cstdint>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -21,7 +22,7 @@ class Error : public std::runtime_error {
 };
 
 // "1 axis", "2 axes", for the text of an error.
-inline std::string quantity(size_t n, std::string_view one,
+inline std::string quantity(int64_t n, std::string_view one,
                             std::string_view several) {
   return fmt::format("{} {}", n, n == 1 ? one : several);
 }

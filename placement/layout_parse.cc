@@ -115,8 +115,7 @@ class PerAxis {
              "'{}' has {}, but mesh {} has {}; write one placement for each "
              "axis",
              text_, quantity(items.size(), "placement", "placements"),
-             mesh_.to_string(),
-             quantity(static_cast<size_t>(mesh_.num_axes()), "axis", "axes"));
+             mesh_.to_string(), quantity(mesh_.num_axes(), "axis", "axes"));
     for (int axis = 0; axis < mesh_.num_axes(); ++axis)
       placement(items[static_cast<size_t>(axis)], axis);
     return make(dims_, std::move(partials_), mesh_, shape_);

@@ -83,8 +83,7 @@ Mesh::Mesh(std::vector<MeshAxis> axes, std::vector<int64_t> ranks) {
     DT_CHECK(static_cast<int64_t>(ranks.size()) == n, "mesh",
              "{} has {}, but the list has {}; list one rank for each place in "
              "the mesh",
-             describe(axes), quantity(static_cast<size_t>(n), "rank", "ranks"),
-             ranks.size());
+             describe(axes), quantity(n, "rank", "ranks"), ranks.size());
     bool identity = true;
     for (size_t i = 0; i < ranks.size(); ++i) {
       identity &= ranks[i] == static_cast<int64_t>(i);

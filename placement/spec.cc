@@ -134,12 +134,11 @@ const Spec* Spec::get(const Mesh& mesh, const Shape& shape,
   DT_CHECK(mesh.valid(), "spec",
            "a tensor needs a mesh, but this one is empty; pass a mesh with "
            "axes, such as Mesh::parse(\"dp=2\")");
-  DT_CHECK(
-      static_cast<int>(layout.dims.size()) == shape.size(), "spec",
-      "a layout of {} does not fit shape {}; write one of {}",
-      quantity(layout.dims.size(), "dimension", "dimensions"),
-      dtensor::to_string(shape),
-      quantity(static_cast<size_t>(shape.size()), "dimension", "dimensions"));
+  DT_CHECK(static_cast<int>(layout.dims.size()) == shape.size(), "spec",
+           "a layout of {} does not fit shape {}; write one of {}",
+           quantity(layout.dims.size(), "dimension", "dimensions"),
+           dtensor::to_string(shape),
+           quantity(shape.size(), "dimension", "dimensions"));
   numel(shape);
   for (int d = 0; d < shape.size(); ++d)
     DT_CHECK(layout.dims[static_cast<size_t>(d)].size() == shape[d], "spec",

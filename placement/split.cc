@@ -47,8 +47,7 @@ Split Split::at(const std::vector<int>& axes, std::vector<int64_t> points,
   DT_CHECK(static_cast<int64_t>(points.size()) == p + 1, "split",
            "a split into {} needs {} boundaries, but '{}' has {}; list 0, the "
            "start of each further part, and the size",
-           quantity(static_cast<size_t>(p), "part", "parts"), p + 1,
-           listed(points), points.size());
+           quantity(p, "part", "parts"), p + 1, listed(points), points.size());
   DT_CHECK(points[0] == 0 && std::is_sorted(points.begin(), points.end()),
            "split", "the boundaries {} must start at 0 and not decrease",
            listed(points));

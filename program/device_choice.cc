@@ -51,7 +51,7 @@ int64_t gpu_of_first(const DeviceChoice& choice, const ProcessRanks& ranks,
   DT_CHECK(choice.first < there, "--device",
            "cuda:{} does not exist, because this process sees {} in all; write "
            "--device cuda, which begins with cuda:0",
-           choice.first, there == 1 ? "1 GPU" : fmt::format("{} GPUs", there));
+           choice.first, quantity(there, "GPU", "GPUs"));
   const auto [index, count] = ranks.here;
   // If the number of processes is unknown, count those up to this one.
   const int64_t processes = std::max(count, index + 1);

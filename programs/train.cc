@@ -240,9 +240,9 @@ void check_goes_on(const std::string& checkpoint, TrainConfig& config,
   const nn::TrainingState saved =
       nn::training_state(CheckpointReader(checkpoint));
   DT_CHECK(saved.step < config.steps, "--resume",
-           "{} was saved after {} step{}, but --steps is {}, so there is "
+           "{} was saved after {}, but --steps is {}, so there is "
            "nothing left to do; write a larger --steps",
-           checkpoint, saved.step, saved.step == 1 ? "" : "s", config.steps);
+           checkpoint, quantity(saved.step, "step", "steps"), config.steps);
   if (config.loss_scale == 0) return;
   for (const auto& [name, value] : nn::GradScaler().state())
     DT_CHECK(
@@ -286,8 +286,7 @@ void check_memory(const nn::Prediction& p, int64_t ranks) {
       need <= have, "train",
       "{} up to {:.3f} GB, but this machine has {:.3f} GB; make the model or "
       "the batch smaller, or add --dry-run",
-      ranks == 1 ? "1 rank needs" : fmt::format("{} ranks need", ranks),
-      need / 1e9, have / 1e9);
+      quantity(ranks, "rank needs", "ranks need"), need / 1e9, have / 1e9);
 }
 
 void print_header(const Flags& flags, const Mesh& mesh, const TextData& text,

@@ -55,9 +55,10 @@ std::string describe_tensors(const Collective& c) {
                                                       between, name(t.dtype))
                                         : std::string(name(t.dtype)));
   for (const Buffer& b : c.buffers)
-    all.push_back(fmt::format(
-        "{1}{0}{2}{0}{3} element{4}{5}", between, name(b.op), name(b.dtype),
-        b.n, b.n == 1 ? "" : "s", b.one_shot ? between + "one-shot" : ""));
+    all.push_back(fmt::format("{1}{0}{2}{0}{3}{4}", between, name(b.op),
+                              name(b.dtype),
+                              quantity(b.n, "element", "elements"),
+                              b.one_shot ? between + "one-shot" : ""));
   std::string text;
   if (count != 1)
     text = fmt::format("{} tensors{}", count, count > 0 ? ": " : "");
@@ -85,8 +86,7 @@ Statement statement_of(const Collective& c) {
   const Call& call = *c.call;
   std::string text = call_to_string(call.kind, c.sequence, {});
   if (c.num_bytes >= 0)
-    text +=
-        fmt::format(" ({} byte{})", c.num_bytes, c.num_bytes == 1 ? "" : "s");
+    text += fmt::format(" ({})", quantity(c.num_bytes, "byte", "bytes"));
   else if (call.kind != StepKind::kBarrier)
     text += fmt::format(" ({})", describe_tensors(c));
   if (!call.op.empty()) text += fmt::format(" for {}", call.op);

@@ -89,12 +89,11 @@ void Communicator::check(const Call& call, Transfer& t, bool in_place) const {
         "pass one stride for each dimension",
         strides->size(), ndim);
   DT_CHECK(t.src != nullptr || s.held == 0, where,
-           "the source of {} element{} is null; pass its memory", s.held,
-           s.held == 1 ? "" : "s");
+           "the source of {} is null; pass its memory",
+           quantity(s.held, "element", "elements"));
   DT_CHECK(t.dst != nullptr || s.pieces.empty() || in_place, where,
-           "the destination of {} element{} is null; pass its memory",
-           volume(s.wants.ascending()),
-           volume(s.wants.ascending()) == 1 ? "" : "s");
+           "the destination of {} is null; pass its memory",
+           quantity(volume(s.wants.ascending()), "element", "elements"));
 }
 
 void Communicator::copy_source(Buffer& b, Stream stream) {
@@ -122,10 +121,10 @@ void Communicator::exchange_in_place(const Call& call, Stream stream,
                                      size_t which, const ReadSources& read) {
   check_kind(call, moves_alone(call.kind), "exchange_in_place");
   DT_CHECK(reads_in_place() && size_ > 1, name(call.kind),
-           "the sources of a group of {} rank{} cannot be read in place: that "
+           "the sources of a group of {} cannot be read in place: that "
            "takes two or more, all threads of one process that compute on the "
            "CPU; call exchange()",
-           size_, size_ == 1 ? "" : "s");
+           quantity(size_, "rank", "ranks"));
   run_transfers({.call = &call,
                  .transfers = transfers,
                  .in_place = which,
@@ -152,8 +151,8 @@ void Communicator::all_reduce(const Call& call, Stream stream,
     DT_CHECK(b.n >= 0, name(call.kind),
              "the number of elements is {}; pass 0 or more", b.n);
     DT_CHECK(b.data != nullptr || b.n == 0 || !has_memory(), name(call.kind),
-             "the buffer of {} element{} is null; pass its memory", b.n,
-             b.n == 1 ? "" : "s");
+             "the buffer of {} is null; pass its memory",
+             quantity(b.n, "element", "elements"));
   }
   if (!has_memory()) return;
   if (size_ == 1 || !reads_sources())

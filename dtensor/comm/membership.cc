@@ -72,11 +72,11 @@ Membership::Membership(int64_t world, int64_t ranks_per_process,
       ranks_(static_cast<size_t>(world)) {
   for (int64_t r = first_; r < last_; ++r) thread(r, 1).idle = true;
   DT_CHECK(world <= processes() * ranks_per_process_, "run",
-           "{} ranks do not fit into {} process{} of {} each; start more "
+           "{} ranks do not fit into {} of {} each; start more "
            "processes, or set --ranks-per-process or "
            "DTENSOR_RANKS_PER_PROCESS to {}",
-           world, processes(), processes() == 1 ? "" : "es", ranks_per_process,
-           (world + processes() - 1) / processes());
+           world, quantity(processes(), "process", "processes"),
+           ranks_per_process, (world + processes() - 1) / processes());
   if (job_) number_ = job_->begin_run(ranks_per_process_);
   if (job_ || world > 1)
     watch_ = std::jthread([this](const std::stop_token& stop) { watch(stop); });
@@ -125,8 +125,8 @@ Group::Group(std::vector<int64_t> world_ranks, int64_t ranks_per_process,
 Group& Membership::members(const std::vector<int64_t>& ranks, int lane_number) {
   for (int64_t r : ranks)
     DT_CHECK(r >= 0 && r < world_, "communicator",
-             "rank {} is not in a run of {} rank{}; name ranks from 0 to {}", r,
-             world_, world_ == 1 ? "" : "s", world_ - 1);
+             "rank {} is not in a run of {}; name ranks from 0 to {}", r,
+             quantity(world_, "rank", "ranks"), world_ - 1);
   std::lock_guard lock(mutex_);
   Lane& l = lane(lane_number);
   if (const auto it = l.groups.find(ranks); it != l.groups.end())

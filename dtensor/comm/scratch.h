@@ -20,9 +20,9 @@ class Scratch {
         data_(bytes > 0 ? device.allocate(bytes, stream) : nullptr) {
     DT_CHECK(
         data_ || bytes == 0, where,
-        "the device has no memory left for {} byte{}; use a smaller batch, "
-        "or split the tensors over more ranks",
-        bytes, bytes == 1 ? "" : "s");
+        "the device has no memory left for {}; use a smaller batch, or split "
+        "the tensors over more ranks",
+        quantity(bytes, "byte", "bytes"));
   }
   Scratch(Scratch&& o) noexcept
       : device_(o.device_),

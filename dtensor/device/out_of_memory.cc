@@ -107,8 +107,7 @@ void end() {
 }  // namespace
 
 std::string amount(int64_t bytes) {
-  if (bytes < 1024)
-    return fmt::format("{} byte{}", bytes, bytes == 1 ? "" : "s");
+  if (bytes < 1024) return quantity(bytes, "byte", "bytes");
   constexpr const char* kUnits[] = {"KiB", "MiB", "GiB", "TiB"};
   double n = static_cast<double>(bytes) / 1024;
   size_t unit = 0;

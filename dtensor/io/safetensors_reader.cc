@@ -86,9 +86,9 @@ SafetensorsReader::SafetensorsReader(std::string path)
              std::strerror(errno));
     DT_CHECK(
         size >= 8, "safetensors",
-        "{} has {} byte{}, too few for a header's length; download or save "
-        "the file again",
-        path_, size, size == 1 ? "" : "s");
+        "{} has {}, too few for a header's length; download or save the file "
+        "again",
+        path_, quantity(size, "byte", "bytes"));
     uint64_t length = 0;
     read_exactly(file_, &length, 8, 0, path_);
     DT_CHECK(

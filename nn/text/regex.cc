@@ -246,9 +246,8 @@ std::optional<Range> Regex::find(std::string_view text, size_t from) const {
     Effort::check_time(code_->where);
   }
   DT_CHECK(found >= 0, "tokenizer",
-           "{} fails on a text of {} byte{}: {}; simplify the pattern",
-           code_->where, text.size(), text.size() == 1 ? "" : "s",
-           message_of(found));
+           "{} fails on a text of {}: {}; simplify the pattern", code_->where,
+           quantity(std::ssize(text), "byte", "bytes"), message_of(found));
   const size_t* ends = pcre2_get_ovector_pointer(matcher.data);
   return Range{ends[0], ends[1]};
 }
