@@ -201,8 +201,12 @@ void read_rotary(Members& m, const Architecture& a, ModelConfig& c) {
            c.head_dim());
   DT_CHECK(part <= 1 && dims >= 1, "load",
            "{} rotates the share {} of a head, which is {} of its {} numbers; "
-           "write a share that makes an even number of them, 2 to {}",
-           m.path(), part, dims, c.head_dim(), c.head_dim());
+           "write a {} that makes an even number of them, 2 to {}",
+           m.path(), part, dims, c.head_dim(),
+           std::string_view(a.rope_part) == "partial_rotary_factor"
+               ? std::string(a.rope_part)
+               : fmt::format("{} or partial_rotary_factor", a.rope_part),
+           c.head_dim());
   c.rope.dims = part == 1 ? 0 : static_cast<int64_t>(dims);
 }
 

@@ -218,13 +218,18 @@ Dim make_dim(const WrittenDim& n, int64_t size, const std::string& where,
               : is_product ? known > 0 && size % known == 0
                            : known <= size;
   DT_CHECK(fits, "layout",
-           "the {}sizes of '{}' {} {}, but {}; write sizes whose {} {} {}",
-           open ? "written " : "", n.text,
+           "the sizes of '{}'{} {} {}, but {}; write sizes whose {} {} {}",
+           n.text,
+           open ? fmt::format(" without '{}'", open->kind == Dim::Kind::kLeaf
+                                                   ? open->name
+                                                   : open->text)
+                : "",
            is_product ? "multiply to" : "add up to", known, where,
            is_product ? "product" : "sum",
-           !open        ? "is"
-           : is_product ? "divides"
-                        : "is at most",
+           !open         ? "is"
+           : !is_product ? "is at most"
+           : known == 0  ? "is 1 or more and divides"
+                         : "divides",
            size);
   std::vector<Dim> parts;
   for (const WrittenDim& p : n.parts) {

@@ -73,7 +73,8 @@ OpInput parse_input(const std::string& text, DType dtype, const Mesh& mesh) {
   if (parameter) fields.pop_back();
   DT_CHECK(
       !fields.empty() && fields.size() <= 2, "--in",
-      "'{}' is not SHAPE:LAYOUT[:parameter]; write 8192x1024:S0,R or the like",
+      "'{}' is not SHAPE:LAYOUT[:parameter] with a layout without ':'; write "
+      "8192x1024:S0,R or the like, and trees as in 24x4:[(3 4{{dp}} 2),{{}}]",
       text);
   const Shape shape = parse_shape(fields[0], "--in");
   const Layout layout = fields.size() < 2

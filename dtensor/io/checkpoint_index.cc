@@ -113,8 +113,8 @@ class Lines {
       }
       line.append(buffer_, used_);
       DT_CHECK(std::ssize(line) < kLine, "checkpoint",
-               "{} is damaged: it has a line of {} bytes or more; load another "
-               "checkpoint",
+               "{} has a line of {} bytes or more, which is too long to read; "
+               "load another checkpoint",
                file_.path(), kLine);
       const int64_t n = std::min<int64_t>(64 << 10, end_ - at_);
       if (n == 0) {

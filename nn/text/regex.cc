@@ -102,8 +102,10 @@ std::string translated(std::string_view pattern, const std::string& where) {
     if (in_class && posix) {
       const size_t end = pattern.find(":]", i);
       DT_CHECK(end != pattern.npos, "tokenizer",
-               "{} is {}, which has [: without :]; add :]", where,
-               shortened(pattern));
+               "{} is {}, which has [: without :]; write a class such as "
+               "[:alpha:], or omit the [, since nested classes are not "
+               "supported",
+               where, shortened(pattern));
       result += pattern.substr(i, end + 2 - i);
       i = end + 1;
       continue;

@@ -436,9 +436,9 @@ TEST_F(Pretrained, ConfigsOfOlderFilesAndMixedWindows) {
   EXPECT_EQ(read(neox).rope.theta, 500);
   for (const double part : {0.0, 0.1, 1.5, -0.5}) {
     neox["rotary_pct"] = part;
-    EXPECT_NE(error_of([&] {
-                read(neox);
-              }).find(" of its 8 numbers; write a share that makes"),
+    EXPECT_NE(error_of([&] { read(neox); })
+                  .find(" of its 8 numbers; write a rotary_pct or "
+                        "partial_rotary_factor that makes"),
               std::string::npos)
         << part;
   }

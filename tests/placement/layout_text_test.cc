@@ -365,15 +365,15 @@ TEST(LayoutTextErrorTest, Trees) {
             "[layout] the sizes of '(8{a}|15)' add up to 23, but dimension 0 "
             "of [24, 4] has size 24; write sizes whose sum is 24");
   EXPECT_EQ(error("[(5 h{a}),{}]"),
-            "[layout] the written sizes of '(5 h{a})' multiply to 5, but "
+            "[layout] the sizes of '(5 h{a})' without 'h' multiply to 5, but "
             "dimension 0 of [24, 4] has size 24; write sizes whose product "
             "divides 24");
   EXPECT_EQ(error("[(25|h{a}),{}]"),
-            "[layout] the written sizes of '(25|h{a})' add up to 25, but "
+            "[layout] the sizes of '(25|h{a})' without 'h' add up to 25, but "
             "dimension 0 of [24, 4] has size 24; write sizes whose sum is at "
             "most 24");
   EXPECT_EQ(error("[(14|q=(3 h{a})),{}]"),
-            "[layout] the written sizes of 'q=(3 h{a})' multiply to 3, but "
+            "[layout] the sizes of 'q=(3 h{a})' without 'h' multiply to 3, but "
             "'q=(3 h{a})' has size 10; write sizes whose product divides 10");
   EXPECT_EQ(error("S0(3 h d:h),R"),
             "[layout] the sizes of h and d in '3 h d' are both unknown; write "
