@@ -30,9 +30,9 @@ std::string joined(std::string_view a, std::string_view b) {
   return std::string(a) + std::string(b);
 }
 
-// The tensors of a checkpoint. Optimizer state has the model's name of its
-// parameter, because an optimizer that was made from Module::parameters() has
-// only numbers as names.
+// The tensors of a checkpoint. The optimizer's state is named after the model's
+// parameters, because an optimizer that was made from Module::parameters()
+// numbers its parameters and does not know their names.
 std::vector<NamedTensor> all_of(const Module& model,
                                 const std::vector<OptimizerState>& state) {
   std::vector<NamedTensor> all;

@@ -124,8 +124,8 @@ class KvCache {
     std::vector<int64_t> last = {};  // the tokens after its whole pages
   };
   Text& text(int64_t number);
-  // The index in kinds_ for layers with this window. A new kind's pages are
-  // split over `ranks` ranks.
+  // Returns the index in kinds_ of the kind with this window. If there is none
+  // yet, adds it, with pages that are split over `ranks` ranks.
   size_t kind_of(int64_t window, int64_t ranks);
   // The most pages that a text of this many tokens has at one time.
   int64_t most_pages(const Kind&, int64_t tokens) const;

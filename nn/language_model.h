@@ -42,8 +42,9 @@ class LanguageModel : public Module {
   LanguageModel(const Scope& at, const ModelConfig& config);
   const ModelConfig& config() const { return config_; }
 
-  // tokens [b, s], i32 or i64, s <= config().seq -> [b, s, hidden], after the
-  // last norm. This and the functions below are collective over mesh().
+  // Returns the features [b, s, hidden] after the last norm, for tokens [b, s]
+  // in i32 or i64, with s <= config().seq. This function and those below that
+  // compute tensors are collective over mesh().
   DistTensor features(const DistTensor& tokens) const;
   // [b, s, hidden] -> [b, s, vocab].
   DistTensor head(const DistTensor& features) const;

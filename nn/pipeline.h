@@ -77,8 +77,9 @@ struct PipelineStage {
 };
 
 struct PipelineOptions {
-  // The type in which gradients are sent when several ranks contribute to them;
-  // their own type if not set.
+  // The type in which the gradients of parameters are sent among the ranks of a
+  // stage (GradOptions::wire_dtype); their own type if not set. Gradients that
+  // go to another stage keep their own type.
   std::optional<DType> wire_dtype = {};
   // 0: each rank adds its gradients of all micro-batches, unsharded, and sends
   // the sum once at the end. Otherwise the gradients of each micro-batch are

@@ -66,8 +66,8 @@ class Uses {
 // was active before, or null; it is notified as well.
 class FirstRun final : public OpCaptures {
  public:
-  // An outer checkpoint() has kept outputs if this first run is part of its
-  // second run.
+  // This first run may be part of the second run of an outer checkpoint(). Then
+  // kept_calls selects the calls whose outputs the outer one has kept.
   FirstRun(SavedCalls save, OpCaptures* outer)
       : OpCaptures(outer ? outer->kept_calls : SavedCalls()),
         save_(std::move(save)),

@@ -93,7 +93,8 @@ DistTensor select_scatter(const DistTensor& x, const DistTensor& src, int dim,
 // ---- Concatenation ----
 //
 // In the dimension of the concatenation, every rank keeps its own parts of all
-// tensors, end to end. So nothing is sent if the layouts agree in all other
+// tensors, end to end, unless another dimension or a partial needs their axes.
+// So nothing is sent if no tensor is partial and the layouts agree in all other
 // dimensions.
 
 // Concatenates along a dimension, in which the sizes may differ. If the layouts

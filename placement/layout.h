@@ -131,7 +131,7 @@ struct Layout {
   // This layout with canonical Dims, without partials over axes of size 1
   // (except kMean, whose parts have another shape), and with neighbouring
   // partials sorted by axis if they commute. Throws Error if an axis is used
-  // twice.
+  // twice, except by the segments of one concat, or is not in the mesh.
   Layout canonical(const Mesh&) const;
 
   // The text that parse_layout() reads. kShorter gives the per-axis form if

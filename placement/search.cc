@@ -255,8 +255,8 @@ class Search {
       int want = route_.to()[static_cast<size_t>(d)];
       if (have == want) continue;
       const Cut &x = route_.cut(d, have), &y = route_.cut(d, want);
-      // (In a tree, several ranks may hold an index, and all of them would add
-      // it to the partial.)
+      // (No partial-fill starts from or leads to a tree: several of its ranks
+      // may hold an index, and each of them would contribute it to the result.)
       n.goal = !(x.axes & ~y.axes & ~in_place_) && !x.tree && !y.tree &&
                (route_.common_prefix(d, have, want) == y.num_axes ||
                 route_.merges(d, have, want));

@@ -54,9 +54,9 @@ class Steps {
   int64_t held(const Waypoint& s, bool is_source, const Waypoint& t,
                bool is_destination, const StepBetween&) const;
 
-  // Takes s as far toward t as slices can, which are free: returns s with the
-  // cut of t in every dimension in which t has the cut of s and then only axes
-  // that s does not use.
+  // Takes s as far toward t as slices can. (Slices are free.) A dimension gets
+  // the cut of t if that is the cut of s, followed only by axes that s does not
+  // use. The other dimensions keep the cut of s.
   Waypoint sliced(const Waypoint& s, const Waypoint& t) const;
   // Adds to the group of an exchange the axes that cut t but over which s is
   // replicated, if that raises no price: ranks that differ in these axes can

@@ -21,9 +21,9 @@ namespace dtensor::examples {
 namespace {
 
 constexpr size_t kMostBody = 8 << 20;
-// Clients should not wait long for a rank that does not answer. Until the model
-// is loaded, the limit of other programs holds, as ranks load at different
-// speeds.
+// The default of --timeout once the model is loaded: clients should not wait
+// long for a rank that does not answer. Ranks load at different speeds, so the
+// default of other programs (RunOptions::timeout) holds while they load.
 constexpr std::chrono::seconds kTimeout{10};
 constexpr double kLongestDrain = 1e6;  // seconds
 

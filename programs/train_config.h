@@ -35,9 +35,9 @@ struct TrainConfig {
   int64_t zero = 0;            // ZeRO's stage, over fsdp, dp or ep
   int64_t gather_budget = -1;  // bytes; -1: TrainerOptions' default
   int64_t accumulate = 1;      // micro-batches in a step
-  // For a mesh with an axis pp. micro_batches 0: as the schedule's file says,
-  // or else twice the size of pp, but at most `batch`. chunks 0: as the
-  // schedule's file says, or else one.
+  // Used only if the mesh has an axis pp. A 0 is replaced by the number in the
+  // schedule's file. If the schedule is not from a file, micro_batches becomes
+  // twice the size of pp, but at most `batch`, and chunks becomes 1.
   int64_t micro_batches = 0, chunks = 0;
   std::string schedule;            // its name or its file; "": 1f1b
   std::string recompute = "none";  // see nn::Recompute

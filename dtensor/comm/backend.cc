@@ -22,8 +22,8 @@ ProcessJob* job_named(std::string_view name) {
 }  // namespace
 
 std::span<const ProcessBackend> process_backends() {
-  // If the environment has the variables of several launchers, the first row
-  // counts.
+  // If the environment has the variables of several launchers, the first of
+  // their rows counts; backend_by_launcher() skips rows that are not built in.
   static const ProcessBackend table[] = {mpi_backend(), tcp_backend()};
   return table;
 }

@@ -23,10 +23,10 @@
 // thread throws Error, unless both begin within a few nanoseconds.
 //
 // Data is described by Regions: each member's source holds some index ranges of
-// a global tensor, and its destination wants some. If members share memory,
-// each copies the intersections straight from the other members' strided
-// memory; else they are packed into messages. Parts of different sizes are
-// never padded to one size.
+// a global tensor, and its destination wants some. Members of a HostBackend
+// that share memory copy the intersections straight from each other's strided
+// memory. All other members send the intersections, packed if need be. Parts of
+// different sizes are never padded to one size.
 //
 // The public calls check their arguments, agree with the other members and
 // notify the Watch. Each backend implements the protected functions. Calls that

@@ -139,9 +139,10 @@ class HostCommunicator : public Communicator {
   void connect();
 
   void prepare(std::span<const Transfer>);
-  // Runs send() and then read(). In send(), each member exchanges messages with
-  // other processes; if there are none, send() is left out. In read(), the
-  // members here read each other's memory. They meet after send() and after
+  // Runs send(), in which each member exchanges messages with other processes,
+  // and then read(), in which the members here access each other's memory. If
+  // all members are in this process, there is no send(). If a member's send()
+  // throws, no member here runs read(). The members meet after send() and after
   // read(), even if one of these throws.
   template <class Send, class Read>
   void in_two(Stream, const Send& send, const Read& read);

@@ -373,7 +373,7 @@ void Membership::look() {
         fail_all(rank, interrupted_text());
       if (timeout() == 0ms || t.waited.look() < timeout()) continue;
       const std::string text = who_is_missing(rank, l);
-      // Others may have come meanwhile.
+      // The missing ranks may have come while who_is_missing() ran.
       if (t.waits == waits && t.flight.newest().number == last)
         fail_all(rank, text);
     }

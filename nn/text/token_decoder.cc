@@ -158,8 +158,9 @@ class BpeDecoder : public DecodeStep {
   std::optional<std::string> last_;
 };
 
-// Removes the spaces before punctuation and the like in English, by Hugging
-// Face's rules in their order.
+// Cleans up English text by Hugging Face's rules, in their order: removes the
+// spaces at punctuation and before endings such as "n't", and turns " do not"
+// into " don't".
 std::string cleaned(std::string text) {
   const auto known = [](const char* sign) {
     return Regex::literal(sign, "decoder");

@@ -39,9 +39,9 @@ class TcpJob final : public ProcessJob {
   // Calls leave(), and ignores its Error.
   ~TcpJob() override;
   // Says goodbye to the other processes, so that they do not believe that this
-  // one has crashed, and waits for their goodbyes. Does nothing in the middle
-  // of a run, or when called again. Throws NoAnswer if some goodbyes do not
-  // come, unless the job has failed before.
+  // one has crashed. Waits until each has said goodbye or its connection has
+  // ended. Does nothing in the middle of a run, or when called again. Throws
+  // NoAnswer if the wait takes too long, unless the job has failed before.
   void leave();
 
   std::string launcher(int64_t processes) const override;
@@ -62,8 +62,8 @@ class TcpJob final : public ProcessJob {
 
   void open_run(int64_t run, int64_t ranks_per_process) override;
   void send(int64_t matter, int process, std::string text) override;
-  // Sends and receives as much as possible without waiting, unless another
-  // thread is doing so.
+  // Sends and receives without waiting, on each connection about kMostAtOnce
+  // bytes at most. Does nothing while another thread holds the mutex.
   void listen() override;
   void progress();  // with the mutex held
   void watch(std::vector<pollfd>&) const;

@@ -472,8 +472,8 @@ class Rendezvous {
              place_.process, here.to_string(), std::strerror(errno));
     note_.port = local_address(listener_).port();
     say(first, note_, Kind::kJoin, "", end_);
-    // The first process may have started later than this one, and so waits
-    // longer. It reports the processes that are missing.
+    // Wait beyond end_: the first process may have started after this one. When
+    // its own wait ends, it reports the processes that are missing.
     const auto end = end_ + place_.patience + kTell;
     // The card may have been that of an earlier job. If so, the file changes
     // when this job's first process writes its own.

@@ -132,8 +132,10 @@ class Paged {
            slot * x.strides[2];
   }
 
-  // Computes queries [i0, i0 + nq) of a request and heads [h0, h0 + heads), as
-  // rows (head, query). With `copies`, the heads use the same head of keys.
+  // Computes queries [i0, i0 + nq) of a request for heads [h0, h0 + heads). Row
+  // h * nq + i is for query i of head h, both counted from 0 in these ranges.
+  // With `copies`, keys and values are copied, and all these heads must use the
+  // same head of keys. Without, the range must contain all heads.
   void block(int64_t i0, int64_t nq, int64_t h0, int64_t heads, bool copies) {
     const int64_t d = a_.d, rows = heads * nq, request = a_.row[i0];
     int64_t begin = a_.pages_each * a_.page, end = 0;

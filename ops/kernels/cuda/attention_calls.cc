@@ -148,9 +148,10 @@ std::optional<AttentionGraph> attention_graph(const Cudnn& cudnn,
   // cuDNN does not support a single query or key here, and gives wrong results:
   // github.com/NVIDIA/cudnn-frontend/issues/1072.
   if (g->s == 1 || g->t == 1) return {};
-  // Up to 9.30, Hopper's kernel treats the upper half of its last 128 keys as
-  // having scores of 0, unless a diagonal hides them. That gives NaN in dq for
-  // lse < -88.7: github.com/pytorch/pytorch/issues/196678.
+  // Up to cuDNN 9.30, Hopper's kernel works on blocks of 128 keys. If the last
+  // block has only 64, the kernel treats the missing 64 as keys with scores of
+  // 0, unless a diagonal hides them. That gives NaN in dq for lse < -88.7:
+  // github.com/pytorch/pytorch/issues/196678.
   const bool hidden = g->diagonal != Diagonal::kNone && g->s <= g->t;
   if (cudnn.compute == 9 && g->t % 128 == 64 && !hidden) return {};
   std::ranges::copy(grad.dout.strides, g->strides[AttentionGraph::kDOut]);

@@ -26,8 +26,8 @@ using portable::Scratch;
 #ifdef __CUDACC__
 constexpr int64_t kPiece = 1 << 25;  // weights that are widened at once
 
-// Computes the product for m <= M rows of x. A block has kRows rows of weights,
-// which share what it reads of x; each lane reads 16 weights of a row at once.
+// Computes the product for m <= M rows of x. Each block of threads reads x once
+// for kRows rows of weights; each lane reads 16 weights of a row at once.
 // REQUIRES: k is a multiple of 16, and x and the weights are 16-byte aligned.
 template <int M, class S>
 void int8_dots(Stream s, const Int8Linear& a) {
