@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <functional>
 
+#include "dtensor/ops/compute.h"
 #include "dtensor/ops/op.h"
 #include "dtensor/placement/candidates.h"
 #include "dtensor/placement/error.h"
@@ -184,6 +185,10 @@ CommonDecision decide_anew(RankContext& ctx, const Op& op,
     static_cast<Choice&>(d) = choose(op.candidates(inputs, attrs), inputs,
                                      op.facts().work, ctx.planner, op.name());
   }
+  DT_CHECK(d.out.size() <= Compute::kMostOutputs, op.name(),
+           "has {} outputs, but an operator has at most {}; write several "
+           "operators",
+           d.out.size(), Compute::kMostOutputs);
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (inputs[i].spec == d.in[i]) continue;
     d.moved.push_back(i);

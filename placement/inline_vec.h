@@ -48,9 +48,8 @@ class InlineVec {
 
   T& push_back(T x) {
     DT_CHECK(size_ < N, "inline_vec",
-             "a list of at most {} elements gets one more; if it has the "
-             "outputs of your own operator, write several operators, and "
-             "otherwise this is an error in dtensor; report it",
+             "a list of at most {} elements gets one more, which is an error "
+             "in dtensor; report it",
              N);
     return *new (data() + size_++) T(std::move(x));
   }

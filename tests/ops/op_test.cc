@@ -161,6 +161,29 @@ class Mirrored final : public RuleOp {
 
 // Rows are split along the pinned factor n. They move to where whole rows are,
 // and every rank computes its share of the rows.
+// An operator with more outputs than a call can hold.
+class Copies final : public RuleOp {
+ public:
+  Copies()
+      : RuleOp("copies", "n->n,n,n,n,n,n,n,n,n", {.differentiable = false}) {}
+  std::vector<DType> out_dtypes(std::span<const DType> in,
+                                const Attrs&) const override {
+    return std::vector<DType>(9, in[0]);
+  }
+  void compute(Compute&) const override {}
+};
+
+TEST(OpTest, NineOutputsAreASentence) {
+  static const Copies op;
+  run(1, [&](Runtime& rt) {
+    EXPECT_EQ(error_of([&] {
+                apply(op, {zeros({4}, rt.mesh({{"a", 1}}))});
+              }),
+              "[copies] has 9 outputs, but an operator has at most 8; write "
+              "several operators");
+  });
+}
+
 TEST(OpTest, AnAxisOfAPinnedFactorSplitsTheWork) {
   static const Mirrored op;
   const Mesh mesh = Mesh::parse("x=3");

@@ -64,9 +64,8 @@ TEST(InlineVec, RefusesOneMoreThanItHolds) {
   InlineVec<int, 2> v;
   v.resize(2);
   EXPECT_EQ(testing::error_of([&] { v.push_back(1); }),
-            "[inline_vec] a list of at most 2 elements gets one more; if it "
-            "has the outputs of your own operator, write several operators, "
-            "and otherwise this is an error in dtensor; report it");
+            "[inline_vec] a list of at most 2 elements gets one more, which is "
+            "an error in dtensor; report it");
   EXPECT_EQ(v.size(), 2u);
 }
 
