@@ -23,7 +23,7 @@ using Json = nlohmann::ordered_json;
 
 namespace {
 
-constexpr int64_t kLine = 256 << 10;  // bytes
+constexpr int64_t kLine = 256 << 10;  // bytes, with a comma, without a feed
 constexpr int64_t kFirstLine = 4096;
 // The most bytes of a header that the safetensors library accepts.
 constexpr int64_t kHeader = 100'000'000;
@@ -112,9 +112,9 @@ class Lines {
         return true;
       }
       line.append(buffer_, used_);
-      DT_CHECK(std::ssize(line) < kLine, "checkpoint",
-               "{} has a line of {} bytes or more, which is too long to read; "
-               "load another checkpoint",
+      DT_CHECK(std::ssize(line) <= kLine, "checkpoint",
+               "{} is damaged: it has a line of over {} bytes; load another "
+               "checkpoint",
                file_.path(), kLine);
       const int64_t n = std::min<int64_t>(64 << 10, end_ - at_);
       if (n == 0) {

@@ -437,6 +437,29 @@ TEST(Checkpoint, InTheBackgroundByItself) {
 
 // A run that fails while it saves does not hang; a rank that never wrote leaves
 // no checkpoint.
+// The index is read in pieces of 64 KiB. The line feed after the longest line
+// is the first byte of a piece here.
+TEST(Checkpoint, TheLongestValueAtTheEndOfAPieceIsRead) {
+  const Folder dir("longest");
+  const auto line_of = [](const char* name, int64_t size) {
+    return fmt::format(",{{\"value\":\"{}\",\"text\":\"{}\"}}", name,
+                       std::string(static_cast<size_t>(size), 'x'));
+  };
+  const int64_t piece = 64 << 10, longest = 4 * piece;
+  const int64_t before = std::ssize(std::string(",{\"step\":1}\n")) +
+                         std::ssize(line_of("a", 0) + "\n");
+  const CheckpointValues values = {
+      {"a", std::string(static_cast<size_t>(piece - before), 'x')},
+      {"b",
+       std::string(static_cast<size_t>(longest - std::ssize(line_of("b", 0))),
+                   'y')}};
+  run(1, [&](Runtime&) {
+    save_checkpoint(dir.path(), 1, {}, values);
+    const CheckpointReader saved(dir / "step-00000001");
+    EXPECT_EQ(saved.values(), values);
+  });
+}
+
 TEST(Checkpoint, ARunThatFailsMeanwhile) {
   const Folder dir("fails");
   const Mesh mesh = Mesh::parse("a=2");
