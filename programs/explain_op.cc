@@ -62,9 +62,13 @@ void read_args(Attrs& attrs, const std::string& text) {
 }
 
 OpInput parse_input(const std::string& text, DType dtype, const Mesh& mesh) {
+  // A layout may have colons of its own, in brackets.
   std::vector<std::string> fields(1);
+  int depth = 0;
   for (char c : text) {
-    if (c == ':')
+    depth += c == '(' || c == '[' || c == '{';
+    depth -= c == ')' || c == ']' || c == '}';
+    if (c == ':' && depth == 0)
       fields.emplace_back();
     else
       fields.back() += c;
@@ -73,8 +77,7 @@ OpInput parse_input(const std::string& text, DType dtype, const Mesh& mesh) {
   if (parameter) fields.pop_back();
   DT_CHECK(
       !fields.empty() && fields.size() <= 2, "--in",
-      "'{}' is not SHAPE:LAYOUT[:parameter] with a layout without ':'; write "
-      "8192x1024:S0,R or the like, and trees as in 24x4:[(3 4{{dp}} 2),{{}}]",
+      "'{}' is not SHAPE:LAYOUT[:parameter]; write 8192x1024:S0,R or the like",
       text);
   const Shape shape = parse_shape(fields[0], "--in");
   const Layout layout = fields.size() < 2

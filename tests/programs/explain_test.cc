@@ -385,6 +385,7 @@ TEST(Explain, KnowsOtherOperators) {
        {"--op 'bshd,bthd->bhst' --mesh tp=2 --in 2x3x4x5:S2 --in 2x7x4x5:S2",
         "--op softmax --mesh tp=2 --in 6x5:S1 --args dim=1",
         "--op embedding --mesh tp=2 --in 16x8:S0:parameter --in 3x4",
+        "--op softmax --mesh tp=2 --in '8x6:S0(h=2 4:h):parameter'",
         "--op layer_norm --mesh tp=2 --in 4x8:S0 --in 8 --in 8",
         "--op add --mesh dp=2 --in 4x8:P --in 4x8:P"}) {
     const Json json = explain(args);
