@@ -37,10 +37,11 @@ PipelineCut cut_pipeline(const ModelConfig& config, const Mesh& mesh,
   DT_CHECK(axis >= 0, "pipeline",
            "mesh {} has no axis pp for stages; make one with pp=2 or the like",
            mesh.to_string());
+  DT_CHECK(chunks >= 1 && chunks <= config.layers, "pipeline",
+           "there are {} chunks at each place along pp, but the model has {}; "
+           "write 1 to {}",
+           chunks, quantity(config.layers, "block", "blocks"), config.layers);
   const int64_t places = mesh.axis_size(axis), stages = places * chunks;
-  DT_CHECK(chunks >= 1, "pipeline",
-           "there are {} chunks at each place along pp; write 1 or more",
-           chunks);
   DT_CHECK(
       stages <= config.layers, "pipeline",
       "{} stages ({} along pp, times {} for chunks) need as many blocks, but "

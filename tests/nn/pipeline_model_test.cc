@@ -299,6 +299,12 @@ TEST(PipelineModel, Cuts) {
             "[pipeline] 8 stages (4 along pp, times 2 for chunks) need as many "
             "blocks, but the model has 7; make pp or the number of chunks "
             "smaller, or use a model with at least 8 blocks");
+  // 4 * 2^62 is 0 in 64 bits.
+  EXPECT_EQ(error_of([&] {
+              cut_pipeline(config, Mesh::parse("pp=4"), int64_t{1} << 62);
+            }),
+            "[pipeline] there are 4611686018427387904 chunks at each place "
+            "along pp, but the model has 7 blocks; write 1 to 7");
 }
 
 // Guards a fix: cut_pipeline() on a mesh without an axis for stages read the
