@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+// Observers of what a rank does, such as a timeline (trace.h) or a program's
+// record (program/record.h). While a rank has no observer, it pays for none.
+#pragma once
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "dtensor/comm/communicator.h"
+#include "dtensor/memory_kind.h"
+#include "dtensor/placement/choose.h"
+#include "dtensor/placement/plan.h"
+
+namespace dtensor {
+
+class DistTensor;
+struct NamedTensor;
+struct RankContext;
+
+// A call of an operator that has run. The references, spans and pointers are
+// valid only during the call of ran().
+struct OpRan {
+  std::string_view op;
+  std::function<std::string()> args;  // "dim=1, keep=true"; "" without any
+  const Choice& choice;               // the layouts and their price
+  const BoundRule* rule;              // of that choice; null if there is none
+  OpWork work;                    // the operator's work and messages, as priced
+  std::span<const size_t> moved;  // indices of the inputs that were moved
+  std::span<const Move> moves;    // moves[i] is that of input moved[i]
+  int64_t bytes;                  // the most that a rank receives in the moves
+  std::span<const DistTensor> given;  // the inputs, before they were moved
+  std::span<const DistTensor> out;
+  int64_t ordinal;  // the number of earlier calls in the current PathScope
+  int64_t begin;    // when the call began, in ns of steady_clock
+  // RankContext::events from this index on were recorded while it ran.
+  size_t first_event;
+  // Whether checkpoint() had kept the outputs, so that nothing was computed.
+  bool kept;
+};
+
+// A kernel that has run outside of operators, such as an optimizer's.
+struct KernelRan {
+  std::string_view name;
+  int64_t tensors;  // the number of tensors that it updates
+  // Bytes that it reads or writes, each counted once, by MemoryKind.
+  std::array<int64_t, kMemoryKinds> touches = {};
+};
+
+// Every function is called on the observed thread, and does nothing by default.
+// Those of Watch tell of collectives.
+class Observer : public Watch {
+ public:
+  void begins(const Collective&) override {}
+  void ends(const Collective&) noexcept override {}
+  virtual void ran(RankContext&, const OpRan&) {}
+  virtual void ran(RankContext&, const KernelRan&) {}
+  // Called after a collective of an operator, or of a move outside of
+  // operators, has been added to RankContext::events.
+  virtual void sent(RankContext&) {}
+  // Called at the end of a TraceSpan that began at `begin` (ns of
+  // steady_clock).
+  virtual void span(RankContext&, int64_t /*begin*/, std::string_view /*name*/,
+                    int64_t /*number*/) {}
+  // Called when the step begins that the observer is to show; the work before
+  // it was preparation. `parameters` are those of the model that the step uses.
+  // If there is no such call, all work is shown.
+  virtual void step_begins(RankContext&,
+                           std::span<const NamedTensor> /*parameters*/) {}
+  // Called when the step has ended, and when the rank's function has returned.
+  // Work after the first call is not shown: later calls only update the peaks
+  // of memory.
+  virtual void ended(RankContext&) {}
+  // Whether this observer will read RankContext::events again. If no observer
+  // will, ranks may sum up the events of a long run.
+  virtual bool reads_events(const RankContext&) const { return false; }
+  // Returns the observer of the rank's second thread, which makes asynchronous
+  // redistributions and has this context; null if that thread is not observed.
+  virtual Observer* for_second_thread(RankContext&) { return nullptr; }
+};
+
+// The observers of one thread of a rank, in the order in which they were added.
+// They have to outlive the thread's use of them.
+class Observers final : public Observer {
+ public:
+  bool empty() const { return all_.empty(); }
+  // The time in ns of steady_clock; -1 if there are no observers.
+  int64_t now() const;
+  void add(Observer& observer) { all_.push_back(&observer); }
+  void remove(const Observer&);
+  // Adds observers for_second_thread() to that thread's context.
+  void follow(RankContext& second) const;
+
+  // Each of these calls the same function of every observer. Those that end
+  // something call the latest observer first.
+  void begins(const Collective&) override;
+  void agreed(const Collective&) noexcept override;
+  void ends(const Collective&) noexcept override;
+  void ran(RankContext&, const OpRan&) override;
+  void ran(RankContext&, const KernelRan&) override;
+  void sent(RankContext&) override;
+  void span(RankContext&, int64_t begin, std::string_view name,
+            int64_t number) override;
+  void step_begins(RankContext&, std::span<const NamedTensor>) override;
+  void ended(RankContext&) override;
+  bool reads_events(const RankContext&) const override;
+
+ private:
+  std::vector<Observer*> all_;
+};
+
+// Adds an observer to a rank for the duration of a scope.
+class Observing {
+ public:
+  Observing(RankContext&, Observer&);
+  ~Observing();
+  Observing(const Observing&) = delete;
+  Observing& operator=(const Observing&) = delete;
+
+ private:
+  RankContext& context_;
+  Observer& observer_;
+};
+
+}  // namespace dtensor
