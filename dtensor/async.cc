@@ -16,7 +16,6 @@
 #include "dtensor/exposed.h"
 #include "dtensor/redistribute.h"
 #include "dtensor/trace.h"
-#include "dtensor/tracer.h"
 
 namespace dtensor {
 namespace {
@@ -270,10 +269,7 @@ class Worker final : public RankContext::Memory {
     context_.planner = rank.planner.for_another_thread();
     context_.backend = rank.backend;
     context_.lane = 1;
-    if (rank.tracer) {
-      context_.tracer = &rank.tracer->other_thread(context_);
-      context_.watch = context_.tracer;
-    }
+    rank.observers.follow(context_);
     context_.grad_enabled = false;
     thread_ = std::thread([this] { work(); });
   }

@@ -66,8 +66,9 @@ CommRecord::~CommRecord() {
   --records;
   if (!outer_) context_.events.clear();
   // A run that records from the beginning, as with --json, may be long. It
-  // needs only sums of its events, unless an OpRecorder looks at them.
-  if (outer_ && records == 0 && !context_.recorder) sum_up(context_.events);
+  // needs only sums of its events, unless an observer reads them.
+  if (outer_ && records == 0 && !context_.observers.reads_events(context_))
+    sum_up(context_.events);
 }
 
 std::span<const CommEvent> CommRecord::events() const {

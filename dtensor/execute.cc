@@ -7,7 +7,6 @@
 
 #include "dtensor/exposed.h"
 #include "dtensor/local_part.h"
-#include "dtensor/op_recorder.h"
 #include "dtensor/placement/error.h"
 
 namespace dtensor {
@@ -280,7 +279,7 @@ void Run::record() {
           {s.mesh, s.axes, s.kind, std::string(ctx.op), ctx.phase, s.predicted,
            lists_.counted[i], ctx.collectives + s.collective,
            static_cast<int64_t>(e_.passes()), e_.shared_from_this(), i});
-      if (ctx.recorder) ctx.recorder->sent(ctx);
+      ctx.observers.sent(ctx);
     }
   bound_record(ctx);
   ctx.collectives += e_.collectives();

@@ -38,11 +38,13 @@ void execute(RankContext&, const Execution&, std::span<Tensor> parts,
              bool consume = false, const ReadInPlace* in_place = nullptr);
 
 // Called after events have been added to RankContext::events. If the list is
-// long, sums the events up, unless a CommRecord or an OpRecorder still needs
+// long, sums the events up, unless a CommRecord or an observer still needs
 // each of them (see ~CommRecord()).
 inline void bound_record(const RankContext& ctx) {
   constexpr size_t kLong = 4096;
-  if (ctx.record && !ctx.recorder && ctx.events.size() >= kLong) CommRecord();
+  if (ctx.record && ctx.events.size() >= kLong &&
+      !ctx.observers.reads_events(ctx))
+    CommRecord();
 }
 
 }  // namespace dtensor

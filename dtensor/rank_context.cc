@@ -108,7 +108,7 @@ Communicator& RankContext::communicator(
            "rank {} is not part of a run; start ranks with run()", world_rank);
   auto made = backend->group(world_ranks, world_rank, lane);
   made->set_device(*device);
-  made->set_watch(watch);
+  made->set_watch(&observers);
   if (FlightRing* ring = backend->flight(world_rank, lane))
     made->set_flight(*ring, ring->add_group(world_ranks));
   return *groups.emplace(world_ranks, std::move(made)).first->second;

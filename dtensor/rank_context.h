@@ -16,6 +16,7 @@
 #include "dtensor/comm_event.h"
 #include "dtensor/lineage.h"
 #include "dtensor/memory_kind.h"
+#include "dtensor/observer.h"
 #include "dtensor/placement/choose.h"
 #include "dtensor/placement/mesh.h"
 #include "dtensor/placement/plan.h"
@@ -25,9 +26,7 @@ namespace dtensor {
 
 class Capture;
 class Captures;
-class OpRecorder;
 class Runtime;
-class Tracer;
 
 struct RankContext {
   Runtime* runtime = nullptr;
@@ -130,9 +129,7 @@ struct RankContext {
   uint64_t run_id = 0;               // unique within the process
   std::shared_ptr<Backend> backend;  // makes the groups, records their calls
   int lane = 0;                      // 0: main thread, 1: second thread
-  Watch* watch = nullptr;            // observes the collectives
-  Tracer* tracer = nullptr;          // records a timeline (trace.h)
-  OpRecorder* recorder = nullptr;    // observes the operators
+  Observers observers;               // of this thread
   std::string mesh_text;             // --mesh
   // How from_global() compares the values of ranks. run() does not choose
   // kSample if RunOptions::device is set: then the same value may lie in host

@@ -8,7 +8,6 @@
 #include "dtensor/autograd.h"
 #include "dtensor/dist_tensor_impl.h"
 #include "dtensor/execute.h"
-#include "dtensor/op_recorder.h"
 #include "dtensor/placement/error.h"
 
 namespace dtensor {
@@ -469,7 +468,7 @@ void record_event(RankContext& ctx, const Mesh& mesh, AxisMask axes,
                           .counted = counted,
                           .collective = ctx.collectives,
                           .by_all = by_all});
-  if (ctx.recorder) ctx.recorder->sent(ctx);
+  ctx.observers.sent(ctx);
   bound_record(ctx);
 }
 

@@ -20,7 +20,6 @@
 #include "dtensor/flight.h"
 #include "dtensor/flight_recorder.h"
 #include "dtensor/interrupt.h"
-#include "dtensor/op_recorder.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/rank_context.h"
 #include "dtensor/trace.h"
@@ -168,7 +167,6 @@ Outcome run_rank(const Shared& shared, int64_t rank,
                  const std::function<void(Runtime&)>& fn) noexcept {
   const RunOptions& options = shared.options;
   Outcome outcome;
-  std::unique_ptr<Watch> watch;
   std::optional<RankContext> kept;
   try {
     use_one_openmp_thread();
@@ -195,13 +193,10 @@ Outcome run_rank(const Shared& shared, int64_t rank,
     context.run_id = shared.id;
     context.record = options.record;
     context.backend = shared.backend;
-    if (options.watch) watch = options.watch(rank);
-    context.watch = watch.get();
-    if (options.dry_run || rank == 0) context.recorder = options.recorder.get();
-    if (!options.dry_run && options.trace) {
-      context.tracer = &options.trace->open(context, watch.get());
-      context.watch = context.tracer;
-    }
+    if (options.dry_run || rank == 0)
+      for (const auto& o : options.observers) context.observers.add(*o);
+    if (!options.dry_run && options.trace)
+      context.observers.add(options.trace->open(context));
     Runtime runtime(context);
     context.runtime = &runtime;
     RankContext::set_current(&context);
@@ -209,7 +204,7 @@ Outcome run_rank(const Shared& shared, int64_t rank,
     if (context.checks) context.checks->finish();
     if (context.async) context.async->finish();
     if (context.save) context.save->finish();
-    if (context.recorder) context.recorder->ended(context);
+    context.observers.ended(context);
     if (options.finish) options.finish(runtime);
     shared.backend->check();
   } catch (const PeerLeft&) {

@@ -22,9 +22,8 @@
 namespace dtensor {
 
 class Device;
-class OpRecorder;
+class Observer;
 class Trace;
-class Watch;
 struct RankContext;
 
 // One rank's view of the run.
@@ -99,18 +98,16 @@ struct RunOptions {
   // Called on every rank after fn has returned without an error, also in a dry
   // run. It may communicate.
   std::function<void(Runtime&)> finish;
-  // Makes the observer of the collectives of a rank's main thread. Empty: there
-  // is no observer.
-  std::function<std::unique_ptr<Watch>(int64_t rank)> watch;
   // The folder to which the last collectives of every rank are written if the
   // run fails, as rank-N.json (flight.h). Created if necessary. Empty: nothing
   // is written.
   std::string flight;
   // Records a timeline of every rank (trace.h); may be null.
   std::shared_ptr<Trace> trace;
-  // Observes the operators of rank 0, or of a dry run's only rank
-  // (op_recorder.h); may be null.
-  std::shared_ptr<OpRecorder> recorder;
+  // Observe the main thread of rank 0, or of a dry run's only rank
+  // (observer.h). An observer of another rank is an Observing in the rank's
+  // function.
+  std::vector<std::shared_ptr<Observer>> observers;
   // The device of each rank; empty: the CPU. Not called in a dry run.
   std::function<Device&(int64_t rank)> device;
 };

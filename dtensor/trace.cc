@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <chrono>
 #include <utility>
+#include <vector>
 
 #include "dtensor/comm/agreement.h"
 #include "dtensor/comm/flight_ring.h"
+#include "dtensor/dist_tensor.h"
 #include "dtensor/placement/hash.h"
 #include "dtensor/rank_context.h"
 #include "dtensor/tracer.h"
@@ -46,11 +48,11 @@ Trace::Trace(int64_t most_events) : most_(most_events), start_(now()) {
 }
 Trace::~Trace() = default;
 
-Tracer& Trace::open(RankContext& context, Watch* next) {
+Tracer& Trace::open(RankContext& context) {
   std::lock_guard lock(mutex_);
   // (Each Trace numbers its runs, since run ids may differ between processes.)
   if (std::exchange(run_, context.run_id) != context.run_id) ++runs_;
-  auto made = std::make_unique<Tracer>(*this, context, next, runs_);
+  auto made = std::make_unique<Tracer>(*this, context, runs_);
   return *tracers_.emplace_back(std::move(made));
 }
 
@@ -59,17 +61,16 @@ int64_t Trace::take(int64_t events) {
   return std::clamp<int64_t>(most_ - before, 0, events);
 }
 
-Tracer::Tracer(Trace& trace, RankContext& context, Watch* next, int64_t run)
+Tracer::Tracer(Trace& trace, RankContext& context, int64_t run)
     : trace_(trace),
       context_(&context),
-      next_(next),
       whose_{context.world_rank, context.lane, run, now(), 0} {
   whose_.closed = whose_.opened;
   text("");  // number 0 stands for no text
 }
 
-Tracer& Tracer::other_thread(RankContext& context) {
-  return trace_.open(context, nullptr);
+Observer* Tracer::for_second_thread(RankContext& context) {
+  return &trace_.open(context);
 }
 
 int64_t Tracer::now() const { return Trace::now() - trace_.start_; }
@@ -102,45 +103,43 @@ void Tracer::add(Event e) {
   if (dropped_++ == 0) dropped_from_ = e.begin;
 }
 
-void Tracer::op(int64_t begin, std::string_view name,
-                std::span<const SpecRef> in, std::span<const SpecRef> out,
-                int64_t predicted_bytes, int64_t ordinal) {
-  uint64_t key = in.size();
-  for (const auto specs : {in, out})
-    for (const Spec* s : specs) key = hash_mix(key, s->hash());
-  const uint32_t layouts =
-      text_of(key, [&] { return joined(in) + " -> " + joined(out); });
+void Tracer::ran(RankContext&, const OpRan& op) {
+  uint64_t key = op.given.size();
+  for (const DistTensor& t : op.given) key = hash_mix(key, t.spec()->hash());
+  for (const SpecRef& s : op.choice.out) key = hash_mix(key, s->hash());
+  const uint32_t layouts = text_of(key, [&] {
+    std::vector<SpecRef> in;
+    for (const DistTensor& t : op.given) in.push_back(t.spec());
+    return joined(in) + " -> " + joined(op.choice.out);
+  });
   add({.sort = Sort::kOp,
-       .name = text(name),
+       .name = text(op.op),
        .phase = text(context_->phase),
        .path = text(context_->path),
        .layouts = layouts,
-       .begin = begin,
+       .begin = op.begin - trace_.start_,
        .end = now(),
-       .bytes = predicted_bytes,
-       .number = ordinal});
+       .bytes = op.bytes,
+       .number = op.ordinal});
 }
 
-void Tracer::span(int64_t begin, std::string_view name, int64_t number) {
+void Tracer::span(RankContext&, int64_t begin, std::string_view name,
+                  int64_t number) {
   add({.sort = Sort::kSpan,
        .name = text(name),
        .phase = text(context_->phase),
        .path = text(context_->path),
-       .begin = begin,
+       .begin = begin - trace_.start_,
        .end = now(),
        .number = number});
 }
 
-void Tracer::begins(const Collective& c) {
-  if (next_) next_->begins(c);
+void Tracer::begins(const Collective&) {
   begin_ = now();
   agreed_ = -1;
 }
 
-void Tracer::agreed(const Collective& c) noexcept {
-  agreed_ = now();
-  if (next_) next_->agreed(c);
-}
+void Tracer::agreed(const Collective&) noexcept { agreed_ = now(); }
 
 void Tracer::ends(const Collective& c) noexcept {
   const int64_t end = now();
@@ -178,7 +177,6 @@ void Tracer::ends(const Collective& c) noexcept {
   } catch (...) {  // out of memory: drop the event
     ++dropped_;
   }
-  if (next_) next_->ends(c);
 }
 
 TraceSpan::TraceSpan(std::string_view name, int64_t number)
@@ -186,12 +184,13 @@ TraceSpan::TraceSpan(std::string_view name, int64_t number)
 
 TraceSpan::TraceSpan(RankContext& context, std::string_view name,
                      int64_t number)
-    : tracer_(context.tracer), name_(name), number_(number) {
-  if (tracer_) begin_ = tracer_->now();
-}
+    : context_(context),
+      name_(name),
+      number_(number),
+      begin_(context.observers.now()) {}
 
 TraceSpan::~TraceSpan() {
-  if (tracer_) tracer_->span(begin_, name_, number_);
+  if (begin_ >= 0) context_.observers.span(context_, begin_, name_, number_);
 }
 
 }  // namespace dtensor

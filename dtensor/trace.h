@@ -25,7 +25,6 @@ namespace dtensor {
 
 class ProcessJob;
 class Tracer;
-class Watch;
 struct RankContext;
 
 // The trace of one run, or of several runs one after another. If the ranks are
@@ -42,9 +41,8 @@ class Trace {
   Trace& operator=(const Trace&) = delete;
 
   // Makes the tracer of the thread with this context. Called by run() for each
-  // rank's main thread, and by Tracer::other_thread(). `next`, unless null,
-  // also observes the thread's collectives.
-  Tracer& open(RankContext&, Watch* next);
+  // rank's main thread, and by the tracer of that thread for the second one.
+  Tracer& open(RankContext&);
 
   // The members below must not be called during a run.
   //
@@ -108,8 +106,8 @@ class Trace {
   std::vector<std::unique_ptr<Tracer>> tracers_;
 };
 
-// Records a scope as a named span if the run has a trace. `number` is shown
-// with the span unless it is -1.
+// Tells the rank's observers of a scope, as a named span: it is in the trace,
+// if the run has one. `number` is shown with the span unless it is -1.
 class TraceSpan {
  public:
   explicit TraceSpan(std::string_view name, int64_t number = -1);
@@ -119,10 +117,10 @@ class TraceSpan {
   TraceSpan& operator=(const TraceSpan&) = delete;
 
  private:
-  Tracer* const tracer_;
+  RankContext& context_;
   const std::string_view name_;  // has to outlive the span
   const int64_t number_;
-  int64_t begin_ = 0;
+  const int64_t begin_;  // -1: nobody observes
 };
 
 }  // namespace dtensor

@@ -92,7 +92,6 @@ void Tracer::pack(Packed& to) const {
 Tracer::Tracer(Trace& trace, Packed& from, int64_t within)
     : trace_(trace),
       context_(nullptr),
-      next_(nullptr),
       whose_(from.get<Whose>()),
       within_(within) {
   dropped_ = from.get<int64_t>();

@@ -17,24 +17,19 @@
 namespace dtensor {
 
 // Records one thread of a rank. Only that thread may use it.
-class Tracer final : public Watch {
+class Tracer final : public Observer {
  public:
-  Tracer(Trace&, RankContext&, Watch* next, int64_t run);
+  Tracer(Trace&, RankContext&, int64_t run);
   // Unpacks a tracer that pack() packed in another process. Its times may be
   // off by `within` ns.
   class Packed;
   Tracer(Trace&, Packed&, int64_t within);
-  // Makes the tracer of the rank's second thread.
-  Tracer& other_thread(RankContext&);
 
-  int64_t now() const;  // ns since the trace was made
-  // op() and span() record an operator or a named span that began at `begin`
-  // and ends now. `number` is shown with the span unless it is -1.
-  void op(int64_t begin, std::string_view name, std::span<const SpecRef> in,
-          std::span<const SpecRef> out, int64_t predicted_bytes,
-          int64_t ordinal);
-  void span(int64_t begin, std::string_view name, int64_t number);
-
+  using Observer::ran;
+  void ran(RankContext&, const OpRan&) override;
+  void span(RankContext&, int64_t begin, std::string_view name,
+            int64_t number) override;
+  Observer* for_second_thread(RankContext&) override;
   void begins(const Collective&) override;
   void agreed(const Collective&) noexcept override;
   void ends(const Collective&) noexcept override;
@@ -55,6 +50,7 @@ class Tracer final : public Watch {
   struct Wait {
     int64_t collectives = 0, ns = 0, longest = 0;
   };
+  int64_t now() const;  // ns since the trace was made
   uint32_t text(std::string_view);
   template <class Make>
   uint32_t text_of(uint64_t key, Make&&);
@@ -65,7 +61,6 @@ class Tracer final : public Watch {
 
   Trace& trace_;
   RankContext* const context_;  // null for a tracer of another process
-  Watch* const next_;
   // The recorded thread, the number of its run in the Trace, and when recording
   // began and ended, in ns (opened, closed).
   struct Whose {

@@ -10,7 +10,6 @@
 #include "dtensor/autograd.h"
 #include "dtensor/capture.h"
 #include "dtensor/gather.h"
-#include "dtensor/op_recorder.h"
 #include "dtensor/ops/kernels/kernels.h"
 #include "dtensor/ops/kernels/optim.h"
 #include "dtensor/placement/error.h"
@@ -114,7 +113,7 @@ class Optimizer::Batches {
           {b.param, b.grad, b.parts, options_.grad_scale,
            options_.clip.defined() ? options_.clip.ptr<double>() : nullptr});
       RankContext& context = RankContext::current();
-      if (context.recorder) context.recorder->ran(context, ran(b));
+      if (!context.observers.empty()) context.observers.ran(context, ran(b));
       for (const Kept& k : b.kept) {
         if (!k.p.contiguous()) k.p.copy_from(k.flat);
         k.slot->version += k.p.storage()->version() - k.before;

@@ -101,7 +101,7 @@ class Optimizer {
     double grad_scale;
     const double* clip;  // in device memory, or null
   };
-  // The name of the update's kernel in a record (OpRecorder).
+  // The name of the update's kernel for observers (KernelRan).
   virtual std::string_view kernel_name() const { return "optimizer"; }
   // Applies one update. In a dry run parts have no data.
   virtual void update(const Update&) = 0;

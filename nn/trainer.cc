@@ -20,7 +20,6 @@
 #include "dtensor/nn/optimizer.h"
 #include "dtensor/nn/pipeline_model.h"
 #include "dtensor/nn/step_checks.h"
-#include "dtensor/op_recorder.h"
 #include "dtensor/ops/create.h"
 #include "dtensor/ops/grad.h"
 #include "dtensor/ops/op.h"
@@ -420,15 +419,14 @@ std::optional<std::string> Trainer::resume() {
   return last;
 }
 
-// Shows a step to the recorder, if there is one. The recorder gets nothing from
-// before or after the step.
+// Runs a step, the one that observers are to show.
 template <class Step>
-static void show(OpRecorder* recorder, const Module& model, Step&& step) {
+static void show(const Module& model, Step&& step) {
   RankContext& context = RankContext::current();
-  const Scoped<OpRecorder*> shown(context.recorder, recorder);
-  if (recorder) recorder->step_begins(context, model.named_parameters());
+  if (!context.observers.empty())
+    context.observers.step_begins(context, model.named_parameters());
   step();
-  if (recorder) recorder->ended(context);
+  context.observers.ended(context);
 }
 
 TrainingReport Trainer::train(const Batches& batches) {
@@ -447,14 +445,15 @@ TrainingReport Trainer::train(const Batches& batches) {
   report.first_step = e.next;
   std::vector<CommEvent> first;
   context.allocator->reset_peak();
-  OpRecorder* const recorder = std::exchange(context.recorder, nullptr);
   while (e.next < o.steps) {
     const int64_t i = e.next;
     std::optional<CommRecord> record;
     if (context.record || o.check_bytes) record.emplace();
     StepResult r;
-    show(i == report.first_step ? recorder : nullptr, e.model,
-         [&] { r = step(batches); });
+    if (i == report.first_step)
+      show(e.model, [&] { r = step(batches); });
+    else
+      r = step(batches);
     if (record && i == report.first_step)
       first.assign(record->events().begin(), record->events().end());
     else if (o.check_bytes && !r.replayed)
@@ -481,7 +480,7 @@ TrainingReport Trainer::train(const Batches& batches) {
                                 e.language ? "tokens" : "rows"));
   }
   finish_saves();
-  if (recorder) recorder->ended(context);
+  context.observers.ended(context);
   Totals totals = merge(Totals{.events = std::move(first),
                                .memory = memory_use(*context.allocator)});
   report.events = std::move(totals.events);
@@ -556,7 +555,6 @@ Prediction Trainer::predict(const Batches& batches, const OnOp& on_op) {
     if (t.here()) p.parameter_bytes += t.local().bytes();
   }
   context.allocator->reset_peak();
-  OpRecorder* const recorder = std::exchange(context.recorder, nullptr);
   {
     const CommRecord record;
     // This rank does not run the operators of other stages: leave them out.
@@ -565,13 +563,13 @@ Prediction Trainer::predict(const Batches& batches, const OnOp& on_op) {
       p.work_ps += call.decision.work_ps;
       if (on_op) on_op(call);
     });
-    show(recorder, e.model, [&] { step(batches); });
+    show(e.model, [&] { step(batches); });
     p.events.assign(record.events().begin(), record.events().end());
   }
   // Parameters are gathered ahead in the order of the previous step, so the
   // memory must be that of a second step.
   if (e.zero() == 3) step(batches);
-  if (recorder) recorder->ended(context);
+  context.observers.ended(context);
   p.memory = memory_use(*context.allocator);
   return p;
 }

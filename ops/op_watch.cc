@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dtensor/ops/op_watch.h"
 
-#include "dtensor/op_recorder.h"
-#include "dtensor/placement/inline_vec.h"
-#include "dtensor/tracer.h"
-
 namespace dtensor {
 
 OpWatch::OpWatch(RankContext& ctx, const Op& op,
@@ -13,8 +9,8 @@ OpWatch::OpWatch(RankContext& ctx, const Op& op,
       op_(op),
       given_(given),
       captures_(captures_of(ctx)),
-      begin_(ctx.tracer ? ctx.tracer->now() : 0),
-      first_event_(ctx.recorder ? ctx.events.size() : 0) {
+      begin_(ctx.observers.now()),
+      first_event_(ctx.events.size()) {
   if (!captures_) return;
   for (const DistTensor& in : given) captures_->used(in);
   if (captures_->has(op, given)) kept_ = captures_;
@@ -26,26 +22,28 @@ void OpWatch::ran(const Attrs& attrs, const Decision& d,
   const int64_t ordinal = ctx_.ordinal++;
   if (const auto& trace = op_trace(ctx_); trace && !kept_)
     trace({op_, attrs, d, given_, outputs, ctx_.path, ordinal});
-  if (ctx_.recorder && !kept_) [[unlikely]]
-    record(attrs, d, outputs);
-  if (!ctx_.tracer) return;
-  InlineVec<SpecRef, Compute::kMostInputs> in;
-  for (const DistTensor& t : given_) in.push_back(t.spec());
-  ctx_.tracer->op(begin_, op_.name(), in, d.out, d.bytes, ordinal);
+  if (!ctx_.observers.empty()) [[unlikely]]
+    tell(attrs, d, outputs, ordinal);
 }
 
-void OpWatch::record(const Attrs& attrs, const Decision& d,
-                     std::span<const DistTensor> outputs) const {
-  ctx_.recorder->ran(ctx_, {.op = op_.name(),
-                            .args = attrs.empty() ? "" : attrs.to_string(),
-                            .choice = d,
-                            .rule = d.rule ? &*d.rule : nullptr,
-                            .work = op_.facts().work,
-                            .moved = d.moved,
-                            .moves = d.moves,
-                            .given = given_,
-                            .out = outputs,
-                            .first_event = first_event_});
+void OpWatch::tell(const Attrs& attrs, const Decision& d,
+                   std::span<const DistTensor> outputs, int64_t ordinal) const {
+  ctx_.observers.ran(
+      ctx_,
+      OpRan{.op = op_.name(),
+            .args = [&] { return attrs.empty() ? "" : attrs.to_string(); },
+            .choice = d,
+            .rule = d.rule ? &*d.rule : nullptr,
+            .work = op_.facts().work,
+            .moved = d.moved,
+            .moves = d.moves,
+            .bytes = d.bytes,
+            .given = given_,
+            .out = outputs,
+            .ordinal = ordinal,
+            .begin = begin_,
+            .first_event = first_event_,
+            .kept = kept_ != nullptr});
 }
 
 }  // namespace dtensor

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Notifies the observers of a call: the checkpoint() that runs the function
-// around it (grad.h), op_trace(), the rank's recorder (op_recorder.h), and the
-// timeline of the run (trace.h). Private to ops.
+// Notifies the checkpoint() that runs the function around a call (grad.h), and
+// the rank's observers (observer.h, op_trace()), that the call has run. Private
+// to ops.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -18,23 +18,23 @@ class OpWatch {
   // The checkpoint()'s observer, if it has kept the outputs of this call; null
   // if the call must compute them.
   OpCaptures* kept() const { return kept_; }
-  // Tells the observers that the call has run. op_trace() and the recorder are
-  // not told if its outputs had been kept. Increments RankContext::ordinal, the
-  // number of calls in the current PathScope.
+  // Tells that the call has run. Increments RankContext::ordinal, the number of
+  // calls in the current PathScope.
   void ran(const Attrs&, const Decision&, std::span<const DistTensor> outputs);
 
  private:
-  // Tells the recorder. It is a function of its own, so that ran(), which every
-  // call of an operator runs, stays short.
-  [[gnu::noinline, gnu::cold]] void record(
-      const Attrs&, const Decision&, std::span<const DistTensor> outputs) const;
+  // Tells the observers. It is a function of its own, so that ran(), which
+  // every call of an operator runs, stays short.
+  [[gnu::noinline, gnu::cold]] void tell(const Attrs&, const Decision&,
+                                         std::span<const DistTensor> outputs,
+                                         int64_t ordinal) const;
   RankContext& ctx_;
   const Op& op_;
   const std::span<const DistTensor> given_;
   OpCaptures* const captures_;
   OpCaptures* kept_ = nullptr;
-  const int64_t begin_;  // when the call began, for the timeline
-  // The index of the call's first event, for the recorder.
+  // When the call began, and the index of its first event; for the observers.
+  const int64_t begin_;
   const size_t first_event_;
 };
 

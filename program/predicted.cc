@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "dtensor/dist_tensor.h"
+#include "dtensor/rank_context.h"
 
 namespace dtensor {
 
@@ -39,25 +40,14 @@ nlohmann::ordered_json to_json(const Predicted& t) {
 
 void WorkCounter::ran(RankContext& context, const OpRan& op) {
   // Operators of other pipeline stages do nothing on this rank.
-  if (op.out[0].here()) work_ps_ += op.choice.work_ps;
-  if (next_) next_->ran(context, op);
+  if (!op.kept && context.run_id != ended_ && op.out[0].here())
+    work_ps_ += op.choice.work_ps;
 }
 
-void WorkCounter::ran(RankContext& context, const KernelRan& kernel) {
-  if (next_) next_->ran(context, kernel);
-}
+void WorkCounter::ended(RankContext& context) { ended_ = context.run_id; }
 
-void WorkCounter::sent(RankContext& context) {
-  if (next_) next_->sent(context);
-}
-
-void WorkCounter::step_begins(RankContext& context,
-                              std::span<const NamedTensor> parameters) {
-  if (next_) next_->step_begins(context, parameters);
-}
-
-void WorkCounter::ended(RankContext& context) {
-  if (next_) next_->ended(context);
+bool WorkCounter::reads_events(const RankContext& context) const {
+  return context.run_id != ended_;
 }
 
 }  // namespace dtensor

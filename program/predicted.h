@@ -10,7 +10,7 @@
 #include <string>
 
 #include "dtensor/comm_table.h"
-#include "dtensor/op_recorder.h"
+#include "dtensor/observer.h"
 #include "dtensor/placement/cost.h"
 
 namespace dtensor {
@@ -35,23 +35,21 @@ std::string to_string(const Predicted&, const CostTable&);
 // {"work_us", "communication_us", "us"}.
 nlohmann::ordered_json to_json(const Predicted&);
 
-// Sums up the work of a rank's operators. Passes every call on to the recorder
-// `next`, which may be null.
-class WorkCounter final : public OpRecorder {
+// Sums up the work of the operators of one or several runs, in each of them
+// until ended() is called.
+class WorkCounter final : public Observer {
  public:
-  explicit WorkCounter(std::shared_ptr<OpRecorder> next)
-      : next_(std::move(next)) {}
   int64_t work_ps() const { return work_ps_; }
 
+  using Observer::ran;
   void ran(RankContext&, const OpRan&) override;
-  void ran(RankContext&, const KernelRan&) override;
-  void sent(RankContext&) override;
-  void step_begins(RankContext&, std::span<const NamedTensor>) override;
   void ended(RankContext&) override;
+  // The program that counts the work prints the events.
+  bool reads_events(const RankContext&) const override;
 
  private:
-  const std::shared_ptr<OpRecorder> next_;
   int64_t work_ps_ = 0;
+  uint64_t ended_ = 0;  // the id of the latest run that ended
 };
 
 }  // namespace dtensor

@@ -280,9 +280,9 @@ struct Program::State {
   // Collects events and peaks at the end of a run. Collective over its ranks.
   void record(Runtime& rt) {
     RankContext& context = rt.context();
-    // Rank 0's recorder has ended. ~CommRecord() sums up only without one.
-    if (!rt.dry_run()) context.recorder = nullptr;
-    CommRecord();  // sums up events, so that merge() finds equal ones on all
+    // Sums up the events, so that merge() finds equal ones on all ranks. A dry
+    // run has one rank, and events that know their prices.
+    if (!rt.dry_run()) CommRecord();
     context.record = false;
     const Totals all = merge(
         {.events = context.events, .memory = memory_use(*context.allocator)});
@@ -597,11 +597,11 @@ RunOptions Program::run_options() const {
   o.mesh = state_->mesh_text;
   o.dry_run = dry_run();
   o.cost = cost(mesh());
-  o.recorder = record();
+  if (auto r = record()) o.observers.push_back(std::move(r));
   if (dry_run())
-    o.recorder =
-        state_->work.emplace_back(std::make_shared<WorkCounter>(o.recorder));
-  o.record = dry_run() || wants_json() || o.recorder;
+    o.observers.push_back(
+        state_->work.emplace_back(std::make_shared<WorkCounter>()));
+  o.record = wants_json() || !o.observers.empty();
   if (o.record) o.finish = [s = state_.get()](Runtime& rt) { s->record(rt); };
   o.device = state_->devices;
   o.timeout = state_->timeout_ms();

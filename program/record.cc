@@ -30,7 +30,7 @@ std::string_view text(Keep keep) {
 
 // The key of a call. Calls with equal keys share an entry in "calls".
 std::string key_of(const OpRan& c) {
-  std::string key = fmt::format("{}|{}", c.op, c.args);
+  std::string key = fmt::format("{}|{}", c.op, c.args());
   for (const DistTensor& in : c.given)
     key +=
         fmt::format("|{},{}", fmt::ptr(in.spec()), static_cast<int>(in.keep()));
@@ -185,10 +185,15 @@ void Record::ended(RankContext& context) {
   run.ended = true;
 }
 
+bool Record::reads_events(const RankContext& context) const {
+  return runs_.empty() || runs_.back()->id != context.run_id ||
+         !runs_.back()->ended;
+}
+
 void Record::ran(RankContext& context, const OpRan& c) {
   Run& run = run_of(context);
   // Operators of other pipeline stages do nothing on this rank.
-  if (run.ended || !c.out[0].here()) return;
+  if (run.ended || c.kept || !c.out[0].here()) return;
   add_moves(context, run, c.first_event);
   run.totals.work_ps += c.choice.work_ps;
   Json op = {{"call", call(context, c)}};
@@ -351,7 +356,8 @@ size_t Record::call(RankContext& context, const OpRan& c) {
   const auto [at, added] = call_numbers_.try_emplace(key_of(c), calls_.size());
   if (!added) return at->second;
   Json call = {{"op", c.op}};
-  if (!c.args.empty()) call["args"] = c.args;
+  if (std::string args = c.args(); !args.empty())
+    call["args"] = std::move(args);
   for (const char* list : {"in", "keep", "to", "out", "moves"})
     call[list] = Json::array();
   for (const DistTensor& in : c.given) {

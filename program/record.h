@@ -17,14 +17,14 @@
 
 #include "dtensor/comm_event.h"
 #include "dtensor/comm_table.h"
-#include "dtensor/op_recorder.h"
+#include "dtensor/observer.h"
 #include "dtensor/placement/cost.h"
 #include "dtensor/program/record_tables.h"
 #include "dtensor/tensor.h"
 
 namespace dtensor {
 
-class Record final : public OpRecorder {
+class Record final : public Observer {
  public:
   using Json = nlohmann::ordered_json;
   // A rank's operators beyond this number are counted, but not recorded.
@@ -45,6 +45,7 @@ class Record final : public OpRecorder {
   void step_begins(RankContext&,
                    std::span<const NamedTensor> parameters) override;
   void ended(RankContext&) override;
+  bool reads_events(const RankContext&) const override;
 
   void set_title(std::string title) { title_ = std::move(title); }
   // Records at most so many operators of a rank, instead of kMostOperators.

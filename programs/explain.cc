@@ -92,8 +92,9 @@ nlohmann::ordered_json explain_strategies(Program& program,
               [&](const Strategy& s) {
                 RunOptions options;
                 options.cost = program.cost(s.mesh);
-                options.recorder = records[s.name] =
-                    program.another_record(s.config.title(s.mesh), s.mesh);
+                if (auto& record = records[s.name] =
+                        program.another_record(s.config.title(s.mesh), s.mesh))
+                  options.observers = {record};
                 return options;
               });
   describe(records, all);

@@ -103,11 +103,11 @@ void observe(const nn::LanguageModel& model, Part& part,
         // This rank does not run the operators of other stages.
         if (call.out[0].here()) part.work_ps += call.decision.work_ps;
       });
-  OpRecorder* const recorder = part.record.get();
-  const Scoped<OpRecorder*> shown(context.recorder, recorder);
-  if (recorder) recorder->step_begins(context, model.named_parameters());
+  std::optional<Observing> shown;
+  if (part.record) shown.emplace(context, *part.record);
+  context.observers.step_begins(context, model.named_parameters());
   fn();
-  if (recorder) recorder->ended(context);
+  context.observers.ended(context);
   part.events.emplace_back(record.events().begin(), record.events().end());
 }
 

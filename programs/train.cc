@@ -312,9 +312,11 @@ void train(Program& program, const Flags& flags, const TextData& text,
   RunOptions options = program.run_options();
   options.record = false;  // the report already has the events of a step
   options.finish = {};
-  options.recorder = program.another_record(
-      flags.train.title(program.mesh()) + ", rank 0 of the run",
-      program.mesh());
+  options.observers.clear();
+  if (auto record = program.another_record(
+          flags.train.title(program.mesh()) + ", rank 0 of the run",
+          program.mesh()))
+    options.observers.push_back(std::move(record));
   Report report;
   run(options, [&](Runtime& rt) { train_rank(rt, flags, text, eval, report); });
   if (!program.is_main_process()) return;

@@ -356,23 +356,18 @@ TEST(Flight, IsWrittenWhileRanksWait) {
 // Writes the file between a collective's agreement and its end, while data
 // moves.
 TEST(Flight, TellsThatAllMembersAgreed) {
-  struct Writer : Watch {
+  struct Writer : Observer {
     explicit Writer(const std::string& f) : folder(f) {}
-    void begins(const Collective&) override {}
     void agreed(const Collective&) noexcept override {
       write_flights(folder, "a test");
     }
-    void ends(const Collective&) noexcept override {}
     const std::string& folder;
   };
   RunOptions options;
   options.world = 2;
   const std::string folder = fresh_folder("agreed");
   make_flight_folder("test", folder);
-  options.watch = [&](int64_t rank) -> std::unique_ptr<Watch> {
-    if (rank != 0) return nullptr;
-    return std::make_unique<Writer>(folder);
-  };
+  options.observers = {std::make_shared<Writer>(folder)};  // of rank 0
   run(options, [](Runtime& rt) {
     rt.context().communicator({0, 1}).barrier({StepKind::kBarrier, "meet"});
   });

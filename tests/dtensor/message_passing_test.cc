@@ -243,9 +243,10 @@ TEST_P(MessagePassing, DisagreementsAreThoseOfThreadRanks) {
   }
 }
 
-// --- Watches, and backends by name ------------------------------------------
+// --- Observers, and backends by name
+// ------------------------------------------
 
-struct Told : Watch {
+struct Told : Observer {
   explicit Told(std::vector<std::string>& list) : list(list) {}
   void begins(const Collective& c) override {
     list.push_back(statement_of(c).text);
@@ -255,25 +256,20 @@ struct Told : Watch {
   size_t ended = 0;
 };
 
-TEST(WatchTest, IsToldOfEveryCollective) {
+TEST(ObserverTest, IsToldOfEveryCollective) {
   for (bool messages : {false, true}) {
     std::vector<std::vector<std::string>> lists(2);
-    std::vector<Told*> told(2);
     RunOptions options;
     options.world = 2;
     if (messages) options.backend = testing::message_passing_backend;
-    options.watch = [&](int64_t rank) {
-      const auto at = static_cast<size_t>(rank);
-      auto made = std::make_unique<Told>(lists[at]);
-      told[at] = made.get();
-      return made;
-    };
     run(options, [&](Runtime& rt) {
+      const auto at = static_cast<size_t>(rt.rank());
+      Told told(lists[at]);
+      const Observing observing(rt.context(), told);
       const Mesh mesh = rt.mesh();
       DistTensor::from_global(numbers({6}), mesh, "S0").redistribute("R");
       DistTensor::from_global(numbers({6}), mesh, "P").redistribute("S0");
-      const auto at = static_cast<size_t>(rt.rank());
-      EXPECT_EQ(told[at]->ended, lists[at].size());
+      EXPECT_EQ(told.ended, lists[at].size());
     });
     EXPECT_EQ(lists[0],
               (std::vector<std::string>{

@@ -326,9 +326,9 @@ TEST(Trace, ShowsWhatFailed) {
             std::string::npos);
 }
 
-// With a trace, the rank's Watch is called as without one.
-TEST(Trace, TellsTheWatch) {
-  struct Count : Watch {
+// With a trace, other observers are called as without one.
+TEST(Trace, IsOneOfSeveralObservers) {
+  struct Count : Observer {
     explicit Count(int& c) : calls(c) {}
     void begins(const Collective&) override { calls += 1; }
     void agreed(const Collective&) noexcept override { calls += 10; }
@@ -339,10 +339,9 @@ TEST(Trace, TellsTheWatch) {
   RunOptions options;
   options.world = 2;
   options.trace = std::make_shared<Trace>();
-  options.watch = [&](int64_t rank) {
-    return std::make_unique<Count>(calls[rank]);
-  };
-  run(options, [](Runtime& rt) {
+  run(options, [&](Runtime& rt) {
+    Count count(calls[rt.rank()]);
+    const Observing observing(rt.context(), count);
     rt.context().communicator({0, 1}).barrier({StepKind::kBarrier, "meet"});
   });
   EXPECT_EQ(calls[0], 111);
@@ -352,9 +351,8 @@ TEST(Trace, TellsTheWatch) {
 // Without a trace nobody notes anything.
 TEST(Trace, IsOffByDefault) {
   run(1, [](Runtime& rt) {
-    EXPECT_EQ(rt.context().tracer, nullptr);
     const TraceSpan span("nobody");
-    EXPECT_EQ(rt.context().watch, nullptr);
+    EXPECT_TRUE(rt.context().observers.empty());
   });
 }
 

@@ -28,12 +28,12 @@ CostTable prices() {
 
 TEST(Predicted, AddsOperatorsAndCollectives) {
   const Mesh mesh = Mesh::parse("tp=2");
-  const auto work = std::make_shared<WorkCounter>(nullptr);
+  const auto work = std::make_shared<WorkCounter>();
   RunOptions options;
   options.world = 2;
   options.dry_run = options.record = true;
   options.cost = prices();
-  options.recorder = work;
+  options.observers = {work};
   std::vector<CommEvent> events;
   run(options, [&](Runtime& rt) {
     const DistTensor x = zeros({64, 32}, mesh, {{"tp", Shard(1)}});
@@ -65,32 +65,26 @@ TEST(Predicted, SaysItsUnitsAndPrices) {
             R"({"work_us":2500.0,"communication_us":500.0,"us":3000.0})");
 }
 
-// The counter passes everything on to another observer.
-TEST(Predicted, PassesOnWhatItIsTold) {
-  struct Heard : OpRecorder {
-    std::string text;
-    void ran(RankContext&, const OpRan&) override { text += "op "; }
-    void ran(RankContext&, const KernelRan&) override { text += "kernel "; }
-    void sent(RankContext&) override { text += "sent "; }
-    void step_begins(RankContext&, std::span<const NamedTensor>) override {
-      text += "begins ";
-    }
-    void ended(RankContext&) override { text += "ended "; }
-  };
-  const auto heard = std::make_shared<Heard>();
-  const auto counter = std::make_shared<WorkCounter>(heard);
+// A training step calls ended(): what runs after it is not part of the step.
+TEST(Predicted, CountsUntilTheStepHasEnded) {
+  const auto counter = std::make_shared<WorkCounter>();
   RunOptions options;
-  options.world = 2;
   options.dry_run = options.record = true;
-  options.recorder = counter;
-  run(options, [&](Runtime& rt) {
-    counter->step_begins(rt.context(), {});
-    const DistTensor x = zeros({4, 6}, rt.mesh({{"tp", 2}}), "S0");
-    matmul(x, zeros({6, 2}, x.mesh(), "R"));
-    x.redistribute("R");
-    counter->ran(rt.context(), KernelRan{.name = "adamw", .tensors = 1});
-  });
-  EXPECT_EQ(heard->text, "begins op sent kernel ended ");
+  options.observers = {counter};
+  options.cost = prices();
+  for (int64_t runs = 1; runs <= 2; ++runs) {
+    run(options, [&](Runtime& rt) {
+      RankContext& context = rt.context();
+      const DistTensor x = zeros({4, 6}, rt.mesh({{"tp", 1}}));
+      const DistTensor w = zeros({6, 2}, x.mesh());
+      matmul(x, w);
+      EXPECT_TRUE(counter->reads_events(context));
+      context.observers.ended(context);
+      EXPECT_FALSE(counter->reads_events(context));
+      matmul(x, w);
+    });
+    EXPECT_EQ(counter->work_ps(), runs * 2 * 4 * 6 * 2 * 7);
+  }
 }
 
 }  // namespace

@@ -50,7 +50,7 @@ Json record_of(const Mesh& mesh, const std::function<void(Record&)>& set,
   options.record = true;
   const auto record = std::make_shared<Record>("test", mesh, options.cost);
   if (set) set(*record);
-  options.recorder = record;
+  options.observers = {record};
   run(options, fn);
   return record->json();
 }
