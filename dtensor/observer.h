@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Observers of what a rank does, such as a timeline (trace.h) or a program's
-// record (program/record.h). While a rank has no observer, it pays for none.
+// Observers of what a rank does: a timeline (trace.h), a program's record
+// (program/record.h), or a function of one's own:
+//
+//   const OnOp observe(context, [](const OpRan& op) { fmt::print("{}\n",
+//   op.op); });
+//
+// While a rank has no observer, it pays for none.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -124,6 +129,23 @@ class Observing {
  private:
   RankContext& context_;
   Observer& observer_;
+};
+
+// For the duration of a scope, calls a function after every operator that the
+// rank computes; not after one whose outputs checkpoint() had kept.
+class OnOp final : Observer {
+ public:
+  using Function = std::function<void(const OpRan&)>;
+  OnOp(RankContext& context, Function fn)
+      : fn_(std::move(fn)), observing_(context, *this) {}
+
+ private:
+  void ran(RankContext&, const OpRan& op) override {
+    if (!op.kept) fn_(op);
+  }
+  using Observer::ran;
+  const Function fn_;
+  const Observing observing_;
 };
 
 }  // namespace dtensor

@@ -88,9 +88,9 @@ class Module;
 // put another module of the same kind behind it.
 //
 // child(x) runs the submodule's forward. Its operators are attributed to the
-// submodule: OpCall::path is the submodule's path. In a call through ->, they
-// are attributed to the calling module. For a function other than forward, use
-// call().
+// submodule: RankContext::path is the submodule's path. In a call through ->,
+// they are attributed to the calling module. For a function other than forward,
+// use call().
 template <class M>
 class Child {
  public:

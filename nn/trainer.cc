@@ -544,7 +544,8 @@ void Trainer::check_copies() const {
   check_replicas(all);
 }
 
-Prediction Trainer::predict(const Batches& batches, const OnOp& on_op) {
+Prediction Trainer::predict(const Batches& batches,
+                            const std::function<void(const OpRan&)>& on_op) {
   Engine& e = *engine_;
   RankContext& context = RankContext::current();
   DT_CHECK(context.dry_run, "predict",
@@ -558,10 +559,10 @@ Prediction Trainer::predict(const Batches& batches, const OnOp& on_op) {
   {
     const CommRecord record;
     // This rank does not run the operators of other stages: leave them out.
-    const Scoped<OnOp> trace(op_trace(context), [&](const OpCall& call) {
-      if (!call.out[0].here()) return;
-      p.work_ps += call.decision.work_ps;
-      if (on_op) on_op(call);
+    const OnOp observe(context, [&](const OpRan& op) {
+      if (!op.out[0].here()) return;
+      p.work_ps += op.choice.work_ps;
+      if (on_op) on_op(op);
     });
     show(e.model, [&] { step(batches); });
     p.events.assign(record.events().begin(), record.events().end());

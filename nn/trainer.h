@@ -24,7 +24,7 @@
 #include "dtensor/nn/pipeline.h"
 
 namespace dtensor {
-struct OpCall;  // dtensor/ops/op.h
+struct OpRan;  // observer.h
 struct RunOptions;
 class Runtime;
 }  // namespace dtensor
@@ -121,7 +121,6 @@ struct Prediction : Totals {
   int64_t parameter_bytes = 0;
   int64_t parameters = 0;  // elements of the model, each counted once
 };
-using OnOp = std::function<void(const OpCall&)>;
 
 // Every rank makes a trainer, for a module that outlives it, and makes the same
 // calls, which are collective over all ranks of the run.
@@ -170,7 +169,8 @@ class Trainer {
   // Predicts what this rank sends and holds in a step. Throws Error unless this
   // is a dry run. on_op (may be empty) is called for each operator of the step
   // that this rank runs.
-  Prediction predict(const Batches&, const OnOp& on_op = {});
+  Prediction predict(const Batches&,
+                     const std::function<void(const OpRan&)>& on_op = {});
 
  private:
   class Engine;

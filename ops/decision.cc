@@ -81,7 +81,6 @@ struct CommonDecisions : RankContext::Memory {
 struct OpMemory : RankContext::Memory {
   BoundedCache<Key, std::shared_ptr<const Decision>, HashOf, Same> decisions{
       "decisions", cache_limit::kDecisions};
-  std::function<void(const OpCall&)> trace;
 };
 
 OpMemory& memory(RankContext& ctx) {
@@ -243,10 +242,6 @@ std::shared_ptr<const Decision> decide(const Op& op,
   for (const Spec* s : made->out)
     made->out_local.push_back(at ? s->local_shape(*at) : Shape());
   return known.insert(Key(q), std::move(made));
-}
-
-std::function<void(const OpCall&)>& op_trace(RankContext& ctx) {
-  return memory(ctx).trace;
 }
 
 CacheUse decision_use(RankContext& ctx) { return memory(ctx).decisions.use(); }

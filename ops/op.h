@@ -210,20 +210,6 @@ inline OpCaptures* captures_of(const RankContext& context) {
   return static_cast<OpCaptures*>(context.captures);
 }
 
-// A call that has run, as passed to op_trace().
-struct OpCall {
-  const Op& op;
-  const Attrs& attrs;
-  const Decision& decision;
-  std::span<const DistTensor> in, out;  // in: as given, before they were moved
-  std::string_view path;  // of the module that made the call; see PathScope
-  int64_t ordinal;        // number of earlier calls in that PathScope
-};
-
-// This rank's hook. If it is set, it is called after every operator that the
-// rank computes, but not after one whose outputs checkpoint() had kept.
-std::function<void(const OpCall&)>& op_trace(RankContext&);
-
 // An operator with one fixed rule. A subclass adds compute() and gradient(),
 // and also out_dtypes(), unless all inputs and outputs have one float type.
 class RuleOp : public Op {

@@ -20,8 +20,6 @@ void OpWatch::ran(const Attrs& attrs, const Decision& d,
                   std::span<const DistTensor> outputs) {
   if (captures_) captures_->ran(op_, attrs, d, given_, outputs);
   const int64_t ordinal = ctx_.ordinal++;
-  if (const auto& trace = op_trace(ctx_); trace && !kept_)
-    trace({op_, attrs, d, given_, outputs, ctx_.path, ordinal});
   if (!ctx_.observers.empty()) [[unlikely]]
     tell(attrs, d, outputs, ordinal);
 }

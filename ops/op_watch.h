@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Notifies the checkpoint() that runs the function around a call (grad.h), and
-// the rank's observers (observer.h, op_trace()), that the call has run. Private
-// to ops.
+// the rank's observers (observer.h), that the call has run. Private to ops.
 #pragma once
 #include <cstdint>
 #include <span>

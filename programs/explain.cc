@@ -33,9 +33,8 @@ nlohmann::ordered_json explain_model(const TrainConfig& config,
                                      const RunOptions& options,
                                      const Mesh& mesh) {
   Decisions decisions;
-  const nn::Prediction p = predict(config, options, [&](const OpCall& call) {
-    decisions.add(call.op, call.decision);
-  });
+  const nn::Prediction p =
+      predict(config, options, [&](const OpRan& op) { decisions.add(op); });
   const Predicted time = predicted(p, options.cost);
   const std::vector<CommRow> rows = comm_rows(p.events);
   fmt::print("{}: {} parameters in {}, {} bytes of them per rank\n",

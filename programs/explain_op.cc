@@ -90,7 +90,8 @@ OpInput parse_input(const std::string& text, DType dtype, const Mesh& mesh) {
 // The results of running the operator and its gradient dry.
 struct DryAnswer {
   std::vector<Choice> choices;  // cheapest first; empty if there is no rule
-  Decision decision;
+  Choice choice;
+  std::optional<BoundRule> rule;
   std::vector<CommEvent> forward, backward;
   std::vector<SpecRef> gradients;  // by input; null if it has no gradient
   Decisions backward_ops;
@@ -111,26 +112,23 @@ void run_forward(const OpQuestion& q, RankContext& context,
                  const std::vector<DistTensor>& inputs,
                  std::vector<DistTensor>& outputs, DryAnswer& answer) {
   bool first = true;
-  op_trace(context) = [&](const OpCall& call) {
-    const Op& op = call.op;
-    const Decision& d = call.decision;
+  const OnOp observe(context, [&](const OpRan& op) {
     DT_CHECK(first, "explain",
              "{} has several operators, {} among them; ask for each separately",
-             q.op, op.name());
+             q.op, op.op);
     first = false;
-    answer.decision = d;
-    if (!d.rule) return;
-    std::vector<DType> in_types, out_types;
-    for (const OpInput& in : q.inputs) in_types.push_back(in.spec->dtype());
-    out_types = op.out_dtypes(in_types, q.attrs);
-    answer.choices = all_choices(*d.rule, q.inputs, out_types, op.facts().work,
-                                 context.planner);
-  };
+    answer.choice = op.choice;
+    if (!op.rule) return;
+    answer.rule = *op.rule;
+    std::vector<DType> out_types;
+    for (const Spec* s : op.choice.out) out_types.push_back(s->dtype());
+    answer.choices =
+        all_choices(*op.rule, q.inputs, out_types, op.work, context.planner);
+  });
   if (is_einsum(q.op))
     outputs = {einsum(q.op, inputs)};
   else
     outputs = apply(*find_op(q.op), inputs, q.attrs);
-  op_trace(context) = {};
   answer.forward = std::move(context.events);
   context.events.clear();
 }
@@ -147,11 +145,9 @@ void run_backward(RankContext& context, const std::vector<DistTensor>& inputs,
   std::vector<DistTensor> wanted;
   for (const DistTensor& t : inputs)
     if (t.requires_grad()) wanted.push_back(t);
-  op_trace(context) = [&](const OpCall& call) {
-    answer.backward_ops.add(call.op, call.decision);
-  };
+  const OnOp observe(context,
+                     [&](const OpRan& op) { answer.backward_ops.add(op); });
   const std::vector<DistTensor> grads = grad(output, wanted, options);
-  op_trace(context) = {};
   answer.backward = std::move(context.events);
   size_t next = 0;
   for (const DistTensor& t : inputs)
@@ -173,7 +169,7 @@ DryAnswer run_dry(const OpQuestion& q, const RunOptions& options) {
 }
 
 ChoiceMade choice_made(const OpQuestion& q, const DryAnswer& a) {
-  return {*a.decision.rule, a.decision, q.inputs, a.choices};
+  return {*a.rule, a.choice, q.inputs, a.choices};
 }
 
 std::string assignment_table(const ChoiceMade& made) {
@@ -212,10 +208,10 @@ void print_answer(const OpQuestion& q, const RunOptions& options,
     fmt::print("  input {}: {}{}\n", i, q.inputs[i].spec->to_string(),
                q.inputs[i].keep == Keep::kMove ? "" : ", a parameter");
   if (!q.attrs.empty()) fmt::print("  arguments: {}\n", q.attrs.to_string());
-  for (const Spec* s : a.decision.out)
+  for (const Spec* s : a.choice.out)
     fmt::print("  output: {}\n", s->to_string());
-  if (a.decision.rule) {
-    fmt::print("rule: {}\n", a.decision.rule->rule().to_string());
+  if (a.rule) {
+    fmt::print("rule: {}\n", a.rule->rule().to_string());
     fmt::print("prices: {}\n", options.cost.to_string());
     const ChoiceMade made = choice_made(q, a);
     fmt::print("assignments:\n{}{}\n", indented(assignment_table(made)),
@@ -223,7 +219,7 @@ void print_answer(const OpQuestion& q, const RunOptions& options,
   } else {
     fmt::print(
         "rule: none; the operator chooses its layouts itself: {} -> {}\n",
-        layouts_text(a.decision.in), layouts_text(a.decision.out));
+        layouts_text(a.choice.in), layouts_text(a.choice.out));
   }
   print_collectives(a.forward);
   fmt::print("\nbackward:\n");
@@ -296,12 +292,13 @@ OpQuestion parse_question(const std::string& name,
   return q;
 }
 
-void Decisions::add(const Op& op, const Decision& d) {
+void Decisions::add(const OpRan& op) {
+  const Choice& d = op.choice;
   const Mesh& mesh = d.in[0]->mesh();
   Row row{RankContext::current().phase,
-          op.name(),
-          d.rule ? d.rule->rule().to_string() : "",
-          d.rule ? d.rule->to_string(d.assignment, mesh) : "",
+          std::string(op.op),
+          op.rule ? op.rule->rule().to_string() : "",
+          op.rule ? op.rule->to_string(d.assignment, mesh) : "",
           layouts_text(d.in),
           layouts_text(d.out),
           d.comm_ps,
@@ -348,15 +345,14 @@ Json Decisions::json() const {
 Json explain_op(const OpQuestion& question, const RunOptions& options) {
   const DryAnswer answer = run_dry(question, options);
   print_answer(question, options, answer);
-  Json json{{"rule", answer.decision.rule
-                         ? Json(answer.decision.rule->rule().to_string())
-                         : Json(nullptr)},
-            {"assignments", answer.decision.rule
-                                ? choices_json(choice_made(question, answer),
-                                               answer.choices.size())
-                                : Json::array()},
-            {"collectives", comm_json(comm_rows(answer.forward), false)},
-            {"backward", comm_json(comm_rows(answer.backward), false)}};
+  Json json{
+      {"rule",
+       answer.rule ? Json(answer.rule->rule().to_string()) : Json(nullptr)},
+      {"assignments", answer.rule ? choices_json(choice_made(question, answer),
+                                                 answer.choices.size())
+                                  : Json::array()},
+      {"collectives", comm_json(comm_rows(answer.forward), false)},
+      {"backward", comm_json(comm_rows(answer.backward), false)}};
   const std::vector<ProductWay> ways = other_ways(question);
   if (!ways.empty()) {
     fmt::print(

@@ -33,7 +33,7 @@ OpQuestion parse_question(const std::string& op,
 class Decisions {
  public:
   // Adds a call. REQUIRES: this thread is the rank that makes the call.
-  void add(const Op&, const Decision&);
+  void add(const OpRan&);
   std::string table() const;
   nlohmann::ordered_json json() const;
 

@@ -17,12 +17,10 @@
 #include "dtensor/comm_table.h"
 #include "dtensor/nn/parallel.h"
 #include "dtensor/nn/pretrained_config.h"
-#include "dtensor/ops/op.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/program/predicted.h"
 #include "dtensor/program/record.h"
 #include "dtensor/rank_context.h"
-#include "dtensor/scoped.h"
 #include "dtensor/text_table.h"
 
 namespace dtensor::examples {
@@ -98,11 +96,10 @@ void observe(const nn::LanguageModel& model, Part& part,
              const std::function<void()>& fn) {
   RankContext& context = RankContext::current();
   const CommRecord record;
-  const Scoped<std::function<void(const OpCall&)>> trace(
-      op_trace(context), [&](const OpCall& call) {
-        // This rank does not run the operators of other stages.
-        if (call.out[0].here()) part.work_ps += call.decision.work_ps;
-      });
+  const OnOp observe(context, [&](const OpRan& op) {
+    // This rank does not run the operators of other stages.
+    if (op.out[0].here()) part.work_ps += op.choice.work_ps;
+  });
   std::optional<Observing> shown;
   if (part.record) shown.emplace(context, *part.record);
   context.observers.step_begins(context, model.named_parameters());

@@ -286,7 +286,7 @@ nn::Batches TrainConfig::batches(const TextData& text) const {
 }
 
 nn::Prediction predict(const TrainConfig& config, const RunOptions& options,
-                       const nn::OnOp& on_op) {
+                       const std::function<void(const OpRan&)>& on_op) {
   const TextData text = TextData::none();
   return nn::predict(options, {config.batch, config.model.seq},
                      [&](Runtime& rt) {

@@ -94,7 +94,7 @@ std::string_view axis_name_of(nn::Splits);
 // Predicts one training step by a dry run. `on_op` (may be empty) is called for
 // each operator of the step.
 nn::Prediction predict(const TrainConfig&, const RunOptions&,
-                       const nn::OnOp& on_op = {});
+                       const std::function<void(const OpRan&)>& on_op = {});
 
 // Adds the flags --model, --layers, ..., which set the fields of a config.
 void add_train_flags(Program&, TrainConfig&);

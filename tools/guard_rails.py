@@ -56,7 +56,7 @@ LICENSE = "SPDX-License-Identifier: Apache-2.0"
 # Files that begin with the license line, after "#!" if there is one.
 LICENSED = re.compile(r"\.(h|cc|cuh|cpp|c|js|css|py|sh|bzl|BUILD)$|(^|/)BUILD$")
 # Operators, which the runtime must not know: not even by a forward declaration.
-OPERATOR = re.compile(r"^(?:class|struct) (?:Op|OpCall|Attrs|Decision|Kernels);")
+OPERATOR = re.compile(r"^(?:class|struct) (?:Op|Attrs|Decision|Kernels);")
 MODEL = re.compile(r'[=!]= "(?:gpt|llama|mixtral)"')
 
 

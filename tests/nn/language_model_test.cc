@@ -67,12 +67,13 @@ Step step(const std::string& mesh, const std::string& name, Recompute what,
     const int64_t before = activations().current_bytes;
     ctx.allocator->reset_peak();
     ctx.record = true;
-    op_trace(ctx) = [&](const OpCall& c) { ++s.calls[ctx.phase][c.op.name()]; };
+    const OnOp observe(ctx, [&](const OpRan& op) {
+      ++s.calls[ctx.phase][std::string(op.op)];
+    });
     const DistTensor loss = model->loss(tokens, targets);
     s.held = activations().current_bytes - before;
     const auto grads = grad(loss, model->parameters(), {.release_graph = true});
     s.peak = activations().peak_bytes - before;
-    op_trace(ctx) = nullptr;
     ctx.record = false;
     for (const CommEvent& e : ctx.events) ++s.sent[e.phase];
     s.loss = loss.item();

@@ -74,12 +74,11 @@ class Net : public Module {
 template <class Fn>
 std::vector<std::string> calls(Runtime& rt, Fn&& fn) {
   std::vector<std::string> list;
-  op_trace(rt.context()) = [&](const OpCall& c) {
-    list.push_back(std::string(c.path) + ": " + c.op.name() + " " +
-                   std::to_string(c.ordinal));
-  };
+  const RankContext& context = rt.context();
+  const OnOp observe(rt.context(), [&](const OpRan& op) {
+    list.push_back(fmt::format("{}: {} {}", context.path, op.op, op.ordinal));
+  });
   fn();
-  op_trace(rt.context()) = {};
   return list;
 }
 
@@ -153,17 +152,17 @@ TEST(ModulePath, OfTheModels) {
       EXPECT_EQ(std::unique(unique.begin(), unique.end()), unique.end());
 
       size_t uses = 0;
-      op_trace(rt.context()) = [&](const OpCall& c) {
+      const RankContext& context = rt.context();
+      const OnOp observe(rt.context(), [&](const OpRan& op) {
         for (const NamedParameter& p : parameters)
-          for (const DistTensor& in : c.in) {
+          for (const DistTensor& in : op.given) {
             if (!in.same_as(p.tensor)) continue;
             ++uses;
-            EXPECT_EQ(c.path, p.name.substr(0, p.name.rfind('.')))
-                << c.op.name();
+            EXPECT_EQ(context.path, p.name.substr(0, p.name.rfind('.')))
+                << op.op;
           }
-      };
+      });
       model->logits(tokens);
-      op_trace(rt.context()) = {};
       EXPECT_GE(uses, parameters.size());
     });
   }

@@ -32,15 +32,6 @@ using testing::values;
 // Records the rules, bytes and price of the operators that run while it lives.
 class Steps {
  public:
-  Steps() {
-    op_trace(RankContext::current()) = [this](const OpCall& call) {
-      std::string rule = call.decision.rule->rule().to_string();
-      rules.push_back(rule.substr(0, rule.find(" |")));
-      price += call.decision.comm_ps + call.decision.work_ps;
-      put_off = call.decision.reduce_ps;
-    };
-  }
-  ~Steps() { op_trace(RankContext::current()) = nullptr; }
   int64_t total() const { return price + put_off; }
   int64_t bytes() const {
     int64_t n = 0;
@@ -52,6 +43,12 @@ class Steps {
 
  private:
   CommRecord record_;
+  OnOp observe_{RankContext::current(), [this](const OpRan& op) {
+                  const std::string rule = op.rule->rule().to_string();
+                  rules.push_back(rule.substr(0, rule.find(" |")));
+                  price += op.choice.comm_ps + op.choice.work_ps;
+                  put_off = op.choice.reduce_ps;
+                }};
 };
 
 using Rules = std::vector<std::string>;

@@ -275,9 +275,9 @@ int64_t work_ps(const char* op, Fn&& fn) {
     const Mesh mesh = rt.mesh({{"dp", 1}});
     const DistTensor table = zeros({1000, 4}, mesh),
                      ids = zeros({3}, mesh, {}, DType::kI64);
-    op_trace(rt.context()) = [&](const OpCall& call) {
-      if (call.op.name() == op) ps = call.decision.work_ps;
-    };
+    const OnOp observe(rt.context(), [&](const OpRan& ran) {
+      if (ran.op == op) ps = ran.choice.work_ps;
+    });
     fn(table, ids);
   });
   return ps;

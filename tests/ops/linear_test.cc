@@ -286,9 +286,8 @@ Sent send(const std::string& x, const std::string& w, const std::string& b,
     }
     Sent mine;
     context.record = true;
-    op_trace(context) = [&](const OpCall& call) {
-      mine.operators.push_back(call.op.name());
-    };
+    const OnOp observe(
+        context, [&](const OpRan& op) { mine.operators.emplace_back(op.op); });
     const auto bytes = [&] {
       int64_t n = 0;
       for (const CommEvent& e : context.events) n += e.predicted;
@@ -307,7 +306,6 @@ Sent send(const std::string& x, const std::string& w, const std::string& b,
          {.cotangent = put(values({8, 32}, 4), mesh,
                            mine.layout == "P" ? "" : mine.layout)});
     mine.backward = bytes() - mine.forward;
-    op_trace(context) = nullptr;
     if (rt.rank() == 0) sent = mine;
   });
   return sent;

@@ -49,17 +49,15 @@ DistTensor leaf(const Shape& shape, const Mesh& m, const Placements& layout,
 // any phase ("exp"), and in each phase ("recompute exp").
 class Calls {
  public:
-  Calls() {
-    op_trace(RankContext::current()) = [this](const OpCall& c) {
-      ++count_[c.op.name()];
-      ++count_[RankContext::current().phase + " " + c.op.name()];
-    };
-  }
-  ~Calls() { op_trace(RankContext::current()) = nullptr; }
   int operator[](const std::string& op) { return count_[op]; }
 
  private:
   std::map<std::string, int> count_;
+  OnOp observe_{RankContext::current(), [this](const OpRan& op) {
+                  const std::string name(op.op);
+                  ++count_[name];
+                  ++count_[RankContext::current().phase + " " + name];
+                }};
 };
 
 void expect_near(const std::vector<Values>& got,
@@ -321,11 +319,11 @@ TEST(Checkpoint, PathsOrdinalsAndPhases) {
     RankContext& ctx = RankContext::current();
     const DistTensor x = leaf({4, 4}, m, "S0", 1), w = leaf({4, 4}, m, "S0", 2);
     std::vector<std::string> seen;
-    op_trace(ctx) = [&](const OpCall& c) {
+    const OnOp observe(ctx, [&](const OpRan& op) {
       if (ctx.phase != "backward")
-        seen.push_back(fmt::format("{} {}.{} {}", ctx.phase, c.path, c.ordinal,
-                                   c.op.name()));
-    };
+        seen.push_back(
+            fmt::format("{} {}.{} {}", ctx.phase, ctx.path, op.ordinal, op.op));
+    });
     ctx.record = true;
     DistTensor y;
     {
@@ -355,7 +353,6 @@ TEST(Checkpoint, PathsOrdinalsAndPhases) {
     EXPECT_EQ(ctx.events[1].predicted, ctx.events[0].predicted);
     EXPECT_EQ(ctx.events[2].phase, "backward");
     EXPECT_EQ(ctx.phase, "forward");
-    op_trace(ctx) = nullptr;
     ctx.record = false;
   });
 }

@@ -140,9 +140,8 @@ TEST(SplitGrad, WhatOnlyWeightsNeedComesLater) {
   run(1, [&](Runtime& rt) {
     const Layer layer(Mesh::parse("dp=1,tp=1"));
     std::vector<std::string> ops;
-    op_trace(rt.context()) = [&](const OpCall& call) {
-      ops.push_back(call.op.name());
-    };
+    const OnOp observe(rt.context(),
+                       [&](const OpRan& op) { ops.emplace_back(op.op); });
     const auto products = [&] {
       const auto n = std::count_if(ops.begin(), ops.end(), [](const auto& op) {
         return op.find("einsum") != op.npos || op.find("matmul") != op.npos ||
@@ -157,7 +156,6 @@ TEST(SplitGrad, WhatOnlyWeightsNeedComesLater) {
     EXPECT_EQ(products(), 3);
     split.later();
     EXPECT_EQ(products(), 3);
-    op_trace(rt.context()) = {};
   });
 }
 
