@@ -246,7 +246,7 @@ class AsyncPart final : public Pending {
   Tensor result_;
 };
 
-class Worker final : public RankContext::Memory {
+class Worker final : public RankServices::Service {
   struct Task {
     std::shared_ptr<AsyncMoves> moves;
     std::shared_ptr<Progress> progress;
@@ -366,10 +366,7 @@ class Worker final : public RankContext::Memory {
   std::thread thread_;
 };
 
-Worker& worker(RankContext& ctx) {
-  if (!ctx.async) ctx.async = std::make_unique<Worker>(ctx);
-  return static_cast<Worker&>(*ctx.async);
-}
+Worker& worker(RankContext& ctx) { return ctx.services.get<Worker>(ctx); }
 
 }  // namespace
 

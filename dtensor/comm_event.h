@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "dtensor/placement/mesh.h"
 #include "dtensor/placement/step_kind.h"
@@ -39,6 +40,18 @@ struct CommEvent {
   // receive together, on the assumption that each group of ranks exchanges as
   // much as this rank's group. (For a plan's step, see placement/received.h.)
   int64_t by_all = 0;
+};
+
+// The part of a rank's state that counts its communication (RankContext).
+struct CommLog {
+  // Whether the rank adds its collectives to `events`.
+  bool record = false;
+  std::vector<CommEvent> events;
+  int64_t collectives = 0;  // the number of the latest collective
+  // The time that the rank's main thread, while `record` was set, spent in
+  // collectives or waiting for its second thread: communication that no
+  // computation hid.
+  int64_t exposed_ns = 0;
 };
 
 // Records this rank's collectives, also those of a dry run, for the duration of

@@ -29,7 +29,7 @@ void judge(RankContext& context, const DataCheck& c,
   c.judge(most);
 }
 
-struct Kept : RankContext::Memory {
+struct Kept : RankServices::Service {
   explicit Kept(RankContext& c) : context(c) {}
   // Makes the checks that are left at the end of the run.
   void finish() override {
@@ -109,8 +109,7 @@ void each_sampled(const Tensor& t, Fn&& fn) {
 void check(RankContext& context, DataCheck check) {
   if (context.device->kind() == Device::Kind::kCpu)
     return judge(context, check, check.found.to_integers());
-  if (!context.checks) context.checks = std::make_unique<Kept>(context);
-  auto& kept = static_cast<Kept&>(*context.checks).checks;
+  auto& kept = context.services.get<Kept>(context).checks;
   if (!context.capture) return kept.push_back(std::move(check));
   // Before each replay, add the check to those that are kept, unless it is
   // there already. The next item() then judges what the replay finds.
@@ -123,8 +122,9 @@ void check(RankContext& context, DataCheck check) {
 
 std::vector<double> read_checked(RankContext& context, const Mesh& mesh,
                                  const Tensor& values) {
-  if (!context.checks) return values.to_doubles();
-  return static_cast<Kept&>(*context.checks).run(mesh, values);
+  if (auto* kept = context.services.find<Kept>())
+    return kept->run(mesh, values);
+  return values.defined() ? values.to_doubles() : std::vector<double>();
 }
 
 uint64_t sample_hash(const Tensor& t) {

@@ -315,9 +315,8 @@ T DistTensor::item() const {
   if (t.device().kind() == Device::Kind::kNone) return {};
   RankContext& context = RankContext::current();
   if (!integral(dtype()))
-    return static_cast<T>(context.checks ? read_checked(context, mesh(), t)[0]
-                                         : t.at(0));
-  if (context.checks) read_checked(context, mesh(), Tensor());
+    return static_cast<T>(read_checked(context, mesh(), t)[0]);
+  read_checked(context, mesh(), Tensor());
   const int64_t value = t.integer_at(0);
   const T item = static_cast<T>(value);
   bool exact = true;

@@ -281,16 +281,13 @@ void Execution::finish(RankContext& ctx, Path& path, size_t tensor,
 namespace {
 
 // This rank's cache of executions.
-struct Executions : RankContext::Memory {
+struct Executions : RankServices::Service {
   BoundedCache<std::vector<Move>, std::shared_ptr<const Execution>, MovesHash,
                SameMoves>
       known{"executions", cache_limit::kExecutions};
 };
 
-Executions& memory(RankContext& ctx) {
-  if (!ctx.executions) ctx.executions = std::make_unique<Executions>();
-  return static_cast<Executions&>(*ctx.executions);
-}
+Executions& memory(RankContext& ctx) { return ctx.services.get<Executions>(); }
 
 }  // namespace
 

@@ -91,7 +91,7 @@ class Entries {
   int64_t bytes_ = 0;
 };
 
-class Gathered final : public RankContext::Memory {
+class Gathered final : public RankServices::Service {
  public:
   // A parameter to read in the other ranks' memory instead of gathering it, if
   // there is no copy of it and will_do() accepts the boxes that the ranks hold.
@@ -252,10 +252,7 @@ class Gathered final : public RankContext::Memory {
   bool expected_ = true;  // misses_ has repeated learned_ so far
 };
 
-Gathered& memory(RankContext& ctx) {
-  if (!ctx.gathered) ctx.gathered = std::make_unique<Gathered>();
-  return static_cast<Gathered&>(*ctx.gathered);
-}
+Gathered& memory(RankContext& ctx) { return ctx.services.get<Gathered>(); }
 
 // Gathers a parameter when its part is first read.
 class WhenRead final : public Pending {
@@ -358,12 +355,13 @@ DistTensor SavedInput::read() const {
 }
 
 void free_gathered(RankContext& ctx, const DistTensor& parameter) {
-  if (ctx.gathered && parameter.impl()->awaited == 0)
-    static_cast<Gathered&>(*ctx.gathered).free(*parameter.impl());
+  if (parameter.impl()->awaited > 0) return;
+  if (auto* gathered = ctx.services.find<Gathered>())
+    gathered->free(*parameter.impl());
 }
 
 void end_gather_step(RankContext& ctx) {
-  if (ctx.gathered) static_cast<Gathered&>(*ctx.gathered).end_step();
+  if (auto* gathered = ctx.services.find<Gathered>()) gathered->end_step();
 }
 
 }  // namespace dtensor

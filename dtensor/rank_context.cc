@@ -39,7 +39,7 @@ void RankContext::set_current(RankContext* c) {
   keep_running_op(c ? &c->op : nullptr, c ? c->world_rank : -1);
 }
 
-std::string RankContext::about_text() const {
+std::string RankScope::about_text() const {
   if (!about || about->op.empty()) return "";
   const std::string text = about->to_string();
   // The error of a collective inside an operator already names the operator.
@@ -47,31 +47,31 @@ std::string RankContext::about_text() const {
 }
 
 std::string_view RankContext::kept_path() {
-  if (path != last_path) {
-    auto kept = paths.find(path);
-    if (kept == paths.end()) kept = paths.emplace(path).first;
-    last_path = *kept;
+  if (path != cache.last_path) {
+    auto kept = cache.paths.find(path);
+    if (kept == cache.paths.end()) kept = cache.paths.emplace(path).first;
+    cache.last_path = *kept;
   }
-  return last_path;
+  return cache.last_path;
 }
 
 const Coord* RankContext::coordinate_or_null(const Mesh& mesh) {
-  for (auto it = coordinates.begin(); it != coordinates.end(); ++it)
+  for (auto it = cache.coordinates.begin(); it != cache.coordinates.end(); ++it)
     if (it->mesh == mesh) {
       // Move an entry to the end before make_room() may drop it. The returned
       // pointer stays valid until kMost / 4 other meshes have been looked up.
-      if (coordinates.end() - it > kMost / 4)
-        it = std::rotate(it, it + 1, coordinates.end());
+      if (cache.coordinates.end() - it > kMost / 4)
+        it = std::rotate(it, it + 1, cache.coordinates.end());
       return it->at.get();
     }
   DT_CHECK(mesh.valid(), "mesh",
            "the mesh is empty; make one with Runtime::mesh");
   const int64_t mine = mesh.mesh_rank_of(world_rank);
-  make_room(coordinates);
-  coordinates.push_back(
+  make_room(cache.coordinates);
+  cache.coordinates.push_back(
       {mesh, mine < 0 ? nullptr
                       : std::make_unique<const Coord>(mesh.coordinate(mine))});
-  return coordinates.back().at.get();
+  return cache.coordinates.back().at.get();
 }
 
 const Coord& RankContext::coordinate(const Mesh& mesh,
@@ -85,7 +85,7 @@ const Coord& RankContext::coordinate(const Mesh& mesh,
 }
 
 Communicator& RankContext::communicator(const Mesh& mesh, AxisMask axes) {
-  for (const CachedCommunicator& c : communicators)
+  for (const CachedCommunicator& c : cache.communicators)
     if (c.mesh == mesh && c.axes == axes) return *c.communicator;
   const Coord& at = coordinate(mesh);
   DT_CHECK((axes & ~mesh.all_axes()) == 0, "communicator",
@@ -95,14 +95,14 @@ Communicator& RankContext::communicator(const Mesh& mesh, AxisMask axes) {
   std::vector<int64_t> ranks = mesh.group(axes, at);
   for (int64_t& r : ranks) r = mesh.world_rank(r);
   Communicator& made = communicator(ranks);
-  make_room(communicators);
-  communicators.push_back({mesh, axes, &made});
+  make_room(cache.communicators);
+  cache.communicators.push_back({mesh, axes, &made});
   return made;
 }
 
 Communicator& RankContext::communicator(
     const std::vector<int64_t>& world_ranks) {
-  if (const auto it = groups.find(world_ranks); it != groups.end())
+  if (const auto it = cache.groups.find(world_ranks); it != cache.groups.end())
     return *it->second;
   DT_CHECK(backend != nullptr, "communicator",
            "rank {} is not part of a run; start ranks with run()", world_rank);
@@ -111,7 +111,7 @@ Communicator& RankContext::communicator(
   made->set_watch(&observers);
   if (FlightRing* ring = backend->flight(world_rank, lane))
     made->set_flight(*ring, ring->add_group(world_ranks));
-  return *groups.emplace(world_ranks, std::move(made)).first->second;
+  return *cache.groups.emplace(world_ranks, std::move(made)).first->second;
 }
 
 }  // namespace dtensor

@@ -201,9 +201,7 @@ Outcome run_rank(const Shared& shared, int64_t rank,
     context.runtime = &runtime;
     RankContext::set_current(&context);
     fn(runtime);
-    if (context.checks) context.checks->finish();
-    if (context.async) context.async->finish();
-    if (context.save) context.save->finish();
+    context.services.finish();
     context.observers.ended(context);
     if (options.finish) options.finish(runtime);
     shared.backend->check();
@@ -223,7 +221,7 @@ Outcome run_rank(const Shared& shared, int64_t rank,
     if (!options.dry_run) shared.flights.of(rank).over("");
   }
   // Stops the rank's other threads, which no longer wait for other ranks.
-  if (kept) kept->async = nullptr, kept->save = nullptr;
+  if (kept) kept->services.clear();
   if (options.report && !options.dry_run) outcome.waited_for_core = core_wait();
   return outcome;
 }

@@ -73,20 +73,17 @@ struct Same {
 };
 
 // The decisions of the ranks of this process.
-struct CommonDecisions : RankContext::Memory {
+struct CommonDecisions : RankServices::Service {
   SharedCache<Key, CommonDecision, HashOf, Same> decisions{
       "shared decisions", cache_limit::kDecisions};
 };
 
-struct OpMemory : RankContext::Memory {
+struct OpMemory : RankServices::Service {
   BoundedCache<Key, std::shared_ptr<const Decision>, HashOf, Same> decisions{
       "decisions", cache_limit::kDecisions};
 };
 
-OpMemory& memory(RankContext& ctx) {
-  if (!ctx.op_memory) ctx.op_memory = std::make_unique<OpMemory>();
-  return static_cast<OpMemory&>(*ctx.op_memory);
-}
+OpMemory& memory(RankContext& ctx) { return ctx.services.get<OpMemory>(); }
 
 uint64_t hash_of(const Op& op, std::span<const OpInput> inputs,
                  const Attrs& attrs, const Assignment* assignment,
@@ -211,10 +208,11 @@ std::shared_ptr<const CommonDecision> common_part(RankContext& ctx,
         ctx, *q.op, q.inputs, q.attrs, q.assignment, q.forward_only));
   };
   if (!ctx.common) return anew();
-  std::call_once(ctx.common->once, [&] {
-    ctx.common->decisions = std::make_unique<CommonDecisions>();
-  });
-  auto& known = static_cast<CommonDecisions&>(*ctx.common->decisions).decisions;
+  auto& known = [&]() -> auto& {
+    const std::lock_guard lock(ctx.common->mutex);
+    return ctx.common->services.get<CommonDecisions>().decisions;
+  }
+  ();
   if (auto found = known.find(q)) return found;
   auto made = anew();
   known.insert(Key(q), made);

@@ -306,7 +306,7 @@ class Parts {
 };
 
 // One rank's part of a background save.
-class Background final : public RankContext::Memory {
+class Background final : public RankServices::Service {
  public:
   Background(std::shared_ptr<Save> save, Parts parts, int64_t rank)
       : save_(std::move(save)), rank_(rank) {
@@ -474,7 +474,7 @@ void save_checkpoint(const std::string& dir, int64_t step,
         started =
             std::make_unique<Background>(save, Parts(*save, tensors), rank);
       });
-      context.save = std::move(started);
+      context.services.set(std::move(started));
       return;
     }
     all_or_none("checkpoint", asked,
@@ -491,10 +491,8 @@ void save_checkpoint(const std::string& dir, int64_t step,
 }
 
 void finish_saves() {
-  RankContext& context = RankContext::current();
-  if (!context.save) return;
-  const auto save = std::move(context.save);
-  save->finish();
+  if (const auto save = RankContext::current().services.take<Background>())
+    save->finish();
 }
 
 }  // namespace dtensor
