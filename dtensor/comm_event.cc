@@ -67,7 +67,7 @@ CommRecord::~CommRecord() {
   if (!outer_) context_.events.clear();
   // A run that records from the beginning, as with --json, may be long. It
   // needs only sums of its events, unless an observer reads them.
-  if (outer_ && records == 0 && !context_.observers.reads_events(context_))
+  if (outer_ && records == 0 && !context_.observers.read_events(context_))
     sum_up(context_.events);
 }
 

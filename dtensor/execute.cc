@@ -279,7 +279,7 @@ void Run::record() {
           {s.mesh, s.axes, s.kind, std::string(ctx.op), ctx.phase, s.predicted,
            lists_.counted[i], ctx.collectives + s.collective,
            static_cast<int64_t>(e_.passes()), e_.shared_from_this(), i});
-      ctx.observers.sent(ctx);
+      for (Observer* o : ctx.observers) o->sent(ctx);
     }
   bound_record(ctx);
   ctx.collectives += e_.collectives();

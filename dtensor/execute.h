@@ -43,7 +43,7 @@ void execute(RankContext&, const Execution&, std::span<Tensor> parts,
 inline void bound_record(const RankContext& ctx) {
   constexpr size_t kLong = 4096;
   if (ctx.record && ctx.events.size() >= kLong &&
-      !ctx.observers.reads_events(ctx))
+      !ctx.observers.read_events(ctx))
     CommRecord();
 }
 

@@ -39,35 +39,8 @@ void Observers::ends(const Collective& c) noexcept {
   for (Observer* o : std::views::reverse(all_)) o->ends(c);
 }
 
-void Observers::ran(RankContext& context, const OpRan& op) {
-  for (Observer* o : all_) o->ran(context, op);
-}
-
-void Observers::ran(RankContext& context, const KernelRan& kernel) {
-  for (Observer* o : all_) o->ran(context, kernel);
-}
-
-void Observers::sent(RankContext& context) {
-  for (Observer* o : all_) o->sent(context);
-}
-
-void Observers::span(RankContext& context, int64_t begin, std::string_view name,
-                     int64_t number) {
-  for (Observer* o : std::views::reverse(all_))
-    o->span(context, begin, name, number);
-}
-
-void Observers::step_begins(RankContext& context,
-                            std::span<const NamedTensor> parameters) {
-  for (Observer* o : all_) o->step_begins(context, parameters);
-}
-
-void Observers::ended(RankContext& context) {
-  for (Observer* o : all_) o->ended(context);
-}
-
-bool Observers::reads_events(const RankContext& context) const {
-  return std::any_of(all_.begin(), all_.end(), [&](const Observer* o) {
+bool Observers::read_events(const RankContext& context) const {
+  return std::any_of(begin(), end(), [&](const Observer* o) {
     return o->reads_events(context);
   });
 }

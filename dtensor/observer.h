@@ -88,31 +88,29 @@ class Observer : public Watch {
   virtual Observer* for_second_thread(RankContext&) { return nullptr; }
 };
 
-// The observers of one thread of a rank, in the order in which they were added.
+// The observers of one thread of a rank, in the order in which they were added:
+//
+//   for (Observer* o : context.observers) o->ended(context);
+//
 // They have to outlive the thread's use of them.
-class Observers final : public Observer {
+class Observers final : public Watch {
  public:
   bool empty() const { return all_.empty(); }
-  // The time in ns of steady_clock; -1 if there are no observers.
-  int64_t now() const;
+  auto begin() const { return all_.begin(); }
+  auto end() const { return all_.end(); }
   void add(Observer& observer) { all_.push_back(&observer); }
   void remove(const Observer&);
   // Adds observers for_second_thread() to that thread's context.
   void follow(RankContext& second) const;
+  // The time in ns of steady_clock; -1 if there are no observers.
+  int64_t now() const;
+  // Whether an observer will read RankContext::events again.
+  bool read_events(const RankContext&) const;
 
-  // Each of these calls the same function of every observer. Those that end
-  // something call the latest observer first.
+  // These tell every observer; agreed() and ends() the latest one first.
   void begins(const Collective&) override;
   void agreed(const Collective&) noexcept override;
   void ends(const Collective&) noexcept override;
-  void ran(RankContext&, const OpRan&) override;
-  void ran(RankContext&, const KernelRan&) override;
-  void sent(RankContext&) override;
-  void span(RankContext&, int64_t begin, std::string_view name,
-            int64_t number) override;
-  void step_begins(RankContext&, std::span<const NamedTensor>) override;
-  void ended(RankContext&) override;
-  bool reads_events(const RankContext&) const override;
 
  private:
   std::vector<Observer*> all_;

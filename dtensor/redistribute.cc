@@ -468,7 +468,7 @@ void record_event(RankContext& ctx, const Mesh& mesh, AxisMask axes,
                           .counted = counted,
                           .collective = ctx.collectives,
                           .by_all = by_all});
-  ctx.observers.sent(ctx);
+  for (Observer* o : ctx.observers) o->sent(ctx);
   bound_record(ctx);
 }
 

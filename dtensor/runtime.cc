@@ -202,7 +202,7 @@ Outcome run_rank(const Shared& shared, int64_t rank,
     RankContext::set_current(&context);
     fn(runtime);
     context.services.finish();
-    context.observers.ended(context);
+    for (Observer* o : context.observers) o->ended(context);
     if (options.finish) options.finish(runtime);
     shared.backend->check();
   } catch (const PeerLeft&) {

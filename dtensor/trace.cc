@@ -190,7 +190,8 @@ TraceSpan::TraceSpan(RankContext& context, std::string_view name,
       begin_(context.observers.now()) {}
 
 TraceSpan::~TraceSpan() {
-  if (begin_ >= 0) context_.observers.span(context_, begin_, name_, number_);
+  for (Observer* o : context_.observers)
+    o->span(context_, begin_, name_, number_);
 }
 
 }  // namespace dtensor

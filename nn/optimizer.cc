@@ -113,7 +113,7 @@ class Optimizer::Batches {
           {b.param, b.grad, b.parts, options_.grad_scale,
            options_.clip.defined() ? options_.clip.ptr<double>() : nullptr});
       RankContext& context = RankContext::current();
-      if (!context.observers.empty()) context.observers.ran(context, ran(b));
+      for (Observer* o : context.observers) o->ran(context, ran(b));
       for (const Kept& k : b.kept) {
         if (!k.p.contiguous()) k.p.copy_from(k.flat);
         k.slot->version += k.p.storage()->version() - k.before;

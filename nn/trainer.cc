@@ -423,10 +423,10 @@ std::optional<std::string> Trainer::resume() {
 template <class Step>
 static void show(const Module& model, Step&& step) {
   RankContext& context = RankContext::current();
-  if (!context.observers.empty())
-    context.observers.step_begins(context, model.named_parameters());
+  for (Observer* o : context.observers)
+    o->step_begins(context, model.named_parameters());
   step();
-  context.observers.ended(context);
+  for (Observer* o : context.observers) o->ended(context);
 }
 
 TrainingReport Trainer::train(const Batches& batches) {
@@ -480,7 +480,7 @@ TrainingReport Trainer::train(const Batches& batches) {
                                 e.language ? "tokens" : "rows"));
   }
   finish_saves();
-  context.observers.ended(context);
+  for (Observer* o : context.observers) o->ended(context);
   Totals totals = merge(Totals{.events = std::move(first),
                                .memory = memory_use(*context.allocator)});
   report.events = std::move(totals.events);
@@ -570,7 +570,7 @@ Prediction Trainer::predict(const Batches& batches,
   // Parameters are gathered ahead in the order of the previous step, so the
   // memory must be that of a second step.
   if (e.zero() == 3) step(batches);
-  context.observers.ended(context);
+  for (Observer* o : context.observers) o->ended(context);
   p.memory = memory_use(*context.allocator);
   return p;
 }

@@ -26,22 +26,22 @@ void OpWatch::ran(const Attrs& attrs, const Decision& d,
 
 void OpWatch::tell(const Attrs& attrs, const Decision& d,
                    std::span<const DistTensor> outputs, int64_t ordinal) const {
-  ctx_.observers.ran(
-      ctx_,
-      OpRan{.op = op_.name(),
-            .args = [&] { return attrs.empty() ? "" : attrs.to_string(); },
-            .choice = d,
-            .rule = d.rule ? &*d.rule : nullptr,
-            .work = op_.facts().work,
-            .moved = d.moved,
-            .moves = d.moves,
-            .bytes = d.bytes,
-            .given = given_,
-            .out = outputs,
-            .ordinal = ordinal,
-            .begin = begin_,
-            .first_event = first_event_,
-            .kept = kept_ != nullptr});
+  const OpRan call{
+      .op = op_.name(),
+      .args = [&] { return attrs.empty() ? "" : attrs.to_string(); },
+      .choice = d,
+      .rule = d.rule ? &*d.rule : nullptr,
+      .work = op_.facts().work,
+      .moved = d.moved,
+      .moves = d.moves,
+      .bytes = d.bytes,
+      .given = given_,
+      .out = outputs,
+      .ordinal = ordinal,
+      .begin = begin_,
+      .first_event = first_event_,
+      .kept = kept_ != nullptr};
+  for (Observer* o : ctx_.observers) o->ran(ctx_, call);
 }
 
 }  // namespace dtensor

@@ -102,9 +102,9 @@ void observe(const nn::LanguageModel& model, Part& part,
   });
   std::optional<Observing> shown;
   if (part.record) shown.emplace(context, *part.record);
-  context.observers.step_begins(context, model.named_parameters());
+  if (shown) part.record->step_begins(context, model.named_parameters());
   fn();
-  context.observers.ended(context);
+  if (shown) part.record->ended(context);
   part.events.emplace_back(record.events().begin(), record.events().end());
 }
 
