@@ -11,8 +11,8 @@ namespace dtensor {
 namespace {
 
 // A short collective takes so little time that mixing every value well would
-// make it noticeably slower. So values are folded cheaply, and mixed well once
-// at the end.
+// make it noticeably slower. So many values are folded cheaply, and only the
+// results are mixed well.
 uint64_t fold(uint64_t h, uint64_t x) { return h * 0x9e3779b97f4a7c15ull + x; }
 
 // Hashes eight characters at a time.
@@ -43,8 +43,8 @@ uint64_t hash_of(const Buffer& b) {
 }
 
 // Returns the tensors of a call as the error of a disagreement shows them. One
-// tensor: "sum, f32, 8 elements". Several: "2 tensors: sum f32 8 elements, max
-// i32 1 element".
+// buffer: "sum, f32, 8 elements". Several: "2 tensors: sum f32 8 elements, max
+// i32 1 element". Transfers are shown without sizes.
 std::string describe_tensors(const Collective& c) {
   constexpr size_t kMost = 8;
   const size_t count = c.transfers.size() + c.buffers.size();

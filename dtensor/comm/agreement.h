@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The call on which the members of a group have to agree before any of them
-// writes its outputs, and the Errors that all members throw if their calls
-// differ. Nothing here depends on the backend.
+// writes its outputs, and the texts of the Errors that all members throw if
+// their calls differ or some do not come. Nothing here depends on the backend.
 #pragma once
 #include <chrono>
 #include <cstdint>

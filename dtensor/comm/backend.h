@@ -29,8 +29,9 @@ class Backend {
 
   // Sets how long a rank may wait for others in a collective. If a wait takes
   // longer, all ranks of the run throw an Error with the text of not_all_came()
-  // (agreement.h). 0, the default, means no limit. run() calls this before it
-  // starts the ranks. The backend of a dry run ignores it.
+  // (agreement.h); for the work of GPUs, see nccl_backend(). 0, the default,
+  // means no limit. run() calls this before it starts the ranks. The backend of
+  // a dry run ignores it.
   virtual void set_timeout(std::chrono::milliseconds) {}
   // Sets whether each message between processes carries a checksum; see
   // RunOptions::checksum. run() calls this before it starts the ranks.
@@ -53,9 +54,9 @@ class Backend {
   // together.
   virtual bool joins_streams() const { return true; }
   // Each process calls this once, when its ranks have ended; `here` is empty if
-  // all of them succeeded. Waits for the other processes. Returns the failure
-  // of the whole run, the same in every process, or nothing if all ranks
-  // succeeded.
+  // all of them succeeded. Waits for the other processes; ends this process and
+  // the job if some of them do not answer. Returns the failure of the whole
+  // run, the same in every process, or nothing if all ranks succeeded.
   virtual std::optional<Failure> conclude(const std::optional<Failure>& here) {
     return here;
   }
@@ -74,12 +75,14 @@ class Backend {
   virtual std::chrono::nanoseconds waited_for(int64_t /*rank*/) { return {}; }
 
   // Called when this rank's thread in `lane` fails. All ranks that wait in the
-  // lane, now or later, throw a PeerFailed with the `what` of the lane's first
-  // failure.
+  // lane, now or later, throw the Error of the lane's first failure: usually a
+  // PeerFailed with its `what` (see RankFailure).
   virtual void failed(int64_t rank, int lane,
                       std::string_view what) noexcept = 0;
-  // Called just before a rank finishes. Throws if the run has failed: a rank
-  // that has called no collective since the failure has not noticed it.
+  // Called just before a rank finishes. By default does nothing. With NCCL, a
+  // failure also ends work that this rank has only enqueued, and a rank that
+  // calls no further collective does not notice; so NCCL's check() throws if
+  // the run has failed.
   virtual void check() {}
   // Called when a rank has finished without an error. Ranks that wait for it,
   // now or later, throw a PeerLeft.
@@ -103,17 +106,18 @@ using BackendFactory = std::function<std::shared_ptr<Backend>(int64_t world)>;
 
 // Returns the factory of the backend with this name: "threads", "nccl", or the
 // name of a row of process_backend.h, such as "mpi". Throws Error for an
-// unknown name. "threads" ignores ranks_per_process. The ranks of "nccl" are
-// threads of the processes of backend_by_launcher(); GPUs are looked for when
-// the factory is called.
+// unknown name, and for a row that is not built in. "threads" ignores
+// ranks_per_process. The ranks of "nccl" are threads of the processes of
+// backend_by_launcher(); GPUs are looked for when the factory is called.
 BackendFactory backend_named(std::string_view name,
                              int64_t ranks_per_process = 1);
 // Returns the backend of a dry run. Its only rank knows the size of its groups
 // and never waits for others. Its communicators move nothing and count nothing;
-// all_gather_bytes() returns the caller's own bytes for every member.
+// their all_gather_bytes() returns the caller's own bytes for every member.
 std::shared_ptr<Backend> null_backend();
 // Returns the name of the row of process_backend.h whose launcher started this
 // process as one of several, if the program is built with it; else "threads".
+// Throws as ProcessBackend::started() does.
 std::string_view backend_by_launcher();
 
 }  // namespace dtensor

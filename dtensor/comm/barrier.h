@@ -11,9 +11,9 @@
 // member once its own wait() has returned true. The barrier outlives all calls:
 // its owner joins the threads before it destroys the barrier.
 //
-// One 32-bit word holds the round, the number of arrivals, and whether the
-// barrier is broken. One compare-and-swap completes a round or finds it broken,
-// so that either all members of a round pass or none does. Therefore a rank
+// One 32-bit word holds the round, the number of arrivals, whether a member
+// sleeps, and whether the barrier is broken. One compare-and-swap completes a
+// round or finds it broken, so either all members pass or none. Thus a rank
 // that unwinds after a failure never frees memory that another rank, which
 // passed, still reads.
 #pragma once

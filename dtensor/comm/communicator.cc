@@ -44,7 +44,7 @@ class Use {
 }  // namespace
 
 // Runs the collective between Watch::begins() and Watch::ends(), and records it
-// in the flight ring.
+// in the flight ring. In a group of one, only moves the data.
 void Communicator::run(Collective& c,
                        void (Communicator::*move)(const Collective&)) {
   check_interrupted();

@@ -14,13 +14,13 @@
 // After its own call (on a GPU, in later work of the Stream), a member may
 // overwrite its sources: by then all others have read them.
 //
-// Every call is collective: all members make the same calls in the same order.
-// Each call carries a fingerprint (see Call). When the fingerprints of two
-// members differ, all members throw the same Error, which shows both calls,
-// before any output is written. When a member fails instead of making the call,
-// the others throw an Error that names it. One thread at a time may use a
-// communicator. If the group has several members, a concurrent call by another
-// thread throws Error, unless both begin within a few nanoseconds.
+// The functions that take a Call are collective: all members make the same
+// calls in the same order. When the fingerprints (see Call) of two members
+// differ, all members throw the same Error, which shows both calls, before any
+// output is written. When a member fails instead of making the call, the others
+// throw an Error that names it. One thread at a time may use a communicator. If
+// the group has several members, a concurrent call by another thread throws
+// Error, unless both begin within a few nanoseconds.
 //
 // Data is described by Regions: each member's source holds some index ranges of
 // a global tensor, and its destination wants some. Members of a HostBackend
@@ -28,9 +28,9 @@
 // memory. All other members send the intersections, packed if need be. Parts of
 // different sizes are never padded to one size.
 //
-// The public calls check their arguments, agree with the other members and
-// notify the Watch. Each backend implements the protected functions. Calls that
-// take a Stream enqueue their work on that stream.
+// The public calls check their arguments and, in a group of several members,
+// agree with the others and notify the Watch. Each backend implements the
+// protected functions. Calls that take a Stream enqueue their work on it.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -54,7 +54,7 @@ namespace dtensor {
 struct Call {
   StepKind kind;             // must fit the member function, else Error
   std::string_view op = {};  // the operator that makes the call: "matmul"
-  uint64_t fingerprint = 0;  // a hash of the specs, reduce op and dtype;
+  uint64_t fingerprint = 0;  // a hash of the values to agree on, such as specs;
                              // fingerprint_of() mixes in the call's number
   // If set, describe(what) returns the text for the error, such as "f32[8](S0)
   // -> f32[8](R)". Called only if the members' calls differ.
@@ -120,29 +120,31 @@ class Communicator {
   int rank() const { return rank_; }
   int size() const { return size_; }
 
-  // For every transfer and index i: dst[i] = src[i] of the member that the
-  // schedule (made by exchange_schedule()) names for i. Elements that this rank
-  // holds itself are copied locally. All members pass the same number of
-  // transfers, of the same tensors in the same order. This is an all-gather, an
-  // all-to-all, a permute or an exchange, depending on the schedule.
+  // For every transfer and index i that this member wants: dst[i] = src[i] of
+  // the member that the schedule (made by exchange_schedule()) names for i.
+  // Elements that this rank holds itself are copied locally. All members pass
+  // the same number of transfers, of the same tensors in the same order. This
+  // is an all-gather, an all-to-all, a permute or an exchange, depending on the
+  // schedule.
   void exchange(const Call&, Stream, std::span<Transfer>);
   // As exchange(), but transfers[which] is not copied to a destination on this
   // member. Instead, when the other transfers are done, read() is called with
   // the Transfer that each member passed for that tensor. It reads their
   // sources in place; these stay unchanged until it returns. read() must not
-  // call a collective. Other members may call exchange() meanwhile: to them,
-  // the two calls are the same. REQUIRES: reads_in_place() and size() > 1.
+  // call a collective. Other members may make this call by exchange(): the two
+  // functions match. REQUIRES: reads_in_place() and size() > 1.
   using Sources = std::span<const Transfer* const>;  // by member
   using ReadSources = std::function<void(Sources)>;
   void exchange_in_place(const Call&, Stream, std::span<Transfer>, size_t which,
                          const ReadSources& read);
 
-  // For every transfer: dst[i] = the reduction, in member order, of the sources
-  // of all members that hold index i; the identity if no member holds it. This
-  // is a reduce-scatter if every member holds everything, and an accumulating
-  // exchange if regions overlap. kAvg divides the sum by the schedule's
-  // `terms`. f16 and bf16 are accumulated in f32 and rounded once. Throws Error
-  // for kMean.
+  // For every transfer and index i that this member wants: dst[i] = the
+  // reduction, in member order, of the sources of all members that hold i; the
+  // identity if no member holds it. This is a reduce-scatter if every member
+  // holds everything, and an accumulating exchange if regions overlap. kAvg
+  // divides the sum by the schedule's `terms`. f16 and bf16 are accumulated in
+  // f32 and rounded once. (NCCL may add and round otherwise, see nccl.h.)
+  // Throws Error for kMean.
   void reduce(const Call&, Stream, std::span<Transfer>);
 
   // Reduces every buffer into `data`, with the same bits on every member. With
@@ -151,7 +153,8 @@ class Communicator {
   // the chunk has c elements, member i reads (p-1) * c + n - c elements. With
   // `one_shot`, each member reduces all n elements itself: it reads (p-1) * n
   // elements, but in one step of latency. Backends may work otherwise (NCCL
-  // adds in its own order, see nccl.h), but they count these elements.
+  // adds in its own order, see nccl.h), but they count these elements. Throws
+  // Error for kMean.
   void all_reduce(const Call&, Stream, std::span<Buffer>);
 
   // Gathers `bytes` bytes of each member's host memory at `in`; those of member
@@ -168,8 +171,8 @@ class Communicator {
   // Whether all_reduce() reads Buffer::from in place; else the input is copied
   // to `data` first.
   virtual bool reads_sources() const { return false; }
-  // Whether this member's kernels can read the other members' sources, so that
-  // exchange_in_place() may be called.
+  // Whether this member's kernels may read the other members' sources, as
+  // exchange_in_place() requires.
   virtual bool reads_in_place() const { return false; }
   // Sets the device of the calls, by default the CPU. It outlives this object.
   void set_device(Device& device) { device_ = &device; }
@@ -193,10 +196,10 @@ class Communicator {
   // Otherwise all members throw: the Error of disagree(), or one that says why
   // some members will not come. Not called in a group of one.
   virtual void agree(const Collective&) = 0;
-  // The functions below move the data, after the agreement. They must not throw
-  // before every other member has finished reading this member's memory. All
-  // `counted` fields are 0 on entry. do_move() exchanges or reduces transfers,
-  // as Call::kind says.
+  // The functions do_...() move the data, after the agreement. They must not
+  // throw before every other member has finished reading this member's memory.
+  // All `counted` fields are 0 on entry. do_move() exchanges or reduces
+  // transfers, as Call::kind says.
   virtual void do_move(const Collective&) = 0;
   virtual void do_all_reduce(const Collective&) = 0;  // not in a group of one
   // In a group of one, called only in a dry run.

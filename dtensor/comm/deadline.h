@@ -58,7 +58,7 @@ class NoAnswer final : public Error {
 // "process 1" or "processes 1,2"; "the other processes" if the list is empty.
 std::string processes_to_string(const std::vector<int>&);
 // Returns the text for the deadline of a wait for `whom` while the processes do
-// `phase`, such as "agree how the program ends".
+// `phase`, such as "begin a run".
 std::string no_answer_text(std::string_view whom, std::string_view phase,
                            const Patience&);
 // Returns the text for a signal that ends such a wait. REQUIRES: interrupted().

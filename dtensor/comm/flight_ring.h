@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Records the last collectives that one thread made, the ring's own thread.
-// Errors name the newest one, and the flight recorder writes them all to a file
-// when something goes wrong. The ring is always on, so an entry costs as little
-// as possible.
+// Records the last collectives of one thread, the ring's own thread. Errors
+// name the newest one, and the flight recorder writes them all to a file when
+// something goes wrong. The ring is always on, so an entry costs as little as
+// possible.
 //
 // A precise clock would cost more than everything else in an entry (23 ns for
 // rdtsc on the virtual machine where this was written). Therefore begin times

@@ -16,9 +16,9 @@ namespace dtensor {
 class HostCommunicator;
 
 // The message by which a process tells another one that its members have come
-// to a collective. Its receiver does not know its size, only the most: 4096
-// bytes. That is a short message of a Ring (ring.h), and one piece of MPI
-// (mpi/mpi_job.cc).
+// to a collective. The receiver does not know the message's size, only that it
+// is at most 4096 bytes: few enough for a short message of a Ring (ring.h), and
+// for one piece of MPI (mpi/mpi_job.cc).
 struct alignas(64) Message {
   struct Header {
     uint64_t print;       // a hash of the call and the group
@@ -73,8 +73,8 @@ struct Group {
     Message message = {};
   };
 
-  // `process` is the number of this process; each process has
-  // `ranks_per_process` ranks.
+  // `process` is the number of this process; each process has up to
+  // `ranks_per_process` ranks of the run.
   Group(std::vector<int64_t> world_ranks, int64_t ranks_per_process,
         int process, int lane_number, bool spin);
 

@@ -73,9 +73,9 @@ void HostCommunicator::agree(const Collective& c) {
     events_shown_ = events_waited_ = 0;
     show_event(c.stream);
   }
-  // If all members are in this process, buffers are reduced in chunks unless
-  // they are one-shot: limit_ + 1 bytes are too many to show. Two members show
-  // their buffers if they are short, since that moves no more bytes.
+  // If all members are in this process, buffers that are not one-shot are
+  // reduced in chunks, so they count as limit_ + 1 bytes, too many to show. But
+  // two members show short buffers, since that moves no more bytes.
   int64_t bytes = std::max<int64_t>(c.num_bytes, 0);
   for (const Buffer& b : c.buffers)
     bytes += b.one_shot || size() == 2 || !group_.peers.empty()

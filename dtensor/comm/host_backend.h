@@ -19,7 +19,7 @@ namespace dtensor {
 
 class HostBackend : public Membership {
  public:
-  using Membership::Membership;  // called by all processes of the run
+  using Membership::Membership;  // called by all processes of the job
 
   std::unique_ptr<Communicator> group(std::span<const int64_t> ranks,
                                       int64_t me, int lane) override {

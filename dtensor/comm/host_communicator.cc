@@ -107,7 +107,8 @@ void HostCommunicator::wait_for_events(Stream stream) {
 
 // ---- Transfers ----
 
-// Sends and receives the packed messages of all transfers.
+// Sends and receives the packed messages of all transfers, except for those
+// that have come with the fingerprint.
 void HostCommunicator::travel(const Collective& c) {
   received_.assign(packed_.size() * group_.ranks.size(), nullptr);
   std::vector<const PackedMessages*> takers(group_.members.size());
@@ -291,8 +292,8 @@ void HostCommunicator::push_chunk(Stream stream, size_t i, Buffer& b) {
                    std::memory_order_relaxed);
 }
 
-// For members in several processes: sends every remote member, of another
-// process, its chunk of this member's input; reduces this member's chunk; and
+// For members in several processes: sends every remote member (one in another
+// process) its chunk of this member's input; reduces this member's chunk; and
 // sends the result to every other process once. The results of remote members
 // arrive in the same way.
 void HostCommunicator::send_chunks(const Collective& c) {

@@ -3,16 +3,16 @@
 // several.
 //
 // The members of one process read each other's memory in place, without packing
-// or padding: they meet before they read, and again afterwards. Their devices
-// must reach each other's memory: the CPU, one GPU shared by all ranks, or GPUs
-// with peer access. On GPUs, streams wait for the peers' events; the host never
-// waits for work.
+// or padding (an all-reduce also writes to it): they meet before they access
+// it, and again afterwards. Their devices must reach each other's memory: the
+// CPU, one GPU shared by all ranks, or GPUs with peer access. On GPUs, streams
+// wait for the peers' events; the host never waits for work.
 //
 // Members of different processes send each other messages, from CPU memory
 // only. The first member in each process agrees with the other processes on
 // behalf of all members there. It sends its fingerprint to every other process
-// before it waits for any, and gives up only if an awaited rank is gone or the
-// run fails. So unless the run fails, either all members pass or none does.
+// before it waits for any, and gives up only if an awaited rank is gone, the
+// run fails or a signal ends it. Otherwise all members pass or none does.
 //
 // Members may show short buffers and bytes together with the call; the
 // collective then needs no other message and no meeting at its end. If no two
@@ -35,13 +35,13 @@ namespace dtensor {
 
 class HostCommunicator : public Communicator {
  public:
-  // Throws Error if `me` is not one of the ranks.
+  // Throws Error if `me` is not one of the ranks, or a rank is not in the run.
   HostCommunicator(Membership&, std::span<const int64_t> ranks, int64_t me,
                    int lane);
   bool needs_serves() const override { return !group_.peers.empty(); }
   bool reads_sources() const override { return true; }
-  // False on GPUs: kernels would read another GPU's memory over a link, and
-  // more than once.
+  // False between processes, and on GPUs: kernels would read another GPU's
+  // memory over a link, and more than once.
   bool reads_in_place() const override {
     return group_.peers.empty() && device().kind() == Device::Kind::kCpu;
   }
@@ -54,11 +54,12 @@ class HostCommunicator : public Communicator {
 
   // ---- For a communicator that moves the data itself ----
 
-  // The most bytes that a member may show with its call.
+  // The most bytes that a member may show by agree_and_show().
   static constexpr int64_t kMost = 224;
   // Agrees as agree() does. Each member shows the others `bytes` bytes from
   // `mine`; all members pass the same number. For an all_gather_bytes, pass 0:
-  // its own bytes are shown instead, if they are short.
+  // its own bytes are shown instead, if they are short. Throws Error if a
+  // process has so many members that their bytes do not fit into one message.
   void agree_and_show(const Collective&, const void* mine, int64_t bytes);
   // The bytes that member m has shown, valid until the next collective; 8-byte
   // aligned if their number is a multiple of 8.
@@ -141,9 +142,9 @@ class HostCommunicator : public Communicator {
   void prepare(std::span<const Transfer>);
   // Runs send(), in which each member exchanges messages with other processes,
   // and then read(), in which the members here access each other's memory. If
-  // all members are in this process, there is no send(). If a member's send()
+  // all members are in this process, send() is not called. If a member's send()
   // throws, no member here runs read(). The members meet after send() and after
-  // read(), even if one of these throws.
+  // read(), even if one of these throws. A group of one only runs read().
   template <class Send, class Read>
   void in_two(Stream, const Send& send, const Read& read);
   void travel(const Collective&);

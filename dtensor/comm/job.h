@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // The job to which this process belongs: processes that a launcher started
 // together. Programs call the functions above the heading "Runs". The backend
-// of a run calls those below it, and needs nothing else from MPI or TCP.
-// Several threads may call these functions at once.
+// of a run calls those below it and set_patience(), and needs nothing else from
+// MPI or TCP. Several threads may call these functions at once.
 //
 // Calls that wait for other processes have a deadline, patience(). If nothing
 // comes from another process for that long, the call throws an Error that names
 // the process and says what the processes were doing; only agree() returns the
-// text instead. A process that waits tells the others now and then that it is
-// alive. If a message arrives damaged, its receiver throws an Error and tells
-// the other processes.
+// text instead. Now and then, each process tells those that may wait for it
+// that it is alive (see beat()). If a control message arrives damaged, its
+// receiver fails with an Error and tells the other processes.
 #pragma once
 #include <atomic>
 #include <chrono>
@@ -53,7 +53,7 @@ class ProcessJob {
   // failed. The verdict, the same in every process, is that of the lowest
   // process that has failed by then. Process 0 decides. If it gives no answer,
   // the call returns `here` if this process has failed, or else the reason why
-  // no answer came.
+  // no answer came. If another process ends the job, returns ended_with().
   JobVerdict agree(const JobVerdict& here);
   // All processes call this once, before anything else. If their facts differ,
   // every process throws the same Error, which names what differs.
@@ -115,9 +115,9 @@ class ProcessJob {
   // ---- Control messages ----
 
   // Control messages are texts, each about a numbered matter: 1, 2, ... for the
-  // runs, -1, -2, ... for the agreements, 0 for gather(), and the constants
-  // below for settle(). Texts from one process about one matter keep their
-  // order. Each carries a checksum.
+  // runs, -1, -2, ... for the agreements, 0 for gather(), and constants for
+  // settle() (below) and beat() (job.cc). Texts from one process about one
+  // matter keep their order. Each carries a checksum.
   struct Told {
     int from;
     std::string text;
@@ -206,8 +206,8 @@ class ProcessJob {
   TimeWaited::Clock::time_point beat_ = TimeWaited::Clock::now();
   std::map<int, uint64_t> heard_;  // by process: how many texts have come
   std::string damage_;             // the text of told()'s first Error
-  // Whether this process has given up waiting; it then never waits for an
-  // answer again.
+  // Whether this process has given up waiting; settle() then no longer waits
+  // for an answer of process 0.
   std::atomic<bool> gave_up_ = false;
   int64_t runs_ = 0, agreements_ = 0;
   std::atomic<bool> failed_ = false;

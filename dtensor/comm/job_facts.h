@@ -28,8 +28,8 @@ class JobFacts {
   static JobFacts from(std::string_view text);
   uint64_t hash() const;
 
-  // The error text that says how the facts of another process differ; "" if
-  // they are equal.
+  // The error text that says how the facts of another process differ from
+  // these, which are those of process 0; "" if they are equal.
   std::string difference(int process, const JobFacts& theirs) const;
 
  private:

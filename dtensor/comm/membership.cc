@@ -20,7 +20,7 @@ using namespace std::chrono_literals;
 // How often a process reads control messages while its ranks compute, and how
 // often it looks at what its ranks do.
 constexpr auto kListen = 5ms, kLook = 100ms;
-// How long a waiting thread sleeps between checks if nothing arrives.
+// The longest ProcessJob::rest() of a waiting thread between two checks.
 constexpr auto kRest = 500us;
 // For how long a rank still waits for a message after the news that the
 // message's sender is gone.
@@ -235,8 +235,8 @@ void Membership::meet(Group& group, size_t place) {
   if (!group.barrier.wait(me.waited_for)) released(group, place);
 }
 
-// Whether all messages are done. If one has arrived damaged, all ranks of the
-// run fail.
+// Whether all messages are done. If the transport throws, as it does when one
+// has arrived damaged, all ranks of the run fail.
 bool Membership::done(PendingMessages& messages, const Group& group,
                       size_t place) {
   try {
@@ -253,10 +253,11 @@ bool Membership::done(PendingMessages& messages, const Group& group,
 }
 
 // At first, polls without looking at the clock, since most messages arrive
-// within microseconds, and a look at the clock costs as much as a poll. Then
-// yields to other ranks of this machine between polls, and after 2 ms sleeps
-// between them: 50 us more do not matter to a wait of that length. With more
-// ranks than processors, sleeps from the start if the job can (rest()).
+// within microseconds, and a look at the clock costs as much as a poll. Later,
+// yields now and then to other ranks of this machine, and after 2 ms sleeps now
+// and then: 50 us more do not matter to a wait of that length. With more ranks
+// than processors, yields after every poll, or, if the job can rest(), sleeps
+// after every poll from the start.
 void Membership::wait(PendingMessages& messages, const Group& group,
                       size_t place) {
   constexpr int kQuick = 200, kOften = 64;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The members of a run, as one process knows them: which ranks are its threads,
 // which have failed or left, which collective each thread called last, and who
-// waits for whom. Every wait of a rank, in every backend, ends here: because
-// all awaited ranks have come, because a rank has failed or left, at the
-// deadline, or because ranks wait for each other in a circle.
+// waits for whom. A rank's wait for others to come, in every backend, ends
+// here: because they all have come, because a rank has failed or left, at the
+// deadline, at a signal, or because ranks wait for each other in a circle.
 #pragma once
 #include <array>
 #include <atomic>
@@ -143,7 +143,7 @@ class Membership : public Backend {
   // began it, the ranks on its path so far, and a text about their calls.
   struct Search {
     Id first;
-    uint64_t number = 0;  // number among the searches of this process
+    uint64_t number = 0;  // of the seek_circles() that began it
     std::vector<int64_t> ranks = {};
     std::string where = {};
   };
@@ -221,8 +221,8 @@ class Membership : public Backend {
   // Held during the calls of observer_. Locked before mutex_.
   std::mutex telling_;
   Observer observer_;
-  // Held by the thread that handles control messages or searches for circles;
-  // the messages so keep their order. Locked before the other mutexes.
+  // Held by the thread that handles control messages or searches for circles,
+  // so that the messages keep their order. Locked before the other mutexes.
   std::mutex listening_;
   uint64_t searches_ = 0;
   std::mutex mutex_;

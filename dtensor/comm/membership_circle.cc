@@ -13,9 +13,9 @@
 // a thread that computes, because every member has come to that thread's last
 // collective.
 //
-// A search passes each thread only once, and only threads that are ordered
-// after its first one. So of the threads in a circle, only the first one in
-// that order reports it.
+// A search passes each awaited thread only once, and only threads that are
+// ordered after its first one. So of the threads in a circle, only the first
+// one in that order reports it.
 #include <set>
 #include <string>
 #include <utility>
@@ -28,7 +28,7 @@
 namespace dtensor {
 
 // Begins a search at every thread here that has made no call since the previous
-// look.
+// look, unless a lane has failed.
 void Membership::seek_circles() {
   std::lock_guard one(listening_);
   for (const Lane& l : lanes_)

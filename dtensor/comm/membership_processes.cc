@@ -85,8 +85,8 @@ void Membership::hear(const ProcessJob::Told& told) {
     read(rank);
     for (int lane = 0; lane < kLanes; ++lane) mark_gone(rank, lane);
   } else if (what == "process") {
-    // The process has failed outside the run (ProcessJob::warn()); all of its
-    // ranks count as failed.
+    // The process has failed outside the run (ProcessJob::warn()), which counts
+    // as a failure of its first rank in both lanes.
     read(why);
     const int64_t who = std::min(told.from * ranks_per_process_, world_ - 1);
     for (int lane = 0; lane < kLanes; ++lane) fail_lane(lane, {who, why});
@@ -115,8 +115,8 @@ void Membership::hear(const ProcessJob::Told& told) {
     if (what == "ended") {
       ended_[told.from] = std::move(failure);
     } else if (!decided_) {
-      // Process 1 forwards the verdict of process 0, for processes that have
-      // lost their connection to process 0.
+      // If the run has failed, process 1 forwards the verdict of process 0, for
+      // processes that have lost their connection to process 0.
       if (failure && process() == 1) tell_all([&] { return told.text; });
       verdict_ = std::move(failure);
       decided_ = true;

@@ -5,9 +5,10 @@
 //
 // NCCL's own collectives do all-reduces, and those all-gathers and
 // reduce-scatters whose parts are contiguous and of one size. NCCL adds in an
-// order of its own. Other transfers, and the max or min of floats (where NCCL
-// drops NaNs), are sent between members, packed if they are not contiguous, and
-// reduced in member order.
+// order of its own, and may round f16 and bf16 after each addition. Other
+// transfers, those beyond the first 512 of a call, and the max or min of floats
+// (where NCCL drops NaNs), are sent between members, packed if they are not
+// contiguous, and reduced in member order.
 //
 // The members of a group are linked by their first collective that moves data.
 // That collective must not be captured into a graph (graph.h), so run a step

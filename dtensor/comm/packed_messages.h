@@ -45,7 +45,7 @@ class PackedMessages {
   // The size of the message to a peer (to a member, unless reset() was given
   // peers), or 0 if no message is sent.
   int64_t bytes_to(int peer) const { return bytes(to_[index(peer)]); }
-  // The bytes that this member takes from member m's message.
+  // The bytes of the pieces that this member takes from member m.
   int64_t bytes_from(int m) const { return bytes(from_[index(m)]); }
   // For a message from member m that serves all `takers`: finds where this
   // member's pieces lie in it. Returns the size of the message in bytes.

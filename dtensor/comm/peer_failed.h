@@ -9,8 +9,9 @@
 
 namespace dtensor {
 
-// Thrown in ranks that wait for a failed rank, or would have to wait for it. It
-// is not a failure of their own: run() reports that of the failed rank.
+// Thrown in ranks that wait in a collective, or call one, after another rank
+// has failed. It is not a failure of their own: run() reports that of the
+// failed rank.
 class PeerFailed : public Error {
  public:
   // The text is "[where] rank 3 failed: cause".
@@ -18,7 +19,8 @@ class PeerFailed : public Error {
       : PeerFailed(where, rank, "failed: ", cause) {}
   // The number, in the run, of the rank that failed or has left.
   int64_t rank() const { return rank_; }
-  // The failed rank's own error, and the last collective that it called.
+  // Usually the failed rank's own error, and the last collective that it
+  // called; else why its process is lost, or the text of a PeerLeft.
   const std::string& cause() const { return cause_; }
 
  protected:
@@ -34,8 +36,8 @@ class PeerFailed : public Error {
 };
 
 // Thrown in ranks that wait for a rank that finished without an error. One of
-// the two made a call that the other did not make, so run() reports this error
-// too.
+// the two made a call that the other did not make, so run() counts this error
+// as a failure of the rank that waits.
 class PeerLeft final : public PeerFailed {
  public:
   // The text is "[where] rank 3 has left the program while rank 0 waits in

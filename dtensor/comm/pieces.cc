@@ -54,7 +54,8 @@ void Boxes::add(int64_t length) {
     int64_t* at = at_.data() + at_.size() - arrays;
     int64_t* step = step_.data() + step_.size() - arrays;
     // Can the range be added to the last run? It can if in every array it lies
-    // directly after the run's only range or one step after its last range.
+    // directly after the run's only range. A range of the run's length can also
+    // be the second one, which sets the steps, or lie one step after the last.
     bool longer = run.count == 1;
     bool further = run.length == length;
     for (size_t a = 0; a < arrays; ++a) {

@@ -20,8 +20,8 @@ struct ProcessBackend {
   std::string_view lacks = {};
 
   // Whether the environment says that a launcher started this process as one of
-  // several. Throws an Error that names the missing variables if only some are
-  // set.
+  // several. If only some of the variables of a row are set, it may throw an
+  // Error that names the missing ones.
   bool (*started)();
   // Called if started() is false: whether a launcher started this process, as
   // the only one. Null if launchers do not say.

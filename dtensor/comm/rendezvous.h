@@ -40,7 +40,8 @@ class RendezvousFile {
   // Replaces the file. Readers never see a part of it, and other users cannot
   // read it: a process that knows the text may join the job.
   void write(std::string_view text);
-  // Returns nothing if there is no file.
+  // Returns nothing if there is no file, or it cannot be opened. Throws Error
+  // if it is not a regular file.
   std::optional<std::string> read() const;
 
  private:

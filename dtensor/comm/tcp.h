@@ -8,7 +8,7 @@
 //                             job and in no other; by default
 //                             TORCHELASTIC_RUN_ID with
 //                             TORCHELASTIC_RESTART_COUNT, or else the name of
-//                             the program
+//                             the program (nothing with --rendezvous)
 //   DTENSOR_JOIN_TIMEOUT      seconds to wait for the others; default 120
 //
 // With TORCHELASTIC_USE_AGENT_STORE=True, torchrun itself listens at

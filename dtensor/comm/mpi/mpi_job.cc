@@ -224,7 +224,7 @@ class MpiJob final : public ProcessJob {
 
   MPI_Comm data_, control_;
   std::unique_ptr<SharedRings> rings_;
-  int64_t rings_for_ = 0;  // ranks in each process, as rings_ was made for
+  int64_t rings_for_ = 0;  // the ranks per process for which rings_ was made
   bool clean_ = true;      // no message of an earlier run is under way
 
   struct Sent {

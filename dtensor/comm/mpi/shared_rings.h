@@ -24,10 +24,10 @@ void check_mpi(int code, std::string_view function);
 
 class SharedRings {
  public:
-  // Called by all processes of `all`; each of them has `ranks_per_process`
-  // ranks. Makes no rings, so that all messages go through MPI, if a process
-  // has DTENSOR_MPI_SHARED_MEMORY=0, or if this machine has only one process or
-  // very many ranks.
+  // Called by all processes of `all`; each of them has up to
+  // `ranks_per_process` ranks. Makes no rings, so that all messages go through
+  // MPI, if a process has DTENSOR_MPI_SHARED_MEMORY=0, or if this machine has
+  // only one process or very many ranks.
   SharedRings(MPI_Comm all, int64_t ranks_per_process);
   ~SharedRings();
   SharedRings(const SharedRings&) = delete;

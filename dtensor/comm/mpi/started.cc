@@ -22,7 +22,7 @@ int64_t count() { return first_of({"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}); }
 bool started() {
   if (const int64_t n = count(); n >= 0) return n > 1;
   // PMIx does not give the number of processes. In an interactive shell of
-  // Slurm, where PMIX_RANK may be set, too, there is only one process.
+  // Slurm, PMIX_RANK may be set although there is only one process.
   return std::getenv("PMIX_RANK") && first_of({"SLURM_STEP_NUM_TASKS"}) != 1;
 }
 

@@ -14,11 +14,11 @@
 namespace dtensor {
 
 // One member's connection to the other GPUs of its group. Calls that take a
-// Stream enqueue work on it, in the same order on all members. No function but
-// abort() waits: after each call, settled() must return true before the next
-// call is made.
+// Stream enqueue work on that stream, in the same order on all members. Only
+// abort() and the destructor wait: after any other call, settled() must return
+// true before the next call is made.
 //
-// Every function except abort() throws NCCL's errors as Error.
+// Every function except drop_group() and abort() throws NCCL's errors as Error.
 class NcclLink {
  public:
   virtual ~NcclLink() = default;

@@ -65,8 +65,8 @@ class NcclBackend final : public HostBackend {
     std::weak_ptr<SafeLink> link;
   };
 
-  // Aborts the links of the ranks here: work that they have enqueued on their
-  // GPUs waits for the work of the rank that failed, which will not come.
+  // Aborts the lane's links of the ranks here: work that they have enqueued on
+  // their GPUs may wait for work of the rank that failed, which will not come.
   void abort_links(int lane, const RankFailure& failure) noexcept {
     std::lock_guard lock(mutex_);
     failures_[lane] = &failure;

@@ -11,8 +11,8 @@
 namespace dtensor {
 namespace {
 
-// Whether NCCL's reduction equals Device::reduce(), except for the order.
-// NCCL's max and min of floats drop NaNs, which win in Device::reduce().
+// Whether NCCL's reduction equals Device::reduce(), except for order and
+// rounding. NCCL's max and min of floats drop NaNs, which win in reduce().
 bool has_reduction(ReduceOp op, DType t) {
   return !is_float(t) || (op != ReduceOp::kMax && op != ReduceOp::kMin);
 }
@@ -78,7 +78,8 @@ void NcclCommunicator::introduce(Shown& mine, Stream stream) {
   mine.id = rank() == 0 ? library_.make_id() : NcclLibrary::Id{};
 }
 
-// Links the group. If that is not possible, all members throw the same Error.
+// Links the group. If what the members have shown rules that out, all of them
+// throw the same Error.
 void NcclCommunicator::open_link(const Collective& c) {
   for (int m = 0; m < size(); ++m)
     DT_CHECK(facts(m).has_gpu, "nccl",

@@ -52,13 +52,13 @@ class SafeLink {
   }
   // Takes the link, and waits until its creation, which has begun, is complete.
   void open(StepKind kind, std::unique_ptr<NcclLink>);
-  // Waits until the host has finished the last call. Throws errors of running
-  // work.
+  // Waits until the host has finished the last call. Throws as use() does, and
+  // errors of running work.
   void settle(StepKind);
   bool is_open() const { return open_; }
 
-  // Another thread calls this periodically. Returns the kind of work that the
-  // GPU began longer than the timeout ago and has not finished, if any.
+  // Another thread calls this periodically. Returns the kind of work that it
+  // saw the GPU begin longer than the timeout ago and not finish, if any.
   std::optional<StepKind> overdue(Clock::time_point now);
   // Aborts the link because of that failure, which must outlive this object.
   // Does not wait for NcclLink::abort(), which a new thread calls (unless no

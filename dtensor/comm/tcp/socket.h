@@ -31,8 +31,8 @@ class Socket {
   void close();  // leaves errno as it is
 
   // Sends or receives exactly `bytes` bytes. False if the other end has closed
-  // the connection, it is broken, or `end` has passed. Throws if this process
-  // was told to stop.
+  // the connection, it is broken, or `end` passes while the call waits. Throws
+  // Error if the call has to wait and this process was told to stop.
   bool send(const void* data, int64_t bytes, Clock::time_point end) const;
   bool receive(void* data, int64_t bytes, Clock::time_point end) const;
   // Whether there are bytes to read, or the connection has ended.
@@ -62,7 +62,7 @@ union SocketAddress {
 std::vector<SocketAddress> addresses_of(const std::string& host, uint16_t port);
 
 // Return the addresses of this end and of the other end of a connection;
-// any.sa_family is 0 if the connection is broken.
+// any.sa_family is 0 if the system does not know the address (any more).
 SocketAddress local_address(const Socket&);
 SocketAddress peer_address(const Socket&);
 
@@ -71,7 +71,8 @@ SocketAddress peer_address(const Socket&);
 Socket listen_at(const SocketAddress&);
 // Returns the next incoming connection; empty if there is none.
 Socket accept_from(const Socket& listener);
-// Connects by `end`. On failure the socket is empty, and errno says why.
+// Connects by `end`. On failure the socket is empty, and errno says why. Throws
+// Error if the call has to wait and this process was told to stop.
 Socket connect_to(const SocketAddress&, Socket::Clock::time_point end);
 
 }  // namespace dtensor

@@ -30,9 +30,10 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = Socket::Clock;
 
-// The most bytes of a message that are sent before another one gets its turn.
+// The most bytes in a piece. After a piece of data, another channel gets its
+// turn, if it has something to send.
 constexpr int64_t kPiece = 128 << 10;
-// After this many bytes on one connection, another connection gets its turn.
+// After about this many bytes on one connection, another one gets its turn.
 constexpr int64_t kMostAtOnce = 512 << 10;
 constexpr int64_t kMostText = 16 << 20;
 // How long the others may take to say goodbye in a job that has failed.
@@ -152,7 +153,7 @@ class TcpJob::Connection {
          .left = std::ssize(text),
          .own = std::move(text)});
   }
-  // Sends as much as possible without waiting, up to kMostAtOnce.
+  // Sends as much as possible without waiting, up to about kMostAtOnce.
   void flush() {
     for (int64_t some = 0; some < kMostAtOnce && has_to_send();) {
       msghdr message{};
@@ -220,7 +221,7 @@ class TcpJob::Connection {
     }
     queue_.remove_if(is_in);
   }
-  // Reads as much as possible without waiting, up to kMostAtOnce.
+  // Reads as much as possible without waiting, up to about kMostAtOnce.
   void read() {
     for (int64_t some = 0; some < kMostAtOnce && !ended;) {
       // The rest of a piece goes to its place, the following bytes to stage_.

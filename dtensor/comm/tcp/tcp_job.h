@@ -3,16 +3,17 @@
 //
 // Messages are sent in pieces, and the channels of a connection take turns.
 // Therefore a long message delays the next message of another channel by one
-// piece at most. The first piece of a message names the run and the channel, so
-// that leftovers of a failed run are recognized. Each header carries a
-// checksum. After a header that is damaged or makes no sense, nothing more is
-// read from the connection. Data is read straight into the buffer of its
-// receive, or kept until that receive begins.
+// piece at most. Control messages overtake data and are not interrupted. The
+// first piece of a message names the run and the channel, so that leftovers of
+// a failed run are recognized. Each header carries a checksum. After a header
+// that is damaged or makes no sense, nothing more is read from the connection.
+// Most data of a long message is read straight into the buffer of its receive.
+// Data that comes before its receive begins is kept until then.
 //
-// The job has no thread of its own. The threads that wait move the messages,
-// and so does the thread of each run's Membership. An additional one would have
-// to wake up for each message and then wake the waiting thread, which has the
-// processor already.
+// The job has no thread of its own for messages. The threads that wait move
+// them, and so does the thread of each run's Membership. An additional thread
+// would have to wake up for each message and then wake the waiting thread,
+// which has the processor already.
 #pragma once
 #include <poll.h>
 
@@ -40,8 +41,9 @@ class TcpJob final : public ProcessJob {
   ~TcpJob() override;
   // Says goodbye to the other processes, so that they do not believe that this
   // one has crashed. Waits until each has said goodbye or its connection has
-  // ended. Does nothing in the middle of a run, or when called again. Throws
-  // NoAnswer if the wait takes too long, unless the job has failed before.
+  // ended, or until another process ends the job. Does nothing in the middle of
+  // a run, or when called again. Throws NoAnswer if the wait takes too long,
+  // unless the job has failed before.
   void leave();
 
   std::string launcher(int64_t processes) const override;
@@ -62,8 +64,8 @@ class TcpJob final : public ProcessJob {
 
   void open_run(int64_t run, int64_t ranks_per_process) override;
   void send(int64_t matter, int process, std::string text) override;
-  // Sends and receives without waiting, on each connection about kMostAtOnce
-  // bytes at most. Does nothing while another thread holds the mutex.
+  // Sends and receives without waiting: per connection and direction, about
+  // kMostAtOnce bytes at most. Does nothing if another thread holds the mutex.
   void listen() override;
   void progress();  // with the mutex held
   void watch(std::vector<pollfd>&) const;
@@ -79,7 +81,7 @@ class TcpJob final : public ProcessJob {
   bool has_left_ = false;
   std::atomic<int> code_ = 0;  // exit code with which another process ends all
 
-  std::mutex mutex_;  // guards the connections, and polled_
+  std::mutex mutex_;  // guards all_, polled_ and damage_
   std::vector<std::unique_ptr<Connection>> all_;
   std::vector<pollfd> polled_;
   std::string damage_;              // an error that listen() has not thrown yet

@@ -40,7 +40,7 @@ constexpr size_t kMostSilent = 128;
 // For how long after an error the first process still waits for others, to tell
 // them about it.
 constexpr auto kTell = 2s;
-// How long to try again to listen at a port that is in use.
+// How long, at most, to try again to listen at a port that is in use.
 constexpr auto kBusy = 1s;
 constexpr auto kRetry = 20ms;
 // How often connections are checked.
@@ -203,8 +203,8 @@ void say(const Socket& s, Note n, Kind kind, std::string_view text,
   n.bytes = static_cast<uint32_t>(text.size());
   n.text_sum = checksum(text.data(), std::ssize(text));
   n.sum = n.sum_now();
-  // A failure is ignored: a process that can no longer receive does not answer
-  // either, and the caller notices that.
+  // A failure is ignored. If the caller needs an answer, it notices that none
+  // comes: a process that can no longer receive does not answer either.
   if (s.send(&n, sizeof(n), end))
     s.send(text.data(), static_cast<int64_t>(text.size()), end);
 }
@@ -437,8 +437,8 @@ class Rendezvous {
       check_interrupted();
       read_card();
       for (const SocketAddress& a : std::vector(first_)) {
-        // If the address is from the file, which may change meanwhile, tries
-        // only briefly.
+        // Try only briefly if the address is from the file, since the file may
+        // change meanwhile.
         Socket s = connect_to(
             a, file_ ? std::min(end_, Clock::now() + kSilence) : end_);
         if (!s && (last_.empty() || errno != ECONNREFUSED))
@@ -574,8 +574,9 @@ class Rendezvous {
   std::vector<SocketAddress> table_;  // by process: where it listens
   Note note_;                         // of this process
   std::optional<RendezvousFile> file_;
-  // Used by the first process. Another process whose facts differ may belong to
-  // another job. Until this time, one with the right facts may take its place.
+  // Used by the first process. If process p has other facts than this one, it
+  // may belong to another job. Until doubted_until_[p], a process p with the
+  // right facts may take its place.
   std::vector<Clock::time_point> doubted_until_;
   // Used by the others: where the first process may listen, the number of the
   // card that says so, why the last attempt failed, and where this process
@@ -589,8 +590,8 @@ class Rendezvous {
 }  // namespace
 
 std::vector<Socket> tcp_rendezvous(const TcpPlace& place) {
-  // A RANK that is not below WORLD_SIZE is allowed here: the rendezvous reports
-  // it to all processes.
+  // If WORLD_SIZE is above 1, a RANK that is not below it is allowed here: the
+  // rendezvous reports it to all processes.
   DT_CHECK(place.process >= 0 && 1 <= place.processes &&
                place.processes <= kMostProcesses &&
                (place.process == 0 || place.processes > 1),

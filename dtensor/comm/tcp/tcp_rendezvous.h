@@ -43,7 +43,8 @@ struct TcpPlace {
 
 // Connects all processes. Returns the connections by process; the entry of this
 // process is empty. Called by all processes. If they cannot meet, throws NotMet
-// with the reason, such as ranks that are missing or duplicated.
+// with the reason, such as ranks that are missing or duplicated. Throws another
+// Error if `process` or `processes` is out of range.
 std::vector<Socket> tcp_rendezvous(const TcpPlace&);
 
 }  // namespace dtensor
