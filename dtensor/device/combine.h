@@ -32,9 +32,9 @@ int64_t reduce_strided(ReduceOp, DType, Sizes shape, void* dst,
                        Sizes dst_strides, std::span<const Operand> srcs,
                        int64_t count);
 
-// As reduce_strided(), for n contiguous elements. Writes the result to each of
-// `dsts`, which may be among the sources. Reads each source only once. Returns
-// the bytes read from each source.
+// As reduce_strided(), for n contiguous elements and at least one source.
+// Writes the result to each of `dsts`, which may be among the sources. Reads
+// each source only once. Returns the bytes read from each source.
 int64_t reduce_into_all(ReduceOp, DType, int64_t n, std::span<char* const> dsts,
                         std::span<const char* const> srcs, int64_t count);
 

@@ -22,7 +22,7 @@ DT_HD D convert(S x) {
     return x != S(0);
   } else if constexpr (std::is_floating_point_v<S> && std::is_integral_v<D>) {
     // kEnd = max() + 1 is a power of two, so S can represent it, unlike max()
-    // in some cases. Every value below kEnd converts without overflow.
+    // in some cases. Values from -kEnd to below kEnd convert without overflow.
     constexpr S kEnd = static_cast<S>(
         static_cast<double>(std::numeric_limits<D>::max() / 2 + 1) * 2);
     if (!(x < kEnd)) return x == x ? std::numeric_limits<D>::max() : D(0);

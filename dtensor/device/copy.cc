@@ -143,8 +143,8 @@ int64_t copy_row(char* d, int64_t ds, const char* s, int64_t ss, int64_t n) {
 }
 
 // d[i, j] = s[i, j], where d is contiguous along j and s along i. Works in
-// tiles, so that each cache line of d is written once and each of s is read
-// once. Each tile goes through a small buffer: in d and s, its lines are often
+// tiles, so that a cache line is not fetched again for each of its elements.
+// Each whole tile goes through a small buffer: in d and s, its lines are often
 // a power of two bytes apart, and would evict each other from the cache.
 template <class T>
 int64_t transpose(char* d, int64_t d_row, int64_t rows, const char* s,

@@ -18,8 +18,8 @@ namespace dtensor {
 int64_t copy_strided(int64_t item_size, Sizes shape, void* dst,
                      Sizes dst_strides, const void* src, Sizes src_strides);
 
-// dst = src, converted as in PyTorch, except that a float outside the range of
-// an integer type becomes the nearest integer in range, and NaN becomes 0.
+// dst = src, converted as in PyTorch, except that in an integer type, a float
+// outside its range becomes the nearest integer in range, and NaN becomes 0.
 void cast_strided(Sizes shape, DType dst_dtype, void* dst, Sizes dst_strides,
                   DType src_dtype, const void* src, Sizes src_strides);
 

@@ -5,8 +5,8 @@
 // Calls that take a Stream enqueue their work, which may run after the call has
 // returned. It runs after all earlier work of that stream. Work of different
 // streams has no order, except through record() and wait(). The host reads a
-// GPU's memory only through to_host(). If an argument is wrong, the call throws
-// Error at once, not when the work runs.
+// GPU's memory only through to_host(). A call that finds an argument to be
+// wrong throws Error itself; the work does not throw when it runs.
 //
 // Shapes and strides are spans, to which a Shape converts; a call reads them
 // before it returns. Strides are in elements and may be negative; those of a
@@ -99,8 +99,8 @@ class Device {
                        Sizes dst_strides, const void* src,
                        Sizes src_strides) = 0;
 
-  // dst = src, converted as in PyTorch, except that a float outside the range
-  // of an integer type becomes the nearest integer in range, and NaN becomes 0.
+  // dst = src, converted as in PyTorch, except that in an integer type, a float
+  // outside its range becomes the nearest integer in range, and NaN becomes 0.
   virtual void cast(Stream, Sizes shape, DType dst_type, void* dst,
                     Sizes dst_strides, DType src_type, const void* src,
                     Sizes src_strides) = 0;
@@ -120,8 +120,8 @@ class Device {
                          Sizes dst_strides, std::span<const Operand> srcs,
                          int64_t count) = 0;
 
-  // Like reduce(), for n contiguous elements. Writes the result to each of
-  // `dsts`, which may be among the sources.
+  // Like reduce(), for n contiguous elements and at least one source. Writes
+  // the result to each of `dsts`, which may be among the sources.
   virtual int64_t reduce_into_all(Stream, ReduceOp, DType, int64_t n,
                                   std::span<char* const> dsts,
                                   std::span<const char* const> srcs,

@@ -14,7 +14,7 @@ namespace dtensor {
 // Simplifies nested loops; loop 0 is the outermost. Loop i has length n[i], and
 // each iteration moves array a by steps[i * arrays + a]; array 0 is the
 // destination. Drops loops of length 1, sorts loops so that array 0's steps get
-// smaller inwards, and fuses loops where possible. Returns the number of loops
+// shorter inwards, and fuses loops where possible. Returns the number of loops
 // that remain, at least one. For an empty box, one loop of length 0 remains.
 // `arrays`, the number of arrays, is an int or a std::integral_constant.
 template <class Arrays>

@@ -84,8 +84,8 @@ void give_reserve() {
 std::new_handler others_new = nullptr;
 std::terminate_handler others_end = nullptr;
 
-// The terminate handler. It runs if a destructor throws in spite of the
-// reserves, since nothing can catch that exception.
+// The terminate handler. Among other cases, it runs if a destructor throws in
+// spite of the reserves, since nothing can catch that exception.
 void end() {
   if (const std::exception_ptr error = std::current_exception()) try {
       std::rethrow_exception(error);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Errors for failed allocations. They say how much memory was needed, for what
-// and by which rank, and what to try. Also reserves memory for reporting them.
+// Errors for failed allocations. They say, as far as is known, how much memory
+// was needed, for what and by which rank. They also say what to try. Also
+// reserves memory for reporting them.
 #pragma once
 #include <cstdint>
 #include <string>

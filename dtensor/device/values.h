@@ -55,7 +55,8 @@ struct Two {
   }
 };
 
-// The lowest and highest values of T: infinities if T is float or double.
+// The lowest and highest values of T: infinities if T is float or double. Not
+// for f16 and bf16.
 template <class T>
 DT_HD constexpr T lowest() {
   if constexpr (std::is_floating_point_v<T>)

@@ -31,10 +31,11 @@ namespace dtensor {
 
 struct CheckpointOptions {
   // Whether save_checkpoint() returns once it has copied this rank's data to
-  // the host. A thread of the rank then writes the data. The checkpoint exists
-  // when all ranks have written. finish_saves(), the next save and the end of
-  // run() wait for that and throw the errors of the save. If the run fails, the
-  // save is given up unless all ranks complete their files shortly afterwards.
+  // the host. A thread of the rank then writes the data. When all ranks have
+  // written, rank 0 completes the checkpoint. finish_saves(), the next save and
+  // the end of run() wait for that and throw the errors of the save. If the run
+  // fails, the save is given up unless all ranks complete their files shortly
+  // afterwards.
   bool background = false;
   // How many checkpoints of steps up to this one to keep in DIR, including this
   // one. After the save, the ones with the smallest steps are removed.
@@ -42,28 +43,28 @@ struct CheckpointOptions {
   int64_t keep = 0;
 };
 
-// Saves DIR/step-STEP; makes DIR if it is missing. Each rank writes a file of
-// its own. Elements that several ranks hold are divided among them, so that
-// each element is written once and all ranks write about the same amount. The
-// ranks exchange only their success or failure.
+// Saves DIR/step-STEP; makes DIR if it is missing. Each rank that has elements
+// to write makes a file of its own. Elements that several ranks hold are
+// divided among them, so that each element is written once and all ranks write
+// about the same amount. The ranks exchange only their success or failure.
 //
 // Collective over all ranks of the run, also those outside the meshes; all pass
 // the same arguments. Throws Error, the same on every rank, if a name occurs
 // twice, if a tensor is partial, if that step has been saved already, if
 // another job saves to DIR, or if a system call fails. Then nothing has been
 // saved, and the files are removed again if possible. (If only the removal of
-// an older checkpoint fails, the new one exists nevertheless.) Does nothing in
-// a dry run.
+// an older checkpoint fails, the new one exists nevertheless.) In a dry run,
+// only checks the arguments.
 void save_checkpoint(const std::string& dir, int64_t step,
                      const std::vector<NamedTensor>&, const CheckpointValues&,
                      const CheckpointOptions& = {});
 
-// Claims DIR for the checkpoints of this job; makes DIR if it is missing. Until
-// the process of rank 0 ends, another job that claims DIR gets an Error.
+// Claims DIR for the checkpoints of this job, until the process of rank 0 ends;
+// makes DIR if it is missing. Another job that claims DIR gets an Error.
 // save_checkpoint() claims DIR, too. Call this when a job begins, so that a
 // second job fails before it has computed anything. Collective over all ranks
-// of the run. Throws Error if another job has claimed DIR. Does nothing in a
-// dry run.
+// of the run. Throws Error if another job has claimed DIR, which cannot be
+// detected on a file system without locks. Does nothing in a dry run.
 void claim_checkpoints(const std::string& dir);
 
 // If a background save of this run is unfinished, waits for it, and throws its
@@ -76,9 +77,10 @@ void finish_saves();
 std::vector<std::string> list_checkpoints(const std::string& dir);
 // The last path of list_checkpoints(), or nullopt if that is empty.
 std::optional<std::string> latest_checkpoint(const std::string& dir);
-// The paths of incomplete checkpoints, left by saves or removals that were cut
-// short. Nothing reads them, and they may be removed. A save of the same step
-// replaces an incomplete checkpoint whose path ends in ".tmp".
+// The paths of incomplete checkpoints: those of saves or removals that were cut
+// short or are still at work. Nothing reads the former, and they may be
+// removed. A save of the same step replaces an incomplete checkpoint whose path
+// ends in ".tmp".
 std::vector<std::string> unfinished_checkpoints(const std::string& dir);
 
 // A tensor to read, and the mesh and layout for it.

@@ -24,7 +24,7 @@ bool is_step(const std::string& name) {
 }
 
 // Returns the paths of the files and folders in `dir` for which wanted(name) is
-// true, by ascending step.
+// true, shorter names first: by ascending step, if all names end alike.
 template <class Wanted>
 std::vector<std::string> those(const std::string& dir, const Wanted& wanted) {
   std::vector<std::string> names;

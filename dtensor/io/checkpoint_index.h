@@ -4,7 +4,7 @@
 //   [{"format":"dtensor checkpoint","version":2,"bytes":B,"xxh3":C}
 //   ,{"step":100}
 //   ,{"value":"data_position","u64":4096}            or "i64", or "text"
-//   ,{"rank":0,"header":120,"bytes":96,"xxh3":C}
+//   ,{"rank":0,"header":144,"bytes":96,"xxh3":C}
 //   ,{"tensor":"w","dtype":"f32","shape":[4,6]}
 //   ,{"box":[0,0],"size":[2,6],"rank":0,"offset":0,"bytes":48,"xxh3":C}
 //   ]
@@ -14,9 +14,9 @@
 // row-major order. The boxes of a file lie end to end. The boxes of a tensor
 // have each of its elements exactly once.
 //
-// The file of rank 0, rank-00000.safetensors, is a safetensors file: 120 bytes
+// The file of rank 0, rank-00000.safetensors, is a safetensors file: 144 bytes
 // of header, in which a box has the name of its tensor and its indices,
-// "w[0:2, 0:6]", and 96 bytes of boxes.
+// "w[0:2, 0:6]", and 96 bytes of boxes. (Its second box is left out above.)
 //
 // Version 1 is read, too: the index is called "index" and has neither brackets
 // nor commas around its lines; the files are called rank-00000.bin and have no

@@ -22,7 +22,7 @@ namespace {
 // Files are read in steps of this many bytes. The checksum of a step is
 // computed while its bytes are in the cache.
 constexpr int64_t kStep = 1 << 20;
-// The number of boxes, including the current one, that the system prefetches.
+// The most boxes, including the current one, that the system prefetches.
 constexpr size_t kAhead = 4;
 
 std::string path_of(const std::string& dir, const std::string& name) {

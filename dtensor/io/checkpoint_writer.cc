@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Saves checkpoints. During a background save the ranks cannot communicate,
-// since their main threads compute, so they agree through files: each rank
-// writes its boxes, flushes them to disk, and then writes a small file with
+// since their main threads compute, so they agree through files: each rank with
+// boxes writes them, flushes them to disk, and then writes a small file with
 // their checksums, rank-00000.sums. When all .sums files exist, rank 0 writes
 // the index from them, removes them, and renames the folder.
 #include <algorithm>
@@ -37,7 +37,7 @@ namespace {
 
 // Boxes are written in steps of this many bytes, while the bytes are in the
 // cache from computing their checksum. Collected small boxes are written when
-// they have this many bytes.
+// they have this many bytes, before a larger box, and at the end.
 constexpr int64_t kStep = 1 << 20;
 // Boxes of fewer bytes than this are collected before they are written.
 constexpr int64_t kDirect = 256 << 10;
@@ -46,8 +46,9 @@ constexpr int64_t kDirect = 256 << 10;
 // order; valid until the next call.
 using BytesOf = std::function<const char*(size_t i)>;
 
-// Locks the folder for this job; called by rank 0. Folders stay locked until
-// the process ends, since a program may save in several runs.
+// Locks the folder for this job; called by rank 0. A folder stays locked until
+// the process ends, since a program may save in several runs, or until a later
+// claim() finds that it has been moved or removed.
 void claim(const std::string& dir) {
   static std::mutex mutex;
   static std::vector<io::File> claimed;
@@ -200,8 +201,9 @@ class Save {
     if (keep_ > 0) remove_old();
   }
 
-  // Called by every rank after a save has failed; rank 0 removes the files. (If
-  // that fails, they stay, but they are not a checkpoint.)
+  // Removes the files of a save that has failed. Every rank may call this, but
+  // only rank 0 has files to remove. (If that fails, they stay, but they are
+  // not a checkpoint.)
   void discard() noexcept {
     if (!begun_) return;
     // Removal fails if another rank makes a file there meanwhile, so retry. A
@@ -275,7 +277,8 @@ class Save {
   std::vector<std::vector<OwnedBox>> boxes_;  // by rank
 };
 
-// Copies the boxes of this rank's parts, one at a time, to host memory.
+// Brings the boxes of this rank's parts, one at a time, into contiguous host
+// memory. Copies only those that are not there already.
 class Parts {
  public:
   Parts(const Save& save, const std::vector<NamedTensor>& tensors)

@@ -24,23 +24,24 @@ namespace dtensor {
 // tensor gets dimensions of size 1 in front: [3, 4] becomes [1, 3, 4].
 struct SafetensorsWindow {
   Shape order, offset;
-  // The shape of the value, for reading. Empty: up to the end of the file's
-  // tensor in its own shape; set it if `seen_as` is set.
+  // The shape of the value, for reading. If it is empty, the value reaches to
+  // the end of the file's tensor in its own shape. Set it if `seen_as` is set.
   Shape shape = {};
   // The shape as which the file's tensor is viewed, with the same number of
-  // elements. Empty: the tensor's own shape.
+  // elements. If it is empty, that is the tensor's own shape.
   Shape seen_as = {};
 };
 
 // Writes one file from all ranks of a mesh. Each rank writes the indices that
-// it holds, box by box, directly to their places in the file. If several ranks
-// hold the same indices, the one with coordinate 0 on every axis that does not
-// split the value writes them. The ranks send each other no elements, and a
-// rank needs memory only for its part and buffers of a few MiB. Until finish(),
-// the file is called path + ".tmp".
+// it holds, box by box, directly to their places in the file. But a rank writes
+// nothing if its coordinate is not 0 on an axis that does not split the value,
+// since another rank writes the same indices. The ranks send each other no
+// elements, and a rank needs memory only for its part and buffers of a few MiB.
+// Until finish(), the file is called path + ".tmp".
 //
-// Every member is collective over the mesh, and writes nothing in a dry run. If
-// a system call fails, the Error names the file and the system's reason.
+// Every member but the destructor is collective over the mesh. Nothing is
+// written in a dry run. If a system call fails, the Error names the file and
+// the system's reason.
 class SafetensorsWriter {
  public:
   // Makes the file, with all tensors in this list, which is the same on all

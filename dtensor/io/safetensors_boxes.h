@@ -47,7 +47,7 @@ Region reordered(const Region&, const Shape& order);
 // of `region`; both have their dimensions in the file's order. `box` is a view
 // of `local`, and `element` is the number of its first element in the file's
 // tensor, whose shape is `file`. Index i of `region` in dimension d is index
-// offset[d] + i of that tensor.
+// offset[d] + i of that tensor. REQUIRES: `region` is not empty.
 template <class Fn>
 void each_box(const Tensor& local, const Region& region, const Shape& offset,
               const Shape& file, Fn&& fn) {

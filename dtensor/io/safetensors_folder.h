@@ -13,7 +13,7 @@
 namespace dtensor {
 
 // Reads the tensors of a folder in the form of Hugging Face transformers:
-// model.safetensors, or the files that model.safetensors.index.json lists.
+// model.safetensors, or else the files that model.safetensors.index.json lists.
 class SafetensorsFolder {
  public:
   // Whether the folder has model.safetensors or model.safetensors.index.json.
