@@ -13,8 +13,8 @@
 namespace dtensor {
 namespace {
 
-// Calls work(). Returns the message of its exception, or "" if it threw none.
-// Rethrows a PeerFailed.
+// Calls work(). Returns the error text for its exception, or "" if it threw
+// none. Rethrows a PeerFailed.
 std::string error_of(std::string_view op, int64_t rank,
                      const std::function<void()>& work) {
   try {

@@ -40,7 +40,7 @@ SizeClass size_class(int64_t bytes) {
     const uint64_t i = (n + kAlignment - 1) / kAlignment;
     return {i - 1, static_cast<int64_t>(i * kAlignment)};
   }
-  // n - 1 is in [2^k, 2^(k+1)), divided into eight steps.
+  // n - 1 is in [2^k, 2^(k+1)), a range that is divided into eight steps.
   const int k = std::bit_width(n - 1) - 1;
   const uint64_t step = uint64_t{1} << (k - 3);
   const uint64_t eighth = (n - 1) / step + 1;  // 9..16

@@ -68,10 +68,10 @@ class Allocator {
   // own, which the returned handle owns. Until end_capture(), blocks are
   // allocated from that memory and released to it, for later allocations on the
   // same stream. The handle also keeps blocks that were allocated before the
-  // capture and are released during it. When the handle is destroyed, its
-  // blocks go back to the device once the earlier work on `stream` is done;
-  // blocks that are still in use become ordinary ones. Throws Error if a
-  // capture is already active.
+  // capture and are released during it, unless another graph's handle owns
+  // them. When the handle is destroyed, its blocks go back to the device once
+  // the earlier work on `stream` is done; blocks that are still in use become
+  // ordinary ones. Throws Error if a capture is already active.
   virtual std::shared_ptr<void> begin_capture(Stream stream) = 0;
   // While this is set, allocate() returns, during a capture, only blocks that
   // the captured work has not used. Set it to allocate memory that the host

@@ -47,7 +47,7 @@ class Progress final : public StorageReader {
     came_.notify_all();
   }
   // Called by the worker after given(). Drops the tensors if the device has
-  // read them. Returns false if the device may still be reading.
+  // read them. Returns whether none are held any more.
   bool let_go() {
     std::lock_guard lock(mutex_);
     if (device_.passed(made_)) read_.clear();
@@ -162,8 +162,8 @@ class AsyncMoves {
   }
 
   // Waits for result i and returns it. Drops this object's reference to the
-  // result, so that the caller alone keeps it alive. `keep`: keeps the
-  // reference, because a later move may begin with the result.
+  // result, so that the caller alone keeps it alive, unless `keep` is set: then
+  // a later move may begin with the result.
   Tensor wait(size_t i, bool keep) {
     RankContext& ctx = RankContext::current();
     {

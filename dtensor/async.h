@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Redistributions that run on a second thread of the rank.
 //
-// The thread starts with the first redistribution and ends with run(). It has a
-// RankContext of its own, with its own communicators, so that the collectives
-// of the two threads never mix. It holds the tensors that a move reads until
-// the move is done, so that the main thread can drop them without waiting. A
-// move is carried out even if its result has been dropped, since other ranks
-// may use their results. While the queue has 256 calls of begin_moves(), the
-// next call waits.
+// The thread starts with the first call of begin_moves() and ends with run().
+// It has a RankContext of its own, with its own communicators, so that the
+// collectives of the two threads never mix. It holds the tensors that a move
+// reads until the move is done, so that the main thread can drop them without
+// waiting. A move is carried out even if its result has been dropped, since
+// other ranks may use their results. While the queue has 256 calls of
+// begin_moves(), the next call waits.
 #pragma once
 #include <memory>
 #include <span>
@@ -36,13 +36,15 @@ struct BeginOptions {
   // earlier call instead of parts[0]. begin_moves() first waits for the result,
   // unless the earlier call had `continues`.
   std::shared_ptr<Pending> after = nullptr;
-  bool continues = false;  // there is one move, whose result may be an `after`
-  bool consume = false;    // may overwrite parts that nothing else refers to
+  // If set, there is only one move, and a later call that has its result as
+  // `after` need not wait for it.
+  bool continues = false;
+  bool consume = false;  // may overwrite parts that nothing else refers to
 };
 
 // Begins moves[i] with this rank's parts[i], which is undefined if the rank is
 // not in the mesh of the move's source. Returns a result for each move. Several
-// moves are planned together; all their sources and destinations are on one
+// moves are planned together; all their sources and destinations must be on one
 // mesh. Calls are carried out in the order in which they begin. A part is first
 // converted to the type of its move's source. The moves' events are appended to
 // RankContext::events in the first wait() for any of the results. Collective

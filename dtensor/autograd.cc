@@ -74,8 +74,9 @@ class Backward {
   // Returns the cotangents of inputs lo to hi - 1. Returns an empty list if
   // options_.complete gives them to the caller.
   std::vector<DistTensor> result(size_t lo, size_t hi) {
-    // Complete the other inputs: those that are outputs themselves, and those
-    // for which a cotangent never came, because a node on the way got none.
+    // Complete the inputs that the pass has not completed: those that are
+    // outputs themselves, and those for which some cotangent never came,
+    // because a node on the way got none.
     for (size_t i = lo; i < hi; ++i)
       if (awaited_[i] >= 0) completed(i);
     std::vector<DistTensor> result;
@@ -152,9 +153,9 @@ class Backward {
     slots_.resize(slots);
   }
 
-  // Sets `leads` of each visit, and counts the cotangents that each wanted
-  // input will get. Begins with the earliest node, so that the nodes of a
-  // node's inputs come before the node itself.
+  // Sets `leads` of each visit, and counts the edges to each wanted input.
+  // Begins with the earliest node, so that the nodes of a node's inputs come
+  // before the node itself.
   void find_leads() {
     for (size_t k = visits_.size(); k-- > 0;) {
       Visit& v = visits_[k];
@@ -173,7 +174,7 @@ class Backward {
   }
 
   // Calls pass() for the nodes that have a cotangent and lead to a wanted
-  // input, the latest node first.
+  // input, unless the pass ends at them; the latest node comes first.
   void run() {
     for (Visit& v : visits_)
       if (const std::shared_ptr<Node> node = std::exchange(v.due, nullptr);
@@ -181,7 +182,7 @@ class Backward {
         pass(v, node);
   }
 
-  // The visit of the edge's node; null if no output depends on that node.
+  // The visit of the edge's node; null if the pass does not reach that node.
   Visit* visit(const Node::Edge& e) {
     const auto it = std::lower_bound(
         visits_.begin(), visits_.end(), e.node->sequence,
@@ -276,8 +277,8 @@ class Backward {
   std::pmr::vector<Node::Edge> wanted_{&arena_};  // the edges to the inputs
   // The sequence numbers of the inputs' nodes, ascending.
   std::pmr::vector<uint64_t> wanted_sequences_{&arena_};
-  // By input: how many cotangents are still to come. -1: the sum is complete,
-  // and options_.complete was called with it if it is defined.
+  // By input: over how many edges a cotangent may still come. -1: the sum is
+  // complete, and options_.complete was called with it if it is defined.
   std::pmr::vector<int64_t> awaited_;
   std::pmr::vector<Visit> visits_{&arena_};      // the latest node first
   std::pmr::vector<DistTensor> slots_{&arena_};  // cotangents that arrived

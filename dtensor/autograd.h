@@ -3,8 +3,8 @@
 //
 // A cotangent is an ordinary DistTensor: only its global value matters, and its
 // consumer redistributes it as needed. Therefore the cotangent of a partial sum
-// is replicated (every part receives the whole cotangent), the cotangent of a
-// replicated value may be a partial sum of its consumers' contributions, and
+// may be replicated (every part receives the whole cotangent), the cotangent of
+// a replicated value may be a partial sum of its consumers' contributions, and
 // redistribution passes the global value of a cotangent on unchanged.
 #pragma once
 #include <cstdint>
@@ -79,15 +79,16 @@ struct BackwardOptions {
   bool create_graph = false;    // record the pass itself in the graph
   bool release_graph = false;   // nodes drop their saved values after use
   bool stop_at_inputs = false;  // do not go back beyond the inputs
-  // If set, the pass calls this function with the cotangent of input i as soon
-  // as the cotangent is complete, and then goes on; at the end, it returns an
-  // empty list. The function may move from the tensor. It is not called for
-  // undefined cotangents. REQUIRES: no input is listed twice.
+  // If set, the pass calls this function with the cotangent of input i once the
+  // cotangent is known to be complete, at the latest at the end of the pass.
+  // backward_pass() then returns an empty list. The function may move from the
+  // tensor. It is not called for undefined cotangents. REQUIRES: no input is
+  // listed twice.
   std::function<void(size_t i, DistTensor&)> complete = {};
 };
 
 // Returns the cotangents of `inputs`, given those of `outputs`; undefined for
-// an input that no output depends on. `add` sums two cotangents of one value.
+// an input that no cotangent reaches. `add` sums two cotangents of one value.
 // Collective over the mesh. (All ranks go through the nodes in the same order,
 // since the order depends only on the program.) Throws Error if an input does
 // not require a gradient.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Hooks for code that runs while a graph is captured (graph.h). Values that
-// change from replay to replay have to lie in device memory, and the host has
-// to write them before each replay.
+// Hooks for code that runs while a graph is captured (graph.h). Values of the
+// host that change from replay to replay, such as a learning rate, have to lie
+// in device memory, and the host has to write them before each replay.
 #pragma once
 #include <functional>
 #include <utility>

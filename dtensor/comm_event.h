@@ -16,7 +16,8 @@ namespace dtensor {
 class Execution;
 struct RankContext;
 
-// A collective that ran, or that would have run if this were not a dry run.
+// A collective, or one tensor's share of it, that has run. In a dry run, one
+// that would have run.
 struct CommEvent {
   Mesh mesh;
   AxisMask axes;
@@ -33,7 +34,8 @@ struct CommEvent {
   int64_t times = 1;
   // If this rank made the event in a step of a plan: the plan's execution, and
   // the event's index in Execution::sent(). Null and 0 for a collective inside
-  // an operator, for a sum of events, and after merge_events() (comm_table.h).
+  // an operator, for a sum of events, and in the list that merge_events() makes
+  // from the events of all ranks of the run (comm_table.h).
   std::shared_ptr<const Execution> execution = nullptr;
   size_t place = 0;
   // For a collective inside an operator: the bytes that all ranks of the mesh
@@ -69,8 +71,8 @@ class CommRecord {
   ~CommRecord();
   CommRecord(const CommRecord&) = delete;
   CommRecord& operator=(const CommRecord&) = delete;
-  // The events since this record was made. The span is valid until the next
-  // collective.
+  // The events since this record was made. The span is valid until another
+  // event is recorded, or this record ends.
   std::span<const CommEvent> events() const;
 
  private:

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Checks of values in device memory, such as the targets of a loss. They are
 // deferred until the host waits for the device anyway: an operator continues
-// even if a value is bad, and every rank throws Error at the next item(). On
-// the CPU, operators check at once.
+// even if a value is bad, and the ranks that share it (see DataCheck::judge)
+// throw Error at the next item() or at the end of the run. On the CPU,
+// operators check at once.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -35,8 +36,8 @@ struct DataCheck {
 void check(RankContext&, DataCheck);
 
 // Makes the checks that were kept for `mesh`. Returns the values of the tensor,
-// which has a float type; an empty list if the tensor is undefined. Waits for
-// the device only once. Collective over the mesh if there are checks.
+// converted to double; an empty list if the tensor is undefined. Waits for the
+// device only once. Collective over the mesh if there are checks.
 std::vector<double> read_checked(RankContext&, const Mesh& mesh, const Tensor&);
 
 // A hash of up to 64 elements, evenly spaced, of a value that should be the

@@ -179,8 +179,8 @@ DistTensor DistTensor::from_global(const Tensor& global, const Mesh& mesh,
   const Spec* whole = Spec::replicated(mesh, global.shape(), global.dtype());
   const Tensor here = global.to_rank();
   Tensor part = redistribute_local(here, whole, to);
-  // Copy the part if it is a view of `global`, or of a part of `here`: the view
-  // would keep the whole value alive, and share the changes of `global`.
+  // Copy the part if it is a view of `global` or of only a piece of `here`. It
+  // would share the changes of `global`, or keep the whole value alive.
   if (part.storage() == global.storage() ||
       (part.storage() == here.storage() && part.numel() < here.numel())) {
     Tensor own = Tensor::empty(part.shape(), part.dtype());

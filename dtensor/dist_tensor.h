@@ -2,8 +2,8 @@
 // A tensor on a mesh: one global value, of which every rank holds the part that
 // the layout assigns to it. A DistTensor is a handle; copies share the value.
 //
-// Every function that may communicate is collective: all ranks of the mesh call
-// it, in the same order.
+// Every function that may communicate is collective: all ranks of the mesh, or
+// of both meshes if there are two, call it in the same order.
 #pragma once
 #include <cstdint>
 #include <initializer_list>
@@ -55,7 +55,7 @@ class Placements {
   Placements(Layout layout)
       : layout_(std::make_shared<const Layout>(std::move(layout))) {}
   // Returns the layout of a tensor with this mesh and shape. Throws Error if an
-  // axis or a dimension does not exist.
+  // axis or a dimension does not exist. (Does not check a given Layout.)
   Layout resolve(const Mesh&, const Shape&) const;
   // Returns the given spec with this layout in place of its own. Caches the
   // result for a text, so that the text is seldom parsed again.
@@ -74,8 +74,8 @@ struct RedistributeOptions {
   // Converts the cotangent to this type before sending it back, and to the
   // source's type afterwards.
   std::optional<DType> backward_dtype = {};
-  // Between two meshes: permutes the ranks of the destination so that the
-  // fewest bytes move. The result's mesh() has the permuted ranks.
+  // Permutes the ranks of the destination so that the fewest bytes move. The
+  // result's mesh() has the permuted ranks. Ignored unless a Mesh is passed.
   bool assign_ranks = false;
 };
 
@@ -86,16 +86,17 @@ class DistTensor {
   DistTensor() = default;
 
   // Makes a tensor from each rank's own part `local`, without copying it.
-  // Throws Error if the part's shape is not the one that the layout gives this
-  // rank. On a rank outside the mesh, only the type of `local` matters.
+  // Throws Error if the part is not on this rank's device, or its shape is not
+  // the one that the layout gives this rank. On a rank outside the mesh, only
+  // the type of `local` matters.
   static DistTensor from_local(Tensor local, const Mesh&, const Placements&,
                                const Shape& global_shape);
   // Makes a tensor from a value that every rank has in full; each rank copies
-  // its part. Sends nothing. To find ranks that pass different values, the next
-  // collective on the tensor, or on a result computed from it, compares a hash
-  // of up to 64 elements, and throws Error if the hashes differ (unless
-  // RunOptions::device is set). With RunOptions::check_inputs, from_global()
-  // compares all elements itself.
+  // its part. Sends nothing by default. To find ranks that pass different
+  // values, the next collective within the mesh on the tensor, or on a result
+  // computed from it, compares a hash of up to 64 elements, and throws Error if
+  // the hashes differ (unless RunOptions::device is set). With
+  // RunOptions::check_inputs, from_global() compares all elements itself.
   static DistTensor from_global(const Tensor&, const Mesh&, const Placements&);
   // Makes a tensor from each rank's own part `local`, which is undefined on a
   // rank outside the mesh. Throws Error if its shape, type or device does not
@@ -170,16 +171,16 @@ class DistTensor {
   // or bool.
   template <class T = double>
   T item() const;
-  // Spec and values ("f32[2, 2](S0,R) [[1, 2], [3, 4]]"); long dimensions are
-  // abbreviated with dots. Collective over the mesh.
+  // Spec and values ("f32[2, 2](S0,R) [[1, 2], [3, 4]]"; "(no data)" in a dry
+  // run); long dimensions are abbreviated with dots. Collective over the mesh.
   std::string to_string() const;
 
   // Returns a tensor with the same value and the same memory, but without the
   // autograd history.
   DistTensor detach() const;
   bool requires_grad() const;
-  // Asks for this tensor's gradient. Throws Error if an operator made it, or if
-  // its type is not a float type.
+  // Asks for this tensor's gradient. Throws Error if the autograd graph records
+  // which operator made it, or if its type is not a float type.
   DistTensor& set_requires_grad(bool = true);
   // Makes this tensor a parameter: its gradient is wanted (unless its type is
   // i8, which has no gradients), and `keep` limits how an operator may bring it
@@ -216,8 +217,9 @@ class DistTensor {
   // for it as a view or result; else kMove.
   Keep keep() const;
   // Copies `local` into this rank's part, as a parameter update does, and
-  // raises the storage's version. Throws Error if the shape or type differs, or
-  // if this tensor requires a gradient (unless inside NoGrad).
+  // raises the storage's version. Throws Error if the shape or type differs, if
+  // this rank is outside the mesh, or if this tensor requires a gradient
+  // (unless inside NoGrad).
   void assign(const Tensor& local);
 
   bool same_as(const DistTensor& o) const { return impl_ == o.impl_; }

@@ -20,7 +20,8 @@ Region with_pairs(Region r, int components) {
 }
 
 // The global indices that a rank of the run holds of a tensor, limited to
-// `panel` if that is not null. Empty if the rank is not in the mesh.
+// `panel` if that is not null. No dimension has indices if the rank is not in
+// the mesh.
 Region held(const Spec* spec, int64_t world_rank, const Region* panel) {
   const int64_t rank = spec->mesh().mesh_rank_of(world_rank);
   const size_t ndim = static_cast<size_t>(spec->ndim());

@@ -37,7 +37,7 @@ class Execution : public std::enable_shared_from_this<Execution> {
     DType dtype = DType::kF32;
     ReduceOp op = ReduceOp::kSum;
     Region has, wants;  // global indices that this rank holds before and after
-    Region which;       // global indices whose elements a copy or fill copies
+    Region which;       // global indices whose elements are copied
     Fill fill;
     bool pairs = false;  // the result of a fill has (sum, count) pairs
     Schedule schedule;
@@ -82,13 +82,13 @@ class Execution : public std::enable_shared_from_this<Execution> {
   const std::vector<Round>& rounds() const { return rounds_; }
   const std::vector<Sent>& sent() const { return sent_; }
   // The number of passes. The rounds of one pass handle at most one panel of
-  // each tensor.
+  // each tensor. Tensors that are not in panels move in the first pass.
   size_t passes() const { return passes_; }
   // in_panels(): whether tensor t is moved panel by panel. end_shape(): the
   // shape of this rank's part of tensor t at the destination.
   bool in_panels(size_t t) const { return in_panels_[t]; }
   const Shape& end_shape(size_t t) const { return end_shapes_[t]; }
-  int64_t collectives() const { return collectives_; }  // per pass
+  int64_t collectives() const { return collectives_; }  // last pass
   size_t weight() const { return weight_; }  // counts in the cache's limit
 
  private:

@@ -246,8 +246,8 @@ class Gathered final : public RankServices::Service {
 
   static constexpr size_t kMostLearned = 1 << 16;
   Entries held_, ahead_;
-  // The parameters that were gathered in the previous step (learned_) and in
-  // this one (misses_), in order.
+  // The first kMostLearned parameters that were gathered in the previous step
+  // (learned_) and in this one (misses_), in order.
   std::vector<std::weak_ptr<Impl>> learned_, misses_;
   bool expected_ = true;  // misses_ has repeated learned_ so far
 };

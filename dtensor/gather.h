@@ -13,7 +13,8 @@
 // The other half of the budget is for prefetching: the rank's second thread
 // gathers ahead, in the order in which the previous step gathered. (A step lies
 // between two calls of end_gather_step().) Once a step uses a parameter out of
-// that order, the rest of the step gathers on demand.
+// that order, the rest of the step gathers on demand. Under a CommBudget,
+// nothing is gathered ahead.
 //
 // Instead of making a copy that would be freed at once, an operator reads the
 // other ranks' shards directly, if it can and the ranks share memory. Events

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The lineage of a value: how it was made. A collective cannot tell two values
-// with the same layout, type and size apart. It compares their lineages, so
-// that ranks that reduce or gather different values get an Error at that call.
+// The lineage of a value: how it was made. Values with the same layout, type
+// and size look alike to a collective. So a collective within a mesh compares
+// lineages: ranks that reduce or gather different values get an Error there.
 //
 // The hash combines the operator, its arguments, and the lineages of its
 // inputs. It does not count calls, since a rank may compute something alone and
 // drop it. Values that no operator made (from_local(), a checkpoint) have the
 // hash of their spec, and so do values from another mesh, whose operators ran
 // on other ranks. Two such values with one spec have the same hash, and so
-// do results that the same operators compute from them. The hash of
+// do results that the same operators compute from them. By default, the hash of
 // from_global() includes a sample of the values, which are the same on all
 // ranks.
 #pragma once

@@ -20,8 +20,8 @@ void fill_indices(const Region& which, const Tensor& dst, const Region& region,
                   double value);
 
 // Returns the elements at the global indices `wants` of `local`, which holds
-// `has`: a view if both regions are single boxes, else a copy. REQUIRES: `has`
-// includes `wants`.
+// `has`: a view if both regions are single boxes that are not empty, else a
+// copy. REQUIRES: `has` includes `wants`.
 Tensor window(const Tensor& local, const Region& has, const Region& wants);
 
 }  // namespace dtensor

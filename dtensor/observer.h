@@ -65,7 +65,8 @@ class Observer : public Watch {
   virtual void ran(RankContext&, const OpRan&) {}
   virtual void ran(RankContext&, const KernelRan&) {}
   // Called after a collective of an operator, or of a move outside of
-  // operators, has been added to RankContext::events.
+  // operators, has been added to RankContext::events. Not called for the
+  // collectives of the rank's second thread (async.h).
   virtual void sent(RankContext&) {}
   // Called at the end of a TraceSpan that began at `begin` (ns of
   // steady_clock).

@@ -52,11 +52,11 @@ double identity_value(ReduceOp op) {
 
 // The first rank of every new partial axis keeps the value. If the axis splits
 // the source, each rank keeps its own part instead, and counts as "not first"
-// at all other indices. A new average needs no fill, because an average of
-// equal values is exact. Where a rank is not first, it holds the identity of
-// the innermost reduction in which it is not first; that may be one that the
-// source already has. For a product of sums, say, the terms of the second
-// factor have to add up to 1: the first term is 1 and the others are 0.
+// at all other indices. A new average needs no fill, because the average of
+// equal values is that value (up to rounding). Where a rank is not first, it
+// holds the identity of the innermost reduction in which it is not first; that
+// may be one that the source already has. For a product of sums, say, the terms
+// of the second factor have to add up to 1: the first term is 1, the others 0.
 Fill fill_of(const Step& step, const Coord& at) {
   const Spec *from = step.from, *to = step.to;
   const auto& list = to->layout().partials;

@@ -190,8 +190,8 @@ DistTensor move(const DistTensor& x, const Spec* to, const How& how) {
   RankContext& ctx = RankContext::current();
   check_run(ctx, x);
   DistTensor::Impl& impl = *x.impl();
-  // True if x is still pending and is not waited for here. The version of x is
-  // then unknown, and its copies cannot be used.
+  // True if x is still pending, and this move need not wait for it. Its version
+  // may then be unknown, so its copies are not used.
   const bool waits = how.async && impl.pending;
   const uint64_t version = waits ? 0 : impl.version();
   bool found = from == to, sent = false;
@@ -253,8 +253,9 @@ DistTensor move(const DistTensor& x, const Spec* to, const How& how) {
   made->note_version();
   if (!sent) made->keep = x.keep();
   const DistTensor y = finished(x, std::move(result), how);
-  // A parameter's copy is not kept, to save memory. Neither is a copy in memory
-  // of its own that needed no communication: making it again is cheap.
+  // To save memory, copies of parameters that operators may not send freely are
+  // not kept. Neither is a copy in memory of its own that needed no
+  // communication: making it again is cheap.
   if (x.keep() != Keep::kMove || waits || gone) return y;
   if (!how.own)
     impl.copies.push_back({to, version, y, how.lazy, how.backward_dtype});

@@ -17,9 +17,9 @@ namespace dtensor {
 // Returns this rank's part in layout `to`. `local` is its part in layout
 // `from`, undefined on a rank outside the mesh of `from`. Carries out the
 // planner's plan and records its collectives as events. If the plan only
-// slices, the result is a view. Collective over the groups of the plan's steps.
-// Throws Error, before anything is sent, if the plan exceeds the communication
-// budget (CommBudget).
+// slices, the result is a view (a copy if a part consists of several boxes).
+// Collective over the groups of the plan's steps. Throws Error, before anything
+// is sent, if the plan exceeds the communication budget (CommBudget).
 Tensor redistribute_local(const Tensor& local, const Spec* from,
                           const Spec* to);
 
@@ -43,12 +43,12 @@ struct RelayoutOptions {
   // involved.)
   bool async = false;
   // Reuses copies that earlier calls made, and keeps new ones for later calls
-  // (except copies of parameters). A tensor that is in x several times moves
-  // only once to the same layout. Not with `async`.
+  // (if the source's keep() is kMove). A tensor that is in x several times
+  // moves only once to the same layout. Must not be combined with `async`.
   bool copies = false;
   // Unless null, points to the caller's cache of an execution. If one execution
-  // moves all x[i] whose layout differs from to[i], and `async` has no effect,
-  // relayout() uses *execution, after setting it if it is null.
+  // moves all x[i] whose layout differs from to[i], and the second thread does
+  // not run it, relayout() uses *execution, after setting it if it is null.
   std::shared_ptr<const Execution>* execution = nullptr;
 };
 
@@ -64,8 +64,9 @@ void relayout(std::span<DistTensor> x, std::span<const SpecRef> to,
 // result has only the contributions of the result's own consumers.
 DistTensor alias(const DistTensor& x);
 
-// Records in the graph that y was made from x, with the identity as gradient,
-// and returns y. Call it if y has the value of x, but no move made y.
+// Records in the graph that y was made from x, with the identity as gradient
+// (unless uses of x are not recorded), and returns y. Call it if y has the
+// value of x, but no move made y.
 DistTensor passes_as_it_comes(const DistTensor& x, DistTensor y);
 
 // A tensor with spec `x` has a cotangent with spec `g`. Returns the layout to
@@ -75,7 +76,7 @@ DistTensor passes_as_it_comes(const DistTensor& x, DistTensor y);
 const Spec* cotangent_spec(const Spec* x, const Spec* g);
 
 // Converts the elements to another type; returns the tensor itself if they
-// already have it.
+// already have it, or if the tensor is undefined.
 Tensor converted(const Tensor&, DType);
 
 // Counts a collective inside an operator, and appends its event if the rank

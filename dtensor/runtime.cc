@@ -347,8 +347,8 @@ void run(const RunOptions& options, const std::function<void(Runtime&)>& fn) {
   std::vector<Outcome> outcomes(static_cast<size_t>(end - begin));
   std::vector<std::thread> threads;
   threads.reserve(outcomes.size());
-  // The ranks own it together. A thread that ends frees the specs that nothing
-  // holds, so the last rank's thread frees those of the common caches.
+  // The ranks own this together, so the last rank's thread destroys it. That
+  // thread, like any that ends, then frees the specs that nothing else holds.
   std::shared_ptr<RankContext::Common> common;
   if (outcomes.size() > 1) common = std::make_shared<RankContext::Common>();
   for (int64_t rank = begin; rank < end; ++rank) {

@@ -48,8 +48,9 @@ class Backend;
 
 struct RunReport {
   double seconds = 0;
-  // By rank: the seconds for which other ranks slept in collectives that this
-  // rank was the last to reach. Waits too short for sleeping do not count.
+  // By rank: the seconds for which ranks of this process waited in collectives
+  // that the rank was the last to reach. Short waits do not count, nor do those
+  // of second threads: see Backend::waited_for().
   std::vector<double> waited_for;
   // By rank: the seconds for which the rank's thread could run but no core was
   // free; -1 for a rank of another process, or if the system does not tell.
@@ -119,8 +120,8 @@ struct RunOptions {
 // another reason than such a release.
 //
 // With dry_run, one thread runs fn as the last rank of the world (which holds
-// the largest part of every balanced split), on tensors without data.
-// Collectives are recorded as events, and nothing is computed.
+// the largest part of every balanced split), on tensors without data. Nothing
+// is sent or computed; collectives become events if the rank records them.
 void run(const RunOptions&, const std::function<void(Runtime&)>& fn);
 void run(int64_t world, const std::function<void(Runtime&)>& fn);
 

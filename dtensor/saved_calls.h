@@ -17,9 +17,9 @@ struct CheckpointedCall {
   const OpWork& work;   // placement/choose.h
   std::span<const DistTensor> inputs;
 };
-// Selects calls, like the policy of torch's selective checkpointing. It is
-// asked in both runs of the function and must answer the same, so it may use an
-// input's spec() and keep(), but not requires_grad().
+// Selects calls, like the policy of torch's selective checkpointing.
+// checkpoint() asks it in both runs of its function, and it must answer the
+// same. So it may use an input's spec() and keep(), but not requires_grad().
 using SavedCalls = std::function<bool(const CheckpointedCall&)>;
 
 }  // namespace dtensor

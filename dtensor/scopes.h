@@ -28,9 +28,10 @@ class ExplicitOnly {
 };
 
 // Limits communication to `bytes`. Each collective spends the largest number of
-// bytes that any rank receives in it. A call that would exceed the limit throws
-// Error and sends nothing. Scopes nest: the smaller limit holds, and an inner
-// scope also spends the budget of the outer one.
+// bytes that any rank receives in it. A collective that would exceed the limit
+// throws Error and sends nothing (an operator may have sent its inputs by
+// then). Scopes nest: the smaller limit holds, and an inner scope also spends
+// the budget of the outer one.
 class CommBudget {
  public:
   explicit CommBudget(int64_t bytes);

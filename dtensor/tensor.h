@@ -2,8 +2,8 @@
 // A local tensor: a strided view of a storage, without a mesh or a layout.
 //
 // Views (transposes, slices, reshapes that need no copy) share the storage. In
-// a dry run, a storage has its size but no memory: data() is null, and
-// everything else is as in a real run.
+// a dry run, a storage has its size but no memory: data() is null, and there
+// are no values. Shapes, strides and versions are as in a real run.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -31,13 +31,14 @@ class StorageReader {
 };
 
 // The memory that a tensor and its views share. It belongs to the rank that
-// allocated it.
+// allocated it, unless it is borrowed.
 class Storage {
   struct Key {};
 
  public:
-  // Uninitialised memory from the calling rank's allocator (see allocator.h);
-  // counted as RankContext::memory_kind. Throws Error if out of memory.
+  // Uninitialised memory from the calling rank's allocator (see allocator.h),
+  // counted as RankContext::memory_kind. A thread without a rank gets host
+  // memory from a shared allocator. Throws Error if out of memory.
   static std::shared_ptr<Storage> allocate(int64_t bytes);
   // Wraps another owner's memory, which must only be read.
   static std::shared_ptr<Storage> borrow(const void* data, int64_t bytes,
@@ -61,8 +62,8 @@ class Storage {
   // Raised by every in-place write. Autograd saves the version with the values
   // that a gradient will read, and compares it later.
   uint64_t version() const { return version_; }
-  // Called before a write. Waits until another thread's read of the storage is
-  // done, then raises the version.
+  // Called before a write. If another thread may still be reading the storage,
+  // calls StorageReader::finish(). Then raises the version.
   void bump_version() {
     if (read_) [[unlikely]]
       finish_reader();
@@ -143,8 +144,9 @@ class Tensor {
   const T* ptr() const {
     return static_cast<const T*>(data());
   }
-  // Memory to write; null in a dry run. Waits for another thread's reads.
-  // Raises the version, so that a gradient that needs the old values throws.
+  // Memory to write; null in a dry run. Calls Storage::bump_version(), so that
+  // the write comes after another thread's read, and a gradient that needs the
+  // old values throws.
   void* mutable_data() const {
     storage_->bump_version();
     return at_offset();
@@ -185,7 +187,7 @@ class Tensor {
   // The only element; 0 in a dry run.
   double item() const;
   // All elements as doubles, in row-major order; zeros in a dry run. Waits for
-  // the device, as do item() and the functions below.
+  // the device, as do item(), to_integers() and to_host().
   std::vector<double> to_doubles() const;
   // Like to_doubles(), but exact, for an i32 or i64 tensor. Throws Error for
   // other types.
@@ -194,7 +196,7 @@ class Tensor {
   // order.
   void to_host(void* values) const;
   // The tensor on the device of the calling rank: this tensor, or a contiguous
-  // copy made through host memory.
+  // copy made through host memory. On a thread without a rank, this tensor.
   Tensor to_rank() const;
 
  private:

@@ -60,7 +60,7 @@ TextWriter::TextWriter(std::string_view where, const std::string& path)
   if (exists && !S_ISREG(there.st_mode)) return;
   const std::string part = fmt::format("{}.{}.part", path_, getpid());
   unlink(part.c_str());  // left by an earlier process with the same id
-  file_.reset(std::fopen(part.c_str(), "wbxe"));  // new; closed by exec()
+  file_.reset(std::fopen(part.c_str(), "wbxe"));  // x: new; e: close on exec
   if (!file_) refused(errno);
   part_ = part;
 }

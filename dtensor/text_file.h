@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads and writes whole text files, with paths as given to flags.
+// Reads and writes whole text files.
 #pragma once
 #include <cstdio>
 #include <memory>
@@ -15,17 +15,19 @@ std::string caller_path(const std::string& path);
 
 // Throws Error if `where` is a flag ("--svg") and this process answers a
 // question of a playground (program/explore/playground.h): its users may not
-// choose files. All functions below call this.
+// choose files. All functions below that have a parameter `where` call this.
 void check_may_use_files(std::string_view where);
 
 // Returns the content of the file at caller_path(path). Throws Error, headed by
 // `where`, if it cannot be read.
 std::string read_text_file(std::string_view where, const std::string& path);
 
-// Writes a temporary file beside `path`. commit() renames it to `path`, so that
-// a full disk does not destroy the old content. A link at `path` is replaced,
-// not followed. If `path` is not a regular file (a pipe, a terminal), writes to
-// it directly. Throws Error, headed by `where`, if a system call fails.
+// Writes a temporary file beside `path`, to which caller_path() is not applied.
+// commit() renames it to `path`, so that a full disk does not destroy the old
+// content. If `path` exists but is not a regular file (a pipe, a terminal, or a
+// link to one), writes to it directly. Any other link at `path` is replaced,
+// not followed. Throws Error, headed by `where`, if `path` is a folder or a
+// system call fails.
 class TextWriter {
  public:
   TextWriter(std::string_view where, const std::string& path);

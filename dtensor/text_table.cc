@@ -6,7 +6,7 @@
 namespace dtensor {
 namespace {
 
-// The width on a screen: UTF-8 continuation bytes do not count.
+// The number of characters: UTF-8 continuation bytes do not count.
 size_t width(std::string_view text) {
   return static_cast<size_t>(std::count_if(
       text.begin(), text.end(),

@@ -44,15 +44,15 @@ class Trace {
   // rank's main thread, and by the tracer of that thread for the second one.
   Tracer& open(RankContext&);
 
-  // The members below must not be called during a run.
+  // The public functions below must not be called during a run.
   //
   // Moves all events to the Trace of the first process; the other Traces are
   // empty afterwards. Called by all processes. Times are converted to the clock
   // of the first process. Processes on one machine share a clock. The clock of
   // another machine is compared with that of the first during this call, by
   // messages; its times are off by at most half the time of the fastest message
-  // and reply, plus the drift of the clocks since the run. Waits between two
-  // machines are left out if they are shorter than this error.
+  // and reply, plus the drift of the clocks since the run. The file's arrows
+  // and Waiting::last leave out waits that are shorter than this error.
   void gather(ProcessJob&);
   // For tests: as if this process had a clock of this name, `ahead` ns ahead of
   // the machine's own. Processes that pass the same name share a clock.
@@ -68,8 +68,8 @@ class Trace {
   double dropped_from() const;
 
   // How long ranks waited for the last member in an operator's collectives.
-  // There is one row for each operator, phase and thread, the longest wait
-  // first. Counts dropped events, too, except in `last`.
+  // There is one row for each operator, phase and thread, the one with the most
+  // `seconds` first. Counts dropped events, too, except in `last`.
   struct Waiting {
     std::string op, phase;
     bool other_thread;        // waits of the thread of redistribute_async()
