@@ -31,9 +31,8 @@ struct Assignment {
 class BoundRule {
  public:
   // `extra` lists (letter, size) for factors whose sizes do not follow from the
-  // input shapes. Throws Error if a factor has two sizes or none, if the inputs
-  // or their dimensions are not as many as in the rule, or if a product of
-  // sizes overflows.
+  // input shapes. Throws Error if the shapes do not fit the rule, `extra` or
+  // each other, if a factor has no size, or if a product of sizes overflows.
   BoundRule(const Rule& rule, const std::vector<Shape>& shapes,
             std::string_view op,
             const std::vector<std::pair<char, int64_t>>& extra = {});
@@ -61,13 +60,13 @@ class BoundRule {
   Layout input_layout(const Assignment&, const Mesh&, int i) const;
   Layout output_layout(const Assignment&, const Mesh&, int i) const;
   // The largest share of points() that a rank computes: the product of the
-  // factors' shares. The share of one factor is the largest rank's share of its
-  // indices; it is 1 for the second factor of a linked pair.
+  // factors' shares. The share of one factor is the size of its largest part
+  // over its size; it is 1 for the second factor of a linked pair.
   double largest_share(const Assignment&, const Mesh&) const;
   double share(int factor, const Dim&, const Mesh&) const;
 
-  // The sets of factors that one mesh axis may split: single factors, and
-  // linked pairs.
+  // The sets of factors that one mesh axis may split: linked pairs, and single
+  // factors that are neither pinned nor the second of a linked pair.
   std::vector<FactorList> choices() const;
   // "m: dp; n: tp; P(sum) over pp in 0"; "R" when nothing is split or partial.
   std::string to_string(const Assignment&, const Mesh&) const;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // A cache of bounded weight.
 //
-// Every entry has a weight (bytes, or 1). There are two generations, each of at
-// most half of the limit (or one larger entry). New entries go to the newer
-// one, and an entry that is found in the older one moves to the newer one. When
-// the newer one is full, it replaces the older one, whose entries are dropped.
-// So a cache never holds more than its limit (or one larger entry), an entry
-// that is used in every generation stays, and a hit in the newer generation is
-// one look-up.
+// Every entry has a weight (bytes, pieces, or 1). There are two generations,
+// each of at most half of the limit (or one larger entry). New entries go to
+// the newer one, and an entry that is found in the older one moves to the newer
+// one. When the newer one is full, it replaces the older one, whose entries are
+// dropped. So a cache never holds more than its limit (or one larger entry),
+// and a hit in the newer generation is one look-up. An entry that is used in
+// every generation stays, unless one of more than half of the limit comes.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -21,7 +21,7 @@
 namespace dtensor {
 
 // The limits of the caches' weights: bytes, entries, or pieces of schedules.
-// Nearly all caches exist once per rank or thread.
+// Each cache exists once per rank or thread, or is shared by ranks.
 namespace cache_limit {
 inline constexpr size_t kPlanBytes = size_t{4} << 20;  // plans of one tensor
 inline constexpr size_t kListPlanBytes = size_t{2} << 20;  // plans of several
@@ -30,7 +30,7 @@ inline constexpr size_t kExecutions = size_t{1} << 18;  // pieces of schedules
 inline constexpr size_t kRules = size_t{1} << 12;
 }  // namespace cache_limit
 
-// The use of a cache so far, and its contents now.
+// How often a cache was used so far, and how much it holds now.
 struct CacheUse {
   std::string_view name;
   int64_t hits = 0, misses = 0;
@@ -53,8 +53,9 @@ class BoundedCache {
       : name_(name), limit_(limit) {}
 
   // Returns null on a miss. The value stays at its address at least until
-  // entries that weigh half of the limit have been inserted, or found in the
-  // older generation. (A value that weighs more than half may go earlier.)
+  // clear(), or until entries that weigh half of the limit have been inserted,
+  // or found in the older generation. (A value of more than half of the limit
+  // may go earlier.)
   template <class K>
   Value* find(const K& key) {
     if (auto it = newer_.map.find(key); it != newer_.map.end()) {

@@ -98,7 +98,7 @@ class Candidates {
     bool exact;     // whether it is the price
     int steps = 0;  // steps of the move, if exact
     bool allowed = true;
-    double bytes;  // of its largest part that are read or written
+    double bytes;  // read or written, of its largest part
   };
   struct Least {
     int64_t ps;
@@ -258,8 +258,8 @@ class Candidates {
     return terms_[t].least[depth].emplace(n, least).first->second;
   }
 
-  // The largest rank's share of the points: exact if all axes are chosen, else
-  // a lower bound.
+  // The share of the points on the rank that has the most: exact if all axes
+  // are chosen, else a lower bound.
   double share(const Open& open) {
     if (open.depth == axes_.size()) {
       // Multiplies in the same order as BoundRule::largest_share, so that both

@@ -4,27 +4,29 @@
 // An axis over which some input is split or partial may split one factor (or a
 // linked pair), let the partials of some inputs pass, or do neither. It may
 // split a factor of a dimension that it splits in some input; if it splits a
-// pinned factor, it may split any factor. So an operator does not spread work
-// over an axis that splits no input. (See Reach in axis_choices.h. The comment
-// on choose() names an exception for partial inputs.) The price of an
-// assignment, in picoseconds of the cost table, is the sum of
+// pinned factor, it may split any that is not pinned. So an operator does not
+// spread work over an axis that splits no input. (See Reach in axis_choices.h.
+// The comment on choose() names an exception for partial inputs.) The price of
+// an assignment, in picoseconds of the cost table, is the sum of
 //   comm    the redistribution of the inputs, and the operator's own
 //           messages (see OpWork)
-//   work    the largest rank's share of the local work
+//   work    the local work of the rank that has the most
 //   reduce  the work that is put off: the reduction of a partial output, and
-//           the gather of an output along an axis that splits no input
+//           the gather of an output along axes that split the same factors in
+//           no input
 // The cheapest assignment wins. Ties go to the lowest comm price (so the sum of
 // a partial and a replicated tensor stays partial, since the next operator may
 // want it reduced into parts), then to the fewest steps of redistribution, then
 // to the first in a fixed order (whole before split, factors in the rule's
-// order). Only specs and prices count, so every rank makes the same choice.
+// order). Only facts that all ranks share count, so all make the same choice.
 //
-// If every input already lies where it is needed, and no other factor could be
-// split, the assignment that moves nothing is the cheapest, and nothing is
-// searched. Otherwise branch and bound over the axes finds the cheapest. The
-// bound is the least work plus, for each input and output, the price of the
-// cheapest layout that agrees with the choices for the first axes. For most
-// layouts, a lower bound of the price is enough, which needs no search.
+// Nothing is searched if no axis could split another factor, no input is
+// partial, every input lies where it is needed, and the operator sends nothing
+// and puts nothing off: then moving nothing is the cheapest. Otherwise branch
+// and bound over the axes finds the cheapest. The bound is the least work plus,
+// for each input and output, the price of the cheapest layout that agrees with
+// the choices for the first axes. For most layouts, a lower bound of the price
+// is enough, which needs no search.
 //
 // An input that stays (a parameter) is never sent or gathered: assignments that
 // would do so are not candidates. An input that is gathered on use may be
@@ -79,8 +81,8 @@ struct OpWork {
 
 // How a choice was made.
 enum class Basis : uint8_t {
-  kPrice,         // it is the cheapest
-  kForwardPrice,  // it is the cheapest, and no gradient follows: see choose()
+  kPrice,         // it is the cheapest within Reach::kMoved
+  kForwardPrice,  // its price decided, and no gradient follows: see choose()
   kGiven,  // the caller gave it; a gradient takes that of its forward operator
   kWay     // it is the cheapest for one of the operator's algorithms, which
            // was chosen first
@@ -93,7 +95,7 @@ struct Choice {
   int steps = 0;         // redistribution steps before the op
   bool feasible = true;  // false if an input's Keep forbids its move
   // The axes that split factors beyond Reach::kMoved (axis_choices.h). Only
-  // choose() and all_choices() set it.
+  // choose() and all_choices() below set it.
   AxisMask beyond = 0;
   Basis basis = Basis::kPrice;
   int64_t total_ps() const { return comm_ps + work_ps + reduce_ps; }

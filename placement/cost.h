@@ -68,7 +68,8 @@ struct AxisCost : LinkCost {
   bool operator==(const AxisCost&) const = default;
 };
 
-// Prices saturate at 40 hours, so that sums of many fit into 64 bits.
+// Each term of a price saturates at 40 hours, so that sums of dozens of terms
+// fit into 64 bits.
 inline constexpr int64_t kMostPs = int64_t{1} << 57;
 // Rounds to whole picoseconds; NaN and larger values than kMostPs give kMostPs.
 int64_t saturated_ps(double ps);
@@ -87,8 +88,8 @@ struct CostTable {
   std::vector<Group> groups;
   double ps_per_flop = 10;         // 100 GFLOP/s per rank
   double ps_per_local_byte = 100;  // 10 GB/s per rank
-  // The most bytes that a redistribution may hold on a rank beside source and
-  // destination.
+  // The most bytes that a redistribution holds on a rank beside source and
+  // destination, if some plan keeps this limit.
   int64_t block_bytes = int64_t{1} << 20;
   // An all-reduce of at most this many bytes (of the largest part) is one-shot:
   // each of the p members receives the whole values of all others, (p - 1)

@@ -64,9 +64,9 @@ struct bf16 {
 };
 
 // IEEE half precision: 5 bits of exponent and 10 of fraction, up to 65504,
-// rounded to nearest even; larger values become infinite. Conversions work on
-// bits and have no branches, so that loops over them become vector code. CUDA
-// code uses the GPU's instructions.
+// rounded to nearest even; values from 65520 on become infinite. Conversions
+// work on bits and have no branches, so that loops over them become vector
+// code. CUDA code uses the GPU's instructions.
 struct f16 {
   uint16_t bits = 0;
   f16() = default;

@@ -5,6 +5,7 @@
 // A message is one sentence: "[op] what is wrong", with every value, and what
 // to write instead. A call with wrong arguments throws before anything is sent.
 // It checks only facts that all ranks share, so all ranks throw the same Error.
+// (The values in a tensor are checked later: see data_check.h.)
 #pragma once
 #include <fmt/format.h>
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Builds the simplest tree of a dimension, and the trees of its sub-dimensions,
-// from the holders of the dimension's indices (holders.h) alone.
+// from the holders of the dimension's indices (holders.h). Most leaves and
+// simple products do not need the holders.
 #include <algorithm>
 #include <numeric>
 #include <utility>
@@ -109,7 +110,8 @@ bool plainly_no_leaf(const Holders& h, const Mesh& mesh) {
 
 // With fewer granules than parts, several orders of the axes may describe the
 // same parts with different boundaries. Returns the leaf of the first order
-// that is balanced; nullopt if there is none, or if there are enough granules.
+// that is balanced; nullopt if there is none, if there are enough granules, or
+// if there are more than four axes.
 std::optional<Dim> as_balanced_leaf(const Holders& h, const Mesh& mesh) {
   std::vector<int> axes;
   int64_t parts = 1, granule = h.size;
@@ -169,8 +171,8 @@ Dim build_product(std::vector<Dim> parts) {
 }
 
 // Builds a dimension that is neither a leaf nor a product. From the left, each
-// segment is the longest leaf or product; equal segments in a row become a
-// product.
+// segment is the longest leaf or product (with many runs, the longest leaf);
+// equal segments in a row become a product.
 Dim build_concat(const Holders& h, const Mesh& mesh) {
   // The search for products takes time quadratic in the number of runs, so it
   // is left out for more runs than this.

@@ -26,7 +26,8 @@ Needed needed_input(const BoundRule&, std::span<const OpInput>,
                     const Assignment& legal, size_t i);
 
 // The move is the communication that the operator leaves to later operators:
-// combining partials, and gathering the output along axes that split no input.
+// combining partials, and gathering the output along axes that split the same
+// factors in no input (and along the axes inside of these).
 Needed needed_output(const BoundRule&, std::span<const OpInput>,
                      const Assignment& legal, size_t o, DType);
 

@@ -3,7 +3,8 @@
 // owner.
 //
 // Zig-zag order balances causal attention: rank r of p has chunks r and 2p-1-r
-// of 2p, so that the queries of every rank may attend to equally many keys.
+// of 2p, so that the queries of every rank may attend to about equally many
+// keys.
 // Zig-zag order is a layout like any other: nothing is permuted, and an index
 // has the same meaning in every layout.
 #pragma once

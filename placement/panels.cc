@@ -31,7 +31,8 @@ std::vector<Interval> refinement(std::span<const Spec* const> specs, int d) {
 // Cuts every range into `count` pieces; panel k (from 0) has piece k of each.
 // Piece k of a range of n indices ends at floor((n * (k + 1) + phase) / count).
 // The phase is the start of the range modulo `count`. It makes ranges that are
-// too short for `count` pieces use different panels.
+// too short for `count` pieces use different panels. (If there are just `count`
+// indices in all, panel k has index k.)
 std::vector<IntervalList> cut(const std::vector<Interval>& ranges,
                               int64_t count) {
   std::vector<IntervalList> panels(static_cast<size_t>(count));

@@ -32,8 +32,8 @@ Panels cut_panels(std::span<const Step> steps, int64_t count);
 
 // Cuts each of several tensors (see Step::tensor) into about plan.chunks
 // panels, or more until the memory between source and destination fits into
-// block_bytes or panels cannot get smaller. Returns a list for each tensor, of
-// any length; it is empty for a tensor that needs no memory in between.
+// block_bytes or panels cannot get smaller. Returns a list for each tensor; the
+// list of a tensor that needs no memory in between is empty.
 std::vector<std::vector<Region>> panels(const Plan&, int tensors,
                                         int64_t block_bytes);
 

@@ -108,8 +108,9 @@ Plan plan_one(const Spec* from, const Spec* to, const CostTable& cost,
   return search(from, to, cost, block, may_chunk);
 }
 
-// Merges plans: the steps of each plan keep their order, and collectives of the
-// same kind, axes and meshes in several plans become one round.
+// Merges plans: the steps of each plan keep their order. If the next steps of
+// several plans are collectives of the same kind, axes and meshes, they become
+// one round.
 Plan join(std::vector<Plan> plans, const CostTable& cost) {
   Plan all;
   std::vector<size_t> next(plans.size(), 0);

@@ -19,7 +19,8 @@
 // all-to-all or a permute, the step is called and priced as one. Likewise, a
 // step that combines partials sends each rank exactly the summands that it
 // needs. So the direct step meets the lower bound, and more steps only pay if
-// axes differ in price or partials are cheaper to combine in another order.
+// axes or kinds of steps differ in price, if partials are cheaper to combine in
+// another order, or if memory is short.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -72,9 +73,9 @@ struct Plan {
 };
 
 // Plans one tensor. Between two meshes, partials are combined on the first
-// mesh, one box exchange moves everything, and the destination's partials are
-// filled on the second mesh. Throws Error if there is no way, or if the specs
-// differ in more than layout and mesh.
+// mesh, one box exchange moves everything that is not there yet, and the
+// destination's partials are filled on the second mesh. Throws Error if there
+// is no way, or if the specs differ in more than layout and mesh.
 Plan plan(const Spec* from, const Spec* to, const CostTable&);
 
 // The result of planning without a search.
@@ -85,11 +86,12 @@ struct QuickPlan {
 };
 QuickPlan quick_plan(const Spec* from, const Spec* to, const CostTable&);
 
-// Plans tensors that move together: steps of the same kind over the same axes
-// become one collective. Either every tensor takes the steps that are cheapest
-// for it alone, or every tensor takes those that are cheapest if it pays only
-// its share of the latencies, whichever makes the total cheaper. Each tensor
-// has its share of the block for memory in between, and nothing runs in chunks.
+// Plans tensors that move together: if the next steps of several tensors have
+// the same kind and axes, they become one collective. Either every tensor takes
+// the steps that are cheapest for it alone, or every tensor takes those that
+// are cheapest if it pays only its share of the latencies, whichever makes the
+// total cheaper. Each tensor has its share of the block for memory in between.
+// Nothing runs in chunks, unless there is only one tensor.
 Plan plan(std::span<const Move>, const CostTable&);
 
 // Whether all-gathers and steps that send nothing can lead from the plan's
@@ -104,7 +106,7 @@ std::optional<int64_t> lower_bound_bytes(const Spec* from, const Spec* to);
 // All ranks get the same answer, whatever the sizes of their parts.
 bool one_shot(const Spec* from, const CostTable&);
 
-// "all-reduce on tp: f32[8](P) -> f32[8](R), 64 bytes".
+// "all-reduce on tp: f32[8](P) -> f32[8](R), 32 bytes", if tp has two ranks.
 std::string to_string(const Step&);
 
 }  // namespace dtensor

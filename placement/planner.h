@@ -49,12 +49,12 @@ struct SharedPlans {
       "shared plans of several tensors", cache_limit::kListPlanBytes};
 };
 
-// Each rank has one Planner. Not thread-safe.
+// Each thread that plans has one Planner. Not thread-safe.
 class Planner {
  public:
-  // If `shared` is given, the planner takes plans from there, and adds those
-  // that it had to search for. REQUIRES: all planners of `shared` have the same
-  // cost table.
+  // If `shared` is given, plan() takes plans from `shared`, and adds those that
+  // it had to make. REQUIRES: all planners of `shared` have the same cost
+  // table.
   explicit Planner(CostTable cost = {},
                    std::shared_ptr<SharedPlans> shared = nullptr)
       : cost_(std::move(cost)), shared_(std::move(shared)) {}
@@ -64,8 +64,8 @@ class Planner {
   // The plan for one tensor. References stay valid until many other plans have
   // been made (see bounded_cache.h).
   const Plan& plan(const Spec* from, const Spec* to);
-  // The plan, if it is cached or found without a search; else null. `least_ps`
-  // becomes a lower bound of the time of any plan.
+  // The plan, if this planner has it or finds it without a search; else null.
+  // `least_ps` becomes a lower bound of the time of any plan.
   const Plan* quick_plan(const Spec* from, const Spec* to, int64_t& least_ps);
   // The plan for tensors that move together.
   const Plan& plan(std::span<const Move>);

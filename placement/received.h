@@ -16,7 +16,7 @@ namespace dtensor {
 //
 // Sums up each group of dims_together() separately, over all coordinates on its
 // axes, and multiplies the sums. Takes time proportional to the number of these
-// coordinates and, between two meshes, of the ranks that are in both.
+// coordinates and, between two meshes, of the destination's ranks.
 int64_t received_by_all(const Step&, const CostTable&);
 
 // Dimensions whose indices depend on a common axis, directly or through other

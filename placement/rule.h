@@ -10,10 +10,10 @@
 //   kind   = "linear" | "affine" | "up" | "down" | "max" | "min"
 //
 // A letter is a factor: all dimensions with this letter have one size. "(h d)"
-// is a dimension made of two factors, the first outermost. "1" has size 1 and
-// fits any size (broadcast). "..." stands for the same leading dimensions in
-// every term that has it. They are aligned at the right, and in an input each
-// of them may be missing or 1.
+// is a dimension made of two factors, the first outermost. "1" is a dimension
+// of size 1, such as one that is broadcast. "..." stands for the same
+// dimensions in every term that has it. They are aligned at the right, and in
+// an input each of them may be missing or 1.
 //
 // Marks: "!" means that no rank may hold only a part of the factor. "~" means
 // that the operator has its own algorithm for a split factor, with small

@@ -32,7 +32,7 @@ struct Schedule {
   std::vector<HeldRegion> has;
   std::vector<Piece> pieces;  // disjoint; together they are `wants`
   // The pieces that other members take from this one, in the order of
-  // comes_first(). Each lists all members that take it, and is one of the
+  // comes_first(). Each piece lists all members that take it, and is one of the
   // pieces in their own schedules. Filled only for communicators that send data
   // instead of reading it.
   std::vector<Piece> serves;
@@ -60,9 +60,10 @@ struct SourceBox {
   int member;
   Shape at, from, shape;
 };
-// The boxes of all pieces, in the order of `at`, which is the same on all
-// members that want the same indices. nullopt if a piece has several ranges in
-// a dimension. REQUIRES: a schedule of an exchange.
+// The boxes of all pieces, in the order of `at`. If schedule() made the
+// schedules (step_schedule.h), members that want the same indices get boxes
+// with the same `at` and `shape`. nullopt if a piece has several ranges in a
+// dimension. REQUIRES: a schedule of an exchange.
 std::optional<std::vector<SourceBox>> source_boxes(const Schedule&);
 
 // These fill `serves` of a schedule from exchange_schedule() or

@@ -67,8 +67,8 @@ Shape contiguous_strides(const Shape&);
 
 // "[2, 3]".
 std::string to_string(const Shape&);
-// Reads "64x64" or "64,64"; "" is the shape of a scalar. Throws Error, headed
-// by `where`, for other texts.
+// Reads "64x64" or "64,64"; "" is the shape of a scalar. Throws Error for other
+// texts (headed by `where`), and for too many or too large sizes.
 Shape parse_shape(std::string_view text, std::string_view where);
 
 // `dim`, or dim + ndim if it is negative. Throws Error if it is out of range.

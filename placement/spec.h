@@ -7,7 +7,7 @@
 // SpecRefs. get() also holds the spec that it returns, until the calling thread
 // has asked for kHeldLately other specs, or ends. So a function needs no
 // SpecRef for a spec that it uses at once. Code that keeps a spec longer, or
-// reads it after the thread has ended, needs one instead of a `const Spec*`.
+// reads it after the thread has ended, needs a SpecRef, not a `const Spec*`.
 #pragma once
 #include <array>
 #include <atomic>
@@ -65,9 +65,9 @@ class Spec {
   // get() holds a spec that it returned at least until it has returned this
   // many others to the same thread.
   static constexpr size_t kHeldLately = 1024;
-  // Statistics of the process's table of specs. When the table is full, the
-  // specs that nothing holds are freed. The limit becomes twice the number of
-  // the specs that are left, but at least 4096.
+  // Statistics of the process's table of specs. When the table is full, or a
+  // thread that called get() ends, the specs that nothing holds are freed. The
+  // limit becomes twice the number of specs that are left, but at least 4096.
   static CacheUse use();
 
  private:

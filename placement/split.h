@@ -38,11 +38,12 @@ class Split {
  public:
   Split() = default;  // whole: every rank has [0, n)
   // A balanced split over these axes in this order. Throws Error if an axis is
-  // repeated or the granule is below 1.
+  // repeated or outside [0, kMaxAxes), or if the granule is below 1.
   static Split over(const std::vector<int>& axes, int64_t granule = 1);
   // A split with boundaries 0 = points[0] <= ... <= points[parts] = n, for
-  // dimensions of size n only. Throws Error if the first point is not 0, if a
-  // point is less than the one before it, or if there are not parts + 1 points.
+  // dimensions of size n only. Throws Error if an axis is repeated or not in
+  // the mesh, if the first point is not 0, if a point is less than the one
+  // before it, or if there are not parts + 1 points.
   static Split at(const std::vector<int>& axes, std::vector<int64_t> points,
                   const Mesh& mesh);
 

@@ -37,8 +37,8 @@ class Steps {
   Steps(const Route&, const Spec* source, int64_t one_shot = 0);
 
   // Sets the step between two layouts. Returns false if there is none: a
-  // combined partial cannot come back, and some partials must be combined
-  // before others.
+  // combined partial cannot come back, some partials must be combined before
+  // others, and one step combines partials of one ReduceOp only.
   bool between(const Waypoint&, const Waypoint&, StepBetween&) const;
   // The most elements that one rank receives. If no rank receives any and no
   // partial is combined, turns the step into a slice. `exact`: see
@@ -79,8 +79,9 @@ class Steps {
 
 // The axes of the destination's partials that can be filled from a tensor that
 // is split over them: every rank keeps its part and sets the rest to the
-// reduction's identity. Averages have no identity, and never qualify. If the
-// other partials are of several kinds, with different identities, none does.
+// reduction's identity. An average has no identity, so kAvg never qualifies,
+// nor does kMean. If the other partials are of several kinds, with different
+// identities, none does.
 AxisMask fillable(std::span<const Partial> want);
 
 }  // namespace dtensor

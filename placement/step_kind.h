@@ -11,7 +11,8 @@ namespace dtensor {
 enum class StepKind : uint8_t {
   kSlice,           // keep a part of the local data; nothing is sent
   kFill,            // partial-fill: whole or split -> partial. One rank keeps a
-                    // value, others take the identity; nothing is sent
+                    // value, others take the identity (a new average: all keep
+                    // it); nothing is sent
   kAllGather,       // remove the last axes of splits
   kAllReduce,       // partial -> whole
   kReduceScatter,   // partial -> split
@@ -27,7 +28,7 @@ inline constexpr int kNumStepKinds = 9;  // without the last two
 // "slice", "partial-fill", "all-gather", ..., "exchange", "reduce-exchange".
 std::string_view name(StepKind);
 // The name as files write it, with '_' for '-'. parse_kind() reads both forms
-// and returns nullopt for other texts.
+// of the first nine names, and returns nullopt for other texts.
 std::string key(StepKind);
 std::optional<StepKind> parse_kind(std::string_view);
 constexpr bool sends(StepKind k) {

@@ -45,8 +45,8 @@ class StepSchedule {
   StepSchedule(const Step&, int64_t world_rank, const Region& panel,
                std::span<const int64_t> ranks);
   Schedule make();
-  // For takes(): the indices that this rank has, and for each dimension of
-  // memory all holders that share some of them.
+  // The indices that this rank has and, for takes(), all holders that share
+  // some of them, for each dimension of memory.
   Region has() const;
   std::vector<std::vector<Holder>> holders(const Region& has) const;
   // Calls fn(region) for every piece that this rank takes from member `from`,

@@ -19,7 +19,8 @@ std::vector<int64_t> members(const Step&, int64_t world_rank);
 // takes part. If `panel` is given (one ascending list for each dimension),
 // sources and destination count only within it. Takes time proportional to the
 // members that the rank reads from, plus, for each dimension, the parts that
-// the group's axes cut it into.
+// the group's axes cut it into. (Each other member costs only an empty entry of
+// `has` and, between two meshes, an entry of members().)
 //
 // If several members have an index, those across the cheapest axes serve it,
 // since the plan leaves more expensive axes out of step.axes. Of these members,
@@ -28,8 +29,8 @@ std::vector<int64_t> members(const Step&, int64_t world_rank);
 // that all holders send about equally much. In a reduction, each term comes
 // from one member, and the schedule's `terms` is the number of parts that the
 // step combines. (sum, count) pairs have one more, leading dimension of 2, also
-// in the panel. Throws Error if the step does not send or the rank takes no
-// part.
+// in the panel. Throws Error if the step is an all-reduce or sends nothing, or
+// if the rank takes no part.
 Schedule schedule(const Step&, int64_t world_rank, const Region& panel = {});
 
 // Fills `serves` of a schedule that schedule() made, and the rank's own entry
