@@ -31,6 +31,6 @@ class Boxes {
                       const void* b) const = 0;
 };
 
-const Boxes& cuda_boxes();  // only in code compiled by nvcc
+const Boxes& cuda_boxes();  // nvcc compiles its definition
 
 }  // namespace dtensor::portable

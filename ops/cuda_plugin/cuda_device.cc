@@ -275,7 +275,8 @@ class CudaDevice final : public Device {
   bool has_graphs() const override { return true; }
   bool is_captured(Stream s) override { return captured(enter(s)); }
   // In relaxed mode, other threads and streams may do any work during the
-  // capture. That work is not part of it.
+  // capture. It is part of the capture only in streams that have waited for an
+  // event of a captured stream.
   void begin_capture(Stream s) override {
     const cudaStream_t stream = enter(s);
     not_captured(stream, "begins a capture");

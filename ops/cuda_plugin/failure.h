@@ -11,9 +11,9 @@
 
 namespace dtensor::cuda {
 
-// The operators that enqueued work on a stream since the host last waited for
-// the stream (the last kNames at most). If work fails, CUDA says so later, and
-// does not say which work it was. May be used by several threads.
+// The operators that enqueued work on a stream since waited() (streams.h) was
+// last called for it, the last kNames at most. If work fails, CUDA says so
+// later, and not which work it was. May be used by several threads.
 class Given {
  public:
   void note(std::string_view op);
@@ -22,8 +22,8 @@ class Given {
   std::vector<std::string> names() const;
 
  private:
-  // Names are copied, because a name may not outlive its operator. They are cut
-  // to kLetters and stored inline, because every kernel notes one.
+  // Names are copied, because a name might be freed with its operator. They are
+  // cut to kLetters and stored inline, because every kernel notes one.
   static constexpr size_t kNames = 32, kLetters = 31;
   struct Name {
     std::array<char, kLetters> letters;

@@ -34,10 +34,11 @@ inline unsigned long long capture_of(cudaStream_t stream) {
   return status == cudaStreamCaptureStatusActive ? id : 0;
 }
 
-// Allocates from the pool of the stream's device, for work of that stream. If
-// the pool has too little left, adds 1 to `waits`, and lets the host wait for
-// the work of the device's streams (not for captured ones), after which their
-// freed memory is available. Returns null if there is still too little.
+// Allocates from the pool of the stream's device, which is the current one, for
+// work of that stream. If the device has too little memory left, adds 1 to
+// `waits`, and lets the host wait for the work of the device's streams (not for
+// captured ones), after which their freed memory is available. Returns null if
+// there is still too little.
 void* allocate(cudaStream_t, int64_t bytes,
                std::atomic<int64_t>* waits = nullptr);
 // Like allocate(), but for use within one function. Instead of returning null,

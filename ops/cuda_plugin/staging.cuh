@@ -59,9 +59,9 @@ class Staging {
   };
 
   int64_t bytes() const { return bytes_; }
-  // take() waits if all buffers are in use. try_take() returns none then. A
-  // thread that holds a piece must call try_take(), because threads that wait
-  // for each other's pieces would wait forever.
+  // If all buffers are in use, take() waits, and try_take() returns an empty
+  // Piece. A thread that holds a piece must call try_take(), because threads
+  // that wait for each other's pieces would wait forever.
   Piece take();
   Piece try_take();
 

@@ -21,8 +21,8 @@ void use(int device);
 // Creates a stream, which is never destroyed.
 Stream open_stream(int device);
 
-// Call it once the host has waited for the stream's work so far. Forgets the
-// operators that were noted for that work (failure.h).
+// Forgets the operators that were noted for the stream's work so far
+// (failure.h). Call it once the host has waited for that work.
 void waited(Stream);
 
 }  // namespace cuda

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Activations of neural networks, by their names in torch.nn.functional.
+// Activations of neural networks, by their names in torch.nn.functional, which
+// lacks gelu_tanh and swiglu.
 //
 // Where a derivative jumps, it is 0 if the function is flat on one side, as in
 // PyTorch: relu'(0) = 0. Otherwise it has the value of the left side, except
@@ -97,8 +98,8 @@ struct LogSigmoid {
     return -softplus(-x);
   }
 };
-// log(1 + exp(beta * x)) / beta, or x itself if beta * x > threshold. There the
-// value drops a little, so the function is not monotone and lacks "up 0".
+// log(1 + exp(beta * x)) / beta, or x itself if beta * x > threshold. At the
+// threshold the value drops a little, so the function lacks "up 0".
 struct Softplus {
   static constexpr const char* name = "softplus";
   static constexpr Param params[] = {{"beta", 1}, {"threshold", 20}};

@@ -128,7 +128,7 @@ DT_INFIX(BitwiseXor, "bitwise_xor", "", Takes::kBits, ^)
 DT_INFIX(ShiftLeft, "bitwise_left_shift", "", Takes::kIntegers, <<)
 DT_INFIX(ShiftRight, "bitwise_right_shift", "", Takes::kIntegers, >>)
 
-struct Gcd {  // not negative; gcd(a, 0) = |a|
+struct Gcd {  // not negative, unless |a| or |b| overflows; gcd(a, 0) = |a|
   static constexpr const char* name = "gcd";
   static constexpr Takes takes = Takes::kIntegers;
   template <class V>
@@ -141,7 +141,7 @@ struct Gcd {  // not negative; gcd(a, 0) = |a|
     return x;
   }
 };
-struct Lcm {  // not negative; lcm(a, 0) = 0
+struct Lcm {  // not negative, unless it overflows; lcm(a, 0) = 0
   static constexpr const char* name = "lcm";
   static constexpr Takes takes = Takes::kIntegers;
   template <class V>

@@ -30,8 +30,9 @@ struct Square {
   }
 };
 // x ^ p[0]. Integers are squared repeatedly, and pow_scalar() throws Error if
-// p[0] < 0. Floats give what C's pow() gives, except that vectors on the CPU
-// use sqrt() for p[0] = 0.5: NaN at -inf, where pow() is inf.
+// p[0] < 0. Floats give what C's pow() gives, up to rounding. But vectors on
+// the CPU use sqrt() for p[0] = 0.5 (NaN at -inf, where pow() is inf), and
+// 1 / (x * x) for p[0] = -2 (0 if x * x overflows).
 struct PowScalar {
   static constexpr const char* name = "pow_scalar";
   static constexpr Param params[] = {{"exponent", NAN, -0.7}};

@@ -14,10 +14,10 @@
 // A binary function takes (const V& a, const V& b, const double* p). It is
 // enough to write the struct and its line in the list at the end of its
 // family's header. The function then exists on every device, for every type in
-// `takes`, with its first three derivatives, as an operator with a rule that
-// the proof driver (tests/ops/proof.h) checks, and as a public function
-// (DT_FUNCTION: f(x), DT_FUNCTION_P: with parameters). tests/ops/rules.golden
-// has to list its rule.
+// `takes`, with its first three derivatives (if it takes floats and does not
+// give bools), as an operator with a rule that the proof driver
+// (tests/ops/proof.h) checks, and as a public function (DT_FUNCTION: f(x),
+// DT_FUNCTION_P: with parameters). tests/ops/rules.golden has to list its rule.
 //
 // `value` is generic in V, which is a scalar, a vector register, an Int, or a
 // Dual of one of them (math.h, dual.h). Write every constant as V(c); a plain
@@ -152,7 +152,7 @@ constexpr Function facts() {
     }                                                             \
   };
 
-// The most parameters that any function has.
+// The most parameters that a function may have.
 inline constexpr int kMaxParams = 4;
 // The highest order of a function's derivatives.
 inline constexpr int kMaxOrder = 3;

@@ -67,9 +67,9 @@ DT_HD inline float pow(float x, double p) {
   return std::pow(x, static_cast<float>(p));
 }
 
-// An integer, or, for bools, T = uint8_t with the values 0 and 1. Sums and
-// products wrap around; a / 0 and a % 0 are 0; shifts by a negative amount, or
-// by the width or more, shift out all bits.
+// An integer of type T. For bools, T is uint8_t: 0 is false, and any other
+// value is true. Sums and products wrap around; a / 0 and a % 0 are 0; shifts
+// by a negative amount, or by the width or more, shift out all bits.
 template <class T>
 struct Int {
   using U = std::make_unsigned_t<T>;

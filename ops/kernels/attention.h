@@ -24,7 +24,8 @@ struct Attention {
   // If `causal`, query i attends only to keys j <= i + query_offset.
   bool causal = false;
   int64_t query_offset = 0;
-  // If not 0, and `causal`, also only to keys j > i + query_offset - window.
+  // If not 0, query i attends to none of the keys j <= i + query_offset -
+  // window. REQUIRES: `causal`.
   int64_t window = 0;
   // The mask [b, hq, s, t], with any strides; none if it has no data. Bools say
   // whether a query may attend; numbers of q's type are added to the scores.

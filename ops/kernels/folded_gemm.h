@@ -18,7 +18,7 @@ struct GemmBatch {
 
 // A Gemm with the smallest possible batch: batch dimensions that continue the
 // strides of m, n or k are merged into these. Those that are left are in
-// `batch`, not in g.
+// `batch`; g.batch still has all of them, and is not used.
 struct FoldedGemm {
   Gemm g;
   GemmBatch batch[kMaxDims];

@@ -9,7 +9,7 @@ namespace dtensor::kernels {
 
 // Additional work when c is written; p stands for the sum of products. REQUIRES
 // for all kinds but kNone: a, b and c have the same float type, `accumulate` is
-// false, and c has no stride of 0.
+// false, and c has no stride of 0 (for kSumB, its batch strides may be 0).
 struct Epilogue {
   enum Kind : uint8_t {
     kNone,      // c = p
@@ -25,8 +25,8 @@ struct Epilogue {
 };
 
 // c[batch, m, n] = sum over k of a[batch, m, k] * b[batch, k, n]. Strides are
-// arbitrary, but libraries need a copy of an operand unless one of its matrix
-// strides is 1. There are up to 4 batch dimensions. A batch dimension with
+// arbitrary, but the product is slower unless one of the two matrix strides of
+// each operand is 1. There are up to 4 batch dimensions. A batch dimension with
 // stride 0 in c is summed over, like k. Takes all dtypes but bool.
 struct Gemm {
   DType type = DType::kF32;  // of a and b
@@ -47,8 +47,8 @@ struct Gemm {
   Epilogue epilogue = {};
 };
 
-// Applies only the epilogue, to a c that holds the sums of products already.
-// For products that were computed without it.
+// Applies only the epilogue, to a c that holds the sums of products already,
+// rounded to its type. For products that were computed without the epilogue.
 struct FinishGemm {
   Gemm of;
 };

@@ -12,17 +12,18 @@
 //  - Sizes may be 0. Then nothing is read, and outputs that do not depend on
 //    the empty dimension get the value of an empty sum, maximum, and so on.
 //  - "Floats" are f32, f64, bf16 and f16. The half types (bf16, f16) compute in
-//    f32 and round once, at the end. `stat` is the type of per-row statistics:
-//    f64 for f64, else f32. "All dtypes" are all but i8 (see dtype.h).
+//    f32 and usually round once, at the end. `stat` is the type of per-row
+//    statistics: f64 for f64, else f32. "All dtypes" are all but i8 (dtype.h).
 //  - A kernel throws Error for arguments that it does not support, such as a
-//    dtype, or if its scratch cannot be allocated; never because of data.
+//    dtype, or if a library or an allocation fails; never because of data.
 //  - A CPU kernel runs in the calling thread. The caller must call
 //    omp_set_num_threads(1) once in each rank's thread, or oneDNN and OpenMP
 //    start threads of their own. Scratch and oneDNN primitives are per thread.
 //  - A value's bits depend only on its operands (those of reductions and
-//    products also on the sizes), not on its position or on alignment. There is
-//    one exception: if addresses are aligned to less than 16 bytes, a GPU may
-//    use another algorithm for a product or for attention.
+//    products also on sizes and strides), not on its position or on alignment.
+//    There are two exceptions: if addresses are aligned to less than 16 bytes,
+//    a GPU may use another algorithm for a product or for attention; and
+//    CudaOptions has options on which a GPU's bits depend.
 #pragma once
 #include <cstdint>
 

@@ -28,7 +28,7 @@ class KernelSet final : public Kernels {
   // would get.
   const Entry& find(const KernelName&) const;
 
-  // Three times as many as there are kernels, so that few share a place.
+  // About three times as many as there are kernels, so that few share a place.
   static constexpr size_t kPlaces = 128;
   std::array<Entry, kPlaces> entries_;
   size_t count_ = 0;

@@ -3,10 +3,10 @@
 //
 //   kernels_of(device).run(stream, kernels::Softmax{.x = x, .y = y});
 //
-// A kernel is a struct of its arguments, in the header of its family
-// (ops/kernels/rows.h and so on), whose comment is the kernel's contract, and a
-// function for each kind of device (portable/portable_kernels.h). Include the
-// header of the family, too.
+// A kernel consists of a struct of its arguments, and of a function for each
+// kind of device (portable/portable_kernels.h). The struct is in the header of
+// its family (ops/kernels/rows.h and so on), and its comment is the kernel's
+// contract. Include that header, too.
 #pragma once
 #include <cstddef>
 #include <typeinfo>
@@ -17,16 +17,16 @@ namespace dtensor {
 
 namespace kernels {
 inline namespace on_host {
-// The CPU's source of a kernel defines it (DT_KERNEL). Whoever runs the kernel
-// refers to it, so that a static library gives the program that source, and a
-// program whose CPU lacks the kernel does not link.
+// The CPU's source of a kernel defines this (DT_KERNEL). Code that runs the
+// kernel refers to it, so that a static library gives the program that source,
+// and a program does not link if the CPU lacks the kernel.
 template <class Args>
 void link_kernel();
 }  // namespace on_host
 }  // namespace kernels
 
-// Names a kernel. Libraries that are linked apart, as the CUDA plugin is, agree
-// on it.
+// Names a kernel. A library that is linked apart, such as the CUDA plugin, has
+// the same names.
 struct KernelName {
   size_t hash = 0;           // of the type, 0 for none
   const char* mangled = "";  // the type's name

@@ -57,7 +57,7 @@ void check_gradient_type(std::string_view where, DType param, DType grad);
 
 // *norm = sqrt(*squares); *clip = min(1, max_norm / (*norm + 1e-6)), the factor
 // that scales a gradient with this norm down to max_norm. *clip is 1 if
-// max_norm is 0, and NaN if the norm is. All pointers are to device memory.
+// max_norm is 0, else NaN if the norm is. All pointers are to device memory.
 struct Clip {
   const double* squares = nullptr;
   double max_norm = 0;

@@ -35,8 +35,8 @@ struct TakeRows {
 };
 
 // The transpose of TakeRows: sets dx [rows, hi - lo] to 0, then adds dy[r, j]
-// to dx[r, index[r, j] - lo], in order of j. All but dy is contiguous. Takes
-// all dtypes but bool.
+// to dx[r, index[r, j] - lo] if lo <= index[r, j] < hi, in order of j. All but
+// dy is contiguous. Takes all dtypes but bool.
 struct PutRows {
   Matrix dy;
   const int64_t* index = nullptr;

@@ -56,9 +56,9 @@ struct Cache {
 
 constexpr size_t kMaxEntries = 1024;
 
-// Whether b is packed as a whole, to at most 16 MiB of scratch memory that the
-// thread keeps, instead of piece by piece in the product. A transposed b takes
-// longer to pack.
+// Whether b is packed as a whole, to about 16 MiB of scratch memory at most,
+// which the thread keeps, instead of piece by piece in the product. A
+// transposed b takes longer to pack.
 bool packs(int64_t m, int64_t n, int64_t k, bool tb) {
   return !tb && m >= 512 && n * k >= 1 << 19 && n * k <= 1 << 23;
 }

@@ -108,7 +108,8 @@ class SmallProduct {
         x[i] = in_register(load(b.p + p * b.row + i * V::n));
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r) {
-        // The compiler drops minus 0, but not plus 0, which turns -0 into 0.
+        // Fills a vector with the element. The compiler drops minus 0, but not
+        // plus 0, which turns -0 into 0.
         const V y =
             in_register(V(a.p[r * a.row + p * a.col] - typename V::R{}));
 #pragma GCC unroll 4

@@ -46,7 +46,7 @@ using dtensor::cuda::enter;
 
 constexpr const char* kWhere = "attention";
 
-// The most graphs that a thread keeps per device. A model needs a few.
+// The most graphs that a thread caches per device. A model needs a few.
 constexpr size_t kMostGraphs = 256;
 
 // A tensor's id in a graph.

@@ -12,8 +12,8 @@ namespace {
 // lengths with a bottom-right diagonal.
 constexpr int64_t kOldest = 90600;
 
-// The alignment of addresses and row strides, in bytes: cuDNN loads this much
-// at once.
+// The alignment, in bytes, of addresses and of all strides but the last: cuDNN
+// loads this much at once.
 constexpr int64_t kAlignment = 16;
 
 // The most batches, and the most heads, because each number becomes a dimension

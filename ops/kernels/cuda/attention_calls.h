@@ -42,7 +42,7 @@ struct AttentionGraph {
   bool operator==(const AttentionGraph&) const = default;
 };
 
-// The call's graph; nullopt if cuDNN cannot compute it, or computes it wrongly.
+// The call's graph; nullopt if cuDNN is known not to compute it correctly.
 std::optional<AttentionGraph> attention_graph(const Cudnn&,
                                               const AttentionForward&);
 std::optional<AttentionGraph> attention_graph(const Cudnn&,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// nvcc compiles this file, because its portable kernels are those of CUDA.
+// nvcc compiles this file, so that DT_PORTABLE means the kernels for CUDA.
 #include "dtensor/ops/kernels/cuda/cuda_kernels.h"
 
 #include "dtensor/ops/kernels/cuda/attention.h"
@@ -18,7 +18,7 @@ void run(Stream, const AttentionBackward&);
 
 namespace {
 
-// Kernels of libraries where these are faster, otherwise the portable ones.
+// The libraries' kernels for calls that they take, else the portable ones.
 void gemm(Stream s, const Gemm& g) {
   if (cuda::cublaslt_gemm(s, g)) return;
   if (g.epilogue.kind == Epilogue::kNone) return run(s, g);

@@ -17,9 +17,9 @@ namespace dtensor::kernels::cuda {
 // that cuBLASLt proposes, which waits for the stream. The fastest one is kept
 // in the user's folder (GemmChoices) for a kind of GPU and a version of
 // cuBLASLt: all processes that share the folder, and all later runs, use it, so
-// that equal calls give equal bits. While a stream is being captured nothing is
-// timed; without a kept choice, this process then uses the first proposal from
-// then on.
+// that equal calls give equal bits. While a stream is being captured, nothing
+// is timed. If no choice was kept before, this process uses the first proposal
+// from then on.
 bool cublaslt_gemm(Stream, const Gemm&);
 
 }  // namespace dtensor::kernels::cuda

@@ -68,7 +68,7 @@ GemmChoices::GemmChoices(std::string folder)
 std::string GemmChoices::users_folder() {
   const auto variable = [](const char* name) {
     const char* value = std::getenv(name);
-    // The XDG specification ignores relative paths.
+    // The XDG specification says to ignore relative paths.
     return std::string(value && *value == '/' ? value : "");
   };
   if (auto cache = variable("XDG_CACHE_HOME"); !cache.empty())

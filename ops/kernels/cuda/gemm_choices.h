@@ -19,8 +19,8 @@ class GemmChoices {
   // If `folder` is "", no file is kept. The folder is made when the first
   // choice is kept.
   explicit GemmChoices(std::string folder);
-  // $XDG_CACHE_HOME/dtensor, ~/.cache/dtensor without it, or "" if the user has
-  // no such folder.
+  // $XDG_CACHE_HOME/dtensor, or else $HOME/.cache/dtensor; "" if neither
+  // variable is an absolute path.
   static std::string users_folder();
 
   // The choice kept for a product, in [0, proposals), if any. `product` names,

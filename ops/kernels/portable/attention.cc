@@ -108,7 +108,7 @@ struct Problem {
     const T y = capped / soft_cap;
     return 1 - y * y;
   }
-  // The capped score with the mask added.
+  // The capped score with the mask added; -inf if query i may not see key j.
   DT_HD T masked(int64_t b, int64_t h, int64_t i, int64_t j, T score) const {
     if (!sees(i, j)) return lowest<T>();
     if (!a.mask.data) return score;

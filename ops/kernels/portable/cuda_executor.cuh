@@ -460,11 +460,11 @@ void rows_of(Stream s, int64_t count, int lanes, Body body,
 template <class Body>
 void rows(Stream s, int64_t count, int64_t n, Body body,
           int64_t fast_bytes = 0) {
-  // Several short rows share a block; each longer row has a block of its own.
-  // Two or more blocks fit into a multiprocessor, so that one computes while
-  // another waits at a barrier. Rows beyond 8192 are an exception if the body
-  // needs more than 64 registers per lane: to fit two, it would have to keep
-  // some in memory.
+  // Several short rows share a block, unless each needs much fast memory; each
+  // longer row has a block of its own. Two or more blocks fit into a
+  // multiprocessor, so that one computes while another waits at a barrier. Rows
+  // beyond 8192 are an exception if the body needs more than 64 registers per
+  // lane: to fit two, it would have to keep some in memory.
   const int lanes = n <= 512 ? kWarp : n <= 8192 ? 256 : 512;
   rows_of<512, 1>(s, count, lanes, body, fast_bytes);
 }

@@ -27,7 +27,8 @@
 //   aligned. It contains whatever the previous row left there.
 // The f of map, map_two, sum and the updates is generic: on a GPU, x is the
 // value of an element, in its compute type; on the CPU, a register of such
-// values (vec.h). Only GPUs have map_at(n, out, f, in...): its f gets j first.
+// values (vec.h), or one value in a map() of integers or of several compute
+// types. Only GPUs have map_at(n, out, f, in...): its f gets j first.
 //
 // A body is a lambda that captures by value, and only what can be a kernel
 // argument: numbers, pointers to the device's memory, and plain structs of
@@ -44,8 +45,8 @@
 // Put the definitions of such a file into the namespace DT_PORTABLE, which is a
 // different one for each compiler.
 //
-// Stream and Device are those of device.h. The functions return before the work
-// has run.
+// Stream and Device are those of device.h. On a GPU, the functions return
+// before the work has run.
 #pragma once
 #include <cstdint>
 
@@ -64,8 +65,8 @@
 
 namespace dtensor::portable {
 
-// Operators for reduce(). They have to be commutative; the order in which
-// values are combined depends only on n.
+// Operators for reduce(). They have to be commutative; on each kind of device,
+// the order in which values are combined depends only on sizes.
 struct Sum {
   template <class A>
   DT_HD A operator()(const A& a, const A& b) const {

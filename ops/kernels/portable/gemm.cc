@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// GPU matrix products that libraries do not take: of integers, or any strides.
+// GPU matrix products that libraries do not take, such as those of integers.
 #include "dtensor/ops/kernels/gemm.h"
 
 #include <type_traits>

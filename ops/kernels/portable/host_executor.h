@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Portable kernels on the host: they run in the calling thread, immediately.
-// Functions that a kernel passes to a Row's map() or sum() get a register of
-// elements at a time. The register at the end of a row may be partly filled.
+// Functions that a kernel passes to a Row's map() or sum() usually get a
+// register of elements at a time. The one at the end of a row may be partly
+// filled.
 #pragma once
 #include <algorithm>
 #include <cstdint>

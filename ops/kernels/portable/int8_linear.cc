@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products with weights of i8. For few rows of x, each weight is read once, as
-// an i8. Otherwise one piece of the weights after the other is widened for a
-// matrix product: i8 values are exact in every float type.
+// Products with weights of i8. For few rows of x, each weight is usually read
+// once, as an i8. Otherwise one piece of the weights after the other is widened
+// for a matrix product: i8 values are exact in every float type.
 #include <algorithm>
 #include <optional>
 
@@ -24,7 +24,8 @@ using portable::rows;
 using portable::Scratch;
 
 #ifdef __CUDACC__
-constexpr int64_t kPiece = 1 << 25;  // weights that are widened at once
+// About how many weights are widened at once.
+constexpr int64_t kPiece = 1 << 25;
 
 // Computes the product for m <= M rows of x. Each block of threads reads x once
 // for kRows rows of weights; each lane reads 16 weights of a row at once.
@@ -118,7 +119,7 @@ void widen(Stream s, int64_t count, int64_t n, const From* from, To* to) {
       });
 }
 
-// Writes columns [j0, j0 + n) of y from p [m, n], their sums of products.
+// Writes columns [j0, j0 + n) of y. p [m, n] has their sums of products.
 template <class S, class T = compute_t<S>>
 void finish(Stream s, const Int8Linear& a, int64_t j0, int64_t n, const T* p) {
   const T* scale = static_cast<const T*>(a.scale) + j0;

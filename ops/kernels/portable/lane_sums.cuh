@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loads, and sums over lanes, for kernels whose lanes share packs of long rows.
-// Only for code that runs on CUDA.
+// Loads, and sums over lanes, for kernels in which several lanes read one row
+// in packs. Only for code that runs on CUDA.
 #pragma once
 #include <cstdint>
 

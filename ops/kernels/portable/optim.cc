@@ -39,12 +39,12 @@ struct Part {
   }
 };
 
-// The elements per row. A row belongs to one part, so that values that differ
-// between parts are computed once per row.
+// The most elements per row. A row belongs to one part, so that values that
+// differ between parts are computed once per row.
 inline constexpr int64_t kChunk = 4096;
 
-// As many parts as fit into the 4 KiB of a kernel's arguments. chunks[i] is the
-// number of chunks up to the end of part i.
+// About as many parts as fit into the 4 KiB of a kernel's arguments. chunks[i]
+// is the number of chunks (rows) up to the end of part i.
 struct Parts {
   static constexpr int kMost = 40;
   int count = 0;

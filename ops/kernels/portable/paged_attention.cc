@@ -165,8 +165,8 @@ void paged_parts(Stream s, const PagedAttention& a,
         const int64_t slice = int64_t{lanes} * W;
 
         // Calls f(j, pack) for the keys j in [0, n) of a lane's group, and for
-        // some of the keys behind them. `pack` has W elements of key j from e
-        // on, or zeros if key j does not exist.
+        // some of the keys behind them. `pack` has W elements, from e on, of
+        // key or value j in `rows`, or zeros if slots[j] is -1.
         const auto each_key = [&](int group, int n, const S* rows,
                                   int64_t stride, int64_t e, auto f) {
           for (int j0 = group; j0 - group < n; j0 += round) {

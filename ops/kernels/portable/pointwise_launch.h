@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Element-wise functions as kernels, in a table for each storage type. The
+// Element-wise functions as kernels, in tables for each storage type. The
 // tables are spread over many files because nvcc compiles slowly.
 #pragma once
 #include <algorithm>
@@ -16,10 +16,11 @@ namespace pointwise {
 // Submits the kernel of one function to the stream.
 using Launch = void (*)(Stream, const double* params, const Pointwise&);
 
-// unary_launch(): fn::UnaryFunctions[index], or its k-th derivative times
-// in[1]. binary_launch(): fn::BinaryFunctions[index], or its derivative `by`
-// times in[2]. Null if there is no such kernel. M is a float type or, unless a
-// derivative is meant, int32_t, int64_t or uint8_t (a bool).
+// unary_launch() returns the kernel of fn::UnaryFunctions[index], or of its
+// k-th derivative times in[1]. binary_launch() returns that of
+// fn::BinaryFunctions[index], or of its derivative `by` times in[2]. Null if
+// there is no such kernel. M is a float type or, unless a derivative is meant,
+// int32_t, int64_t or uint8_t (a bool).
 template <class M, int k>
 Launch unary_launch(int index);
 template <class M, fn::By by>
@@ -118,7 +119,7 @@ void launch_slopes(Stream s, const double* params, const Pointwise& a) {
                     static_cast<M*>(a.second), item, x(0), x(1), x(2));
 }
 
-// Each thread of a GPU computes W elements.
+// Each thread of a GPU computes W elements, or only one (see map_packs()).
 template <int W, class Out, class M, int K, class Item>
 void launch_item(Stream s, const Item& item, const Pointwise& a) {
   [&]<int... k>(std::integer_sequence<int, k...>) {
@@ -179,7 +180,7 @@ Launch find_binary(fn::FunctionList<F...> list, int index) {
 }  // namespace DT_PORTABLE
 }  // namespace dtensor::kernels
 
-// Each use of these macros defines one table, in a file for its type.
+// Each use of these macros defines one table.
 #define DT_UNARY_LAUNCHES(M, k)                           \
   namespace dtensor::kernels::DT_PORTABLE::pointwise {    \
   template <>                                             \

@@ -17,8 +17,9 @@ namespace {
 
 constexpr double kTwoPi = 6.283185307179586476925286766559;
 
-// from() of Uniform and of the types below it makes the values of n blocks:
-// kPerBlock for each block, from its four 32-bit words, or two 64-bit words.
+// Uniform and the types below it have a function from(). It makes the values of
+// n blocks: kPerBlock for each block, from its four 32-bit words, or from its
+// two 64-bit words, which wide() returns.
 DT_HD inline uint64_t wide(const uint32_t* w, int64_t i) {
   return w[2 * i] | uint64_t{w[2 * i + 1]} << 32;
 }
@@ -200,7 +201,7 @@ void fill_box(Stream s, const Box& b, Make make, S* out) {
 
 #else
 
-// The number of blocks drawn at a time.
+// The most blocks that are drawn at a time.
 constexpr int64_t kBlocks = 128;
 
 using U64v = uint64_t __attribute__((vector_size(simd::kVecBytes)));
@@ -237,8 +238,8 @@ template <class Make, class S>
 void make_values(const Make& make, const uint32_t* w, int64_t n, S* out) {
   make.from(w, n, out);
 }
-// Makes normal values with libmvec's functions, a register of pairs at a time.
-// The error of 4 ulp of f64 is far below half an ulp of f32.
+// Makes normal values with the functions of vec_math.h, a register of pairs at
+// a time. Their error of at most 4 ulp of f64 is far below half an ulp of f32.
 template <class S>
 requires(!std::is_same_v<S, double>) void make_values(const Normal<S>& make,
                                                       const uint32_t* w,
@@ -258,7 +259,7 @@ requires(!std::is_same_v<S, double>) void make_values(const Normal<S>& make,
 }
 
 // Values are drawn for many blocks at once, and kept for the runs that follow.
-// If a run's indices are not consecutive, a block is drawn for each index.
+// But if a run's indices are not consecutive, a block is drawn for each index.
 template <class S, class Make>
 void fill_box(Stream, const Box& b, const Make& make, S* out) {
   constexpr int64_t per = Make::kPerBlock;
@@ -272,7 +273,7 @@ void fill_box(Stream, const Box& b, const Make& make, S* out) {
     S* to = out + at[1];
     for (int64_t left = n; left > 0;) {
       if (apart || i < have || i >= have_end) {
-        // As many blocks as this run needs.
+        // As many blocks as the rest of this run needs, but at most kBlocks.
         const int64_t count = std::min(
             kBlocks, apart ? left : (i + left - 1) / per - i / per + 1);
         draw_words<per>(b, i, apart ? step : per, count, words);

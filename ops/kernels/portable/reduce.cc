@@ -48,7 +48,8 @@ Plan plan_of(const Reduce& a) {
 
 // Computes each result by one thread, or by `parts` threads that take elements
 // in turn. Their results go to `out` in the order [kept without its last loop,
-// part, last loop], in which neighbouring threads read neighbouring elements.
+// part, last loop]. If columns are reduced, neighbouring threads then read
+// neighbouring elements.
 template <class Op, class Get, class S, class Out>
 void by_threads(Stream s, const Plan& plan, const S* x, int64_t parts,
                 Out* out) {
@@ -293,7 +294,8 @@ int64_t rank_of(int64_t stride) {
   return stride == 0 ? std::numeric_limits<int64_t>::max() : std::abs(stride);
 }
 
-// How to walk over the input, in the order of its memory: d[0] is innermost.
+// How to walk over the input, mostly in the order of its memory: d[0] is
+// innermost.
 struct Plan {
   Dim d[kMaxDims];
   int nd = 0;
@@ -337,8 +339,8 @@ Plan plan_of(const Reduce& a) {
   if (nd > 1 && d[0].reduced && d[0].n <= kShort && !d[1].reduced)
     std::swap(d[0], d[1]);
   if (nd == 0) d[nd++] = {1, 1, 1, false};
-  // If the innermost dimension is kept, reduce columns over a reduced dimension
-  // next to it.
+  // If the innermost dimension is kept, reduce columns over the first dimension
+  // that is reduced, which becomes d[1].
   columns = !d[0].reduced;
   for (int i = 1; columns && i < nd && !has_rows; ++i) {
     if (d[i].reduced) {
@@ -489,7 +491,7 @@ void run(Stream s, const Reduce& a) {
   if (a.type == DType::kBool && a.kind == ReduceKind::kSum)
     no_kernel("reduce", a.type);
   visit(a.type, [&]<class S>() {
-    // For bools, "all" is a product, and 1 if empty.
+    // For bools, "all" (kMin) is computed as a product: 1 if empty.
     if constexpr (std::is_same_v<S, bool>)
       reduce_kind<uint8_t>(
           s, a.kind == ReduceKind::kMax ? a.kind : ReduceKind::kProd, a);

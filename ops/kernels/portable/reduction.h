@@ -20,9 +20,10 @@ struct Prod {
 };
 
 // The type in which elements of type S are reduced: f64 for sums and products
-// of floats (but the CPU first reduces short pieces in the compute type), and
-// unsigned for those of integers, which wrap around. A bool is a byte 0 or 1,
-// but a word on GPUs, whose lanes exchange words.
+// of floats (but the CPU first reduces short pieces in the compute type),
+// unsigned for those of integers, which wrap around, and the compute type for
+// extrema. A bool is a byte 0 or 1, but a word on GPUs, whose lanes exchange
+// words.
 template <class Op, class S>
 constexpr auto accumulator() {
   constexpr bool kArithmetic =

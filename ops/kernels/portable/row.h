@@ -90,8 +90,8 @@ struct AtOne {
 };
 #endif
 
-// Calls body(row, r) for each row r of x. If x.inner > 1, calls body(column, r)
-// for each Column of each matrix r [n, inner] of x.
+// Calls body(row, r) for each row r of x, if x.inner is 1. Otherwise calls
+// body(column, r) for each Column of each matrix r [n, inner] of x.
 template <class S, class Body>
 void lines(Stream s, const Matrix& x, Body body, int64_t fast_bytes = 0) {
   const int64_t inner = x.inner;

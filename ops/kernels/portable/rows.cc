@@ -83,8 +83,9 @@ DT_HD void divide(auto& row, int64_t n, const S* x, MaxSum<V> all, S* y) {
       n, y, [&](auto v) { return exp_softmax(v - max) * scale; }, x);
 }
 
-// whole() computes the softmax of a row. On the host, it keeps exponentials for
-// a second pass: in y, or in fast memory of kept_bytes() if y has a half type.
+// whole() computes the softmax of a row. For a Row on the host, it keeps
+// exponentials for a second pass: in y, or in fast memory of kept_bytes() if y
+// has a half type.
 template <class S, class C = compute_t<S>>
 constexpr int64_t kept_bytes(int64_t n) {
   return portable::kManyPasses && !std::is_same_v<S, C>

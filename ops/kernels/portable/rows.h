@@ -49,7 +49,7 @@ inline void each_register(int64_t n, F&& f) {
   if (i < n) f(AtTail{i, n - i});
 }
 
-// out[i] = f(at) for n elements. f may read the row out.
+// out[i] = f(at) for n elements. f may read the row `out`.
 template <class S, class F>
 inline void each(int64_t n, S* out, F&& f) {
   each_register<compute_t<S>>(n, [&](auto at) { at.put(out, f(at)); });
@@ -139,7 +139,7 @@ inline auto total(int64_t n, F&& f) {
 }
 
 // out[i] = f(at) for n elements; returns the sum of f(at). f may read the row
-// out.
+// `out`.
 template <class S, class F>
 inline double stored_total(int64_t n, S* out, F&& f) {
   using V = Vec<compute_t<S>>;

@@ -15,8 +15,8 @@ using portable::Row;
 using portable::rows;
 using portable::Scratch;
 
-// The type of the sums. Sums and products of integers are unsigned, and wrap
-// around.
+// The type of the running values. Sums and products of integers are unsigned,
+// and wrap around.
 template <class Op, class S>
 using scan_t = std::conditional_t<
     portable::is_floating<S>, double,

@@ -81,9 +81,9 @@ int64_t* sort_digits(int64_t n, const Key* keys, int64_t* from, int64_t* to) {
   return from;
 }
 
-// For the host: sorts the indices of each row by their keys. If k is small, the
-// elements of the row are dealt to groups in turn. The k-th best of the groups'
-// best elements is a limit: elements that come after it are left out.
+// For the host: sorts the indices of each row by their keys. If k is small and
+// the row long, its elements are dealt to groups in turn. The k-th best of the
+// groups' best elements is a limit: elements that come after it are left out.
 constexpr int64_t kFew = 32;
 template <class S>
 void topk_by_index(Stream s, const TopK& a) {
@@ -236,7 +236,7 @@ void take_in_order(const TakeRows& a) {
 }
 
 // Adds row r of dy to dx. Returns `outside`, merged with the ends of the row's
-// ids outside of [lo, hi). Passed by value, it stays in registers.
+// ids outside of [lo, hi). `outside` is passed by value, to stay in registers.
 template <class S>
 Ends put_row(const PutRows& a, int64_t r, Ends outside) {
   const S* dy = row_at<S>(a.dy, r);

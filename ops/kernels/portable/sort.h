@@ -18,7 +18,7 @@
 namespace dtensor::portable {
 inline namespace DT_PORTABLE {
 
-// Not defined: on the host, kernels sort each row by itself instead.
+// Not defined: on the host, no kernel calls it. TopK sorts each row by itself.
 void sort_by_key(Stream, int64_t n, int bits, const uint64_t* keys,
                  const int64_t* values, uint64_t* sorted_keys,
                  int64_t* sorted_values);

@@ -17,11 +17,11 @@
 namespace dtensor::portable {
 inline namespace DT_PORTABLE {
 
-// The rows and columns of a tile of elements of `item` bytes.
+// The number of rows, and of columns, of a tile of elements of `item` bytes.
 constexpr int tile_edge(int64_t item) { return item < 4 ? 64 : 32; }
-// The distance of a tile's rows in fast memory, in elements. It is one word
-// longer than a row, so that lanes that go down a column use different banks
-// (fast memory has 32 banks, of 4-byte words).
+// The distance of a tile's rows in fast memory, in elements. It is one word, or
+// one element if that is longer, more than a row, so that lanes that go down a
+// column use different banks (fast memory has 32 banks, of 4-byte words).
 constexpr int tile_pitch(int64_t item) {
   return tile_edge(item) + (item < 4 ? 4 / static_cast<int>(item) : 1);
 }
@@ -31,9 +31,9 @@ constexpr int tile_batch(int64_t item) { return item < 4 ? 16 : 4; }
 // How a box is cut into tiles. Kernels get a copy of it.
 class Tiles {
  public:
-  // Returns nullopt if tiles would not be faster than copying in the order of
-  // the destination. The strides `dst` and `src` are in elements of `item`
-  // bytes.
+  // Returns nullopt if the box is empty, or if tiles would hardly be faster
+  // than copying in the order of the destination. The strides `dst` and `src`
+  // are in elements of `item` bytes.
   static std::optional<Tiles> of(int64_t item, Sizes shape, Sizes dst,
                                  Sizes src) {
     // A memory access has at least kSector bytes: lanes that share a sector are

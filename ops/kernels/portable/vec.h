@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A register of floats or doubles by GCC's vector extensions, with the
 // operators that pointwise functions and row kernels use. vec_math.h has the
-// functions.
+// mathematical functions.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -222,8 +222,8 @@ inline void store(f16* p, Vec<float> a) {
   for (int64_t i = 0; i < Vec<float>::n; ++i) p[i] = f16(a.v[i]);
 #endif
 }
-// load_n() loads the first m < Vec::n elements, with `rest` beyond; store_n()
-// stores them. For the end of a row that does not fill a register.
+// load_n() loads the first m <= Vec::n elements, with `rest` beyond; store_n()
+// stores them. For the end of a row, which may not fill a register.
 #if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512VL__)
 template <int64_t n>
 inline auto first(int64_t m) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Functions of registers. Transcendental ones come from glibc's libmvec (at
-// most 4 ulp, exact at special values), or element by element from <cmath>
-// where libmvec has none. exp of floats is our own, because it matters most,
-// and libmvec's is slow for the -inf of a masked softmax. With AVX-512, erf of
-// floats is our own as well (vec_erf.h).
+// Functions of registers. Transcendental ones come from glibc's libmvec on x86
+// (at most 4 ulp, exact at special values), else element by element from
+// <cmath>. exp of floats is our own, because it matters most, and libmvec's is
+// slow for the -inf of a masked softmax. With AVX-512, erf of floats is our own
+// as well (vec_erf.h).
 #pragma once
 #include <cmath>
 
@@ -27,7 +27,7 @@ inline F32v exp_reduced(F32v x, F32v* k) {
   p = fma(p, r, V(5.0000001201e-1));
   return (fma(p * r, r, r) + V(1)).v;
 }
-// Returns p * 2^k, for k from -256 to 254, or with `normal`, from -126 to 127.
+// Returns p * 2^k, for k from -254 to 254, or with `normal`, from -126 to 127.
 template <bool normal>
 inline F32v times_power_of_2(F32v p, F32v k) {
 #if defined(__AVX512F__)
@@ -154,7 +154,8 @@ inline Vec<double> exp_softmax(Vec<double> x) {
   return x.v < low ? F64v{} : e.v;
 }
 
-// Masked, because GCC warns about an undefined operand of unmasked intrinsics.
+// The intrinsics of AVX-512 are masked, because GCC warns about an undefined
+// operand of the unmasked ones.
 #if defined(__AVX512F__)
 inline Vec<float> sqrt(Vec<float> a) {
   return (F32v)_mm512_maskz_sqrt_ps(0xffff, a.v);

@@ -193,7 +193,7 @@ void map_outputs(Stream s, const Walk<1 + sizeof...(In)>& walk,
   each(s, walk.count() - packs * (W - 1), body);
 }
 
-// map() below, for one thread. Pieces of strided inputs are copied to
+// map_packs() below, for one thread. Pieces of strided inputs are copied to
 // contiguous arrays, so that the compiler vectorizes the loop that calls f.
 // `out` is contiguous.
 template <class Out, class F, class... In, int... k>
@@ -214,10 +214,10 @@ void map_runs(const Walk<1 + sizeof...(In)>& walk, Out* out, F f,
   });
 }
 
-// out = f(in...) for each element of the walk over the arrays out, in.... out
+// out = f(in...) for each element of a walk over `out` and the inputs. `out`
 // may be one of the inputs if its item size and strides are the same. On a GPU,
-// W elements are moved at a time where the strides allow it; on the host, `out`
-// has to be contiguous.
+// W elements are moved at a time if all strides and addresses allow it, else
+// one. On the host, `out` has to be contiguous.
 template <int W, class Out, class F, class... In>
 void map_packs(Stream s, const Walk<1 + sizeof...(In)>& walk, Out* out, F f,
                const In*... in) {
@@ -230,7 +230,7 @@ void map_packs(Stream s, const Walk<1 + sizeof...(In)>& walk, Out* out, F f,
   }
 }
 
-// As map_packs(), with 16 bytes at a time.
+// As map_packs(), with up to 16 bytes at a time.
 template <class Out, class F, class... In>
 void map(Stream s, const Walk<1 + sizeof...(In)>& walk, Out* out, F f,
          const In*... in) {
