@@ -21,8 +21,8 @@ class OpFamily {
 };
 
 // All operators, in a fixed order, for the tests that check every operator, and
-// for the explain program. The list has only a few example rules of einsum, of
-// the shape operators, and of the derivatives of element-wise functions.
+// for the explain program. Only a few examples stand for the rules of einsum,
+// the shape operators, and the derivatives of element-wise functions.
 const OpList& all_ops();
 // The operators of one family; empty if there is no family of that name.
 OpList op_family(std::string_view name);

@@ -205,7 +205,7 @@ struct InContext {
            ring == (with_ring <= with_heads);
   }
 
-  // The share of the (query, key) pairs whose scores are computed.
+  // About the share of the (query, key) pairs whose scores are computed.
   double share_of_pairs(const AttentionArgs& args) const {
     if (!args.window) return args.causal ? 0.5 : 1;
     const int64_t s = in[0]->shape()[1], t = in[1]->shape()[1];

@@ -41,16 +41,16 @@ struct AttentionOptions {
   // If not 0, only the first `length` keys are used: k and v are caches that
   // are not full yet (copy_into() in view.h). The s queries are at the last of
   // these positions: query i is at position length - s + i. The layouts are
-  // chosen once for all lengths, and keys from `length` on are not read. Not
-  // together with `documents`.
+  // chosen once for all lengths. Only the gradient reads k and v from `length`
+  // on, and needs finite numbers there. Not together with `documents`.
   int64_t length = 0;
   // Document ids [b, s] (i32 or i64) for self-attention on packed sequences: a
   // query attends only to keys with the same id. May be undefined.
   DistTensor documents = {};
   // If not 0, a query at position p attends only to keys in (p - window, p], as
   // with the sliding_window of Mistral and Gemma 2. Only with `causal`. The
-  // time of a call is proportional to `window`. A ring does not pass blocks
-  // that no rank's queries attend to.
+  // time of a call is then proportional to `window`. A ring skips blocks that
+  // no rank's queries attend to, if the same axes split queries and keys.
   int64_t window = 0;
   // If not 0, a score s becomes soft_cap * tanh(s / soft_cap) before the mask
   // is added (Gemma 2's attn_logit_softcapping).
@@ -61,15 +61,16 @@ struct AttentionOptions {
 // t, g, d], where g divides h; query head i uses head floor(i * g / h) of k and
 // v. `mask` (may be undefined) broadcasts to [b, h, s, t]: bools (true: may
 // attend) or numbers of q's type that are added. Every rank of the mesh calls
-// it. Throws Error if shapes or types do not fit, or if both a mask and
-// documents are given.
+// it. Throws Error if shapes, types or options do not fit, or if both a mask
+// and documents are given.
 //
 // Heads may be split over any number of ranks: a rank fetches the heads of k
 // and v that its query heads use. The sequence may be split in any way; for
 // causal attention, zig-zag order (placement/owned.h) balances the work.
 // Options count positions in the whole sequence, not in a rank's part. The full
-// matrix of scores is stored only by the gradient, and only under create_graph,
-// for the gradient of a mask of numbers, or with AttentionOptions::length.
+// matrix of scores is stored only by the gradient, and only in three cases:
+// under create_graph, for the gradient of a mask of numbers, and with
+// AttentionOptions::length.
 DistTensor attention(const DistTensor& q, const DistTensor& k,
                      const DistTensor& v, const AttentionOptions& = {},
                      const DistTensor& mask = {});
@@ -95,7 +96,7 @@ struct Rope {
   // Only the first `dims` numbers of each head are rotated; the others stay as
   // they are. Must be even. 0 rotates all numbers.
   int64_t dims = 0;
-  // If not 0, `factor` divides all frequencies (linear scaling). If
+  // If not 0, `factor` divides all frequencies (linear scaling). But if
   // original_positions is not 0 either, the scaling is that of "llama3" in
   // transformers: it depends on how many turns a frequency makes in
   // original_positions positions. With fewer than low_freq_factor turns, the

@@ -39,7 +39,7 @@ struct AttentionArgs {
 // and dout. After their shapes, `shapes` may have that of the mask, or those of
 // the document ids of the queries and of the keys. In a ring, two factors stand
 // for the sequence of keys: t in k and v, where the ranks split it, and u in
-// the mask or the ids of the keys, of which every rank has all.
+// the mask or the ids of the keys, where every rank has all of it.
 BoundRule attention_rule(std::string_view op, const std::vector<Shape>& shapes,
                          const AttentionArgs&, bool backward);
 
@@ -73,9 +73,10 @@ std::vector<size_t> ring_steps(const Dim& queries, const Dim& keys, const Mesh&,
 // Computes the attention of this rank's queries, which are ranges of the
 // sequence, to blocks of keys: only to this rank's block, or in a ring (Liu et
 // al., arXiv 2310.01889) to the blocks of all ranks that share the sequence, in
-// turn. Each rank sends blocks to the rank before it. The rank's other thread
-// passes a block on and receives the next one while the current one is
-// computed. A rank holds at most two blocks besides its own.
+// turn, except those of skipped steps (ring_steps()). Each rank sends blocks to
+// the rank before it, or further back if steps are skipped. Usually, the rank's
+// other thread passes a block on and receives the next one while the current
+// one is computed. A rank holds at most two blocks besides its own.
 class AttentionCall {
  public:
   // `fixed`: the number of inputs before a mask or ids.

@@ -10,8 +10,8 @@
 namespace dtensor::internal {
 
 // A sum that is accumulated in f32, or in f64 for parts in f64
-// (kernels::stat_of()). add() keeps or overwrites the memory of `part`, so the
-// caller must not use `part` afterwards.
+// (kernels::stat_of()). add() may keep the memory of `part`, which later calls
+// then overwrite, so the caller must not use `part` afterwards.
 struct Sum {
   Tensor total;
   void add(Compute&, const Tensor& part);
@@ -35,7 +35,7 @@ struct Online {
 
 // Returns exp(all[which]) / sum_i exp(all[i]), or 0 where all[i] is -inf for
 // every i. all[i] is the lse of the keys that rank i holds; `all` is [ranks,
-// ...]. The result weights the attention to rank `which`'s keys in the
+// ...]. The result is the weight of the attention to rank `which`'s keys in the
 // attention to the keys of all ranks.
 Tensor share_of_rank(Compute&, const Tensor& all, int64_t which);
 // Multiplies out [b, s, h, d] by weight [b, h, s], in place.

@@ -63,8 +63,8 @@ class Attrs {
   // "dim=1, lo=0, hi=5, step=2". Shapes print as 2x3; "" without arguments.
   std::string to_string() const;
   // Sets the member `name` from text in the format of to_string(). Throws Error
-  // "[where] ..." if there is no such member, or the text does not fit its
-  // type.
+  // if there is no such member, or the text does not fit its type. The error
+  // begins with "[where]", except for a wrong name of a dtype.
   void set(std::string_view name, std::string_view text,
            std::string_view where);
 

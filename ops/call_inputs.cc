@@ -32,7 +32,8 @@ CallInputs::CallInputs(RankContext& ctx, std::span<const DistTensor> given,
 }
 
 // Throws Error if an input would have to be sent under ExplicitOnly, or if the
-// budget (CommBudget) is too small. Called before anything is sent.
+// budget (CommBudget) is too small. Called before any input is moved, but after
+// gather_inputs().
 void CallInputs::check_allowed(const Op& op, const Decision& d) const {
   if (!d.communicates) return;
   for (size_t i : d.moved) {

@@ -66,8 +66,8 @@ std::vector<Region> of_group(const Compute& c, AxisMask axes,
   return regions;
 }
 
-// A rank receives `all` - `own` elements: `all` that it needs but the `own`
-// ones that it has. Returns the largest such number of any rank, and the sum
+// A rank receives `all` - `own` elements: it needs `all` elements, and has
+// `own` of them. Returns the largest such difference of any rank, and the sum
 // over all ranks. `own` is a product over the dimensions, and `all` is such a
 // product times `copies`. For dimensions whose indices depend on common axes
 // (DimsTogether, received.h), measure(dims, axes, c) returns their factors of

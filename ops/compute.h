@@ -90,10 +90,12 @@ class Compute {
   int64_t place_of(char factor, const Coord&) const;
 
   // Collectives inside the operator. Every rank of the mesh calls the same ones
-  // in the same order in every call of compute(). The first call under a
-  // decision prepares them, from facts that all ranks know; later calls reuse
-  // the preparation. They are recorded and counted like any other collective.
-  // If ExplicitOnly or CommBudget does not allow them, every rank throws Error.
+  // in the same order in every call of compute().
+
+  // The first call under a decision prepares reduce_rows(), fetch() and
+  // collect_sum(), from facts that all ranks know; later calls reuse the
+  // preparation. They are recorded and counted like any other collective. If
+  // ExplicitOnly or CommBudget does not allow them, every rank throws Error.
 
   // Combines `per_row` numbers per row over the ranks that split `factor`, in
   // place. Does nothing if no axis splits it. The first input has one row for
@@ -106,8 +108,8 @@ class Compute {
   // and needs the region wants(c). `part` is this rank's data; the result is
   // the region that this rank needs. depend[d], if given, has the axes on which
   // the indices of dimension d in both regions depend. Only the first call
-  // under a decision evaluates holds() and wants(): for all ranks of the mesh,
-  // or with `depend`, for one of those that agree in these axes.
+  // under a decision evaluates holds() and wants(): for all ranks of the mesh
+  // or, with `depend`, for one of all ranks with equal coordinates on its axes.
   using RegionOf = std::function<Region(const Coord&)>;
   using AxesOfDims = std::span<const AxisMask>;
   Tensor fetch(const Tensor& part, AxisMask axes, const RegionOf& holds,
@@ -119,10 +121,11 @@ class Compute {
                      const RegionOf& wants, AxesOfDims depend = {});
 
   // gather_numbers() and exchange() are for exchanges whose sizes depend on
-  // data. They are prepared anew at every call.
+  // data. They are prepared anew at every call, and do not call allow().
   //
   // Returns the numbers of all members of the group of `axes`, in the order of
-  // Mesh::group(). Each member passes equally many. Not allowed in a dry run.
+  // Mesh::group(). Each member passes equally many. Their bytes do not count.
+  // Not allowed in a dry run.
   std::vector<int64_t> gather_numbers(AxisMask axes,
                                       std::span<const int64_t> mine);
   // Like fetch(), but gets the regions that each member of the group holds and

@@ -33,9 +33,9 @@ DistTensor bmm(const DistTensor&, const DistTensor&);
 // programming: Pfeifer et al., Physical Review E 90, 033315, 2014). If there
 // are more, the cheapest pair is contracted until 6 are left (greedy: Smith and
 // Gray, opt_einsum, Journal of Open Source Software 3, 753, 2018). An index
-// that only one operand has, and not the output, is summed first, and a product
-// keeps no index that is not needed later. The order depends only on specs and
-// prices, so it is the same on all ranks.
+// that only one operand has, and not the output, is summed first. A product
+// keeps only the indices that are needed later. The order depends only on specs
+// and prices, so it is the same on all ranks.
 DistTensor einsum(std::string_view rule, TensorList);
 
 // Sum or mean over the given dimensions (all if empty), which are removed
@@ -52,8 +52,8 @@ DistTensor sum_to(const DistTensor& x, const Shape& shape);
 
 // ---- Linear algebra, under torch's names ----
 //
-// Each function is made of a few contractions and sums. Every rank of the mesh
-// calls them. They throw Error if shapes do not fit.
+// Each function is made of a few contractions, products and sums. Every rank of
+// the mesh calls it. It throws Error if shapes do not fit.
 
 // sum_i a[i] b[i] of two vectors of one size; the result has no dimensions.
 DistTensor dot(const DistTensor& a, const DistTensor& b);
@@ -142,8 +142,8 @@ Int8Weight to_int8(const DistTensor& weight);
 // y, and k over the other axis in each operand. A rank computes its block of
 // the result as a sum over panels of k. For each panel, the ranks of a row of
 // the mesh gather the panel's columns of a, and the ranks of a column gather
-// its rows of b. No rank ever holds a whole matrix. A rank receives (y-1)/y of
-// its rows of a and (x-1)/x of its columns of b:
+// its rows of b. If x and y are above 1, no rank ever holds a whole matrix. A
+// rank receives (y-1)/y of its rows of a and (x-1)/x of its columns of b:
 //
 //   m*k/x * (y-1)/y  +  k*n/y * (x-1)/x   elements.
 //
@@ -157,8 +157,8 @@ Int8Weight to_int8(const DistTensor& weight);
 // multiplication, or 3-D if c = x (Solomonik and Demmel, Euro-Par 2011).
 
 struct SummaOptions {
-  // The most bytes that a rank holds for a panel of a and of b together. 0: no
-  // limit, one panel.
+  // The most bytes that a rank gathers for a panel of a and of b together. 0:
+  // no limit, one panel. Ignored if nothing has to be gathered.
   int64_t panel_bytes = 0;
 };
 

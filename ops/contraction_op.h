@@ -17,12 +17,12 @@ struct ContractionArgs {
 // The letters of the factors that occur only in the output.
 std::string only_in_output(const Rule&);
 
-// Throws Error if the operands of a product have different types.
+// Throws Error if the operands of a product have different types or are i8.
 void check_types(std::string_view op, TensorList);
 
 // The rule that the text states, with the notes "linear 0", "linear 1", ...
-// (placement/rule.h), one for each operand. Each thread parses a text once.
-// Throws Error if the text is not a rule.
+// (placement/rule.h), one for each operand. Each thread keeps the rules that it
+// parsed, up to a limit. Throws Error if the text is not a rule.
 const Rule& product_rule(std::string_view text);
 
 // The operator with this name and rule. It lives as long as the process.

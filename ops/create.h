@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // New tensors: constants, ranges, masks and random numbers. The value of an
-// element depends only on its global index, and for random numbers also on the
-// seed and the stream, so it is the same on every mesh and in every layout.
-// Every rank of the mesh calls these functions.
+// element depends only on its global index and the arguments, and for random
+// numbers also on the seed and the stream, so it is the same on every mesh and
+// in every layout. Every rank of the mesh calls the functions that return a
+// DistTensor.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -21,7 +22,8 @@ DistTensor full_like(const DistTensor& x, double value);
 // numbers. Throws Error if step is 0 or has the wrong sign.
 DistTensor arange(double start, double end, double step, const Mesh&,
                   const Placements& = {}, DType = DType::kF32);
-// n numbers from start to end, both included, at equal distances.
+// n numbers from start to end, both included, at equal distances; `start` alone
+// if n is 1.
 DistTensor linspace(double start, double end, int64_t n, const Mesh&,
                     const Placements& = {}, DType = DType::kF32);
 // 1 on the main diagonal, 0 elsewhere.
@@ -73,9 +75,9 @@ inline constexpr Generator kGlobalGenerator{0, 0, true};
 // Restarts the run's own generators with this seed (0 before the first call).
 // Every rank calls it.
 void manual_seed(uint64_t seed);
-// The state of the run's own generators on this rank. If all ranks restore it
-// with set_random_state(), the calls from then on draw the same numbers as the
-// calls after random_state().
+// The state of the run's own generators on this rank. If each rank passes its
+// state to set_random_state(), the calls from then on draw the same numbers as
+// the calls after random_state().
 struct RandomState {
   uint64_t seed = 0;
   // The number of draws by each set of ranks. The key is 0 for all ranks of the

@@ -29,7 +29,7 @@ struct CommonDecision : Choice {
   std::vector<size_t> moved;  // indices of the inputs that have to move
   std::vector<Move> moves;    // their moves, which are made together
   bool communicates = false;  // whether the moves send anything
-  int64_t bytes = 0;          // the most that one rank receives in the moves
+  int64_t bytes = 0;          // Plan::bytes of the moves
 };
 
 // A decision belongs to one rank.
@@ -52,10 +52,10 @@ struct Decision : CommonDecision {
 // the operator, on the specs of the inputs and how they may move
 // (placement/keep.h), on the arguments that affect decisions, and on whether a
 // gradient may follow (see choose()). Each rank caches it, and takes the common
-// part from another rank of its process that has made it. Sends nothing. If
-// `assignment` is given, it is used unless it would move an input that must
-// stay. The decision stays valid while the caller holds it. REQUIRES: the
-// operator lives as long as the process.
+// part from another rank of its process that has made it. Sends nothing. An
+// operator with a rule uses `assignment`, if it is given, unless it would move
+// an input that must stay. The decision stays valid while the caller holds it.
+// REQUIRES: the operator lives as long as the process.
 std::shared_ptr<const Decision> decide(const Op&,
                                        std::span<const OpInput> inputs,
                                        const Attrs& = {},

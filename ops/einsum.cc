@@ -213,8 +213,8 @@ class Search {
   std::vector<Ref> operands_;
 };
 
-// Returns the cheapest order for operands with these specs. A rank searches for
-// it once in a run.
+// Returns the order that Search finds for operands with these specs. Each
+// thread caches the orders of a run.
 Ref order_of(const std::string& text, std::span<const DistTensor> operands) {
   struct Order {
     Ref product;

@@ -78,7 +78,8 @@ struct Matrices {
   Tensor flat;
 };
 
-// table "vh", ids "..." -> "...h"
+// embedding(): table "vh", ids "..." -> "...h". In index_select(), v may be any
+// dimension of the table, and the ids' dimensions take its place.
 class Embedding : public Op {
  public:
   explicit Embedding(Kind kind)
@@ -183,7 +184,7 @@ class Embedding : public Op {
   Kind kind_;
 };
 
-// dy "...h", ids "..." -> the table's gradient "vh"
+// dy "...h", ids "..." -> the table's gradient "vh"; v may again be elsewhere.
 class EmbeddingBackward : public Op {
  public:
   explicit EmbeddingBackward(Kind kind)
@@ -256,7 +257,7 @@ class EmbeddingBackward : public Op {
     const DistTensor &dy = c.inputs[0], &ids = c.inputs[1];
     const int64_t dim = c.attrs.as<EmbeddingBackwardArgs>().dim;
     const Assignment a = turned(c, dy.ndim() - ids.ndim() + 1, dim, false);
-    // The forward pass checked the ids.
+    // The ids need no check: they were checked before, or may be outside.
     DistTensor d = apply1(forward_op(kind_), {c.cotangents[0], ids},
                           EmbeddingArgs{true, dim}, &a);
     if (d.dtype() != dy.dtype()) d = cast(d, dy.dtype());

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rows and elements by index. If the indexed dimension is split, every rank
-// answers the indices in its own range. The result is then a partial sum, and
-// nothing is gathered. The gradients go to the rows or elements that were read.
-// Every rank of the mesh calls these functions. They throw Error on every rank
-// if an index does not exist; if the indices are split, the ranks exchange 16
-// bytes to find out (id_range.h). Indices are i32 or i64.
+// handles the indices in its own range. The result of a look-up (embedding(),
+// index_select(), gather()) is then a partial sum, and x is not gathered. The
+// gradients go to the rows or elements that were read. Every rank of the mesh
+// calls these functions. Unless `zeros_outside` is set, they throw Error on
+// every rank if an index does not exist; if the indices are split, the ranks
+// exchange 16 bytes to find out (id_range.h). Indices are i32 or i64.
 #pragma once
 
 #include "dtensor/dist_tensor.h"
@@ -21,7 +22,7 @@ struct EmbeddingOptions {
 DistTensor embedding(const DistTensor& table, const DistTensor& ids,
                      const EmbeddingOptions& = {});
 
-// Returns the slices of x along `dim` at these indices, which are a vector.
+// Returns the slices of x along `dim` at these indices: a vector, or a scalar.
 DistTensor index_select(const DistTensor& x, int dim, const DistTensor& index);
 // Returns x with alpha times slice i of src added to slice index[i] of x, along
 // `dim`. src has x's type, and x's shape except in `dim`. Bools are combined by
@@ -30,7 +31,8 @@ DistTensor index_add(const DistTensor& x, int dim, const DistTensor& index,
                      const DistTensor& src, Number alpha = 1);
 
 // In the three functions below, the index tensor has as many dimensions as x.
-// Its sizes are at most those of x, except in `dim`, and at most those of src.
+// Its sizes are at most those of x, except in `dim`, and at most those of src,
+// which has x's type.
 //
 // gather() gives y[i, j] = x[index[i, j], j] for dim = 0; y has index's shape.
 DistTensor gather(const DistTensor& x, int dim, const DistTensor& index);

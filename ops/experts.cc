@@ -55,7 +55,7 @@ struct Kept {
   Tensor x, gate, up;  // for the rows of this rank's experts
   Tensor y;            // the results for the rows of this rank's tokens
 
-  // Whether the forward pass kept its data, and the inputs of c have its specs.
+  // Whether the forward pass kept its data, and c's inputs have the same specs.
   bool serves(const Compute& c) const {
     return y.defined() &&
            std::equal(in.begin(), in.end(), c.decision.in.begin());
@@ -468,8 +468,8 @@ const Op& backward_op() {
   return op;
 }
 
-// The operator is also linear in the weights and in `down`, but its rule has no
-// note for them. If `down` were partial, so would be the y that the forward
+// The operator is linear in the weights and in `down`, but its rule has no note
+// for them. If `down` were partial, so would be the y that the forward
 // pass keeps, from which the gradient of the weights is computed. Partial
 // weights would be correct, but do not occur, because routers normalize them.
 // With a note for the weights, the proof (tests/ops/proof.h) would also meet

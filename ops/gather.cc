@@ -87,8 +87,8 @@ std::vector<Sample> row_samples(bool put) {
   return list;
 }
 
-// x "...n", indices "...k" -> "...k". Every index is in one rank's range; the
-// other ranks contribute zeros.
+// x "...n", indices "...k" -> "...k". If n is split, a rank contributes zeros
+// for the indices outside of its range.
 class Take : public Op {
  public:
   Take() : Op("gather", {.work = {.flops_per_point = 0, .looked_up = 1}}) {}

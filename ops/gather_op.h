@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The operators of gather() and scatter_add(). Each is the gradient of the
-// other, and the gradient of topk() uses both. Private to ops.
+// take() and put(), the operators of gather() and scatter_add(). Each is the
+// gradient of the other; the gradients of topk() and sort() use put(). Private
+// to ops.
 #pragma once
 #include "dtensor/ops/op.h"
 

@@ -14,8 +14,9 @@ namespace dtensor {
 struct GradOptions {
   // Record the backward pass, so that gradients can be differentiated again.
   bool create_graph = false;
-  // Leave gradients partial instead of moving them to their inputs' layouts.
-  // Several micro-batches can then be summed before one redistribution.
+  // Split gradients as their inputs are split, but leave them partial where the
+  // inputs are replicated. Several micro-batches can then be summed before one
+  // redistribution.
   bool keep_partial = false;
   // The cotangent of the output, with the output's shape and mesh, in any
   // layout. Another float type is converted to the output's type, as in torch.
@@ -27,11 +28,12 @@ struct GradOptions {
   // Whenever the gradients that wait have at least this many bytes (each counts
   // with its largest part on any rank), the rank's other thread sends them in
   // one exchange, while the pass goes on. 0: all are sent together after
-  // the pass. Cannot be combined with create_graph; no effect with
-  // keep_partial.
+  // the pass. (If an input is listed twice, nothing is sent before.) Cannot be
+  // combined with create_graph; no effect with keep_partial.
   int64_t bucket_bytes = 0;
   // Gradients of inputs[wire_from], inputs[wire_from + 1], ... are converted to
-  // this type for sending, and back afterwards. The others are not converted.
+  // this type for sending, and back afterwards. The others are not converted,
+  // and with keep_partial none are.
   std::optional<DType> wire_dtype = {};
   size_t wire_from = 0;
   // Partial gradients of earlier micro-batches, which the new gradients are
@@ -49,9 +51,10 @@ struct GradOptions {
 // depend on. Each gradient has its input's layout, or that of
 // set_grad_layout(). It is replicated where that layout is partial. Unless
 // bucket_bytes is set, all gradients are moved together, with one collective
-// for each kind and group. Every rank of the mesh calls it. Throws Error if
-// create_graph is combined with release_graph, bucket_bytes or wire_dtype, if
-// wire_dtype is not a float type, or if other options do not fit the inputs.
+// for each kind and group. Every rank of the mesh calls it. Throws Error if the
+// output or an input does not require a gradient, if create_graph is combined
+// with release_graph, bucket_bytes or wire_dtype, if wire_dtype is not a float
+// type, or if other options do not fit the inputs.
 //
 // The gradient of a partial input refers to its combined value. For a partial
 // sum, each rank's part has the same gradient. For a partial average, the
@@ -72,9 +75,9 @@ std::vector<DistTensor> grad(TensorList outputs, TensorList cotangents,
 // Recomputing activations (gradient checkpointing; Chen et al., arXiv
 // 1604.06174) saves memory at the cost of time.
 //
-// The function runs without a graph, and nothing inside it is saved. The
-// backward pass runs the function again, now with a graph, and differentiates
-// that run.
+// The function runs without a graph, and nothing inside it is saved, unless
+// RecomputeOptions::save selects it. The backward pass runs the function again,
+// now with a graph, and differentiates that run.
 
 using Recomputed =
     std::function<std::vector<DistTensor>(const std::vector<DistTensor>&)>;
@@ -95,18 +98,18 @@ struct RecomputeOptions {
 // Under NoGrad, or if nothing that fn uses wants a gradient, this is just
 // fn(inputs).
 //
-// fn is kept until the gradient is taken with release_graph, or until the graph
-// is dropped. It must capture by value everything that does not live that long,
-// and it must compute the same in both runs. The second run draws the same
-// random numbers from the generators of create.h, and restores their state
-// afterwards. It has the module path (PathScope) of the first run. Its
-// communication is recorded in the phase "recompute". The ExplicitOnly and
+// fn is kept until the gradient is taken with release_graph or by SplitGrad, or
+// until the graph is dropped. It must capture by value everything that does not
+// live that long, and it must compute the same in both runs. The second run
+// draws the same random numbers from the generators of create.h, and restores
+// their state afterwards. It has the module path (PathScope) of the first run.
+// Its communication is recorded in the phase "recompute". The ExplicitOnly and
 // CommBudget that apply to it are those in effect where the gradient is taken.
 //
 // Taking the gradient throws Error if a tensor that fn used was changed in
-// place after its use. It also throws if the second run uses other tensors than
-// the first, runs other operators among those with kept outputs, or returns
-// results in other layouts.
+// place after its use. It also throws if the second run uses other tensors that
+// require a gradient than the first, runs other operators among those with kept
+// outputs, or returns results in other layouts.
 std::vector<DistTensor> checkpoint(const Recomputed& fn,
                                    const std::vector<DistTensor>& inputs,
                                    const RecomputeOptions& = {});

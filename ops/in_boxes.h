@@ -25,7 +25,7 @@ std::optional<size_t> to_read(const Op&, const Decision&, bool record,
                               std::span<const DistTensor> given);
 
 // read_moved() and read_gathered() compute c.out while reading input `which` in
-// place, and return true. They return false if it has to be moved after all.
+// place, and return true. They return false if it has to be copied after all.
 //
 // read_moved() is for the only input that moves. If it returns false, it has
 // sent nothing.

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Operators that only rename indices (views, windows and cat()); no rule
 // describes their layouts. Partials of every kind but the mean pass through
-// (settled()).
-// If the input is a parameter, the limits on how operators may move it hold for
-// the output, too (OpFacts::renames).
+// (settled()). If the input is a parameter, the limits on how operators may
+// move it hold for the output, too (OpFacts::renames).
 #pragma once
 #include <string>
 #include <utility>

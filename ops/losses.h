@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Losses under torch's names, averaged over all elements by default. Every rank
-// of the mesh calls these functions.
+// Losses under torch's names, which by default give a mean; and, for vectors,
+// cosine_similarity() and normalize(). Every rank of the mesh calls these
+// functions.
 #pragma once
 #include <string_view>
 
@@ -23,9 +24,10 @@ DistTensor huber_loss(const DistTensor& x, const DistTensor& y,
 DistTensor smooth_l1_loss(const DistTensor& x, const DistTensor& y,
                           Reduction = Reduction::kMean, double beta = 1);
 
-// -(y * log(p) + (1 - y) * log(1 - p)). A logarithm below -100 counts as -100.
-// The form with logits takes x, where p = sigmoid(x), and does not overflow.
-// `weight` (may be undefined) multiplies each term.
+// -(y * log(p) + (1 - y) * log(1 - p)). The form without logits counts a
+// logarithm below -100 as -100. The form with logits takes x, where p =
+// sigmoid(x), and does not overflow. `weight` (may be undefined) multiplies
+// each term.
 DistTensor binary_cross_entropy(const DistTensor& p, const DistTensor& y,
                                 Reduction = Reduction::kMean,
                                 const DistTensor& weight = {});
@@ -56,15 +58,16 @@ DistTensor normalize(const DistTensor& x, double p = 2, int dim = 1,
 
 // ---- Cross entropy ----
 //
-// The logits may be split along the vocabulary; a rank never holds more than
-// its own columns.
+// The logits may be split along the vocabulary; then a rank never holds more
+// than its own columns.
 
 // -log softmax(logits)[target] for logits [..., v] and targets [...] (i32 or
 // i64), in f32 (in f64 for f64 logits). Targets equal to ignore_index are
 // skipped, also in the mean. label_smoothing e gives the target the weight 1-e
 // and spreads e evenly over all classes. Every rank of the mesh calls it. A
 // target outside of [0, v), unless it is ignore_index, throws Error on every
-// rank; if targets are split, the ranks first exchange 16 bytes to find out.
+// rank, at once on the CPU, and later on other devices (id_range.h). If targets
+// are split, the ranks exchange 16 bytes to find out.
 DistTensor cross_entropy(const DistTensor& logits, const DistTensor& targets,
                          Reduction = Reduction::kMean,
                          int64_t ignore_index = -100,

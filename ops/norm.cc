@@ -204,7 +204,7 @@ class Norm : public RuleOp {
                                           c.decision.out[o]->dtype());
     const AxisMask axes = c.axes_of('n');
     const double eps = c.attrs.as<NormArgs>().eps;
-    // If rows are split, the sum is made first, in a separate pass.
+    // If rows are split, the sum of both inputs is made first, in its own pass.
     const bool add_first = axes && of_ == Of::kSum;
     if (add_first)
       row_binary(c, fn::index_of<fn::Add>, c.in[0].to_contiguous(),

@@ -23,9 +23,10 @@ struct Normed {
 };
 // x = a + b, as in a residual stream, and y = norm(x). a and b have equal
 // shapes. The forward pass computes x and y in one pass over the data, unless
-// the last dimension is split. The backward pass computes one cotangent for
-// both a and b, and adds the cotangent of the returned x to it. If a and b are
-// partial sums, they are added first and reduced once.
+// the last dimension is split, or a and b are both partial. The backward pass
+// computes one cotangent for both a and b, and adds the cotangent of the
+// returned x to it. If a and b are partial sums, they are added first and
+// reduced once.
 Normed add_layer_norm(const DistTensor& a, const DistTensor& b,
                       const DistTensor& gamma, const DistTensor& beta,
                       double eps = 1e-5);

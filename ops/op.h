@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Operators, and how apply() runs them.
 //
-// An operator provides its rule (placement/rule.h), the dtypes of its outputs,
-// its local computation and its gradient. apply() does the rest, in the same
-// way for every operator:
+// An operator provides its rule (placement/rule.h) or a list of layouts, the
+// dtypes of its outputs, its local computation and its gradient. apply() does
+// the rest, in the same way for every operator:
 //   1. decide: choose the assignment, which gives the layouts of inputs and
 //      outputs (decision.h; cached)
-//   2. move all inputs to these layouts, together
+//   2. move all inputs to these layouts, together (or read one of them in
+//      other ranks' memory: in_boxes.h)
 //   3. compute on the local parts (compute.h)
 //   4. record a graph node if a gradient is wanted
 #pragma once
@@ -44,7 +45,7 @@ struct GradientCall {
 };
 
 // One gradient for each input of a call. It is undefined if the input has no
-// gradient, or if none is needed.
+// gradient, and may be if none is needed.
 using InputGradients = InlineVec<DistTensor, Compute::kMostInputs>;
 
 // An input of a Sample: its shape, and its values, which the operator must
@@ -87,7 +88,7 @@ struct OpFacts {
   // False for operators with layouts that no rule describes, such as views.
   // They override candidates() instead of bind().
   bool has_rule = true;
-  // False if compute() sets c.out itself (to a view of an input).
+  // False if compute() sets c.out itself (for example, to a view).
   bool allocates = true;
   // True if the data decide how many bytes the operator moves. Its CommEvents
   // (comm_event.h) then differ between steps, and from a dry run.
@@ -136,8 +137,8 @@ class Op {
   virtual void compute(Compute& c) const = 0;
   // Whether compute() may process input i tile by tile ("in boxes"), each time
   // with the matching slices of the other operands. If the other ranks' memory
-  // can be read, such an input need not be gathered (in_boxes.h). Must be kNo
-  // unless input i has the outputs' dtype and the rule has no groups.
+  // can be read, such an input need not be gathered (in_boxes.h). No input is
+  // processed in boxes if the rule has groups.
   enum class InBoxes : uint8_t {
     kNo,
     kContiguous,  // only if the slice of each output is contiguous
@@ -204,8 +205,8 @@ class OpCaptures : public Captures {
                    std::span<const DistTensor> inputs,
                    std::span<const DistTensor> outputs) = 0;
 };
-// Returns RankContext::captures, which is always an OpCaptures. It is null
-// outside of functions under checkpoint().
+// Returns RankContext::captures, which is an OpCaptures or null. It is null
+// outside of functions under checkpoint(), and in NoGrad scopes.
 inline OpCaptures* captures_of(const RankContext& context) {
   return static_cast<OpCaptures*>(context.captures);
 }

@@ -12,7 +12,8 @@ namespace dtensor {
 
 // Records a call. Its outputs of float types get a node that holds the tensors
 // that Op::gradient() will need. `given` are the inputs that the caller passed,
-// and `used` are the same inputs in the layouts in which compute() got them.
+// and `used` are the same inputs in the layouts in which compute() got them,
+// except inputs that were not moved because no gradient needs them.
 void record_node(const Op&, const Attrs&, std::shared_ptr<const Decision>,
                  std::span<const DistTensor> given,
                  std::span<const DistTensor> used,

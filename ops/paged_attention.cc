@@ -40,7 +40,7 @@ void check_heads(std::string_view op, int64_t heads, int64_t kv_heads) {
            heads, kv_heads);
 }
 
-// Whether the slots are whole, or cut between pages.
+// Whether the slots are whole, or cut only between pages.
 bool split_in_pages(const Dim& slots, const Mesh& mesh, int64_t page) {
   if (slots.kind() != Dim::Kind::kLeaf) return false;
   const Split& split = slots.split();
@@ -83,9 +83,9 @@ class PagedAttentionOp : public Op {
     to.dims[0] = restricted(q.dim(0), mesh, ~(slots.axes() | of_cache.axes()));
     to.dims[1] = Dim(heads, Split::over(over));
     const Spec* queries = q.with(to);
-    // The result is a mean of values. A rank that has some of the pages knows
-    // its term of the mean, and the next operator decides when the terms are
-    // added.
+    // The result is a weighted mean of values. A rank that has some of the
+    // pages knows its term of the mean, and the next operator decides when the
+    // terms are added.
     for (const int a : slots.split().axes())
       to.partials.push_back({a, ReduceOp::kSum});
     Layout rows = Layout::replicated(in[4].spec->shape());

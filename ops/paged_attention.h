@@ -35,14 +35,16 @@ struct PagedAttentionOptions {
 // says, have slots split in whole pages over other axes, or both. A rank with
 // some of the pages attends to the keys of these pages alone. The result is
 // then a partial sum over the axes of the slots, and ranks exchange one
-// log-sum-exp for each query and head. Apart from that, only q is sent, if its
-// heads are not split like those of k. The layouts do not depend on the values
-// in `pages`, `row` and `position`. Put the queries of a request next to each
-// other, in any order: they then share reads of its keys.
+// log-sum-exp for each query and head. Apart from that, q is sent if its heads
+// are not split like those of k, and the index tensors if they are not laid out
+// as the rank needs them. The layouts do not depend on the values in `pages`,
+// `row` and `position`. Put the queries of a request next to each other, in any
+// order: they then share reads of its keys.
 //
 // Every rank of the mesh calls it. Throws Error if shapes, types or layouts do
-// not fit, if a page, row or position does not exist, or while autograd records
-// an input: there is no gradient.
+// not fit, or while autograd records q, k or v: there is no gradient. If a
+// page, row or position does not exist, throws Error at once on the CPU, and
+// later on other devices (data_check.h).
 DistTensor paged_attention(const DistTensor& q, const DistTensor& k,
                            const DistTensor& v, const DistTensor& pages,
                            const DistTensor& row, const DistTensor& position,

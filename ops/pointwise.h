@@ -3,15 +3,16 @@
 //
 // Every function of functions/*.h is a public function here with its name:
 // exp(x), leaky_relu(x, 0.2), hypot(a, b). Parameters are numbers, in the order
-// and with the defaults of the function's struct. All are differentiable where
-// the mathematical function is. A unary function takes any dtype that its
-// struct lists (fn::Takes, which also says how it handles integers and bools),
-// and throws Error for others. Every rank of the mesh calls these functions.
+// and with the defaults of the function's struct. All are differentiable, up to
+// three times, where the mathematical function is. A unary function takes any
+// dtype that its struct lists (fn::Takes, which also says how it handles
+// integers and bools), and throws Error for others. Every rank of the mesh
+// calls these functions.
 //
 // Operands of different types are promoted with promote() (dtype.h). A plain
 // number or a tensor without dimensions does not widen a tensor of its kind
-// (bool, integer or float). Either operand of a binary function may be a
-// number.
+// (bool, integer or float). Either operand of a binary function without
+// parameters may be a number.
 #pragma once
 #include <cstdint>
 #include <initializer_list>

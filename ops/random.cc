@@ -208,7 +208,7 @@ Attrs dropout_attrs(double p, const Generator& g) {
   return attrs;
 }
 
-// x with elements set to 0 at random, and the others divided by 1 - p.
+// x with elements multiplied by 0 at random, and the others divided by 1 - p.
 class Dropout : public RuleOp {
  public:
   Dropout() : RuleOp("dropout", "...->... | linear 0", {.saved_inputs = 0}) {}

@@ -205,10 +205,10 @@ struct ScanArgs {
   bool reverse;  // from the end
 };
 
-// cumsum, cummax, cummin and cumprod. If the dimension is split, every rank
-// sums its part, receives the sums of the parts before its own (one number per
-// row and rank), and starts from their sum. Maxima, minima and products are
-// computed alike.
+// cumsum, cummax, cummin and cumprod, from the first or from the last index on.
+// If the dimension is split, every rank sums its part, receives the sums of the
+// parts that precede its own (one number per row and rank), and starts from
+// their sum. Maxima, minima and products are computed alike.
 class Scan : public Op {
  public:
   explicit Scan(Kind kind)

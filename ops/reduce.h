@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reductions other than the sum (contraction.h), running sums, and functions
-// that are composed of these: softmax, statistics and the largest elements.
+// Reductions other than the sum (contraction.h), running sums, softmax,
+// statistics, and the order of elements.
 #pragma once
 #include <cstdint>
 #include <utility>
@@ -35,6 +35,7 @@ std::pair<DistTensor, DistTensor> cummin(const DistTensor&, int dim);
 //
 // If the dimension of a softmax is split, the ranks exchange one maximum and
 // one sum per row (Milakov and Gimelshein, arXiv 1805.02867), never the rows.
+// In the backward pass they exchange one sum per row.
 
 // Every rank of the mesh calls both. They throw Error unless x is a float type.
 DistTensor softmax(const DistTensor&, int dim);
@@ -42,8 +43,8 @@ DistTensor log_softmax(const DistTensor&, int dim);
 
 // ---- Statistics ----
 //
-// They reduce the given dimensions (all if empty), which are removed unless
-// keepdim. Every rank of the mesh calls these functions.
+// All but bincount() reduce the given dimensions (all if empty), which are
+// removed unless keepdim. Every rank of the mesh calls these functions.
 
 // any() says whether some element is nonzero, and all() whether all are, as
 // bools. For an empty set, any() is false and all() is true.
@@ -66,9 +67,9 @@ std::pair<DistTensor, DistTensor> aminmax(const DistTensor&,
                                           bool keepdim = false);
 
 // var() is the sum of squared distances of n elements from their mean, divided
-// by n - correction (1 for Bessel's correction). stddev() is its square root.
-// var_mean() and std_mean() also return the mean. All throw Error unless x is a
-// float type.
+// by max(0, n - correction), where 1 is Bessel's correction. stddev() is its
+// square root. var_mean() and std_mean() also return the mean. All throw Error
+// unless x is a float type.
 DistTensor var(const DistTensor&, std::vector<int> dims = {},
                double correction = 1, bool keepdim = false);
 DistTensor stddev(const DistTensor&, std::vector<int> dims = {},
@@ -82,14 +83,14 @@ std::pair<DistTensor, DistTensor> std_mean(const DistTensor&,
                                            double correction = 1,
                                            bool keepdim = false);
 
-// log(sum(exp(x))), without overflow. Integers are converted to f32.
+// log(sum(exp(x))), without overflow. Integers and bools are converted to f32.
 DistTensor logsumexp(const DistTensor&, std::vector<int> dims = {},
                      bool keepdim = false);
 
 // The p-norm (sum |x|^p)^(1/p) of the elements. For p = inf and -inf it is the
-// largest and the smallest |x|, and for p = 0 the number of nonzero elements. A
-// norm of 0 has the gradient 0, as in torch. Throws Error unless x is a float
-// type.
+// largest and the smallest |x|, and for p = 0 the number of nonzero elements.
+// For p >= 1, a norm of 0 has the gradient 0, as in torch. Throws Error unless
+// x is a float type.
 DistTensor vector_norm(const DistTensor&, double p = 2,
                        std::vector<int> dims = {}, bool keepdim = false);
 
@@ -100,8 +101,9 @@ struct TopK {
 };
 
 // The k largest (or smallest) elements along a dimension. If the dimension is
-// split, the ranks exchange k candidates each, never the rows. A NaN counts as
-// largest. If elements are equal, the first ones are taken, in any layout.
+// split, the ranks exchange at most k candidates for each range of indices that
+// they hold, never whole rows. A NaN counts as largest. If elements are equal,
+// the first ones are taken, in any layout.
 // Gradients of the values go to the elements taken; the indices have none.
 // Every rank of the mesh calls it. Throws Error if the dimension has fewer than
 // k elements, or for bools.
@@ -109,15 +111,16 @@ TopK topk(const DistTensor&, int64_t k, int dim = -1, bool largest = true);
 
 // All elements along a dimension in order, smallest first, and their indices.
 // NaNs count as largest, and equal elements keep their order. If the dimension
-// is split, so is the result. Each element is then sent once or twice, with its
-// index, and a rank never holds more than about twice its share. Throws Error
-// for bools.
+// is split, so is the result. Each element is then sent at most twice, with its
+// index. If the parts have equal sizes, a rank never holds more than about
+// twice its share. Throws Error for bools.
 TopK sort(const DistTensor&, int dim = -1, bool descending = false);
 DistTensor argsort(const DistTensor&, int dim = -1, bool descending = false);
 // The index of the largest or smallest element along a dimension, which is
 // removed unless keepdim, or, without a dimension, in the flat tensor. The
 // first of equal elements is taken. A NaN counts as both largest and smallest.
-// Ranks send only their best elements. Throws Error if there is no element.
+// Ranks send only their best elements. Throws Error if there is no element, or
+// for bools.
 DistTensor argmax(const DistTensor&, int dim, bool keepdim = false);
 DistTensor argmin(const DistTensor&, int dim, bool keepdim = false);
 DistTensor argmax(const DistTensor&);

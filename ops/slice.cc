@@ -105,7 +105,7 @@ struct Indices {
 
 class Slice : public IndexOp {
  public:
-  // A view if this rank's part of the slice is one run, else a copy.
+  // A view if this rank's part of the slice is at most one run, else a copy.
   Slice() : IndexOp("slice", false) {}
   std::vector<Candidate> candidates(std::span<const OpInput> in,
                                     const Attrs& attrs) const override {
@@ -167,7 +167,7 @@ class Slice : public IndexOp {
 // The gradient of a slice: its cotangent at the indices of the slice, and zeros
 // at the others. The padded dimension has the layout that it has in attrs.like,
 // the slice's input, so that every rank pads the part that it sliced. Without
-// attrs.like, or with WindowArgs, it is whole.
+// attrs.like, with WindowArgs, or if no Dim describes the slice, it is whole.
 class Pad : public IndexOp {
  public:
   Pad() : IndexOp("slice_backward") {}

@@ -83,10 +83,10 @@ struct Members {
 // Shi and Schaeffer, "Parallel sorting by regular sampling" (J. of Parallel and
 // Distributed Computing 14, 1992): every rank sorts its part and offers as many
 // regular samples as there are ranks. The samples give one range of values to
-// each rank, with at most twice its share of the elements. The ranks exchange
-// the elements, and sort those that they receive. A second exchange moves the
-// elements at the ends of the ranges to the ranks that hold them in the
-// output's layout.
+// each rank; if the parts have equal sizes, it has at most about twice the
+// rank's share of the elements. The ranks exchange the elements, and sort those
+// that they receive. A second exchange moves the elements at the ends of the
+// ranges to the ranks that hold them in the output's layout.
 class Sort : public Op {
  public:
   // Priced as three exchanges of all values: one for the values, and two for
@@ -188,7 +188,7 @@ class Sort : public Op {
       const auto at = static_cast<size_t>(r * n + i);
       return Key{values[at], ids[at]};
     };
-    // A member without elements offers the largest key.
+    // A member without elements offers the largest value of a key.
     std::vector<int64_t> offers;
     for (int64_t r = 0; r < members.rows; ++r)
       for (int64_t s = 0; s < ranks; ++s) {
@@ -240,8 +240,9 @@ class Sort : public Op {
     const auto count = [&](int64_t m, int64_t r, int64_t d) {
       return counts[static_cast<size_t>((m * members.rows + r) * ranks + d)];
     };
-    // The parts, before and after the exchange, of a list of all elements that
-    // is ordered by destination, row and member.
+    // `holds` and `wants` are the members' parts, before and after the
+    // exchange, of a list of all elements, ordered by destination, row and
+    // member.
     std::vector<Region> holds(members.size(), Region(1)),
         wants(members.size(), Region(1));
     int64_t at = 0;
@@ -309,7 +310,7 @@ class Sort : public Op {
                         const std::vector<int64_t>& counts) {
     const int64_t n = c.global_size('n');
     const size_t ranks = members.size();
-    // Parts of a list of the elements of all rows, one row after the other.
+    // They are parts of a list of the elements of all rows, row by row.
     std::vector<Region> holds(ranks, Region(1)), wants(ranks, Region(1));
     for (int64_t r = 0; r < members.rows; ++r) {
       int64_t at = r * n;

@@ -27,8 +27,8 @@ class SplitGrad {
   // The gradients of `now`, in the layouts that grad() gives.
   const std::vector<DistTensor>& now() const { return now_; }
   // The gradients of `later`, as grad() returns them with these options, except
-  // that cotangent, create_graph and release_graph are ignored. By default they
-  // stay partial. Throws Error if called twice.
+  // that cotangent and release_graph are ignored. Leave create_graph false. By
+  // default the gradients stay partial. Throws Error if called twice.
   std::vector<DistTensor> later(GradOptions = {.keep_partial = true});
 
  private:

@@ -19,7 +19,8 @@ struct TopKArgs {
   int64_t k;
   bool largest;
 };
-// The candidates of one rank: at most k from each of its ranges of indices.
+// The candidates of one rank: the best k elements of each of its ranges of
+// indices, or all elements of a range that has fewer.
 struct Candidates {
   Tensor values, ids;  // [rows, n]
 };

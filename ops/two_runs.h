@@ -98,7 +98,8 @@ class FirstRun final : public OpCaptures {
   bool taken_ = false;  // the current call's outputs came from outer_
 };
 
-// Observes the second run. Throws Error if it differs from the first run.
+// Observes the second run. Throws Error if it uses other tensors than the first
+// run, or differs in the calls of operators with kept outputs.
 class SecondRun final : public OpCaptures {
  public:
   // `selected` selects the calls of `kept`. Graph nodes numbered below `first`

@@ -13,12 +13,13 @@ namespace dtensor {
 // ---- Shape and order ----
 //
 // Only reshape() and squeeze() may send anything, if the layout cannot be
-// expressed in the new shape. A partial mean is an exception: view() and
-// unsqueeze() throw Error for it, and the other views combine it first.
+// expressed in the new shape, and expand(), if a dimension that it repeats is
+// split. A partial mean is an exception: view() and unsqueeze() throw Error for
+// it, and the other functions combine it first.
 
-// A view in another shape; one size may be -1. Throws Error if the layout
-// cannot be expressed in that shape; the message names a redistribute() that
-// helps.
+// The elements in another shape; one size may be -1. A rank's part is a view if
+// its strides allow it, else a copy. Throws Error if the layout cannot be
+// expressed in that shape; the message names a redistribute() that helps.
 DistTensor view(const DistTensor&, const Shape&);
 // As view(), but if necessary moves the elements to the nearest layout that can
 // be expressed in the new shape.
@@ -38,10 +39,11 @@ DistTensor expand(const DistTensor&, const Shape&);
 // ---- Windows ----
 //
 // A window is the part of a tensor with some indices of one dimension. Taking
-// one sends nothing, and neither does its gradient: every rank keeps its part
-// of the window, which may be empty. There are exceptions:
-// - select() gathers if its result is a scalar, because no layout can put a
-//   scalar on one rank only.
+// one sends nothing: every rank keeps its part of the window, which may be
+// empty. Its gradient sends nothing either, if the cotangent has the window's
+// layout. There are exceptions:
+// - select() gathers if its result is a scalar and the dimension is split,
+//   because no layout can put a scalar on one rank only.
 // - slice() gathers if its step does not fit the sub-dimensions of a split
 //   dimension.
 // - A partial mean is combined first.
@@ -98,17 +100,19 @@ DistTensor select_scatter(const DistTensor& x, const DistTensor& src, int dim,
 // dimensions.
 
 // Concatenates along a dimension, in which the sizes may differ. If the layouts
-// of other dimensions differ, tensors are moved, at the least cost. An empty
-// vector [0] fits everything, as in torch. Every rank of the mesh calls it.
-// Throws Error for an empty list, or if shapes or dtypes do not fit.
+// of other dimensions differ, tensors are moved to that of one of them, at the
+// least cost. An empty vector [0] fits everything, as in torch. Every rank of
+// the mesh calls it. Throws Error for an empty list, or if shapes or dtypes do
+// not fit.
 DistTensor cat(TensorList, int dim = 0);
 // Joins tensors of equal shapes along a new dimension at `dim`.
 DistTensor stack(TensorList, int dim = 0);
 
 // ---- Rearranging, under torch's names ----
 //
-// Each function calls a few of those above, whose comments say when they send
-// anything. All throw Error if a tensor is undefined or a dimension is missing.
+// Most functions below call a few of those above, whose comments say when they
+// send anything. All throw Error if a tensor is undefined, or (unless it has no
+// dimensions) if a dimension does not exist.
 
 // Merges dimensions start to end. A tensor without dimensions becomes [1].
 DistTensor flatten(const DistTensor&, int start = 0, int end = -1);
