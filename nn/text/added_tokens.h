@@ -32,8 +32,9 @@ class TokenFinder {
   void add(const AddedToken& token, std::string_view as);
 
   // Calls found(range, token) for each part of the text, in order. A part is a
-  // token, or the text between two tokens. For text between tokens, `token` is
-  // null. If several tokens begin at one place, the longest is found.
+  // token (with the white space that it takes), or text before, between or
+  // after tokens, for which `token` is null. If several tokens begin at one
+  // place, only the longest may be found.
   void split(std::string_view text,
              const std::function<void(Range, const AddedToken*)>& found) const;
 

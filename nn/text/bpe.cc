@@ -105,7 +105,7 @@ class Bpe : public Model {
 
   // Appends the tokens of the piece's characters, before any merge.
   void characters(std::string_view piece, std::vector<int32_t>& ids) const {
-    // An unknown token waits, because fuse_ joins it with those that follow.
+    // An unknown token waits, because fuse_ joins it with those after it.
     bool unknown = false;
     std::string decorated;
     for (size_t at = 0; at < piece.size();) {

@@ -59,8 +59,9 @@ struct Template {
     }
   }
 
-  // Makes one line of a message of the Jinja library, which may have several
-  // lines, and quotes from the template in any length and encoding.
+  // Makes one short line in UTF-8 of a message of the Jinja library. A message
+  // may have several lines, and may quote the template in any length and
+  // encoding.
   static std::string one_line(std::string_view text) {
     std::string line;
     std::istringstream words{std::string(text)};
@@ -75,8 +76,8 @@ struct Template {
   jinja::program program;
 };
 
-// Messages have reasoning under one of several names. As in transformers, the
-// template gets it under both names that templates read.
+// A message may have its reasoning under one of several names. As in
+// transformers, the template gets it under both names that templates read.
 ordered_json with_reasoning(ordered_json messages) {
   for (ordered_json& message : messages) {
     if (!message.is_object()) continue;

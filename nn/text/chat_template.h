@@ -39,10 +39,11 @@ class ChatTemplate {
   // Returns the text of a list of messages, such as {"role": "user", "content":
   // "Hi"}. It equals that of transformers' apply_chat_template(). As in
   // transformers, a template gets the reasoning in a message under the names
-  // "reasoning_content" and "thinking". If there are several templates, the one
-  // named "tool_use" is used with tools and "default" otherwise. Throws Error
-  // if the template raises an error, with its message, and for a construct that
-  // the library does not know. Any number of threads may call this.
+  // "reasoning_content" and "thinking". If Options::tools is set and there is a
+  // template named "tool_use", that one is used; otherwise, the one named
+  // "default". Throws Error if the template raises an error, with its message,
+  // if it exceeds a limit (docs/text.md), and for a construct that this library
+  // does not know. Any number of threads may call this.
   std::string apply(const nlohmann::ordered_json& messages,
                     const Options&) const;
   std::string apply(const nlohmann::ordered_json& messages) const {

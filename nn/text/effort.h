@@ -14,7 +14,8 @@ class Effort {
   // Adds to the size of the input.
   void widen(size_t bytes) { input_ += bytes; }
 
-  // While a Scope exists, its Effort counts the work of the Scope's thread.
+  // While a Scope exists, its Effort counts the work of the Scope's thread. A
+  // newer Scope of the same thread takes over until it ends.
   class Scope {
    public:
     explicit Scope(Effort& effort) : outer_(current_) { current_ = &effort; }
@@ -27,8 +28,8 @@ class Effort {
   };
 
   // Counts steps through a table or a pattern. Throws Error, beginning with
-  // `where`, if there are more than 4 million, plus 1,000 for each byte of the
-  // input.
+  // `where`, if the Effort has counted more than 4 million, plus 1,000 for each
+  // byte of the input. Without a Scope, the static functions do nothing.
   static void take(uint64_t steps, std::string_view where) {
     if (!current_) return;
     current_->steps_ += steps;
@@ -38,14 +39,14 @@ class Effort {
 
   // Call it now and then while a pattern is looked for. Throws Error, beginning
   // with `where`, if the thread has used more than 1 s of processor time since
-  // the first call, plus 20 us for each byte of the input.
+  // the Effort's first call, plus 20 us for each byte of the input.
   static void check_time(std::string_view where) {
     if (current_) current_->compare_time(where);
   }
 
   // Counts bytes that a step of the tokenizer wrote. Throws Error, beginning
-  // with `where`, if there are more than 64 KiB, plus 256 bytes for each byte
-  // of the input.
+  // with `where`, if the Effort has counted more than 64 KiB, plus 256 bytes
+  // for each byte of the input.
   static void write(size_t bytes, std::string_view where) {
     if (current_) current_->count(bytes, where);
   }

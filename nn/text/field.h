@@ -20,8 +20,8 @@ std::string read_file(std::string_view where, const std::string& path);
 // more than 64 deep.
 nlohmann::json read_json(const std::string& path);
 
-// A text from a file as errors show it: in UTF-8, cut after `most` bytes, with
-// "..." if it was cut.
+// A text from a file as errors show it: in UTF-8, and if it has more than
+// `most` bytes, cut to at most that many, with "..." at the end.
 std::string shortened(std::string_view text, size_t most = 1000);
 
 // A value of a JSON file, with its place for errors: "DIR/tokenizer.json:

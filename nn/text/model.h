@@ -67,7 +67,7 @@ class Model {
   std::shared_ptr<const Vocabulary> vocabulary_;
 };
 
-// Frees a thread's scratch memory after a piece that was unusually long.
+// Frees a thread's scratch memory if an unusually long piece has enlarged it.
 template <class T>
 void trim(std::vector<T>& scratch) {
   if (scratch.capacity() > size_t{1} << 16) std::vector<T>().swap(scratch);

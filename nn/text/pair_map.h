@@ -12,7 +12,7 @@ namespace dtensor::nn::text {
 
 class PairMap {
  public:
-  // The value of a key; null if there is none.
+  // The value of a key other than ~0; null if there is none.
   const uint64_t* find(uint64_t key) const {
     if (slots_.empty()) return nullptr;
     for (size_t i = home(key);; i = (i + 1) & (slots_.size() - 1)) {

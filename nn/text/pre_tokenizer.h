@@ -30,9 +30,10 @@ class PreTokenizer {
 
   void operator()(Pieces&) const;
 
-  // Whether the model gets the bytes of each piece as characters
-  // (bytes_as_characters() in normalizer.h). The pieces themselves stay bytes,
-  // so that the tokenizer's cache of pieces can be asked without a conversion.
+  // Whether the last step is ByteLevel. If so, the caller must pass the bytes
+  // of each piece to the model as characters (bytes_as_characters() in
+  // normalizer.h). The pieces themselves stay bytes, so that the tokenizer's
+  // cache of pieces can be asked without a conversion.
   bool ends_with_bytes() const { return ends_with_bytes_; }
 
  private:

@@ -32,8 +32,8 @@ constexpr uint32_t kMostHeap = 65536;  // KiB
 constexpr std::string_view kWord =
     R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{B2}\x{B3}\x{B9}\x{BC}-\x{BE})";
 
-// Translates an escape of Oniguruma to PCRE2. Returns it unchanged if both
-// agree.
+// Translates an escape of Oniguruma to PCRE2. Throws Error for one that is not
+// supported. Returns all others unchanged.
 std::string escape(char c, bool in_class, const std::string& where) {
   const std::string word = fmt::format("[{}]", kWord);
   switch (c) {
@@ -149,7 +149,8 @@ class Matcher {
   Matcher(const Matcher&) = delete;
   Matcher& operator=(const Matcher&) = delete;
 
-  // Calls match(), each time with a higher limit, until the limit suffices.
+  // Calls match(), each time with a higher limit, until the limit suffices or
+  // is kMostTries. Returns the last result of match().
   template <class Match>
   int match_harder(const Match& match, const std::string& where) {
     int found = PCRE2_ERROR_MATCHLIMIT;
@@ -231,8 +232,8 @@ std::optional<Range> Regex::find(std::string_view text, size_t from) const {
                          matcher.data, matcher.limits);
     };
     const int found = with(0);
-    // Compiled code has a small stack. If that is too small, the interpreter
-    // matches, whose stack is on the heap.
+    // Compiled code has a small stack. If that is too small, PCRE2's
+    // interpreter does the match: its stack is on the heap.
     return found == PCRE2_ERROR_JIT_STACKLIMIT ? with(PCRE2_NO_JIT) : found;
   };
   int found = 0;

@@ -25,8 +25,9 @@ class Regex {
  public:
   // A pattern in the syntax of Oniguruma, which Hugging Face's tokenizers use.
   // \s, \w and \b mean Unicode's properties, as in Oniguruma. Throws Error,
-  // beginning with `where`, for a pattern that PCRE2 would read otherwise or
-  // not at all, or that has more than 8,192 bytes or more than 256 groups.
+  // beginning with `where`, for a pattern that PCRE2 does not read, for nested
+  // classes and escapes such as \h, which PCRE2 reads otherwise, and for a
+  // pattern with more than 8,192 bytes or more than 256 groups.
   Regex(std::string_view pattern, const std::string& where);
 
   // A pattern that matches exactly this text, of at most 8,192 bytes.
@@ -52,8 +53,8 @@ class Regex {
     return find(text, 0).has_value();
   }
 
-  // The text with each match replaced by `by`. The thread's Effort (effort.h)
-  // limits the size of the result.
+  // The text with each match replaced by `by`. The work and the inserted bytes
+  // count towards the limits of the thread's Effort (effort.h).
   std::string replace(std::string_view text, std::string_view by) const;
 
  private:

@@ -19,8 +19,9 @@ struct TextPiece {
 };
 
 // Makes the pieces of one text. All pieces joined are the text of the tokens up
-// to the stop string that is complete first. Text that may be the beginning of
-// a stop string is held back.
+// to the stop string that is complete first (if one token completes several, up
+// to the one that begins first). Text that may be the beginning of a stop
+// string is held back.
 class TextPieces {
  public:
   // Stop strings must not be empty.
@@ -32,7 +33,8 @@ class TextPieces {
   // Takes a token of the prompt, if the text begins with the prompt. No stop
   // string is looked for in it.
   TextPiece push_prompt(const DrawnToken&);
-  // Ends the text: no tokens follow. Returns the text that was held back.
+  // Ends the text: no tokens follow. Returns the text that was held back, which
+  // is empty after a stop string.
   TextPiece finish();
   // Whether a stop string has come.
   bool stopped() const { return stopped_; }

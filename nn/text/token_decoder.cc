@@ -66,7 +66,7 @@ class Join : public DecodeStep {
 
 // Tokens such as <0xE2> are bytes. Consecutive ones are text if they are valid
 // UTF-8 together; otherwise each becomes U+FFFD. Therefore they wait for a
-// token that is not a byte.
+// token that is not a byte, or for the end of the text.
 class ByteFallback : public DecodeStep {
  public:
   std::unique_ptr<DecodeStep> fresh() const override {
@@ -103,8 +103,8 @@ class ByteFallback : public DecodeStep {
   std::string token_, bytes_;
 };
 
-// Removes the character `sign` at both ends of a token: at most `front` times
-// and `back` times.
+// Removes the character `sign` at most `front` times from the beginning of a
+// token, and at most `back` times from its end.
 class Strip : public DecodeStep {
  public:
   Strip(std::string sign, int64_t front, int64_t back)

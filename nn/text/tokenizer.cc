@@ -163,7 +163,7 @@ struct Tokenizer::Parts {
   }
 
   // Reads {"ID": {token}, ...}. Skips the tokens, usually most of them, that
-  // tokenizer.json has.
+  // are among "added_tokens" of tokenizer.json.
   void add_tokens_of(const Field& f) {
     if (f.is_null()) return;
     if (!f.value().is_object()) f.refuse("an object");

@@ -28,7 +28,8 @@ class Tokenizer {
  public:
   // Reads DIR/tokenizer.json: byte-level or SentencePiece BPE, unigram or
   // WordPiece. DIR/tokenizer_config.json and DIR/special_tokens_map.json, if
-  // they are there, name the first and last token of a text and may add tokens.
+  // they exist, name the first and last token of a text, and the first of these
+  // files may add tokens.
   // As in transformers, tokenizer.json alone decides which tokens encode()
   // adds, so "add_bos_token" and "add_eos_token" are ignored; so are truncation
   // and padding. Throws Error, with the name of the member, for what this

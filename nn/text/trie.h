@@ -31,9 +31,9 @@ class Trie {
 
   // Calls found(length, id) for each text of the tree with which `text` begins,
   // shortest first. If `node` is the result of node(prefix), calls it for each
-  // text, longer than the prefix, with which prefix + text begins; `length`
-  // does not count the prefix. Returns the number of bytes of `text` that were
-  // looked at.
+  // text of the tree that is longer than the prefix, and with which prefix +
+  // `text` begins; `length` does not count the prefix. Returns the number of
+  // bytes of `text` that were looked at.
   template <class Found>
   size_t prefixes(std::string_view text, const Found& found,
                   uint32_t node = 0) const {

@@ -22,7 +22,7 @@ struct Sequence {
 };
 
 // The longest sequence at the front of `bytes` that is a character or the
-// beginning of one (table 3-7 of the Unicode standard).
+// beginning of one (table 3-7 of the Unicode standard); else the first byte.
 Sequence first_sequence(std::string_view bytes) {
   const auto byte = [&](size_t i) { return static_cast<uint8_t>(bytes[i]); };
   const uint8_t lead = byte(0);

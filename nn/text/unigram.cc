@@ -45,7 +45,7 @@ class Unigram : public Model {
   void encode(std::string_view piece,
               std::vector<int32_t>& ids) const override {
     // By position: the best sequence of tokens from the beginning of the piece
-    // to there, as the sum of its scores and its last token.
+    // to that position, as the sum of its scores and its last token.
     struct Best {
       double score = 0;
       size_t begin = kNowhere;
