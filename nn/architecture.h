@@ -89,8 +89,9 @@ struct Architecture {
   bool tied = false;         // the default of ModelConfig::tied
   bool parallel = false;     // the default of ModelConfig::parallel
   bool norm_of_sum = false;  // x = norm(x + attention(x)); same for the MLP
-  // ---- Names of submodules; null: there is none. In block N, the names of
-  // norms and attention follow "BLOCKS.N.", where BLOCKS is `blocks` ----
+  // ---- Names of submodules; null: there is none (but every model has an
+  // embedding, blocks and attention). In block N, the names of norms and
+  // attention follow "BLOCKS.N.", where BLOCKS is `blocks` ----
   const char* embedding = "model.embed_tokens";
   const char* positions = nullptr;
   const char* token_types = nullptr;  // all tokens are of type 0

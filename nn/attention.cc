@@ -35,8 +35,8 @@ Attention::Attention(const Scope& at, const AttentionConfig& c)
 }
 
 Split Attention::head_split() const {
-  // The weight's rows are split in granules of one head, so the same axes split
-  // the heads in granules of 1.
+  // A plan such as tensor_parallel() splits the weight's rows in granules of
+  // one head, so the same axes split the heads in granules of 1.
   const std::vector<int> axes =
       q_proj_->weight().layout().dims[0].split().axes();
   return axes.empty() ? Split() : Split::over(axes);

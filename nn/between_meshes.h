@@ -17,7 +17,8 @@ const Spec* spec_onto(const Mesh&, const Spec* x);
 // Moves x to the mesh in the layout of spec_onto(); returns x itself if it is
 // on that mesh already. Collective over both meshes; differentiable.
 DistTensor onto(const Mesh&, const DistTensor& x);
-// Like onto(), for a batch of tokens [b, s]; the result is in batch_layout().
+// Like onto(), for a batch of tokens [b, s]. If it moves, it gets the layout
+// batch_layout().
 DistTensor batch_onto(const Mesh&, const DistTensor& x);
 
 }  // namespace dtensor::nn

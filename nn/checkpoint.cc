@@ -90,7 +90,7 @@ RandomState random_state_of_all() {
 }
 
 // Appends the names that have one kind of problem to the text of an error: "2
-// are missing (a, b)". Appends nothing if `names` is empty.
+// are missing (a, b)". Shows at most 8; appends nothing if `names` is empty.
 void list(std::string& text, const std::vector<std::string>& names,
           std::string_view what) {
   if (names.empty()) return;
@@ -248,7 +248,7 @@ TrainingState load_checkpoint(const std::string& path, Module& model,
     requests.push_back({from[i], own[i].tensor.mesh(), own[i].tensor.layout()});
   const std::vector<DistTensor> read = saved->read(requests);
 
-  // Every rank has all of its data, so that nothing can fail from here on.
+  // Every rank has read all of its data, so no file can fail from here on.
   for (size_t i = 0; i < parameters; ++i) assign(own[i].tensor, read[i]);
   for (size_t i = 0; i < states.size(); ++i)
     states[i].value = read[parameters + i];

@@ -57,8 +57,8 @@ struct CheckpointLoadOptions {
 //
 // Throws Error on every rank, with nothing changed, if a file is damaged or the
 // checkpoint does not fit: the error lists the names that are missing, unknown,
-// or of another shape or type. Collective over the run. In a dry run it reads
-// nothing and returns TrainingState{}.
+// or of another shape or type (at most 8 of each). Collective over the run. In
+// a dry run it reads nothing and returns TrainingState{}.
 TrainingState load_checkpoint(const std::string& path, Module&, Optimizer&,
                               const CheckpointLoadOptions& = {});
 

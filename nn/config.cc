@@ -52,8 +52,8 @@ void ModelConfig::validate() const {
   // The names of the architectures with experts, for errors.
   const std::string with_experts =
       architecture_names([](const Architecture& a) { return a.experts(); });
-  // A size of kMost is far beyond any machine's memory, and small enough that
-  // the product of two sizes and a few small numbers does not overflow. (The
+  // kMost is far above the sizes of real models, and small enough that the
+  // product of two sizes and a few small numbers does not overflow. (The
   // product of three sizes is checked below.)
   constexpr int64_t kMost = int64_t{1} << 28;
   check_positive("layers", layers, 100'000);

@@ -62,12 +62,13 @@ struct ModelConfig {
   std::vector<int64_t> eos = {};
 
   // Throws Error, with the values and a fix, unless: the name is known; all
-  // sizes are positive; hidden is a multiple of heads (or head_size is set),
-  // and heads of kv_heads; the number of rotated numbers of a head is even;
-  // kv_heads is set for `grouped` architectures only; experts, top_k and
-  // router_loss are set for architectures with experts only and are in range;
-  // windowed has a value for each layer or none; dtype is a float type; and
-  // window, rope.theta and norm_eps are in range.
+  // sizes are in range (positive, or 0 for a default); hidden is a multiple of
+  // heads (or head_size is set), and heads of kv_heads; head_dim() is even if
+  // heads are rotated; rope.dims is even and at most head_dim(); kv_heads is
+  // set for `grouped` architectures only; experts, top_k and router_loss are
+  // set for architectures with experts only and are in range; windowed has a
+  // value for each layer or none; dtype is a float type; and window,
+  // rope.theta, query_scalar and norm_eps are in range.
   void validate() const;
 
   // The members with the defaults filled in. REQUIRES: validate() passes.

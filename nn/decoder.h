@@ -13,8 +13,8 @@ namespace dtensor::nn {
 
 // A transformer block. With norms before attention and the MLP, as in GPT-2 and
 // Llama, it computes y = x + attention(norm(x)) and returns y + mlp(norm(y)).
-// For other places of the norms, see Architecture. Submodules: attention, mlp,
-// and the norms.
+// For other places of the norms, and for parallel blocks, see Architecture.
+// Submodules: attention, mlp, and the norms.
 class DecoderBlock : public Module {
  public:
   // Block `layer` of the model.
@@ -84,7 +84,8 @@ class Decoder : public LanguageModel {
  private:
   Mixed run(int64_t i, const DistTensor& x) const;
   // The input of block 0, [b, s, hidden]: token embeddings plus `positions`,
-  // the embeddings of positions (not used if the architecture has none).
+  // the embeddings of positions (not used if the architecture has none); scaled
+  // and normed if the architecture says so.
   DistTensor embedded(const DistTensor& tokens,
                       const DistTensor& positions) const;
 

@@ -192,14 +192,14 @@ bool Engine::step() {
   admit();
   if (running_.empty()) return false;
   // A step mixes texts that read their prompts with texts that draw a token.
-  // The chunk limits the tokens of prompts alone: these make a step long, and
-  // every text that draws waits for its end.
+  // The chunk limits only the tokens of prompts: these make a step long, and
+  // every text that draws waits for the step's end.
   std::vector<std::pair<const Text*, CacheStep::Part>> chosen;
   int64_t room = options_.chunk;
   for (const Text& t : running_) {
     const int64_t cached = cache_.length(t.in_cache),
                   missing = std::ssize(t.tokens) - cached;
-    // A single token never waits for prompts of others.
+    // A text that lacks a single token never waits for prompts of others.
     const int64_t n = missing == 1 ? 1 : std::min(missing, room);
     if (n == 0) continue;
     if (missing > 1) room -= n;
@@ -232,8 +232,8 @@ bool Engine::step() {
   }
   const CacheStep step = cache_.step(parts);
   const DistTensor logits = model_.decode(step, cache_);
-  // In this order, because score() needs its texts in running_, and draw_all()
-  // removes texts that end from there.
+  // score() comes first, because it needs its texts in running_, from which
+  // draw_all() removes the texts that end.
   if (!scored.empty()) score(scored, std::ssize(drawing), logits);
   if (!drawing.empty()) draw_all(drawing, gathered, logits);
   for (const int64_t number : read) end(number, Finish::kLength);

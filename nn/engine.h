@@ -16,7 +16,7 @@ namespace dtensor::nn {
 
 struct EngineOptions {
   // The largest `texts`, and the most tokens of a cache. Beyond them, sizes in
-  // bytes would overflow.
+  // bytes could overflow.
   static constexpr int64_t kMostTexts = int64_t{1} << 20,
                            kMostTokens = int64_t{1} << 40;
 
@@ -25,8 +25,9 @@ struct EngineOptions {
   int64_t length = 0;
   int64_t cache_tokens = 0;  // the cache's capacity; 0: texts x length
   int64_t page = 32;         // tokens in a page of the cache
-  // The most tokens of prompts in one step. A longer prompt takes several
-  // steps. Each of these also draws a token for every text that has been read.
+  // The most tokens of prompts in one step, not counting prompts that lack only
+  // one token. A longer prompt takes several steps. Each of these also draws a
+  // token for every text that has been read.
   int64_t chunk = 256;
   // Whether texts with the same beginning share its pages (kv_cache.h). If so,
   // a request also waits while a running text is reading a beginning that both
@@ -50,10 +51,10 @@ struct TextRequest {
   // It must not call the engine.
   std::function<bool(const DrawnToken&)> on_token = {};
   // Whether on_prompt() is called with each token of the prompt, before
-  // on_token(). It gets the token's logprob given the tokens before it (NaN for
-  // the first token), and the `likeliest` tokens at that position. The whole
-  // prompt is then computed, even if its beginning is in the cache. The logits
-  // of the prompt are not gathered.
+  // on_token() (but not in a dry run). It gets the token's logprob given the
+  // tokens before it, and the `likeliest` tokens at that position; for the
+  // first token, NaN and none. The whole prompt is then computed, even if its
+  // beginning is in the cache. The logits of the prompt need not be gathered.
   bool scores_prompt = false;
   std::function<void(const DrawnToken&)> on_prompt = {};
 };
@@ -61,8 +62,8 @@ struct TextRequest {
 enum class Finish : uint8_t { kRunning, kLength, kStopToken, kCallback };
 
 // Every rank of the model makes the same calls in the same order. A request
-// waits until the cache has room for its prompt and all its tokens; then it is
-// never interrupted. In a dry run all tokens are 0.
+// waits until the cache has room for its prompt and all its tokens. From then
+// on it keeps that room until it ends. In a dry run all tokens are 0.
 class Engine {
  public:
   // Throws Error if the model cannot be continued (kv_cache.h), or for options
@@ -70,8 +71,9 @@ class Engine {
   Engine(const LanguageModel&, const EngineOptions&);
 
   // Throws Error if the prompt is empty or has a token outside the vocabulary;
-  // if prompt and tokens together are longer than longest(); or if
-  // check_sampling() does. Any thread may call it, and not all ranks have to.
+  // if `tokens` is negative, or longer than longest() together with the prompt;
+  // or if check_sampling() does. Any thread may call it, and not all ranks have
+  // to.
   void check(const TextRequest&) const;
   // The most tokens of a text: the options' length, or fewer if the cache is
   // smaller.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Loss scaling for f16, as in torch.amp.GradScaler: the loss is multiplied by a
 // scale, so that small gradients do not underflow in f16 during the backward
-// pass, and the update divides by it. A step with inf or NaN gradients is
-// skipped, and the scale is then reduced.
+// pass, and the update divides by it. A step with inf or NaN gradients (or a
+// norm that overflows) is skipped, and the scale is then reduced.
 //
 //   GradScaler scaler;
 //   const auto grads = grad(scaler.scale(loss), optimizer.parameters());
@@ -55,24 +55,26 @@ class GradScaler {
   // them before step(). bf16 and f16 gradients become f32, since f16 could not
   // hold the small ones. Collective as grad_norm() is. Throws Error if
   // unscale_() or step() was called for this optimizer since the last update().
+  // Does nothing if not enabled.
   void unscale_(const Optimizer&, std::vector<DistTensor>& grads);
   // Calls optimizer.step(grads, options), with the gradients divided by the
-  // scale unless unscale_() did so. If a gradient is not finite, it sets
-  // options.skip. Pass `norm` if grad_norm() was called for these gradients,
-  // with any grad_scale: step() only looks whether it is finite. Otherwise
-  // step() calls grad_norm(), unless unscale_() did. The host waits for the
-  // norm. Collective as
-  // grad_norm() is. Throws Error for a second call for one optimizer without an
-  // update() between, and in a graph's step, because every replay would use the
-  // same scale.
+  // scale unless unscale_() did so. Sets options.skip if the gradients' norm is
+  // not finite. Pass `norm` if grad_norm() was called for these gradients, with
+  // any grad_scale: step() only looks whether it is finite. Otherwise step()
+  // calls grad_norm(), unless unscale_() did. The host waits for the norm.
+  // Collective as grad_norm() is. Throws Error for a second call for one
+  // optimizer without an update() between, and in a graph's step, because every
+  // replay would use the same scale. If not enabled, it only calls
+  // optimizer.step().
   void step(Optimizer&, const std::vector<DistTensor>& grads, UpdateOptions,
             const GradNorm& norm = {});
-  // Call it after all step()s. If one of them was skipped, multiplies the scale
-  // by backoff_factor. After growth_interval updates in a row without a skip,
-  // multiplies it by growth_factor, unless f32 cannot hold the product. If
-  // `new_scale` is given, the scale is set to it instead; it must be positive.
-  // Without new_scale, throws Error if there was no step() or unscale_() since
-  // the last update().
+  // Call it after all step()s. If one of them (or unscale_()) found a norm that
+  // is not finite, multiplies the scale by backoff_factor. After
+  // growth_interval updates in a row without that, multiplies it by
+  // growth_factor, unless f32 cannot hold the product. If `new_scale` is given,
+  // the scale is set to it instead; it must be positive. Without new_scale,
+  // throws Error if there was no step() or unscale_() since the last update().
+  // Does nothing if not enabled.
   void update(std::optional<double> new_scale = {});
 
   // The scale and the number of finite updates in a row, for

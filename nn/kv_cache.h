@@ -57,15 +57,16 @@ class CacheStep {
 // its tokens need, and gives them back when it is removed. Along an axis that
 // splits sequences (nn/parallel.h), each rank has some of the pages, and a text
 // takes pages from one rank after the other. Every rank of the model makes the
-// same calls, and thereby hands out the same pages; nothing is sent.
+// same calls, and thereby hands out the same pages. Only the constructor may
+// send something: see table().
 //
 // Layers with a sliding window keep only the pages that the window reaches.
 // Layers with different windows have separate pages.
 //
-// Texts with the same beginning share the pages that this beginning fills. The
-// pages of a removed text can be shared until they are taken for another text
-// (page_pool.h). A shared page is never written: each text has a page of its
-// own for its last tokens.
+// Texts with the same beginning share the pages that this beginning fills, if
+// CacheOptions::share is set. The pages of a removed text can be shared until
+// they are taken for another text (page_pool.h). A shared page is never
+// written: each text has a page of its own for its last tokens.
 class KvCache {
  public:
   // Throws Error for options out of range, and if the model cannot be
@@ -75,9 +76,9 @@ class KvCache {
   // Begins a text of at most `tokens` tokens, and reserves its pages. Returns
   // the number of the text, or -1 if too few pages are free. If the cache has
   // whole pages with the first tokens of `prompt`, the text starts with those
-  // pages; its length() is the number of these tokens. That is always less than
-  // the length of the prompt. Throws Error if `tokens` is not from 1 to
-  // CacheOptions::length.
+  // pages; its length() is the number of these tokens. The prompt's last token
+  // is never among them. Throws Error if `tokens` is not from 1 to the most
+  // tokens of a text (CacheOptions::length).
   int64_t add(int64_t tokens, std::span<const int64_t> prompt = {});
   // The length() that add() would give a text with this prompt.
   int64_t shared(std::span<const int64_t> prompt) const;
@@ -95,8 +96,8 @@ class KvCache {
   const CacheLayer& layer(int64_t i) const {
     return layers_[static_cast<size_t>(i)];
   }
-  // The embedding table on the mesh of the last layer, if the head shares it;
-  // otherwise undefined.
+  // The embedding table, which the constructor moves to the mesh of the last
+  // layer, if the head shares it; otherwise undefined.
   const DistTensor& table() const { return table_; }
   // The number of pages that no text uses or has reserved. Layers with
   // different windows have separate pages; the smallest count is returned.

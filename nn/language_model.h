@@ -42,9 +42,9 @@ class LanguageModel : public Module {
   LanguageModel(const Scope& at, const ModelConfig& config);
   const ModelConfig& config() const { return config_; }
 
-  // Returns the features [b, s, hidden] after the last norm, for tokens [b, s]
-  // in i32 or i64, with s <= config().seq. This function and those below that
-  // compute tensors are collective over mesh().
+  // Returns the features [b, s, hidden] that last_norm() gives for tokens [b,
+  // s] in i32 or i64, with s <= config().seq. This function and those below
+  // that compute tensors are collective over mesh().
   DistTensor features(const DistTensor& tokens) const;
   // [b, s, hidden] -> [b, s, vocab].
   DistTensor head(const DistTensor& features) const;
@@ -96,7 +96,7 @@ class LanguageModel : public Module {
   // Error if attention_layers() is empty.
   virtual DistTensor decode(const CacheStep& step, const KvCache&) const;
 
-  // Takes effect from the next features() or loss(); the default is kNone.
+  // Takes effect from the next run of a block; the default is kNone.
   // Losses and gradients are the same for each choice, bit for bit.
   // Recomputation repeats the communication inside the blocks (an all-reduce
   // after o_proj and one after the MLP, if those are split), as events of the

@@ -21,8 +21,8 @@ struct CacheTokens;
 class Linear : public Module {
  public:
   Linear(const Scope& at, int64_t in, int64_t out, bool bias = true);
-  // Shares existing parameters (`bias` may be undefined), for a class that
-  // replaces a Linear (Module::replace).
+  // Shares existing parameters of a float type (`bias` may be undefined), for a
+  // class that replaces a Linear (Module::replace).
   Linear(const Scope& at, const DistTensor& weight, const DistTensor& bias);
   // x [..., in] -> [..., out].
   virtual DistTensor forward(const DistTensor& x) const;

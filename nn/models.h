@@ -86,17 +86,17 @@ struct GenerateOptions {
   std::function<bool(const DrawnToken&)> on_token = {};
   // Whether to keep the keys and values of the text (kv_cache.h), instead of
   // computing the text again for each token. Ignored if attention_layers() of
-  // the model is empty, or if the text becomes longer than config().seq.
+  // the model is empty, or if prompt and `tokens` together exceed config().seq.
   bool cache = true;
 };
 
 // Returns `tokens` new tokens that follow the prompt, or fewer if one of `stop`
 // is among them or on_token() ends the text. Each is drawn as sampling.h says,
-// so that every mesh draws the same. The context is the last config().seq
-// tokens. Collective over the model's mesh; only the logits of the last
-// position are gathered. In a dry run all tokens are 0. Throws Error for an
-// encoder, an empty prompt, a token outside the vocabulary, or sampling that is
-// out of range. For several texts at once, see engine.h.
+// with random numbers that do not depend on the mesh. The context is the last
+// config().seq tokens. Collective over the model's mesh; at most the logits of
+// the last position are gathered. In a dry run all tokens are 0. Throws Error
+// for an encoder, an empty prompt, a token outside the vocabulary, or sampling
+// that is out of range. For several texts at once, see engine.h.
 std::vector<int64_t> generate(const LanguageModel&, const GenerateOptions&);
 
 }  // namespace dtensor::nn

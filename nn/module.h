@@ -55,9 +55,9 @@ struct Init {
 };
 
 // Creates a parameter in its layout: no rank ever holds more than its part. The
-// hash of the full name selects the random stream. Numbers are drawn in f32 for
-// every dtype, so that f64, bf16 and f16 models start from the values of the
-// f32 model.
+// hash of the full name selects the random stream. Every dtype uses the random
+// numbers of f32, so that f64, bf16 and f16 models start from the values of the
+// f32 model, rounded if necessary.
 DistTensor make_parameter(std::string_view name, const Shape&, const Mesh&,
                           const Layout&, DType, const Init&, uint64_t seed);
 
@@ -73,7 +73,7 @@ struct Scope {
   std::string path = {};
   // Parameters get memory, but no values: they are loaded next.
   bool empty = false;
-  // The weights of Linear are i8 (layers.h). Only with `empty`.
+  // The weights of Linear are i8 (layers.h). Set it only together with `empty`.
   bool int8_weights = false;
   // If set, returns the mesh of the module at a path, for models whose modules
   // do not all lie on `mesh` (pipeline_model.h).
@@ -133,16 +133,17 @@ class Module {
   // table.
   std::vector<NamedParameter> named_parameters() const;
   std::vector<DistTensor> parameters() const;
-  // Throws Error, which lists the names, if there is no such parameter.
+  // The parameter of this full name, as in named_parameters(). Throws Error,
+  // which lists the names, if there is none.
   DistTensor parameter(std::string_view name) const;
   // The submodule at a path relative to this module ("mlp.up"). Throws Error,
   // which lists the paths, if there is none.
   const Module& module(std::string_view path) const;
   // Replaces the submodule at a path with the result of `make`. `make` gets the
   // scope of the old module and the module itself, whose parameters it may keep
-  // (adopt_parameter). Throws Error if the result is not of the class that the
-  // enclosing module expects: an MLP in place of a Linear, for example. Every
-  // rank has to make the same replacement.
+  // (adopt_parameter). Throws Error if the result is null, or not of the class
+  // that the enclosing module expects: an MLP in place of a Linear, for
+  // example. Every rank has to make the same replacement.
   void replace(std::string_view path,
                const std::function<std::unique_ptr<Module>(
                    const Scope&, const Module& old)>& make);

@@ -34,8 +34,8 @@ void check_options(const char* what, double value, double below) {
            "{} is {}; it must be at least 0 and below {}", what, value, below);
 }
 
-// The part of a parameter that this rank updates: a view of the part that it
-// holds.
+// The part of a parameter that this rank updates. It is a view of the part that
+// the rank holds if grad_spec() cuts a single box out of that part.
 Tensor updated_part(const DistTensor& p) {
   return redistribute_local(p.impl()->part(), p.spec(), p.grad_spec());
 }

@@ -69,21 +69,22 @@ class Optimizer {
   void set_replay_lr(double lr) { replay_lr_ = lr; }
   // The parameters, group after group.
   const std::vector<DistTensor>& parameters() const { return parameters_; }
-  // The number of updates so far. load_state() sets it to that of the state.
+  // The number of updates so far, without those that UpdateOptions::skip
+  // skipped. load_state() sets it to the largest "step" in the state.
   int64_t steps() const { return steps_; }
 
   // The state that the next update depends on besides the parameters: for each
   // parameter, in its gradient's layout, torch's "exp_avg" and "exp_avg_sq"
-  // (AdamW) or "momentum_buffer" (SGD), in f64 for f64 and else in f32;
-  // "master", the f32 copy of a bf16 or f16 parameter; and "step", an i64
-  // scalar. The next update changes these tensors, which are the optimizer's
-  // own. Only "step", and the master of a parameter that a program has written
-  // to since the last update, are copies.
+  // (AdamW) or "momentum_buffer" (SGD with momentum), in f64 for f64 and else
+  // in f32; "master", the f32 copy of a bf16 or f16 parameter; and "step", an
+  // i64 scalar. The next update changes these tensors, which are the
+  // optimizer's own. Only "step", and the master of a parameter that a program
+  // has written to since the last update, are copies.
   std::vector<OptimizerState> state() const;
-  // Loads state values in any layout, on any mesh of the run, and of any float
-  // type. Throws Error, which lists names (at most 8), with nothing changed, if
-  // one is missing, unknown, given twice or of another shape. Collective over
-  // the run.
+  // Loads state values in any layout and on any mesh of the run. Floats may
+  // have any float type. Throws Error, with nothing changed, if values are
+  // missing or unknown (it lists at most 8 names of each), or if one is given
+  // twice or of another shape. Collective over the run.
   void load_state(const std::vector<OptimizerState>&);
 
  protected:
@@ -176,8 +177,8 @@ class AdamW : public Optimizer {
 // Two f64 scalars in device memory; the host does not wait for them.
 struct GradNorm {
   // The 2-norm of all gradients together. NaN or infinite if a gradient is;
-  // also infinite if the square of an element overflows (elements beyond 1.8e19
-  // in f32 and bf16).
+  // also infinite if the square of an element overflows, or the sum of a few of
+  // them (elements of about 1e18 or more in f32 and bf16).
   Tensor norm;
   Tensor clip;  // the factor that limits the norm to max_norm: clip_scale()
 };
@@ -208,8 +209,8 @@ double global_norm(const std::vector<DistTensor>& grads);
 // / (norm + 1e-6)), as in torch.nn.utils.clip_grad_norm_. If max_norm is 0, the
 // factor is 1. Otherwise a NaN norm gives NaN, which then makes every gradient
 // NaN on every rank. With error_if_nonfinite it throws Error for a norm that is
-// NaN or infinite, on every rank, since all ranks have the same norm. REQUIRES:
-// max_norm >= 0.
+// NaN or infinite: on all ranks of the gradients' meshes, since their norm is
+// the same. REQUIRES: max_norm >= 0.
 double clip_scale(double norm, double max_norm,
                   bool error_if_nonfinite = false);
 

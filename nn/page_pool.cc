@@ -14,8 +14,8 @@ int64_t PagePool::free() const {
   return n;
 }
 
-// The rank i of n whose pages, floor(i * size() / n) to before floor((i + 1) *
-// size() / n), include this page.
+// The rank that has this page. Rank i of n has the pages from floor(i * size()
+// / n) up to, but not including, floor((i + 1) * size() / n).
 size_t PagePool::rank_of(int64_t page) const {
   return static_cast<size_t>(((page + 1) * std::ssize(free_) - 1) / size());
 }

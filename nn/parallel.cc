@@ -52,7 +52,8 @@ Layout layout_of(const ParallelPlan& plan, std::string_view name,
 namespace {
 
 // Splits the layout `use` over one more axis, in the dimension for which the
-// largest part is smallest. Returns `use` if the axis splits it already.
+// largest part is smallest. Returns `use` if the axis splits it already, or if
+// it has no dimension that can be split further.
 Layout cut_further(const Layout& use, const Mesh& mesh, int axis) {
   if ((use.split_axes() >> axis) & 1) return use;
   Layout best = use;

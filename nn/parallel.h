@@ -43,7 +43,7 @@ struct ParallelPlan : std::vector<std::pair<std::string, Placements>> {
 };
 
 // Adds ZeRO (Rajbhandari et al., arXiv 1910.02054) to a plan: each parameter
-// that is replicated along `axis` is sharded there as follows.
+// that is replicated along `axis`, except scalars, is sharded there as follows.
 //   stage 1, 2   Optimizer state and gradients are sharded. The optimizer
 //                updates its shard, and the shards are then gathered. (For
 //                stage 2, set GradOptions::bucket_bytes, so that gradients
@@ -55,7 +55,8 @@ struct ParallelPlan : std::vector<std::pair<std::string, Placements>> {
 // is smallest; if other axes split that dimension already, `axis` splits their
 // parts. If the batch is also split over another axis, along which parameters
 // are replicated, the result is hybrid sharding. Throws Error for another
-// stage. A mesh without the axis is an Error when a parameter is made.
+// stage. Unless the stage is 0, a mesh without the axis is an Error when a
+// parameter is made.
 ParallelPlan zero(ParallelPlan, int stage, std::string_view axis = "dp");
 
 // Adds sequence parallelism (Korthikanti et al., arXiv 2205.05198) to a plan:
@@ -93,10 +94,11 @@ ParameterLayouts layouts_of(const ParallelPlan&, std::string_view name,
 // that the axis does not divide, and ranks without a head, are fine.
 ParallelPlan tensor_parallel(const ModelConfig&, std::string_view axis = "tp");
 
-// Distributes the experts of a mixture over `axis`, which also splits the
-// batch. If tensor_axis is not empty, each expert is also split over it as in
-// tensor_parallel(). Put these entries before those of another plan, because
-// the first pattern that matches counts. Ranks without an expert are fine.
+// Distributes the experts of a mixture over `axis`. (An axis named "ep" also
+// splits the batch.) If tensor_axis is not empty, each expert is also split
+// over it as in tensor_parallel(). Put these entries before those of another
+// plan, because the first pattern that matches counts. Ranks without an expert
+// are fine.
 ParallelPlan expert_parallel(std::string_view axis = "ep",
                              std::string_view tensor_axis = "");
 

@@ -57,7 +57,7 @@ struct PipelineStage {
   Mesh mesh;
   // Computes the stage for micro-batch `micro`, on its mesh; the last stage
   // returns its loss, a scalar. The Borrowed are the tensors of `borrows` on
-  // this mesh. If a stage returns several tensors, all must be floats; all are
+  // this mesh. The tensors that other stages return must be floats; all are
   // sent on, and their gradients come back. Ranks outside the mesh call it too,
   // without data, once for each new combination of input layouts, to learn the
   // layouts of its outputs.
@@ -72,7 +72,7 @@ struct PipelineStage {
   // The layout in which the stage receives x (the first tensor, if there are
   // several); may not be partial. If not set, it is the layout in which the
   // previous stage makes x, with partial sums reduced; the two meshes must then
-  // have axes of the same names and sizes.
+  // have axes of the same names and sizes, in the same order.
   std::optional<Placements> input = {};
 };
 
@@ -97,7 +97,7 @@ struct PipelineResult {
   // without data on ranks outside the stage.
   std::vector<std::vector<DistTensor>> grads;
   // This rank's tasks in the order in which they ran, in seconds since the run
-  // began; waiting for other ranks is not part of a task.
+  // began; waiting for other stages is not part of a task.
   std::vector<TimedTask> tasks;
 };
 

@@ -24,8 +24,8 @@ ForwardFlops forward_flops(const ModelConfig& c) {
   const auto matrices = static_cast<double>(a.matrices());
   const double times = experts ? static_cast<double>(c.chosen_experts()) : 1,
                router = experts ? h * static_cast<double>(c.expert_count()) : 0;
-  // Each weight is used once for a token; attention's scores and weighted sums
-  // involve s / 2 other tokens on average.
+  // Each weight is used once for a token. The scores and weighted sums of
+  // causal attention involve s / 2 other tokens on average.
   const double mlp = times * matrices * h * ffn + router;
   return {2 * (2 * h * q + 2 * h * kv + mlp) + 2 * s * q,
           2 * h * static_cast<double>(c.vocab)};

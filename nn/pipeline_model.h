@@ -35,12 +35,12 @@ struct PipelineCut {
 // position, so that the most expensive stage costs least (by forward_flops()).
 // A stage's mesh keeps all axes, with "pp" of size 1, so that a CostTable for
 // the whole mesh also applies to it. Throws Error if there are more stages than
-// blocks, or if the mesh has no axis "pp".
+// blocks, if `chunks` is below 1, or if the mesh has no axis "pp".
 PipelineCut cut_pipeline(const ModelConfig&, const Mesh&, int64_t chunks = 1);
 
 // Floating-point operations of the forward pass of a block, and of the head,
-// for one token in a text of config.seq tokens. In a model with experts, only
-// the experts that the token is sent to count.
+// for one token in a text of config.seq tokens, with causal attention without a
+// window. In a model with experts, only those that the token is sent to count.
 struct ForwardFlops {
   double block, head;
 };

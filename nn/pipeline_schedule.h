@@ -73,9 +73,11 @@ inline constexpr int64_t kMostScheduled = 1'000'000;
 //   zb-h1        1f1b, but where it would wait, a position computes weight
 //                gradients; no more memory than 1f1b (Qi et al., 2401.10241)
 //   zb-h2        zb-h1 with up to 2 * positions - 1 micro-batches at a
-//                position, and, if all tasks take equally long, no bubble
-// Throws Error for another name, sizes below 1 or above kMostScheduled, several
-// chunks in a schedule other than interleaved, and too few micro-batches.
+//                position; no bubble if all tasks take equally long and a batch
+//                has at least that many micro-batches
+// Throws Error for another name, sizes below 1 or with a product above
+// kMostScheduled, several chunks in a schedule other than interleaved, and too
+// few micro-batches for interleaved.
 PipelineSchedule make_schedule(std::string_view name, int64_t positions,
                                int64_t micros, int64_t chunks = 1);
 

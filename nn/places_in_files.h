@@ -16,10 +16,10 @@ struct PlaceInFile {
   std::string name;
   Shape shape;  // of the whole tensor in the file
   SafetensorsWindow window = {};
-  int64_t expert = -1;  // if >= 0, only the part of this expert lies there
+  int64_t expert = -1;  // if >= 0, only the part of this expert lies here
   Shape viewed = {};    // if not empty, the parameter's shape in the window
 
-  // Returns the part of the parameter that lies there, on the same ranks.
+  // Returns the part of the parameter that lies here, on the same ranks.
   DistTensor part_of(const DistTensor& parameter) const;
 };
 

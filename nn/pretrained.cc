@@ -36,8 +36,8 @@ namespace {
       path, what, std::strerror(errno));
 }
 
-// Writes a new file, which is on the disk when this returns. If that fails,
-// removes the file and throws Error.
+// Writes a new file, which is on the disk when this returns. Throws Error if
+// the path exists already. If writing fails, removes the file and throws Error.
 void write_text(const std::string& path, const std::string& text) {
   std::FILE* f = std::fopen(path.c_str(), "wxe");
   if (!f) system_error(path, "written");
@@ -67,9 +67,9 @@ void sync_folder(const std::string& dir) {
   ::close(f);
 }
 
-// Writes dir/config.json, when the new weights are written but not yet renamed.
-// Weights that belong to another config are removed first, so that the two
-// files never belong to different models.
+// Writes dir/config.json unless it has this text already. Called when the new
+// weights are written but not yet renamed. The old weights belong to another
+// config. They are removed first, so that the files are never of two models.
 void commit_config(const std::string& dir, const std::string& text) {
   const std::string path = dir + "/config.json", fresh = path + ".tmp";
   const std::string weights = dir + "/model.safetensors";

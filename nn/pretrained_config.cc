@@ -51,8 +51,8 @@ class Members {
   Members(std::string path, json all)
       : path_(std::move(path)), all_(std::move(all)) {}
 
-  // Returns a number or a bool. If the member is missing, returns `otherwise`,
-  // or throws Error if that is not set.
+  // Returns a number or a bool. If the member is missing or null, returns
+  // `otherwise`, or throws Error if that is not set.
   template <class T>
   T number(const char* name, std::optional<T> otherwise = std::nullopt) {
     known_.insert(name);
@@ -108,8 +108,8 @@ class Members {
   }
   // Refuses members that were not read, since they could change the results.
   void finish() const {
-    // These do not change results: names, token ids, and members for training
-    // or for other heads only.
+    // These do not change results, or are read elsewhere: names, types, token
+    // ids, and members for training or for other heads only.
     static constexpr std::string_view kNoNumbers[] = {
         "_name_or_path",
         "architectures",
@@ -155,8 +155,9 @@ class Members {
   std::set<std::string, std::less<>> known_;
 };
 
-// The frequencies of rotary embeddings. Newer files have all numbers in
-// rope_parameters; older ones have rope_scaling and members for the others.
+// Reads the frequencies of rotary embeddings. Newer files have all numbers in
+// rope_parameters. Older ones have those of the scaling in rope_scaling, and
+// the theta and the rotated part in members of their own.
 void read_rotary(Members& m, const Architecture& a, ModelConfig& c) {
   double part = a.rotated_part;
   for (const char* name : {"rope_theta", a.rope_theta})
@@ -194,7 +195,8 @@ void read_rotary(Members& m, const Architecture& a, ModelConfig& c) {
                "original_max_position_embeddings from 1 to 1e12");
     c.rope.original_positions = static_cast<int64_t>(positions);
   }
-  // transformers rounds down, too. (Rope::dims = 0 would mean all numbers.)
+  // Below, this is rounded down, as in transformers. It must be at least 1,
+  // because Rope::dims = 0 means all numbers.
   const double dims = part * static_cast<double>(c.head_dim());
   DT_CHECK(c.head_dim() > 0, "load",
            "{} has the head size {}; it must be positive", m.path(),
@@ -408,8 +410,9 @@ std::vector<int64_t> end_tokens(const json& all, const std::string& path) {
   return ids;
 }
 
-// The architecture with the config's model_type. If several have that type, the
-// one whose class_name the config lists first, or else the first of them.
+// Returns the architecture with the config's model_type. If several have that
+// type, returns the one whose class_name is the first in the config's list
+// "architectures", or else the first that has the type.
 const Architecture& architecture_of(Members& members) {
   const std::string type = members.text("model_type");
   std::string class_name;

@@ -13,9 +13,9 @@ namespace dtensor::nn {
 std::string config_text(const ModelConfig&);
 
 // Reads a config.json. Throws Error for a model that this library does not
-// have, for a member with which transformers would compute something else than
-// this library (another activation, another scaling of rotary embeddings), and
-// for an unknown member. Members that only matter for training, such as
+// have, for a member with which transformers would compute something that this
+// library does not (another activation, another scaling of rotary embeddings),
+// and for an unknown member. Members that only matter for training, such as
 // dropout, are ignored.
 ModelConfig read_config(const std::string& path);
 
@@ -27,8 +27,8 @@ struct GenerationConfig {
 };
 // Reads dir/generation_config.json, if there is one. If that file or its
 // "eos_token_id" is missing, `stop` is that of config.json. Other members of
-// transformers are ignored. Throws Error for a member of the wrong type;
-// check_sampling() checks the ranges.
+// transformers are ignored. Throws Error if a member that it reads has the
+// wrong type; check_sampling() checks the ranges.
 GenerationConfig read_generation_config(const std::string& dir);
 
 }  // namespace dtensor::nn

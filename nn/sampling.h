@@ -9,9 +9,9 @@
 
 namespace dtensor::nn {
 
-// The members are applied in this order, as in transformers and vLLM. A token
-// is drawn with the uniform number of Philox(seed, position), so that every
-// mesh draws the same.
+// The members are applied in this order. (transformers applies those of them
+// that it has in the same order.) A token is drawn with the uniform number of
+// Philox(seed, position), so that every mesh draws the same.
 struct Sampling {
   // Logits of tokens that the text contains, prompt included, are divided by
   // this if they are positive, and multiplied if not (Keskar et al., arXiv
@@ -51,10 +51,10 @@ struct DrawnToken {
   std::vector<std::pair<int64_t, double>> likeliest = {};
 };
 
-// Draws token number `position` of the generated ones from `logits` [vocab].
+// Draws the generated token number `position`, from 0, from `logits` [vocab].
 // `text` is the prompt, of `prompt` tokens, followed by the tokens that were
-// drawn before. DrawnToken::likeliest gets `likeliest` tokens. If all logits
-// are NaN, token 0 is drawn.
+// drawn before. DrawnToken::likeliest gets `likeliest` tokens, or all if the
+// vocabulary has fewer. If all logits are NaN, token 0 is drawn.
 DrawnToken draw(std::span<const double> logits, const Sampling&,
                 std::span<const int64_t> text, int64_t prompt, int64_t position,
                 int64_t likeliest = 0);

@@ -33,7 +33,7 @@ void check_agreement(std::span<const CommRow> predicted,
   for (size_t i = 0; i < ran.size(); ++i) {
     const CommRow& r = ran[i];
     // Collectives of a rank's second thread (of a pipeline, for example) may be
-    // recorded later than predicted, so rows are matched by kind, not position.
+    // recorded later than predicted, so rows are not matched by position.
     const auto found =
         std::find_if(predicted.begin(), predicted.end(),
                      [&](const CommRow& p) { return same_kind(p, r); });

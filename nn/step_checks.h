@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks that every training step sends what was predicted.
+// Checks that the training steps communicate as was predicted.
 #pragma once
 #include <cstdint>
 #include <span>

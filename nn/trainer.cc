@@ -46,9 +46,9 @@ std::string block_of(std::string_view path) {
   return {};
 }
 
-// The bytes of the parameters of the largest block (without lists: module), as
-// operators see them (gathered, in the case of gather_on_use()), with each
-// parameter on the rank that has the most of it.
+// The bytes of the parameters of the largest block or, in a model without
+// lists, of the largest module. A parameter counts as operators see it
+// (gathered, in the case of gather_on_use()), on the rank that has most of it.
 int64_t block_bytes(const Module& model) {
   std::map<std::string, int64_t> blocks, owners;
   for (const NamedParameter& p : model.named_parameters()) {
@@ -116,7 +116,7 @@ class Trainer::Engine {
   AdamW optimizer;
   GradScaler scaler;
   int64_t next = 0, data_position = 0;
-  // Whether the latest checkpoint of the folder is of this training.
+  // Whether this trainer resumed or saved the folder's latest checkpoint.
   bool continues = false;
   int64_t items = 0;  // tokens, or rows, of the latest step
 
@@ -144,7 +144,8 @@ class Trainer::Engine {
   Mesh first_mesh_, last_mesh_;
   int64_t micros_;
   // With an axis pp: the pipeline; for each of the optimizer's parameters, its
-  // stage and its position in the stage; and the targets of the running step.
+  // stage and its position in the stage; and the targets and the timed tasks of
+  // the latest step.
   std::unique_ptr<Pipeline> pipeline_;
   std::vector<std::pair<size_t, size_t>> places_;
   std::vector<DistTensor> targets_;
@@ -177,7 +178,7 @@ Trainer::Engine::Engine(Module& m, const LanguageModel* lm, Loss l,
       "each",
       options.steps, options.micro_batches, options.save_every);
   // The bucket size of PyTorch's DDP. With ZeRO's stages 2 and 3, a bucket has
-  // at most the bytes of a block, because their purpose is to save memory.
+  // at most the bytes of the largest block: their purpose is to save memory.
   constexpr int64_t kBucket = 25 << 20;
   bucket_bytes_ = zero() < 2 ? kBucket : std::min(block_bytes(model), kBucket);
   if (language && axis_that(kSplitsStages, mesh) >= 0) make_pipeline();
@@ -567,8 +568,8 @@ Prediction Trainer::predict(const Batches& batches,
     show(e.model, [&] { step(batches); });
     p.events.assign(record.events().begin(), record.events().end());
   }
-  // Parameters are gathered ahead in the order of the previous step, so the
-  // memory must be that of a second step.
+  // ZeRO stage 3 gathers parameters ahead in the order of the previous step, so
+  // the peak of the memory must include a second step.
   if (e.zero() == 3) step(batches);
   for (Observer* o : context.observers) o->ended(context);
   p.memory = memory_use(*context.allocator);

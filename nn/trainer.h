@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The training loop: gradients over micro-batches, clipping, the learning rate,
-// checkpoints, progress, and the check that every step sends what was planned.
+// checkpoints, progress, and the check of the bytes that steps receive.
 //
 //   nn::Trainer trainer(net, loss,
 //                       {.steps = 200, .lr = 2e-2, .checkpoints = "run"});
@@ -55,7 +55,8 @@ struct TrainerOptions {
   int64_t warmup = -1;   // steps; -1: see CosineSchedule::warmup
   double weight_decay = 0.01;  // of matrices; see decay_matrices()
   double clip = 1;             // the largest norm of the gradient; 0: no limit
-  // A step cuts its batch into this many parts and adds their gradients.
+  // A step cuts its batch into this many parts and adds their gradients, each
+  // weighted by the part's share of the rows.
   int64_t micro_batches = 1;
   // The type in which gradients are sent; their own type if not set.
   std::optional<DType> wire_dtype = {};
@@ -83,8 +84,8 @@ struct TrainerOptions {
   CheckpointValues data = {};
   // train() calls check_copies() once in so many steps; 0: never.
   int64_t check_copies_every = 0;
-  // Whether train() checks the bytes that each step receives. Turn it off if
-  // batches differ in their shapes.
+  // Whether train() checks the bytes that each step receives, except in
+  // replayed steps. Turn it off if batches differ in their shapes.
   bool check_bytes = true;
   bool progress = true;  // on rank 0, on standard error
 };
@@ -115,20 +116,21 @@ struct TrainingReport {
   PipelineTimes pipeline;
 };
 
-// The predicted messages of one training step, and the largest memory and work
-// of any rank.
+// The predicted messages, memory and work of one training step. The result of
+// Trainer::predict() is for one rank. In that of the function predict(), the
+// memory, work and parameter_bytes are the largest of any rank.
 struct Prediction : Totals {
   int64_t parameter_bytes = 0;
   int64_t parameters = 0;  // elements of the model, each counted once
 };
 
 // Every rank makes a trainer, for a module that outlives it, and makes the same
-// calls, which are collective over all ranks of the run.
+// calls, because most functions are collective over all ranks of the run.
 class Trainer {
  public:
   // Rows are split over the axes dp, fsdp and ep, as far as the module's mesh
-  // has them. Throws Error for options out of range, and if another job saves
-  // to the folder of checkpoints.
+  // has them. Throws Error for options that are out of range or do not go
+  // together, and if another job saves to the folder of checkpoints.
   Trainer(Module&, Loss, TrainerOptions = {});
   // Trains with the model's loss(). Inputs and targets are tokens [rows, s],
   // whose sequences are split over cp (batch_layout()). On a mesh with an axis
@@ -145,8 +147,9 @@ class Trainer {
   // Trains up to options().steps. Throws Error on every rank if a loss is not
   // finite; if a gradient norm is not finite (unless the loss scaler skips that
   // step, and its scale is at least 1e-4); if options().check_bytes is set and
-  // a step receives other bytes than planned or than the first step; or if the
-  // folder has checkpoints from which the training was not resumed.
+  // the first step receives other bytes than planned, or a later one other
+  // bytes than the first; or if training would begin at step 0 although the
+  // folder has checkpoints of an earlier training.
   TrainingReport train(const Batches&);
 
   // Trains the next step. Loss and norm are 0 in a dry run.
@@ -183,7 +186,7 @@ class Trainer {
 // its trainer, and returns Trainer::predict(). Must not be called inside a run.
 Prediction predict(const RunOptions&, const Shape& inputs,
                    const std::function<Prediction(Runtime&)>& on_rank);
-// Throws Error unless the training sent what was predicted (step_checks.h).
+// Throws Error unless the training communicated as predicted (step_checks.h).
 void check_agreement(const Prediction&, const TrainingReport&);
 
 // Throws Error, headed by `where`, if a training with these options cannot
