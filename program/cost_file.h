@@ -19,8 +19,9 @@
 // different price. "groups" is for collectives over several axes at once; the
 // axes are named or counted from 0. A missing entry keeps its default: for a
 // kind, the price of its axis or group; for a group, the highest price of its
-// axes; for an axis, the alpha_us and gbytes_per_s beside "axes", else 5 us and
-// 20 GB/s. A gbytes_per_s without "beyond" holds for all bytes.
+// axes, without their "kinds"; for an axis, the alpha_us, gbytes_per_s and
+// "beyond" that stand beside "axes", else 5 us and 20 GB/s. A gbytes_per_s
+// without "beyond" holds for all bytes.
 //
 // Rates are at least 0.001 and latencies at most 1e7 us. block_bytes is at
 // least 64. It must be so large that the latencies of 64 GiB, sent in blocks,
@@ -45,7 +46,8 @@ CostTable read_cost_file(const std::string& path, const Mesh&);
 CostTable read_cost(const std::string& name_or_path, const Mesh&);
 std::string cost_help();
 
-// Returns the JSON from which read_cost_file() makes this table.
+// Returns the JSON from which read_cost_file() makes this table. Rates keep 12
+// digits.
 nlohmann::ordered_json cost_json(const CostTable&, const Mesh&);
 
 }  // namespace dtensor

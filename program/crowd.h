@@ -25,7 +25,7 @@ Crowd most_crowded(ProcessJob*, int64_t ranks);
 RunReport without_core_waits(RunReport);
 
 // "4 ranks share 2 cores, so ...": says why waiting times do not show which
-// rank was late. "" if every rank has a core.
+// rank was late. "" if every rank has a core, or if no core is known.
 std::string crowd_text(const Crowd&);
 
 }  // namespace dtensor

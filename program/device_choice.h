@@ -23,7 +23,7 @@ struct DeviceChoice {
 DeviceChoice parse_device(std::string_view text);
 
 // The function for RunOptions::device; empty for the CPU. Throws Error if this
-// machine has fewer GPUs than `ranks` ranks need.
+// process sees fewer GPUs than `ranks` ranks need.
 std::function<Device&(int64_t rank)> devices_for(const DeviceChoice&,
                                                  int64_t ranks);
 

@@ -15,8 +15,8 @@ namespace dtensor {
 // The meaning of a text, which --help shows as TEXT, FILE or DIR.
 enum class TextKind : uint8_t { kText, kFile, kFolder };
 
-// Every add() declares a flag "--name" that sets *value; the current *value is
-// the default. Errors name the flag and say what to write instead.
+// Every add() with a `value` declares a flag "--name" that sets *value; the
+// current *value is the default. Errors name the flag and say what to write.
 class Flags {
  public:
   struct Flag {
@@ -49,8 +49,8 @@ class Flags {
   // `type`, such as FILE... Without this call, such a word is an error.
   void add_words(std::vector<std::string>* words, std::string_view help,
                  std::string_view type);
-  // Adds a flag of any other kind. The caller sets the other members of the
-  // returned Flag. The reference stays valid as long as this object lives.
+  // Adds a flag of any other kind. The caller sets Flag::set, and any other
+  // members. The reference stays valid as long as this object lives.
   Flag& add(std::string_view name, std::string_view help,
             std::string_view type);
 

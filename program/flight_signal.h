@@ -10,9 +10,9 @@ namespace dtensor {
 // Blocks the signal in the calling thread and in all threads that it starts
 // later, so construct it before any other thread. After answer(), a thread of
 // its own handles the signal: it writes the flight records of all active runs,
-// and prints their folder on standard error. The ranks are not disturbed. (The
-// signal stays blocked after destruction, so that a late one does not kill the
-// program.)
+// and prints their folder, or that no run is active, on standard error. The
+// ranks are not disturbed. (The signal stays blocked after destruction, so that
+// a late one does not kill the program.)
 class FlightSignal {
  public:
   FlightSignal();

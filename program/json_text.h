@@ -11,8 +11,8 @@ namespace dtensor {
 // invalid UTF-8. Ends in a newline.
 std::string json_text(const nlohmann::ordered_json&);
 
-// A text, or a value as JSON in ASCII, as errors show it: at most the first 80
-// bytes, and then "...".
+// A text, or a value as JSON in ASCII, as errors show it: if it is longer than
+// 80 bytes, only the first 80, and then "...".
 std::string shown(std::string text);
 std::string shown(const nlohmann::ordered_json&);
 

@@ -15,8 +15,8 @@ struct LocalProcess {
 };
 
 // Reads the variables of this backend's launchers or, if none of them is set,
-// those of the other backends' launchers. If none of these is set either, it
-// throws an Error that says what to set.
+// those of the other backends' launchers. Throws an Error that says what to
+// set if none of these is set either, or if the number cannot be read.
 LocalProcess local_process(const ProcessBackend&);
 
 // The number of tasks that srun has started, of which this process is one, and

@@ -32,8 +32,8 @@ class Outputs {
 
   // Whether there is a --record or a --html.
   bool wants_record() const { return !record_.empty() || !html_.empty(); }
-  // The record that runs add to; null unless wants_record(). The first call
-  // makes it, with this mesh and these prices.
+  // The newest record, to which runs add; null unless wants_record(). If there
+  // is none yet, makes one with this mesh and these prices.
   std::shared_ptr<Record> record(const Mesh&, const CostTable&);
   // Begins another record; returns null unless wants_record().
   std::shared_ptr<Record> another_record(std::string title, const Mesh&,

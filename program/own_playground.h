@@ -28,8 +28,9 @@ nlohmann::ordered_json form_of(const std::string& program, const Flags&,
 void explore_program(const std::string& program, const Flags&, size_t own,
                      const std::string& port);
 
-// Throws Error if this process answers a question of a playground and a flag
-// names a file, or the mesh has more ranks than the playground allows.
+// Throws Error if this process answers a question of a playground and the mesh
+// has more ranks than the playground allows, or a flag names a file.
+// (read_text_file() refuses the file of --cost, which may name a machine.)
 void check_question(const Flags&, const Mesh&);
 // Throws Error if this process answers a question of a playground and the mesh
 // of `flag` has more ranks than the playground allows.

@@ -99,7 +99,7 @@ struct Program::State {
 
   void add_rank_flags();
 
-  // Returns false if it printed the text of --help or --version.
+  // Returns false for --help or --version, whose text the main process prints.
   bool parse(int argc, char** argv) {
     for (const ProcessBackend& b : process_backends())
       if (process == 0) process = std::max<int64_t>(0, b.process());
@@ -148,7 +148,8 @@ struct Program::State {
     if (is_job()) join();
   }
 
-  // Chooses the backend by the launcher of this process.
+  // Chooses the backend by --rendezvous, the launcher of this process, or
+  // --ranks-per-process.
   void choose_backend() {
     const bool meets = flags.given("--rendezvous");
     for (const ProcessBackend& b : process_backends())
@@ -255,7 +256,7 @@ struct Program::State {
     DT_CHECK(device.cuda || !nccl, "--backend",
              "nccl is for --device cuda, but this is --device cpu; add "
              "--device cuda");
-    // The backends of a job only send CPU memory, so its GPUs need NCCL.
+    // The backends of a job send only CPU memory, so its GPUs need NCCL.
     nccl = nccl || (device.cuda && over);
     DT_CHECK(!nccl || ranks_per_gpu == 1, "--backend",
              "nccl, which this run uses, takes one rank per GPU, not {}; write "
@@ -280,8 +281,8 @@ struct Program::State {
   // Collects events and peaks at the end of a run. Collective over its ranks.
   void record(Runtime& rt) {
     RankContext& context = rt.context();
-    // Sums up the events, so that merge() finds equal ones on all ranks. A dry
-    // run has one rank, and events that know their prices.
+    // Sums up the events, so that merge() gets equal lists from all ranks. A
+    // dry run has one rank, and events that know their prices.
     if (!rt.dry_run()) CommRecord();
     context.record = false;
     const Totals all = merge(
@@ -357,7 +358,8 @@ struct Program::State {
         "trace: {}\n",
         trace->waiting_table(), trace_path);
   }
-  // After a failed run, each process writes its own events.
+  // Each process writes its own events if they were not gathered, as after a
+  // failed run.
   void write_trace() const {
     if (!trace || (gathered && process > 0)) return;
     trace->write(trace_path);

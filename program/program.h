@@ -37,7 +37,7 @@
 //                      a process for others between and after runs, before the
 //                      program fails; 60 by default, 0: no limit
 //   --checksum         each message between processes carries a checksum, and
-//                      one that arrives damaged fails the run
+//                      one that arrives damaged fails the run; not for NCCL's
 //   --flight DIR       the folder for rank-N.json, which has the last
 //                      collectives of rank N, for //:flight. Written if the run
 //                      fails, and at SIGUSR1. Without the flag, only SIGUSR1
@@ -62,17 +62,18 @@
 //                      run (explore/playground.h)
 //   --version          print the version of the library
 //   --help
-// The exit code is 0 on success, 1 if a check or the run failed, and 2 on bad
-// input; 1 and 2 come with one sentence on standard error. SIGINT and SIGTERM
-// stop a run with a sentence and exit code 130 or 143, after files being saved
-// have been completed or removed. A second signal ends the program at once.
+// The exit code is 0 on success, 1 if the run failed, and 2 on bad input or if
+// processes cannot meet; 1 and 2 come with one sentence on standard error.
+// SIGINT and SIGTERM stop a run with a sentence and exit code 130 or 143, after
+// files being saved have been completed or removed. A second signal ends the
+// program at once.
 //
 // When the run is over, standard error, and "stragglers" in the result of
 // --json, name the ranks for which others waited longer than a second in total.
 // If ranks share cores, the time for which such a rank waited for a core does
 // not count; if that leaves no rank to name, a sentence says that they share
 // cores (crowd.h). With several processes, only the main process prints, and
-// all processes exit with the same code.
+// all exit with the same code, unless they cannot reach each other.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -92,7 +93,9 @@ class Record;
 
 struct ProgramOptions {
   std::string about = {};  // the first text of --help
-  std::string mesh = {};   // the default of --mesh; "" is one rank
+  // The default of --mesh; "" is one axis of all ranks of the job
+  // (comm/job.h), or of one rank without a job.
+  std::string mesh = {};
   // The axes that --mesh must have, and no others; empty: any axes.
   std::vector<std::string> axes = {};
   // The program never starts ranks, so that a mesh may have any size.
@@ -142,11 +145,12 @@ class Program {
   void add_words(std::vector<std::string>* words, std::string_view help,
                  std::string_view type);
 
-  // Reads the command line, then calls check() and body(); returns the exit
-  // code. An Error in check() counts as bad input, one in body() as a failed
-  // run. If body() ran ranks with run_options(), a dry run prints their
-  // collectives, peak memory and predicted time. These are also the result of
-  // --json, unless the program writes its own.
+  // Reads the command line, then (unless it has --help, --version or --explore)
+  // calls check() and body(); returns the exit code. An Error in check() counts
+  // as bad input, one in body() as a failed run. If body() ran ranks with
+  // run_options(), a dry run prints their collectives, peak memory and
+  // predicted time. These, without the time after a real run, are also the
+  // result of --json, unless the program writes its own.
   int main(int argc, char** argv, const std::function<void()>& check,
            const std::function<void()>& body);
 
@@ -155,17 +159,17 @@ class Program {
   const Mesh& mesh() const;
   bool dry_run() const;
   bool wants_json() const;
-  // Whether this is the main process, the one with rank 0. The output of other
-  // processes is discarded.
+  // Whether this is the main process, the one with rank 0. The standard output
+  // of other processes is discarded.
   bool is_main_process() const;
-  // The number of ranks in this process.
+  // The number of ranks in this process; in a dry run, all ranks of mesh().
   int64_t ranks_here() const;
   // The prices of --cost for that mesh, or the default prices.
   CostTable cost(const Mesh&) const;
   // Options for run() with the ranks of mesh(), dry or not.
   RunOptions run_options() const;
-  // The record of --html and --record that runs with run_options() add to; null
-  // without these flags.
+  // The newest record of --html and --record, to which runs with run_options()
+  // add; null without these flags.
   std::shared_ptr<Record> record() const;
   // Begins another record, of runs on that mesh. The page compares it with the
   // earlier ones.

@@ -50,8 +50,9 @@ class Record final : public Observer {
   void set_title(std::string title) { title_ = std::move(title); }
   // Records at most so many operators of a rank, instead of kMostOperators.
   void keep_first(int64_t operators) { most_ = operators; }
-  // Makes the run fail, with an Error that names the bound, instead of counting
-  // operators beyond this number.
+  // Makes the run fail, with an Error that names the bound, at an operator of a
+  // rank beyond this number. A bound above the most that are recorded has no
+  // effect.
   void refuse_beyond(int64_t operators) { bound_ = operators; }
   // Sets a member of the object that json() returns, whose value only the
   // calling program knows.

@@ -11,7 +11,7 @@ namespace {
 
 using Json = RecordTables::Json;
 
-// The most ranges that parts_json() lists.
+// The most ranges that parts_json() lists; each coordinate counts as one more.
 constexpr size_t kMostRanges = 4096;
 
 Json axes_json(AxisMask axes) {

@@ -17,10 +17,10 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Rounds a price so that its rate, which a cost file has, is of four digits.
+// Rounds a price so that its rate, which a cost file states, has four digits.
 double rounded_ps(double us_per_byte) {
   // If the time does not grow with the bytes, the rate would be infinite. Take
-  // this one, which a cost file may have.
+  // kMostRate instead, in GB/s, which a cost file may have.
   constexpr double kMostRate = 1e6;
   const double rate = std::min(kMostRate, 1e-3 / std::max(us_per_byte, 1e-12));
   return 1000 / std::stod(fmt::format("{:.4g}", rate));

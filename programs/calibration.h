@@ -31,9 +31,9 @@ struct Calibration {
   std::vector<Series> series;
   // Prices for each axis of more than one rank, and for all of these axes
   // together. A kind of collective that was not measured gets the price of an
-  // exchange or, if that was not measured, of an all-to-all. One-shot
-  // all-reduces were faster than others at every measured size up to
-  // one_shot_bytes.
+  // exchange or, if that was not measured, of an all-to-all (or else the
+  // default). One-shot all-reduces were faster than others at every measured
+  // size of a part up to one_shot_bytes.
   CostTable cost;
 };
 

@@ -63,7 +63,8 @@ class AnswerStops {
 // Reads lines from standard input.
 class Lines {
  public:
-  // The next line; nullopt at the end of input, or if the run has failed.
+  // The next line; nullopt at the end of input, or if the run fails while this
+  // waits for the line.
   std::optional<std::string> next(const RequestQueue& queue) {
     while (true) {
       if (const size_t end = held_.find('\n'); end != held_.npos || ended_) {
@@ -129,7 +130,7 @@ class Conversation {
     messages_.push_back({{"role", role}, {"content", text}});
   }
 
-  // Answers a line. If there is no answer, the line is removed from the
+  // Answers a line. If the answer is empty or fails, removes the line from the
   // conversation.
   void answer(const std::string& line) {
     say("user", line);

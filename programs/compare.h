@@ -32,10 +32,10 @@ struct Strategy {
 // axes tp, cp, ep, fsdp and pp leave over.
 //
 // `base` gives all other settings. Some of them need an axis: schedule,
-// micro-batches and chunks need pp, sequence parallelism tp, and context cp.
-// Each applies to the strategies with its axis. Throws Error for a setting that
-// is not the default if no strategy has its axis; and for an unknown word, with
-// the strategy and the word.
+// micro-batches and chunks need pp, sequence parallelism needs tp, and context
+// and its memory need cp. Each applies to the strategies with its axis. Throws
+// Error for a setting that is not the default if no strategy has its axis; and
+// for an unknown or repeated word, with the strategy and the word.
 std::vector<Strategy> parse_strategies(std::string_view text,
                                        const TrainConfig& base, int64_t ranks);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Explains what an operator or a training step does on a mesh: the rule, the
-// assignments with their prices, and the collectives. Nothing is allocated.
+// assignments with their prices, and the collectives. Tensors get no memory.
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>

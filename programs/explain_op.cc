@@ -234,8 +234,8 @@ void print_answer(const OpQuestion& q, const RunOptions& options,
   print_collectives(a.backward);
 }
 
-// The ways to compute a product of two matrices; empty for other operators and
-// on one rank.
+// The ways to compute the matmul of two matrices; empty for other operators,
+// einsums included, and on one rank.
 std::vector<ProductWay> other_ways(const OpQuestion& q) {
   if (q.op != matmul_op().name()) return {};
   const Spec *a = q.inputs[0].spec, *b = q.inputs[1].spec;
@@ -259,8 +259,8 @@ OpQuestion parse_question(const std::string& name,
   DT_CHECK(!ins.empty(), "--in",
            "no inputs of {} were given; write --in 8192x1024:S0,R for each",
            name);
-  // The operator's sample says which inputs are indices, bools or int8; the
-  // others have `dtype`.
+  // The operator's sample says which inputs are indices, bools or int8. All
+  // other inputs have `dtype`.
   Sample sample;
   if (op) {
     const std::vector<Sample> samples = op->samples();

@@ -46,8 +46,8 @@ class Decisions {
 };
 
 // Runs the operator and its gradient dry. Prints the answer, and returns it as
-// JSON: `rule`, `assignments`, `collectives`, `backward`, and `ways` for a
-// product of two matrices on several ranks.
+// JSON: `rule`, `assignments`, `collectives`, `backward`, and `ways` for the
+// operator matmul of two matrices on several ranks.
 nlohmann::ordered_json explain_op(const OpQuestion&, const RunOptions&);
 
 }  // namespace dtensor::examples

@@ -61,7 +61,7 @@ int64_t longest_of(const Ids& prompts) {
 }
 
 // Reads the prompts of --prompt or --ids. Throws Error if they cannot be read,
-// or if the model has no place for them and their continuations.
+// or if the cache has no place for them and their continuations.
 Prompts read_prompts(const Args& args) {
   const std::string& dir = args.model.dir;
   Prompts p;

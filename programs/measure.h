@@ -24,8 +24,9 @@ struct Probe {
 
 // Returns probes of every possible kind of collective over each axis of more
 // than one rank, and over all of these axes together. Sizes are from about 64
-// bytes to max_bytes. All-reduces among more than two ranks also have a
-// one-shot probe; those come last.
+// bytes, or that of the smallest tensor that such a collective can move, to
+// about max_bytes. All-reduces among more than two ranks also have one-shot
+// probes, which come last.
 std::vector<Probe> probes(const Mesh &, int64_t max_bytes);
 
 // Returns the time of each probe in microseconds: the median over `rounds`

@@ -8,11 +8,12 @@
 
 namespace dtensor::examples {
 
-// A row for each kind of memory, and one for the peak of all kinds together, in
-// bytes of the rank that holds the most. `measured` may be null.
+// A row for each kind of memory, and one for the peak of all kinds together:
+// the bytes of the rank that holds the most of it. `measured` may be null.
 std::string memory_table(const nn::MemoryUse& predicted,
                          const nn::MemoryUse* measured);
-// {"parameters": {"predicted": 1, "measured": 1}, ..., "peak": {...}}.
+// {"parameters": {"predicted": 1, "measured": 1}, ..., "peak": {...}}; without
+// "measured" if `measured` is null.
 nlohmann::ordered_json memory_json(const nn::MemoryUse& predicted,
                                    const nn::MemoryUse* measured);
 

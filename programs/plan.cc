@@ -79,7 +79,7 @@ report::ScheduleReport make_schedule_report(const Flags& flags) {
       stage_times(flags.times));
 }
 
-// A picture with more ranks than this would be larger than the whole record.
+// A picture with more ranks than this would be larger than the record's rest.
 constexpr size_t kMostPicturedRanks = 64;
 
 void add_to(Record& record, const report::PlanReport& r) {

@@ -63,7 +63,7 @@ struct Part {
 };
 
 struct Needs {
-  Held most;  // the rank that holds the most
+  Held most;  // the rank with the highest peak
   int64_t peak = 0;
 };
 
@@ -118,8 +118,8 @@ void on_rank(const RunOptions& options, const Mesh& mesh, int64_t rank,
   });
 }
 
-// Predicts by dry runs. In each stage of a pipeline, only the rank that holds
-// the most is run.
+// Predicts by dry runs. The constructor finds the rank that holds the most in
+// each stage of a pipeline, and the other functions run only these ranks.
 class Prediction {
  public:
   Prediction(const RunOptions& options, const Mesh& mesh, const Question& q)
@@ -140,8 +140,8 @@ class Prediction {
   const nn::ModelConfig& config() const { return config_; }
   int64_t parameters() const { return parameters_; }
 
-  // The memory of a step with as many tokens as possible: `chunk` tokens of
-  // prompts, and one token of each text whose prompt has no room left.
+  // The memory of a step with as many tokens as possible: up to `chunk` tokens
+  // of prompts, and one token of each text whose prompt has no room left.
   Needs needs() const {
     Needs most;
     for (const Held& held : stages_)

@@ -23,8 +23,9 @@ struct GenerationFlags {
   void check(const Program&) const;
 };
 
-// Returns the bytes of "80GB", "512 MiB" or "80", which is in GB. Throws Error
-// for any other text, and for less than one byte.
+// Returns the bytes of a number of MB, GB, TB, MiB, GiB or TiB, such as "80GB"
+// or "512 MiB"; "80" is in GB. Throws Error for any other text, for less than
+// one byte, and for 2^62 bytes or more.
 int64_t parse_memory(const std::string&);
 
 // Predicts how the model continues engine.texts texts of engine.length tokens,
@@ -32,9 +33,9 @@ int64_t parse_memory(const std::string&);
 // needs the most. Also prints the bytes that a rank receives and the time,
 // under the prices of --cost: for a prompt, for a token of one text, and for a
 // token of all texts. Writes the same to --json, and a record of each of the
-// three to --record and --html. The times are for texts that fill the cache.
-// `dir` needs only config.json. Throws Error for settings for which a real run
-// would throw.
+// three to --record and --html. The times count attention as if every text had
+// engine.length tokens already. `dir` needs only config.json. Throws Error for
+// settings for which a real run would throw.
 void predict_generation(Program&, const std::string& dir,
                         const nn::LoadOptions&, const nn::EngineOptions&,
                         const GenerationFlags& flags);

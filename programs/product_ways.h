@@ -13,7 +13,7 @@ namespace dtensor::examples {
 
 // One way to compute c = a [m, k] times b [k, n], with the layouts of a, b and
 // c on `mesh`. Every rank holds an equal part of c, and of `copies` copies of a
-// and b.
+// and b, as far as the sizes can be divided.
 struct ProductWay {
   std::string name, mesh, a, b, c;
   std::string formula;  // for the elements that a rank receives

@@ -6,7 +6,7 @@
 
 namespace dtensor::examples {
 
-// Gives the record its title and, for a pipeline, a picture of the schedule.
+// Gives the record its title and, for a pipeline, the schedule and its picture.
 // Does nothing if `record` is null. REQUIRES: validate() was called.
 void describe(Record* record, const TrainConfig&, const Mesh&);
 

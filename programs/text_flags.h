@@ -31,7 +31,7 @@ class TextFlags {
   std::vector<std::string> stop = {};  // the text ends before one of these
 
  private:
-  // -1 means that the flag was not given.
+  // An initial -1 means that the flag was not given.
   double temperature_ = -1, top_p_ = -1, min_p_ = -1, repetition_penalty_ = -1,
          presence_penalty_ = 0, frequency_penalty_ = 0;
   int64_t top_k_ = -1, seed_ = 0;

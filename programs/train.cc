@@ -3,7 +3,7 @@
 //
 // A dry run before the first step predicts the bytes that each step sends.
 // While training runs, the collectives count the bytes that they copy. The
-// counts must equal the prediction.
+// counts must equal the prediction, except for bytes that the data decide.
 #include <sys/sysinfo.h>
 #include <unistd.h>
 
@@ -54,7 +54,7 @@ struct ParameterRow {
 // The results of a training, which only rank 0 fills in.
 struct Report {
   nn::TrainingReport training;
-  std::vector<ParameterRow> parameters;  // parts: of rank 0 of their meshes
+  std::vector<ParameterRow> parameters;  // with the parts of parameter_rows()
   BubbleReport bubble;
   double eval_loss = 0;
   std::string sample;
@@ -83,8 +83,8 @@ std::string dimensions(const Shape& s) {
 std::vector<ParameterRow> parameter_rows(const nn::LanguageModel& model) {
   std::vector<ParameterRow> rows;
   for (const nn::NamedParameter& p : model.named_parameters()) {
-    // In a pipeline, other stages' parameters have no part on rank 0: take the
-    // part on the first rank of the parameter's stage.
+    // In a pipeline, other stages' parameters have no part on rank 0. So take
+    // the part on the first rank of the parameter's own mesh, its stage.
     const Spec* spec = p.tensor.spec();
     const Shape part = spec->local_shape(spec->mesh().coordinate(0));
     rows.push_back({p.name, spec->shape(), part,
@@ -107,7 +107,8 @@ std::string parameter_table(const std::vector<ParameterRow>& rows) {
   return table.to_string();
 }
 
-// Replaces control bytes, which a terminal would act on.
+// Replaces control bytes other than newlines and tabs, since a terminal would
+// act on them. Where char is signed, also replaces bytes beyond ASCII.
 std::string printable(std::string text) {
   for (char& c : text)
     if ((c < ' ' && c != '\n' && c != '\t') || c == 127) c = '?';
@@ -275,7 +276,8 @@ void check_checkpoint_flags(const Program& program, Flags& flags,
   if (last) check_goes_on(*last, flags.train, text);
 }
 
-// Throws Error if the training would run out of memory and be killed.
+// Throws Error if the ranks here need more memory than this machine has, since
+// the system would kill the training.
 void check_memory(const nn::Prediction& p, int64_t ranks) {
   struct sysinfo info;
   if (sysinfo(&info) != 0) return;
@@ -405,8 +407,8 @@ int train_main(int argc, char** argv) {
     if (!flags.save.empty() && !program.dry_run())
       make_folder("--save", flags.save);
     check_checkpoint_flags(program, flags, *text);
-    // The prediction finds everything that does not fit together, before any
-    // rank starts.
+    // The prediction finds settings that do not fit together before any rank
+    // starts.
     const RunOptions options = program.run_options();
     // (Dry runs accept --cuda-graph, but have no device and make no graph.)
     DT_CHECK(!config.cuda_graph || options.device || program.dry_run(),

@@ -26,7 +26,8 @@ struct TrainConfig {
   int64_t batch = 8;
   int64_t steps = 500;
   double lr = 3e-3;
-  // The number of steps over which the learning rate falls; 0: `steps`.
+  // The number of steps over which the learning rate falls; 0: `steps`, or the
+  // number of a training that is resumed.
   int64_t lr_steps = 0;
   int64_t warmup = -1;  // -1: min(10, lr_steps / 10)
   double weight_decay = 0.01;
@@ -51,10 +52,11 @@ struct TrainConfig {
   // 65536 in f16, else 0.
   double loss_scale = -1;
 
-  // Throws Error unless the model can be made and trained on the mesh. Sets
-  // model.dtype, model.router_loss and loss_scale. With an axis pp, also reads
-  // the schedule, whose file is not read again later, and sets schedule, chunks
-  // and micro_batches.
+  // Throws Error for settings that do not fit together or do not fit the mesh,
+  // as far as this shows before the model is made. Sets model.dtype,
+  // model.router_loss and loss_scale. With an axis pp, also reads the schedule,
+  // whose file is not read again later, and sets schedule, chunks and
+  // micro_batches.
   void validate(const Mesh&);
   // The plan of the model's layouts: `layouts` first, then nn::default_plan(),
   // with ZeRO and the settings for split sequences applied.
@@ -69,8 +71,8 @@ struct TrainConfig {
     return model.name + " on " + strategy(mesh);
   }
 
-  // The model and the trainer's arguments for training on a text, which has to
-  // outlive the Batches. REQUIRES: validate() was called.
+  // The model and the trainer's arguments for training on a text. The text and
+  // this object have to outlive the Batches. REQUIRES: validate() was called.
   std::unique_ptr<nn::LanguageModel> make_model(const Mesh&) const;
   nn::TrainerOptions trainer_options(const TextData&) const;
   nn::Batches batches(const TextData&) const;

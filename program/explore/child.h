@@ -50,10 +50,12 @@ struct ChildEnd {
 // Runs this program (/proc/self/exe) as a child with the arguments, of which
 // the first is its name, and with `variables` ("NAME=value") added to the
 // environment. The child leads a process group. Before this function returns,
-// it kills all processes of that group. The child inherits no open files, and
-// cannot write files. Ends the child when it passes a limit, when `stop` is
-// requested, or when the client at the other end of the socket `client` (-1:
-// none) leaves. Throws Error if no process can be started.
+// it kills all processes of that group. The child inherits no open files except
+// its standard output and error, and cannot write files. Its allocations fail
+// beyond ChildLimits::memory. (Builds with sanitizers have neither of these two
+// limits.) Ends the child when it passes the limit of time or output, when
+// `stop` is requested, or when the client at the other end of the socket
+// `client` (-1: none) leaves. Throws Error if no process can be started.
 ChildEnd run_child(const std::vector<std::string>& arguments,
                    const std::vector<std::string>& variables,
                    const ChildLimits&, const Stop& stop, int client);

@@ -58,7 +58,7 @@ bool wait_for(int fd, short events, Clock::time_point end) {
   }
 }
 
-// Returns the lines of a request's head that this server reads. httplib would
+// Returns the lines of a request's head that httplib has to read. It would
 // spend time on the other lines: it matches Range with a recursive regular
 // expression, repeats the answer for each range, and compresses it slowly.
 std::string lines_read(std::string_view head) {

@@ -4,11 +4,11 @@
 //
 // It is cpp-httplib (Debian's 0.11) on top of a stream of our own, which limits
 // clients: the bytes and the time of a request, the time for which an answer
-// makes no progress, and the number of connections. A connection stays open for
-// the client's next request. If too many are open, new ones wait in the listen
-// queue until an open one ends. To make room, the server closes connections
-// that have waited for their client for a quarter of a second. A client that
-// has not sent its first request then gets status 503.
+// makes no progress, and the number of connections. A connection usually stays
+// open for the client's next request. If too many are open, new ones wait until
+// an open one ends. To make room, the server closes connections that have
+// waited for their client for a quarter of a second. A client that has not sent
+// its first request then gets status 503.
 #pragma once
 #include <functional>
 #include <memory>
@@ -22,7 +22,7 @@ namespace dtensor::explore {
 struct HttpRequest {
   std::string method = "GET";
   std::string path = {};   // decoded
-  std::string query = {};  // as sent: behind "?"
+  std::string query = {};  // the text after "?", as sent
   // Whether a page of this server sent it, or a person who typed the address,
   // as far as the browser says. Pages of other servers cannot read the answer,
   // but their requests should not cause work.
@@ -50,6 +50,7 @@ struct HttpOptions {
   size_t body = 0;
   // The most bytes that all bodies longer than 64 KiB, held at the same time,
   // may have together. A request whose body would exceed this gets status 503.
+  // (One that arrives in chunks counts as `body` bytes until it is complete.)
   size_t bodies = 64 << 20;
   std::vector<std::string> hosts = {};  // more names of this server
   // The flag that adds a name to `hosts`, for an error's text; "": no flag.
@@ -65,7 +66,7 @@ class HttpServer {
   // name. Throws Error if it cannot. Answers only requests whose Host header,
   // without its port, is an address, "localhost", `host` or one of
   // HttpOptions::hosts, in upper or lower case. So a site whose name somebody
-  // makes point here (DNS rebinding) gets no answer.
+  // makes point here (DNS rebinding) gets only status 403.
   HttpServer(const std::string& host, int port, Handler, HttpOptions = {});
   // Closes all connections, and waits for handlers to return.
   ~HttpServer();

@@ -223,9 +223,9 @@ void open_browser(std::string url) {
 }  // namespace
 
 void serve(const Playground& p) {
-  // malloc() then maps blocks of 1 MiB or more, and free() returns them to the
-  // system. Otherwise the threads' arenas would keep the memory of large
-  // answers.
+  // With this threshold, malloc() maps blocks of 1 MiB or more, and free()
+  // returns them to the system. Otherwise the threads' arenas would keep the
+  // memory of large answers.
   mallopt(M_MMAP_THRESHOLD, 1 << 20);
   const StopOnSignals stop_on_signals;
   Server server(p);

@@ -45,12 +45,13 @@ struct Playground {
 // Prints the server's address, and answers until SIGINT or SIGTERM. Throws
 // Error if it cannot listen.
 //
-// A good answer has status 200 and is the child's standard output. Any other
-// answer is {"error": "a sentence"}. The sentence is the program's own for bad
-// input (400) and for a failed run (422). Or it says that the question passed a
-// bound (422), that a newer one of the same client replaced it (409), that a
-// page of another site sent it (403), that too many questions wait (503), or
-// that the child crashed (500).
+// The path / has the page. A good answer to a question has status 200 and is
+// the child's standard output. Any other answer is {"error": "a sentence"}. The
+// sentence is the program's own for bad input (400) and for a failed run (422).
+// Otherwise it says what is wrong with the request, that the question passed a
+// bound (422), that a newer one of the same client replaced it or the server
+// ends (409), that a page of another site sent it (403), that too many
+// questions wait (503), or that a signal ended the child (500).
 void serve(const Playground&);
 
 }  // namespace dtensor::explore

@@ -14,8 +14,9 @@ struct Question {
   // The value of "client", which names the one that asks: a newer question of
   // the same client replaces an older one. "" if it is not given.
   std::string client;
-  // Arguments of a program, in the order of the query. A parameter's name
-  // always becomes a flag. Its value never does, even if it begins with "--".
+  // Arguments of a program, in the order of the query. The name of every other
+  // parameter becomes a flag. Its value never does, even if it begins with
+  // "--".
   std::vector<std::string> flags;
 };
 

@@ -37,11 +37,11 @@ struct FlightFile {
 };
 
 // Parses a file. Throws Error, headed by "flight" and with the path, if the
-// text is damaged or is not a file of the flight recorder.
+// text is damaged, or is not a file of the flight recorder in version 1.
 FlightFile parse_flight(const std::string& path, const std::string& text);
 
-// One collective: the calls of all ranks that have the same group and sequence
-// number.
+// One collective: the calls of all ranks that have the same lane, group and
+// sequence number.
 struct FlightRow {
   int lane = 0;
   std::vector<int64_t> ranks;  // of the group
@@ -54,7 +54,7 @@ struct FlightRow {
   int64_t first_ns = 0;         // when the first member arrived
   // Whether the members diverge: their FlightCall::fingerprints differ.
   bool parts = false;
-  // Members with a file that did not arrive while others waited for them.
+  // Members whose file lacks the call, if no member saw that all had arrived.
   std::vector<int64_t> missing;
 };
 

@@ -22,7 +22,7 @@ constexpr const char* kMissing =
     R"(fill="#fff" stroke="#c0392b" stroke-width="2" stroke-dasharray="4 3")";
 
 // The style of a member's bar: blue if the call is the same as `first`, the
-// call of the first member; hollow if not all members arrived.
+// call of the first member; hollow if the call waits for members or threw.
 std::string style(const FlightCall& call, const FlightCall& first) {
   const char* colour = call.fingerprint == first.fingerprint ? kSame : kOther;
   const bool all_came = call.state == "ended" || call.state == "agreed";

@@ -12,8 +12,8 @@ namespace dtensor::report {
 // thread that communicated), and a column for each of the last `most`
 // collectives, in the order in which they began. A bar is a member's call.
 // Members whose call differs from the first member's have another colour. A bar
-// is hollow if the call waited for members that had not arrived, and dashed red
-// if the member itself never arrived.
+// is hollow if the call still waited for other members or threw Error. A dashed
+// red bar stands for a member that never arrived.
 std::string flight_svg(const FlightReport&, int64_t most);
 
 }  // namespace dtensor::report

@@ -29,7 +29,8 @@ std::vector<int64_t> all_ranks(const Spec* from, const Spec* to) {
   return ranks;
 }
 
-// The bytes that rank `group[self]` receives from each member of the group.
+// The bytes that rank `group[self]` receives from each other member of the
+// group, and those that it keeps itself.
 std::vector<int64_t> received(const Step& step,
                               const std::vector<int64_t>& group, size_t self) {
   const int64_t item = size_of(step.from->dtype());
@@ -81,7 +82,8 @@ int64_t most_sent(const std::vector<Flow>& flows) {
 
 double microseconds(int64_t ps) { return static_cast<double>(ps) / 1e6; }
 
-// The median time of plan() in us, measured for about a tenth of a second.
+// The median time in us of up to 1001 calls of plan(), the last of which begins
+// within a tenth of a second.
 double planning_time(const Spec* from, const Spec* to, const CostTable& cost) {
   using Clock = std::chrono::steady_clock;
   constexpr size_t kMost = 1001;

@@ -19,14 +19,14 @@ struct Flow {
 
 // PlanReport::flows are not computed for more ranks than this.
 inline constexpr int64_t kMostFlowRanks = 1024;
-// PlanReport::ranks are not listed if the two meshes have more ranks together.
+// PlanReport::ranks are not listed if the two meshes' sizes add up to more.
 inline constexpr int64_t kMostListedRanks = 1 << 20;
 
 struct PlanReport {
   const Spec *from = nullptr, *to = nullptr;
   Plan plan;
-  // The ranks of the run that are in either mesh, ascending; empty if there are
-  // more than kMostListedRanks.
+  // The ranks of the run that are in either mesh, ascending; empty if the
+  // meshes are too large (kMostListedRanks).
   std::vector<int64_t> ranks;
   std::vector<int64_t> step_ps;  // by step, for all chunks of the plan together
   // By step, ordered by receiver; empty unless `has_flows`.
@@ -43,7 +43,8 @@ struct PlanReport {
 // Throws Error if there is no plan.
 PlanReport plan_report(const Spec* from, const Spec* to, const CostTable&);
 
-// "1.00 times the lower bound"; "" if there is no lower bound.
+// "1.25 times the lower bound", "exactly the lower bound" or "the lower bound
+// is 0"; "" if there is no lower bound.
 std::string ratio_to_bound(const PlanReport&);
 
 std::string to_text(const PlanReport&);

@@ -11,9 +11,9 @@ namespace dtensor::report {
 namespace {
 
 constexpr double kMargin = 30, kLabel = 90, kLive = 130, kLane = 34;
-// In pixels: the least width of the shortest task, except in pictures as wide
-// as kWidest; the largest width of all tasks together, unless kLeast needs
-// more; the largest width of any picture.
+// In pixels. kLeast: the least width of the shortest task, except in pictures
+// as wide as kWidest. kMost: the largest width of all tasks together, unless
+// kLeast needs more. kWidest: the largest width of any picture.
 constexpr double kLeast = 16, kMost = 1600, kWidest = 20000;
 constexpr std::string_view kGrey = "#68727f";
 

@@ -49,8 +49,9 @@ class OpenAiAnswer {
                                   nlohmann::ordered_json logprobs,
                                   nlohmann::ordered_json finish) const;
   nlohmann::ordered_json usage(const AnswerTokens&) const;
-  // The logprobs of these tokens. The first token begins at the Place; moves
-  // the Place to the end of the last one.
+  // The logprobs of these tokens; null if the request asks for none. The first
+  // token begins at the Place. Moves the Place to the end of the last one,
+  // except for a chat, which has no offsets.
   nlohmann::ordered_json logprobs(const std::vector<nn::DrawnToken>&,
                                   Place&) const;
   nlohmann::ordered_json one(int64_t id, double logprob) const;

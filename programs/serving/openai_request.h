@@ -44,8 +44,9 @@ struct OpenAiRequest {
 
 // Reads the body of POST /v1/chat/completions (`chat`) or /v1/completions.
 // `longest`: the most tokens of a prompt and its continuation together. `most`:
-// the most texts of a request. Throws ApiError for a member that is unknown,
-// wrong or not supported.
+// the most texts of a request. Throws ApiError for a body that is not an object
+// or a member that is unknown, wrong or not supported, and Error if the chat
+// template refuses the messages.
 OpenAiRequest read_request(std::string_view body, bool chat, const ServedModel&,
                            int64_t longest, int64_t most);
 

@@ -110,7 +110,7 @@ void RequestQueue::wait_for_clients(double seconds) {
 }
 
 // The engine admits texts by their numbers, which ascend in owners_, so the
-// first `running` texts are those that run.
+// first `running` texts were those that ran in the last step.
 std::vector<TextStatus> RequestQueue::texts() const {
   const std::lock_guard lock(mutex_);
   std::vector<TextStatus> all;

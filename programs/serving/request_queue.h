@@ -17,7 +17,7 @@
 
 namespace dtensor::examples {
 
-// A new token of one of a client's texts, or the end of the text.
+// A token of one of a client's texts, or the end of the text.
 struct TextEvent {
   size_t text = 0;  // the text's index in its Ticket
   std::optional<nn::DrawnToken> token = {};
@@ -90,7 +90,7 @@ class RequestQueue {
 
   // For the clients' threads. submit() returns null if there would be too many
   // texts. It throws Error if the engine's check() does, if the run has failed,
-  // after drain(), and while there is no engine (before open()).
+  // after drain(), and while there is no engine (see open()).
   std::shared_ptr<Ticket> submit(std::vector<nn::TextRequest>);
   std::string failure() const;  // the message of fail(), or ""
   int64_t longest() const;      // Engine::longest(); 0 if there is no engine

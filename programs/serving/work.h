@@ -20,7 +20,7 @@ struct Work {
 
 // Returns "" for no work. Floating-point numbers arrive unchanged.
 std::string to_bytes(const Work&);
-// Throws Error for bytes that to_bytes() did not write.
+// Throws Error for bytes that do not have the form that to_bytes() writes.
 Work work_from(const std::string& bytes);
 
 }  // namespace dtensor::examples
