@@ -20,7 +20,7 @@ namespace dtensor::internal {
 
 struct AttentionArgs {
   static constexpr Fields kFields = {
-      "causal",  value("scale"), "ring",   "documents",      value("length"),
+      "causal",  value("scale"), "ring",   "documents",      value_or_zero("length"),
       "context", "memory_bytes", "window", value("soft_cap")};
   bool causal;
   double scale;        // 0: see scale_of()

@@ -13,7 +13,9 @@
 // A number that only compute() needs, such as a temperature, is listed as
 // value("temperature"). Calls that differ only in such numbers share a decision
 // (the cached choice of layouts, decision.h), so a program may pass a new
-// number at every step.
+// number at every step. If 0 means that there is no such number, it is listed
+// as value_or_zero("length"): calls with it and without it have separate
+// decisions.
 #pragma once
 #include <array>
 #include <bit>
@@ -35,10 +37,17 @@ struct Field {
   constexpr Field(const char* n) : name(n) {}
   std::string_view name;
   bool decides = true;  // false: decisions do not depend on it
+  // If `decides` is false: whether they depend on it being 0.
+  bool zero_decides = false;
 };
 constexpr Field value(const char* name) {
   Field f(name);
   f.decides = false;
+  return f;
+}
+constexpr Field value_or_zero(const char* name) {
+  Field f = value(name);
+  f.zero_decides = true;
   return f;
 }
 
@@ -144,8 +153,11 @@ template <Arguments A>
 uint64_t hash_fields(const A& a, uint64_t h, bool decides = true) {
   size_t i = 0;
   internal::visit_members(a, [&](const auto& m) {
-    if (A::kFields[i++].decides == decides)
+    const Field& f = A::kFields[i++];
+    if (f.decides == decides)
       h = hash_mix(h, internal::hash_of(m));
+    else if (decides && f.zero_decides)
+      h = hash_mix(h, internal::same(m, std::remove_cvref_t<decltype(m)>{}));
   });
   return h;
 }
@@ -159,9 +171,12 @@ bool same_fields(const A& a, const A& b) {
   internal::visit_members(b, [&](const auto& m) { other[i++] = &m; });
   internal::visit_members(a, [&](const auto& m) {
     using T = std::remove_cvref_t<decltype(m)>;
-    if (A::kFields[k].decides)
-      equal = equal && internal::same(m, *static_cast<const T*>(other[k]));
-    ++k;
+    const Field& f = A::kFields[k];
+    const T& of_b = *static_cast<const T*>(other[k++]);
+    if (f.decides)
+      equal = equal && internal::same(m, of_b);
+    else if (f.zero_decides)
+      equal = equal && internal::same(m, T{}) == internal::same(of_b, T{});
   });
   return equal;
 }

@@ -502,6 +502,33 @@ TEST(AttentionTest, LengthsThatAreRefused) {
   EXPECT_TRUE(with(4, true, 3).ends_with("; write 0 (all keys)"));
 }
 
+// Without a length, the keys stay split, and this ring skips a step in which no
+// query sees a key. With one, queries are at other positions.
+TEST(AttentionTest, ALengthDoesNotShareTheRingOfACallWithoutOne) {
+  const Array q = values({1, 4, 1, 2}, 1), k = values({1, 8, 1, 2}, 2),
+              v = values({1, 8, 1, 2}, 3);
+  Array mask = zeros_like({4, 8});  // query i is at position i + 4
+  mask.dtype = DType::kBool;
+  for (int64_t i = 0; i < 4; ++i) mask.at(i * 8 + i + 4) = 1;
+  const Array want = reference(q, k, v, &mask, false, 1);
+  run(4, [&](Runtime& rt) {
+    const Mesh m = rt.mesh({{"cp", 4}});
+    AttentionOptions o{.causal = true,
+                       .scale = 1,
+                       .context = ContextParallel::kRing,
+                       .window = 1};
+    const auto result = [&] {
+      return testing::values(
+          attention(put(q, m, "S1"), put(k, m, "S1"), put(v, m, "S1"), o));
+    };
+    result();
+    o.length = 8;
+    const std::vector<double> got = result();
+    for (size_t i = 0; i < got.size(); ++i)
+      EXPECT_NEAR(got[i], want.at(static_cast<int64_t>(i)), 1e-12) << i;
+  });
+}
+
 // Compares score_pairs() with counting. In zig-zag order, which is made for
 // this, all ranks have about the same number of pairs.
 TEST(ScorePairsTest, AreCountedAndBalanced) {

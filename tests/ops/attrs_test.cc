@@ -21,6 +21,10 @@ struct Args {
   Shape shape;
   double scale = 1;
 };
+struct Length {
+  static constexpr Fields kFields = {value_or_zero("length")};
+  int64_t length;
+};
 struct One {
   static constexpr Fields kFields = {value("x")};
   double x;
@@ -63,6 +67,14 @@ TEST(Attrs, HoldsPrintsAndReads) {
       EXPECT_EQ(again.to_string(), text) << op->name();
       EXPECT_TRUE(again.decide_as(s.attrs)) << op->name();
     }
+}
+
+TEST(Attrs, AValueOrZeroDecidesWhetherThereIsOne) {
+  const Attrs none = Length{0}, three = Length{3};
+  EXPECT_TRUE(three.decide_as(Length{4}));
+  EXPECT_EQ(three.hash(), Attrs(Length{4}).hash());
+  EXPECT_FALSE(three.decide_as(none));
+  EXPECT_NE(three.hash(), none.hash());
 }
 
 TEST(Attrs, OnlyWhatDecidesIsCompared) {
