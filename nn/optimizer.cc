@@ -13,6 +13,7 @@
 #include "dtensor/ops/kernels/kernels.h"
 #include "dtensor/ops/kernels/optim.h"
 #include "dtensor/placement/error.h"
+#include "dtensor/placement/region.h"
 #include "dtensor/rank_context.h"
 #include "dtensor/redistribute.h"
 #include "dtensor/scopes.h"
@@ -34,8 +35,24 @@ void check_options(const char* what, double value, double below) {
            "{} is {}; it must be at least 0 and below {}", what, value, below);
 }
 
-// The part of a parameter that this rank updates. It is a view of the part that
-// the rank holds if grad_spec() cuts a single box out of that part.
+// Whether grad_spec() cuts at most one box out of the part that each rank
+// holds. Then updated_part() is a view of that part.
+bool cuts_boxes(const DistTensor& p) {
+  const Spec *held = p.spec(), *updated = p.grad_spec();
+  if (held == updated) return true;
+  for (int64_t r = 0; r < p.mesh().num_ranks(); ++r) {
+    const Coord at = p.mesh().coordinate(r);
+    const Region from = held->region(at), to = updated->region(at);
+    if (volume(to) == 0) continue;
+    for (size_t d = 0; d < to.size(); ++d)
+      if (from[d].size() != 1 || to[d].size() != 1 ||
+          to[d][0].lo < from[d][0].lo || to[d][0].hi > from[d][0].hi)
+        return false;
+  }
+  return true;
+}
+
+// The part of a parameter that this rank updates, in the parameter's memory.
 Tensor updated_part(const DistTensor& p) {
   return redistribute_local(p.impl()->part(), p.spec(), p.grad_spec());
 }
@@ -172,6 +189,12 @@ Optimizer::Optimizer(const ParameterGroups& groups, double weight_decay,
                "parameter {} is {}, but only floats can be updated; leave it "
                "out, or make it a float",
                name, p.spec()->to_string());
+      DT_CHECK(cuts_boxes(p), "optimizer",
+               "parameter {} is {}, but its gradient is laid out as {}, which "
+               "does not cut one box out of each rank's part; call "
+               "set_grad_layout() with the parameter's own layout, split "
+               "further over other axes",
+               name, p.spec()->to_string(), p.grad_spec()->to_string());
       DT_CHECK(names.insert(name).second, "optimizer",
                "two parameters are called {}; list each once, under a name of "
                "its own",

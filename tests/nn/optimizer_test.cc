@@ -228,6 +228,29 @@ TEST(Optimizer, ManyParametersAtOnce) {
   });
 }
 
+// Guards a fix: such parameters were never updated, because the update went to
+// a copy of the part.
+TEST(Optimizer, GradientsThatDoNotCutTheHeldPartsAreRefused) {
+  on_mesh<int>("dp=2,tp=2", [](const Mesh& m) {
+    const auto error = [&](const Placements& held, const Placements& grad) {
+      DistTensor w = ones({4, 8}, m, held).as_parameter();
+      w.set_grad_layout(grad);
+      const std::vector<NamedParameter> named = {{"w", w}};
+      return testing::error_of([&] { SGD sgd(named, {.momentum = 0.9}); });
+    };
+    EXPECT_EQ(error({{"tp", Shard(0)}}, {{"tp", Shard(1)}}),
+              "[optimizer] parameter w is f32[4, 8](R,S0), but its gradient is "
+              "laid out as f32[4, 8](R,S1), which does not cut one box out of "
+              "each rank's part; call set_grad_layout() with the parameter's "
+              "own layout, split further over other axes");
+    EXPECT_NE(error({}, "R,S1(h=2 d=4:d)"), "no error");
+    EXPECT_EQ(error({{"tp", Shard(0)}}, {{"tp", Shard(0)}, {"dp", Shard(0)}}),
+              "no error");
+    EXPECT_EQ(error({}, {{"dp", Shard(1)}}), "no error");
+    return 0;
+  });
+}
+
 TEST(Optimizer, GroupsHaveARateAndADecayOfTheirOwn) {
   on_mesh<int>("tp=2", [](const Mesh& m) {
     std::vector<DistTensor> p;
