@@ -7,6 +7,8 @@
 #include <numeric>
 #include <utility>
 
+#include "dtensor/placement/dims.h"
+
 namespace dtensor::checkpoint {
 namespace {
 
@@ -140,8 +142,12 @@ std::vector<std::vector<OwnedBox>> boxes_by_rank(
   for (size_t i : order) {
     const Spec* spec = specs[i];
     const Mesh& mesh = spec->mesh();
+    // An axis may split some segments of a dimension only. One rank along that
+    // axis saves the others.
+    Layout once = spec->layout();
+    for (Dim& d : once.dims) d = partitioned(d, mesh);
     for_each_coord(mesh, spec->split_axes(), [&](const Coord& c) {
-      const Region region = spec->region(c);
+      const Region region = once.region(mesh, c);
       if (empty(region)) return;
       std::vector<int64_t> holders =
           mesh.group(mesh.all_axes() & ~spec->split_axes(), c);

@@ -437,6 +437,20 @@ TEST(Checkpoint, InTheBackgroundByItself) {
 
 // A run that fails while it saves does not hang; a rank that never wrote leaves
 // no checkpoint.
+// Such a layout keeps the heads of keys whole where there are too few to split.
+TEST(Checkpoint, SegmentsThatEveryRankHoldsAreSavedOnce) {
+  const Folder dir("segments");
+  const Mesh mesh = Mesh::parse("a=2,b=2");
+  const Sample s{"x", DType::kF32, {7, 3}, "[(4{a,b}|3),{}]"};
+  run(4, [&](Runtime&) {
+    const DistTensor x = s.on(mesh, s.layout, 1);
+    save_checkpoint(dir.path(), 1, {{"x", x}}, {});
+    const CheckpointReader saved(dir / "step-00000001");
+    expect_is(saved.read("x", mesh, s.layout.c_str()), s, s.layout, 1);
+    expect_is(saved.read("x", mesh, "R,S1"), s, "R,S1", 1);
+  });
+}
+
 // The index is read in pieces of 64 KiB. The line feed after the longest line
 // is the first byte of a piece here.
 TEST(Checkpoint, TheLongestValueAtTheEndOfAPieceIsRead) {
