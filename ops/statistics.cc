@@ -182,8 +182,15 @@ DistTensor vector_norm(const DistTensor& x, double p, std::vector<int> dims,
   if (std::isinf(p))
     return p > 0 ? amax(abs(x), dims, keepdim) : amin(abs(x), dims, keepdim);
   if (p == 1) return sum(abs(x), dims, keepdim);
-  const DistTensor total = p == 2 ? sum_squares(x, dims, keepdim)
-                                  : sum(pow(abs(x), p), dims, keepdim);
+  // Below 1, the slope of the power at 0 is infinite, and that of the norm
+  // counts as 0, as in torch.
+  const auto powers = [&] {
+    if (p > 1) return pow(abs(x), p);
+    const DistTensor zero = eq(x, 0);
+    return where(zero, std::pow(0.0, p), pow(where(zero, 1, abs(x)), p));
+  };
+  const DistTensor total =
+      p == 2 ? sum_squares(x, dims, keepdim) : sum(powers(), dims, keepdim);
   // The slope of the root at 0 may be infinite. Where the sum is 0, insert a
   // constant, so that the gradient there is 0 instead of NaN.
   const DistTensor zero = eq(total, 0);

@@ -82,10 +82,11 @@ struct FloorDivide {  // the largest whole number not above a / b
     if constexpr (is_int<V>) {
       return (a - Remainder::value(a, b, nullptr)) / b;
     } else {
-      // a minus the remainder is a multiple of b, so the quotient is whole, up
-      // to rounding.
-      const V q = (a - Remainder::value(a, b, nullptr)) / b;
-      return select(b == V(0), a / b, round(q));
+      // a - r is a multiple of b, so the quotient is whole, up to rounding. It
+      // is one too large if a and b have different signs.
+      const V r = Fmod::value(a, b, nullptr), q = (a - r) / b;
+      const auto other = ((r < V(0)) & (b > V(0))) | ((r > V(0)) & (b < V(0)));
+      return select(b == V(0), a / b, round(select(other, q - V(1), q)));
     }
   }
 };

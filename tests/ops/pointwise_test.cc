@@ -246,6 +246,17 @@ TEST(Pointwise, BinaryFunctionsGiveWhatCmathGives) {
   });
 }
 
+// As in Python and torch. Guards a fix: it was NaN if the signs differ.
+TEST(Pointwise, FloorDivideByInfinity) {
+  on_one_rank([](const Mesh& m) {
+    const double inf = INFINITY;
+    const Values a{-5, 5, 5, -5, 0, 7, -7}, b{inf, -inf, inf, -inf, -inf, 2, 2};
+    for (DType t : {DType::kF64, DType::kF32, DType::kBF16, DType::kF16})
+      EXPECT_EQ(values(floor_divide(tensor(m, a, t), tensor(m, b, t))),
+                (Values{-1, -1, 0, 0, 0, 3, -4}));
+  });
+}
+
 TEST(Pointwise, IntegersAndBools) {
   on_one_rank([](const Mesh& m) {
     const Values a{7, -7, 0, 12, -1, 5}, b{2, 2, 3, 18, -4, 0};

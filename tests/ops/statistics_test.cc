@@ -164,6 +164,27 @@ TEST(VectorNorm, OfLongRowsIsAccurate) {
   });
 }
 
+// torch's gradient is sign(x) |x|^(p-1) norm^(1-p), and 0 where x is 0. Guards
+// a fix: it was NaN there.
+TEST(VectorNorm, OfAPowerBelowOneHasAGradientAtZero) {
+  on_mesh("x=2", [](const Mesh& mesh) {
+    DistTensor x = put({{3, 2}, {0, -4, 0, 0, 1, 4}}, mesh, "S1");
+    x.set_requires_grad();
+    const auto gradient = [&](double p) {
+      return grad(sum(vector_norm(x, p, {1})), {x})[0].full().to_doubles();
+    };
+    EXPECT_EQ(array_of(vector_norm(x, 0.5, {1}).full()).v,
+              (std::vector<double>{4, 0, 9}));
+    EXPECT_EQ(gradient(0.5), (std::vector<double>{0, -1, 0, 0, 3, 1.5}));
+    EXPECT_EQ(array_of(vector_norm(x, -1, {1}).full()).v,
+              (std::vector<double>{0, 0, 0.8}));
+    const std::vector<double> inverse = gradient(-1);
+    for (const size_t i : {0, 1, 2, 3}) EXPECT_EQ(inverse[i], 0) << i;
+    EXPECT_NEAR(inverse[4], 0.64, 1e-14);
+    EXPECT_NEAR(inverse[5], 0.04, 1e-14);
+  });
+}
+
 // The gradient of the norm of (3, 4) is (3/5, 4/5), and that of the sum of
 // these is ((16 - 12) / 125, (9 - 12) / 125).
 TEST(VectorNorm, HasBothDerivatives) {
