@@ -94,6 +94,15 @@ std::string translated(std::string_view pattern, const std::string& where) {
       }
       continue;
     }
+    // The options of a group, such as (?i:...).
+    if (!in_class && pattern.substr(i, 2) == "(?") {
+      const size_t end = pattern.find_first_not_of("imsx-", i + 2);
+      DT_CHECK(pattern.substr(i, end - i).find('m') == pattern.npos,
+               "tokenizer",
+               "{} is {}, whose option m lets . match line feeds in Oniguruma, "
+               "but not in PCRE2; write [\\s\\S] for such a .",
+               where, shortened(pattern));
+    }
     const bool posix = pattern.substr(i, 2) == "[:";
     DT_CHECK(!in_class || posix || (c != '[' && pattern.substr(i, 2) != "&&"),
              "tokenizer",

@@ -26,8 +26,8 @@ class Regex {
   // A pattern in the syntax of Oniguruma, which Hugging Face's tokenizers use.
   // \s, \w and \b mean Unicode's properties, as in Oniguruma. Throws Error,
   // beginning with `where`, for a pattern that PCRE2 does not read, for nested
-  // classes and escapes such as \h, which PCRE2 reads otherwise, and for a
-  // pattern with more than 8,192 bytes or more than 256 groups.
+  // classes, the option m and escapes such as \h, which PCRE2 reads otherwise,
+  // and for a pattern with more than 8,192 bytes or more than 256 groups.
   Regex(std::string_view pattern, const std::string& where);
 
   // A pattern that matches exactly this text, of at most 8,192 bytes.
