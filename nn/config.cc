@@ -93,6 +93,11 @@ void ModelConfig::validate() const {
            "the window is {}; write a number of tokens of at most {}, or 0 for "
            "no window",
            window, kMost);
+  for (const auto& [what, cap] :
+       {std::pair("attention_soft_cap", attention_soft_cap),
+        std::pair("logit_soft_cap", logit_soft_cap)})
+    DT_CHECK(cap >= 0 && std::isfinite(cap), "model",
+             "{} is {}; write a positive number, or 0 for no cap", what, cap);
   DT_CHECK(windowed.empty() || std::ssize(windowed) == layers, "model",
            "the size of windowed is {}, but layers is {}; give windowed one "
            "value for each layer, or none",

@@ -170,6 +170,10 @@ int64_t KvCache::add(int64_t tokens, std::span<const int64_t> prompt) {
   DT_CHECK(tokens >= 1 && tokens <= options_.length, "cache",
            "a text cannot have {} tokens; write 1 to {}", tokens,
            options_.length);
+  DT_CHECK(std::ssize(prompt) <= tokens, "cache",
+           "a text of at most {} cannot begin with a prompt of {}; reserve at "
+           "least {}",
+           quantity(tokens, "token", "tokens"), prompt.size(), prompt.size());
   Text& t = texts_[next_];
   t.most = tokens;
   t.of.resize(kinds_.size());

@@ -78,7 +78,7 @@ class KvCache {
   // whole pages with the first tokens of `prompt`, the text starts with those
   // pages; its length() is the number of these tokens. The prompt's last token
   // is never among them. Throws Error if `tokens` is not from 1 to the most
-  // tokens of a text (CacheOptions::length).
+  // tokens of a text (CacheOptions::length), or if the prompt has more.
   int64_t add(int64_t tokens, std::span<const int64_t> prompt = {});
   // The length() that add() would give a text with this prompt.
   int64_t shared(std::span<const int64_t> prompt) const;

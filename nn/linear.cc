@@ -3,6 +3,7 @@
 
 #include "dtensor/nn/layers.h"
 #include "dtensor/ops/pointwise.h"
+#include "dtensor/placement/error.h"
 
 namespace dtensor::nn {
 
@@ -19,6 +20,10 @@ Linear::Linear(const Scope& at, int64_t in, int64_t out, bool bias)
 Linear::Linear(const Scope& at, const DistTensor& weight,
                const DistTensor& bias)
     : Module(at), weight_(adopt_parameter("weight", weight)) {
+  DT_CHECK(is_float(weight.dtype()), "linear",
+           "the weight is {}, whose scale is a parameter of another Linear; "
+           "pass a weight of a float type",
+           weight.spec()->to_string());
   if (bias.defined()) bias_ = adopt_parameter("bias", bias);
 }
 

@@ -80,6 +80,12 @@ TEST(Config, ErrorsSayWhatToWrite) {
   EXPECT_EQ(error_of({.name = "gemma2", .window = 4, .windowed = {true}}),
             "[model] the size of windowed is 1, but layers is 4; give windowed "
             "one value for each layer, or none");
+  EXPECT_EQ(error_of({.name = "gemma2", .attention_soft_cap = -1}),
+            "[model] attention_soft_cap is -1; write a positive number, or 0 "
+            "for no cap");
+  EXPECT_EQ(error_of({.name = "gemma2", .logit_soft_cap = NAN}),
+            "[model] logit_soft_cap is nan; write a positive number, or 0 for "
+            "no cap");
   EXPECT_EQ(error_of({.name = "llama", .hidden = 100, .head_size = 16}), "");
 }
 

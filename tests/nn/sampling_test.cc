@@ -97,6 +97,17 @@ TEST(Sampling, TheLikeliestWithTheirLogarithms) {
   EXPECT_EQ(draw(Values{nan, nan}, {}, {}, 0, 0).id, 0);
 }
 
+TEST(Sampling, NaNGivesSomeToken) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  for (const Values& logits : {Values{nan, nan}, Values{1, nan, 2}})
+    for (const Sampling& s : {Sampling{.top_p = 0.9}, Sampling{.top_k = 1},
+                              Sampling{.min_p = 0.5}}) {
+      const int64_t id = draw(logits, s, {}, 0, 0).id;
+      EXPECT_GE(id, 0);
+      EXPECT_LT(id, std::ssize(logits));
+    }
+}
+
 TEST(Sampling, OutOfRange) {
   const auto error = [](const Sampling& s) {
     return dtensor::testing::error_of([&] { check_sampling(s, 8); });
