@@ -104,7 +104,9 @@ Dim subdivided(const Dim& dim, const Mesh& mesh, int axis) {
     IntervalList has, mine;
     own.intervals(mesh, at, has);
     const int64_t n = length(has), i = at[axis];
-    const int64_t lo = i * n / p, hi = (i + 1) * n / p;
+    // (The products may exceed 64 bits.)
+    const auto lo = static_cast<int64_t>(static_cast<__int128>(i) * n / p),
+               hi = static_cast<int64_t>(static_cast<__int128>(i + 1) * n / p);
     int64_t before = 0;
     for (const Interval& range : has) {
       const int64_t from = std::max(lo - before, int64_t{0});

@@ -51,9 +51,8 @@ class Record final : public Observer {
   // Records at most so many operators of a rank, instead of kMostOperators.
   void keep_first(int64_t operators) { most_ = operators; }
   // Makes the run fail, with an Error that names the bound, at an operator of a
-  // rank beyond this number. A bound above the most that are recorded has no
-  // effect.
-  void refuse_beyond(int64_t operators) { bound_ = operators; }
+  // rank beyond this number.
+  void refuse_beyond(int64_t operators) { bound_ = most_ = operators; }
   // Sets a member of the object that json() returns, whose value only the
   // calling program knows.
   void set(const std::string& member, Json value) {

@@ -122,6 +122,11 @@ TEST(SubdividedTest, CutsWhatARankHas) {
               std::vector<int64_t>(whole.begin() + i * n / 3,
                                    whole.begin() + (i + 1) * n / 3));
   }
+  const Mesh ranks = Mesh::parse("x=20");
+  const int64_t most = int64_t{1} << 59;
+  const IntervalList last = of_rank(subdivided(Dim(most), ranks, 0), ranks, 19);
+  EXPECT_EQ(last[0].lo, most / 20 * 19 + most % 20 * 19 / 20);
+  EXPECT_EQ(last[0].hi, most);
   // To subdivide an even split adds an axis to it.
   EXPECT_EQ(subdivided(Dim(13, Split::over({0})), mesh, 1),
             Dim(13, Split::over({0, 1})));
