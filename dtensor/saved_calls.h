@@ -18,8 +18,8 @@ struct CheckpointedCall {
   std::span<const DistTensor> inputs;
 };
 // Selects calls, like the policy of torch's selective checkpointing.
-// checkpoint() asks it in both runs of its function, and it must answer the
-// same. So it may use an input's spec() and keep(), but not requires_grad().
+// checkpoint() asks it after each call of its function's first run, in which no
+// tensor requires a gradient that was made inside.
 using SavedCalls = std::function<bool(const CheckpointedCall&)>;
 
 }  // namespace dtensor

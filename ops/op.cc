@@ -57,7 +57,7 @@ void compute_outputs(Compute& c, CallInputs& inputs, OpCaptures* kept,
     // Only the gradient may need the moved inputs. If it does not, they are not
     // moved: graph edges to the unmoved inputs are equivalent.
     if (record && c.op.facts().saved_inputs) inputs.move(c.op, d);
-    for (const Tensor& t : kept->take(c.op, c.attrs, d)) {
+    for (const Tensor& t : kept->take()) {
       const size_t o = c.out.size();
       const bool missing = d.here && !c.op.facts().stores_output(o);
       c.out.push_back(missing ? Tensor::empty(d.out_local[o], d.out[o]->dtype())
@@ -105,6 +105,7 @@ void run_op(const Op& op, std::span<const DistTensor> given, const Attrs& asked,
   const auto d = decide(op, specs, attrs, assignment);
   const Lineage lineage = lineage_of(ctx, op, attrs, *d, given);
   const Scoped<const Lineage*> about(ctx.about, &lineage);
+  watch.decided(attrs, *d, lineage);
 
   {
     Compute c(op, attrs, *d, ctx);

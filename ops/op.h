@@ -188,21 +188,20 @@ void check_defined(std::string_view op, TensorList inputs);
 // function runs for the first or for the second time.
 class OpCaptures : public Captures {
  public:
-  explicit OpCaptures(SavedCalls kept) : kept_calls(std::move(kept)) {}
-  // Selects the calls whose outputs were kept in an earlier run; may be
-  // undefined, if there are none.
-  const SavedCalls kept_calls;
-  bool has(const Op& op, std::span<const DistTensor> inputs) const {
-    return kept_calls && kept_calls({op.name(), op.facts().work, inputs});
-  }
-  // Returns this rank's parts of the kept outputs of this call. An output that
-  // Op::restore() computes has an undefined part. Throws Error if the kept
-  // outputs belong to a different call.
-  virtual std::vector<Tensor> take(const Op&, const Attrs&,
-                                   const Decision&) = 0;
-  // Notifies the observer that an operator has run, with its outputs.
-  virtual void ran(const Op&, const Attrs&, const Decision&,
-                   std::span<const DistTensor> inputs,
+  // For each call of an operator, the functions below are called in this order.
+  //
+  // Whether the outputs of the next call were kept in an earlier run.
+  virtual bool has() const = 0;
+  // The layouts of the call have been chosen. `id` is a hash of the operator,
+  // its arguments and seeds, these layouts, and of how the inputs were made.
+  // Throws Error if the earlier run made another call.
+  virtual void decided(const Op&, const Decision&, uint64_t id) = 0;
+  // Only if has(): returns this rank's parts of the kept outputs. An output
+  // that Op::restore() computes has an undefined part. Throws Error if one was
+  // changed in place.
+  virtual std::vector<Tensor> take() = 0;
+  // The operator has run.
+  virtual void ran(const Op&, std::span<const DistTensor> inputs,
                    std::span<const DistTensor> outputs) = 0;
 };
 // Returns RankContext::captures, which is an OpCaptures or null. It is null

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dtensor/ops/op_watch.h"
 
+#include "dtensor/placement/hash.h"
+
 namespace dtensor {
 
 OpWatch::OpWatch(RankContext& ctx, const Op& op,
@@ -13,12 +15,21 @@ OpWatch::OpWatch(RankContext& ctx, const Op& op,
       first_event_(ctx.events.size()) {
   if (!captures_) return;
   for (const DistTensor& in : given) captures_->used(in);
-  if (captures_->has(op, given)) kept_ = captures_;
+  if (captures_->has()) kept_ = captures_;
+}
+
+void OpWatch::decided(const Attrs& attrs, const Decision& d,
+                      const Lineage& lineage) {
+  if (!captures_) return;
+  uint64_t id =
+      hash_mix(lineage.hash, reinterpret_cast<uint64_t>(attrs.seed_at));
+  for (const SpecRef& s : d.out) id = hash_mix(id, s->hash());
+  captures_->decided(op_, d, id);
 }
 
 void OpWatch::ran(const Attrs& attrs, const Decision& d,
                   std::span<const DistTensor> outputs) {
-  if (captures_) captures_->ran(op_, attrs, d, given_, outputs);
+  if (captures_) captures_->ran(op_, given_, outputs);
   const int64_t ordinal = ctx_.ordinal++;
   if (!ctx_.observers.empty()) [[unlikely]]
     tell(attrs, d, outputs, ordinal);

@@ -17,6 +17,8 @@ class OpWatch {
   // The checkpoint()'s observer, if it has kept the outputs of this call; null
   // if the call must compute them.
   OpCaptures* kept() const { return kept_; }
+  // Tells the checkpoint(), if there is one, that the layouts have been chosen.
+  void decided(const Attrs&, const Decision&, const Lineage&);
   // Tells that the call has run. Increments RankContext::ordinal, the number of
   // calls in the current PathScope.
   void ran(const Attrs&, const Decision&, std::span<const DistTensor> outputs);

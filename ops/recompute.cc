@@ -55,8 +55,7 @@ class CheckpointNode final : public Node {
             const std::vector<size_t>& made) {
     captured_ = std::move(captured);
     used_ = run.uses().left(results, made);
-    kept_ = run.kept();
-    selected_ = run.selected();
+    calls_ = run.calls();
     for (const DistTensor& x : captured_) inputs.push_back(edge_to(x));
     for (const DistTensor& y : results) specs_.push_back(y.spec());
     num_outputs = 0;
@@ -80,7 +79,7 @@ class CheckpointNode final : public Node {
         "SplitGrad, and the tensors that it needs were freed; run the forward "
         "pass again, or take all gradients at once");
     check_untouched();
-    SecondRun run(selected_, kept_, captured_, sequence);
+    SecondRun run(calls_, captured_, sequence);
     std::vector<DistTensor> outputs, arrived, wanted;
     {
       const std::vector<DistTensor> results = run_again(run);
@@ -108,8 +107,7 @@ class CheckpointNode final : public Node {
     given_.clear();
     captured_.clear();
     used_.clear();
-    kept_.clear();
-    selected_ = nullptr;
+    calls_ = {};
   }
   std::string_view name() const override { return "checkpoint"; }
 
@@ -158,8 +156,7 @@ class CheckpointNode final : public Node {
   // The tensors that the first run used, without its results, and their
   // versions.
   std::vector<Uses::Left> used_;
-  std::vector<KeptCall> kept_;
-  SavedCalls selected_;         // selects the calls of kept_
+  CallsMade calls_;             // of the first run
   std::vector<SpecRef> specs_;  // of the results
   std::vector<size_t> places_;  // of the outputs among the results
   bool released_ = false;

@@ -17,14 +17,6 @@ uint64_t version_of(const Tensor& part) {
   return part.defined() ? part.storage()->version() : 0;
 }
 
-// `seeds`: also names the seed and stream of random numbers.
-std::string text_of(const Op& op, const Attrs& attrs, bool seeds) {
-  return fmt::format(
-      "{}({}{})", op.name(), attrs.to_string(),
-      seeds ? fmt::format("; seed {}, stream {}", attrs.seed[0], attrs.seed[1])
-            : "");
-}
-
 }  // namespace
 
 Uses::~Uses() {
@@ -59,35 +51,30 @@ void FirstRun::used(const DistTensor& x) {
   if (uses_.add(x) && x.requires_grad()) captured_.push_back(x);
 }
 
-std::vector<Tensor> FirstRun::take(const Op& op, const Attrs& attrs,
-                                   const Decision& d) {
-  taken_ = true;
-  return outer_->take(op, attrs, d);
+void FirstRun::decided(const Op& op, const Decision& d, uint64_t id) {
+  if (outer_) outer_->decided(op, d, id);
+  calls_.list.push_back({&op, d.out[0], id});
 }
 
-void FirstRun::ran(const Op& op, const Attrs& attrs, const Decision& d,
-                   std::span<const DistTensor> inputs,
+std::vector<Tensor> FirstRun::take() {
+  taken_ = true;
+  return outer_->take();
+}
+
+void FirstRun::ran(const Op& op, std::span<const DistTensor> inputs,
                    std::span<const DistTensor> outputs) {
-  if (outer_) outer_->ran(op, attrs, d, inputs, outputs);
+  if (outer_) outer_->ran(op, inputs, outputs);
   // Outputs taken from an outer checkpoint() are always kept: it holds their
   // memory anyway.
   if (!std::exchange(taken_, false) &&
       (!save_ || !save_({op.name(), op.facts().work, inputs})))
     return;
-  KeptCall call{&op, attrs, {d.out.begin(), d.out.end()}, {}, {}};
+  KeptOutputs& kept = calls_.kept[calls_.list.size() - 1];
   for (size_t o = 0; o < outputs.size(); ++o) {
     const bool keep = op.facts().stores_output(o);
-    call.parts.push_back(keep ? outputs[o].impl()->part() : Tensor());
-    call.versions.push_back(version_of(call.parts.back()));
+    kept.parts.push_back(keep ? outputs[o].impl()->part() : Tensor());
+    kept.versions.push_back(version_of(kept.parts.back()));
   }
-  kept_.push_back(std::move(call));
-}
-
-SavedCalls FirstRun::selected() const {
-  if (!kept_calls || !save_) return kept_calls ? kept_calls : save_;
-  return [a = kept_calls, b = save_](const CheckpointedCall& call) {
-    return a(call) || b(call);
-  };
 }
 
 std::vector<DistTensor> FirstRun::captured() {
@@ -104,12 +91,9 @@ std::vector<DistTensor> FirstRun::captured() {
   return result;
 }
 
-SecondRun::SecondRun(SavedCalls selected, const std::vector<KeptCall>& kept,
+SecondRun::SecondRun(const CallsMade& calls,
                      const std::vector<DistTensor>& captured, uint64_t first)
-    : OpCaptures(std::move(selected)),
-      kept_(kept),
-      captured_(captured),
-      first_(first) {
+    : calls_(calls), captured_(captured), first_(first) {
   for (const DistTensor& x : captured) met_.emplace(x.impl().get(), false);
 }
 
@@ -126,32 +110,31 @@ void SecondRun::used(const DistTensor& x) {
            x.spec()->to_string());
 }
 
-std::vector<Tensor> SecondRun::take(const Op& op, const Attrs& attrs,
-                                    const Decision& d) {
-  DT_CHECK(next_ < kept_.size(), "checkpoint",
-           "the function calls {}, an operator with kept outputs, more often "
-           "in its second run than in its first; run the same operators in "
-           "both runs",
+void SecondRun::decided(const Op& op, const Decision& d, uint64_t id) {
+  DT_CHECK(next_ < calls_.list.size(), "checkpoint",
+           "the function calls {} in its second run, where its first run had "
+           "ended; run the same operators in both runs",
            op.name());
-  const KeptCall& k = kept_[next_++];
-  const bool reseeded =
-      k.op == &op && !std::equal(k.attrs.seed, k.attrs.seed + 2, attrs.seed);
-  DT_CHECK(
-      k.op == &op && k.attrs.decide_as(attrs) && !reseeded &&
-          k.attrs.seed_at == attrs.seed_at &&
-          std::equal(k.specs.begin(), k.specs.end(), d.out.begin(),
-                     d.out.end()),
-      "checkpoint",
-      "the function calls {}, giving {}, in its second run, but {}, giving "
-      "{}, in its first; run the same operators in both runs",
-      text_of(op, attrs, reseeded), d.out[0]->to_string(),
-      text_of(*k.op, k.attrs, reseeded), k.specs[0]->to_string());
-  for (size_t i = 0; i < k.parts.size(); ++i)
-    DT_CHECK(version_of(k.parts[i]) == k.versions[i], "checkpoint",
-             "output {} of {}, {}, was changed in place after checkpoint() "
-             "kept it for its second run; change a copy of it instead",
-             i, op.name(), k.specs[i]->to_string());
-  return k.parts;
+  const CallMade& first = calls_.list[next_++];
+  DT_CHECK(first.op == &op && first.out == d.out[0], "checkpoint",
+           "the function calls {}, giving {}, in its second run, but {}, "
+           "giving {}, in its first; run the same operators in both runs",
+           op.name(), d.out[0]->to_string(), first.op->name(),
+           first.out->to_string());
+  DT_CHECK(first.id == id, "checkpoint",
+           "the function calls {} with other arguments, seeds or inputs in its "
+           "second run than in its first; compute the same in both runs",
+           op.name());
+}
+
+std::vector<Tensor> SecondRun::take() {
+  const KeptOutputs& kept = calls_.kept.at(next_ - 1);
+  for (size_t i = 0; i < kept.parts.size(); ++i)
+    DT_CHECK(version_of(kept.parts[i]) == kept.versions[i], "checkpoint",
+             "output {} of {} was changed in place after checkpoint() kept it "
+             "for its second run; change a copy of it instead",
+             i, calls_.list[next_ - 1].op->name());
+  return kept.parts;
 }
 
 void SecondRun::check_complete() const {
@@ -161,11 +144,11 @@ void SecondRun::check_complete() const {
              "use the same tensors in both runs, and make no tensors inside "
              "that require a gradient",
              x.spec()->to_string());
-  DT_CHECK(next_ == kept_.size(), "checkpoint",
-           "the number of the function's calls of operators with kept outputs "
-           "is {} in its second run, but was {} in its first; run the same "
-           "operators in both runs",
-           next_, kept_.size());
+  DT_CHECK(
+      next_ == calls_.list.size(), "checkpoint",
+      "the number of the function's calls of operators is {} in its second "
+      "run, but was {} in its first; run the same operators in both runs",
+      next_, calls_.list.size());
 }
 
 }  // namespace dtensor

@@ -20,14 +20,22 @@
 
 namespace dtensor {
 
-// A call of an operator, with this rank's parts of the outputs that
-// Op::restore() cannot compute.
-struct KeptCall {
+// A call of an operator in the first run.
+struct CallMade {
   const Op* op;
-  Attrs attrs;
-  std::vector<SpecRef> specs;  // of all outputs
-  std::vector<Tensor> parts;   // undefined if Op::restore() computes the output
-  std::vector<uint64_t> versions;  // of the parts, to detect later changes
+  SpecRef out;  // output 0
+  uint64_t id;  // see OpCaptures::decided()
+};
+// This rank's parts of a call's outputs. Those that Op::restore() computes are
+// undefined. The versions of the parts detect later changes.
+struct KeptOutputs {
+  std::vector<Tensor> parts;
+  std::vector<uint64_t> versions;
+};
+// The calls of a run, and the outputs that are kept, by the numbers of calls.
+struct CallsMade {
+  std::vector<CallMade> list;
+  std::unordered_map<size_t, KeptOutputs> kept;
 };
 
 // The tensors that a run uses. While it runs, tensors may cache moved copies
@@ -63,30 +71,25 @@ class Uses {
 };
 
 // Observes the first run, which records no graph. `outer` is the observer that
-// was active before, or null; it is notified as well.
+// was active before, or null; it is notified as well. It may observe the second
+// run of an outer checkpoint().
 class FirstRun final : public OpCaptures {
  public:
-  // This first run may be part of the second run of an outer checkpoint(). Then
-  // kept_calls selects the calls whose outputs the outer one has kept.
   FirstRun(SavedCalls save, OpCaptures* outer)
-      : OpCaptures(outer ? outer->kept_calls : SavedCalls()),
-        save_(std::move(save)),
-        outer_(outer) {}
+      : save_(std::move(save)), outer_(outer) {}
 
   void used(const DistTensor&) override;
-  std::vector<Tensor> take(const Op&, const Attrs&, const Decision&) override;
-  void ran(const Op&, const Attrs&, const Decision&,
-           std::span<const DistTensor> inputs,
+  bool has() const override { return outer_ && outer_->has(); }
+  void decided(const Op&, const Decision&, uint64_t id) override;
+  std::vector<Tensor> take() override;
+  void ran(const Op&, std::span<const DistTensor> inputs,
            std::span<const DistTensor> outputs) override;
 
   // The used tensors that want a gradient and were made outside of the run.
   // Call it once, after the run, when nothing else owns a tensor that was made
   // inside and wants a gradient.
   std::vector<DistTensor> captured();
-  std::vector<KeptCall> kept() { return std::move(kept_); }
-  // Selects the calls of kept(): those to save, and those that the outer
-  // checkpoint() has kept.
-  SavedCalls selected() const;
+  CallsMade calls() { return std::move(calls_); }
   const Uses& uses() const { return uses_; }
 
  private:
@@ -94,33 +97,34 @@ class FirstRun final : public OpCaptures {
   OpCaptures* const outer_;
   Uses uses_;
   std::vector<DistTensor> captured_;
-  std::vector<KeptCall> kept_;
+  CallsMade calls_;
   bool taken_ = false;  // the current call's outputs came from outer_
 };
 
 // Observes the second run. Throws Error if it uses other tensors than the first
-// run, or differs in the calls of operators with kept outputs.
+// run, or makes other calls.
 class SecondRun final : public OpCaptures {
  public:
-  // `selected` selects the calls of `kept`. Graph nodes numbered below `first`
-  // are older than the first run.
-  SecondRun(SavedCalls selected, const std::vector<KeptCall>& kept,
-            const std::vector<DistTensor>& captured, uint64_t first);
+  // Graph nodes numbered below `first` are older than the first run.
+  SecondRun(const CallsMade& calls, const std::vector<DistTensor>& captured,
+            uint64_t first);
 
   void used(const DistTensor&) override;
-  std::vector<Tensor> take(const Op&, const Attrs&, const Decision&) override;
-  void ran(const Op&, const Attrs&, const Decision&,
-           std::span<const DistTensor>, std::span<const DistTensor>) override {}
+  bool has() const override { return calls_.kept.contains(next_); }
+  void decided(const Op&, const Decision&, uint64_t id) override;
+  std::vector<Tensor> take() override;
+  void ran(const Op&, std::span<const DistTensor>,
+           std::span<const DistTensor>) override {}
 
-  // Call it after the run. Throws Error if a tensor or a kept call of the first
-  // run is missing.
+  // Call it after the run. Throws Error if a tensor or a call of the first run
+  // is missing.
   void check_complete() const;
 
  private:
-  const std::vector<KeptCall>& kept_;
+  const CallsMade& calls_;
   const std::vector<DistTensor>& captured_;
   const uint64_t first_;
-  size_t next_ = 0;  // index in kept_
+  size_t next_ = 0;  // the number of the next call
   // Whether the run has used each tensor of captured_.
   std::unordered_map<const DistTensor::Impl*, bool> met_;
   Uses uses_;

@@ -632,10 +632,17 @@ TEST(Checkpoint, AFunctionThatDoesSomethingElseTheSecondTime) {
     };
     const auto square_of = [](const DistTensor& v) { return Tensors{v * v}; };
     EXPECT_EQ(error(square_of, square_of), "no error");
+    EXPECT_EQ(error(square_of,
+                    [](const DistTensor& v) { return Tensors{sum(v * v)}; }),
+              "[checkpoint] the function calls sum in its second run, where "
+              "its first "
+              "run had ended; run the same operators in both runs");
     EXPECT_EQ(
         error(square_of,
-              [](const DistTensor& v) { return Tensors{sum(v * v)}; }),
-        "[checkpoint] result 0 of the function is f64[](P) in its second run, "
+              [](const DistTensor& v) {
+                return Tensors{(v * v).detach().redistribute("R")};
+              }),
+        "[checkpoint] result 0 of the function is f64[4](R) in its second run, "
         "but was f64[4](S0) in its first; compute the same in both runs");
     EXPECT_EQ(error(square_of,
                     [](const DistTensor& v) {
@@ -646,6 +653,16 @@ TEST(Checkpoint, AFunctionThatDoesSomethingElseTheSecondTime) {
               "runs");
     EXPECT_EQ(
         error([w](const DistTensor& v) { return Tensors{v * w}; }, square_of),
+        "[checkpoint] the function calls mul with other arguments, seeds or "
+        "inputs in its second run than in its first; compute the same in both "
+        "runs");
+    EXPECT_EQ(
+        error(
+            [w](const DistTensor& v) {
+              w.redistribute("R");
+              return Tensors{v * v};
+            },
+            square_of),
         "[checkpoint] the function used f64[4](S0) in its first run, but not "
         "in its second; use the same tensors in both runs, and make no tensors "
         "inside that require a gradient");
@@ -664,21 +681,36 @@ TEST(Checkpoint, AFunctionThatDoesSomethingElseTheSecondTime) {
     EXPECT_EQ(
         error([](const DistTensor& v) { return Tensors{exp(tanh(v))}; },
               [](const DistTensor& v) { return Tensors{tanh(exp(v))}; }, keep),
-        "[checkpoint] the function calls exp(), giving f64[4](S0), in its "
-        "second run, but tanh(), giving f64[4](S0), in its first; run the "
-        "same operators in both runs");
+        "[checkpoint] the function calls exp, giving f64[4](S0), in its second "
+        "run, but tanh, giving f64[4](S0), in its first; run the same "
+        "operators in both runs");
     EXPECT_EQ(
         error(
             with_exp, [](const DistTensor& v) { return Tensors{exp(exp(v))}; },
             keep),
-        "[checkpoint] the function calls exp, an operator with kept outputs, "
-        "more often in its second run than in its first; run the same "
-        "operators in both runs");
+        "[checkpoint] the function calls exp, giving f64[4](S0), in its second "
+        "run, but mul, giving f64[4](S0), in its first; run the same operators "
+        "in both runs");
     EXPECT_EQ(
-        error(with_exp, square_of, keep),
-        "[checkpoint] the number of the function's calls of operators with "
-        "kept outputs is 0 in its second run, but was 1 in its first; run the "
-        "same operators in both runs");
+        error([](const DistTensor& v) { return Tensors{exp(exp(v))}; },
+              [](const DistTensor& v) { return Tensors{exp(v)}; }, keep),
+        "[checkpoint] the number of the function's calls of operators is 1 in "
+        "its second run, but was 2 in its first; run the same operators in "
+        "both runs");
+    // Calls whose outputs are not kept are compared, too.
+    EXPECT_EQ(
+        error([](const DistTensor& v) { return Tensors{v * 2.0}; },
+              [](const DistTensor& v) { return Tensors{v * 3.0}; }),
+        "[checkpoint] the function calls mul_scalar with other arguments, "
+        "seeds or inputs in its second run than in its first; compute "
+        "the same in both runs");
+    // The policy is asked in the first run alone.
+    int asked = 0;
+    grad(sum(checkpoint(
+             [](const DistTensor& v) { return exp(v); }, x,
+             {[&asked](const CheckpointedCall&) { return ++asked == 1; }})),
+         {x});
+    EXPECT_EQ(asked, 1);
     EXPECT_EQ(error_of([&] {
                 checkpoint([](const Tensors&) { return Tensors(1); }, {x});
               }),
@@ -764,9 +796,9 @@ TEST(Checkpoint, KeptOutputs) {
       handle.assign(Tensor::full(y.local().shape(), kF64, 0));
     }
     EXPECT_EQ(error_of([&] { grad(loss, {x}); }),
-              "[checkpoint] output 0 of tanh, f64[4, 6](S1), was changed in "
-              "place after checkpoint() kept it for its second run; change a "
-              "copy of it instead");
+              "[checkpoint] output 0 of tanh was changed in place after "
+              "checkpoint() kept it for its second run; change a copy of it "
+              "instead");
   });
 }
 
