@@ -86,17 +86,15 @@ class DistTensor {
   DistTensor() = default;
 
   // Makes a tensor from each rank's own part `local`, without copying it.
-  // Throws Error if the part is not on this rank's device, or its shape is not
-  // the one that the layout gives this rank. On a rank outside the mesh, only
-  // the type of `local` matters.
+  // Throws Error if the part is on another device, or its shape is not the one
+  // that the layout gives this rank. Outside the mesh, only its type matters.
   static DistTensor from_local(Tensor local, const Mesh&, const Placements&,
                                const Shape& global_shape);
   // Makes a tensor from a value that every rank has in full; each rank copies
-  // its part. Sends nothing by default. To find ranks that pass different
-  // values, the next collective within the mesh on the tensor, or on a result
-  // computed from it, compares a hash of up to 64 elements, and throws Error if
-  // the hashes differ (unless RunOptions::device is set). With
-  // RunOptions::check_inputs, from_global() compares all elements itself.
+  // its part. Sends nothing by default. The next collective within the mesh on
+  // the tensor, or on a result computed from it, throws Error if ranks passed
+  // different values in up to 64 elements (unless RunOptions::device is set).
+  // With RunOptions::check_inputs, from_global() compares all elements itself.
   static DistTensor from_global(const Tensor&, const Mesh&, const Placements&);
   // Makes a tensor from each rank's own part `local`, which is undefined on a
   // rank outside the mesh. Throws Error if its shape, type or device does not

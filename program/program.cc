@@ -148,8 +148,7 @@ struct Program::State {
     if (is_job()) join();
   }
 
-  // Chooses the backend by --rendezvous, the launcher of this process, or
-  // --ranks-per-process.
+  // Chooses the backend by the launcher, --rendezvous or --ranks-per-process.
   void choose_backend() {
     const bool meets = flags.given("--rendezvous");
     for (const ProcessBackend& b : process_backends())
@@ -358,8 +357,7 @@ struct Program::State {
         "trace: {}\n",
         trace->waiting_table(), trace_path);
   }
-  // Each process writes its own events if they were not gathered, as after a
-  // failed run.
+  // Each process writes its own events, unless they were gathered.
   void write_trace() const {
     if (!trace || (gathered && process > 0)) return;
     trace->write(trace_path);
