@@ -136,7 +136,7 @@ void Execution::add_pass(RankContext& ctx, std::vector<Path>& paths,
     p.cut = p.own = p.ended = false;
   }
   size_t event = 0;
-  int64_t collectives = 0;
+  collectives_ = 0;
   for (size_t i = 0; i < plan_.steps.size();) {
     const Step& first = plan_.steps[i];
     Round round;
@@ -154,13 +154,13 @@ void Execution::add_pass(RankContext& ctx, std::vector<Path>& paths,
         round.actions.back().event = number;
         sent_[number].here = true;
       }
-      if (pass == 0) sent_[number].collective = collectives + 1;
+      if (pass == 0) sent_[number].collective = collectives_ + 1;
       uint64_t print = hash_mix(s.from->hash(), s.to->hash());
       print = hash_mix(print, static_cast<uint64_t>(s.op) + pass * 64);
       round.fingerprint = hash_mix(round.fingerprint, print);
       ++round.tensors;
     }
-    if (round.tensors) ++collectives;
+    if (round.tensors) ++collectives_;
     if (round.actions.empty()) continue;
     if (round.tensors) {
       round.first = &first;
@@ -172,7 +172,6 @@ void Execution::add_pass(RankContext& ctx, std::vector<Path>& paths,
   }
   for (size_t t = 0; t < paths.size(); ++t)
     if (takes_part(t)) finish(ctx, paths[t], t, pass);
-  collectives_ = std::max(collectives_, collectives);
 }
 
 void Execution::add(RankContext& ctx, Path& path, const Step& step,

@@ -88,9 +88,7 @@ class Execution : public std::enable_shared_from_this<Execution> {
   // shape of this rank's part of tensor t at the destination.
   bool in_panels(size_t t) const { return in_panels_[t]; }
   const Shape& end_shape(size_t t) const { return end_shapes_[t]; }
-  // The number of collectives in a pass; a pass with fewer tensors may have
-  // fewer.
-  int64_t collectives() const { return collectives_; }
+  int64_t collectives() const { return collectives_; }  // last pass
   size_t weight() const { return weight_; }  // counts in the cache's limit
 
  private:

@@ -114,36 +114,6 @@ TEST(ExecutionTest, MemoryOfAMean) {
       });
 }
 
-// The first tensor moves part by part, and the second in the first pass alone.
-// Guards a fix: the next execution used the number of the second's collective
-// again.
-TEST(ExecutionTest, CountsTheCollectivesOfTheLongestPass) {
-  RunOptions options;
-  options.world = 4;
-  options.mesh = "2x2";
-  options.cost = all_reduces_cost_nothing(2);
-  run(options, [&](Runtime& rt) {
-    RankContext& ctx = rt.context();
-    const Mesh mesh = rt.mesh();
-    const Shape shape{7, 5};
-    const auto spec = [&](const char* text) {
-      return Spec::get(mesh, shape, parse_layout(text, mesh, shape),
-                       DType::kF64);
-    };
-    const Move moves[] = {{spec("P,P"), spec("S0,S1")},
-                          {spec("S0,R"), spec("S1,R")}};
-    const auto e = execution(ctx, moves);
-    ASSERT_GT(e->passes(), 1u);
-    ASSERT_TRUE(e->in_panels(0));
-    ASSERT_FALSE(e->in_panels(1));
-    int64_t last = 0;
-    for (const Execution::Sent& s : e->sent())
-      last = std::max(last, s.collective);
-    EXPECT_GT(last, 1);
-    EXPECT_EQ(e->collectives(), last);
-  });
-}
-
 std::set<int64_t> numbers(const std::vector<CommEvent>& events) {
   std::set<int64_t> all;
   for (const CommEvent& e : events) all.insert(e.collective);
