@@ -259,6 +259,14 @@ TEST_F(PostTest, RefusesABodyThatIsTooLong) {
   EXPECT_EQ(status("Content-Length: -1\r\n", 0), "413");
 }
 
+// The server still reads for two seconds, but has ended its own side before.
+TEST_F(PostTest, ARefusedClientSeesTheEndAtOnce) {
+  const auto begun = Clock::now();
+  for (int i = 0; i < 3; ++i)
+    EXPECT_EQ(post("/", "Content-Length: 100001\r\n", "").substr(9, 3), "413");
+  EXPECT_LT(seconds_since(begun), 3);
+}
+
 TEST_F(PostTest, ReadsABodyInChunks) {
   const auto chunked = [&](const std::string& body) {
     return post("/", "Transfer-Encoding: Chunked\r\n", body);
