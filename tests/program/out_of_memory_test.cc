@@ -4,6 +4,7 @@
 // value allocates.
 #include "dtensor/device/out_of_memory.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <malloc.h>
 #include <pthread.h>
@@ -27,6 +28,15 @@ namespace {
 
 constexpr int64_t kMiB = 1 << 20;
 
+// The address space that this process uses, in bytes. Allocates nothing.
+int64_t address_space() {
+  char text[64] = {};
+  const int file = open("/proc/self/statm", O_RDONLY);
+  const ssize_t n = read(file, text, sizeof(text) - 1);
+  close(file);
+  return n > 0 ? std::atoll(text) * sysconf(_SC_PAGESIZE) : 0;
+}
+
 struct Ended {
   int code;  // 128 + n for signal n
   std::string text;
@@ -40,12 +50,9 @@ Ended run_limited(int64_t more, const std::function<void(Program&)>& body) {
   const pid_t pid = fork();
   if (pid == 0) {
     dup2(ends[1], STDERR_FILENO);
-    long pages = 0;
-    std::FILE* f = std::fopen("/proc/self/statm", "r");
-    if (!f || std::fscanf(f, "%ld", &pages) != 1) _exit(99);
-    std::fclose(f);
-    const auto limit =
-        static_cast<rlim_t>(int64_t{pages} * sysconf(_SC_PAGESIZE) + more);
+    const int64_t used = address_space();
+    if (used == 0) _exit(99);
+    const auto limit = static_cast<rlim_t>(used + more);
     const rlimit both{limit, limit};
     setrlimit(RLIMIT_AS, &both);
     const rlimit no_core{0, 0};
@@ -148,6 +155,24 @@ TEST(MemoryReserve, LeavesTheHandlersThatWereThere) {
   const std::new_handler before = std::set_new_handler(others);
   { const MemoryReserve reserve; }
   EXPECT_EQ(std::set_new_handler(before), std::new_handler(others));
+}
+
+TEST(MemoryReserve, GivesItsAddressSpaceBack) {
+  const int64_t before = address_space();
+  {
+    const MemoryReserve reserve;
+    EXPECT_GE(address_space() - before, 64 * kMiB);
+  }
+  EXPECT_LT(address_space() - before, 32 * kMiB);
+}
+
+TEST(OutOfMemoryText, SaysHowMuchAddressSpaceIsUsed) {
+  const int64_t used = address_space();
+  const std::string text = out_of_memory_text();
+  EXPECT_NE(
+      text.find(": the process uses " + amount(used) + " of address space"),
+      std::string::npos)
+      << text << "\nwanted: " << used << " bytes";
 }
 
 TEST(Amount, IsInTheLargestUnit) {
