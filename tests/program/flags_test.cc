@@ -74,6 +74,21 @@ TEST(Flags, HelpCallsATextWhatItStandsFor) {
   EXPECT_NE(line_of(help, "--help"), "") << help;
 }
 
+TEST(Flags, HelpShowsADefaultThatIsALimit) {
+  for (const bool most : {false, true}) {
+    Values v;
+    v.n = most ? 9 : 1;
+    v.x = most ? 2 : 0;
+    Flags flags;
+    add_all(flags, v);
+    const std::string help = flags.help("program", "");
+    const std::string n = most ? "(default 9)" : "(default 1)",
+                      x = most ? "(default 2)" : "(default 0)";
+    EXPECT_NE(line_of(help, "--n").find(n), help.npos) << help;
+    EXPECT_NE(line_of(help, "--x").find(x), help.npos) << help;
+  }
+}
+
 TEST(Flags, SetsWhatIsGivenAndNothingElse) {
   const Parsed p({"--n", "4", "--n=5", "--list", "p", "--list", "q", "--on"});
   EXPECT_EQ(p.error, "");
