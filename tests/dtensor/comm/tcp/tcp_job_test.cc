@@ -501,6 +501,22 @@ TEST(TcpJob, GathersNothingWhenOneHasFailed) {
   }
 }
 
+// Process 0 may be in the next agreement when process 1 fails in gather().
+TEST(TcpJob, AgreesThatAProcessCouldNotGather) {
+  auto jobs = testing::tcp_jobs(2);
+  jobs[0]->set_patience(run_patience(1s));
+  jobs[0]->not_gathering("no more disks");
+  EXPECT_EQ(error_of([&] {
+              jobs[1]->gather("compare texts", "x",
+                              [](ProcessJob::Gathered) {});
+            }),
+            "no more disks");
+  const JobVerdict all = jobs[0]->agree({});
+  EXPECT_EQ(all.code, 1);
+  EXPECT_EQ(all.text, "no more disks");
+  testing::part(jobs);
+}
+
 // Process 0 refuses what it gets; then a process is gone.
 TEST(TcpJob, GathersNothingWithoutTheOthers) {
   {
