@@ -97,6 +97,12 @@ TEST_F(CudaTest, WhatCannotBeLoaded) {
   std::ofstream(path) << "no library";
   EXPECT_EQ(run(""), "[cuda] " + path + " cannot be loaded: " + path +
                          ": file too short" + end);
+  const fs::path system = root_ / "system";
+  fs::create_directories(system);
+  fs::rename(path, system / "libdtensor_cuda.so");
+  EXPECT_EQ(run("LD_LIBRARY_PATH=" + system.string()),
+            "[cuda] libdtensor_cuda.so cannot be loaded: " + system.string() +
+                "/libdtensor_cuda.so: file too short" + end);
   EXPECT_EQ(run("DTENSOR_CUDA_LIBRARY=libm.so.6"),
             "[cuda] libm.so.6 is not a plugin of dtensor: it has no "
             "dtensor_cuda_plugin; set DTENSOR_CUDA_LIBRARY to the right "
