@@ -278,6 +278,22 @@ TEST(PlanPicture, OfEveryLayout) {
     EXPECT_GT(picture(args).size(), 1000u) << args;
 }
 
+// A side of size 0 has no numbers: each would lie at 0 / 0.
+TEST(PlanPicture, NumbersTheSidesOfTensors) {
+  const std::string across = R"(fill="#68727f" text-anchor="middle">)",
+                    down = R"(fill="#68727f" text-anchor="end">)";
+  const std::string none =
+      picture("--mesh 2x3 --shape 0,4 --from S0,S1 --to S1,S0");
+  EXPECT_EQ(occurrences(none, "nan"), 0) << none;
+  EXPECT_EQ(occurrences(none, down), 0);
+  EXPECT_EQ(occurrences(none, across + "4</text>"), 2);
+  const std::string one = picture("--mesh 2 --shape 1,3 --from S0 --to R");
+  for (const std::string number : {"0", "1"})
+    EXPECT_EQ(occurrences(one, down + number + "</text>"), 2) << number;
+  for (const std::string number : {"0", "3"})
+    EXPECT_EQ(occurrences(one, across + number + "</text>"), 2) << number;
+}
+
 TEST(PlanPicture, GoesWhereTheCallerIs) {
   const std::string folder = temporary("");
   const Ran r = run_program(
