@@ -394,6 +394,22 @@ TEST(TokenizerTest, PutsThePrefixOnlyBeforeTheFirstPiece) {
   EXPECT_EQ(tokens, "<s>|▁|e|</s>|e|</s>|");
 }
 
+TEST(TokenizerTest, StripsATextOfWhiteSpaceAlone) {
+  json file = {{"normalizer", {{"type", "Strip"}}},
+               {"model",
+                {{"type", "BPE"},
+                 {"vocab", {{" ", 0}, {"a", 1}}},
+                 {"merges", json::array()}}}};
+  file["normalizer"]["strip_left"] = false;
+  file["normalizer"]["strip_right"] = true;
+  EXPECT_EQ(tokenizer_from(file).encode("  "), Ids{});
+  EXPECT_EQ(tokenizer_from(file).encode(" a "), (Ids{0, 1}));
+  file["normalizer"]["strip_left"] = true;
+  file["normalizer"]["strip_right"] = false;
+  EXPECT_EQ(tokenizer_from(file).encode("  "), Ids{});
+  EXPECT_EQ(tokenizer_from(file).encode(" a "), (Ids{1, 0}));
+}
+
 TEST(TokenizerTest, StripsBothEndsOfTokens) {
   const Tokenizer t = tokenizer_of(
       "word_piece",
