@@ -197,9 +197,11 @@ TEST(GradScaler, StateGoesOnBitForBit) {
       EXPECT_EQ(step(second, t), step(whole, t)) << t;
     EXPECT_TRUE(GradScaler({.enabled = false}).state().empty());
     EXPECT_THROW(second.load_state({}), Error);
-    EXPECT_THROW(second.load_state({{"grad_scaler.scale", "one"},
-                                    {"grad_scaler.growth_tracker", 1l}}),
-                 Error);
+    for (const char* scale : {"one", ""})
+      EXPECT_THROW(second.load_state({{"grad_scaler.scale", scale},
+                                      {"grad_scaler.growth_tracker", 1l}}),
+                   Error)
+          << scale;
     EXPECT_EQ(second.state(), whole.state());
     return 0;
   });
