@@ -114,6 +114,8 @@ TEST(ComposedErrors, SayWhatToWrite) {
          "is 0; pass a tensor with 1"},
         {[&] { mv(v, v); }, "[mv] the number of dimensions of f32[",
          "is 1; pass a tensor with 2"},
+        {[&] { dot(x, v); }, "[dot] the number of dimensions of f32[",
+         "is 2; pass a tensor with 1"},
         {[&] { dot(v, x); }, "[dot] the number of dimensions of f32[",
          "is 2; pass a tensor with 1"},
         {[&] { dot(v, zeros({2})); }, "[dot] f32[",
