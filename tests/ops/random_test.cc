@@ -368,5 +368,21 @@ TEST(RandomWithoutGenerator, SubMeshesHaveTheirOwn) {
   });
 }
 
+TEST(RandomWithoutGenerator, MeshesOverTheSameRanksShareOne) {
+  const auto drawn_with = [](const char* other) {
+    std::vector<std::vector<double>> drawn;
+    run(3, [&](Runtime& rt) {
+      if (rt.rank() == 2) return;
+      const auto first = values(randn({6}, Mesh::parse("a=2 of ranks 0,1"))),
+                 second = values(randn({6}, Mesh::parse(other)));
+      if (rt.rank() == 0) drawn = {first, second};
+    });
+    return drawn;
+  };
+  const auto same = drawn_with("a=2 of ranks 0,1");
+  EXPECT_NE(same[0], same[1]);
+  EXPECT_EQ(drawn_with("a=2 of ranks 1,0"), same);
+}
+
 }  // namespace
 }  // namespace dtensor::testing
