@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <malloc.h>
 
 #include <cstring>
 #include <filesystem>
@@ -121,6 +122,15 @@ Tokenizer tokenizer_from(const json& file) {
 Tokenizer tokenizer_of(const std::string& name, const json& patch = {}) {
   const json file = json_of(kData + name + ".json");
   return tokenizer_from(patch.is_null() ? file : patched(file, patch));
+}
+
+// A patch for a file, whose texts are then split by a pattern.
+json split(const std::string& regex) {
+  return {{"pre_tokenizer",
+           {{"type", "Split"},
+            {"pattern", {{"Regex", regex}}},
+            {"behavior", "Isolated"},
+            {"invert", false}}}};
 }
 
 std::string streamed(const Tokenizer& t, const Ids& ids,
@@ -308,13 +318,6 @@ TEST(TokenizerTest, RefusesMembersThatItDoesNotKnow) {
   EXPECT_EQ(error("byte_level", {{"model", {{"dropout", 0.1}}}}),
             "tokenizer.json: model.dropout is 0.1, but this library reads only "
             "null and 0 there; use another file");
-  const auto split = [](const char* regex) {
-    return json{{"pre_tokenizer",
-                 {{"type", "Split"},
-                  {"pattern", {{"Regex", regex}}},
-                  {"behavior", "Isolated"},
-                  {"invert", false}}}};
-  };
   for (const char* type : {"Fuse", "ByteFallback"}) {
     json file = json_of(kData + "byte_level.json");
     file["decoder"] = {{"type", type}, {"glue", true}};
@@ -457,6 +460,41 @@ TEST(TokenizerTest, ServesManyThreads) {
         EXPECT_EQ(t.encode(lines.line(n)), expected[n]);
     });
   for (std::thread& thread : threads) thread.join();
+}
+
+// Memory of the process's heap; 0 under a sanitizer, which has a heap of its
+// own.
+size_t heap_bytes() { return mallinfo2().uordblks; }
+
+TEST(TokenizerTest, LeavesNoMemoryOfItsPatterns) {
+  if (heap_bytes() == 0) GTEST_SKIP() << "the heap does not count its bytes";
+  std::string scripts, groups;
+  for (int i = 0; i < 100; i++) scripts += "\\p{Han}";
+  for (int i = 0; i < 257; i++) groups += "(a)";  // too many
+  for (const std::string& regex : {scripts, groups}) {
+    const std::string dir =
+        folder({{"tokenizer.json",
+                 patched(json_of(kData + "byte_level.json"), split(regex))}});
+    const auto read = [&] {
+      const std::string error =
+          error_of([&] { Tokenizer::from_pretrained(dir).encode("a"); });
+      EXPECT_EQ(error == "no error", regex == scripts) << error;
+    };
+    for (int i = 0; i < 2; i++) read();
+    const size_t before = heap_bytes();
+    for (int i = 0; i < 4; i++) read();
+    EXPECT_LT(heap_bytes(), before + 4 * 200) << regex.substr(0, 7);
+  }
+}
+
+TEST(TokenizerTest, LeavesNoMemoryOfThreads) {
+  if (heap_bytes() == 0) GTEST_SKIP() << "the heap does not count its bytes";
+  const Tokenizer t = tokenizer_of("byte_level", split("a"));
+  const auto encode = [&] { std::thread([&] { t.encode("ab"); }).join(); };
+  for (int i = 0; i < 10; i++) encode();
+  const size_t before = heap_bytes();
+  for (int i = 0; i < 1000; i++) encode();
+  EXPECT_LT(heap_bytes(), before + 1000 * 20);
 }
 
 }  // namespace
