@@ -222,6 +222,7 @@ class FakeLink final : public NcclLink {
   void add(Stream s, Work work, int64_t FakeNccl::Counts::*count) {
     DT_CHECK(s == stream_, "nccl", "another stream");
     DT_CHECK(work.n > 0, "nccl", "{} elements", work.n);
+    DT_CHECK(work.in || work.what == Work::kReceive, "nccl", "no memory");
     DT_CHECK(work.peer != static_cast<int>(rank_), "nccl", "sent to itself");
     DT_CHECK(shared_.refuses != static_cast<int>(rank_) ||
                  shared_.refuses_at != call_ + 1,

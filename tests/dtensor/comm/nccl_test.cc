@@ -140,33 +140,41 @@ TEST(NcclTest, ANanIsTheLargestAndTheSmallest) {
     }
 }
 
-// One member's memory has gaps, so no member calls NCCL's all-gather.
+// One member's source or destination has gaps, so no member calls NCCL's
+// all-gather.
 TEST(NcclTest, EvenIsWhatAllMembersSay) {
-  World world(2);
-  world.run([&](Runtime& rt) {
-    RankContext& ctx = rt.context();
-    Device& device = *ctx.device;
-    const int64_t row = rt.rank() == 1 ? 5 : 3, me = rt.rank();
-    const Region whole{{{0, 4}}, {{0, 3}}};
-    const std::vector<Region> has{{{{0, 2}}, {{0, 3}}}, {{{2, 4}}, {{0, 3}}}},
-        wants{whole, whole};
-    std::vector<float> part(6), all(static_cast<size_t>(4 * row), -1);
-    for (size_t i = 0; i < 6; ++i) part[i] = static_cast<float>(6 * me) + i;
-    void* src = device.allocate(6 * 4, ctx.stream);
-    void* dst = device.allocate(16 * row, ctx.stream);
-    device.from_host(ctx.stream, src, part.data(), 6 * 4);
-    EXPECT_EQ(testing::exchange(ctx.communicator({0, 1}),
-                                {StepKind::kAllGather, "test"}, ctx.stream,
-                                DType::kF32,
-                                {src, {3, 1}, &has[static_cast<size_t>(me)]},
-                                has, {dst, {row, 1}, &whole}, wants),
-              6 * 4);
-    device.to_host(ctx.stream, all.data(), dst, 16 * row);
-    for (int64_t i = 0; i < 12; ++i)
-      EXPECT_EQ(all[static_cast<size_t>(i / 3 * row + i % 3)], i);
-  });
-  EXPECT_EQ(world.nccl->counts().all_gathers, 0);
-  EXPECT_EQ(world.nccl->counts().sends, 2);
+  for (const bool in_source : {false, true}) {
+    World world(2);
+    world.run([&](Runtime& rt) {
+      RankContext& ctx = rt.context();
+      Device& device = *ctx.device;
+      const int64_t me = rt.rank(), row = me == 1 ? 5 : 3,
+                    from_row = in_source ? row : 3,
+                    to_row = in_source ? 3 : row;
+      const Region whole{{{0, 4}}, {{0, 3}}};
+      const std::vector<Region> has{{{{0, 2}}, {{0, 3}}}, {{{2, 4}}, {{0, 3}}}},
+          wants{whole, whole};
+      std::vector<float> part(static_cast<size_t>(2 * from_row), -1),
+          all(static_cast<size_t>(4 * to_row), -1);
+      for (int64_t i = 0; i < 6; ++i)
+        part[static_cast<size_t>(i / 3 * from_row + i % 3)] =
+            static_cast<float>(6 * me + i);
+      void* src = device.allocate(8 * from_row, ctx.stream);
+      void* dst = device.allocate(16 * to_row, ctx.stream);
+      device.from_host(ctx.stream, src, part.data(), 8 * from_row);
+      EXPECT_EQ(testing::exchange(
+                    ctx.communicator({0, 1}), {StepKind::kAllGather, "test"},
+                    ctx.stream, DType::kF32,
+                    {src, {from_row, 1}, &has[static_cast<size_t>(me)]}, has,
+                    {dst, {to_row, 1}, &whole}, wants),
+                6 * 4);
+      device.to_host(ctx.stream, all.data(), dst, 16 * to_row);
+      for (int64_t i = 0; i < 12; ++i)
+        EXPECT_EQ(all[static_cast<size_t>(i / 3 * to_row + i % 3)], i);
+    });
+    EXPECT_EQ(world.nccl->counts().all_gathers, 0) << in_source;
+    EXPECT_EQ(world.nccl->counts().sends, 2) << in_source;
+  }
 }
 
 TEST(NcclTest, OneLinkPerGroupAndMember) {
