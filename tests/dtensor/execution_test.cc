@@ -22,15 +22,15 @@
 namespace dtensor {
 namespace {
 
-// All-reduces cost next to nothing, and everything else is dear. Plans
-// therefore all-reduce first and slice then, in parts that fit into a small
-// block.
-CostTable all_reduces_cost_nothing(int axes) {
+// Steps of this kind cost next to nothing, and all others are dear. Plans
+// therefore all-reduce (or all-gather) first and slice then, in parts that fit
+// into a small block.
+CostTable costs_nothing(StepKind kind, int axes) {
   CostTable cost;
   cost.block_bytes = 96;
   AxisCost axis;
   axis.alpha_ps = 1'000'000'000;
-  axis.kinds[static_cast<size_t>(StepKind::kAllReduce)] = LinkCost{0, 0.001};
+  axis.kinds[static_cast<size_t>(kind)] = LinkCost{0, 0.001};
   cost.axes.assign(static_cast<size_t>(axes), axis);
   return cost;
 }
@@ -43,7 +43,7 @@ TEST(ExecutionTest, PredictsAnAllReduceInParts) {
       RunOptions options;
       options.world = 4;
       options.mesh = "2x2";
-      options.cost = all_reduces_cost_nothing(2);
+      options.cost = costs_nothing(StepKind::kAllReduce, 2);
       options.cost.one_shot_bytes = one_shot;
       if (messages) options.backend = testing::message_passing_backend;
       std::mutex mutex;
@@ -83,6 +83,31 @@ TEST(ExecutionTest, PredictsAnAllReduceInParts) {
         EXPECT_GT(other, 0);
       }
     }
+}
+
+// Each part is gathered into memory of its own, and only what the slice leaves
+// of it is copied to the destination.
+TEST(ExecutionTest, GathersInPartsAndSlicesThem) {
+  RunOptions options;
+  options.world = 2;
+  options.cost = costs_nothing(StepKind::kAllGather, 1);
+  run(options, [&](Runtime& rt) {
+    const Mesh mesh = rt.mesh();
+    std::vector<double> values, want;
+    for (int i = 0; i < 42; ++i) {
+      values.push_back(i);
+      if (i % 6 / 3 == rt.rank()) want.push_back(i);
+    }
+    const DistTensor x = DistTensor::from_global(
+        Tensor::from({7, 6}, values.data()), mesh, "S0");
+    const DistTensor y = x.redistribute("S1");
+    const Plan& plan = rt.context().planner.plan(x.spec(), y.spec());
+    ASSERT_GT(plan.chunks, 1);
+    ASSERT_EQ(plan.steps.size(), 2u);
+    EXPECT_EQ(plan.steps[0].kind, StepKind::kAllGather);
+    EXPECT_EQ(plan.steps[1].kind, StepKind::kSlice);
+    EXPECT_EQ(y.local().to_doubles(), want);
+  });
 }
 
 // The (sum, count) pairs of a mean are freed as soon as the values are made of
