@@ -229,6 +229,23 @@ TEST_P(AsyncTest, AFailureThatNobodyAskedForIsThrownInTheEnd) {
   EXPECT_NE(m.find(" of rank 0 cannot be allocated"), m.npos) << m;
 }
 
+// Work that a move has enqueued before it failed may still read tensors that
+// the rank frees now.
+TEST(AsyncFailure, TheRanksStreamWaitsForWhatTheMoveHasEnqueued) {
+  const std::unique_ptr<RecordingDevice> devices[] = {RecordingDevice::make(),
+                                                      RecordingDevice::make()};
+  RunOptions options;
+  options.world = 2;
+  options.device = [&](int64_t rank) -> Device& { return *devices[rank]; };
+  run(options, [&](Runtime& rt) {
+    const DistTensor y = too_large(Mesh::parse("a=2"), true);
+    EXPECT_NE(error_of([&] { y.local(); }), "no error");
+    const RecordingDevice& device = *devices[rt.rank()];
+    rt.context().device->synchronize(rt.context().stream);
+    EXPECT_EQ(device.waiting(), 0);
+  });
+}
+
 TEST_P(AsyncTest, ARankThatFailsReleasesTheOthers) {
   const Mesh mesh = Mesh::parse("a=3");
   std::mutex mutex;
