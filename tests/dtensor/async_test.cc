@@ -58,12 +58,15 @@ class AsyncTest : public ::testing::TestWithParam<bool> {
   AsyncTest() {
     if (GetParam()) device_ = RecordingDevice::make();
   }
-  void run(int64_t world, const std::function<void(Runtime&)>& fn) {
+  RunOptions options_of(int64_t world) {
     RunOptions options;
     options.world = world;
     if (device_)
       options.device = [this](int64_t) -> Device& { return *device_; };
-    dtensor::run(options, fn);
+    return options;
+  }
+  void run(int64_t world, const std::function<void(Runtime&)>& fn) {
+    dtensor::run(options_of(world), fn);
   }
 
   std::unique_ptr<RecordingDevice> device_;
@@ -290,6 +293,29 @@ TEST_P(AsyncTest, RanksThatWaitInACircleAreTold) {
         << m;
     EXPECT_NE(m.find("; rank 1 in barrier #"), m.npos) << m;
   }
+}
+
+// Rank 1's second thread has nothing to do, and waits for its rank.
+TEST_P(AsyncTest, CirclesPassThroughThreadsWithoutMoves) {
+  const Mesh mesh = Mesh::parse("a=2");
+  RunOptions options = options_of(2);
+  options.timeout = std::chrono::seconds(10);
+  const std::string m = error_of([&] {
+    dtensor::run(options, [&](Runtime& rt) {
+      expect_columns(rows(mesh).redistribute_async("S1"));
+      if (rt.rank() == 0)
+        rows(mesh).redistribute_async("S1").local();
+      else
+        rt.context().communicator(mesh, 1).barrier(
+            {StepKind::kBarrier, "test"});
+    });
+  });
+  EXPECT_NE(m.find("every rank waits for another one: rank 0 for its "
+                   "redistribute_async; rank 0's redistribute_async in "
+                   "all-to-all #2"),
+            m.npos)
+      << m;
+  EXPECT_NE(m.find("; rank 1 in barrier #"), m.npos) << m;
 }
 
 // All ranks' threads wait for moves that take a while to begin. That is no
