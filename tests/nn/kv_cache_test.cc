@@ -11,6 +11,7 @@
 #include "dtensor/nn/layers.h"
 #include "dtensor/nn/models.h"
 #include "tests/nn/on_mesh.h"
+#include "tests/testing.h"
 
 namespace dtensor::nn {
 namespace {
@@ -144,6 +145,20 @@ TEST(KvCache, TextsFindTheKeysOfTheirTokens) {
       EXPECT_EQ(texts.cache().free_pages(), free);
       return 0;
     });
+}
+
+TEST(KvCache, ATextHasRoomForItsPrompt) {
+  on_mesh<int>("dp=1", [](const Mesh& m) {
+    const auto model = from_pretrained("tests/nn/data/llama", m);
+    KvCache cache(*model, {.tokens = kTokens, .page = kPage});
+    const Ids prompt(7, 1);
+    EXPECT_EQ(
+        dtensor::testing::error_of([&] { cache.add(6, prompt); }),
+        "[cache] a text of at most 6 tokens cannot begin with a prompt of "
+        "7; reserve at least 7");
+    EXPECT_EQ(cache.add(7, prompt), 0);
+    return 0;
+  });
 }
 
 // Products take time for each row, so a step has few rows that stand for no

@@ -11,6 +11,7 @@
 #include "dtensor/autograd.h"
 #include "dtensor/io/safetensors.h"
 #include "dtensor/nn/architecture.h"
+#include "dtensor/nn/layers.h"
 #include "dtensor/nn/models.h"
 #include "dtensor/nn/pretrained_config.h"
 #include "dtensor/ops/pointwise.h"
@@ -367,6 +368,16 @@ TEST_F(Pretrained, Int8WeightsAreNotTrainedOrSaved) {
               }),
               "[set_requires_grad] i8[17, 24](S0) cannot have a gradient; cast "
               "it to f32, f64, bf16 or f16");
+    // A layer of one's own that takes the weight alone would lack its scale.
+    const std::string error = error_of([&] {
+      model->replace("model.layers.0.self_attn.q_proj", [](const Scope& at,
+                                                           const Module& old) {
+        const auto& base = dynamic_cast<const Linear&>(old);
+        return std::make_unique<Linear>(at, base.weight(), base.bias());
+      });
+    });
+    EXPECT_TRUE(error.starts_with("[linear] the weight is i8[")) << error;
+    EXPECT_TRUE(error.ends_with("pass a weight of a float type")) << error;
     return 0;
   });
 }

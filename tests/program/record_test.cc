@@ -14,8 +14,10 @@
 #include "dtensor/nn/parallel.h"
 #include "dtensor/ops/create.h"
 #include "dtensor/ops/grad.h"
+#include "dtensor/ops/pointwise.h"
 #include "dtensor/rank_context.h"
 #include "dtensor/runtime.h"
+#include "tests/testing.h"
 
 namespace dtensor {
 namespace {
@@ -110,6 +112,29 @@ TEST(RecordInProcess, HasTheOptimizersKernels) {
         all += record["events"][e.get<size_t>()]["op"] == "optimizer";
     EXPECT_GT(all, 0);  // gathers the parts that the other rank updates
   }
+}
+
+// A bound above the number of operators that a record keeps raises that number:
+// otherwise the operators between the two would be missing from the page.
+TEST(RecordInProcess, RefusesBeyondABoundAndKeepsAllBelow) {
+  const Mesh mesh = Mesh::parse("dp=2");
+  const auto calls = [&](int n) {
+    return record_of(
+        mesh,
+        [](Record& r) {
+          r.keep_first(1);
+          r.refuse_beyond(3);
+        },
+        [&](Runtime&) {
+          DistTensor x = zeros({4}, mesh);
+          for (int i = 0; i < n; ++i) x = relu(x);
+        });
+  };
+  EXPECT_EQ(calls(3)["runs"][0]["operators"].size(), 3u);
+  EXPECT_NE(testing::error_of([&] {
+              calls(4);
+            }).find("this program runs more than 3 operators"),
+            std::string::npos);
 }
 
 // The totals have all operators, and the first ones are listed as without a
