@@ -19,9 +19,15 @@
 namespace dtensor::internal {
 
 struct AttentionArgs {
-  static constexpr Fields kFields = {
-      "causal",  value("scale"), "ring",   "documents",      value_or_zero("length"),
-      "context", "memory_bytes", "window", value("soft_cap")};
+  static constexpr Fields kFields = {"causal",
+                                     value("scale"),
+                                     "ring",
+                                     "documents",
+                                     value_or_zero("length"),
+                                     "context",
+                                     "memory_bytes",
+                                     "window",
+                                     value("soft_cap")};
   bool causal;
   double scale;        // 0: see scale_of()
   bool ring;           // keys stay split along the sequence

@@ -55,8 +55,8 @@ TEST(MeshesEnd, ARankRemembersABoundedNumber) {
     for (int64_t i = 0; i < 500; ++i) {
       const auto y = ones({4, 4}, numbered(i), "S0");
       ASSERT_EQ(sum(y.redistribute("S1")).item(), 16);
-      ASSERT_LE(ctx.coordinates.size(), 200u);
-      ASSERT_LE(ctx.communicators.size(), 200u);
+      ASSERT_LE(ctx.cache.coordinates.size(), 200u);
+      ASSERT_LE(ctx.cache.communicators.size(), 200u);
     }
     // A mesh that was forgotten can be used again.
     EXPECT_EQ(sum(x.redistribute("S1")).item(), 16);
@@ -71,7 +71,7 @@ TEST(MeshesEnd, ACoordinateOutlivesTheNextOne) {
     RankContext& ctx = rt.context();
     for (int64_t i = 0; i < 200; ++i) ctx.coordinate(numbered(i));
     for (int64_t first = 200; first < 600; first += 2) {
-      const auto& all = ctx.coordinates;
+      const auto& all = ctx.cache.coordinates;
       const Mesh oldest = all.front().mesh;
       const Coord& at = ctx.coordinate(oldest);
       ctx.coordinate(numbered(first));
