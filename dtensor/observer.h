@@ -14,6 +14,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "dtensor/comm/communicator.h"
@@ -42,7 +43,8 @@ struct OpRan {
   std::span<const DistTensor> out;
   int64_t ordinal;  // the number of earlier calls in the current PathScope
   int64_t begin;    // when the call began, in ns of steady_clock
-  // RankContext::events from this index on were recorded while it ran.
+  // RankContext::events from this index on were recorded while it ran, if an
+  // observer reads events: otherwise they may have been summed up since.
   size_t first_event;
   // Whether checkpoint() had kept the outputs, so that nothing was computed.
   bool kept;
@@ -57,7 +59,8 @@ struct KernelRan {
 };
 
 // Every function is called on the observed thread, and does nothing by default.
-// Those of Watch tell of collectives.
+// Those of Watch tell of collectives. An observer must not add or remove
+// observers while it is told something.
 class Observer : public Watch {
  public:
   void begins(const Collective&) override {}
@@ -65,11 +68,11 @@ class Observer : public Watch {
   virtual void ran(RankContext&, const OpRan&) {}
   virtual void ran(RankContext&, const KernelRan&) {}
   // Called after a collective of an operator, or of a move outside of
-  // operators, has been added to RankContext::events. Not called for the
-  // collectives of the rank's second thread (async.h).
+  // operators, has been added to RankContext::events. Those of the second
+  // thread are told to its own observer (for_second_thread()).
   virtual void sent(RankContext&) {}
   // Called at the end of a TraceSpan that began at `begin` (ns of
-  // steady_clock).
+  // steady_clock). Must not throw.
   virtual void span(RankContext&, int64_t /*begin*/, std::string_view /*name*/,
                     int64_t /*number*/) {}
   // Called when the step begins that the observer is to show; the work before

@@ -53,7 +53,7 @@ struct RankContext : RankScope, CommLog {
 
   Observers observers;  // of this thread
   RankServices services;
-  // State that the ranks of the process share; null if there is only one.
+  // State that the ranks of the process share; null if it has one rank.
   struct Common {
     SharedPlans plans;
     std::mutex mutex;  // guards `services`

@@ -5,6 +5,7 @@
 //   struct Cache : RankServices::Service { ... };
 //   Cache& cache = context.services.get<Cache>();
 #pragma once
+#include <atomic>
 #include <cstddef>
 #include <memory>
 #include <utility>
@@ -24,7 +25,8 @@ class RankServices {
   // The object of type T; null if there is none.
   template <class T>
   T* find() const {
-    return id<T> < all_.size() ? static_cast<T*>(all_[id<T>].get()) : nullptr;
+    const size_t i = id<T>();
+    return i < all_.size() ? static_cast<T*>(all_[i].get()) : nullptr;
   }
   // As find(), but makes T(args...) if there is none.
   template <class T, class... Args>
@@ -35,32 +37,36 @@ class RankServices {
   // Replaces the object of type T.
   template <class T>
   T& set(std::unique_ptr<T> service) {
-    if (all_.size() <= id<T>) all_.resize(id<T> + 1);
-    all_[id<T>] = std::move(service);
-    return static_cast<T&>(*all_[id<T>]);
+    const size_t i = id<T>();
+    if (all_.size() <= i) all_.resize(i + 1);
+    all_[i] = std::move(service);
+    return static_cast<T&>(*all_[i]);
   }
   // Removes the object of type T and returns it; null if there is none.
   template <class T>
   std::unique_ptr<T> take() {
     T* const found = find<T>();
-    if (found) static_cast<void>(all_[id<T>].release());
+    if (found) static_cast<void>(all_[id<T>()].release());
     return std::unique_ptr<T>(found);
   }
-  // Calls finish() of every object, in any order.
+  // Calls finish() of every object, in any order. finish() may make others.
   void finish() {
-    for (const auto& service : all_)
-      if (service) service->finish();
+    for (size_t i = 0; i < all_.size(); ++i)
+      if (all_[i]) all_[i]->finish();
   }
-  // Destroys all objects, which ends their threads.
-  void clear() { all_.clear(); }
+  // Destroys all objects, which ends their threads. They find none meanwhile.
+  void clear() { std::exchange(all_, {}).clear(); }
 
  private:
   static size_t next_id() {
-    static size_t next = 0;
+    static std::atomic<size_t> next = 0;
     return next++;
   }
   template <class T>
-  static inline const size_t id = next_id();
+  static size_t id() {
+    static const size_t mine = next_id();
+    return mine;
+  }
 
   std::vector<std::unique_ptr<Service>> all_;  // by id
 };

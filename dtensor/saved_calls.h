@@ -18,8 +18,8 @@ struct CheckpointedCall {
   std::span<const DistTensor> inputs;
 };
 // Selects calls, like the policy of torch's selective checkpointing.
-// checkpoint() asks it after each call of its function's first run, in which no
-// tensor requires a gradient that was made inside.
+// checkpoint() asks it after each call of its function's first run, in which
+// tensors made inside require no gradient.
 using SavedCalls = std::function<bool(const CheckpointedCall&)>;
 
 }  // namespace dtensor

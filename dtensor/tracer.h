@@ -3,14 +3,12 @@
 #pragma once
 #include <cstdint>
 #include <deque>
-#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
 
 #include "dtensor/comm/communicator.h"
-#include "dtensor/placement/spec.h"
 #include "dtensor/rank_context.h"
 #include "dtensor/trace.h"
 

@@ -180,6 +180,7 @@ Optimizer::Optimizer(const ParameterGroups& groups, double weight_decay,
                                 MemoryKind::kState);
   std::set<std::string> names;
   std::map<const DistTensor::Impl*, std::string> listed;
+  std::set<std::pair<const Spec*, const Spec*>> cut;  // of parameters so far
   for (const ParameterGroup& group : groups.groups()) {
     check_options("lr_scale", group.lr_scale, 1e300);
     const double decay = group.weight_decay.value_or(weight_decay);
@@ -189,7 +190,8 @@ Optimizer::Optimizer(const ParameterGroups& groups, double weight_decay,
                "parameter {} is {}, but only floats can be updated; leave it "
                "out, or make it a float",
                name, p.spec()->to_string());
-      DT_CHECK(cuts_boxes(p), "optimizer",
+      const bool fresh_cut = cut.insert({p.spec(), p.grad_spec()}).second;
+      DT_CHECK(!fresh_cut || cuts_boxes(p), "optimizer",
                "parameter {} is {}, but its gradient is laid out as {}, which "
                "does not cut one box out of each rank's part; call "
                "set_grad_layout() with the parameter's own layout, split "

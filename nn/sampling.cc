@@ -92,9 +92,9 @@ std::vector<double> weights_of(std::span<const double> logits,
   };
   if (s.top_k > 0 && s.top_k < std::ssize(weights))
     keep(largest(weights, s.top_k));
-  // (The sum is NaN if a logit is.)
-  const double total = std::accumulate(weights.begin(), weights.end(), 0.0);
-  if (s.top_p < 1 && total > 0) {
+  const double total =
+      s.top_p < 1 ? std::accumulate(weights.begin(), weights.end(), 0.0) : 0;
+  if (total > 0) {  // it is NaN if a logit is
     std::vector<int64_t> order =
         largest(weights, std::count_if(weights.begin(), weights.end(),
                                        [](double w) { return w > 0; }));

@@ -108,8 +108,9 @@ struct RecomputeOptions {
 //
 // Taking the gradient throws Error if a tensor that fn used was changed in
 // place after its use. It also throws if the second run uses other tensors that
-// require a gradient than the first, runs other operators among those with kept
-// outputs, or returns results in other layouts.
+// require a gradient than the first, or calls other operators, or one of them
+// with other arguments, seeds or layouts. So fn must not keep a tensor that it
+// computes in its first run only; it may compute one under NoGrad.
 std::vector<DistTensor> checkpoint(const Recomputed& fn,
                                    const std::vector<DistTensor>& inputs,
                                    const RecomputeOptions& = {});

@@ -105,7 +105,7 @@ void run_op(const Op& op, std::span<const DistTensor> given, const Attrs& asked,
   const auto d = decide(op, specs, attrs, assignment);
   const Lineage lineage = lineage_of(ctx, op, attrs, *d, given);
   const Scoped<const Lineage*> about(ctx.about, &lineage);
-  watch.decided(attrs, *d, lineage);
+  watch.decided(attrs, *d);
 
   {
     Compute c(op, attrs, *d, ctx);

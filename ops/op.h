@@ -193,8 +193,8 @@ class OpCaptures : public Captures {
   // Whether the outputs of the next call were kept in an earlier run.
   virtual bool has() const = 0;
   // The layouts of the call have been chosen. `id` is a hash of the operator,
-  // its arguments and seeds, these layouts, and of how the inputs were made.
-  // Throws Error if the earlier run made another call.
+  // its arguments and seeds, and the layouts of its inputs and outputs. Throws
+  // Error if the earlier run made another call.
   virtual void decided(const Op&, const Decision&, uint64_t id) = 0;
   // Only if has(): returns this rank's parts of the kept outputs. An output
   // that Op::restore() computes has an undefined part. Throws Error if one was

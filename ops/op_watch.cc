@@ -18,11 +18,11 @@ OpWatch::OpWatch(RankContext& ctx, const Op& op,
   if (captures_->has()) kept_ = captures_;
 }
 
-void OpWatch::decided(const Attrs& attrs, const Decision& d,
-                      const Lineage& lineage) {
+void OpWatch::decided(const Attrs& attrs, const Decision& d) {
   if (!captures_) return;
-  uint64_t id =
-      hash_mix(lineage.hash, reinterpret_cast<uint64_t>(attrs.seed_at));
+  uint64_t id = attrs.fold_into(hash_mix(d.lineage, attrs.seed[0]), false);
+  id = hash_mix(hash_mix(id, attrs.seed[1]),
+                reinterpret_cast<uint64_t>(attrs.seed_at));
   for (const SpecRef& s : d.out) id = hash_mix(id, s->hash());
   captures_->decided(op_, d, id);
 }

@@ -18,7 +18,7 @@ class OpWatch {
   // if the call must compute them.
   OpCaptures* kept() const { return kept_; }
   // Tells the checkpoint(), if there is one, that the layouts have been chosen.
-  void decided(const Attrs&, const Decision&, const Lineage&);
+  void decided(const Attrs&, const Decision&);
   // Tells that the call has run. Increments RankContext::ordinal, the number of
   // calls in the current PathScope.
   void ran(const Attrs&, const Decision&, std::span<const DistTensor> outputs);

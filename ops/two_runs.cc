@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dtensor/ops/two_runs.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <string>
 #include <utility>
 
 #include "dtensor/dist_tensor_impl.h"
@@ -121,10 +118,11 @@ void SecondRun::decided(const Op& op, const Decision& d, uint64_t id) {
            "giving {}, in its first; run the same operators in both runs",
            op.name(), d.out[0]->to_string(), first.op->name(),
            first.out->to_string());
-  DT_CHECK(first.id == id, "checkpoint",
-           "the function calls {} with other arguments, seeds or inputs in its "
-           "second run than in its first; compute the same in both runs",
-           op.name());
+  DT_CHECK(
+      first.id == id, "checkpoint",
+      "the function calls {} with other arguments, seeds or layouts in its "
+      "second run than in its first; compute the same in both runs",
+      op.name());
 }
 
 std::vector<Tensor> SecondRun::take() {

@@ -3,11 +3,9 @@
 // and the checks that it makes in the second.
 #pragma once
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
-#include <string_view>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>

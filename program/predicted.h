@@ -4,9 +4,7 @@
 // a prediction prints and writes it with these functions.
 #pragma once
 #include <cstdint>
-#include <memory>
 #include <nlohmann/json_fwd.hpp>
-#include <span>
 #include <string>
 
 #include "dtensor/comm_table.h"

@@ -96,7 +96,7 @@ std::string translated(std::string_view pattern, const std::string& where) {
     }
     // The options of a group, such as (?i:...).
     if (!in_class && pattern.substr(i, 2) == "(?") {
-      const size_t end = pattern.find_first_not_of("imsx-", i + 2);
+      const size_t end = pattern.find_first_of(":)-<=!>&|'#~", i + 2);
       DT_CHECK(pattern.substr(i, end - i).find('m') == pattern.npos,
                "tokenizer",
                "{} is {}, whose option m lets . match line feeds in Oniguruma, "

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 
@@ -52,6 +53,29 @@ TEST(RankServices, HoldOneObjectOfEachType) {
   services.clear();
   EXPECT_EQ(text, "BBaA");
   EXPECT_EQ(services.find<A>(), nullptr);
+}
+
+// An object may need another to finish, and finds none while all are destroyed.
+struct Needs : RankServices::Service {
+  Needs(RankServices& s, std::string& t) : services(s), text(t) {}
+  ~Needs() override { text += services.find<A>() ? '+' : '-'; }
+  void finish() override { services.get<A>(text, 1); }
+  RankServices& services;
+  std::string& text;
+};
+
+TEST(RankServices, FinishMayMakeAnother) {
+  std::string text;
+  RankServices services;
+  services.get<Needs>(services, text);
+  services.get<B>(text, 1);
+  services.finish();
+  EXPECT_NE(services.find<A>(), nullptr);
+  EXPECT_EQ(std::count(text.begin(), text.end(), 'b'), 1);
+  services.clear();
+  EXPECT_EQ(std::count(text.begin(), text.end(), '-'), 1);
+  EXPECT_EQ(std::count(text.begin(), text.end(), 'A'), 1);
+  EXPECT_EQ(std::count(text.begin(), text.end(), 'B'), 1);
 }
 
 TEST(RankServices, FinishThrowsTheErrorOfAnObject) {

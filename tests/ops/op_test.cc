@@ -159,8 +159,6 @@ class Mirrored final : public RuleOp {
   }
 };
 
-// Rows are split along the pinned factor n. They move to where whole rows are,
-// and every rank computes its share of the rows.
 // An operator with more outputs than a call can hold.
 class Copies final : public RuleOp {
  public:
@@ -184,6 +182,8 @@ TEST(OpTest, NineOutputsAreASentence) {
   });
 }
 
+// Rows are split along the pinned factor n. They move to where whole rows are,
+// and every rank computes its share of the rows.
 TEST(OpTest, AnAxisOfAPinnedFactorSplitsTheWork) {
   static const Mirrored op;
   const Mesh mesh = Mesh::parse("x=3");

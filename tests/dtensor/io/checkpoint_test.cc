@@ -435,8 +435,6 @@ TEST(Checkpoint, InTheBackgroundByItself) {
   expect_saved(of_ranks(3), mesh, dir / "step-00000001", 1);
 }
 
-// A run that fails while it saves does not hang; a rank that never wrote leaves
-// no checkpoint.
 // Such a layout keeps the heads of keys whole where there are too few to split.
 TEST(Checkpoint, SegmentsThatEveryRankHoldsAreSavedOnce) {
   const Folder dir("segments");
@@ -474,6 +472,8 @@ TEST(Checkpoint, TheLongestValueAtTheEndOfAPieceIsRead) {
   });
 }
 
+// A run that fails while it saves does not hang; a rank that never wrote leaves
+// no checkpoint.
 TEST(Checkpoint, ARunThatFailsMeanwhile) {
   const Folder dir("fails");
   const Mesh mesh = Mesh::parse("a=2");

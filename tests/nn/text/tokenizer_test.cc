@@ -331,10 +331,18 @@ TEST(TokenizerTest, RefusesMembersThatItDoesNotKnow) {
       error("byte_level", split("[a&&b]")),
       "tokenizer.json: pre_tokenizer.pattern is [a&&b], whose && or nested "
       "class is not supported; omit it");
-  EXPECT_EQ(error("byte_level", split("(?i-m:a.b)")),
-            "tokenizer.json: pre_tokenizer.pattern is (?i-m:a.b), whose option "
+  EXPECT_EQ(error("byte_level", split("(?im:a.b)")),
+            "tokenizer.json: pre_tokenizer.pattern is (?im:a.b), whose option "
             "m lets . match line feeds in Oniguruma, but not in PCRE2; write "
             "[\\s\\S] for such a .");
+  for (const char* allowed : {"(?i-m:a.b)", "(?<m>a)", "(?=m)", "(?:m)"})
+    EXPECT_EQ(error_of([&] {
+                json file = json_of(kData + "byte_level.json");
+                file.merge_patch(split(allowed));
+                tokenizer_from(file);
+              }),
+              "no error")
+        << allowed;
   EXPECT_EQ(error("byte_level", split("(a")),
             "tokenizer.json: pre_tokenizer.pattern is (a, which PCRE2 does not "
             "read: missing closing parenthesis; write it in syntax that "
