@@ -693,7 +693,7 @@ TEST(Checkpoint, AFunctionThatDoesSomethingElseTheSecondTime) {
         error([](const DistTensor& v) { return Tensors{v * 2.0}; },
               [](const DistTensor& v) { return Tensors{v * 3.0}; }),
         "[checkpoint] the function calls mul_scalar with other arguments, "
-        "seeds or inputs in its second run than in its first; compute "
+        "seeds or layouts in its second run than in its first; compute "
         "the same in both runs");
     // Both runs may write to a buffer, as long as they use it afterwards.
     const DistTensor buffer = zeros({4}, m, "S0", kF64);
