@@ -269,8 +269,18 @@ TEST_P(AsyncTest, ARankThatFailsReleasesTheOthers) {
   EXPECT_EQ(seen.begin()->find("rank 1 failed: [test] rank 1 gives up"), 0u);
 }
 
-// Rank 0 waits for its move, the move for rank 1, and rank 1 for rank 0 in a
-// barrier.
+// Expects the error of a circle: rank 0 waits for its move, which is the
+// all-to-all of this number, the move for rank 1, and rank 1 in a barrier.
+void expect_circle(const std::string& error, int number) {
+  EXPECT_NE(error.find("every rank waits for another one: rank 0 for its "
+                       "redistribute_async; rank 0's redistribute_async in "
+                       "all-to-all #" +
+                       std::to_string(number)),
+            error.npos)
+      << error;
+  EXPECT_NE(error.find("; rank 1 in barrier #"), error.npos) << error;
+}
+
 TEST_P(AsyncTest, RanksThatWaitInACircleAreTold) {
   const Mesh mesh = Mesh::parse("a=2");
   for (bool use : {true, false}) {
@@ -286,12 +296,7 @@ TEST_P(AsyncTest, RanksThatWaitInACircleAreTold) {
         }
       });
     });
-    EXPECT_NE(m.find("every rank waits for another one: rank 0 for its "
-                     "redistribute_async; rank 0's redistribute_async in "
-                     "all-to-all #1"),
-              m.npos)
-        << m;
-    EXPECT_NE(m.find("; rank 1 in barrier #"), m.npos) << m;
+    expect_circle(m, 1);
   }
 }
 
@@ -310,12 +315,7 @@ TEST_P(AsyncTest, CirclesPassThroughThreadsWithoutMoves) {
             {StepKind::kBarrier, "test"});
     });
   });
-  EXPECT_NE(m.find("every rank waits for another one: rank 0 for its "
-                   "redistribute_async; rank 0's redistribute_async in "
-                   "all-to-all #2"),
-            m.npos)
-      << m;
-  EXPECT_NE(m.find("; rank 1 in barrier #"), m.npos) << m;
+  expect_circle(m, 2);
 }
 
 // All ranks' threads wait for moves that take a while to begin. That is no
