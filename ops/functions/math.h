@@ -84,10 +84,11 @@ struct Int {
       v = static_cast<T>(c);
     } else {
       constexpr C kEnd = C(uint64_t{1} << (kBits - (kBool ? 0 : 1)));
-      v = c != c       ? T(0)
-          : c >= kEnd  ? std::numeric_limits<T>::max()
-          : c <= -kEnd ? std::numeric_limits<T>::min()
-                       : static_cast<T>(c);
+      constexpr C kLow = kBool ? C(0) : -kEnd;
+      v = c != c      ? T(0)
+          : c >= kEnd ? std::numeric_limits<T>::max()
+          : c <= kLow ? std::numeric_limits<T>::min()
+                      : static_cast<T>(c);
     }
   }
   DT_HD static Int wrap(U x) { return Int(static_cast<T>(x)); }

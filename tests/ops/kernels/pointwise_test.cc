@@ -807,6 +807,15 @@ TEST(CastTest, Saturates) {
   }
 }
 
+TEST(FunctionsTest, FloatsSaturateAsInts) {
+  for (double below : {-0.5, -1.0, -255.0, -256.0, -kInf, kNaN})
+    EXPECT_EQ(fn::Int<uint8_t>(below).v, 0) << below;
+  EXPECT_EQ(fn::Int<uint8_t>(255.5).v, 255);
+  EXPECT_EQ(fn::Int<uint8_t>(256.0).v, 255);
+  EXPECT_EQ(fn::Int<int32_t>(-5.5).v, -5);
+  EXPECT_EQ(fn::Int<int32_t>(-kInf).v, std::numeric_limits<int32_t>::min());
+}
+
 TEST(FunctionsTest, TheListsAreConsistent) {
   const fn::Function& clamp = fn::unary_function(fn::index_of<fn::Clamp>);
   EXPECT_EQ(clamp.name, "clamp");
