@@ -179,8 +179,20 @@ DistTensor column_stack(TensorList list) {
 std::vector<DistTensor> broadcast_tensors(TensorList list) {
   check_defined("broadcast_tensors", list);
   Shape shape;
-  for (const DistTensor& x : list)
-    shape = broadcast_shapes(shape, x.shape(), "broadcast_tensors");
+  for (size_t i = 0; i < list.size(); ++i) {
+    const Shape& x = list[i].shape();
+    // broadcast_shapes() below names the shapes of the first two tensors.
+    for (int d = 1; i >= 2 && d <= std::min(x.size(), shape.size()); ++d) {
+      const int64_t a = shape[shape.size() - d], b = x[x.size() - d];
+      DT_CHECK(
+          a == b || a == 1 || b == 1, "broadcast_tensors",
+          "tensor {} of shape {} does not broadcast with the tensors before "
+          "it: size {} of its dimension {} meets size {}; make the two "
+          "equal, or one of them 1",
+          i, to_string(x), b, x.size() - d, a);
+    }
+    shape = broadcast_shapes(shape, x, "broadcast_tensors");
+  }
   std::vector<DistTensor> out;
   for (const DistTensor& x : list) out.push_back(expand(x, shape));
   return out;

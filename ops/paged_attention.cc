@@ -235,7 +235,7 @@ class PagedAttentionOp : public Op {
     check_heads(name(), q[1], args.kv_heads);
     DT_CHECK(args.page > 0 && k[0] % args.page == 0, name(),
              "k has shape {}, and page is {}; write a page of at least 1, and "
-             "a multiple of it for the slots",
+             "make the first size of k and v a multiple of it",
              to_string(k), args.page);
     const Shape row{q[0]};
     DT_CHECK(pages.size() == 2 && shape(4) == row && shape(5) == row, name(),

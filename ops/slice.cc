@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <string_view>
 
 #include "dtensor/dist_tensor_impl.h"
 #include "dtensor/ops/all_ops.h"
@@ -40,25 +41,27 @@ struct WindowArgs {
   int64_t dim, lo, count, step, size;
 };
 
+// `op` is the name in errors.
 struct Indices {
-  explicit Indices(const SliceArgs& a)
+  Indices(std::string_view op, const SliceArgs& a)
       : dim(static_cast<int>(a.dim)), lo(a.lo), hi(a.hi), step(a.step) {
-    DT_CHECK(dim >= 0 && 0 <= lo && lo <= hi && step >= 1, "slice",
+    DT_CHECK(dim >= 0 && 0 <= lo && lo <= hi && step >= 1, op,
              "dim is {}, lo {}, hi {} and step {}; write 0 <= lo <= hi, a dim "
              "of at least 0 and a step of at least 1",
              dim, lo, hi, step);
   }
-  explicit Indices(const PadArgs& a)
-      : Indices(SliceArgs{a.dim, a.lo, a.hi, a.step}) {}
-  explicit Indices(const WindowArgs& a)
-      : Indices(SliceArgs{
-            a.dim, a.lo,
-            a.lo + std::max<int64_t>(0, (a.count - 1) * a.step + 1), a.step}) {}
+  Indices(std::string_view op, const PadArgs& a)
+      : Indices(op, SliceArgs{a.dim, a.lo, a.hi, a.step}) {}
+  Indices(std::string_view op, const WindowArgs& a)
+      : Indices(op, SliceArgs{
+                        a.dim, a.lo,
+                        a.lo + std::max<int64_t>(0, (a.count - 1) * a.step + 1),
+                        a.step}) {}
   // The indices that a call of Slice or Pad was given.
   template <class Args>
-  static Indices of_call(const Attrs& attrs) {
+  static Indices of_call(std::string_view op, const Attrs& attrs) {
     const auto* window = attrs.get<WindowArgs>();
-    return window ? Indices(*window) : Indices(attrs.as<Args>());
+    return window ? Indices(op, *window) : Indices(op, attrs.as<Args>());
   }
 
   int64_t count() const { return (hi - lo + step - 1) / step; }
@@ -110,7 +113,7 @@ class Slice : public IndexOp {
   std::vector<Candidate> candidates(std::span<const OpInput> in,
                                     const Attrs& attrs) const override {
     const Spec* s = settled(in[0].spec);
-    const auto indices = Indices::of_call<SliceArgs>(attrs);
+    const auto indices = Indices::of_call<SliceArgs>(name(), attrs);
     DT_CHECK(indices.dim < s->ndim() && indices.hi <= s->shape()[indices.dim],
              name(),
              "{} has no indices [{}, {}) in dimension {}; pass indices within "
@@ -129,7 +132,7 @@ class Slice : public IndexOp {
     return {{{s->with(from)}, {Spec::get(s->mesh(), shape, to, s->dtype())}}};
   }
   void compute(Compute& c) const override {
-    const auto indices = Indices::of_call<SliceArgs>(c.attrs);
+    const auto indices = Indices::of_call<SliceArgs>(name(), c.attrs);
     const int dim = indices.dim;
     const Tensor& x = c.in[0];
     Tensor& out = c.out[0];
@@ -177,7 +180,7 @@ class Pad : public IndexOp {
     const Mesh& mesh = s->mesh();
     const auto* window = attrs.get<WindowArgs>();
     const int64_t size = window ? window->size : attrs.as<PadArgs>().size;
-    const auto indices = Indices::of_call<PadArgs>(attrs);
+    const auto indices = Indices::of_call<PadArgs>(name(), attrs);
     DT_CHECK(
         indices.dim < s->ndim() && indices.hi <= size &&
             indices.count() == s->shape()[indices.dim],
@@ -209,7 +212,7 @@ class Pad : public IndexOp {
              static_cast<double>(numel(shape))}};
   }
   void compute(Compute& c) const override {
-    const auto indices = Indices::of_call<PadArgs>(c.attrs);
+    const auto indices = Indices::of_call<PadArgs>(name(), c.attrs);
     const int dim = indices.dim;
     c.out[0].fill(0);
     indices.runs(c.decision.out[0]->dim(dim), c.mesh(), c.coord(),
@@ -262,14 +265,14 @@ InputGradients Slice::gradient(const GradientCall& g) const {
 }
 
 InputGradients Pad::gradient(const GradientCall& g) const {
-  return {sliced(g.cotangents[0], Indices::of_call<PadArgs>(g.attrs))};
+  return {sliced(g.cotangents[0], Indices::of_call<PadArgs>(name(), g.attrs))};
 }
 
 // Like slice(). REQUIRES: 0 <= lo <= hi <= the size of the dimension.
 DistTensor window(const DistTensor& x, int dim, int64_t lo, int64_t hi,
                   int64_t step = 1) {
   if (lo == 0 && hi == x.size(dim) && step == 1) return alias(x);
-  return sliced(x, Indices(SliceArgs{dim, lo, hi, step}));
+  return sliced(x, Indices("slice", SliceArgs{dim, lo, hi, step}));
 }
 
 // The arguments of slice(), with lo and hi clamped to indices that exist.
@@ -495,7 +498,7 @@ DistTensor slice_scatter(const DistTensor& x, const DistTensor& src, int dim,
   const int d = normalize_dim(dim, x.ndim(), "slice_scatter");
   const SliceArgs at = clamped("slice_scatter", x, d, lo, hi, step);
   Shape shape = x.shape();
-  shape[d] = Indices(at).count();
+  shape[d] = Indices("slice_scatter", at).count();
   DT_CHECK(src.shape() == shape && src.dtype() == x.dtype(), "slice_scatter",
            "cannot put {} into a slice of {}; write a tensor of the same type "
            "and of shape {}",

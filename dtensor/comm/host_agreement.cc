@@ -234,9 +234,10 @@ void HostCommunicator::connect() {
                world(a), world(b));
       DT_CHECK(one.can_access_peer(other), "threads",
                "ranks of one process read each other's memory, but the GPU of "
-               "rank {} cannot reach that of rank {}; run with --backend nccl, "
-               "or put all ranks on one GPU with --ranks-per-gpu",
-               world(a), world(b));
+               "rank {} cannot reach that of rank {}; run with --backend nccl "
+               "and --ranks-per-gpu 1, or put all ranks on one GPU with "
+               "--ranks-per-gpu {}",
+               world(a), world(b), run_.ranks_here());
     }
   connected_ = true;
 }

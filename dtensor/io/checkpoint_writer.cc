@@ -454,7 +454,7 @@ void save_checkpoint(const std::string& dir, int64_t step,
   std::set<std::string_view> names;
   for (const NamedTensor& t : tensors) {
     DT_CHECK(names.insert(t.name).second, "checkpoint",
-             "two tensors are called {}; give each its own name", t.name);
+             "two tensors are called \"{}\"; give each its own name", t.name);
     DT_CHECK(t.tensor.spec()->partial_axes() == 0, "checkpoint",
              "{} is {}, which is partial; redistribute it to R or S<dim> first",
              t.name, t.tensor.spec()->to_string());

@@ -14,22 +14,23 @@ void Effort::compare_time(std::string_view where) {
   if (begun_ < 0) begun_ = now;
   DT_CHECK(now - begun_ <= 1 + 20e-6 * static_cast<double>(input_), "tokenizer",
            "{} takes longer than 1 s plus 20 us for each of {} of input, "
-           "counting earlier parts; use a tokenizer.json with simpler "
-           "patterns",
+           "counting the tokenizer's earlier parts; use a tokenizer.json with "
+           "simpler patterns",
            where, quantity(input_, "byte", "bytes"));
 }
 
 void Effort::refuse_steps(std::string_view where) const {
   fail("tokenizer",
-       "{} takes more than {} steps, counting earlier parts, for {} of input; "
-       "use a tokenizer.json whose patterns and tokens repeat less",
+       "{} takes more than {} steps, counting the tokenizer's earlier parts, "
+       "for {} of input; use a tokenizer.json whose patterns and tokens repeat "
+       "less",
        where, kSteps + 1000 * input_, quantity(input_, "byte", "bytes"));
 }
 
 void Effort::refuse_bytes(std::string_view where) const {
   fail("tokenizer",
-       "{} makes more than {} bytes, counting earlier parts, from {} of input; "
-       "use a tokenizer.json that adds less text",
+       "{} makes more than {} bytes, counting the tokenizer's earlier parts, "
+       "from {} of input; use a tokenizer.json that adds less text",
        where, kBytes + 256 * input_, quantity(input_, "byte", "bytes"));
 }
 

@@ -191,6 +191,16 @@ TEST(ComposedErrors, SayWhatToWrite) {
         {[&] { masked_fill(x, gt(x, 0), v); },
          "[masked_fill] the value is f32[",
          "not a scalar; pass a tensor without dimensions"},
+        {[&] {
+           broadcast_tensors({x, zeros({4})});
+         },
+         "[broadcast_tensors] shapes [2, 3] and [4] do not broadcast: "},
+        {[&] {
+           broadcast_tensors({zeros({3, 1}), zeros({1, 4}), zeros({2, 4})});
+         },
+         "[broadcast_tensors] tensor 2 of shape [2, 4] does not broadcast with "
+         "the tensors before it: size 2 of its dimension 0 meets size 3; make "
+         "the two equal, or one of them 1"},
         {[&] { one_hot(ids, 0); }, "[one_hot] classes is 0; write at least 1"},
         {[&] { one_hot(cast(ids, DType::kF32), 2); },
          "[one_hot] the indices are f32, but must be i32 or i64; write "

@@ -332,7 +332,7 @@ TEST(PagedAttention, Errors) {
   EXPECT_EQ(
       error(call),
       "[paged_attention] k has shape [8, 2, 2], and page is 3; write a page of "
-      "at least 1, and a multiple of it for the slots");
+      "at least 1, and make the first size of k and v a multiple of it");
   call.options = {.kv_heads = 2, .page = kPage, .window = -1};
   EXPECT_EQ(error(call),
             "[paged_attention] window is -1; write the number of keys that a "

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <optional>
 
+#include "dtensor/ops/all_ops.h"
+#include "dtensor/ops/op.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/view.h"
 #include "dtensor/placement/owned.h"
@@ -296,6 +298,16 @@ TEST(Slice, WrongUseIsASentence) {
   says("[select] index 4 is out of range for dimension 0",
        [](X x) { select(x, 0, 4); });
   says("[slice] step is 0", [](X x) { slice(x, 0, 0, 4, 0); });
+  for (const char* name : {"slice", "slice_backward"})
+    says(fmt::format("[{}] dim is 0, lo 5, hi 2 and step 1; write", name)
+             .c_str(),
+         [&](X x) {
+           const Op& op = *find_op(name);
+           Attrs attrs = op.samples()[0].attrs;
+           attrs.set("lo", "5", "test");
+           attrs.set("hi", "2", "test");
+           apply1(op, x, attrs);
+         });
   says(
       "[split] the sizes of the pieces add up to 5, which is not the size of "
       "dimension 1",

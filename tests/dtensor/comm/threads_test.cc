@@ -970,7 +970,8 @@ TEST(ThreadsDeviceTest, DevicesThatCannotReachEachOtherAreRefused) {
   EXPECT_EQ(refused(*first),
             "[threads] ranks of one process read each other's memory, but the "
             "GPU of rank 2 cannot reach that of rank 0; run with --backend "
-            "nccl, or put all ranks on one GPU with --ranks-per-gpu");
+            "nccl and --ranks-per-gpu 1, or put all ranks on one GPU with "
+            "--ranks-per-gpu 3");
   EXPECT_EQ(
       refused(cpu()),
       "[threads] ranks 0 and 1 read each other's memory, but one computes on "

@@ -319,7 +319,7 @@ TEST(Checkpoint, MisuseIsRefusedAlikeOnEveryRank) {
     }
   };
   const auto x = [&](const char* layout) { return s.on(mesh, layout, 1); };
-  expect_error("two tensors are called x", [&](Runtime&) {
+  expect_error("two tensors are called \"x\"; give each", [&](Runtime&) {
     save_checkpoint(dir.path(), 1, {{"x", x("S0")}, {"x", x("R")}}, {});
   });
   expect_error("which is partial", [&](Runtime&) {
