@@ -67,8 +67,9 @@ DistTensor gathered_when_read(const DistTensor& parameter, const Spec* to);
 void free_gathered(RankContext&, const DistTensor& parameter);
 
 // An operator's input that its gradient will read. For a parameter with
-// Keep::kGatherOnUse, a SavedInput holds the parameter itself. The gathered
-// copy is held only after gather_on_use(), and while it fits into the budget.
+// Keep::kGatherOnUse, a SavedInput holds the parameter itself. If the gradient
+// reads it in another layout, free_gathered() keeps the gathered copy, which
+// exists only after gather_on_use(). The budget may still free the copy.
 class SavedInput {
  public:
   SavedInput() = default;  // saves nothing

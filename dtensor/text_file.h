@@ -50,8 +50,8 @@ class TextWriter {
 };
 
 // Throws Error if the file at caller_path(path) cannot be written. Changes
-// nothing. A program that calls this first reports the problem before its work
-// rather than after.
+// nothing. A program calls it before its work, so that the user learns of the
+// problem then, and not after the work.
 void check_writable(std::string_view where, const std::string& path);
 
 // Replaces the file at caller_path(path) as TextWriter does.

@@ -86,7 +86,7 @@ std::vector<DistTensor> chunk(const DistTensor&, int64_t chunks, int dim = 0);
 // Returns x with `src` in the place of slice(x, dim, lo, hi, step) or of
 // select(x, dim, index), like an assignment to a slice. `src` has the shape of
 // that slice, and x's type. Nothing is sent if `src` has the layout of that
-// slice.
+// slice, unless x is partial by a reduction other than sum and avg.
 DistTensor slice_scatter(const DistTensor& x, const DistTensor& src, int dim,
                          int64_t lo, int64_t hi, int64_t step = 1);
 DistTensor select_scatter(const DistTensor& x, const DistTensor& src, int dim,

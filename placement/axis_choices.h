@@ -52,8 +52,9 @@ class FactorDims {
   // The factor's Dim over exactly the axes of `mask`, made legal (see
   // BoundRule::legal). It is the factor's Dim in the first input, in
   // operand_order(), that splits the factor over exactly these axes. If no
-  // input does, the Dim takes its leading axes from the first input where axes
-  // of `mask` lead the factor's split; the other axes follow in mesh order.
+  // input does, its leading axes come from the first input whose split of the
+  // factor begins with axes of `mask`; the other axes follow in mesh order. (If
+  // `mask` leaves a tree without some of its axes, that input is passed over.)
   const Dim& operator()(int factor, AxisMask mask) {
     return of(factor, mask).dim;
   }

@@ -16,7 +16,8 @@
 namespace dtensor {
 
 // One dimension of the step's source, as one receiver sees it. A holder is one
-// combination of coordinates on those axes of the group that cut the dimension.
+// combination of coordinates on the axes that split the dimension and belong to
+// the step's group (Sources::group).
 struct SourceDim {
   std::vector<IntervalList> lists;  // by holder: the indices that it has
   // By holder: the amount that its coordinates add to a rank's number, as

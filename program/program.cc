@@ -280,8 +280,9 @@ struct Program::State {
   // Collects events and peaks at the end of a run. Collective over its ranks.
   void record(Runtime& rt) {
     RankContext& context = rt.context();
-    // Sums up the events, so that merge() gets equal lists from all ranks. A
-    // dry run has one rank, and events that know their prices.
+    // ~CommRecord() sums up the events, so that merge() gets equal lists from
+    // all ranks. A dry run has one rank. It keeps the single events, because
+    // their prices are exact and those of sums are not.
     if (!rt.dry_run()) CommRecord();
     context.record = false;
     const Totals all = merge(

@@ -253,7 +253,8 @@ void check_goes_on(const std::string& checkpoint, TrainConfig& config,
         checkpoint);
 }
 
-// Checks the checkpoint flags as far as possible before ranks start.
+// Checks the checkpoint flags as far as possible before ranks start, and makes
+// the folder. See check_goes_on() for what it takes from a checkpoint.
 void check_checkpoint_flags(const Program& program, Flags& flags,
                             const TextData& text) {
   const bool given = !flags.checkpoint.empty();

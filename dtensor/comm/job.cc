@@ -93,7 +93,8 @@ void ProcessJob::beat() {
     if (patience_.time == 0ms || now - beat_ < patience_.time / kBeats) return;
     beat_ = now;
   }
-  // Process 0 waits for all others, and they wait for it alone.
+  // Process 0 waits for all others, and they wait for it alone. (In
+  // TcpJob::leave(), at the end of the program, all wait for all.)
   for (int p : others_than(process(), processes()))
     if (process() == 0 || p == 0) tell(kAlive, p, "");
 }

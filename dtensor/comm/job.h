@@ -32,7 +32,8 @@
 namespace dtensor {
 
 // How a process or a job fares: code 0 and no text if all is well, or else the
-// exit code and the reason for it.
+// exit code and the reason for it. The reason may be missing if another process
+// ends the job, because that process prints it.
 struct JobVerdict {
   int code = 0;
   std::string text;

@@ -50,6 +50,7 @@ class File {
 // Makes the folder and its parents unless they exist, and flushes new ones to
 // disk.
 void make_folders(const std::string& path);
+// Makes the folder, which must not exist, without flushing it.
 void make_folder(const std::string& path);
 // Flushes the names of the files in the folder to disk, and returns when they
 // are there. (Returns at once on file systems that do not support this.)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Comparisons and predicates, for any type; truth values, bits, and divisors of
-// integers. Comparisons with NaN are false, except ne.
+// Comparisons, predicates and logical operators take any type. Operators on
+// bits or divisors take integers, and some take bools. A comparison with NaN is
+// false, except ne, and isclose of two NaNs with equal_nan.
 #pragma once
 #include "dtensor/ops/functions/function.h"
 

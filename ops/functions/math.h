@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The functions that a `value` may call on scalars: float, double, and Int, an
-// integer with arithmetic that is always defined. Vector types have their own
-// overloads, which argument-dependent lookup finds.
+// The functions that the `value` of a pointwise function (function.h) may call
+// on scalars: float, double, and Int, an integer with arithmetic that is always
+// defined. Vector types have their own overloads, which argument-dependent
+// lookup finds.
 #pragma once
 #include <cmath>
 #include <cstdint>

@@ -7,7 +7,8 @@ namespace dtensor::kernels {
 
 // The operands of a norm: xhat = (x - mean) * rstd; y = xhat * gamma + beta.
 // `mean` is null for RMS norm, and `beta` for a norm without it. gamma and beta
-// are [n] of x's type; mean and rstd are [rows] of `stat`. Takes floats.
+// are [n] of x's type; mean and rstd are [rows] of the type `stat` (kernel.h).
+// Takes floats.
 struct Norm {
   Matrix x;
   const void* gamma = nullptr;
@@ -38,7 +39,7 @@ struct NormForward {
 };
 
 // Computes dx (contiguous; may be dy), and dgamma = sum(dy * xhat) and dbeta =
-// sum(dy) over the rows, [n] of `stat`. Skips those that are null.
+// sum(dy) over the rows, both [n] of type `stat`. Skips those that are null.
 struct NormBackward {
   Norm of;
   void* dx = nullptr;

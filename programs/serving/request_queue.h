@@ -100,7 +100,7 @@ class RequestQueue {
   // Ends a text that runs or waits; its client gets its end as an event.
   // Returns false if no such text has this number.
   bool cancel(int64_t number);
-  // Makes the engine's loop end.
+  // Makes the engine's loop end without finishing the texts.
   void end();
   // From now on drains() is true, and submit() throws.
   void drain();

@@ -408,12 +408,13 @@ void backward_kv(Stream s, const Gradient<S>& gradient) {
       (4 * a.d + 2 * kBlock) * static_cast<int64_t>(sizeof(F)));
 }
 
-// Attention::kv_head, copied from host memory to device memory while a KvHeads
-// lives. The array is passed in pieces that fit into a kernel's arguments.
+// A piece of Attention::kv_head that fits into a kernel's arguments.
 struct SomeHeads {
   static constexpr int64_t kMost = 256;
   int head[kMost];
 };
+// Copies Attention::kv_head, piece by piece, from host memory to device memory.
+// The copy exists as long as this object.
 class KvHeads {
  public:
   KvHeads(Stream s, const Attention& a)

@@ -145,8 +145,9 @@ struct Bits {
   }
 };
 
-// The box as runs of `n` consecutive indices. Array 0 of the walk has the runs'
-// positions in the shape `global`, and array 1 those in the output.
+// The box as runs of `n` consecutive indices in the shape `global`. The box
+// begins at index `first`. Array 0 of the walk has the runs' distances from
+// there, and array 1 their positions in the output.
 struct Box {
   RandomKey key;
   portable::Walk<2> walk;
