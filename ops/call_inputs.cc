@@ -2,10 +2,8 @@
 #include "dtensor/ops/call_inputs.h"
 
 #include <algorithm>
-#include <optional>
 
 #include "dtensor/gather.h"
-#include "dtensor/ops/in_boxes.h"
 #include "dtensor/ops/op.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/redistribute.h"
@@ -17,6 +15,7 @@ CallInputs::CallInputs(RankContext& ctx, std::span<const DistTensor> given,
     : ctx_(ctx),
       given_(given),
       gathered_(std::any_of(given.begin(), given.end(), gathers)),
+      known_(known),
       seen_(given),
       ready_(given) {
   if (!gathered_) return;
@@ -32,8 +31,8 @@ CallInputs::CallInputs(RankContext& ctx, std::span<const DistTensor> given,
 }
 
 // Throws Error if an input would have to be sent under ExplicitOnly, or if the
-// budget (CommBudget) is too small. Called before any input is moved, but after
-// gather_inputs().
+// budget (CommBudget) is too small. Called after gather_inputs(), before any
+// other input is moved.
 void CallInputs::check_allowed(const Op& op, const Decision& d) const {
   if (!d.communicates) return;
   for (size_t i : d.moved) {
@@ -56,30 +55,13 @@ void CallInputs::check_allowed(const Op& op, const Decision& d) const {
            d.bytes, ctx_.comm_budget);
 }
 
-void CallInputs::relayout_all(const Decision& d) {
+void CallInputs::bring(const Op& op, const Decision& d) {
+  if (gathered_ && !known_) gather_inputs(ctx_, given_, own_);
+  if (d.moved.empty()) return;
+  check_allowed(op, d);
   for (const DistTensor& in : seen_) moved_.push_back(in);
   relayout(moved_, d.in, {.copies = true, .execution = &d.execution});
   ready_ = moved_;
-}
-
-bool CallInputs::bring(Compute& c, bool record) {
-  const Decision& d = c.decision;
-  std::optional<size_t> which;
-  if (gathered_ || d.communicates) which = to_read(c.op, d, record, given_);
-  const bool parameter = which && gathers(given_[*which]);
-  if (gathered_ && !parameter) gather_inputs(ctx_, given_, own_);
-  if (!d.moved.empty()) {
-    check_allowed(c.op, d);
-    if (which && !parameter && read_moved(c, *which, seen_)) return true;
-    relayout_all(d);
-  }
-  return parameter && read_gathered(c, *which, given_, own_, ready_);
-}
-
-void CallInputs::move(const Op& op, const Decision& d) {
-  if (d.moved.empty()) return;
-  check_allowed(op, d);
-  relayout_all(d);
 }
 
 void CallInputs::free() {

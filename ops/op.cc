@@ -56,7 +56,7 @@ void compute_outputs(Compute& c, CallInputs& inputs, OpCaptures* kept,
   if (kept) {
     // Only the gradient may need the moved inputs. If it does not, they are not
     // moved: graph edges to the unmoved inputs are equivalent.
-    if (record && c.op.facts().saved_inputs) inputs.move(c.op, d);
+    if (record && c.op.facts().saved_inputs) inputs.bring(c.op, d);
     for (const Tensor& t : kept->take()) {
       const size_t o = c.out.size();
       const bool missing = d.here && !c.op.facts().stores_output(o);
@@ -64,7 +64,8 @@ void compute_outputs(Compute& c, CallInputs& inputs, OpCaptures* kept,
                               : t);
     }
     if (d.here) c.op.restore(c);
-  } else if (!inputs.bring(c, record)) {
+  } else {
+    inputs.bring(c.op, d);
     for (const DistTensor& in : inputs.ready())
       c.in.push_back(in.impl()->part());
     c.allocate_outputs();

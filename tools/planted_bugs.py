@@ -164,11 +164,11 @@ BUGS = [
          'static thread_local auto one = std::make_shared<Kept>(); '
          'return MUT(23) ? one : std::make_shared<Kept>();'),
     ], ['experts_test']),
-    Bug(24, 'in boxes: operands are read in place although a gradient needs a copy', [
-        ('ops/in_boxes.cc',
-         'return !(record && op.facts().saves_input(i));',
-         'return MUT(24) || !(record && op.facts().saves_input(i));'),
-    ], ['in_boxes_test']),
+    Bug(24, 'gather: frees the copy that a gradient will need', [
+        ('dtensor/gather.cc',
+         'if (parameter.impl()->awaited > 0) return;',
+         'if (!MUT(24) && parameter.impl()->awaited > 0) return;'),
+    ], ['gather_test']),
     Bug(25, 'redistribute: takes storage that a second handle needs', [
         ('dtensor/redistribute.cc',
          'const bool gone = how.consume && !waits && x.impl().use_count() == 1;',
