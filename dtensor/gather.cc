@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <list>
 #include <memory>
-#include <optional>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -93,23 +92,10 @@ class Entries {
 
 class Gathered final : public RankServices::Service {
  public:
-  // A parameter to read in the other ranks' memory instead of gathering it, if
-  // there is no copy of it and will_do() accepts the boxes that the ranks hold.
-  struct Reading {
-    std::shared_ptr<Impl> parameter;
-    std::function<bool(std::span<const SourceBox>)> will_do;
-    // Called when the parts of the other parameters are complete.
-    std::function<void(std::span<const Tensor> parts, Communicator::Sources)>
-        read;
-    bool done = false;
-  };
-
   // Returns each parameter's part under its use_spec(). A part is undefined on
-  // ranks outside its mesh, and for the parameter that was read in the other
-  // ranks' memory.
+  // ranks outside its mesh.
   std::vector<Tensor> take(RankContext& ctx,
-                           const std::vector<std::shared_ptr<Impl>>& wanted,
-                           Reading* reading = nullptr) {
+                           const std::vector<std::shared_ptr<Impl>>& wanted) {
     const Scoped<MemoryKind> kind(ctx.memory_kind, MemoryKind::kGathered);
     const std::string_view caller = ctx.op;
     const Scoped<std::string_view> op(ctx.op, "gather");
@@ -151,19 +137,12 @@ class Gathered final : public RankServices::Service {
       spend_budget(ctx, execution(ctx, moves_of(now))->plan().bytes,
                    "gathering its parameters");
     }
-    std::vector<Tensor> made;
-    const auto put = [&] {
-      for (size_t k = 0; k < places.size(); ++k) parts[places[k]] = made[k];
-    };
-    gather(ctx, now, made, reading, [&](Communicator::Sources sources) {
-      put();
-      reading->read(parts, sources);
-    });
-    put();
+    std::vector<Tensor> made = gather(ctx, now);
+    for (size_t k = 0; k < places.size(); ++k)
+      parts[places[k]] = std::move(made[k]);
     for (size_t i : missing)
-      if (!reading || !reading->done || wanted[i] != reading->parameter)
-        held_.add({wanted[i], wanted[i]->version(), gathered_bytes(*wanted[i]),
-                   parts[i], nullptr});
+      held_.add({wanted[i], wanted[i]->version(), gathered_bytes(*wanted[i]),
+                 parts[i], nullptr});
     run_ahead(ctx);
     return parts;
   }
@@ -189,27 +168,10 @@ class Gathered final : public RankServices::Service {
   static std::vector<Tensor> gather(
       RankContext& ctx, const std::vector<std::shared_ptr<Impl>>& list) {
     std::vector<Tensor> parts;
-    gather(ctx, list, parts, nullptr, {});
-    return parts;
-  }
-  static void gather(RankContext& ctx,
-                     const std::vector<std::shared_ptr<Impl>>& list,
-                     std::vector<Tensor>& parts, Reading* reading,
-                     const Communicator::ReadSources& read) {
-    if (list.empty()) return;
-    const auto e = execution(ctx, moves_of(list));
+    if (list.empty()) return parts;
     for (const auto& p : list) parts.push_back(p->part());
-    size_t which = list.size();
-    if (reading)
-      which = static_cast<size_t>(
-          std::find(list.begin(), list.end(), reading->parameter) -
-          list.begin());
-    if (which == list.size() ||
-        !reading->will_do(boxes_in_place(ctx, *e, which)))
-      return execute(ctx, *e, parts);
-    reading->done = true;
-    const ReadInPlace in_place{which, read};
-    execute(ctx, *e, parts, false, &in_place);
+    execute(ctx, *execution(ctx, moves_of(list)), parts);
+    return parts;
   }
 
   void run_ahead(RankContext& ctx) {
@@ -300,33 +262,20 @@ void see_inputs(std::span<const DistTensor> x, std::span<DistTensor> seen) {
                   : x[i];
 }
 
-bool gather_inputs(RankContext& ctx, std::span<const DistTensor> x,
-                   std::span<DistTensor> seen, const ReadInput* read) {
+void gather_inputs(RankContext& ctx, std::span<const DistTensor> x,
+                   std::span<DistTensor> seen) {
   std::vector<std::shared_ptr<Impl>> wanted;
   for (const DistTensor& t : x)
     if (gathers(t) &&
         std::find(wanted.begin(), wanted.end(), t.impl()) == wanted.end())
       wanted.push_back(t.impl());
-  const auto put = [&](std::span<const Tensor> parts) {
-    for (size_t i = 0; i < x.size(); ++i) {
-      const auto at = std::find(wanted.begin(), wanted.end(), x[i].impl());
-      if (at == wanted.end()) continue;
-      seen[i].impl()->local = parts[static_cast<size_t>(at - wanted.begin())];
-      seen[i].impl()->note_version();
-    }
-  };
-  std::optional<Gathered::Reading> reading;
-  if (read)
-    reading = {x[read->input].impl(), read->will_do,
-               [&](std::span<const Tensor> parts, Communicator::Sources s) {
-                 put(parts);
-                 read->read(s);
-               }};
-  const std::vector<Tensor> parts =
-      memory(ctx).take(ctx, wanted, reading ? &*reading : nullptr);
-  const bool was_read = reading && reading->done;
-  if (!was_read) put(parts);
-  return was_read;
+  const std::vector<Tensor> parts = memory(ctx).take(ctx, wanted);
+  for (size_t i = 0; i < x.size(); ++i) {
+    const auto at = std::find(wanted.begin(), wanted.end(), x[i].impl());
+    if (at == wanted.end()) continue;
+    seen[i].impl()->local = parts[static_cast<size_t>(at - wanted.begin())];
+    seen[i].impl()->note_version();
+  }
 }
 
 DistTensor gathered_when_read(const DistTensor& parameter, const Spec* to) {

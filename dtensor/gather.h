@@ -15,20 +15,13 @@
 // between two calls of end_gather_step().) Once a step uses a parameter out of
 // that order, the rest of the step gathers on demand. Under a CommBudget,
 // nothing is gathered ahead.
-//
-// Instead of making a copy that would be freed at once, an operator reads the
-// other ranks' shards directly, if it can and the ranks share memory. Events
-// count the same bytes either way.
 #pragma once
-#include <functional>
 #include <span>
 #include <utility>
 #include <vector>
 
-#include "dtensor/comm/communicator.h"
 #include "dtensor/dist_tensor.h"
 #include "dtensor/dist_tensor_impl.h"
-#include "dtensor/placement/schedule.h"
 #include "dtensor/rank_context.h"
 
 namespace dtensor {
@@ -42,21 +35,10 @@ inline bool gathers(const DistTensor& x) {
 // spec x[i].use_spec(). gather_inputs() later sets the part of such a tensor.
 void see_inputs(std::span<const DistTensor> x, std::span<DistTensor> seen);
 
-// Lets an operator read one input directly in the other ranks' memory, without
-// gathering it. will_do() gets the boxes of the input in the ranks' memory, or
-// no boxes if the input cannot be read there. If will_do() returns true, which
-// it must not do without boxes, the input's part stays undefined, and read() is
-// called with the ranks' memory once the other inputs are complete.
-struct ReadInput {
-  size_t input;
-  std::function<bool(std::span<const SourceBox>)> will_do;
-  Communicator::ReadSources read;
-};
 // Sets the part of seen[i] for each x[i] that is gathered on use. First gathers
-// the copies that are missing, together. Returns true if `read` has read its
-// input directly; that input's part stays undefined. Collective over the mesh.
-bool gather_inputs(RankContext&, std::span<const DistTensor> x,
-                   std::span<DistTensor> seen, const ReadInput* = nullptr);
+// the copies that are missing, together. Collective over the mesh.
+void gather_inputs(RankContext&, std::span<const DistTensor> x,
+                   std::span<DistTensor> seen);
 
 // The parameter in layout `to`. The result's part is made when it is first
 // read: by gathering, or by a redistribution if gather_on_use() was not called

@@ -49,9 +49,6 @@ class Binary : public RuleOp {
         .params = args().read(c.attrs),
         .of = internal::pointwise_arguments(c, c.in[0].dtype())});
   }
-  InBoxes in_boxes(size_t, DType) const override {
-    return InBoxes::kContiguous;
-  }
   InputGradients gradient(const GradientCall& g) const override {
     InputGradients grads = by_ == By::kNone
                                ? (f_.linear() ? of_linear(g) : of_value(g))

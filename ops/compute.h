@@ -57,10 +57,8 @@ class Compute {
   };
   Parts in;
   // This rank's parts of the outputs: allocated and contiguous, unless
-  // compute() sets them (OpFacts::allocates) or runs in boxes (Op::in_boxes).
+  // compute() sets them (OpFacts::allocates).
   InlineVec<Tensor, kMostOutputs> out;
-  // True if compute() must add to the values in `out` (see Op::in_boxes).
-  bool accumulate = false;
 
   // Sets `out` to new tensors. They are undefined if compute() sets them
   // (OpFacts::allocates), or on a rank outside of the mesh.

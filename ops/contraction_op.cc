@@ -42,12 +42,6 @@ class Contraction : public Op {
     return BoundRule(rule_, shapes, name(), sizes);
   }
   void compute(Compute& c) const override { memo(c.decision).local.run(c); }
-  // Half types do not get kAdded, which would round after each box.
-  InBoxes in_boxes(size_t, DType t) const override {
-    if (rule_.inputs().size() != 2) return InBoxes::kNo;
-    return is_half_float(t) || !only_in_output_.empty() ? InBoxes::kStrided
-                                                        : InBoxes::kAdded;
-  }
   InputGradients gradient(const GradientCall& g) const override;
   std::vector<Sample> samples() const override;
 

@@ -56,12 +56,6 @@ void multiply(Compute& c, const Epilogue& e) {
   c.run(finish);
 }
 
-// Only the weight may be read in boxes: a box of its rows gives some columns of
-// the output, which multiply() can write.
-Op::InBoxes weight_in_boxes(size_t i) {
-  return i == 1 ? Op::InBoxes::kStrided : Op::InBoxes::kNo;
-}
-
 const ProductGradient& product_gradient_of(const GradientCall& g,
                                            size_t operand) {
   const Decision& d = *g.decision;
@@ -159,9 +153,6 @@ class Linear : public RuleOp {
     e.bias = bias.data();
     multiply(c, e);
   }
-  InBoxes in_boxes(size_t i, DType) const override {
-    return weight_in_boxes(i);
-  }
 
   InputGradients gradient(const GradientCall& g) const override {
     return linear_gradients(g, g.cotangents[0]);
@@ -185,9 +176,6 @@ class LinearGeluTanh : public RuleOp {
     e.bias = bias_ ? bias.data() : nullptr;
     e.aux = c.out[1].mutable_data();
     multiply(c, e);
-  }
-  InBoxes in_boxes(size_t i, DType) const override {
-    return weight_in_boxes(i);
   }
 
   void restore(Compute& c) const override {

@@ -96,7 +96,7 @@ bool LocalProduct::two_operands(Compute& c, const kernels::Epilogue& e) const {
   if (target.numel() > 0) {
     if (loops(c.in[0], c.in[1], target, list))
       done = multiply(c, list, target, e);
-    else if (!c.accumulate)
+    else
       c.device().fill(c.stream, target.dtype(), target.shape(),
                       target.mutable_data(), target.strides(), 0);
   }
@@ -182,7 +182,7 @@ bool LocalProduct::multiply(Compute& c, const Loops& list, const Tensor& out,
     g.a = a.ptr<char>() + oa * item;
     g.b = b.ptr<char>() + ob * item;
     g.c = out.mutable_ptr<char>() + oc * item;
-    g.accumulate = again || c.accumulate;
+    g.accumulate = again;
     c.run(g);
     size_t i = outer;
     while (i > 0 && ++at[i - 1] == batch[i - 1]->size) at[--i] = 0;

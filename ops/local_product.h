@@ -16,9 +16,7 @@ class LocalProduct {
  public:
   // The operands are the rule's first two inputs, or its only one.
   explicit LocalProduct(const Rule&);
-  // Sets c.out[0] to the contraction of c.in, or adds it to c.out[0] if
-  // c.accumulate. Adding is possible only with two operands, and only if each
-  // factor of the output occurs in an operand. With one operand, c.out[0] must
+  // Sets c.out[0] to the contraction of c.in. With one operand, c.out[0] must
   // be contiguous, unless it becomes a view. Returns true if the kernel also
   // applied the epilogue. It cannot if there is nothing to add up, or if
   // several kernel calls are needed. REQUIRES with an epilogue: the first

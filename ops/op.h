@@ -6,8 +6,7 @@
 // the rest, in the same way for every operator:
 //   1. decide: choose the assignment, which gives the layouts of inputs and
 //      outputs (decision.h; cached)
-//   2. move all inputs to these layouts, together (or read one of them in
-//      other ranks' memory: in_boxes.h)
+//   2. move all inputs to these layouts, together
 //   3. compute on the local parts (compute.h)
 //   4. record a graph node if a gradient is wanted
 #pragma once
@@ -135,17 +134,6 @@ class Op {
   virtual std::vector<DType> out_dtypes(std::span<const DType> in,
                                         const Attrs&) const;
   virtual void compute(Compute& c) const = 0;
-  // Whether compute() may process input i tile by tile ("in boxes"), each time
-  // with the matching slices of the other operands. If the other ranks' memory
-  // can be read, such an input need not be gathered (in_boxes.h). No input is
-  // processed in boxes if the rule has groups.
-  enum class InBoxes : uint8_t {
-    kNo,
-    kContiguous,  // only if the slice of each output is contiguous
-    kStrided,     // slices of the outputs may have any strides
-    kAdded        // as kStrided, and may add to `out` (Compute::accumulate)
-  };
-  virtual InBoxes in_boxes(size_t /*i*/, DType) const { return InBoxes::kNo; }
   // Computes the outputs that are not stored (OpFacts::stored_outputs) from the
   // stored ones. c.out has all outputs, and c.in is empty.
   virtual void restore(Compute&) const {}

@@ -150,9 +150,6 @@ class Where : public RuleOp {
   void compute(Compute& c) const override {
     c.run(kernels::Where{pointwise_arguments(c, c.in[1].dtype())});
   }
-  InBoxes in_boxes(size_t, DType) const override {
-    return InBoxes::kContiguous;
-  }
   InputGradients gradient(const GradientCall& g) const override {
     const DistTensor &dy = g.cotangents[0], &condition = g.inputs[0];
     DistTensor zero = zero_like(dy);
