@@ -5,9 +5,10 @@
 #include <utility>
 #include <vector>
 
+#include "dtensor/comm/communicator.h"
 #include "dtensor/exposed.h"
 #include "dtensor/local_part.h"
-#include "dtensor/placement/error.h"
+#include "dtensor/placement/schedule.h"
 
 namespace dtensor {
 namespace {
@@ -70,19 +71,11 @@ class Run {
   Run(const Run&) = delete;
   Run& operator=(const Run&) = delete;
   void run(std::span<Tensor> parts, bool consume);
-  void run_in_place(std::span<Tensor> parts, size_t which,
-                    const Communicator::ReadSources& read);
 
  private:
-  // Makes communicate() call read() with the sources of one tensor, instead of
-  // gathering that tensor.
-  struct InPlace {
-    size_t tensor;
-    std::function<void(Communicator::Sources)> read;
-  };
   Tensor make(const Action&, Moving&, bool consume);
   void fill(const Action&, const Tensor& out, bool fresh, const Tensor& now);
-  void communicate(const Execution::Round&, const InPlace* = nullptr);
+  void communicate(const Execution::Round&);
   void conclude(const Action&, Moving&, Tensor out);
   void record();
 
@@ -148,8 +141,8 @@ void Run::fill(const Action& a, const Tensor& out, bool fresh,
     fill_indices(a.which, counts, a.wants, 1);
 }
 
-void Run::communicate(const Execution::Round& r, const InPlace* in_place) {
-  Exposed sending(ctx);
+void Run::communicate(const Execution::Round& r) {
+  const Exposed sending(ctx);
   struct Subject {
     const Execution::Round& round;
     const RankContext& context;
@@ -185,10 +178,8 @@ void Run::communicate(const Execution::Round& r, const InPlace* in_place) {
     return;
   }
   lists_.transfers.clear();
-  size_t which = 0;
   for (size_t i = 0; i < r.actions.size(); ++i) {
     const Action& a = r.actions[i];
-    if (in_place && a.tensor == in_place->tensor) which = i;
     const Tensor &src = lists_.moving[a.tensor].now, &dst = lists_.outs[i];
     const int ndim = static_cast<int>(a.schedule.wants.ascending().size());
     const Shape none = Shape::filled(ndim, 1);
@@ -199,13 +190,7 @@ void Run::communicate(const Execution::Round& r, const InPlace* in_place) {
          dst.defined() && dst.numel() ? dst.mutable_data() : nullptr,
          dst.defined() ? dst.strides() : none, a.op});
   }
-  if (in_place)
-    r.communicator->exchange_in_place(call, ctx.stream, lists_.transfers, which,
-                                      [&](Communicator::Sources sources) {
-                                        sending.stop();
-                                        in_place->read(sources);
-                                      });
-  else if (reduces(r.kind))
+  if (reduces(r.kind))
     r.communicator->reduce(call, ctx.stream, lists_.transfers);
   else
     r.communicator->exchange(call, ctx.stream, lists_.transfers);
@@ -251,25 +236,6 @@ void Run::run(std::span<Tensor> parts, bool consume) {
   record();
 }
 
-void Run::run_in_place(std::span<Tensor> parts, size_t which,
-                       const Communicator::ReadSources& read) {
-  const Execution::Round& round = e_.rounds()[0];
-  for (size_t t = 0; t < parts.size(); ++t)
-    lists_.moving[t].now = std::move(parts[t]);
-  for (const Action& a : round.actions)
-    lists_.outs.push_back(
-        a.tensor == which ? Tensor() : make(a, lists_.moving[a.tensor], false));
-  const InPlace in_place{which, [&](Communicator::Sources sources) {
-                           for (size_t i = 0; i < round.actions.size(); ++i)
-                             if (const size_t t = round.actions[i].tensor;
-                                 t != which)
-                               parts[t] = lists_.outs[i];
-                           read(sources);
-                         }};
-  communicate(round, &in_place);
-  record();
-}
-
 void Run::record() {
   if (ctx.record)
     for (size_t i = 0; i < e_.sent().size(); ++i) {
@@ -285,37 +251,11 @@ void Run::record() {
   ctx.collectives += e_.collectives();
 }
 
-// Whether the execution is a single all-gather of whole tensors, rather than of
-// one panel after another (placement/panels.h).
-bool gathers_at_once(const Execution& e) {
-  return e.rounds().size() == 1 && e.passes() == 1 &&
-         e.rounds()[0].kind == StepKind::kAllGather &&
-         e.rounds()[0].communicator;
-}
-
 }  // namespace
 
-std::vector<SourceBox> boxes_in_place(RankContext& ctx, const Execution& e,
-                                      size_t tensor) {
-  if (ctx.dry_run || !gathers_at_once(e)) return {};
-  const Execution::Round& round = e.rounds()[0];
-  const Communicator& c = *round.communicator;
-  if (c.size() == 1 || !c.reads_in_place() ||
-      round.actions.size() != e.moves().size())
-    return {};
-  for (const Action& a : round.actions)
-    if (a.tensor == tensor && !a.divides)
-      return source_boxes(a.schedule).value_or(std::vector<SourceBox>());
-  return {};
-}
-
 void execute(RankContext& ctx, const Execution& e, std::span<Tensor> parts,
-             bool consume, const ReadInPlace* in_place) {
-  Run run(ctx, e);
-  if (in_place)
-    run.run_in_place(parts, in_place->which, in_place->read);
-  else
-    run.run(parts, consume);
+             bool consume) {
+  Run(ctx, e).run(parts, consume);
 }
 
 }  // namespace dtensor

@@ -16,20 +16,17 @@ class Exposed {
       : context_(context), counts_(context.record && context.lane == 0) {
     if (counts_) start_ = std::chrono::steady_clock::now();
   }
-  ~Exposed() { stop(); }
-  // Ends the exposed time before the scope ends.
-  void stop() {
+  ~Exposed() {
     if (counts_)
       context_.exposed_ns += (std::chrono::steady_clock::now() - start_) /
                              std::chrono::nanoseconds(1);
-    counts_ = false;
   }
   Exposed(const Exposed&) = delete;
   Exposed& operator=(const Exposed&) = delete;
 
  private:
   RankContext& context_;
-  bool counts_;
+  const bool counts_;
   std::chrono::steady_clock::time_point start_;
 };
 

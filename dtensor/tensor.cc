@@ -84,19 +84,12 @@ std::shared_ptr<Storage> Storage::allocate(int64_t bytes) {
   }
 }
 
-std::shared_ptr<Storage> Storage::borrow(const void* data, int64_t bytes,
-                                         Device& device, Stream stream) {
-  return std::make_shared<Storage>(Key(), const_cast<void*>(data), bytes,
-                                   device, stream, MemoryKind::kActivations,
-                                   nullptr);
-}
-
 Storage::~Storage() {
-  if (from_) from_->release_behind(data_, bytes_, made_on_, stream_, kind_);
+  from_->release_behind(data_, bytes_, made_on_, stream_, kind_);
 }
 
 void Storage::set_kind(MemoryKind kind) {
-  if (kind != kind_ && from_) from_->recount(bytes_, kind_, kind);
+  if (kind != kind_) from_->recount(bytes_, kind_, kind);
   kind_ = kind;
 }
 
@@ -116,19 +109,6 @@ Tensor Tensor::empty(const Shape& shape, DType dtype) {
   t.storage_ = Storage::allocate(t.numel_ * size_of(dtype));
   t.shape_ = shape;
   t.strides_ = contiguous_strides(shape);
-  t.dtype_ = dtype;
-  return t;
-}
-
-Tensor Tensor::borrowed(const void* data, const Shape& shape,
-                        const Shape& strides, DType dtype, Device& device,
-                        Stream stream) {
-  Tensor t;
-  t.numel_ = dtensor::numel(shape);
-  t.storage_ = Storage::borrow(data, t.numel_ * size_of(dtype), device, stream);
-  t.shape_ = shape;
-  t.strides_ = strides;
-  t.contiguous_ = t.numel_ == 0 || row_major(shape, strides);
   t.dtype_ = dtype;
   return t;
 }

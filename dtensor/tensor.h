@@ -31,7 +31,7 @@ class StorageReader {
 };
 
 // The memory that a tensor and its views share. It belongs to the rank that
-// allocated it, unless it is borrowed.
+// allocated it.
 class Storage {
   struct Key {};
 
@@ -40,10 +40,7 @@ class Storage {
   // counted as RankContext::memory_kind. A thread without a rank gets host
   // memory from a shared allocator. Throws Error if out of memory.
   static std::shared_ptr<Storage> allocate(int64_t bytes);
-  // Wraps another owner's memory, which must only be read.
-  static std::shared_ptr<Storage> borrow(const void* data, int64_t bytes,
-                                         Device&, Stream);
-  // For allocate() and borrow() only. `from` is null for borrowed memory.
+  // For allocate() only.
   Storage(Key, void* data, int64_t bytes, Device& device, Stream stream,
           MemoryKind kind, std::shared_ptr<Allocator> from)
       : data_(data),
@@ -116,11 +113,6 @@ class Tensor {
   // A contiguous tensor whose elements are uninitialised.
   static Tensor empty(const Shape&, DType);
   static Tensor full(const Shape&, DType, double value);
-  // A view of another owner's memory on the given device. The memory must
-  // outlive the tensor, and is only read. The stream is for threads without a
-  // rank on that device (see Storage::stream_here()).
-  static Tensor borrowed(const void* data, const Shape&, const Shape& strides,
-                         DType, Device&, Stream);
   // Copies numel(shape) values from the host, in row-major order.
   template <class T>
   static Tensor from(const Shape& shape, const T* values);

@@ -135,29 +135,6 @@ Schedule reduce_schedule(const Region& wants, std::span<const Region> sources,
   return s;
 }
 
-std::optional<std::vector<SourceBox>> source_boxes(const Schedule& s) {
-  std::vector<SourceBox> boxes;
-  for (const Piece& piece : s.pieces) {
-    const int m = piece.members[0];
-    const HeldRegion& has = s.has[static_cast<size_t>(m)];
-    SourceBox box{m, {}, {}, {}};
-    for (size_t d = 0; d < piece.region.size(); ++d) {
-      if (piece.region[d].size() != 1) return std::nullopt;
-      const Interval range = piece.region[d][0];
-      box.at.push_back(s.wants.place(d, range.lo));
-      box.from.push_back(has.place(d, range.lo));
-      box.shape.push_back(range.size());
-    }
-    boxes.push_back(std::move(box));
-  }
-  std::sort(boxes.begin(), boxes.end(),
-            [](const SourceBox& a, const SourceBox& b) {
-              return std::lexicographical_compare(a.at.begin(), a.at.end(),
-                                                  b.at.begin(), b.at.end());
-            });
-  return boxes;
-}
-
 void serve_exchange(Schedule& s, std::span<const Region> wants) {
   std::vector<Region> left;
   serve(s, wants, [&](const Region& wanted, int m) {

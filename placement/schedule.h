@@ -8,7 +8,6 @@
 // pieces into boxes of memory.
 #pragma once
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -53,18 +52,6 @@ Schedule exchange_schedule(const Region& wants, std::span<const Region> sources,
 // piece that no member has. An average divides by the number of all members.
 Schedule reduce_schedule(const Region& wants, std::span<const Region> sources,
                          int self);
-
-// A piece of an exchange as a box of local memory: where it begins in the
-// wanted indices (`at`) and in the member's memory (`from`), and its shape.
-struct SourceBox {
-  int member;
-  Shape at, from, shape;
-};
-// The boxes of all pieces, in the order of `at`. If schedule() made the
-// schedules (step_schedule.h), members that want the same indices get boxes
-// with the same `at` and `shape`. nullopt if a piece has several ranges in a
-// dimension. REQUIRES: a schedule of an exchange.
-std::optional<std::vector<SourceBox>> source_boxes(const Schedule&);
 
 // These fill `serves` of a schedule from exchange_schedule() or
 // reduce_schedule(), given the `wants` of all members. REQUIRES: each member m

@@ -21,9 +21,6 @@ struct Collective {
   uint64_t fingerprint = 0;  // of the whole call: fingerprint_of()
   // The data; the fields that the kind does not use are empty.
   std::span<Transfer> transfers = {};
-  // In exchange_in_place(): the index of the transfer that read() reads.
-  size_t in_place = 0;
-  const Communicator::ReadSources* read = nullptr;
   std::span<Buffer> buffers = {};
   const void* bytes = nullptr;
   int64_t num_bytes = -1;  // -1: not a call that gathers bytes

@@ -73,7 +73,7 @@ void Communicator::run(Collective& c,
   told.done = true;
 }
 
-void Communicator::check(const Call& call, Transfer& t, bool in_place) const {
+void Communicator::check(const Call& call, Transfer& t) const {
   const Schedule& s = *t.schedule;
   const std::string_view where = name(call.kind);
   t.counted = 0;
@@ -91,7 +91,7 @@ void Communicator::check(const Call& call, Transfer& t, bool in_place) const {
   DT_CHECK(t.src != nullptr || s.held == 0, where,
            "the source of {} is null; pass its memory",
            quantity(s.held, "element", "elements"));
-  DT_CHECK(t.dst != nullptr || s.pieces.empty() || in_place, where,
+  DT_CHECK(t.dst != nullptr || s.pieces.empty(), where,
            "the destination of {} is null; pass its memory",
            quantity(volume(s.wants.ascending()), "element", "elements"));
 }
@@ -105,8 +105,7 @@ void Communicator::copy_source(Buffer& b, Stream stream) {
 
 void Communicator::run_transfers(Collective c) {
   if (!has_memory()) return;
-  for (size_t i = 0; i < c.transfers.size(); ++i)
-    check(*c.call, c.transfers[i], c.read && i == c.in_place);
+  for (Transfer& t : c.transfers) check(*c.call, t);
   run(c, &Communicator::do_move);
 }
 
@@ -114,24 +113,6 @@ void Communicator::exchange(const Call& call, Stream stream,
                             std::span<Transfer> transfers) {
   check_kind(call, moves_alone(call.kind), "exchange");
   run_transfers({.call = &call, .transfers = transfers, .stream = stream});
-}
-
-void Communicator::exchange_in_place(const Call& call, Stream stream,
-                                     std::span<Transfer> transfers,
-                                     size_t which, const ReadSources& read) {
-  check_kind(call, moves_alone(call.kind), "exchange_in_place");
-  DT_CHECK(reads_in_place() && size_ > 1, name(call.kind),
-           "the sources of a group of {} cannot be read in place: that "
-           "takes two or more, all threads of one process that compute on the "
-           "CPU; call exchange()",
-           quantity(size_, "rank", "ranks"));
-  run_transfers({.call = &call,
-                 .transfers = transfers,
-                 .in_place = which,
-                 .read = &read,
-                 .stream = stream});
-  Transfer& t = transfers[which];
-  t.counted = t.schedule->received() * size_of(t.dtype);
 }
 
 void Communicator::reduce(const Call& call, Stream stream,

@@ -34,7 +34,6 @@
 #pragma once
 #include <atomic>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -71,8 +70,7 @@ struct Call {
 // One tensor of a collective: where this member's source and destination lie.
 // Source and destination do not overlap. Strides are in elements, one per
 // dimension of the schedule's regions. src is null only if this member holds no
-// elements. dst is null only if the schedule has no pieces or
-// exchange_in_place() reads the sources in place.
+// elements. dst is null only if the schedule has no pieces.
 struct Transfer {
   const Schedule* schedule;
   DType dtype;
@@ -127,16 +125,6 @@ class Communicator {
   // is an all-gather, an all-to-all, a permute or an exchange, depending on the
   // schedule.
   void exchange(const Call&, Stream, std::span<Transfer>);
-  // As exchange(), but transfers[which] is not copied to a destination on this
-  // member. Instead, when the other transfers are done, read() is called with
-  // the Transfer that each member passed for that tensor. It reads their
-  // sources in place; these stay unchanged until it returns. read() must not
-  // call a collective. Other members may make this call by exchange(): the two
-  // functions match. REQUIRES: reads_in_place() and size() > 1.
-  using Sources = std::span<const Transfer* const>;  // by member
-  using ReadSources = std::function<void(Sources)>;
-  void exchange_in_place(const Call&, Stream, std::span<Transfer>, size_t which,
-                         const ReadSources& read);
 
   // For every transfer and index i that this member wants: dst[i] = the
   // reduction, in member order, of the sources of all members that hold i; the
@@ -171,9 +159,6 @@ class Communicator {
   // Whether all_reduce() reads Buffer::from in place; else the input is copied
   // to `data` first.
   virtual bool reads_sources() const { return false; }
-  // Whether this member's kernels may read the other members' sources, as
-  // exchange_in_place() requires.
-  virtual bool reads_in_place() const { return false; }
   // Sets the device of the calls, by default the CPU. It outlives this object.
   void set_device(Device& device) { device_ = &device; }
   // Sets the observer of the calls, by default none. It outlives this object.
@@ -219,7 +204,7 @@ class Communicator {
  private:
   void run(Collective&, void (Communicator::*move)(const Collective&));
   void run_transfers(Collective);
-  void check(const Call&, Transfer&, bool in_place = false) const;
+  void check(const Call&, Transfer&) const;
   void copy_source(Buffer&, Stream);
 
   const int rank_, size_;

@@ -150,13 +150,11 @@ void HostCommunicator::travel(const Collective& c) {
   }
 }
 
-// Copies or reduces the pieces of all transfers, except for the one that is
-// read in place.
+// Copies or reduces the pieces of all transfers.
 void HostCommunicator::take_pieces(const Collective& c) {
   const Place here{device(), c.stream};
   std::vector<const void*> in(group_.peers.empty() ? 0 : group_.ranks.size());
   for (size_t i = 0; i < packed_.size(); ++i) {
-    if (c.read && i == c.in_place) continue;
     each_remote([&](int m) {
       in[index(m)] = member(receiver_here(m)).received_[at(i, m)];
     });
@@ -172,15 +170,7 @@ void HostCommunicator::take_pieces(const Collective& c) {
 void HostCommunicator::do_move(const Collective& c) {
   if (size() == 1) prepare(c.transfers);
   in_two(
-      c.stream, [&] { travel(c); },
-      [&] {
-        take_pieces(c);
-        if (!c.read) return;
-        std::vector<const Transfer*> sources;
-        for (int m = 0; m < size(); ++m)
-          sources.push_back(&of(m).transfers[c.in_place]);
-        (*c.read)(sources);
-      });
+      c.stream, [&] { travel(c); }, [&] { take_pieces(c); });
 }
 
 // ---- Buffers ----

@@ -40,11 +40,6 @@ class HostCommunicator : public Communicator {
                    int lane);
   bool needs_serves() const override { return !group_.peers.empty(); }
   bool reads_sources() const override { return true; }
-  // False between processes, and on GPUs: kernels would read another GPU's
-  // memory over a link, and more than once.
-  bool reads_in_place() const override {
-    return group_.peers.empty() && device().kind() == Device::Kind::kCpu;
-  }
 
  protected:
   void agree(const Collective&) override;

@@ -278,22 +278,6 @@ TEST(TensorTest, CopyBetweenOverlappingWindows) {
   EXPECT_EQ(values(m), (std::vector<double>{0, 3, 6, 1, 4, 7, 2, 5, 8}));
 }
 
-TEST(TensorTest, BorrowedMemoryIsNotFreed) {
-  std::vector<float> lent{0, 1, 2, 3, 4, 5, 6, 7};
-  {
-    const Tensor t = Tensor::borrowed(lent.data() + 1, {2, 3}, {4, 1},
-                                      DType::kF32, cpu(), Stream());
-    EXPECT_FALSE(t.contiguous());
-    EXPECT_EQ(t.data(), lent.data() + 1);
-    EXPECT_EQ(t.clone().to_doubles(), (std::vector<double>{1, 2, 3, 5, 6, 7}));
-    EXPECT_EQ(t.slice(1, 1, 3).to_doubles(), (std::vector<double>{2, 3, 6, 7}));
-    EXPECT_TRUE(Tensor::borrowed(lent.data(), {2, 4}, {4, 1}, DType::kF32,
-                                 cpu(), Stream())
-                    .contiguous());
-  }
-  EXPECT_EQ(lent[7], 7);
-}
-
 TEST(TensorTest, IntegersAreReadExactly) {
   // No double equals the first of these, and the last is the smallest int64_t.
   const int64_t v[] = {(int64_t{1} << 53) + 1, -7,

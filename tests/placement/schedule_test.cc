@@ -199,42 +199,6 @@ void expect_same(Served& taken, const Served& served) {
   EXPECT_EQ(taken, served);
 }
 
-// The boxes of an exchange are its pieces, index by index, in their order.
-void expect_boxes(const Schedule& s) {
-  const auto boxes = source_boxes(s);
-  const auto several = [](const Piece& p) {
-    return std::any_of(p.region.begin(), p.region.end(),
-                       [](const IntervalList& l) { return l.size() > 1; });
-  };
-  ASSERT_EQ(boxes.has_value(),
-            std::none_of(s.pieces.begin(), s.pieces.end(), several));
-  if (!boxes) return;
-  int64_t n = 0;
-  for (size_t b = 0; b < boxes->size(); ++b) {
-    const SourceBox& box = (*boxes)[b];
-    n += numel(box.shape);
-    if (b > 0) {
-      const Shape& before = (*boxes)[b - 1].at;
-      EXPECT_TRUE(std::lexicographical_compare(before.begin(), before.end(),
-                                               box.at.begin(), box.at.end()));
-    }
-    for (int d = 0; d < box.shape.size(); ++d) {
-      const auto has =
-          positions(s.has[static_cast<size_t>(box.member)], size_t(d));
-      const auto wants = positions(s.wants, size_t(d));
-      for (int64_t k = 0; k < box.shape[d]; ++k) {
-        const auto at = std::find(wants.begin(), wants.end(), box.at[d] + k);
-        ASSERT_NE(at, wants.end());
-        const auto index = static_cast<size_t>(at - wants.begin());
-        ASSERT_LT(index, has.size());
-        EXPECT_EQ(has[index], box.from[d] + k);
-      }
-    }
-  }
-  for (const Piece& p : s.pieces) n -= volume(p.region);
-  EXPECT_EQ(n, 0);
-}
-
 // Checks one rank's schedule. Adds what it takes from each member to
 // sent[member].
 void check(const Step& step, int64_t rank, const Region& panel,
@@ -298,7 +262,6 @@ void check(const Step& step, int64_t rank, const Region& panel,
     EXPECT_TRUE(covered.empty());
   }
   EXPECT_EQ(s.received(), received);
-  if (moves_alone(step.kind)) expect_boxes(s);
 }
 
 // Checks all ranks' schedules of a step, and the traffic that follows from

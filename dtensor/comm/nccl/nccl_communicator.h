@@ -27,7 +27,6 @@ class NcclCommunicator final : public HostCommunicator {
   ~NcclCommunicator() override { link_->close(); }
   bool needs_serves() const override { return true; }
   bool reads_sources() const override { return false; }
-  bool reads_in_place() const override { return false; }
 
  protected:
   void agree(const Collective&) override;
