@@ -28,13 +28,15 @@ Dim dim_on(const BoundRule& rule, const Spec* spec, size_t input, int f) {
   return Dim(rule.size(f));
 }
 
-// Whether this axis splits a dimension of some input that contains factor f.
+// Whether this axis splits a dimension of some input that contains one of the
+// factors.
 bool carried(const BoundRule& rule, std::span<const OpInput> inputs, int axis,
-             int f) {
+             const FactorList& factors) {
   for (size_t i = 0; i < inputs.size(); ++i) {
     const Rule::Term& term = rule.rule().inputs()[i];
     for (size_t d = 0; d < term.size(); ++d)
-      if (contains(term[d], f) &&
+      if (std::any_of(factors.begin(), factors.end(),
+                      [&](int f) { return contains(term[d], f); }) &&
           (inputs[i].spec->dim(static_cast<int>(d)).axes() >> axis & 1))
         return true;
   }
@@ -87,7 +89,7 @@ std::vector<std::vector<AxisChoice>> axis_choices(
       const bool any = splits_pinned(rule, inputs, axis);
       for (const FactorList& factors : rule.choices()) {
         Reach needs = Reach::kAll;
-        if (any || carried(rule, inputs, axis, factors[0]))
+        if (any || carried(rule, inputs, axis, factors))
           needs = Reach::kMoved;
         else if (must_reduce(rule, inputs, axis, factors[0]))
           needs = Reach::kReduced;

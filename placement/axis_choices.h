@@ -18,8 +18,9 @@ namespace dtensor {
 // Which factors an axis may split. Each value also allows the factors of the
 // values before it.
 enum class Reach : uint8_t {
-  // The factors of the dimensions that the axis splits in some input. If the
-  // axis splits a pinned factor, any factor: that input has to move anyway.
+  // The factors of the dimensions that the axis splits in some input, and those
+  // with which these are linked. If the axis splits a pinned factor, any
+  // factor: that input has to move anyway.
   kMoved,
   // The factors of an input that is partial over the axis and must be reduced,
   // because no note of the rule (rule.h) lets the partial pass. Factors marked

@@ -3,17 +3,18 @@
 //
 // An axis over which some input is split or partial may split one factor (or a
 // linked pair), let the partials of some inputs pass, or do neither. It may
-// split a factor of a dimension that it splits in some input; if it splits a
-// pinned factor, it may split any that is not pinned. So an operator does not
-// spread work over an axis that splits no input. (See Reach in axis_choices.h.
-// The comment on choose() names an exception for partial inputs.) The price of
-// an assignment, in picoseconds of the cost table, is the sum of
+// split a factor of a dimension that it splits in some input, and one to which
+// that factor is linked. If it splits a pinned factor, it may split any that is
+// not pinned. So an operator does not spread work over an axis that splits no
+// input. (See Reach in axis_choices.h. The comment on choose() names an
+// exception for partial inputs.) The price of an assignment, in picoseconds of
+// the cost table, is the sum of
 //   comm    the redistribution of the inputs, and the operator's own
 //           messages (see OpWork)
 //   work    the local work of the rank that has the most
 //   reduce  the work that is put off: the reduction of a partial output, and
-//           the gather of an output along axes that split the same factors in
-//           no input
+//           the gather of an output along axes that split neither the same
+//           factors nor linked ones in an input
 // The cheapest assignment wins. Ties go to the lowest comm price (so the sum of
 // a partial and a replicated tensor stays partial, since the next operator may
 // want it reduced into parts), then to the fewest steps of redistribution, then

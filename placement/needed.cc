@@ -17,6 +17,27 @@ Needed needed_input(const BoundRule& rule, std::span<const OpInput> inputs,
   return {need, have, need};
 }
 
+namespace {
+
+// The axes that split dimensions of inputs that contain factor f, or a factor
+// that is linked to it.
+AxisMask carried_axes(const BoundRule& bound, std::span<const OpInput> inputs,
+                      int f) {
+  const Rule& rule = bound.rule();
+  AxisMask axes = 0;
+  for (size_t i = 0; i < inputs.size(); ++i)
+    for (size_t d = 0; d < rule.inputs()[i].size(); ++d) {
+      const Rule::DimFactors& factors = rule.inputs()[i][d];
+      bool has = contains(factors, f);
+      for (const auto& [h, g] : rule.links())
+        has |= h == f && contains(factors, g);
+      if (has) axes |= inputs[i].spec->dim(static_cast<int>(d)).axes();
+    }
+  return axes;
+}
+
+}  // namespace
+
 Needed needed_output(const BoundRule& rule, std::span<const OpInput> inputs,
                      const Assignment& legal, size_t o, DType dtype) {
   const Mesh& mesh = inputs[0].spec->mesh();
@@ -30,11 +51,7 @@ Needed needed_output(const BoundRule& rule, std::span<const OpInput> inputs,
     const Dim& dim = layout.dims[d];
     if (dim.whole() || dim.kind() != Dim::Kind::kLeaf) continue;
     AxisMask carried = 0;
-    for (int f : term[d])
-      for (size_t i = 0; i < inputs.size(); ++i)
-        for (size_t k = 0; k < rule.rule().inputs()[i].size(); ++k)
-          if (contains(rule.rule().inputs()[i][k], f))
-            carried |= inputs[i].spec->dim(static_cast<int>(k)).axes();
+    for (int f : term[d]) carried |= carried_axes(rule, inputs, f);
     const Split& s = dim.split();
     int kept = 0;
     while (kept < s.num_axes() && (carried >> s.axis(kept) & 1)) ++kept;

@@ -569,6 +569,18 @@ TEST(Choose, WhatAnOperatorSendsHasAPrice) {
   }
 }
 
+// The output's positions m are in no split input, but the input's positions h,
+// to which they are linked, are split. So m may be split, and nobody needs the
+// output whole.
+TEST(Choose, ALinkedFactorIsWithinReach) {
+  Case c("bh~,m->bm^ | link m h", "tp=4", {"8192x512:S1", "256:R!"});
+  EXPECT_EQ(c.text(c.choose()), "h: tp; m: tp");
+  EXPECT_EQ(c.choose().comm_ps, 0);
+  EXPECT_EQ(c.choose().reduce_ps, 0);
+  EXPECT_EQ(c.choose().out[0]->to_string(), "f32[8192, 256](S1)");
+  expect_same(c.choose(), brute_force(c, Reach::kMoved)[0]);
+}
+
 // The operator sends a sum of each row to every other rank: less than the rows.
 TEST(Choose, SumsOfRowsHaveAPrice) {
   Case c("mn~->mn^", "tp=4", {"6x64:S1"});
