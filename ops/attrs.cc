@@ -91,6 +91,20 @@ void Attrs::read(bool& x, std::string_view text, std::string_view where) {
 void Attrs::read(DType& x, std::string_view text, std::string_view) {
   x = parse_dtype(text);
 }
+void Triple::push_back(int64_t x) {
+  DT_CHECK(n_ < 3, "attrs", "a fourth number, {}, was added to a list of three",
+           x);
+  DT_CHECK(x == static_cast<int32_t>(x), "attrs",
+           "{} is out of range; write a number of at most 32 bits", x);
+  x_[static_cast<size_t>(n_++)] = static_cast<int32_t>(x);
+}
+
+void Attrs::read(Triple& x, std::string_view text, std::string_view where) {
+  Shape s;
+  read(s, text, where);
+  x = Triple(s);
+}
+
 void Attrs::read(Shape& x, std::string_view text, std::string_view where) {
   x = parse_shape(text, where);
 }

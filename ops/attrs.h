@@ -110,6 +110,7 @@ class Attrs {
   static void read(bool&, std::string_view text, std::string_view where);
   static void read(DType&, std::string_view text, std::string_view where);
   static void read(Shape&, std::string_view text, std::string_view where);
+  static void read(Triple&, std::string_view text, std::string_view where);
 
   static constexpr size_t kBytes = 96;
   const Type* type_ = nullptr;

@@ -7,8 +7,8 @@
 //   };
 //
 // kFields has one name per member, in order. Members are int64_t, double, bool,
-// DType or Shape. Comparing, hashing, printing and reading use this list. There
-// are at most Fields::kMost members.
+// DType, Shape or Triple. Comparing, hashing, printing and reading use this
+// list. There are at most Fields::kMost members.
 //
 // A number that only compute() needs, such as a temperature, is listed as
 // value("temperature"). Calls that differ only in such numbers share a decision
@@ -31,6 +31,30 @@
 #include "dtensor/placement/shape.h"
 
 namespace dtensor {
+
+// Up to three numbers of 32 bits, such as the strides of the dimensions of
+// space. A Shape would take more of an operator's few bytes of arguments.
+class Triple {
+ public:
+  Triple() = default;
+  Triple(const Shape& s) {
+    for (int64_t x : s) push_back(x);
+  }
+  operator Shape() const {
+    Shape s;
+    for (int i = 0; i < n_; ++i) s.push_back((*this)[i]);
+    return s;
+  }
+  int size() const { return n_; }
+  int64_t operator[](int i) const { return x_[static_cast<size_t>(i)]; }
+  // Throws Error if there are three numbers already, or x has over 32 bits.
+  void push_back(int64_t x);
+  bool operator==(const Triple&) const = default;
+
+ private:
+  int32_t n_ = 0;
+  std::array<int32_t, 3> x_{};
+};
 
 struct Field {
   constexpr Field() = default;
