@@ -3,6 +3,7 @@
 // fails if a kernel is missing here, or on a device.
 #pragma once
 #include "dtensor/ops/kernels/attention.h"
+#include "dtensor/ops/kernels/convolution.h"
 #include "dtensor/ops/kernels/cross_entropy.h"
 #include "dtensor/ops/kernels/embedding.h"
 #include "dtensor/ops/kernels/gemm.h"
@@ -18,6 +19,7 @@
 
 // Each kernel, as X(the struct of its arguments).
 #define DT_KERNELS(X)      \
+  X(Convolution)           \
   X(Gemm)                  \
   X(FinishGemm)            \
   X(Int8Linear)            \

@@ -3,6 +3,7 @@
 
 KERNEL_GROUPS = [
     "attention",
+    "convolution",
     "gemm",
     "kernel_set",
     "paged_attention",
