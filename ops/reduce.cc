@@ -205,6 +205,34 @@ struct ScanArgs {
   bool reverse;  // from the end
 };
 
+// For a scan along n, which axes split. `total` [1, numbers] is about this
+// rank's part, with `per_row` numbers for each row. Returns the totals of the
+// parts before this one (after it, if `reverse`), as [parts, numbers].
+Tensor totals_before(Compute& c, const Tensor& total, int64_t per_row,
+                     bool reverse) {
+  const AxisMask axes = c.axes_of('n');
+  // The region of all totals that consists of the parts [lo, hi) and the rows
+  // of the rank at `at`, which may have no rows.
+  const auto totals_of = [&](const Coord& at, int64_t lo, int64_t hi) {
+    const int64_t numbers = per_row * c.rows_at('n', at);
+    const auto range = [](int64_t from, int64_t to) {
+      return from < to ? IntervalList{{from, to}} : IntervalList{};
+    };
+    return Region{range(lo, hi), range(0, numbers)};
+  };
+  return c.fetch(
+      total, axes,
+      [&](const Coord& at) {
+        const int64_t i = c.place_of('n', at);
+        return totals_of(at, i, i + 1);
+      },
+      [&](const Coord& at) {
+        const int64_t i = c.place_of('n', at);
+        return reverse ? totals_of(at, i + 1, c.mesh().size_of(axes))
+                       : totals_of(at, 0, i);
+      });
+}
+
 // cumsum, cummax, cummin and cumprod, from the first or from the last index on.
 // If the dimension is split, every rank sums its part, receives the sums of the
 // parts that precede its own (one number per row and rank), and starts from
@@ -241,30 +269,11 @@ class Scan : public Op {
     const Rows x(with_last(c.in[0], dim));
     kernels::ScanRows scan{.kind = kind_, .x = x, .reverse = reverse};
     Tensor carry;
-    if (const AxisMask axes = c.axes_of('n')) {
+    if (c.axes_of('n')) {
       const Tensor total = c.scratch({1, x.rows}, sum);
       scan.total = total.mutable_data();
       c.run(scan);
-      // The region of the totals [parts, rows] that consists of the parts [lo,
-      // hi) and the rows of the rank at `at`, which may have no rows.
-      const auto sums_of = [&](const Coord& at, int64_t lo, int64_t hi) {
-        const int64_t rows = c.rows_at('n', at);
-        const auto range = [](int64_t from, int64_t to) {
-          return from < to ? IntervalList{{from, to}} : IntervalList{};
-        };
-        return Region{range(lo, hi), range(0, rows)};
-      };
-      const Tensor others = c.fetch(
-          total, axes,
-          [&](const Coord& at) {
-            const int64_t i = c.place_of('n', at);
-            return sums_of(at, i, i + 1);
-          },
-          [&](const Coord& at) {
-            const int64_t i = c.place_of('n', at);
-            return reverse ? sums_of(at, i + 1, c.mesh().size_of(axes))
-                           : sums_of(at, 0, i);
-          });
+      const Tensor others = totals_before(c, total, 1, reverse);
       carry = c.scratch({x.rows}, sum);
       c.run(kernels::Reduce{.kind = kind_,
                             .type = sum,
@@ -376,6 +385,109 @@ DistTensor product_gradient(const DistTensor& x, const DistTensor& y,
                where(first, rest(without), 0));
 }
 
+const Op& exponential_scan(bool log);
+
+// Running sums of exponentials along one dimension. With s(w, x)[i] the sum of
+// w[j] exp(x[j]) over j <= i (with `reverse`, over j >= i):
+//   logcumsumexp(x)      = log(s(1, x))
+//   cumsum_exp(w, x, by) = exp(by) s(w, x)
+// The second one is the gradient of both. The sums are kept as (m, t), which
+// stands for t exp(m), so that no exponential overflows. If the dimension is
+// split, the ranks exchange one such pair per row and rank, in one message. The
+// price has half of its bytes (OpWork::exchange).
+class ExponentialScan : public Op {
+ public:
+  explicit ExponentialScan(bool log)
+      : Op(log ? "logcumsumexp" : "cumsum_exp",
+           {.work = {20, {'n', "", 1}}, .saves_outputs = true}),
+        log_(log) {}
+
+  BoundRule bind(const std::vector<Shape>& shapes,
+                 const Attrs& attrs) const override {
+    return BoundRule(
+        along(log_ ? "...n~->...n^" : "...n~,...n,...n->...n^ | linear 0",
+              shapes[0].size(), attrs.as<ScanArgs>().dim, name()),
+        shapes, name());
+  }
+  std::vector<DType> out_dtypes(std::span<const DType> in,
+                                const Attrs&) const override {
+    check_one_type(name(), in);
+    return {in[0]};
+  }
+  std::vector<Sample> samples() const override {
+    std::vector<Sample> list;
+    for (const auto& [shape, dim, reverse] :
+         std::vector<std::tuple<Shape, int64_t, bool>>{
+             {{5, 3}, 0, false}, {{3, 7}, 1, true}, {{2, 5, 3}, 1, false}})
+      list.push_back(
+          {std::vector<SampleInput>(log_ ? 1 : 3, SampleInput{shape}),
+           ScanArgs{dim, reverse}, true});
+    return list;
+  }
+
+  void compute(Compute& c) const override {
+    const auto& args = c.attrs.as<ScanArgs>();
+    std::vector<Rows> in;
+    for (size_t i = 0; i < c.in.size(); ++i)
+      in.emplace_back(with_last(c.in[i], args.dim));
+    const Rows& x = in[log_ ? 0 : 1];
+    kernels::ScanExp scan{.x = x, .reverse = args.reverse};
+    if (!log_) scan.weight = in[0], scan.scale = in[2];
+    Tensor carry;
+    if (c.axes_of('n')) {
+      const Tensor total = c.scratch({1, 2 * x.rows}, DType::kF64);
+      scan.total = total.mutable_data();
+      c.run(scan);
+      const Tensor others = totals_before(c, total, 2, args.reverse);
+      carry = sum_of_parts(c, others, x.rows);
+      scan.carry = carry.data();
+      scan.total = nullptr;
+    }
+    into_rows(c, c.out[0], x, args.dim, [&](const Tensor& y) {
+      scan.out = y.mutable_data();
+      c.run(scan);
+    });
+  }
+
+  InputGradients gradient(const GradientCall& g) const override {
+    ScanArgs args = g.attrs.as<ScanArgs>();
+    args.reverse = !args.reverse;
+    const Assignment a = inherited(g);
+    const DistTensor &y = g.outputs[0], &dy = g.cotangents[0];
+    const auto back = [&](const DistTensor& x, const DistTensor& by) {
+      return apply1(exponential_scan(false), {dy, x, by}, args, &a);
+    };
+    if (log_) return {back(neg(y), g.inputs[0])};
+    const DistTensor &w = g.inputs[0], &x = g.inputs[1], &by = g.inputs[2];
+    const DistTensor dw = back(by, x);
+    return {dw, mul(w, dw), mul(y, dy)};
+  }
+
+ private:
+  // The sums of the pairs [parts, rows, 2] over the parts: a scan of each row
+  // of which only the total counts.
+  static Tensor sum_of_parts(Compute& c, const Tensor& pairs, int64_t rows) {
+    const int64_t parts = pairs.shape()[0];
+    const Tensor both =
+        pairs.reshape({parts, rows, 2}).transpose(0, 2).to_contiguous();
+    const auto matrix = [&](int64_t i) {
+      return kernels::Matrix{DType::kF64, rows, parts,
+                             both.ptr<double>() + i * rows * parts, parts};
+    };
+    const Tensor sum = c.scratch({rows, 2}, DType::kF64);
+    c.run(kernels::ScanExp{
+        .x = matrix(0), .weight = matrix(1), .total = sum.mutable_data()});
+    return sum;
+  }
+
+  bool log_;
+};
+
+const Op& exponential_scan(bool log) {
+  static const ExponentialScan sums(false), logarithm(true);
+  return log ? logarithm : sums;
+}
+
 // Returns f(x, dim), with dim counted from the first dimension. As in torch, a
 // scalar is a row of one element.
 template <class F>
@@ -408,10 +520,10 @@ std::pair<DistTensor, DistTensor> running(Kind kind, const DistTensor& x,
 }  // namespace
 
 static const OpFamily kFamily("reduce", [] {
-  return OpList{&extremum_op(true),    &extremum_op(false),
-                &sum_squares_op(),     &scan_op(Kind::kSum),
-                &scan_op(Kind::kProd), &scan_op(Kind::kMax),
-                &scan_op(Kind::kMin)};
+  return OpList{
+      &extremum_op(true),   &extremum_op(false),     &sum_squares_op(),
+      &scan_op(Kind::kSum), &scan_op(Kind::kProd),   &scan_op(Kind::kMax),
+      &scan_op(Kind::kMin), &exponential_scan(true), &exponential_scan(false)};
 });
 
 DistTensor amax(const DistTensor& x, std::vector<int> dims, bool keepdim) {
@@ -454,6 +566,12 @@ std::pair<DistTensor, DistTensor> cummax(const DistTensor& x, int dim) {
 }
 std::pair<DistTensor, DistTensor> cummin(const DistTensor& x, int dim) {
   return running(Kind::kMin, x, dim);
+}
+DistTensor logcumsumexp(const DistTensor& x, int dim) {
+  const Op& op = exponential_scan(true);
+  return along_row(x, dim, op.name(), [&](const DistTensor& row, int d) {
+    return apply1(op, row, ScanArgs{d, false});
+  });
 }
 
 }  // namespace dtensor

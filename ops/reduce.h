@@ -30,6 +30,11 @@ DistTensor cumprod(const DistTensor&, int dim);
 // bools.
 std::pair<DistTensor, DistTensor> cummax(const DistTensor&, int dim);
 std::pair<DistTensor, DistTensor> cummin(const DistTensor&, int dim);
+// Logarithms of running sums of exponentials, without overflow: y[i] =
+// log(exp(x[0]) + ... + exp(x[i])), summed in f64. As long as all elements are
+// -inf, so is y, and their gradient is 0. Throws Error unless x is a float
+// type.
+DistTensor logcumsumexp(const DistTensor&, int dim);
 
 // ---- Softmax ----
 //

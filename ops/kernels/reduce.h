@@ -53,4 +53,20 @@ struct ScanRows {
   void* total = nullptr;
 };
 
+// Running sums of exponentials of rows, which do not overflow. Let s[j] be the
+// row's carry plus the sum of weight[i] * exp(x[i]) over the elements i up to j
+// (with `reverse`, from j on). Then out[j] = s[j] * exp(scale[j]), or log(s[j])
+// if scale.data is null. total = s of the whole row. An exponential is 0 if its
+// exponent has a part that is -inf. If weight.data is null, the weights are 1.
+// carry and total [rows, 2] are f64; (m, t) stands for t * exp(m). carry, out
+// and total are contiguous and may be null. Takes floats; x, weight and scale
+// have one type.
+struct ScanExp {
+  Matrix x = {}, weight = {}, scale = {};
+  bool reverse = false;
+  const void* carry = nullptr;
+  void* out = nullptr;
+  void* total = nullptr;
+};
+
 }  // namespace dtensor::kernels

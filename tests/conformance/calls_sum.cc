@@ -122,6 +122,9 @@ void add_sum_calls(CallTable& t) {
   t["cummin"] = [](A a) {
     return both(cummin(a.tensor(0), static_cast<int>(a.integer(1, "dim"))));
   };
+  t["logcumsumexp"] = [](A a) -> T {
+    return {logcumsumexp(a.tensor(0), static_cast<int>(a.integer(1, "dim")))};
+  };
   t["bincount"] = [](A a) -> T {
     return {
         bincount(a.tensor(0),

@@ -40,6 +40,7 @@ TEST(GradientsOfEmptyTensors, HaveTheShapeOfTheirTensor) {
           {"add", x + x},
           {"mean", sum(x)},
           {"cumsum", cumsum(x, 0)},
+          {"logcumsumexp", logcumsumexp(x, 0)},
           {"softmax", softmax(x, 0)},
           {"outer", outer(row, x)},
           {"dot", dot(x, x)}};

@@ -119,6 +119,7 @@ TEST(UndefinedInput, FunctionsThatLookAtTheirInputsFirst) {
         {"amax", 0, 1, [&] { amax(none); }},
         {"amin", 0, 1, [&] { amin(none); }},
         {"cumsum", 0, 1, [&] { cumsum(none, 0); }},
+        {"logcumsumexp", 0, 1, [&] { logcumsumexp(none, 0); }},
         {"sum", 0, 1, [&] { sum(none); }},
         {"mean", 0, 1, [&] { mean(none); }},
         {"expand", 0, 1, [&] { expand(none, {2}); }},

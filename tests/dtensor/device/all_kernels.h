@@ -29,6 +29,7 @@
   X(Reduce)                \
   X(SumSquares)            \
   X(ScanRows)              \
+  X(ScanExp)               \
   X(Softmax)               \
   X(SoftmaxBackward)       \
   X(RowMaxSum)             \

@@ -289,5 +289,112 @@ TEST(ScanRowsTest, OtherKinds) {
         }
 }
 
+// The rows of a ScanExp, of n elements each.
+struct Exponentials {
+  Exponentials(DType t, int64_t length)
+      : n(length),
+        x(Elements::random(t, kRows * (n + 2), -9, 9, 1)),
+        weight(Elements::random(t, kRows * (n + 1), -3, 3, 2)),
+        scale(Elements::random(t, kRows * n, -9, 0, 3)) {}
+  // The sum of weight * exp(x - least) over the elements up to `at`, and that
+  // of the absolute values.
+  std::pair<double, double> sum(int64_t r, int64_t at, bool weighted,
+                                bool reverse, double least) const {
+    const auto term = [&](double w, double e) {
+      return w * std::exp(e - least);
+    };
+    double sum = term(kCarry[2 * r + 1], kCarry[2 * r]), all = std::fabs(sum);
+    for (int64_t i = 0; i < n; ++i)
+      if (reverse ? i >= at : i <= at) {
+        const double one =
+            term(weighted ? weight[r * (n + 1) + i] : 1, x[r * (n + 2) + i]);
+        sum += one, all += std::fabs(one);
+      }
+    return {sum, all};
+  }
+
+  static constexpr int64_t kRows = 2;
+  static constexpr double kCarry[] = {-4, 3, 5, 0.5};
+  int64_t n;
+  Elements x, weight, scale;
+};
+
+TEST(ScanExpTest, AgainstTheNaiveOne) {
+  constexpr int64_t kRows = Exponentials::kRows;
+  const Elements carry(DType::kF64, {-4, 3, 5, 0.5});
+  for (DType t : kFloats)
+    for (int64_t n : {0, 1, 9, 70, 1500})
+      for (bool reverse : {false, true})
+        for (bool log : {false, true}) {
+          if (n > 70 && is_half_float(t)) continue;  // slow
+          const Exponentials e(t, n);
+          Elements y(t, kRows * n, 9), total(DType::kF64, 2 * kRows, 9);
+          ScanExp scan{.x = matrix(e.x, kRows, n, n + 2),
+                       .reverse = reverse,
+                       .carry = carry.data(),
+                       .out = y.data(),
+                       .total = total.data()};
+          if (!log) {
+            scan.weight = matrix(e.weight, kRows, n, n + 1);
+            scan.scale = matrix(e.scale, kRows, n);
+          }
+          run(scan);
+          for (int64_t r = 0; r < kRows; ++r) {
+            for (int64_t i = 0; i < n; ++i) {
+              const auto [sum, all] = e.sum(r, i, !log, reverse, 0);
+              const double by = std::exp(e.scale[r * n + i]);
+              const double want = log ? std::log(sum) : sum * by;
+              ASSERT_NEAR(y[r * n + i], want,
+                          tolerance(t) * std::fmax(1, log ? want : all * by))
+                  << name(t) << " " << n << " " << reverse << log << " " << i;
+            }
+            const auto [sum, all] =
+                e.sum(r, reverse ? 0 : n - 1, !log, reverse, 9);
+            EXPECT_NEAR(total[2 * r + 1] * std::exp(total[2 * r] - 9), sum,
+                        1e-12 * all)
+                << name(t) << " " << n << " " << reverse << log;
+          }
+        }
+}
+
+// One segment of a row after another, where exponentials would overflow.
+TEST(ScanExpTest, LongRowsOfLargeNumbers) {
+  for (const int64_t n : {1024, 5000})
+    for (bool reverse : {false, true}) {
+      Elements x(DType::kF64, n), y(DType::kF64, n);
+      // Element i, counted in the direction of the scan, is 2000 + i / 8.
+      const auto place = [&](int64_t i) { return reverse ? n - 1 - i : i; };
+      for (int64_t i = 0; i < n; ++i)
+        x.set(place(i), 2000 + static_cast<double>(i) / 8);
+      run(ScanExp{.x = matrix(x, 1, n), .reverse = reverse, .out = y.data()});
+      for (int64_t i = 0; i < n; ++i) {
+        // The logarithm of a geometric series.
+        const double d = static_cast<double>(i + 1) / 8;
+        const double want = 2000 + static_cast<double>(i) / 8 +
+                            std::log(-std::expm1(-d) / -std::expm1(-0.125));
+        ASSERT_NEAR(y[place(i)], want, 1e-10) << n << " " << reverse << i;
+      }
+    }
+}
+
+TEST(ScanExpTest, InfinitiesAndNaN) {
+  constexpr double kInf = INFINITY;
+  for (DType t : kFloats) {
+    const Elements x(t, {-kInf, -kInf, 1, -kInf, kInf, 2, kInf, NAN, 3});
+    Elements y(t, 9);
+    run(ScanExp{.x = matrix(x, 1, 9), .out = y.data()});
+    EXPECT_TRUE(near(y, {-kInf, -kInf, 1, 1, kInf, kInf, kInf, NAN, NAN}));
+    // The gradient at the -infs before a number.
+    const Elements dy(t, {3, 5, 7}), less(t, {kInf, kInf, -1});
+    Elements dx(t, 3);
+    run(ScanExp{.x = matrix(less, 1, 3),
+                .weight = matrix(dy, 1, 3),
+                .scale = matrix(x, 1, 3, 9),
+                .reverse = true,
+                .out = dx.data()});
+    EXPECT_TRUE(near(dx, {0, 0, 7}));
+  }
+}
+
 }  // namespace
 }  // namespace dtensor::kernels
