@@ -2,6 +2,7 @@
 #include "dtensor/ops/embedding.h"
 
 #include "dtensor/dtensor.h"
+#include "dtensor/ops/create.h"
 #include "dtensor/ops/op.h"
 #include "dtensor/ops/view.h"
 #include "dtensor/rank_context.h"
@@ -305,6 +306,180 @@ TEST(LookupPrice, OfItsGradientIsTheTable) {
                       grad(sum(embedding(t, i)), {t});
                     }),
             kIdBytes + kRows + kTable);
+}
+
+// ---- index_put() ----
+
+// A call on x [5, 4, 3]: `indices` are vectors that select from the first
+// dimensions; `values` has the shape of the selected elements.
+struct IndexPut {
+  std::vector<std::vector<int64_t>> indices;
+  Array values;
+  bool accumulate = false;
+
+  static constexpr int64_t kSizes[] = {5, 4, 3};
+  int64_t inner() const { return indices.size() == 1 ? 12 : 3; }
+  // The first element that index i selects.
+  int64_t place(size_t i) const {
+    int64_t at = 0;
+    for (size_t d = 0; d < indices.size(); ++d) {
+      const int64_t index = indices[d][i];
+      at = at * kSizes[d] + (index < 0 ? index + kSizes[d] : index);
+    }
+    return at * inner();
+  }
+  // Calls f(element of x, element of the values) for all that count.
+  template <class F>
+  void each(F&& f) const {
+    const size_t m = indices[0].size();
+    for (size_t i = 0; i < m; ++i) {
+      bool last = true;
+      for (size_t j = i + 1; j < m; ++j) last &= place(j) != place(i);
+      if (!last && !accumulate) continue;
+      for (int64_t e = 0; e < inner(); ++e)
+        f(place(i) + e, static_cast<int64_t>(i) * inner() + e);
+    }
+  }
+};
+
+// Compares with plain loops, in the given layouts of x and of the values.
+void check_index_put(const IndexPut& call, const std::string& mesh_text,
+                     const std::string& of_x, const std::string& of_values,
+                     const std::string& of_indices) {
+  const std::string what = of_x + " " + of_values + " " + of_indices;
+  const Array x = values({5, 4, 3}, 1), dy = values({5, 4, 3}, 3);
+  Array y = x, dx = dy, dv = zeros_like(call.values.shape);
+  call.each([&](int64_t at, int64_t from) {
+    y.at(at) = call.values.at(from) + (call.accumulate ? y.at(at) : 0);
+    if (!call.accumulate) dx.at(at) = 0;
+    dv.at(from) = dy.at(at);
+  });
+  on_mesh(mesh_text, [&](const Mesh& mesh) {
+    const DistTensor tx = put(x, mesh, of_x).set_requires_grad(),
+                     tv = put(call.values, mesh, of_values).set_requires_grad();
+    std::vector<DistTensor> indices;
+    for (const std::vector<int64_t>& index : call.indices)
+      indices.push_back(
+          put(integers({std::ssize(index)}, {index.begin(), index.end()}), mesh,
+              of_indices));
+    const DistTensor out = index_put(tx, indices, tv, call.accumulate);
+    expect_near(array_of(out.full()), y, 1e-14, what);
+    const auto g = grad(out, {tx, tv}, {.cotangent = put(dy, mesh)});
+    expect_near(array_of(g[0].full()), dx, 1e-15, what + ", dx");
+    expect_near(array_of(g[1].full()), dv, 1e-15, what + ", dvalues");
+  });
+}
+
+TEST(IndexPutTest, ByValueInEveryLayout) {
+  for (bool accumulate : {false, true}) {
+    const IndexPut rows{{{4, 0, -1, 2, 0}}, values({5, 4, 3}, 2), accumulate};
+    const IndexPut pairs{{{4, 0, -1, 2, 0, 4}, {1, 3, -3, 0, 3, 2}},
+                         values({6, 3}, 2),
+                         accumulate};
+    for (const char* mesh : {"x=2", "x=3"})
+      for (const char* of_x : {"R", "S0", "S1", "S2"})
+        for (const char* of_values : {"R", "S0", "S1"})
+          for (const char* of_indices : {"R", "S0"}) {
+            check_index_put(rows, mesh, of_x, of_values, of_indices);
+            check_index_put(pairs, mesh, of_x, of_values, of_indices);
+          }
+    check_index_put(rows, "x=2,y=3", "S0,S2", "R,S2", "S0,R");
+    check_index_put(pairs, "x=2,y=3", "S0,S0", "S1,S0", "R,S0");
+  }
+}
+
+// As torch, it broadcasts indices and values.
+TEST(IndexPutTest, Broadcasts) {
+  on_mesh("x=2", [](const Mesh& mesh) {
+    const DistTensor x = zeros({2, 3, 2}, mesh, "S0", DType::kF64);
+    const DistTensor column = put(integers({2, 1}, {0, -1}), mesh),
+                     row = put(integers({2}, {2, 0}), mesh),
+                     one = put(integers({}, {1}), mesh);
+    const DistTensor number = put({{}, {7}}, mesh).set_requires_grad();
+    const DistTensor y = index_put(x, {column, row}, number);
+    expect_near(array_of(y.full()),
+                {{2, 3, 2}, {7, 7, 0, 0, 7, 7, 7, 7, 0, 0, 7, 7}}, 0, "grid");
+    EXPECT_EQ(grad(sum(y), {number})[0].full().at(0), 8);
+    expect_near(
+        array_of(index_put(x, {one}, put({{2}, {3, 4}}, mesh), true).full()),
+        {{2, 3, 2}, {0, 0, 0, 0, 0, 0, 3, 4, 3, 4, 3, 4}}, 0, "scalar index");
+    expect_near(array_of(index_put(x, {one, one, one}, number).full()),
+                {{2, 3, 2}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0}}, 0,
+                "one element");
+    const DistTensor none = zeros({0}, mesh, {}, DType::kI64);
+    expect_near(array_of(index_put(y, {none}, number).full()),
+                array_of(y.full()), 0, "no index");
+  });
+}
+
+TEST(IndexPutTest, OtherTypes) {
+  on_mesh("x=2", [](const Mesh& mesh) {
+    const DistTensor i = put(integers({3}, {2, 0, 2}, DType::kI32), mesh);
+    const auto of = [&](DType t, bool accumulate) {
+      const DistTensor x = cast(put(integers({3}, {1, 0, 0}), mesh, "S0"), t),
+                       v = cast(put(integers({3}, {3, 0, 5}), mesh), t);
+      const DistTensor y = index_put(x, {i}, v, accumulate);
+      EXPECT_EQ(y.dtype(), t);
+      return array_of(cast(y, DType::kF64).full());
+    };
+    for (DType t : {DType::kF32, DType::kBF16, DType::kI64}) {
+      expect_near(of(t, false), {{3}, {0, 0, 5}}, 0, "put");
+      expect_near(of(t, true), {{3}, {1, 0, 8}}, 0, "add");
+    }
+    expect_near(of(DType::kBool, false), {{3}, {0, 0, 1}}, 0, "bool");
+    expect_near(of(DType::kBool, true), {{3}, {1, 0, 1}}, 0, "or");
+  });
+}
+
+// x may be split along the first dimension, and along those without indices.
+TEST(IndexPutTest, SplitDimensionsSendNothing) {
+  on_mesh("x=2", [](const Mesh& mesh) {
+    const DistTensor i = put(integers({3}, {2, 0, 2}), mesh);
+    for (const char* layout : {"S0", "S1"})
+      for (bool accumulate : {false, true}) {
+        const DistTensor x = put(values({6, 4}, 1), mesh, layout),
+                         v = put(values({3, 4}, 2), mesh,
+                                 layout == std::string("S1") ? "S1" : "R");
+        EXPECT_EQ(sent([&] {
+                    const auto y = index_put(x, {i}, v, accumulate);
+                    EXPECT_EQ(y.spec()->to_string(),
+                              fmt::format("f64[6, 4]({})", layout));
+                  }),
+                  0);
+      }
+  });
+}
+
+TEST(IndexPutTest, Errors) {
+  const auto error = [](const Array& index, const Array& v, int count = 1) {
+    return error_of(2, [&](const Mesh& m) {
+      const DistTensor i = put(index, m, index.shape.empty() ? "R" : "S0");
+      index_put(put(values({3, 4}, 1), m, "S1"),
+                std::vector<DistTensor>(static_cast<size_t>(count), i),
+                put(v, m));
+    });
+  };
+  const Array row = values({4}, 2);
+  for (double bad : {3, -4})
+    EXPECT_EQ(error(integers({2}, {1, bad}), row),
+              fmt::format("[index_put] index {} is not in [-3, 3), the indices "
+                          "of dimension 0 of the tensor; pass indices in that "
+                          "range",
+                          bad));
+  EXPECT_EQ(error({{2}, {1, 0}, DType::kBool}, row),
+            "[index_put] the indices bool[2](S0) of dimension 0 are bool, but "
+            "must be i32 or i64; write cast(indices, DType::kI64), or, for a "
+            "mask, where(mask, values, x)");
+  EXPECT_EQ(error(integers({2}, {1, 2}), row, 3),
+            "[index_put] got 3 index tensors for f64[3, 4](S1); pass one for "
+            "each of its first dimensions, at least 1 and at most 2");
+  EXPECT_EQ(error(integers({2}, {1, 2}), integers({4}, {1, 2, 3, 4})),
+            "[index_put] the values are i64, but the tensor is f64; write "
+            "cast(values, x.dtype())");
+  EXPECT_EQ(error(integers({2}, {1, 2}), values({3, 4}, 1)),
+            "[index_put] the values f64[3, 4](R) do not fit the elements of "
+            "f64[3, 4](S1) that the indices select; pass values of shape [2, "
+            "4], or of one that broadcasts to it");
 }
 
 }  // namespace

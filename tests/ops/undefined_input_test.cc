@@ -119,6 +119,8 @@ TEST(UndefinedInput, FunctionsThatLookAtTheirInputsFirst) {
         {"amax", 0, 1, [&] { amax(none); }},
         {"amin", 0, 1, [&] { amin(none); }},
         {"cumsum", 0, 1, [&] { cumsum(none, 0); }},
+        {"index_put", 1, 3, [&] { index_put(v, {none}, v); }},
+        {"index_put", 2, 3, [&] { index_put(v, {v}, none); }},
         {"logcumsumexp", 0, 1, [&] { logcumsumexp(none, 0); }},
         {"sum", 0, 1, [&] { sum(none); }},
         {"mean", 0, 1, [&] { mean(none); }},
