@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dtensor/ops/kernels/convolution.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "dtensor/ops/all_ops.h"
+#include "dtensor/ops/contraction.h"
+#include "dtensor/ops/pointwise.h"
+#include "dtensor/ops/rows.h"
+#include "dtensor/ops/view.h"
+#include "dtensor/placement/error.h"
+
+namespace dtensor {
+namespace {
+
+using Makes = kernels::Convolution::Makes;
+
+struct ConvolutionArgs {
+  static constexpr Fields kFields = {"stride", "pad", "dilation", "groups",
+                                     "size"};
+  Triple stride = {}, pad = {}, dilation = {};  // pad is in front
+  int64_t groups = 1;
+  Triple size = {};  // of the space of the tensor that the operator makes
+};
+
+// A convolution relates three tensors: x, the weight and y. From any two of
+// them, an operator makes the third (see kernels::Convolution). The operators
+// are the gradients of each other.
+//
+// If the positions of the made tensor are split, each rank fetches the elements
+// of the other tensor that its own positions meet: the halo. It has no price,
+// since it is small beside the tensors that other choices move.
+class Convolution : public Op {
+ public:
+  Convolution(std::string name, Makes makes, bool bias = false)
+      : Op(std::move(name), {.work = {2}}), makes_(makes), bias_(bias) {}
+
+  BoundRule bind(const std::vector<Shape>& shapes,
+                 const Attrs& attrs) const override {
+    const auto& args = attrs.as<ConvolutionArgs>();
+    const int64_t groups = args.groups;
+    std::vector<std::pair<char, int64_t>> sizes;
+    if (groups > 1) sizes.push_back({'g', groups});
+    // The channels of a group.
+    const bool weight = makes_ != Makes::kWeight;
+    sizes.push_back({'c', weight ? shapes[1][1] : shapes[0][1] / groups});
+    sizes.push_back({'o', shapes[1][weight ? 0 : 1] / groups});
+    for (int d = 0; d < args.size.size(); ++d)
+      sizes.push_back({letter(made(), d), args.size[d]});
+    return BoundRule(rule(args.size.size(), groups > 1), shapes, name(), sizes);
+  }
+
+  std::vector<DType> out_dtypes(std::span<const DType> in,
+                                const Attrs&) const override {
+    for (size_t i = 0; i < in.size(); ++i)
+      DT_CHECK(in[i] == in[0] && (is_float(in[0]) || in[0] == DType::kI32 ||
+                                  in[0] == DType::kI64),
+               name(),
+               "input 0 is {} and input {} is {}; cast both to one type of "
+               "float, i32 or i64",
+               dtensor::name(in[0]), i, dtensor::name(in[i]));
+    return {in[0]};
+  }
+
+  std::vector<Sample> samples() const override;
+
+  void compute(Compute& c) const override;
+
+  InputGradients gradient(const GradientCall& g) const override;
+
+ private:
+  static constexpr std::string_view kX = "hij", kY = "mnp", kTaps = "klq";
+  static char letter(std::string_view of, int d) {
+    return of[static_cast<size_t>(d)];
+  }
+  std::string_view made() const {
+    return makes_ == Makes::kY ? kY : makes_ == Makes::kX ? kX : kTaps;
+  }
+  // Of the positions of x and y, each rank has one range of `near`, and meets
+  // ranges of `far`, the positions of input 0.
+  std::string_view near() const { return makes_ == Makes::kX ? kX : kY; }
+  std::string_view far() const { return makes_ == Makes::kX ? kY : kX; }
+
+  Rule rule(int space, bool groups) const;
+  static Interval reached(const ConvolutionArgs&, Makes, int d, int64_t taps,
+                          int64_t size, Interval near);
+
+  const Makes makes_;
+  const bool bias_;
+};
+
+Rule Convolution::rule(int space, bool groups) const {
+  const std::string in = groups ? "(gc)" : "c", out = groups ? "(go)" : "o";
+  std::string near_term, far_term, weight = out + "c", notes;
+  for (int d = 0; d < space; ++d) {
+    near_term += {letter(near(), d), '^'};
+    far_term += {letter(far(), d), '~'};
+    weight += {letter(kTaps, d), '!'};
+    notes += fmt::format("link {} {}; ", letter(near(), d), letter(far(), d));
+  }
+  const bool x_is_near = makes_ == Makes::kX;
+  const std::string x = "b" + in + (x_is_near ? near_term : far_term);
+  const std::string y = "b" + out + (x_is_near ? far_term : near_term);
+  std::string text = makes_ == Makes::kY   ? x + "," + weight
+                     : makes_ == Makes::kX ? y + "," + weight
+                                           : x + "," + y;
+  if (bias_) text += "," + out;
+  text += "->" + (makes_ == Makes::kY ? y : makes_ == Makes::kX ? x : weight);
+  return Rule(text + " | " + notes +
+              (bias_ ? "linear 0,2; linear 1,2" : "linear 0; linear 1"));
+}
+
+// The positions of `far`, of which there are `size`, that the positions `near`
+// meet, in dimension d of space. The weight has `taps` elements there.
+Interval Convolution::reached(const ConvolutionArgs& a, Makes makes, int d,
+                              int64_t taps, int64_t size, Interval near) {
+  if (near.size() == 0) return {0, 0};
+  const int64_t stride = a.stride[d], pad = a.pad[d],
+                span = (taps - 1) * a.dilation[d];
+  int64_t lo = near.lo * stride - pad;
+  int64_t hi = (near.hi - 1) * stride - pad + span + 1;
+  if (makes == Makes::kX) {
+    lo = std::max<int64_t>(0, near.lo + pad - span + stride - 1) / stride;
+    hi = (near.hi - 1 + pad) / stride + 1;
+  }
+  lo = std::clamp<int64_t>(lo, 0, size);
+  return {lo, std::clamp(hi, lo, size)};
+}
+
+void Convolution::compute(Compute& c) const {
+  const auto& args = c.attrs.as<ConvolutionArgs>();
+  const int space = args.size.size();
+  const Rule& rule = c.decision.rule->rule();
+  const bool makes_weight = makes_ == Makes::kWeight;
+  const auto taps = [&](int d) { return c.global_size(letter(kTaps, d)); };
+  // The range of `near` of the rank at a coordinate; it may have none.
+  const auto near_at = [&](int d, const Coord& at) {
+    const auto f = static_cast<size_t>(rule.factor(letter(near(), d)));
+    IntervalList ranges;
+    c.decision.assignment.dims[f].intervals(c.mesh(), at, ranges);
+    return ranges.empty() ? Interval{0, 0} : ranges[0];
+  };
+  const auto reached_at = [&](int d, const Coord& at) {
+    return reached(args, makes_, d, taps(d), c.global_size(letter(far(), d)),
+                   near_at(d, at));
+  };
+  const Spec* spec = c.decision.in[0];
+  const auto holds = [&](const Coord& at) { return spec->region(at); };
+  const auto wants = [&](const Coord& at) {
+    Region r = spec->region(at);
+    for (int d = 0; d < space; ++d) {
+      const Interval i = reached_at(d, at);
+      r[static_cast<size_t>(d + 2)] =
+          i.size() > 0 ? IntervalList{i} : IntervalList{};
+    }
+    return r;
+  };
+  AxisMask axes = 0;
+  std::vector<AxisMask> depend{spec->dim(0).axes(), spec->dim(1).axes()};
+  for (int d = 0; d < space; ++d) {
+    axes |= c.axes_of(letter(far(), d));
+    depend.push_back(c.axes_of(letter(far(), d)) |
+                     c.axes_of(letter(near(), d)));
+  }
+  Tensor part = c.in[0];
+  if (axes) {
+    part = c.fetch(part, axes, holds, wants, depend);
+  } else {
+    for (int d = 0; d < space; ++d) {
+      const Interval i = reached_at(d, c.coord());
+      part = part.slice(d + 2, i.lo, i.hi);
+    }
+  }
+  part = part.to_contiguous();
+  const Tensor other = c.in[1].to_contiguous();
+  const Tensor bias = bias_ ? c.in[2].to_contiguous() : Tensor();
+
+  kernels::Convolution k{.makes = makes_, .type = part.dtype()};
+  const auto local = [&](char factor) { return length(c.ranges_of(factor)); };
+  k.b = part.shape()[0];
+  k.groups = args.groups > 1 ? local('g') : 1;
+  k.c = local('c');
+  k.o = local('o');
+  for (int d = 0; d < space; ++d) {
+    // The kernel takes the last dimensions.
+    const auto at = static_cast<size_t>(d + 3 - space);
+    const Interval near = near_at(d, c.coord()), far = reached_at(d, c.coord());
+    const bool x_is_near = makes_ == Makes::kX;
+    k.in[at] = (x_is_near ? near : far).size();
+    k.out[at] = (x_is_near ? far : near).size();
+    k.kernel[at] = taps(d);
+    k.stride[at] = args.stride[d];
+    k.dilation[at] = args.dilation[d];
+    k.pad[at] = args.pad[d] + (x_is_near ? near.lo - far.lo * args.stride[d]
+                                         : far.lo - near.lo * args.stride[d]);
+  }
+  (makes_ == Makes::kX ? k.y : k.x) = part.data();
+  (makes_weight ? k.y : k.weight) = other.data();
+  // If ranks split the sum over c, only one of them adds the bias.
+  if (bias_ && c.first_of('c')) k.bias = bias.data();
+  k.made = c.out[0].mutable_data();
+  c.run(k);
+}
+
+// One operator for each tensor that it makes, and one with a bias.
+const Convolution& op_for(Makes makes, bool bias = false) {
+  static const Convolution y("convolution", Makes::kY);
+  static const Convolution with_bias("convolution_bias", Makes::kY, true);
+  static const Convolution x("convolution_transpose", Makes::kX);
+  static const Convolution weight("convolution_weight", Makes::kWeight);
+  if (bias) return with_bias;
+  return makes == Makes::kY ? y : makes == Makes::kX ? x : weight;
+}
+
+Triple space_of(const DistTensor& t) {
+  Triple s;
+  for (int d = 2; d < t.ndim(); ++d) s.push_back(t.size(d));
+  return s;
+}
+
+// Makes a tensor whose space is that of `like`.
+DistTensor make(Makes makes, const DistTensor& a, const DistTensor& b,
+                ConvolutionArgs args, const DistTensor& like) {
+  args.size = space_of(like);
+  return apply1(op_for(makes), {a, b}, args);
+}
+
+InputGradients Convolution::gradient(const GradientCall& g) const {
+  const auto& args = g.attrs.as<ConvolutionArgs>();
+  const DistTensor &a = g.inputs[0], &b = g.inputs[1], &dz = g.cotangents[0];
+  InputGradients grads(g.inputs.size());
+  const auto set = [&](size_t i, Makes makes, const DistTensor& first,
+                       const DistTensor& second) {
+    if (g.needed[i]) grads[i] = make(makes, first, second, args, g.inputs[i]);
+  };
+  switch (makes_) {
+    case Makes::kY:  // of x, weight
+      set(0, Makes::kX, dz, b);
+      set(1, Makes::kWeight, a, dz);
+      break;
+    case Makes::kX:  // of y, weight
+      set(0, Makes::kY, dz, b);
+      set(1, Makes::kWeight, dz, a);
+      break;
+    case Makes::kWeight:  // of x, y
+      set(0, Makes::kX, b, dz);
+      set(1, Makes::kY, a, dz);
+      break;
+  }
+  if (bias_ && g.needed[2]) {
+    std::vector<int> dims{0};
+    for (int d = 2; d < dz.ndim(); ++d) dims.push_back(d);
+    grads[2] = sum(dz, dims);
+  }
+  return grads;
+}
+
+std::vector<Sample> Convolution::samples() const {
+  // Batch, groups, channels of a group of x and y; then for each dimension of
+  // space the size of x, taps, stride, pad, dilation.
+  struct Call {
+    int64_t b, groups, c, o;
+    std::vector<std::array<int64_t, 5>> space;
+  };
+  const Call calls[] = {
+      {2, 1, 3, 2, {{7, 3, 1, 1, 1}, {5, 2, 2, 0, 1}}},
+      {1, 2, 1, 2, {{9, 2, 2, 1, 3}}},
+      {2, 1, 2, 1, {{3, 1, 2, 0, 1}, {4, 2, 1, 1, 1}, {2, 3, 1, 1, 1}}}};
+  std::vector<Sample> samples;
+  for (const Call& call : calls) {
+    ConvolutionArgs args{.groups = call.groups};
+    Shape x{call.b, call.groups * call.c}, y{call.b, call.groups * call.o};
+    Shape weight{call.groups * call.o, call.c};
+    for (const auto& [size, taps, stride, pad, dilation] : call.space) {
+      x.push_back(size);
+      y.push_back((size + 2 * pad - dilation * (taps - 1) - 1) / stride + 1);
+      weight.push_back(taps);
+      args.stride.push_back(stride);
+      args.pad.push_back(pad);
+      args.dilation.push_back(dilation);
+    }
+    const Shape& made = makes_ == Makes::kY   ? y
+                        : makes_ == Makes::kX ? x
+                                              : weight;
+    for (int d = 2; d < made.size(); ++d) args.size.push_back(made[d]);
+    std::vector<SampleInput> inputs{{makes_ == Makes::kX ? y : x},
+                                    {makes_ == Makes::kWeight ? y : weight}};
+    if (bias_) inputs.push_back({{call.groups * call.o}});
+    samples.push_back({inputs, args, true});
+  }
+  return samples;
+}
+
+}  // namespace
+
+static const OpFamily kFamily("convolution", [] {
+  return OpList{&op_for(Makes::kY), &op_for(Makes::kY, true),
+                &op_for(Makes::kX), &op_for(Makes::kWeight)};
+});
+
+}  // namespace dtensor
