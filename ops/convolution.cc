@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "dtensor/ops/kernels/convolution.h"
+#include "dtensor/ops/convolution.h"
 
 #include <fmt/format.h>
 
@@ -13,6 +13,7 @@
 
 #include "dtensor/ops/all_ops.h"
 #include "dtensor/ops/contraction.h"
+#include "dtensor/ops/kernels/convolution.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/rows.h"
 #include "dtensor/ops/view.h"
@@ -299,7 +300,178 @@ std::vector<Sample> Convolution::samples() const {
   return samples;
 }
 
+// The options, with one number for each dimension of space.
+struct Space {
+  Space(const ConvOptions& o, int n, std::string_view op)
+      : stride(each(o.stride, n, "stride", 1, op)),
+        padding(each(o.padding.sizes(), n, "padding", 0, op)),
+        dilation(each(o.dilation, n, "dilation", 1, op)),
+        output_padding(each(o.output_padding, n, "output_padding", 0, op)) {}
+  static Shape each(const std::vector<int64_t>& list, int n,
+                    std::string_view name, int64_t least, std::string_view op) {
+    DT_CHECK(list.size() == 1 || list.size() == static_cast<size_t>(n), op,
+             "{} has {} numbers; write one, or one for each of the {} "
+             "dimensions of space",
+             name, list.size(), n);
+    Shape all;
+    for (int d = 0; d < n; ++d) {
+      const int64_t at = list[list.size() == 1 ? 0 : static_cast<size_t>(d)];
+      DT_CHECK(at >= least && at <= kMost, op,
+               "{} is {} in dimension {} of space; write {} or more", name, at,
+               d, least);
+      all.push_back(at);
+    }
+    return all;
+  }
+  static constexpr int64_t kMost = int64_t{1} << 31;
+  Shape stride, padding, dilation, output_padding;
+};
+
+// x with a batch of 1 if it has none, and whether it had none.
+std::pair<DistTensor, bool> batched(const DistTensor& x, int space) {
+  if (x.ndim() == space + 1) return {unsqueeze(x, 0), true};
+  return {x, false};
+}
+
+void check(std::string_view op, const DistTensor& x, const DistTensor& weight,
+           const DistTensor& bias, int space, int64_t groups, bool transposed) {
+  check_defined(op, {x, weight});
+  const std::string_view shape = space == 1   ? "[b, channels, w]"
+                                 : space == 2 ? "[b, channels, h, w]"
+                                              : "[b, channels, d, h, w]";
+  DT_CHECK(x.ndim() == space + 2 || x.ndim() == space + 1, op,
+           "x has shape {}; pass it as {}, or without b", to_string(x.shape()),
+           shape);
+  DT_CHECK(weight.ndim() == space + 2, op,
+           "the weight has shape {}, with {} dimensions; pass one of {}: two "
+           "of channels, and {} of space",
+           to_string(weight.shape()), weight.ndim(), space + 2, space);
+  const int64_t channels = x.size(-space - 1), first = weight.size(0),
+                second = weight.size(1);
+  DT_CHECK(groups >= 1 && first % groups == 0, op,
+           "groups is {}, and the weight's shape {}; write a number of groups "
+           "from 1 that divides {}, the weight's first size",
+           groups, to_string(weight.shape()), first);
+  DT_CHECK(channels == (transposed ? first : second * groups), op,
+           "x has shape {}, with {} channels, but a weight of shape {} with {} "
+           "is for {} channels",
+           to_string(x.shape()), channels, to_string(weight.shape()),
+           quantity(groups, "group", "groups"),
+           transposed ? first : second * groups);
+  for (int d = 0; d < space; ++d)
+    DT_CHECK(weight.size(d + 2) > 0, op,
+             "the weight has shape {}; its dimensions of space need at least "
+             "one element each",
+             to_string(weight.shape()));
+  if (!bias.defined()) return;
+  const int64_t made = transposed ? second * groups : first;
+  DT_CHECK(bias.ndim() == 1 && bias.size(0) == made, op,
+           "the bias has shape {}; pass one of shape [{}], for the channels of "
+           "the result",
+           to_string(bias.shape()), made);
+}
+
+DistTensor convolve(std::string_view op, int space, const DistTensor& given,
+                    const DistTensor& weight, const DistTensor& bias,
+                    const ConvOptions& options) {
+  check(op, given, weight, bias, space, options.groups, false);
+  const Space o(options, space, op);
+  const auto [x, alone] = batched(given, space);
+  ConvolutionArgs args{o.stride, o.padding, o.dilation, options.groups, {}};
+  if (options.padding.same()) args.pad = {};
+  for (int d = 0; d < space; ++d) {
+    const int64_t size = x.size(d + 2) + 2 * o.padding[d],
+                  span = o.dilation[d] * (weight.size(d + 2) - 1);
+    if (options.padding.same()) {
+      DT_CHECK(
+          o.stride[d] == 1, op,
+          "padding is \"same\" and the stride {} in dimension {} of space; "
+          "write a stride of 1, or the padding as a number",
+          o.stride[d], d);
+      args.pad.push_back(span / 2);
+      args.size.push_back(x.size(d + 2));
+      continue;
+    }
+    DT_CHECK(size > span, op,
+             "x has {} elements in dimension {} of space, with padding, but a "
+             "window of the weight spans {}; pad more, or take a smaller "
+             "weight",
+             size, d, span + 1);
+    args.size.push_back((size - span - 1) / o.stride[d] + 1);
+  }
+  DistTensor y = bias.defined()
+                     ? apply1(op_for(Makes::kY, true), {x, weight, bias}, args)
+                     : apply1(op_for(Makes::kY), {x, weight}, args);
+  return alone ? squeeze(y, 0) : y;
+}
+
+DistTensor convolve_transposed(std::string_view op, int space,
+                               const DistTensor& given,
+                               const DistTensor& weight, const DistTensor& bias,
+                               const ConvOptions& options) {
+  check(op, given, weight, bias, space, options.groups, true);
+  DT_CHECK(!options.padding.same(), op,
+           "padding is \"same\"; write the padding as a number");
+  const Space o(options, space, op);
+  const auto [y, alone] = batched(given, space);
+  ConvolutionArgs args{o.stride, o.padding, o.dilation, options.groups, {}};
+  for (int d = 0; d < space; ++d) {
+    DT_CHECK(o.output_padding[d] < std::max(o.stride[d], o.dilation[d]), op,
+             "output_padding is {} in dimension {} of space; write less than "
+             "the stride, {}, or than the dilation, {}",
+             o.output_padding[d], d, o.stride[d], o.dilation[d]);
+    const int64_t size = (y.size(d + 2) - 1) * o.stride[d] - 2 * o.padding[d] +
+                         o.dilation[d] * (weight.size(d + 2) - 1) +
+                         o.output_padding[d] + 1;
+    DT_CHECK(size > 0, op,
+             "the result would have {} elements in dimension {} of space; pad "
+             "less, or pass a larger x",
+             size, d);
+    args.size.push_back(size);
+  }
+  DistTensor x = apply1(op_for(Makes::kX), {y, weight}, args);
+  if (bias.defined()) {
+    Shape each{bias.size(0)};
+    for (int d = 0; d < space; ++d) each.push_back(1);
+    x = add(x, reshape(bias, each));
+  }
+  return alone ? squeeze(x, 0) : x;
+}
+
 }  // namespace
+
+Padding::Padding(Text, std::string_view text)
+    : sizes_{0}, same_(text == "same") {
+  DT_CHECK(same_ || text == "valid", "conv",
+           "padding is \"{}\"; write \"same\", \"valid\", a number, or one for "
+           "each dimension of space",
+           text);
+}
+
+DistTensor conv1d(const DistTensor& x, const DistTensor& weight,
+                  const DistTensor& bias, const ConvOptions& o) {
+  return convolve("conv1d", 1, x, weight, bias, o);
+}
+DistTensor conv2d(const DistTensor& x, const DistTensor& weight,
+                  const DistTensor& bias, const ConvOptions& o) {
+  return convolve("conv2d", 2, x, weight, bias, o);
+}
+DistTensor conv3d(const DistTensor& x, const DistTensor& weight,
+                  const DistTensor& bias, const ConvOptions& o) {
+  return convolve("conv3d", 3, x, weight, bias, o);
+}
+DistTensor conv_transpose1d(const DistTensor& x, const DistTensor& weight,
+                            const DistTensor& bias, const ConvOptions& o) {
+  return convolve_transposed("conv_transpose1d", 1, x, weight, bias, o);
+}
+DistTensor conv_transpose2d(const DistTensor& x, const DistTensor& weight,
+                            const DistTensor& bias, const ConvOptions& o) {
+  return convolve_transposed("conv_transpose2d", 2, x, weight, bias, o);
+}
+DistTensor conv_transpose3d(const DistTensor& x, const DistTensor& weight,
+                            const DistTensor& bias, const ConvOptions& o) {
+  return convolve_transposed("conv_transpose3d", 3, x, weight, bias, o);
+}
 
 static const OpFamily kFamily("convolution", [] {
   return OpList{&op_for(Makes::kY), &op_for(Makes::kY, true),

@@ -37,6 +37,7 @@ WITHOUT_RULE = {
 # have that title.
 HEADERS = {
     "ops/contraction.h": "Sums of products",
+    "ops/convolution.h": "Convolutions",
     "ops/functions/arithmetic.h": "Arithmetic",
     "ops/functions/exponential.h": "Exponentials and powers",
     "ops/functions/trigonometric.h": "Trigonometry",
@@ -61,7 +62,7 @@ class Function:
         # state.
         self.makes_tensors = re.search(
             r"DistTensor|TopK|Normed", returns) is not None
-        self.creates = "DistTensor" not in parameters
+        self.creates = not re.search("DistTensor|TensorList", parameters)
 
 
 def functions(root):
