@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The calls of layers: normalizations, losses, attention.
 #include "dtensor/ops/attention.h"
+#include "dtensor/ops/convolution.h"
 #include "dtensor/ops/create.h"
 #include "dtensor/ops/embedding.h"
 #include "dtensor/ops/losses.h"
@@ -72,6 +73,31 @@ T attention_call(A a) {
   return {single ? squeeze(y, 0) : y};
 }
 
+using Convolve = DistTensor (*)(const DistTensor&, const DistTensor&,
+                                const DistTensor&, const ConvOptions&);
+template <Convolve f, bool transposed = false>
+T convolution(A a) {
+  ConvOptions o;
+  const auto list = [&](size_t at, std::string_view name,
+                        std::vector<int64_t>& to) {
+    if (a.has(at, name)) to = a.integers(at, name);
+  };
+  list(3, "stride", o.stride);
+  if (!a.has(4, "padding"))
+    o.padding = 0;
+  else if (!a.is_text(4, "padding"))
+    o.padding = a.integers(4, "padding");
+  else if (a.text(4, "padding", "") == "same")
+    o.padding = "same";
+  else
+    o.padding = "valid";
+  list(transposed ? 7 : 5, "dilation", o.dilation);
+  o.groups = a.integer(6, "groups", 1);
+  if (transposed) list(5, "output_padding", o.output_padding);
+  const DistTensor bias = a.has(2, "bias") ? a.tensor(2, "bias") : DistTensor();
+  return {f(a.tensor(0), a.tensor(1), bias, o)};
+}
+
 // Normalizes over the trailing dimensions, flattened into one.
 T norm_call(A a, bool centred) {
   const DistTensor x = a.tensor(0);
@@ -104,6 +130,12 @@ T norm_call(A a, bool centred) {
 }  // namespace
 
 void add_layer_calls(CallTable& t) {
+  t["nn.functional.conv1d"] = convolution<conv1d>;
+  t["nn.functional.conv2d"] = convolution<conv2d>;
+  t["nn.functional.conv3d"] = convolution<conv3d>;
+  t["nn.functional.conv_transpose1d"] = convolution<conv_transpose1d, true>;
+  t["nn.functional.conv_transpose2d"] = convolution<conv_transpose2d, true>;
+  t["nn.functional.conv_transpose3d"] = convolution<conv_transpose3d, true>;
   t["softmax"] = along<softmax>;
   t["log_softmax"] = along<log_softmax>;
   t["nn.functional.embedding"] = [](A a) -> T {
