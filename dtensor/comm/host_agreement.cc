@@ -224,6 +224,7 @@ void HostCommunicator::differ(const Collective& c) {
 // that their devices reach each other's memory. Every member checks all pairs,
 // so all throw the same Error.
 void HostCommunicator::connect() {
+  const auto [first, last] = run_.local_ranks(size());
   for (int a = 0; a < size(); ++a)
     for (int b = 0; b < size(); ++b) {
       const Device &one = *of(a).device, &other = *of(b).device;
@@ -237,7 +238,7 @@ void HostCommunicator::connect() {
                "rank {} cannot reach that of rank {}; run with --backend nccl "
                "and --ranks-per-gpu 1, or put all ranks on one GPU with "
                "--ranks-per-gpu {}",
-               world(a), world(b), run_.ranks_here());
+               world(a), world(b), last - first);
     }
   connected_ = true;
 }

@@ -68,7 +68,7 @@ Membership::Membership(int64_t world, int64_t ranks_per_process,
       first_(std::min(process() * ranks_per_process_, world)),
       last_(std::min(first_ + ranks_per_process_, world)),
       spin_(world <= static_cast<int64_t>(std::thread::hardware_concurrency())),
-      threads_(static_cast<size_t>(ranks_here() * kLanes)),
+      threads_(static_cast<size_t>((last_ - first_) * kLanes)),
       ranks_(static_cast<size_t>(world)) {
   for (int64_t r = first_; r < last_; ++r) thread(r, 1).idle = true;
   DT_CHECK(world <= processes() * ranks_per_process_, "run",

@@ -50,7 +50,6 @@ class Membership : public Backend {
     return static_cast<int>(rank / ranks_per_process_);
   }
   bool is_here(int64_t rank) const { return first_ <= rank && rank < last_; }
-  int64_t ranks_here() const { return last_ - first_; }
 
   // The group of these ranks, in this order. Members in this process share it.
   Group& members(const std::vector<int64_t>& ranks, int lane);

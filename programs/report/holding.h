@@ -45,8 +45,7 @@ std::string listed(std::vector<int64_t> ranks);
 
 // The ranks of the run that hold a box, as text: "0 4" if they hold the same
 // values, "0 + 4" if the box is the sum of their values, "max(0, 4)" for
-// another reduction, "combine(0, 4)" for several. REQUIRES: mesh_ranks is not
-// empty.
+// another reduction, "combine(0, 4)" for several. REQUIRES: a rank or more.
 std::string holders_text(const Spec*, const std::vector<int64_t>& mesh_ranks);
 
 }  // namespace dtensor::report
