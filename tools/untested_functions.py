@@ -37,6 +37,8 @@ WITHOUT_CASES = [
      "div_scalar kronecker_delta mul_scalar pow_scalar swiglu"),
     ("torch's cases have tensors as bounds; compared with plain expressions",
      "tests/ops/torch_rules_test.cc", "clamp_max clamp_min"),
+    ("there is no case of it; compared with conv_transpose2d()",
+     "tests/ops/convolution_test.cc", "conv_transpose3d"),
     ("torch has no such function; compared with a sum and a norm",
      "tests/ops/norm_test.cc",
      "add_layer_norm add_rms_norm layer_norm_through rms_norm_through"),

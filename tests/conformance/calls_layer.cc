@@ -135,7 +135,6 @@ void add_layer_calls(CallTable& t) {
   t["nn.functional.conv3d"] = convolution<conv3d>;
   t["nn.functional.conv_transpose1d"] = convolution<conv_transpose1d, true>;
   t["nn.functional.conv_transpose2d"] = convolution<conv_transpose2d, true>;
-  t["nn.functional.conv_transpose3d"] = convolution<conv_transpose3d, true>;
   t["softmax"] = along<softmax>;
   t["log_softmax"] = along<log_softmax>;
   t["nn.functional.embedding"] = [](A a) -> T {

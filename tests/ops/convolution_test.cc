@@ -13,6 +13,7 @@
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/create.h"
 #include "dtensor/ops/grad.h"
+#include "dtensor/ops/view.h"
 #include "dtensor/rank_context.h"
 #include "dtensor/runtime.h"
 #include "tests/array.h"
@@ -182,6 +183,33 @@ TEST(Conv2d, SendsOnlyTheHalo) {
       if (e.kind == StepKind::kAllToAll) counted += e.counted;
     EXPECT_EQ(counted, neighbours * 4 * row);
     ctx.record = false;
+  });
+}
+
+// Planes one behind the other, which the third dimension does not mix.
+TEST(Conv3d, OfPlanesIsConv2dOfEach) {
+  const Mesh mesh = Mesh::parse("a=2,b=3");
+  run(6, [&](Runtime&) {
+    const ConvOptions flat{.stride = {2}, .padding = 1};
+    const ConvOptions deep{.stride = {1, 2, 2}, .padding = {0, 1, 1}};
+    const DistTensor w = put(testing::values({4, 3, 3, 2}, 2), mesh);
+    for (const bool transposed : {false, true}) {
+      const Array x = testing::values({2, transposed ? 4 : 3, 5, 7, 6}, 1);
+      const DistTensor space = put(x, mesh, "S2,S3");
+      const DistTensor deep_w = unsqueeze(w, 2);
+      const DistTensor got = transposed
+                                 ? conv_transpose3d(space, deep_w, {}, deep)
+                                 : conv3d(space, deep_w, {}, deep);
+      for (int64_t d = 0; d < 5; ++d) {
+        const DistTensor plane = select(space, 2, d);
+        const DistTensor want = transposed
+                                    ? conv_transpose2d(plane, w, {}, flat)
+                                    : conv2d(plane, w, {}, flat);
+        testing::expect_near(array_of(select(got, 2, d).full()),
+                             array_of(want.full()), 1e-12,
+                             transposed ? "transposed" : "forward");
+      }
+    }
   });
 }
 
