@@ -2,11 +2,18 @@
 // Compares convolutions with a loop over all products.
 #include "dtensor/ops/kernels/convolution.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "tests/ops/kernels/testing.h"
 
 namespace dtensor::kernels {
+namespace cpu {
+
+bool convolution(const Convolution&);  // of ops/kernels/cpu/convolution.cc
+
+}  // namespace cpu
+
 namespace {
 
 using Makes = Convolution::Makes;
@@ -156,6 +163,28 @@ TEST(ConvolutionKernel, MakesEachTensorFromTheOthers) {
               << name(t) << " " << static_cast<int>(makes) << " " << a.b << " "
               << a.groups << " " << a.c << " " << a.o;
         }
+}
+
+// If oneDNN refused a call, plain loops would make it, far more slowly.
+TEST(ConvolutionKernel, OneDnnMakesF32) {
+  int made = 0;
+  for (const Convolution& call : calls())
+    for (const Makes makes : {Makes::kY, Makes::kX, Makes::kWeight}) {
+      Convolution a = call;
+      a.makes = makes;
+      const Elements x(a.type, a.b * a.groups * a.c * volume(a.in));
+      const Elements weight(a.type, a.groups * a.o * a.c * volume(a.kernel));
+      const Elements y(a.type, a.b * a.groups * a.o * volume(a.out));
+      Elements got(a.type, std::max({x.size(), weight.size(), y.size()}));
+      a.x = x.data();
+      a.weight = weight.data();
+      a.y = y.data();
+      a.made = got.data();
+      const bool takes = x.size() && weight.size() && y.size() && a.pad[2] >= 0;
+      EXPECT_EQ(cpu::convolution(a), takes) << made;
+      made += takes;
+    }
+  EXPECT_EQ(made, 5 * 3);
 }
 
 }  // namespace
