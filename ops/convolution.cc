@@ -13,10 +13,12 @@
 
 #include "dtensor/ops/all_ops.h"
 #include "dtensor/ops/contraction.h"
+#include "dtensor/ops/create.h"
 #include "dtensor/ops/kernels/convolution.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/rows.h"
 #include "dtensor/ops/view.h"
+#include "dtensor/ops/windows.h"
 #include "dtensor/placement/error.h"
 
 namespace dtensor {
@@ -91,8 +93,6 @@ class Convolution : public Op {
   std::string_view far() const { return makes_ == Makes::kX ? kY : kX; }
 
   Rule rule(int space, bool groups) const;
-  static Interval reached(const ConvolutionArgs&, Makes, int d, int64_t taps,
-                          int64_t size, Interval near);
 
   const Makes makes_;
   const bool bias_;
@@ -119,68 +119,13 @@ Rule Convolution::rule(int space, bool groups) const {
               (bias_ ? "linear 0,2; linear 1,2" : "linear 0; linear 1"));
 }
 
-// The positions of `far`, of which there are `size`, that the positions `near`
-// meet, in dimension d of space. The weight has `taps` elements there.
-Interval Convolution::reached(const ConvolutionArgs& a, Makes makes, int d,
-                              int64_t taps, int64_t size, Interval near) {
-  if (near.size() == 0) return {0, 0};
-  const int64_t stride = a.stride[d], pad = a.pad[d],
-                span = (taps - 1) * a.dilation[d];
-  int64_t lo = near.lo * stride - pad;
-  int64_t hi = (near.hi - 1) * stride - pad + span + 1;
-  if (makes == Makes::kX) {
-    lo = std::max<int64_t>(0, near.lo + pad - span + stride - 1) / stride;
-    hi = (near.hi - 1 + pad) / stride + 1;
-  }
-  lo = std::clamp<int64_t>(lo, 0, size);
-  return {lo, std::clamp(hi, lo, size)};
-}
-
 void Convolution::compute(Compute& c) const {
   const auto& args = c.attrs.as<ConvolutionArgs>();
-  const int space = args.size.size();
-  const Rule& rule = c.decision.rule->rule();
-  const bool makes_weight = makes_ == Makes::kWeight;
-  const auto taps = [&](int d) { return c.global_size(letter(kTaps, d)); };
-  // The range of `near` of the rank at a coordinate; it may have none.
-  const auto near_at = [&](int d, const Coord& at) {
-    const auto f = static_cast<size_t>(rule.factor(letter(near(), d)));
-    IntervalList ranges;
-    c.decision.assignment.dims[f].intervals(c.mesh(), at, ranges);
-    return ranges.empty() ? Interval{0, 0} : ranges[0];
-  };
-  const auto reached_at = [&](int d, const Coord& at) {
-    return reached(args, makes_, d, taps(d), c.global_size(letter(far(), d)),
-                   near_at(d, at));
-  };
-  const Spec* spec = c.decision.in[0];
-  const auto holds = [&](const Coord& at) { return spec->region(at); };
-  const auto wants = [&](const Coord& at) {
-    Region r = spec->region(at);
-    for (int d = 0; d < space; ++d) {
-      const Interval i = reached_at(d, at);
-      r[static_cast<size_t>(d + 2)] =
-          i.size() > 0 ? IntervalList{i} : IntervalList{};
-    }
-    return r;
-  };
-  AxisMask axes = 0;
-  std::vector<AxisMask> depend{spec->dim(0).axes(), spec->dim(1).axes()};
-  for (int d = 0; d < space; ++d) {
-    axes |= c.axes_of(letter(far(), d));
-    depend.push_back(c.axes_of(letter(far(), d)) |
-                     c.axes_of(letter(near(), d)));
-  }
-  Tensor part = c.in[0];
-  if (axes) {
-    part = c.fetch(part, axes, holds, wants, depend);
-  } else {
-    for (int d = 0; d < space; ++d) {
-      const Interval i = reached_at(d, c.coord());
-      part = part.slice(d + 2, i.lo, i.hi);
-    }
-  }
-  part = part.to_contiguous();
+  WindowSizes sizes{args.stride, args.pad, args.dilation, {}};
+  for (int d = 0; d < args.size.size(); ++d)
+    sizes.taps.push_back(c.global_size(letter(kTaps, d)));
+  const Windows windows(c, sizes, makes_ == Makes::kX, near(), far());
+  const Tensor part = windows.with_halo(0);
   const Tensor other = c.in[1].to_contiguous();
   const Tensor bias = bias_ ? c.in[2].to_contiguous() : Tensor();
 
@@ -190,21 +135,9 @@ void Convolution::compute(Compute& c) const {
   k.groups = args.groups > 1 ? local('g') : 1;
   k.c = local('c');
   k.o = local('o');
-  for (int d = 0; d < space; ++d) {
-    // The kernel takes the last dimensions.
-    const auto at = static_cast<size_t>(d + 3 - space);
-    const Interval near = near_at(d, c.coord()), far = reached_at(d, c.coord());
-    const bool x_is_near = makes_ == Makes::kX;
-    k.in[at] = (x_is_near ? near : far).size();
-    k.out[at] = (x_is_near ? far : near).size();
-    k.kernel[at] = taps(d);
-    k.stride[at] = args.stride[d];
-    k.dilation[at] = args.dilation[d];
-    k.pad[at] = args.pad[d] + (x_is_near ? near.lo - far.lo * args.stride[d]
-                                         : far.lo - near.lo * args.stride[d]);
-  }
+  windows.describe(k);
   (makes_ == Makes::kX ? k.y : k.x) = part.data();
-  (makes_weight ? k.y : k.weight) = other.data();
+  (makes_ == Makes::kWeight ? k.y : k.weight) = other.data();
   // If ranks split the sum over c, only one of them adds the bias.
   if (bias_ && c.first_of('c')) k.bias = bias.data();
   k.made = c.out[0].mutable_data();
@@ -439,6 +372,20 @@ DistTensor convolve_transposed(std::string_view op, int space,
 }
 
 }  // namespace
+
+// A convolution of each channel with ones.
+DistTensor sums_of_windows(const DistTensor& x, const WindowSizes& sizes,
+                           const Triple& size) {
+  Shape weight{x.size(1), 1};
+  Triple unit;
+  for (int d = 0; d < size.size(); ++d) {
+    weight.push_back(sizes.taps[d]);
+    unit.push_back(1);
+  }
+  return apply1(
+      op_for(Makes::kY), {x, ones(weight, x.mesh(), {}, x.dtype())},
+      ConvolutionArgs{sizes.stride, sizes.pad, unit, x.size(1), size});
+}
 
 Padding::Padding(Text, std::string_view text)
     : sizes_{0}, same_(text == "same") {

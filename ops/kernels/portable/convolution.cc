@@ -6,6 +6,7 @@
 
 #include "dtensor/ops/kernels/portable/floats.h"
 #include "dtensor/ops/kernels/portable/portable_kernels.h"
+#include "dtensor/ops/kernels/portable/windows.h"
 
 namespace dtensor::kernels {
 namespace cpu {
@@ -22,41 +23,12 @@ namespace {
 template <class S>
 using sum_t =
     std::conditional_t<std::is_integral_v<S>, uint64_t, portable::compute_t<S>>;
-using Space = Convolution::Space;
-
-DT_HD int64_t volume(const Space& s) { return s[0] * s[1] * s[2]; }
-
-// Position `e` of a dimension of row-major space.
-DT_HD Space place(const Space& s, int64_t e) {
-  return {e / (s[1] * s[2]), e / s[2] % s[1], e % s[2]};
-}
-DT_HD int64_t index(const Space& s, const Space& at) {
-  return (at[0] * s[1] + at[1]) * s[2] + at[2];
-}
-
-// Sets i to the place in x that meets place m of y and place k of the weight.
-// Returns false if there is none.
-DT_HD bool to_x(const Convolution& a, const Space& m, const Space& k,
-                Space& i) {
-  bool inside = true;
-  for (size_t d = 0; d < 3; ++d) {
-    i[d] = m[d] * a.stride[d] + k[d] * a.dilation[d] - a.pad[d];
-    inside = inside && i[d] >= 0 && i[d] < a.in[d];
-  }
-  return inside;
-}
-// Sets m to the place in y that meets place i of x and place k of the weight.
-// Returns false if there is none.
-DT_HD bool to_y(const Convolution& a, const Space& i, const Space& k,
-                Space& m) {
-  bool inside = true;
-  for (size_t d = 0; d < 3; ++d) {
-    const int64_t from = i[d] + a.pad[d] - k[d] * a.dilation[d];
-    m[d] = from / a.stride[d];
-    inside = inside && from >= 0 && from % a.stride[d] == 0 && m[d] < a.out[d];
-  }
-  return inside;
-}
+using portable::index;
+using portable::place;
+using portable::Space;
+using portable::to_x;
+using portable::to_y;
+using portable::volume;
 
 template <class S, class C = sum_t<S>>
 void make_y(Stream s, const Convolution& a) {

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dtensor/ops/windows.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace dtensor {
+
+Interval Windows::near_at(int d, const Coord& at) const {
+  const auto f = static_cast<size_t>(
+      c_.decision.rule->rule().factor(near_[static_cast<size_t>(d)]));
+  IntervalList ranges;
+  c_.decision.assignment.dims[f].intervals(c_.mesh(), at, ranges);
+  return ranges.empty() ? Interval{0, 0} : ranges[0];
+}
+
+Interval Windows::met_at(int d, const Coord& at) const {
+  const Interval near = near_at(d, at);
+  if (near.size() == 0) return {0, 0};
+  const int64_t stride = sizes_.stride[d], pad = sizes_.pad[d],
+                span = (sizes_.taps[d] - 1) * sizes_.dilation[d],
+                size = c_.global_size(far_[static_cast<size_t>(d)]);
+  int64_t lo = near.lo * stride - pad;
+  int64_t hi = (near.hi - 1) * stride - pad + span + 1;
+  if (x_is_near_) {
+    lo = std::max<int64_t>(0, near.lo + pad - span + stride - 1) / stride;
+    hi = (near.hi - 1 + pad) / stride + 1;
+  }
+  lo = std::clamp<int64_t>(lo, 0, size);
+  return {lo, std::clamp(hi, lo, size)};
+}
+
+Tensor Windows::with_halo(size_t input) const {
+  const Spec* spec = c_.decision.in[input];
+  const int space = sizes_.taps.size(), first = spec->shape().size() - space;
+  AxisMask axes = 0;
+  std::vector<AxisMask> depend;
+  for (int d = 0; d < first; ++d) depend.push_back(spec->dim(d).axes());
+  for (int d = 0; d < space; ++d) {
+    const AxisMask far = c_.axes_of(far_[static_cast<size_t>(d)]);
+    axes |= far;
+    depend.push_back(far | c_.axes_of(near_[static_cast<size_t>(d)]));
+  }
+  Tensor part = c_.in[input];
+  if (axes) {
+    part = c_.fetch(
+        part, axes, [&](const Coord& at) { return spec->region(at); },
+        [&](const Coord& at) {
+          Region r = spec->region(at);
+          for (int d = 0; d < space; ++d) {
+            const Interval i = met_at(d, at);
+            r[static_cast<size_t>(first + d)] =
+                i.size() > 0 ? IntervalList{i} : IntervalList{};
+          }
+          return r;
+        },
+        depend);
+  } else {
+    for (int d = 0; d < space; ++d) {
+      const Interval i = met_at(d, c_.coord());
+      part = part.slice(first + d, i.lo, i.hi);
+    }
+  }
+  return part.to_contiguous();
+}
+
+}  // namespace dtensor
