@@ -11,6 +11,7 @@
 #include "dtensor/ops/kernels/optim.h"
 #include "dtensor/ops/kernels/paged_attention.h"
 #include "dtensor/ops/kernels/pointwise.h"
+#include "dtensor/ops/kernels/pool.h"
 #include "dtensor/ops/kernels/random.h"
 #include "dtensor/ops/kernels/reduce.h"
 #include "dtensor/ops/kernels/rotary.h"
@@ -20,6 +21,9 @@
 // Each kernel, as X(the struct of its arguments).
 #define DT_KERNELS(X)      \
   X(Convolution)           \
+  X(PoolMax)               \
+  X(PoolPick)              \
+  X(PoolSpread)            \
   X(Gemm)                  \
   X(FinishGemm)            \
   X(Int8Linear)            \

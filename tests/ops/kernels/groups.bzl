@@ -8,6 +8,7 @@ KERNEL_GROUPS = [
     "kernel_set",
     "paged_attention",
     "pointwise",
+    "pool",
     "reduce",
     "rows",
     "select",
