@@ -26,6 +26,7 @@
 #include "dtensor/ops/norm.h"
 #include "dtensor/ops/paged_attention.h"
 #include "dtensor/ops/pointwise.h"
+#include "dtensor/ops/pool.h"
 #include "dtensor/ops/reduce.h"
 #include "dtensor/ops/view.h"
 #include "dtensor/placement/error.h"

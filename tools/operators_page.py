@@ -37,7 +37,7 @@ WITHOUT_RULE = {
 # have that title.
 HEADERS = {
     "ops/contraction.h": "Sums of products",
-    "ops/convolution.h": "Convolutions",
+    "ops/convolution.h": "Convolutions", "ops/pool.h": "Pools",
     "ops/functions/arithmetic.h": "Arithmetic",
     "ops/functions/exponential.h": "Exponentials and powers",
     "ops/functions/trigonometric.h": "Trigonometry",

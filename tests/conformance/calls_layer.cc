@@ -7,6 +7,7 @@
 #include "dtensor/ops/losses.h"
 #include "dtensor/ops/norm.h"
 #include "dtensor/ops/pointwise.h"
+#include "dtensor/ops/pool.h"
 #include "dtensor/ops/reduce.h"
 #include "dtensor/ops/view.h"
 #include "tests/conformance/calls.h"
@@ -98,6 +99,29 @@ T convolution(A a) {
   return {f(a.tensor(0), a.tensor(1), bias, o)};
 }
 
+using PoolFunction = DistTensor (*)(const DistTensor&,
+                                    const std::vector<int64_t>&,
+                                    const PoolOptions&);
+template <PoolFunction f, bool averages>
+T pool(A a) {
+  PoolOptions o;
+  const auto list = [&](size_t at, std::string_view name,
+                        std::vector<int64_t>& to) {
+    if (a.has(at, name)) to = a.integers(at, name);
+  };
+  list(2, "stride", o.stride);
+  list(3, "padding", o.padding);
+  if (!averages) list(4, "dilation", o.dilation);
+  o.ceil_mode = a.flag(averages ? 4 : 5, "ceil_mode", false);
+  if (averages) {
+    o.count_include_pad = a.flag(5, "count_include_pad", true);
+    o.divisor_override = a.integer(6, "divisor_override", 0);
+  } else if (a.flag(6, "return_indices", false)) {
+    throw NotHere("return_indices");
+  }
+  return {f(a.tensor(0), a.integers(1, "kernel_size"), o)};
+}
+
 // Normalizes over the trailing dimensions, flattened into one.
 T norm_call(A a, bool centred) {
   const DistTensor x = a.tensor(0);
@@ -130,6 +154,12 @@ T norm_call(A a, bool centred) {
 }  // namespace
 
 void add_layer_calls(CallTable& t) {
+  t["nn.functional.max_pool1d"] = pool<max_pool1d, false>;
+  t["nn.functional.max_pool2d"] = pool<max_pool2d, false>;
+  t["nn.functional.max_pool3d"] = pool<max_pool3d, false>;
+  t["nn.functional.avg_pool1d"] = pool<avg_pool1d, true>;
+  t["nn.functional.avg_pool2d"] = pool<avg_pool2d, true>;
+  t["nn.functional.avg_pool3d"] = pool<avg_pool3d, true>;
   t["nn.functional.conv1d"] = convolution<conv1d>;
   t["nn.functional.conv2d"] = convolution<conv2d>;
   t["nn.functional.conv3d"] = convolution<conv3d>;

@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dtensor/ops/pool.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "dtensor/ops/all_ops.h"
+#include "dtensor/ops/convolution.h"
+#include "dtensor/ops/create.h"
+#include "dtensor/ops/kernels/pool.h"
+#include "dtensor/ops/pointwise.h"
+#include "dtensor/ops/rows.h"
+#include "dtensor/ops/view.h"
+#include "dtensor/ops/windows.h"
+#include "dtensor/placement/error.h"
+
+namespace dtensor {
+namespace {
+
+struct PoolArgs {
+  static constexpr Fields kFields = {"window", "stride", "pad", "dilation",
+                                     "size"};
+  Triple window = {}, stride = {}, pad = {}, dilation = {};  // pad: in front
+  Triple size = {};  // of the space of the tensor that the operator makes
+};
+
+// x -> y, taps: the largest element of each window, and where it is.
+// y, taps -> x: each element of y is added to the element of x at its tap.
+// x, taps -> y: the element of x at each tap.
+// The last two are the gradients of each other, and the second that of the
+// first.
+class MaxPool : public Op {
+ public:
+  enum class Does : uint8_t { kMax, kSpread, kPick };
+  MaxPool(std::string name, Does does)
+      : Op(std::move(name), {.work = {1},
+                             .saved_inputs = does == Does::kMax ? 0u : 2u,
+                             .saves_outputs = does == Does::kMax}),
+        does_(does) {}
+
+  BoundRule bind(const std::vector<Shape>& shapes,
+                 const Attrs& attrs) const override {
+    const auto& args = attrs.as<PoolArgs>();
+    std::string near = "bc", far = "bc", plain = "bc", links;
+    std::vector<std::pair<char, int64_t>> sizes;
+    for (int d = 0; d < args.size.size(); ++d) {
+      const char n = this->near()[static_cast<size_t>(d)];
+      const char f = this->far()[static_cast<size_t>(d)];
+      near += {n, '^'};
+      far += {f, '~'};
+      plain += does_ == Does::kSpread ? f : n;
+      links += fmt::format("{}link {} {}", d ? "; " : "", n, f);
+      sizes.push_back({n, args.size[d]});
+    }
+    const std::string rule =
+        does_ == Does::kMax ? far + "->" + near + "," + plain + " | " + links
+        : does_ == Does::kSpread
+            ? far + "," + plain + "->" + near + " | linear 0; " + links
+            : far + "," + near + "->" + plain + " | linear 0; " + links;
+    return BoundRule(Rule(rule), shapes, name(), sizes);
+  }
+
+  std::vector<DType> out_dtypes(std::span<const DType> in,
+                                const Attrs&) const override {
+    DT_CHECK(is_float(in[0]) || in[0] == DType::kI32 || in[0] == DType::kI64,
+             name(),
+             "takes floats, i32 or i64, but got {}; cast x to one of "
+             "them",
+             dtensor::name(in[0]));
+    if (does_ == Does::kMax) return {in[0], DType::kI64};
+    DT_CHECK(in[1] == DType::kI64, name(),
+             "takes taps of i64, but got {}; pass those of max_pool",
+             dtensor::name(in[1]));
+    return {in[0]};
+  }
+
+  void compute(Compute& c) const override {
+    const auto& args = c.attrs.as<PoolArgs>();
+    const Windows windows(c,
+                          {args.stride, args.pad, args.dilation, args.window},
+                          does_ == Does::kSpread, near(), far());
+    const Tensor part = windows.with_halo(0);
+    kernels::Pool of{.type = part.dtype()};
+    of.planes = part.shape()[0] * part.shape()[1];
+    windows.describe(of);
+    void* const made = c.out[0].mutable_data();
+    if (does_ == Does::kMax) {
+      c.run(kernels::PoolMax{of, part.data(), made,
+                             c.out[1].mutable_ptr<int64_t>()});
+      return;
+    }
+    const bool spreads = does_ == Does::kSpread;
+    const Tensor taps =
+        spreads ? windows.with_halo(1) : c.in[1].to_contiguous();
+    if (spreads)
+      c.run(kernels::PoolSpread{of, part.data(), taps.ptr<int64_t>(), made});
+    else
+      c.run(kernels::PoolPick{of, part.data(), taps.ptr<int64_t>(), made});
+  }
+
+  InputGradients gradient(const GradientCall& g) const override;
+  std::vector<Sample> samples() const override;
+
+ private:
+  std::string_view near() const {
+    return does_ == Does::kSpread ? "hij" : "mnp";
+  }
+  std::string_view far() const {
+    return does_ == Does::kSpread ? "mnp" : "hij";
+  }
+  const Does does_;
+};
+using Does = MaxPool::Does;
+
+const MaxPool& op_for(Does does) {
+  static const MaxPool max("max_pool", Does::kMax);
+  static const MaxPool spread("max_pool_backward", Does::kSpread);
+  static const MaxPool pick("max_pool_pick", Does::kPick);
+  return does == Does::kMax ? max : does == Does::kSpread ? spread : pick;
+}
+
+InputGradients MaxPool::gradient(const GradientCall& g) const {
+  check_first_only(g);
+  const bool max = does_ == Does::kMax;
+  PoolArgs args = g.attrs.as<PoolArgs>();
+  args.size = {};
+  const Shape in = g.decision->in[0]->shape();
+  for (int d = 2; d < in.size(); ++d) args.size.push_back(in[d]);
+  InputGradients grads(g.inputs.size());
+  if (g.needed[0])
+    grads[0] =
+        apply1(op_for(does_ == Does::kSpread ? Does::kPick : Does::kSpread),
+               {g.cotangents[0], max ? g.outputs[1] : g.inputs[1]}, args);
+  return grads;
+}
+
+std::vector<Sample> MaxPool::samples() const {
+  struct Call {
+    Shape x, y;
+    PoolArgs args;
+  };
+  const Call calls[] = {
+      {{2, 3, 7, 5},
+       {2, 3, 4, 4},
+       {Shape{3, 2}, Shape{2, 1}, Shape{1, 0}, Shape{1, 1}}},
+      {{2, 1, 9}, {2, 1, 5}, {Shape{3}, Shape{1}, Shape{0}, Shape{2}}},
+      {{1, 2, 3, 4, 2},
+       {1, 2, 3, 1, 2},
+       {Shape{1, 3, 1}, Shape{1, 2, 1}, Shape{0, 0, 0}, Shape{1, 1, 1}}}};
+  std::vector<Sample> samples;
+  for (const Call& call : calls) {
+    PoolArgs args = call.args;
+    const bool spreads = does_ == Does::kSpread;
+    const Shape& made = spreads ? call.x : call.y;
+    for (int d = 2; d < made.size(); ++d) args.size.push_back(made[d]);
+    std::vector<SampleInput> inputs{{spreads ? call.y : call.x}};
+    if (does_ != Does::kMax) {
+      int64_t taps = 1;
+      for (int d = 0; d < args.window.size(); ++d) taps *= args.window[d];
+      inputs.push_back({call.y, SampleInput::Values::kIndex, taps});
+    }
+    samples.push_back({inputs, args, true});
+  }
+  return samples;
+}
+
+Triple each(const std::vector<int64_t>& list, int n, std::string_view name,
+            int64_t least, std::string_view op) {
+  DT_CHECK(list.size() == 1 || list.size() == static_cast<size_t>(n), op,
+           "{} has {} numbers; write one, or one for each of the {} dimensions "
+           "of space",
+           name, list.size(), n);
+  Triple all;
+  for (int d = 0; d < n; ++d) {
+    const int64_t at = list[list.size() == 1 ? 0 : static_cast<size_t>(d)];
+    DT_CHECK(at >= least, op,
+             "{} is {} in dimension {} of space; write {} or more", name, at, d,
+             least);
+    all.push_back(at);
+  }
+  return all;
+}
+
+// The arguments of a pool of x, which has a batch.
+PoolArgs args_of(std::string_view op, int space, const DistTensor& x,
+                 const std::vector<int64_t>& window, const PoolOptions& o) {
+  PoolArgs a;
+  a.window = each(window, space, "the window", 1, op);
+  a.stride =
+      o.stride.empty() ? a.window : each(o.stride, space, "stride", 1, op);
+  a.pad = each(o.padding, space, "padding", 0, op);
+  a.dilation = each(o.dilation, space, "dilation", 1, op);
+  for (int d = 0; d < space; ++d) {
+    DT_CHECK(2 * a.pad[d] <= a.window[d], op,
+             "padding is {} in dimension {} of space, but the window {}; write "
+             "at most half of it",
+             a.pad[d], d, a.window[d]);
+    const int64_t span = a.dilation[d] * (a.window[d] - 1) + 1,
+                  size = x.size(d + 2), left = size + 2 * a.pad[d] - span;
+    DT_CHECK(left >= 0, op,
+             "x has {} elements in dimension {} of space, with padding, but a "
+             "window spans {}; pad more, or take a smaller window",
+             size + 2 * a.pad[d], d, span);
+    int64_t out = left / a.stride[d] + 1;
+    if (o.ceil_mode && left % a.stride[d] > 0 &&
+        out * a.stride[d] < size + a.pad[d])
+      ++out;
+    a.size.push_back(out);
+  }
+  return a;
+}
+
+// Calls pool(x) with an x that has a batch; one of 1 if `given` has none.
+template <class Fn>
+DistTensor batched(std::string_view op, int space, const DistTensor& given,
+                   const Fn& pool) {
+  check_defined(op, {given});
+  DT_CHECK(given.ndim() == space + 2 || given.ndim() == space + 1, op,
+           "x has shape {}; pass one of {} dimensions: the batch, which may be "
+           "missing, the channels, and {} of space",
+           to_string(given.shape()), space + 2, space);
+  if (given.ndim() == space + 2) return pool(given);
+  return squeeze(pool(unsqueeze(given, 0)), 0);
+}
+
+DistTensor max_pool(std::string_view op, int space, const DistTensor& given,
+                    const std::vector<int64_t>& window, const PoolOptions& o) {
+  return batched(op, space, given, [&](const DistTensor& x) {
+    return apply(op_for(Does::kMax), {x}, args_of(op, space, x, window, o))[0];
+  });
+}
+
+// x / divisor; integers are rounded towards 0, as in torch.
+DistTensor quotient(const DistTensor& x, const DistTensor& divisor) {
+  return is_float(x.dtype()) ? div(x, divisor) : trunc_divide(x, divisor);
+}
+
+// A convolution of each channel with ones gives the sums. Their divisors depend
+// on the position if some windows leave x or the padding.
+DistTensor avg_pool(std::string_view op, int space, const DistTensor& given,
+                    const std::vector<int64_t>& window, const PoolOptions& o) {
+  return batched(op, space, given, [&](const DistTensor& x) {
+    const PoolArgs a = args_of(op, space, x, window, o);
+    DistTensor y = sums_of_windows(x, {a.stride, a.pad, {}, a.window}, a.size);
+    const auto by = [&](const Shape& shape, const std::vector<double>& counts) {
+      const DistTensor divisors = DistTensor::from_global(
+          Tensor::from(shape, counts.data()), x.mesh(), {});
+      y = quotient(y, cast(divisors, x.dtype()));
+    };
+    if (o.divisor_override != 0) {
+      by({}, {static_cast<double>(o.divisor_override)});
+      return y;
+    }
+    double constant = 1;
+    for (int d = 0; d < space; ++d) {
+      std::vector<double> counts;
+      for (int64_t m = 0; m < a.size[d]; ++m) {
+        const int64_t size = x.size(d + 2), lo = m * a.stride[d] - a.pad[d];
+        const int64_t end = std::min(lo + a.window[d], size + a.pad[d]);
+        counts.push_back(static_cast<double>(
+            o.count_include_pad
+                ? end - lo
+                : std::min(end, size) - std::max<int64_t>(lo, 0)));
+      }
+      if (std::all_of(counts.begin(), counts.end(),
+                      [&](double n) { return n == counts[0]; })) {
+        constant *= counts.empty() ? 1 : counts[0];
+        continue;
+      }
+      Shape shape = Shape::filled(space, 1);
+      shape[d] = a.size[d];
+      by(shape, counts);
+    }
+    if (constant != 1) by({}, {constant});
+    return y;
+  });
+}
+
+}  // namespace
+
+DistTensor max_pool1d(const DistTensor& x, const std::vector<int64_t>& window,
+                      const PoolOptions& o) {
+  return max_pool("max_pool1d", 1, x, window, o);
+}
+DistTensor max_pool2d(const DistTensor& x, const std::vector<int64_t>& window,
+                      const PoolOptions& o) {
+  return max_pool("max_pool2d", 2, x, window, o);
+}
+DistTensor max_pool3d(const DistTensor& x, const std::vector<int64_t>& window,
+                      const PoolOptions& o) {
+  return max_pool("max_pool3d", 3, x, window, o);
+}
+DistTensor avg_pool1d(const DistTensor& x, const std::vector<int64_t>& window,
+                      const PoolOptions& o) {
+  return avg_pool("avg_pool1d", 1, x, window, o);
+}
+DistTensor avg_pool2d(const DistTensor& x, const std::vector<int64_t>& window,
+                      const PoolOptions& o) {
+  return avg_pool("avg_pool2d", 2, x, window, o);
+}
+DistTensor avg_pool3d(const DistTensor& x, const std::vector<int64_t>& window,
+                      const PoolOptions& o) {
+  return avg_pool("avg_pool3d", 3, x, window, o);
+}
+
+static const OpFamily kFamily("pool", [] {
+  return OpList{&op_for(Does::kMax), &op_for(Does::kSpread),
+                &op_for(Does::kPick)};
+});
+
+}  // namespace dtensor

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// Pools, as torch.nn.functional has them. Every rank of the mesh calls these
+// functions. As for convolutions (convolution.h), the batch, the channels and
+// the positions of space may be split, and only the elements that a neighbour's
+// windows reach are sent.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "dtensor/dist_tensor.h"
+
+namespace dtensor {
+
+// Each list has a number for each dimension of space, or one for all of them.
+struct PoolOptions {
+  std::vector<int64_t> stride = {};     // by default the sizes of the windows
+  std::vector<int64_t> padding = {0};   // on both sides; at most half a window
+  std::vector<int64_t> dilation = {1};  // of max_pool only
+  // Rounds the number of windows up instead of down, if the last one begins in
+  // x or in the padding before it.
+  bool ceil_mode = false;
+  // Of avg_pool only: whether padding counts, and what to divide the sums by
+  // instead of the number of elements, if it is not 0.
+  bool count_include_pad = true;
+  int64_t divisor_override = 0;
+};
+
+// x [b, c, space...] or [c, space...] -> the largest element of each window of
+// these sizes, [b, c, out...], where out = (space + 2 * padding - dilation *
+// (window - 1) - 1) / stride + 1 in each dimension. Padding counts as -inf. The
+// gradient goes to the first of equal elements. Floats, i32 and i64.
+DistTensor max_pool1d(const DistTensor& x, const std::vector<int64_t>& window,
+                      const PoolOptions& = {});
+DistTensor max_pool2d(const DistTensor& x, const std::vector<int64_t>& window,
+                      const PoolOptions& = {});
+DistTensor max_pool3d(const DistTensor& x, const std::vector<int64_t>& window,
+                      const PoolOptions& = {});
+
+// The mean of each window; padding counts as 0. Integers round towards 0.
+DistTensor avg_pool1d(const DistTensor& x, const std::vector<int64_t>& window,
+                      const PoolOptions& = {});
+DistTensor avg_pool2d(const DistTensor& x, const std::vector<int64_t>& window,
+                      const PoolOptions& = {});
+DistTensor avg_pool3d(const DistTensor& x, const std::vector<int64_t>& window,
+                      const PoolOptions& = {});
+
+}  // namespace dtensor

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+// Pools: ties, NaN, bytes and errors. torch's cases have the values.
+#include "dtensor/ops/pool.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "dtensor/ops/contraction.h"
+#include "dtensor/ops/create.h"
+#include "dtensor/ops/grad.h"
+#include "dtensor/ops/pointwise.h"
+#include "dtensor/rank_context.h"
+#include "dtensor/runtime.h"
+#include "tests/testing.h"
+
+namespace dtensor {
+namespace {
+
+using testing::error_of;
+
+std::vector<double> doubles(const DistTensor& x) {
+  return x.full().to_doubles();
+}
+
+TEST(MaxPool, TheFirstOfEqualElementsHasTheGradient) {
+  const Mesh mesh = Mesh::parse("a=3");
+  run(3, [&](Runtime&) {
+    const double kX[] = {2, 5, 5, 1, 5, 0, 3, 3};
+    for (const char* layout : {"R", "S1"}) {
+      const DistTensor x =
+          DistTensor::from_global(Tensor::from(Shape{1, 8}, kX), mesh, layout)
+              .set_requires_grad();
+      const DistTensor y = max_pool1d(x, {3}, {.stride = {1}});
+      EXPECT_EQ(doubles(y), (std::vector<double>{5, 5, 5, 5, 5, 3})) << layout;
+      EXPECT_EQ(doubles(grad(sum(y), {x})[0]),
+                (std::vector<double>{0, 2, 1, 0, 2, 0, 1, 0}))
+          << layout;
+    }
+  });
+}
+
+TEST(MaxPool, NaNIsTheLargest) {
+  const Mesh mesh = Mesh::parse("a=2");
+  run(2, [&](Runtime&) {
+    const double nan = std::numeric_limits<double>::quiet_NaN();
+    const double x[] = {1, nan, 7, 8, 2, 3};
+    const std::vector<double> y = doubles(max_pool1d(
+        DistTensor::from_global(Tensor::from(Shape{1, 6}, x), mesh, "S1"),
+        {2}));
+    EXPECT_TRUE(std::isnan(y[0]));
+    EXPECT_EQ(y[1], 8);
+    EXPECT_EQ(y[2], 3);
+  });
+}
+
+// Windows of 3 with a stride of 1 reach one row of each neighbour. In the
+// backward pass, the cotangent's rows and their taps travel, 8 bytes each.
+TEST(MaxPool, SendsOnlyTheHalo) {
+  const Mesh mesh = Mesh::parse("a=4");
+  run(4, [&](Runtime& rt) {
+    const DistTensor x = randn({2, 3, 16, 500}, mesh, "S2", DType::kF64, {1, 1})
+                             .set_requires_grad();
+    RankContext& ctx = rt.context();
+    ctx.record = true;
+    const DistTensor y = max_pool2d(x, {3}, {.stride = {1}, .padding = {1}});
+    EXPECT_EQ(y.layout().to_string(mesh), "S2");
+    const int64_t neighbours = rt.rank() == 0 || rt.rank() == 3 ? 1 : 2;
+    const int64_t row = 2 * 3 * 500 * neighbours;
+    ASSERT_EQ(ctx.events.size(), 1u);
+    EXPECT_EQ(ctx.events[0].counted, 8 * row);
+    ctx.events.clear();
+    grad(sum(y * y), {x});
+    int64_t counted = 0;
+    for (const CommEvent& e : ctx.events)
+      if (e.kind == StepKind::kAllToAll) counted += e.counted;
+    EXPECT_EQ(counted, (8 + 8) * row);
+    ctx.record = false;
+  });
+}
+
+TEST(AvgPool, DividesByWhatCounts) {
+  const Mesh mesh = Mesh::parse("a=2");
+  run(2, [&](Runtime&) {
+    const float kX[] = {1, 2, 3, 4, 5};
+    const DistTensor x =
+        DistTensor::from_global(Tensor::from(Shape{1, 5}, kX), mesh, "S1");
+    const auto pooled = [&](const PoolOptions& o) {
+      return doubles(avg_pool1d(x, {2}, o));
+    };
+    EXPECT_EQ(pooled({}), (std::vector<double>{1.5, 3.5}));
+    EXPECT_EQ(pooled({.ceil_mode = true}), (std::vector<double>{1.5, 3.5, 5}));
+    EXPECT_EQ(pooled({.padding = {1}}), (std::vector<double>{0.5, 2.5, 4.5}));
+    EXPECT_EQ(pooled({.padding = {1}, .count_include_pad = false}),
+              (std::vector<double>{1, 2.5, 4.5}));
+    EXPECT_EQ(pooled({.divisor_override = 4}),
+              (std::vector<double>{0.75, 1.75}));
+  });
+}
+
+TEST(Pools, RefuseInASentence) {
+  const Mesh mesh = Mesh::parse("a=2");
+  run(2, [&](Runtime&) {
+    const auto of = [&](Shape s) { return zeros(s, mesh, {}, DType::kF32); };
+    EXPECT_EQ(error_of([&] {
+                max_pool2d(of({4, 6}), {2});
+              }),
+              "[max_pool2d] x has shape [4, 6]; pass one of 4 dimensions: the "
+              "batch, which may be missing, the channels, and 2 of space");
+    EXPECT_EQ(error_of([&] {
+                avg_pool1d(of({1, 4}), {2, 2});
+              }),
+              "[avg_pool1d] the window has 2 numbers; write one, or one for "
+              "each of the 1 dimensions of space");
+    EXPECT_EQ(error_of([&] {
+                max_pool1d(of({1, 4}), {0});
+              }),
+              "[max_pool1d] the window is 0 in dimension 0 of space; write 1 "
+              "or more");
+    EXPECT_EQ(error_of([&] {
+                max_pool1d(of({1, 4}), {3}, {.padding = {2}});
+              }),
+              "[max_pool1d] padding is 2 in dimension 0 of space, but the "
+              "window 3; write at most half of it");
+    EXPECT_EQ(error_of([&] {
+                avg_pool1d(of({1, 4}), {5});
+              }),
+              "[avg_pool1d] x has 4 elements in dimension 0 of space, with "
+              "padding, but a window spans 5; pad more, or take a smaller "
+              "window");
+    EXPECT_EQ(error_of([&] {
+                max_pool1d(zeros({1, 4}, mesh, {}, DType::kBool), {2});
+              }),
+              "[max_pool] takes floats, i32 or i64, but got bool; cast x to "
+              "one of them");
+  });
+}
+
+}  // namespace
+}  // namespace dtensor
