@@ -21,14 +21,14 @@ import headers_reached  # noqa: E402
 # budget of their own.
 BUDGETS = {
     "placement": (10_250, "layouts, rules, choices, plans, prices: the project is for these"),
-    "dtensor": (9_197, "dtensor.h; tensors, moves, gradients, and the ranks"),
+    "dtensor": (9_198, "dtensor.h; tensors, moves, gradients, and the ranks"),
     "dtensor/comm": (8_736, "a backend is a folder; what they share is written once"),
     "dtensor/device": (2_001, "memory and copies of a device; the CPU's"),
     "dtensor/io": (3_317, "checkpoints and safetensors; formats of others, not ours"),
-    "ops": (15_862, "a composition takes 10 lines, a structured operator 120"),
+    "ops": (16_308, "a composition takes 10 lines, a structured operator 120"),
     "ops/cuda_plugin": (1_752, "a GPU as a device, and NCCL"),
     "ops/functions": (1_735, "a function of each element takes 8 lines"),
-    "ops/kernels": (13_125, "one text for all devices; another only where it is faster"),
+    "ops/kernels": (13_310, "one text for all devices; another only where it is faster"),
     "nn": (9_241, "a family of models is a row, a layer 40 lines"),
     "nn/text": (3_571, "no C++ library reads these tokenizers; it may not grow"),
     "program": (3_682, "flags, and what a program prints or records"),
@@ -42,7 +42,7 @@ BUDGETS = {
 LIMITS = {
     "headers over 250 lines": 2,
     "sources over 650 lines": 0,
-    "headers that dtensor.h reaches": 78,
+    "headers that dtensor.h reaches": 79,
     "public headers that include kernels": 0,
     "classes of ops/ that the runtime declares": 0,
     "comparisons with a model's name": 0,
