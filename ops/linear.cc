@@ -40,8 +40,7 @@ ProductMemo& memo(const Decision& d) {
   return static_cast<ProductMemo&>(*d.memo);
 }
 
-// Computes the product with this epilogue. REQUIRES: c.out[0] is contiguous, or
-// a slice along the last dimension of a contiguous tensor.
+// Computes the product with this epilogue.
 void multiply(Compute& c, const Epilogue& e) {
   if (memo(c.decision).local.run(c, e)) return;
   const Tensor& out = c.out[0];
@@ -49,7 +48,7 @@ void multiply(Compute& c, const Epilogue& e) {
   kernels::Gemm& g = finish.of;
   g.n = out.shape().back();
   g.m = g.n ? out.numel() / g.n : 0;
-  g.c_m = out.ndim() > 1 ? out.strides()[out.ndim() - 2] : g.n;
+  g.c_m = g.n;
   g.c_n = 1;
   g.c = out.mutable_data();
   g.epilogue = e;

@@ -93,7 +93,7 @@ std::vector<Convolution> calls() {
        .in = {1, 8, 9},
        .out = {1, 8, 9},
        .kernel = {1, 1, 1}},
-      // Of x, the first element meets nothing.
+      // The first element of x meets nothing.
       {.b = 2,
        .c = 3,
        .o = 2,
