@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dtensor/ops/attrs.h"
 
+#include <algorithm>
 #include <charconv>
 
 #include "dtensor/placement/error.h"
@@ -100,8 +101,15 @@ void Triple::push_back(int64_t x) {
 }
 
 void Attrs::read(Triple& x, std::string_view text, std::string_view where) {
-  Shape s;
-  read(s, text, where);
+  const Shape s = parse_shape(text, where);
+  DT_CHECK(s.size() <= 3 && std::all_of(s.begin(), s.end(),
+                                        [](int64_t n) {
+                                          return n == static_cast<int32_t>(n);
+                                        }),
+           where,
+           "'{}' does not fit; write at most three numbers of 32 bits, such as "
+           "2x1",
+           text);
   x = Triple(s);
 }
 

@@ -39,6 +39,32 @@ std::string error_of(const std::function<void()>& fn) {
   return "nothing was thrown";
 }
 
+struct Sizes {
+  static constexpr Fields kFields = {"sizes"};
+  Triple sizes;
+};
+
+TEST(Attrs, ATripleIsAShapeOfThreeSmallNumbers) {
+  Attrs a = Sizes{Shape{3, -1}};
+  EXPECT_EQ(a.to_string(), "sizes=3x-1");
+  EXPECT_TRUE(a.decide_as(Sizes{Shape{3, -1}}));
+  EXPECT_FALSE(a.decide_as(Sizes{Shape{3, -1, 0}}));
+  a.set("sizes", "4x5x6", "test");
+  EXPECT_EQ(Shape(a.as<Sizes>().sizes), (Shape{4, 5, 6}));
+  for (const char* text : {"1x2x3x4", "2147483648"})
+    EXPECT_EQ(error_of([&] { a.set("sizes", text, "test"); }),
+              "[test] '" + std::string(text) +
+                  "' does not fit; write at most three numbers of 32 bits, "
+                  "such as 2x1");
+  EXPECT_EQ(a.to_string(), "sizes=4x5x6");
+  Triple full(Shape{1, 2, 3});
+  EXPECT_EQ(error_of([&] { full.push_back(4); }),
+            "[attrs] a fourth number, 4, was added to a list of three");
+  EXPECT_EQ(error_of([&] { Triple(Shape{int64_t{1} << 31}); }),
+            "[attrs] 2147483648 is out of range; write a number of at most 32 "
+            "bits");
+}
+
 TEST(Attrs, HoldsPrintsAndReads) {
   Attrs a = Args{-1, true, DType::kBF16, {2, 3}, 0.5};
   EXPECT_EQ(a.to_string(), "dim=-1, keep=true, to=bf16, shape=2x3, scale=0.5");
