@@ -87,8 +87,7 @@ class Convolution : public Op {
   std::string_view made() const {
     return makes_ == Makes::kY ? kY : makes_ == Makes::kX ? kX : kTaps;
   }
-  // Of the positions of x and y, each rank has one range of `near`, and meets
-  // ranges of `far`, the positions of input 0.
+  // `near` and `far` of the Windows; `far` are the positions of input 0.
   std::string_view near() const { return makes_ == Makes::kX ? kX : kY; }
   std::string_view far() const { return makes_ == Makes::kX ? kY : kX; }
 
@@ -236,50 +235,22 @@ std::vector<Sample> Convolution::samples() const {
 // The options, with one number for each dimension of space.
 struct Space {
   Space(const ConvOptions& o, int n, std::string_view op)
-      : stride(each(o.stride, n, "stride", 1, op)),
-        padding(each(o.padding.sizes(), n, "padding", 0, op)),
-        dilation(each(o.dilation, n, "dilation", 1, op)),
-        output_padding(each(o.output_padding, n, "output_padding", 0, op)) {}
-  static Shape each(const std::vector<int64_t>& list, int n,
-                    std::string_view name, int64_t least, std::string_view op) {
-    DT_CHECK(list.size() == 1 || list.size() == static_cast<size_t>(n), op,
-             "{} has {} numbers; write one, or one for each of the {} "
-             "dimensions of space",
-             name, list.size(), n);
-    Shape all;
-    for (int d = 0; d < n; ++d) {
-      const int64_t at = list[list.size() == 1 ? 0 : static_cast<size_t>(d)];
-      DT_CHECK(at >= least && at <= kMost, op,
-               "{} is {} in dimension {} of space; write {} or more", name, at,
-               d, least);
-      all.push_back(at);
-    }
-    return all;
-  }
-  static constexpr int64_t kMost = int64_t{1} << 31;
-  Shape stride, padding, dilation, output_padding;
+      : stride(per_dimension(o.stride, n, "stride", 1, op)),
+        padding(per_dimension(o.padding.sizes(), n, "padding", 0, op)),
+        dilation(per_dimension(o.dilation, n, "dilation", 1, op)),
+        output_padding(
+            per_dimension(o.output_padding, n, "output_padding", 0, op)) {}
+  Triple stride, padding, dilation, output_padding;
 };
-
-// x with a batch of 1 if it has none, and whether it had none.
-std::pair<DistTensor, bool> batched(const DistTensor& x, int space) {
-  if (x.ndim() == space + 1) return {unsqueeze(x, 0), true};
-  return {x, false};
-}
 
 void check(std::string_view op, const DistTensor& x, const DistTensor& weight,
            const DistTensor& bias, int space, int64_t groups, bool transposed) {
   check_defined(op, {x, weight});
-  const std::string_view shape = space == 1   ? "[b, channels, w]"
-                                 : space == 2 ? "[b, channels, h, w]"
-                                              : "[b, channels, d, h, w]";
-  DT_CHECK(x.ndim() == space + 2 || x.ndim() == space + 1, op,
-           "x has shape {}; pass it as {}, or without b", to_string(x.shape()),
-           shape);
   DT_CHECK(weight.ndim() == space + 2, op,
            "the weight has shape {}, with {} dimensions; pass one of {}: two "
            "of channels, and {} of space",
            to_string(weight.shape()), weight.ndim(), space + 2, space);
-  const int64_t channels = x.size(-space - 1), first = weight.size(0),
+  const int64_t channels = x.size(1), first = weight.size(0),
                 second = weight.size(1);
   DT_CHECK(groups >= 1 && first % groups == 0, op,
            "groups is {}, and the weight's shape {}; write a number of groups "
@@ -304,12 +275,16 @@ void check(std::string_view op, const DistTensor& x, const DistTensor& weight,
            to_string(bias.shape()), made);
 }
 
-DistTensor convolve(std::string_view op, int space, const DistTensor& given,
+DistTensor convolve(std::string_view op, int space, const DistTensor& x,
                     const DistTensor& weight, const DistTensor& bias,
                     const ConvOptions& options) {
-  check(op, given, weight, bias, space, options.groups, false);
+  check(op, x, weight, bias, space, options.groups, false);
   const Space o(options, space, op);
-  const auto [x, alone] = batched(given, space);
+  for (int d = 0; d < space; ++d)
+    DT_CHECK(o.output_padding[d] == 0, op,
+             "output_padding is {} in dimension {} of space, but only "
+             "transposed convolutions have one; leave it out",
+             o.output_padding[d], d);
   ConvolutionArgs args{o.stride, o.padding, o.dilation, options.groups, {}};
   if (options.padding.same()) args.pad = {};
   for (int d = 0; d < space; ++d) {
@@ -332,21 +307,18 @@ DistTensor convolve(std::string_view op, int space, const DistTensor& given,
              size, d, span + 1);
     args.size.push_back((size - span - 1) / o.stride[d] + 1);
   }
-  DistTensor y = bias.defined()
-                     ? apply1(op_for(Makes::kY, true), {x, weight, bias}, args)
-                     : apply1(op_for(Makes::kY), {x, weight}, args);
-  return alone ? squeeze(y, 0) : y;
+  if (!bias.defined()) return apply1(op_for(Makes::kY), {x, weight}, args);
+  return apply1(op_for(Makes::kY, true), {x, weight, bias}, args);
 }
 
 DistTensor convolve_transposed(std::string_view op, int space,
-                               const DistTensor& given,
-                               const DistTensor& weight, const DistTensor& bias,
+                               const DistTensor& y, const DistTensor& weight,
+                               const DistTensor& bias,
                                const ConvOptions& options) {
-  check(op, given, weight, bias, space, options.groups, true);
+  check(op, y, weight, bias, space, options.groups, true);
   DT_CHECK(!options.padding.same(), op,
            "padding is \"same\"; write the padding as a number");
   const Space o(options, space, op);
-  const auto [y, alone] = batched(given, space);
   ConvolutionArgs args{o.stride, o.padding, o.dilation, options.groups, {}};
   for (int d = 0; d < space; ++d) {
     DT_CHECK(o.output_padding[d] < std::max(o.stride[d], o.dilation[d]), op,
@@ -362,13 +334,20 @@ DistTensor convolve_transposed(std::string_view op, int space,
              size, d);
     args.size.push_back(size);
   }
-  DistTensor x = apply1(op_for(Makes::kX), {y, weight}, args);
-  if (bias.defined()) {
-    Shape each{bias.size(0)};
-    for (int d = 0; d < space; ++d) each.push_back(1);
-    x = add(x, reshape(bias, each));
-  }
-  return alone ? squeeze(x, 0) : x;
+  const DistTensor x = apply1(op_for(Makes::kX), {y, weight}, args);
+  if (!bias.defined()) return x;
+  Shape each{bias.size(0)};
+  for (int d = 0; d < space; ++d) each.push_back(1);
+  return add(x, reshape(bias, each));
+}
+
+// Calls one of these two functions with an x that has a batch.
+DistTensor call(decltype(convolve)& fn, std::string_view op, int space,
+                const DistTensor& x, const DistTensor& weight,
+                const DistTensor& bias, const ConvOptions& o) {
+  return with_batch(x, space, op, [&](const DistTensor& batch) {
+    return fn(op, space, batch, weight, bias, o);
+  });
 }
 
 }  // namespace
@@ -397,27 +376,27 @@ Padding::Padding(Text, std::string_view text)
 
 DistTensor conv1d(const DistTensor& x, const DistTensor& weight,
                   const DistTensor& bias, const ConvOptions& o) {
-  return convolve("conv1d", 1, x, weight, bias, o);
+  return call(convolve, "conv1d", 1, x, weight, bias, o);
 }
 DistTensor conv2d(const DistTensor& x, const DistTensor& weight,
                   const DistTensor& bias, const ConvOptions& o) {
-  return convolve("conv2d", 2, x, weight, bias, o);
+  return call(convolve, "conv2d", 2, x, weight, bias, o);
 }
 DistTensor conv3d(const DistTensor& x, const DistTensor& weight,
                   const DistTensor& bias, const ConvOptions& o) {
-  return convolve("conv3d", 3, x, weight, bias, o);
+  return call(convolve, "conv3d", 3, x, weight, bias, o);
 }
 DistTensor conv_transpose1d(const DistTensor& x, const DistTensor& weight,
                             const DistTensor& bias, const ConvOptions& o) {
-  return convolve_transposed("conv_transpose1d", 1, x, weight, bias, o);
+  return call(convolve_transposed, "conv_transpose1d", 1, x, weight, bias, o);
 }
 DistTensor conv_transpose2d(const DistTensor& x, const DistTensor& weight,
                             const DistTensor& bias, const ConvOptions& o) {
-  return convolve_transposed("conv_transpose2d", 2, x, weight, bias, o);
+  return call(convolve_transposed, "conv_transpose2d", 2, x, weight, bias, o);
 }
 DistTensor conv_transpose3d(const DistTensor& x, const DistTensor& weight,
                             const DistTensor& bias, const ConvOptions& o) {
-  return convolve_transposed("conv_transpose3d", 3, x, weight, bias, o);
+  return call(convolve_transposed, "conv_transpose3d", 3, x, weight, bias, o);
 }
 
 static const OpFamily kFamily("convolution", [] {

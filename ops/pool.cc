@@ -10,12 +10,9 @@
 #include <vector>
 
 #include "dtensor/ops/all_ops.h"
-#include "dtensor/ops/convolution.h"
-#include "dtensor/ops/create.h"
 #include "dtensor/ops/kernels/pool.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/rows.h"
-#include "dtensor/ops/view.h"
 #include "dtensor/ops/windows.h"
 #include "dtensor/placement/error.h"
 
@@ -169,32 +166,17 @@ std::vector<Sample> MaxPool::samples() const {
   return samples;
 }
 
-Triple each(const std::vector<int64_t>& list, int n, std::string_view name,
-            int64_t least, std::string_view op) {
-  DT_CHECK(list.size() == 1 || list.size() == static_cast<size_t>(n), op,
-           "{} has {} numbers; write one, or one for each of the {} dimensions "
-           "of space",
-           name, list.size(), n);
-  Triple all;
-  for (int d = 0; d < n; ++d) {
-    const int64_t at = list[list.size() == 1 ? 0 : static_cast<size_t>(d)];
-    DT_CHECK(at >= least, op,
-             "{} is {} in dimension {} of space; write {} or more", name, at, d,
-             least);
-    all.push_back(at);
-  }
-  return all;
-}
-
 // The arguments of a pool of x, which has a batch.
 PoolArgs args_of(std::string_view op, int space, const DistTensor& x,
                  const std::vector<int64_t>& window, const PoolOptions& o) {
+  DT_CHECK(x.size(1) > 0, op, "x has shape {}; pass at least one channel",
+           to_string(x.shape()));
   PoolArgs a;
-  a.window = each(window, space, "the window", 1, op);
-  a.stride =
-      o.stride.empty() ? a.window : each(o.stride, space, "stride", 1, op);
-  a.pad = each(o.padding, space, "padding", 0, op);
-  a.dilation = each(o.dilation, space, "dilation", 1, op);
+  a.window = per_dimension(window, space, "the window", 1, op);
+  a.stride = o.stride.empty() ? a.window
+                              : per_dimension(o.stride, space, "stride", 1, op);
+  a.pad = per_dimension(o.padding, space, "padding", 0, op);
+  a.dilation = per_dimension(o.dilation, space, "dilation", 1, op);
   for (int d = 0; d < space; ++d) {
     DT_CHECK(2 * a.pad[d] <= a.window[d], op,
              "padding is {} in dimension {} of space, but the window {}; write "
@@ -215,47 +197,46 @@ PoolArgs args_of(std::string_view op, int space, const DistTensor& x,
   return a;
 }
 
-// Calls pool(x) with an x that has a batch; one of 1 if `given` has none.
-template <class Fn>
-DistTensor batched(std::string_view op, int space, const DistTensor& given,
-                   const Fn& pool) {
-  check_defined(op, {given});
-  DT_CHECK(given.ndim() == space + 2 || given.ndim() == space + 1, op,
-           "x has shape {}; pass one of {} dimensions: the batch, which may be "
-           "missing, the channels, and {} of space",
-           to_string(given.shape()), space + 2, space);
-  if (given.ndim() == space + 2) return pool(given);
-  return squeeze(pool(unsqueeze(given, 0)), 0);
-}
-
 DistTensor max_pool(std::string_view op, int space, const DistTensor& given,
                     const std::vector<int64_t>& window, const PoolOptions& o) {
-  return batched(op, space, given, [&](const DistTensor& x) {
+  DT_CHECK(o.count_include_pad && o.divisor_override == 0, op,
+           "count_include_pad is {} and divisor_override {}, but a maximum is "
+           "not divided; leave both out",
+           o.count_include_pad, o.divisor_override);
+  return with_batch(given, space, op, [&](const DistTensor& x) {
     return apply(op_for(Does::kMax), {x}, args_of(op, space, x, window, o))[0];
   });
-}
-
-// x / divisor; integers are rounded towards 0, as in torch.
-DistTensor quotient(const DistTensor& x, const DistTensor& divisor) {
-  return is_float(x.dtype()) ? div(x, divisor) : trunc_divide(x, divisor);
 }
 
 // A convolution of each channel with ones gives the sums. Their divisors depend
 // on the position if some windows leave x or the padding.
 DistTensor avg_pool(std::string_view op, int space, const DistTensor& given,
                     const std::vector<int64_t>& window, const PoolOptions& o) {
-  return batched(op, space, given, [&](const DistTensor& x) {
+  return with_batch(given, space, op, [&](const DistTensor& x) {
     const PoolArgs a = args_of(op, space, x, window, o);
+    for (int d = 0; d < space; ++d)
+      DT_CHECK(a.dilation[d] == 1, op,
+               "dilation is {} in dimension {} of space; leave it out, since "
+               "the windows of avg_pool have no gaps",
+               a.dilation[d], d);
     DistTensor y = sums_of_windows(x, {a.stride, a.pad, {}, a.window}, a.size);
     const auto by = [&](const Shape& shape, const std::vector<double>& counts) {
-      const DistTensor divisors = DistTensor::from_global(
-          Tensor::from(shape, counts.data()), x.mesh(), {});
-      y = quotient(y, cast(divisors, x.dtype()));
+      const DistTensor divisors =
+          cast(DistTensor::from_global(Tensor::from(shape, counts.data()),
+                                       x.mesh(), {}),
+               x.dtype());
+      // As in torch, integers are rounded towards 0.
+      y = is_float(x.dtype()) ? div(y, divisors) : trunc_divide(y, divisors);
     };
-    if (o.divisor_override != 0) {
-      by({}, {static_cast<double>(o.divisor_override)});
+    const auto by_one = [&](double n) {
+      if (is_float(x.dtype()))
+        y = y / n;
+      else
+        by({}, {n});
       return y;
-    }
+    };
+    if (o.divisor_override != 0)
+      return by_one(static_cast<double>(o.divisor_override));
     double constant = 1;
     for (int d = 0; d < space; ++d) {
       std::vector<double> counts;
@@ -276,8 +257,7 @@ DistTensor avg_pool(std::string_view op, int space, const DistTensor& given,
       shape[d] = a.size[d];
       by(shape, counts);
     }
-    if (constant != 1) by({}, {constant});
-    return y;
+    return constant == 1 ? y : by_one(constant);
   });
 }
 

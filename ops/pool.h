@@ -12,15 +12,16 @@
 namespace dtensor {
 
 // Each list has a number for each dimension of space, or one for all of them.
+// An option that the function does not have is an Error.
 struct PoolOptions {
   std::vector<int64_t> stride = {};     // by default the sizes of the windows
   std::vector<int64_t> padding = {0};   // on both sides; at most half a window
-  std::vector<int64_t> dilation = {1};  // of max_pool only
+  std::vector<int64_t> dilation = {1};  // for max_pool only
   // Rounds the number of windows up instead of down, if the last one begins in
   // x or in the padding before it.
   bool ceil_mode = false;
-  // Of avg_pool only: whether padding counts, and what to divide the sums by
-  // instead of the number of elements, if it is not 0.
+  // For avg_pool only. Whether padding counts, and, unless it is 0, the divisor
+  // of the sums instead of the number of elements.
   bool count_include_pad = true;
   int64_t divisor_override = 0;
 };

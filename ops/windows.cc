@@ -2,9 +2,41 @@
 #include "dtensor/ops/windows.h"
 
 #include <algorithm>
-#include <vector>
+
+#include "dtensor/ops/view.h"
+#include "dtensor/placement/error.h"
 
 namespace dtensor {
+
+Triple per_dimension(const std::vector<int64_t>& list, int space,
+                     std::string_view name, int64_t least,
+                     std::string_view op) {
+  DT_CHECK(
+      list.size() == 1 || list.size() == static_cast<size_t>(space), op,
+      "{} has {}; write one, or one for each of the {} dimensions of space",
+      name, quantity(list.size(), "number", "numbers"), space);
+  Triple all;
+  for (int d = 0; d < space; ++d) {
+    const int64_t at = list[list.size() == 1 ? 0 : static_cast<size_t>(d)];
+    DT_CHECK(at >= least && at == static_cast<int32_t>(at), op,
+             "{} is {} in dimension {} of space; write a number from {} to "
+             "2147483647",
+             name, at, d, least);
+    all.push_back(at);
+  }
+  return all;
+}
+
+DistTensor with_batch(const DistTensor& x, int space, std::string_view op,
+                      const std::function<DistTensor(const DistTensor&)>& fn) {
+  check_defined(op, {x});
+  DT_CHECK(x.ndim() == space + 2 || x.ndim() == space + 1, op,
+           "x has shape {}; pass one of {} dimensions: the batch, which may be "
+           "missing, the channels, and {} of space",
+           to_string(x.shape()), space + 2, space);
+  if (x.ndim() == space + 2) return fn(x);
+  return squeeze(fn(unsqueeze(x, 0)), 0);
+}
 
 Interval Windows::near_at(int d, const Coord& at) const {
   const auto f = static_cast<size_t>(

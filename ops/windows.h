@@ -5,7 +5,9 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string_view>
+#include <vector>
 
 #include "dtensor/ops/op.h"
 
@@ -17,10 +19,10 @@ struct WindowSizes {
   Triple stride = {}, pad = {}, dilation = {}, taps = {};
 };
 
-// One call on this rank. Of the positions of x and y, the rank has one range of
-// `near`, those of the tensor that is made. It meets a range of `far`, the
-// positions of the tensor that is read. Both are strings with a factor for each
-// dimension of space, which are the last dimensions of the tensors.
+// One call on this rank. `near` are the positions of the tensor that is made;
+// the rank has one range of them. `far` are the positions of the tensor that is
+// read; the rank meets one range of them. Both are strings with a factor for
+// each dimension of space, which are the last dimensions of the tensors.
 class Windows {
  public:
   Windows(Compute& c, const WindowSizes& sizes, bool x_is_near,
@@ -62,6 +64,18 @@ class Windows {
   const bool x_is_near_;
   const std::string_view near_, far_;
 };
+
+// The options of a call, as a number for each of the `space` dimensions of
+// space. `list` has one for each, or one for all. Throws Error otherwise, or if
+// a number is below `least` or has over 32 bits.
+Triple per_dimension(const std::vector<int64_t>& list, int space,
+                     std::string_view name, int64_t least, std::string_view op);
+
+// Calls fn(x) with x [b, channels, space...]. If x has no b, gives it one of 1,
+// and removes that from the result. Throws Error for other numbers of
+// dimensions.
+DistTensor with_batch(const DistTensor& x, int space, std::string_view op,
+                      const std::function<DistTensor(const DistTensor&)>& fn);
 
 // The sum of each window of x [b, c, space...], and of the padding, which is 0,
 // in a tensor [b, c, size...]. Dilations are 1. In convolution.cc.

@@ -25,7 +25,7 @@ BUDGETS = {
     "dtensor/comm": (8_736, "a backend is a folder; what they share is written once"),
     "dtensor/device": (2_001, "memory and copies of a device; the CPU's"),
     "dtensor/io": (3_317, "checkpoints and safetensors; formats of others, not ours"),
-    "ops": (16_308, "a composition takes 10 lines, a structured operator 120"),
+    "ops": (16_321, "a composition takes 10 lines, a structured operator 120"),
     "ops/cuda_plugin": (1_752, "a GPU as a device, and NCCL"),
     "ops/functions": (1_735, "a function of each element takes 8 lines"),
     "ops/kernels": (13_310, "one text for all devices; another only where it is faster"),

@@ -238,8 +238,8 @@ TEST(Conv, RefusesInASentence) {
     EXPECT_EQ(error_of([&] {
                 conv2d(of({4, 6}), w);
               }),
-              "[conv2d] x has shape [4, 6]; pass it as [b, channels, h, w], or "
-              "without b");
+              "[conv2d] x has shape [4, 6]; pass one of 4 dimensions: the "
+              "batch, which may be missing, the channels, and 2 of space");
     EXPECT_EQ(error_of([&] {
                 conv2d(x, of({3, 2, 3, 3}));
               }),
@@ -258,7 +258,19 @@ TEST(Conv, RefusesInASentence) {
               "[conv2d] stride has 3 numbers; write one, or one for each of "
               "the 2 dimensions of space");
     EXPECT_EQ(error_of([&] { conv2d(x, w, {}, {.stride = {0}}); }),
-              "[conv2d] stride is 0 in dimension 0 of space; write 1 or more");
+              "[conv2d] stride is 0 in dimension 0 of space; write a number "
+              "from 1 to 2147483647");
+    EXPECT_EQ(
+        error_of([&] { conv2d(x, w, {}, {.dilation = {int64_t{1} << 31}}); }),
+        "[conv2d] dilation is 2147483648 in dimension 0 of space; write "
+        "a number from 1 to 2147483647");
+    EXPECT_EQ(error_of([&] {
+                conv2d(x, w, {}, {.output_padding = {0, 1}});
+              }),
+              "[conv2d] output_padding is 1 in dimension 1 of space, but only "
+              "transposed convolutions have one; leave it out");
+    EXPECT_NE(error_of([&] { conv2d(x, {}); }).find("is an undefined tensor"),
+              std::string::npos);
     EXPECT_EQ(error_of([&] { conv2d(x, w, {}, {.dilation = {3}}); }),
               "[conv2d] x has 6 elements in dimension 0 of space, with "
               "padding, but a window of the weight spans 7; pad more, or take "

@@ -117,8 +117,24 @@ TEST(Pools, RefuseInASentence) {
     EXPECT_EQ(error_of([&] {
                 max_pool1d(of({1, 4}), {0});
               }),
-              "[max_pool1d] the window is 0 in dimension 0 of space; write 1 "
-              "or more");
+              "[max_pool1d] the window is 0 in dimension 0 of space; write a "
+              "number from 1 to 2147483647");
+    EXPECT_EQ(error_of([&] {
+                avg_pool2d(of({2, 0, 4, 4}), {2});
+              }),
+              "[avg_pool2d] x has shape [2, 0, 4, 4]; pass at least one "
+              "channel");
+    // Options of the other kind of pool.
+    EXPECT_EQ(error_of([&] {
+                avg_pool1d(of({1, 9}), {2}, {.dilation = {2}});
+              }),
+              "[avg_pool1d] dilation is 2 in dimension 0 of space; leave it "
+              "out, since the windows of avg_pool have no gaps");
+    EXPECT_EQ(error_of([&] {
+                max_pool1d(of({1, 9}), {2}, {.count_include_pad = false});
+              }),
+              "[max_pool1d] count_include_pad is false and divisor_override 0, "
+              "but a maximum is not divided; leave both out");
     EXPECT_EQ(error_of([&] {
                 max_pool1d(of({1, 4}), {3}, {.padding = {2}});
               }),
