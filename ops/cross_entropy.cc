@@ -311,6 +311,7 @@ DistTensor cross_entropy(const DistTensor& logits, const DistTensor& targets,
   if (reduction == Reduction::kNone) return loss;
   const DistTensor total = sum(loss);
   if (reduction == Reduction::kSum) return total;
+  if (reduction == Reduction::kBatchMean) return div(total, logits.size(0));
   const DistTensor ignored = full({}, static_cast<double>(ignore_index),
                                   targets.mesh(), {}, targets.dtype());
   return div(total, sum(cast(ne(targets, ignored), loss.dtype())));

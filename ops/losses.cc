@@ -13,9 +13,19 @@ namespace dtensor {
 namespace {
 
 DistTensor reduced(const DistTensor& loss, Reduction r) {
-  return r == Reduction::kNone  ? loss
-         : r == Reduction::kSum ? sum(loss)
-                                : mean(loss);
+  switch (r) {
+    case Reduction::kNone:
+      return loss;
+    case Reduction::kMean:
+      return mean(loss);
+    case Reduction::kSum:
+      return sum(loss);
+    case Reduction::kBatchMean:
+      DT_CHECK(loss.ndim() > 0, "loss",
+               "the mean over a batch needs a dimension; write kSum");
+      return div(sum(loss), loss.size(0));
+  }
+  return loss;
 }
 
 DistTensor weighted(const DistTensor& loss, const DistTensor& weight) {

@@ -9,7 +9,9 @@
 
 namespace dtensor {
 
-enum class Reduction { kNone, kMean, kSum };
+// kBatchMean divides the sum by the first size, as kl_div() needs for the
+// mathematical value.
+enum class Reduction { kNone, kMean, kSum, kBatchMean };
 
 // mse_loss() is (x - y)^2, and l1_loss() is |x - y|.
 DistTensor mse_loss(const DistTensor& x, const DistTensor& y,

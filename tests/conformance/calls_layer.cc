@@ -10,6 +10,7 @@
 #include "dtensor/ops/pool.h"
 #include "dtensor/ops/reduce.h"
 #include "dtensor/ops/view.h"
+#include "tests/conformance/bind.h"
 #include "tests/conformance/calls.h"
 
 namespace dtensor::conformance {
@@ -29,11 +30,7 @@ T along(A a) {
 int dim(A a) { return static_cast<int>(a.integer(1, "dim")); }
 
 Reduction reduction(A a) {
-  const std::string text = a.text(kNamed, "reduction", "mean");
-  if (text == "batchmean") throw NotHere("reduction=batchmean");
-  return text == "none"  ? Reduction::kNone
-         : text == "sum" ? Reduction::kSum
-                         : Reduction::kMean;
+  return to_reduction(a.text(kNamed, "reduction", "mean"));
 }
 
 template <DistTensor (*f)(const DistTensor&, const DistTensor&, Reduction)>
