@@ -15,5 +15,13 @@ void add_shape_calls(CallTable&);
 void add_sum_calls(CallTable&);
 void add_layer_calls(CallTable&);
 void add_making_calls(CallTable&);
+void add_rearrange_calls(CallTable&);
+void add_losses_and_norms_calls(CallTable&);
+void add_special_calls(CallTable&);
+void add_linalg_calls(CallTable&);
+void add_order_calls(CallTable&);
+void add_windows_calls(CallTable&);
+void add_by_index_calls(CallTable&);
+void add_searching_calls(CallTable&);
 
 }  // namespace dtensor::conformance
