@@ -137,7 +137,8 @@ class Take : public Op {
 
   InputGradients gradient(const GradientCall& g) const override {
     const Assignment a = exchanged(g);
-    return {put(g.cotangents[0], g.inputs[1], g.inputs[0].shape().back(), &a),
+    return {put_in_rows(g.cotangents[0], g.inputs[1],
+                        g.inputs[0].shape().back(), &a),
             {}};
   }
 };
@@ -177,7 +178,7 @@ class Put : public Op {
 
   InputGradients gradient(const GradientCall& g) const override {
     const Assignment a = exchanged(g);
-    return {take(g.cotangents[0], g.inputs[1], &a), {}};
+    return {take_in_rows(g.cotangents[0], g.inputs[1], &a), {}};
   }
 };
 
@@ -338,12 +339,12 @@ DistTensor scattered(const Indexed& i, const DistTensor& x, Fn&& write) {
 
 }  // namespace
 
-DistTensor take(const DistTensor& x, const DistTensor& index,
-                const Assignment* a) {
+DistTensor take_in_rows(const DistTensor& x, const DistTensor& index,
+                        const Assignment* a) {
   return taken(x, index, {false, 0}, a);
 }
-DistTensor put(const DistTensor& dy, const DistTensor& index, int64_t n,
-               const Assignment* a) {
+DistTensor put_in_rows(const DistTensor& dy, const DistTensor& index, int64_t n,
+                       const Assignment* a) {
   return apply1(put_op(), {dy, index}, PutArgs{n, false, 0}, a);
 }
 
@@ -387,7 +388,7 @@ DistTensor scatter(const DistTensor& x, int dim, const DistTensor& index,
   const Indexed i("scatter", x, dim, index, {src});
   const DistTensor elements = i.of("scatter", src);
   return scattered(i, x, [&](const DistTensor& to, const DistTensor& places) {
-    return where(ge(places, 0), take(elements, places), to);
+    return where(ge(places, 0), take_in_rows(elements, places), to);
   });
 }
 

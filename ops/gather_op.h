@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// take() and put(), the operators of gather() and scatter_add(). Each is the
-// gradient of the other; the gradients of topk() and sort() use put(). Private
-// to ops.
+// take_in_rows() and put_in_rows(), the operators of gather() and
+// scatter_add(). Each is the gradient of the other; the gradients of topk() and
+// sort() use put_in_rows(). Private to ops.
 #pragma once
 #include "dtensor/ops/op.h"
 
@@ -10,16 +10,16 @@ namespace dtensor {
 // Returns the elements of x [..., n] at the indices [..., k] (i64) of its last
 // dimension, and zeros for indices outside of it. If that dimension is split,
 // each rank answers the indices in its range, and the result is a partial sum.
-// take() has the rule "...n,...k->...k", and put() has "...k,...k->...n"; the
-// assignment, if given, is one of that rule.
-DistTensor take(const DistTensor& x, const DistTensor& index,
-                const Assignment* = nullptr);
-// The reverse of take(): element i of the result [..., n] is the sum of the
-// elements of dy with index i.
-DistTensor put(const DistTensor& dy, const DistTensor& index, int64_t n,
-               const Assignment* = nullptr);
-// The assignment for put() in the gradient of take(), or for take() in that of
-// put(): the two rules have the factors n and k in opposite order.
+// The rule is "...n,...k->...k", and that of put_in_rows() "...k,...k->...n";
+// the assignment, if given, is one of that rule.
+DistTensor take_in_rows(const DistTensor& x, const DistTensor& index,
+                        const Assignment* = nullptr);
+// The reverse of take_in_rows(): element i of the result [..., n] is the sum of
+// the elements of dy with index i.
+DistTensor put_in_rows(const DistTensor& dy, const DistTensor& index, int64_t n,
+                       const Assignment* = nullptr);
+// The assignment for one of the two in the gradient of the other: their rules
+// have the factors n and k in opposite order.
 Assignment exchanged(const GradientCall&);
 
 // The output dtypes of an operator that returns ordered elements and their

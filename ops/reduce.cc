@@ -300,8 +300,8 @@ class Scan : public Op {
     if (!sums()) {
       const DistTensor at =
           to_last(last_place(g.inputs[0], g.outputs[0], dim), dim);
-      return {
-          to_last(put(to_last(g.cotangents[0], dim), at, at.size(-1)), dim)};
+      return {to_last(
+          put_in_rows(to_last(g.cotangents[0], dim), at, at.size(-1)), dim)};
     }
     args.reverse = !args.reverse;
     const Assignment a = inherited(g);

@@ -129,7 +129,7 @@ class Sort : public Op {
   InputGradients gradient(const GradientCall& g) const override {
     check_first_only(g);
     const int64_t n = g.decision->in[0]->shape().back();
-    return {put(g.cotangents[0], g.outputs[1], n)};
+    return {put_in_rows(g.cotangents[0], g.outputs[1], n)};
   }
 
  private:

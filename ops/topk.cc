@@ -91,7 +91,7 @@ class TopKOp : public Op {
     check_first_only(g);
     const Assignment a = exchanged(g);
     const int64_t n = g.decision->in[0]->shape().back();
-    return {put(g.cotangents[0], g.outputs[1], n, &a)};
+    return {put_in_rows(g.cotangents[0], g.outputs[1], n, &a)};
   }
 
  private:
@@ -206,7 +206,8 @@ static DistTensor index_of_best(std::string_view op, const DistTensor& x) {
     const TopK best = topk(values, 1, d);
     index =
         index.defined()
-            ? to_last(take(to_last(index, d), to_last(best.indices, d)), d) +
+            ? to_last(take_in_rows(to_last(index, d), to_last(best.indices, d)),
+                      d) +
                   best.indices * stride
             : best.indices;
     stride *= x.size(d);
