@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "dtensor/ops/kernels/kernel.h"
+#include "dtensor/ops/kernels/reduce.h"
 
 namespace dtensor::kernels {
 
@@ -34,10 +35,13 @@ struct TakeRows {
   int64_t* ends = nullptr;
 };
 
-// The transpose of TakeRows: sets dx [rows, hi - lo] to 0, then adds dy[r, j]
-// to dx[r, index[r, j] - lo] if lo <= index[r, j] < hi, in order of j. All but
-// dy is contiguous. Takes all dtypes but bool.
+// The transpose of TakeRows: sets dx [rows, hi - lo] to 0 unless `accumulate`,
+// then adds dy[r, j] to dx[r, index[r, j] - lo] if lo <= index[r, j] < hi, in
+// order of j. Another kind multiplies, or takes the larger or smaller number;
+// a NaN stays. All but dy is contiguous. Takes all dtypes but bool.
 struct PutRows {
+  ReduceKind kind = ReduceKind::kSum;
+  bool accumulate = false;
   Matrix dy;
   const int64_t* index = nullptr;
   int64_t lo = 0, hi = 0;

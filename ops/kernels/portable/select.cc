@@ -9,6 +9,7 @@
 #include "dtensor/ops/kernels/cross_entropy.h"
 #include "dtensor/ops/kernels/portable/floats.h"
 #include "dtensor/ops/kernels/portable/portable_kernels.h"
+#include "dtensor/ops/kernels/portable/reduction.h"
 #include "dtensor/ops/kernels/portable/row.h"
 #include "dtensor/ops/kernels/portable/sort.h"
 #include "dtensor/ops/kernels/portable/sorted_places.h"
@@ -235,9 +236,22 @@ void take_in_order(const TakeRows& a) {
   if (a.ends) outside.write(a.ends);
 }
 
-// Adds row r of dy to dx. Returns `outside`, merged with the ends of the row's
-// ids outside of [lo, hi). `outside` is passed by value, to stay in registers.
-template <class S>
+// a combined with b. Integers wrap around.
+template <class Op, class S>
+DT_HD inline S combined(S a, S b) {
+  const auto x = widened(a), y = widened(b);
+  if constexpr (std::is_same_v<Op, Sum>)
+    return rounded<S>(sum_of(x, y));
+  else if constexpr (std::is_integral_v<S> && std::is_same_v<Op, Prod>)
+    return (fn::Int<S>(x) * fn::Int<S>(y)).v;
+  else
+    return rounded<S>(Op()(x, y));
+}
+
+// Combines row r of dy with dx. Returns `outside`, merged with the ends of the
+// row's ids outside of [lo, hi). `outside` is passed by value, to stay in
+// registers.
+template <class Op, class S>
 Ends put_row(const PutRows& a, int64_t r, Ends outside) {
   const S* dy = row_at<S>(a.dy, r);
   const int64_t* index = a.index + r * a.dy.n;
@@ -246,20 +260,20 @@ Ends put_row(const PutRows& a, int64_t r, Ends outside) {
   for (int64_t j = 0; j < a.dy.n; ++j) {
     const int64_t id = index[j];
     if (id >= lo && id < hi) [[likely]]
-      dx[id - lo] = rounded<S>(sum_of(widened(dx[id - lo]), widened(dy[j])));
+      dx[id - lo] = combined<Op>(dx[id - lo], dy[j]);
     else
       outside = Wider()(outside, Ends::of(id));
   }
   return outside;
 }
-template <class S>
+template <class Op, class S>
 void put_in_order(const PutRows& a) {
   const int64_t n = a.hi - a.lo;
   auto* dx = static_cast<S*>(a.dx);
   Ends outside;
   for (int64_t r = 0; r < a.dy.rows; ++r) {
-    std::fill_n(dx + r * n, n, S());
-    outside = put_row<S>(a, r, outside);
+    if (!a.accumulate) std::fill_n(dx + r * n, n, S());
+    outside = put_row<Op, S>(a, r, outside);
   }
   if (a.ends) outside.write(a.ends);
 }
@@ -281,15 +295,16 @@ inline void sort_by_element(Stream s, const LastPlaces& a, int64_t none,
   sorted.sort(none);
 }
 
-// For GPUs: one thread adds all elements of dy that go to one element of dx, in
-// the order of their row.
-template <class S>
+// For GPUs: one thread combines all elements of dy that go to one element of
+// dx, in the order of their row.
+template <class Op, class S>
 void put_sorted(Stream s, const PutRows& a) {
   const int64_t k = a.dy.n, count = a.dy.rows * k,
                 none = a.dy.rows * (a.hi - a.lo);
   auto* dx = static_cast<S*>(a.dx);
-  map(
-      s, none, dx, DT_BODY(int64_t) { return S(); });
+  if (!a.accumulate)
+    map(
+        s, none, dx, DT_BODY(int64_t) { return S(); });
   if (count == 0 || none <= 0) return;
   SortedPlaces sorted(s, count);
   sort_by_element(s,
@@ -307,13 +322,22 @@ void put_sorted(Stream s, const PutRows& a) {
         const uint64_t key = keys[i];
         if (key == static_cast<uint64_t>(none) || (i > 0 && keys[i - 1] == key))
           return;
-        S sum{};
-        for (int64_t e = i; e < count && keys[e] == key; ++e) {
-          const S* dy = row_at<S>(a.dy, places[e] / k);
-          sum = rounded<S>(sum_of(widened(sum), widened(dy[places[e] % k])));
-        }
-        dx[key] = sum;
+        S total = dx[key];
+        for (int64_t e = i; e < count && keys[e] == key; ++e)
+          total = combined<Op>(total,
+                               row_at<S>(a.dy, places[e] / k)[places[e] % k]);
+        dx[key] = total;
       });
+}
+
+template <class Op>
+void put_kind(Stream s, const PutRows& a) {
+  visit_numbers(a.dy.type, "scatter_add", [&]<class S>() {
+    if constexpr (portable::kManyPasses)
+      put_in_order<Op, S>(a);
+    else
+      put_sorted<Op, S>(s, a);
+  });
 }
 
 inline void last_sorted(Stream s, const LastPlaces& a) {
@@ -374,12 +398,16 @@ DT_KERNEL(PutRows)
 void run(Stream s, const PutRows& a) {
   if (!portable::kManyPasses && a.ends)
     defined_kernels().run(s, outside(a, a.dy.rows * a.dy.n));
-  visit_numbers(a.dy.type, "scatter_add", [&]<class S>() {
-    if constexpr (portable::kManyPasses)
-      put_in_order<S>(a);
-    else
-      put_sorted<S>(s, a);
-  });
+  switch (a.kind) {
+    case ReduceKind::kSum:
+      return put_kind<Sum>(s, a);
+    case ReduceKind::kMax:
+      return put_kind<Max>(s, a);
+    case ReduceKind::kMin:
+      return put_kind<Min>(s, a);
+    case ReduceKind::kProd:
+      return put_kind<Prod>(s, a);
+  }
 }
 
 DT_KERNEL(LastPlaces)

@@ -170,6 +170,39 @@ TEST(PutRows, AddsInOrder) {
   }
 }
 
+// The other kinds combine with what is there.
+TEST(PutRows, Combines) {
+  const std::vector<int64_t> index{2, 2, 0, 1, 9, 2};
+  const auto put = [&](ReduceKind kind, DType t, double first) {
+    const Elements dy(t, {first, 2, 3, 9, 4, 5, -6, 9});
+    Elements dx(t, {7, -1, 3, 0, 2, 3});
+    run(PutRows{.kind = kind,
+                .accumulate = true,
+                .dy = matrix(dy, 2, 3, 4),
+                .index = index.data(),
+                .hi = 3,
+                .dx = dx.data()});
+    return dx.doubles();
+  };
+  for (DType t : kOrdered) {
+    EXPECT_EQ(put(ReduceKind::kSum, t, 5),
+              (std::vector<double>{10, -1, 10, 0, 6, -3}))
+        << name(t);
+    EXPECT_EQ(put(ReduceKind::kMax, t, 5),
+              (std::vector<double>{7, -1, 5, 0, 4, 3}))
+        << name(t);
+    EXPECT_EQ(put(ReduceKind::kMin, t, 5),
+              (std::vector<double>{3, -1, 2, 0, 2, -6}))
+        << name(t);
+    EXPECT_EQ(put(ReduceKind::kProd, t, 5),
+              (std::vector<double>{21, -1, 30, 0, 8, -18}))
+        << name(t);
+    if (!is_float(t)) continue;
+    for (ReduceKind kind : {ReduceKind::kMax, ReduceKind::kMin})
+      EXPECT_TRUE(std::isnan(put(kind, t, kNaN)[2])) << name(t);
+  }
+}
+
 TEST(LastPlaces, OfManyAgainstALoop) {
   constexpr int64_t kRows = 4, kEach = 150, kStride = 151, kLo = 1, kHi = 90;
   std::vector<int64_t> index(kRows * kStride);
