@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <limits>
 
 #include "dtensor/ops/all_ops.h"
+#include "dtensor/ops/by_index.h"
 #include "dtensor/ops/create.h"
 #include "dtensor/ops/embedding.h"
 #include "dtensor/ops/functions/lists.h"
@@ -13,10 +15,12 @@
 #include "dtensor/ops/rows.h"
 #include "dtensor/ops/view.h"
 #include "dtensor/placement/error.h"
+#include "dtensor/rank_context.h"
 
 namespace dtensor {
 namespace {
 
+using Kind = kernels::ReduceKind;
 using Values = SampleInput::Values;
 
 struct TakeArgs {
@@ -42,15 +46,15 @@ void check_indices(std::string_view op, DType t) {
 }
 
 // Calls fn(ends), which writes the output. If `checked`, fn's kernels also find
-// the largest and the smallest index of input 1 (TakeRows::ends). If one of
-// them is out of range, every rank throws Error before the host can read the
+// the largest and the smallest index of the last input (TakeRows::ends). If one
+// of them is out of range, every rank throws Error before the host can read the
 // output. If not `checked`, `ends` is null.
 template <class Fn>
 void with_check(Compute& c, bool checked, int64_t dim, Fn&& fn) {
   if (!checked) return fn(nullptr);
   const Tensor ends = c.scratch({2}, DType::kI64);
   fn(ends.mutable_ptr<int64_t>());
-  check_id_ends(c.context, c.op.name(), ends, *c.decision.in[1],
+  check_id_ends(c.context, c.op.name(), ends, *c.decision.in[c.in.size() - 1],
                 c.global_size('n'), no_index(c.global_size('n'), dim));
 }
 
@@ -232,6 +236,124 @@ class LastPlace : public Op {
   }
 };
 
+// x "...n", src "...k", indices "...k" -> x with src[..., j] combined with
+// element indices[..., j] of its row. A product is linear in x, and a maximum
+// may take an element twice.
+class Combine : public Op {
+ public:
+  explicit Combine(Kind kind)
+      : Op(std::string("scatter_") + kNames[at(kind)], {.saves_outputs = true}),
+        kind_(kind) {}
+
+  BoundRule bind(const std::vector<Shape>& shapes,
+                 const Attrs&) const override {
+    return BoundRule(
+        Rule(std::string("...n,...k,...k->...n | ") + kNotes[at(kind_)]),
+        shapes, name());
+  }
+  std::vector<DType> out_dtypes(std::span<const DType> in,
+                                const Attrs&) const override {
+    check_indices(name(), in[2]);
+    return {in[0]};
+  }
+  std::vector<Sample> samples() const override {
+    std::vector<Sample> list = row_samples(true);
+    for (Sample& s : list) {
+      const int64_t n = s.attrs.as<PutArgs>().size;
+      s.inputs.insert(s.inputs.begin(), {{s.inputs[0].shape[0], n}});
+      s.attrs = TakeArgs{true, 1};
+    }
+    if (kind_ == Kind::kProd)
+      for (SampleInput& rows : list[0].inputs)
+        rows.zeros = rows.values == Values::kAny;
+    return list;
+  }
+
+  void compute(Compute& c) const override {
+    const TakeArgs& args = c.attrs.as<TakeArgs>();
+    const Rows src(c.in[1]);
+    const Tensor index = c.in[2].to_contiguous();
+    // If k is split, x may be a factor of only one rank's product.
+    if (kind_ != Kind::kProd || c.first_of('k'))
+      c.out[0].copy_from(c.in[0]);
+    else
+      c.out[0].fill(1);
+    with_check(c, args.checked, args.dim, [&](int64_t* ends) {
+      for_ranges(c, c.out[0], [&](const Interval& range, const Tensor& to) {
+        c.run(kernels::PutRows{.kind = kind_,
+                               .accumulate = true,
+                               .dy = src,
+                               .index = index.ptr<int64_t>(),
+                               .lo = range.lo,
+                               .hi = range.hi,
+                               .dx = to.mutable_data(),
+                               .ends = ends});
+      });
+    });
+  }
+
+  InputGradients gradient(const GradientCall& g) const override {
+    if (kind_ == Kind::kProd) return of_product(g);
+    // All elements that equal the result have the same share of its cotangent.
+    const DistTensor &x = g.inputs[0], &src = g.inputs[1], &index = g.inputs[2];
+    const DistTensor best = g.outputs[0].detach();
+    const auto wins = [&](const DistTensor& e, const DistTensor& result) {
+      return cast(eq(e.detach(), result), e.dtype());
+    };
+    const DistTensor of_x = wins(x, best),
+                     of_src = wins(src, take_in_rows(best, index));
+    const DistTensor share =
+        g.cotangents[0] / (of_x + put_in_rows(of_src, index, x.size(-1)));
+    return {share * of_x, take_in_rows(share, index) * of_src, {}};
+  }
+
+ private:
+  static size_t at(Kind kind) { return static_cast<size_t>(kind); }
+  static constexpr const char* kNames[] = {"add", "amax", "amin", "prod"};
+  static constexpr const char* kNotes[] = {"", "k:max; max 0,1; max 0; max 1",
+                                           "k:min; min 0,1; min 0; min 1",
+                                           "k:prod; linear 0"};
+
+  // The derivative by an element is the product of the others. It is y / e if e
+  // is not 0. If e is the only 0, it is the product of the elements that are
+  // not 0, and in all other cases 0. The second derivative by the only two
+  // zeros is also a product of the others. So, if it may be needed, the
+  // derivative by one of them has a term with the other one, whose value is 0.
+  InputGradients of_product(const GradientCall& g) const {
+    const DistTensor &x = g.inputs[0], &src = g.inputs[1], &index = g.inputs[2];
+    const DistTensor &y = g.outputs[0], &dy = g.cotangents[0];
+    const bool again = RankContext::current().grad_enabled;
+    const auto summed = [&](const DistTensor& of_x, const DistTensor& of_src) {
+      return of_x + put_in_rows(of_src, index, x.size(-1));
+    };
+    const auto is_zero = [](const DistTensor& e) { return eq(e.detach(), 0); };
+    const DistTensor no_x = is_zero(x), no_src = is_zero(src);
+    const DistTensor zeros =
+        summed(cast(no_x, x.dtype()), cast(no_src, x.dtype()));
+    const DistTensor rest =
+        dy * apply1(*this, {where(no_x, 1, x), where(no_src, 1, src), index},
+                    TakeArgs{false, 0});
+    const DistTensor one = where(eq(zeros, 1), rest, 0);
+    DistTensor two, both;
+    if (again) {
+      two = where(eq(zeros, 2), rest, 0);
+      both = summed(where(no_x, x, 0), where(no_src, src, 0));
+    }
+    const auto of = [&](const DistTensor& e, const DistTensor& no_e,
+                        auto&& here) {
+      DistTensor d = here(one);
+      if (again) d = d + here(two) * (here(both) - e);
+      return where(no_e, d, here(dy * y) / where(no_e, 1, e));
+    };
+    return {of(x, no_x, [](const DistTensor& t) { return t; }),
+            of(src, no_src,
+               [&](const DistTensor& t) { return take_in_rows(t, index); }),
+            {}};
+  }
+
+  Kind kind_;
+};
+
 const Op& take_op() {
   static const Take op;
   return op;
@@ -243,6 +365,10 @@ const Op& put_op() {
 const Op& last_op() {
   static const LastPlace op;
   return op;
+}
+const Op& combine_op(Kind kind) {
+  static const Combine max(Kind::kMax), min(Kind::kMin), prod(Kind::kProd);
+  return kind == Kind::kMax ? max : kind == Kind::kMin ? min : prod;
 }
 
 // A tensor x and indices of its dimension `dim`. Both are transposed so that
@@ -337,6 +463,13 @@ DistTensor scattered(const Indexed& i, const DistTensor& x, Fn&& write) {
                 x);
 }
 
+// Adds src to `start`, a window (see in_window()), at the indices.
+DistTensor added(const Indexed& i, const DistTensor& start,
+                 const DistTensor& src) {
+  return start +
+         apply1(put_op(), {src, i.index}, PutArgs{start.size(-1), true, i.dim});
+}
+
 }  // namespace
 
 DistTensor take_in_rows(const DistTensor& x, const DistTensor& index,
@@ -376,10 +509,7 @@ DistTensor scatter_add(const DistTensor& x, int dim, const DistTensor& index,
         DType::kBool);
   return i.back(
       in_window(i.x, i.index,
-                [&](const DistTensor& window) {
-                  return window + apply1(put_op(), {dy, i.index},
-                                         PutArgs{window.size(-1), true, i.dim});
-                }),
+                [&](const DistTensor& window) { return added(i, window, dy); }),
       x);
 }
 
@@ -400,8 +530,83 @@ DistTensor scatter(const DistTensor& x, int dim, const DistTensor& index,
                    });
 }
 
+// Returns the window with a neutral element of the reduction in each place that
+// an index selects.
+static DistTensor without_self(const Indexed& i, const DistTensor& window,
+                               const DistTensor& src, IndexReduction by) {
+  const DistTensor places =
+      apply1(last_op(), i.index, PutArgs{window.size(-1), true, i.dim});
+  const DistTensor gone = ge(places, 0);
+  constexpr double kInf = std::numeric_limits<double>::infinity();
+  switch (by) {
+    case IndexReduction::kSum:
+    case IndexReduction::kMean:
+      return where(gone, 0, window);
+    case IndexReduction::kProd:
+      return where(gone, 1, window);
+    case IndexReduction::kAmax:
+    case IndexReduction::kAmin:
+      break;
+  }
+  // An integer type has no infinity, but any of the elements of src will do,
+  // because integers have no gradient.
+  if (!is_float(src.dtype()))
+    return where(gone, take_in_rows(src, places), window);
+  return where(gone, by == IndexReduction::kAmax ? -kInf : kInf, window);
+}
+
+static DistTensor reduced(const Indexed& i, const DistTensor& window,
+                          const DistTensor& src, IndexReduction by,
+                          bool include_self) {
+  const DistTensor start =
+      include_self ? window : without_self(i, window, src, by);
+  const auto combined = [&](Kind kind) {
+    return apply1(combine_op(kind), {start, src, i.index},
+                  TakeArgs{true, i.dim});
+  };
+  switch (by) {
+    case IndexReduction::kAmax:
+      return combined(Kind::kMax);
+    case IndexReduction::kAmin:
+      return combined(Kind::kMin);
+    case IndexReduction::kProd:
+      return combined(Kind::kProd);
+    case IndexReduction::kSum:
+    case IndexReduction::kMean:
+      break;
+  }
+  const DistTensor sum = added(i, start, src);
+  if (by == IndexReduction::kSum) return sum;
+  const DistTensor count = clamp_min(
+      put_in_rows(ones_like(src), i.index, start.size(-1)) + include_self, 1);
+  return is_float(sum.dtype()) ? sum / count : floor_divide(sum, count);
+}
+
+DistTensor scatter_reduce(const DistTensor& x, int dim, const DistTensor& index,
+                          const DistTensor& src, IndexReduction by,
+                          bool include_self) {
+  constexpr const char* kOp = "scatter_reduce";
+  const Indexed i(kOp, x, dim, index, {src});
+  const DistTensor elements = i.of(kOp, src);
+  if (x.dtype() == DType::kBool)  // a sum of bools is their "or"
+    return cast(scatter_reduce(cast(x, DType::kI32), dim, index,
+                               cast(src, DType::kI32), by, include_self),
+                DType::kBool);
+  return i.back(in_window(i.x, i.index,
+                          [&](const DistTensor& window) {
+                            return reduced(i, window, elements, by,
+                                           include_self);
+                          }),
+                x);
+}
+
 static const OpFamily kFamily("gather", [] {
-  return OpList{&take_op(), &put_op(), &last_op()};
+  return OpList{&take_op(),
+                &put_op(),
+                &last_op(),
+                &combine_op(Kind::kMax),
+                &combine_op(Kind::kMin),
+                &combine_op(Kind::kProd)};
 });
 
 }  // namespace dtensor

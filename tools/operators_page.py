@@ -47,6 +47,7 @@ HEADERS = {
     "ops/pointwise.h": "Types and conditions",
     "ops/reduce.h": "Reductions and running sums",
     "ops/norm.h": "Norms", "ops/embedding.h": "Elements by index",
+    "ops/by_index.h": "More elements by index",
     "ops/losses.h": "Losses", "ops/attention.h": "Attention",
     "ops/paged_attention.h": "Attention to a cache",
     "ops/experts.h": "Mixtures of experts", "ops/view.h": "Views",

@@ -114,6 +114,8 @@ double combined(const Spec* spec, const std::vector<std::vector<double>>& whole,
       v = std::max(v, x);
     else if (p.op == ReduceOp::kMin)
       v = std::min(v, x);
+    else if (p.op == ReduceOp::kProd)
+      v *= x;
     else
       fail("proof", "cannot combine {}", spec->to_string());
   }
