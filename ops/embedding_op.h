@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// The operators of index_select() and index_add(), for indices of any shape.
+// Each is the gradient of the other. Private to ops.
+#pragma once
+#include "dtensor/dist_tensor.h"
+
+namespace dtensor {
+
+// Returns the slices of x along `dim` at these indices, whose dimensions take
+// the place of `dim`. An index that does not exist is an Error if `checked`,
+// and else gives zeros.
+DistTensor take_slices(const DistTensor& x, int dim, const DistTensor& index,
+                       bool checked);
+// The reverse of take_slices(), for an x with n slices: slice i of the result
+// is the sum of the slices of dy with index i. Indices that do not exist are
+// left out unless `checked`.
+DistTensor put_slices(const DistTensor& dy, int dim, const DistTensor& index,
+                      int64_t n, bool checked);
+
+}  // namespace dtensor
