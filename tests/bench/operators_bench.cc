@@ -235,6 +235,67 @@ void add_data(Cases& c) {
   };
 }
 
+// A convolution of a real network.
+struct Conv {
+  const char* name;
+  Shape x, weight;
+  ConvOptions options = {};
+  bool transposed = false;
+};
+const std::vector<Conv>& convolutions() {
+  static const std::vector<Conv> list = {
+      {"resnet stem", {2, 3, 224, 224}, {64, 3, 7, 7}, {{2}, 3}},
+      {"resnet 1x1", {2, 64, 56, 56}, {256, 64, 1, 1}},
+      {"resnet 3x3 of 64", {2, 64, 56, 56}, {64, 64, 3, 3}, {{1}, 1}},
+      {"resnet 3x3 by 2", {2, 128, 56, 56}, {128, 128, 3, 3}, {{2}, 1}},
+      {"resnet 1x1 by 2", {2, 256, 56, 56}, {512, 256, 1, 1}, {{2}}},
+      {"resnet 3x3 of 256", {2, 256, 14, 14}, {256, 256, 3, 3}, {{1}, 1}},
+      {"resnet 3x3 of 512", {2, 512, 7, 7}, {512, 512, 3, 3}, {{1}, 1}},
+      {"mobilenet depthwise",
+       {2, 96, 56, 56},
+       {96, 1, 3, 3},
+       {{1}, 1, {1}, 96}},
+      {"resnext groups", {2, 128, 28, 28}, {128, 4, 3, 3}, {{1}, 1, {1}, 32}},
+      {"deeplab dilated", {1, 256, 28, 28}, {256, 256, 3, 3}, {{1}, 2, {2}}},
+      {"diffusion 3x3", {1, 320, 32, 32}, {320, 320, 3, 3}, {{1}, 1}},
+      {"vit patches", {2, 3, 224, 224}, {768, 3, 16, 16}, {{16}}},
+      {"whisper conv1d", {1, 80, 3000}, {384, 80, 3}, {{1}, 1}},
+      {"wav2vec conv1d by 2", {1, 512, 1600}, {512, 512, 3}, {{2}}},
+      {"video conv3d", {1, 16, 8, 28, 28}, {32, 16, 3, 3, 3}, {{1}, 1}},
+      {"unet up 2x2", {2, 64, 28, 28}, {64, 32, 2, 2}, {{2}}, true},
+  };
+  return list;
+}
+
+void add_windows(Cases& c) {
+  for (const Conv& conv : convolutions()) {
+    const auto f = [conv](const DistTensor& x, const DistTensor& w) {
+      if (conv.transposed) return conv_transpose2d(x, w, {}, conv.options);
+      return x.ndim() == 3   ? conv1d(x, w, {}, conv.options)
+             : x.ndim() == 4 ? conv2d(x, w, {}, conv.options)
+                             : conv3d(x, w, {}, conv.options);
+    };
+    c[conv.name] = [=](const Inputs& in) -> Call {
+      return [f, x = in.x(conv.x), w = in.x(conv.weight)] { f(x, w); };
+    };
+    c[std::string(conv.name) + ", gradient"] = [=](const Inputs& in) -> Call {
+      DistTensor x = in.x(conv.x), w = in.x(conv.weight);
+      x.set_requires_grad(), w.set_requires_grad();
+      const DistTensor y = f(x, w), dy = in.x(y.shape());
+      return [=] { grad(y, {x, w}, {.cotangent = dy}); };
+    };
+  }
+  const Shape image{2, 64, 112, 112};
+  const One largest = [](const DistTensor& x) {
+    return max_pool2d(x, {3}, {.stride = {2}, .padding = {1}});
+  };
+  const One average = [](const DistTensor& x) { return avg_pool2d(x, {2}); };
+  c["max_pool2d"] = one(largest, image);
+  c["max_pool2d, gradient"] = slope(largest, image);
+  c["avg_pool2d"] = one(average, image);
+  c["avg_pool2d, gradient"] = slope(average, image);
+}
+
 double seconds(const Call& call) {
   for (int64_t n = 1;; n *= 2) {
     const std::clock_t start = std::clock();
@@ -252,7 +313,7 @@ int main(int argc, char** argv) {
   return program.main(argc, argv, nullptr, [&] {
     Cases cases;
     add_pointwise(cases), add_reductions(cases), add_rows(cases);
-    add_data(cases);
+    add_data(cases), add_windows(cases);
     if (list) {
       for (const auto& [name, make] : cases) std::cout << name << '\n';
       return;

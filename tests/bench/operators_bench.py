@@ -180,6 +180,49 @@ def torch_cases():
         return x((2, 256, 8, 64)).transpose(1, 2)
 
     cases["attention"] = call(attend, heads, heads, heads)
+    for name, shape, weight, stride, padding, dilation, groups in (
+            ("resnet stem", (2, 3, 224, 224), (64, 3, 7, 7), 2, 3, 1, 1),
+            ("resnet 1x1", (2, 64, 56, 56), (256, 64, 1, 1), 1, 0, 1, 1),
+            ("resnet 3x3 of 64", (2, 64, 56, 56), (64, 64, 3, 3), 1, 1, 1, 1),
+            ("resnet 3x3 by 2", (2, 128, 56, 56), (128, 128, 3, 3), 2, 1, 1, 1),
+            ("resnet 1x1 by 2", (2, 256, 56, 56), (512, 256, 1, 1), 2, 0, 1, 1),
+            ("resnet 3x3 of 256", (2, 256, 14, 14), (256, 256, 3, 3),
+             1, 1, 1, 1),
+            ("resnet 3x3 of 512", (2, 512, 7, 7), (512, 512, 3, 3), 1, 1, 1, 1),
+            ("mobilenet depthwise", (2, 96, 56, 56), (96, 1, 3, 3),
+             1, 1, 1, 96),
+            ("resnext groups", (2, 128, 28, 28), (128, 4, 3, 3), 1, 1, 1, 32),
+            ("deeplab dilated", (1, 256, 28, 28), (256, 256, 3, 3), 1, 2, 2, 1),
+            ("diffusion 3x3", (1, 320, 32, 32), (320, 320, 3, 3), 1, 1, 1, 1),
+            ("vit patches", (2, 3, 224, 224), (768, 3, 16, 16), 16, 0, 1, 1),
+            ("whisper conv1d", (1, 80, 3000), (384, 80, 3), 1, 1, 1, 1),
+            ("wav2vec conv1d by 2", (1, 512, 1600), (512, 512, 3), 2, 0, 1, 1),
+            ("video conv3d", (1, 16, 8, 28, 28), (32, 16, 3, 3, 3),
+             1, 1, 1, 1),
+            ("unet up 2x2", (2, 64, 28, 28), (64, 32, 2, 2), 2, 0, 1, 1)):
+        space = len(shape) - 2
+        f = (F.conv_transpose2d if name == "unet up 2x2" else
+             (F.conv1d, F.conv2d, F.conv3d)[space - 1])
+
+        def conv(a, w, f=f, s=stride, p=padding, d=dilation, g=groups):
+            return f(a, w, stride=s, padding=p, dilation=d, groups=g)
+
+        given = (lambda s=shape: x(s)), (lambda s=weight: x(s))
+        cases[name] = call(conv, *given)
+        cases[name + ", gradient"] = gradient(conv, *given)
+
+    def image():
+        return x((2, 64, 112, 112))
+
+    def largest(a):
+        return F.max_pool2d(a, 3, 2, 1)
+
+    def average(a):
+        return F.avg_pool2d(a, 2)
+
+    for name, f in ("max_pool2d", largest), ("avg_pool2d", average):
+        cases[name], cases[name + ", gradient"] = call(f, image), gradient(
+            f, image)
     torch.set_num_threads(1)
     return cases
 
