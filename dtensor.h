@@ -29,6 +29,7 @@
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/pool.h"
 #include "dtensor/ops/reduce.h"
+#include "dtensor/ops/searching.h"
 #include "dtensor/ops/view.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/placement/owned.h"

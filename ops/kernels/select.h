@@ -62,4 +62,16 @@ struct LastPlaces {
   int64_t* places = nullptr;
 };
 
+// out[r, j] = the number of elements of row r of x that come before v =
+// values[r, j]: those below v or, if `equal`, not above it. All come before a
+// NaN, and a NaN comes before nothing else. x is sorted; out and values are
+// [rows, k], contiguous, and values has x's type. Takes all dtypes but bool.
+struct CountBefore {
+  Matrix x;
+  int64_t k = 0;
+  const void* values = nullptr;
+  bool equal = false;
+  int64_t* out = nullptr;
+};
+
 }  // namespace dtensor::kernels

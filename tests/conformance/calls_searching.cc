@@ -1,9 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
+// The calls of searches.
+#include "dtensor/ops/searching.h"
 #include "tests/conformance/bind.h"
 #include "tests/conformance/calls.h"
 
 namespace dtensor::conformance {
+namespace {
 
-void add_searching_calls(CallTable&) {}
+using A = const Arguments&;
+using T = std::vector<DistTensor>;
+
+// `side` is another way to write `right`.
+T searched(A a) {
+  SearchOptions options{.out_int32 = a.flag(kNamed, "out_int32", false),
+                        .right = a.flag(kNamed, "right", false) ||
+                                 a.text(kNamed, "side", "left") == "right"};
+  if (a.has(kNamed, "sorter")) options.sorter = a.tensor(kNamed, "sorter");
+  return {searchsorted(a.tensor(0), a.tensor(1), options)};
+}
+
+}  // namespace
+
+void add_searching_calls(CallTable& t) {
+  t["searchsorted"] = searched;
+  t["bucketize"] = call(
+      bucketize, {{}, {"boundaries"}, {"out_int32", false}, {"right", false}});
+}
 
 }  // namespace dtensor::conformance

@@ -357,6 +357,27 @@ inline void last_sorted(Stream s, const LastPlaces& a) {
       });
 }
 
+template <class S>
+void count_before(Stream s, const CountBefore& a) {
+  each(
+      s, a.x.rows * a.k, DT_BODY(int64_t i) {
+        const S* row = row_at<S>(a.x, i / a.k);
+        const auto v = widened(static_cast<const S*>(a.values)[i]);
+        // All elements in front of `count` come before v, and none from `end`
+        // on.
+        int64_t count = 0, end = a.x.n;
+        while (count < end) {
+          const int64_t middle = count + (end - count) / 2;
+          const auto e = widened(row[middle]);
+          if (v != v || e < v || (a.equal && e == v))
+            count = middle + 1;
+          else
+            end = middle;
+        }
+        a.out[i] = count;
+      });
+}
+
 // The kernel that finds the ends of the indices, n in all, that are outside of
 // [lo, hi). Only GPUs run it: it is a second pass over the indices.
 template <class Kernel>
@@ -421,6 +442,12 @@ void run(Stream s, const LastPlaces& a) {
           if (index[j] >= a.lo && index[j] < a.hi)
             to[index[j] - a.lo] = a.first + j;
       });
+}
+
+DT_KERNEL(CountBefore)
+void run(Stream s, const CountBefore& a) {
+  visit_numbers(a.x.type, "searchsorted",
+                [&]<class S>() { count_before<S>(s, a); });
 }
 
 }  // namespace DT_PORTABLE

@@ -43,6 +43,7 @@
   X(TakeRows)              \
   X(PutRows)               \
   X(LastPlaces)            \
+  X(CountBefore)           \
   X(NormForward)           \
   X(NormBackward)          \
   X(RowCenteredSumSquares) \

@@ -246,5 +246,39 @@ TEST(LastPlaces, TheLastOfEqualIndicesWins) {
   EXPECT_EQ(few, (std::vector<int64_t>{-1, 11, 12, -1}));
 }
 
+TEST(CountBefore, AgainstALoop) {
+  constexpr int64_t kRows = 3, kEach = 40, kStride = 23;
+  for (DType t : kOrdered)
+    for (int64_t n : {0, 1, 8, 20})
+      for (bool equal : {false, true}) {
+        Elements x(t, kRows * kStride, 9),
+            values = Elements::random(t, kRows * kEach, -4, 4);
+        for (int64_t i = 0; i < values.size(); ++i)
+          values.set(i, std::floor(values[i]));
+        for (int64_t r = 0; r < kRows; ++r)
+          for (int64_t i = 0; i < n; ++i)
+            x.set(r * kStride + i, static_cast<double>((i + r) / 3 - 3));
+        if (is_float(t)) {
+          values.set(5, kNaN);
+          if (n > 0) x.set(n - 1, kNaN);
+        }
+        std::vector<int64_t> got(kRows * kEach, -1), want;
+        run(CountBefore{.x = matrix(x, kRows, n, kStride),
+                        .k = kEach,
+                        .values = values.data(),
+                        .equal = equal,
+                        .out = got.data()});
+        for (int64_t i = 0; i < kRows * kEach; ++i) {
+          int64_t count = 0;
+          for (int64_t j = 0; j < n; ++j) {
+            const double e = x[i / kEach * kStride + j], v = values[i];
+            count += std::isnan(v) || (equal ? e <= v : e < v);
+          }
+          want.push_back(count);
+        }
+        EXPECT_EQ(got, want) << name(t) << " " << n << " " << equal;
+      }
+}
+
 }  // namespace
 }  // namespace dtensor::kernels
