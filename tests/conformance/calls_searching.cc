@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The calls of searches.
+// The calls of searches, and of functions whose results have as many elements
+// as the values say.
+#include "dtensor/ops/data_shapes.h"
 #include "dtensor/ops/searching.h"
 #include "tests/conformance/bind.h"
 #include "tests/conformance/calls.h"
@@ -19,12 +21,22 @@ T searched(A a) {
   return {searchsorted(a.tensor(0), a.tensor(1), options)};
 }
 
+T found(A a) {
+  const DistTensor x = a.tensor(0);
+  if (a.flag(kNamed, "as_tuple", false)) return where(x);
+  return {nonzero(x)};
+}
+
 }  // namespace
 
 void add_searching_calls(CallTable& t) {
   t["searchsorted"] = searched;
   t["bucketize"] = call(
       bucketize, {{}, {"boundaries"}, {"out_int32", false}, {"right", false}});
+  t["nonzero"] = found;
+  t["argwhere"] = call(argwhere, {{}});
+  t["masked_select"] = call(masked_select, {{}, {"mask"}});
+  t["masked_scatter"] = call(masked_scatter, {{}, {"mask"}, {"source"}});
 }
 
 }  // namespace dtensor::conformance
