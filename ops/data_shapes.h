@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Functions of which the values decide the result's shape: the places and the
-// elements that a mask selects. Every rank of the mesh
+// elements that a mask selects, and distinct elements. Every rank of the mesh
 // calls them, and waits for the number of elements, which is 0 in a dry run. If
 // the input is split, each rank writes the elements of its own part to their
 // places in the result, which is then a partial sum. The input is not gathered.
 #pragma once
+#include <optional>
 #include <vector>
 
 #include "dtensor/dist_tensor.h"
@@ -28,5 +29,21 @@ DistTensor masked_select(const DistTensor& x, const DistTensor& mask);
 // elements as that shape. Throws Error if it has too few, or not x's type.
 DistTensor masked_scatter(const DistTensor& x, const DistTensor& mask,
                           const DistTensor& source);
+
+struct Unique {
+  DistTensor values;
+  DistTensor inverse;  // i64: where each element or slice of x is in `values`
+  DistTensor counts;   // i64: how often each of the values occurs
+};
+
+// The distinct elements of x, smallest first; inverse has x's shape. With a
+// dimension, the distinct slices along it, in the order of their elements.
+// Every NaN is distinct. The elements are sorted twice; slices of m elements
+// are compared in log2(m) more rounds of two sorts. Has no gradient. Throws
+// Error if a slice is empty.
+Unique unique(const DistTensor& x, std::optional<int> dim = {});
+// As unique(), but keeps the order, and drops only repetitions that follow each
+// other. Sorts nothing.
+Unique unique_consecutive(const DistTensor& x, std::optional<int> dim = {});
 
 }  // namespace dtensor

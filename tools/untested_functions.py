@@ -63,6 +63,8 @@ WITHOUT_CASES = [
      "tests/ops/topk_test.cc", "multinomial"),
     ("torch has no cases; compared with a plain loop",
      "tests/ops/slice_test.cc", "slice_scatter"),
+    ("torch has no cases; compared with a plain loop",
+     "tests/ops/data_shapes_test.cc", "unique_consecutive"),
     ("there is nothing to compute",
      "tests/ops/random_test.cc", "ones zeros"),
     ("reshape() without communication; refuses some layouts of every case",

@@ -27,6 +27,19 @@ T found(A a) {
   return {nonzero(x)};
 }
 
+// torch sorts the values also if `sorted` is false.
+T distinct(A a) {
+  a.flag(1, "sorted", true);
+  const bool inverse = a.flag(2, "return_inverse", false),
+             counts = a.flag(3, "return_counts", false);
+  const Unique u =
+      unique(a.tensor(0), read<std::optional<int>>(a, 4, {"dim", nullptr}));
+  T out = {u.values};
+  if (inverse) out.push_back(u.inverse);
+  if (counts) out.push_back(u.counts);
+  return out;
+}
+
 }  // namespace
 
 void add_searching_calls(CallTable& t) {
@@ -37,6 +50,7 @@ void add_searching_calls(CallTable& t) {
   t["argwhere"] = call(argwhere, {{}});
   t["masked_select"] = call(masked_select, {{}, {"mask"}});
   t["masked_scatter"] = call(masked_scatter, {{}, {"mask"}, {"source"}});
+  t["unique"] = distinct;
 }
 
 }  // namespace dtensor::conformance

@@ -2,8 +2,10 @@
 // Compares with plain loops, in layouts of split rows and columns.
 #include "dtensor/ops/data_shapes.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -95,11 +97,13 @@ TEST(MaskedSelect, SendsOnlyNumbersOfElements) {
     const DistTensor x = put(values({1024, 8}, 3), mesh, "S0");
     const DistTensor mask = gt(x, 0);
     CommRecord record;
-    const DistTensor y = masked_select(x, mask), at = nonzero(flatten(mask));
+    const DistTensor y = masked_select(x, mask), at = nonzero(flatten(mask)),
+                     first = unique_consecutive(x).values;
     int64_t bytes = 0;
     for (const CommEvent& e : record.events()) bytes += e.counted;
     // x has 65536 bytes.
     EXPECT_LE(bytes, 8 * y.size(0) * 2 + 200);
+    EXPECT_EQ(first.size(0), 8192);
     EXPECT_EQ(at.size(0), y.size(0));
   });
 }
@@ -113,6 +117,7 @@ TEST(MaskedSelect, DryRun) {
     EXPECT_EQ(masked_select(x, gt(x, 0)).shape(), Shape{0});
     EXPECT_EQ(nonzero(x).shape(), (Shape{0, 2}));
     EXPECT_EQ(masked_scatter(x, gt(x, 0), x).shape(), (Shape{5, 7}));
+    EXPECT_EQ(unique(x, 1).inverse.shape(), Shape{7});
   });
 }
 
@@ -155,6 +160,93 @@ TEST(MaskedScatter, ShortSourcesAndBools) {
             .item(),
         5);
   });
+}
+
+// The slices of a matrix along `dim`, or its elements.
+std::vector<Numbers> slices(const Array& x, std::optional<int> dim) {
+  const int64_t n = x.shape.back(),
+                count = dim ? x.shape[*dim] : numel(x.shape);
+  std::vector<Numbers> all(static_cast<size_t>(count));
+  for (int64_t i = 0; i < numel(x.shape); ++i)
+    all[static_cast<size_t>(!dim        ? i
+                            : *dim == 0 ? i / n
+                                        : i % n)]
+        .push_back(x.at(i));
+  return all;
+}
+
+void expect_unique(const Array& x, std::optional<int> dim, bool sorted,
+                   const Unique& got) {
+  const std::vector<Numbers> all = slices(x, dim),
+                             distinct =
+                                 slices(array_of(got.values.full()), dim);
+  std::vector<Numbers> want = all;
+  if (sorted) std::sort(want.begin(), want.end());
+  want.erase(std::unique(want.begin(), want.end()), want.end());
+  ASSERT_EQ(distinct, want);
+  EXPECT_EQ(got.inverse.shape(), dim ? Shape{x.shape[*dim]} : x.shape);
+  const Numbers inverse = values(got.inverse);
+  Numbers counts(distinct.size());
+  for (size_t i = 0; i < all.size(); ++i) {
+    const auto group = static_cast<size_t>(inverse[i]);
+    EXPECT_EQ(distinct.at(group), all[i]);
+    ++counts[group];
+  }
+  EXPECT_EQ(values(got.counts), counts);
+}
+
+TEST(Unique, ElementsAndSlices) {
+  for (const auto& [shape, most] :
+       std::vector<std::pair<Shape, double>>{{{5, 7}, 3},
+                                             {{11, 3}, 0.6},
+                                             {{2, 13}, 1},
+                                             {{9, 1}, 2},
+                                             {{1, 1}, 1}}) {
+    const Array x = few(shape, most);
+    for (std::optional<int> dim : {std::optional<int>(), {0}, {1}})
+      in_layouts(x, DType::kF32, [&](const DistTensor& t) {
+        expect_unique(x, dim, true, unique(t, dim));
+        expect_unique(x, dim, false, unique_consecutive(t, dim));
+      });
+  }
+}
+
+TEST(Unique, OtherTypesAndShapes) {
+  on_mesh("x=2", [](const Mesh& mesh) {
+    const double nan = std::numeric_limits<double>::quiet_NaN();
+    const Unique u = unique(put({{5}, {nan, 0, nan, -0.0, -1}}, mesh, "S0"));
+    const Numbers v = values(u.values);
+    ASSERT_EQ(v.size(), 4u);
+    EXPECT_EQ((Numbers{v[0], v[1]}), (Numbers{-1, 0}));
+    EXPECT_TRUE(std::isnan(v[2]) && std::isnan(v[3]));
+    EXPECT_EQ(values(u.inverse), (Numbers{2, 1, 3, 1, 0}));
+    EXPECT_EQ(values(u.counts), (Numbers{1, 2, 1, 1}));
+
+    const DistTensor x = put({{5}, {1, 0, 1, 1, 0}}, mesh, "S0");
+    for (DType t : {DType::kBool, DType::kBF16, DType::kI32, DType::kI64}) {
+      EXPECT_EQ(unique(cast(x, t)).values.dtype(), t);
+      EXPECT_EQ(values(unique(cast(x, t)).values), (Numbers{0, 1}));
+      EXPECT_EQ(values(unique_consecutive(cast(x, t)).values),
+                (Numbers{1, 0, 1, 0}));
+    }
+    const Unique none = unique(zeros({0}, mesh, "S0"));
+    EXPECT_EQ(none.values.shape(), Shape{0});
+    EXPECT_EQ(none.counts.shape(), Shape{0});
+    EXPECT_EQ(unique(zeros({0, 3}, mesh), 0).values.shape(), (Shape{0, 3}));
+    EXPECT_EQ(unique(full({}, 3, mesh)).inverse.shape(), Shape{});
+    // Slices in three dimensions.
+    const DistTensor cube =
+        reshape(cat({x, ones({3}, mesh, {}, DType::kF64), x, x}), {2, 3, 3});
+    EXPECT_EQ(values(unique(cube, -1).counts), (Numbers{1, 1, 1}));
+    EXPECT_EQ(unique(cube, 1).values.shape(), (Shape{2, 3, 3}));
+  });
+  EXPECT_EQ(
+      error_of(2,
+               [](const Mesh& m) {
+                 unique(zeros({3, 0}, m), 0);
+               }),
+      "[unique] the slices of f32[3, 0](R) along dimension 0 are empty; pass a "
+      "tensor whose other dimensions have elements");
 }
 
 }  // namespace
