@@ -99,6 +99,7 @@ void add_sum_calls(CallTable& t) {
                    static_cast<int>(a.integer(1, "dim")))};
   };
   t["topk"] = [](A a) -> T {
+    a.flag(4, "sorted", true);  // the library always sorts
     const TopK best = topk(a.tensor(0), a.integer(1, "k", 1),
                            static_cast<int>(a.integer(2, "dim", -1)),
                            a.flag(3, "largest", true));
