@@ -26,6 +26,7 @@
 #include "dtensor/ops/grad.h"
 #include "dtensor/ops/losses.h"
 #include "dtensor/ops/norm.h"
+#include "dtensor/ops/order.h"
 #include "dtensor/ops/paged_attention.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/pool.h"

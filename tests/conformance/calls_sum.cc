@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The calls of products and reductions.
 #include "dtensor/ops/contraction.h"
+#include "dtensor/ops/order.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/reduce.h"
 #include "tests/conformance/calls.h"
@@ -51,13 +52,16 @@ Call spread(F f) {
 
 T both(std::pair<DistTensor, DistTensor> p) { return {p.first, p.second}; }
 
-// max() and min(), of two tensors or of all elements of one.
+// max() and min(), of two tensors, along a dimension, or of all elements.
 template <DistTensor (*two)(const DistTensor&, const DistTensor&),
+          TopK (*along)(const DistTensor&, int, bool),
           DistTensor (*one)(const DistTensor&, std::vector<int>, bool)>
 T extremum(A a) {
   if (a.is_tensor(1, "other")) return {two(a.tensor(0), a.tensor(1, "other"))};
-  if (a.has(1, "dim")) throw NotHere("a dimension, and the indices");
-  return {one(a.tensor(0), {}, false)};
+  if (!a.has(1, "dim")) return {one(a.tensor(0), {}, false)};
+  const TopK best = along(a.tensor(0), static_cast<int>(a.integer(1, "dim")),
+                          a.flag(2, "keepdim", false));
+  return {best.values, best.indices};
 }
 
 // The library always keeps the order of equal elements, so `stable` has no
@@ -143,8 +147,8 @@ void add_sum_calls(CallTable& t) {
     return both(aminmax(a.tensor(0), a.dims(kNamed, "dim"),
                         a.flag(kNamed, "keepdim", false)));
   };
-  t["max"] = extremum<maximum, amax>;
-  t["min"] = extremum<minimum, amin>;
+  t["max"] = extremum<maximum, max, amax>;
+  t["min"] = extremum<minimum, min, amin>;
   using Dims = std::vector<int>;
   t["var"] = spread([](const DistTensor& x, const Dims& d, double c, bool k) {
     return T{var(x, d, c, k)};
