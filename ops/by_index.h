@@ -9,6 +9,15 @@
 
 namespace dtensor {
 
+// Returns the elements of x at the indices, one index tensor for each of the
+// first dimensions of x. An undefined one stands for all indices: index(x, {i,
+// {}, j}) is x[i, :, j] in torch. The others broadcast to one shape, whose
+// dimensions take the place of the indexed ones, or come first if those are not
+// neighbours. Negative indices count from the end. x may be split along one of
+// the indexed dimensions, and along all others; the result is then a partial
+// sum. A mask is not an index here.
+DistTensor index(const DistTensor& x, TensorList indices);
+
 // How elements with equal indices are combined: kAmax is the largest one, and
 // kMean rounds integers down.
 enum class IndexReduction : uint8_t { kSum, kProd, kMean, kAmax, kAmin };

@@ -30,15 +30,15 @@ DistTensor index_select(const DistTensor& x, int dim, const DistTensor& index);
 DistTensor index_add(const DistTensor& x, int dim, const DistTensor& index,
                      const DistTensor& src, Number alpha = 1);
 
-// Returns x with values at x[indices[0][i], indices[1][i], ...]: one index
-// tensor for each of the first dimensions of x, as in torch. Index tensors
-// broadcast to one shape; the values have x's type, and broadcast to that shape
-// and the other dimensions of x. Negative indices count from the end. With
-// `accumulate`, the values are added. Otherwise, if indices are equal, the last
-// ones win, in every layout, and they alone have a gradient. x may be split
-// along the first dimension and along those without indices. Bools are combined
-// by "or" instead of added. An index is never a mask: write where(mask, values,
-// x).
+// Returns x with values at the elements that index(x, indices) selects
+// (by_index.h). The values have x's type, and broadcast to the shape of these
+// elements. With `accumulate`, they are added. Otherwise, if indices are equal,
+// the last ones win, in every layout, and they alone have a gradient. Bools are
+// combined by "or" instead of added.
+//
+// The only index may be a mask of the first dimensions of x. Values of its
+// elements are then not possible, but only ones that broadcast to the other
+// dimensions.
 DistTensor index_put(const DistTensor& x, TensorList indices,
                      const DistTensor& values, bool accumulate = false);
 

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <string>
 
 #include "dtensor/ops/all_ops.h"
+#include "dtensor/ops/by_index.h"
 #include "dtensor/ops/create.h"
 #include "dtensor/ops/embedding.h"
 #include "dtensor/ops/embedding_op.h"
@@ -18,16 +20,21 @@ namespace dtensor {
 namespace {
 
 struct PlacesArgs {
-  static constexpr Fields kFields = {"sizes", "unique"};
+  static constexpr Fields kFields = {"sizes", "unique", value("dims"),
+                                     value("put")};
   Shape sizes;  // of the dimensions that the indices select from
   bool unique;
+  // For the text of an error: the numbers of these dimensions, of which the
+  // first takes the lowest 4 bits, and whether index_put() asks.
+  int64_t dims;
+  bool put;
 };
 
-// One vector of indices "m" for each of the first dimensions of a tensor -> the
+// One vector of indices "m" for each of some dimensions of a tensor -> the
 // places "m" of the elements in these dimensions together, in row-major order.
 // With `unique`, only the last of equal places remains, and the others become
 // -1. The indices count from the front; an Error names them as they were before
-// index_put() added the size to negative ones.
+// Merged added the size to negative ones.
 class Places : public Op {
  public:
   Places()
@@ -46,9 +53,9 @@ class Places : public Op {
     const auto index = [](int64_t bound) {
       return SampleInput{{5}, SampleInput::Values::kIndex, bound};
     };
-    return {{{index(7)}, PlacesArgs{{7}, false}, true},
-            {{index(3)}, PlacesArgs{{3}, true}, true},
-            {{index(2), index(3)}, PlacesArgs{{2, 3}, true}, true}};
+    return {{{index(7)}, PlacesArgs{{7}, false, 0, true}, true},
+            {{index(3)}, PlacesArgs{{3}, true, 0, true}, true},
+            {{index(2), index(3)}, PlacesArgs{{2, 3}, true, 0x10, true}, true}};
   }
 
   void compute(Compute& c) const override {
@@ -58,8 +65,9 @@ class Places : public Op {
       const int64_t n = args.sizes[d];
       const auto i = static_cast<size_t>(d);
       const Tensor index = c.in[i].to_contiguous();
-      check_ids_in(c.context, "index_put", index, *c.decision.in[i], n, {},
-                   [n, d](int64_t id) {
+      check_ids_in(c.context, args.put ? "index_put" : "index", index,
+                   *c.decision.in[i], n, {},
+                   [n, d = args.dims >> 4 * d & 15](int64_t id) {
                      return fmt::format(
                          "index {} is not in [{}, {}), the indices of "
                          "dimension {} of the tensor; pass indices in that "
@@ -174,39 +182,137 @@ const Op& index_put_op() {
   return op;
 }
 
-// The index tensors of index_put(), as vectors of one size with indices that
-// count from the front.
-std::vector<DistTensor> index_vectors(const DistTensor& x,
-                                      std::vector<DistTensor> indices) {
-  for (size_t i = 0; i < indices.size(); ++i) {
-    DistTensor& index = indices[i];
-    const DType t = index.dtype();
-    DT_CHECK(t == DType::kI32 || t == DType::kI64, "index_put",
-             "the indices {} of dimension {} are {}, but must be i32 or i64; "
-             "write cast(indices, DType::kI64), or, for a mask, where(mask, "
-             "values, x)",
-             index.spec()->to_string(), i, name(t));
-    index = cast(index, DType::kI64);
-    index = where(lt(index, 0), index + x.size(static_cast<int>(i)), index);
+// A tensor whose dimensions with an index are merged into one, and the places
+// of the indices in that dimension.
+struct Merged {
+  Merged(const DistTensor& tensor, TensorList indices, bool put, bool unique) {
+    const std::string_view op = put ? "index_put" : "index";
+    PlacesArgs args{{}, unique, 0, put};
+    std::vector<int> dims;
+    for (int d = 0; d < tensor.ndim(); ++d) {
+      const auto i = static_cast<size_t>(d);
+      const bool has = i < indices.size() && indices[i].defined();
+      if (has) check_type(op, indices[i], d);
+      (has ? dims : order).push_back(d);
+    }
+    DT_CHECK(!dims.empty(), op,
+             "none of the index tensors for {} is defined; pass at least one",
+             tensor.spec()->to_string());
+    // As in torch, neighbours keep their position, and others come first.
+    const auto count = static_cast<int>(dims.size());
+    at = dims.back() - dims[0] + 1 == count ? dims[0] : 0;
+    // To merge the others with a split dimension moves nothing if it is first.
+    std::stable_partition(dims.begin(), dims.end(), [&](int d) {
+      return !tensor.layout().dims[static_cast<size_t>(d)].whole();
+    });
+    order.insert(order.begin() + at, dims.begin(), dims.end());
+    std::vector<DistTensor> vectors;
+    for (int d : dims) {
+      const DistTensor i = cast(indices[static_cast<size_t>(d)], DType::kI64);
+      vectors.push_back(where(lt(i, 0), i + tensor.size(d), i));
+      args.dims |= int64_t{d} << 4 * args.sizes.size();
+      args.sizes.push_back(tensor.size(d));
+    }
+    if (count > 1) vectors = broadcast_tensors(vectors);
+    index_shape = vectors[0].shape();
+    for (DistTensor& v : vectors) v = reshape(v, {-1});
+    places = apply1(places_op(), vectors, args);
+    x = permute(tensor, order);
+    permuted = x.shape();
+    x = reshape(x, with(permuted, count, {numel(args.sizes)}));
+    selected = with(x.shape(), 1, index_shape);
   }
-  if (indices.size() > 1) indices = broadcast_tensors(indices);
-  return indices;
+  // Undoes the merging, for a tensor of x's shape.
+  DistTensor back(const DistTensor& y) const {
+    std::vector<int> inverse(order.size());
+    for (size_t i = 0; i < order.size(); ++i)
+      inverse[static_cast<size_t>(order[i])] = static_cast<int>(i);
+    return permute(reshape(y, permuted), inverse);
+  }
+  // The shape with `sizes` in the place of its `count` sizes from `at` on.
+  Shape with(const Shape& shape, int count, const Shape& sizes) const {
+    Shape s;
+    for (int d = 0; d < at; ++d) s.push_back(shape[d]);
+    for (int64_t size : sizes) s.push_back(size);
+    for (int d = at + count; d < shape.size(); ++d) s.push_back(shape[d]);
+    return s;
+  }
+
+  DistTensor x, places;  // `places` is a vector
+  int at;                // the merged dimension
+  Shape index_shape;     // to which the index tensors broadcast
+  Shape selected;        // of the elements that they select
+  std::vector<int> order;
+  Shape permuted;
+
+ private:
+  static void check_type(std::string_view op, const DistTensor& index, int d) {
+    const DType t = index.dtype();
+    DT_CHECK(t == DType::kI32 || t == DType::kI64, op,
+             "the indices {} of dimension {} are {}, but must be i32 or i64; "
+             "write cast(indices, DType::kI64){}",
+             index.spec()->to_string(), d, name(t),
+             op == "index" ? "" : ", or, for a mask, where(mask, values, x)");
+  }
+};
+
+void check_count(std::string_view op, const DistTensor& x, TensorList indices) {
+  DT_CHECK(std::ssize(indices) <= x.ndim(), op,
+           "got {} index tensors for {}; pass one for each of its first "
+           "dimensions, at least 1 and at most {}",
+           indices.size(), x.spec()->to_string(), x.ndim());
+}
+
+void check_fits(const DistTensor& x, const DistTensor& values,
+                const Shape& selected) {
+  const int more = selected.size() - values.ndim();
+  bool fits = more >= 0;
+  for (int d = 0; fits && d < values.ndim(); ++d)
+    fits = values.size(d) == 1 || values.size(d) == selected[d + more];
+  DT_CHECK(fits, "index_put",
+           "the values {} do not fit the elements of {} that the indices "
+           "select; pass values of shape {}, or of one that broadcasts to it",
+           values.spec()->to_string(), x.spec()->to_string(),
+           dtensor::to_string(selected));
+}
+
+// index_put() with a mask of the first dimensions of x.
+DistTensor put_where(const DistTensor& x, const DistTensor& mask,
+                     const DistTensor& values, bool accumulate) {
+  Shape sizes = x.shape(), rest = {1};
+  bool fits = mask.ndim() <= x.ndim();
+  for (int d = 0; fits && d < x.ndim(); ++d) {
+    if (d < mask.ndim()) {
+      fits = mask.size(d) == x.size(d);
+    } else {
+      sizes[d] = 1;
+      rest.push_back(x.size(d));
+    }
+  }
+  DT_CHECK(fits, "index_put",
+           "the mask {} does not have the sizes of the first dimensions of {}; "
+           "pass one that has",
+           mask.spec()->to_string(), x.spec()->to_string());
+  check_fits(x, values, rest);
+  const DistTensor v =
+      values.ndim() == rest.size() ? squeeze(values, 0) : values;
+  return where(reshape(mask, sizes), accumulate ? x + v : v, x);
 }
 
 }  // namespace
 
+DistTensor index(const DistTensor& x, TensorList indices) {
+  check_defined("index", x);
+  check_count("index", x, indices);
+  const Merged m(x, indices, false, false);
+  return take_slices(m.x, m.at, reshape(m.places, m.index_shape), false);
+}
+
 DistTensor index_put(const DistTensor& x, TensorList indices,
                      const DistTensor& values, bool accumulate) {
   constexpr const char* kOp = "index_put";
-  std::vector<DistTensor> all(indices.begin(), indices.end());
-  all.insert(all.begin(), x);
-  all.push_back(values);
-  check_defined(kOp, all);
-  const auto count = static_cast<int>(indices.size());
-  DT_CHECK(count >= 1 && count <= x.ndim(), kOp,
-           "got {} index tensors for {}; pass one for each of its first "
-           "dimensions, at least 1 and at most {}",
-           count, x.spec()->to_string(), x.ndim());
+  check_defined(kOp, {x, values});
+  check_count(kOp, x, indices);
   DT_CHECK(values.dtype() == x.dtype(), kOp,
            "the values are {}, but the tensor is {}; write cast(values, "
            "x.dtype())",
@@ -215,38 +321,23 @@ DistTensor index_put(const DistTensor& x, TensorList indices,
     return cast(index_put(cast(x, DType::kI32), indices,
                           cast(values, DType::kI32), accumulate),
                 DType::kBool);
-  std::vector<DistTensor> vectors =
-      index_vectors(x, {indices.begin(), indices.end()});
-  // The shape of the elements that the indices select, and of x and these
-  // elements if all indexed dimensions are one.
-  Shape selected = vectors[0].shape(), flat = {1}, rows = {numel(selected)};
-  PlacesArgs args{{}, !accumulate};
-  for (int d = 0; d < x.ndim(); ++d)
-    if (d < count) {
-      args.sizes.push_back(x.size(d));
-      flat[0] *= x.size(d);
-    } else {
-      selected.push_back(x.size(d));
-      flat.push_back(x.size(d));
-      rows.push_back(x.size(d));
-    }
-  const int more = selected.size() - values.ndim();
-  bool fits = more >= 0;
-  for (int d = 0; fits && d < values.ndim(); ++d)
-    fits = values.size(d) == 1 || values.size(d) == selected[d + more];
-  DT_CHECK(fits, kOp,
-           "the values {} do not fit the elements of {} that the indices "
-           "select; pass values of shape {}, or of one that broadcasts to it",
-           values.spec()->to_string(), x.spec()->to_string(),
-           dtensor::to_string(selected));
-  for (DistTensor& v : vectors) v = reshape(v, {-1});
-  const DistTensor places = apply1(places_op(), vectors, args),
-                   to = reshape(x, flat),
-                   from = reshape(expand(values, selected), rows);
-  const DistTensor y = accumulate
-                           ? to + put_slices(from, 0, places, flat[0], false)
-                           : apply1(index_put_op(), {to, from, places});
-  return reshape(y, x.shape());
+  if (indices.size() == 1 && indices[0].defined() &&
+      indices[0].dtype() == DType::kBool)
+    return put_where(x, indices[0], values, accumulate);
+  const Merged m(x, indices, true, !accumulate);
+  check_fits(x, values, m.selected);
+  const DistTensor from =
+      reshape(expand(values, m.selected),
+              m.with(m.selected, m.index_shape.size(), m.places.shape()));
+  if (accumulate)
+    return m.back(m.x +
+                  put_slices(from, m.at, m.places, m.x.size(m.at), false));
+  const auto first = [&](const DistTensor& t) {
+    return movedim(t, {m.at}, {0});
+  };
+  return m.back(
+      movedim(apply1(index_put_op(), {first(m.x), first(from), m.places}), {0},
+              {m.at}));
 }
 
 static const OpFamily kFamily("index_put", [] {

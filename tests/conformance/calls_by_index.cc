@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "dtensor/ops/by_index.h"
+#include <algorithm>
 
+#include "dtensor/ops/by_index.h"
+#include "dtensor/ops/create.h"
+#include "dtensor/ops/view.h"
 #include "dtensor/placement/error.h"
 #include "tests/conformance/bind.h"
 #include "tests/conformance/calls.h"
@@ -28,9 +31,50 @@ T reduction_call(A a) {
             a.flag(5, "include_self", true))};
 }
 
+// The indices of __getitem__. Slices cut, and integers select, unless an index
+// has positions: then an integer is an index without dimensions.
+T getitem_call(A a) {
+  const nlohmann::json& given = a.raw(1);
+  const nlohmann::json parts =
+      given.is_array() ? given : nlohmann::json::array({given});
+  const auto has_positions = [](const nlohmann::json& part) {
+    return part.contains("index") || part.contains("tensor");
+  };
+  const bool any = std::any_of(parts.begin(), parts.end(), has_positions);
+  DistTensor x = a.tensor(0);
+  std::vector<DistTensor> positions;
+  for (const nlohmann::json& part : parts) {
+    const auto d = static_cast<int>(positions.size());
+    if (part.contains("tensor")) {
+      positions.push_back(a.to_tensor(part));
+      if (positions.back().dtype() == DType::kBool) throw NotHere("a mask");
+    } else if (part.contains("index")) {
+      const auto list = part["index"].get<std::vector<int64_t>>();
+      positions.push_back(DistTensor::from_global(
+          Tensor::from({std::ssize(list)}, list.data()), a.mesh(), {}));
+    } else if (part.contains("slice")) {
+      const nlohmann::json& ends = part["slice"];
+      const auto end = [&](size_t at, int64_t otherwise) {
+        return ends[at].is_null() ? otherwise : ends[at].get<int64_t>();
+      };
+      x = slice(x, d, end(0, 0), end(1, x.size(d)), end(2, 1));
+      positions.emplace_back();
+    } else if (!part.is_number_integer()) {
+      throw NotHere("an index " + part.dump());
+    } else if (any) {
+      positions.push_back(
+          full({}, part.get<double>(), a.mesh(), {}, DType::kI64));
+    } else {
+      x = select(x, d, part.get<int64_t>());
+    }
+  }
+  return {any ? index(x, positions) : x};
+}
+
 }  // namespace
 
 void add_by_index_calls(CallTable& t) {
+  t["__getitem__"] = getitem_call;
   t["scatter_reduce"] = reduction_call<scatter_reduce>;
 }
 

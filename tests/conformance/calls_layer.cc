@@ -171,11 +171,8 @@ void add_layer_calls(CallTable& t) {
     return {index_select(a.tensor(0), dim(a), a.tensor(2))};
   };
   t["index_put"] = [](A a) -> T {
-    const std::vector<DistTensor> indices = a.tensors(1, "indices");
-    for (const DistTensor& index : indices)
-      if (index.dtype() == DType::kBool) throw NotHere("a mask as an index");
-    return {index_put(a.tensor(0), indices, a.tensor(2, "values"),
-                      a.flag(3, "accumulate", false))};
+    return {index_put(a.tensor(0), a.tensors(1, "indices"),
+                      a.tensor(2, "values"), a.flag(3, "accumulate", false))};
   };
   t["index_add"] = [](A a) -> T {
     // In torch, the alpha of bools is a bool.

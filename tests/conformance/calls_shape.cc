@@ -74,29 +74,6 @@ T repeat_interleave_call(A a) {
   return {repeat_interleave(x, times, dim_of(a, 2, "dim", 0))};
 }
 
-// Indices that are integers or slices, one for each dimension from the first
-// on.
-T getitem_call(A a) {
-  DistTensor x = a.tensor(0);
-  const nlohmann::json& list = a.raw(1);
-  if (!list.is_array()) throw NotHere("positions as an index");
-  int d = 0;
-  for (const nlohmann::json& index : list) {
-    if (index.is_number_integer()) {
-      x = select(x, d, index.get<int64_t>());
-      continue;
-    }
-    if (!index.contains("slice")) throw NotHere("positions as an index");
-    const nlohmann::json& ends = index["slice"];
-    const auto end = [&](size_t at, int64_t otherwise) {
-      return ends[at].is_null() ? otherwise : ends[at].get<int64_t>();
-    };
-    x = slice(x, d, end(0, 0), end(1, x.size(d)), end(2, 1));
-    ++d;
-  }
-  return {x};
-}
-
 T pad_call(A a) {
   const std::string mode = a.text(2, "mode", "constant");
   if (mode != "constant") throw NotHere("mode=" + mode);
@@ -147,7 +124,6 @@ void add_shape_calls(CallTable& t) {
     return {slice(x, d, a.integer(2, "start", 0),
                   a.integer(3, "end", x.size(d)), a.integer(4, "step", 1))};
   };
-  t["__getitem__"] = getitem_call;
   t["split"] = t["split_with_sizes"] = split_call;
   t["chunk"] = [](A a) -> T {
     return chunk(a.tensor(0), a.integer(1), dim_of(a, 2, "dim", 0));

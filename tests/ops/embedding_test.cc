@@ -431,6 +431,30 @@ TEST(IndexPutTest, OtherTypes) {
   });
 }
 
+// An undefined index stands for all indices; a mask takes no values of its own.
+TEST(IndexPutTest, OtherIndices) {
+  on_mesh("x=2", [](const Mesh& mesh) {
+    const DistTensor x = zeros({2, 3, 2}, mesh, "S2", DType::kF64);
+    const DistTensor i = put(integers({2}, {0, -1}), mesh), all,
+                     v = put(values({2, 2}, 1), mesh),
+                     row = put({{2}, {3, 4}}, mesh),
+                     mask = put({{2, 3}, {0, 1, 0, 1, 0, 0}, DType::kBool},
+                                mesh, "S0");
+    const auto same = [](const DistTensor& a, const DistTensor& b) {
+      expect_near(array_of(a.full()), array_of(b.full()), 0, "");
+    };
+    same(index_put(x, {all, i, i}, v),
+         transpose(index_put(transpose(x, 0, 2), {i, i}, transpose(v, 0, 1)), 0,
+                   2));
+    same(index_put(x, {i, all, i}, unsqueeze(row, 1)),
+         transpose(index_put(transpose(x, 1, 2), {i, i}, unsqueeze(row, 1)), 1,
+                   2));
+    for (bool accumulate : {false, true})
+      same(index_put(x + 1, {mask}, row, accumulate),
+           where(unsqueeze(mask, -1), accumulate ? row + 1 : row, x + 1));
+  });
+}
+
 // x may be split along the first dimension, and along those without indices.
 TEST(IndexPutTest, SplitDimensionsSendNothing) {
   on_mesh("x=2", [](const Mesh& mesh) {
@@ -467,6 +491,9 @@ TEST(IndexPutTest, Errors) {
                           "range",
                           bad));
   EXPECT_EQ(error({{2}, {1, 0}, DType::kBool}, row),
+            "[index_put] the mask bool[2](S0) does not have the sizes of the "
+            "first dimensions of f64[3, 4](S1); pass one that has");
+  EXPECT_EQ(error({{2}, {1, 0}, DType::kBool}, row, 2),
             "[index_put] the indices bool[2](S0) of dimension 0 are bool, but "
             "must be i32 or i64; write cast(indices, DType::kI64), or, for a "
             "mask, where(mask, values, x)");
