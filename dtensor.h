@@ -21,6 +21,7 @@
 #include "dtensor/ops/convolution.h"
 #include "dtensor/ops/create.h"
 #include "dtensor/ops/data_shapes.h"
+#include "dtensor/ops/diagonal.h"
 #include "dtensor/ops/embedding.h"
 #include "dtensor/ops/experts.h"
 #include "dtensor/ops/grad.h"
