@@ -2,6 +2,7 @@
 // The calls of diagonals, differences and ranges, and those that rearrange
 // elements.
 #include "dtensor/ops/diagonal.h"
+#include "dtensor/ops/differences.h"
 #include "tests/conformance/bind.h"
 #include "tests/conformance/calls.h"
 
@@ -20,6 +21,27 @@ Call of_all(F f) {
   };
 }
 
+T gradient_call(A a) {
+  const DistTensor x = a.tensor(0);
+  const std::vector<int> dims = a.dims(kNamed, "dim");
+  const int order = static_cast<int>(a.integer(kNamed, "edge_order", 1));
+  if (!a.is_list(kNamed, "spacing"))
+    return gradient(x, a.number(kNamed, "spacing", 1), dims, order);
+  const nlohmann::json& list = a.raw(kNamed, "spacing");
+  if (!list.empty() && list[0].is_object())
+    return gradient(x, a.tensors(kNamed, "spacing"), dims, order);
+  return gradient(x, list.get<std::vector<double>>(), dims, order);
+}
+
+// A call with positions x, or else with the distance dx.
+template <DistTensor (*with_x)(const DistTensor&, const DistTensor&, int),
+          DistTensor (*with_dx)(const DistTensor&, double, int)>
+T trapezoids(A a) {
+  const int dim = static_cast<int>(a.integer(kNamed, "dim", -1));
+  if (a.has(1, "x")) return {with_x(a.tensor(0), a.tensor(1, "x"), dim)};
+  return {with_dx(a.tensor(0), a.number(kNamed, "dx", 1), dim)};
+}
+
 }  // namespace
 
 void add_rearrange_calls(CallTable& t) {
@@ -33,6 +55,13 @@ void add_rearrange_calls(CallTable& t) {
   t["diagonal_scatter"] =
       call(diagonal_scatter, {{}, {}, offset, {"dim1", 0}, {"dim2", 1}});
   t["block_diag"] = of_all(block_diag);
+  t["diff"] = call(
+      diff,
+      {{}, {"n", 1}, {"dim", -1}, {"prepend", nullptr}, {"append", nullptr}});
+  t["gradient"] = gradient_call;
+  t["trapezoid"] = t["trapz"] = trapezoids<trapezoid, trapezoid>;
+  t["cumulative_trapezoid"] =
+      trapezoids<cumulative_trapezoid, cumulative_trapezoid>;
 }
 
 }  // namespace dtensor::conformance
