@@ -6,8 +6,8 @@
 // does not exist, or if dim1 and dim2 are the same.
 //
 // If the columns of a matrix are split, each rank takes the elements in its own
-// columns, and the diagonal is a partial sum; the matrix is not gathered. A
-// diagonal of which rows are split has that layout.
+// columns, and the diagonal is a partial sum; the matrix is not gathered. If
+// the rows are split, so is the diagonal.
 #pragma once
 #include <cstdint>
 
