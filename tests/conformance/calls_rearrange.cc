@@ -3,6 +3,7 @@
 // elements.
 #include "dtensor/ops/diagonal.h"
 #include "dtensor/ops/differences.h"
+#include "dtensor/ops/rearrange.h"
 #include "tests/conformance/bind.h"
 #include "tests/conformance/calls.h"
 
@@ -55,6 +56,16 @@ void add_rearrange_calls(CallTable& t) {
   t["diagonal_scatter"] =
       call(diagonal_scatter, {{}, {}, offset, {"dim1", 0}, {"dim2", 1}});
   t["block_diag"] = of_all(block_diag);
+  t["cartesian_prod"] = of_all(cartesian_prod);
+  t["combinations"] =
+      call(combinations, {{}, {"r", 2}, {"with_replacement", false}});
+  t["rot90"] = call(rot90, {{}, {"k", 1}, {"dims", {0, 1}}});
+  t["unfold"] = call(unfold, {{}, {}, {}, {}});
+  t["nn.functional.pixel_shuffle"] =
+      call(pixel_shuffle, {{}, {"upscale_factor"}});
+  t["nn.functional.pixel_unshuffle"] =
+      call(pixel_unshuffle, {{}, {"downscale_factor"}});
+  t["nn.functional.channel_shuffle"] = call(channel_shuffle, {{}, {"groups"}});
   t["diff"] = call(
       diff,
       {{}, {"n", 1}, {"dim", -1}, {"prepend", nullptr}, {"append", nullptr}});

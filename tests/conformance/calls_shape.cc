@@ -2,6 +2,7 @@
 // The calls that give the same elements another shape or order, take windows of
 // a tensor, or put tensors together.
 #include "dtensor/ops/contraction.h"
+#include "dtensor/ops/rearrange.h"
 #include "dtensor/ops/view.h"
 #include "tests/conformance/calls.h"
 
@@ -76,8 +77,13 @@ T repeat_interleave_call(A a) {
 
 T pad_call(A a) {
   const std::string mode = a.text(2, "mode", "constant");
-  if (mode != "constant") throw NotHere("mode=" + mode);
-  return {pad(a.tensor(0), a.integers(1, "pad"), a.number(3, "value", 0))};
+  const DistTensor x = a.tensor(0);
+  const auto widths = a.integers(1, "pad");
+  if (mode == "constant") return {pad(x, widths, a.number(3, "value", 0))};
+  return {pad(x, widths,
+              mode == "reflect"     ? PadMode::kReflect
+              : mode == "replicate" ? PadMode::kReplicate
+                                    : PadMode::kCircular)};
 }
 
 }  // namespace
@@ -108,8 +114,12 @@ void add_shape_calls(CallTable& t) {
     return {unsqueeze(a.tensor(0), dim_of(a, 1, "dim", 0))};
   };
   t["narrow"] = [](A a) -> T {
-    return {narrow(a.tensor(0), dim_of(a, 1, "dim", 0), a.integer(2, "start"),
-                   a.integer(3, "length"))};
+    const DistTensor x = a.tensor(0);
+    const int dim = dim_of(a, 1, "dim", 0);
+    const int64_t length = a.integer(3, "length");
+    if (a.is_tensor(2, "start"))
+      return {narrow(x, dim, a.tensor(2, "start"), length)};
+    return {narrow(x, dim, a.integer(2, "start"), length)};
   };
   t["select"] = [](A a) -> T {
     return {select(a.tensor(0), dim_of(a, 1, "dim", 0), a.integer(2, "index"))};
@@ -162,7 +172,10 @@ void add_shape_calls(CallTable& t) {
     const DistTensor x = a.tensor(0);
     const int dim = dim_of(a, 2, "dim", 0);
     if (a.is_list(1)) return tensor_split(x, a.integers(1), dim);
-    return tensor_split(x, a.integer(1), dim);
+    if (!a.is_tensor(1)) return tensor_split(x, a.integer(1), dim);
+    const DistTensor at = a.tensor(1);
+    if (at.ndim() == 0) return tensor_split(x, at.item<int64_t>(), dim);
+    return tensor_split(x, at.full().to_integers(), dim);
   };
   t["vsplit"] = split_along(0);
   t["hsplit"] = split_along(1);
