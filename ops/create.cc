@@ -77,20 +77,6 @@ DistTensor arange(double start, double end, double step, const Mesh& mesh,
   return cast(add(mul(i, step), start), t);
 }
 
-DistTensor linspace(double start, double end, int64_t n, const Mesh& mesh,
-                    const Placements& layout, DType t) {
-  DT_CHECK(n >= 0, "linspace", "n is {}; write 0 or more", n);
-  const DistTensor i = arange(n, mesh, layout, DType::kF64);
-  if (n < 2) return cast(add(i, start), t);
-  const double step = (end - start) / static_cast<double>(n - 1);
-  // Counts from both ends, so that `start` and `end` are exact.
-  const double last = static_cast<double>(n - 1);
-  return cast(
-      where(lt(i, number(static_cast<double>(n / 2), i)),
-            add(mul(i, step), start), add(mul(add(i, -last), step), end)),
-      t);
-}
-
 DistTensor eye(int64_t rows, int64_t columns, const Mesh& mesh, DType t) {
   DT_CHECK(rows >= 0 && columns >= 0, "eye",
            "rows is {} and columns is {}; write 0 or more", rows, columns);

@@ -2,6 +2,7 @@
 // The calls that make tensors, and those of masks.
 #include "dtensor/ops/create.h"
 #include "dtensor/ops/pointwise.h"
+#include "dtensor/ops/ranges.h"
 #include "dtensor/ops/reduce.h"
 #include "tests/conformance/calls.h"
 
@@ -30,16 +31,38 @@ T arange_call(A a) {
                  a.number(2, "step", 1), a.mesh(), {}, type)};
 }
 
+// An end of linspace(): a tensor, also for a number.
+DistTensor end_of(A a, size_t at) {
+  return a.is_tensor(at) ? a.tensor(at)
+                         : full({}, a.number(at), a.mesh(), {}, DType::kF64);
+}
+
+template <auto f>
+T corner(A a) {
+  return {f(a.integer(0, "row"), a.integer(1, "col"), a.integer(2, "offset", 0),
+            a.mesh(), {}, a.dtype(kNamed, "dtype", DType::kI64))};
+}
+
 }  // namespace
 
 void add_making_calls(CallTable& t) {
   t["arange"] = arange_call;
   t["linspace"] = [](A a) -> T {
+    const DType t = a.dtype(kNamed, "dtype", DType::kF32);
     if (a.is_tensor(0) || a.is_tensor(1))
-      throw NotHere("ends that are tensors");
-    return {linspace(a.number(0), a.number(1), a.integer(2), a.mesh(), {},
-                     a.dtype(kNamed, "dtype", DType::kF32))};
+      return {linspace(end_of(a, 0), end_of(a, 1), a.integer(2), {}, t)};
+    return {linspace(a.number(0), a.number(1), a.integer(2), a.mesh(), {}, t)};
   };
+  t["logspace"] = [](A a) -> T {
+    const DType t = a.dtype(kNamed, "dtype", DType::kF32);
+    const double base = a.number(3, "base", 10);
+    if (a.is_tensor(0) || a.is_tensor(1))
+      return {logspace(end_of(a, 0), end_of(a, 1), a.integer(2), base, {}, t)};
+    return {logspace(a.number(0), a.number(1), a.integer(2), a.mesh(), base, {},
+                     t)};
+  };
+  t["tril_indices"] = corner<tril_indices>;
+  t["triu_indices"] = corner<triu_indices>;
   t["eye"] = [](A a) -> T {
     const int64_t n = a.integer(0);
     return {eye(n, a.integer(1, "m", n), a.mesh(),

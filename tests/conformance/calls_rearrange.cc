@@ -3,6 +3,7 @@
 // elements.
 #include "dtensor/ops/diagonal.h"
 #include "dtensor/ops/differences.h"
+#include "dtensor/ops/ranges.h"
 #include "dtensor/ops/rearrange.h"
 #include "tests/conformance/bind.h"
 #include "tests/conformance/calls.h"
@@ -66,11 +67,15 @@ void add_rearrange_calls(CallTable& t) {
   t["nn.functional.pixel_unshuffle"] =
       call(pixel_unshuffle, {{}, {"downscale_factor"}});
   t["nn.functional.channel_shuffle"] = call(channel_shuffle, {{}, {"groups"}});
+  t["linalg.vander"] = call(vander, {{}, {"N", nullptr}});
+  t["unravel_index"] = [](A a) -> T {
+    return unravel_index(a.tensor(0), a.shape(1));
+  };
   t["diff"] = call(
       diff,
       {{}, {"n", 1}, {"dim", -1}, {"prepend", nullptr}, {"append", nullptr}});
   t["gradient"] = gradient_call;
-  t["trapezoid"] = t["trapz"] = trapezoids<trapezoid, trapezoid>;
+  t["trapezoid"] = trapezoids<trapezoid, trapezoid>;
   t["cumulative_trapezoid"] =
       trapezoids<cumulative_trapezoid, cumulative_trapezoid>;
 }
