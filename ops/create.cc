@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "dtensor/ops/contraction.h"
+#include "dtensor/ops/diagonal.h"
 #include "dtensor/ops/op.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/view.h"
@@ -96,9 +97,7 @@ DistTensor trace(const DistTensor& x) {
   DT_CHECK(x.ndim() == 2, "trace",
            "{} is not a matrix; pass a tensor of two dimensions",
            x.spec()->to_string());
-  const auto [column, row] =
-      numbers(x.size(0), x.size(1), x.mesh(), &x.layout());
-  return sum(where(eq(column, row), x, number(0, x)));
+  return sum(diagonal(x));
 }
 
 DistTensor masked_fill(const DistTensor& x, const DistTensor& mask,

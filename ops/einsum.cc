@@ -8,8 +8,8 @@
 #include "dtensor/gather.h"
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/contraction_op.h"
-#include "dtensor/ops/create.h"
-#include "dtensor/ops/pointwise.h"
+#include "dtensor/ops/diagonal.h"
+#include "dtensor/ops/view.h"
 #include "dtensor/placement/bounded_cache.h"
 #include "dtensor/placement/error.h"
 
@@ -43,15 +43,7 @@ bool take_diagonals(std::string& rule, std::vector<DistTensor>& operands) {
                  "'{}' takes the diagonal of two dimensions, but their sizes "
                  "are {} and {}; pass equal sizes",
                  rule, x.size(a), x.size(b));
-        // Selects with `where`, because a product with zeros would turn
-        // infinities into NaN.
-        const auto along = [&](int d) {
-          std::string shape(static_cast<size_t>(x.ndim()), '1');
-          shape[static_cast<size_t>(d)] = 'a';
-          const DistTensor index = arange(x.size(d), x.mesh());
-          return apply1(product_op("expand", "a->" + shape), index);
-        };
-        x = cast(sum(where(eq(along(a), along(b)), x, 0), {b}), x.dtype());
+        x = movedim(diagonal(x, 0, a, b), {-1}, {a});
         term.erase(j, 1);
         any = true;
       }
