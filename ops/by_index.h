@@ -5,7 +5,10 @@
 // these functions. They throw Error on every rank if an index does not exist,
 // and if shapes or types do not fit.
 #pragma once
+#include <cstdint>
+
 #include "dtensor/dist_tensor.h"
+#include "dtensor/ops/pointwise.h"
 
 namespace dtensor {
 
@@ -30,5 +33,42 @@ enum class IndexReduction : uint8_t { kSum, kProd, kMean, kAmax, kAmin };
 DistTensor scatter_reduce(const DistTensor& x, int dim, const DistTensor& index,
                           const DistTensor& src, IndexReduction by,
                           bool include_self = true);
+
+// Like scatter_reduce(), but a vector of indices selects whole slices of x
+// along `dim`, as in index_add().
+DistTensor index_reduce(const DistTensor& x, int dim, const DistTensor& index,
+                        const DistTensor& src, IndexReduction by,
+                        bool include_self = true);
+
+// Returns x with slice i of src in place of slice index[i], along `dim`. src
+// has x's type, and x's shape except in `dim`. In this and the next functions,
+// negative indices count from the end; if indices are equal, the last one wins.
+DistTensor index_copy(const DistTensor& x, int dim, const DistTensor& index,
+                      const DistTensor& src);
+// Returns x with the value, a number or a tensor without dimensions, in all
+// slices that the vector of indices selects along `dim`.
+DistTensor index_fill(const DistTensor& x, int dim, const DistTensor& index,
+                      const DistTensor& value);
+DistTensor index_fill(const DistTensor& x, int dim, const DistTensor& index,
+                      Number value);
+// Returns the elements of the flat x at these indices, in the indices' shape.
+// Moves x if a dimension other than the first is split.
+DistTensor take(const DistTensor& x, const DistTensor& indices);
+// Returns x with the elements of src at these indices of the flat x, or with
+// them added. src has x's type, and as many elements as `index`.
+DistTensor put(const DistTensor& x, const DistTensor& index,
+               const DistTensor& src, bool accumulate = false);
+
+// gather() after x and the indices have been broadcast to each other in all
+// dimensions but `dim`. Without a dimension, both are flat. Negative indices
+// count from the end.
+DistTensor take_along_dim(const DistTensor& x, const DistTensor& index,
+                          int dim);
+DistTensor take_along_dim(const DistTensor& x, const DistTensor& index);
+
+// Returns for each element of x whether it equals one of the elements of
+// `among`, as a bool; `invert` negates the result. Compares all pairs.
+DistTensor isin(const DistTensor& x, const DistTensor& among,
+                bool invert = false);
 
 }  // namespace dtensor

@@ -47,6 +47,7 @@ DistTensor index_put(const DistTensor& x, TensorList indices,
 // which has x's type.
 //
 // gather() gives y[i, j] = x[index[i, j], j] for dim = 0; y has index's shape.
+// As in torch, an empty index may have any type and any number of dimensions.
 DistTensor gather(const DistTensor& x, int dim, const DistTensor& index);
 // Returns x with src[i, j] added to x[index[i, j], j]. Bools are combined by
 // "or" instead of added.

@@ -487,11 +487,19 @@ Assignment exchanged(const GradientCall& g) {
   return a;
 }
 
+DistTensor from_front(const DistTensor& index, int64_t n) {
+  const DistTensor i = cast(index, DType::kI64);
+  return where(logical_and(lt(i, 0), ge(i, -n)), i + n, i);
+}
+
 DistTensor to_last(const DistTensor& x, int dim) {
   return dim == x.ndim() - 1 ? x : transpose(x, dim, x.ndim() - 1);
 }
 
 DistTensor gather(const DistTensor& x, int dim, const DistTensor& index) {
+  check_defined("gather", {x, index});
+  if (numel(index.shape()) == 0)
+    return reshape(narrow(reshape(x, {-1}), 0, 0, 0), index.shape());
   const Indexed i("gather", x, dim, index, {});
   DistTensor window = i.x;
   for (int d = 0; d + 1 < window.ndim(); ++d)

@@ -26,6 +26,10 @@ Assignment exchanged(const GradientCall&);
 // indices: t and i64. Throws Error for bools.
 std::vector<DType> values_and_indices(std::string_view op, DType);
 
+// The indices of a dimension of size n in i64, with n added to those in [-n,
+// 0), which count from the end.
+DistTensor from_front(const DistTensor& index, int64_t n);
+
 // Exchanges dimension `dim` of x with the last one. A second call undoes it.
 DistTensor to_last(const DistTensor& x, int dim);
 

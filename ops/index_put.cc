@@ -8,6 +8,7 @@
 #include "dtensor/ops/embedding.h"
 #include "dtensor/ops/embedding_op.h"
 #include "dtensor/ops/functions/lists.h"
+#include "dtensor/ops/gather_op.h"
 #include "dtensor/ops/id_range.h"
 #include "dtensor/ops/kernels/embedding.h"
 #include "dtensor/ops/kernels/select.h"
@@ -33,8 +34,7 @@ struct PlacesArgs {
 // One vector of indices "m" for each of some dimensions of a tensor -> the
 // places "m" of the elements in these dimensions together, in row-major order.
 // With `unique`, only the last of equal places remains, and the others become
-// -1. The indices count from the front; an Error names them as they were before
-// Merged added the size to negative ones.
+// -1. The indices count from the front.
 class Places : public Op {
  public:
   Places()
@@ -72,7 +72,7 @@ class Places : public Op {
                          "index {} is not in [{}, {}), the indices of "
                          "dimension {} of the tensor; pass indices in that "
                          "range",
-                         id < 0 ? id - n : id, -n, n, d);
+                         id, -n, n, d);
                    });
       if (d == 0) {
         Tensor(out).copy_from(index);
@@ -208,8 +208,8 @@ struct Merged {
     order.insert(order.begin() + at, dims.begin(), dims.end());
     std::vector<DistTensor> vectors;
     for (int d : dims) {
-      const DistTensor i = cast(indices[static_cast<size_t>(d)], DType::kI64);
-      vectors.push_back(where(lt(i, 0), i + tensor.size(d), i));
+      vectors.push_back(
+          from_front(indices[static_cast<size_t>(d)], tensor.size(d)));
       args.dims |= int64_t{d} << 4 * args.sizes.size();
       args.sizes.push_back(tensor.size(d));
     }

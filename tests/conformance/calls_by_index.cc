@@ -75,6 +75,22 @@ T getitem_call(A a) {
 
 void add_by_index_calls(CallTable& t) {
   t["__getitem__"] = getitem_call;
+  t["take"] = call<DistTensor(const DistTensor&, const DistTensor&)>(take, {});
+  t["put"] = call(put, {{}, {}, {}, {"accumulate", false}});
+  t["isin"] = call(isin, {{}, {}, {"invert", false}});
+  t["take_along_dim"] = [](A a) -> T {
+    const DistTensor x = a.tensor(0), at = a.tensor(1);
+    if (!a.has(2, "dim")) return {take_along_dim(x, at)};
+    return {take_along_dim(x, at, static_cast<int>(a.integer(2, "dim")))};
+  };
+  t["index_copy"] = call(index_copy, {{}, {"dim"}, {"index"}, {"source"}});
+  t["index_fill"] = [](A a) -> T {
+    const DistTensor x = a.tensor(0), at = a.tensor(2);
+    const auto dim = static_cast<int>(a.integer(1, "dim"));
+    if (a.is_tensor(3)) return {index_fill(x, dim, at, a.tensor(3))};
+    return {index_fill(x, dim, at, read<Number>(a, 3, Param("value")))};
+  };
+  t["index_reduce"] = reduction_call<index_reduce>;
   t["scatter_reduce"] = reduction_call<scatter_reduce>;
 }
 
