@@ -6,6 +6,7 @@
 // and if shapes or types do not fit.
 #pragma once
 #include <cstdint>
+#include <optional>
 
 #include "dtensor/dist_tensor.h"
 #include "dtensor/ops/pointwise.h"
@@ -70,5 +71,26 @@ DistTensor take_along_dim(const DistTensor& x, const DistTensor& index);
 // `among`, as a bool; `invert` negates the result. Compares all pairs.
 DistTensor isin(const DistTensor& x, const DistTensor& among,
                 bool invert = false);
+
+enum class BagMode : uint8_t { kSum, kMean, kMax };
+
+struct EmbeddingBagOptions {
+  BagMode mode = BagMode::kMean;
+  // If defined, the ids are a vector, in which bag i begins at offsets[i], and
+  // the first one at 0. Else they are a matrix with a bag in each row.
+  DistTensor offsets;
+  // The last offset is no bag's, but the number of ids.
+  bool include_last_offset = false;
+  // Factors of the rows, in the ids' shape and the table's type; only for kSum.
+  DistTensor per_sample_weights;
+  // Ids of this row do not count, and have no gradient. Negative: from the end.
+  std::optional<int64_t> padding_idx = {};
+};
+
+// Returns the sum, mean or maximum of the rows of the table [v, h] that the ids
+// of each bag select, as [bags, h]; zeros for an empty bag. The gradient of a
+// maximum goes to the first row that has it.
+DistTensor embedding_bag(const DistTensor& table, const DistTensor& ids,
+                         const EmbeddingBagOptions& = {});
 
 }  // namespace dtensor

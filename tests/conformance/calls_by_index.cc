@@ -71,9 +71,25 @@ T getitem_call(A a) {
   return {any ? index(x, positions) : x};
 }
 
+T embedding_bag_call(A a) {
+  EmbeddingBagOptions o;
+  const std::string mode = a.text(kNamed, "mode", "mean");
+  o.mode = mode == "sum"   ? BagMode::kSum
+           : mode == "max" ? BagMode::kMax
+                           : BagMode::kMean;
+  if (a.has(2, "offsets")) o.offsets = a.tensor(2, "offsets");
+  o.include_last_offset = a.flag(kNamed, "include_last_offset", false);
+  if (a.has(kNamed, "per_sample_weights"))
+    o.per_sample_weights = a.tensor(kNamed, "per_sample_weights");
+  if (a.has(kNamed, "padding_idx"))
+    o.padding_idx = a.integer(kNamed, "padding_idx");
+  return {embedding_bag(a.tensor(0), a.tensor(1), o)};
+}
+
 }  // namespace
 
 void add_by_index_calls(CallTable& t) {
+  t["nn.functional.embedding_bag"] = embedding_bag_call;
   t["__getitem__"] = getitem_call;
   t["take"] = call<DistTensor(const DistTensor&, const DistTensor&)>(take, {});
   t["put"] = call(put, {{}, {}, {}, {"accumulate", false}});
