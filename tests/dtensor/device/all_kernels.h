@@ -14,6 +14,7 @@
 #include "dtensor/ops/kernels/pool.h"
 #include "dtensor/ops/kernels/random.h"
 #include "dtensor/ops/kernels/reduce.h"
+#include "dtensor/ops/kernels/resample.h"
 #include "dtensor/ops/kernels/rotary.h"
 #include "dtensor/ops/kernels/rows.h"
 #include "dtensor/ops/kernels/select.h"
@@ -24,6 +25,7 @@
   X(PoolMax)               \
   X(PoolPick)              \
   X(PoolSpread)            \
+  X(Resample)              \
   X(Gemm)                  \
   X(FinishGemm)            \
   X(Int8Linear)            \

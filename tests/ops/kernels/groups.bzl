@@ -10,6 +10,7 @@ KERNEL_GROUPS = [
     "pointwise",
     "pool",
     "reduce",
+    "resample",
     "rows",
     "select",
     "training",
