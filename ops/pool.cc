@@ -13,6 +13,7 @@
 #include "dtensor/ops/kernels/pool.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/rows.h"
+#include "dtensor/ops/view.h"
 #include "dtensor/ops/windows.h"
 #include "dtensor/placement/error.h"
 
@@ -197,15 +198,73 @@ PoolArgs args_of(std::string_view op, int space, const DistTensor& x,
   return a;
 }
 
-DistTensor max_pool(std::string_view op, int space, const DistTensor& given,
-                    const std::vector<int64_t>& window, const PoolOptions& o) {
+using Pair = std::pair<DistTensor, DistTensor>;
+
+DistTensor vector_of(const std::vector<int64_t>& list, const Mesh& mesh) {
+  return DistTensor::from_global(Tensor::from({std::ssize(list)}, list.data()),
+                                 mesh, {});
+}
+
+// Where the taps of max_pool lie in the flat space of x. windows[d][m] are the
+// positions that window m meets in dimension d; a tap beyond them stands for
+// the last one.
+DistTensor places_of(const DistTensor& taps, const DistTensor& x,
+                     const PoolArgs& a,
+                     const std::vector<std::vector<Interval>>& windows) {
+  DistTensor at;
+  int64_t inner = 1;
+  for (int64_t n : Shape(a.window)) inner *= n;
+  for (int d = 0; d < a.window.size(); ++d) {
+    inner /= a.window[d];
+    std::vector<int64_t> first, last;
+    for (const Interval& w : windows[static_cast<size_t>(d)])
+      first.push_back(w.lo), last.push_back(w.hi - 1);
+    Shape line = Shape::filled(a.window.size(), 1);
+    line[d] = a.size[d];
+    const auto along = [&](const std::vector<int64_t>& list) {
+      return reshape(vector_of(list, x.mesh()), line);
+    };
+    const DistTensor tap = remainder(floor_divide(taps, inner), a.window[d]);
+    const DistTensor here =
+        minimum(along(first) + tap * a.dilation[d], along(last));
+    at = at.defined() ? at * x.size(d + 2) + here : here;
+  }
+  return at;
+}
+
+// Calls fn(x, indices) with an x that has a batch. fn returns the values and
+// sets the indices.
+template <class Fn>
+Pair with_places(const DistTensor& x, int space, std::string_view op, Fn&& fn) {
+  DistTensor places;
+  const DistTensor y = with_batch(
+      x, space, op, [&](const DistTensor& batch) { return fn(batch, places); });
+  if (places.defined() && x.ndim() == space + 1) places = squeeze(places, 0);
+  return {y, places};
+}
+
+Pair max_pool(std::string_view op, int space, const DistTensor& given,
+              const std::vector<int64_t>& window, const PoolOptions& o,
+              bool wants_places) {
   DT_CHECK(o.count_include_pad && o.divisor_override == 0, op,
            "count_include_pad is {} and divisor_override {}, but a maximum is "
            "not divided; leave both out",
            o.count_include_pad, o.divisor_override);
-  return with_batch(given, space, op, [&](const DistTensor& x) {
-    return apply(op_for(Does::kMax), {x}, args_of(op, space, x, window, o))[0];
-  });
+  return with_places(
+      given, space, op, [&](const DistTensor& x, DistTensor& places) {
+        const PoolArgs a = args_of(op, space, x, window, o);
+        const std::vector<DistTensor> made = apply(op_for(Does::kMax), {x}, a);
+        if (!wants_places) return made[0];
+        std::vector<std::vector<Interval>> windows;
+        for (int d = 0; d < space; ++d) {
+          windows.emplace_back();
+          for (int64_t m = 0; m < a.size[d]; ++m)
+            windows.back().push_back(
+                {m * a.stride[d] - a.pad[d], x.size(d + 2)});
+        }
+        places = places_of(made[1], x, a, windows);
+        return made[0];
+      });
 }
 
 // A convolution of each channel with ones gives the sums. Their divisors depend
@@ -265,15 +324,15 @@ DistTensor avg_pool(std::string_view op, int space, const DistTensor& given,
 
 DistTensor max_pool1d(const DistTensor& x, const std::vector<int64_t>& window,
                       const PoolOptions& o) {
-  return max_pool("max_pool1d", 1, x, window, o);
+  return max_pool("max_pool1d", 1, x, window, o, false).first;
 }
 DistTensor max_pool2d(const DistTensor& x, const std::vector<int64_t>& window,
                       const PoolOptions& o) {
-  return max_pool("max_pool2d", 2, x, window, o);
+  return max_pool("max_pool2d", 2, x, window, o, false).first;
 }
 DistTensor max_pool3d(const DistTensor& x, const std::vector<int64_t>& window,
                       const PoolOptions& o) {
-  return max_pool("max_pool3d", 3, x, window, o);
+  return max_pool("max_pool3d", 3, x, window, o, false).first;
 }
 DistTensor avg_pool1d(const DistTensor& x, const std::vector<int64_t>& window,
                       const PoolOptions& o) {
@@ -286,6 +345,22 @@ DistTensor avg_pool2d(const DistTensor& x, const std::vector<int64_t>& window,
 DistTensor avg_pool3d(const DistTensor& x, const std::vector<int64_t>& window,
                       const PoolOptions& o) {
   return avg_pool("avg_pool3d", 3, x, window, o);
+}
+
+std::pair<DistTensor, DistTensor> max_pool1d_with_indices(
+    const DistTensor& x, const std::vector<int64_t>& window,
+    const PoolOptions& o) {
+  return max_pool("max_pool1d_with_indices", 1, x, window, o, true);
+}
+std::pair<DistTensor, DistTensor> max_pool2d_with_indices(
+    const DistTensor& x, const std::vector<int64_t>& window,
+    const PoolOptions& o) {
+  return max_pool("max_pool2d_with_indices", 2, x, window, o, true);
+}
+std::pair<DistTensor, DistTensor> max_pool3d_with_indices(
+    const DistTensor& x, const std::vector<int64_t>& window,
+    const PoolOptions& o) {
+  return max_pool("max_pool3d_with_indices", 3, x, window, o, true);
 }
 
 static const OpFamily kFamily("pool", [] {

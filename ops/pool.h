@@ -5,6 +5,7 @@
 // windows reach are sent.
 #pragma once
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "dtensor/dist_tensor.h"
@@ -36,6 +37,18 @@ DistTensor max_pool2d(const DistTensor& x, const std::vector<int64_t>& window,
                       const PoolOptions& = {});
 DistTensor max_pool3d(const DistTensor& x, const std::vector<int64_t>& window,
                       const PoolOptions& = {});
+
+// The same, and the index in the flat space of x of each element that was taken
+// (i64).
+std::pair<DistTensor, DistTensor> max_pool1d_with_indices(
+    const DistTensor& x, const std::vector<int64_t>& window,
+    const PoolOptions& = {});
+std::pair<DistTensor, DistTensor> max_pool2d_with_indices(
+    const DistTensor& x, const std::vector<int64_t>& window,
+    const PoolOptions& = {});
+std::pair<DistTensor, DistTensor> max_pool3d_with_indices(
+    const DistTensor& x, const std::vector<int64_t>& window,
+    const PoolOptions& = {});
 
 // The mean of each window; padding counts as 0. Integers round towards 0.
 DistTensor avg_pool1d(const DistTensor& x, const std::vector<int64_t>& window,

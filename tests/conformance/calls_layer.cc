@@ -99,8 +99,11 @@ T convolution(A a) {
 using PoolFunction = DistTensor (*)(const DistTensor&,
                                     const std::vector<int64_t>&,
                                     const PoolOptions&);
-template <PoolFunction f, bool averages>
+using PoolWithIndices = std::pair<DistTensor, DistTensor> (*)(
+    const DistTensor&, const std::vector<int64_t>&, const PoolOptions&);
+template <PoolFunction f, PoolWithIndices with_indices = nullptr>
 T pool(A a) {
+  constexpr bool averages = with_indices == nullptr;
   PoolOptions o;
   const auto list = [&](size_t at, std::string_view name,
                         std::vector<int64_t>& to) {
@@ -110,11 +113,11 @@ T pool(A a) {
   list(3, "padding", o.padding);
   if (!averages) list(4, "dilation", o.dilation);
   o.ceil_mode = a.flag(averages ? 4 : 5, "ceil_mode", false);
-  if (averages) {
+  if constexpr (averages) {
     o.count_include_pad = a.flag(5, "count_include_pad", true);
     o.divisor_override = a.integer(6, "divisor_override", 0);
   } else if (a.flag(6, "return_indices", false)) {
-    throw NotHere("return_indices");
+    return as_list(with_indices(a.tensor(0), a.integers(1, "kernel_size"), o));
   }
   return {f(a.tensor(0), a.integers(1, "kernel_size"), o)};
 }
@@ -151,12 +154,12 @@ T norm_call(A a, bool centred) {
 }  // namespace
 
 void add_layer_calls(CallTable& t) {
-  t["nn.functional.max_pool1d"] = pool<max_pool1d, false>;
-  t["nn.functional.max_pool2d"] = pool<max_pool2d, false>;
-  t["nn.functional.max_pool3d"] = pool<max_pool3d, false>;
-  t["nn.functional.avg_pool1d"] = pool<avg_pool1d, true>;
-  t["nn.functional.avg_pool2d"] = pool<avg_pool2d, true>;
-  t["nn.functional.avg_pool3d"] = pool<avg_pool3d, true>;
+  t["nn.functional.max_pool1d"] = pool<max_pool1d, max_pool1d_with_indices>;
+  t["nn.functional.max_pool2d"] = pool<max_pool2d, max_pool2d_with_indices>;
+  t["nn.functional.max_pool3d"] = pool<max_pool3d, max_pool3d_with_indices>;
+  t["nn.functional.avg_pool1d"] = pool<avg_pool1d>;
+  t["nn.functional.avg_pool2d"] = pool<avg_pool2d>;
+  t["nn.functional.avg_pool3d"] = pool<avg_pool3d>;
   t["nn.functional.conv1d"] = convolution<conv1d>;
   t["nn.functional.conv2d"] = convolution<conv2d>;
   t["nn.functional.conv3d"] = convolution<conv3d>;
