@@ -10,8 +10,10 @@
 #include <vector>
 
 #include "dtensor/ops/all_ops.h"
+#include "dtensor/ops/contraction.h"
 #include "dtensor/ops/kernels/pool.h"
 #include "dtensor/ops/pointwise.h"
+#include "dtensor/ops/resample.h"
 #include "dtensor/ops/rows.h"
 #include "dtensor/ops/view.h"
 #include "dtensor/ops/windows.h"
@@ -267,6 +269,76 @@ Pair max_pool(std::string_view op, int space, const DistTensor& given,
       });
 }
 
+// The sizes of the space of an adaptive pool of x, which has a batch.
+Triple adaptive_sizes(std::string_view op, int space, const DistTensor& x,
+                      const std::vector<int64_t>& list) {
+  check_float(op, x.dtype());
+  const Triple given = per_dimension(list, space, "the size", -1, op);
+  Triple sizes;
+  for (int d = 0; d < space; ++d) {
+    DT_CHECK(given[d] != 0, op,
+             "the size is 0 in dimension {} of space; write at least 1, or -1 "
+             "to keep the size of x",
+             d);
+    DT_CHECK(x.size(d + 2) > 0, op,
+             "x has shape {}; pass one with elements in each dimension of "
+             "space",
+             to_string(x.shape()));
+    sizes.push_back(given[d] < 0 ? x.size(d + 2) : given[d]);
+  }
+  return sizes;
+}
+
+// The maxima of windows of one size that lie end to end. If the windows of the
+// call have several sizes, resample() first copies them.
+Pair adaptive_max_pool(std::string_view op, int space, const DistTensor& given,
+                       const std::vector<int64_t>& size, bool wants_places) {
+  return with_places(
+      given, space, op, [&](const DistTensor& x, DistTensor& places) {
+        PoolArgs a;
+        a.size = adaptive_sizes(op, space, x, size);
+        DistTensor even = x;
+        std::vector<std::vector<Interval>> windows;
+        for (int d = 0; d < space; ++d) {
+          const int64_t in = x.size(d + 2), out = a.size[d];
+          int64_t most = 1;
+          windows.emplace_back();
+          for (int64_t m = 0; m < out; ++m) {
+            windows.back().push_back(adaptive_window(m, in, out));
+            most = std::max(most, windows.back().back().size());
+          }
+          if (in % out != 0)
+            even = resample(
+                even, d + 2,
+                {.taps = Taps::kWindows, .size = out * most, .windows = out});
+          a.window.push_back(most);
+          a.pad.push_back(0);
+          a.dilation.push_back(1);
+        }
+        a.stride = a.window;
+        const std::vector<DistTensor> made =
+            apply(op_for(Does::kMax), {even}, a);
+        if (wants_places) places = places_of(made[1], x, a, windows);
+        return made[0];
+      });
+}
+
+// One dimension after the other. The mean of a whole dimension is mean(), which
+// adds up the parts of the ranks instead of fetching them.
+DistTensor adaptive_avg_pool(std::string_view op, int space,
+                             const DistTensor& given,
+                             const std::vector<int64_t>& size) {
+  return with_batch(given, space, op, [&](const DistTensor& x) {
+    const Triple sizes = adaptive_sizes(op, space, x, size);
+    DistTensor y = x;
+    for (int d = 0; d < space; ++d)
+      y = sizes[d] == 1
+              ? mean(y, {d + 2}, true)
+              : resample(y, d + 2, {.taps = Taps::kArea, .size = sizes[d]});
+    return y;
+  });
+}
+
 // A convolution of each channel with ones gives the sums. Their divisors depend
 // on the position if some windows leave x or the padding.
 DistTensor avg_pool(std::string_view op, int space, const DistTensor& given,
@@ -361,6 +433,45 @@ std::pair<DistTensor, DistTensor> max_pool3d_with_indices(
     const DistTensor& x, const std::vector<int64_t>& window,
     const PoolOptions& o) {
   return max_pool("max_pool3d_with_indices", 3, x, window, o, true);
+}
+DistTensor adaptive_avg_pool1d(const DistTensor& x,
+                               const std::vector<int64_t>& size) {
+  return adaptive_avg_pool("adaptive_avg_pool1d", 1, x, size);
+}
+DistTensor adaptive_avg_pool2d(const DistTensor& x,
+                               const std::vector<int64_t>& size) {
+  return adaptive_avg_pool("adaptive_avg_pool2d", 2, x, size);
+}
+DistTensor adaptive_avg_pool3d(const DistTensor& x,
+                               const std::vector<int64_t>& size) {
+  return adaptive_avg_pool("adaptive_avg_pool3d", 3, x, size);
+}
+DistTensor adaptive_max_pool1d(const DistTensor& x,
+                               const std::vector<int64_t>& size) {
+  return adaptive_max_pool("adaptive_max_pool1d", 1, x, size, false).first;
+}
+DistTensor adaptive_max_pool2d(const DistTensor& x,
+                               const std::vector<int64_t>& size) {
+  return adaptive_max_pool("adaptive_max_pool2d", 2, x, size, false).first;
+}
+DistTensor adaptive_max_pool3d(const DistTensor& x,
+                               const std::vector<int64_t>& size) {
+  return adaptive_max_pool("adaptive_max_pool3d", 3, x, size, false).first;
+}
+std::pair<DistTensor, DistTensor> adaptive_max_pool1d_with_indices(
+    const DistTensor& x, const std::vector<int64_t>& size) {
+  return adaptive_max_pool("adaptive_max_pool1d_with_indices", 1, x, size,
+                           true);
+}
+std::pair<DistTensor, DistTensor> adaptive_max_pool2d_with_indices(
+    const DistTensor& x, const std::vector<int64_t>& size) {
+  return adaptive_max_pool("adaptive_max_pool2d_with_indices", 2, x, size,
+                           true);
+}
+std::pair<DistTensor, DistTensor> adaptive_max_pool3d_with_indices(
+    const DistTensor& x, const std::vector<int64_t>& size) {
+  return adaptive_max_pool("adaptive_max_pool3d_with_indices", 3, x, size,
+                           true);
 }
 
 static const OpFamily kFamily("pool", [] {

@@ -58,4 +58,34 @@ DistTensor avg_pool2d(const DistTensor& x, const std::vector<int64_t>& window,
 DistTensor avg_pool3d(const DistTensor& x, const std::vector<int64_t>& window,
                       const PoolOptions& = {});
 
+// ---- Adaptive pools ----
+//
+// x [b, c, space...] or [c, space...] -> the mean or the largest element of the
+// windows m * space / size (rounded down) to (m + 1) * space / size (rounded
+// up), for m < size, in each dimension. `size` has a number for each dimension
+// of space, or one for all of them; -1 keeps the size of x. Floats only.
+
+// A mean over all of a split dimension is a partial mean.
+DistTensor adaptive_avg_pool1d(const DistTensor& x,
+                               const std::vector<int64_t>& size);
+DistTensor adaptive_avg_pool2d(const DistTensor& x,
+                               const std::vector<int64_t>& size);
+DistTensor adaptive_avg_pool3d(const DistTensor& x,
+                               const std::vector<int64_t>& size);
+
+// The gradient goes to the first of equal elements. The indices are those of
+// max_pool1d_with_indices().
+DistTensor adaptive_max_pool1d(const DistTensor& x,
+                               const std::vector<int64_t>& size);
+DistTensor adaptive_max_pool2d(const DistTensor& x,
+                               const std::vector<int64_t>& size);
+DistTensor adaptive_max_pool3d(const DistTensor& x,
+                               const std::vector<int64_t>& size);
+std::pair<DistTensor, DistTensor> adaptive_max_pool1d_with_indices(
+    const DistTensor& x, const std::vector<int64_t>& size);
+std::pair<DistTensor, DistTensor> adaptive_max_pool2d_with_indices(
+    const DistTensor& x, const std::vector<int64_t>& size);
+std::pair<DistTensor, DistTensor> adaptive_max_pool3d_with_indices(
+    const DistTensor& x, const std::vector<int64_t>& size);
+
 }  // namespace dtensor

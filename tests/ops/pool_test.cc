@@ -12,6 +12,7 @@
 #include "dtensor/ops/create.h"
 #include "dtensor/ops/grad.h"
 #include "dtensor/ops/pointwise.h"
+#include "dtensor/ops/view.h"
 #include "dtensor/rank_context.h"
 #include "dtensor/runtime.h"
 #include "tests/testing.h"
@@ -100,6 +101,42 @@ TEST(AvgPool, DividesByWhatCounts) {
   });
 }
 
+// Windows [0, 2), [1, 4) and [3, 5) of five elements.
+TEST(AdaptivePools, WindowsOfDifferentSizes) {
+  const Mesh mesh = Mesh::parse("a=2");
+  run(2, [&](Runtime&) {
+    const double kX[] = {1, 2, 4, 6, 2};
+    for (const char* layout : {"R", "S1", "S2"}) {
+      const DistTensor x = DistTensor::from_global(
+                               Tensor::from(Shape{1, 1, 5}, kX), mesh, layout)
+                               .set_requires_grad();
+      EXPECT_EQ(doubles(adaptive_avg_pool1d(x, {3})),
+                (std::vector<double>{1.5, 4, 4}))
+          << layout;
+      EXPECT_EQ(doubles(adaptive_max_pool1d(x, {3})),
+                (std::vector<double>{2, 6, 6}))
+          << layout;
+      const auto [y, at] = adaptive_max_pool1d_with_indices(x, {3});
+      EXPECT_EQ(doubles(at), (std::vector<double>{1, 3, 3})) << layout;
+      EXPECT_EQ(doubles(grad(sum(y), {x})[0]),
+                (std::vector<double>{0, 1, 0, 2, 0}))
+          << layout;
+      // The same in the last of three dimensions of space.
+      const DistTensor box = reshape(x, {1, 1, 1, 1, 5});
+      EXPECT_EQ(doubles(adaptive_avg_pool3d(box, {1, -1, 3})),
+                (std::vector<double>{1.5, 4, 4}))
+          << layout;
+      EXPECT_EQ(doubles(adaptive_max_pool3d(box, {1, -1, 3})),
+                (std::vector<double>{2, 6, 6}))
+          << layout;
+      EXPECT_EQ(
+          doubles(adaptive_max_pool3d_with_indices(box, {1, -1, 3}).second),
+          (std::vector<double>{1, 3, 3}))
+          << layout;
+    }
+  });
+}
+
 TEST(Pools, RefuseInASentence) {
   const Mesh mesh = Mesh::parse("a=2");
   run(2, [&](Runtime&) {
@@ -151,6 +188,21 @@ TEST(Pools, RefuseInASentence) {
               }),
               "[max_pool] takes floats, i32 or i64, but got bool; cast x to "
               "one of them");
+    EXPECT_EQ(error_of([&] {
+                adaptive_avg_pool1d(of({1, 4}), {0});
+              }),
+              "[adaptive_avg_pool1d] the size is 0 in dimension 0 of space; "
+              "write at least 1, or -1 to keep the size of x");
+    EXPECT_EQ(error_of([&] {
+                adaptive_max_pool1d(zeros({1, 4}, mesh, {}, DType::kI64), {2});
+              }),
+              "[adaptive_max_pool1d] takes f32, f64, bf16 or f16, but got i64; "
+              "write cast(x, DType::kF32)");
+    EXPECT_EQ(error_of([&] {
+                adaptive_max_pool1d(of({1, 0}), {2});
+              }),
+              "[adaptive_max_pool1d] x has shape [1, 1, 0]; pass one with "
+              "elements in each dimension of space");
   });
 }
 
