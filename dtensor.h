@@ -26,6 +26,7 @@
 #include "dtensor/ops/embedding.h"
 #include "dtensor/ops/experts.h"
 #include "dtensor/ops/grad.h"
+#include "dtensor/ops/interpolate.h"
 #include "dtensor/ops/losses.h"
 #include "dtensor/ops/norm.h"
 #include "dtensor/ops/order.h"

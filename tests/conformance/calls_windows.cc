@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The calls of adaptive pools.
+// The calls of adaptive pools and interpolation.
+#include "dtensor/ops/interpolate.h"
 #include "dtensor/ops/pool.h"
 #include "tests/conformance/bind.h"
 #include "tests/conformance/calls.h"
@@ -31,6 +32,28 @@ T adaptive(A a) {
   return {f(a.tensor(0), kept_sizes(a))};
 }
 
+Interpolation mode_of(const std::string& text) {
+  if (text == "nearest") return Interpolation::kNearest;
+  if (text == "nearest-exact") return Interpolation::kNearestExact;
+  if (text == "area") return Interpolation::kArea;
+  return text == "bicubic" ? Interpolation::kCubic : Interpolation::kLinear;
+}
+
+T interpolate_call(A a) {
+  InterpolateOptions o;
+  if (a.has(1, "size")) o.size = a.integers(1, "size");
+  if (a.has(2, "scale_factor")) {
+    const nlohmann::json& given = a.raw(2, "scale_factor");
+    o.scale_factor = given.is_array() ? given.get<std::vector<double>>()
+                                      : std::vector{given.get<double>()};
+  }
+  o.mode = mode_of(a.text(3, "mode", "nearest"));
+  o.align_corners = a.flag(4, "align_corners", false);
+  o.recompute_scale_factor = a.flag(5, "recompute_scale_factor", false);
+  o.antialias = a.flag(6, "antialias", false);
+  return {interpolate(a.tensor(0), o)};
+}
+
 }  // namespace
 
 void add_windows_calls(CallTable& t) {
@@ -43,6 +66,7 @@ void add_windows_calls(CallTable& t) {
       adaptive<adaptive_max_pool2d, adaptive_max_pool2d_with_indices>;
   t["nn.functional.adaptive_max_pool3d"] =
       adaptive<adaptive_max_pool3d, adaptive_max_pool3d_with_indices>;
+  t["nn.functional.interpolate"] = interpolate_call;
 }
 
 }  // namespace dtensor::conformance

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// Resizing images, as torch.nn.functional has them. Every rank of
+// the mesh calls these functions. Tensors are floats.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "dtensor/dist_tensor.h"
+
+namespace dtensor {
+
+// kLinear stands for torch's "linear", "bilinear" and "trilinear", and kCubic
+// for "bicubic".
+enum class Interpolation : uint8_t {
+  kNearest,
+  kNearestExact,  // kNearest, with the centers of elements at halves
+  kLinear,
+  kCubic,
+  kArea  // adaptive_avg_pool()
+};
+
+struct InterpolateOptions {
+  // Either the sizes of the space of the result, or its sizes divided by those
+  // of x. Each list has a number for each dimension of space, or one for all.
+  std::vector<int64_t> size = {};
+  std::vector<double> scale_factor = {};
+  Interpolation mode = Interpolation::kNearest;
+  // For kLinear and kCubic. Whether the centers of the first and last elements
+  // of x and of the result coincide, instead of their edges.
+  bool align_corners = false;
+  // Whether positions follow from the rounded sizes of the result instead of
+  // from scale_factor.
+  bool recompute_scale_factor = false;
+  // For kLinear and kCubic. Whether an element of a smaller result is made of
+  // all elements of x that it covers.
+  bool antialias = false;
+};
+
+// x [b, c, space...], with one to three dimensions of space -> [b, c, size...],
+// interpolated in one dimension of space after the other. If a dimension is
+// split, each rank fetches the elements that its part of the result needs.
+// Throws Error if a size would be 0, or for an option that the mode does not
+// have.
+DistTensor interpolate(const DistTensor& x, const InterpolateOptions&);
+
+}  // namespace dtensor
