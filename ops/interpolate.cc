@@ -3,11 +3,15 @@
 
 #include <cmath>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "dtensor/ops/embedding.h"
 #include "dtensor/ops/op.h"
+#include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/resample.h"
 #include "dtensor/ops/rows.h"
+#include "dtensor/ops/view.h"
 #include "dtensor/placement/error.h"
 
 namespace dtensor {
@@ -59,6 +63,61 @@ Resampling resampling(const InterpolateOptions& o, int64_t in, int64_t out,
   return r;
 }
 
+// A position among `size` elements, moved into them. Its slope is 0 where it
+// was moved to an end, and at the ends, as in torch.
+DistTensor within(DistTensor p, int64_t size, const GridSampleOptions& o) {
+  if (o.padding == GridPadding::kZeros) return p;
+  const auto n = static_cast<double>(size);
+  if (o.padding == GridPadding::kReflection) {
+    const double low = o.align_corners ? 0 : -0.5;
+    const double span = o.align_corners ? n - 1 : n;
+    if (span == 0) return mul(p, 0);
+    p = p - low;
+    p = remainder(where(lt(p, 0), -p, p), 2 * span);
+    p = where(ge(p, span), 2 * span - p, p) + low;
+  }
+  return where(le(p, 0), 0, where(ge(p, n - 1), n - 1, p));
+}
+
+// A few indices of a dimension of x for each point, and their weights.
+struct Neighbour {
+  DistTensor index, weight;
+};
+
+// `p` is the position in the dimension, as a whole number. Neighbours outside
+// of x have the weight 0.
+Neighbour neighbour(const DistTensor& p, const DistTensor& weight,
+                    int64_t size) {
+  const DistTensor inside =
+      logical_and(ge(p, 0), le(p, static_cast<double>(size - 1)));
+  return {cast(where(inside, p, 0), DType::kI64), where(inside, weight, 0)};
+}
+
+std::vector<Neighbour> neighbours(const DistTensor& coordinate, int64_t size,
+                                  const GridSampleOptions& o) {
+  const auto n = static_cast<double>(size);
+  const DistTensor p = o.align_corners ? (coordinate + 1) * ((n - 1) / 2)
+                                       : ((coordinate + 1) * n - 1) / 2;
+  if (o.mode == Interpolation::kNearest) {
+    const DistTensor whole = round(within(p, size, o));
+    // The grid has a gradient, of zeros.
+    return {neighbour(whole, whole * 0 + 1, size)};
+  }
+  if (o.mode == Interpolation::kLinear) {
+    const DistTensor in = within(p, size, o), low = floor(in).detach(),
+                     t = in - low;
+    return {neighbour(low, 1 - t, size), neighbour(low + 1, t, size)};
+  }
+  // Padding moves the neighbours, not the position.
+  const DistTensor low = floor(p).detach();
+  const auto weights = cubic_weights(p - low);
+  std::vector<Neighbour> all;
+  for (int i = 0; i < 4; ++i)
+    all.push_back(neighbour(within(low + (i - 1), size, o),
+                            weights[static_cast<size_t>(i)], size));
+  return all;
+}
+
 }  // namespace
 
 DistTensor interpolate(const DistTensor& x, const InterpolateOptions& o) {
@@ -102,6 +161,63 @@ DistTensor interpolate(const DistTensor& x, const InterpolateOptions& o) {
   for (int d = 0; d < space; ++d)
     y = resample(y, d + 2, all[static_cast<size_t>(d)]);
   return y;
+}
+
+DistTensor grid_sample(const DistTensor& x, const DistTensor& grid,
+                       const GridSampleOptions& o) {
+  check_defined("grid_sample", {x, grid});
+  const int space = x.ndim() - 2;
+  DT_CHECK(space >= 1 && space <= 3, "grid_sample",
+           "x has shape {}; pass one of 3 to 5 dimensions: the batch, the "
+           "channels, and 1 to 3 of space",
+           to_string(x.shape()));
+  DT_CHECK(grid.ndim() == x.ndim() && grid.size(0) == x.size(0) &&
+               grid.size(-1) == space,
+           "grid_sample",
+           "the grid has shape {} and x {}; pass a grid of {} dimensions: the "
+           "batch, which is {}, {} of points, and {} coordinates",
+           to_string(grid.shape()), to_string(x.shape()), x.ndim(), x.size(0),
+           space, space);
+  DT_CHECK(grid.dtype() == x.dtype() && is_float(x.dtype()), "grid_sample",
+           "x is {} and the grid {}; cast both to one float type",
+           name(x.dtype()), name(grid.dtype()));
+  DT_CHECK(o.mode == Interpolation::kNearest ||
+               o.mode == Interpolation::kLinear ||
+               o.mode == Interpolation::kCubic,
+           "grid_sample", "the mode is {}; write kNearest, kLinear or kCubic",
+           o.mode == Interpolation::kArea ? "kArea" : "kNearestExact");
+  Shape out{x.size(0), x.size(1)};
+  int64_t elements = 1, points = 1;
+  for (int d = 0; d < space; ++d) {
+    DT_CHECK(x.size(d + 2) > 0, "grid_sample",
+             "x has shape {}; pass one with elements in each dimension of "
+             "space",
+             to_string(x.shape()));
+    elements *= x.size(d + 2);
+    points *= grid.size(d + 1);
+    out.push_back(grid.size(d + 1));
+  }
+  // The neighbours of each point [b, 1, points], dimension after dimension.
+  std::vector<Neighbour> all;
+  const DistTensor flat_grid = reshape(grid, {x.size(0), 1, points, space});
+  for (int d = 0; d < space; ++d) {
+    const std::vector<Neighbour> here =
+        neighbours(select(flat_grid, 3, space - 1 - d), x.size(d + 2), o);
+    std::vector<Neighbour> both;
+    for (const Neighbour& a : all)
+      for (const Neighbour& b : here)
+        both.push_back(
+            {a.index * x.size(d + 2) + b.index, a.weight * b.weight});
+    all = d == 0 ? here : both;
+  }
+  const DistTensor flat = reshape(x, {x.size(0), x.size(1), elements});
+  DistTensor y;
+  for (const Neighbour& n : all) {
+    const DistTensor index = expand(n.index, {-1, x.size(1), -1});
+    const DistTensor term = gather(flat, 2, index) * n.weight;
+    y = y.defined() ? y + term : term;
+  }
+  return reshape(y, out);
 }
 
 }  // namespace dtensor

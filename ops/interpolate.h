@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Resizing images, as torch.nn.functional has them. Every rank of
+// Resizing and sampling images, as torch.nn.functional has them. Every rank of
 // the mesh calls these functions. Tensors are floats.
 #pragma once
 #include <cstdint>
@@ -42,5 +42,29 @@ struct InterpolateOptions {
 // Throws Error if a size would be 0, or for an option that the mode does not
 // have.
 DistTensor interpolate(const DistTensor& x, const InterpolateOptions&);
+
+// Where grid_sample() takes elements that are outside of x.
+enum class GridPadding : uint8_t {
+  kZeros,
+  kBorder,     // the nearest element
+  kReflection  // mirrored at the border, as often as needed
+};
+struct GridSampleOptions {
+  Interpolation mode = Interpolation::kLinear;  // or kNearest or kCubic
+  GridPadding padding = GridPadding::kZeros;
+  // Whether -1 and 1 are the centers of the first and last elements of x,
+  // instead of their outer edges.
+  bool align_corners = false;
+};
+
+// x [b, c, space...], grid [b, out..., n] -> [b, c, out...]: the values of x at
+// the n coordinates of each point, of which the first one belongs to the last
+// dimension of space. x and grid have one type. A position that is NaN or out
+// of range counts as outside. If the space of x is split, its ranks look up
+// their own elements, and the result is a partial sum. Both x and the grid are
+// reshaped to a flat space first, which moves them if only a later dimension of
+// space is split (see reshape()). Throws Error if shapes or types do not fit.
+DistTensor grid_sample(const DistTensor& x, const DistTensor& grid,
+                       const GridSampleOptions& = {});
 
 }  // namespace dtensor

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The calls of adaptive pools and interpolation.
+// The calls of adaptive pools, interpolation and sampling.
 #include "dtensor/ops/interpolate.h"
 #include "dtensor/ops/pool.h"
 #include "tests/conformance/bind.h"
@@ -54,6 +54,17 @@ T interpolate_call(A a) {
   return {interpolate(a.tensor(0), o)};
 }
 
+T grid_sample_call(A a) {
+  GridSampleOptions o;
+  o.mode = mode_of(a.text(2, "mode", "bilinear"));
+  const std::string padding = a.text(3, "padding_mode", "zeros");
+  o.padding = padding == "border"       ? GridPadding::kBorder
+              : padding == "reflection" ? GridPadding::kReflection
+                                        : GridPadding::kZeros;
+  o.align_corners = a.flag(4, "align_corners", false);
+  return {grid_sample(a.tensor(0), a.tensor(1, "grid"), o)};
+}
+
 }  // namespace
 
 void add_windows_calls(CallTable& t) {
@@ -67,6 +78,7 @@ void add_windows_calls(CallTable& t) {
   t["nn.functional.adaptive_max_pool3d"] =
       adaptive<adaptive_max_pool3d, adaptive_max_pool3d_with_indices>;
   t["nn.functional.interpolate"] = interpolate_call;
+  t["nn.functional.grid_sample"] = grid_sample_call;
 }
 
 }  // namespace dtensor::conformance

@@ -72,6 +72,111 @@ TEST(Interpolate, SendsOnlyTheHalo) {
   });
 }
 
+// What torch's CPU kernels compute, for one image of one channel.
+struct Image {
+  int64_t h, w;
+  std::vector<double> x;
+  GridSampleOptions o;
+
+  double element(double i, double j) const {
+    if (i < 0 || i >= static_cast<double>(h)) return 0;
+    if (j < 0 || j >= static_cast<double>(w)) return 0;
+    return x[static_cast<size_t>(i) * static_cast<size_t>(w) +
+             static_cast<size_t>(j)];
+  }
+  double padded(double p, int64_t size) const {
+    const auto n = static_cast<double>(size);
+    if (o.padding == GridPadding::kReflection) {
+      const double lo = o.align_corners ? 0 : -0.5, hi = n - 1 - lo;
+      while (p < lo || p > hi) p = p < lo ? 2 * lo - p : 2 * hi - p;
+    }
+    if (o.padding == GridPadding::kZeros) return p;
+    return std::min(std::max(p, 0.0), n - 1);
+  }
+  double sample(double gy, double gx) const {
+    const auto position = [&](double g, int64_t size) {
+      const auto n = static_cast<double>(size);
+      return o.align_corners ? (g + 1) / 2 * (n - 1) : ((g + 1) * n - 1) / 2;
+    };
+    double i = position(gy, h), j = position(gx, w);
+    if (o.mode != Interpolation::kCubic) i = padded(i, h), j = padded(j, w);
+    if (o.mode == Interpolation::kNearest)
+      return element(std::nearbyint(i), std::nearbyint(j));
+    double sum = 0;
+    const double i0 = std::floor(i), j0 = std::floor(j);
+    if (o.mode == Interpolation::kLinear) {
+      for (int a = 0; a < 2; ++a)
+        for (int b = 0; b < 2; ++b)
+          sum += element(i0 + a, j0 + b) * std::abs(1 - a - (i - i0)) *
+                 std::abs(1 - b - (j - j0));
+      return sum;
+    }
+    const auto cubic = [](double d) {
+      d = std::abs(d);
+      return d <= 1 ? (1.25 * d - 2.25) * d * d + 1
+                    : ((-0.75 * d + 3.75) * d - 6) * d + 3;
+    };
+    for (int a = -1; a < 3; ++a)
+      for (int b = -1; b < 3; ++b)
+        sum += element(padded(i0 + a, h), padded(j0 + b, w)) *
+               cubic(i - i0 - a) * cubic(j - j0 - b);
+    return sum;
+  }
+};
+
+TEST(GridSample, EveryModeAgainstLoops) {
+  const Mesh mesh = Mesh::parse("a=3");
+  run(3, [&](Runtime&) {
+    Image image{3, 4, {1, 2, -1, 4, 0, 3, 5, -2, 7, 1, 2, 6}, {}};
+    std::vector<double> points;
+    for (double gy : {-3.1, -1.0, -0.9, -0.1, 0.35, 1.0, 1.2, 4.7})
+      for (double gx : {-2.6, -1.0, -0.55, 0.0, 0.4, 0.99, 1.0, 1.3})
+        points.insert(points.end(), {gx, gy});
+    for (const auto mode : {Interpolation::kNearest, Interpolation::kLinear,
+                            Interpolation::kCubic})
+      for (const auto padding : {GridPadding::kZeros, GridPadding::kBorder,
+                                 GridPadding::kReflection})
+        for (const bool corners : {false, true}) {
+          image.o = {mode, padding, corners};
+          std::vector<double> want;
+          for (size_t i = 0; i < points.size(); i += 2)
+            want.push_back(image.sample(points[i + 1], points[i]));
+          for (const char* layout : {"R", "S2"}) {
+            SCOPED_TRACE(::testing::Message()
+                         << static_cast<int>(mode) << " "
+                         << static_cast<int>(padding) << corners << layout);
+            const DistTensor x = DistTensor::from_global(
+                Tensor::from({1, 1, 3, 4}, image.x.data()), mesh, layout);
+            const DistTensor grid = DistTensor::from_global(
+                Tensor::from({1, 8, 8, 2}, points.data()), mesh, "R");
+            expect_near(doubles(grid_sample(x, grid, image.o)), want);
+          }
+        }
+  });
+}
+
+// Beyond the border the value is constant, so the slope is 0. A position that
+// is NaN gives 0.
+TEST(GridSample, SlopesAndNaN) {
+  const Mesh mesh = Mesh::parse("a=2");
+  run(2, [&](Runtime&) {
+    const double kX[] = {1, 3, 7};
+    const double nan = std::numeric_limits<double>::quiet_NaN();
+    const double kGrid[] = {-2, 0, 0.25, 0, 1.5, 0, nan, 0};
+    const DistTensor x =
+        DistTensor::from_global(Tensor::from(Shape{1, 1, 1, 3}, kX), mesh, "R");
+    const DistTensor grid =
+        DistTensor::from_global(Tensor::from(Shape{1, 1, 4, 2}, kGrid), mesh,
+                                "S2")
+            .set_requires_grad();
+    const DistTensor y = grid_sample(
+        x, grid, {.padding = GridPadding::kBorder, .align_corners = true});
+    expect_near(doubles(y), {1, 4, 7, 0});
+    const std::vector<double> slope = doubles(grad(sum(y), {grid})[0]);
+    expect_near({slope[0], slope[2], slope[4]}, {0, 4, 0});
+  });
+}
+
 TEST(Interpolate, RefusesInASentence) {
   const Mesh mesh = Mesh::parse("a=2");
   run(2, [&](Runtime&) {
@@ -108,6 +213,12 @@ TEST(Interpolate, RefusesInASentence) {
               }),
               "[interpolate] 6 elements would become 0 in dimension 0 of "
               "space; both numbers must be from 1 to 2147483647");
+    EXPECT_EQ(error_of([&] {
+                grid_sample(of({1, 1, 6, 6}), of({2, 3, 3, 2}));
+              }),
+              "[grid_sample] the grid has shape [2, 3, 3, 2] and x [1, 1, 6, "
+              "6]; pass a grid of 4 dimensions: the batch, which is 1, 2 of "
+              "points, and 2 coordinates");
   });
 }
 
