@@ -38,6 +38,7 @@ WITHOUT_RULE = {
 HEADERS = {
     "ops/contraction.h": "Sums of products",
     "ops/convolution.h": "Convolutions", "ops/pool.h": "Pools",
+    "ops/unfold.h": "Windows as columns",
     "ops/interpolate.h": "Interpolation and sampling",
     "ops/functions/arithmetic.h": "Arithmetic",
     "ops/functions/exponential.h": "Exponentials and powers",

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The maximum of each window, and what its gradients need.
+// The maximum of each window, and what its gradients need; and all elements of
+// each window.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -43,6 +44,19 @@ struct PoolSpread {
   Pool of;
   const void* y = nullptr;
   const int64_t* taps = nullptr;
+  void* x = nullptr;
+};
+// y [planes, taps, out...] = the element of x that each element meets; 0 if
+// that is outside of x.
+struct Unfold {
+  Pool of;
+  const void* x = nullptr;
+  void* y = nullptr;
+};
+// x = the sum of the elements of y [planes, taps, out...] that meet it.
+struct Fold {
+  Pool of;
+  const void* y = nullptr;
   void* x = nullptr;
 };
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The calls of adaptive pools, interpolation and sampling.
+// The calls of adaptive pools, interpolation, sampling and unfolding.
 #include "dtensor/ops/interpolate.h"
 #include "dtensor/ops/pool.h"
+#include "dtensor/ops/unfold.h"
 #include "tests/conformance/bind.h"
 #include "tests/conformance/calls.h"
 
@@ -65,6 +66,19 @@ T grid_sample_call(A a) {
   return {grid_sample(a.tensor(0), a.tensor(1, "grid"), o)};
 }
 
+// The options of unfold and fold, which begin at position `first`.
+UnfoldOptions unfold_options(A a, size_t first) {
+  UnfoldOptions o;
+  const auto list = [&](size_t at, std::string_view name,
+                        std::vector<int64_t>& to) {
+    if (a.has(at, name)) to = a.integers(at, name);
+  };
+  list(first, "dilation", o.dilation);
+  list(first + 1, "padding", o.padding);
+  list(first + 2, "stride", o.stride);
+  return o;
+}
+
 }  // namespace
 
 void add_windows_calls(CallTable& t) {
@@ -79,6 +93,14 @@ void add_windows_calls(CallTable& t) {
       adaptive<adaptive_max_pool3d, adaptive_max_pool3d_with_indices>;
   t["nn.functional.interpolate"] = interpolate_call;
   t["nn.functional.grid_sample"] = grid_sample_call;
+  t["nn.functional.unfold"] = [](A a) -> T {
+    return {unfold(a.tensor(0), a.integers(1, "kernel_size"),
+                   unfold_options(a, 2))};
+  };
+  t["nn.functional.fold"] = [](A a) -> T {
+    return {fold(a.tensor(0), a.integers(1, "output_size"),
+                 a.integers(2, "kernel_size"), unfold_options(a, 3))};
+  };
 }
 
 }  // namespace dtensor::conformance

@@ -176,6 +176,41 @@ void spread(Stream, const PoolSpread& p) {
 
 #endif
 
+template <class S>
+void unfold(Stream s, const Unfold& p) {
+  const Pool a = p.of;
+  const int64_t out = volume(a.out), in = volume(a.in), taps = volume(a.kernel);
+  const auto* x = static_cast<const S*>(p.x);
+  auto* const y = static_cast<S*>(p.y);
+  portable::each(
+      s, a.planes * taps * out, DT_BODY(int64_t e) {
+        Space i;
+        const bool inside =
+            to_x(a, place(a.out, e % out), place(a.kernel, e / out % taps), i);
+        y[e] = inside ? x[e / out / taps * in + index(a.in, i)] : S(0);
+      });
+}
+
+template <class S, class C = compute_t<S>>
+void fold(Stream s, const Fold& p) {
+  const Pool a = p.of;
+  const int64_t out = volume(a.out), in = volume(a.in), taps = volume(a.kernel);
+  const auto* y = static_cast<const S*>(p.y);
+  auto* const x = static_cast<S*>(p.x);
+  portable::each(
+      s, a.planes * in, DT_BODY(int64_t e) {
+        const Space i = place(a.in, e % in);
+        C sum = C(0);
+        for (int64_t t = 0; t < taps; ++t) {
+          Space m;
+          if (!to_y(a, i, place(a.kernel, t), m)) continue;
+          const S v = y[(e / in * taps + t) * out + index(a.out, m)];
+          sum = sum_of(sum, static_cast<C>(v));
+        }
+        x[e] = static_cast<S>(sum);
+      });
+}
+
 }  // namespace
 
 DT_KERNEL(PoolMax)
@@ -191,6 +226,16 @@ void run(Stream s, const PoolPick& a) {
 DT_KERNEL(PoolSpread)
 void run(Stream s, const PoolSpread& a) {
   visit_numbers(a.of.type, "max_pool", [&]<class S>() { spread<S>(s, a); });
+}
+
+DT_KERNEL(Unfold)
+void run(Stream s, const Unfold& a) {
+  visit_numbers(a.of.type, "unfold", [&]<class S>() { unfold<S>(s, a); });
+}
+
+DT_KERNEL(Fold)
+void run(Stream s, const Fold& a) {
+  visit_numbers(a.of.type, "fold", [&]<class S>() { fold<S>(s, a); });
 }
 
 }  // namespace DT_PORTABLE

@@ -25,6 +25,8 @@
   X(PoolMax)               \
   X(PoolPick)              \
   X(PoolSpread)            \
+  X(Unfold)                \
+  X(Fold)                  \
   X(Resample)              \
   X(Gemm)                  \
   X(FinishGemm)            \

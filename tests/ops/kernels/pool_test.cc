@@ -115,5 +115,28 @@ TEST(PoolKernels, AgainstLoops) {
     }
 }
 
+TEST(PoolKernels, UnfoldAndFoldAgainstLoops) {
+  for (const DType t : {DType::kF32, DType::kF64, DType::kBF16, DType::kF16,
+                        DType::kI32, DType::kI64})
+    for (const Pool& a : pools(t)) {
+      const int64_t in = volume(a.in), out = volume(a.out),
+                    taps = volume(a.kernel);
+      const Elements x = Elements::random(t, a.planes * in, -3, 3, 1);
+      const Elements dy = Elements::random(t, a.planes * taps * out, -2, 2, 2);
+      std::vector<double> unfolded, folded(static_cast<size_t>(x.size()));
+      for (int64_t e = 0; e < dy.size(); ++e) {
+        const int64_t i = met(a, e % out, e / out % taps);
+        const int64_t at = e / out / taps * in + i;
+        unfolded.push_back(i < 0 ? 0 : x[at]);
+        if (i >= 0) folded[static_cast<size_t>(at)] += dy[e];
+      }
+      Elements y(t, dy.size(), 9), dx(t, x.size(), 9);
+      run(Unfold{.of = a, .x = x.data(), .y = y.data()});
+      EXPECT_TRUE(near(y, unfolded, 0)) << name(t);
+      run(Fold{.of = a, .y = dy.data(), .x = dx.data()});
+      EXPECT_TRUE(near(dx, folded)) << name(t);
+    }
+}
+
 }  // namespace
 }  // namespace dtensor::kernels
