@@ -54,7 +54,9 @@ HEADERS = {
     "ops/losses.h": "Losses", "ops/attention.h": "Attention",
     "ops/paged_attention.h": "Attention to a cache",
     "ops/experts.h": "Mixtures of experts", "ops/view.h": "Views",
-    "ops/create.h": "Creation",
+    "ops/create.h": "Creation", "ops/ranges.h": "Ranges and indices",
+    "ops/rearrange.h": "Rearranging", "ops/diagonal.h": "Diagonals",
+    "ops/differences.h": "Differences and integrals",
 }
 SECTION = r"^// ---- (.*) ----$"
 
