@@ -110,7 +110,8 @@ DistTensor middle(std::string_view op, const DistTensor& in, bool skip_nans) {
 
 DistTensor at_quantile(std::string_view op, const DistTensor& x,
                        const DistTensor& q, std::optional<int> dim,
-                       bool keepdim, Interpolation how, bool skip_nans) {
+                       bool keepdim, QuantileInterpolation how,
+                       bool skip_nans) {
   check_defined(op, {x, q});
   const DType t = x.dtype();
   DT_CHECK((t == DType::kF32 || t == DType::kF64) && q.dtype() == t, op,
@@ -132,15 +133,15 @@ DistTensor at_quantile(std::string_view op, const DistTensor& x,
   const DistTensor below = floor(rank.detach());
   const auto value = [&] {
     switch (how) {
-      case Interpolation::kLower:
+      case QuantileInterpolation::kLower:
         return element(below);
-      case Interpolation::kHigher:
+      case QuantileInterpolation::kHigher:
         return element(ceil(rank));
-      case Interpolation::kNearest:
+      case QuantileInterpolation::kNearest:
         return element(round(rank));
-      case Interpolation::kLinear:
+      case QuantileInterpolation::kLinear:
         return lerp(element(below), element(ceil(rank)), rank - below);
-      case Interpolation::kMidpoint:
+      case QuantileInterpolation::kMidpoint:
         break;
     }
     return lerp(element(below), element(ceil(rank)), 0.5);
@@ -160,8 +161,8 @@ DistTensor at_quantile(std::string_view op, const DistTensor& x,
 }
 
 DistTensor at_quantile(std::string_view op, const DistTensor& x, double q,
-                       std::optional<int> dim, bool keepdim, Interpolation how,
-                       bool skip_nans) {
+                       std::optional<int> dim, bool keepdim,
+                       QuantileInterpolation how, bool skip_nans) {
   check_defined(op, x);
   DT_CHECK(q >= 0 && q <= 1, op, "q is {}; write a number from 0 to 1", q);
   return at_quantile(op, x, full({}, q, x.mesh(), {}, x.dtype()), dim, keepdim,
@@ -218,20 +219,21 @@ TopK mode(const DistTensor& x, int dim, bool keepdim) {
 }
 
 DistTensor quantile(const DistTensor& x, const DistTensor& q,
-                    std::optional<int> dim, bool keepdim, Interpolation how) {
+                    std::optional<int> dim, bool keepdim,
+                    QuantileInterpolation how) {
   return at_quantile("quantile", x, q, dim, keepdim, how, false);
 }
 DistTensor quantile(const DistTensor& x, double q, std::optional<int> dim,
-                    bool keepdim, Interpolation how) {
+                    bool keepdim, QuantileInterpolation how) {
   return at_quantile("quantile", x, q, dim, keepdim, how, false);
 }
 DistTensor nanquantile(const DistTensor& x, const DistTensor& q,
                        std::optional<int> dim, bool keepdim,
-                       Interpolation how) {
+                       QuantileInterpolation how) {
   return at_quantile("nanquantile", x, q, dim, keepdim, how, true);
 }
 DistTensor nanquantile(const DistTensor& x, double q, std::optional<int> dim,
-                       bool keepdim, Interpolation how) {
+                       bool keepdim, QuantileInterpolation how) {
   return at_quantile("nanquantile", x, q, dim, keepdim, how, true);
 }
 

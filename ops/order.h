@@ -49,7 +49,7 @@ DistTensor nanmedian(const DistTensor&);
 TopK mode(const DistTensor&, int dim = -1, bool keepdim = false);
 
 // How quantile() treats a q that lies between two elements.
-enum class Interpolation : uint8_t {
+enum class QuantileInterpolation : uint8_t {
   kLinear,
   kLower,     // the lower element
   kHigher,    // the higher element
@@ -64,16 +64,16 @@ enum class Interpolation : uint8_t {
 // (for a tensor q, if an element with such an index does not exist).
 DistTensor quantile(const DistTensor& x, const DistTensor& q,
                     std::optional<int> dim = {}, bool keepdim = false,
-                    Interpolation = Interpolation::kLinear);
+                    QuantileInterpolation = QuantileInterpolation::kLinear);
 DistTensor quantile(const DistTensor& x, double q, std::optional<int> dim = {},
                     bool keepdim = false,
-                    Interpolation = Interpolation::kLinear);
+                    QuantileInterpolation = QuantileInterpolation::kLinear);
 DistTensor nanquantile(const DistTensor& x, const DistTensor& q,
                        std::optional<int> dim = {}, bool keepdim = false,
-                       Interpolation = Interpolation::kLinear);
+                       QuantileInterpolation = QuantileInterpolation::kLinear);
 DistTensor nanquantile(const DistTensor& x, double q,
                        std::optional<int> dim = {}, bool keepdim = false,
-                       Interpolation = Interpolation::kLinear);
+                       QuantileInterpolation = QuantileInterpolation::kLinear);
 
 // sort() along the first dimension, without the indices.
 DistTensor msort(const DistTensor&);

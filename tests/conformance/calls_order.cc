@@ -20,18 +20,18 @@ T middle(A a) {
                        a.flag(2, "keepdim", false)));
 }
 
-Interpolation interpolation(A a) {
+QuantileInterpolation interpolation(A a) {
   const std::string text = a.text(kNamed, "interpolation", "linear");
-  if (text == "lower") return Interpolation::kLower;
-  if (text == "higher") return Interpolation::kHigher;
-  if (text == "nearest") return Interpolation::kNearest;
-  if (text == "midpoint") return Interpolation::kMidpoint;
-  return Interpolation::kLinear;
+  if (text == "lower") return QuantileInterpolation::kLower;
+  if (text == "higher") return QuantileInterpolation::kHigher;
+  if (text == "nearest") return QuantileInterpolation::kNearest;
+  if (text == "midpoint") return QuantileInterpolation::kMidpoint;
+  return QuantileInterpolation::kLinear;
 }
 
 template <class Q>
 using Quantile = DistTensor(const DistTensor&, Q, std::optional<int>, bool,
-                            Interpolation);
+                            QuantileInterpolation);
 template <Quantile<const DistTensor&> tensor, Quantile<double> number>
 T at_quantile(A a) {
   const DistTensor x = a.tensor(0);

@@ -149,7 +149,7 @@ TEST(Order, MedianOfAllElements) {
 }
 
 TEST(Order, QuantilesBetweenElements) {
-  using enum Interpolation;
+  using enum QuantileInterpolation;
   for (const char* layout : {"R", "S0", "S1"})
     on_mesh("x=3", [&](const Mesh& m) {
       DistTensor x = put({{2, 4}, {8, 2, 6, 4, 1, kNaN, 3, 2}}, m, layout);
@@ -158,7 +158,7 @@ TEST(Order, QuantilesBetweenElements) {
       DistTensor q = put({{2}, {0.25, 0.5}}, m);
       q.set_requires_grad();
       const struct {
-        Interpolation how;
+        QuantileInterpolation how;
         Values all, without;  // [q, row]
       } cases[] = {
           {kLinear, {3.5, kNaN, 5, kNaN}, {3.5, 1.5, 5, 2}},
