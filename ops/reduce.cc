@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "dtensor/ops/all_ops.h"
-#include "dtensor/ops/contraction.h"
 #include "dtensor/ops/create.h"
 #include "dtensor/ops/gather_op.h"
 #include "dtensor/ops/kernels/operands.h"
@@ -12,186 +11,12 @@
 #include "dtensor/ops/kernels/rows.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/rows.h"
-#include "dtensor/ops/sum_squares.h"
 #include "dtensor/ops/view.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/rank_context.h"
-#include "dtensor/redistribute.h"
 
 namespace dtensor {
 namespace {
-
-struct ExtremumArgs {
-  static constexpr Fields kFields = {"dims"};
-  Shape dims;  // reduced, in ascending order
-};
-
-// The rule that reduces the dimensions of the ExtremumArgs: by `of_dim`, such
-// as "max", or by a sum if that is empty. `notes` are the rule's other notes.
-BoundRule reducing(std::string_view op, const Shape& shape, const Attrs& attrs,
-                   std::string notes, std::string_view of_dim) {
-  const Shape& dims = attrs.as<ExtremumArgs>().dims;
-  std::string in, out;
-  for (int d = 0; d < shape.size(); ++d) {
-    const char c = static_cast<char>('a' + d);
-    in += c;
-    if (std::find(dims.begin(), dims.end(), d) == dims.end())
-      out += c;
-    else if (!of_dim.empty())
-      notes += fmt::format("; {}:{}", c, of_dim);
-  }
-  return BoundRule(Rule(in + "->" + out + notes), {shape}, op);
-}
-
-// The shape of x with a 1 for each dimension that is reduced.
-Shape kept_shape(const DistTensor& x, const Attrs& attrs) {
-  Shape shape = x.shape();
-  for (int64_t d : attrs.as<ExtremumArgs>().dims)
-    shape[static_cast<int>(d)] = 1;
-  return shape;
-}
-
-class Extremum : public Op {
- public:
-  explicit Extremum(bool max)
-      : Op(max ? "amax" : "amin", {.saves_outputs = true}), max_(max) {}
-
-  BoundRule bind(const std::vector<Shape>& shapes,
-                 const Attrs& attrs) const override {
-    return reducing(name(), shapes[0], attrs, max_ ? " | max 0" : " | min 0",
-                    max_ ? "max" : "min");
-  }
-  void compute(Compute& c) const override {
-    uint32_t dims = 0;
-    for (int64_t d : c.attrs.as<ExtremumArgs>().dims) dims |= 1u << d;
-    const Tensor& x = c.in[0];
-    c.run(kernels::Reduce{
-        .kind = max_ ? kernels::ReduceKind::kMax : kernels::ReduceKind::kMin,
-        .type = x.dtype(),
-        .shape = x.shape(),
-        .in = x.data(),
-        .strides = x.strides(),
-        .dims = dims,
-        .out = c.out[0].mutable_data()});
-  }
-  InputGradients gradient(const GradientCall& g) const override {
-    const DistTensor& x = g.inputs[0];
-    const Shape kept = kept_shape(x, g.attrs);
-    std::vector<int> dims;
-    for (int64_t d : g.attrs.as<ExtremumArgs>().dims)
-      dims.push_back(static_cast<int>(d));
-    DistTensor best = reshape(g.outputs[0].detach(), kept);
-    DistTensor winners = cast(eq(x.detach(), best), x.dtype());
-    DistTensor share = div(winners, sum(winners, dims, true));
-    return {mul(share, reshape(g.cotangents[0], kept))};
-  }
-  std::vector<Sample> samples() const override {
-    Sample rows, all;
-    rows.inputs = {{Shape{5, 3, 2}}};
-    rows.attrs = ExtremumArgs{{1}};
-    all.inputs = {{Shape{5, 3}}};
-    all.attrs = ExtremumArgs{{0, 1}};
-    return {rows, all};
-  }
-
- private:
-  bool max_;
-};
-
-// The sum of squares over the last dimensions. The squares are not stored.
-class SumSquares : public Op {
- public:
-  SumSquares() : Op("sum_squares", {}) {}
-
-  BoundRule bind(const std::vector<Shape>& shapes,
-                 const Attrs& attrs) const override {
-    return reducing(name(), shapes[0], attrs, "", "");
-  }
-  void compute(Compute& c) const override {
-    const Tensor x = c.in[0].to_contiguous();
-    int64_t n = 1;
-    for (int64_t d : c.attrs.as<ExtremumArgs>().dims)
-      n *= x.shape()[static_cast<int>(d)];
-    const Tensor& y = c.out[0];
-    const int64_t rows = y.numel();
-    // On a GPU, the kernel SumSquares spreads one long row over all processors,
-    // and RowDot many short rows. RowDot writes f32 sums for half types.
-    const bool few = rows <= 16, half = is_half_float(y.dtype());
-    const Tensor sums = few    ? c.scratch(y.shape(), DType::kF64)
-                        : half ? c.scratch(y.shape(), DType::kF32)
-                               : y;
-    if (few) {
-      sums.fill(0);
-      for (int64_t r = 0; r < rows; ++r)
-        c.run(
-            kernels::SumSquares{.type = x.dtype(),
-                                .n = n,
-                                .x = x.ptr<char>() + r * n * size_of(x.dtype()),
-                                .sum = sums.mutable_ptr<double>() + r});
-    } else {
-      const kernels::Matrix all{x.dtype(), rows, n, x.data(), n};
-      c.run(kernels::RowDot{all, all, sums.mutable_data()});
-    }
-    if (few || half)
-      y.device().cast(c.stream, y.shape(), y.dtype(), y.mutable_data(),
-                      y.strides(), sums.dtype(), sums.data(), sums.strides());
-  }
-  InputGradients gradient(const GradientCall& g) const override {
-    const DistTensor& x = g.inputs[0];
-    const Shape kept = kept_shape(x, g.attrs);
-    return {mul(x, mul(reshape(g.cotangents[0], kept), 2))};
-  }
-  std::vector<Sample> samples() const override {
-    Sample rows, all, many;
-    rows.inputs = {{Shape{5, 3, 2}}};
-    rows.attrs = ExtremumArgs{{1, 2}};
-    all.inputs = {{Shape{5, 3}}};
-    all.attrs = ExtremumArgs{{0, 1}};
-    many.inputs = {{Shape{71, 3}}};  // > 16 rows even if 3 ranks share them
-    many.attrs = ExtremumArgs{{1}};
-    return {rows, all, many};
-  }
-};
-
-const SumSquares& sum_squares_op() {
-  static const SumSquares op;
-  return op;
-}
-
-const Extremum& extremum_op(bool max) {
-  static const Extremum largest(true), smallest(false);
-  return max ? largest : smallest;
-}
-
-DistTensor extremum(bool max, const DistTensor& x, std::vector<int> dims,
-                    bool keepdim) {
-  const Op& op = extremum_op(max);
-  check_defined(op.name(), x);
-  ExtremumArgs args;
-  Shape kept = x.shape();
-  std::vector<int> times(static_cast<size_t>(x.ndim()), dims.empty());
-  for (int r : dims) {
-    // As in torch, a scalar has a dimension 0.
-    if (x.ndim() == 0 && (r == 0 || r == -1)) continue;
-    const int d = normalize_dim(r, x.ndim(), op.name());
-    DT_CHECK(++times[static_cast<size_t>(d)] == 1, op.name(),
-             "dimension {} of {} is named twice; name it once", d,
-             x.spec()->to_string());
-  }
-  for (int d = 0; d < x.ndim(); ++d) {
-    const bool reduced = times[static_cast<size_t>(d)] > 0;
-    if (!reduced) continue;
-    args.dims.push_back(d);
-    DT_CHECK(x.size(d) > 0, op.name(),
-             "dimension {} of {} is empty, so its {} is not defined; pass a "
-             "tensor with elements",
-             d, x.spec()->to_string(), max ? "maximum" : "minimum");
-    kept[d] = 1;
-  }
-  if (args.dims.empty()) return alias(x);
-  DistTensor y = apply1(op, x, args);
-  return keepdim ? reshape(y, kept) : y;
-}
 
 using Kind = kernels::ReduceKind;
 
@@ -520,40 +345,10 @@ std::pair<DistTensor, DistTensor> running(Kind kind, const DistTensor& x,
 }  // namespace
 
 static const OpFamily kFamily("reduce", [] {
-  return OpList{
-      &extremum_op(true),   &extremum_op(false),     &sum_squares_op(),
-      &scan_op(Kind::kSum), &scan_op(Kind::kProd),   &scan_op(Kind::kMax),
-      &scan_op(Kind::kMin), &exponential_scan(true), &exponential_scan(false)};
+  return OpList{&scan_op(Kind::kSum),    &scan_op(Kind::kProd),
+                &scan_op(Kind::kMax),    &scan_op(Kind::kMin),
+                &exponential_scan(true), &exponential_scan(false)};
 });
-
-DistTensor amax(const DistTensor& x, std::vector<int> dims, bool keepdim) {
-  return extremum(true, x, std::move(dims), keepdim);
-}
-DistTensor amin(const DistTensor& x, std::vector<int> dims, bool keepdim) {
-  return extremum(false, x, std::move(dims), keepdim);
-}
-
-DistTensor sum_squares(const DistTensor& x, const std::vector<int>& dims,
-                       bool keepdim) {
-  std::vector<bool> reduced(static_cast<size_t>(x.ndim()), dims.empty());
-  for (int d : dims)
-    reduced[static_cast<size_t>(normalize_dim(d, x.ndim(), "sum"))] = true;
-  // SumSquares reduces whole rows, so only the last dimensions. Half types are
-  // excluded: sum(square(x)) rounds their squares, but SumSquares would not.
-  const bool last = std::is_sorted(reduced.begin(), reduced.end());
-  const auto count = std::count(reduced.begin(), reduced.end(), true);
-  if (!last || (!dims.empty() && count != std::ssize(dims)) ||
-      is_half_float(x.dtype()))
-    return sum(square(x), dims, keepdim);
-  ExtremumArgs args;
-  Shape kept = x.shape();
-  for (int d = x.ndim() - static_cast<int>(count); d < x.ndim(); ++d) {
-    args.dims.push_back(d);
-    kept[d] = 1;
-  }
-  const DistTensor y = apply1(sum_squares_op(), x, args);
-  return keepdim ? reshape(y, kept) : y;
-}
 
 DistTensor cumsum(const DistTensor& x, int dim) {
   return accumulated(Kind::kSum, x, dim);
