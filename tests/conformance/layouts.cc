@@ -24,8 +24,10 @@ std::vector<std::string> choices(const Array& a) {
   std::vector<std::string> list{"R"};
   for (int d = 0; d < a.shape.size(); ++d)
     list.push_back("S" + std::to_string(d));
-  // The parts of a sum can add up exactly only if all numbers are finite.
+  // The parts of a sum can add up exactly only if all numbers are finite, and
+  // have fewer digits than their type, as those of f64 have.
   if (a.dtype != DType::kBool &&
+      (!is_float(a.dtype) || a.dtype == DType::kF64) &&
       std::ranges::all_of(a.v, [](double x) { return std::isfinite(x); }))
     list.push_back("P");
   return list;

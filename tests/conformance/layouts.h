@@ -18,7 +18,8 @@ using Combination = std::vector<std::string>;
 // Returns every combination of {R, S(d) for each dimension, P} for each input
 // and mesh axis. If there are more than `most`, returns so many different ones,
 // drawn by a generator that is seeded with the case's id, the mesh and `seed`.
-// Bools, and tensors with infinities or NaNs, are never partial. Cotangents'
+// Bools, floats other than f64, and tensors with infinities or NaNs, are never
+// partial. Cotangents'
 // layouts are always drawn. No two combinations have the same layouts of all
 // inputs. There is one combination for a case without inputs, or on one rank.
 std::vector<Combination> combinations(const Cases&, const Case&, const Mesh&,
