@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Maxima, minima and sums of squares over whole dimensions.
+// Maxima, minima, products and sums of squares over whole dimensions.
 #include <algorithm>
 
 #include "dtensor/ops/all_ops.h"
@@ -10,10 +10,12 @@
 #include "dtensor/ops/op.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/reduce.h"
+#include "dtensor/ops/statistics.h"
 #include "dtensor/ops/sum_squares.h"
 #include "dtensor/ops/view.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/redistribute.h"
+#include "dtensor/scopes.h"
 
 namespace dtensor {
 namespace {
@@ -102,6 +104,64 @@ class Extremum : public Op {
  private:
   bool max_;
 };
+
+// The product over dimensions. A rank multiplies its own elements, and the
+// output is partial by a product.
+class Product : public Op {
+ public:
+  Product() : Op("prod") {}
+
+  BoundRule bind(const std::vector<Shape>& shapes,
+                 const Attrs& attrs) const override {
+    return reducing(name(), shapes[0], attrs, "", "prod");
+  }
+  void compute(Compute& c) const override {
+    reduce_part(c, kernels::ReduceKind::kProd);
+  }
+  // dx[i] = dy * (the product of all elements but x[i]). With one zero among
+  // them, only its own dx is not 0; with two, all are.
+  InputGradients gradient(const GradientCall& g) const override {
+    const DistTensor& x = g.inputs[0];
+    const DistTensor dy = reshape(g.cotangents[0], kept_shape(x, g.attrs));
+    if (grad_enabled()) return {mul(dy, product_of_others(x, g.attrs))};
+    const DistTensor zero = eq(x, 0), safe = where(zero, 1, x);
+    const DistTensor count = cast(zero, DType::kI64);
+    const DistTensor others =
+        div(reshape(apply1(*this, safe, g.attrs), dy.shape()), safe);
+    return {mul(
+        dy, where(eq(sum(count, dims_of(g.attrs), true), count), others, 0))};
+  }
+  std::vector<Sample> samples() const override {
+    SampleInput middle{{4, 3, 2}}, some{{5, 3}};
+    middle.zeros = some.zeros = true;
+    return {{{middle}, ExtremumArgs{{0, 2}}, true},
+            {{some}, ExtremumArgs{{1}}, true},
+            {{{{5, 3}}}, ExtremumArgs{{0, 1}}, true}};
+  }
+
+ private:
+  // For each element, the product of the others, which is differentiable even
+  // at zeros: running products from both ends.
+  static DistTensor product_of_others(const DistTensor& x, const Attrs& attrs) {
+    const std::vector<int> dims = dims_of(attrs);
+    std::vector<int> last;
+    for (size_t i = 0; i < dims.size(); ++i)
+      last.push_back(x.ndim() - static_cast<int>(dims.size() - i));
+    const DistTensor rows = movedim(x, dims, last);
+    const DistTensor flat = flatten(rows, last[0], -1);
+    const auto before = [&](const DistTensor& t) {
+      return pad(cumprod(t, -1), {1, -1}, 1);
+    };
+    const DistTensor others =
+        mul(before(flat), flip(before(flip(flat, {-1})), {-1}));
+    return movedim(reshape(others, rows.shape()), last, dims);
+  }
+};
+
+const Product& product_op() {
+  static const Product op;
+  return op;
+}
 
 // The sum of squares over the last dimensions. The squares are not stored.
 class SumSquares : public Op {
@@ -208,7 +268,8 @@ DistTensor extremum(bool max, const DistTensor& x, const std::vector<int>& dims,
 }  // namespace
 
 static const OpFamily kFamily("extremum", [] {
-  return OpList{&extremum_op(true), &extremum_op(false), &sum_squares_op()};
+  return OpList{&extremum_op(true), &extremum_op(false), &product_op(),
+                &sum_squares_op()};
 });
 
 DistTensor amax(const DistTensor& x, std::vector<int> dims, bool keepdim) {
@@ -217,6 +278,14 @@ DistTensor amax(const DistTensor& x, std::vector<int> dims, bool keepdim) {
 DistTensor amin(const DistTensor& x, std::vector<int> dims, bool keepdim) {
   return extremum(false, x, dims, keepdim);
 }
+DistTensor prod(const DistTensor& x, const std::vector<int>& dims,
+                bool keepdim) {
+  const ExtremumArgs args = reduced_dims("prod", x, dims);
+  return reduce_dims(product_op(),
+                     is_float(x.dtype()) ? x : cast(x, DType::kI64), args,
+                     keepdim);
+}
+
 DistTensor sum_squares(const DistTensor& x, const std::vector<int>& dims,
                        bool keepdim) {
   std::vector<bool> reduced(static_cast<size_t>(x.ndim()), dims.empty());

@@ -49,6 +49,7 @@ HEADERS = {
     "ops/pointwise.h": "Types and conditions",
     "ops/reduce.h": "Reductions and running sums",
     "ops/order.h": "Extremes, medians and quantiles",
+    "ops/statistics.h": "Products, and statistics of some elements",
     "ops/norm.h": "Norms", "ops/embedding.h": "Elements by index",
     "ops/by_index.h": "More elements by index",
     "ops/losses.h": "Losses", "ops/attention.h": "Attention",
