@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "dtensor/ops/statistics.h"
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -198,6 +200,150 @@ DistTensor vector_norm(const DistTensor& x, double p, std::vector<int> dims,
   const DistTensor root = p == 2 ? sqrt(safe) : pow(safe, 1 / p);
   const double at_zero = p < 0 ? std::pow(0.0, 1 / p) : 0;
   return where(zero, at_zero, root);
+}
+
+DistTensor nansum(const DistTensor& x, const std::vector<int>& dims,
+                  bool keepdim) {
+  check_defined("nansum", x);
+  return sum(is_float(x.dtype()) ? where(isnan(x), 0, x) : x,
+             known("nansum", x, dims), keepdim);
+}
+
+DistTensor nanmean(const DistTensor& x, const std::vector<int>& dims,
+                   bool keepdim) {
+  check_defined("nanmean", x);
+  DT_CHECK(is_float(x.dtype()), "nanmean", "{} has no mean; cast it to f32",
+           x.spec()->to_string());
+  const DistTensor counts = logical_not(isnan(x));
+  return div(nansum(x, dims, keepdim),
+             sum(counts, known("nanmean", x, dims), keepdim));
+}
+
+DistTensor cov(const DistTensor& given, double correction,
+               const DistTensor& fweights, const DistTensor& aweights) {
+  check_defined("cov", given);
+  DT_CHECK(given.ndim() <= 2, "cov",
+           "{} has more than two dimensions; pass [variables, observations]",
+           given.spec()->to_string());
+  DistTensor x = floating(given);
+  if (x.ndim() < 2) x = reshape(x, {1, numel(x.shape())});
+  const int64_t n = x.size(1);
+  for (const DistTensor& w : {fweights, aweights})
+    if (w.defined())
+      DT_CHECK(w.shape() == Shape{n}, "cov",
+               "the weights {} do not fit {}; pass one for each of {} "
+               "observations",
+               w.spec()->to_string(), given.spec()->to_string(), n);
+  DT_CHECK(!fweights.defined() || !is_float(fweights.dtype()), "cov",
+           "fweights are {}, but must be integers; pass them as aweights",
+           fweights.spec()->to_string());
+  DT_CHECK(!aweights.defined() || is_float(aweights.dtype()), "cov",
+           "aweights are {}, but must be floats; pass them as fweights",
+           aweights.spec()->to_string());
+  const DistTensor w = !fweights.defined()   ? aweights
+                       : !aweights.defined() ? fweights
+                                             : mul(fweights, aweights);
+  if (!w.defined()) {
+    const DistTensor far = sub(x, mean(x, {1}, true));
+    return squeeze(div(matmul(far, transpose(far)),
+                       std::max(0.0, static_cast<double>(n) - correction)));
+  }
+  const DistTensor total = cast(sum(w), x.dtype());
+  const DistTensor far = sub(x, div(sum(mul(x, w), {1}, true), total));
+  const DistTensor divisor =
+      aweights.defined()
+          ? sub(total, mul(div(sum(mul(w, aweights)), total), correction))
+          : sub(total, correction);
+  return squeeze(
+      div(matmul(mul(far, w), transpose(far)), clamp_min(divisor, 0)));
+}
+
+DistTensor corrcoef(const DistTensor& x) {
+  const DistTensor c = cov(x);
+  if (c.ndim() == 0) return div(c, c);
+  const DistTensor scale = sqrt(einsum("ii->i", c));
+  return clamp(div(div(c, unsqueeze(scale, 1)), scale), -1, 1);
+}
+
+// ---- Masks ----
+
+namespace {
+
+// x, with the number that a maximum ignores where the mask is false.
+DistTensor lowest_outside(std::string_view op, const DistTensor& x,
+                          const DistTensor& mask) {
+  check_defined(op, x);
+  if (!mask.defined()) return x;
+  switch (x.dtype()) {
+    case DType::kBool:
+      return logical_and(x, mask);
+    case DType::kI8:
+      return where(mask, x, std::numeric_limits<int8_t>::lowest());
+    case DType::kI32:
+      return where(mask, x, std::numeric_limits<int32_t>::lowest());
+    case DType::kI64:
+      return where(mask, x, std::numeric_limits<int64_t>::lowest());
+    default:
+      return where(mask, x, -std::numeric_limits<double>::infinity());
+  }
+}
+
+// The number of elements for which the mask is true.
+DistTensor counted(const DistTensor& x, const DistTensor& mask,
+                   const std::vector<int>& dims, bool keepdim) {
+  const DistTensor all =
+      mask.defined() ? mask : full({}, 1, x.mesh(), {}, DType::kBool);
+  return sum(expand(all, x.shape()), dims, keepdim);
+}
+
+}  // namespace
+
+DistTensor masked_sum(const DistTensor& x, const DistTensor& mask,
+                      const std::vector<int>& dims, bool keepdim) {
+  check_defined("masked_sum", x);
+  return sum(mask.defined() ? where(mask, x, 0) : x,
+             known("masked_sum", x, dims), keepdim);
+}
+
+DistTensor masked_mean(const DistTensor& x, const DistTensor& mask,
+                       const std::vector<int>& dims, bool keepdim) {
+  return div(masked_sum(x, mask, dims, keepdim),
+             counted(x, mask, known("masked_mean", x, dims), keepdim));
+}
+
+DistTensor masked_var(const DistTensor& given, const DistTensor& mask,
+                      const std::vector<int>& dims, double correction,
+                      bool keepdim) {
+  check_defined("masked_var", given);
+  const DistTensor x = floating(given);
+  const DistTensor far = sub(x, masked_mean(x, mask, dims, true));
+  const DistTensor n = counted(x, mask, known("masked_var", x, dims), keepdim);
+  const DistTensor divisor =
+      clamp_min(sub(cast(n, DType::kF64), correction), 0);
+  return cast(div(masked_sum(square(far), mask, dims, keepdim), divisor),
+              x.dtype());
+}
+
+DistTensor masked_amax(const DistTensor& x, const DistTensor& mask,
+                       const std::vector<int>& dims, bool keepdim) {
+  return amax(lowest_outside("masked_amax", x, mask), dims, keepdim);
+}
+
+DistTensor masked_softmax(const DistTensor& x, const DistTensor& mask,
+                          int dim) {
+  return softmax(lowest_outside("masked_softmax", x, mask), dim);
+}
+
+DistTensor masked_log_softmax(const DistTensor& x, const DistTensor& mask,
+                              int dim) {
+  return log_softmax(lowest_outside("masked_log_softmax", x, mask), dim);
+}
+
+DistTensor masked_logsumexp(const DistTensor& x, const DistTensor& mask,
+                            const std::vector<int>& dims, bool keepdim) {
+  return cast(
+      logsumexp(lowest_outside("masked_logsumexp", x, mask), dims, keepdim),
+      x.dtype());
 }
 
 }  // namespace dtensor
