@@ -47,6 +47,7 @@ HEADERS = {
     "ops/functions/comparison.h": "Comparisons",
     "ops/functions/rounding.h": "Rounding and remainders",
     "ops/pointwise.h": "Types and conditions",
+    "ops/composed.h": "Formulas of several tensors",
     "ops/reduce.h": "Reductions and running sums",
     "ops/order.h": "Extremes, medians and quantiles",
     "ops/statistics.h": "Products, and statistics of some elements",
