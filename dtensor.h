@@ -24,6 +24,7 @@
 #include "dtensor/ops/data_shapes.h"
 #include "dtensor/ops/diagonal.h"
 #include "dtensor/ops/differences.h"
+#include "dtensor/ops/distance.h"
 #include "dtensor/ops/embedding.h"
 #include "dtensor/ops/experts.h"
 #include "dtensor/ops/grad.h"
