@@ -51,6 +51,78 @@ DistTensor nll_loss(const DistTensor& x, const DistTensor& targets,
                     Reduction = Reduction::kMean, const DistTensor& weight = {},
                     int64_t ignore_index = -100);
 
+// With log_input, exp(x) - y * x, else x - y * log(x + eps). `full` adds
+// Stirling's approximation of log(y!) where y > 1.
+DistTensor poisson_nll_loss(const DistTensor& x, const DistTensor& y,
+                            Reduction = Reduction::kMean, bool log_input = true,
+                            bool full = false, double eps = 1e-8);
+// (log(v) + (x - y)^2 / v) / 2 for v = max(variance, eps), which counts as the
+// variance itself in the gradient. `full` adds log(2 pi) / 2. As in torch, a
+// variance of x's shape without the last dimension has one number for each row;
+// any other variance broadcasts.
+DistTensor gaussian_nll_loss(const DistTensor& x, const DistTensor& y,
+                             const DistTensor& variance,
+                             Reduction = Reduction::kMean, bool full = false,
+                             double eps = 1e-6);
+
+// ---- Margins ----
+//
+// y has the numbers 1 and -1.
+
+// log(1 + exp(-y * x)).
+DistTensor soft_margin_loss(const DistTensor& x, const DistTensor& y,
+                            Reduction = Reduction::kMean);
+// x where y is 1, and max(0, margin - x) where y is -1.
+DistTensor hinge_embedding_loss(const DistTensor& x, const DistTensor& y,
+                                Reduction = Reduction::kMean,
+                                double margin = 1);
+// max(0, margin - y * (a - b)).
+DistTensor margin_ranking_loss(const DistTensor& a, const DistTensor& b,
+                               const DistTensor& y,
+                               Reduction = Reduction::kMean, double margin = 0);
+// For vectors a and b [n] or [b, n], and y [] or [b]: 1 - c where y is 1, and
+// max(0, c - margin) where y is -1, with c the cosine of their angle.
+DistTensor cosine_embedding_loss(const DistTensor& a, const DistTensor& b,
+                                 const DistTensor& y,
+                                 Reduction = Reduction::kMean,
+                                 double margin = 0);
+
+struct TripletOptions {
+  double margin = 1, p = 2, eps = 1e-6;
+  bool swap = false;  // the negative is compared with the nearer of the others
+};
+// max(0, margin + d(anchor, positive) - d(anchor, negative)), where d is
+// pairwise_distance() with p and eps.
+DistTensor triplet_margin_loss(const DistTensor& anchor,
+                               const DistTensor& positive,
+                               const DistTensor& negative,
+                               Reduction = Reduction::kMean,
+                               const TripletOptions& = {});
+
+// In the three functions below, x is [b, classes] or [classes]. Each row gives
+// one number: the mean over its classes i of the given term.
+//
+// max(0, margin - x[y] + x[i])^p * weight[y] for all classes i except y, the
+// class in `targets` [b] or, for a vector x, [] (i32 or i64). p is 1 or 2.
+// `weight` [classes] may be undefined. Throws Error on every rank if a class
+// does not exist.
+DistTensor multi_margin_loss(const DistTensor& x, const DistTensor& targets,
+                             Reduction = Reduction::kMean, int p = 1,
+                             double margin = 1, const DistTensor& weight = {});
+// The sum of max(0, 1 - x[j] + x[i]) over the classes j of the row in
+// `targets`, for classes i that are not among them. A row of `targets` (i64,
+// x's shape) ends at its first negative number. Computes [b, classes, classes]
+// numbers.
+DistTensor multilabel_margin_loss(const DistTensor& x,
+                                  const DistTensor& targets,
+                                  Reduction = Reduction::kMean);
+// binary_cross_entropy_with_logits() of each class.
+DistTensor multilabel_soft_margin_loss(const DistTensor& x, const DistTensor& y,
+                                       Reduction = Reduction::kMean,
+                                       const DistTensor& weight = {});
+
+// ---- Vectors ----
+
 // (a . b) / (max(|a|, eps) * max(|b|, eps)) along a dimension.
 DistTensor cosine_similarity(const DistTensor& a, const DistTensor& b,
                              int dim = 1, double eps = 1e-8);
