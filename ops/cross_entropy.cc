@@ -2,11 +2,14 @@
 #include "dtensor/ops/kernels/cross_entropy.h"
 
 #include <algorithm>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "dtensor/ops/all_ops.h"
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/create.h"
+#include "dtensor/ops/embedding.h"
 #include "dtensor/ops/functions/lists.h"
 #include "dtensor/ops/id_range.h"
 #include "dtensor/ops/kernels/operands.h"
@@ -301,20 +304,90 @@ const Op& forward_op() {
 
 }  // namespace
 
+// ---- Class weights, and probabilities as targets ----
+//
+// These are compositions. If the vocabulary is split, log_softmax() exchanges a
+// maximum and a sum per row, and the sums over classes stay partial.
+
+namespace {
+
+// Whether each target counts: it is not the ignore_index.
+DistTensor counted(const DistTensor& targets, int64_t ignore_index) {
+  return ne(targets, full({}, static_cast<double>(ignore_index), targets.mesh(),
+                          {}, targets.dtype()));
+}
+
+// -log softmax(logits) times the weights, in the type of the loss.
+DistTensor costs(const DistTensor& logits, const DistTensor& weight) {
+  const DType stat = kernels::stat_of(logits.dtype());
+  const DistTensor cost = neg(log_softmax(cast(logits, stat), -1));
+  return weight.defined() ? mul(cost, cast(weight, stat)) : cost;
+}
+
+DistTensor by_probabilities(const DistTensor& logits, const DistTensor& targets,
+                            double smoothing, const DistTensor& weight) {
+  DT_CHECK(targets.shape() == logits.shape(), "cross_entropy",
+           "targets {} are probabilities, because they are floats, but do not "
+           "fit logits of shape {}; pass one for each logit, or write "
+           "cast(targets, DType::kI64)",
+           targets.spec()->to_string(), to_string(logits.shape()));
+  const double share = smoothing / static_cast<double>(logits.size(-1));
+  const DistTensor p =
+      smoothing == 0 ? targets : add(mul(targets, 1 - smoothing), share);
+  const DistTensor cost = costs(logits, weight);
+  return sum(mul(cost, cast(p, cost.dtype())), {-1});
+}
+
+// Returns {the loss of each row, the weight of its target}. A target that does
+// not count has the weight 0.
+std::pair<DistTensor, DistTensor> weighted(const DistTensor& logits,
+                                           const DistTensor& targets,
+                                           int64_t ignore_index,
+                                           double smoothing,
+                                           const DistTensor& weight) {
+  const DistTensor plain =
+      apply(forward_op(), {logits, targets}, Args{ignore_index, 0})[0];
+  const DistTensor counts = counted(targets, ignore_index);
+  const DistTensor table = unsqueeze(cast(weight, plain.dtype()), 1);
+  const DistTensor own =
+      where(counts,
+            squeeze(embedding(table, targets, {.zeros_outside = true}), -1), 0);
+  const DistTensor loss = mul(plain, own);
+  if (smoothing == 0) return {loss, own};
+  const DistTensor others = where(counts, mean(costs(logits, weight), {-1}), 0);
+  return {add(mul(loss, 1 - smoothing), mul(others, smoothing)), own};
+}
+
+}  // namespace
+
 DistTensor cross_entropy(const DistTensor& logits, const DistTensor& targets,
                          Reduction reduction, int64_t ignore_index,
-                         double label_smoothing) {
+                         double label_smoothing, const DistTensor& weight) {
+  check_defined("cross_entropy", {logits, targets});
   DT_CHECK(label_smoothing >= 0 && label_smoothing <= 1, "cross_entropy",
            "label_smoothing is {}; write a number in [0, 1]", label_smoothing);
-  const DistTensor loss = apply(forward_op(), {logits, targets},
-                                Args{ignore_index, label_smoothing})[0];
+  const int64_t classes = logits.ndim() ? logits.size(-1) : 1;
+  if (weight.defined())
+    DT_CHECK(weight.shape() == Shape{classes}, "cross_entropy",
+             "the weight {} does not fit {}; pass a vector of size {}",
+             weight.spec()->to_string(), logits.spec()->to_string(), classes);
+  const bool probabilities = is_float(targets.dtype());
+  DistTensor loss, own;
+  if (probabilities)
+    loss = by_probabilities(logits, targets, label_smoothing, weight);
+  else if (weight.defined())
+    std::tie(loss, own) =
+        weighted(logits, targets, ignore_index, label_smoothing, weight);
+  else
+    loss = apply(forward_op(), {logits, targets},
+                 Args{ignore_index, label_smoothing})[0];
   if (reduction == Reduction::kNone) return loss;
   const DistTensor total = sum(loss);
   if (reduction == Reduction::kSum) return total;
   if (reduction == Reduction::kBatchMean) return div(total, logits.size(0));
-  const DistTensor ignored = full({}, static_cast<double>(ignore_index),
-                                  targets.mesh(), {}, targets.dtype());
-  return div(total, sum(cast(ne(targets, ignored), loss.dtype())));
+  if (probabilities) return div(total, numel(loss.shape()));
+  if (!own.defined()) own = cast(counted(targets, ignore_index), loss.dtype());
+  return div(total, sum(own));
 }
 
 static const OpFamily kFamily("cross_entropy", [] {

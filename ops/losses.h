@@ -138,13 +138,20 @@ DistTensor normalize(const DistTensor& x, double p = 2, int dim = 1,
 // -log softmax(logits)[target] for logits [..., v] and targets [...] (i32 or
 // i64), in f32 (in f64 for f64 logits). Targets equal to ignore_index are
 // skipped, also in the mean. label_smoothing e gives the target the weight 1-e
-// and spreads e evenly over all classes. Every rank of the mesh calls it. A
-// target outside of [0, v), unless it is ignore_index, throws Error on every
-// rank, at once on the CPU, and later on other devices (id_range.h). If targets
-// are split, the ranks exchange 16 bytes to find out.
+// and spreads e evenly over all classes. `weight` [v] (may be undefined)
+// multiplies the term of each class; the mean then divides by the sum of the
+// targets' weights. Every rank of the mesh calls it. A target outside of
+// [0, v), unless it is ignore_index, throws Error on every rank, at once on the
+// CPU, and later on other devices (id_range.h). If targets are split, the ranks
+// exchange 16 bytes to find out.
+//
+// Targets of a float type are probabilities [..., v]; the loss is then the sum
+// of -weight * log softmax(logits) * targets over the classes, and no target is
+// skipped.
 DistTensor cross_entropy(const DistTensor& logits, const DistTensor& targets,
                          Reduction = Reduction::kMean,
                          int64_t ignore_index = -100,
-                         double label_smoothing = 0);
+                         double label_smoothing = 0,
+                         const DistTensor& weight = {});
 
 }  // namespace dtensor

@@ -198,11 +198,16 @@ void add_layer_calls(CallTable& t) {
   };
   // Classes are dimension 1 in torch, and the last dimension in the library.
   t["nn.functional.cross_entropy"] = [](A a) -> T {
-    if (a.has(kNamed, "weight")) throw NotHere("weight");
-    const DistTensor x = a.tensor(0), targets = a.tensor(1);
-    if (is_float(targets.dtype())) throw NotHere("probabilities as targets");
-    return {cross_entropy(x.ndim() > 2 ? movedim(x, {1}, {-1}) : x, targets,
-                          reduction(a))};
+    const auto classes_last = [](const DistTensor& x) {
+      return x.ndim() > 2 ? movedim(x, {1}, {-1}) : x;
+    };
+    const DistTensor targets = a.tensor(1);
+    return {cross_entropy(
+        classes_last(a.tensor(0)),
+        is_float(targets.dtype()) ? classes_last(targets) : targets,
+        reduction(a), a.integer(kNamed, "ignore_index", -100),
+        a.number(kNamed, "label_smoothing", 0),
+        a.has(kNamed, "weight") ? a.tensor(kNamed, "weight") : DistTensor())};
   };
   t["nn.functional.softmin"] = [](A a) -> T {
     DistTensor x = a.tensor(0);

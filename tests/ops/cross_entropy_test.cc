@@ -4,6 +4,7 @@
 #include "dtensor/ops/create.h"
 #include "dtensor/ops/losses.h"
 #include "dtensor/ops/pointwise.h"
+#include "dtensor/ops/reduce.h"
 #include "dtensor/rank_context.h"
 #include "tests/ops/structured_testing.h"
 
@@ -174,6 +175,38 @@ TEST(CrossEntropyTest, SplitVocabularyStaysSplit) {
   });
 }
 
+// So it does with class weights and with probabilities as targets: no rank
+// sends or holds more than a few numbers per row beyond its own columns.
+TEST(CrossEntropyTest, WeightsAndProbabilitiesStaySplit) {
+  run(4, [](Runtime& rt) {
+    const Mesh mesh = rt.mesh();
+    const int64_t rows = 6, vocabulary = 4001;
+    DistTensor logits =
+        randn({rows, vocabulary}, mesh, "S1", DType::kF64, {.seed = 1});
+    logits.set_requires_grad();
+    const DistTensor weight =
+        uniform({vocabulary}, mesh, "S0", DType::kF64, {.seed = 2});
+    const DistTensor p = softmax(
+        randn({rows, vocabulary}, mesh, "S1", DType::kF64, {.seed = 3}), -1);
+    const DistTensor ids =
+        put(integers({rows}, {0, 4000, 17, 2500, 2501, 3}), mesh);
+    const int64_t own = logits.local().bytes() + 8 * rows;
+    rt.context().record = true;
+    for (const DistTensor& targets : {ids, p})
+      for (double smoothing : {0.0, 0.1}) {
+        const DistTensor loss = cross_entropy(logits, targets, Reduction::kMean,
+                                              -100, smoothing, weight);
+        const auto g = grad(loss, {logits});
+        EXPECT_EQ(g[0].spec(), logits.spec());
+      }
+    for (const CommEvent& e : rt.context().events)
+      EXPECT_LE(e.predicted, 4 * rows * 8);
+    for (const auto& [tag, bytes] :
+         rt.context().allocator->stats().largest_by_tag)
+      EXPECT_LE(bytes, own) << "in " << tag;
+  });
+}
+
 TEST(CrossEntropyTest, Errors) {
   auto with = [](const Array& logits, const Array& targets, double smoothing) {
     return error_of(2, [=](const Mesh& m) {
@@ -186,8 +219,9 @@ TEST(CrossEntropyTest, Errors) {
             "[2, 3]; write targets of shape [2]");
   EXPECT_EQ(
       with(values({2, 3}, 1), values({2}, 1), 0),
-      "[cross_entropy] the targets are f64, but must be i32 or i64; write "
-      "cast(targets, DType::kI64)");
+      "[cross_entropy] targets f64[2](R) are probabilities, because they are "
+      "floats, but do not fit logits of shape [2, 3]; pass one for each logit, "
+      "or write cast(targets, DType::kI64)");
   EXPECT_EQ(with(values({2, 3}, 1), integers({2}, {0, 3}), 0),
             "[cross_entropy] target 3 is not in [0, 3), and not the "
             "ignore_index -100; write one of these");
