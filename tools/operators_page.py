@@ -71,7 +71,7 @@ class Function:
         # Whether it returns one or several tensors, not a number, a text or a
         # state.
         self.makes_tensors = re.search(
-            r"DistTensor|TopK|Normed", returns) is not None
+            r"DistTensor|TopK|Norm", returns) is not None
         self.creates = not re.search("DistTensor|TensorList", parameters)
 
 
