@@ -171,8 +171,9 @@ class Cases:
         self.calls = re.sub(r'"[^"\n]*"', '""', calls)
 
     def call(self, name, header):
-        if re.search(r"(?<![\w.:>])%s\(|<(?:dtensor::)?%s[>,]|, %s>"
-                     % (name, name, name), self.calls):
+        if re.search(r"(?<![\w.:>])%s\(|<(?:dtensor::)?%s[>,]|, %s>|"
+                     r"\bcall(?:<[^;]*?>)?\(\s*%s[,)]"
+                     % (name, name, name, name), self.calls):
             return True
         listed = {module + name for module in ("", "nn.functional.", "special.")
                   if header.startswith("ops/functions/")}

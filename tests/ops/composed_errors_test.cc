@@ -6,11 +6,14 @@
 #include <functional>
 #include <string>
 
+#include "dtensor/ops/composed.h"
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/create.h"
+#include "dtensor/ops/distance.h"
 #include "dtensor/ops/losses.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/reduce.h"
+#include "dtensor/ops/statistics.h"
 #include "dtensor/ops/view.h"
 #include "dtensor/runtime.h"
 #include "tests/testing.h"
@@ -42,6 +45,54 @@ TEST(ComposedErrors, SayWhatToWrite) {
         {[&] { nll_loss(one, one); }, "[nll_loss] targets f32[",
          "do not fit f32[](R); pass log-probabilities [n, classes, ...] and "
          "targets [n, ...], or [classes] and []"},
+        {[&] { multi_margin_loss(x, ids, mean, 3); },
+         "[multi_margin_loss] p is 3; write 1 or 2"},
+        {[&] { multi_margin_loss(x, zeros({3}, DType::kI64)); },
+         "[multi_margin_loss] targets i64[",
+         "do not fit f32[2, 3](R); pass integers of shape [2]"},
+        {[&] {
+           multilabel_margin_loss(cube, zeros({2, 3, 4}, DType::kI64));
+         },
+         "[multilabel_margin_loss] f32[",
+         "is neither [b, classes] nor [classes]; pass one of these"},
+        {[&] { cosine_embedding_loss(x, x, x); },
+         "[cosine_embedding_loss] f32[",
+         "do not fit each other; pass two tensors [b, n] and targets [b], or "
+         "[n] and []"},
+        {[&] { cross_entropy(x, ids, mean, -100, 0, one); },
+         "[cross_entropy] the weight f32[](R) does not fit f32[",
+         "pass a vector of size 3"},
+        {[&] { addcdiv(x, ids, ids); }, "[addcdiv] divides integers, i64[",
+         "cast one of them to a float type"},
+        {[&] { glu(x); }, "[glu] dimension 1 of f32[",
+         "pass a tensor whose size is even there"},
+        {[&] { prelu(x, zeros({2})); },
+         "[prelu] the weight f32[2](R) has 2 elements, but f32[",
+         "pass a vector with 1 or 3 elements"},
+        {[&] { equal(x, ids); }, "[equal] cannot compare f32[",
+         "cast one of them to the other's type"},
+        {[&] {
+           prod(x, {1, -1});
+         },
+         "[prod] dimension 1 of f32[", "is named twice; name it once"},
+        {[&] { nanmean(ids); }, "[nanmean] i64[",
+         "has no mean; cast it to f32"},
+        {[&] { cov(cube); }, "[cov] f32[", "pass [variables, observations]"},
+        {[&] { cov(x, 1, v); }, "[cov] fweights are f32[",
+         "but must be integers; pass them as aweights"},
+        {[&] { cov(x, 1, {}, zeros({2})); }, "[cov] the weights f32[",
+         "pass one for each of 3 observations"},
+        {[&] {
+           cdist(x, zeros({2, 4}));
+         },
+         "[cdist] f32[", "pass [..., m, k] and [..., n, k]"},
+        {[&] { cdist(x, x, -1); }, "[cdist] p is -1; write 0 or more"},
+        {[&] { pdist(v); }, "[pdist] f32[",
+         "is not a set of vectors; pass [n, k]"},
+        {[&] { renorm(v, 2, 0, 1); }, "[renorm] f32[",
+         "has no slices; pass at least two dimensions"},
+        {[&] { cross(x, x, 0); }, "[cross] f32[",
+         "pass tensors of as many dimensions, one of which has size 3 in both"},
         {[&] { var(ids); }, "[var] i64[", "has no variance; cast it to f32"},
         {[&] { vector_norm(ids); }, "[vector_norm] i64[",
          "has no norm; cast it to f32"},
