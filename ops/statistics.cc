@@ -177,10 +177,8 @@ DistTensor vector_norm(const DistTensor& x, double p, std::vector<int> dims,
   DT_CHECK(is_float(x.dtype()), "vector_norm", "{} has no norm; cast it to f32",
            x.spec()->to_string());
   dims = known("vector_norm", x, std::move(dims));
-  if (p == 0) {
-    const DistTensor is = cast(cast(x, DType::kBool), x.dtype());
-    return sum(is, dims, keepdim);
-  }
+  // As in torch, the result has a gradient, which is 0.
+  if (p == 0) return sum(where(ne(x, 0), 1, mul(x, 0)), dims, keepdim);
   if (std::isinf(p))
     return p > 0 ? amax(abs(x), dims, keepdim) : amin(abs(x), dims, keepdim);
   if (p == 1) return sum(abs(x), dims, keepdim);
