@@ -65,6 +65,18 @@ DistTensor gaussian_nll_loss(const DistTensor& x, const DistTensor& y,
                              Reduction = Reduction::kMean, bool full = false,
                              double eps = 1e-6);
 
+// The negative log-likelihood of texts under connectionist temporal
+// classification (Graves et al., ICML 2006): log-probabilities [t, n, classes],
+// targets [n, s] (integers, the text of each element, padded behind its end
+// with any class), and the lengths [n] of both. The mean is over elements, each
+// divided by its text's length. If no path has the length, the loss is inf, or
+// 0 with zero_infinity. Classes may be split: the ranks add the log-
+// probabilities of the text's labels, and never gather the others.
+DistTensor ctc_loss(const DistTensor& log_probs, const DistTensor& targets,
+                    const DistTensor& input_lengths,
+                    const DistTensor& target_lengths, int64_t blank = 0,
+                    Reduction = Reduction::kMean, bool zero_infinity = false);
+
 // ---- Margins ----
 //
 // y has the numbers 1 and -1.
@@ -122,7 +134,6 @@ DistTensor multilabel_soft_margin_loss(const DistTensor& x, const DistTensor& y,
                                        const DistTensor& weight = {});
 
 // ---- Vectors ----
-
 // (a . b) / (max(|a|, eps) * max(|b|, eps)) along a dimension.
 DistTensor cosine_similarity(const DistTensor& a, const DistTensor& b,
                              int dim = 1, double eps = 1e-8);
