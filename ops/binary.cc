@@ -50,6 +50,8 @@ class Binary : public RuleOp {
         .of = internal::pointwise_arguments(c, c.in[0].dtype())});
   }
   InputGradients gradient(const GradientCall& g) const override {
+    DT_CHECK(f_.slope_a || !g.needed[0], f_.name,
+             "has no gradient by its first operand; call detach() on it");
     InputGradients grads = by_ == By::kNone
                                ? (f_.linear() ? of_linear(g) : of_value(g))
                                : of_slope(g);

@@ -55,12 +55,13 @@ struct SampleInput {
     kPositive,  // at least 0.2
     kIndex,     // random i64 in [0, bound)
     kBool,
-    kInt8
+    kInt8,
+    kConstant  // as kAny, but the input has no gradient
   };
   Shape shape;
   Values values = Values::kAny;
   int64_t bound = 0;  // for kIndex
-  // The range of the values if `values` is kAny.
+  // The range of the values if `values` is kAny or kConstant.
   double lo = -2, hi = 3;
   bool zeros = false;  // every third element is 0
 };

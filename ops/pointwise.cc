@@ -49,6 +49,8 @@ SampleInput sample_operand(const fn::Function& f, int i, const Shape& shape) {
   if (!fn::takes_floats(f.takes)) {
     in.values = SampleInput::Values::kIndex;
     in.bound = 16;
+  } else if (i == 0 && !f.slope_a) {
+    in.values = SampleInput::Values::kConstant;
   }
   in.lo = f.domain[i].lo;
   in.hi = f.domain[i].hi;

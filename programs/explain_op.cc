@@ -99,10 +99,12 @@ struct DryAnswer {
 
 std::vector<DistTensor> make_inputs(const OpQuestion& q) {
   std::vector<DistTensor> tensors;
-  for (const OpInput& in : q.inputs) {
+  for (size_t i = 0; i < q.inputs.size(); ++i) {
+    const OpInput& in = q.inputs[i];
     DistTensor t = DistTensor::empty(in.spec);
     if (in.keep != Keep::kMove) t.as_parameter(in.keep);
-    if (is_float(in.spec->dtype())) t.set_requires_grad();
+    if (is_float(in.spec->dtype()) && !(i < q.constant.size() && q.constant[i]))
+      t.set_requires_grad();
     tensors.push_back(std::move(t));
   }
   return tensors;
@@ -287,6 +289,8 @@ OpQuestion parse_question(const std::string& name,
       t = DType::kBool;
     if (op && sample.inputs[i].values == SampleInput::Values::kInt8)
       t = DType::kI8;
+    q.constant.push_back(op && sample.inputs[i].values ==
+                                   SampleInput::Values::kConstant);
     q.inputs.push_back(parse_input(ins[i], t, mesh));
   }
   return q;

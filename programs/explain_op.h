@@ -17,6 +17,7 @@ struct OpQuestion {
   std::string op;               // a name, or an einsum: "mk,kn->mn"
   std::vector<OpInput> inputs;  // specs, and whether each is a parameter
   Attrs attrs;
+  std::vector<bool> constant = {};  // whether an input has no gradient
 };
 
 // Parses a question. `ins` are texts such as "8192x1024:S0,R", with

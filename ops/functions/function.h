@@ -89,6 +89,8 @@ struct Function {
   bool finite = false;
   // The function also takes bf16 and f16. It computes in f32 and rounds.
   bool rounds = true;
+  // Whether a binary function has a derivative by its first operand.
+  bool slope_a = true;
   const Param* params = nullptr;
   int num_params = 0;
   int num_required = 0;  // parameters without a default
@@ -113,6 +115,7 @@ constexpr Function facts() {
   if constexpr (requires { F::promotes; }) f.promotes = F::promotes;
   if constexpr (requires { F::finite; }) f.finite = F::finite;
   if constexpr (requires { F::rounds; }) f.rounds = F::rounds;
+  if constexpr (requires { F::slope_a; }) f.slope_a = F::slope_a;
   if constexpr (requires { F::params; }) {
     f.params = F::params;
     f.num_params = static_cast<int>(std::size(F::params));

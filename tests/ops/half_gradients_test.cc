@@ -152,6 +152,7 @@ DistTensor values(const SampleInput& in, DType t, const Mesh& mesh,
     const auto r = static_cast<int64_t>(hash_mix(seed, i) >> 8);
     switch (in.values) {
       case SampleInput::Values::kAny:
+      case SampleInput::Values::kConstant:
         v[i] = static_cast<double>(r % 31 - 15) / 8 + 1.0 / 16;
         // Within a function's domain, exact in bf16, and not at its ends, where
         // a slope may be steep.
@@ -187,7 +188,9 @@ std::vector<std::vector<double>> gradients(const Op& op, const Sample& sample,
   std::vector<DistTensor> in, wanted;
   for (size_t i = 0; i < sample.inputs.size(); ++i) {
     DistTensor x = values(sample.inputs[i], t, mesh, i + 1).detach();
-    if (is_float(x.dtype())) wanted.push_back(x.set_requires_grad());
+    if (is_float(x.dtype()) &&
+        sample.inputs[i].values != SampleInput::Values::kConstant)
+      wanted.push_back(x.set_requires_grad());
     in.push_back(x);
   }
   std::vector<std::vector<double>> all;

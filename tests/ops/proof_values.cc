@@ -185,7 +185,7 @@ Array make_values(const SampleInput& in, int which, bool coarse) {
     // slope may be infinite, to beyond the middle.
     const double width = in.hi - in.lo;
     const bool elsewhere =
-        in.values == Values::kAny && (in.lo != -2 || width != 5);
+        in.values != Values::kPositive && (in.lo != -2 || width != 5);
     if (elsewhere)
       a.v[i] = in.lo + width * (2 * order[i] + 33) / 512 + which * width / 4096;
     if (coarse)

@@ -254,8 +254,9 @@ TEST(ChoiceReport, ReasonsAreTrue) {
         std::string text = op->name();
         for (const SampleInput& s : sample.inputs) {
           using Values = SampleInput::Values;
-          const bool real =
-              s.values == Values::kAny || s.values == Values::kPositive;
+          const bool real = s.values == Values::kAny ||
+                            s.values == Values::kPositive ||
+                            s.values == Values::kConstant;
           shapes.push_back(s.shape);
           types.push_back(real                        ? DType::kF32
                           : s.values == Values::kBool ? DType::kBool
