@@ -3,6 +3,7 @@
 // runs on it as on a plain value. Dual<Dual<V>> carries second derivatives.
 #pragma once
 #include "dtensor/ops/functions/math.h"
+#include "dtensor/ops/functions/special_math.h"
 
 namespace dtensor::fn {
 
@@ -94,6 +95,14 @@ DT_DUAL(acosh, V(1) / sqrt(v * v - V(1)))
 DT_DUAL(atanh, V(1) / (V(1) - v * v))
 DT_DUAL(erf, V(1.1283791670955126) * exp(-(v * v)))  // 2 / sqrt(pi)
 DT_DUAL(erfc, V(-1.1283791670955126) * exp(-(v * v)))
+DT_DUAL(erfcx, V(2) * v * y - V(1.1283791670955126))
+DT_DUAL(erfinv, V(0.88622692545275801) * exp(y * y))         // sqrt(pi) / 2
+DT_DUAL(ndtri, V(2.5066282746310005) * exp(V(0.5) * y * y))  // sqrt(2 pi)
+// sqrt(2 / pi), and 1 / sqrt(2)
+DT_DUAL(log_ndtr, V(0.79788456080286536) / erfcx(v * V(-0.70710678118654752)))
+DT_DUAL(lgamma, digamma(v))
+DT_DUAL(digamma, polygamma(v, 1.0))
+DT_DUAL(frexp_mantissa, V(1) / exp2(frexp_exponent(v)))
 // These have rules of their own: where exp(-v) overflows, the derivative of
 // sigmoid's code would be NaN.
 DT_DUAL(sigmoid, y*(V(1) - y))
@@ -120,6 +129,7 @@ DT_DUAL(floor)
 DT_DUAL(ceil)
 DT_DUAL(round)
 DT_DUAL(trunc)
+DT_DUAL(frexp_exponent)
 #undef DT_DUAL
 
 // The derivative of x^0 is 0 for every x, including 0.
@@ -127,6 +137,23 @@ template <class V>
 DT_HD inline Dual<V> pow(const Dual<V>& a, double p) {
   if (p == 0) return Dual<V>(1.0);
   return {pow(a.v, p), a.d * (V(p) * pow(a.v, p - 1))};
+}
+
+template <class V>
+DT_HD inline Dual<V> polygamma(const Dual<V>& a, double n) {
+  return {polygamma(a.v, n), a.d * polygamma(a.v, n + 1)};
+}
+// DLMF 10.29.1, where I_{-1} = I_1.
+template <class V>
+DT_HD inline Dual<V> bessel_i(const Dual<V>& a, int n) {
+  const V low = bessel_i(a.v, n > 0 ? n - 1 : 1), high = bessel_i(a.v, n + 1);
+  return {bessel_i(a.v, n), a.d * (V(0.5) * (low + high))};
+}
+template <class V>
+DT_HD inline Dual<V> bessel_ie(const Dual<V>& a, int n) {
+  const V y = bessel_ie(a.v, n), low = bessel_ie(a.v, n > 0 ? n - 1 : 1),
+          high = bessel_ie(a.v, n + 1);
+  return {y, a.d * (V(0.5) * (low + high) - sign(a.v) * y)};
 }
 
 // --- Two arguments ----------------------------------------------------------
@@ -193,6 +220,25 @@ DT_HD inline Dual<V> xlogy(const Dual<V>& a, const Dual<V>& b) {
   return {xlogy(a.v, b.v),
           scaled(a.d, xlogy(select(a.v == V(0), V(0), V(1)), b.v)) +
               scaled(b.d, a.v / b.v)};
+}
+
+// The functions below have no derivative by a: slope_a is false (function.h).
+template <class V>
+DT_HD inline Dual<V> gamma_density(const Dual<V>& a, const Dual<V>& x) {
+  const V y = gamma_density(a.v, x.v);
+  return {y, scaled(x.d, y * ((a.v - V(1)) / x.v - V(1)))};
+}
+template <class V>
+DT_HD inline Dual<V> igamma(const Dual<V>& a, const Dual<V>& x) {
+  return {igamma(a.v, x.v), scaled(x.d, gamma_density(a.v, x.v))};
+}
+template <class V>
+DT_HD inline Dual<V> igammac(const Dual<V>& a, const Dual<V>& x) {
+  return {igammac(a.v, x.v), scaled(x.d, -gamma_density(a.v, x.v))};
+}
+template <class V>
+DT_HD inline Dual<V> zeta(const Dual<V>& a, const Dual<V>& b) {
+  return {zeta(a.v, b.v), scaled(b.d, -a.v * zeta(a.v + V(1), b.v))};
 }
 
 }  // namespace dtensor::fn

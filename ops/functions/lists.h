@@ -7,6 +7,7 @@
 #include "dtensor/ops/functions/exponential.h"
 #include "dtensor/ops/functions/function.h"
 #include "dtensor/ops/functions/rounding.h"
+#include "dtensor/ops/functions/special.h"
 #include "dtensor/ops/functions/trigonometric.h"
 
 #undef DT_ELEMENTARY
@@ -21,7 +22,8 @@
   DT_ACTIVATION_UNARY(F, P)      \
   DT_ROUNDING_UNARY(F, P)        \
   DT_COMPARISON_UNARY(F, P)      \
-  DT_LOGICAL_UNARY(F, P)
+  DT_LOGICAL_UNARY(F, P)         \
+  DT_SPECIAL_UNARY(F, P)
 #define DT_BINARY_FUNCTIONS(F, P) \
   DT_ARITHMETIC_BINARY(F, P)      \
   DT_EXPONENTIAL_BINARY(F, P)     \
@@ -29,7 +31,8 @@
   DT_ACTIVATION_BINARY(F, P)      \
   DT_ROUNDING_BINARY(F, P)        \
   DT_COMPARISON_BINARY(F, P)      \
-  DT_LOGICAL_BINARY(F, P)
+  DT_LOGICAL_BINARY(F, P)         \
+  DT_SPECIAL_BINARY(F, P)
 
 namespace dtensor::fn {
 

@@ -8,6 +8,7 @@
 
 #include "dtensor/ops/kernels/function_table.h"
 #include "dtensor/ops/kernels/portable/vec_math.h"
+#include "dtensor/ops/kernels/portable/vec_special.h"
 
 namespace dtensor::kernels::cpu {
 using namespace simd;
