@@ -39,6 +39,7 @@
 #include "dtensor/ops/rearrange.h"
 #include "dtensor/ops/reduce.h"
 #include "dtensor/ops/searching.h"
+#include "dtensor/ops/special.h"
 #include "dtensor/ops/statistics.h"
 #include "dtensor/ops/unfold.h"
 #include "dtensor/ops/view.h"

@@ -46,6 +46,8 @@ HEADERS = {
     "ops/functions/activation.h": "Activations",
     "ops/functions/comparison.h": "Comparisons",
     "ops/functions/rounding.h": "Rounding and remainders",
+    "ops/functions/special.h": "Special functions",
+    "ops/special.h": "Composed special functions",
     "ops/pointwise.h": "Types and conditions",
     "ops/composed.h": "Formulas of several tensors",
     "ops/reduce.h": "Reductions and running sums",

@@ -35,6 +35,9 @@ WITHOUT_CASES = [
      "tests/ops/pointwise_test.cc",
      "add_scalar binary bitwise_left_shift bitwise_right_shift clamp "
      "div_scalar kronecker_delta mul_scalar pow_scalar swiglu"),
+    ("torch has polygamma() and frexp(), which call these",
+     "tests/ops/special_test.cc",
+     "frexp_exponent frexp_mantissa polygamma_scalar"),
     ("torch's cases have tensors as bounds; compared with plain expressions",
      "tests/ops/torch_rules_test.cc", "clamp_max clamp_min"),
     ("there is no case of it; compared with conv_transpose2d()",
