@@ -152,7 +152,12 @@ void Cases::read_tensors(const std::string& path) {
     const json header = json::parse(bytes.substr(8, length));
     for (const auto& [name, info] : header.items()) {
       if (name == "__metadata__") continue;
-      const auto dtype = dtype_named(info.at("dtype").get<std::string>());
+      const auto type = info.at("dtype").get<std::string>();
+      // The library has no u8. An input of it, such as an index, is read as
+      // i32, which has all its values.
+      const bool bytes_in =
+          type == "U8" && name.substr(name.rfind('.') + 1).starts_with("in");
+      const auto dtype = bytes_in ? DType::kI32 : dtype_named(type);
       if (!dtype) {
         foreign_[name] = info.at("dtype");
         continue;
@@ -161,12 +166,15 @@ void Cases::read_tensors(const std::string& path) {
       const Shape shape{std::span<const int64_t>(sizes)};
       const uint64_t lo = info.at("data_offsets").at(0),
                      hi = info.at("data_offsets").at(1);
-      DT_CHECK(
-          lo <= hi && hi <= bytes.size() - 8 - length &&
-              hi - lo == static_cast<uint64_t>(numel(shape) * size_of(*dtype)),
-          "conformance", "{}: {} has bytes [{}, {})", path, name, lo, hi);
-      tensors_[name] =
-          read_value(*dtype, shape, bytes.data() + 8 + length + lo);
+      const int64_t each = bytes_in ? 1 : size_of(*dtype);
+      DT_CHECK(lo <= hi && hi <= bytes.size() - 8 - length &&
+                   hi - lo == static_cast<uint64_t>(numel(shape) * each),
+               "conformance", "{}: {} has bytes [{}, {})", path, name, lo, hi);
+      // Like u8, a bool is stored as a byte.
+      const char* const data = bytes.data() + 8 + length + lo;
+      Value& value = tensors_[name];
+      value = read_value(bytes_in ? DType::kBool : *dtype, shape, data);
+      value.dtype = *dtype;
     }
   } catch (const json::exception& e) {
     fail("conformance", "{}: {}", path, e.what());
