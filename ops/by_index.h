@@ -78,11 +78,11 @@ struct EmbeddingBagOptions {
   BagMode mode = BagMode::kMean;
   // If defined, the ids are a vector, in which bag i begins at offsets[i], and
   // the first one at 0. Else they are a matrix with a bag in each row.
-  DistTensor offsets;
+  DistTensor offsets = {};
   // The last offset is no bag's, but the number of ids.
   bool include_last_offset = false;
   // Factors of the rows, in the ids' shape and the table's type; only for kSum.
-  DistTensor per_sample_weights;
+  DistTensor per_sample_weights = {};
   // Ids of this row do not count, and have no gradient. Negative: from the end.
   std::optional<int64_t> padding_idx = {};
 };

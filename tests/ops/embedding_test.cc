@@ -133,18 +133,6 @@ TEST(EmbeddingTest, Errors) {
       "cast(ids, DType::kI64)");
 }
 
-// The bytes that fn() sends; those of checks are not counted.
-template <class Fn>
-int64_t sent(Fn&& fn) {
-  RankContext& context = RankContext::current();
-  context.record = true;
-  context.events.clear();
-  fn();
-  int64_t bytes = 0;
-  for (const CommEvent& e : context.events) bytes += e.counted;
-  return bytes;
-}
-
 // A rank looks up, or sums, the indices in its own range without another rank's
 // part.
 TEST(Indexing, SplitDimensionsSendNothing) {

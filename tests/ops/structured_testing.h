@@ -15,6 +15,7 @@
 #include "dtensor/ops/grad.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/placement/error.h"
+#include "dtensor/rank_context.h"
 #include "dtensor/runtime.h"
 #include "tests/array.h"
 
@@ -240,6 +241,18 @@ inline void check_types(const Problem& p, const std::vector<std::string>& at) {
       }
     });
   }
+}
+
+// The bytes that fn() sends; those of checks are not counted.
+template <class Fn>
+int64_t sent(Fn&& fn) {
+  RankContext& context = RankContext::current();
+  context.record = true;
+  context.events.clear();
+  fn();
+  int64_t bytes = 0;
+  for (const CommEvent& e : context.events) bytes += e.counted;
+  return bytes;
 }
 
 // The message of the Error that fn throws on a mesh of `world` ranks.
