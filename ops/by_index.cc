@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dtensor/ops/by_index.h"
 
-#include <algorithm>
-
 #include "dtensor/ops/create.h"
 #include "dtensor/ops/embedding.h"
 #include "dtensor/ops/gather_op.h"
 #include "dtensor/ops/op.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/reduce.h"
+#include "dtensor/ops/searching.h"
 #include "dtensor/ops/view.h"
 #include "dtensor/placement/error.h"
 
@@ -154,13 +153,12 @@ DistTensor put(const DistTensor& x, const DistTensor& index,
 
 DistTensor isin(const DistTensor& x, const DistTensor& among, bool invert) {
   check_defined("isin", {x, among});
-  // The comparisons of one step are at most this many bytes.
-  constexpr int64_t kMost = int64_t{1} << 24;
-  const int64_t step =
-      std::max<int64_t>(1, kMost / std::max<int64_t>(1, numel(x.shape())));
-  DistTensor found = zeros_like(cast(x, DType::kBool));
-  for (const DistTensor& some : split(flatten(among), step))
-    found = logical_or(found, any(eq(unsqueeze(x, -1), some), {-1}));
+  const DType both = promote(x.dtype(), among.dtype());
+  const DType t = both == DType::kBool ? DType::kI32 : both;
+  const DistTensor e = cast(x, t);
+  const DistTensor all = sort(flatten(cast(among, t)), 0).values;
+  const DistTensor found =
+      gt(sub(searchsorted(all, e, {.right = true}), searchsorted(all, e)), 0);
   return invert ? logical_not(found) : found;
 }
 

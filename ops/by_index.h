@@ -68,7 +68,8 @@ DistTensor take_along_dim(const DistTensor& x, const DistTensor& index,
 DistTensor take_along_dim(const DistTensor& x, const DistTensor& index);
 
 // Returns for each element of x whether it equals one of the elements of
-// `among`, as a bool; `invert` negates the result. Compares all pairs.
+// `among`, as a bool; `invert` negates the result. `among` is sorted, and each
+// element looked up in about log2(n) steps.
 DistTensor isin(const DistTensor& x, const DistTensor& among,
                 bool invert = false);
 

@@ -3,6 +3,9 @@
 // Here are their layouts, what they send, other types, ties, and errors.
 #include "dtensor/ops/by_index.h"
 
+#include <algorithm>
+#include <limits>
+
 #include "dtensor/dtensor.h"
 #include "dtensor/ops/create.h"
 #include "dtensor/ops/view.h"
@@ -156,6 +159,31 @@ TEST(EmbeddingBag, BagsOfAVector) {
     o.include_last_offset = false;
     expect_near(array_of(embedding_bag(table, reshape(ids, {1, 5}), o).full()),
                 {{1, 1}, {2.5}}, 1e-15, "one row");
+  });
+}
+
+TEST(IsIn, AgainstALoop) {
+  on_mesh("x=2", [](const Mesh& mesh) {
+    for (int64_t n : {0, 1, 2, 5, 8, 13}) {
+      const Array x = integers({3, 7}, {0, 1, 2,  3,  4,  5, 6, 7,  8,  9, 10,
+                                        3, 7, 12, -1, 13, 2, 5, 11, 20, 4});
+      Array among = zeros_like({n}), want{x.shape, {}, DType::kBool};
+      for (int64_t i = 0; i < n; ++i)
+        among.at(i) = static_cast<double>(i * 5 % 13);
+      for (double v : x.v)
+        want.v.push_back(std::count(among.v.begin(), among.v.end(), v) > 0);
+      for (const char* layout : {"R", "S0"}) {
+        const DistTensor in = put(x, mesh, "S1"),
+                         all = put(among, mesh, layout);
+        expect_near(array_of(isin(in, all).full()), want, 0, layout);
+        expect_near(array_of(logical_not(isin(in, all, true)).full()), want, 0,
+                    layout);
+      }
+    }
+    const DistTensor yes = put({{2}, {1, 1}, DType::kBool}, mesh, "S0"),
+                     nan = put({{2}, {kNaN, 1}}, mesh);
+    expect_near(array_of(isin(yes, yes).full()), {{2}, {1, 1}}, 0, "bools");
+    expect_near(array_of(isin(nan, nan).full()), {{2}, {0, 1}}, 0, "NaN");
   });
 }
 
