@@ -7,6 +7,7 @@
 #include "dtensor/ops/kernels/cross_entropy.h"
 #include "dtensor/ops/kernels/embedding.h"
 #include "dtensor/ops/kernels/gemm.h"
+#include "dtensor/ops/kernels/linalg.h"
 #include "dtensor/ops/kernels/norm.h"
 #include "dtensor/ops/kernels/optim.h"
 #include "dtensor/ops/kernels/paged_attention.h"
@@ -63,6 +64,10 @@
   X(AttentionForward)      \
   X(AttentionBackward)     \
   X(PagedAttention)        \
+  X(Cholesky)              \
+  X(Lu)                    \
+  X(SolveTriangular)       \
+  X(MatrixExp)             \
   X(Rotary)                \
   X(AdamW)                 \
   X(Sgd)                   \
