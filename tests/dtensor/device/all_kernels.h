@@ -68,6 +68,9 @@
   X(Lu)                    \
   X(SolveTriangular)       \
   X(MatrixExp)             \
+  X(Qr)                    \
+  X(Eigh)                  \
+  X(Svd)                   \
   X(Rotary)                \
   X(AdamW)                 \
   X(Sgd)                   \

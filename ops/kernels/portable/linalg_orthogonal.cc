@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+// Orthogonal factors: QR, eigenvectors and singular vectors. Vectors are kept
+// as the rows of a work array, so that all inner loops run over contiguous
+// elements.
+#include <limits>
+
+#include "dtensor/ops/kernels/linalg.h"
+#include "dtensor/ops/kernels/portable/matrices.h"
+
+namespace dtensor::kernels {
+inline namespace DT_PORTABLE {
+namespace {
+
+using portable::Row;
+using portable::rows;
+
+// Applies the reflection I - tau [1, v] [1, v]^T to `x`, whose first element is
+// the one that belongs to the 1. v has n elements.
+template <class T>
+DT_HD void reflect(auto& row, int64_t n, T tau, const T* v, T* x) {
+  const T first = x[0];
+  const T by =
+      tau * static_cast<T>(static_cast<double>(first) + dot(row, n, v, x + 1));
+  row.sync();
+  row.each(n + 1, [&](int64_t i) { x[i] -= i == 0 ? by : by * v[i - 1]; });
+}
+
+// Makes row i of u [n, m] a unit vector that is orthogonal to those rows j for
+// which has(j). They are orthonormal, and fewer than m.
+template <class T, class Has>
+DT_HD void complete(auto& row, int64_t n, int64_t m, T* u, int64_t i, Has has) {
+  // The axis of which the other vectors contain the least.
+  const At<double> least =
+      row.reduce(m, At<double>{-1e30, m}, Largest(), [&](int64_t k) {
+        double sum = 0;
+        for (int64_t j = 0; j < n; ++j)
+          if (has(j)) sum += static_cast<double>(u[j * m + k]) * u[j * m + k];
+        return At<double>{-sum, k};
+      });
+  row.each(m,
+           [&](int64_t k) { u[i * m + k] = static_cast<T>(k == least.index); });
+  for (int pass = 0; pass < 2; ++pass)  // the second one removes rounding
+    for (int64_t j = 0; j < n; ++j) {
+      if (!has(j)) continue;
+      const T by = static_cast<T>(dot(row, m, u + j * m, u + i * m));
+      row.sync();
+      row.each(m, [&](int64_t k) { u[i * m + k] -= by * u[j * m + k]; });
+    }
+  const T length = static_cast<T>(fn::sqrt(dot(row, m, u + i * m, u + i * m)));
+  row.sync();
+  row.each(m, [&](int64_t k) { u[i * m + k] /= length; });
+}
+
+template <class T>
+void run_all(Stream s, const Qr& a) {
+  const auto* x = static_cast<const T*>(a.x);
+  auto *const q = static_cast<T*>(a.q), *const r = static_cast<T*>(a.r),
+              *const work = static_cast<T*>(a.work);
+  const int64_t m = a.m, n = a.n;
+  rows(
+      s, a.count, m * n, DT_BODY(Row & row, int64_t at) {
+        T* const columns = work + at * (2 * m + 1) * n;  // of x, [n, m]
+        T* const of_q = columns + m * n;                 // of q, [n, m]
+        T* const tau = of_q + m * n;                     // [n]
+        const T scale = scale_for(largest_of(row, m * n, x + at * m * n));
+        each_pair(row, n, m, [&](int64_t j, int64_t i) {
+          columns[j * m + i] = x[(at * m + i) * n + j] / scale;
+          of_q[j * m + i] = static_cast<T>(i == j);
+        });
+        for (int64_t j = 0; j < n; ++j) {
+          T* const v = columns + j * m + j;
+          const int64_t left = m - 1 - j;
+          const double rest = dot(row, left, v + 1, v + 1);
+          const T head = v[0];
+          T turned = 0;
+          if (rest != 0) {  // NaN, too
+            const double size =
+                fn::hypot(static_cast<double>(head), fn::sqrt(rest));
+            const T beta = static_cast<T>(head < 0 ? size : -size);
+            turned = (beta - head) / beta;
+            row.sync();
+            row.each(left + 1, [&](int64_t i) {
+              v[i] = i == 0 ? beta : v[i] / (head - beta);
+            });
+          }
+          row.put(tau + j, turned);
+          for (int64_t c = j + 1; c < n; ++c)
+            reflect(row, left, turned, v + 1, columns + c * m + j);
+        }
+        each_pair(row, n, n, [&](int64_t i, int64_t j) {
+          r[(at * n + i) * n + j] = i <= j ? columns[j * m + i] * scale : T(0);
+        });
+        for (int64_t j = n - 1; j >= 0; --j)
+          for (int64_t c = j; c < n; ++c)
+            reflect(row, m - 1 - j, tau[j], columns + j * m + j + 1,
+                    of_q + c * m + j);
+        each_pair(row, m, n, [&](int64_t i, int64_t j) {
+          q[(at * m + i) * n + j] = of_q[j * m + i];
+        });
+      });
+}
+
+template <class T>
+void run_all(Stream s, const Eigh& a) {
+  const auto* x = static_cast<const T*>(a.x);
+  auto *const values = static_cast<T*>(a.values),
+              *const vectors = static_cast<T*>(a.vectors),
+              *const work = static_cast<T*>(a.work);
+  const int64_t n = a.n;
+  const Triangle triangle = a.triangle;
+  rows(
+      s, a.count, n * n, DT_BODY(Row & row, int64_t at) {
+        T* const d = work + at * 2 * n * n;  // becomes diagonal
+        T* const v = d + n * n;              // row i is vector i
+        each_pair(row, n, n, [&](int64_t i, int64_t j) {
+          d[i * n + j] = symmetric(triangle, x + at * n * n, n, i, j);
+          v[i * n + j] = static_cast<T>(i == j);
+        });
+        const T largest = largest_of(row, n * n, d);
+        if (!is_finite(largest)) {
+          const T nan = largest - largest;
+          row.fill(n, values + at * n, nan);
+          row.fill(n * n, vectors + at * n * n, nan);
+          return;
+        }
+        const T least = largest * std::numeric_limits<T>::epsilon() / 8;
+        bool again = true;
+        for (int sweep = 0; again && sweep < kMostSweeps; ++sweep) {
+          again = false;
+          for (int64_t p = 0; p < n; ++p)
+            for (int64_t q = p + 1; q < n; ++q) {
+              const T both = d[p * n + q];
+              if (magnitude(both) <= least) continue;
+              again = true;
+              const T first = d[p * n + p], second = d[q * n + q];
+              double t = 0;
+              const auto by = diagonalizing<T>(first, second, both, &t);
+              const T change = static_cast<T>(t * both);
+              row.sync();
+              rotate(row, n, by, d + p * n, d + q * n);
+              rotate(row, n, by, v + p * n, v + q * n);
+              // The same rotation of the columns.
+              row.each(n, [&](int64_t k) {
+                const bool is_p = k == p, is_q = k == q;
+                d[k * n + p] = is_p   ? first - change
+                               : is_q ? T(0)
+                                      : d[p * n + k];
+                d[k * n + q] = is_q   ? second + change
+                               : is_p ? T(0)
+                                      : d[q * n + k];
+              });
+            }
+        }
+        row.each(n, [&](int64_t i) {
+          const int64_t to = place_in_order(d, n, n + 1, i, false);
+          values[at * n + to] = d[i * n + i];
+          for (int64_t k = 0; k < n; ++k)
+            vectors[(at * n + k) * n + to] = v[i * n + k];
+        });
+      });
+}
+
+template <class T>
+void run_all(Stream stream, const Svd& a) {
+  const auto* x = static_cast<const T*>(a.x);
+  auto *const s = static_cast<T*>(a.s), *const u = static_cast<T*>(a.u),
+              *const v = static_cast<T*>(a.v),
+              *const work = static_cast<T*>(a.work);
+  const int64_t m = a.m, n = a.n;
+  rows(
+      stream, a.count, m * n, DT_BODY(Row & row, int64_t at) {
+        T* const w = work + at * (m + n + 1) * n;  // row i is s_i u_i, [n, m]
+        T* const right = w + m * n;                // row i is v_i, [n, n]
+        T* const size = right + n * n;             // [n]
+        const T largest = largest_of(row, m * n, x + at * m * n);
+        if (!is_finite(largest)) {
+          const T nan = largest - largest;
+          row.fill(n, s + at * n, nan);
+          row.fill(m * n, u + at * m * n, nan);
+          row.fill(n * n, v + at * n * n, nan);
+          return;
+        }
+        const T scale = scale_for(largest);
+        each_pair(row, n, m, [&](int64_t j, int64_t i) {
+          w[j * m + i] = x[(at * m + i) * n + j] / scale;
+        });
+        each_pair(row, n, n, [&](int64_t i, int64_t j) {
+          right[i * n + j] = static_cast<T>(i == j);
+        });
+        // A column below `noise` has nothing but rounding errors. Its vector
+        // may be any that is orthogonal to the others.
+        const double eps = std::numeric_limits<T>::epsilon(),
+                     least = eps * fn::sqrt(static_cast<double>(m)),
+                     noise = eps * fn::sqrt(dot(row, m * n, w, w));
+        bool again = true;
+        for (int sweep = 0; again && sweep < kMostSweeps; ++sweep) {
+          again = false;
+          for (int64_t p = 0; p < n; ++p)
+            for (int64_t q = p + 1; q < n; ++q) {
+              T *const first = w + p * m, *const second = w + q * m;
+              const double aa = dot(row, m, first, first),
+                           bb = dot(row, m, second, second),
+                           ab = dot(row, m, first, second);
+              if (magnitude(ab) <= least * fn::sqrt(aa * bb) ||
+                  aa <= noise * noise || bb <= noise * noise)
+                continue;
+              again = true;
+              double t = 0;
+              const auto by = diagonalizing<T>(aa, bb, ab, &t);
+              rotate(row, m, by, first, second);
+              rotate(row, n, by, right + p * n, right + q * n);
+            }
+        }
+        for (int64_t i = 0; i < n; ++i) {
+          const T length =
+              static_cast<T>(fn::sqrt(dot(row, m, w + i * m, w + i * m)));
+          row.put(size + i, length);
+          if (length > noise)
+            row.each(m, [&](int64_t k) { w[i * m + k] /= length; });
+        }
+        for (int64_t i = 0; i < n; ++i)
+          if (!(size[i] > noise))
+            complete(row, n, m, w, i,
+                     [&](int64_t j) { return size[j] > noise || j < i; });
+        row.each(n, [&](int64_t i) {
+          const int64_t to = place_in_order(size, n, 1, i, true);
+          s[at * n + to] = size[i] * scale;
+          for (int64_t k = 0; k < m; ++k)
+            u[(at * m + k) * n + to] = w[i * m + k];
+          for (int64_t k = 0; k < n; ++k)
+            v[(at * n + k) * n + to] = right[i * n + k];
+        });
+      });
+}
+
+}  // namespace
+
+DT_KERNEL(Qr)
+void run(Stream s, const Qr& a) {
+  visit_wide(a.type, "qr", [&]<class T>() { run_all<T>(s, a); });
+}
+
+DT_KERNEL(Eigh)
+void run(Stream s, const Eigh& a) {
+  visit_wide(a.type, "eigh", [&]<class T>() { run_all<T>(s, a); });
+}
+
+DT_KERNEL(Svd)
+void run(Stream s, const Svd& a) {
+  visit_wide(a.type, "svd", [&]<class T>() { run_all<T>(s, a); });
+}
+
+}  // namespace DT_PORTABLE
+}  // namespace dtensor::kernels
