@@ -6,6 +6,7 @@ KERNEL_GROUPS = [
     "convolution",
     "gemm",
     "kernel_set",
+    "linalg",
     "paged_attention",
     "pointwise",
     "pool",
