@@ -63,7 +63,8 @@ struct SampleInput {
   int64_t bound = 0;  // for kIndex
   // The range of the values if `values` is kAny or kConstant.
   double lo = -2, hi = 3;
-  bool zeros = false;  // every third element is 0
+  bool zeros = false;     // every third element is 0
+  bool dominant = false;  // 10 is added to the diagonal of each matrix
 };
 // A call that the proof driver makes (tests/ops/proof.h).
 struct Sample {

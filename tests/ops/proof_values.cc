@@ -195,6 +195,11 @@ Array make_values(const SampleInput& in, int which, bool coarse) {
                     width * (std::floor((a.v[i] - in.lo) / width * 8) + 0.5) / 8
               : std::ceil(a.v[i]) / 2 + 0.0;  // no sum gives -0
     if (in.zeros && i % 3 == 0) a.v[i] = 0;
+    if (in.dominant) {
+      const auto columns = static_cast<size_t>(in.shape.back()),
+                 lines = static_cast<size_t>(in.shape[in.shape.size() - 2]);
+      if (i / columns % lines == i % columns) a.v[i] += 10;
+    }
   }
   return a;
 }
