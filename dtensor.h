@@ -29,6 +29,7 @@
 #include "dtensor/ops/experts.h"
 #include "dtensor/ops/grad.h"
 #include "dtensor/ops/interpolate.h"
+#include "dtensor/ops/linalg.h"
 #include "dtensor/ops/losses.h"
 #include "dtensor/ops/norm.h"
 #include "dtensor/ops/order.h"

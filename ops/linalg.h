@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// Factorisations of matrices, and functions that need one. The functions have
+// the names that torch has in torch.linalg.
+//
+// The last two dimensions of a tensor are a matrix, and the others count the
+// matrices. These may be split in any way, and then nothing is sent. A matrix
+// that is split is gathered: a rank computes whole factors. Operands are f32 or
+// f64; all functions throw Error for other types, and if shapes do not fit.
+// Every rank of the mesh calls them.
+#pragma once
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "dtensor/dist_tensor.h"
+
+namespace dtensor {
+
+// ---- Factors ----
+
+// The lower triangle l with l l^T = x, or with `upper` the upper triangle u
+// with u^T u = x. x is symmetric: only that triangle of x is read, and the
+// gradient is symmetric. Every rank throws Error unless all matrices are
+// positive definite.
+DistTensor cholesky(const DistTensor& x, bool upper = false);
+
+// ---- Equations ----
+
+// Solves a x = b, or x a = b if `left` is false, for an upper or lower triangle
+// a [..., n, n]. The other triangle is not read, nor with `unitriangular` the
+// diagonal, which counts as 1. The matrices broadcast. Columns of b may be
+// split (rows, if `left` is false). A 0 on the diagonal gives infinities and
+// NaNs.
+DistTensor solve_triangular(const DistTensor& a, const DistTensor& b,
+                            bool upper, bool left = true,
+                            bool unitriangular = false);
+
+}  // namespace dtensor

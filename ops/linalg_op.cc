@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dtensor/ops/linalg_op.h"
+
+#include "dtensor/ops/contraction.h"
+#include "dtensor/ops/create.h"
+#include "dtensor/ops/pointwise.h"
+#include "dtensor/ops/rows.h"
+#include "dtensor/ops/view.h"
+#include "dtensor/placement/error.h"
+
+namespace dtensor {
+
+Matrices::Matrices(const Tensor& x)
+    : t(x.to_contiguous()), m(x.shape()[x.ndim() - 2]), n(x.shape().back()) {
+  for (int d = 0; d + 2 < x.ndim(); ++d) count *= x.shape()[d];
+}
+
+BoundRule MatrixOp::bind(const std::vector<Shape>& shapes, const Attrs&) const {
+  const Shape& x = shapes[0];
+  const int d = x.size();
+  DT_CHECK(d >= 2 && (tall_ ? x[d - 2] >= x[d - 1] : x[d - 2] == x[d - 1]),
+           name(), "{} are not {} matrices; pass [..., {}", to_string(x),
+           tall_ ? "tall" : "square", tall_ ? "m, n] with m >= n" : "n, n]");
+  std::vector<std::pair<char, int64_t>> sizes;
+  if (shapes.size() == 1 && rule_.factor('k') >= 0) sizes = {{'k', x.back()}};
+  return BoundRule(rule_, shapes, name(), sizes);
+}
+
+std::vector<DType> MatrixOp::out_dtypes(std::span<const DType> in,
+                                        const Attrs&) const {
+  check_one_type(name(), in);
+  DT_CHECK(size_of(in[0]) >= 4, name(),
+           "does not take {}; cast the matrices to f32", dtensor::name(in[0]));
+  return std::vector<DType>(rule_.outputs().size(), in[0]);
+}
+
+kernels::Triangle triangle_of(const Attrs& attrs) {
+  return static_cast<kernels::Triangle>(attrs.as<TriangleArgs>().triangle);
+}
+
+TriangleArgs triangle_args(bool upper) {
+  return {static_cast<int64_t>(upper ? kernels::Triangle::kUpper
+                                     : kernels::Triangle::kLower)};
+}
+
+void check_matrices(std::string_view op, const DistTensor& x) {
+  check_defined(op, x);
+  DT_CHECK(x.ndim() >= 2, op,
+           "{} has no matrices; pass a tensor with at least two dimensions",
+           x.spec()->to_string());
+}
+
+void check_square(std::string_view op, const DistTensor& x) {
+  check_matrices(op, x);
+  DT_CHECK(x.size(-1) == x.size(-2), op,
+           "{} has {} rows and {} columns; pass square matrices",
+           x.spec()->to_string(), x.size(-2), x.size(-1));
+}
+
+DistTensor turned(const DistTensor& x) { return transpose(x, -2, -1); }
+DistTensor by_column(const DistTensor& v) { return unsqueeze(v, -2); }
+DistTensor by_row(const DistTensor& v) { return unsqueeze(v, -1); }
+
+DistTensor mirrored(const DistTensor& upper) {
+  return add(upper, turned(triu(upper, 1)));
+}
+
+DistTensor unit_matrix(const DistTensor& x) {
+  return eye(x.size(-1), x.size(-1), x.mesh(), x.dtype());
+}
+
+DistTensor diagonal_of(const DistTensor& x) {
+  return einsum("...ii->...i", {x});
+}
+
+DistTensor solved(const DistTensor& t, const DistTensor& b, bool upper,
+                  bool unit) {
+  return solve_triangular(t, b, upper, true, unit);
+}
+
+DistTensor divided(const DistTensor& b, const DistTensor& t, bool upper,
+                   bool unit) {
+  return solve_triangular(t, b, upper, false, unit);
+}
+
+}  // namespace dtensor
