@@ -34,5 +34,25 @@ DistTensor cholesky(const DistTensor& x, bool upper = false);
 DistTensor solve_triangular(const DistTensor& a, const DistTensor& b,
                             bool upper, bool left = true,
                             bool unitriangular = false);
+// Solves a x = b, or x a = b if `left` is false. As in torch, b is a vector for
+// each matrix if it is one vector, or has the shape of `a` without the last
+// dimension; else it is a matrix, and the others broadcast. Every rank throws
+// Error if a matrix is singular.
+DistTensor solve(const DistTensor& a, const DistTensor& b, bool left = true);
+// The inverse. Every rank throws Error if a matrix is singular.
+DistTensor inv(const DistTensor& x);
+
+// ---- Functions of square matrices ----
+
+// The determinant. Its gradient is finite for singular matrices, too, but not
+// its second derivative.
+DistTensor det(const DistTensor& x);
+
+struct SlogDet {
+  DistTensor sign, logabsdet;
+};
+// The sign of the determinant and the logarithm of its size; 0 and -inf for a
+// singular matrix.
+SlogDet slogdet(const DistTensor& x);
 
 }  // namespace dtensor
