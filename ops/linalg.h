@@ -24,6 +24,34 @@ namespace dtensor {
 // positive definite.
 DistTensor cholesky(const DistTensor& x, bool upper = false);
 
+struct Qr {
+  DistTensor q, r;
+};
+// x = q r for a matrix [m, n]. q [m, min(m, n)] has orthonormal columns, and r
+// is an upper triangle. The gradient is finite only if the first min(m, n)
+// columns are independent.
+Qr qr(const DistTensor& x);
+
+struct Eigh {
+  DistTensor values, vectors;
+};
+// The eigenvalues [..., n] of symmetric matrices, smallest first, and their
+// eigenvectors in the columns of a matrix. Only the lower triangle of x is
+// read, or the upper one, and the gradient is symmetric. It has NaNs if two
+// eigenvalues are equal and the vectors have a cotangent.
+Eigh eigh(const DistTensor& x, bool upper = false);
+DistTensor eigvalsh(const DistTensor& x, bool upper = false);
+
+struct Svd {
+  DistTensor u, s, vh;
+};
+// x = u diag(s) vh for a matrix [m, n] and k = min(m, n). u [m, k] and vh
+// [k, n] have orthonormal columns and rows, and s [k] is not negative, largest
+// first. The gradient has NaNs if two singular values are equal, or one is 0,
+// and u or vh has a cotangent.
+Svd svd(const DistTensor& x);
+DistTensor svdvals(const DistTensor& x);
+
 // ---- Equations ----
 
 // Solves a x = b, or x a = b if `left` is false, for an upper or lower triangle
