@@ -4,9 +4,9 @@
 //
 // The last two dimensions of a tensor are a matrix, and the others count the
 // matrices. These may be split in any way, and then nothing is sent. A matrix
-// that is split is gathered: a rank computes whole factors. Operands are f32 or
-// f64; all functions throw Error for other types, and if shapes do not fit.
-// Every rank of the mesh calls them.
+// that is split is gathered: a rank computes whole factors. Factors are f32 or
+// f64; functions that need one throw Error for other types. All functions throw
+// Error if shapes do not fit. Every rank of the mesh calls them.
 #pragma once
 #include <string_view>
 #include <utility>
@@ -82,5 +82,26 @@ struct SlogDet {
 // The sign of the determinant and the logarithm of its size; 0 and -inf for a
 // singular matrix.
 SlogDet slogdet(const DistTensor& x);
+
+// exp(x) = 1 + x + x^2 / 2 + ...
+DistTensor matrix_exp(const DistTensor& x);
+// The product of n times x. A negative n takes the inverse.
+DistTensor matrix_power(const DistTensor& x, int64_t n);
+
+// ---- Norms of matrices ----
+
+// The norm of the matrices in two dimensions, which are removed unless keepdim.
+// `order` is "fro", the root of the sum of squares, or "nuc", the sum of the
+// singular values; or 2 and -2 for the largest and smallest singular value, 1
+// and -1 for the largest and smallest sum of |x| in a column, and inf and -inf
+// for that in a row.
+DistTensor matrix_norm(const DistTensor& x, std::string_view order = "fro",
+                       std::vector<int> dims = {-2, -1}, bool keepdim = false);
+DistTensor matrix_norm(const DistTensor& x, double order,
+                       std::vector<int> dims = {-2, -1}, bool keepdim = false);
+// torch.linalg.norm: matrix_norm() over two dimensions, or all of a matrix, and
+// vector_norm() over one.
+DistTensor norm(const DistTensor& x, double order, std::vector<int> dims = {},
+                bool keepdim = false);
 
 }  // namespace dtensor
