@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The calls of products and reductions.
 #include "dtensor/ops/contraction.h"
+#include "dtensor/ops/linalg.h"
 #include "dtensor/ops/order.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/reduce.h"
@@ -162,6 +163,10 @@ void add_sum_calls(CallTable& t) {
                             bool k) { return both(std_mean(x, d, c, k)); });
   t["logsumexp"] = reduction<logsumexp>;
   t["norm"] = [](A a) -> T {
+    if (a.is_text(1, "p") && a.text(1, "p", "") == "nuc")
+      return {matrix_norm(a.tensor(0), "nuc",
+                          a.has(2, "dim") ? a.dims(2, "dim") : Dims{-2, -1},
+                          a.flag(3, "keepdim", false))};
     return {vector_norm(a.tensor(0), order(a, 1, "p"), a.dims(2, "dim"),
                         a.flag(3, "keepdim", false))};
   };
