@@ -22,14 +22,24 @@ namespace {
 
 // The proof cannot make a row's statistics, which are f32 even for halves. The
 // operators that take them run as gradients of those that make them.
-// (nextafter's result in a half is not that in f64.)
+// (nextafter's result in a half is not that in f64.) Factors of matrices are
+// not halves.
 constexpr std::string_view kNotOfHalves[] = {"attention_backward",
                                              "cross_entropy_backward",
                                              "layer_norm_backward",
                                              "layer_norm_backward_add",
                                              "rms_norm_backward",
                                              "rms_norm_backward_add",
-                                             "nextafter"};
+                                             "nextafter",
+                                             "cholesky",
+                                             "det",
+                                             "eigh",
+                                             "lu",
+                                             "matrix_exp",
+                                             "qr",
+                                             "solve",
+                                             "solve_triangular",
+                                             "svd"};
 
 using NamedOp = std::pair<std::string, const Op*>;
 
