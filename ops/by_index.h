@@ -19,7 +19,11 @@ namespace dtensor {
 // dimensions take the place of the indexed ones, or come first if those are not
 // neighbours. Negative indices count from the end. x may be split along one of
 // the indexed dimensions, and along all others; the result is then a partial
-// sum. A mask is not an index here.
+// sum.
+//
+// A mask (bool) of some dimensions stands for the indices of its true elements,
+// one vector for each of these dimensions. Every rank waits for their number,
+// which decides the shape of the result.
 DistTensor index(const DistTensor& x, TensorList indices);
 
 // How elements with equal indices are combined: kAmax is the largest one, and

@@ -36,9 +36,8 @@ DistTensor index_add(const DistTensor& x, int dim, const DistTensor& index,
 // the last ones win, in every layout, and they alone have a gradient. Bools are
 // combined by "or" instead of added.
 //
-// The only index may be a mask of the first dimensions of x. Values of its
-// elements are then not possible, but only ones that broadcast to the other
-// dimensions.
+// If the only index is a mask, and the values do not depend on the element that
+// it selects, this is where(mask, values, x).
 DistTensor index_put(const DistTensor& x, TensorList indices,
                      const DistTensor& values, bool accumulate = false);
 

@@ -4,6 +4,7 @@
 
 #include "dtensor/ops/all_ops.h"
 #include "dtensor/ops/by_index.h"
+#include "dtensor/ops/contraction.h"
 #include "dtensor/ops/create.h"
 #include "dtensor/ops/embedding.h"
 #include "dtensor/ops/embedding_op.h"
@@ -13,6 +14,7 @@
 #include "dtensor/ops/kernels/embedding.h"
 #include "dtensor/ops/kernels/select.h"
 #include "dtensor/ops/pointwise.h"
+#include "dtensor/ops/reduce.h"
 #include "dtensor/ops/rows.h"
 #include "dtensor/ops/view.h"
 #include "dtensor/placement/error.h"
@@ -250,52 +252,80 @@ struct Merged {
     const DType t = index.dtype();
     DT_CHECK(t == DType::kI32 || t == DType::kI64, op,
              "the indices {} of dimension {} are {}, but must be i32 or i64; "
-             "write cast(indices, DType::kI64){}",
-             index.spec()->to_string(), d, name(t),
-             op == "index" ? "" : ", or, for a mask, where(mask, values, x)");
+             "write cast(indices, DType::kI64)",
+             index.spec()->to_string(), d, name(t));
   }
 };
 
-void check_count(std::string_view op, const DistTensor& x, TensorList indices) {
-  DT_CHECK(std::ssize(indices) <= x.ndim(), op,
-           "got {} index tensors for {}; pass one for each of its first "
-           "dimensions, at least 1 and at most {}",
-           indices.size(), x.spec()->to_string(), x.ndim());
+bool is_mask(const DistTensor& index) {
+  return index.defined() && index.dtype() == DType::kBool;
 }
 
-void check_fits(const DistTensor& x, const DistTensor& values,
-                const Shape& selected) {
+void check_mask(std::string_view op, const DistTensor& x, size_t first,
+                const DistTensor& mask) {
+  const auto from = static_cast<int>(first);
+  bool fits = mask.ndim() >= 1 && from + mask.ndim() <= x.ndim();
+  for (int d = 0; fits && d < mask.ndim(); ++d)
+    fits = mask.size(d) == x.size(from + d);
+  DT_CHECK(
+      fits, op,
+      "the mask {} does not have the sizes of the dimensions of {} from {} "
+      "on; pass one that has",
+      mask.spec()->to_string(), x.spec()->to_string(), from);
+}
+
+// Replaces each mask by the indices of its true elements: one vector for each
+// of its dimensions. Every rank waits for their number.
+std::vector<DistTensor> without_masks(std::string_view op, const DistTensor& x,
+                                      TensorList indices) {
+  std::vector<DistTensor> list;
+  for (const DistTensor& index : indices) {
+    if (!is_mask(index)) {
+      list.push_back(index);
+      continue;
+    }
+    check_mask(op, x, list.size(), index);
+    const DistTensor flat = cast(flatten(index), DType::kI32);
+    // Equal elements keep their order.
+    DistTensor places =
+        narrow(argsort(flat, 0, true), 0, 0, sum(flat).item<int64_t>());
+    const size_t first = list.size();
+    for (int d = index.ndim() - 1; d >= 0; --d) {
+      list.insert(list.begin() + static_cast<std::ptrdiff_t>(first),
+                  d == 0 ? places : remainder(places, index.size(d)));
+      if (d > 0) places = floor_divide(places, index.size(d));
+    }
+  }
+  DT_CHECK(std::ssize(list) <= x.ndim(), op,
+           "got {} index tensors for {}; pass one for each of its first "
+           "dimensions, at least 1 and at most {}",
+           list.size(), x.spec()->to_string(), x.ndim());
+  return list;
+}
+
+bool fits(const DistTensor& values, const Shape& selected) {
   const int more = selected.size() - values.ndim();
   bool fits = more >= 0;
   for (int d = 0; fits && d < values.ndim(); ++d)
     fits = values.size(d) == 1 || values.size(d) == selected[d + more];
-  DT_CHECK(fits, "index_put",
-           "the values {} do not fit the elements of {} that the indices "
-           "select; pass values of shape {}, or of one that broadcasts to it",
-           values.spec()->to_string(), x.spec()->to_string(),
-           dtensor::to_string(selected));
+  return fits;
 }
 
-// index_put() with a mask of the first dimensions of x.
+// The shape of the elements that index_put() selects, if its only index is this
+// mask and has one true element.
+Shape masked_shape(const DistTensor& x, const DistTensor& mask) {
+  Shape shape = {1};
+  for (int d = mask.ndim(); d < x.ndim(); ++d) shape.push_back(x.size(d));
+  return shape;
+}
+
+// index_put() with such a mask, and values that fit masked_shape().
 DistTensor put_where(const DistTensor& x, const DistTensor& mask,
                      const DistTensor& values, bool accumulate) {
-  Shape sizes = x.shape(), rest = {1};
-  bool fits = mask.ndim() <= x.ndim();
-  for (int d = 0; fits && d < x.ndim(); ++d) {
-    if (d < mask.ndim()) {
-      fits = mask.size(d) == x.size(d);
-    } else {
-      sizes[d] = 1;
-      rest.push_back(x.size(d));
-    }
-  }
-  DT_CHECK(fits, "index_put",
-           "the mask {} does not have the sizes of the first dimensions of {}; "
-           "pass one that has",
-           mask.spec()->to_string(), x.spec()->to_string());
-  check_fits(x, values, rest);
-  const DistTensor v =
-      values.ndim() == rest.size() ? squeeze(values, 0) : values;
+  const int rest = x.ndim() - mask.ndim();
+  Shape sizes = mask.shape();
+  for (int d = 0; d < rest; ++d) sizes.push_back(1);
+  const DistTensor v = values.ndim() > rest ? squeeze(values, 0) : values;
   return where(reshape(mask, sizes), accumulate ? x + v : v, x);
 }
 
@@ -303,8 +333,7 @@ DistTensor put_where(const DistTensor& x, const DistTensor& mask,
 
 DistTensor index(const DistTensor& x, TensorList indices) {
   check_defined("index", x);
-  check_count("index", x, indices);
-  const Merged m(x, indices, false, false);
+  const Merged m(x, without_masks("index", x, indices), false, false);
   return take_slices(m.x, m.at, reshape(m.places, m.index_shape), false);
 }
 
@@ -312,7 +341,6 @@ DistTensor index_put(const DistTensor& x, TensorList indices,
                      const DistTensor& values, bool accumulate) {
   constexpr const char* kOp = "index_put";
   check_defined(kOp, {x, values});
-  check_count(kOp, x, indices);
   DT_CHECK(values.dtype() == x.dtype(), kOp,
            "the values are {}, but the tensor is {}; write cast(values, "
            "x.dtype())",
@@ -321,11 +349,17 @@ DistTensor index_put(const DistTensor& x, TensorList indices,
     return cast(index_put(cast(x, DType::kI32), indices,
                           cast(values, DType::kI32), accumulate),
                 DType::kBool);
-  if (indices.size() == 1 && indices[0].defined() &&
-      indices[0].dtype() == DType::kBool)
-    return put_where(x, indices[0], values, accumulate);
-  const Merged m(x, indices, true, !accumulate);
-  check_fits(x, values, m.selected);
+  if (indices.size() == 1 && is_mask(indices[0])) {
+    check_mask(kOp, x, 0, indices[0]);
+    if (fits(values, masked_shape(x, indices[0])))
+      return put_where(x, indices[0], values, accumulate);
+  }
+  const Merged m(x, without_masks(kOp, x, indices), true, !accumulate);
+  DT_CHECK(fits(values, m.selected), kOp,
+           "the values {} do not fit the elements of {} that the indices "
+           "select; pass values of shape {}, or of one that broadcasts to it",
+           values.spec()->to_string(), x.spec()->to_string(),
+           dtensor::to_string(m.selected));
   const DistTensor from =
       reshape(expand(values, m.selected),
               m.with(m.selected, m.index_shape.size(), m.places.shape()));

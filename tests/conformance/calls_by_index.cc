@@ -41,17 +41,28 @@ T getitem_call(A a) {
     return part.contains("index") || part.contains("tensor");
   };
   const bool any = std::any_of(parts.begin(), parts.end(), has_positions);
+  // The number of dimensions that a part takes; an ellipsis takes the others.
+  const auto dims_of = [&](const nlohmann::json& part) {
+    if (!part.contains("tensor")) return part.contains("ellipsis") ? 0 : 1;
+    const DistTensor t = a.to_tensor(part);
+    return t.dtype() == DType::kBool ? t.ndim() : 1;
+  };
   DistTensor x = a.tensor(0);
+  int others = x.ndim(), d = 0;
+  for (const nlohmann::json& part : parts) others -= dims_of(part);
   std::vector<DistTensor> positions;
   for (const nlohmann::json& part : parts) {
-    const auto d = static_cast<int>(positions.size());
-    if (part.contains("tensor")) {
+    if (part.contains("ellipsis")) {
+      positions.resize(positions.size() + static_cast<size_t>(others));
+      d += others;
+    } else if (part.contains("tensor")) {
       positions.push_back(a.to_tensor(part));
-      if (positions.back().dtype() == DType::kBool) throw NotHere("a mask");
+      d += dims_of(part);
     } else if (part.contains("index")) {
       const auto list = part["index"].get<std::vector<int64_t>>();
       positions.push_back(DistTensor::from_global(
           Tensor::from({std::ssize(list)}, list.data()), a.mesh(), {}));
+      ++d;
     } else if (part.contains("slice")) {
       const nlohmann::json& ends = part["slice"];
       const auto end = [&](size_t at, int64_t otherwise) {
@@ -59,11 +70,13 @@ T getitem_call(A a) {
       };
       x = slice(x, d, end(0, 0), end(1, x.size(d)), end(2, 1));
       positions.emplace_back();
+      ++d;
     } else if (!part.is_number_integer()) {
       throw NotHere("an index " + part.dump());
     } else if (any) {
       positions.push_back(
           full({}, part.get<double>(), a.mesh(), {}, DType::kI64));
+      ++d;
     } else {
       x = select(x, d, part.get<int64_t>());
     }

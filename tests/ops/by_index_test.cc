@@ -131,6 +131,25 @@ TEST(Index, SendsNothing) {
   });
 }
 
+TEST(Index, Masks) {
+  on_mesh("x=2", [](const Mesh& mesh) {
+    const DistTensor x = put(values({3, 2, 3}, 1), mesh, "S0"), all;
+    const DistTensor one = put({{3}, {1, 0, 1}, DType::kBool}, mesh, "S0"),
+                     two = put({{2, 3}, {0, 1, 0, 1, 0, 1}, DType::kBool}, mesh,
+                               "S1"),
+                     i = put(integers({2}, {0, 2}), mesh);
+    const auto same = [](const DistTensor& a, const DistTensor& b) {
+      expect_near(array_of(a.full()), array_of(b.full()), 0, "");
+    };
+    same(index(x, {one}), index_select(x, 0, i));
+    same(index(x, {all, two}),
+         index(x, {all, put(integers({3}, {0, 1, 1}), mesh),
+                   put(integers({3}, {1, 0, 2}), mesh)}));
+    same(index(x, {one, all, put(integers({2, 1}, {1, 0}), mesh)}),
+         index(x, {i, all, put(integers({2, 1}, {1, 0}), mesh)}));
+  });
+}
+
 // Bags 0 and 3 are empty; the last two rows of the table are equal.
 TEST(EmbeddingBag, BagsOfAVector) {
   on_mesh("x=2", [](const Mesh& mesh) {
@@ -201,9 +220,11 @@ TEST(ByIndex, Errors) {
   EXPECT_EQ(error([](auto& x, auto&) { index(x, {DistTensor()}); }),
             "[index] none of the index tensors for f64[3, 4](S1) is defined; "
             "pass at least one");
-  EXPECT_EQ(error([](auto& x, auto& i) { index(x, {eq(i, 0)}); }),
-            "[index] the indices bool[2](R) of dimension 0 are bool, but must "
-            "be i32 or i64; write cast(indices, DType::kI64)");
+  EXPECT_EQ(error([](auto& x, auto& i) {
+              index(x, {DistTensor(), eq(i, 0)});
+            }),
+            "[index] the mask bool[2](R) does not have the sizes of the "
+            "dimensions of f64[3, 4](S1) from 1 on; pass one that has");
   EXPECT_EQ(error([](auto& x, auto& i) { index_copy(x, 0, i, x); }),
             "[index_copy] the slices f64[3, 4](S1) do not fit f64[3, 4](S1) at "
             "the indices i64[2](R) of dimension 0; pass a tensor of f64 and of "

@@ -440,6 +440,11 @@ TEST(IndexPutTest, OtherIndices) {
     for (bool accumulate : {false, true})
       same(index_put(x + 1, {mask}, row, accumulate),
            where(unsqueeze(mask, -1), accumulate ? row + 1 : row, x + 1));
+    expect_near(array_of(index_put(x, {mask}, v, true).full()),
+                {{2, 3, 2},
+                 {0, 0, v.full().at(0), v.full().at(1), 0, 0, v.full().at(2),
+                  v.full().at(3), 0, 0, 0, 0}},
+                0, "a value for each element");
   });
 }
 
@@ -480,11 +485,10 @@ TEST(IndexPutTest, Errors) {
                           bad));
   EXPECT_EQ(error({{2}, {1, 0}, DType::kBool}, row),
             "[index_put] the mask bool[2](S0) does not have the sizes of the "
-            "first dimensions of f64[3, 4](S1); pass one that has");
-  EXPECT_EQ(error({{2}, {1, 0}, DType::kBool}, row, 2),
-            "[index_put] the indices bool[2](S0) of dimension 0 are bool, but "
-            "must be i32 or i64; write cast(indices, DType::kI64), or, for a "
-            "mask, where(mask, values, x)");
+            "dimensions of f64[3, 4](S1) from 0 on; pass one that has");
+  EXPECT_EQ(error({{2}, {1, 0}}, row),
+            "[index_put] the indices f64[2](S0) of dimension 0 are f64, but "
+            "must be i32 or i64; write cast(indices, DType::kI64)");
   EXPECT_EQ(error(integers({2}, {1, 2}), row, 3),
             "[index_put] got 3 index tensors for f64[3, 4](S1); pass one for "
             "each of its first dimensions, at least 1 and at most 2");
