@@ -36,6 +36,7 @@
 #include "dtensor/ops/paged_attention.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/pool.h"
+#include "dtensor/ops/random.h"
 #include "dtensor/ops/ranges.h"
 #include "dtensor/ops/rearrange.h"
 #include "dtensor/ops/reduce.h"

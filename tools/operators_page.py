@@ -61,6 +61,7 @@ HEADERS = {
     "ops/paged_attention.h": "Attention to a cache",
     "ops/experts.h": "Mixtures of experts", "ops/view.h": "Views",
     "ops/create.h": "Creation", "ops/ranges.h": "Ranges and indices",
+    "ops/random.h": "Random numbers",
     "ops/rearrange.h": "Rearranging", "ops/diagonal.h": "Diagonals",
     "ops/differences.h": "Differences and integrals",
 }
