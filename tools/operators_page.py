@@ -26,12 +26,14 @@ import untested_functions as public  # noqa: E402
 PAGE = "docs/operators.md"
 # Sizes of factors by letter, so that every operator accepts them: heads are a
 # multiple of the heads of keys, and a row has the k elements that topk() needs.
-SIZES = {"g": 2, "h": 4, "n": 6, "k": 2}
-# Operators without a rule, and inputs that fit the arguments of their samples.
-WITHOUT_RULE = {
+SIZES = {"g": 2, "h": 4, "k": 2}
+# Operators without a rule, or whose rule does not say which shapes fit, and
+# inputs that fit the arguments of their samples.
+SHAPES = {
     "view": ["5x6"], "reshape": ["5x6"], "permute": ["2x3x4"],
     "slice": ["8x6"], "cat": ["3x4", "3x2"],
     "paged_attention": ["5x4x3", "12x2x3", "12x2x3", "3x2", "5", "5"],
+    "fold": ["2x3x6x4x3"], "resample": ["4x5"],
 }
 # The title of each header's functions; those below a line "// ---- TITLE ----"
 # have that title.
@@ -133,8 +135,8 @@ def shape_of(term):
 
 
 def inputs_of(name, rule):
-    if rule is None:
-        return WITHOUT_RULE[name]
+    if name in SHAPES:
+        return SHAPES[name]
     return [shape_of(term) for term in rule.split("->")[0].split(",")]
 
 
