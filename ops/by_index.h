@@ -72,8 +72,8 @@ DistTensor take_along_dim(const DistTensor& x, const DistTensor& index,
 DistTensor take_along_dim(const DistTensor& x, const DistTensor& index);
 
 // Returns for each element of x whether it equals one of the elements of
-// `among`, as a bool; `invert` negates the result. `among` is sorted, and each
-// element looked up in about log2(n) steps.
+// `among`, as a bool; `invert` negates the result. `among` is sorted, and
+// searchsorted() finds each element in it.
 DistTensor isin(const DistTensor& x, const DistTensor& among,
                 bool invert = false);
 
