@@ -66,16 +66,15 @@ T grid_sample_call(A a) {
   return {grid_sample(a.tensor(0), a.tensor(1, "grid"), o)};
 }
 
-// The options of unfold and fold, which begin at position `first`.
-UnfoldOptions unfold_options(A a, size_t first) {
+UnfoldOptions unfold_options(A a) {
   UnfoldOptions o;
   const auto list = [&](size_t at, std::string_view name,
                         std::vector<int64_t>& to) {
     if (a.has(at, name)) to = a.integers(at, name);
   };
-  list(first, "dilation", o.dilation);
-  list(first + 1, "padding", o.padding);
-  list(first + 2, "stride", o.stride);
+  list(2, "dilation", o.dilation);
+  list(3, "padding", o.padding);
+  list(4, "stride", o.stride);
   return o;
 }
 
@@ -84,22 +83,13 @@ UnfoldOptions unfold_options(A a, size_t first) {
 void add_windows_calls(CallTable& t) {
   t["nn.functional.adaptive_avg_pool1d"] = adaptive<adaptive_avg_pool1d>;
   t["nn.functional.adaptive_avg_pool2d"] = adaptive<adaptive_avg_pool2d>;
-  t["nn.functional.adaptive_avg_pool3d"] = adaptive<adaptive_avg_pool3d>;
-  t["nn.functional.adaptive_max_pool1d"] =
-      adaptive<adaptive_max_pool1d, adaptive_max_pool1d_with_indices>;
   t["nn.functional.adaptive_max_pool2d"] =
       adaptive<adaptive_max_pool2d, adaptive_max_pool2d_with_indices>;
-  t["nn.functional.adaptive_max_pool3d"] =
-      adaptive<adaptive_max_pool3d, adaptive_max_pool3d_with_indices>;
   t["nn.functional.interpolate"] = interpolate_call;
   t["nn.functional.grid_sample"] = grid_sample_call;
   t["nn.functional.unfold"] = [](A a) -> T {
-    return {unfold(a.tensor(0), a.integers(1, "kernel_size"),
-                   unfold_options(a, 2))};
-  };
-  t["nn.functional.fold"] = [](A a) -> T {
-    return {fold(a.tensor(0), a.integers(1, "output_size"),
-                 a.integers(2, "kernel_size"), unfold_options(a, 3))};
+    return {
+        unfold(a.tensor(0), a.integers(1, "kernel_size"), unfold_options(a))};
   };
 }
 
