@@ -123,6 +123,10 @@ std::vector<int64_t> Arguments::integers(size_t at,
   if (v.is_array()) return v.get<std::vector<int64_t>>();
   return {integer(at, name)};
 }
+std::vector<int64_t> Arguments::integers(size_t at, std::string_view name,
+                                         std::vector<int64_t> otherwise) const {
+  return has(at, name) ? integers(at, name) : std::move(otherwise);
+}
 
 std::vector<int> Arguments::dims(size_t at, std::string_view name) const {
   if (!find(at, name)) return {};

@@ -53,6 +53,8 @@ class Arguments {
   DType dtype(size_t at, std::string_view name, DType otherwise) const;
   // A list of integers; a single integer counts as a list.
   std::vector<int64_t> integers(size_t at, std::string_view name = "") const;
+  std::vector<int64_t> integers(size_t at, std::string_view name,
+                                std::vector<int64_t> otherwise) const;
   // "dim" of a reduction: a list, or a single integer; {}, which means all
   // dimensions, if it is not given.
   std::vector<int> dims(size_t at, std::string_view name) const;

@@ -35,7 +35,8 @@ inline Reduction to_reduction(const std::string& text) {
   if (text == "none") return Reduction::kNone;
   if (text == "sum") return Reduction::kSum;
   if (text == "batchmean") return Reduction::kBatchMean;
-  return Reduction::kMean;
+  if (text == "mean") return Reduction::kMean;
+  throw NotHere("reduction=" + text);
 }
 
 // The argument at position `at`, as a T.

@@ -76,11 +76,7 @@ using Convolve = DistTensor (*)(const DistTensor&, const DistTensor&,
 template <Convolve f, bool transposed = false>
 T convolution(A a) {
   ConvOptions o;
-  const auto list = [&](size_t at, std::string_view name,
-                        std::vector<int64_t>& to) {
-    if (a.has(at, name)) to = a.integers(at, name);
-  };
-  list(3, "stride", o.stride);
+  o.stride = a.integers(3, "stride", o.stride);
   if (!a.has(4, "padding"))
     o.padding = 0;
   else if (!a.is_text(4, "padding"))
@@ -89,9 +85,10 @@ T convolution(A a) {
     o.padding = "same";
   else
     o.padding = "valid";
-  list(transposed ? 7 : 5, "dilation", o.dilation);
+  o.dilation = a.integers(transposed ? 7 : 5, "dilation", o.dilation);
   o.groups = a.integer(6, "groups", 1);
-  if (transposed) list(5, "output_padding", o.output_padding);
+  if (transposed)
+    o.output_padding = a.integers(5, "output_padding", o.output_padding);
   const DistTensor bias = a.has(2, "bias") ? a.tensor(2, "bias") : DistTensor();
   return {f(a.tensor(0), a.tensor(1), bias, o)};
 }
@@ -105,13 +102,9 @@ template <PoolFunction f, PoolWithIndices with_indices = nullptr>
 T pool(A a) {
   constexpr bool averages = with_indices == nullptr;
   PoolOptions o;
-  const auto list = [&](size_t at, std::string_view name,
-                        std::vector<int64_t>& to) {
-    if (a.has(at, name)) to = a.integers(at, name);
-  };
-  list(2, "stride", o.stride);
-  list(3, "padding", o.padding);
-  if (!averages) list(4, "dilation", o.dilation);
+  o.stride = a.integers(2, "stride", o.stride);
+  o.padding = a.integers(3, "padding", o.padding);
+  if (!averages) o.dilation = a.integers(4, "dilation", o.dilation);
   o.ceil_mode = a.flag(averages ? 4 : 5, "ceil_mode", false);
   if constexpr (averages) {
     o.count_include_pad = a.flag(5, "count_include_pad", true);

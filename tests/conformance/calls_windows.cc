@@ -68,13 +68,9 @@ T grid_sample_call(A a) {
 
 UnfoldOptions unfold_options(A a) {
   UnfoldOptions o;
-  const auto list = [&](size_t at, std::string_view name,
-                        std::vector<int64_t>& to) {
-    if (a.has(at, name)) to = a.integers(at, name);
-  };
-  list(2, "dilation", o.dilation);
-  list(3, "padding", o.padding);
-  list(4, "stride", o.stride);
+  o.dilation = a.integers(2, "dilation", o.dilation);
+  o.padding = a.integers(3, "padding", o.padding);
+  o.stride = a.integers(4, "stride", o.stride);
   return o;
 }
 

@@ -27,7 +27,7 @@ double value(int64_t b, int64_t c, int64_t s) {
 struct Moments {
   double mean = 0, variance = 0, unbiased = 0;
 };
-// Of one channel, over the batches [from, to).
+// The moments of one channel over the batches [from, to).
 Moments moments(int64_t c, int64_t from, int64_t to) {
   Moments m;
   const auto n = static_cast<double>((to - from) * kSpace);

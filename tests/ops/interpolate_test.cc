@@ -72,7 +72,7 @@ TEST(Interpolate, SendsOnlyTheHalo) {
   });
 }
 
-// What torch's CPU kernels compute, for one image of one channel.
+// Samples one image of one channel as torch's CPU kernels do.
 struct Image {
   int64_t h, w;
   std::vector<double> x;
