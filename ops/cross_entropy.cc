@@ -14,7 +14,7 @@
 #include "dtensor/ops/id_range.h"
 #include "dtensor/ops/kernels/operands.h"
 #include "dtensor/ops/kernels/rows.h"
-#include "dtensor/ops/losses.h"
+#include "dtensor/ops/loss_parts.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/reduce.h"
 #include "dtensor/ops/rows.h"
@@ -282,11 +282,9 @@ class CrossEntropy : public Op {
     const DistTensor classes =
         arange(vocabulary, logits.mesh(), columns, targets.dtype());
     const DistTensor target = cast(eq(unsqueeze(targets, -1), classes), stat);
-    const DistTensor ignored =
-        full({}, static_cast<double>(attrs.as<Args>().ignore_index),
-             targets.mesh(), {}, targets.dtype());
-    const DistTensor scale =
-        unsqueeze(dloss * cast(ne(targets, ignored), stat), -1);
+    const DistTensor scale = unsqueeze(
+        dloss * cast(counted(targets, attrs.as<Args>().ignore_index), stat),
+        -1);
     const DistTensor p =
         softmax(logits.dtype() == stat ? logits : cast(logits, stat), -1);
     const DistTensor d =
@@ -310,12 +308,6 @@ const Op& forward_op() {
 // maximum and a sum per row, and the sums over classes stay partial.
 
 namespace {
-
-// Whether each target counts: it is not the ignore_index.
-DistTensor counted(const DistTensor& targets, int64_t ignore_index) {
-  return ne(targets, full({}, static_cast<double>(ignore_index), targets.mesh(),
-                          {}, targets.dtype()));
-}
 
 // -log softmax(logits) times the weights, in the type of the loss.
 DistTensor costs(const DistTensor& logits, const DistTensor& weight) {
@@ -381,13 +373,10 @@ DistTensor cross_entropy(const DistTensor& logits, const DistTensor& targets,
   else
     loss = apply(forward_op(), {logits, targets},
                  Args{ignore_index, label_smoothing})[0];
-  if (reduction == Reduction::kNone) return loss;
-  const DistTensor total = sum(loss);
-  if (reduction == Reduction::kSum) return total;
-  if (reduction == Reduction::kBatchMean) return div(total, logits.size(0));
-  if (probabilities) return div(total, numel(loss.shape()));
+  if (probabilities || reduction != Reduction::kMean)
+    return reduced(loss, reduction);
   if (!own.defined()) own = cast(counted(targets, ignore_index), loss.dtype());
-  return div(total, sum(own));
+  return div(sum(loss), sum(own));
 }
 
 static const OpFamily kFamily("cross_entropy", [] {

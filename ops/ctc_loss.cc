@@ -5,7 +5,7 @@
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/create.h"
 #include "dtensor/ops/embedding.h"
-#include "dtensor/ops/losses.h"
+#include "dtensor/ops/loss_parts.h"
 #include "dtensor/ops/op.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/reduce.h"
@@ -56,14 +56,21 @@ DistTensor ctc_loss(const DistTensor& log_probs, const DistTensor& targets,
       full({n, 1}, static_cast<double>(blank), mesh, {}, targets.dtype());
   const DistTensor ids = cast(cat({pairs, end}, 1), DType::kI64);
   // If the classes are split, this is a sum over the ranks that hold them.
+  // kNever is not finite in f16.
+  const DistTensor wide = log_probs.dtype() == DType::kF16
+                              ? cast(log_probs, DType::kF32)
+                              : log_probs;
   const DistTensor emitted =
-      gather(log_probs, 2, expand(unsqueeze(ids, 0), {time, n, states}));
+      gather(wide, 2, expand(unsqueeze(ids, 0), {time, n, states}));
   // A path may leave out the blank between two different labels.
   const DistTensor before = pad(ids, {2, -2}, static_cast<double>(blank));
   const DistTensor may_skip = logical_and(ne(ids, blank), ne(ids, before));
   const DistTensor state = arange(states, mesh);
-  DistTensor alpha = where(lt(state, 2), select(emitted, 0, 0), kNever);
   const DistTensor lengths = unsqueeze(input_lengths, 1);
+  // Without input, there is the empty text, with probability 1.
+  const DistTensor start = where(lt(state, 2), select(emitted, 0, 0), kNever);
+  const DistTensor empty = where(eq(state, 0), zeros_like(start), kNever);
+  DistTensor alpha = where(gt(lengths, 0), start, empty);
   for (int64_t t = 1; t < time; ++t) {
     const DistTensor skipped = where(may_skip, shifted(alpha, 2), kNever);
     const DistTensor next =
@@ -79,8 +86,7 @@ DistTensor ctc_loss(const DistTensor& log_probs, const DistTensor& targets,
   const DistTensor loss =
       where(possible, neg(likelihood),
             zero_infinity ? 0 : std::numeric_limits<double>::infinity());
-  if (reduction != Reduction::kMean)
-    return reduction == Reduction::kNone ? loss : sum(loss);
+  if (reduction != Reduction::kMean) return reduced(loss, reduction);
   return mean(div(loss, clamp_min(cast(target_lengths, loss.dtype()), 1)));
 }
 

@@ -8,6 +8,7 @@
 #include "dtensor/ops/create.h"
 #include "dtensor/ops/distance.h"
 #include "dtensor/ops/embedding.h"
+#include "dtensor/ops/loss_parts.h"
 #include "dtensor/ops/op.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/reduce.h"
@@ -15,7 +16,6 @@
 #include "dtensor/placement/error.h"
 
 namespace dtensor {
-namespace {
 
 DistTensor reduced(const DistTensor& loss, Reduction r) {
   switch (r) {
@@ -32,6 +32,13 @@ DistTensor reduced(const DistTensor& loss, Reduction r) {
   }
   return loss;
 }
+
+DistTensor counted(const DistTensor& targets, int64_t ignore_index) {
+  return ne(targets, full({}, static_cast<double>(ignore_index), targets.mesh(),
+                          {}, targets.dtype()));
+}
+
+namespace {
 
 DistTensor weighted(const DistTensor& loss, const DistTensor& weight) {
   return weight.defined() ? mul(loss, weight) : loss;
@@ -128,9 +135,7 @@ DistTensor nll_loss(const DistTensor& x, const DistTensor& targets, Reduction r,
   const int dim = x.ndim() == 1 ? 0 : 1;
   Shape along = Shape::filled(x.ndim(), 1);
   along[dim] = x.size(dim);
-  const DistTensor counts =
-      ne(targets, full({}, static_cast<double>(ignore_index), targets.mesh(),
-                       {}, targets.dtype()));
+  const DistTensor counts = counted(targets, ignore_index);
   const DistTensor here =
       logical_and(is_class(x, targets, dim), unsqueeze(counts, dim));
   const DistTensor w = weight.defined() ? reshape(weight, along)

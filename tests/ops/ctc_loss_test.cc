@@ -76,6 +76,8 @@ TEST(CtcLossTest, AddsThePathsThatSpellTheText) {
         EXPECT_NEAR(loss(Reduction::kSum).item(), each[0] + each[1] + each[2],
                     1e-12);
         EXPECT_NEAR(loss(Reduction::kMean).item(), mean, 1e-12);
+        EXPECT_NEAR(loss(Reduction::kBatchMean).item(),
+                    (each[0] + each[1] + each[2]) / 3, 1e-12);
         // Scores beyond a text's time have no gradient; each row sums to 0.
         const Array g = array_of(grad(loss(Reduction::kSum), {x})[0].full());
         for (int64_t t = 0; t < kTime; ++t)
@@ -113,6 +115,23 @@ TEST(CtcLossTest, TextsThatDoNotFit) {
     for (int64_t t = 0; t < 2; ++t)
       for (int64_t k = 0; k < kClasses; ++k)
         EXPECT_EQ(g.at((t * 2) * kClasses + k), 0);
+  });
+}
+
+// Without input there is only the empty text.
+TEST(CtcLossTest, NoInput) {
+  on_mesh("x=2", [](const Mesh& mesh) {
+    for (const DType t : {DType::kF64, DType::kF16}) {
+      const DistTensor x =
+          log_softmax(put(values({2, 2, kClasses}, 1), mesh, "S2", t), 2);
+      const DistTensor loss =
+          ctc_loss(x, put(integers({2, 1}, {1, 1}), mesh),
+                   put(integers({2}, {0, 0}), mesh),
+                   put(integers({2}, {0, 1}), mesh), 0, Reduction::kNone);
+      EXPECT_EQ(
+          loss.full().to_doubles(),
+          (std::vector<double>{0, std::numeric_limits<double>::infinity()}));
+    }
   });
 }
 
