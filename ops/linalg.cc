@@ -8,23 +8,20 @@
 #include "dtensor/ops/all_ops.h"
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/create.h"
+#include "dtensor/ops/diagonal.h"
 #include "dtensor/ops/embedding.h"
 #include "dtensor/ops/kernels/reduce.h"
 #include "dtensor/ops/linalg_op.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/reduce.h"
 #include "dtensor/ops/rows.h"
+#include "dtensor/ops/statistics.h"
 #include "dtensor/ops/view.h"
 #include "dtensor/placement/error.h"
 
 namespace dtensor {
 namespace {
 
-// The products of the last dimension.
-DistTensor product(const DistTensor& x) {
-  const int64_t n = x.size(-1);
-  return n > 0 ? select(cumprod(x, -1), -1, n - 1) : add(sum(x, {-1}), 1);
-}
 // A local tensor, repeated for each matrix of `out`: its batch dimensions
 // broadcast to those of `out`, and its last `own` dimensions stay.
 Tensor repeated(const Tensor& x, const Tensor& out, int own) {
@@ -216,14 +213,15 @@ const Op& lu_op() {
 // pivots that are 0 are replaced by numbers close to 0, as in torch.
 DistTensor cofactors(const DistTensor& x) {
   const auto parts = apply(lu_op(), x);
-  const DistTensor &lu = parts[0], pivots = diagonal_of(lu);
+  const DistTensor &lu = parts[0], pivots = diagonal(lu, 0, -2, -1);
   const double tiny = x.dtype() == DType::kF64 ? 2.3e-16 : 1.2e-7;
   const DistTensor change = where(eq(pivots, 0), tiny, zeros_like(pivots));
   const DistTensor u = add(lu, mul(by_row(change), unit_matrix(lu)));
   const DistTensor order =
       cast(eq(by_row(parts[1]), arange(lu.size(-1), lu.mesh())), lu.dtype());
   const DistTensor inverse = solved(u, solved(lu, order, false, true), true);
-  const DistTensor det = mul(parts[2].detach(), product(add(pivots, change)));
+  const DistTensor det =
+      mul(parts[2].detach(), prod(add(pivots, change), {-1}));
   return mul(turned(inverse), by_row(by_row(det)));
 }
 
@@ -359,7 +357,7 @@ DistTensor solve(const DistTensor& a, const DistTensor& b, bool left) {
              "{} is a vector for each matrix of {}, but `left` is false; pass "
              "matrices",
              b.spec()->to_string(), a.spec()->to_string());
-    return squeeze(solve(a, by_row(b)), -1);
+    return squeeze(apply1(solve_op(), {a, by_row(b)}), -1);
   }
   check_matrices("solve", b);
   if (!left) return turned(solve(turned(a), turned(b)));
@@ -379,8 +377,8 @@ DistTensor det(const DistTensor& x) {
 SlogDet slogdet(const DistTensor& x) {
   check_square("slogdet", x);
   const auto parts = apply(lu_op(), x);
-  const DistTensor pivots = diagonal_of(parts[0]);
-  return {mul(parts[2].detach(), product(sign(pivots.detach()))),
+  const DistTensor pivots = diagonal(parts[0], 0, -2, -1);
+  return {mul(parts[2].detach(), prod(sign(pivots.detach()), {-1})),
           sum(log(abs(pivots)), {-1})};
 }
 

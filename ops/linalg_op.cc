@@ -69,10 +69,6 @@ DistTensor unit_matrix(const DistTensor& x) {
   return eye(x.size(-1), x.size(-1), x.mesh(), x.dtype());
 }
 
-DistTensor diagonal_of(const DistTensor& x) {
-  return einsum("...ii->...i", {x});
-}
-
 DistTensor solved(const DistTensor& t, const DistTensor& b, bool upper,
                   bool unit) {
   return solve_triangular(t, b, upper, true, unit);

@@ -66,7 +66,6 @@ DistTensor by_row(const DistTensor& v);
 DistTensor mirrored(const DistTensor& upper);
 // The unit matrix of x's columns.
 DistTensor unit_matrix(const DistTensor& x);
-DistTensor diagonal_of(const DistTensor& x);
 // t^-1 b and b t^-1 for a triangle t.
 DistTensor solved(const DistTensor& t, const DistTensor& b, bool upper,
                   bool unit = false);

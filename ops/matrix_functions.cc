@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Functions and norms of matrices.
 #include <cmath>
+#include <limits>
 
 #include "dtensor/ops/all_ops.h"
 #include "dtensor/ops/contraction.h"
@@ -80,12 +81,14 @@ DistTensor matrix_exp(const DistTensor& x) {
 
 DistTensor matrix_power(const DistTensor& x, int64_t n) {
   check_square("matrix_power", x);
+  DT_CHECK(n > std::numeric_limits<int64_t>::min(), "matrix_power",
+           "n is {}; write a larger one", n);
   if (n < 0) return matrix_power(inv(x), -n);
   // As in torch, the result is part of the graph, with the gradient 0.
   if (n == 0)
     return where(full({}, 1, x.mesh(), {}, DType::kBool), unit_matrix(x), x);
-  const DistTensor half = n > 1 ? matrix_power(x, n / 2) : DistTensor();
   if (n == 1) return x;
+  const DistTensor half = matrix_power(x, n / 2);
   const DistTensor even = matmul(half, half);
   return n % 2 ? matmul(even, x) : even;
 }

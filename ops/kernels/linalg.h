@@ -17,7 +17,7 @@ enum class Triangle : uint8_t { kBoth, kLower, kUpper };
 
 // l [n, n] is the lower triangle with l l^T = x, for symmetric x; 0 above the
 // diagonal. failed [count] is 0, or 1 + the first row whose pivot is not
-// positive; then l has NaNs.
+// positive; then l is no factor, and may have NaNs.
 struct Cholesky {
   DType type = DType::kF32;
   int64_t count = 0, n = 0;

@@ -234,7 +234,28 @@ TEST(Linalg, ErrorsSayWhatToWrite) {
           norm(ones({2, 3, 4}, mesh), 2);
         },
         "[norm] f32[2, 3, 4](R) has 3 dimensions; write");
+    begins([&] { matrix_power(square, std::numeric_limits<int64_t>::min()); },
+           "[matrix_power] n is -9223372036854775808; write a larger one");
     begins([&] { matrix_power(x, 2); }, "[matrix_power] f32[2, 3](R) has 2");
+  });
+}
+
+TEST(Linalg, OneVectorForOneByOneMatrices) {
+  testing::on_mesh("x=1", [](const Mesh& mesh) {
+    const DistTensor y = solve(full({1, 1, 1}, 2, mesh), full({1}, 6, mesh));
+    EXPECT_EQ(y.shape(), (Shape{1, 1}));
+    EXPECT_EQ(y.item(), 3);
+  });
+}
+
+TEST(Linalg, EigenvaluesOfLargeNumbers) {
+  testing::on_mesh("x=1", [](const Mesh& mesh) {
+    const DistTensor x =
+        testing::put({{2, 2}, {1e308, 1e308, 1e308, -1e308}}, mesh);
+    const auto [w, v] = eigh(x);
+    EXPECT_NEAR(testing::values(w)[0] / 1e308, -std::sqrt(2), 1e-12);
+    EXPECT_NEAR(testing::values(w)[1] / 1e308, std::sqrt(2), 1e-12);
+    for (const double e : testing::values(v)) EXPECT_TRUE(std::abs(e) < 1);
   });
 }
 

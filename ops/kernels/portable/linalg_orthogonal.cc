@@ -123,7 +123,10 @@ void run_all(Stream s, const Eigh& a) {
           row.fill(n * n, vectors + at * n * n, nan);
           return;
         }
-        const T least = largest * std::numeric_limits<T>::epsilon() / 8;
+        // So that sums of elements are finite.
+        const T scale = scale_for(largest);
+        row.each(n * n, [&](int64_t i) { d[i] /= scale; });
+        const T least = largest / scale * std::numeric_limits<T>::epsilon() / 8;
         bool again = true;
         for (int sweep = 0; again && sweep < kMostSweeps; ++sweep) {
           again = false;
@@ -153,7 +156,7 @@ void run_all(Stream s, const Eigh& a) {
         }
         row.each(n, [&](int64_t i) {
           const int64_t to = place_in_order(d, n, n + 1, i, false);
-          values[at * n + to] = d[i * n + i];
+          values[at * n + to] = d[i * n + i] * scale;
           for (int64_t k = 0; k < n; ++k)
             vectors[(at * n + k) * n + to] = v[i * n + k];
         });
