@@ -22,6 +22,7 @@ struct Slices {
     DT_CHECK(indices.ndim() <= 1, op,
              "the indices {} are not a vector; flatten() them",
              indices.spec()->to_string());
+    check_index_type(op, indices);
     index = reshape(indices, {-1});
   }
   // Throws Error unless src has one slice for each index.
@@ -73,6 +74,7 @@ DistTensor take_along_dim(const DistTensor& x, const DistTensor& index,
                           int dim) {
   constexpr const char* kOp = "take_along_dim";
   check_defined(kOp, {x, index});
+  check_index_type(kOp, index);
   DT_CHECK(x.ndim() == index.ndim(), kOp,
            "the indices {} and the tensor {} have different numbers of "
            "dimensions; pass indices with as many as the tensor",
@@ -90,6 +92,7 @@ DistTensor take_along_dim(const DistTensor& x, const DistTensor& index,
 
 DistTensor take_along_dim(const DistTensor& x, const DistTensor& index) {
   check_defined("take_along_dim", {x, index});
+  check_index_type("take_along_dim", index);
   return gather(flatten(x), 0, from_front(flatten(index), numel(x.shape())));
 }
 
@@ -137,12 +140,14 @@ DistTensor index_reduce(const DistTensor& x, int dim, const DistTensor& index,
 
 DistTensor take(const DistTensor& x, const DistTensor& indices) {
   check_defined("take", {x, indices});
+  check_index_type("take", indices);
   return index(flatten(x), {indices});
 }
 
 DistTensor put(const DistTensor& x, const DistTensor& index,
                const DistTensor& src, bool accumulate) {
   check_defined("put", {x, index, src});
+  check_index_type("put", index);
   DT_CHECK(numel(src.shape()) == numel(index.shape()), "put",
            "got {} elements for {} indices; pass one element for each index",
            numel(src.shape()), numel(index.shape()));

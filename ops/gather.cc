@@ -379,16 +379,9 @@ struct Indexed {
           const DistTensor& indices, std::initializer_list<DistTensor> more) {
     check_defined(op, {tensor, indices});
     check_defined(op, more);
-    const auto row = [](const DistTensor& t) {
-      return t.ndim() == 0 ? reshape(t, {1}) : t;
-    };
-    const DType t = indices.dtype();
-    DT_CHECK(t == DType::kI32 || t == DType::kI64, op,
-             "the indices are {}, but must be i32 or i64; write cast(indices, "
-             "DType::kI64)",
-             name(t));
-    x = row(tensor);
-    index = cast(row(indices), DType::kI64);
+    check_index_type(op, indices);
+    x = atleast_1d(tensor);
+    index = cast(atleast_1d(indices), DType::kI64);
     dim = normalize_dim(dim_, x.ndim(), op);
     DT_CHECK(x.ndim() == index.ndim(), op,
              "the indices {} and the tensor {} have different numbers of "
@@ -492,6 +485,14 @@ DistTensor from_front(const DistTensor& index, int64_t n) {
   return where(logical_and(lt(i, 0), ge(i, -n)), i + n, i);
 }
 
+void check_index_type(std::string_view op, const DistTensor& index) {
+  const DType t = index.dtype();
+  DT_CHECK(t == DType::kI32 || t == DType::kI64, op,
+           "the indices are {}, but must be i32 or i64; write cast(indices, "
+           "DType::kI64)",
+           name(t));
+}
+
 DistTensor to_last(const DistTensor& x, int dim) {
   return dim == x.ndim() - 1 ? x : transpose(x, dim, x.ndim() - 1);
 }
@@ -499,7 +500,7 @@ DistTensor to_last(const DistTensor& x, int dim) {
 DistTensor gather(const DistTensor& x, int dim, const DistTensor& index) {
   check_defined("gather", {x, index});
   if (numel(index.shape()) == 0)
-    return reshape(narrow(reshape(x, {-1}), 0, 0, 0), index.shape());
+    return reshape(narrow(atleast_1d(x), 0, 0, 0), index.shape());
   const Indexed i("gather", x, dim, index, {});
   DistTensor window = i.x;
   for (int d = 0; d + 1 < window.ndim(); ++d)
@@ -586,8 +587,11 @@ static DistTensor reduced(const Indexed& i, const DistTensor& window,
   const DistTensor sum = added(i, start, src);
   if (by == IndexReduction::kSum) return sum;
   const DistTensor count = clamp_min(
-      put_in_rows(ones_like(src), i.index, start.size(-1)) + include_self, 1);
-  return is_float(sum.dtype()) ? sum / count : floor_divide(sum, count);
+      put_in_rows(cast(ones_like(src), DType::kI64), i.index, start.size(-1)) +
+          include_self,
+      1);
+  return is_float(sum.dtype()) ? sum / count
+                               : cast(floor_divide(sum, count), sum.dtype());
 }
 
 DistTensor scatter_reduce(const DistTensor& x, int dim, const DistTensor& index,

@@ -30,6 +30,9 @@ std::vector<DType> values_and_indices(std::string_view op, DType);
 // 0), which count from the end.
 DistTensor from_front(const DistTensor& index, int64_t n);
 
+// Throws Error unless the indices are i32 or i64.
+void check_index_type(std::string_view op, const DistTensor& index);
+
 // Exchanges dimension `dim` of x with the last one. A second call undoes it.
 DistTensor to_last(const DistTensor& x, int dim);
 

@@ -246,5 +246,36 @@ TEST(ByIndex, Errors) {
             "[embedding_bag] padding_idx is 3; write an id in [-3, 3)");
 }
 
+// A count in bf16 would stay at 256.
+TEST(ByIndex, MeanOfManyHalves) {
+  on_mesh("x=2", [](const Mesh& m) {
+    const DistTensor src = cat({zeros({999}, m, {}, DType::kBF16),
+                                full({1}, 100, m, {}, DType::kBF16)});
+    const DistTensor y = scatter_reduce(zeros({1}, m, {}, DType::kBF16), 0,
+                                        full({1000}, 0, m, {}, DType::kI64),
+                                        src, IndexReduction::kMean, false);
+    EXPECT_NEAR(y.item(), 0.1, 0.001);
+  });
+}
+
+TEST(ByIndex, OnlyIntegersAreIndices) {
+  const auto error = [](auto&& f) {
+    return error_of(1, [&](const Mesh& m) {
+      f(zeros({3}, m), full({3}, 1, m, {}, DType::kBool));
+    });
+  };
+  const std::string rest =
+      "the indices are bool, but must be i32 or i64; write cast(indices, "
+      "DType::kI64)";
+  EXPECT_EQ(error([](auto x, auto i) { take(x, i); }), "[take] " + rest);
+  EXPECT_EQ(error([](auto x, auto i) { put(x, i, x); }), "[put] " + rest);
+  EXPECT_EQ(error([](auto x, auto i) { index_copy(x, 0, i, x); }),
+            "[index_copy] " + rest);
+  EXPECT_EQ(error([](auto x, auto i) { index_fill(x, 0, i, 1); }),
+            "[index_fill] " + rest);
+  EXPECT_EQ(error([](auto x, auto i) { take_along_dim(x, i); }),
+            "[take_along_dim] " + rest);
+}
+
 }  // namespace
 }  // namespace dtensor::testing
