@@ -31,8 +31,14 @@ DistTensor channels(std::string_view op, int space, const DistTensor& x,
            "x is {}; pass [n, channels, ...] or [channels, ...], with {} "
            "dimensions behind the channels",
            x.spec()->to_string(), space);
-  DistTensor each = ones_like(x.detach());
-  for (int d = x.ndim() - space; d < x.ndim(); ++d) each = slice(each, d, 0, 1);
+  // One number for each channel, on the ranks that hold the channel.
+  Shape shape = x.shape();
+  Layout layout = whole(x);
+  for (int d = x.ndim() - space; d < x.ndim(); ++d) {
+    shape[d] = 1;
+    layout.dims[static_cast<size_t>(d)] = Dim(1);
+  }
+  const DistTensor each = full(shape, 1, x.mesh(), layout, x.dtype());
   return mul(x, dropout(each, p, g));
 }
 

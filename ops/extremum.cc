@@ -119,7 +119,7 @@ class Product : public Op {
     reduce_part(c, kernels::ReduceKind::kProd);
   }
   // dx[i] = dy * (the product of all elements but x[i]). With one zero among
-  // them, only its own dx is not 0; with two, all are.
+  // them, only its own dx can differ from 0; with two, every dx is 0.
   InputGradients gradient(const GradientCall& g) const override {
     const DistTensor& x = g.inputs[0];
     const DistTensor dy = reshape(g.cotangents[0], kept_shape(x, g.attrs));

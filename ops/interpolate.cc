@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "dtensor/ops/embedding.h"
+#include "dtensor/ops/gather_op.h"
 #include "dtensor/ops/op.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/resample.h"
@@ -85,12 +85,13 @@ struct Neighbour {
 };
 
 // `p` is the position in the dimension, as a whole number. Neighbours outside
-// of x have the weight 0.
+// of x have the weight 0, and index -1, for which take_in_rows() gives 0: x may
+// have infinities.
 Neighbour neighbour(const DistTensor& p, const DistTensor& weight,
                     int64_t size) {
   const DistTensor inside =
       logical_and(ge(p, 0), le(p, static_cast<double>(size - 1)));
-  return {cast(where(inside, p, 0), DType::kI64), where(inside, weight, 0)};
+  return {cast(where(inside, p, -1), DType::kI64), where(inside, weight, 0)};
 }
 
 std::vector<Neighbour> neighbours(const DistTensor& coordinate, int64_t size,
@@ -206,15 +207,16 @@ DistTensor grid_sample(const DistTensor& x, const DistTensor& grid,
     std::vector<Neighbour> both;
     for (const Neighbour& a : all)
       for (const Neighbour& b : here)
-        both.push_back(
-            {a.index * x.size(d + 2) + b.index, a.weight * b.weight});
+        both.push_back({where(logical_or(lt(a.index, 0), lt(b.index, 0)), -1,
+                              a.index * x.size(d + 2) + b.index),
+                        a.weight * b.weight});
     all = d == 0 ? here : both;
   }
   const DistTensor flat = reshape(x, {x.size(0), x.size(1), elements});
   DistTensor y;
   for (const Neighbour& n : all) {
     const DistTensor index = expand(n.index, {-1, x.size(1), -1});
-    const DistTensor term = gather(flat, 2, index) * n.weight;
+    const DistTensor term = take_in_rows(flat, index) * n.weight;
     y = y.defined() ? y + term : term;
   }
   return reshape(y, out);

@@ -169,11 +169,21 @@ std::vector<Sample> MaxPool::samples() const {
   return samples;
 }
 
+// Throws Error if a dimension of space is empty.
+void check_space(std::string_view op, const DistTensor& x) {
+  for (int d = 2; d < x.ndim(); ++d)
+    DT_CHECK(x.size(d) > 0, op,
+             "x has shape {}; pass one with elements in each dimension of "
+             "space",
+             to_string(x.shape()));
+}
+
 // The arguments of a pool of x, which has a batch.
 PoolArgs args_of(std::string_view op, int space, const DistTensor& x,
                  const std::vector<int64_t>& window, const PoolOptions& o) {
   DT_CHECK(x.size(1) > 0, op, "x has shape {}; pass at least one channel",
            to_string(x.shape()));
+  check_space(op, x);
   PoolArgs a;
   a.window = per_dimension(window, space, "the window", 1, op);
   a.stride = o.stride.empty() ? a.window
@@ -275,15 +285,12 @@ Triple adaptive_sizes(std::string_view op, int space, const DistTensor& x,
   check_float(op, x.dtype());
   const Triple given = per_dimension(list, space, "the size", -1, op);
   Triple sizes;
+  check_space(op, x);
   for (int d = 0; d < space; ++d) {
     DT_CHECK(given[d] != 0, op,
              "the size is 0 in dimension {} of space; write at least 1, or -1 "
              "to keep the size of x",
              d);
-    DT_CHECK(x.size(d + 2) > 0, op,
-             "x has shape {}; pass one with elements in each dimension of "
-             "space",
-             to_string(x.shape()));
     sizes.push_back(given[d] < 0 ? x.size(d + 2) : given[d]);
   }
   return sizes;

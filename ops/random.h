@@ -2,8 +2,9 @@
 // Random numbers beyond randn(), uniform(), randint() and dropout() (create.h),
 // under torch's names. The value of an element depends only on its global index
 // in the tensor, the arguments and the generator, so it is the same on every
-// mesh and in every layout. Only randperm() sends anything. Every rank of the
-// mesh calls these functions.
+// mesh and in every layout. Only randperm() and orthogonal() send anything, and
+// normal() if its mean and deviation have different layouts or shapes. Every
+// rank of the mesh calls these functions.
 #pragma once
 #include <cstdint>
 

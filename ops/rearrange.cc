@@ -208,8 +208,8 @@ DistTensor combinations(const DistTensor& x, int64_t r, bool with_replacement) {
 
 DistTensor pixel_shuffle(const DistTensor& x, int64_t r) {
   check_divides("pixel_shuffle", x, -3, r, 2);
-  const DistTensor y = movedim(unflatten(x, -3, {x.size(-3) / (r * r), r, r}),
-                               {-4, -3}, {-3, -1});
+  const DistTensor y =
+      movedim(unflatten(x, -3, {x.size(-3) / r / r, r, r}), {-4, -3}, {-3, -1});
   return flatten(flatten(y, -2, -1), -3, -2);
 }
 

@@ -289,9 +289,10 @@ DistTensor lowest_outside(std::string_view op, const DistTensor& x,
 // The number of elements for which the mask is true.
 DistTensor counted(const DistTensor& x, const DistTensor& mask,
                    const std::vector<int>& dims, bool keepdim) {
-  const DistTensor all =
-      mask.defined() ? mask : full({}, 1, x.mesh(), {}, DType::kBool);
-  return sum(expand(all, x.shape()), dims, keepdim);
+  if (!mask.defined())
+    return full({}, static_cast<double>(count(x, dims)), x.mesh(), {},
+                DType::kI64);
+  return sum(expand(mask, x.shape()), dims, keepdim);
 }
 
 }  // namespace
@@ -299,7 +300,7 @@ DistTensor counted(const DistTensor& x, const DistTensor& mask,
 DistTensor masked_sum(const DistTensor& x, const DistTensor& mask,
                       const std::vector<int>& dims, bool keepdim) {
   check_defined("masked_sum", x);
-  return sum(mask.defined() ? where(mask, x, 0) : x,
+  return sum(mask.defined() ? where(expand(mask, x.shape()), x, 0) : x,
              known("masked_sum", x, dims), keepdim);
 }
 

@@ -196,6 +196,12 @@ TEST(DistributionsTest, Dropout) {
     EXPECT_NEAR(kept, 120, 35);
     expect_near(array_of(grad(sum(y), {x})[0].full()), a, 1e-6, "gradient");
     EXPECT_EQ(dropout3d(ones({2, 3, 4, 5}, m), 1, kSource).full().at(0), 0);
+    // No rank needs numbers of another one, even if space is split.
+    const DistTensor rows = ones({2, 3, 8, 2}, m, "S2");
+    RankContext::current().record = true;
+    dropout2d(rows, 0.4, kSource);
+    EXPECT_TRUE(RankContext::current().events.empty());
+    RankContext::current().record = false;
     // The mean and the variance stay 0 and 1.
     const DistTensor z = randn({1'000'000}, m, "S0", DType::kF64, {1});
     const DistTensor w = alpha_dropout(z, 0.3, kSource);

@@ -222,5 +222,18 @@ TEST(Interpolate, RefusesInASentence) {
   });
 }
 
+// A point outside of x has the value 0, even if x has infinities.
+TEST(GridSample, OutsideOfInfinity) {
+  const Mesh mesh = Mesh::parse("x=2");
+  run(2, [&](Runtime&) {
+    const DistTensor x =
+        full({1, 1, 2, 3}, std::numeric_limits<double>::infinity(), mesh, {},
+             DType::kF64);
+    const DistTensor y =
+        grid_sample(x, full({1, 1, 1, 2}, 5, mesh, {}, DType::kF64));
+    EXPECT_EQ(y.item(), 0);
+  });
+}
+
 }  // namespace
 }  // namespace dtensor

@@ -203,6 +203,11 @@ TEST(Pools, RefuseInASentence) {
               }),
               "[adaptive_max_pool1d] x has shape [1, 1, 0]; pass one with "
               "elements in each dimension of space");
+    EXPECT_EQ(error_of([&] {
+                avg_pool1d(of({1, 0}), {2}, {.padding = {1}});
+              }),
+              "[avg_pool1d] x has shape [1, 1, 0]; pass one with elements in "
+              "each dimension of space");
   });
 }
 
