@@ -2,6 +2,7 @@
 #include "dtensor/device/copy.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 #include <type_traits>
 
@@ -23,13 +24,23 @@ void store(char* p, T x) {
   std::memcpy(p, &x, sizeof(T));
 }
 
-// Runs (contiguous bytes) that are shorter than this are copied inline, because
-// a call of memcpy costs more.
-constexpr int64_t kInlineBytes = 256;
+// Nontemporal stores pay from this length of a run (contiguous bytes) on.
+constexpr int64_t kStreamedRun = 256;
+// Runs that are shorter than this are copied inline, because a call of memcpy
+// costs more.
+constexpr int64_t kInlineBytes = 4096;
 
 struct Line {
   char bytes[64];
 };
+
+// From 2 KiB on, glibc's memcpy uses `rep movsb`, which some processors run
+// fifteen times slower than a loop unless both sides begin at a cache line.
+inline bool lines_begin_at(const char* d, const char* s) {
+  return (reinterpret_cast<uintptr_t>(d) | reinterpret_cast<uintptr_t>(s)) %
+             sizeof(Line) ==
+         0;
+}
 
 // Copies a run by its first and its last sizeof(T) bytes, which may overlap.
 template <class T>
@@ -47,7 +58,7 @@ inline void copy_run(char* d, const char* s, int64_t bytes) {
   struct Full {
     char bytes[32];
   };
-  if (bytes >= kInlineBytes) {
+  if (bytes >= kInlineBytes && lines_begin_at(d, s)) {
     std::memcpy(d, s, static_cast<size_t>(bytes));
   } else if (bytes > 64) {
     const Line tail = load<Line>(s + bytes - 64);
@@ -94,7 +105,7 @@ int64_t copy_runs(const Nest& nest, char* d, const char* s, int64_t item,
   Runs runs{1, 0, 0};
   if (last > 0)
     runs = {nest.n(last - 1), nest.step(last - 1, 0), nest.step(last - 1, 1)};
-  if (streamed && bytes >= kInlineBytes) {
+  if (streamed && bytes >= kStreamedRun) {
     runs.each(d, s, [&](char* to, const char* from) {
       stream_bytes(to, from, bytes);
     });
