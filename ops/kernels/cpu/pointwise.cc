@@ -43,12 +43,15 @@ void run_block(Loop loop, const double* p, const Pointwise& a,
   const int64_t item = gives_bool ? 1 : static_cast<int64_t>(sizeof(M));
   const M* x[K];
   int64_t step[K];
-  bool direct = kSame;
+  bool direct = kSame, repeats = false;
   for (int k = 0; k < K; ++k) {
     x[k] = static_cast<const M*>(a.in[k]);
     step[k] = w.inner_stride(k);
     direct &= step[k] == 1;
+    repeats |= step[k] == 0;
   }
+  // A repeated element fills a buffer anew in each row.
+  const int64_t chunk = repeats ? std::min<int64_t>(kChunk, 256) : kChunk;
   char* out[] = {static_cast<char*>(a.out), static_cast<char*>(a.second)};
   const auto move_on = [&](int64_t bytes) {
     for (int k = 0; k < outputs; ++k) out[k] += bytes;
@@ -64,8 +67,8 @@ void run_block(Loop loop, const double* p, const Pointwise& a,
       move_on(n * item);
       return;
     }
-    for (int64_t i = 0; i < n; i += kChunk) {
-      const int64_t m = std::min(kChunk, n - i);
+    for (int64_t i = 0; i < n; i += chunk) {
+      const int64_t m = std::min(chunk, n - i);
       for (int k = 0; k < K; ++k)  // a broadcast operand fills its buffer once
         if (i == 0 || step[k] != 0)
           in[k] = fetch(x[k] + o[k] + i * step[k], step[k], m, buffer[k]);
