@@ -37,15 +37,19 @@ def integers(shape, seed, below):
 class Parameters:
     """Makes a parameter when it is first asked for."""
 
-    def __init__(self):
+    def __init__(self, dtype=torch.float64):
         self.made = {}
+        self.dtype = dtype
+
+    def input(self, shape, seed):
+        return numbers(shape, seed).to(self.dtype)
 
     def __call__(self, name, shape, scale=None, around=0.0):
         if name not in self.made:
             if scale is None:
                 scale = math.sqrt(3 / max(1, math.prod(shape[1:])))
             value = numbers(shape, len(self.made) + 1, scale) + around
-            self.made[name] = value.requires_grad_()
+            self.made[name] = value.to(self.dtype).requires_grad_()
         return self.made[name]
 
     def conv(self, name, x, out, size=3, bias=True, **options):
@@ -62,28 +66,28 @@ class Parameters:
                 self(name + ".bias", [n], 0.1))
 
 
-def unet(p):
+def unet(p, images=(3, 3, 22, 18), width=8):
     """A U-Net with group norm, a strided and a transposed convolution."""
-    x = numbers([3, 3, 22, 18], 901)
+    x, inner = p.input(images, 901), 2 * width
 
     def block(name, x, out):
         x = p.conv(name, x, out, padding=1)
         return F.silu(F.group_norm(x, 2, *p.affine(name + ".norm", out)))
 
-    a = block("a", x, 8)
-    b = block("b", F.max_pool2d(a, 2), 16)
-    c = block("c", p.conv("down", b, 16, stride=2, padding=1), 16)
-    w = p("up.weight", [16, 16, 2, 2], 0.3)
+    a = block("a", x, width)
+    b = block("b", F.max_pool2d(a, 2), inner)
+    c = block("c", p.conv("down", b, inner, stride=2, padding=1), inner)
+    w = p("up.weight", [inner, inner, 2, 2], 0.3)
     up = F.conv_transpose2d(c, w, stride=2)[:, :, :b.size(2), :b.size(3)]
-    d = block("d", torch.cat([b, up], 1), 16)
+    d = block("d", torch.cat([b, up], 1), inner)
     e = F.interpolate(d, scale_factor=2.0, mode="bilinear")
-    y = p.conv("out", block("e", torch.cat([a, e], 1), 8), 3, padding=1)
-    return F.mse_loss(y, numbers(y.shape, 902))
+    y = p.conv("out", block("e", torch.cat([a, e], 1), width), 3, padding=1)
+    return F.mse_loss(y, p.input(y.shape, 902))
 
 
-def resnet(p):
+def resnet(p, images=(5, 3, 40, 36), width=4):
     """ResNet-50 (He et al., 2015) with a sixteenth of its channels."""
-    x, classes = numbers([5, 3, 40, 36], 903), integers([5], 904, 10)
+    x, classes = p.input(images, 903), integers([images[0]], 904, 10)
 
     def norm(name, x):
         weight, bias = p.affine(name, x.size(1))
@@ -100,11 +104,11 @@ def resnet(p):
                      p.conv(name + ".cx", x, 4 * width, 1, False, stride=stride))
         return F.relu(x + norm(name + ".n3", y))
 
-    x = p.conv("stem", x, 4, 7, False, stride=2, padding=3)
+    x = p.conv("stem", x, width, 7, False, stride=2, padding=3)
     x = F.max_pool2d(F.relu(norm("stem.norm", x)), 3, 2, 1)
     for stage, blocks in enumerate([3, 4, 6, 3]):
         for i in range(blocks):
-            x = bottleneck(f"s{stage}.{i}", x, 4 * 2**stage,
+            x = bottleneck(f"s{stage}.{i}", x, width * 2**stage,
                            2 if stage > 0 and i == 0 else 1)
     x = F.adaptive_avg_pool2d(x, 1).flatten(1)
     return F.cross_entropy(p.linear("head", x, 10), classes)

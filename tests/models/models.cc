@@ -68,35 +68,36 @@ DistTensor mlp(P p, const std::string& name, DistTensor x,
 
 }  // namespace
 
-DistTensor unet(P p) {
-  const DistTensor x = p.input(numbers({3, 3, 22, 18}, 901), 2);
-  const DistTensor a = unet_block(p, "a", x, 8);
-  const DistTensor b = unet_block(p, "b", max_pool2d(a, {2}), 16);
+DistTensor unet(P p, const Shape& images, int64_t width) {
+  const int64_t inner = 2 * width;
+  const DistTensor x = p.input(numbers(images, 901), 2);
+  const DistTensor a = unet_block(p, "a", x, width);
+  const DistTensor b = unet_block(p, "b", max_pool2d(a, {2}), inner);
   const DistTensor c = unet_block(
-      p, "c", conv(p, "down", b, 16, 3, true, {.stride = {2}, .padding = 1}),
-      16);
-  DistTensor up = conv_transpose2d(c, p("up.weight", {16, 16, 2, 2}, 0.3), {},
-                                   {.stride = {2}});
+      p, "c", conv(p, "down", b, inner, 3, true, {.stride = {2}, .padding = 1}),
+      inner);
+  DistTensor up = conv_transpose2d(c, p("up.weight", {inner, inner, 2, 2}, 0.3),
+                                   {}, {.stride = {2}});
   up = narrow(narrow(up, 2, 0, b.size(2)), 3, 0, b.size(3));
-  const DistTensor d = unet_block(p, "d", cat({b, up}, 1), 16);
+  const DistTensor d = unet_block(p, "d", cat({b, up}, 1), inner);
   const DistTensor e =
       interpolate(d, {.scale_factor = {2}, .mode = Interpolation::kLinear});
-  const DistTensor y = conv(p, "out", unet_block(p, "e", cat({a, e}, 1), 8), 3,
-                            3, true, {.padding = 1});
+  const DistTensor y = conv(p, "out", unet_block(p, "e", cat({a, e}, 1), width),
+                            3, 3, true, {.padding = 1});
   return mse_loss(y, p.input(numbers(y.shape(), 902), 2));
 }
 
-DistTensor resnet(P p) {
-  DistTensor x = p.input(numbers({5, 3, 40, 36}, 903), 2);
-  const DistTensor classes = p.input(integers({5}, 904, 10));
-  x = conv(p, "stem", x, 4, 7, false, {.stride = {2}, .padding = 3});
+DistTensor resnet(P p, const Shape& images, int64_t width) {
+  DistTensor x = p.input(numbers(images, 903), 2);
+  const DistTensor classes = p.input(integers({images[0]}, 904, 10));
+  x = conv(p, "stem", x, width, 7, false, {.stride = {2}, .padding = 3});
   x = max_pool2d(relu(batch_normed(p, "stem.norm", x)), {3},
                  {.stride = {2}, .padding = {1}});
   constexpr int kBlocks[] = {3, 4, 6, 3};
   for (int stage = 0; stage < 4; ++stage)
     for (int i = 0; i < kBlocks[stage]; ++i)
       x = bottleneck(p, "s" + std::to_string(stage) + "." + std::to_string(i),
-                     x, int64_t{4} << stage, stage > 0 && i == 0 ? 2 : 1);
+                     x, width << stage, stage > 0 && i == 0 ? 2 : 1);
   x = flatten(adaptive_avg_pool2d(x, {1}), 1);
   return cross_entropy(dense(p, "head", x, 10), classes);
 }

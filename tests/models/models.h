@@ -7,11 +7,14 @@
 namespace dtensor::testing {
 
 // A U-Net with group norm, a strided and a transposed convolution, and bilinear
-// interpolation. "sp" splits the rows of the images.
-DistTensor unet(Parameters&);
-// ResNet-50 (He et al., 2015) with a sixteenth of its channels. "sp" splits
-// the rows of the images.
-DistTensor resnet(Parameters&);
+// interpolation. "sp" splits the rows of the images. `width` is the number of
+// channels at the full size of the images.
+DistTensor unet(Parameters&, const Shape& images = {3, 3, 22, 18},
+                int64_t width = 8);
+// ResNet-50 (He et al., 2015), by default with a sixteenth of its channels.
+// "sp" splits the rows of the images.
+DistTensor resnet(Parameters&, const Shape& images = {5, 3, 40, 36},
+                  int64_t width = 4);
 // DLRM (Naumov et al., 2019): tables, products of pairs, and two MLPs.
 DistTensor dlrm(Parameters&);
 // Convolutions over time, and the CTC loss. "sp" splits the time.

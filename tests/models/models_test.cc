@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "dtensor/dtensor.h"
+#include "dtensor/rank_context.h"
 
 namespace dtensor::testing {
 namespace {
@@ -67,8 +68,69 @@ void check_model(const std::string& name, DistTensor (*model)(Parameters&)) {
   }
 }
 
-TEST(ModelsTest, Unet) { check_model("unet", unet); }
-TEST(ModelsTest, Resnet) { check_model("resnet", resnet); }
+// The bytes of the rows that rank `rank` of two lacks, if x [.., rows, ...] and
+// the result of a window of k rows are split in half; a row has `bytes`. Sets
+// `rows` to those of the result.
+int64_t halo(int rank, int64_t& rows, int64_t bytes, int64_t k, int64_t stride,
+             int64_t pad) {
+  const auto half = [](int64_t n, int r) { return n * r / 2; };
+  const int64_t out = (rows + 2 * pad - k) / stride + 1;
+  int64_t lacking = 0;
+  std::vector<bool> seen(static_cast<size_t>(rows));
+  for (int64_t m = half(out, rank); m < half(out, rank + 1); ++m)
+    for (int64_t i = m * stride - pad; i < m * stride - pad + k; ++i) {
+      if (i < 0 || i >= rows || seen[static_cast<size_t>(i)]) continue;
+      seen[static_cast<size_t>(i)] = true;
+      lacking += i < half(rows, rank) || i >= half(rows, rank + 1);
+    }
+  rows = out;
+  return lacking * bytes;
+}
+
+// The forward pass of ResNet-50 over images whose rows are split.
+TEST(ModelsTest, ResnetSendsOnlyHalos) {
+  RunOptions options;
+  options.world = 2;
+  run(options, [&](Runtime& rt) {
+    Parameters p(Mesh::parse("sp=2"));
+    RankContext& ctx = rt.context();
+    ctx.record = true;
+    resnet(p);
+    ctx.record = false;
+    int64_t counted = 0;
+    for (const CommEvent& e : ctx.events)
+      if (e.kind == StepKind::kAllToAll || e.kind == StepKind::kAllGather)
+        counted += e.counted;
+    int64_t rows = 40, columns = 36;
+    const auto of = [&](int64_t channels, int64_t k, int64_t stride,
+                        int64_t pad) {
+      const int64_t bytes =
+          halo(rt.rank(), rows, 5 * channels * columns * 8, k, stride, pad);
+      columns = (columns + 2 * pad - k) / stride + 1;
+      return bytes;
+    };
+    int64_t want = of(3, 7, 2, 3) + of(4, 3, 2, 1);
+    constexpr int kBlocks[] = {3, 4, 6, 3};
+    for (int stage = 0; stage < 4; ++stage)
+      for (int i = 0; i < kBlocks[stage]; ++i) {
+        const int64_t stride = stage > 0 && i == 0 ? 2 : 1;
+        if (stride == 2) {
+          int64_t all = rows;  // the shortcut, which has one row in a window
+          want += halo(rt.rank(), all, 5 * (int64_t{8} << stage) * columns * 8,
+                       1, 2, 0);
+        }
+        want += of(int64_t{4} << stage, 3, stride, 1);
+      }
+    EXPECT_EQ(counted, want);
+  });
+}
+
+TEST(ModelsTest, Unet) {
+  check_model("unet", [](Parameters& p) { return unet(p); });
+}
+TEST(ModelsTest, Resnet) {
+  check_model("resnet", [](Parameters& p) { return resnet(p); });
+}
 TEST(ModelsTest, Dlrm) { check_model("dlrm", dlrm); }
 TEST(ModelsTest, Ctc) { check_model("ctc", ctc); }
 TEST(ModelsTest, DiffusionTransformer) { check_model("dit", dit); }

@@ -33,16 +33,21 @@ DistTensor Parameters::operator()(const std::string& name, const Shape& shape,
   for (double& v : a.v) v += around;
   Axes axes;
   if (!shape.empty()) split_over(mesh_, "tp", 0, axes);
-  DistTensor x = DistTensor::from_global(tensor_of(a), mesh_, Placements(axes));
+  DistTensor x = split(std::move(a), axes);
   all_.push_back({name, x.set_requires_grad()});
   return x;
+}
+
+DistTensor Parameters::split(Array a, const Axes& axes) const {
+  if (is_float(a.dtype)) a.dtype = dtype_;
+  return DistTensor::from_global(tensor_of(a), mesh_, Placements(axes));
 }
 
 DistTensor Parameters::input(const Array& a, std::optional<int> space) const {
   Axes axes;
   split_over(mesh_, "dp", 0, axes);
   if (space) split_over(mesh_, "sp", *space, axes);
-  return DistTensor::from_global(tensor_of(a), mesh_, Placements(axes));
+  return split(a, axes);
 }
 
 }  // namespace dtensor::testing

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "dtensor/dist_tensor.h"
@@ -38,7 +39,8 @@ inline Array integers(const Shape& shape, uint64_t seed, int64_t below) {
 // dimension that the model names.
 class Parameters {
  public:
-  explicit Parameters(const Mesh& mesh) : mesh_(mesh) {}
+  explicit Parameters(const Mesh& mesh, DType dtype = DType::kF64)
+      : mesh_(mesh), dtype_(dtype) {}
   const Mesh& mesh() const { return mesh_; }
 
   // Numbers of the formula in [around - scale, around + scale). By default, the
@@ -50,7 +52,11 @@ class Parameters {
   std::vector<NamedTensor>& all() { return all_; }
 
  private:
+  DistTensor split(Array,
+                   const std::vector<std::pair<std::string, Placement>>&) const;
+
   const Mesh mesh_;
+  const DType dtype_;
   std::vector<NamedTensor> all_;
 };
 
