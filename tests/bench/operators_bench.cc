@@ -14,10 +14,12 @@
 #include <functional>
 #include <iostream>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "dtensor/dtensor.h"
+#include "tests/models/models.h"
 
 namespace dtensor {
 namespace {
@@ -294,6 +296,148 @@ void add_windows(Cases& c) {
   c["max_pool2d, gradient"] = slope(largest, image);
   c["avg_pool2d"] = one(average, image);
   c["avg_pool2d, gradient"] = slope(average, image);
+  const Shape small{2, 64, 56, 56};
+  const One linearly = [](const DistTensor& x) {
+    return interpolate(x,
+                       {.scale_factor = {2}, .mode = Interpolation::kLinear});
+  };
+  c["upsample nearest"] = one(
+      [](const DistTensor& x) {
+        return interpolate(
+            x, {.scale_factor = {2}, .mode = Interpolation::kNearest});
+      },
+      small);
+  c["upsample bilinear"] = one(linearly, small);
+  c["upsample bilinear, gradient"] = slope(linearly, small);
+  c["upsample bicubic"] = one(
+      [](const DistTensor& x) {
+        return interpolate(
+            x, {.scale_factor = {2}, .mode = Interpolation::kCubic});
+      },
+      small);
+  c["grid_sample"] =
+      two([](const DistTensor& x,
+             const DistTensor& grid) { return grid_sample(x, grid); },
+          small, {2, 56, 56, 2});
+  c["unfold"] = one([](const DistTensor& x) { return unfold(x, {3}); }, small);
+  c["fold"] = one([](const DistTensor& x) { return fold(x, {56}, {3}); },
+                  {2, 16 * 9, 54 * 54});
+  c["pad reflect"] = one(
+      [](const DistTensor& x) {
+        return pad(x, {3, 3, 3, 3}, PadMode::kReflect);
+      },
+      image);
+  const One grouped = [](const DistTensor& x) { return group_norm(x, 32); };
+  const One batched = [](const DistTensor& x) {
+    return batch_norm(x, {}, {}, {}, {}, true).y;
+  };
+  c["group_norm"] = one(grouped, image);
+  c["group_norm, gradient"] = slope(grouped, image);
+  c["batch_norm"] = one(batched, image);
+  c["batch_norm, gradient"] = slope(batched, image);
+  c["pixel_shuffle"] =
+      one([](const DistTensor& x) { return pixel_shuffle(x, 2); }, image);
+}
+
+// Operators of statistics, selections and linear algebra.
+void add_analysis(Cases& c) {
+  const Shape big{1024, 1024}, line{1 << 20}, matrix{256, 256};
+#define DT_ONE(name, shape, expression) \
+  c[name] = one([](const DistTensor& x) { return expression; }, shape)
+  DT_ONE("erfinv", big, erfinv(x)), DT_ONE("lgamma", big, lgamma(x));
+  DT_ONE("digamma", big, digamma(x)), DT_ONE("i0", big, i0(x));
+  DT_ONE("logcumsumexp over 1", big, logcumsumexp(x, 1));
+  DT_ONE("prod over 1", big, prod(x, {1}));
+  DT_ONE("max over 1", big, max(x, 1).values);
+  DT_ONE("kthvalue", big, kthvalue(x, 500).values);
+  DT_ONE("median", big, median(x, 1).values);
+  DT_ONE("quantile", big, quantile(x, 0.9, 1));
+  DT_ONE("histc", line, histc(x, 100, -2, 2));
+  DT_ONE("unique", line, unique(round(x * 100)).values);
+  DT_ONE("nonzero", big, nonzero(relu(x)));
+  DT_ONE("diff", big, diff(x)), DT_ONE("cov", matrix, cov(x));
+  DT_ONE("diagonal", big, clone(diagonal(x)));
+  DT_ONE("rot90", big, clone(rot90(x)));
+  DT_ONE("bernoulli", big, bernoulli(abs(x) * 0.5));
+  DT_ONE("normal", big, normal(x));
+  DT_ONE("normalize", big, normalize(x));
+  DT_ONE("qr", matrix, qr(x).q), DT_ONE("svd", matrix, svd(x).s);
+  DT_ONE("eigh", matrix, eigh(x + transpose(x, 0, 1)).values);
+  DT_ONE("lu, det", matrix, det(x)), DT_ONE("inv", matrix, inv(x));
+  DT_ONE("matrix_exp", matrix, matrix_exp(x));
+#undef DT_ONE
+#define DT_TWO(name, a, b, expression)                                         \
+  c[name] =                                                                    \
+      two([](const DistTensor& x, const DistTensor& y) { return expression; }, \
+          a, b)
+  const Shape points{1024, 32};
+  DT_TWO("solve", matrix, matrix, solve(x, y));
+  DT_TWO("solve_triangular", matrix, matrix, solve_triangular(x, y, false));
+  DT_TWO("cdist", points, points, cdist(x, y));
+  DT_TWO("kron", (Shape{32, 32}), (Shape{32, 32}), kron(x, y));
+  DT_TWO("masked_select", big, big, masked_select(x, gt(y, 0)));
+  DT_TWO("mse_loss", big, big, mse_loss(x, y));
+  DT_TWO("kl_div", big, big, kl_div(x, abs(y)));
+  DT_TWO("bce with logits", big, big,
+         binary_cross_entropy_with_logits(x, abs(y) * 0.5));
+  DT_TWO("cosine_similarity", big, big, cosine_similarity(x, y));
+#undef DT_TWO
+  c["cholesky"] = [=](const Inputs& in) -> Call {
+    const DistTensor x = in.x(matrix);
+    return [a = matmul(x, transpose(x, 0, 1)) + eye(256, 256, in.mesh)] {
+      cholesky(a);
+    };
+  };
+  c["searchsorted"] = [=](const Inputs& in) -> Call {
+    return [s = sort(in.x({4096}), 0).values, x = in.x(line)] {
+      searchsorted(s, x);
+    };
+  };
+  c["scatter_reduce amax"] = [=](const Inputs& in) -> Call {
+    return [x = in.x(big), y = in.x(big), i = in.ids(big, 1024)] {
+      scatter_reduce(x, 1, i, y, IndexReduction::kAmax);
+    };
+  };
+  c["index_put"] = [=](const Inputs& in) -> Call {
+    return [x = in.x(big), y = in.x(big), i = in.ids({1024}, 1024)] {
+      index_put(x, {i}, y);
+    };
+  };
+  c["take_along_dim"] = [=](const Inputs& in) -> Call {
+    return [x = in.x(big), i = in.ids(big, 1024)] { take_along_dim(x, i, 1); };
+  };
+  c["embedding_bag"] = [=](const Inputs& in) -> Call {
+    return [w = in.x({8192, 64}), i = in.ids({2048, 8}, 8192)] {
+      embedding_bag(w, i);
+    };
+  };
+  c["ctc_loss"] = [=](const Inputs& in) -> Call {
+    return [x = log_softmax(in.x({128, 16, 64}), -1),
+            t = randint(1, 64, {16, 32}, in.mesh),
+            n = full({16}, 128, in.mesh, {}, DType::kI64),
+            m = full({16}, 32, in.mesh, {}, DType::kI64)] {
+      ctc_loss(x, t, n, m);
+    };
+  };
+}
+
+// A case of a model's loss and its gradients.
+template <class Model>
+Make step(Model model, const Shape& images, int64_t width) {
+  return [=](const Inputs& in) -> Call {
+    auto p = std::make_shared<testing::Parameters>(in.mesh, DType::kF32);
+    model(*p, images, width);
+    return [=] {
+      std::vector<DistTensor> to;
+      for (const NamedTensor& t : p->all()) to.push_back(t.tensor);
+      grad(model(*p, images, width), to);
+    };
+  };
+}
+
+void add_models(Cases& c) {
+  c["resnet50 step"] = step(testing::resnet, {4, 3, 224, 224}, 64);
+  c["unet step"] = step(testing::unet, {2, 3, 128, 128}, 32);
 }
 
 double seconds(const Call& call) {
@@ -313,7 +457,8 @@ int main(int argc, char** argv) {
   return program.main(argc, argv, nullptr, [&] {
     Cases cases;
     add_pointwise(cases), add_reductions(cases), add_rows(cases);
-    add_data(cases), add_windows(cases);
+    add_data(cases), add_windows(cases), add_analysis(cases);
+    add_models(cases);
     if (list) {
       for (const auto& [name, make] : cases) std::cout << name << '\n';
       return;

@@ -38,6 +38,9 @@ def torch_cases():
     """The cases of operators_bench.cc: a function that makes each call."""
     import torch
     from torch.nn import functional as F
+    sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                                    "../../tools"))
+    import model_cases
 
     bf16 = torch.bfloat16
 
@@ -223,6 +226,120 @@ def torch_cases():
     for name, f in ("max_pool2d", largest), ("avg_pool2d", average):
         cases[name], cases[name + ", gradient"] = call(f, image), gradient(
             f, image)
+
+    def small():
+        return x((2, 64, 56, 56))
+
+    def resized(mode):
+        return lambda a: F.interpolate(a, scale_factor=2.0, mode=mode)
+
+    def batched(a):
+        return F.batch_norm(a, None, None, training=True)
+
+    def grouped(a):
+        return F.group_norm(a, 32)
+
+    cases.update({
+        "upsample nearest": call(resized("nearest"), small),
+        "upsample bilinear": call(resized("bilinear"), small),
+        "upsample bilinear, gradient": gradient(resized("bilinear"), small),
+        "upsample bicubic": call(resized("bicubic"), small),
+        "grid_sample": call(lambda a, g: F.grid_sample(a, g, align_corners=False),
+                            small, lambda: x((2, 56, 56, 2))),
+        "unfold": call(lambda a: F.unfold(a, 3), small),
+        "fold": call(lambda a: F.fold(a, 56, 3), lambda: x((2, 16 * 9, 54 * 54))),
+        "pad reflect": call(lambda a: F.pad(a, (3, 3, 3, 3), mode="reflect"),
+                            image),
+        "group_norm": call(grouped, image),
+        "group_norm, gradient": gradient(grouped, image),
+        "batch_norm": call(batched, image),
+        "batch_norm, gradient": gradient(batched, image),
+        "pixel_shuffle": call(lambda a: F.pixel_shuffle(a, 2), image),
+    })
+
+    def matrix():
+        return x((256, 256))
+
+    def line():
+        return x((1 << 20,))
+
+    def points():
+        return x((1024, 32))
+
+    def definite():
+        a = matrix()
+        return a @ a.T + torch.eye(256)
+
+    cases.update({
+        "erfinv": one(torch.erfinv),
+        "lgamma": one(torch.lgamma),
+        "digamma": one(torch.digamma),
+        "i0": one(torch.i0),
+        "logcumsumexp over 1": one(lambda a: a.logcumsumexp(1)),
+        "prod over 1": one(lambda a: a.prod(1)),
+        "max over 1": one(lambda a: a.max(1)[0]),
+        "kthvalue": one(lambda a: a.kthvalue(500)[0]),
+        "median": one(lambda a: a.median(1)[0]),
+        "quantile": one(lambda a: a.quantile(0.9, 1)),
+        "histc": call(lambda a: a.histc(100, -2, 2), line),
+        "unique": call(lambda a: torch.unique(torch.round(a * 100)), line),
+        "nonzero": one(lambda a: a.relu().nonzero()),
+        "diff": one(torch.diff),
+        "cov": call(torch.cov, matrix),
+        "diagonal": one(lambda a: a.diagonal().clone()),
+        "rot90": one(lambda a: a.rot90().contiguous()),
+        "bernoulli": one(lambda a: torch.bernoulli(a.abs() * 0.5)),
+        "normal": one(lambda a: torch.normal(a, 1.0)),
+        "normalize": one(F.normalize),
+        "qr": call(lambda a: torch.linalg.qr(a)[0], matrix),
+        "svd": call(lambda a: torch.linalg.svd(a, full_matrices=False)[1],
+                    matrix),
+        "eigh": call(lambda a: torch.linalg.eigh(a + a.T)[0], matrix),
+        "lu, det": call(torch.linalg.det, matrix),
+        "inv": call(torch.linalg.inv, matrix),
+        "matrix_exp": call(torch.linalg.matrix_exp, matrix),
+        "solve": call(torch.linalg.solve, matrix, matrix),
+        "solve_triangular": call(
+            lambda a, b: torch.linalg.solve_triangular(a, b, upper=False), matrix,
+            matrix),
+        "cdist": call(torch.cdist, points, points),
+        "kron": two(torch.kron, (32, 32), (32, 32)),
+        "masked_select": two(lambda a, b: a.masked_select(b > 0)),
+        "mse_loss": two(F.mse_loss),
+        "kl_div": two(lambda a, b: F.kl_div(a, b.abs())),
+        "bce with logits": two(lambda a, b: F.binary_cross_entropy_with_logits(
+            a, b.abs() * 0.5)),
+        "cosine_similarity": two(F.cosine_similarity),
+        "cholesky": call(torch.linalg.cholesky, definite),
+        "searchsorted": call(torch.searchsorted, lambda: x((4096,)).sort()[0],
+                             line),
+        "scatter_reduce amax": call(
+            lambda a, b, t: a.scatter_reduce(1, t, b, "amax"), big, big,
+            lambda: ids(BIG, 1024)),
+        "index_put": call(lambda a, b, t: a.index_put((t,), b), big, big,
+                          lambda: ids((1024,), 1024)),
+        "take_along_dim": call(lambda a, t: a.take_along_dim(t, 1), big,
+                               lambda: ids(BIG, 1024)),
+        "embedding_bag": call(lambda w, t: F.embedding_bag(t, w),
+                              lambda: x((8192, 64)),
+                              lambda: ids((2048, 8), 8192)),
+        "ctc_loss": call(
+            lambda a, t: F.ctc_loss(a, t, torch.full((16,), 128),
+                                    torch.full((16,), 32)),
+            lambda: x((128, 16, 64)).log_softmax(-1),
+            lambda: ids((16, 32), 63) + 1),
+    })
+
+    def step(model, images, width):
+        def make():
+            p = model_cases.Parameters(torch.float32)
+            model(p, images, width)
+            return lambda: torch.autograd.grad(model(p, images, width),
+                                               list(p.made.values()))
+        return make
+
+    cases["resnet50 step"] = step(model_cases.resnet, (4, 3, 224, 224), 64)
+    cases["unet step"] = step(model_cases.unet, (2, 3, 128, 128), 32)
     torch.set_num_threads(1)
     return cases
 
