@@ -268,6 +268,17 @@ To see the alternatives and prices of a call, use
 `bazel run -c opt //:explain -- --op NAME`; see [layouts.md](layouts.md).
 """
 
+NOT_BUILT = """
+## Not built
+
+| in torch | why not |
+|---|---|
+| `fft`, `rfft`, `irfft` and the rest of `torch.fft`; complex numbers | a complex type would need a version of every kernel, and rules for views as real numbers; models use it seldom |
+| `scaled_dot_product_attention(dropout_p=...)` | `attention` holds no matrix of probabilities to drop from; write it with `softmax` and `dropout` |
+| `linalg.eig`, `eigvals` | their results are complex |
+| sparse tensors | `used_rows()` and sparse updates of an optimizer serve large embedding tables |
+"""
+
 
 def page(root, explain):
     all_functions = functions(root)
@@ -311,7 +322,7 @@ def page(root, explain):
         if created:
             text += ("\nCreated in the layout that the caller gives: "
                      + ", ".join(f"`{n}`" for n in created) + ".\n")
-    return text
+    return text + NOT_BUILT
 
 
 def main():
