@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <limits>
 
 #include "dtensor/ops/by_index.h"
@@ -113,6 +114,9 @@ DistTensor embedding_bag(const DistTensor& table, const DistTensor& ids,
     return bags.sum(o.per_sample_weights.defined()
                         ? without(0) * unsqueeze(o.per_sample_weights, -1)
                         : without(0));
+  // All bags of a matrix are as large.
+  if (o.mode == BagMode::kMean && ids.ndim() == 2 && !counts.defined())
+    return bags.sum(rows) / std::max<int64_t>(1, ids.size(1));
   const DistTensor number =
       unsqueeze(bags.sum(counts.defined() ? cast(counts, DType::kI64)
                                           : cast(ones_like(ids), DType::kI64)),
