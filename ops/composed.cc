@@ -19,6 +19,7 @@ DistTensor times(const DistTensor& x, Number value) {
 
 DistTensor addcmul(const DistTensor& x, const DistTensor& a,
                    const DistTensor& b, Number value) {
+  check_defined("addcmul", {x, a, b});
   return add(x, times(mul(a, b), value));
 }
 

@@ -94,10 +94,12 @@ DistTensor normal(const DistTensor& mean, const DistTensor& std, Generator g) {
 }
 
 DistTensor normal(const DistTensor& mean, double std, Generator g) {
+  check_defined("normal", mean);
   return add(mean, mul(randn_like(mean, g), std));
 }
 
 DistTensor normal(double mean, const DistTensor& std, Generator g) {
+  check_defined("normal", std);
   return add(mul(std, randn_like(std, g)), mean);
 }
 

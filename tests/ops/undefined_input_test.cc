@@ -179,6 +179,105 @@ TEST(UndefinedInput, FunctionsThatLookAtTheirInputsFirst) {
   });
 }
 
+// The same for functions that are compositions; each call is its own name.
+TEST(UndefinedInput, Compositions) {
+  struct Call {
+    std::string text;
+    std::function<void()> run;
+  };
+  run(2, [](Runtime& rt) {
+    const DistTensor x = full({2, 2}, 1, rt.mesh()), none,
+                     v = full({2}, 1, rt.mesh()), i = cast(v, DType::kI64),
+                     image = full({1, 2, 4, 4}, 1, rt.mesh());
+#define DT_CALL(...)                   \
+  {                                    \
+#__VA_ARGS__, [&] { __VA_ARGS__; } \
+  }
+    const std::vector<Call> calls = {DT_CALL(addcdiv(none, x, x)),
+                                     DT_CALL(addcmul(x, none, x)),
+                                     DT_CALL(alpha_dropout(none, 0.5)),
+                                     DT_CALL(bernoulli(none)),
+                                     DT_CALL(bincount(none)),
+                                     DT_CALL(block_diag({x, none})),
+                                     DT_CALL(bucketize(none, v)),
+                                     DT_CALL(bucketize(v, none)),
+                                     DT_CALL(cartesian_prod({v, none})),
+                                     DT_CALL(cdist(x, none)),
+                                     DT_CALL(combinations(none)),
+                                     DT_CALL(cosine_embedding_loss(x, none, v)),
+                                     DT_CALL(cov(none)),
+                                     DT_CALL(cross(x, none)),
+                                     DT_CALL(cumulative_trapezoid(none)),
+                                     DT_CALL(diag(none)),
+                                     DT_CALL(diag_embed(none)),
+                                     DT_CALL(diagflat(none)),
+                                     DT_CALL(diagonal(none)),
+                                     DT_CALL(diagonal_scatter(x, none)),
+                                     DT_CALL(diff(none)),
+                                     DT_CALL(equal(x, none)),
+                                     DT_CALL(frexp(none)),
+                                     DT_CALL(gather(x, 0, none)),
+                                     DT_CALL(gaussian_nll_loss(x, none, x)),
+                                     DT_CALL(glu(none)),
+                                     DT_CALL(gradient(none)),
+                                     DT_CALL(grid_sample(none, image)),
+                                     DT_CALL(grid_sample(image, none)),
+                                     DT_CALL(histc(none)),
+                                     DT_CALL(index(none, {i})),
+                                     DT_CALL(index_add(x, 0, none, x)),
+                                     DT_CALL(index_select(x, 0, none)),
+                                     DT_CALL(interpolate(none, {.size = {2}})),
+                                     DT_CALL(isin(x, none)),
+                                     DT_CALL(lerp(x, none, 0.5)),
+                                     DT_CALL(local_response_norm(none, 2)),
+                                     DT_CALL(masked_scatter(x, none, x)),
+                                     DT_CALL(masked_sum(none, x)),
+                                     DT_CALL(masked_var(none, x)),
+                                     DT_CALL(matrix_norm(none)),
+                                     DT_CALL(msort(none)),
+                                     DT_CALL(multi_dot({x, none})),
+                                     DT_CALL(multinomial(none, 1)),
+                                     DT_CALL(mvlgamma(none, 1)),
+                                     DT_CALL(nanmean(none)),
+                                     DT_CALL(nansum(none)),
+                                     DT_CALL(native_layer_norm(none, {2})),
+                                     DT_CALL(nonzero(none)),
+                                     DT_CALL(norm(none, 2)),
+                                     DT_CALL(normal(x, none)),
+                                     DT_CALL(normal(none)),
+                                     DT_CALL(normal(0, none)),
+                                     DT_CALL(pdist(none)),
+                                     DT_CALL(polygamma(1, none)),
+                                     DT_CALL(prelu(x, none)),
+                                     DT_CALL(prelu(none, v)),
+                                     DT_CALL(put(x, none, x)),
+                                     DT_CALL(rand_like(none)),
+                                     DT_CALL(randint_like(none, 0, 2)),
+                                     DT_CALL(randn_like(none)),
+                                     DT_CALL(renorm(none, 2, 0, 1)),
+                                     DT_CALL(rot90(none)),
+                                     DT_CALL(searchsorted(v, none)),
+                                     DT_CALL(solve(x, none)),
+                                     DT_CALL(take(x, none)),
+                                     DT_CALL(take_along_dim(x, none)),
+                                     DT_CALL(trapezoid(none)),
+                                     DT_CALL(unfold(none, 0, 1, 1)),
+                                     DT_CALL(unfold(none, {1})),
+                                     DT_CALL(unravel_index(none, {2, 2})),
+                                     DT_CALL(vander(none)),
+                                     DT_CALL(vecdot(v, none))};
+#undef DT_CALL
+    for (const Call& c : calls) {
+      const std::string error = error_of(c.run);
+      EXPECT_EQ(error.rfind("[" + c.text.substr(0, c.text.find('(')) + "] ", 0),
+                0u)
+          << c.text << ": " << error;
+      EXPECT_NE(error.find("is an undefined tensor"), std::string::npos)
+          << c.text << ": " << error;
+    }
+  });
+}
+
 TEST(UndefinedInput, NormsWithoutWeights) {
   run(2, [](Runtime& rt) {
     const double v[] = {1, 2, 3, 6, 0, 0, 4, 8};
