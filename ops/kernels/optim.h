@@ -10,9 +10,20 @@
 
 namespace dtensor::kernels {
 
+// The rows of a matrix that a step updates: for each of the `count` distinct
+// ids in device memory, row id - lo + at if lo <= id < hi, else none.
+struct OptimRows {
+  int64_t count = 0;
+  const int64_t* ids = nullptr;  // null: the step updates all elements
+  int64_t lo = 0, hi = 0, at = 0;
+  int64_t stride = 0;  // of the parameter's rows, in elements
+};
+
 // One parameter of a step, with n contiguous elements. m, v and master have the
 // type stat_of(the parameter's type). If there is a master copy (for half
-// types), the step updates the master, and then rounds it to param.
+// types), the step updates the master, and then rounds it to param. With
+// rows.ids, the arrays are matrices with rows of n elements, and only param's
+// need not be contiguous; grad has rows.count rows, one for each id.
 struct OptimPart {
   int64_t n = 0;
   void* param = nullptr;
@@ -26,6 +37,7 @@ struct OptimPart {
   // rates[0]; adamw takes rates[1] for 1 - beta1^step, and rates[2] for 1 -
   // beta2^step.
   const double* rates = nullptr;
+  OptimRows rows = {};
 };
 
 // torch.optim.AdamW: decoupled weight decay, bias correction. grad has param's

@@ -71,9 +71,36 @@ struct Parts {
 };
 static_assert(sizeof(Parts) <= 4000);
 
+// Updates n elements of a part: those from `first` on in the state, from
+// `param` on in the parameter, and from `grad` on in the gradient. `update`
+// gets the parameter (or its master, if there is one), the gradient, and
+// references to the state, and returns the new parameter.
+template <class S, class G, class C, class Update>
+DT_HD void update_some(portable::Row& row, int64_t n, const Part& part,
+                       int64_t first, S* param, const G* grad,
+                       const Update& update) {
+  const auto at = [&](void* p) {
+    return p ? static_cast<C*>(p) + first : nullptr;
+  };
+  auto *m = at(part.m), *v = at(part.v);
+  if (part.master)
+    row.update(
+        n, param,
+        [&](auto& p, auto& mean, auto& square, const auto& g) {
+          return p = update(p, g, mean, square);
+        },
+        at(part.master), m, v, grad);
+  else
+    row.update(
+        n, param,
+        [&](const auto& p, auto& mean, auto& square, const auto& g) {
+          return update(p, g, mean, square);
+        },
+        static_cast<const S*>(param), m, v, grad);
+}
+
 // Updates all parts. update_of(part) returns the function that is called for
-// each element: it gets the parameter (or its master, if there is one), the
-// gradient, and references to the state, and returns the new parameter.
+// each element.
 template <class S, class G, class C, class UpdateOf>
 void each_part(Stream s, const Parts& parts, UpdateOf update_of) {
   portable::rows(
@@ -83,25 +110,24 @@ void each_part(Stream s, const Parts& parts, UpdateOf update_of) {
         const int64_t first =
             (chunk - (which ? parts.chunks[which - 1] : 0)) * kChunk;
         const int64_t n = part.n - first < kChunk ? part.n - first : kChunk;
-        const auto at = [&](auto* p) { return p ? p + first : nullptr; };
-        const auto update = update_of(part);
-        auto* param = at(static_cast<S*>(part.param));
-        auto *m = at(static_cast<C*>(part.m)), *v = at(static_cast<C*>(part.v));
-        const auto* grad = at(static_cast<const G*>(part.grad));
-        if (part.master)
-          row.update(
-              n, param,
-              [&](auto& p, auto& mean, auto& square, const auto& g) {
-                return p = update(p, g, mean, square);
-              },
-              at(static_cast<C*>(part.master)), m, v, grad);
-        else
-          row.update(
-              n, param,
-              [&](const auto& p, auto& mean, auto& square, const auto& g) {
-                return update(p, g, mean, square);
-              },
-              static_cast<const S*>(param), m, v, grad);
+        update_some<S, G, C>(
+            row, n, part, first, static_cast<S*>(part.param) + first,
+            static_cast<const G*>(part.grad) + first, update_of(part));
+      });
+}
+
+// Updates rows of one part.
+template <class S, class G, class C, class UpdateOf>
+void each_row(Stream s, const Part& part, const OptimRows& rows,
+              UpdateOf update_of) {
+  portable::rows(
+      s, rows.count, part.n, DT_BODY(portable::Row & row, int64_t i) {
+        const int64_t id = rows.ids[i], n = part.n;
+        if (id < rows.lo || id >= rows.hi) return;
+        const int64_t r = id - rows.lo + rows.at;
+        update_some<S, G, C>(
+            row, n, part, r * n, static_cast<S*>(part.param) + r * rows.stride,
+            static_cast<const G*>(part.grad) + i * n, update_of(part));
       });
 }
 
@@ -113,6 +139,10 @@ void each_launch(Stream s, std::span<const OptimPart> list, PartOf part_of,
   Parts parts;
   for (const OptimPart& p : list) {
     if (p.n <= 0) continue;
+    if (p.rows.ids) {
+      each_row<S, G, C>(s, part_of(p), p.rows, update_of);
+      continue;
+    }
     parts.add(part_of(p));
     if (parts.count < Parts::kMost) continue;
     each_part<S, G, C>(s, parts, update_of);

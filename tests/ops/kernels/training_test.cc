@@ -276,6 +276,49 @@ TEST_F(PartsTest, AnyAlignment) {
   }
 }
 
+// Rows are updated to the bit as if each were a part, and no other memory is
+// touched. The parameter's rows have gaps.
+TEST_F(PartsTest, RowsAlone) {
+  constexpr int64_t kRows = 6, kWidth = 37, kStride = 40, kLo = 100, kAt = 1;
+  const std::vector<int64_t> ids = {103, -1, 101, 105, 99, 7000};
+  const auto count = static_cast<int64_t>(ids.size());
+  for (DType t : kFloats)
+    for (DType gt : {t, stat_of(t)})
+      for (bool adamw : {true, false}) {
+        Arrays all = arrays(t, gt, kRows * kStride, 5);
+        const Arrays before = arrays(t, gt, kRows * kStride, 5);
+        OptimPart part = part_of(all, kWidth, 1, is_half_float(t));
+        part.rows = {count, ids.data(), kLo, kLo + 5, kAt, kStride};
+        const auto update = [&](const OptimPart& p) {
+          if (adamw)
+            run(AdamW{.param_type = t, .grad_type = gt, .parts = {&p, 1}});
+          else
+            run(Sgd{.param_type = t,
+                    .grad_type = gt,
+                    .momentum = 0.9,
+                    .parts = {&p, 1}});
+        };
+        update(part);
+        Arrays want = arrays(t, gt, kRows * kStride, 5);
+        for (int64_t i = 0; i < count; ++i) {
+          const int64_t row = ids[static_cast<size_t>(i)] - kLo + kAt;
+          if (row < kAt || row >= kAt + 5) continue;
+          OptimPart one = part_of(want, kWidth, 1, is_half_float(t));
+          one.param = want.param.at(row * kStride);
+          one.grad = want.grad.at(i * kWidth);
+          one.m = want.m.at(row * kWidth);
+          one.v = want.v.at(row * kWidth);
+          if (one.master) one.master = want.master.at(row * kWidth);
+          update(one);
+        }
+        EXPECT_FALSE(near(all.param, before.param.doubles(), 0));
+        EXPECT_TRUE(near(all.param, want.param.doubles(), 0)) << name(t);
+        EXPECT_TRUE(near(all.m, want.m.doubles(), 0));
+        EXPECT_TRUE(near(all.v, want.v.doubles(), 0));
+        EXPECT_TRUE(near(all.master, want.master.doubles(), 0));
+      }
+}
+
 // Rates that the kernel reads from memory have the effect of given ones.
 TEST_F(PartsTest, RatesInMemory) {
   const int64_t n = 100;
