@@ -94,7 +94,8 @@ struct EmbeddingBagOptions {
 
 // Returns the sum, mean or maximum of the rows of the table [v, h] that the ids
 // of each bag select, as [bags, h]; zeros for an empty bag. The gradient of a
-// maximum goes to the first row that has it.
+// maximum goes to the first row that has it. The table's gradient is as large
+// as the table; used_rows() (data_shapes.h) gives that of the used rows.
 DistTensor embedding_bag(const DistTensor& table, const DistTensor& ids,
                          const EmbeddingBagOptions& = {});
 

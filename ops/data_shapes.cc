@@ -2,17 +2,22 @@
 #include "dtensor/ops/data_shapes.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
+#include "dtensor/dist_tensor_impl.h"
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/create.h"
 #include "dtensor/ops/embedding.h"
 #include "dtensor/ops/embedding_op.h"
+#include "dtensor/ops/id_range.h"
 #include "dtensor/ops/op.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/reduce.h"
 #include "dtensor/ops/view.h"
 #include "dtensor/placement/error.h"
+#include "dtensor/rank_context.h"
+#include "dtensor/scopes.h"
 
 namespace dtensor {
 namespace {
@@ -109,8 +114,10 @@ Groups begun_by(const DistTensor& first) {
 }
 
 // Equal elements are a group. Groups are in the order of their elements.
-Groups equals(const DistTensor& x) {
+Groups equals(const char* op, const DistTensor& x) {
   const int64_t n = std::max<int64_t>(x.size(1), 1);
+  DT_CHECK(n < int64_t{1} << 31, op,
+           "{} elements or slices are too many; pass fewer than 2^31", n);
   const TopK s = sort(x, 1);
   const Groups sorted = begun_by(differs(s.values));
   // Moves them back to the order of x by another sort, so that they stay split.
@@ -139,6 +146,14 @@ Unique result(const DistTensor& x, std::optional<int> dim,
   return {dim ? values : reshape(values, shape),
           dim ? number : reshape(number, x.shape()),
           placed(full_like(number, 1), number, count)};
+}
+
+// The next number with at most four significant bits. Tensors of equal sizes
+// share decisions and plans; sizes that differ a little would need their own.
+int64_t rounded_up(int64_t n) {
+  const auto unit = static_cast<int64_t>(
+      std::max<uint64_t>(std::bit_ceil(static_cast<uint64_t>(n)) / 16, 1));
+  return (n + unit - 1) / unit * unit;
 }
 
 }  // namespace
@@ -204,17 +219,15 @@ DistTensor masked_scatter(const DistTensor& x, const DistTensor& mask,
 Unique unique(const DistTensor& x, std::optional<int> dim) {
   const DistTensor all = columns("unique", x, dim);
   const int64_t n = all.size(1);
-  DT_CHECK(n < int64_t{1} << 31, "unique",
-           "{} elements or slices are too many; pass fewer than 2^31", n);
-  Groups g = equals(all);
+  Groups g = equals("unique", all);
   // Replaces the numbers of two elements of a slice by that of the pair, until
   // each slice has one number.
   for (int64_t m = all.size(0); m > 1; m = g.number.size(0)) {
     const DistTensor pairs =
         reshape(slice(g.number, 0, 0, m / 2 * 2), {m / 2, 2, n});
-    g = equals(cat({select(pairs, 1, 0) * n + select(pairs, 1, 1),
-                    slice(g.number, 0, m / 2 * 2, m)},
-                   0));
+    g = equals("unique", cat({select(pairs, 1, 0) * n + select(pairs, 1, 1),
+                              slice(g.number, 0, m / 2 * 2, m)},
+                             0));
   }
   return result(x, dim, all, g);
 }
@@ -222,6 +235,59 @@ Unique unique(const DistTensor& x, std::optional<int> dim) {
 Unique unique_consecutive(const DistTensor& x, std::optional<int> dim) {
   const DistTensor all = columns("unique_consecutive", x, dim);
   return result(x, dim, all, begun_by(any(differs(all), {0}, true)));
+}
+
+UsedRows used_rows(const DistTensor& table, const DistTensor& ids,
+                   std::optional<int64_t> padding_idx) {
+  constexpr const char* kOp = "used_rows";
+  check_defined(kOp, {table, ids});
+  DT_CHECK(table.ndim() == 2 && is_float(table.dtype()), kOp,
+           "the table is {}; pass a matrix of a float type",
+           table.spec()->to_string());
+  DT_CHECK(ids.dtype() == DType::kI32 || ids.dtype() == DType::kI64, kOp,
+           "the ids are {}, but must be i32 or i64; write cast(ids, "
+           "DType::kI64)",
+           name(ids.dtype()));
+  const int64_t v = table.size(0), n = numel(ids.shape());
+  DT_CHECK(!padding_idx || (*padding_idx >= -v && *padding_idx < v), kOp,
+           "padding_idx is {}; write an id in [{}, {})", *padding_idx, -v, v);
+  const NoGrad no_grad;
+  RankContext& context = RankContext::current();
+  Layout settled = ids.layout();
+  settled.partials.clear();
+  const DistTensor known = ids.redistribute(settled);
+  if (known.here())
+    check_ids_in(context, kOp, known.local().to_contiguous(), *known.spec(), v,
+                 {}, [v](int64_t id) {
+                   return fmt::format(
+                       "id {} is not in [0, {}), the rows of the table; pass "
+                       "ids in that range",
+                       id, v);
+                 });
+  // The padding comes after all rows, so that it changes no other place.
+  DistTensor flat = reshape(cast(known, DType::kI64), {n}), is_row;
+  if (padding_idx) {
+    is_row = ne(flat, *padding_idx + (*padding_idx < 0 ? v : 0));
+    flat = where(is_row, flat, v);
+  }
+  const Groups g = equals(kOp, reshape(flat, {1, n}));
+  DistTensor place = reshape(g.number, {n}), first = reshape(g.first, {n});
+  const int64_t count =
+      context.dry_run ? std::min(n, v) : sum(first).item<int64_t>();
+  const int64_t u = rounded_up(count + 1);
+  if (padding_idx) {
+    place = where(is_row, place, u - 1);
+    first = logical_and(first, is_row);
+  }
+  const DistTensor used =
+      (placed(flat + 1, where(first, place, -1), u) - 1).redistribute("");
+  // Each rank reads what it stores: the table stays, and is not gathered.
+  const DistTensor stored =
+      DistTensor::wrap(table.impl()->part(), table.spec()).as_parameter();
+  DistTensor rows = embedding(stored, used, {.zeros_outside = true});
+  rows.set_grad_layout(rows_spec(table, u)->layout());
+  if (table.requires_grad()) rows.set_requires_grad();
+  return {used, rows, reshape(place, ids.shape()).redistribute(settled)};
 }
 
 }  // namespace dtensor

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Functions of which the values decide the result's shape: the places and the
-// elements that a mask selects, and distinct elements. Every rank of the mesh
-// calls them, and waits for the number of elements, which is 0 in a dry run. If
-// the input is split, each rank writes the elements of its own part to their
-// places in the result, which is then a partial sum. The input is not gathered.
+// elements that a mask selects, distinct elements, and the rows of a table that
+// a batch uses. Every rank of the mesh calls them, and waits for the number of
+// elements, which is 0 in a dry run. If the input is split, each rank writes
+// the elements of its own part to their places in the result, which is then a
+// partial sum. The input is not gathered.
 #pragma once
 #include <optional>
 #include <vector>
@@ -45,5 +46,42 @@ Unique unique(const DistTensor& x, std::optional<int> dim = {});
 // As unique(), but keeps the order, and drops only repetitions that follow each
 // other. Sorts nothing.
 Unique unique_consecutive(const DistTensor& x, std::optional<int> dim = {});
+
+// ---- Sparse gradients ----
+//
+// A step that costs what the used rows of a table cost, whatever the table's
+// size, as with torch's Embedding(sparse=True), EmbeddingBag(sparse=True) and
+// SparseAdam:
+//
+//   const UsedRows used = used_rows(table, ids);
+//   const DistTensor y = embedding_bag(used.rows, used.places);
+//   const auto g = grad(loss(y), {used.rows});
+//   optimizer.step(g, {.lr = 1e-3, .rows = {used.ids}});
+
+struct UsedRows {
+  // The distinct ids, smallest first, as i64 [u], replicated. The last one or
+  // more are -1, so that u takes few values; u <= 9/8 (distinct ids + 1).
+  DistTensor ids;
+  // Row i is the table's row ids[i], or zeros for -1. A leaf of the autograd
+  // graph, [u, h]: if the table wants a gradient, this is the tensor to take it
+  // of. Its gradient has the spec rows_spec(table, u) (embedding.h).
+  DistTensor rows;
+  // Where each id is in `ids`: i64, in the shape and layout of the given ids.
+  DistTensor places;
+};
+// Collects the rows of the table [v, h] at the ids (i32 or i64, in any shape),
+// to be looked up in their place: embedding(table, ids) is embedding(used.rows,
+// used.places), with the same values. Ids that equal `padding_idx` (negative:
+// from the end) have the last place, a row of zeros that is no row of the
+// table; pass padding_idx = -1 to embedding_bag().
+//
+// Sorts the ids twice, as unique() does. Each rank then looks up the rows that
+// it stores; the table is never sent, nor gathered under gather_on_use(). For
+// several batches (gradient accumulation), pass all their ids, and use slices
+// of `places`. Call it outside of functions under checkpoint(), which would
+// make another leaf. In a dry run, u is that of ids that all differ. Throws
+// Error on every rank if an id is not a row of the table.
+UsedRows used_rows(const DistTensor& table, const DistTensor& ids,
+                   std::optional<int64_t> padding_idx = {});
 
 }  // namespace dtensor

@@ -309,6 +309,15 @@ DistTensor embedding(const DistTensor& table, const DistTensor& ids,
                 EmbeddingArgs{options.zeros_outside, 0});
 }
 
+const Spec* rows_spec(const DistTensor& table, int64_t n) {
+  const Spec* all = table.grad_spec();
+  Shape shape = all->shape();
+  Layout layout = all->layout();
+  shape[0] = n;
+  layout.dims[0] = Dim(n);
+  return Spec::get(all->mesh(), shape, layout, all->dtype());
+}
+
 DistTensor index_select(const DistTensor& x, int dim, const DistTensor& index) {
   check_defined("index_select", {x, index});
   check_vector("index_select", index);

@@ -22,6 +22,10 @@ struct EmbeddingOptions {
 DistTensor embedding(const DistTensor& table, const DistTensor& ids,
                      const EmbeddingOptions& = {});
 
+// The spec of a gradient of n rows of a table: that of the table's gradient,
+// but every rank has all n rows.
+const Spec* rows_spec(const DistTensor& table, int64_t n);
+
 // Returns the slices of x along `dim` at these indices: a vector, or a scalar.
 DistTensor index_select(const DistTensor& x, int dim, const DistTensor& index);
 // Returns x with alpha times slice i of src added to slice index[i] of x, along

@@ -7,11 +7,14 @@
 #include <limits>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "dtensor/comm_event.h"
+#include "dtensor/ops/by_index.h"
 #include "dtensor/ops/create.h"
+#include "dtensor/ops/embedding.h"
 #include "dtensor/ops/view.h"
 #include "tests/ops/structured_testing.h"
 
@@ -247,6 +250,92 @@ TEST(Unique, OtherTypesAndShapes) {
                }),
       "[unique] the slices of f32[3, 0](R) along dimension 0 are empty; pass a "
       "tensor whose other dimensions have elements");
+}
+
+TEST(UsedRows, StandForTheTable) {
+  const Array table = values({9, 3}, 1);
+  const Array ids = integers({4, 3}, {7, 2, 7, 0, 2, 2, 8, 0, 7, 7, 7, 2});
+  for (const auto& [mesh, layout, batch] :
+       std::vector<std::tuple<const char*, const char*, const char*>>{
+           {"x=1", "R", "R"},
+           {"x=2", "S0", "S0"},
+           {"x=3", "S0", "S1"},
+           {"x=3", "S1", "S0"},
+           {"x=2,y=2", "R,S0", "S0,R"},
+           {"x=2,y=2", "S0,S1", "P,S0"}})
+    for (DType type : {DType::kI64, DType::kI32})
+      on_mesh(mesh, [&](const Mesh& m) {
+        SCOPED_TRACE(std::string(mesh) + " " + layout + " " + batch);
+        const DistTensor t = put(table, m, layout).as_parameter(),
+                         i = cast(put(ids, m, batch), type);
+        const UsedRows used = used_rows(t, i);
+        EXPECT_EQ(values(used.ids), (Numbers{0, 2, 7, 8, -1}));
+        EXPECT_EQ(values(used.rows),
+                  values(embedding(t, used.ids, {.zeros_outside = true})));
+        EXPECT_EQ(values(embedding(used.rows, used.places)),
+                  values(embedding(t, i)));
+        EXPECT_FALSE(used.rows.spec()->split_axes() & ~t.spec()->split_axes());
+        // Padding: 2 is a row of the table that no id uses, and the last place.
+        for (int64_t padding : {2, -7}) {
+          const UsedRows p = used_rows(t, i, padding);
+          EXPECT_EQ(values(p.ids), (Numbers{0, 7, 8, -1, -1}));
+          EXPECT_EQ(values(p.places),
+                    (Numbers{1, 4, 1, 0, 4, 4, 2, 0, 1, 1, 1, 4}));
+          expect_near(
+              array_of(
+                  embedding_bag(p.rows, p.places, {.padding_idx = -1}).full()),
+              array_of(embedding_bag(t, i, {.padding_idx = padding}).full()),
+              1e-14, "bags");
+        }
+      });
+}
+
+TEST(UsedRows, OfATableWithoutAGradientAndOfNoIds) {
+  on_mesh("x=2", [](const Mesh& m) {
+    const DistTensor t = ones({9, 3}, m, "S0");
+    const UsedRows used = used_rows(t, zeros({0, 4}, m, "S0", DType::kI64));
+    EXPECT_FALSE(used.rows.requires_grad());
+    EXPECT_EQ(values(used.ids), (Numbers{-1}));
+    EXPECT_EQ(embedding_bag(used.rows, used.places).shape(), (Shape{0, 3}));
+    EXPECT_EQ(used_rows(t, full({}, 5, m, {}, DType::kI64)).places.shape(),
+              Shape());
+  });
+}
+
+TEST(UsedRows, DryRun) {
+  RunOptions dry;
+  dry.world = 2;
+  dry.dry_run = true;
+  run(dry, [&](Runtime& rt) {
+    const DistTensor t = ones({1000, 3}, rt.mesh(), "S0").as_parameter();
+    const UsedRows used =
+        used_rows(t, zeros({20, 5}, rt.mesh(), "S0", DType::kI64));
+    EXPECT_EQ(used.rows.shape(), (Shape{104, 3}));
+    const DistTensor y = embedding_bag(used.rows, used.places);
+    EXPECT_EQ(grad(sum(y), {used.rows})[0].spec(), rows_spec(t, 104));
+  });
+}
+
+TEST(UsedRows, Errors) {
+  const auto error = [](const Shape& table, DType t, DType ids, double id) {
+    return error_of(2, [&](const Mesh& m) {
+      used_rows(full(table, 1, m, {}, t), full({4}, id, m, "S0", ids), 2);
+    });
+  };
+  EXPECT_EQ(error({3, 2}, DType::kF32, DType::kI64, 3),
+            "[used_rows] id 3 is not in [0, 3), the rows of the table; pass "
+            "ids in that range");
+  EXPECT_EQ(error({3, 2}, DType::kF32, DType::kI64, -1),
+            "[used_rows] id -1 is not in [0, 3), the rows of the table; pass "
+            "ids in that range");
+  EXPECT_EQ(
+      error({3}, DType::kF32, DType::kI64, 0),
+      "[used_rows] the table is f32[3](R); pass a matrix of a float type");
+  EXPECT_EQ(error({3, 2}, DType::kF32, DType::kF32, 0),
+            "[used_rows] the ids are f32, but must be i32 or i64; write "
+            "cast(ids, DType::kI64)");
+  EXPECT_EQ(error({2, 2}, DType::kF32, DType::kI64, 0),
+            "[used_rows] padding_idx is 2; write an id in [-2, 2)");
 }
 
 }  // namespace
