@@ -10,8 +10,10 @@
 #include "dtensor/autograd.h"
 #include "dtensor/capture.h"
 #include "dtensor/gather.h"
+#include "dtensor/ops/embedding.h"
 #include "dtensor/ops/kernels/kernels.h"
 #include "dtensor/ops/kernels/optim.h"
+#include "dtensor/ops/view.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/placement/region.h"
 #include "dtensor/rank_context.h"
@@ -55,6 +57,17 @@ bool cuts_boxes(const DistTensor& p) {
 // The part of a parameter that this rank updates, in the parameter's memory.
 Tensor updated_part(const DistTensor& p) {
   return redistribute_local(p.impl()->part(), p.spec(), p.grad_spec());
+}
+
+// The ids of the rows of parameter i that a step updates; undefined for all.
+DistTensor rows_of(const UpdateOptions& options, size_t i) {
+  return i < options.rows.size() ? options.rows[i] : DistTensor();
+}
+
+// The rows of a parameter that this rank holds for updates.
+IntervalList rows_here(const DistTensor& p) {
+  const Spec* spec = p.grad_spec();
+  return spec->region(RankContext::current().coordinate(spec->mesh())).at(0);
 }
 
 DistTensor zeros_like(const DistTensor& p, DType t) {
@@ -103,11 +116,13 @@ class Optimizer::Batches {
   Batches(Optimizer& of, const UpdateOptions& options)
       : of_(of), options_(options) {}
 
-  // `flat` and `grad` are the memory that `part` points to. After the update,
-  // `flat` is copied to p if p is not contiguous. `before` is the version of p
+  // `flat` and `grad` are the memory that the parts point to: `all`, or if
+  // `ranges` are given, the rows `ids` in each of them. After the update,
+  // `flat` is copied to p if it is a copy. `before` is the version of p
   // before the update.
-  void add(const kernels::OptimPart& part, Slot& slot, uint64_t before,
-           const Tensor& p, const Tensor& flat, const Tensor& grad) {
+  void add(const kernels::OptimPart& all, Slot& slot, uint64_t before,
+           const Tensor& p, const Tensor& flat, const Tensor& grad,
+           const Tensor& ids, const IntervalList& ranges) {
     const auto found =
         std::find_if(all_.begin(), all_.end(), [&](const Batch& b) {
           return b.param == p.dtype() && b.grad == grad.dtype();
@@ -115,10 +130,27 @@ class Optimizer::Batches {
     Batch& b = found == all_.end() ? all_.emplace_back() : *found;
     b.param = p.dtype();
     b.grad = grad.dtype();
-    b.parts.push_back(part);
-    b.kept.push_back({&slot, before, p, flat, grad});
+    Kept kept{&slot, before, p, flat, grad, ids, all.n};
+    if (ids.defined()) {
+      kernels::OptimPart part = all;
+      part.n = grad.shape()[1];
+      part.rows = {.count = ids.numel(),
+                   .ids = ids.ptr<int64_t>(),
+                   .stride = flat.strides()[0]};
+      kept.elements = 0;
+      for (const Interval& range : ranges) {
+        part.rows.lo = range.lo;
+        part.rows.hi = range.hi;
+        b.parts.push_back(part);
+        part.rows.at += range.size();
+        kept.elements += std::min(range.size(), ids.numel()) * part.n;
+      }
+    } else {
+      b.parts.push_back(all);
+    }
+    b.kept.push_back(std::move(kept));
     // Bounds the memory of the copies.
-    if (!p.contiguous()) copied_ += p.bytes();
+    if (b.kept.back().copied()) copied_ += p.bytes();
     if (copied_ >= kBucket) update();
   }
 
@@ -132,7 +164,7 @@ class Optimizer::Batches {
       RankContext& context = RankContext::current();
       for (Observer* o : context.observers) o->ran(context, ran(b));
       for (const Kept& k : b.kept) {
-        if (!k.p.contiguous()) k.p.copy_from(k.flat);
+        if (k.copied()) k.p.copy_from(k.flat);
         k.slot->version += k.p.storage()->version() - k.before;
       }
       b.parts.clear();
@@ -144,7 +176,9 @@ class Optimizer::Batches {
   struct Kept {
     Slot* slot;
     uint64_t before;
-    Tensor p, flat, grad;
+    Tensor p, flat, grad, ids;
+    int64_t elements;  // the most that are updated
+    bool copied() const { return flat.data() != p.data(); }
   };
   struct Batch {
     DType param, grad;
@@ -153,10 +187,11 @@ class Optimizer::Batches {
   };
   KernelRan ran(const Batch& b) const {
     KernelRan kernel{.name = of_.kernel_name(), .tensors = std::ssize(b.kept)};
-    const auto touches = [&](MemoryKind kind, const Tensor& t) {
-      kernel.touches[static_cast<size_t>(kind)] += t.bytes();
-    };
     for (const Kept& k : b.kept) {
+      const auto touches = [&](MemoryKind kind, const Tensor& t) {
+        kernel.touches[static_cast<size_t>(kind)] +=
+            k.elements * size_of(t.dtype());
+      };
       touches(MemoryKind::kParameters, k.p);
       touches(MemoryKind::kGradients, k.grad);
       for (const DistTensor& s : k.slot->state)
@@ -223,15 +258,36 @@ void Optimizer::step(const std::vector<DistTensor>& grads,
            "the number of gradients is {}, but that of parameters is {}; pass "
            "one gradient for each parameter",
            grads.size(), parameters_.size());
+  DT_CHECK(options.rows.size() <= grads.size(), "optimizer",
+           "rows of {} parameters are given, but there are {}; pass undefined "
+           "rows, or none, for an update of all rows",
+           options.rows.size(), grads.size());
   for (size_t i = 0; i < grads.size(); ++i) {
     const Spec* p = parameters_[i].grad_spec();
     const Spec* g = grads[i].spec();
+    const DistTensor ids = rows_of(options, i);
+    if (ids.defined()) {
+      DT_CHECK(
+          p->ndim() == 2, "optimizer",
+          "rows of {} are given, but it is {}; pass rows only for a matrix",
+          slots_[i].name, p->to_string());
+      const Spec* want =
+          Spec::replicated(p->mesh(), {numel(ids.shape())}, DType::kI64);
+      DT_CHECK(ids.spec() == want, "optimizer",
+               "the rows of {} are {} on {}, but must be {} on {}; pass "
+               "used_rows(parameter, ids).ids",
+               slots_[i].name, ids.spec()->to_string(), ids.mesh().to_string(),
+               want->to_string(), p->mesh().to_string());
+      p = rows_spec(parameters_[i], ids.size(0));
+    }
     DT_CHECK(g == p || g == p->with(DType::kF32), "optimizer",
              "the gradient of {} is {} on {}, but it must be {} on {}, or that "
              "in f32; pass the gradients in the order of parameters(), and "
-             "redistribute() or cast() this one to parameter.grad_spec()",
+             "redistribute() or cast() this one to {}",
              slots_[i].name, g->to_string(), g->mesh().to_string(),
-             p->to_string(), p->mesh().to_string());
+             p->to_string(), p->mesh().to_string(),
+             ids.defined() ? "rows_spec(parameter, number of rows)"
+                           : "parameter.grad_spec()");
   }
   DT_CHECK(!options.clip.defined() || (options.clip.dtype() == DType::kF64 &&
                                        options.clip.numel() == 1),
@@ -252,7 +308,8 @@ void Optimizer::step(const std::vector<DistTensor>& grads,
     Slot& slot = slots_[i];
     if (!rates.defined()) ++slot.step;
     const Tensor p = updated_part(parameters_[i]);
-    if (!p.defined() || p.numel() == 0) continue;
+    if (!p.defined() || p.numel() == 0 || grads[i].local().numel() == 0)
+      continue;
     // (In a graph, begin_replay() does this before each replay.)
     if (!rates.defined()) refresh_master(slot, parameters_[i], p);
     const uint64_t before = p.storage()->version();
@@ -260,8 +317,11 @@ void Optimizer::step(const std::vector<DistTensor>& grads,
       return k < slot.state.size() ? slot.state[k].local().mutable_data()
                                    : nullptr;
     };
-    const Tensor flat = p.to_contiguous(),
-                 grad = grads[i].local().to_contiguous();
+    const DistTensor rows = rows_of(options, i);
+    const bool in_place = rows.defined() && p.strides()[1] == 1;
+    const Tensor flat = in_place ? p : p.to_contiguous(),
+                 grad = grads[i].local().to_contiguous(),
+                 ids = rows.defined() ? rows.local().to_contiguous() : Tensor();
     batches.add(
         {.n = p.numel(),
          .param = flat.mutable_data(),
@@ -274,10 +334,11 @@ void Optimizer::step(const std::vector<DistTensor>& grads,
          .weight_decay = slot.weight_decay,
          .step = slot.step,
          .rates = rates.defined() ? rates.ptr<double>() + i * kRates : nullptr},
-        slot, before, p, flat, grad);
+        slot, before, p, flat, grad, ids,
+        rows.defined() ? rows_here(parameters_[i]) : IntervalList());
   }
   batches.update();
-  gather_updated();
+  gather_updated(options);
 }
 
 void Optimizer::refresh_master(Slot& slot, const DistTensor& p,
@@ -318,7 +379,7 @@ void Optimizer::begin_replay(const Tensor& rates, double lr) {
 }
 
 // Gathers the parts that other ranks have updated.
-void Optimizer::gather_updated() {
+void Optimizer::gather_updated(const UpdateOptions& options) {
   RankContext& context = RankContext::current();
   const Scoped<std::string_view> op(context.op, "optimizer");
   const Scoped<MemoryKind> kind(context.memory_kind, MemoryKind::kGathered);
@@ -330,6 +391,14 @@ void Optimizer::gather_updated() {
     for (int64_t bytes = 0; i < parameters_.size() && bytes < kBucket; ++i) {
       const DistTensor& p = parameters_[i];
       if (p.grad_spec() == p.spec()) continue;
+      if (const DistTensor ids = rows_of(options, i); ids.defined()) {
+        const uint64_t before = p.impl()->version();
+        const DistTensor own =
+            DistTensor::wrap(updated_part(p), p.grad_spec()).as_parameter();
+        copy_into(p, embedding(own, ids, {.zeros_outside = true}), 0, ids);
+        slots_[i].version += p.impl()->version() - before;
+        continue;
+      }
       whole.push_back(DistTensor::wrap(updated_part(p), p.grad_spec()));
       to.push_back(p.spec());
       which.push_back(i);

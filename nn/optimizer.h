@@ -33,6 +33,9 @@ struct UpdateOptions {
   // If true, no parameter, state or step count changes. Updated parts are still
   // sent, so that the messages of a step do not depend on its data.
   bool skip = false;
+  // If rows[i] is defined, the update of parameter i, a matrix [v, h], is
+  // sparse (step()). May be shorter than the list of gradients.
+  std::vector<DistTensor> rows = {};
 };
 
 // An optimizer state tensor, such as "NAME.exp_avg" for the parameter NAME.
@@ -59,6 +62,18 @@ class Optimizer {
   // those of several parameters in one exchange, in phase "update", and step()
   // is collective. If a program has written to a parameter since the last
   // update (a load), this update starts from the written value.
+  //
+  // In a sparse update, grads[i] is the gradient of the rows of parameter i
+  // that rows[i] lists: distinct ids, i64 [u], replicated. It is [u, h], and
+  // has the spec rows_spec(parameter i, u). A UsedRows (ops/data_shapes.h) has
+  // both. Ids outside of [0, v) select nothing. Only the rows are read, written
+  // and, if ranks hold more than the part that they update, gathered. (A part
+  // whose rows are not contiguous is copied.) Other rows keep their values and
+  // state, as in torch.optim.SparseAdam: their moments, momentum and weights do
+  // not decay. (In torch, SGD's momentum goes on moving the rows of earlier
+  // updates.) The bias correction of AdamW counts the parameter's updates, not
+  // the row's. The rows get the usual update; SparseAdam's has no weight decay,
+  // and adds eps to sqrt(v) before the bias correction of v.
   //
   // In a graph's step (dtensor/graph.h), each replay is one update: it
   // increments the step count and uses the rate of set_replay_lr(), or
@@ -94,8 +109,9 @@ class Optimizer {
             std::vector<std::string> state);
 
   // An update of parameters of one type with gradients of one type. Parts are
-  // contiguous and not empty. OptimPart::m and v point to the first and the
-  // second of the tensors that the constructor's `state` names.
+  // contiguous and not empty; some may be updated in some rows only.
+  // OptimPart::m and v point to the first and the second of the tensors that
+  // the constructor's `state` names.
   struct Update {
     DType param, grad;
     std::span<const kernels::OptimPart> parts;
@@ -126,7 +142,7 @@ class Optimizer {
   static void refresh_master(Slot&, const DistTensor&, const Tensor& part);
   Tensor rates_of_replays(double lr);
   void begin_replay(const Tensor& rates, double lr);
-  void gather_updated();
+  void gather_updated(const UpdateOptions&);
 
   std::vector<DistTensor> parameters_;
   std::vector<Slot> slots_;
