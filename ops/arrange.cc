@@ -6,7 +6,7 @@
 #include "dtensor/ops/embedding.h"
 #include "dtensor/ops/op.h"
 #include "dtensor/ops/pointwise.h"
-#include "dtensor/ops/view.h"
+#include "dtensor/ops/vectors.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/redistribute.h"
 
@@ -213,9 +213,8 @@ std::vector<DistTensor> meshgrid(TensorList list, bool xy) {
   }
   std::vector<DistTensor> out;
   for (int i = 0; i < n; ++i) {
-    Shape own = Shape::filled(n, 1);
-    own[place(i)] = all[place(i)];
-    out.push_back(expand(reshape(list[static_cast<size_t>(i)], own), all));
+    const DistTensor& x = list[static_cast<size_t>(i)];
+    out.push_back(expand(along_dim(x, n, place(i)), all));
   }
   return out;
 }
@@ -287,10 +286,7 @@ DistTensor repeat_interleave(const DistTensor& x,
              n);
     index.insert(index.end(), static_cast<size_t>(n), i);
   }
-  return index_select(
-      x, d,
-      DistTensor::from_global(Tensor::from({std::ssize(index)}, index.data()),
-                              x.mesh(), {}));
+  return index_select(x, d, vector_of(index, x.mesh()));
 }
 
 DistTensor repeat_interleave(const DistTensor& x, int64_t times) {

@@ -8,7 +8,7 @@
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/reduce.h"
 #include "dtensor/ops/searching.h"
-#include "dtensor/ops/view.h"
+#include "dtensor/ops/vectors.h"
 #include "dtensor/placement/error.h"
 
 namespace dtensor {
@@ -60,12 +60,11 @@ DistTensor filled(const DistTensor& scalar_or_x, int dim,
   const DistTensor x = row(scalar_or_x);
   const Slices s(kOp, x, dim, indices);
   // Bools at the indices; index_put() also checks these.
-  Shape sizes = Shape::filled(x.ndim(), 1);
-  const int64_t n = sizes[s.dim] = x.size(s.dim);
-  const DistTensor no = full({n}, 0, x.mesh(), {}, DType::kBool),
+  const DistTensor no = full({x.size(s.dim)}, 0, x.mesh(), {}, DType::kBool),
                    yes = full({}, 1, x.mesh(), {}, DType::kBool);
   const DistTensor mask = index_put(no, {s.index}, yes, true);
-  return reshape(fill(x, reshape(mask, sizes)), scalar_or_x.shape());
+  return reshape(fill(x, along_dim(mask, x.ndim(), s.dim)),
+                 scalar_or_x.shape());
 }
 
 }  // namespace
@@ -132,10 +131,9 @@ DistTensor index_reduce(const DistTensor& x, int dim, const DistTensor& index,
                    {});
   const Slices s(kOp, x, dim, index);
   s.check_slices(kOp, x, src);
-  Shape sizes = Shape::filled(x.ndim(), 1);
-  sizes[s.dim] = s.index.size(0);
-  return scatter_reduce(x, s.dim, expand(reshape(s.index, sizes), src.shape()),
-                        src, by, include_self);
+  const DistTensor index_of_all =
+      expand(along_dim(s.index, x.ndim(), s.dim), src.shape());
+  return scatter_reduce(x, s.dim, index_of_all, src, by, include_self);
 }
 
 DistTensor take(const DistTensor& x, const DistTensor& indices) {

@@ -4,7 +4,7 @@
 #include "dtensor/ops/create.h"
 #include "dtensor/ops/op.h"
 #include "dtensor/ops/reduce.h"
-#include "dtensor/ops/view.h"
+#include "dtensor/ops/vectors.h"
 #include "dtensor/placement/error.h"
 
 namespace dtensor {
@@ -52,11 +52,9 @@ DistTensor prelu(const DistTensor& x, const DistTensor& weight) {
            "vector with 1 or {} elements",
            weight.spec()->to_string(), n, x.spec()->to_string(), channels,
            channels);
-  Shape along = Shape::filled(x.ndim(), 1);
-  if (n != 1) along[1] = n;
   // Where x > 0, the weight multiplies a 0, so that it has no gradient there.
   const DistTensor below = where(gt(x, 0), 0, x);
-  return add(relu(x), mul(reshape(weight, along), below));
+  return add(relu(x), mul(along_dim(weight, x.ndim(), x.ndim() > 1), below));
 }
 
 DistTensor allclose(const DistTensor& a, const DistTensor& b, double rtol,

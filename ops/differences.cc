@@ -7,19 +7,12 @@
 #include "dtensor/ops/op.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/reduce.h"
-#include "dtensor/ops/view.h"
+#include "dtensor/ops/vectors.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/redistribute.h"
 
 namespace dtensor {
 namespace {
-
-// A vector as a tensor with `ndim` dimensions, of which d is the vector's.
-DistTensor along_dim(const DistTensor& x, int ndim, int d) {
-  Shape shape = Shape::filled(ndim, 1);
-  shape[d] = x.size(0);
-  return reshape(x, shape);
-}
 
 // The derivative of x along dimension d, whose elements have the distances
 // `gaps`, one less than there are elements, or all the distance h if `gaps` is

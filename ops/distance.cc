@@ -8,7 +8,7 @@
 #include "dtensor/ops/op.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/reduce.h"
-#include "dtensor/ops/view.h"
+#include "dtensor/ops/vectors.h"
 #include "dtensor/placement/error.h"
 
 namespace dtensor {
@@ -51,10 +51,8 @@ DistTensor pdist(const DistTensor& x, double p) {
   std::vector<int64_t> pairs;
   for (int64_t i = 0; i < n; ++i)
     for (int64_t j = i + 1; j < n; ++j) pairs.push_back(i * n + j);
-  return index_select(
-      flatten(cdist(x, x, p, false)), 0,
-      DistTensor::from_global(Tensor::from({std::ssize(pairs)}, pairs.data()),
-                              x.mesh(), {}));
+  return index_select(flatten(cdist(x, x, p, false)), 0,
+                      vector_of(pairs, x.mesh()));
 }
 
 DistTensor renorm(const DistTensor& x, double p, int dim, double maxnorm) {

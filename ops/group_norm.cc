@@ -8,7 +8,7 @@
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/pool.h"
 #include "dtensor/ops/reduce.h"
-#include "dtensor/ops/view.h"
+#include "dtensor/ops/vectors.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/redistribute.h"
 
@@ -17,9 +17,7 @@ namespace {
 
 // [channels] as [channels, 1, ...], to broadcast to x.
 DistTensor over_channels(const DistTensor& w, const DistTensor& x) {
-  Shape shape = Shape::filled(x.ndim() - 1, 1);
-  shape[0] = x.size(1);
-  return reshape(w, shape);
+  return along_dim(w, x.ndim() - 1, 0);
 }
 
 void check_channels(std::string_view op, const DistTensor& x,

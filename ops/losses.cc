@@ -12,7 +12,7 @@
 #include "dtensor/ops/op.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/reduce.h"
-#include "dtensor/ops/view.h"
+#include "dtensor/ops/vectors.h"
 #include "dtensor/placement/error.h"
 
 namespace dtensor {
@@ -51,10 +51,8 @@ DistTensor is_class(const DistTensor& x, const DistTensor& targets,
                     int dim = 1) {
   Layout layout = Layout::replicated({x.size(dim)});
   layout.dims[0] = x.layout().dims[static_cast<size_t>(dim)];
-  Shape along = Shape::filled(x.ndim(), 1);
-  along[dim] = x.size(dim);
-  const DistTensor classes =
-      reshape(arange(x.size(dim), x.mesh(), layout, targets.dtype()), along);
+  const DistTensor classes = along_dim(
+      arange(x.size(dim), x.mesh(), layout, targets.dtype()), x.ndim(), dim);
   return eq(unsqueeze(targets, dim), classes);
 }
 

@@ -15,7 +15,7 @@
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/resample.h"
 #include "dtensor/ops/rows.h"
-#include "dtensor/ops/view.h"
+#include "dtensor/ops/vectors.h"
 #include "dtensor/ops/windows.h"
 #include "dtensor/placement/error.h"
 
@@ -212,11 +212,6 @@ PoolArgs args_of(std::string_view op, int space, const DistTensor& x,
 
 using Pair = std::pair<DistTensor, DistTensor>;
 
-DistTensor vector_of(const std::vector<int64_t>& list, const Mesh& mesh) {
-  return DistTensor::from_global(Tensor::from({std::ssize(list)}, list.data()),
-                                 mesh, {});
-}
-
 // Where the taps of max_pool lie in the flat space of x. windows[d][m] are the
 // positions that window m meets in dimension d; a tap beyond them stands for
 // the last one.
@@ -231,10 +226,8 @@ DistTensor places_of(const DistTensor& taps, const DistTensor& x,
     std::vector<int64_t> first, last;
     for (const Interval& w : windows[static_cast<size_t>(d)])
       first.push_back(w.lo), last.push_back(w.hi - 1);
-    Shape line = Shape::filled(a.window.size(), 1);
-    line[d] = a.size[d];
     const auto along = [&](const std::vector<int64_t>& list) {
-      return reshape(vector_of(list, x.mesh()), line);
+      return along_dim(vector_of(list, x.mesh()), a.window.size(), d);
     };
     const DistTensor tap = remainder(floor_divide(taps, inner), a.window[d]);
     const DistTensor here =

@@ -9,7 +9,7 @@
 #include "dtensor/ops/embedding.h"
 #include "dtensor/ops/op.h"
 #include "dtensor/ops/pointwise.h"
-#include "dtensor/ops/view.h"
+#include "dtensor/ops/vectors.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/redistribute.h"
 
@@ -200,10 +200,7 @@ DistTensor combinations(const DistTensor& x, int64_t r, bool with_replacement) {
     for (size_t i = row.size(); i-- > 0 && !more;)
       more = restart(i, row[i] + 1);
   }
-  const int64_t count = std::ssize(index);
-  const DistTensor at = DistTensor::from_global(
-      Tensor::from({count}, index.data()), x.mesh(), {});
-  return reshape(index_select(x, 0, at), {count / r, r});
+  return reshape(index_select(x, 0, vector_of(index, x.mesh())), {-1, r});
 }
 
 DistTensor pixel_shuffle(const DistTensor& x, int64_t r) {

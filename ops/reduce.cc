@@ -11,7 +11,7 @@
 #include "dtensor/ops/kernels/rows.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/rows.h"
-#include "dtensor/ops/view.h"
+#include "dtensor/ops/vectors.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/rank_context.h"
 
@@ -160,9 +160,8 @@ DistTensor last_place(const DistTensor& given, const DistTensor& extreme,
   const int64_t n = x.size(dim);
   Layout layout = Layout::replicated({n});
   layout.dims[0] = x.layout().dims[static_cast<size_t>(dim)];
-  Shape shape = Shape::filled(x.ndim(), 1);
-  shape[dim] = n;
-  const DistTensor i = reshape(arange(n, x.mesh(), layout, DType::kI64), shape);
+  const DistTensor i =
+      along_dim(arange(n, x.mesh(), layout, DType::kI64), x.ndim(), dim);
   const DistTensor taken =
       is_float(x.dtype()) ? logical_or(eq(x, y), isnan(x)) : eq(x, y);
   return scan(Kind::kMax, where(taken, i, -1), dim);
