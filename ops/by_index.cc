@@ -3,6 +3,7 @@
 
 #include "dtensor/ops/create.h"
 #include "dtensor/ops/embedding.h"
+#include "dtensor/ops/embedding_op.h"
 #include "dtensor/ops/gather_op.h"
 #include "dtensor/ops/op.h"
 #include "dtensor/ops/pointwise.h"
@@ -19,9 +20,7 @@ struct Slices {
   Slices(std::string_view op, const DistTensor& x, int d,
          const DistTensor& indices)
       : dim(normalize_dim(d, x.ndim(), op)) {
-    DT_CHECK(indices.ndim() <= 1, op,
-             "the indices {} are not a vector; flatten() them",
-             indices.spec()->to_string());
+    check_vector(op, indices);
     check_index_type(op, indices);
     index = reshape(indices, {-1});
   }
@@ -47,17 +46,13 @@ struct Slices {
   DistTensor index;
 };
 
-DistTensor row(const DistTensor& x) {
-  return x.ndim() == 0 ? reshape(x, {1}) : x;
-}
-
 // index_fill(), where fill(x, mask) writes the value.
 template <class F>
 DistTensor filled(const DistTensor& scalar_or_x, int dim,
                   const DistTensor& indices, F&& fill) {
   constexpr const char* kOp = "index_fill";
   check_defined(kOp, {scalar_or_x, indices});
-  const DistTensor x = row(scalar_or_x);
+  const DistTensor x = atleast_1d(scalar_or_x);
   const Slices s(kOp, x, dim, indices);
   // Bools at the indices; index_put() also checks these.
   const DistTensor no = full({x.size(s.dim)}, 0, x.mesh(), {}, DType::kBool),
@@ -100,7 +95,7 @@ DistTensor index_copy(const DistTensor& x, int dim, const DistTensor& index,
   constexpr const char* kOp = "index_copy";
   check_defined(kOp, {x, index, src});
   if (x.ndim() == 0)
-    return reshape(index_copy(row(x), dim, index, row(src)), {});
+    return reshape(index_copy(atleast_1d(x), dim, index, atleast_1d(src)), {});
   const Slices s(kOp, x, dim, index);
   s.check_slices(kOp, x, src);
   return index_put(x, s.list(), src);
@@ -127,7 +122,8 @@ DistTensor index_reduce(const DistTensor& x, int dim, const DistTensor& index,
   constexpr const char* kOp = "index_reduce";
   check_defined(kOp, {x, index, src});
   if (x.ndim() == 0)
-    return reshape(index_reduce(row(x), dim, index, row(src), by, include_self),
+    return reshape(index_reduce(atleast_1d(x), dim, index, atleast_1d(src), by,
+                                include_self),
                    {});
   const Slices s(kOp, x, dim, index);
   s.check_slices(kOp, x, src);

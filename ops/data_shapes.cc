@@ -8,7 +8,6 @@
 #include "dtensor/dist_tensor_impl.h"
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/create.h"
-#include "dtensor/ops/embedding.h"
 #include "dtensor/ops/embedding_op.h"
 #include "dtensor/ops/id_range.h"
 #include "dtensor/ops/op.h"
@@ -50,19 +49,12 @@ struct Places {
   DistTensor at, total;
 };
 
-DistTensor as_column(const DistTensor& x) {
-  Shape shape = x.shape();
-  shape.push_back(1);
-  return reshape(x, shape);
-}
-
 // Element i of the result [n] is the element of x for which `at` is i. An
 // element for which it is -1 is left out.
 DistTensor placed(const DistTensor& x, const DistTensor& at, int64_t n) {
   if (x.dtype() == DType::kBool)
     return cast(placed(cast(x, DType::kI32), at, n), DType::kBool);
-  return cast(reshape(put_slices(as_column(x), 0, at, n, false), {n}),
-              x.dtype());
+  return cast(put_slices(x, 0, at, n, false), x.dtype());
 }
 
 // Both as tensors of the shape to which they broadcast, which has at least one
@@ -197,10 +189,6 @@ DistTensor masked_scatter(const DistTensor& x, const DistTensor& mask,
            "the source is {}, but the tensor is {}; write cast(source, "
            "x.dtype())",
            name(source.dtype()), name(x.dtype()));
-  if (x.dtype() == DType::kBool)
-    return cast(
-        masked_scatter(cast(x, DType::kI32), mask, cast(source, DType::kI32)),
-        DType::kBool);
   const Places p(wide[1]);
   if (n < numel(wide[1].shape())) {
     const int64_t count = p.count();
@@ -209,10 +197,8 @@ DistTensor masked_scatter(const DistTensor& x, const DistTensor& mask,
              "elements; pass one for each place",
              count, source.spec()->to_string(), n);
   }
-  const DistTensor values =
-      embedding(reshape(source, {n, 1}), p.at, {.zeros_outside = true});
   const DistTensor y =
-      where(wide[1], reshape(values, wide[0].shape()), wide[0]);
+      where(wide[1], take_slices(flatten(source), 0, p.at, false), wide[0]);
   return x.ndim() == 0 && mask.ndim() == 0 ? reshape(y, {}) : y;
 }
 

@@ -279,13 +279,13 @@ const Op& backward_op(Kind kind) {
   return kind == Kind::kTable ? table : tensor;
 }
 
+}  // namespace
+
 void check_vector(std::string_view op, const DistTensor& index) {
   DT_CHECK(index.ndim() <= 1, op,
            "the indices {} are not a vector; flatten() them",
            index.spec()->to_string());
 }
-
-}  // namespace
 
 DistTensor take_slices(const DistTensor& x, int dim, const DistTensor& index,
                        bool checked) {

@@ -2,6 +2,8 @@
 // The operators of index_select() and index_add(), for indices of any shape.
 // Each is the gradient of the other. Private to ops.
 #pragma once
+#include <string_view>
+
 #include "dtensor/dist_tensor.h"
 
 namespace dtensor {
@@ -16,5 +18,8 @@ DistTensor take_slices(const DistTensor& x, int dim, const DistTensor& index,
 // left out unless `checked`.
 DistTensor put_slices(const DistTensor& dy, int dim, const DistTensor& index,
                       int64_t n, bool checked);
+
+// Throws Error unless the indices are a vector, or a scalar.
+void check_vector(std::string_view op, const DistTensor& index);
 
 }  // namespace dtensor

@@ -70,13 +70,14 @@ DistTensor wide(const DistTensor& x) {
   return is_half_float(x.dtype()) ? cast(x, DType::kF32) : x;
 }
 
-// (x - mean) * rstd over these dimensions. Halves give f32.
-NormWithStats standardized(const DistTensor& given,
-                           const std::vector<int>& dims, double eps) {
+// (x - mean) * rstd over these dimensions, and the variance. Halves give f32.
+std::pair<NormWithStats, DistTensor> standardized(const DistTensor& given,
+                                                  const std::vector<int>& dims,
+                                                  double eps) {
   const DistTensor x = wide(given);
   const auto [variance, mean] = var_mean(x, dims, 0, true);
   const DistTensor rstd = rsqrt(add(variance, eps));
-  return {mul(sub(x, mean), rstd), mean, rstd};
+  return {{mul(sub(x, mean), rstd), mean, rstd}, variance};
 }
 
 // batch_norm() and instance_norm() by the statistics of x over `dims`.
@@ -90,9 +91,7 @@ RunningNorm by_own(std::string_view op, const DistTensor& given,
            "{} has no variance, because each mean is over one element; pass "
            "more elements, or use the running statistics",
            given.spec()->to_string());
-  const DistTensor x = wide(given);
-  const auto [variance, middle] = var_mean(x, dims, 0, true);
-  const DistTensor y = mul(sub(x, middle), rsqrt(add(variance, eps)));
+  const auto [norm, variance] = standardized(given, dims, eps);
   const auto next = [&](const DistTensor& running, const DistTensor& now,
                         double factor) {
     if (!running.defined()) return running;
@@ -103,8 +102,8 @@ RunningNorm by_own(std::string_view op, const DistTensor& given,
         running.dtype());
   };
   const auto count = static_cast<double>(n);
-  return {channels_affine(y, gamma, beta, given.dtype()),
-          next(running_mean, middle, 1),
+  return {channels_affine(norm.y, gamma, beta, given.dtype()),
+          next(running_mean, norm.mean, 1),
           next(running_var, variance, count / (count - 1))};
 }
 
@@ -203,7 +202,7 @@ NormWithStats native_layer_norm(const DistTensor& x, const Shape& sizes,
     DT_CHECK(!w.defined() || w.shape() == sizes, "native_layer_norm",
              "the weight {} does not fit the sizes {}; pass one of this shape",
              w.spec()->to_string(), to_string(sizes));
-  NormWithStats norm = standardized(x, dims_from(x.ndim() - n, x), eps);
+  NormWithStats norm = standardized(x, dims_from(x.ndim() - n, x), eps).first;
   norm.y = affine(norm.y, gamma, beta, x.dtype());
   return norm;
 }
@@ -213,7 +212,7 @@ NormWithStats native_group_norm(const DistTensor& x, int64_t groups,
                                 double eps) {
   check_channels("native_group_norm", x, {gamma, beta});
   const DistTensor rows = grouped("native_group_norm", x, groups);
-  const NormWithStats norm = standardized(rows, dims_from(2, rows), eps);
+  const NormWithStats norm = standardized(rows, dims_from(2, rows), eps).first;
   const Shape sets{x.size(0), groups};
   return {channels_affine(reshape(norm.y, x.shape()), gamma, beta, x.dtype()),
           reshape(norm.mean, sets), reshape(norm.rstd, sets)};
