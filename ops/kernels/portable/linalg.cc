@@ -109,7 +109,7 @@ void run_all(Stream s, const Lu& a) {
         for (int64_t j = 0; j < n; ++j) {
           const At<T> best =
               row.reduce(n - j, At<T>{-1, j}, Largest(), [&](int64_t i) {
-                return At<T>{magnitude(u[(j + i) * n + j]), j + i};
+                return At<T>{fn::abs(u[(j + i) * n + j]), j + i};
               });
           const int64_t p = best.index;
           if (p != j) {
@@ -175,7 +175,7 @@ void run_all(Stream s, const MatrixExp& a) {
         // The largest sum of |x| in a row.
         double size = row.reduce(n, 0.0, portable::Max(), [&](int64_t i) {
           double sum = 0;
-          for (int64_t j = 0; j < n; ++j) sum += magnitude(in[i * n + j]);
+          for (int64_t j = 0; j < n; ++j) sum += fn::abs(in[i * n + j]);
           return sum;
         });
         if (!is_finite(size)) {

@@ -133,7 +133,7 @@ void run_all(Stream s, const Eigh& a) {
           for (int64_t p = 0; p < n; ++p)
             for (int64_t q = p + 1; q < n; ++q) {
               const T both = d[p * n + q];
-              if (magnitude(both) <= least) continue;
+              if (fn::abs(both) <= least) continue;
               again = true;
               const T first = d[p * n + p], second = d[q * n + q];
               double t = 0;
@@ -204,7 +204,7 @@ void run_all(Stream stream, const Svd& a) {
               const double aa = dot(row, m, first, first),
                            bb = dot(row, m, second, second),
                            ab = dot(row, m, first, second);
-              if (magnitude(ab) <= least * fn::sqrt(aa * bb) ||
+              if (fn::abs(ab) <= least * fn::sqrt(aa * bb) ||
                   aa <= noise * noise || bb <= noise * noise)
                 continue;
               again = true;

@@ -51,16 +51,11 @@ struct Largest {
   }
 };
 
-template <class T>
-DT_HD T magnitude(T x) {
-  return x < 0 ? -x : x;
-}
-
 // The largest |x[i]|; NaN if any is.
 template <class T>
 DT_HD T largest_of(auto& row, int64_t n, const T* x) {
   return row.reduce(
-      n, T(0), portable::Max(), [](int64_t, T v) { return magnitude(v); }, x);
+      n, T(0), portable::Max(), [](int64_t, T v) { return fn::abs(v); }, x);
 }
 template <class T>
 DT_HD bool is_finite(T x) {
@@ -95,7 +90,7 @@ struct Rotation {
 template <class T>
 DT_HD Rotation<T> diagonalizing(double a, double b, double m, double* tangent) {
   const double cot = (b - a) / (2 * m);  // of twice the angle
-  const double t = (cot < 0 ? -1 : 1) / (magnitude(cot) + fn::hypot(cot, 1.0));
+  const double t = (cot < 0 ? -1 : 1) / (fn::abs(cot) + fn::hypot(cot, 1.0));
   const double c = 1 / fn::sqrt(t * t + 1);
   *tangent = t;
   return {static_cast<T>(c), static_cast<T>(t * c)};
