@@ -12,6 +12,7 @@
 #include "dtensor/ops/resample.h"
 #include "dtensor/ops/rows.h"
 #include "dtensor/ops/view.h"
+#include "dtensor/ops/windows.h"
 #include "dtensor/placement/error.h"
 
 namespace dtensor {
@@ -21,15 +22,6 @@ namespace {
 template <class T>
 T at(const std::vector<T>& list, int d) {
   return list[list.size() == 1 ? 0 : static_cast<size_t>(d)];
-}
-
-template <class T>
-void check_list(std::string_view name, const std::vector<T>& list, int space) {
-  DT_CHECK(list.size() == 1 || list.size() == static_cast<size_t>(space),
-           "interpolate",
-           "{} has {}; write one, or one for each of the {} dimensions of "
-           "space",
-           name, quantity(list.size(), "number", "numbers"), space);
 }
 
 // How a dimension of x becomes one of `out` elements. `factor` is the
@@ -142,10 +134,8 @@ DistTensor interpolate(const DistTensor& x, const InterpolateOptions& o) {
   DT_CHECK(!sized || !o.recompute_scale_factor, "interpolate",
            "recompute_scale_factor is true, but there is no scale_factor; "
            "leave it out");
-  if (sized)
-    check_list("size", o.size, space);
-  else
-    check_list("scale_factor", o.scale_factor, space);
+  check_per_dimension(sized ? o.size.size() : o.scale_factor.size(), space,
+                      sized ? "size" : "scale_factor", "interpolate");
   std::vector<Resampling> all;
   for (int d = 0; d < space; ++d) {
     const double factor = sized ? 0 : at(o.scale_factor, d);

@@ -195,17 +195,8 @@ PoolArgs args_of(std::string_view op, int space, const DistTensor& x,
              "padding is {} in dimension {} of space, but the window {}; write "
              "at most half of it",
              a.pad[d], d, a.window[d]);
-    const int64_t span = a.dilation[d] * (a.window[d] - 1) + 1,
-                  size = x.size(d + 2), left = size + 2 * a.pad[d] - span;
-    DT_CHECK(left >= 0, op,
-             "x has {} elements in dimension {} of space, with padding, but a "
-             "window spans {}; pad more, or take a smaller window",
-             size + 2 * a.pad[d], d, span);
-    int64_t out = left / a.stride[d] + 1;
-    if (o.ceil_mode && left % a.stride[d] > 0 &&
-        out * a.stride[d] < size + a.pad[d])
-      ++out;
-    a.size.push_back(out);
+    a.size.push_back(windows_along({a.stride, a.pad, a.dilation, a.window}, d,
+                                   x.size(d + 2), "x", op, o.ceil_mode));
   }
   return a;
 }
@@ -351,44 +342,30 @@ DistTensor avg_pool(std::string_view op, int space, const DistTensor& given,
                "the windows of avg_pool have no gaps",
                a.dilation[d], d);
     DistTensor y = sums_of_windows(x, {a.stride, a.pad, {}, a.window}, a.size);
-    const auto by = [&](const Shape& shape, const std::vector<double>& counts) {
-      const DistTensor divisors =
-          cast(DistTensor::from_global(Tensor::from(shape, counts.data()),
-                                       x.mesh(), {}),
-               x.dtype());
-      // As in torch, integers are rounded towards 0.
-      y = is_float(x.dtype()) ? div(y, divisors) : trunc_divide(y, divisors);
+    // As in torch, integers are rounded towards 0.
+    const auto over = [&](const auto& divisor) {
+      return is_float(x.dtype()) ? div(y, divisor) : trunc_divide(y, divisor);
     };
-    const auto by_one = [&](double n) {
-      if (is_float(x.dtype()))
-        y = y / n;
-      else
-        by({}, {n});
-      return y;
-    };
-    if (o.divisor_override != 0)
-      return by_one(static_cast<double>(o.divisor_override));
-    double constant = 1;
+    if (o.divisor_override != 0) return over(o.divisor_override);
+    int64_t constant = 1;
     for (int d = 0; d < space; ++d) {
-      std::vector<double> counts;
+      std::vector<int64_t> counts;
       for (int64_t m = 0; m < a.size[d]; ++m) {
         const int64_t size = x.size(d + 2), lo = m * a.stride[d] - a.pad[d];
         const int64_t end = std::min(lo + a.window[d], size + a.pad[d]);
-        counts.push_back(static_cast<double>(
-            o.count_include_pad
-                ? end - lo
-                : std::min(end, size) - std::max<int64_t>(lo, 0)));
+        counts.push_back(o.count_include_pad
+                             ? end - lo
+                             : std::min(end, size) - std::max<int64_t>(lo, 0));
       }
       if (std::all_of(counts.begin(), counts.end(),
-                      [&](double n) { return n == counts[0]; })) {
+                      [&](int64_t n) { return n == counts[0]; })) {
         constant *= counts.empty() ? 1 : counts[0];
         continue;
       }
-      Shape shape = Shape::filled(space, 1);
-      shape[d] = a.size[d];
-      by(shape, counts);
+      y = over(
+          along_dim(cast(vector_of(counts, x.mesh()), x.dtype()), space, d));
     }
-    return constant == 1 ? y : by_one(constant);
+    return constant == 1 ? y : over(constant);
   });
 }
 

@@ -115,16 +115,9 @@ UnfoldArgs args_of(std::string_view op, const std::vector<int64_t>& window,
 // The numbers of windows of an image of this size.
 Shape windows_in(std::string_view op, const UnfoldArgs& a, const Shape& size) {
   Shape windows;
-  for (int d = 0; d < 2; ++d) {
-    const int64_t span = a.dilation[d] * (a.window[d] - 1) + 1,
-                  padded = size[d] + 2 * a.pad[d];
-    DT_CHECK(padded >= span, op,
-             "the image has {} elements in dimension {} of space, with "
-             "padding, but a window spans {}; pad more, or take a smaller "
-             "window",
-             padded, d, span);
-    windows.push_back((padded - span) / a.stride[d] + 1);
-  }
+  for (int d = 0; d < 2; ++d)
+    windows.push_back(windows_along({a.stride, a.pad, a.dilation, a.window}, d,
+                                    size[d], "the image", op));
   return windows;
 }
 

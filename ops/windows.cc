@@ -8,13 +8,18 @@
 
 namespace dtensor {
 
+void check_per_dimension(size_t n, int space, std::string_view name,
+                         std::string_view op) {
+  DT_CHECK(
+      n == 1 || n == static_cast<size_t>(space), op,
+      "{} has {}; write one, or one for each of the {} dimensions of space",
+      name, quantity(n, "number", "numbers"), space);
+}
+
 Triple per_dimension(const std::vector<int64_t>& list, int space,
                      std::string_view name, int64_t least,
                      std::string_view op) {
-  DT_CHECK(
-      list.size() == 1 || list.size() == static_cast<size_t>(space), op,
-      "{} has {}; write one, or one for each of the {} dimensions of space",
-      name, quantity(list.size(), "number", "numbers"), space);
+  check_per_dimension(list.size(), space, name, op);
   Triple all;
   for (int d = 0; d < space; ++d) {
     const int64_t at = list[list.size() == 1 ? 0 : static_cast<size_t>(d)];
@@ -25,6 +30,21 @@ Triple per_dimension(const std::vector<int64_t>& list, int space,
     all.push_back(at);
   }
   return all;
+}
+
+int64_t windows_along(const WindowSizes& w, int d, int64_t size,
+                      std::string_view what, std::string_view op,
+                      bool ceil_mode) {
+  const int64_t span = w.dilation[d] * (w.taps[d] - 1) + 1,
+                padded = size + 2 * w.pad[d], left = padded - span;
+  DT_CHECK(left >= 0, op,
+           "{} has {} elements in dimension {} of space, with padding, but a "
+           "window spans {}; pad more, or take a smaller window",
+           what, padded, d, span);
+  const int64_t whole = left / w.stride[d] + 1;
+  const bool more = ceil_mode && left % w.stride[d] > 0 &&
+                    whole * w.stride[d] < size + w.pad[d];
+  return whole + more;
 }
 
 DistTensor with_batch(const DistTensor& x, int space, std::string_view op,

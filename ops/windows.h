@@ -71,6 +71,18 @@ class Windows {
 Triple per_dimension(const std::vector<int64_t>& list, int space,
                      std::string_view name, int64_t least, std::string_view op);
 
+// Throws Error unless a list of `n` options has one for each dimension of
+// space, or one for all.
+void check_per_dimension(size_t n, int space, std::string_view name,
+                         std::string_view op);
+
+// The number of windows along dimension d of space, in which `what` (a name,
+// such as "x") has `size` elements; rounded up with `ceil_mode`, if the last
+// window begins in x or in the padding before it. Throws Error if none fits.
+int64_t windows_along(const WindowSizes&, int d, int64_t size,
+                      std::string_view what, std::string_view op,
+                      bool ceil_mode = false);
+
 // Calls fn(x) with x [b, channels, space...]. If x has no b, gives it one of 1,
 // and removes that from the result. Throws Error for other numbers of
 // dimensions.
