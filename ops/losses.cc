@@ -72,6 +72,15 @@ void check_targets(std::string_view op, const DistTensor& x,
            to_string(wanted));
 }
 
+// The weight of each class is given as a vector, or not at all.
+void check_weight(std::string_view op, const DistTensor& x,
+                  const DistTensor& weight, int64_t classes) {
+  if (weight.defined())
+    DT_CHECK(weight.shape() == Shape{classes}, op,
+             "the weight {} does not fit {}; pass a vector of size {}",
+             weight.spec()->to_string(), x.spec()->to_string(), classes);
+}
+
 }  // namespace
 
 DistTensor mse_loss(const DistTensor& x, const DistTensor& y, Reduction r) {
@@ -126,17 +135,19 @@ DistTensor kl_div(const DistTensor& x, const DistTensor& y, Reduction r,
 DistTensor nll_loss(const DistTensor& x, const DistTensor& targets, Reduction r,
                     const DistTensor& weight, int64_t ignore_index) {
   check_defined("nll_loss", {x, targets});
-  DT_CHECK(x.ndim() >= 1 && targets.ndim() == x.ndim() - 1, "nll_loss",
-           "targets {} do not fit {}; pass log-probabilities [n, classes, ...] "
-           "and targets [n, ...], or [classes] and []",
-           targets.spec()->to_string(), x.spec()->to_string());
+  DT_CHECK(x.ndim() >= 1, "nll_loss",
+           "{} has no classes; pass log-probabilities [n, classes, ...], or "
+           "[classes]",
+           x.spec()->to_string());
   const int dim = x.ndim() == 1 ? 0 : 1;
-  Shape along = Shape::filled(x.ndim(), 1);
-  along[dim] = x.size(dim);
+  Shape wanted = x.shape();
+  wanted.erase(dim);
+  check_targets("nll_loss", x, targets, targets.shape() == wanted, wanted);
+  check_weight("nll_loss", x, weight, x.size(dim));
   const DistTensor counts = counted(targets, ignore_index);
   const DistTensor here =
       logical_and(is_class(x, targets, dim), unsqueeze(counts, dim));
-  const DistTensor w = weight.defined() ? reshape(weight, along)
+  const DistTensor w = weight.defined() ? along_dim(weight, x.ndim(), dim)
                                         : full({}, 1, x.mesh(), {}, x.dtype());
   const DistTensor weights = where(here, w, 0);
   const DistTensor loss = neg(sum(mul(weights, where(here, x, 0)), {dim}));
@@ -239,10 +250,7 @@ DistTensor multi_margin_loss(const DistTensor& x, const DistTensor& targets,
   check_targets(
       op, x, targets,
       targets.shape() == batch || (x.ndim() < 2 && targets.ndim() == 0), batch);
-  if (weight.defined())
-    DT_CHECK(weight.shape() == Shape{rows.size(1)}, op,
-             "the weight {} does not fit {}; pass a vector of size {}",
-             weight.spec()->to_string(), x.spec()->to_string(), rows.size(1));
+  check_weight(op, x, weight, rows.size(1));
   const DistTensor y = reshape(targets, batch);
   const DistTensor own = gather(rows, 1, unsqueeze(y, 1));
   const DistTensor over = relu(add(sub(rows, own), margin));

@@ -40,11 +40,23 @@ TEST(ComposedErrors, SayWhatToWrite) {
         {[&] { smooth_l1_loss(x, x, mean, -1); },
          "[smooth_l1_loss] beta is -1; write 0 or more"},
         {[&] { nll_loss(x, x); }, "[nll_loss] targets f32[",
-         "do not fit f32[2, 3](R); pass log-probabilities [n, classes, ...] "
-         "and targets [n, ...], or [classes] and []"},
-        {[&] { nll_loss(one, one); }, "[nll_loss] targets f32[",
-         "do not fit f32[](R); pass log-probabilities [n, classes, ...] and "
-         "targets [n, ...], or [classes] and []"},
+         "do not fit f32[2, 3](R); pass integers of shape [2]"},
+        {[&] { nll_loss(one, one); },
+         "[nll_loss] f32[](R) has no classes; pass log-probabilities [n, "
+         "classes, ...], or [classes]"},
+        {[&] { nll_loss(x, zeros({1}, DType::kI64)); },
+         "[nll_loss] targets i64[1](R) do not fit f32[2, 3](R); pass integers "
+         "of shape [2]"},
+        {[&] {
+           nll_loss(cube, zeros({2, 1}, DType::kI64));
+         },
+         "[nll_loss] targets i64[2, 1](R) do not fit f32[2, 3, 4](R); pass "
+         "integers of shape [2, 4]"},
+        {[&] { nll_loss(x, zeros({2})); }, "[nll_loss] targets f32[2](R) do ",
+         "pass integers of shape [2]"},
+        {[&] { nll_loss(x, ids, mean, zeros({2})); },
+         "[nll_loss] the weight f32[2](R) does not fit f32[2, 3](R); pass a "
+         "vector of size 3"},
         {[&] { multi_margin_loss(x, ids, mean, 3); },
          "[multi_margin_loss] p is 3; write 1 or 2"},
         {[&] { multi_margin_loss(x, zeros({3}, DType::kI64)); },
