@@ -49,24 +49,24 @@ DistTensor flatten(const DistTensor& x, int start, int end) {
 DistTensor unflatten(const DistTensor& x, int dim, const Shape& sizes) {
   check_defined("unflatten", x);
   const int at = normalize_dim(dim, x.ndim(), "unflatten");
-  int64_t known = 1;
-  for (int64_t n : sizes) known *= n == -1 ? 1 : n;
-  Shape shape;
-  for (int d = 0; d < x.ndim(); ++d) {
-    if (d != at) {
-      shape.push_back(x.shape()[d]);
-      continue;
-    }
-    int64_t all = 1;
-    for (int64_t n : sizes) {
-      shape.push_back(n == -1 && known > 0 ? x.size(d) / known : n);
-      all *= shape.back();
-    }
-    DT_CHECK(
-        all == x.size(d), "unflatten",
-        "dimension {} of {} cannot become {}; write sizes whose product is {}",
-        dim, x.spec()->to_string(), to_string(sizes), x.size(d));
+  // The product of the given sizes, and the number of those that are -1.
+  int64_t known = 1, open = 0;
+  bool fits = true;
+  for (int64_t n : sizes) {
+    open += n == -1;
+    if (n != -1) fits &= n >= 0 && !__builtin_mul_overflow(known, n, &known);
   }
+  const int64_t size = x.size(at), rest = known > 0 ? size / known : 0;
+  DT_CHECK(
+      fits && (open == 0 ? known == size
+                         : open == 1 && known > 0 && known * rest == size),
+      "unflatten",
+      "dimension {} of {} cannot become {}; write sizes whose product is {}",
+      dim, x.spec()->to_string(), to_string(sizes), size);
+  Shape shape = x.shape();
+  shape.erase(at);
+  for (int i = 0; i < sizes.size(); ++i)
+    shape.insert(at + i, sizes[i] == -1 ? rest : sizes[i]);
   return reshape(x, shape);
 }
 

@@ -118,6 +118,22 @@ TEST(ComposedErrors, SayWhatToWrite) {
          "[unflatten] dimension 1 of f32[",
          "cannot become [2, 2]; write sizes whose product is 3"},
         {[&] {
+           unflatten(zeros({4}), 0, {-2, -2});
+         },
+         "[unflatten] dimension 0 of f32[4](R) cannot become [-2, -2]; write "
+         "sizes whose product is 4"},
+        {[&] {
+           unflatten(zeros({1}), 0, {-1, -1});
+         },
+         "[unflatten] dimension 0 of f32[1](R) cannot become [-1, -1]; write "
+         "sizes whose product is 1"},
+        // The product is 2^64.
+        {[&] {
+           unflatten(zeros({0}), 0, {int64_t{1} << 32, int64_t{1} << 32});
+         },
+         "[unflatten] dimension 0 of f32[0](R) cannot become [4294967296, "
+         "4294967296]; write sizes whose product is 0"},
+        {[&] {
            movedim(cube, {0, 1}, {0});
          },
          "[movedim] the list of dimensions has length 2, but the list of "
