@@ -267,10 +267,22 @@ DistTensor corrcoef(const DistTensor& x) {
 
 namespace {
 
+void check_mask(std::string_view op, const DistTensor& x,
+                const DistTensor& mask) {
+  check_defined(op, x);
+  if (mask.defined())
+    DT_CHECK(mask.dtype() == DType::kBool &&
+                 broadcast_shapes(mask.shape(), x.shape(), op) == x.shape(),
+             op,
+             "the mask {} does not fit {}; pass a mask of bool that broadcasts "
+             "to it",
+             mask.spec()->to_string(), x.spec()->to_string());
+}
+
 // x, with the number that a maximum ignores where the mask is false.
 DistTensor lowest_outside(std::string_view op, const DistTensor& x,
                           const DistTensor& mask) {
-  check_defined(op, x);
+  check_mask(op, x, mask);
   if (!mask.defined()) return x;
   switch (x.dtype()) {
     case DType::kBool:
@@ -299,13 +311,14 @@ DistTensor counted(const DistTensor& x, const DistTensor& mask,
 
 DistTensor masked_sum(const DistTensor& x, const DistTensor& mask,
                       const std::vector<int>& dims, bool keepdim) {
-  check_defined("masked_sum", x);
+  check_mask("masked_sum", x, mask);
   return sum(mask.defined() ? where(expand(mask, x.shape()), x, 0) : x,
              known("masked_sum", x, dims), keepdim);
 }
 
 DistTensor masked_mean(const DistTensor& x, const DistTensor& mask,
                        const std::vector<int>& dims, bool keepdim) {
+  check_mask("masked_mean", x, mask);
   return div(masked_sum(x, mask, dims, keepdim),
              counted(x, mask, known("masked_mean", x, dims), keepdim));
 }
@@ -313,7 +326,7 @@ DistTensor masked_mean(const DistTensor& x, const DistTensor& mask,
 DistTensor masked_var(const DistTensor& given, const DistTensor& mask,
                       const std::vector<int>& dims, double correction,
                       bool keepdim) {
-  check_defined("masked_var", given);
+  check_mask("masked_var", given, mask);
   const DistTensor x = floating(given);
   const DistTensor far = sub(x, masked_mean(x, mask, dims, true));
   const DistTensor n = counted(x, mask, known("masked_var", x, dims), keepdim);

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "dtensor/ops/statistics.h"
+
 #include <cmath>
 #include <limits>
 
@@ -9,6 +11,7 @@
 #include "dtensor/ops/reduce.h"
 #include "dtensor/ops/view.h"
 #include "tests/ops/structured_testing.h"
+#include "tests/testing.h"
 
 namespace dtensor::testing {
 namespace {
@@ -89,6 +92,31 @@ TEST(Bincount, CountsAndWeights) {
                        })
                   .find("[bincount] weights f32[3](R) do not fit i64["),
               0u);
+}
+
+TEST(Masked, AMaskBroadcastsToItsTensor) {
+  run(2, [](Runtime& rt) {
+    const DistTensor x = ones({3}, rt.mesh());
+    for (const auto& [shape, type] :
+         std::vector<std::pair<Shape, DType>>{{{2, 3}, DType::kBool},
+                                              {{3, 1}, DType::kBool},
+                                              {{3}, DType::kF32}}) {
+      const DistTensor mask = full(shape, 1, rt.mesh(), {}, type);
+      const std::pair<const char*, std::function<void()>> calls[] = {
+          {"masked_sum", [&] { masked_sum(x, mask); }},
+          {"masked_mean", [&] { masked_mean(x, mask); }},
+          {"masked_var", [&] { masked_var(x, mask); }},
+          {"masked_amax", [&] { masked_amax(x, mask); }},
+          {"masked_softmax", [&] { masked_softmax(x, mask, 0); }},
+          {"masked_log_softmax", [&] { masked_log_softmax(x, mask, 0); }},
+          {"masked_logsumexp", [&] { masked_logsumexp(x, mask); }}};
+      for (const auto& [op, call] : calls)
+        EXPECT_EQ(testing::error_of(call),
+                  fmt::format("[{}] the mask {} does not fit f32[3](R); pass a "
+                              "mask of bool that broadcasts to it",
+                              op, mask.spec()->to_string()));
+    }
+  });
 }
 
 // x[i, j, k] = i + 10 j - k / 4 of [3, 2, 5], and the roots of the sums of its
