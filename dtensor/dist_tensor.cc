@@ -36,6 +36,10 @@ Layout Placements::resolve(const Mesh& mesh, const Shape& shape) const {
     if (p.kind == Placement::Kind::kShard) {
       auto d =
           static_cast<size_t>(normalize_dim(p.dim, shape.size(), "layout"));
+      DT_CHECK(p.granule >= 1, "layout",
+               "the blocks of dimension {} have {} indices; write Shard({}) or "
+               "Shard({}, n) with n of 1 or more",
+               d, p.granule, d, d);
       axes[d].push_back(axis);
       granules[d] = std::max(granules[d], p.granule);
     } else if (p.kind == Placement::Kind::kPartial) {

@@ -53,6 +53,21 @@ TEST(DistTensorEdges, AnEmptyMeshIsAnError) {
   });
 }
 
+TEST(DistTensorEdges, ABlockHasAnElement) {
+  const Mesh m = Mesh::parse("a=2,b=2");
+  run(4, [&](Runtime&) {
+    for (int64_t granule : {-3, 0})
+      for (const Placements& p :
+           {Placements({{"a", Shard(0, granule)}}),
+            Placements({{"a", Shard(0, 3)}, {"b", Shard(-1, granule)}})})
+        EXPECT_EQ(
+            testing::error_of([&] { zeros({12}, m, p); }),
+            fmt::format("[layout] the blocks of dimension 0 have {} indices; "
+                        "write Shard(0) or Shard(0, n) with n of 1 or more",
+                        granule));
+  });
+}
+
 TEST(DistTensorEdges, APartOutsideOfTheMeshIsNone) {
   const Mesh m = Mesh::parse("a=2");
   run(3, [&](Runtime& rt) {
