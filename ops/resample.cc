@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "dtensor/capture.h"
 #include "dtensor/ops/all_ops.h"
 #include "dtensor/ops/kernels/resample.h"
 #include "dtensor/ops/rows.h"
@@ -125,6 +126,14 @@ struct Band {
   std::vector<double> weights;
 };
 
+// The weights of all ranks, and those of this rank's part on its device: a step
+// that is captured may not copy them from the host (graph.h).
+struct Known : Decision::Memo {
+  explicit Known(const ResampleArgs& a) : band(a) {}
+  Band band;
+  Tensor first, weights;
+};
+
 ResampleArgs args_of(int64_t in, int64_t dim, const Resampling& r) {
   return {dim,       static_cast<int64_t>(r.taps),
           in,        r.size,
@@ -159,7 +168,9 @@ class Resample : public Op {
   void compute(Compute& c) const override {
     const auto& args = c.attrs.as<ResampleArgs>();
     const auto dim = static_cast<size_t>(args.dim);
-    const Band band(args);
+    auto known = std::static_pointer_cast<Known>(c.decision.memo);
+    if (!known) c.decision.memo = known = std::make_shared<Known>(args);
+    const Band& band = known->band;
     const Spec *in = c.decision.in[0], *out = c.decision.out[0];
     // The range of y that a rank makes, and that of x which it needs for it.
     const auto made = [&](const Coord& at) {
@@ -193,19 +204,23 @@ class Resample : public Op {
     }
     if (m.size() == 0) return;
     x = x.to_contiguous();
-    std::vector<int64_t> first(band.first.begin() + m.lo,
-                               band.first.begin() + m.hi);
-    for (int64_t& f : first) f -= i.lo;
-    const Tensor firsts = Tensor::from({m.size()}, first.data());
-    const Tensor weights = Tensor::from({m.size(), band.taps},
-                                        band.weights.data() + m.lo * band.taps);
+    if (!known->first.defined()) {
+      std::vector<int64_t> first(band.first.begin() + m.lo,
+                                 band.first.begin() + m.hi);
+      for (int64_t& f : first) f -= i.lo;
+      known->first = Tensor::from({m.size()}, first.data());
+      known->weights = Tensor::from({m.size(), band.taps},
+                                    band.weights.data() + m.lo * band.taps);
+    }
+    // The replays of a graph read them.
+    if (c.context.capture) c.context.capture->before_replay([known] {});
     kernels::Resample k{.type = x.dtype(),
                         .outer = 1,
                         .in = i.size(),
                         .out = m.size(),
                         .taps = band.taps,
-                        .first = firsts.ptr<int64_t>(),
-                        .weights = weights.ptr<double>(),
+                        .first = known->first.ptr<int64_t>(),
+                        .weights = known->weights.ptr<double>(),
                         .x = x.data(),
                         .y = c.out[0].mutable_data()};
     for (int d = 0; d < x.ndim(); ++d)

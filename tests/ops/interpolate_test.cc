@@ -9,12 +9,14 @@
 #include <limits>
 #include <vector>
 
+#include "dtensor/graph.h"
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/create.h"
 #include "dtensor/ops/grad.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/rank_context.h"
 #include "dtensor/runtime.h"
+#include "tests/dtensor/device/recording_device.h"
 #include "tests/testing.h"
 
 namespace dtensor {
@@ -50,6 +52,29 @@ TEST(Interpolate, AntialiasCoversAllElements) {
     x[8] = 32;
     expect_near(half(x, Interpolation::kCubic),
                 {0, 0, -0.375, 3.625, 13.875, -1.125, 0, 0, 0, 0, 0, 0});
+  });
+}
+
+// A captured step may not copy the weights from the host.
+TEST(Interpolate, InAGraph) {
+  const auto device = RecordingDevice::make();
+  RunOptions options;
+  options.world = 2;
+  options.device = [&](int64_t) -> Device& { return *device; };
+  run(options, [](Runtime& rt) {
+    DistTensor x = randn({1, 2, 6}, rt.mesh(), "S2", DType::kF64, {1, 2});
+    x.set_requires_grad();
+    DistTensor y, dx;
+    const auto step = [&] {
+      y = interpolate(x, {.size = {9}, .mode = Interpolation::kLinear});
+      dx = grad(sum(y), {x})[0];
+    };
+    step();
+    const auto want_y = doubles(y), want_dx = doubles(dx);
+    Graph graph(step);
+    graph.replay();
+    EXPECT_EQ(doubles(y), want_y);
+    EXPECT_EQ(doubles(dx), want_dx);
   });
 }
 
