@@ -359,6 +359,65 @@ TEST(Pointwise, SpecialValues) {
   });
 }
 
+// Elements that are not finite, and signs of 0. Long enough for registers.
+TEST(Pointwise, LimitsOfEveryType) {
+  const auto same = [](const DistTensor& got, Values want, const char* what) {
+    const Values v = values(got);
+    for (size_t i = 0; i < v.size(); ++i) {
+      const double w = want[i % want.size()];
+      EXPECT_TRUE(std::isnan(w)
+                      ? std::isnan(v[i])
+                      : v[i] == w && std::signbit(v[i]) == std::signbit(w))
+          << what << " " << name(got.dtype()) << " at " << i << ": " << v[i]
+          << ", not " << w;
+    }
+  };
+  on_one_rank([&](const Mesh& m) {
+    for (DType t : {DType::kF64, DType::kF32, DType::kBF16, DType::kF16}) {
+      const auto repeated = [&](const Values& v) {
+        Values all;
+        for (int i = 0; i < 20; ++i) all.insert(all.end(), v.begin(), v.end());
+        return tensor(m, all, t);
+      };
+      const DistTensor x = repeated({kNaN, kInf, -kInf, -0.0, 0, -2.5, 0.5}),
+                       y = repeated({1, kNaN, 3, -1, -1, kInf, -kInf});
+      same(sign(x), {0, 1, -1, 0, 0, -1, 1}, "sign");
+      same(round(x), {kNaN, kInf, -kInf, -0.0, 0, -2, 0}, "round");
+      same(round(x, 1), {kNaN, kInf, -kInf, -0.0, 0, -2.5, 0.5}, "round to 1");
+      same(round(x, -1), {kNaN, kInf, -kInf, -0.0, 0, -0.0, 0}, "round to 10");
+      same(clamp(x, -1, 1), {kNaN, 1, -1, -0.0, 0, -1, 0.5}, "clamp");
+      same(clamp(x, 0, kInf), {kNaN, kInf, 0, -0.0, 0, 0, 0.5}, "clamp to 0");
+      same(clamp(x, 2, -1), {kNaN, -1, -1, -1, -1, -1, -1}, "no range");
+      same(clamp_min(x, 0.25), {kNaN, kInf, .25, .25, .25, .25, .5}, "min");
+      same(clamp_max(x, 0.25), {kNaN, .25, -kInf, -0.0, 0, -2.5, .25}, "max");
+      same(maximum(x, y), {kNaN, kNaN, 3, -0.0, 0, kInf, 0.5}, "maximum");
+      same(minimum(x, y), {kNaN, kNaN, -kInf, -1, -1, -2.5, -kInf}, "minimum");
+      same(maximum(y, x), {kNaN, kNaN, 3, -0.0, 0, kInf, 0.5}, "maximum");
+      same(minimum(y, x), {kNaN, kNaN, -kInf, -1, -1, -2.5, -kInf}, "minimum");
+      same(fmax(x, y), {1, kInf, 3, -0.0, 0, kInf, 0.5}, "fmax");
+      same(fmin(x, y), {1, kInf, -kInf, -1, -1, -2.5, -kInf}, "fmin");
+      same(nan_to_num(x, 7, 8, -9), {7, 8, -9, -0.0, 0, -2.5, 0.5}, "nan");
+      same(where(gt(y, 0), x, y), {kNaN, kNaN, -kInf, -1, -1, -2.5, -kInf},
+           "where");
+      same(where(isnan(y), y, x), {kNaN, kNaN, -kInf, -0.0, 0, -2.5, 0.5},
+           "where");
+      same(nan_to_num(repeated({kNaN, -0.0}), kNaN), {kNaN, -0.0}, "NaN");
+    }
+  });
+}
+
+// What a condition leaves out has no gradient, even where its slope is NaN.
+TEST(Pointwise, TheOtherSideOfWhereIsNotMultiplied) {
+  on_one_rank([&](const Mesh& m) {
+    DistTensor x = tensor(m, {0, kInf, 4}, DType::kF64).set_requires_grad();
+    const DistTensor cotangent = tensor(m, {kNaN, kInf, 1}, DType::kF64);
+    GradOptions options;
+    options.cotangent = cotangent;
+    const DistTensor y = where(gt(tensor(m, {0, 0, 1}, DType::kF64), 0), x, 0);
+    EXPECT_EQ(values(grad(y, {x}, options)[0]), (Values{0, 0, 1}));
+  });
+}
+
 // The reference computes the gate's sigmoid with libm.
 TEST(Pointwise, SwiGluIsTheGatedProduct) {
   on_one_rank([](const Mesh& m) {

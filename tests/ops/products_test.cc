@@ -34,6 +34,19 @@ TEST(Tensordot, ADimensionOfSizeOne) {
     });
 }
 
+TEST(Tensordot, WithoutDimensionsIsTheOuterProduct) {
+  const Array a{{2, 1}, {1, 2}}, b{{3}, {1, 10, 100}}, c{{}, {5}};
+  on_mesh("a=2", [&](const Mesh& mesh) {
+    const DistTensor x = put(a, mesh, "S0"), y = put(b, mesh, "S0"),
+                     z = put(c, mesh);
+    const DistTensor xy = tensordot(x, y, 0);
+    EXPECT_EQ(xy.shape(), (Shape{2, 1, 3}));
+    EXPECT_EQ(array_of(xy.full()).v, (Values{1, 10, 100, 2, 20, 200}));
+    EXPECT_EQ(array_of(tensordot(y, z, 0).full()).v, (Values{5, 50, 500}));
+    EXPECT_EQ(tensordot(z, z, 0).item(), 25);
+  });
+}
+
 // As in torch, y = a W b for each row, so a and b must have the same rows.
 TEST(Bilinear, RowsMustBeEqual) {
   const Array a{{2, 1, 2}, {1, 2, 3, 4}}, b{{2, 1, 1}, {10, 100}},

@@ -184,6 +184,12 @@ TEST(Rearrange, ErrorsSayWhatToWrite) {
         {[&] { pixel_shuffle(cube, 2); },
          "[pixel_shuffle] 2 does not divide dimension 0 of f64[1, 3, 4](R) "
          "twice; write a number that divides its size 1 twice"},
+        {[&] { pixel_shuffle(cube, int64_t{1} << 32); },
+         "[pixel_shuffle] 4294967296 does not divide dimension 0 of f64[1, 3, "
+         "4](R) twice; write a number that divides its size 1 twice"},
+        {[&] { pixel_unshuffle(cube, int64_t{1} << 62); },
+         "[pixel_unshuffle] 4611686018427387904 does not divide dimension 2 of "
+         "f64[1, 3, 4](R); write a number that divides its size 4"},
         {[&] { channel_shuffle(x, 2); },
          "[channel_shuffle] f64[3, 4](R) has too few dimensions; pass a "
          "tensor "
