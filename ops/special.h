@@ -9,7 +9,8 @@
 
 namespace dtensor {
 
-// The derivative n of digamma(x). Throws Error if n < 0.
+// The derivative n of digamma(x), infinite if it is out of range. Throws Error
+// if n < 0.
 DistTensor polygamma(int64_t n, const DistTensor& x);
 // The logarithm of the multivariate gamma function of dimension p: the sum of
 // lgamma(x - i / 2) over i < p, plus p (p - 1) / 4 log(pi). Throws Error if

@@ -13,6 +13,7 @@ namespace special {
 inline constexpr double kInf = std::numeric_limits<double>::infinity();
 inline constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 inline constexpr double kPi = 3.1415926535897932;
+inline constexpr double kE = 2.7182818284590452;
 inline constexpr double kSqrtHalf = 0.70710678118654752;
 // A series may end before a term that is smaller than this part of the sum.
 inline constexpr double kLast = 1e-17;
@@ -44,13 +45,14 @@ DT_LONG double digamma(double x) {
 }
 
 namespace special {
-// The sum of (q + k)^-s over k = 0, 1, ... for s > 1 and q > 0, by the formula
-// of Euler and Maclaurin from the tenth term on (DLMF 2.10.1).
-DT_LONG double power_sum(double s, double q) {
+// The sum of ((q + k) / unit)^-s over k = 0, 1, ... for s > 1 and q > 0, by the
+// formula of Euler and Maclaurin from the tenth term on (DLMF 2.10.1).
+DT_LONG double power_sum(double s, double q, double unit = 1) {
   double sum = 0;
-  for (int k = 0; k < 10; ++k, q += 1) sum += std::pow(q, -s);
-  sum += std::pow(q, 1 - s) / (s - 1) + 0.5 * std::pow(q, -s);
-  double term = s * std::pow(q, -s - 1), j = 1;
+  for (int k = 0; k < 10; ++k, q += 1) sum += std::pow(q / unit, -s);
+  sum +=
+      std::pow(q / unit, 1 - s) * unit / (s - 1) + 0.5 * std::pow(q / unit, -s);
+  double term = s / unit * std::pow(q / unit, -s - 1), j = 1;
   // The numbers of Bernoulli B(2k), over (2k)!.
   constexpr double kBernoulli[] = {
       1.0 / 12,          -1.0 / 720,
@@ -83,11 +85,28 @@ DT_LONG double zeta(double s, double q) {
   return power_sum(s, part) + (is_even(s) ? negative : -negative);
 }
 
-// The derivative n of digamma(), for n = 0, 1, 2, ...: DLMF 25.11.12.
+namespace special {
+// n! / x^(n + 1) for n >= 1 and x >= 1, also if n! or the power overflows.
+DT_HD inline double factorial_over_power(double n, double x) {
+  if (n <= 170) {
+    const double root = std::pow(x, -(n + 1) / 2);
+    return std::tgamma(n + 1) * root * root;
+  }
+  // Stirling's series, DLMF 5.11.1.
+  const double rest = 1 / (12 * n) - 1 / (360 * n * n * n);
+  return std::pow(n / x / kE, n) * std::exp(rest) * std::sqrt(2 * kPi * n) / x;
+}
+}  // namespace special
+
+// The derivative n of digamma(), for n = 0, 1, 2, ...: DLMF 25.11.12. Infinite
+// if it is out of range.
 DT_LONG double polygamma(double x, double n) {
+  using namespace special;
   if (n == 0) return digamma(x);
-  const double y = std::tgamma(n + 1) * zeta(n + 1, x);
-  return special::is_even(n) ? -y : y;
+  const bool scaled = x > 1 && x < kInf;
+  const double sum = scaled ? power_sum(n + 1, x, x) : zeta(n + 1, x);
+  const double y = sum == 0 ? 0 : factorial_over_power(n, scaled ? x : 1) * sum;
+  return is_even(n) ? -y : y;
 }
 
 namespace special {

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Special functions of scalars, for every argument. The relative error is below
-// 1e-14, or 4e-13 in the tails of distributions, except near a zero of lgamma,
-// of the polygamma functions or of zeta. They compute in f64, because most are
-// sums of many terms; the overloads at the end round to f32. "DLMF" is the NIST
-// Digital Library of Mathematical Functions; "A&S" is Abramowitz and Stegun,
-// Handbook of Mathematical Functions.
+// 1e-14, or 4e-13 in the tails of distributions and n * 1e-15 in the polygamma
+// function of order n, except near a zero of lgamma, of the polygamma functions
+// or of zeta. They compute in f64, because most are sums of many terms; the
+// overloads at the end round to f32. "DLMF" is the NIST Digital Library of
+// Mathematical Functions; "A&S" is Abramowitz and Stegun, Handbook of
+// Mathematical Functions.
 #pragma once
 #include "dtensor/ops/functions/gamma_math.h"
 
