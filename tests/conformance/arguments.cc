@@ -137,7 +137,11 @@ std::vector<int> Arguments::dims(size_t at, std::string_view name) const {
 std::vector<DistTensor> Arguments::tensors(size_t at,
                                            std::string_view name) const {
   std::vector<DistTensor> list;
-  for (const json& v : need(at, name, "tensors")) list.push_back(to_tensor(v));
+  if (is_tensor(at))
+    for (; at < count(); ++at) list.push_back(tensor(at));
+  else
+    for (const json& v : need(at, name, "tensors"))
+      list.push_back(to_tensor(v));
   return list;
 }
 

@@ -58,6 +58,7 @@ class Arguments {
   // "dim" of a reduction: a list, or a single integer; {}, which means all
   // dimensions, if it is not given.
   std::vector<int> dims(size_t at, std::string_view name) const;
+  // A list, or, as in block_diag(x, y), all arguments from position `at` on.
   std::vector<DistTensor> tensors(size_t at, std::string_view name = "") const;
   // The shape from position `at` on: a list, as in reshape(x, [2, 3]), or all
   // arguments that follow, as in reshape(x, 2, 3).

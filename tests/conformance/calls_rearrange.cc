@@ -14,15 +14,6 @@ namespace {
 using A = const Arguments&;
 using T = std::vector<DistTensor>;
 
-template <class F>
-Call of_all(F f) {
-  return [f](A a) -> T {
-    T list;
-    for (size_t i = 0; i < a.count(); ++i) list.push_back(a.tensor(i));
-    return {f(list)};
-  };
-}
-
 T gradient_call(A a) {
   const DistTensor x = a.tensor(0);
   const std::vector<int> dims = a.dims(kNamed, "dim");
@@ -56,8 +47,8 @@ void add_rearrange_calls(CallTable& t) {
   t["diagflat"] = call(diagflat, {{}, offset});
   t["diagonal_scatter"] =
       call(diagonal_scatter, {{}, {}, offset, {"dim1", 0}, {"dim2", 1}});
-  t["block_diag"] = of_all(block_diag);
-  t["cartesian_prod"] = of_all(cartesian_prod);
+  t["block_diag"] = call(block_diag, {{}});
+  t["cartesian_prod"] = call(cartesian_prod, {{}});
   t["combinations"] =
       call(combinations, {{}, {"r", 2}, {"with_replacement", false}});
   t["rot90"] = call(rot90, {{}, {"k", 1}, {"dims", {0, 1}}});

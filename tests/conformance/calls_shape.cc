@@ -50,13 +50,6 @@ T of_each(A a) {
   return out;
 }
 
-T all_tensors(A a) {
-  if (a.is_list(0)) return a.tensors(0);
-  T list;
-  for (size_t i = 0; i < a.count(); ++i) list.push_back(a.tensor(i));
-  return list;
-}
-
 T roll_call(A a) {
   const DistTensor x = a.tensor(0);
   const auto shifts = a.integers(1, "shifts");
@@ -185,10 +178,10 @@ void add_shape_calls(CallTable& t) {
   t["dstack"] = of_list<dstack>;
   t["column_stack"] = of_list<column_stack>;
   t["broadcast_tensors"] = [](A a) -> T {
-    return broadcast_tensors(all_tensors(a));
+    return broadcast_tensors(a.tensors(0));
   };
   t["meshgrid"] = [](A a) -> T {
-    return meshgrid(all_tensors(a), a.text(kNamed, "indexing", "ij") == "xy");
+    return meshgrid(a.tensors(0), a.text(kNamed, "indexing", "ij") == "xy");
   };
   t["repeat"] = [](A a) -> T {
     return {repeat(a.tensor(0), a.integers(1, "repeats"))};
