@@ -8,6 +8,7 @@
 #include "dtensor/dist_tensor_impl.h"
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/create.h"
+#include "dtensor/ops/embedding.h"
 #include "dtensor/ops/embedding_op.h"
 #include "dtensor/ops/id_range.h"
 #include "dtensor/ops/op.h"
@@ -20,6 +21,13 @@
 
 namespace dtensor {
 namespace {
+
+// The number of elements that `total` has, of at most `most`.
+int64_t counted(const DistTensor& total, int64_t most,
+                std::optional<int64_t> dry_run_count) {
+  const auto n = total.item<int64_t>();
+  return RankContext::current().dry_run ? dry_run_count.value_or(most) : n;
+}
 
 struct Sums {
   DistTensor before, total;
@@ -45,7 +53,9 @@ struct Places {
     at = where(mask, s.before, -1);
     total = s.total;
   }
-  int64_t count() const { return total.item<int64_t>(); }
+  int64_t count(std::optional<int64_t> dry_run_count) const {
+    return counted(total, numel(at.shape()), dry_run_count);
+  }
   DistTensor at, total;
 };
 
@@ -120,11 +130,12 @@ Groups equals(const char* op, const DistTensor& x) {
 
 // `all` are the columns() of x, and g [1, n] has their groups.
 Unique result(const DistTensor& x, std::optional<int> dim,
-              const DistTensor& all, const Groups& g) {
+              const DistTensor& all, const Groups& g,
+              std::optional<int64_t> dry_run_count) {
   const int64_t n = all.size(1);
   const DistTensor number = reshape(g.number, {n}),
                    at = where(reshape(g.first, {n}), number, -1);
-  const int64_t count = sum(g.first).item<int64_t>();
+  const int64_t count = counted(sum(g.first), n, dry_run_count);
   DistTensor values = cast(
       transpose(put_slices(transpose(all), 0, at, count, false)), x.dtype());
   Shape shape = {count};
@@ -150,11 +161,11 @@ int64_t rounded_up(int64_t n) {
 
 }  // namespace
 
-DistTensor nonzero(const DistTensor& x) {
+DistTensor nonzero(const DistTensor& x, std::optional<int64_t> dry_run_count) {
   check_defined("nonzero", x);
   const DistTensor mask = cast(atleast_1d(x), DType::kBool);
   const Places p(mask);
-  const int64_t count = p.count();
+  const int64_t count = p.count(dry_run_count);
   if (x.ndim() == 0) return zeros({count, 0}, x.mesh(), {}, DType::kI64);
   // The indices in the flat tensor, and then those of each dimension.
   DistTensor at = placed(sums(full_like(p.at, 1)).before, p.at, count);
@@ -167,17 +178,21 @@ DistTensor nonzero(const DistTensor& x) {
   return stack(index, 1);
 }
 
-DistTensor argwhere(const DistTensor& x) { return nonzero(x); }
-
-std::vector<DistTensor> where(const DistTensor& condition) {
-  check_defined("where", condition);
-  return unbind(nonzero(atleast_1d(condition)), 1);
+DistTensor argwhere(const DistTensor& x, std::optional<int64_t> dry_run_count) {
+  return nonzero(x, dry_run_count);
 }
 
-DistTensor masked_select(const DistTensor& x, const DistTensor& mask) {
+std::vector<DistTensor> where(const DistTensor& condition,
+                              std::optional<int64_t> dry_run_count) {
+  check_defined("where", condition);
+  return unbind(nonzero(atleast_1d(condition), dry_run_count), 1);
+}
+
+DistTensor masked_select(const DistTensor& x, const DistTensor& mask,
+                         std::optional<int64_t> dry_run_count) {
   const std::vector<DistTensor> wide = with_mask("masked_select", x, mask);
   const Places p(wide[1]);
-  return placed(wide[0], p.at, p.count());
+  return placed(wide[0], p.at, p.count(dry_run_count));
 }
 
 DistTensor masked_scatter(const DistTensor& x, const DistTensor& mask,
@@ -191,7 +206,7 @@ DistTensor masked_scatter(const DistTensor& x, const DistTensor& mask,
            name(source.dtype()), name(x.dtype()));
   const Places p(wide[1]);
   if (n < numel(wide[1].shape())) {
-    const int64_t count = p.count();
+    const int64_t count = p.count(n);
     DT_CHECK(count <= n, "masked_scatter",
              "the mask is true in {} places, but the source {} has only {} "
              "elements; pass one for each place",
@@ -202,7 +217,8 @@ DistTensor masked_scatter(const DistTensor& x, const DistTensor& mask,
   return x.ndim() == 0 && mask.ndim() == 0 ? reshape(y, {}) : y;
 }
 
-Unique unique(const DistTensor& x, std::optional<int> dim) {
+Unique unique(const DistTensor& x, std::optional<int> dim,
+              std::optional<int64_t> dry_run_count) {
   const DistTensor all = columns("unique", x, dim);
   const int64_t n = all.size(1);
   Groups g = equals("unique", all);
@@ -215,12 +231,14 @@ Unique unique(const DistTensor& x, std::optional<int> dim) {
                               slice(g.number, 0, m / 2 * 2, m)},
                              0));
   }
-  return result(x, dim, all, g);
+  return result(x, dim, all, g, dry_run_count);
 }
 
-Unique unique_consecutive(const DistTensor& x, std::optional<int> dim) {
+Unique unique_consecutive(const DistTensor& x, std::optional<int> dim,
+                          std::optional<int64_t> dry_run_count) {
   const DistTensor all = columns("unique_consecutive", x, dim);
-  return result(x, dim, all, begun_by(any(differs(all), {0}, true)));
+  return result(x, dim, all, begun_by(any(differs(all), {0}, true)),
+                dry_run_count);
 }
 
 UsedRows used_rows(const DistTensor& table, const DistTensor& ids,
@@ -258,8 +276,7 @@ UsedRows used_rows(const DistTensor& table, const DistTensor& ids,
   }
   const Groups g = equals(kOp, reshape(flat, {1, n}));
   DistTensor place = reshape(g.number, {n}), first = reshape(g.first, {n});
-  const int64_t count =
-      context.dry_run ? std::min(n, v) : sum(first).item<int64_t>();
+  const int64_t count = counted(sum(first), std::min(n, v), {});
   const int64_t u = rounded_up(count + 1);
   if (padding_idx) {
     place = where(is_row, place, u - 1);

@@ -2,10 +2,12 @@
 // Functions of which the values decide the result's shape: the places and the
 // elements that a mask selects, distinct elements, and the rows of a table that
 // a batch uses. Every rank of the mesh calls them, and waits for the number of
-// elements, which is 0 in a dry run. If the input is split, each rank writes
-// the elements of its own part to their places in the result, which is then a
+// elements. A dry run, which has no values, takes `dry_run_count` for it, or
+// else the largest possible number. If the input is split, each rank writes the
+// elements of its own part to their places in the result, which is then a
 // partial sum. The input is not gathered.
 #pragma once
+#include <cstdint>
 #include <optional>
 #include <vector>
 
@@ -15,15 +17,19 @@ namespace dtensor {
 
 // The indices of the nonzero elements in row-major order, as i64 [count,
 // x.ndim()].
-DistTensor nonzero(const DistTensor& x);
-DistTensor argwhere(const DistTensor& x);
+DistTensor nonzero(const DistTensor& x,
+                   std::optional<int64_t> dry_run_count = {});
+DistTensor argwhere(const DistTensor& x,
+                    std::optional<int64_t> dry_run_count = {});
 // The columns of nonzero(), one vector for each dimension: in torch also
 // nonzero(condition, as_tuple=True). A scalar counts as a vector.
-std::vector<DistTensor> where(const DistTensor& condition);
+std::vector<DistTensor> where(const DistTensor& condition,
+                              std::optional<int64_t> dry_run_count = {});
 
 // The elements of x at which the mask (bool) is true, in row-major order, as a
 // vector. x and the mask broadcast to one shape.
-DistTensor masked_select(const DistTensor& x, const DistTensor& mask);
+DistTensor masked_select(const DistTensor& x, const DistTensor& mask,
+                         std::optional<int64_t> dry_run_count = {});
 // Returns x with the first elements of `source`, in row-major order, in the
 // places where the mask is true. x and the mask broadcast to one shape. The
 // source is looked up as by embedding(). Waits for nothing if it has as many
@@ -42,10 +48,12 @@ struct Unique {
 // Every NaN is distinct. The elements are sorted twice; slices of m elements
 // are compared in log2(m) more rounds of two sorts. Has no gradient. Throws
 // Error if a slice is empty.
-Unique unique(const DistTensor& x, std::optional<int> dim = {});
+Unique unique(const DistTensor& x, std::optional<int> dim = {},
+              std::optional<int64_t> dry_run_count = {});
 // As unique(), but keeps the order, and drops only repetitions that follow each
 // other. Sorts nothing.
-Unique unique_consecutive(const DistTensor& x, std::optional<int> dim = {});
+Unique unique_consecutive(const DistTensor& x, std::optional<int> dim = {},
+                          std::optional<int64_t> dry_run_count = {});
 
 // ---- Sparse gradients ----
 //

@@ -117,10 +117,18 @@ TEST(MaskedSelect, DryRun) {
   dry.dry_run = true;
   run(dry, [&](Runtime& rt) {
     const DistTensor x = zeros({5, 7}, rt.mesh(), "S0");
-    EXPECT_EQ(masked_select(x, gt(x, 0)).shape(), Shape{0});
-    EXPECT_EQ(nonzero(x).shape(), (Shape{0, 2}));
+    EXPECT_EQ(masked_select(x, gt(x, 0)).shape(), Shape{35});
+    EXPECT_EQ(masked_select(x, gt(x, 0), 6).shape(), Shape{6});
+    EXPECT_EQ(nonzero(x).shape(), (Shape{35, 2}));
+    EXPECT_EQ(argwhere(x, 3).shape(), (Shape{3, 2}));
+    EXPECT_EQ(where(x, 4)[1].shape(), Shape{4});
     EXPECT_EQ(masked_scatter(x, gt(x, 0), x).shape(), (Shape{5, 7}));
+    EXPECT_EQ(masked_scatter(x, gt(x, 0), slice(flatten(x), 0, 0, 9)).shape(),
+              (Shape{5, 7}));
     EXPECT_EQ(unique(x, 1).inverse.shape(), Shape{7});
+    EXPECT_EQ(unique(x).values.shape(), Shape{35});
+    EXPECT_EQ(unique(x, 1, 2).values.shape(), (Shape{5, 2}));
+    EXPECT_EQ(unique_consecutive(x, {}, 8).counts.shape(), Shape{8});
   });
 }
 
