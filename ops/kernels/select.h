@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Elements of rows, selected by their order or by an index.
 #pragma once
+#include <bit>
 #include <cstdint>
 
 #include "dtensor/ops/kernels/kernel.h"
@@ -61,6 +62,36 @@ struct LastPlaces {
   int64_t lo = 0, hi = 0;
   int64_t* places = nullptr;
 };
+
+// A round of a radix selection, which finds the elements of given ranks in rows
+// that several devices may hold in parts. Elements are ordered as TopK orders
+// the smallest: a NaN is largest, and equal elements come in the order of their
+// ids, which are 0 to size - 1 in a whole row. The order is that of keys, an
+// unsigned integer as wide as x's type and then the id, whose digits have 8
+// bits. Round i chooses digit i - 1 of each key, unless i is 0, and then counts
+// the part's elements by digit i, unless i is select_rounds(). Between two
+// rounds, the caller adds up `counts` over the parts.
+//
+// All arrays but x and ids are [rows, k]. Before the first round, `ranks` has
+// the ranks, from 0 on, and `keys` and `found` are 0. After the last, `found`
+// has the ids. If a row has no element of a rank, `found` has the rank itself.
+struct SelectRound {
+  Matrix x;
+  const int64_t* ids = nullptr;  // of the columns of x; null: first + i
+  int64_t first = 0;
+  int64_t size = 0;
+  int64_t k = 0;
+  int64_t round = 0;
+  int64_t* ranks = nullptr;  // of each element among those with its digits
+  int64_t* keys = nullptr;   // the digits chosen so far
+  int64_t* found = nullptr;
+  DType count_type = DType::kI64;  // or i32
+  void* counts = nullptr;          // [rows, k, kDigits]
+  static constexpr int64_t kDigits = 256;
+};
+constexpr int64_t select_rounds(DType t, int64_t size) {
+  return size_of(t) + (std::bit_width(static_cast<uint64_t>(size - 1)) + 7) / 8;
+}
 
 // out[r, j] = the number of elements of row r of x that come before v =
 // values[r, j]: those below v or, if `equal`, not above it. All come before a

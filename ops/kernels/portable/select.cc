@@ -34,17 +34,22 @@ DT_HD inline int64_t id_of(const TopK& a, int64_t r, int64_t i) {
 // Converts a value to a key; the ascending order of keys is that of the result.
 // A NaN is largest, and 0 and -0 are equal.
 template <class T>
-using sort_key_t = std::conditional_t<sizeof(T) == 8, uint64_t, uint32_t>;
+using sort_key_t =
+    std::conditional_t<sizeof(T) == 8, uint64_t,
+                       std::conditional_t<sizeof(T) == 4, uint32_t, uint16_t>>;
 template <class T>
 DT_HD sort_key_t<T> sort_key(T v, bool largest) {
   using Key = sort_key_t<T>;
-  constexpr Key kSign = Key{1} << (8 * sizeof(Key) - 1);
-  const Key flip = largest ? ~Key{0} : Key{0};
+  constexpr Key kAll = static_cast<Key>(~Key{0}),
+                kSign = static_cast<Key>(kAll ^ kAll >> 1);
+  const Key flip = largest ? kAll : Key{0};
   if constexpr (std::is_integral_v<T>) {
-    return flip ^ static_cast<Key>(v) ^ kSign;
+    return static_cast<Key>(flip ^ static_cast<Key>(v) ^ kSign);
   } else {
-    const Key bits = std::bit_cast<Key>(v == 0 ? T(0) : v);
-    return flip ^ (v != v ? ~Key{0} : bits ^ (bits & kSign ? ~Key{0} : kSign));
+    const auto x = widened(v);
+    const Key bits = std::bit_cast<Key>(x == 0 ? T(0) : v);
+    return static_cast<Key>(
+        flip ^ (x != x ? kAll : bits ^ (bits & kSign ? kAll : kSign)));
   }
 }
 
@@ -378,6 +383,103 @@ void count_before(Stream s, const CountBefore& a) {
       });
 }
 
+// Adds n to a number to which other lanes and rows may add at the same time.
+#if defined(__CUDACC__) || defined(DT_CUDA_EMULATED)
+__device__ inline void add_to(int32_t* to, int32_t n) { atomicAdd(to, n); }
+__device__ inline void add_to(int64_t* to, int32_t n) {
+  atomicAdd(reinterpret_cast<unsigned long long*>(to),
+            static_cast<unsigned long long>(n));
+}
+#else
+template <class C>
+void add_to(C* to, int32_t n) {
+  *to += n;
+}
+#endif
+
+// Digit `round` of a key: of the value, or of the id. Its place is `shift`.
+struct Digit {
+  bool of_value;
+  int shift;
+  Digit(const SelectRound& a, int64_t round)
+      : of_value(round < size_of(a.x.type)),
+        shift(static_cast<int>(
+            8 *
+            ((of_value ? size_of(a.x.type) : select_rounds(a.x.type, a.size)) -
+             round - 1))) {}
+  // Whether two keys have the same digits in front of this one.
+  template <class Key>
+  DT_HD bool agree(Key a, Key b) const {
+    return (a ^ b) >> shift >> 8 == 0;
+  }
+};
+
+// Chooses the digit that the element of each rank has, if there is one.
+template <class C>
+void choose_digits(Stream s, const SelectRound& a) {
+  const Digit digit(a, a.round - 1);
+  const bool last = a.round == select_rounds(a.x.type, a.size);
+  each(
+      s, a.x.rows * a.k, DT_BODY(int64_t i) {
+        const C* counts = static_cast<const C*>(a.counts) + i * a.kDigits;
+        int64_t rank = a.ranks[i], d = 0;
+        while (d < a.kDigits && rank >= counts[d]) rank -= counts[d++];
+        if (rank >= 0 && d < a.kDigits) {
+          a.ranks[i] = rank;
+          (digit.of_value ? a.keys : a.found)[i] |= d << digit.shift;
+        }
+        if (last && a.ranks[i] != 0) a.found[i] = a.ranks[i];
+      });
+}
+
+// Counts this part's elements by a digit. A GPU has several blocks for a long
+// row. The host has one pass for neighbours with the same digits so far.
+template <class S, class C>
+void count_digits(Stream s, const SelectRound& a) {
+  using Key = sort_key_t<S>;
+  constexpr int64_t kDigits = SelectRound::kDigits;
+  const int64_t chunk = portable::kManyPasses ? int64_t{1} << 30 : 1 << 16,
+                chunks = (a.x.n + chunk - 1) / chunk;
+  const Digit digit(a, a.round);
+  map(
+      s, a.x.rows * a.k * kDigits, static_cast<C*>(a.counts),
+      DT_BODY(int64_t) { return C(0); });
+  rows(
+      s, a.x.rows * a.k * chunks, std::min(a.x.n, chunk),
+      DT_BODY(Row & row, int64_t at) {
+        const int64_t i = at / chunks, lo = at % chunks * chunk;
+        const int64_t n = a.x.n - lo < chunk ? a.x.n - lo : chunk;
+        C* const counts = static_cast<C*>(a.counts) + i * kDigits;
+        if (portable::kManyPasses && i % a.k > 0 &&
+            a.keys[i] == a.keys[i - 1] && a.found[i] == a.found[i - 1]) {
+          row.copy(kDigits, counts, static_cast<const C*>(counts) - kDigits);
+          return;
+        }
+        const auto key = static_cast<Key>(a.keys[i]);
+        const int64_t found = a.found[i];
+        auto* const here = row.template fast<int32_t>();
+        row.fill(kDigits, here, 0);
+        row.each(
+            n,
+            [&](int64_t j, S v) {
+              const Key mine = sort_key(v, false);
+              if (digit.of_value) {
+                if (digit.agree(mine, key))
+                  add_to(here + (mine >> digit.shift & 255), 1);
+              } else if (mine == key) {
+                const int64_t id = a.ids ? a.ids[lo + j] : a.first + lo + j;
+                if (digit.agree(id, found))
+                  add_to(here + (id >> digit.shift & 255), 1);
+              }
+            },
+            row_at<S>(a.x, i / a.k) + lo);
+        row.each(kDigits, [&](int64_t d) {
+          if (here[d] > 0) add_to(counts + d, here[d]);
+        });
+      },
+      kDigits * static_cast<int64_t>(sizeof(int32_t)));
+}
+
 // The kernel that finds the ends of the indices, n in all, that are outside of
 // [lo, hi). Only GPUs run it: it is a second pass over the indices.
 template <class Kernel>
@@ -448,6 +550,16 @@ DT_KERNEL(CountBefore)
 void run(Stream s, const CountBefore& a) {
   visit_numbers(a.x.type, "searchsorted",
                 [&]<class S>() { count_before<S>(s, a); });
+}
+
+DT_KERNEL(SelectRound)
+void run(Stream s, const SelectRound& a) {
+  visit_ids(a.count_type, "kth_index", [&]<class C>() {
+    if (a.round > 0) choose_digits<C>(s, a);
+    if (a.round == select_rounds(a.x.type, a.size)) return;
+    visit_numbers(a.x.type, "kth_index",
+                  [&]<class S>() { count_digits<S, C>(s, a); });
+  });
 }
 
 }  // namespace DT_PORTABLE

@@ -288,6 +288,12 @@ class Block {
 }  // namespace emulation
 
 inline void __syncthreads() { emulation::Block::here().sync(); }
+template <class T>
+T atomicAdd(T* to, T n) {
+  const T old = *to;
+  *to += n;
+  return old;
+}
 inline void __syncwarp() { emulation::Block::here().sync_warp(); }
 inline unsigned __shfl_xor_sync(unsigned, unsigned word, int distance) {
   return emulation::Block::here().shuffle(

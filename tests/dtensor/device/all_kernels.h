@@ -49,6 +49,7 @@
   X(PutRows)               \
   X(LastPlaces)            \
   X(CountBefore)           \
+  X(SelectRound)           \
   X(NormForward)           \
   X(NormBackward)          \
   X(RowCenteredSumSquares) \

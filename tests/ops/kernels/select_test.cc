@@ -280,5 +280,99 @@ TEST(CountBefore, AgainstALoop) {
       }
 }
 
+// Rows in several parts, one of them empty and one with ids of its own. In the
+// test, a rank's counts are added up as its caller does.
+TEST(SelectRound, AgainstAFullSort) {
+  constexpr int64_t kRows = 3, kStride = 700;
+  for (DType t : kOrdered)
+    for (DType count_type : {DType::kI32, DType::kI64})
+      for (int64_t n : {1, 2, 300, 690}) {
+        // Many ties, zeros of both signs, infinities and NaNs.
+        Elements x = Elements::random(t, kRows * kStride, -40, 40);
+        for (int64_t i = 0; i < x.size(); ++i) x.set(i, std::floor(x[i]) / 4);
+        if (is_float(t))
+          for (int64_t i = 0; i < n; i += 9) {
+            x.set(i, kNaN);
+            x.set(kStride + i, i % 2 ? -0.0 : 0.0);
+            x.set(2 * kStride + i, i % 2 ? -HUGE_VAL : HUGE_VAL);
+          }
+        const std::vector<int64_t> wanted{0, n / 3, n / 2, n / 2, n - 1, n, -1};
+        const auto k = std::ssize(wanted);
+        std::vector<int64_t> ranks, keys(kRows * wanted.size()),
+            found(keys.size());
+        for (int64_t r = 0; r < kRows; ++r)
+          ranks.insert(ranks.end(), wanted.begin(), wanted.end());
+        // [0, b), none, and the columns [b, n) in reverse.
+        const int64_t b = n / 4;
+        Elements reversed(t, kRows * n);
+        std::vector<int64_t> ids;
+        for (int64_t i = n - 1; i >= b; --i) {
+          for (int64_t r = 0; r < kRows; ++r)
+            reversed.set(r * n + std::ssize(ids), x[r * kStride + i]);
+          ids.push_back(i);
+        }
+        const int64_t numbers = kRows * k * SelectRound::kDigits;
+        Elements counts(count_type, numbers), part(count_type, numbers);
+        SelectRound round{.x = {},
+                          .size = n,
+                          .k = k,
+                          .ranks = ranks.data(),
+                          .keys = keys.data(),
+                          .found = found.data(),
+                          .count_type = count_type};
+        for (; round.round <= select_rounds(t, n); ++round.round) {
+          const std::vector<int64_t> before[] = {ranks, keys, found};
+          Elements sum(count_type, numbers);
+          for (int p = 0; p < 3; ++p) {
+            // Each part makes the same choice from the same counts.
+            ranks = before[0], keys = before[1], found = before[2];
+            round.x = p == 0   ? matrix(x, kRows, b, kStride)
+                      : p == 1 ? matrix(x, kRows, 0, kStride)
+                               : matrix(reversed, kRows, n - b, n);
+            round.ids = p == 2 ? ids.data() : nullptr;
+            part = counts;
+            round.counts = part.data();
+            run(round);
+            for (int64_t i = 0; i < numbers; ++i) sum.set(i, sum[i] + part[i]);
+          }
+          counts = sum;
+        }
+        for (int64_t r = 0; r < kRows; ++r) {
+          std::vector<double> row;
+          for (int64_t i = 0; i < n; ++i) row.push_back(x[r * kStride + i]);
+          const std::vector<int64_t> order = sorted(row, false);
+          for (int64_t j = 0; j < k; ++j) {
+            const int64_t rank = wanted[static_cast<size_t>(j)];
+            const bool exists = rank >= 0 && rank < n;
+            ASSERT_EQ(found[static_cast<size_t>(r * k + j)],
+                      exists ? order[static_cast<size_t>(rank)] : rank)
+                << name(t) << " " << n << " row " << r << " rank " << rank;
+          }
+        }
+      }
+}
+
+// More elements than a block of a GPU counts.
+TEST(SelectRound, LongRow) {
+  constexpr int64_t kSize = 150'000;
+  Elements x(DType::kI32, kSize);
+  for (int64_t i = 0; i < kSize; ++i)
+    x.set(i, static_cast<double>(i * 7919 % kSize));
+  std::vector<int64_t> ranks{0, 77'777, kSize - 1}, keys(3), found(3);
+  std::vector<int64_t> counts(3 * SelectRound::kDigits);
+  SelectRound round{.x = matrix(x, 1, kSize),
+                    .size = kSize,
+                    .k = 3,
+                    .ranks = ranks.data(),
+                    .keys = keys.data(),
+                    .found = found.data(),
+                    .counts = counts.data()};
+  for (; round.round <= select_rounds(DType::kI32, kSize); ++round.round)
+    run(round);
+  EXPECT_EQ(x[found[0]], 0);
+  EXPECT_EQ(x[found[1]], 77'777);
+  EXPECT_EQ(x[found[2]], kSize - 1);
+}
+
 }  // namespace
 }  // namespace dtensor::kernels
