@@ -1,14 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dtensor/ops/order.h"
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
+#include <utility>
+#include <vector>
 
+#include "dtensor/ops/all_ops.h"
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/create.h"
 #include "dtensor/ops/embedding.h"
 #include "dtensor/ops/gather_op.h"
+#include "dtensor/ops/kernels/operands.h"
+#include "dtensor/ops/kernels/select.h"
 #include "dtensor/ops/op.h"
 #include "dtensor/ops/pointwise.h"
+#include "dtensor/ops/rows.h"
 #include "dtensor/ops/view.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/rank_context.h"
@@ -49,11 +57,112 @@ struct Along {
   bool scalar = false;
 };
 
-TopK sorted(const Along& a) { return sort(a.rows.detach()); }
+// x "...n", ranks "...k" -> the indices "...k" of the elements that have these
+// ranks, from 0 on, in the order of sort(). It is a radix selection: in each
+// round, the ranks that split a row add up 256 counts (kernels::SelectRound).
+// These have no price: ids_at() compares their bytes with those of a sort.
+class KthIndex : public Op {
+ public:
+  KthIndex()
+      : Op("kth_index",
+           {.work = {kRounds, {'n', "", 1}}, .differentiable = false}) {}
 
-// The number of NaNs in each row.
-DistTensor count_nans(const DistTensor& rows) {
-  return sum(isnan(rows), {-1}, true);
+  BoundRule bind(const std::vector<Shape>& shapes,
+                 const Attrs&) const override {
+    return BoundRule(Rule("...n~,...k!->...k"), shapes, name());
+  }
+  std::vector<DType> out_dtypes(std::span<const DType> in,
+                                const Attrs&) const override {
+    values_and_indices(name(), in[0]);
+    DT_CHECK(in[1] == DType::kI64, name(), "the ranks are {}; cast them to i64",
+             dtensor::name(in[1]));
+    return {DType::kI64};
+  }
+  std::vector<Sample> samples() const override {
+    const auto sample = [](const Shape& x, const Shape& ranks) {
+      SampleInput rows{x};
+      rows.zeros = true;
+      return Sample{
+          {rows, {ranks, SampleInput::Values::kIndex, x.back()}}, {}, true};
+    };
+    return {sample({17}, {2}), sample({3, 7}, {3, 1}),
+            sample({2, 3, 5}, {2, 3, 4})};
+  }
+
+  void compute(Compute& c) const override {
+    const Rows x(c.in[0]);
+    const IntervalList ranges = c.ranges_of('n');
+    const int64_t n = c.global_size('n'), k = c.global_size('k');
+    const Tensor ranks = c.in[1].clone(), &found = c.out[0];
+    const Tensor keys = c.scratch(found.shape(), DType::kI64);
+    keys.fill(0);
+    found.fill(0);
+    Tensor ids;
+    if (ranges.size() > 1) {
+      std::vector<int64_t> list;
+      for (const Interval& range : ranges)
+        for (int64_t i = range.lo; i < range.hi; ++i) list.push_back(i);
+      ids = Tensor::from({x.n}, list.data());
+    }
+    const bool small = n <= std::numeric_limits<int32_t>::max();
+    const Tensor counts = c.scratch({x.rows, k, kernels::SelectRound::kDigits},
+                                    small ? DType::kI32 : DType::kI64);
+    kernels::SelectRound round{
+        .x = x,
+        .ids = ids.defined() ? ids.ptr<int64_t>() : nullptr,
+        .first = ranges.empty() ? 0 : ranges[0].lo,
+        .size = n,
+        .k = k,
+        .ranks = ranks.mutable_ptr<int64_t>(),
+        .keys = keys.mutable_ptr<int64_t>(),
+        .found = found.mutable_ptr<int64_t>(),
+        .count_type = counts.dtype(),
+        .counts = counts.mutable_data()};
+    for (; round.round < kernels::select_rounds(x.t.dtype(), n);
+         ++round.round) {
+      c.run(round);
+      c.reduce_rows(counts, 'n', ReduceOp::kSum,
+                    k * kernels::SelectRound::kDigits);
+    }
+    c.run(round);
+  }
+
+ private:
+  static constexpr double kRounds = 7;  // of f32, in rows of 2^24 elements
+};
+
+const Op& kth_index_op() {
+  static const KthIndex op;
+  return op;
+}
+
+// About the number of bytes that a rank sends for a row in which k elements are
+// wanted: in kth_index, in sort(), or in topk() of the k smallest. With whole
+// rows, about the number that kth_index and sort() write.
+struct RowBytes {
+  RowBytes(const Along& a, int64_t k) {
+    const Dim& dim = a.rows.layout().dims.back();
+    const int64_t parts = a.rows.mesh().size_of(dim.axes()),
+                  each = size_of(a.rows.dtype()) + size_of(DType::kI64);
+    select = 2 * k * kernels::select_rounds(a.rows.dtype(), a.n) *
+             kernels::SelectRound::kDigits * size_of(DType::kI32);
+    sort = (a.n + parts - 1) / parts * each;
+    topk = k * std::max<int64_t>(parts - 1, 1) * each;
+  }
+  int64_t select, sort, topk;
+};
+
+// The indices [..., k] of the elements that have these ranks. A rank that does
+// not exist is an Error of this function or, from kth_index, no index.
+// kth_index reads the row for each rank, so that many are faster to find in a
+// sort.
+DistTensor ids_at(const Along& a, const DistTensor& ranks) {
+  constexpr int64_t kMost = 32;
+  const DistTensor rows = a.rows.detach();
+  const RowBytes bytes(a, ranks.size(-1));
+  if (ranks.size(-1) <= kMost && bytes.select <= bytes.sort)
+    return apply1(kth_index_op(), {rows, ranks});
+  return gather(sort(rows).indices, -1, ranks);
 }
 
 TopK extreme(std::string_view op, const DistTensor& x, int dim, bool keepdim,
@@ -73,17 +182,6 @@ TopK extreme(std::string_view op, const DistTensor& x, int dim, bool keepdim,
   return {a.back(ordered(best.values), keepdim), a.back(best.indices, keepdim)};
 }
 
-TopK middle(std::string_view op, const DistTensor& x, int dim, bool keepdim,
-            bool skip_nans) {
-  const Along a(op, x, dim);
-  const TopK order = sorted(a);
-  const DistTensor nans = count_nans(order.values);
-  const DistTensor rank = skip_nans
-                              ? floor_divide(clamp_min(a.n - nans - 1, 0), 2)
-                              : where(gt(nans, 0), a.n - nans, (a.n - 1) / 2);
-  return a.pick(take_in_rows(order.indices, rank), keepdim);
-}
-
 // x with its partial sums reduced. Each reader would otherwise reduce them
 // itself, and might round them differently. (Under ExplicitOnly, the first
 // reader throws Error.)
@@ -92,6 +190,21 @@ DistTensor reduced(const DistTensor& x) {
   if (layout.partials.empty() || RankContext::current().explicit_only) return x;
   layout.partials.clear();
   return relayout(x, x.spec()->with(layout));
+}
+
+// The number of NaNs in each row.
+DistTensor count_nans(const Along& a) {
+  return reduced(sum(isnan(a.rows.detach()), {-1}, true));
+}
+
+TopK middle(std::string_view op, const DistTensor& x, int dim, bool keepdim,
+            bool skip_nans) {
+  const Along a(op, x, dim);
+  const DistTensor nans = count_nans(a);
+  const DistTensor rank = skip_nans
+                              ? floor_divide(clamp_min(a.n - nans - 1, 0), 2)
+                              : where(gt(nans, 0), a.n - nans, (a.n - 1) / 2);
+  return a.pick(ids_at(a, rank), keepdim);
 }
 
 DistTensor middle(std::string_view op, const DistTensor& in, bool skip_nans) {
@@ -120,31 +233,38 @@ DistTensor at_quantile(std::string_view op, const DistTensor& x,
   DT_CHECK(q.ndim() <= 1, op, "q is {}; pass a scalar or a vector",
            q.spec()->to_string());
   const Along a(op, dim ? x : flatten(x), dim.value_or(0));
-  const TopK order = sorted(a);
-  const DistTensor nans = count_nans(order.values);
+  const DistTensor nans = count_nans(a);
   const DistTensor each = reshape(q, {numel(q.shape())});
   const DistTensor rank = skip_nans
                               ? each * clamp_min(a.n - nans - 1, 0)
                               : where(gt(nans, 0), a.n - 1, each * (a.n - 1));
-  const auto element = [&](const DistTensor& whole) {
-    return take_in_rows(
-        a.rows, gather(order.indices, -1, cast(whole.detach(), DType::kI64)));
+  const DistTensor below = floor(rank.detach()), above = ceil(rank.detach());
+  // The elements at these positions, one tensor [..., q] for each.
+  const auto elements = [&](const std::vector<DistTensor>& positions) {
+    const DistTensor all = flatten(stack(positions, -1), -2, -1);
+    const DistTensor found =
+        gather(a.rows, -1, ids_at(a, cast(all, DType::kI64)));
+    return unbind(unflatten(found, -1, {each.size(0), std::ssize(positions)}),
+                  -1);
   };
-  const DistTensor below = floor(rank.detach());
+  const auto between = [&](const auto& weight) {
+    const auto ends = elements({below, above});
+    return lerp(ends[0], ends[1], weight);
+  };
   const auto value = [&] {
     switch (how) {
       case QuantileInterpolation::kLower:
-        return element(below);
+        return elements({below})[0];
       case QuantileInterpolation::kHigher:
-        return element(ceil(rank));
+        return elements({above})[0];
       case QuantileInterpolation::kNearest:
-        return element(round(rank));
+        return elements({round(rank.detach())})[0];
       case QuantileInterpolation::kLinear:
-        return lerp(element(below), element(ceil(rank)), rank - below);
+        return between(rank - below);
       case QuantileInterpolation::kMidpoint:
         break;
     }
-    return lerp(element(below), element(ceil(rank)), 0.5);
+    return between(0.5);
   };
   // [..., the elements of q, ...] -> [the elements of q, ..., ...]
   const DistTensor y = movedim(to_last(value(), a.dim), {a.dim}, {0});
@@ -183,10 +303,17 @@ TopK kthvalue(const DistTensor& x, int64_t k, int dim, bool keepdim) {
   DT_CHECK(k >= 1 && k <= a.n, "kthvalue",
            "k is {}, but dimension {} of {} has size {}; write 1 to {}", k,
            a.dim, x.spec()->to_string(), a.n, a.n);
-  const DistTensor order = k <= a.n / 4
-                               ? topk(a.rows.detach(), k, -1, false).indices
-                               : sorted(a).indices;
-  return a.pick(narrow(order, -1, k - 1, 1), keepdim);
+  const RowBytes bytes(a, 1);
+  if (k <= a.n / 4 &&
+      RowBytes(a, k).topk <= std::min(bytes.select, bytes.sort)) {
+    const DistTensor best = topk(a.rows.detach(), k, -1, false).indices;
+    return a.pick(narrow(best, -1, k - 1, 1), keepdim);
+  }
+  Shape shape = a.rows.shape();
+  shape.back() = 1;
+  const DistTensor rank =
+      full(shape, static_cast<double>(k - 1), x.mesh(), {}, DType::kI64);
+  return a.pick(ids_at(a, rank), keepdim);
 }
 
 TopK median(const DistTensor& x, int dim, bool keepdim) {
@@ -202,7 +329,7 @@ DistTensor nanmedian(const DistTensor& x) {
 
 TopK mode(const DistTensor& x, int dim, bool keepdim) {
   const Along a("mode", x, dim);
-  const TopK order = sorted(a);
+  const TopK order = sort(a.rows.detach());
   // In the order of the elements, equal ones form a run. An element's place in
   // its run is largest at the last element of the longest run.
   Layout split;
@@ -270,5 +397,7 @@ DistTensor histc(const DistTensor& in, int64_t bins, double min, double max) {
       cast(index_put(zero, {bin}, cast(inside, DType::kI64), true), x.dtype());
   return given ? counts : counts + (hi - lo) * 0;
 }
+
+static const OpFamily kFamily("order", [] { return OpList{&kth_index_op()}; });
 
 }  // namespace dtensor

@@ -4,10 +4,14 @@
 // mesh calls them.
 //
 // A dimension may be split. max() and min() exchange one candidate for each
-// row and range of indices, as topk() does. The other functions along a
-// dimension sort its indices, which sends each element at most twice (see
-// sort()), and then a few numbers per row; the sorted rows stay split. The
-// gradients go to the elements that were taken, and send a few numbers per row.
+// row and range of indices, as topk() does. mode() sorts the indices, which
+// sends each element at most twice (see sort()); the sorted rows stay split.
+// kthvalue(), the medians and the quantiles find an element by radix selection:
+// per row and element, the ranks add up 256 counts for each byte of the type,
+// and for each byte of the row's largest index. Where a sort sends less, in
+// short rows and for more than 32 elements of a row, they sort. A few numbers
+// per row follow. The gradients go to the elements that were taken, and send a
+// few numbers per row.
 //
 // Indices are i64. A scalar counts as a row of one element. A function along a
 // dimension throws Error if the dimension does not exist or is empty. All
@@ -30,8 +34,8 @@ TopK min(const DistTensor&, int dim, bool keepdim = false);
 
 // The k-th smallest element along a dimension (k = 1 is the smallest), and its
 // index. NaNs count as largest. Of equal elements, the first counts as
-// smallest. For a k of at most a quarter of the dimension, the ranks exchange k
-// candidates, as topk() does. Throws Error unless the dimension has k elements.
+// smallest. For a small k, the ranks exchange k candidates, as topk() does, if
+// that sends the least. Throws Error unless the dimension has k elements.
 TopK kthvalue(const DistTensor&, int64_t k, int dim = -1, bool keepdim = false);
 
 // The middle element along a dimension, and its index; for an even number of

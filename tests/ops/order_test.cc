@@ -3,17 +3,22 @@
 // and in split rows.
 #include "dtensor/ops/order.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <numeric>
 #include <string>
 #include <vector>
 
 #include "dtensor/comm_event.h"
 #include "dtensor/ops/create.h"
 #include "dtensor/ops/view.h"
+#include "dtensor/placement/cost.h"
 #include "dtensor/rank_context.h"
 #include "tests/ops/structured_testing.h"
 
@@ -213,8 +218,99 @@ TEST(Order, Histogram) {
     });
 }
 
-// The largest elements of a split row take a few numbers from each rank; a
-// median takes what sort() does, and its gradient a few numbers.
+// The indices of a row's elements in ascending order, NaNs last, equal elements
+// in order of index.
+Ids in_order(const Values& row) {
+  Ids order(row.size());
+  std::iota(order.begin(), order.end(), 0);
+  const auto value = [&](int64_t i) { return row[static_cast<size_t>(i)]; };
+  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
+    return value(a) < value(b) ||
+           (!std::isnan(value(a)) && std::isnan(value(b)));
+  });
+  return order;
+}
+
+// Rows so long that ranks send counts instead of elements, in even and uneven
+// parts, an empty part, and parts of several ranges.
+TEST(Order, LongRowsAgainstALoop) {
+  constexpr int64_t kSize = 30000;
+  Array rows{{2, kSize}, {}};
+  for (int64_t i = 0; i < 2 * kSize; ++i) {
+    const double x = static_cast<double>(i);
+    // Few values, so that many are equal; in the second row, some NaNs.
+    rows.v.push_back(
+        i > kSize && i % 7 == 0 ? kNaN : std::floor(200 * std::sin(x * x)) / 8);
+  }
+  std::vector<Values> row;
+  std::vector<Ids> order;
+  for (int r = 0; r < 2; ++r) {
+    row.emplace_back(rows.v.begin() + r * kSize,
+                     rows.v.begin() + (r + 1) * kSize);
+    order.push_back(in_order(row.back()));
+  }
+  const auto numbers = static_cast<size_t>(std::count_if(
+      row[1].begin(), row[1].end(), [](double v) { return !std::isnan(v); }));
+  const auto check = [&](const TopK& got, const std::array<size_t, 2>& ranks) {
+    const Ids ids = got.indices.full().to_integers();
+    const Values values = array_of(got.values.full()).v;
+    for (size_t r = 0; r < 2; ++r) {
+      EXPECT_EQ(ids[r], order[r][ranks[r]]) << "row " << r;
+      const double want = row[r][static_cast<size_t>(order[r][ranks[r]])];
+      EXPECT_TRUE(values[r] == want || std::isnan(want)) << "row " << r;
+    }
+  };
+  for (const auto& [mesh, layout] : {std::pair{"x=1", "R"},
+                                     {"x=3", "S1"},
+                                     {"x=3", "S1@0|0|17000|30000"},
+                                     {"x=3", "S1(a=13000|2000|b=15000:a,b)"},
+                                     {"x=2,y=2", "S0,S1"},
+                                     {"x=2,y=2", "S1,S1"}})
+    for (DType t : {DType::kF64, DType::kF32, DType::kBF16})
+      on_mesh(mesh, [&](const Mesh& m) {
+        SCOPED_TRACE(fmt::format("{} on {}, {}", layout, mesh, name(t)));
+        DistTensor x = put(rows, m, layout, t);
+        x.set_requires_grad();
+        for (size_t k :
+             {size_t{1}, size_t{12000}, size_t{27000}, size_t{30000}})
+          check(kthvalue(x, static_cast<int64_t>(k), 1), {k - 1, k - 1});
+        check(median(x, 1), {(kSize - 1) / 2, numbers});
+        const TopK y = nanmedian(x, -1);
+        check(y, {(kSize - 1) / 2, (numbers - 1) / 2});
+        // The gradient goes to the element that was taken.
+        const Values slopes = array_of(grad(sum(y.values), {x})[0].full()).v;
+        for (size_t r = 0; r < 2; ++r)
+          for (size_t i = 0; i < kSize; ++i)
+            EXPECT_EQ(
+                slopes[r * kSize + i],
+                static_cast<int64_t>(i) ==
+                    order[r][r == 0 ? (kSize - 1) / 2 : (numbers - 1) / 2]);
+        if (t == DType::kBF16) return;
+        const DistTensor q = put({{3}, {0.3, 1, 0.7}}, m, "", t);
+        const Values got = array_of(nanquantile(x, q, 1).full()).v;
+        for (size_t j = 0; j < 3; ++j)
+          for (size_t r = 0; r < 2; ++r) {
+            const size_t n = r == 0 ? kSize : numbers;
+            const double at = (j == 0   ? 0.3
+                               : j == 1 ? 1
+                                        : 0.7) *
+                              static_cast<double>(n - 1);
+            const auto element = [&](double rank) {
+              return row[r][static_cast<size_t>(
+                  order[r][static_cast<size_t>(rank)])];
+            };
+            const double low = element(std::floor(at)),
+                         high = element(std::ceil(at));
+            EXPECT_NEAR(got[j * 2 + r],
+                        low + (high - low) * (at - std::floor(at)), 1e-3)
+                << "quantile " << j << " of row " << r;
+          }
+      });
+}
+
+// The largest elements of a split row take a few numbers from each rank. A
+// median or a quantile of a long row takes counts of digits, and its gradient a
+// few numbers.
 TEST(Order, SplitRowsAreNotGathered) {
   on_mesh("x=4", [](const Mesh& m) {
     constexpr int64_t kSize = 40000;
@@ -231,12 +327,29 @@ TEST(Order, SplitRowsAreNotGathered) {
     };
     EXPECT_LT(bytes([&] { max(x, 0); }), 100);
     const int64_t sorts = bytes([&] { sort(x); });
+    // Four rounds for the digits of an f32, and two for those of an index.
+    const int64_t selects = 6 * all_reduce_elements(256, 4) * 4;
+    EXPECT_LT(9 * selects, sorts);
+    const auto expect_selects = [&](int64_t elements, const auto& f) {
+      const int64_t sent = bytes(f);
+      EXPECT_GE(sent, elements * selects);
+      EXPECT_LT(sent, elements * selects + 200);
+    };
     DistTensor y;
-    EXPECT_LT(bytes([&] { y = median(x, 0).values; }), sorts + 200);
+    expect_selects(1, [&] { y = median(x, 0).values; });
     EXPECT_LT(bytes([&] { grad(y, {x}); }), 100);
+    expect_selects(1, [&] { nanmedian(x, 0); });
+    expect_selects(1, [&] { kthvalue(x, kSize / 3); });
+    expect_selects(2, [&] { quantile(x, 0.3, 0); });
+    expect_selects(1, [&] {
+      quantile(x, 0.3, 0, false, QuantileInterpolation::kNearest);
+    });
     EXPECT_LT(bytes([&] { mode(x); }), sorts + 400);
-    EXPECT_LT(bytes([&] { quantile(x, 0.3, 0); }), sorts + 400);
     EXPECT_LT(bytes([&] { kthvalue(x, 3); }), 400);
+    // A sort sends less for so many elements, or for a short row.
+    const DistTensor many = full({20}, 0.5, m);
+    EXPECT_LT(bytes([&] { quantile(x, many, 0); }), 2 * sorts);
+    EXPECT_LT(bytes([&] { median(narrow(x, 0, 0, 400), 0); }), selects / 2);
   });
 }
 
@@ -291,6 +404,9 @@ TEST(Order, Errors) {
   begins("[gather] index 2 is not in [0, 2)", [](const auto& x) {
     const DistTensor y = zeros({2}, x.mesh());
     quantile(y, full_like(y, 1.5), 0);
+  });
+  begins("[gather] index 7499 is not in [0, 5000)", [](const auto& x) {
+    quantile(zeros({5000}, x.mesh(), "S0"), full({}, 1.5, x.mesh()), 0);
   });
   begins("[histc] the range is from 2 to 1",
          [](const auto& x) { histc(x, 3, 2, 1); });
