@@ -233,6 +233,11 @@ DistTensor at_quantile(std::string_view op, const DistTensor& x,
   DT_CHECK(q.ndim() <= 1, op, "q is {}; pass a scalar or a vector",
            q.spec()->to_string());
   const Along a(op, dim ? x : flatten(x), dim.value_or(0));
+  // Positions beyond 2^24 would be rounded.
+  DT_CHECK(t == DType::kF64 || a.n <= int64_t{1} << 24, op,
+           "has {} elements to order, but f32 holds positions up to {}; cast x "
+           "and q to f64",
+           a.n, int64_t{1} << 24);
   const DistTensor nans = count_nans(a);
   const DistTensor each = reshape(q, {numel(q.shape())});
   const DistTensor rank = skip_nans

@@ -65,7 +65,8 @@ enum class QuantileInterpolation : uint8_t {
 // in front. x is f32 or f64, and a tensor q has x's type. In kLinear, q has a
 // gradient. If there are NaNs, quantile() is NaN, and nanquantile() ignores
 // them, unless there is nothing else. Throws Error for a q outside of [0, 1]
-// (for a tensor q, if an element with such an index does not exist).
+// (for a tensor q, if an element with such an index does not exist), and for an
+// f32 with n above 2^24, whose positions f32 would round.
 DistTensor quantile(const DistTensor& x, const DistTensor& q,
                     std::optional<int> dim = {}, bool keepdim = false,
                     QuantileInterpolation = QuantileInterpolation::kLinear);

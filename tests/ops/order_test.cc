@@ -408,6 +408,12 @@ TEST(Order, Errors) {
   begins("[gather] index 7499 is not in [0, 5000)", [](const auto& x) {
     quantile(zeros({5000}, x.mesh(), "S0"), full({}, 1.5, x.mesh()), 0);
   });
+  begins(
+      "[quantile] has 16777217 elements to order, but f32 holds positions up "
+      "to 16777216; cast x and q to f64",
+      [](const auto& x) {
+        quantile(zeros({(1 << 24) + 1}, x.mesh(), "S0"), 0.5);
+      });
   begins("[histc] the range is from 2 to 1",
          [](const auto& x) { histc(x, 3, 2, 1); });
 }
