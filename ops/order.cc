@@ -383,7 +383,8 @@ DistTensor histc(const DistTensor& in, int64_t bins, double min, double max) {
   DT_CHECK(std::isfinite(min) && std::isfinite(max) && min <= max, "histc",
            "the range is from {} to {}; write finite numbers min <= max", min,
            max);
-  const DistTensor x = in.detach();
+  // Half types have too few digits for the number of a bin.
+  const DistTensor x = cast(in.detach(), kernels::stat_of(in.dtype()));
   const bool given = min < max || numel(x.shape()) == 0;
   const auto number = [&](double v) {
     return full({}, v, x.mesh(), {}, x.dtype());
@@ -400,7 +401,7 @@ DistTensor histc(const DistTensor& in, int64_t bins, double min, double max) {
   const DistTensor zero = full({bins}, 0, x.mesh(), {}, DType::kI64);
   const DistTensor counts =
       cast(index_put(zero, {bin}, cast(inside, DType::kI64), true), x.dtype());
-  return given ? counts : counts + (hi - lo) * 0;
+  return cast(given ? counts : counts + (hi - lo) * 0, in.dtype());
 }
 
 static const OpFamily kFamily("order", [] { return OpList{&kth_index_op()}; });

@@ -84,10 +84,11 @@ DistTensor nanquantile(const DistTensor& x, double q,
 DistTensor msort(const DistTensor&);
 
 // Counts the elements in each of `bins` intervals of equal width from min to
-// max, in x's type; other elements are ignored. Without a range (min = max), it
-// is the range of x; then the counts are NaN if x has an infinity or a NaN. The
-// ranks add up their counts. No gradient. Throws Error unless x is a float
-// type, min <= max, and both are finite.
+// max; other elements are ignored. The result has x's type; for half types, the
+// computation is in f32. Without a range (min = max), it is the range of x;
+// then the counts are NaN if x has an infinity or a NaN. The ranks add up their
+// counts. No gradient. Throws Error unless x is a float type, min <= max, and
+// both are finite.
 DistTensor histc(const DistTensor& x, int64_t bins = 100, double min = 0,
                  double max = 0);
 

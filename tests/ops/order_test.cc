@@ -215,6 +215,15 @@ TEST(Order, Histogram) {
       expect_same(histc(ends, 2, 0, 2), {0, 1}, layout);
       expect_same(histc(ends, 2), {kNaN, kNaN}, layout);
       expect_same(histc(zeros({0}, m), 2), {0, 0}, layout);
+      // bf16 has no 299.
+      const DistTensor half =
+          put({{2, 2}, {0, 300, 298, 298}}, m, layout, DType::kBF16);
+      Values bins(300, 0);
+      bins[0] = bins[299] = 1;
+      bins[298] = 2;
+      const DistTensor counts = histc(half, 300, 0, 300);
+      EXPECT_EQ(counts.dtype(), DType::kBF16);
+      expect_same(counts, bins, "halves");
     });
 }
 
