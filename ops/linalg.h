@@ -4,9 +4,10 @@
 //
 // The last two dimensions of a tensor are a matrix, and the others count the
 // matrices. These may be split in any way, and then nothing is sent. A matrix
-// that is split is gathered: a rank computes whole factors. Factors are f32 or
-// f64; functions that need one throw Error for other types. All functions throw
-// Error if shapes do not fit. Every rank of the mesh calls them.
+// that is split is gathered, and each rank computes whole factors, except where
+// a function says more. Factors are f32 or f64; functions that need one throw
+// Error for other types. All functions throw Error if shapes do not fit. Every
+// rank of the mesh calls them.
 #pragma once
 #include <string_view>
 #include <utility>
@@ -28,8 +29,13 @@ struct Qr {
   DistTensor q, r;
 };
 // x = q r for a matrix [m, n]. q [m, min(m, n)] has orthonormal columns, and r
-// is an upper triangle. The gradient is finite only if the first min(m, n)
-// columns are independent.
+// is an upper triangle, with the signs of LAPACK on any mesh. The gradient is
+// finite only if the first min(m, n) columns are independent.
+//
+// If m >= n and the rows are split over p ranks, they stay so in q, and each
+// rank receives at most p matrices [n, n], of which p - 1 are factors R of
+// other ranks' rows (Demmel et al., SIAM J. Sci. Comput. 34, 2012), and never
+// more than in a gather of x. The gradient sends a few matrices [n, n].
 Qr qr(const DistTensor& x);
 
 struct Eigh {
@@ -48,7 +54,8 @@ struct Svd {
 // x = u diag(s) vh for a matrix [m, n] and k = min(m, n). u [m, k] and vh
 // [k, n] have orthonormal columns and rows, and s [k] is not negative, largest
 // first. The gradient has NaNs if two singular values are equal, or one is 0,
-// and u or vh has a cotangent.
+// and u or vh has a cotangent. If the longer dimension is split, it stays so in
+// u or vh, and as much is sent as by qr().
 Svd svd(const DistTensor& x);
 DistTensor svdvals(const DistTensor& x);
 

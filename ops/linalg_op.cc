@@ -3,6 +3,7 @@
 
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/create.h"
+#include "dtensor/ops/kernels/gemm.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/rows.h"
 #include "dtensor/ops/view.h"
@@ -13,6 +14,31 @@ namespace dtensor {
 Matrices::Matrices(const Tensor& x)
     : t(x.to_contiguous()), m(x.shape()[x.ndim() - 2]), n(x.shape().back()) {
   for (int d = 0; d + 2 < x.ndim(); ++d) count *= x.shape()[d];
+}
+
+void multiply(Compute& c, const Tensor& a, const Tensor& b, const Tensor& out,
+              bool accumulate) {
+  const Shape &of_a = a.strides(), &of_b = b.strides(), &of_out = out.strides();
+  if (out.numel() == 0) return;
+  c.run(kernels::Gemm{.type = out.dtype(),
+                      .c_type = out.dtype(),
+                      .batch = {out.shape()[0]},
+                      .m = out.shape()[1],
+                      .n = out.shape()[2],
+                      .k = a.shape()[2],
+                      .a = a.data(),
+                      .a_batch_strides = {of_a[0]},
+                      .a_m = of_a[1],
+                      .a_k = of_a[2],
+                      .b = b.data(),
+                      .b_batch_strides = {of_b[0]},
+                      .b_k = of_b[1],
+                      .b_n = of_b[2],
+                      .c = out.mutable_data(),
+                      .c_batch_strides = {of_out[0]},
+                      .c_m = of_out[1],
+                      .c_n = of_out[2],
+                      .accumulate = accumulate});
 }
 
 BoundRule MatrixOp::bind(const std::vector<Shape>& shapes, const Attrs&) const {

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "dtensor/ops/compute.h"
 #include "dtensor/ops/kernels/linalg.h"
 #include "dtensor/ops/linalg.h"
 #include "dtensor/ops/op.h"
@@ -18,6 +19,11 @@ struct Matrices {
   Tensor t;
   int64_t count = 1, m, n;
 };
+
+// out = a b, or out += a b if `accumulate`, for local matrices [count, m, k]
+// and [count, k, n] with any strides.
+void multiply(Compute&, const Tensor& a, const Tensor& b, const Tensor& out,
+              bool accumulate = false);
 
 // An operator with one rule, in which every letter stands for a dimension of a
 // matrix, and "k" in an output for another one of the size of the last. The

@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // Orthogonal factors. Their gradients are the formulas that torch documents, in
 // torch.linalg.qr, eigh and svd.
+#include <algorithm>
+#include <vector>
+
+#include "dtensor/local_part.h"
 #include "dtensor/ops/all_ops.h"
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/create.h"
 #include "dtensor/ops/linalg_op.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/view.h"
+#include "dtensor/placement/owned.h"
 
 namespace dtensor {
 namespace {
@@ -21,29 +26,153 @@ DistTensor plus(const DistTensor& a, const DistTensor& b) {
   return !a.defined() ? b : !b.defined() ? a : add(a, b);
 }
 
+void factor(Compute& c, const Matrices& x, const Tensor& q, const Tensor& r) {
+  const DType t = x.t.dtype();
+  c.run(kernels::Qr{
+      .type = t,
+      .count = x.count,
+      .m = x.m,
+      .n = x.n,
+      .x = x.data(),
+      .q = q.mutable_data(),
+      .r = r.mutable_data(),
+      .work = c.scratch({x.count, 2 * x.m + 1, x.n}, t).mutable_data()});
+}
+
+// Factors tall matrices whose rows are split (Demmel, Grigori, Hoemmen and
+// Langou, "Communication-optimal parallel and sequential QR and LU
+// factorizations", SIAM Journal on Scientific Computing 34, 2012). The core of
+// a matrix consists of its first n rows and, for each rank, of the factor R of
+// the rank's other rows, or of those rows themselves if they are not more than
+// n. It has the same r, s and v as the matrix, and each rank gets all of it.
+// Householder's reflections take their pivots from the first n rows, so the
+// signs in r do not depend on the split, either.
+class Tall {
+ public:
+  // x is c.in[0], whose rows are the factor 'm'. Every rank of the mesh makes
+  // one in every call of compute().
+  explicit Tall(Compute& c) : core(c.in[0]), c_(c), axes_(c.axes_of('m')) {
+    if (!axes_) return;
+    const Mesh& mesh = c.mesh();
+    const int64_t n = core.n;
+    const Tensor x = core.t.reshape({core.count, core.m, n});
+    int64_t end = n + 1;  // the gap keeps the first n rows a range of their own
+    for (const IntervalList& rows :
+         parts_of(c.decision.in[0]->dim(c.in[0].ndim() - 2), mesh)) {
+      Part part{rows, intersect(rows, all(n)), subtract(rows, all(n))};
+      part.factored = {end, end + std::min(length(part.rest), n)};
+      end = part.factored.hi;
+      parts_.push_back(std::move(part));
+    }
+    const Part& own = part_at(c.coord());
+    const int64_t first = length(own.first), rest = length(own.rest);
+    const Tensor sent =
+        c.scratch({core.count, first + own.factored.size(), n}, x.dtype());
+    const Tensor r = sent.slice(1, first, sent.shape()[1]);
+    sent.slice(1, 0, first).copy_from(window(x, of(own.rows), of(own.first)));
+    const Matrices others(window(x, of(own.rows), of(own.rest)));
+    if (rest > n) {
+      q_ = c.scratch({core.count, rest, n}, x.dtype());
+      const Tensor square = c.scratch({core.count, n, n}, x.dtype());
+      factor(c, others, q_, square);
+      r.copy_from(square);
+    } else {
+      r.copy_from(others.t);
+    }
+    const AxisMask apart = mesh.all_axes() & ~axes_;
+    core = Matrices(c.fetch(
+        sent, axes_,
+        [&](const Coord& at) {
+          const Part& part = part_at(at);
+          IntervalList rows = part.first;
+          if (part.factored.size() > 0) rows.push_back(part.factored);
+          return of(rows, at);
+        },
+        [&](const Coord& at) { return of(core_rows(), at); },
+        std::vector<AxisMask>{apart, axes_, 0}));
+  }
+  // Memory for a factor with as many rows as the core, from which expand()
+  // makes this rank's rows of the matrix's factor `out` [..., m, n].
+  Tensor left(const Tensor& out) {
+    return axes_ ? c_.scratch({core.count, core.m, core.n}, out.dtype()) : out;
+  }
+  void expand(const Tensor& left, const Tensor& out) {
+    if (!axes_) return;
+    const Part& own = part_at(c_.coord());
+    const Tensor to = out.reshape({core.count, length(own.rows), core.n});
+    copy_indices(of(own.first), to, of(own.rows), left, of(core_rows()));
+    Tensor rest = left.slice(1, own.factored.lo - 1, own.factored.hi - 1);
+    if (q_.defined()) {
+      const Tensor product = c_.scratch(q_.shape(), out.dtype());
+      multiply(c_, q_, rest, product);
+      rest = product;
+    }
+    copy_indices(of(own.rest), to, of(own.rows), rest, of(own.rest));
+  }
+
+  Matrices core;
+
+ private:
+  // The rows of one rank; `factored` are the rows of the core that it makes.
+  // The core's row n does not exist.
+  struct Part {
+    IntervalList rows, first, rest;
+    Interval factored = {};
+  };
+  static IntervalList all(int64_t n) {
+    return n > 0 ? IntervalList{{0, n}} : IntervalList{};
+  }
+  IntervalList core_rows() const {
+    IntervalList rows = all(core.n);
+    const int64_t end = parts_.back().factored.hi;
+    if (end > core.n + 1) rows.push_back({core.n + 1, end});
+    return rows;
+  }
+  const Part& part_at(const Coord& at) const {
+    size_t i = 0;
+    for (int a = 0; a < c_.mesh().num_axes(); ++a)
+      if (axes_ >> a & 1)
+        i = i * static_cast<size_t>(c_.mesh().axis_size(a)) +
+            static_cast<size_t>(at[a]);
+    return parts_[i];
+  }
+  // These rows of all matrices of this rank, or of the rank at a coordinate.
+  Region of(const IntervalList& rows) const { return of(rows, c_.coord()); }
+  Region of(const IntervalList& rows, const Coord& at) const {
+    const Shape part = c_.decision.in[0]->local_shape(at);
+    int64_t count = 1;
+    for (int d = 0; d + 2 < part.size(); ++d) count *= part[d];
+    return {all(count), rows, all(core.n)};
+  }
+
+  Compute& c_;
+  AxisMask axes_;
+  std::vector<Part> parts_;  // in the order of Mesh::group()
+  Tensor q_;                 // the factor Q of the rank's other rows
+};
+// Each rank receives a matrix [k, n] from every other one.
+constexpr OpWork kTallWork{.flops_per_point = kFactorWork.flops_per_point,
+                           .exchange = {'m', "", 1}};
+
 // x [m, n], with m >= n -> q, r
 class QrOp : public MatrixOp {
  public:
   QrOp()
-      : MatrixOp(
-            "qr", "...m!n!->...mn,...k!n",
-            {.work = kFactorWork, .saved_inputs = 0, .saves_outputs = true},
-            true) {}
+      : MatrixOp("qr", "...m~n!->...mn,...k!n",
+                 {.work = kTallWork, .saved_inputs = 0, .saves_outputs = true},
+                 true) {}
   std::vector<Sample> samples() const override {
-    return {{{{{5, 4, 3}}}, {}}, {{{{3, 3}}}, {}}, {{{{2, 3, 4, 1}}}, {}}};
+    // On three ranks, each has more rows than columns in the second one.
+    return {{{{{5, 4, 3}}}, {}},
+            {{{{11, 2}}}, {}},
+            {{{{3, 3}}}, {}},
+            {{{{2, 3, 4, 1}}}, {}}};
   }
   void compute(Compute& c) const override {
-    const Matrices x(c.in[0]);
-    const DType t = x.t.dtype();
-    c.run(kernels::Qr{
-        .type = t,
-        .count = x.count,
-        .m = x.m,
-        .n = x.n,
-        .x = x.data(),
-        .q = c.out[0].mutable_data(),
-        .r = c.out[1].mutable_data(),
-        .work = c.scratch({x.count, 2 * x.m + 1, x.n}, t).mutable_data()});
+    Tall x(c);
+    const Tensor q = x.left(c.out[0]);
+    factor(c, x.core, q, c.out[1]);
+    x.expand(q, c.out[0]);
   }
   // dx = (dq + q s) r^-T, where s is the symmetric matrix with the upper
   // triangle of dr r^T - q^T dq.
@@ -103,16 +232,21 @@ class EighOp : public MatrixOp {
 class SvdOp : public MatrixOp {
  public:
   SvdOp()
-      : MatrixOp(
-            "svd", "...m!n!->...n,...mn,...k!n",
-            {.work = kFactorWork, .saved_inputs = 0, .saves_outputs = true},
-            true) {}
+      : MatrixOp("svd", "...m~n!->...n,...mn,...k!n",
+                 {.work = kTallWork, .saved_inputs = 0, .saves_outputs = true},
+                 true) {}
   std::vector<Sample> samples() const override {
-    return {{{{{5, 4, 3}}}, {}}, {{{{3, 3}}}, {}}, {{{{2, 3, 4, 1}}}, {}}};
+    // On three ranks, each has more rows than columns in the second one.
+    return {{{{{5, 4, 3}}}, {}},
+            {{{{11, 2}}}, {}},
+            {{{{3, 3}}}, {}},
+            {{{{2, 3, 4, 1}}}, {}}};
   }
   void compute(Compute& c) const override {
-    const Matrices x(c.in[0]);
+    Tall tall(c);
+    const Matrices& x = tall.core;
     const DType t = x.t.dtype();
+    const Tensor u = tall.left(c.out[1]);
     c.run(kernels::Svd{
         .type = t,
         .count = x.count,
@@ -120,9 +254,10 @@ class SvdOp : public MatrixOp {
         .n = x.n,
         .x = x.data(),
         .s = c.out[0].mutable_data(),
-        .u = c.out[1].mutable_data(),
+        .u = u.mutable_data(),
         .v = c.out[2].mutable_data(),
         .work = c.scratch({x.count, x.m + x.n + 1, x.n}, t).mutable_data()});
+    tall.expand(u, c.out[1]);
   }
   // dx = u (skew(u^T du) / e S + S skew(v^T dv) / e + diag(ds)) v^T
   //      + (I - u u^T) du S^-1 v^T,

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+// Factors of matrices whose rows or columns are split, compared with plain
+// loops. The proof compares them with one rank's on all layouts.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "dtensor/ops/contraction.h"
+#include "dtensor/ops/grad.h"
+#include "dtensor/ops/linalg.h"
+#include "dtensor/ops/pointwise.h"
+#include "dtensor/ops/view.h"
+#include "dtensor/placement/error.h"
+#include "dtensor/scopes.h"
+#include "tests/ops/structured_testing.h"
+#include "tests/testing.h"
+
+namespace dtensor::testing {
+namespace {
+
+// The rows of q [m, n], and below them those of r [n, n], by Householder's
+// reflections with the signs of LAPACK's dgeqrf. x has more rows than columns.
+Array plain_qr(const Array& x) {
+  const int64_t m = x.shape[0], n = x.shape[1];
+  Array r = x, q = zeros_like({m, m}), both = zeros_like({m + n, n});
+  for (int64_t i = 0; i < m; ++i) q.at(i * m + i) = 1;
+  for (int64_t j = 0; j < n; ++j) {
+    double below = 0;
+    for (int64_t i = j + 1; i < m; ++i) below += std::pow(r.at(i * n + j), 2);
+    if (below == 0) continue;
+    std::vector<double> v(static_cast<size_t>(m));
+    for (int64_t i = j; i < m; ++i) v[size_t(i)] = r.at(i * n + j);
+    const double head = r.at(j * n + j);
+    v[size_t(j)] += std::copysign(std::sqrt(head * head + below), head);
+    double square = 0;
+    for (double e : v) square += e * e;
+    for (int64_t c = 0; c < n; ++c) {
+      double by = 0;
+      for (int64_t i = j; i < m; ++i) by += v[size_t(i)] * r.at(i * n + c);
+      for (int64_t i = j; i < m; ++i)
+        r.at(i * n + c) -= 2 * by / square * v[size_t(i)];
+    }
+    for (int64_t i = 0; i < m; ++i) {
+      double by = 0;
+      for (int64_t c = j; c < m; ++c) by += q.at(i * m + c) * v[size_t(c)];
+      for (int64_t c = j; c < m; ++c)
+        q.at(i * m + c) -= 2 * by / square * v[size_t(c)];
+    }
+  }
+  for (int64_t i = 0; i < m + n; ++i)
+    for (int64_t j = 0; j < n; ++j)
+      both.at(i * n + j) = i < m        ? q.at(i * m + j)
+                           : i - m <= j ? r.at((i - m) * n + j)
+                                        : 0;
+  return both;
+}
+
+DistTensor both_of(const Qr& f) { return cat({f.q, f.r}, -2); }
+
+TEST(LinalgSplit, TallQr) {
+  const auto function = [](const std::vector<DistTensor>& in) {
+    return both_of(qr(in[0]));
+  };
+  const auto reference = [](const std::vector<Array>& in) {
+    return plain_qr(in[0]);
+  };
+  const std::vector<Case> cases = {
+      {"tp=2", {"S0"}},         {"tp=3", {"S0"}},         {"tp=6", {"S0"}},
+      {"dp=2,tp=2", {"S0,S0"}}, {"dp=2,tp=2", {"R,S0"}},  {"tp=3", {"S1"}},
+      {"dp=2,tp=2", {"P,S0"}},  {"dp=2,tp=2", {"S0,S1"}},
+  };
+  check_problem({{values({13, 3}, 1)}, function, reference}, cases);
+  // Parts with fewer rows than columns, and without any.
+  check_problem({{values({5, 4}, 3)}, function, reference}, cases);
+}
+
+TEST(LinalgSplit, RowsOfQAreSplitAsThoseOfX) {
+  on_mesh("dp=2,tp=3", [](const Mesh& mesh) {
+    const Array a = values({3, 20, 2}, 1);
+    const DistTensor x = put(a, mesh, "S0,S1"), wide = transpose(x, -2, -1);
+    const Qr f = qr(x);
+    EXPECT_EQ(f.q.spec()->to_string(), x.spec()->to_string());
+    EXPECT_EQ(f.r.spec()->to_string(), "f64[3, 2, 2](S0,R)");
+    expect_near(array_of(matmul(f.q, f.r).full()), a, 1e-13, "product");
+    EXPECT_EQ(svd(x).u.spec()->to_string(), x.spec()->to_string());
+    EXPECT_EQ(svd(wide).vh.spec()->to_string(), wide.spec()->to_string());
+    // Rows in any order: here each rank has several ranges of them.
+    const DistTensor rows =
+        reshape(put(values({2, 12, 2}, 4), mesh, "R,S1"), {24, 2});
+    EXPECT_EQ(qr(rows).q.spec()->to_string(), rows.spec()->to_string());
+    expect_near(array_of(both_of(qr(rows)).full()),
+                plain_qr({{24, 2}, values({2, 12, 2}, 4).v}), 1e-13, "tree");
+  });
+}
+
+// Nothing is reflected where a column is 0 below the diagonal.
+TEST(LinalgSplit, QrOfATriangle) {
+  on_mesh("tp=3", [](const Mesh& mesh) {
+    const Array x{{6, 2}, {-3, 1, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0}};
+    expect_near(array_of(both_of(qr(put(x, mesh, "S0"))).full()),
+                {{8, 2}, {1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, -3, 1, 0, 2}}, 0,
+                "qr");
+  });
+}
+
+TEST(LinalgSplit, TallSvd) {
+  // u s^3 v^T = x x^T x.
+  const auto cube = [](const std::vector<DistTensor>& in) {
+    const Svd f = svd(in[0]);
+    return matmul(f.u * unsqueeze(f.s * f.s * f.s, -2), f.vh);
+  };
+  const auto reference = [](const std::vector<Array>& in) {
+    const int64_t m = in[0].shape[0], n = in[0].shape[1];
+    Array y = zeros_like({m, n});
+    for (int64_t i = 0; i < m; ++i)
+      for (int64_t j = 0; j < n; ++j)
+        for (int64_t k = 0; k < n; ++k)
+          for (int64_t l = 0; l < m; ++l)
+            y.at(i * n + j) +=
+                in[0].at(i * n + k) * in[0].at(l * n + k) * in[0].at(l * n + j);
+    return y;
+  };
+  check_problem({{values({13, 2}, 2, 0.4)}, cube, reference, false},
+                {{"tp=2", {"S0"}}, {"tp=3", {"S0"}}, {"dp=2,tp=2", {"S0,S0"}}});
+  check_problem({{values({2, 9}, 2, 0.4)}, cube, reference, false},
+                {{"tp=2", {"S1"}}, {"dp=2,tp=2", {"R,S1"}}});
+}
+
+// A rank receives the other ranks' factors R and the first n rows, if another
+// rank has them. A gather would take 3/4 of x.
+TEST(LinalgSplit, BytesOfTallFactors) {
+  const int64_t m = 256, n = 4, square = n * n * 8;
+  on_mesh("tp=4", [&](const Mesh& mesh) {
+    const DistTensor x = put(values({m, n}, 1), mesh, "S0").set_requires_grad();
+    const int64_t own = mesh.rank(RankContext::current().coordinate(mesh)),
+                  wanted = own == 0 ? 3 * square : 4 * square;
+    Qr f;
+    EXPECT_EQ(sent([&] { f = qr(x); }), wanted);
+    EXPECT_EQ(sent([&] { svdvals(x); }), wanted);
+    EXPECT_EQ(sent([&] { matrix_norm(x, 2); }), wanted);
+    const DistTensor sum_of_both =
+        sum(f.q * put(values({m, n}, 2), mesh, "S0")) +
+        sum(f.r * put(values({n, n}, 3), mesh));
+    EXPECT_LE(sent([&] { grad(sum_of_both, {x}); }), 4 * square);
+    // Parts with fewer rows than columns are sent as they are.
+    const DistTensor low = put(values({10, 8}, 1), mesh, "S0");
+    EXPECT_LE(sent([&] { qr(low); }), (10 - low.local().shape()[0]) * 8 * 8);
+    const ExplicitOnly only;
+    EXPECT_EQ(error_of([&] { qr(x); }).substr(0, 79),
+              "[qr] would have to communicate while it computes (all-to-all, "
+              "512 bytes), which");
+  });
+}
+
+}  // namespace
+}  // namespace dtensor::testing
