@@ -64,11 +64,19 @@ struct OpWork {
   // all-to-all moves a tensor of these factors in the first input's type, and
   // each rank sends an equal share of its part to each rank. If `of` is empty,
   // each rank receives 8 bytes (a sum) from every other rank for each
-  // combination of its indices of the other factors.
+  // combination of its indices of the other factors. In `of`, "." stands for
+  // the dimensions of "...".
+  //
+  // If `in_turn` is not 0, the ranks take turns instead, with `times` messages
+  // each. In all turns together, a rank receives this share of the other ranks'
+  // parts of the tensor. `also` is a second factor like `over`; the messages
+  // between the ranks that split it add to the price.
   struct Exchange {
     char over = 0;
     std::string_view of = {};
     int times = 0;
+    double in_turn = 0;
+    char also = 0;
   } exchange = {};
   // Bit i is set if the operator reads only as many bytes of input i as it
   // writes, as when it looks up rows of a table.

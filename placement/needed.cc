@@ -78,28 +78,38 @@ int64_t exchange_ps(const BoundRule& rule, std::span<const OpInput> inputs,
   if (e.times == 0) return 0;
   const Mesh& mesh = inputs[0].spec->mesh();
   const auto& factors = rule.rule().factors();
-  AxisMask axes = 0;
-  double elements = 1;
-  for (size_t f = 0; f < factors.size(); ++f) {
-    const int at = static_cast<int>(f);
-    const bool over = factors[f].letter == e.over;
-    if (over) axes = a.dims[f].axes();
-    if (e.of.empty() ? !over
-                     : e.of == "*" || e.of.find(factors[f].letter) != e.of.npos)
-      elements *=
-          static_cast<double>(rule.size(at)) * rule.share(at, a.dims[f], mesh);
+  const auto has = [&](char letter) {
+    return e.of == "*" || e.of.find(letter) != e.of.npos ||
+           (e.of.find('.') != e.of.npos && letter >= 'A' && letter <= 'Z');
+  };
+  double ps = 0;
+  for (const char over : {e.over, e.also}) {
+    AxisMask axes = 0;
+    double elements = 1;
+    for (size_t f = 0; f < factors.size(); ++f) {
+      const int at = static_cast<int>(f);
+      if (factors[f].letter == over) axes = a.dims[f].axes();
+      if (e.of.empty() ? factors[f].letter != over : has(factors[f].letter))
+        elements *= static_cast<double>(rule.size(at)) *
+                    rule.share(at, a.dims[f], mesh);
+    }
+    if (!axes || elements == 0) continue;
+    const auto ranks = static_cast<double>(mesh.size_of(axes));
+    double bytes = elements * (ranks - 1), times = e.times;
+    if (e.of.empty())
+      bytes *= 8;
+    else
+      bytes *= static_cast<double>(size_of(inputs[0].spec->dtype())) / ranks;
+    if (e.in_turn > 0) {
+      bytes *= e.in_turn / times;
+      times *= ranks;
+    }
+    bytes = std::min(bytes, 1e18);
+    const int64_t once = cost.collective_ps(StepKind::kAllToAll, axes,
+                                            static_cast<int64_t>(bytes));
+    ps += static_cast<double>(once) * times;
   }
-  if (!axes || elements == 0) return 0;
-  const auto ranks = static_cast<double>(mesh.size_of(axes));
-  const double from_others = elements * (ranks - 1);
-  const double bytes = std::min(
-      e.of.empty() ? from_others * 8
-                   : from_others / ranks *
-                         static_cast<double>(size_of(inputs[0].spec->dtype())),
-      1e18);
-  const int64_t once = cost.collective_ps(StepKind::kAllToAll, axes,
-                                          static_cast<int64_t>(bytes));
-  return saturated_ps(static_cast<double>(once) * e.times);
+  return saturated_ps(ps);
 }
 
 }  // namespace dtensor

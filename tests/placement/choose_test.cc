@@ -592,6 +592,25 @@ TEST(Choose, SumsOfRowsHaveAPrice) {
   expect_same(c.choose(), brute_force(c, Reach::kMoved)[0]);
 }
 
+// Each rank sends its part of the second input, in a turn of its own. The price
+// adds up what the ranks of each of two factors send.
+TEST(Choose, TurnsHaveAPrice) {
+  Case c("m~n!,Zm^k->Zmk", "tp=4", {"64x64:S0!", "2x64x6:S1"});
+  c.work.exchange = {'m', "mk.", 1, 1.0};
+  EXPECT_EQ(c.text(c.choose()), "m: tp");
+  EXPECT_EQ(c.choose().comm_ps,
+            4 * c.planner.cost().collective_ps(StepKind::kAllToAll, 1,
+                                               2 * 16 * 6 * 3 * 4 / 4));
+  Case both("m~n~->m^n^", "x=2,y=4", {"16x16:S0,S1!"});
+  both.work.exchange = {'m', "*", 2, 0.5, 'n'};
+  const CostTable& cost = both.planner.cost();
+  EXPECT_EQ(both.text(both.choose()), "m: x; n: y");
+  EXPECT_EQ(both.choose().comm_ps,
+            4 * cost.collective_ps(StepKind::kAllToAll, 1, 8 * 4 * 4 / 2 / 4) +
+                8 * cost.collective_ps(StepKind::kAllToAll, 2,
+                                       8 * 4 * 3 * 4 / 4 / 4));
+}
+
 // A dimension is two factors, either of which may be split. The factor that is
 // split already, three indices over two ranks, needs no move, but a third more
 // work.
@@ -653,7 +672,8 @@ TEST(Choose, BranchAndBoundFindsWhatTheFullProductHolds) {
     const auto& factors = c.rule.rule().factors();
     if (trial % 3 == 0)
       c.work.exchange = {factors[gen() % factors.size()].letter, "mnth",
-                         static_cast<int>(gen() % 3)};
+                         static_cast<int>(gen() % 3),
+                         static_cast<double>(trial % 2), 'h'};
     std::vector<Choice> all = brute_force(c, Reach::kMoved);
     std::erase_if(all, [](const Choice& x) { return !x.feasible; });
     if (all.empty()) {
