@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The operators that factor matrices, and their gradients: Giles, "Collected
-// matrix derivative results" (2008), and for Cholesky Murray, "Differentiation
-// of the Cholesky decomposition" (arXiv 1602.07527).
+// LU factors and what follows from them. The gradients are those of Giles,
+// "Collected matrix derivative results" (2008).
 #include "dtensor/ops/linalg.h"
 
-#include "dtensor/data_check.h"
 #include "dtensor/ops/all_ops.h"
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/create.h"
@@ -21,128 +19,6 @@
 
 namespace dtensor {
 namespace {
-
-// A local tensor, repeated for each matrix of `out`: its batch dimensions
-// broadcast to those of `out`, and its last `own` dimensions stay.
-Tensor repeated(const Tensor& x, const Tensor& out, int own) {
-  Shape shape;
-  for (int d = 0; d + 2 < out.ndim(); ++d) shape.push_back(out.shape()[d]);
-  for (int d = x.ndim() - own; d < x.ndim(); ++d) shape.push_back(x.shape()[d]);
-  return x.expand(shape).to_contiguous();
-}
-
-// Throws Error on every rank if some matrix has failed; see kernels::Lu.
-// sentence(row) is the text.
-void check_failed(Compute& c, const Tensor& failed,
-                  std::string (*sentence)(int64_t row)) {
-  if (c.context.dry_run) return;
-  const Tensor most = c.scratch({1}, DType::kI64);
-  c.run(kernels::Reduce{.kind = kernels::ReduceKind::kMax,
-                        .type = DType::kI64,
-                        .shape = failed.shape(),
-                        .in = failed.data(),
-                        .strides = failed.strides(),
-                        .dims = 1,
-                        .out = most.mutable_data()});
-  check(c.context,
-        {.op = c.op.name(),
-         .found = most,
-         .mesh = c.mesh(),
-         .axes = c.decision.in[0]->split_axes(),
-         .judge = [op = c.op.name(), sentence](std::span<const int64_t> row) {
-           if (row[0] > 0) fail(op, "{}", sentence(row[0] - 1));
-         }});
-}
-
-// ---- Cholesky ----
-
-class CholeskyOp : public MatrixOp {
- public:
-  CholeskyOp()
-      : MatrixOp(
-            "cholesky", "...m!n!->...mn",
-            {.work = kFactorWork, .saved_inputs = 0, .saves_outputs = true}) {}
-  std::vector<Sample> samples() const override {
-    return {{{{.shape = {5, 3, 3}, .dominant = true}}, TriangleArgs{}},
-            {{{.shape = {4, 4}, .dominant = true}}, TriangleArgs{}}};
-  }
-  void compute(Compute& c) const override {
-    const Matrices x(c.in[0]);
-    const Tensor failed = c.scratch({x.count}, DType::kI64);
-    c.run(kernels::Cholesky{.type = x.t.dtype(),
-                            .count = x.count,
-                            .n = x.n,
-                            .triangle = triangle_of(c.attrs),
-                            .x = x.data(),
-                            .l = c.out[0].mutable_data(),
-                            .failed = failed.mutable_ptr<int64_t>()});
-    check_failed(c, failed, [](int64_t row) {
-      return fmt::format(
-          "a matrix is not positive definite: the pivot of row {} is not above "
-          "0; pass positive definite matrices, for example plus a multiple of "
-          "eye()",
-          row);
-    });
-  }
-  // dx = l^-T (phi + phi^T) / 2 l^-1, where phi is the lower triangle of
-  // l^T dl with half of its diagonal.
-  InputGradients gradient(const GradientCall& g) const override {
-    const DistTensor &l = g.outputs[0], lt = turned(l);
-    const DistTensor both = mirrored(turned(tril(matmul(lt, g.cotangents[0]))));
-    return {mul(divided(solved(lt, both, true), l, false), 0.5)};
-  }
-};
-
-// ---- Triangular systems ----
-
-struct SolveArgs {
-  static constexpr Fields kFields = {"upper", "unit"};
-  bool upper, unit;
-};
-
-class SolveTriangularOp : public MatrixOp {
- public:
-  SolveTriangularOp()
-      : MatrixOp("solve_triangular", "...m!n!,...nk->...mk | linear 1",
-                 {.work = {2}, .saved_inputs = 1, .saves_outputs = true}) {}
-  std::vector<Sample> samples() const override {
-    const auto pair = [](Shape t, Shape b, bool upper, bool unit) {
-      return Sample{{{.shape = t, .dominant = true}, {.shape = b}},
-                    SolveArgs{upper, unit}};
-    };
-    return {pair({3, 3}, {5, 3, 2}, false, false),
-            pair({2, 4, 4}, {4, 3}, true, false),
-            pair({5, 2, 2}, {5, 2, 3}, true, true)};
-  }
-  void compute(Compute& c) const override {
-    const SolveArgs& args = c.attrs.as<SolveArgs>();
-    const Tensor t = repeated(c.in[0], c.out[0], 2);
-    const Matrices b(repeated(c.in[1], c.out[0], 2));
-    c.run(kernels::SolveTriangular{.type = b.t.dtype(),
-                                   .count = b.count,
-                                   .n = b.m,
-                                   .k = b.n,
-                                   .t = t.data(),
-                                   .upper = args.upper,
-                                   .unit = args.unit,
-                                   .b = b.data(),
-                                   .x = c.out[0].mutable_data()});
-  }
-  InputGradients gradient(const GradientCall& g) const override {
-    const auto [upper, unit] = g.attrs.as<SolveArgs>();
-    const DistTensor& t = g.inputs[0];
-    const DistTensor db = solved(turned(t), g.cotangents[0], !upper, unit);
-    const Shape& of_b = g.decision->in[1]->shape();
-    InputGradients all{{}, sum_to(db, of_b)};
-    if (!g.needed[0]) return all;
-    const DistTensor dt =
-        sum_to(neg(matmul(db, turned(g.outputs[0]))), t.shape());
-    all[0] = upper ? triu(dt, unit) : tril(dt, unit ? -1 : 0);
-    return all;
-  }
-};
-
-// ---- LU ----
 
 // Runs kernels::Lu on copies of the matrices.
 struct Factored {
@@ -315,36 +191,12 @@ InputGradients SolveOp::gradient(const GradientCall& g) const {
   return all;
 }
 
-const Op& cholesky_op() {
-  static const CholeskyOp op;
-  return op;
-}
-const Op& solve_triangular_op() {
-  static const SolveTriangularOp op;
-  return op;
-}
 const Op& det_op() {
   static const DetOp op;
   return op;
 }
 
 }  // namespace
-
-DistTensor cholesky(const DistTensor& x, bool upper) {
-  check_square("cholesky", x);
-  const DistTensor l = apply1(cholesky_op(), x, triangle_args(upper));
-  return upper ? turned(l) : l;
-}
-
-DistTensor solve_triangular(const DistTensor& a, const DistTensor& b,
-                            bool upper, bool left, bool unitriangular) {
-  check_square("solve_triangular", a);
-  check_matrices("solve_triangular", b);
-  if (!left)
-    return turned(
-        solve_triangular(turned(a), turned(b), !upper, true, unitriangular));
-  return apply1(solve_triangular_op(), {a, b}, SolveArgs{upper, unitriangular});
-}
 
 DistTensor solve(const DistTensor& a, const DistTensor& b, bool left) {
   check_square("solve", a);
@@ -383,8 +235,7 @@ SlogDet slogdet(const DistTensor& x) {
 }
 
 static const OpFamily kFamily("linalg", [] {
-  return OpList{&cholesky_op(), &solve_triangular_op(), &lu_op(), &det_op(),
-                &solve_op()};
+  return OpList{&lu_op(), &det_op(), &solve_op()};
 });
 
 }  // namespace dtensor

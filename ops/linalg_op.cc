@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dtensor/ops/linalg_op.h"
 
+#include "dtensor/data_check.h"
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/create.h"
 #include "dtensor/ops/kernels/gemm.h"
+#include "dtensor/ops/kernels/reduce.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/rows.h"
 #include "dtensor/ops/view.h"
@@ -39,6 +41,34 @@ void multiply(Compute& c, const Tensor& a, const Tensor& b, const Tensor& out,
                       .c_m = of_out[1],
                       .c_n = of_out[2],
                       .accumulate = accumulate});
+}
+
+Tensor repeated(const Tensor& x, const Tensor& out, int own) {
+  Shape shape;
+  for (int d = 0; d + 2 < out.ndim(); ++d) shape.push_back(out.shape()[d]);
+  for (int d = x.ndim() - own; d < x.ndim(); ++d) shape.push_back(x.shape()[d]);
+  return x.expand(shape).to_contiguous();
+}
+
+void check_failed(Compute& c, const Tensor& failed,
+                  std::string (*sentence)(int64_t row)) {
+  if (c.context.dry_run) return;
+  const Tensor most = c.scratch({1}, DType::kI64);
+  c.run(kernels::Reduce{.kind = kernels::ReduceKind::kMax,
+                        .type = DType::kI64,
+                        .shape = failed.shape(),
+                        .in = failed.data(),
+                        .strides = failed.strides(),
+                        .dims = 1,
+                        .out = most.mutable_data()});
+  check(c.context,
+        {.op = c.op.name(),
+         .found = most,
+         .mesh = c.mesh(),
+         .axes = c.decision.in[0]->split_axes(),
+         .judge = [op = c.op.name(), sentence](std::span<const int64_t> row) {
+           if (row[0] > 0) fail(op, "{}", sentence(row[0] - 1));
+         }});
 }
 
 BoundRule MatrixOp::bind(const std::vector<Shape>& shapes, const Attrs&) const {

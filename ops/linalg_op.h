@@ -25,6 +25,15 @@ struct Matrices {
 void multiply(Compute&, const Tensor& a, const Tensor& b, const Tensor& out,
               bool accumulate = false);
 
+// A local tensor, repeated for each matrix of `out`: its batch dimensions
+// broadcast to those of `out`, and its last `own` dimensions stay.
+Tensor repeated(const Tensor& x, const Tensor& out, int own);
+
+// Throws Error on every rank if some matrix has failed; see kernels::Lu.
+// sentence(row) is the text.
+void check_failed(Compute& c, const Tensor& failed,
+                  std::string (*sentence)(int64_t row));
+
 // An operator with one rule, in which every letter stands for a dimension of a
 // matrix, and "k" in an output for another one of the size of the last. The
 // matrices of the first input are square, or `tall`: no matrix has more columns

@@ -188,7 +188,8 @@ DistTensor values(const SampleInput& in, DType t, const Mesh& mesh,
 
 // nextafter and the factors of matrices have no values in halves.
 bool has_halves(const Op& op) {
-  for (const char* family : {"linalg", "linalg_orthogonal", "matrix_functions"})
+  for (const char* family :
+       {"linalg", "linalg_orthogonal", "linalg_triangular", "matrix_functions"})
     for (const Op* wide : op_family(family))
       if (wide == &op) return false;
   return op.name() != "nextafter";
