@@ -66,6 +66,11 @@ DistTensor svdvals(const DistTensor& x);
 // diagonal, which counts as 1. The matrices broadcast. Columns of b may be
 // split (rows, if `left` is false). A 0 on the diagonal gives infinities and
 // NaNs.
+//
+// If the rows of a are split (columns, if `left` is false), those of x stay
+// split alike, unless a gather is cheaper: the ranks solve in turns, and each
+// receives the rows of x that were solved before its own. If the columns are
+// split, a is first moved to split rows, n^2 / p elements for each rank.
 DistTensor solve_triangular(const DistTensor& a, const DistTensor& b,
                             bool upper, bool left = true,
                             bool unitriangular = false);

@@ -71,6 +71,18 @@ void check_failed(Compute& c, const Tensor& failed,
          }});
 }
 
+IntervalList listed(const Interval& i) {
+  return i.size() > 0 ? IntervalList{i} : IntervalList{};
+}
+
+Region region_at(const Spec& matrices, const Coord& at, IntervalList rows,
+                 IntervalList columns) {
+  const Shape part = matrices.local_shape(at);
+  int64_t count = 1;
+  for (int d = 0; d + 2 < part.size(); ++d) count *= part[d];
+  return {listed({0, count}), std::move(rows), std::move(columns)};
+}
+
 BoundRule MatrixOp::bind(const std::vector<Shape>& shapes, const Attrs&) const {
   const Shape& x = shapes[0];
   const int d = x.size();

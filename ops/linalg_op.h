@@ -34,6 +34,13 @@ Tensor repeated(const Tensor& x, const Tensor& out, int own);
 void check_failed(Compute& c, const Tensor& failed,
                   std::string (*sentence)(int64_t row));
 
+// The indices of a range; no range if it is empty.
+IntervalList listed(const Interval&);
+// For Compute::fetch(): these rows and columns of each matrix of the rank at a
+// coordinate.
+Region region_at(const Spec& matrices, const Coord& at, IntervalList rows,
+                 IntervalList columns);
+
 // An operator with one rule, in which every letter stands for a dimension of a
 // matrix, and "k" in an output for another one of the size of the last. The
 // matrices of the first input are square, or `tall`: no matrix has more columns

@@ -56,20 +56,21 @@ class Tall {
     const Mesh& mesh = c.mesh();
     const int64_t n = core.n;
     const Tensor x = core.t.reshape({core.count, core.m, n});
+    const IntervalList first = listed({0, n});
     int64_t end = n + 1;  // the gap keeps the first n rows a range of their own
     for (const IntervalList& rows :
          parts_of(c.decision.in[0]->dim(c.in[0].ndim() - 2), mesh)) {
-      Part part{rows, intersect(rows, all(n)), subtract(rows, all(n))};
+      Part part{rows, intersect(rows, first), subtract(rows, first)};
       part.factored = {end, end + std::min(length(part.rest), n)};
       end = part.factored.hi;
       parts_.push_back(std::move(part));
     }
     const Part& own = part_at(c.coord());
-    const int64_t first = length(own.first), rest = length(own.rest);
+    const int64_t firsts = length(own.first), rest = length(own.rest);
     const Tensor sent =
-        c.scratch({core.count, first + own.factored.size(), n}, x.dtype());
-    const Tensor r = sent.slice(1, first, sent.shape()[1]);
-    sent.slice(1, 0, first).copy_from(window(x, of(own.rows), of(own.first)));
+        c.scratch({core.count, firsts + own.factored.size(), n}, x.dtype());
+    const Tensor r = sent.slice(1, firsts, sent.shape()[1]);
+    sent.slice(1, 0, firsts).copy_from(window(x, of(own.rows), of(own.first)));
     const Matrices others(window(x, of(own.rows), of(own.rest)));
     if (rest > n) {
       q_ = c.scratch({core.count, rest, n}, x.dtype());
@@ -119,11 +120,8 @@ class Tall {
     IntervalList rows, first, rest;
     Interval factored = {};
   };
-  static IntervalList all(int64_t n) {
-    return n > 0 ? IntervalList{{0, n}} : IntervalList{};
-  }
   IntervalList core_rows() const {
-    IntervalList rows = all(core.n);
+    IntervalList rows = listed({0, core.n});
     const int64_t end = parts_.back().factored.hi;
     if (end > core.n + 1) rows.push_back({core.n + 1, end});
     return rows;
@@ -139,10 +137,7 @@ class Tall {
   // These rows of all matrices of this rank, or of the rank at a coordinate.
   Region of(const IntervalList& rows) const { return of(rows, c_.coord()); }
   Region of(const IntervalList& rows, const Coord& at) const {
-    const Shape part = c_.decision.in[0]->local_shape(at);
-    int64_t count = 1;
-    for (int d = 0; d + 2 < part.size(); ++d) count *= part[d];
-    return {all(count), rows, all(core.n)};
+    return region_at(*c_.decision.in[0], at, rows, listed({0, core.n}));
   }
 
   Compute& c_;

@@ -1,17 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
 // Cholesky factors and triangular systems. The gradient of a factor is
 // Murray's, "Differentiation of the Cholesky decomposition" (arXiv 1602.07527).
+#include <algorithm>
+#include <vector>
+
 #include "dtensor/ops/all_ops.h"
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/create.h"
 #include "dtensor/ops/linalg_op.h"
 #include "dtensor/ops/pointwise.h"
+#include "dtensor/ops/rows.h"
 #include "dtensor/ops/statistics.h"
 #include "dtensor/ops/view.h"
 #include "dtensor/placement/error.h"
+#include "dtensor/placement/owned.h"
 
 namespace dtensor {
 namespace {
+
+// The indices of a dimension that the rank at a coordinate has. REQUIRES: one
+// range, as with the mark "^" in a rule.
+Interval range_of(const Dim& dim, const Mesh& mesh, const Coord& at) {
+  IntervalList list;
+  dim.intervals(mesh, at, list);
+  return list.empty() ? Interval{} : list[0];
+}
+void scale(Compute& c, const Tensor& x, double by) {
+  row_unary(c, fn::index_of<fn::MulScalar>, x, x, by);
+}
 
 // ---- Cholesky ----
 
@@ -59,11 +75,72 @@ struct SolveArgs {
   bool upper, unit;
 };
 
+// Substitution by blocks of rows, for c.in[0] whose rows are split. The ranks
+// take turns in the order of their rows: each solves for its rows of x, and
+// sends them to the ranks whose turns are later, which subtract their product.
+// t has this rank's rows of the triangles [count, m, n], and x [count, m, k]
+// those of b.
+void solve_in_turns(Compute& c, const SolveArgs& args, const Tensor& t,
+                    const Tensor& x) {
+  const AxisMask axes = c.axes_of('m'), apart = c.mesh().all_axes() & ~axes;
+  const Spec& spec = *c.decision.out[0];
+  const Dim& dim = spec.dim(spec.ndim() - 2);
+  const auto rows_at = [&](const Coord& at) {
+    return range_of(dim, c.mesh(), at);
+  };
+  const auto is_later = [&](const Interval& rows, const Interval& than) {
+    return rows.size() > 0 &&
+           (args.upper ? rows.hi <= than.lo : than.hi <= rows.lo);
+  };
+  const auto region = [&](const Coord& at, bool has, const Interval& rows) {
+    return region_at(spec, at, has ? listed(rows) : IntervalList{},
+                     listed({0, spec.local_shape(at).back()}));
+  };
+  std::vector<Interval> turns;
+  for (const IntervalList& part : parts_of(dim, c.mesh()))
+    turns.insert(turns.end(), part.begin(), part.end());
+  std::sort(
+      turns.begin(), turns.end(),
+      [&](const Interval& a, const Interval& b) { return is_later(b, a); });
+  const Interval own = rows_at(c.coord());
+  const int64_t count = x.shape()[0], k = x.shape()[2];
+  scale(c, x, -1);  // so that products add up
+  for (const Interval& turn : turns) {
+    Tensor sent = c.scratch({count, 0, k}, x.dtype());
+    if (own == turn) {
+      scale(c, x, -1);
+      const Tensor square = t.slice(2, turn.lo, turn.hi).to_contiguous();
+      c.run(kernels::SolveTriangular{.type = x.dtype(),
+                                     .count = count,
+                                     .n = turn.size(),
+                                     .k = k,
+                                     .t = square.data(),
+                                     .upper = args.upper,
+                                     .unit = args.unit,
+                                     .b = x.data(),
+                                     .x = x.mutable_data()});
+      sent = x;
+    }
+    if (turn == turns.back()) return;
+    const Tensor solved = c.fetch(
+        sent, axes,
+        [&](const Coord& at) { return region(at, rows_at(at) == turn, turn); },
+        [&](const Coord& at) {
+          return region(at, is_later(rows_at(at), turn), turn);
+        },
+        std::vector<AxisMask>{apart, axes, apart});
+    if (is_later(own, turn))
+      multiply(c, t.slice(2, turn.lo, turn.hi), solved, x, true);
+  }
+}
+
 class SolveTriangularOp : public MatrixOp {
  public:
   SolveTriangularOp()
-      : MatrixOp("solve_triangular", "...m!n!,...nk->...mk | linear 1",
-                 {.work = {2}, .saved_inputs = 1, .saves_outputs = true}) {}
+      : MatrixOp("solve_triangular", "...m~n!,...m^k->...mk | linear 1",
+                 {.work = {2, {'m', "mk.", 1, 1.0}},
+                  .saved_inputs = 1,
+                  .saves_outputs = true}) {}
   std::vector<Sample> samples() const override {
     const auto pair = [](Shape t, Shape b, bool upper, bool unit) {
       return Sample{{{.shape = t, .dominant = true}, {.shape = b}},
@@ -71,12 +148,19 @@ class SolveTriangularOp : public MatrixOp {
     };
     return {pair({3, 3}, {5, 3, 2}, false, false),
             pair({2, 4, 4}, {4, 3}, true, false),
-            pair({5, 2, 2}, {5, 2, 3}, true, true)};
+            pair({5, 2, 2}, {5, 2, 3}, true, true),
+            pair({7, 7}, {2, 7, 2}, true, false)};
   }
   void compute(Compute& c) const override {
     const SolveArgs& args = c.attrs.as<SolveArgs>();
     const Tensor t = repeated(c.in[0], c.out[0], 2);
     const Matrices b(repeated(c.in[1], c.out[0], 2));
+    if (c.axes_of('m')) {
+      const Tensor x = c.out[0].reshape({b.count, b.m, b.n});
+      x.copy_from(b.t.reshape(x.shape()));
+      return solve_in_turns(c, args,
+                            t.reshape({b.count, b.m, t.shape().back()}), x);
+    }
     c.run(kernels::SolveTriangular{.type = b.t.dtype(),
                                    .count = b.count,
                                    .n = b.m,

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Factors of matrices whose rows or columns are split, compared with plain
 // loops. The proof compares them with one rank's on all layouts.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -11,8 +13,10 @@
 #include "dtensor/ops/grad.h"
 #include "dtensor/ops/linalg.h"
 #include "dtensor/ops/pointwise.h"
+#include "dtensor/ops/reduce.h"
 #include "dtensor/ops/view.h"
 #include "dtensor/placement/error.h"
+#include "dtensor/runtime.h"
 #include "dtensor/scopes.h"
 #include "tests/ops/structured_testing.h"
 #include "tests/testing.h"
@@ -151,6 +155,101 @@ TEST(LinalgSplit, BytesOfTallFactors) {
     EXPECT_EQ(error_of([&] { qr(x); }).substr(0, 79),
               "[qr] would have to communicate while it computes (all-to-all, "
               "512 bytes), which");
+  });
+}
+
+// Solves a x = b for a lower or an upper triangle a.
+Array plain_solve(const Array& a, const Array& b, bool upper) {
+  const int64_t n = b.shape[0], k = b.shape[1];
+  Array x = b;
+  for (int64_t step = 0; step < n; ++step) {
+    const int64_t i = upper ? n - 1 - step : step;
+    for (int64_t c = 0; c < k; ++c) {
+      for (int64_t j = upper ? i + 1 : 0; j < (upper ? n : i); ++j)
+        x.at(i * k + c) -= a.at(i * n + j) * x.at(j * k + c);
+      x.at(i * k + c) /= a.at(i * n + i);
+    }
+  }
+  return x;
+}
+
+// A positive definite matrix.
+Array definite(int64_t n) {
+  Array x = zeros_like({n, n});
+  for (int64_t i = 0; i < n; ++i)
+    for (int64_t j = 0; j < n; ++j)
+      x.at(i * n + j) = std::sin(static_cast<double>(i + j)) +
+                        (i == j ? static_cast<double>(n) : 0);
+  return x;
+}
+
+// Runs `fn` on a mesh on which messages cost nothing but their bytes, so small
+// matrices take the split algorithms, too.
+void where_bytes_count(const std::string& mesh,
+                       const std::function<void(const Mesh&)>& fn) {
+  const Mesh m = Mesh::parse(mesh);
+  RunOptions options;
+  options.world = m.num_ranks();
+  options.cost.axes.assign(size_t(m.num_axes()), AxisCost{{0, 50}});
+  run(options, [&](Runtime&) { fn(m); });
+}
+
+TEST(LinalgSplit, SolveTriangular) {
+  const int64_t n = 23, k = 3;
+  const Array a = definite(n), b = values({n, k}, 1), dx = values({n, k}, 2);
+  Array turned = a;
+  for (int64_t i = 0; i < n; ++i)
+    for (int64_t j = 0; j < n; ++j) turned.at(i * n + j) = a.at(j * n + i);
+  struct At {
+    const char *mesh, *a, *b, *x;
+  };
+  for (const bool upper : {false, true}) {
+    const Array want = plain_solve(a, b, upper),
+                db = plain_solve(turned, dx, !upper);
+    Array da = zeros_like({n, n});
+    for (int64_t i = 0; i < n; ++i)
+      for (int64_t j = 0; j < n; ++j)
+        for (int64_t c = 0; c < k; ++c)
+          if (upper ? i <= j : i >= j)
+            da.at(i * n + j) -= db.at(i * k + c) * want.at(j * k + c);
+    for (const At& at : {At{"tp=2", "S0", "S0", "S0"},
+                         {"tp=3", "S0", "R", "S0"},
+                         {"tp=3", "S1", "S0", "S0"},
+                         {"tp=3", "S0", "P", "S0"},
+                         {"tp=30", "S0", "S0", "S0"},
+                         {"dp=2,tp=2", "S0,S0", "S0,R", "S0,S0"},
+                         {"dp=2,tp=2", "S0,S1", "S0,S1", "S0,S0"}})
+      where_bytes_count(at.mesh, [&](const Mesh& mesh) {
+        const DistTensor t = put(a, mesh, at.a).set_requires_grad(),
+                         y = put(b, mesh, at.b).set_requires_grad(),
+                         x = solve_triangular(t, y, upper);
+        const std::string what =
+            std::string(at.mesh) + ": " + at.a + ", " + at.b;
+        EXPECT_EQ(x.spec()->to_string(), fmt::format("f64[23, 3]({})", at.x))
+            << what;
+        expect_near(array_of(x.full()), want, 1e-13, what);
+        const auto d = grad(sum(x * put(dx, mesh)), {t, y});
+        expect_near(array_of(d[0].full()), da, 1e-13, what);
+        expect_near(array_of(d[1].full()), db, 1e-13, what);
+      });
+  }
+}
+
+// A rank receives the rows of x that are solved before its own.
+TEST(LinalgSplit, BytesOfSolveTriangular) {
+  on_mesh("tp=4", [&](const Mesh& mesh) {
+    const int64_t n = 512, k = 8,
+                  r = mesh.rank(RankContext::current().coordinate(mesh)),
+                  part = n / 4 * k * 8;
+    const DistTensor a = put(definite(n), mesh, "S0"),
+                     b = put(values({n, k}, 1), mesh, "S0");
+    DistTensor x;
+    EXPECT_EQ(sent([&] { x = solve_triangular(a, b, false); }), r * part);
+    EXPECT_EQ(x.spec()->to_string(), b.spec()->to_string());
+    EXPECT_EQ(sent([&] { solve_triangular(a, b, true); }), (3 - r) * part);
+    // A matrix whose columns are split exchanges them for rows.
+    EXPECT_EQ(sent([&] { solve_triangular(transpose(a, 0, 1), b, true); }),
+              (3 - r) * part + n / 4 * n * 3 / 4 * 8);
   });
 }
 
