@@ -148,7 +148,9 @@ class SolveOp : public MatrixOp {
     const Tensor lu = repeated(f.lu.reshape(batch), c.out[0], 2);
     batch.pop_back();
     const Tensor order = repeated(f.order.reshape(batch), c.out[0], 1);
-    check_failed(c, f.failed, [](int64_t row) {
+    const Tensor most = c.scratch({1}, DType::kI64);
+    most_of(c, f.failed, most);
+    check_failed(c, most, {0}, [](int64_t row) {
       return fmt::format(
           "a matrix is singular: the pivot of row {} is 0; pass matrices that "
           "have an inverse",

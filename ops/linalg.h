@@ -23,6 +23,15 @@ namespace dtensor {
 // with u^T u = x. x is symmetric: only that triangle of x is read, and the
 // gradient is symmetric. Every rank throws Error unless all matrices are
 // positive definite.
+//
+// If the rows of x are split, or the columns, or both, they stay so in the
+// result, unless a gather is cheaper, as for small matrices. The blocks are
+// those of right-looking elimination (as in ScaLAPACK's pdpotrf). Over p ranks
+// with n / p rows each, rank r receives r (r + 1) / 2 blocks of (n / p)^2
+// elements: at most half of a gather, n^2 (p - 1) / p. On a mesh of q by q
+// ranks, rank (i, j) receives 2 j + 1 blocks of (n / q)^2 if i > j, j if i = j,
+// and none if i < j. Each block of the diagonal takes two messages. The
+// gradient multiplies and solves with all columns, so it sends a few times n^2.
 DistTensor cholesky(const DistTensor& x, bool upper = false);
 
 struct Qr {

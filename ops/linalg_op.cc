@@ -50,10 +50,7 @@ Tensor repeated(const Tensor& x, const Tensor& out, int own) {
   return x.expand(shape).to_contiguous();
 }
 
-void check_failed(Compute& c, const Tensor& failed,
-                  std::string (*sentence)(int64_t row)) {
-  if (c.context.dry_run) return;
-  const Tensor most = c.scratch({1}, DType::kI64);
+void most_of(Compute& c, const Tensor& failed, const Tensor& most) {
   c.run(kernels::Reduce{.kind = kernels::ReduceKind::kMax,
                         .type = DType::kI64,
                         .shape = failed.shape(),
@@ -61,14 +58,21 @@ void check_failed(Compute& c, const Tensor& failed,
                         .strides = failed.strides(),
                         .dims = 1,
                         .out = most.mutable_data()});
-  check(c.context,
-        {.op = c.op.name(),
-         .found = most,
-         .mesh = c.mesh(),
-         .axes = c.decision.in[0]->split_axes(),
-         .judge = [op = c.op.name(), sentence](std::span<const int64_t> row) {
-           if (row[0] > 0) fail(op, "{}", sentence(row[0] - 1));
-         }});
+}
+
+void check_failed(Compute& c, const Tensor& most, std::vector<int64_t> begins,
+                  std::string (*sentence)(int64_t row)) {
+  if (c.context.dry_run) return;
+  check(c.context, {.op = c.op.name(),
+                    .found = most,
+                    .mesh = c.mesh(),
+                    .axes = c.decision.in[0]->split_axes(),
+                    .judge = [op = c.op.name(), begins = std::move(begins),
+                              sentence](std::span<const int64_t> rows) {
+                      for (size_t i = 0; i < rows.size(); ++i)
+                        if (rows[i] > 0)
+                          fail(op, "{}", sentence(begins[i] + rows[i] - 1));
+                    }});
 }
 
 IntervalList listed(const Interval& i) {

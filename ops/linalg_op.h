@@ -29,9 +29,12 @@ void multiply(Compute&, const Tensor& a, const Tensor& b, const Tensor& out,
 // broadcast to those of `out`, and its last `own` dimensions stay.
 Tensor repeated(const Tensor& x, const Tensor& out, int own);
 
-// Throws Error on every rank if some matrix has failed; see kernels::Lu.
-// sentence(row) is the text.
-void check_failed(Compute& c, const Tensor& failed,
+// Sets most [1] to the largest element of `failed`; see kernels::Lu.
+void most_of(Compute&, const Tensor& failed, const Tensor& most);
+// Throws Error on every rank if some element of `most` is not 0 on some rank.
+// Element i, less 1, is a row behind the row begins[i]; sentence(row) is the
+// text for the first one.
+void check_failed(Compute&, const Tensor& most, std::vector<int64_t> begins,
                   std::string (*sentence)(int64_t row));
 
 // The indices of a range; no range if it is empty.

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "dtensor/ops/contraction.h"
+#include "dtensor/ops/diagonal.h"
 #include "dtensor/ops/grad.h"
 #include "dtensor/ops/linalg.h"
 #include "dtensor/ops/pointwise.h"
@@ -158,6 +159,19 @@ TEST(LinalgSplit, BytesOfTallFactors) {
   });
 }
 
+// The lower triangle l with l l^T = x.
+Array plain_cholesky(const Array& x) {
+  const int64_t n = x.shape[0];
+  Array l = zeros_like({n, n});
+  for (int64_t i = 0; i < n; ++i)
+    for (int64_t j = 0; j <= i; ++j) {
+      double sum = x.at(i * n + j);
+      for (int64_t k = 0; k < j; ++k) sum -= l.at(i * n + k) * l.at(j * n + k);
+      l.at(i * n + j) = i == j ? std::sqrt(sum) : sum / l.at(j * n + j);
+    }
+  return l;
+}
+
 // Solves a x = b for a lower or an upper triangle a.
 Array plain_solve(const Array& a, const Array& b, bool upper) {
   const int64_t n = b.shape[0], k = b.shape[1];
@@ -181,6 +195,37 @@ Array definite(int64_t n) {
       x.at(i * n + j) = std::sin(static_cast<double>(i + j)) +
                         (i == j ? static_cast<double>(n) : 0);
   return x;
+}
+
+// A parameter is not gathered, so small matrices are factored where they lie.
+DistTensor fixed(DistTensor x) { return x.as_parameter(); }
+
+const std::vector<Case> kSplits = {
+    {"tp=2", {"S0"}},         {"tp=3", {"S0"}},
+    {"tp=2", {"S1"}},         {"tp=3", {"S1"}},
+    {"dp=2,tp=2", {"S0,S1"}}, {"dp=2,tp=2", {"S1,S0"}},
+    {"dp=2,tp=2", {"S0,S0"}}, {"dp=3,tp=2", {"S0,S1"}},
+    {"dp=2,tp=2", {"R,S0"}},  {"tp=8", {"S0"}}};
+
+TEST(LinalgSplit, Cholesky) {
+  const auto reference = [](const std::vector<Array>& in) {
+    // The gradient is symmetric.
+    const int64_t n = in[0].shape[0];
+    Array mean = in[0];
+    for (int64_t i = 0; i < n; ++i)
+      for (int64_t j = 0; j < n; ++j)
+        mean.at(i * n + j) = (in[0].at(i * n + j) + in[0].at(j * n + i)) / 2;
+    return plain_cholesky(mean);
+  };
+  for (const bool upper : {false, true})
+    check_problem({{definite(7)},
+                   [upper](const std::vector<DistTensor>& in) {
+                     const DistTensor l = cholesky(fixed(in[0]), upper);
+                     return upper ? transpose(l, -2, -1) : l;
+                   },
+                   reference,
+                   false},
+                  kSplits);
 }
 
 // Runs `fn` on a mesh on which messages cost nothing but their bytes, so small
@@ -235,6 +280,75 @@ TEST(LinalgSplit, SolveTriangular) {
   }
 }
 
+// The negative logarithm of the likelihood of a Gaussian process, without
+// constants: y^T x^-1 y + log det x.
+DistTensor likelihood(const DistTensor& x, const DistTensor& y) {
+  const DistTensor l = cholesky(x);
+  return sum(square(solve_triangular(l, y, false))) +
+         2 * sum(log(diagonal(l, 0, -2, -1)));
+}
+
+TEST(LinalgSplit, GaussianProcess) {
+  check_problem(
+      {{definite(6), values({6, 1}, 3)},
+       [](const std::vector<DistTensor>& in) {
+         const DistTensor x = in[0];
+         return likelihood((x + transpose(x, -2, -1)) * 0.5, in[1]);
+       },
+       [](const std::vector<Array>& in) {
+         const int64_t n = in[0].shape[0];
+         Array mean = in[0], loss = zeros_like({});
+         for (int64_t i = 0; i < n; ++i)
+           for (int64_t j = 0; j < n; ++j)
+             mean.at(i * n + j) =
+                 (in[0].at(i * n + j) + in[0].at(j * n + i)) / 2;
+         const Array l = plain_cholesky(mean), z = plain_solve(l, in[1], false);
+         for (int64_t i = 0; i < n; ++i)
+           loss.at(0) += z.at(i) * z.at(i) + 2 * std::log(l.at(i * n + i));
+         return loss;
+       }},
+      {{"tp=2", {"S0", "S0"}}, {"dp=2,tp=2", {"S0,S1", "S0,R"}}});
+}
+
+// As the header says: at most half of a gather if rows are split. Each rank of
+// a grid of 2 by 2 ranks receives at most one block, where a gather takes
+// three.
+TEST(LinalgSplit, BytesOfCholesky) {
+  const int64_t n = 512;
+  const Array a = definite(n);
+  on_mesh("tp=4", [&](const Mesh& mesh) {
+    const int64_t r = mesh.rank(RankContext::current().coordinate(mesh)),
+                  block = n / 4 * n / 4 * 8;
+    const DistTensor rows = put(a, mesh, "S0"), columns = put(a, mesh, "S1");
+    DistTensor l;
+    EXPECT_EQ(sent([&] { l = cholesky(rows); }), r * (r + 1) / 2 * block);
+    EXPECT_EQ(l.spec()->to_string(), rows.spec()->to_string());
+    EXPECT_EQ(sent([&] { l = cholesky(columns); }), r * (4 - r) * block);
+    EXPECT_EQ(l.spec()->to_string(), columns.spec()->to_string());
+    // A vector, a number for each row, and sums.
+    const DistTensor y = put(values({n, 1}, 1), mesh, "S0");
+    EXPECT_LE(sent([&] { likelihood(rows, y); }),
+              r * (r + 1) / 2 * block + 2 * n * 8);
+  });
+  for (const int64_t q : {2, 3})
+    on_mesh(fmt::format("dp={0},tp={0}", q), [&](const Mesh& mesh) {
+      const int64_t size = 168 * q, part = 168 * 168 * 8;
+      const DistTensor x = put(definite(size), mesh, "S0,S1");
+      const Coord& at = RankContext::current().coordinate(mesh);
+      DistTensor l;
+      EXPECT_EQ(sent([&] { l = cholesky(x); }), (at[0] > at[1] ? 2 * at[1] + 1
+                                                 : at[0] == at[1] ? at[1]
+                                                                  : 0) *
+                                                    part);
+      EXPECT_EQ(l.spec()->to_string(), x.spec()->to_string());
+    });
+  // Small matrices are gathered.
+  on_mesh("tp=4", [&](const Mesh& mesh) {
+    EXPECT_EQ(cholesky(put(definite(8), mesh, "S0")).spec()->to_string(),
+              "f64[8, 8](R)");
+  });
+}
+
 // A rank receives the rows of x that are solved before its own.
 TEST(LinalgSplit, BytesOfSolveTriangular) {
   on_mesh("tp=4", [&](const Mesh& mesh) {
@@ -251,6 +365,19 @@ TEST(LinalgSplit, BytesOfSolveTriangular) {
     EXPECT_EQ(sent([&] { solve_triangular(transpose(a, 0, 1), b, true); }),
               (3 - r) * part + n / 4 * n * 3 / 4 * 8);
   });
+}
+
+TEST(LinalgSplit, TheFirstBadPivotIsNamed) {
+  for (const auto& [mesh, layout] :
+       {std::pair{"tp=3", "S0"}, {"dp=2,tp=2", "S0,S1"}})
+    on_mesh(mesh, [&](const Mesh& m) {
+      Array a = definite(7);
+      a.at(4 * 7 + 4) = -1;
+      EXPECT_EQ(
+          error_of([&] { cholesky(fixed(put(a, m, layout))); }).substr(0, 77),
+          "[cholesky] a matrix is not positive definite: the pivot of row 4 "
+          "is not above");
+    });
 }
 
 }  // namespace
