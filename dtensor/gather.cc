@@ -255,26 +255,20 @@ DistTensor seen_as(const DistTensor& parameter, const Spec* spec) {
 
 }  // namespace
 
-void see_inputs(std::span<const DistTensor> x, std::span<DistTensor> seen) {
-  for (size_t i = 0; i < x.size(); ++i)
-    seen[i] = gathers(x[i])
-                  ? passes_as_it_comes(x[i], seen_as(x[i], x[i].use_spec()))
-                  : x[i];
-}
-
-void gather_inputs(RankContext& ctx, std::span<const DistTensor> x,
-                   std::span<DistTensor> seen) {
+void gather_inputs(RankContext& ctx, std::span<DistTensor> x) {
   std::vector<std::shared_ptr<Impl>> wanted;
   for (const DistTensor& t : x)
     if (gathers(t) &&
         std::find(wanted.begin(), wanted.end(), t.impl()) == wanted.end())
       wanted.push_back(t.impl());
   const std::vector<Tensor> parts = memory(ctx).take(ctx, wanted);
-  for (size_t i = 0; i < x.size(); ++i) {
-    const auto at = std::find(wanted.begin(), wanted.end(), x[i].impl());
+  for (DistTensor& t : x) {
+    const auto at = std::find(wanted.begin(), wanted.end(), t.impl());
     if (at == wanted.end()) continue;
-    seen[i].impl()->local = parts[static_cast<size_t>(at - wanted.begin())];
-    seen[i].impl()->note_version();
+    DistTensor whole = seen_as(t, t.use_spec());
+    whole.impl()->local = parts[static_cast<size_t>(at - wanted.begin())];
+    whole.impl()->note_version();
+    t = passes_as_it_comes(t, std::move(whole));
   }
 }
 

@@ -22,6 +22,7 @@
 
 #include "dtensor/dist_tensor.h"
 #include "dtensor/dist_tensor_impl.h"
+#include "dtensor/placement/choose.h"
 #include "dtensor/rank_context.h"
 
 namespace dtensor {
@@ -31,14 +32,16 @@ inline bool gathers(const DistTensor& x) {
   return x.defined() && x.impl()->use != nullptr;
 }
 
-// Sets seen[i] to x[i] or, if x[i] is gathered on use, to a tensor with the
-// spec x[i].use_spec(). gather_inputs() later sets the part of such a tensor.
-void see_inputs(std::span<const DistTensor> x, std::span<DistTensor> seen);
+// An input as decide() (ops/decision.h) gets it. Operators see a parameter that
+// is gathered on use in the gathered layout, and do not move it from there.
+inline OpInput as_input(const DistTensor& x) {
+  return {x.use_spec(), gathers(x) ? Keep::kStay : x.keep()};
+}
 
-// Sets the part of seen[i] for each x[i] that is gathered on use. First gathers
-// the copies that are missing, together. Collective over the mesh.
-void gather_inputs(RankContext&, std::span<const DistTensor> x,
-                   std::span<DistTensor> seen);
+// Replaces each x[i] that is gathered on use by its copy, of spec
+// x[i].use_spec(). Gathers the copies that are missing, together. Collective
+// over the mesh.
+void gather_inputs(RankContext&, std::span<DistTensor> x);
 
 // The parameter in layout `to`. The result's part is made when it is first
 // read: by gathering, or by a redistribution if gather_on_use() was not called

@@ -184,7 +184,7 @@ InnerExchange* Compute::next_exchange() {
 }
 
 // The error begins with "would have to communicate", like that for inputs that
-// have to move (CallInputs::check_allowed).
+// have to move (check_allowed() in op.cc).
 void Compute::allow(StepKind kind, int64_t bytes) {
   const auto inputs = [&] {
     std::string t;

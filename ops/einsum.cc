@@ -93,11 +93,8 @@ class Search {
     out_ = text(bound.rule().outputs()[0]);
     for (size_t i = 0; i < inputs.size(); ++i) {
       const DistTensor& x = inputs[i];
-      const Keep keep = gathers(x) ? Keep::kStay : x.keep();
-      operands_.push_back(
-          std::make_shared<Product>(Product{text(bound.rule().inputs()[i]),
-                                            {x.use_spec(), keep},
-                                            uint64_t{1} << i}));
+      operands_.push_back(std::make_shared<Product>(Product{
+          text(bound.rule().inputs()[i]), as_input(x), uint64_t{1} << i}));
     }
   }
 
@@ -215,8 +212,10 @@ Ref order_of(const std::string& text, std::span<const DistTensor> operands) {
   thread_local BoundedCache<std::string, Order> known("orders of einsum",
                                                       cache_limit::kRules);
   std::string key = fmt::format("{} {}", text, RankContext::current().run_id);
-  for (const DistTensor& x : operands)
-    key += fmt::format(" {} {}", fmt::ptr(x.use_spec()), int(x.keep()));
+  for (const DistTensor& x : operands) {
+    const OpInput in = as_input(x);
+    key += fmt::format(" {} {}", fmt::ptr(in.spec), int(in.keep));
+  }
   if (const Order* order = known.find(key)) return order->product;
   Order made{Search(product_rule(text), operands).best(), {}};
   for (const DistTensor& x : operands) made.held.push_back(x.use_spec());

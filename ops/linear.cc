@@ -227,8 +227,7 @@ void check(const DistTensor& x, const DistTensor& weight,
 std::shared_ptr<const Decision> decided(const Op& op,
                                         std::span<const DistTensor> in) {
   InlineVec<OpInput, 3> inputs;
-  for (const DistTensor& x : in)
-    inputs.push_back({x.use_spec(), gathers(x) ? Keep::kStay : x.keep()});
+  for (const DistTensor& x : in) inputs.push_back(as_input(x));
   return decide(op, inputs);
 }
 

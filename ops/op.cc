@@ -6,15 +6,17 @@
 #include <utility>
 
 #include "dtensor/dist_tensor_impl.h"
+#include "dtensor/gather.h"
 #include "dtensor/interrupt.h"
-#include "dtensor/ops/call_inputs.h"
 #include "dtensor/ops/op_node.h"
 #include "dtensor/ops/op_watch.h"
 #include "dtensor/placement/error.h"
+#include "dtensor/redistribute.h"
 
 namespace dtensor {
 namespace {
 
+using Inputs = InlineVec<DistTensor, Compute::kMostInputs>;
 using Outputs = InlineVec<DistTensor, Compute::kMostOutputs>;
 
 // The lineage of the values that the call makes.
@@ -48,15 +50,65 @@ DistTensor output_of(const Op& op, RankContext& ctx, const Decision& d,
   return DistTensor(std::move(impl));
 }
 
+// Gathers the parameters that are gathered on use. If checkpoint() (grad.h) has
+// kept the outputs, only the gradient may read a parameter; then it is gathered
+// when that happens. Returns the inputs, which `own` holds.
+std::span<const DistTensor> gathered(RankContext& ctx,
+                                     std::span<const DistTensor> given,
+                                     bool kept, Inputs& own) {
+  for (const DistTensor& in : given)
+    own.push_back(kept && gathers(in) ? gathered_when_read(in, in.use_spec())
+                                      : in);
+  if (!kept) gather_inputs(ctx, own);
+  return own;
+}
+
+// Throws Error if an input would have to be sent under ExplicitOnly, or if the
+// budget (CommBudget) is too small.
+void check_allowed(const Compute& c, std::span<const DistTensor> inputs) {
+  const Decision& d = c.decision;
+  if (!d.communicates) return;
+  for (size_t i : d.moved) {
+    if (!c.context.explicit_only) break;
+    const Plan& p = c.context.planner.plan(inputs[i].spec(), d.in[i]);
+    DT_CHECK(
+        !p.communicates(), c.op.name(),
+        "would have to communicate, which ExplicitOnly forbids: input {} is {} "
+        "and is needed as {} ({}, {} bytes); write x.redistribute(\"{}\") "
+        "before it",
+        i, inputs[i].spec()->to_string(), d.in[i]->to_string(),
+        name(std::find_if(p.steps.begin(), p.steps.end(),
+                          [](const auto& step) { return sends(step.kind); })
+                 ->kind),
+        p.bytes, d.in[i]->layout().to_string(d.in[i]->mesh()));
+  }
+  DT_CHECK(c.context.comm_budget < 0 || d.bytes <= c.context.comm_budget,
+           c.op.name(),
+           "needs {} bytes of communication, but the budget has {} left; raise "
+           "the budget, or redistribute the inputs outside of the CommBudget",
+           d.bytes, c.context.comm_budget);
+}
+
+// Moves the inputs to the layouts of the decision. Returns them; `own` holds
+// them if any input moves.
+std::span<const DistTensor> moved(const Compute& c,
+                                  std::span<const DistTensor> inputs,
+                                  Inputs& own) {
+  const Decision& d = c.decision;
+  if (d.moved.empty()) return inputs;
+  check_allowed(c, inputs);
+  if (own.empty())
+    for (const DistTensor& in : inputs) own.push_back(in);
+  relayout(own, d.in, {.copies = true, .execution = &d.execution});
+  return own;
+}
+
 // Computes the outputs, or takes those that were kept and restores the others
-// from them. Leaves the inputs ready for record_node().
-void compute_outputs(Compute& c, CallInputs& inputs, OpCaptures* kept,
-                     bool record, Outputs& outputs) {
+// from them.
+void compute_outputs(Compute& c, std::span<const DistTensor> inputs,
+                     OpCaptures* kept, Outputs& outputs) {
   const Decision& d = c.decision;
   if (kept) {
-    // Only the gradient may need the moved inputs. If it does not, they are not
-    // moved: graph edges to the unmoved inputs are equivalent.
-    if (record && c.op.facts().saved_inputs) inputs.bring(c.op, d);
     for (const Tensor& t : kept->take()) {
       const size_t o = c.out.size();
       const bool missing = d.here && !c.op.facts().stores_output(o);
@@ -65,9 +117,7 @@ void compute_outputs(Compute& c, CallInputs& inputs, OpCaptures* kept,
     }
     if (d.here) c.op.restore(c);
   } else {
-    inputs.bring(c.op, d);
-    for (const DistTensor& in : inputs.ready())
-      c.in.push_back(in.impl()->part());
+    for (const DistTensor& in : inputs) c.in.push_back(in.impl()->part());
     c.allocate_outputs();
     if (d.here) c.op.compute(c);
   }
@@ -85,15 +135,14 @@ void run_op(const Op& op, std::span<const DistTensor> given, const Attrs& asked,
            "takes 1 to {} inputs, but got {}", kMost, given.size());
   check_defined(op.name(), given);
   OpWatch watch(ctx, op, given);
-  CallInputs inputs(ctx, given, watch.kept() != nullptr);
 
   InlineVec<OpInput, kMost> specs;
-  bool record = false;
-  Keep keep = inputs.seen()[0].keep();
-  for (const DistTensor& in : inputs.seen()) {
-    specs.push_back({in.spec(), in.keep()});
+  bool record = false, gathers_some = false;
+  Keep keep = Keep::kGatherOnUse;  // the greatest
+  for (const DistTensor& in : given) {
+    keep = std::min(keep, specs.push_back(as_input(in)).keep);
     record |= in.requires_grad();
-    keep = std::min(keep, in.keep());
+    gathers_some |= gathers(in);
   }
   record &= ctx.grad_enabled && op.facts().differentiable;
   std::optional<Attrs> with_state;
@@ -108,9 +157,17 @@ void run_op(const Op& op, std::span<const DistTensor> given, const Attrs& asked,
   const Scoped<const Lineage*> about(ctx.about, &lineage);
   watch.decided(attrs, *d);
 
+  OpCaptures* const kept = watch.kept();
+  Inputs own;
+  std::span<const DistTensor> inputs = given;
   {
     Compute c(op, attrs, *d, ctx);
-    compute_outputs(c, inputs, watch.kept(), record, outputs);
+    if (gathers_some) inputs = gathered(ctx, given, kept != nullptr, own);
+    // If the outputs were kept and no gradient reads the inputs, they are not
+    // moved: graph edges to the unmoved inputs are equivalent.
+    if (!kept || (record && op.facts().saved_inputs))
+      inputs = moved(c, inputs, own);
+    compute_outputs(c, inputs, kept, outputs);
   }
 
   for (size_t o = 0; o < outputs.size(); ++o) {
@@ -119,8 +176,9 @@ void run_op(const Op& op, std::span<const DistTensor> given, const Attrs& asked,
     if (keep != Keep::kMove && op.facts().renames)
       outputs[o].impl()->keep = keep;
   }
-  if (record) record_node(op, attrs, d, given, inputs.ready(), outputs);
-  inputs.free();
+  if (record) record_node(op, attrs, d, given, inputs, outputs);
+  if (gathers_some)
+    for (const DistTensor& in : given) free_gathered(ctx, in);
   watch.ran(attrs, *d, outputs);
 }
 
