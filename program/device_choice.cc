@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cstdlib>
 
+#include "dtensor/comm/process_backend.h"
 #include "dtensor/device/cuda.h"
 #include "dtensor/placement/error.h"
 
@@ -38,9 +39,10 @@ std::function<Device&(int64_t)> devices_for(const DeviceChoice& choice,
       needed <= there, "--device",
       "{} ranks, {} per GPU from cuda:{} on, need {} GPUs, but this process "
       "sees only {} of these; run fewer ranks, or write --ranks-per-gpu {} "
-      "(but not with --backend nccl)",
+      "(but not with --backend {})",
       ranks, choice.ranks_per_gpu, choice.first, needed - choice.first,
-      there - choice.first, (ranks - 1) / (there - choice.first) + 1);
+      there - choice.first, (ranks - 1) / (there - choice.first) + 1,
+      gpu_backend().name);
   return [choice](int64_t rank) -> Device& {
     return cuda(static_cast<int>(choice.index(rank)));
   };

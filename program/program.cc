@@ -14,10 +14,8 @@
 #include <optional>
 #include <span>
 
-#include "dtensor/comm/backend.h"
 #include "dtensor/comm/deadline.h"
 #include "dtensor/comm/job.h"
-#include "dtensor/comm/nccl.h"
 #include "dtensor/comm/process_backend.h"
 #include "dtensor/comm/rendezvous.h"
 #include "dtensor/comm_table.h"
@@ -62,8 +60,8 @@ struct Program::State {
   std::string name = "program";
   Flags flags;
   std::string mesh_text, device_text = "cpu", backend = "threads", rendezvous;
-  bool nccl = false;  // between GPUs; `backend` connects the processes
-  const ProcessBackend* over = nullptr;  // named by `backend`; null: threads
+  const DataBackend* data = data_backend("threads");
+  const ProcessBackend* over = nullptr;  // null: threads of one process
   int64_t ranks_per_process = 1;
   int64_t process = 0, processes = 1;  // this process, and how many there are
   ProcessJob* job = nullptr;           // set once join() has connected it
@@ -91,6 +89,7 @@ struct Program::State {
   int64_t peak = 0;  // bytes, the largest peak of a rank
   nlohmann::ordered_json stragglers = nlohmann::ordered_json::array();
 
+  bool uses_gpus() const { return !data->between_gpus.empty(); }
   // Whether this process belongs to a job.
   bool is_job() const { return over && !is_dry(); }
   bool is_dry() const {
@@ -127,11 +126,9 @@ struct Program::State {
 
   void read_backend() {
     const bool given = flags.given("--backend");
-    nccl = backend == "nccl";
-    const std::string named = backend;
-    if (nccl) backend = "threads";  // unless there are several processes
+    data = data_backend(backend);
     over = process_backend(backend);
-    if (!is_dry() && (!given || nccl)) choose_backend();
+    if (!is_dry() && (!given || uses_gpus())) choose_backend();
     if (given) process = over ? std::max<int64_t>(0, over->process()) : 0;
     if (process > 0) discard_stdout();
     DT_CHECK(
@@ -139,12 +136,12 @@ struct Program::State {
         "it is for a run of several processes (--backend {}), but this "
         "run, with --backend {}, is in one process; leave it out, or start "
         "several, but not of a dry run, with mpirun or torchrun",
-        backend_names(" or "), named);
+        backend_names(" or "), backend);
     DT_CHECK((over && over->meets_by_file) || !flags.given("--rendezvous") ||
                  is_dry(),
              "--rendezvous",
              "it is for --backend tcp, but this is --backend {}; leave it out",
-             over ? over->name : named);
+             over ? over->name : backend);
     if (is_job()) join();
   }
 
@@ -158,12 +155,11 @@ struct Program::State {
              "without {}, or write --backend threads for a separate run in "
              "each process",
              over->lacks);
-    if (flags.given("--ranks-per-process") && !nccl)
+    if (flags.given("--ranks-per-process") && !uses_gpus())
       for (const ProcessBackend& b : process_backends())
         if (!over && b.alone && b.alone()) over = &b;
-    if (over) {
-      backend = over->name;
-    } else if (const auto [tasks, task] = tasks_of_srun(); tasks > 1) {
+    if (over) return;
+    if (const auto [tasks, task] = tasks_of_srun(); tasks > 1) {
       process = task;  // so that only one task prints the error
       fail("--backend",
            "srun has started {} tasks of this program, but nothing tells them "
@@ -252,15 +248,16 @@ struct Program::State {
                "it is for --device cuda, but this is --device cpu; leave it "
                "out, or write --device cuda");
     device.ranks_per_gpu = ranks_per_gpu;
-    DT_CHECK(device.cuda || !nccl, "--backend",
-             "nccl is for --device cuda, but this is --device cpu; add "
-             "--device cuda");
-    // The backends of a job send only CPU memory, so its GPUs need NCCL.
-    nccl = nccl || (device.cuda && over);
-    DT_CHECK(!nccl || ranks_per_gpu == 1, "--backend",
-             "nccl, which this run uses, takes one rank per GPU, not {}; write "
+    DT_CHECK(device.cuda || !uses_gpus(), "--backend",
+             "{} is for --device cuda, but this is --device cpu; add "
+             "--device cuda",
+             data->name);
+    // A job sends only CPU memory between its processes.
+    if (device.cuda && over && !uses_gpus()) data = &gpu_backend();
+    DT_CHECK(!data->one_rank_per_gpu || ranks_per_gpu == 1, "--backend",
+             "{}, which this run uses, takes one rank per GPU, not {}; write "
              "--ranks-per-gpu 1, or --backend threads in one process",
-             ranks_per_gpu);
+             data->name, ranks_per_gpu);
     // Report missing GPUs once, rather than from every rank.
     if (device.cuda && is_job())
       devices = devices_for(
@@ -396,13 +393,14 @@ void Program::State::add_rank_flags() {
     choices.emplace_back(b.name);
     launched.emplace_back(b.launched);
   }
-  choices.emplace_back("nccl");
+  for (const DataBackend& b : data_backends())
+    if (!b.between_gpus.empty()) choices.emplace_back(b.name);
   s->flags.add(
       "--backend", &s->backend,
       fmt::format("how ranks communicate: as threads that read each other's "
-                  "memory, as processes {} (which use NCCL between GPUs), or "
-                  "through NCCL, as threads or as such processes",
-                  fmt::join(launched, " or, ")),
+                  "memory, as processes {0} (which use {1} between GPUs), "
+                  "or through {1}, as threads or as such processes",
+                  fmt::join(launched, " or, "), gpu_backend().between_gpus),
       choices);
   s->flags.add("--ranks-per-process", &s->ranks_per_process,
                fmt::format("with --backend {}: the number of ranks that are "
@@ -420,7 +418,7 @@ void Program::State::add_rank_flags() {
                0, kLongestTimeout);
   s->flags.add("--checksum", &s->checksum,
                "each message between processes carries a checksum, so that one "
-               "that arrives damaged is an error; not for NCCL's messages");
+               "that arrives damaged is an error; not between GPUs");
   Flags::Flag& explore = s->flags.add(
       "--explore",
       "serve a page on which the flags are changed, and which shows dry runs, "
@@ -612,12 +610,10 @@ RunOptions Program::run_options() const {
   o.report = [s = state_.get()](const RunReport& r) { s->report(r); };
   o.flight = state_->flight;
   o.trace = state_->trace;
-  if (state_->nccl && state_->job)
-    o.backend = [job = state_->job, ranks = state_->ranks_per_process](
-                    int64_t world) { return nccl_backend(world, ranks, job); };
-  else
-    o.backend = backend_named(state_->nccl ? "nccl" : state_->backend,
-                              state_->ranks_per_process);
+  o.backend = [data = state_->data, job = state_->job,
+               ranks = state_->ranks_per_process](int64_t world) {
+    return data->make(world, ranks, job);
+  };
   return o;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dtensor/comm/backend.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "dtensor/comm/host_backend.h"
@@ -46,20 +47,43 @@ std::string_view backend_by_launcher() {
   return "threads";
 }
 
+std::span<const DataBackend> data_backends() {
+  static const DataBackend table[] = {
+      {.name = "threads",
+       .make = [](int64_t world, int64_t ranks_per_process,
+                  ProcessJob* job) -> std::shared_ptr<Backend> {
+         return std::make_shared<HostBackend>(world, ranks_per_process, job);
+       }},
+      nccl_backend()};
+  return table;
+}
+
+const DataBackend* data_backend(std::string_view name) {
+  if (process_backend(name)) name = "threads";
+  for (const DataBackend& b : data_backends())
+    if (b.name == name) return &b;
+  return nullptr;
+}
+
+const DataBackend& gpu_backend() {
+  const auto all = data_backends();
+  return *std::find_if(all.begin(), all.end(), [](const DataBackend& b) {
+    return !b.between_gpus.empty();
+  });
+}
+
 BackendFactory backend_named(std::string_view name, int64_t ranks_per_process) {
-  if (name == "nccl")
-    return [ranks_per_process](int64_t world) {
-      return nccl_backend(world, ranks_per_process,
-                          job_named(backend_by_launcher()));
-    };
+  const DataBackend* data = data_backend(name);
+  std::vector<std::string_view> names;
+  for (const DataBackend& b : data_backends()) names.push_back(b.name);
+  DT_CHECK(data, "run", "there is no backend {}; write {}, {}", name,
+           fmt::join(names, ", "), backend_names(" or "));
   const ProcessBackend* row = process_backend(name);
-  DT_CHECK(row || name == "threads", "run",
-           "there is no backend {}; write threads, nccl, {}", name,
-           backend_names(" or "));
   if (row && !row->lacks.empty()) job_named(name);  // throws: not built in
-  return [name = std::string(name), ranks_per_process](int64_t world) {
-    return std::make_shared<HostBackend>(world, ranks_per_process,
-                                         job_named(name));
+  return [data, name = std::string(name), ranks_per_process](int64_t world) {
+    return data->make(
+        world, ranks_per_process,
+        job_named(data->between_gpus.empty() ? name : backend_by_launcher()));
   };
 }
 

@@ -7,6 +7,7 @@
 
 #include "dtensor/comm/host_communicator.h"
 #include "dtensor/comm/pack.h"
+#include "dtensor/comm/process_backend.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/placement/hash.h"
 
@@ -48,11 +49,12 @@ const char* HostCommunicator::shown(int m) const {
 void HostCommunicator::agree_and_show(const Collective& c, const void* mine,
                                       int64_t bytes) {
   constexpr int64_t kMostRanks = Message::kPayload / kMost;
-  DT_CHECK(bytes <= limit_, "communicator",
-           "a process has {} ranks of this group, but with NCCL at most {} "
-           "ranks of a process can agree on what they send; write "
-           "--ranks-per-process {} or less",
-           group_.most_members, kMostRanks, kMostRanks);
+  DT_CHECK(
+      bytes <= limit_, "communicator",
+      "a process has {} ranks of this group, but in this backend at most {} "
+      "ranks of a process can agree on what they send; write "
+      "--ranks-per-process {} or less",
+      group_.most_members, kMostRanks, kMostRanks);
   begin(c);
   const bool gathers = c.num_bytes >= 0;
   if (offer(gathers ? c.num_bytes : bytes))
@@ -66,7 +68,8 @@ void HostCommunicator::agree(const Collective& c) {
   DT_CHECK(on_host || !on_stream || group_.peers.empty(), name(c.call->kind),
            "this backend sends only data in CPU memory between processes, but "
            "this rank computes on a GPU; leave RunOptions::device empty, or "
-           "write the backend nccl");
+           "write the backend {}",
+           gpu_backend().name);
   begin(c);
   later_ = !on_host && on_stream;
   if (later_) {
@@ -235,10 +238,10 @@ void HostCommunicator::connect() {
                world(a), world(b));
       DT_CHECK(one.can_access_peer(other), "threads",
                "ranks of one process read each other's memory, but the GPU of "
-               "rank {} cannot reach that of rank {}; run with --backend nccl "
+               "rank {} cannot reach that of rank {}; run with --backend {} "
                "and --ranks-per-gpu 1, or put all ranks on one GPU with "
                "--ranks-per-gpu {}",
-               world(a), world(b), last - first);
+               world(a), world(b), gpu_backend().name, last - first);
     }
   connected_ = true;
 }

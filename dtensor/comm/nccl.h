@@ -17,11 +17,13 @@
 #include <cstdint>
 #include <memory>
 
-#include "dtensor/comm/backend.h"
-#include "dtensor/comm/job.h"
 #include "dtensor/comm/nccl/link.h"
+#include "dtensor/comm/process_backend.h"
 
 namespace dtensor {
+
+// Returns the row of --backend nccl in the table of DataBackends.
+DataBackend nccl_backend();
 
 // The first three arguments are those of Membership's constructor. Without a
 // library, the backend uses the real NCCL; if this machine has no GPUs for it,

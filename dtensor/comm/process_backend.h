@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ways in which ranks of several processes reach each other. Each is a row
-// of the table in backend.cc: programs take the choices of --backend, their
-// help and errors, and the variables of launchers from there.
+// The ways in which ranks communicate: how those of several processes reach
+// each other (ProcessBackend), and what moves the data of their tensors
+// (DataBackend). Each is a row of a table in backend.cc: programs take the
+// choices of --backend, their help and errors, and the variables of launchers
+// from there.
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 
+#include "dtensor/comm/backend.h"
 #include "dtensor/comm/job.h"
 
 namespace dtensor {
@@ -49,5 +53,27 @@ std::span<const ProcessBackend> process_backends();
 const ProcessBackend* process_backend(std::string_view name);
 // Returns the names of all rows, with `between` between them: "mpi or tcp".
 std::string backend_names(std::string_view between);
+
+struct DataBackend {
+  std::string_view name;  // the choice of --backend: "nccl"
+  // If all ranks have to compute on GPUs: what connects these, "NCCL". The
+  // ranks are then threads of one process, or of those that a ProcessBackend
+  // connects.
+  std::string_view between_gpus = {};
+  bool one_rank_per_gpu = false;
+  // Makes the backend of a run. The job is null if all ranks are threads of
+  // this process; else it outlives the backend. Throws Error if the backend
+  // cannot be used here.
+  std::shared_ptr<Backend> (*make)(int64_t world, int64_t ranks_per_process,
+                                   ProcessJob*);
+};
+
+std::span<const DataBackend> data_backends();
+// Returns the row with this name, or the row "threads" for the name of a
+// ProcessBackend. Null if there is neither.
+const DataBackend* data_backend(std::string_view name);
+// Returns the row for GPUs of several processes, which "threads" does not
+// connect.
+const DataBackend& gpu_backend();
 
 }  // namespace dtensor

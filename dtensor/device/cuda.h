@@ -12,11 +12,12 @@
 #include <map>
 #include <string>
 
-#include "dtensor/comm/nccl/link.h"
 #include "dtensor/device/cuda_options.h"
 #include "dtensor/device/device.h"
 
 namespace dtensor {
+
+class NcclLibrary;
 
 // The number of GPUs, at least 1. If there are none, throws an Error that says
 // why.
@@ -35,7 +36,8 @@ void cuda_set_options(const CudaOptions&);
 // Throws Error if there are no GPUs.
 std::map<std::string, int64_t> cuda_declined();
 
-// NCCL, which connects the GPUs. Throws Error if there are no GPUs.
+// NCCL (dtensor/comm/nccl/link.h), which connects the GPUs. Throws Error if
+// there are no GPUs.
 NcclLibrary& cuda_nccl();
 
 }  // namespace dtensor

@@ -11,11 +11,12 @@
 #include <string>
 #include <string_view>
 
-#include "dtensor/comm/nccl/link.h"
 #include "dtensor/device/cuda_options.h"
 #include "dtensor/device/device.h"
 
 namespace dtensor {
+
+class NcclLibrary;
 
 struct CudaHost {
   std::string_view (*running_op)();

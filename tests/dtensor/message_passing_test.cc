@@ -282,6 +282,10 @@ TEST(ObserverTest, IsToldOfEveryCollective) {
 }
 
 TEST(BackendTest, ByName) {
+  EXPECT_EQ(data_backend("mpi"), data_backend("threads"));
+  EXPECT_EQ(data_backend("smoke"), nullptr);
+  EXPECT_EQ(gpu_backend().name, "nccl");
+  EXPECT_EQ(&gpu_backend(), &data_backends()[1]);
   EXPECT_NE(backend_named("threads")(2), nullptr);
   EXPECT_TRUE(backend_named("tcp", 2));
   EXPECT_EQ(testing::error_of([&] { backend_named("smoke"); }),

@@ -112,6 +112,16 @@ class NcclBackend final : public HostBackend {
 
 }  // namespace
 
+DataBackend nccl_backend() {
+  return {
+      .name = "nccl",
+      .between_gpus = "NCCL",
+      .one_rank_per_gpu = true,
+      .make = [](int64_t world, int64_t ranks_per_process, ProcessJob* job) {
+        return nccl_backend(world, ranks_per_process, job);
+      }};
+}
+
 std::shared_ptr<Backend> nccl_backend(int64_t world, int64_t ranks_per_process,
                                       ProcessJob* job, NcclLibrary* library) {
   return std::make_shared<NcclBackend>(world, ranks_per_process, job,

@@ -413,7 +413,7 @@ TEST(NcclProcess, HasSoManyRanks) {
               ranks == 18
                   ? "no error"
                   : "[communicator] a process has 19 ranks of this group, but "
-                    "with NCCL at most 18 ranks of a process can agree on what "
+                    "in this backend at most 18 ranks of a process can agree on what "
                     "they send; write --ranks-per-process 18 or less");
   }
 }
