@@ -125,7 +125,6 @@ const MaxPool& op_for(Does does) {
 }
 
 InputGradients MaxPool::gradient(const GradientCall& g) const {
-  check_first_only(g);
   const bool max = does_ == Does::kMax;
   PoolArgs args = g.attrs.as<PoolArgs>();
   args.size = {};

@@ -100,6 +100,25 @@ TEST(Linalg, OneTriangleIsRead) {
   });
 }
 
+// The other triangle is not read, and neither is a diagonal that counts as 1.
+TEST(Linalg, GradientsOfTrianglesAreTriangles) {
+  on_mesh("x=2", [](const Mesh& mesh) {
+    const DistTensor b = put(values({4, 3}, 7), mesh);
+    for (const bool upper : {false, true})
+      for (const bool unit : {false, true}) {
+        const DistTensor a =
+            put(values({4, 4}, 3), mesh, "S1").set_requires_grad();
+        const Array d = gradient(solve_triangular(a, b, upper, true, unit), a);
+        for (int64_t i = 0; i < 4; ++i)
+          for (int64_t j = 0; j < 4; ++j) {
+            const bool read = upper ? j >= i + unit : j <= i - unit;
+            EXPECT_EQ(d.v[static_cast<size_t>(4 * i + j)] != 0, read)
+                << upper << unit << " at " << i << ", " << j;
+          }
+      }
+  });
+}
+
 TEST(Linalg, SystemsBroadcast) {
   for (const char* layout : {"R", "S0", "S1", "S2", "P"})
     on_mesh("x=2", [&](const Mesh& mesh) {
