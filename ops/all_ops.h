@@ -9,10 +9,17 @@ namespace dtensor {
 class Op;
 using OpList = std::vector<const Op*>;
 
+// The only operator of this class, which lives until the process ends.
+template <class T>
+const Op& op_of() {
+  static const T op;
+  return op;
+}
+
 // Registers the operators of a source file. The file defines an object at
 // namespace scope:
 //
-//   static const OpFamily kFamily("cat", [] { return OpList{&cat_op()}; });
+//   static const OpFamily kFamily("cat", [] { return OpList{&op_of<Cat>()}; });
 class OpFamily {
  public:
   // all_ops() lists the families in the order of their names. It calls make()

@@ -126,11 +126,6 @@ class AttentionBackward : public Op {
   }
 };
 
-const Op& backward_op() {
-  static const AttentionBackward op;
-  return op;
-}
-
 // The layout of x with these axes removed from its Dims and partials.
 Layout without(const Spec* x, AxisMask axes) {
   Layout layout = x->layout();
@@ -330,7 +325,7 @@ class AttentionOp : public Op {
     const Assignment a = inherited(c);
     AttentionArgs args = c.attrs.as<AttentionArgs>();
     args.ring = is_ring(*c.decision);
-    InputGradients back = apply(backward_op(), in, args, &a);
+    InputGradients back = apply(op_of<AttentionBackward>(), in, args, &a);
     back.resize(c.inputs.size());
     return back;
   }
@@ -440,11 +435,6 @@ InputGradients AttentionOp::composed(const GradientCall& c) {
   return back;
 }
 
-const Op& attention_op() {
-  static const AttentionOp op;
-  return op;
-}
-
 void check_documents(const DistTensor& q, const DistTensor& k,
                      const DistTensor& ids, const DistTensor& mask) {
   DT_CHECK(!mask.defined(), "attention",
@@ -524,7 +514,7 @@ int64_t context_bytes(const Spec* q, const Spec* k, const Spec* v,
   if (!context_axes(q, k, v)) return 0;
   const OpInput in[] = {{q}, {k}, {v}};
   return InContext(q, k, v).bytes(
-      is_ring(*decide(attention_op(), in, args_of(options))));
+      is_ring(*decide(op_of<AttentionOp>(), in, args_of(options))));
 }
 
 DistTensor attention(const DistTensor& q, const DistTensor& k,
@@ -558,7 +548,7 @@ DistTensor attention(const DistTensor& q, const DistTensor& k,
         : least == most ? fmt::format(", or {}", most)
                         : fmt::format(", or {} to {}", least, most));
   }
-  const DistTensor y = apply(attention_op(), in, args_of(options))[0];
+  const DistTensor y = apply(op_of<AttentionOp>(), in, args_of(options))[0];
   // If the heads were split instead of the sequence, the result is moved to the
   // layout of q.
   const AxisMask axes = context_axes(q.spec(), k.spec(), v.spec());
@@ -566,12 +556,13 @@ DistTensor attention(const DistTensor& q, const DistTensor& k,
   Layout back = q.layout();
   back.partials.clear();
   const Scoped<std::string_view> op(RankContext::current().op,
-                                    attention_op().name());
+                                    op_of<AttentionOp>().name());
   return relayout(y, q.spec()->with(back));
 }
 
 static const OpFamily kFamily("attention", [] {
-  return OpList{&attention_op(), &backward_op(), &internal::rotary_operator()};
+  return OpList{&op_of<AttentionOp>(), &op_of<AttentionBackward>(),
+                &internal::rotary_operator()};
 });
 
 }  // namespace dtensor

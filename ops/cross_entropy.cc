@@ -155,11 +155,6 @@ class CrossEntropyBackward : public Op {
   }
 };
 
-const Op& backward_op() {
-  static const CrossEntropyBackward op;
-  return op;
-}
-
 // logits, targets -> the loss of each row; and for the gradient, the row's
 // largest logit and the log of its sum of exp(logit - max).
 class CrossEntropy : public Op {
@@ -243,7 +238,7 @@ class CrossEntropy : public Op {
     const DistTensor& dloss = c.cotangents[0];
     if (grad_enabled()) return {composed(logits, targets, dloss, c.attrs), {}};
     const Assignment a = inherited(c);
-    return {apply1(backward_op(),
+    return {apply1(op_of<CrossEntropyBackward>(),
                    {logits, targets, c.outputs[1], c.outputs[2], dloss},
                    c.attrs, &a),
             {}};
@@ -295,11 +290,6 @@ class CrossEntropy : public Op {
   }
 };
 
-const Op& forward_op() {
-  static const CrossEntropy op;
-  return op;
-}
-
 }  // namespace
 
 // ---- Class weights, and probabilities as targets ----
@@ -338,7 +328,7 @@ std::pair<DistTensor, DistTensor> weighted(const DistTensor& logits,
                                            double smoothing,
                                            const DistTensor& weight) {
   const DistTensor plain =
-      apply(forward_op(), {logits, targets}, Args{ignore_index, 0})[0];
+      apply(op_of<CrossEntropy>(), {logits, targets}, Args{ignore_index, 0})[0];
   const DistTensor counts = counted(targets, ignore_index);
   const DistTensor table = unsqueeze(cast(weight, plain.dtype()), 1);
   const DistTensor own =
@@ -371,7 +361,7 @@ DistTensor cross_entropy(const DistTensor& logits, const DistTensor& targets,
     std::tie(loss, own) =
         weighted(logits, targets, ignore_index, label_smoothing, weight);
   else
-    loss = apply(forward_op(), {logits, targets},
+    loss = apply(op_of<CrossEntropy>(), {logits, targets},
                  Args{ignore_index, label_smoothing})[0];
   if (probabilities || reduction != Reduction::kMean)
     return reduced(loss, reduction);
@@ -380,7 +370,7 @@ DistTensor cross_entropy(const DistTensor& logits, const DistTensor& targets,
 }
 
 static const OpFamily kFamily("cross_entropy", [] {
-  return OpList{&forward_op(), &backward_op()};
+  return OpList{&op_of<CrossEntropy>(), &op_of<CrossEntropyBackward>()};
 });
 
 }  // namespace dtensor

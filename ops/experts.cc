@@ -463,11 +463,6 @@ class ExpertsBackward : public Op {
   }
 };
 
-const Op& backward_op() {
-  static const ExpertsBackward op;
-  return op;
-}
-
 // The operator is linear in the weights and in `down`, but its rule has no note
 // for them. If `down` were partial, so would be the y that the forward
 // pass keeps, from which the gradient of the weights is computed. Partial
@@ -522,7 +517,8 @@ class Experts : public Op {
     std::vector<DistTensor> in(g.inputs.begin(), g.inputs.end());
     in.push_back(g.cotangents[0]);
     const Assignment a = inherited(g);
-    std::vector<DistTensor> d = apply(backward_op(), in, g.attrs, &a);
+    std::vector<DistTensor> d =
+        apply(op_of<ExpertsBackward>(), in, g.attrs, &a);
     d.insert(d.begin() + kIds, DistTensor());
     for (size_t i : kFloats) d[i] = cast(d[i], g.inputs[i].dtype());
     return d;
@@ -563,17 +559,12 @@ InputGradients Experts::composed(const GradientCall& g) {
   return d;
 }
 
-const Op& experts_op() {
-  static const Experts op;
-  return op;
-}
-
 }  // namespace
 
 DistTensor experts(const DistTensor& x, const DistTensor& ids,
                    const DistTensor& weights, const DistTensor& gate,
                    const DistTensor& up, const DistTensor& down) {
-  return apply1(experts_op(), {x, ids, weights, gate, up, down});
+  return apply1(op_of<Experts>(), {x, ids, weights, gate, up, down});
 }
 
 bool data_decide_bytes(std::string_view name) {
@@ -582,7 +573,7 @@ bool data_decide_bytes(std::string_view name) {
 }
 
 static const OpFamily kFamily("experts", [] {
-  return OpList{&experts_op(), &backward_op()};
+  return OpList{&op_of<Experts>(), &op_of<ExpertsBackward>()};
 });
 
 }  // namespace dtensor

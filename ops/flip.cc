@@ -79,14 +79,9 @@ class Flip : public Op {
   }
 };
 
-const Op& flip_op() {
-  static const Flip op;
-  return op;
-}
-
 }  // namespace
 
-static const OpFamily kFamily("flip", [] { return OpList{&flip_op()}; });
+static const OpFamily kFamily("flip", [] { return OpList{&op_of<Flip>()}; });
 
 DistTensor flip(const DistTensor& x, const std::vector<int>& dims) {
   check_defined("flip", x);
@@ -102,7 +97,7 @@ DistTensor flip(const DistTensor& x, const std::vector<int>& dims) {
   }
   std::sort(args.dims.begin(), args.dims.end());
   if (args.dims.empty()) return clone(x);
-  return apply1(flip_op(), x, args);
+  return apply1(op_of<Flip>(), x, args);
 }
 
 }  // namespace dtensor

@@ -362,10 +362,6 @@ const Op& put_op() {
   static const Put op;
   return op;
 }
-const Op& last_op() {
-  static const LastPlace op;
-  return op;
-}
 const Op& combine_op(Kind kind) {
   static const Combine max(Kind::kMax), min(Kind::kMin), prod(Kind::kProd);
   return kind == Kind::kMax ? max : kind == Kind::kMin ? min : prod;
@@ -450,8 +446,8 @@ DistTensor scattered(const Indexed& i, const DistTensor& x, Fn&& write) {
   return i.back(in_window(i.x, i.index,
                           [&](const DistTensor& window) {
                             const PutArgs args{window.size(-1), true, i.dim};
-                            return write(window,
-                                         apply1(last_op(), i.index, args));
+                            return write(window, apply1(op_of<LastPlace>(),
+                                                        i.index, args));
                           }),
                 x);
 }
@@ -543,8 +539,8 @@ DistTensor scatter(const DistTensor& x, int dim, const DistTensor& index,
 // an index selects.
 static DistTensor without_self(const Indexed& i, const DistTensor& window,
                                const DistTensor& src, IndexReduction by) {
-  const DistTensor places =
-      apply1(last_op(), i.index, PutArgs{window.size(-1), true, i.dim});
+  const DistTensor places = apply1(op_of<LastPlace>(), i.index,
+                                   PutArgs{window.size(-1), true, i.dim});
   const DistTensor gone = ge(places, 0);
   constexpr double kInf = std::numeric_limits<double>::infinity();
   switch (by) {
@@ -615,7 +611,7 @@ DistTensor scatter_reduce(const DistTensor& x, int dim, const DistTensor& index,
 static const OpFamily kFamily("gather", [] {
   return OpList{&take_op(),
                 &put_op(),
-                &last_op(),
+                &op_of<LastPlace>(),
                 &combine_op(Kind::kMax),
                 &combine_op(Kind::kMin),
                 &combine_op(Kind::kProd)};

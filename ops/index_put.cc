@@ -108,11 +108,6 @@ class Places : public Op {
   }
 };
 
-const Op& places_op() {
-  static const Places op;
-  return op;
-}
-
 // x "n...", values "m...", places "m" -> x with slice i of the values at its
 // slice places[i], if this is not negative. Places that are not negative differ
 // from each other. m stays whole: if several ranks had a part of the values, a
@@ -179,11 +174,6 @@ class IndexPut : public RuleOp {
   }
 };
 
-const Op& index_put_op() {
-  static const IndexPut op;
-  return op;
-}
-
 // A tensor whose dimensions with an index are merged into one, and the places
 // of the indices in that dimension.
 struct Merged {
@@ -218,7 +208,7 @@ struct Merged {
     if (count > 1) vectors = broadcast_tensors(vectors);
     index_shape = vectors[0].shape();
     for (DistTensor& v : vectors) v = reshape(v, {-1});
-    places = apply1(places_op(), vectors, args);
+    places = apply1(op_of<Places>(), vectors, args);
     x = permute(tensor, order);
     permuted = x.shape();
     x = reshape(x, with(permuted, count, {numel(args.sizes)}));
@@ -370,12 +360,12 @@ DistTensor index_put(const DistTensor& x, TensorList indices,
     return movedim(t, {m.at}, {0});
   };
   return m.back(
-      movedim(apply1(index_put_op(), {first(m.x), first(from), m.places}), {0},
-              {m.at}));
+      movedim(apply1(op_of<IndexPut>(), {first(m.x), first(from), m.places}),
+              {0}, {m.at}));
 }
 
 static const OpFamily kFamily("index_put", [] {
-  return OpList{&places_op(), &index_put_op()};
+  return OpList{&op_of<Places>(), &op_of<IndexPut>()};
 });
 
 }  // namespace dtensor

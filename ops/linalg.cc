@@ -80,15 +80,11 @@ class LuOp : public MatrixOp {
     return {scatter_add(zeros_like(rows), -2, at, rows)};
   }
 };
-const Op& lu_op() {
-  static const LuOp op;
-  return op;
-}
 
 // The cofactors of x: det(x) x^-T, which is also finite if x is singular. Then
 // pivots that are 0 are replaced by numbers close to 0, as in torch.
 DistTensor cofactors(const DistTensor& x) {
-  const auto parts = apply(lu_op(), x);
+  const auto parts = apply(op_of<LuOp>(), x);
   const DistTensor &lu = parts[0], pivots = diagonal(lu, 0, -2, -1);
   const double tiny = x.dtype() == DType::kF64 ? 2.3e-16 : 1.2e-7;
   const DistTensor change = where(eq(pivots, 0), tiny, zeros_like(pivots));
@@ -193,11 +189,6 @@ InputGradients SolveOp::gradient(const GradientCall& g) const {
   return all;
 }
 
-const Op& det_op() {
-  static const DetOp op;
-  return op;
-}
-
 }  // namespace
 
 DistTensor solve(const DistTensor& a, const DistTensor& b, bool left) {
@@ -225,19 +216,19 @@ DistTensor inv(const DistTensor& x) {
 
 DistTensor det(const DistTensor& x) {
   check_square("det", x);
-  return apply1(det_op(), x);
+  return apply1(op_of<DetOp>(), x);
 }
 
 SlogDet slogdet(const DistTensor& x) {
   check_square("slogdet", x);
-  const auto parts = apply(lu_op(), x);
+  const auto parts = apply(op_of<LuOp>(), x);
   const DistTensor pivots = diagonal(parts[0], 0, -2, -1);
   return {mul(parts[2].detach(), prod(sign(pivots.detach()), {-1})),
           sum(log(abs(pivots)), {-1})};
 }
 
 static const OpFamily kFamily("linalg", [] {
-  return OpList{&lu_op(), &det_op(), &solve_op()};
+  return OpList{&op_of<LuOp>(), &op_of<DetOp>(), &solve_op()};
 });
 
 }  // namespace dtensor

@@ -279,49 +279,36 @@ class SvdOp : public MatrixOp {
   }
 };
 
-const Op& qr_op() {
-  static const QrOp op;
-  return op;
-}
-const Op& eigh_op() {
-  static const EighOp op;
-  return op;
-}
-const Op& svd_op() {
-  static const SvdOp op;
-  return op;
-}
-
 }  // namespace
 
 Qr qr(const DistTensor& x) {
   check_matrices("qr", x);
   const int64_t m = x.size(-2), n = x.size(-1);
   if (m >= n) {
-    const auto parts = apply(qr_op(), x);
+    const auto parts = apply(op_of<QrOp>(), x);
     return {parts[0], parts[1]};
   }
   // The first m columns determine q, and r has the others in its coordinates.
-  const auto parts = apply(qr_op(), narrow(x, -1, 0, m));
+  const auto parts = apply(op_of<QrOp>(), narrow(x, -1, 0, m));
   const DistTensor rest = matmul(turned(parts[0]), narrow(x, -1, m, n - m));
   return {parts[0], cat({parts[1], rest}, -1)};
 }
 
 Eigh eigh(const DistTensor& x, bool upper) {
   check_square("eigh", x);
-  const auto parts = apply(eigh_op(), x, triangle_args(upper));
+  const auto parts = apply(op_of<EighOp>(), x, triangle_args(upper));
   return {parts[0], parts[1]};
 }
 
 DistTensor eigvalsh(const DistTensor& x, bool upper) {
   check_square("eigvalsh", x);
-  return apply(eigh_op(), x, triangle_args(upper))[0];
+  return apply(op_of<EighOp>(), x, triangle_args(upper))[0];
 }
 
 Svd svd(const DistTensor& x) {
   check_matrices("svd", x);
   const bool wide = x.size(-2) < x.size(-1);
-  const auto parts = apply(svd_op(), wide ? turned(x) : x);
+  const auto parts = apply(op_of<SvdOp>(), wide ? turned(x) : x);
   if (wide) return {parts[2], parts[0], turned(parts[1])};
   return {parts[1], parts[0], turned(parts[2])};
 }
@@ -332,7 +319,7 @@ DistTensor svdvals(const DistTensor& x) {
 }
 
 static const OpFamily kFamily("linalg_orthogonal", [] {
-  return OpList{&qr_op(), &eigh_op(), &svd_op()};
+  return OpList{&op_of<QrOp>(), &op_of<EighOp>(), &op_of<SvdOp>()};
 });
 
 }  // namespace dtensor

@@ -394,19 +394,11 @@ class SolveTriangularOp : public MatrixOp {
   }
 };
 
-const Op& cholesky_op() {
-  static const CholeskyOp op;
-  return op;
-}
-const Op& solve_triangular_op() {
-  static const SolveTriangularOp op;
-  return op;
-}
 }  // namespace
 
 DistTensor cholesky(const DistTensor& x, bool upper) {
   check_square("cholesky", x);
-  const DistTensor l = apply1(cholesky_op(), x, triangle_args(upper));
+  const DistTensor l = apply1(op_of<CholeskyOp>(), x, triangle_args(upper));
   return upper ? turned(l) : l;
 }
 
@@ -417,11 +409,11 @@ DistTensor solve_triangular(const DistTensor& a, const DistTensor& b,
   if (!left)
     return turned(
         solve_triangular(turned(a), turned(b), !upper, true, unitriangular));
-  return apply1(solve_triangular_op(), {a, b}, SolveArgs{upper, unitriangular});
+  return apply1(op_of<SolveTriangularOp>(), {a, b}, SolveArgs{upper, unitriangular});
 }
 
 static const OpFamily kFamily("linalg_triangular", [] {
-  return OpList{&cholesky_op(), &solve_triangular_op()};
+  return OpList{&op_of<CholeskyOp>(), &op_of<SolveTriangularOp>()};
 });
 
 }  // namespace dtensor

@@ -101,10 +101,6 @@ class LinearWeightGradient : public RuleOp {
   }
 };
 
-const Op& weight_gradient_op() {
-  static const LinearWeightGradient op;
-  return op;
-}
 // Whether LinearWeightGradient may compute the gradients of weight and bias
 // together. It may only if the gradient of the bias gets the layout that a
 // separate sum over dy would give it.
@@ -123,7 +119,7 @@ InputGradients linear_gradients(const GradientCall& g, const DistTensor& dy) {
   if (bias && sums_in_passing(g, dy)) {
     const Assignment a = inherited(g);
     std::vector<DistTensor> both =
-        apply(weight_gradient_op(), {g.inputs[0], dy}, {}, &a);
+        apply(op_of<LinearWeightGradient>(), {g.inputs[0], dy}, {}, &a);
     grads[1] = both[0];
     grads[2] = both[1];
     return grads;
@@ -195,10 +191,6 @@ class LinearGeluTanh : public RuleOp {
   bool bias_;
 };
 
-const Op& with_bias_op() {
-  static const Linear op;
-  return op;
-}
 const Op& gelu_tanh_op(bool bias) {
   static const LinearGeluTanh with(true), without(false);
   return bias ? with : without;
@@ -250,7 +242,7 @@ DistTensor linear(const DistTensor& x, const DistTensor& weight,
     if (bias.defined()) y = add(y, in[2]);
     return then == Activation::kGeluTanh ? gelu_tanh(y) : y;
   }
-  const Op& op = n == 3 ? with_bias_op() : product_of_linear();
+  const Op& op = n == 3 ? op_of<Linear>() : product_of_linear();
   if (then == Activation::kNone) return apply1(op, all);
   const auto d = decided(op, all);
   if (d->out[0]->partial_axes()) return gelu_tanh(apply1(op, all));
@@ -258,8 +250,8 @@ DistTensor linear(const DistTensor& x, const DistTensor& weight,
 }
 
 static const OpFamily kFamily("linear", [] {
-  return OpList{&with_bias_op(), &product_of_linear(), &gelu_tanh_op(true),
-                &gelu_tanh_op(false), &weight_gradient_op()};
+  return OpList{&op_of<Linear>(), &product_of_linear(), &gelu_tanh_op(true),
+                &gelu_tanh_op(false), &op_of<LinearWeightGradient>()};
 });
 
 }  // namespace dtensor

@@ -44,10 +44,6 @@ class MatrixExpOp : public MatrixOp {
     return {narrow(narrow(matrix_exp(block), -2, 0, n), -1, n, n)};
   }
 };
-const Op& matrix_exp_op() {
-  static const MatrixExpOp op;
-  return op;
-}
 
 // x with two dimensions moved to the end, as those of matrices.
 struct AsMatrices {
@@ -76,7 +72,7 @@ struct AsMatrices {
 
 DistTensor matrix_exp(const DistTensor& x) {
   check_square("matrix_exp", x);
-  return apply1(matrix_exp_op(), x);
+  return apply1(op_of<MatrixExpOp>(), x);
 }
 
 DistTensor matrix_power(const DistTensor& x, int64_t n) {
@@ -136,6 +132,6 @@ DistTensor norm(const DistTensor& x, double order, std::vector<int> dims,
 }
 
 static const OpFamily kFamily("matrix_functions",
-                              [] { return OpList{&matrix_exp_op()}; });
+                              [] { return OpList{&op_of<MatrixExpOp>()}; });
 
 }  // namespace dtensor

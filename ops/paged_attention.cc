@@ -253,11 +253,6 @@ class PagedAttentionOp : public Op {
   }
 };
 
-const Op& paged_op() {
-  static const PagedAttentionOp op;
-  return op;
-}
-
 }  // namespace
 
 DistTensor paged_attention(const DistTensor& q, const DistTensor& k,
@@ -273,7 +268,7 @@ DistTensor paged_attention(const DistTensor& q, const DistTensor& k,
              "{} requires a gradient, which paged_attention() does not "
              "compute; call it inside a NoGrad scope, or call attention()",
              x.spec()->to_string());
-  return apply1(paged_op(), in,
+  return apply1(op_of<PagedAttentionOp>(), in,
                 PagedArgs{o.kv_heads, o.page, o.scale, o.window, o.soft_cap});
 }
 
@@ -298,7 +293,8 @@ KvHeads kv_heads_of(int64_t heads, int64_t kv_heads, const Split& split,
   return r;
 }
 
-static const OpFamily kFamily("paged_attention",
-                              [] { return OpList{&paged_op()}; });
+static const OpFamily kFamily("paged_attention", [] {
+  return OpList{&op_of<PagedAttentionOp>()};
+});
 
 }  // namespace dtensor

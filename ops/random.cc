@@ -248,11 +248,6 @@ class Dropout : public RuleOp {
   }
 };
 
-const Op& dropout_op() {
-  static const Dropout op;
-  return op;
-}
-
 }  // namespace
 
 DistTensor full(const Shape& shape, double value, const Mesh& mesh,
@@ -345,9 +340,10 @@ DistTensor dropout(const DistTensor& x, double p, Generator g) {
   DT_CHECK(p >= 0 && p <= 1, "dropout",
            "p is {}; write a probability in [0, 1]", p);
   if (p == 0) return alias(x);
-  return apply1(dropout_op(), x, dropout_attrs(p, resolved(g, x.mesh())));
+  return apply1(op_of<Dropout>(), x, dropout_attrs(p, resolved(g, x.mesh())));
 }
 
-static const OpFamily kFamily("random", [] { return OpList{&dropout_op()}; });
+static const OpFamily kFamily("random",
+                              [] { return OpList{&op_of<Dropout>()}; });
 
 }  // namespace dtensor

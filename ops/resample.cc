@@ -252,18 +252,13 @@ class Resample : public Op {
   }
 };
 
-const Op& resample_op() {
-  static const Resample op;
-  return op;
-}
-
 }  // namespace
 
 DistTensor resample(const DistTensor& x, int dim, const Resampling& r) {
-  return apply1(resample_op(), {x}, args_of(x.size(dim), dim, r));
+  return apply1(op_of<Resample>(), {x}, args_of(x.size(dim), dim, r));
 }
 
 static const OpFamily kFamily("resample",
-                              [] { return OpList{&resample_op()}; });
+                              [] { return OpList{&op_of<Resample>()}; });
 
 }  // namespace dtensor

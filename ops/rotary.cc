@@ -2,6 +2,7 @@
 // Rotary position embedding.
 #include "dtensor/ops/kernels/rotary.h"
 
+#include "dtensor/ops/all_ops.h"
 #include "dtensor/ops/attention.h"
 #include "dtensor/ops/attention_call.h"
 #include "dtensor/ops/pointwise.h"
@@ -108,11 +109,6 @@ class RotaryOp : public Op {
   }
 };
 
-const Op& rotary_op() {
-  static const RotaryOp op;
-  return op;
-}
-
 // Throws Error if the members of r that scale the frequencies contradict each
 // other.
 RotaryArgs args_of(const Rope& r, int64_t offset) {
@@ -142,7 +138,7 @@ RotaryArgs args_of(const Rope& r, int64_t offset) {
 }  // namespace
 
 DistTensor rotary(const DistTensor& x, const Rope& of, int64_t offset) {
-  return apply1(rotary_op(), x, args_of(of, offset));
+  return apply1(op_of<RotaryOp>(), x, args_of(of, offset));
 }
 
 DistTensor rotary(const DistTensor& x, const Rope& of,
@@ -153,9 +149,10 @@ DistTensor rotary(const DistTensor& x, const Rope& of,
            "the positions are {}, but must be i32 or i64; write "
            "cast(positions, DType::kI64)",
            name(t));
-  return apply1(rotary_op(), {x, cast(positions, DType::kI64)}, args_of(of, 0));
+  return apply1(op_of<RotaryOp>(), {x, cast(positions, DType::kI64)},
+                args_of(of, 0));
 }
 
-const Op& internal::rotary_operator() { return rotary_op(); }
+const Op& internal::rotary_operator() { return op_of<RotaryOp>(); }
 
 }  // namespace dtensor

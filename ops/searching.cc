@@ -57,19 +57,14 @@ class SearchSorted : public Op {
   }
 };
 
-const Op& search_op() {
-  static const SearchSorted op;
-  return op;
-}
-
 DistTensor search(std::string_view op, const DistTensor& sequence,
                   const DistTensor& values, const SearchOptions& options) {
   DT_CHECK(
       sequence.dtype() == values.dtype() && sequence.dtype() != DType::kBool,
       op, "cannot look for {} in {}; cast both to one type, which is not bool",
       values.spec()->to_string(), sequence.spec()->to_string());
-  const DistTensor count =
-      apply1(search_op(), {sequence, values}, SearchArgs{options.right});
+  const DistTensor count = apply1(op_of<SearchSorted>(), {sequence, values},
+                                  SearchArgs{options.right});
   return options.out_int32 ? cast(count, DType::kI32) : count;
 }
 
@@ -110,6 +105,7 @@ DistTensor bucketize(const DistTensor& values, const DistTensor& boundaries,
                 {.out_int32 = out_int32, .right = right});
 }
 
-static const OpFamily kFamily("searching", [] { return OpList{&search_op()}; });
+static const OpFamily kFamily("searching",
+                              [] { return OpList{&op_of<SearchSorted>()}; });
 
 }  // namespace dtensor

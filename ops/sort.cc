@@ -334,11 +334,6 @@ class Sort : public Op {
   }
 };
 
-const Op& sort_op() {
-  static const Sort op;
-  return op;
-}
-
 }  // namespace
 
 // sort(), whose errors name `op`.
@@ -352,7 +347,7 @@ static TopK sorted(std::string_view op, const DistTensor& x, int dim,
   const int d = normalize_dim(dim, x.ndim(), op);
   const DistTensor rows = to_last(x, d);
   const std::vector<DistTensor> all =
-      apply(sort_op(), rows, SortArgs{descending});
+      apply(op_of<Sort>(), rows, SortArgs{descending});
   return {to_last(all[0], d), to_last(all[1], d)};
 }
 
@@ -364,6 +359,6 @@ DistTensor argsort(const DistTensor& x, int dim, bool descending) {
   return sorted("argsort", x, dim, descending).indices;
 }
 
-static const OpFamily kFamily("sort", [] { return OpList{&sort_op()}; });
+static const OpFamily kFamily("sort", [] { return OpList{&op_of<Sort>()}; });
 
 }  // namespace dtensor

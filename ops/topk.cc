@@ -140,11 +140,6 @@ class TopKOp : public Op {
   }
 };
 
-const Op& topk_op() {
-  static const TopKOp op;
-  return op;
-}
-
 // A tensor whose elements have the reverse order of those of x, except that a
 // NaN stays largest.
 DistTensor reversed(std::string_view op, const DistTensor& x) {
@@ -174,7 +169,7 @@ TopK topk(const DistTensor& x, int64_t k, int dim, bool largest) {
            x.spec()->to_string(), x.size(d), x.size(d));
   const DistTensor rows = to_last(x, d);
   const std::vector<DistTensor> best =
-      apply(topk_op(), rows, TopKArgs{k, largest});
+      apply(op_of<TopKOp>(), rows, TopKArgs{k, largest});
   return {to_last(best[0], d), to_last(best[1], d)};
 }
 
@@ -252,6 +247,6 @@ DistTensor multinomial(const DistTensor& weights, int64_t n, bool replacement,
   return replacement ? argmax(key, -1) : topk(key, n).indices;
 }
 
-static const OpFamily kFamily("topk", [] { return OpList{&topk_op()}; });
+static const OpFamily kFamily("topk", [] { return OpList{&op_of<TopKOp>()}; });
 
 }  // namespace dtensor
